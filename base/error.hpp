@@ -1,0 +1,32 @@
+// error.hpp -- the one exception type of loom. Setting up throws it, and so does a data path that cannot go on;
+// "not ready yet" is never an error. It crosses the C boundary once, in component/core.cpp.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace loom {
+
+enum class ErrorCode {
+  kOutOfMemory,
+  kSystem,       ///< an operating system call failed
+  kUnreachable,  ///< no way to reach a peer
+  kPeerFailed,   ///< a peer process died or its connection broke
+  kTimeout,      ///< the user's limit on waiting passed
+  kInternal,     ///< a broken invariant of loom
+};
+
+/// what() is one or more whole sentences: what happened, where, with the value that was wrong.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& what) : std::runtime_error(what), code_(code) {}
+  ErrorCode code() const noexcept { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+/// "<what>: <strerror(errnum)>" with code kSystem (kOutOfMemory for ENOMEM and ENOSPC).
+Error system_error(const std::string& what, int errnum);
+
+}  // namespace loom

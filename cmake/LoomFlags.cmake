@@ -1,0 +1,22 @@
+# loom_flags: warnings, sanitizers and the language level, linked PRIVATE by every target of ours.
+add_library(loom_flags INTERFACE)
+target_compile_features(loom_flags INTERFACE cxx_std_20 c_std_11)
+target_compile_options(loom_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wconversion -Wno-sign-conversion>)
+if(LOOM_WERROR)
+  target_compile_options(loom_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Werror>
+    $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
+endif()
+if(LOOM_SANITIZE)
+  target_compile_options(loom_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${LOOM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
+  target_link_options(loom_flags INTERFACE -fsanitize=${LOOM_SANITIZE})
+endif()
+
+# Everything may end up inside the plugin, which exports its component symbol and nothing else.
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_CXX_EXTENSIONS OFF)

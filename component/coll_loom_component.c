@@ -1,0 +1,163 @@
+#include <string.h>
+/* The component itself: its MCA and MPI_T variables, its beginning and end. */
+#include "component/coll_loom.h"
+#include "component/coll_loom_kernels.h"
+
+enum { DEFAULT_PRIORITY = 90 }; /* above all of Open MPI's own: the highest, coll/cuda, has 78 */
+
+struct coll_loom_variables coll_loom_variables;
+static struct coll_loom_variables as_set; /* by the user, until coll_loom_complain */
+static bool initialized;
+
+static int register_variable(const char* name, const char* help, mca_base_var_type_t type,
+                             mca_base_var_info_lvl_t level, void* storage) {
+  return mca_base_component_var_register(&mca_coll_loom_component.collm_version, name, help, type, NULL, 0, 0,
+                                         level, MCA_BASE_VAR_SCOPE_READONLY, storage);
+}
+
+static int register_variables(void) {
+  struct coll_loom_variables* variables = &coll_loom_variables;
+  *variables = (struct coll_loom_variables){.priority = DEFAULT_PRIORITY};
+  const int indices[] = {
+      register_variable("enable", "Let loom carry collective operations; without it loom does nothing at all",
+                        MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_1, &variables->enable),
+      register_variable("verbose",
+                        "How much loom tells about its work: 0 nothing, 1 a line per communicator, 2 also a "
+                        "line per kind of call",
+                        MCA_BASE_VAR_TYPE_INT, OPAL_INFO_LVL_3, &variables->verbose),
+      register_variable("timeout",
+                        "Longest time in seconds that a collective call waits for another process before it "
+                        "fails with a message that names who is missing; 0 waits forever",
+                        MCA_BASE_VAR_TYPE_DOUBLE, OPAL_INFO_LVL_3, &variables->timeout_s),
+      register_variable("priority",
+                        "Priority of loom among the coll components, 0 to 100: the highest one that can "
+                        "carry an operation does",
+                        MCA_BASE_VAR_TYPE_INT, OPAL_INFO_LVL_6, &variables->priority)};
+  for (size_t i = 0; i < sizeof indices / sizeof *indices; ++i) {
+    if (indices[i] < 0) return indices[i];
+  }
+  return OMPI_SUCCESS;
+}
+
+#define COUNTER(field, description) \
+  { #field, description, offsetof(struct loom_counters, field) }
+static const struct {
+  const char *name, *description;
+  size_t offset;
+} counters[] = {
+    COUNTER(communicators, "Communicators that loom has connected"),
+    COUNTER(declined, "Communicators that loom stepped aside from, because connecting them failed"),
+    COUNTER(allreduce_calls, "Allreduce calls that loom has carried"),
+    COUNTER(allreduce_bytes, "Bytes of the operands of these calls, on this process"),
+    COUNTER(allreduce_fallbacks, "Allreduce calls that loom handed to the component below"),
+    COUNTER(net_bytes_sent, "Bytes that this process has written to other hosts through loom"),
+};
+_Static_assert(sizeof counters / sizeof *counters == sizeof(struct loom_counters) / sizeof(uint64_t),
+               "every counter of the core is a performance variable");
+_Static_assert(sizeof(uint64_t) == sizeof(unsigned long long), "MPI_T reads the counters as they are");
+
+static int read_counter(const mca_base_pvar_t *variable, void *value, void *object) {
+  (void)object;
+  struct loom_counters now;
+  loom_read_counters(&now);
+  memcpy(value, (const char *)&now + (size_t)variable->ctx, sizeof(uint64_t));
+  return OMPI_SUCCESS;
+}
+
+static int register_counters(void) {
+  for (size_t i = 0; i < sizeof counters / sizeof *counters; ++i) {
+    const int index = mca_base_component_pvar_register(
+        &mca_coll_loom_component.collm_version, counters[i].name, counters[i].description, OPAL_INFO_LVL_4,
+        MCA_BASE_PVAR_CLASS_COUNTER, MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
+        MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS, read_counter, NULL, NULL,
+        (void *)counters[i].offset);
+    if (index < 0) return index;
+  }
+  return OMPI_SUCCESS;
+}
+
+static int register_component(void) {
+  const int error = register_variables();
+  return error != OMPI_SUCCESS ? error : register_counters();
+}
+
+/* One topic each: of several messages with one topic, Open MPI shows the first. */
+void coll_loom_complain(bool show) {
+  char setting[64];
+  if (show && as_set.priority != coll_loom_variables.priority) {
+    snprintf(setting, sizeof setting, "coll_loom_priority = %d", as_set.priority);
+    coll_loom_help("bad-priority", setting, "90");
+  }
+  if (show && as_set.timeout_s != coll_loom_variables.timeout_s) {
+    snprintf(setting, sizeof setting, "coll_loom_timeout = %g", as_set.timeout_s);
+    coll_loom_help("bad-timeout", setting, "0");
+  }
+  as_set = coll_loom_variables;
+}
+
+static void progress(void) {
+  opal_progress();
+}
+static bool yield_when_idle(void) {
+  return opal_progress_yield_when_idle;
+}
+static void register_progress(int (*callback)(void)) {
+  opal_progress_register_lp(callback);
+}
+static void unregister_progress(int (*callback)(void)) {
+  opal_progress_unregister(callback);
+}
+static void log_line(const char* line) {
+  opal_output(0, "coll:loom: %s", line);
+}
+
+static void show(enum loom_message message, const char* where, const char* cause) {
+  static const char* const topics[] = {[LOOM_MESSAGE_DECLINED] = "declined",
+                                       [LOOM_MESSAGE_PEER_FAILED] = "peer-failed",
+                                       [LOOM_MESSAGE_TIMEOUT] = "timeout",
+                                       [LOOM_MESSAGE_INTERNAL] = "internal"};
+  coll_loom_help(topics[message], where, cause);
+}
+
+/* Once per process, before the first communicator is queried. A disabled component stays open, so that tools
+ * find its variables. */
+static int init_query(bool progress_threads, bool mpi_threads) {
+  (void)progress_threads, (void)mpi_threads;
+  struct coll_loom_variables* variables = &coll_loom_variables;
+  if (!variables->enable) return OMPI_SUCCESS;
+
+  as_set = *variables;
+  if (variables->priority < 0 || variables->priority > 100) variables->priority = DEFAULT_PRIORITY;
+  if (!(variables->timeout_s >= 0)) variables->timeout_s = 0;
+
+  coll_loom_find_help();
+  coll_loom_kernels_init();
+  loom_initialize(&(struct loom_runtime){
+      .progress = progress,
+      .yield_when_idle = yield_when_idle,
+      .register_progress = register_progress,
+      .unregister_progress = unregister_progress,
+      .show = show,
+      .log = log_line,
+      .parameters = {.verbose = variables->verbose, .timeout_s = variables->timeout_s}});
+  initialized = true;
+  return OMPI_SUCCESS;
+}
+
+static int close_component(void) {
+  if (initialized) loom_finalize();
+  initialized = false;
+  return OMPI_SUCCESS;
+}
+
+/* The one symbol that the plugin exports. */
+__attribute__((visibility("default"))) mca_coll_base_component_t mca_coll_loom_component = {
+    .collm_version = {COLL_LOOM_API_VERSION, .mca_component_name = "loom",
+                      MCA_BASE_MAKE_VERSION(component, LOOM_VERSION_MAJOR, LOOM_VERSION_MINOR,
+                                            LOOM_VERSION_PATCH),
+                      .mca_close_component = close_component,
+                      .mca_register_component_params = register_component},
+    .collm_data = {MCA_BASE_METADATA_PARAM_NONE},
+    .collm_init_query = init_query,
+    .collm_comm_query = coll_loom_comm_query,
+};

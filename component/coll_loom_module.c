@@ -1,0 +1,58 @@
+/* One module per communicator: chosen, enabled and disabled by Open MPI's coll framework. */
+#include "component/coll_loom.h"
+
+/* Remembers the component below, and takes its place. Every communicator of the program comes through here,
+ * so nothing is set up before the first collective. */
+static int enable(mca_coll_base_module_t* module, ompi_communicator_t* communicator) {
+  struct coll_loom_module* self = (struct coll_loom_module*)module;
+  const mca_coll_base_comm_coll_t* below = communicator->c_coll;
+  if (below->coll_allreduce == NULL || below->coll_allgather == NULL) return OMPI_ERR_NOT_AVAILABLE;
+
+  self->communicator = communicator;
+  self->previous_allreduce = below->coll_allreduce;
+  self->previous_allreduce_module = below->coll_allreduce_module;
+  self->previous_allgather = below->coll_allgather;
+  self->previous_allgather_module = below->coll_allgather_module;
+  OBJ_RETAIN(self->previous_allreduce_module);
+  OBJ_RETAIN(self->previous_allgather_module);
+  COLL_LOOM_INSTALL(communicator, allreduce, coll_loom_allreduce, module);
+  return OMPI_SUCCESS;
+}
+
+/* Called any number of times: up to 5.0 once per slot that the module has, and by the destructor. */
+static void release(struct coll_loom_module* self) {
+  if (self->comm != NULL) loom_comm_destroy(self->comm);
+  self->comm = NULL;
+  self->state = COLL_LOOM_DECLINED;
+  if (self->previous_allreduce_module != NULL) OBJ_RELEASE(self->previous_allreduce_module);
+  if (self->previous_allgather_module != NULL) OBJ_RELEASE(self->previous_allgather_module);
+  self->previous_allreduce_module = self->previous_allgather_module = NULL;
+}
+
+static int disable(mca_coll_base_module_t* module, ompi_communicator_t* communicator) {
+  struct coll_loom_module* self = (struct coll_loom_module*)module;
+  if (self->previous_allreduce_module != NULL) {
+    COLL_LOOM_UNINSTALL(communicator, allreduce, module, self->previous_allreduce,
+                        self->previous_allreduce_module);
+  }
+  release(self);
+  return OMPI_SUCCESS;
+}
+
+static void construct(coll_loom_module_t* self) {
+  memset((char*)self + sizeof self->super, 0, sizeof *self - sizeof self->super);
+  self->super.coll_module_enable = enable;
+  self->super.coll_module_disable = disable;
+}
+OBJ_CLASS_INSTANCE(coll_loom_module_t, mca_coll_base_module_t, construct, release);
+
+/* Collective set-up needs one set of ranks that all reduce together, which inter-communicators are not. */
+mca_coll_base_module_t* coll_loom_comm_query(ompi_communicator_t* communicator, int* priority) {
+  if (!coll_loom_variables.enable || OMPI_COMM_IS_INTER(communicator)) return NULL;
+  coll_loom_module_t* self = OBJ_NEW(coll_loom_module_t);
+  if (self == NULL) return NULL;
+
+  coll_loom_complain(ompi_comm_rank(communicator) == 0);
+  *priority = coll_loom_variables.priority;
+  return &self->super;
+}

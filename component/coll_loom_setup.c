@@ -1,0 +1,67 @@
+/* Connects a communicator at its first collective, with the component below as the bootstrap. */
+#include "component/coll_loom.h"
+
+/* Per thread: other threads may be setting up other communicators. */
+static _Thread_local bool setting_up;
+
+static int gather(struct coll_loom_module* self, const void* in, void* out, coll_loom_count_t count,
+                  ompi_datatype_t* datatype) {
+  return self->previous_allgather(in, count, datatype, out, count, datatype, self->communicator,
+                                  self->previous_allgather_module);
+}
+
+/* Counts are int up to 5.0, and components multiply them by the communicator's size: what would not fit goes
+ * as one element of a large type per rank. */
+static int gather_large(struct coll_loom_module* self, const void* in, void* out, size_t bytes_per_rank) {
+  ompi_datatype_t* large;
+  if (bytes_per_rank > INT_MAX) return MPI_ERR_COUNT;
+  int error = ompi_datatype_create_contiguous((int)bytes_per_rank, &ompi_mpi_byte.dt, &large);
+  if (error != OMPI_SUCCESS) return error;
+  ompi_datatype_commit(&large);
+  error = gather(self, in, out, 1, large);
+  ompi_datatype_destroy(&large);
+  return error;
+}
+
+static int all_gather(void* context, const void* in, void* out, size_t bytes_per_rank) {
+  struct coll_loom_module* self = context;
+  if (bytes_per_rank == 0) return OMPI_SUCCESS;
+  const size_t most = INT_MAX / (size_t)ompi_comm_size(self->communicator);
+  const int error = bytes_per_rank <= most
+                        ? gather(self, in, out, (coll_loom_count_t)bytes_per_rank, &ompi_mpi_byte.dt)
+                        : gather_large(self, in, out, bytes_per_rank);
+  if (error != OMPI_SUCCESS) self->error = error;
+  return error;
+}
+
+int coll_loom_error_class(int result) {
+  switch (result) {
+    case LOOM_ERR_OUT_OF_MEMORY:
+      return MPI_ERR_NO_MEM;
+    case LOOM_ERR_PEER_FAILED:
+      return COLL_LOOM_PROC_FAILED;
+    default:
+      return MPI_ERR_OTHER;
+  }
+}
+
+void coll_loom_set_up(struct coll_loom_module* self) {
+  if (setting_up) return;
+  const struct loom_bootstrap bootstrap = {.context = self,
+                                           .rank = ompi_comm_rank(self->communicator),
+                                           .size = ompi_comm_size(self->communicator),
+                                           .all_gather = all_gather,
+                                           .name = coll_loom_name(self->communicator)};
+  setting_up = true;
+  const int result = loom_comm_create(&bootstrap, &self->comm);
+  setting_up = false;
+
+  if (result == LOOM_SUCCESS) {
+    self->state = COLL_LOOM_READY;
+  } else if (result == LOOM_DECLINED) {
+    self->state = COLL_LOOM_DECLINED;
+  } else {
+    self->state = COLL_LOOM_BROKEN;
+    if (self->error == OMPI_SUCCESS) self->error = coll_loom_error_class(result);
+  }
+}

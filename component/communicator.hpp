@@ -1,0 +1,97 @@
+// communicator.hpp -- joins the folders for one MPI communicator: topo -> search -> connect -> links, then calls.
+// Knows nothing of Open MPI: it is tested with threads as ranks.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "component/bootstrap.hpp"
+#include "component/plan.hpp"
+#include "component/process.hpp"
+#include "connect/wiring.hpp"
+#include "device/host/direct_exchange.hpp"
+#include "device/host/rails_executor.hpp"
+#include "device/host/shared_memory.hpp"
+#include "ucx_transport/net_fifo.hpp"
+
+namespace loom {
+
+/// Not for several threads at once: MPI allows one collective at a time on a communicator.
+class Communicator {
+ public:
+  /// Connects all ranks. Collective; either every rank gets a communicator, or every rank gets nullptr after one message
+  /// that says why. `process` must outlive it. Throws BootstrapFailed.
+  static std::unique_ptr<Communicator> create(const Bootstrap& bootstrap, Process& process);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  /// See loom_allreduce in core.h. false: declined. Throws Error; after that the communicator is abandoned and every
+  /// further call throws at once.
+  bool allreduce(const std::byte* in, std::byte* out, std::size_t count, device::Type type, device::Op op) {
+    const bool carried = try_allreduce(in, out, count, type, op);
+    if (carried) {
+      CallCounters::add(calls_.calls, 1);
+      CallCounters::add(calls_.bytes, count * device::size_of(type));
+    } else {
+      CallCounters::add(calls_.fallbacks, 1);
+    }
+    return carried;
+  }
+
+  /// "rank 3 of 8 of MPI_COMM_WORLD on host node1", for messages.
+  const std::string& where() const noexcept { return where_; }
+
+ private:
+  struct PeerInfo;
+  Communicator(const Bootstrap& bootstrap, Process& process);
+
+  bool set_up(const Bootstrap& bootstrap);
+  bool agree(const Bootstrap& bootstrap, const std::string& cause);
+  void learn_peers(const std::vector<PeerInfo>& peers);
+  std::vector<std::byte> make_ends();
+  void join_ends(const std::vector<std::vector<std::byte>>& handles);
+  void try_network();
+  std::string describe_set_up(double milliseconds) const;
+
+  bool try_allreduce(const std::byte* in, std::byte* out, std::size_t count, device::Type type, device::Op op);
+  void perform(Algorithm algorithm, const device::RingJob& job);
+  device::RingLinks local_links() const;
+  device::RingLinks rail_links() const;
+  device::RingLinks flat_links() const;
+  template <class Executor, class PeerOf>
+  void drive(Executor&& executor, PeerOf&& awaited_rank);
+  void run_ring(const connect::Ring& ring, const device::RingLinks& links, const device::FifoShape& fifo,
+                const device::RingJob& job);
+  void run_rails(const device::RingJob& job);
+  void explain(Algorithm algorithm, std::size_t bytes);
+  void check_peers() const;
+  void abandon() noexcept;
+
+  bool on_my_host(int rank) const { return host_mates_.contains(rank); }
+
+  Process& process_;
+  CallCounters calls_;
+  int rank_;
+  std::string name_, where_;
+  connect::Wiring wiring_;
+  bool oversubscribed_ = false;
+  std::map<int, device::ProcessId> host_mates_;  ///< by rank, myself included
+  std::map<int, std::string> names_;             ///< of host mates and neighbours: "rank 3 (process 71 on host a)"
+  device::WaitPolicy wait_policy_;
+
+  device::Segment segment_;                  ///< mine: direct area, then the FIFO from my local predecessor
+  std::map<int, device::Segment> attached_;  ///< of host mates, by rank
+  std::unique_ptr<device::DirectExchange> direct_;
+  std::unique_ptr<device::SendLink> local_next_;
+  std::unique_ptr<device::RecvLink> local_previous_;
+  std::unique_ptr<ucx_transport::NetSendLink> net_next_;
+  std::unique_ptr<ucx_transport::NetRecvLink> net_previous_;
+  std::vector<Algorithm> explained_;
+  std::optional<Error> broken_;
+};
+
+}  // namespace loom

@@ -1,0 +1,120 @@
+/* The C face of loom's C++ core: all that the Open MPI glue (the C files of component) and the core know of each other.
+ *
+ * Open MPI's internal headers do not compile as C++, so the glue is C and nothing of Open MPI passes this line;
+ * nothing thrown in the core passes it either.
+ *
+ * Results: LOOM_SUCCESS; LOOM_DECLINED = "the component below is to do this", on every rank of the communicator
+ * alike and before any byte has moved; or a negative LOOM_ERR_*, after a message through loom_runtime.show. */
+#ifndef LOOM_COMPONENT_CORE_H
+#define LOOM_COMPONENT_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum loom_result {
+  LOOM_SUCCESS = 0,
+  LOOM_DECLINED = 1,
+  LOOM_ERR_OUT_OF_MEMORY = -1,
+  LOOM_ERR_SYSTEM = -2,      /* an operating system call failed */
+  LOOM_ERR_UNREACHABLE = -3, /* no way to reach a peer */
+  LOOM_ERR_PEER_FAILED = -4, /* a peer process died */
+  LOOM_ERR_TIMEOUT = -5,     /* coll_loom_timeout passed */
+  LOOM_ERR_INTERNAL = -6
+};
+
+/* Operations and element types that have a kernel. The order is that of the table in device/reduce.cpp. */
+enum loom_op {
+  LOOM_SUM, LOOM_PROD, LOOM_MIN, LOOM_MAX,
+  LOOM_LAND, LOOM_LOR, LOOM_LXOR,
+  LOOM_BAND, LOOM_BOR, LOOM_BXOR,
+  LOOM_OP_COUNT
+};
+enum loom_type {
+  LOOM_INT8, LOOM_INT16, LOOM_INT32, LOOM_INT64,
+  LOOM_UINT8, LOOM_UINT16, LOOM_UINT32, LOOM_UINT64,
+  LOOM_FLOAT, LOOM_DOUBLE,
+  LOOM_TYPE_COUNT
+};
+
+/* Values of the MCA variables that the core reads. They may differ between ranks. */
+struct loom_parameters {
+  int verbose;          /* 0: silent; 1: one line per communicator; 2: and one per kind of call */
+  double timeout_s;     /* longest wait for a peer inside one call; 0: no limit */
+};
+
+/* Messages with a topic in help-coll-loom.txt. */
+enum loom_message {
+  LOOM_MESSAGE_DECLINED,    /* set-up failed somewhere; all ranks use the component below */
+  LOOM_MESSAGE_PEER_FAILED, /* a peer died, or its connection broke, inside a call */
+  LOOM_MESSAGE_TIMEOUT,     /* coll_loom_timeout passed inside a call */
+  LOOM_MESSAGE_INTERNAL     /* a defect of loom */
+};
+
+/* What the core needs of the MPI library; one per process, given once to loom_initialize. */
+struct loom_runtime {
+  void (*progress)(void);         /* let the MPI library progress; called by whoever waits */
+  bool (*yield_when_idle)(void);  /* the launcher says that ranks outnumber cores */
+  /* Calls callback from the library's progress loop at low priority until it is unregistered. */
+  void (*register_progress)(int (*callback)(void));
+  void (*unregister_progress)(int (*callback)(void));
+  /* Shows a message to the user. where: the communicator and rank; cause: one or more whole sentences. */
+  void (*show)(enum loom_message message, const char *where, const char *cause);
+  void (*log)(const char *line);  /* coll_loom_verbose output, without a newline */
+  struct loom_parameters parameters;
+};
+
+/* How the ranks of one communicator find each other before loom has connected them: the previous component. */
+struct loom_bootstrap {
+  void *context;
+  int rank, size;
+  /* Gathers bytes_per_rank bytes of every rank, in rank order, into out (size * bytes_per_rank bytes; in and out do
+   * not overlap). Returns 0, or another value when the communication itself failed. */
+  int (*all_gather)(void *context, const void *in, void *out, size_t bytes_per_rank);
+  const char *name; /* of the communicator, for messages; valid during loom_comm_create */
+};
+
+/* Counters since start-up; each only grows. Users read them through MPI_T as coll_loom_<field>. */
+struct loom_counters {
+  uint64_t communicators;        /* communicators that loom has connected */
+  uint64_t declined;             /* communicators that loom stepped aside from */
+  uint64_t allreduce_calls;      /* allreduces carried by loom */
+  uint64_t allreduce_bytes;      /* bytes of their operands, per rank */
+  uint64_t allreduce_fallbacks;  /* allreduces handed to the component below */
+  uint64_t net_bytes_sent;       /* bytes that this process wrote to other hosts */
+};
+
+struct loom_comm;
+
+/* Copies *runtime. Allocates nothing. */
+void loom_initialize(const struct loom_runtime *runtime);
+
+/* Ends the process's network connections. No loom_comm may exist. */
+void loom_finalize(void);
+
+/* Connects the ranks of a communicator. Collective. LOOM_SUCCESS and *out on every rank, or LOOM_DECLINED (after one
+ * message with the cause) on every rank; another result only if bootstrap->all_gather itself failed. */
+int loom_comm_create(const struct loom_bootstrap *bootstrap, struct loom_comm **out);
+
+/* Frees what loom_comm_create made; not collective, never waits for a peer. */
+void loom_comm_destroy(struct loom_comm *comm);
+
+/* recvbuf = op over all ranks' sendbuf, count elements of type, contiguous. sendbuf NULL: MPI_IN_PLACE, the operand is
+ * in recvbuf. Collective; LOOM_DECLINED depends on (count, type, op) and the communicator alone. */
+int loom_allreduce(struct loom_comm *comm, const void *sendbuf, void *recvbuf, uint64_t count, enum loom_type type,
+                   enum loom_op op);
+
+/* The counters of this process as they are now; from any thread. All zero before loom_initialize. */
+void loom_read_counters(struct loom_counters *out);
+/* For the glue's own share: calls that never reach the core because type or operation have no kernel. */
+void loom_count_fallback(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

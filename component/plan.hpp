@@ -1,0 +1,25 @@
+// plan.hpp -- which algorithm carries a call? A pure function of facts that all ranks share: the form of the communicator
+// and the size of the message. Never of where a buffer lives, how it is aligned, or whether it is in place.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "connect/wiring.hpp"
+
+namespace loom {
+
+enum class Algorithm {
+  kCopy,   ///< one rank: the result is the operand
+  kDirect, ///< one host, small: every rank reads every operand
+  kRing,   ///< one host: ring allreduce through shared memory
+  kRails,  ///< equal hosts: reduce-scatter inside, ring allreduce along each rail, all-gather inside
+  kFlatRing, ///< unequal hosts: one ring over all ranks
+  kBelow,  ///< the component below is better at this
+};
+
+std::string_view name_of(Algorithm algorithm);
+
+Algorithm plan_allreduce(const connect::Shape& shape, std::size_t bytes);
+
+}  // namespace loom

@@ -1,0 +1,71 @@
+#include "component/process.hpp"
+
+namespace loom {
+
+Process::~Process() {
+  if (transport_ && progress_callback_ != nullptr && runtime_.unregister_progress != nullptr)
+    runtime_.unregister_progress(progress_callback_);
+}
+
+const std::string& Process::host_name() {
+  const std::lock_guard lock(mutex_);
+  if (host_name_.empty()) host_name_ = topo::host_name();
+  return host_name_;
+}
+
+const device::ProcessId& Process::id() {
+  const std::lock_guard lock(mutex_);
+  if (id_.pid == 0) id_ = device::this_process();
+  return id_;
+}
+
+loom_counters Process::counters() {
+  const std::lock_guard lock(mutex_);
+  loom_counters sum{.communicators = communicators_,
+                    .declined = declined_,
+                    .allreduce_calls = 0,
+                    .allreduce_bytes = 0,
+                    .allreduce_fallbacks = fallbacks_,
+                    .net_bytes_sent = transport_ ? transport_->bytes_sent() : 0};
+  const auto add = [&](const CallCounters& calls) {
+    sum.allreduce_calls += calls.calls.load(std::memory_order_relaxed);
+    sum.allreduce_bytes += calls.bytes.load(std::memory_order_relaxed);
+    sum.allreduce_fallbacks += calls.fallbacks.load(std::memory_order_relaxed);
+  };
+  add(retired_calls_);
+  for (const CallCounters* calls : live_calls_) add(*calls);
+  return sum;
+}
+
+void Process::include(const CallCounters& calls) {
+  const std::lock_guard lock(mutex_);
+  live_calls_.push_back(&calls);
+}
+
+void Process::retire(const CallCounters& calls) {
+  const std::lock_guard lock(mutex_);
+  CallCounters::add(retired_calls_.calls, calls.calls);
+  CallCounters::add(retired_calls_.bytes, calls.bytes);
+  CallCounters::add(retired_calls_.fallbacks, calls.fallbacks);
+  std::erase(live_calls_, &calls);
+}
+
+topo::Place Process::place() {
+  const topo::HostId host = topo::host_id(host_name());
+  const std::lock_guard lock(mutex_);
+  if (!machine_) machine_ = std::make_unique<topo::Machine>();
+  return machine_->place_of_this_thread(host);
+}
+
+ucx_transport::Transport& Process::transport() {
+  const std::lock_guard lock(mutex_);
+  if (!transport_) {
+    transport_ = std::make_unique<ucx_transport::Transport>();
+    open_transport_.store(transport_.get(), std::memory_order_release);
+    if (progress_callback_ != nullptr && runtime_.register_progress != nullptr)
+      runtime_.register_progress(progress_callback_);
+  }
+  return *transport_;
+}
+
+}  // namespace loom

@@ -1,0 +1,70 @@
+// process.hpp -- what the communicators of one process share: its identity, its network, its counters.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "component/core.h"
+#include "device/host/process_watch.hpp"
+#include "topo/discover.hpp"
+#include "ucx_transport/transport.hpp"
+
+namespace loom {
+
+/// What happened to the calls on one communicator. One thread counts at a time, any may read: the counts are plain
+/// additions, for a locked one would cost as much as the rest of a small call.
+struct CallCounters {
+  std::atomic<std::uint64_t> calls{0}, bytes{0}, fallbacks{0};
+
+  static void add(std::atomic<std::uint64_t>& counter, std::uint64_t by) noexcept {
+    counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+  }
+};
+
+class Process {
+ public:
+  /// `host_name` empty: this host's. Tests give ranks of one process different ones.
+  /// `progress_callback`: what the MPI library's progress loop is to call once the transport is open; may be null.
+  explicit Process(const loom_runtime& runtime, std::string host_name = {}, int (*progress_callback)(void) = nullptr)
+      : runtime_(runtime), host_name_(std::move(host_name)), progress_callback_(progress_callback) {}
+  ~Process();
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  const loom_runtime& runtime() const noexcept { return runtime_; }
+  const std::string& host_name();
+  const device::ProcessId& id();
+  /// Where the calling thread is bound now. The machine is read at the first call. Throws Error.
+  topo::Place place();
+  /// Opened at the first call; from then on the MPI library's progress loop drives it. Throws Error.
+  ucx_transport::Transport& transport();
+
+  loom_counters counters();
+  void count_communicator(bool connected) noexcept { ++(connected ? communicators_ : declined_); }
+  /// An allreduce that was declined before it came to any communicator.
+  void count_fallback() noexcept { ++fallbacks_; }
+  /// From now on counters() includes these; until retire(), which keeps their values.
+  void include(const CallCounters& calls);
+  void retire(const CallCounters& calls);
+
+  /// The transport if it is open.
+  ucx_transport::Transport* open_transport() noexcept { return open_transport_.load(std::memory_order_acquire); }
+
+ private:
+  loom_runtime runtime_;
+  std::mutex mutex_;  // guards what the first call of each kind makes
+  std::string host_name_;
+  int (*progress_callback_)(void);
+  device::ProcessId id_;
+  std::unique_ptr<topo::Machine> machine_;
+  std::unique_ptr<ucx_transport::Transport> transport_;
+  std::atomic<ucx_transport::Transport*> open_transport_{nullptr};
+  std::atomic<std::uint64_t> communicators_{0}, declined_{0}, fallbacks_{0};
+  std::vector<const CallCounters*> live_calls_;
+  CallCounters retired_calls_;
+};
+
+}  // namespace loom

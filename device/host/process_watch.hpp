@@ -1,0 +1,20 @@
+// process_watch.hpp -- is a process of this host still alive? Asked seldom, by those who have waited long.
+#pragma once
+
+#include <cstdint>
+
+namespace loom::device {
+
+/// A process by its id and the time at which it started, so that a reused id is not mistaken for it.
+struct ProcessId {
+  std::int64_t pid = 0;
+  std::uint64_t start_time = 0;  ///< field 22 of /proc/<pid>/stat, clock ticks since boot
+};
+
+/// The calling process. start_time is 0 where /proc cannot be read; is_alive then never says no.
+ProcessId this_process();
+
+/// false once the process has ended, whether or not its parent has collected it. true where that cannot be found out.
+bool is_alive(const ProcessId& process);
+
+}  // namespace loom::device

@@ -1,0 +1,137 @@
+#include "device/host/ring_executor.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "device/step_flag.hpp"
+
+namespace loom::device {
+namespace {
+
+// Blocks in which a slice that goes to two places is worked off: the second copy finds the data in the L1 cache.
+constexpr std::size_t kBlockBytes = 8 * 1024;
+
+// Below this a slice costs more in flags than its share of the pipeline saves (host, 2 ranks, loom_bench allreduce).
+constexpr std::size_t kMinSliceBytes = 8 * 1024;
+
+std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+
+std::size_t longest_chunk(std::size_t count, std::size_t elem_bytes, int size) {
+  const std::size_t elems_per_line = std::max<std::size_t>(1, kCacheLine / elem_bytes);
+  const std::size_t share = divide_up(count, static_cast<std::size_t>(size));
+  return divide_up(share, elems_per_line) * elems_per_line;
+}
+
+}  // namespace
+
+ChunkRange chunk_range(std::size_t count, std::size_t elem_bytes, int size, int chunk) {
+  const std::size_t length = longest_chunk(count, elem_bytes, size);
+  const std::size_t first = std::min(count, static_cast<std::size_t>(chunk) * length);
+  return {first, std::min(length, count - first)};
+}
+
+Slicing slice_ring(std::size_t count, std::size_t elem_bytes, int size, std::size_t slot_bytes,
+                   std::size_t slot_count) {
+  const std::size_t slices_per_round = std::max<std::size_t>(1, slot_count / 2);
+  const std::size_t chunk_bytes = longest_chunk(count, elem_bytes, size) * elem_bytes;
+  const std::size_t slice_bytes =
+      std::clamp(divide_up(chunk_bytes, slices_per_round), std::min(kMinSliceBytes, slot_bytes), slot_bytes);
+  // Whole cache lines, where a slot holds one, keep slices aligned.
+  const std::size_t elems_per_line = std::max<std::size_t>(1, kCacheLine / elem_bytes);
+  const std::size_t elems = slice_bytes / elem_bytes;
+  return {std::max<std::size_t>(1, elems >= elems_per_line ? elems / elems_per_line * elems_per_line : elems),
+          slices_per_round};
+}
+
+RingExecutor::RingExecutor(const RingLinks& links, const RingJob& job, const Slicing& slicing)
+    : links_(links),
+      job_(job),
+      slicing_(slicing),
+      chunk_elems_(job.count == 0 ? 0 : longest_chunk(job.count, job.elem_bytes, links.size)) {}
+
+RingExecutor::State RingExecutor::advance() {
+  const int steps = ring_step_count(job_.collective, links_.size);
+  bool moved = false;
+  while (round_ * slicing_.slices_per_round * slicing_.slice_elems < chunk_elems_) {
+    const RingStep step = ring_step(job_.collective, links_.position, links_.size, step_);
+    if (!perform_slice(step)) return moved ? State::kMoved : State::kBlocked;
+    moved = true;
+    next_slice();
+    if (step_ == steps) {
+      step_ = 0;
+      ++round_;
+    }
+  }
+  return State::kDone;
+}
+
+void RingExecutor::next_slice() {
+  const std::size_t done = (round_ * slicing_.slices_per_round + ++slice_) * slicing_.slice_elems;
+  if (slice_ == slicing_.slices_per_round || done >= chunk_elems_) {
+    slice_ = 0;
+    ++step_;
+  }
+}
+
+bool RingExecutor::perform_slice(const RingStep& step) {
+  const std::byte* received = nullptr;
+  if (receives(step.action)) {
+    received = links_.previous->try_receive();
+    if (received == nullptr) {
+      waits_for_previous_ = true;
+      return false;
+    }
+  }
+  std::byte* sent = nullptr;
+  if (sends(step.action)) {
+    sent = links_.next->try_acquire();
+    if (sent == nullptr) {
+      waits_for_previous_ = false;
+      return false;
+    }
+  }
+
+  // A shorter chunk's last slices are short or empty; they travel all the same, so that all ranks count alike.
+  const ChunkRange chunk = chunk_range(job_.count, job_.elem_bytes, links_.size, step.chunk);
+  const std::size_t offset =
+      std::min(chunk.count, (round_ * slicing_.slices_per_round + slice_) * slicing_.slice_elems);
+  const std::size_t elems = std::min(slicing_.slice_elems, chunk.count - offset);
+  const std::size_t bytes = elems * job_.elem_bytes;
+  const std::size_t at = (chunk.first + offset) * job_.elem_bytes;
+
+  switch (step.action) {
+    case RingAction::kSend:
+      std::memcpy(sent, (job_.collective == RingCollective::kAllGather ? job_.out : job_.in) + at, bytes);
+      break;
+    case RingAction::kRecvReduceSend:
+      job_.reduce(sent, received, job_.in + at, elems);
+      break;
+    case RingAction::kRecvReduceCopySend: {
+      const std::size_t block_elems = kBlockBytes / job_.elem_bytes;
+      for (std::size_t i = 0; i < elems; i += block_elems) {
+        const std::size_t n = std::min(block_elems, elems - i), b = i * job_.elem_bytes;
+        job_.reduce(job_.out + at + b, received + b, job_.in + at + b, n);
+        std::memcpy(sent + b, job_.out + at + b, n * job_.elem_bytes);
+      }
+      break;
+    }
+    case RingAction::kRecvReduceCopy:
+      job_.reduce(job_.out + at, received, job_.in + at, elems);
+      break;
+    case RingAction::kRecvCopySend:
+      for (std::size_t b = 0; b < bytes; b += kBlockBytes) {
+        const std::size_t n = std::min(kBlockBytes, bytes - b);
+        std::memcpy(job_.out + at + b, received + b, n);
+        std::memcpy(sent + b, received + b, n);
+      }
+      break;
+    case RingAction::kRecvCopy:
+      std::memcpy(job_.out + at, received, bytes);
+      break;
+  }
+  if (sent != nullptr) links_.next->publish(bytes);
+  if (received != nullptr) links_.previous->release();
+  return true;
+}
+
+}  // namespace loom::device

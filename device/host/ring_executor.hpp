@@ -1,0 +1,81 @@
+// ring_executor.hpp -- performs the ring schedule on host memory over two links. Resumable: it never waits.
+#pragma once
+
+#include <cstdint>
+
+#include "device/link.hpp"
+#include "device/reduce.hpp"
+#include "device/ring_schedule.hpp"
+
+namespace loom::device {
+
+/// A ring's form and the two links that a rank has in it.
+struct RingLinks {
+  int position = 0;
+  int size = 1;
+  SendLink* next = nullptr;
+  RecvLink* previous = nullptr;
+};
+
+/// One collective over one ring. All ranks of the ring give the same collective, count, elem_bytes and slicing.
+struct RingJob {
+  RingCollective collective = RingCollective::kAllreduce;
+  const std::byte* in = nullptr;  ///< count elements; not read by an all-gather; may be out
+  std::byte* out = nullptr;       ///< count elements; a reduce-scatter writes only chunk `position` of them
+  std::size_t count = 0;
+  std::size_t elem_bytes = 1;
+  ReduceFn reduce = nullptr;  ///< not used by an all-gather
+};
+
+/// How a message is cut. The message falls into `size` chunks, one per rank; a chunk is worked off in rounds of
+/// slices_per_round slices, each of which travels in one slot.
+///
+/// No deadlock while slices_per_round < slot_count: a rank is never more than slices_per_round slots ahead of what its
+/// successor has consumed, so the FIFOs of a ring are never all full, and a rank whose FIFO has room can go on.
+struct Slicing {
+  std::size_t slice_elems = 1;
+  std::size_t slices_per_round = 1;
+};
+
+/// Slices as large as the slots allow where the message is large, and smaller ones for a shorter message, so that the
+/// ring is a pipeline there too. Needs slot_count >= 2 and slot_bytes >= elem_bytes.
+Slicing slice_ring(std::size_t count, std::size_t elem_bytes, int size, std::size_t slot_bytes, std::size_t slot_count);
+
+/// Elements of chunk `chunk`: [first, first + count).
+struct ChunkRange {
+  std::size_t first = 0, count = 0;
+};
+/// Chunks are equal and begin on cache lines, relative to the message, as long as there is enough for that; the last
+/// ones may be shorter or empty.
+ChunkRange chunk_range(std::size_t count, std::size_t elem_bytes, int size, int chunk);
+
+class RingExecutor {
+ public:
+  RingExecutor(const RingLinks& links, const RingJob& job, const Slicing& slicing);
+
+  enum class State {
+    kMoved,    ///< came at least one slice further
+    kBlocked,  ///< waits for a neighbour
+    kDone,     ///< the result is in place; what was sent may not have left this process (see SendLink::drained)
+  };
+  /// Goes on until it must wait. Throws what the links throw.
+  State advance();
+
+  /// The neighbour that a blocked executor waits for is the previous one (true) or the next.
+  bool waits_for_previous() const noexcept { return waits_for_previous_; }
+
+ private:
+  bool perform_slice(const RingStep& step);
+  void next_slice();
+
+  RingLinks links_;
+  RingJob job_;
+  Slicing slicing_;
+  std::size_t chunk_elems_;  ///< of the longest chunk: the walk is the same for all
+  std::size_t round_ = 0;    ///< slices_per_round slices of each chunk, through all steps
+  int step_ = 0;
+  std::size_t slice_ = 0;
+  bool waits_for_previous_ = false;
+};
+
+}  // namespace loom::device

@@ -1,0 +1,35 @@
+// waiter.hpp -- how a call waits for its peers: spin, then let others run, look for the dead, and end at the limit.
+#pragma once
+
+#include <chrono>
+#include <functional>
+
+namespace loom::device {
+
+/// Fixed for a communicator.
+struct WaitPolicy {
+  std::function<void()> progress;     ///< lets everything else in this process progress; may be empty
+  std::function<void()> check_peers;  ///< throws Error when a peer is known to be dead; may be empty
+  bool oversubscribed = false;        ///< the peer may need this CPU: hardly spin
+  double timeout_s = 0;               ///< longest wait without any step forward; 0: none
+};
+
+/// Waiting inside one call. Not shared between threads.
+class Waiter {
+ public:
+  explicit Waiter(const WaitPolicy& policy) : policy_(policy) {}
+
+  /// The call has come a step further: the next wait begins anew.
+  void moved() noexcept { pauses_ = 0; }
+  /// Once per fruitless look. Throws Error (kTimeout, or what check_peers throws).
+  void pause();
+
+ private:
+  void pause_long();
+
+  const WaitPolicy& policy_;
+  unsigned pauses_ = 0;
+  std::chrono::steady_clock::time_point began_, checked_;
+};
+
+}  // namespace loom::device

@@ -1,0 +1,44 @@
+// link.hpp -- one connection from a rank to a neighbour, as an executor sees it: a FIFO of equal slots.
+// The receiver owns the memory. Whether it is shared or reached over a network is the implementation's affair.
+#pragma once
+
+#include <cstddef>
+
+namespace loom::device {
+
+/// The form of a FIFO, equal at both ends.
+struct FifoShape {
+  std::size_t slot_bytes = 0;  ///< a multiple of 64
+  std::size_t slot_count = 0;
+};
+
+/// The sending end. All functions throw Error (kPeerFailed) when the connection is known to be broken.
+class SendLink {
+ public:
+  virtual ~SendLink() = default;
+
+  /// The next slot to fill, 64-byte aligned, or nullptr while the receiver has not given one back. The same slot until
+  /// publish().
+  virtual std::byte* try_acquire() = 0;
+  /// Hands the acquired slot, with its first `bytes` bytes, to the receiver.
+  virtual void publish(std::size_t bytes) = 0;
+  /// The receiver needs no further call from us to get everything published.
+  virtual bool drained() = 0;
+  /// Tells the receiver that nothing further will come. Never throws; for a communicator that cannot go on.
+  virtual void abandon() noexcept = 0;
+};
+
+/// The receiving end. Throws as SendLink does.
+class RecvLink {
+ public:
+  virtual ~RecvLink() = default;
+
+  /// The next filled slot, or nullptr while there is none. The same slot until release().
+  virtual const std::byte* try_receive() = 0;
+  /// Gives the received slot back to the sender.
+  virtual void release() = 0;
+  /// Tells the sender that nothing further will be taken. Never throws.
+  virtual void abandon() noexcept = 0;
+};
+
+}  // namespace loom::device

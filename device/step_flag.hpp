@@ -1,0 +1,28 @@
+// step_flag.hpp -- the monotonic counter by which two ends of a connection meet.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace loom::device {
+
+/// Counts slots handed over. One writer, any number of readers, possibly in other processes or written by a network card.
+///   publish(n): release  -- pairs with --  value(): acquire
+/// so once value() >= n is seen, the contents of slots 1..n are visible. Only grows; 64 bits never wrap.
+class StepFlag {
+ public:
+  /// Above every step: the writer has abandoned the connection.
+  static constexpr std::uint64_t kAbandoned = ~std::uint64_t{0};
+
+  void publish(std::uint64_t step) noexcept { step_.store(step, std::memory_order_release); }
+  std::uint64_t value() const noexcept { return step_.load(std::memory_order_acquire); }
+
+ private:
+  std::atomic<std::uint64_t> step_{0};
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "shared between processes");
+};
+static_assert(sizeof(StepFlag) == 8, "a network write of 8 bytes sets it");
+
+inline constexpr std::size_t kCacheLine = 64;
+
+}  // namespace loom::device

@@ -1,0 +1,188 @@
+#include "mpi_examples/bench/collectives.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace loom::bench {
+namespace {
+
+// Each link of the bus carries this share of the size, whatever the algorithm: see nccl-tests'
+// doc/PERFORMANCE.md.
+double both_ways(double ranks) {
+  return 2 * (ranks - 1) / ranks;
+}
+double all_but_own(double ranks) {
+  return (ranks - 1) / ranks;
+}
+
+std::size_t wrong_reduced(const Case& one, const std::byte* output, std::uint64_t shift) {
+  return one.reduced->count_wrong(output, one.count, shift);
+}
+
+const std::array kCollectives = {
+    Collective{
+        .name = "allreduce",
+        .reduces = true,
+        .has_in_place = true,
+        .input = Part::kWhole,
+        .output = Part::kWhole,
+        .busbw_factor = both_ways,
+        .call =
+            [](const Call& c) { return MPI_Allreduce(c.send, c.recv, c.count(), c.type(), c.op(), c.comm); },
+        .count_wrong = wrong_reduced},
+    Collective{.name = "reduce",
+               .reduces = true,
+               .has_in_place = true,
+               .input = Part::kWhole,
+               .output = Part::kWhole,
+               .call =
+                   [](const Call& c) {
+                     // Only the root may say MPI_IN_PLACE; the others send from where they would have
+                     // received.
+                     const bool moved = c.send == MPI_IN_PLACE && c.one->rank != c.one->root;
+                     return MPI_Reduce(moved ? c.recv : c.send, moved ? nullptr : c.recv, c.count(), c.type(),
+                                       c.op(), c.one->root, c.comm);
+                   },
+               .count_wrong =
+                   [](const Case& one, const std::byte* output, std::uint64_t shift) {
+                     return one.rank == one.root ? wrong_reduced(one, output, shift) : 0;
+                   }},
+    Collective{
+        .name = "bcast",
+        .always_in_place = true,
+        .input = Part::kNone,
+        .output = Part::kWhole,
+        .call = [](const Call& c) { return MPI_Bcast(c.recv, c.count(), c.type(), c.one->root, c.comm); },
+        .count_wrong =
+            [](const Case& one, const std::byte* output, std::uint64_t shift) {
+              return one.data[static_cast<std::size_t>(one.root)].count_wrong(output, one.count, shift);
+            }},
+    Collective{.name = "allgather",
+               .blocks = true,
+               .has_in_place = true,
+               .input = Part::kBlock,
+               .output = Part::kWhole,
+               .busbw_factor = all_but_own,
+               .call =
+                   [](const Call& c) {
+                     return MPI_Allgather(c.send, c.block(), c.type(), c.recv, c.block(), c.type(), c.comm);
+                   },
+               .count_wrong =
+                   [](const Case& one, const std::byte* output, std::uint64_t shift) {
+                     const std::size_t block_bytes = one.block() * mpi::size_of(one.type);
+                     std::size_t wrong = 0;
+                     for (std::size_t from = 0; from < one.data.size(); ++from) {
+                       wrong += one.data[from].count_wrong(output + from * block_bytes, one.block(), shift);
+                     }
+                     return wrong;
+                   }},
+    Collective{.name = "reduce_scatter_block",
+               .reduces = true,
+               .blocks = true,
+               .has_in_place = true,
+               .input = Part::kWhole,
+               .output = Part::kBlock,
+               .busbw_factor = all_but_own,
+               .call =
+                   [](const Call& c) {
+                     return MPI_Reduce_scatter_block(c.send, c.recv, c.block(), c.type(), c.op(), c.comm);
+                   },
+               .count_wrong =
+                   [](const Case& one, const std::byte* output, std::uint64_t shift) {
+                     const std::uint64_t first = static_cast<std::uint64_t>(one.rank) * one.block();
+                     return one.reduced->count_wrong(output, one.block(), shift + first);
+                   }},
+    Collective{.name = "alltoall",
+               .blocks = true,
+               .has_in_place = true,
+               .input = Part::kWhole,
+               .output = Part::kWhole,
+               .busbw_factor = all_but_own,
+               .call =
+                   [](const Call& c) {
+                     return MPI_Alltoall(c.send, c.block(), c.type(), c.recv, c.block(), c.type(), c.comm);
+                   },
+               .count_wrong =
+                   [](const Case& one, const std::byte* output, std::uint64_t shift) {
+                     const std::size_t block_bytes = one.block() * mpi::size_of(one.type);
+                     const std::uint64_t mine = static_cast<std::uint64_t>(one.rank) * one.block();
+                     std::size_t wrong = 0;
+                     for (std::size_t from = 0; from < one.data.size(); ++from) {
+                       wrong +=
+                           one.data[from].count_wrong(output + from * block_bytes, one.block(), shift + mine);
+                     }
+                     return wrong;
+                   }},
+    Collective{.name = "barrier",
+               .input = Part::kNone,
+               .output = Part::kNone,
+               .call = [](const Call& c) { return MPI_Barrier(c.comm); },
+               .count_wrong = [](const Case&, const std::byte*, std::uint64_t) { return std::size_t{0}; }},
+};
+
+}  // namespace
+
+std::span<const Collective> collectives() {
+  return kCollectives;
+}
+
+const Collective* find_collective(std::string_view name) {
+  const auto found = std::find_if(kCollectives.begin(), kCollectives.end(),
+                                  [&](const Collective& collective) { return collective.name == name; });
+  return found == kCollectives.end() ? nullptr : &*found;
+}
+
+std::size_t elements(Part part, const Case& one) {
+  switch (part) {
+    case Part::kNone:
+      return 0;
+    case Part::kBlock:
+      return one.block();
+    case Part::kWhole:
+      break;
+  }
+  return one.count;
+}
+
+Case make_case(const Collective& collective, mpi::Type type, mpi::Op op, int rank, int ranks, int root,
+               bool in_place) {
+  using mpi::Range;
+  using mpi::Tile;
+  if (collective.reduces) {
+    return {.type = type,
+            .op = op,
+            .rank = rank,
+            .ranks = ranks,
+            .root = root,
+            .in_place = in_place,
+            .operand = Tile::operand(type, op, Range::kExact, rank, ranks),
+            .reduced = Tile::result(type, op, Range::kExact, ranks),
+            .data = {}};
+  }
+  std::vector<Tile> data;
+  for (int each = 0; each < ranks; ++each) data.push_back(Tile::data(type, each));
+  Tile own = data[static_cast<std::size_t>(rank)];
+  return {.type = type,
+          .op = op,
+          .rank = rank,
+          .ranks = ranks,
+          .root = root,
+          .in_place = in_place || collective.always_in_place,
+          .operand = std::move(own),
+          .reduced = std::nullopt,
+          .data = std::move(data)};
+}
+
+void fill_input(const Collective& collective, const Case& one, std::byte* send, std::byte* recv,
+                std::uint64_t shift) {
+  if (!one.in_place) {
+    one.operand.fill(send, elements(collective.input, one), shift);
+  } else if (collective.input == Part::kBlock) {  // in place, a block stands at its final position
+    const std::size_t block_bytes = one.block() * mpi::size_of(one.type);
+    one.operand.fill(recv + static_cast<std::size_t>(one.rank) * block_bytes, one.block(), shift);
+  } else {
+    one.operand.fill(recv, one.count, shift);
+  }
+}
+
+}  // namespace loom::bench

@@ -1,0 +1,145 @@
+#include "mpi_examples/bench/measure.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace loom::bench {
+namespace {
+
+constexpr double kBatchSeconds = 20e-6;  // a thousand times what MPI_Wtime costs
+constexpr int kMostCallsPerBatch = 64;
+constexpr int kFewestIterations = 8;
+constexpr int kMostIterations = 10000;
+constexpr std::uint64_t kSmallBytes = 64 << 10;
+
+Timing summary(std::vector<double>& seconds, int batch) {
+  std::sort(seconds.begin(), seconds.end());
+  const std::size_t n = seconds.size();
+  const double to_us = 1e6 / batch;
+  return {.min_us = seconds.front() * to_us,
+          .avg_us = std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(n) * to_us,
+          .p50_us = (seconds[(n - 1) / 2] + seconds[n / 2]) / 2 * to_us,
+          .max_us = seconds.back() * to_us};
+}
+
+std::uint64_t all_ranks(std::uint64_t value, MPI_Op op, MPI_Comm comm) {
+  MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_UINT64_T, op, comm);
+  return value;
+}
+
+}  // namespace
+
+Measured Bench::measure(const Case& one, std::span<const MPI_Comm> comms) {
+  const auto [batch, iterations] = plan(one, comms);
+  const auto slots = static_cast<std::size_t>(batch);
+  make_room(one, slots);
+
+  std::vector<std::vector<double>> seconds(comms.size());
+  std::vector<std::uint64_t> wrong(comms.size()), carried(comms.size());
+  bool counted = true;
+  std::uint64_t shift = 0;
+  if (!options_.check) fill(one, slots, shift);
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    for (std::size_t turn = 0; turn < comms.size(); ++turn) {
+      // Who goes first alternates, so that neither always finds the caches as the other left them.
+      const std::size_t which = (turn + static_cast<std::size_t>(iteration)) % comms.size();
+      if (options_.check) fill(one, slots, ++shift);
+      const auto before = carried_calls();
+      seconds[which].push_back(run(one, comms[which], slots));
+      const auto after = carried_calls();
+      counted = counted && before && after;
+      if (counted) carried[which] += *after - *before;
+      if (options_.check) wrong[which] += count_wrong(one, slots, shift);
+    }
+  }
+
+  Measured measured{.iterations = iterations, .calls_per_iteration = batch, .timings = {}};
+  const MPI_Op across = options_.across_ranks == AcrossRanks::kMax ? MPI_MAX : MPI_SUM;
+  const bool counted_everywhere = all_ranks(counted ? 1 : 0, MPI_MIN, control_) == 1;
+  for (std::size_t which = 0; which < comms.size(); ++which) {
+    MPI_Allreduce(MPI_IN_PLACE, seconds[which].data(), iterations, MPI_DOUBLE, across, control_);
+    if (options_.across_ranks == AcrossRanks::kAverage) {
+      for (double& each : seconds[which]) each /= one.ranks;
+    }
+    Timing timing = summary(seconds[which], batch);
+    timing.wrong = all_ranks(wrong[which], MPI_SUM, control_);
+    timing.calls = static_cast<std::uint64_t>(iterations) * static_cast<std::uint64_t>(batch);
+    if (counted_everywhere) {
+      timing.carried = all_ranks(carried[which], MPI_MIN, control_);
+      timing.carried_at_most = all_ranks(carried[which], MPI_MAX, control_);
+    }
+    measured.timings.push_back(timing);
+  }
+  return measured;
+}
+
+/// Warms up and, from the time that this takes, chooses how much to measure; the same on every rank.
+Bench::Plan Bench::plan(const Case& one, std::span<const MPI_Comm> comms) {
+  make_room(one, 1);
+  const int warmup = options_.warmup.value_or(one.bytes() <= kSmallBytes ? 50 : 3);
+  double fastest = HUGE_VAL;
+  double together = 0;
+  for (const MPI_Comm comm : comms) {
+    double seconds = HUGE_VAL;
+    // One more call than asked for: without any there is nothing to estimate from.
+    for (int call = 0; call <= warmup; ++call) {
+      fill(one, 1, 0);  // in place, sums would overflow otherwise
+      seconds = std::min(seconds, run(one, comm, 1));
+    }
+    MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, control_);
+    fastest = std::min(fastest, seconds);
+    together += seconds;
+  }
+  Plan plan{};
+  plan.batch =
+      static_cast<int>(std::clamp(std::ceil(kBatchSeconds / fastest), 1.0, double{kMostCallsPerBatch}));
+  plan.iterations = options_.iterations.value_or(
+      static_cast<int>(std::clamp(options_.seconds_per_size / (together * plan.batch),
+                                  double{kFewestIterations}, double{kMostIterations})));
+  return plan;
+}
+
+void Bench::make_room(const Case& one, std::size_t slots) {
+  constexpr std::size_t kLine = 64;
+  stride_bytes_ = (one.bytes() + kLine - 1) / kLine * kLine;
+  const std::size_t bytes = slots * stride_bytes_;
+  if (recv_.size() < bytes) recv_.resize(bytes);
+  if (!one.in_place && send_.size() < bytes) send_.resize(bytes);
+}
+
+void Bench::fill(const Case& one, std::size_t slots, std::uint64_t shift) {
+  for (std::size_t slot = 0; slot < slots; ++slot) {
+    // Slots, too, differ from each other: a result in the wrong slot is a wrong result.
+    fill_input(*options_.collective, one, send_.data() + slot * stride_bytes_,
+               recv_.data() + slot * stride_bytes_, shift + 7 * slot);
+  }
+}
+
+double Bench::run(const Case& one, MPI_Comm comm, std::size_t slots) {
+  const Collective& collective = *options_.collective;
+  MPI_Barrier(control_);
+  const double start = MPI_Wtime();
+  for (std::size_t slot = 0; slot < slots; ++slot) {
+    const std::size_t at = slot * stride_bytes_;
+    collective.call({.send = one.in_place ? MPI_IN_PLACE : send_.data() + at,
+                     .recv = recv_.data() + at,
+                     .one = &one,
+                     .comm = comm});
+  }
+  return MPI_Wtime() - start;
+}
+
+std::uint64_t Bench::count_wrong(const Case& one, std::size_t slots, std::uint64_t shift) const {
+  std::uint64_t wrong = 0;
+  for (std::size_t slot = 0; slot < slots; ++slot) {
+    wrong += options_.collective->count_wrong(one, recv_.data() + slot * stride_bytes_, shift + 7 * slot);
+  }
+  return wrong;
+}
+
+std::optional<std::uint64_t> Bench::carried_calls() {
+  return tool_.counter("coll_loom_" + std::string(options_.collective->name) + "_calls");
+}
+
+}  // namespace loom::bench

@@ -1,0 +1,65 @@
+// measure.hpp -- runs one case on one communicator, or on two by turns, and says how long it took.
+//
+// One measurement is a batch of calls, back to back, each on its own buffers; a batch is long enough that
+// reading the clock (some 30 ns) and leaving the barrier at different moments do not count. The batch's time
+// over its calls is one sample on one rank; the ranks' average (or maximum) is the sample of the measurement.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "mpi_examples/bench/collectives.hpp"
+#include "mpi_examples/bench/options.hpp"
+#include "mpi_examples/support/loom_pvars.hpp"
+
+namespace loom::bench {
+
+struct Timing {
+  double min_us = 0, avg_us = 0, p50_us = 0, max_us = 0;  // over the measurements
+  std::uint64_t wrong = 0;                                // elements, summed over calls and ranks
+  std::uint64_t calls = 0;                                // measured calls
+  std::optional<std::uint64_t> carried{};          // of these by loom, on the rank with the fewest; if known
+  std::optional<std::uint64_t> carried_at_most{};  // the same on the rank with the most
+};
+
+struct Measured {
+  int iterations = 0;
+  int calls_per_iteration = 0;
+  std::vector<Timing> timings;  // one per communicator, valid on all ranks
+};
+
+class Bench {
+ public:
+  /// control: a communicator of the same ranks for everything that is not measured.
+  Bench(const Options& options, MPI_Comm control, mpi::ToolInterface& tool)
+      : options_(options), control_(control), tool_(tool) {}
+
+  Measured measure(const Case& one, std::span<const MPI_Comm> comms);
+
+ private:
+  struct Plan {
+    int batch, iterations;
+  };
+  Plan plan(const Case& one, std::span<const MPI_Comm> comms);
+  void make_room(const Case& one, std::size_t slots);
+  void fill(const Case& one, std::size_t slots, std::uint64_t shift);
+  double run(const Case& one, MPI_Comm comm, std::size_t slots);
+  std::uint64_t count_wrong(const Case& one, std::size_t slots, std::uint64_t shift) const;
+  std::optional<std::uint64_t> carried_calls();
+
+  const Options& options_;
+  MPI_Comm control_;
+  mpi::ToolInterface& tool_;
+
+  // Slot s of a batch is at s * stride.
+  std::vector<std::byte> send_, recv_;
+  std::size_t stride_bytes_ = 0;
+};
+
+}  // namespace loom::bench

@@ -1,0 +1,184 @@
+#include "mpi_examples/bench/report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace loom::bench {
+namespace {
+
+using nlohmann::ordered_json;
+
+/// GB/s, decimal as in nccl-tests.
+double gigabytes_per_second(const Case& one, double us) {
+  return us > 0 ? static_cast<double>(one.bytes()) / us / 1e3 : 0;
+}
+
+double ratio_p50(const Measured& measured) {
+  return measured.timings[0].p50_us > 0 ? measured.timings[1].p50_us / measured.timings[0].p50_us : 0;
+}
+
+const char* loom_state(const Environment& environment) {
+  if (!environment.loom_enabled) return "not loaded (see --mca mca_base_component_path)";
+  return *environment.loom_enabled ? "enabled" : "loaded, but not enabled (see --mca coll_loom_enable 1)";
+}
+
+}  // namespace
+
+Environment gather_environment(MPI_Comm control, mpi::ToolInterface& tool) {
+  Environment environment;
+  MPI_Comm_size(control, &environment.ranks);
+
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> version{};
+  int length = 0;
+  MPI_Get_library_version(version.data(), &length);
+  environment.mpi_library = version.data();
+  environment.component_path = tool.variable("mca_base_component_path").value_or("unknown");
+  if (const auto enable = tool.variable("coll_loom_enable")) environment.loom_enabled = *enable != "0";
+
+  using HostName = std::array<char, MPI_MAX_PROCESSOR_NAME>;
+  HostName own{};
+  MPI_Get_processor_name(own.data(), &length);
+  std::vector<HostName> names(static_cast<std::size_t>(environment.ranks));
+  MPI_Gather(own.data(), MPI_MAX_PROCESSOR_NAME, MPI_CHAR, names.data(), MPI_MAX_PROCESSOR_NAME, MPI_CHAR, 0,
+             control);
+  for (const HostName& name : names) {
+    const auto known = std::find_if(environment.hosts.begin(), environment.hosts.end(),
+                                    [&](const auto& host) { return host.first == name.data(); });
+    if (known == environment.hosts.end()) environment.hosts.emplace_back(name.data(), 1);
+    else ++known->second;
+  }
+  return environment;
+}
+
+void Report::begin() {
+  const std::string library = environment_.mpi_library.substr(0, environment_.mpi_library.find(','));
+  fmt::print(text_, "# loom_bench {}{}, {} ranks on {} host(s):", options_.collective->name,
+             options_.in_place ? " in place" : "", environment_.ranks, environment_.hosts.size());
+  for (const auto& [host, ranks] : environment_.hosts) fmt::print(text_, " {} x {}", host, ranks);
+  fmt::print(text_, "\n# {}; loom is {}\n# component path: {}\n", library, loom_state(environment_),
+             environment_.component_path);
+  if (options_.compare && !environment_.loom_active()) {
+    fmt::print(text_, "# so both sides of the comparison measure the same component\n");
+  }
+  fmt::print(text_, "# latency in us: one call, {} over ranks; bandwidths in GB/s from the median\n",
+             options_.across_ranks == AcrossRanks::kMax ? "maximum" : "average");
+  if (options_.compare) {
+    fmt::print(text_, "#{:>41} {:^43} {:^43} {:>7}\n#", "", environment_.loom_active() ? "loom" : "as is",
+               "below", "below/");
+    fmt::print(text_, "{:>11} {:>11} {:>7} {:>5} ", "size", "count", "type", "op");
+    for (int side = 0; side < 2; ++side) {
+      fmt::print(text_, "  {:>9} {:>9} {:>9} {:>7} {:>6}", "min", "p50", "max", "busbw", "wrong");
+    }
+    fmt::print(text_, " {:>7}\n", "loom");
+  } else {
+    fmt::print(text_, "#{:>11} {:>11} {:>7} {:>5} {:>10} {:>10} {:>10} {:>10} {:>8} {:>8} {:>7}\n", "size",
+               "count", "type", "op", "min", "avg", "p50", "max", "algbw", "busbw", "wrong");
+  }
+  std::fflush(text_);
+}
+
+void Report::add(const Case& one, const Measured& measured) {
+  const std::string op{options_.collective->reduces ? mpi::name(one.op) : "-"};
+  const auto wrong_of = [&](const Timing& timing) {
+    return options_.check ? std::to_string(timing.wrong) : std::string("-");
+  };
+  ordered_json row = {{"collective", options_.collective->name},
+                      {"size_bytes", one.bytes()},
+                      {"count", one.count},
+                      {"type", mpi::name(one.type)},
+                      {"op", op},
+                      {"iterations", measured.iterations},
+                      {"calls_per_iteration", measured.calls_per_iteration}};
+
+  fmt::print(text_, " {:>11} {:>11} {:>7} {:>5} ", one.bytes(), one.count, mpi::name(one.type), op);
+  carried_.resize(measured.timings.size());
+  for (std::size_t which = 0; which < measured.timings.size(); ++which) {
+    const Timing& timing = measured.timings[which];
+    const double algbw = gigabytes_per_second(one, timing.p50_us);
+    const double busbw = algbw * options_.collective->busbw_factor(one.ranks);
+    if (options_.compare) {
+      fmt::print(text_, "  {:>9.2f} {:>9.2f} {:>9.2f} {:>7.2f} {:>6}", timing.min_us, timing.p50_us,
+                 timing.max_us, busbw, wrong_of(timing));
+    } else {
+      fmt::print(text_, "{:>10.2f} {:>10.2f} {:>10.2f} {:>10.2f} {:>8.2f} {:>8.2f} {:>7}", timing.min_us,
+                 timing.avg_us, timing.p50_us, timing.max_us, algbw, busbw, wrong_of(timing));
+    }
+    ordered_json side = {{"min_us", timing.min_us}, {"avg_us", timing.avg_us}, {"p50_us", timing.p50_us},
+                         {"max_us", timing.max_us}, {"algbw", algbw},          {"busbw", busbw},
+                         {"calls", timing.calls}};
+    side["wrong"] = options_.check ? ordered_json(timing.wrong) : ordered_json(nullptr);
+    side["carried_by_loom"] = timing.carried ? ordered_json(*timing.carried) : ordered_json(nullptr);
+    row[which == 0 ? "measured" : "below"] = side;
+
+    wrong_ += timing.wrong;
+    Carried& carried = carried_[which];
+    carried.calls += timing.calls;
+    carried.known = carried.known && timing.carried;
+    carried.at_least += timing.carried.value_or(0);
+    carried.at_most += timing.carried_at_most.value_or(0);
+  }
+  if (options_.compare) {
+    fmt::print(text_, " {:>7.2f}", ratio_p50(measured));
+    row["ratio_p50"] = ratio_p50(measured);
+  }
+  fmt::print(text_, "\n");
+  std::fflush(text_);
+  rows_.push_back(std::move(row));
+}
+
+void Report::end() {
+  if (!carried_.empty()) print_carried("", carried_[0]);
+  if (carried_.size() > 1) print_carried(" on the side below", carried_[1]);
+  if (wrong_ > 0) fmt::print(text_, "# WRONG RESULTS: {} elements\n", wrong_);
+}
+
+void Report::print_carried(const char* whose, const Carried& carried) const {
+  if (!environment_.loom_active()) {
+    fmt::print(text_, "# carried by loom{}: 0 of {} calls, loom is {}\n", whose, carried.calls,
+               loom_state(environment_));
+  } else if (!carried.known) {
+    fmt::print(text_, "# carried by loom{}: unknown, there is no counter for {}\n", whose,
+               options_.collective->name);
+  } else if (carried.at_least == carried.at_most) {
+    fmt::print(text_, "# carried by loom{}: {} of {} calls\n", whose, carried.at_least, carried.calls);
+  } else {
+    fmt::print(text_, "# carried by loom{}: {} of {} calls on one rank, {} on another\n", whose,
+               carried.at_least, carried.calls, carried.at_most);
+  }
+}
+
+bool Report::carried_as_expected() const {
+  for (std::size_t which = 0; which < carried_.size(); ++which) {
+    const Carried& carried = carried_[which];
+    if (!carried.known) return false;
+    const std::uint64_t expected = which == 0 ? carried.calls : 0;
+    if (carried.at_least != expected || carried.at_most != expected) return false;
+  }
+  return true;
+}
+
+nlohmann::ordered_json Report::json() const {
+  ordered_json hosts = ordered_json::array();
+  for (const auto& [host, ranks] : environment_.hosts) hosts.push_back({{"name", host}, {"ranks", ranks}});
+  return {{"program", "loom_bench"},
+          {"format", 1},
+          {"environment",
+           {{"mpi_library", environment_.mpi_library},
+            {"component_path", environment_.component_path},
+            {"loom", loom_state(environment_)},
+            {"ranks", environment_.ranks},
+            {"hosts", hosts}}},
+          {"options",
+           {{"collective", options_.collective->name},
+            {"in_place", options_.in_place},
+            {"root", options_.root},
+            {"check", options_.check},
+            {"compare", options_.compare},
+            {"across_ranks", options_.across_ranks == AcrossRanks::kMax ? "max" : "average"}}},
+          {"wrong", wrong_},
+          {"results", rows_}};
+}
+
+}  // namespace loom::bench

@@ -1,0 +1,108 @@
+// loom_bench -- times and checks MPI collectives, with loom or without, or both by turns. See README.md and
+// --help.
+// Exit codes: 0; 1 wrong results, or --require-loom was not met; 2 bad arguments.
+
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+
+#include "mpi_examples/bench/measure.hpp"
+#include "mpi_examples/bench/options.hpp"
+#include "mpi_examples/bench/report.hpp"
+
+namespace loom::bench {
+namespace {
+
+/// The element counts for the chosen sizes, each once: several small sizes may round to one count.
+std::vector<std::size_t> counts(const Options& options, mpi::Type type, int ranks) {
+  if (options.collective->output == Part::kNone) return {0};
+  const std::size_t unit = options.collective->blocks ? static_cast<std::size_t>(ranks) : 1;
+  std::vector<std::size_t> result;
+  for (const std::uint64_t bytes : options.sizes()) {
+    const std::size_t units = std::max<std::size_t>(1, bytes / (mpi::size_of(type) * unit));
+    if (result.empty() || result.back() != units * unit) result.push_back(units * unit);
+  }
+  return result;
+}
+
+int run_bench(const Options& options, MPI_Comm control, mpi::ToolInterface& tool) {
+  int rank, ranks;
+  MPI_Comm_rank(control, &rank);
+  MPI_Comm_size(control, &ranks);
+
+  std::ofstream json_file;
+  int json_opened = 1;
+  if (rank == 0 && !options.json_path.empty() && options.json_path != "-") {
+    json_file.open(options.json_path);
+    json_opened = json_file.is_open() ? 1 : 0;
+    if (!json_opened) fmt::print(stderr, "loom_bench: cannot write '{}'\n", options.json_path);
+  }
+  MPI_Bcast(&json_opened, 1, MPI_INT, 0, control);
+  if (!json_opened) return 2;
+
+  std::vector<MPI_Comm> comms = {MPI_COMM_WORLD};
+  if (options.compare) comms.push_back(mpi::dup_without_loom(MPI_COMM_WORLD));
+
+  const Environment environment = gather_environment(control, tool);
+  Report report(options, environment, options.json_path == "-" ? stderr : stdout);
+  if (rank == 0) report.begin();
+
+  Bench bench(options, control, tool);
+  for (const mpi::Type type : options.types) {
+    for (const mpi::Op op : options.ops) {
+      const bool reduces = options.collective->reduces;
+      if (reduces && !mpi::defined(op, type)) continue;
+      Case one = make_case(*options.collective, type, op, rank, ranks, options.root, options.in_place);
+      for (const std::size_t count : counts(options, type, ranks)) {
+        one.count = count;
+        const Measured measured = bench.measure(one, comms);
+        if (rank == 0) report.add(one, measured);
+      }
+      if (!reduces) break;  // operations make no difference
+    }
+  }
+  if (options.compare) MPI_Comm_free(&comms[1]);
+
+  int exit_code = 0;
+  if (rank == 0) {
+    report.end();
+    const bool without_loom = options.require_loom && !report.carried_as_expected();
+    if (without_loom)
+      fmt::print(stderr, "loom_bench: --require-loom: loom did not carry the calls as required\n");
+    exit_code = report.wrong() > 0 || without_loom ? 1 : 0;
+    if (!options.json_path.empty()) {
+      (options.json_path == "-" ? std::cout : json_file) << report.json().dump(2) << std::endl;
+    }
+  }
+  MPI_Bcast(&exit_code, 1, MPI_INT, 0, control);
+  return exit_code;
+}
+
+int run(int argc, char** argv) {
+  int rank, ranks;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  const ParsedOptions parsed = parse_options(argc, argv, ranks);
+  if (!parsed.options) {
+    if (rank == 0) fmt::print(parsed.exit_code == 0 ? stdout : stderr, "{}", parsed.text);
+    return parsed.exit_code;
+  }
+  mpi::ToolInterface tool;
+  MPI_Comm control = mpi::dup_without_loom(MPI_COMM_WORLD);
+  const int exit_code = run_bench(*parsed.options, control, tool);
+  MPI_Comm_free(&control);
+  return exit_code;
+}
+
+}  // namespace
+}  // namespace loom::bench
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  const int exit_code = loom::bench::run(argc, argv);
+  MPI_Finalize();
+  return exit_code;
+}

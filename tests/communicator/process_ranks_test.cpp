@@ -1,0 +1,161 @@
+// Ranks as processes, through the C face as Open MPI's glue uses it: what happens to the others when one dies or forks.
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "component/core.h"
+
+namespace {
+
+constexpr int kMaxRanks = 8;
+constexpr std::size_t kMaxGather = 64 * 1024;
+
+/// In memory that all rank processes share.
+struct Meeting {
+  pthread_barrier_t barrier;
+  std::byte gathered[kMaxRanks][kMaxGather];
+};
+
+struct RankProcess {
+  Meeting* meeting;
+  int rank, size;
+  loom_comm* comm = nullptr;
+
+  void meet() { pthread_barrier_wait(&meeting->barrier); }
+  int allreduce(std::vector<float>& values) {
+    return loom_allreduce(comm, nullptr, values.data(), values.size(), LOOM_FLOAT, LOOM_SUM);
+  }
+};
+
+std::string last_message;  // of this rank process
+
+int gather(void* context, const void* in, void* out, std::size_t bytes) {
+  auto& self = *static_cast<RankProcess*>(context);
+  if (bytes > kMaxGather) return 1;
+  std::memcpy(self.meeting->gathered[self.rank], in, bytes);
+  self.meet();
+  for (int rank = 0; rank < self.size; ++rank)
+    std::memcpy(static_cast<std::byte*>(out) + static_cast<std::size_t>(rank) * bytes, self.meeting->gathered[rank], bytes);
+  self.meet();
+  return 0;
+}
+
+/// What a rank does; an empty string, or what was wrong.
+using Body = std::function<std::string(RankProcess&)>;
+
+std::string run_rank(RankProcess& self, bool own_host, const Body& body) {
+  ::alarm(60);  // a hang ends as a failure
+  if (own_host) {
+    const std::string name = "host" + std::to_string(self.rank);
+    if (::unshare(CLONE_NEWUTS) != 0 || ::sethostname(name.c_str(), name.size()) != 0) return "cannot name the host";
+  }
+  loom_runtime runtime{};
+  runtime.show = [](loom_message, const char* where, const char* cause) {
+    last_message = std::string(where) + ": " + cause;
+  };
+  runtime.log = [](const char*) {};
+  loom_initialize(&runtime);
+  const loom_bootstrap bootstrap{&self, self.rank, self.size, gather, "TEST_COMM"};
+  if (loom_comm_create(&bootstrap, &self.comm) != LOOM_SUCCESS) return "no communicator: " + last_message;
+  std::string wrong = body(self);
+  loom_comm_destroy(self.comm);
+  loom_finalize();
+  return wrong;
+}
+
+/// Runs the ranks as processes and expects each to end well, save those that `killed` names, which end by SIGKILL.
+void run_processes(int size, bool hosts, const std::vector<int>& killed, const Body& body) {
+  if (hosts && ::geteuid() != 0) GTEST_SKIP() << "skipped: giving each rank a host name needs root";
+  void* memory = ::mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  auto* meeting = static_cast<Meeting*>(memory);
+  pthread_barrierattr_t shared;
+  pthread_barrierattr_init(&shared);
+  pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+  pthread_barrier_init(&meeting->barrier, &shared, static_cast<unsigned>(size));
+
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < size; ++rank) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      RankProcess self{meeting, rank, size};
+      const std::string wrong = run_rank(self, hosts, body);
+      if (!wrong.empty()) std::fprintf(stderr, "rank %d: %s\n", rank, wrong.c_str());
+      ::_exit(wrong.empty() ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  for (int rank = 0; rank < size; ++rank) {
+    int status = 0;
+    ::waitpid(children[static_cast<std::size_t>(rank)], &status, 0);
+    if (std::find(killed.begin(), killed.end(), rank) != killed.end()) {
+      EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    } else {
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank " << rank << " ended with status " << status;
+    }
+  }
+  ::munmap(memory, sizeof(Meeting));
+}
+
+std::string expect_failure_after_death(RankProcess& self, std::size_t count, const char* cause) {
+  std::vector<float> values(count, 1.0F);
+  if (const int result = self.allreduce(values); result != LOOM_SUCCESS) return "the first call failed: " + last_message;
+  self.meet();  // all are through with the first call
+  if (self.rank == 1) ::raise(SIGKILL);
+  const int result = self.allreduce(values);
+  if (result != LOOM_ERR_PEER_FAILED) return "result " + std::to_string(result) + ", message: " + last_message;
+  if (last_message.find(cause) == std::string::npos) return "the message names no cause: " + last_message;
+  if (self.allreduce(values) != LOOM_ERR_PEER_FAILED) return "the communicator came back to life";
+  return {};
+}
+
+class DeadRank : public ::testing::TestWithParam<std::size_t> {};
+
+TEST_P(DeadRank, FailsTheCallOnAllOthersOfItsHostWithItsName) {
+  run_processes(4, false, {1}, [&](RankProcess& self) {
+    return expect_failure_after_death(self, GetParam(), "");
+  });
+}
+
+TEST(DeadRank, IsNamedByTheOnlyOtherOne) {
+  run_processes(2, false, {1}, [&](RankProcess& self) {
+    return expect_failure_after_death(self, 4, "rank 1 (process ");
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Counts, DeadRank, ::testing::Values(4, 500000),
+                         [](const auto& test) { return std::to_string(test.param); });
+
+TEST(ForkedChild, LeavesTheNetworkToItsParentWhenItExits) {
+  ::setenv("UCX_TLS", "tcp,self", 1);
+  run_processes(2, true, {}, [&](RankProcess& self) -> std::string {
+    std::vector<float> values(500000, 1.0F);
+    if (self.allreduce(values) != LOOM_SUCCESS) return "the call before the fork failed: " + last_message;
+    const pid_t child = ::fork();
+    if (child == 0) std::exit(0);
+    if (child < 0) return "no child";
+    ::waitpid(child, nullptr, 0);
+    for (int i = 0; i < 20; ++i) {
+      values.assign(values.size(), 1.0F);
+      if (self.allreduce(values) != LOOM_SUCCESS) return "a call after the fork failed: " + last_message;
+      if (values.front() != 2.0F || values.back() != 2.0F) return "a wrong sum";
+    }
+    self.meet();  // nobody leaves before all are through
+    return {};
+  });
+}
+
+}  // namespace

@@ -1,0 +1,57 @@
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "allreduce_cases.hpp"
+
+namespace loom::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::size_t open_files() {
+  const std::filesystem::directory_iterator files("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(files), end(files)));
+}
+
+TEST(SetUp, LeavesNoFileOpen) {
+  const std::size_t before = open_files();
+  Job job{.ranks = 4};
+  job.run([](Rank& self) {
+    std::vector<std::unique_ptr<Communicator>> communicators;
+    for (int i = 0; i < 10; ++i) communicators.push_back(self.connect());
+  });
+  EXPECT_EQ(open_files(), before);
+}
+
+TEST(SetUp, StepsAsideOnAllRanksWithOneMessageWhenMemoryIsShort) {
+  // A limit on file size makes every allocation of shared memory fail, as a full memory group would.
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small{4096, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  Job job{.ranks = 4};
+  job.run([](Rank& self) {
+    EXPECT_EQ(self.connect(), nullptr);
+    EXPECT_EQ(self.process().counters().declined, 1U);
+  });
+  setrlimit(RLIMIT_FSIZE, &before);
+  const auto messages = job.transcript.messages(LOOM_MESSAGE_DECLINED);
+  ASSERT_EQ(messages.size(), 1);
+  EXPECT_THAT(messages[0], HasSubstr("TEST_COMM (4 ranks): Rank 0 on host testhost (and 3 more): Allocating"));
+  EXPECT_THAT(messages[0], HasSubstr("File too large"));
+}
+
+TEST(SetUp, CountsCommunicators) {
+  Job job{.ranks = 2};
+  job.run([](Rank& self) {
+    const auto first = self.connect(), second = self.connect();
+    EXPECT_EQ(self.process().counters().communicators, 2U);
+    EXPECT_EQ(self.process().counters().declined, 0U);
+  });
+}
+
+}  // namespace
+}  // namespace loom::test

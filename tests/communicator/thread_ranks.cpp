@@ -1,0 +1,91 @@
+#include "thread_ranks.hpp"
+
+#include <barrier>
+#include <cstring>
+#include <exception>
+#include <thread>
+
+namespace loom::test {
+namespace {
+
+/// The all-gather of the ranks of one job.
+struct Gatherer {
+  explicit Gatherer(int size) : barrier(size), inputs(static_cast<std::size_t>(size)) {}
+  std::barrier<> barrier;
+  std::vector<const void*> inputs;
+};
+
+struct RankContext {
+  Gatherer* gatherer;
+  int rank;
+};
+
+int all_gather(void* context, const void* in, void* out, std::size_t bytes) {
+  auto& [gatherer, rank] = *static_cast<RankContext*>(context);
+  gatherer->inputs[static_cast<std::size_t>(rank)] = in;
+  gatherer->barrier.arrive_and_wait();
+  auto* to = static_cast<std::byte*>(out);
+  for (const void* input : gatherer->inputs) {
+    std::memcpy(to, input, bytes);
+    to += bytes;
+  }
+  gatherer->barrier.arrive_and_wait();
+  return 0;
+}
+
+// loom_runtime.show has no context: one job at a time owns the transcript.
+Transcript* current_transcript = nullptr;
+
+}  // namespace
+
+void Transcript::add(loom_message message, const std::string& where, const std::string& cause) {
+  const std::lock_guard lock(mutex_);
+  messages_.emplace_back(message, where + ": " + cause);
+}
+
+std::vector<std::string> Transcript::messages(loom_message message) {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> found;
+  for (const auto& [kind, text] : messages_)
+    if (kind == message) found.push_back(text);
+  return found;
+}
+
+void Job::run(const std::function<void(Rank&)>& body) {
+  current_transcript = &transcript;
+  loom_runtime runtime{};
+  runtime.show = [](loom_message message, const char* where, const char* cause) {
+    current_transcript->add(message, where, cause);
+  };
+  runtime.log = [](const char*) {};
+  runtime.parameters = parameters;
+
+  Gatherer gatherer(ranks);
+  std::vector<RankContext> contexts(static_cast<std::size_t>(ranks));
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
+  std::vector<std::unique_ptr<Process>> processes(static_cast<std::size_t>(ranks));
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto index = static_cast<std::size_t>(rank);
+      contexts[index] = {&gatherer, rank};
+      threads.emplace_back([&, rank, index] {
+        Rank self;
+        self.bootstrap_ = {&contexts[index], rank, ranks, all_gather, "TEST_COMM"};
+        self.process_ = std::make_unique<Process>(runtime, host ? host(rank) : "testhost");
+        try {
+          body(self);
+        } catch (...) {
+          failures[index] = std::current_exception();
+        }
+        // As MPI_Finalize does, wait for all before the network goes.
+        processes[index] = std::move(self.process_);
+      });
+    }
+  }
+  processes.clear();
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace loom::test

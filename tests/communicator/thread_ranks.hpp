@@ -1,0 +1,53 @@
+// thread_ranks.hpp -- ranks as threads of one process: no mpirun, no GPU. Each has its own Process, as if it were one.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "component/communicator.hpp"
+
+namespace loom::test {
+
+/// What the ranks of a run said through the runtime, in any order.
+class Transcript {
+ public:
+  void add(loom_message message, const std::string& where, const std::string& cause);
+  /// "where: cause" of all messages of this kind.
+  std::vector<std::string> messages(loom_message message);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::pair<loom_message, std::string>> messages_;
+};
+
+class Rank {
+ public:
+  int rank() const { return bootstrap_.rank; }
+  int size() const { return bootstrap_.size; }
+  Process& process() { return *process_; }
+  const loom_bootstrap& bootstrap() const { return bootstrap_; }
+  /// Collective; nullptr if the ranks stepped aside.
+  std::unique_ptr<Communicator> connect() { return Communicator::create(Bootstrap(bootstrap_), *process_); }
+
+ private:
+  friend struct Job;
+  loom_bootstrap bootstrap_{};
+  std::unique_ptr<Process> process_;
+};
+
+struct Job {
+  int ranks = 2;
+  /// The host of each rank; all on one where empty.
+  std::function<std::string(int rank)> host = {};
+  loom_parameters parameters = {};
+  Transcript transcript = {};
+
+  /// Runs body(rank) in one thread for each rank and rethrows the first exception of any.
+  void run(const std::function<void(Rank&)>& body);
+};
+
+}  // namespace loom::test

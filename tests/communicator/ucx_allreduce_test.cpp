@@ -1,0 +1,92 @@
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "allreduce_cases.hpp"
+
+namespace loom::test {
+namespace {
+
+struct Placement {
+  const char* name;
+  std::vector<int> host_of;  ///< by rank
+};
+
+Job job_on(const Placement& placement) {
+  return {.ranks = static_cast<int>(placement.host_of.size()), .host = [&](int rank) {
+            return "host" + std::to_string(placement.host_of[static_cast<std::size_t>(rank)]);
+          }};
+}
+
+class AllreduceAcrossHosts : public ::testing::TestWithParam<Placement> {
+ protected:
+  void SetUp() override { setenv("UCX_TLS", "tcp,self", 1); }
+};
+
+TEST_P(AllreduceAcrossHosts, SumsMessagesOfEverySize) {
+  Job job = job_on(GetParam());
+  std::atomic<std::uint64_t> bytes_sent = 0;
+  job.run([&](Rank& self) {
+    const auto communicator = self.connect();
+    ASSERT_NE(communicator, nullptr);
+    int call = 0, carried = 0;
+    // The first ones are left to the component below.
+    for (const std::size_t count : {0UL, 1UL, 1000UL, 131072UL, 131073UL, 1000003UL, 3000001UL}) {
+      ++call;
+      const bool in_place = call % 2 == 0;
+      carried += check_sum<float>(self, *communicator, device::Type::kFloat, count, in_place, call);
+      carried += check_sum<std::int64_t>(self, *communicator, device::Type::kInt64, count, !in_place, call);
+    }
+    EXPECT_GE(carried, 8) << "loom left too much to the component below";
+    if (const auto* transport = self.process().open_transport()) bytes_sent += transport->bytes_sent();
+  });
+  EXPECT_GT(bytes_sent, 8U * 3000001);
+  EXPECT_TRUE(job.transcript.messages(LOOM_MESSAGE_DECLINED).empty());
+}
+
+TEST_P(AllreduceAcrossHosts, MayBeFreedRightAfterTheCall) {
+  Job job = job_on(GetParam());
+  job.run([](Rank& self) {
+    for (int call = 0; call < 10; ++call) {
+      const auto communicator = self.connect();
+      ASSERT_NE(communicator, nullptr);
+      EXPECT_TRUE(check_sum<float>(self, *communicator, device::Type::kFloat, 200000, true, call));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Placements, AllreduceAcrossHosts,
+                         ::testing::Values(Placement{"TwoHosts", {0, 1}}, Placement{"ThreeHosts", {0, 1, 2}},
+                                           Placement{"TwoByTwo", {0, 0, 1, 1}},
+                                           Placement{"ThreeByTwoRoundRobin", {0, 1, 2, 0, 1, 2}},
+                                           Placement{"Unequal", {0, 0, 1}},
+                                           Placement{"UnequalInterleaved", {0, 1, 0, 2, 0}}),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST(AllreduceAcrossHostsThatWaits, EndsAtTheTimeoutOnAllRanksOnceOneIsMissing) {
+  setenv("UCX_TLS", "tcp,self", 1);
+  Job job{.ranks = 4, .host = [](int rank) { return "host" + std::to_string(rank); }, .parameters = {.verbose = 0, .timeout_s = 0.5}};
+  job.run([](Rank& self) {
+    const auto communicator = self.connect();
+    ASSERT_NE(communicator, nullptr);
+    std::vector<float> values(500000);
+    if (self.rank() == 3) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    EXPECT_THROW(communicator->allreduce(bytes_of(values), bytes_of(values), values.size(), device::Type::kFloat,
+                                         device::Op::kSum),
+                 Error);
+  });
+}
+
+TEST(SetUpAcrossHosts, StepsAsideOnAllRanksWithOneMessageWhereUcxReachesNobody) {
+  setenv("UCX_TLS", "self", 1);
+  Job job{.ranks = 3, .host = [](int rank) { return "host" + std::to_string(rank); }};
+  job.run([](Rank& self) { EXPECT_EQ(self.connect(), nullptr); });
+  const auto messages = job.transcript.messages(LOOM_MESSAGE_DECLINED);
+  ASSERT_EQ(messages.size(), 1);
+  EXPECT_THAT(messages[0], ::testing::HasSubstr("UCX finds no transport to rank 1"));
+}
+
+}  // namespace
+}  // namespace loom::test

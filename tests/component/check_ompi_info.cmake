@@ -1,0 +1,11 @@
+# cmake -D OMPI_INFO=ompi_info -P check_ompi_info.cmake: it finds the plugin, and shows what a user can set.
+execute_process(COMMAND ${OMPI_INFO} --param coll loom --level 9 OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
+foreach(expected IN ITEMS
+    "\"coll_loom_enable\" .current value: \"?false\"?, [^\n]*level: 1 user/basic, type: bool"
+    "\"coll_loom_verbose\" .current value: \"?0\"?, [^\n]*type: int"
+    "\"coll_loom_timeout\" .current value: \"?0[.0]*\"?, [^\n]*type: double"
+    "\"coll_loom_priority\" .current value: \"?90\"?, [^\n]*type: int")
+  if(NOT text MATCHES "${expected}")
+    message(FATAL_ERROR "no match for ${expected} in:\n${text}")
+  endif()
+endforeach()

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# check_rank_killed.sh PROGRAM RANKS -- beside virtual hosts: PROGRAM, which kills one of its ranks, ends with an error
+# soon, and neither a process nor shared memory of loom remains on any host.
+set -euo pipefail
+program=$1 ranks=$2
+virtual_hosts=$(cd "$(dirname "$0")/../.." && pwd)/scripts/virtual-hosts
+limit_s=30
+
+rc=0
+SECONDS=0
+timeout "$((2 * limit_s))" "$virtual_hosts" mpirun -n "$ranks" "$program" 100000 || rc=$?
+echo "mpirun ended with exit code $rc after $SECONDS s"
+failures=0
+fail() { echo "check_rank_killed: $1" >&2; failures=1; }
+[[ $rc -ne 0 ]] || fail "a rank was killed, but mpirun reports success"
+(( SECONDS <= limit_s )) || fail "that took longer than $limit_s s"
+
+# /proc shows the processes of this run alone. The daemons of other hosts may need a moment to end.
+left() { grep -lxE "$(basename "$program" | cut -c 1-15)|orted|prted" /proc/[0-9]*/comm 2>/dev/null || true; }
+for ((tenths = 0; tenths < 50; ++tenths)); do
+  [[ -n $(left) ]] || break
+  sleep 0.1
+done
+for comm in $(left); do fail "still running: $(tr '\0' ' ' <"${comm%comm}cmdline")"; done
+for file in "$LOOM_VHOSTS"/host*/shm/*loom*; do
+  [[ ! -e $file ]] || fail "left behind: $file"
+done
+exit "$failures"

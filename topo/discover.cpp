@@ -1,0 +1,79 @@
+#include "topo/discover.hpp"
+
+#include <hwloc.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <fstream>
+#include <memory>
+
+#include "base/error.hpp"
+
+namespace loom::topo {
+namespace {
+
+struct BitmapDeleter {
+  void operator()(hwloc_bitmap_s* bitmap) const noexcept { hwloc_bitmap_free(bitmap); }
+};
+using BitmapPtr = std::unique_ptr<hwloc_bitmap_s, BitmapDeleter>;
+
+/// FNV-1a over 64 bits, from any basis: two bases give two independent halves.
+std::uint64_t hash(std::string_view text, std::uint64_t basis) {
+  std::uint64_t value = basis;
+  for (const char c : text) {
+    value ^= static_cast<unsigned char>(c);
+    value *= 0x100000001b3ULL;
+  }
+  return value;
+}
+
+}  // namespace
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) throw system_error("gethostname failed", errno);
+  return name.data();
+}
+
+HostId host_id(std::string_view host_name) {
+  std::string identity(host_name);
+  std::string boot_id;
+  if (std::ifstream file("/proc/sys/kernel/random/boot_id"); std::getline(file, boot_id)) identity += '\n' + boot_id;
+  struct stat pid_namespace {};
+  if (::stat("/proc/self/ns/pid", &pid_namespace) == 0) identity += '\n' + std::to_string(pid_namespace.st_ino);
+  return {hash(identity, 0xcbf29ce484222325ULL), hash(identity, 0x9e3779b97f4a7c15ULL)};
+}
+
+Machine::Machine() {
+  if (hwloc_topology_init(&topology_) != 0) throw system_error("hwloc_topology_init failed", errno);
+  if (hwloc_topology_load(topology_) != 0) {
+    const int error = errno;
+    hwloc_topology_destroy(topology_);
+    throw system_error("hwloc could not read this machine's topology", error);
+  }
+}
+
+Machine::~Machine() { hwloc_topology_destroy(topology_); }
+
+Place Machine::place_of_this_thread(const HostId& host) const {
+  const BitmapPtr cpus(hwloc_bitmap_alloc());
+  if (!cpus) throw Error(ErrorCode::kOutOfMemory, "hwloc_bitmap_alloc failed");
+  // Where binding cannot be asked for, the rank may run anywhere that the machine allows.
+  if (hwloc_get_cpubind(topology_, cpus.get(), HWLOC_CPUBIND_THREAD) != 0)
+    hwloc_bitmap_copy(cpus.get(), hwloc_topology_get_allowed_cpuset(topology_));
+  hwloc_bitmap_and(cpus.get(), cpus.get(), hwloc_topology_get_allowed_cpuset(topology_));
+
+  Place place{.host = host};
+  if (const int first = hwloc_bitmap_first(cpus.get()); first >= 0) {
+    place.first_cpu = first;
+    place.cpu_count = hwloc_bitmap_weight(cpus.get());
+    const hwloc_obj_t cpu = hwloc_get_pu_obj_by_os_index(topology_, static_cast<unsigned>(first));
+    if (cpu != nullptr && cpu->nodeset != nullptr)
+      if (const int node = hwloc_bitmap_first(cpu->nodeset); node >= 0) place.numa_node = node;
+  }
+  return place;
+}
+
+}  // namespace loom::topo

@@ -1,0 +1,36 @@
+// discover.hpp -- live discovery: this process on this host, through hwloc and /proc.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "topo/system.hpp"
+
+struct hwloc_topology;
+
+namespace loom::topo {
+
+/// This host's id for a given host name: a hash of the name, the kernel's boot id and the process id namespace
+/// (containers on one machine that cannot see each other's processes are different hosts).
+HostId host_id(std::string_view host_name);
+
+/// gethostname().
+std::string host_name();
+
+/// The machine as hwloc read it, which takes some milliseconds.
+class Machine {
+ public:
+  /// Throws Error when hwloc cannot read the machine.
+  Machine();
+  ~Machine();
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  /// Where the calling thread may run now.
+  Place place_of_this_thread(const HostId& host) const;
+
+ private:
+  hwloc_topology* topology_ = nullptr;
+};
+
+}  // namespace loom::topo
