@@ -16,7 +16,13 @@ fail() { echo "check_rank_killed: $1" >&2; failures=1; }
 (( SECONDS <= limit_s )) || fail "that took longer than $limit_s s"
 
 # /proc shows the processes of this run alone. The daemons of other hosts may need a moment to end.
-left() { grep -lxE "$(basename "$program" | cut -c 1-15)|orted|prted" /proc/[0-9]*/comm 2>/dev/null || true; }
+# A zombie has ended: nothing reaps orphans here.
+left() {
+  local comm
+  for comm in $(grep -lxE "$(basename "$program" | cut -c 1-15)|orted|prted" /proc/[0-9]*/comm 2>/dev/null); do
+    if grep -qs '^State:[[:space:]]*[^ZX]' "${comm%comm}status"; then echo "$comm"; fi
+  done
+}
 for ((tenths = 0; tenths < 50; ++tenths)); do
   [[ -n $(left) ]] || break
   sleep 0.1
