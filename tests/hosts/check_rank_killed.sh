@@ -8,10 +8,15 @@ limit_s=30
 
 rc=0
 SECONDS=0
-timeout "$((2 * limit_s))" "$virtual_hosts" mpirun -n "$ranks" "$program" 100000 || rc=$?
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
+timeout "$((2 * limit_s))" "$virtual_hosts" mpirun -n "$ranks" --mca coll_loom_verbose 1 "$program" 100000 \
+  >"$output" 2>&1 || rc=$?
+cat "$output"
 echo "mpirun ended with exit code $rc after $SECONDS s"
 failures=0
 fail() { echo "check_rank_killed: $1" >&2; failures=1; }
+grep -q 'linked in' "$output" || fail "loom did not carry the calls"
 [[ $rc -ne 0 ]] || fail "a rank was killed, but mpirun reports success"
 (( SECONDS <= limit_s )) || fail "that took longer than $limit_s s"
 
