@@ -25,11 +25,11 @@ pids=$(sed -n 's/.*pid \([0-9]*\)$/\1/p' "$output")
 [[ -n $pids ]] || fail "the ranks never started"
 # A zombie has ended: where nothing reaps orphans, as in a container without an init, it stays in the table.
 alive() { for pid in $pids; do if grep -qs '^State:[[:space:]]*[^ZX]' "/proc/$pid/status"; then echo "$pid"; fi; done; }
-for ((tenths = 0; tenths < 30; ++tenths)); do  # mpirun does not wait for the ranks that it has killed
+for ((tenths = 0; tenths < 100; ++tenths)); do  # mpirun does not wait for the ranks that it has killed
   [[ -n $(alive) ]] || break
   sleep 0.1
 done
-for pid in $(alive); do fail "rank still running: $pid"; done
+for pid in $(alive); do fail "rank still running: $(grep -sE '^(Pid|State|Threads):' "/proc/$pid/status" | tr '\t\n' '  ')"; done
 
 for name in $(comm -13 <(sort <<<"$before") <(names_in_shm | sort)); do fail "left behind: /dev/shm/$name"; done
 exit "$failures"
