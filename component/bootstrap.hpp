@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -15,16 +16,18 @@ namespace loom {
 /// The component below could not communicate. Unlike an Error this is not agreed on: nothing can be.
 class BootstrapFailed : public std::runtime_error {
  public:
-  BootstrapFailed() : std::runtime_error("The component below could not gather what the processes have to tell each other.") {}
+  BootstrapFailed()
+      : std::runtime_error("The component below could not gather what the processes have to tell each other.") {}
 };
 
 class Bootstrap {
  public:
-  explicit Bootstrap(const loom_bootstrap& raw) : raw_(raw) {}
+  /// `raw` may go after this; its context must stay.
+  explicit Bootstrap(const loom_bootstrap& raw) : raw_(raw), name_(raw.name) { raw_.name = nullptr; }
 
   int rank() const noexcept { return raw_.rank; }
   int size() const noexcept { return raw_.size; }
-  const char* name() const noexcept { return raw_.name; }
+  const std::string& name() const noexcept { return name_; }
 
   /// Every rank's value, by rank. Collective.
   template <class T>
@@ -56,6 +59,7 @@ class Bootstrap {
   }
 
   loom_bootstrap raw_;
+  std::string name_;
 };
 
 }  // namespace loom

@@ -24,7 +24,8 @@ void coll_loom_complain(bool show);
  *   cold -- first allreduce that loom has a kernel for --> ready | declined | broken
  *   ready -- a call fails --> broken
  *
- * A declined communicator goes to the component below for good; a broken one fails for good. */
+ * A declined communicator goes to the component below for good; a broken one fails for good. A ready one whose links
+ * cannot be made stays ready: the core declines its calls, save those that need none. */
 enum coll_loom_state { COLL_LOOM_COLD, COLL_LOOM_READY, COLL_LOOM_DECLINED, COLL_LOOM_BROKEN };
 
 struct coll_loom_module {
@@ -49,8 +50,8 @@ mca_coll_base_module_t* coll_loom_comm_query(ompi_communicator_t* communicator, 
  * exchange of another set-up: the call comes from inside the component below and belongs to it. */
 void coll_loom_set_up(struct coll_loom_module* self);
 
-/* An MPI error class for a negative result of the core. */
-int coll_loom_error_class(int result);
+/* The module fails from now on, because of a negative result of the core. */
+void coll_loom_break(struct coll_loom_module* self, int result);
 
 /* coll_loom_allreduce.c */
 int coll_loom_allreduce(const void* sendbuf, void* recvbuf, coll_loom_count_t count,

@@ -16,8 +16,8 @@ int coll_loom_allreduce(const void* sendbuf, void* recvbuf, coll_loom_count_t co
                                       loom_type, loom_op);
     if (OPAL_LIKELY(result == LOOM_SUCCESS)) return OMPI_SUCCESS;
     if (result != LOOM_DECLINED) {
-      self->state = COLL_LOOM_BROKEN;
-      return self->error = coll_loom_error_class(result);
+      coll_loom_break(self, result);
+      return self->error;
     }
   } else if (self->state == COLL_LOOM_BROKEN) {
     return self->error;

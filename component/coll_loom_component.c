@@ -30,8 +30,8 @@ static int register_variables(void) {
                         MCA_BASE_VAR_TYPE_INT, OPAL_INFO_LVL_3, &variables->verbose),
       register_variable("timeout",
                         "Longest time in seconds that a collective call waits for another process before it "
-                        "fails with a message that names who is missing; 0 waits forever. It does not cover the first "
-                        "call on a communicator, which connects the processes",
+                        "fails with a message that names who is missing; 0 waits forever. It does not cover the "
+                        "exchanges that set a communicator up",
                         MCA_BASE_VAR_TYPE_DOUBLE, OPAL_INFO_LVL_3, &variables->timeout_s),
       register_variable("priority",
                         "Priority of loom among the coll components, 0 to 100: the highest one that can "
@@ -54,7 +54,7 @@ static const struct {
     COUNTER(allreduce_calls, "Allreduce calls that loom has carried"),
     COUNTER(allreduce_bytes, "Bytes of the operands of these calls, on this process"),
     COUNTER(allreduce_fallbacks, "Allreduce calls that loom handed to the component below"),
-    COUNTER(net_bytes_sent, "Bytes that this process has written to other hosts through loom"),
+    COUNTER(net_bytes_sent, "Bytes that this process has sent to other hosts through loom"),
 };
 _Static_assert(sizeof counters / sizeof *counters == sizeof(struct loom_counters) / sizeof(uint64_t),
                "every counter of the core is a performance variable");

@@ -1,4 +1,4 @@
-/* Connects a communicator at its first collective, with the component below as the bootstrap. */
+/* Lets the ranks of a communicator meet at its first collective, with the component below as the bootstrap. */
 #include "component/coll_loom.h"
 
 /* Per thread: other threads may be setting up other communicators. */
@@ -37,7 +37,8 @@ static int all_gather(void* context, const void* in, void* out, size_t bytes_per
   return error;
 }
 
-int coll_loom_error_class(int result) {
+/* An MPI error class for a negative result of the core. */
+static int error_class(int result) {
   switch (result) {
     case LOOM_ERR_OUT_OF_MEMORY:
       return MPI_ERR_NO_MEM;
@@ -46,6 +47,12 @@ int coll_loom_error_class(int result) {
     default:
       return MPI_ERR_OTHER;
   }
+}
+
+/* An error of the component below, which all_gather has kept, says more than the core can. */
+void coll_loom_break(struct coll_loom_module* self, int result) {
+  self->state = COLL_LOOM_BROKEN;
+  if (self->error == OMPI_SUCCESS) self->error = error_class(result);
 }
 
 void coll_loom_set_up(struct coll_loom_module* self) {
@@ -62,7 +69,6 @@ void coll_loom_set_up(struct coll_loom_module* self) {
   } else if (result == LOOM_DECLINED) {
     self->state = COLL_LOOM_DECLINED;
   } else {
-    self->state = COLL_LOOM_BROKEN;
-    if (self->error == OMPI_SUCCESS) self->error = coll_loom_error_class(result);
+    coll_loom_break(self, result);
   }
 }

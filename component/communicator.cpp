@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "component/fifo_shapes.hpp"
 
@@ -17,11 +18,14 @@ bool Communicator::try_allreduce(const std::byte* in, std::byte* out, std::size_
   if (reduce == nullptr) return false;
   const std::size_t elem_bytes = device::size_of(type);
   const Algorithm algorithm = plan_allreduce(wiring_.shape, count * elem_bytes);
-  if (process_.runtime().parameters.verbose >= 2) explain(algorithm, count * elem_bytes);
-  if (algorithm == Algorithm::kBelow) return false;
+  if (algorithm == Algorithm::kBelow) {
+    explain(algorithm, count * elem_bytes);
+    return false;
+  }
   if (count == 0) return true;
   try {
     if (!ready_for(algorithm)) return false;
+    explain(algorithm, count * elem_bytes);
     perform(algorithm, {device::RingCollective::kAllreduce, in, out, count, elem_bytes, reduce});
   } catch (const Error& error) {
     abandon();
@@ -88,12 +92,18 @@ device::RingLinks Communicator::flat_links() const {
   return links;
 }
 
-/// Performs to the end, and until what was sent needs no further call of ours: the application may not call MPI again
-/// for long. `awaited_rank` names whom a blocked executor waits for.
+/// Performs to the end, and until nothing of it needs a further call of ours: the application may not call MPI again for
+/// long. `awaited_rank` names whom a blocked executor waits for.
 template <class Executor, class PeerOf>
 void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
   device::Waiter waiter(wait_policy_);
-  const auto drained = [&] { return !net_next_ || net_next_->drained(); };
+  std::uint64_t released = 0;
+  const auto drained = [&] {
+    if (net_previous_ && !net_previous_->handed_over()) return false;
+    if (!net_next_) return true;
+    if (std::exchange(released, net_next_->released()) != released) waiter.moved();
+    return net_next_->drained();
+  };
   bool done = false;
   try {
     while (!done || !drained()) {
@@ -133,10 +143,11 @@ void Communicator::run_rails(const device::RingJob& job) {
 }
 
 void Communicator::explain(Algorithm algorithm, std::size_t bytes) {
-  if (rank_ != 0 || std::find(explained_.begin(), explained_.end(), algorithm) != explained_.end()) return;
+  if (process_.runtime().parameters.verbose < 2 || rank_ != 0) return;
+  if (std::find(explained_.begin(), explained_.end(), algorithm) != explained_.end()) return;
   explained_.push_back(algorithm);
   process_.runtime().log(
-      fmt::format("{}: allreduce of {} bytes goes by {}", name_, bytes, name_of(algorithm)).c_str());
+      fmt::format("{}: allreduce of {} bytes goes by {}", bootstrap_.name(), bytes, name_of(algorithm)).c_str());
 }
 
 void Communicator::check_peers() const {

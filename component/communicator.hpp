@@ -38,7 +38,7 @@ class Communicator {
     if (carried) {
       CallCounters::add(calls_.calls, 1);
       CallCounters::add(calls_.bytes, count * device::size_of(type));
-    } else {
+    } else if (!linking_) {
       CallCounters::add(calls_.fallbacks, 1);
     }
     return carried;
@@ -54,6 +54,7 @@ class Communicator {
   bool learn();
   bool link();
   bool make_links();
+  void drop_links() noexcept;
   std::optional<std::vector<std::uint64_t>> agree(const std::string& cause, std::uint64_t number = 0) const;
   void learn_peers(const std::vector<PeerInfo>& peers);
   std::vector<std::byte> make_ends();
@@ -62,6 +63,7 @@ class Communicator {
   std::string describe_links(double milliseconds) const;
 
   bool try_allreduce(const std::byte* in, std::byte* out, std::size_t count, device::Type type, device::Op op);
+  bool ready_for(Algorithm algorithm);
   void perform(Algorithm algorithm, const device::RingJob& job);
   device::RingLinks local_links() const;
   device::RingLinks rail_links() const;
@@ -77,13 +79,11 @@ class Communicator {
 
   bool on_my_host(int rank) const { return host_mates_.contains(rank); }
 
-  bool ready_for(Algorithm algorithm);
-
   Process& process_;
   Bootstrap bootstrap_;
   CallCounters calls_;
   int rank_;
-  std::string name_, where_;
+  std::string where_;
   connect::Wiring wiring_;
   bool oversubscribed_ = false;
   std::map<int, device::ProcessId> host_mates_;  ///< by rank, myself included

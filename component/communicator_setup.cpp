@@ -32,6 +32,15 @@ void attempt(std::string& cause, Body&& body) {
   }
 }
 
+/// A message that memory was too short for changes nothing of what the ranks have agreed on.
+template <class Body>
+void say(Body&& body) noexcept {
+  try {
+    body();
+  } catch (const std::exception&) {
+  }
+}
+
 template <std::size_t N>
 void copy_text(std::array<char, N>& to, const std::string& from) {
   to.fill('\0');
@@ -55,8 +64,8 @@ struct Communicator::PeerInfo {
 };
 
 Communicator::Communicator(const Bootstrap& bootstrap, Process& process)
-    : process_(process), bootstrap_(bootstrap), rank_(bootstrap.rank()), name_(bootstrap.name()) {
-  where_ = fmt::format("rank {} of {} of {} on host {}", rank_, bootstrap.size(), name_, process.host_name());
+    : process_(process), bootstrap_(bootstrap), rank_(bootstrap.rank()) {
+  where_ = fmt::format("rank {} of {} of {} on host {}", rank_, bootstrap.size(), bootstrap_.name(), process.host_name());
   process_.include(calls_);
 }
 
@@ -92,11 +101,23 @@ bool Communicator::link() {
   const bool linked = make_links();
   linking_ = false;
   process_.count_communicator(linked);
+  if (!linked) drop_links();
   if (linked && process_.runtime().parameters.verbose >= 1 && rank_ == 0) {
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
-    process_.runtime().log(describe_links(took.count()).c_str());
+    say([&] { process_.runtime().log(describe_links(took.count()).c_str()); });
   }
   return linked;
+}
+
+/// Nobody waits for them: late messages are dropped, and peers have mapped what they need.
+void Communicator::drop_links() noexcept {
+  net_previous_.reset();
+  net_next_.reset();
+  local_previous_.reset();
+  local_next_.reset();
+  direct_.reset();
+  attached_.clear();
+  segment_ = {};
 }
 
 bool Communicator::make_links() {
@@ -133,10 +154,12 @@ std::optional<std::vector<std::uint64_t>> Communicator::agree(const std::string&
   if (rank_ != 0) return {};
   const auto first = std::find(numbers.begin(), numbers.end(), kStop) - numbers.begin();
   const Cause& shown = causes[static_cast<std::size_t>(first)];
-  process_.runtime().show(LOOM_MESSAGE_DECLINED, fmt::format("{} ({} ranks)", name_, bootstrap_.size()).c_str(),
-                          fmt::format("Rank {} on host {}{}: {}", first, shown.host.data(),
-                                      stopped > 1 ? fmt::format(" (and {} more)", stopped - 1) : "", shown.text.data())
-                              .c_str());
+  say([&] {
+    const std::string more = stopped > 1 ? fmt::format(" (and {} more)", stopped - 1) : "";
+    process_.runtime().show(LOOM_MESSAGE_DECLINED, fmt::format("{} ({} ranks)", bootstrap_.name(), bootstrap_.size()).c_str(),
+                            fmt::format("Rank {} on host {}{}: {}", first, shown.host.data(), more, shown.text.data())
+                                .c_str());
+  });
   return {};
 }
 
@@ -287,7 +310,9 @@ void Communicator::try_network() {
                     fmt::format("UCX delivered wrong data from {}.", names_.at(ring.previous)));
       net_previous_->release();
     }
-    wait_until([&] { return !net_next_ || net_next_->drained(); });
+    wait_until([&] {
+      return (!net_next_ || net_next_->drained()) && (!net_previous_ || net_previous_->handed_over());
+    });
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
     throw Error(ErrorCode::kUnreachable,
@@ -300,7 +325,7 @@ std::string Communicator::describe_links(double milliseconds) const {
   const connect::Shape& shape = wiring_.shape;
   const char* rings = shape.hosts == 1 ? "a ring in shared memory" : wiring_.rail ? "rings inside and rails across"
                                                                                   : "one ring over unequal hosts";
-  return fmt::format("{}: {} ranks on {} host{}, {}{}; linked in {:.1f} ms", name_, shape.ranks, shape.hosts,
+  return fmt::format("{}: {} ranks on {} host{}, {}{}; linked in {:.1f} ms", bootstrap_.name(), shape.ranks, shape.hosts,
                      shape.hosts == 1 ? "" : "s", rings, oversubscribed_ ? ", more ranks than CPUs" : "",
                      milliseconds);
 }

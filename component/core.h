@@ -88,7 +88,7 @@ struct loom_counters {
   uint64_t allreduce_calls;      /* allreduces carried by loom */
   uint64_t allreduce_bytes;      /* bytes of their operands, per rank */
   uint64_t allreduce_fallbacks;  /* allreduces handed to the component below */
-  uint64_t net_bytes_sent;       /* bytes that this process wrote to other hosts */
+  uint64_t net_bytes_sent;       /* bytes that this process sent to other hosts */
 };
 
 struct loom_comm;
@@ -100,14 +100,16 @@ void loom_initialize(const struct loom_runtime *runtime);
 void loom_finalize(void);
 
 /* Lets the ranks of a communicator meet. Collective. LOOM_SUCCESS and *out on every rank, or LOOM_DECLINED (after one
- * message with the cause) on every rank; another result only if bootstrap->all_gather itself failed. */
+ * message with the cause) on every rank; another result only if bootstrap->all_gather itself failed, or memory for
+ * what it gathers. */
 int loom_comm_create(const struct loom_bootstrap *bootstrap, struct loom_comm **out);
 
 /* Frees what loom_comm_create made; not collective, never waits for a peer. */
 void loom_comm_destroy(struct loom_comm *comm);
 
 /* recvbuf = op over all ranks' sendbuf, count elements of type, contiguous. sendbuf NULL: MPI_IN_PLACE, the operand is
- * in recvbuf. Collective; LOOM_DECLINED depends on (count, type, op) and the communicator alone. */
+ * in recvbuf. Collective; LOOM_DECLINED depends on (count, type, op) and the communicator alone. The first call that needs
+ * links makes them, through the bootstrap; if that fails, one message says why, and such calls are declined. */
 int loom_allreduce(struct loom_comm *comm, const void *sendbuf, void *recvbuf, uint64_t count, enum loom_type type,
                    enum loom_op op);
 

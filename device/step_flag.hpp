@@ -6,7 +6,7 @@
 
 namespace loom::device {
 
-/// Counts slots handed over. One writer, any number of readers, possibly in other processes or written by a network card.
+/// Counts slots handed over. One writer, any number of readers, possibly in other processes.
 ///   publish(n): release  -- pairs with --  value(): acquire
 /// so once value() >= n is seen, the contents of slots 1..n are visible. Only grows; 64 bits never wrap.
 class StepFlag {
@@ -21,7 +21,6 @@ class StepFlag {
   std::atomic<std::uint64_t> step_{0};
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "shared between processes");
 };
-static_assert(sizeof(StepFlag) == 8, "a network write of 8 bytes sets it");
 
 inline constexpr std::size_t kCacheLine = 64;
 

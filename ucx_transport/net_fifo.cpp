@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstring>
 
 #include "base/error.hpp"
@@ -9,6 +10,12 @@
 namespace loom::ucx_transport {
 
 using device::StepFlag;
+
+namespace {
+
+constexpr double kAbandonSeconds = 0.1;
+
+}  // namespace
 
 NetEnd::NetEnd(Transport& transport, const device::FifoShape& shape, std::string peer)
     : shape_(shape), outbox_(std::make_shared<Outbox>()), transport_(transport), peer_(std::move(peer)) {}
@@ -19,7 +26,17 @@ void NetEnd::connect(const Bytes& worker_address, InboxId other_end) {
 }
 
 void NetEnd::send(std::uint64_t step, const std::byte* data, std::size_t bytes) {
-  transport_.send(*endpoint_, other_inbox_, step, data, bytes, outbox_);
+  const ucs_status_t status = transport_.send(*endpoint_, other_inbox_, step, data, bytes, outbox_);
+  if (status != UCS_OK) outbox_->error.store(status, std::memory_order_relaxed);
+  check();
+}
+
+void NetEnd::check() const {
+  ucs_status_t status = endpoint_->status();
+  if (status == UCS_OK) status = outbox_->error.load(std::memory_order_relaxed);
+  if (status != UCS_OK)
+    throw Error(ErrorCode::kPeerFailed,
+                fmt::format("The connection to {} is broken: {}.", peer_, ucs_status_string(status)));
 }
 
 void NetEnd::await() {
@@ -28,14 +45,22 @@ void NetEnd::await() {
     throw Error(ErrorCode::kPeerFailed, fmt::format("The other end ({}) gave up on this communicator.", peer_));
   if (nonsense_.load(std::memory_order_acquire))
     throw Error(ErrorCode::kInternal, fmt::format("A message from {} fits no slot.", peer_));
-  transport_.check(*endpoint_, *outbox_);
+  check();
+}
+
+bool NetEnd::handed_over() {
+  if (outbox_->pending.load(std::memory_order_relaxed) > 0) transport_.progress();
+  check();
+  return outbox_->pending.load(std::memory_order_relaxed) == 0;
 }
 
 void NetEnd::abandon_end() noexcept {
   if (!endpoint_) return;
   try {
     send(StepFlag::kAbandoned, nullptr, 0);
-    transport_.progress();
+    using Clock = std::chrono::steady_clock;
+    const auto end = Clock::now() + std::chrono::duration<double>(kAbandonSeconds);
+    while (!handed_over() && Clock::now() < end) {}
   } catch (const std::exception&) {
     // The connection is broken: the other end sees that by itself.
   }
@@ -49,9 +74,9 @@ NetSendLink::NetSendLink(Transport& transport, const device::FifoShape& shape, s
 
 std::byte* NetSendLink::try_acquire() {
   // A slot that the receiver has released has been read by UCX, even where UCX has not said so yet.
-  const auto full = [&] { return step_ - released_.load(std::memory_order_acquire) >= shape_.slot_count; };
-  if (full()) await();
-  return full() ? nullptr : outbox_->slots.get() + slot_offset(step_);
+  const auto free = [&](std::uint64_t released) { return step_ - released < shape_.slot_count; };
+  if (!free(released_.load(std::memory_order_acquire)) && !free(released())) return nullptr;
+  return outbox_->slots.get() + slot_offset(step_);
 }
 
 void NetSendLink::publish(std::size_t bytes) {
@@ -59,10 +84,14 @@ void NetSendLink::publish(std::size_t bytes) {
   ++step_;
 }
 
-bool NetSendLink::drained() {
-  const auto all = [&] { return released_.load(std::memory_order_acquire) == step_; };
-  if (!all()) await();
-  return all();
+std::uint64_t NetSendLink::released() {
+  if (released_.load(std::memory_order_acquire) < step_) await();
+  const std::uint64_t released = released_.load(std::memory_order_acquire);
+  if (released > step_) {
+    refuse();
+    await();
+  }
+  return released;
 }
 
 void NetSendLink::take(std::uint64_t step, std::span<const std::byte>) noexcept {
@@ -94,7 +123,7 @@ void NetRecvLink::take(std::uint64_t step, std::span<const std::byte> data) noex
   const std::uint64_t released = released_.load(std::memory_order_acquire);
   // The sender was given the slot by release(): nobody reads it now.
   if (step <= released || step > released + shape_.slot_count || data.size() > shape_.slot_bytes)
-    return note_nonsense();
+    return refuse();
   const std::uint64_t slot = (step - 1) % shape_.slot_count;
   std::memcpy(slots_.get() + slot * shape_.slot_bytes, data.data(), data.size());
   arrived_[slot].publish(step);

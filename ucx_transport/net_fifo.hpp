@@ -20,7 +20,11 @@ class NetEnd : protected Inbox {
   /// What the other end's connect() takes.
   InboxId inbox() const noexcept { return inbox_; }
   void connect(const Bytes& worker_address, InboxId other_end);
-  /// Tells the other end that nothing further will come. Never throws.
+  /// UCX holds back nothing that this end has sent, so that it arrives without a further call of ours.
+  /// Throws Error (kPeerFailed).
+  bool handed_over();
+  /// Tells the other end that nothing further will come. Never throws. Where the way is so full that the word does not get
+  /// through within kAbandonSeconds, it arrives when this process next progresses.
   void abandon_end() noexcept;
 
  protected:
@@ -33,12 +37,13 @@ class NetEnd : protected Inbox {
   /// Lets messages come in, after a look for one that found none. Throws Error (kPeerFailed; kInternal when a message came
   /// that no correct peer sends).
   void await();
+  void check() const;
 
   // By the constructor and the destructor of the class whose take() takes the messages.
   void open_inbox() { inbox_ = transport_.open(*this); }
   void close_inbox() noexcept { transport_.close(inbox_); }
   void note_abandoned() noexcept { abandoned_by_peer_.store(true, std::memory_order_release); }
-  void note_nonsense() noexcept { nonsense_.store(true, std::memory_order_release); }
+  void refuse() noexcept override { nonsense_.store(true, std::memory_order_release); }
 
   device::FifoShape shape_;
   std::uint64_t step_ = 0;  ///< slots published or released by this end
@@ -59,8 +64,10 @@ class NetSendLink final : public device::SendLink, public NetEnd {
 
   std::byte* try_acquire() override;
   void publish(std::size_t bytes) override;
-  /// The receiver has released everything. It says so at once, while it still needs what follows in the same call.
-  bool drained() override;
+  /// The receiver has released everything.
+  bool drained() override { return released() == step_; }
+  /// Slots that the receiver is known to have released. Lets messages come in. Throws Error.
+  std::uint64_t released();
   void abandon() noexcept override { abandon_end(); }
 
  private:

@@ -29,10 +29,6 @@ Error unreachable(const std::string& what, ucs_status_t status) {
   return Error(ErrorCode::kUnreachable, fmt::format("{}: {}.", what, ucs_status_string(status)));
 }
 
-Error peer_failed(const std::string& peer, ucs_status_t status) {
-  return Error(ErrorCode::kPeerFailed, fmt::format("Sending to {} failed: {}.", peer, ucs_status_string(status)));
-}
-
 void on_endpoint_error(void* argument, ucp_ep_h, ucs_status_t status) {
   static_cast<std::atomic<ucs_status_t>*>(argument)->store(status, std::memory_order_relaxed);
 }
@@ -44,12 +40,6 @@ Slots allocate_slots(std::size_t bytes) {
   Slots slots(static_cast<std::byte*>(std::aligned_alloc(device::kCacheLine, lines * device::kCacheLine)));
   if (!slots) throw system_error(fmt::format("Allocating {} bytes for network slots failed", bytes), ENOMEM);
   return slots;
-}
-
-void Endpoint::check() const {
-  if (const ucs_status_t error = error_.load(std::memory_order_relaxed); error != UCS_OK)
-    throw Error(ErrorCode::kPeerFailed,
-                fmt::format("The connection to {} is broken: {}.", peer_, ucs_status_string(error)));
 }
 
 Transport::Transport() {
@@ -123,7 +113,7 @@ std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::st
   const std::lock_guard lock(mutex_);
   const std::string key(reinterpret_cast<const char*>(address.data()), address.size());
   if (const auto known = endpoints_.find(key); known != endpoints_.end()) return known->second;
-  auto endpoint = std::make_shared<Endpoint>(peer);
+  auto endpoint = std::make_shared<Endpoint>();
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -150,27 +140,33 @@ void Transport::close(InboxId id) noexcept {
 }
 
 ucs_status_t Transport::on_message(void* transport, const void* header, std::size_t header_bytes, void* data,
-                                   std::size_t bytes, const ucp_am_recv_param_t*) {
+                                   std::size_t bytes, const ucp_am_recv_param_t* param) {
   MessageHeader message;
   if (header_bytes != sizeof(message)) return UCS_OK;
   std::memcpy(&message, header, sizeof(message));
   const auto& inboxes = static_cast<Transport*>(transport)->inboxes_;
   const auto inbox = inboxes.find(message.inbox);
-  if (inbox != inboxes.end()) inbox->second->take(message.step, {static_cast<const std::byte*>(data), bytes});
+  if (inbox == inboxes.end()) return UCS_OK;
+  // What is sent eagerly is here as a whole; a rendezvous would hand over a descriptor as `data`.
+  if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)
+    inbox->second->refuse();
+  else
+    inbox->second->take(message.step, {static_cast<const std::byte*>(data), bytes});
   return UCS_OK;
 }
 
-void Transport::send(const Endpoint& to, InboxId inbox, std::uint64_t step, const std::byte* data, std::size_t bytes,
-                     const std::shared_ptr<Outbox>& outbox) {
+ucs_status_t Transport::send(const Endpoint& to, InboxId inbox, std::uint64_t step, const std::byte* data,
+                             std::size_t bytes, const std::shared_ptr<Outbox>& outbox) {
   const std::lock_guard lock(mutex_);
-  to.check();
+  if (to.status() != UCS_OK) return to.status();
   auto pending = std::make_unique<Pending>(MessageHeader{inbox, step}, outbox);
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS |
                        UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   param.cb.send = [](void* request, ucs_status_t status, void* user_data) {
     const std::unique_ptr<Pending> done(static_cast<Pending*>(user_data));
-    if (status != UCS_OK) done->outbox->error = status;
+    if (status != UCS_OK) done->outbox->error.store(status, std::memory_order_relaxed);
+    done->outbox->pending.fetch_sub(1, std::memory_order_relaxed);
     ucp_request_free(request);
   };
   param.user_data = pending.get();
@@ -178,15 +174,13 @@ void Transport::send(const Endpoint& to, InboxId inbox, std::uint64_t step, cons
   param.memory_type = UCS_MEMORY_TYPE_HOST;
   const ucs_status_ptr_t request =
       ucp_am_send_nbx(to.ep_, kMessageId, &pending->header, sizeof(pending->header), data, bytes, &param);
-  if (UCS_PTR_IS_ERR(request)) throw peer_failed(to.peer_, UCS_PTR_STATUS(request));
-  if (request != nullptr) pending.release();  // until the callback
+  if (UCS_PTR_IS_ERR(request)) return UCS_PTR_STATUS(request);
+  if (request != nullptr) {  // done in the callback, which runs under the lock
+    pending.release();
+    outbox->pending.fetch_add(1, std::memory_order_relaxed);
+  }
   bytes_sent_.fetch_add(sizeof(MessageHeader) + bytes, std::memory_order_relaxed);
-}
-
-void Transport::check(const Endpoint& to, const Outbox& outbox) {
-  const std::lock_guard lock(mutex_);
-  to.check();
-  if (outbox.error != UCS_OK) throw peer_failed(to.peer_, outbox.error);
+  return UCS_OK;
 }
 
 unsigned Transport::progress() {

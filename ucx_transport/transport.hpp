@@ -34,6 +34,8 @@ using InboxId = std::uint64_t;
 class Inbox {
  public:
   virtual ~Inbox() = default;
+  /// A message came in a form that loom does not send.
+  virtual void refuse() noexcept = 0;
   /// Takes a message; `data` is gone after the call. Runs under the transport's lock in whichever thread progresses, and
   /// messages may come in any order.
   virtual void take(std::uint64_t step, std::span<const std::byte> data) noexcept = 0;
@@ -41,20 +43,19 @@ class Inbox {
 
 /// What one link sends from. Shared with its messages under way, which may outlive the link.
 struct Outbox {
-  Slots slots;                   ///< may be null
-  ucs_status_t error = UCS_OK;   ///< of a message that could not be sent; under the transport's lock
+  Slots slots;                               ///< may be null
+  std::atomic<std::size_t> pending{0};       ///< messages that UCX has not done with
+  std::atomic<ucs_status_t> error{UCS_OK};   ///< of one that could not be sent
 };
 
 /// A connection to one peer process. Shared by all communicators in which that peer is a neighbour.
 class Endpoint {
  public:
-  explicit Endpoint(std::string peer) : peer_(std::move(peer)) {}
-  /// Throws Error (kPeerFailed) when UCX has reported the connection broken.
-  void check() const;
+  /// Not UCS_OK once UCX has reported the connection broken.
+  ucs_status_t status() const noexcept { return error_.load(std::memory_order_relaxed); }
 
  private:
   friend class Transport;
-  std::string peer_;  ///< "rank 3 on host node7", for messages
   ucp_ep_h ep_ = nullptr;
   std::atomic<ucs_status_t> error_{UCS_OK};
 };
@@ -75,8 +76,8 @@ class Transport {
   Transport& operator=(const Transport&) = delete;
 
   const Bytes& address() const noexcept { return address_; }
-  /// The endpoint to the process with this address, made at the first call. `peer` names it in messages.
-  /// Throws Error (kUnreachable) where UCX finds no transport that reaches it.
+  /// The endpoint to the process with this address, made at the first call. Throws Error (kUnreachable), with
+  /// `peer`'s name, where UCX finds no transport that reaches it.
   std::shared_ptr<Endpoint> connect(const Bytes& address, const std::string& peer);
 
   /// `inbox` takes what is sent to the id from now on, until it is closed.
@@ -84,11 +85,9 @@ class Transport {
   void close(InboxId id) noexcept;
 
   /// Starts sending. `data` lies in the outbox's slots, or `bytes` is 0; it must stay as it is until the receiver has
-  /// answered. Throws Error (kPeerFailed).
-  void send(const Endpoint& to, InboxId inbox, std::uint64_t step, const std::byte* data, std::size_t bytes,
-            const std::shared_ptr<Outbox>& outbox);
-  /// Throws Error (kPeerFailed) when the connection is broken or something could not be sent.
-  void check(const Endpoint& to, const Outbox& outbox);
+  /// answered. Not UCS_OK when the connection is broken; an error that comes later is in the outbox.
+  ucs_status_t send(const Endpoint& to, InboxId inbox, std::uint64_t step, const std::byte* data, std::size_t bytes,
+                    const std::shared_ptr<Outbox>& outbox);
 
   /// Advances all communication. Returns the number of events; 0 also when another thread is at it.
   unsigned progress();

@@ -1,7 +1,9 @@
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 
 #include "allreduce_cases.hpp"
@@ -55,6 +57,28 @@ TEST(SetUp, StepsAsideOnAllRanksWithOneMessageWhenMemoryIsShort) {
   ASSERT_EQ(messages.size(), 1);
   EXPECT_THAT(messages[0], HasSubstr("TEST_COMM (4 ranks): Rank 0 on host testhost (and 3 more): Allocating"));
   EXPECT_THAT(messages[0], HasSubstr("File too large"));
+}
+
+TEST(SetUp, KeepsNothingOfLinksThatCannotBeMade) {
+  setenv("UCX_TLS", "self", 1);
+  Job job{.ranks = 4, .host = [](int rank) { return "host" + std::to_string(rank / 2); }};
+  std::atomic<std::size_t> with_one{0}, with_many{0};
+  job.run([&](Rank& self) {
+    std::vector<std::unique_ptr<Communicator>> communicators;
+    std::vector<float> values(500000);
+    const auto decline = [&] {
+      communicators.push_back(self.connect());
+      EXPECT_FALSE(communicators.back()->allreduce(bytes_of(values), bytes_of(values), values.size(),
+                                                   device::Type::kFloat, device::Op::kSum));
+      self.connect();  // all ranks are through
+      return open_files();
+    };
+    with_one = decline();
+    for (int i = 0; i < 10; ++i) with_many = decline();
+    self.connect();
+  });
+  unsetenv("UCX_TLS");
+  EXPECT_EQ(with_many, with_one);
 }
 
 TEST(SetUp, CountsCommunicators) {

@@ -90,6 +90,7 @@ TEST(SetUpAcrossHosts, StepsAsideOnAllRanksWithOneMessageWhereUcxReachesNobody) 
     EXPECT_FALSE(communicator->allreduce(bytes_of(values), bytes_of(values), values.size(), device::Type::kFloat,
                                          device::Op::kSum));
     EXPECT_THAT(values, ::testing::Each(1.0f));
+    EXPECT_EQ(self.process().counters().declined, 1U);
   });
   const auto messages = job.transcript.messages(LOOM_MESSAGE_DECLINED);
   ASSERT_EQ(messages.size(), 1);
