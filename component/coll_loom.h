@@ -31,6 +31,7 @@ enum coll_loom_state { COLL_LOOM_COLD, COLL_LOOM_READY, COLL_LOOM_DECLINED, COLL
 struct coll_loom_module {
   mca_coll_base_module_t super;
   enum coll_loom_state state;
+  bool explained;         /* that some calls have no kernel */
   int error;              /* what calls return while broken */
   struct loom_comm* comm; /* while ready or broken */
   ompi_communicator_t* communicator;

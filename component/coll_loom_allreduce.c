@@ -1,6 +1,15 @@
 #include "component/coll_loom.h"
 #include "component/coll_loom_kernels.h"
 
+/* Says once per communicator what the core never gets to see. */
+static void explain_no_kernel(struct coll_loom_module* self, const struct ompi_op_t* op,
+                              const struct ompi_datatype_t* datatype) {
+  if (self->explained || coll_loom_variables.verbose < 2 || ompi_comm_rank(self->communicator) != 0) return;
+  self->explained = true;
+  opal_output(0, "coll:loom: %s: allreduce of %s with %s goes to the component below: loom has no such operation",
+              coll_loom_name(self->communicator), datatype->name, op->o_name);
+}
+
 int coll_loom_allreduce(const void* sendbuf, void* recvbuf, coll_loom_count_t count,
                         struct ompi_datatype_t* datatype, struct ompi_op_t* op,
                         struct ompi_communicator_t* communicator, mca_coll_base_module_t* module) {
@@ -22,6 +31,7 @@ int coll_loom_allreduce(const void* sendbuf, void* recvbuf, coll_loom_count_t co
   } else if (self->state == COLL_LOOM_BROKEN) {
     return self->error;
   } else if (!has_kernel || self->state == COLL_LOOM_DECLINED) {
+    if (!has_kernel) explain_no_kernel(self, op, datatype);
     loom_count_fallback(); /* but not a call from inside the set-up, which is not the program's */
   }
   return self->previous_allreduce(sendbuf, recvbuf, count, datatype, op, communicator,
