@@ -148,12 +148,14 @@ void Communicator::learn_peers(const std::vector<PeerInfo>& peers) {
     places.push_back(peers[rank].place);
   }
   std::vector<search::ChannelPlan> plans;
-  for (const topo::System& host : topo::hosts_of(places)) {
-    plans.push_back(search::find_ring(host));
-    if (host.host != places[static_cast<std::size_t>(rank_)].host) continue;
-    for (const topo::Gpu& gpu : host.gpus)
-      host_mates_[gpu.rank] = peers[static_cast<std::size_t>(gpu.rank)].process;
-    oversubscribed_ = host.oversubscribed();
+  for (const topo::Host& host : topo::hosts_of(places)) {
+    plans.push_back(search::find_ring(host.system));
+    if (host.id != places[static_cast<std::size_t>(rank_)].host) continue;
+    for (const topo::NodeId id : host.system.gpus()) {
+      const int mate = host.system.node(id).gpu().rank;
+      host_mates_[mate] = peers[static_cast<std::size_t>(mate)].process;
+    }
+    oversubscribed_ = topo::oversubscribed(host.system);
   }
   wiring_ = connect::wire(plans, rank_);
 

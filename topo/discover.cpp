@@ -40,9 +40,11 @@ std::string host_name() {
 HostId host_id(std::string_view host_name) {
   std::string identity(host_name);
   std::string boot_id;
-  if (std::ifstream file("/proc/sys/kernel/random/boot_id"); std::getline(file, boot_id)) identity += '\n' + boot_id;
+  if (std::ifstream file("/proc/sys/kernel/random/boot_id"); std::getline(file, boot_id))
+    identity += '\n' + boot_id;
   struct stat pid_namespace {};
-  if (::stat("/proc/self/ns/pid", &pid_namespace) == 0) identity += '\n' + std::to_string(pid_namespace.st_ino);
+  if (::stat("/proc/self/ns/pid", &pid_namespace) == 0)
+    identity += '\n' + std::to_string(pid_namespace.st_ino);
   return {hash(identity, 0xcbf29ce484222325ULL), hash(identity, 0x9e3779b97f4a7c15ULL)};
 }
 
@@ -55,7 +57,9 @@ Machine::Machine() {
   }
 }
 
-Machine::~Machine() { hwloc_topology_destroy(topology_); }
+Machine::~Machine() {
+  hwloc_topology_destroy(topology_);
+}
 
 Place Machine::place_of_this_thread(const HostId& host) const {
   const BitmapPtr cpus(hwloc_bitmap_alloc());

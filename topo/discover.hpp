@@ -4,14 +4,14 @@
 #include <string>
 #include <string_view>
 
-#include "topo/system.hpp"
+#include "topo/place.hpp"
 
 struct hwloc_topology;
 
 namespace loom::topo {
 
-/// This host's id for a given host name: a hash of the name, the kernel's boot id and the process id namespace
-/// (containers on one machine that cannot see each other's processes are different hosts).
+/// This host's id for a given host name: a hash of the name, the kernel's boot id and the process id
+/// namespace (containers on one machine that cannot see each other's processes are different hosts).
 HostId host_id(std::string_view host_name);
 
 /// gethostname().
