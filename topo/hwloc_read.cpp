@@ -365,6 +365,7 @@ class HwlocReader {
     gpu.gpu_direct = loom_int(object, "gdr", 0, 1, 0) != 0;
     gpu.partition = loom_optional(object, "mlopart");
     gpu.gcn_arch = info_text(object, "loom.gcn");
+    if (const pugi::xml_node denied = info(object, "loom.nop2p")) gpu.p2p_denied = xml_.integers(denied, "value", 0, kMostIds);
     const auto function = gpu_functions_.find(object.parent());
     if (function == gpu_functions_.end()) xml_.fail(object, "a GPU stands in a PCIDev.");
     const NodeId tree_parent = parent_of(object.parent());

@@ -1,6 +1,7 @@
 // hwloc_write.cpp -- a System as hwloc's XML. What hwloc needs to accept a file (CPUs, host bridges, root
 // ports) is made up where a System does not say; the "loom." infos hold the truth.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -71,6 +72,13 @@ class HwlocWriter {
       real = real && cpu.numa_id >= 0 && cpu.numa_id < 4096 && taken_numa.insert(cpu.numa_id).second &&
              !cpu.affinity.empty();
       for (const int number : cpus_of(cpu.affinity)) real = real && taken_cpus.insert(number).second;
+    }
+    // hwloc wants them in ascending order, too.
+    int before = -1;
+    for (const NodeId id : system_.of_kind(NodeKind::kCpu)) {
+      const std::vector<int> cpus = cpus_of(system_.node(id).cpu().affinity);
+      real = real && !cpus.empty() && cpus.front() > before;
+      before = cpus.empty() ? before : cpus.front();
     }
     int next = 0;
     for (const NodeId id : system_.of_kind(NodeKind::kCpu)) {
@@ -211,6 +219,7 @@ class HwlocWriter {
     add_info(out, "loom.gdr", gpu.gpu_direct ? 1 : 0);
     if (gpu.partition) add_info(out, "loom.mlopart", *gpu.partition);
     if (!gpu.gcn_arch.empty()) add_info(out, "loom.gcn", gpu.gcn_arch);
+    if (!gpu.p2p_denied.empty()) add_info(out, "loom.nop2p", fmt::format("{}", fmt::join(gpu.p2p_denied, " ")));
     for (const NvLinks& row : gpu.nvlinks)
       add_info(out, "loom.nvlink",
                fmt::format("{} {} {:06x}", row.target_seen ? row.target.to_string() : "-", row.count,

@@ -198,7 +198,7 @@ class NcclReader {
   }
 
   GpuInfo read_gpu(pugi::xml_node element) {
-    know(element, {"dev", "sm", "rank", "gdr", "mlopart", "gcn", "arch"});
+    know(element, {"dev", "sm", "rank", "gdr", "mlopart", "gcn", "arch", "nop2p"});
     GpuInfo gpu;
     gpu.device = static_cast<int>(xml_.integer(element, "dev", 0, kMostIds));
     gpu.compute_capability = static_cast<int>(xml_.integer(element, "sm", 0, 10000));
@@ -208,6 +208,7 @@ class NcclReader {
       xml_.fail(element, fmt::format("another GPU has rank {} already.", gpu.rank));
     if (xml_.has(element, "mlopart"))
       gpu.partition = static_cast<int>(xml_.integer(element, "mlopart", 0, 15));
+    gpu.p2p_denied = xml_.integers(element, "nop2p", 0, kMostIds);
     gpu.gcn_arch = xml_.text_or(element, "gcn", "");
     return gpu;
   }

@@ -50,6 +50,8 @@ class XmlDocument {
   /// The same, but where there is none, or an empty one, `fallback`.
   std::int64_t integer_or(pugi::xml_node element, const char* attribute, std::int64_t low, std::int64_t high,
                           std::int64_t fallback) const;
+  /// Whole numbers with spaces between; none where there is no such attribute.
+  std::vector<int> integers(pugi::xml_node element, const char* attribute, int low, int high) const;
   std::uint64_t unsigned64(pugi::xml_node element, const char* attribute) const;
   /// A decimal number within [low, high]; where there is none, or an empty one, `fallback`.
   double number_or(pugi::xml_node element, const char* attribute, double low, double high,
