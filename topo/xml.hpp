@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "topo/xml_file.hpp"
+
 namespace loom::topo {
 
 /// What a topology file may have at most. A rack of 72 GPUs has about 2000 elements in 60 kB; lstopo's
@@ -71,12 +73,6 @@ class XmlDocument {
 /// recursion, so that the depth of a document does not matter. `depth` follows; `into`: whether to visit the
 /// element's children.
 pugi::xml_node next_element(pugi::xml_node element, bool into, int& depth);
-
-/// The file's text. Throws Error (kBadInput: there is none, it is not a plain file, it is larger than
-/// `limit`).
-std::string read_text_file(const std::string& path, std::size_t limit = XmlLimits{}.bytes);
-/// Replaces the file in one step. Throws Error (kSystem).
-void write_text_file(const std::string& path, const std::string& text);
 
 /// `document` indented as the project's own files are.
 std::string to_text(const pugi::xml_document& document);
