@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kGpuWidth = 96, kGpuHeight = 56, kNicWidth = 104, kLineHeight = 13, kGap = 12, kPadding = 10;
 constexpr double kHeader = 22, kStub = 30, kRail = 12, kBarHeight = 26, kSysBus = 30;
-constexpr double kWidestRow = 1750, kArcStep = 9;
+constexpr double kWidestRow = 1750, kWidestPicture = 2300, kArcStep = 13;
 constexpr std::size_t kNicsPerColumn = 4, kMostPortLines = 5;
 
 constexpr const char *kPciColour = "#5f7285", *kNvlColour = "#5a9e00", *kC2cColour = "#008c95", *kSysColour = "#d98000",
@@ -101,17 +101,17 @@ class Picture {
   std::string draw() {
     std::vector<HostBox> hosts = measure_hosts();
     double y = 44, width = 0;
-    std::vector<std::vector<HostBox*>> rows;
+    std::vector<std::vector<const HostBox*>> rows;
     double row_width = 0;
-    for (HostBox& host : hosts) {
-      if (rows.empty() || row_width + host.w > kWidestRow + 300) rows.emplace_back(), row_width = 0;
+    for (const HostBox& host : hosts) {
+      if (rows.empty() || row_width + host.w > kWidestPicture) rows.emplace_back(), row_width = 0;
       rows.back().push_back(&host);
       row_width += host.w + kGap;
     }
     const bool shared_switch = hosts.size() > 1 && !system_.of_kind(NodeKind::kNvSwitch).empty();
     for (const auto& row : rows) {
       double x = shared_switch ? 40 : kPadding, height = 0;
-      for (HostBox* host : row) {
+      for (const HostBox* host : row) {
         place_host(*host, x, y);
         x += host->w + kGap;
         height = std::max(height, host->h);
@@ -119,11 +119,11 @@ class Picture {
       width = std::max(width, x);
       y += height + kGap;
       if (shared_switch) {
-        switch_bar(row, 18, x - kGap - 18, y);
+        switch_bar(row, 12, x - kGap, y);
         y += kBarHeight + 2 * kGap;
       }
     }
-    if (shared_switch && rows.size() > 1) spine(y);
+    if (shared_switch && rows.size() > 1) spine();
     y = legend(y + 8);
     canvas_.text(kPadding + 4, 26, title_, 17, "start", "#222", true);
     return canvas_.finish(std::max(width, 900.0) + kPadding, y + 14);
@@ -188,17 +188,22 @@ class Picture {
 
   /// What stands side by side in a box: NICs in columns, everything else alone.
   std::vector<std::vector<NodeId>> columns_of(NodeId id) const {
-    std::vector<std::vector<NodeId>> columns;
+    std::vector<std::vector<NodeId>> columns, nics;
     for (const NodeId child : children(id)) {
-      const bool stacks = kind(child) == NodeKind::kNic && !columns.empty() && kind(columns.back().front()) == NodeKind::kNic && columns.back().size() < kNicsPerColumn;
-      if (!stacks) columns.emplace_back();
-      columns.back().push_back(child);
+      if (kind(child) != NodeKind::kNic) {
+        columns.push_back({child});
+        continue;
+      }
+      if (nics.empty() || nics.back().size() == kNicsPerColumn) nics.emplace_back();
+      nics.back().push_back(child);
     }
+    columns.insert(columns.begin(), nics.begin(), nics.end());
     return columns;
   }
 
   std::vector<HostBox> measure_hosts() {
     std::vector<HostBox> hosts(system_.hosts().size());
+    const bool may_wrap = meshes_.empty() && system_.of_kind(NodeKind::kNvSwitch).empty();  // nothing leaves downwards
     for (std::size_t i = 0; i < hosts.size(); ++i) hosts[i].host = static_cast<int>(i);
     for (const NodeId cpu : system_.of_kind(NodeKind::kCpu)) {
       measure(cpu);
@@ -206,7 +211,7 @@ class Picture {
       double used = 0;
       if (!host.rows.empty())
         for (const NodeId other : host.rows.back()) used += box(other).w + kGap;
-      if (host.rows.empty() || (meshes_.empty() && used + box(cpu).w > kWidestRow)) host.rows.emplace_back();
+      if (host.rows.empty() || (may_wrap && used + box(cpu).w > kWidestRow)) host.rows.emplace_back();
       host.rows.back().push_back(cpu);
     }
     for (HostBox& host : hosts) {
@@ -337,14 +342,18 @@ class Picture {
 
   /// PCI in the middle, C2C or NVLink to the CPU beside it.
   void draw_links_up(NodeId id, NodeId parent, double x, double top, double bottom, float& said) {
-    double beside = x;
-    for (const Link& link : system_.links_of(id)) {
-      const bool up = link.to == parent || kind(link.to) == NodeKind::kC2cPort || (kind(id) == NodeKind::kGpu && kind(link.to) == NodeKind::kCpu);
-      if (!up) continue;
+    const auto is_up = [&](const Link& link) {
+      return link.to == parent || kind(link.to) == NodeKind::kC2cPort || (kind(id) == NodeKind::kGpu && kind(link.to) == NodeKind::kCpu);
+    };
+    const auto links = system_.links_of(id);
+    const bool several = std::count_if(links.begin(), links.end(), is_up) > 1;
+    for (const Link& link : links) {
+      if (!is_up(link)) continue;
       const bool pci = link.type == LinkType::kPci || link.type == LinkType::kLoc;
-      const double at = pci ? x : beside += 30;
+      const double at = !several ? x : pci ? x - 34 : x - 2;
       canvas_.line(at, top, at, bottom, colour_of(link.type), line_width(link.gbps), link.type == LinkType::kLoc);
-      if (!pci || link.gbps != said) canvas_.tag(pci ? at + 5 : at - 6, top + 16, pci ? fmt::format("{:g}", link.gbps) : fmt::format("{} {:.0f}", name_of(link.type), link.gbps), colour_of(link.type), pci ? "start" : "end");
+      if (pci && link.type == LinkType::kPci && link.gbps != said) canvas_.tag(at + 5, top + 16, fmt::format("{:g}", link.gbps), kPciColour);
+      if (!pci) canvas_.tag(at + 7, top + 16, fmt::format("{} {:.0f}", name_of(link.type), link.gbps), colour_of(link.type));
       if (pci) said = link.gbps;
     }
   }
@@ -404,13 +413,7 @@ class Picture {
     }
   }
 
-  void switch_bar(const std::vector<HostBox*>& hosts, double left, double right, double y) {
-    std::vector<const HostBox*> row(hosts.begin(), hosts.end());
-    bar(row, left, right, y);
-  }
-  void switch_bar(std::initializer_list<const HostBox*> hosts, double left, double right, double y) { bar(hosts, left, right, y); }
-
-  void bar(const std::vector<const HostBox*>& hosts, double left, double right, double y) {
+  void switch_bar(const std::vector<const HostBox*>& hosts, double left, double right, double y) {
     const NodeId nv = system_.of_kind(NodeKind::kNvSwitch).front();
     std::map<float, int> gpus_by_speed;
     for (const Link& link : system_.links_of(nv)) {
@@ -428,7 +431,7 @@ class Picture {
   }
 
   /// Bars of several rows are one switch: joined at the left.
-  void spine(double) { canvas_.box(6, bars_.front(), 12, bars_.back() + kBarHeight - bars_.front(), "#b9dd8a", kNvlColour); }
+  void spine() { canvas_.box(6, bars_.front(), 12, bars_.back() + kBarHeight - bars_.front(), "#b9dd8a", kNvlColour); }
 
   double legend(double y) {
     double x = kPadding + 4;
