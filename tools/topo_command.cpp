@@ -84,7 +84,8 @@ void check_machine(const Options& options) {
   if (!broken.empty() || warnings > 0 || (options.strict && !findings.empty())) *options.exit_code = kFound;
 }
 
-void convert(const Options& options) {
+void convert(Options options) {
+  options.model = "loom";  // NCCL's rules leave out what has no rank
   const System system = load(options, options.file);
   const bool hwloc = options.format == "hwloc";
   const std::string text = hwloc ? to_hwloc_xml(system) : to_nccl_xml(system);
@@ -153,7 +154,7 @@ void add_topo_command(CLI::App& loom, int& exit_code) {
 
   command = add(*topo, options, "convert", "From one dialect to another, or from this machine to a file",
                 "  loom topo convert --to nccl -o machine.xml       for NCCL_TOPO_FILE or coll_loom_topo_file\n"
-                "  loom topo convert dgx.xml --to hwloc -o dgx-hwloc.xml && lstopo -i dgx-hwloc.xml", convert);
+                "  loom topo convert dgx.xml --to hwloc -o dgx-hwloc.xml && lstopo -i dgx-hwloc.xml", [](const Options& o) { convert(o); });
   add_file(command, *options);
   command->add_option("--to", options->format, "nccl or hwloc")->check(CLI::IsMember({"nccl", "hwloc"}))->required();
   command->add_option("-o,--output", options->output, "file to write; without one: stdout");

@@ -10,7 +10,7 @@ expect() {
   local code=$1 pattern=$2 got=0
   shift 2
   "$@" >"$work/out" 2>&1 </dev/null || got=$?
-  if [[ $got -ne $code ]] || ! grep -Eq -- "$pattern" "$work/out"; then
+  if [[ $got -ne $code ]] || { [[ -n $pattern ]] && ! grep -Eq -- "$pattern" "$work/out"; }; then
     echo "'$*': exit code $got, expected $code and /$pattern/ in:" >&2
     cat "$work/out" >&2
     exit 1

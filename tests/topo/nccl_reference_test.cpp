@@ -30,6 +30,7 @@ void compare_paths(const System& system, const Paths& paths, const json& referen
     EXPECT_EQ(reference["ranks"][i], system.node(gpus[i]).gpu().rank);
     for (std::size_t j = 0; j < gpus.size(); ++j, ++compared)
       EXPECT_EQ(written(paths.between(gpus[i], gpus[j]), 2), reference["gpu_gpu"][i][j]) << "rank " << i << " to " << j;
+    if (reference["gpu_net"].empty()) continue;
     for (std::size_t j = 0; j < reference["gpu_net"][i].size(); ++j, ++compared) {
       const Path path = paths.between(gpus[i], nets[j]);
       EXPECT_EQ(written(path, path.type == PathType::kPxn ? 3 : 1), reference["gpu_net"][i][j]) << "rank " << i << " to port " << j;
@@ -44,7 +45,8 @@ TEST(NcclReference, AgreesOnTypesBandwidthsHopsAndTrimming) {
   const json reference = json::parse(file);
   int compared = 0;
   for (const auto& [name, machine] : reference["files"].items()) {
-    if (!machine.contains("n1") && !machine.contains("n2")) continue;
+    const bool loads = machine.contains("n1") || machine.contains("n2");
+    if (!loads || name.starts_with("amd-raw")) continue;  // not NCCL's dialect
     SCOPED_TRACE(name);
     const System whole = read_nccl_xml(folder / name, Model::kNccl).system;
     const Paths all(whole);

@@ -17,7 +17,7 @@ System dgx1v() { return read_system(data_file("dgx1v.xml")).system; }
 TEST(Matrix, HasARowForEachGpu) {
   const System system = dgx1v();
   const std::string text = matrix_text(Paths(system), {});
-  EXPECT_THAT(text, HasSubstr("GPU0                    X       NVL 20       NVL 20       NVL 40       NVB 20       NVB 20       NVL 40       NVB 20       PIX 12"));
+  EXPECT_THAT(text, HasSubstr("GPU0                    X       NVL 20       NVL 20       NVL 40       NVB 20       NVB 40       NVL 40       NVB 20       PIX 12"));
   EXPECT_THAT(text, HasSubstr("20-39"));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("\033")));
   EXPECT_THAT(matrix_text(Paths(system), terminal_colours()), HasSubstr("\033["));
