@@ -144,10 +144,13 @@ class HwlocReader {
       std::from_chars(text.data(), text.data() + text.size(), value);
       return std::clamp(value, -1, 0xffff);
     };
-    const pugi::xml_node arch = info(package, "loom.arch");
-    cpu.arch = arch ? arch.attribute("value").value() : info_text(above(object, "Machine"), "Architecture");
-    if (cpu.arch == "aarch64") cpu.arch = "arm64";
-    if (cpu.arch.starts_with("ppc64")) cpu.arch = "ppc64";
+    if (const pugi::xml_node arch = info(package, "loom.arch")) {
+      cpu.arch = arch.attribute("value").value();
+    } else {
+      cpu.arch = info_text(above(object, "Machine"), "Architecture");
+      if (cpu.arch == "aarch64") cpu.arch = "arm64";
+      if (cpu.arch.starts_with("ppc64")) cpu.arch = "ppc64";
+    }
     cpu.vendor = info_text(package, "CPUVendor");
     cpu.family = number("CPUFamilyNumber"), cpu.model = number("CPUModelNumber");
   }
@@ -365,7 +368,8 @@ class HwlocReader {
     gpu.gpu_direct = loom_int(object, "gdr", 0, 1, 0) != 0;
     gpu.partition = loom_optional(object, "mlopart");
     gpu.gcn_arch = info_text(object, "loom.gcn");
-    if (const pugi::xml_node denied = info(object, "loom.nop2p")) gpu.p2p_denied = xml_.integers(denied, "value", 0, kMostIds);
+    if (const pugi::xml_node denied = info(object, "loom.nop2p"))
+      gpu.p2p_denied = xml_.integers(denied, "value", 0, kMostIds);
     const auto function = gpu_functions_.find(object.parent());
     if (function == gpu_functions_.end()) xml_.fail(object, "a GPU stands in a PCIDev.");
     const NodeId tree_parent = parent_of(object.parent());

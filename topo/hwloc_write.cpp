@@ -219,7 +219,8 @@ class HwlocWriter {
     add_info(out, "loom.gdr", gpu.gpu_direct ? 1 : 0);
     if (gpu.partition) add_info(out, "loom.mlopart", *gpu.partition);
     if (!gpu.gcn_arch.empty()) add_info(out, "loom.gcn", gpu.gcn_arch);
-    if (!gpu.p2p_denied.empty()) add_info(out, "loom.nop2p", fmt::format("{}", fmt::join(gpu.p2p_denied, " ")));
+    if (!gpu.p2p_denied.empty())
+      add_info(out, "loom.nop2p", fmt::format("{}", fmt::join(gpu.p2p_denied, " ")));
     for (const NvLinks& row : gpu.nvlinks)
       add_info(out, "loom.nvlink",
                fmt::format("{} {} {:06x}", row.target_seen ? row.target.to_string() : "-", row.count,
