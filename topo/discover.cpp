@@ -1,6 +1,5 @@
 #include "topo/discover.hpp"
 
-#include <fmt/format.h>
 #include <hwloc.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,7 +10,6 @@
 #include <memory>
 
 #include "base/error.hpp"
-#include "topo/bandwidth.hpp"
 #include "topo/hwloc_xml.hpp"
 #include "topo/live_sources.hpp"
 
@@ -84,16 +82,7 @@ SystemWithNotes discover(const LiveSources& sources, Model model) {
   add_from_sysfs(draft, sources.sysfs);
   add_from_nvml(draft, sources.nvml);
   add_from_cuda(draft, sources.cuda);
-  // What hwloc had to assume may be known by now; build() says again what is not.
-  std::erase_if(draft.notes, [](const std::string& note) {
-    return note.find("speed is not known") != std::string::npos ||
-           note.find("does not know its speed") != std::string::npos;
-  });
-  for (Node& node : draft.nodes)
-    if (const auto* net = std::get_if<NetInfo>(&node.info);
-        net != nullptr && net->speed_mbps == kUnknownNetMbps)
-      draft.notes.push_back(
-          fmt::format("this machine: {}: it counts as a port of {} Mbit/s.", net->name, kUnknownNetMbps));
+  assume_speeds(draft, "this machine");
   return build(std::move(draft), model);
 }
 
