@@ -34,6 +34,7 @@ TEST(Nvml, TellsNvLinksAndC2c) {
   const NvLinks peer{*BusId::parse("0000:14:00.0"), 4, 0x030200, true}, hidden{{}, 14, 0x068000, false};
   EXPECT_THAT(gpus[0].nvlinks, ElementsAre(peer, hidden));
   EXPECT_THAT(gpus[0].c2c, ElementsAre(C2cLinks{44712, 10}));
+  assume_speeds(draft, "test");
   const System system = build(std::move(draft), Model::kLoom).system;
   EXPECT_TRUE(check(system).empty());
   EXPECT_EQ(system.of_kind(NodeKind::kNvSwitch).size(), 1);

@@ -148,6 +148,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"Misplaced", machine("<gpu dev='0' sm='80'/>"), "f.xml:3: <gpu dev=.*may stand in <pci>.*"},
         BadFile{"NicInNet", machine("<nic><net dev='0'><net dev='1'/></net></nic><net dev='4'/>"),
                 "f.xml:3: <net dev=.*may stand in <nic>.*"},
+        BadFile{"GpuInGpu", machine(gpu("0000:01:00.0", 0, "<gpu dev='1' sm='80' rank='1'/>")),
+                "f.xml:3: <gpu dev=.*may stand in <pci>.*"},
         BadFile{"BusId", machine("<pci busid='zz' class='0x060400'/>"),
                 "f.xml:3: <pci busid=.*no PCI address.*"},
         BadFile{"NegativeWidth", machine("<pci busid='0000:01:00.0' class='0x060400' link_width='-1'/>"),
