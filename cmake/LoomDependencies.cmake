@@ -4,6 +4,13 @@ find_package(Threads REQUIRED)
 pkg_check_modules(UCX REQUIRED IMPORTED_TARGET ucx)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
 find_package(fmt REQUIRED)
+# Static, so that the plugin needs no library that a compute node may lack; Debian's is position-independent.
+find_package(pugixml REQUIRED)
+if(TARGET pugixml::static)
+  set(LOOM_PUGIXML pugixml::static)
+else()
+  set(LOOM_PUGIXML pugixml::pugixml)
+endif()
 
 if(LOOM_CUDA STREQUAL "OFF")
   set(LOOM_HAVE_CUDA OFF)

@@ -13,6 +13,8 @@ struct coll_loom_variables {
   int priority;
   int verbose;
   double timeout_s;
+  char* topo_file;
+  char* topo_dump_file;
 };
 extern struct coll_loom_variables coll_loom_variables;
 

@@ -33,6 +33,13 @@ static int register_variables(void) {
                         "fails with a message that names who is missing; 0 waits forever. It does not cover the "
                         "exchanges that set a communicator up",
                         MCA_BASE_VAR_TYPE_DOUBLE, OPAL_INFO_LVL_3, &variables->timeout_s),
+      register_variable("topo_file",
+                        "Topology file (NCCL's XML or hwloc's) that describes each host, in place of what loom finds "
+                        "there; the same on all ranks. See `loom topo`",
+                        MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_5, &variables->topo_file),
+      register_variable("topo_dump_file",
+                        "File to which rank 0 writes its host as loom sees it, ranks included, in hwloc's XML",
+                        MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_5, &variables->topo_dump_file),
       register_variable("priority",
                         "Priority of loom among the coll components, 0 to 100: the highest one that can "
                         "carry an operation does",
@@ -145,7 +152,9 @@ static int init_query(bool progress_threads, bool mpi_threads) {
       .unregister_progress = unregister_progress,
       .show = show,
       .log = log_line,
-      .parameters = {.verbose = variables->verbose, .timeout_s = variables->timeout_s}});
+      .parameters = {.verbose = variables->verbose, .timeout_s = variables->timeout_s,
+                     .topo_file = variables->topo_file,
+                     .topo_dump_file = variables->topo_dump_file}});
   initialized = true;
   return OMPI_SUCCESS;
 }

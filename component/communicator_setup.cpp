@@ -53,6 +53,17 @@ constexpr std::uint64_t kLayout = (((kProtocolVersion * 1'000'003 + sizeof(devic
                                     kSharedFifo.slot_bytes) * 1'000'003 + kSharedFifo.slot_count) * 1'000'003 +
                                   kNetFifo.slot_bytes * 1009 + kNetFifo.slot_count;
 
+/// The ranks of `host` on a machine of which more is known.
+topo::System on_machine(const topo::System& machine, const topo::Host& host, const std::vector<topo::Place>& places) {
+  std::vector<int> ranks;
+  std::vector<topo::Place> theirs;
+  for (const topo::NodeId id : host.system.gpus()) {
+    ranks.push_back(host.system.node(id).gpu().rank);
+    theirs.push_back(places[static_cast<std::size_t>(ranks.back())]);
+  }
+  return topo::with_virtual_gpus(machine, theirs, ranks);
+}
+
 }  // namespace
 
 /// What every rank knows of every other. Plain data.
@@ -61,6 +72,7 @@ struct Communicator::PeerInfo {
   topo::Place place;
   device::ProcessId process;
   std::array<char, 64> host_name{};
+  std::uint64_t description = 0;  ///< which coll_loom_topo_file it reads
 };
 
 Communicator::Communicator(const Bootstrap& bootstrap, Process& process)
@@ -85,6 +97,7 @@ bool Communicator::learn() {
     mine.place = process_.place();
     mine.process = process_.id();
     copy_text(mine.host_name, process_.host_name());
+    mine.description = process_.description_mark();
     mine.layout = kLayout;
   });
   const std::vector<PeerInfo> peers = bootstrap_.all_gather(mine);
@@ -170,15 +183,23 @@ void Communicator::learn_peers(const std::vector<PeerInfo>& peers) {
     if (peers[rank].layout != kLayout)
       throw Error(ErrorCode::kUnreachable, fmt::format("Rank {} on host {} runs another build of loom.", rank,
                                                        peers[rank].host_name.data()));
+    if (peers[rank].description != peers[0].description)
+      throw Error(ErrorCode::kBadInput, fmt::format("Rank {} on host {} reads another coll_loom_topo_file than rank 0, or one of "
+                                                    "them none.", rank, peers[rank].host_name.data()));
     places.push_back(peers[rank].place);
   }
   std::vector<search::ChannelPlan> plans;
-  for (const topo::System& host : topo::hosts_of(places)) {
-    plans.push_back(search::find_ring(host));
-    if (host.host != places[static_cast<std::size_t>(rank_)].host) continue;
-    for (const topo::Gpu& gpu : host.gpus)
-      host_mates_[gpu.rank] = peers[static_cast<std::size_t>(gpu.rank)].process;
-    oversubscribed_ = host.oversubscribed();
+  for (topo::Host& host : topo::hosts_of(places)) {
+    if (const topo::System* machine = process_.described_machine()) host.system = on_machine(*machine, host, places);
+    plans.push_back(search::find_ring(host.system));
+    if (host.id != places[static_cast<std::size_t>(rank_)].host) continue;
+    for (const topo::NodeId id : host.system.gpus()) {
+      const int mate = host.system.node(id).gpu().rank;
+      host_mates_[mate] = peers[static_cast<std::size_t>(mate)].process;
+    }
+    oversubscribed_ = topo::oversubscribed(host.system);
+    if (rank_ == 0 && process_.wants_dump())
+      process_.dump(process_.described_machine() != nullptr ? host.system : on_machine(topo::discover().system, host, places));
   }
   wiring_ = connect::wire(plans, rank_);
 

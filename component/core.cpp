@@ -41,6 +41,7 @@ int to_result(ErrorCode code) noexcept {
     case ErrorCode::kUnreachable: return LOOM_ERR_UNREACHABLE;
     case ErrorCode::kPeerFailed: return LOOM_ERR_PEER_FAILED;
     case ErrorCode::kTimeout: return LOOM_ERR_TIMEOUT;
+    case ErrorCode::kBadInput: return LOOM_ERR_SYSTEM;
     case ErrorCode::kInternal: return LOOM_ERR_INTERNAL;
   }
   return LOOM_ERR_INTERNAL;
@@ -52,7 +53,8 @@ loom_message message_for(ErrorCode code) noexcept {
     case ErrorCode::kTimeout: return LOOM_MESSAGE_TIMEOUT;
     case ErrorCode::kOutOfMemory:
     case ErrorCode::kSystem: return LOOM_MESSAGE_RESOURCES;
-    case ErrorCode::kUnreachable:  // a matter of the set-up, where it is agreed on
+    case ErrorCode::kUnreachable:  // this and the next: a matter of the set-up, where it is agreed on
+    case ErrorCode::kBadInput:
     case ErrorCode::kInternal: return LOOM_MESSAGE_INTERNAL;
   }
   return LOOM_MESSAGE_INTERNAL;

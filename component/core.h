@@ -45,6 +45,8 @@ enum loom_type {
 struct loom_parameters {
   int verbose;          /* 0: silent; 1: one line per communicator; 2: and one per kind of call */
   double timeout_s;     /* longest wait for a peer inside one call; 0: no limit */
+  const char *topo_file;      /* describes the hosts, alike on all ranks; NULL or "": look at the hosts */
+  const char *topo_dump_file; /* rank 0 writes its host's description there; NULL or "": nothing */
 };
 
 /* Messages with a topic in help-coll-loom.txt. */

@@ -6,12 +6,17 @@
 namespace loom::search {
 
 ChannelPlan find_ring(const topo::System& system) {
-  std::vector<topo::Gpu> gpus = system.gpus;
-  std::sort(gpus.begin(), gpus.end(), [](const topo::Gpu& a, const topo::Gpu& b) {
-    return std::tie(a.numa_node, a.first_cpu, a.rank) < std::tie(b.numa_node, b.first_cpu, b.rank);
-  });
+  std::vector<topo::NodeId> gpus(system.gpus().begin(), system.gpus().end());
+  const auto position = [&](topo::NodeId id) {
+    const topo::GpuInfo& gpu = system.node(id).gpu();
+    topo::NodeId root = id;
+    while (system.node(root).parent != topo::kNoNode) root = system.node(root).parent;
+    return std::tuple(system.node(id).host, system.node(root).cpu().numa_id, gpu.first_cpu, gpu.rank);
+  };
+  std::sort(gpus.begin(), gpus.end(),
+            [&](topo::NodeId a, topo::NodeId b) { return position(a) < position(b); });
   Channel channel;
-  for (const topo::Gpu& gpu : gpus) channel.ranks.push_back(gpu.rank);
+  for (const topo::NodeId gpu : gpus) channel.ranks.push_back(system.node(gpu).gpu().rank);
   return {{std::move(channel)}};
 }
 

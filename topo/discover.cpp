@@ -10,6 +10,8 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "topo/hwloc_xml.hpp"
+#include "topo/live_sources.hpp"
 
 namespace loom::topo {
 namespace {
@@ -31,6 +33,10 @@ std::uint64_t hash(std::string_view text, std::uint64_t basis) {
 
 }  // namespace
 
+std::uint64_t fingerprint(std::string_view text) {
+  return hash(text, 0xcbf29ce484222325ULL) | 1;
+}
+
 std::string host_name() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) throw system_error("gethostname failed", errno);
@@ -40,10 +46,44 @@ std::string host_name() {
 HostId host_id(std::string_view host_name) {
   std::string identity(host_name);
   std::string boot_id;
-  if (std::ifstream file("/proc/sys/kernel/random/boot_id"); std::getline(file, boot_id)) identity += '\n' + boot_id;
+  if (std::ifstream file("/proc/sys/kernel/random/boot_id"); std::getline(file, boot_id))
+    identity += '\n' + boot_id;
   struct stat pid_namespace {};
-  if (::stat("/proc/self/ns/pid", &pid_namespace) == 0) identity += '\n' + std::to_string(pid_namespace.st_ino);
+  if (::stat("/proc/self/ns/pid", &pid_namespace) == 0)
+    identity += '\n' + std::to_string(pid_namespace.st_ino);
   return {hash(identity, 0xcbf29ce484222325ULL), hash(identity, 0x9e3779b97f4a7c15ULL)};
+}
+
+namespace {
+
+/// hwloc's own description of this machine with its I/O devices, as XML.
+std::string hwloc_description() {
+  hwloc_topology_t topology = nullptr;
+  if (hwloc_topology_init(&topology) != 0) throw system_error("hwloc_topology_init failed", errno);
+  const std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)> owner(topology,
+                                                                                 hwloc_topology_destroy);
+  hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+  // They take seconds, print, and tell nothing that is needed here.
+  for (const char* slow : {"opencl", "gl"})
+    hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, slow);
+  char* xml = nullptr;
+  int length = 0;
+  if (hwloc_topology_load(topology) != 0 || hwloc_topology_export_xmlbuffer(topology, &xml, &length, 0) != 0)
+    throw system_error("hwloc could not read this machine's topology", errno);
+  std::string text(xml);  // `length` counts the final zero
+  hwloc_free_xmlbuffer(topology, xml);
+  return text;
+}
+
+}  // namespace
+
+SystemWithNotes discover(const LiveSources& sources, Model model) {
+  Draft draft = draft_from_hwloc_xml(hwloc_description(), "this machine");
+  add_from_sysfs(draft, sources.sysfs);
+  add_from_nvml(draft, sources.nvml);
+  add_from_cuda(draft, sources.cuda);
+  assume_speeds(draft, "this machine");
+  return build(std::move(draft), model);
 }
 
 Machine::Machine() {
@@ -55,7 +95,9 @@ Machine::Machine() {
   }
 }
 
-Machine::~Machine() { hwloc_topology_destroy(topology_); }
+Machine::~Machine() {
+  hwloc_topology_destroy(topology_);
+}
 
 Place Machine::place_of_this_thread(const HostId& host) const {
   const BitmapPtr cpus(hwloc_bitmap_alloc());

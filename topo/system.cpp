@@ -1,30 +1,103 @@
 #include "topo/system.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <map>
-#include <utility>
+#include <array>
+
+#include "base/error.hpp"
+#include "topo/system_builder.hpp"
 
 namespace loom::topo {
 
-bool System::oversubscribed() const {
-  // Ranks with the same binding share its CPUs; different bindings are taken to be disjoint, as launchers make them.
-  std::map<std::pair<int, int>, int> ranks_by_binding;
-  for (const Gpu& gpu : gpus) ++ranks_by_binding[{gpu.first_cpu, gpu.cpu_count}];
-  return std::any_of(ranks_by_binding.begin(), ranks_by_binding.end(),
-                     [](const auto& entry) { return entry.second > entry.first.second; });
+NodeId System::gpu_of_rank(int rank) const {
+  for (const NodeId id : ranked_gpus_)
+    if (node(id).gpu().rank == rank) return id;
+  return kNoNode;
 }
 
-std::vector<System> hosts_of(std::span<const Place> places) {
-  std::vector<System> hosts;
-  std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> index_of;
-  for (std::size_t rank = 0; rank < places.size(); ++rank) {
-    const Place& place = places[rank];
-    const auto [entry, is_new] = index_of.try_emplace({place.host.high, place.host.low}, hosts.size());
-    if (is_new) hosts.push_back({place.host, {}});
-    hosts[entry->second].gpus.push_back(
-        {static_cast<int>(rank), place.numa_node, place.first_cpu, place.cpu_count});
+std::span<const Link> System::links_of(NodeId id) const {
+  const auto first = static_cast<std::size_t>(first_link_[static_cast<std::size_t>(id)]);
+  const auto last = static_cast<std::size_t>(first_link_[static_cast<std::size_t>(id) + 1]);
+  return std::span(links_).subspan(first, last - first);
+}
+
+std::vector<Node> source_nodes(const System& system) {
+  std::vector<Node> nodes(system.nodes().begin(), system.nodes().end());
+  std::erase_if(nodes, [](const Node& node) {
+    return node.kind() == NodeKind::kNvSwitch || node.kind() == NodeKind::kC2cPort;
+  });
+  return nodes;
+}
+
+System trimmed_to(const System& system, std::span<const int> ranks) {
+  std::vector<int> rank_of_node(static_cast<std::size_t>(system.size()), kNoRank);
+  for (const int rank : ranks) {
+    const NodeId gpu = system.gpu_of_rank(rank);
+    if (gpu == kNoNode)
+      throw Error(ErrorCode::kBadInput, fmt::format("No GPU of this machine has rank {}.", rank));
+    rank_of_node[static_cast<std::size_t>(gpu)] = rank;
   }
-  return hosts;
+  return SystemBuilder::with_ranks(system, rank_of_node);
+}
+
+std::string_view name_of(NodeKind kind) {
+  constexpr std::array<std::string_view, kNodeKindCount> kNames = {"GPU", "PCI switch", "NVSwitch", "CPU",
+                                                                   "NIC", "NET",        "C2C port"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string_view name_of(LinkType type) {
+  constexpr std::array<std::string_view, 6> kNames = {"LOC", "NVL", "C2C", "PCI", "SYS", "NET"};
+  return kNames[static_cast<std::size_t>(type)];
+}
+
+std::string_view name_of(Model model) {
+  return model == Model::kLoom ? "loom" : "nccl";
+}
+
+std::string label(const System& system, NodeId id) {
+  const Node& node = system.node(id);
+  const std::string where = node.pci ? " " + node.pci->bus_id.to_string() : "";
+  std::string text;
+  switch (node.kind()) {
+    case NodeKind::kGpu: {
+      const GpuInfo& gpu = node.gpu();
+      text = fmt::format("{} {}{}", gpu.is_virtual ? "virtual GPU" : "GPU", gpu.device,
+                         gpu.partition ? fmt::format(".{}", *gpu.partition) : "");
+      break;
+    }
+    case NodeKind::kPciSwitch:
+      text = "switch" + where;
+      break;
+    case NodeKind::kNvSwitch:
+      return "NVSwitch";
+    case NodeKind::kCpu:
+      text = fmt::format("NUMA {}", node.cpu().numa_id);
+      break;
+    case NodeKind::kNic:
+      text = "NIC" + where;
+      break;
+    case NodeKind::kNet:
+      text = node.net().name.empty() ? fmt::format("NET {}", node.net().device) : node.net().name;
+      break;
+    case NodeKind::kC2cPort:
+      text = "C2C port";
+      break;
+  }
+  if (system.hosts().size() > 1) text += fmt::format(" (host {})", node.host);
+  return text;
+}
+
+std::string to_string(const System& system) {
+  std::string text = fmt::format("{} nodes, {} links, {} hosts, model {}\n", system.size(),
+                                 system.links().size(), system.hosts().size(), name_of(system.model()));
+  for (NodeId id = 0; id < system.size(); ++id) {
+    text += fmt::format("{}: {}\n", id, label(system, id));
+    for (const Link& link : system.links_of(id))
+      text += fmt::format("  {} {:g} GB/s to {}\n", name_of(link.type), link.gbps, label(system, link.to));
+  }
+  return text;
 }
 
 }  // namespace loom::topo

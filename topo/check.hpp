@@ -1,0 +1,28 @@
+// check.hpp -- is a System sound, and is the machine that it describes?
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "topo/system.hpp"
+
+namespace loom::topo {
+
+/// The invariants of every System that are broken, a sentence each; empty for whatever build_system returns.
+/// Debug builds ask after each build.
+std::vector<std::string> check(const System& system);
+
+enum class Severity { kHint, kWarning };
+
+/// Something about the machine that is missing, contradictory or suspicious.
+struct Finding {
+  Severity severity = Severity::kHint;
+  NodeId node = kNoNode;
+  std::string what;  ///< one sentence
+  std::string cost;  ///< what it costs, or what to do about it; one sentence
+};
+
+/// What a person should look at before trusting `system`, in order of nodes.
+std::vector<Finding> lint(const System& system);
+
+}  // namespace loom::topo

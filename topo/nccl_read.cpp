@@ -1,0 +1,337 @@
+// nccl_read.cpp -- NCCL's topology XML. Which attributes there are and what they mean is NCCL 2.30's.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.hpp"
+#include "topo/bandwidth.hpp"
+#include "topo/cpu_mask.hpp"
+#include "topo/draft.hpp"
+#include "topo/nccl_xml.hpp"
+#include "topo/xml.hpp"
+
+namespace loom::topo {
+namespace {
+
+constexpr int kMostHosts = 4096, kMostLinks = 1024, kMostIds = 1 << 20;
+
+class NcclReader {
+ public:
+  NcclReader(std::string text, const std::string& name, Model model)
+      : xml_(std::move(text), name), model_(model) {}
+
+  SystemWithNotes read() {
+    const pugi::xml_node root = xml_.root();
+    if (std::string_view(root.name()) != "system")
+      xml_.fail(root, "the outermost element of a topology file is <system>.");
+    const auto version = xml_.integer(root, "version", 0, 1000);
+    if (version != 1 && !(version == 2 && model_ == Model::kLoom))
+      xml_.fail(root, fmt::format("version {} is not known.", version));
+    know(root, {"version"});
+    read_tree(root);
+    if (draft_.nodes.empty()) xml_.fail(root, "it has no <cpu>.");
+    number_gpus(draft_, xml_.name());
+    sort_depth_first(draft_);
+    return build(std::move(draft_), model_);
+  }
+
+ private:
+  /// Without recursion: parents_[d] is the node that children at depth d hang from.
+  void read_tree(pugi::xml_node root) {
+    int depth = 0;
+    std::vector<NodeId> parents = {kNoNode};
+    bool into = true;
+    for (pugi::xml_node element = next_element(root, true, depth); element;
+         element = next_element(element, into, depth)) {
+      const auto level = static_cast<std::size_t>(depth);
+      parents.resize(level + 1, kNoNode);
+      const NodeId parent = parents[level - 1];
+      const NodeId made = read_element(element, parent);
+      into = made != kNoNode;
+      parents[level] = made;
+    }
+  }
+
+  /// The node whose children are the element's; kNoNode: it has none to look at.
+  NodeId read_element(pugi::xml_node element, NodeId parent) {
+    const std::string_view tag = element.name();
+    const auto under = [&](NodeKind kind) { return parent != kNoNode && draft_.node(parent).kind() == kind; };
+    const auto misplaced = [&](const char* where) {
+      xml_.fail(element, fmt::format("it may stand in {}, not in <{:.40}>.", where, element.parent().name()));
+    };
+    if (tag == "cpu") {
+      if (parent != kNoNode) misplaced("<system>");
+      return read_cpu(element);
+    }
+    if (tag == "pci") {
+      if (!under(NodeKind::kCpu) && !under(NodeKind::kPciSwitch))
+        misplaced("<cpu> and in the <pci> of a switch");
+      return read_pci(element, parent);
+    }
+    if (tag == "nic") {
+      if (under(NodeKind::kNic)) return parent;  // the <pci> has become the NIC already
+      if (!under(NodeKind::kCpu)) misplaced("<cpu> and <pci>");
+      return read_bare_nic(parent);
+    }
+    if (tag == "net") {
+      if (!under(NodeKind::kNic)) misplaced("<nic>");
+      read_net(element, parent);
+      return kNoNode;
+    }
+    if (tag == "gpu") {
+      if (!under(NodeKind::kGpu)) misplaced("<pci>");
+      const auto gpu = gpu_of_.find(element);
+      if (gpu == gpu_of_.end()) misplaced("<pci>");  // it stands in another <gpu>
+      return gpu->second;
+    }
+    if (tag == "nvlink" || tag == "xgmi") {
+      if (!under(NodeKind::kGpu)) misplaced("<gpu>");
+      read_nvlink(element, parent);
+      return kNoNode;
+    }
+    if (tag == "c2c") {
+      if (!under(NodeKind::kGpu)) misplaced("<gpu>");
+      read_c2c(element, parent);
+      return kNoNode;
+    }
+    if (tag == "pcilink") {
+      if (!under(NodeKind::kPciSwitch)) misplaced("the <pci> of a switch");
+      know(element, {"target"});
+      std::get<PciSwitchInfo>(draft_.node(parent).info).peers.push_back(bus_id(element, "target"));
+      return kNoNode;
+    }
+    note_once(std::string(tag), element,
+              fmt::format("elements <{:.40}> are not known and passed over.", tag));
+    return kNoNode;
+  }
+
+  NodeId read_cpu(pugi::xml_node element) {
+    know(element, {"host_hash", "numaid", "affinity", "arch", "vendor", "familyid", "modelid"});
+    CpuInfo cpu;
+    cpu.numa_id = static_cast<int>(xml_.integer(element, "numaid", -1, kMostIds));
+    cpu.arch = xml_.text_or(element, "arch", "");
+    if (cpu.arch.empty())
+      note(element, "it has no attribute 'arch'; links to other NUMA nodes count as unlimited.");
+    cpu.vendor = xml_.text_or(element, "vendor", "");
+    cpu.family = static_cast<int>(xml_.integer_or(element, "familyid", -1, 0xffff, -1));
+    cpu.model = static_cast<int>(xml_.integer_or(element, "modelid", -1, 0xffff, -1));
+    if (const auto mask = cpu_mask(xml_.text_or(element, "affinity", "")))
+      cpu.affinity = *mask;
+    else
+      xml_.fail(element,
+                "attribute 'affinity' is not a mask of CPUs, groups of hexadecimal digits with commas.");
+    const std::uint64_t hash = xml_.has(element, "host_hash") ? xml_.unsigned64(element, "host_hash") : 0;
+    const auto [host, is_new] = host_of_.try_emplace(hash, static_cast<int>(draft_.hosts.size()));
+    if (is_new) draft_.hosts.push_back(hash);
+    if (draft_.hosts.size() > kMostHosts)
+      xml_.fail(element, fmt::format("the file has more than {} hosts, the limit.", kMostHosts));
+    if (!cpus_.insert({host->second, cpu.numa_id}).second)
+      xml_.fail(element, fmt::format("this host has another <cpu> with numaid {} already.", cpu.numa_id));
+    return add({std::move(cpu), kNoNode, host->second, std::nullopt});
+  }
+
+  NodeId read_pci(pugi::xml_node element, NodeId parent) {
+    know(element, {"busid", "class", "vendor", "device", "subsystem_vendor", "subsystem_device", "link_speed",
+                   "link_width"});
+    const int host = draft_.node(parent).host;
+    PciFunction pci;
+    pci.bus_id = bus_id(element, "busid");
+    pci.class_code = static_cast<std::uint32_t>(xml_.integer_or(element, "class", 0, 0xffffff, 0));
+    const auto id16 = [&](const char* name) {
+      return static_cast<std::uint16_t>(xml_.integer_or(element, name, 0, 0xffff, 0));
+    };
+    pci.vendor = id16("vendor"), pci.device = id16("device");
+    pci.subsystem_vendor = id16("subsystem_vendor"), pci.subsystem_device = id16("subsystem_device");
+    pci.link_speed = xml_.text_or(element, "link_speed", "");
+    pci.link_width = static_cast<int>(xml_.integer_or(element, "link_width", 0, 255, 0));
+    if (pci.link_width > kWidestPci) {
+      note(element,
+           fmt::format(
+               "link_width {} is more than PCI has; {} is assumed. Give the true width if that is wrong.",
+               pci.link_width, kUnknownWidth));
+      pci.link_width = 0;
+    }
+    const auto same = pci_of_.find({host, pci.bus_id});
+    if (element.child("gpu"))
+      return same == pci_of_.end() ? add_gpus(element, parent, pci) : duplicate(element);
+    const bool is_nic = !element.child("nic").empty();
+    if (!is_nic && !is_switch(pci.class_code)) {
+      if (element.first_child())
+        note(element, fmt::format("a function of class 0x{:06x} is neither switch, GPU nor NIC; it and what "
+                                  "is below it are passed over.",
+                                  pci.class_code));
+      return kNoNode;
+    }
+    if (same != pci_of_.end()) {
+      if (is_nic) duplicate(element);
+      note(element, "this host has another switch with this bus id; they are kept apart.");
+    }
+    Node node{NicInfo{}, parent, host, std::move(pci)};
+    if (!is_nic) node.info = PciSwitchInfo{};
+    return add(std::move(node));
+  }
+
+  [[noreturn]] NodeId duplicate(pugi::xml_node element) const {
+    xml_.fail(element, "this host has another function with this bus id.");
+  }
+
+  static bool is_switch(std::uint32_t class_code) {
+    const std::uint32_t base = class_code >> 16;
+    return base != 0x02 && base != 0x03 && class_code != 0x068000 && class_code != 0x068001;
+  }
+
+  /// All <gpu> of a <pci>: partitions, or ranks that share the first one's GPU. Gives the first.
+  NodeId add_gpus(pugi::xml_node element, NodeId parent, const PciFunction& pci) {
+    const int host = draft_.node(parent).host;
+    if (model_ == Model::kNccl)
+      for (const pugi::xml_node child : element.children("gpu"))
+        if (!xml_.has(child, "rank")) return note(element, "a GPU without a rank is passed over."), kNoNode;
+    NodeId first = kNoNode;
+    for (const pugi::xml_node child : element.children("gpu")) {
+      GpuInfo gpu = read_gpu(child);
+      const bool shares = first != kNoNode && !gpu.partition;
+      const NodeId id = add({std::move(gpu), shares ? first : parent, host, pci});
+      if (first == kNoNode) first = id;
+      gpu_of_[child] = id;
+    }
+    return first;
+  }
+
+  GpuInfo read_gpu(pugi::xml_node element) {
+    know(element, {"dev", "sm", "rank", "gdr", "mlopart", "gcn", "arch", "nop2p"});
+    GpuInfo gpu;
+    gpu.device = static_cast<int>(xml_.integer(element, "dev", 0, kMostIds));
+    gpu.compute_capability = static_cast<int>(xml_.integer(element, "sm", 0, 10000));
+    gpu.gpu_direct = xml_.integer_or(element, "gdr", 0, 1, 0) != 0;
+    gpu.rank = static_cast<int>(xml_.integer_or(element, "rank", -1, kMostIds, kNoRank));
+    if (gpu.rank != kNoRank && !ranks_.insert(gpu.rank).second)
+      xml_.fail(element, fmt::format("another GPU has rank {} already.", gpu.rank));
+    if (xml_.has(element, "mlopart"))
+      gpu.partition = static_cast<int>(xml_.integer(element, "mlopart", 0, 15));
+    gpu.p2p_denied = xml_.integers(element, "nop2p", 0, kMostIds);
+    gpu.gcn_arch = xml_.text_or(element, "gcn", "");
+    return gpu;
+  }
+
+  void read_nvlink(pugi::xml_node element, NodeId parent) {
+    know(element, {"target", "count", "tclass"});
+    Node& node = draft_.node(parent);
+    auto& gpu = std::get<GpuInfo>(node.info);
+    NvLinks row;
+    row.count = static_cast<int>(xml_.integer(element, "count", 0, kMostLinks));
+    row.target_class = static_cast<std::uint32_t>(xml_.integer_or(element, "tclass", 0, 0xffffff, 0));
+    const std::string target = xml_.text(element, "target");
+    row.target_seen = !target.starts_with("fffffff:ff");
+    if (row.target_seen) row.target = bus_id(element, "target");
+    if (row.count == 0) return note(element, "it has no links; it is passed over.");
+    if (draft_.node(node.parent).kind() == NodeKind::kGpu)
+      return note(element, "a GPU's links are those of its first <gpu>; these are passed over.");
+    gpu.nvlinks.push_back(row);
+  }
+
+  void read_c2c(pugi::xml_node element, NodeId parent) {
+    know(element, {"bw", "count"});
+    Node& node = draft_.node(parent);
+    C2cLinks row;
+    row.mbps = static_cast<int>(xml_.integer(element, "bw", 0, 100'000'000));
+    row.count = static_cast<int>(xml_.integer(element, "count", 0, kMostLinks));
+    if (row.mbps == 0 || row.count == 0) return note(element, "it has no bandwidth; it is passed over.");
+    if (draft_.node(node.parent).kind() == NodeKind::kGpu)
+      return note(element, "a GPU's links are those of its first <gpu>; these are passed over.");
+    std::get<GpuInfo>(node.info).c2c.push_back(row);
+  }
+
+  /// Ports that belong to no PCI function: one NIC for all of a host, as NCCL has it.
+  NodeId read_bare_nic(NodeId parent) {
+    const int host = draft_.node(parent).host;
+    const auto [nic, is_new] = bare_nic_of_.try_emplace(host, kNoNode);
+    if (is_new) nic->second = add({NicInfo{}, parent, host, std::nullopt});
+    return nic->second;
+  }
+
+  void read_net(pugi::xml_node element, NodeId parent) {
+    know(element, {"name", "dev", "speed", "port", "latency", "guid", "maxconn", "gdr", "coll", "net", "gin",
+                   "rma", "rail", "plane", "keep"});
+    if (!xml_.has(element, "dev")) return note(element, "it has no attribute 'dev'; it is passed over.");
+    NetInfo net;
+    net.device = static_cast<int>(xml_.integer(element, "dev", 0, kMostIds));
+    net.name = xml_.text_or(element, "name", "");
+    net.speed_mbps = xml_.number_or(element, "speed", -1, 1e9, 0);
+    if (net.speed_mbps <= 0) {
+      note(element, fmt::format("its speed is not known; {} Mbit/s is assumed. Give it as attribute 'speed'.",
+                                kUnknownNetMbps));
+      net.speed_mbps = kUnknownNetMbps;
+    }
+    net.port = static_cast<int>(xml_.integer_or(element, "port", 0, kMostIds, 0));
+    if (xml_.has(element, "guid")) net.guid = xml_.unsigned64(element, "guid");
+    net.latency_us = xml_.number_or(element, "latency", 0, 1e6, 0);
+    net.max_connections =
+        static_cast<int>(xml_.integer_or(element, "maxconn", 0, 1 << 30, kUnknownMaxConnections));
+    const auto flag = [&](const char* name, int fallback) {
+      return xml_.integer_or(element, name, 0, 1, fallback) != 0;
+    };
+    net.gpu_direct = flag("gdr", 0), net.collectives = flag("coll", 0);
+    net.is_net = flag("net", 1), net.is_gin = flag("gin", 0), net.is_rma = flag("rma", 0);
+    if (xml_.has(element, "rail")) net.rail = static_cast<int>(xml_.integer(element, "rail", -1, kMostIds));
+    if (xml_.has(element, "plane"))
+      net.plane = static_cast<int>(xml_.integer(element, "plane", -1, kMostIds));
+    const int host = draft_.node(parent).host;
+    if (!nets_.insert({host, net.device}).second)
+      note(element, fmt::format("another port of this host has dev {} too.", net.device));
+    add({std::move(net), parent, host, std::nullopt});
+  }
+
+  BusId bus_id(pugi::xml_node element, const char* attribute) const {
+    const std::string text = xml_.text(element, attribute);
+    const auto id = BusId::parse(text);
+    if (!id)
+      xml_.fail(element, fmt::format("attribute '{}' is no PCI address like 0000:c4:00.0.", attribute));
+    return *id;
+  }
+
+  NodeId add(Node node) {
+    const auto function = node.pci ? std::optional(std::pair(node.host, node.pci->bus_id)) : std::nullopt;
+    const NodeId id = draft_.add(std::move(node));
+    if (function) pci_of_.try_emplace(*function, id);
+    return id;
+  }
+
+  void know(pugi::xml_node element, std::initializer_list<std::string_view> names) {
+    for (const pugi::xml_attribute attribute : element.attributes())
+      if (std::find(names.begin(), names.end(), attribute.name()) == names.end())
+        note_once(fmt::format("{}.{}", element.name(), attribute.name()), element,
+                  fmt::format("attribute '{:.40}' is not known and passed over.", attribute.name()));
+  }
+  void note(pugi::xml_node element, const std::string& message) {
+    constexpr std::size_t kMostNotes = 1000;
+    if (draft_.notes.size() < kMostNotes) draft_.notes.push_back(xml_.at(element, message));
+  }
+  void note_once(const std::string& key, pugi::xml_node element, const std::string& message) {
+    if (noted_.insert(key).second) note(element, message);
+  }
+
+  XmlDocument xml_;
+  Model model_;
+  Draft draft_;
+  std::set<std::string> noted_;
+  std::map<std::uint64_t, int> host_of_;  // by host_hash
+  std::map<int, NodeId> bare_nic_of_;     // by host
+  std::map<std::pair<int, BusId>, NodeId> pci_of_;
+  std::map<pugi::xml_node, NodeId> gpu_of_;
+  std::set<std::pair<int, int>> cpus_, nets_;  // host and id
+  std::set<int> ranks_;
+};
+
+}  // namespace
+
+SystemWithNotes parse_nccl_xml(std::string text, const std::string& name, Model model) {
+  return NcclReader(std::move(text), name, model).read();
+}
+
+SystemWithNotes read_nccl_xml(const std::string& path, Model model) {
+  return parse_nccl_xml(read_text_file(path), path, model);
+}
+
+}  // namespace loom::topo

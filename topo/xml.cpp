@@ -1,0 +1,226 @@
+#include "topo/xml.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "base/error.hpp"
+
+namespace loom::topo {
+namespace {
+
+/// Text from a file in a message: short, and without control characters.
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text.substr(0, 60)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  return out + (text.size() > 60 ? "...\"" : "\"");
+}
+
+template <class Number>
+bool parse_all(std::string_view text, Number& value, int base) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+template <class Number>
+bool parse_integer(std::string_view text, Number& value) {
+  if (text.starts_with("0x") || text.starts_with("0X"))
+    return !text.substr(2).starts_with('-') && parse_all(text.substr(2), value, 16);
+  return parse_all(text, value, 10);
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+}  // namespace
+
+XmlDocument::XmlDocument(std::string text, std::string name, const XmlLimits& limits)
+    : name_(std::move(name)), buffer_(std::move(text)) {
+  const auto refuse = [&](std::ptrdiff_t offset, const std::string& why) {
+    throw Error(ErrorCode::kBadInput, fmt::format("{}:{}: {}", name_, line_of(offset), why));
+  };
+  if (buffer_.size() > limits.bytes)
+    refuse(0, fmt::format("the file has {} bytes; the limit is {}.", buffer_.size(), limits.bytes));
+  for (std::size_t i = 0; i < buffer_.size(); ++i)
+    if (buffer_[i] == '\n') line_ends_.push_back(i);
+  // The parser allocates for each: so they are counted first.
+  std::size_t tags = 0;
+  for (std::size_t i = 0; i < buffer_.size(); ++i)
+    if (buffer_[i] == '<' && ++tags > 2 * limits.elements)
+      refuse(static_cast<std::ptrdiff_t>(i),
+             fmt::format("the file has more than {} elements, the limit.", limits.elements));
+
+  constexpr unsigned kOptions = pugi::parse_escapes | pugi::parse_wconv_attribute | pugi::parse_eol;
+  const pugi::xml_parse_result result =
+      document_->load_buffer_inplace(buffer_.data(), buffer_.size(), kOptions, pugi::encoding_utf8);
+  if (!result)
+    refuse(result.offset, fmt::format("this is not well-formed XML: {}{}.", result.description(),
+                                      root().empty() ? "" : fmt::format(" (in <{:.40}>)", root().name())));
+  if (root().empty()) refuse(0, "the file has no element.");
+  check_limits(limits);
+}
+
+void XmlDocument::check_limits(const XmlLimits& limits) const {
+  std::size_t elements = 0;
+  int depth = 0;
+  for (pugi::xml_node element = root(); element; element = next_element(element, true, depth)) {
+    if (++elements > limits.elements)
+      fail(element, fmt::format("the file has more than {} elements, the limit.", limits.elements));
+    if (depth >= limits.depth)
+      fail(element, fmt::format("elements are nested more than {} deep, the limit.", limits.depth));
+    int attributes = 0;
+    for (const pugi::xml_attribute attribute : element.attributes()) {
+      if (++attributes > limits.attributes)
+        fail(element, fmt::format("it has more than {} attributes, the limit.", limits.attributes));
+      if (std::strlen(attribute.value()) > limits.value_bytes)
+        fail(element, fmt::format("attribute '{:.40}' is longer than {} bytes, the limit.", attribute.name(),
+                                  limits.value_bytes));
+    }
+  }
+}
+
+int XmlDocument::line_of(std::ptrdiff_t offset) const {
+  const auto at = static_cast<std::size_t>(std::max<std::ptrdiff_t>(offset, 0));
+  return 1 +
+         static_cast<int>(std::lower_bound(line_ends_.begin(), line_ends_.end(), at) - line_ends_.begin());
+}
+
+std::string XmlDocument::at(pugi::xml_node element, const std::string& message) const {
+  const char* id_name = "";
+  for (const char* candidate : {"busid", "numaid", "name", "target", "dev", "pci_busid", "type"})
+    if (has(element, candidate)) {
+      id_name = candidate;
+      break;
+    }
+  const std::string id =
+      *id_name ? fmt::format(" {}={}", id_name, quoted(element.attribute(id_name).value())) : "";
+  return fmt::format("{}:{}: <{:.40}{}>: {}", name_, line_of(element.offset_debug()), element.name(), id,
+                     message);
+}
+
+void XmlDocument::fail(pugi::xml_node element, const std::string& message) const {
+  throw Error(ErrorCode::kBadInput, at(element, message));
+}
+
+std::string XmlDocument::text(pugi::xml_node element, const char* attribute) const {
+  if (!has(element, attribute)) fail(element, fmt::format("it needs an attribute '{}'.", attribute));
+  return element.attribute(attribute).value();
+}
+
+std::string XmlDocument::text_or(pugi::xml_node element, const char* attribute, std::string fallback) const {
+  return has(element, attribute) ? element.attribute(attribute).value() : std::move(fallback);
+}
+
+std::int64_t XmlDocument::integer(pugi::xml_node element, const char* attribute, std::int64_t low,
+                                  std::int64_t high) const {
+  const std::string value_text = text(element, attribute);
+  std::int64_t value = 0;
+  if (!parse_integer(trimmed(value_text), value) || value < low || value > high)
+    fail(element, fmt::format("attribute '{}' is {}; it takes a whole number from {} to {}.", attribute,
+                              quoted(value_text), low, high));
+  return value;
+}
+
+std::int64_t XmlDocument::integer_or(pugi::xml_node element, const char* attribute, std::int64_t low,
+                                     std::int64_t high, std::int64_t fallback) const {
+  return *element.attribute(attribute).value() == '\0' ? fallback : integer(element, attribute, low, high);
+}
+
+std::vector<int> XmlDocument::integers(pugi::xml_node element, const char* attribute, int low,
+                                       int high) const {
+  std::vector<int> values;
+  std::istringstream in(text_or(element, attribute, ""));
+  for (std::string word; in >> word;) {
+    int value = 0;
+    if (!parse_integer(std::string_view(word), value) || value < low || value > high)
+      fail(element, fmt::format("attribute '{}' has {}; it takes whole numbers from {} to {}.", attribute,
+                                quoted(word), low, high));
+    values.push_back(value);
+  }
+  return values;
+}
+
+std::uint64_t XmlDocument::unsigned64(pugi::xml_node element, const char* attribute) const {
+  const std::string value_text = text(element, attribute);
+  std::uint64_t value = 0;
+  if (!parse_integer(trimmed(value_text), value))
+    fail(element, fmt::format("attribute '{}' is {}; it takes a whole number below 2^64.", attribute,
+                              quoted(value_text)));
+  return value;
+}
+
+double XmlDocument::number_or(pugi::xml_node element, const char* attribute, double low, double high,
+                              double fallback) const {
+  const std::string value_text = text_or(element, attribute, "");
+  if (value_text.empty()) return fallback;
+  double value = 0;
+  const std::string_view digits = trimmed(value_text);
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size() || !std::isfinite(value) || value < low ||
+      value > high)
+    fail(element, fmt::format("attribute '{}' is {}; it takes a number from {} to {}.", attribute,
+                              quoted(value_text), low, high));
+  return value;
+}
+
+pugi::xml_node next_element(pugi::xml_node element, bool into, int& depth) {
+  const auto first_element = [](pugi::xml_node node) {
+    while (node && node.type() != pugi::node_element) node = node.next_sibling();
+    return node;
+  };
+  if (into)
+    if (const pugi::xml_node child = first_element(element.first_child())) return ++depth, child;
+  for (; depth > 0; element = element.parent(), --depth)
+    if (const pugi::xml_node sibling = first_element(element.next_sibling())) return sibling;
+  return {};
+}
+
+std::string read_text_file(const std::string& path, std::size_t limit) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0)
+    throw Error(ErrorCode::kBadInput, fmt::format("{}: {}.", path, std::strerror(errno)));
+  if (S_ISDIR(status.st_mode))
+    throw Error(ErrorCode::kBadInput, fmt::format("{}: this is a folder, not a topology file.", path));
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw Error(ErrorCode::kBadInput, fmt::format("{}: {}.", path, std::strerror(errno)));
+  // Reads what there is, not what stat says: pipes and /proc files say 0.
+  std::string text(limit + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > limit)
+    throw Error(ErrorCode::kBadInput,
+                fmt::format("{}: the file is larger than {} bytes, the limit.", path, limit));
+  return text;
+}
+
+void write_text_file(const std::string& path, const std::string& text) {
+  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
+  {
+    std::ofstream file(temporary, std::ios::binary);
+    file << text;
+    file.close();
+    if (!file) throw system_error(fmt::format("cannot write {}", temporary), errno);
+  }
+  if (std::rename(temporary.c_str(), path.c_str()) == 0) return;
+  const int error = errno;
+  ::unlink(temporary.c_str());
+  throw system_error(fmt::format("cannot write {}", path), error);
+}
+
+std::string to_text(const pugi::xml_document& document) {
+  std::ostringstream out;
+  document.save(out, "  ", pugi::format_indent | pugi::format_no_declaration);
+  return out.str();
+}
+
+}  // namespace loom::topo
