@@ -4,6 +4,8 @@ find_package(Threads REQUIRED)
 pkg_check_modules(UCX REQUIRED IMPORTED_TARGET ucx)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
 find_package(fmt REQUIRED)
+# Only its headers are used (device/reduce.cpp).
+find_path(LOOM_HIGHWAY_INCLUDE_DIR hwy/highway.h REQUIRED)
 
 if(LOOM_CUDA STREQUAL "OFF")
   set(LOOM_HAVE_CUDA OFF)

@@ -20,9 +20,12 @@ using loom::device::Op;
 using loom::device::Type;
 static_assert(LOOM_OP_COUNT == loom::device::kOpCount && LOOM_TYPE_COUNT == loom::device::kTypeCount);
 static_assert(LOOM_SUM == static_cast<int>(Op::kSum) && LOOM_MAX == static_cast<int>(Op::kMax) &&
-              LOOM_LXOR == static_cast<int>(Op::kLxor) && LOOM_BXOR == static_cast<int>(Op::kBxor));
+              LOOM_LXOR == static_cast<int>(Op::kLxor) && LOOM_BXOR == static_cast<int>(Op::kBxor) && LOOM_MAXLOC == static_cast<int>(Op::kMaxloc));
 static_assert(LOOM_INT8 == static_cast<int>(Type::kInt8) && LOOM_UINT8 == static_cast<int>(Type::kUint8) &&
-              LOOM_UINT64 == static_cast<int>(Type::kUint64) && LOOM_DOUBLE == static_cast<int>(Type::kDouble));
+              LOOM_UINT64 == static_cast<int>(Type::kUint64) && LOOM_DOUBLE == static_cast<int>(Type::kDouble) &&
+              LOOM_HALF == static_cast<int>(Type::kHalf) && LOOM_COMPLEX_FLOAT == static_cast<int>(Type::kComplexFloat) &&
+              LOOM_FLOAT_INT == static_cast<int>(Type::kFloatInt) &&
+              LOOM_DOUBLE_DOUBLE == static_cast<int>(Type::kDoubleDouble));
 
 // Not a static object: its destructor would run in a forked child that calls exit(), and end the parent's connections.
 Process* the_process = nullptr;

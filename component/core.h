@@ -27,17 +27,23 @@ enum loom_result {
   LOOM_ERR_INTERNAL = -6
 };
 
-/* Operations and element types that have a kernel. The order is that of the table in device/reduce.cpp. */
+/* Operations and element types that have a kernel. The order is that of device/operations.hpp. */
 enum loom_op {
   LOOM_SUM, LOOM_PROD, LOOM_MIN, LOOM_MAX,
   LOOM_LAND, LOOM_LOR, LOOM_LXOR,
   LOOM_BAND, LOOM_BOR, LOOM_BXOR,
+  LOOM_MINLOC, LOOM_MAXLOC,
   LOOM_OP_COUNT
 };
 enum loom_type {
   LOOM_INT8, LOOM_INT16, LOOM_INT32, LOOM_INT64,
   LOOM_UINT8, LOOM_UINT16, LOOM_UINT32, LOOM_UINT64,
-  LOOM_FLOAT, LOOM_DOUBLE,
+  LOOM_FLOAT, LOOM_DOUBLE, LOOM_LONG_DOUBLE,
+  LOOM_HALF, LOOM_BFLOAT16,
+  LOOM_COMPLEX_FLOAT, LOOM_COMPLEX_DOUBLE, LOOM_COMPLEX_LONG_DOUBLE,
+  /* Pairs of MINLOC and MAXLOC, as the C structures of MPI are laid out. */
+  LOOM_FLOAT_INT, LOOM_DOUBLE_INT, LOOM_LONG_INT, LOOM_INT_INT, LOOM_SHORT_INT, LOOM_LONG_DOUBLE_INT,
+  LOOM_FLOAT_FLOAT, LOOM_DOUBLE_DOUBLE,
   LOOM_TYPE_COUNT
 };
 
