@@ -50,6 +50,12 @@ static const struct {
     COUNTER(allreduce_calls, "Allreduce calls that loom has carried"),
     COUNTER(allreduce_bytes, "Bytes of the operands of these calls, on this process"),
     COUNTER(allreduce_fallbacks, "Allreduce calls that loom handed to the component below"),
+    COUNTER(reduce_calls, "Reduce calls that loom has carried"),
+    COUNTER(reduce_scatter_block_calls, "Reduce_scatter_block calls that loom has carried"),
+    COUNTER(bcast_calls, "Bcast calls that loom has carried"),
+    COUNTER(allgather_calls, "Allgather calls that loom has carried"),
+    COUNTER(alltoall_calls, "Alltoall calls that loom has carried"),
+    COUNTER(barrier_calls, "Barrier calls that loom has carried"),
     COUNTER(net_bytes_sent, "Bytes that this process has written to other hosts through loom"),
 };
 _Static_assert(sizeof counters / sizeof *counters == sizeof(struct loom_counters) / sizeof(uint64_t),

@@ -12,6 +12,7 @@
 #include "component/plan.hpp"
 #include "component/process.hpp"
 #include "connect/wiring.hpp"
+#include "device/host/board_executor.hpp"
 #include "device/host/direct_exchange.hpp"
 #include "device/host/rails_executor.hpp"
 #include "device/host/shared_memory.hpp"
@@ -32,13 +33,15 @@ class Communicator {
   /// See loom_allreduce in core.h. false: declined. Throws Error; after that the communicator is abandoned and every
   /// further call throws at once.
   bool allreduce(const std::byte* in, std::byte* out, std::size_t count, device::Type type, device::Op op) {
-    const bool carried = try_allreduce(in, out, count, type, op);
-    if (carried) {
-      CallCounters::add(calls_.calls, 1);
-      CallCounters::add(calls_.bytes, count * device::size_of(type));
-    } else {
-      CallCounters::add(calls_.fallbacks, 1);
-    }
+    const device::ReduceFn reduce = device::find_reduce(op, type);
+    return perform({device::Collective::kAllreduce, in, out, count, device::size_of(type), reduce});
+  }
+  /// The same for any collective. A reduction without a kernel is declined.
+  bool perform(const device::HostJob& job) {
+    const bool carried = try_perform(job);
+    if (carried) calls_.add(calls_.calls[static_cast<std::size_t>(job.collective)], 1);
+    if (job.collective == device::Collective::kAllreduce)
+      calls_.add(carried ? calls_.allreduce_bytes : calls_.allreduce_fallbacks, carried ? job.bytes() : 1);
     return carried;
   }
 
@@ -57,8 +60,8 @@ class Communicator {
   void try_network();
   std::string describe_set_up(double milliseconds) const;
 
-  bool try_allreduce(const std::byte* in, std::byte* out, std::size_t count, device::Type type, device::Op op);
-  void perform(Algorithm algorithm, const device::RingJob& job);
+  bool try_perform(const device::HostJob& job);
+  void perform_by(Algorithm algorithm, const device::HostJob& job);
   device::RingLinks local_links() const;
   device::RingLinks rail_links() const;
   device::RingLinks flat_links() const;
@@ -67,7 +70,7 @@ class Communicator {
   void run_ring(const connect::Ring& ring, const device::RingLinks& links, const device::FifoShape& fifo,
                 const device::RingJob& job);
   void run_rails(const device::RingJob& job);
-  void explain(Algorithm algorithm, std::size_t bytes);
+  void explain(Algorithm algorithm, const device::HostJob& job);
   void check_peers() const;
   void abandon() noexcept;
 
@@ -83,14 +86,15 @@ class Communicator {
   std::map<int, std::string> names_;             ///< of host mates and neighbours: "rank 3 (process 71 on host a)"
   device::WaitPolicy wait_policy_;
 
-  device::Segment segment_;                  ///< mine: direct area, then the FIFO from my local predecessor
+  device::Segment segment_;                  ///< mine: direct area and board, or the FIFO from my local predecessor
   std::map<int, device::Segment> attached_;  ///< of host mates, by rank
   std::unique_ptr<device::DirectExchange> direct_;
   std::unique_ptr<device::SendLink> local_next_;
   std::unique_ptr<device::RecvLink> local_previous_;
   std::unique_ptr<ucx_transport::NetSendLink> net_next_;
   std::unique_ptr<ucx_transport::NetRecvLink> net_previous_;
-  std::vector<Algorithm> explained_;
+  std::optional<device::Boards> boards_;
+  std::vector<std::pair<device::Collective, Algorithm>> explained_;
   std::optional<Error> broken_;
 };
 

@@ -36,9 +36,13 @@ void copy_text(std::array<char, N>& to, const std::string& from) {
   from.copy(to.data(), N - 1);
 }
 
+/// A rank's segment where all ranks are on one host: its direct area, then its board.
+constexpr std::size_t kOneHostBytes = sizeof(device::DirectArea) + sizeof(device::Board);
+static_assert(sizeof(device::DirectArea) % device::kCacheLine == 0);
+
 /// What the ranks must have in common to understand each other; to be counted up when a protocol changes.
 constexpr std::uint64_t kProtocolVersion = 1;
-constexpr std::uint64_t kLayout = (((kProtocolVersion * 1'000'003 + sizeof(device::DirectArea)) * 1'000'003 +
+constexpr std::uint64_t kLayout = (((kProtocolVersion * 1'000'003 + kOneHostBytes) * 1'000'003 +
                                     kSharedFifo.slot_bytes) * 1'000'003 + kSharedFifo.slot_count) * 1'000'003 +
                                   kNetFifo.slot_bytes * 1009 + kNetFifo.slot_count;
 
@@ -182,8 +186,8 @@ void Communicator::learn_peers(const std::vector<PeerInfo>& peers) {
 std::vector<std::byte> Communicator::make_ends() {
   ByteWriter writer;
   if (wiring_.local.size > 1) {
-    const std::size_t direct_bytes = wiring_.shape.hosts == 1 ? sizeof(device::DirectArea) : 0;
-    segment_ = device::Segment::create(direct_bytes + device::shared_fifo_bytes(kSharedFifo));
+    segment_ =
+        device::Segment::create(wiring_.shape.hosts == 1 ? kOneHostBytes : device::shared_fifo_bytes(kSharedFifo));
     writer.value(segment_.handle());
   } else {
     writer.value(device::SegmentHandle{});
@@ -213,8 +217,6 @@ void Communicator::join_ends(const std::vector<std::vector<std::byte>>& handles)
   };
 
   if (wiring_.local.size > 1) {
-    const bool direct = wiring_.shape.hosts == 1;
-    const std::size_t fifo_offset = direct ? sizeof(device::DirectArea) : 0;
     const auto memory_of = [&](int rank) {
       if (rank == rank_) return segment_.data();
       auto entry = attached_.find(rank);
@@ -225,16 +227,21 @@ void Communicator::join_ends(const std::vector<std::vector<std::byte>>& handles)
                     .first;
       return entry->second.data();
     };
-    if (direct) {
+    if (wiring_.shape.hosts == 1) {
       std::vector<device::DirectArea*> areas;
-      for (const auto& [rank, process] : host_mates_)
+      std::vector<device::Board*> boards;
+      for (const auto& [rank, process] : host_mates_) {
         areas.push_back(reinterpret_cast<device::DirectArea*>(memory_of(rank)));
+        boards.push_back(reinterpret_cast<device::Board*>(memory_of(rank) + sizeof(device::DirectArea)));
+      }
       direct_ = std::make_unique<device::DirectExchange>(std::move(areas), rank_);
+      boards_.emplace(std::move(boards), rank_);
+      return;
     }
-    local_next_ = std::make_unique<device::SharedSendLink>(memory_of(wiring_.local.next) + fifo_offset, kSharedFifo,
+    local_next_ = std::make_unique<device::SharedSendLink>(memory_of(wiring_.local.next), kSharedFifo,
                                                            wiring_.local.next);
     local_previous_ =
-        std::make_unique<device::SharedRecvLink>(segment_.data() + fifo_offset, kSharedFifo, wiring_.local.previous);
+        std::make_unique<device::SharedRecvLink>(segment_.data(), kSharedFifo, wiring_.local.previous);
   }
 
   if (wiring_.shape.hosts == 1) return;
@@ -301,7 +308,7 @@ void Communicator::try_network() {
 
 std::string Communicator::describe_set_up(double milliseconds) const {
   const connect::Shape& shape = wiring_.shape;
-  const char* rings = shape.hosts == 1 ? "a ring in shared memory" : wiring_.rail ? "rings inside and rails across"
+  const char* rings = shape.hosts == 1 ? "boards in shared memory" : wiring_.rail ? "rings inside and rails across"
                                                                                   : "one ring over unequal hosts";
   return fmt::format("{}: {} ranks on {} host{}, {}{}; set up in {:.1f} ms", name_, shape.ranks, shape.hosts,
                      shape.hosts == 1 ? "" : "s", rings, oversubscribed_ ? ", more ranks than CPUs" : "",

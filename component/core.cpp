@@ -16,9 +16,13 @@ using loom::Process;
 
 namespace {
 
+using loom::device::Collective;
 using loom::device::Op;
 using loom::device::Type;
 static_assert(LOOM_OP_COUNT == loom::device::kOpCount && LOOM_TYPE_COUNT == loom::device::kTypeCount);
+static_assert(LOOM_ALLREDUCE == static_cast<int>(Collective::kAllreduce) &&
+              LOOM_BCAST == static_cast<int>(Collective::kBroadcast) &&
+              LOOM_BARRIER == static_cast<int>(Collective::kBarrier));
 static_assert(LOOM_SUM == static_cast<int>(Op::kSum) && LOOM_MAX == static_cast<int>(Op::kMax) &&
               LOOM_LXOR == static_cast<int>(Op::kLxor) && LOOM_BXOR == static_cast<int>(Op::kBxor) && LOOM_MAXLOC == static_cast<int>(Op::kMaxloc));
 static_assert(LOOM_INT8 == static_cast<int>(Type::kInt8) && LOOM_UINT8 == static_cast<int>(Type::kUint8) &&
@@ -120,6 +124,18 @@ int loom_allreduce(loom_comm* comm, const void* sendbuf, void* recvbuf, uint64_t
     auto* out = static_cast<std::byte*>(recvbuf);
     const auto* in = sendbuf != nullptr ? static_cast<const std::byte*>(sendbuf) : out;
     const bool carried = communicator.allreduce(in, out, count, static_cast<Type>(type), static_cast<Op>(op));
+    return carried ? LOOM_SUCCESS : LOOM_DECLINED;
+  });
+}
+
+int loom_perform(loom_comm* comm, const loom_call* call) {
+  Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
+  return at_c_boundary(communicator.where().c_str(), [&]() -> int {
+    const auto type = static_cast<Type>(call->type);
+    const bool carried = communicator.perform({static_cast<Collective>(call->collective),
+                                               static_cast<const std::byte*>(call->in), static_cast<std::byte*>(call->out),
+                                               call->count, loom::device::size_of(type),
+                                               loom::device::find_reduce(static_cast<Op>(call->op), type), call->root});
     return carried ? LOOM_SUCCESS : LOOM_DECLINED;
   });
 }

@@ -91,6 +91,12 @@ struct loom_counters {
   uint64_t allreduce_calls;      /* allreduces carried by loom */
   uint64_t allreduce_bytes;      /* bytes of their operands, per rank */
   uint64_t allreduce_fallbacks;  /* allreduces handed to the component below */
+  uint64_t reduce_calls;         /* the other collectives that loom carried */
+  uint64_t reduce_scatter_block_calls;
+  uint64_t bcast_calls;
+  uint64_t allgather_calls;
+  uint64_t alltoall_calls;
+  uint64_t barrier_calls;
   uint64_t net_bytes_sent;       /* bytes that this process wrote to other hosts */
 };
 
@@ -113,6 +119,24 @@ void loom_comm_destroy(struct loom_comm *comm);
  * in recvbuf. Collective; LOOM_DECLINED depends on (count, type, op) and the communicator alone. */
 int loom_allreduce(struct loom_comm *comm, const void *sendbuf, void *recvbuf, uint64_t count, enum loom_type type,
                    enum loom_op op);
+
+/* The order is that of device/host/host_job.hpp, which says how many elements in and out have. */
+enum loom_collective {
+  LOOM_ALLREDUCE, LOOM_REDUCE, LOOM_REDUCE_SCATTER_BLOCK, LOOM_BCAST, LOOM_ALLGATHER, LOOM_ALLTOALL, LOOM_BARRIER
+};
+
+/* Any collective on contiguous buffers; in place in is out, or for an all-gather this rank's block of out. What moves data
+ * only counts LOOM_UINT8. Collective; LOOM_DECLINED depends on the same facts as loom_allreduce's. */
+struct loom_call {
+  enum loom_collective collective;
+  const void *in;
+  void *out;
+  uint64_t count;
+  enum loom_type type;
+  enum loom_op op; /* of reductions */
+  int root;        /* of bcast and reduce */
+};
+int loom_perform(struct loom_comm *comm, const struct loom_call *call);
 
 /* The counters of this process as they are now; from any thread. All zero before loom_initialize. */
 void loom_read_counters(struct loom_counters *out);
