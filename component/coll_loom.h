@@ -13,6 +13,8 @@ struct coll_loom_variables {
   int priority;
   int verbose;
   double timeout_s;
+  bool reproducible;
+  bool single_copy;
 };
 extern struct coll_loom_variables coll_loom_variables;
 
@@ -81,6 +83,13 @@ int coll_loom_alltoall(const void* sendbuf, coll_loom_count_t sendcount, struct 
                        void* recvbuf, coll_loom_count_t recvcount, struct ompi_datatype_t* recvtype,
                        struct ompi_communicator_t* communicator, mca_coll_base_module_t* module);
 int coll_loom_barrier(struct ompi_communicator_t* communicator, mca_coll_base_module_t* module);
+
+/* coll_loom_in_order.c: coll_loom_reproducible on several hosts. */
+bool coll_loom_wants_order(const struct coll_loom_module* self, enum loom_op op, enum loom_type type);
+/* Gathers the operands of `total` elements from all ranks and reduces them in order of rank; [first, first + count)
+ * of the result goes to out. Returns an MPI error class. */
+int coll_loom_in_order(struct coll_loom_module* self, const void* in, void* out, size_t total, size_t first,
+                       size_t count, struct ompi_datatype_t* datatype, enum loom_op op, enum loom_type type);
 
 /* coll_loom_pack.c: a buffer of any datatype as the bytes that loom moves. */
 struct coll_loom_bytes {

@@ -38,7 +38,13 @@ int coll_loom_reduce(const void* sendbuf, void* recvbuf, coll_loom_count_t count
                            .count = count,
                            .root = root};
   int result = LOOM_DECLINED;
-  if (coll_loom_kernel(op, datatype, &call.op, &call.type) && is_ready(self)) result = perform(self, &call);
+  if (coll_loom_kernel(op, datatype, &call.op, &call.type)) {
+    if (OPAL_UNLIKELY(coll_loom_wants_order(self, call.op, call.type))) {
+      const size_t kept = ompi_comm_rank(communicator) == root ? (size_t)count : 0;
+      return coll_loom_in_order(self, call.in, call.out, count, 0, kept, datatype, call.op, call.type);
+    }
+    if (is_ready(self)) result = perform(self, &call);
+  }
   RETURN_UNLESS_DECLINED(self, result);
   return self->previous_reduce(sendbuf, recvbuf, count, datatype, op, root, communicator,
                                self->previous_reduce_module);
@@ -53,7 +59,14 @@ int coll_loom_reduce_scatter_block(const void* sendbuf, void* recvbuf, coll_loom
                            .out = recvbuf,
                            .count = count};
   int result = LOOM_DECLINED;
-  if (coll_loom_kernel(op, datatype, &call.op, &call.type) && is_ready(self)) result = perform(self, &call);
+  if (coll_loom_kernel(op, datatype, &call.op, &call.type)) {
+    if (OPAL_UNLIKELY(coll_loom_wants_order(self, call.op, call.type))) {
+      const size_t ranks = (size_t)ompi_comm_size(communicator), rank = (size_t)ompi_comm_rank(communicator);
+      return coll_loom_in_order(self, call.in, call.out, ranks * count, rank * count, count, datatype, call.op,
+                                call.type);
+    }
+    if (is_ready(self)) result = perform(self, &call);
+  }
   RETURN_UNLESS_DECLINED(self, result);
   return self->previous_reduce_scatter_block(sendbuf, recvbuf, count, datatype, op, communicator,
                                              self->previous_reduce_scatter_block_module);

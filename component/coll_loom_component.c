@@ -17,7 +17,7 @@ static int register_variable(const char* name, const char* help, mca_base_var_ty
 
 static int register_variables(void) {
   struct coll_loom_variables* variables = &coll_loom_variables;
-  *variables = (struct coll_loom_variables){.priority = DEFAULT_PRIORITY};
+  *variables = (struct coll_loom_variables){.priority = DEFAULT_PRIORITY, .single_copy = true};
   const int indices[] = {
       register_variable("enable", "Let loom carry collective operations; without it loom does nothing at all",
                         MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_1, &variables->enable),
@@ -29,6 +29,15 @@ static int register_variables(void) {
                         "Longest time in seconds that a collective call waits for another process before it "
                         "fails with a message that names who is missing; 0 waits forever",
                         MCA_BASE_VAR_TYPE_DOUBLE, OPAL_INFO_LVL_3, &variables->timeout_s),
+      register_variable("reproducible",
+                        "Sums and products of floating point numbers have the same bits for every size, number "
+                        "of hosts and placement of the same ranks; between hosts each rank then fetches every "
+                        "operand. Set it alike on all ranks",
+                        MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_3, &variables->reproducible),
+      register_variable("single_copy",
+                        "Ranks of one host read each other's buffers where the kernel permits it and where that is "
+                        "faster; 0 always copies through shared memory",
+                        MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_6, &variables->single_copy),
       register_variable("priority",
                         "Priority of loom among the coll components, 0 to 100: the highest one that can "
                         "carry an operation does",
@@ -145,7 +154,9 @@ static int init_query(bool progress_threads, bool mpi_threads) {
       .unregister_progress = unregister_progress,
       .show = show,
       .log = log_line,
-      .parameters = {.verbose = variables->verbose, .timeout_s = variables->timeout_s}});
+      .parameters = {.verbose = variables->verbose,
+                     .avoid_single_copy = !variables->single_copy,
+                     .timeout_s = variables->timeout_s}});
   initialized = true;
   return OMPI_SUCCESS;
 }

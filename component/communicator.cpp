@@ -16,7 +16,7 @@ bool Communicator::try_perform(const device::HostJob& job) {
   const bool reduces = job.collective == Collective::kAllreduce || job.collective == Collective::kReduce ||
                        job.collective == Collective::kReduceScatter;
   if (reduces && job.reduce == nullptr) return false;
-  const Algorithm algorithm = plan(job.collective, wiring_.shape, job.bytes());
+  const Algorithm algorithm = plan(job.collective, wiring_.shape, job.bytes(), !pids_.empty());
   if (process_.runtime().parameters.verbose >= 2) explain(algorithm, job);
   if (algorithm == Algorithm::kBelow) return false;
   if (job.count == 0 && job.collective != Collective::kBarrier) return true;
@@ -54,6 +54,9 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
     case Algorithm::kBoards:
       return drive(device::BoardExecutor(*boards_, job),
                    [](const device::BoardExecutor& executor) { return executor.awaited(); });
+    case Algorithm::kSingleCopy:
+      return drive(device::SingleCopyExecutor(*boards_, pids_, job),
+                   [](const device::SingleCopyExecutor& executor) { return executor.awaited(); });
     case Algorithm::kFlatRing:
       // It crosses both kinds of link, and all its ranks must cut alike.
       static_assert(kSharedFifo.slot_bytes <= kNetFifo.slot_bytes && kSharedFifo.slot_count <= kNetFifo.slot_count);

@@ -16,6 +16,7 @@
 #include "device/host/direct_exchange.hpp"
 #include "device/host/rails_executor.hpp"
 #include "device/host/shared_memory.hpp"
+#include "device/host/single_copy_executor.hpp"
 #include "ucx_transport/net_fifo.hpp"
 
 namespace loom {
@@ -57,6 +58,7 @@ class Communicator {
   void learn_peers(const std::vector<PeerInfo>& peers);
   std::vector<std::byte> make_ends();
   void join_ends(const std::vector<std::vector<std::byte>>& handles);
+  void agree_on_single_copy(const Bootstrap& bootstrap, const std::vector<std::vector<std::byte>>& handles);
   void try_network();
   std::string describe_set_up(double milliseconds) const;
 
@@ -94,6 +96,7 @@ class Communicator {
   std::unique_ptr<ucx_transport::NetSendLink> net_next_;
   std::unique_ptr<ucx_transport::NetRecvLink> net_previous_;
   std::optional<device::Boards> boards_;
+  std::vector<std::int64_t> pids_;  ///< of all ranks, where they may read each other's memory; else empty
   std::vector<std::pair<device::Collective, Algorithm>> explained_;
   std::optional<Error> broken_;
 };

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 
 #include "component/byte_stream.hpp"
 #include "component/communicator.hpp"
 #include "component/fifo_shapes.hpp"
+#include "device/host/peer_memory.hpp"
 
 namespace loom {
 namespace {
@@ -104,6 +106,7 @@ bool Communicator::set_up(const Bootstrap& bootstrap) {
 
   attempt(cause, [&] { join_ends(handles); });
   if (!agree(bootstrap, cause)) return false;
+  if (wiring_.shape.hosts == 1) agree_on_single_copy(bootstrap, handles);
   segment_.close_handle();  // everybody who needs it has it mapped
 
   if (wiring_.shape.hosts > 1) {
@@ -271,6 +274,20 @@ void Communicator::join_ends(const std::vector<std::vector<std::byte>>& handles)
   }
 }
 
+/// Ranks read each other's memory only if every one of them may read every other's.
+void Communicator::agree_on_single_copy(const Bootstrap& bootstrap, const std::vector<std::vector<std::byte>>& handles) {
+  int mine = process_.runtime().parameters.avoid_single_copy ? 0 : 1;  // a std::vector<bool> could not be gathered
+  std::vector<std::int64_t> pids;
+  for (const auto& bytes : handles) {
+    const auto handle = ByteReader(bytes).value<device::SegmentHandle>();
+    pids.push_back(handle.pid);
+    const auto* token = reinterpret_cast<const std::byte*>(handle.address);
+    if (mine == 1 && !device::can_read_peer_memory(handle.pid, token, handle.token)) mine = 0;
+  }
+  const auto all = bootstrap.all_gather(mine);
+  if (std::all_of(all.begin(), all.end(), [](int may) { return may == 1; })) pids_ = std::move(pids);
+}
+
 /// Sends one word to the next host and waits for the previous host's: UCX may find a transport that no packet passes.
 void Communicator::try_network() {
   device::WaitPolicy policy = wait_policy_;
@@ -308,7 +325,7 @@ void Communicator::try_network() {
 
 std::string Communicator::describe_set_up(double milliseconds) const {
   const connect::Shape& shape = wiring_.shape;
-  const char* rings = shape.hosts == 1 ? "boards in shared memory" : wiring_.rail ? "rings inside and rails across"
+  const char* rings = shape.hosts == 1 ? (pids_.empty() ? "boards in shared memory" : "boards in shared memory, reading each other's") : wiring_.rail ? "rings inside and rails across"
                                                                                   : "one ring over unequal hosts";
   return fmt::format("{}: {} ranks on {} host{}, {}{}; set up in {:.1f} ms", name_, shape.ranks, shape.hosts,
                      shape.hosts == 1 ? "" : "s", rings, oversubscribed_ ? ", more ranks than CPUs" : "",

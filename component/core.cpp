@@ -140,6 +140,18 @@ int loom_perform(loom_comm* comm, const loom_call* call) {
   });
 }
 
+bool loom_depends_on_order(loom_op op, loom_type type) {
+  return loom::device::depends_on_order(static_cast<Op>(op), static_cast<Type>(type));
+}
+
+void loom_reduce_in_order(const void* operands, int n, uint64_t count, loom_type type, loom_op op, void* result) {
+  const auto* from = static_cast<const std::byte*>(operands);
+  auto* out = static_cast<std::byte*>(result);
+  const std::size_t bytes = count * loom::device::size_of(static_cast<Type>(type));
+  const loom::device::ReduceFn reduce = loom::device::find_reduce(static_cast<Op>(op), static_cast<Type>(type));
+  for (int i = 1; i < n; ++i) reduce(out, i == 1 ? from : out, from + static_cast<std::size_t>(i) * bytes, count);
+}
+
 void loom_read_counters(loom_counters* out) {
   *out = the_process ? the_process->counters() : loom_counters{};
 }

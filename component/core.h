@@ -50,6 +50,7 @@ enum loom_type {
 /* Values of the MCA variables that the core reads. They may differ between ranks. */
 struct loom_parameters {
   int verbose;          /* 0: silent; 1: one line per communicator; 2: and one per kind of call */
+  bool avoid_single_copy; /* not even where the kernel permits it */
   double timeout_s;     /* longest wait for a peer inside one call; 0: no limit */
 };
 
@@ -137,6 +138,11 @@ struct loom_call {
   int root;        /* of bcast and reduce */
 };
 int loom_perform(struct loom_comm *comm, const struct loom_call *call);
+
+/* Whether the bits of such a result may depend on the order of the operands. */
+bool loom_depends_on_order(enum loom_op op, enum loom_type type);
+/* out = the op over n operands that lie one behind the other, in that order. They have a kernel; n >= 2. */
+void loom_reduce_in_order(const void *operands, int n, uint64_t count, enum loom_type type, enum loom_op op, void *out);
 
 /* The counters of this process as they are now; from any thread. All zero before loom_initialize. */
 void loom_read_counters(struct loom_counters *out);

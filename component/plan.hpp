@@ -14,6 +14,7 @@ enum class Algorithm {
   kCopy,      ///< one rank: the result is the operand
   kDirect,    ///< one host, small: every rank reads what it needs of every other's offer
   kBoards,    ///< one host: the same in tiles, through a board for each rank
+  kSingleCopy,  ///< one host: every rank reads the others' buffers
   kRails,     ///< equal hosts: reduce-scatter inside, ring allreduce along each rail, all-gather inside
   kFlatRing,  ///< unequal hosts: one ring over all ranks
   kBelow,     ///< the component below is better at this
@@ -22,7 +23,8 @@ enum class Algorithm {
 std::string_view name_of(Algorithm algorithm);
 std::string_view name_of(device::Collective collective);
 
-/// bytes: of the message, or of a block where the collective has blocks (see HostJob).
-Algorithm plan(device::Collective collective, const connect::Shape& shape, std::size_t bytes);
+/// bytes: of the message, or of a block where the collective has blocks (see HostJob). single_copy: all ranks may read each
+/// other's memory.
+Algorithm plan(device::Collective collective, const connect::Shape& shape, std::size_t bytes, bool single_copy = false);
 
 }  // namespace loom

@@ -38,11 +38,17 @@ class Boards {
   int self() const noexcept { return self_; }
   void abandon() noexcept { mine().filled.publish(StepFlag::kAbandoned); }
 
+  /// The rank has published the round that this one published last: what it wrote then may be read. Throws Error
+  /// (kPeerFailed) when the rank has abandoned the communicator.
+  bool is_level(int rank);
+  /// Where this rank writes in the round that it is in, and what another wrote in the one before.
+  std::byte* to_write() const { return mine().bank[(round_ + 1) % 2]; }
+  const std::byte* to_read(int rank) const { return boards_[static_cast<std::size_t>(rank)]->bank[round_ % 2]; }
+  /// Ends the round.
+  void publish() noexcept { mine().filled.publish(++round_); }
+
  private:
-  friend class BoardExecutor;
   Board& mine() const { return *boards_[static_cast<std::size_t>(self_)]; }
-  /// Throws Error (kPeerFailed) when the rank has abandoned the communicator.
-  bool has_published(int rank, std::uint64_t round);
 
   std::vector<Board*> boards_;
   std::vector<std::uint64_t> seen_;  ///< by rank: what it had published when last looked at

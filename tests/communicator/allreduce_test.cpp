@@ -90,7 +90,7 @@ TEST(Allreduce, WaitsForALateRank) {
 
 TEST(Allreduce, EndsAtTheTimeoutAndNamesTheMissingRank) {
   for (const std::size_t count : {4UL, 400000UL}) {
-    Job job{.ranks = 2, .parameters = {.verbose = 0, .timeout_s = 0.5}};
+    Job job{.ranks = 2, .parameters = {.verbose = 0, .avoid_single_copy = false, .timeout_s = 0.5}};
     job.run([&](Rank& self) {
       const auto communicator = self.connect();
       if (self.rank() == 1) return;  // never calls
@@ -112,7 +112,7 @@ TEST(Allreduce, EndsAtTheTimeoutAndNamesTheMissingRank) {
 
 TEST(Allreduce, FailsOnEveryRankOnceOneGaveUp) {
   for (const std::size_t count : {4UL, 400000UL}) {
-    Job job{.ranks = 4, .parameters = {.verbose = 0, .timeout_s = 0.5}};
+    Job job{.ranks = 4, .parameters = {.verbose = 0, .avoid_single_copy = false, .timeout_s = 0.5}};
     job.run([&](Rank& self) {
       const auto communicator = self.connect();
       std::vector<float> values(count);

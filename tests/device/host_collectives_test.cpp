@@ -1,5 +1,7 @@
 // The collectives of one host, by either executor: threads as ranks, every result checked.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -10,6 +12,8 @@
 #include "device/host/board_executor.hpp"
 #include "device/host/copy.hpp"
 #include "device/host/direct_exchange.hpp"
+#include "device/host/peer_memory.hpp"
+#include "device/host/single_copy_executor.hpp"
 
 namespace loom::device {
 namespace {
@@ -32,19 +36,28 @@ struct Host {
   std::vector<std::unique_ptr<Board>> boards;
 };
 
+enum class By { kDirect, kBoards, kSingleCopy };
+
 struct RankEnds {
   DirectExchange direct;
   Boards boards;
 
-  void perform(const HostJob& job, bool by_board) {
+  void perform(const HostJob& job, By by) {
     const WaitPolicy policy{.progress = {}, .check_peers = {}, .oversubscribed = true};
     Waiter waiter(policy);
-    if (!by_board) return direct.perform(job, waiter);
-    BoardExecutor executor(boards, job);
+    if (by == By::kDirect) return direct.perform(job, waiter);
+    const std::vector<std::int64_t> pids(static_cast<std::size_t>(boards.size()), ::getpid());
+    if (by == By::kSingleCopy && SingleCopyExecutor::takes(job.collective))
+      run(SingleCopyExecutor(boards, pids, job), waiter);
+    else
+      run(BoardExecutor(boards, job), waiter);
+  }
+  template <class Executor>
+  static void run(Executor&& executor, Waiter& waiter) {
     while (true) {
       const auto state = executor.advance();
-      if (state == BoardExecutor::State::kDone) return;
-      if (state == BoardExecutor::State::kBlocked) waiter.pause();
+      if (state == RingExecutor::State::kDone) return;
+      if (state == RingExecutor::State::kBlocked) waiter.pause();
     }
   }
 };
@@ -53,7 +66,7 @@ struct RankEnds {
 int value(int rank, std::size_t i, int call) { return static_cast<int>((i * 7 + static_cast<std::size_t>(call) * 5) % 89) + 3 * rank; }
 
 /// One call on this rank, its result checked.
-void check_call(RankEnds& ends, int self, int ranks, Collective collective, std::size_t count, bool in_place, bool by_board,
+void check_call(RankEnds& ends, int self, int ranks, Collective collective, std::size_t count, bool in_place, By by,
                 int root, int call) {
   const auto n = static_cast<std::size_t>(ranks), me = static_cast<std::size_t>(self);
   const bool scatters = collective == Collective::kReduceScatter || collective == Collective::kAllToAll;
@@ -66,7 +79,7 @@ void check_call(RankEnds& ends, int self, int ranks, Collective collective, std:
               sizeof(int), find_reduce(Op::kSum, Type::kInt32), root};
   if (in_place) job.in = job.out + (collective == Collective::kAllGather ? me * count * sizeof(int) : 0);
   if (collective == Collective::kBroadcast && self == root) job.in = reinterpret_cast<const std::byte*>(in.data());
-  ends.perform(job, by_board);
+  ends.perform(job, by);
 
   const auto sum_at = [&](std::size_t i) {
     int sum = 0;
@@ -110,9 +123,9 @@ void run_ranks(Host& host, Body&& body) {
 constexpr Collective kMoving[] = {Collective::kAllreduce, Collective::kReduce,    Collective::kReduceScatter,
                                   Collective::kBroadcast, Collective::kAllGather, Collective::kAllToAll};
 
-class HostCollectives : public ::testing::TestWithParam<int> {};
+class HostCollectivesOf : public ::testing::TestWithParam<int> {};
 
-TEST_P(HostCollectives, AreRightForOddCountsByEitherExecutorInPlaceAndNot) {
+TEST_P(HostCollectivesOf, AreRightForOddCountsByEveryExecutorInPlaceAndNot) {
   const int ranks = GetParam();
   Host host(ranks);
   run_ranks(host, [&](RankEnds& ends, int self) {
@@ -121,30 +134,31 @@ TEST_P(HostCollectives, AreRightForOddCountsByEitherExecutorInPlaceAndNot) {
       for (const bool in_place : {false, true})
         for (const int root : {0, ranks - 1}) {
           for (const std::size_t count : {1UL, 2UL, 15UL, 100UL})
-            check_call(ends, self, ranks, collective, count, in_place, false, root, ++call);
+            check_call(ends, self, ranks, collective, count, in_place, By::kDirect, root, ++call);
           for (const std::size_t count : {1UL, 15UL, 4097UL, 70001UL, 300007UL})
-            check_call(ends, self, ranks, collective, count, in_place, true, root, ++call);
+            for (const By by : {By::kBoards, By::kSingleCopy})
+              check_call(ends, self, ranks, collective, count, in_place, by, root, ++call);
         }
   });
 }
 
-TEST_P(HostCollectives, FollowEachOtherInAnyMixture) {
+TEST_P(HostCollectivesOf, FollowEachOtherInAnyMixture) {
   const int ranks = GetParam();
   Host host(ranks);
   run_ranks(host, [&](RankEnds& ends, int self) {
     std::mt19937 random(11);  // the same calls on every rank
     for (int call = 0; call < 600; ++call) {
       const Collective collective = kMoving[random() % std::size(kMoving)];
-      const bool by_board = random() % 3 == 0;
-      const std::size_t count = by_board ? 1 + random() % 20000 : 1 + random() % 200;
+      const By by = static_cast<By>(random() % 3);
+      const std::size_t count = by == By::kDirect ? 1 + random() % 200 : 1 + random() % 20000;
       const int root = static_cast<int>(random() % static_cast<unsigned>(ranks));
-      check_call(ends, self, ranks, collective, count, random() % 2, by_board, root, call);
-      if (random() % 8 == 0) ends.perform({}, false);  // a barrier
+      check_call(ends, self, ranks, collective, count, random() % 2, by, root, call);
+      if (random() % 8 == 0) ends.perform({}, By::kDirect);  // a barrier
     }
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, HostCollectives, ::testing::Values(2, 3, 4, 7),
+INSTANTIATE_TEST_SUITE_P(Ranks, HostCollectivesOf, ::testing::Values(2, 3, 4, 7),
                          [](const auto& test) { return std::to_string(test.param); });
 
 TEST(HostBarrier, LetsNobodyPassBeforeAllHaveCome) {
@@ -154,23 +168,25 @@ TEST(HostBarrier, LetsNobodyPassBeforeAllHaveCome) {
   run_ranks(host, [&](RankEnds& ends, int) {
     for (int round = 1; round <= 500; ++round) {
       ++arrived;
-      ends.perform({}, false);
+      ends.perform({}, By::kDirect);
       EXPECT_GE(arrived.load(), round * kRanks);
-      ends.perform({}, false);
+      ends.perform({}, By::kDirect);
     }
   });
 }
 
-TEST(BoardExecutor, ReducesInOrderOfRankWhateverTheSize) {
+TEST(HostCollectives, ReduceInOrderOfRankWhateverTheSize) {
   constexpr int kRanks = 3;
   Host host(kRanks);
   run_ranks(host, [&](RankEnds& ends, int self) {
     for (const std::size_t count : {1UL, 1000UL, 200000UL}) {
-      // (1e17 + -1e17) + 1 is 1, while 1e17 + (-1e17 + 1) is 0: the order shows.
-      std::vector<double> values(count, self == 0 ? 1e17 : self == 1 ? -1e17 : 1.0);
-      auto* bytes = reinterpret_cast<std::byte*>(values.data());
-      ends.perform({Collective::kAllreduce, bytes, bytes, count, sizeof(double), find_reduce(Op::kSum, Type::kDouble)}, true);
-      ASSERT_EQ(values, std::vector<double>(count, 1.0));
+      for (const By by : {By::kBoards, By::kSingleCopy}) {
+        // (1e17 + -1e17) + 1 is 1, while 1e17 + (-1e17 + 1) is 0: the order shows.
+        std::vector<double> values(count, self == 0 ? 1e17 : self == 1 ? -1e17 : 1.0);
+        auto* bytes = reinterpret_cast<std::byte*>(values.data());
+        ends.perform({Collective::kAllreduce, bytes, bytes, count, sizeof(double), find_reduce(Op::kSum, Type::kDouble)}, by);
+        ASSERT_EQ(values, std::vector<double>(count, 1.0));
+      }
     }
   });
 }
@@ -183,6 +199,24 @@ TEST(BoardExecutor, ReportsARankThatGaveUp) {
   auto* bytes = reinterpret_cast<std::byte*>(&value);
   BoardExecutor executor(mine, {Collective::kAllreduce, bytes, bytes, 1, sizeof(int), find_reduce(Op::kSum, Type::kInt32)});
   EXPECT_THROW({ while (executor.advance() != BoardExecutor::State::kDone) {} }, Error);
+}
+
+TEST(PeerMemory, IsReadWithinThisProcessAndRefusedWhereNothingIs) {
+  const std::uint64_t word = 42;
+  const auto* at = reinterpret_cast<const std::byte*>(&word);
+  EXPECT_FALSE(can_read_peer_memory(::getpid(), at, 43));
+  EXPECT_FALSE(can_read_peer_memory(::getpid(), nullptr, 0));
+  std::uint64_t copy = 0;
+  read_peer_memory(::getpid(), reinterpret_cast<std::byte*>(&copy), at, sizeof(copy));
+  EXPECT_EQ(copy, 42U);
+}
+
+TEST(PeerMemory, FailsWithTheProcessThatHasEnded) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ::waitpid(child, nullptr, 0);
+  std::byte to[8];
+  EXPECT_THROW(read_peer_memory(child, to, to, sizeof(to)), Error);
 }
 
 TEST(StreamCopy, CopiesEveryLengthAtEveryAlignmentAndNothingBeside) {
