@@ -1,7 +1,7 @@
 /* The collectives besides allreduce: carried where all ranks are on one host.
  *
- * Ranks may describe one message by different datatypes. What they share is its number of bytes, and for reductions the
- * operation and the type; only on these may it depend who carries a call. */
+ * Ranks may describe one message by different datatypes. What they share is its number of bytes, and for
+ * reductions the operation and the type; only on these may it depend who carries a call. */
 #include "component/coll_loom.h"
 #include "component/coll_loom_kernels.h"
 
@@ -22,9 +22,9 @@ static int perform(struct coll_loom_module* self, const struct loom_call* call) 
 }
 
 /* What a call returns whose `result` is neither LOOM_DECLINED nor to be found out below. */
-#define RETURN_UNLESS_DECLINED(self, result)                             \
-  do {                                                                   \
-    if (OPAL_LIKELY((result) == LOOM_SUCCESS)) return OMPI_SUCCESS;      \
+#define RETURN_UNLESS_DECLINED(self, result)                                                  \
+  do {                                                                                        \
+    if (OPAL_LIKELY((result) == LOOM_SUCCESS)) return OMPI_SUCCESS;                           \
     if ((result) != LOOM_DECLINED || (self)->state == COLL_LOOM_BROKEN) return (self)->error; \
   } while (0)
 
@@ -62,8 +62,8 @@ int coll_loom_reduce_scatter_block(const void* sendbuf, void* recvbuf, coll_loom
   if (coll_loom_kernel(op, datatype, &call.op, &call.type)) {
     if (OPAL_UNLIKELY(coll_loom_wants_order(self, call.op, call.type))) {
       const size_t ranks = (size_t)ompi_comm_size(communicator), rank = (size_t)ompi_comm_rank(communicator);
-      return coll_loom_in_order(self, call.in, call.out, ranks * count, rank * count, count, datatype, call.op,
-                                call.type);
+      return coll_loom_in_order(self, call.in, call.out, ranks * count, rank * count, count, datatype,
+                                call.op, call.type);
     }
     if (is_ready(self)) result = perform(self, &call);
   }
@@ -93,11 +93,12 @@ int coll_loom_bcast(void* buffer, coll_loom_count_t count, struct ompi_datatype_
   return self->previous_bcast(buffer, count, datatype, root, communicator, self->previous_bcast_module);
 }
 
-/* All-gather and all-to-all: blocks of equally many bytes. own_block: which of recvbuf's blocks MPI_IN_PLACE sends, or
- * -1 for all of them. */
-static int exchange_blocks(struct coll_loom_module* self, enum loom_collective collective, const void* sendbuf,
-                           coll_loom_count_t sendcount, struct ompi_datatype_t* sendtype, void* recvbuf,
-                           coll_loom_count_t recvcount, struct ompi_datatype_t* recvtype, int own_block) {
+/* All-gather and all-to-all: blocks of equally many bytes. own_block: which of recvbuf's blocks MPI_IN_PLACE
+ * sends, or -1 for all of them. */
+static int exchange_blocks(struct coll_loom_module* self, enum loom_collective collective,
+                           const void* sendbuf, coll_loom_count_t sendcount, struct ompi_datatype_t* sendtype,
+                           void* recvbuf, coll_loom_count_t recvcount, struct ompi_datatype_t* recvtype,
+                           int own_block) {
   const bool in_place = sendbuf == MPI_IN_PLACE;
   const size_t ranks = (size_t)ompi_comm_size(self->communicator);
   struct coll_loom_bytes out, in = {.copy = NULL};
@@ -143,7 +144,8 @@ int coll_loom_alltoall(const void* sendbuf, coll_loom_count_t sendcount, struct 
   struct coll_loom_module* self = (struct coll_loom_module*)module;
   int result = LOOM_DECLINED;
   if (is_ready(self))
-    result = exchange_blocks(self, LOOM_ALLTOALL, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, -1);
+    result =
+        exchange_blocks(self, LOOM_ALLTOALL, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, -1);
   RETURN_UNLESS_DECLINED(self, result);
   return self->previous_alltoall(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, communicator,
                                  self->previous_alltoall_module);
@@ -152,7 +154,8 @@ int coll_loom_alltoall(const void* sendbuf, coll_loom_count_t sendcount, struct 
 int coll_loom_barrier(struct ompi_communicator_t* communicator, mca_coll_base_module_t* module) {
   struct coll_loom_module* self = (struct coll_loom_module*)module;
   int result = LOOM_DECLINED;
-  if (is_ready(self)) result = perform(self, &(struct loom_call){.collective = LOOM_BARRIER, .type = LOOM_UINT8});
+  if (is_ready(self))
+    result = perform(self, &(struct loom_call){.collective = LOOM_BARRIER, .type = LOOM_UINT8});
   RETURN_UNLESS_DECLINED(self, result);
   return self->previous_barrier(communicator, self->previous_barrier_module);
 }

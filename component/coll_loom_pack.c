@@ -1,5 +1,5 @@
-/* Buffers of any datatype as contiguous bytes: derived types with gaps go through a copy. Which it is differs from rank to
- * rank, so nothing but the number of packed bytes may be seen from outside. */
+/* Buffers of any datatype as contiguous bytes: derived types with gaps go through a copy. Which it is differs
+ * from rank to rank, so nothing but the number of packed bytes may be seen from outside. */
 #include "component/coll_loom.h"
 #include "opal/datatype/opal_convertor.h"
 

@@ -14,21 +14,39 @@ enum class Op { kSum, kProd, kMin, kMax, kLand, kLor, kLxor, kBand, kBor, kBxor,
 inline constexpr int kOpCount = 12;
 
 enum class Type {
-  kInt8, kInt16, kInt32, kInt64,
-  kUint8, kUint16, kUint32, kUint64,
-  kFloat, kDouble, kLongDouble,
-  kHalf, kBfloat16,
-  kComplexFloat, kComplexDouble, kComplexLongDouble,
-  kFloatInt, kDoubleInt, kLongInt, kIntInt, kShortInt, kLongDoubleInt, kFloatFloat, kDoubleDouble
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kUint8,
+  kUint16,
+  kUint32,
+  kUint64,
+  kFloat,
+  kDouble,
+  kLongDouble,
+  kHalf,
+  kBfloat16,
+  kComplexFloat,
+  kComplexDouble,
+  kComplexLongDouble,
+  kFloatInt,
+  kDoubleInt,
+  kLongInt,
+  kIntInt,
+  kShortInt,
+  kLongDoubleInt,
+  kFloatFloat,
+  kDoubleDouble
 };
 inline constexpr int kTypeCount = 24;
 
 /// The C++ type of each Type, in its order. Pairs are laid out as MPI 4.1, section 6.9.4, has them in C.
 using Types = std::tuple<std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t,
-                         std::uint32_t, std::uint64_t, float, double, long double, Half, Bfloat16, Complex<float>,
-                         Complex<double>, Complex<long double>, Pair<float, int>, Pair<double, int>,
-                         Pair<std::int64_t, int>, Pair<int, int>, Pair<std::int16_t, int>, Pair<long double, int>,
-                         Pair<float, float>, Pair<double, double>>;
+                         std::uint32_t, std::uint64_t, float, double, long double, Half, Bfloat16,
+                         Complex<float>, Complex<double>, Complex<long double>, Pair<float, int>,
+                         Pair<double, int>, Pair<std::int64_t, int>, Pair<int, int>, Pair<std::int16_t, int>,
+                         Pair<long double, int>, Pair<float, float>, Pair<double, double>>;
 static_assert(std::tuple_size_v<Types> == kTypeCount);
 
 /// Which operation takes which type (MPI 4.1, sections 6.9.2 and 6.9.4).
@@ -41,7 +59,8 @@ concept ShortReal = std::same_as<T, Half> || std::same_as<T, Bfloat16>;
 template <class T>
 concept Ordered = Integer<T> || Real<T> || ShortReal<T>;
 
-/// Integer arithmetic wraps, signed too: computed without sign, in at least the width that C would promote to.
+/// Integer arithmetic wraps, signed too: computed without sign, in at least the width that C would promote
+/// to.
 template <Integer T>
 using Wrapping = std::conditional_t<(sizeof(T) < sizeof(unsigned)), unsigned, std::make_unsigned_t<T>>;
 
@@ -51,11 +70,17 @@ struct Sum {
     return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
   }
   template <Real T>
-  LOOM_HOST_DEVICE T operator()(T a, T b) const { return a + b; }
+  LOOM_HOST_DEVICE T operator()(T a, T b) const {
+    return a + b;
+  }
   template <ShortReal T>
-  LOOM_HOST_DEVICE T operator()(T a, T b) const { return T::from_float(a.to_float() + b.to_float()); }
+  LOOM_HOST_DEVICE T operator()(T a, T b) const {
+    return T::from_float(a.to_float() + b.to_float());
+  }
   template <Real T>
-  LOOM_HOST_DEVICE Complex<T> operator()(Complex<T> a, Complex<T> b) const { return {a.re + b.re, a.im + b.im}; }
+  LOOM_HOST_DEVICE Complex<T> operator()(Complex<T> a, Complex<T> b) const {
+    return {a.re + b.re, a.im + b.im};
+  }
 };
 struct Prod {
   template <Integer T>
@@ -63,9 +88,13 @@ struct Prod {
     return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
   }
   template <Real T>
-  LOOM_HOST_DEVICE T operator()(T a, T b) const { return a * b; }
+  LOOM_HOST_DEVICE T operator()(T a, T b) const {
+    return a * b;
+  }
   template <ShortReal T>
-  LOOM_HOST_DEVICE T operator()(T a, T b) const { return T::from_float(a.to_float() * b.to_float()); }
+  LOOM_HOST_DEVICE T operator()(T a, T b) const {
+    return T::from_float(a.to_float() * b.to_float());
+  }
   /// The textbook formula: an infinite operand may give NaN where C's operator would recover an infinity.
   template <Real T>
   LOOM_HOST_DEVICE Complex<T> operator()(Complex<T> a, Complex<T> b) const {
@@ -74,30 +103,46 @@ struct Prod {
 };
 struct Min {
   template <Ordered T>
-  LOOM_HOST_DEVICE T operator()(T a, T b) const { return b < a ? b : a; }
+  LOOM_HOST_DEVICE T operator()(T a, T b) const {
+    return b < a ? b : a;
+  }
 };
 struct Max {
   template <Ordered T>
-  LOOM_HOST_DEVICE T operator()(T a, T b) const { return a < b ? b : a; }
+  LOOM_HOST_DEVICE T operator()(T a, T b) const {
+    return a < b ? b : a;
+  }
 };
 
 struct Land {
-  LOOM_HOST_DEVICE auto operator()(Integer auto a, Integer auto b) const { return static_cast<decltype(a)>(a && b); }
+  LOOM_HOST_DEVICE auto operator()(Integer auto a, Integer auto b) const {
+    return static_cast<decltype(a)>(a && b);
+  }
 };
 struct Lor {
-  LOOM_HOST_DEVICE auto operator()(Integer auto a, Integer auto b) const { return static_cast<decltype(a)>(a || b); }
+  LOOM_HOST_DEVICE auto operator()(Integer auto a, Integer auto b) const {
+    return static_cast<decltype(a)>(a || b);
+  }
 };
 struct Lxor {
-  LOOM_HOST_DEVICE auto operator()(Integer auto a, Integer auto b) const { return static_cast<decltype(a)>(!a != !b); }
+  LOOM_HOST_DEVICE auto operator()(Integer auto a, Integer auto b) const {
+    return static_cast<decltype(a)>(!a != !b);
+  }
 };
 struct Band {
-  LOOM_HOST_DEVICE auto operator()(Integer auto a, Integer auto b) const { return static_cast<decltype(a)>(a & b); }
+  LOOM_HOST_DEVICE auto operator()(Integer auto a, Integer auto b) const {
+    return static_cast<decltype(a)>(a & b);
+  }
 };
 struct Bor {
-  LOOM_HOST_DEVICE auto operator()(Integer auto a, Integer auto b) const { return static_cast<decltype(a)>(a | b); }
+  LOOM_HOST_DEVICE auto operator()(Integer auto a, Integer auto b) const {
+    return static_cast<decltype(a)>(a | b);
+  }
 };
 struct Bxor {
-  LOOM_HOST_DEVICE auto operator()(Integer auto a, Integer auto b) const { return static_cast<decltype(a)>(a ^ b); }
+  LOOM_HOST_DEVICE auto operator()(Integer auto a, Integer auto b) const {
+    return static_cast<decltype(a)>(a ^ b);
+  }
 };
 
 /// Of equal values the lower index (the second of the pair) wins.
@@ -120,8 +165,8 @@ struct Maxloc {
 using Operations = std::tuple<Sum, Prod, Min, Max, Land, Lor, Lxor, Band, Bor, Bxor, Minloc, Maxloc>;
 static_assert(std::tuple_size_v<Operations> == kOpCount);
 
-/// Whether a different order of the operands, or of the brackets, may change the bits of the result. So it is with
-/// floating point sums and products, and with nothing else here.
+/// Whether a different order of the operands, or of the brackets, may change the bits of the result. So it is
+/// with floating point sums and products, and with nothing else here.
 constexpr bool depends_on_order(Op op, Type type) {
   return (op == Op::kSum || op == Op::kProd) && type >= Type::kFloat && type <= Type::kComplexLongDouble;
 }

@@ -1,12 +1,16 @@
-// protocol.hpp -- how one slot crosses one link: Simple, LL, LL128 (the names are those of NCCL). Each is a type with
+// protocol.hpp -- how one slot crosses one link: Simple, LL, LL128 (the names are those of NCCL). Each is a
+// type with
 //
-//   words(bytes)                                   how long a slot of so many bytes of data is, in 8-byte words
-//   write(memory, slot, data, bytes, step)         the producer; never waits
-//   try_read(memory, slot, data, bytes, step)      the consumer: false while step is not all there; then call again
+//   words(bytes)
+//       how long a slot of so many bytes of data is, in 8-byte words
+//   write(memory, slot, data, bytes, step)
+//       the producer; never waits
+//   try_read(memory, slot, data, bytes, step)
+//       the consumer: false while step is not all there; then call again
 //
-// `step` numbers the messages of a link from 1; a slot holds an older message, or zeros, before. That a slot is free is the
-// affair of the link's consumed counter: see step_flag.hpp. Memory is how words are reached: HostMemory here, a model of
-// delayed and torn stores in the tests.
+// `step` numbers the messages of a link from 1; a slot holds an older message, or zeros, before. That a slot
+// is free is the affair of the link's consumed counter: see step_flag.hpp. Memory is how words are reached:
+// HostMemory here, a model of delayed and torn stores in the tests.
 //
 //            cost on the wire       ordering                                       for
 //   Simple   bytes + 8              data, then flag: release -- pairs with --      large: one flag for all
@@ -35,9 +39,11 @@ enum class Order {
 /// Words in memory that two threads or processes share.
 struct HostMemory {
   static void store(Word* at, Word value, Order order) noexcept {
-    if (order == Order::kPlain) *at = value;
+    if (order == Order::kPlain)
+      *at = value;
     else
-      std::atomic_ref(*at).store(value, order == Order::kRelease ? std::memory_order_release : std::memory_order_relaxed);
+      std::atomic_ref(*at).store(
+          value, order == Order::kRelease ? std::memory_order_release : std::memory_order_relaxed);
   }
   static Word load(const Word* at, Order order) noexcept {
     if (order == Order::kPlain) return *at;
@@ -50,7 +56,9 @@ struct HostMemory {
 
 namespace protocol {
 
-constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+constexpr std::size_t divide_up(std::size_t a, std::size_t b) {
+  return (a + b - 1) / b;
+}
 
 /// Word i of the data, its end filled with zeros.
 inline Word data_word(const std::byte* data, std::size_t bytes, std::size_t i) {
@@ -68,7 +76,8 @@ inline void put_data_word(std::byte* data, std::size_t bytes, std::size_t i, Wor
 template <class Memory>
 void write_flagged(Memory& memory, Word* line, const std::byte* data, std::size_t bytes, std::size_t first,
                    std::size_t data_words, Word* flag, Word step) {
-  for (std::size_t i = 0; i < data_words; ++i) memory.store(line + i, data_word(data, bytes, first + i), Order::kPlain);
+  for (std::size_t i = 0; i < data_words; ++i)
+    memory.store(line + i, data_word(data, bytes, first + i), Order::kPlain);
   memory.store(flag, step, Order::kRelease);
 }
 template <class Memory>
@@ -83,7 +92,9 @@ bool try_read_flagged(Memory& memory, const Word* line, std::byte* data, std::si
 }  // namespace protocol
 
 struct Simple {
-  static constexpr std::size_t words(std::size_t bytes) { return 1 + protocol::divide_up(bytes, sizeof(Word)); }
+  static constexpr std::size_t words(std::size_t bytes) {
+    return 1 + protocol::divide_up(bytes, sizeof(Word));
+  }
 
   template <class Memory>
   static void write(Memory& memory, Word* slot, const std::byte* data, std::size_t bytes, Word step) {
@@ -96,9 +107,11 @@ struct Simple {
 };
 
 struct LL {
-  /// The upper half of a word is its flag: the step's lower half, which comes again after 2^32 steps, when no such old word
-  /// is left in a slot. A message of no bytes is one word.
-  static constexpr std::size_t words(std::size_t bytes) { return bytes == 0 ? 1 : protocol::divide_up(bytes, 4); }
+  /// The upper half of a word is its flag: the step's lower half, which comes again after 2^32 steps, when no
+  /// such old word is left in a slot. A message of no bytes is one word.
+  static constexpr std::size_t words(std::size_t bytes) {
+    return bytes == 0 ? 1 : protocol::divide_up(bytes, 4);
+  }
 
   template <class Memory>
   static void write(Memory& memory, Word* slot, const std::byte* data, std::size_t bytes, Word step) {
@@ -132,8 +145,8 @@ struct FlaggedLines {
   static void write(Memory& memory, Word* slot, const std::byte* data, std::size_t bytes, Word step) {
     for (std::size_t line = 0; line < lines(bytes); ++line) {
       Word* const first = slot + line * kLineWords;
-      protocol::write_flagged(memory, first, data, bytes, line * kDataWords, data_words(bytes, line), first + kDataWords,
-                              step);
+      protocol::write_flagged(memory, first, data, bytes, line * kDataWords, data_words(bytes, line),
+                              first + kDataWords, step);
     }
   }
   template <class Memory>

@@ -1,14 +1,14 @@
-// reduce.cpp -- plain loops over the functors of operations.hpp, compiled once for each instruction set that Highway knows
-// and that matters here. This file includes itself once for each (HWY_TARGET_INCLUDE); the best table is chosen at run
-// time. Of Highway only headers are used, so that the plugin needs no further library.
+// reduce.cpp -- plain loops over the functors of operations.hpp, compiled once for each instruction set that
+// Highway knows and that matters here. This file includes itself once for each (HWY_TARGET_INCLUDE); the best
+// table is chosen at run time. Of Highway only headers are used, so that the plugin needs no further library.
 #include "device/reduce.hpp"
 
 #include <array>
 #include <cstring>
 #include <utility>
 
-// AVX-512 as of Skylake, AVX2, and the instructions that the compiler may use anyway (which Highway, allowed nothing else,
-// calls EMU128 or SCALAR): further versions change nothing that memory does not hide.
+// AVX-512 as of Skylake, AVX2, and the instructions that the compiler may use anyway (which Highway, allowed
+// nothing else, calls EMU128 or SCALAR): further versions change nothing that memory does not hide.
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (~(HWY_AVX3 | HWY_AVX2 | HWY_EMU128 | HWY_SCALAR))
 #undef HWY_TARGET_INCLUDE
@@ -51,7 +51,8 @@ void reduce(std::byte* out, const std::byte* a, const std::byte* b, std::size_t 
     store(out + i * sizeof(T), Operation{}(load<T>(a + i * sizeof(T)), load<T>(b + i * sizeof(T))));
 }
 
-// What follows computes the same from parts of equal size: compilers vectorise interleaved numbers, not structures.
+// What follows computes the same from parts of equal size: compilers vectorise interleaved numbers, not
+// structures.
 
 template <class T>
 void reduce_complex_sum(std::byte* out, const std::byte* a, const std::byte* b, std::size_t count) {
@@ -76,13 +77,21 @@ void reduce_bfloat16(std::byte* out, const std::byte* a, const std::byte* b, std
 namespace hn = hwy::HWY_NAMESPACE;
 
 template <class V>
-V apply(Sum, V x, V y) { return hn::Add(x, y); }
+V apply(Sum, V x, V y) {
+  return hn::Add(x, y);
+}
 template <class V>
-V apply(Prod, V x, V y) { return hn::Mul(x, y); }
+V apply(Prod, V x, V y) {
+  return hn::Mul(x, y);
+}
 template <class V>
-V apply(Min, V x, V y) { return hn::IfThenElse(hn::Lt(y, x), y, x); }
+V apply(Min, V x, V y) {
+  return hn::IfThenElse(hn::Lt(y, x), y, x);
+}
 template <class V>
-V apply(Max, V x, V y) { return hn::IfThenElse(hn::Lt(x, y), y, x); }
+V apply(Max, V x, V y) {
+  return hn::IfThenElse(hn::Lt(x, y), y, x);
+}
 
 /// The CPU converts.
 template <class Operation>
@@ -107,7 +116,8 @@ void multiply_complex_vector(D tag, T* out, const T* a, const T* b) {
   hn::StoreU(hn::OddEven(hn::Add(by_re, by_im), hn::Sub(by_re, by_im)), tag, out);
 }
 
-/// Spelled out, the last numbers too: GCC 12 makes fused multiplications of a plain loop, whatever -ffp-contract says.
+/// Spelled out, the last numbers too: GCC 12 makes fused multiplications of a plain loop, whatever
+/// -ffp-contract says.
 template <class T>
 void reduce_complex_product(std::byte* out, const std::byte* a, const std::byte* b, std::size_t count) {
   const hn::ScalableTag<T> tag;
@@ -135,12 +145,16 @@ template <class Operation, class V, class I, class Word>
 void reduce_pairs(std::byte* out, const std::byte* a, const std::byte* b, std::size_t count) {
   static_assert(sizeof(Pair<V, I>) == 2 * sizeof(Word) && alignof(Pair<V, I>) == sizeof(Word));
   const auto value_in = [](Word word) {
-    if constexpr (sizeof(V) == sizeof(Word)) return __builtin_bit_cast(V, word);
-    else return static_cast<V>(word);
+    if constexpr (sizeof(V) == sizeof(Word))
+      return __builtin_bit_cast(V, word);
+    else
+      return static_cast<V>(word);
   };
   const auto index_in = [](Word word) {
-    if constexpr (sizeof(I) == sizeof(Word)) return __builtin_bit_cast(I, word);
-    else return static_cast<I>(word);
+    if constexpr (sizeof(I) == sizeof(Word))
+      return __builtin_bit_cast(I, word);
+    else
+      return static_cast<I>(word);
   };
 #pragma GCC ivdep
   for (std::size_t i = 0; i < count; ++i) {
@@ -171,22 +185,24 @@ struct Kernel<Sum, Complex<T>> {
 template <class T>
 struct Kernel<Prod, Complex<T>> {
   static constexpr ReduceFn get() {
-    if constexpr (sizeof(T) <= sizeof(double)) return reduce_complex_product<T>;
-    else return &reduce<Prod, Complex<T>>;
+    if constexpr (sizeof(T) <= sizeof(double))
+      return reduce_complex_product<T>;
+    else
+      return &reduce<Prod, Complex<T>>;
   }
 };
 template <class Operation>
-  requires std::is_invocable_v<Operation, Half, Half>
+requires std::is_invocable_v<Operation, Half, Half>
 struct Kernel<Operation, Half> {
   static constexpr ReduceFn get() { return reduce_half<Operation>; }
 };
 template <class Operation>
-  requires std::is_invocable_v<Operation, Bfloat16, Bfloat16>
+requires std::is_invocable_v<Operation, Bfloat16, Bfloat16>
 struct Kernel<Operation, Bfloat16> {
   static constexpr ReduceFn get() { return &reduce_bfloat16<Operation>; }
 };
 template <class Operation, class V, class I>
-  requires std::is_invocable_v<Operation, Pair<V, I>, Pair<V, I>>
+requires std::is_invocable_v<Operation, Pair<V, I>, Pair<V, I>>
 struct Kernel<Operation, Pair<V, I>> {
   static constexpr ReduceFn get() {
     if constexpr (std::endian::native == std::endian::little && sizeof(Pair<V, I>) == 8)
@@ -265,9 +281,13 @@ ReduceFn find_reduce(Op op, Type type) noexcept {
   return (*choice().table)[static_cast<std::size_t>(op)][static_cast<std::size_t>(type)];
 }
 
-std::size_t size_of(Type type) noexcept { return kSizes[static_cast<std::size_t>(type)]; }
+std::size_t size_of(Type type) noexcept {
+  return kSizes[static_cast<std::size_t>(type)];
+}
 
-const char* reduce_target() noexcept { return choice().target; }
+const char* reduce_target() noexcept {
+  return choice().target;
+}
 
 }  // namespace loom::device
 #endif

@@ -1,10 +1,12 @@
-// tree_schedule.hpp -- the double binary tree over hosts, with a chain inside each host: who is whose parent. Each tree
-// carries half of the message, cut into slices. A reduction goes up, a broadcast down, an all-reduce up and then down.
+// tree_schedule.hpp -- the double binary tree over hosts, with a chain inside each host: who is whose parent.
+// Each tree carries half of the message, cut into slices. A reduction goes up, a broadcast down, an
+// all-reduce up and then down.
 //
-// Depth 2 (log2 h + l) for an all-reduce over h hosts of l ranks, half of that for the other two, and a slice more for each
-// further slice. A rank that is inside one tree is a leaf of the other (save one rank where h is odd), so that at full
-// pipeline no rank sends or receives more than 2 S for an all-reduce (least: 2 (n-1)/n S), or 1 S for the other two
-// (Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009).
+// Depth 2 (log2 h + l) for an all-reduce over h hosts of l ranks, half of that for the other two, and a slice
+// more for each further slice. A rank that is inside one tree is a leaf of the other (save one rank where h
+// is odd), so that at full pipeline no rank sends or receives more than 2 S for an all-reduce (least: 2
+// (n-1)/n S), or 1 S for the other two (Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth
+// broadcast, reduction and scan", 2009).
 #pragma once
 
 #include <bit>
@@ -21,8 +23,9 @@ struct TreePlace {
   int child[2] = {kNobody, kNobody};
 };
 
-/// The first tree. Position 0 is the root and has one child. Below, a position stands above the two halves of the interval
-/// of positions around it that its lowest set bit spans; where the tree is not full, the upper one moves up.
+/// The first tree. Position 0 is the root and has one child. Below, a position stands above the two halves of
+/// the interval of positions around it that its lowest set bit spans; where the tree is not full, the upper
+/// one moves up.
 ///
 ///   n = 6:  0 - 4        n = 8:  0 - 4
 ///             2   5                2   6
@@ -43,8 +46,8 @@ LOOM_HOST_DEVICE constexpr TreePlace first_tree(int position, int size) {
   return place;
 }
 
-/// Tree 0 is the first tree; tree 1 the same, mirrored where n is even and shifted by one where it is odd, so that insides
-/// become leaves.
+/// Tree 0 is the first tree; tree 1 the same, mirrored where n is even and shifted by one where it is odd, so
+/// that insides become leaves.
 LOOM_HOST_DEVICE constexpr TreePlace double_tree(int tree, int position, int size) {
   if (tree == 0) return first_tree(position, size);
   const bool mirrored = size % 2 == 0;
@@ -56,8 +59,8 @@ LOOM_HOST_DEVICE constexpr TreePlace double_tree(int tree, int position, int siz
   return place;
 }
 
-/// A rank's place, with ranks numbered host after host, `locals` of them each. The first of a host is in the tree over hosts;
-/// the others hang below it as a chain.
+/// A rank's place, with ranks numbered host after host, `locals` of them each. The first of a host is in the
+/// tree over hosts; the others hang below it as a chain.
 struct ChainedPlace {
   int parent = kNobody;
   int child[3] = {kNobody, kNobody, kNobody};

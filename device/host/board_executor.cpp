@@ -16,12 +16,14 @@ namespace {
 constexpr std::size_t kBlockBytes = 8 * 1024;
 // An output from here on goes past the caches (2 MiB of L2 cache, large L3; loom_bench of each collective).
 constexpr std::size_t kStreamBytes = 8 * 1024 * 1024;
-// A part that does not fill its piece is cut into so many tiles, that reading overlaps with writing, but into none shorter
-// than what a round costs to agree on.
+// A part that does not fill its piece is cut into so many tiles, that reading overlaps with writing, but into
+// none shorter than what a round costs to agree on.
 constexpr std::size_t kTilesPerPart = 4;
 constexpr std::size_t kMinTileBytes = 16 * 1024;
 
-std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+std::size_t divide_up(std::size_t a, std::size_t b) {
+  return (a + b - 1) / b;
+}
 
 bool has_chunks(Collective collective) {
   return collective == Collective::kAllreduce || collective == Collective::kReduce;
@@ -47,8 +49,9 @@ BoardExecutor::BoardExecutor(Boards& boards, const HostJob& job)
   const std::size_t unit = std::max<std::size_t>(1, kCacheLine / job.elem_bytes) * job.elem_bytes;
   piece_bytes_ = Board::kBankBytes / (one_part_ ? 1 : ranks) / kCacheLine * kCacheLine;
   const std::size_t part_bytes =
-      has_chunks(job.collective) ? chunk_range(job.count, job.elem_bytes, boards.size(), 0).count * job.elem_bytes
-                                 : job.bytes();
+      has_chunks(job.collective)
+          ? chunk_range(job.count, job.elem_bytes, boards.size(), 0).count * job.elem_bytes
+          : job.bytes();
   const std::size_t wanted = std::max(divide_up(part_bytes, kTilesPerPart), kMinTileBytes);
   tile_bytes_ = std::max(std::min(wanted, piece_bytes_) / unit, std::size_t{1}) * unit;
   tiles_ = divide_up(part_bytes, tile_bytes_);
@@ -85,7 +88,9 @@ void BoardExecutor::perform() {
   if (round_ < tiles_) offer(round_);
 }
 
-bool BoardExecutor::reduces() const { return has_chunks(job_.collective) || job_.collective == Collective::kReduceScatter; }
+bool BoardExecutor::reduces() const {
+  return has_chunks(job_.collective) || job_.collective == Collective::kReduceScatter;
+}
 
 /// Bytes of a tile of a part, from the start of the message; a part is a rank's chunk or block.
 BoardExecutor::Range BoardExecutor::tile_of(int part, std::size_t tile) const {
@@ -109,8 +114,10 @@ const std::byte* BoardExecutor::piece_of(int rank, int part) const {
 }
 
 void BoardExecutor::copy_out(std::byte* to, const std::byte* from, std::size_t bytes) const {
-  if (streams_) stream_copy(to, from, bytes);
-  else std::memcpy(to, from, bytes);
+  if (streams_)
+    stream_copy(to, from, bytes);
+  else
+    std::memcpy(to, from, bytes);
 }
 
 /// My contribution, for everybody or for each other rank; what I owe myself goes straight to its place.
@@ -141,7 +148,8 @@ void BoardExecutor::offer(std::size_t tile) {
     copy_out(job_.out + own.first, job_.in + own.first, own.bytes);
 }
 
-/// All ranks' operands of my part, in order of rank; the result goes to my output and, where others want it, to my board.
+/// All ranks' operands of my part, in order of rank; the result goes to my output and, where others want it,
+/// to my board.
 void BoardExecutor::reduce_own(std::size_t tile) {
   const int self = boards_.self(), ranks = boards_.size();
   const Range range = tile_of(self, tile);
@@ -156,7 +164,8 @@ void BoardExecutor::reduce_own(std::size_t tile) {
       return rank == self ? job_.in + range.first + at : piece_of(rank, self) + at;
     };
     std::byte* const result = scatter ? (streams_ ? own_block : out + at) : piece(self) + at;
-    // In place, the result may lie where my own operand does: what is still to be read must not be written yet.
+    // In place, the result may lie where my own operand does: what is still to be read must not be written
+    // yet.
     std::byte* const partial = ranks == 2 ? result : own_block;
     job_.reduce(ranks == 2 ? result : partial, operand(0), operand(1), count);
     for (int rank = 2; rank < ranks; ++rank)
@@ -177,7 +186,8 @@ void BoardExecutor::take(std::size_t tile) {
   for (int k = 0; k < boards_.size() - 1; ++k) {
     const int peer = other_position(self, k);
     const Range range = tile_of(peer, tile);
-    const std::size_t block = job_.collective == Collective::kAllGather ? static_cast<std::size_t>(peer) * job_.bytes() : 0;
+    const std::size_t block =
+        job_.collective == Collective::kAllGather ? static_cast<std::size_t>(peer) * job_.bytes() : 0;
     // A result lies in its owner's own piece, a block of an all-to-all in mine.
     const int part = job_.collective == Collective::kAllToAll ? self : peer;
     copy_out(job_.out + block + range.first, piece_of(peer, part), range.bytes);

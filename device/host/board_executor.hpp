@@ -1,8 +1,10 @@
-// board_executor.hpp -- collectives of one host, for messages larger than a DirectExchange takes: every rank has a board that
-// all others read. Performs the direct schedules (two-shot all-reduce, direct reduce-scatter, all-gather, broadcast, and
-// pairwise all-to-all) tile by tile, in rounds. Resumable: it never waits.
+// board_executor.hpp -- collectives of one host, for messages larger than a DirectExchange takes: every rank
+// has a board that all others read. Performs the direct schedules (two-shot all-reduce, direct
+// reduce-scatter, all-gather, broadcast, and pairwise all-to-all) tile by tile, in rounds. Resumable: it
+// never waits.
 //
-// Reductions go in order of rank: the result depends on the operands alone, not on their number, their sizes or their place.
+// Reductions go in order of rank: the result depends on the operands alone, not on their number, their sizes
+// or their place.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +16,16 @@
 
 namespace loom::device {
 
-/// One rank's. In round r its owner writes bank r % 2 and reads what others wrote in round r - 1; then it publishes r.
+/// One rank's. In round r its owner writes bank r % 2 and reads what others wrote in round r - 1; then it
+/// publishes r.
 ///
-/// Who writes in round r first sees that everybody has published r - 1, and has thus read all of round r - 2, which lies in
-/// the same bank. Who reads first sees that those whose boards it reads have published r - 1. So no rank is ever two rounds
-/// ahead of one that it writes for, and two banks suffice.
+/// Who writes in round r first sees that everybody has published r - 1, and has thus read all of round r - 2,
+/// which lies in the same bank. Who reads first sees that those whose boards it reads have published r - 1.
+/// So no rank is ever two rounds ahead of one that it writes for, and two banks suffice.
 ///   filled.publish(r): release  -- pairs with --  filled.value(): acquire
 struct Board {
-  static constexpr std::size_t kBankBytes = 256 * 1024;  // both stay in an L2 cache of 1 MiB, beside what goes through
+  static constexpr std::size_t kBankBytes =
+      256 * 1024;  // both stay in an L2 cache of 1 MiB, beside what goes through
 
   alignas(kCacheLine) StepFlag filled;
   alignas(kCacheLine) std::byte bank[2][kBankBytes];
@@ -38,12 +42,14 @@ class Boards {
   int self() const noexcept { return self_; }
   void abandon() noexcept { mine().filled.publish(StepFlag::kAbandoned); }
 
-  /// The rank has published the round that this one published last: what it wrote then may be read. Throws Error
-  /// (kPeerFailed) when the rank has abandoned the communicator.
+  /// The rank has published the round that this one published last: what it wrote then may be read. Throws
+  /// Error (kPeerFailed) when the rank has abandoned the communicator.
   bool is_level(int rank);
   /// Where this rank writes in the round that it is in, and what another wrote in the one before.
   std::byte* to_write() const { return mine().bank[(round_ + 1) % 2]; }
-  const std::byte* to_read(int rank) const { return boards_[static_cast<std::size_t>(rank)]->bank[round_ % 2]; }
+  const std::byte* to_read(int rank) const {
+    return boards_[static_cast<std::size_t>(rank)]->bank[round_ % 2];
+  }
   /// Ends the round.
   void publish() noexcept { mine().filled.publish(++round_); }
 

@@ -11,9 +11,9 @@
 
 namespace loom::device {
 
-/// memcpy past the caches: spares reading the target's lines before they are overwritten, a third of the traffic. For
-/// targets too large to be still cached when somebody reads them. Ends with a fence: what is published afterwards, by a
-/// release store, includes the copy.
+/// memcpy past the caches: spares reading the target's lines before they are overwritten, a third of the
+/// traffic. For targets too large to be still cached when somebody reads them. Ends with a fence: what is
+/// published afterwards, by a release store, includes the copy.
 inline void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes) {
 #if defined(__x86_64__)
   constexpr std::size_t kLine = 64;
@@ -27,8 +27,8 @@ inline void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes)
   for (; at + kLine <= bytes; at += kLine) {
     const auto* source = reinterpret_cast<const __m128i*>(from + at);
     auto* target = reinterpret_cast<__m128i*>(to + at);
-    const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1), c = _mm_loadu_si128(source + 2),
-                  d = _mm_loadu_si128(source + 3);
+    const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1),
+                  c = _mm_loadu_si128(source + 2), d = _mm_loadu_si128(source + 3);
     _mm_stream_si128(target, a);
     _mm_stream_si128(target + 1, b);
     _mm_stream_si128(target + 2, c);

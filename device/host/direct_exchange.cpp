@@ -16,7 +16,8 @@ void prefetch_for_writing(const void* address, std::size_t bytes) {
   const auto* const first = static_cast<const char*>(address);
   for (std::size_t offset = 0; offset < bytes; offset += kCacheLine) {
 #if defined(__x86_64__)
-    // __builtin_prefetch would fetch for reading: compilers do not assume PREFETCHW, which older CPUs take as a no-op.
+    // __builtin_prefetch would fetch for reading: compilers do not assume PREFETCHW, which older CPUs take as
+    // a no-op.
     asm volatile("prefetchw %0" : : "m"(first[offset]));
 #else
     __builtin_prefetch(first + offset, 1);
@@ -28,9 +29,12 @@ constexpr std::size_t kPrefetchBytes = 1024;  // more would push out what the ca
 
 /// memcpy whose commonest lengths cost no call.
 inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (bytes == 8) std::memcpy(to, from, 8);
-  else if (bytes == 4) std::memcpy(to, from, 4);
-  else if (bytes > 0) std::memcpy(to, from, bytes);
+  if (bytes == 8)
+    std::memcpy(to, from, 8);
+  else if (bytes == 4)
+    std::memcpy(to, from, 4);
+  else if (bytes > 0)
+    std::memcpy(to, from, bytes);
 }
 
 }  // namespace
@@ -56,13 +60,15 @@ void DirectExchange::await_bank(Waiter& waiter) {
 
 void DirectExchange::offer(const std::byte* data, std::size_t bytes, Waiter& waiter) {
   ++exchange_;
-  if (exchange_ >= entered_ + DirectArea::kBanks) [[unlikely]] await_bank(waiter);
+  if (exchange_ >= entered_ + DirectArea::kBanks) [[unlikely]]
+    await_bank(waiter);
   DirectSlot& mine = slot_of(self_, exchange_);
   copy_small(mine.payload, data, bytes);
   mine.published.publish(exchange_);
 }
 
-/// Nobody reads earlier exchanges any more: take back the lines of the next but one, which may be as long as this one.
+/// Nobody reads earlier exchanges any more: take back the lines of the next but one, which may be as long as
+/// this one.
 void DirectExchange::everybody_has_published(std::size_t bytes) noexcept {
   entered_ = exchange_;
   prefetch_for_writing(&slot_of(self_, exchange_ + 2), std::min(sizeof(StepFlag) + bytes, kPrefetchBytes));
@@ -125,7 +131,8 @@ void DirectExchange::perform(const HostJob& job, Waiter& waiter) {
 }
 
 void DirectExchange::abandon() noexcept {
-  for (DirectSlot& slot : areas_[static_cast<std::size_t>(self_)]->bank) slot.published.publish(StepFlag::kAbandoned);
+  for (DirectSlot& slot : areas_[static_cast<std::size_t>(self_)]->bank)
+    slot.published.publish(StepFlag::kAbandoned);
 }
 
 }  // namespace loom::device

@@ -1,5 +1,6 @@
-// direct_exchange.hpp -- small collectives of one host: each rank puts what others need where all of them read it, and takes
-// what it needs from them. One flag each way, the payload in the flag's own cache line as far as it fits.
+// direct_exchange.hpp -- small collectives of one host: each rank puts what others need where all of them
+// read it, and takes what it needs from them. One flag each way, the payload in the flag's own cache line as
+// far as it fits.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@
 
 namespace loom::device {
 
-/// One rank's offer. Flag and payload begin on one cache line: up to 56 bytes cross in a single line transfer.
+/// One rank's offer. Flag and payload begin on one cache line: up to 56 bytes cross in a single line
+/// transfer.
 struct DirectSlot {
   static constexpr std::size_t kPayloadBytes = 16 * 1024 - sizeof(StepFlag);
 
@@ -19,9 +21,10 @@ struct DirectSlot {
   std::byte payload[kPayloadBytes];
 };
 
-/// Banks are used in turn. A rank writes exchange s only when all have published s - kBanks + 1, and have thus left
-/// s - kBanks, which lies in the same bank. Where everybody reads everybody that is known without another look; where only
-/// some do (broadcast, reduce), the others' flags are looked at once in kBanks / 2 exchanges.
+/// Banks are used in turn. A rank writes exchange s only when all have published s - kBanks + 1, and have
+/// thus left s - kBanks, which lies in the same bank. Where everybody reads everybody that is known without
+/// another look; where only some do (broadcast, reduce), the others' flags are looked at once in kBanks / 2
+/// exchanges.
 struct DirectArea {
   static constexpr std::uint64_t kBanks = 8;
   DirectSlot bank[kBanks];
@@ -33,9 +36,9 @@ class DirectExchange {
   /// areas[r] is rank r's, zeroed before any rank constructs; they must outlive this. At least two.
   DirectExchange(std::vector<DirectArea*> areas, int self) : areas_(std::move(areas)), self_(self) {}
 
-  /// Reductions go in order of rank, so that the result is bitwise the same everywhere. offered_bytes() of the job is at
-  /// most DirectSlot::kPayloadBytes. Throws what the waiter throws, and Error (kPeerFailed) when a rank has abandoned the
-  /// communicator.
+  /// Reductions go in order of rank, so that the result is bitwise the same everywhere. offered_bytes() of
+  /// the job is at most DirectSlot::kPayloadBytes. Throws what the waiter throws, and Error (kPeerFailed)
+  /// when a rank has abandoned the communicator.
   void perform(const HostJob& job, Waiter& waiter);
 
   /// The rank that the last job waited for when it threw.

@@ -1,6 +1,7 @@
-// single_copy_executor.hpp -- broadcast, all-gather and all-to-all of one host in which ranks read each other's buffers: a
-// byte is copied once, and a call needs three rounds whatever its size. The boards carry addresses. Resumable: it never
-// waits. (Reductions gain nothing: what is fetched has to go through a cache anyway, as it does from a board.)
+// single_copy_executor.hpp -- broadcast, all-gather and all-to-all of one host in which ranks read each
+// other's buffers: a byte is copied once, and a call needs three rounds whatever its size. The boards carry
+// addresses. Resumable: it never waits. (Reductions gain nothing: what is fetched has to go through a cache
+// anyway, as it does from a board.)
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,8 @@ class SingleCopyExecutor {
   HostJob job_;
   int round_ = 0;
   int awaited_ = 0;
-  std::unique_ptr<std::byte[]> operand_copy_;  ///< of an all-to-all in place, whose operand is overwritten too early
+  std::unique_ptr<std::byte[]>
+      operand_copy_;  ///< of an all-to-all in place, whose operand is overwritten too early
 };
 
 }  // namespace loom::device

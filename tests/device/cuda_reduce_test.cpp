@@ -13,11 +13,14 @@ namespace {
 template <class T>
 T small(std::size_t i) {
   const auto n = static_cast<int>(i % 9) - 4;
-  if constexpr (requires(T t) { t.re; }) return {static_cast<decltype(T::re)>(n), static_cast<decltype(T::re)>(n / 2)};
+  if constexpr (requires(T t) { t.re; })
+    return {static_cast<decltype(T::re)>(n), static_cast<decltype(T::re)>(n / 2)};
   else if constexpr (requires(T t) { t.index; })
     return {static_cast<decltype(T::value)>(n), static_cast<decltype(T::index)>(i % 5)};
-  else if constexpr (requires(T t) { t.bits; }) return T::from_float(static_cast<float>(n));
-  else return static_cast<T>(n);
+  else if constexpr (requires(T t) { t.bits; })
+    return T::from_float(static_cast<float>(n));
+  else
+    return static_cast<T>(n);
 }
 
 template <class T>
@@ -51,7 +54,8 @@ void agrees_with_the_host(Op op, Type type, int& combinations) {
   const auto on_device = [&](std::size_t count) {
     return cuda::launch_reduce(op, type, a.data(), a.data(), b.data(), count, nullptr);
   };
-  const bool long_double = type == Type::kLongDouble || type == Type::kComplexLongDouble || type == Type::kLongDoubleInt;
+  const bool long_double =
+      type == Type::kLongDouble || type == Type::kComplexLongDouble || type == Type::kLongDoubleInt;
   if (on_host == nullptr || long_double) {
     EXPECT_EQ(on_device(1), cudaErrorNotSupported);
     return;
@@ -68,10 +72,14 @@ void agrees_with_the_host(Op op, Type type, int& combinations) {
     T e, g;
     std::memcpy(&e, expected.data() + i * sizeof(T), sizeof(T));
     std::memcpy(&g, got.data() + i * sizeof(T), sizeof(T));
-    if constexpr (requires { e.re; }) ASSERT_TRUE(e.re == g.re && e.im == g.im) << i;
-    else if constexpr (requires { e.index; }) ASSERT_TRUE(e.value == g.value && e.index == g.index) << i;
-    else if constexpr (requires { e.bits; }) ASSERT_EQ(e.bits, g.bits) << i;
-    else ASSERT_EQ(e, g) << i;
+    if constexpr (requires { e.re; })
+      ASSERT_TRUE(e.re == g.re && e.im == g.im) << i;
+    else if constexpr (requires { e.index; })
+      ASSERT_TRUE(e.value == g.value && e.index == g.index) << i;
+    else if constexpr (requires { e.bits; })
+      ASSERT_EQ(e.bits, g.bits) << i;
+    else
+      ASSERT_EQ(e, g) << i;
   }
   ++combinations;
 }

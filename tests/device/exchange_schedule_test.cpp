@@ -30,8 +30,8 @@ std::vector<Program> programs_of(Pattern pattern, int size, int root) {
           if (sending && step.to >= 0)
             program.operations.push_back({Operation::kSend, step.to, 0, step.sent, step.from_input});
           if (!sending && step.from >= 0)
-            program.operations.push_back(
-                {step.reduces ? Operation::kReceiveReduce : Operation::kReceive, step.from, 0, step.received});
+            program.operations.push_back({step.reduces ? Operation::kReceiveReduce : Operation::kReceive,
+                                          step.from, 0, step.received});
         }
     }
     programs.push_back(program);
@@ -47,7 +47,9 @@ std::vector<Program> programs_of(Pattern pattern, int size, int root) {
       switch (pattern) {
         case Pattern::kRecursiveDoublingAllreduce:
         case Pattern::kOneShotAllreduce:
-        case Pattern::kTwoShotAllreduce: expected = simulator.complete(block); break;
+        case Pattern::kTwoShotAllreduce:
+          expected = simulator.complete(block);
+          break;
         case Pattern::kHalvingReduceScatter:
         case Pattern::kDirectReduceScatter:
           if (block != position) continue;
@@ -55,13 +57,19 @@ std::vector<Program> programs_of(Pattern pattern, int size, int root) {
           break;
         case Pattern::kDoublingAllGather:
         case Pattern::kBruckAllGather:
-        case Pattern::kDirectAllGather: expected = simulator.contribution(block, block); break;
-        case Pattern::kDirectBroadcast: expected = simulator.contribution(root, block); break;
+        case Pattern::kDirectAllGather:
+          expected = simulator.contribution(block, block);
+          break;
+        case Pattern::kDirectBroadcast:
+          expected = simulator.contribution(root, block);
+          break;
         case Pattern::kDirectReduce:
           if (position != root) continue;
           expected = simulator.complete(block);
           break;
-        case Pattern::kPairwiseAllToAll: expected = simulator.contribution(block, position); break;
+        case Pattern::kPairwiseAllToAll:
+          expected = simulator.contribution(block, position);
+          break;
         case Pattern::kGather:
           if (position != root) continue;
           expected = simulator.contribution(block, block);
@@ -70,10 +78,12 @@ std::vector<Program> programs_of(Pattern pattern, int size, int root) {
           if (block != position) continue;
           expected = simulator.contribution(root, block);
           break;
-        case Pattern::kDissemination: continue;
+        case Pattern::kDissemination:
+          continue;
       }
       if (!(simulator.output(position, block) == expected))
-        return ::testing::AssertionFailure() << "position " << position << " of " << size << ", block " << block;
+        return ::testing::AssertionFailure()
+               << "position " << position << " of " << size << ", block " << block;
     }
   }
   return ::testing::AssertionSuccess();
@@ -103,7 +113,8 @@ TEST_P(ExchangePattern, EndsAlikeAfterEveryInterleaving) {
   for (const int size : {2, 3, 4}) {
     if (needs_power_of_two(GetParam()) && size == 3) continue;
     for (const std::size_t slots : {1UL, 2UL}) {
-      Simulator simulator(size, block_count(GetParam(), size), slots, programs_of(GetParam(), size, size - 1));
+      Simulator simulator(size, block_count(GetParam(), size), slots,
+                          programs_of(GetParam(), size, size - 1));
       const std::size_t found = simulator.run_all();
       ASSERT_GT(found, 0U) << size << " ranks, " << slots << " slots";
       ASSERT_TRUE(is_right(simulator, GetParam(), size, size - 1));
@@ -114,30 +125,43 @@ TEST_P(ExchangePattern, EndsAlikeAfterEveryInterleaving) {
 }
 
 std::string name_of(const ::testing::TestParamInfo<Pattern>& test) {
-  static constexpr const char* kNames[] = {
-      "RecursiveDoublingAllreduce", "HalvingReduceScatter", "DoublingAllGather", "BruckAllGather", "Dissemination",
-      "OneShotAllreduce", "TwoShotAllreduce", "DirectReduceScatter", "DirectAllGather", "DirectBroadcast",
-      "DirectReduce", "PairwiseAllToAll", "Gather", "Scatter"};
+  static constexpr const char* kNames[] = {"RecursiveDoublingAllreduce",
+                                           "HalvingReduceScatter",
+                                           "DoublingAllGather",
+                                           "BruckAllGather",
+                                           "Dissemination",
+                                           "OneShotAllreduce",
+                                           "TwoShotAllreduce",
+                                           "DirectReduceScatter",
+                                           "DirectAllGather",
+                                           "DirectBroadcast",
+                                           "DirectReduce",
+                                           "PairwiseAllToAll",
+                                           "Gather",
+                                           "Scatter"};
   return kNames[static_cast<std::size_t>(test.param)];
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Patterns, ExchangePattern,
-    ::testing::Values(Pattern::kRecursiveDoublingAllreduce, Pattern::kHalvingReduceScatter, Pattern::kDoublingAllGather,
-                      Pattern::kBruckAllGather, Pattern::kDissemination, Pattern::kOneShotAllreduce,
-                      Pattern::kTwoShotAllreduce, Pattern::kDirectReduceScatter, Pattern::kDirectAllGather,
-                      Pattern::kDirectBroadcast, Pattern::kDirectReduce, Pattern::kPairwiseAllToAll, Pattern::kGather,
-                      Pattern::kScatter),
-    name_of);
+INSTANTIATE_TEST_SUITE_P(Patterns, ExchangePattern,
+                         ::testing::Values(Pattern::kRecursiveDoublingAllreduce,
+                                           Pattern::kHalvingReduceScatter, Pattern::kDoublingAllGather,
+                                           Pattern::kBruckAllGather, Pattern::kDissemination,
+                                           Pattern::kOneShotAllreduce, Pattern::kTwoShotAllreduce,
+                                           Pattern::kDirectReduceScatter, Pattern::kDirectAllGather,
+                                           Pattern::kDirectBroadcast, Pattern::kDirectReduce,
+                                           Pattern::kPairwiseAllToAll, Pattern::kGather, Pattern::kScatter),
+                         name_of);
 
 TEST(Dissemination, LetsEveryPositionHearOfEveryOther) {
   for (const int size : all_sizes()) {
-    std::vector<std::vector<bool>> heard(static_cast<std::size_t>(size), std::vector<bool>(static_cast<std::size_t>(size)));
+    std::vector<std::vector<bool>> heard(static_cast<std::size_t>(size),
+                                         std::vector<bool>(static_cast<std::size_t>(size)));
     for (std::size_t p = 0; p < heard.size(); ++p) heard[p][p] = true;
     for (int k = 0; k < step_count(Pattern::kDissemination, size); ++k) {
       const auto before = heard;
       for (int p = 0; p < size; ++p) {
-        const auto& from = before[static_cast<std::size_t>(exchange_step(Pattern::kDissemination, p, size, k).from)];
+        const auto& from =
+            before[static_cast<std::size_t>(exchange_step(Pattern::kDissemination, p, size, k).from)];
         for (std::size_t q = 0; q < from.size(); ++q)
           if (from[q]) heard[static_cast<std::size_t>(p)][q] = true;
       }
@@ -148,8 +172,11 @@ TEST(Dissemination, LetsEveryPositionHearOfEveryOther) {
 
 TEST(Simulator, SeesADeadlock) {
   const auto both = [](int self) {
-    return Program{self, {{Operation::kSend, 1 - self, 0, {0, 1}}, {Operation::kSend, 1 - self, 0, {0, 1}},
-                          {Operation::kReceive, 1 - self, 0, {0, 1}}, {Operation::kReceive, 1 - self, 0, {0, 1}}}};
+    return Program{self,
+                   {{Operation::kSend, 1 - self, 0, {0, 1}},
+                    {Operation::kSend, 1 - self, 0, {0, 1}},
+                    {Operation::kReceive, 1 - self, 0, {0, 1}},
+                    {Operation::kReceive, 1 - self, 0, {0, 1}}}};
   };
   EXPECT_FALSE(Simulator(2, 1, 1, {both(0), both(1)}).run(1));
   EXPECT_EQ(Simulator(2, 1, 1, {both(0), both(1)}).run_all(), 0U);
@@ -177,15 +204,18 @@ std::vector<Program> tree_programs(const TreeShape& shape, int slices, bool up, 
       Program rising{rank, {}}, falling{rank, {}};
       for (int slice = 0; slice < slices; ++slice) {
         const Blocks blocks{tree * slices + slice, 1};
-        Program& below = place.parent == kNobody ? rising : falling;  // at the root what has arrived goes down
+        Program& below =
+            place.parent == kNobody ? rising : falling;  // at the root what has arrived goes down
         if (up) {
           for_each_child(place, [&](int child) {
             rising.operations.push_back({Operation::kReceiveReduce, child, tree, blocks});
           });
-          if (place.parent != kNobody) rising.operations.push_back({Operation::kSend, place.parent, tree, blocks});
+          if (place.parent != kNobody)
+            rising.operations.push_back({Operation::kSend, place.parent, tree, blocks});
         }
         if (down) {
-          if (place.parent != kNobody) below.operations.push_back({Operation::kReceive, place.parent, 2 + tree, blocks});
+          if (place.parent != kNobody)
+            below.operations.push_back({Operation::kReceive, place.parent, 2 + tree, blocks});
           for_each_child(place, [&](int child) {
             below.operations.push_back({Operation::kSend, child, 2 + tree, blocks});
           });
@@ -219,7 +249,9 @@ void check_trees(const TreeShape& shape, int slices, std::size_t slots, unsigned
       }
     const int one_way = log2_floor(shape.hosts) + 1 + shape.locals - 1;
     ASSERT_LE(simulator.depth(), up && down ? 2 * one_way : one_way);
-    if (shape.locals == 1 && shape.hosts % 2 == 0) { ASSERT_LE(simulator.most_blocks(), (up && down ? 4 : 2) * slices); }
+    if (shape.locals == 1 && shape.hosts % 2 == 0) {
+      ASSERT_LE(simulator.most_blocks(), (up && down ? 4 : 2) * slices);
+    }
   }
 }
 

@@ -63,22 +63,34 @@ struct RankEnds {
 };
 
 /// Element i of rank's operand in a call. Small: sums in any type are exact.
-int value(int rank, std::size_t i, int call) { return static_cast<int>((i * 7 + static_cast<std::size_t>(call) * 5) % 89) + 3 * rank; }
+int value(int rank, std::size_t i, int call) {
+  return static_cast<int>((i * 7 + static_cast<std::size_t>(call) * 5) % 89) + 3 * rank;
+}
 
 /// One call on this rank, its result checked.
-void check_call(RankEnds& ends, int self, int ranks, Collective collective, std::size_t count, bool in_place, By by,
-                int root, int call) {
+void check_call(RankEnds& ends, int self, int ranks, Collective collective, std::size_t count, bool in_place,
+                By by, int root, int call) {
   const auto n = static_cast<std::size_t>(ranks), me = static_cast<std::size_t>(self);
   const bool scatters = collective == Collective::kReduceScatter || collective == Collective::kAllToAll;
   const bool gathers = collective == Collective::kAllGather || collective == Collective::kAllToAll;
-  std::vector<int> in(scatters ? n * count : count), out(gathers || (scatters && in_place) ? n * count : count, -1);
+  std::vector<int> in(scatters ? n * count : count),
+      out(gathers || (scatters && in_place) ? n * count : count, -1);
   for (std::size_t i = 0; i < in.size(); ++i) in[i] = value(self, i, call);
   const std::vector<int> untouched = in;
-  if (in_place) std::copy(in.begin(), in.end(), out.begin() + (collective == Collective::kAllGather ? static_cast<std::ptrdiff_t>(me * count) : 0));
-  HostJob job{collective, reinterpret_cast<const std::byte*>(in.data()), reinterpret_cast<std::byte*>(out.data()), count,
-              sizeof(int), find_reduce(Op::kSum, Type::kInt32), root};
+  if (in_place)
+    std::copy(
+        in.begin(), in.end(),
+        out.begin() + (collective == Collective::kAllGather ? static_cast<std::ptrdiff_t>(me * count) : 0));
+  HostJob job{collective,
+              reinterpret_cast<const std::byte*>(in.data()),
+              reinterpret_cast<std::byte*>(out.data()),
+              count,
+              sizeof(int),
+              find_reduce(Op::kSum, Type::kInt32),
+              root};
   if (in_place) job.in = job.out + (collective == Collective::kAllGather ? me * count * sizeof(int) : 0);
-  if (collective == Collective::kBroadcast && self == root) job.in = reinterpret_cast<const std::byte*>(in.data());
+  if (collective == Collective::kBroadcast && self == root)
+    job.in = reinterpret_cast<const std::byte*>(in.data());
   ends.perform(job, by);
 
   const auto sum_at = [&](std::size_t i) {
@@ -89,22 +101,32 @@ void check_call(RankEnds& ends, int self, int ranks, Collective collective, std:
   ASSERT_EQ(in, untouched);
   for (std::size_t i = 0; i < count; ++i) {
     switch (collective) {
-      case Collective::kAllreduce: ASSERT_EQ(out[i], sum_at(i)) << i; break;
-      case Collective::kReduce:
-        if (self == root) { ASSERT_EQ(out[i], sum_at(i)) << i; }
+      case Collective::kAllreduce:
+        ASSERT_EQ(out[i], sum_at(i)) << i;
         break;
-      case Collective::kReduceScatter: ASSERT_EQ(out[i], sum_at(me * count + i)) << i; break;
+      case Collective::kReduce:
+        if (self == root) {
+          ASSERT_EQ(out[i], sum_at(i)) << i;
+        }
+        break;
+      case Collective::kReduceScatter:
+        ASSERT_EQ(out[i], sum_at(me * count + i)) << i;
+        break;
       case Collective::kBroadcast:
-        if (self != root) { ASSERT_EQ(out[i], value(root, i, call)) << i; }
+        if (self != root) {
+          ASSERT_EQ(out[i], value(root, i, call)) << i;
+        }
         break;
       case Collective::kAllGather:
-        for (int from = 0; from < ranks; ++from) ASSERT_EQ(out[static_cast<std::size_t>(from) * count + i], value(from, i, call)) << i;
+        for (int from = 0; from < ranks; ++from)
+          ASSERT_EQ(out[static_cast<std::size_t>(from) * count + i], value(from, i, call)) << i;
         break;
       case Collective::kAllToAll:
         for (int from = 0; from < ranks; ++from)
           ASSERT_EQ(out[static_cast<std::size_t>(from) * count + i], value(from, me * count + i, call)) << i;
         break;
-      case Collective::kBarrier: break;
+      case Collective::kBarrier:
+        break;
     }
   }
 }
@@ -115,7 +137,8 @@ void run_ranks(Host& host, Body&& body) {
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
-      RankEnds ends{DirectExchange(Host::pointers(host.areas), rank), Boards(Host::pointers(host.boards), rank)};
+      RankEnds ends{DirectExchange(Host::pointers(host.areas), rank),
+                    Boards(Host::pointers(host.boards), rank)};
       body(ends, rank);
     });
 }
@@ -184,7 +207,9 @@ TEST(HostCollectives, ReduceInOrderOfRankWhateverTheSize) {
         // (1e17 + -1e17) + 1 is 1, while 1e17 + (-1e17 + 1) is 0: the order shows.
         std::vector<double> values(count, self == 0 ? 1e17 : self == 1 ? -1e17 : 1.0);
         auto* bytes = reinterpret_cast<std::byte*>(values.data());
-        ends.perform({Collective::kAllreduce, bytes, bytes, count, sizeof(double), find_reduce(Op::kSum, Type::kDouble)}, by);
+        ends.perform({Collective::kAllreduce, bytes, bytes, count, sizeof(double),
+                      find_reduce(Op::kSum, Type::kDouble)},
+                     by);
         ASSERT_EQ(values, std::vector<double>(count, 1.0));
       }
     }
@@ -197,8 +222,14 @@ TEST(BoardExecutor, ReportsARankThatGaveUp) {
   other.abandon();
   int value = 1;
   auto* bytes = reinterpret_cast<std::byte*>(&value);
-  BoardExecutor executor(mine, {Collective::kAllreduce, bytes, bytes, 1, sizeof(int), find_reduce(Op::kSum, Type::kInt32)});
-  EXPECT_THROW({ while (executor.advance() != BoardExecutor::State::kDone) {} }, Error);
+  BoardExecutor executor(
+      mine, {Collective::kAllreduce, bytes, bytes, 1, sizeof(int), find_reduce(Op::kSum, Type::kInt32)});
+  EXPECT_THROW(
+      {
+        while (executor.advance() != BoardExecutor::State::kDone) {
+        }
+      },
+      Error);
 }
 
 TEST(PeerMemory, IsReadWithinThisProcessAndRefusedWhereNothingIs) {

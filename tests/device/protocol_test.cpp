@@ -1,5 +1,6 @@
-// Checks the protocols against a model of memory: the producer's stores become visible in every order that their memory
-// orders allow, plain ones in halves, and each load of the consumer may see any moment that its order allows.
+// Checks the protocols against a model of memory: the producer's stores become visible in every order that
+// their memory orders allow, plain ones in halves, and each load of the consumer may see any moment that its
+// order allows.
 #include "device/protocol.hpp"
 
 #include <gtest/gtest.h>
@@ -23,9 +24,9 @@ struct Store {
 };
 
 struct Weaknesses {
-  bool tears_words = false;       ///< 8-byte atomic stores become visible in halves
-  bool ignores_release = false;   ///< release stores are relaxed
-  bool ignores_acquire = false;   ///< acquire loads are relaxed
+  bool tears_words = false;      ///< 8-byte atomic stores become visible in halves
+  bool ignores_release = false;  ///< release stores are relaxed
+  bool ignores_acquire = false;  ///< acquire loads are relaxed
 };
 
 /// Notes what the producer stores.
@@ -45,7 +46,8 @@ struct Recorder {
   }
 };
 
-/// One run of the consumer: its n-th load sees memory after choices[n] of the stores; choices grows on demand.
+/// One run of the consumer: its n-th load sees memory after choices[n] of the stores; choices grows on
+/// demand.
 struct Viewer {
   const std::vector<Store>& visible;  ///< in the order in which they become so
   std::vector<std::size_t>& choices;
@@ -116,8 +118,11 @@ Outcome explore(std::size_t bytes, Weaknesses weaknesses) {
       ++outcome.runs;
       outcome.complete += read;
       outcome.wrong += read && got != data;
-      const bool all_seen = std::all_of(choices.begin(), choices.end(), [&](std::size_t c) { return c == visible.size(); });
-      if (all_seen) { EXPECT_TRUE(read) << "everything is visible, and the message is not"; }
+      const bool all_seen =
+          std::all_of(choices.begin(), choices.end(), [&](std::size_t c) { return c == visible.size(); });
+      if (all_seen) {
+        EXPECT_TRUE(read) << "everything is visible, and the message is not";
+      }
     } while (next_choices(choices, visible.size()));
   } while (std::next_permutation(order.begin(), order.end()));
   return outcome;
@@ -175,7 +180,8 @@ void stream(std::size_t bytes) {
   std::vector<std::byte> data(bytes);
   std::size_t wrong = 0;
   for (Word step = 1; step <= kMessages; ++step) {
-    while (!Protocol::try_read(memory, slots[step % kSlots].data(), data.data(), bytes, step)) std::this_thread::yield();
+    while (!Protocol::try_read(memory, slots[step % kSlots].data(), data.data(), bytes, step))
+      std::this_thread::yield();
     for (std::size_t i = 0; i < bytes; ++i) wrong += data[i] != byte_of(step, i);
     consumed.publish(step);
   }

@@ -2,8 +2,8 @@
 //
 //   reduce_bench [bytes of the operand, default 32 MiB]
 //
-// GB/s are bytes read and written per second: a += b moves three bytes for each byte of an operand, a copy two. The copy
-// is memcpy's to a buffer that is in use already. Each figure is the median of seven runs.
+// GB/s are bytes read and written per second: a += b moves three bytes for each byte of an operand, a copy
+// two. The copy is memcpy's to a buffer that is in use already. Each figure is the median of seven runs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,13 +18,16 @@ namespace {
 
 using namespace loom::device;
 
-constexpr std::string_view kOpNames[] = {"sum", "prod", "min",  "max", "land",   "lor",
+constexpr std::string_view kOpNames[] = {"sum",  "prod", "min", "max",  "land",   "lor",
                                          "lxor", "band", "bor", "bxor", "minloc", "maxloc"};
 static_assert(std::size(kOpNames) == kOpCount);
 constexpr std::string_view kTypeNames[] = {
-    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float", "double", "long double", "half",
-    "bfloat16", "complex float", "complex double", "complex long double", "float int", "double int", "long int",
-    "int int", "short int", "long double int", "float float", "double double"};
+    "int8",      "int16",           "int32",          "int64",
+    "uint8",     "uint16",          "uint32",         "uint64",
+    "float",     "double",          "long double",    "half",
+    "bfloat16",  "complex float",   "complex double", "complex long double",
+    "float int", "double int",      "long int",       "int int",
+    "short int", "long double int", "float float",    "double double"};
 static_assert(std::size(kTypeNames) == kTypeCount);
 
 template <class Body>
@@ -48,15 +51,22 @@ int main(int argc, char** argv) {
   std::vector<std::byte> a(bytes), b(bytes);
   const int repeat = static_cast<int>(std::max<std::size_t>(1, (std::size_t{32} << 20) / bytes));
   const auto gigabytes_per_second = [&](double moved, auto&& body) {
-    return moved * repeat / 1e9 / median_seconds([&] { for (int i = 0; i < repeat; ++i) body(); });
+    return moved * repeat / 1e9 / median_seconds([&] {
+             for (int i = 0; i < repeat; ++i) body();
+           });
   };
   const auto copy = [&] {
-    return gigabytes_per_second(2.0 * static_cast<double>(bytes), [&] { std::memcpy(a.data(), b.data(), bytes); });
+    return gigabytes_per_second(2.0 * static_cast<double>(bytes),
+                                [&] { std::memcpy(a.data(), b.data(), bytes); });
   };
   fmt::print("# operands of {} bytes, loops for {}\n", bytes, reduce_target());
   fmt::print("| type | copy, GB/s |");
   for (const auto name : kOpNames) fmt::print(" {} |", name);
-  fmt::print("\n| --- |{}\n", [] { std::string dashes; for (int i = 0; i <= kOpCount; ++i) dashes += " ---: |"; return dashes; }());
+  fmt::print("\n| --- |{}\n", [] {
+    std::string dashes;
+    for (int i = 0; i <= kOpCount; ++i) dashes += " ---: |";
+    return dashes;
+  }());
   for (int type = 0; type < kTypeCount; ++type) {
     const double copied = copy();
     fmt::print("| {} | {:.1f} |", kTypeNames[type], copied);

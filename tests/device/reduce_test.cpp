@@ -71,26 +71,35 @@ TEST(Reduce, HasNoLogicalOrBitwiseOperationOnFloatingPoint) {
 template <class T>
 T element(std::mt19937_64& random) {
   const auto small = static_cast<int>(random() % 9) - 4;  // ties, zeros, signs
-  if constexpr (requires(T t) { t.re; }) return {element<decltype(T::re)>(random), element<decltype(T::re)>(random)};
+  if constexpr (requires(T t) { t.re; })
+    return {element<decltype(T::re)>(random), element<decltype(T::re)>(random)};
   else if constexpr (requires(T t) { t.index; })
     return {static_cast<decltype(T::value)>(small), static_cast<decltype(T::index)>(random() % 5)};
-  else if constexpr (requires(T t) { t.bits; }) return T::from_float(static_cast<float>(small) / 3);
-  else if constexpr (std::is_floating_point_v<T>) return static_cast<T>(small) / 3;
-  else return random() % 2 ? static_cast<T>(random()) : static_cast<T>(small);
+  else if constexpr (requires(T t) { t.bits; })
+    return T::from_float(static_cast<float>(small) / 3);
+  else if constexpr (std::is_floating_point_v<T>)
+    return static_cast<T>(small) / 3;
+  else
+    return random() % 2 ? static_cast<T>(random()) : static_cast<T>(small);
 }
 
 template <class T>
 bool same(const T& a, const T& b) {
-  if constexpr (requires { a.re; }) return a.re == b.re && a.im == b.im;
-  else if constexpr (requires { a.index; }) return a.value == b.value && a.index == b.index;
-  else if constexpr (requires { a.bits; }) return a.bits == b.bits;
-  else return a == b;
+  if constexpr (requires { a.re; })
+    return a.re == b.re && a.im == b.im;
+  else if constexpr (requires { a.index; })
+    return a.value == b.value && a.index == b.index;
+  else if constexpr (requires { a.bits; })
+    return a.bits == b.bits;
+  else
+    return a == b;
 }
 
 template <class Operation, class T>
 int check_entry(Op op, Type type) {
   if constexpr (!std::is_invocable_v<Operation, T, T>) {
-    EXPECT_FALSE(supports(op, type)) << "operation " << static_cast<int>(op) << ", type " << static_cast<int>(type);
+    EXPECT_FALSE(supports(op, type)) << "operation " << static_cast<int>(op) << ", type "
+                                     << static_cast<int>(type);
     return 0;
   } else {
     std::mt19937_64 random(static_cast<unsigned>(type));
@@ -100,7 +109,8 @@ int check_entry(Op op, Type type) {
       const std::vector<T> out = apply(op, type, a, b);
       for (std::size_t i = 0; i < count; ++i)
         if (!same(out[i], Operation{}(a[i], b[i]))) {
-          ADD_FAILURE() << "operation " << static_cast<int>(op) << ", type " << static_cast<int>(type) << ", element " << i;
+          ADD_FAILURE() << "operation " << static_cast<int>(op) << ", type " << static_cast<int>(type)
+                        << ", element " << i;
           return 1;
         }
     }
@@ -129,7 +139,8 @@ TEST(Reduce, ComputesEveryEntryAsItsFunctorDoes) {
 TEST(Reduce, FindsTheLowestIndexOfEqualExtremes) {
   using P = Pair<double, int>;
   const std::vector<P> a = {{1, 7}, {1, 3}, {5, 0}, {-1, 4}}, b = {{1, 2}, {1, 9}, {2, 1}, {8, 3}};
-  const auto least = apply(Op::kMinloc, Type::kDoubleInt, a, b), most = apply(Op::kMaxloc, Type::kDoubleInt, a, b);
+  const auto least = apply(Op::kMinloc, Type::kDoubleInt, a, b),
+             most = apply(Op::kMaxloc, Type::kDoubleInt, a, b);
   const std::vector<P> expected_least = {{1, 2}, {1, 3}, {2, 1}, {-1, 4}},
                        expected_most = {{1, 2}, {1, 3}, {5, 0}, {8, 3}};
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -139,7 +150,8 @@ TEST(Reduce, FindsTheLowestIndexOfEqualExtremes) {
 }
 
 TEST(Reduce, MultipliesComplexNumbers) {
-  const auto product = apply<Complex<float>>(Op::kProd, Type::kComplexFloat, {{1, 2}, {0, 1}}, {{3, -1}, {0, 1}});
+  const auto product =
+      apply<Complex<float>>(Op::kProd, Type::kComplexFloat, {{1, 2}, {0, 1}}, {{3, -1}, {0, 1}});
   EXPECT_TRUE(same(product[0], {5, 5}));
   EXPECT_TRUE(same(product[1], {-1, 0}));
 }
@@ -150,7 +162,9 @@ TEST(Half, ConvertsThereAndBackForEveryValue) {
     const float value = half.to_float();
     const bool nan = (bits & 0x7fff) > 0x7c00;
     EXPECT_EQ(std::isnan(value), nan);
-    if (!nan) { ASSERT_EQ(Half::from_float(value).bits, bits); }
+    if (!nan) {
+      ASSERT_EQ(Half::from_float(value).bits, bits);
+    }
   }
 }
 

@@ -1,5 +1,5 @@
-// schedule_simulator.hpp -- performs schedules on sets of contributions: processes run programs of sends and receives over
-// FIFOs of k slots, in any interleaving, at random or exhaustively.
+// schedule_simulator.hpp -- performs schedules on sets of contributions: processes run programs of sends and
+// receives over FIFOs of k slots, in any interleaving, at random or exhaustively.
 #pragma once
 
 #include <algorithm>
@@ -56,7 +56,9 @@ class Simulator {
     made.counts[static_cast<std::size_t>(rank)] = 1;
     return made;
   }
-  Block complete(int block) const { return {block, std::vector<std::uint8_t>(static_cast<std::size_t>(ranks_), 1)}; }
+  Block complete(int block) const {
+    return {block, std::vector<std::uint8_t>(static_cast<std::size_t>(ranks_), 1)};
+  }
   const Block& output(int rank, int block) const {
     return state_.output[static_cast<std::size_t>(rank)][static_cast<std::size_t>(block)];
   }
@@ -73,14 +75,16 @@ class Simulator {
         const int burst = random() % 4 == 0 ? 1000 : 1;
         for (int i = 0; i < burst && try_step(state_, p); ++i) moved = true;
       }
-      if (!moved && std::any_of(running.begin(), running.end(), [&](std::size_t p) { return !done(state_, p); }))
+      if (!moved &&
+          std::any_of(running.begin(), running.end(), [&](std::size_t p) { return !done(state_, p); }))
         return false;
       std::erase_if(running, [&](std::size_t p) { return done(state_, p); });
     }
     return state_.fifos_empty();
   }
 
-  /// Every interleaving. Returns how many different states there are, or 0 after a deadlock or two different ends.
+  /// Every interleaving. Returns how many different states there are, or 0 after a deadlock or two different
+  /// ends.
   std::size_t run_all() {
     std::set<std::string> seen, ends;
     std::vector<State> open = {state_};
@@ -148,7 +152,9 @@ class Simulator {
     const int rank = programs_[p].rank;
     const auto self = static_cast<std::size_t>(rank);
     const Operation& operation = programs_[p].operations[state.at[p]];
-    const auto block_at = [&](int i) { return static_cast<std::size_t>((operation.blocks.first + i) % blocks_); };
+    const auto block_at = [&](int i) {
+      return static_cast<std::size_t>((operation.blocks.first + i) % blocks_);
+    };
     if (operation.kind == Operation::kSend) {
       auto& fifo = state.fifos[{rank, operation.peer, operation.channel}];
       if (fifo.size() == slots_) return false;
