@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 namespace {
@@ -85,6 +86,23 @@ void all_to_all(const Layout& layout, bool in_place) {
   check_gaps(layout, out, "a gap after all-to-all");
 }
 
+/// 1e17 - 1e17 + 1 + 1 + ...: any other order loses the ones.
+void reduce_in_order(int count) {
+  const auto n = static_cast<std::size_t>(count), all = n * static_cast<std::size_t>(ranks);
+  const double mine = rank == 0 ? 1e17 : rank == 1 ? -1e17 : 1.0, expected = ranks == 1 ? 1e17 : ranks - 2.0;
+  const std::vector<double> in(all, mine);
+  std::vector<double> out(n);
+  const auto require_sum = [&](const char* what) {
+    for (const double each : out) require(each == expected, what, count);
+  };
+  MPI_Allreduce(in.data(), out.data(), count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+  require_sum("all-reduce in order");
+  MPI_Reduce_scatter_block(in.data(), out.data(), count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+  require_sum("reduce-scatter in order");
+  MPI_Reduce(in.data(), rank == 0 ? out.data() : nullptr, count, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+  if (rank == 0) require_sum("reduce in order");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -99,6 +117,8 @@ int main(int argc, char** argv) {
       all_to_all(layout, in_place);
     }
   }
+  if (argc > 1 && std::strcmp(argv[1], "--in-order") == 0)
+    for (const int count : {1, 1000, 30000, 300000}) reduce_in_order(count);
   // Nothing at all.
   MPI_Bcast(nullptr, 0, MPI_INT, 0, MPI_COMM_WORLD);
   MPI_Allgather(nullptr, 0, MPI_INT, nullptr, 0, MPI_INT, MPI_COMM_WORLD);
