@@ -11,6 +11,8 @@ if(TARGET pugixml::static)
 else()
   set(LOOM_PUGIXML pugixml::pugixml)
 endif()
+# Only its headers are used (device/reduce.cpp).
+find_path(LOOM_HIGHWAY_INCLUDE_DIR hwy/highway.h REQUIRED)
 
 if(LOOM_CUDA STREQUAL "OFF")
   set(LOOM_HAVE_CUDA OFF)

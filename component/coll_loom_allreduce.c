@@ -18,6 +18,10 @@ int coll_loom_allreduce(const void* sendbuf, void* recvbuf, coll_loom_count_t co
   enum loom_type loom_type;
   const bool has_kernel = coll_loom_kernel(op, datatype, &loom_op, &loom_type);
 
+  if (OPAL_UNLIKELY(has_kernel && coll_loom_wants_order(self, loom_op, loom_type))) {
+    return coll_loom_in_order(self, sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, 0, count, datatype,
+                              loom_op, loom_type);
+  }
   if (OPAL_UNLIKELY(has_kernel && self->state == COLL_LOOM_COLD)) coll_loom_set_up(self);
 
   if (OPAL_LIKELY(has_kernel && self->state == COLL_LOOM_READY)) {

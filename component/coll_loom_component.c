@@ -20,7 +20,7 @@ static int register_variable(const char* name, const char* help, mca_base_var_ty
 
 static int register_variables(void) {
   struct coll_loom_variables* variables = &coll_loom_variables;
-  *variables = (struct coll_loom_variables){.priority = DEFAULT_PRIORITY};
+  *variables = (struct coll_loom_variables){.priority = DEFAULT_PRIORITY, .single_copy = true};
   const int indices[] = {
       register_variable("enable", "Let loom carry collective operations; without it loom does nothing at all",
                         MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_1, &variables->enable),
@@ -40,6 +40,15 @@ static int register_variables(void) {
       register_variable("topo_dump_file",
                         "File to which rank 0 writes its host as loom sees it, ranks included, in hwloc's XML",
                         MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_5, &variables->topo_dump_file),
+      register_variable("reproducible",
+                        "Sums and products of floating point numbers have the same bits for every size, number "
+                        "of hosts and placement of the same ranks; between hosts each rank then fetches every "
+                        "operand. Set it alike on all ranks",
+                        MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_3, &variables->reproducible),
+      register_variable("single_copy",
+                        "Ranks of one host read each other's buffers where the kernel permits it and where that is "
+                        "faster; 0 always copies through shared memory",
+                        MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_6, &variables->single_copy),
       register_variable("priority",
                         "Priority of loom among the coll components, 0 to 100: the highest one that can "
                         "carry an operation does",
@@ -61,6 +70,12 @@ static const struct {
     COUNTER(allreduce_calls, "Allreduce calls that loom has carried"),
     COUNTER(allreduce_bytes, "Bytes of the operands of these calls, on this process"),
     COUNTER(allreduce_fallbacks, "Allreduce calls that loom handed to the component below"),
+    COUNTER(reduce_calls, "Reduce calls that loom has carried"),
+    COUNTER(reduce_scatter_block_calls, "Reduce_scatter_block calls that loom has carried"),
+    COUNTER(bcast_calls, "Bcast calls that loom has carried"),
+    COUNTER(allgather_calls, "Allgather calls that loom has carried"),
+    COUNTER(alltoall_calls, "Alltoall calls that loom has carried"),
+    COUNTER(barrier_calls, "Barrier calls that loom has carried"),
     COUNTER(net_bytes_sent, "Bytes that this process has sent to other hosts through loom"),
 };
 _Static_assert(sizeof counters / sizeof *counters == sizeof(struct loom_counters) / sizeof(uint64_t),
@@ -152,7 +167,9 @@ static int init_query(bool progress_threads, bool mpi_threads) {
       .unregister_progress = unregister_progress,
       .show = show,
       .log = log_line,
-      .parameters = {.verbose = variables->verbose, .timeout_s = variables->timeout_s,
+      .parameters = {.verbose = variables->verbose,
+                     .avoid_single_copy = !variables->single_copy,
+                     .timeout_s = variables->timeout_s,
                      .topo_file = variables->topo_file,
                      .topo_dump_file = variables->topo_dump_file}});
   initialized = true;

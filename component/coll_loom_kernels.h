@@ -16,7 +16,7 @@ struct coll_loom_type {
 };
 
 /* Both are indexed by Fortran handle. Those of predefined objects are small, fixed and never used again. */
-enum { COLL_LOOM_OPS = OMPI_OP_BASE_FORTRAN_BXOR + 1, COLL_LOOM_TYPES = 128 };
+enum { COLL_LOOM_OPS = OMPI_OP_BASE_FORTRAN_MINLOC + 1, COLL_LOOM_TYPES = 128 };
 /* enum loom_op, or LOOM_OP_COUNT, a bit that no type has. */
 extern const uint8_t coll_loom_ops[COLL_LOOM_OPS];
 extern struct coll_loom_type coll_loom_types[COLL_LOOM_TYPES];

@@ -9,13 +9,17 @@ static int enable(mca_coll_base_module_t* module, ompi_communicator_t* communica
   if (below->coll_allreduce == NULL || below->coll_allgather == NULL) return OMPI_ERR_NOT_AVAILABLE;
 
   self->communicator = communicator;
-  self->previous_allreduce = below->coll_allreduce;
-  self->previous_allreduce_module = below->coll_allreduce_module;
-  self->previous_allgather = below->coll_allgather;
-  self->previous_allgather_module = below->coll_allgather_module;
-  OBJ_RETAIN(self->previous_allreduce_module);
-  OBJ_RETAIN(self->previous_allgather_module);
-  COLL_LOOM_INSTALL(communicator, allreduce, coll_loom_allreduce, module);
+  self->one_host = !ompi_group_have_remote_peers(communicator->c_local_group);
+  /* An operation that nobody below carries is not loom's either: there would be no one to hand it to. */
+#define TAKE_OVER(api)                                             \
+  if (below->coll_##api != NULL) {                                 \
+    self->previous_##api = below->coll_##api;                      \
+    self->previous_##api##_module = below->coll_##api##_module;    \
+    OBJ_RETAIN(self->previous_##api##_module);                     \
+    COLL_LOOM_INSTALL(communicator, api, coll_loom_##api, module); \
+  }
+  COLL_LOOM_APIS(TAKE_OVER)
+#undef TAKE_OVER
   return OMPI_SUCCESS;
 }
 
@@ -24,17 +28,21 @@ static void release(struct coll_loom_module* self) {
   if (self->comm != NULL) loom_comm_destroy(self->comm);
   self->comm = NULL;
   self->state = COLL_LOOM_DECLINED;
-  if (self->previous_allreduce_module != NULL) OBJ_RELEASE(self->previous_allreduce_module);
-  if (self->previous_allgather_module != NULL) OBJ_RELEASE(self->previous_allgather_module);
-  self->previous_allreduce_module = self->previous_allgather_module = NULL;
+#define LET_GO(api)                                                                      \
+  if (self->previous_##api##_module != NULL) OBJ_RELEASE(self->previous_##api##_module); \
+  self->previous_##api##_module = NULL;
+  COLL_LOOM_APIS(LET_GO)
+#undef LET_GO
 }
 
 static int disable(mca_coll_base_module_t* module, ompi_communicator_t* communicator) {
   struct coll_loom_module* self = (struct coll_loom_module*)module;
-  if (self->previous_allreduce_module != NULL) {
-    COLL_LOOM_UNINSTALL(communicator, allreduce, module, self->previous_allreduce,
-                        self->previous_allreduce_module);
+#define GIVE_BACK(api)                                                                                   \
+  if (self->previous_##api##_module != NULL) {                                                           \
+    COLL_LOOM_UNINSTALL(communicator, api, module, self->previous_##api, self->previous_##api##_module); \
   }
+  COLL_LOOM_APIS(GIVE_BACK)
+#undef GIVE_BACK
   release(self);
   return OMPI_SUCCESS;
 }

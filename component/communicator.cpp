@@ -11,22 +11,18 @@
 
 namespace loom {
 
-bool Communicator::try_allreduce(const std::byte* in, std::byte* out, std::size_t count, device::Type type,
-                                 device::Op op) {
+bool Communicator::try_perform(const device::HostJob& job) {
+  using device::Collective;
   if (broken_) throw *broken_;
-  const device::ReduceFn reduce = device::find_reduce(op, type);
-  if (reduce == nullptr) return false;
-  const std::size_t elem_bytes = device::size_of(type);
-  const Algorithm algorithm = plan_allreduce(wiring_.shape, count * elem_bytes);
-  if (algorithm == Algorithm::kBelow) {
-    explain(algorithm, count * elem_bytes);
-    return false;
-  }
-  if (count == 0) return true;
+  const bool reduces = job.collective == Collective::kAllreduce || job.collective == Collective::kReduce ||
+                       job.collective == Collective::kReduceScatter;
+  if (reduces && job.reduce == nullptr) return false;
   try {
-    if (!ready_for(algorithm)) return false;
-    explain(algorithm, count * elem_bytes);
-    perform(algorithm, {device::RingCollective::kAllreduce, in, out, count, elem_bytes, reduce});
+    const Algorithm algorithm = ready_plan(job);
+    explain(algorithm, job);
+    if (algorithm == Algorithm::kBelow) return false;
+    if (job.count == 0 && job.collective != Collective::kBarrier) return true;
+    perform_by(algorithm, job);
   } catch (const Error& error) {
     abandon();
     broken_ = error;
@@ -39,38 +35,46 @@ bool Communicator::try_allreduce(const std::byte* in, std::byte* out, std::size_
   return true;
 }
 
-bool Communicator::ready_for(Algorithm algorithm) {
-  if (algorithm == Algorithm::kCopy) return true;
-  if (linking_) return false;
+/// The plan, once what it needs is there. Whether all ranks may read each other's memory is known with the links.
+Algorithm Communicator::ready_plan(const device::HostJob& job) {
+  const auto planned = [&] { return plan(job.collective, wiring_.shape, job.bytes(), !pids_.empty()); };
+  const Algorithm first = planned();
+  if (first == Algorithm::kBelow || first == Algorithm::kCopy) return first;
+  if (linking_) return Algorithm::kBelow;
   if (!linked_) linked_ = link();
-  return *linked_;
+  return *linked_ ? planned() : Algorithm::kBelow;
 }
 
-void Communicator::perform(Algorithm algorithm, const device::RingJob& job) {
-  using device::RingCollective;
+void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
+  const device::RingJob ring_job{device::RingCollective::kAllreduce, job.in, job.out, job.count, job.elem_bytes, job.reduce};
   switch (algorithm) {
     case Algorithm::kCopy:
-      if (job.in != job.out) std::memcpy(job.out, job.in, job.count * job.elem_bytes);
+      if (job.in != job.out && job.count > 0 && job.collective != device::Collective::kBroadcast)
+        std::memcpy(job.out, job.in, job.bytes());
       return;
     case Algorithm::kDirect: {
       device::Waiter waiter(wait_policy_);
       try {
-        direct_->allreduce(job.in, job.out, job.count, job.elem_bytes, job.reduce, waiter);
+        direct_->perform(job, waiter);
       } catch (const Error& error) {
         if (error.code() != ErrorCode::kTimeout) throw;
         throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(), names_.at(direct_->awaited())));
       }
       return;
     }
-    case Algorithm::kRing:
-      return run_ring(wiring_.local, local_links(), kSharedFifo, job);
+    case Algorithm::kBoards:
+      return drive(device::BoardExecutor(*boards_, job),
+                   [](const device::BoardExecutor& executor) { return executor.awaited(); });
+    case Algorithm::kSingleCopy:
+      return drive(device::SingleCopyExecutor(*boards_, pids_, job),
+                   [](const device::SingleCopyExecutor& executor) { return executor.awaited(); });
     case Algorithm::kFlatRing:
       // It crosses both kinds of link, and all its ranks must cut alike.
       static_assert(kSharedFifo.slot_bytes <= kNetFifo.slot_bytes && kSharedFifo.slot_count <= kNetFifo.slot_count);
-      return run_ring(*wiring_.flat, flat_links(), kSharedFifo, job);
+      return run_ring(*wiring_.flat, flat_links(), kSharedFifo, ring_job);
     case Algorithm::kRails:
-      if (wiring_.local.size == 1) return run_ring(*wiring_.rail, rail_links(), kNetFifo, job);
-      return run_rails(job);
+      if (wiring_.local.size == 1) return run_ring(*wiring_.rail, rail_links(), kNetFifo, ring_job);
+      return run_rails(ring_job);
     case Algorithm::kBelow:
       break;
   }
@@ -142,12 +146,13 @@ void Communicator::run_rails(const device::RingJob& job) {
         });
 }
 
-void Communicator::explain(Algorithm algorithm, std::size_t bytes) {
+void Communicator::explain(Algorithm algorithm, const device::HostJob& job) {
   if (process_.runtime().parameters.verbose < 2 || rank_ != 0) return;
-  if (std::find(explained_.begin(), explained_.end(), algorithm) != explained_.end()) return;
-  explained_.push_back(algorithm);
-  process_.runtime().log(
-      fmt::format("{}: allreduce of {} bytes goes by {}", bootstrap_.name(), bytes, name_of(algorithm)).c_str());
+  const std::pair kind{job.collective, algorithm};
+  if (std::find(explained_.begin(), explained_.end(), kind) != explained_.end()) return;
+  explained_.push_back(kind);
+  process_.runtime().log(fmt::format("{}: {} of {} bytes goes by {}", bootstrap_.name(), name_of(job.collective),
+                                     job.bytes(), name_of(algorithm)).c_str());
 }
 
 void Communicator::check_peers() const {
@@ -158,6 +163,7 @@ void Communicator::check_peers() const {
 
 void Communicator::abandon() noexcept {
   if (direct_) direct_->abandon();
+  if (boards_) boards_->abandon();
   if (local_next_) local_next_->abandon();
   if (local_previous_) local_previous_->abandon();
   if (net_next_) net_next_->abandon();

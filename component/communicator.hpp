@@ -13,9 +13,11 @@
 #include "component/plan.hpp"
 #include "component/process.hpp"
 #include "connect/wiring.hpp"
+#include "device/host/board_executor.hpp"
 #include "device/host/direct_exchange.hpp"
 #include "device/host/rails_executor.hpp"
 #include "device/host/shared_memory.hpp"
+#include "device/host/single_copy_executor.hpp"
 #include "ucx_transport/net_fifo.hpp"
 
 namespace loom {
@@ -34,13 +36,15 @@ class Communicator {
   /// See loom_allreduce in core.h. false: declined. Throws Error; after that the communicator is abandoned and every
   /// further call throws at once.
   bool allreduce(const std::byte* in, std::byte* out, std::size_t count, device::Type type, device::Op op) {
-    const bool carried = try_allreduce(in, out, count, type, op);
-    if (carried) {
-      CallCounters::add(calls_.calls, 1);
-      CallCounters::add(calls_.bytes, count * device::size_of(type));
-    } else if (!linking_) {
-      CallCounters::add(calls_.fallbacks, 1);
-    }
+    const device::ReduceFn reduce = device::find_reduce(op, type);
+    return perform({device::Collective::kAllreduce, in, out, count, device::size_of(type), reduce});
+  }
+  /// The same for any collective. A reduction without a kernel is declined.
+  bool perform(const device::HostJob& job) {
+    const bool carried = try_perform(job);
+    if (carried) calls_.add(calls_.calls[static_cast<std::size_t>(job.collective)], 1);
+    if (job.collective == device::Collective::kAllreduce && !linking_)
+      calls_.add(carried ? calls_.allreduce_bytes : calls_.allreduce_fallbacks, carried ? job.bytes() : 1);
     return carried;
   }
 
@@ -59,12 +63,13 @@ class Communicator {
   void learn_peers(const std::vector<PeerInfo>& peers);
   std::vector<std::byte> make_ends();
   void join_ends(const std::vector<std::vector<std::byte>>& handles);
+  std::vector<std::int64_t> readable_peers(const std::vector<std::vector<std::byte>>& handles) const;
   void try_network();
   std::string describe_links(double milliseconds) const;
 
-  bool try_allreduce(const std::byte* in, std::byte* out, std::size_t count, device::Type type, device::Op op);
-  bool ready_for(Algorithm algorithm);
-  void perform(Algorithm algorithm, const device::RingJob& job);
+  bool try_perform(const device::HostJob& job);
+  Algorithm ready_plan(const device::HostJob& job);
+  void perform_by(Algorithm algorithm, const device::HostJob& job);
   device::RingLinks local_links() const;
   device::RingLinks rail_links() const;
   device::RingLinks flat_links() const;
@@ -73,7 +78,7 @@ class Communicator {
   void run_ring(const connect::Ring& ring, const device::RingLinks& links, const device::FifoShape& fifo,
                 const device::RingJob& job);
   void run_rails(const device::RingJob& job);
-  void explain(Algorithm algorithm, std::size_t bytes);
+  void explain(Algorithm algorithm, const device::HostJob& job);
   void check_peers() const;
   void abandon() noexcept;
 
@@ -92,14 +97,16 @@ class Communicator {
 
   std::optional<bool> linked_;  ///< nothing before the first call that needs links; false: all such calls are declined
   bool linking_ = false;        ///< calls from inside the bootstrap are its own
-  device::Segment segment_;                  ///< mine: direct area, then the FIFO from my local predecessor
+  device::Segment segment_;                  ///< mine: direct area and board, or the FIFO from my local predecessor
   std::map<int, device::Segment> attached_;  ///< of host mates, by rank
   std::unique_ptr<device::DirectExchange> direct_;
   std::unique_ptr<device::SendLink> local_next_;
   std::unique_ptr<device::RecvLink> local_previous_;
   std::unique_ptr<ucx_transport::NetSendLink> net_next_;
   std::unique_ptr<ucx_transport::NetRecvLink> net_previous_;
-  std::vector<Algorithm> explained_;
+  std::optional<device::Boards> boards_;
+  std::vector<std::int64_t> pids_;  ///< of all ranks, where they may read each other's memory; else empty
+  std::vector<std::pair<device::Collective, Algorithm>> explained_;
   std::optional<Error> broken_;
 };
 

@@ -11,6 +11,7 @@
 #include "component/byte_stream.hpp"
 #include "component/communicator.hpp"
 #include "component/fifo_shapes.hpp"
+#include "device/host/peer_memory.hpp"
 
 namespace loom {
 namespace {
@@ -47,9 +48,13 @@ void copy_text(std::array<char, N>& to, const std::string& from) {
   from.copy(to.data(), N - 1);
 }
 
+/// A rank's segment where all ranks are on one host: its direct area, then its board.
+constexpr std::size_t kOneHostBytes = sizeof(device::DirectArea) + sizeof(device::Board);
+static_assert(sizeof(device::DirectArea) % device::kCacheLine == 0);
+
 /// What the ranks must have in common to understand each other; to be counted up when a protocol changes.
 constexpr std::uint64_t kProtocolVersion = 2;
-constexpr std::uint64_t kLayout = (((kProtocolVersion * 1'000'003 + sizeof(device::DirectArea)) * 1'000'003 +
+constexpr std::uint64_t kLayout = (((kProtocolVersion * 1'000'003 + kOneHostBytes) * 1'000'003 +
                                     kSharedFifo.slot_bytes) * 1'000'003 + kSharedFifo.slot_count) * 1'000'003 +
                                   kNetFifo.slot_bytes * 1009 + kNetFifo.slot_count;
 
@@ -129,6 +134,8 @@ void Communicator::drop_links() noexcept {
   local_previous_.reset();
   local_next_.reset();
   direct_.reset();
+  boards_.reset();
+  pids_.clear();
   attached_.clear();
   segment_ = {};
 }
@@ -141,8 +148,12 @@ bool Communicator::make_links() {
   if (!bytes_of) return false;
   const auto handles = bootstrap_.all_gather_bytes(ends, *bytes_of);
 
+  std::vector<std::int64_t> pids;
   attempt(cause, [&] { join_ends(handles); });
-  if (!agree(cause)) return false;
+  attempt(cause, [&] { pids = readable_peers(handles); });
+  const auto may_read = agree(cause, pids.empty() ? 0 : 1);
+  if (!may_read) return false;
+  if (!std::count(may_read->begin(), may_read->end(), 0)) pids_ = std::move(pids);
   segment_.close_handle();  // everybody who needs it has it mapped
 
   if (wiring_.shape.hosts == 1) return true;
@@ -229,8 +240,8 @@ void Communicator::learn_peers(const std::vector<PeerInfo>& peers) {
 std::vector<std::byte> Communicator::make_ends() {
   ByteWriter writer;
   if (wiring_.local.size > 1) {
-    const std::size_t direct_bytes = wiring_.shape.hosts == 1 ? sizeof(device::DirectArea) : 0;
-    segment_ = device::Segment::create(direct_bytes + device::shared_fifo_bytes(kSharedFifo));
+    segment_ =
+        device::Segment::create(wiring_.shape.hosts == 1 ? kOneHostBytes : device::shared_fifo_bytes(kSharedFifo));
     writer.value(segment_.handle());
   } else {
     writer.value(device::SegmentHandle{});
@@ -256,8 +267,6 @@ void Communicator::join_ends(const std::vector<std::vector<std::byte>>& handles)
   };
 
   if (wiring_.local.size > 1) {
-    const bool direct = wiring_.shape.hosts == 1;
-    const std::size_t fifo_offset = direct ? sizeof(device::DirectArea) : 0;
     const auto memory_of = [&](int rank) {
       if (rank == rank_) return segment_.data();
       auto entry = attached_.find(rank);
@@ -268,16 +277,21 @@ void Communicator::join_ends(const std::vector<std::vector<std::byte>>& handles)
                     .first;
       return entry->second.data();
     };
-    if (direct) {
+    if (wiring_.shape.hosts == 1) {
       std::vector<device::DirectArea*> areas;
-      for (const auto& [rank, process] : host_mates_)
+      std::vector<device::Board*> boards;
+      for (const auto& [rank, process] : host_mates_) {
         areas.push_back(reinterpret_cast<device::DirectArea*>(memory_of(rank)));
+        boards.push_back(reinterpret_cast<device::Board*>(memory_of(rank) + sizeof(device::DirectArea)));
+      }
       direct_ = std::make_unique<device::DirectExchange>(std::move(areas), rank_);
+      boards_.emplace(std::move(boards), rank_);
+      return;
     }
-    local_next_ = std::make_unique<device::SharedSendLink>(memory_of(wiring_.local.next) + fifo_offset, kSharedFifo,
+    local_next_ = std::make_unique<device::SharedSendLink>(memory_of(wiring_.local.next), kSharedFifo,
                                                            wiring_.local.next);
     local_previous_ =
-        std::make_unique<device::SharedRecvLink>(segment_.data() + fifo_offset, kSharedFifo, wiring_.local.previous);
+        std::make_unique<device::SharedRecvLink>(segment_.data(), kSharedFifo, wiring_.local.previous);
   }
 
   if (wiring_.shape.hosts == 1) return;
@@ -303,6 +317,19 @@ void Communicator::join_ends(const std::vector<std::vector<std::byte>>& handles)
     const NetHandle peer = net_handle_of(ring.previous);
     net_previous_->connect(peer.worker_address, peer.send_end);
   }
+}
+
+/// The processes of all ranks, in order of rank, if this one may read the memory of each; else nothing.
+std::vector<std::int64_t> Communicator::readable_peers(const std::vector<std::vector<std::byte>>& handles) const {
+  if (wiring_.shape.hosts > 1 || process_.runtime().parameters.avoid_single_copy) return {};
+  std::vector<std::int64_t> pids;
+  for (const auto& bytes : handles) {
+    const auto handle = ByteReader(bytes).value<device::SegmentHandle>();
+    const auto* token = reinterpret_cast<const std::byte*>(handle.address);
+    if (!device::can_read_peer_memory(handle.pid, token, handle.token)) return {};
+    pids.push_back(handle.pid);
+  }
+  return pids;
 }
 
 /// Sends one word to the next host and waits for the previous host's: UCX may find a transport that no packet passes.
@@ -344,10 +371,10 @@ void Communicator::try_network() {
 
 std::string Communicator::describe_links(double milliseconds) const {
   const connect::Shape& shape = wiring_.shape;
-  const char* rings = shape.hosts == 1 ? "a ring in shared memory" : wiring_.rail ? "rings inside and rails across"
-                                                                                  : "one ring over unequal hosts";
+  const char* how = wiring_.rail ? "rings inside and rails across" : "one ring over unequal hosts";
+  if (shape.hosts == 1) how = pids_.empty() ? "boards in shared memory" : "boards in shared memory and single copy";
   return fmt::format("{}: {} ranks on {} host{}, {}{}; linked in {:.1f} ms", bootstrap_.name(), shape.ranks, shape.hosts,
-                     shape.hosts == 1 ? "" : "s", rings, oversubscribed_ ? ", more ranks than CPUs" : "",
+                     shape.hosts == 1 ? "" : "s", how, oversubscribed_ ? ", more ranks than CPUs" : "",
                      milliseconds);
 }
 

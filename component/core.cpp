@@ -16,13 +16,20 @@ using loom::Process;
 
 namespace {
 
+using loom::device::Collective;
 using loom::device::Op;
 using loom::device::Type;
 static_assert(LOOM_OP_COUNT == loom::device::kOpCount && LOOM_TYPE_COUNT == loom::device::kTypeCount);
+static_assert(LOOM_ALLREDUCE == static_cast<int>(Collective::kAllreduce) &&
+              LOOM_BCAST == static_cast<int>(Collective::kBroadcast) &&
+              LOOM_BARRIER == static_cast<int>(Collective::kBarrier));
 static_assert(LOOM_SUM == static_cast<int>(Op::kSum) && LOOM_MAX == static_cast<int>(Op::kMax) &&
-              LOOM_LXOR == static_cast<int>(Op::kLxor) && LOOM_BXOR == static_cast<int>(Op::kBxor));
+              LOOM_LXOR == static_cast<int>(Op::kLxor) && LOOM_BXOR == static_cast<int>(Op::kBxor) && LOOM_MAXLOC == static_cast<int>(Op::kMaxloc));
 static_assert(LOOM_INT8 == static_cast<int>(Type::kInt8) && LOOM_UINT8 == static_cast<int>(Type::kUint8) &&
-              LOOM_UINT64 == static_cast<int>(Type::kUint64) && LOOM_DOUBLE == static_cast<int>(Type::kDouble));
+              LOOM_UINT64 == static_cast<int>(Type::kUint64) && LOOM_DOUBLE == static_cast<int>(Type::kDouble) &&
+              LOOM_HALF == static_cast<int>(Type::kHalf) && LOOM_COMPLEX_FLOAT == static_cast<int>(Type::kComplexFloat) &&
+              LOOM_FLOAT_INT == static_cast<int>(Type::kFloatInt) &&
+              LOOM_DOUBLE_DOUBLE == static_cast<int>(Type::kDoubleDouble));
 
 // Not a static object: its destructor would run in a forked child that calls exit(), and end the parent's connections.
 Process* the_process = nullptr;
@@ -121,6 +128,30 @@ int loom_allreduce(loom_comm* comm, const void* sendbuf, void* recvbuf, uint64_t
     const bool carried = communicator.allreduce(in, out, count, static_cast<Type>(type), static_cast<Op>(op));
     return carried ? LOOM_SUCCESS : LOOM_DECLINED;
   });
+}
+
+int loom_perform(loom_comm* comm, const loom_call* call) {
+  Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
+  return at_c_boundary(communicator.where().c_str(), [&]() -> int {
+    const auto type = static_cast<Type>(call->type);
+    const bool carried = communicator.perform({static_cast<Collective>(call->collective),
+                                               static_cast<const std::byte*>(call->in), static_cast<std::byte*>(call->out),
+                                               call->count, loom::device::size_of(type),
+                                               loom::device::find_reduce(static_cast<Op>(call->op), type), call->root});
+    return carried ? LOOM_SUCCESS : LOOM_DECLINED;
+  });
+}
+
+bool loom_depends_on_order(loom_op op, loom_type type) {
+  return loom::device::depends_on_order(static_cast<Op>(op), static_cast<Type>(type));
+}
+
+void loom_reduce_in_order(const void* operands, int n, uint64_t count, loom_type type, loom_op op, void* result) {
+  const auto* from = static_cast<const std::byte*>(operands);
+  auto* out = static_cast<std::byte*>(result);
+  const std::size_t bytes = count * loom::device::size_of(static_cast<Type>(type));
+  const loom::device::ReduceFn reduce = loom::device::find_reduce(static_cast<Op>(op), static_cast<Type>(type));
+  for (int i = 1; i < n; ++i) reduce(out, i == 1 ? from : out, from + static_cast<std::size_t>(i) * bytes, count);
 }
 
 void loom_read_counters(loom_counters* out) {

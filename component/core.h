@@ -27,23 +27,30 @@ enum loom_result {
   LOOM_ERR_INTERNAL = -6
 };
 
-/* Operations and element types that have a kernel. The order is that of the table in device/reduce.cpp. */
+/* Operations and element types that have a kernel. The order is that of device/operations.hpp. */
 enum loom_op {
   LOOM_SUM, LOOM_PROD, LOOM_MIN, LOOM_MAX,
   LOOM_LAND, LOOM_LOR, LOOM_LXOR,
   LOOM_BAND, LOOM_BOR, LOOM_BXOR,
+  LOOM_MINLOC, LOOM_MAXLOC,
   LOOM_OP_COUNT
 };
 enum loom_type {
   LOOM_INT8, LOOM_INT16, LOOM_INT32, LOOM_INT64,
   LOOM_UINT8, LOOM_UINT16, LOOM_UINT32, LOOM_UINT64,
-  LOOM_FLOAT, LOOM_DOUBLE,
+  LOOM_FLOAT, LOOM_DOUBLE, LOOM_LONG_DOUBLE,
+  LOOM_HALF, LOOM_BFLOAT16,
+  LOOM_COMPLEX_FLOAT, LOOM_COMPLEX_DOUBLE, LOOM_COMPLEX_LONG_DOUBLE,
+  /* Pairs of MINLOC and MAXLOC, as the C structures of MPI are laid out. */
+  LOOM_FLOAT_INT, LOOM_DOUBLE_INT, LOOM_LONG_INT, LOOM_INT_INT, LOOM_SHORT_INT, LOOM_LONG_DOUBLE_INT,
+  LOOM_FLOAT_FLOAT, LOOM_DOUBLE_DOUBLE,
   LOOM_TYPE_COUNT
 };
 
 /* Values of the MCA variables that the core reads. They may differ between ranks. */
 struct loom_parameters {
   int verbose;          /* 0: silent; 1: one line per communicator; 2: and one per kind of call */
+  bool avoid_single_copy; /* not even where the kernel permits it */
   double timeout_s;     /* longest wait for a peer inside one call; 0: no limit */
   const char *topo_file;      /* describes the hosts, alike on all ranks; NULL or "": look at the hosts */
   const char *topo_dump_file; /* rank 0 writes its host's description there; NULL or "": nothing */
@@ -90,6 +97,12 @@ struct loom_counters {
   uint64_t allreduce_calls;      /* allreduces carried by loom */
   uint64_t allreduce_bytes;      /* bytes of their operands, per rank */
   uint64_t allreduce_fallbacks;  /* allreduces handed to the component below */
+  uint64_t reduce_calls;         /* the other collectives that loom carried */
+  uint64_t reduce_scatter_block_calls;
+  uint64_t bcast_calls;
+  uint64_t allgather_calls;
+  uint64_t alltoall_calls;
+  uint64_t barrier_calls;
   uint64_t net_bytes_sent;       /* bytes that this process sent to other hosts */
 };
 
@@ -114,6 +127,29 @@ void loom_comm_destroy(struct loom_comm *comm);
  * links makes them, through the bootstrap; if that fails, one message says why, and such calls are declined. */
 int loom_allreduce(struct loom_comm *comm, const void *sendbuf, void *recvbuf, uint64_t count, enum loom_type type,
                    enum loom_op op);
+
+/* The order is that of device/host/host_job.hpp, which says how many elements in and out have. */
+enum loom_collective {
+  LOOM_ALLREDUCE, LOOM_REDUCE, LOOM_REDUCE_SCATTER_BLOCK, LOOM_BCAST, LOOM_ALLGATHER, LOOM_ALLTOALL, LOOM_BARRIER
+};
+
+/* Any collective on contiguous buffers; in place in is out, or for an all-gather this rank's block of out. What moves data
+ * only counts LOOM_UINT8. Collective; LOOM_DECLINED depends on the same facts as loom_allreduce's. */
+struct loom_call {
+  enum loom_collective collective;
+  const void *in;
+  void *out;
+  uint64_t count;
+  enum loom_type type;
+  enum loom_op op; /* of reductions */
+  int root;        /* of bcast and reduce */
+};
+int loom_perform(struct loom_comm *comm, const struct loom_call *call);
+
+/* Whether the bits of such a result may depend on the order of the operands. */
+bool loom_depends_on_order(enum loom_op op, enum loom_type type);
+/* out = the op over n operands that lie one behind the other, in that order. They have a kernel; n >= 2. */
+void loom_reduce_in_order(const void *operands, int n, uint64_t count, enum loom_type type, enum loom_op op, void *out);
 
 /* The counters of this process as they are now; from any thread. All zero before loom_initialize. */
 void loom_read_counters(struct loom_counters *out);

@@ -1,38 +1,78 @@
 #include "component/plan.hpp"
 
 #include "device/host/direct_exchange.hpp"
+#include "device/host/single_copy_executor.hpp"
 
 namespace loom {
 namespace {
 
-// Each of n ranks reads n operands, so the crossing point with the ring falls with n.
+// Each of n ranks reads what n offer, so the crossing point with the boards falls with n.
 constexpr std::size_t kDirectBytesRead = 32 * 1024;
-// Below this the latency of 2(N-1) network steps costs more than the component below takes (three virtual hosts of one
-// and two ranks, 1 Gbit/s, loom_bench allreduce --compare).
+// While buffers are in the peers' caches one copy beats two; beyond, the kernel's copy is slower than one
+// past the caches. A broadcast's two copies are made by two ranks at once (2 cores with 2 MiB of L2 cache
+// each, loom_bench of each collective with coll_loom_single_copy 0 and 1).
+constexpr std::size_t kMostSingleCopyBytes = 4 * 1024 * 1024;
+constexpr std::size_t kMostSingleCopyBroadcast = 128 * 1024;
+// Below this the latency of 2(N-1) network steps costs more than the component below takes (three virtual
+// hosts of one and two ranks, 1 Gbit/s, loom_bench allreduce --compare).
 constexpr std::size_t kNetMinBytes = 512 * 1024;
 
 }  // namespace
 
 std::string_view name_of(Algorithm algorithm) {
   switch (algorithm) {
-    case Algorithm::kCopy: return "copy";
-    case Algorithm::kDirect: return "direct";
-    case Algorithm::kRing: return "ring";
-    case Algorithm::kRails: return "rails";
-    case Algorithm::kFlatRing: return "flat ring";
-    case Algorithm::kBelow: return "the component below";
+    case Algorithm::kCopy:
+      return "copy";
+    case Algorithm::kDirect:
+      return "direct";
+    case Algorithm::kBoards:
+      return "boards";
+    case Algorithm::kSingleCopy:
+      return "single copy";
+    case Algorithm::kRails:
+      return "rails";
+    case Algorithm::kFlatRing:
+      return "flat ring";
+    case Algorithm::kBelow:
+      return "the component below";
   }
   return "?";
 }
 
-Algorithm plan_allreduce(const connect::Shape& shape, std::size_t bytes) {
+std::string_view name_of(device::Collective collective) {
+  switch (collective) {
+    case device::Collective::kAllreduce:
+      return "allreduce";
+    case device::Collective::kReduce:
+      return "reduce";
+    case device::Collective::kReduceScatter:
+      return "reduce_scatter_block";
+    case device::Collective::kBroadcast:
+      return "bcast";
+    case device::Collective::kAllGather:
+      return "allgather";
+    case device::Collective::kAllToAll:
+      return "alltoall";
+    case device::Collective::kBarrier:
+      return "barrier";
+  }
+  return "?";
+}
+
+Algorithm plan(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
+               bool single_copy) {
   if (shape.ranks == 1) return Algorithm::kCopy;
   if (shape.hosts == 1) {
-    const bool direct = bytes <= device::DirectSlot::kPayloadBytes &&
-                        bytes * static_cast<std::size_t>(shape.ranks) <= kDirectBytesRead;
-    return direct ? Algorithm::kDirect : Algorithm::kRing;
+    const std::size_t offered = device::offered_bytes(collective, bytes, shape.ranks);
+    const bool direct = offered <= device::DirectSlot::kPayloadBytes &&
+                        offered * static_cast<std::size_t>(shape.ranks) <= kDirectBytesRead;
+    if (direct) return Algorithm::kDirect;
+    const std::size_t most =
+        collective == device::Collective::kBroadcast ? kMostSingleCopyBroadcast : kMostSingleCopyBytes;
+    const bool single = single_copy && device::SingleCopyExecutor::takes(collective) && offered <= most;
+    return single ? Algorithm::kSingleCopy : Algorithm::kBoards;
   }
-  if (bytes < kNetMinBytes) return Algorithm::kBelow;
+  if (collective != device::Collective::kAllreduce || bytes < kNetMinBytes) return Algorithm::kBelow;
   return shape.ranks_per_host > 0 ? Algorithm::kRails : Algorithm::kFlatRing;
 }
 

@@ -1,25 +1,32 @@
-// plan.hpp -- which algorithm carries a call? A pure function of facts that all ranks share: the form of the communicator
-// and the size of the message. Never of where a buffer lives, how it is aligned, or whether it is in place.
+// plan.hpp -- which algorithm carries a call? A pure function of facts that all ranks share: the form of the
+// communicator, the collective and the size of the message. Never of where a buffer lives, how it is aligned,
+// or whether it is in place.
 #pragma once
 
 #include <cstddef>
 #include <string_view>
 
 #include "connect/wiring.hpp"
+#include "device/host/host_job.hpp"
 
 namespace loom {
 
 enum class Algorithm {
-  kCopy,   ///< one rank: the result is the operand
-  kDirect, ///< one host, small: every rank reads every operand
-  kRing,   ///< one host: ring allreduce through shared memory
-  kRails,  ///< equal hosts: reduce-scatter inside, ring allreduce along each rail, all-gather inside
-  kFlatRing, ///< unequal hosts: one ring over all ranks
-  kBelow,  ///< the component below is better at this
+  kCopy,        ///< one rank: the result is the operand
+  kDirect,      ///< one host, small: every rank reads what it needs of every other's offer
+  kBoards,      ///< one host: the same in tiles, through a board for each rank
+  kSingleCopy,  ///< one host: every rank reads the others' buffers
+  kRails,       ///< equal hosts: reduce-scatter inside, ring allreduce along each rail, all-gather inside
+  kFlatRing,    ///< unequal hosts: one ring over all ranks
+  kBelow,       ///< the component below is better at this
 };
 
 std::string_view name_of(Algorithm algorithm);
+std::string_view name_of(device::Collective collective);
 
-Algorithm plan_allreduce(const connect::Shape& shape, std::size_t bytes);
+/// bytes: of the message, or of a block where the collective has blocks (see HostJob). single_copy: all ranks
+/// may read each other's memory.
+Algorithm plan(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
+               bool single_copy = false);
 
 }  // namespace loom

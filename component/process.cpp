@@ -26,16 +26,25 @@ const device::ProcessId& Process::id() {
 
 loom_counters Process::counters() {
   const std::lock_guard lock(mutex_);
-  loom_counters sum{.communicators = communicators_,
-                    .declined = declined_,
-                    .allreduce_calls = 0,
-                    .allreduce_bytes = 0,
-                    .allreduce_fallbacks = fallbacks_,
-                    .net_bytes_sent = transport_ ? transport_->bytes_sent() : 0};
+  loom_counters sum{};
+  sum.communicators = communicators_;
+  sum.declined = declined_;
+  sum.allreduce_fallbacks = fallbacks_;
+  sum.net_bytes_sent = transport_ ? transport_->bytes_sent() : 0;
   const auto add = [&](const CallCounters& calls) {
-    sum.allreduce_calls += calls.calls.load(std::memory_order_relaxed);
-    sum.allreduce_bytes += calls.bytes.load(std::memory_order_relaxed);
-    sum.allreduce_fallbacks += calls.fallbacks.load(std::memory_order_relaxed);
+    using device::Collective;
+    const auto of = [&](Collective collective) {
+      return calls.calls[static_cast<std::size_t>(collective)].load(std::memory_order_relaxed);
+    };
+    sum.allreduce_calls += of(Collective::kAllreduce);
+    sum.reduce_calls += of(Collective::kReduce);
+    sum.reduce_scatter_block_calls += of(Collective::kReduceScatter);
+    sum.bcast_calls += of(Collective::kBroadcast);
+    sum.allgather_calls += of(Collective::kAllGather);
+    sum.alltoall_calls += of(Collective::kAllToAll);
+    sum.barrier_calls += of(Collective::kBarrier);
+    sum.allreduce_bytes += calls.allreduce_bytes.load(std::memory_order_relaxed);
+    sum.allreduce_fallbacks += calls.allreduce_fallbacks.load(std::memory_order_relaxed);
   };
   add(retired_calls_);
   for (const CallCounters* calls : live_calls_) add(*calls);
@@ -49,9 +58,10 @@ void Process::include(const CallCounters& calls) {
 
 void Process::retire(const CallCounters& calls) {
   const std::lock_guard lock(mutex_);
-  CallCounters::add(retired_calls_.calls, calls.calls);
-  CallCounters::add(retired_calls_.bytes, calls.bytes);
-  CallCounters::add(retired_calls_.fallbacks, calls.fallbacks);
+  for (std::size_t i = 0; i < CallCounters::kCollectives; ++i)
+    CallCounters::add(retired_calls_.calls[i], calls.calls[i]);
+  CallCounters::add(retired_calls_.allreduce_bytes, calls.allreduce_bytes);
+  CallCounters::add(retired_calls_.allreduce_fallbacks, calls.allreduce_fallbacks);
   std::erase(live_calls_, &calls);
 }
 

@@ -1,6 +1,7 @@
 // process.hpp -- what the communicators of one process share: its identity, its network, its counters.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "component/core.h"
+#include "device/host/host_job.hpp"
 #include "device/host/process_watch.hpp"
 #include "topo/discover.hpp"
 #include "ucx_transport/transport.hpp"
@@ -17,7 +19,9 @@ namespace loom {
 /// What happened to the calls on one communicator. One thread counts at a time, any may read: the counts are plain
 /// additions, for a locked one would cost as much as the rest of a small call.
 struct CallCounters {
-  std::atomic<std::uint64_t> calls{0}, bytes{0}, fallbacks{0};
+  static constexpr std::size_t kCollectives = static_cast<std::size_t>(device::Collective::kBarrier) + 1;
+  std::array<std::atomic<std::uint64_t>, kCollectives> calls{};  ///< that loom carried, by collective
+  std::atomic<std::uint64_t> allreduce_bytes{0}, allreduce_fallbacks{0};
 
   static void add(std::atomic<std::uint64_t>& counter, std::uint64_t by) noexcept {
     counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);

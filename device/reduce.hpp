@@ -7,13 +7,23 @@
 
 namespace loom::device {
 
-/// out[i] = a[i] op b[i] for i in [0, count). No alignment is required. `out` may be `a` or `b`; otherwise the three do
-/// not overlap.
+/// out[i] = a[i] op b[i] for i in [0, count). No alignment is required. `out` may be `a` or `b`; otherwise
+/// the three do not overlap. Bytes of an element that belong to no value (the padding of long double and of
+/// pairs) may be anything.
 using ReduceFn = void (*)(std::byte* out, const std::byte* a, const std::byte* b, std::size_t count);
 
-/// nullptr where MPI does not define the operation on the type.
+/// nullptr where MPI does not define the operation on the type. The same bits on every CPU: no instruction
+/// set that is chosen at run time changes how a result is rounded.
 ReduceFn find_reduce(Op op, Type type) noexcept;
+inline bool supports(Op op, Type type) noexcept {
+  return find_reduce(op, type) != nullptr;
+}
 
+/// Bytes from one element to the next: MPI's extent.
 std::size_t size_of(Type type) noexcept;
+
+/// The instruction set that the table's loops were compiled for, chosen when it is first asked for: "AVX3",
+/// "AVX2", ...
+const char* reduce_target() noexcept;
 
 }  // namespace loom::device

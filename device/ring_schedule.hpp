@@ -54,4 +54,21 @@ LOOM_HOST_DEVICE constexpr RingStep ring_step(RingCollective collective, int pos
   return {k < 2 * size - 2 ? RingAction::kRecvCopySend : RingAction::kRecvCopy, chunk};
 }
 
+/// Broadcast and reduce along the ring, opened at the root: a chain in which the message stays whole and flows in slices.
+/// Every rank but one sends the S bytes once, the least possible; the first slice takes n-1 steps, each further one a step
+/// more (van de Geijn, "On global combine operations", 1994, compares it with others). Good for large messages.
+enum class ChainCollective { kBroadcast, kReduce };
+
+/// What the rank at `position` does with every slice, for size >= 2. A reduction starts behind the root and ends at it.
+LOOM_HOST_DEVICE constexpr RingAction chain_action(ChainCollective collective, int position, int size, int root) {
+  if (collective == ChainCollective::kBroadcast) {
+    const int place = (position - root + size) % size;
+    if (place == 0) return RingAction::kSend;
+    return place < size - 1 ? RingAction::kRecvCopySend : RingAction::kRecvCopy;
+  }
+  const int place = (position - root - 1 + size) % size;
+  if (place == 0) return RingAction::kSend;
+  return place < size - 1 ? RingAction::kRecvReduceSend : RingAction::kRecvReduceCopy;
+}
+
 }  // namespace loom::device

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "mpi_examples/bench/floor.hpp"
 #include "mpi_examples/bench/measure.hpp"
 #include "mpi_examples/bench/options.hpp"
 #include "mpi_examples/bench/report.hpp"
@@ -48,6 +49,10 @@ int run_bench(const Options& options, MPI_Comm control, mpi::ToolInterface& tool
 
   const Environment environment = gather_environment(control, tool);
   Report report(options, environment, options.json_path == "-" ? stderr : stdout);
+  if (options.floor && environment.hosts.size() == 1 && ranks > 1) {
+    const Floor floor = measure_floor(control, options.max_bytes);
+    if (rank == 0) report.add_floor(floor);
+  }
   if (rank == 0) report.begin();
 
   Bench bench(options, control, tool);

@@ -24,9 +24,14 @@ void launch(void* out, const void* a, const void* b, std::size_t count, unsigned
                                                             static_cast<const T*>(b), count);
 }
 
+/// A GPU has no long double, alone or in complex numbers and pairs: it would silently compute in double.
+template <class T>
+constexpr bool on_device = !std::is_same_v<T, long double> && !std::is_same_v<T, Complex<long double>> &&
+                           !std::is_same_v<T, Pair<long double, int>>;
+
 template <class Operation, class T>
 constexpr Launch entry() {
-  if constexpr (std::is_invocable_v<Operation, T, T>)
+  if constexpr (on_device<T> && std::is_invocable_v<Operation, T, T>)
     return &launch<Operation, T>;
   else
     return nullptr;

@@ -1,31 +1,32 @@
-// direct_exchange.hpp -- the one-shot allreduce of one host: each rank puts its operand where all others read it, and
-// every rank reduces all of them. One flag round trip less than any ring; n operands read by each of n ranks.
+// direct_exchange.hpp -- small collectives of one host: each rank puts what others need where all of them
+// read it, and takes what it needs from them. One flag each way, the payload in the flag's own cache line as
+// far as it fits.
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <span>
 #include <vector>
 
+#include "device/host/host_job.hpp"
 #include "device/host/waiter.hpp"
-#include "device/reduce.hpp"
 #include "device/step_flag.hpp"
 
 namespace loom::device {
 
-/// One rank's operand. Flag and payload begin on one cache line: up to 56 bytes cross in a single line transfer.
+/// One rank's offer. Flag and payload begin on one cache line: up to 56 bytes cross in a single line
+/// transfer.
 struct DirectSlot {
   static constexpr std::size_t kPayloadBytes = 16 * 1024 - sizeof(StepFlag);
 
-  alignas(kCacheLine) StepFlag published;  ///< number of the exchange whose operand the payload holds
+  alignas(kCacheLine) StepFlag published;  ///< number of the exchange whose offer the payload holds
   std::byte payload[kPayloadBytes];
 };
 
-/// Banks are used in turn. Two would suffice: a rank writes exchange s only after it has left s - 1, for which every rank
-/// had published s - 1, and a rank does that only after it has read all of s - 2. With four, the line of the next exchange but
-/// one can be taken back from the readers' caches while the next one runs.
+/// Banks are used in turn. A rank writes exchange s only when all have published s - kBanks + 1, and have
+/// thus left s - kBanks, which lies in the same bank. Where everybody reads everybody that is known without
+/// another look; where only some do (broadcast, reduce), the others' flags are looked at once in kBanks / 2
+/// exchanges.
 struct DirectArea {
-  static constexpr std::uint64_t kBanks = 4;
+  static constexpr std::uint64_t kBanks = 8;
   DirectSlot bank[kBanks];
 };
 
@@ -35,26 +36,32 @@ class DirectExchange {
   /// areas[r] is rank r's, zeroed before any rank constructs; they must outlive this. At least two.
   DirectExchange(std::vector<DirectArea*> areas, int self) : areas_(std::move(areas)), self_(self) {}
 
-  /// out = op over all ranks' in, in order of rank, so that the result is bitwise the same everywhere.
-  /// count * elem_bytes <= DirectSlot::kPayloadBytes; in may be out. Throws what the waiter throws, and Error
-  /// (kPeerFailed) when a rank has abandoned the communicator.
-  void allreduce(const std::byte* in, std::byte* out, std::size_t count, std::size_t elem_bytes, ReduceFn reduce,
-                 Waiter& waiter);
+  /// Reductions go in order of rank, so that the result is bitwise the same everywhere. offered_bytes() of
+  /// the job is at most DirectSlot::kPayloadBytes. Throws what the waiter throws, and Error (kPeerFailed)
+  /// when a rank has abandoned the communicator.
+  void perform(const HostJob& job, Waiter& waiter);
 
-  /// The rank that the last allreduce waited for when it threw.
+  /// The rank that the last job waited for when it threw.
   int awaited() const noexcept { return awaited_; }
   void abandon() noexcept;
 
  private:
+  int size() const noexcept { return static_cast<int>(areas_.size()); }
   DirectSlot& slot_of(int rank, std::uint64_t exchange) const {
     return areas_[static_cast<std::size_t>(rank)]->bank[exchange % DirectArea::kBanks];
   }
-  const std::byte* operand_of(int rank, Waiter& waiter);
+  void offer(const std::byte* data, std::size_t bytes, Waiter& waiter);
+  const std::byte* await(int rank, std::uint64_t exchange, Waiter& waiter);
+  void await_bank(Waiter& waiter);
+  void reduce(const HostJob& job, std::size_t offset, Waiter& waiter);
+  void gather(const HostJob& job, std::size_t offset, Waiter& waiter);
+  void everybody_has_published(std::size_t bytes) noexcept;
 
   std::vector<DirectArea*> areas_;
   int self_;
   int awaited_ = 0;
   std::uint64_t exchange_ = 0;
+  std::uint64_t entered_ = 0;  ///< all ranks are known to have published this exchange
 };
 
 }  // namespace loom::device

@@ -139,7 +139,8 @@ Segment Segment::attach(const SegmentHandle& handle) {
 }
 
 SegmentHandle Segment::handle() const noexcept {
-  return {.pid = ::getpid(), .fd = mapping_->fd, .bytes = mapping_->bytes, .token = token_at(mapping_->base)};
+  return {.pid = ::getpid(), .fd = mapping_->fd, .bytes = mapping_->bytes, .token = token_at(mapping_->base),
+          .address = reinterpret_cast<std::uint64_t>(mapping_->base)};
 }
 
 void Segment::close_handle() noexcept {

@@ -17,6 +17,7 @@ struct SegmentHandle {
   std::int32_t padding = 0;
   std::uint64_t bytes = 0;
   std::uint64_t token = 0;  ///< random, first word of the segment: proves that the peer opened the right one
+  std::uint64_t address = 0;  ///< of that word in the owner's memory
 };
 
 /// A segment as this process sees it, its own or a peer's; unmapped when its last Segment goes. Movable.

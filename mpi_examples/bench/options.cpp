@@ -139,6 +139,8 @@ ParsedOptions parse_options(int argc, char** argv, int ranks) {
                "Check every result, outside the measured time (default)");
   app.add_flag("--compare", options.compare, "Measure the component below loom side by side");
   app.add_flag("--require-loom", options.require_loom, "Fail unless loom carried every measured call");
+  app.add_flag("--floor", options.floor,
+               "First measure what the machine itself needs: a flag's way, and reducing and copying --max bytes");
   app.add_option("--json", options.json_path, "Write the results to this file; - is standard output");
 
   try {

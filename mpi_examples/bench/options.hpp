@@ -29,6 +29,7 @@ struct Options {
   bool check = true;
   bool compare = false;
   bool require_loom = false;
+  bool floor = false;
   std::string json_path;  // empty: none; "-": standard output
 
   /// The sizes to measure, ascending.

@@ -52,6 +52,13 @@ Environment gather_environment(MPI_Comm control, mpi::ToolInterface& tool) {
   return environment;
 }
 
+void Report::add_floor(const Floor& floor) {
+  fmt::print(text_,
+             "# floor: a cache line goes one way in {:.3f} us; {} bytes: reducing a share takes {:.0f} us, copying the others "
+             "{:.0f} us, together {:.0f} us\n",
+             floor.flag_us, options_.max_bytes, floor.reduce_us, floor.copy_us, floor.reduce_us + floor.copy_us);
+}
+
 void Report::begin() {
   const std::string library = environment_.mpi_library.substr(0, environment_.mpi_library.find(','));
   fmt::print(text_, "# loom_bench {}{}, {} ranks on {} host(s):", options_.collective->name,

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "mpi_examples/bench/floor.hpp"
 #include "mpi_examples/bench/measure.hpp"
 #include "mpi_examples/bench/options.hpp"
 
@@ -32,6 +33,7 @@ class Report {
   Report(const Options& options, const Environment& environment, std::FILE* text)
       : options_(options), environment_(environment), text_(text) {}
 
+  void add_floor(const Floor& floor);
   void begin();
   void add(const Case& one, const Measured& measured);
   void end();

@@ -90,7 +90,7 @@ TEST(Allreduce, WaitsForALateRank) {
 
 TEST(Allreduce, EndsAtTheTimeoutAndNamesTheMissingRank) {
   for (const std::size_t count : {4UL, 400000UL}) {
-    Job job{.ranks = 2, .parameters = {.verbose = 0, .timeout_s = 0.5, .topo_file = nullptr, .topo_dump_file = nullptr}};
+    Job job{.ranks = 2, .parameters = with_timeout(0.5)};
     job.run([&](Rank& self) {
       const auto communicator = self.connect();
       EXPECT_TRUE(check_sum<float>(self, *communicator, device::Type::kFloat, 4, true, 0));  // makes the links
@@ -113,7 +113,7 @@ TEST(Allreduce, EndsAtTheTimeoutAndNamesTheMissingRank) {
 
 TEST(Allreduce, FailsOnEveryRankOnceOneGaveUp) {
   for (const std::size_t count : {4UL, 400000UL}) {
-    Job job{.ranks = 4, .parameters = {.verbose = 0, .timeout_s = 0.5, .topo_file = nullptr, .topo_dump_file = nullptr}};
+    Job job{.ranks = 4, .parameters = with_timeout(0.5)};
     job.run([&](Rank& self) {
       const auto communicator = self.connect();
       EXPECT_TRUE(check_sum<float>(self, *communicator, device::Type::kFloat, 4, true, 0));

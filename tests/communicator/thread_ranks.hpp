@@ -39,6 +39,12 @@ class Rank {
   std::unique_ptr<Process> process_;
 };
 
+inline loom_parameters with_timeout(double seconds) {
+  loom_parameters parameters{};
+  parameters.timeout_s = seconds;
+  return parameters;
+}
+
 struct Job {
   int ranks = 2;
   /// The host of each rank; all on one where empty.

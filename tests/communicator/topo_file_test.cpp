@@ -11,6 +11,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
+loom_parameters with_files(const char* topo_file, const char* topo_dump_file) {
+  loom_parameters parameters{};
+  parameters.topo_file = topo_file;
+  parameters.topo_dump_file = topo_dump_file;
+  return parameters;
+}
+
 std::string temporary(const char* name, const std::string& text = "") {
   const std::string path = ::testing::TempDir() + name;
   std::filesystem::remove(path);
@@ -26,7 +33,7 @@ TEST(TopoFile, DescribesTheHostsAndIsWrittenWithTheirRanks) {
   const std::string in = temporary("loom-in.xml", kMachine), out = temporary("loom-out.xml");
   Job job{
       .ranks = 3,
-      .parameters = {.verbose = 0, .timeout_s = 0, .topo_file = in.c_str(), .topo_dump_file = out.c_str()}};
+      .parameters = with_files(in.c_str(), out.c_str())};
   job.run([](Rank& self) { EXPECT_NE(self.connect(), nullptr); });
   const topo::System written = topo::read_system(out).system;
   EXPECT_EQ(written.gpus().size(), 3);
@@ -36,7 +43,7 @@ TEST(TopoFile, DescribesTheHostsAndIsWrittenWithTheirRanks) {
 TEST(TopoFile, IsNotNeededToWriteOne) {
   const std::string out = temporary("loom-live.xml");
   Job job{.ranks = 2,
-          .parameters = {.verbose = 0, .timeout_s = 0, .topo_file = nullptr, .topo_dump_file = out.c_str()}};
+          .parameters = with_files(nullptr, out.c_str())};
   job.run([](Rank& self) { EXPECT_NE(self.connect(), nullptr); });
   EXPECT_EQ(topo::read_system(out).system.gpus().size(), 2);
 }
@@ -44,7 +51,7 @@ TEST(TopoFile, IsNotNeededToWriteOne) {
 TEST(TopoFile, ThatIsWrongMakesAllRanksStepAsideAndSaysWhere) {
   const std::string in = temporary("loom-bad.xml", "<system version='1'>\n<cpu numaid='zero'/></system>");
   Job job{.ranks = 2,
-          .parameters = {.verbose = 0, .timeout_s = 0, .topo_file = in.c_str(), .topo_dump_file = nullptr}};
+          .parameters = with_files(in.c_str(), nullptr)};
   job.run([](Rank& self) { EXPECT_EQ(self.connect(), nullptr); });
   const auto messages = job.transcript.messages(LOOM_MESSAGE_DECLINED);
   ASSERT_EQ(messages.size(), 1);

@@ -67,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(Placements, AllreduceAcrossHosts,
 
 TEST(AllreduceAcrossHostsThatWaits, EndsAtTheTimeoutOnAllRanksOnceOneIsMissing) {
   setenv("UCX_TLS", "tcp,self", 1);
-  Job job{.ranks = 4, .host = [](int rank) { return "host" + std::to_string(rank); }, .parameters = {.verbose = 0, .timeout_s = 0.5, .topo_file = nullptr, .topo_dump_file = nullptr}};
+  Job job{.ranks = 4, .host = [](int rank) { return "host" + std::to_string(rank); }, .parameters = with_timeout(0.5)};
   job.run([](Rank& self) {
     const auto communicator = self.connect();
     ASSERT_NE(communicator, nullptr);

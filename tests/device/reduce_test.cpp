@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <limits>
+#include <random>
 #include <vector>
 
 namespace loom::device {
@@ -62,6 +64,130 @@ TEST(Reduce, HasNoLogicalOrBitwiseOperationOnFloatingPoint) {
     EXPECT_EQ(find_reduce(op, Type::kDouble), nullptr);
     EXPECT_NE(find_reduce(op, Type::kUint64), nullptr);
   }
+}
+
+// --- Every entry of the table against its functor, one element at a time.
+
+template <class T>
+T element(std::mt19937_64& random) {
+  const auto small = static_cast<int>(random() % 9) - 4;  // ties, zeros, signs
+  if constexpr (requires(T t) { t.re; })
+    return {element<decltype(T::re)>(random), element<decltype(T::re)>(random)};
+  else if constexpr (requires(T t) { t.index; })
+    return {static_cast<decltype(T::value)>(small), static_cast<decltype(T::index)>(random() % 5)};
+  else if constexpr (requires(T t) { t.bits; })
+    return T::from_float(static_cast<float>(small) / 3);
+  else if constexpr (std::is_floating_point_v<T>)
+    return static_cast<T>(small) / 3;
+  else
+    return random() % 2 ? static_cast<T>(random()) : static_cast<T>(small);
+}
+
+template <class T>
+bool same(const T& a, const T& b) {
+  if constexpr (requires { a.re; })
+    return a.re == b.re && a.im == b.im;
+  else if constexpr (requires { a.index; })
+    return a.value == b.value && a.index == b.index;
+  else if constexpr (requires { a.bits; })
+    return a.bits == b.bits;
+  else
+    return a == b;
+}
+
+template <class Operation, class T>
+int check_entry(Op op, Type type) {
+  if constexpr (!std::is_invocable_v<Operation, T, T>) {
+    EXPECT_FALSE(supports(op, type)) << "operation " << static_cast<int>(op) << ", type "
+                                     << static_cast<int>(type);
+    return 0;
+  } else {
+    std::mt19937_64 random(static_cast<unsigned>(type));
+    for (const std::size_t count : {0UL, 1UL, 3UL, 16UL, 65UL, 1001UL}) {
+      std::vector<T> a(count), b(count);
+      for (std::size_t i = 0; i < count; ++i) a[i] = element<T>(random), b[i] = element<T>(random);
+      const std::vector<T> out = apply(op, type, a, b);
+      for (std::size_t i = 0; i < count; ++i)
+        if (!same(out[i], Operation{}(a[i], b[i]))) {
+          ADD_FAILURE() << "operation " << static_cast<int>(op) << ", type " << static_cast<int>(type)
+                        << ", element " << i;
+          return 1;
+        }
+    }
+    return 1;
+  }
+}
+
+template <class Operation, class... T>
+int check_row(Op op, std::tuple<T...>*) {
+  int type = 0, supported = 0;
+  ((supported += check_entry<Operation, T>(op, static_cast<Type>(type++))), ...);
+  return supported;
+}
+template <class... Operation>
+int check_table(std::tuple<Operation...>*) {
+  int op = 0, supported = 0;
+  ((supported += check_row<Operation>(static_cast<Op>(op++), static_cast<Types*>(nullptr))), ...);
+  return supported;
+}
+
+TEST(Reduce, ComputesEveryEntryAsItsFunctorDoes) {
+  // Ten operations on 8 integer types, four on 5 real ones, two on 3 complex ones and 8 pairs.
+  EXPECT_EQ(check_table(static_cast<Operations*>(nullptr)), 10 * 8 + 4 * 5 + 2 * 3 + 2 * 8);
+}
+
+TEST(Reduce, FindsTheLowestIndexOfEqualExtremes) {
+  using P = Pair<double, int>;
+  const std::vector<P> a = {{1, 7}, {1, 3}, {5, 0}, {-1, 4}}, b = {{1, 2}, {1, 9}, {2, 1}, {8, 3}};
+  const auto least = apply(Op::kMinloc, Type::kDoubleInt, a, b),
+             most = apply(Op::kMaxloc, Type::kDoubleInt, a, b);
+  const std::vector<P> expected_least = {{1, 2}, {1, 3}, {2, 1}, {-1, 4}},
+                       expected_most = {{1, 2}, {1, 3}, {5, 0}, {8, 3}};
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_TRUE(same(least[i], expected_least[i])) << i;
+    EXPECT_TRUE(same(most[i], expected_most[i])) << i;
+  }
+}
+
+TEST(Reduce, MultipliesComplexNumbers) {
+  const auto product =
+      apply<Complex<float>>(Op::kProd, Type::kComplexFloat, {{1, 2}, {0, 1}}, {{3, -1}, {0, 1}});
+  EXPECT_TRUE(same(product[0], {5, 5}));
+  EXPECT_TRUE(same(product[1], {-1, 0}));
+}
+
+TEST(Half, ConvertsThereAndBackForEveryValue) {
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const Half half{static_cast<std::uint16_t>(bits)};
+    const float value = half.to_float();
+    const bool nan = (bits & 0x7fff) > 0x7c00;
+    EXPECT_EQ(std::isnan(value), nan);
+    if (!nan) {
+      ASSERT_EQ(Half::from_float(value).bits, bits);
+    }
+  }
+}
+
+TEST(Half, RoundsToNearestEvenAndOverflowsToInfinity) {
+  EXPECT_EQ(Half::from_float(1.0F).bits, 0x3c00);
+  EXPECT_EQ(Half::from_float(-2.0F).bits, 0xc000);
+  EXPECT_EQ(Half::from_float(1 + 0x1p-11F).bits, 0x3c00) << "a tie goes to the even one";
+  EXPECT_EQ(Half::from_float(1 + 0x3p-11F).bits, 0x3c02);
+  EXPECT_EQ(Half::from_float(65504).bits, 0x7bff);
+  EXPECT_EQ(Half::from_float(65519).bits, 0x7bff);
+  EXPECT_EQ(Half::from_float(65520).bits, 0x7c00);
+  EXPECT_EQ(Half::from_float(1e30F).bits, 0x7c00);
+  EXPECT_EQ(Half::from_float(0x1p-24F).bits, 1);
+  EXPECT_EQ(Half::from_float(0x1p-25F).bits, 0) << "half of the smallest: a tie";
+  EXPECT_EQ(Half::from_float(0x3p-26F).bits, 1);
+  EXPECT_EQ(Half{0x0001}.to_float(), 0x1p-24F);
+}
+
+TEST(Bfloat16, RoundsToNearestEvenAndKeepsNaN) {
+  EXPECT_EQ(Bfloat16::from_float(1.0F).bits, 0x3f80);
+  EXPECT_EQ(Bfloat16::from_float(1 + 0x1p-8F).bits, 0x3f80);
+  EXPECT_EQ(Bfloat16::from_float(1 + 0x3p-8F).bits, 0x3f82);
+  EXPECT_TRUE(std::isnan(Bfloat16::from_float(std::numeric_limits<float>::quiet_NaN()).to_float()));
 }
 
 TEST(Reduce, MayWriteOverEitherOperandAtAnyAlignment) {

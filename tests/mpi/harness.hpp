@@ -93,7 +93,7 @@ class Suite {
 
 // The groups of checks, one file each.
 void add_value_checks(Suite& suite);
-void add_fallback_checks(Suite& suite);
+void add_special_type_checks(Suite& suite);
 void add_communicator_checks(Suite& suite);
 void add_big_count_checks(Suite& suite);
 

@@ -14,7 +14,7 @@ using loom::mpi_test::Settings;
 int run(const Settings& settings) {
   loom::mpi_test::Suite suite;
   loom::mpi_test::add_value_checks(suite);
-  loom::mpi_test::add_fallback_checks(suite);
+  loom::mpi_test::add_special_type_checks(suite);
   loom::mpi_test::add_communicator_checks(suite);
   loom::mpi_test::add_big_count_checks(suite);
   return suite.run(settings);

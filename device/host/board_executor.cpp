@@ -1,0 +1,197 @@
+#include "device/host/board_executor.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "device/exchange_schedule.hpp"
+#include "device/host/copy.hpp"
+
+namespace loom::device {
+namespace {
+
+// Work on so much at a time that operands and result of a reduction meet in the L1 cache.
+constexpr std::size_t kBlockBytes = 8 * 1024;
+// An output from here on goes past the caches (2 MiB of L2 cache, large L3; loom_bench of each collective).
+constexpr std::size_t kStreamBytes = 8 * 1024 * 1024;
+// A part that does not fill its piece is cut into so many tiles, that reading overlaps with writing, but into
+// none shorter than what a round costs to agree on.
+constexpr std::size_t kTilesPerPart = 4;
+constexpr std::size_t kMinTileBytes = 16 * 1024;
+
+std::size_t divide_up(std::size_t a, std::size_t b) {
+  return (a + b - 1) / b;
+}
+
+bool has_chunks(Collective collective) {
+  return collective == Collective::kAllreduce || collective == Collective::kReduce;
+}
+
+}  // namespace
+
+bool Boards::is_level(int rank) {
+  std::uint64_t& seen = seen_[static_cast<std::size_t>(rank)];
+  if (seen >= round_) return true;
+  const std::uint64_t now = boards_[static_cast<std::size_t>(rank)]->filled.value();
+  if (now == StepFlag::kAbandoned)
+    throw Error(ErrorCode::kPeerFailed, fmt::format("Rank {} gave up on this communicator.", rank));
+  seen = now;
+  return seen >= round_;
+}
+
+BoardExecutor::BoardExecutor(Boards& boards, const HostJob& job)
+    : boards_(boards),
+      job_(job),
+      one_part_(job.collective == Collective::kAllGather || job.collective == Collective::kBroadcast) {
+  const auto ranks = static_cast<std::size_t>(boards.size());
+  const std::size_t unit = std::max<std::size_t>(1, kCacheLine / job.elem_bytes) * job.elem_bytes;
+  piece_bytes_ = Board::kBankBytes / (one_part_ ? 1 : ranks) / kCacheLine * kCacheLine;
+  const std::size_t part_bytes =
+      has_chunks(job.collective)
+          ? chunk_range(job.count, job.elem_bytes, boards.size(), 0).count * job.elem_bytes
+          : job.bytes();
+  const std::size_t wanted = std::max(divide_up(part_bytes, kTilesPerPart), kMinTileBytes);
+  tile_bytes_ = std::max(std::min(wanted, piece_bytes_) / unit, std::size_t{1}) * unit;
+  tiles_ = divide_up(part_bytes, tile_bytes_);
+  rounds_ = tiles_ + (has_chunks(job.collective) ? 2 : 1);
+  const bool gathers = job.collective == Collective::kAllGather || job.collective == Collective::kAllToAll;
+  streams_ = job.bytes() * (gathers ? ranks : 1) >= kStreamBytes;
+}
+
+BoardExecutor::State BoardExecutor::advance() {
+  if (round_ == rounds_) return State::kDone;
+  if (!ready()) return State::kBlocked;
+  perform();
+  boards_.publish();
+  return ++round_ == rounds_ ? State::kDone : State::kMoved;
+}
+
+/// A broadcast's readers wait for the root alone: they write nothing. All others wait for everybody.
+bool BoardExecutor::ready() {
+  const bool reader = job_.collective == Collective::kBroadcast && boards_.self() != job_.root;
+  for (int rank = 0; rank < boards_.size(); ++rank) {
+    if (rank == boards_.self() || (reader && rank != job_.root)) continue;
+    awaited_ = rank;
+    if (!boards_.is_level(rank)) return false;
+  }
+  return true;
+}
+
+/// Round r offers tile r, reduces tile r - 1, which all have offered, and takes the results of tile r - 2.
+void BoardExecutor::perform() {
+  const bool reduce = reduces();
+  const std::size_t taken = has_chunks(job_.collective) ? 2 : 1;
+  if (round_ >= taken && !(reduce && taken == 1)) take(round_ - taken);
+  if (reduce && round_ >= 1 && round_ - 1 < tiles_) reduce_own(round_ - 1);
+  if (round_ < tiles_) offer(round_);
+}
+
+bool BoardExecutor::reduces() const {
+  return has_chunks(job_.collective) || job_.collective == Collective::kReduceScatter;
+}
+
+/// Bytes of a tile of a part, from the start of the message; a part is a rank's chunk or block.
+BoardExecutor::Range BoardExecutor::tile_of(int part, std::size_t tile) const {
+  std::size_t first = 0, length = job_.bytes();
+  if (has_chunks(job_.collective)) {
+    const ChunkRange chunk = chunk_range(job_.count, job_.elem_bytes, boards_.size(), part);
+    first = chunk.first * job_.elem_bytes;
+    length = chunk.count * job_.elem_bytes;
+  } else if (!one_part_) {
+    first = static_cast<std::size_t>(part) * length;
+  }
+  const std::size_t offset = std::min(length, tile * tile_bytes_);
+  return {first + offset, std::min(tile_bytes_, length - offset)};
+}
+
+std::byte* BoardExecutor::piece(int part) const {
+  return boards_.to_write() + (one_part_ ? 0 : static_cast<std::size_t>(part) * piece_bytes_);
+}
+const std::byte* BoardExecutor::piece_of(int rank, int part) const {
+  return boards_.to_read(rank) + (one_part_ ? 0 : static_cast<std::size_t>(part) * piece_bytes_);
+}
+
+void BoardExecutor::copy_out(std::byte* to, const std::byte* from, std::size_t bytes) const {
+  if (streams_)
+    stream_copy(to, from, bytes);
+  else
+    std::memcpy(to, from, bytes);
+}
+
+/// My contribution, for everybody or for each other rank; what I owe myself goes straight to its place.
+void BoardExecutor::offer(std::size_t tile) {
+  const int self = boards_.self();
+  if (one_part_) {
+    const Range range = tile_of(0, tile);
+    if (job_.collective == Collective::kBroadcast) {
+      if (self == job_.root) std::memcpy(piece(0), job_.in + range.first, range.bytes);
+      return;
+    }
+    std::byte* const own = job_.out + static_cast<std::size_t>(self) * job_.bytes() + range.first;
+    const std::byte* const in = job_.in + range.first;
+    for (std::size_t at = 0; at < range.bytes; at += kBlockBytes) {
+      const std::size_t bytes = std::min(kBlockBytes, range.bytes - at);
+      std::memcpy(piece(0) + at, in + at, bytes);
+      if (in != own) copy_out(own + at, piece(0) + at, bytes);
+    }
+    return;
+  }
+  for (int k = 0; k < boards_.size() - 1; ++k) {
+    const int peer = other_position(self, k);
+    const Range range = tile_of(peer, tile);
+    std::memcpy(piece(peer), job_.in + range.first, range.bytes);
+  }
+  const Range own = tile_of(self, tile);
+  if (job_.collective == Collective::kAllToAll && job_.in != job_.out)
+    copy_out(job_.out + own.first, job_.in + own.first, own.bytes);
+}
+
+/// All ranks' operands of my part, in order of rank; the result goes to my output and, where others want it,
+/// to my board.
+void BoardExecutor::reduce_own(std::size_t tile) {
+  const int self = boards_.self(), ranks = boards_.size();
+  const Range range = tile_of(self, tile);
+  const bool scatter = job_.collective == Collective::kReduceScatter;
+  const bool keep = job_.collective != Collective::kReduce || self == job_.root;
+  std::byte* const out = keep ? job_.out + (scatter ? tile * tile_bytes_ : range.first) : nullptr;
+  alignas(kCacheLine) std::byte own_block[kBlockBytes];
+  const std::size_t block_bytes = kBlockBytes / job_.elem_bytes * job_.elem_bytes;
+  for (std::size_t at = 0; at < range.bytes; at += block_bytes) {
+    const std::size_t bytes = std::min(block_bytes, range.bytes - at), count = bytes / job_.elem_bytes;
+    const auto operand = [&](int rank) {
+      return rank == self ? job_.in + range.first + at : piece_of(rank, self) + at;
+    };
+    std::byte* const result = scatter ? (streams_ ? own_block : out + at) : piece(self) + at;
+    // In place, the result may lie where my own operand does: what is still to be read must not be written
+    // yet.
+    std::byte* const partial = ranks == 2 ? result : own_block;
+    job_.reduce(ranks == 2 ? result : partial, operand(0), operand(1), count);
+    for (int rank = 2; rank < ranks; ++rank)
+      job_.reduce(rank == ranks - 1 ? result : partial, partial, operand(rank), count);
+    if (keep && result != out + at) copy_out(out + at, result, bytes);
+  }
+}
+
+/// What others have offered for me in the round before.
+void BoardExecutor::take(std::size_t tile) {
+  const int self = boards_.self();
+  if (job_.collective == Collective::kBroadcast) {
+    const Range range = tile_of(0, tile);
+    if (self != job_.root) copy_out(job_.out + range.first, piece_of(job_.root, 0), range.bytes);
+    return;
+  }
+  if (job_.collective == Collective::kReduce && self != job_.root) return;
+  for (int k = 0; k < boards_.size() - 1; ++k) {
+    const int peer = other_position(self, k);
+    const Range range = tile_of(peer, tile);
+    const std::size_t block =
+        job_.collective == Collective::kAllGather ? static_cast<std::size_t>(peer) * job_.bytes() : 0;
+    // A result lies in its owner's own piece, a block of an all-to-all in mine.
+    const int part = job_.collective == Collective::kAllToAll ? self : peer;
+    copy_out(job_.out + block + range.first, piece_of(peer, part), range.bytes);
+  }
+}
+
+}  // namespace loom::device

@@ -1,0 +1,103 @@
+// board_executor.hpp -- collectives of one host, for messages larger than a DirectExchange takes: every rank
+// has a board that all others read. Performs the direct schedules (two-shot all-reduce, direct
+// reduce-scatter, all-gather, broadcast, and pairwise all-to-all) tile by tile, in rounds. Resumable: it
+// never waits.
+//
+// Reductions go in order of rank: the result depends on the operands alone, not on their number, their sizes
+// or their place.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "device/host/host_job.hpp"
+#include "device/host/ring_executor.hpp"
+#include "device/step_flag.hpp"
+
+namespace loom::device {
+
+/// One rank's. In round r its owner writes bank r % 2 and reads what others wrote in round r - 1; then it
+/// publishes r.
+///
+/// Who writes in round r first sees that everybody has published r - 1, and has thus read all of round r - 2,
+/// which lies in the same bank. Who reads first sees that those whose boards it reads have published r - 1.
+/// So no rank is ever two rounds ahead of one that it writes for, and two banks suffice.
+///   filled.publish(r): release  -- pairs with --  filled.value(): acquire
+struct Board {
+  static constexpr std::size_t kBankBytes =
+      256 * 1024;  // both stay in an L2 cache of 1 MiB, beside what goes through
+
+  alignas(kCacheLine) StepFlag filled;
+  alignas(kCacheLine) std::byte bank[2][kBankBytes];
+};
+
+/// The boards of one communicator whose ranks are all on one host.
+class Boards {
+ public:
+  /// boards[r] is rank r's, zeroed before any rank constructs; they must outlive this. At least two.
+  Boards(std::vector<Board*> boards, int self)
+      : boards_(std::move(boards)), seen_(boards_.size()), self_(self) {}
+
+  int size() const noexcept { return static_cast<int>(boards_.size()); }
+  int self() const noexcept { return self_; }
+  void abandon() noexcept { mine().filled.publish(StepFlag::kAbandoned); }
+
+  /// The rank has published the round that this one published last: what it wrote then may be read. Throws
+  /// Error (kPeerFailed) when the rank has abandoned the communicator.
+  bool is_level(int rank);
+  /// Where this rank writes in the round that it is in, and what another wrote in the one before.
+  std::byte* to_write() const { return mine().bank[(round_ + 1) % 2]; }
+  const std::byte* to_read(int rank) const {
+    return boards_[static_cast<std::size_t>(rank)]->bank[round_ % 2];
+  }
+  /// Ends the round.
+  void publish() noexcept { mine().filled.publish(++round_); }
+
+ private:
+  Board& mine() const { return *boards_[static_cast<std::size_t>(self_)]; }
+
+  std::vector<Board*> boards_;
+  std::vector<std::uint64_t> seen_;  ///< by rank: what it had published when last looked at
+  int self_;
+  std::uint64_t round_ = 0;  ///< the last one that this rank has published
+};
+
+class BoardExecutor {
+ public:
+  /// Not for barriers. count >= 1. Nothing else may use the boards until this is done.
+  BoardExecutor(Boards& boards, const HostJob& job);
+
+  using State = RingExecutor::State;
+  /// Performs one round unless it must wait.
+  State advance();
+  /// Whom a blocked executor waits for.
+  int awaited() const noexcept { return awaited_; }
+
+ private:
+  struct Range {
+    std::size_t first, bytes;
+  };
+  bool ready();
+  void perform();
+  void offer(std::size_t tile);
+  void reduce_own(std::size_t tile);
+  void take(std::size_t tile);
+  Range tile_of(int part, std::size_t tile) const;
+  bool reduces() const;
+  std::byte* piece(int part) const;
+  const std::byte* piece_of(int rank, int part) const;
+  void copy_out(std::byte* to, const std::byte* from, std::size_t bytes) const;
+
+  Boards& boards_;
+  HostJob job_;
+  bool one_part_;            ///< a bank holds one piece for everybody rather than one for each rank
+  bool streams_;             ///< the output is too large to stay in a cache
+  std::size_t piece_bytes_;  ///< room for a piece in a bank
+  std::size_t tile_bytes_;   ///< of a part, worked off in one round
+  std::size_t tiles_;
+  std::size_t rounds_;
+  std::size_t round_ = 0;
+  int awaited_ = 0;
+};
+
+}  // namespace loom::device

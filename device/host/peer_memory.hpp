@@ -1,0 +1,18 @@
+// peer_memory.hpp -- reading another process's memory with one copy (cross-memory attach), where the kernel
+// permits it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace loom::device {
+
+/// Copies from memory of the process; within this process too. Throws Error: kPeerFailed if it has ended,
+/// else kSystem.
+void read_peer_memory(std::int64_t pid, std::byte* to, const std::byte* from, std::size_t bytes);
+
+/// Whether that is permitted (the kernel's ptrace rules and a container's filter decide), tried on 8 bytes
+/// that must be `expected`. Never throws.
+bool can_read_peer_memory(std::int64_t pid, const std::byte* from, std::uint64_t expected) noexcept;
+
+}  // namespace loom::device
