@@ -13,6 +13,9 @@ if(LOOM_SANITIZE)
     $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${LOOM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
   target_link_options(loom_flags INTERFACE -fsanitize=${LOOM_SANITIZE})
 endif()
+if(LOOM_FUZZ)
+  target_compile_options(loom_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=fuzzer-no-link>)
+endif()
 
 # Everything may end up inside the plugin, which exports its component symbol and nothing else.
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)

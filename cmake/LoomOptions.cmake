@@ -10,6 +10,7 @@ endmacro()
 loom_option(LOOM_CUDA "CUDA backend")
 loom_option(LOOM_OPENMPI "Open MPI component and example programs")
 set(LOOM_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=: address,undefined or thread")
+option(LOOM_FUZZ "Build the libFuzzer programs of tests/topo/fuzz (clang)" OFF)
 option(LOOM_WERROR "Treat compiler warnings as errors" OFF)
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)

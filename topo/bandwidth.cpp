@@ -26,8 +26,9 @@ bool starts_with_any(std::string_view text, const auto& prefixes) {
 }  // namespace
 
 float xgmi_gbps(std::string_view gcn_arch) {
-  if (gcn_arch.starts_with("gfx94") || gcn_arch.starts_with("gfx95")) return 48;
-  if (gcn_arch.starts_with("gfx90a")) return 37.5F;
+  if (gcn_arch.starts_with("gfx")) gcn_arch.remove_prefix(3);
+  if (gcn_arch.starts_with("94") || gcn_arch.starts_with("95")) return 48;
+  if (gcn_arch == "90a" || gcn_arch == "910") return 37.5F;  // 910: as older files number it
   return 34.5F;
 }
 

@@ -51,6 +51,7 @@ SystemWithNotes SystemBuilder::build() {
     if (const Node& node = system_.node(id); node.pci)
       by_bus_id_.try_emplace({node.host, node.pci->bus_id}, id);
   add_pci_links();
+  note_unknown_links();
   add_nvlinks();
   add_c2c_links();
   add_peer_switches();
@@ -103,19 +104,28 @@ void SystemBuilder::add_pci_links() {
       connect_both(id, node.parent, local ? LinkType::kLoc : LinkType::kPci, kLocalGbps);
     } else {
       connect_both(id, node.parent, LinkType::kPci, pci_gbps(*node.pci, system_.model_));
-      if (!pci_lane_gbit(node.pci->link_speed, system_.model_) || node.pci->link_width == 0)
-        note(
-            "{}: PCI link speed \"{}\" and width {} are not known; {} GB/s is assumed. Give link_speed and "
-            "link_width in a "
-            "topology file if that is wrong.",
-            label(system_, id), node.pci->link_speed, node.pci->link_width,
-            pci_gbps(*node.pci, system_.model_));
     }
     if (node.kind() != NodeKind::kGpu || !node.gpu().partition) continue;
     if (split == kNoNode || system_.node(split).host != node.host ||
         system_.node(split).pci->bus_id != node.pci->bus_id)
       split = id;
     for (NodeId other = split; other < id; ++other) connect_both(other, id, LinkType::kLoc, kPartitionGbps);
+  }
+}
+
+/// One note for all functions with the same gap.
+void SystemBuilder::note_unknown_links() {
+  std::map<std::pair<std::string, int>, std::vector<NodeId>> unknown;
+  for (NodeId id = 0; id < system_.size(); ++id)
+    if (const auto& pci = system_.node(id).pci)
+      if (pci->link_width == 0 || !pci_lane_gbit(pci->link_speed, system_.model_))
+        unknown[{pci->link_speed, pci->link_width}].push_back(id);
+  for (const auto& [gap, nodes] : unknown) {
+    const std::string others = nodes.size() == 1 ? "" : fmt::format(" and {} more", nodes.size() - 1);
+    note("{}{}: a PCI link of speed \"{}\" and width {}, which say too little: {:g} GB/s is assumed. Give link_speed and "
+         "link_width in a topology file if that is wrong.",
+         label(system_, nodes.front()), others, gap.first, gap.second,
+         pci_gbps(*system_.node(nodes.front()).pci, system_.model_));
   }
 }
 

@@ -52,6 +52,19 @@ std::vector<int> cpus_of(std::string_view mask) {
   return cpus;
 }
 
+std::string mask_of(const std::vector<int>& cpus) {
+  std::vector<std::uint32_t> groups;
+  for (const int cpu : cpus) {
+    const auto group = static_cast<std::size_t>(cpu) / 32;
+    if (group >= groups.size()) groups.resize(group + 1);
+    groups[group] |= 1U << (cpu % 32);
+  }
+  std::string mask;
+  for (auto bits = groups.rbegin(); bits != groups.rend(); ++bits)
+    mask += fmt::format("{}{:08x}", mask.empty() ? "" : ",", *bits);
+  return mask;
+}
+
 std::string to_hwloc_mask(std::string_view mask) {
   if (mask.empty()) return "0x0";
   std::string text = "0x";

@@ -16,6 +16,9 @@ std::optional<std::string> cpu_mask(std::string_view text);
 /// The CPUs of a mask that cpu_mask() made, ascending.
 std::vector<int> cpus_of(std::string_view mask);
 
+/// The mask of these CPUs (not negative), in the same form.
+std::string mask_of(const std::vector<int>& cpus);
+
 /// The mask as hwloc writes it: "0x0000ffff,0x00000000"; "0x0" for none.
 std::string to_hwloc_mask(std::string_view mask);
 

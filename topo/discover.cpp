@@ -1,5 +1,6 @@
 #include "topo/discover.hpp"
 
+#include <fmt/format.h>
 #include <hwloc.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +11,9 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "topo/bandwidth.hpp"
+#include "topo/hwloc_xml.hpp"
+#include "topo/live_sources.hpp"
 
 namespace loom::topo {
 namespace {
@@ -46,6 +50,41 @@ HostId host_id(std::string_view host_name) {
   if (::stat("/proc/self/ns/pid", &pid_namespace) == 0)
     identity += '\n' + std::to_string(pid_namespace.st_ino);
   return {hash(identity, 0xcbf29ce484222325ULL), hash(identity, 0x9e3779b97f4a7c15ULL)};
+}
+
+namespace {
+
+/// hwloc's own description of this machine with its I/O devices, as XML.
+std::string hwloc_description() {
+  hwloc_topology_t topology = nullptr;
+  if (hwloc_topology_init(&topology) != 0) throw system_error("hwloc_topology_init failed", errno);
+  const std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)> owner(topology, hwloc_topology_destroy);
+  hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+  // They take seconds, print, and tell nothing that is needed here.
+  for (const char* slow : {"opencl", "gl"})
+    hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, slow);
+  char* xml = nullptr;
+  int length = 0;
+  if (hwloc_topology_load(topology) != 0 || hwloc_topology_export_xmlbuffer(topology, &xml, &length, 0) != 0)
+    throw system_error("hwloc could not read this machine's topology", errno);
+  std::string text(xml);  // `length` counts the final zero
+  hwloc_free_xmlbuffer(topology, xml);
+  return text;
+}
+
+}  // namespace
+
+SystemWithNotes discover(const LiveSources& sources, Model model) {
+  Draft draft = draft_from_hwloc_xml(hwloc_description(), "this machine");
+  add_from_sysfs(draft, sources.sysfs);
+  add_from_nvml(draft, sources.nvml);
+  add_from_cuda(draft, sources.cuda);
+  // What hwloc had to assume may be known by now; build() says again what is not.
+  std::erase_if(draft.notes, [](const std::string& note) { return note.find("speed is not known") != std::string::npos || note.find("does not know its speed") != std::string::npos; });
+  for (Node& node : draft.nodes)
+    if (const auto* net = std::get_if<NetInfo>(&node.info); net != nullptr && net->speed_mbps == kUnknownNetMbps)
+      draft.notes.push_back(fmt::format("this machine: {}: it counts as a port of {} Mbit/s.", net->name, kUnknownNetMbps));
+  return build(std::move(draft), model);
 }
 
 Machine::Machine() {

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "topo/bandwidth.hpp"
 #include "topo/cpu_mask.hpp"
+#include "topo/draft.hpp"
 #include "topo/nccl_xml.hpp"
 #include "topo/xml.hpp"
 
@@ -30,12 +31,10 @@ class NcclReader {
       xml_.fail(root, fmt::format("version {} is not known.", version));
     know(root, {"version"});
     read_tree(root);
-    if (nodes_.empty()) xml_.fail(root, "it has no <cpu>.");
-    number_gpus();
-    sort_depth_first();
-    SystemWithNotes built = build_system(std::move(nodes_), std::move(hosts_), model_);
-    built.notes.insert(built.notes.begin(), notes_.begin(), notes_.end());
-    return built;
+    if (draft_.nodes.empty()) xml_.fail(root, "it has no <cpu>.");
+    number_gpus(draft_, xml_.name());
+    sort_depth_first(draft_);
+    return build(std::move(draft_), model_);
   }
 
  private:
@@ -58,9 +57,7 @@ class NcclReader {
   /// The node whose children are the element's; kNoNode: it has none to look at.
   NodeId read_element(pugi::xml_node element, NodeId parent) {
     const std::string_view tag = element.name();
-    const auto under = [&](NodeKind kind) {
-      return parent != kNoNode && nodes_[static_cast<std::size_t>(parent)].kind() == kind;
-    };
+    const auto under = [&](NodeKind kind) { return parent != kNoNode && draft_.node(parent).kind() == kind; };
     const auto misplaced = [&](const char* where) {
       xml_.fail(element, fmt::format("it may stand in {}, not in <{:.40}>.", where, element.parent().name()));
     };
@@ -100,8 +97,7 @@ class NcclReader {
     if (tag == "pcilink") {
       if (!under(NodeKind::kPciSwitch)) misplaced("the <pci> of a switch");
       know(element, {"target"});
-      std::get<PciSwitchInfo>(nodes_[static_cast<std::size_t>(parent)].info)
-          .peers.push_back(bus_id(element, "target"));
+      std::get<PciSwitchInfo>(draft_.node(parent).info).peers.push_back(bus_id(element, "target"));
       return kNoNode;
     }
     note_once(std::string(tag), element,
@@ -125,9 +121,9 @@ class NcclReader {
       xml_.fail(element,
                 "attribute 'affinity' is not a mask of CPUs, groups of hexadecimal digits with commas.");
     const std::uint64_t hash = xml_.has(element, "host_hash") ? xml_.unsigned64(element, "host_hash") : 0;
-    const auto [host, is_new] = host_of_.try_emplace(hash, static_cast<int>(hosts_.size()));
-    if (is_new) hosts_.push_back(hash);
-    if (hosts_.size() > kMostHosts)
+    const auto [host, is_new] = host_of_.try_emplace(hash, static_cast<int>(draft_.hosts.size()));
+    if (is_new) draft_.hosts.push_back(hash);
+    if (draft_.hosts.size() > kMostHosts)
       xml_.fail(element, fmt::format("the file has more than {} hosts, the limit.", kMostHosts));
     if (!cpus_.insert({host->second, cpu.numa_id}).second)
       xml_.fail(element, fmt::format("this host has another <cpu> with numaid {} already.", cpu.numa_id));
@@ -137,7 +133,7 @@ class NcclReader {
   NodeId read_pci(pugi::xml_node element, NodeId parent) {
     know(element, {"busid", "class", "vendor", "device", "subsystem_vendor", "subsystem_device", "link_speed",
                    "link_width"});
-    const int host = nodes_[static_cast<std::size_t>(parent)].host;
+    const int host = draft_.node(parent).host;
     PciFunction pci;
     pci.bus_id = bus_id(element, "busid");
     pci.class_code = static_cast<std::uint32_t>(xml_.integer_or(element, "class", 0, 0xffffff, 0));
@@ -186,7 +182,7 @@ class NcclReader {
 
   /// All <gpu> of a <pci>: partitions, or ranks that share the first one's GPU. Gives the first.
   NodeId add_gpus(pugi::xml_node element, NodeId parent, const PciFunction& pci) {
-    const int host = nodes_[static_cast<std::size_t>(parent)].host;
+    const int host = draft_.node(parent).host;
     if (model_ == Model::kNccl)
       for (const pugi::xml_node child : element.children("gpu"))
         if (!xml_.has(child, "rank")) return note(element, "a GPU without a rank is passed over."), kNoNode;
@@ -202,7 +198,7 @@ class NcclReader {
   }
 
   GpuInfo read_gpu(pugi::xml_node element) {
-    know(element, {"dev", "sm", "rank", "gdr", "mlopart", "gcn", "arch"});
+    know(element, {"dev", "sm", "rank", "gdr", "mlopart", "gcn", "arch", "nop2p"});
     GpuInfo gpu;
     gpu.device = static_cast<int>(xml_.integer(element, "dev", 0, kMostIds));
     gpu.compute_capability = static_cast<int>(xml_.integer(element, "sm", 0, 10000));
@@ -212,13 +208,14 @@ class NcclReader {
       xml_.fail(element, fmt::format("another GPU has rank {} already.", gpu.rank));
     if (xml_.has(element, "mlopart"))
       gpu.partition = static_cast<int>(xml_.integer(element, "mlopart", 0, 15));
+    gpu.p2p_denied = xml_.integers(element, "nop2p", 0, kMostIds);
     gpu.gcn_arch = xml_.text_or(element, "gcn", "");
     return gpu;
   }
 
   void read_nvlink(pugi::xml_node element, NodeId parent) {
     know(element, {"target", "count", "tclass"});
-    Node& node = nodes_[static_cast<std::size_t>(parent)];
+    Node& node = draft_.node(parent);
     auto& gpu = std::get<GpuInfo>(node.info);
     NvLinks row;
     row.count = static_cast<int>(xml_.integer(element, "count", 0, kMostLinks));
@@ -227,26 +224,26 @@ class NcclReader {
     row.target_seen = !target.starts_with("fffffff:ff");
     if (row.target_seen) row.target = bus_id(element, "target");
     if (row.count == 0) return note(element, "it has no links; it is passed over.");
-    if (nodes_[static_cast<std::size_t>(node.parent)].kind() == NodeKind::kGpu)
+    if (draft_.node(node.parent).kind() == NodeKind::kGpu)
       return note(element, "a GPU's links are those of its first <gpu>; these are passed over.");
     gpu.nvlinks.push_back(row);
   }
 
   void read_c2c(pugi::xml_node element, NodeId parent) {
     know(element, {"bw", "count"});
-    Node& node = nodes_[static_cast<std::size_t>(parent)];
+    Node& node = draft_.node(parent);
     C2cLinks row;
     row.mbps = static_cast<int>(xml_.integer(element, "bw", 0, 100'000'000));
     row.count = static_cast<int>(xml_.integer(element, "count", 0, kMostLinks));
     if (row.mbps == 0 || row.count == 0) return note(element, "it has no bandwidth; it is passed over.");
-    if (nodes_[static_cast<std::size_t>(node.parent)].kind() == NodeKind::kGpu)
+    if (draft_.node(node.parent).kind() == NodeKind::kGpu)
       return note(element, "a GPU's links are those of its first <gpu>; these are passed over.");
     std::get<GpuInfo>(node.info).c2c.push_back(row);
   }
 
   /// Ports that belong to no PCI function: one NIC for all of a host, as NCCL has it.
   NodeId read_bare_nic(NodeId parent) {
-    const int host = nodes_[static_cast<std::size_t>(parent)].host;
+    const int host = draft_.node(parent).host;
     const auto [nic, is_new] = bare_nic_of_.try_emplace(host, kNoNode);
     if (is_new) nic->second = add({NicInfo{}, parent, host, std::nullopt});
     return nic->second;
@@ -278,43 +275,10 @@ class NcclReader {
     if (xml_.has(element, "rail")) net.rail = static_cast<int>(xml_.integer(element, "rail", -1, kMostIds));
     if (xml_.has(element, "plane"))
       net.plane = static_cast<int>(xml_.integer(element, "plane", -1, kMostIds));
-    const int host = nodes_[static_cast<std::size_t>(parent)].host;
+    const int host = draft_.node(parent).host;
     if (!nets_.insert({host, net.device}).second)
       note(element, fmt::format("another port of this host has dev {} too.", net.device));
     add({std::move(net), parent, host, std::nullopt});
-  }
-
-  /// A file that was written without a job has no ranks: each GPU is its own then, in order.
-  void number_gpus() {
-    if (!ranks_.empty()) return;
-    int rank = 0;
-    for (Node& node : nodes_)
-      if (auto* gpu = std::get_if<GpuInfo>(&node.info)) gpu->rank = rank++;
-    if (rank > 0)
-      notes_.push_back(fmt::format("{}: no GPU has a rank; they are numbered in order.", xml_.name()));
-  }
-
-  /// What was gathered from several places goes where the first of them is, so that a written file reads the
-  /// same.
-  void sort_depth_first() {
-    std::vector<std::vector<NodeId>> children(nodes_.size());
-    std::vector<NodeId> stack, now(nodes_.size());
-    for (NodeId id = static_cast<NodeId>(nodes_.size()) - 1; id >= 0; --id) {
-      const NodeId parent = nodes_[static_cast<std::size_t>(id)].parent;
-      (parent == kNoNode ? stack : children[static_cast<std::size_t>(parent)]).push_back(id);
-    }
-    std::vector<Node> sorted;
-    sorted.reserve(nodes_.size());
-    while (!stack.empty()) {
-      const auto id = static_cast<std::size_t>(stack.back());
-      stack.pop_back();
-      now[id] = static_cast<NodeId>(sorted.size());
-      sorted.push_back(std::move(nodes_[id]));
-      if (sorted.back().parent != kNoNode)
-        sorted.back().parent = now[static_cast<std::size_t>(sorted.back().parent)];
-      stack.insert(stack.end(), children[id].begin(), children[id].end());
-    }
-    nodes_ = std::move(sorted);
   }
 
   BusId bus_id(pugi::xml_node element, const char* attribute) const {
@@ -326,9 +290,9 @@ class NcclReader {
   }
 
   NodeId add(Node node) {
-    const auto id = static_cast<NodeId>(nodes_.size());
-    if (node.pci) pci_of_.try_emplace({node.host, node.pci->bus_id}, id);
-    nodes_.push_back(std::move(node));
+    const auto function = node.pci ? std::optional(std::pair(node.host, node.pci->bus_id)) : std::nullopt;
+    const NodeId id = draft_.add(std::move(node));
+    if (function) pci_of_.try_emplace(*function, id);
     return id;
   }
 
@@ -340,28 +304,20 @@ class NcclReader {
   }
   void note(pugi::xml_node element, const std::string& message) {
     constexpr std::size_t kMostNotes = 1000;
-    if (notes_.size() < kMostNotes) notes_.push_back(xml_.at(element, message));
+    if (draft_.notes.size() < kMostNotes) draft_.notes.push_back(xml_.at(element, message));
   }
   void note_once(const std::string& key, pugi::xml_node element, const std::string& message) {
     if (noted_.insert(key).second) note(element, message);
   }
 
-  struct ByAddress {
-    bool operator()(pugi::xml_node a, pugi::xml_node b) const {
-      return a.internal_object() < b.internal_object();
-    }
-  };
-
   XmlDocument xml_;
   Model model_;
-  std::vector<Node> nodes_;
-  std::vector<std::uint64_t> hosts_;
-  std::vector<std::string> notes_;
+  Draft draft_;
   std::set<std::string> noted_;
   std::map<std::uint64_t, int> host_of_;  // by host_hash
   std::map<int, NodeId> bare_nic_of_;     // by host
   std::map<std::pair<int, BusId>, NodeId> pci_of_;
-  std::map<pugi::xml_node, NodeId, ByAddress> gpu_of_;
+  std::map<pugi::xml_node, NodeId> gpu_of_;
   std::set<std::pair<int, int>> cpus_, nets_;  // host and id
   std::set<int> ranks_;
 };

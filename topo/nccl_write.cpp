@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.hpp"
 #include "topo/nccl_xml.hpp"
@@ -130,6 +131,7 @@ class NcclWriter {
     if (gpu.partition) set(out, "mlopart", *gpu.partition);
     if (gpu.rank != kNoRank) set(out, "rank", gpu.rank);
     set(out, "gdr", gpu.gpu_direct);
+    if (!gpu.p2p_denied.empty()) set(out, "nop2p", fmt::format("{}", fmt::join(gpu.p2p_denied, " ")));
     for (const NvLinks& row : gpu.nvlinks) {
       pugi::xml_node link = out.append_child(gpu.gcn_arch.empty() ? "nvlink" : "xgmi");
       set(link, "target", row.target_seen ? row.target.to_string() : "fffffff:ffff:ff");

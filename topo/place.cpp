@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "topo/draft.hpp"
+
 namespace loom::topo {
 namespace {
 
@@ -34,45 +36,42 @@ std::vector<Host> hosts_of(std::span<const Place> places) {
   for (const Members& host : hosts) {
     std::map<int, NodeId> cpu_of;  // by NUMA node
     for (const int rank : host.ranks) cpu_of[places[static_cast<std::size_t>(rank)].numa_node] = kNoNode;
-    std::vector<Node> nodes;
+    Draft draft{.nodes = {}, .hosts = {0}, .notes = {}};
     for (auto& [numa_id, cpu] : cpu_of) {
-      cpu = static_cast<NodeId>(nodes.size());
       CpuInfo info;
       info.numa_id = numa_id;
-      nodes.push_back({std::move(info), kNoNode, 0, std::nullopt});
+      cpu = draft.add({std::move(info), kNoNode, 0, std::nullopt});
     }
     int device = 0;
     for (const int rank : host.ranks) {
       const Place& place = places[static_cast<std::size_t>(rank)];
-      nodes.push_back(virtual_gpu(place, rank, device++, cpu_of[place.numa_node]));
+      draft.add(virtual_gpu(place, rank, device++, cpu_of[place.numa_node]));
     }
-    result.push_back({host.id, build_system(std::move(nodes), {0}).system});
+    sort_depth_first(draft);
+    result.push_back({host.id, build(std::move(draft), Model::kLoom).system});
   }
   return result;
 }
 
 System with_virtual_gpus(const System& system, std::span<const Place> places, std::span<const int> ranks) {
-  std::vector<Node> nodes;
+  Draft draft{.nodes = {}, .hosts = {system.hosts().begin(), system.hosts().end()}, .notes = {}};
   std::vector<NodeId> now(static_cast<std::size_t>(system.size()), kNoNode);
   std::map<int, NodeId> cpu_of;
   for (NodeId id = 0; id < system.size(); ++id) {
     Node node = system.node(id);
-    if (node.kind() == NodeKind::kGpu || node.kind() == NodeKind::kNvSwitch ||
-        node.kind() == NodeKind::kC2cPort)
-      continue;
+    const NodeKind kind = node.kind();
+    if (kind == NodeKind::kGpu || kind == NodeKind::kNvSwitch || kind == NodeKind::kC2cPort) continue;
     if (node.parent != kNoNode) node.parent = now[static_cast<std::size_t>(node.parent)];
-    now[static_cast<std::size_t>(id)] = static_cast<NodeId>(nodes.size());
-    if (node.kind() == NodeKind::kCpu && node.host == 0)
-      cpu_of.try_emplace(node.cpu().numa_id, static_cast<NodeId>(nodes.size()));
-    nodes.push_back(std::move(node));
+    const NodeId added = now[static_cast<std::size_t>(id)] = draft.add(std::move(node));
+    if (kind == NodeKind::kCpu && draft.node(added).host == 0) cpu_of.try_emplace(draft.node(added).cpu().numa_id, added);
   }
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const auto cpu = cpu_of.find(places[i].numa_node);
-    nodes.push_back(virtual_gpu(places[i], ranks[i], static_cast<int>(i),
-                                cpu != cpu_of.end() ? cpu->second : cpu_of.begin()->second));
+    const NodeId parent = cpu != cpu_of.end() ? cpu->second : cpu_of.begin()->second;
+    draft.add(virtual_gpu(places[i], ranks[i], static_cast<int>(i), parent));
   }
-  return build_system(std::move(nodes), {system.hosts().begin(), system.hosts().end()}, system.model())
-      .system;
+  sort_depth_first(draft);
+  return build(std::move(draft), system.model()).system;
 }
 
 bool oversubscribed(const System& system) {

@@ -83,6 +83,7 @@ struct GpuInfo {
   std::string gcn_arch;          ///< AMD: gfx942, ...; empty: NVIDIA
   std::vector<NvLinks> nvlinks;
   std::vector<C2cLinks> c2c;
+  std::vector<int> p2p_denied;  ///< devices of its host whose memory its driver does not let it access
   bool is_virtual = false;           ///< a rank's share of a CPU, where there is no GPU
   int first_cpu = 0, cpu_count = 0;  ///< virtual: the CPUs that the rank may run on
   friend bool operator==(const GpuInfo&, const GpuInfo&) = default;

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "topo/xml_file.hpp"
+
 namespace loom::topo {
 
 /// What a topology file may have at most. A rack of 72 GPUs has about 2000 elements in 60 kB; lstopo's
@@ -50,6 +52,8 @@ class XmlDocument {
   /// The same, but where there is none, or an empty one, `fallback`.
   std::int64_t integer_or(pugi::xml_node element, const char* attribute, std::int64_t low, std::int64_t high,
                           std::int64_t fallback) const;
+  /// Whole numbers with spaces between; none where there is no such attribute.
+  std::vector<int> integers(pugi::xml_node element, const char* attribute, int low, int high) const;
   std::uint64_t unsigned64(pugi::xml_node element, const char* attribute) const;
   /// A decimal number within [low, high]; where there is none, or an empty one, `fallback`.
   double number_or(pugi::xml_node element, const char* attribute, double low, double high,
@@ -69,12 +73,6 @@ class XmlDocument {
 /// recursion, so that the depth of a document does not matter. `depth` follows; `into`: whether to visit the
 /// element's children.
 pugi::xml_node next_element(pugi::xml_node element, bool into, int& depth);
-
-/// The file's text. Throws Error (kBadInput: there is none, it is not a plain file, it is larger than
-/// `limit`).
-std::string read_text_file(const std::string& path, std::size_t limit = XmlLimits{}.bytes);
-/// Replaces the file in one step. Throws Error (kSystem).
-void write_text_file(const std::string& path, const std::string& text);
 
 /// `document` indented as the project's own files are.
 std::string to_text(const pugi::xml_document& document);

@@ -1,0 +1,111 @@
+#include "topo/system.hpp"
+
+#include <gmock/gmock.h>
+
+#include "test_data.hpp"
+#include "topo/bandwidth.hpp"
+#include "topo/check.hpp"
+#include "topo/cpu_mask.hpp"
+
+namespace loom::topo {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Field;
+using ::testing::HasSubstr;
+
+TEST(System, EqualsWhatIsBuiltOfItsNodes) {
+  const System system = read_system(data_file("dgx1v.xml")).system;
+  const System again = build_system(source_nodes(system), {system.hosts().begin(), system.hosts().end()}).system;
+  EXPECT_EQ(system, again);
+  EXPECT_NE(system, read_system(data_file("dgxa100.xml")).system);
+  EXPECT_NE(system, trimmed_to(system, std::vector<int>{0, 1}));
+  EXPECT_THAT(to_string(system), HasSubstr("NVL 40 GB/s to GPU 3"));
+}
+
+/// In debug builds build_system refuses, in others check() tells.
+std::vector<std::string> broken_by(std::vector<Node> nodes) {
+  try {
+    return check(build_system(std::move(nodes), {0}).system);
+  } catch (const Error& error) {
+    return {error.what()};
+  }
+}
+
+TEST(Check, FindsBrokenInvariants) {
+  const auto spoiled = [](auto spoil) {
+    std::vector<Node> nodes = source_nodes(read_system(data_file("gh200.xml")).system);
+    spoil(nodes);
+    return broken_by(std::move(nodes));
+  };
+  EXPECT_THAT(spoiled([](auto&) {}), ::testing::IsEmpty());
+  EXPECT_THAT(spoiled([](auto& nodes) { std::get<NetInfo>(nodes[3].info).speed_mbps = -1; }), Contains(HasSubstr("its speed is -1")));
+  EXPECT_THAT(spoiled([](auto& nodes) { std::get<GpuInfo>(nodes[1].info).rank = -7; }), Contains(HasSubstr("rank -7")));
+  EXPECT_THAT(spoiled([](auto& nodes) { nodes[3].parent = 1; }), Contains(HasSubstr("a port's parent is a NIC")));
+  EXPECT_THAT(spoiled([](auto& nodes) { nodes[2].pci->bus_id = nodes[1].pci->bus_id; }), Contains(HasSubstr("is another node's too")));
+  EXPECT_THAT(spoiled([](auto& nodes) { nodes[1].host = 4; }), Contains(HasSubstr("host 4 does not exist")));
+  EXPECT_THAT(spoiled([](auto& nodes) { std::get<GpuInfo>(nodes[1].info).c2c[0].count = 0; }), Contains(HasSubstr("0 C2C links")));
+}
+
+TEST(Bandwidth, FollowsTheGenerations) {
+  EXPECT_FLOAT_EQ(nvlink_gbps(70), 20);
+  EXPECT_FLOAT_EQ(nvlink_gbps(90), 20.6F);
+  EXPECT_FLOAT_EQ(nvlink_gbps(100), 40.1F);
+  EXPECT_EQ(pci_lane_gbit("5.0 GT/s PCIe", Model::kLoom), 3);
+  EXPECT_EQ(pci_lane_gbit("", Model::kLoom), std::nullopt);
+  CpuInfo cpu{0, "x86_64", "GenuineIntel", 6, 0x8f, ""};
+  EXPECT_EQ(cpu_gbps(cpu), 22);
+  cpu.model = 0xcf;
+  EXPECT_EQ(cpu_gbps(cpu), 40);
+  cpu.vendor = "AuthenticAMD";
+  EXPECT_EQ(cpu_gbps(cpu), 16);
+  EXPECT_EQ(cpu_gbps({0, "arm64", "", -1, -1, ""}), 6);
+}
+
+TEST(BusId, IsReadAndWritten) {
+  EXPECT_EQ(BusId::parse("0001:c4:1f.7")->to_string(), "0001:c4:1f.7");
+  EXPECT_EQ(BusId::parse("c4:00.0")->to_string(), "0000:c4:00.0");
+  EXPECT_EQ(BusId::parse("00000000:0A:00.0")->to_string(), "0000:0a:00.0");
+  for (const char* bad : {"", "c4", "0000:c4:00", "0000:c4:00.0 ", "0000:1c4:00.0", "g:0.0", "0:0:0:0.0"}) EXPECT_EQ(BusId::parse(bad), std::nullopt) << bad;
+}
+
+TEST(CpuMask, HasOneFormForBothNotations) {
+  EXPECT_EQ(cpu_mask("00000000,0000ffff,00000001"), "0000ffff,00000001");
+  EXPECT_EQ(cpu_mask("0xffff,,0x1"), "0000ffff,00000000,00000001");
+  EXPECT_EQ(cpu_mask("0,0"), "");
+  EXPECT_EQ(cpu_mask("12x"), std::nullopt);
+  EXPECT_EQ(to_cpu_list("00000003,80000001"), "0,31-33");
+  EXPECT_EQ(mask_of({0, 31, 32, 33}), "00000003,80000001");
+  EXPECT_EQ(to_hwloc_mask("00000003,80000001"), "0x00000003,0x80000001");
+}
+
+std::vector<Finding> findings_about(auto spoil, const char* file) {
+  std::vector<Node> nodes = source_nodes(read_system(data_file(file)).system);
+  for (Node& node : nodes) spoil(node);
+  return lint(build_system(std::move(nodes), {0}).system);
+}
+
+TEST(Lint, SaysNothingOfSoundMachines) {
+  for (const auto& file : files_in(LOOM_TEST_DATA)) {
+    if (file.filename() == "lstopo-2gpu.xml") continue;
+    EXPECT_TRUE(lint(read_system(file).system).empty()) << file;
+  }
+}
+
+TEST(Lint, SaysWhatIsWrongAndWhatItCosts) {
+  const auto gpu = [](Node& node) { return std::get_if<GpuInfo>(&node.info); };
+  const auto about = [](const char* what, const char* cost) {
+    return Contains(::testing::AllOf(Field(&Finding::what, HasSubstr(what)), Field(&Finding::cost, HasSubstr(cost))));
+  };
+  EXPECT_THAT(findings_about([&](Node& n) { if (gpu(n) && gpu(n)->rank == 3) gpu(n)->nvlinks[0].count = 1; }, "dgxh100.xml"), about("288.4", "lose up to 22 %"));
+  EXPECT_THAT(findings_about([&](Node& n) { if (gpu(n) && gpu(n)->rank == 3) gpu(n)->nvlinks.clear(); }, "dgxh100.xml"), about("no NVLinks", "fall back"));
+  EXPECT_THAT(findings_about([&](Node& n) { if (gpu(n)) for (int i = 0; i < 8; ++i) gpu(n)->nvlinks.push_back(gpu(n)->nvlinks[0]); }, "dgxh100.xml"), about("58 NVLinks", "too often"));
+  EXPECT_THAT(findings_about([](Node& n) { if (n.pci) n.pci->link_width = 0; }, "gh200.xml"), about("width 0", "assumed"));
+  EXPECT_THAT(findings_about([](Node& n) { if (n.kind() == NodeKind::kPciSwitch) n.pci->link_width = 1; }, "dgxh100.xml"), about("upwards has 3", "made-up"));
+  EXPECT_THAT(findings_about([](Node& n) { if (n.kind() == NodeKind::kNic) n.pci->link_width = 4; }, "gh200.xml"), about("PCI link 12", "76 %"));
+  EXPECT_THAT(findings_about([](Node& n) { if (auto* cpu = std::get_if<CpuInfo>(&n.info)) cpu->arch = "riscv64"; }, "dgx1v.xml"), about("riscv64", "free"));
+  EXPECT_THAT(findings_about([](Node& n) { if (auto* net = std::get_if<NetInfo>(&n.info)) net->speed_mbps = 4e8; }, "gh200.xml"), about("more than any port", "Mbit/s"));
+}
+
+}  // namespace
+}  // namespace loom::topo

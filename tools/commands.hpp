@@ -1,0 +1,19 @@
+// commands.hpp -- the subcommands of `loom`. Each adds itself to the command line; the exit code is set by what runs.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace loom::tools {
+
+/// Exit codes of all commands.
+enum ExitCode {
+  kOk = 0,
+  kFound = 1,    ///< `check` found something to warn of; `diff` found a difference
+  kTrouble = 2,  ///< wrong command line, unreadable or wrong file
+};
+
+void add_topo_command(CLI::App& loom, int& exit_code);
+
+}  // namespace loom::tools

@@ -1,0 +1,53 @@
+#include "topo/draft.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace loom::topo {
+
+NodeId Draft::add(Node node) {
+  nodes.push_back(std::move(node));
+  return static_cast<NodeId>(nodes.size()) - 1;
+}
+
+void sort_depth_first(Draft& draft) {
+  std::vector<std::vector<NodeId>> children(draft.nodes.size());
+  std::vector<NodeId> stack, now(draft.nodes.size());
+  for (NodeId id = static_cast<NodeId>(draft.nodes.size()) - 1; id >= 0; --id) {
+    const NodeId parent = draft.node(id).parent;
+    (parent == kNoNode ? stack : children[static_cast<std::size_t>(parent)]).push_back(id);
+  }
+  std::vector<Node> sorted;
+  sorted.reserve(draft.nodes.size());
+  while (!stack.empty()) {
+    const auto id = static_cast<std::size_t>(stack.back());
+    stack.pop_back();
+    now[id] = static_cast<NodeId>(sorted.size());
+    Node node = std::move(draft.nodes[id]);
+    if (node.parent != kNoNode) node.parent = now[static_cast<std::size_t>(node.parent)];
+    sorted.push_back(std::move(node));
+    stack.insert(stack.end(), children[id].begin(), children[id].end());
+  }
+  draft.nodes = std::move(sorted);
+}
+
+void number_gpus(Draft& draft, const std::string& name) {
+  std::vector<GpuInfo*> gpus;
+  for (Node& node : draft.nodes)
+    if (auto* gpu = std::get_if<GpuInfo>(&node.info)) gpus.push_back(gpu);
+  if (gpus.empty() ||
+      std::any_of(gpus.begin(), gpus.end(), [](const GpuInfo* gpu) { return gpu->rank != kNoRank; }))
+    return;
+  int rank = 0;
+  for (GpuInfo* gpu : gpus) gpu->rank = rank++;
+  draft.notes.push_back(fmt::format("{}: no GPU has a rank; they are numbered in order.", name));
+}
+
+SystemWithNotes build(Draft draft, Model model) {
+  SystemWithNotes built = build_system(std::move(draft.nodes), std::move(draft.hosts), model);
+  built.notes.insert(built.notes.begin(), draft.notes.begin(), draft.notes.end());
+  return built;
+}
+
+}  // namespace loom::topo

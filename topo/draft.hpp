@@ -1,0 +1,31 @@
+// draft.hpp -- inside topo: what a source has found, before build_system makes links of it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "topo/system.hpp"
+
+namespace loom::topo {
+
+struct Draft {
+  std::vector<Node> nodes;  ///< parents before their children
+  std::vector<std::uint64_t> hosts;
+  std::vector<std::string> notes;
+
+  Node& node(NodeId id) { return nodes[static_cast<std::size_t>(id)]; }
+  NodeId add(Node node);
+};
+
+/// The nodes depth first, siblings in the order in which they were added: as a file that is written from them
+/// reads.
+void sort_depth_first(Draft& draft);
+
+/// Where no GPU has a rank, each becomes one, in order: the source was written without a job. `name` is for
+/// the note.
+void number_gpus(Draft& draft, const std::string& name);
+
+/// build_system, with the notes of both.
+SystemWithNotes build(Draft draft, Model model);
+
+}  // namespace loom::topo

@@ -1,0 +1,498 @@
+// hwloc_read.cpp -- hwloc's XML. Elements and attributes are those of hwloc 2; what is read of them is the
+// PCI tree, the NUMA nodes and the NVLink bandwidths.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "base/error.hpp"
+#include "topo/bandwidth.hpp"
+#include "topo/cpu_mask.hpp"
+#include "topo/hwloc_xml.hpp"
+#include "topo/pci_ids.hpp"
+#include "topo/xml.hpp"
+
+namespace loom::topo {
+namespace {
+
+constexpr int kMostIds = 1 << 20, kMostHosts = 4096;
+constexpr std::size_t kMostMatrixObjects = 2048;
+
+std::vector<std::string> words(std::string_view text) {
+  std::istringstream in{std::string(text)};
+  std::vector<std::string> all;
+  for (std::string word; in >> word;) all.push_back(word);
+  return all;
+}
+
+/// hwloc gives a whole link's GB/s. Which generation and width that was does not matter to bandwidth: the
+/// widest that fits.
+void guess_link(double gbytes, PciFunction& pci) {
+  constexpr std::pair<double, const char*> kLanes[] = {{0.25, "2.5 GT/s PCIe"},   {0.5, "5.0 GT/s PCIe"},
+                                                       {0.9846, "8.0 GT/s PCIe"}, {1.969, "16.0 GT/s PCIe"},
+                                                       {3.938, "32.0 GT/s PCIe"}, {7.563, "64.0 GT/s PCIe"}};
+  for (const int width : {16, 8, 4, 2, 1, 32})
+    for (const auto& [lane_gbytes, speed] : kLanes)
+      if (std::abs(gbytes / (width * lane_gbytes) - 1) < 0.06) {
+        pci.link_speed = speed, pci.link_width = width;
+        return;
+      }
+}
+
+/// MB/s that hwloc's NVML backend counts for one NVLink: 20000 on Pascal, 25000 later.
+int hwloc_nvlink_mbps(int compute_capability) {
+  return compute_capability != 0 && compute_capability < 70 ? 20000 : 25000;
+}
+
+class HwlocReader {
+ public:
+  HwlocReader(std::string text, const std::string& name) : xml_(std::move(text), name) {}
+
+  Draft read() {
+    const pugi::xml_node root = xml_.root();
+    if (std::string_view(root.name()) != "topology")
+      xml_.fail(root, "the outermost element of hwloc's XML is <topology>.");
+    walk(root, [&](pugi::xml_node object) { read_numa_node(object); });
+    if (draft_.nodes.empty()) add_only_cpu(root);
+    walk(root, [&](pugi::xml_node object) { read_io(object); });
+    for (const pugi::xml_node element : root.children())
+      if (element.attribute("name").value() == std::string_view("NVLinkBandwidth"))
+        read_nvlink_matrix(element);
+    number_gpus(draft_, xml_.name());
+    sort_depth_first(draft_);
+    return std::move(draft_);
+  }
+
+ private:
+  template <class Visit>
+  void walk(pugi::xml_node root, Visit visit) {
+    int depth = 0;
+    for (pugi::xml_node e = next_element(root, true, depth); e; e = next_element(e, true, depth))
+      if (std::string_view(e.name()) == "object") visit(e);
+  }
+
+  static std::string_view type_of(pugi::xml_node object) { return object.attribute("type").value(); }
+
+  /// The <info> of an object with this name; empty where there is none.
+  static pugi::xml_node info(pugi::xml_node object, std::string_view name) {
+    for (const pugi::xml_node child : object.children("info"))
+      if (child.attribute("name").value() == name) return child;
+    return {};
+  }
+  static std::string info_text(pugi::xml_node object, std::string_view name) {
+    return info(object, name).attribute("value").value();
+  }
+  /// The whole number in "loom.<name>", or `fallback` without one.
+  std::int64_t loom_int(pugi::xml_node object, const std::string& name, std::int64_t low, std::int64_t high,
+                        std::int64_t fallback) const {
+    const pugi::xml_node element = info(object, "loom." + name);
+    return element ? xml_.integer(element, "value", low, high) : fallback;
+  }
+  std::optional<int> loom_optional(pugi::xml_node object, const std::string& name) const {
+    const pugi::xml_node element = info(object, "loom." + name);
+    return element ? std::optional(static_cast<int>(xml_.integer(element, "value", -1, kMostIds)))
+                   : std::nullopt;
+  }
+
+  /// The closest object above, itself included, of this type.
+  static pugi::xml_node above(pugi::xml_node object, std::string_view type) {
+    while (object && type_of(object) != type) object = object.parent();
+    return object;
+  }
+
+  void read_numa_node(pugi::xml_node object) {
+    if (type_of(object) != "NUMANode") return;
+    CpuInfo cpu;
+    const auto os_index = xml_.integer(object, "os_index", 0, kMostIds);
+    cpu.numa_id = static_cast<int>(loom_int(object, "numaid", -1, kMostIds, os_index));
+    const std::string mask = info(object, "loom.affinity") ? info_text(object, "loom.affinity")
+                                                           : xml_.text_or(object, "cpuset", "");
+    if (const auto cpus = cpu_mask(mask))
+      cpu.affinity = *cpus;
+    else
+      xml_.fail(object, "attribute 'cpuset' is not a mask of CPUs.");
+    const bool ours = !info(object, "loom.numaid").empty();
+    if (!ours && (cpu.affinity.empty() || !affinities_.insert(cpu.affinity).second))
+      return;  // memory without CPUs of its own
+    describe_cpu(object, cpu);
+    std::uint64_t hash = 0;
+    if (const pugi::xml_node element = info(object, "loom.host_hash"))
+      hash = xml_.unsigned64(element, "value");
+    const auto [host, is_new] = host_of_.try_emplace(hash, static_cast<int>(draft_.hosts.size()));
+    if (is_new) draft_.hosts.push_back(hash);
+    if (draft_.hosts.size() > kMostHosts)
+      xml_.fail(object, fmt::format("the file has more than {} hosts, the limit.", kMostHosts));
+    if (!numa_ids_.insert({host->second, cpu.numa_id}).second)
+      xml_.fail(object, fmt::format("this host has another NUMANode {} already.", cpu.numa_id));
+    const NodeId id = draft_.add({std::move(cpu), kNoNode, host->second, std::nullopt});
+    cpu_of_numa_.try_emplace(static_cast<int>(os_index), id);
+  }
+
+  /// Vendor and model are those of the package that the NUMA node is in, or of the first one in it.
+  void describe_cpu(pugi::xml_node object, CpuInfo& cpu) {
+    pugi::xml_node package = above(object, "Package");
+    for (pugi::xml_node top = object.parent(); !package && top; top = top.parent())
+      package = top.find_child([](pugi::xml_node child) { return type_of(child) == "Package"; });
+    const auto number = [&](const char* name) {
+      const pugi::xml_node element = info(package, name);
+      int value = -1;
+      const std::string_view text = element.attribute("value").value();
+      std::from_chars(text.data(), text.data() + text.size(), value);
+      return std::clamp(value, -1, 0xffff);
+    };
+    const pugi::xml_node arch = info(package, "loom.arch");
+    cpu.arch = arch ? arch.attribute("value").value() : info_text(above(object, "Machine"), "Architecture");
+    if (cpu.arch == "aarch64") cpu.arch = "arm64";
+    if (cpu.arch.starts_with("ppc64")) cpu.arch = "ppc64";
+    cpu.vendor = info_text(package, "CPUVendor");
+    cpu.family = number("CPUFamilyNumber"), cpu.model = number("CPUModelNumber");
+  }
+
+  void add_only_cpu(pugi::xml_node root) {
+    CpuInfo cpu;
+    describe_cpu(root.child("object"), cpu);
+    draft_.hosts.push_back(0);
+    draft_.add({std::move(cpu), kNoNode, 0, std::nullopt});
+    note(root, "it has no NUMANode; one for the whole machine is assumed.");
+  }
+
+  void read_io(pugi::xml_node object) {
+    const std::string_view type = type_of(object);
+    if (type == "Bridge" || type == "PCIDev") read_function(object);
+    if (type == "OSDev") read_os_device(object);
+  }
+
+  /// The node that an I/O object hangs below: a switch above it, else its NUMA node.
+  NodeId parent_of(pugi::xml_node object) {
+    for (pugi::xml_node up = object.parent(); up; up = up.parent()) {
+      if (const auto node = node_of_.find(up); node != node_of_.end()) return node->second;
+      const std::string_view type = type_of(up);
+      if (type == "Bridge" || type == "PCIDev") continue;
+      return cpu_for(up);
+    }
+    return 0;
+  }
+
+  NodeId cpu_for(pugi::xml_node locality) {
+    const std::vector<int> numa_nodes = cpus_of(cpu_mask(xml_.text_or(locality, "nodeset", "")).value_or(""));
+    std::vector<NodeId> known;
+    for (const int numa_node : numa_nodes)
+      if (const auto cpu = cpu_of_numa_.find(numa_node); cpu != cpu_of_numa_.end())
+        known.push_back(cpu->second);
+    if (known.size() > 1 && noted_.insert("locality").second)
+      note(locality,
+           fmt::format(
+               "hwloc does not say which of {} NUMA nodes its PCI devices are near; the first is assumed. "
+               "Inside virtual machines that is common: give loom a file with the true places.",
+               known.size()));
+    return known.empty() ? 0 : known.front();
+  }
+
+  void read_function(pugi::xml_node object) {
+    const bool ours = !info(object, "loom.class").empty();
+    const bool is_bridge = type_of(object) == "Bridge";
+    if (is_bridge && !xml_.has(object, "pci_busid")) return;  // between CPU and PCI
+    const PciFunction pci = read_pci(object);
+    if (is_bridge) {
+      if (ours || is_upstream_port(object)) add_function(object, PciSwitchInfo{}, pci);
+      return;
+    }
+    const auto child_with = [&](auto&& test) { return object.find_child(test); };
+    const bool has_port = !child_with([](pugi::xml_node c) { return is_port(c); }).empty();
+    const bool has_gpu = !child_with([](pugi::xml_node c) { return !info(c, "loom.sm").empty(); }).empty();
+    if (has_gpu) return gpu_functions_.insert({object, pci}), void();  // its OSDevs are the GPUs
+    if (is_gpu(pci) && !ours) return add_plain_gpu(object, pci);
+    if (ours || (is_nic(pci) && has_port)) add_function(object, NicInfo{}, pci);
+  }
+
+  void add_function(pugi::xml_node object, NodeInfo node_info, const PciFunction& pci) {
+    const NodeId parent = parent_of(object);
+    const int host = draft_.node(parent).host;
+    if (auto* pci_switch = std::get_if<PciSwitchInfo>(&node_info))
+      for (const pugi::xml_node child : object.children("info"))
+        if (child.attribute("name").value() == std::string_view("loom.peer"))
+          pci_switch->peers.push_back(bus_id(child, "value"));
+    if (std::holds_alternative<NicInfo>(node_info) && !functions_.insert({host, pci.bus_id}).second)
+      xml_.fail(object, "this host has another function with this bus id.");
+    node_of_[object] = draft_.add({std::move(node_info), parent, host, pci});
+  }
+
+  /// hwloc shows root port, upstream and downstream ports as bridges: a switch is its upstream port.
+  static bool is_upstream_port(pugi::xml_node object) {
+    int bridges = 0;
+    for (pugi::xml_node up = object.parent();
+         type_of(up) == "Bridge" && *up.attribute("pci_busid").value() != '\0'; up = up.parent())
+      ++bridges;
+    return bridges % 2 == 1;
+  }
+
+  PciFunction read_pci(pugi::xml_node object) {
+    PciFunction pci;
+    pci.bus_id = bus_id(object, "pci_busid");
+    // "0302 [10de:2330] [10de:16c1] a1"
+    unsigned class_code = 0, vendor = 0, device = 0, subsystem_vendor = 0, subsystem_device = 0;
+    const std::string type = xml_.text_or(object, "pci_type", "");
+    if (std::sscanf(type.c_str(), "%4x [%4x:%4x] [%4x:%4x]", &class_code, &vendor, &device, &subsystem_vendor,
+                    &subsystem_device) != 5)
+      xml_.fail(object, "attribute 'pci_type' is not like 0302 [10de:2330] [10de:16c1] a1.");
+    pci.class_code = static_cast<std::uint32_t>(loom_int(object, "class", 0, 0xffffff, class_code << 8));
+    pci.vendor = static_cast<std::uint16_t>(vendor), pci.device = static_cast<std::uint16_t>(device);
+    pci.subsystem_vendor = static_cast<std::uint16_t>(subsystem_vendor);
+    pci.subsystem_device = static_cast<std::uint16_t>(subsystem_device);
+    const double gbytes = xml_.number_or(object, "pci_link_speed", 0, 1e6, 0);
+    if (info(object, "loom.link_width")) {
+      pci.link_speed = info_text(object, "loom.link_speed");
+      pci.link_width = static_cast<int>(loom_int(object, "link_width", 0, kWidestPci, 0));
+    } else {
+      guess_link(gbytes, pci);
+    }
+    return pci;
+  }
+
+  /// A GPU as hwloc knows it.
+  void add_plain_gpu(pugi::xml_node object, const PciFunction& pci) {
+    const NodeId parent = parent_of(object);
+    GpuInfo gpu;
+    gpu.device = next_device_++;
+    gpu.compute_capability = compute_capability_of(pci);
+    gpu.gpu_direct = base_class(pci) != 0x03 || (pci.class_code & 0xff00) == 0x0200;  // made for computing
+    if (pci.vendor == kVendorAmd) gpu.gcn_arch = "gfx";
+    if (gpu.compute_capability == 0 && gpu.gcn_arch.empty())
+      note(object, "its compute capability is not known; links count as those of old GPUs.");
+    const int host = draft_.node(parent).host;
+    if (!functions_.insert({host, pci.bus_id}).second)
+      xml_.fail(object, "this host has another function with this bus id.");
+    const NodeId id = draft_.add({std::move(gpu), parent, host, pci});
+    node_of_[object] = id;
+    if (xml_.has(object, "gp_index")) gpu_by_index_[xml_.unsigned64(object, "gp_index")] = id;
+    for (const pugi::xml_node child : object.children("object"))
+      if (xml_.has(child, "gp_index")) gpu_by_index_[xml_.unsigned64(child, "gp_index")] = id;
+  }
+
+  static bool is_port(pugi::xml_node object) {
+    const int os_type = object.attribute("osdev_type").as_int(-1);
+    return type_of(object) == "OSDev" && (os_type == 2 || os_type == 3);  // network, OpenFabrics
+  }
+
+  void read_os_device(pugi::xml_node object) {
+    if (info(object, "loom.sm") || info(object, "loom.cpu_count")) return read_loom_gpu(object);
+    if (!is_port(object)) return;
+    const bool ours = !info(object, "loom.speed").empty();
+    const pugi::xml_node up = object.parent();
+    // A card's network interface and its OpenFabrics device are the same port; the latter is the faster way.
+    const bool is_network = object.attribute("osdev_type").as_int() == 2;
+    if (!ours && is_network &&
+        up.find_child([](pugi::xml_node c) { return is_port(c) && c.attribute("osdev_type").as_int() == 3; }))
+      return;
+    const auto nic = node_of_.find(up);
+    NodeId parent = kNoNode;
+    if (nic != node_of_.end() && draft_.node(nic->second).kind() == NodeKind::kNic)
+      parent = nic->second;
+    else if (type_of(up) == "PCIDev" || !ours)
+      return;
+    else
+      parent = bare_nic(parent_of(object));
+    add_port(object, parent);
+  }
+
+  NodeId bare_nic(NodeId cpu) {
+    const auto [nic, is_new] = bare_nic_of_.try_emplace(draft_.node(cpu).host, kNoNode);
+    if (is_new) nic->second = draft_.add({NicInfo{}, cpu, draft_.node(cpu).host, std::nullopt});
+    return nic->second;
+  }
+
+  void add_port(pugi::xml_node object, NodeId parent) {
+    NetInfo net;
+    net.name = info(object, "loom.name") ? info_text(object, "loom.name") : xml_.text_or(object, "name", "");
+    net.device = static_cast<int>(loom_int(object, "dev", 0, kMostIds, next_net_++));
+    const bool verbs = object.attribute("osdev_type").as_int() == 3;
+    net.port = static_cast<int>(loom_int(object, "port", 0, kMostIds, verbs ? 1 : 0));
+    net.max_connections = static_cast<int>(loom_int(object, "maxconn", 0, 1 << 30, kUnknownMaxConnections));
+    net.gpu_direct = loom_int(object, "gdr", 0, 1, verbs) != 0;
+    net.collectives = loom_int(object, "coll", 0, 1, 0) != 0;
+    net.is_net = loom_int(object, "net", 0, 1, 1) != 0;
+    net.is_gin = loom_int(object, "gin", 0, 1, 0) != 0, net.is_rma = loom_int(object, "rma", 0, 1, 0) != 0;
+    net.rail = loom_optional(object, "rail"), net.plane = loom_optional(object, "plane");
+    if (const pugi::xml_node guid = info(object, "loom.guid"))
+      net.guid = xml_.unsigned64(guid, "value");
+    else
+      net.guid = guid_of(info_text(object, "NodeGUID"));
+    if (const pugi::xml_node e = info(object, "loom.latency"))
+      net.latency_us = xml_.number_or(e, "value", 0, 1e6, 0);
+    if (const pugi::xml_node e = info(object, "loom.speed"))
+      net.speed_mbps = xml_.number_or(e, "value", 1e-6, 1e9, 0);
+    if (net.speed_mbps <= 0) {
+      net.speed_mbps = kUnknownNetMbps;
+      note(object,
+           fmt::format(
+               "hwloc does not know its speed; {} Mbit/s is assumed. Give it as <info name=\"loom.speed\" "
+               "value=\"Mbit/s\"/>.",
+               kUnknownNetMbps));
+    }
+    const int host = draft_.node(parent).host;
+    draft_.add({std::move(net), parent, host, std::nullopt});
+  }
+
+  /// "b859:9f03:00a8:6b42"
+  static std::optional<std::uint64_t> guid_of(std::string text) {
+    std::erase(text, ':');
+    std::uint64_t guid = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), guid, 16);
+    return error == std::errc() && end == text.data() + text.size() ? std::optional(guid) : std::nullopt;
+  }
+
+  void read_loom_gpu(pugi::xml_node object) {
+    GpuInfo gpu;
+    gpu.device = static_cast<int>(loom_int(object, "dev", 0, kMostIds, 0));
+    gpu.rank = static_cast<int>(loom_int(object, "rank", -1, kMostIds, kNoRank));
+    if (gpu.rank != kNoRank && !ranks_.insert(gpu.rank).second)
+      xml_.fail(object, fmt::format("another GPU has rank {} already.", gpu.rank));
+    gpu.is_virtual = !info(object, "loom.cpu_count").empty();
+    if (gpu.is_virtual) {
+      gpu.first_cpu = static_cast<int>(loom_int(object, "first_cpu", 0, kMostIds, 0));
+      gpu.cpu_count = static_cast<int>(loom_int(object, "cpu_count", 1, kMostIds, 1));
+      const NodeId cpu = parent_of(object);
+      if (draft_.node(cpu).kind() != NodeKind::kCpu)
+        xml_.fail(object, "a virtual GPU stands beside a NUMA node.");
+      draft_.add({std::move(gpu), cpu, draft_.node(cpu).host, std::nullopt});
+      return;
+    }
+    gpu.compute_capability = static_cast<int>(loom_int(object, "sm", 0, 10000, 0));
+    gpu.gpu_direct = loom_int(object, "gdr", 0, 1, 0) != 0;
+    gpu.partition = loom_optional(object, "mlopart");
+    gpu.gcn_arch = info_text(object, "loom.gcn");
+    if (const pugi::xml_node denied = info(object, "loom.nop2p")) gpu.p2p_denied = xml_.integers(denied, "value", 0, kMostIds);
+    const auto function = gpu_functions_.find(object.parent());
+    if (function == gpu_functions_.end()) xml_.fail(object, "a GPU stands in a PCIDev.");
+    const NodeId tree_parent = parent_of(object.parent());
+    if (const NodeKind kind = draft_.node(tree_parent).kind();
+        kind != NodeKind::kCpu && kind != NodeKind::kPciSwitch)
+      xml_.fail(object, "a GPU's PCIDev stands below a bridge or a NUMA node.");
+    const int host = draft_.node(tree_parent).host;
+    const auto [first, is_first] = first_gpu_of_.try_emplace(object.parent(), kNoNode);
+    if (is_first && !functions_.insert({host, function->second.bus_id}).second)
+      xml_.fail(object.parent(), "this host has another function with this bus id.");
+    const bool shares = !is_first && !gpu.partition;
+    if (!shares) read_rows(object, gpu);
+    const NodeId id =
+        draft_.add({std::move(gpu), shares ? first->second : tree_parent, host, function->second});
+    if (is_first) first->second = id;
+  }
+
+  /// "loom.nvlink" value "<target or -> <count> <class>", "loom.c2c" value "<MB/s> <count>".
+  void read_rows(pugi::xml_node object, GpuInfo& gpu) {
+    const auto number = [&](pugi::xml_node element, const std::string& text, int base, int high) {
+      int value = -1;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+      if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > high)
+        xml_.fail(element, "its value is no list of links.");
+      return value;
+    };
+    for (const pugi::xml_node child : object.children("info")) {
+      const std::string_view name = child.attribute("name").value();
+      const std::vector<std::string> parts = words(child.attribute("value").value());
+      if (name == "loom.nvlink") {
+        if (parts.size() != 3) xml_.fail(child, "its value is not \"target count class\".");
+        NvLinks row;
+        row.target_seen = parts[0] != "-";
+        if (row.target_seen) {
+          const auto target = BusId::parse(parts[0]);
+          if (!target) xml_.fail(child, "its value does not begin with a PCI address.");
+          row.target = *target;
+        }
+        row.count = number(child, parts[1], 10, 1024);
+        row.target_class = static_cast<std::uint32_t>(number(child, parts[2], 16, 0xffffff));
+        if (row.count > 0) gpu.nvlinks.push_back(row);
+      } else if (name == "loom.c2c") {
+        if (parts.size() != 2) xml_.fail(child, "its value is not \"MB/s count\".");
+        const C2cLinks row{number(child, parts[0], 10, 100'000'000), number(child, parts[1], 10, 1024)};
+        if (row.mbps > 0 && row.count > 0) gpu.c2c.push_back(row);
+      }
+    }
+  }
+
+  /// Bandwidths in MB/s between objects that are named by their gp_index, alone or as "PCIDev:17".
+  void read_nvlink_matrix(pugi::xml_node element) {
+    std::string index_text, value_text;
+    for (const pugi::xml_node child : element.children("indexes"))
+      index_text += std::string(" ") + child.child_value();
+    for (const pugi::xml_node child : element.children("u64values"))
+      value_text += std::string(" ") + child.child_value();
+    const std::vector<std::string> indexes = words(index_text), values = words(value_text);
+    if (indexes.size() > kMostMatrixObjects || values.size() != indexes.size() * indexes.size())
+      xml_.fail(element, fmt::format("it has {} values for {} objects.", values.size(), indexes.size()));
+    std::vector<NodeId> gpus;
+    for (const std::string& index : indexes) {
+      const std::string_view digits = std::string_view(index).substr(index.find(':') + 1);
+      std::uint64_t value = 0;
+      std::from_chars(digits.data(), digits.data() + digits.size(), value);
+      const auto gpu = gpu_by_index_.find(value);
+      gpus.push_back(gpu == gpu_by_index_.end() ? kNoNode : gpu->second);
+    }
+    for (std::size_t i = 0; i < gpus.size(); ++i) {
+      if (gpus[i] == kNoNode) continue;
+      auto& gpu = std::get<GpuInfo>(draft_.node(gpus[i]).info);
+      for (std::size_t j = 0; j < gpus.size(); ++j) {
+        if (i == j) continue;
+        std::uint64_t mbps = 0;
+        const std::string& text = values[i * gpus.size() + j];
+        std::from_chars(text.data(), text.data() + text.size(), mbps);
+        const int count = static_cast<int>(
+            std::lround(static_cast<double>(mbps) / hwloc_nvlink_mbps(gpu.compute_capability)));
+        if (count <= 0) continue;
+        if (count > 1024) xml_.fail(element, fmt::format("{} MB/s is more than NVLinks carry.", text));
+        if (gpus[j] == gpus[i]) continue;
+        if (gpus[j] != kNoNode)
+          gpu.nvlinks.push_back({draft_.node(gpus[j]).pci->bus_id, count, 0x030200, true});
+        else
+          gpu.nvlinks.push_back({BusId{}, count, kClassNvSwitch, false});
+      }
+    }
+  }
+
+  BusId bus_id(pugi::xml_node element, const char* attribute) const {
+    const auto id = BusId::parse(xml_.text(element, attribute));
+    if (!id)
+      xml_.fail(element, fmt::format("attribute '{}' is no PCI address like 0000:c4:00.0.", attribute));
+    return *id;
+  }
+
+  void note(pugi::xml_node element, const std::string& message) {
+    constexpr std::size_t kMostNotes = 1000;
+    if (draft_.notes.size() < kMostNotes) draft_.notes.push_back(xml_.at(element, message));
+  }
+
+  XmlDocument xml_;
+  Draft draft_;
+  std::map<std::uint64_t, int> host_of_;  // by loom.host_hash
+  std::map<int, NodeId> cpu_of_numa_;     // by os_index
+  std::set<std::string> affinities_, noted_;
+  std::map<int, NodeId> bare_nic_of_;  // by host
+  std::set<std::pair<int, BusId>> functions_;
+  std::set<std::pair<int, int>> numa_ids_;
+  std::set<int> ranks_;
+  std::map<pugi::xml_node, NodeId> node_of_, first_gpu_of_;
+  std::map<pugi::xml_node, PciFunction> gpu_functions_;  // whose OSDevs are GPUs
+  std::map<std::uint64_t, NodeId> gpu_by_index_;         // by gp_index
+  int next_device_ = 0, next_net_ = 0;
+};
+
+}  // namespace
+
+Draft draft_from_hwloc_xml(std::string text, const std::string& name) {
+  return HwlocReader(std::move(text), name).read();
+}
+
+SystemWithNotes parse_hwloc_xml(std::string text, const std::string& name, Model model) {
+  return build(draft_from_hwloc_xml(std::move(text), name), model);
+}
+
+SystemWithNotes read_hwloc_xml(const std::string& path, Model model) {
+  return parse_hwloc_xml(read_text_file(path), path, model);
+}
+
+}  // namespace loom::topo
