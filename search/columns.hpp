@@ -75,17 +75,22 @@ class ColumnSource {
   void find_rings(int round);
   void find_rings_between_ports(int round);
   void find_pairs_of_rings();
-  void find_trees(int round);
+  void find_trees();
+  void find_long(int round);
+  std::vector<int> path(std::span<const double> begin, std::span<const double> end, int seed);
+  void add_turns(std::vector<int> trip, int most);
+  void add_turns_forward(const std::vector<int>& trip, int most);
+  void add_swapped_turns(const std::vector<int>& trip, double around, int missing);
+  double end_cost(int first, int second, int last, int to) const;
   void find_heads();
-  double ring_between_ports(int in, int out, int seed, Order& order);
+  double ring_between_ports(int from, int* first) const;
   struct Beginning {
     int first, second, in, to;
     double cost;
   };
   std::vector<Beginning> beginnings() const;
-  double chain_behind(const Beginning& beginning, int seed, std::vector<int>& gpus);
-  double path(std::span<const double> start, std::span<const double> tail, int seed, std::vector<int>& order);
-  double least_long_cost();
+  double least_beginning(int first) const;
+  double least_long_cost() const;
 
   double chain(int from, int to) const { return chain_[static_cast<std::size_t>(from * n_ + to)]; }
   double in(int net, int gpu) const { return in_[static_cast<std::size_t>(net * n_ + gpu)]; }

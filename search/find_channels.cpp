@@ -54,7 +54,8 @@ class Search {
   bool can_run() const;
   std::vector<int> cross_nics() const;
   Packed pack(const Limits& limits, double enough);
-  Packed limited(Packed packed) const;
+  Packed widest_first(const Limits& limits) const;
+  Packed limited(Packed packed, const Limits& limits) const;
   void tighten(Limits& limits, Packed& best);
   bool try_limits(Limits limits, double enough, Limits& chosen, Packed& best);
   double bound_of(const Packed& packed, const Limits& loosest);
@@ -121,8 +122,35 @@ Packed Search::pack(const Limits& limits, double enough) {
   return packed;
 }
 
+/// Columns that each take all they can of what the ones before left.
+Packed Search::widest_first(const Limits& limits) const {
+  std::vector<double> left = capacities_;
+  const auto width = [&](const Column& column) {
+    double gbps = std::numeric_limits<double>::max();
+    for (const Load& load : column.loads)
+      gbps = std::min(gbps, left[static_cast<std::size_t>(load.resource)] / load.factor);
+    return gbps;
+  };
+  std::vector<const Column*> kept;
+  for (std::size_t count = 0; count < static_cast<std::size_t>(request_.max_channels);) {
+    const Column* widest = nullptr;
+    double gbps = 0;
+    for (const auto& column : pool_)
+      if (const double found = width(*column); found > gbps * (1 + kSame) && allows(limits, *column))
+        widest = column.get(), gbps = found;
+    if (widest == nullptr || count + widest->orders.size() > static_cast<std::size_t>(request_.max_channels)) break;
+    for (const Load& load : widest->loads) {
+      double& rest = left[static_cast<std::size_t>(load.resource)];
+      rest = std::max(0.0, rest - gbps * load.factor);
+    }
+    kept.push_back(widest);
+    count += widest->orders.size();
+  }
+  return pack_best(kept, capacities_);
+}
+
 /// At most Request::max_channels: the thinnest go, half of what is too many at a time, and the rest share what they left.
-Packed Search::limited(Packed packed) const {
+Packed Search::limited(Packed packed, const Limits& limits) const {
   for (;;) {
     auto& columns = packed.columns;
     std::stable_sort(columns.begin(), columns.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
@@ -136,7 +164,8 @@ Packed Search::limited(Packed packed) const {
     count = 0;
     for (const auto& column : columns)
       if (count + count_of(column) <= target) count += count_of(column), kept.push_back(column.first);
-    Packed fewer = pack_best(kept, capacities_);
+    Packed fewer = pack_best(kept, capacities_), greedy = widest_first(limits);
+    if (greedy.total > fewer.total) fewer = std::move(greedy);
     fewer.unlimited = packed.unlimited;
     fewer.prices = std::move(packed.prices);
     packed = std::move(fewer);
@@ -144,7 +173,7 @@ Packed Search::limited(Packed packed) const {
 }
 
 bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& best) {
-  Packed packed = limited(pack(limits, enough));
+  Packed packed = limited(pack(limits, enough), limits);
   const bool reached = packed.total > 0 && packed.total >= enough * (1 - kSame);
   attempts_.push_back({limits, packed.total, ""});
   if (packed.total <= 0)
@@ -159,16 +188,16 @@ bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& be
   return true;
 }
 
-/// The strictest limits that carry as much as `best`: ports first, then ways to ports, then ways between GPUs.
+/// The strictest limits that carry as much as `best`: ways to ports first, then ways between GPUs, then ports.
 void Search::tighten(Limits& limits, Packed& best) {
   const double enough = best.total;
   Limits chosen = limits;
-  for (const int cross : cross_nics())
-    if (cross == chosen.cross_nic || try_limits({cross, chosen.type_inter, chosen.type_intra}, enough, chosen, best)) break;
   for (const topo::PathType type : inter_)
     if (type >= chosen.type_inter || try_limits({chosen.cross_nic, type, chosen.type_intra}, enough, chosen, best)) break;
   for (const topo::PathType type : intra_)
     if (type >= chosen.type_intra || try_limits({chosen.cross_nic, chosen.type_inter, type}, enough, chosen, best)) break;
+  for (const int cross : cross_nics())
+    if (cross == chosen.cross_nic || try_limits({cross, chosen.type_inter, chosen.type_intra}, enough, chosen, best)) break;
   limits = chosen;
 }
 
@@ -193,7 +222,14 @@ double Search::port_bound() {
         all.push_back(make_column(table_, pattern_, {{{head}, net, net}}));
   std::vector<const Column*> columns;
   for (const Column& column : all) columns.push_back(&column);
-  return pack_best(columns, capacities_, true).total;
+  double widest = 0;
+  for (const Column& column : all) {
+    double gbps = std::numeric_limits<double>::max();
+    for (const Load& load : column.network_loads)
+      gbps = std::min(gbps, capacities_[static_cast<std::size_t>(load.resource)] / load.factor);
+    widest = std::max(widest, gbps);
+  }
+  return std::min(pack_best(columns, capacities_, true).total, widest * request_.max_channels);
 }
 
 ChannelPlan Search::run() {
@@ -224,8 +260,10 @@ ChannelPlan Search::run() {
   plan.limits = limits;
   if (best.total > 0)
     fill_plan(plan, table_, best, capacities_);
-  else
+  else if (!has_heads(pattern_))
     take_simple_order(plan, paths_, table_);
+  plan.type_intra = std::max(plan.type_intra, intra_.front());
+  if (plan.network) plan.type_inter = std::max(plan.type_inter, inter_.front());
   split_channels(plan, request_);
   plan.attempts = std::move(attempts_);
   plan.steps = steps_;

@@ -77,29 +77,31 @@ class RoundTrip {
     std::rotate(order.begin(), std::find(order.begin(), order.end(), 0), order.end());
   }
 
-  /// Moves the first run found whose move saves cost; runs keep their direction.
-  bool improve(int longest_run, std::int64_t& steps) {
-    for (int first = 1; first < places_; ++first)
-      for (int last = first; last < std::min(places_, first + longest_run); ++last) {
-        const int before = at(first - 1), after = at((last + 1) % places_), head = at(first), tail = at(last);
-        const double saved = cost(before, head) + cost(tail, after) - cost(before, after);
-        steps += places_;
-        if (saved <= kSaving) continue;
-        for (int k = 0; k < places_; ++k) {
-          if (k >= first - 1 && k <= last) continue;
-          const int from = at(k), to = at((k + 1) % places_);
-          if (cost(from, head) + cost(tail, to) - cost(from, to) < saved - kSaving) {
-            move_run(first, last, k);
-            return true;
-          }
-        }
-      }
-    return false;
+  /// Moves runs as long as that saves cost, each where it first does; runs keep their direction.
+  void improve(int longest_run, std::int64_t& steps, std::int64_t end) {
+    for (int first = 1, idle = 0; idle < places_ && steps < end; first = first % (places_ - 1) + 1)
+      idle = improve_at(first, longest_run, steps) ? 0 : idle + 1;
   }
 
  private:
   static constexpr double kSaving = 1e-10;
 
+  bool improve_at(int first, int longest_run, std::int64_t& steps) {
+    for (int last = first; last < std::min(places_, first + longest_run); ++last) {
+      const int before = at(first - 1), after = at((last + 1) % places_), head = at(first), tail = at(last);
+      const double saved = cost(before, head) + cost(tail, after) - cost(before, after);
+      if (saved <= kSaving) continue;
+      steps += places_;
+      for (int k = 0; k < places_; ++k) {
+        if (k >= first - 1 && k <= last) continue;
+        const int from = at(k), to = at((k + 1) % places_);
+        if (cost(from, head) + cost(tail, to) - cost(from, to) >= saved - kSaving) continue;
+        move_run(first, last, k);
+        return true;
+      }
+    }
+    return false;
+  }
   double cost(int from, int to) const { return costs_[static_cast<std::size_t>(from * places_ + to)]; }
   int at(int position) const { return order[static_cast<std::size_t>(position)]; }
   void move_run(int first, int last, int behind) {
@@ -121,8 +123,7 @@ std::vector<int> short_round_trip(std::span<const double> costs, int places, int
   RoundTrip trip(costs, places);
   trip.walk(seed % places, steps);
   const int longest_run = std::clamp(32'768 / (places * places), 3, places);
-  for (const std::int64_t end = steps + max_steps; steps < end && trip.improve(longest_run, steps);) {
-  }
+  if (places > 2) trip.improve(longest_run, steps, steps + max_steps);
   return std::move(trip.order);
 }
 
@@ -175,6 +176,54 @@ double assignment_bound(std::span<const double> costs, int places) {
   double total = 0;
   for (std::size_t j = 1; j <= n; ++j) total += cost(row_of[j], j);
   return total;
+}
+
+/// Edmonds: every place takes its cheapest way in; circles that this makes become one place, until there is none.
+double arborescence_bound(std::span<const double> costs, int places, int root) {
+  struct Edge {
+    int from, to;
+    double cost;
+  };
+  std::vector<Edge> edges;
+  for (int from = 0; from < places; ++from)
+    for (int to = 0; to < places; ++to)
+      if (from != to) edges.push_back({from, to, costs[static_cast<std::size_t>(from * places + to)]});
+  double total = 0;
+  for (;;) {
+    const auto count = static_cast<std::size_t>(places);
+    std::vector<double> cheapest(count, std::numeric_limits<double>::max());
+    std::vector<int> before(count, -1), circle(count, -1), seen_by(count, -1);
+    for (const Edge& edge : edges)
+      if (edge.from != edge.to && edge.cost < cheapest[static_cast<std::size_t>(edge.to)]) {
+        cheapest[static_cast<std::size_t>(edge.to)] = edge.cost;
+        before[static_cast<std::size_t>(edge.to)] = edge.from;
+      }
+    cheapest[static_cast<std::size_t>(root)] = 0;
+    int circles = 0;
+    for (int place = 0; place < places; ++place) {
+      total += cheapest[static_cast<std::size_t>(place)];
+      int here = place;
+      while (here != root && seen_by[static_cast<std::size_t>(here)] != place && circle[static_cast<std::size_t>(here)] < 0) {
+        seen_by[static_cast<std::size_t>(here)] = place;
+        here = before[static_cast<std::size_t>(here)];
+      }
+      if (here == root || circle[static_cast<std::size_t>(here)] >= 0) continue;
+      for (int on = before[static_cast<std::size_t>(here)]; on != here; on = before[static_cast<std::size_t>(on)])
+        circle[static_cast<std::size_t>(on)] = circles;
+      circle[static_cast<std::size_t>(here)] = circles++;
+    }
+    if (circles == 0) return total;
+    for (int& number : circle)
+      if (number < 0) number = circles++;
+    for (Edge& edge : edges) {
+      edge.cost -= cheapest[static_cast<std::size_t>(edge.to)];
+      edge.from = circle[static_cast<std::size_t>(edge.from)];
+      edge.to = circle[static_cast<std::size_t>(edge.to)];
+    }
+    std::erase_if(edges, [](const Edge& edge) { return edge.from == edge.to; });
+    root = circle[static_cast<std::size_t>(root)];
+    places = circles;
+  }
 }
 
 }  // namespace loom::search

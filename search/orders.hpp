@@ -42,4 +42,7 @@ double round_trip_cost(std::span<const double> costs, int places, std::span<cons
 /// No round trip costs less: the cheapest way to give every place one successor (which may be several round trips).
 double assignment_bound(std::span<const double> costs, int places);
 
+/// No order that begins at `root` costs less: the cheapest way to reach every place from it (which may branch).
+double arborescence_bound(std::span<const double> costs, int places, int root);
+
 }  // namespace loom::search

@@ -76,9 +76,14 @@ Packed pack_best(const std::vector<const Column*>& columns, std::span<const doub
 }
 
 void fill_plan(ChannelPlan& plan, const HopTable& table, const Packed& packed, std::span<const double> capacities) {
-  const double chain = plan.network && is_tree(plan.pattern) ? chain_raise(packed, capacities) : 1;
+  const bool multicast = plan.network && plan.pattern == Pattern::kNvls;
+  double chain = 1;
+  if (multicast || (plan.network && is_tree(plan.pattern))) chain = chain_raise(packed, capacities);
   std::vector<double> ports(packed.columns.size(), 0);
-  if (plan.network && plan.pattern == Pattern::kNvls) ports = port_raise(packed, capacities);
+  if (multicast) {
+    ports = port_raise(packed, capacities);
+    chain /= 2;
+  }
   for (const bool pairs : {true, false})  // partners stand at 2k and 2k + 1
     for (std::size_t i = 0; i < packed.columns.size(); ++i) {
       const auto& [column, gbps] = packed.columns[i];

@@ -4,12 +4,17 @@
 #include "search/columns.hpp"
 
 namespace loom::search {
+namespace {
+
+constexpr double kOneBeginning = 1e4;  // dear enough for just one
+
+}  // namespace
 
 /// The cheapest ways to begin: the first GPU, the second one where it matters, and the ports.
 std::vector<ColumnSource::Beginning> ColumnSource::beginnings() const {
   std::vector<Beginning> all;
   if (k_ == 0) {
-    for (int first = 0; first < n_; ++first) all.push_back({first, -1, -1, -1, 0});
+    for (int first = 0; first < n_; ++first) all.push_back({first, -1, -1, -1, n_ == 1 ? chain(0, 0) : 0});
     return all;
   }
   if (pattern_ == Pattern::kTree || pattern_ == Pattern::kCollnetChain) {
@@ -27,99 +32,78 @@ std::vector<ColumnSource::Beginning> ColumnSource::beginnings() const {
         if (in(net, first) < in(from, first)) from = net;
       double begin = in(from, first);
       if (balanced) begin += out_any(to, first) / 2;
-      Beginning cheapest{first, -1, from, to, kNever};
       for (int second = 0; second < n_ && is_possible(begin); ++second) {
         if (second == first || !is_possible(chain(first, second))) continue;
         const double cost = begin + (balanced ? out_any(to, second) / 2 : out(to, second));
-        if (!is_possible(cost)) continue;
-        if (is_exact())
-          all.push_back({first, second, from, to, cost});
-        else if (cheapest.second < 0 || cost + chain(first, second) < cheapest.cost + chain(first, cheapest.second))
-          cheapest = {first, second, from, to, cost};
+        if (is_possible(cost)) all.push_back({first, second, from, to, cost});
       }
-      if (cheapest.second >= 0) all.push_back(cheapest);
     }
   return all;
 }
 
-/// The cheapest chain behind a beginning.
-double ColumnSource::chain_behind(const Beginning& beginning, int seed, std::vector<int>& gpus) {
-  const auto [first, second, from, to, cost] = beginning;
-  if (is_exact()) {
-    const unsigned taken = 1U << first;
-    const double rest = second < 0 ? exact_.cost(first) : chain(first, second) + exact_.cost(second, taken);
-    return cost + rest;
-  }
-  std::vector<double> start(static_cast<std::size_t>(n_), kNever), tail = zeros_;
-  start[static_cast<std::size_t>(first)] = 0;
-  double total = cost + path(start, tail, seed, gpus);
-  if (second >= 0 && gpus.size() > 1 && gpus[1] != second) {
-    gpus.erase(std::find(gpus.begin(), gpus.end(), second));
-    gpus.insert(gpus.begin() + 1, second);
-    total = cost;
-    for (std::size_t i = 0; i + 1 < gpus.size(); ++i) total += chain(gpus[i], gpus[i + 1]);
-  }
-  return total;
-}
-
-void ColumnSource::find_trees(int round) {
-  if (is_exact()) exact_.solve(chain_, zeros_);
-  std::vector<Beginning> ways = beginnings();
+void ColumnSource::find_trees() {
+  exact_.solve(chain_, zeros_);
+  const std::vector<Beginning> ways = beginnings();
   steps_ += static_cast<std::int64_t>(ways.size());
-  if (!is_exact()) {
-    // Cheapest first, each first GPU and each port once, for each chain takes a local search.
-    std::stable_sort(ways.begin(), ways.end(), [](const Beginning& a, const Beginning& b) { return a.cost < b.cost; });
-    std::vector<bool> first_seen(static_cast<std::size_t>(n_)), port_seen(static_cast<std::size_t>(k_));
-    std::vector<Beginning> few;
-    for (const Beginning& way : ways) {
-      const bool new_port = way.to >= 0 && !port_seen[static_cast<std::size_t>(way.to)];
-      if (first_seen[static_cast<std::size_t>(way.first)] && !new_port) continue;
-      first_seen[static_cast<std::size_t>(way.first)] = true;
-      if (way.to >= 0) port_seen[static_cast<std::size_t>(way.to)] = true;
-      few.push_back(way);
-    }
-    ways = std::move(few);
-  }
-  std::vector<double> cheapest_at(static_cast<std::size_t>(n_ * std::max(1, k_)), kNever);
-  for (const Beginning& way : ways) {
-    std::vector<int> gpus;
-    const double cost = chain_behind(way, round, gpus);
-    double& cheapest = cheapest_at[static_cast<std::size_t>(way.first * std::max(1, k_) + std::max(0, way.to))];
-    if (!is_possible(cost) || cost >= cheapest) continue;
-    cheapest = cost;
+  for (const auto& [first, second, from, to, beginning] : ways) {
+    const unsigned taken = second < 0 ? 0U : 1U << first;
+    const double cost =
+        beginning + (second < 0 ? exact_.cost(first) : chain(first, second) + exact_.cost(second, taken));
+    if (!is_possible(cost)) continue;
     least_ = std::min(least_, cost);
     if (cost > 1 - 1e-9) continue;
-    if (is_exact()) {
-      gpus = exact_.order(way.second < 0 ? way.first : way.second, way.second < 0 ? 0U : 1U << way.first);
-      if (way.second >= 0) gpus.insert(gpus.begin(), way.first);
-    }
-    add({{std::move(gpus), way.in, way.to}}, cost);
-    if (!is_exact() && found_.size() >= 8) return;
+    std::vector<int> gpus = exact_.order(second < 0 ? first : second, taken);
+    if (second >= 0) gpus.insert(gpus.begin(), first);
+    add({{std::move(gpus), from, to}}, cost);
   }
 }
 
-/// A lower bound for many GPUs: every GPU has one successor, a port in the circle.
-double ColumnSource::least_long_cost() {
-  if (k_ == 0 && pattern_ == Pattern::kRing) return assignment_bound(chain_, n_);
+/// The least that beginning at `first` can cost, ports and second GPU included.
+double ColumnSource::least_beginning(int first) const {
+  if (k_ == 0) return 0;
+  const bool balanced = pattern_ == Pattern::kBalancedTree, split = pattern_ == Pattern::kSplitTree;
+  double least = kNever;
+  for (int to = 0; to < k_; ++to) {
+    double come_in = kNever, leave = balanced || split ? kNever : out(to, first);
+    for (const int from : partners_[static_cast<std::size_t>(to)]) come_in = std::min(come_in, in(from, first));
+    for (int second = 0; (balanced || split) && second < n_; ++second)
+      if (second != first) leave = std::min(leave, end_cost(first, second, second, to));
+    const bool same_port = !balanced && !split;
+    least = std::min(least, (same_port ? in(to, first) : come_in) + leave);
+  }
+  return least;
+}
+
+/// A lower bound for many GPUs: every GPU has one successor, and is reached from the first one.
+double ColumnSource::least_long_cost() const {
+  if (k_ == 0 && pattern_ == Pattern::kRing)
+    return std::max(assignment_bound(chain_, n_), arborescence_bound(chain_, n_, 0));
   const int places = n_ + 1;
   std::vector<double> costs(static_cast<std::size_t>(places * places), kNever);
-  double least_second = kNever;
+  const auto at = [&](int from, int to) -> double& { return costs[static_cast<std::size_t>(from * places + to)]; };
   for (int gpu = 0; gpu < n_; ++gpu) {
-    std::copy_n(&chain_[static_cast<std::size_t>(gpu * n_)], n_,
-                &costs[static_cast<std::size_t>((gpu + 1) * places + 1)]);
-    double begin = k_ == 0 ? 0 : kNever, end = pattern_ == Pattern::kRing && k_ > 0 ? kNever : 0;
-    for (int net = 0; net < k_; ++net) {
-      const double go_out = pattern_ == Pattern::kBalancedTree ? out_any(net, gpu) / 2 : out(net, gpu);
-      const bool first_goes_out = pattern_ != Pattern::kRing && pattern_ != Pattern::kSplitTree;
-      begin = std::min(begin, in(net, gpu) + (first_goes_out ? go_out : 0));
-      if (pattern_ == Pattern::kRing) end = std::min(end, out(net, gpu));
-      least_second = std::min(least_second, go_out);
-    }
-    costs[static_cast<std::size_t>(gpu + 1)] = begin;
-    costs[static_cast<std::size_t>((gpu + 1) * places)] = end;
+    std::copy_n(&chain_[static_cast<std::size_t>(gpu * n_)], n_, &at(gpu + 1, 1));
+    at(0, gpu + 1) = least_beginning(gpu);
+    at(gpu + 1, 0) = 0;
   }
-  const bool second_pays = k_ > 0 && (pattern_ == Pattern::kSplitTree || pattern_ == Pattern::kBalancedTree);
-  return assignment_bound(costs, places) + (second_pays ? least_second : 0);
+  const auto both = [&] {
+    const double assigned = assignment_bound(costs, places);
+    double least_end = kNever;
+    for (int gpu = 1; gpu < places; ++gpu) least_end = std::min(least_end, at(gpu, 0)), at(0, gpu) += kOneBeginning;
+    return std::max(assigned, arborescence_bound(costs, places, 0) - kOneBeginning + least_end);
+  };
+  if (pattern_ != Pattern::kRing) return both();
+  double least = kNever;
+  for (int to = 0; to < k_; ++to) {
+    for (int gpu = 0; gpu < n_; ++gpu) {
+      at(gpu + 1, 0) = out(to, gpu);
+      at(0, gpu + 1) = kNever;
+      for (int from = 0; from < k_; ++from)
+        if (table_.may_pair(from, to, limits_.cross_nic)) at(0, gpu + 1) = std::min(at(0, gpu + 1), in(from, gpu));
+    }
+    least = std::min(least, both());
+  }
+  return least;
 }
 
 }  // namespace loom::search
