@@ -110,7 +110,8 @@ double ring_cut_bound(const topo::System& system, const HopTable& table, bool ne
   }
   Flow flow(system);
   for (int gpu = 1; gpu < table.gpus(); ++gpu)
-    bound = std::min({bound, flow.between(table.node(0), table.node(gpu)), flow.between(table.node(gpu), table.node(0))});
+    bound = std::min(
+        {bound, flow.between(table.node(0), table.node(gpu)), flow.between(table.node(gpu), table.node(0))});
   return bound;
 }
 

@@ -1,4 +1,5 @@
-// columns.hpp -- what each pattern asks of a machine, and the channel that is cheapest when every link has a price.
+// columns.hpp -- what each pattern asks of a machine, and the channel that is cheapest when every link has a
+// price.
 #pragma once
 
 #include <optional>
@@ -10,7 +11,8 @@
 
 namespace loom::search {
 
-/// A channel by numbers of HopTable: GPUs in order (the head alone where the pattern has one), ports in and out.
+/// A channel by numbers of HopTable: GPUs in order (the head alone where the pattern has one), ports in and
+/// out.
 struct Order {
   std::vector<int> gpus;
   int in = -1, out = -1;
@@ -53,7 +55,6 @@ struct Column {
 };
 Column make_column(const HopTable& table, Pattern pattern, std::vector<Order> orders);
 bool allows(const Limits& limits, const Column& column);
-
 
 /// The hops that limits allow, at the prices of the moment.
 class ColumnSource {
@@ -110,8 +111,8 @@ class ColumnSource {
   ExactOrders exact_;
   std::vector<double> zeros_;
   std::vector<std::pair<double, std::vector<Order>>> found_;  // with the cost of each channel
-  std::vector<std::vector<int>> partners_;  // per port out: ports in
-  double least_ = 0;  // of all that was looked at, per channel
+  std::vector<std::vector<int>> partners_;                    // per port out: ports in
+  double least_ = 0;                                          // of all that was looked at, per channel
   std::int64_t steps_ = 0;
 };
 

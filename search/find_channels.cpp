@@ -17,6 +17,8 @@ constexpr double kSame = 1e-5;        // totals that differ by less than this pa
 constexpr double kGain = 1e-9;        // GB/s per GB/s: columns that add less are rounding
 constexpr int kMostPivots = 20'000;   // of one optimum
 constexpr double kLeastShare = 1e-5;  // of the total: channels below are rounding
+constexpr int kExchanges = 12;        // of channels, where there are too many
+constexpr std::size_t kOffered = 16;  // columns in one exchange
 constexpr int kSeeds = 3;             // local searches that find nothing before the search gives up
 
 /// Types between the given ends that occur, ascending.
@@ -55,7 +57,8 @@ class Search {
   std::vector<int> cross_nics() const;
   Packed pack(const Limits& limits, double enough);
   Packed widest_first(const Limits& limits) const;
-  Packed limited(Packed packed, const Limits& limits) const;
+  Packed exchanged(Packed few, const Limits& limits);
+  Packed limited(Packed packed, const Limits& limits);
   void tighten(Limits& limits, Packed& best);
   bool try_limits(Limits limits, double enough, Limits& chosen, Packed& best);
   double bound_of(const Packed& packed, const Limits& loosest);
@@ -81,8 +84,9 @@ bool Search::can_run() const {
 }
 
 std::vector<int> Search::cross_nics() const {
-  const bool chooses = table_.nets() > 1 && (pattern_ == Pattern::kRing || pattern_ == Pattern::kBalancedTree ||
-                                             pattern_ == Pattern::kSplitTree);
+  const bool chooses =
+      table_.nets() > 1 &&
+      (pattern_ == Pattern::kRing || pattern_ == Pattern::kBalancedTree || pattern_ == Pattern::kSplitTree);
   if (!chooses || request_.cross_nic == 0) return {0};
   return request_.cross_nic == 1 ? std::vector{1} : std::vector{0, 2};
 }
@@ -105,7 +109,8 @@ Packed Search::pack(const Limits& limits, double enough) {
     std::vector<Column> found = source.cheaper(packing.prices(), round);
     steps_ += packing.steps() + source.steps() - counted;
     counted = packing.steps() + source.steps();
-    std::erase_if(found, [&](const Column& column) { return packing.gain(column.loads, column.value()) <= kGain; });
+    std::erase_if(found,
+                  [&](const Column& column) { return packing.gain(column.loads, column.value()) <= kGain; });
     if (found.empty() && source.is_exact()) break;
     failures = found.empty() ? failures + 1 : 0;
     for (Column& column : found) {
@@ -138,7 +143,8 @@ Packed Search::widest_first(const Limits& limits) const {
     for (const auto& column : pool_)
       if (const double found = width(*column); found > gbps * (1 + kSame) && allows(limits, *column))
         widest = column.get(), gbps = found;
-    if (widest == nullptr || count + widest->orders.size() > static_cast<std::size_t>(request_.max_channels)) break;
+    if (widest == nullptr || count + widest->orders.size() > static_cast<std::size_t>(request_.max_channels))
+      break;
     for (const Load& load : widest->loads) {
       double& rest = left[static_cast<std::size_t>(load.resource)];
       rest = std::max(0.0, rest - gbps * load.factor);
@@ -149,16 +155,65 @@ Packed Search::widest_first(const Limits& limits) const {
   return pack_best(kept, capacities_);
 }
 
-/// At most Request::max_channels: the thinnest go, half of what is too many at a time, and the rest share what they left.
-Packed Search::limited(Packed packed, const Limits& limits) const {
+/// Exchanges columns of `few` for those that are worth more at its prices, as long as that helps.
+Packed Search::exchanged(Packed few, const Limits& limits) {
+  ColumnSource source(table_, pattern_, limits);
+  for (int round = 0; round < kExchanges && few.total < few.unlimited * (1 - kSame); ++round) {
+    for (Column& column : source.cheaper(few.prices, round))
+      pool_.push_back(std::make_unique<Column>(std::move(column)));
+    std::vector<std::pair<double, const Column*>> better;
+    for (const auto& column : pool_) {
+      double gain = column->channels();
+      for (const Load& load : column->loads)
+        gain -= few.prices[static_cast<std::size_t>(load.resource)] * load.factor;
+      if (gain > kGain && allows(limits, *column))
+        better.emplace_back(gain / column->channels(), column.get());
+    }
+    std::stable_sort(better.begin(), better.end(),
+                     [](const auto& a, const auto& b) { return a.first > b.first; });
+    std::vector<const Column*> columns;
+    for (const auto& [column, gbps] : few.columns) columns.push_back(column);
+    const std::size_t offered = columns.size() + std::min<std::size_t>(better.size(), kOffered);
+    for (std::size_t i = 0; columns.size() < offered; ++i) columns.push_back(better[i].second);
+    Packed more = pack_best(columns, capacities_);
+    std::stable_sort(more.columns.begin(), more.columns.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
+    columns.clear();
+    int count = 0;
+    for (const auto& [column, gbps] : more.columns)
+      if (count + static_cast<int>(column->orders.size()) <= request_.max_channels)
+        count += static_cast<int>(column->orders.size()), columns.push_back(column);
+    Packed next = pack_best(columns, capacities_);
+    if (next.total <= few.total * (1 + kSame)) break;
+    next.unlimited = few.unlimited;
+    few = std::move(next);
+  }
+  steps_ += source.steps();
+  return few;
+}
+
+/// At most Request::max_channels: the thinnest go, half of what is too many at a time, and the rest share
+/// what they left.
+Packed Search::limited(Packed packed, const Limits& limits) {
+  bool thinned = false;
+  std::vector<double> thinned_prices;
   for (;;) {
     auto& columns = packed.columns;
-    std::stable_sort(columns.begin(), columns.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+    std::stable_sort(columns.begin(), columns.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
     std::erase_if(columns, [&](const auto& column) { return column.second < kLeastShare * packed.total; });
     const auto count_of = [](const auto& column) { return static_cast<int>(column.first->orders.size()); };
     int count = 0;
     for (const auto& column : columns) count += count_of(column);
-    if (count <= request_.max_channels) return packed;
+    if (count <= request_.max_channels) {
+      if (!thinned) return packed;  // all fit
+      std::vector<double> prices = packed.prices;
+      packed.prices = std::move(thinned_prices);
+      packed = exchanged(std::move(packed), limits);
+      packed.prices = std::move(prices);
+      return packed;
+    }
+    thinned = true;
     const int target = count - (count - request_.max_channels + 1) / 2;
     std::vector<const Column*> kept;
     count = 0;
@@ -167,6 +222,7 @@ Packed Search::limited(Packed packed, const Limits& limits) const {
     Packed fewer = pack_best(kept, capacities_), greedy = widest_first(limits);
     if (greedy.total > fewer.total) fewer = std::move(greedy);
     fewer.unlimited = packed.unlimited;
+    thinned_prices = fewer.prices;
     fewer.prices = std::move(packed.prices);
     packed = std::move(fewer);
   }
@@ -179,30 +235,39 @@ bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& be
   if (packed.total <= 0)
     attempts_.back().outcome = "no channel reaches every GPU";
   else if (!reached)
-    attempts_.back().outcome = fmt::format("{:.6g} GB/s are less than the {:.6g} of looser limits", packed.total, enough);
+    attempts_.back().outcome =
+        fmt::format("{:.6g} GB/s are less than the {:.6g} of looser limits", packed.total, enough);
   else
-    attempts_.back().outcome = fmt::format("{:.6g} GB/s: taken unless stricter limits carry as much", packed.total);
+    attempts_.back().outcome =
+        fmt::format("{:.6g} GB/s: taken unless stricter limits carry as much", packed.total);
   if (!reached) return false;
   chosen = limits;
   best = std::move(packed);
   return true;
 }
 
-/// The strictest limits that carry as much as `best`: ways to ports first, then ways between GPUs, then ports.
+/// The strictest limits that carry as much as `best`: ways to ports first, then ways between GPUs, then
+/// ports.
 void Search::tighten(Limits& limits, Packed& best) {
   const double enough = best.total;
   Limits chosen = limits;
   for (const topo::PathType type : inter_)
-    if (type >= chosen.type_inter || try_limits({chosen.cross_nic, type, chosen.type_intra}, enough, chosen, best)) break;
+    if (type >= chosen.type_inter ||
+        try_limits({chosen.cross_nic, type, chosen.type_intra}, enough, chosen, best))
+      break;
   for (const topo::PathType type : intra_)
-    if (type >= chosen.type_intra || try_limits({chosen.cross_nic, chosen.type_inter, type}, enough, chosen, best)) break;
+    if (type >= chosen.type_intra ||
+        try_limits({chosen.cross_nic, chosen.type_inter, type}, enough, chosen, best))
+      break;
   for (const int cross : cross_nics())
-    if (cross == chosen.cross_nic || try_limits({cross, chosen.type_inter, chosen.type_intra}, enough, chosen, best)) break;
+    if (cross == chosen.cross_nic ||
+        try_limits({cross, chosen.type_inter, chosen.type_intra}, enough, chosen, best))
+      break;
   limits = chosen;
 }
 
-/// The prices of any packing bound all of them: no set of channels carries more than the links are worth by what the
-/// cheapest channel costs.
+/// The prices of any packing bound all of them: no set of channels carries more than the links are worth by
+/// what the cheapest channel costs.
 double Search::bound_of(const Packed& packed, const Limits& loosest) {
   double worth = 0;
   for (std::size_t i = 0; i < packed.prices.size(); ++i) worth += packed.prices[i] * capacities_[i];
@@ -258,6 +323,11 @@ ChannelPlan Search::run() {
     plan.bound_gbps = std::min(plan.bound_gbps, ring_cut_bound(paths_.system(), table_, plan.network));
   if (pattern_ == Pattern::kNvls && plan.network) plan.bound_gbps = port_bound();
   plan.limits = limits;
+  if (best.total > 0) {  // the same with fewer channels, where wide ones do
+    Packed wide = widest_first(limits);
+    if (wide.total >= best.total * (1 - kSame / 10) && wide.columns.size() < best.columns.size())
+      best = std::move(wide);
+  }
   if (best.total > 0)
     fill_plan(plan, table_, best, capacities_);
   else if (!has_heads(pattern_))

@@ -15,7 +15,8 @@ constexpr int kFirstGpuWithoutReturn = 80;
 
 }  // namespace
 
-std::vector<std::pair<topo::LinkId, double>> charges(const topo::Paths& paths, topo::NodeId from, topo::NodeId to) {
+std::vector<std::pair<topo::LinkId, double>> charges(const topo::Paths& paths, topo::NodeId from,
+                                                     topo::NodeId to) {
   const topo::System& system = paths.system();
   const std::vector<topo::LinkId> route = paths.route(from, to);
   const bool from_gpu = system.node(from).kind() == topo::NodeKind::kGpu;
@@ -49,7 +50,8 @@ std::string label(const topo::System& system, const Resource& resource) {
                      topo::name_of(link.type));
 }
 
-HopTable::HopTable(const topo::Paths& paths, bool network, bool collnet, bool multicast) : system_(&paths.system()) {
+HopTable::HopTable(const topo::Paths& paths, bool network, bool collnet, bool multicast)
+    : system_(&paths.system()) {
   nodes_.assign(system_->gpus().begin(), system_->gpus().end());
   gpus_ = static_cast<int>(nodes_.size());
   if (network)
@@ -91,7 +93,8 @@ void HopTable::add_hop(const topo::Paths& paths, int from, int to) {
     loads_.push_back({resource_of(link), factor});
   }
   if (from >= gpus_ && from < gpus_ + nets_)
-    if (const int pool = pool_of_net_[static_cast<std::size_t>(from - gpus_)]; pool >= 0) loads_.push_back({pool, 1});
+    if (const int pool = pool_of_net_[static_cast<std::size_t>(from - gpus_)]; pool >= 0)
+      loads_.push_back({pool, 1});
   if (loads_.size() == hop.first) loads_.push_back({local_, 1});  // between ranks of one device
   hop.count = loads_.size() - hop.first;
   hop.type = path.type;

@@ -1,6 +1,6 @@
-// hop_table.hpp -- what a hop takes: the links that data crosses from a GPU or a port to another one, and how much of
-// each link's bandwidth a unit of the channel's bandwidth uses up. The charges are NCCL 2.30's. Everything after this
-// is arithmetic on the table.
+// hop_table.hpp -- what a hop takes: the links that data crosses from a GPU or a port to another one, and how
+// much of each link's bandwidth a unit of the channel's bandwidth uses up. The charges are NCCL 2.30's.
+// Everything after this is arithmetic on the table.
 #pragma once
 
 #include <span>
@@ -35,7 +35,8 @@ struct Hop {
 /// * PCI links lose 1.2 where the path goes through an Intel CPU and no farther (PHB), starting at a GPU;
 /// * entering a GPU before sm_80 from a port takes an eighth from the way back too;
 /// * entering a POWER CPU over NVLink takes the same from the way back.
-std::vector<std::pair<topo::LinkId, double>> charges(const topo::Paths& paths, topo::NodeId from, topo::NodeId to);
+std::vector<std::pair<topo::LinkId, double>> charges(const topo::Paths& paths, topo::NodeId from,
+                                                     topo::NodeId to);
 
 /// Ends are numbered: GPUs from 0 in the order of System::gpus(), then ports, then the NVSwitch.
 class HopTable {
@@ -54,7 +55,9 @@ class HopTable {
   int rank(int gpu) const { return system_->node(node(gpu)).gpu().rank; }
 
   const Hop& hop(int from, int to) const { return hops_[static_cast<std::size_t>(from * ends() + to)]; }
-  std::span<const Load> loads(const Hop& hop) const { return std::span(loads_).subspan(hop.first, hop.count); }
+  std::span<const Load> loads(const Hop& hop) const {
+    return std::span(loads_).subspan(hop.first, hop.count);
+  }
   std::span<const Resource> resources() const noexcept { return resources_; }
   /// What a channel takes that crosses no link: a GPU alone.
   int local_resource() const noexcept { return local_; }

@@ -41,8 +41,9 @@ std::vector<int> ExactOrders::order(int first, unsigned without) const {
     double best_cost = 0;
     for (int next = 0; next < places_; ++next) {
       if ((rest & (1U << next)) == 0) continue;
-      const double cost = costs_[static_cast<std::size_t>(order.back()) * places + static_cast<std::size_t>(next)] +
-                          best_[rest * places + static_cast<std::size_t>(next)];
+      const double cost =
+          costs_[static_cast<std::size_t>(order.back()) * places + static_cast<std::size_t>(next)] +
+          best_[rest * places + static_cast<std::size_t>(next)];
       if (best < 0 || cost < best_cost) best = next, best_cost = cost;
     }
     order.push_back(best);
@@ -68,7 +69,8 @@ class RoundTrip {
       int nearest = -1;
       for (int k = 1; k < places_; ++k) {  // of equals, the next one in the machine's order
         const int there = (here + k) % places_;
-        if (!visited[static_cast<std::size_t>(there)] && (nearest < 0 || cost(here, there) < cost(here, nearest)))
+        if (!visited[static_cast<std::size_t>(there)] &&
+            (nearest < 0 || cost(here, there) < cost(here, nearest)))
           nearest = there;
       }
       here = nearest;
@@ -178,7 +180,8 @@ double assignment_bound(std::span<const double> costs, int places) {
   return total;
 }
 
-/// Edmonds: every place takes its cheapest way in; circles that this makes become one place, until there is none.
+/// Edmonds: every place takes its cheapest way in; circles that this makes become one place, until there is
+/// none.
 double arborescence_bound(std::span<const double> costs, int places, int root) {
   struct Edge {
     int from, to;
@@ -203,12 +206,14 @@ double arborescence_bound(std::span<const double> costs, int places, int root) {
     for (int place = 0; place < places; ++place) {
       total += cheapest[static_cast<std::size_t>(place)];
       int here = place;
-      while (here != root && seen_by[static_cast<std::size_t>(here)] != place && circle[static_cast<std::size_t>(here)] < 0) {
+      while (here != root && seen_by[static_cast<std::size_t>(here)] != place &&
+             circle[static_cast<std::size_t>(here)] < 0) {
         seen_by[static_cast<std::size_t>(here)] = place;
         here = before[static_cast<std::size_t>(here)];
       }
       if (here == root || circle[static_cast<std::size_t>(here)] >= 0) continue;
-      for (int on = before[static_cast<std::size_t>(here)]; on != here; on = before[static_cast<std::size_t>(on)])
+      for (int on = before[static_cast<std::size_t>(here)]; on != here;
+           on = before[static_cast<std::size_t>(on)])
         circle[static_cast<std::size_t>(on)] = circles;
       circle[static_cast<std::size_t>(here)] = circles++;
     }

@@ -8,14 +8,15 @@ namespace loom::search {
 namespace {
 
 constexpr int kMostPivots = 20'000;
-constexpr double kMostTreeRaise = 2;   // chains more than twice as fast as the network are of no use
-constexpr double kSimpleGbps = 0.1;    // what the field writes for a channel that nothing is known of
+constexpr double kMostTreeRaise = 2;  // chains more than twice as fast as the network are of no use
+constexpr double kSimpleGbps = 0.1;   // what the field writes for a channel that nothing is known of
 
 /// What is left of the links when `share` of each column's hops, chosen by `part`, is taken.
 std::vector<double> left_by(const Packed& packed, std::span<const double> capacities) {
   std::vector<double> left(capacities.begin(), capacities.end());
   for (const auto& [column, gbps] : packed.columns)
-    for (const Load& load : column->loads) left[static_cast<std::size_t>(load.resource)] -= load.factor * gbps;
+    for (const Load& load : column->loads)
+      left[static_cast<std::size_t>(load.resource)] -= load.factor * gbps;
   for (double& gbps : left) gbps = std::max(0.0, gbps);
   return left;
 }
@@ -24,8 +25,10 @@ std::vector<double> left_by(const Packed& packed, std::span<const double> capaci
 double chain_raise(const Packed& packed, std::span<const double> capacities) {
   std::vector<double> inside(capacities.size(), 0);
   for (const auto& [column, gbps] : packed.columns) {
-    for (const Load& load : column->loads) inside[static_cast<std::size_t>(load.resource)] += load.factor * gbps;
-    for (const Load& load : column->network_loads) inside[static_cast<std::size_t>(load.resource)] -= load.factor * gbps;
+    for (const Load& load : column->loads)
+      inside[static_cast<std::size_t>(load.resource)] += load.factor * gbps;
+    for (const Load& load : column->network_loads)
+      inside[static_cast<std::size_t>(load.resource)] -= load.factor * gbps;
   }
   const std::vector<double> left = left_by(packed, capacities);
   double raise = kMostTreeRaise;
@@ -41,7 +44,8 @@ std::vector<double> port_raise(const Packed& packed, std::span<const double> cap
   const Packed more = pack_best(columns, left_by(packed, capacities), true);
   std::vector<double> raise(columns.size(), 0);
   for (const auto& [column, gbps] : more.columns)
-    raise[static_cast<std::size_t>(std::find(columns.begin(), columns.end(), column) - columns.begin())] = gbps;
+    raise[static_cast<std::size_t>(std::find(columns.begin(), columns.end(), column) - columns.begin())] =
+        gbps;
   return raise;
 }
 
@@ -61,7 +65,8 @@ bool is_partner(const Channel& a, const Channel& b) {
 
 }  // namespace
 
-Packed pack_best(const std::vector<const Column*>& columns, std::span<const double> capacities, bool network_only) {
+Packed pack_best(const std::vector<const Column*>& columns, std::span<const double> capacities,
+                 bool network_only) {
   Packing packing(std::vector<double>(capacities.begin(), capacities.end()));
   for (const Column* column : columns)
     packing.add(network_only ? column->network_loads : column->loads, column->value());
@@ -75,7 +80,8 @@ Packed pack_best(const std::vector<const Column*>& columns, std::span<const doub
   return packed;
 }
 
-void fill_plan(ChannelPlan& plan, const HopTable& table, const Packed& packed, std::span<const double> capacities) {
+void fill_plan(ChannelPlan& plan, const HopTable& table, const Packed& packed,
+               std::span<const double> capacities) {
   const bool multicast = plan.network && plan.pattern == Pattern::kNvls;
   double chain = 1;
   if (multicast || (plan.network && is_tree(plan.pattern))) chain = chain_raise(packed, capacities);
@@ -94,8 +100,9 @@ void fill_plan(ChannelPlan& plan, const HopTable& table, const Packed& packed, s
       plan.type_intra = std::max(plan.type_intra, column->limits.type_intra);
       plan.type_inter = std::max(plan.type_inter, column->limits.type_inter);
     }
-  plan.same_channels = std::all_of(plan.channels.begin(), plan.channels.end(),
-                                   [&](const Channel& channel) { return channel.ranks == plan.channels[0].ranks; });
+  plan.same_channels = std::all_of(plan.channels.begin(), plan.channels.end(), [&](const Channel& channel) {
+    return channel.ranks == plan.channels[0].ranks;
+  });
   for (const Channel& channel : plan.channels) plan.total_gbps += channel.inter_gbps;
 }
 
@@ -134,7 +141,8 @@ void split_channels(ChannelPlan& plan, const Request& request) {
         channels.back().inter_gbps /= group.copies;
       }
   if (!plan.channels.empty())
-    plan.hops = static_cast<int>(static_cast<std::size_t>(plan.hops) * channels.size() / plan.channels.size());
+    plan.hops =
+        static_cast<int>(static_cast<std::size_t>(plan.hops) * channels.size() / plan.channels.size());
   plan.channels = std::move(channels);
 }
 

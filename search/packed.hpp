@@ -17,15 +17,17 @@ struct Packed {
   double unlimited = 0;  ///< GB/s, before the number of channels was limited
 };
 
-/// The columns that carry most together, of those given; `network_only`: charged for their hops to and from ports alone.
+/// The columns that carry most together, of those given; `network_only`: charged for their hops to and from
+/// ports alone.
 Packed pack_best(const std::vector<const Column*>& columns, std::span<const double> capacities,
                  bool network_only = false);
 
 /// Writes channels, totals, types and hops of `packed` into `plan`, which says pattern, network and limits.
-void fill_plan(ChannelPlan& plan, const HopTable& table, const Packed& packed, std::span<const double> capacities);
+void fill_plan(ChannelPlan& plan, const HopTable& table, const Packed& packed,
+               std::span<const double> capacities);
 
-/// Splits channels into equal ones until each carries at most `most_gbps` (0: any) and there are `min_channels`, as
-/// long as there are no more than `max_channels`.
+/// Splits channels into equal ones until each carries at most `most_gbps` (0: any) and there are
+/// `min_channels`, as long as there are no more than `max_channels`.
 void split_channels(ChannelPlan& plan, const Request& request);
 
 /// One channel through the GPUs in the machine's order, which is all there is when no channel fits.

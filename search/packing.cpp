@@ -6,9 +6,9 @@
 namespace loom::search {
 namespace {
 
-constexpr double kGain = 1e-9;       // smaller gains are rounding
-constexpr double kPivot = 1e-9;      // smaller elements are zero
-constexpr double kSpread = 1e-6;     // ties are broken by capacities that differ by less than this part
+constexpr double kGain = 1e-9;    // smaller gains are rounding
+constexpr double kPivot = 1e-9;   // smaller elements are zero
+constexpr double kSpread = 1e-6;  // ties are broken by capacities that differ by less than this part
 constexpr double kGoldenRatio = 0.6180339887498949;
 
 }  // namespace
@@ -55,7 +55,8 @@ double Packing::gain(std::span<const Load> loads, double value) const {
   return value;
 }
 
-/// The column, or as -1 - resource the unused part of a resource, that adds most; the count of columns: none does.
+/// The column, or as -1 - resource the unused part of a resource, that adds most; the count of columns: none
+/// does.
 int Packing::entering() const {
   const int count = static_cast<int>(columns_.size());
   int best = count;

@@ -1,7 +1,7 @@
 // packing.hpp -- how much of each of many things fits into limited resources: the linear program
 //   maximise sum value_j x_j  subject to  sum load_ij x_j <= capacity_i,  x_j >= 0,
-// whose columns come one after another, with the price of each resource at the optimum so far. Knows no machines.
-// Only + - * / on doubles, in a fixed order: every platform gets the same bits.
+// whose columns come one after another, with the price of each resource at the optimum so far. Knows no
+// machines. Only + - * / on doubles, in a fixed order: every platform gets the same bits.
 #pragma once
 
 #include <cstdint>
@@ -46,9 +46,9 @@ class Packing {
   int rows_;
   std::vector<double> capacities_, slightly_less_;
   std::vector<Column> columns_;
-  std::vector<int> basis_;        // per row: a column, or -1 - resource for what is left of a resource
-  std::vector<int> row_of_;       // per column; -1: amount 0
-  std::vector<double> inverse_;   // of the basis, row by row
+  std::vector<int> basis_;               // per row: a column, or -1 - resource for what is left of a resource
+  std::vector<int> row_of_;              // per column; -1: amount 0
+  std::vector<double> inverse_;          // of the basis, row by row
   std::vector<double> amounts_, exact_;  // per row, for slightly_less_ and for capacities_
   std::vector<double> prices_;
   std::vector<double> direction_;

@@ -1,4 +1,5 @@
-// tree_columns.cpp -- ColumnSource for chains: which GPU talks to which port, and the cheapest chain behind it.
+// tree_columns.cpp -- ColumnSource for chains: which GPU talks to which port, and the cheapest chain behind
+// it.
 #include <algorithm>
 
 #include "search/columns.hpp"
@@ -65,7 +66,8 @@ double ColumnSource::least_beginning(int first) const {
   double least = kNever;
   for (int to = 0; to < k_; ++to) {
     double come_in = kNever, leave = balanced || split ? kNever : out(to, first);
-    for (const int from : partners_[static_cast<std::size_t>(to)]) come_in = std::min(come_in, in(from, first));
+    for (const int from : partners_[static_cast<std::size_t>(to)])
+      come_in = std::min(come_in, in(from, first));
     for (int second = 0; (balanced || split) && second < n_; ++second)
       if (second != first) leave = std::min(leave, end_cost(first, second, second, to));
     const bool same_port = !balanced && !split;
@@ -80,7 +82,9 @@ double ColumnSource::least_long_cost() const {
     return std::max(assignment_bound(chain_, n_), arborescence_bound(chain_, n_, 0));
   const int places = n_ + 1;
   std::vector<double> costs(static_cast<std::size_t>(places * places), kNever);
-  const auto at = [&](int from, int to) -> double& { return costs[static_cast<std::size_t>(from * places + to)]; };
+  const auto at = [&](int from, int to) -> double& {
+    return costs[static_cast<std::size_t>(from * places + to)];
+  };
   for (int gpu = 0; gpu < n_; ++gpu) {
     std::copy_n(&chain_[static_cast<std::size_t>(gpu * n_)], n_, &at(gpu + 1, 1));
     at(0, gpu + 1) = least_beginning(gpu);
@@ -89,7 +93,8 @@ double ColumnSource::least_long_cost() const {
   const auto both = [&] {
     const double assigned = assignment_bound(costs, places);
     double least_end = kNever;
-    for (int gpu = 1; gpu < places; ++gpu) least_end = std::min(least_end, at(gpu, 0)), at(0, gpu) += kOneBeginning;
+    for (int gpu = 1; gpu < places; ++gpu)
+      least_end = std::min(least_end, at(gpu, 0)), at(0, gpu) += kOneBeginning;
     return std::max(assigned, arborescence_bound(costs, places, 0) - kOneBeginning + least_end);
   };
   if (pattern_ != Pattern::kRing) return both();
@@ -99,7 +104,8 @@ double ColumnSource::least_long_cost() const {
       at(gpu + 1, 0) = out(to, gpu);
       at(0, gpu + 1) = kNever;
       for (int from = 0; from < k_; ++from)
-        if (table_.may_pair(from, to, limits_.cross_nic)) at(0, gpu + 1) = std::min(at(0, gpu + 1), in(from, gpu));
+        if (table_.may_pair(from, to, limits_.cross_nic))
+          at(0, gpu + 1) = std::min(at(0, gpu + 1), in(from, gpu));
     }
     least = std::min(least, both());
   }

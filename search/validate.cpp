@@ -87,7 +87,8 @@ class Validator {
     const bool pair_allowed = plan_.limits.cross_nic != 0 && table_.may_pair(in, out, plan_.limits.cross_nic);
     if (!pair_allowed) {
       fail("Channel {} goes in at {} and out at {}, which cross-NIC {} does not allow.", number,
-           topo::label(system_, channel.nets[0]), topo::label(system_, channel.nets[1]), plan_.limits.cross_nic);
+           topo::label(system_, channel.nets[0]), topo::label(system_, channel.nets[1]),
+           plan_.limits.cross_nic);
     } else if (plan_.limits.cross_nic == 2 && plan_.pattern == Pattern::kRing) {
       const std::size_t partner = number ^ 1U;
       if (partner >= plan_.channels.size() || plan_.channels[partner].nets[0] != channel.nets[1] ||
@@ -116,19 +117,21 @@ class Validator {
     Order order;
     for (const int rank : channel.ranks) order.gpus.push_back(gpu_of(rank));
     if (plan_.network) order.in = net_of(channel.nets[0]), order.out = net_of(channel.nets[1]);
-    // With the network, multicast hops are listed at half the ports' speed; the plan says what they really carry.
+    // With the network, multicast hops are listed at half the ports' speed; the plan says what they really
+    // carry.
     const double multicast = plan_.pattern == Pattern::kNvls && plan_.network ? 2 : 1;
     for (const Charge& hop : charges_of(table_, plan_.pattern, order)) {
       const topo::NodeId from = table_.node(hop.from), to = table_.node(hop.to);
       const topo::PathType type = from == to ? topo::PathType::kLoc : paths_.between(from, to).type;
       const topo::PathType limit = hop.network ? plan_.type_inter : plan_.type_intra;
       if (type >= topo::PathType::kNet || (hop.limited && type > limit)) {
-        fail("Channel {}: the way from {} to {} is {}, allowed is up to {}.", number, topo::label(system_, from),
-             topo::label(system_, to), topo::name_of(type), topo::name_of(limit));
+        fail("Channel {}: the way from {} to {} is {}, allowed is up to {}.", number,
+             topo::label(system_, from), topo::label(system_, to), topo::name_of(type), topo::name_of(limit));
         continue;
       }
       const double gbps = hop.factor * (hop.network ? channel.inter_gbps : channel.intra_gbps * multicast);
-      for (const auto& [link, factor] : charges(paths_, from, to)) load_[static_cast<std::size_t>(link)] += factor * gbps;
+      for (const auto& [link, factor] : charges(paths_, from, to))
+        load_[static_cast<std::size_t>(link)] += factor * gbps;
       if (hop.network && system_.node(from).kind() == topo::NodeKind::kNet) receive(from, gbps);
     }
   }

@@ -1,4 +1,5 @@
-// validate.hpp -- does a plan fit the machine? Looks at nothing but the plan and the paths: not at how it was found.
+// validate.hpp -- does a plan fit the machine? Looks at nothing but the plan and the paths: not at how it was
+// found.
 #pragma once
 
 #include <string>
@@ -8,10 +9,11 @@
 
 namespace loom::search {
 
-/// What is wrong with `plan` on the machine of `paths`, in whole sentences; empty: nothing. Every GPU once per channel
-/// (heads: one GPU each), hops that exist and are within the plan's types, no link and no shared port charged beyond its
-/// bandwidth, ports in pairs that the plan's cross_nic allows, totals that are the sum of the channels and not above the
-/// bound. A plan in simple order claims no bandwidth and is not charged.
+/// What is wrong with `plan` on the machine of `paths`, in whole sentences; empty: nothing. Every GPU once
+/// per channel (heads: one GPU each), hops that exist and are within the plan's types, no link and no shared
+/// port charged beyond its bandwidth, ports in pairs that the plan's cross_nic allows, totals that are the
+/// sum of the channels and not above the bound. A plan in simple order claims no bandwidth and is not
+/// charged.
 std::vector<std::string> violations(const topo::Paths& paths, const ChannelPlan& plan);
 
 /// What each link carries under `plan`, GB/s by LinkId.
