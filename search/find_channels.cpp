@@ -13,13 +13,15 @@
 namespace loom::search {
 namespace {
 
-constexpr double kSame = 1e-5;        // totals that differ by less than this part are equal
-constexpr double kGain = 1e-9;        // GB/s per GB/s: columns that add less are rounding
-constexpr int kMostPivots = 20'000;   // of one optimum
-constexpr double kLeastShare = 1e-5;  // of the total: channels below are rounding
-constexpr int kExchanges = 12;        // of channels, where there are too many
-constexpr std::size_t kOffered = 16;  // columns in one exchange
-constexpr int kSeeds = 3;             // local searches that find nothing before the search gives up
+constexpr double kSame = 1e-5;           // totals that differ by less than this part are equal
+constexpr double kGain = 1e-9;           // GB/s per GB/s: columns that add less are rounding
+constexpr int kMostPivots = 20'000;      // of one optimum
+constexpr double kLeastShare = 1e-5;     // of the total: channels below are rounding
+constexpr int kExchanges = 12;           // of channels, where there are too many
+constexpr std::size_t kOffered = 16;     // columns in one exchange
+constexpr int kPatience = 8;             // rounds in which the total must grow by
+constexpr double kLeastProgress = 1e-3;  // this part
+constexpr int kSeeds = 3;                // local searches that find nothing before the search gives up
 
 /// Types between the given ends that occur, ascending.
 std::vector<topo::PathType> types_of(const HopTable& table, bool network) {
@@ -103,8 +105,13 @@ Packed Search::pack(const Limits& limits, double enough) {
     if (allows(limits, *column)) add(column.get());
   ColumnSource source(table_, pattern_, limits);
   std::int64_t counted = 0;
+  double total_before = 0;  // the tail of many small gains is cut where orders are not exact anyway
   for (int round = 0, failures = 0; failures < kSeeds && steps_ < request_.max_steps; ++round) {
     packing.optimize(kMostPivots);
+    if (!source.is_exact() && round % kPatience == kPatience - 1) {
+      if (packing.total() <= total_before * (1 + kLeastProgress)) break;
+      total_before = packing.total();
+    }
     if (enough > 0 && packing.total() >= enough * (1 - kSame / 4)) break;
     std::vector<Column> found = source.cheaper(packing.prices(), round);
     steps_ += packing.steps() + source.steps() - counted;
@@ -334,6 +341,7 @@ ChannelPlan Search::run() {
     take_simple_order(plan, paths_, table_);
   plan.type_intra = std::max(plan.type_intra, intra_.front());
   if (plan.network) plan.type_inter = std::max(plan.type_inter, inter_.front());
+  if (plan.channels.empty()) plan.bound_gbps = 0;
   split_channels(plan, request_);
   plan.attempts = std::move(attempts_);
   plan.steps = steps_;
