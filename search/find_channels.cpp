@@ -342,6 +342,10 @@ ChannelPlan Search::run() {
   plan.type_intra = std::max(plan.type_intra, intra_.front());
   if (plan.network) plan.type_inter = std::max(plan.type_inter, inter_.front());
   if (plan.channels.empty()) plan.bound_gbps = 0;
+  if (table_.gpus() > 1 && pattern_ != Pattern::kCollnetDirect &&
+      !plan.network)  // no channel is faster than a hop
+    plan.bound_gbps =
+        std::min(plan.bound_gbps, static_cast<double>(topo::max_gbps(paths_, false)) * request_.max_channels);
   split_channels(plan, request_);
   plan.attempts = std::move(attempts_);
   plan.steps = steps_;

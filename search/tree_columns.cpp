@@ -7,7 +7,8 @@
 namespace loom::search {
 namespace {
 
-constexpr double kOneBeginning = 1e4;  // dear enough for just one
+constexpr double kMostPortBounds = 5e7;  // steps that a bound for each port may take
+constexpr double kOneBeginning = 1e4;    // dear enough for just one
 
 }  // namespace
 
@@ -98,6 +99,16 @@ double ColumnSource::least_long_cost() const {
     return std::max(assigned, arborescence_bound(costs, places, 0) - kOneBeginning + least_end);
   };
   if (pattern_ != Pattern::kRing) return both();
+  if (static_cast<double>(k_) * n_ * n_ * n_ > kMostPortBounds) {  // every end at its own cheapest port
+    for (int gpu = 0; gpu < n_; ++gpu) {
+      at(0, gpu + 1) = at(gpu + 1, 0) = kNever;
+      for (int net = 0; net < k_; ++net) {
+        at(0, gpu + 1) = std::min(at(0, gpu + 1), in(net, gpu));
+        at(gpu + 1, 0) = std::min(at(gpu + 1, 0), out(net, gpu));
+      }
+    }
+    return both();
+  }
   double least = kNever;
   for (int to = 0; to < k_; ++to) {
     for (int gpu = 0; gpu < n_; ++gpu) {
