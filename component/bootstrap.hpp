@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <stdexcept>
 #include <type_traits>
@@ -14,7 +15,7 @@ namespace loom {
 /// The component below could not communicate. Unlike an Error this is not agreed on: nothing can be.
 class BootstrapFailed : public std::runtime_error {
  public:
-  BootstrapFailed() : std::runtime_error("the component below failed to gather") {}
+  BootstrapFailed() : std::runtime_error("The component below could not gather what the processes have to tell each other.") {}
 };
 
 class Bootstrap {
@@ -36,7 +37,7 @@ class Bootstrap {
 
   /// Every rank's bytes, by rank; bytes_of[r] is how many rank r has. Collective.
   std::vector<std::vector<std::byte>> all_gather_bytes(const std::vector<std::byte>& mine,
-                                                       const std::vector<std::size_t>& bytes_of) const {
+                                                       const std::vector<std::uint64_t>& bytes_of) const {
     const std::size_t stride = *std::max_element(bytes_of.begin(), bytes_of.end());
     std::vector<std::byte> padded(stride), all(stride * bytes_of.size());
     std::copy(mine.begin(), mine.end(), padded.begin());
@@ -54,7 +55,7 @@ class Bootstrap {
     if (raw_.all_gather(raw_.context, mine, all, bytes) != 0) throw BootstrapFailed();
   }
 
-  const loom_bootstrap& raw_;
+  loom_bootstrap raw_;
 };
 
 }  // namespace loom

@@ -13,6 +13,8 @@ struct coll_loom_variables {
   int priority;
   int verbose;
   double timeout_s;
+  char* topo_file;
+  char* topo_dump_file;
 };
 extern struct coll_loom_variables coll_loom_variables;
 
@@ -45,9 +47,8 @@ OBJ_CLASS_DECLARATION(coll_loom_module_t);
 /* coll_loom_module.c */
 mca_coll_base_module_t* coll_loom_comm_query(ompi_communicator_t* communicator, int* priority);
 
-/* coll_loom_setup.c: takes a cold module to its next state. Collective. Leaves it cold when this thread is
- * setting up a communicator already: the call comes from inside the bootstrap and belongs to the component
- * below. */
+/* coll_loom_setup.c: takes a cold module to its next state. Collective. Leaves it cold when this thread is in an
+ * exchange of another set-up: the call comes from inside the component below and belongs to it. */
 void coll_loom_set_up(struct coll_loom_module* self);
 
 /* An MPI error class for a negative result of the core. */

@@ -1,12 +1,15 @@
-#include <string.h>
 /* The component itself: its MCA and MPI_T variables, its beginning and end. */
+#include <stdatomic.h>
+#include <string.h>
+
 #include "component/coll_loom.h"
 #include "component/coll_loom_kernels.h"
 
 enum { DEFAULT_PRIORITY = 90 }; /* above all of Open MPI's own: the highest, coll/cuda, has 78 */
 
 struct coll_loom_variables coll_loom_variables;
-static struct coll_loom_variables as_set; /* by the user, until coll_loom_complain */
+static struct coll_loom_variables as_set; /* by the user */
+static atomic_bool complained;
 static bool initialized;
 
 static int register_variable(const char* name, const char* help, mca_base_var_type_t type,
@@ -27,8 +30,16 @@ static int register_variables(void) {
                         MCA_BASE_VAR_TYPE_INT, OPAL_INFO_LVL_3, &variables->verbose),
       register_variable("timeout",
                         "Longest time in seconds that a collective call waits for another process before it "
-                        "fails with a message that names who is missing; 0 waits forever",
+                        "fails with a message that names who is missing; 0 waits forever. It does not cover the first "
+                        "call on a communicator, which connects the processes",
                         MCA_BASE_VAR_TYPE_DOUBLE, OPAL_INFO_LVL_3, &variables->timeout_s),
+      register_variable("topo_file",
+                        "Topology file (NCCL's XML or hwloc's) that describes each host, in place of what loom finds "
+                        "there; the same on all ranks. See `loom topo`",
+                        MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_5, &variables->topo_file),
+      register_variable("topo_dump_file",
+                        "File to which rank 0 writes its host as loom sees it, ranks included, in hwloc's XML",
+                        MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_5, &variables->topo_dump_file),
       register_variable("priority",
                         "Priority of loom among the coll components, 0 to 100: the highest one that can "
                         "carry an operation does",
@@ -84,6 +95,7 @@ static int register_component(void) {
 /* One topic each: of several messages with one topic, Open MPI shows the first. */
 void coll_loom_complain(bool show) {
   char setting[64];
+  if (atomic_load_explicit(&complained, memory_order_relaxed) || atomic_exchange(&complained, true)) return;
   if (show && as_set.priority != coll_loom_variables.priority) {
     snprintf(setting, sizeof setting, "coll_loom_priority = %d", as_set.priority);
     coll_loom_help("bad-priority", setting, "90");
@@ -92,7 +104,6 @@ void coll_loom_complain(bool show) {
     snprintf(setting, sizeof setting, "coll_loom_timeout = %g", as_set.timeout_s);
     coll_loom_help("bad-timeout", setting, "0");
   }
-  as_set = coll_loom_variables;
 }
 
 static void progress(void) {
@@ -115,6 +126,8 @@ static void show(enum loom_message message, const char* where, const char* cause
   static const char* const topics[] = {[LOOM_MESSAGE_DECLINED] = "declined",
                                        [LOOM_MESSAGE_PEER_FAILED] = "peer-failed",
                                        [LOOM_MESSAGE_TIMEOUT] = "timeout",
+                                       [LOOM_MESSAGE_BOOTSTRAP] = "bootstrap",
+                                       [LOOM_MESSAGE_RESOURCES] = "resources",
                                        [LOOM_MESSAGE_INTERNAL] = "internal"};
   coll_loom_help(topics[message], where, cause);
 }
@@ -139,7 +152,9 @@ static int init_query(bool progress_threads, bool mpi_threads) {
       .unregister_progress = unregister_progress,
       .show = show,
       .log = log_line,
-      .parameters = {.verbose = variables->verbose, .timeout_s = variables->timeout_s}});
+      .parameters = {.verbose = variables->verbose, .timeout_s = variables->timeout_s,
+                     .topo_file = variables->topo_file,
+                     .topo_dump_file = variables->topo_dump_file}});
   initialized = true;
   return OMPI_SUCCESS;
 }

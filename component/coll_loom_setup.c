@@ -2,7 +2,7 @@
 #include "component/coll_loom.h"
 
 /* Per thread: other threads may be setting up other communicators. */
-static _Thread_local bool setting_up;
+static _Thread_local bool gathering;
 
 static int gather(struct coll_loom_module* self, const void* in, void* out, coll_loom_count_t count,
                   ompi_datatype_t* datatype) {
@@ -26,10 +26,13 @@ static int gather_large(struct coll_loom_module* self, const void* in, void* out
 static int all_gather(void* context, const void* in, void* out, size_t bytes_per_rank) {
   struct coll_loom_module* self = context;
   if (bytes_per_rank == 0) return OMPI_SUCCESS;
+  const bool nested = gathering;
+  gathering = true;
   const size_t most = INT_MAX / (size_t)ompi_comm_size(self->communicator);
   const int error = bytes_per_rank <= most
                         ? gather(self, in, out, (coll_loom_count_t)bytes_per_rank, &ompi_mpi_byte.dt)
                         : gather_large(self, in, out, bytes_per_rank);
+  gathering = nested;
   if (error != OMPI_SUCCESS) self->error = error;
   return error;
 }
@@ -46,15 +49,13 @@ int coll_loom_error_class(int result) {
 }
 
 void coll_loom_set_up(struct coll_loom_module* self) {
-  if (setting_up) return;
+  if (gathering) return;
   const struct loom_bootstrap bootstrap = {.context = self,
                                            .rank = ompi_comm_rank(self->communicator),
                                            .size = ompi_comm_size(self->communicator),
                                            .all_gather = all_gather,
                                            .name = coll_loom_name(self->communicator)};
-  setting_up = true;
   const int result = loom_comm_create(&bootstrap, &self->comm);
-  setting_up = false;
 
   if (result == LOOM_SUCCESS) {
     self->state = COLL_LOOM_READY;

@@ -21,6 +21,7 @@ bool Communicator::try_allreduce(const std::byte* in, std::byte* out, std::size_
   if (algorithm == Algorithm::kBelow) return false;
   if (count == 0) return true;
   try {
+    if (!ready_for(algorithm)) return false;
     perform(algorithm, {device::RingCollective::kAllreduce, in, out, count, elem_bytes, reduce});
   } catch (const Error& error) {
     abandon();
@@ -32,6 +33,13 @@ bool Communicator::try_allreduce(const std::byte* in, std::byte* out, std::size_
     throw;
   }
   return true;
+}
+
+bool Communicator::ready_for(Algorithm algorithm) {
+  if (algorithm == Algorithm::kCopy) return true;
+  if (linking_) return false;
+  if (!linked_) linked_ = link();
+  return *linked_;
 }
 
 void Communicator::perform(Algorithm algorithm, const device::RingJob& job) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
 #include "component/bootstrap.hpp"
 #include "component/plan.hpp"
 #include "component/process.hpp"
@@ -22,8 +23,9 @@ namespace loom {
 /// Not for several threads at once: MPI allows one collective at a time on a communicator.
 class Communicator {
  public:
-  /// Connects all ranks. Collective; either every rank gets a communicator, or every rank gets nullptr after one message
-  /// that says why. `process` must outlive it. Throws BootstrapFailed.
+  /// Collective; either every rank gets a communicator, or every rank gets nullptr after one message that says why.
+  /// Links are made by the first call that needs them. `process` and the bootstrap's context must outlive it.
+  /// Throws BootstrapFailed.
   static std::unique_ptr<Communicator> create(const Bootstrap& bootstrap, Process& process);
   ~Communicator();
   Communicator(const Communicator&) = delete;
@@ -49,13 +51,15 @@ class Communicator {
   struct PeerInfo;
   Communicator(const Bootstrap& bootstrap, Process& process);
 
-  bool set_up(const Bootstrap& bootstrap);
-  bool agree(const Bootstrap& bootstrap, const std::string& cause);
+  bool learn();
+  bool link();
+  bool make_links();
+  std::optional<std::vector<std::uint64_t>> agree(const std::string& cause, std::uint64_t number = 0) const;
   void learn_peers(const std::vector<PeerInfo>& peers);
   std::vector<std::byte> make_ends();
   void join_ends(const std::vector<std::vector<std::byte>>& handles);
   void try_network();
-  std::string describe_set_up(double milliseconds) const;
+  std::string describe_links(double milliseconds) const;
 
   bool try_allreduce(const std::byte* in, std::byte* out, std::size_t count, device::Type type, device::Op op);
   void perform(Algorithm algorithm, const device::RingJob& job);
@@ -73,7 +77,10 @@ class Communicator {
 
   bool on_my_host(int rank) const { return host_mates_.contains(rank); }
 
+  bool ready_for(Algorithm algorithm);
+
   Process& process_;
+  Bootstrap bootstrap_;
   CallCounters calls_;
   int rank_;
   std::string name_, where_;
@@ -83,6 +90,8 @@ class Communicator {
   std::map<int, std::string> names_;             ///< of host mates and neighbours: "rank 3 (process 71 on host a)"
   device::WaitPolicy wait_policy_;
 
+  std::optional<bool> linked_;  ///< nothing before the first call that needs links; false: all such calls are declined
+  bool linking_ = false;        ///< calls from inside the bootstrap are its own
   device::Segment segment_;                  ///< mine: direct area, then the FIFO from my local predecessor
   std::map<int, device::Segment> attached_;  ///< of host mates, by rank
   std::unique_ptr<device::DirectExchange> direct_;

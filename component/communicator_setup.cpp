@@ -1,8 +1,10 @@
-// communicator_setup.cpp -- how a communicator comes about: who are the peers, which rings join them, where do the links
-// lie, does the network carry data. After each part that can fail all ranks agree whether to go on.
+// communicator_setup.cpp -- how a communicator comes about: who are the peers and which rings join them; then, at the first
+// call that needs them, the links: where do they lie, does the network carry data. After each part that can fail all
+// ranks agree whether to go on.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 
@@ -37,10 +39,21 @@ void copy_text(std::array<char, N>& to, const std::string& from) {
 }
 
 /// What the ranks must have in common to understand each other; to be counted up when a protocol changes.
-constexpr std::uint64_t kProtocolVersion = 1;
+constexpr std::uint64_t kProtocolVersion = 2;
 constexpr std::uint64_t kLayout = (((kProtocolVersion * 1'000'003 + sizeof(device::DirectArea)) * 1'000'003 +
                                     kSharedFifo.slot_bytes) * 1'000'003 + kSharedFifo.slot_count) * 1'000'003 +
                                   kNetFifo.slot_bytes * 1009 + kNetFifo.slot_count;
+
+/// The ranks of `host` on a machine of which more is known.
+topo::System on_machine(const topo::System& machine, const topo::Host& host, const std::vector<topo::Place>& places) {
+  std::vector<int> ranks;
+  std::vector<topo::Place> theirs;
+  for (const topo::NodeId id : host.system.gpus()) {
+    ranks.push_back(host.system.node(id).gpu().rank);
+    theirs.push_back(places[static_cast<std::size_t>(ranks.back())]);
+  }
+  return topo::with_virtual_gpus(machine, theirs, ranks);
+}
 
 }  // namespace
 
@@ -50,105 +63,111 @@ struct Communicator::PeerInfo {
   topo::Place place;
   device::ProcessId process;
   std::array<char, 64> host_name{};
+  std::uint64_t description = 0;  ///< which coll_loom_topo_file it reads
 };
 
 Communicator::Communicator(const Bootstrap& bootstrap, Process& process)
-    : process_(process), rank_(bootstrap.rank()), name_(bootstrap.name()) {
+    : process_(process), bootstrap_(bootstrap), rank_(bootstrap.rank()), name_(bootstrap.name()) {
   where_ = fmt::format("rank {} of {} of {} on host {}", rank_, bootstrap.size(), name_, process.host_name());
   process_.include(calls_);
 }
 
 std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, Process& process) {
-  const auto began = std::chrono::steady_clock::now();
   std::unique_ptr<Communicator> communicator(new Communicator(bootstrap, process));
-  if (bootstrap.size() == 1) return communicator;
-  const bool connected = communicator->set_up(bootstrap);
-  process.count_communicator(connected);
-  if (!connected) return nullptr;
-  if (process.runtime().parameters.verbose >= 1 && bootstrap.rank() == 0) {
-    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
-    process.runtime().log(communicator->describe_set_up(took.count()).c_str());
-  }
+  if (bootstrap.size() > 1 && !communicator->learn()) return nullptr;
   return communicator;
 }
 
-Communicator::~Communicator() {
-  process_.retire(calls_);
-  // A peer may still be giving back the last slots: the transport keeps the memory until it has.
-  if (net_next_) process_.transport().retire(std::move(net_next_));
-  if (net_previous_) process_.transport().retire(std::move(net_previous_));
-}
+Communicator::~Communicator() { process_.retire(calls_); }
 
-bool Communicator::set_up(const Bootstrap& bootstrap) {
+/// First part of the set-up: who are the peers, and how do they join? Takes nothing that others would miss.
+bool Communicator::learn() {
   std::string cause;
   PeerInfo mine;
   attempt(cause, [&] {
-    mine.layout = kLayout;
     mine.place = process_.place();
     mine.process = process_.id();
     copy_text(mine.host_name, process_.host_name());
+    mine.description = process_.description_mark();
+    mine.layout = kLayout;
   });
-  const std::vector<PeerInfo> peers = bootstrap.all_gather(mine);
-  if (!agree(bootstrap, cause)) return false;
-
-  std::vector<std::byte> ends;
+  const std::vector<PeerInfo> peers = bootstrap_.all_gather(mine);
   attempt(cause, [&] { learn_peers(peers); });
-  attempt(cause, [&] { ends = make_ends(); });
-  const auto bytes_of = bootstrap.all_gather(ends.size());
-  const auto handles = bootstrap.all_gather_bytes(ends, bytes_of);
-  if (!agree(bootstrap, cause)) return false;
-
-  attempt(cause, [&] { join_ends(handles); });
-  if (!agree(bootstrap, cause)) return false;
-  segment_.close_handle();  // everybody who needs it has it mapped
-
-  if (wiring_.shape.hosts > 1) {
-    attempt(cause, [&] { try_network(); });
-    if (!agree(bootstrap, cause)) {
-      abandon();  // a word may still be under way: the transport keeps the memory that it will meet
-      return false;
-    }
-  }
-  return true;
+  if (agree(cause)) return true;
+  process_.count_communicator(false);
+  return false;
 }
 
-/// True if no rank has a cause to stop. Otherwise rank 0 shows one message with the first cause.
-bool Communicator::agree(const Bootstrap& bootstrap, const std::string& cause) {
-  struct Outcome {
+/// Second part: the links. True on every rank or on none.
+bool Communicator::link() {
+  const auto began = std::chrono::steady_clock::now();
+  linking_ = true;
+  const bool linked = make_links();
+  linking_ = false;
+  process_.count_communicator(linked);
+  if (linked && process_.runtime().parameters.verbose >= 1 && rank_ == 0) {
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
+    process_.runtime().log(describe_links(took.count()).c_str());
+  }
+  return linked;
+}
+
+bool Communicator::make_links() {
+  std::string cause;
+  std::vector<std::byte> ends;
+  attempt(cause, [&] { ends = make_ends(); });
+  const auto bytes_of = agree(cause, ends.size());
+  if (!bytes_of) return false;
+  const auto handles = bootstrap_.all_gather_bytes(ends, *bytes_of);
+
+  attempt(cause, [&] { join_ends(handles); });
+  if (!agree(cause)) return false;
+  segment_.close_handle();  // everybody who needs it has it mapped
+
+  if (wiring_.shape.hosts == 1) return true;
+  attempt(cause, [&] { try_network(); });
+  return agree(cause).has_value();
+}
+
+/// Every rank's number; or nothing, once any rank has a cause to stop, after rank 0 has shown the first of the causes.
+std::optional<std::vector<std::uint64_t>> Communicator::agree(const std::string& cause, std::uint64_t number) const {
+  constexpr std::uint64_t kStop = ~std::uint64_t{0};
+  std::vector<std::uint64_t> numbers = bootstrap_.all_gather(cause.empty() ? number : kStop);
+  const auto stopped = std::count(numbers.begin(), numbers.end(), kStop);
+  if (stopped == 0) return numbers;
+
+  struct Cause {
     std::array<char, 64> host;
-    std::array<char, 448> cause;
+    std::array<char, 448> text;
   } mine;
   copy_text(mine.host, process_.host_name());
-  copy_text(mine.cause, cause);
-  const std::vector<Outcome> all = bootstrap.all_gather(mine);
-  int failed = 0, first = -1;
-  for (int rank = 0; rank < bootstrap.size(); ++rank) {
-    if (all[static_cast<std::size_t>(rank)].cause[0] == '\0') continue;
-    if (failed++ == 0) first = rank;
-  }
-  if (failed == 0) return true;
-  if (rank_ == 0) {
-    const Outcome& outcome = all[static_cast<std::size_t>(first)];
-    process_.runtime().show(LOOM_MESSAGE_DECLINED,
-                            fmt::format("{} ({} ranks)", name_, bootstrap.size()).c_str(),
-                            fmt::format("Rank {} on host {}{}: {}", first, outcome.host.data(),
-                                        failed > 1 ? fmt::format(" (and {} more)", failed - 1) : "",
-                                        outcome.cause.data())
-                                .c_str());
-  }
-  return false;
+  copy_text(mine.text, cause);
+  const std::vector<Cause> causes = bootstrap_.all_gather(mine);
+  if (rank_ != 0) return {};
+  const auto first = std::find(numbers.begin(), numbers.end(), kStop) - numbers.begin();
+  const Cause& shown = causes[static_cast<std::size_t>(first)];
+  process_.runtime().show(LOOM_MESSAGE_DECLINED, fmt::format("{} ({} ranks)", name_, bootstrap_.size()).c_str(),
+                          fmt::format("Rank {} on host {}{}: {}", first, shown.host.data(),
+                                      stopped > 1 ? fmt::format(" (and {} more)", stopped - 1) : "", shown.text.data())
+                              .c_str());
+  return {};
 }
 
 void Communicator::learn_peers(const std::vector<PeerInfo>& peers) {
   std::vector<topo::Place> places;
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+    if (peers[rank].layout == 0) return;  // it has a cause of its own to stop
     if (peers[rank].layout != kLayout)
       throw Error(ErrorCode::kUnreachable, fmt::format("Rank {} on host {} runs another build of loom.", rank,
                                                        peers[rank].host_name.data()));
+    if (peers[rank].description != peers[0].description)
+      throw Error(ErrorCode::kBadInput, fmt::format("Rank {} on host {} reads another coll_loom_topo_file than rank 0, or one of "
+                                                    "them none.", rank, peers[rank].host_name.data()));
     places.push_back(peers[rank].place);
   }
   std::vector<search::ChannelPlan> plans;
-  for (const topo::Host& host : topo::hosts_of(places)) {
+  for (topo::Host& host : topo::hosts_of(places)) {
+    if (const topo::System* machine = process_.described_machine()) host.system = on_machine(*machine, host, places);
     plans.push_back(search::find_ring(host.system));
     if (host.id != places[static_cast<std::size_t>(rank_)].host) continue;
     for (const topo::NodeId id : host.system.gpus()) {
@@ -156,6 +175,8 @@ void Communicator::learn_peers(const std::vector<PeerInfo>& peers) {
       host_mates_[mate] = peers[static_cast<std::size_t>(mate)].process;
     }
     oversubscribed_ = topo::oversubscribed(host.system);
+    if (rank_ == 0 && process_.wants_dump())
+      process_.dump(process_.described_machine() != nullptr ? host.system : on_machine(topo::discover().system, host, places));
   }
   wiring_ = connect::wire(plans, rank_);
 
@@ -171,13 +192,14 @@ void Communicator::learn_peers(const std::vector<PeerInfo>& peers) {
   const loom_runtime& runtime = process_.runtime();
   if (runtime.yield_when_idle != nullptr && runtime.yield_when_idle()) oversubscribed_ = true;
   // A network answers so late that a CPU spent on spinning is better given to whoever moves its data.
-  // Whatever a rank waits for, its network links must go on: a counter follows its data only when the flush is through.
-  const auto progress = [this] {
-    if (process_.runtime().progress != nullptr) process_.runtime().progress();
-    if (ucx_transport::Transport* transport = process_.open_transport()) transport->progress();
-  };
-  wait_policy_ = {wiring_.shape.hosts > 1 ? std::function<void()>(progress) : runtime.progress, [this] { check_peers(); }, oversubscribed_ || wiring_.shape.hosts > 1,
+  wait_policy_ = {runtime.progress, [this] { check_peers(); }, oversubscribed_ || wiring_.shape.hosts > 1,
                   runtime.parameters.timeout_s};
+  // Whatever a rank waits for, what it has sent must get out: the library's own loop drives the transport only now and then.
+  if (wiring_.shape.hosts > 1)
+    wait_policy_.progress = [this, library = runtime.progress] {
+      if (library != nullptr) library();
+      if (ucx_transport::Transport* transport = process_.open_transport()) transport->progress();
+    };
 }
 
 /// Makes this rank's ends of its links; returns what the other ends need of them.
@@ -199,13 +221,9 @@ std::vector<std::byte> Communicator::make_ends() {
     net_next_ = std::make_unique<ucx_transport::NetSendLink>(transport, kNetFifo, names_.at(ring.next));
   if (!on_my_host(ring.previous))
     net_previous_ = std::make_unique<ucx_transport::NetRecvLink>(transport, kNetFifo, names_.at(ring.previous));
-  const auto write_offer = [&](const ucx_transport::Offer& offer) {
-    writer.value(offer.address);
-    writer.string(offer.key);
-  };
   writer.string(transport.address());
-  write_offer(net_previous_ ? net_previous_->offer() : ucx_transport::Offer{});
-  write_offer(net_next_ ? net_next_->offer() : ucx_transport::Offer{});
+  writer.value(net_previous_ ? net_previous_->inbox() : ucx_transport::InboxId{});
+  writer.value(net_next_ ? net_next_->inbox() : ucx_transport::InboxId{});
   return writer.take();
 }
 
@@ -243,17 +261,15 @@ void Communicator::join_ends(const std::vector<std::vector<std::byte>>& handles)
   const connect::Ring& ring = wiring_.rail ? *wiring_.rail : *wiring_.flat;
   struct NetHandle {
     ucx_transport::Bytes worker_address;
-    ucx_transport::Offer recv_end, send_end;
+    ucx_transport::InboxId recv_end = 0, send_end = 0;
   };
   const auto net_handle_of = [&](int rank) {
     ByteReader reader(handle_of(rank));
     reader.value<device::SegmentHandle>();
     NetHandle handle;
     handle.worker_address = reader.string();
-    for (ucx_transport::Offer* offer : {&handle.recv_end, &handle.send_end}) {
-      offer->address = reader.value<std::uint64_t>();
-      offer->key = reader.string();
-    }
+    handle.recv_end = reader.value<ucx_transport::InboxId>();
+    handle.send_end = reader.value<ucx_transport::InboxId>();
     return handle;
   };
   if (net_next_) {
@@ -301,11 +317,11 @@ void Communicator::try_network() {
   }
 }
 
-std::string Communicator::describe_set_up(double milliseconds) const {
+std::string Communicator::describe_links(double milliseconds) const {
   const connect::Shape& shape = wiring_.shape;
   const char* rings = shape.hosts == 1 ? "a ring in shared memory" : wiring_.rail ? "rings inside and rails across"
                                                                                   : "one ring over unequal hosts";
-  return fmt::format("{}: {} ranks on {} host{}, {}{}; set up in {:.1f} ms", name_, shape.ranks, shape.hosts,
+  return fmt::format("{}: {} ranks on {} host{}, {}{}; linked in {:.1f} ms", name_, shape.ranks, shape.hosts,
                      shape.hosts == 1 ? "" : "s", rings, oversubscribed_ ? ", more ranks than CPUs" : "",
                      milliseconds);
 }

@@ -52,8 +52,8 @@ loom_message message_for(ErrorCode code) noexcept {
     case ErrorCode::kPeerFailed: return LOOM_MESSAGE_PEER_FAILED;
     case ErrorCode::kTimeout: return LOOM_MESSAGE_TIMEOUT;
     case ErrorCode::kOutOfMemory:
-    case ErrorCode::kSystem:
-    case ErrorCode::kUnreachable:
+    case ErrorCode::kSystem: return LOOM_MESSAGE_RESOURCES;
+    case ErrorCode::kUnreachable:  // this and the next: a matter of the set-up, where it is agreed on
     case ErrorCode::kBadInput:
     case ErrorCode::kInternal: return LOOM_MESSAGE_INTERNAL;
   }
@@ -72,10 +72,10 @@ int at_c_boundary(const char* where, Body&& body) noexcept {
     show(message_for(error.code()), error.what());
     return to_result(error.code());
   } catch (const loom::BootstrapFailed& error) {
-    show(LOOM_MESSAGE_INTERNAL, error.what());
+    show(LOOM_MESSAGE_BOOTSTRAP, error.what());
     return LOOM_ERR_SYSTEM;
   } catch (const std::bad_alloc&) {
-    show(LOOM_MESSAGE_INTERNAL, "Out of memory.");
+    show(LOOM_MESSAGE_RESOURCES, "There is no memory left.");
     return LOOM_ERR_OUT_OF_MEMORY;
   } catch (const std::exception& error) {
     show(LOOM_MESSAGE_INTERNAL, error.what());

@@ -45,6 +45,8 @@ enum loom_type {
 struct loom_parameters {
   int verbose;          /* 0: silent; 1: one line per communicator; 2: and one per kind of call */
   double timeout_s;     /* longest wait for a peer inside one call; 0: no limit */
+  const char *topo_file;      /* describes the hosts, alike on all ranks; NULL or "": look at the hosts */
+  const char *topo_dump_file; /* rank 0 writes its host's description there; NULL or "": nothing */
 };
 
 /* Messages with a topic in help-coll-loom.txt. */
@@ -52,6 +54,8 @@ enum loom_message {
   LOOM_MESSAGE_DECLINED,    /* set-up failed somewhere; all ranks use the component below */
   LOOM_MESSAGE_PEER_FAILED, /* a peer died, or its connection broke, inside a call */
   LOOM_MESSAGE_TIMEOUT,     /* coll_loom_timeout passed inside a call */
+  LOOM_MESSAGE_BOOTSTRAP,   /* the component below failed while the ranks met through it */
+  LOOM_MESSAGE_RESOURCES,   /* memory or another resource ran out inside a call */
   LOOM_MESSAGE_INTERNAL     /* a defect of loom */
 };
 
@@ -68,14 +72,15 @@ struct loom_runtime {
   struct loom_parameters parameters;
 };
 
-/* How the ranks of one communicator find each other before loom has connected them: the previous component. */
+/* How the ranks of one communicator find each other before loom has connected them: the previous component. The context
+ * must outlive the loom_comm: links are made by the first call that needs them. */
 struct loom_bootstrap {
   void *context;
   int rank, size;
   /* Gathers bytes_per_rank bytes of every rank, in rank order, into out (size * bytes_per_rank bytes; in and out do
    * not overlap). Returns 0, or another value when the communication itself failed. */
   int (*all_gather)(void *context, const void *in, void *out, size_t bytes_per_rank);
-  const char *name; /* of the communicator, for messages; valid during loom_comm_create */
+  const char *name; /* of the communicator, for messages; copied */
 };
 
 /* Counters since start-up; each only grows. Users read them through MPI_T as coll_loom_<field>. */
@@ -96,7 +101,7 @@ void loom_initialize(const struct loom_runtime *runtime);
 /* Ends the process's network connections. No loom_comm may exist. */
 void loom_finalize(void);
 
-/* Connects the ranks of a communicator. Collective. LOOM_SUCCESS and *out on every rank, or LOOM_DECLINED (after one
+/* Lets the ranks of a communicator meet. Collective. LOOM_SUCCESS and *out on every rank, or LOOM_DECLINED (after one
  * message with the cause) on every rank; another result only if bootstrap->all_gather itself failed. */
 int loom_comm_create(const struct loom_bootstrap *bootstrap, struct loom_comm **out);
 

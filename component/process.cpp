@@ -1,5 +1,10 @@
 #include "component/process.hpp"
 
+#include <utility>
+
+#include "topo/hwloc_xml.hpp"
+#include "topo/xml_file.hpp"
+
 namespace loom {
 
 Process::~Process() {
@@ -55,6 +60,30 @@ topo::Place Process::place() {
   const std::lock_guard lock(mutex_);
   if (!machine_) machine_ = std::make_unique<topo::Machine>();
   return machine_->place_of_this_thread(host);
+}
+
+const topo::System* Process::described_machine() {
+  const char* path = runtime_.parameters.topo_file;
+  if (path == nullptr || *path == '\0') return nullptr;
+  const std::lock_guard lock(mutex_);
+  if (!described_) {
+    const std::string text = topo::read_text_file(path);
+    described_ = std::make_unique<topo::System>(topo::parse_system(text, path).system);
+    description_mark_ = topo::fingerprint(text);
+  }
+  return described_.get();
+}
+
+std::uint64_t Process::description_mark() { return described_machine() != nullptr ? description_mark_ : 0; }
+
+void Process::dump(const topo::System& system) noexcept {
+  const char* path = runtime_.parameters.topo_dump_file;
+  if (path == nullptr || *path == '\0' || std::exchange(dumped_, true)) return;
+  try {
+    topo::write_text_file(path, topo::to_hwloc_xml(system));
+  } catch (const std::exception& error) {
+    if (runtime_.log != nullptr) runtime_.log((std::string("coll_loom_topo_dump_file: ") + error.what()).c_str());
+  }
 }
 
 ucx_transport::Transport& Process::transport() {

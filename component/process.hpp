@@ -39,6 +39,13 @@ class Process {
   const device::ProcessId& id();
   /// Where the calling thread is bound now. The machine is read at the first call. Throws Error.
   topo::Place place();
+  /// What coll_loom_topo_file says of every host; nullptr where it is not set. Read at the first call. Throws Error.
+  const topo::System* described_machine();
+  /// Tells descriptions apart; 0 where there is none. Throws Error.
+  std::uint64_t description_mark();
+  bool wants_dump() const noexcept { return !dumped_ && runtime_.parameters.topo_dump_file != nullptr && *runtime_.parameters.topo_dump_file; }
+  /// Writes `system` to coll_loom_topo_dump_file, once per process and if that is set. A failure is only told.
+  void dump(const topo::System& system) noexcept;
   /// Opened at the first call; from then on the MPI library's progress loop drives it. Throws Error.
   ucx_transport::Transport& transport();
 
@@ -60,6 +67,9 @@ class Process {
   int (*progress_callback_)(void);
   device::ProcessId id_;
   std::unique_ptr<topo::Machine> machine_;
+  std::unique_ptr<topo::System> described_;
+  std::uint64_t description_mark_ = 0;
+  bool dumped_ = false;
   std::unique_ptr<ucx_transport::Transport> transport_;
   std::atomic<ucx_transport::Transport*> open_transport_{nullptr};
   std::atomic<std::uint64_t> communicators_{0}, declined_{0}, fallbacks_{0};

@@ -1,4 +1,5 @@
-// commands.hpp -- the subcommands of `loom`. Each adds itself to the command line; the exit code is set by what runs.
+// commands.hpp -- the subcommands of `loom`. Each adds itself to the command line; the exit code is set by
+// what runs.
 #pragma once
 
 namespace CLI {

@@ -26,20 +26,24 @@ struct Options {
   int* exit_code = nullptr;
 };
 
-Model model_of(const Options& options) { return options.model == "nccl" ? Model::kNccl : Model::kLoom; }
+Model model_of(const Options& options) {
+  return options.model == "nccl" ? Model::kNccl : Model::kLoom;
+}
 
 Colours colours_of(const Options& options, int descriptor = STDOUT_FILENO) {
-  const bool wanted = options.colour == "always" ||
-                      (options.colour == "auto" && ::isatty(descriptor) != 0 && std::getenv("NO_COLOR") == nullptr);
+  const bool wanted = options.colour == "always" || (options.colour == "auto" && ::isatty(descriptor) != 0 &&
+                                                     std::getenv("NO_COLOR") == nullptr);
   return wanted ? terminal_colours() : Colours{};
 }
 
 /// The machine to look at, with notes on stderr.
 System load(const Options& options, const std::string& file, bool quiet = false) {
-  SystemWithNotes read = file.empty() ? discover({}, model_of(options)) : read_system(file, model_of(options));
+  SystemWithNotes read =
+      file.empty() ? discover({}, model_of(options)) : read_system(file, model_of(options));
   const Colours colours = colours_of(options, STDERR_FILENO);
   if (!quiet)
-    for (const std::string& note : read.notes) fmt::print(stderr, "{}note{}: {}\n", colours.cyan, colours.reset, note);
+    for (const std::string& note : read.notes)
+      fmt::print(stderr, "{}note{}: {}\n", colours.cyan, colours.reset, note);
   return options.ranks.empty() ? std::move(read.system) : trimmed_to(read.system, options.ranks);
 }
 
@@ -53,12 +57,15 @@ std::string title_of(const Options& options) {
   return options.file.empty() ? host_name() : options.file.substr(options.file.rfind('/') + 1);
 }
 
-bool ends_with(const std::string& text, std::string_view end) { return std::string_view(text).ends_with(end); }
+bool ends_with(const std::string& text, std::string_view end) {
+  return std::string_view(text).ends_with(end);
+}
 
 void show(const Options& options) {
   const System system = load(options, options.file);
   const Paths paths(system);
-  if (options.json) return write("-", nlohmann::json{{"system", to_json(system)}, {"paths", to_json(paths)}}.dump(2) + "\n");
+  if (options.json)
+    return write("-", nlohmann::json{{"system", to_json(system)}, {"paths", to_json(paths)}}.dump(2) + "\n");
   const Colours colours = colours_of(options);
   write("-", matrix_text(paths, colours, options.all) + "\n" + tree_text(system, colours));
 }
@@ -73,13 +80,15 @@ void check_machine(const Options& options) {
   const System system = load(options, options.file);
   const std::vector<std::string> broken = check(system);
   const std::vector<Finding> findings = lint(system);
-  const auto warnings = std::count_if(findings.begin(), findings.end(), [](const Finding& f) { return f.severity == Severity::kWarning; });
+  const auto warnings = std::count_if(findings.begin(), findings.end(),
+                                      [](const Finding& f) { return f.severity == Severity::kWarning; });
   if (options.json) {
     write("-", nlohmann::json{{"broken", broken}, {"findings", to_json(system, findings)}}.dump(2) + "\n");
   } else {
     for (const std::string& line : broken) fmt::print("broken: {}\n", line);
     write("-", findings_text(system, findings, colours_of(options)));
-    fmt::print("{} nodes, {} links: {} warnings, {} hints\n", system.size(), system.links().size(), warnings, static_cast<long>(findings.size()) - warnings);
+    fmt::print("{} nodes, {} links: {} warnings, {} hints\n", system.size(), system.links().size(), warnings,
+               static_cast<long>(findings.size()) - warnings);
   }
   if (!broken.empty() || warnings > 0 || (options.strict && !findings.empty())) *options.exit_code = kFound;
 }
@@ -89,8 +98,10 @@ void convert(Options options) {
   const System system = load(options, options.file);
   const bool hwloc = options.format == "hwloc";
   const std::string text = hwloc ? to_hwloc_xml(system) : to_nccl_xml(system);
-  if (parse_system(text, options.output.empty() ? "the result" : options.output, system.model()).system != system)
-    throw Error(ErrorCode::kInternal, "What was written does not read as the same machine; this is a defect of loom.");
+  if (parse_system(text, options.output.empty() ? "the result" : options.output, system.model()).system !=
+      system)
+    throw Error(ErrorCode::kInternal,
+                "What was written does not read as the same machine; this is a defect of loom.");
   write(options.output, text);
 }
 
@@ -102,24 +113,35 @@ void diff(const Options& options) {
   } else {
     const Colours colours = colours_of(options);
     for (const std::string& line : lines)
-      fmt::print("{}{}{}\n", line[0] == '+' ? colours.green : line[0] == '-' ? colours.red : colours.yellow, line, colours.reset);
+      fmt::print("{}{}{}\n",
+                 line[0] == '+'   ? colours.green
+                 : line[0] == '-' ? colours.red
+                                  : colours.yellow,
+                 line, colours.reset);
     fmt::print("{}\n", lines.empty() ? "the same machine" : fmt::format("{} differences", lines.size()));
   }
   if (!lines.empty()) *options.exit_code = kFound;
 }
 
-CLI::App* add(CLI::App& topo, const std::shared_ptr<Options>& options, const char* name, const char* text, const char* examples, void (*run)(const Options&)) {
+CLI::App* add(CLI::App& topo, const std::shared_ptr<Options>& options, const char* name, const char* text,
+              const char* examples, void (*run)(const Options&)) {
   CLI::App* command = topo.add_subcommand(name, text);
   command->footer(std::string("Examples:\n") + examples);
-  command->add_option("--model", options->model, "rules for links and bandwidths")->check(CLI::IsMember({"loom", "nccl"}))->capture_default_str();
-  command->add_option("--color,--colour", options->colour, "colours in text")->check(CLI::IsMember({"auto", "always", "never"}))->capture_default_str();
+  command->add_option("--model", options->model, "rules for links and bandwidths")
+      ->check(CLI::IsMember({"loom", "nccl"}))
+      ->capture_default_str();
+  command->add_option("--color,--colour", options->colour, "colours in text")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->capture_default_str();
   command->callback([options, run] { run(*options); });
   return command;
 }
 
 void add_file(CLI::App* command, Options& options) {
-  command->add_option("FILE", options.file, "topology file, NCCL's XML or hwloc's; without one: this machine");
-  command->add_option("--ranks", options.ranks, "only the GPUs of these ranks take part, e.g. 0,1,2")->delimiter(',');
+  command->add_option("FILE", options.file,
+                      "topology file, NCCL's XML or hwloc's; without one: this machine");
+  command->add_option("--ranks", options.ranks, "only the GPUs of these ranks take part, e.g. 0,1,2")
+      ->delimiter(',');
 }
 
 }  // namespace
@@ -130,33 +152,42 @@ void add_topo_command(CLI::App& loom, int& exit_code) {
   const auto options = std::make_shared<Options>();
   options->exit_code = &exit_code;
 
-  CLI::App* command = add(*topo, options, "show", "The matrix of best paths between GPUs and ports, and the machine as a tree",
+  CLI::App* command = add(*topo, options, "show",
+                          "The matrix of best paths between GPUs and ports, and the machine as a tree",
                           "  loom topo show                          this machine\n"
                           "  loom topo show dgx.xml --ranks 0,1,4,5  four of its GPUs\n"
-                          "  loom topo show dgx.xml --json | jq .paths", show);
+                          "  loom topo show dgx.xml --json | jq .paths",
+                          show);
   add_file(command, *options);
   command->add_flag("--json", options->json, "nodes, links and paths as JSON");
   command->add_flag("--all", options->all, "all columns, however many");
 
   command = add(*topo, options, "draw", "A picture of the machine",
                 "  loom topo draw dgx.xml -o dgx.svg\n"
-                "  loom topo draw --format dot | dot -Tpng > machine.png", draw);
+                "  loom topo draw --format dot | dot -Tpng > machine.png",
+                draw);
   add_file(command, *options);
   command->add_option("-o,--output", options->output, "file to write; without one: stdout");
-  command->add_option("--format", options->format, "svg or dot (Graphviz); by the file's name, else svg")->check(CLI::IsMember({"svg", "dot"}));
+  command->add_option("--format", options->format, "svg or dot (Graphviz); by the file's name, else svg")
+      ->check(CLI::IsMember({"svg", "dot"}));
 
   command = add(*topo, options, "check", "What is missing, contradictory or suspicious, and what it costs",
                 "  loom topo check dgx.xml          exit code 1 if there are warnings\n"
-                "  loom topo check --strict         hints count, too", check_machine);
+                "  loom topo check --strict         hints count, too",
+                check_machine);
   add_file(command, *options);
   command->add_flag("--json", options->json, "findings as JSON");
   command->add_flag("--strict", options->strict, "exit code 1 for hints, too");
 
-  command = add(*topo, options, "convert", "From one dialect to another, or from this machine to a file",
-                "  loom topo convert --to nccl -o machine.xml       for NCCL_TOPO_FILE or coll_loom_topo_file\n"
-                "  loom topo convert dgx.xml --to hwloc -o dgx-hwloc.xml && lstopo -i dgx-hwloc.xml", [](const Options& o) { convert(o); });
+  command =
+      add(*topo, options, "convert", "From one dialect to another, or from this machine to a file",
+          "  loom topo convert --to nccl -o machine.xml       for NCCL_TOPO_FILE or coll_loom_topo_file\n"
+          "  loom topo convert dgx.xml --to hwloc -o dgx-hwloc.xml && lstopo -i dgx-hwloc.xml",
+          [](const Options& o) { convert(o); });
   add_file(command, *options);
-  command->add_option("--to", options->format, "nccl or hwloc")->check(CLI::IsMember({"nccl", "hwloc"}))->required();
+  command->add_option("--to", options->format, "nccl or hwloc")
+      ->check(CLI::IsMember({"nccl", "hwloc"}))
+      ->required();
   command->add_option("-o,--output", options->output, "file to write; without one: stdout");
 
   command = add(*topo, options, "diff", "How one machine differs from another",

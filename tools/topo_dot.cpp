@@ -12,13 +12,20 @@ namespace {
 
 const char* fill_of(NodeKind kind) {
   switch (kind) {
-    case NodeKind::kGpu: return "#d9efc0";
-    case NodeKind::kNvSwitch: return "#b7dd88";
-    case NodeKind::kCpu: return "#fff3d6";
-    case NodeKind::kPciSwitch: return "#e4ebf2";
-    case NodeKind::kNic: return "#ead9f2";
-    case NodeKind::kNet: return "#f6ecfa";
-    case NodeKind::kC2cPort: return "#cdeeee";
+    case NodeKind::kGpu:
+      return "#d9efc0";
+    case NodeKind::kNvSwitch:
+      return "#b7dd88";
+    case NodeKind::kCpu:
+      return "#fff3d6";
+    case NodeKind::kPciSwitch:
+      return "#e4ebf2";
+    case NodeKind::kNic:
+      return "#ead9f2";
+    case NodeKind::kNet:
+      return "#f6ecfa";
+    case NodeKind::kC2cPort:
+      return "#cdeeee";
   }
   return "white";
 }
@@ -35,12 +42,16 @@ std::string escaped(const std::string& text) {
 }  // namespace
 
 std::string to_dot(const System& system, const std::string& title) {
-  std::string text = fmt::format("graph \"{}\" {{\n  node [shape=box, style=filled, fontname=\"Helvetica\"];\n  edge [fontsize=10];\n", escaped(title));
+  std::string text = fmt::format(
+      "graph \"{}\" {{\n  node [shape=box, style=filled, fontname=\"Helvetica\"];\n  edge [fontsize=10];\n",
+      escaped(title));
   for (NodeId id = 0; id < system.size(); ++id)
-    text += fmt::format("  n{} [label=\"{}\", fillcolor=\"{}\"];\n", id, escaped(label(system, id)), fill_of(system.node(id).kind()));
+    text += fmt::format("  n{} [label=\"{}\", fillcolor=\"{}\"];\n", id, escaped(label(system, id)),
+                        fill_of(system.node(id).kind()));
   for (const Link& link : system.links())
     if (link.from < link.to || link.reverse == kNoLink)
-      text += fmt::format("  n{} -- n{} [label=\"{} {:g}\", penwidth={:.1f}];\n", link.from, link.to, name_of(link.type), link.gbps, 1 + std::log2(1 + link.gbps / 6));
+      text += fmt::format("  n{} -- n{} [label=\"{} {:g}\", penwidth={:.1f}];\n", link.from, link.to,
+                          name_of(link.type), link.gbps, 1 + std::log2(1 + link.gbps / 6));
   return text + "}\n";
 }
 

@@ -12,7 +12,9 @@ using nlohmann::json;
 using namespace loom::topo;
 
 /// As printed: 123.6, not 123.5999984741211.
-double rounded(float gbps) { return std::round(static_cast<double>(gbps) * 1000) / 1000; }
+double rounded(float gbps) {
+  return std::round(static_cast<double>(gbps) * 1000) / 1000;
+}
 
 void add_pci(json& out, const PciFunction& pci) {
   out["bus_id"] = pci.bus_id.to_string();
@@ -41,7 +43,8 @@ void add_info(json& out, const CpuInfo& cpu) {
 }
 void add_info(json& out, const NetInfo& net) {
   out["name"] = net.name, out["device"] = net.device, out["port"] = net.port;
-  out["speed_mbps"] = net.speed_mbps, out["latency_us"] = net.latency_us, out["max_connections"] = net.max_connections;
+  out["speed_mbps"] = net.speed_mbps, out["latency_us"] = net.latency_us,
+  out["max_connections"] = net.max_connections;
   out["gpu_direct"] = net.gpu_direct, out["collectives"] = net.collectives;
   if (net.guid) out["guid"] = fmt::format("0x{:x}", *net.guid);
   if (net.rail) out["rail"] = *net.rail;
@@ -82,7 +85,8 @@ json to_json(const System& system) {
   json out{{"model", name_of(system.model())}, {"hosts", system.hosts().size()}};
   for (NodeId id = 0; id < system.size(); ++id) out["nodes"].push_back(node_json(system, id));
   for (const Link& link : system.links())
-    out["links"].push_back({{"from", link.from}, {"to", link.to}, {"type", name_of(link.type)}, {"gbps", rounded(link.gbps)}});
+    out["links"].push_back(
+        {{"from", link.from}, {"to", link.to}, {"type", name_of(link.type)}, {"gbps", rounded(link.gbps)}});
   return out;
 }
 
@@ -94,7 +98,11 @@ json to_json(const Paths& paths) {
       for (const NodeId to : kind == NodeKind::kGpu ? system.gpus() : system.of_kind(kind)) {
         if (from == to) continue;
         const Path path = paths.between(from, to);
-        out.push_back({{"from", from}, {"to", to}, {"type", name_of(path.type)}, {"gbps", rounded(path.gbps)}, {"hops", path.hops}});
+        out.push_back({{"from", from},
+                       {"to", to},
+                       {"type", name_of(path.type)},
+                       {"gbps", rounded(path.gbps)},
+                       {"hops", path.hops}});
       }
   }
   return out;
@@ -103,7 +111,9 @@ json to_json(const Paths& paths) {
 json to_json(const System& system, const std::vector<Finding>& findings) {
   json out = json::array();
   for (const Finding& finding : findings) {
-    json one{{"severity", finding.severity == Severity::kWarning ? "warning" : "hint"}, {"what", finding.what}, {"cost", finding.cost}};
+    json one{{"severity", finding.severity == Severity::kWarning ? "warning" : "hint"},
+             {"what", finding.what},
+             {"cost", finding.cost}};
     if (finding.node != kNoNode) one["node"] = finding.node, one["label"] = label(system, finding.node);
     out.push_back(std::move(one));
   }
@@ -113,7 +123,9 @@ json to_json(const System& system, const std::vector<Finding>& findings) {
 std::vector<std::string> differences(const System& a, const System& b) {
   std::vector<std::string> lines;
   const auto nodes_a = by_label(a), nodes_b = by_label(b);
-  const auto has_parent = [](const System& s, NodeId id) { return s.node(id).parent == kNoNode ? "nothing" : label(s, s.node(id).parent); };
+  const auto has_parent = [](const System& s, NodeId id) {
+    return s.node(id).parent == kNoNode ? "nothing" : label(s, s.node(id).parent);
+  };
   for (const auto& [name, id] : nodes_a) {
     const auto other = nodes_b.find(name);
     if (other == nodes_b.end()) {
@@ -124,17 +136,24 @@ std::vector<std::string> differences(const System& a, const System& b) {
     for (const char* number : {"id", "parent"}) before.erase(number), after.erase(number);
     for (const auto& [key, value] : before.items())
       if (!after.contains(key) || after[key] != value)
-        lines.push_back(fmt::format("~ {}: {} is {}, was {}", name, key, after.contains(key) ? after[key].dump() : "absent", value.dump()));
+        lines.push_back(fmt::format("~ {}: {} is {}, was {}", name, key,
+                                    after.contains(key) ? after[key].dump() : "absent", value.dump()));
     for (const auto& [key, value] : after.items())
-      if (!before.contains(key)) lines.push_back(fmt::format("~ {}: {} is {}, was absent", name, key, value.dump()));
+      if (!before.contains(key))
+        lines.push_back(fmt::format("~ {}: {} is {}, was absent", name, key, value.dump()));
     if (has_parent(a, id) != has_parent(b, other->second))
-      lines.push_back(fmt::format("~ {}: hangs below {}, was below {}", name, has_parent(b, other->second), has_parent(a, id)));
+      lines.push_back(fmt::format("~ {}: hangs below {}, was below {}", name, has_parent(b, other->second),
+                                  has_parent(a, id)));
     std::map<std::string, float> links_a, links_b;
-    for (const Link& link : a.links_of(id)) links_a[fmt::format("{} to {}", name_of(link.type), label(a, link.to))] += link.gbps;
-    for (const Link& link : b.links_of(other->second)) links_b[fmt::format("{} to {}", name_of(link.type), label(b, link.to))] += link.gbps;
+    for (const Link& link : a.links_of(id))
+      links_a[fmt::format("{} to {}", name_of(link.type), label(a, link.to))] += link.gbps;
+    for (const Link& link : b.links_of(other->second))
+      links_b[fmt::format("{} to {}", name_of(link.type), label(b, link.to))] += link.gbps;
     for (const auto& [to, gbps] : links_a)
-      if (!links_b.contains(to)) lines.push_back(fmt::format("~ {}: no {}, was {:g} GB/s", name, to, gbps));
-      else if (links_b[to] != gbps) lines.push_back(fmt::format("~ {}: {} has {:g} GB/s, was {:g}", name, to, links_b[to], gbps));
+      if (!links_b.contains(to))
+        lines.push_back(fmt::format("~ {}: no {}, was {:g} GB/s", name, to, gbps));
+      else if (links_b[to] != gbps)
+        lines.push_back(fmt::format("~ {}: {} has {:g} GB/s, was {:g}", name, to, links_b[to], gbps));
     for (const auto& [to, gbps] : links_b)
       if (!links_a.contains(to)) lines.push_back(fmt::format("~ {}: {} of {:g} GB/s is new", name, to, gbps));
   }

@@ -1,12 +1,13 @@
-// topo_svg.cpp -- the picture. Boxes stand in boxes along the PCI tree, GPUs at the bottom of each, so that NVLinks can leave
-// downwards: as arcs between GPUs, or straight to a bar that stands for the NVSwitches. Two passes: sizes from the inside
-// out, then positions from the outside in.
+// topo_svg.cpp -- the picture. Boxes stand in boxes along the PCI tree, GPUs at the bottom of each, so that
+// NVLinks can leave downwards: as arcs between GPUs, or straight to a bar that stands for the NVSwitches. Two
+// passes: sizes from the inside out, then positions from the outside in.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
+#include "tools/svg_canvas.hpp"
 #include "tools/topo_views.hpp"
 #include "topo/cpu_mask.hpp"
 
@@ -21,80 +22,24 @@ constexpr double kHeader = 22, kStub = 30, kRail = 12, kBarHeight = 26, kSysBus 
 constexpr double kWidestRow = 1750, kWidestPicture = 2300, kArcStep = 13;
 constexpr std::size_t kNicsPerColumn = 4, kMostPortLines = 5;
 
-constexpr const char *kPciColour = "#5f7285", *kNvlColour = "#5a9e00", *kC2cColour = "#008c95", *kSysColour = "#d98000",
-                     *kLocColour = "#888888";
-
-const char* colour_of(LinkType type) {
-  switch (type) {
-    case LinkType::kNvl: return kNvlColour;
-    case LinkType::kC2c: return kC2cColour;
-    case LinkType::kSys: return kSysColour;
-    case LinkType::kPci:
-    case LinkType::kNet: return kPciColour;
-    case LinkType::kLoc: return kLocColour;
-  }
-  return "";
-}
-
-double line_width(float gbps) { return 1 + 0.9 * std::log2(1 + static_cast<double>(gbps) / 5); }
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<') out += "&lt;";
-    else if (c == '>') out += "&gt;";
-    else if (c == '&') out += "&amp;";
-    else if (c == '"') out += "&quot;";
-    else out += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-  }
-  return out;
-}
-
-/// A drawing that grows: lines go below boxes' text, so they are kept apart.
-class Canvas {
- public:
-  void box(double x, double y, double w, double h, const char* fill, const char* stroke, double radius = 5) {
-    boxes_ += fmt::format("<rect x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}' rx='{}' fill='{}' stroke='{}'/>\n", x, y, w, h, radius, fill, stroke);
-  }
-  void line(double x1, double y1, double x2, double y2, const char* colour, double width, bool dashed = false) {
-    lines_ += fmt::format("<line x1='{:.1f}' y1='{:.1f}' x2='{:.1f}' y2='{:.1f}' stroke='{}' stroke-width='{:.1f}'{}/>\n", x1, y1, x2, y2, colour, width,
-                          dashed ? " stroke-dasharray='5 3'" : "");
-  }
-  void arc(double x1, double y1, double x2, double y2, double bottom, const char* colour, double width) {
-    lines_ += fmt::format("<path d='M{:.1f} {:.1f} C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}' fill='none' stroke='{}' stroke-width='{:.1f}' stroke-opacity='0.8'/>\n",
-                          x1, y1, x1, bottom, x2, bottom, x2, y2, colour, width);
-  }
-  void text(double x, double y, const std::string& content, double size, const char* anchor = "middle", const char* colour = "#222", bool bold = false) {
-    texts_ += fmt::format("<text x='{:.1f}' y='{:.1f}' font-size='{:g}' text-anchor='{}' fill='{}'{}>{}</text>\n", x, y, size, anchor, colour,
-                          bold ? " font-weight='bold'" : "", escaped(content));
-  }
-  /// Text on a line: with a white edge, so that it reads on any ground.
-  void tag(double x, double y, const std::string& content, const char* colour, const char* anchor = "start") {
-    texts_ += fmt::format("<text x='{:.1f}' y='{:.1f}' font-size='10' text-anchor='{}' fill='{}' stroke='white' stroke-width='3' paint-order='stroke'>{}</text>\n",
-                          x, y, anchor, colour, escaped(content));
-  }
-  std::string finish(double w, double h) const {
-    return fmt::format("<svg xmlns='http://www.w3.org/2000/svg' width='{0:.0f}' height='{1:.0f}' viewBox='0 0 {0:.0f} {1:.0f}' font-family='Helvetica, Arial, sans-serif'>\n"
-                       "<rect width='100%' height='100%' fill='white'/>\n{2}{3}{4}</svg>\n",
-                       w, h, boxes_, lines_, texts_);
-  }
-
- private:
-  std::string boxes_, lines_, texts_;
-};
-
 class Picture {
  public:
   Picture(const System& system, std::string title)
-      : system_(system), title_(std::move(title)), boxes_(static_cast<std::size_t>(system.size())), children_(boxes_.size()) {
+      : system_(system),
+        title_(std::move(title)),
+        boxes_(static_cast<std::size_t>(system.size())),
+        children_(boxes_.size()) {
     for (NodeId id = 0; id < system.size(); ++id) {
       const Node& node = system.node(id);
       // A further rank on a GPU stands beside the first.
       NodeId parent = node.parent;
-      if (parent != kNoNode && system.node(parent).kind() == NodeKind::kGpu) parent = system.node(parent).parent;
+      if (parent != kNoNode && system.node(parent).kind() == NodeKind::kGpu)
+        parent = system.node(parent).parent;
       if (parent != kNoNode) children_[static_cast<std::size_t>(parent)].push_back(id);
       for (const Link& link : system.links_of(id))
-        if (link.type == LinkType::kNvl && link.to > id && node.kind() == NodeKind::kGpu && system.node(link.to).kind() == NodeKind::kGpu) meshes_.push_back(&link);
+        if (link.type == LinkType::kNvl && link.to > id && node.kind() == NodeKind::kGpu &&
+            system.node(link.to).kind() == NodeKind::kGpu)
+          meshes_.push_back(&link);
     }
   }
 
@@ -158,7 +103,8 @@ class Picture {
     if (kind(id) == NodeKind::kGpu) return own.w = kGpuWidth, own.h = kGpuHeight, void();
     if (kind(id) == NodeKind::kNic) {
       const std::size_t lines = std::min(children(id).size(), kMostPortLines + 1);
-      own.w = kNicWidth, own.h = (system_.node(id).pci ? 18 : 6) + kLineHeight * static_cast<double>(std::max<std::size_t>(lines, 1));
+      own.w = kNicWidth, own.h = (system_.node(id).pci ? 18 : 6) +
+                                 kLineHeight * static_cast<double>(std::max<std::size_t>(lines, 1));
       return;
     }
     double x = kPadding, height = 0;
@@ -203,7 +149,8 @@ class Picture {
 
   std::vector<HostBox> measure_hosts() {
     std::vector<HostBox> hosts(system_.hosts().size());
-    const bool may_wrap = meshes_.empty() && system_.of_kind(NodeKind::kNvSwitch).empty();  // nothing leaves downwards
+    const bool may_wrap =
+        meshes_.empty() && system_.of_kind(NodeKind::kNvSwitch).empty();  // nothing leaves downwards
     for (std::size_t i = 0; i < hosts.size(); ++i) hosts[i].host = static_cast<int>(i);
     for (const NodeId cpu : system_.of_kind(NodeKind::kCpu)) {
       measure(cpu);
@@ -230,7 +177,9 @@ class Picture {
     return hosts;
   }
 
-  bool has_sys(const std::vector<NodeId>& row) const { return row.size() > 1 && link_between(row[0], row[1], LinkType::kSys); }
+  bool has_sys(const std::vector<NodeId>& row) const {
+    return row.size() > 1 && link_between(row[0], row[1], LinkType::kSys);
+  }
 
   int position(NodeId gpu) const {
     const auto gpus = system_.of_kind(NodeKind::kGpu);
@@ -239,7 +188,8 @@ class Picture {
   double arc_depth(int host) const {
     int farthest = 0;
     for (const Link* link : meshes_)
-      if (system_.node(link->from).host == host) farthest = std::max(farthest, position(link->to) - position(link->from));
+      if (system_.node(link->from).host == host)
+        farthest = std::max(farthest, position(link->to) - position(link->from));
     return farthest == 0 ? 0 : 34 + kArcStep * farthest;
   }
 
@@ -248,7 +198,11 @@ class Picture {
   void place_host(const HostBox& host, double x, double y) {
     canvas_.box(x, y, host.w, host.h, "#fafafa", "#999", 8);
     const std::uint64_t hash = system_.hosts()[static_cast<std::size_t>(host.host)];
-    canvas_.text(x + 10, y + 16, system_.hosts().size() > 1 ? fmt::format("host {}", host.host) : hash != 0 ? fmt::format("host {:x}", hash) : "host", 12, "start", "#555", true);
+    canvas_.text(x + 10, y + 16,
+                 system_.hosts().size() > 1 ? fmt::format("host {}", host.host)
+                 : hash != 0                ? fmt::format("host {:x}", hash)
+                                            : "host",
+                 12, "start", "#555", true);
     double at = y + kHeader;
     for (const auto& row : host.rows) {
       if (has_sys(row)) draw_sys_bus(row, x, at), at += kSysBus;
@@ -278,16 +232,22 @@ class Picture {
       left += box(cpu).w + kGap;
     }
     canvas_.line(first, y + 12, last, y + 12, kSysColour, line_width(link->gbps));
-    canvas_.tag((first + last) / 2, y + 6, fmt::format("between NUMA nodes: {:g} GB/s per pair", link->gbps), kSysColour, "middle");
+    canvas_.tag((first + last) / 2, y + 6, fmt::format("between NUMA nodes: {:g} GB/s per pair", link->gbps),
+                kSysColour, "middle");
   }
 
   void place(NodeId id, double x, double y) {
     Box& own = box(id);
     own.x = x, own.y = y;
     switch (kind(id)) {
-      case NodeKind::kGpu: draw_gpu(id); return;
-      case NodeKind::kNic: draw_nic(id); return;
-      default: draw_container(id);
+      case NodeKind::kGpu:
+        draw_gpu(id);
+        return;
+      case NodeKind::kNic:
+        draw_nic(id);
+        return;
+      default:
+        draw_container(id);
     }
   }
 
@@ -296,7 +256,8 @@ class Picture {
     const Node& node = system_.node(id);
     const bool is_cpu = node.kind() == NodeKind::kCpu;
     canvas_.box(own.x, own.y, own.w, own.h, is_cpu ? "#fff6df" : "#e6edf4", is_cpu ? "#c8a24a" : "#8fa3b5");
-    std::string name = is_cpu ? fmt::format("NUMA {}", node.cpu().numa_id) : fmt::format("PCI switch {}", node.pci->bus_id.to_string());
+    std::string name = is_cpu ? fmt::format("NUMA {}", node.cpu().numa_id)
+                              : fmt::format("PCI switch {}", node.pci->bus_id.to_string());
     if (is_cpu && !node.cpu().affinity.empty() && own.w > 260) {
       const std::string cpus = to_cpu_list(node.cpu().affinity);
       if (cpus.size() < 30) name += "  CPUs " + cpus;
@@ -343,7 +304,8 @@ class Picture {
   /// PCI in the middle, C2C or NVLink to the CPU beside it.
   void draw_links_up(NodeId id, NodeId parent, double x, double top, double bottom, float& said) {
     const auto is_up = [&](const Link& link) {
-      return link.to == parent || kind(link.to) == NodeKind::kC2cPort || (kind(id) == NodeKind::kGpu && kind(link.to) == NodeKind::kCpu);
+      return link.to == parent || kind(link.to) == NodeKind::kC2cPort ||
+             (kind(id) == NodeKind::kGpu && kind(link.to) == NodeKind::kCpu);
     };
     const auto links = system_.links_of(id);
     const bool several = std::count_if(links.begin(), links.end(), is_up) > 1;
@@ -351,9 +313,13 @@ class Picture {
       if (!is_up(link)) continue;
       const bool pci = link.type == LinkType::kPci || link.type == LinkType::kLoc;
       const double at = !several ? x : pci ? x - 34 : x - 2;
-      canvas_.line(at, top, at, bottom, colour_of(link.type), line_width(link.gbps), link.type == LinkType::kLoc);
-      if (pci && link.type == LinkType::kPci && link.gbps != said) canvas_.tag(at + 5, top + 16, fmt::format("{:g}", link.gbps), kPciColour);
-      if (!pci) canvas_.tag(at + 7, top + 16, fmt::format("{} {:.0f}", name_of(link.type), link.gbps), colour_of(link.type));
+      canvas_.line(at, top, at, bottom, colour_of(link.type), line_width(link.gbps),
+                   link.type == LinkType::kLoc);
+      if (pci && link.type == LinkType::kPci && link.gbps != said)
+        canvas_.tag(at + 5, top + 16, fmt::format("{:g}", link.gbps), kPciColour);
+      if (!pci)
+        canvas_.tag(at + 7, top + 16, fmt::format("{} {:.0f}", name_of(link.type), link.gbps),
+                    colour_of(link.type));
       if (pci) said = link.gbps;
     }
   }
@@ -362,11 +328,19 @@ class Picture {
     const Box& own = box(id);
     const GpuInfo& gpu = system_.node(id).gpu();
     const bool takes_part = gpu.rank != kNoRank;
-    canvas_.box(own.x, own.y, own.w, own.h, takes_part ? "#d6edbb" : "#eef0ec", takes_part ? "#5a9e00" : "#aaa");
-    canvas_.text(own.centre(), own.y + 18, fmt::format("{} {}{}", gpu.is_virtual ? "VGPU" : "GPU", gpu.device, gpu.partition ? fmt::format(".{}", *gpu.partition) : ""), 14, "middle", "#222", true);
-    const std::string model = gpu.is_virtual ? fmt::format("{} CPUs", gpu.cpu_count) : gpu.gcn_arch.empty() ? fmt::format("sm_{}", gpu.compute_capability) : gpu.gcn_arch;
-    canvas_.text(own.centre(), own.y + 33, takes_part ? fmt::format("{}, rank {}", model, gpu.rank) : model + ", no rank", 11);
-    if (const auto& pci = system_.node(id).pci) canvas_.text(own.centre(), own.y + 48, pci->bus_id.to_string(), 10, "middle", "#667");
+    canvas_.box(own.x, own.y, own.w, own.h, takes_part ? "#d6edbb" : "#eef0ec",
+                takes_part ? "#5a9e00" : "#aaa");
+    canvas_.text(own.centre(), own.y + 18,
+                 fmt::format("{} {}{}", gpu.is_virtual ? "VGPU" : "GPU", gpu.device,
+                             gpu.partition ? fmt::format(".{}", *gpu.partition) : ""),
+                 14, "middle", "#222", true);
+    const std::string model = gpu.is_virtual         ? fmt::format("{} CPUs", gpu.cpu_count)
+                              : gpu.gcn_arch.empty() ? fmt::format("sm_{}", gpu.compute_capability)
+                                                     : gpu.gcn_arch;
+    canvas_.text(own.centre(), own.y + 33,
+                 takes_part ? fmt::format("{}, rank {}", model, gpu.rank) : model + ", no rank", 11);
+    if (const auto& pci = system_.node(id).pci)
+      canvas_.text(own.centre(), own.y + 48, pci->bus_id.to_string(), 10, "middle", "#667");
   }
 
   void draw_nic(NodeId id) {
@@ -381,25 +355,31 @@ class Picture {
       }
       const NetInfo& net = system_.node(ports[i]).net();
       const std::string name = net.name.empty() ? fmt::format("NET {}", net.device) : net.name.substr(0, 9);
-      canvas_.text(own.centre(), y, fmt::format("{} {:g}G", name, net.speed_mbps / 1000), 11, "middle", "#222", ports.size() == 1);
+      canvas_.text(own.centre(), y, fmt::format("{} {:g}G", name, net.speed_mbps / 1000), 11, "middle",
+                   "#222", ports.size() == 1);
     }
     if (ports.empty()) canvas_.text(own.centre(), y, "NIC", 11), y += kLineHeight;
-    if (const auto& pci = system_.node(id).pci) canvas_.text(own.centre(), y, pci->bus_id.to_string(), 9, "middle", "#667");
+    if (const auto& pci = system_.node(id).pci)
+      canvas_.text(own.centre(), y, pci->bus_id.to_string(), 9, "middle", "#667");
   }
 
   void draw_arcs(const HostBox& host, double y) {
     std::map<NodeId, std::vector<NodeId>> peers;
     for (const Link* link : meshes_)
-      if (system_.node(link->from).host == host.host) peers[link->from].push_back(link->to), peers[link->to].push_back(link->from);
-    // Ends are spread along a GPU's lower edge: the way to the left leaves on the left, near peers towards the middle.
-    for (auto& [gpu, others] : peers) std::sort(others.begin(), others.end(), [g = gpu](NodeId a, NodeId b) {
+      if (system_.node(link->from).host == host.host)
+        peers[link->from].push_back(link->to), peers[link->to].push_back(link->from);
+    // Ends are spread along a GPU's lower edge: the way to the left leaves on the left, near peers towards
+    // the middle.
+    for (auto& [gpu, others] : peers)
+      std::sort(others.begin(), others.end(), [g = gpu](NodeId a, NodeId b) {
         const bool left_a = a < g, left_b = b < g;
         if (left_a != left_b) return left_a;
         return a > b;
       });
     const auto end_x = [&](NodeId gpu, NodeId peer) {
       const auto& others = peers[gpu];
-      const double at = static_cast<double>(std::find(others.begin(), others.end(), peer) - others.begin()) + 1;
+      const double at =
+          static_cast<double>(std::find(others.begin(), others.end(), peer) - others.begin()) + 1;
       return box(gpu).x + box(gpu).w * at / (static_cast<double>(others.size()) + 1);
     };
     for (const Link* link : meshes_) {
@@ -409,7 +389,8 @@ class Picture {
       canvas_.line(x1, box(link->from).bottom(), x1, y, kNvlColour, line_width(link->gbps));
       canvas_.line(x2, box(link->to).bottom(), x2, y, kNvlColour, line_width(link->gbps));
       canvas_.arc(x1, y, x2, y, y + depth * 4 / 3, kNvlColour, line_width(link->gbps));
-      if (meshes_.size() <= 30) canvas_.tag((x1 + x2) / 2, y + depth + 3, fmt::format("{:g}", link->gbps), kNvlColour, "middle");
+      if (meshes_.size() <= 30)
+        canvas_.tag((x1 + x2) / 2, y + depth + 3, fmt::format("{:g}", link->gbps), kNvlColour, "middle");
     }
   }
 
@@ -417,21 +398,28 @@ class Picture {
     const NodeId nv = system_.of_kind(NodeKind::kNvSwitch).front();
     std::map<float, int> gpus_by_speed;
     for (const Link& link : system_.links_of(nv)) {
-      const bool here = std::any_of(hosts.begin(), hosts.end(), [&](const HostBox* host) { return host->host == system_.node(link.to).host; });
+      const bool here = std::any_of(hosts.begin(), hosts.end(), [&](const HostBox* host) {
+        return host->host == system_.node(link.to).host;
+      });
       ++gpus_by_speed[link.gbps];
-      if (here) canvas_.line(box(link.to).centre(), box(link.to).bottom(), box(link.to).centre(), y, kNvlColour, line_width(link.gbps));
+      if (here)
+        canvas_.line(box(link.to).centre(), box(link.to).bottom(), box(link.to).centre(), y, kNvlColour,
+                     line_width(link.gbps));
     }
     canvas_.box(left, y, right - left, kBarHeight, "#b9dd8a", kNvlColour);
     const std::size_t count = std::get<NvSwitchInfo>(system_.node(nv).info).bus_ids.size();
     std::string text = count > 1 ? fmt::format("{} NVSwitches", count) : "NVSwitch";
     for (auto speed = gpus_by_speed.rbegin(); speed != gpus_by_speed.rend(); ++speed)
-      text += fmt::format("{} {} GPUs, {:g} GB/s each", speed == gpus_by_speed.rbegin() ? ":" : ";", speed->second, speed->first);
+      text += fmt::format("{} {} GPUs, {:g} GB/s each", speed == gpus_by_speed.rbegin() ? ":" : ";",
+                          speed->second, speed->first);
     canvas_.text((left + right) / 2, y + 18, text, 13, "middle", "#2d5200", true);
     bars_.push_back(y);
   }
 
   /// Bars of several rows are one switch: joined at the left.
-  void spine() { canvas_.box(6, bars_.front(), 12, bars_.back() + kBarHeight - bars_.front(), "#b9dd8a", kNvlColour); }
+  void spine() {
+    canvas_.box(6, bars_.front(), 12, bars_.back() + kBarHeight - bars_.front(), "#b9dd8a", kNvlColour);
+  }
 
   double legend(double y) {
     double x = kPadding + 4;
@@ -459,6 +447,8 @@ class Picture {
 
 }  // namespace
 
-std::string to_svg(const System& system, const std::string& title) { return Picture(system, title).draw(); }
+std::string to_svg(const System& system, const std::string& title) {
+  return Picture(system, title).draw();
+}
 
 }  // namespace loom::tools

@@ -17,11 +17,13 @@ struct Colours {
 };
 Colours terminal_colours();
 
-/// GPUs and ports by each other: type and GB/s of the best paths. Over 16 columns GPUs of other hosts are left out, unless `all`.
+/// GPUs and ports by each other: type and GB/s of the best paths. Over 16 columns GPUs of other hosts are
+/// left out, unless `all`.
 std::string matrix_text(const topo::Paths& paths, const Colours& colours, bool all = false);
 /// The machine as a tree, with each link's GB/s.
 std::string tree_text(const topo::System& system, const Colours& colours);
-std::string findings_text(const topo::System& system, const std::vector<topo::Finding>& findings, const Colours& colours);
+std::string findings_text(const topo::System& system, const std::vector<topo::Finding>& findings,
+                          const Colours& colours);
 
 /// One picture: boxes within boxes along the PCI tree, links as lines whose width grows with their bandwidth.
 std::string to_svg(const topo::System& system, const std::string& title);

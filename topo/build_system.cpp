@@ -122,10 +122,12 @@ void SystemBuilder::note_unknown_links() {
         unknown[{pci->link_speed, pci->link_width}].push_back(id);
   for (const auto& [gap, nodes] : unknown) {
     const std::string others = nodes.size() == 1 ? "" : fmt::format(" and {} more", nodes.size() - 1);
-    note("{}{}: a PCI link of speed \"{}\" and width {}, which say too little: {:g} GB/s is assumed. Give link_speed and "
-         "link_width in a topology file if that is wrong.",
-         label(system_, nodes.front()), others, gap.first, gap.second,
-         pci_gbps(*system_.node(nodes.front()).pci, system_.model_));
+    note(
+        "{}{}: a PCI link of speed \"{}\" and width {}, which say too little: {:g} GB/s is assumed. Give "
+        "link_speed and "
+        "link_width in a topology file if that is wrong.",
+        label(system_, nodes.front()), others, gap.first, gap.second,
+        pci_gbps(*system_.node(nodes.front()).pci, system_.model_));
   }
 }
 

@@ -1,6 +1,5 @@
 #include "topo/discover.hpp"
 
-#include <fmt/format.h>
 #include <hwloc.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,7 +10,6 @@
 #include <memory>
 
 #include "base/error.hpp"
-#include "topo/bandwidth.hpp"
 #include "topo/hwloc_xml.hpp"
 #include "topo/live_sources.hpp"
 
@@ -34,6 +32,10 @@ std::uint64_t hash(std::string_view text, std::uint64_t basis) {
 }
 
 }  // namespace
+
+std::uint64_t fingerprint(std::string_view text) {
+  return hash(text, 0xcbf29ce484222325ULL) | 1;
+}
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -58,7 +60,8 @@ namespace {
 std::string hwloc_description() {
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) throw system_error("hwloc_topology_init failed", errno);
-  const std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)> owner(topology, hwloc_topology_destroy);
+  const std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)> owner(topology,
+                                                                                 hwloc_topology_destroy);
   hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   // They take seconds, print, and tell nothing that is needed here.
   for (const char* slow : {"opencl", "gl"})
@@ -79,11 +82,7 @@ SystemWithNotes discover(const LiveSources& sources, Model model) {
   add_from_sysfs(draft, sources.sysfs);
   add_from_nvml(draft, sources.nvml);
   add_from_cuda(draft, sources.cuda);
-  // What hwloc had to assume may be known by now; build() says again what is not.
-  std::erase_if(draft.notes, [](const std::string& note) { return note.find("speed is not known") != std::string::npos || note.find("does not know its speed") != std::string::npos; });
-  for (Node& node : draft.nodes)
-    if (const auto* net = std::get_if<NetInfo>(&node.info); net != nullptr && net->speed_mbps == kUnknownNetMbps)
-      draft.notes.push_back(fmt::format("this machine: {}: it counts as a port of {} Mbit/s.", net->name, kUnknownNetMbps));
+  assume_speeds(draft, "this machine");
   return build(std::move(draft), model);
 }
 

@@ -14,18 +14,22 @@ namespace loom::topo {
 /// namespace (containers on one machine that cannot see each other's processes are different hosts).
 HostId host_id(std::string_view host_name);
 
+/// Tells texts apart: equal ones have equal numbers on all hosts. Not 0.
+std::uint64_t fingerprint(std::string_view text);
+
 /// gethostname().
 std::string host_name();
 
 /// Where live discovery looks; tests name others.
 struct LiveSources {
   std::string sysfs = "/sys";
-  std::string cuda = "libcuda.so.1";          ///< opened if it is there
-  std::string nvml = "libnvidia-ml.so.1";     ///< opened if it is there
+  std::string cuda = "libcuda.so.1";       ///< opened if it is there
+  std::string nvml = "libnvidia-ml.so.1";  ///< opened if it is there
 };
 
-/// This host as a System: its PCI tree and NUMA nodes from hwloc, link and port speeds from sysfs, GPUs from CUDA and NVML. A
-/// GPU's rank is its index. Takes tens of milliseconds, a second where GPUs must wake up. Throws Error.
+/// This host as a System: its PCI tree and NUMA nodes from hwloc, link and port speeds from sysfs, GPUs from
+/// CUDA and NVML. A GPU's rank is its index. Takes tens of milliseconds, a second where GPUs must wake up.
+/// Throws Error.
 SystemWithNotes discover(const LiveSources& sources = {}, Model model = Model::kLoom);
 
 /// The machine as hwloc read it, which takes some milliseconds.

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "topo/bandwidth.hpp"
+
 namespace loom::topo {
 
 NodeId Draft::add(Node node) {
@@ -42,6 +44,18 @@ void number_gpus(Draft& draft, const std::string& name) {
   int rank = 0;
   for (GpuInfo* gpu : gpus) gpu->rank = rank++;
   draft.notes.push_back(fmt::format("{}: no GPU has a rank; they are numbered in order.", name));
+}
+
+void assume_speeds(Draft& draft, const std::string& name) {
+  for (Node& node : draft.nodes) {
+    auto* net = std::get_if<NetInfo>(&node.info);
+    if (net == nullptr || net->speed_mbps > 0) continue;
+    net->speed_mbps = kUnknownNetMbps;
+    draft.notes.push_back(
+        fmt::format("{}: the speed of {} is not known; {} Mbit/s is assumed. Give it in a topology file if "
+                    "that is wrong.",
+                    name, net->name, kUnknownNetMbps));
+  }
 }
 
 SystemWithNotes build(Draft draft, Model model) {

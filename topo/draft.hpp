@@ -25,6 +25,9 @@ void sort_depth_first(Draft& draft);
 /// the note.
 void number_gpus(Draft& draft, const std::string& name);
 
+/// Ports of speed 0 get kUnknownNetMbps, with a note. `name` is the source's.
+void assume_speeds(Draft& draft, const std::string& name);
+
 /// build_system, with the notes of both.
 SystemWithNotes build(Draft draft, Model model);
 

@@ -7,11 +7,11 @@
 #include <cmath>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "base/error.hpp"
 #include "topo/bandwidth.hpp"
 #include "topo/cpu_mask.hpp"
+#include "topo/hwloc_objects.hpp"
 #include "topo/hwloc_xml.hpp"
 #include "topo/pci_ids.hpp"
 #include "topo/xml.hpp"
@@ -19,35 +19,7 @@
 namespace loom::topo {
 namespace {
 
-constexpr int kMostIds = 1 << 20, kMostHosts = 4096;
-constexpr std::size_t kMostMatrixObjects = 2048;
-
-std::vector<std::string> words(std::string_view text) {
-  std::istringstream in{std::string(text)};
-  std::vector<std::string> all;
-  for (std::string word; in >> word;) all.push_back(word);
-  return all;
-}
-
-/// hwloc gives a whole link's GB/s. Which generation and width that was does not matter to bandwidth: the
-/// widest that fits.
-void guess_link(double gbytes, PciFunction& pci) {
-  constexpr std::pair<double, const char*> kLanes[] = {{0.25, "2.5 GT/s PCIe"},   {0.5, "5.0 GT/s PCIe"},
-                                                       {0.9846, "8.0 GT/s PCIe"}, {1.969, "16.0 GT/s PCIe"},
-                                                       {3.938, "32.0 GT/s PCIe"}, {7.563, "64.0 GT/s PCIe"}};
-  for (const int width : {16, 8, 4, 2, 1, 32})
-    for (const auto& [lane_gbytes, speed] : kLanes)
-      if (std::abs(gbytes / (width * lane_gbytes) - 1) < 0.06) {
-        pci.link_speed = speed, pci.link_width = width;
-        return;
-      }
-}
-
-/// MB/s that hwloc's NVML backend counts for one NVLink: 20000 on Pascal, 25000 later.
-int hwloc_nvlink_mbps(int compute_capability) {
-  return compute_capability != 0 && compute_capability < 70 ? 20000 : 25000;
-}
-
+constexpr int kMostHosts = 4096, kMostNvLinks = 1024;
 class HwlocReader {
  public:
   HwlocReader(std::string text, const std::string& name) : xml_(std::move(text), name) {}
@@ -75,40 +47,11 @@ class HwlocReader {
       if (std::string_view(e.name()) == "object") visit(e);
   }
 
-  static std::string_view type_of(pugi::xml_node object) { return object.attribute("type").value(); }
-
-  /// The <info> of an object with this name; empty where there is none.
-  static pugi::xml_node info(pugi::xml_node object, std::string_view name) {
-    for (const pugi::xml_node child : object.children("info"))
-      if (child.attribute("name").value() == name) return child;
-    return {};
-  }
-  static std::string info_text(pugi::xml_node object, std::string_view name) {
-    return info(object, name).attribute("value").value();
-  }
-  /// The whole number in "loom.<name>", or `fallback` without one.
-  std::int64_t loom_int(pugi::xml_node object, const std::string& name, std::int64_t low, std::int64_t high,
-                        std::int64_t fallback) const {
-    const pugi::xml_node element = info(object, "loom." + name);
-    return element ? xml_.integer(element, "value", low, high) : fallback;
-  }
-  std::optional<int> loom_optional(pugi::xml_node object, const std::string& name) const {
-    const pugi::xml_node element = info(object, "loom." + name);
-    return element ? std::optional(static_cast<int>(xml_.integer(element, "value", -1, kMostIds)))
-                   : std::nullopt;
-  }
-
-  /// The closest object above, itself included, of this type.
-  static pugi::xml_node above(pugi::xml_node object, std::string_view type) {
-    while (object && type_of(object) != type) object = object.parent();
-    return object;
-  }
-
   void read_numa_node(pugi::xml_node object) {
     if (type_of(object) != "NUMANode") return;
     CpuInfo cpu;
     const auto os_index = xml_.integer(object, "os_index", 0, kMostIds);
-    cpu.numa_id = static_cast<int>(loom_int(object, "numaid", -1, kMostIds, os_index));
+    cpu.numa_id = static_cast<int>(loom_int(xml_, object, "numaid", -1, kMostIds, os_index));
     const std::string mask = info(object, "loom.affinity") ? info_text(object, "loom.affinity")
                                                            : xml_.text_or(object, "cpuset", "");
     if (const auto cpus = cpu_mask(mask))
@@ -144,10 +87,13 @@ class HwlocReader {
       std::from_chars(text.data(), text.data() + text.size(), value);
       return std::clamp(value, -1, 0xffff);
     };
-    const pugi::xml_node arch = info(package, "loom.arch");
-    cpu.arch = arch ? arch.attribute("value").value() : info_text(above(object, "Machine"), "Architecture");
-    if (cpu.arch == "aarch64") cpu.arch = "arm64";
-    if (cpu.arch.starts_with("ppc64")) cpu.arch = "ppc64";
+    if (const pugi::xml_node arch = info(package, "loom.arch")) {
+      cpu.arch = arch.attribute("value").value();
+    } else {
+      cpu.arch = info_text(above(object, "Machine"), "Architecture");
+      if (cpu.arch == "aarch64") cpu.arch = "arm64";
+      if (cpu.arch.starts_with("ppc64")) cpu.arch = "ppc64";
+    }
     cpu.vendor = info_text(package, "CPUVendor");
     cpu.family = number("CPUFamilyNumber"), cpu.model = number("CPUModelNumber");
   }
@@ -196,7 +142,7 @@ class HwlocReader {
     const bool ours = !info(object, "loom.class").empty();
     const bool is_bridge = type_of(object) == "Bridge";
     if (is_bridge && !xml_.has(object, "pci_busid")) return;  // between CPU and PCI
-    const PciFunction pci = read_pci(object);
+    const PciFunction pci = hwloc_function(xml_, object);
     if (is_bridge) {
       if (ours || is_upstream_port(object)) add_function(object, PciSwitchInfo{}, pci);
       return;
@@ -215,42 +161,10 @@ class HwlocReader {
     if (auto* pci_switch = std::get_if<PciSwitchInfo>(&node_info))
       for (const pugi::xml_node child : object.children("info"))
         if (child.attribute("name").value() == std::string_view("loom.peer"))
-          pci_switch->peers.push_back(bus_id(child, "value"));
+          pci_switch->peers.push_back(bus_id(xml_, child, "value"));
     if (std::holds_alternative<NicInfo>(node_info) && !functions_.insert({host, pci.bus_id}).second)
       xml_.fail(object, "this host has another function with this bus id.");
     node_of_[object] = draft_.add({std::move(node_info), parent, host, pci});
-  }
-
-  /// hwloc shows root port, upstream and downstream ports as bridges: a switch is its upstream port.
-  static bool is_upstream_port(pugi::xml_node object) {
-    int bridges = 0;
-    for (pugi::xml_node up = object.parent();
-         type_of(up) == "Bridge" && *up.attribute("pci_busid").value() != '\0'; up = up.parent())
-      ++bridges;
-    return bridges % 2 == 1;
-  }
-
-  PciFunction read_pci(pugi::xml_node object) {
-    PciFunction pci;
-    pci.bus_id = bus_id(object, "pci_busid");
-    // "0302 [10de:2330] [10de:16c1] a1"
-    unsigned class_code = 0, vendor = 0, device = 0, subsystem_vendor = 0, subsystem_device = 0;
-    const std::string type = xml_.text_or(object, "pci_type", "");
-    if (std::sscanf(type.c_str(), "%4x [%4x:%4x] [%4x:%4x]", &class_code, &vendor, &device, &subsystem_vendor,
-                    &subsystem_device) != 5)
-      xml_.fail(object, "attribute 'pci_type' is not like 0302 [10de:2330] [10de:16c1] a1.");
-    pci.class_code = static_cast<std::uint32_t>(loom_int(object, "class", 0, 0xffffff, class_code << 8));
-    pci.vendor = static_cast<std::uint16_t>(vendor), pci.device = static_cast<std::uint16_t>(device);
-    pci.subsystem_vendor = static_cast<std::uint16_t>(subsystem_vendor);
-    pci.subsystem_device = static_cast<std::uint16_t>(subsystem_device);
-    const double gbytes = xml_.number_or(object, "pci_link_speed", 0, 1e6, 0);
-    if (info(object, "loom.link_width")) {
-      pci.link_speed = info_text(object, "loom.link_speed");
-      pci.link_width = static_cast<int>(loom_int(object, "link_width", 0, kWidestPci, 0));
-    } else {
-      guess_link(gbytes, pci);
-    }
-    return pci;
   }
 
   /// A GPU as hwloc knows it.
@@ -271,11 +185,6 @@ class HwlocReader {
     if (xml_.has(object, "gp_index")) gpu_by_index_[xml_.unsigned64(object, "gp_index")] = id;
     for (const pugi::xml_node child : object.children("object"))
       if (xml_.has(child, "gp_index")) gpu_by_index_[xml_.unsigned64(child, "gp_index")] = id;
-  }
-
-  static bool is_port(pugi::xml_node object) {
-    const int os_type = object.attribute("osdev_type").as_int(-1);
-    return type_of(object) == "OSDev" && (os_type == 2 || os_type == 3);  // network, OpenFabrics
   }
 
   void read_os_device(pugi::xml_node object) {
@@ -308,15 +217,17 @@ class HwlocReader {
   void add_port(pugi::xml_node object, NodeId parent) {
     NetInfo net;
     net.name = info(object, "loom.name") ? info_text(object, "loom.name") : xml_.text_or(object, "name", "");
-    net.device = static_cast<int>(loom_int(object, "dev", 0, kMostIds, next_net_++));
+    net.device = static_cast<int>(loom_int(xml_, object, "dev", 0, kMostIds, next_net_++));
     const bool verbs = object.attribute("osdev_type").as_int() == 3;
-    net.port = static_cast<int>(loom_int(object, "port", 0, kMostIds, verbs ? 1 : 0));
-    net.max_connections = static_cast<int>(loom_int(object, "maxconn", 0, 1 << 30, kUnknownMaxConnections));
-    net.gpu_direct = loom_int(object, "gdr", 0, 1, verbs) != 0;
-    net.collectives = loom_int(object, "coll", 0, 1, 0) != 0;
-    net.is_net = loom_int(object, "net", 0, 1, 1) != 0;
-    net.is_gin = loom_int(object, "gin", 0, 1, 0) != 0, net.is_rma = loom_int(object, "rma", 0, 1, 0) != 0;
-    net.rail = loom_optional(object, "rail"), net.plane = loom_optional(object, "plane");
+    net.port = static_cast<int>(loom_int(xml_, object, "port", 0, kMostIds, verbs ? 1 : 0));
+    net.max_connections =
+        static_cast<int>(loom_int(xml_, object, "maxconn", 0, 1 << 30, kUnknownMaxConnections));
+    net.gpu_direct = loom_int(xml_, object, "gdr", 0, 1, verbs) != 0;
+    net.collectives = loom_int(xml_, object, "coll", 0, 1, 0) != 0;
+    net.is_net = loom_int(xml_, object, "net", 0, 1, 1) != 0;
+    net.is_gin = loom_int(xml_, object, "gin", 0, 1, 0) != 0,
+    net.is_rma = loom_int(xml_, object, "rma", 0, 1, 0) != 0;
+    net.rail = loom_optional(xml_, object, "rail"), net.plane = loom_optional(xml_, object, "plane");
     if (const pugi::xml_node guid = info(object, "loom.guid"))
       net.guid = xml_.unsigned64(guid, "value");
     else
@@ -325,47 +236,32 @@ class HwlocReader {
       net.latency_us = xml_.number_or(e, "value", 0, 1e6, 0);
     if (const pugi::xml_node e = info(object, "loom.speed"))
       net.speed_mbps = xml_.number_or(e, "value", 1e-6, 1e9, 0);
-    if (net.speed_mbps <= 0) {
-      net.speed_mbps = kUnknownNetMbps;
-      note(object,
-           fmt::format(
-               "hwloc does not know its speed; {} Mbit/s is assumed. Give it as <info name=\"loom.speed\" "
-               "value=\"Mbit/s\"/>.",
-               kUnknownNetMbps));
-    }
     const int host = draft_.node(parent).host;
     draft_.add({std::move(net), parent, host, std::nullopt});
   }
 
-  /// "b859:9f03:00a8:6b42"
-  static std::optional<std::uint64_t> guid_of(std::string text) {
-    std::erase(text, ':');
-    std::uint64_t guid = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), guid, 16);
-    return error == std::errc() && end == text.data() + text.size() ? std::optional(guid) : std::nullopt;
-  }
-
   void read_loom_gpu(pugi::xml_node object) {
     GpuInfo gpu;
-    gpu.device = static_cast<int>(loom_int(object, "dev", 0, kMostIds, 0));
-    gpu.rank = static_cast<int>(loom_int(object, "rank", -1, kMostIds, kNoRank));
+    gpu.device = static_cast<int>(loom_int(xml_, object, "dev", 0, kMostIds, 0));
+    gpu.rank = static_cast<int>(loom_int(xml_, object, "rank", -1, kMostIds, kNoRank));
     if (gpu.rank != kNoRank && !ranks_.insert(gpu.rank).second)
       xml_.fail(object, fmt::format("another GPU has rank {} already.", gpu.rank));
     gpu.is_virtual = !info(object, "loom.cpu_count").empty();
     if (gpu.is_virtual) {
-      gpu.first_cpu = static_cast<int>(loom_int(object, "first_cpu", 0, kMostIds, 0));
-      gpu.cpu_count = static_cast<int>(loom_int(object, "cpu_count", 1, kMostIds, 1));
+      gpu.first_cpu = static_cast<int>(loom_int(xml_, object, "first_cpu", 0, kMostIds, 0));
+      gpu.cpu_count = static_cast<int>(loom_int(xml_, object, "cpu_count", 1, kMostIds, 1));
       const NodeId cpu = parent_of(object);
       if (draft_.node(cpu).kind() != NodeKind::kCpu)
         xml_.fail(object, "a virtual GPU stands beside a NUMA node.");
       draft_.add({std::move(gpu), cpu, draft_.node(cpu).host, std::nullopt});
       return;
     }
-    gpu.compute_capability = static_cast<int>(loom_int(object, "sm", 0, 10000, 0));
-    gpu.gpu_direct = loom_int(object, "gdr", 0, 1, 0) != 0;
-    gpu.partition = loom_optional(object, "mlopart");
+    gpu.compute_capability = static_cast<int>(loom_int(xml_, object, "sm", 0, 10000, 0));
+    gpu.gpu_direct = loom_int(xml_, object, "gdr", 0, 1, 0) != 0;
+    gpu.partition = loom_optional(xml_, object, "mlopart");
     gpu.gcn_arch = info_text(object, "loom.gcn");
-    if (const pugi::xml_node denied = info(object, "loom.nop2p")) gpu.p2p_denied = xml_.integers(denied, "value", 0, kMostIds);
+    if (const pugi::xml_node denied = info(object, "loom.nop2p"))
+      gpu.p2p_denied = xml_.integers(denied, "value", 0, kMostIds);
     const auto function = gpu_functions_.find(object.parent());
     if (function == gpu_functions_.end()) xml_.fail(object, "a GPU stands in a PCIDev.");
     const NodeId tree_parent = parent_of(object.parent());
@@ -377,88 +273,30 @@ class HwlocReader {
     if (is_first && !functions_.insert({host, function->second.bus_id}).second)
       xml_.fail(object.parent(), "this host has another function with this bus id.");
     const bool shares = !is_first && !gpu.partition;
-    if (!shares) read_rows(object, gpu);
+    if (!shares) add_loom_links(xml_, object, gpu);
     const NodeId id =
         draft_.add({std::move(gpu), shares ? first->second : tree_parent, host, function->second});
     if (is_first) first->second = id;
   }
 
-  /// "loom.nvlink" value "<target or -> <count> <class>", "loom.c2c" value "<MB/s> <count>".
-  void read_rows(pugi::xml_node object, GpuInfo& gpu) {
-    const auto number = [&](pugi::xml_node element, const std::string& text, int base, int high) {
-      int value = -1;
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-      if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > high)
-        xml_.fail(element, "its value is no list of links.");
-      return value;
-    };
-    for (const pugi::xml_node child : object.children("info")) {
-      const std::string_view name = child.attribute("name").value();
-      const std::vector<std::string> parts = words(child.attribute("value").value());
-      if (name == "loom.nvlink") {
-        if (parts.size() != 3) xml_.fail(child, "its value is not \"target count class\".");
-        NvLinks row;
-        row.target_seen = parts[0] != "-";
-        if (row.target_seen) {
-          const auto target = BusId::parse(parts[0]);
-          if (!target) xml_.fail(child, "its value does not begin with a PCI address.");
-          row.target = *target;
-        }
-        row.count = number(child, parts[1], 10, 1024);
-        row.target_class = static_cast<std::uint32_t>(number(child, parts[2], 16, 0xffffff));
-        if (row.count > 0) gpu.nvlinks.push_back(row);
-      } else if (name == "loom.c2c") {
-        if (parts.size() != 2) xml_.fail(child, "its value is not \"MB/s count\".");
-        const C2cLinks row{number(child, parts[0], 10, 100'000'000), number(child, parts[1], 10, 1024)};
-        if (row.mbps > 0 && row.count > 0) gpu.c2c.push_back(row);
-      }
-    }
-  }
-
-  /// Bandwidths in MB/s between objects that are named by their gp_index, alone or as "PCIDev:17".
   void read_nvlink_matrix(pugi::xml_node element) {
-    std::string index_text, value_text;
-    for (const pugi::xml_node child : element.children("indexes"))
-      index_text += std::string(" ") + child.child_value();
-    for (const pugi::xml_node child : element.children("u64values"))
-      value_text += std::string(" ") + child.child_value();
-    const std::vector<std::string> indexes = words(index_text), values = words(value_text);
-    if (indexes.size() > kMostMatrixObjects || values.size() != indexes.size() * indexes.size())
-      xml_.fail(element, fmt::format("it has {} values for {} objects.", values.size(), indexes.size()));
-    std::vector<NodeId> gpus;
-    for (const std::string& index : indexes) {
-      const std::string_view digits = std::string_view(index).substr(index.find(':') + 1);
-      std::uint64_t value = 0;
-      std::from_chars(digits.data(), digits.data() + digits.size(), value);
-      const auto gpu = gpu_by_index_.find(value);
-      gpus.push_back(gpu == gpu_by_index_.end() ? kNoNode : gpu->second);
+    const auto gpu_at = [&](std::uint64_t index) {
+      const auto gpu = gpu_by_index_.find(index);
+      return gpu == gpu_by_index_.end() ? kNoNode : gpu->second;
+    };
+    for (const NvLinkBandwidth& entry : nvlink_matrix(xml_, element)) {
+      const NodeId from = gpu_at(entry.from_index), to = gpu_at(entry.to_index);
+      if (from == kNoNode || from == to) continue;
+      auto& gpu = std::get<GpuInfo>(draft_.node(from).info);
+      const auto count = std::llround(entry.mbps / hwloc_nvlink_mbps(gpu.compute_capability));
+      if (count > kMostNvLinks)
+        xml_.fail(element, fmt::format("{:g} MB/s is more than NVLinks carry.", entry.mbps));
+      if (count == 0) continue;
+      NvLinks row{BusId{}, static_cast<int>(count), kClassNvSwitch, false};
+      if (to != kNoNode)
+        row.target = draft_.node(to).pci->bus_id, row.target_class = 0x030200, row.target_seen = true;
+      gpu.nvlinks.push_back(row);
     }
-    for (std::size_t i = 0; i < gpus.size(); ++i) {
-      if (gpus[i] == kNoNode) continue;
-      auto& gpu = std::get<GpuInfo>(draft_.node(gpus[i]).info);
-      for (std::size_t j = 0; j < gpus.size(); ++j) {
-        if (i == j) continue;
-        std::uint64_t mbps = 0;
-        const std::string& text = values[i * gpus.size() + j];
-        std::from_chars(text.data(), text.data() + text.size(), mbps);
-        const int count = static_cast<int>(
-            std::lround(static_cast<double>(mbps) / hwloc_nvlink_mbps(gpu.compute_capability)));
-        if (count <= 0) continue;
-        if (count > 1024) xml_.fail(element, fmt::format("{} MB/s is more than NVLinks carry.", text));
-        if (gpus[j] == gpus[i]) continue;
-        if (gpus[j] != kNoNode)
-          gpu.nvlinks.push_back({draft_.node(gpus[j]).pci->bus_id, count, 0x030200, true});
-        else
-          gpu.nvlinks.push_back({BusId{}, count, kClassNvSwitch, false});
-      }
-    }
-  }
-
-  BusId bus_id(pugi::xml_node element, const char* attribute) const {
-    const auto id = BusId::parse(xml_.text(element, attribute));
-    if (!id)
-      xml_.fail(element, fmt::format("attribute '{}' is no PCI address like 0000:c4:00.0.", attribute));
-    return *id;
   }
 
   void note(pugi::xml_node element, const std::string& message) {
@@ -488,7 +326,9 @@ Draft draft_from_hwloc_xml(std::string text, const std::string& name) {
 }
 
 SystemWithNotes parse_hwloc_xml(std::string text, const std::string& name, Model model) {
-  return build(draft_from_hwloc_xml(std::move(text), name), model);
+  Draft draft = draft_from_hwloc_xml(std::move(text), name);
+  assume_speeds(draft, name);
+  return build(std::move(draft), model);
 }
 
 SystemWithNotes read_hwloc_xml(const std::string& path, Model model) {

@@ -18,7 +18,7 @@ namespace loom::topo {
 SystemWithNotes read_hwloc_xml(const std::string& path, Model model = Model::kLoom);
 /// The same from memory; `name` takes the file's place in messages.
 SystemWithNotes parse_hwloc_xml(std::string text, const std::string& name, Model model = Model::kLoom);
-/// The same without the links, for discovery to add to.
+/// The same without the links, for discovery to add to. Ports whose speed hwloc does not know have speed 0.
 Draft draft_from_hwloc_xml(std::string text, const std::string& name);
 
 /// Parsing the result gives an equal System, and hwloc reads it too. Several hosts become one large machine

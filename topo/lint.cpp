@@ -13,8 +13,9 @@
 namespace loom::topo {
 namespace {
 
-constexpr double kFastestNetMbps = 1'600'000;  // 1.6 Tbit/s Ethernet and InfiniBand XDR are the fastest ports there are
-constexpr int kMostNvLinks = 36;               // of a GPU; Rubin has 36, Hopper and Blackwell 18
+constexpr double kFastestNetMbps =
+    1'600'000;                    // 1.6 Tbit/s Ethernet and InfiniBand XDR are the fastest ports there are
+constexpr int kMostNvLinks = 36;  // of a GPU; Rubin has 36, Hopper and Blackwell 18
 
 class Linter {
  public:
@@ -24,15 +25,23 @@ class Linter {
     for (NodeId id = 0; id < system_.size(); ++id) {
       look_at_pci_link(id);
       switch (system_.node(id).kind()) {
-        case NodeKind::kCpu: look_at_cpu(id); break;
-        case NodeKind::kNet: look_at_port(id); break;
-        case NodeKind::kGpu: look_at_gpu(id); break;
-        default: break;
+        case NodeKind::kCpu:
+          look_at_cpu(id);
+          break;
+        case NodeKind::kNet:
+          look_at_port(id);
+          break;
+        case NodeKind::kGpu:
+          look_at_gpu(id);
+          break;
+        default:
+          break;
       }
     }
     compare_nvlinks();
     look_at_whole();
-    std::stable_sort(findings_.begin(), findings_.end(), [](const Finding& a, const Finding& b) { return a.node < b.node; });
+    std::stable_sort(findings_.begin(), findings_.end(),
+                     [](const Finding& a, const Finding& b) { return a.node < b.node; });
     return std::move(findings_);
   }
 
@@ -47,7 +56,8 @@ class Linter {
     const PciFunction& pci = *node.pci;
     const float gbps = pci_gbps(pci, system_.model());
     if (pci.link_width == 0 || !pci_lane_gbit(pci.link_speed, system_.model())) {
-      add(Severity::kWarning, id, fmt::format("Its PCI link speed \"{}\" or width {} is not known.", pci.link_speed, pci.link_width),
+      add(Severity::kWarning, id,
+          fmt::format("Its PCI link speed \"{}\" or width {} is not known.", pci.link_speed, pci.link_width),
           fmt::format("{:g} GB/s is assumed; give link_speed and link_width.", gbps));
       return;
     }
@@ -55,8 +65,10 @@ class Linter {
     for (const Link& link : system_.links_of(id))
       if (link.type == LinkType::kPci && link.to != node.parent) below = std::max(below, link.gbps);
     if (node.kind() == NodeKind::kPciSwitch && below > 4 * gbps)
-      add(Severity::kWarning, id, fmt::format("Its link upwards has {:g} GB/s, but one below it {:g}.", gbps, below),
-          "Virtual machines report made-up switch links; if this one is real, all traffic out of the switch crawls.");
+      add(Severity::kWarning, id,
+          fmt::format("Its link upwards has {:g} GB/s, but one below it {:g}.", gbps, below),
+          "Virtual machines report made-up switch links; if this one is real, all traffic out of the switch "
+          "crawls.");
     float ports = 0;
     for (const Link& link : system_.links_of(id))
       if (link.type == LinkType::kNet) ports += link.gbps;
@@ -68,43 +80,53 @@ class Linter {
   void look_at_cpu(NodeId id) {
     const CpuInfo& cpu = system_.node(id).cpu();
     const auto links = system_.links_of(id);
-    const bool has_neighbour = std::any_of(links.begin(), links.end(), [](const Link& link) { return link.type == LinkType::kSys; });
+    const bool has_neighbour =
+        std::any_of(links.begin(), links.end(), [](const Link& link) { return link.type == LinkType::kSys; });
     if (has_neighbour && cpu_gbps(cpu) == kLocalGbps)
-      add(Severity::kWarning, id, fmt::format("The architecture \"{}\" or vendor \"{}\" is not known.", cpu.arch, cpu.vendor),
+      add(Severity::kWarning, id,
+          fmt::format("The architecture \"{}\" or vendor \"{}\" is not known.", cpu.arch, cpu.vendor),
           "Traffic between NUMA nodes counts as free.");
-    if (cpu.affinity.empty()) add(Severity::kHint, id, "It has no affinity.", "Ranks cannot be matched to it by their CPUs.");
+    if (cpu.affinity.empty())
+      add(Severity::kHint, id, "It has no affinity.", "Ranks cannot be matched to it by their CPUs.");
   }
 
   void look_at_port(NodeId id) {
     const NetInfo& net = system_.node(id).net();
     if (net.speed_mbps > kFastestNetMbps)
-      add(Severity::kWarning, id, fmt::format("Its speed is {:g} Gbit/s, more than any port has.", net.speed_mbps / 1000),
+      add(Severity::kWarning, id,
+          fmt::format("Its speed is {:g} Gbit/s, more than any port has.", net.speed_mbps / 1000),
           "Plans will count on it; the unit of attribute 'speed' is Mbit/s.");
     if (!net.gpu_direct && !system_.of_kind(NodeKind::kGpu).empty())
-      add(Severity::kHint, id, "It does not reach GPU memory (gdr is 0).", "Data from GPUs goes through host memory.");
+      add(Severity::kHint, id, "It does not reach GPU memory (gdr is 0).",
+          "Data from GPUs goes through host memory.");
     if (!ports_.insert({system_.node(id).host, net.device}).second)
-      add(Severity::kWarning, id, fmt::format("Another port of this host has number {} too.", net.device), "Plans count it twice.");
+      add(Severity::kWarning, id, fmt::format("Another port of this host has number {} too.", net.device),
+          "Plans count it twice.");
   }
 
   void look_at_gpu(NodeId id) {
     const GpuInfo& gpu = system_.node(id).gpu();
     if (gpu.is_virtual) return;
-    if (gpu.rank == kNoRank) add(Severity::kHint, id, "It has no rank.", "Data may pass through it, but it takes no part.");
+    if (gpu.rank == kNoRank)
+      add(Severity::kHint, id, "It has no rank.", "Data may pass through it, but it takes no part.");
     if (gpu.compute_capability == 0 && gpu.gcn_arch.empty())
       add(Severity::kWarning, id, "Its compute capability is not known.", "NVLinks count as 20 GB/s each.");
     int links = 0;
     for (const NvLinks& row : gpu.nvlinks) {
       links += row.count;
       if (system_.node(id).pci && row.target_seen && row.target == system_.node(id).pci->bus_id)
-        add(Severity::kWarning, id, fmt::format("{} of its NVLinks lead to itself.", row.count), "They carry nothing.");
+        add(Severity::kWarning, id, fmt::format("{} of its NVLinks lead to itself.", row.count),
+            "They carry nothing.");
     }
     if (links > kMostNvLinks)
       add(Severity::kWarning, id, fmt::format("It has {} NVLinks, more than any GPU.", links),
           "Rows that name each peer behind a switch add up: bandwidth counts too often.");
     for (const Link& link : system_.links_of(id))
-      if (link.type == LinkType::kNvl && link.reverse != kNoLink && system_.link(link.reverse).gbps > link.gbps)
-        add(Severity::kWarning, id, fmt::format("Its NVLinks to {} have {:g} GB/s, those back {:g}.", label(system_, link.to), link.gbps,
-                                                system_.link(link.reverse).gbps),
+      if (link.type == LinkType::kNvl && link.reverse != kNoLink &&
+          system_.link(link.reverse).gbps > link.gbps)
+        add(Severity::kWarning, id,
+            fmt::format("Its NVLinks to {} have {:g} GB/s, those back {:g}.", label(system_, link.to),
+                        link.gbps, system_.link(link.reverse).gbps),
             "A link has the same speed both ways: one end's count is wrong.");
   }
 
@@ -120,23 +142,33 @@ class Linter {
     for (const NodeId gpu : system_.gpus()) best = std::max(best, nvlink_gbps_of(system_, gpu));
     for (const NodeId gpu : system_.gpus()) {
       const float sum = nvlink_gbps_of(system_, gpu);
-      if (sum >= best * 0.999F || system_.node(gpu).parent == kNoNode || system_.node(system_.node(gpu).parent).kind() == NodeKind::kGpu) continue;
+      if (sum >= best * 0.999F || system_.node(gpu).parent == kNoNode ||
+          system_.node(system_.node(gpu).parent).kind() == NodeKind::kGpu)
+        continue;
       if (sum == 0)
-        add(Severity::kWarning, gpu, "It has no NVLinks, though others have.", "Rings through it fall back to PCI or the network.");
+        add(Severity::kWarning, gpu, "It has no NVLinks, though others have.",
+            "Rings through it fall back to PCI or the network.");
       else
-        add(Severity::kWarning, gpu, fmt::format("Its NVLinks carry {:g} GB/s together, those of others up to {:g}.", sum, best),
-            fmt::format("A ring is as fast as its slowest member: all GPUs lose up to {:.0f} %.", 100 * (1 - sum / best)));
+        add(Severity::kWarning, gpu,
+            fmt::format("Its NVLinks carry {:g} GB/s together, those of others up to {:g}.", sum, best),
+            fmt::format("A ring is as fast as its slowest member: all GPUs lose up to {:.0f} %.",
+                        100 * (1 - sum / best)));
     }
   }
 
   void look_at_whole() {
-    if (system_.of_kind(NodeKind::kGpu).empty()) return add(Severity::kHint, kNoNode, "There is no GPU.", "Ranks become virtual GPUs at their NUMA nodes.");
-    if (system_.of_kind(NodeKind::kNet).empty()) add(Severity::kHint, kNoNode, "There is no network port.", "Plans are for this machine alone.");
+    if (system_.of_kind(NodeKind::kGpu).empty())
+      return add(Severity::kHint, kNoNode, "There is no GPU.",
+                 "Ranks become virtual GPUs at their NUMA nodes.");
+    if (system_.of_kind(NodeKind::kNet).empty())
+      add(Severity::kHint, kNoNode, "There is no network port.", "Plans are for this machine alone.");
     try {
       const Paths paths(system_);
       const auto domains = domains_of(paths);
       if (domains.size() > 1)
-        add(Severity::kWarning, kNoNode, fmt::format("Its GPUs form {} groups that reach each other only, or better, through the network.", domains.size()),
+        add(Severity::kWarning, kNoNode,
+            fmt::format("Its GPUs form {} groups that reach each other only, or better, through the network.",
+                        domains.size()),
             "Each group counts as a host of its own.");
     } catch (const std::exception& error) {
       add(Severity::kWarning, kNoNode, error.what(), "No plan can be made for it.");
@@ -150,6 +182,8 @@ class Linter {
 
 }  // namespace
 
-std::vector<Finding> lint(const System& system) { return Linter(system).run(); }
+std::vector<Finding> lint(const System& system) {
+  return Linter(system).run();
+}
 
 }  // namespace loom::topo

@@ -1,4 +1,5 @@
-// live_cuda.cpp -- the CUDA driver, opened when it is there. The declarations follow its documented interface.
+// live_cuda.cpp -- the CUDA driver, opened when it is there. The declarations follow its documented
+// interface.
 #include <array>
 
 #include "topo/library.hpp"
@@ -7,7 +8,7 @@
 namespace loom::topo {
 namespace {
 
-using Result = int;  // 0: success
+using Result = int;                                                                // 0: success
 constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76, kGpuDirectRdma = 116;  // CUdevice_attribute
 
 class Driver {
@@ -25,7 +26,8 @@ class Driver {
   std::optional<BusId> bus_id(int index) const {
     std::array<char, 32> text{};
     int device = 0;
-    if (get_(&device, index) != 0 || bus_id_(text.data(), static_cast<int>(text.size()) - 1, device) != 0) return std::nullopt;
+    if (get_(&device, index) != 0 || bus_id_(text.data(), static_cast<int>(text.size()) - 1, device) != 0)
+      return std::nullopt;
     return BusId::parse(text.data());
   }
   int attribute(int index, int which) const {
@@ -64,7 +66,8 @@ void add_from_cuda(Draft& draft, const std::string& library) {
   for (int i = 0; i < count; ++i) {
     gpus.push_back(gpu_at(draft, driver.bus_id(i)));
     if (gpus.back() == nullptr) continue;
-    gpus.back()->compute_capability = 10 * driver.attribute(i, kCapabilityMajor) + driver.attribute(i, kCapabilityMinor);
+    gpus.back()->compute_capability =
+        10 * driver.attribute(i, kCapabilityMajor) + driver.attribute(i, kCapabilityMinor);
     gpus.back()->gpu_direct = driver.attribute(i, kGpuDirectRdma) != 0;
   }
   for (int i = 0; i < count; ++i)

@@ -1,4 +1,5 @@
-// live_nvml.cpp -- NVIDIA's management library, opened when it is there. The declarations follow its documented interface.
+// live_nvml.cpp -- NVIDIA's management library, opened when it is there. The declarations follow its
+// documented interface.
 #include <fmt/format.h>
 
 #include <map>
@@ -78,9 +79,12 @@ class Nvml {
         if (const auto target = BusId::parse(remote.bus_id)) row.target = *target, row.target_seen = true;
       if (!row.target_seen && row.target_class == 0x030200) continue;  // a GPU that nobody can name
       auto same = rows.begin();
-      while (same != rows.end() && (same->target != row.target || same->target_class != row.target_class)) ++same;
-      if (same != rows.end()) ++same->count;
-      else rows.push_back(row);
+      while (same != rows.end() && (same->target != row.target || same->target_class != row.target_class))
+        ++same;
+      if (same != rows.end())
+        ++same->count;
+      else
+        rows.push_back(row);
     }
     return rows;
   }
@@ -93,13 +97,19 @@ class Nvml {
 
   Library library_;
   bool started_ = false;
-  Result (*by_bus_id_)(const char*, Device*) = library_.function<Result(const char*, Device*)>("nvmlDeviceGetHandleByPciBusId_v2");
+  Result (*by_bus_id_)(const char*, Device*) =
+      library_.function<Result(const char*, Device*)>("nvmlDeviceGetHandleByPciBusId_v2");
   Result (*index_)(Device, unsigned*) = library_.function<Result(Device, unsigned*)>("nvmlDeviceGetIndex");
-  Result (*capability_)(Device, int*, int*) = library_.function<Result(Device, int*, int*)>("nvmlDeviceGetCudaComputeCapability");
-  Result (*state_)(Device, unsigned, int*) = library_.function<Result(Device, unsigned, int*)>("nvmlDeviceGetNvLinkState");
-  Result (*remote_)(Device, unsigned, PciInfo*) = library_.function<Result(Device, unsigned, PciInfo*)>("nvmlDeviceGetNvLinkRemotePciInfo_v2");
-  Result (*remote_type_)(Device, unsigned, int*) = library_.function<Result(Device, unsigned, int*)>("nvmlDeviceGetNvLinkRemoteDeviceType");
-  Result (*fields_)(Device, int, FieldValue*) = library_.function<Result(Device, int, FieldValue*)>("nvmlDeviceGetFieldValues");
+  Result (*capability_)(Device, int*, int*) =
+      library_.function<Result(Device, int*, int*)>("nvmlDeviceGetCudaComputeCapability");
+  Result (*state_)(Device, unsigned,
+                   int*) = library_.function<Result(Device, unsigned, int*)>("nvmlDeviceGetNvLinkState");
+  Result (*remote_)(Device, unsigned, PciInfo*) =
+      library_.function<Result(Device, unsigned, PciInfo*)>("nvmlDeviceGetNvLinkRemotePciInfo_v2");
+  Result (*remote_type_)(Device, unsigned, int*) =
+      library_.function<Result(Device, unsigned, int*)>("nvmlDeviceGetNvLinkRemoteDeviceType");
+  Result (*fields_)(Device, int, FieldValue*) =
+      library_.function<Result(Device, int, FieldValue*)>("nvmlDeviceGetFieldValues");
 };
 
 }  // namespace

@@ -26,7 +26,8 @@ std::optional<double> first_number(const std::filesystem::path& path) {
   return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
-/// What a function and the port above it can do together. Not what they do now: an idle GPU slows its link down.
+/// What a function and the port above it can do together. Not what they do now: an idle GPU slows its link
+/// down.
 void add_pci_link(PciFunction& pci, const std::filesystem::path& device) {
   std::error_code error;
   const std::filesystem::path real = std::filesystem::canonical(device, error);
@@ -36,7 +37,8 @@ void add_pci_link(PciFunction& pci, const std::filesystem::path& device) {
   std::optional<int> width;
   for (const std::filesystem::path& end : {real, real.parent_path()}) {
     const std::string text = first_line(end / "max_link_speed");
-    if (const auto gbit = pci_lane_gbit(text, Model::kLoom); gbit && (!lane || *gbit < *lane)) lane = gbit, speed = text;
+    if (const auto gbit = pci_lane_gbit(text, Model::kLoom); gbit && (!lane || *gbit < *lane))
+      lane = gbit, speed = text;
     // 255 and 0 stand for "not known" in virtual machines.
     if (const auto lanes = first_number(end / "max_link_width"); lanes && *lanes >= 1 && *lanes <= kWidestPci)
       width = std::min(width.value_or(kWidestPci), static_cast<int>(*lanes));

@@ -82,7 +82,9 @@ class NcclReader {
     }
     if (tag == "gpu") {
       if (!under(NodeKind::kGpu)) misplaced("<pci>");
-      return gpu_of_.at(element);
+      const auto gpu = gpu_of_.find(element);
+      if (gpu == gpu_of_.end()) misplaced("<pci>");  // it stands in another <gpu>
+      return gpu->second;
     }
     if (tag == "nvlink" || tag == "xgmi") {
       if (!under(NodeKind::kGpu)) misplaced("<gpu>");

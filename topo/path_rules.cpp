@@ -53,9 +53,9 @@ bool Paths::p2p_allowed(NodeId gpu, NodeId peer) const {
   const bool both_virtual = system_->node(gpu).gpu().is_virtual && system_->node(peer).gpu().is_virtual;
   const std::vector<int>& denied = system_->node(gpu).gpu().p2p_denied;
   const bool same_host = system_->node(gpu).host == system_->node(peer).host;
-  if (same_host && std::find(denied.begin(), denied.end(), system_->node(peer).gpu().device) != denied.end()) return false;
-  return (both_virtual && same_host) ||
-         physical(gpu, peer).type <= p2p_limit();
+  if (same_host && std::find(denied.begin(), denied.end(), system_->node(peer).gpu().device) != denied.end())
+    return false;
+  return (both_virtual && same_host) || physical(gpu, peer).type <= p2p_limit();
 }
 
 /// Without P2P data goes through the memory beside the receiver.

@@ -63,7 +63,8 @@ System with_virtual_gpus(const System& system, std::span<const Place> places, st
     if (kind == NodeKind::kGpu || kind == NodeKind::kNvSwitch || kind == NodeKind::kC2cPort) continue;
     if (node.parent != kNoNode) node.parent = now[static_cast<std::size_t>(node.parent)];
     const NodeId added = now[static_cast<std::size_t>(id)] = draft.add(std::move(node));
-    if (kind == NodeKind::kCpu && draft.node(added).host == 0) cpu_of.try_emplace(draft.node(added).cpu().numa_id, added);
+    if (kind == NodeKind::kCpu && draft.node(added).host == 0)
+      cpu_of.try_emplace(draft.node(added).cpu().numa_id, added);
   }
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const auto cpu = cpu_of.find(places[i].numa_node);

@@ -83,7 +83,7 @@ struct GpuInfo {
   std::string gcn_arch;          ///< AMD: gfx942, ...; empty: NVIDIA
   std::vector<NvLinks> nvlinks;
   std::vector<C2cLinks> c2c;
-  std::vector<int> p2p_denied;  ///< devices of its host whose memory its driver does not let it access
+  std::vector<int> p2p_denied;       ///< devices of its host whose memory its driver does not let it access
   bool is_virtual = false;           ///< a rank's share of a CPU, where there is no GPU
   int first_cpu = 0, cpu_count = 0;  ///< virtual: the CPUs that the rank may run on
   friend bool operator==(const GpuInfo&, const GpuInfo&) = default;
@@ -212,6 +212,10 @@ SystemWithNotes build_system(std::vector<Node> nodes, std::vector<std::uint64_t>
 
 /// The nodes that build_system needs to make `system` again.
 std::vector<Node> source_nodes(const System& system);
+
+/// Whether a GPU stands in the PCI function of the node before it: a further partition of a split GPU, or a
+/// further rank.
+bool shares_function(const System& system, NodeId gpu);
 
 /// The System in which only the GPUs of `ranks` take part; the others stay as devices without a rank.
 System trimmed_to(const System& system, std::span<const int> ranks);

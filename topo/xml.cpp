@@ -136,13 +136,15 @@ std::int64_t XmlDocument::integer_or(pugi::xml_node element, const char* attribu
   return *element.attribute(attribute).value() == '\0' ? fallback : integer(element, attribute, low, high);
 }
 
-std::vector<int> XmlDocument::integers(pugi::xml_node element, const char* attribute, int low, int high) const {
+std::vector<int> XmlDocument::integers(pugi::xml_node element, const char* attribute, int low,
+                                       int high) const {
   std::vector<int> values;
   std::istringstream in(text_or(element, attribute, ""));
   for (std::string word; in >> word;) {
     int value = 0;
     if (!parse_integer(std::string_view(word), value) || value < low || value > high)
-      fail(element, fmt::format("attribute '{}' has {}; it takes whole numbers from {} to {}.", attribute, quoted(word), low, high));
+      fail(element, fmt::format("attribute '{}' has {}; it takes whole numbers from {} to {}.", attribute,
+                                quoted(word), low, high));
     values.push_back(value);
   }
   return values;

@@ -6,7 +6,8 @@
 
 namespace loom::topo {
 
-/// The file's text. Throws Error (kBadInput: there is none, it is not a plain file, it is larger than `limit` bytes).
+/// The file's text. Throws Error (kBadInput: there is none, it is not a plain file, it is larger than `limit`
+/// bytes).
 std::string read_text_file(const std::string& path, std::size_t limit = 16U << 20);
 /// Replaces the file in one step. Throws Error (kSystem).
 void write_text_file(const std::string& path, const std::string& text);

@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cstddef>
+#include <cstring>
 
 #include "base/error.hpp"
 
@@ -11,90 +10,94 @@ namespace loom::ucx_transport {
 
 using device::StepFlag;
 
-NetEnd::NetEnd(Transport& transport, const device::FifoShape& shape, std::string peer, bool is_sender)
-    : shape_(shape),
-      region_(transport, sizeof(Header) + shape.slot_count * shape.slot_bytes),
-      transport_(transport),
-      peer_(std::move(peer)),
-      is_sender_(is_sender) {}
+NetEnd::NetEnd(Transport& transport, const device::FifoShape& shape, std::string peer)
+    : shape_(shape), outbox_(std::make_shared<Outbox>()), transport_(transport), peer_(std::move(peer)) {}
 
-Offer NetEnd::offer() {
-  offered_ = true;
-  return {reinterpret_cast<std::uint64_t>(region_.data()), region_.packed_key()};
+void NetEnd::connect(const Bytes& worker_address, InboxId other_end) {
+  endpoint_ = transport_.connect(worker_address, peer_);
+  other_inbox_ = other_end;
 }
 
-void NetEnd::connect(const Bytes& worker_address, const Offer& other_end) {
-  remote_.emplace(transport_, transport_.connect(worker_address, peer_), other_end.address, other_end.key);
+void NetEnd::send(std::uint64_t step, const std::byte* data, std::size_t bytes) {
+  transport_.send(*endpoint_, other_inbox_, step, data, bytes, outbox_);
 }
 
-void NetEnd::check_writes() const {
-  remote_->endpoint().check();
-  if (puts_.error != UCS_OK)
-    throw Error(ErrorCode::kPeerFailed,
-                fmt::format("Writing to {} failed: {}.", peer_, ucs_status_string(puts_.error)));
-}
-
-std::uint64_t NetEnd::look() {
-  if (header().other_step.value() == seen_) transport_.progress();
-  // The lock pairs with that of the thread that progressed: UCX may have written the slots, and then the counter, with
-  // ordinary stores there.
-  const auto lock = transport_.lock();
-  const std::uint64_t value = header().other_step.value();
-  if (value == StepFlag::kAbandoned)
-    throw Error(ErrorCode::kPeerFailed, fmt::format("The other end ({}) gave up on this communicator.", peer_));
-  if (value <= seen_) check_writes();
-  return seen_ = std::max(seen_, value);
-}
-
-void NetEnd::write_step(std::size_t bytes) {
-  const auto lock = transport_.lock();
-  const std::size_t offset = slot_offset();
-  if (bytes > 0) transport_.put(*remote_, region_.data() + offset, bytes, offset, puts_);
-  transport_.order();
-  announce(++step_);
-}
-
-void NetEnd::announce(std::uint64_t counter) {
-  // A place is used again when so many counters later the other end must have answered to it.
-  std::uint64_t& outgoing = header().outgoing[next_outgoing_++ % Header::kOutgoing];
-  outgoing = counter;
-  transport_.put(*remote_, &outgoing, sizeof(counter), offsetof(Header, other_step), puts_);
-}
-
-bool NetEnd::handed_over() {
+void NetEnd::await() {
   transport_.progress();
-  const auto lock = transport_.lock();
-  check_writes();
-  return puts_.outstanding == 0;
+  if (abandoned_by_peer_.load(std::memory_order_acquire))
+    throw Error(ErrorCode::kPeerFailed, fmt::format("The other end ({}) gave up on this communicator.", peer_));
+  if (nonsense_.load(std::memory_order_acquire))
+    throw Error(ErrorCode::kInternal, fmt::format("A message from {} fits no slot.", peer_));
+  transport_.check(*endpoint_, *outbox_);
 }
 
 void NetEnd::abandon_end() noexcept {
-  const auto lock = transport_.lock();
-  if (abandoned_ || !remote_) return;
-  abandoned_ = true;
+  if (!endpoint_) return;
   try {
-    announce(device::StepFlag::kAbandoned);
+    send(StepFlag::kAbandoned, nullptr, 0);
     transport_.progress();
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     // The connection is broken: the other end sees that by itself.
   }
 }
 
-bool NetEnd::quiet() const {
-  if (!remote_) return !offered_;  // the other end may have connected to what was offered
-  if (abandoned_ || puts_.outstanding > 0) return false;
-  return !is_sender_ || header().other_step.value() == step_;
+NetSendLink::NetSendLink(Transport& transport, const device::FifoShape& shape, std::string peer)
+    : NetEnd(transport, shape, std::move(peer)) {
+  outbox_->slots = allocate_slots(shape.slot_count * shape.slot_bytes);
+  open_inbox();
 }
 
 std::byte* NetSendLink::try_acquire() {
-  const auto full = [&] { return step_ - seen_ >= shape_.slot_count; };
-  if (full()) look();
-  return full() ? nullptr : region_.data() + slot_offset();
+  // A slot that the receiver has released has been read by UCX, even where UCX has not said so yet.
+  const auto full = [&] { return step_ - released_.load(std::memory_order_acquire) >= shape_.slot_count; };
+  if (full()) await();
+  return full() ? nullptr : outbox_->slots.get() + slot_offset(step_);
+}
+
+void NetSendLink::publish(std::size_t bytes) {
+  send(step_ + 1, outbox_->slots.get() + slot_offset(step_), bytes);
+  ++step_;
+}
+
+bool NetSendLink::drained() {
+  const auto all = [&] { return released_.load(std::memory_order_acquire) == step_; };
+  if (!all()) await();
+  return all();
+}
+
+void NetSendLink::take(std::uint64_t step, std::span<const std::byte>) noexcept {
+  if (step == StepFlag::kAbandoned) return note_abandoned();
+  // Under the transport's lock: one at a time. Messages may overtake each other.
+  if (step > released_.load(std::memory_order_relaxed)) released_.store(step, std::memory_order_release);
+}
+
+NetRecvLink::NetRecvLink(Transport& transport, const device::FifoShape& shape, std::string peer)
+    : NetEnd(transport, shape, std::move(peer)),
+      slots_(allocate_slots(shape.slot_count * shape.slot_bytes)),
+      arrived_(std::make_unique<StepFlag[]>(shape.slot_count)) {
+  open_inbox();
 }
 
 const std::byte* NetRecvLink::try_receive() {
-  if (step_ >= seen_ && look() <= step_) return nullptr;
-  return region_.data() + slot_offset();
+  const auto here = [&] { return arrived_[step_ % shape_.slot_count].value() == step_ + 1; };
+  if (!here()) await();
+  return here() ? slots_.get() + slot_offset(step_) : nullptr;
+}
+
+void NetRecvLink::release() {
+  released_.store(++step_, std::memory_order_release);
+  send(step_, nullptr, 0);
+}
+
+void NetRecvLink::take(std::uint64_t step, std::span<const std::byte> data) noexcept {
+  if (step == StepFlag::kAbandoned) return note_abandoned();
+  const std::uint64_t released = released_.load(std::memory_order_acquire);
+  // The sender was given the slot by release(): nobody reads it now.
+  if (step <= released || step > released + shape_.slot_count || data.size() > shape_.slot_bytes)
+    return note_nonsense();
+  const std::uint64_t slot = (step - 1) % shape_.slot_count;
+  std::memcpy(slots_.get() + slot * shape_.slot_bytes, data.data(), data.size());
+  arrived_[slot].publish(step);
 }
 
 }  // namespace loom::ucx_transport

@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "base/error.hpp"
@@ -13,15 +11,26 @@
 namespace loom::ucx_transport {
 namespace {
 
+/// UCX's number for loom's messages. The worker is loom's own: there are no others.
+constexpr unsigned kMessageId = 0;
+
+struct MessageHeader {
+  InboxId inbox;
+  std::uint64_t step;
+};
+
+/// A message that UCX has not done with.
+struct Pending {
+  MessageHeader header;
+  std::shared_ptr<Outbox> outbox;
+};
+
 Error unreachable(const std::string& what, ucs_status_t status) {
   return Error(ErrorCode::kUnreachable, fmt::format("{}: {}.", what, ucs_status_string(status)));
 }
 
-void on_put_complete(void* request, ucs_status_t status, void* user_data) {
-  auto& tracker = *static_cast<PutTracker*>(user_data);
-  if (status != UCS_OK) tracker.error = status;
-  ucp_request_free(request);
-  --tracker.outstanding;
+Error peer_failed(const std::string& peer, ucs_status_t status) {
+  return Error(ErrorCode::kPeerFailed, fmt::format("Sending to {} failed: {}.", peer, ucs_status_string(status)));
 }
 
 void on_endpoint_error(void* argument, ucp_ep_h, ucs_status_t status) {
@@ -30,62 +39,23 @@ void on_endpoint_error(void* argument, ucp_ep_h, ucs_status_t status) {
 
 }  // namespace
 
+Slots allocate_slots(std::size_t bytes) {
+  const std::size_t lines = (bytes + device::kCacheLine - 1) / device::kCacheLine;
+  Slots slots(static_cast<std::byte*>(std::aligned_alloc(device::kCacheLine, lines * device::kCacheLine)));
+  if (!slots) throw system_error(fmt::format("Allocating {} bytes for network slots failed", bytes), ENOMEM);
+  return slots;
+}
+
 void Endpoint::check() const {
   if (const ucs_status_t error = error_.load(std::memory_order_relaxed); error != UCS_OK)
     throw Error(ErrorCode::kPeerFailed,
                 fmt::format("The connection to {} is broken: {}.", peer_, ucs_status_string(error)));
 }
 
-Region::Region(Transport& transport, std::size_t bytes) : transport_(transport), bytes_(bytes) {
-  const std::size_t lines = (bytes + device::kCacheLine - 1) / device::kCacheLine;
-  data_ = static_cast<std::byte*>(std::aligned_alloc(device::kCacheLine, lines * device::kCacheLine));
-  if (data_ == nullptr) throw system_error(fmt::format("Allocating {} bytes for network slots failed", bytes), ENOMEM);
-  std::memset(data_, 0, bytes);
-  ucp_mem_map_params_t params{};
-  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
-  params.address = data_;
-  params.length = bytes;
-  const std::lock_guard lock(transport_.mutex_);
-  if (const ucs_status_t status = ucp_mem_map(transport_.context_, &params, &handle_); status != UCS_OK) {
-    std::free(data_);
-    throw unreachable(fmt::format("UCX could not register {} bytes", bytes), status);
-  }
-}
-
-Region::~Region() {
-  const std::lock_guard lock(transport_.mutex_);
-  ucp_mem_unmap(transport_.context_, handle_);
-  std::free(data_);
-}
-
-Bytes Region::packed_key() const {
-  const std::lock_guard lock(transport_.mutex_);
-  void* buffer = nullptr;
-  std::size_t bytes = 0;
-  if (const ucs_status_t status = ucp_rkey_pack(transport_.context_, handle_, &buffer, &bytes); status != UCS_OK)
-    throw unreachable("UCX could not pack a remote key", status);
-  Bytes key(static_cast<std::byte*>(buffer), static_cast<std::byte*>(buffer) + bytes);
-  ucp_rkey_buffer_release(buffer);
-  return key;
-}
-
-RemoteRegion::RemoteRegion(Transport& transport, std::shared_ptr<Endpoint> endpoint, std::uint64_t address,
-                           const Bytes& key)
-    : transport_(transport), endpoint_(std::move(endpoint)), address_(address) {
-  const std::lock_guard lock(transport_.mutex_);
-  if (const ucs_status_t status = ucp_ep_rkey_unpack(endpoint_->ep_, key.data(), &key_); status != UCS_OK)
-    throw unreachable(fmt::format("UCX could not unpack the remote key of {}", endpoint_->peer_), status);
-}
-
-RemoteRegion::~RemoteRegion() {
-  const std::lock_guard lock(transport_.mutex_);
-  ucp_rkey_destroy(key_);
-}
-
 Transport::Transport() {
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
-  params.features = UCP_FEATURE_RMA;
+  params.features = UCP_FEATURE_AM;
   params.name = "loom";
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
@@ -93,23 +63,36 @@ Transport::Transport() {
   status = ucp_init(&params, config, &context_);
   ucp_config_release(config);
   if (status != UCS_OK) throw unreachable("UCX could not start (see UCX_TLS and UCX_NET_DEVICES)", status);
-
-  ucp_worker_params_t worker_params{};
-  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // mutex_ serializes
-  status = ucp_worker_create(context_, &worker_params, &worker_);
-  if (status != UCS_OK) {
+  try {
+    open_worker();
+  } catch (...) {
+    if (worker_ != nullptr) ucp_worker_destroy(worker_);
     ucp_cleanup(context_);
-    throw unreachable("UCX could not create a worker", status);
+    throw;
   }
+}
+
+void Transport::open_worker() {
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // mutex_ serializes
+  ucs_status_t status = ucp_worker_create(context_, &params, &worker_);
+  if (status != UCS_OK) throw unreachable("UCX could not create a worker", status);
+
+  ucp_am_handler_param_t handler{};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = kMessageId;
+  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
+  handler.cb = on_message;
+  handler.arg = this;
+  status = ucp_worker_set_am_recv_handler(worker_, &handler);
+  if (status != UCS_OK) throw unreachable("UCX could not set up active messages", status);
+
   ucp_address_t* address = nullptr;
   std::size_t bytes = 0;
   status = ucp_worker_get_address(worker_, &address, &bytes);
-  if (status != UCS_OK) {
-    ucp_worker_destroy(worker_);
-    ucp_cleanup(context_);
-    throw unreachable("UCX has no address for its worker", status);
-  }
+  if (status != UCS_OK) throw unreachable("UCX has no address for its worker", status);
   const auto* first = reinterpret_cast<const std::byte*>(address);
   address_.assign(first, first + bytes);
   ucp_worker_release_address(worker_, address);
@@ -118,7 +101,7 @@ Transport::Transport() {
 Transport::~Transport() {
   {
     const std::lock_guard lock(mutex_);
-    // Forced closing completes every outstanding write, with an error, before the worker goes.
+    // Forced closing completes everything outstanding, with an error.
     std::vector<void*> closing;
     for (auto& [address, endpoint] : endpoints_) {
       ucp_request_param_t param{};
@@ -131,10 +114,7 @@ Transport::~Transport() {
       while (ucp_request_check_status(request) == UCS_INPROGRESS) ucp_worker_progress(worker_);
       ucp_request_free(request);
     }
-    // Their keys lie in the worker's memory, but the worker's end completes what it has not sent: they must outlive it.
-    for (const auto& retiring : retired_) retiring->disconnect();
     ucp_worker_destroy(worker_);
-    retired_.clear();
   }
   ucp_cleanup(context_);
 }
@@ -150,50 +130,68 @@ std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::st
   params.address = reinterpret_cast<const ucp_address_t*>(address.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler = {on_endpoint_error, &endpoint->error_};
-  if (const ucs_status_t status = ucp_ep_create(worker_, &params, &endpoint->ep_); status != UCS_OK)
+  const auto place = endpoints_.emplace(key, endpoint).first;
+  if (const ucs_status_t status = ucp_ep_create(worker_, &params, &endpoint->ep_); status != UCS_OK) {
+    endpoints_.erase(place);
     throw unreachable(fmt::format("UCX finds no transport to {} (see UCX_TLS and UCX_NET_DEVICES)", peer), status);
-  endpoints_.emplace(key, endpoint);
+  }
   return endpoint;
 }
 
-void Transport::put(const RemoteRegion& to, const void* data, std::size_t bytes, std::size_t offset,
-                    PutTracker& tracker) {
+InboxId Transport::open(Inbox& inbox) {
   const std::lock_guard lock(mutex_);
-  ucp_request_param_t param{};
-  param.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-  param.cb.send = on_put_complete;
-  param.user_data = &tracker;
-  param.memory_type = UCS_MEMORY_TYPE_HOST;
-  to.endpoint_->check();
-  ++tracker.outstanding;
-  const ucs_status_ptr_t request =
-      ucp_put_nbx(to.endpoint_->ep_, data, bytes, to.address_ + offset, to.key_, &param);
-  bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
-  if (UCS_PTR_IS_PTR(request)) return;  // on_put_complete will count it
-  --tracker.outstanding;
-  if (UCS_PTR_IS_ERR(request))
-    throw Error(ErrorCode::kPeerFailed, fmt::format("Writing to {} failed: {}.", to.endpoint_->peer_,
-                                                    ucs_status_string(UCS_PTR_STATUS(request))));
+  inboxes_.emplace(next_inbox_, &inbox);
+  return next_inbox_++;
 }
 
-void Transport::order() {
+void Transport::close(InboxId id) noexcept {
   const std::lock_guard lock(mutex_);
-  if (const ucs_status_t status = ucp_worker_fence(worker_); status != UCS_OK)
-    throw Error(ErrorCode::kInternal, fmt::format("ucp_worker_fence failed: {}.", ucs_status_string(status)));
+  inboxes_.erase(id);
+}
+
+ucs_status_t Transport::on_message(void* transport, const void* header, std::size_t header_bytes, void* data,
+                                   std::size_t bytes, const ucp_am_recv_param_t*) {
+  MessageHeader message;
+  if (header_bytes != sizeof(message)) return UCS_OK;
+  std::memcpy(&message, header, sizeof(message));
+  const auto& inboxes = static_cast<Transport*>(transport)->inboxes_;
+  const auto inbox = inboxes.find(message.inbox);
+  if (inbox != inboxes.end()) inbox->second->take(message.step, {static_cast<const std::byte*>(data), bytes});
+  return UCS_OK;
+}
+
+void Transport::send(const Endpoint& to, InboxId inbox, std::uint64_t step, const std::byte* data, std::size_t bytes,
+                     const std::shared_ptr<Outbox>& outbox) {
+  const std::lock_guard lock(mutex_);
+  to.check();
+  auto pending = std::make_unique<Pending>(MessageHeader{inbox, step}, outbox);
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS |
+                       UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.cb.send = [](void* request, ucs_status_t status, void* user_data) {
+    const std::unique_ptr<Pending> done(static_cast<Pending*>(user_data));
+    if (status != UCS_OK) done->outbox->error = status;
+    ucp_request_free(request);
+  };
+  param.user_data = pending.get();
+  param.flags = UCP_AM_SEND_FLAG_EAGER;
+  param.memory_type = UCS_MEMORY_TYPE_HOST;
+  const ucs_status_ptr_t request =
+      ucp_am_send_nbx(to.ep_, kMessageId, &pending->header, sizeof(pending->header), data, bytes, &param);
+  if (UCS_PTR_IS_ERR(request)) throw peer_failed(to.peer_, UCS_PTR_STATUS(request));
+  if (request != nullptr) pending.release();  // until the callback
+  bytes_sent_.fetch_add(sizeof(MessageHeader) + bytes, std::memory_order_relaxed);
+}
+
+void Transport::check(const Endpoint& to, const Outbox& outbox) {
+  const std::lock_guard lock(mutex_);
+  to.check();
+  if (outbox.error != UCS_OK) throw peer_failed(to.peer_, outbox.error);
 }
 
 unsigned Transport::progress() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return 0;
-  const unsigned events = ucp_worker_progress(worker_);
-  if (!retired_.empty()) std::erase_if(retired_, [](const auto& retiring) { return retiring->quiet(); });
-  return events;
-}
-
-void Transport::retire(std::unique_ptr<Retiring> retiring) {
-  const std::lock_guard lock(mutex_);
-  if (!retiring->quiet()) retired_.push_back(std::move(retiring));
+  return lock ? ucp_worker_progress(worker_) : 0;
 }
 
 }  // namespace loom::ucx_transport

@@ -1,5 +1,5 @@
-// transport.hpp -- this process's place on the network: one UCX worker, its endpoints and its registered memory.
-// Knows how to write into a peer's memory; what is written, and when, is net_fifo's affair.
+// transport.hpp -- this process's place on the network: one UCX worker, its endpoints, and the messages between them.
+// Knows how to bring bytes to an inbox of a peer; what they mean is net_fifo's affair.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -7,23 +7,43 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace loom::ucx_transport {
 
 using Bytes = std::vector<std::byte>;
 
-/// Writes under way from one place. Lives until all of them have completed. Changes under the transport's lock.
-struct PutTracker {
-  std::size_t outstanding = 0;
-  ucs_status_t error = UCS_OK;
+struct FreeSlots {
+  void operator()(std::byte* slots) const noexcept { std::free(slots); }
+};
+using Slots = std::unique_ptr<std::byte, FreeSlots>;
+/// `bytes` bytes, 64-byte aligned. Throws Error (kOutOfMemory).
+Slots allocate_slots(std::size_t bytes);
+
+/// Names an inbox of one Transport. Never used twice, so what comes too late for a closed one is recognized.
+using InboxId = std::uint64_t;
+
+/// Where messages for one link come in.
+class Inbox {
+ public:
+  virtual ~Inbox() = default;
+  /// Takes a message; `data` is gone after the call. Runs under the transport's lock in whichever thread progresses, and
+  /// messages may come in any order.
+  virtual void take(std::uint64_t step, std::span<const std::byte> data) noexcept = 0;
 };
 
-class Transport;
+/// What one link sends from. Shared with its messages under way, which may outlive the link.
+struct Outbox {
+  Slots slots;                   ///< may be null
+  ucs_status_t error = UCS_OK;   ///< of a message that could not be sent; under the transport's lock
+};
 
 /// A connection to one peer process. Shared by all communicators in which that peer is a neighbour.
 class Endpoint {
@@ -31,70 +51,25 @@ class Endpoint {
   explicit Endpoint(std::string peer) : peer_(std::move(peer)) {}
   /// Throws Error (kPeerFailed) when UCX has reported the connection broken.
   void check() const;
-  bool failed() const noexcept { return error_.load(std::memory_order_relaxed) != UCS_OK; }
 
  private:
   friend class Transport;
-  friend class RemoteRegion;
   std::string peer_;  ///< "rank 3 on host node7", for messages
   ucp_ep_h ep_ = nullptr;
   std::atomic<ucs_status_t> error_{UCS_OK};
 };
 
-/// Memory that peers may write to; zeroed, 64-byte aligned.
-class Region {
- public:
-  Region(Transport& transport, std::size_t bytes);
-  ~Region();
-  Region(const Region&) = delete;
-  Region& operator=(const Region&) = delete;
-
-  std::byte* data() const noexcept { return data_; }
-  /// What a peer needs to write here, to be sent to it.
-  Bytes packed_key() const;
-
- private:
-  Transport& transport_;
-  std::byte* data_ = nullptr;
-  std::size_t bytes_ = 0;
-  ucp_mem_h handle_ = nullptr;
-};
-
-/// A peer's Region, to be written to through one endpoint.
-class RemoteRegion {
- public:
-  /// `address` is the peer's Region::data(). Throws Error (kUnreachable).
-  RemoteRegion(Transport& transport, std::shared_ptr<Endpoint> endpoint, std::uint64_t address, const Bytes& key);
-  ~RemoteRegion();
-  RemoteRegion(const RemoteRegion&) = delete;
-  RemoteRegion& operator=(const RemoteRegion&) = delete;
-
-  Endpoint& endpoint() const noexcept { return *endpoint_; }
-
- private:
-  friend class Transport;
-  Transport& transport_;
-  std::shared_ptr<Endpoint> endpoint_;
-  std::uint64_t address_;
-  ucp_rkey_h key_ = nullptr;
-};
-
-/// Something that peers may still write to, or that UCX may still read, after its owner has no more use for it.
-class Retiring {
- public:
-  virtual ~Retiring() = default;
-  /// True once it can be destroyed. Under the transport's lock.
-  virtual bool quiet() const = 0;
-  /// The transport is going: gives up its way to the peer. Completions may still come in until it is destroyed.
-  virtual void disconnect() noexcept = 0;
-};
-
 /// Every function may be called from any thread.
+///
+/// Messages are UCX active messages sent eagerly: each carries its own step, so nothing has to be ordered behind it, and
+/// it asks nothing of the sender or of the receiver's UCX after it has left. (Remote writes need a counter that follows
+/// the data. UCX from 1.16 on orders the two by waiting for the peer, and a remote write that meets a closed worker ends
+/// the process in UCX 1.13.)
 class Transport {
  public:
   /// Opens UCX as the environment (UCX_*) says. Throws Error (kUnreachable).
   Transport();
-  /// Breaks all connections without waiting for peers. No Region or RemoteRegion may be left but retired ones.
+  /// Breaks all connections without waiting for peers. No inbox may be open.
   ~Transport();
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
@@ -104,34 +79,34 @@ class Transport {
   /// Throws Error (kUnreachable) where UCX finds no transport that reaches it.
   std::shared_ptr<Endpoint> connect(const Bytes& address, const std::string& peer);
 
-  /// Held while several of the functions below are to happen as one. progress() and the listeners run under it too.
-  std::unique_lock<std::recursive_mutex> lock() { return std::unique_lock(mutex_); }
+  /// `inbox` takes what is sent to the id from now on, until it is closed.
+  InboxId open(Inbox& inbox);
+  void close(InboxId id) noexcept;
 
-  /// Starts writing `bytes` bytes to `offset` in the peer's region. Writes are not ordered among each other: see order().
-  /// The data must stay as it is until the tracker counts the write as complete. Throws Error (kPeerFailed).
-  void put(const RemoteRegion& to, const void* data, std::size_t bytes, std::size_t offset, PutTracker& tracker);
-  /// Lets what is written from now on arrive after all that was written so far, for each peer. Throws Error (kInternal).
-  void order();
+  /// Starts sending. `data` lies in the outbox's slots, or `bytes` is 0; it must stay as it is until the receiver has
+  /// answered. Throws Error (kPeerFailed).
+  void send(const Endpoint& to, InboxId inbox, std::uint64_t step, const std::byte* data, std::size_t bytes,
+            const std::shared_ptr<Outbox>& outbox);
+  /// Throws Error (kPeerFailed) when the connection is broken or something could not be sent.
+  void check(const Endpoint& to, const Outbox& outbox);
 
   /// Advances all communication. Returns the number of events; 0 also when another thread is at it.
   unsigned progress();
 
-  /// Keeps something alive until it is quiet.
-  void retire(std::unique_ptr<Retiring> retiring);
-
   std::uint64_t bytes_sent() const noexcept { return bytes_sent_.load(std::memory_order_relaxed); }
 
  private:
-  friend class Region;
-  friend class RemoteRegion;
+  static ucs_status_t on_message(void* transport, const void* header, std::size_t header_bytes, void* data,
+                                 std::size_t bytes, const ucp_am_recv_param_t* param);
+  void open_worker();
 
-  // Recursive: a Retiring destroyed by progress() takes its Regions along.
-  std::recursive_mutex mutex_;
+  std::mutex mutex_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   Bytes address_;
   std::map<std::string, std::shared_ptr<Endpoint>> endpoints_;  ///< by worker address
-  std::vector<std::unique_ptr<Retiring>> retired_;
+  std::unordered_map<InboxId, Inbox*> inboxes_;
+  InboxId next_inbox_ = 1;
   std::atomic<std::uint64_t> bytes_sent_{0};
 };
 

@@ -90,10 +90,11 @@ TEST(Allreduce, WaitsForALateRank) {
 
 TEST(Allreduce, EndsAtTheTimeoutAndNamesTheMissingRank) {
   for (const std::size_t count : {4UL, 400000UL}) {
-    Job job{.ranks = 2, .parameters = {.verbose = 0, .timeout_s = 0.5}};
+    Job job{.ranks = 2, .parameters = {.verbose = 0, .timeout_s = 0.5, .topo_file = nullptr, .topo_dump_file = nullptr}};
     job.run([&](Rank& self) {
       const auto communicator = self.connect();
-      if (self.rank() == 1) return;  // never calls
+      EXPECT_TRUE(check_sum<float>(self, *communicator, device::Type::kFloat, 4, true, 0));  // makes the links
+      if (self.rank() == 1) return;  // never calls again
       std::vector<float> values(count);
       const auto call = [&] {
         communicator->allreduce(bytes_of(values), bytes_of(values), count, device::Type::kFloat, device::Op::kSum);
@@ -112,9 +113,10 @@ TEST(Allreduce, EndsAtTheTimeoutAndNamesTheMissingRank) {
 
 TEST(Allreduce, FailsOnEveryRankOnceOneGaveUp) {
   for (const std::size_t count : {4UL, 400000UL}) {
-    Job job{.ranks = 4, .parameters = {.verbose = 0, .timeout_s = 0.5}};
+    Job job{.ranks = 4, .parameters = {.verbose = 0, .timeout_s = 0.5, .topo_file = nullptr, .topo_dump_file = nullptr}};
     job.run([&](Rank& self) {
       const auto communicator = self.connect();
+      EXPECT_TRUE(check_sum<float>(self, *communicator, device::Type::kFloat, 4, true, 0));
       std::vector<float> values(count);
       if (self.rank() == 3) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
       EXPECT_THROW(communicator->allreduce(bytes_of(values), bytes_of(values), count, device::Type::kFloat,

@@ -55,7 +55,7 @@ int gather(void* context, const void* in, void* out, std::size_t bytes) {
 /// What a rank does; an empty string, or what was wrong.
 using Body = std::function<std::string(RankProcess&)>;
 
-std::string run_rank(RankProcess& self, bool own_host, const Body& body) {
+std::string run_rank(RankProcess& self, bool own_host, double timeout_s, const Body& body) {
   ::alarm(60);  // a hang ends as a failure
   if (own_host) {
     const std::string name = "host" + std::to_string(self.rank);
@@ -66,6 +66,7 @@ std::string run_rank(RankProcess& self, bool own_host, const Body& body) {
     last_message = std::string(where) + ": " + cause;
   };
   runtime.log = [](const char*) {};
+  runtime.parameters.timeout_s = timeout_s;
   loom_initialize(&runtime);
   const loom_bootstrap bootstrap{&self, self.rank, self.size, gather, "TEST_COMM"};
   if (loom_comm_create(&bootstrap, &self.comm) != LOOM_SUCCESS) return "no communicator: " + last_message;
@@ -76,7 +77,8 @@ std::string run_rank(RankProcess& self, bool own_host, const Body& body) {
 }
 
 /// Runs the ranks as processes and expects each to end well, save those that `killed` names, which end by SIGKILL.
-void run_processes(int size, bool hosts, const std::vector<int>& killed, const Body& body) {
+void run_processes(int size, bool hosts, const std::vector<int>& killed, const Body& body,
+                   double timeout_s = 0) {
   if (hosts && ::geteuid() != 0) GTEST_SKIP() << "skipped: giving each rank a host name needs root";
   void* memory = ::mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
@@ -92,7 +94,7 @@ void run_processes(int size, bool hosts, const std::vector<int>& killed, const B
     ASSERT_GE(child, 0);
     if (child == 0) {
       RankProcess self{meeting, rank, size};
-      const std::string wrong = run_rank(self, hosts, body);
+      const std::string wrong = run_rank(self, hosts, timeout_s, body);
       if (!wrong.empty()) std::fprintf(stderr, "rank %d: %s\n", rank, wrong.c_str());
       ::_exit(wrong.empty() ? 0 : 1);
     }
@@ -138,6 +140,34 @@ TEST(DeadRank, IsNamedByTheOnlyOtherOne) {
 
 INSTANTIATE_TEST_SUITE_P(Counts, DeadRank, ::testing::Values(4, 500000),
                          [](const auto& test) { return std::to_string(test.param); });
+
+TEST(DeadRank, FailsTheCallOnAllOtherHosts) {
+  ::setenv("UCX_TLS", "tcp,self", 1);
+  run_processes(4, true, {1}, [](RankProcess& self) { return expect_failure_after_death(self, 500000, ""); });
+}
+
+TEST(DeadRank, IsNamedByTheOnlyOtherHost) {
+  ::setenv("UCX_TLS", "tcp,self", 1);
+  run_processes(2, true, {1},
+                [](RankProcess& self) { return expect_failure_after_death(self, 500000, "rank 1 (process "); });
+}
+
+TEST(LateRank, IsNamedByThoseWhoGiveUpWaitingForIt) {
+  ::setenv("UCX_TLS", "tcp,self", 1);
+  for (const bool hosts : {false, true}) {
+    run_processes(2, hosts, {}, [](RankProcess& self) -> std::string {
+      std::vector<float> values(500000, 1.0F);
+      if (self.allreduce(values) != LOOM_SUCCESS) return "the first call failed: " + last_message;
+      if (self.rank == 1) ::usleep(800'000);
+      const int result = self.allreduce(values);
+      if (self.rank == 1) return result == LOOM_ERR_PEER_FAILED ? "" : "the late rank was told " + std::to_string(result);
+      if (result != LOOM_ERR_TIMEOUT) return "result " + std::to_string(result) + ", message: " + last_message;
+      if (last_message.find("rank 1 (process ") == std::string::npos) return "nobody is named: " + last_message;
+      ::usleep(800'000);  // the late one hears of it before this process ends
+      return {};
+    }, 0.3);
+  }
+}
 
 TEST(ForkedChild, LeavesTheNetworkToItsParentWhenItExits) {
   ::setenv("UCX_TLS", "tcp,self", 1);

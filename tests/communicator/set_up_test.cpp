@@ -16,12 +16,22 @@ std::size_t open_files() {
   return static_cast<std::size_t>(std::distance(begin(files), end(files)));
 }
 
+/// Makes the links.
+bool call(Communicator& communicator) {
+  float value = 1;
+  auto* bytes = reinterpret_cast<std::byte*>(&value);
+  return communicator.allreduce(bytes, bytes, 1, device::Type::kFloat, device::Op::kSum);
+}
+
 TEST(SetUp, LeavesNoFileOpen) {
   const std::size_t before = open_files();
   Job job{.ranks = 4};
   job.run([](Rank& self) {
     std::vector<std::unique_ptr<Communicator>> communicators;
-    for (int i = 0; i < 10; ++i) communicators.push_back(self.connect());
+    for (int i = 0; i < 10; ++i) {
+      communicators.push_back(self.connect());
+      EXPECT_TRUE(call(*communicators.back()));
+    }
   });
   EXPECT_EQ(open_files(), before);
 }
@@ -34,7 +44,10 @@ TEST(SetUp, StepsAsideOnAllRanksWithOneMessageWhenMemoryIsShort) {
   setrlimit(RLIMIT_FSIZE, &small);
   Job job{.ranks = 4};
   job.run([](Rank& self) {
-    EXPECT_EQ(self.connect(), nullptr);
+    const auto communicator = self.connect();
+    ASSERT_NE(communicator, nullptr);
+    EXPECT_FALSE(call(*communicator));
+    EXPECT_FALSE(call(*communicator)) << "declined once, declined for good";
     EXPECT_EQ(self.process().counters().declined, 1U);
   });
   setrlimit(RLIMIT_FSIZE, &before);
@@ -47,9 +60,21 @@ TEST(SetUp, StepsAsideOnAllRanksWithOneMessageWhenMemoryIsShort) {
 TEST(SetUp, CountsCommunicators) {
   Job job{.ranks = 2};
   job.run([](Rank& self) {
-    const auto first = self.connect(), second = self.connect();
+    const auto first = self.connect(), second = self.connect(), idle = self.connect();
+    EXPECT_TRUE(call(*first) && call(*second));
     EXPECT_EQ(self.process().counters().communicators, 2U);
     EXPECT_EQ(self.process().counters().declined, 0U);
+  });
+}
+
+TEST(SetUp, LinksHostsOnlyForCallsThatAreCarriedBetweenThem) {
+  Job job{.ranks = 2, .host = [](int rank) { return "host" + std::to_string(rank); }};
+  job.run([](Rank& self) {
+    const auto communicator = self.connect();
+    ASSERT_NE(communicator, nullptr);
+    EXPECT_FALSE(call(*communicator));
+    EXPECT_EQ(self.process().open_transport(), nullptr);
+    EXPECT_EQ(self.process().counters().communicators, 0U);
   });
 }
 

@@ -8,15 +8,26 @@ limit_s=30
 
 rc=0
 SECONDS=0
-timeout "$((2 * limit_s))" "$virtual_hosts" mpirun -n "$ranks" "$program" 100000 || rc=$?
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
+timeout "$((2 * limit_s))" "$virtual_hosts" mpirun -n "$ranks" --mca coll_loom_verbose 1 "$program" 100000 \
+  >"$output" 2>&1 || rc=$?
+cat "$output"
 echo "mpirun ended with exit code $rc after $SECONDS s"
 failures=0
 fail() { echo "check_rank_killed: $1" >&2; failures=1; }
+grep -q 'linked in' "$output" || fail "loom did not carry the calls"
 [[ $rc -ne 0 ]] || fail "a rank was killed, but mpirun reports success"
 (( SECONDS <= limit_s )) || fail "that took longer than $limit_s s"
 
 # /proc shows the processes of this run alone. The daemons of other hosts may need a moment to end.
-left() { grep -lxE "$(basename "$program" | cut -c 1-15)|orted|prted" /proc/[0-9]*/comm 2>/dev/null || true; }
+# A zombie has ended: nothing reaps orphans here.
+left() {
+  local comm
+  for comm in $(grep -lxE "$(basename "$program" | cut -c 1-15)|orted|prted" /proc/[0-9]*/comm 2>/dev/null); do
+    if grep -qs '^State:[[:space:]]*[^ZX]' "${comm%comm}status"; then echo "$comm"; fi
+  done
+}
 for ((tenths = 0; tenths < 50; ++tenths)); do
   [[ -n $(left) ]] || break
   sleep 0.1

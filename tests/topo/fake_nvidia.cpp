@@ -1,11 +1,13 @@
-// fake_nvidia.cpp -- what CUDA's driver and NVML would say of two H100 at 0000:13:00.0 and 0000:14:00.0: eighteen NVLinks each,
-// four of them to the other GPU, the rest to a switch that the driver hides; C2C links; and no peer access from the first
-// GPU to the second.
+// fake_nvidia.cpp -- what CUDA's driver and NVML would say of two H100 at 0000:13:00.0 and 0000:14:00.0:
+// eighteen NVLinks each, four of them to the other GPU, the rest to a switch that the driver hides; C2C
+// links; and no peer access from the first GPU to the second.
 #include <cstdio>
 #include <cstring>
 
 namespace {
-int index_of(const void* device) { return static_cast<int>(reinterpret_cast<long>(device)) - 1; }
+int index_of(const void* device) {
+  return static_cast<int>(reinterpret_cast<long>(device)) - 1;
+}
 struct PciInfo {
   char legacy[16];
   unsigned domain, bus, device, device_id, subsystem_id;
@@ -24,30 +26,56 @@ struct FieldValue {
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-EXPORT int cuInit(unsigned) { return 0; }
-EXPORT int cuDeviceGetCount(int* count) { return *count = 2, 0; }
-EXPORT int cuDeviceGet(int* device, int index) { return *device = index, 0; }
+EXPORT int cuInit(unsigned) {
+  return 0;
+}
+EXPORT int cuDeviceGetCount(int* count) {
+  return *count = 2, 0;
+}
+EXPORT int cuDeviceGet(int* device, int index) {
+  return *device = index, 0;
+}
 EXPORT int cuDeviceGetPCIBusId(char* text, int size, int device) {
   return std::snprintf(text, static_cast<std::size_t>(size), "0000:%02x:00.0", 0x13 + device) > 0 ? 0 : 1;
 }
-EXPORT int cuDeviceGetAttribute(int* value, int which, int) { return *value = which == 75 ? 9 : which == 116 ? 1 : 0, 0; }
-EXPORT int cuDeviceCanAccessPeer(int* yes, int device, int peer) { return *yes = !(device == 0 && peer == 1), 0; }
+EXPORT int cuDeviceGetAttribute(int* value, int which, int) {
+  return *value = which == 75 ? 9 : which == 116 ? 1 : 0, 0;
+}
+EXPORT int cuDeviceCanAccessPeer(int* yes, int device, int peer) {
+  return *yes = !(device == 0 && peer == 1), 0;
+}
 
-EXPORT int nvmlInit_v2() { return 0; }
-EXPORT int nvmlShutdown() { return 0; }
+EXPORT int nvmlInit_v2() {
+  return 0;
+}
+EXPORT int nvmlShutdown() {
+  return 0;
+}
 EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, void** device) {
-  const int index = std::strcmp(bus_id, "0000:13:00.0") == 0 ? 0 : std::strcmp(bus_id, "0000:14:00.0") == 0 ? 1 : -1;
+  const int index = std::strcmp(bus_id, "0000:13:00.0") == 0   ? 0
+                    : std::strcmp(bus_id, "0000:14:00.0") == 0 ? 1
+                                                               : -1;
   return *device = reinterpret_cast<void*>(static_cast<long>(index + 1)), index < 0;
 }
-EXPORT int nvmlDeviceGetIndex(void* device, unsigned* index) { return *index = static_cast<unsigned>(index_of(device)), 0; }
-EXPORT int nvmlDeviceGetCudaComputeCapability(void*, int* major, int* minor) { return *major = 9, *minor = 0, 0; }
-EXPORT int nvmlDeviceGetNvLinkState(void*, unsigned link, int* active) { return *active = link < 18, link >= 18; }
-EXPORT int nvmlDeviceGetNvLinkRemoteDeviceType(void*, unsigned link, int* type) { return *type = link < 4 ? 0 : 2, 0; }
+EXPORT int nvmlDeviceGetIndex(void* device, unsigned* index) {
+  return *index = static_cast<unsigned>(index_of(device)), 0;
+}
+EXPORT int nvmlDeviceGetCudaComputeCapability(void*, int* major, int* minor) {
+  return *major = 9, *minor = 0, 0;
+}
+EXPORT int nvmlDeviceGetNvLinkState(void*, unsigned link, int* active) {
+  return *active = link < 18, link >= 18;
+}
+EXPORT int nvmlDeviceGetNvLinkRemoteDeviceType(void*, unsigned link, int* type) {
+  return *type = link < 4 ? 0 : 2, 0;
+}
 EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(void* device, unsigned link, PciInfo* info) {
-  std::snprintf(info->bus_id, sizeof info->bus_id, link < 4 ? "00000000:%02X:00.0" : "ffffffff:ff:ff.0", 0x14 - index_of(device));
+  std::snprintf(info->bus_id, sizeof info->bus_id, link < 4 ? "00000000:%02X:00.0" : "ffffffff:ff:ff.0",
+                0x14 - index_of(device));
   return 0;
 }
 EXPORT int nvmlDeviceGetFieldValues(void*, int count, FieldValue* values) {
-  for (int i = 0; i < count; ++i) values[i].result = 0, values[i].value.as_unsigned = values[i].field_id == 170 ? 10 : 44712;
+  for (int i = 0; i < count; ++i)
+    values[i].result = 0, values[i].value.as_unsigned = values[i].field_id == 170 ? 10 : 44712;
   return 0;
 }

@@ -26,9 +26,10 @@ TEST(HwlocXml, ReadsWhatLstopoWrites) {
   EXPECT_EQ(system.node(system.of_kind(NodeKind::kNet)[0]).net().name, "mlx5_0");
   EXPECT_EQ(system.node(system.of_kind(NodeKind::kNet)[0]).net().guid, 0xb8599f0300a86b42);
   const Paths paths(system);
-  EXPECT_EQ(paths.between(system.gpus()[0], system.gpus()[1]), (Path{PathType::kNvl, 48, 1}));  // four links of 12 GB/s
+  EXPECT_EQ(paths.between(system.gpus()[0], system.gpus()[1]),
+            (Path{PathType::kNvl, 48, 1}));  // four links of 12 GB/s
   EXPECT_EQ(paths.physical(system.gpus()[0], system.of_kind(NodeKind::kCpu)[0]).gbps, 24);
-  EXPECT_THAT(read.notes, ::testing::Contains(HasSubstr("does not know its speed")));
+  EXPECT_THAT(read.notes, ::testing::Contains(HasSubstr("the speed of mlx5_0 is not known")));
 }
 
 TEST(HwlocXml, ThatIsWrittenIsReadByHwlocToo) {
@@ -41,9 +42,11 @@ TEST(HwlocXml, ThatIsWrittenIsReadByHwlocToo) {
     hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_ALL);
     ASSERT_EQ(hwloc_topology_set_xmlbuffer(topology, xml.c_str(), static_cast<int>(xml.size()) + 1), 0);
     ASSERT_EQ(hwloc_topology_load(topology), 0);
-    EXPECT_EQ(hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE), static_cast<int>(system.of_kind(NodeKind::kCpu).size()));
+    EXPECT_EQ(hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE),
+              static_cast<int>(system.of_kind(NodeKind::kCpu).size()));
     const int devices = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PCI_DEVICE);
-    EXPECT_EQ(devices, static_cast<int>(system.of_kind(NodeKind::kGpu).size() + system.of_kind(NodeKind::kNic).size()));
+    EXPECT_EQ(devices, static_cast<int>(system.of_kind(NodeKind::kGpu).size() +
+                                        system.of_kind(NodeKind::kNic).size()));
     hwloc_topology_destroy(topology);
   }
 }
@@ -51,24 +54,36 @@ TEST(HwlocXml, ThatIsWrittenIsReadByHwlocToo) {
 class BadHwlocXml : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
 TEST_P(BadHwlocXml, IsRefusedWithFileLineAndElement) {
   const auto [inside, complaint] = GetParam();
-  const std::string text = std::string("<topology version='2.0'>\n<object type='Machine' cpuset='0x3' nodeset='0x1'>\n"
-                                       "<object type='NUMANode' os_index='0' cpuset='0x3' nodeset='0x1'/>\n") + inside + "</object></topology>";
+  const std::string text =
+      std::string(
+          "<topology version='2.0'>\n<object type='Machine' cpuset='0x3' nodeset='0x1'>\n"
+          "<object type='NUMANode' os_index='0' cpuset='0x3' nodeset='0x1'/>\n") +
+      inside + "</object></topology>";
   EXPECT_THAT(complaint_about(text), ::testing::MatchesRegex(complaint));
 }
 INSTANTIATE_TEST_SUITE_P(
     Files, BadHwlocXml,
-    ::testing::Values(std::pair("<object type='PCIDev' pci_busid='0' pci_type='0302 [10de:2235] [10de:145a] a1'/>", "f.xml:4: <object.*no PCI address.*"),
-                      std::pair("<object type='PCIDev' pci_busid='0000:01:00.0' pci_type='GPU'/>", "f.xml:4: <object.*pci_type.*"),
-                      std::pair("<object type='PCIDev' pci_busid='0000:01:00.0' pci_type='0302 [10de:2235] [10de:145a] a1' pci_link_speed='-3'/>", "f.xml:4: <object.*pci_link_speed.*"),
-                      std::pair("<object type='NUMANode' os_index='-1' cpuset='0x4'/>", "f.xml:4: <object.*os_index.*"),
-                      std::pair("<object type='NUMANode' os_index='0' cpuset='0x4'/>", "f.xml:4: <object.*another NUMANode.*"),
-                      std::pair("<object type='OSDev' osdev_type='5'><info name='loom.sm' value='90'/></object>", "f.xml:4: <object.*stands in a PCIDev.*"),
-                      std::pair("<object type='OSDev' osdev_type='5'><info name='loom.cpu_count' value='0'/></object>", "f.xml:4: <info.*value.*"),
-                      std::pair("<object type='PCIDev'", "f.xml:4: this is not well-formed.*")),
+    ::testing::Values(
+        std::pair("<object type='PCIDev' pci_busid='0' pci_type='0302 [10de:2235] [10de:145a] a1'/>",
+                  "f.xml:4: <object.*no PCI address.*"),
+        std::pair("<object type='PCIDev' pci_busid='0000:01:00.0' pci_type='GPU'/>",
+                  "f.xml:4: <object.*pci_type.*"),
+        std::pair("<object type='PCIDev' pci_busid='0000:01:00.0' pci_type='0302 [10de:2235] [10de:145a] a1' "
+                  "pci_link_speed='-3'/>",
+                  "f.xml:4: <object.*pci_link_speed.*"),
+        std::pair("<object type='NUMANode' os_index='-1' cpuset='0x4'/>", "f.xml:4: <object.*os_index.*"),
+        std::pair("<object type='NUMANode' os_index='0' cpuset='0x4'/>",
+                  "f.xml:4: <object.*another NUMANode.*"),
+        std::pair("<object type='OSDev' osdev_type='5'><info name='loom.sm' value='90'/></object>",
+                  "f.xml:4: <object.*stands in a PCIDev.*"),
+        std::pair("<object type='OSDev' osdev_type='5'><info name='loom.cpu_count' value='0'/></object>",
+                  "f.xml:4: <info.*value.*"),
+        std::pair("<object type='PCIDev'", "f.xml:4: this is not well-formed.*")),
     [](const auto& test) { return "Case" + std::to_string(test.index); });
 
 TEST(HwlocXml, RefusesAMatrixOfTheWrongSize) {
-  EXPECT_THAT(complaint_about("<topology version='2.0'><object type='Machine'/>\n<distances2 name='NVLinkBandwidth'><indexes>1 2</indexes>"
+  EXPECT_THAT(complaint_about("<topology version='2.0'><object type='Machine'/>\n<distances2 "
+                              "name='NVLinkBandwidth'><indexes>1 2</indexes>"
                               "<u64values>1 2 3</u64values></distances2></topology>"),
               HasSubstr("f.xml:2: <distances2 name=\"NVLinkBandwidth\">: it has 3 values for 2 objects"));
 }

@@ -5,8 +5,8 @@
 #include <fstream>
 
 #include "test_data.hpp"
-#include "topo/discover.hpp"
 #include "topo/check.hpp"
+#include "topo/discover.hpp"
 #include "topo/xml_file.hpp"
 
 namespace loom::topo {
@@ -14,7 +14,9 @@ namespace {
 
 using ::testing::ElementsAre;
 
-Draft two_gpus() { return draft_from_hwloc_xml(read_text_file(data_file("lstopo-2gpu.xml")), "lstopo-2gpu.xml"); }
+Draft two_gpus() {
+  return draft_from_hwloc_xml(read_text_file(data_file("lstopo-2gpu.xml")), "lstopo-2gpu.xml");
+}
 
 std::vector<GpuInfo> gpus_of(const Draft& draft) {
   std::vector<GpuInfo> gpus;
@@ -32,6 +34,7 @@ TEST(Nvml, TellsNvLinksAndC2c) {
   const NvLinks peer{*BusId::parse("0000:14:00.0"), 4, 0x030200, true}, hidden{{}, 14, 0x068000, false};
   EXPECT_THAT(gpus[0].nvlinks, ElementsAre(peer, hidden));
   EXPECT_THAT(gpus[0].c2c, ElementsAre(C2cLinks{44712, 10}));
+  assume_speeds(draft, "test");
   const System system = build(std::move(draft), Model::kLoom).system;
   EXPECT_TRUE(check(system).empty());
   EXPECT_EQ(system.of_kind(NodeKind::kNvSwitch).size(), 1);
@@ -66,11 +69,12 @@ TEST(Sysfs, TellsWhatLinksAndPortsCanDo) {
     put(std::filesystem::path("devices") / above / bus_id / "max_link_speed", speed);
     put(std::filesystem::path("devices") / above / bus_id / "max_link_width", width);
     std::filesystem::create_directories(root / "bus/pci/devices");
-    std::filesystem::create_directory_symlink(root / "devices" / above / bus_id, root / "bus/pci/devices" / bus_id);
+    std::filesystem::create_directory_symlink(root / "devices" / above / bus_id,
+                                              root / "bus/pci/devices" / bus_id);
   };
   put("devices/port/max_link_speed", "16.0 GT/s PCIe");
   put("devices/port/max_link_width", "8");
-  device("0000:13:00.0", "port", "32.0 GT/s PCIe", "16");  // a faster device in a slower port
+  device("0000:13:00.0", "port", "32.0 GT/s PCIe", "16");    // a faster device in a slower port
   device("0000:14:00.0", "other", "16.0 GT/s PCIe", "255");  // as virtual machines have it
   put("class/infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)");
   Draft draft = two_gpus();

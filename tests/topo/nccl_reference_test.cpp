@@ -1,4 +1,5 @@
-// nccl_reference_test.cpp -- paths and trimming beside what NCCL itself computes, where its figures are at hand.
+// nccl_reference_test.cpp -- paths and trimming beside what NCCL itself computes, where its figures are at
+// hand.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,11 +16,13 @@ namespace {
 
 using nlohmann::json;
 
-/// As the reference writes it. NCCL counts a rank and its GPU as two nodes: one hop more at each GPU that a path touches.
+/// As the reference writes it. NCCL counts a rank and its GPU as two nodes: one hop more at each GPU that a
+/// path touches.
 std::string written(const Path& path, int gpus_touched) {
   const bool none = path.hops == 0 && path.type == PathType::kLoc;
   const bool unreachable = path.type == PathType::kDis;
-  return fmt::format("{}/{:g}/{}", name_of(path.type), std::round(path.gbps * 1000) / 1000, none || unreachable ? 0 : path.hops + gpus_touched);
+  return fmt::format("{}/{:g}/{}", name_of(path.type), std::round(path.gbps * 1000) / 1000,
+                     none || unreachable ? 0 : path.hops + gpus_touched);
 }
 
 void compare_paths(const System& system, const Paths& paths, const json& reference, int& compared) {
@@ -29,11 +32,13 @@ void compare_paths(const System& system, const Paths& paths, const json& referen
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     EXPECT_EQ(reference["ranks"][i], system.node(gpus[i]).gpu().rank);
     for (std::size_t j = 0; j < gpus.size(); ++j, ++compared)
-      EXPECT_EQ(written(paths.between(gpus[i], gpus[j]), 2), reference["gpu_gpu"][i][j]) << "rank " << i << " to " << j;
+      EXPECT_EQ(written(paths.between(gpus[i], gpus[j]), 2), reference["gpu_gpu"][i][j])
+          << "rank " << i << " to " << j;
     if (reference["gpu_net"].empty()) continue;
     for (std::size_t j = 0; j < reference["gpu_net"][i].size(); ++j, ++compared) {
       const Path path = paths.between(gpus[i], nets[j]);
-      EXPECT_EQ(written(path, path.type == PathType::kPxn ? 3 : 1), reference["gpu_net"][i][j]) << "rank " << i << " to port " << j;
+      EXPECT_EQ(written(path, path.type == PathType::kPxn ? 3 : 1), reference["gpu_net"][i][j])
+          << "rank " << i << " to port " << j;
     }
   }
 }
@@ -66,7 +71,8 @@ TEST(NcclReference, AgreesOnTypesBandwidthsHopsAndTrimming) {
       const float total = system.gpus().size() == 1 && !inter ? kLocalGbps : total_gbps(system);
       EXPECT_NEAR(total, expected["totalBw"].get<double>(), 0.051);
       compared += 7;
-      if (machine.contains("paths") && machine["paths"].contains(nodes)) compare_paths(system, paths, machine["paths"][nodes], compared);
+      if (machine.contains("paths") && machine["paths"].contains(nodes))
+        compare_paths(system, paths, machine["paths"][nodes], compared);
     }
   }
   fmt::print("{} figures compared\n", compared);

@@ -12,11 +12,15 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr const char* kCpu = "<cpu numaid='0' affinity='ff' arch='x86_64' vendor='GenuineIntel' familyid='6' modelid='85'>";
+constexpr const char* kCpu =
+    "<cpu numaid='0' affinity='ff' arch='x86_64' vendor='GenuineIntel' familyid='6' modelid='85'>";
 
-std::string machine(const std::string& inside) { return std::string("<system version='1'>\n") + kCpu + "\n" + inside + "</cpu></system>"; }
+std::string machine(const std::string& inside) {
+  return std::string("<system version='1'>\n") + kCpu + "\n" + inside + "</cpu></system>";
+}
 std::string gpu(const std::string& bus_id, int rank, const std::string& inside = "") {
-  return "<pci busid='" + bus_id + "' class='0x030200' link_speed='16.0 GT/s PCIe' link_width='16'><gpu dev='" + std::to_string(rank) +
+  return "<pci busid='" + bus_id +
+         "' class='0x030200' link_speed='16.0 GT/s PCIe' link_width='16'><gpu dev='" + std::to_string(rank) +
          "' sm='80' rank='" + std::to_string(rank) + "' gdr='1'>" + inside + "</gpu></pci>";
 }
 
@@ -30,7 +34,9 @@ TEST(NcclXml, ReadsEveryAttribute) {
     <pci busid="0000:02:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16"><pcilink target="0000:01:00.0"/></pci>
     <pci busid="0001:04:00.0" class="0x030200" link_speed="64.0 GT/s PCIe" link_width="16">
       <gpu dev="3" sm="100" rank="5" gdr="1" mlopart="1" nop2p="1 2"><nvlink target="fffffff:ffff:ff" count="18" tclass="0x068000"/>
-        <c2c bw="1000" count="3"/></gpu></pci>)"), "f.xml").system;
+        <c2c bw="1000" count="3"/></gpu></pci>)"),
+                                       "f.xml")
+                            .system;
   EXPECT_TRUE(check(system).empty());
   const Node& top = system.node(1);
   EXPECT_EQ(top.pci->vendor, 0x1000);
@@ -57,7 +63,8 @@ TEST(NcclXml, IsTheSameAfterWritingAndReading) {
   for (const auto& path : all_files())
     for (const Model model : {Model::kLoom, Model::kNccl}) {
       SCOPED_TRACE(path);
-      if (model == Model::kNccl && path.filename().string().starts_with("amd-raw")) continue;  // NCCL cannot read them
+      if (model == Model::kNccl && path.filename().string().starts_with("amd-raw"))
+        continue;  // NCCL cannot read them
       const System system = read_system(path, model).system;
       EXPECT_TRUE(check(system).empty()) << check(system).front();
       EXPECT_EQ(parse_nccl_xml(to_nccl_xml(system), "written", model).system, system);
@@ -66,33 +73,50 @@ TEST(NcclXml, IsTheSameAfterWritingAndReading) {
 }
 
 TEST(NcclXml, PassesOverWhatItDoesNotKnowWithOneNote) {
-  const auto read = parse_nccl_xml(machine("<novelty/><novelty/>" + gpu("1:0.0", 0, "<nvlink target='0000:01:00.0' count='0' new='1' tclass='0x030200'/>")), "f.xml");
-  EXPECT_THAT(read.notes, ::testing::ElementsAre(AllOf(StartsWith("f.xml:3: <novelty>"), HasSubstr("not known")),
-                                                 AllOf(StartsWith("f.xml:3: <nvlink"), HasSubstr("'new'")), HasSubstr("no links")));
+  const auto read = parse_nccl_xml(
+      machine("<novelty/><novelty/>" +
+              gpu("1:0.0", 0, "<nvlink target='0000:01:00.0' count='0' new='1' tclass='0x030200'/>")),
+      "f.xml");
+  EXPECT_THAT(read.notes,
+              ::testing::ElementsAre(AllOf(StartsWith("f.xml:3: <novelty>"), HasSubstr("not known")),
+                                     AllOf(StartsWith("f.xml:3: <nvlink"), HasSubstr("'new'")),
+                                     HasSubstr("no links")));
 }
 
 TEST(NcclXml, AssumesWhatVirtualMachinesHideAndSaysSo) {
-  const auto read = parse_nccl_xml(machine("<pci busid='0000:01:00.0' class='0x030200' link_speed='' link_width='255'><gpu dev='0' sm='90' gdr='1'/></pci>"), "f.xml");
-  EXPECT_THAT(read.notes, ::testing::ElementsAre(HasSubstr("link_width 255"), HasSubstr("no GPU has a rank"), HasSubstr("12 GB/s is assumed. Give link_speed")));
+  const auto read = parse_nccl_xml(machine("<pci busid='0000:01:00.0' class='0x030200' link_speed='' "
+                                           "link_width='255'><gpu dev='0' sm='90' gdr='1'/></pci>"),
+                                   "f.xml");
+  EXPECT_THAT(read.notes, ::testing::ElementsAre(HasSubstr("link_width 255"), HasSubstr("no GPU has a rank"),
+                                                 HasSubstr("12 GB/s is assumed. Give link_speed")));
   EXPECT_EQ(read.system.links_of(1)[0].gbps, 12);
   EXPECT_EQ(read.system.gpus().size(), 1);
 }
 
 TEST(NcclXml, ReadsSpellingsOfLinkSpeedThatNcclDoesNot) {
-  const std::string text = machine("<pci busid='0000:01:00.0' class='0x030200' link_speed='16.0 GT/s' link_width='16'><gpu dev='0' sm='90' rank='0' gdr='1'/></pci>");
+  const std::string text = machine(
+      "<pci busid='0000:01:00.0' class='0x030200' link_speed='16.0 GT/s' link_width='16'><gpu dev='0' "
+      "sm='90' rank='0' gdr='1'/></pci>");
   EXPECT_EQ(parse_nccl_xml(text, "f.xml", Model::kLoom).system.links_of(1)[0].gbps, 24);
   EXPECT_EQ(parse_nccl_xml(text, "f.xml", Model::kNccl).system.links_of(1)[0].gbps, 12);
 }
 
 TEST(NcclXml, TakesNvLinksThatOneEndNamesBothWays) {
-  const auto read = parse_nccl_xml(machine(gpu("0000:01:00.0", 0, "<nvlink target='0000:02:00.0' count='2' tclass='0x030200'/>") + gpu("0000:02:00.0", 1)), "f.xml");
+  const auto read = parse_nccl_xml(
+      machine(gpu("0000:01:00.0", 0, "<nvlink target='0000:02:00.0' count='2' tclass='0x030200'/>") +
+              gpu("0000:02:00.0", 1)),
+      "f.xml");
   EXPECT_THAT(read.notes, ::testing::ElementsAre(HasSubstr("both ways")));
   EXPECT_EQ(read.system.links_of(2)[0].gbps, 40);
 }
 
 TEST(NcclXml, SharesAGpuBetweenRanks) {
-  const System system = parse_nccl_xml(machine("<pci busid='0000:01:00.0' class='0x030200' link_speed='16 GT/s' link_width='16'>"
-                                               "<gpu dev='0' sm='80' rank='0' gdr='1'/><gpu dev='0' sm='80' rank='1' gdr='1'/></pci>"), "f.xml").system;
+  const System system =
+      parse_nccl_xml(
+          machine("<pci busid='0000:01:00.0' class='0x030200' link_speed='16 GT/s' link_width='16'>"
+                  "<gpu dev='0' sm='80' rank='0' gdr='1'/><gpu dev='0' sm='80' rank='1' gdr='1'/></pci>"),
+          "f.xml")
+          .system;
   ASSERT_EQ(system.gpus().size(), 2);
   EXPECT_EQ(system.node(system.gpus()[1]).parent, system.gpus()[0]);
   EXPECT_EQ(system.links_of(system.gpus()[1])[0].type, LinkType::kLoc);
@@ -106,55 +130,81 @@ struct BadFile {
 };
 class BadNcclXml : public ::testing::TestWithParam<BadFile> {};
 
-TEST_P(BadNcclXml, IsRefusedWithFileLineAndElement) { EXPECT_THAT(complaint_about(GetParam().text), ::testing::MatchesRegex(GetParam().complaint)); }
+TEST_P(BadNcclXml, IsRefusedWithFileLineAndElement) {
+  EXPECT_THAT(complaint_about(GetParam().text), ::testing::MatchesRegex(GetParam().complaint));
+}
 
 INSTANTIATE_TEST_SUITE_P(
     Files, BadNcclXml,
     ::testing::Values(
-        BadFile{"Empty", "", "f.xml:1: .*"},
-        BadFile{"NoXml", "hello", "f.xml:1: .*"},
-        BadFile{"Truncated", "<system version='1'>\n<cpu numaid='0'", "f.xml:2: this is not well-formed XML.*"},
-        BadFile{"Mismatched", "<system version='1'>\n<cpu></pci></system>", "f.xml:2: this is not well-formed.*"},
+        BadFile{"Empty", "", "f.xml:1: .*"}, BadFile{"NoXml", "hello", "f.xml:1: .*"},
+        BadFile{"Truncated", "<system version='1'>\n<cpu numaid='0'",
+                "f.xml:2: this is not well-formed XML.*"},
+        BadFile{"Mismatched", "<system version='1'>\n<cpu></pci></system>",
+                "f.xml:2: this is not well-formed.*"},
         BadFile{"OtherRoot", "<html/>", "f.xml:1: <html>: the outermost.*"},
         BadFile{"Version", "<system version='9'/>", "f.xml:1: <system>: version 9.*"},
         BadFile{"NoCpu", "<system version='1'/>", "f.xml:1: <system>: it has no <cpu>."},
         BadFile{"Misplaced", machine("<gpu dev='0' sm='80'/>"), "f.xml:3: <gpu dev=.*may stand in <pci>.*"},
-        BadFile{"NicInNet", machine("<nic><net dev='0'><net dev='1'/></net></nic><net dev='4'/>"), "f.xml:3: <net dev=.*may stand in <nic>.*"},
-        BadFile{"BusId", machine("<pci busid='zz' class='0x060400'/>"), "f.xml:3: <pci busid=.*no PCI address.*"},
-        BadFile{"NegativeWidth", machine("<pci busid='0000:01:00.0' class='0x060400' link_width='-1'/>"), "f.xml:3: .*link_width.*\"-1\".*"},
-        BadFile{"HugeCount", machine(gpu("0000:01:00.0", 0, "<nvlink target='0000:02:00.0' count='99999999999' tclass='0x03'/>")), "f.xml:3: <nvlink.*count.*"},
+        BadFile{"NicInNet", machine("<nic><net dev='0'><net dev='1'/></net></nic><net dev='4'/>"),
+                "f.xml:3: <net dev=.*may stand in <nic>.*"},
+        BadFile{"GpuInGpu", machine(gpu("0000:01:00.0", 0, "<gpu dev='1' sm='80' rank='1'/>")),
+                "f.xml:3: <gpu dev=.*may stand in <pci>.*"},
+        BadFile{"BusId", machine("<pci busid='zz' class='0x060400'/>"),
+                "f.xml:3: <pci busid=.*no PCI address.*"},
+        BadFile{"NegativeWidth", machine("<pci busid='0000:01:00.0' class='0x060400' link_width='-1'/>"),
+                "f.xml:3: .*link_width.*\"-1\".*"},
+        BadFile{"HugeCount",
+                machine(gpu("0000:01:00.0", 0,
+                            "<nvlink target='0000:02:00.0' count='99999999999' tclass='0x03'/>")),
+                "f.xml:3: <nvlink.*count.*"},
         BadFile{"NanSpeed", machine("<nic><net dev='0' speed='nan'/></nic>"), "f.xml:3: <net.*speed.*"},
-        BadFile{"InfiniteSpeed", machine("<nic><net dev='0' speed='1e400'/></nic>"), "f.xml:3: <net.*speed.*"},
-        BadFile{"DoubleGpu", machine(gpu("0000:01:00.0", 0) + "\n" + gpu("0000:01:00.0", 1)), "f.xml:4: <pci busid=.*another function.*"},
-        BadFile{"DoubleRank", machine(gpu("0000:01:00.0", 0) + "\n" + gpu("0000:02:00.0", 0)), "f.xml:4: <gpu dev=.*rank 0 already.*"},
-        BadFile{"DoubleNuma", std::string("<system version='1'>") + kCpu + "</cpu>" + kCpu + "</cpu></system>", "f.xml:1: <cpu numaid=.*already.*"},
-        BadFile{"Affinity", "<system version='1'><cpu numaid='0' affinity='xyz'/></system>", "f.xml:1: <cpu.*affinity.*"},
-        BadFile{"Deep", [] {
+        BadFile{"InfiniteSpeed", machine("<nic><net dev='0' speed='1e400'/></nic>"),
+                "f.xml:3: <net.*speed.*"},
+        BadFile{"DoubleGpu", machine(gpu("0000:01:00.0", 0) + "\n" + gpu("0000:01:00.0", 1)),
+                "f.xml:4: <pci busid=.*another function.*"},
+        BadFile{"DoubleRank", machine(gpu("0000:01:00.0", 0) + "\n" + gpu("0000:02:00.0", 0)),
+                "f.xml:4: <gpu dev=.*rank 0 already.*"},
+        BadFile{"DoubleNuma",
+                std::string("<system version='1'>") + kCpu + "</cpu>" + kCpu + "</cpu></system>",
+                "f.xml:1: <cpu numaid=.*already.*"},
+        BadFile{"Affinity", "<system version='1'><cpu numaid='0' affinity='xyz'/></system>",
+                "f.xml:1: <cpu.*affinity.*"},
+        BadFile{"Deep",
+                [] {
                   std::string text = "<system version='1'>";
                   for (int i = 0; i < 100'000; ++i) text += "<pci>";
                   return text;
-                }(), "f.xml:1: .*"},
-        BadFile{"DeepAndClosed", [] {
+                }(),
+                "f.xml:1: .*"},
+        BadFile{"DeepAndClosed",
+                [] {
                   std::string text;
                   for (int i = 0; i < 1000; ++i) text += "<pci>\n";
                   for (int i = 0; i < 1000; ++i) text += "</pci>";
                   return text;
-                }(), "f.xml:257: <pci>: elements are nested.*"},
-        BadFile{"ManyElements", [] {
+                }(),
+                "f.xml:257: <pci>: elements are nested.*"},
+        BadFile{"ManyElements",
+                [] {
                   std::string text = "<system version='1'>";
                   for (int i = 0; i < 1'000'000; ++i) text += "<a/>\n";
                   return text + "</system>";
-                }(), "f.xml:400000: the file has more than 200000 elements.*"},
-        BadFile{"ManyAttributes", [] {
+                }(),
+                "f.xml:400000: the file has more than 200000 elements.*"},
+        BadFile{"ManyAttributes",
+                [] {
                   std::string text = "<system version='1'";
                   for (int i = 0; i < 1000; ++i) text += " a" + std::to_string(i) + "='1'";
                   return text + "/>";
-                }(), "f.xml:1: <system>: it has more than 64 attributes.*"},
+                }(),
+                "f.xml:1: <system>: it has more than 64 attributes.*"},
         BadFile{"TooLarge", std::string(20U << 20, ' '), "f.xml:1: the file has 20971520 bytes.*"}),
     [](const auto& test) { return test.param.name; });
 
 TEST(Xml, ExpandsNoEntities) {
-  const std::string bomb = R"(<!DOCTYPE system [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;"><!ENTITY f SYSTEM "file:///etc/passwd">]>
+  const std::string bomb =
+      R"(<!DOCTYPE system [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;"><!ENTITY f SYSTEM "file:///etc/passwd">]>
 <system version="1"><cpu numaid="0" affinity="" arch="&b;" vendor="&f;"/></system>)";
   const System system = parse_system(bomb, "f.xml").system;
   EXPECT_EQ(system.node(0).cpu().arch, "&b;");

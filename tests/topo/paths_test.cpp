@@ -13,15 +13,21 @@
 namespace loom::topo {
 namespace {
 
-/// What is known of well-known machines. Types are as `nvidia-smi topo -m` has them (NV# is NVL; NODE and SYS differ there by
-/// whether NUMA nodes share a socket), bandwidths those of the field's model of the published link speeds:
-///   DGX-1V: "NVIDIA DGX-1 With Tesla V100 System Architecture" (WP-08437), figure of the hybrid cube mesh: six NVLink 2 per
-///     GPU, 25 GB/s each (20 in the model), one or two per pair, none to three GPUs, which one GPU in between reaches.
-///   DGX A100: "NVIDIA DGX A100 System Architecture" (WP-10083): 12 NVLink 3, 600 GB/s both ways: 300 of 25 per link, 240
+/// What is known of well-known machines. Types are as `nvidia-smi topo -m` has them (NV# is NVL; NODE and SYS
+/// differ there by whether NUMA nodes share a socket), bandwidths those of the field's model of the published
+/// link speeds:
+///   DGX-1V: "NVIDIA DGX-1 With Tesla V100 System Architecture" (WP-08437), figure of the hybrid cube mesh:
+///   six NVLink 2 per
+///     GPU, 25 GB/s each (20 in the model), one or two per pair, none to three GPUs, which one GPU in between
+///     reaches.
+///   DGX A100: "NVIDIA DGX A100 System Architecture" (WP-10083): 12 NVLink 3, 600 GB/s both ways: 300 of 25
+///   per link, 240
 ///     in the model; PCIe 4 x16 (24) between a GPU and the HDR ports of its switch; two EPYC 7742.
-///   DGX H100: "NVIDIA DGX H100/H200 User Guide": 18 NVLink 4, 900 GB/s both ways, 18 x 20.6 in the model; PCIe 5 x16 (48)
+///   DGX H100: "NVIDIA DGX H100/H200 User Guide": 18 NVLink 4, 900 GB/s both ways, 18 x 20.6 in the model;
+///   PCIe 5 x16 (48)
 ///     to a ConnectX-7 of 400 Gbit/s; two Xeon 8480C, UPI.
-///   Two-socket PCIe server with L40S ("NVIDIA L40S" data sheet: PCIe 4 x16, no NVLink): PIX below one switch, PHB between
+///   Two-socket PCIe server with L40S ("NVIDIA L40S" data sheet: PCIe 4 x16, no NVLink): PIX below one
+///   switch, PHB between
 ///     switches of a socket, SYS between sockets.
 ///   GH200: "NVIDIA Grace Hopper Superchip Architecture": NVLink-C2C 900 GB/s both ways, 450 each.
 struct Truth {
@@ -42,7 +48,9 @@ TEST_P(KnownMachine, HasThePathsThatArePublished) {
   NodeId to = kNoNode;
   if (truth.other[0] == 'g') to = system.gpu_of_rank(number);
   for (const NodeId id : system.of_kind(truth.other[0] == 'n' ? NodeKind::kNet : NodeKind::kCpu))
-    if (truth.other[0] != 'g' && (truth.other[0] == 'n' ? system.node(id).net().device : system.node(id).cpu().numa_id) == number) to = id;
+    if (truth.other[0] != 'g' &&
+        (truth.other[0] == 'n' ? system.node(id).net().device : system.node(id).cpu().numa_id) == number)
+      to = id;
   ASSERT_NE(to, kNoNode);
   const Path path = paths.between(system.gpu_of_rank(truth.rank), to);
   EXPECT_EQ(path.type, truth.type) << name_of(path.type);
@@ -53,22 +61,26 @@ using enum PathType;
 INSTANTIATE_TEST_SUITE_P(
     Published, KnownMachine,
     ::testing::Values(
-        Truth{"dgx1v.xml", 0, "g1", kNvl, 20}, Truth{"dgx1v.xml", 0, "g2", kNvl, 20}, Truth{"dgx1v.xml", 0, "g3", kNvl, 40},
-        Truth{"dgx1v.xml", 0, "g6", kNvl, 40}, Truth{"dgx1v.xml", 0, "g4", kNvb, 20}, Truth{"dgx1v.xml", 0, "g5", kNvb, 40},
-        Truth{"dgx1v.xml", 0, "g7", kNvb, 20}, Truth{"dgx1v.xml", 3, "g6", kNvb, 40}, Truth{"dgx1v.xml", 5, "g7", kNvl, 20},
-        Truth{"dgx1v.xml", 0, "n0", kPix, 12}, Truth{"dgx1v.xml", 0, "n1", kPxn, 12},
-        Truth{"dgxa100.xml", 0, "g1", kNvl, 240}, Truth{"dgxa100.xml", 0, "g7", kNvl, 240}, Truth{"dgxa100.xml", 0, "n0", kPix, 24},
-        Truth{"dgxa100.xml", 0, "n1", kPix, 24}, Truth{"dgxa100.xml", 0, "n4", kPxn, 24}, Truth{"dgxa100.xml", 0, "c3", kPhb, 24},
-        Truth{"dgxa100.xml", 0, "c7", kSys, 16},
-        Truth{"dgxh100.xml", 0, "g7", kNvl, 370.8F}, Truth{"dgxh100.xml", 3, "n3", kPix, 48}, Truth{"dgxh100.xml", 3, "n4", kPxn, 48},
-        Truth{"dgxh100.xml", 0, "c1", kSys, 22},
-        Truth{"pcie-2socket.xml", 0, "g1", kPix, 24}, Truth{"pcie-2socket.xml", 2, "g3", kPix, 24}, Truth{"pcie-2socket.xml", 2, "n0", kPix, 24},
-        Truth{"pcie-2socket.xml", 0, "n0", kPhb, 24}, Truth{"pcie-2socket.xml", 0, "c0", kPhb, 24}, Truth{"pcie-2socket.xml", 0, "n1", kSys, 22},
+        Truth{"dgx1v.xml", 0, "g1", kNvl, 20}, Truth{"dgx1v.xml", 0, "g2", kNvl, 20},
+        Truth{"dgx1v.xml", 0, "g3", kNvl, 40}, Truth{"dgx1v.xml", 0, "g6", kNvl, 40},
+        Truth{"dgx1v.xml", 0, "g4", kNvb, 20}, Truth{"dgx1v.xml", 0, "g5", kNvb, 40},
+        Truth{"dgx1v.xml", 0, "g7", kNvb, 20}, Truth{"dgx1v.xml", 3, "g6", kNvb, 40},
+        Truth{"dgx1v.xml", 5, "g7", kNvl, 20}, Truth{"dgx1v.xml", 0, "n0", kPix, 12},
+        Truth{"dgx1v.xml", 0, "n1", kPxn, 12}, Truth{"dgxa100.xml", 0, "g1", kNvl, 240},
+        Truth{"dgxa100.xml", 0, "g7", kNvl, 240}, Truth{"dgxa100.xml", 0, "n0", kPix, 24},
+        Truth{"dgxa100.xml", 0, "n1", kPix, 24}, Truth{"dgxa100.xml", 0, "n4", kPxn, 24},
+        Truth{"dgxa100.xml", 0, "c3", kPhb, 24}, Truth{"dgxa100.xml", 0, "c7", kSys, 16},
+        Truth{"dgxh100.xml", 0, "g7", kNvl, 370.8F}, Truth{"dgxh100.xml", 3, "n3", kPix, 48},
+        Truth{"dgxh100.xml", 3, "n4", kPxn, 48}, Truth{"dgxh100.xml", 0, "c1", kSys, 22},
+        Truth{"pcie-2socket.xml", 0, "g1", kPix, 24}, Truth{"pcie-2socket.xml", 2, "g3", kPix, 24},
+        Truth{"pcie-2socket.xml", 2, "n0", kPix, 24}, Truth{"pcie-2socket.xml", 0, "n0", kPhb, 24},
+        Truth{"pcie-2socket.xml", 0, "c0", kPhb, 24}, Truth{"pcie-2socket.xml", 0, "n1", kSys, 22},
         Truth{"pcie-2socket.xml", 0, "g2", kPhb, 24}, Truth{"pcie-2socket.xml", 0, "g4", kSys, 22},
         Truth{"gh200.xml", 0, "c0", kC2c, 447.12F}, Truth{"gh200.xml", 0, "n0", kP2c, 48}),
     [](const auto& test) {
       std::string name = fmt::format("{}_{}_{}", test.param.file, test.param.rank, test.param.other);
-      std::replace_if(name.begin(), name.end(), [](char c) { return c == '.' || c == '-'; }, '_');
+      std::replace_if(
+          name.begin(), name.end(), [](char c) { return c == '.' || c == '-'; }, '_');
       return name;
     });
 
@@ -109,7 +121,8 @@ TEST(Paths, GoThroughTheCpuWhereP2pIsNotAllowed) {
   rules = {};
   rules.pxn = false;
   const System dgx = read_system(data_file("dgxh100.xml")).system;
-  EXPECT_EQ(Paths(dgx, rules).between(dgx.gpu_of_rank(3), dgx.of_kind(NodeKind::kNet)[4]).type, PathType::kSys);
+  EXPECT_EQ(Paths(dgx, rules).between(dgx.gpu_of_rank(3), dgx.of_kind(NodeKind::kNet)[4]).type,
+            PathType::kSys);
   rules.nvb = rules.network_inside_host = false;
   const System mesh = read_system(data_file("dgx1v.xml")).system;
   EXPECT_EQ(Paths(mesh, rules).between(mesh.gpu_of_rank(0), mesh.gpu_of_rank(4)).type, PathType::kSys);
@@ -137,9 +150,13 @@ TEST(Trimming, KeepsTheRanksOfTheCommunicator) {
 TEST(Domains, SeparateGpusThatCannotReachEachOther) {
   // Two hosts in one file, with nothing between them.
   const std::string host = "<pci busid='0000:01:00.0' class='0x030200' link_speed='16 GT/s' link_width='16'>";
-  const System system = parse_nccl_xml("<system version='1'><cpu host_hash='1' numaid='0' affinity='f' arch='arm64'>" + host +
-                                       "<gpu dev='0' sm='80' rank='0' gdr='1'/></pci></cpu><cpu host_hash='2' numaid='0' affinity='f' arch='arm64'>" + host +
-                                       "<gpu dev='0' sm='80' rank='1' gdr='1'/></pci></cpu></system>", "f.xml").system;
+  const System system =
+      parse_nccl_xml("<system version='1'><cpu host_hash='1' numaid='0' affinity='f' arch='arm64'>" + host +
+                         "<gpu dev='0' sm='80' rank='0' gdr='1'/></pci></cpu><cpu host_hash='2' numaid='0' "
+                         "affinity='f' arch='arm64'>" +
+                         host + "<gpu dev='0' sm='80' rank='1' gdr='1'/></pci></cpu></system>",
+                     "f.xml")
+          .system;
   const Paths paths(system);
   EXPECT_EQ(paths.between(system.gpus()[0], system.gpus()[1]).type, PathType::kNet);
   EXPECT_TRUE(paths.route(system.gpus()[0], system.gpus()[1]).empty());
@@ -167,9 +184,12 @@ std::vector<Node> nvlink_domain(int hosts) {
       nodes.push_back({info, kNoNode, host, std::nullopt});
       for (int i = 0; i < 2; ++i) {
         const auto bus = static_cast<std::uint8_t>(16 * numa + 4 * i + 1);
-        const auto function = [&](std::uint8_t n) { return PciFunction{{0, n, 0, 0}, 0, 0, 0, 0, 0, "32.0 GT/s PCIe", 16}; };
+        const auto function = [&](std::uint8_t n) {
+          return PciFunction{{0, n, 0, 0}, 0, 0, 0, 0, 0, "32.0 GT/s PCIe", 16};
+        };
         GpuInfo gpu;
-        gpu.device = 2 * numa + i, gpu.rank = 4 * host + gpu.device, gpu.compute_capability = 100, gpu.gpu_direct = true;
+        gpu.device = 2 * numa + i, gpu.rank = 4 * host + gpu.device, gpu.compute_capability = 100,
+        gpu.gpu_direct = true;
         gpu.nvlinks = {{BusId{}, 18, 0x068000, false}};
         gpu.c2c = {{22360, 10}};
         nodes.push_back({PciSwitchInfo{}, cpu, host, function(bus)});
@@ -197,7 +217,8 @@ TEST(Paths, OfADomainOf576GpusTakeLittleTimeAndMemory) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   RecordProperty("seconds", std::to_string(took.count()));
-  fmt::print("576 GPUs, {} nodes: {:.3f} s, {} MB at most in this process\n", system.size(), took.count(), usage.ru_maxrss / 1024);
+  fmt::print("576 GPUs, {} nodes: {:.3f} s, {} MB at most in this process\n", system.size(), took.count(),
+             usage.ru_maxrss / 1024);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(NDEBUG)
   EXPECT_LT(took.count(), 3);  // 1 s on a core of its own; the benchmark says exactly
   EXPECT_LT(usage.ru_maxrss / 1024, 200);

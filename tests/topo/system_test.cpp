@@ -16,7 +16,8 @@ using ::testing::HasSubstr;
 
 TEST(System, EqualsWhatIsBuiltOfItsNodes) {
   const System system = read_system(data_file("dgx1v.xml")).system;
-  const System again = build_system(source_nodes(system), {system.hosts().begin(), system.hosts().end()}).system;
+  const System again =
+      build_system(source_nodes(system), {system.hosts().begin(), system.hosts().end()}).system;
   EXPECT_EQ(system, again);
   EXPECT_NE(system, read_system(data_file("dgxa100.xml")).system);
   EXPECT_NE(system, trimmed_to(system, std::vector<int>{0, 1}));
@@ -39,12 +40,17 @@ TEST(Check, FindsBrokenInvariants) {
     return broken_by(std::move(nodes));
   };
   EXPECT_THAT(spoiled([](auto&) {}), ::testing::IsEmpty());
-  EXPECT_THAT(spoiled([](auto& nodes) { std::get<NetInfo>(nodes[3].info).speed_mbps = -1; }), Contains(HasSubstr("its speed is -1")));
-  EXPECT_THAT(spoiled([](auto& nodes) { std::get<GpuInfo>(nodes[1].info).rank = -7; }), Contains(HasSubstr("rank -7")));
-  EXPECT_THAT(spoiled([](auto& nodes) { nodes[3].parent = 1; }), Contains(HasSubstr("a port's parent is a NIC")));
-  EXPECT_THAT(spoiled([](auto& nodes) { nodes[2].pci->bus_id = nodes[1].pci->bus_id; }), Contains(HasSubstr("is another node's too")));
+  EXPECT_THAT(spoiled([](auto& nodes) { std::get<NetInfo>(nodes[3].info).speed_mbps = -1; }),
+              Contains(HasSubstr("its speed is -1")));
+  EXPECT_THAT(spoiled([](auto& nodes) { std::get<GpuInfo>(nodes[1].info).rank = -7; }),
+              Contains(HasSubstr("rank -7")));
+  EXPECT_THAT(spoiled([](auto& nodes) { nodes[3].parent = 1; }),
+              Contains(HasSubstr("a port's parent is a NIC")));
+  EXPECT_THAT(spoiled([](auto& nodes) { nodes[2].pci->bus_id = nodes[1].pci->bus_id; }),
+              Contains(HasSubstr("is another node's too")));
   EXPECT_THAT(spoiled([](auto& nodes) { nodes[1].host = 4; }), Contains(HasSubstr("host 4 does not exist")));
-  EXPECT_THAT(spoiled([](auto& nodes) { std::get<GpuInfo>(nodes[1].info).c2c[0].count = 0; }), Contains(HasSubstr("0 C2C links")));
+  EXPECT_THAT(spoiled([](auto& nodes) { std::get<GpuInfo>(nodes[1].info).c2c[0].count = 0; }),
+              Contains(HasSubstr("0 C2C links")));
 }
 
 TEST(Bandwidth, FollowsTheGenerations) {
@@ -66,7 +72,8 @@ TEST(BusId, IsReadAndWritten) {
   EXPECT_EQ(BusId::parse("0001:c4:1f.7")->to_string(), "0001:c4:1f.7");
   EXPECT_EQ(BusId::parse("c4:00.0")->to_string(), "0000:c4:00.0");
   EXPECT_EQ(BusId::parse("00000000:0A:00.0")->to_string(), "0000:0a:00.0");
-  for (const char* bad : {"", "c4", "0000:c4:00", "0000:c4:00.0 ", "0000:1c4:00.0", "g:0.0", "0:0:0:0.0"}) EXPECT_EQ(BusId::parse(bad), std::nullopt) << bad;
+  for (const char* bad : {"", "c4", "0000:c4:00", "0000:c4:00.0 ", "0000:1c4:00.0", "g:0.0", "0:0:0:0.0"})
+    EXPECT_EQ(BusId::parse(bad), std::nullopt) << bad;
 }
 
 TEST(CpuMask, HasOneFormForBothNotations) {
@@ -95,16 +102,58 @@ TEST(Lint, SaysNothingOfSoundMachines) {
 TEST(Lint, SaysWhatIsWrongAndWhatItCosts) {
   const auto gpu = [](Node& node) { return std::get_if<GpuInfo>(&node.info); };
   const auto about = [](const char* what, const char* cost) {
-    return Contains(::testing::AllOf(Field(&Finding::what, HasSubstr(what)), Field(&Finding::cost, HasSubstr(cost))));
+    return Contains(
+        ::testing::AllOf(Field(&Finding::what, HasSubstr(what)), Field(&Finding::cost, HasSubstr(cost))));
   };
-  EXPECT_THAT(findings_about([&](Node& n) { if (gpu(n) && gpu(n)->rank == 3) gpu(n)->nvlinks[0].count = 1; }, "dgxh100.xml"), about("288.4", "lose up to 22 %"));
-  EXPECT_THAT(findings_about([&](Node& n) { if (gpu(n) && gpu(n)->rank == 3) gpu(n)->nvlinks.clear(); }, "dgxh100.xml"), about("no NVLinks", "fall back"));
-  EXPECT_THAT(findings_about([&](Node& n) { if (gpu(n)) for (int i = 0; i < 8; ++i) gpu(n)->nvlinks.push_back(gpu(n)->nvlinks[0]); }, "dgxh100.xml"), about("58 NVLinks", "too often"));
-  EXPECT_THAT(findings_about([](Node& n) { if (n.pci) n.pci->link_width = 0; }, "gh200.xml"), about("width 0", "assumed"));
-  EXPECT_THAT(findings_about([](Node& n) { if (n.kind() == NodeKind::kPciSwitch) n.pci->link_width = 1; }, "dgxh100.xml"), about("upwards has 3", "made-up"));
-  EXPECT_THAT(findings_about([](Node& n) { if (n.kind() == NodeKind::kNic) n.pci->link_width = 4; }, "gh200.xml"), about("PCI link 12", "76 %"));
-  EXPECT_THAT(findings_about([](Node& n) { if (auto* cpu = std::get_if<CpuInfo>(&n.info)) cpu->arch = "riscv64"; }, "dgx1v.xml"), about("riscv64", "free"));
-  EXPECT_THAT(findings_about([](Node& n) { if (auto* net = std::get_if<NetInfo>(&n.info)) net->speed_mbps = 4e8; }, "gh200.xml"), about("more than any port", "Mbit/s"));
+  EXPECT_THAT(findings_about(
+                  [&](Node& n) {
+                    if (gpu(n) && gpu(n)->rank == 3) gpu(n)->nvlinks[0].count = 1;
+                  },
+                  "dgxh100.xml"),
+              about("288.4", "lose up to 22 %"));
+  EXPECT_THAT(findings_about(
+                  [&](Node& n) {
+                    if (gpu(n) && gpu(n)->rank == 3) gpu(n)->nvlinks.clear();
+                  },
+                  "dgxh100.xml"),
+              about("no NVLinks", "fall back"));
+  EXPECT_THAT(findings_about(
+                  [&](Node& n) {
+                    if (gpu(n))
+                      for (int i = 0; i < 8; ++i) gpu(n)->nvlinks.push_back(gpu(n)->nvlinks[0]);
+                  },
+                  "dgxh100.xml"),
+              about("58 NVLinks", "too often"));
+  EXPECT_THAT(findings_about(
+                  [](Node& n) {
+                    if (n.pci) n.pci->link_width = 0;
+                  },
+                  "gh200.xml"),
+              about("width 0", "assumed"));
+  EXPECT_THAT(findings_about(
+                  [](Node& n) {
+                    if (n.kind() == NodeKind::kPciSwitch) n.pci->link_width = 1;
+                  },
+                  "dgxh100.xml"),
+              about("upwards has 3", "made-up"));
+  EXPECT_THAT(findings_about(
+                  [](Node& n) {
+                    if (n.kind() == NodeKind::kNic) n.pci->link_width = 4;
+                  },
+                  "gh200.xml"),
+              about("PCI link 12", "76 %"));
+  EXPECT_THAT(findings_about(
+                  [](Node& n) {
+                    if (auto* cpu = std::get_if<CpuInfo>(&n.info)) cpu->arch = "riscv64";
+                  },
+                  "dgx1v.xml"),
+              about("riscv64", "free"));
+  EXPECT_THAT(findings_about(
+                  [](Node& n) {
+                    if (auto* net = std::get_if<NetInfo>(&n.info)) net->speed_mbps = 4e8;
+                  },
+                  "gh200.xml"),
+              about("more than any port", "Mbit/s"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// test_data.hpp -- topology files of this folder, and those of a folder beside the repository where it is there.
+// test_data.hpp -- topology files of this folder, and those of a folder beside the repository where it is
+// there.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +14,9 @@
 
 namespace loom::topo {
 
-inline std::string data_file(const std::string& name) { return std::string(LOOM_TEST_DATA "/") + name; }
+inline std::string data_file(const std::string& name) {
+  return std::string(LOOM_TEST_DATA "/") + name;
+}
 
 /// Empty where the folder is absent.
 inline std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder) {

@@ -1,4 +1,5 @@
-// topo_bench.cpp -- how long topology files take to read, and their paths to compute: a line per file, the best of several runs.
+// topo_bench.cpp -- how long topology files take to read, and their paths to compute: a line per file, the
+// best of several runs.
 //   topo_bench [FILE or FOLDER]...
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -22,7 +23,8 @@ double best_ms(Body&& body) {
   for (int run = 0; run < 5; ++run) {
     const auto began = std::chrono::steady_clock::now();
     body();
-    best = std::min(best, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count());
+    best = std::min(
+        best, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count());
   }
   return best;
 }
@@ -38,8 +40,9 @@ void measure(const std::filesystem::path& path) {
     const System system = read_system(path).system;
     const double read_ms = best_ms([&] { read_system(path); });
     const double paths_ms = best_ms([&] { Paths paths(system); });
-    fmt::print("{:<40} {:>6} {:>6} {:>6} {:>9.2f} {:>9.2f} {:>9.2f} {:>6}\n", path.filename().string(), system.size(), system.links().size(),
-               system.gpus().size(), read_ms, paths_ms, read_ms + paths_ms, peak_mb());
+    fmt::print("{:<40} {:>6} {:>6} {:>6} {:>9.2f} {:>9.2f} {:>9.2f} {:>6}\n", path.filename().string(),
+               system.size(), system.links().size(), system.gpus().size(), read_ms, paths_ms,
+               read_ms + paths_ms, peak_mb());
   } catch (const Error& error) {
     fmt::print("{:<40} {}\n", path.filename().string(), error.what());
   }
@@ -48,10 +51,12 @@ void measure(const std::filesystem::path& path) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  fmt::print("{:<40} {:>6} {:>6} {:>6} {:>9} {:>9} {:>9} {:>6}\n", "file", "nodes", "links", "GPUs", "read ms", "paths ms", "sum ms", "MB");
+  fmt::print("{:<40} {:>6} {:>6} {:>6} {:>9} {:>9} {:>9} {:>6}\n", "file", "nodes", "links", "GPUs",
+             "read ms", "paths ms", "sum ms", "MB");
   std::vector<std::filesystem::path> files;
   for (int i = 1; i < argc; ++i) {
-    if (!std::filesystem::is_directory(argv[i])) files.emplace_back(argv[i]);
+    if (!std::filesystem::is_directory(argv[i]))
+      files.emplace_back(argv[i]);
     else
       for (const auto& entry : std::filesystem::directory_iterator(argv[i]))
         if (entry.path().extension() == ".xml") files.push_back(entry.path());

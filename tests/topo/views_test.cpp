@@ -12,12 +12,15 @@ using namespace loom::topo;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-System dgx1v() { return read_system(data_file("dgx1v.xml")).system; }
+System dgx1v() {
+  return read_system(data_file("dgx1v.xml")).system;
+}
 
 TEST(Matrix, HasARowForEachGpu) {
   const System system = dgx1v();
   const std::string text = matrix_text(Paths(system), {});
-  EXPECT_THAT(text, HasSubstr("GPU0                    X       NVL 20       NVL 20       NVL 40       NVB 20       NVB 40       NVL 40       NVB 20       PIX 12"));
+  EXPECT_THAT(text, HasSubstr("GPU0                    X       NVL 20       NVL 20       NVL 40       NVB 20 "
+                              "      NVB 40       NVL 40       NVB 20       PIX 12"));
   EXPECT_THAT(text, HasSubstr("20-39"));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("\033")));
   EXPECT_THAT(matrix_text(Paths(system), terminal_colours()), HasSubstr("\033["));
@@ -62,9 +65,12 @@ TEST(Differences, NameWhatChanged) {
   const System before = dgx1v();
   std::vector<Node> nodes = source_nodes(before);
   for (Node& node : nodes) {
-    if (auto* net = std::get_if<NetInfo>(&node.info); net != nullptr && net->device == 1) net->speed_mbps = 200'000;
-    if (auto* gpu = std::get_if<GpuInfo>(&node.info); gpu != nullptr && gpu->rank == 0) gpu->nvlinks.erase(gpu->nvlinks.begin());
-    if (auto* gpu = std::get_if<GpuInfo>(&node.info); gpu != nullptr && gpu->rank == 1) gpu->nvlinks.erase(gpu->nvlinks.begin());
+    if (auto* net = std::get_if<NetInfo>(&node.info); net != nullptr && net->device == 1)
+      net->speed_mbps = 200'000;
+    if (auto* gpu = std::get_if<GpuInfo>(&node.info); gpu != nullptr && gpu->rank == 0)
+      gpu->nvlinks.erase(gpu->nvlinks.begin());
+    if (auto* gpu = std::get_if<GpuInfo>(&node.info); gpu != nullptr && gpu->rank == 1)
+      gpu->nvlinks.erase(gpu->nvlinks.begin());
   }
   const System after = build_system(nodes, {0}).system;
   EXPECT_TRUE(differences(before, before).empty());

@@ -1,5 +1,6 @@
-// fuzz_xml.cpp -- any bytes as a topology file: they give a sound System or an Error, never a crash. LOOM_FUZZ_DIALECT says
-// which reader; see CONTRIBUTING.md for running it. Without libFuzzer replay.cpp runs it over files.
+// fuzz_xml.cpp -- any bytes as a topology file: they give a sound System or an Error, never a crash.
+// LOOM_FUZZ_DIALECT says which reader; see CONTRIBUTING.md for running it. Without libFuzzer replay.cpp runs
+// it over files.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -41,7 +42,8 @@ void read(const std::string& text, Model model) {
   const Paths paths(system);
   domains_of(paths);
   for (const NodeId from : system.gpus())
-    for (const NodeId to : system.gpus()) must(paths.route(from, to).size() <= 2 * static_cast<std::size_t>(system.size()), "a route has a loop");
+    for (const NodeId to : system.gpus())
+      must(paths.route(from, to).size() <= 2 * static_cast<std::size_t>(system.size()), "a route has a loop");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// replay.cpp -- runs a fuzz target over the files and folders named on the command line, as a regression test.
+// replay.cpp -- runs a fuzz target over the files and folders named on the command line, as a regression
+// test.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -24,7 +25,8 @@ int main(int argc, char** argv) {
       continue;
     }
     for (const auto& entry : std::filesystem::directory_iterator(argv[i]))
-      if (entry.is_regular_file() && entry.path().extension() != ".json" && entry.path().extension() != ".md") replay(entry.path());
+      if (entry.is_regular_file() && entry.path().extension() != ".json" && entry.path().extension() != ".md")
+        replay(entry.path());
   }
   std::printf("%d files replayed\n", files);
   return files > 0 ? 0 : 1;
