@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   app.footer("Exit codes: 0 fine, 1 something found (topo check, topo diff), 2 wrong command line or file.");
   int exit_code = loom::tools::kOk;
   loom::tools::add_topo_command(app, exit_code);
+  loom::tools::add_search_command(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -199,11 +199,7 @@ class HwlocWriter {
     const GpuInfo& gpu = node.gpu();
     pugi::xml_node above = object(node.parent);
     if (!gpu.is_virtual) {
-      // Partitions, and ranks that share a GPU, stand in the PCIDev of the first.
-      const bool beside = id > 0 && system_.node(id - 1).kind() == NodeKind::kGpu &&
-                          system_.node(id - 1).host == node.host && system_.node(id - 1).pci &&
-                          system_.node(id - 1).pci->bus_id == node.pci->bus_id;
-      above = beside ? object(id - 1).parent() : write_pci(node, "PCIDev");
+      above = shares_function(system_, id) ? object(id - 1).parent() : write_pci(node, "PCIDev");
     }
     pugi::xml_node out = object(id) = add_object(above, "OSDev");
     set(out, "name", fmt::format("{}{}", gpu.is_virtual ? "virtual" : "cuda", id));

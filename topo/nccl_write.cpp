@@ -119,11 +119,7 @@ class NcclWriter {
       throw Error(ErrorCode::kBadInput,
                   fmt::format("{}: NCCL's XML has no word for virtual GPUs; write hwloc's XML instead.",
                               label(system_, id)));
-    // Partitions, and ranks that share a GPU, stand in the <pci> of the first.
-    const bool beside = id > 0 && system_.node(id - 1).kind() == NodeKind::kGpu &&
-                        system_.node(id - 1).host == node.host && system_.node(id - 1).pci &&
-                        system_.node(id - 1).pci->bus_id == node.pci->bus_id;
-    const pugi::xml_node pci = beside ? element(id - 1).parent() : write_pci(id, node);
+    const pugi::xml_node pci = shares_function(system_, id) ? element(id - 1).parent() : write_pci(id, node);
     pugi::xml_node out = element(id) = pugi::xml_node(pci).append_child("gpu");
     set(out, "dev", gpu.device);
     set(out, "sm", gpu.compute_capability);

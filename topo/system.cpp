@@ -30,6 +30,13 @@ std::vector<Node> source_nodes(const System& system) {
   return nodes;
 }
 
+bool shares_function(const System& system, NodeId gpu) {
+  if (gpu == 0) return false;
+  const Node &node = system.node(gpu), &before = system.node(gpu - 1);
+  return before.kind() == NodeKind::kGpu && before.host == node.host && before.pci && node.pci &&
+         before.pci->bus_id == node.pci->bus_id;
+}
+
 System trimmed_to(const System& system, std::span<const int> ranks) {
   std::vector<int> rank_of_node(static_cast<std::size_t>(system.size()), kNoRank);
   for (const int rank : ranks) {

@@ -213,6 +213,10 @@ SystemWithNotes build_system(std::vector<Node> nodes, std::vector<std::uint64_t>
 /// The nodes that build_system needs to make `system` again.
 std::vector<Node> source_nodes(const System& system);
 
+/// Whether a GPU stands in the PCI function of the node before it: a further partition of a split GPU, or a
+/// further rank.
+bool shares_function(const System& system, NodeId gpu);
+
 /// The System in which only the GPUs of `ranks` take part; the others stay as devices without a rank.
 System trimmed_to(const System& system, std::span<const int> ranks);
 

@@ -1,0 +1,239 @@
+#include "search/columns.hpp"
+
+#include <algorithm>
+
+#include "search/packing.hpp"
+
+namespace loom::search {
+namespace {
+
+constexpr std::size_t kMostColumns = 24;       // of one call
+constexpr std::size_t kMostLongColumns = 160;  // the same, of many GPUs
+constexpr double kNvlsShare = 0.5;
+constexpr double kGain = 1e-9;
+
+void add_chain(std::vector<Charge>& charges, const Order& order) {
+  for (std::size_t i = 0; i + 1 < order.gpus.size(); ++i)
+    charges.push_back({order.gpus[i], order.gpus[i + 1]});
+}
+
+/// Port to GPU or back.
+Charge port(int from, int to, double factor = 1) {
+  return {from, to, factor, true, factor == 1};
+}
+
+void add_ports(std::vector<Charge>& charges, const HopTable& table, Pattern pattern, const Order& order) {
+  const int in = table.net(order.in), out = table.net(order.out), first = order.gpus.front();
+  charges.push_back(port(in, first));
+  switch (pattern) {
+    case Pattern::kRing:
+      charges.push_back(port(order.gpus.back(), out));
+      break;
+    case Pattern::kSplitTree:
+      charges.push_back(port(order.gpus[1], out));
+      break;
+    case Pattern::kBalancedTree:
+      charges.push_back(port(first, out, 0.5));
+      charges.push_back(port(order.gpus[1], out, 0.5));
+      break;
+    case Pattern::kTree:
+    case Pattern::kNvls:
+    case Pattern::kCollnetChain:
+    case Pattern::kCollnetDirect:
+      charges.push_back(port(first, out));
+      break;
+  }
+}
+
+}  // namespace
+
+Pattern effective(Pattern pattern, int gpus) {
+  if (gpus > 1 || pattern == Pattern::kRing || pattern == Pattern::kCollnetChain) return pattern;
+  return pattern == Pattern::kCollnetDirect ? Pattern::kCollnetChain : Pattern::kTree;
+}
+
+std::vector<Charge> charges_of(const HopTable& table, Pattern pattern, const Order& order) {
+  std::vector<Charge> charges;
+  const int head = order.gpus.front(), others = table.gpus() - 1;
+  if (pattern == Pattern::kNvls) {
+    // The field lets heads send up to twice as fast to the network as they multicast.
+    const double inside = order.in >= 0 ? kNvlsShare : 1;
+    for (int gpu = 0; gpu < table.gpus(); ++gpu) {
+      const double factor = gpu == head ? 2 * inside : inside;
+      charges.push_back({table.nv_switch(), gpu, factor, false, gpu != head});
+      charges.push_back({gpu, table.nv_switch(), factor, false, gpu != head});
+    }
+  } else if (pattern == Pattern::kCollnetDirect) {
+    for (int gpu = 0; gpu < table.gpus(); ++gpu) {
+      if (gpu == head) continue;
+      charges.push_back({head, gpu, 1.0 / others, false, others == 1});
+      charges.push_back({gpu, head, 1.0 / others, false, others == 1});
+    }
+  } else {
+    add_chain(charges, order);
+  }
+  if (order.in >= 0) {
+    add_ports(charges, table, pattern, order);
+  } else if (pattern == Pattern::kRing) {
+    charges.push_back({order.gpus.back(), head});
+  } else if (charges.empty()) {
+    charges.push_back({head, head});
+  }
+  return charges;
+}
+
+Column make_column(const HopTable& table, Pattern pattern, std::vector<Order> orders) {
+  Column column;
+  column.limits = {0, topo::PathType::kLoc, topo::PathType::kLoc};
+  for (const Order& order : orders) {
+    for (const Charge& charge : charges_of(table, pattern, order)) {
+      const Hop& hop = table.hop(charge.from, charge.to);
+      for (const Load& load : table.loads(hop)) {
+        column.loads.push_back({load.resource, load.factor * charge.factor});
+        if (charge.network) column.network_loads.push_back(column.loads.back());
+      }
+      if (charge.factor >= kNvlsShare) column.hops += hop.hops;  // a share each, the field does not count
+      column.weighted_hops += charge.factor * hop.hops;
+      if (!charge.limited) continue;
+      topo::PathType type = hop.type;
+      if (is_tree(pattern)) type = std::max(type, table.hop(charge.to, charge.from).type);
+      topo::PathType& worst = charge.network ? column.limits.type_inter : column.limits.type_intra;
+      worst = std::max(worst, type);
+    }
+    if (order.in >= 0 && !table.may_pair(order.in, order.out, 0)) column.limits.cross_nic = 2;
+  }
+  column.loads = merged(std::move(column.loads));
+  column.network_loads = merged(std::move(column.network_loads));
+  column.orders = std::move(orders);
+  return column;
+}
+
+double Column::value() const {
+  return channels() - kHopCost * weighted_hops;
+}
+
+bool allows(const Limits& limits, const Column& column) {
+  return column.limits.type_intra <= limits.type_intra && column.limits.type_inter <= limits.type_inter &&
+         (column.limits.cross_nic == 0 || limits.cross_nic != 0);
+}
+
+ColumnSource::ColumnSource(const HopTable& table, Pattern pattern, Limits limits)
+    : table_(table),
+      pattern_(pattern),
+      limits_(limits),
+      n_(table.gpus()),
+      k_(table.nets()),
+      exact_(table.gpus() <= ExactOrders::kMost ? table.gpus() : 0),
+      zeros_(static_cast<std::size_t>(table.gpus()), 0.0) {
+  // A ring that swaps ports has its own search, in pairs.
+  const int cross_nic = pattern == Pattern::kRing && limits.cross_nic == 2 ? 0 : limits.cross_nic;
+  for (int to = 0; to < k_; ++to) {
+    partners_.emplace_back();
+    for (int from = 0; from < k_; ++from)
+      if (table.may_pair(from, to, cross_nic)) partners_.back().push_back(from);
+  }
+}
+
+double ColumnSource::price_of(int from, int to) const {
+  const Hop& hop = table_.hop(from, to);
+  double price = hop_cost_ * hop.hops;
+  for (const Load& load : table_.loads(hop))
+    price += prices_[static_cast<std::size_t>(load.resource)] * load.factor;
+  return price;
+}
+
+bool ColumnSource::within(int from, int to, topo::PathType limit) const {
+  topo::PathType type = table_.hop(from, to).type;
+  if (is_tree(pattern_)) type = std::max(type, table_.hop(to, from).type);
+  return type <= limit;
+}
+
+void ColumnSource::set_prices(std::span<const double> prices, double hop_cost) {
+  prices_ = prices;
+  hop_cost_ = hop_cost;
+  const auto size = static_cast<std::size_t>(n_);
+  chain_.assign(size * size, kNever);
+  in_.assign(size * static_cast<std::size_t>(k_), kNever);
+  out_ = out_any_ = in_;
+  for (int from = 0; from < n_; ++from) {
+    for (int to = 0; to < n_; ++to)
+      if ((n_ == 1 || from != to) && within(from, to, limits_.type_intra))
+        chain_[static_cast<std::size_t>(from * n_ + to)] = price_of(from, to);
+    for (int net = 0; net < k_; ++net) {
+      const auto place = static_cast<std::size_t>(net * n_ + from);
+      const int end = table_.net(net);
+      if (within(end, from, limits_.type_inter)) in_[place] = price_of(end, from);
+      if (table_.hop(from, end).type < topo::PathType::kNet) out_any_[place] = price_of(from, end);
+      if (within(from, end, limits_.type_inter)) out_[place] = out_any_[place];
+    }
+  }
+  steps_ += static_cast<std::int64_t>(n_) * (n_ + 2 * k_);
+  found_.clear();
+  least_ = kNever;
+}
+
+void ColumnSource::add(std::vector<Order> orders, double cost) {
+  const double channels = static_cast<double>(orders.size());
+  least_ = std::min(least_, cost / channels);
+  if (cost <= channels * (1 - kGain)) found_.emplace_back(cost / channels, std::move(orders));
+}
+
+std::vector<Column> ColumnSource::cheaper(std::span<const double> prices, int round) {
+  set_prices(prices, kHopCost);
+  if (has_heads(pattern_))
+    find_heads();
+  else if (!is_exact() && (k_ > 0 || is_tree(pattern_)))
+    find_long(round);
+  else if (is_tree(pattern_))
+    find_trees();
+  else if (k_ == 0)
+    find_rings(round);
+  else
+    find_rings_between_ports(round);
+  std::stable_sort(found_.begin(), found_.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Column> columns;
+  for (std::size_t i = 0; i < std::min(found_.size(), is_exact() ? kMostColumns : kMostLongColumns); ++i)
+    columns.push_back(make_column(table_, pattern_, std::move(found_[i].second)));
+  return columns;
+}
+
+double ColumnSource::least_cost(std::span<const double> prices) {
+  set_prices(prices, 0);
+  if (has_heads(pattern_)) {
+    find_heads();
+  } else if (!is_exact()) {
+    least_ = least_long_cost();
+  } else if (is_tree(pattern_)) {
+    find_trees();
+  } else if (k_ == 0) {
+    find_rings(0);
+  } else {
+    find_rings_between_ports(0);
+  }
+  found_.clear();
+  return least_;
+}
+
+void ColumnSource::find_heads() {
+  const auto cost_of = [&](const Charge& charge) {
+    const topo::PathType limit = !charge.limited  ? topo::PathType::kSys
+                                 : charge.network ? limits_.type_inter
+                                                  : limits_.type_intra;
+    return within(charge.from, charge.to, limit) ? charge.factor * price_of(charge.from, charge.to) : kNever;
+  };
+  for (int head = 0; head < n_; ++head) {
+    double inside = 0;
+    for (const Charge& charge : charges_of(table_, pattern_, {{head}}))
+      inside += cost_of(charge) * (pattern_ == Pattern::kNvls && k_ > 0 ? kNvlsShare : 1);
+    steps_ += n_;
+    if (is_possible(inside) && k_ == 0) add({{{head}}}, inside);
+    for (int net = 0; is_possible(inside) && net < k_; ++net) {
+      const double cost =
+          inside + cost_of(port(table_.net(net), head)) + cost_of(port(head, table_.net(net)));
+      if (is_possible(cost)) add({{{head}, net, net}}, cost);
+    }
+  }
+}
+
+}  // namespace loom::search

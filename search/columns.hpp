@@ -1,0 +1,119 @@
+// columns.hpp -- what each pattern asks of a machine, and the channel that is cheapest when every link has a
+// price.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "search/channel_plan.hpp"
+#include "search/hop_table.hpp"
+#include "search/orders.hpp"
+
+namespace loom::search {
+
+/// A channel by numbers of HopTable: GPUs in order (the head alone where the pattern has one), ports in and
+/// out.
+struct Order {
+  std::vector<int> gpus;
+  int in = -1, out = -1;
+  friend bool operator==(const Order&, const Order&) = default;
+};
+
+/// A hop of a channel: it carries `factor` of the channel's bandwidth.
+struct Charge {
+  int from, to;
+  double factor = 1;
+  bool network = false;  ///< between a GPU and a port
+  bool limited = true;   ///< its path type counts (the field looks at hops of factor 1 only)
+};
+
+/// All hops of a channel.
+std::vector<Charge> charges_of(const HopTable& table, Pattern pattern, const Order& order);
+
+/// The pattern that a node of so many GPUs really has: alone, a GPU can only be a tree.
+Pattern effective(Pattern pattern, int gpus);
+constexpr bool is_tree(Pattern pattern) {
+  return pattern == Pattern::kTree || pattern == Pattern::kSplitTree || pattern == Pattern::kBalancedTree ||
+         pattern == Pattern::kCollnetChain;
+}
+constexpr bool has_heads(Pattern pattern) {
+  return pattern == Pattern::kNvls || pattern == Pattern::kCollnetDirect;
+}
+
+/// A hop costs this much beside its links, so that of equally good channels the one with fewer hops is taken.
+inline constexpr double kHopCost = 1e-8;
+
+/// What is packed: one channel, or two of one bandwidth whose ports are each other's swapped.
+struct Column {
+  std::vector<Order> orders;
+  std::vector<Load> loads, network_loads;  ///< of all hops; of those to and from ports
+  int hops = 0;
+  double weighted_hops = 0;  ///< each by the share of the bandwidth that it carries
+  Limits limits{};           ///< the strictest that allow it
+  double channels() const { return static_cast<double>(orders.size()); }
+  double value() const;  ///< `channels()` less what its hops cost
+};
+Column make_column(const HopTable& table, Pattern pattern, std::vector<Order> orders);
+bool allows(const Limits& limits, const Column& column);
+
+/// The hops that limits allow, at the prices of the moment.
+class ColumnSource {
+ public:
+  ColumnSource(const HopTable& table, Pattern pattern, Limits limits);
+
+  /// Columns that cost less than their value, cheapest ways of several kinds; none: none was found.
+  std::vector<Column> cheaper(std::span<const double> prices, int round);
+  /// No channel costs less at these prices, counting links alone. Exact where `is_exact()`.
+  double least_cost(std::span<const double> prices);
+  bool is_exact() const noexcept { return has_heads(pattern_) || n_ <= ExactOrders::kMost; }
+  std::int64_t steps() const noexcept { return steps_ + exact_.steps(); }
+
+ private:
+  void set_prices(std::span<const double> prices, double hop_cost);
+  double price_of(int from, int to) const;
+  bool within(int from, int to, topo::PathType limit) const;
+  void add(std::vector<Order> orders, double cost);
+  void find_rings(int round);
+  void find_rings_between_ports(int round);
+  void find_pairs_of_rings();
+  void find_trees();
+  void find_long(int round);
+  std::vector<int> path(std::span<const double> begin, std::span<const double> end, int seed);
+  void add_turns(std::vector<int> trip, int most);
+  void add_turns_forward(const std::vector<int>& trip, int most);
+  void add_swapped_turns(const std::vector<int>& trip, double around, int missing);
+  double end_cost(int first, int second, int last, int to) const;
+  void find_heads();
+  double ring_between_ports(int from, int* first) const;
+  struct Beginning {
+    int first, second, in, to;
+    double cost;
+  };
+  std::vector<Beginning> beginnings() const;
+  double least_beginning(int first) const;
+  double least_long_cost() const;
+
+  double chain(int from, int to) const { return chain_[static_cast<std::size_t>(from * n_ + to)]; }
+  double in(int net, int gpu) const { return in_[static_cast<std::size_t>(net * n_ + gpu)]; }
+  double out(int net, int gpu) const { return out_[static_cast<std::size_t>(net * n_ + gpu)]; }
+  double out_any(int net, int gpu) const { return out_any_[static_cast<std::size_t>(net * n_ + gpu)]; }
+  std::span<const double> out_to(int net) const {
+    return std::span(out_).subspan(static_cast<std::size_t>(net * n_), static_cast<std::size_t>(n_));
+  }
+
+  const HopTable& table_;
+  Pattern pattern_;
+  Limits limits_;
+  int n_, k_;
+  std::span<const double> prices_;
+  double hop_cost_ = 0;
+  std::vector<double> chain_, in_, out_, out_any_;
+  ExactOrders exact_;
+  std::vector<double> zeros_;
+  std::vector<std::pair<double, std::vector<Order>>> found_;  // with the cost of each channel
+  std::vector<std::vector<int>> partners_;                    // per port out: ports in
+  double least_ = 0;                                          // of all that was looked at, per channel
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace loom::search

@@ -1,0 +1,138 @@
+#include "search/hop_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "topo/bandwidth.hpp"
+
+namespace loom::search {
+namespace {
+
+constexpr double kIntelP2pFactor = 1.2;
+constexpr double kOldGpuReturnShare = 1.0 / 8;
+constexpr int kFirstGpuWithoutReturn = 80;
+
+}  // namespace
+
+std::vector<std::pair<topo::LinkId, double>> charges(const topo::Paths& paths, topo::NodeId from,
+                                                     topo::NodeId to) {
+  const topo::System& system = paths.system();
+  const std::vector<topo::LinkId> route = paths.route(from, to);
+  const bool from_gpu = system.node(from).kind() == topo::NodeKind::kGpu;
+  const bool through_intel = std::any_of(route.begin(), route.end(), [&](topo::LinkId id) {
+    const topo::Node& node = system.node(system.link(id).to);
+    return node.kind() == topo::NodeKind::kCpu && topo::is_intel(node.cpu());
+  });
+  const bool slow_pci = from_gpu && through_intel && paths.between(from, to).type == topo::PathType::kPhb;
+
+  std::vector<std::pair<topo::LinkId, double>> taken;
+  for (const topo::LinkId id : route) {
+    const topo::Link& link = system.link(id);
+    const topo::Node& end = system.node(link.to);
+    const double forward = slow_pci && link.type == topo::LinkType::kPci ? kIntelP2pFactor : 1;
+    double back = 0;
+    if (end.kind() == topo::NodeKind::kGpu && link.type != topo::LinkType::kLoc && !from_gpu &&
+        end.gpu().compute_capability < kFirstGpuWithoutReturn)
+      back += forward * kOldGpuReturnShare;
+    if (end.kind() == topo::NodeKind::kCpu && link.type == topo::LinkType::kNvl && end.cpu().arch == "ppc64")
+      back += forward;
+    taken.emplace_back(id, forward);
+    if (back > 0 && link.reverse != topo::kNoLink) taken.emplace_back(link.reverse, back);
+  }
+  return taken;
+}
+
+std::string label(const topo::System& system, const Resource& resource) {
+  if (resource.link == topo::kNoLink) return topo::label(system, resource.node);
+  const topo::Link& link = system.link(resource.link);
+  return fmt::format("{} -> {} ({})", topo::label(system, link.from), topo::label(system, link.to),
+                     topo::name_of(link.type));
+}
+
+HopTable::HopTable(const topo::Paths& paths, bool network, bool collnet, bool multicast)
+    : system_(&paths.system()) {
+  nodes_.assign(system_->gpus().begin(), system_->gpus().end());
+  gpus_ = static_cast<int>(nodes_.size());
+  if (network)
+    for (const topo::NodeId id : system_->of_kind(topo::NodeKind::kNet)) {
+      const topo::NetInfo& net = system_->node(id).net();
+      if (net.is_net && (!collnet || net.collectives)) nodes_.push_back(id);
+    }
+  nets_ = ends() - gpus_;
+  const auto switches = system_->of_kind(topo::NodeKind::kNvSwitch);
+  if (multicast && !switches.empty()) {
+    nv_switch_ = ends();
+    nodes_.push_back(switches.front());
+  }
+  resource_of_link_.assign(system_->links().size(), -1);
+  hops_.resize(static_cast<std::size_t>(ends()) * static_cast<std::size_t>(ends()));
+  local_ = 0;
+  resources_.push_back({topo::kLocalGbps, topo::kNoLink, nodes_.empty() ? topo::kNoNode : nodes_.front()});
+  share_ports();
+  for (int gpu = 0; gpu < gpus_; ++gpu)
+    for (int end = 0; end < ends(); ++end) {
+      add_hop(paths, gpu, end);
+      if (end >= gpus_) add_hop(paths, end, gpu);
+    }
+}
+
+void HopTable::add_hop(const topo::Paths& paths, int from, int to) {
+  Hop& hop = hops_[static_cast<std::size_t>(from * ends() + to)];
+  hop.first = loads_.size();
+  if (from == to) {
+    hop = {topo::PathType::kLoc, 0, hop.first, 1};
+    loads_.push_back({local_, 1});
+    return;
+  }
+  const topo::Path path = paths.between(node(from), node(to));
+  if (path.type >= topo::PathType::kNet || path.gbps <= 0) return;
+  hop.hops = path.hops;
+  for (const auto& [link, factor] : charges(paths, node(from), node(to))) {
+    if (system_->link(link).gbps <= 0) return;
+    loads_.push_back({resource_of(link), factor});
+  }
+  if (from >= gpus_ && from < gpus_ + nets_)
+    if (const int pool = pool_of_net_[static_cast<std::size_t>(from - gpus_)]; pool >= 0)
+      loads_.push_back({pool, 1});
+  if (loads_.size() == hop.first) loads_.push_back({local_, 1});  // between ranks of one device
+  hop.count = loads_.size() - hop.first;
+  hop.type = path.type;
+}
+
+/// Ports of one ASIC with one port number are one cable: what comes in is shared.
+void HopTable::share_ports() {
+  pool_of_net_.assign(static_cast<std::size_t>(nets_), -1);
+  for (int i = 0; i < nets_; ++i)
+    for (int j = 0; j < i; ++j) {
+      const topo::NetInfo &a = system_->node(node(net(i))).net(), &b = system_->node(node(net(j))).net();
+      if (!a.guid || a.guid != b.guid || a.port != b.port) continue;
+      int& pool = pool_of_net_[static_cast<std::size_t>(j)];
+      if (pool < 0) {
+        pool = static_cast<int>(resources_.size());
+        resources_.push_back({topo::net_gbps(b.speed_mbps), topo::kNoLink, node(net(j))});
+      }
+      pool_of_net_[static_cast<std::size_t>(i)] = pool;
+      break;
+    }
+}
+
+int HopTable::resource_of(topo::LinkId link) {
+  int& resource = resource_of_link_[static_cast<std::size_t>(link)];
+  if (resource < 0) {
+    resource = static_cast<int>(resources_.size());
+    resources_.push_back({system_->link(link).gbps, link, topo::kNoNode});
+  }
+  return resource;
+}
+
+bool HopTable::may_pair(int in, int out, int cross_nic) const {
+  if (in == out) return true;
+  const topo::NetInfo &a = system_->node(node(net(in))).net(), &b = system_->node(node(net(out))).net();
+  if (a.plane && b.plane && a.plane != b.plane) return false;
+  if (cross_nic != 0) return true;
+  if (a.rail && b.rail) return a.rail == b.rail;
+  return a.guid && a.guid == b.guid && a.port == b.port;
+}
+
+}  // namespace loom::search

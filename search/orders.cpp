@@ -1,0 +1,234 @@
+#include "search/orders.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace loom::search {
+
+ExactOrders::ExactOrders(int places)
+    : places_(places), best_((std::size_t{1} << places) * static_cast<std::size_t>(places), kNever) {}
+
+void ExactOrders::solve(std::span<const double> costs, std::span<const double> tail) {
+  costs_ = costs;
+  const unsigned all = 1U << places_;
+  const auto places = static_cast<std::size_t>(places_);
+  for (unsigned set = 1; set < all; ++set)
+    for (unsigned firsts = set; firsts != 0; firsts &= firsts - 1) {
+      const auto first = static_cast<std::size_t>(__builtin_ctz(firsts));
+      const unsigned rest = set & ~(1U << first);
+      double best = rest == 0 ? tail[first] : kNever;
+      const double* const next_costs = &costs[first * places];
+      const double* const next_best = &best_[rest * places];
+      for (unsigned nexts = rest; nexts != 0; nexts &= nexts - 1) {
+        const auto next = static_cast<std::size_t>(__builtin_ctz(nexts));
+        best = std::min(best, next_costs[next] + next_best[next]);
+      }
+      best_[set * places + first] = best;
+    }
+  steps_ += static_cast<std::int64_t>(all) * places_ * places_ / 4;
+}
+
+double ExactOrders::cost(int first, unsigned without) const {
+  const unsigned set = ((1U << places_) - 1) & ~without;
+  return best_[set * static_cast<std::size_t>(places_) + static_cast<std::size_t>(first)];
+}
+
+std::vector<int> ExactOrders::order(int first, unsigned without) const {
+  const auto places = static_cast<std::size_t>(places_);
+  std::vector<int> order = {first};
+  for (unsigned rest = ((1U << places_) - 1) & ~without & ~(1U << first); rest != 0;) {
+    int best = -1;
+    double best_cost = 0;
+    for (int next = 0; next < places_; ++next) {
+      if ((rest & (1U << next)) == 0) continue;
+      const double cost =
+          costs_[static_cast<std::size_t>(order.back()) * places + static_cast<std::size_t>(next)] +
+          best_[rest * places + static_cast<std::size_t>(next)];
+      if (best < 0 || cost < best_cost) best = next, best_cost = cost;
+    }
+    order.push_back(best);
+    rest &= ~(1U << best);
+  }
+  return order;
+}
+
+namespace {
+
+class RoundTrip {
+ public:
+  RoundTrip(std::span<const double> costs, int places) : costs_(costs), places_(places) {}
+
+  std::vector<int> order;
+
+  void walk(int seed, std::int64_t& steps) {
+    std::vector<bool> visited(static_cast<std::size_t>(places_), false);
+    for (int here = seed;;) {
+      order.push_back(here);
+      visited[static_cast<std::size_t>(here)] = true;
+      if (static_cast<int>(order.size()) == places_) break;
+      int nearest = -1;
+      for (int k = 1; k < places_; ++k) {  // of equals, the next one in the machine's order
+        const int there = (here + k) % places_;
+        if (!visited[static_cast<std::size_t>(there)] &&
+            (nearest < 0 || cost(here, there) < cost(here, nearest)))
+          nearest = there;
+      }
+      here = nearest;
+      steps += places_;
+    }
+    std::rotate(order.begin(), std::find(order.begin(), order.end(), 0), order.end());
+  }
+
+  /// Moves runs as long as that saves cost, each where it first does; runs keep their direction.
+  void improve(int longest_run, std::int64_t& steps, std::int64_t end) {
+    for (int first = 1, idle = 0; idle < places_ && steps < end; first = first % (places_ - 1) + 1)
+      idle = improve_at(first, longest_run, steps) ? 0 : idle + 1;
+  }
+
+ private:
+  static constexpr double kSaving = 1e-10;
+
+  bool improve_at(int first, int longest_run, std::int64_t& steps) {
+    for (int last = first; last < std::min(places_, first + longest_run); ++last) {
+      const int before = at(first - 1), after = at((last + 1) % places_), head = at(first), tail = at(last);
+      const double saved = cost(before, head) + cost(tail, after) - cost(before, after);
+      if (saved <= kSaving) continue;
+      steps += places_;
+      for (int k = 0; k < places_; ++k) {
+        if (k >= first - 1 && k <= last) continue;
+        const int from = at(k), to = at((k + 1) % places_);
+        if (cost(from, head) + cost(tail, to) - cost(from, to) >= saved - kSaving) continue;
+        move_run(first, last, k);
+        return true;
+      }
+    }
+    return false;
+  }
+  double cost(int from, int to) const { return costs_[static_cast<std::size_t>(from * places_ + to)]; }
+  int at(int position) const { return order[static_cast<std::size_t>(position)]; }
+  void move_run(int first, int last, int behind) {
+    const auto begin = order.begin();
+    if (behind > last)
+      std::rotate(begin + first, begin + last + 1, begin + behind + 1);
+    else
+      std::rotate(begin + behind + 1, begin + first, begin + last + 1);
+  }
+
+  std::span<const double> costs_;
+  int places_;
+};
+
+}  // namespace
+
+std::vector<int> short_round_trip(std::span<const double> costs, int places, int seed, std::int64_t max_steps,
+                                  std::int64_t& steps) {
+  RoundTrip trip(costs, places);
+  trip.walk(seed % places, steps);
+  const int longest_run = std::clamp(32'768 / (places * places), 3, places);
+  if (places > 2) trip.improve(longest_run, steps, steps + max_steps);
+  return std::move(trip.order);
+}
+
+double round_trip_cost(std::span<const double> costs, int places, std::span<const int> order) {
+  double cost = 0;
+  for (std::size_t i = 0; i < order.size(); ++i)
+    cost += costs[static_cast<std::size_t>(order[i] * places + order[(i + 1) % order.size()])];
+  return cost;
+}
+
+/// The Hungarian method with potentials: one shortest augmenting path for each place.
+double assignment_bound(std::span<const double> costs, int places) {
+  if (places <= 1) return places == 1 ? costs[0] : 0;
+  const auto n = static_cast<std::size_t>(places);
+  const auto cost = [&](std::size_t row, std::size_t column) {
+    return row == column ? kNever : costs[(row - 1) * n + column - 1];
+  };
+  std::vector<double> row_price(n + 1, 0), column_price(n + 1, 0), slack(n + 1);
+  std::vector<std::size_t> row_of(n + 1, 0), previous(n + 1);
+  std::vector<bool> done(n + 1);
+  for (std::size_t row = 1; row <= n; ++row) {
+    row_of[0] = row;
+    std::size_t column = 0;
+    std::fill(slack.begin(), slack.end(), std::numeric_limits<double>::max());
+    std::fill(done.begin(), done.end(), false);
+    do {
+      done[column] = true;
+      const std::size_t here = row_of[column];
+      double least = std::numeric_limits<double>::max();
+      std::size_t next = 0;
+      for (std::size_t j = 1; j <= n; ++j) {
+        if (done[j]) continue;
+        const double reduced = cost(here, j) - row_price[here] - column_price[j];
+        if (reduced < slack[j]) slack[j] = reduced, previous[j] = column;
+        if (slack[j] < least) least = slack[j], next = j;
+      }
+      for (std::size_t j = 0; j <= n; ++j) {
+        if (done[j])
+          row_price[row_of[j]] += least, column_price[j] -= least;
+        else
+          slack[j] -= least;
+      }
+      column = next;
+    } while (row_of[column] != 0);
+    while (column != 0) {
+      row_of[column] = row_of[previous[column]];
+      column = previous[column];
+    }
+  }
+  double total = 0;
+  for (std::size_t j = 1; j <= n; ++j) total += cost(row_of[j], j);
+  return total;
+}
+
+/// Edmonds: every place takes its cheapest way in; circles that this makes become one place, until there is
+/// none.
+double arborescence_bound(std::span<const double> costs, int places, int root) {
+  struct Edge {
+    int from, to;
+    double cost;
+  };
+  std::vector<Edge> edges;
+  for (int from = 0; from < places; ++from)
+    for (int to = 0; to < places; ++to)
+      if (from != to) edges.push_back({from, to, costs[static_cast<std::size_t>(from * places + to)]});
+  double total = 0;
+  for (;;) {
+    const auto count = static_cast<std::size_t>(places);
+    std::vector<double> cheapest(count, std::numeric_limits<double>::max());
+    std::vector<int> before(count, -1), circle(count, -1), seen_by(count, -1);
+    for (const Edge& edge : edges)
+      if (edge.from != edge.to && edge.cost < cheapest[static_cast<std::size_t>(edge.to)]) {
+        cheapest[static_cast<std::size_t>(edge.to)] = edge.cost;
+        before[static_cast<std::size_t>(edge.to)] = edge.from;
+      }
+    cheapest[static_cast<std::size_t>(root)] = 0;
+    int circles = 0;
+    for (int place = 0; place < places; ++place) {
+      total += cheapest[static_cast<std::size_t>(place)];
+      int here = place;
+      while (here != root && seen_by[static_cast<std::size_t>(here)] != place &&
+             circle[static_cast<std::size_t>(here)] < 0) {
+        seen_by[static_cast<std::size_t>(here)] = place;
+        here = before[static_cast<std::size_t>(here)];
+      }
+      if (here == root || circle[static_cast<std::size_t>(here)] >= 0) continue;
+      for (int on = before[static_cast<std::size_t>(here)]; on != here;
+           on = before[static_cast<std::size_t>(on)])
+        circle[static_cast<std::size_t>(on)] = circles;
+      circle[static_cast<std::size_t>(here)] = circles++;
+    }
+    if (circles == 0) return total;
+    for (int& number : circle)
+      if (number < 0) number = circles++;
+    for (Edge& edge : edges) {
+      edge.cost -= cheapest[static_cast<std::size_t>(edge.to)];
+      edge.from = circle[static_cast<std::size_t>(edge.from)];
+      edge.to = circle[static_cast<std::size_t>(edge.to)];
+    }
+    std::erase_if(edges, [](const Edge& edge) { return edge.from == edge.to; });
+    root = circle[static_cast<std::size_t>(root)];
+    places = circles;
+  }
+}
+
+}  // namespace loom::search

@@ -1,0 +1,53 @@
+// orders.hpp -- the cheapest order in which to visit n places, where going from each to each has a cost:
+// exactly where there are few, by local search where there are many, and a lower bound for any number. Knows
+// no machines.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace loom::search {
+
+/// The cost of what is not allowed; no order of allowed steps costs as much.
+inline constexpr double kNever = 1e6;
+constexpr bool is_possible(double cost) {
+  return cost < kNever / 2;
+}
+
+/// All cheapest orders of up to kMost places at once, by dynamic programming over the sets of places still to
+/// visit: 2^n * n^2 steps.
+class ExactOrders {
+ public:
+  static constexpr int kMost = 10;
+  explicit ExactOrders(int places);
+
+  /// costs[i * places + j]: from i to j. tail[i]: of ending at i.
+  void solve(std::span<const double> costs, std::span<const double> tail);
+  /// Of the cheapest order that begins at `first` and visits all places but those of `without`, a bit mask.
+  double cost(int first, unsigned without = 0) const;
+  std::vector<int> order(int first, unsigned without = 0) const;
+  std::int64_t steps() const noexcept { return steps_; }
+
+ private:
+  int places_;
+  std::span<const double> costs_;
+  std::vector<double> best_;  // [set * places + first]
+  std::int64_t steps_ = 0;
+};
+
+/// A cheap round trip through all places that begins (and ends) at place 0: the nearest place first, the walk
+/// beginning at `seed`; then runs of places move elsewhere as long as that helps, for at most `max_steps`.
+std::vector<int> short_round_trip(std::span<const double> costs, int places, int seed, std::int64_t max_steps,
+                                  std::int64_t& steps);
+double round_trip_cost(std::span<const double> costs, int places, std::span<const int> order);
+
+/// No round trip costs less: the cheapest way to give every place one successor (which may be several round
+/// trips).
+double assignment_bound(std::span<const double> costs, int places);
+
+/// No order that begins at `root` costs less: the cheapest way to reach every place from it (which may
+/// branch).
+double arborescence_bound(std::span<const double> costs, int places, int root);
+
+}  // namespace loom::search

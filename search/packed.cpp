@@ -1,0 +1,167 @@
+#include "search/packed.hpp"
+
+#include <algorithm>
+
+#include "search/packing.hpp"
+
+namespace loom::search {
+namespace {
+
+constexpr int kMostPivots = 20'000;
+constexpr double kMostTreeRaise = 2;  // chains more than twice as fast as the network are of no use
+constexpr double kSimpleGbps = 0.1;   // what the field writes for a channel that nothing is known of
+
+/// What is left of the links when `share` of each column's hops, chosen by `part`, is taken.
+std::vector<double> left_by(const Packed& packed, std::span<const double> capacities) {
+  std::vector<double> left(capacities.begin(), capacities.end());
+  for (const auto& [column, gbps] : packed.columns)
+    for (const Load& load : column->loads)
+      left[static_cast<std::size_t>(load.resource)] -= load.factor * gbps;
+  for (double& gbps : left) gbps = std::max(0.0, gbps);
+  return left;
+}
+
+/// How many times faster the chains may be than the network, where the network is what limits.
+double chain_raise(const Packed& packed, std::span<const double> capacities) {
+  std::vector<double> inside(capacities.size(), 0);
+  for (const auto& [column, gbps] : packed.columns) {
+    for (const Load& load : column->loads)
+      inside[static_cast<std::size_t>(load.resource)] += load.factor * gbps;
+    for (const Load& load : column->network_loads)
+      inside[static_cast<std::size_t>(load.resource)] -= load.factor * gbps;
+  }
+  const std::vector<double> left = left_by(packed, capacities);
+  double raise = kMostTreeRaise;
+  for (std::size_t i = 0; i < left.size(); ++i)
+    if (inside[i] > 1e-9) raise = std::min(raise, 1 + left[i] / inside[i]);
+  return raise;
+}
+
+/// What each head may send to the network beyond what it multicasts.
+std::vector<double> port_raise(const Packed& packed, std::span<const double> capacities) {
+  std::vector<const Column*> columns;
+  for (const auto& [column, gbps] : packed.columns) columns.push_back(column);
+  const Packed more = pack_best(columns, left_by(packed, capacities), true);
+  std::vector<double> raise(columns.size(), 0);
+  for (const auto& [column, gbps] : more.columns)
+    raise[static_cast<std::size_t>(std::find(columns.begin(), columns.end(), column) - columns.begin())] =
+        gbps;
+  return raise;
+}
+
+Channel channel_of(const HopTable& table, const Order& order, double intra, double inter) {
+  Channel channel;
+  for (const int gpu : order.gpus) channel.ranks.push_back(table.rank(gpu));
+  if (order.in >= 0) channel.nets = {table.node(table.net(order.in)), table.node(table.net(order.out))};
+  channel.intra_gbps = intra;
+  channel.inter_gbps = inter;
+  return channel;
+}
+
+bool is_partner(const Channel& a, const Channel& b) {
+  return a.nets.size() == 2 && b.nets.size() == 2 && a.nets[0] != a.nets[1] && a.nets[0] == b.nets[1] &&
+         a.nets[1] == b.nets[0] && a.inter_gbps == b.inter_gbps;
+}
+
+}  // namespace
+
+Packed pack_best(const std::vector<const Column*>& columns, std::span<const double> capacities,
+                 bool network_only) {
+  Packing packing(std::vector<double>(capacities.begin(), capacities.end()));
+  for (const Column* column : columns)
+    packing.add(network_only ? column->network_loads : column->loads, column->value());
+  packing.optimize(kMostPivots);
+  Packed packed;
+  for (std::size_t j = 0; j < columns.size(); ++j)
+    if (const double gbps = packing.amount(static_cast<int>(j)); gbps > 0)
+      packed.columns.emplace_back(columns[j], gbps), packed.total += gbps * columns[j]->channels();
+  packed.unlimited = packed.total;
+  packed.prices.assign(packing.prices().begin(), packing.prices().end());
+  return packed;
+}
+
+void fill_plan(ChannelPlan& plan, const HopTable& table, const Packed& packed,
+               std::span<const double> capacities) {
+  const bool multicast = plan.network && plan.pattern == Pattern::kNvls;
+  double chain = 1;
+  if (multicast || (plan.network && is_tree(plan.pattern))) chain = chain_raise(packed, capacities);
+  std::vector<double> ports(packed.columns.size(), 0);
+  if (multicast) {
+    ports = port_raise(packed, capacities);
+    chain /= 2;
+  }
+  for (const bool pairs : {true, false})  // partners stand at 2k and 2k + 1
+    for (std::size_t i = 0; i < packed.columns.size(); ++i) {
+      const auto& [column, gbps] = packed.columns[i];
+      if ((column->orders.size() == 2) != pairs) continue;
+      for (const Order& order : column->orders)
+        plan.channels.push_back(channel_of(table, order, gbps * chain, gbps + ports[i]));
+      plan.hops += column->hops;
+      plan.type_intra = std::max(plan.type_intra, column->limits.type_intra);
+      plan.type_inter = std::max(plan.type_inter, column->limits.type_inter);
+    }
+  plan.same_channels = std::all_of(plan.channels.begin(), plan.channels.end(), [&](const Channel& channel) {
+    return channel.ranks == plan.channels[0].ranks;
+  });
+  for (const Channel& channel : plan.channels) plan.total_gbps += channel.inter_gbps;
+}
+
+void split_channels(ChannelPlan& plan, const Request& request) {
+  struct Group {
+    std::size_t first, size;
+    int copies = 1;
+  };
+  std::vector<Group> groups;
+  for (std::size_t i = 0; i < plan.channels.size(); i += groups.back().size) {
+    const bool partners = i + 1 < plan.channels.size() && is_partner(plan.channels[i], plan.channels[i + 1]);
+    groups.push_back({i, partners ? 2U : 1U});
+  }
+  const auto gbps_of = [&](const Group& group) {
+    const Channel& channel = plan.channels[group.first];
+    return std::max(channel.intra_gbps, channel.inter_gbps) / group.copies;
+  };
+  for (int count = static_cast<int>(plan.channels.size());;) {
+    Group* fastest = nullptr;
+    for (Group& group : groups)
+      if (count + static_cast<int>(group.size) <= request.max_channels &&
+          (fastest == nullptr || gbps_of(group) > gbps_of(*fastest)))
+        fastest = &group;
+    if (fastest == nullptr) break;
+    const bool too_fast = request.most_gbps > 0 && gbps_of(*fastest) > request.most_gbps * (1 + 1e-9);
+    if (!too_fast && count >= request.min_channels) break;
+    ++fastest->copies;
+    count += static_cast<int>(fastest->size);
+  }
+  std::vector<Channel> channels;
+  for (const Group& group : groups)
+    for (int copy = 0; copy < group.copies; ++copy)
+      for (std::size_t i = group.first; i < group.first + group.size; ++i) {
+        channels.push_back(plan.channels[i]);
+        channels.back().intra_gbps /= group.copies;
+        channels.back().inter_gbps /= group.copies;
+      }
+  if (!plan.channels.empty())
+    plan.hops =
+        static_cast<int>(static_cast<std::size_t>(plan.hops) * channels.size() / plan.channels.size());
+  plan.channels = std::move(channels);
+}
+
+void take_simple_order(ChannelPlan& plan, const topo::Paths& paths, const HopTable& table) {
+  Order order;
+  for (int gpu = 0; gpu < table.gpus(); ++gpu) order.gpus.push_back(gpu);
+  Channel channel = channel_of(table, order, kSimpleGbps, kSimpleGbps);
+  if (plan.network) {
+    const topo::NodeId any = table.node(table.net(0));
+    for (const int gpu : {0, table.gpus() - 1}) {
+      const topo::NodeId net = paths.local_net(table.node(gpu), 0);
+      channel.nets.push_back(net == topo::kNoNode ? any : net);
+    }
+  }
+  plan.in_order = true;
+  plan.total_gbps = kSimpleGbps;
+  plan.bound_gbps = std::max(plan.bound_gbps, kSimpleGbps);
+  plan.type_intra = plan.type_inter = topo::PathType::kSys;
+  plan.channels = {std::move(channel)};
+}
+
+}  // namespace loom::search

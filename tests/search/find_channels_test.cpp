@@ -1,0 +1,225 @@
+#include <gmock/gmock.h>
+
+#include "search_cases.hpp"
+
+namespace loom::search {
+namespace {
+
+using ::testing::HasSubstr;
+
+NodePlans plans_of(const topo::System& system, Pattern pattern, int nodes = 1) {
+  Request request;
+  request.pattern = pattern;
+  request.nodes = nodes;
+  return find_plans(system, request);
+}
+
+TEST(FindChannels, ReachesAllNvlinkBandwidthBehindSwitches) {
+  const topo::System system = machine("dgxh100.xml");
+  const NodePlans plans = plans_of(system, Pattern::kRing);
+  expect_valid(system, plans);
+  EXPECT_NEAR(plans.total_gbps, 18 * 20.6, 1e-3);
+  EXPECT_NEAR(plans.parts[0].bound_gbps, 18 * 20.6, 1e-2);
+}
+
+TEST(FindChannels, GivesEveryMulticastHeadItsShare) {
+  const topo::System system = machine("dgxh100.xml");
+  const NodePlans plans = plans_of(system, Pattern::kNvls);
+  expect_valid(system, plans);
+  EXPECT_EQ(plans.parts[0].channels.size(), 8);
+  EXPECT_NEAR(plans.total_gbps, 18 * 20.6 * 8 / 9, 1e-2);  // each head reads twice
+}
+
+TEST(FindChannels, FindsTheRingsOfACubeMesh) {
+  const topo::System system = machine("dgx1v.xml");
+  const NodePlans plans = plans_of(system, Pattern::kRing);
+  expect_valid(system, plans);
+  EXPECT_EQ(plans.parts[0].type_intra, topo::PathType::kNvl);
+  EXPECT_NEAR(plans.total_gbps, 120, 1e-3);
+}
+
+TEST(FindChannels, HasNoPlanWithoutPortsOrSwitches) {
+  EXPECT_TRUE(plans_of(machine("dgx1v.xml"), Pattern::kNvls).parts[0].channels.empty());
+  EXPECT_TRUE(plans_of(machine("dgxh100.xml"), Pattern::kCollnetDirect).parts[0].channels.empty());
+}
+
+TEST(FindChannels, SplitsChannelsWithoutChangingTheTotal) {
+  const topo::System system = machine("dgxh100.xml");
+  const topo::Paths paths(system, whole_rules());
+  Request request;
+  request.most_gbps = 30;
+  const ChannelPlan plan = find_channels(paths, request);
+  EXPECT_TRUE(violations(paths, plan).empty());
+  EXPECT_GE(plan.channels.size(), 13);
+  EXPECT_NEAR(plan.total_gbps, 18 * 20.6, 1e-3);
+  for (const Channel& channel : plan.channels) EXPECT_LE(channel.intra_gbps, 30 * (1 + 1e-6));
+}
+
+TEST(FindChannels, StaysWithinMaxChannels) {
+  const topo::System system = machine("dgx1v.xml");
+  const topo::Paths paths(system, whole_rules());
+  Request request;
+  for (request.max_channels = 1; request.max_channels <= 6; ++request.max_channels) {
+    const ChannelPlan plan = find_channels(paths, request);
+    EXPECT_LE(static_cast<int>(plan.channels.size()), request.max_channels);
+    EXPECT_TRUE(violations(paths, plan).empty());
+  }
+}
+
+TEST(FindChannels, StopsAtTheBudgetWithAValidPlan) {
+  const topo::System system = machine("dgx1v.xml");
+  const topo::Paths paths(system, whole_rules());
+  Request request;
+  request.max_steps = 1;
+  const ChannelPlan plan = find_channels(paths, request);
+  EXPECT_FALSE(plan.channels.empty());
+  EXPECT_TRUE(violations(paths, plan).empty());
+}
+
+TEST(FindChannels, FindsTheSameTwice) {
+  const topo::System system = machine("dgx1v.xml");
+  const NodePlans a = plans_of(system, Pattern::kRing), b = plans_of(system, Pattern::kRing);
+  ASSERT_EQ(a.parts[0].channels.size(), b.parts[0].channels.size());
+  for (std::size_t i = 0; i < a.parts[0].channels.size(); ++i) {
+    EXPECT_EQ(a.parts[0].channels[i].ranks, b.parts[0].channels[i].ranks);
+    EXPECT_EQ(a.parts[0].channels[i].intra_gbps, b.parts[0].channels[i].intra_gbps);
+  }
+}
+
+TEST(Validator, SeesWhatIsWrong) {
+  const topo::System system = machine("dgx1v.xml");
+  const topo::Paths paths(system, whole_rules());
+  Request request;
+  request.nodes = 2;
+  const ChannelPlan good = find_channels(paths, request);
+  ASSERT_TRUE(violations(paths, good).empty());
+  const auto complaint = [&](const auto& spoil) {
+    ChannelPlan plan = good;
+    spoil(plan);
+    const std::vector<std::string> found = violations(paths, plan);
+    return found.empty() ? "" : found.front();
+  };
+  EXPECT_THAT(complaint([](ChannelPlan& p) { p.channels[0].ranks[1] = p.channels[0].ranks[0]; }),
+              HasSubstr("twice"));
+  EXPECT_THAT(complaint([](ChannelPlan& p) { p.channels[0].ranks.pop_back(); }), HasSubstr("leaves out"));
+  EXPECT_THAT(complaint([](ChannelPlan& p) { p.channels[0].nets.clear(); }), HasSubstr("ports"));
+  EXPECT_THAT(complaint([](ChannelPlan& p) { p.channels[0].inter_gbps *= 3; }), HasSubstr("channels take"));
+  EXPECT_THAT(complaint([](ChannelPlan& p) { p.total_gbps += 1; }), HasSubstr("in sum"));
+  EXPECT_THAT(complaint([](ChannelPlan& p) { p.bound_gbps /= 2; }), HasSubstr("bound"));
+  EXPECT_THAT(complaint([](ChannelPlan& p) { p.type_intra = topo::PathType::kLoc; }),
+              HasSubstr("allowed is up to"));
+}
+
+// ---- random machines
+
+class RandomMachine : public ::testing::TestWithParam<unsigned> {};
+
+TEST_P(RandomMachine, GetsValidPlansOfEveryPattern) {
+  const topo::System system = random_machine(GetParam());
+  for (const Pattern pattern : kAllPatterns)
+    for (const int nodes : {1, 2}) {
+      SCOPED_TRACE(std::string(name_of(pattern)) + (nodes == 2 ? ", two nodes" : ""));
+      expect_valid(system, plans_of(system, pattern, nodes));
+    }
+}
+
+/// What one ring through the GPUs in the machine's order carries.
+double simple_order_gbps(const topo::Paths& paths) {
+  const HopTable table(paths, false, false, false);
+  std::vector<double> factor(table.resources().size(), 0);
+  for (int gpu = 0; gpu < table.gpus(); ++gpu) {
+    const Hop& hop = table.hop(gpu, (gpu + 1) % table.gpus());
+    if (hop.type >= topo::PathType::kNet) return 0;
+    for (const Load& load : table.loads(hop)) factor[load.resource] += load.factor;
+  }
+  double gbps = 1e9;
+  for (std::size_t i = 0; i < factor.size(); ++i)
+    if (factor[i] > 0) gbps = std::min(gbps, table.resources()[i].gbps / factor[i]);
+  return gbps;
+}
+
+TEST_P(RandomMachine, IsNeverBelowTheSimpleOrder) {
+  const topo::System system = random_machine(GetParam());
+  const topo::Paths paths(system, whole_rules());
+  const ChannelPlan plan = find_channels(paths, {});
+  EXPECT_GE(plan.total_gbps, simple_order_gbps(paths) * (1 - 1e-6));
+  EXPECT_GE(plan.total_gbps, plan.bound_gbps * 0.95);
+  EXPECT_FALSE(plan.in_order);
+}
+
+/// The same machine with its GPUs listed in another order and ranks dealt anew.
+topo::System renumbered(const topo::System& system, unsigned seed) {
+  std::vector<topo::Node> nodes = topo::source_nodes(system);
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    if (nodes[i].kind() == topo::NodeKind::kGpu) places.push_back(i);
+  std::vector<topo::Node> gpus;
+  for (const std::size_t place : places) gpus.push_back(nodes[place]);
+  std::mt19937 random(seed);
+  for (std::size_t i = gpus.size(); i > 1; --i) std::swap(gpus[i - 1], gpus[random() % i]);
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    nodes[places[i]] = gpus[i];
+    std::get<topo::GpuInfo>(nodes[places[i]].info).rank = static_cast<int>(i);
+  }
+  return topo::build_system(std::move(nodes), {0}, topo::Model::kNccl).system;
+}
+
+TEST_P(RandomMachine, GetsAsMuchWhateverItsGpusAreCalled) {
+  const topo::System system = random_machine(GetParam());
+  const topo::System other = renumbered(system, GetParam());
+  Request request;
+  request.max_channels = 64;
+  const double a = find_channels(topo::Paths(system, whole_rules()), request).total_gbps;
+  const double b = find_channels(topo::Paths(other, whole_rules()), request).total_gbps;
+  EXPECT_NEAR(a, b, a * 1e-4);
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomMachine, ::testing::Range(1U, 61U));
+
+// ---- something is missing
+
+class Degraded : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Degraded, StillGetsAPlanWithoutAnyOneNode) {
+  const topo::System system = machine(GetParam());
+  const std::vector<topo::Node> nodes = topo::source_nodes(system);
+  for (std::size_t missing = 0; missing < nodes.size(); ++missing) {
+    if (nodes[missing].kind() != topo::NodeKind::kGpu && nodes[missing].kind() != topo::NodeKind::kNet)
+      continue;
+    std::vector<topo::Node> left;
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      if (i == missing) continue;
+      left.push_back(nodes[i]);
+      if (left.back().parent > static_cast<topo::NodeId>(missing)) --left.back().parent;
+    }
+    const topo::System rest = topo::build_system(std::move(left), {0}, topo::Model::kNccl).system;
+    for (const int count : {1, 2}) {
+      const NodePlans plans = plans_of(rest, Pattern::kRing, count);
+      expect_valid(rest, plans);
+      EXPECT_TRUE(count == 2 || !plans.parts[0].in_order);
+    }
+  }
+}
+
+TEST_P(Degraded, StillGetsAPlanWithoutTheNvlinksOfOneGpu) {
+  const topo::System system = machine(GetParam());
+  for (const topo::NodeId gpu : system.gpus()) {
+    std::vector<topo::Node> nodes = topo::source_nodes(system);
+    std::get<topo::GpuInfo>(nodes[static_cast<std::size_t>(gpu)].info).nvlinks.clear();
+    const topo::System rest = topo::build_system(std::move(nodes), {0}, topo::Model::kLoom).system;
+    const NodePlans plans = plans_of(rest, Pattern::kRing);
+    expect_valid(rest, plans);
+    EXPECT_FALSE(plans.parts[0].in_order);
+    EXPECT_GT(plans.total_gbps, 1);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Machines, Degraded,
+                         ::testing::Values("dgx1v.xml", "dgxh100.xml", "dgxa100.xml", "pcie-2socket.xml"),
+                         [](const ::testing::TestParamInfo<const char*>& machine_file) {
+                           std::string name = machine_file.param;
+                           name.resize(name.find('.'));
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace loom::search

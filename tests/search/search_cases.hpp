@@ -1,0 +1,115 @@
+// search_cases.hpp -- machines for tests of the search: our own files, made-up ones, and those beside the
+// repository.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "search/hop_table.hpp"
+#include "search/validate.hpp"
+#include "topo/nccl_xml.hpp"
+
+namespace loom::search {
+
+inline topo::System machine(const std::string& name) {
+  return topo::read_nccl_xml(std::string(LOOM_TEST_DATA "/") + name, topo::Model::kNccl).system;
+}
+
+inline constexpr Pattern kAllPatterns[] = {Pattern::kRing,         Pattern::kTree, Pattern::kSplitTree,
+                                           Pattern::kBalancedTree, Pattern::kNvls, Pattern::kCollnetChain,
+                                           Pattern::kCollnetDirect};
+
+/// Without the network as a way around inside a host, as plans of a whole machine are made.
+inline topo::PathRules whole_rules() {
+  topo::PathRules rules;
+  rules.network_inside_host = false;
+  return rules;
+}
+
+/// Every part of `plans` on its GPUs; fails the test with what is wrong.
+inline void expect_valid(const topo::System& system, const NodePlans& plans) {
+  ASSERT_EQ(plans.parts.size(), plans.ranks.size());
+  for (std::size_t i = 0; i < plans.parts.size(); ++i) {
+    const topo::System part = topo::trimmed_to(system, plans.ranks[i]);
+    for (const std::string& violation : violations(topo::Paths(part, whole_rules()), plans.parts[i]))
+      ADD_FAILURE() << violation;
+  }
+}
+
+/// A machine that nobody would build: one or two hosts' worth of switches, some NVLinks, some NICs.
+inline topo::System random_machine(unsigned seed) {
+  std::mt19937 random(seed);
+  const auto one_of = [&](int count) { return static_cast<int>(random() % static_cast<unsigned>(count)); };
+  const int cpus = 1 + one_of(2), gpus = 2 + one_of(8);
+  const int sm[] = {70, 80, 86, 90, 100};
+  const int capability = sm[one_of(5)];
+  const bool nvswitch = one_of(3) == 0;
+  std::vector<topo::Node> nodes;
+  std::vector<topo::NodeId> switches;
+  for (int cpu = 0; cpu < cpus; ++cpu) {
+    topo::CpuInfo info;
+    info.numa_id = cpu;
+    info.arch = "x86_64";
+    info.vendor = seed % 2 == 0 ? "GenuineIntel" : "AuthenticAMD";
+    info.family = 6;
+    info.model = 0x8f;
+    nodes.push_back({info, topo::kNoNode, 0, {}});
+    const auto root = static_cast<topo::NodeId>(nodes.size()) - 1;
+    for (int i = 0, count = 1 + one_of(2); i < count; ++i) {
+      nodes.push_back({topo::PciSwitchInfo{}, root, 0, topo::PciFunction{}});
+      switches.push_back(static_cast<topo::NodeId>(nodes.size()) - 1);
+    }
+  }
+  const auto add = [&](topo::NodeInfo info, topo::NodeId parent) {
+    nodes.push_back({std::move(info), parent, 0, topo::PciFunction{}});
+    return static_cast<topo::NodeId>(nodes.size()) - 1;
+  };
+  std::vector<topo::NodeId> gpu_nodes;
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    topo::GpuInfo info;
+    info.device = info.rank = gpu;
+    info.compute_capability = capability;
+    info.gpu_direct = true;
+    gpu_nodes.push_back(add(info, switches[static_cast<std::size_t>(gpu) % switches.size()]));
+  }
+  for (int net = 0, count = one_of(5); net < count; ++net) {
+    const topo::NodeId nic = add(topo::NicInfo{}, switches[static_cast<std::size_t>(net) % switches.size()]);
+    topo::NetInfo info;
+    info.device = net;
+    info.speed_mbps = 100000 * (1 + one_of(4));
+    info.gpu_direct = true;
+    info.max_connections = 64;
+    add(info, nic);
+  }
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    if (nodes[i].pci) {
+      topo::PciFunction& pci = *nodes[i].pci;
+      pci.bus_id = *topo::BusId::parse("0000:" + std::string(i < 16 ? "0" : "") + [&] {
+        constexpr char kDigits[] = "0123456789abcdef";
+        return i < 16 ? std::string(1, kDigits[i]) : std::string{kDigits[i / 16], kDigits[i % 16]};
+      }() + ":00.0");
+      pci.link_speed = one_of(2) == 0 ? "16.0 GT/s PCIe" : "32.0 GT/s PCIe";
+      pci.link_width = 16;
+    }
+  for (std::size_t i = 0; i < gpu_nodes.size(); ++i) {
+    auto& info = std::get<topo::GpuInfo>(nodes[static_cast<std::size_t>(gpu_nodes[i])].info);
+    if (nvswitch) info.nvlinks.push_back({{}, 4 + one_of(9), 0x068000, false});
+    for (std::size_t j = 0; j < i && !nvswitch; ++j) {
+      if (one_of(3) != 0) continue;
+      auto& peer = std::get<topo::GpuInfo>(nodes[static_cast<std::size_t>(gpu_nodes[j])].info);
+      const int count = 1 + one_of(3);
+      info.nvlinks.push_back(
+          {nodes[static_cast<std::size_t>(gpu_nodes[j])].pci->bus_id, count, 0x030200, true});
+      peer.nvlinks.push_back(
+          {nodes[static_cast<std::size_t>(gpu_nodes[i])].pci->bus_id, count, 0x030200, true});
+    }
+  }
+  return topo::build_system(std::move(nodes), {0}, topo::Model::kNccl).system;
+}
+
+}  // namespace loom::search

@@ -1,0 +1,29 @@
+// search_views.hpp -- channel plans for people and programs: text, JSON, a picture.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "search/channel_plan.hpp"
+#include "tools/topo_views.hpp"
+
+namespace loom::tools {
+
+/// A machine's plans under one request, with what the search took.
+struct SearchResult {
+  search::Request request;
+  search::NodePlans plans;
+  double search_us = 0;
+};
+
+/// "ring: 6 channels, 120 GB/s of at most 120 (100 %), NVL, ..." and a line for each channel.
+std::string plan_text(const topo::System& system, const SearchResult& result, const Colours& colours);
+/// Each limit that was tried and what came of it.
+std::string attempts_text(const SearchResult& result);
+/// The fields of docs/search.md.
+nlohmann::json to_json(const topo::System& system, const SearchResult& result);
+/// The machine's picture with the channels laid over it, one colour each, and each link's load as its
+/// tooltip.
+std::string channels_svg(const topo::System& system, const SearchResult& result, const std::string& title);
+
+}  // namespace loom::tools

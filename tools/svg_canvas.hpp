@@ -1,0 +1,101 @@
+// svg_canvas.hpp -- shapes and text of a picture, and how links look in it.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <string>
+
+#include "topo/system.hpp"
+
+namespace loom::tools {
+
+using topo::LinkType;
+
+inline constexpr const char *kPciColour = "#5f7285", *kNvlColour = "#5a9e00", *kC2cColour = "#008c95",
+                            *kSysColour = "#d98000", *kLocColour = "#888888";
+
+inline const char* colour_of(LinkType type) {
+  switch (type) {
+    case LinkType::kNvl:
+      return kNvlColour;
+    case LinkType::kC2c:
+      return kC2cColour;
+    case LinkType::kSys:
+      return kSysColour;
+    case LinkType::kPci:
+    case LinkType::kNet:
+      return kPciColour;
+    case LinkType::kLoc:
+      return kLocColour;
+  }
+  return "";
+}
+
+inline double line_width(float gbps) {
+  return 1 + 0.9 * std::log2(1 + static_cast<double>(gbps) / 5);
+}
+
+inline std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '&')
+      out += "&amp;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
+  }
+  return out;
+}
+
+/// A drawing that grows: boxes below, lines over them, text on top.
+class Canvas {
+ public:
+  void box(double x, double y, double w, double h, const char* fill, const char* stroke, double radius = 5) {
+    boxes_ += fmt::format(
+        "<rect x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}' rx='{}' fill='{}' stroke='{}'/>\n", x, y,
+        w, h, radius, fill, stroke);
+  }
+  void line(double x1, double y1, double x2, double y2, const char* colour, double width,
+            bool dashed = false) {
+    lines_ += fmt::format(
+        "<line x1='{:.1f}' y1='{:.1f}' x2='{:.1f}' y2='{:.1f}' stroke='{}' stroke-width='{:.1f}'{}/>\n", x1,
+        y1, x2, y2, colour, width, dashed ? " stroke-dasharray='5 3'" : "");
+  }
+  void arc(double x1, double y1, double x2, double y2, double bottom, const char* colour, double width) {
+    lines_ += fmt::format(
+        "<path d='M{:.1f} {:.1f} C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}' fill='none' stroke='{}' "
+        "stroke-width='{:.1f}' stroke-opacity='0.8'/>\n",
+        x1, y1, x1, bottom, x2, bottom, x2, y2, colour, width);
+  }
+  void text(double x, double y, const std::string& content, double size, const char* anchor = "middle",
+            const char* colour = "#222", bool bold = false) {
+    texts_ +=
+        fmt::format("<text x='{:.1f}' y='{:.1f}' font-size='{:g}' text-anchor='{}' fill='{}'{}>{}</text>\n",
+                    x, y, size, anchor, colour, bold ? " font-weight='bold'" : "", escaped(content));
+  }
+  /// Text on a line: with a white edge, so that it reads on any ground.
+  void tag(double x, double y, const std::string& content, const char* colour, const char* anchor = "start") {
+    texts_ += fmt::format(
+        "<text x='{:.1f}' y='{:.1f}' font-size='10' text-anchor='{}' fill='{}' stroke='white' "
+        "stroke-width='3' paint-order='stroke'>{}</text>\n",
+        x, y, anchor, colour, escaped(content));
+  }
+  std::string finish(double w, double h) const {
+    return fmt::format(
+        "<svg xmlns='http://www.w3.org/2000/svg' width='{0:.0f}' height='{1:.0f}' viewBox='0 0 {0:.0f} "
+        "{1:.0f}' font-family='Helvetica, Arial, sans-serif'>\n"
+        "<rect width='100%' height='100%' fill='white'/>\n{2}{3}{4}</svg>\n",
+        w, h, boxes_, lines_, texts_);
+  }
+
+ private:
+  std::string boxes_, lines_, texts_;
+};
+
+}  // namespace loom::tools
