@@ -63,9 +63,10 @@ std::string hwloc_description() {
   const std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)> owner(topology,
                                                                                  hwloc_topology_destroy);
   hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-  // They take seconds, print, and tell nothing that is needed here.
-  for (const char* slow : {"opencl", "gl"})
-    hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, slow);
+  // opencl and gl take seconds and tell nothing that is needed here; pci leaks what its library allocates,
+  // and without it hwloc reads the same from sysfs.
+  for (const char* component : {"opencl", "gl", "pci"})
+    hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
   char* xml = nullptr;
   int length = 0;
   if (hwloc_topology_load(topology) != 0 || hwloc_topology_export_xmlbuffer(topology, &xml, &length, 0) != 0)

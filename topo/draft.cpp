@@ -25,6 +25,8 @@ void sort_depth_first(Draft& draft) {
   while (!stack.empty()) {
     const auto id = static_cast<std::size_t>(stack.back());
     stack.pop_back();
+    const Node& next = draft.nodes[id];
+    if (next.kind() == NodeKind::kNic && !next.pci && children[id].empty()) continue;
     now[id] = static_cast<NodeId>(sorted.size());
     Node node = std::move(draft.nodes[id]);
     if (node.parent != kNoNode) node.parent = now[static_cast<std::size_t>(node.parent)];

@@ -19,6 +19,7 @@ struct Draft {
 
 /// The nodes depth first, siblings in the order in which they were added: as a file that is written from them
 /// reads.
+/// A NIC that is no PCI function and has no ports is left out.
 void sort_depth_first(Draft& draft);
 
 /// Where no GPU has a rank, each becomes one, in order: the source was written without a job. `name` is for

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "base/error.hpp"
 #include "topo/bandwidth.hpp"
@@ -272,6 +273,8 @@ class HwlocReader {
     const auto [first, is_first] = first_gpu_of_.try_emplace(object.parent(), kNoNode);
     if (is_first && !functions_.insert({host, function->second.bus_id}).second)
       xml_.fail(object.parent(), "this host has another function with this bus id.");
+    if (gpu.partition && !partitions_.insert({host, function->second.bus_id, *gpu.partition}).second)
+      xml_.fail(object, fmt::format("this function has another GPU with mlopart {}.", *gpu.partition));
     const bool shares = !is_first && !gpu.partition;
     if (!shares) add_loom_links(xml_, object, gpu);
     const NodeId id =
@@ -313,6 +316,7 @@ class HwlocReader {
   std::set<std::pair<int, BusId>> functions_;
   std::set<std::pair<int, int>> numa_ids_;
   std::set<int> ranks_;
+  std::set<std::tuple<int, BusId, int>> partitions_;
   std::map<pugi::xml_node, NodeId> node_of_, first_gpu_of_;
   std::map<pugi::xml_node, PciFunction> gpu_functions_;  // whose OSDevs are GPUs
   std::map<std::uint64_t, NodeId> gpu_by_index_;         // by gp_index

@@ -189,8 +189,11 @@ class NcclReader {
       for (const pugi::xml_node child : element.children("gpu"))
         if (!xml_.has(child, "rank")) return note(element, "a GPU without a rank is passed over."), kNoNode;
     NodeId first = kNoNode;
+    std::set<int> partitions;
     for (const pugi::xml_node child : element.children("gpu")) {
       GpuInfo gpu = read_gpu(child);
+      if (gpu.partition && !partitions.insert(*gpu.partition).second)
+        xml_.fail(child, fmt::format("this function has another GPU with mlopart {}.", *gpu.partition));
       const bool shares = first != kNoNode && !gpu.partition;
       const NodeId id = add({std::move(gpu), shares ? first : parent, host, pci});
       if (first == kNoNode) first = id;
