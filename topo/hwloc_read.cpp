@@ -152,7 +152,8 @@ class HwlocReader {
     const bool ours = !info(object, "loom.class").empty();
     const bool is_bridge = type_of(object) == "Bridge";
     if (is_bridge && !xml_.has(object, "pci_busid")) return;  // between CPU and PCI
-    const PciFunction pci = hwloc_function(xml_, object);
+    PciFunction pci = hwloc_function(xml_, object);
+    if (is_bridge && !may_be_switch(pci)) pci.class_code = kClassPciBridge;
     if (is_bridge) {
       if (ours || is_upstream_port(object)) add_function(object, PciSwitchInfo{}, pci);
       return;
