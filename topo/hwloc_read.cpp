@@ -124,6 +124,15 @@ class HwlocReader {
     return 0;
   }
 
+  /// The same for a PCI function, which hangs below a switch or a NUMA node.
+  NodeId tree_parent_of(pugi::xml_node function) {
+    const NodeId parent = parent_of(function);
+    if (const NodeKind kind = draft_.node(parent).kind();
+        kind != NodeKind::kCpu && kind != NodeKind::kPciSwitch)
+      xml_.fail(function, "it stands in a device that is no bridge.");
+    return parent;
+  }
+
   NodeId cpu_for(pugi::xml_node locality) {
     const std::vector<int> numa_nodes = cpus_of(cpu_mask(xml_.text_or(locality, "nodeset", "")).value_or(""));
     std::vector<NodeId> known;
@@ -143,7 +152,8 @@ class HwlocReader {
     const bool ours = !info(object, "loom.class").empty();
     const bool is_bridge = type_of(object) == "Bridge";
     if (is_bridge && !xml_.has(object, "pci_busid")) return;  // between CPU and PCI
-    const PciFunction pci = hwloc_function(xml_, object);
+    PciFunction pci = hwloc_function(xml_, object);
+    if (is_bridge && !may_be_switch(pci)) pci.class_code = kClassPciBridge;
     if (is_bridge) {
       if (ours || is_upstream_port(object)) add_function(object, PciSwitchInfo{}, pci);
       return;
@@ -157,7 +167,7 @@ class HwlocReader {
   }
 
   void add_function(pugi::xml_node object, NodeInfo node_info, const PciFunction& pci) {
-    const NodeId parent = parent_of(object);
+    const NodeId parent = tree_parent_of(object);
     const int host = draft_.node(parent).host;
     if (auto* pci_switch = std::get_if<PciSwitchInfo>(&node_info))
       for (const pugi::xml_node child : object.children("info"))
@@ -170,7 +180,7 @@ class HwlocReader {
 
   /// A GPU as hwloc knows it.
   void add_plain_gpu(pugi::xml_node object, const PciFunction& pci) {
-    const NodeId parent = parent_of(object);
+    const NodeId parent = tree_parent_of(object);
     GpuInfo gpu;
     gpu.device = next_device_++;
     gpu.compute_capability = compute_capability_of(pci);
@@ -265,10 +275,7 @@ class HwlocReader {
       gpu.p2p_denied = xml_.integers(denied, "value", 0, kMostIds);
     const auto function = gpu_functions_.find(object.parent());
     if (function == gpu_functions_.end()) xml_.fail(object, "a GPU stands in a PCIDev.");
-    const NodeId tree_parent = parent_of(object.parent());
-    if (const NodeKind kind = draft_.node(tree_parent).kind();
-        kind != NodeKind::kCpu && kind != NodeKind::kPciSwitch)
-      xml_.fail(object, "a GPU's PCIDev stands below a bridge or a NUMA node.");
+    const NodeId tree_parent = tree_parent_of(object.parent());
     const int host = draft_.node(tree_parent).host;
     const auto [first, is_first] = first_gpu_of_.try_emplace(object.parent(), kNoNode);
     if (is_first && !functions_.insert({host, function->second.bus_id}).second)

@@ -10,6 +10,7 @@
 #include "topo/cpu_mask.hpp"
 #include "topo/draft.hpp"
 #include "topo/nccl_xml.hpp"
+#include "topo/pci_ids.hpp"
 #include "topo/xml.hpp"
 
 namespace loom::topo {
@@ -157,7 +158,7 @@ class NcclReader {
     if (element.child("gpu"))
       return same == pci_of_.end() ? add_gpus(element, parent, pci) : duplicate(element);
     const bool is_nic = !element.child("nic").empty();
-    if (!is_nic && !is_switch(pci.class_code)) {
+    if (!is_nic && !may_be_switch(pci)) {
       if (element.first_child())
         note(element, fmt::format("a function of class 0x{:06x} is neither switch, GPU nor NIC; it and what "
                                   "is below it are passed over.",
@@ -175,11 +176,6 @@ class NcclReader {
 
   [[noreturn]] NodeId duplicate(pugi::xml_node element) const {
     xml_.fail(element, "this host has another function with this bus id.");
-  }
-
-  static bool is_switch(std::uint32_t class_code) {
-    const std::uint32_t base = class_code >> 16;
-    return base != 0x02 && base != 0x03 && class_code != 0x068000 && class_code != 0x068001;
   }
 
   /// All <gpu> of a <pci>: partitions, or ranks that share the first one's GPU. Gives the first.

@@ -18,6 +18,11 @@ constexpr bool is_gpu(const PciFunction& pci) {
   return (base_class(pci) == 0x03 || base_class(pci) == 0x12) &&
          (pci.vendor == kVendorNvidia || pci.vendor == kVendorAmd);
 }
+/// NCCL takes every class for a switch that it does not know as something else.
+constexpr bool may_be_switch(const PciFunction& pci) {
+  return base_class(pci) != 0x02 && base_class(pci) != 0x03 && pci.class_code != kClassNvSwitch &&
+         pci.class_code != kClassCpuBridge;
+}
 constexpr bool is_nic(const PciFunction& pci) {
   return base_class(pci) == 0x02;
 }
