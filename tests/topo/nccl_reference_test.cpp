@@ -30,14 +30,14 @@ void compare_paths(const System& system, const Paths& paths, const json& referen
   const auto nets = system.of_kind(NodeKind::kNet);
   ASSERT_EQ(reference["ranks"].size(), gpus.size());
   for (std::size_t i = 0; i < gpus.size(); ++i) {
-    EXPECT_EQ(reference["ranks"][i], system.node(gpus[i]).gpu().rank);
+    EXPECT_EQ(reference["ranks"][i].get<int>(), system.node(gpus[i]).gpu().rank);
     for (std::size_t j = 0; j < gpus.size(); ++j, ++compared)
-      EXPECT_EQ(written(paths.between(gpus[i], gpus[j]), 2), reference["gpu_gpu"][i][j])
+      EXPECT_EQ(written(paths.between(gpus[i], gpus[j]), 2), reference["gpu_gpu"][i][j].get<std::string>())
           << "rank " << i << " to " << j;
     if (reference["gpu_net"].empty()) continue;
     for (std::size_t j = 0; j < reference["gpu_net"][i].size(); ++j, ++compared) {
       const Path path = paths.between(gpus[i], nets[j]);
-      EXPECT_EQ(written(path, path.type == PathType::kPxn ? 3 : 1), reference["gpu_net"][i][j])
+      EXPECT_EQ(written(path, path.type == PathType::kPxn ? 3 : 1), reference["gpu_net"][i][j].get<std::string>())
           << "rank " << i << " to port " << j;
     }
   }

@@ -58,7 +58,7 @@ TEST(Json, HasNodesLinksAndPaths) {
   EXPECT_EQ(out["links"].size(), system.links().size());
   const nlohmann::json paths = to_json(Paths(system));
   EXPECT_EQ(paths.size(), 8 * 7 + 8 * 4);
-  EXPECT_EQ(paths[0]["type"], "NVL");
+  EXPECT_EQ(paths[0]["type"].get<std::string>(), "NVL");
 }
 
 TEST(Differences, NameWhatChanged) {
