@@ -12,6 +12,7 @@
 #include "component/communicator.hpp"
 #include "component/fifo_shapes.hpp"
 #include "device/host/peer_memory.hpp"
+#include "ucx_transport/ports.hpp"
 
 namespace loom {
 namespace {
@@ -210,7 +211,7 @@ void Communicator::learn_peers(const std::vector<PeerInfo>& peers) {
     }
     oversubscribed_ = topo::oversubscribed(host.system);
     if (rank_ == 0 && process_.wants_dump())
-      process_.dump(process_.described_machine() != nullptr ? host.system : on_machine(topo::discover().system, host, places));
+      process_.dump(process_.described_machine() != nullptr ? host.system : on_machine(topo::discover({.ucx_ports = ucx_transport::ports()}).system, host, places));
   }
   wiring_ = connect::wire(plans, rank_);
 

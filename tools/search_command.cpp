@@ -15,6 +15,7 @@
 #include "topo/discover.hpp"
 #include "topo/hwloc_xml.hpp"
 #include "topo/xml_file.hpp"
+#include "ucx_transport/ports.hpp"
 
 namespace loom::tools {
 namespace {
@@ -134,7 +135,7 @@ void search_machine(const Options& options) {
   if (!options.compare.empty()) return compare(options);
   const topo::Model model = options.model == "nccl" ? topo::Model::kNccl : topo::Model::kLoom;
   topo::System system =
-      options.file.empty() ? topo::discover({}, model).system : topo::read_system(options.file, model).system;
+      options.file.empty() ? topo::discover({.ucx_ports = ucx_transport::ports()}, model).system : topo::read_system(options.file, model).system;
   if (!options.gpus.empty()) system = topo::trimmed_to(system, options.gpus);
   nlohmann::json all = nlohmann::json::array();
   for (const Pattern pattern : patterns_of(options.pattern)) {

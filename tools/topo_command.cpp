@@ -13,6 +13,7 @@
 #include "topo/hwloc_xml.hpp"
 #include "topo/nccl_xml.hpp"
 #include "topo/xml_file.hpp"
+#include "ucx_transport/ports.hpp"
 
 namespace loom::tools {
 namespace {
@@ -39,7 +40,7 @@ Colours colours_of(const Options& options, int descriptor = STDOUT_FILENO) {
 /// The machine to look at, with notes on stderr.
 System load(const Options& options, const std::string& file, bool quiet = false) {
   SystemWithNotes read =
-      file.empty() ? discover({}, model_of(options)) : read_system(file, model_of(options));
+      file.empty() ? discover({.ucx_ports = ucx_transport::ports()}, model_of(options)) : read_system(file, model_of(options));
   const Colours colours = colours_of(options, STDERR_FILENO);
   if (!quiet)
     for (const std::string& note : read.notes)

@@ -81,6 +81,7 @@ std::string hwloc_description() {
 SystemWithNotes discover(const LiveSources& sources, Model model) {
   Draft draft = draft_from_hwloc_xml(hwloc_description(), "this machine");
   add_from_sysfs(draft, sources.sysfs);
+  add_from_ucx(draft, sources.ucx_ports);
   add_from_nvml(draft, sources.nvml);
   add_from_cuda(draft, sources.cuda);
   assume_speeds(draft, "this machine");

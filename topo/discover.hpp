@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "topo/place.hpp"
 
@@ -20,11 +21,21 @@ std::uint64_t fingerprint(std::string_view text);
 /// gethostname().
 std::string host_name();
 
+/// What UCX says of a network port.
+struct UcxPort {
+  std::string name;        ///< mlx5_0, eth0
+  int port = 0;            ///< 1 and up; 0 where the kind of device has no number
+  double speed_mbps = 0;   ///< Mbit/s per direction; 0: not known
+  double latency_us = 0;   ///< of one message; 0: not known
+  bool gpu_direct = false;  ///< it registers CUDA memory
+};
+
 /// Where live discovery looks; tests name others.
 struct LiveSources {
   std::string sysfs = "/sys";
   std::string cuda = "libcuda.so.1";       ///< opened if it is there
   std::string nvml = "libnvidia-ml.so.1";  ///< opened if it is there
+  std::vector<UcxPort> ucx_ports;          ///< empty: UCX was not asked
 };
 
 /// This host as a System: its PCI tree and NUMA nodes from hwloc, link and port speeds from sysfs, GPUs from

@@ -4,12 +4,16 @@
 
 #include <string>
 
+#include "topo/discover.hpp"
 #include "topo/draft.hpp"
 
 namespace loom::topo {
 
 /// PCI link speeds and widths, ports' speeds and GUIDs. `root`: /sys.
 void add_from_sysfs(Draft& draft, const std::string& root);
+
+/// UCX: speeds and latencies that sysfs does not tell, GPUDirect, and which ports it cannot use.
+void add_from_ucx(Draft& draft, const std::vector<UcxPort>& ports);
 
 /// The CUDA driver: compute capability, GPUDirect, which GPUs may not access each other. `library`:
 /// libcuda.so.1.

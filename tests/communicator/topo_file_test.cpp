@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "allreduce_cases.hpp"
 #include "topo/hwloc_xml.hpp"
@@ -18,19 +19,31 @@ loom_parameters with_files(const char* topo_file, const char* topo_dump_file) {
   return parameters;
 }
 
-std::string temporary(const char* name, const std::string& text = "") {
-  const std::string path = ::testing::TempDir() + name;
-  std::filesystem::remove(path);
-  if (!text.empty()) std::ofstream(path) << text;
-  return path;
-}
+class TopoFile : public ::testing::Test {
+ protected:
+  TopoFile() {
+    std::string pattern = ::testing::TempDir() + "loom-XXXXXX";
+    if (::mkdtemp(pattern.data()) == nullptr) throw std::system_error(errno, std::generic_category(), pattern);
+    folder_ = pattern;
+  }
+  ~TopoFile() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(const char* name) const { return folder_ / name; }
+  std::string file(const char* name, const std::string& text) const {
+    std::ofstream(path(name)) << text;
+    return path(name);
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
 
 constexpr const char* kMachine =
     "<system version='1'><cpu numaid='0' affinity='f' arch='arm64'><nic><net dev='0' name='eth7' "
     "speed='1000'/></nic></cpu></system>";
 
-TEST(TopoFile, DescribesTheHostsAndIsWrittenWithTheirRanks) {
-  const std::string in = temporary("loom-in.xml", kMachine), out = temporary("loom-out.xml");
+TEST_F(TopoFile, DescribesTheHostsAndIsWrittenWithTheirRanks) {
+  const std::string in = file("in.xml", kMachine), out = path("out.xml");
   Job job{
       .ranks = 3,
       .parameters = with_files(in.c_str(), out.c_str())};
@@ -40,22 +53,22 @@ TEST(TopoFile, DescribesTheHostsAndIsWrittenWithTheirRanks) {
   EXPECT_EQ(written.node(written.of_kind(topo::NodeKind::kNet).front()).net().name, "eth7");
 }
 
-TEST(TopoFile, IsNotNeededToWriteOne) {
-  const std::string out = temporary("loom-live.xml");
+TEST_F(TopoFile, IsNotNeededToWriteOne) {
+  const std::string out = path("live.xml");
   Job job{.ranks = 2,
           .parameters = with_files(nullptr, out.c_str())};
   job.run([](Rank& self) { EXPECT_NE(self.connect(), nullptr); });
   EXPECT_EQ(topo::read_system(out).system.gpus().size(), 2);
 }
 
-TEST(TopoFile, ThatIsWrongMakesAllRanksStepAsideAndSaysWhere) {
-  const std::string in = temporary("loom-bad.xml", "<system version='1'>\n<cpu numaid='zero'/></system>");
+TEST_F(TopoFile, ThatIsWrongMakesAllRanksStepAsideAndSaysWhere) {
+  const std::string in = file("bad.xml", "<system version='1'>\n<cpu numaid='zero'/></system>");
   Job job{.ranks = 2,
           .parameters = with_files(in.c_str(), nullptr)};
   job.run([](Rank& self) { EXPECT_EQ(self.connect(), nullptr); });
   const auto messages = job.transcript.messages(LOOM_MESSAGE_DECLINED);
   ASSERT_EQ(messages.size(), 1);
-  EXPECT_THAT(messages[0], HasSubstr("loom-bad.xml:2: <cpu numaid=\"zero\">"));
+  EXPECT_THAT(messages[0], HasSubstr("bad.xml:2: <cpu numaid=\"zero\">"));
 }
 
 }  // namespace

@@ -96,6 +96,35 @@ TEST(Sysfs, TellsWhatLinksAndPortsCanDo) {
   std::filesystem::remove_all(root);
 }
 
+TEST(Ucx, FillsInWhatSysfsDoesNotTellAndNamesPortsThatItCannotUse) {
+  Draft draft = two_gpus();
+  draft.notes.clear();
+  std::vector<NetInfo*> ports;
+  for (Node& node : draft.nodes)
+    if (auto* net = std::get_if<NetInfo>(&node.info)) ports.push_back(net);
+  ASSERT_EQ(ports.size(), 1);
+  ports[0]->name = "rdmap0", ports[0]->port = 1, ports[0]->speed_mbps = 0, ports[0]->latency_us = 0;
+  ports[0]->gpu_direct = false;
+
+  add_from_ucx(draft, {});
+  EXPECT_EQ(ports[0]->speed_mbps, 0);
+  EXPECT_TRUE(draft.notes.empty());
+
+  const UcxPort port{.name = "rdmap0", .port = 1, .speed_mbps = 100'000, .latency_us = 1.5, .gpu_direct = true};
+  add_from_ucx(draft, {port});
+  EXPECT_EQ(ports[0]->speed_mbps, 100'000);
+  EXPECT_EQ(ports[0]->latency_us, 1.5);
+  EXPECT_TRUE(ports[0]->gpu_direct);
+
+  UcxPort other = port;
+  other.port = 2, other.speed_mbps = 1;
+  add_from_ucx(draft, {other});
+  EXPECT_EQ(ports[0]->speed_mbps, 100'000);
+  EXPECT_FALSE(ports[0]->gpu_direct);
+  ASSERT_EQ(draft.notes.size(), 1);
+  EXPECT_NE(draft.notes[0].find("no transport over rdmap0"), std::string::npos);
+}
+
 TEST(Discovery, GivesASoundSystemOfThisMachine) {
   const SystemWithNotes live = discover();
   EXPECT_TRUE(check(live.system).empty());

@@ -1,0 +1,15 @@
+// ports.hpp -- which network ports UCX can use, and what it says of them.
+#pragma once
+
+#include <vector>
+
+#include "topo/discover.hpp"
+
+namespace loom::ucx_transport {
+
+/// The ports of this host over which UCX has a transport, in UCX's order. Opens each for a moment: microseconds for
+/// Ethernet, milliseconds for InfiniBand. Empty where UCX cannot be asked: it runs in another version than loom was
+/// compiled for (UCX keeps its lower layer, UCT, compatible within a minor version only), or it fails.
+std::vector<topo::UcxPort> ports();
+
+}  // namespace loom::ucx_transport
