@@ -59,6 +59,21 @@ LOOM_HOST_DEVICE constexpr TreePlace double_tree(int tree, int position, int siz
   return place;
 }
 
+/// The same tree taken up at `root`: links are used the other way round on the path between the two.
+struct RootedPlace {
+  int parent = kNobody;
+  int child[3] = {kNobody, kNobody, kNobody};
+};
+LOOM_HOST_DEVICE constexpr RootedPlace double_tree_from(int tree, int root, int position, int size) {
+  const TreePlace place = double_tree(tree, position, size);
+  if (position == root) return {kNobody, {place.parent, place.child[0], place.child[1]}};
+  int below = root;  // the last one on the way up from the new root before this position, or past the old root
+  while (below != kNobody && double_tree(tree, below, size).parent != position)
+    below = double_tree(tree, below, size).parent;
+  if (below == kNobody) return {place.parent, {place.child[0], place.child[1], kNobody}};
+  return {below, {place.parent, place.child[below == place.child[0] ? 1 : 0], kNobody}};
+}
+
 /// A rank's place, with ranks numbered host after host, `locals` of them each. The first of a host is in the
 /// tree over hosts; the others hang below it as a chain.
 struct ChainedPlace {

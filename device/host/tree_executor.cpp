@@ -1,0 +1,101 @@
+#include "device/host/tree_executor.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace loom::device {
+
+TreeExecutor::TreeExecutor(const TreeLinks& links, const TreeJob& job, std::size_t slice_elems)
+    : links_(links), job_(job), slice_elems_(slice_elems), is_root_(links.parent.send == nullptr) {
+  if (job.collective == TreeCollective::kBroadcast) up_ = job.count;
+  // At its root what has come up goes down in the same step.
+  if (job.collective == TreeCollective::kReduce || (job.collective == TreeCollective::kAllreduce && is_root_))
+    down_ = job.count;
+}
+
+TreeExecutor::State TreeExecutor::advance() {
+  bool moved = false;
+  while (up_ < job_.count || down_ < job_.count) {
+    const bool went_down = down_ < job_.count && slice_down();
+    const bool went_up = up_ < job_.count && slice_up();
+    if (!went_down && !went_up) return moved ? State::kMoved : State::kBlocked;
+    moved = true;
+  }
+  return State::kDone;
+}
+
+std::size_t TreeExecutor::slice(std::size_t done) const { return std::min(slice_elems_, job_.count - done); }
+
+bool TreeExecutor::slice_up() {
+  const std::size_t count = slice(up_), at = up_ * job_.elem_bytes, bytes = count * job_.elem_bytes;
+  for (int i = 0; i < TreeLinks::kMostChildren; ++i)
+    if (RecvLink* link = links_.child[static_cast<std::size_t>(i)].receive; link != nullptr && link->try_receive() == nullptr) {
+      awaited_ = i;
+      return false;
+    }
+  if (is_root_) {
+    const bool returns = job_.collective == TreeCollective::kAllreduce;
+    if (returns && !children_can_take()) return false;
+    reduce_children(job_.out + at, up_, count);
+    if (returns) send_down(job_.out + at, bytes);
+  } else {
+    std::byte* const to = links_.parent.send->try_acquire();
+    if (to == nullptr) {
+      awaited_ = kParent;
+      return false;
+    }
+    reduce_children(to, up_, count);
+    links_.parent.send->publish(bytes);
+  }
+  for (const PeerLinks& child : links_.child)
+    if (child.receive != nullptr) child.receive->release();
+  up_ += count;
+  return true;
+}
+
+/// to = mine op first child op second child ...
+void TreeExecutor::reduce_children(std::byte* to, std::size_t first, std::size_t count) {
+  const std::byte* so_far = job_.in + first * job_.elem_bytes;
+  for (const PeerLinks& child : links_.child) {
+    if (child.receive == nullptr) continue;
+    job_.reduce(to, so_far, child.receive->try_receive(), count);
+    so_far = to;
+  }
+  if (so_far != to) std::memcpy(to, so_far, count * job_.elem_bytes);
+}
+
+bool TreeExecutor::slice_down() {
+  const std::size_t count = slice(down_), at = down_ * job_.elem_bytes, bytes = count * job_.elem_bytes;
+  const std::byte* const from = is_root_ ? job_.in + at : links_.parent.receive->try_receive();
+  if (from == nullptr) {
+    awaited_ = kParent;
+    return false;
+  }
+  if (!children_can_take()) return false;
+  send_down(from, bytes);
+  if (!is_root_) {
+    std::memcpy(job_.out + at, from, bytes);
+    links_.parent.receive->release();
+  }
+  down_ += count;
+  return true;
+}
+
+bool TreeExecutor::children_can_take() {
+  for (int i = 0; i < TreeLinks::kMostChildren; ++i)
+    if (SendLink* link = links_.child[static_cast<std::size_t>(i)].send; link != nullptr && link->try_acquire() == nullptr) {
+      awaited_ = i;
+      return false;
+    }
+  return true;
+}
+
+void TreeExecutor::send_down(const std::byte* from, std::size_t bytes) {
+  for (const PeerLinks& child : links_.child) {
+    if (child.send == nullptr) continue;
+    std::memcpy(child.send->try_acquire(), from, bytes);
+    child.send->publish(bytes);
+  }
+}
+
+}  // namespace loom::device

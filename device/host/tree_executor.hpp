@@ -1,0 +1,61 @@
+// tree_executor.hpp -- all-reduce, broadcast and reduce over one tree, on host memory over links. Resumable: it never waits.
+// Two of them, each with half of the message, make the double binary tree (tree_schedule.hpp).
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "device/host/exchange_executor.hpp"
+
+namespace loom::device {
+
+/// A rank's links in a tree; both ways each. Absent ones are empty.
+struct TreeLinks {
+  static constexpr int kMostChildren = 3;
+  PeerLinks parent;
+  std::array<PeerLinks, kMostChildren> child;
+};
+
+enum class TreeCollective { kAllreduce, kBroadcast, kReduce };
+
+/// All ranks give the same collective, count and elem_bytes. The root is the rank without a parent: a tree can be taken up
+/// at any rank, since every link of it leads both ways.
+struct TreeJob {
+  TreeCollective collective = TreeCollective::kAllreduce;
+  const std::byte* in = nullptr;  ///< count elements; of a broadcast only at the root; may be out
+  std::byte* out = nullptr;       ///< count elements; of a reduction only at the root
+  std::size_t count = 0;
+  std::size_t elem_bytes = 1;
+  ReduceFn reduce = nullptr;
+};
+
+/// Slices go up, reduced with each child's in turn, and down; the two ways are independent of each other but at the root,
+/// where what has come up goes down.
+class TreeExecutor {
+ public:
+  TreeExecutor(const TreeLinks& links, const TreeJob& job, std::size_t slice_elems);
+
+  using State = RingExecutor::State;
+  /// Goes on until it must wait. Throws what the links throw.
+  State advance();
+  /// What a blocked executor waits for: the link to this child, or kParent.
+  static constexpr int kParent = -1;
+  int awaited() const noexcept { return awaited_; }
+
+ private:
+  bool slice_up();
+  bool slice_down();
+  bool children_can_take();
+  std::size_t slice(std::size_t done) const;
+  void reduce_children(std::byte* to, std::size_t first, std::size_t count);
+  void send_down(const std::byte* from, std::size_t bytes);
+
+  TreeLinks links_;
+  TreeJob job_;
+  std::size_t slice_elems_;
+  bool is_root_;
+  std::size_t up_ = 0, down_ = 0;  ///< elements that are through
+  int awaited_ = kParent;
+};
+
+}  // namespace loom::device
