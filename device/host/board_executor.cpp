@@ -25,8 +25,14 @@ std::size_t divide_up(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
 }
 
-bool has_chunks(Collective collective) {
-  return collective == Collective::kAllreduce || collective == Collective::kReduce;
+/// Every rank reduces a chunk of the message. Of two ranks one may as well hand the root all of its operand: together they
+/// move less.
+bool has_chunks(Collective collective, int ranks) {
+  return collective == Collective::kAllreduce || (collective == Collective::kReduce && ranks > 2);
+}
+bool is_one_part(Collective collective, int ranks) {
+  return collective == Collective::kAllGather || collective == Collective::kBroadcast ||
+         (collective == Collective::kReduce && !has_chunks(collective, ranks));
 }
 
 }  // namespace
@@ -44,18 +50,19 @@ bool Boards::is_level(int rank) {
 BoardExecutor::BoardExecutor(Boards& boards, const HostJob& job)
     : boards_(boards),
       job_(job),
-      one_part_(job.collective == Collective::kAllGather || job.collective == Collective::kBroadcast) {
+      chunked_(has_chunks(job.collective, boards.size())),
+      one_part_(is_one_part(job.collective, boards.size())) {
   const auto ranks = static_cast<std::size_t>(boards.size());
   const std::size_t unit = std::max<std::size_t>(1, kCacheLine / job.elem_bytes) * job.elem_bytes;
   piece_bytes_ = Board::kBankBytes / (one_part_ ? 1 : ranks) / kCacheLine * kCacheLine;
   const std::size_t part_bytes =
-      has_chunks(job.collective)
+      chunked_
           ? chunk_range(job.count, job.elem_bytes, boards.size(), 0).count * job.elem_bytes
           : job.bytes();
   const std::size_t wanted = std::max(divide_up(part_bytes, kTilesPerPart), kMinTileBytes);
   tile_bytes_ = std::max(std::min(wanted, piece_bytes_) / unit, std::size_t{1}) * unit;
   tiles_ = divide_up(part_bytes, tile_bytes_);
-  rounds_ = tiles_ + (has_chunks(job.collective) ? 2 : 1);
+  rounds_ = tiles_ + (chunked_ ? 2 : 1);
   const bool gathers = job.collective == Collective::kAllGather || job.collective == Collective::kAllToAll;
   streams_ = job.bytes() * (gathers ? ranks : 1) >= kStreamBytes;
 }
@@ -82,20 +89,20 @@ bool BoardExecutor::ready() {
 /// Round r offers tile r, reduces tile r - 1, which all have offered, and takes the results of tile r - 2.
 void BoardExecutor::perform() {
   const bool reduce = reduces();
-  const std::size_t taken = has_chunks(job_.collective) ? 2 : 1;
+  const std::size_t taken = chunked_ ? 2 : 1;
   if (round_ >= taken && !(reduce && taken == 1)) take(round_ - taken);
   if (reduce && round_ >= 1 && round_ - 1 < tiles_) reduce_own(round_ - 1);
   if (round_ < tiles_) offer(round_);
 }
 
 bool BoardExecutor::reduces() const {
-  return has_chunks(job_.collective) || job_.collective == Collective::kReduceScatter;
+  return chunked_ || job_.collective == Collective::kReduceScatter;
 }
 
 /// Bytes of a tile of a part, from the start of the message; a part is a rank's chunk or block.
 BoardExecutor::Range BoardExecutor::tile_of(int part, std::size_t tile) const {
   std::size_t first = 0, length = job_.bytes();
-  if (has_chunks(job_.collective)) {
+  if (chunked_) {
     const ChunkRange chunk = chunk_range(job_.count, job_.elem_bytes, boards_.size(), part);
     first = chunk.first * job_.elem_bytes;
     length = chunk.count * job_.elem_bytes;
@@ -127,6 +134,10 @@ void BoardExecutor::offer(std::size_t tile) {
     const Range range = tile_of(0, tile);
     if (job_.collective == Collective::kBroadcast) {
       if (self == job_.root) std::memcpy(piece(0), job_.in + range.first, range.bytes);
+      return;
+    }
+    if (job_.collective == Collective::kReduce) {
+      if (self != job_.root) std::memcpy(piece(0), job_.in + range.first, range.bytes);
       return;
     }
     std::byte* const own = job_.out + static_cast<std::size_t>(self) * job_.bytes() + range.first;
@@ -174,6 +185,23 @@ void BoardExecutor::reduce_own(std::size_t tile) {
   }
 }
 
+/// Both ranks' operands, in order of rank, at the root.
+void BoardExecutor::reduce_whole(std::size_t tile) {
+  const Range range = tile_of(0, tile);
+  const std::byte* const theirs = piece_of(1 - job_.root, 0);
+  alignas(kCacheLine) std::byte block[kBlockBytes];
+  const std::size_t block_bytes = kBlockBytes / job_.elem_bytes * job_.elem_bytes;
+  for (std::size_t at = 0; at < range.bytes; at += block_bytes) {
+    const std::size_t bytes = std::min(block_bytes, range.bytes - at);
+    const std::byte* const mine = job_.in + range.first + at;
+    std::byte* const out = job_.out + range.first + at;
+    std::byte* const result = streams_ ? block : out;
+    const bool first = job_.root == 0;
+    job_.reduce(result, first ? mine : theirs + at, first ? theirs + at : mine, bytes / job_.elem_bytes);
+    if (result != out) copy_out(out, result, bytes);
+  }
+}
+
 /// What others have offered for me in the round before.
 void BoardExecutor::take(std::size_t tile) {
   const int self = boards_.self();
@@ -183,6 +211,7 @@ void BoardExecutor::take(std::size_t tile) {
     return;
   }
   if (job_.collective == Collective::kReduce && self != job_.root) return;
+  if (job_.collective == Collective::kReduce && one_part_) return reduce_whole(tile);
   for (int k = 0; k < boards_.size() - 1; ++k) {
     const int peer = other_position(self, k);
     const Range range = tile_of(peer, tile);

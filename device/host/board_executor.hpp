@@ -82,6 +82,7 @@ class BoardExecutor {
   void offer(std::size_t tile);
   void reduce_own(std::size_t tile);
   void take(std::size_t tile);
+  void reduce_whole(std::size_t tile);
   Range tile_of(int part, std::size_t tile) const;
   bool reduces() const;
   std::byte* piece(int part) const;
@@ -90,6 +91,7 @@ class BoardExecutor {
 
   Boards& boards_;
   HostJob job_;
+  bool chunked_;             ///< every rank reduces a chunk of the message
   bool one_part_;            ///< a bank holds one piece for everybody rather than one for each rank
   bool streams_;             ///< the output is too large to stay in a cache
   std::size_t piece_bytes_;  ///< room for a piece in a bank
