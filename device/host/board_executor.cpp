@@ -17,9 +17,10 @@ constexpr std::size_t kBlockBytes = 8 * 1024;
 // An output from here on goes past the caches (2 MiB of L2 cache, large L3; loom_bench of each collective).
 constexpr std::size_t kStreamBytes = 8 * 1024 * 1024;
 // A part that does not fill its piece is cut into so many tiles, that reading overlaps with writing, but into
-// none shorter than what a round costs to agree on.
+// none shorter than what a round costs to agree on, which three stages in a row feel more than two.
 constexpr std::size_t kTilesPerPart = 4;
-constexpr std::size_t kMinTileBytes = 16 * 1024;
+constexpr std::size_t kMinTileBytes = 4 * 1024;
+constexpr std::size_t kMinChunkTileBytes = 16 * 1024;
 
 std::size_t divide_up(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
@@ -59,7 +60,7 @@ BoardExecutor::BoardExecutor(Boards& boards, const HostJob& job)
       chunked_
           ? chunk_range(job.count, job.elem_bytes, boards.size(), 0).count * job.elem_bytes
           : job.bytes();
-  const std::size_t wanted = std::max(divide_up(part_bytes, kTilesPerPart), kMinTileBytes);
+  const std::size_t wanted = std::max(divide_up(part_bytes, kTilesPerPart), chunked_ ? kMinChunkTileBytes : kMinTileBytes);
   tile_bytes_ = std::max(std::min(wanted, piece_bytes_) / unit, std::size_t{1}) * unit;
   tiles_ = divide_up(part_bytes, tile_bytes_);
   rounds_ = tiles_ + (chunked_ ? 2 : 1);
