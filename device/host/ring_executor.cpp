@@ -47,7 +47,14 @@ RingExecutor::RingExecutor(const RingLinks& links, const RingJob& job, const Sli
     : links_(links),
       job_(job),
       slicing_(slicing),
-      chunk_elems_(job.count == 0 ? 0 : longest_chunk(job.count, job.elem_bytes, links.size)) {}
+      chunk_elems_(job.count == 0 ? 0 : longest_chunk(job.count, job.elem_bytes, links.size)) {
+  if (!job.chunks.empty()) chunk_elems_ = std::ranges::max(job.chunks, {}, &ChunkRange::count).count;
+}
+
+ChunkRange RingExecutor::chunk(int position) const {
+  return job_.chunks.empty() ? chunk_range(job_.count, job_.elem_bytes, links_.size, position)
+                             : job_.chunks[static_cast<std::size_t>(position)];
+}
 
 RingExecutor::State RingExecutor::advance() {
   const int steps = ring_step_count(job_.collective, links_.size);
@@ -92,16 +99,17 @@ bool RingExecutor::perform_slice(const RingStep& step) {
   }
 
   // A shorter chunk's last slices are short or empty; they travel all the same, so that all ranks count alike.
-  const ChunkRange chunk = chunk_range(job_.count, job_.elem_bytes, links_.size, step.chunk);
+  const ChunkRange chunk = this->chunk(step.chunk);
   const std::size_t offset =
       std::min(chunk.count, (round_ * slicing_.slices_per_round + slice_) * slicing_.slice_elems);
   const std::size_t elems = std::min(slicing_.slice_elems, chunk.count - offset);
   const std::size_t bytes = elems * job_.elem_bytes;
   const std::size_t at = (chunk.first + offset) * job_.elem_bytes;
+  std::byte* const out = job_.out + at - job_.out_first * job_.elem_bytes;
 
   switch (step.action) {
     case RingAction::kSend:
-      std::memcpy(sent, (job_.collective == RingCollective::kAllGather ? job_.out : job_.in) + at, bytes);
+      std::memcpy(sent, job_.collective == RingCollective::kAllGather ? out : job_.in + at, bytes);
       break;
     case RingAction::kRecvReduceSend:
       job_.reduce(sent, received, job_.in + at, elems);
@@ -110,23 +118,23 @@ bool RingExecutor::perform_slice(const RingStep& step) {
       const std::size_t block_elems = kBlockBytes / job_.elem_bytes;
       for (std::size_t i = 0; i < elems; i += block_elems) {
         const std::size_t n = std::min(block_elems, elems - i), b = i * job_.elem_bytes;
-        job_.reduce(job_.out + at + b, received + b, job_.in + at + b, n);
-        std::memcpy(sent + b, job_.out + at + b, n * job_.elem_bytes);
+        job_.reduce(out + b, received + b, job_.in + at + b, n);
+        std::memcpy(sent + b, out + b, n * job_.elem_bytes);
       }
       break;
     }
     case RingAction::kRecvReduceCopy:
-      job_.reduce(job_.out + at, received, job_.in + at, elems);
+      job_.reduce(out, received, job_.in + at, elems);
       break;
     case RingAction::kRecvCopySend:
       for (std::size_t b = 0; b < bytes; b += kBlockBytes) {
         const std::size_t n = std::min(kBlockBytes, bytes - b);
-        std::memcpy(job_.out + at + b, received + b, n);
+        std::memcpy(out + b, received + b, n);
         std::memcpy(sent + b, received + b, n);
       }
       break;
     case RingAction::kRecvCopy:
-      std::memcpy(job_.out + at, received, bytes);
+      std::memcpy(out, received, bytes);
       break;
   }
   if (sent != nullptr) links_.next->publish(bytes);

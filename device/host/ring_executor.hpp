@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "device/link.hpp"
 #include "device/reduce.hpp"
@@ -17,6 +18,14 @@ struct RingLinks {
   RecvLink* previous = nullptr;
 };
 
+/// Elements of a chunk: [first, first + count).
+struct ChunkRange {
+  std::size_t first = 0, count = 0;
+};
+/// Chunks are equal and begin on cache lines, relative to the message, as long as there is enough for that; the last
+/// ones may be shorter or empty.
+ChunkRange chunk_range(std::size_t count, std::size_t elem_bytes, int size, int chunk);
+
 /// One collective over one ring. All ranks of the ring give the same collective, count, elem_bytes and slicing.
 struct RingJob {
   RingCollective collective = RingCollective::kAllreduce;
@@ -25,6 +34,10 @@ struct RingJob {
   std::size_t count = 0;
   std::size_t elem_bytes = 1;
   ReduceFn reduce = nullptr;  ///< not used by an all-gather
+  /// By position, where chunks are the ranks' blocks rather than equal shares: they may lie in any order and be of any
+  /// length. Must outlive the executor; the same on all ranks.
+  std::span<const ChunkRange> chunks = {};
+  std::size_t out_first = 0;  ///< of the message, the element that lies at out[0]; not 0 in a reduce-scatter alone
 };
 
 /// How a message is cut. The message falls into `size` chunks, one per rank; a chunk is worked off in rounds of
@@ -40,14 +53,6 @@ struct Slicing {
 /// Slices as large as the slots allow where the message is large, and smaller ones for a shorter message, so that the
 /// ring is a pipeline there too. Needs slot_count >= 2 and slot_bytes >= elem_bytes.
 Slicing slice_ring(std::size_t count, std::size_t elem_bytes, int size, std::size_t slot_bytes, std::size_t slot_count);
-
-/// Elements of chunk `chunk`: [first, first + count).
-struct ChunkRange {
-  std::size_t first = 0, count = 0;
-};
-/// Chunks are equal and begin on cache lines, relative to the message, as long as there is enough for that; the last
-/// ones may be shorter or empty.
-ChunkRange chunk_range(std::size_t count, std::size_t elem_bytes, int size, int chunk);
 
 class RingExecutor {
  public:
@@ -66,6 +71,7 @@ class RingExecutor {
 
  private:
   bool perform_slice(const RingStep& step);
+  ChunkRange chunk(int position) const;
   void next_slice();
 
   RingLinks links_;

@@ -92,6 +92,53 @@ TEST(RingExecutor, GetsByWithTheFewestSlots) {
   for (const int size : {2, 3, 4, 7}) check(RingCollective::kAllreduce, size, 3000, {.slot_bytes = 64, .slot_count = 2}, true);
 }
 
+/// Blocks of the ranks as chunks: of unequal length, one of them empty, and not in order of position.
+TEST(RingExecutor, TakesBlocksOfAnyLengthInAnyOrder) {
+  constexpr int kSize = 4;
+  const std::vector<ChunkRange> chunks = {{900, 100}, {0, 7}, {507, 0}, {7, 500}};
+  constexpr std::size_t kCount = 1000;
+  const FifoShape shape{.slot_bytes = 256, .slot_count = 4};
+  for (const auto collective : {RingCollective::kReduceScatter, RingCollective::kAllGather}) {
+    const bool scatters = collective == RingCollective::kReduceScatter;
+    TestRing ring(kSize, shape);
+    std::vector<std::vector<int>> in(kSize), out(kSize);
+    std::vector<std::jthread> threads;
+    for (int p = 0; p < kSize; ++p) {
+      auto &mine = in[static_cast<std::size_t>(p)], &result = out[static_cast<std::size_t>(p)];
+      const ChunkRange own = chunks[static_cast<std::size_t>(p)];
+      for (std::size_t i = 0; i < kCount; ++i) mine.push_back(value_at(p, i));
+      result.assign(scatters ? own.count : kCount, -1);
+      if (!scatters)
+        std::copy_n(mine.begin() + static_cast<std::ptrdiff_t>(own.first), own.count,
+                    result.begin() + static_cast<std::ptrdiff_t>(own.first));
+      threads.emplace_back([&, p, own] {
+        RingExecutor executor(ring.links(p),
+                              {.collective = collective,
+                               .in = reinterpret_cast<const std::byte*>(mine.data()),
+                               .out = reinterpret_cast<std::byte*>(result.data()),
+                               .count = kCount,
+                               .elem_bytes = sizeof(int),
+                               .reduce = find_reduce(Op::kSum, Type::kInt32),
+                               .chunks = chunks,
+                               .out_first = scatters ? own.first : 0},
+                              slice_ring(500 * kSize, sizeof(int), kSize, shape.slot_bytes, shape.slot_count));
+        while (executor.advance() != RingExecutor::State::kDone) std::this_thread::yield();
+      });
+    }
+    threads.clear();
+    for (std::size_t p = 0; p < kSize; ++p)
+      for (std::size_t c = 0; c < kSize; ++c)
+        for (std::size_t i = 0; i < chunks[c].count; ++i) {
+          const std::size_t at = chunks[c].first + i;
+          int sum = 0;
+          for (int q = 0; q < kSize; ++q) sum += value_at(q, at);
+          if (!scatters) { ASSERT_EQ(out[p][at], value_at(static_cast<int>(c), at)); }
+          else if (c == p) { ASSERT_EQ(out[p][i], sum); }
+        }
+    if (!scatters) { EXPECT_EQ(out[0][600], -1) << "belongs to nobody"; }
+  }
+}
+
 TEST(RingExecutor, PipelinesLargeMessages) {
   check(RingCollective::kAllreduce, 4, 500000, {.slot_bytes = 64 * 1024, .slot_count = 8}, false);
 }
