@@ -1,0 +1,73 @@
+// two_level_executor.hpp -- small and medium collectives over several hosts: through the boards inside each host, between
+// the first ranks of the hosts over links, and through the boards again. Only one rank of a host uses the network, and few
+// messages follow one another. Resumable: it never waits.
+//
+//   collective       inside                 between the first ranks            inside
+//   all-reduce       reduce                 one-shot, or two-shot              broadcast
+//   barrier          reduce                 one-shot                           broadcast
+//   reduce           reduce                 one-shot, or two-shot              to the root, on its host
+//   broadcast        on the root's host     direct broadcast                   broadcast, on the others
+//   all-gather       all-gather             direct all-gather                  broadcast
+//   reduce-scatter   reduce                 one-shot, or two-shot              broadcast; each keeps its block
+//
+// Depth between hosts 1, two-shot 2. h hosts, l ranks each: the first rank sends (h-1) S, two-shot 2 (h-1)/h S.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "device/host/board_executor.hpp"
+#include "device/host/exchange_executor.hpp"
+
+namespace loom::device {
+
+/// Where a rank stands, and what it is linked by. Hosts and the ranks of a host are in the same order everywhere.
+struct TwoLevels {
+  Boards* boards = nullptr;             ///< of this host's ranks; nullptr where there is one alone
+  int local = 0;                        ///< this rank, on its host
+  int host = 0;                         ///< this host
+  std::span<const PeerLinks> hosts;     ///< to the first ranks of the other hosts; used by the first rank of this one
+  std::size_t slot_bytes = 0;           ///< of those links
+  std::span<const int> ranks;           ///< ranks in the communicator, host after host
+  int rank = 0;                         ///< this one
+  std::span<const int> host_of;         ///< by rank, and
+  std::span<const int> local_of;        ///<   by rank: where each one is
+};
+
+class TwoLevelExecutor {
+ public:
+  /// Not for all-to-all; an all-gather only where all hosts have equally many ranks. The job is that of the whole
+  /// communicator; a barrier's is left as it is. What `levels` refers to must outlive this.
+  TwoLevelExecutor(const TwoLevels& levels, const HostJob& job);
+
+  using State = RingExecutor::State;
+  /// Goes on until it must wait. Throws what boards and links throw.
+  State advance();
+  /// The rank of the communicator that a blocked executor waits for.
+  int awaited() const noexcept;
+
+  static bool takes(Collective collective) { return collective != Collective::kAllToAll; }
+
+ private:
+  void plan_reduction();
+  void plan_broadcast();
+  void plan_all_gather();
+  void begin(const std::optional<HostJob>& inside);
+  void begin_across();
+  void finish();
+  int locals() const { return levels_.boards == nullptr ? 1 : levels_.boards->size(); }
+  bool is_first() const { return levels_.local == 0; }
+
+  enum class Stage { kGather, kAcross, kSpread, kDone };
+  TwoLevels levels_;
+  HostJob job_;
+  std::vector<std::byte> whole_;  ///< the message, or its partial result, where there is no other room for it
+  std::optional<HostJob> gather_, spread_;
+  std::optional<ExchangeJob> across_;
+  Stage stage_ = Stage::kGather;
+  std::optional<BoardExecutor> inside_;
+  std::optional<ExchangeExecutor> between_;
+};
+
+}  // namespace loom::device
