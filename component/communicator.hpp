@@ -12,7 +12,7 @@
 #include "component/bootstrap.hpp"
 #include "component/plan.hpp"
 #include "component/process.hpp"
-#include "connect/wiring.hpp"
+#include "connect/view.hpp"
 #include "device/host/board_executor.hpp"
 #include "device/host/direct_exchange.hpp"
 #include "device/host/rails_executor.hpp"

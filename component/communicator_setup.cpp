@@ -199,10 +199,14 @@ void Communicator::learn_peers(const std::vector<PeerInfo>& peers) {
                                                     "them none.", rank, peers[rank].host_name.data()));
     places.push_back(peers[rank].place);
   }
-  std::vector<search::ChannelPlan> plans;
+  std::vector<std::vector<int>> nodes;
+  std::vector<connect::NodeSummary> summaries;
   for (topo::Host& host : topo::hosts_of(places)) {
     if (const topo::System* machine = process_.described_machine()) host.system = on_machine(*machine, host, places);
-    plans.push_back(search::find_ring(host.system));
+    nodes.emplace_back();
+    for (const topo::NodeId id : host.system.gpus()) nodes.back().push_back(host.system.node(id).gpu().rank);
+    const search::ChannelPlan ring = search::find_ring(host.system);
+    summaries.push_back(connect::summarize(host.system, nodes.back(), std::span(&ring, 1)));
     if (host.id != places[static_cast<std::size_t>(rank_)].host) continue;
     for (const topo::NodeId id : host.system.gpus()) {
       const int mate = host.system.node(id).gpu().rank;
@@ -212,7 +216,7 @@ void Communicator::learn_peers(const std::vector<PeerInfo>& peers) {
     if (rank_ == 0 && process_.wants_dump())
       process_.dump(process_.described_machine() != nullptr ? host.system : on_machine(topo::discover().system, host, places));
   }
-  wiring_ = connect::wire(plans, rank_);
+  wiring_ = connect::wire(connect::job_of(nodes, summaries), rank_);
 
   std::vector<int> known = {wiring_.local.previous, wiring_.local.next};
   for (const auto& ring : {wiring_.rail, wiring_.flat})
