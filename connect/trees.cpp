@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "connect/tree_places.hpp"
 #include "connect/view.hpp"
 #include "device/tree_schedule.hpp"
 
@@ -10,19 +11,6 @@ static_assert(kNobody == device::kNobody);
 
 int place_in(const std::vector<std::uint16_t>& order, int local) {
   return static_cast<int>(std::find(order.begin(), order.end(), local) - order.begin());
-}
-
-/// The place in a node's chain to which the first or second child node sends. The pattern says which GPUs
-/// have bandwidth left for it: the first one, the second one, or each for one child.
-int child_place(search::Pattern pattern, int which, int ranks) {
-  int place = 0;
-  if (pattern == search::Pattern::kSplitTree) place = 1;
-  if (pattern == search::Pattern::kBalancedTree) place = 1 - which;
-  return std::min(place, ranks - 1);
-}
-
-int port_at(const ChannelSummary& own, search::Pattern pattern, int place) {
-  return pattern == search::Pattern::kTree || place == 0 ? own.port_in : own.port_out;
 }
 
 /// Which child of `parent` is `node`?
