@@ -84,6 +84,20 @@ std::vector<std::byte> Announced::slice(int rank, std::span<const std::byte> sum
   return slice;
 }
 
+std::vector<std::byte> Announced::all_slices(std::span<const std::vector<std::byte>> summaries) const {
+  std::vector<std::byte> slices(slice_bytes_ * static_cast<std::size_t>(placement_.ranks()));
+  Turns turns(placement_, kind_of_node_, kind_bytes_.size());
+  for (int rank = 0; rank < placement_.ranks(); ++rank) {
+    const std::vector<std::byte>& summary = summaries[static_cast<std::size_t>(turns.kind_of(rank))];
+    const std::size_t begin = std::min(turns.next(rank) * slice_bytes_, summary.size());
+    const std::size_t end = std::min(begin + slice_bytes_, summary.size());
+    std::copy(summary.begin() + static_cast<std::ptrdiff_t>(begin),
+              summary.begin() + static_cast<std::ptrdiff_t>(end),
+              slices.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(rank) * slice_bytes_));
+  }
+  return slices;
+}
+
 Job Announced::join(std::span<const std::byte> slices, int rank, std::span<const std::byte> summary,
                     const ChannelLimits& limits) const {
   if (slices.size() != slice_bytes_ * static_cast<std::size_t>(placement_.ranks()))

@@ -31,6 +31,9 @@ class Announced {
   std::size_t slice_bytes() const noexcept { return slice_bytes_; }
   /// What `rank` sends of its node's summary, filled up with zeros.
   std::vector<std::byte> slice(int rank, std::span<const std::byte> summary) const;
+  /// What all ranks send together, for those who have every kind's summary, in the order in which kinds first
+  /// appear on a node: tools and tests.
+  std::vector<std::byte> all_slices(std::span<const std::vector<std::byte>> summaries) const;
   /// slices: of all ranks, by rank, ranks * slice_bytes() bytes. `rank` and `summary` are the caller's own:
   /// two different summaries with one word are noticed by the nodes whose own came back as another. Throws
   /// Error (kInternal).

@@ -34,6 +34,12 @@ constexpr std::array kProtocols = {
 // Intel Xeon).
 constexpr Protocol kHost = {"host", {1, 0.15, 0.15, 24}, {1, 0.15, 0.15, 24}, 1};
 
+// What LL carries in all, GB/s on the bus, by GPU generation and on one, two, and more nodes: CPUs forward
+// its words between nodes. From the same source.
+constexpr std::array kLlGenerations = {70, 80, 90, 100};
+constexpr double kLlBusGbps[kLlGenerations.size()][3] = {
+    {39, 39, 20.4}, {87.7, 22.5, 19}, {141, 45, 35}, {282, 90, 70}};
+
 bool is_up(Collective collective) {
   return collective == Collective::kAllreduce || collective == Collective::kReduce;
 }
@@ -70,6 +76,7 @@ class Simulator {
   }
   double latency_us(std::size_t kind, int from, int to, const Latencies& latencies) const;
   std::vector<double> shares(Family family) const;
+  double least_transfer_us(const std::string& algorithm) const;
   const RingNode& ring_node(int node, double bytes, bool closed,
                             std::map<std::pair<int, int>, RingNode>& known) const;
   RingNode rail_node(int node, double bytes) const;
@@ -354,17 +361,39 @@ std::optional<Prediction> Simulator::tree() {
   return finished("tree", protocol_.tree.call_us + ways * path + prediction.transfer_us, prediction);
 }
 
+/// Bytes on the bus for each byte of the message: what a port beside every rank would have to carry.
+double bus_factor(Collective collective, int ranks) {
+  const double n = ranks;
+  if (collective == Collective::kAllreduce) return 2 * (n - 1) / n;
+  return collective == Collective::kReduceScatter || collective == Collective::kAllGather ? (n - 1) / n : 1;
+}
+
+/// What the protocol itself needs, however fast the links are.
+double Simulator::least_transfer_us(const std::string& algorithm) const {
+  if (protocol_.name != "LL") return 0;
+  int capability = kLlGenerations.back();
+  for (const Machine& machine : machines_)
+    for (const topo::NodeId gpu : machine.paths->system().gpus())
+      capability = std::min(capability, machine.paths->system().node(gpu).gpu().compute_capability);
+  std::size_t generation = 0;
+  while (generation + 1 < kLlGenerations.size() && kLlGenerations[generation + 1] <= capability) ++generation;
+  const double factor = algorithm == "tree" && request_.collective == Collective::kAllreduce
+                            ? 2
+                            : bus_factor(request_.collective, job_.ranks());
+  return request_.bytes * factor / (kBytesPerUs * kLlBusGbps[generation][std::min(job_.nodes(), 3) - 1]);
+}
+
 Prediction Simulator::finished(std::string algorithm, double us, Prediction prediction) const {
   prediction.algorithm = std::move(algorithm);
   prediction.protocol = protocol_.name;
+  if (const double least = least_transfer_us(prediction.algorithm); least > prediction.transfer_us) {
+    us += least - prediction.transfer_us;
+    prediction.transfer_us = least;
+    prediction.bottleneck = "the protocol";
+  }
   prediction.us = us;
   prediction.algorithm_gbps = request_.bytes / (kBytesPerUs * us);
-  const double n = job_.ranks();
-  double factor = 1;
-  if (request_.collective == Collective::kAllreduce) factor = 2 * (n - 1) / n;
-  if (request_.collective == Collective::kReduceScatter || request_.collective == Collective::kAllGather)
-    factor = (n - 1) / n;
-  prediction.bus_gbps = prediction.algorithm_gbps * factor;
+  prediction.bus_gbps = prediction.algorithm_gbps * bus_factor(request_.collective, job_.ranks());
   return prediction;
 }
 

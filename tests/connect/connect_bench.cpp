@@ -74,21 +74,7 @@ void measure(int ranks, int kinds) {
   for (int rank = 0; rank < ranks; ++rank)
     words[static_cast<std::size_t>(rank)] =
         word_of(rank, rank / kRanksPerNode * kRanksPerNode, summary_of(rank));
-  std::size_t slice_bytes = 0;
-  std::vector<std::byte> slices;
-  {
-    // The others' part; their slices by the same rule, without asking for each anew who sends what.
-    const Announced announced(words);
-    slice_bytes = announced.slice_bytes();
-    slices.resize(slice_bytes * static_cast<std::size_t>(ranks));
-    std::vector<std::size_t> turn(static_cast<std::size_t>(kinds));
-    for (int rank = 0; rank < ranks; ++rank) {
-      const auto& summary = summary_of(rank);
-      const std::size_t begin = turn[static_cast<std::size_t>(rank / kRanksPerNode % kinds)]++ * slice_bytes;
-      for (std::size_t i = begin; i < std::min(begin + slice_bytes, summary.size()); ++i)
-        slices[static_cast<std::size_t>(rank) * slice_bytes + i - begin] = summary[i];
-    }
-  }
+  const std::vector<std::byte> slices = Announced(words).all_slices(summaries);
   Job job;
   View view;
   const double ms = ms_of([&] {

@@ -77,6 +77,12 @@ Exchanged exchanged(const std::vector<std::vector<int>>& nodes, const std::vecto
     const auto slice = announced.slice(rank, own[static_cast<std::size_t>(rank)]);
     slices.insert(slices.end(), slice.begin(), slice.end());
   }
+  std::vector<std::vector<std::byte>> kinds;
+  for (int node = 0; node < placement.nodes(); ++node)
+    if (const auto& bytes = own[static_cast<std::size_t>(placement.ranks_of(node).front())];
+        std::find(kinds.begin(), kinds.end(), bytes) == kinds.end())
+      kinds.push_back(bytes);
+  EXPECT_EQ(announced.all_slices(kinds), slices);
   Exchanged result{{}, announced.slice_bytes(), announced.kinds()};
   for (int rank = 0; rank < placement.ranks(); ++rank)
     result.jobs.push_back(announced.join(slices, rank, own[static_cast<std::size_t>(rank)]));
