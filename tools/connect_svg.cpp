@@ -33,6 +33,15 @@ void dot(Canvas& canvas, const Point& at, int rank) {
   canvas.text(at.x, at.y + 3, fmt::format("{}", rank), text_size(rank));
 }
 
+/// From the edge of one dot to that of another.
+void edge(Canvas& canvas, const Point& from, const Point& to, bool network) {
+  const double length = std::hypot(to.x - from.x, to.y - from.y),
+               part = length > 2 * kDot ? kDot / length : 0;
+  const double x = (to.x - from.x) * part, y = (to.y - from.y) * part;
+  canvas.line(from.x + x, from.y + y, to.x - x, to.y - y, network ? kNetworkColour : kInsideColour,
+              network ? 2 : 1.5);
+}
+
 /// Ranks around a circle, with a gap between nodes.
 double draw_ring(Canvas& canvas, const Job& job, int channel) {
   const double slots = job.ranks() + job.nodes();
@@ -56,7 +65,7 @@ double draw_ring(Canvas& canvas, const Job& job, int channel) {
     const Point from = points[static_cast<std::size_t>(rank)],
                 to = points[static_cast<std::size_t>(ring.next)];
     const bool network = job.placement().node_of(rank) != job.placement().node_of(ring.next);
-    canvas.line(from.x, from.y, to.x, to.y, network ? kNetworkColour : kInsideColour, network ? 2.5 : 1.5);
+    edge(canvas, from, to, network);
     dot(canvas, from, rank);
   }
   return centre.y + radius + 60;
@@ -94,7 +103,7 @@ double draw_tree(Canvas& canvas, const Job& job, int channel, int tree, double t
     if (links.parent != connect::kNobody) {
       const Point to = points[static_cast<std::size_t>(links.parent)];
       const bool network = job.placement().node_of(rank) != job.placement().node_of(links.parent);
-      canvas.line(from.x, from.y, to.x, to.y, network ? kNetworkColour : kInsideColour, network ? 2 : 1.5);
+      edge(canvas, from, to, network);
     }
     dot(canvas, from, rank);
   }
