@@ -17,6 +17,7 @@ namespace {
 struct Options {
   std::string file, draw, model = "nccl", collective = "allreduce";
   std::vector<std::string> mix;
+  std::vector<int> ranks_per_node;
   int nodes = 2, rank = -1, channel = 0;
   bool all = false, json = false, orders = false, no_check = false;
   std::vector<std::uint64_t> sizes;
@@ -65,6 +66,8 @@ void connect_job(Options& options) {
   options.job.plans.max_channels = options.job.channels.max_channels;
   options.job.machines = {{options.file, options.nodes}};
   for (const std::string& text : options.mix) options.job.machines.push_back(mixed_in(text));
+  for (std::size_t i = 0; i < options.job.machines.size() && !options.ranks_per_node.empty(); ++i)
+    options.job.machines[i].ranks = options.ranks_per_node[std::min(i, options.ranks_per_node.size() - 1)];
   const OfflineJob offline = build_job(options.job);
   const connect::Job& job = offline.job;
   if (options.rank >= job.ranks())
@@ -105,8 +108,10 @@ void add_job_options(CLI::App& command, Options& options) {
       ->capture_default_str();
   command.add_option("--mix", options.mix, "FILE2:COUNT: and so many like that one; may be repeated");
   command
-      .add_option("--ranks-per-node", options.job.ranks_per_machine,
-                  "only the first GPUs of each machine; CPUs where it has no GPU")
+      .add_option(
+          "--ranks-per-node", options.ranks_per_node,
+          "only the first GPUs of each machine, CPUs where it has no GPU; a list: of FILE, and of each --mix")
+      ->delimiter(',')
       ->check(CLI::Range(1, 65535));
   command.add_option("--placement", options.job.placement, "of ranks: block, round-robin or random:SEED")
       ->capture_default_str();

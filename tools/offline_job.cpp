@@ -84,7 +84,7 @@ struct Part {
 
 std::vector<Part> parts_of(const MachineFile& file, const JobRequest& request, OfflineJob& offline) {
   const topo::System system =
-      with_ranks(topo::read_system(file.path, request.model).system, request.ranks_per_machine, file.path);
+      with_ranks(topo::read_system(file.path, request.model).system, file.ranks, file.path);
   std::vector<int> all;
   for (const topo::NodeId gpu : system.gpus()) all.push_back(system.node(gpu).gpu().rank);
   std::sort(all.begin(), all.end());

@@ -16,11 +16,11 @@ namespace loom::tools {
 struct MachineFile {
   std::string path;
   int count = 1;
+  int ranks = 0;  ///< on each, the first GPUs; 0: all
 };
 
 struct JobRequest {
   std::vector<MachineFile> machines;
-  int ranks_per_machine = 0;        ///< the first GPUs of each; 0: all
   std::string placement = "block";  ///< or "round-robin", "random:SEED"
   connect::PlanRequest plans;       ///< its number of nodes is that of the machines
   connect::ChannelLimits channels;
@@ -43,7 +43,7 @@ struct OfflineJob {
   std::vector<std::unique_ptr<topo::Paths>> paths;
 };
 
-/// A machine without GPUs gets a virtual one for each of ranks_per_machine. Throws Error (kBadInput: a file,
+/// A machine without GPUs gets a virtual one for each of its ranks. Throws Error (kBadInput: a file,
 /// more ranks than GPUs, a placement that is none).
 OfflineJob build_job(const JobRequest& request);
 

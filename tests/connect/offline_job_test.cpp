@@ -12,13 +12,16 @@ namespace {
 
 using namespace connect;
 
+/// The files by their names in the data folder; so many ranks on each, 0: all.
 OfflineJob job_with(std::vector<MachineFile> machines, const std::string& placement = "block",
                     int ranks = 0) {
-  for (MachineFile& machine : machines) machine.path = fmt::format("{}/{}", LOOM_TEST_DATA, machine.path);
+  for (MachineFile& machine : machines) {
+    machine.path = fmt::format("{}/{}", LOOM_TEST_DATA, machine.path);
+    machine.ranks = ranks;
+  }
   JobRequest request;
   request.machines = std::move(machines);
   request.placement = placement;
-  request.ranks_per_machine = ranks;
   return build_job(request);
 }
 
