@@ -29,16 +29,24 @@ bool are_partners(const ChannelSummary& a, const ChannelSummary& b) {
          a.inter_gbps == b.inter_gbps && a.intra_gbps == b.intra_gbps;
 }
 
+/// Descending. Usually they are in order already.
+template <class Key>
+void sort_by(std::vector<Group>& groups, Key key) {
+  const auto faster = [&](const Group& a, const Group& b) { return key(a) > key(b); };
+  if (!std::is_sorted(groups.begin(), groups.end(), faster))
+    std::stable_sort(groups.begin(), groups.end(), faster);
+}
+
 std::vector<Group> groups_of(const FamilySummary& family) {
   std::vector<Group> groups;
   const auto& channels = family.channels;
+  groups.reserve(channels.size());
   const bool swaps = family.pattern == search::Pattern::kRing && family.cross_nic == 2;
   for (std::size_t i = 0; i < channels.size(); i += static_cast<std::size_t>(groups.back().size)) {
     const bool pair = swaps && i + 1 < channels.size() && are_partners(channels[i], channels[i + 1]);
     groups.push_back({static_cast<int>(i), pair ? 2 : 1, 0, speed_of(channels[i])});
   }
-  std::stable_sort(groups.begin(), groups.end(),
-                   [](const Group& a, const Group& b) { return a.gbps > b.gbps; });
+  sort_by(groups, [](const Group& group) { return group.gbps; });
   return groups;
 }
 
@@ -174,9 +182,9 @@ std::vector<Part> spread(const FamilySummary& family, int count) {
     for (const Group& group : groups) taken += group.copies * group.size;
   }
   std::erase_if(groups, [](const Group& group) { return group.copies == 0; });
-  std::stable_sort(groups.begin(), groups.end(),
-                   [](const Group& a, const Group& b) { return a.part_gbps() > b.part_gbps(); });
+  sort_by(groups, [](const Group& group) { return group.part_gbps(); });
   std::vector<Part> parts;
+  parts.reserve(static_cast<std::size_t>(count));
   for (const Group& group : groups)
     for (int copy = 0; copy < group.copies; ++copy)
       for (int i = 0; i < group.size; ++i) {
@@ -195,7 +203,7 @@ Agreed agree(Family family, std::span<const NodeSummary> kinds, const ChannelLim
     agreed.type_inter = std::max(agreed.type_inter, own.type_inter);
     agreed.cross_nic = std::max(agreed.cross_nic, own.cross_nic);
   }
-  if (family == Family::kNvls || family == Family::kCollnetDirect) {
+  if (has_heads(family)) {
     agree_on_heads(agreed, family, kinds);
     return agreed;
   }

@@ -118,7 +118,11 @@ Job Announced::join(std::span<const std::byte> slices, int rank, std::span<const
     throw Error(ErrorCode::kInternal,
                 fmt::format("The summary of rank {}'s node came back as another node's.", rank));
   std::vector<NodeSummary> decoded;
-  for (const auto& kind : kinds) decoded.push_back(decode(kind));
+  decoded.reserve(kinds.size());
+  for (std::vector<std::byte>& kind : kinds) {
+    decoded.push_back(decode(kind));
+    kind = {};
+  }
   return Job(placement_, std::move(decoded), kind_of_node_, limits);
 }
 

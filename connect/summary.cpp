@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "base/error.hpp"
 #include "topo/bandwidth.hpp"
@@ -91,16 +92,18 @@ void put_orders(Writer& writer, const Orders& orders, int ranks) {
 
 Orders get_orders(Reader& reader, int ranks) {
   Orders orders(reader.get<std::uint16_t>());
-  for (auto& order : orders) {
+  std::vector<std::size_t> seen_in(static_cast<std::size_t>(ranks), orders.size());
+  for (std::size_t number = 0; number < orders.size(); ++number) {
     const int length = reader.get<std::uint16_t>();
     if (length != 1 && length != ranks) unreadable("an order leaves out ranks");
-    std::vector<bool> seen(static_cast<std::size_t>(ranks));
+    orders[number].reserve(static_cast<std::size_t>(length));
     for (int i = 0; i < length; ++i) {
       const std::uint16_t local =
           ranks <= kMostRanksInAByte ? reader.get<std::uint8_t>() : reader.get<std::uint16_t>();
-      if (local >= ranks || seen[local]) unreadable("an order has a rank that is not there, or one twice");
-      seen[local] = true;
-      order.push_back(local);
+      if (local >= ranks || seen_in[local] == number)
+        unreadable("an order has a rank that is not there, or one twice");
+      seen_in[local] = number;
+      orders[number].push_back(local);
     }
   }
   return orders;
@@ -124,6 +127,10 @@ Family family_of(search::Pattern pattern) {
       return Family::kCollnetDirect;
   }
   return Family::kRing;
+}
+
+bool has_heads(Family family) {
+  return family == Family::kNvls || family == Family::kCollnetDirect;
 }
 
 std::string_view name_of(Family family) {
@@ -164,6 +171,10 @@ std::vector<std::byte> encode(const NodeSummary& summary) {
     if (family.channels.size() > kMostChannels)
       throw Error(ErrorCode::kInternal, fmt::format("A node has {} channels for one pattern, more than {}.",
                                                     family.channels.size(), kMostChannels));
+  if (summary.ranks > std::numeric_limits<std::uint16_t>::max() ||
+      summary.port_gbps.size() > std::numeric_limits<std::int16_t>::max())
+    throw Error(ErrorCode::kInternal, fmt::format("A node has {} ranks and {} ports, which are too many.",
+                                                  summary.ranks, summary.port_gbps.size()));
   Orders orders;
   const auto index_of = [&](const std::vector<std::uint16_t>& order) {
     const auto same = std::find(orders.begin(), orders.end(), order);
@@ -205,18 +216,23 @@ NodeSummary decode(std::span<const std::byte> bytes) {
   if (summary.ranks == 0) unreadable("it has no rank");
   summary.port_gbps.resize(reader.get<std::uint16_t>());
   for (float& gbps : summary.port_gbps) gbps = reader.get<float>();
-  const Orders orders = get_orders(reader, summary.ranks);
+  Orders orders = get_orders(reader, summary.ranks);
+  std::vector<ChannelSummary*> last_user(orders.size(), nullptr);  // gets the order itself, the others copies
   const auto get_port = [&] {
     const int port = reader.get<std::int16_t>();
     if (port < kNoPort || port >= static_cast<int>(summary.port_gbps.size()))
       unreadable("a port is not there");
     return static_cast<std::int16_t>(port);
   };
-  for (FamilySummary& family : summary.families) {
+  for (int number = 0; number < kFamilyCount; ++number) {
+    FamilySummary& family = summary.families[static_cast<std::size_t>(number)];
     family.channels.resize(reader.get<std::uint8_t>());
     if (family.channels.empty()) continue;
     family.pattern = static_cast<search::Pattern>(
         reader.get_below<std::uint8_t>(search::kPatternCount, "a pattern is unknown"));
+    const Family name = static_cast<Family>(number);
+    if (family_of(family.pattern) != name) unreadable("a pattern is another family's");
+    const int length = has_heads(name) ? 1 : summary.ranks;
     constexpr int kTypes = static_cast<int>(topo::PathType::kDis) + 1;
     family.type_intra =
         static_cast<topo::PathType>(reader.get_below<std::uint8_t>(kTypes, "a path type is unknown"));
@@ -224,8 +240,11 @@ NodeSummary decode(std::span<const std::byte> bytes) {
         static_cast<topo::PathType>(reader.get_below<std::uint8_t>(kTypes, "a path type is unknown"));
     family.cross_nic = reader.get_below<std::uint8_t>(3, "cross-NIC is neither 0, 1 nor 2");
     for (ChannelSummary& channel : family.channels) {
-      channel.order =
-          orders[reader.get_below<std::uint16_t>(static_cast<int>(orders.size()), "an order is not there")];
+      const auto which =
+          reader.get_below<std::uint16_t>(static_cast<int>(orders.size()), "an order is not there");
+      if (static_cast<int>(orders[which].size()) != length) unreadable("an order leaves out ranks");
+      if (last_user[which] != nullptr) last_user[which]->order = orders[which];
+      last_user[which] = &channel;
       channel.port_in = get_port();
       channel.port_out = get_port();
       channel.intra_gbps = reader.get<float>();
@@ -233,6 +252,8 @@ NodeSummary decode(std::span<const std::byte> bytes) {
     }
   }
   if (!reader.done()) unreadable("there is more of it");
+  for (std::size_t which = 0; which < orders.size(); ++which)
+    if (last_user[which] != nullptr) last_user[which]->order = std::move(orders[which]);
   return summary;
 }
 

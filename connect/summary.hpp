@@ -16,6 +16,8 @@ namespace loom::connect {
 enum class Family : std::uint8_t { kRing, kTree, kNvls, kCollnetChain, kCollnetDirect };
 inline constexpr int kFamilyCount = 5;
 Family family_of(search::Pattern pattern);
+/// Channels name a head alone, instead of an order of all ranks.
+bool has_heads(Family family);
 /// "ring", "tree", "nvls", "collnet-chain", "collnet-direct".
 std::string_view name_of(Family family);
 

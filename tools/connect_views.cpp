@@ -12,10 +12,6 @@ constexpr Family kFamilies[] = {Family::kRing, Family::kTree, Family::kNvls, Fam
                                 Family::kCollnetDirect};
 constexpr int kShownOrder = 32;
 
-bool has_heads(Family family) {
-  return family == Family::kNvls || family == Family::kCollnetDirect;
-}
-
 std::string peer(int rank) {
   if (rank == connect::kNobody) return "-";
   if (rank == connect::kNetwork) return "the network";
