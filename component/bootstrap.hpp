@@ -38,6 +38,13 @@ class Bootstrap {
     return all;
   }
 
+  /// Every rank's bytes one after the other, by rank; all have equally many. Collective.
+  std::vector<std::byte> all_gather_slices(const std::vector<std::byte>& mine) const {
+    std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(raw_.size));
+    if (!mine.empty()) gather(mine.data(), all.data(), mine.size());
+    return all;
+  }
+
   /// Every rank's bytes, by rank; bytes_of[r] is how many rank r has. Collective.
   std::vector<std::vector<std::byte>> all_gather_bytes(const std::vector<std::byte>& mine,
                                                        const std::vector<std::uint64_t>& bytes_of) const {

@@ -12,7 +12,7 @@
 #include "component/bootstrap.hpp"
 #include "component/plan.hpp"
 #include "component/process.hpp"
-#include "connect/wiring.hpp"
+#include "connect/view.hpp"
 #include "device/host/board_executor.hpp"
 #include "device/host/direct_exchange.hpp"
 #include "device/host/rails_executor.hpp"
@@ -60,12 +60,13 @@ class Communicator {
   bool make_links();
   void drop_links() noexcept;
   std::optional<std::vector<std::uint64_t>> agree(const std::string& cause, std::uint64_t number = 0) const;
-  void learn_peers(const std::vector<PeerInfo>& peers);
+  std::vector<std::byte> learn_node(const std::vector<PeerInfo>& peers);
+  void take_place(const connect::Job& job, const std::vector<PeerInfo>& peers);
   std::vector<std::byte> make_ends();
   void join_ends(const std::vector<std::vector<std::byte>>& handles);
   std::vector<std::int64_t> readable_peers(const std::vector<std::vector<std::byte>>& handles) const;
   void try_network();
-  std::string describe_links(double milliseconds) const;
+  std::string describe_links() const;
 
   bool try_perform(const device::HostJob& job);
   Algorithm ready_plan(const device::HostJob& job);
@@ -81,6 +82,15 @@ class Communicator {
   void explain(Algorithm algorithm, const device::HostJob& job);
   void check_peers() const;
   void abandon() noexcept;
+
+  /// A part of the set-up: what each rank sent, and how long it took.
+  struct SetUpPart {
+    const char* name;
+    std::size_t bytes;
+    double milliseconds;
+  };
+  template <class Clock>
+  void note_part(const char* name, std::size_t bytes, Clock& began);
 
   bool on_my_host(int rank) const { return host_mates_.contains(rank); }
 
@@ -107,6 +117,7 @@ class Communicator {
   std::optional<device::Boards> boards_;
   std::vector<std::int64_t> pids_;  ///< of all ranks, where they may read each other's memory; else empty
   std::vector<std::pair<device::Collective, Algorithm>> explained_;
+  std::vector<SetUpPart> parts_;
   std::optional<Error> broken_;
 };
 

@@ -11,6 +11,7 @@
 #include "component/byte_stream.hpp"
 #include "component/communicator.hpp"
 #include "component/fifo_shapes.hpp"
+#include "connect/exchange.hpp"
 #include "device/host/peer_memory.hpp"
 #include "ucx_transport/ports.hpp"
 
@@ -54,7 +55,7 @@ constexpr std::size_t kOneHostBytes = sizeof(device::DirectArea) + sizeof(device
 static_assert(sizeof(device::DirectArea) % device::kCacheLine == 0);
 
 /// What the ranks must have in common to understand each other; to be counted up when a protocol changes.
-constexpr std::uint64_t kProtocolVersion = 2;
+constexpr std::uint64_t kProtocolVersion = 3;
 constexpr std::uint64_t kLayout = (((kProtocolVersion * 1'000'003 + kOneHostBytes) * 1'000'003 +
                                     kSharedFifo.slot_bytes) * 1'000'003 + kSharedFifo.slot_count) * 1'000'003 +
                                   kNetFifo.slot_bytes * 1009 + kNetFifo.slot_count;
@@ -95,8 +96,17 @@ std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, P
 
 Communicator::~Communicator() { process_.retire(calls_); }
 
+/// Adds what has been done since `began`, which moves on.
+template <class Clock>
+void Communicator::note_part(const char* name, std::size_t bytes, Clock& began) {
+  const auto now = std::chrono::steady_clock::now();
+  parts_.push_back({name, bytes, std::chrono::duration<double, std::milli>(now - began).count()});
+  began = now;
+}
+
 /// First part of the set-up: who are the peers, and how do they join? Takes nothing that others would miss.
 bool Communicator::learn() {
+  auto began = std::chrono::steady_clock::now();
   std::string cause;
   PeerInfo mine;
   attempt(cause, [&] {
@@ -107,24 +117,39 @@ bool Communicator::learn() {
     mine.layout = kLayout;
   });
   const std::vector<PeerInfo> peers = bootstrap_.all_gather(mine);
-  attempt(cause, [&] { learn_peers(peers); });
-  if (agree(cause)) return true;
-  process_.count_communicator(false);
-  return false;
+
+  std::vector<std::byte> summary;
+  std::uint64_t word = 0;
+  attempt(cause, [&] {
+    summary = learn_node(peers);
+    if (!summary.empty()) word = connect::word_of(rank_, host_mates_.begin()->first, summary);
+  });
+  const auto words = agree(cause, word);
+  bool learned = words.has_value();
+  if (learned) {
+    note_part("peers", sizeof(mine), began);
+    const connect::Announced announced(*words);
+    // On one host everybody has the only summary.
+    const bool one_node = announced.placement().nodes() == 1;
+    const std::vector<std::byte> slices = one_node ? announced.all_slices(std::span(&summary, 1))
+                                                   : bootstrap_.all_gather_slices(announced.slice(rank_, summary));
+    attempt(cause, [&] { take_place(announced.join(slices, rank_, summary), peers); });
+    learned = agree(cause).has_value();
+    note_part("nodes", sizeof(word) + (one_node ? 0 : announced.slice_bytes()), began);
+  }
+  if (!learned) process_.count_communicator(false);
+  return learned;
 }
 
 /// Second part: the links. True on every rank or on none.
 bool Communicator::link() {
-  const auto began = std::chrono::steady_clock::now();
   linking_ = true;
   const bool linked = make_links();
   linking_ = false;
   process_.count_communicator(linked);
   if (!linked) drop_links();
-  if (linked && process_.runtime().parameters.verbose >= 1 && rank_ == 0) {
-    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
-    say([&] { process_.runtime().log(describe_links(took.count()).c_str()); });
-  }
+  if (linked && process_.runtime().parameters.verbose >= 1 && rank_ == 0)
+    say([&] { process_.runtime().log(describe_links().c_str()); });
   return linked;
 }
 
@@ -142,6 +167,7 @@ void Communicator::drop_links() noexcept {
 }
 
 bool Communicator::make_links() {
+  auto began = std::chrono::steady_clock::now();
   std::string cause;
   std::vector<std::byte> ends;
   attempt(cause, [&] { ends = make_ends(); });
@@ -156,10 +182,13 @@ bool Communicator::make_links() {
   if (!may_read) return false;
   if (!std::count(may_read->begin(), may_read->end(), 0)) pids_ = std::move(pids);
   segment_.close_handle();  // everybody who needs it has it mapped
+  note_part("links", *std::max_element(bytes_of->begin(), bytes_of->end()), began);
 
   if (wiring_.shape.hosts == 1) return true;
   attempt(cause, [&] { try_network(); });
-  return agree(cause).has_value();
+  const bool reached = agree(cause).has_value();
+  note_part("network", 0, began);
+  return reached;
 }
 
 /// Every rank's number; or nothing, once any rank has a cause to stop, after rank 0 has shown the first of the causes.
@@ -188,10 +217,11 @@ std::optional<std::vector<std::uint64_t>> Communicator::agree(const std::string&
   return {};
 }
 
-void Communicator::learn_peers(const std::vector<PeerInfo>& peers) {
+/// Who is on my host, and its channels as bytes; nothing if some rank has a cause of its own to stop.
+std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& peers) {
   std::vector<topo::Place> places;
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {
-    if (peers[rank].layout == 0) return;  // it has a cause of its own to stop
+    if (peers[rank].layout == 0) return {};
     if (peers[rank].layout != kLayout)
       throw Error(ErrorCode::kUnreachable, fmt::format("Rank {} on host {} runs another build of loom.", rank,
                                                        peers[rank].host_name.data()));
@@ -200,20 +230,23 @@ void Communicator::learn_peers(const std::vector<PeerInfo>& peers) {
                                                     "them none.", rank, peers[rank].host_name.data()));
     places.push_back(peers[rank].place);
   }
-  std::vector<search::ChannelPlan> plans;
-  for (topo::Host& host : topo::hosts_of(places)) {
-    if (const topo::System* machine = process_.described_machine()) host.system = on_machine(*machine, host, places);
-    plans.push_back(search::find_ring(host.system));
-    if (host.id != places[static_cast<std::size_t>(rank_)].host) continue;
-    for (const topo::NodeId id : host.system.gpus()) {
-      const int mate = host.system.node(id).gpu().rank;
-      host_mates_[mate] = peers[static_cast<std::size_t>(mate)].process;
-    }
-    oversubscribed_ = topo::oversubscribed(host.system);
-    if (rank_ == 0 && process_.wants_dump())
-      process_.dump(process_.described_machine() != nullptr ? host.system : on_machine(topo::discover({.ucx_ports = ucx_transport::ports()}).system, host, places));
+  topo::Host host = topo::host_of(places, rank_);
+  if (const topo::System* machine = process_.described_machine()) host.system = on_machine(*machine, host, places);
+  std::vector<int> mates;
+  for (const topo::NodeId id : host.system.gpus()) {
+    mates.push_back(host.system.node(id).gpu().rank);
+    host_mates_[mates.back()] = peers[static_cast<std::size_t>(mates.back())].process;
   }
-  wiring_ = connect::wire(plans, rank_);
+  oversubscribed_ = topo::oversubscribed(host.system);
+  if (rank_ == 0 && process_.wants_dump())
+    process_.dump(process_.described_machine() != nullptr ? host.system : on_machine(topo::discover({.ucx_ports = ucx_transport::ports()}).system, host, places));
+  const search::ChannelPlan ring = search::find_ring(host.system);
+  return connect::encode(connect::summarize(host.system, mates, std::span(&ring, 1)));
+}
+
+/// My neighbours in the job's rings, and how I wait for them.
+void Communicator::take_place(const connect::Job& job, const std::vector<PeerInfo>& peers) {
+  wiring_ = connect::wire(job, rank_);
 
   std::vector<int> known = {wiring_.local.previous, wiring_.local.next};
   for (const auto& ring : {wiring_.rail, wiring_.flat})
@@ -370,13 +403,20 @@ void Communicator::try_network() {
   }
 }
 
-std::string Communicator::describe_links(double milliseconds) const {
+std::string Communicator::describe_links() const {
   const connect::Shape& shape = wiring_.shape;
   const char* how = wiring_.rail ? "rings inside and rails across" : "one ring over unequal hosts";
   if (shape.hosts == 1) how = pids_.empty() ? "boards in shared memory" : "boards in shared memory and single copy";
-  return fmt::format("{}: {} ranks on {} host{}, {}{}; linked in {:.1f} ms", bootstrap_.name(), shape.ranks, shape.hosts,
-                     shape.hosts == 1 ? "" : "s", how, oversubscribed_ ? ", more ranks than CPUs" : "",
-                     milliseconds);
+  std::string text = fmt::format("{}: {} ranks on {} host{}, {}{}; set up in", bootstrap_.name(), shape.ranks, shape.hosts,
+                                 shape.hosts == 1 ? "" : "s", how, oversubscribed_ ? ", more ranks than CPUs" : "");
+  double sum = 0;
+  for (const SetUpPart& part : parts_) sum += part.milliseconds;
+  text += fmt::format(" {:.1f} ms:", sum);
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    text += fmt::format("{} {} {:.1f} ms", i == 0 ? "" : ",", parts_[i].name, parts_[i].milliseconds);
+    if (parts_[i].bytes > 0) text += fmt::format(" ({} bytes from each rank)", parts_[i].bytes);
+  }
+  return text;
 }
 
 }  // namespace loom

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <string_view>
 
-#include "connect/wiring.hpp"
+#include "connect/job.hpp"
 #include "device/host/host_job.hpp"
 
 namespace loom {

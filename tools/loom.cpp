@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   int exit_code = loom::tools::kOk;
   loom::tools::add_topo_command(app, exit_code);
   loom::tools::add_search_command(app, exit_code);
+  loom::tools::add_connect_command(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

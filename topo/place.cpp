@@ -16,6 +16,24 @@ Node virtual_gpu(const Place& place, int rank, int device, NodeId cpu) {
   return {std::move(gpu), cpu, 0, std::nullopt};
 }
 
+Host host_with(const HostId& id, std::span<const int> ranks, std::span<const Place> places) {
+  std::map<int, NodeId> cpu_of;  // by NUMA node
+  for (const int rank : ranks) cpu_of[places[static_cast<std::size_t>(rank)].numa_node] = kNoNode;
+  Draft draft{.nodes = {}, .hosts = {0}, .notes = {}};
+  for (auto& [numa_id, cpu] : cpu_of) {
+    CpuInfo info;
+    info.numa_id = numa_id;
+    cpu = draft.add({std::move(info), kNoNode, 0, std::nullopt});
+  }
+  int device = 0;
+  for (const int rank : ranks) {
+    const Place& place = places[static_cast<std::size_t>(rank)];
+    draft.add(virtual_gpu(place, rank, device++, cpu_of[place.numa_node]));
+  }
+  sort_depth_first(draft);
+  return {id, build(std::move(draft), Model::kLoom).system};
+}
+
 }  // namespace
 
 std::vector<Host> hosts_of(std::span<const Place> places) {
@@ -31,26 +49,17 @@ std::vector<Host> hosts_of(std::span<const Place> places) {
     if (is_new) hosts.push_back({id, {}});
     hosts[entry->second].ranks.push_back(static_cast<int>(rank));
   }
-
   std::vector<Host> result;
-  for (const Members& host : hosts) {
-    std::map<int, NodeId> cpu_of;  // by NUMA node
-    for (const int rank : host.ranks) cpu_of[places[static_cast<std::size_t>(rank)].numa_node] = kNoNode;
-    Draft draft{.nodes = {}, .hosts = {0}, .notes = {}};
-    for (auto& [numa_id, cpu] : cpu_of) {
-      CpuInfo info;
-      info.numa_id = numa_id;
-      cpu = draft.add({std::move(info), kNoNode, 0, std::nullopt});
-    }
-    int device = 0;
-    for (const int rank : host.ranks) {
-      const Place& place = places[static_cast<std::size_t>(rank)];
-      draft.add(virtual_gpu(place, rank, device++, cpu_of[place.numa_node]));
-    }
-    sort_depth_first(draft);
-    result.push_back({host.id, build(std::move(draft), Model::kLoom).system});
-  }
+  for (const Members& host : hosts) result.push_back(host_with(host.id, host.ranks, places));
   return result;
+}
+
+Host host_of(std::span<const Place> places, int rank) {
+  const HostId& id = places[static_cast<std::size_t>(rank)].host;
+  std::vector<int> mates;
+  for (std::size_t other = 0; other < places.size(); ++other)
+    if (places[other].host == id) mates.push_back(static_cast<int>(other));
+  return host_with(id, mates, places);
 }
 
 System with_virtual_gpus(const System& system, std::span<const Place> places, std::span<const int> ranks) {

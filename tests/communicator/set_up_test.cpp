@@ -91,6 +91,17 @@ TEST(SetUp, CountsCommunicators) {
   });
 }
 
+TEST(SetUp, SaysWhatTheRanksSentEachOther) {
+  loom_parameters verbose{};
+  verbose.verbose = 1;
+  Job job{.ranks = 2, .parameters = verbose};
+  job.run([](Rank& self) { EXPECT_TRUE(call(*self.connect())); });
+  ASSERT_EQ(job.transcript.lines().size(), 1);
+  const std::string line = job.transcript.lines()[0];
+  EXPECT_THAT(line, ::testing::ContainsRegex("set up in [0-9.]+ ms: peers [0-9.]+ ms .[0-9]+ bytes from each rank"));
+  EXPECT_THAT(line, HasSubstr("(8 bytes from each rank), links"));  // on one host nobody needs a summary
+}
+
 TEST(SetUp, LinksHostsOnlyForCallsThatAreCarriedBetweenThem) {
   Job job{.ranks = 2, .host = [](int rank) { return "host" + std::to_string(rank); }};
   job.run([](Rank& self) {

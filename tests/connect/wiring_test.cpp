@@ -1,5 +1,3 @@
-#include "connect/wiring.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,16 +7,23 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "job_cases.hpp"
 
 namespace loom::connect {
 namespace {
 
-using Plans = std::vector<search::ChannelPlan>;
-
-Plans plans_of(const std::vector<std::vector<int>>& hosts) {
-  Plans plans;
-  for (const auto& ranks : hosts) plans.push_back({{{ranks}}});
-  return plans;
+/// hosts[h] are host h's ranks in the order of its ring.
+Job job_with_rings(const std::vector<std::vector<int>>& hosts) {
+  std::vector<NodeSummary> summaries;
+  for (const auto& ranks : hosts) {
+    std::vector<int> sorted = ranks, order;
+    std::sort(sorted.begin(), sorted.end());
+    for (const int rank : ranks)
+      order.push_back(
+          static_cast<int>(std::lower_bound(sorted.begin(), sorted.end(), rank) - sorted.begin()));
+    summaries.push_back(node_with_order(order));
+  }
+  return job_of(hosts, summaries);
 }
 
 /// Follows `ring_of(rank)` from `start` and expects a closed ring of `members` in which all views agree.
@@ -39,12 +44,12 @@ void expect_ring(int start, const std::set<int>& members, RingOf ring_of) {
 }
 
 void expect_consistent(const std::vector<std::vector<int>>& hosts) {
-  const Plans plans = plans_of(hosts);
+  const Job job = job_with_rings(hosts);
   std::map<int, Wiring> wirings;
   std::set<int> all;
   for (const auto& host : hosts)
     for (const int rank : host) {
-      wirings[rank] = wire(plans, rank);
+      wirings[rank] = wire(job, rank);
       all.insert(rank);
     }
   for (const auto& [rank, wiring] : wirings) EXPECT_EQ(wiring.shape, wirings.begin()->second.shape);
@@ -67,10 +72,18 @@ void expect_consistent(const std::vector<std::vector<int>>& hosts) {
   }
 }
 
-TEST(Wiring, JoinsOneHost) { expect_consistent({{0, 1, 2, 3}}); }
-TEST(Wiring, JoinsEqualHostsByRails) { expect_consistent({{0, 3, 1}, {2, 4, 5}, {8, 7, 6}}); }
-TEST(Wiring, JoinsHostsOfOneRank) { expect_consistent({{2}, {0}, {1}}); }
-TEST(Wiring, JoinsUnequalHostsByOneRing) { expect_consistent({{0, 1, 2}, {3}, {4, 5}}); }
+TEST(Wiring, JoinsOneHost) {
+  expect_consistent({{0, 1, 2, 3}});
+}
+TEST(Wiring, JoinsEqualHostsByRails) {
+  expect_consistent({{0, 3, 1}, {2, 4, 5}, {8, 7, 6}});
+}
+TEST(Wiring, JoinsHostsOfOneRank) {
+  expect_consistent({{2}, {0}, {1}});
+}
+TEST(Wiring, JoinsUnequalHostsByOneRing) {
+  expect_consistent({{0, 1, 2}, {3}, {4, 5}});
+}
 
 TEST(Wiring, IsConsistentForRandomJobs) {
   std::mt19937 random(3);
@@ -89,7 +102,9 @@ TEST(Wiring, IsConsistentForRandomJobs) {
   }
 }
 
-TEST(Wiring, RefusesARankThatNoHostHas) { EXPECT_THROW(wire(plans_of({{0, 1}}), 7), Error); }
+TEST(Wiring, RefusesARankThatNoHostHas) {
+  EXPECT_THROW(wire(job_with_rings({{0, 1}}), 7), Error);
+}
 
 }  // namespace
 }  // namespace loom::connect

@@ -16,7 +16,7 @@ cat "$output"
 echo "mpirun ended with exit code $rc after $SECONDS s"
 failures=0
 fail() { echo "check_rank_killed: $1" >&2; failures=1; }
-grep -q 'linked in' "$output" || fail "loom did not carry the calls"
+grep -q 'set up in' "$output" || fail "loom did not carry the calls"
 [[ $rc -ne 0 ]] || fail "a rank was killed, but mpirun reports success"
 (( SECONDS <= limit_s )) || fail "that took longer than $limit_s s"
 

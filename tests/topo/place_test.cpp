@@ -27,6 +27,15 @@ TEST(Hosts, AreGroupedInOrderOfTheirLowestRank) {
   EXPECT_EQ(gpu(hosts[1], 1).first_cpu, 2);
 }
 
+TEST(Host, IsTheSameAloneAndAmongAll) {
+  const std::vector<Place> places = {{kB, 0, 0, 2}, {kA, 0, 0, 2}, {kB, 1, 4, 2}, {kA, 0, 2, 2}};
+  for (const int rank : {0, 1, 2, 3}) {
+    const Host host = host_of(places, rank);
+    EXPECT_EQ(host.id, places[static_cast<std::size_t>(rank)].host);
+    EXPECT_EQ(host.system, hosts_of(places)[static_cast<std::size_t>(rank % 2)].system);
+  }
+}
+
 TEST(Host, IsOversubscribedWhenRanksOutnumberTheCpusOfTheirBinding) {
   const auto oversubscribed_by = [](const std::vector<Place>& places) {
     return oversubscribed(hosts_of(places).at(0).system);

@@ -1,0 +1,73 @@
+#include "connect/node_loads.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "search/hop_table.hpp"
+#include "topo/bandwidth.hpp"
+
+namespace loom::connect {
+namespace {
+
+constexpr double kBytesPerUs = 1000;  // of one GB/s
+
+}  // namespace
+
+NodeLoads::NodeLoads(const Machine& machine) : machine_(&machine) {
+  for (const topo::Link& link : machine.paths->system().links())
+    gbps_.push_back(static_cast<double>(link.gbps));
+  gbps_.insert(gbps_.end(), 2, static_cast<double>(topo::net_gbps(topo::kUnknownNetMbps)));
+  load_.resize(gbps_.size());
+}
+
+int NodeLoads::add(End from, End to, double bytes) {
+  const topo::System& system = machine_->paths->system();
+  std::vector<std::size_t> links;
+  const auto node = [&](End end) {
+    return end.is_port ? system.of_kind(topo::NodeKind::kNet)[static_cast<std::size_t>(end.index)]
+                       : system.gpu_of_rank(machine_->ranks[static_cast<std::size_t>(end.index)]);
+  };
+  if ((from.is_port && from.index == kNoPort) || (to.is_port && to.index == kNoPort)) {
+    links.push_back(gbps_.size() - (to.is_port ? 2 : 1));
+    load_[links.back()] += bytes;
+  } else {
+    for (const auto& [link, factor] : search::charges(*machine_->paths, node(from), node(to))) {
+      links.push_back(static_cast<std::size_t>(link));
+      load_[links.back()] += bytes * factor;
+    }
+  }
+  flows_.push_back(std::move(links));
+  return static_cast<int>(flows_.size()) - 1;
+}
+
+double NodeLoads::us_of(std::size_t link) const {
+  return load_[link] / (kBytesPerUs * std::max(gbps_[link], 1e-3));
+}
+
+double NodeLoads::us(int flow) const {
+  double most = 0;
+  for (const std::size_t link : flows_[static_cast<std::size_t>(flow)]) most = std::max(most, us_of(link));
+  return most;
+}
+
+double NodeLoads::busiest_us() const {
+  double most = 0;
+  for (std::size_t link = 0; link < load_.size(); ++link) most = std::max(most, us_of(link));
+  return most;
+}
+
+std::string NodeLoads::busiest() const {
+  std::size_t busiest = 0;
+  for (std::size_t link = 1; link < load_.size(); ++link)
+    if (us_of(link) > us_of(busiest)) busiest = link;
+  if (us_of(busiest) == 0) return "no link";
+  const topo::System& system = machine_->paths->system();
+  if (busiest >= system.links().size())
+    return fmt::format("a port of unknown speed, {:g} GB/s", gbps_[busiest]);
+  const topo::Link& link = system.links()[busiest];
+  return fmt::format("{} to {}, {:g} GB/s", topo::label(system, link.from), topo::label(system, link.to),
+                     link.gbps);
+}
+
+}  // namespace loom::connect

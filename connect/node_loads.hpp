@@ -1,0 +1,50 @@
+// node_loads.hpp -- what flows at the same time take from the links of one node, and how long each of them
+// lasts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "connect/summary.hpp"
+#include "topo/paths.hpp"
+
+namespace loom::connect {
+
+/// A kind of node with its machine: what the simulator knows beyond the summary.
+struct Machine {
+  const topo::Paths* paths = nullptr;
+  std::vector<int> ranks;  ///< of its System, by local index
+};
+
+/// Ends are local indices, or ports.
+struct End {
+  int index = 0;
+  bool is_port = false;
+  static End rank(int local) { return {local, false}; }
+  static End port(int port) { return {port, true}; }
+};
+
+/// One node while data flows.
+class NodeLoads {
+ public:
+  explicit NodeLoads(const Machine& machine);
+
+  /// A flow of `bytes` from a rank to another or to a port, or from a port to a rank; an unknown port
+  /// (kNoPort) is as fast as ports of unknown speed are assumed to be. Returns its number.
+  int add(End from, End to, double bytes);
+  /// Microseconds that the busiest link of the flow's path needs for all flows that share it.
+  double us(int flow) const;
+  /// The same of the busiest of all links.
+  double busiest_us() const;
+  /// That link and its load: "NIC 0000:19:00.0 to mlx5_0, 50 GB/s".
+  std::string busiest() const;
+
+ private:
+  double us_of(std::size_t link) const;
+
+  const Machine* machine_;
+  std::vector<double> load_, gbps_;  // by LinkId, then the unknown port's two ways
+  std::vector<std::vector<std::size_t>> flows_;
+};
+
+}  // namespace loom::connect

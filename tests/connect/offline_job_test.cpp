@@ -1,0 +1,87 @@
+#include "tools/offline_job.hpp"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "base/error.hpp"
+#include "job_cases.hpp"
+#include "tools/connect_views.hpp"
+
+namespace loom::tools {
+namespace {
+
+using namespace connect;
+
+/// The files by their names in the data folder; so many ranks on each, 0: all.
+OfflineJob job_with(std::vector<MachineFile> machines, const std::string& placement = "block",
+                    int ranks = 0) {
+  for (MachineFile& machine : machines) {
+    machine.path = fmt::format("{}/{}", LOOM_TEST_DATA, machine.path);
+    machine.ranks = ranks;
+  }
+  JobRequest request;
+  request.machines = std::move(machines);
+  request.placement = placement;
+  return build_job(request);
+}
+
+TEST(OfflineJob, PlacesRanks) {
+  const OfflineJob block = job_with({{"dgx1v.xml", 2}, {"gh200.xml", 1}});
+  EXPECT_EQ(block.job.ranks(), 17);
+  EXPECT_THAT(block.job.placement().ranks_of(2), ::testing::ElementsAre(16));
+  const OfflineJob round = job_with({{"dgx1v.xml", 2}, {"gh200.xml", 1}}, "round-robin");
+  EXPECT_THAT(round.job.placement().ranks_of(2), ::testing::ElementsAre(2));
+  EXPECT_THAT(round.job.placement().ranks_of(0), ::testing::ElementsAre(0, 3, 5, 7, 9, 11, 13, 15));
+  const OfflineJob some = job_with({{"dgx1v.xml", 3}}, "random:4", 5);
+  EXPECT_EQ(some.job.ranks(), 15);
+  for (const OfflineJob* offline : {&block, &round, &some}) expect_sound(offline->job);
+  EXPECT_THROW(job_with({{"dgx1v.xml", 3}}, "random:", 5), Error);
+  EXPECT_THROW(job_with({{"dgx1v.xml", 3}}, "block", 9), Error);
+}
+
+TEST(OfflineJob, KnowsTheMachineOfEveryKind) {
+  const OfflineJob offline = job_with({{"dgxh100.xml", 2}, {"pcie-2socket.xml", 2}});
+  ASSERT_EQ(offline.machines.size(), offline.job.kinds().size());
+  for (std::size_t kind = 0; kind < offline.machines.size(); ++kind)
+    EXPECT_EQ(static_cast<int>(offline.machines[kind].ranks.size()), offline.job.kinds()[kind].ranks);
+  EXPECT_EQ(offline.exchange.word_bytes, 8 * static_cast<std::size_t>(offline.job.ranks()));
+  EXPECT_GE(offline.exchange.slice_bytes, offline.exchange.summary_bytes);
+}
+
+TEST(ConnectJson, ShowsOneRoundThroughAllRanks) {
+  const OfflineJob offline = job_with({{"dgxh100.xml", 2}}, "random:1");
+  std::vector<nlohmann::json> views;
+  for (int rank = 0; rank < 16; ++rank)
+    views.push_back(to_json(offline.job, connect::connect(offline.job, rank), true));
+  for (int rank = 0; rank < 16; ++rank) {
+    const nlohmann::json& rings = views[static_cast<std::size_t>(rank)].at("rings");
+    ASSERT_EQ(rings.size(), to_json(offline).at("agreed").at("ring").at("channels"));
+    for (std::size_t c = 0; c < rings.size(); ++c) {
+      const auto order = rings[c].at("order").get<std::vector<int>>();
+      std::vector<int> all(16);
+      std::iota(all.begin(), all.end(), 0);
+      EXPECT_THAT(order, ::testing::UnorderedElementsAreArray(all));
+      EXPECT_EQ(order.front(), rank);
+      EXPECT_EQ(order[1], rings[c].at("next"));
+      EXPECT_EQ(order.back(), rings[c].at("previous"));
+    }
+    const nlohmann::json& trees = views[static_cast<std::size_t>(rank)].at("trees");
+    for (std::size_t c = 0; c < trees.size(); ++c)
+      for (std::size_t tree = 0; tree < 2; ++tree)
+        for (const int child : trees[c].at("trees").at(tree).at("children"))
+          EXPECT_EQ(
+              views[static_cast<std::size_t>(child)].at("trees").at(c).at("trees").at(tree).at("parent"),
+              rank);
+  }
+}
+
+TEST(ConnectPicture, HasEveryRankAndBothTrees) {
+  const OfflineJob offline = job_with({{"dgx1v.xml", 3}});
+  const std::string svg = channel_svg(offline.job, 0, "title");
+  for (int rank = 0; rank < 24; ++rank) EXPECT_THAT(svg, ::testing::HasSubstr(fmt::format(">{}<", rank)));
+  EXPECT_THAT(svg, ::testing::HasSubstr("tree 1"));
+  EXPECT_THROW(channel_svg(job_with({{"gh200.xml", 65}}).job, 0, ""), Error);
+}
+
+}  // namespace
+}  // namespace loom::tools

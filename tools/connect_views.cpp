@@ -1,0 +1,196 @@
+#include "tools/connect_views.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace loom::tools {
+namespace {
+
+using namespace connect;
+
+constexpr Family kFamilies[] = {Family::kRing, Family::kTree, Family::kNvls, Family::kCollnetChain,
+                                Family::kCollnetDirect};
+constexpr int kShownOrder = 32;
+
+std::string peer(int rank) {
+  if (rank == connect::kNobody) return "-";
+  if (rank == connect::kNetwork) return "the network";
+  return fmt::format("{}", rank);
+}
+
+std::string port_text(int port) {
+  return port == kNoPort ? "" : fmt::format(" (port {})", port);
+}
+
+std::string tree_text(const TreeLinks& links) {
+  if (links.child_count == 0) return fmt::format("parent {}, leaf", peer(links.parent));
+  return fmt::format("parent {}, children {}", peer(links.parent),
+                     fmt::join(links.children.begin(), links.children.begin() + links.child_count, " "));
+}
+
+std::string order_text(const Job& job, int channel, const Ring& ring) {
+  std::string text;
+  const int shown = std::min(ring.size, kShownOrder);
+  for (int i = 0; i < shown; ++i)
+    text += fmt::format("{}{}", i == 0 ? "" : " ", rank_at(job, channel, (ring.position + i) % ring.size));
+  return ring.size > shown ? text + " ..." : text;
+}
+
+nlohmann::json to_json(const TreeLinks& links) {
+  nlohmann::json tree = {
+      {"children", std::vector(links.children.begin(), links.children.begin() + links.child_count)}};
+  tree["parent"] = links.parent == connect::kNobody ? nlohmann::json() : nlohmann::json(links.parent);
+  return tree;
+}
+
+nlohmann::json optional_port(int port) {
+  return port == kNoPort ? nlohmann::json() : nlohmann::json(port);
+}
+nlohmann::json optional_rank(int rank) {
+  return rank < 0 ? nlohmann::json() : nlohmann::json(rank);
+}
+
+}  // namespace
+
+std::string job_text(const OfflineJob& offline) {
+  const Job& job = offline.job;
+  std::vector<int> count(job.kinds().size());
+  for (int node = 0; node < job.nodes(); ++node) ++count[static_cast<std::size_t>(job.kind_of(node))];
+  std::string text = fmt::format("{} ranks on {} nodes\n", job.ranks(), job.nodes());
+  for (std::size_t kind = 0; kind < count.size() && kind < 20; ++kind)
+    text +=
+        fmt::format("  {} x {} ({} ranks)\n", count[kind], offline.kind_names[kind], job.kinds()[kind].ranks);
+  for (const Family family : kFamilies) {
+    const Agreed& agreed = job.agreed(family);
+    if (agreed.channels == 0) {
+      text += fmt::format("{}: not on every node\n", name_of(family));
+      continue;
+    }
+    text += fmt::format("{}: {} {}, {:.5g} GB/s; {}", name_of(family), agreed.channels,
+                        has_heads(family) ? "heads" : "channels", agreed.total_gbps(),
+                        topo::name_of(agreed.type_intra));
+    if (job.nodes() > 1)
+      text += fmt::format(", ports {}, cross-NIC {}", topo::name_of(agreed.type_inter), agreed.cross_nic);
+    text += "\n";
+  }
+  const ExchangeSize& size = offline.exchange;
+  text += fmt::format(
+      "exchanged: {} bytes of words, {} of summaries ({} the largest), {:.1f} for each rank; set-up of one "
+      "rank {:.3f} ms\n",
+      size.word_bytes, size.slice_bytes, size.summary_bytes,
+      static_cast<double>(size.word_bytes + size.slice_bytes) / job.ranks(), size.setup_ms);
+  return text;
+}
+
+std::string view_text(const Job& job, const View& view) {
+  const int node = job.placement().node_of(view.rank);
+  std::string text =
+      fmt::format("rank {} (node {}, local {})\n", view.rank, node, job.placement().local_of(view.rank));
+  for (std::size_t c = 0; c < view.rings.size(); ++c) {
+    const Ring& ring = view.rings[c];
+    text += fmt::format("  ring {}: {}{} -> {} -> {}{}, at {} of {}: {}\n", c, ring.previous,
+                        port_text(ring.port_in), view.rank, ring.next, port_text(ring.port_out),
+                        ring.position, ring.size, order_text(job, static_cast<int>(c), ring));
+  }
+  for (std::size_t c = 0; c < view.trees.size(); ++c)
+    text += fmt::format("  tree {}: {} | {}{}\n", c, tree_text(view.trees[c].trees[0]),
+                        tree_text(view.trees[c].trees[1]), port_text(view.trees[c].port));
+  if (!view.nvls.heads.empty()) {
+    text += fmt::format("  nvls: heads {}", fmt::join(view.nvls.heads, " "));
+    if (view.nvls.mine != connect::kNobody && job.nodes() > 1)
+      text += fmt::format("; head {}: {} | {}", view.nvls.mine, tree_text(view.nvls.trees[0]),
+                          tree_text(view.nvls.trees[1]));
+    text += "\n";
+  }
+  for (std::size_t c = 0; c < view.collnet_chains.size(); ++c)
+    text += fmt::format("  collnet-chain {}: up {}, down {}\n", c, peer(view.collnet_chains[c].up),
+                        peer(view.collnet_chains[c].down));
+  if (!view.collnet_direct.heads.empty())
+    text += fmt::format("  collnet-direct: up {}, down {}\n", fmt::join(view.collnet_direct.up, " "),
+                        fmt::join(view.collnet_direct.down, " "));
+  return text;
+}
+
+std::string prediction_head() {
+  return fmt::format("{:>12} {:>8} {:>9} {:>14} {:>9} {:>9}  {}\n", "bytes", "by", "protocol", "us", "GB/s",
+                     "bus GB/s", "busiest link");
+}
+
+std::string prediction_text(double bytes, const Prediction& prediction) {
+  return fmt::format("{:>12.0f} {:>8} {:>9} {:>14.2f} {:>9.3f} {:>9.3f}  {}\n", bytes, prediction.algorithm,
+                     prediction.protocol, prediction.us, prediction.algorithm_gbps, prediction.bus_gbps,
+                     prediction.bottleneck);
+}
+
+nlohmann::json to_json(const Prediction& prediction) {
+  return {{"algorithm", prediction.algorithm},
+          {"protocol", prediction.protocol},
+          {"us", prediction.us},
+          {"transfer_us", prediction.transfer_us},
+          {"bottleneck", prediction.bottleneck},
+          {"algorithm_gbps", prediction.algorithm_gbps},
+          {"bus_gbps", prediction.bus_gbps}};
+}
+
+nlohmann::json to_json(const OfflineJob& offline) {
+  const Job& job = offline.job;
+  std::vector<int> count(job.kinds().size());
+  for (int node = 0; node < job.nodes(); ++node) ++count[static_cast<std::size_t>(job.kind_of(node))];
+  nlohmann::json kinds = nlohmann::json::array(), agreed = nlohmann::json::object();
+  for (std::size_t kind = 0; kind < count.size(); ++kind)
+    kinds.push_back(
+        {{"name", offline.kind_names[kind]}, {"nodes", count[kind]}, {"ranks", job.kinds()[kind].ranks}});
+  for (const Family family : kFamilies) {
+    const Agreed& mine = job.agreed(family);
+    agreed[std::string(name_of(family))] = {{"channels", mine.channels},
+                                            {"total_bandwidth_gbps", mine.total_gbps()},
+                                            {"intra_gbps", mine.intra_gbps},
+                                            {"inter_gbps", mine.inter_gbps},
+                                            {"type_intra", topo::name_of(mine.type_intra)},
+                                            {"type_inter", topo::name_of(mine.type_inter)},
+                                            {"cross_nic", mine.cross_nic}};
+  }
+  return {{"ranks", job.ranks()},
+          {"nodes", job.nodes()},
+          {"kinds", std::move(kinds)},
+          {"agreed", std::move(agreed)},
+          {"word_bytes", offline.exchange.word_bytes},
+          {"summary_bytes", offline.exchange.slice_bytes},
+          {"setup_ms", offline.exchange.setup_ms}};
+}
+
+nlohmann::json to_json(const Job& job, const View& view, bool with_orders) {
+  nlohmann::json rings = nlohmann::json::array(), trees = nlohmann::json::array(),
+                 chains = nlohmann::json::array();
+  for (std::size_t c = 0; c < view.rings.size(); ++c) {
+    const Ring& ring = view.rings[c];
+    rings.push_back({{"previous", ring.previous},
+                     {"next", ring.next},
+                     {"position", ring.position},
+                     {"port_in", optional_port(ring.port_in)},
+                     {"port_out", optional_port(ring.port_out)}});
+    if (with_orders) rings.back()["order"] = ring_order(job, static_cast<int>(c), view.rank);
+  }
+  for (const DoubleTree& both : view.trees)
+    trees.push_back(
+        {{"trees", {to_json(both.trees[0]), to_json(both.trees[1])}}, {"port", optional_port(both.port)}});
+  for (const CollnetChain& chain : view.collnet_chains)
+    chains.push_back({{"up", optional_rank(chain.up)}, {"down", optional_rank(chain.down)}});
+  nlohmann::json json = {{"rank", view.rank},
+                         {"node", job.placement().node_of(view.rank)},
+                         {"rings", std::move(rings)},
+                         {"trees", std::move(trees)},
+                         {"collnet_chains", std::move(chains)}};
+  if (!view.nvls.heads.empty()) {
+    json["nvls"] = {{"heads", view.nvls.heads}, {"mine", optional_rank(view.nvls.mine)}};
+    if (view.nvls.mine != connect::kNobody)
+      json["nvls"]["trees"] = {to_json(view.nvls.trees[0]), to_json(view.nvls.trees[1])};
+  }
+  if (!view.collnet_direct.heads.empty())
+    json["collnet_direct"] = {{"heads", view.collnet_direct.heads},
+                              {"up", view.collnet_direct.up},
+                              {"down", view.collnet_direct.down}};
+  return json;
+}
+
+}  // namespace loom::tools

@@ -1,0 +1,28 @@
+// connect_views.hpp -- a job's channels for people and programs: text, JSON, a picture.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tools/offline_job.hpp"
+
+namespace loom::tools {
+
+/// Nodes, what they agreed on, what was exchanged.
+std::string job_text(const OfflineJob& offline);
+/// A line for each channel of a rank.
+std::string view_text(const connect::Job& job, const connect::View& view);
+std::string prediction_text(double bytes, const connect::Prediction& prediction);
+/// The heading of prediction_text's columns.
+std::string prediction_head();
+
+/// The fields of docs/connect.md.
+nlohmann::json to_json(const OfflineJob& offline);
+nlohmann::json to_json(const connect::Job& job, const connect::View& view, bool with_orders);
+nlohmann::json to_json(const connect::Prediction& prediction);
+
+/// A channel's ring through all ranks, and its two trees over the nodes. Throws Error (kBadInput) for more
+/// than 64 nodes or 1024 ranks.
+std::string channel_svg(const connect::Job& job, int channel, const std::string& title);
+
+}  // namespace loom::tools

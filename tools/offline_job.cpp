@@ -1,0 +1,183 @@
+#include "tools/offline_job.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+#include <numeric>
+#include <random>
+
+#include "base/error.hpp"
+#include "connect/exchange.hpp"
+#include "topo/hwloc_xml.hpp"
+#include "topo/place.hpp"
+
+namespace loom::tools {
+namespace {
+
+/// The ranks of one machine: its first GPUs, or CPUs where it has none.
+topo::System with_ranks(topo::System system, int wanted, const std::string& path) {
+  std::vector<int> ranks;
+  for (const topo::NodeId gpu : system.gpus()) ranks.push_back(system.node(gpu).gpu().rank);
+  std::sort(ranks.begin(), ranks.end());
+  if (ranks.empty()) {
+    std::vector<topo::Place> places(static_cast<std::size_t>(std::max(1, wanted)));
+    const auto cpus = system.of_kind(topo::NodeKind::kCpu);
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      ranks.push_back(static_cast<int>(i));
+      places[i].first_cpu = static_cast<std::int32_t>(i);
+      places[i].numa_node = system.node(cpus[i * cpus.size() / places.size()]).cpu().numa_id;
+    }
+    return topo::with_virtual_gpus(system, places, ranks);
+  }
+  if (wanted == 0) return system;
+  if (wanted > static_cast<int>(ranks.size()))
+    throw Error(ErrorCode::kBadInput,
+                fmt::format("{} has {} GPUs for {} ranks.", path, ranks.size(), wanted));
+  ranks.resize(static_cast<std::size_t>(wanted));
+  return topo::trimmed_to(system, ranks);
+}
+
+/// Which ranks each machine has, ascending; sizes[m] of them.
+std::vector<std::vector<int>> placed(const std::vector<int>& sizes, const std::string& placement) {
+  std::vector<std::vector<int>> machines(sizes.size());
+  const int count = std::accumulate(sizes.begin(), sizes.end(), 0);
+  std::vector<int> ranks(static_cast<std::size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  if (placement == "round-robin") {
+    int rank = 0;
+    for (std::size_t machine = 0; rank < count; machine = (machine + 1) % machines.size())
+      if (static_cast<int>(machines[machine].size()) < sizes[machine]) machines[machine].push_back(rank++);
+    return machines;
+  }
+  if (placement.starts_with("random:")) {
+    const std::string_view digits = std::string_view(placement).substr(7);
+    unsigned seed = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), seed);
+    if (error != std::errc{} || end != digits.data() + digits.size())
+      throw Error(ErrorCode::kBadInput, fmt::format("\"{}\" has no number as its seed.", placement));
+    std::mt19937 random(seed);
+    for (std::size_t i = ranks.size(); i > 1; --i) std::swap(ranks[i - 1], ranks[random() % i]);
+  } else if (placement != "block") {
+    throw Error(ErrorCode::kBadInput,
+                fmt::format("\"{}\" is no placement: block, round-robin or random:SEED.", placement));
+  }
+  std::size_t next = 0;
+  for (std::size_t machine = 0; machine < machines.size(); ++machine) {
+    const auto first = ranks.begin() + static_cast<std::ptrdiff_t>(next);
+    machines[machine].assign(first, first + sizes[machine]);
+    std::sort(machines[machine].begin(), machines[machine].end());
+    next += static_cast<std::size_t>(sizes[machine]);
+  }
+  return machines;
+}
+
+/// A machine's part that is a node: its ranks are positions among the machine's.
+struct Part {
+  std::vector<std::size_t> positions;
+  connect::NodeSummary summary;
+  connect::Machine machine;
+  std::string name;
+};
+
+std::vector<Part> parts_of(const MachineFile& file, const JobRequest& request, OfflineJob& offline) {
+  const topo::System system =
+      with_ranks(topo::read_system(file.path, request.model).system, file.ranks, file.path);
+  std::vector<int> all;
+  for (const topo::NodeId gpu : system.gpus()) all.push_back(system.node(gpu).gpu().rank);
+  std::sort(all.begin(), all.end());
+  topo::PathRules rules;
+  rules.network_inside_host = false;
+  std::vector<Part> parts;
+  const std::vector<connect::NodePlan> plans = connect::plan_nodes(system, request.plans);
+  for (const connect::NodePlan& plan : plans) {
+    Part part;
+    part.summary = connect::summarize(system, plan.ranks, plan.plans);
+    offline.systems.push_back(std::make_unique<topo::System>(topo::trimmed_to(system, plan.ranks)));
+    offline.paths.push_back(std::make_unique<topo::Paths>(*offline.systems.back(), rules));
+    part.machine = {offline.paths.back().get(), plan.ranks};
+    std::sort(part.machine.ranks.begin(), part.machine.ranks.end());
+    for (const int rank : part.machine.ranks)
+      part.positions.push_back(
+          static_cast<std::size_t>(std::lower_bound(all.begin(), all.end(), rank) - all.begin()));
+    part.name = std::filesystem::path(file.path).filename().string();
+    if (plans.size() > 1) part.name += fmt::format(", part {}", parts.size() + 1);
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+/// The same as over MPI, without MPI: every rank's word and slice, and then one rank's set-up.
+ExchangeSize exchange(const connect::Job& job, const connect::ChannelLimits& limits) {
+  std::vector<std::vector<std::byte>> kinds;
+  for (const connect::NodeSummary& kind : job.kinds()) kinds.push_back(connect::encode(kind));
+  const connect::Placement& placement = job.placement();
+  const auto bytes_of = [&](int rank) -> const std::vector<std::byte>& {
+    return kinds[static_cast<std::size_t>(job.kind_of(placement.node_of(rank)))];
+  };
+  std::vector<std::uint64_t> words;
+  for (int rank = 0; rank < job.ranks(); ++rank)
+    words.push_back(
+        connect::word_of(rank, placement.ranks_of(placement.node_of(rank)).front(), bytes_of(rank)));
+  const connect::Announced announced(words);
+  const std::vector<std::byte> slices = announced.all_slices(kinds);
+  ExchangeSize size{words.size() * sizeof(words[0]), slices.size(), 0, 0};
+  for (const auto& kind : kinds) size.summary_bytes = std::max(size.summary_bytes, kind.size());
+  const auto began = std::chrono::steady_clock::now();
+  const int rank = job.ranks() / 2;
+  const connect::Announced mine(words);
+  mine.slice(rank, bytes_of(rank));
+  connect::connect(mine.join(slices, rank, bytes_of(rank), limits), rank);
+  size.setup_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count();
+  return size;
+}
+
+}  // namespace
+
+OfflineJob build_job(const JobRequest& asked) {
+  OfflineJob offline;
+  JobRequest request = asked;
+  request.plans.nodes = 0;
+  for (const MachineFile& file : request.machines) request.plans.nodes += file.count;
+  std::vector<std::vector<Part>> files;
+  std::vector<int> sizes;
+  std::vector<const std::vector<Part>*> machines;
+  for (const MachineFile& file : request.machines) files.push_back(parts_of(file, request, offline));
+  std::size_t ranks = 0;
+  for (std::size_t f = 0; f < files.size(); ++f) {
+    std::size_t size = 0;
+    for (const Part& part : files[f]) size += part.positions.size();
+    ranks += size * static_cast<std::size_t>(request.machines[f].count);
+    if (ranks > 10'000'000) throw Error(ErrorCode::kBadInput, "The job has more than 10 million ranks.");
+    for (int copy = 0; copy < request.machines[f].count; ++copy) {
+      sizes.push_back(static_cast<int>(size));
+      machines.push_back(&files[f]);
+    }
+  }
+  const std::vector<std::vector<int>> on_machine = placed(sizes, request.placement);
+  std::vector<std::vector<int>> nodes;
+  std::vector<connect::NodeSummary> summaries;
+  std::vector<const Part*> parts;
+  for (std::size_t m = 0; m < machines.size(); ++m)
+    for (const Part& part : *machines[m]) {
+      nodes.emplace_back();
+      for (const std::size_t position : part.positions) nodes.back().push_back(on_machine[m][position]);
+      summaries.push_back(part.summary);
+      parts.push_back(&part);
+    }
+  offline.job = connect::job_of(nodes, summaries, request.channels);
+  offline.machines.resize(offline.job.kinds().size());
+  offline.kind_names.resize(offline.machines.size());
+  for (std::size_t n = 0; n < nodes.size(); ++n) {
+    const auto kind =
+        static_cast<std::size_t>(offline.job.kind_of(offline.job.placement().node_of(nodes[n].front())));
+    offline.machines[kind] = parts[n]->machine;
+    offline.kind_names[kind] = parts[n]->name;
+  }
+  offline.exchange = exchange(offline.job, request.channels);
+  return offline;
+}
+
+}  // namespace loom::tools
