@@ -72,6 +72,8 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
       // It crosses both kinds of link, and all its ranks must cut alike.
       static_assert(kSharedFifo.slot_bytes <= kNetFifo.slot_bytes && kSharedFifo.slot_count <= kNetFifo.slot_count);
       return run_ring(*wiring_.flat, flat_links(), kSharedFifo, ring_job);
+    case Algorithm::kTwoLevels:
+      return run_two_levels(job);
     case Algorithm::kRails:
       if (wiring_.local.size == 1) return run_ring(*wiring_.rail, rail_links(), kNetFifo, ring_job);
       return run_rails(ring_job);
@@ -103,6 +105,8 @@ void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
   device::Waiter waiter(wait_policy_);
   std::uint64_t released = 0;
   const auto drained = [&] {
+    for (const HostLinks& links : host_links_)
+      if (links.send && !(links.send->handed_over() && links.receive->handed_over())) return false;
     if (net_previous_ && !net_previous_->handed_over()) return false;
     if (!net_next_) return true;
     if (std::exchange(released, net_next_->released()) != released) waiter.moved();
@@ -146,6 +150,22 @@ void Communicator::run_rails(const device::RingJob& job) {
         });
 }
 
+void Communicator::run_two_levels(const device::HostJob& job) {
+  const auto place_of = [&](int rank) -> device::HostAndLocal { return {placement_.node_of(rank), placement_.local_of(rank)}; };
+  const device::TwoLevels levels{.boards = boards_ ? &*boards_ : nullptr,
+                                 .self = place_of(rank_),
+                                 .root = place_of(job.root),
+                                 .rank = rank_,
+                                 .hosts = wiring_.shape.hosts,
+                                 .links = hosts_,
+                                 .slot_bytes = kHostsFifo.slot_bytes,
+                                 .ranks = ranks_by_host_};
+  drive(device::TwoLevelExecutor(levels, job), [&](const device::TwoLevelExecutor& executor) {
+    const auto [host, local] = executor.awaited();
+    return placement_.ranks_of(host)[static_cast<std::size_t>(local)];
+  });
+}
+
 void Communicator::explain(Algorithm algorithm, const device::HostJob& job) {
   if (process_.runtime().parameters.verbose < 2 || rank_ != 0) return;
   const std::pair kind{job.collective, algorithm};
@@ -164,6 +184,10 @@ void Communicator::check_peers() const {
 void Communicator::abandon() noexcept {
   if (direct_) direct_->abandon();
   if (boards_) boards_->abandon();
+  for (const HostLinks& links : host_links_) {
+    if (links.send) links.send->abandon();
+    if (links.receive) links.receive->abandon();
+  }
   if (local_next_) local_next_->abandon();
   if (local_previous_) local_previous_->abandon();
   if (net_next_) net_next_->abandon();

@@ -18,6 +18,7 @@
 #include "device/host/rails_executor.hpp"
 #include "device/host/shared_memory.hpp"
 #include "device/host/single_copy_executor.hpp"
+#include "device/host/two_level_executor.hpp"
 #include "ucx_transport/net_fifo.hpp"
 
 namespace loom {
@@ -79,6 +80,7 @@ class Communicator {
   void run_ring(const connect::Ring& ring, const device::RingLinks& links, const device::FifoShape& fifo,
                 const device::RingJob& job);
   void run_rails(const device::RingJob& job);
+  void run_two_levels(const device::HostJob& job);
   void explain(Algorithm algorithm, const device::HostJob& job);
   void check_peers() const;
   void abandon() noexcept;
@@ -92,6 +94,7 @@ class Communicator {
   template <class Clock>
   void note_part(const char* name, std::size_t bytes, Clock& began);
 
+  bool is_first_of_host() const { return host_mates_.begin()->first == rank_; }
   bool on_my_host(int rank) const { return host_mates_.contains(rank); }
 
   Process& process_;
@@ -100,6 +103,8 @@ class Communicator {
   int rank_;
   std::string where_;
   connect::Wiring wiring_;
+  connect::Placement placement_;
+  std::vector<int> ranks_by_host_;  ///< host after host
   bool oversubscribed_ = false;
   std::map<int, device::ProcessId> host_mates_;  ///< by rank, myself included
   std::map<int, std::string> names_;             ///< of host mates and neighbours: "rank 3 (process 71 on host a)"
@@ -114,7 +119,14 @@ class Communicator {
   std::unique_ptr<device::RecvLink> local_previous_;
   std::unique_ptr<ucx_transport::NetSendLink> net_next_;
   std::unique_ptr<ucx_transport::NetRecvLink> net_previous_;
-  std::optional<device::Boards> boards_;
+  std::optional<device::Boards> boards_;  ///< of my host
+  /// Between the first ranks of hosts, by host; none to my own.
+  struct HostLinks {
+    std::unique_ptr<ucx_transport::NetSendLink> send;
+    std::unique_ptr<ucx_transport::NetRecvLink> receive;
+  };
+  std::vector<HostLinks> host_links_;
+  std::vector<device::PeerLinks> hosts_;  ///< the same, as executors see them
   std::vector<std::int64_t> pids_;  ///< of all ranks, where they may read each other's memory; else empty
   std::vector<std::pair<device::Collective, Algorithm>> explained_;
   std::vector<SetUpPart> parts_;

@@ -50,15 +50,18 @@ void copy_text(std::array<char, N>& to, const std::string& from) {
   from.copy(to.data(), N - 1);
 }
 
-/// A rank's segment where all ranks are on one host: its direct area, then its board.
-constexpr std::size_t kOneHostBytes = sizeof(device::DirectArea) + sizeof(device::Board);
-static_assert(sizeof(device::DirectArea) % device::kCacheLine == 0);
+/// A rank's segment: its board, and then its direct area where all ranks are on one host, else the FIFO from its local
+/// predecessor.
+constexpr std::size_t kOneHostBytes = sizeof(device::Board) + sizeof(device::DirectArea);
+constexpr std::size_t kOneOfHostsBytes = sizeof(device::Board) + device::shared_fifo_bytes(kSharedFifo);
+static_assert(sizeof(device::Board) % device::kCacheLine == 0);
 
 /// What the ranks must have in common to understand each other; to be counted up when a protocol changes.
-constexpr std::uint64_t kProtocolVersion = 3;
+constexpr std::uint64_t kProtocolVersion = 4;
 constexpr std::uint64_t kLayout = (((kProtocolVersion * 1'000'003 + kOneHostBytes) * 1'000'003 +
                                     kSharedFifo.slot_bytes) * 1'000'003 + kSharedFifo.slot_count) * 1'000'003 +
-                                  kNetFifo.slot_bytes * 1009 + kNetFifo.slot_count;
+                                  kNetFifo.slot_bytes * 1009 + kNetFifo.slot_count * 101 +
+                                  kHostsFifo.slot_bytes + kHostsFifo.slot_count;
 
 /// The ranks of `host` on a machine of which more is known.
 topo::System on_machine(const topo::System& machine, const topo::Host& host, const std::vector<topo::Place>& places) {
@@ -155,6 +158,8 @@ bool Communicator::link() {
 
 /// Nobody waits for them: late messages are dropped, and peers have mapped what they need.
 void Communicator::drop_links() noexcept {
+  hosts_.clear();
+  host_links_.clear();
   net_previous_.reset();
   net_next_.reset();
   local_previous_.reset();
@@ -252,6 +257,11 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
   for (const auto& ring : {wiring_.rail, wiring_.flat})
     if (ring) known.insert(known.end(), {ring->previous, ring->next});
   for (const auto& [rank, process] : host_mates_) known.push_back(rank);
+  placement_ = job.placement();
+  for (int host = 0; host < placement_.nodes(); ++host)
+    ranks_by_host_.insert(ranks_by_host_.end(), placement_.ranks_of(host).begin(), placement_.ranks_of(host).end());
+  if (has_two_levels(wiring_.shape))
+    for (int host = 0; host < placement_.nodes(); ++host) known.push_back(placement_.ranks_of(host).front());
   for (const int rank : known) {
     const PeerInfo& peer = peers[static_cast<std::size_t>(rank)];
     names_[rank] = fmt::format("rank {} (process {} on host {})", rank, peer.process.pid, peer.host_name.data());
@@ -274,8 +284,7 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
 std::vector<std::byte> Communicator::make_ends() {
   ByteWriter writer;
   if (wiring_.local.size > 1) {
-    segment_ =
-        device::Segment::create(wiring_.shape.hosts == 1 ? kOneHostBytes : device::shared_fifo_bytes(kSharedFifo));
+    segment_ = device::Segment::create(wiring_.shape.hosts == 1 ? kOneHostBytes : kOneOfHostsBytes);
     writer.value(segment_.handle());
   } else {
     writer.value(device::SegmentHandle{});
@@ -283,7 +292,8 @@ std::vector<std::byte> Communicator::make_ends() {
   if (wiring_.shape.hosts == 1) return writer.take();
 
   const connect::Ring& ring = wiring_.rail ? *wiring_.rail : *wiring_.flat;
-  if (on_my_host(ring.next) && on_my_host(ring.previous)) return writer.take();
+  const bool joins_hosts = is_first_of_host() && has_two_levels(wiring_.shape);
+  if (on_my_host(ring.next) && on_my_host(ring.previous) && !joins_hosts) return writer.take();
   ucx_transport::Transport& transport = process_.transport();
   if (!on_my_host(ring.next))
     net_next_ = std::make_unique<ucx_transport::NetSendLink>(transport, kNetFifo, names_.at(ring.next));
@@ -292,6 +302,17 @@ std::vector<std::byte> Communicator::make_ends() {
   writer.string(transport.address());
   writer.value(net_previous_ ? net_previous_->inbox() : ucx_transport::InboxId{});
   writer.value(net_next_ ? net_next_->inbox() : ucx_transport::InboxId{});
+  if (!joins_hosts) return writer.take();
+  host_links_.resize(static_cast<std::size_t>(wiring_.shape.hosts));
+  for (int host = 0; host < wiring_.shape.hosts; ++host) {
+    HostLinks& links = host_links_[static_cast<std::size_t>(host)];
+    if (const int first = placement_.ranks_of(host).front(); first != rank_) {
+      links.send = std::make_unique<ucx_transport::NetSendLink>(transport, kHostsFifo, names_.at(first));
+      links.receive = std::make_unique<ucx_transport::NetRecvLink>(transport, kHostsFifo, names_.at(first));
+    }
+    writer.value(links.receive ? links.receive->inbox() : ucx_transport::InboxId{});
+    writer.value(links.send ? links.send->inbox() : ucx_transport::InboxId{});
+  }
   return writer.take();
 }
 
@@ -311,21 +332,21 @@ void Communicator::join_ends(const std::vector<std::vector<std::byte>>& handles)
                     .first;
       return entry->second.data();
     };
+    std::vector<device::Board*> boards;
+    for (const auto& [rank, process] : host_mates_) boards.push_back(reinterpret_cast<device::Board*>(memory_of(rank)));
+    boards_.emplace(std::move(boards), placement_.local_of(rank_));
+    const auto behind_board = [&](int rank) { return memory_of(rank) + sizeof(device::Board); };
     if (wiring_.shape.hosts == 1) {
       std::vector<device::DirectArea*> areas;
-      std::vector<device::Board*> boards;
-      for (const auto& [rank, process] : host_mates_) {
-        areas.push_back(reinterpret_cast<device::DirectArea*>(memory_of(rank)));
-        boards.push_back(reinterpret_cast<device::Board*>(memory_of(rank) + sizeof(device::DirectArea)));
-      }
+      for (const auto& [rank, process] : host_mates_)
+        areas.push_back(reinterpret_cast<device::DirectArea*>(behind_board(rank)));
       direct_ = std::make_unique<device::DirectExchange>(std::move(areas), rank_);
-      boards_.emplace(std::move(boards), rank_);
       return;
     }
-    local_next_ = std::make_unique<device::SharedSendLink>(memory_of(wiring_.local.next), kSharedFifo,
+    local_next_ = std::make_unique<device::SharedSendLink>(behind_board(wiring_.local.next), kSharedFifo,
                                                            wiring_.local.next);
     local_previous_ =
-        std::make_unique<device::SharedRecvLink>(segment_.data(), kSharedFifo, wiring_.local.previous);
+        std::make_unique<device::SharedRecvLink>(behind_board(rank_), kSharedFifo, wiring_.local.previous);
   }
 
   if (wiring_.shape.hosts == 1) return;
@@ -333,14 +354,20 @@ void Communicator::join_ends(const std::vector<std::vector<std::byte>>& handles)
   struct NetHandle {
     ucx_transport::Bytes worker_address;
     ucx_transport::InboxId recv_end = 0, send_end = 0;
+    ucx_transport::InboxId host_recv_end = 0, host_send_end = 0;  ///< of the first rank of a host, towards my host
   };
-  const auto net_handle_of = [&](int rank) {
+  const int my_host = placement_.node_of(rank_);
+  const auto net_handle_of = [&](int rank, bool of_first = false) {
     ByteReader reader(handle_of(rank));
     reader.value<device::SegmentHandle>();
     NetHandle handle;
     handle.worker_address = reader.string();
     handle.recv_end = reader.value<ucx_transport::InboxId>();
     handle.send_end = reader.value<ucx_transport::InboxId>();
+    for (int host = 0; host <= my_host && of_first; ++host) {
+      handle.host_recv_end = reader.value<ucx_transport::InboxId>();
+      handle.host_send_end = reader.value<ucx_transport::InboxId>();
+    }
     return handle;
   };
   if (net_next_) {
@@ -350,6 +377,14 @@ void Communicator::join_ends(const std::vector<std::vector<std::byte>>& handles)
   if (net_previous_) {
     const NetHandle peer = net_handle_of(ring.previous);
     net_previous_->connect(peer.worker_address, peer.send_end);
+  }
+  for (std::size_t host = 0; host < host_links_.size(); ++host) {
+    const HostLinks& links = host_links_[host];
+    hosts_.push_back({links.send.get(), links.receive.get()});
+    if (!links.send) continue;
+    const NetHandle peer = net_handle_of(placement_.ranks_of(static_cast<int>(host)).front(), true);
+    links.send->connect(peer.worker_address, peer.host_recv_end);
+    links.receive->connect(peer.worker_address, peer.host_send_end);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "device/host/direct_exchange.hpp"
 #include "device/host/single_copy_executor.hpp"
+#include "device/host/two_level_executor.hpp"
 
 namespace loom {
 namespace {
@@ -13,9 +14,11 @@ constexpr std::size_t kDirectBytesRead = 32 * 1024;
 // each, loom_bench of each collective with coll_loom_single_copy 0 and 1).
 constexpr std::size_t kMostSingleCopyBytes = 4 * 1024 * 1024;
 constexpr std::size_t kMostSingleCopyBroadcast = 512 * 1024;
-// Below this the latency of 2(N-1) network steps costs more than the component below takes (three virtual
+// Below this the latency of 2(N-1) network steps costs more than two direct ones (three virtual
 // hosts of one and two ranks, 1 Gbit/s, loom_bench allreduce --compare).
-constexpr std::size_t kNetMinBytes = 512 * 1024;
+constexpr std::size_t kRingMinBytes = 512 * 1024;
+// A first rank sends to all others at once; beyond, logarithmic patterns, which the component below has, need less.
+constexpr int kMostHostsAtOnce = 16;
 
 }  // namespace
 
@@ -29,6 +32,8 @@ std::string_view name_of(Algorithm algorithm) {
       return "boards";
     case Algorithm::kSingleCopy:
       return "single copy";
+    case Algorithm::kTwoLevels:
+      return "two levels";
     case Algorithm::kRails:
       return "rails";
     case Algorithm::kFlatRing:
@@ -59,6 +64,10 @@ std::string_view name_of(device::Collective collective) {
   return "?";
 }
 
+bool has_two_levels(const connect::Shape& shape) {
+  return shape.hosts > 1 && shape.hosts <= kMostHostsAtOnce;
+}
+
 Algorithm plan(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
                bool single_copy) {
   if (shape.ranks == 1) return Algorithm::kCopy;
@@ -72,7 +81,13 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
     const bool single = single_copy && device::SingleCopyExecutor::takes(collective) && offered <= most;
     return single ? Algorithm::kSingleCopy : Algorithm::kBoards;
   }
-  if (collective != device::Collective::kAllreduce || bytes < kNetMinBytes) return Algorithm::kBelow;
+  const std::size_t whole = collective == device::Collective::kAllGather || collective == device::Collective::kReduceScatter
+                                ? bytes * static_cast<std::size_t>(shape.ranks)
+                                : bytes;
+  const bool two_levels = has_two_levels(shape) && device::TwoLevelExecutor::takes(collective) &&
+                          (collective != device::Collective::kAllGather || shape.ranks_per_host > 0);
+  if (whole < kRingMinBytes && two_levels) return Algorithm::kTwoLevels;
+  if (collective != device::Collective::kAllreduce || bytes < kRingMinBytes) return Algorithm::kBelow;
   return shape.ranks_per_host > 0 ? Algorithm::kRails : Algorithm::kFlatRing;
 }
 

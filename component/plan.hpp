@@ -16,12 +16,16 @@ enum class Algorithm {
   kDirect,      ///< one host, small: every rank reads what it needs of every other's offer
   kBoards,      ///< one host: the same in tiles, through a board for each rank
   kSingleCopy,  ///< one host: every rank reads the others' buffers
+  kTwoLevels,   ///< several hosts: through the boards inside, between the first ranks of hosts, and back
   kRails,       ///< equal hosts: reduce-scatter inside, ring allreduce along each rail, all-gather inside
   kFlatRing,    ///< unequal hosts: one ring over all ranks
   kBelow,       ///< the component below is better at this
 };
 
 std::string_view name_of(Algorithm algorithm);
+
+/// The first ranks of the hosts are joined by links, each with each.
+bool has_two_levels(const connect::Shape& shape);
 std::string_view name_of(device::Collective collective);
 
 /// bytes: of the message, or of a block where the collective has blocks (see HostJob). single_copy: all ranks

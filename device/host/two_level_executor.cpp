@@ -33,7 +33,7 @@ TwoLevelExecutor::TwoLevelExecutor(const TwoLevels& levels, const HostJob& job) 
 
 /// whole_: the sum inside the host, then over all of them, at first ranks; then, for others, what the first rank spreads.
 void TwoLevelExecutor::plan_reduction() {
-  const std::size_t hosts = levels_.hosts.size();
+  const std::size_t hosts = static_cast<std::size_t>(levels_.hosts);
   const std::size_t blocks = job_.collective == Collective::kReduceScatter ? levels_.ranks.size() : 1;
   const std::size_t count = job_.count * blocks, share = divide_up(count, hosts);
   const bool two_shot = count * job_.elem_bytes > kMostOneShotBytes;
@@ -45,20 +45,19 @@ void TwoLevelExecutor::plan_reduction() {
   across_ = {two_shot ? Pattern::kTwoShotAllreduce : Pattern::kOneShotAllreduce, whole, whole, two_shot ? share : count,
              job_.elem_bytes, job_.reduce};
   const bool has_root = job_.collective == Collective::kReduce;
-  if (has_root && levels_.host_of[static_cast<std::size_t>(job_.root)] != levels_.host) return;
+  if (has_root && levels_.root.host != levels_.self.host) return;
   spread_ = {Collective::kBroadcast, whole, whole, count, job_.elem_bytes, nullptr, 0};
 }
 
 void TwoLevelExecutor::plan_broadcast() {
-  const auto root = static_cast<std::size_t>(job_.root);
-  const bool is_here = levels_.host_of[root] == levels_.host;
-  const std::byte* const in = levels_.rank == job_.root ? job_.in : job_.out;
+  const bool is_here = levels_.root.host == levels_.self.host;
+  const std::byte* const in = levels_.self == levels_.root ? job_.in : job_.out;
   if (is_here)
-    gather_ = {Collective::kBroadcast, job_.in, job_.out, job_.count, job_.elem_bytes, nullptr, levels_.local_of[root]};
+    gather_ = {Collective::kBroadcast, job_.in, job_.out, job_.count, job_.elem_bytes, nullptr, levels_.root.local};
   else
     spread_ = {Collective::kBroadcast, job_.out, job_.out, job_.count, job_.elem_bytes, nullptr, 0};
   across_ = {Pattern::kDirectBroadcast, is_here ? in : job_.out, is_here ? const_cast<std::byte*>(in) : job_.out,
-             job_.count, job_.elem_bytes, nullptr, levels_.host_of[root]};
+             job_.count, job_.elem_bytes, nullptr, levels_.root.host};
 }
 
 /// whole_: all blocks, host after host.
@@ -66,7 +65,7 @@ void TwoLevelExecutor::plan_all_gather() {
   whole_.resize(levels_.ranks.size() * job_.bytes());
   std::byte* const whole = whole_.data();
   const auto locals = static_cast<std::size_t>(this->locals());
-  gather_ = {Collective::kAllGather, job_.in, whole + static_cast<std::size_t>(levels_.host) * locals * job_.bytes(),
+  gather_ = {Collective::kAllGather, job_.in, whole + static_cast<std::size_t>(levels_.self.host) * locals * job_.bytes(),
              job_.count, job_.elem_bytes};
   across_ = {Pattern::kDirectAllGather, whole, whole, locals * job_.count, job_.elem_bytes};
   spread_ = {Collective::kBroadcast, whole, whole, levels_.ranks.size() * job_.count, job_.elem_bytes};
@@ -84,7 +83,7 @@ void TwoLevelExecutor::begin(const std::optional<HostJob>& inside) {
 
 void TwoLevelExecutor::begin_across() {
   between_.reset();
-  if (across_ && is_first()) between_.emplace(levels_.hosts, levels_.host, levels_.slot_bytes, *across_);
+  if (across_ && is_first()) between_.emplace(levels_.links, levels_.self.host, levels_.slot_bytes, *across_);
 }
 
 TwoLevelExecutor::State TwoLevelExecutor::advance() {
@@ -123,7 +122,7 @@ void TwoLevelExecutor::finish() {
       std::memcpy(job_.out, whole_.data(), bytes);
       break;
     case Collective::kReduce:
-      if (levels_.rank == job_.root) std::memcpy(job_.out, whole_.data(), bytes);
+      if (levels_.self == levels_.root) std::memcpy(job_.out, whole_.data(), bytes);
       break;
     case Collective::kReduceScatter:
       std::memcpy(job_.out, whole_.data() + rank * bytes, bytes);
@@ -139,15 +138,9 @@ void TwoLevelExecutor::finish() {
   }
 }
 
-int TwoLevelExecutor::awaited() const noexcept {
-  const auto rank_at = [&](int host, int local) {
-    for (const int rank : levels_.ranks)
-      if (levels_.host_of[static_cast<std::size_t>(rank)] == host && levels_.local_of[static_cast<std::size_t>(rank)] == local)
-        return rank;
-    return levels_.rank;
-  };
-  if (stage_ == Stage::kAcross && between_) return rank_at(between_->awaited(), 0);
-  return inside_ ? rank_at(levels_.host, inside_->awaited()) : levels_.rank;
+HostAndLocal TwoLevelExecutor::awaited() const noexcept {
+  if (stage_ == Stage::kAcross && between_) return {between_->awaited(), 0};
+  return {levels_.self.host, inside_ ? inside_->awaited() : levels_.self.local};
 }
 
 }  // namespace loom::device

@@ -22,17 +22,21 @@
 
 namespace loom::device {
 
+/// A host, and a rank on it by its place there.
+struct HostAndLocal {
+  int host = 0, local = 0;
+  friend bool operator==(const HostAndLocal&, const HostAndLocal&) = default;
+};
+
 /// Where a rank stands, and what it is linked by. Hosts and the ranks of a host are in the same order everywhere.
 struct TwoLevels {
-  Boards* boards = nullptr;             ///< of this host's ranks; nullptr where there is one alone
-  int local = 0;                        ///< this rank, on its host
-  int host = 0;                         ///< this host
-  std::span<const PeerLinks> hosts;     ///< to the first ranks of the other hosts; used by the first rank of this one
-  std::size_t slot_bytes = 0;           ///< of those links
-  std::span<const int> ranks;           ///< ranks in the communicator, host after host
-  int rank = 0;                         ///< this one
-  std::span<const int> host_of;         ///< by rank, and
-  std::span<const int> local_of;        ///<   by rank: where each one is
+  Boards* boards = nullptr;          ///< of this host's ranks; nullptr where there is one alone
+  HostAndLocal self, root;           ///< the job's root, where it has one
+  int rank = 0;                      ///< this one, in the communicator
+  int hosts = 1;
+  std::span<const PeerLinks> links;  ///< of the first rank of a host: to those of the other hosts
+  std::size_t slot_bytes = 0;        ///< of those links
+  std::span<const int> ranks;        ///< ranks in the communicator, host after host
 };
 
 class TwoLevelExecutor {
@@ -44,8 +48,8 @@ class TwoLevelExecutor {
   using State = RingExecutor::State;
   /// Goes on until it must wait. Throws what boards and links throw.
   State advance();
-  /// The rank of the communicator that a blocked executor waits for.
-  int awaited() const noexcept;
+  /// Whom a blocked executor waits for.
+  HostAndLocal awaited() const noexcept;
 
   static bool takes(Collective collective) { return collective != Collective::kAllToAll; }
 
@@ -57,7 +61,7 @@ class TwoLevelExecutor {
   void begin_across();
   void finish();
   int locals() const { return levels_.boards == nullptr ? 1 : levels_.boards->size(); }
-  bool is_first() const { return levels_.local == 0; }
+  bool is_first() const { return levels_.self.local == 0; }
 
   enum class Stage { kGather, kAcross, kSpread, kDone };
   TwoLevels levels_;

@@ -44,10 +44,13 @@ class Cluster {
         const auto& boards = boards_of_[static_cast<std::size_t>(host)];
         std::optional<Boards> mine;
         if (boards.size() > 1) mine.emplace(boards, local);
-        const TwoLevels levels{.boards = mine ? &*mine : nullptr, .local = local, .host = host,
-                               .hosts = mesh_.of(host), .slot_bytes = shape_.slot_bytes, .ranks = ranks_, .rank = rank,
-                               .host_of = host_of_, .local_of = local_of_};
-        body(rank, [&](const HostJob& job) { loom::device::run(TwoLevelExecutor(levels, job)); });
+        TwoLevels levels{.boards = mine ? &*mine : nullptr, .self = {host, local}, .root = {}, .rank = rank,
+                         .hosts = hosts_, .links = local == 0 ? mesh_.of(host) : std::span<const PeerLinks>{}, .slot_bytes = shape_.slot_bytes, .ranks = ranks_};
+        body(rank, [&](const HostJob& job) {
+          const auto root = static_cast<std::size_t>(job.root);
+          levels.root = {host_of_[root], local_of_[root]};
+          loom::device::run(TwoLevelExecutor(levels, job));
+        });
       });
   }
 
