@@ -17,7 +17,8 @@ namespace loom {
 class BootstrapFailed : public std::runtime_error {
  public:
   BootstrapFailed()
-      : std::runtime_error("The component below could not gather what the processes have to tell each other.") {}
+      : std::runtime_error(
+            "The component below could not gather what the processes have to tell each other.") {}
 };
 
 class Bootstrap {
@@ -31,8 +32,8 @@ class Bootstrap {
 
   /// Every rank's value, by rank. Collective.
   template <class T>
-    requires std::is_trivially_copyable_v<T>
-  std::vector<T> all_gather(const T& mine) const {
+  requires std::is_trivially_copyable_v<T> std::vector<T> all_gather(const T& mine)
+  const {
     std::vector<T> all(static_cast<std::size_t>(raw_.size));
     gather(&mine, all.data(), sizeof(T));
     return all;

@@ -35,7 +35,8 @@ bool Communicator::try_perform(const device::HostJob& job) {
   return true;
 }
 
-/// The plan, once what it needs is there. Whether all ranks may read each other's memory is known with the links.
+/// The plan, once what it needs is there. Whether all ranks may read each other's memory is known with the
+/// links.
 Algorithm Communicator::ready_plan(const device::HostJob& job) {
   const auto planned = [&] { return plan(job.collective, wiring_.shape, job.bytes(), !pids_.empty()); };
   const Algorithm first = planned();
@@ -46,7 +47,8 @@ Algorithm Communicator::ready_plan(const device::HostJob& job) {
 }
 
 void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
-  const device::RingJob ring_job{device::RingCollective::kAllreduce, job.in, job.out, job.count, job.elem_bytes, job.reduce};
+  const device::RingJob ring_job{
+      device::RingCollective::kAllreduce, job.in, job.out, job.count, job.elem_bytes, job.reduce};
   switch (algorithm) {
     case Algorithm::kCopy:
       if (job.in != job.out && job.count > 0 && job.collective != device::Collective::kBroadcast)
@@ -58,7 +60,8 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
         direct_->perform(job, waiter);
       } catch (const Error& error) {
         if (error.code() != ErrorCode::kTimeout) throw;
-        throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(), names_.at(direct_->awaited())));
+        throw Error(error.code(),
+                    fmt::format("{} Waiting for {}.", error.what(), names_.at(direct_->awaited())));
       }
       return;
     }
@@ -70,7 +73,8 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
                    [](const device::SingleCopyExecutor& executor) { return executor.awaited(); });
     case Algorithm::kFlatRing:
       // It crosses both kinds of link, and all its ranks must cut alike.
-      static_assert(kSharedFifo.slot_bytes <= kNetFifo.slot_bytes && kSharedFifo.slot_count <= kNetFifo.slot_count);
+      static_assert(kSharedFifo.slot_bytes <= kNetFifo.slot_bytes &&
+                    kSharedFifo.slot_count <= kNetFifo.slot_count);
       return run_ring(*wiring_.flat, flat_links(), kSharedFifo, ring_job);
     case Algorithm::kTwoLevels:
       return run_two_levels(job);
@@ -98,8 +102,8 @@ device::RingLinks Communicator::flat_links() const {
   return links;
 }
 
-/// Performs to the end, and until nothing of it needs a further call of ours: the application may not call MPI again for
-/// long. `awaited_rank` names whom a blocked executor waits for.
+/// Performs to the end, and until nothing of it needs a further call of ours: the application may not call
+/// MPI again for long. `awaited_rank` names whom a blocked executor waits for.
 template <class Executor, class PeerOf>
 void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
   device::Waiter waiter(wait_policy_);
@@ -127,8 +131,8 @@ void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
   }
 }
 
-void Communicator::run_ring(const connect::Ring& ring, const device::RingLinks& links, const device::FifoShape& fifo,
-                            const device::RingJob& job) {
+void Communicator::run_ring(const connect::Ring& ring, const device::RingLinks& links,
+                            const device::FifoShape& fifo, const device::RingJob& job) {
   const device::Slicing slicing =
       device::slice_ring(job.count, job.elem_bytes, ring.size, fifo.slot_bytes, fifo.slot_count);
   drive(device::RingExecutor(links, job, slicing), [&](const device::RingExecutor& executor) {
@@ -141,17 +145,23 @@ void Communicator::run_rails(const device::RingJob& job) {
         [&](const device::RailsExecutor& executor) {
           using Waits = device::RailsExecutor::Waits;
           switch (executor.waits()) {
-            case Waits::kOnLocalPrevious: return wiring_.local.previous;
-            case Waits::kOnLocalNext: return wiring_.local.next;
-            case Waits::kOnRailPrevious: return wiring_.rail->previous;
-            case Waits::kOnRailNext: return wiring_.rail->next;
+            case Waits::kOnLocalPrevious:
+              return wiring_.local.previous;
+            case Waits::kOnLocalNext:
+              return wiring_.local.next;
+            case Waits::kOnRailPrevious:
+              return wiring_.rail->previous;
+            case Waits::kOnRailNext:
+              return wiring_.rail->next;
           }
           return rank_;
         });
 }
 
 void Communicator::run_two_levels(const device::HostJob& job) {
-  const auto place_of = [&](int rank) -> device::HostAndLocal { return {placement_.node_of(rank), placement_.local_of(rank)}; };
+  const auto place_of = [&](int rank) -> device::HostAndLocal {
+    return {placement_.node_of(rank), placement_.local_of(rank)};
+  };
   const device::TwoLevels levels{.boards = boards_ ? &*boards_ : nullptr,
                                  .self = place_of(rank_),
                                  .root = place_of(job.root),
@@ -171,8 +181,9 @@ void Communicator::explain(Algorithm algorithm, const device::HostJob& job) {
   const std::pair kind{job.collective, algorithm};
   if (std::find(explained_.begin(), explained_.end(), kind) != explained_.end()) return;
   explained_.push_back(kind);
-  process_.runtime().log(fmt::format("{}: {} of {} bytes goes by {}", bootstrap_.name(), name_of(job.collective),
-                                     job.bytes(), name_of(algorithm)).c_str());
+  process_.runtime().log(fmt::format("{}: {} of {} bytes goes by {}", bootstrap_.name(),
+                                     name_of(job.collective), job.bytes(), name_of(algorithm))
+                             .c_str());
 }
 
 void Communicator::check_peers() const {

@@ -1,5 +1,5 @@
-// communicator.hpp -- joins the folders for one MPI communicator: topo -> search -> connect -> links, then calls.
-// Knows nothing of Open MPI: it is tested with threads as ranks.
+// communicator.hpp -- joins the folders for one MPI communicator: topo -> search -> connect -> links, then
+// calls. Knows nothing of Open MPI: it is tested with threads as ranks.
 #pragma once
 
 #include <map>
@@ -26,16 +26,16 @@ namespace loom {
 /// Not for several threads at once: MPI allows one collective at a time on a communicator.
 class Communicator {
  public:
-  /// Collective; either every rank gets a communicator, or every rank gets nullptr after one message that says why.
-  /// Links are made by the first call that needs them. `process` and the bootstrap's context must outlive it.
-  /// Throws BootstrapFailed.
+  /// Collective; either every rank gets a communicator, or every rank gets nullptr after one message that
+  /// says why. Links are made by the first call that needs them. `process` and the bootstrap's context must
+  /// outlive it. Throws BootstrapFailed.
   static std::unique_ptr<Communicator> create(const Bootstrap& bootstrap, Process& process);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// See loom_allreduce in core.h. false: declined. Throws Error; after that the communicator is abandoned and every
-  /// further call throws at once.
+  /// See loom_allreduce in core.h. false: declined. Throws Error; after that the communicator is abandoned
+  /// and every further call throws at once.
   bool allreduce(const std::byte* in, std::byte* out, std::size_t count, device::Type type, device::Op op) {
     const device::ReduceFn reduce = device::find_reduce(op, type);
     return perform({device::Collective::kAllreduce, in, out, count, device::size_of(type), reduce});
@@ -107,12 +107,13 @@ class Communicator {
   std::vector<int> ranks_by_host_;  ///< host after host
   bool oversubscribed_ = false;
   std::map<int, device::ProcessId> host_mates_;  ///< by rank, myself included
-  std::map<int, std::string> names_;             ///< of host mates and neighbours: "rank 3 (process 71 on host a)"
+  std::map<int, std::string> names_;  ///< of host mates and neighbours: "rank 3 (process 71 on host a)"
   device::WaitPolicy wait_policy_;
 
-  std::optional<bool> linked_;  ///< nothing before the first call that needs links; false: all such calls are declined
-  bool linking_ = false;        ///< calls from inside the bootstrap are its own
-  device::Segment segment_;                  ///< mine: direct area and board, or the FIFO from my local predecessor
+  std::optional<bool>
+      linked_;  ///< nothing before the first call that needs links; false: all such calls are declined
+  bool linking_ = false;     ///< calls from inside the bootstrap are its own
+  device::Segment segment_;  ///< mine: direct area and board, or the FIFO from my local predecessor
   std::map<int, device::Segment> attached_;  ///< of host mates, by rank
   std::unique_ptr<device::DirectExchange> direct_;
   std::unique_ptr<device::SendLink> local_next_;

@@ -1,6 +1,6 @@
-// communicator_setup.cpp -- how a communicator comes about: who are the peers and which rings join them; then, at the first
-// call that needs them, the links: where do they lie, does the network carry data. After each part that can fail all
-// ranks agree whether to go on.
+// communicator_setup.cpp -- how a communicator comes about: who are the peers and which rings join them;
+// then, at the first call that needs them, the links: where do they lie, does the network carry data. After
+// each part that can fail all ranks agree whether to go on.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -50,21 +50,23 @@ void copy_text(std::array<char, N>& to, const std::string& from) {
   from.copy(to.data(), N - 1);
 }
 
-/// A rank's segment: its board, and then its direct area where all ranks are on one host, else the FIFO from its local
-/// predecessor.
+/// A rank's segment: its board, and then its direct area where all ranks are on one host, else the FIFO from
+/// its local predecessor.
 constexpr std::size_t kOneHostBytes = sizeof(device::Board) + sizeof(device::DirectArea);
 constexpr std::size_t kOneOfHostsBytes = sizeof(device::Board) + device::shared_fifo_bytes(kSharedFifo);
 static_assert(sizeof(device::Board) % device::kCacheLine == 0);
 
 /// What the ranks must have in common to understand each other; to be counted up when a protocol changes.
 constexpr std::uint64_t kProtocolVersion = 4;
-constexpr std::uint64_t kLayout = (((kProtocolVersion * 1'000'003 + kOneHostBytes) * 1'000'003 +
-                                    kSharedFifo.slot_bytes) * 1'000'003 + kSharedFifo.slot_count) * 1'000'003 +
-                                  kNetFifo.slot_bytes * 1009 + kNetFifo.slot_count * 101 +
-                                  kHostsFifo.slot_bytes + kHostsFifo.slot_count;
+constexpr std::uint64_t kLayout =
+    (((kProtocolVersion * 1'000'003 + kOneHostBytes) * 1'000'003 + kSharedFifo.slot_bytes) * 1'000'003 +
+     kSharedFifo.slot_count) *
+        1'000'003 +
+    kNetFifo.slot_bytes * 1009 + kNetFifo.slot_count * 101 + kHostsFifo.slot_bytes + kHostsFifo.slot_count;
 
 /// The ranks of `host` on a machine of which more is known.
-topo::System on_machine(const topo::System& machine, const topo::Host& host, const std::vector<topo::Place>& places) {
+topo::System on_machine(const topo::System& machine, const topo::Host& host,
+                        const std::vector<topo::Place>& places) {
   std::vector<int> ranks;
   std::vector<topo::Place> theirs;
   for (const topo::NodeId id : host.system.gpus()) {
@@ -87,7 +89,8 @@ struct Communicator::PeerInfo {
 
 Communicator::Communicator(const Bootstrap& bootstrap, Process& process)
     : process_(process), bootstrap_(bootstrap), rank_(bootstrap.rank()) {
-  where_ = fmt::format("rank {} of {} of {} on host {}", rank_, bootstrap.size(), bootstrap_.name(), process.host_name());
+  where_ = fmt::format("rank {} of {} of {} on host {}", rank_, bootstrap.size(), bootstrap_.name(),
+                       process.host_name());
   process_.include(calls_);
 }
 
@@ -97,7 +100,9 @@ std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, P
   return communicator;
 }
 
-Communicator::~Communicator() { process_.retire(calls_); }
+Communicator::~Communicator() {
+  process_.retire(calls_);
+}
 
 /// Adds what has been done since `began`, which moves on.
 template <class Clock>
@@ -134,8 +139,9 @@ bool Communicator::learn() {
     const connect::Announced announced(*words);
     // On one host everybody has the only summary.
     const bool one_node = announced.placement().nodes() == 1;
-    const std::vector<std::byte> slices = one_node ? announced.all_slices(std::span(&summary, 1))
-                                                   : bootstrap_.all_gather_slices(announced.slice(rank_, summary));
+    const std::vector<std::byte> slices = one_node
+                                              ? announced.all_slices(std::span(&summary, 1))
+                                              : bootstrap_.all_gather_slices(announced.slice(rank_, summary));
     attempt(cause, [&] { take_place(announced.join(slices, rank_, summary), peers); });
     learned = agree(cause).has_value();
     note_part("nodes", sizeof(word) + (one_node ? 0 : announced.slice_bytes()), began);
@@ -196,8 +202,10 @@ bool Communicator::make_links() {
   return reached;
 }
 
-/// Every rank's number; or nothing, once any rank has a cause to stop, after rank 0 has shown the first of the causes.
-std::optional<std::vector<std::uint64_t>> Communicator::agree(const std::string& cause, std::uint64_t number) const {
+/// Every rank's number; or nothing, once any rank has a cause to stop, after rank 0 has shown the first of
+/// the causes.
+std::optional<std::vector<std::uint64_t>> Communicator::agree(const std::string& cause,
+                                                              std::uint64_t number) const {
   constexpr std::uint64_t kStop = ~std::uint64_t{0};
   std::vector<std::uint64_t> numbers = bootstrap_.all_gather(cause.empty() ? number : kStop);
   const auto stopped = std::count(numbers.begin(), numbers.end(), kStop);
@@ -215,9 +223,9 @@ std::optional<std::vector<std::uint64_t>> Communicator::agree(const std::string&
   const Cause& shown = causes[static_cast<std::size_t>(first)];
   say([&] {
     const std::string more = stopped > 1 ? fmt::format(" (and {} more)", stopped - 1) : "";
-    process_.runtime().show(LOOM_MESSAGE_DECLINED, fmt::format("{} ({} ranks)", bootstrap_.name(), bootstrap_.size()).c_str(),
-                            fmt::format("Rank {} on host {}{}: {}", first, shown.host.data(), more, shown.text.data())
-                                .c_str());
+    process_.runtime().show(
+        LOOM_MESSAGE_DECLINED, fmt::format("{} ({} ranks)", bootstrap_.name(), bootstrap_.size()).c_str(),
+        fmt::format("Rank {} on host {}{}: {}", first, shown.host.data(), more, shown.text.data()).c_str());
   });
   return {};
 }
@@ -231,12 +239,15 @@ std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& pee
       throw Error(ErrorCode::kUnreachable, fmt::format("Rank {} on host {} runs another build of loom.", rank,
                                                        peers[rank].host_name.data()));
     if (peers[rank].description != peers[0].description)
-      throw Error(ErrorCode::kBadInput, fmt::format("Rank {} on host {} reads another coll_loom_topo_file than rank 0, or one of "
-                                                    "them none.", rank, peers[rank].host_name.data()));
+      throw Error(ErrorCode::kBadInput,
+                  fmt::format("Rank {} on host {} reads another coll_loom_topo_file than rank 0, or one of "
+                              "them none.",
+                              rank, peers[rank].host_name.data()));
     places.push_back(peers[rank].place);
   }
   topo::Host host = topo::host_of(places, rank_);
-  if (const topo::System* machine = process_.described_machine()) host.system = on_machine(*machine, host, places);
+  if (const topo::System* machine = process_.described_machine())
+    host.system = on_machine(*machine, host, places);
   std::vector<int> mates;
   for (const topo::NodeId id : host.system.gpus()) {
     mates.push_back(host.system.node(id).gpu().rank);
@@ -244,7 +255,10 @@ std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& pee
   }
   oversubscribed_ = topo::oversubscribed(host.system);
   if (rank_ == 0 && process_.wants_dump())
-    process_.dump(process_.described_machine() != nullptr ? host.system : on_machine(topo::discover({.ucx_ports = ucx_transport::ports()}).system, host, places));
+    process_.dump(
+        process_.described_machine() != nullptr
+            ? host.system
+            : on_machine(topo::discover({.ucx_ports = ucx_transport::ports()}).system, host, places));
   const search::ChannelPlan ring = search::find_ring(host.system);
   return connect::encode(connect::summarize(host.system, mates, std::span(&ring, 1)));
 }
@@ -259,12 +273,14 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
   for (const auto& [rank, process] : host_mates_) known.push_back(rank);
   placement_ = job.placement();
   for (int host = 0; host < placement_.nodes(); ++host)
-    ranks_by_host_.insert(ranks_by_host_.end(), placement_.ranks_of(host).begin(), placement_.ranks_of(host).end());
+    ranks_by_host_.insert(ranks_by_host_.end(), placement_.ranks_of(host).begin(),
+                          placement_.ranks_of(host).end());
   if (has_two_levels(wiring_.shape))
     for (int host = 0; host < placement_.nodes(); ++host) known.push_back(placement_.ranks_of(host).front());
   for (const int rank : known) {
     const PeerInfo& peer = peers[static_cast<std::size_t>(rank)];
-    names_[rank] = fmt::format("rank {} (process {} on host {})", rank, peer.process.pid, peer.host_name.data());
+    names_[rank] =
+        fmt::format("rank {} (process {} on host {})", rank, peer.process.pid, peer.host_name.data());
   }
 
   const loom_runtime& runtime = process_.runtime();
@@ -272,7 +288,8 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
   // A network answers so late that a CPU spent on spinning is better given to whoever moves its data.
   wait_policy_ = {runtime.progress, [this] { check_peers(); }, oversubscribed_ || wiring_.shape.hosts > 1,
                   runtime.parameters.timeout_s};
-  // Whatever a rank waits for, what it has sent must get out: the library's own loop drives the transport only now and then.
+  // Whatever a rank waits for, what it has sent must get out: the library's own loop drives the transport
+  // only now and then.
   if (wiring_.shape.hosts > 1)
     wait_policy_.progress = [this, library = runtime.progress] {
       if (library != nullptr) library();
@@ -298,7 +315,8 @@ std::vector<std::byte> Communicator::make_ends() {
   if (!on_my_host(ring.next))
     net_next_ = std::make_unique<ucx_transport::NetSendLink>(transport, kNetFifo, names_.at(ring.next));
   if (!on_my_host(ring.previous))
-    net_previous_ = std::make_unique<ucx_transport::NetRecvLink>(transport, kNetFifo, names_.at(ring.previous));
+    net_previous_ =
+        std::make_unique<ucx_transport::NetRecvLink>(transport, kNetFifo, names_.at(ring.previous));
   writer.string(transport.address());
   writer.value(net_previous_ ? net_previous_->inbox() : ucx_transport::InboxId{});
   writer.value(net_next_ ? net_next_->inbox() : ucx_transport::InboxId{});
@@ -326,14 +344,16 @@ void Communicator::join_ends(const std::vector<std::vector<std::byte>>& handles)
       if (rank == rank_) return segment_.data();
       auto entry = attached_.find(rank);
       if (entry == attached_.end())
-        entry = attached_
-                    .emplace(rank, device::Segment::attach(
-                                       ByteReader(handle_of(rank)).value<device::SegmentHandle>()))
-                    .first;
+        entry =
+            attached_
+                .emplace(rank,
+                         device::Segment::attach(ByteReader(handle_of(rank)).value<device::SegmentHandle>()))
+                .first;
       return entry->second.data();
     };
     std::vector<device::Board*> boards;
-    for (const auto& [rank, process] : host_mates_) boards.push_back(reinterpret_cast<device::Board*>(memory_of(rank)));
+    for (const auto& [rank, process] : host_mates_)
+      boards.push_back(reinterpret_cast<device::Board*>(memory_of(rank)));
     boards_.emplace(std::move(boards), placement_.local_of(rank_));
     const auto behind_board = [&](int rank) { return memory_of(rank) + sizeof(device::Board); };
     if (wiring_.shape.hosts == 1) {
@@ -354,7 +374,8 @@ void Communicator::join_ends(const std::vector<std::vector<std::byte>>& handles)
   struct NetHandle {
     ucx_transport::Bytes worker_address;
     ucx_transport::InboxId recv_end = 0, send_end = 0;
-    ucx_transport::InboxId host_recv_end = 0, host_send_end = 0;  ///< of the first rank of a host, towards my host
+    ucx_transport::InboxId host_recv_end = 0,
+                           host_send_end = 0;  ///< of the first rank of a host, towards my host
   };
   const int my_host = placement_.node_of(rank_);
   const auto net_handle_of = [&](int rank, bool of_first = false) {
@@ -389,7 +410,8 @@ void Communicator::join_ends(const std::vector<std::vector<std::byte>>& handles)
 }
 
 /// The processes of all ranks, in order of rank, if this one may read the memory of each; else nothing.
-std::vector<std::int64_t> Communicator::readable_peers(const std::vector<std::vector<std::byte>>& handles) const {
+std::vector<std::int64_t> Communicator::readable_peers(
+    const std::vector<std::vector<std::byte>>& handles) const {
   if (wiring_.shape.hosts > 1 || process_.runtime().parameters.avoid_single_copy) return {};
   std::vector<std::int64_t> pids;
   for (const auto& bytes : handles) {
@@ -401,7 +423,8 @@ std::vector<std::int64_t> Communicator::readable_peers(const std::vector<std::ve
   return pids;
 }
 
-/// Sends one word to the next host and waits for the previous host's: UCX may find a transport that no packet passes.
+/// Sends one word to the next host and waits for the previous host's: UCX may find a transport that no packet
+/// passes.
 void Communicator::try_network() {
   device::WaitPolicy policy = wait_policy_;
   policy.timeout_s = kNetworkTrialSeconds;
@@ -432,18 +455,21 @@ void Communicator::try_network() {
     });
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
-    throw Error(ErrorCode::kUnreachable,
-                fmt::format("No data came through UCX within {} s: from {}, to {} (see UCX_TLS and UCX_NET_DEVICES).",
-                            kNetworkTrialSeconds, names_.at(ring.previous), names_.at(ring.next)));
+    throw Error(
+        ErrorCode::kUnreachable,
+        fmt::format("No data came through UCX within {} s: from {}, to {} (see UCX_TLS and UCX_NET_DEVICES).",
+                    kNetworkTrialSeconds, names_.at(ring.previous), names_.at(ring.next)));
   }
 }
 
 std::string Communicator::describe_links() const {
   const connect::Shape& shape = wiring_.shape;
   const char* how = wiring_.rail ? "rings inside and rails across" : "one ring over unequal hosts";
-  if (shape.hosts == 1) how = pids_.empty() ? "boards in shared memory" : "boards in shared memory and single copy";
-  std::string text = fmt::format("{}: {} ranks on {} host{}, {}{}; set up in", bootstrap_.name(), shape.ranks, shape.hosts,
-                                 shape.hosts == 1 ? "" : "s", how, oversubscribed_ ? ", more ranks than CPUs" : "");
+  if (shape.hosts == 1)
+    how = pids_.empty() ? "boards in shared memory" : "boards in shared memory and single copy";
+  std::string text =
+      fmt::format("{}: {} ranks on {} host{}, {}{}; set up in", bootstrap_.name(), shape.ranks, shape.hosts,
+                  shape.hosts == 1 ? "" : "s", how, oversubscribed_ ? ", more ranks than CPUs" : "");
   double sum = 0;
   for (const SetUpPart& part : parts_) sum += part.milliseconds;
   text += fmt::format(" {:.1f} ms:", sum);

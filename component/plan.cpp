@@ -17,7 +17,8 @@ constexpr std::size_t kMostSingleCopyBroadcast = 512 * 1024;
 // Below this the latency of 2(N-1) network steps costs more than two direct ones (three virtual
 // hosts of one and two ranks, 1 Gbit/s, loom_bench allreduce --compare).
 constexpr std::size_t kRingMinBytes = 512 * 1024;
-// A first rank sends to all others at once; beyond, logarithmic patterns, which the component below has, need less.
+// A first rank sends to all others at once; beyond, logarithmic patterns, which the component below has, need
+// less.
 constexpr int kMostHostsAtOnce = 16;
 
 }  // namespace
@@ -81,9 +82,10 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
     const bool single = single_copy && device::SingleCopyExecutor::takes(collective) && offered <= most;
     return single ? Algorithm::kSingleCopy : Algorithm::kBoards;
   }
-  const std::size_t whole = collective == device::Collective::kAllGather || collective == device::Collective::kReduceScatter
-                                ? bytes * static_cast<std::size_t>(shape.ranks)
-                                : bytes;
+  const std::size_t whole =
+      collective == device::Collective::kAllGather || collective == device::Collective::kReduceScatter
+          ? bytes * static_cast<std::size_t>(shape.ranks)
+          : bytes;
   const bool two_levels = has_two_levels(shape) && device::TwoLevelExecutor::takes(collective) &&
                           (collective != device::Collective::kAllGather || shape.ranks_per_host > 0);
   if (whole < kRingMinBytes && two_levels) return Algorithm::kTwoLevels;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "connect/tree_places.hpp"
 #include "search/hop_table.hpp"
 #include "topo/bandwidth.hpp"
 
@@ -68,6 +69,37 @@ std::string NodeLoads::busiest() const {
   const topo::Link& link = system.links()[busiest];
   return fmt::format("{} to {}, {:g} GB/s", topo::label(system, link.from), topo::label(system, link.to),
                      link.gbps);
+}
+
+void add_tree_flows(NodeLoads& loads, search::Pattern pattern, const ChannelSummary& channel, int roles,
+                    double bytes, bool up, bool down) {
+  const auto both_ways = [&](End below, End above) {
+    if (up) loads.add(below, above, bytes);
+    if (down) loads.add(above, below, bytes);
+  };
+  for (std::size_t i = 1; i < channel.order.size(); ++i)
+    both_ways(End::rank(channel.order[i]), End::rank(channel.order[i - 1]));
+  if (roles & kHasParent) both_ways(End::rank(channel.order[0]), End::port(port_at(channel, pattern, 0)));
+  for (const int which : {0, 1}) {
+    const int place = child_place(pattern, which, static_cast<int>(channel.order.size()));
+    if (roles & (which == 0 ? kHasFirstChild : kHasSecondChild))
+      both_ways(End::port(port_at(channel, pattern, place)),
+                End::rank(channel.order[static_cast<std::size_t>(place)]));
+  }
+}
+
+double inner_node_gbps(const Machine& machine, const FamilySummary& trees) {
+  NodeLoads loads(machine);
+  double promised = 0;
+  for (const ChannelSummary& channel : trees.channels) promised += static_cast<double>(channel.inter_gbps);
+  for (const ChannelSummary& channel : trees.channels)
+    for (const int roles : {kHasParent | kHasFirstChild | kHasSecondChild, static_cast<int>(kHasParent)})
+      add_tree_flows(loads, trees.pattern, channel, roles,
+                     kBytesPerUs * static_cast<double>(channel.inter_gbps) / 4, true, true);
+  // The ports of an inner node pass the message twice each way: at `promised` that is one microsecond's
+  // worth.
+  const double us = loads.busiest_us();
+  return us > 0 ? promised / us : promised;
 }
 
 }  // namespace loom::connect

@@ -47,4 +47,17 @@ class NodeLoads {
   std::vector<std::vector<std::size_t>> flows_;
 };
 
+/// What a node does in one tree over the nodes, as bits.
+enum TreeRole { kHasParent = 1, kHasFirstChild = 2, kHasSecondChild = 4 };
+
+/// The flows of one channel's tree on a node: `bytes` along the chain, to the parent and from the children
+/// (`up`), and the other way (`down`).
+void add_tree_flows(NodeLoads& loads, search::Pattern pattern, const ChannelSummary& channel, int roles,
+                    double bytes, bool up, bool down);
+
+/// What the channels of a node's trees carry in an all-reduce where the node is inside one tree of each pair
+/// and a leaf of the other: GB/s, to be compared with what its plan promises. The plan charges each hop once,
+/// whatever crosses it.
+double inner_node_gbps(const Machine& machine, const FamilySummary& trees);
+
 }  // namespace loom::connect

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "connect/node_loads.hpp"
 #include "topo/bandwidth.hpp"
 
 namespace loom::connect {
@@ -20,6 +21,27 @@ ChannelPlan plan_of(const topo::Paths& paths, const search::Request& request) {
   const double most = topo::net_gbps(topo::kUnknownNetMbps) / static_cast<double>(plan.channels.size());
   for (search::Channel& channel : plan.channels) channel.inter_gbps = std::min(channel.inter_gbps, most);
   return plan;
+}
+
+/// Of the three patterns the one with which an inner node carries most; of equal ones the one with the
+/// shortest ways.
+ChannelPlan best_tree(const topo::Paths& paths, std::span<const int> ranks, search::Request request) {
+  request.pattern = Pattern::kTree;
+  ChannelPlan best = plan_of(paths, request);
+  if (request.nodes == 1 || ranks.size() == 1) return best;
+  Machine machine{&paths, {ranks.begin(), ranks.end()}};
+  std::sort(machine.ranks.begin(), machine.ranks.end());
+  const auto carried = [&](const ChannelPlan& plan) {
+    const NodeSummary summary = summarize(paths.system(), ranks, std::span(&plan, 1));
+    return inner_node_gbps(machine, summary.family(Family::kTree));
+  };
+  double most = carried(best);
+  for (const Pattern pattern : {Pattern::kSplitTree, Pattern::kBalancedTree}) {
+    request.pattern = pattern;
+    ChannelPlan plan = plan_of(paths, request);
+    if (const double gbps = carried(plan); gbps > most * (1 + 1e-6)) best = std::move(plan), most = gbps;
+  }
+  return best;
 }
 
 }  // namespace
@@ -45,13 +67,10 @@ std::vector<NodePlan> plan_nodes(const topo::System& system, const PlanRequest& 
     const auto add = [&](Pattern pattern) {
       search_request.pattern = pattern;
       node.plans.push_back(plan_of(paths, search_request));
-      return node.plans.back().total_gbps;
     };
     const bool several = node.ranks.size() > 1;
     if (!request.rings_only) {
-      const double balanced = add(search_request.nodes > 1 ? Pattern::kBalancedTree : Pattern::kTree);
-      if (search_request.nodes > 1 && several && add(Pattern::kTree) > balanced * (1 + 1e-6))
-        node.plans.erase(node.plans.end() - 2);  // the first tree counts
+      node.plans.push_back(best_tree(paths, node.ranks, search_request));
       if (several) add(Pattern::kNvls);
       add(Pattern::kCollnetChain);
       if (several) add(Pattern::kCollnetDirect);

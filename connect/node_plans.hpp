@@ -23,6 +23,7 @@ struct PlanRequest {
 /// Usually one node. Several where the rings through the machine are faster if parts of it talk through the
 /// network; the other families follow the rings. On a machine without ports a job of several nodes gets the
 /// channels of one node, at the speed that is assumed of unknown ports.
+/// Of the tree patterns it is the one with which an inner node carries most (inner_node_gbps).
 std::vector<NodePlan> plan_nodes(const topo::System& system, const PlanRequest& request);
 
 }  // namespace loom::connect

@@ -267,7 +267,7 @@ double Simulator::hop_us(std::size_t kind, End from, End to, double bytes) const
   return alone.us(alone.add(from, to, bytes));
 }
 
-/// `roles`: for each tree three bits: parent, first child, second child on other nodes.
+/// `roles`: for each tree three bits, TreeRole's.
 void Simulator::note_tree_node(int node, int roles, Prediction& prediction) const {
   NodeLoads loads(machines_[kind_of(node)]);
   const std::vector<double> share = shares(Family::kTree);
@@ -276,22 +276,8 @@ void Simulator::note_tree_node(int node, int roles, Prediction& prediction) cons
   for (std::size_t c = 0; c < share.size(); ++c) {
     const ChannelSummary& channel = job_.channel(Family::kTree, node, static_cast<int>(c));
     const double bytes = wire_bytes_ * share[c] / 2;
-    const auto both_ways = [&](End below, End above) {
-      if (up) loads.add(below, above, bytes);
-      if (down) loads.add(above, below, bytes);
-    };
-    for (int tree = 0; tree < 2; ++tree) {
-      const int role = roles >> (3 * tree);
-      for (std::size_t i = 1; i < channel.order.size(); ++i)
-        both_ways(End::rank(channel.order[i]), End::rank(channel.order[i - 1]));
-      if (role & 1) both_ways(End::rank(channel.order[0]), End::port(port_at(channel, pattern, 0)));
-      for (const int which : {0, 1}) {
-        const int place = child_place(pattern, which, static_cast<int>(channel.order.size()));
-        if (role & (2 << which))
-          both_ways(End::port(port_at(channel, pattern, place)),
-                    End::rank(channel.order[static_cast<std::size_t>(place)]));
-      }
-    }
+    for (int tree = 0; tree < 2; ++tree)
+      add_tree_flows(loads, pattern, channel, roles >> (3 * tree) & 7, bytes, up, down);
   }
   if (loads.busiest_us() <= prediction.transfer_us) return;
   prediction.transfer_us = loads.busiest_us();
@@ -348,8 +334,9 @@ std::optional<Prediction> Simulator::tree() {
     int roles = 0;
     for (int tree = 0; tree < 2; ++tree) {
       const device::TreePlace place = device::double_tree(tree, node, job_.nodes());
-      roles |= ((place.parent != device::kNobody ? 1 : 0) | (place.child[0] != device::kNobody ? 2 : 0) |
-                (place.child[1] != device::kNobody ? 4 : 0))
+      roles |= ((place.parent != device::kNobody ? kHasParent : 0) |
+                (place.child[0] != device::kNobody ? kHasFirstChild : 0) |
+                (place.child[1] != device::kNobody ? kHasSecondChild : 0))
                << (3 * tree);
     }
     if (seen.try_emplace({job_.kind_of(node), roles}, true).second) note_tree_node(node, roles, prediction);

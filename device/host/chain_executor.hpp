@@ -1,5 +1,5 @@
-// chain_executor.hpp -- broadcast and reduce along a ring that is opened at the root, on host memory. Resumable: it never
-// waits.
+// chain_executor.hpp -- broadcast and reduce along a ring that is opened at the root, on host memory.
+// Resumable: it never waits.
 #pragma once
 
 #include "device/host/ring_executor.hpp"
@@ -10,7 +10,8 @@ namespace loom::device {
 struct ChainJob {
   ChainCollective collective = ChainCollective::kBroadcast;
   const std::byte* in = nullptr;  ///< count elements; of a broadcast only at the root; may be out
-  std::byte* out = nullptr;       ///< count elements; of a reduction only at the root, of a broadcast everywhere else
+  std::byte* out =
+      nullptr;  ///< count elements; of a reduction only at the root, of a broadcast everywhere else
   std::size_t count = 0;
   std::size_t elem_bytes = 1;
   ReduceFn reduce = nullptr;  ///< not used by a broadcast

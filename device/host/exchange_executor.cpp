@@ -118,7 +118,8 @@ bool ExchangeExecutor::send(const Exchange& step) {
   }
   const std::byte* const from = step.from_input ? job_.in : job_.out;
   for (int i = 0; i < step.sent.count; ++i)
-    std::memcpy(to + static_cast<std::size_t>(i) * tile_bytes(), at(from, (step.sent.first + i) % blocks_), tile_bytes());
+    std::memcpy(to + static_cast<std::size_t>(i) * tile_bytes(), at(from, (step.sent.first + i) % blocks_),
+                tile_bytes());
   link.publish(static_cast<std::size_t>(step.sent.count) * tile_bytes());
   return true;
 }
@@ -145,8 +146,8 @@ bool ExchangeExecutor::receive(const Exchange& step) {
   return true;
 }
 
-/// All operands of the one block that this position reduces in this phase lie in slots of different links, which keep
-/// them until they are released.
+/// All operands of the one block that this position reduces in this phase lie in slots of different links,
+/// which keep them until they are released.
 bool ExchangeExecutor::receive_all_in_order() {
   int block = -1;
   for (int k = 0; k < size_ - 1; ++k) {
@@ -164,7 +165,8 @@ bool ExchangeExecutor::receive_all_in_order() {
     return p == position_ ? mine : links_[static_cast<std::size_t>(p)].receive->try_receive();
   };
   const std::byte* so_far = operand(0);
-  for (int p = 1; p < size_; ++p, so_far = sum_.data()) job_.reduce(sum_.data(), so_far, operand(p), tile_.count);
+  for (int p = 1; p < size_; ++p, so_far = sum_.data())
+    job_.reduce(sum_.data(), so_far, operand(p), tile_.count);
   std::memcpy(mine, sum_.data(), tile_bytes());
   for (int p = 0; p < size_; ++p)
     if (p != position_) links_[static_cast<std::size_t>(p)].receive->release();

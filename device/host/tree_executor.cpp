@@ -24,12 +24,15 @@ TreeExecutor::State TreeExecutor::advance() {
   return State::kDone;
 }
 
-std::size_t TreeExecutor::slice(std::size_t done) const { return std::min(slice_elems_, job_.count - done); }
+std::size_t TreeExecutor::slice(std::size_t done) const {
+  return std::min(slice_elems_, job_.count - done);
+}
 
 bool TreeExecutor::slice_up() {
   const std::size_t count = slice(up_), at = up_ * job_.elem_bytes, bytes = count * job_.elem_bytes;
   for (int i = 0; i < TreeLinks::kMostChildren; ++i)
-    if (RecvLink* link = links_.child[static_cast<std::size_t>(i)].receive; link != nullptr && link->try_receive() == nullptr) {
+    if (RecvLink* link = links_.child[static_cast<std::size_t>(i)].receive;
+        link != nullptr && link->try_receive() == nullptr) {
       awaited_ = i;
       return false;
     }
@@ -83,7 +86,8 @@ bool TreeExecutor::slice_down() {
 
 bool TreeExecutor::children_can_take() {
   for (int i = 0; i < TreeLinks::kMostChildren; ++i)
-    if (SendLink* link = links_.child[static_cast<std::size_t>(i)].send; link != nullptr && link->try_acquire() == nullptr) {
+    if (SendLink* link = links_.child[static_cast<std::size_t>(i)].send;
+        link != nullptr && link->try_acquire() == nullptr) {
       awaited_ = i;
       return false;
     }

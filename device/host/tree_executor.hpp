@@ -1,5 +1,6 @@
-// tree_executor.hpp -- all-reduce, broadcast and reduce over one tree, on host memory over links. Resumable: it never waits.
-// Two of them, each with half of the message, make the double binary tree (tree_schedule.hpp).
+// tree_executor.hpp -- all-reduce, broadcast and reduce over one tree, on host memory over links. Resumable:
+// it never waits. Two of them, each with half of the message, make the double binary tree
+// (tree_schedule.hpp).
 #pragma once
 
 #include <array>
@@ -18,8 +19,8 @@ struct TreeLinks {
 
 enum class TreeCollective { kAllreduce, kBroadcast, kReduce };
 
-/// All ranks give the same collective, count and elem_bytes. The root is the rank without a parent: a tree can be taken up
-/// at any rank, since every link of it leads both ways.
+/// All ranks give the same collective, count and elem_bytes. The root is the rank without a parent: a tree
+/// can be taken up at any rank, since every link of it leads both ways.
 struct TreeJob {
   TreeCollective collective = TreeCollective::kAllreduce;
   const std::byte* in = nullptr;  ///< count elements; of a broadcast only at the root; may be out
@@ -29,8 +30,8 @@ struct TreeJob {
   ReduceFn reduce = nullptr;
 };
 
-/// Slices go up, reduced with each child's in turn, and down; the two ways are independent of each other but at the root,
-/// where what has come up goes down.
+/// Slices go up, reduced with each child's in turn, and down; the two ways are independent of each other but
+/// at the root, where what has come up goes down.
 class TreeExecutor {
  public:
   TreeExecutor(const TreeLinks& links, const TreeJob& job, std::size_t slice_elems);

@@ -8,7 +8,9 @@ namespace {
 // From here on the bytes that a one-shot sends cost more than a second step (three virtual hosts).
 constexpr std::size_t kMostOneShotBytes = 8 * 1024;
 
-std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+std::size_t divide_up(std::size_t a, std::size_t b) {
+  return (a + b - 1) / b;
+}
 
 }  // namespace
 
@@ -31,7 +33,8 @@ TwoLevelExecutor::TwoLevelExecutor(const TwoLevels& levels, const HostJob& job) 
   begin(gather_);
 }
 
-/// whole_: the sum inside the host, then over all of them, at first ranks; then, for others, what the first rank spreads.
+/// whole_: the sum inside the host, then over all of them, at first ranks; then, for others, what the first
+/// rank spreads.
 void TwoLevelExecutor::plan_reduction() {
   const std::size_t hosts = static_cast<std::size_t>(levels_.hosts);
   const std::size_t blocks = job_.collective == Collective::kReduceScatter ? levels_.ranks.size() : 1;
@@ -42,8 +45,12 @@ void TwoLevelExecutor::plan_reduction() {
   const std::byte* const in = job_.collective == Collective::kBarrier ? whole : job_.in;
 
   gather_ = {Collective::kReduce, in, whole, count, job_.elem_bytes, job_.reduce, 0};
-  across_ = {two_shot ? Pattern::kTwoShotAllreduce : Pattern::kOneShotAllreduce, whole, whole, two_shot ? share : count,
-             job_.elem_bytes, job_.reduce};
+  across_ = {two_shot ? Pattern::kTwoShotAllreduce : Pattern::kOneShotAllreduce,
+             whole,
+             whole,
+             two_shot ? share : count,
+             job_.elem_bytes,
+             job_.reduce};
   const bool has_root = job_.collective == Collective::kReduce;
   if (has_root && levels_.root.host != levels_.self.host) return;
   spread_ = {Collective::kBroadcast, whole, whole, count, job_.elem_bytes, nullptr, 0};
@@ -53,11 +60,17 @@ void TwoLevelExecutor::plan_broadcast() {
   const bool is_here = levels_.root.host == levels_.self.host;
   const std::byte* const in = levels_.self == levels_.root ? job_.in : job_.out;
   if (is_here)
-    gather_ = {Collective::kBroadcast, job_.in, job_.out, job_.count, job_.elem_bytes, nullptr, levels_.root.local};
+    gather_ = {Collective::kBroadcast, job_.in, job_.out,          job_.count,
+               job_.elem_bytes,        nullptr, levels_.root.local};
   else
     spread_ = {Collective::kBroadcast, job_.out, job_.out, job_.count, job_.elem_bytes, nullptr, 0};
-  across_ = {Pattern::kDirectBroadcast, is_here ? in : job_.out, is_here ? const_cast<std::byte*>(in) : job_.out,
-             job_.count, job_.elem_bytes, nullptr, levels_.root.host};
+  across_ = {Pattern::kDirectBroadcast,
+             is_here ? in : job_.out,
+             is_here ? const_cast<std::byte*>(in) : job_.out,
+             job_.count,
+             job_.elem_bytes,
+             nullptr,
+             levels_.root.host};
 }
 
 /// whole_: all blocks, host after host.
@@ -65,8 +78,9 @@ void TwoLevelExecutor::plan_all_gather() {
   whole_.resize(levels_.ranks.size() * job_.bytes());
   std::byte* const whole = whole_.data();
   const auto locals = static_cast<std::size_t>(this->locals());
-  gather_ = {Collective::kAllGather, job_.in, whole + static_cast<std::size_t>(levels_.self.host) * locals * job_.bytes(),
-             job_.count, job_.elem_bytes};
+  gather_ = {Collective::kAllGather, job_.in,
+             whole + static_cast<std::size_t>(levels_.self.host) * locals * job_.bytes(), job_.count,
+             job_.elem_bytes};
   across_ = {Pattern::kDirectAllGather, whole, whole, locals * job_.count, job_.elem_bytes};
   spread_ = {Collective::kBroadcast, whole, whole, levels_.ranks.size() * job_.count, job_.elem_bytes};
 }
@@ -129,7 +143,8 @@ void TwoLevelExecutor::finish() {
       break;
     case Collective::kAllGather:
       for (std::size_t i = 0; i < levels_.ranks.size(); ++i)
-        std::memcpy(job_.out + static_cast<std::size_t>(levels_.ranks[i]) * bytes, whole_.data() + i * bytes, bytes);
+        std::memcpy(job_.out + static_cast<std::size_t>(levels_.ranks[i]) * bytes, whole_.data() + i * bytes,
+                    bytes);
       break;
     case Collective::kBroadcast:
     case Collective::kBarrier:

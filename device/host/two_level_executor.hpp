@@ -1,6 +1,6 @@
-// two_level_executor.hpp -- small and medium collectives over several hosts: through the boards inside each host, between
-// the first ranks of the hosts over links, and through the boards again. Only one rank of a host uses the network, and few
-// messages follow one another. Resumable: it never waits.
+// two_level_executor.hpp -- small and medium collectives over several hosts: through the boards inside each
+// host, between the first ranks of the hosts over links, and through the boards again. Only one rank of a
+// host uses the network, and few messages follow one another. Resumable: it never waits.
 //
 //   collective       inside                 between the first ranks            inside
 //   all-reduce       reduce                 one-shot, or two-shot              broadcast
@@ -8,9 +8,11 @@
 //   reduce           reduce                 one-shot, or two-shot              to the root, on its host
 //   broadcast        on the root's host     direct broadcast                   broadcast, on the others
 //   all-gather       all-gather             direct all-gather                  broadcast
-//   reduce-scatter   reduce                 one-shot, or two-shot              broadcast; each keeps its block
+//   reduce-scatter   reduce                 one-shot, or two-shot              broadcast; each keeps its
+//   block
 //
-// Depth between hosts 1, two-shot 2. h hosts, l ranks each: the first rank sends (h-1) S, two-shot 2 (h-1)/h S.
+// Depth between hosts 1, two-shot 2. h hosts, l ranks each: the first rank sends (h-1) S, two-shot 2 (h-1)/h
+// S.
 #pragma once
 
 #include <optional>
@@ -28,11 +30,12 @@ struct HostAndLocal {
   friend bool operator==(const HostAndLocal&, const HostAndLocal&) = default;
 };
 
-/// Where a rank stands, and what it is linked by. Hosts and the ranks of a host are in the same order everywhere.
+/// Where a rank stands, and what it is linked by. Hosts and the ranks of a host are in the same order
+/// everywhere.
 struct TwoLevels {
-  Boards* boards = nullptr;          ///< of this host's ranks; nullptr where there is one alone
-  HostAndLocal self, root;           ///< the job's root, where it has one
-  int rank = 0;                      ///< this one, in the communicator
+  Boards* boards = nullptr;  ///< of this host's ranks; nullptr where there is one alone
+  HostAndLocal self, root;   ///< the job's root, where it has one
+  int rank = 0;              ///< this one, in the communicator
   int hosts = 1;
   std::span<const PeerLinks> links;  ///< of the first rank of a host: to those of the other hosts
   std::size_t slot_bytes = 0;        ///< of those links
@@ -41,8 +44,8 @@ struct TwoLevels {
 
 class TwoLevelExecutor {
  public:
-  /// Not for all-to-all; an all-gather only where all hosts have equally many ranks. The job is that of the whole
-  /// communicator; a barrier's is left as it is. What `levels` refers to must outlive this.
+  /// Not for all-to-all; an all-gather only where all hosts have equally many ranks. The job is that of the
+  /// whole communicator; a barrier's is left as it is. What `levels` refers to must outlive this.
   TwoLevelExecutor(const TwoLevels& levels, const HostJob& job);
 
   using State = RingExecutor::State;

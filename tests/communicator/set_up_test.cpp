@@ -55,7 +55,8 @@ TEST(SetUp, StepsAsideOnAllRanksWithOneMessageWhenMemoryIsShort) {
   setrlimit(RLIMIT_FSIZE, &before);
   const auto messages = job.transcript.messages(LOOM_MESSAGE_DECLINED);
   ASSERT_EQ(messages.size(), 1);
-  EXPECT_THAT(messages[0], HasSubstr("TEST_COMM (4 ranks): Rank 0 on host testhost (and 3 more): Allocating"));
+  EXPECT_THAT(messages[0],
+              HasSubstr("TEST_COMM (4 ranks): Rank 0 on host testhost (and 3 more): Allocating"));
   EXPECT_THAT(messages[0], HasSubstr("File too large"));
 }
 
@@ -98,7 +99,8 @@ TEST(SetUp, SaysWhatTheRanksSentEachOther) {
   job.run([](Rank& self) { EXPECT_TRUE(call(*self.connect())); });
   ASSERT_EQ(job.transcript.lines().size(), 1);
   const std::string line = job.transcript.lines()[0];
-  EXPECT_THAT(line, ::testing::ContainsRegex("set up in [0-9.]+ ms: peers [0-9.]+ ms .[0-9]+ bytes from each rank"));
+  EXPECT_THAT(
+      line, ::testing::ContainsRegex("set up in [0-9.]+ ms: peers [0-9.]+ ms .[0-9]+ bytes from each rank"));
   EXPECT_THAT(line, HasSubstr("(8 bytes from each rank), links"));  // on one host nobody needs a summary
 }
 

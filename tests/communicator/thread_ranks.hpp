@@ -1,4 +1,5 @@
-// thread_ranks.hpp -- ranks as threads of one process: no mpirun, no GPU. Each has its own Process, as if it were one.
+// thread_ranks.hpp -- ranks as threads of one process: no mpirun, no GPU. Each has its own Process, as if it
+// were one.
 #pragma once
 
 #include <functional>

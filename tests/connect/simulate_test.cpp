@@ -143,8 +143,33 @@ TEST(Simulation, ReachesWhatTheSearchPromises) {
   for (const Prediction& prediction : simulate(job, machines, {Collective::kAllreduce, 64e9}))
     if (prediction.algorithm == "ring") {
       EXPECT_NEAR(prediction.bus_gbps / promised, 1, 0.01);
+    } else if (prediction.algorithm == "tree") {
+      EXPECT_NEAR(prediction.bus_gbps / job.agreed(Family::kTree).total_gbps(), 1, 0.05);
     }
   EXPECT_GT(promised, 300);
+}
+
+TEST(Trees, AreThoseWithWhichInnerNodesCarryMost) {
+  const topo::System system = topo::read_nccl_xml(LOOM_TEST_DATA "/dgxh100.xml").system;
+  topo::PathRules rules;
+  rules.network_inside_host = false;
+  const topo::Paths paths(system, rules);
+  PlanRequest request;
+  request.nodes = 4;
+  const NodePlan node = plan_nodes(system, request).at(0);
+  const Machine machine{&paths, node.ranks};
+  const auto carried = [&](std::span<const search::ChannelPlan> plans) {
+    return inner_node_gbps(machine, summarize(system, node.ranks, plans).family(Family::kTree));
+  };
+  search::Request search_request;
+  search_request.nodes = 4;
+  for (const search::Pattern pattern :
+       {search::Pattern::kTree, search::Pattern::kSplitTree, search::Pattern::kBalancedTree}) {
+    search_request.pattern = pattern;
+    const search::ChannelPlan plan = search::find_channels(paths, search_request);
+    EXPECT_GE(carried(node.plans), carried(std::span(&plan, 1)) * (1 - 1e-6));
+  }
+  EXPECT_NEAR(carried(node.plans), 384, 1);  // eight ports of 48 GB/s
 }
 
 }  // namespace

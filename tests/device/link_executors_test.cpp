@@ -1,4 +1,5 @@
-// The executors over links between any two positions: exchanges, chains, trees. Threads as ranks, every result checked.
+// The executors over links between any two positions: exchanges, chains, trees. Threads as ranks, every
+// result checked.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -51,8 +52,9 @@ Buffers outputs(const Buffers& in, bool in_place, Body&& body) {
 }
 
 void check_exchange(Pattern pattern, int size, std::size_t count, bool in_place, int root) {
-  SCOPED_TRACE(::testing::Message() << "pattern " << static_cast<int>(pattern) << ", " << size << " positions, " << count
-                                    << " elements, root " << root << (in_place ? ", in place" : ""));
+  SCOPED_TRACE(::testing::Message() << "pattern " << static_cast<int>(pattern) << ", " << size
+                                    << " positions, " << count << " elements, root " << root
+                                    << (in_place ? ", in place" : ""));
   const FifoShape shape{.slot_bytes = 256, .slot_count = 2};
   const Mesh mesh(size, shape);
   const auto blocks = static_cast<std::size_t>(block_count(pattern, size));
@@ -60,8 +62,9 @@ void check_exchange(Pattern pattern, int size, std::size_t count, bool in_place,
   Buffers out;
   for (int repetition = 0; repetition < 2; ++repetition)  // slots are used again
     out = outputs(in, in_place, [&](int p, const std::byte* from, std::byte* to) {
-      run(ExchangeExecutor(mesh.of(p), p, shape.slot_bytes,
-                           {pattern, from, to, count, sizeof(float), find_reduce(Op::kSum, Type::kFloat), root}));
+      run(ExchangeExecutor(
+          mesh.of(p), p, shape.slot_bytes,
+          {pattern, from, to, count, sizeof(float), find_reduce(Op::kSum, Type::kFloat), root}));
     });
 
   for (std::size_t p = 0; p < out.size(); ++p)
@@ -94,10 +97,14 @@ void check_exchange(Pattern pattern, int size, std::size_t count, bool in_place,
             if (p == r) expect_near_sum(in, out[p][i], i);
             break;
           case Pattern::kGather:
-            if (p == r) { ASSERT_EQ(out[p][i], in[block][i]); }
+            if (p == r) {
+              ASSERT_EQ(out[p][i], in[block][i]);
+            }
             break;
           case Pattern::kScatter:
-            if (block == p) { ASSERT_EQ(out[p][i], in[r][i]); }
+            if (block == p) {
+              ASSERT_EQ(out[p][i], in[r][i]);
+            }
             break;
           case Pattern::kDissemination:
             FAIL() << "has no blocks";
@@ -114,16 +121,18 @@ TEST_P(Exchanges, ComeOutRightForEverySize) {
   for (const int size : {1, 2, 3, 4, 5, 6, 7, 8, 9}) {
     if (needs_power_of_two(pattern) && (size & (size - 1)) != 0) continue;
     for (const std::size_t count : {1UL, 7UL, 64UL, 1000UL})
-      for (const bool in_place : {false, may_be_in_place}) check_exchange(pattern, size, count, in_place, size / 2);
+      for (const bool in_place : {false, may_be_in_place})
+        check_exchange(pattern, size, count, in_place, size / 2);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Patterns, Exchanges,
-                         ::testing::Values(Pattern::kRecursiveDoublingAllreduce, Pattern::kHalvingReduceScatter,
-                                           Pattern::kDoublingAllGather, Pattern::kBruckAllGather,
-                                           Pattern::kOneShotAllreduce, Pattern::kTwoShotAllreduce,
-                                           Pattern::kDirectReduceScatter, Pattern::kDirectAllGather,
-                                           Pattern::kDirectBroadcast, Pattern::kDirectReduce, Pattern::kPairwiseAllToAll,
+                         ::testing::Values(Pattern::kRecursiveDoublingAllreduce,
+                                           Pattern::kHalvingReduceScatter, Pattern::kDoublingAllGather,
+                                           Pattern::kBruckAllGather, Pattern::kOneShotAllreduce,
+                                           Pattern::kTwoShotAllreduce, Pattern::kDirectReduceScatter,
+                                           Pattern::kDirectAllGather, Pattern::kDirectBroadcast,
+                                           Pattern::kDirectReduce, Pattern::kPairwiseAllToAll,
                                            Pattern::kGather, Pattern::kScatter));
 
 TEST(Dissemination, LetsNobodyGoBeforeAllHaveCome) {
@@ -153,16 +162,21 @@ TEST(Chains, BroadcastAndReduceFromEveryRoot) {
           const Buffers in = operands(size, count);
           const auto chained = [&](ChainCollective collective) {
             return outputs(in, in_place, [&](int p, const std::byte* from, std::byte* to) {
-              const auto next = static_cast<std::size_t>((p + 1) % size), previous = static_cast<std::size_t>((p + size - 1) % size);
-              run(ChainExecutor({p, size, mesh.of(p)[next].send, mesh.of(p)[previous].receive},
-                                {collective, from, to, count, sizeof(float), find_reduce(Op::kSum, Type::kFloat), root},
-                                shape.slot_bytes / sizeof(float)));
+              const auto next = static_cast<std::size_t>((p + 1) % size),
+                         previous = static_cast<std::size_t>((p + size - 1) % size);
+              run(ChainExecutor(
+                  {p, size, mesh.of(p)[next].send, mesh.of(p)[previous].receive},
+                  {collective, from, to, count, sizeof(float), find_reduce(Op::kSum, Type::kFloat), root},
+                  shape.slot_bytes / sizeof(float)));
             });
           };
           const auto r = static_cast<std::size_t>(root);
-          const Buffers spread = chained(ChainCollective::kBroadcast), reduced = chained(ChainCollective::kReduce);
+          const Buffers spread = chained(ChainCollective::kBroadcast),
+                        reduced = chained(ChainCollective::kReduce);
           for (std::size_t p = 0; p < in.size(); ++p) {
-            if (p != r || in_place) { ASSERT_EQ(spread[p], in[r]); }
+            if (p != r || in_place) {
+              ASSERT_EQ(spread[p], in[r]);
+            }
             if (p == r)
               for (std::size_t i = 0; i < count; ++i) expect_near_sum(in, reduced[p][i], i);
             else
@@ -187,17 +201,22 @@ TEST(Trees, CarryTheirThreeCollectivesFromEveryRoot) {
                 const auto links_to = [&](int peer) {
                   return peer == kNobody ? PeerLinks{} : mesh.of(p)[static_cast<std::size_t>(peer)];
                 };
-                run(TreeExecutor({links_to(place.parent), {links_to(place.child[0]), links_to(place.child[1]), links_to(place.child[2])}},
-                                 {collective, from, to, count, sizeof(float), find_reduce(Op::kSum, Type::kFloat)},
-                                 shape.slot_bytes / sizeof(float)));
+                run(TreeExecutor(
+                    {links_to(place.parent),
+                     {links_to(place.child[0]), links_to(place.child[1]), links_to(place.child[2])}},
+                    {collective, from, to, count, sizeof(float), find_reduce(Op::kSum, Type::kFloat)},
+                    shape.slot_bytes / sizeof(float)));
               });
             };
             const auto r = static_cast<std::size_t>(root);
-            const Buffers all = over_tree(TreeCollective::kAllreduce), spread = over_tree(TreeCollective::kBroadcast),
+            const Buffers all = over_tree(TreeCollective::kAllreduce),
+                          spread = over_tree(TreeCollective::kBroadcast),
                           reduced = over_tree(TreeCollective::kReduce);
             for (std::size_t p = 0; p < in.size(); ++p) {
               ASSERT_EQ(all[p], all[0]);
-              if (p != r || in_place) { ASSERT_EQ(spread[p], in[r]); }
+              if (p != r || in_place) {
+                ASSERT_EQ(spread[p], in[r]);
+              }
             }
             for (std::size_t i = 0; i < count; ++i) {
               expect_near_sum(in, all[0][i], i);

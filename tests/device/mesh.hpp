@@ -26,14 +26,17 @@ class Mesh {
       }
   }
   std::span<const PeerLinks> of(int position) const {
-    return std::span(links_).subspan(static_cast<std::size_t>(position * size_), static_cast<std::size_t>(size_));
+    return std::span(links_).subspan(static_cast<std::size_t>(position * size_),
+                                     static_cast<std::size_t>(size_));
   }
 
  private:
   struct alignas(kCacheLine) Line {
     std::byte bytes[kCacheLine]{};
   };
-  PeerLinks& at(int position, int other) { return links_[static_cast<std::size_t>(position * size_ + other)]; }
+  PeerLinks& at(int position, int other) {
+    return links_[static_cast<std::size_t>(position * size_ + other)];
+  }
 
   int size_;
   std::vector<PeerLinks> links_;

@@ -13,7 +13,9 @@ namespace {
 class Cluster {
  public:
   Cluster(std::vector<int> host_of, const FifoShape& shape)
-      : host_of_(std::move(host_of)), hosts_(1 + *std::max_element(host_of_.begin(), host_of_.end())), shape_(shape),
+      : host_of_(std::move(host_of)),
+        hosts_(1 + *std::max_element(host_of_.begin(), host_of_.end())),
+        shape_(shape),
         mesh_(hosts_, shape) {
     for (int host = 0; host < hosts_; ++host) {
       std::vector<Board*> boards;
@@ -28,7 +30,8 @@ class Cluster {
     local_of_.resize(host_of_.size());
     std::vector<int> next(static_cast<std::size_t>(hosts_));
     for (const int rank : ranks_)
-      local_of_[static_cast<std::size_t>(rank)] = next[static_cast<std::size_t>(host_of_[static_cast<std::size_t>(rank)])]++;
+      local_of_[static_cast<std::size_t>(rank)] =
+          next[static_cast<std::size_t>(host_of_[static_cast<std::size_t>(rank)])]++;
   }
 
   int size() const { return static_cast<int>(host_of_.size()); }
@@ -44,8 +47,14 @@ class Cluster {
         const auto& boards = boards_of_[static_cast<std::size_t>(host)];
         std::optional<Boards> mine;
         if (boards.size() > 1) mine.emplace(boards, local);
-        TwoLevels levels{.boards = mine ? &*mine : nullptr, .self = {host, local}, .root = {}, .rank = rank,
-                         .hosts = hosts_, .links = local == 0 ? mesh_.of(host) : std::span<const PeerLinks>{}, .slot_bytes = shape_.slot_bytes, .ranks = ranks_};
+        TwoLevels levels{.boards = mine ? &*mine : nullptr,
+                         .self = {host, local},
+                         .root = {},
+                         .rank = rank,
+                         .hosts = hosts_,
+                         .links = local == 0 ? mesh_.of(host) : std::span<const PeerLinks>{},
+                         .slot_bytes = shape_.slot_bytes,
+                         .ranks = ranks_};
         body(rank, [&](const HostJob& job) {
           const auto root = static_cast<std::size_t>(job.root);
           levels.root = {host_of_[root], local_of_[root]};
@@ -63,7 +72,9 @@ class Cluster {
   std::vector<std::vector<Board*>> boards_of_;
 };
 
-int value_at(int rank, std::size_t i) { return static_cast<int>(i * 7 % 1013) + 5000 * rank; }
+int value_at(int rank, std::size_t i) {
+  return static_cast<int>(i * 7 % 1013) + 5000 * rank;
+}
 
 std::vector<int> operand(int rank, std::size_t count) {
   std::vector<int> values(count);
@@ -71,9 +82,11 @@ std::vector<int> operand(int rank, std::size_t count) {
   return values;
 }
 
-void check(const std::vector<int>& host_of, Collective collective, std::size_t count, bool in_place, int root) {
-  SCOPED_TRACE(::testing::Message() << "collective " << static_cast<int>(collective) << ", " << host_of.size() << " ranks, "
-                                    << count << " elements, root " << root << (in_place ? ", in place" : ""));
+void check(const std::vector<int>& host_of, Collective collective, std::size_t count, bool in_place,
+           int root) {
+  SCOPED_TRACE(::testing::Message() << "collective " << static_cast<int>(collective) << ", " << host_of.size()
+                                    << " ranks, " << count << " elements, root " << root
+                                    << (in_place ? ", in place" : ""));
   Cluster cluster(host_of, {.slot_bytes = 4096, .slot_count = 4});
   const auto n = static_cast<std::size_t>(cluster.size());
   cluster.run([&](int rank, const auto& perform) {
@@ -86,7 +99,8 @@ void check(const std::vector<int>& host_of, Collective collective, std::size_t c
     if (in_place) std::copy(in.begin(), in.end(), out.begin() + static_cast<std::ptrdiff_t>(own));
     if (collective == Collective::kBroadcast && rank != root) std::fill(in.begin(), in.end(), -2);
     perform({collective, reinterpret_cast<const std::byte*>(in_place ? out.data() + own : in.data()),
-             reinterpret_cast<std::byte*>(out.data()), count, sizeof(int), find_reduce(Op::kSum, Type::kInt32), root});
+             reinterpret_cast<std::byte*>(out.data()), count, sizeof(int),
+             find_reduce(Op::kSum, Type::kInt32), root});
 
     const auto sum_at = [&](std::size_t i) {
       int sum = 0;
@@ -94,11 +108,21 @@ void check(const std::vector<int>& host_of, Collective collective, std::size_t c
       return sum;
     };
     for (std::size_t i = 0; i < count; ++i) {
-      if (collective == Collective::kAllreduce) { ASSERT_EQ(out[i], sum_at(i)); }
-      if (collective == Collective::kReduce && rank == root) { ASSERT_EQ(out[i], sum_at(i)); }
-      if (collective == Collective::kReduce && rank != root) { ASSERT_EQ(out[i], in_place ? value_at(rank, i) : -1); }
-      if (collective == Collective::kReduceScatter) { ASSERT_EQ(out[i], sum_at(r * count + i)); }
-      if (collective == Collective::kBroadcast && rank != root) { ASSERT_EQ(out[i], value_at(root, i)); }
+      if (collective == Collective::kAllreduce) {
+        ASSERT_EQ(out[i], sum_at(i));
+      }
+      if (collective == Collective::kReduce && rank == root) {
+        ASSERT_EQ(out[i], sum_at(i));
+      }
+      if (collective == Collective::kReduce && rank != root) {
+        ASSERT_EQ(out[i], in_place ? value_at(rank, i) : -1);
+      }
+      if (collective == Collective::kReduceScatter) {
+        ASSERT_EQ(out[i], sum_at(r * count + i));
+      }
+      if (collective == Collective::kBroadcast && rank != root) {
+        ASSERT_EQ(out[i], value_at(root, i));
+      }
       for (std::size_t q = 0; q < n && collective == Collective::kAllGather; ++q)
         ASSERT_EQ(out[q * count + i], value_at(static_cast<int>(q), i));
     }
@@ -110,7 +134,8 @@ class TwoLevel : public ::testing::TestWithParam<std::vector<int>> {};
 TEST_P(TwoLevel, CarryEveryCollectiveButAllToAll) {
   const std::vector<int>& host_of = GetParam();
   const auto ranks_on = [&](int host) { return std::count(host_of.begin(), host_of.end(), host); };
-  const bool equal = std::all_of(host_of.begin(), host_of.end(), [&](int host) { return ranks_on(host) == ranks_on(0); });
+  const bool equal =
+      std::all_of(host_of.begin(), host_of.end(), [&](int host) { return ranks_on(host) == ranks_on(0); });
   for (const std::size_t count : {1UL, 100UL, 2049UL, 20011UL})  // one shot, two shots, several tiles of them
     for (const bool in_place : {false, true})
       for (const auto collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter,
