@@ -12,6 +12,8 @@
 
 namespace loom::search {
 
+class PathTables;
+
 /// How data passes the GPUs of a node. With the network, `in` and `out` are the ports of a channel.
 enum class Pattern : std::uint8_t {
   kRing,           ///< every GPU to the next; the last to the first, or in -> first and last -> out
@@ -92,6 +94,8 @@ struct NodePlans {
   std::vector<std::vector<int>> ranks;  ///< of each part
   double total_gbps = 0;                ///< of the slowest part
 };
+NodePlans find_plans(const PathTables& tables, const Request& request);
+/// The same for one request alone.
 NodePlans find_plans(const topo::System& system, const Request& request, topo::PathRules rules = {});
 
 /// The ring of a host without GPU links: neighbours in the ring are neighbours on the machine, so that the

@@ -66,7 +66,11 @@ class ColumnSource {
   /// No channel costs less at these prices, counting links alone. Exact where `is_exact()`.
   double least_cost(std::span<const double> prices);
   bool is_exact() const noexcept { return has_heads(pattern_) || n_ <= ExactOrders::kMost; }
-  std::int64_t steps() const noexcept { return steps_ + exact_.steps(); }
+  std::int64_t steps() const noexcept {
+    std::int64_t steps = steps_ + exact_.steps();
+    for (const ExactOrders& end : ends_) steps += end.steps();
+    return steps;
+  }
 
  private:
   void set_prices(std::span<const double> prices, double hop_cost);
@@ -84,7 +88,9 @@ class ColumnSource {
   void add_swapped_turns(const std::vector<int>& trip, double around, int missing);
   double end_cost(int first, int second, int last, int to) const;
   void find_heads();
-  double ring_between_ports(int from, int* first) const;
+  void solve_ends();
+  double ring_between_ports(int from, int to, int* first) const;
+  Order order_between(int from, int to, int first) const;
   struct Beginning {
     int first, second, in, to;
     double cost;
@@ -108,7 +114,14 @@ class ColumnSource {
   std::span<const double> prices_;
   double hop_cost_ = 0;
   std::vector<double> chain_, in_, out_, out_any_;
+  struct ToPort {
+    double cost = kNever;
+    int end = 0;  // in ends_
+  };
+  const ToPort& to_port(int to, int first) const { return to_port_[static_cast<std::size_t>(to * n_ + first)]; }
   ExactOrders exact_;
+  std::vector<ExactOrders> ends_;
+  std::vector<ToPort> to_port_;  // [port * n_ + first GPU]
   std::vector<double> zeros_;
   std::vector<std::pair<double, std::vector<Order>>> found_;  // with the cost of each channel
   std::vector<std::vector<int>> partners_;                    // per port out: ports in

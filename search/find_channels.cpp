@@ -9,6 +9,7 @@
 #include "search/columns.hpp"
 #include "search/packed.hpp"
 #include "search/packing.hpp"
+#include "search/path_tables.hpp"
 
 namespace loom::search {
 namespace {
@@ -50,6 +51,7 @@ class Search {
         intra_(types_of(table_, false)),
         inter_(types_of(table_, true)) {
     for (const Resource& resource : table_.resources()) capacities_.push_back(resource.gbps);
+    most_ = end_bound(table_, pattern_, request.nodes > 1, request.max_channels);
   }
 
   ChannelPlan run();
@@ -64,7 +66,9 @@ class Search {
   void tighten(Limits& limits, Packed& best);
   bool try_limits(Limits limits, double enough, Limits& chosen, Packed& best);
   double bound_of(const Packed& packed, const Limits& loosest);
+  void prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& limits, Packed& best);
   double port_bound();
+  bool few_gpus() const { return table_.gpus() <= ExactOrders::kMost; }
 
   Request request_;
   Pattern pattern_;
@@ -73,6 +77,7 @@ class Search {
   HopTable table_;
   std::vector<topo::PathType> intra_, inter_;
   std::vector<double> capacities_;
+  double most_ = 0;  // what can enter and leave each GPU allows
   std::vector<std::unique_ptr<Column>> pool_;  // all columns met so far, whatever the limits
   std::vector<Attempt> attempts_;
   std::int64_t steps_ = 0;
@@ -93,7 +98,7 @@ std::vector<int> Search::cross_nics() const {
   return request_.cross_nic == 1 ? std::vector{1} : std::vector{0, 2};
 }
 
-/// Columns are added as long as one is cheaper than what it carries, or until `enough` is reached.
+/// Columns are added as long as one is cheaper than what it carries, or until `enough` is reached (0: never).
 Packed Search::pack(const Limits& limits, double enough) {
   Packing packing(capacities_);
   std::vector<const Column*> columns;
@@ -137,19 +142,27 @@ Packed Search::pack(const Limits& limits, double enough) {
 /// Columns that each take all they can of what the ones before left.
 Packed Search::widest_first(const Limits& limits) const {
   std::vector<double> left = capacities_;
-  const auto width = [&](const Column& column) {
-    double gbps = std::numeric_limits<double>::max();
-    for (const Load& load : column.loads)
-      gbps = std::min(gbps, left[static_cast<std::size_t>(load.resource)] / load.factor);
-    return gbps;
+  struct Width {
+    const Column* column;
+    double gbps;  // or less: links only get fuller
+  };
+  std::vector<Width> widths;
+  for (const auto& column : pool_)
+    if (allows(limits, *column)) widths.push_back({column.get(), std::numeric_limits<double>::max()});
+  const auto update = [&](Width& width) {
+    width.gbps = std::numeric_limits<double>::max();
+    for (const Load& load : width.column->loads)
+      width.gbps = std::min(width.gbps, left[static_cast<std::size_t>(load.resource)] / load.factor);
   };
   std::vector<const Column*> kept;
   for (std::size_t count = 0; count < static_cast<std::size_t>(request_.max_channels);) {
     const Column* widest = nullptr;
     double gbps = 0;
-    for (const auto& column : pool_)
-      if (const double found = width(*column); found > gbps * (1 + kSame) && allows(limits, *column))
-        widest = column.get(), gbps = found;
+    for (Width& width : widths) {
+      if (width.gbps <= gbps * (1 + kSame)) continue;
+      update(width);
+      if (width.gbps > gbps * (1 + kSame)) widest = width.column, gbps = width.gbps;
+    }
     if (widest == nullptr || count + widest->orders.size() > static_cast<std::size_t>(request_.max_channels))
       break;
     for (const Load& load : widest->loads) {
@@ -236,7 +249,11 @@ Packed Search::limited(Packed packed, const Limits& limits) {
 }
 
 bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& best) {
-  Packed packed = limited(pack(limits, enough), limits);
+  // Of few GPUs the channels with the fewest hops are found, of many any that carry enough.
+  const double target = enough > 0 ? enough : few_gpus() ? 0 : most_;
+  Packed packed = limited(pack(limits, target), limits);
+  if (target > 0 && packed.total < target * (1 - kSame) && packed.unlimited >= target * (1 - kSame))
+    packed = limited(pack(limits, 0), limits);  // it took too many channels
   const bool reached = packed.total > 0 && packed.total >= enough * (1 - kSame);
   attempts_.push_back({limits, packed.total, ""});
   if (packed.total <= 0)
@@ -304,16 +321,9 @@ double Search::port_bound() {
   return std::min(pack_best(columns, capacities_, true).total, widest * request_.max_channels);
 }
 
-ChannelPlan Search::run() {
-  ChannelPlan plan;
-  plan.pattern = pattern_;
-  plan.network = request_.nodes > 1;
-  if (!can_run()) return plan;
-  const Limits loosest{cross_nics().back(), inter_.back(), intra_.back()};
-  Limits limits{cross_nics().front(), inter_.front(), intra_.front()};
-  Packed best;
-  try_limits(limits, 0, limits, best);
-  plan.bound_gbps = best.total > 0 ? bound_of(best, loosest) : std::numeric_limits<double>::max();
+/// Bounds `best` by its prices, and looks under the loosest limits where these allow more.
+void Search::prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& limits, Packed& best) {
+  if (best.total > 0) plan.bound_gbps = std::min(plan.bound_gbps, bound_of(best, loosest));
   if (best.unlimited < plan.bound_gbps * (1 - kSame) && limits != loosest) {
     Packed loose;
     Limits found = loosest;
@@ -328,7 +338,20 @@ ChannelPlan Search::run() {
   }
   if (pattern_ == Pattern::kRing && best.unlimited < plan.bound_gbps * (1 - kSame))
     plan.bound_gbps = std::min(plan.bound_gbps, ring_cut_bound(paths_.system(), table_, plan.network));
-  if (pattern_ == Pattern::kNvls && plan.network) plan.bound_gbps = port_bound();
+  if (pattern_ == Pattern::kNvls && plan.network) plan.bound_gbps = std::min(most_, port_bound());
+}
+
+ChannelPlan Search::run() {
+  ChannelPlan plan;
+  plan.pattern = pattern_;
+  plan.network = request_.nodes > 1;
+  if (!can_run()) return plan;
+  const Limits loosest{cross_nics().back(), inter_.back(), intra_.back()};
+  Limits limits{cross_nics().front(), inter_.front(), intra_.front()};
+  Packed best;
+  try_limits(limits, 0, limits, best);
+  plan.bound_gbps = most_;
+  if (best.total < most_ * (1 - kSame)) prove_or_improve(plan, loosest, limits, best);
   plan.limits = limits;
   if (best.total > 0) {  // the same with fewer channels, where wide ones do
     Packed wide = widest_first(limits);
@@ -358,28 +381,26 @@ ChannelPlan find_channels(const topo::Paths& paths, const Request& request) {
   return Search(paths, request).run();
 }
 
-NodePlans find_plans(const topo::System& system, const Request& request, topo::PathRules rules) {
-  const topo::Paths avoiding(system, rules);
-  rules.network_inside_host = false;
-  const topo::Paths direct(system, rules);
+NodePlans find_plans(const PathTables& tables, const Request& request) {
   NodePlans whole, split;
-  if (domains_of(direct).size() == 1) {
-    std::vector<int> ranks;
-    for (const topo::NodeId gpu : system.gpus()) ranks.push_back(system.node(gpu).gpu().rank);
-    whole = {{find_channels(direct, request)}, {std::move(ranks)}, 0};
+  if (const PartOfMachine* all = tables.whole()) {
+    whole = {{find_channels(all->paths, request)}, {all->ranks}, 0};
     whole.total_gbps = whole.parts[0].total_gbps;
   }
-  split.ranks = domains_of(avoiding);
-  if (split.ranks.size() <= 1) return whole;
+  if (tables.parts().size() <= 1) return whole;
   Request between = request;
   between.nodes = std::max(2, request.nodes);
-  for (const std::vector<int>& ranks : split.ranks) {
-    const topo::System part = topo::trimmed_to(system, ranks);
-    split.parts.push_back(find_channels(topo::Paths(part, rules), between));
+  for (const auto& part : tables.parts()) {
+    split.ranks.push_back(part->ranks);
+    split.parts.push_back(find_channels(part->paths, between));
     const double total = split.parts.back().total_gbps;
     split.total_gbps = split.parts.size() == 1 ? total : std::min(split.total_gbps, total);
   }
   return whole.parts.empty() || split.total_gbps > whole.total_gbps * (1 + kSame) ? split : whole;
+}
+
+NodePlans find_plans(const topo::System& system, const Request& request, topo::PathRules rules) {
+  return find_plans(PathTables(system, rules), request);
 }
 
 }  // namespace loom::search
