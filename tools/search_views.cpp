@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <chrono>
 #include <cmath>
 
 #include "search/validate.hpp"
@@ -30,6 +31,28 @@ std::string channel_line(const topo::System& system, const Channel& channel, boo
 }
 
 }  // namespace
+
+SearchResult timed_search(const search::PathTables& tables, const search::Request& request) {
+  const auto start = std::chrono::steady_clock::now();
+  SearchResult result{request, search::find_plans(tables, request), 0};
+  result.search_us =
+      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+const search::PartOfMachine& part_of(const search::PathTables& tables, const search::NodePlans& plans,
+                                     std::size_t part) {
+  const search::PartOfMachine* whole = tables.whole();
+  return whole != nullptr && plans.ranks[part] == whole->ranks ? *whole : *tables.parts()[part];
+}
+
+std::vector<std::string> violations_of(const search::PathTables& tables, const search::NodePlans& plans) {
+  std::vector<std::string> found;
+  for (std::size_t i = 0; i < plans.parts.size(); ++i)
+    for (std::string& line : search::violations(part_of(tables, plans, i).paths, plans.parts[i]))
+      found.push_back(std::move(line));
+  return found;
+}
 
 std::string plan_text(const topo::System& system, const SearchResult& result, const Colours& colours) {
   std::string text;

@@ -5,16 +5,24 @@
 #include <string>
 
 #include "search/channel_plan.hpp"
+#include "search/path_tables.hpp"
 #include "tools/topo_views.hpp"
 
 namespace loom::tools {
 
-/// A machine's plans under one request, with what the search took.
+/// A machine's plans under one request, with what the search took once the tables of paths were made.
 struct SearchResult {
   search::Request request;
   search::NodePlans plans;
   double search_us = 0;
 };
+
+SearchResult timed_search(const search::PathTables& tables, const search::Request& request);
+/// The machine that part `part` of `plans` is for.
+const search::PartOfMachine& part_of(const search::PathTables& tables, const search::NodePlans& plans,
+                                     std::size_t part);
+/// What the validator says of all parts.
+std::vector<std::string> violations_of(const search::PathTables& tables, const search::NodePlans& plans);
 
 /// "ring: 6 channels, 120 GB/s of at most 120 (100 %), NVL, ..." and a line for each channel.
 std::string plan_text(const topo::System& system, const SearchResult& result, const Colours& colours);
