@@ -22,6 +22,8 @@ constexpr int kExchanges = 12;           // of channels, where there are too man
 constexpr std::size_t kOffered = 16;     // columns in one exchange
 constexpr int kPatience = 8;             // rounds in which the total must grow by
 constexpr double kLeastProgress = 1e-3;  // this part
+constexpr int kFills = 8;                // rounds of wide channels
+constexpr double kFillPrice = 1e-3;      // of a link by what is left of it, GB/s; channels must cost less than 1
 constexpr int kSeeds = 3;                // local searches that find nothing before the search gives up
 
 /// Types between the given ends that occur, ascending.
@@ -58,7 +60,9 @@ class Search {
 
  private:
   bool can_run() const;
+  bool connects(const Limits& limits) const;
   std::vector<int> cross_nics() const;
+  Packed fill(const Limits& limits, double enough);
   Packed pack(const Limits& limits, double enough);
   Packed widest_first(const Limits& limits) const;
   Packed exchanged(Packed few, const Limits& limits);
@@ -96,6 +100,40 @@ std::vector<int> Search::cross_nics() const {
       (pattern_ == Pattern::kRing || pattern_ == Pattern::kBalancedTree || pattern_ == Pattern::kSplitTree);
   if (!chooses || request_.cross_nic == 0) return {0};
   return request_.cross_nic == 1 ? std::vector{1} : std::vector{0, 2};
+}
+
+/// What few, wide channels carry: the cheapest where links cost the more the less is left of them, each as wide as
+/// what is left allows. Often that is all there is. Otherwise they are no good beginning for prices, which
+/// would need more channels to make up for them, and are dropped.
+Packed Search::fill(const Limits& limits, double enough) {
+  ColumnSource source(table_, pattern_, limits);
+  std::vector<std::unique_ptr<Column>> columns;
+  std::vector<double> left = capacities_, prices(capacities_.size());
+  double total = 0;
+  for (int round = 0; round < kFills && total < enough * (1 - kSame / 4); ++round) {
+    for (std::size_t i = 0; i < left.size(); ++i)
+      prices[i] = left[i] > kLeastShare * capacities_[i] ? kFillPrice / left[i] : 1;
+    double widest = 0;
+    for (Column& column : source.cheaper(prices, round)) {
+      double gbps = std::numeric_limits<double>::max();
+      for (const Load& load : column.loads)
+        gbps = std::min(gbps, left[static_cast<std::size_t>(load.resource)] / load.factor);
+      if (gbps <= kLeastShare * enough || gbps < widest / 2) continue;
+      widest = std::max(widest, gbps);
+      for (const Load& load : column.loads) {
+        double& rest = left[static_cast<std::size_t>(load.resource)];
+        rest = std::max(0.0, rest - gbps * load.factor);
+      }
+      total += gbps * column.channels();
+      columns.push_back(std::make_unique<Column>(std::move(column)));
+    }
+    if (widest == 0) break;
+  }
+  steps_ += source.steps();
+  if (total < enough * (1 - kSame)) return {};
+  std::vector<const Column*> filled;
+  for (auto& column : columns) filled.push_back(column.get()), pool_.push_back(std::move(column));
+  return pack_best(filled, capacities_);
 }
 
 /// Columns are added as long as one is cheaper than what it carries, or until `enough` is reached (0: never).
@@ -217,6 +255,7 @@ Packed Search::exchanged(Packed few, const Limits& limits) {
 Packed Search::limited(Packed packed, const Limits& limits) {
   bool thinned = false;
   std::vector<double> thinned_prices;
+  Packed greedy;
   for (;;) {
     auto& columns = packed.columns;
     std::stable_sort(columns.begin(), columns.end(),
@@ -233,14 +272,15 @@ Packed Search::limited(Packed packed, const Limits& limits) {
       packed.prices = std::move(prices);
       return packed;
     }
+    if (!thinned) greedy = widest_first(limits);
     thinned = true;
     const int target = count - (count - request_.max_channels + 1) / 2;
     std::vector<const Column*> kept;
     count = 0;
     for (const auto& column : columns)
       if (count + count_of(column) <= target) count += count_of(column), kept.push_back(column.first);
-    Packed fewer = pack_best(kept, capacities_), greedy = widest_first(limits);
-    if (greedy.total > fewer.total) fewer = std::move(greedy);
+    Packed fewer = pack_best(kept, capacities_);
+    if (greedy.total > fewer.total) fewer = greedy;
     fewer.unlimited = packed.unlimited;
     thinned_prices = fewer.prices;
     fewer.prices = std::move(packed.prices);
@@ -248,10 +288,31 @@ Packed Search::limited(Packed packed, const Limits& limits) {
   }
 }
 
+/// Paths that `limits` allow lead from the first GPU to every other one, whichever way; without them no chain
+/// does.
+bool Search::connects(const Limits& limits) const {
+  if (has_heads(pattern_)) return true;
+  std::vector<int> reached = {0}, left;
+  for (int gpu = 1; gpu < table_.gpus(); ++gpu) left.push_back(gpu);
+  for (std::size_t i = 0; i < reached.size() && !left.empty(); ++i)
+    std::erase_if(left, [&](int gpu) {
+      const bool near = std::min(table_.hop(reached[i], gpu).type, table_.hop(gpu, reached[i]).type) <=
+                        limits.type_intra;
+      if (near) reached.push_back(gpu);
+      return near;
+    });
+  return left.empty();
+}
+
 bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& best) {
-  // Of few GPUs the channels with the fewest hops are found, of many any that carry enough.
-  const double target = enough > 0 ? enough : few_gpus() ? 0 : most_;
-  Packed packed = limited(pack(limits, target), limits);
+  if (!connects(limits)) {
+    attempts_.push_back({limits, 0, "no channel reaches every GPU"});
+    return false;
+  }
+  const double target = enough > 0 ? enough : most_;
+  Packed packed;
+  if (!has_heads(pattern_) && target > 0) packed = limited(fill(limits, target), limits);
+  if (packed.total < target * (1 - kSame)) packed = limited(pack(limits, target), limits);
   if (target > 0 && packed.total < target * (1 - kSame) && packed.unlimited >= target * (1 - kSame))
     packed = limited(pack(limits, 0), limits);  // it took too many channels
   const bool reached = packed.total > 0 && packed.total >= enough * (1 - kSame);
@@ -328,7 +389,8 @@ void Search::prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& 
     Packed loose;
     Limits found = loosest;
     if (try_limits(loosest, 0, found, loose)) {
-      plan.bound_gbps = std::min(plan.bound_gbps, bound_of(loose, loosest));
+      if (loose.total < plan.bound_gbps * (1 - kSame))
+        plan.bound_gbps = std::min(plan.bound_gbps, bound_of(loose, loosest));
       if (loose.total > best.total * (1 + kSame)) {
         limits = loosest;
         best = std::move(loose);
