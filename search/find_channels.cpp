@@ -64,6 +64,7 @@ class Search {
   std::vector<int> cross_nics() const;
   Packed fill(const Limits& limits, double enough);
   Packed pack(const Limits& limits, double enough);
+  bool is_proven(const Packing& packing, ColumnSource& source) const;
   Packed widest_first(const Limits& limits) const;
   Packed exchanged(Packed few, const Limits& limits);
   Packed limited(Packed packed, const Limits& limits);
@@ -136,6 +137,13 @@ Packed Search::fill(const Limits& limits, double enough) {
   return pack_best(filled, capacities_);
 }
 
+/// The prices of `packing` prove that under these limits nothing carries more.
+bool Search::is_proven(const Packing& packing, ColumnSource& source) const {
+  double worth = 0;
+  for (std::size_t i = 0; i < capacities_.size(); ++i) worth += packing.prices()[i] * capacities_[i];
+  return worth <= packing.total() * (1 + kSame / 4) * source.least_cost(packing.prices());
+}
+
 /// Columns are added as long as one is cheaper than what it carries, or until `enough` is reached (0: never).
 Packed Search::pack(const Limits& limits, double enough) {
   Packing packing(capacities_);
@@ -148,6 +156,7 @@ Packed Search::pack(const Limits& limits, double enough) {
     if (allows(limits, *column)) add(column.get());
   ColumnSource source(table_, pattern_, limits);
   std::int64_t counted = 0;
+  double reached = 0;
   double total_before = 0;  // the tail of many small gains is cut where orders are not exact anyway
   for (int round = 0, failures = 0; failures < kSeeds && steps_ < request_.max_steps; ++round) {
     packing.optimize(kMostPivots);
@@ -156,6 +165,11 @@ Packed Search::pack(const Limits& limits, double enough) {
       total_before = packing.total();
     }
     if (enough > 0 && packing.total() >= enough * (1 - kSame / 4)) break;
+    if (source.is_exact() && round > 0) {  // what is left to gain may be a few links, hardly worth the time
+      const bool grows = packing.total() > reached * (1 + kSame);
+      reached = packing.total();
+      if (!grows && is_proven(packing, source)) break;
+    }
     std::vector<Column> found = source.cheaper(packing.prices(), round);
     steps_ += packing.steps() + source.steps() - counted;
     counted = packing.steps() + source.steps();
@@ -305,6 +319,13 @@ bool Search::connects(const Limits& limits) const {
 }
 
 bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& best) {
+  const bool already = enough > 0 && std::all_of(best.columns.begin(), best.columns.end(),
+                                                 [&](const auto& entry) { return allows(limits, *entry.first); });
+  if (already) {
+    attempts_.push_back({limits, best.total, "the channels found under looser limits keep to them"});
+    chosen = limits;
+    return true;
+  }
   if (!connects(limits)) {
     attempts_.push_back({limits, 0, "no channel reaches every GPU"});
     return false;

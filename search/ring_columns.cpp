@@ -61,12 +61,15 @@ void ColumnSource::add_turns_forward(const std::vector<int>& trip, int most) {
     const double inside = around - (is_possible(closing) ? closing : 0);
     const int head = trip[first], second = trip[(first + 1) % trip.size()];
     const int last = trip[(first + trip.size() - 1) % trip.size()];
-    if (k_ == 0) turns.push_back({inside, first, -1, -1});
+    if (k_ == 0 && inside <= 1 - kGain) turns.push_back({inside, first, -1, -1});
     for (int to = 0; to < k_; ++to) {
       const double end = end_cost(head, second, last, to);
       if (inside + end > 1) continue;
+      int best = to;
       for (const int from : partners_[static_cast<std::size_t>(to)])
-        turns.push_back({inside + end + in(from, head), first, from, to});
+        if (in(from, head) < in(best, head)) best = from;
+      if (const double cost = inside + end + in(best, head); cost <= 1 - kGain)
+        turns.push_back({cost, first, best, to});
     }
   }
   if (pattern_ == Pattern::kRing && limits_.cross_nic == 2) add_swapped_turns(trip, around, missing);
@@ -74,7 +77,7 @@ void ColumnSource::add_turns_forward(const std::vector<int>& trip, int most) {
   std::stable_sort(turns.begin(), turns.end(), [](const Turn& a, const Turn& b) { return a.cost < b.cost; });
   std::vector<int> heads(static_cast<std::size_t>(n_), 0), ports(static_cast<std::size_t>(k_ + 1), 0);
   for (const Turn& turn : turns) {  // different ones first: each head and each port at most twice
-    if (turn.cost > 1 - kGain || most == 0) break;
+    if (most == 0) break;
     int &head = heads[static_cast<std::size_t>(trip[turn.first])],
         &used = ports[static_cast<std::size_t>(turn.out + 1)];
     if (head >= 2 || (used >= 2 && k_ > 0)) continue;
