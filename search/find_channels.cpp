@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "search/bounds.hpp"
 #include "search/columns.hpp"
@@ -22,7 +23,7 @@ constexpr int kExchanges = 12;           // of channels, where there are too man
 constexpr std::size_t kOffered = 16;     // columns in one exchange
 constexpr int kPatience = 8;             // rounds in which the total must grow by
 constexpr double kLeastProgress = 1e-3;  // this part
-constexpr int kFills = 8;                // rounds of wide channels
+constexpr int kFills = 10, kMostOfOneFill = 4;  // rounds of wide channels; channels of one round
 constexpr double kFillPrice = 1e-3;      // of a link by what is left of it, GB/s; channels must cost less than 1
 constexpr int kSeeds = 3;                // local searches that find nothing before the search gives up
 
@@ -84,6 +85,7 @@ class Search {
   std::vector<double> capacities_;
   double most_ = 0;  // what can enter and leave each GPU allows
   std::vector<std::unique_ptr<Column>> pool_;  // all columns met so far, whatever the limits
+  std::vector<std::unique_ptr<Column>> wide_;  // found by fill(), unknown to pack()
   std::vector<Attempt> attempts_;
   std::int64_t steps_ = 0;
 };
@@ -105,7 +107,7 @@ std::vector<int> Search::cross_nics() const {
 
 /// What few, wide channels carry: the cheapest where links cost the more the less is left of them, each as wide as
 /// what is left allows. Often that is all there is. Otherwise they are no good beginning for prices, which
-/// would need more channels to make up for them, and are dropped.
+/// would need more channels to make up for them.
 Packed Search::fill(const Limits& limits, double enough) {
   ColumnSource source(table_, pattern_, limits);
   std::vector<std::unique_ptr<Column>> columns;
@@ -115,12 +117,15 @@ Packed Search::fill(const Limits& limits, double enough) {
     for (std::size_t i = 0; i < left.size(); ++i)
       prices[i] = left[i] > kLeastShare * capacities_[i] ? kFillPrice / left[i] : 1;
     double widest = 0;
+    int taken = 0;
     for (Column& column : source.cheaper(prices, round)) {
+      if (taken == kMostOfOneFill && source.is_exact()) break;  // the same hops over and over
       double gbps = std::numeric_limits<double>::max();
       for (const Load& load : column.loads)
         gbps = std::min(gbps, left[static_cast<std::size_t>(load.resource)] / load.factor);
       if (gbps <= kLeastShare * enough || gbps < widest / 2) continue;
       widest = std::max(widest, gbps);
+      ++taken;
       for (const Load& load : column.loads) {
         double& rest = left[static_cast<std::size_t>(load.resource)];
         rest = std::max(0.0, rest - gbps * load.factor);
@@ -131,9 +136,10 @@ Packed Search::fill(const Limits& limits, double enough) {
     if (widest == 0) break;
   }
   steps_ += source.steps();
-  if (total < enough * (1 - kSame)) return {};
+  if (total == 0) return {};
   std::vector<const Column*> filled;
-  for (auto& column : columns) filled.push_back(column.get()), pool_.push_back(std::move(column));
+  auto& owner = total < enough * (1 - kSame) ? wide_ : pool_;
+  for (auto& column : columns) filled.push_back(column.get()), owner.push_back(std::move(column));
   return pack_best(filled, capacities_);
 }
 
@@ -333,7 +339,13 @@ bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& be
   const double target = enough > 0 ? enough : most_;
   Packed packed;
   if (!has_heads(pattern_) && target > 0) packed = limited(fill(limits, target), limits);
-  if (packed.total < target * (1 - kSame)) packed = limited(pack(limits, target), limits);
+  if (packed.total < target * (1 - kSame)) {
+    Packed wide = std::exchange(packed, limited(pack(limits, target), limits));
+    if (wide.total > packed.total * (1 + kSame)) {
+      packed.columns = std::move(wide.columns);
+      packed.total = wide.total;
+    }
+  }
   if (target > 0 && packed.total < target * (1 - kSame) && packed.unlimited >= target * (1 - kSame))
     packed = limited(pack(limits, 0), limits);  // it took too many channels
   const bool reached = packed.total > 0 && packed.total >= enough * (1 - kSame);
