@@ -78,6 +78,7 @@ struct Request {
   int min_channels = 1;  ///< fewer are split into equal parts
   int max_channels = 32;
   double most_gbps = 0;              ///< of one channel; faster ones are split into equal parts. 0: any
+  int exact_gpus = 10;               ///< up to so many orders and bounds are exact; up to 16, at twice the time each
   std::int64_t max_steps = 1 << 28;  ///< hops looked at in all, so that every rank stops at the same point
 };
 

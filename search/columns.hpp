@@ -59,13 +59,14 @@ bool allows(const Limits& limits, const Column& column);
 /// The hops that limits allow, at the prices of the moment.
 class ColumnSource {
  public:
-  ColumnSource(const HopTable& table, Pattern pattern, Limits limits);
+  /// `exact_gpus`: up to so many (16 at most) the cheapest orders are found, beyond cheap ones.
+  ColumnSource(const HopTable& table, Pattern pattern, Limits limits, int exact_gpus);
 
   /// Columns that cost less than their value, cheapest ways of several kinds; none: none was found.
   std::vector<Column> cheaper(std::span<const double> prices, int round);
   /// No channel costs less at these prices, counting links alone. Exact where `is_exact()`.
   double least_cost(std::span<const double> prices);
-  bool is_exact() const noexcept { return has_heads(pattern_) || n_ <= ExactOrders::kMost; }
+  bool is_exact() const noexcept { return has_heads(pattern_) || exact_orders_; }
   std::int64_t steps() const noexcept {
     std::int64_t steps = steps_ + exact_.steps();
     for (const ExactOrders& end : ends_) steps += end.steps();
@@ -119,6 +120,7 @@ class ColumnSource {
     int end = 0;  // in ends_
   };
   const ToPort& to_port(int to, int first) const { return to_port_[static_cast<std::size_t>(to * n_ + first)]; }
+  bool exact_orders_;
   ExactOrders exact_;
   std::vector<ExactOrders> ends_;
   std::vector<ToPort> to_port_;  // [port * n_ + first GPU]

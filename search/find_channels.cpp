@@ -74,7 +74,6 @@ class Search {
   double bound_of(const Packed& packed, const Limits& loosest);
   void prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& limits, Packed& best);
   double port_bound();
-  bool few_gpus() const { return table_.gpus() <= ExactOrders::kMost; }
 
   Request request_;
   Pattern pattern_;
@@ -109,7 +108,7 @@ std::vector<int> Search::cross_nics() const {
 /// what is left allows. Often that is all there is. Otherwise they are no good beginning for prices, which
 /// would need more channels to make up for them.
 Packed Search::fill(const Limits& limits, double enough) {
-  ColumnSource source(table_, pattern_, limits);
+  ColumnSource source(table_, pattern_, limits, request_.exact_gpus);
   std::vector<std::unique_ptr<Column>> columns;
   std::vector<double> left = capacities_, prices(capacities_.size());
   double total = 0;
@@ -160,7 +159,7 @@ Packed Search::pack(const Limits& limits, double enough) {
   };
   for (const auto& column : pool_)
     if (allows(limits, *column)) add(column.get());
-  ColumnSource source(table_, pattern_, limits);
+  ColumnSource source(table_, pattern_, limits, request_.exact_gpus);
   std::int64_t counted = 0;
   double reached = 0;
   double total_before = 0;  // the tail of many small gains is cut where orders are not exact anyway
@@ -235,7 +234,7 @@ Packed Search::widest_first(const Limits& limits) const {
 
 /// Exchanges columns of `few` for those that are worth more at its prices, as long as that helps.
 Packed Search::exchanged(Packed few, const Limits& limits) {
-  ColumnSource source(table_, pattern_, limits);
+  ColumnSource source(table_, pattern_, limits, request_.exact_gpus);
   for (int round = 0; round < kExchanges && few.total < few.unlimited * (1 - kSame); ++round) {
     for (Column& column : source.cheaper(few.prices, round))
       pool_.push_back(std::make_unique<Column>(std::move(column)));
@@ -389,7 +388,7 @@ void Search::tighten(Limits& limits, Packed& best) {
 double Search::bound_of(const Packed& packed, const Limits& loosest) {
   double worth = 0;
   for (std::size_t i = 0; i < packed.prices.size(); ++i) worth += packed.prices[i] * capacities_[i];
-  ColumnSource source(table_, pattern_, loosest);
+  ColumnSource source(table_, pattern_, loosest, request_.exact_gpus);
   const double least = source.least_cost(packed.prices);
   steps_ += source.steps();
   if (!is_possible(least)) return 0;

@@ -51,6 +51,7 @@ void search_machine(const Options& options) {
   for (const Pattern pattern : patterns_of(options.pattern)) {
     search::Request request = options.request;
     request.pattern = pattern;
+    if (request.exact_gpus > search::Request{}.exact_gpus) request.max_steps = std::int64_t{1} << 40;
     const SearchResult result = timed_search(tables, request);
     if (options.json)
       for (nlohmann::json& part : to_json(system, result)) all.push_back(std::move(part));
@@ -108,6 +109,11 @@ void add_search_command(CLI::App& loom, int& exit_code) {
       ->add_option("--channel-gbps", options->request.most_gbps,
                    "split channels that carry more GB/s; 0: none")
       ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--exact-gpus", options->request.exact_gpus,
+                   "orders and bounds are exact up to so many GPUs; each one more takes twice the time and memory")
+      ->check(CLI::Range(1, 16))
+      ->capture_default_str();
   command->add_option("--model", options->model, "rules for links and bandwidths")
       ->check(CLI::IsMember({"loom", "nccl"}))
       ->capture_default_str();
