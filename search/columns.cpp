@@ -52,6 +52,13 @@ Pattern effective(Pattern pattern, int gpus) {
   return pattern == Pattern::kCollnetDirect ? Pattern::kCollnetChain : Pattern::kTree;
 }
 
+Order order_of(const HopTable& table, const Channel& channel) {
+  Order order;
+  for (const int rank : channel.ranks) order.gpus.push_back(table.gpu_of_rank(rank));
+  if (channel.nets.size() == 2) order.in = table.net_at(channel.nets[0]), order.out = table.net_at(channel.nets[1]);
+  return order;
+}
+
 std::vector<Charge> charges_of(const HopTable& table, Pattern pattern, const Order& order) {
   std::vector<Charge> charges;
   const int head = order.gpus.front(), others = table.gpus() - 1;

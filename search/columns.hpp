@@ -27,6 +27,8 @@ struct Charge {
   bool limited = true;   ///< its path type counts (the field looks at hops of factor 1 only)
 };
 
+/// `channel` in the numbers of `table`; -1 where the table does not have a GPU or port.
+Order order_of(const HopTable& table, const Channel& channel);
 /// All hops of a channel.
 std::vector<Charge> charges_of(const HopTable& table, Pattern pattern, const Order& order);
 

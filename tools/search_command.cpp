@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "search/graph_xml.hpp"
 #include "search/validate.hpp"
 #include "tools/commands.hpp"
 #include "tools/search_compare.hpp"
@@ -23,7 +24,7 @@ constexpr Pattern kPatterns[] = {Pattern::kRing,         Pattern::kTree, Pattern
                                  Pattern::kCollnetDirect};
 
 struct Options {
-  std::string file, pattern = "ring", draw, compare, model = "nccl";
+  std::string file, pattern = "ring", draw, compare, model = "nccl", graph_file, graph_dump;
   std::vector<int> gpus;
   search::Request request;
   bool json = false, explain = false, check = false, markdown = false;
@@ -37,6 +38,22 @@ std::vector<Pattern> patterns_of(const std::string& name) {
   return patterns;
 }
 
+/// Channels from a file beside the bound that the search proves for its pattern.
+void check_file(const Options& options, const search::PathTables& tables) {
+  std::vector<search::NodePlans> read = search::read_graph_xml(options.graph_file, tables);
+  for (search::NodePlans& plans : read) {
+    search::Request request = options.request;
+    request.pattern = plans.parts[0].pattern;
+    request.nodes = plans.parts[0].network ? std::max(2, request.nodes) : 1;
+    const SearchResult best = timed_search(tables, request);
+    if (plans.ranks == best.plans.ranks)
+      for (std::size_t i = 0; i < plans.parts.size(); ++i)
+        if (!best.plans.parts[i].in_order) plans.parts[i].bound_gbps = best.plans.parts[i].bound_gbps;
+    fmt::print("{}", plan_text(tables, {request, plans, 0}, {}));
+  }
+  if (!options.graph_dump.empty()) topo::write_text_file(options.graph_dump, search::to_graph_xml(tables, read));
+}
+
 void search_machine(const Options& options) {
   if (!options.compare.empty()) {
     if (!compare({options.file, options.compare, options.markdown}, options.request)) *options.exit_code = kFound;
@@ -47,16 +64,19 @@ void search_machine(const Options& options) {
       options.file.empty() ? topo::discover({}, model).system : topo::read_system(options.file, model).system;
   if (!options.gpus.empty()) system = topo::trimmed_to(system, options.gpus);
   const search::PathTables tables(system);
+  if (!options.graph_file.empty()) return check_file(options, tables);
   nlohmann::json all = nlohmann::json::array();
+  std::vector<search::NodePlans> plans;
   for (const Pattern pattern : patterns_of(options.pattern)) {
     search::Request request = options.request;
     request.pattern = pattern;
     if (request.exact_gpus > search::Request{}.exact_gpus) request.max_steps = std::int64_t{1} << 40;
     const SearchResult result = timed_search(tables, request);
+    plans.push_back(result.plans);
     if (options.json)
       for (nlohmann::json& part : to_json(system, result)) all.push_back(std::move(part));
     else
-      fmt::print("{}", plan_text(system, result, {}));
+      fmt::print("{}", plan_text(tables, result, {}));
     if (options.explain && !options.json)
       fmt::print("limits, in the order of trying:\n{}", attempts_text(result));
     if (!options.draw.empty())
@@ -69,6 +89,7 @@ void search_machine(const Options& options) {
     if (!found.empty()) *options.exit_code = kFound;
     if (found.empty() && !options.json) fmt::print("checked: every link carries what it can\n");
   }
+  if (!options.graph_dump.empty()) topo::write_text_file(options.graph_dump, search::to_graph_xml(tables, plans));
   if (options.json) fmt::print("{}\n", all.dump(2));
 }
 
@@ -121,6 +142,11 @@ void add_search_command(CLI::App& loom, int& exit_code) {
   command->add_flag("--json", options->json, "as JSON");
   command->add_flag("--check", options->check,
                     "validate the result; exit code 1 if it does not fit the machine");
+  command
+      ->add_option("--graph-file", options->graph_file,
+                   "instead of searching, check the channels of this file (NCCL's graph XML) against the machine")
+      ->check(CLI::ExistingFile);
+  command->add_option("--graph-dump", options->graph_dump, "write the channels to this file, for NCCL_GRAPH_FILE");
   command->add_option("--draw", options->draw, "write a picture (SVG) to this file");
   command
       ->add_option("--compare", options->compare,

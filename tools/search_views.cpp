@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "search/graph_xml.hpp"
 #include "search/validate.hpp"
 
 namespace loom::tools {
@@ -40,21 +41,15 @@ SearchResult timed_search(const search::PathTables& tables, const search::Reques
   return result;
 }
 
-const search::PartOfMachine& part_of(const search::PathTables& tables, const search::NodePlans& plans,
-                                     std::size_t part) {
-  const search::PartOfMachine* whole = tables.whole();
-  return whole != nullptr && plans.ranks[part] == whole->ranks ? *whole : *tables.parts()[part];
-}
-
 std::vector<std::string> violations_of(const search::PathTables& tables, const search::NodePlans& plans) {
   std::vector<std::string> found;
   for (std::size_t i = 0; i < plans.parts.size(); ++i)
-    for (std::string& line : search::violations(part_of(tables, plans, i).paths, plans.parts[i]))
+    for (std::string& line : search::violations(search::part_of(tables, plans, i).paths, plans.parts[i]))
       found.push_back(std::move(line));
   return found;
 }
 
-std::string plan_text(const topo::System& system, const SearchResult& result, const Colours& colours) {
+std::string plan_text(const search::PathTables& tables, const SearchResult& result, const Colours& colours) {
   std::string text;
   const auto& plans = result.plans;
   for (std::size_t i = 0; i < plans.parts.size(); ++i) {
@@ -72,10 +67,11 @@ std::string plan_text(const topo::System& system, const SearchResult& result, co
                         topo::name_of(plan.type_intra));
     if (plan.network)
       text += fmt::format(", ports {}, cross-NIC {}", topo::name_of(plan.type_inter), plan.limits.cross_nic);
-    text += fmt::format("; {} links; {:.0f} us\n", plan.hops, result.search_us);
+    text += fmt::format("; {} links", plan.hops);
+    text += result.search_us > 0 ? fmt::format("; {:.0f} us\n", result.search_us) : "\n";
     if (plan.in_order) text += "  nothing fits: GPUs in the machine's order\n";
     for (const Channel& channel : plan.channels)
-      text += "  " + channel_line(system, channel, plan.network) + "\n";
+      text += "  " + channel_line(search::part_of(tables, plans, i).system, channel, plan.network) + "\n";
   }
   return text;
 }

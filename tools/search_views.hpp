@@ -18,14 +18,11 @@ struct SearchResult {
 };
 
 SearchResult timed_search(const search::PathTables& tables, const search::Request& request);
-/// The machine that part `part` of `plans` is for.
-const search::PartOfMachine& part_of(const search::PathTables& tables, const search::NodePlans& plans,
-                                     std::size_t part);
 /// What the validator says of all parts.
 std::vector<std::string> violations_of(const search::PathTables& tables, const search::NodePlans& plans);
 
 /// "ring: 6 channels, 120 GB/s of at most 120 (100 %), NVL, ..." and a line for each channel.
-std::string plan_text(const topo::System& system, const SearchResult& result, const Colours& colours);
+std::string plan_text(const search::PathTables& tables, const SearchResult& result, const Colours& colours);
 /// Each limit that was tried and what came of it.
 std::string attempts_text(const SearchResult& result);
 /// The fields of docs/search.md.
