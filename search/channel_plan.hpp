@@ -99,9 +99,8 @@ NodePlans find_plans(const PathTables& tables, const Request& request);
 /// The same for one request alone.
 NodePlans find_plans(const topo::System& system, const Request& request, topo::PathRules rules = {});
 
-/// The ring of a host without GPU links: neighbours in the ring are neighbours on the machine, so that the
-/// ring crosses from one NUMA node to another as seldom as it can. A pure function of the System: every rank
-/// finds the same.
+/// The one ring that carries most and, of equally good ones, crosses the fewest links: on a host without GPU links it
+/// passes from one NUMA node to another as seldom as it can, and inside a node follows the System's order.
 ChannelPlan find_ring(const topo::System& system);
 
 }  // namespace loom::search

@@ -497,4 +497,12 @@ NodePlans find_plans(const topo::System& system, const Request& request, topo::P
   return find_plans(PathTables(system, rules), request);
 }
 
+ChannelPlan find_ring(const topo::System& system) {
+  topo::PathRules rules;
+  rules.network_inside_host = false;
+  Request request;
+  request.max_channels = 1;
+  return find_channels(topo::Paths(system, rules), request);
+}
+
 }  // namespace loom::search
