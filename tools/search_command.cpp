@@ -74,7 +74,7 @@ void search_machine(const Options& options) {
     const SearchResult result = timed_search(tables, request);
     plans.push_back(result.plans);
     if (options.json)
-      for (nlohmann::json& part : to_json(system, result)) all.push_back(std::move(part));
+      for (nlohmann::json& part : to_json(tables, result)) all.push_back(std::move(part));
     else
       fmt::print("{}", plan_text(tables, result, {}));
     if (options.explain && !options.json)

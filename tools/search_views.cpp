@@ -8,10 +8,13 @@
 #include <cmath>
 
 #include "search/graph_xml.hpp"
+#include "search/spanning_trees.hpp"
 #include "search/validate.hpp"
 
 namespace loom::tools {
 namespace {
+
+constexpr std::size_t kMostGpusForTrees = 32;
 
 using search::Channel;
 using search::ChannelPlan;
@@ -29,6 +32,12 @@ std::string channel_line(const topo::System& system, const Channel& channel, boo
   if (network && std::abs(channel.intra_gbps - channel.inter_gbps) > 1e-6)
     text += fmt::format(", {:.5g} between GPUs", channel.intra_gbps);
   return text;
+}
+
+/// Whether chains or rings of a plan are worth comparing with trees of any shape.
+bool has_trees_beside(const ChannelPlan& plan) {
+  return !plan.network && !plan.channels.empty() && !plan.in_order && plan.channels[0].ranks.size() > 1 &&
+         plan.channels[0].ranks.size() <= kMostGpusForTrees;
 }
 
 }  // namespace
@@ -72,6 +81,11 @@ std::string plan_text(const search::PathTables& tables, const SearchResult& resu
     if (plan.in_order) text += "  nothing fits: GPUs in the machine's order\n";
     for (const Channel& channel : plan.channels)
       text += "  " + channel_line(search::part_of(tables, plans, i).system, channel, plan.network) + "\n";
+    if (!has_trees_beside(plan)) continue;
+    const topo::Paths& paths = search::part_of(tables, plans, i).paths;
+    const double own = search::all_reduce_gbps(paths, plan), trees = search::pack_spanning_trees(paths).gbps;
+    if (trees > own * (1 + 1e-3))
+      text += fmt::format("  packed spanning trees would all-reduce at {:.5g} GB/s, these at {:.5g}\n", trees, own);
   }
   return text;
 }
@@ -84,15 +98,16 @@ std::string attempts_text(const SearchResult& result) {
   return text;
 }
 
-nlohmann::json to_json(const topo::System& system, const SearchResult& result) {
+nlohmann::json to_json(const search::PathTables& tables, const SearchResult& result) {
   nlohmann::json parts = nlohmann::json::array();
   for (std::size_t i = 0; i < result.plans.parts.size(); ++i) {
     const ChannelPlan& plan = result.plans.parts[i];
+    const search::PartOfMachine& part = search::part_of(tables, result.plans, i);
     nlohmann::json channels = nlohmann::json::array();
     double intra = 0;
     for (const Channel& channel : plan.channels) {
       nlohmann::json nets = nlohmann::json::array();
-      for (const topo::NodeId net : channel.nets) nets.push_back(topo::label(system, net));
+      for (const topo::NodeId net : channel.nets) nets.push_back(topo::label(part.system, net));
       channels.push_back({{"gpus", channel.ranks},
                           {"nets", std::move(nets)},
                           {"bandwidth_gbps", channel.inter_gbps},
@@ -115,6 +130,9 @@ nlohmann::json to_json(const topo::System& system, const SearchResult& result) {
                      {"in_order", plan.in_order},
                      {"steps", plan.steps},
                      {"search_us", result.search_us}});
+    if (!has_trees_beside(plan)) continue;
+    parts.back()["all_reduce_gbps"] = search::all_reduce_gbps(part.paths, plan);
+    parts.back()["packed_trees_gbps"] = search::pack_spanning_trees(part.paths).gbps;
   }
   return parts;
 }

@@ -26,7 +26,7 @@ std::string plan_text(const search::PathTables& tables, const SearchResult& resu
 /// Each limit that was tried and what came of it.
 std::string attempts_text(const SearchResult& result);
 /// The fields of docs/search.md.
-nlohmann::json to_json(const topo::System& system, const SearchResult& result);
+nlohmann::json to_json(const search::PathTables& tables, const SearchResult& result);
 /// The machine's picture with the channels laid over it, one colour each, and each link's load as its
 /// tooltip.
 std::string channels_svg(const topo::System& system, const SearchResult& result, const std::string& title);
