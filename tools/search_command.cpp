@@ -82,7 +82,7 @@ void search_machine(const Options& options) {
     if (!options.draw.empty())
       topo::write_text_file(
           options.draw,
-          channels_svg(system, result, fmt::format("{}: {}", options.file, search::name_of(pattern))));
+          channels_svg(tables, system, result, fmt::format("{}: {}", options.file, search::name_of(pattern))));
     if (!options.check) continue;
     const std::vector<std::string> found = violations_of(tables, result.plans);
     for (const std::string& line : found) fmt::print(stderr, "violation: {}\n", line);
