@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 
 #include "base/error.hpp"
@@ -82,7 +83,7 @@ void search_machine(const Options& options) {
     if (!options.draw.empty())
       topo::write_text_file(
           options.draw,
-          channels_svg(tables, system, result, fmt::format("{}: {}", options.file, search::name_of(pattern))));
+          channels_svg(tables, system, result, fmt::format("{}: {}", std::filesystem::path(options.file).stem().string(), search::name_of(pattern))));
     if (!options.check) continue;
     const std::vector<std::string> found = violations_of(tables, result.plans);
     for (const std::string& line : found) fmt::print(stderr, "violation: {}\n", line);
