@@ -98,8 +98,8 @@ namespace {
 
 constexpr double kUnlimited = 1e9;
 
-/// The sum of the links that hops `from`[i] -> `to`[i] take at `end`, the last ones of those that come in or the
-/// first ones of those that go out.
+/// The sum of the links that hops `from`[i] -> `to`[i] take at `end`, the last ones of those that come in or
+/// the first ones of those that go out.
 double ends_at(const HopTable& table, int end, bool in, int first_other, int last_other) {
   std::map<int, double> least_factor;  // per resource
   for (int other = first_other; other < last_other; ++other) {
@@ -134,8 +134,9 @@ double ports_sum(const HopTable& table, bool in, double* widest) {
   return sum;
 }
 
-/// Every channel passes all these ends but the one where it begins (or ends): b GB/s that begin at end e spare
-/// its `gbps`. So m of them carry T GB/s only if m T <= sum + T, and one at which no channel begins all of T.
+/// Every channel passes all these ends but the one where it begins (or ends): b GB/s that begin at end e
+/// spare its `gbps`. So m of them carry T GB/s only if m T <= sum + T, and one at which no channel begins all
+/// of T.
 double chain_bound(std::vector<double> gbps, int max_channels) {
   std::sort(gbps.begin(), gbps.end());
   double bound = kUnlimited, sum = 0;
@@ -164,7 +165,8 @@ double end_bound(const HopTable& table, Pattern pattern, bool network, int max_c
   }
   if (pattern == Pattern::kRing && !network)
     return std::min(*std::min_element(in.begin(), in.end()), *std::min_element(out.begin(), out.end()));
-  return std::min({bound, chain_bound(std::move(in), max_channels), chain_bound(std::move(out), max_channels)});
+  return std::min(
+      {bound, chain_bound(std::move(in), max_channels), chain_bound(std::move(out), max_channels)});
 }
 
 double ring_cut_bound(const topo::System& system, const HopTable& table, bool network) {

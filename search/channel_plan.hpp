@@ -77,8 +77,8 @@ struct Request {
   int cross_nic = 2;     ///< 0: never, 1: always, 2: where it carries more
   int min_channels = 1;  ///< fewer are split into equal parts
   int max_channels = 32;
-  double most_gbps = 0;              ///< of one channel; faster ones are split into equal parts. 0: any
-  int exact_gpus = 10;               ///< up to so many orders and bounds are exact; up to 16, at twice the time each
+  double most_gbps = 0;  ///< of one channel; faster ones are split into equal parts. 0: any
+  int exact_gpus = 10;   ///< up to so many orders and bounds are exact; up to 16, at twice the time each
   std::int64_t max_steps = 1 << 28;  ///< hops looked at in all, so that every rank stops at the same point
 };
 
@@ -99,8 +99,9 @@ NodePlans find_plans(const PathTables& tables, const Request& request);
 /// The same for one request alone.
 NodePlans find_plans(const topo::System& system, const Request& request, topo::PathRules rules = {});
 
-/// The one ring that carries most and, of equally good ones, crosses the fewest links: on a host without GPU links it
-/// passes from one NUMA node to another as seldom as it can, and inside a node follows the System's order.
+/// The one ring that carries most and, of equally good ones, crosses the fewest links: on a host without GPU
+/// links it passes from one NUMA node to another as seldom as it can, and inside a node follows the System's
+/// order.
 ChannelPlan find_ring(const topo::System& system);
 
 }  // namespace loom::search

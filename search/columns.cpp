@@ -55,7 +55,8 @@ Pattern effective(Pattern pattern, int gpus) {
 Order order_of(const HopTable& table, const Channel& channel) {
   Order order;
   for (const int rank : channel.ranks) order.gpus.push_back(table.gpu_of_rank(rank));
-  if (channel.nets.size() == 2) order.in = table.net_at(channel.nets[0]), order.out = table.net_at(channel.nets[1]);
+  if (channel.nets.size() == 2)
+    order.in = table.net_at(channel.nets[0]), order.out = table.net_at(channel.nets[1]);
   return order;
 }
 

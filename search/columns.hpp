@@ -121,7 +121,9 @@ class ColumnSource {
     double cost = kNever;
     int end = 0;  // in ends_
   };
-  const ToPort& to_port(int to, int first) const { return to_port_[static_cast<std::size_t>(to * n_ + first)]; }
+  const ToPort& to_port(int to, int first) const {
+    return to_port_[static_cast<std::size_t>(to * n_ + first)];
+  }
   bool exact_orders_;
   ExactOrders exact_;
   std::vector<ExactOrders> ends_;

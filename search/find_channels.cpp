@@ -15,17 +15,17 @@
 namespace loom::search {
 namespace {
 
-constexpr double kSame = 1e-5;           // totals that differ by less than this part are equal
-constexpr double kGain = 1e-9;           // GB/s per GB/s: columns that add less are rounding
-constexpr int kMostPivots = 20'000;      // of one optimum
-constexpr double kLeastShare = 1e-5;     // of the total: channels below are rounding
-constexpr int kExchanges = 12;           // of channels, where there are too many
-constexpr std::size_t kOffered = 16;     // columns in one exchange
-constexpr int kPatience = 8;             // rounds in which the total must grow by
-constexpr double kLeastProgress = 1e-3;  // this part
+constexpr double kSame = 1e-5;                  // totals that differ by less than this part are equal
+constexpr double kGain = 1e-9;                  // GB/s per GB/s: columns that add less are rounding
+constexpr int kMostPivots = 20'000;             // of one optimum
+constexpr double kLeastShare = 1e-5;            // of the total: channels below are rounding
+constexpr int kExchanges = 12;                  // of channels, where there are too many
+constexpr std::size_t kOffered = 16;            // columns in one exchange
+constexpr int kPatience = 8;                    // rounds in which the total must grow by
+constexpr double kLeastProgress = 1e-3;         // this part
 constexpr int kFills = 10, kMostOfOneFill = 4;  // rounds of wide channels; channels of one round
-constexpr double kFillPrice = 1e-3;      // of a link by what is left of it, GB/s; channels must cost less than 1
-constexpr int kSeeds = 3;                // local searches that find nothing before the search gives up
+constexpr double kFillPrice = 1e-3;  // of a link by what is left of it, GB/s; channels must cost less than 1
+constexpr int kSeeds = 3;            // local searches that find nothing before the search gives up
 
 /// Types between the given ends that occur, ascending.
 std::vector<topo::PathType> types_of(const HopTable& table, bool network) {
@@ -82,7 +82,7 @@ class Search {
   HopTable table_;
   std::vector<topo::PathType> intra_, inter_;
   std::vector<double> capacities_;
-  double most_ = 0;  // what can enter and leave each GPU allows
+  double most_ = 0;                            // what can enter and leave each GPU allows
   std::vector<std::unique_ptr<Column>> pool_;  // all columns met so far, whatever the limits
   std::vector<std::unique_ptr<Column>> wide_;  // found by fill(), unknown to pack()
   std::vector<Attempt> attempts_;
@@ -104,9 +104,9 @@ std::vector<int> Search::cross_nics() const {
   return request_.cross_nic == 1 ? std::vector{1} : std::vector{0, 2};
 }
 
-/// What few, wide channels carry: the cheapest where links cost the more the less is left of them, each as wide as
-/// what is left allows. Often that is all there is. Otherwise they are no good beginning for prices, which
-/// would need more channels to make up for them.
+/// What few, wide channels carry: the cheapest where links cost the more the less is left of them, each as
+/// wide as what is left allows. Often that is all there is. Otherwise they are no good beginning for prices,
+/// which would need more channels to make up for them.
 Packed Search::fill(const Limits& limits, double enough) {
   ColumnSource source(table_, pattern_, limits, request_.exact_gpus);
   std::vector<std::unique_ptr<Column>> columns;
@@ -315,8 +315,8 @@ bool Search::connects(const Limits& limits) const {
   for (int gpu = 1; gpu < table_.gpus(); ++gpu) left.push_back(gpu);
   for (std::size_t i = 0; i < reached.size() && !left.empty(); ++i)
     std::erase_if(left, [&](int gpu) {
-      const bool near = std::min(table_.hop(reached[i], gpu).type, table_.hop(gpu, reached[i]).type) <=
-                        limits.type_intra;
+      const bool near =
+          std::min(table_.hop(reached[i], gpu).type, table_.hop(gpu, reached[i]).type) <= limits.type_intra;
       if (near) reached.push_back(gpu);
       return near;
     });
@@ -324,8 +324,9 @@ bool Search::connects(const Limits& limits) const {
 }
 
 bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& best) {
-  const bool already = enough > 0 && std::all_of(best.columns.begin(), best.columns.end(),
-                                                 [&](const auto& entry) { return allows(limits, *entry.first); });
+  const bool already =
+      enough > 0 && std::all_of(best.columns.begin(), best.columns.end(),
+                                [&](const auto& entry) { return allows(limits, *entry.first); });
   if (already) {
     attempts_.push_back({limits, best.total, "the channels found under looser limits keep to them"});
     chosen = limits;

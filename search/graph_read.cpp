@@ -112,7 +112,8 @@ class GraphReader {
     const std::string name = xml_.text(element, attribute);
     for (int type = 0; type < static_cast<int>(topo::PathType::kNet); ++type)
       if (name == topo::name_of(static_cast<topo::PathType>(type))) return static_cast<topo::PathType>(type);
-    xml_.fail(element, fmt::format("attribute '{}' is \"{:.20}\", which is no type of paths.", attribute, name));
+    xml_.fail(element,
+              fmt::format("attribute '{}' is \"{:.20}\", which is no type of paths.", attribute, name));
   }
   double speed(pugi::xml_node element, const char* attribute) const {
     xml_.text(element, attribute);
@@ -124,7 +125,8 @@ class GraphReader {
     std::vector<pugi::xml_node> gpus = elements_of(channel);
     std::erase_if(gpus, [](pugi::xml_node element) { return !is(element, "gpu"); });
     const PartOfMachine* whole = tables_.whole();
-    if (whole != nullptr && (heads || gpus.size() >= whole->ranks.size() || tables_.parts().empty())) return whole;
+    if (whole != nullptr && (heads || gpus.size() >= whole->ranks.size() || tables_.parts().empty()))
+      return whole;
     for (const auto& part : tables_.parts())
       if (!gpus.empty() && find_gpu(gpus[0], part->system) != topo::kNoNode) return part.get();
     if (whole != nullptr) return whole;
@@ -149,7 +151,8 @@ class GraphReader {
 
   topo::NodeId net(pugi::xml_node element, const Graph& graph) const {
     const std::uint64_t number = xml_.unsigned64(element, "dev");
-    const bool reduces = graph.plan.pattern == Pattern::kCollnetChain || graph.plan.pattern == Pattern::kCollnetDirect;
+    const bool reduces =
+        graph.plan.pattern == Pattern::kCollnetChain || graph.plan.pattern == Pattern::kCollnetDirect;
     const topo::System& system = graph.part->system;
     for (const topo::NodeId id : system.of_kind(topo::NodeKind::kNet)) {
       const topo::NetInfo& info = system.node(id).net();
@@ -176,12 +179,15 @@ class GraphReader {
       if (is(child, "net")) {
         if (!graph.plan.network) xml_.fail(child, "the channels before have no ports.");
         closed = !channel.nets.empty();
-        if (closed == channel.ranks.empty()) xml_.fail(child, "GPUs stand between the two ports of a channel.");
+        if (closed == channel.ranks.empty())
+          xml_.fail(child, "GPUs stand between the two ports of a channel.");
         channel.nets.push_back(net(child, graph));
       } else if (is(child, "gpu")) {
-        if (graph.plan.network && channel.nets.empty()) xml_.fail(child, "the channels before begin at a port.");
+        if (graph.plan.network && channel.nets.empty())
+          xml_.fail(child, "the channels before begin at a port.");
         const topo::NodeId gpu = find_gpu(child, system);
-        if (gpu == topo::kNoNode) xml_.fail(child, "this machine has no such GPU, or it takes part elsewhere.");
+        if (gpu == topo::kNoNode)
+          xml_.fail(child, "this machine has no such GPU, or it takes part elsewhere.");
         channel.ranks.push_back(system.node(gpu).gpu().rank);
         if (left.erase(channel.ranks.back()) == 0)
           xml_.fail(child, fmt::format("rank {} is in this channel already.", channel.ranks.back()));
@@ -203,7 +209,8 @@ class GraphReader {
     ChannelPlan& plan = graph.plan;
     const bool reduces = plan.pattern == Pattern::kCollnetChain || plan.pattern == Pattern::kCollnetDirect;
     const HopTable table(graph.part->paths, plan.network, reduces, plan.pattern == Pattern::kNvls);
-    if (plan.pattern == Pattern::kNvls && table.nv_switch() < 0) xml_.fail(element, "this machine has no NVSwitch.");
+    if (plan.pattern == Pattern::kNvls && table.nv_switch() < 0)
+      xml_.fail(element, "this machine has no NVSwitch.");
     for (const Channel& channel : plan.channels) {
       plan.total_gbps += channel.inter_gbps;
       plan.hops += make_column(table, plan.pattern, {order_of(table, channel)}).hops;
@@ -214,8 +221,9 @@ class GraphReader {
     plan.bound_gbps = end_bound(table, plan.pattern, plan.network, static_cast<int>(plan.channels.size()));
     const std::vector<std::string> wrong = violations(graph.part->paths, plan);
     if (!wrong.empty())
-      xml_.fail(element, fmt::format("it does not fit this machine. {}{}", wrong[0],
-                                     wrong.size() > 1 ? fmt::format(" (and {} more)", wrong.size() - 1) : ""));
+      xml_.fail(element,
+                fmt::format("it does not fit this machine. {}{}", wrong[0],
+                            wrong.size() > 1 ? fmt::format(" (and {} more)", wrong.size() - 1) : ""));
   }
 
   topo::XmlDocument xml_;

@@ -21,8 +21,9 @@ void set_device(pugi::xml_node element, const topo::Node& node, int device) {
 double common_speed(const std::vector<Channel>& channels, double Channel::*speed) {
   double sum = 0;
   for (const Channel& channel : channels) sum += channel.*speed;
-  const bool equal = std::all_of(channels.begin(), channels.end(),
-                                 [&](const Channel& channel) { return channel.*speed == channels[0].*speed; });
+  const bool equal = std::all_of(channels.begin(), channels.end(), [&](const Channel& channel) {
+    return channel.*speed == channels[0].*speed;
+  });
   return equal ? channels[0].*speed : sum / static_cast<double>(channels.size());
 }
 
@@ -51,7 +52,8 @@ void write_plan(pugi::xml_node root, const topo::System& system, const ChannelPl
                                  [&](const GraphKind& entry) { return entry.pattern == plan.pattern; });
   double latency = 0;
   for (const Channel& channel : plan.channels)
-    for (const topo::NodeId net : channel.nets) latency = std::max(latency, system.node(net).net().latency_us);
+    for (const topo::NodeId net : channel.nets)
+      latency = std::max(latency, system.node(net).net().latency_us);
   const double intra = common_speed(plan.channels, &Channel::intra_gbps);
   const double inter = common_speed(plan.channels, &Channel::inter_gbps);
   pugi::xml_node graph = root.append_child("graph");

@@ -56,8 +56,8 @@ double Packing::gain(std::span<const Load> loads, double value) const {
   return value;
 }
 
-/// The column, or as -1 - resource the unused part of a resource, that adds most of those offered; false: none
-/// of all adds anything.
+/// The column, or as -1 - resource the unused part of a resource, that adds most of those offered; false:
+/// none of all adds anything.
 bool Packing::entering(int& column) {
   for (const bool all : {false, true}) {
     if (all) offer_columns();

@@ -12,8 +12,8 @@
 
 namespace loom::search {
 
-/// The revised simplex method. Of the inverse of the basis it keeps the columns of resources that are used up;
-/// all others are columns of the unit matrix. Memory: 8 bytes for each resource and each one used up.
+/// The revised simplex method. Of the inverse of the basis it keeps the columns of resources that are used
+/// up; all others are columns of the unit matrix. Memory: 8 bytes for each resource and each one used up.
 class Packing {
  public:
   explicit Packing(std::vector<double> capacities);
@@ -54,15 +54,15 @@ class Packing {
   int rows_;
   std::vector<double> capacities_, slightly_less_;
   std::vector<Column> columns_;
-  std::vector<int> basis_;               // per row: a column, or -1 - resource for what is left of a resource
-  std::vector<int> row_of_;              // per column; -1: amount 0
-  std::vector<int> slack_row_;           // per resource: where what is left of it stands; kNone: used up
-  std::vector<int> place_;               // per resource: in used_up_, or kNone
+  std::vector<int> basis_;      // per row: a column, or -1 - resource for what is left of a resource
+  std::vector<int> row_of_;     // per column; -1: amount 0
+  std::vector<int> slack_row_;  // per resource: where what is left of it stands; kNone: used up
+  std::vector<int> place_;      // per resource: in used_up_, or kNone
   std::vector<UsedUp> used_up_;
   std::vector<int> offered_;             // columns that added something when all were last looked at
   std::vector<double> amounts_, exact_;  // per row, for slightly_less_ and for capacities_
   std::vector<double> prices_;
-  std::vector<double> direction_;        // per row: what a GB/s of the entering column takes
+  std::vector<double> direction_;  // per row: what a GB/s of the entering column takes
   std::int64_t steps_ = 0;
 };
 

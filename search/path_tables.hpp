@@ -1,5 +1,5 @@
-// path_tables.hpp -- the paths of a machine as searches need them: of the whole, and of the parts that talk to
-// each other through the network. Made once, for every pattern.
+// path_tables.hpp -- the paths of a machine as searches need them: of the whole, and of the parts that talk
+// to each other through the network. Made once, for every pattern.
 #pragma once
 
 #include <memory>

@@ -157,8 +157,8 @@ void ColumnSource::find_long(int round) {
   if (k_ == 0) add_turns(path(zeros_, zeros_, round), kMostTurns);
 }
 
-/// The cheapest orders from every GPU to every port: for each port, or where there are more ports than GPUs for
-/// each GPU that may be the last.
+/// The cheapest orders from every GPU to every port: for each port, or where there are more ports than GPUs
+/// for each GPU that may be the last.
 void ColumnSource::solve_ends() {
   const int ends = std::min(k_, n_);
   const auto places = static_cast<std::size_t>(n_);
@@ -166,7 +166,8 @@ void ColumnSource::solve_ends() {
   std::vector<double> tail(places, kNever);
   for (int end = 0; end < ends; ++end) {
     if (ends == n_) tail[static_cast<std::size_t>(end)] = 0;
-    ends_[static_cast<std::size_t>(end)].solve(chain_, ends == n_ ? std::span<const double>(tail) : out_to(end));
+    ends_[static_cast<std::size_t>(end)].solve(chain_,
+                                               ends == n_ ? std::span<const double>(tail) : out_to(end));
     tail[static_cast<std::size_t>(end)] = kNever;
   }
   to_port_.assign(static_cast<std::size_t>(k_) * places, {});
@@ -178,7 +179,8 @@ void ColumnSource::solve_ends() {
         continue;
       }
       for (int last = 0; last < n_; ++last)
-        if (const double cost = ends_[static_cast<std::size_t>(last)].cost(first) + out(to, last); cost < way.cost)
+        if (const double cost = ends_[static_cast<std::size_t>(last)].cost(first) + out(to, last);
+            cost < way.cost)
           way = {cost, last};
     }
 }

@@ -46,7 +46,8 @@ class Trees {
       best.gbps = packing.total();
       prices.assign(packing.prices().begin(), packing.prices().end());
     }
-    for (std::size_t j = 0; j < columns.size(); ++j) best.trees += packing.amount(static_cast<int>(j)) > kGain ? 1 : 0;
+    for (std::size_t j = 0; j < columns.size(); ++j)
+      best.trees += packing.amount(static_cast<int>(j)) > kGain ? 1 : 0;
     return best;
   }
 
@@ -55,7 +56,8 @@ class Trees {
     const Hop& hop = table_.hop(from, to);
     if (hop.count == 0) return kNever;
     double sum = 0;
-    for (const Load& load : table_.loads(hop)) sum += prices[static_cast<std::size_t>(load.resource)] * load.factor;
+    for (const Load& load : table_.loads(hop))
+      sum += prices[static_cast<std::size_t>(load.resource)] * load.factor;
     return sum;
   }
 

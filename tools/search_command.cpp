@@ -52,12 +52,14 @@ void check_file(const Options& options, const search::PathTables& tables) {
         if (!best.plans.parts[i].in_order) plans.parts[i].bound_gbps = best.plans.parts[i].bound_gbps;
     fmt::print("{}", plan_text(tables, {request, plans, 0}, {}));
   }
-  if (!options.graph_dump.empty()) topo::write_text_file(options.graph_dump, search::to_graph_xml(tables, read));
+  if (!options.graph_dump.empty())
+    topo::write_text_file(options.graph_dump, search::to_graph_xml(tables, read));
 }
 
 void search_machine(const Options& options) {
   if (!options.compare.empty()) {
-    if (!compare({options.file, options.compare, options.markdown}, options.request)) *options.exit_code = kFound;
+    if (!compare({options.file, options.compare, options.markdown}, options.request))
+      *options.exit_code = kFound;
     return;
   }
   const topo::Model model = options.model == "nccl" ? topo::Model::kNccl : topo::Model::kLoom;
@@ -83,14 +85,17 @@ void search_machine(const Options& options) {
     if (!options.draw.empty())
       topo::write_text_file(
           options.draw,
-          channels_svg(tables, system, result, fmt::format("{}: {}", std::filesystem::path(options.file).stem().string(), search::name_of(pattern))));
+          channels_svg(tables, system, result,
+                       fmt::format("{}: {}", std::filesystem::path(options.file).stem().string(),
+                                   search::name_of(pattern))));
     if (!options.check) continue;
     const std::vector<std::string> found = violations_of(tables, result.plans);
     for (const std::string& line : found) fmt::print(stderr, "violation: {}\n", line);
     if (!found.empty()) *options.exit_code = kFound;
     if (found.empty() && !options.json) fmt::print("checked: every link carries what it can\n");
   }
-  if (!options.graph_dump.empty()) topo::write_text_file(options.graph_dump, search::to_graph_xml(tables, plans));
+  if (!options.graph_dump.empty())
+    topo::write_text_file(options.graph_dump, search::to_graph_xml(tables, plans));
   if (options.json) fmt::print("{}\n", all.dump(2));
 }
 
@@ -132,8 +137,9 @@ void add_search_command(CLI::App& loom, int& exit_code) {
                    "split channels that carry more GB/s; 0: none")
       ->check(CLI::NonNegativeNumber);
   command
-      ->add_option("--exact-gpus", options->request.exact_gpus,
-                   "orders and bounds are exact up to so many GPUs; each one more takes twice the time and memory")
+      ->add_option(
+          "--exact-gpus", options->request.exact_gpus,
+          "orders and bounds are exact up to so many GPUs; each one more takes twice the time and memory")
       ->check(CLI::Range(1, 16))
       ->capture_default_str();
   command->add_option("--model", options->model, "rules for links and bandwidths")
@@ -144,10 +150,12 @@ void add_search_command(CLI::App& loom, int& exit_code) {
   command->add_flag("--check", options->check,
                     "validate the result; exit code 1 if it does not fit the machine");
   command
-      ->add_option("--graph-file", options->graph_file,
-                   "instead of searching, check the channels of this file (NCCL's graph XML) against the machine")
+      ->add_option(
+          "--graph-file", options->graph_file,
+          "instead of searching, check the channels of this file (NCCL's graph XML) against the machine")
       ->check(CLI::ExistingFile);
-  command->add_option("--graph-dump", options->graph_dump, "write the channels to this file, for NCCL_GRAPH_FILE");
+  command->add_option("--graph-dump", options->graph_dump,
+                      "write the channels to this file, for NCCL_GRAPH_FILE");
   command->add_option("--draw", options->draw, "write a picture (SVG) to this file");
   command
       ->add_option("--compare", options->compare,

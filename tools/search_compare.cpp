@@ -22,7 +22,8 @@ using search::Pattern;
 
 constexpr double kSame = 1e-6, kNearBound = 0.95;
 constexpr int kRuns = 3;
-constexpr double kLongUs = 10'000, kShareOfTime = 0.1;  // NCCL's searches that take longer are to take a tenth
+constexpr double kLongUs = 10'000,
+                 kShareOfTime = 0.1;  // NCCL's searches that take longer are to take a tenth
 
 struct Setting {
   const char* label;
@@ -49,7 +50,8 @@ topo::PathType type_named(const std::string& name) {
   return topo::PathType::kDis;
 }
 
-/// Links that one of our channels crosses, counted as NCCL does: it has one more between a GPU and its device.
+/// Links that one of our channels crosses, counted as NCCL does: it has one more between a GPU and its
+/// device.
 double hops_of(const ChannelPlan& plan) {
   const auto gpus = static_cast<double>(plan.channels[0].ranks.size());
   const double inside = gpus - (plan.pattern == Pattern::kRing && !plan.network ? 0 : 1);
@@ -96,7 +98,8 @@ class Comparing {
 
   Comparison comparison_;
   search::Request request_;
-  int all_ = 0, at_least_ = 0, more_ = 0, near_bound_ = 0, invalid_ = 0, worse_ = 0, long_ones_ = 0, slow_ = 0;
+  int all_ = 0, at_least_ = 0, more_ = 0, near_bound_ = 0, invalid_ = 0, worse_ = 0, long_ones_ = 0,
+      slow_ = 0;
   double most_us_ = 0;
 };
 
@@ -112,7 +115,8 @@ Comparing::Outcome Comparing::one(const std::string& name, const Setting& settin
     result.search_us = std::min(result.search_us, timed_search(tables, request).search_us);
   Outcome outcome{result.plans.total_gbps, theirs.at("totalBw"), 0, result.search_us};
   for (const ChannelPlan& plan : result.plans.parts) outcome.bound = std::max(outcome.bound, plan.bound_gbps);
-  const bool less = outcome.ours < outcome.theirs * (1 - kSame), more = outcome.ours > outcome.theirs * (1 + kSame);
+  const bool less =
+      outcome.ours<outcome.theirs*(1 - kSame), more = outcome.ours> outcome.theirs * (1 + kSame);
   const bool valid = violations_of(tables, result.plans).empty();
   std::string remark;
   if (!less && !more) remark = worse(result.plans.parts[0], theirs, entry.at("nGpus"));
@@ -131,8 +135,8 @@ Comparing::Outcome Comparing::one(const std::string& name, const Setting& settin
   if (!valid) remark += "  INVALID";
   if (slow) remark += "  slow";
   if (!comparison_.markdown)
-    fmt::print("{:36} {:12} {:13} {:9.2f} {:9.2f} {:9.2f} {:5.1f} {:9.0f} {:9.0f}{}\n", name, setting.label, graph,
-               outcome.ours, outcome.theirs, outcome.bound,
+    fmt::print("{:36} {:12} {:13} {:9.2f} {:9.2f} {:9.2f} {:5.1f} {:9.0f} {:9.0f}{}\n", name, setting.label,
+               graph, outcome.ours, outcome.theirs, outcome.bound,
                outcome.bound > 0 ? 100 * outcome.ours / outcome.bound : 100, outcome.us, their_us, remark);
   return outcome;
 }
@@ -147,7 +151,8 @@ void Comparing::row(const std::string& name, const json& entry, const search::Pa
     }
     const Outcome ring = one(name, setting, "ring", entry[setting.label], tables);
     const auto figure = [](double gbps) { return fmt::format("{:g}", std::round(100 * gbps) / 100); };
-    text += fmt::format("| {} | {} | {} | {:.0f} ", figure(ring.theirs), figure(ring.ours), figure(ring.bound), ring.us);
+    text += fmt::format("| {} | {} | {} | {:.0f} ", figure(ring.theirs), figure(ring.ours),
+                        figure(ring.bound), ring.us);
   }
   fmt::print("{}|\n", text);
 }
@@ -155,14 +160,16 @@ void Comparing::row(const std::string& name, const json& entry, const search::Pa
 bool Comparing::run() {
   const json reference = json::parse(topo::read_text_file(comparison_.reference, std::size_t{64} << 20));
   if (comparison_.markdown)
-    fmt::print("| file | one node: NCCL | loom | bound | us | two nodes: NCCL | loom | bound | us |\n"
-               "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+    fmt::print(
+        "| file | one node: NCCL | loom | bound | us | two nodes: NCCL | loom | bound | us |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
   else
     fmt::print("{:36} {:12} {:13} {:>9} {:>9} {:>9} {:>5} {:>9} {:>9}\n", "file", "nodes", "pattern", "GB/s",
                "NCCL", "bound", "%", "us", "NCCL us");
   for (const auto& [name, entry] : reference.at("files").items()) {
     const std::filesystem::path file = std::filesystem::path(comparison_.folder) / name;
-    if (!std::filesystem::exists(file) || entry.value(json::json_pointer("/n1/graphs"), json{}).empty()) continue;
+    if (!std::filesystem::exists(file) || entry.value(json::json_pointer("/n1/graphs"), json{}).empty())
+      continue;
     const search::PathTables tables(topo::read_system(file.string(), topo::Model::kNccl).system);
     if (comparison_.markdown) {
       row(name, entry, tables);
@@ -173,11 +180,13 @@ bool Comparing::run() {
         for (const auto& [graph, theirs] : entry[setting.label]["graphs"].items())
           one(name, setting, graph, entry[setting.label], tables);
   }
-  fmt::print("{}{} searches: {} at least NCCL's, {} more, {} with equal totals but worse paths or more links; {} within "
-             "95 % of the bound, {} invalid; {} of {} that take NCCL over 10 ms take over a tenth of that, the "
-             "longest of all {:.1f} ms\n",
-             comparison_.markdown ? "\n" : "", all_, at_least_, more_, worse_, near_bound_, invalid_, slow_,
-             long_ones_, most_us_ / 1000);
+  fmt::print(
+      "{}{} searches: {} at least NCCL's, {} more, {} with equal totals but worse paths or more links; {} "
+      "within "
+      "95 % of the bound, {} invalid; {} of {} that take NCCL over 10 ms take over a tenth of that, the "
+      "longest of all {:.1f} ms\n",
+      comparison_.markdown ? "\n" : "", all_, at_least_, more_, worse_, near_bound_, invalid_, slow_,
+      long_ones_, most_us_ / 1000);
   return invalid_ == 0 && at_least_ == all_;
 }
 

@@ -84,7 +84,8 @@ std::string plan_text(const search::PathTables& tables, const SearchResult& resu
     const topo::Paths& paths = search::part_of(tables, plans, i).paths;
     const double own = search::all_reduce_gbps(paths, plan), trees = search::pack_spanning_trees(paths).gbps;
     if (trees > own * (1 + 1e-3))
-      text += fmt::format("  packed spanning trees would all-reduce at {:.5g} GB/s, these at {:.5g}\n", trees, own);
+      text += fmt::format("  packed spanning trees would all-reduce at {:.5g} GB/s, these at {:.5g}\n", trees,
+                          own);
   }
   return text;
 }

@@ -28,7 +28,7 @@ std::string attempts_text(const SearchResult& result);
 /// The fields of docs/search.md.
 nlohmann::json to_json(const search::PathTables& tables, const SearchResult& result);
 /// The picture of `system` with the channels laid over it, one colour each, and what each link carries.
-std::string channels_svg(const search::PathTables& tables, const topo::System& system, const SearchResult& result,
-                         const std::string& title);
+std::string channels_svg(const search::PathTables& tables, const topo::System& system,
+                         const SearchResult& result, const std::string& title);
 
 }  // namespace loom::tools

@@ -1,7 +1,7 @@
-// topo_picture.hpp -- inside tools: the picture of a machine, and where in it things stand, for those who draw over
-// it. Boxes stand in boxes along the PCI tree, GPUs at the bottom of each, so that NVLinks can leave downwards: as
-// arcs between GPUs, or straight to a bar that stands for the NVSwitches. Two passes: sizes from the inside out, then
-// positions from the outside in.
+// topo_picture.hpp -- inside tools: the picture of a machine, and where in it things stand, for those who
+// draw over it. Boxes stand in boxes along the PCI tree, GPUs at the bottom of each, so that NVLinks can
+// leave downwards: as arcs between GPUs, or straight to a bar that stands for the NVSwitches. Two passes:
+// sizes from the inside out, then positions from the outside in.
 #pragma once
 
 #include <map>
@@ -25,7 +25,8 @@ struct Places {
     double centre() const { return x + w / 2; }
     double bottom() const { return y + h; }
   };
-  struct Arc {  ///< an NVLink between GPUs: its ends on their lower edges, the foot of the host, its lowest point
+  struct Arc {  ///< an NVLink between GPUs: its ends on their lower edges, the foot of the host, its lowest
+                ///< point
     Point from, to;
     double foot = 0, lowest = 0;
   };
@@ -60,7 +61,9 @@ class Picture {
   };
 
   Box& box(topo::NodeId id) { return places_.boxes[static_cast<std::size_t>(id)]; }
-  const std::vector<topo::NodeId>& children(topo::NodeId id) const { return children_[static_cast<std::size_t>(id)]; }
+  const std::vector<topo::NodeId>& children(topo::NodeId id) const {
+    return children_[static_cast<std::size_t>(id)];
+  }
   topo::NodeKind kind(topo::NodeId id) const { return system_.node(id).kind(); }
   const topo::Link* link_between(topo::NodeId from, topo::NodeId to, topo::LinkType type) const;
 

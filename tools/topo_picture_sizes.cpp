@@ -9,9 +9,7 @@ namespace loom::tools {
 using namespace loom::topo;
 
 Picture::Picture(const System& system, std::string title)
-    : system_(system),
-      title_(std::move(title)),
-      children_(static_cast<std::size_t>(system.size())) {
+    : system_(system), title_(std::move(title)), children_(static_cast<std::size_t>(system.size())) {
   places_.boxes.resize(children_.size());
   places_.top.resize(children_.size());
   places_.bus.resize(children_.size());

@@ -210,8 +210,8 @@ void Picture::draw_nic(NodeId id) {
     }
     const NetInfo& net = system_.node(ports[i]).net();
     const std::string name = net.name.empty() ? fmt::format("NET {}", net.device) : net.name.substr(0, 9);
-    canvas_.text(own.centre(), y, fmt::format("{} {:g}G", name, net.speed_mbps / 1000), 11, "middle",
-                 "#222", ports.size() == 1);
+    canvas_.text(own.centre(), y, fmt::format("{} {:g}G", name, net.speed_mbps / 1000), 11, "middle", "#222",
+                 ports.size() == 1);
   }
   if (ports.empty()) canvas_.text(own.centre(), y, "NIC", 11), y += kLineHeight;
   if (const auto& pci = system_.node(id).pci)
@@ -233,8 +233,7 @@ void Picture::draw_arcs(const HostBox& host, double y) {
     });
   const auto end_x = [&](NodeId gpu, NodeId peer) {
     const auto& others = peers[gpu];
-    const double at =
-        static_cast<double>(std::find(others.begin(), others.end(), peer) - others.begin()) + 1;
+    const double at = static_cast<double>(std::find(others.begin(), others.end(), peer) - others.begin()) + 1;
     return box(gpu).x + box(gpu).w * at / (static_cast<double>(others.size()) + 1);
   };
   for (const Link* link : meshes_) {

@@ -30,7 +30,8 @@ std::string temporary(const char* name, const std::string& text = "") {
 /// A ring over GPUs with these attributes.
 std::string ring_over(const std::vector<std::string>& gpus) {
   std::string text =
-      "<graphs version='1'><graph id='0' pattern='4' crossnic='0' nchannels='1' speedintra='10' speedinter='10' "
+      "<graphs version='1'><graph id='0' pattern='4' crossnic='0' nchannels='1' speedintra='10' "
+      "speedinter='10' "
       "latencyinter='0' typeintra='SYS' typeinter='LOC' samechannels='1'>\n<channel>\n";
   for (const std::string& gpu : gpus) text += "<gpu " + gpu + "/>\n";
   return text + "</channel></graph></graphs>";

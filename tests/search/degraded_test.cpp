@@ -1,4 +1,5 @@
-// degraded_test.cpp -- real machines of which one GPU, one NIC or one link is missing: there are still channels.
+// degraded_test.cpp -- real machines of which one GPU, one NIC or one link is missing: there are still
+// channels.
 #include <fmt/format.h>
 
 #include "base/error.hpp"
@@ -16,7 +17,8 @@ Nodes without(const Nodes& nodes, std::size_t missing) {
   Nodes left;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const topo::NodeId parent = nodes[i].parent;
-    if (i == missing || (parent != topo::kNoNode && now[static_cast<std::size_t>(parent)] == topo::kNoNode)) continue;
+    if (i == missing || (parent != topo::kNoNode && now[static_cast<std::size_t>(parent)] == topo::kNoNode))
+      continue;
     now[i] = static_cast<topo::NodeId>(left.size());
     left.push_back(nodes[i]);
     if (parent != topo::kNoNode) left.back().parent = now[static_cast<std::size_t>(parent)];
@@ -41,7 +43,8 @@ template <class Entry>
 std::vector<Entry> sample(const std::vector<Entry>& all, std::size_t most) {
   if (all.size() <= most) return all;
   std::vector<Entry> some;
-  for (std::size_t i = 0; i < most; ++i) some.push_back(all[i * (all.size() - 1) / std::max<std::size_t>(1, most - 1)]);
+  for (std::size_t i = 0; i < most; ++i)
+    some.push_back(all[i * (all.size() - 1) / std::max<std::size_t>(1, most - 1)]);
   return some;
 }
 
@@ -64,7 +67,8 @@ class DegradedMachine : public ::testing::TestWithParam<std::filesystem::path> {
     const topo::System system = topo::build_system(std::move(nodes), hosts, before.model()).system;
     if (system.gpus().empty()) return;
     const PathTables tables(system);
-    for (const auto& [pattern, count] : {std::pair(Pattern::kRing, 1), {Pattern::kRing, 2}, {Pattern::kBalancedTree, 2}}) {
+    for (const auto& [pattern, count] :
+         {std::pair(Pattern::kRing, 1), {Pattern::kRing, 2}, {Pattern::kBalancedTree, 2}}) {
       SCOPED_TRACE(fmt::format("{}, {} nodes", name_of(pattern), count));
       Request request;
       request.pattern = pattern;
@@ -129,7 +133,8 @@ INSTANTIATE_TEST_SUITE_P(Files, DegradedMachine, ::testing::ValuesIn(machines())
 });
 
 TEST(DegradedMachines, AreTakenFromASharedFolderToo) {
-  if (!std::filesystem::exists(LOOM_SHARED_TOPOLOGIES)) GTEST_SKIP() << "skipped: no " << LOOM_SHARED_TOPOLOGIES;
+  if (!std::filesystem::exists(LOOM_SHARED_TOPOLOGIES))
+    GTEST_SKIP() << "skipped: no " << LOOM_SHARED_TOPOLOGIES;
   EXPECT_GT(machines().size(), 60U);
 }
 

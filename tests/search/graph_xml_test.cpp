@@ -25,7 +25,8 @@ std::vector<NodePlans> all_plans(const PathTables& tables) {
     const bool twice = std::any_of(plans.begin(), plans.end(), [&](const NodePlans& other) {
       return other.parts[0].pattern == found.parts[0].pattern;
     });
-    if (!found.parts[0].channels.empty() && !found.parts[0].in_order && !twice) plans.push_back(std::move(found));
+    if (!found.parts[0].channels.empty() && !found.parts[0].in_order && !twice)
+      plans.push_back(std::move(found));
   }
   return plans;
 }
@@ -79,7 +80,8 @@ TEST(GraphXmlOfMachines, KeepsChannelsOfUnequalSpeedAndOfParts) {
 
 // ---- files that do not fit
 
-constexpr const char* kMachine = R"(<system version='1'><cpu numaid='0' affinity='f' arch='x86_64' vendor='AuthenticAMD' familyid='143' modelid='1'>
+constexpr const char* kMachine =
+    R"(<system version='1'><cpu numaid='0' affinity='f' arch='x86_64' vendor='AuthenticAMD' familyid='143' modelid='1'>
 <pci busid='0000:01:00.0' class='0x060400' link_speed='16.0 GT/s PCIe' link_width='16'>
 <pci busid='0000:02:00.0' class='0x030200' link_speed='16.0 GT/s PCIe' link_width='16'><gpu dev='0' sm='80' rank='0' gdr='1'/></pci>
 <pci busid='0000:03:00.0' class='0x030200' link_speed='16.0 GT/s PCIe' link_width='16'><gpu dev='1' sm='80' rank='1' gdr='1'/></pci>
@@ -101,24 +103,28 @@ std::string complaint(const std::string& attributes, const std::string& channel,
 }
 std::string ring(int channels, const char* gbps, const char* type = "PIX") {
   return "id='0' pattern='4' crossnic='0' nchannels='" + std::to_string(channels) + "' speedintra='" + gbps +
-         "' speedinter='" + gbps + "' latencyinter='0' typeintra='" + type + "' typeinter='PIX' samechannels='1'";
+         "' speedinter='" + gbps + "' latencyinter='0' typeintra='" + type +
+         "' typeinter='PIX' samechannels='1'";
 }
 
 TEST(GraphXmlThatDoesNotFit, IsRefusedWithLineElementAndReason) {
   const std::string good = "<channel><gpu dev='0x0' rank='0'/><gpu dev='0x1' rank='1'/></channel>";
   const std::string with_net = "<channel><net dev='0'/><gpu dev='0'/><gpu dev='1'/><net dev='0'/></channel>";
   EXPECT_EQ(complaint(ring(1, "24"), good), "");
-  EXPECT_EQ(complaint(ring(1, "24"), "<channel><gpu dev='0'/><gpu dev='1'/></channel>"), "") << "ranks may be left out";
+  EXPECT_EQ(complaint(ring(1, "24"), "<channel><gpu dev='0'/><gpu dev='1'/></channel>"), "")
+      << "ranks may be left out";
   EXPECT_EQ(complaint(ring(1, "12"), with_net), "");
 
-  EXPECT_THAT(complaint(ring(1, "24"), good, "<graphs version='2'>"), HasSubstr("f.xml:1: <graphs>: version 2"));
+  EXPECT_THAT(complaint(ring(1, "24"), good, "<graphs version='2'>"),
+              HasSubstr("f.xml:1: <graphs>: version 2"));
   EXPECT_THAT(complaint(ring(1, "24"), good, "<system version='1'>"), HasSubstr("not well-formed"));
   EXPECT_THAT(complaint(ring(2, "12"), good), HasSubstr("f.xml:2: <graph>: it says 2 channels and has 1."));
   EXPECT_THAT(complaint(ring(1, "24.1"), good), HasSubstr("the channels take 24.1"));
   EXPECT_THAT(complaint(ring(2, "13"), good + good), HasSubstr("the channels take 26"));
   EXPECT_THAT(complaint(ring(1, "24", "NVL"), good), HasSubstr("allowed is up to NVL"));
   EXPECT_THAT(complaint(ring(1, "24", "ABC"), good), HasSubstr("no type of paths"));
-  EXPECT_THAT(complaint("id='0' pattern='3' " + ring(1, "24").substr(18), good), HasSubstr("never of pattern 3"));
+  EXPECT_THAT(complaint("id='0' pattern='3' " + ring(1, "24").substr(18), good),
+              HasSubstr("never of pattern 3"));
   EXPECT_THAT(complaint(ring(1, "24"), "<channel>\n<gpu rank='0'/>\n<gpu rank='2'/></channel>"),
               HasSubstr("f.xml:5: <gpu>: this machine has no such GPU"));
   EXPECT_THAT(complaint(ring(1, "24"), "<channel>\n<gpu rank='0'/>\n<gpu rank='0'/></channel>"),
@@ -127,16 +133,21 @@ TEST(GraphXmlThatDoesNotFit, IsRefusedWithLineElementAndReason) {
               HasSubstr("f.xml:3: <channel>: it leaves out rank 0."));
   EXPECT_THAT(complaint(ring(1, "12"), "<channel><net dev='0'/><gpu dev='0'/><gpu dev='1'/></channel>"),
               HasSubstr("no port where it leaves"));
-  EXPECT_THAT(complaint(ring(1, "12"), "<channel><net dev='7'/><gpu dev='0'/><gpu dev='1'/><net dev='7'/></channel>"),
-              HasSubstr("<net dev=\"7\">: this machine has no port 7"));
-  EXPECT_THAT(complaint(ring(1, "12"), "<channel><net dev='0'/><net dev='0'/><gpu dev='0'/><gpu dev='1'/></channel>"),
-              HasSubstr("GPUs stand between"));
+  EXPECT_THAT(
+      complaint(ring(1, "12"), "<channel><net dev='7'/><gpu dev='0'/><gpu dev='1'/><net dev='7'/></channel>"),
+      HasSubstr("<net dev=\"7\">: this machine has no port 7"));
+  EXPECT_THAT(
+      complaint(ring(1, "12"), "<channel><net dev='0'/><net dev='0'/><gpu dev='0'/><gpu dev='1'/></channel>"),
+      HasSubstr("GPUs stand between"));
   EXPECT_THAT(complaint(ring(1, "12.6"), with_net), HasSubstr("the channels take 12.6"));
   EXPECT_THAT(complaint(ring(1, "-1"), good), HasSubstr("'speedintra'"));
-  EXPECT_THAT(complaint(ring(1, "24") + "/><graph " + ring(1, "24"), good), HasSubstr("it says 1 channels and has 0"));
-  EXPECT_THAT(complaint("id='3' pattern='5' crossnic='0' nchannels='1' speedintra='1' speedinter='1' typeintra='NVL' "
-                        "typeinter='PIX' samechannels='0'", "<channel><gpu rank='0'/></channel>"),
-              HasSubstr("no NVSwitch"));
+  EXPECT_THAT(complaint(ring(1, "24") + "/><graph " + ring(1, "24"), good),
+              HasSubstr("it says 1 channels and has 0"));
+  EXPECT_THAT(
+      complaint("id='3' pattern='5' crossnic='0' nchannels='1' speedintra='1' speedinter='1' typeintra='NVL' "
+                "typeinter='PIX' samechannels='0'",
+                "<channel><gpu rank='0'/></channel>"),
+      HasSubstr("no NVSwitch"));
 }
 
 // ---- what NCCL itself finds
@@ -157,15 +168,18 @@ TEST(GraphXmlOfNccl, FitsTheMachinesThatNcclFoundItOn) {
         SCOPED_TRACE(name + " " + label + " " + graph);
         const int pattern = theirs["pattern"], id = graph == "tree" ? 1 : kinds.at(graph).first;
         std::string text = fmt::format(
-            "<graphs version='1'><graph id='{}' pattern='{}' crossnic='{}' nchannels='{}' speedintra='{}' speedinter='{}' "
+            "<graphs version='1'><graph id='{}' pattern='{}' crossnic='{}' nchannels='{}' speedintra='{}' "
+            "speedinter='{}' "
             "latencyinter='0' typeintra='{}' typeinter='{}' samechannels='{}'>\n",
-            id, pattern, theirs["crossNic"].get<int>(), theirs["channels"].size(), theirs["bwIntra"].get<double>(),
-            theirs["bwInter"].get<double>(), theirs["typeIntra"].get<std::string>(),
-            theirs["typeInter"].get<std::string>(), theirs["sameChannels"].get<int>());
+            id, pattern, theirs["crossNic"].get<int>(), theirs["channels"].size(),
+            theirs["bwIntra"].get<double>(), theirs["bwInter"].get<double>(),
+            theirs["typeIntra"].get<std::string>(), theirs["typeInter"].get<std::string>(),
+            theirs["sameChannels"].get<int>());
         for (std::size_t i = 0; i < theirs["channels"].size(); ++i) {
           text += "<channel>";
           const auto net = [&](int end) {
-            if (theirs.contains("nets")) text += fmt::format("<net dev='{}'/>", theirs["nets"][i][end].get<std::uint64_t>());
+            if (theirs.contains("nets"))
+              text += fmt::format("<net dev='{}'/>", theirs["nets"][i][end].get<std::uint64_t>());
           };
           net(0);
           for (const int rank : theirs["channels"][i]) text += fmt::format("<gpu rank='{}'/>", rank);

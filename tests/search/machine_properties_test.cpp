@@ -1,5 +1,6 @@
-// machine_properties_test.cpp -- what holds on every machine, by RapidCheck: a machine is a list of choices, so what
-// fails shrinks to a small one.
+// machine_properties_test.cpp -- what holds on every machine, by RapidCheck: a machine is a list of choices,
+// so what fails shrinks to a small one.
+#include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <cstdlib>

@@ -42,8 +42,8 @@ inline void expect_valid(const topo::System& system, const NodePlans& plans) {
   }
 }
 
-/// A machine that nobody would build: one or two hosts' worth of switches, some NVLinks, some NICs. `draw` gives a
-/// number for each choice.
+/// A machine that nobody would build: one or two hosts' worth of switches, some NVLinks, some NICs. `draw`
+/// gives a number for each choice.
 inline topo::System machine_from(const std::function<unsigned()>& draw, bool intel) {
   const auto one_of = [&](int count) { return static_cast<int>(draw() % static_cast<unsigned>(count)); };
   const int cpus = 1 + one_of(2), gpus = 2 + one_of(8);

@@ -1,5 +1,5 @@
-// fuzz_graph_xml.cpp -- any bytes as a file of channels: they give plans that fit the machine or an Error, never a
-// crash. Without libFuzzer replay.cpp of topo's fuzz targets runs it over files.
+// fuzz_graph_xml.cpp -- any bytes as a file of channels: they give plans that fit the machine or an Error,
+// never a crash. Without libFuzzer replay.cpp of topo's fuzz targets runs it over files.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -36,9 +36,11 @@ void read(const std::string& text, const PathTables& tables) {
   const std::vector<NodePlans> plans = parse_graph_xml(text, "input", tables);
   for (const NodePlans& node : plans)
     for (std::size_t i = 0; i < node.parts.size(); ++i)
-      must(violations(part_of(tables, node, i).paths, node.parts[i]).empty(), "channels that do not fit were taken");
+      must(violations(part_of(tables, node, i).paths, node.parts[i]).empty(),
+           "channels that do not fit were taken");
   const std::string written = to_graph_xml(tables, plans);
-  must(to_graph_xml(tables, parse_graph_xml(written, "written", tables)) == written, "the XML loses something");
+  must(to_graph_xml(tables, parse_graph_xml(written, "written", tables)) == written,
+       "the XML loses something");
 }
 
 }  // namespace
