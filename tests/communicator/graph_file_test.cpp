@@ -1,10 +1,8 @@
 #include <gmock/gmock.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "allreduce_cases.hpp"
 #include "search/graph_xml.hpp"
+#include "temporary_file.hpp"
 #include "topo/place.hpp"
 
 namespace loom::test {
@@ -18,13 +16,6 @@ loom_parameters with_graphs(const char* graph_file, const char* graph_dump_file)
   parameters.graph_file = graph_file;
   parameters.graph_dump_file = graph_dump_file;
   return parameters;
-}
-
-std::string temporary(const char* name, const std::string& text = "") {
-  const std::string path = ::testing::TempDir() + name;
-  std::filesystem::remove(path);
-  if (!text.empty()) std::ofstream(path) << text;
-  return path;
 }
 
 /// A ring over GPUs with these attributes.

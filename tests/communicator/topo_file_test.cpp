@@ -1,9 +1,7 @@
 #include <gmock/gmock.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "allreduce_cases.hpp"
+#include "temporary_file.hpp"
 #include "topo/hwloc_xml.hpp"
 
 namespace loom::test {
@@ -16,13 +14,6 @@ loom_parameters with_files(const char* topo_file, const char* topo_dump_file) {
   parameters.topo_file = topo_file;
   parameters.topo_dump_file = topo_dump_file;
   return parameters;
-}
-
-std::string temporary(const char* name, const std::string& text = "") {
-  const std::string path = ::testing::TempDir() + name;
-  std::filesystem::remove(path);
-  if (!text.empty()) std::ofstream(path) << text;
-  return path;
 }
 
 constexpr const char* kMachine =
