@@ -13,6 +13,7 @@
 #include "component/fifo_shapes.hpp"
 #include "connect/exchange.hpp"
 #include "device/host/peer_memory.hpp"
+#include "search/graph_xml.hpp"
 #include "ucx_transport/ports.hpp"
 
 namespace loom {
@@ -76,6 +77,29 @@ topo::System on_machine(const topo::System& machine, const topo::Host& host,
   return topo::with_virtual_gpus(machine, theirs, ranks);
 }
 
+search::PathTables tables_of(const topo::System& host) {
+  topo::PathRules rules;
+  rules.network_inside_host = false;  // a host's ranks share its memory
+  return search::PathTables(host, rules);
+}
+
+/// A host's ring: the one of coll_loom_graph_file, or the best.
+search::ChannelPlan ring_of(const topo::System& host, Process& process) {
+  const std::string* graph = process.graph();
+  if (graph == nullptr) return search::find_ring(host);
+  const char* path = process.runtime().parameters.graph_file;
+  for (search::NodePlans& plans : search::parse_graph_xml(*graph, path, tables_of(host)))
+    if (plans.parts[0].pattern == search::Pattern::kRing) return std::move(plans.parts[0]);
+  throw Error(ErrorCode::kBadInput, fmt::format("{}: it has no ring (<graph id=\"0\">).", path));
+}
+
+std::string as_graph(const topo::System& host, const search::ChannelPlan& ring) {
+  const search::PathTables tables = tables_of(host);
+  if (tables.whole() == nullptr) return search::to_graph_xml(tables, {});
+  const search::NodePlans plans{{ring}, {tables.whole()->ranks}, ring.total_gbps};
+  return search::to_graph_xml(tables, {&plans, 1});
+}
+
 }  // namespace
 
 /// What every rank knows of every other. Plain data.
@@ -85,6 +109,7 @@ struct Communicator::PeerInfo {
   device::ProcessId process;
   std::array<char, 64> host_name{};
   std::uint64_t description = 0;  ///< which coll_loom_topo_file it reads
+  std::uint64_t graph = 0;        ///< which coll_loom_graph_file
 };
 
 Communicator::Communicator(const Bootstrap& bootstrap, Process& process)
@@ -122,6 +147,7 @@ bool Communicator::learn() {
     mine.process = process_.id();
     copy_text(mine.host_name, process_.host_name());
     mine.description = process_.description_mark();
+    mine.graph = process_.graph_mark();
     mine.layout = kLayout;
   });
   const std::vector<PeerInfo> peers = bootstrap_.all_gather(mine);
@@ -243,6 +269,11 @@ std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& pee
                   fmt::format("Rank {} on host {} reads another coll_loom_topo_file than rank 0, or one of "
                               "them none.",
                               rank, peers[rank].host_name.data()));
+    if (peers[rank].graph != peers[0].graph)
+      throw Error(ErrorCode::kBadInput,
+                  fmt::format("Rank {} on host {} reads another coll_loom_graph_file than rank 0, or one of "
+                              "them none.",
+                              rank, peers[rank].host_name.data()));
     places.push_back(peers[rank].place);
   }
   topo::Host host = topo::host_of(places, rank_);
@@ -259,7 +290,9 @@ std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& pee
         process_.described_machine() != nullptr
             ? host.system
             : on_machine(topo::discover({.ucx_ports = ucx_transport::ports()}).system, host, places));
-  const search::ChannelPlan ring = search::find_ring(host.system);
+  const search::ChannelPlan ring = ring_of(host.system, process_);
+  if (rank_ == 0 && process_.wants_graph_dump())
+    process_.dump_graph([&] { return as_graph(host.system, ring); });
   return connect::encode(connect::summarize(host.system, mates, std::span(&ring, 1)));
 }
 

@@ -1,27 +1,16 @@
-// find_channels.cpp -- the list of limits, what is packed under each, and how the best becomes a plan.
+// find_channels.cpp -- the list of limits, how the best becomes a plan, and whole nodes or their parts.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
-#include <memory>
+#include <utility>
 
 #include "search/bounds.hpp"
-#include "search/columns.hpp"
-#include "search/packed.hpp"
-#include "search/packing.hpp"
+#include "search/path_tables.hpp"
+#include "search/search.hpp"
 
 namespace loom::search {
 namespace {
-
-constexpr double kSame = 1e-5;           // totals that differ by less than this part are equal
-constexpr double kGain = 1e-9;           // GB/s per GB/s: columns that add less are rounding
-constexpr int kMostPivots = 20'000;      // of one optimum
-constexpr double kLeastShare = 1e-5;     // of the total: channels below are rounding
-constexpr int kExchanges = 12;           // of channels, where there are too many
-constexpr std::size_t kOffered = 16;     // columns in one exchange
-constexpr int kPatience = 8;             // rounds in which the total must grow by
-constexpr double kLeastProgress = 1e-3;  // this part
-constexpr int kSeeds = 3;                // local searches that find nothing before the search gives up
 
 /// Types between the given ends that occur, ascending.
 std::vector<topo::PathType> types_of(const HopTable& table, bool network) {
@@ -39,44 +28,19 @@ std::vector<topo::PathType> types_of(const HopTable& table, bool network) {
   return types;
 }
 
-class Search {
- public:
-  Search(const topo::Paths& paths, const Request& request)
-      : request_(request),
-        pattern_(effective(request.pattern, static_cast<int>(paths.system().gpus().size()))),
-        collnet_(pattern_ == Pattern::kCollnetChain || pattern_ == Pattern::kCollnetDirect),
-        paths_(paths),
-        table_(paths, request.nodes > 1, collnet_, pattern_ == Pattern::kNvls),
-        intra_(types_of(table_, false)),
-        inter_(types_of(table_, true)) {
-    for (const Resource& resource : table_.resources()) capacities_.push_back(resource.gbps);
-  }
+}  // namespace
 
-  ChannelPlan run();
-
- private:
-  bool can_run() const;
-  std::vector<int> cross_nics() const;
-  Packed pack(const Limits& limits, double enough);
-  Packed widest_first(const Limits& limits) const;
-  Packed exchanged(Packed few, const Limits& limits);
-  Packed limited(Packed packed, const Limits& limits);
-  void tighten(Limits& limits, Packed& best);
-  bool try_limits(Limits limits, double enough, Limits& chosen, Packed& best);
-  double bound_of(const Packed& packed, const Limits& loosest);
-  double port_bound();
-
-  Request request_;
-  Pattern pattern_;
-  bool collnet_;
-  const topo::Paths& paths_;
-  HopTable table_;
-  std::vector<topo::PathType> intra_, inter_;
-  std::vector<double> capacities_;
-  std::vector<std::unique_ptr<Column>> pool_;  // all columns met so far, whatever the limits
-  std::vector<Attempt> attempts_;
-  std::int64_t steps_ = 0;
-};
+Search::Search(const topo::Paths& paths, const Request& request)
+    : request_(request),
+      pattern_(effective(request.pattern, static_cast<int>(paths.system().gpus().size()))),
+      collnet_(pattern_ == Pattern::kCollnetChain || pattern_ == Pattern::kCollnetDirect),
+      paths_(paths),
+      table_(paths, request.nodes > 1, collnet_, pattern_ == Pattern::kNvls),
+      intra_(types_of(table_, false)),
+      inter_(types_of(table_, true)) {
+  for (const Resource& resource : table_.resources()) capacities_.push_back(resource.gbps);
+  most_ = end_bound(table_, pattern_, request.nodes > 1, request.max_channels);
+}
 
 bool Search::can_run() const {
   if (table_.gpus() == 0) return false;
@@ -93,150 +57,47 @@ std::vector<int> Search::cross_nics() const {
   return request_.cross_nic == 1 ? std::vector{1} : std::vector{0, 2};
 }
 
-/// Columns are added as long as one is cheaper than what it carries, or until `enough` is reached.
-Packed Search::pack(const Limits& limits, double enough) {
-  Packing packing(capacities_);
-  std::vector<const Column*> columns;
-  const auto add = [&](const Column* column) {
-    columns.push_back(column);
-    packing.add(column->loads, column->value());
-  };
-  for (const auto& column : pool_)
-    if (allows(limits, *column)) add(column.get());
-  ColumnSource source(table_, pattern_, limits);
-  std::int64_t counted = 0;
-  double total_before = 0;  // the tail of many small gains is cut where orders are not exact anyway
-  for (int round = 0, failures = 0; failures < kSeeds && steps_ < request_.max_steps; ++round) {
-    packing.optimize(kMostPivots);
-    if (!source.is_exact() && round % kPatience == kPatience - 1) {
-      if (packing.total() <= total_before * (1 + kLeastProgress)) break;
-      total_before = packing.total();
-    }
-    if (enough > 0 && packing.total() >= enough * (1 - kSame / 4)) break;
-    std::vector<Column> found = source.cheaper(packing.prices(), round);
-    steps_ += packing.steps() + source.steps() - counted;
-    counted = packing.steps() + source.steps();
-    std::erase_if(found,
-                  [&](const Column& column) { return packing.gain(column.loads, column.value()) <= kGain; });
-    if (found.empty() && source.is_exact()) break;
-    failures = found.empty() ? failures + 1 : 0;
-    for (Column& column : found) {
-      pool_.push_back(std::make_unique<Column>(std::move(column)));
-      add(pool_.back().get());
-    }
-  }
-  Packed packed;
-  for (std::size_t j = 0; j < columns.size(); ++j)
-    if (const double gbps = packing.amount(static_cast<int>(j)); gbps > 0)
-      packed.columns.emplace_back(columns[j], gbps), packed.total += gbps * columns[j]->channels();
-  packed.unlimited = packed.total;
-  packed.prices.assign(packing.prices().begin(), packing.prices().end());
-  return packed;
-}
-
-/// Columns that each take all they can of what the ones before left.
-Packed Search::widest_first(const Limits& limits) const {
-  std::vector<double> left = capacities_;
-  const auto width = [&](const Column& column) {
-    double gbps = std::numeric_limits<double>::max();
-    for (const Load& load : column.loads)
-      gbps = std::min(gbps, left[static_cast<std::size_t>(load.resource)] / load.factor);
-    return gbps;
-  };
-  std::vector<const Column*> kept;
-  for (std::size_t count = 0; count < static_cast<std::size_t>(request_.max_channels);) {
-    const Column* widest = nullptr;
-    double gbps = 0;
-    for (const auto& column : pool_)
-      if (const double found = width(*column); found > gbps * (1 + kSame) && allows(limits, *column))
-        widest = column.get(), gbps = found;
-    if (widest == nullptr || count + widest->orders.size() > static_cast<std::size_t>(request_.max_channels))
-      break;
-    for (const Load& load : widest->loads) {
-      double& rest = left[static_cast<std::size_t>(load.resource)];
-      rest = std::max(0.0, rest - gbps * load.factor);
-    }
-    kept.push_back(widest);
-    count += widest->orders.size();
-  }
-  return pack_best(kept, capacities_);
-}
-
-/// Exchanges columns of `few` for those that are worth more at its prices, as long as that helps.
-Packed Search::exchanged(Packed few, const Limits& limits) {
-  ColumnSource source(table_, pattern_, limits);
-  for (int round = 0; round < kExchanges && few.total < few.unlimited * (1 - kSame); ++round) {
-    for (Column& column : source.cheaper(few.prices, round))
-      pool_.push_back(std::make_unique<Column>(std::move(column)));
-    std::vector<std::pair<double, const Column*>> better;
-    for (const auto& column : pool_) {
-      double gain = column->channels();
-      for (const Load& load : column->loads)
-        gain -= few.prices[static_cast<std::size_t>(load.resource)] * load.factor;
-      if (gain > kGain && allows(limits, *column))
-        better.emplace_back(gain / column->channels(), column.get());
-    }
-    std::stable_sort(better.begin(), better.end(),
-                     [](const auto& a, const auto& b) { return a.first > b.first; });
-    std::vector<const Column*> columns;
-    for (const auto& [column, gbps] : few.columns) columns.push_back(column);
-    const std::size_t offered = columns.size() + std::min<std::size_t>(better.size(), kOffered);
-    for (std::size_t i = 0; columns.size() < offered; ++i) columns.push_back(better[i].second);
-    Packed more = pack_best(columns, capacities_);
-    std::stable_sort(more.columns.begin(), more.columns.end(),
-                     [](const auto& a, const auto& b) { return a.second > b.second; });
-    columns.clear();
-    int count = 0;
-    for (const auto& [column, gbps] : more.columns)
-      if (count + static_cast<int>(column->orders.size()) <= request_.max_channels)
-        count += static_cast<int>(column->orders.size()), columns.push_back(column);
-    Packed next = pack_best(columns, capacities_);
-    if (next.total <= few.total * (1 + kSame)) break;
-    next.unlimited = few.unlimited;
-    few = std::move(next);
-  }
-  steps_ += source.steps();
-  return few;
-}
-
-/// At most Request::max_channels: the thinnest go, half of what is too many at a time, and the rest share
-/// what they left.
-Packed Search::limited(Packed packed, const Limits& limits) {
-  bool thinned = false;
-  std::vector<double> thinned_prices;
-  for (;;) {
-    auto& columns = packed.columns;
-    std::stable_sort(columns.begin(), columns.end(),
-                     [](const auto& a, const auto& b) { return a.second > b.second; });
-    std::erase_if(columns, [&](const auto& column) { return column.second < kLeastShare * packed.total; });
-    const auto count_of = [](const auto& column) { return static_cast<int>(column.first->orders.size()); };
-    int count = 0;
-    for (const auto& column : columns) count += count_of(column);
-    if (count <= request_.max_channels) {
-      if (!thinned) return packed;  // all fit
-      std::vector<double> prices = packed.prices;
-      packed.prices = std::move(thinned_prices);
-      packed = exchanged(std::move(packed), limits);
-      packed.prices = std::move(prices);
-      return packed;
-    }
-    thinned = true;
-    const int target = count - (count - request_.max_channels + 1) / 2;
-    std::vector<const Column*> kept;
-    count = 0;
-    for (const auto& column : columns)
-      if (count + count_of(column) <= target) count += count_of(column), kept.push_back(column.first);
-    Packed fewer = pack_best(kept, capacities_), greedy = widest_first(limits);
-    if (greedy.total > fewer.total) fewer = std::move(greedy);
-    fewer.unlimited = packed.unlimited;
-    thinned_prices = fewer.prices;
-    fewer.prices = std::move(packed.prices);
-    packed = std::move(fewer);
-  }
+/// Paths that `limits` allow lead from the first GPU to every other one, whichever way; without them no chain
+/// does.
+bool Search::connects(const Limits& limits) const {
+  if (has_heads(pattern_)) return true;
+  std::vector<int> reached = {0}, left;
+  for (int gpu = 1; gpu < table_.gpus(); ++gpu) left.push_back(gpu);
+  for (std::size_t i = 0; i < reached.size() && !left.empty(); ++i)
+    std::erase_if(left, [&](int gpu) {
+      const bool near =
+          std::min(table_.hop(reached[i], gpu).type, table_.hop(gpu, reached[i]).type) <= limits.type_intra;
+      if (near) reached.push_back(gpu);
+      return near;
+    });
+  return left.empty();
 }
 
 bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& best) {
-  Packed packed = limited(pack(limits, enough), limits);
+  const bool already =
+      enough > 0 && std::all_of(best.columns.begin(), best.columns.end(),
+                                [&](const auto& entry) { return allows(limits, *entry.first); });
+  if (already) {
+    attempts_.push_back({limits, best.total, "the channels found under looser limits keep to them"});
+    chosen = limits;
+    return true;
+  }
+  if (!connects(limits)) {
+    attempts_.push_back({limits, 0, "no channel reaches every GPU"});
+    return false;
+  }
+  const double target = enough > 0 ? enough : most_;
+  Packed packed;
+  if (!has_heads(pattern_) && target > 0) packed = limited(fill(limits, target), limits);
+  if (packed.total < target * (1 - kSame)) {
+    Packed wide = std::exchange(packed, limited(pack(limits, target), limits));
+    if (wide.total > packed.total * (1 + kSame)) {
+      packed.columns = std::move(wide.columns);
+      packed.total = wide.total;
+    }
+  }
+  if (target > 0 && packed.total < target * (1 - kSame) && packed.unlimited >= target * (1 - kSame))
+    packed = limited(pack(limits, 0), limits);  // it took too many channels
   const bool reached = packed.total > 0 && packed.total >= enough * (1 - kSame);
   attempts_.push_back({limits, packed.total, ""});
   if (packed.total <= 0)
@@ -278,7 +139,7 @@ void Search::tighten(Limits& limits, Packed& best) {
 double Search::bound_of(const Packed& packed, const Limits& loosest) {
   double worth = 0;
   for (std::size_t i = 0; i < packed.prices.size(); ++i) worth += packed.prices[i] * capacities_[i];
-  ColumnSource source(table_, pattern_, loosest);
+  ColumnSource source(table_, pattern_, loosest, request_.exact_gpus);
   const double least = source.least_cost(packed.prices);
   steps_ += source.steps();
   if (!is_possible(least)) return 0;
@@ -304,21 +165,15 @@ double Search::port_bound() {
   return std::min(pack_best(columns, capacities_, true).total, widest * request_.max_channels);
 }
 
-ChannelPlan Search::run() {
-  ChannelPlan plan;
-  plan.pattern = pattern_;
-  plan.network = request_.nodes > 1;
-  if (!can_run()) return plan;
-  const Limits loosest{cross_nics().back(), inter_.back(), intra_.back()};
-  Limits limits{cross_nics().front(), inter_.front(), intra_.front()};
-  Packed best;
-  try_limits(limits, 0, limits, best);
-  plan.bound_gbps = best.total > 0 ? bound_of(best, loosest) : std::numeric_limits<double>::max();
+/// Bounds `best` by its prices, and looks under the loosest limits where these allow more.
+void Search::prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& limits, Packed& best) {
+  if (best.total > 0) plan.bound_gbps = std::min(plan.bound_gbps, bound_of(best, loosest));
   if (best.unlimited < plan.bound_gbps * (1 - kSame) && limits != loosest) {
     Packed loose;
     Limits found = loosest;
     if (try_limits(loosest, 0, found, loose)) {
-      plan.bound_gbps = std::min(plan.bound_gbps, bound_of(loose, loosest));
+      if (loose.total < plan.bound_gbps * (1 - kSame))
+        plan.bound_gbps = std::min(plan.bound_gbps, bound_of(loose, loosest));
       if (loose.total > best.total * (1 + kSame)) {
         limits = loosest;
         best = std::move(loose);
@@ -328,7 +183,20 @@ ChannelPlan Search::run() {
   }
   if (pattern_ == Pattern::kRing && best.unlimited < plan.bound_gbps * (1 - kSame))
     plan.bound_gbps = std::min(plan.bound_gbps, ring_cut_bound(paths_.system(), table_, plan.network));
-  if (pattern_ == Pattern::kNvls && plan.network) plan.bound_gbps = port_bound();
+  if (pattern_ == Pattern::kNvls && plan.network) plan.bound_gbps = std::min(most_, port_bound());
+}
+
+ChannelPlan Search::run() {
+  ChannelPlan plan;
+  plan.pattern = pattern_;
+  plan.network = request_.nodes > 1;
+  if (!can_run()) return plan;
+  const Limits loosest{cross_nics().back(), inter_.back(), intra_.back()};
+  Limits limits{cross_nics().front(), inter_.front(), intra_.front()};
+  Packed best;
+  try_limits(limits, 0, limits, best);
+  plan.bound_gbps = most_;
+  if (best.total < most_ * (1 - kSame)) prove_or_improve(plan, loosest, limits, best);
   plan.limits = limits;
   if (best.total > 0) {  // the same with fewer channels, where wide ones do
     Packed wide = widest_first(limits);
@@ -352,34 +220,38 @@ ChannelPlan Search::run() {
   return plan;
 }
 
-}  // namespace
-
 ChannelPlan find_channels(const topo::Paths& paths, const Request& request) {
   return Search(paths, request).run();
 }
 
-NodePlans find_plans(const topo::System& system, const Request& request, topo::PathRules rules) {
-  const topo::Paths avoiding(system, rules);
-  rules.network_inside_host = false;
-  const topo::Paths direct(system, rules);
+NodePlans find_plans(const PathTables& tables, const Request& request) {
   NodePlans whole, split;
-  if (domains_of(direct).size() == 1) {
-    std::vector<int> ranks;
-    for (const topo::NodeId gpu : system.gpus()) ranks.push_back(system.node(gpu).gpu().rank);
-    whole = {{find_channels(direct, request)}, {std::move(ranks)}, 0};
+  if (const PartOfMachine* all = tables.whole()) {
+    whole = {{find_channels(all->paths, request)}, {all->ranks}, 0};
     whole.total_gbps = whole.parts[0].total_gbps;
   }
-  split.ranks = domains_of(avoiding);
-  if (split.ranks.size() <= 1) return whole;
+  if (tables.parts().size() <= 1) return whole;
   Request between = request;
   between.nodes = std::max(2, request.nodes);
-  for (const std::vector<int>& ranks : split.ranks) {
-    const topo::System part = topo::trimmed_to(system, ranks);
-    split.parts.push_back(find_channels(topo::Paths(part, rules), between));
+  for (const auto& part : tables.parts()) {
+    split.ranks.push_back(part->ranks);
+    split.parts.push_back(find_channels(part->paths, between));
     const double total = split.parts.back().total_gbps;
     split.total_gbps = split.parts.size() == 1 ? total : std::min(split.total_gbps, total);
   }
-  return whole.parts.empty() || split.total_gbps > whole.total_gbps * (1 + kSame) ? split : whole;
+  return whole.parts.empty() || split.total_gbps > whole.total_gbps * (1 + Search::kSame) ? split : whole;
+}
+
+NodePlans find_plans(const topo::System& system, const Request& request, topo::PathRules rules) {
+  return find_plans(PathTables(system, rules), request);
+}
+
+ChannelPlan find_ring(const topo::System& system) {
+  topo::PathRules rules;
+  rules.network_inside_host = false;
+  Request request;
+  request.max_channels = 1;
+  return find_channels(topo::Paths(system, rules), request);
 }
 
 }  // namespace loom::search

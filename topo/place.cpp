@@ -16,7 +16,11 @@ Node virtual_gpu(const Place& place, int rank, int device, NodeId cpu) {
   return {std::move(gpu), cpu, 0, std::nullopt};
 }
 
-Host host_with(const HostId& id, std::span<const int> ranks, std::span<const Place> places) {
+/// In order of their first CPUs, whatever the ranks are called.
+Host host_with(const HostId& id, std::vector<int> ranks, std::span<const Place> places) {
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+    return places[static_cast<std::size_t>(a)].first_cpu < places[static_cast<std::size_t>(b)].first_cpu;
+  });
   std::map<int, NodeId> cpu_of;  // by NUMA node
   for (const int rank : ranks) cpu_of[places[static_cast<std::size_t>(rank)].numa_node] = kNoNode;
   Draft draft{.nodes = {}, .hosts = {0}, .notes = {}};

@@ -1,10 +1,7 @@
 #include <gmock/gmock.h>
 
-#include <filesystem>
-#include <fstream>
-#include <system_error>
-
 #include "allreduce_cases.hpp"
+#include "temporary_file.hpp"
 #include "topo/hwloc_xml.hpp"
 
 namespace loom::test {
@@ -19,31 +16,14 @@ loom_parameters with_files(const char* topo_file, const char* topo_dump_file) {
   return parameters;
 }
 
-class TopoFile : public ::testing::Test {
- protected:
-  TopoFile() {
-    std::string pattern = ::testing::TempDir() + "loom-XXXXXX";
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::system_error(errno, std::generic_category(), pattern);
-    folder_ = pattern;
-  }
-  ~TopoFile() override { std::filesystem::remove_all(folder_); }
-
-  std::string path(const char* name) const { return folder_ / name; }
-  std::string file(const char* name, const std::string& text) const {
-    std::ofstream(path(name)) << text;
-    return path(name);
-  }
-
- private:
-  std::filesystem::path folder_;
-};
+using TopoFile = WithFiles;
 
 constexpr const char* kMachine =
     "<system version='1'><cpu numaid='0' affinity='f' arch='arm64'><nic><net dev='0' name='eth7' "
     "speed='1000'/></nic></cpu></system>";
 
 TEST_F(TopoFile, DescribesTheHostsAndIsWrittenWithTheirRanks) {
-  const std::string in = file("in.xml", kMachine), out = path("out.xml");
+  const std::string in = temporary("in.xml", kMachine), out = temporary("out.xml");
   Job job{
       .ranks = 3,
       .parameters = with_files(in.c_str(), out.c_str())};
@@ -54,7 +34,7 @@ TEST_F(TopoFile, DescribesTheHostsAndIsWrittenWithTheirRanks) {
 }
 
 TEST_F(TopoFile, IsNotNeededToWriteOne) {
-  const std::string out = path("live.xml");
+  const std::string out = temporary("live.xml");
   Job job{.ranks = 2,
           .parameters = with_files(nullptr, out.c_str())};
   job.run([](Rank& self) { EXPECT_NE(self.connect(), nullptr); });
@@ -62,7 +42,7 @@ TEST_F(TopoFile, IsNotNeededToWriteOne) {
 }
 
 TEST_F(TopoFile, ThatIsWrongMakesAllRanksStepAsideAndSaysWhere) {
-  const std::string in = file("bad.xml", "<system version='1'>\n<cpu numaid='zero'/></system>");
+  const std::string in = temporary("bad.xml", "<system version='1'>\n<cpu numaid='zero'/></system>");
   Job job{.ranks = 2,
           .parameters = with_files(in.c_str(), nullptr)};
   job.run([](Rank& self) { EXPECT_EQ(self.connect(), nullptr); });

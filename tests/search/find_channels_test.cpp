@@ -123,21 +123,6 @@ TEST_P(RandomMachine, GetsValidPlansOfEveryPattern) {
     }
 }
 
-/// What one ring through the GPUs in the machine's order carries.
-double simple_order_gbps(const topo::Paths& paths) {
-  const HopTable table(paths, false, false, false);
-  std::vector<double> factor(table.resources().size(), 0);
-  for (int gpu = 0; gpu < table.gpus(); ++gpu) {
-    const Hop& hop = table.hop(gpu, (gpu + 1) % table.gpus());
-    if (hop.type >= topo::PathType::kNet) return 0;
-    for (const Load& load : table.loads(hop)) factor[load.resource] += load.factor;
-  }
-  double gbps = 1e9;
-  for (std::size_t i = 0; i < factor.size(); ++i)
-    if (factor[i] > 0) gbps = std::min(gbps, table.resources()[i].gbps / factor[i]);
-  return gbps;
-}
-
 TEST_P(RandomMachine, IsNeverBelowTheSimpleOrder) {
   const topo::System system = random_machine(GetParam());
   const topo::Paths paths(system, whole_rules());
@@ -145,23 +130,6 @@ TEST_P(RandomMachine, IsNeverBelowTheSimpleOrder) {
   EXPECT_GE(plan.total_gbps, simple_order_gbps(paths) * (1 - 1e-6));
   EXPECT_GE(plan.total_gbps, plan.bound_gbps * 0.95);
   EXPECT_FALSE(plan.in_order);
-}
-
-/// The same machine with its GPUs listed in another order and ranks dealt anew.
-topo::System renumbered(const topo::System& system, unsigned seed) {
-  std::vector<topo::Node> nodes = topo::source_nodes(system);
-  std::vector<std::size_t> places;
-  for (std::size_t i = 0; i < nodes.size(); ++i)
-    if (nodes[i].kind() == topo::NodeKind::kGpu) places.push_back(i);
-  std::vector<topo::Node> gpus;
-  for (const std::size_t place : places) gpus.push_back(nodes[place]);
-  std::mt19937 random(seed);
-  for (std::size_t i = gpus.size(); i > 1; --i) std::swap(gpus[i - 1], gpus[random() % i]);
-  for (std::size_t i = 0; i < gpus.size(); ++i) {
-    nodes[places[i]] = gpus[i];
-    std::get<topo::GpuInfo>(nodes[places[i]].info).rank = static_cast<int>(i);
-  }
-  return topo::build_system(std::move(nodes), {0}, topo::Model::kNccl).system;
 }
 
 TEST_P(RandomMachine, GetsAsMuchWhateverItsGpusAreCalled) {

@@ -12,11 +12,11 @@ namespace {
 
 using nlohmann::json;
 
-/// 32 ports, each with its own tree: 32 channels that also end at every GPU alike are not found, and 0.2 %
-/// are lost.
-bool is_known_to_lose(const std::string& name, const std::string& graph) {
-  return name == "aws-p5-8xH100-32efa.xml" && graph == "tree";
-}
+#ifdef LOOM_SANITIZED
+constexpr int kEvery = 8;  // of the files: sanitizers make the search tens of times slower
+#else
+constexpr int kEvery = 1;
+#endif
 
 TEST(NcclReference, IsReachedByEveryPatternOnEveryMachine) {
   const std::filesystem::path folder = LOOM_SHARED_TOPOLOGIES;
@@ -27,11 +27,13 @@ TEST(NcclReference, IsReachedByEveryPatternOnEveryMachine) {
                                                    {"BALANCED_TREE", Pattern::kBalancedTree},
                                                    {"NVLS", Pattern::kNvls},
                                                    {"COLLNET_DIRECT", Pattern::kCollnetDirect}};
-  int compared = 0, near = 0;
+  int compared = 0, near = 0, number = 0;
   const json reference_file = json::parse(file);
   for (const auto& [name, entry] : reference_file["files"].items()) {
+    if (number++ % kEvery != 0) continue;
     for (const auto& [label, nodes, cross_nic] :
-         {std::tuple("n1", 1, 2), std::tuple("n2", 2, 2), std::tuple("n2_crossnic0", 2, 0)}) {
+         {std::tuple("n1", 1, 2), std::tuple("n2", 2, 2), std::tuple("n2_crossnic0", 2, 0),
+          std::tuple("n2_crossnic1", 2, 1)}) {
       if (!entry.contains(label) || !entry[label].contains("graphs")) continue;
       const topo::System system = topo::read_nccl_xml((folder / name).string(), topo::Model::kNccl).system;
       for (const auto& [graph, theirs] : entry[label]["graphs"].items()) {
@@ -44,13 +46,13 @@ TEST(NcclReference, IsReachedByEveryPatternOnEveryMachine) {
         const NodePlans plans = find_plans(system, request);
         expect_valid(system, plans);
         const double reference = theirs["totalBw"];
-        EXPECT_GE(plans.total_gbps, reference * (is_known_to_lose(name, graph) ? 0.998 : 1 - 1e-6));
+        EXPECT_GE(plans.total_gbps, reference * (1 - 1e-6));
         ++compared;
         near += plans.total_gbps >= 0.95 * plans.parts[0].bound_gbps ? 1 : 0;
       }
     }
   }
-  EXPECT_GT(compared, 300);
+  EXPECT_GT(compared, 500 / kEvery / 2);
   EXPECT_GE(near, compared * 9 / 10);
 }
 

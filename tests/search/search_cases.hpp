@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
@@ -41,10 +42,10 @@ inline void expect_valid(const topo::System& system, const NodePlans& plans) {
   }
 }
 
-/// A machine that nobody would build: one or two hosts' worth of switches, some NVLinks, some NICs.
-inline topo::System random_machine(unsigned seed) {
-  std::mt19937 random(seed);
-  const auto one_of = [&](int count) { return static_cast<int>(random() % static_cast<unsigned>(count)); };
+/// A machine that nobody would build: one or two hosts' worth of switches, some NVLinks, some NICs. `draw`
+/// gives a number for each choice.
+inline topo::System machine_from(const std::function<unsigned()>& draw, bool intel) {
+  const auto one_of = [&](int count) { return static_cast<int>(draw() % static_cast<unsigned>(count)); };
   const int cpus = 1 + one_of(2), gpus = 2 + one_of(8);
   const int sm[] = {70, 80, 86, 90, 100};
   const int capability = sm[one_of(5)];
@@ -55,7 +56,7 @@ inline topo::System random_machine(unsigned seed) {
     topo::CpuInfo info;
     info.numa_id = cpu;
     info.arch = "x86_64";
-    info.vendor = seed % 2 == 0 ? "GenuineIntel" : "AuthenticAMD";
+    info.vendor = intel ? "GenuineIntel" : "AuthenticAMD";
     info.family = 6;
     info.model = 0x8f;
     nodes.push_back({info, topo::kNoNode, 0, {}});
@@ -108,6 +109,43 @@ inline topo::System random_machine(unsigned seed) {
       peer.nvlinks.push_back(
           {nodes[static_cast<std::size_t>(gpu_nodes[i])].pci->bus_id, count, 0x030200, true});
     }
+  }
+  return topo::build_system(std::move(nodes), {0}, topo::Model::kNccl).system;
+}
+
+inline topo::System random_machine(unsigned seed) {
+  std::mt19937 random(seed);
+  return machine_from([&] { return static_cast<unsigned>(random()); }, seed % 2 == 0);
+}
+
+/// What one ring through the GPUs in the machine's order carries.
+inline double simple_order_gbps(const topo::Paths& paths) {
+  const HopTable table(paths, false, false, false);
+  std::vector<double> factor(table.resources().size(), 0);
+  for (int gpu = 0; gpu < table.gpus(); ++gpu) {
+    const Hop& hop = table.hop(gpu, (gpu + 1) % table.gpus());
+    if (hop.type >= topo::PathType::kNet) return 0;
+    for (const Load& load : table.loads(hop)) factor[load.resource] += load.factor;
+  }
+  double gbps = 1e9;
+  for (std::size_t i = 0; i < factor.size(); ++i)
+    if (factor[i] > 0) gbps = std::min(gbps, table.resources()[i].gbps / factor[i]);
+  return gbps;
+}
+
+/// The same machine with its GPUs listed in another order and ranks dealt anew.
+inline topo::System renumbered(const topo::System& system, unsigned seed) {
+  std::vector<topo::Node> nodes = topo::source_nodes(system);
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    if (nodes[i].kind() == topo::NodeKind::kGpu) places.push_back(i);
+  std::vector<topo::Node> gpus;
+  for (const std::size_t place : places) gpus.push_back(nodes[place]);
+  std::mt19937 random(seed);
+  for (std::size_t i = gpus.size(); i > 1; --i) std::swap(gpus[i - 1], gpus[random() % i]);
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    nodes[places[i]] = gpus[i];
+    std::get<topo::GpuInfo>(nodes[places[i]].info).rank = static_cast<int>(i);
   }
   return topo::build_system(std::move(nodes), {0}, topo::Model::kNccl).system;
 }

@@ -1,0 +1,226 @@
+// pack_under_limits.cpp -- Search: what fits under one entry of the list of limits.
+#include <algorithm>
+#include <limits>
+
+#include "search/search.hpp"
+
+namespace loom::search {
+namespace {
+
+constexpr double kGain = 1e-9;                  // GB/s per GB/s: columns that add less are rounding
+constexpr int kMostPivots = 20'000;             // of one optimum
+constexpr double kLeastShare = 1e-5;            // of the total: channels below are rounding
+constexpr int kExchanges = 12;                  // of channels, where there are too many
+constexpr std::size_t kOffered = 16;            // columns in one exchange
+constexpr int kPatience = 8;                    // rounds in which the total must grow by
+constexpr double kLeastProgress = 1e-3;         // this part
+constexpr int kFills = 10, kMostOfOneFill = 4;  // rounds of wide channels; channels of one round
+constexpr double kFillPrice = 1e-3;  // of a link by what is left of it, GB/s; channels must cost less than 1
+constexpr int kSeeds = 3;            // local searches that find nothing before the search gives up
+
+}  // namespace
+
+/// What few, wide channels carry: the cheapest where links cost the more the less is left of them, each as
+/// wide as what is left allows. Often that is all there is. Otherwise they are no good beginning for prices,
+/// which would need more channels to make up for them.
+Packed Search::fill(const Limits& limits, double enough) {
+  ColumnSource source(table_, pattern_, limits, request_.exact_gpus);
+  std::vector<std::unique_ptr<Column>> columns;
+  std::vector<double> left = capacities_, prices(capacities_.size());
+  double total = 0;
+  for (int round = 0; round < kFills && total < enough * (1 - kSame / 4); ++round) {
+    for (std::size_t i = 0; i < left.size(); ++i)
+      prices[i] = left[i] > kLeastShare * capacities_[i] ? kFillPrice / left[i] : 1;
+    double widest = 0;
+    int taken = 0;
+    for (Column& column : source.cheaper(prices, round)) {
+      if (taken == kMostOfOneFill && source.is_exact()) break;  // the same hops over and over
+      double gbps = std::numeric_limits<double>::max();
+      for (const Load& load : column.loads)
+        gbps = std::min(gbps, left[static_cast<std::size_t>(load.resource)] / load.factor);
+      if (gbps <= kLeastShare * enough || gbps < widest / 2) continue;
+      widest = std::max(widest, gbps);
+      ++taken;
+      for (const Load& load : column.loads) {
+        double& rest = left[static_cast<std::size_t>(load.resource)];
+        rest = std::max(0.0, rest - gbps * load.factor);
+      }
+      total += gbps * column.channels();
+      columns.push_back(std::make_unique<Column>(std::move(column)));
+    }
+    if (widest == 0) break;
+  }
+  steps_ += source.steps();
+  if (total == 0) return {};
+  std::vector<const Column*> filled;
+  auto& owner = total < enough * (1 - kSame) ? wide_ : pool_;
+  for (auto& column : columns) filled.push_back(column.get()), owner.push_back(std::move(column));
+  return pack_best(filled, capacities_);
+}
+
+/// The prices of `packing` prove that under these limits nothing carries more.
+bool Search::is_proven(const Packing& packing, ColumnSource& source) const {
+  double worth = 0;
+  for (std::size_t i = 0; i < capacities_.size(); ++i) worth += packing.prices()[i] * capacities_[i];
+  return worth <= packing.total() * (1 + kSame / 4) * source.least_cost(packing.prices());
+}
+
+/// Columns are added as long as one is cheaper than what it carries, or until `enough` is reached (0: never).
+Packed Search::pack(const Limits& limits, double enough) {
+  Packing packing(capacities_);
+  std::vector<const Column*> columns;
+  const auto add = [&](const Column* column) {
+    columns.push_back(column);
+    packing.add(column->loads, column->value());
+  };
+  for (const auto& column : pool_)
+    if (allows(limits, *column)) add(column.get());
+  ColumnSource source(table_, pattern_, limits, request_.exact_gpus);
+  std::int64_t counted = 0;
+  double reached = 0;
+  double total_before = 0;  // the tail of many small gains is cut where orders are not exact anyway
+  for (int round = 0, failures = 0; failures < kSeeds && steps_ < request_.max_steps; ++round) {
+    packing.optimize(kMostPivots);
+    if (!source.is_exact() && round % kPatience == kPatience - 1) {
+      if (packing.total() <= total_before * (1 + kLeastProgress)) break;
+      total_before = packing.total();
+    }
+    if (enough > 0 && packing.total() >= enough * (1 - kSame / 4)) break;
+    if (source.is_exact() && round > 0) {  // what is left to gain may be a few links, hardly worth the time
+      const bool grows = packing.total() > reached * (1 + kSame);
+      reached = packing.total();
+      if (!grows && is_proven(packing, source)) break;
+    }
+    std::vector<Column> found = source.cheaper(packing.prices(), round);
+    steps_ += packing.steps() + source.steps() - counted;
+    counted = packing.steps() + source.steps();
+    std::erase_if(found,
+                  [&](const Column& column) { return packing.gain(column.loads, column.value()) <= kGain; });
+    if (found.empty() && source.is_exact()) break;
+    failures = found.empty() ? failures + 1 : 0;
+    for (Column& column : found) {
+      pool_.push_back(std::make_unique<Column>(std::move(column)));
+      add(pool_.back().get());
+    }
+  }
+  Packed packed;
+  for (std::size_t j = 0; j < columns.size(); ++j)
+    if (const double gbps = packing.amount(static_cast<int>(j)); gbps > 0)
+      packed.columns.emplace_back(columns[j], gbps), packed.total += gbps * columns[j]->channels();
+  packed.unlimited = packed.total;
+  packed.prices.assign(packing.prices().begin(), packing.prices().end());
+  return packed;
+}
+
+/// Columns that each take all they can of what the ones before left.
+Packed Search::widest_first(const Limits& limits) const {
+  std::vector<double> left = capacities_;
+  struct Width {
+    const Column* column;
+    double gbps;  // or less: links only get fuller
+  };
+  std::vector<Width> widths;
+  for (const auto& column : pool_)
+    if (allows(limits, *column)) widths.push_back({column.get(), std::numeric_limits<double>::max()});
+  const auto update = [&](Width& width) {
+    width.gbps = std::numeric_limits<double>::max();
+    for (const Load& load : width.column->loads)
+      width.gbps = std::min(width.gbps, left[static_cast<std::size_t>(load.resource)] / load.factor);
+  };
+  std::vector<const Column*> kept;
+  for (std::size_t count = 0; count < static_cast<std::size_t>(request_.max_channels);) {
+    const Column* widest = nullptr;
+    double gbps = 0;
+    for (Width& width : widths) {
+      if (width.gbps <= gbps * (1 + kSame)) continue;
+      update(width);
+      if (width.gbps > gbps * (1 + kSame)) widest = width.column, gbps = width.gbps;
+    }
+    if (widest == nullptr || count + widest->orders.size() > static_cast<std::size_t>(request_.max_channels))
+      break;
+    for (const Load& load : widest->loads) {
+      double& rest = left[static_cast<std::size_t>(load.resource)];
+      rest = std::max(0.0, rest - gbps * load.factor);
+    }
+    kept.push_back(widest);
+    count += widest->orders.size();
+  }
+  return pack_best(kept, capacities_);
+}
+
+/// Exchanges columns of `few` for those that are worth more at its prices, as long as that helps.
+Packed Search::exchanged(Packed few, const Limits& limits) {
+  ColumnSource source(table_, pattern_, limits, request_.exact_gpus);
+  for (int round = 0; round < kExchanges && few.total < few.unlimited * (1 - kSame); ++round) {
+    for (Column& column : source.cheaper(few.prices, round))
+      pool_.push_back(std::make_unique<Column>(std::move(column)));
+    std::vector<std::pair<double, const Column*>> better;
+    for (const auto& column : pool_) {
+      double gain = column->channels();
+      for (const Load& load : column->loads)
+        gain -= few.prices[static_cast<std::size_t>(load.resource)] * load.factor;
+      if (gain > kGain && allows(limits, *column))
+        better.emplace_back(gain / column->channels(), column.get());
+    }
+    std::stable_sort(better.begin(), better.end(),
+                     [](const auto& a, const auto& b) { return a.first > b.first; });
+    std::vector<const Column*> columns;
+    for (const auto& [column, gbps] : few.columns) columns.push_back(column);
+    const std::size_t offered = columns.size() + std::min<std::size_t>(better.size(), kOffered);
+    for (std::size_t i = 0; columns.size() < offered; ++i) columns.push_back(better[i].second);
+    Packed more = pack_best(columns, capacities_);
+    std::stable_sort(more.columns.begin(), more.columns.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
+    columns.clear();
+    int count = 0;
+    for (const auto& [column, gbps] : more.columns)
+      if (count + static_cast<int>(column->orders.size()) <= request_.max_channels)
+        count += static_cast<int>(column->orders.size()), columns.push_back(column);
+    Packed next = pack_best(columns, capacities_);
+    if (next.total <= few.total * (1 + kSame)) break;
+    next.unlimited = few.unlimited;
+    few = std::move(next);
+  }
+  steps_ += source.steps();
+  return few;
+}
+
+/// At most Request::max_channels: the thinnest go, half of what is too many at a time, and the rest share
+/// what they left.
+Packed Search::limited(Packed packed, const Limits& limits) {
+  bool thinned = false;
+  std::vector<double> thinned_prices;
+  Packed greedy;
+  for (;;) {
+    auto& columns = packed.columns;
+    std::stable_sort(columns.begin(), columns.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
+    std::erase_if(columns, [&](const auto& column) { return column.second < kLeastShare * packed.total; });
+    const auto count_of = [](const auto& column) { return static_cast<int>(column.first->orders.size()); };
+    int count = 0;
+    for (const auto& column : columns) count += count_of(column);
+    if (count <= request_.max_channels) {
+      if (!thinned) return packed;  // all fit
+      std::vector<double> prices = packed.prices;
+      packed.prices = std::move(thinned_prices);
+      packed = exchanged(std::move(packed), limits);
+      packed.prices = std::move(prices);
+      return packed;
+    }
+    if (!thinned) greedy = widest_first(limits);
+    thinned = true;
+    const int target = count - (count - request_.max_channels + 1) / 2;
+    std::vector<const Column*> kept;
+    count = 0;
+    for (const auto& column : columns)
+      if (count + count_of(column) <= target) count += count_of(column), kept.push_back(column.first);
+    Packed fewer = pack_best(kept, capacities_);
+    if (greedy.total > fewer.total) fewer = greedy;
+    fewer.unlimited = packed.unlimited;
+    thinned_prices = fewer.prices;
+    fewer.prices = std::move(packed.prices);
+    packed = std::move(fewer);
+  }
+}
+
+}  // namespace loom::search

@@ -1,0 +1,51 @@
+// search.hpp -- inside search: one search on one machine, limits after limits.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "search/columns.hpp"
+#include "search/packed.hpp"
+#include "search/packing.hpp"
+
+namespace loom::search {
+
+class Search {
+ public:
+  static constexpr double kSame = 1e-5;  ///< totals that differ by less than this part are equal
+
+  Search(const topo::Paths& paths, const Request& request);
+
+  ChannelPlan run();
+
+ private:
+  bool can_run() const;
+  bool connects(const Limits& limits) const;
+  std::vector<int> cross_nics() const;
+  Packed fill(const Limits& limits, double enough);
+  Packed pack(const Limits& limits, double enough);
+  bool is_proven(const Packing& packing, ColumnSource& source) const;
+  Packed widest_first(const Limits& limits) const;
+  Packed exchanged(Packed few, const Limits& limits);
+  Packed limited(Packed packed, const Limits& limits);
+  void tighten(Limits& limits, Packed& best);
+  bool try_limits(Limits limits, double enough, Limits& chosen, Packed& best);
+  double bound_of(const Packed& packed, const Limits& loosest);
+  void prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& limits, Packed& best);
+  double port_bound();
+
+  Request request_;
+  Pattern pattern_;
+  bool collnet_;
+  const topo::Paths& paths_;
+  HopTable table_;
+  std::vector<topo::PathType> intra_, inter_;
+  std::vector<double> capacities_;
+  double most_ = 0;                            // what can enter and leave each GPU allows
+  std::vector<std::unique_ptr<Column>> pool_;  // all columns met so far, whatever the limits
+  std::vector<std::unique_ptr<Column>> wide_;  // found by fill(), unknown to pack()
+  std::vector<Attempt> attempts_;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace loom::search
