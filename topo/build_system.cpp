@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <tuple>
 
 #include "base/error.hpp"
 #include "topo/bandwidth.hpp"
@@ -45,6 +47,7 @@ SystemBuilder::SystemBuilder(std::vector<Node> nodes, std::vector<std::uint64_t>
 }
 
 SystemWithNotes SystemBuilder::build() {
+  put_denied_in_order();
   flatten_broadcom_switches();
   links_of_.resize(system_.nodes_.size());
   for (NodeId id = 0; id < system_.size(); ++id)
@@ -59,6 +62,15 @@ SystemWithNotes SystemBuilder::build() {
   put_way_up_last();
   finish();
   return {std::move(system_), std::move(notes_)};
+}
+
+void SystemBuilder::put_denied_in_order() {
+  for (Node& node : system_.nodes_)
+    if (auto* gpu = std::get_if<GpuInfo>(&node.info)) {
+      auto& denied = gpu->p2p_denied;
+      std::sort(denied.begin(), denied.end());
+      denied.erase(std::unique(denied.begin(), denied.end()), denied.end());
+    }
 }
 
 void SystemBuilder::flatten_broadcom_switches() {
@@ -155,8 +167,7 @@ void SystemBuilder::add_nvlinks_of(NodeId gpu) {
         const NodeId nv = nv_switch();
         auto& seen = std::get<NvSwitchInfo>(system_.nodes_[static_cast<std::size_t>(nv)].info).bus_ids;
         if (row.target_seen && row.target_class == kClassNvSwitch &&
-            std::find(seen.begin(), seen.end(), row.target) == seen.end() &&
-            find(system_.node(gpu).host, row.target) == kNoNode)
+            find(system_.node(gpu).host, row.target) == kNoNode && nv_switches_.insert(row.target).second)
           seen.push_back(row.target);
         connect_both(gpu, nv, LinkType::kNvl, gbps);
         break;
@@ -190,7 +201,7 @@ void SystemBuilder::mirror_one_way_nvlinks() {
   for (NodeId id = 0; id < system_.size(); ++id) {
     for (std::size_t i = 0; i < links_of_[static_cast<std::size_t>(id)].size(); ++i) {
       const Link link = links_of_[static_cast<std::size_t>(id)][i];
-      if (link.type != LinkType::kNvl) continue;
+      if (link.type != LinkType::kNvl || system_.node(link.to).kind() != NodeKind::kGpu) continue;
       const auto& back = links_of_[static_cast<std::size_t>(link.to)];
       if (std::any_of(back.begin(), back.end(),
                       [&](const Link& other) { return other.to == id && other.type == LinkType::kNvl; }))
@@ -242,12 +253,14 @@ void SystemBuilder::add_peer_switches() {
 }
 
 void SystemBuilder::add_cpu_links() {
-  for (NodeId a = 0; a < system_.size(); ++a) {
-    if (system_.node(a).kind() != NodeKind::kCpu) continue;
-    for (NodeId b = 0; b < system_.size(); ++b)
-      if (a != b && system_.node(b).kind() == NodeKind::kCpu && system_.node(b).host == system_.node(a).host)
-        connect(a, b, LinkType::kSys, cpu_gbps(system_.node(a).cpu()));
-  }
+  std::vector<std::vector<NodeId>> cpus_of_host(system_.hosts_.size());
+  for (NodeId id = 0; id < system_.size(); ++id)
+    if (const Node& node = system_.node(id); node.kind() == NodeKind::kCpu)
+      cpus_of_host.at(static_cast<std::size_t>(node.host)).push_back(id);
+  for (const auto& cpus : cpus_of_host)
+    for (const NodeId a : cpus)
+      for (const NodeId b : cpus)
+        if (a != b) connect(a, b, LinkType::kSys, cpu_gbps(system_.node(a).cpu()));
 }
 
 void SystemBuilder::put_way_up_last() {
@@ -280,12 +293,20 @@ void SystemBuilder::finish() {
   }
   system_.first_link_.push_back(static_cast<LinkId>(all.size()));
 
-  std::map<std::tuple<NodeId, NodeId, LinkType>, LinkId> by_ends;
-  for (std::size_t i = 0; i < all.size(); ++i)
-    by_ends[{all[i].from, all[i].to, all[i].type}] = static_cast<LinkId>(i);
-  for (Link& link : all)
-    if (const auto back = by_ends.find({link.to, link.from, link.type}); back != by_ends.end())
-      link.reverse = back->second;
+  // By their ends, to find each one's other direction.
+  std::vector<LinkId> by_ends(all.size());
+  std::iota(by_ends.begin(), by_ends.end(), 0);
+  const auto ends = [&](LinkId id) {
+    const Link& link = system_.link(id);
+    return std::tuple(link.from, link.to, link.type);
+  };
+  std::sort(by_ends.begin(), by_ends.end(), [&](LinkId a, LinkId b) { return ends(a) < ends(b); });
+  for (Link& link : all) {
+    const std::tuple back(link.to, link.from, link.type);
+    const auto at = std::lower_bound(by_ends.begin(), by_ends.end(), back,
+                                     [&](LinkId id, const auto& wanted) { return ends(id) < wanted; });
+    if (at != by_ends.end() && ends(*at) == back) link.reverse = *at;
+  }
 }
 
 NodeId SystemBuilder::add_node(Node node) {

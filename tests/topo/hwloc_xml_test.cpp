@@ -1,5 +1,6 @@
 #include "topo/hwloc_xml.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <hwloc.h>
 
@@ -73,13 +74,21 @@ INSTANTIATE_TEST_SUITE_P(
                   "f.xml:4: <object.*pci_link_speed.*"),
         std::pair("<object type='NUMANode' os_index='-1' cpuset='0x4'/>", "f.xml:4: <object.*os_index.*"),
         std::pair("<object type='NUMANode' os_index='0' cpuset='0x4'/>",
-                  "f.xml:4: <object.*another NUMANode.*"),
+                  "f.xml:4: <object.*another NUMA node.*"),
         std::pair("<object type='OSDev' osdev_type='5'><info name='loom.sm' value='90'/></object>",
                   "f.xml:4: <object.*stands in a PCIDev.*"),
         std::pair("<object type='OSDev' osdev_type='5'><info name='loom.cpu_count' value='0'/></object>",
                   "f.xml:4: <info.*value.*"),
         std::pair("<object type='PCIDev'", "f.xml:4: this is not well-formed.*")),
     [](const auto& test) { return "Case" + std::to_string(test.index); });
+
+TEST(HwlocXml, RefusesMoreNumaNodesThanAMachineHas) {
+  std::string text = "<topology version='2.0'><object type='Machine'>\n";
+  for (int i = 0; i < 300; ++i)
+    text += fmt::format("<object type='NUMANode' os_index='{}' cpuset='0x{:x}'/>\n", i, i + 1);
+  EXPECT_THAT(complaint_about(text + "</object></topology>"),
+              HasSubstr("f.xml:258: <object type=\"NUMANode\">: this host has more than 256 NUMA nodes"));
+}
 
 TEST(HwlocXml, RefusesAMatrixOfTheWrongSize) {
   EXPECT_THAT(complaint_about("<topology version='2.0'><object type='Machine'/>\n<distances2 "

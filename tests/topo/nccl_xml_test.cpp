@@ -1,5 +1,6 @@
 #include "topo/nccl_xml.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "test_data.hpp"
@@ -123,6 +124,19 @@ TEST(NcclXml, SharesAGpuBetweenRanks) {
   EXPECT_EQ(parse_nccl_xml(to_nccl_xml(system), "written").system, system);
 }
 
+/// `count` copies of what `element` gives for 0, 1, ...
+std::string repeated(int count, auto&& element) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += element(i);
+  return text;
+}
+/// `count` NUMA nodes of a host, a line each.
+std::string numa_nodes(int host, int count) {
+  return repeated(count, [&](int i) {
+    return fmt::format("<cpu host_hash='{}' numaid='{}' affinity='1' arch='arm64'/>\n", host, i);
+  });
+}
+
 struct BadFile {
   const char* name;
   std::string text;
@@ -168,6 +182,21 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"DoubleNuma",
                 std::string("<system version='1'>") + kCpu + "</cpu>" + kCpu + "</cpu></system>",
                 "f.xml:1: <cpu numaid=.*already.*"},
+        BadFile{"ManyNumaNodes", "<system version='1'>\n" + numa_nodes(1, 300) + "</system>",
+                "f.xml:258: <cpu numaid=\"256\">: this host has more than 256 NUMA nodes.*"},
+        BadFile{"ManyNumaNodesInAll",
+                "<system version='1'>\n" + repeated(17, [](int host) { return numa_nodes(host + 1, 256); }) +
+                    "</system>",
+                "f.xml:4098: <cpu numaid=\"0\">: the file has more than 4096 NUMA nodes.*"},
+        BadFile{"ManyPorts",
+                machine("<nic>" + repeated(40'000, [](int i) { return fmt::format("<net dev='{}' speed='1'/>\n", i); }) +
+                        "</nic>"),
+                "f.xml:32769: <net dev=\"32766\">: the file has more than 32768 devices.*"},
+        BadFile{"ManyTargets",
+                machine(gpu("0000:01:00.0", 0, repeated(1025, [](int i) {
+                              return fmt::format("<nvlink target='{:04x}:01:00.0' count='1' tclass='0x068000'/>\n", i);
+                            }))),
+                "f.xml:1027: <nvlink.*more than 1024 targets.*"},
         BadFile{"Affinity", "<system version='1'><cpu numaid='0' affinity='xyz'/></system>",
                 "f.xml:1: <cpu.*affinity.*"},
         BadFile{"Deep",
