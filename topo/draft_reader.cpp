@@ -38,6 +38,11 @@ void DraftReader::add_row(pugi::xml_node element, GpuInfo& gpu, const C2cLinks& 
   gpu.c2c.push_back(row);
 }
 
+void DraftReader::number() {
+  if (number_gpus(draft_))
+    draft_.notes.push_back(fmt::format("{}: no GPU has a rank; they are numbered in order.", xml_.name()));
+}
+
 void DraftReader::note(pugi::xml_node element, const std::string& message) {
   if (draft_.notes.size() < kMostNotes) draft_.notes.push_back(xml_.at(element, message));
 }

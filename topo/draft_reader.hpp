@@ -27,6 +27,9 @@ class DraftReader {
   void add_row(pugi::xml_node element, GpuInfo& gpu, const NvLinks& row) const;
   void add_row(pugi::xml_node element, GpuInfo& gpu, const C2cLinks& row) const;
 
+  /// number_gpus, with a note.
+  void number();
+
   void note(pugi::xml_node element, const std::string& message);
   /// Only the first of all notes with this key.
   void note_once(const std::string& key, pugi::xml_node element, const std::string& message);

@@ -112,7 +112,8 @@ std::optional<std::uint64_t> guid_of(std::string text) {
   std::erase(text, ':');
   std::uint64_t guid = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), guid, 16);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(guid) : std::nullopt;
+  const bool valid = error == std::errc() && end == text.data() + text.size();
+  return valid && guid != 0 ? std::optional(guid) : std::nullopt;
 }
 
 namespace {

@@ -30,7 +30,7 @@ bool is_port(pugi::xml_node object);
 /// switch.
 bool is_upstream_port(pugi::xml_node object);
 PciFunction hwloc_function(const XmlDocument& xml, pugi::xml_node object);
-/// A NodeGUID: "b859:9f03:00a8:6b42".
+/// A NodeGUID: "b859:9f03:00a8:6b42"; nullopt also for 0, which drivers say where they know none.
 std::optional<std::uint64_t> guid_of(std::string text);
 
 /// An <info> "loom.nvlink": "<target or -> <count> <class>".
