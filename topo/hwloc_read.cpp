@@ -22,9 +22,10 @@ namespace {
 
 class HwlocReader : DraftReader {
  public:
-  HwlocReader(std::string text, const std::string& name) : DraftReader(std::move(text), name) {}
+  HwlocReader(std::string text, const std::string& name, Model model)
+      : DraftReader(std::move(text), name), model_(model) {}
 
-  Draft read() {
+  Draft read(bool from_file) {
     const pugi::xml_node root = xml_.root();
     if (std::string_view(root.name()) != "topology")
       xml_.fail(root, "the outermost element of hwloc's XML is <topology>.");
@@ -34,7 +35,10 @@ class HwlocReader : DraftReader {
     for (const pugi::xml_node element : root.children())
       if (element.attribute("name").value() == std::string_view("NVLinkBandwidth"))
         read_nvlink_matrix(element);
-    number_gpus(draft_, xml_.name());
+    if (from_file)
+      number();
+    else
+      number_gpus(draft_);
     sort_depth_first(draft_);
     return std::move(draft_);
   }
@@ -196,6 +200,11 @@ class HwlocReader : DraftReader {
     gpu.compute_capability = compute_capability_of(pci);
     gpu.gpu_direct = base_class(pci) != 0x03 || (pci.class_code & 0xff00) == 0x0200;  // made for computing
     if (pci.vendor == kVendorAmd) gpu.gcn_arch = "gfx";
+    // hwloc's NVML plugin knows the generations one to three, and takes later ones for the third.
+    if (gpu.compute_capability >= 80 && pci_lane_gbit(pci.link_speed, Model::kLoom) == kUnknownLaneGbit)
+      note_once("third generation", object,
+                "hwloc with NVML says 8 GT/s of all faster PCI links of GPUs, too; this GPU can have a faster one. Give "
+                "link_speed in a topology file of NCCL's if that is so.");
     if (gpu.compute_capability == 0 && gpu.gcn_arch.empty())
       note(object, "its compute capability is not known; links count as those of old GPUs.");
     const int host = draft_.node(parent).host;
@@ -203,9 +212,6 @@ class HwlocReader : DraftReader {
       xml_.fail(object, "this host has another function with this bus id.");
     const NodeId id = add(object, {std::move(gpu), parent, host, pci});
     node_of_[object] = id;
-    if (xml_.has(object, "gp_index")) gpu_by_index_[xml_.unsigned64(object, "gp_index")] = id;
-    for (const pugi::xml_node child : object.children("object"))
-      if (xml_.has(child, "gp_index")) gpu_by_index_[xml_.unsigned64(child, "gp_index")] = id;
   }
 
   void read_os_device(pugi::xml_node object) {
@@ -231,8 +237,9 @@ class HwlocReader : DraftReader {
   }
 
   NodeId bare_nic(pugi::xml_node object, NodeId cpu) {
-    const auto [nic, is_new] = bare_nic_of_.try_emplace(draft_.node(cpu).host, kNoNode);
-    if (is_new) nic->second = add(object, {NicInfo{}, cpu, draft_.node(cpu).host, std::nullopt});
+    const int host = draft_.node(cpu).host;
+    const auto [nic, is_new] = bare_nic_of_.try_emplace(model_ == Model::kNccl ? host : cpu, kNoNode);
+    if (is_new) nic->second = add(object, {NicInfo{}, cpu, host, std::nullopt});
     return nic->second;
   }
 
@@ -312,48 +319,71 @@ class HwlocReader : DraftReader {
     }
   }
 
+  /// The function that an object of the matrix stands for: itself, or the PCIDev that an OSDev is in.
+  static pugi::xml_node function_of(pugi::xml_node object) {
+    return type_of(object) == "OSDev" ? object.parent() : object;
+  }
+
+  /// What NVLinks from a GPU to another object of the matrix lead to; nullopt: to nothing that has NVLinks.
+  std::optional<NvLinks> row_to(pugi::xml_node object, int count) {
+    const std::string_view type = type_of(object);
+    // On POWER they lead to CPUs, too, which hwloc names by whatever stands for them.
+    if (type == "Package" || type == "NUMANode" || type == "Machine")
+      return NvLinks{BusId{}, count, kClassCpuBridge, false};
+    if (type != "PCIDev" && type != "Bridge") return std::nullopt;
+    const PciFunction pci = hwloc_function(xml_, object);
+    const bool is_switch = pci.vendor == kVendorNvidia && pci.class_code >> 8 == kClassNvSwitch >> 8;
+    const auto node = node_of_.find(object);
+    const bool is_gpu = node != node_of_.end() && draft_.node(node->second).kind() == NodeKind::kGpu;
+    if (!is_switch && !is_gpu) return std::nullopt;
+    return NvLinks{pci.bus_id, count, is_gpu ? kClassGpu3d : kClassNvSwitch, true};
+  }
+
   void read_nvlink_matrix(pugi::xml_node element) {
-    const auto gpu_at = [&](std::uint64_t index) {
-      const auto gpu = gpu_by_index_.find(index);
-      return gpu == gpu_by_index_.end() ? kNoNode : gpu->second;
-    };
+    if (by_index_.empty())
+      walk(xml_.root(), [&](pugi::xml_node object) {
+        if (xml_.has(object, "gp_index")) by_index_[xml_.unsigned64(object, "gp_index")] = object;
+      });
     for (const NvLinkBandwidth& entry : nvlink_matrix(xml_, element)) {
-      const NodeId from = gpu_at(entry.from_index), to = gpu_at(entry.to_index);
-      if (from == kNoNode || from == to) continue;
-      auto& gpu = std::get<GpuInfo>(draft_.node(from).info);
+      const pugi::xml_node from = function_of(by_index_[entry.from_index]), to = function_of(by_index_[entry.to_index]);
+      const auto node = node_of_.find(from);
+      if (node == node_of_.end() || from == to || draft_.node(node->second).kind() != NodeKind::kGpu) continue;
+      auto& gpu = std::get<GpuInfo>(draft_.node(node->second).info);
       const auto count = std::llround(entry.mbps / hwloc_nvlink_mbps(gpu.compute_capability));
       if (count > kMostNvLinks)
         xml_.fail(element, fmt::format("{:g} MB/s is more than NVLinks carry.", entry.mbps));
       if (count == 0) continue;
-      NvLinks row{BusId{}, static_cast<int>(count), kClassNvSwitch, false};
-      if (to != kNoNode)
-        row.target = draft_.node(to).pci->bus_id, row.target_class = 0x030200, row.target_seen = true;
-      add_row(element, gpu, row);
+      if (const auto row = row_to(to, static_cast<int>(count)))
+        add_row(element, gpu, *row);
+      else
+        note_once(fmt::format("matrix {}", entry.to_index), element,
+                  fmt::format("NVLinks to object {}, which is no GPU, NVSwitch or CPU, are left out.", entry.to_index));
     }
   }
 
+  Model model_;
   FirstChild package_in_, verbs_in_;
   std::map<pugi::xml_node, CpuInfo> cpu_of_package_;
   std::map<int, NodeId> cpu_of_numa_;  // by os_index
   std::set<std::string> affinities_;
-  std::map<int, NodeId> bare_nic_of_;  // by host
+  std::map<int, NodeId> bare_nic_of_;  // by CPU; under NCCL's model by host
   std::set<std::pair<int, BusId>> functions_;
   std::set<int> ranks_;
   std::set<std::tuple<int, BusId, int>> partitions_;
   std::map<pugi::xml_node, NodeId> node_of_, first_gpu_of_;
   std::map<pugi::xml_node, PciFunction> gpu_functions_;  // whose OSDevs are GPUs
-  std::map<std::uint64_t, NodeId> gpu_by_index_;         // by gp_index
+  std::map<std::uint64_t, pugi::xml_node> by_index_;     // by gp_index; filled for a matrix
   int next_device_ = 0, next_net_ = 0;
 };
 
 }  // namespace
 
 Draft draft_from_hwloc_xml(std::string text, const std::string& name) {
-  return HwlocReader(std::move(text), name).read();
+  return HwlocReader(std::move(text), name, Model::kLoom).read(false);
 }
 
 SystemWithNotes parse_hwloc_xml(std::string text, const std::string& name, Model model) {
-  Draft draft = draft_from_hwloc_xml(std::move(text), name);
+  Draft draft = HwlocReader(std::move(text), name, model).read(true);
   assume_speeds(draft, name);
   return build(std::move(draft), model);
 }
