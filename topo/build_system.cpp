@@ -9,17 +9,16 @@
 #include "base/error.hpp"
 #include "topo/bandwidth.hpp"
 #include "topo/check.hpp"
+#include "topo/pci_ids.hpp"
 #include "topo/system_builder.hpp"
 
 namespace loom::topo {
 namespace {
 
-constexpr std::uint32_t kClassGpu = 0x03, kClassNvSwitch = 0x068000, kClassCpuBridge = 0x068001;
-
 enum class NvTarget { kGpu, kCpu, kSwitch };
 NvTarget target_of(const NvLinks& row, bool is_amd) {
   if (row.target_class == kClassCpuBridge) return NvTarget::kCpu;
-  if (row.target_class >> 16 == kClassGpu || (is_amd && row.target_class != kClassNvSwitch))
+  if (row.target_class >> 16 == kBaseClassDisplay || (is_amd && row.target_class != kClassNvSwitch))
     return NvTarget::kGpu;
   return NvTarget::kSwitch;
 }
@@ -54,7 +53,7 @@ SystemWithNotes SystemBuilder::build() {
     if (const Node& node = system_.node(id); node.pci)
       by_bus_id_.try_emplace({node.host, node.pci->bus_id}, id);
   add_pci_links();
-  note_unknown_links();
+  for (std::string& text : unknown_link_notes(system_)) note("{}", text);
   add_nvlinks();
   add_c2c_links();
   add_peer_switches();
@@ -77,6 +76,7 @@ void SystemBuilder::flatten_broadcom_switches() {
   auto& nodes = system_.nodes_;
   std::vector<NodeId> now(nodes.size());  // where a node's children go; itself unless absorbed
   std::vector<bool> absorbed(nodes.size());
+  int count = 0;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     now[i] = static_cast<NodeId>(i);
     Node& node = nodes[i];
@@ -89,6 +89,7 @@ void SystemBuilder::flatten_broadcom_switches() {
       continue;
     if (!absorbs(*nodes[original].pci, *node.pci)) continue;
     absorbed[i] = true;
+    ++count;
     now[i] = node.parent;
   }
   std::vector<NodeId> renumbered(nodes.size());
@@ -101,6 +102,9 @@ void SystemBuilder::flatten_broadcom_switches() {
     ++kept;
   }
   nodes.resize(kept);
+  if (count > 0)
+    note("{} PCI switches are parts of the switch chip above them (Broadcom's show one chip as several) and not kept apart.",
+         count);
 }
 
 void SystemBuilder::add_pci_links() {
@@ -122,24 +126,6 @@ void SystemBuilder::add_pci_links() {
         system_.node(split).pci->bus_id != node.pci->bus_id)
       split = id;
     for (NodeId other = split; other < id; ++other) connect_both(other, id, LinkType::kLoc, kPartitionGbps);
-  }
-}
-
-/// One note for all functions with the same gap.
-void SystemBuilder::note_unknown_links() {
-  std::map<std::pair<std::string, int>, std::vector<NodeId>> unknown;
-  for (NodeId id = 0; id < system_.size(); ++id)
-    if (const auto& pci = system_.node(id).pci)
-      if (pci->link_width == 0 || !pci_lane_gbit(pci->link_speed, system_.model_))
-        unknown[{pci->link_speed, pci->link_width}].push_back(id);
-  for (const auto& [gap, nodes] : unknown) {
-    const std::string others = nodes.size() == 1 ? "" : fmt::format(" and {} more", nodes.size() - 1);
-    note(
-        "{}{}: a PCI link of speed \"{}\" and width {}, which say too little: {:g} GB/s is assumed. Give "
-        "link_speed and "
-        "link_width in a topology file if that is wrong.",
-        label(system_, nodes.front()), others, gap.first, gap.second,
-        pci_gbps(*system_.node(nodes.front()).pci, system_.model_));
   }
 }
 
@@ -367,6 +353,24 @@ System SystemBuilder::with_ranks(const System& system, const std::vector<int>& r
         rank_of_node[static_cast<std::size_t>(id)];
   builder.index_nodes();
   return std::move(builder.system_);
+}
+
+std::vector<std::string> unknown_link_notes(const System& system) {
+  std::map<std::pair<std::string, int>, std::vector<NodeId>> unknown;
+  for (NodeId id = 0; id < system.size(); ++id)
+    if (const auto& pci = system.node(id).pci)
+      if (pci->link_width == 0 || !pci_lane_gbit(pci->link_speed, system.model()))
+        unknown[{pci->link_speed, pci->link_width}].push_back(id);
+  std::vector<std::string> notes;
+  for (const auto& [gap, nodes] : unknown) {
+    const std::string others = nodes.size() == 1 ? "" : fmt::format(" and {} more", nodes.size() - 1);
+    notes.push_back(fmt::format(
+        "{}{}: a PCI link of speed \"{}\" and width {}, which say too little: {:g} GB/s is assumed. Give link_speed and "
+        "link_width in a topology file if that is wrong.",
+        label(system, nodes.front()), others, gap.first, gap.second,
+        pci_gbps(*system.node(nodes.front()).pci, system.model())));
+  }
+  return notes;
 }
 
 SystemWithNotes build_system(std::vector<Node> nodes, std::vector<std::uint64_t> hosts, Model model) {

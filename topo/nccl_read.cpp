@@ -30,7 +30,7 @@ class NcclReader : DraftReader {
     know(root, {"version"});
     read_tree(root);
     if (draft_.nodes.empty()) xml_.fail(root, "it has no <cpu>.");
-    number_gpus(draft_, xml_.name());
+    number();
     sort_depth_first(draft_);
     return build(std::move(draft_), model_);
   }
@@ -191,6 +191,7 @@ class NcclReader : DraftReader {
 
   GpuInfo read_gpu(pugi::xml_node element) {
     know(element, {"dev", "sm", "rank", "gdr", "mlopart", "gcn", "arch", "nop2p"});
+    pass_over(element, "arch", "is a number of AMD's for what 'gcn' names");
     GpuInfo gpu;
     gpu.device = static_cast<int>(xml_.integer(element, "dev", 0, kMostIds));
     gpu.compute_capability = static_cast<int>(xml_.integer(element, "sm", 0, 10000));
@@ -233,17 +234,20 @@ class NcclReader : DraftReader {
     add_row(element, std::get<GpuInfo>(node.info), row);
   }
 
-  /// Ports that belong to no PCI function: one NIC for all of a host, as NCCL has it.
+  /// Ports that belong to no PCI function: one NIC for all of a CPU; NCCL has one for all of a host, on its first CPU.
   NodeId read_bare_nic(pugi::xml_node element, NodeId parent) {
     const int host = draft_.node(parent).host;
-    const auto [nic, is_new] = bare_nic_of_.try_emplace(host, kNoNode);
+    const auto [nic, is_new] = bare_nic_of_.try_emplace(model_ == Model::kNccl ? host : parent, kNoNode);
     if (is_new) nic->second = add(element, {NicInfo{}, parent, host, std::nullopt});
+    if (draft_.node(nic->second).parent != parent)
+      note_once("bare", element, "ports of this NUMA node count as those of the first that has any, as NCCL has it.");
     return nic->second;
   }
 
   void read_net(pugi::xml_node element, NodeId parent) {
     know(element, {"name", "dev", "speed", "port", "latency", "guid", "maxconn", "gdr", "coll", "net", "gin",
                    "rma", "rail", "plane", "keep"});
+    pass_over(element, "keep", "tells NCCL to write this port again, which loom always does");
     if (!xml_.has(element, "dev")) return note(element, "it has no attribute 'dev'; it is passed over.");
     NetInfo net;
     net.device = static_cast<int>(xml_.integer(element, "dev", 0, kMostIds));
@@ -280,6 +284,12 @@ class NcclReader : DraftReader {
     return id;
   }
 
+  /// Attributes that say nothing of the machine, and are not written again.
+  void pass_over(pugi::xml_node element, const char* name, const char* why) {
+    if (xml_.has(element, name))
+      note_once(fmt::format("{}.{}", element.name(), name), element,
+                fmt::format("attribute '{}' {}; it is not kept.", name, why));
+  }
   void know(pugi::xml_node element, std::initializer_list<std::string_view> names) {
     for (const pugi::xml_attribute attribute : element.attributes())
       if (std::find(names.begin(), names.end(), attribute.name()) == names.end())
@@ -288,7 +298,7 @@ class NcclReader : DraftReader {
   }
 
   Model model_;
-  std::map<int, NodeId> bare_nic_of_;     // by host
+  std::map<int, NodeId> bare_nic_of_;     // by CPU, or by host
   std::map<std::pair<int, BusId>, NodeId> pci_of_;
   std::map<pugi::xml_node, NodeId> gpu_of_;
   std::set<std::pair<int, int>> nets_;  // host and id

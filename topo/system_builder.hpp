@@ -30,7 +30,6 @@ class SystemBuilder {
   void add_peer_switches();
   void add_cpu_links();
   void put_way_up_last();
-  void note_unknown_links();
   void finish();
   void index_nodes();
 
