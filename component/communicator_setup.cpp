@@ -12,7 +12,6 @@
 #include "component/communicator.hpp"
 #include "component/fifo_shapes.hpp"
 #include "device/host/peer_memory.hpp"
-#include "ucx_transport/ports.hpp"
 
 namespace loom {
 namespace {
@@ -201,6 +200,7 @@ void Communicator::learn_peers(const std::vector<PeerInfo>& peers) {
     places.push_back(peers[rank].place);
   }
   std::vector<search::ChannelPlan> plans;
+  if (rank_ == 0) process_.tell_of_description();
   for (topo::Host& host : topo::hosts_of(places)) {
     if (const topo::System* machine = process_.described_machine()) host.system = on_machine(*machine, host, places);
     plans.push_back(search::find_ring(host.system));
@@ -211,7 +211,7 @@ void Communicator::learn_peers(const std::vector<PeerInfo>& peers) {
     }
     oversubscribed_ = topo::oversubscribed(host.system);
     if (rank_ == 0 && process_.wants_dump())
-      process_.dump(process_.described_machine() != nullptr ? host.system : on_machine(topo::discover({.ucx_ports = ucx_transport::ports()}).system, host, places));
+      process_.dump(process_.described_machine() != nullptr ? host.system : on_machine(process_.discovered_machine(), host, places));
   }
   wiring_ = connect::wire(plans, rank_);
 

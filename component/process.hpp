@@ -45,6 +45,10 @@ class Process {
   topo::Place place();
   /// What coll_loom_topo_file says of every host; nullptr where it is not set. Read at the first call. Throws Error.
   const topo::System* described_machine();
+  /// This host as live discovery sees it, now. Throws Error.
+  topo::System discovered_machine();
+  /// Logs, at coll_loom_verbose >= 1, what had to be assumed for the description: once. For rank 0.
+  void tell_of_description();
   /// Tells descriptions apart; 0 where there is none. Throws Error.
   std::uint64_t description_mark();
   bool wants_dump() const noexcept { return !dumped_ && runtime_.parameters.topo_dump_file != nullptr && *runtime_.parameters.topo_dump_file; }
@@ -65,6 +69,8 @@ class Process {
   ucx_transport::Transport* open_transport() noexcept { return open_transport_.load(std::memory_order_acquire); }
 
  private:
+  void tell(const std::vector<std::string>& notes) const;
+
   loom_runtime runtime_;
   std::mutex mutex_;  // guards what the first call of each kind makes
   std::string host_name_;
@@ -72,6 +78,7 @@ class Process {
   device::ProcessId id_;
   std::unique_ptr<topo::Machine> machine_;
   std::unique_ptr<topo::System> described_;
+  std::vector<std::string> description_notes_;
   std::uint64_t description_mark_ = 0;
   bool dumped_ = false;
   std::unique_ptr<ucx_transport::Transport> transport_;

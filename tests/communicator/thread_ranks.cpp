@@ -51,13 +51,23 @@ std::vector<std::string> Transcript::messages(loom_message message) {
   return found;
 }
 
+void Transcript::add_line(const std::string& line) {
+  const std::lock_guard lock(mutex_);
+  lines_.push_back(line);
+}
+
+std::vector<std::string> Transcript::lines() {
+  const std::lock_guard lock(mutex_);
+  return lines_;
+}
+
 void Job::run(const std::function<void(Rank&)>& body) {
   current_transcript = &transcript;
   loom_runtime runtime{};
   runtime.show = [](loom_message message, const char* where, const char* cause) {
     current_transcript->add(message, where, cause);
   };
-  runtime.log = [](const char*) {};
+  runtime.log = [](const char* line) { current_transcript->add_line(line); };
   runtime.parameters = parameters;
 
   Gatherer gatherer(ranks);
