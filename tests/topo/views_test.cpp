@@ -1,8 +1,10 @@
 #include "tools/topo_views.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "test_data.hpp"
+#include "topo/utf8.hpp"
 #include "topo/xml.hpp"
 
 namespace loom::tools {
@@ -24,6 +26,69 @@ TEST(Matrix, HasARowForEachGpu) {
   EXPECT_THAT(text, HasSubstr("20-39"));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("\033")));
   EXPECT_THAT(matrix_text(Paths(system), terminal_colours()), HasSubstr("\033["));
+}
+
+TEST(Matrix, HasARowForEachPort) {
+  const System system = dgx1v();
+  const std::string text = matrix_text(Paths(system), {});
+  EXPECT_THAT(text, HasSubstr("\nmlx5_1             SYS 6"));
+  std::size_t lines = 0;
+  for (std::size_t at = text.find('\n'); text.compare(at, 2, "\n\n") != 0; at = text.find('\n', at + 1)) ++lines;
+  EXPECT_EQ(lines, 8 + 4);
+}
+
+/// `hosts` hosts of ten NUMA nodes with a port each.
+System ports_only(int hosts) {
+  std::string text = "<system version='1'>";
+  for (int host = 1; host <= hosts; ++host)
+    for (int i = 0; i < 10; ++i)
+      text += fmt::format("<cpu host_hash='{}' numaid='{}' affinity='1' arch='arm64'><nic><net dev='{}' name='"
+                          "\xc3\xa9th\xc3\xa9th\xc3\xa9th\xc3\xa9th{}' speed='1000'/></nic></cpu>",
+                          host, i, i, i);
+  return parse_system(text + "</system>", "f.xml").system;
+}
+
+TEST(Matrix, ShowsNumaNodesAndPortsWithoutGpus) {
+  const System system = ports_only(1);
+  const std::string text = matrix_text(Paths(system), {});
+  EXPECT_THAT(text, HasSubstr("\nNUMA0 "));
+  EXPECT_THAT(text, HasSubstr("\n\xc3\xa9th\xc3\xa9th\xc3\xa9th\xc3\xa9th"));
+  EXPECT_THAT(text, HasSubstr("There is no GPU."));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("5000")));
+  EXPECT_EQ(valid_utf8(text), text);
+}
+
+TEST(Matrix, ShowsTheFirstOfSeveralHosts) {
+  const std::string text = matrix_text(Paths(ports_only(3)), {});
+  EXPECT_THAT(text, HasSubstr("10 of 30 NUMA nodes are shown"));
+  EXPECT_THAT(text, HasSubstr("\nh0:NUMA9"));
+  EXPECT_THAT(text, HasSubstr("\nh0:\xc3\xa9th"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("h1:")));
+  EXPECT_THAT(matrix_text(Paths(ports_only(3)), {}, true), HasSubstr("\nh2:NUMA9"));
+}
+
+TEST(Findings, OfOneKindShareALine) {
+  const System system = dgx1v();
+  std::vector<Finding> findings;
+  for (const NodeId gpu : system.gpus()) findings.push_back({Severity::kWarning, gpu, "It is slow.", "All wait."});
+  findings.push_back({Severity::kHint, kNoNode, "It is old.", "Nothing."});
+  EXPECT_EQ(findings_text(system, findings, {}),
+            "warning GPU 0, GPU 1, GPU 2, GPU 3 and 4 more: It is slow. All wait.\n"
+            "hint    machine: It is old. Nothing.\n");
+}
+
+TEST(Tree, ShowsDirectLinksBetweenSwitches) {
+  const std::string pci_switch = "<pci busid='0000:0{}:00.0' class='0x060400' link_speed='16 GT/s' link_width='16'>"
+                                 "<pcilink target='0000:0{}:00.0'/></pci>";
+  const System system =
+      parse_system("<system version='1'><cpu numaid='0' affinity='1' arch='arm64'>" +
+                       fmt::format(fmt::runtime(pci_switch), 1, 2) + fmt::format(fmt::runtime(pci_switch), 2, 1) +
+                       "<nic><net dev='0' speed='1000'/></nic></cpu></system>",
+                   "f.xml")
+          .system;
+  const std::string text = tree_text(system, {});
+  EXPECT_THAT(text, HasSubstr("linked to switch 0000:02:00.0"));
+  EXPECT_THAT(text, HasSubstr("NIC  [PCI]"));  // on no bus, so without a speed
 }
 
 TEST(Tree, ShowsEveryNodeWithItsLinks) {
@@ -78,6 +143,84 @@ TEST(Differences, NameWhatChanged) {
   EXPECT_THAT(lines, Contains("~ mlx5_1: speed_mbps is 200000.0, was 100000.0"));
   EXPECT_THAT(lines, Contains("~ GPU 0: no NVL to GPU 1, was 20 GB/s"));
   EXPECT_THAT(differences(before, read_system(data_file("gh200.xml")).system), Contains("- GPU 7"));
+}
+
+/// A machine with everything that a node can have.
+std::vector<Node> everything() {
+  CpuInfo cpu{0, "x86_64", "GenuineIntel", 6, 0x8f, "0000000f"};
+  const auto function = [](std::uint8_t bus) {
+    return PciFunction{{0, bus, 0, 0}, 0x060400, 1, 2, 3, 4, "16.0 GT/s PCIe", 16};
+  };
+  PciSwitchInfo pci_switch{{*BusId::parse("0000:09:00.0")}};
+  GpuInfo gpu;
+  gpu.device = 1, gpu.rank = 2, gpu.compute_capability = 90, gpu.partition = 0, gpu.gcn_arch = "gfx942";
+  gpu.nvlinks = {{*BusId::parse("0000:07:00.0"), 2, 0x068000, true}};
+  gpu.c2c = {{1000, 4}}, gpu.p2p_denied = {3}, gpu.first_cpu = 1, gpu.cpu_count = 2;
+  NetInfo net{"mlx5_0", 0, 200'000, 1, 0xabc, 1.5, 7, false, false, 3, 1, true, false, false};
+  return {{cpu, kNoNode, 0, std::nullopt},
+          {pci_switch, 0, 0, function(1)},
+          {gpu, 1, 0, function(2)},
+          {NicInfo{}, 1, 0, function(3)},
+          {net, 3, 0, std::nullopt}};
+}
+
+TEST(Differences, AreFoundInEveryField) {
+  using Change = void (*)(std::vector<Node>&);
+#define LOOM_CHANGE(kind, at, change) \
+  [](std::vector<Node>& nodes) { [[maybe_unused]] auto& it = std::get<kind>(nodes[at].info); change; }
+  const std::vector<Change> changes = {
+      LOOM_CHANGE(CpuInfo, 0, it.numa_id = 1), LOOM_CHANGE(CpuInfo, 0, it.arch = "arm64"),
+      LOOM_CHANGE(CpuInfo, 0, it.vendor = "X"), LOOM_CHANGE(CpuInfo, 0, it.family = 7),
+      LOOM_CHANGE(CpuInfo, 0, it.model = 1), LOOM_CHANGE(CpuInfo, 0, it.affinity = "0000000e"),
+      LOOM_CHANGE(PciSwitchInfo, 1, it.peers[0].function = 1), LOOM_CHANGE(PciSwitchInfo, 1, it.peers.clear()),
+      LOOM_CHANGE(GpuInfo, 2, it.device = 0), LOOM_CHANGE(GpuInfo, 2, it.rank = kNoRank),
+      LOOM_CHANGE(GpuInfo, 2, it.compute_capability = 80), LOOM_CHANGE(GpuInfo, 2, it.gpu_direct = true),
+      LOOM_CHANGE(GpuInfo, 2, it.partition = 1), LOOM_CHANGE(GpuInfo, 2, it.partition.reset()),
+      LOOM_CHANGE(GpuInfo, 2, it.gcn_arch = "gfx943"), LOOM_CHANGE(GpuInfo, 2, it.nvlinks[0].target.bus = 6),
+      LOOM_CHANGE(GpuInfo, 2, it.nvlinks[0].count = 3), LOOM_CHANGE(GpuInfo, 2, it.nvlinks[0].target_class = 0x068001),
+      LOOM_CHANGE(GpuInfo, 2, it.nvlinks[0].target_class = 0), LOOM_CHANGE(GpuInfo, 2, it.nvlinks[0].target_seen = false),
+      LOOM_CHANGE(GpuInfo, 2, it.c2c[0] = (C2cLinks{2000, 2})), LOOM_CHANGE(GpuInfo, 2, it.c2c[0].count = 1),
+      LOOM_CHANGE(GpuInfo, 2, it.p2p_denied = {4}), LOOM_CHANGE(GpuInfo, 2, it.is_virtual = true),
+      LOOM_CHANGE(GpuInfo, 2, it.first_cpu = 0), LOOM_CHANGE(GpuInfo, 2, it.cpu_count = 1),
+      LOOM_CHANGE(NetInfo, 4, it.name = "mlx5_1"), LOOM_CHANGE(NetInfo, 4, it.device = 1),
+      LOOM_CHANGE(NetInfo, 4, it.speed_mbps = 1), LOOM_CHANGE(NetInfo, 4, it.port = 2),
+      LOOM_CHANGE(NetInfo, 4, it.guid = 1), LOOM_CHANGE(NetInfo, 4, it.guid.reset()),
+      LOOM_CHANGE(NetInfo, 4, it.latency_us = 2), LOOM_CHANGE(NetInfo, 4, it.max_connections = 8),
+      LOOM_CHANGE(NetInfo, 4, it.gpu_direct = true), LOOM_CHANGE(NetInfo, 4, it.collectives = true),
+      LOOM_CHANGE(NetInfo, 4, it.rail = 0), LOOM_CHANGE(NetInfo, 4, it.plane = 0),
+      LOOM_CHANGE(NetInfo, 4, it.is_net = false), LOOM_CHANGE(NetInfo, 4, it.is_gin = true),
+      LOOM_CHANGE(NetInfo, 4, it.is_rma = true), LOOM_CHANGE(NicInfo, 3, nodes[3].pci->bus_id.domain = 1),
+      LOOM_CHANGE(NicInfo, 3, nodes[3].pci->class_code = 1), LOOM_CHANGE(NicInfo, 3, nodes[3].pci->vendor = 9),
+      LOOM_CHANGE(NicInfo, 3, nodes[3].pci->device = 9), LOOM_CHANGE(NicInfo, 3, nodes[3].pci->subsystem_vendor = 9),
+      LOOM_CHANGE(NicInfo, 3, nodes[3].pci->subsystem_device = 9), LOOM_CHANGE(NicInfo, 3, nodes[3].pci->link_width = 8),
+      LOOM_CHANGE(NicInfo, 3, nodes[3].pci->link_speed = "16 GT/s"), LOOM_CHANGE(NicInfo, 3, nodes[3].parent = 0),
+      LOOM_CHANGE(NicInfo, 3, std::swap(nodes[2], nodes[3]); nodes[4].parent = 2)};
+#undef LOOM_CHANGE
+  const System before = build_system(everything(), {0}).system;
+  EXPECT_TRUE(differences(before, build_system(everything(), {0}).system).empty());
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    std::vector<Node> nodes = everything();
+    changes[i](nodes);
+    const System after = build_system(std::move(nodes), {0}).system;
+    EXPECT_NE(before, after) << "change " << i;
+    EXPECT_FALSE(differences(before, after).empty()) << "change " << i;
+    EXPECT_FALSE(differences(after, before).empty()) << "change " << i << " undone";
+  }
+  EXPECT_THAT(differences(before, build_system(everything(), {7}).system),
+              ::testing::ElementsAre("~ host: host_hash is 0x7, was 0x0"));
+  EXPECT_THAT(differences(before, build_system(everything(), {0}, Model::kNccl).system), ::testing::Not(::testing::IsEmpty()));
+}
+
+TEST(Differences, OfOneHostAndSeveralAreAboutTheOthers) {
+  std::vector<Node> two = everything();
+  for (Node node : everything()) {
+    node.host = 1, node.parent += node.parent == kNoNode ? 0 : 5;
+    if (auto* gpu = std::get_if<GpuInfo>(&node.info)) gpu->rank = 3;
+    two.push_back(std::move(node));
+  }
+  const auto lines = differences(build_system(everything(), {0}).system, build_system(two, {0, 1}).system);
+  EXPECT_THAT(lines, Contains("+ NUMA 0 (host 1)"));
+  EXPECT_THAT(lines, ::testing::Not(Contains(HasSubstr("(host 0)"))));
 }
 
 }  // namespace
