@@ -15,6 +15,8 @@ struct coll_loom_variables {
   double timeout_s;
   char* topo_file;
   char* topo_dump_file;
+  char* graph_file;
+  char* graph_dump_file;
   bool reproducible;
   bool single_copy;
 };

@@ -40,6 +40,13 @@ static int register_variables(void) {
       register_variable("topo_dump_file",
                         "File to which rank 0 writes its host as loom sees it, ranks included, in hwloc's XML",
                         MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_5, &variables->topo_dump_file),
+      register_variable("graph_file",
+                        "Channel file (NCCL's graph XML) whose ring each host takes instead of searching one; the same "
+                        "on all ranks. Without ranks in it, it serves every host. See `loom search --graph-file`",
+                        MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_5, &variables->graph_file),
+      register_variable("graph_dump_file",
+                        "File to which rank 0 writes the ring of its host, in NCCL's graph XML",
+                        MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_5, &variables->graph_dump_file),
       register_variable("reproducible",
                         "Sums and products of floating point numbers have the same bits for every size, number "
                         "of hosts and placement of the same ranks; between hosts each rank then fetches every "
@@ -171,7 +178,9 @@ static int init_query(bool progress_threads, bool mpi_threads) {
                      .avoid_single_copy = !variables->single_copy,
                      .timeout_s = variables->timeout_s,
                      .topo_file = variables->topo_file,
-                     .topo_dump_file = variables->topo_dump_file}});
+                     .topo_dump_file = variables->topo_dump_file,
+                     .graph_file = variables->graph_file,
+                     .graph_dump_file = variables->graph_dump_file}});
   initialized = true;
   return OMPI_SUCCESS;
 }

@@ -12,6 +12,7 @@
 #include "component/communicator.hpp"
 #include "component/fifo_shapes.hpp"
 #include "device/host/peer_memory.hpp"
+#include "search/graph_xml.hpp"
 
 namespace loom {
 namespace {
@@ -69,6 +70,29 @@ topo::System on_machine(const topo::System& machine, const topo::Host& host, con
   return topo::with_virtual_gpus(machine, theirs, ranks);
 }
 
+search::PathTables tables_of(const topo::System& host) {
+  topo::PathRules rules;
+  rules.network_inside_host = false;  // a host's ranks share its memory
+  return search::PathTables(host, rules);
+}
+
+/// A host's ring: the one of coll_loom_graph_file, or the best.
+search::ChannelPlan ring_of(const topo::System& host, Process& process) {
+  const std::string* graph = process.graph();
+  if (graph == nullptr) return search::find_ring(host);
+  const char* path = process.runtime().parameters.graph_file;
+  for (search::NodePlans& plans : search::parse_graph_xml(*graph, path, tables_of(host)))
+    if (plans.parts[0].pattern == search::Pattern::kRing) return std::move(plans.parts[0]);
+  throw Error(ErrorCode::kBadInput, fmt::format("{}: it has no ring (<graph id=\"0\">).", path));
+}
+
+std::string as_graph(const topo::System& host, const search::ChannelPlan& ring) {
+  const search::PathTables tables = tables_of(host);
+  if (tables.whole() == nullptr) return search::to_graph_xml(tables, {});
+  const search::NodePlans plans{{ring}, {tables.whole()->ranks}, ring.total_gbps};
+  return search::to_graph_xml(tables, {&plans, 1});
+}
+
 }  // namespace
 
 /// What every rank knows of every other. Plain data.
@@ -78,6 +102,7 @@ struct Communicator::PeerInfo {
   device::ProcessId process;
   std::array<char, 64> host_name{};
   std::uint64_t description = 0;  ///< which coll_loom_topo_file it reads
+  std::uint64_t graph = 0;        ///< which coll_loom_graph_file
 };
 
 Communicator::Communicator(const Bootstrap& bootstrap, Process& process)
@@ -103,6 +128,7 @@ bool Communicator::learn() {
     mine.process = process_.id();
     copy_text(mine.host_name, process_.host_name());
     mine.description = process_.description_mark();
+    mine.graph = process_.graph_mark();
     mine.layout = kLayout;
   });
   const std::vector<PeerInfo> peers = bootstrap_.all_gather(mine);
@@ -197,13 +223,16 @@ void Communicator::learn_peers(const std::vector<PeerInfo>& peers) {
     if (peers[rank].description != peers[0].description)
       throw Error(ErrorCode::kBadInput, fmt::format("Rank {} on host {} reads another coll_loom_topo_file than rank 0, or one of "
                                                     "them none.", rank, peers[rank].host_name.data()));
+    if (peers[rank].graph != peers[0].graph)
+      throw Error(ErrorCode::kBadInput, fmt::format("Rank {} on host {} reads another coll_loom_graph_file than rank 0, or one of "
+                                                    "them none.", rank, peers[rank].host_name.data()));
     places.push_back(peers[rank].place);
   }
   std::vector<search::ChannelPlan> plans;
   if (rank_ == 0) process_.tell_of_description();
   for (topo::Host& host : topo::hosts_of(places)) {
     if (const topo::System* machine = process_.described_machine()) host.system = on_machine(*machine, host, places);
-    plans.push_back(search::find_ring(host.system));
+    plans.push_back(ring_of(host.system, process_));
     if (host.id != places[static_cast<std::size_t>(rank_)].host) continue;
     for (const topo::NodeId id : host.system.gpus()) {
       const int mate = host.system.node(id).gpu().rank;
@@ -212,6 +241,7 @@ void Communicator::learn_peers(const std::vector<PeerInfo>& peers) {
     oversubscribed_ = topo::oversubscribed(host.system);
     if (rank_ == 0 && process_.wants_dump())
       process_.dump(process_.described_machine() != nullptr ? host.system : on_machine(process_.discovered_machine(), host, places));
+    if (rank_ == 0 && process_.wants_graph_dump()) process_.dump_graph([&] { return as_graph(host.system, plans.back()); });
   }
   wiring_ = connect::wire(plans, rank_);
 

@@ -54,6 +54,8 @@ struct loom_parameters {
   double timeout_s;     /* longest wait for a peer inside one call; 0: no limit */
   const char *topo_file;      /* describes the hosts, alike on all ranks; NULL or "": look at the hosts */
   const char *topo_dump_file; /* rank 0 writes its host's description there; NULL or "": nothing */
+  const char *graph_file;      /* has the ring of each host, alike on all ranks; NULL or "": search it */
+  const char *graph_dump_file; /* rank 0 writes its host's ring there; NULL or "": nothing */
 };
 
 /* Messages with a topic in help-coll-loom.txt. */

@@ -76,7 +76,7 @@ topo::Place Process::place() {
 
 const topo::System* Process::described_machine() {
   const char* path = runtime_.parameters.topo_file;
-  if (path == nullptr || *path == '\0') return nullptr;
+  if (!is_set(path)) return nullptr;
   const std::lock_guard lock(mutex_);
   if (!described_) {
     const std::string text = topo::read_text_file(path);
@@ -106,14 +106,36 @@ void Process::tell(const std::vector<std::string>& notes) const {
   for (const std::string& note : notes) runtime_.log(note.c_str());
 }
 
-void Process::dump(const topo::System& system) noexcept {
-  const char* path = runtime_.parameters.topo_dump_file;
-  if (path == nullptr || *path == '\0' || std::exchange(dumped_, true)) return;
-  try {
-    topo::write_text_file(path, topo::to_hwloc_xml(system));
-  } catch (const std::exception& error) {
-    if (runtime_.log != nullptr) runtime_.log((std::string("coll_loom_topo_dump_file: ") + error.what()).c_str());
+const std::string* Process::graph() {
+  const char* path = runtime_.parameters.graph_file;
+  if (!is_set(path)) return nullptr;
+  const std::lock_guard lock(mutex_);
+  if (!graph_) {
+    graph_ = std::make_unique<std::string>(topo::read_text_file(path));
+    graph_mark_ = topo::fingerprint(*graph_);
   }
+  return graph_.get();
+}
+
+std::uint64_t Process::graph_mark() { return graph() != nullptr ? graph_mark_ : 0; }
+
+void Process::write_once(bool& written, const char* variable, const char* path,
+                         const std::function<std::string()>& text) noexcept {
+  if (!is_set(path) || std::exchange(written, true)) return;
+  try {
+    topo::write_text_file(path, text());
+  } catch (const std::exception& error) {
+    if (runtime_.log != nullptr) runtime_.log((std::string(variable) + ": " + error.what()).c_str());
+  }
+}
+
+void Process::dump(const topo::System& system) noexcept {
+  write_once(dumped_, "coll_loom_topo_dump_file", runtime_.parameters.topo_dump_file,
+             [&] { return topo::to_hwloc_xml(system); });
+}
+
+void Process::dump_graph(const std::function<std::string()>& text) noexcept {
+  write_once(graph_dumped_, "coll_loom_graph_dump_file", runtime_.parameters.graph_dump_file, text);
 }
 
 ucx_transport::Transport& Process::transport() {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -51,7 +52,14 @@ class Process {
   void tell_of_description();
   /// Tells descriptions apart; 0 where there is none. Throws Error.
   std::uint64_t description_mark();
-  bool wants_dump() const noexcept { return !dumped_ && runtime_.parameters.topo_dump_file != nullptr && *runtime_.parameters.topo_dump_file; }
+  /// The text of coll_loom_graph_file; nullptr where it is not set. Read at the first call. Throws Error.
+  const std::string* graph();
+  /// Tells such files apart; 0 where there is none. Throws Error.
+  std::uint64_t graph_mark();
+  bool wants_graph_dump() const noexcept { return !graph_dumped_ && is_set(runtime_.parameters.graph_dump_file); }
+  /// Writes `text` to coll_loom_graph_dump_file, once per process and if that is set. A failure is only told.
+  void dump_graph(const std::function<std::string()>& text) noexcept;
+  bool wants_dump() const noexcept { return !dumped_ && is_set(runtime_.parameters.topo_dump_file); }
   /// Writes `system` to coll_loom_topo_dump_file, once per process and if that is set. A failure is only told.
   void dump(const topo::System& system) noexcept;
   /// Opened at the first call; from then on the MPI library's progress loop drives it. Throws Error.
@@ -70,6 +78,9 @@ class Process {
 
  private:
   void tell(const std::vector<std::string>& notes) const;
+  static bool is_set(const char* path) noexcept { return path != nullptr && *path != '\0'; }
+  void write_once(bool& written, const char* variable, const char* path,
+                  const std::function<std::string()>& text) noexcept;
 
   loom_runtime runtime_;
   std::mutex mutex_;  // guards what the first call of each kind makes
@@ -80,7 +91,9 @@ class Process {
   std::unique_ptr<topo::System> described_;
   std::vector<std::string> description_notes_;
   std::uint64_t description_mark_ = 0;
-  bool dumped_ = false;
+  std::unique_ptr<std::string> graph_;
+  std::uint64_t graph_mark_ = 0;
+  bool dumped_ = false, graph_dumped_ = false;
   std::unique_ptr<ucx_transport::Transport> transport_;
   std::atomic<ucx_transport::Transport*> open_transport_{nullptr};
   std::atomic<std::uint64_t> communicators_{0}, declined_{0}, fallbacks_{0};

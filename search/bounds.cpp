@@ -1,6 +1,7 @@
 #include "search/bounds.hpp"
 
 #include <algorithm>
+#include <map>
 #include <queue>
 #include <vector>
 
@@ -93,8 +94,80 @@ class Flow {
 
 }  // namespace
 
+namespace {
+
+constexpr double kUnlimited = 1e9;
+
+/// The sum of the links that hops `from`[i] -> `to`[i] take at `end`, the last ones of those that come in or the
+/// first ones of those that go out.
+double ends_at(const HopTable& table, int end, bool in, int first_other, int last_other) {
+  std::map<int, double> least_factor;  // per resource
+  for (int other = first_other; other < last_other; ++other) {
+    if (other == end) continue;
+    const Hop& hop = in ? table.hop(other, end) : table.hop(end, other);
+    if (hop.count == 0) continue;
+    const Load* last = nullptr;
+    for (const Load& load : table.loads(hop)) {
+      const topo::LinkId link = table.resources()[static_cast<std::size_t>(load.resource)].link;
+      if (link == topo::kNoLink) continue;
+      const topo::Link& crossed = table.system().link(link);
+      if ((in ? crossed.to : crossed.from) == table.node(end)) last = &load;
+    }
+    if (last == nullptr) return kUnlimited;
+    const auto [place, is_new] = least_factor.try_emplace(last->resource, last->factor);
+    if (!is_new) place->second = std::min(place->second, last->factor);
+  }
+  double sum = 0;
+  for (const auto& [resource, factor] : least_factor)
+    sum += table.resources()[static_cast<std::size_t>(resource)].gbps / factor;
+  return sum;
+}
+
+/// What ports can carry together, in one direction.
+double ports_sum(const HopTable& table, bool in, double* widest) {
+  double sum = 0;
+  for (int net = 0; net < table.nets(); ++net) {
+    const double gbps = ends_at(table, table.net(net), !in, 0, table.gpus());
+    *widest = std::max(*widest, gbps);
+    sum += gbps;
+  }
+  return sum;
+}
+
+/// Every channel passes all these ends but the one where it begins (or ends): b GB/s that begin at end e spare
+/// its `gbps`. So m of them carry T GB/s only if m T <= sum + T, and one at which no channel begins all of T.
+double chain_bound(std::vector<double> gbps, int max_channels) {
+  std::sort(gbps.begin(), gbps.end());
+  double bound = kUnlimited, sum = 0;
+  for (std::size_t m = 1; m <= gbps.size(); ++m) {
+    sum += gbps[m - 1];
+    if (m > static_cast<std::size_t>(max_channels)) return std::min(bound, gbps[m - 1]);
+    if (m > 1) bound = std::min(bound, sum / static_cast<double>(m - 1));
+  }
+  return bound;
+}
+
+}  // namespace
+
+double end_bound(const HopTable& table, Pattern pattern, bool network, int max_channels) {
+  double bound = kUnlimited;
+  if (network) {
+    double widest = 0;
+    bound = std::min(ports_sum(table, true, &widest), ports_sum(table, false, &widest));
+    bound = std::min(bound, widest * max_channels);
+  }
+  if (pattern == Pattern::kNvls || pattern == Pattern::kCollnetDirect || table.gpus() < 2) return bound;
+  std::vector<double> in, out;
+  for (int gpu = 0; gpu < table.gpus(); ++gpu) {
+    in.push_back(ends_at(table, gpu, true, 0, table.gpus()));
+    out.push_back(ends_at(table, gpu, false, 0, table.gpus()));
+  }
+  if (pattern == Pattern::kRing && !network)
+    return std::min(*std::min_element(in.begin(), in.end()), *std::min_element(out.begin(), out.end()));
+  return std::min({bound, chain_bound(std::move(in), max_channels), chain_bound(std::move(out), max_channels)});
+}
+
 double ring_cut_bound(const topo::System& system, const HopTable& table, bool network) {
-  constexpr double kUnlimited = 1e9;
   double bound = kUnlimited;
   if (network) {  // every channel comes from outside to every GPU, and goes back
     Flow in(system), out(system);

@@ -12,6 +12,8 @@
 
 namespace loom::search {
 
+class PathTables;
+
 /// How data passes the GPUs of a node. With the network, `in` and `out` are the ports of a channel.
 enum class Pattern : std::uint8_t {
   kRing,           ///< every GPU to the next; the last to the first, or in -> first and last -> out
@@ -76,6 +78,7 @@ struct Request {
   int min_channels = 1;  ///< fewer are split into equal parts
   int max_channels = 32;
   double most_gbps = 0;              ///< of one channel; faster ones are split into equal parts. 0: any
+  int exact_gpus = 10;               ///< up to so many orders and bounds are exact; up to 16, at twice the time each
   std::int64_t max_steps = 1 << 28;  ///< hops looked at in all, so that every rank stops at the same point
 };
 
@@ -92,11 +95,12 @@ struct NodePlans {
   std::vector<std::vector<int>> ranks;  ///< of each part
   double total_gbps = 0;                ///< of the slowest part
 };
+NodePlans find_plans(const PathTables& tables, const Request& request);
+/// The same for one request alone.
 NodePlans find_plans(const topo::System& system, const Request& request, topo::PathRules rules = {});
 
-/// The ring of a host without GPU links: neighbours in the ring are neighbours on the machine, so that the
-/// ring crosses from one NUMA node to another as seldom as it can. A pure function of the System: every rank
-/// finds the same.
+/// The one ring that carries most and, of equally good ones, crosses the fewest links: on a host without GPU links it
+/// passes from one NUMA node to another as seldom as it can, and inside a node follows the System's order.
 ChannelPlan find_ring(const topo::System& system);
 
 }  // namespace loom::search

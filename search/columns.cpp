@@ -52,6 +52,13 @@ Pattern effective(Pattern pattern, int gpus) {
   return pattern == Pattern::kCollnetDirect ? Pattern::kCollnetChain : Pattern::kTree;
 }
 
+Order order_of(const HopTable& table, const Channel& channel) {
+  Order order;
+  for (const int rank : channel.ranks) order.gpus.push_back(table.gpu_of_rank(rank));
+  if (channel.nets.size() == 2) order.in = table.net_at(channel.nets[0]), order.out = table.net_at(channel.nets[1]);
+  return order;
+}
+
 std::vector<Charge> charges_of(const HopTable& table, Pattern pattern, const Order& order) {
   std::vector<Charge> charges;
   const int head = order.gpus.front(), others = table.gpus() - 1;
@@ -117,13 +124,14 @@ bool allows(const Limits& limits, const Column& column) {
          (column.limits.cross_nic == 0 || limits.cross_nic != 0);
 }
 
-ColumnSource::ColumnSource(const HopTable& table, Pattern pattern, Limits limits)
+ColumnSource::ColumnSource(const HopTable& table, Pattern pattern, Limits limits, int exact_gpus)
     : table_(table),
       pattern_(pattern),
       limits_(limits),
       n_(table.gpus()),
       k_(table.nets()),
-      exact_(table.gpus() <= ExactOrders::kMost ? table.gpus() : 0),
+      exact_orders_(table.gpus() <= std::min(exact_gpus, ExactOrders::kMost)),
+      exact_(exact_orders_ ? table.gpus() : 0),
       zeros_(static_cast<std::size_t>(table.gpus()), 0.0) {
   // A ring that swaps ports has its own search, in pairs.
   const int cross_nic = pattern == Pattern::kRing && limits.cross_nic == 2 ? 0 : limits.cross_nic;

@@ -27,6 +27,8 @@ struct Charge {
   bool limited = true;   ///< its path type counts (the field looks at hops of factor 1 only)
 };
 
+/// `channel` in the numbers of `table`; -1 where the table does not have a GPU or port.
+Order order_of(const HopTable& table, const Channel& channel);
 /// All hops of a channel.
 std::vector<Charge> charges_of(const HopTable& table, Pattern pattern, const Order& order);
 
@@ -59,14 +61,19 @@ bool allows(const Limits& limits, const Column& column);
 /// The hops that limits allow, at the prices of the moment.
 class ColumnSource {
  public:
-  ColumnSource(const HopTable& table, Pattern pattern, Limits limits);
+  /// `exact_gpus`: up to so many (16 at most) the cheapest orders are found, beyond cheap ones.
+  ColumnSource(const HopTable& table, Pattern pattern, Limits limits, int exact_gpus);
 
   /// Columns that cost less than their value, cheapest ways of several kinds; none: none was found.
   std::vector<Column> cheaper(std::span<const double> prices, int round);
   /// No channel costs less at these prices, counting links alone. Exact where `is_exact()`.
   double least_cost(std::span<const double> prices);
-  bool is_exact() const noexcept { return has_heads(pattern_) || n_ <= ExactOrders::kMost; }
-  std::int64_t steps() const noexcept { return steps_ + exact_.steps(); }
+  bool is_exact() const noexcept { return has_heads(pattern_) || exact_orders_; }
+  std::int64_t steps() const noexcept {
+    std::int64_t steps = steps_ + exact_.steps();
+    for (const ExactOrders& end : ends_) steps += end.steps();
+    return steps;
+  }
 
  private:
   void set_prices(std::span<const double> prices, double hop_cost);
@@ -84,7 +91,9 @@ class ColumnSource {
   void add_swapped_turns(const std::vector<int>& trip, double around, int missing);
   double end_cost(int first, int second, int last, int to) const;
   void find_heads();
-  double ring_between_ports(int from, int* first) const;
+  void solve_ends();
+  double ring_between_ports(int from, int to, int* first) const;
+  Order order_between(int from, int to, int first) const;
   struct Beginning {
     int first, second, in, to;
     double cost;
@@ -108,7 +117,15 @@ class ColumnSource {
   std::span<const double> prices_;
   double hop_cost_ = 0;
   std::vector<double> chain_, in_, out_, out_any_;
+  struct ToPort {
+    double cost = kNever;
+    int end = 0;  // in ends_
+  };
+  const ToPort& to_port(int to, int first) const { return to_port_[static_cast<std::size_t>(to * n_ + first)]; }
+  bool exact_orders_;
   ExactOrders exact_;
+  std::vector<ExactOrders> ends_;
+  std::vector<ToPort> to_port_;  // [port * n_ + first GPU]
   std::vector<double> zeros_;
   std::vector<std::pair<double, std::vector<Order>>> found_;  // with the cost of each channel
   std::vector<std::vector<int>> partners_;                    // per port out: ports in

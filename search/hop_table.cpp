@@ -77,6 +77,18 @@ HopTable::HopTable(const topo::Paths& paths, bool network, bool collnet, bool mu
     }
 }
 
+int HopTable::gpu_of_rank(int rank) const {
+  for (int gpu = 0; gpu < gpus_; ++gpu)
+    if (this->rank(gpu) == rank) return gpu;
+  return -1;
+}
+
+int HopTable::net_at(topo::NodeId id) const {
+  for (int net = 0; net < nets_; ++net)
+    if (node(this->net(net)) == id) return net;
+  return -1;
+}
+
 void HopTable::add_hop(const topo::Paths& paths, int from, int to) {
   Hop& hop = hops_[static_cast<std::size_t>(from * ends() + to)];
   hop.first = loads_.size();

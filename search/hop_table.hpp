@@ -54,6 +54,10 @@ class HopTable {
   topo::NodeId node(int end) const { return nodes_[static_cast<std::size_t>(end)]; }
   int rank(int gpu) const { return system_->node(node(gpu)).gpu().rank; }
 
+  /// -1: not here.
+  int gpu_of_rank(int rank) const;
+  int net_at(topo::NodeId id) const;
+
   const Hop& hop(int from, int to) const { return hops_[static_cast<std::size_t>(from * ends() + to)]; }
   std::span<const Load> loads(const Hop& hop) const {
     return std::span(loads_).subspan(hop.first, hop.count);

@@ -12,13 +12,14 @@
 
 namespace loom::search {
 
-/// The revised simplex method with an explicit inverse. Memory: 8 bytes for each pair of resources.
+/// The revised simplex method. Of the inverse of the basis it keeps the columns of resources that are used up;
+/// all others are columns of the unit matrix. Memory: 8 bytes for each resource and each one used up.
 class Packing {
  public:
   explicit Packing(std::vector<double> capacities);
 
-  /// A resource appears in `loads` once. Returns the column's number.
-  int add(std::vector<Load> loads, double value);
+  /// A resource appears in `loads` once; they must live on. Returns the column's number.
+  int add(std::span<const Load> loads, double value);
   /// The best amounts of the columns so far. False: stopped after `max_pivots`.
   bool optimize(int max_pivots);
 
@@ -32,14 +33,21 @@ class Packing {
 
  private:
   struct Column {
-    std::vector<Load> loads;
+    std::span<const Load> loads;
     double value;
   };
+  struct UsedUp {
+    int resource;
+    std::vector<double> inverse;  // this resource's column, per row
+  };
+  static constexpr int kNone = -1;
   double gain_of(int column) const {
     const Column& entry = columns_[static_cast<std::size_t>(column)];
     return gain(entry.loads, entry.value);
   }
-  int entering() const;
+  bool entering(int& column);
+  void offer_columns();
+  void find_direction(int column);
   bool pivot(int column);
   void settle();
 
@@ -48,10 +56,13 @@ class Packing {
   std::vector<Column> columns_;
   std::vector<int> basis_;               // per row: a column, or -1 - resource for what is left of a resource
   std::vector<int> row_of_;              // per column; -1: amount 0
-  std::vector<double> inverse_;          // of the basis, row by row
+  std::vector<int> slack_row_;           // per resource: where what is left of it stands; kNone: used up
+  std::vector<int> place_;               // per resource: in used_up_, or kNone
+  std::vector<UsedUp> used_up_;
+  std::vector<int> offered_;             // columns that added something when all were last looked at
   std::vector<double> amounts_, exact_;  // per row, for slightly_less_ and for capacities_
   std::vector<double> prices_;
-  std::vector<double> direction_;
+  std::vector<double> direction_;        // per row: what a GB/s of the entering column takes
   std::int64_t steps_ = 0;
 };
 

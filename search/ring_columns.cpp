@@ -61,12 +61,15 @@ void ColumnSource::add_turns_forward(const std::vector<int>& trip, int most) {
     const double inside = around - (is_possible(closing) ? closing : 0);
     const int head = trip[first], second = trip[(first + 1) % trip.size()];
     const int last = trip[(first + trip.size() - 1) % trip.size()];
-    if (k_ == 0) turns.push_back({inside, first, -1, -1});
+    if (k_ == 0 && inside <= 1 - kGain) turns.push_back({inside, first, -1, -1});
     for (int to = 0; to < k_; ++to) {
       const double end = end_cost(head, second, last, to);
       if (inside + end > 1) continue;
+      int best = to;
       for (const int from : partners_[static_cast<std::size_t>(to)])
-        turns.push_back({inside + end + in(from, head), first, from, to});
+        if (in(from, head) < in(best, head)) best = from;
+      if (const double cost = inside + end + in(best, head); cost <= 1 - kGain)
+        turns.push_back({cost, first, best, to});
     }
   }
   if (pattern_ == Pattern::kRing && limits_.cross_nic == 2) add_swapped_turns(trip, around, missing);
@@ -74,7 +77,7 @@ void ColumnSource::add_turns_forward(const std::vector<int>& trip, int most) {
   std::stable_sort(turns.begin(), turns.end(), [](const Turn& a, const Turn& b) { return a.cost < b.cost; });
   std::vector<int> heads(static_cast<std::size_t>(n_), 0), ports(static_cast<std::size_t>(k_ + 1), 0);
   for (const Turn& turn : turns) {  // different ones first: each head and each port at most twice
-    if (turn.cost > 1 - kGain || most == 0) break;
+    if (most == 0) break;
     int &head = heads[static_cast<std::size_t>(trip[turn.first])],
         &used = ports[static_cast<std::size_t>(turn.out + 1)];
     if (head >= 2 || (used >= 2 && k_ > 0)) continue;
@@ -154,27 +157,56 @@ void ColumnSource::find_long(int round) {
   if (k_ == 0) add_turns(path(zeros_, zeros_, round), kMostTurns);
 }
 
-/// The cheapest way in from port `from`, after `exact_` was solved for the way out.
-double ColumnSource::ring_between_ports(int from, int* first) const {
+/// The cheapest orders from every GPU to every port: for each port, or where there are more ports than GPUs for
+/// each GPU that may be the last.
+void ColumnSource::solve_ends() {
+  const int ends = std::min(k_, n_);
+  const auto places = static_cast<std::size_t>(n_);
+  while (static_cast<int>(ends_.size()) < ends) ends_.emplace_back(n_);
+  std::vector<double> tail(places, kNever);
+  for (int end = 0; end < ends; ++end) {
+    if (ends == n_) tail[static_cast<std::size_t>(end)] = 0;
+    ends_[static_cast<std::size_t>(end)].solve(chain_, ends == n_ ? std::span<const double>(tail) : out_to(end));
+    tail[static_cast<std::size_t>(end)] = kNever;
+  }
+  to_port_.assign(static_cast<std::size_t>(k_) * places, {});
+  for (int to = 0; to < k_; ++to)
+    for (int first = 0; first < n_; ++first) {
+      ToPort& way = to_port_[static_cast<std::size_t>(to * n_ + first)];
+      if (ends != n_) {
+        way = {ends_[static_cast<std::size_t>(to)].cost(first), to};
+        continue;
+      }
+      for (int last = 0; last < n_; ++last)
+        if (const double cost = ends_[static_cast<std::size_t>(last)].cost(first) + out(to, last); cost < way.cost)
+          way = {cost, last};
+    }
+}
+
+/// The cheapest way in from port `from` and out at `to`, after solve_ends().
+double ColumnSource::ring_between_ports(int from, int to, int* first) const {
   int best = 0;
   for (int gpu = 1; gpu < n_; ++gpu)
-    if (in(from, gpu) + exact_.cost(gpu) < in(from, best) + exact_.cost(best)) best = gpu;
+    if (in(from, gpu) + to_port(to, gpu).cost < in(from, best) + to_port(to, best).cost) best = gpu;
   *first = best;
-  return in(from, best) + exact_.cost(best);
+  return in(from, best) + to_port(to, best).cost;
+}
+
+Order ColumnSource::order_between(int from, int to, int first) const {
+  return {ends_[static_cast<std::size_t>(to_port(to, first).end)].order(first), from, to};
 }
 
 void ColumnSource::find_rings_between_ports(int round) {
+  solve_ends();
   for (int i = 0; i < k_; ++i) {
     const int to = (i + round) % k_;
-    exact_.solve(chain_, out_to(to));
     for (const int from : partners_[static_cast<std::size_t>(to)]) {
       int first = 0;
-      const double cost = ring_between_ports(from, &first);
-      least_ = std::min(least_, cost);
+      least_ = std::min(least_, ring_between_ports(from, to, &first));
       if (hop_cost_ == 0) continue;
       for (int gpu = 0; gpu < n_; ++gpu)
-        if (const double other = in(from, gpu) + exact_.cost(gpu); other < 1 - kGain)
-          add({{exact_.order(gpu), from, to}}, other);
+        if (const double cost = in(from, gpu) + to_port(to, gpu).cost; cost < 1 - kGain)
+          add({order_between(from, to, gpu)}, cost);
     }
     if (found_.size() >= 4 * kMostColumns) return;
   }
@@ -183,37 +215,24 @@ void ColumnSource::find_rings_between_ports(int round) {
 
 /// Two rings with their ports swapped: one comes back where the other went out.
 void ColumnSource::find_pairs_of_rings() {
-  struct Way {
-    double cost = kNever;
-    int first = 0;
-  };
-  std::vector<Way> ways(static_cast<std::size_t>(k_ * k_));
-  const auto way = [&](int from, int to) -> Way& { return ways[static_cast<std::size_t>(from * k_ + to)]; };
-  for (int to = 0; to < k_; ++to) {
-    exact_.solve(chain_, out_to(to));
-    for (int from = 0; from < k_; ++from)
-      if (from != to && table_.may_pair(from, to, 2))
-        way(from, to).cost = ring_between_ports(from, &way(from, to).first);
-  }
   struct Pair {
     double cost;
-    int a, b;
+    int a, b, first, second;
   };
   std::vector<Pair> pairs;
   for (int a = 0; a < k_; ++a)
     for (int b = a + 1; b < k_; ++b) {
-      const double cost = way(a, b).cost + way(b, a).cost;
-      least_ = std::min(least_, cost / 2);
-      if (cost < 2 * (1 - kGain)) pairs.push_back({cost, a, b});
+      if (!table_.may_pair(a, b, 2)) continue;
+      Pair pair{0, a, b, 0, 0};
+      pair.cost = ring_between_ports(a, b, &pair.first) + ring_between_ports(b, a, &pair.second);
+      least_ = std::min(least_, pair.cost / 2);
+      if (pair.cost < 2 * (1 - kGain)) pairs.push_back(pair);
     }
   if (hop_cost_ == 0) return;
   std::stable_sort(pairs.begin(), pairs.end(), [](const Pair& x, const Pair& y) { return x.cost < y.cost; });
   if (pairs.size() > kMostColumns) pairs.resize(kMostColumns);
-  const auto order_of = [&](int from, int to) {
-    exact_.solve(chain_, out_to(to));
-    return Order{exact_.order(way(from, to).first), from, to};
-  };
-  for (const Pair& pair : pairs) add({order_of(pair.a, pair.b), order_of(pair.b, pair.a)}, pair.cost);
+  for (const Pair& pair : pairs)
+    add({order_between(pair.a, pair.b, pair.first), order_between(pair.b, pair.a, pair.second)}, pair.cost);
 }
 
 }  // namespace loom::search

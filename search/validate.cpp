@@ -78,7 +78,7 @@ class Validator {
       return false;
     }
     if (!plan_.network) return true;
-    const int in = net_of(channel.nets[0]), out = net_of(channel.nets[1]);
+    const int in = table_.net_at(channel.nets[0]), out = table_.net_at(channel.nets[1]);
     if (in < 0 || out < 0) {
       fail("Channel {}: a port is none of this machine's that the pattern may use.", number);
       return false;
@@ -101,26 +101,12 @@ class Validator {
     return pair_allowed;
   }
 
-  int net_of(topo::NodeId id) const {
-    for (int net = 0; net < table_.nets(); ++net)
-      if (table_.node(table_.net(net)) == id) return net;
-    return -1;
-  }
-  int gpu_of(int rank) const {
-    for (int gpu = 0; gpu < table_.gpus(); ++gpu)
-      if (table_.rank(gpu) == rank) return gpu;
-    return -1;
-  }
-
   void charge(std::size_t number) {
     const Channel& channel = plan_.channels[number];
-    Order order;
-    for (const int rank : channel.ranks) order.gpus.push_back(gpu_of(rank));
-    if (plan_.network) order.in = net_of(channel.nets[0]), order.out = net_of(channel.nets[1]);
     // With the network, multicast hops are listed at half the ports' speed; the plan says what they really
     // carry.
     const double multicast = plan_.pattern == Pattern::kNvls && plan_.network ? 2 : 1;
-    for (const Charge& hop : charges_of(table_, plan_.pattern, order)) {
+    for (const Charge& hop : charges_of(table_, plan_.pattern, order_of(table_, channel))) {
       const topo::NodeId from = table_.node(hop.from), to = table_.node(hop.to);
       const topo::PathType type = from == to ? topo::PathType::kLoc : paths_.between(from, to).type;
       const topo::PathType limit = hop.network ? plan_.type_inter : plan_.type_intra;

@@ -2,15 +2,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <chrono>
-#include <filesystem>
-#include <map>
 #include <memory>
 
 #include "base/error.hpp"
+#include "search/graph_xml.hpp"
 #include "search/validate.hpp"
 #include "tools/commands.hpp"
+#include "tools/search_compare.hpp"
 #include "tools/search_views.hpp"
 #include "topo/discover.hpp"
 #include "topo/hwloc_xml.hpp"
@@ -27,32 +25,12 @@ constexpr Pattern kPatterns[] = {Pattern::kRing,         Pattern::kTree, Pattern
                                  Pattern::kCollnetDirect};
 
 struct Options {
-  std::string file, pattern = "ring", draw, compare, model = "nccl";
+  std::string file, pattern = "ring", draw, compare, model = "nccl", graph_file, graph_dump;
   std::vector<int> gpus;
   search::Request request;
-  bool json = false, explain = false, check = false;
+  bool json = false, explain = false, check = false, markdown = false;
   int* exit_code = nullptr;
 };
-
-SearchResult timed(const topo::System& system, const search::Request& request) {
-  const auto start = std::chrono::steady_clock::now();
-  SearchResult result{request, search::find_plans(system, request), 0};
-  result.search_us =
-      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
-  return result;
-}
-
-std::vector<std::string> violations_of(const topo::System& system, const search::NodePlans& plans) {
-  topo::PathRules rules;
-  rules.network_inside_host = false;
-  std::vector<std::string> found;
-  for (std::size_t i = 0; i < plans.parts.size(); ++i) {
-    const topo::System part = topo::trimmed_to(system, plans.ranks[i]);
-    for (std::string& line : search::violations(topo::Paths(part, rules), plans.parts[i]))
-      found.push_back(std::move(line));
-  }
-  return found;
-}
 
 std::vector<Pattern> patterns_of(const std::string& name) {
   std::vector<Pattern> patterns;
@@ -61,103 +39,58 @@ std::vector<Pattern> patterns_of(const std::string& name) {
   return patterns;
 }
 
-// ---- beside NCCL
-
-struct Tally {
-  int all = 0, at_least = 0, more = 0, near_bound = 0, invalid = 0;
-};
-
-Pattern pattern_of(const std::string& graph, const nlohmann::json& theirs) {
-  static const std::map<std::string, Pattern> kNames = {{"RING", Pattern::kRing},
-                                                        {"TREE", Pattern::kTree},
-                                                        {"SPLIT_TREE", Pattern::kSplitTree},
-                                                        {"BALANCED_TREE", Pattern::kBalancedTree},
-                                                        {"NVLS", Pattern::kNvls},
-                                                        {"COLLNET_DIRECT", Pattern::kCollnetDirect}};
-  const auto name = kNames.find(theirs.at("patternName"));
-  if (graph == "collnetChain") return Pattern::kCollnetChain;
-  return name == kNames.end() ? Pattern::kRing : name->second;
-}
-
-void compare_one(const std::string& name, const std::string& label, const std::string& graph,
-                 const nlohmann::json& theirs, const topo::System& system, search::Request request,
-                 Tally& tally) {
-  request.pattern = pattern_of(graph, theirs);
-  SearchResult result = timed(system, request);
-  for (int again = 0; again < 2; ++again)
-    result.search_us = std::min(result.search_us, timed(system, request).search_us);
-  double bound = 0;
-  for (const search::ChannelPlan& plan : result.plans.parts) bound = std::max(bound, plan.bound_gbps);
-  const double ours = result.plans.total_gbps, reference = theirs.at("totalBw");
-  const bool valid = violations_of(system, result.plans).empty();
-  ++tally.all;
-  tally.at_least += ours >= reference * (1 - 1e-6) ? 1 : 0;
-  tally.more += ours > reference * (1 + 1e-6) ? 1 : 0;
-  tally.near_bound += ours >= 0.95 * bound || ours == 0 ? 1 : 0;
-  tally.invalid += valid ? 0 : 1;
-  fmt::print("{:38} {:12} {:14} {:9.2f} {:9.2f} {:9.2f} {:5.1f} {:9.0f} {:9.0f}{}\n", name, label, graph,
-             ours, reference, bound, bound > 0 ? 100 * ours / bound : 100, result.search_us,
-             theirs.value("search_us", 0.0),
-             !valid                          ? "  INVALID"
-             : ours < reference * (1 - 1e-6) ? "  less"
-                                             : "");
-}
-
-void compare(const Options& options) {
-  const auto reference = nlohmann::json::parse(topo::read_text_file(options.compare, std::size_t{64} << 20));
-  fmt::print("{:38} {:12} {:14} {:>9} {:>9} {:>9} {:>5} {:>9} {:>9}\n", "file", "nodes", "pattern", "GB/s",
-             "NCCL", "bound", "%", "us", "NCCL us");
-  Tally tally;
-  for (const auto& [name, entry] : reference.at("files").items()) {
-    const std::filesystem::path file = std::filesystem::path(options.file) / name;
-    if (!std::filesystem::exists(file) ||
-        entry.value(nlohmann::json::json_pointer("/n1/graphs"), nlohmann::json{}).empty())
-      continue;
-    const topo::System system = topo::read_system(file.string(), topo::Model::kNccl).system;
-    for (const auto& [label, nodes, cross] :
-         {std::tuple("n1", 1, 2), {"n2", 2, 2}, {"n2_crossnic0", 2, 0}, {"n2_crossnic1", 2, 1}}) {
-      if (!entry.contains(label) || !entry[label].contains("graphs")) continue;
-      search::Request request = options.request;
-      request.nodes = nodes;
-      request.cross_nic = cross;
-      for (const auto& [graph, theirs] : entry[label]["graphs"].items())
-        compare_one(name, label, graph, theirs, system, request, tally);
-    }
+/// Channels from a file beside the bound that the search proves for its pattern.
+void check_file(const Options& options, const search::PathTables& tables) {
+  std::vector<search::NodePlans> read = search::read_graph_xml(options.graph_file, tables);
+  for (search::NodePlans& plans : read) {
+    search::Request request = options.request;
+    request.pattern = plans.parts[0].pattern;
+    request.nodes = plans.parts[0].network ? std::max(2, request.nodes) : 1;
+    const SearchResult best = timed_search(tables, request);
+    if (plans.ranks == best.plans.ranks)
+      for (std::size_t i = 0; i < plans.parts.size(); ++i)
+        if (!best.plans.parts[i].in_order) plans.parts[i].bound_gbps = best.plans.parts[i].bound_gbps;
+    fmt::print("{}", plan_text(tables, {request, plans, 0}, {}));
   }
-  fmt::print("{} searches: {} at least NCCL's, {} more, {} within 95 % of the bound, {} invalid\n", tally.all,
-             tally.at_least, tally.more, tally.near_bound, tally.invalid);
-  if (tally.invalid > 0 || tally.at_least < tally.all) *options.exit_code = kFound;
+  if (!options.graph_dump.empty()) topo::write_text_file(options.graph_dump, search::to_graph_xml(tables, read));
 }
-
-// ---- one machine
 
 void search_machine(const Options& options) {
-  if (!options.compare.empty()) return compare(options);
+  if (!options.compare.empty()) {
+    if (!compare({options.file, options.compare, options.markdown}, options.request)) *options.exit_code = kFound;
+    return;
+  }
   const topo::Model model = options.model == "nccl" ? topo::Model::kNccl : topo::Model::kLoom;
   topo::System system =
       options.file.empty() ? topo::discover({.ucx_ports = ucx_transport::ports()}, model).system : topo::read_system(options.file, model).system;
   if (!options.gpus.empty()) system = topo::trimmed_to(system, options.gpus);
+  const search::PathTables tables(system);
+  if (!options.graph_file.empty()) return check_file(options, tables);
   nlohmann::json all = nlohmann::json::array();
+  std::vector<search::NodePlans> plans;
   for (const Pattern pattern : patterns_of(options.pattern)) {
     search::Request request = options.request;
     request.pattern = pattern;
-    const SearchResult result = timed(system, request);
+    if (request.exact_gpus > search::Request{}.exact_gpus) request.max_steps = std::int64_t{1} << 40;
+    const SearchResult result = timed_search(tables, request);
+    plans.push_back(result.plans);
     if (options.json)
-      for (nlohmann::json& part : to_json(system, result)) all.push_back(std::move(part));
+      for (nlohmann::json& part : to_json(tables, result)) all.push_back(std::move(part));
     else
-      fmt::print("{}", plan_text(system, result, {}));
+      fmt::print("{}", plan_text(tables, result, {}));
     if (options.explain && !options.json)
       fmt::print("limits, in the order of trying:\n{}", attempts_text(result));
     if (!options.draw.empty())
       topo::write_text_file(
           options.draw,
-          channels_svg(system, result, fmt::format("{}: {}", options.file, search::name_of(pattern))));
+          channels_svg(tables, system, result, fmt::format("{}: {}", options.file, search::name_of(pattern))));
     if (!options.check) continue;
-    const std::vector<std::string> found = violations_of(system, result.plans);
+    const std::vector<std::string> found = violations_of(tables, result.plans);
     for (const std::string& line : found) fmt::print(stderr, "violation: {}\n", line);
     if (!found.empty()) *options.exit_code = kFound;
     if (found.empty() && !options.json) fmt::print("checked: every link carries what it can\n");
   }
+  if (!options.graph_dump.empty()) topo::write_text_file(options.graph_dump, search::to_graph_xml(tables, plans));
   if (options.json) fmt::print("{}\n", all.dump(2));
 }
 
@@ -198,6 +131,11 @@ void add_search_command(CLI::App& loom, int& exit_code) {
       ->add_option("--channel-gbps", options->request.most_gbps,
                    "split channels that carry more GB/s; 0: none")
       ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--exact-gpus", options->request.exact_gpus,
+                   "orders and bounds are exact up to so many GPUs; each one more takes twice the time and memory")
+      ->check(CLI::Range(1, 16))
+      ->capture_default_str();
   command->add_option("--model", options->model, "rules for links and bandwidths")
       ->check(CLI::IsMember({"loom", "nccl"}))
       ->capture_default_str();
@@ -205,11 +143,17 @@ void add_search_command(CLI::App& loom, int& exit_code) {
   command->add_flag("--json", options->json, "as JSON");
   command->add_flag("--check", options->check,
                     "validate the result; exit code 1 if it does not fit the machine");
+  command
+      ->add_option("--graph-file", options->graph_file,
+                   "instead of searching, check the channels of this file (NCCL's graph XML) against the machine")
+      ->check(CLI::ExistingFile);
+  command->add_option("--graph-dump", options->graph_dump, "write the channels to this file, for NCCL_GRAPH_FILE");
   command->add_option("--draw", options->draw, "write a picture (SVG) to this file");
   command
       ->add_option("--compare", options->compare,
                    "a file of NCCL's figures; FILE is the folder of its machines")
       ->check(CLI::ExistingFile);
+  command->add_flag("--markdown", options->markdown, "with --compare: rings alone, as a table");
   command->callback([options] { search_machine(*options); });
 }
 

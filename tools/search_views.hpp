@@ -5,25 +5,30 @@
 #include <string>
 
 #include "search/channel_plan.hpp"
+#include "search/path_tables.hpp"
 #include "tools/topo_views.hpp"
 
 namespace loom::tools {
 
-/// A machine's plans under one request, with what the search took.
+/// A machine's plans under one request, with what the search took once the tables of paths were made.
 struct SearchResult {
   search::Request request;
   search::NodePlans plans;
   double search_us = 0;
 };
 
+SearchResult timed_search(const search::PathTables& tables, const search::Request& request);
+/// What the validator says of all parts.
+std::vector<std::string> violations_of(const search::PathTables& tables, const search::NodePlans& plans);
+
 /// "ring: 6 channels, 120 GB/s of at most 120 (100 %), NVL, ..." and a line for each channel.
-std::string plan_text(const topo::System& system, const SearchResult& result, const Colours& colours);
+std::string plan_text(const search::PathTables& tables, const SearchResult& result, const Colours& colours);
 /// Each limit that was tried and what came of it.
 std::string attempts_text(const SearchResult& result);
 /// The fields of docs/search.md.
-nlohmann::json to_json(const topo::System& system, const SearchResult& result);
-/// The machine's picture with the channels laid over it, one colour each, and each link's load as its
-/// tooltip.
-std::string channels_svg(const topo::System& system, const SearchResult& result, const std::string& title);
+nlohmann::json to_json(const search::PathTables& tables, const SearchResult& result);
+/// The picture of `system` with the channels laid over it, one colour each, and what each link carries.
+std::string channels_svg(const search::PathTables& tables, const topo::System& system, const SearchResult& result,
+                         const std::string& title);
 
 }  // namespace loom::tools

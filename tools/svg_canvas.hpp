@@ -73,6 +73,13 @@ class Canvas {
         "stroke-width='{:.1f}' stroke-opacity='0.8'/>\n",
         x1, y1, x1, bottom, x2, bottom, x2, y2, colour, width);
   }
+  /// A line through all points, which have x and y.
+  template <class Points>
+  void way(const Points& points, const char* colour, double width) {
+    ways_ += "<polyline fill='none' stroke-linejoin='round' points='";
+    for (const auto& point : points) ways_ += fmt::format("{:.1f},{:.1f} ", point.x, point.y);
+    ways_ += fmt::format("' stroke='{}' stroke-width='{:g}'/>\n", colour, width);
+  }
   void text(double x, double y, const std::string& content, double size, const char* anchor = "middle",
             const char* colour = "#222", bool bold = false) {
     texts_ +=
@@ -90,12 +97,12 @@ class Canvas {
     return fmt::format(
         "<svg xmlns='http://www.w3.org/2000/svg' width='{0:.0f}' height='{1:.0f}' viewBox='0 0 {0:.0f} "
         "{1:.0f}' font-family='Helvetica, Arial, sans-serif'>\n"
-        "<rect width='100%' height='100%' fill='white'/>\n{2}{3}{4}</svg>\n",
-        w, h, boxes_, lines_, texts_);
+        "<rect width='100%' height='100%' fill='white'/>\n{2}{3}{4}{5}</svg>\n",
+        w, h, boxes_, lines_, ways_, texts_);
   }
 
  private:
-  std::string boxes_, lines_, texts_;
+  std::string boxes_, lines_, ways_, texts_;
 };
 
 }  // namespace loom::tools

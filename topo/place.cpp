@@ -33,7 +33,10 @@ std::vector<Host> hosts_of(std::span<const Place> places) {
   }
 
   std::vector<Host> result;
-  for (const Members& host : hosts) {
+  for (Members& host : hosts) {
+    std::stable_sort(host.ranks.begin(), host.ranks.end(), [&](int a, int b) {
+      return places[static_cast<std::size_t>(a)].first_cpu < places[static_cast<std::size_t>(b)].first_cpu;
+    });
     std::map<int, NodeId> cpu_of;  // by NUMA node
     for (const int rank : host.ranks) cpu_of[places[static_cast<std::size_t>(rank)].numa_node] = kNoNode;
     Draft draft{.nodes = {}, .hosts = {0}, .notes = {}};

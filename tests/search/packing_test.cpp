@@ -14,7 +14,8 @@ namespace {
 TEST(Packing, FindsTheOptimumOfAKnownProgram) {
   // x + y <= 4, x + 3 y <= 6, x <= 3: the best of 3 x + 5 y is 14, at x = 3, y = 1.
   Packing packing({4, 6, 3});
-  const int x = packing.add({{0, 1}, {1, 1}, {2, 1}}, 3), y = packing.add({{0, 1}, {1, 3}}, 5);
+  const std::vector<Load> x_loads = {{0, 1}, {1, 1}, {2, 1}}, y_loads = {{0, 1}, {1, 3}};
+  const int x = packing.add(x_loads, 3), y = packing.add(y_loads, 5);
   ASSERT_TRUE(packing.optimize(100));
   EXPECT_NEAR(packing.total(), 14, 1e-9);
   EXPECT_NEAR(packing.amount(x), 3, 1e-9);
@@ -23,11 +24,12 @@ TEST(Packing, FindsTheOptimumOfAKnownProgram) {
 
 TEST(Packing, PricesBoundWhatANewColumnAdds) {
   Packing packing({10, 10});
-  packing.add({{0, 1}, {1, 1}}, 1);
+  const std::vector<Load> both = {{0, 1}, {1, 1}}, first = {{0, 1}}, second = {{1, 1}};
+  packing.add(both, 1);
   packing.optimize(100);
-  EXPECT_NEAR(packing.gain(std::vector<Load>{{0, 1}, {1, 1}}, 1), 0, 1e-9);
-  packing.add({{0, 1}}, 1);
-  packing.add({{1, 1}}, 1);
+  EXPECT_NEAR(packing.gain(both, 1), 0, 1e-9);
+  packing.add(first, 1);
+  packing.add(second, 1);
   packing.optimize(100);
   EXPECT_NEAR(packing.total(), 20, 1e-9);
 }
@@ -41,8 +43,8 @@ TEST(Packing, StaysFeasibleWhereManyColumnsTie) {
     for (int i = 0; i < 12; ++i)
       if (random() % 3 == 0) loads.push_back({i, 1});
     if (loads.empty()) continue;
-    columns.push_back(loads);
-    packing.add(loads, 1);
+    columns.push_back(std::move(loads));
+    packing.add(columns.back(), 1);
     ASSERT_TRUE(packing.optimize(1000));
   }
   std::vector<double> taken(12, 0);

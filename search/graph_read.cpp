@@ -1,0 +1,236 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.hpp"
+#include "search/bounds.hpp"
+#include "search/columns.hpp"
+#include "search/graph_dialect.hpp"
+#include "search/graph_xml.hpp"
+#include "search/validate.hpp"
+#include "topo/xml.hpp"
+
+namespace loom::search {
+namespace {
+
+constexpr double kMostGbps = 1e6;
+constexpr int kMostChannels = 64, kMostRank = 1 << 24;
+constexpr std::uint64_t kDeviceMask = (std::uint64_t{1} << kHostShift) - 1;
+
+bool is(pugi::xml_node element, const char* tag) {
+  return std::string_view(element.name()) == tag;
+}
+
+class GraphReader {
+ public:
+  GraphReader(std::string text, const std::string& name, const PathTables& tables)
+      : xml_(std::move(text), name), tables_(tables) {}
+
+  std::vector<NodePlans> read() {
+    const pugi::xml_node root = xml_.root();
+    if (!is(root, "graphs")) xml_.fail(root, "the outermost element of a graph file is <graphs>.");
+    if (const auto version = xml_.integer(root, "version", 0, 1000); version != 1)
+      xml_.fail(root, fmt::format("version {} is not known.", version));
+    int last_id = -1;
+    for (const pugi::xml_node graph : elements_of(root)) {
+      if (!is(graph, "graph")) xml_.fail(graph, "<graphs> has <graph> alone.");
+      add(read_graph(graph), graph, last_id);
+    }
+    return std::move(found_);
+  }
+
+ private:
+  struct Graph {
+    int id = 0;
+    ChannelPlan plan;
+    const PartOfMachine* part = nullptr;
+  };
+
+  static std::vector<pugi::xml_node> elements_of(pugi::xml_node parent) {
+    std::vector<pugi::xml_node> elements;
+    for (const pugi::xml_node child : parent.children())
+      if (child.type() == pugi::node_element) elements.push_back(child);
+    return elements;
+  }
+
+  /// Further parts of a node have the id of the one before, and other GPUs.
+  void add(Graph graph, pugi::xml_node element, int& last_id) {
+    if (graph.plan.channels.empty()) return;
+    const std::vector<int>& ranks = graph.part->ranks;
+    for (const NodePlans& node : found_)
+      for (std::size_t i = 0; i < node.parts.size(); ++i)
+        if (node.parts[i].pattern == graph.plan.pattern && node.ranks[i] == ranks)
+          xml_.fail(element, "there is a graph of this pattern for these GPUs already.");
+    const auto has_other_gpus = [&](const NodePlans& node) {
+      return std::none_of(node.ranks.begin(), node.ranks.end(), [&](const std::vector<int>& others) {
+        return std::find_first_of(others.begin(), others.end(), ranks.begin(), ranks.end()) != others.end();
+      });
+    };
+    const bool joins = graph.id == last_id && has_other_gpus(found_.back());
+    last_id = graph.id;
+    NodePlans& node = joins ? found_.back() : found_.emplace_back();
+    const double total = graph.plan.total_gbps;
+    node.total_gbps = node.parts.empty() ? total : std::min(node.total_gbps, total);
+    node.parts.push_back(std::move(graph.plan));
+    node.ranks.push_back(ranks);
+  }
+
+  Graph read_graph(pugi::xml_node element) {
+    Graph graph;
+    ChannelPlan& plan = graph.plan;
+    graph.id = static_cast<int>(xml_.integer(element, "id", 0, 4));
+    const auto number = xml_.integer(element, "pattern", 1, 6);
+    const auto kind = std::find_if(kGraphKinds.begin(), kGraphKinds.end(), [&](const GraphKind& entry) {
+      return entry.id == graph.id && entry.number == number;
+    });
+    if (kind == kGraphKinds.end())
+      xml_.fail(element, fmt::format("graph {} is never of pattern {}.", graph.id, number));
+    plan.pattern = kind->pattern;
+    plan.limits = {static_cast<int>(xml_.integer(element, "crossnic", 0, 2)), type(element, "typeinter"),
+                   type(element, "typeintra")};
+    plan.type_intra = plan.limits.type_intra;
+    xml_.integer_or(element, "samechannels", 0, 1, 0);
+    xml_.number_or(element, "latencyinter", 0, 1e9, 0);
+    const double intra = speed(element, "speedintra"), inter = speed(element, "speedinter");
+
+    const std::vector<pugi::xml_node> channels = elements_of(element);
+    const auto said = static_cast<std::size_t>(xml_.integer(element, "nchannels", 0, kMostChannels));
+    if (channels.size() != said)
+      xml_.fail(element, fmt::format("it says {} channels and has {}.", said, channels.size()));
+    if (channels.empty()) return graph;
+    plan.network = !elements_of(channels[0]).empty() && is(elements_of(channels[0]).front(), "net");
+    if (plan.network) plan.type_inter = plan.limits.type_inter;
+    if (!plan.network) plan.limits.type_inter = topo::PathType::kLoc;
+    graph.part = part_for(channels[0], has_heads(plan.pattern));
+    for (const pugi::xml_node channel : channels) read_channel(channel, graph, intra, inter);
+    finish(graph, element);
+    return graph;
+  }
+
+  topo::PathType type(pugi::xml_node element, const char* attribute) const {
+    const std::string name = xml_.text(element, attribute);
+    for (int type = 0; type < static_cast<int>(topo::PathType::kNet); ++type)
+      if (name == topo::name_of(static_cast<topo::PathType>(type))) return static_cast<topo::PathType>(type);
+    xml_.fail(element, fmt::format("attribute '{}' is \"{:.20}\", which is no type of paths.", attribute, name));
+  }
+  double speed(pugi::xml_node element, const char* attribute) const {
+    xml_.text(element, attribute);
+    return xml_.number_or(element, attribute, 0, kMostGbps, 0);
+  }
+
+  /// The part of the machine with the GPUs of `channel`: the whole, if it lists as many.
+  const PartOfMachine* part_for(pugi::xml_node channel, bool heads) {
+    std::vector<pugi::xml_node> gpus = elements_of(channel);
+    std::erase_if(gpus, [](pugi::xml_node element) { return !is(element, "gpu"); });
+    const PartOfMachine* whole = tables_.whole();
+    if (whole != nullptr && (heads || gpus.size() >= whole->ranks.size() || tables_.parts().empty())) return whole;
+    for (const auto& part : tables_.parts())
+      if (!gpus.empty() && find_gpu(gpus[0], part->system) != topo::kNoNode) return part.get();
+    if (whole != nullptr) return whole;
+    if (tables_.parts().empty()) xml_.fail(channel, "this machine has no GPUs.");
+    return tables_.parts()[0].get();
+  }
+
+  /// kNoNode: there is none.
+  topo::NodeId find_gpu(pugi::xml_node element, const topo::System& system) const {
+    if (xml_.has(element, "rank"))
+      return system.gpu_of_rank(static_cast<int>(xml_.integer(element, "rank", 0, kMostRank)));
+    const std::uint64_t number = xml_.unsigned64(element, "dev");
+    topo::NodeId found = topo::kNoNode;
+    for (const topo::NodeId id : system.gpus())
+      if (const topo::Node& node = system.node(id); number == device_number(node.host, node.gpu().device)) {
+        if (found != topo::kNoNode)
+          xml_.fail(element, "several ranks share this device: it needs an attribute 'rank'.");
+        found = id;
+      }
+    return found;
+  }
+
+  topo::NodeId net(pugi::xml_node element, const Graph& graph) const {
+    const std::uint64_t number = xml_.unsigned64(element, "dev");
+    const bool reduces = graph.plan.pattern == Pattern::kCollnetChain || graph.plan.pattern == Pattern::kCollnetDirect;
+    const topo::System& system = graph.part->system;
+    for (const topo::NodeId id : system.of_kind(topo::NodeKind::kNet)) {
+      const topo::NetInfo& info = system.node(id).net();
+      if (number != device_number(system.node(id).host, info.device) || !info.is_net) continue;
+      if (reduces && !info.collectives)
+        xml_.fail(element, fmt::format("the network of {} does not reduce.", label(system, id)));
+      return id;
+    }
+    xml_.fail(element, fmt::format("this machine has no port {} on host {}.", number & kDeviceMask,
+                                   number >> kHostShift));
+  }
+
+  void read_channel(pugi::xml_node element, Graph& graph, double intra, double inter) {
+    if (!is(element, "channel")) xml_.fail(element, "<graph> has <channel> alone.");
+    Channel channel;
+    channel.intra_gbps = xml_.has(element, "speedintra") ? speed(element, "speedintra") : intra;
+    channel.inter_gbps = xml_.has(element, "speedinter") ? speed(element, "speedinter") : inter;
+    if (!graph.plan.network) channel.inter_gbps = channel.intra_gbps;  // NCCL writes anything there
+    const topo::System& system = graph.part->system;
+    std::set<int> left(graph.part->ranks.begin(), graph.part->ranks.end());
+    bool closed = false;
+    for (const pugi::xml_node child : elements_of(element)) {
+      if (closed) xml_.fail(child, "the port where a channel leaves is its last element.");
+      if (is(child, "net")) {
+        if (!graph.plan.network) xml_.fail(child, "the channels before have no ports.");
+        closed = !channel.nets.empty();
+        if (closed == channel.ranks.empty()) xml_.fail(child, "GPUs stand between the two ports of a channel.");
+        channel.nets.push_back(net(child, graph));
+      } else if (is(child, "gpu")) {
+        if (graph.plan.network && channel.nets.empty()) xml_.fail(child, "the channels before begin at a port.");
+        const topo::NodeId gpu = find_gpu(child, system);
+        if (gpu == topo::kNoNode) xml_.fail(child, "this machine has no such GPU, or it takes part elsewhere.");
+        channel.ranks.push_back(system.node(gpu).gpu().rank);
+        if (left.erase(channel.ranks.back()) == 0)
+          xml_.fail(child, fmt::format("rank {} is in this channel already.", channel.ranks.back()));
+      } else {
+        xml_.fail(child, "a channel has <net> and <gpu> alone.");
+      }
+    }
+    if (graph.plan.network && !closed) xml_.fail(element, "it has no port where it leaves.");
+    if (has_heads(graph.plan.pattern) && channel.ranks.size() != 1)
+      xml_.fail(element, fmt::format("channels of this pattern have one GPU, the head; this one has {}.",
+                                     channel.ranks.size()));
+    if (!has_heads(graph.plan.pattern) && !left.empty())
+      xml_.fail(element, fmt::format("it leaves out rank {}.", *left.begin()));
+    graph.plan.channels.push_back(std::move(channel));
+  }
+
+  /// What follows from the channels, and whether the machine's links carry them.
+  void finish(Graph& graph, pugi::xml_node element) {
+    ChannelPlan& plan = graph.plan;
+    const bool reduces = plan.pattern == Pattern::kCollnetChain || plan.pattern == Pattern::kCollnetDirect;
+    const HopTable table(graph.part->paths, plan.network, reduces, plan.pattern == Pattern::kNvls);
+    if (plan.pattern == Pattern::kNvls && table.nv_switch() < 0) xml_.fail(element, "this machine has no NVSwitch.");
+    for (const Channel& channel : plan.channels) {
+      plan.total_gbps += channel.inter_gbps;
+      plan.hops += make_column(table, plan.pattern, {order_of(table, channel)}).hops;
+    }
+    plan.same_channels = std::all_of(plan.channels.begin(), plan.channels.end(), [&](const Channel& channel) {
+      return channel.ranks == plan.channels[0].ranks;
+    });
+    plan.bound_gbps = end_bound(table, plan.pattern, plan.network, static_cast<int>(plan.channels.size()));
+    const std::vector<std::string> wrong = violations(graph.part->paths, plan);
+    if (!wrong.empty())
+      xml_.fail(element, fmt::format("it does not fit this machine. {}{}", wrong[0],
+                                     wrong.size() > 1 ? fmt::format(" (and {} more)", wrong.size() - 1) : ""));
+  }
+
+  topo::XmlDocument xml_;
+  const PathTables& tables_;
+  std::vector<NodePlans> found_;
+};
+
+}  // namespace
+
+std::vector<NodePlans> parse_graph_xml(std::string text, const std::string& name, const PathTables& tables) {
+  return GraphReader(std::move(text), name, tables).read();
+}
+
+std::vector<NodePlans> read_graph_xml(const std::string& path, const PathTables& tables) {
+  return parse_graph_xml(topo::read_text_file(path), path, tables);
+}
+
+}  // namespace loom::search

@@ -1,0 +1,88 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "search/graph_dialect.hpp"
+#include "search/graph_xml.hpp"
+#include "topo/xml.hpp"
+
+namespace loom::search {
+namespace {
+
+template <class Value>
+void set(pugi::xml_node element, const char* name, const Value& value) {
+  element.append_attribute(name).set_value(fmt::format("{}", value).c_str());
+}
+void set_device(pugi::xml_node element, const topo::Node& node, int device) {
+  set(element, "dev", fmt::format("0x{:x}", device_number(node.host, device)));
+}
+
+/// What all have; where they differ, the mean.
+double common_speed(const std::vector<Channel>& channels, double Channel::*speed) {
+  double sum = 0;
+  for (const Channel& channel : channels) sum += channel.*speed;
+  const bool equal = std::all_of(channels.begin(), channels.end(),
+                                 [&](const Channel& channel) { return channel.*speed == channels[0].*speed; });
+  return equal ? channels[0].*speed : sum / static_cast<double>(channels.size());
+}
+
+void write_channel(pugi::xml_node graph, const topo::System& system, const Channel& channel, double intra,
+                   double inter) {
+  pugi::xml_node out = graph.append_child("channel");
+  if (channel.intra_gbps != intra || channel.inter_gbps != inter) {
+    set(out, "speedintra", channel.intra_gbps);
+    set(out, "speedinter", channel.inter_gbps);
+  }
+  const auto write_net = [&](topo::NodeId id) {
+    set_device(out.append_child("net"), system.node(id), system.node(id).net().device);
+  };
+  if (!channel.nets.empty()) write_net(channel.nets[0]);
+  for (const int rank : channel.ranks) {
+    const topo::Node& node = system.node(system.gpu_of_rank(rank));
+    pugi::xml_node gpu = out.append_child("gpu");
+    set_device(gpu, node, node.gpu().device);
+    set(gpu, "rank", rank);
+  }
+  if (!channel.nets.empty()) write_net(channel.nets[1]);
+}
+
+void write_plan(pugi::xml_node root, const topo::System& system, const ChannelPlan& plan) {
+  const auto kind = std::find_if(kGraphKinds.begin(), kGraphKinds.end(),
+                                 [&](const GraphKind& entry) { return entry.pattern == plan.pattern; });
+  double latency = 0;
+  for (const Channel& channel : plan.channels)
+    for (const topo::NodeId net : channel.nets) latency = std::max(latency, system.node(net).net().latency_us);
+  const double intra = common_speed(plan.channels, &Channel::intra_gbps);
+  const double inter = common_speed(plan.channels, &Channel::inter_gbps);
+  pugi::xml_node graph = root.append_child("graph");
+  set(graph, "id", kind->id);
+  set(graph, "pattern", kind->number);
+  set(graph, "crossnic", plan.limits.cross_nic);
+  set(graph, "nchannels", plan.channels.size());
+  set(graph, "speedintra", intra);
+  set(graph, "speedinter", inter);
+  set(graph, "latencyinter", latency);
+  set(graph, "typeintra", topo::name_of(plan.type_intra));
+  set(graph, "typeinter", topo::name_of(plan.type_inter));
+  set(graph, "samechannels", plan.same_channels ? 1 : 0);
+  for (const Channel& channel : plan.channels) write_channel(graph, system, channel, intra, inter);
+}
+
+}  // namespace
+
+const PartOfMachine& part_of(const PathTables& tables, const NodePlans& plans, std::size_t part) {
+  const PartOfMachine* whole = tables.whole();
+  return whole != nullptr && plans.ranks[part] == whole->ranks ? *whole : *tables.parts()[part];
+}
+
+std::string to_graph_xml(const PathTables& tables, std::span<const NodePlans> plans) {
+  pugi::xml_document document;
+  pugi::xml_node root = document.append_child("graphs");
+  set(root, "version", 1);
+  for (const NodePlans& node : plans)
+    for (std::size_t i = 0; i < node.parts.size(); ++i)
+      if (!node.parts[i].channels.empty()) write_plan(root, part_of(tables, node, i).system, node.parts[i]);
+  return topo::to_text(document);
+}
+
+}  // namespace loom::search

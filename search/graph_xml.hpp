@@ -1,0 +1,35 @@
+// graph_xml.hpp -- channels from and to NCCL's graph XML, which NCCL_GRAPH_FILE reads and NCCL_GRAPH_DUMP_FILE
+// writes.
+//
+// graphs (version 1) > graph (id, pattern, crossnic, nchannels, speedintra, speedinter, latencyinter, typeintra,
+// typeinter, samechannels) > channel > net (dev) where there are several nodes, gpu (dev, rank) in order, net (dev).
+// Patterns with heads list the head alone. `dev` is the host's index << 56 | the device's number on it; a rank
+// wins over it. Our channels may be unequal: those that are not as fast as their graph says have speedintra and
+// speedinter themselves, which NCCL passes over; the graph then says the mean. NCCL has no name for paths of type
+// C2C and takes ours for LOC. Parts of a node are graphs with one id.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "search/channel_plan.hpp"
+#include "search/path_tables.hpp"
+
+namespace loom::search {
+
+/// The plans of a file, one for each pattern in it, on the machine of `tables`. What the search would have found
+/// out is not there: attempts, steps; `bound_gbps` is what enters and leaves GPUs and ports.
+/// Throws Error (kBadInput): "<file>:<line>: <element>: ...", where the file is none of this kind or does not fit
+/// the machine: GPUs or ports that it does not have, GPUs left out or twice, links charged beyond what they carry.
+std::vector<NodePlans> read_graph_xml(const std::string& path, const PathTables& tables);
+/// The same from memory; `name` takes the file's place in messages.
+std::vector<NodePlans> parse_graph_xml(std::string text, const std::string& name, const PathTables& tables);
+
+/// Parsing the result gives plans with the same channels. Plans without channels are left out.
+std::string to_graph_xml(const PathTables& tables, std::span<const NodePlans> plans);
+
+/// The machine, or part of it, that part `part` of `plans` is for.
+const PartOfMachine& part_of(const PathTables& tables, const NodePlans& plans, std::size_t part);
+
+}  // namespace loom::search

@@ -1,0 +1,56 @@
+// fuzz_graph_xml.cpp -- any bytes as a file of channels: they give plans that fit the machine or an Error, never a
+// crash. Without libFuzzer replay.cpp of topo's fuzz targets runs it over files.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "search/graph_xml.hpp"
+#include "search/validate.hpp"
+#include "topo/nccl_xml.hpp"
+
+namespace {
+
+using namespace loom;
+using namespace loom::search;
+
+void must(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "fuzz_graph_xml: %s\n", what);
+  std::abort();
+}
+
+const PathTables& machine(int number) {
+  static const std::vector<PathTables> machines = [] {
+    std::vector<PathTables> made;
+    for (const char* name : {"dgx1v.xml", "dgxh100.xml", "pcie-2socket.xml"})
+      made.emplace_back(topo::read_nccl_xml(std::string(LOOM_TEST_DATA "/") + name).system);
+    return made;
+  }();
+  return machines[static_cast<std::size_t>(number)];
+}
+
+void read(const std::string& text, const PathTables& tables) {
+  const std::vector<NodePlans> plans = parse_graph_xml(text, "input", tables);
+  for (const NodePlans& node : plans)
+    for (std::size_t i = 0; i < node.parts.size(); ++i)
+      must(violations(part_of(tables, node, i).paths, node.parts[i]).empty(), "channels that do not fit were taken");
+  const std::string written = to_graph_xml(tables, plans);
+  must(to_graph_xml(tables, parse_graph_xml(written, "written", tables)) == written, "the XML loses something");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  for (int number = 0; number < 3; ++number) {
+    try {
+      read(text, machine(number));
+    } catch (const Error& error) {
+      must(error.code() == ErrorCode::kBadInput, error.what());
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,192 @@
+// channels_svg.cpp -- channels over the picture of their machine: each follows the links that it takes, in a colour of
+// its own and a little beside the others; beside the links what they carry.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "search/columns.hpp"
+#include "search/graph_xml.hpp"
+#include "search/validate.hpp"
+#include "tools/search_views.hpp"
+#include "tools/topo_picture.hpp"
+
+namespace loom::tools {
+namespace {
+
+using namespace loom::topo;
+using search::Channel;
+using search::ChannelPlan;
+
+constexpr std::array<const char*, 12> kColours = {"#4269d0", "#efb118", "#ff5a40", "#2a9d8f", "#a463f2", "#ff8ab7",
+                                                  "#9c6b4e", "#00a2d9", "#c2185b", "#6d7f00", "#7c7c7c", "#1b3a93"};
+constexpr double kWidth = 1.6, kWidestStep = 3, kWidestBundle = 22, kLegendRow = 15, kLegendColumn = 460;
+constexpr double kFull = 0.999, kLeast = 1e-6;
+constexpr std::size_t kMostTags = 200;  // more would cover each other
+constexpr const char *kTagColour = "#333", *kFullColour = "#c00000";
+
+class Overlay {
+ public:
+  Overlay(Picture& picture, const System& system) : picture_(picture), places_(picture.places()), system_(system) {}
+
+  /// The route's links, one after the other, `shift` pixels beside where they are drawn.
+  void hop(std::span<const LinkId> route, double shift, const char* colour) {
+    std::vector<Point> points;
+    for (const LinkId id : route) add(system_.link(id), points);
+    for (Point& point : points) point.x += shift, point.y += shift;
+    picture_.canvas().way(points, colour, kWidth);
+  }
+
+  /// What a link and its other direction carry, of what they can.
+  void tag(const Link& link, double carried, double back) {
+    const double most = std::max(carried, back);
+    std::string text = fmt::format("{:.4g}", carried);
+    if (const std::string other = fmt::format("{:.4g}", back); other != text) text += "|" + other;
+    picture_.canvas().tag(place_of_tag(link).x, place_of_tag(link).y, text,
+                          most >= kFull * link.gbps ? kFullColour : kTagColour);
+  }
+
+ private:
+  const Places::Box& box(NodeId id) const { return places_.boxes[static_cast<std::size_t>(id)]; }
+  double at(const std::vector<double>& values, NodeId id) const { return values[static_cast<std::size_t>(id)]; }
+  NodeKind kind(NodeId id) const { return system_.node(id).kind(); }
+
+  /// Ports stand in their NIC, further ranks of a GPU beside the first.
+  NodeId drawn(NodeId id) const {
+    while (kind(id) == NodeKind::kNet || kind(id) == NodeKind::kC2cPort) id = system_.node(id).parent;
+    return id;
+  }
+  /// Where a link of `id` to its parent leaves it; NVLink and C2C do beside PCI.
+  Point head(NodeId id, LinkType type) const {
+    if (type == LinkType::kNvl || type == LinkType::kC2c) return {box(id).centre() - 2, box(id).y};
+    if (kind(id) == NodeKind::kNic) return {at(places_.top, id), box(id).y + box(id).h / 2};
+    const double x = at(places_.top, id);
+    return {x > 0 ? x : box(id).centre(), box(id).y};
+  }
+
+  void add(const Link& link, std::vector<Point>& points) const {
+    if (kind(link.from) == NodeKind::kC2cPort || kind(link.to) == NodeKind::kC2cPort) return;
+    const NodeId from = drawn(link.from), to = drawn(link.to);
+    if (from == to) return;
+    const Node &a = system_.node(from), &b = system_.node(to);
+    const auto append = [&](std::initializer_list<Point> more) { points.insert(points.end(), more); };
+    if (kind(from) == NodeKind::kNvSwitch) {
+      const Point foot{box(to).centre(), at(places_.bar, b.host) + kBarMiddle};
+      if (!points.empty() && points.back().y != foot.y)  // another row: around by the spine
+        append({{places_.spine, points.back().y}, {places_.spine, foot.y}});
+      append({foot, {box(to).centre(), box(to).bottom()}});
+    } else if (kind(to) == NodeKind::kNvSwitch) {
+      append({{box(from).centre(), box(from).bottom()}, {box(from).centre(), at(places_.bar, a.host) + kBarMiddle}});
+    } else if (const auto arc = places_.arcs.find({std::min(from, to), std::max(from, to)});
+               link.type == LinkType::kNvl && arc != places_.arcs.end()) {
+      const Places::Arc& curve = arc->second;
+      const Point begin = from < to ? curve.from : curve.to, end = from < to ? curve.to : curve.from;
+      append({begin});
+      for (int i = 0; i <= kCurvePoints; ++i) {  // the curve's, whose controls are below its ends
+        const double t = static_cast<double>(i) / kCurvePoints, u = 1 - t;
+        const double across = t * t * (3 - 2 * t);
+        append({{begin.x + (end.x - begin.x) * across, curve.foot + (curve.lowest - curve.foot) * 3 * t * u}});
+      }
+      append({end});
+    } else if (kind(from) == NodeKind::kCpu && kind(to) == NodeKind::kCpu) {
+      append({{box(from).centre(), at(places_.bus, from)}, {box(from).centre(), at(places_.sys, from)},
+              {box(to).centre(), at(places_.sys, to)}, {box(to).centre(), at(places_.bus, to)}});
+    } else if (a.parent == to || kind(to) == NodeKind::kCpu) {
+      if (at(places_.bus, from) > 0) append({{head(from, link.type).x, at(places_.bus, from)}});
+      append({head(from, link.type), {head(from, link.type).x, at(places_.bus, to)}});
+    } else {
+      append({{head(to, link.type).x, at(places_.bus, from)}, head(to, link.type)});
+      if (at(places_.bus, to) > 0) append({{head(to, link.type).x, at(places_.bus, to)}});
+    }
+  }
+
+  Point place_of_tag(const Link& link) const {
+    const NodeId from = drawn(link.from), to = drawn(link.to);
+    if (kind(to) == NodeKind::kNvSwitch) return {box(from).centre() + 14, box(from).bottom() + 12};
+    if (kind(from) == NodeKind::kCpu && kind(to) == NodeKind::kCpu)
+      return {(box(from).centre() + box(to).centre()) / 2 + 40, at(places_.sys, from) + 14};
+    if (const auto arc = places_.arcs.find({std::min(from, to), std::max(from, to)});
+        link.type == LinkType::kNvl && arc != places_.arcs.end())
+      return {(arc->second.from.x + arc->second.to.x) / 2 - 8,
+              arc->second.foot + (arc->second.lowest - arc->second.foot) * 3 / 4 + 14};
+    const Point end = head(from, link.type);
+    return kind(from) == NodeKind::kNic ? Point{end.x + 22, box(from).y - 4} : Point{end.x + 14, end.y - 4};
+  }
+
+  static constexpr double kBarMiddle = 13;
+  static constexpr int kCurvePoints = 12;
+  Picture& picture_;
+  const Places& places_;
+  const System& system_;
+};
+
+std::string title_of(const System& system, std::size_t number, const Channel& channel) {
+  std::string text = fmt::format("{}: {:.5g} GB/s  ", number, channel.inter_gbps);
+  if (!channel.nets.empty()) text += label(system, channel.nets[0]) + " > ";
+  text += fmt::format("{}", fmt::join(channel.ranks, " "));
+  if (!channel.nets.empty()) text += " > " + label(system, channel.nets[1]);
+  return text.size() < 76 ? text : text.substr(0, 73) + "...";
+}
+
+/// One tag for both directions of a link.
+void tag_loads(Overlay& overlay, const System& system, const std::vector<double>& loads) {
+  std::vector<LinkId> used;
+  for (LinkId id = 0; id < static_cast<LinkId>(loads.size()); ++id) {
+    const Link& link = system.link(id);
+    const LinkId back = link.reverse;
+    const double both = loads[static_cast<std::size_t>(id)] + (back >= 0 ? loads[static_cast<std::size_t>(back)] : 0);
+    const bool upwards = system.node(link.from).parent == link.to || system.node(link.to).kind() == NodeKind::kNvSwitch ||
+                         (system.node(link.to).parent != link.from && link.from < link.to &&
+                          system.node(link.from).kind() != NodeKind::kNvSwitch);
+    if (both > kLeast && upwards && link.type != LinkType::kNet && link.type != LinkType::kLoc) used.push_back(id);
+  }
+  if (used.size() > kMostTags) return;
+  for (const LinkId id : used) {
+    const LinkId back = system.link(id).reverse;
+    overlay.tag(system.link(id), loads[static_cast<std::size_t>(id)],
+                back >= 0 ? loads[static_cast<std::size_t>(back)] : 0);
+  }
+}
+
+}  // namespace
+
+std::string channels_svg(const search::PathTables& tables, const topo::System& system, const SearchResult& result,
+                         const std::string& title) {
+  Picture picture(system, title);
+  picture.draw();
+  std::size_t count = 0, number = 0;
+  for (const ChannelPlan& plan : result.plans.parts) count += plan.channels.size();
+  const double step = std::min(kWidestStep, kWidestBundle / static_cast<double>(std::max<std::size_t>(count, 1)));
+  const auto columns = std::max<std::size_t>(1, static_cast<std::size_t>(picture.width() / kLegendColumn));
+  for (std::size_t i = 0; i < result.plans.parts.size(); ++i) {
+    const ChannelPlan& plan = result.plans.parts[i];
+    const search::PartOfMachine& part = search::part_of(tables, result.plans, i);
+    Overlay overlay(picture, part.system);
+    const search::HopTable table(part.paths, plan.network,
+                                 plan.pattern == search::Pattern::kCollnetChain ||
+                                     plan.pattern == search::Pattern::kCollnetDirect,
+                                 plan.pattern == search::Pattern::kNvls);
+    for (const Channel& channel : plan.channels) {
+      const char* colour = kColours[number % kColours.size()];
+      const double shift = (static_cast<double>(number) - (static_cast<double>(count) - 1) / 2) * step;
+      for (const search::Charge& charge : charges_of(table, plan.pattern, order_of(table, channel)))
+        if (charge.from != charge.to)
+          overlay.hop(part.paths.route(table.node(charge.from), table.node(charge.to)), shift, colour);
+      const double x = 14 + kLegendColumn * static_cast<double>(number % columns);
+      const double y = picture.height() + kLegendRow * static_cast<double>(number / columns);
+      picture.canvas().line(x, y, x + 22, y, colour, 3);
+      picture.canvas().text(x + 28, y + 4, title_of(part.system, number, channel), 10, "start", "#333");
+      ++number;
+    }
+    tag_loads(overlay, part.system, link_loads(part.paths, plan));
+  }
+  const double rows = static_cast<double>((count + columns - 1) / columns);
+  picture.canvas().text(14, picture.height() + kLegendRow * rows + 6,
+                        "At links: GB/s that the channels take, up|down where they differ; red: nothing is left.", 10,
+                        "start", "#555");
+  return picture.finish(kLegendRow * (rows + 1) + 6);
+}
+
+}  // namespace loom::tools

@@ -1,0 +1,190 @@
+#include "tools/search_compare.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tools/search_views.hpp"
+#include "topo/hwloc_xml.hpp"
+#include "topo/xml_file.hpp"
+
+namespace loom::tools {
+namespace {
+
+using nlohmann::json;
+using search::ChannelPlan;
+using search::Pattern;
+
+constexpr double kSame = 1e-6, kNearBound = 0.95;
+constexpr int kRuns = 3;
+constexpr double kLongUs = 10'000, kShareOfTime = 0.1;  // NCCL's searches that take longer are to take a tenth
+
+struct Setting {
+  const char* label;
+  int nodes, cross_nic;
+};
+constexpr std::array<Setting, 4> kSettings = {
+    {{"n1", 1, 2}, {"n2", 2, 2}, {"n2_crossnic0", 2, 0}, {"n2_crossnic1", 2, 1}}};
+
+Pattern pattern_of(const std::string& graph, const json& theirs) {
+  static const std::map<std::string, Pattern> kNames = {{"RING", Pattern::kRing},
+                                                        {"TREE", Pattern::kTree},
+                                                        {"SPLIT_TREE", Pattern::kSplitTree},
+                                                        {"BALANCED_TREE", Pattern::kBalancedTree},
+                                                        {"NVLS", Pattern::kNvls},
+                                                        {"COLLNET_DIRECT", Pattern::kCollnetDirect}};
+  const auto name = kNames.find(theirs.at("patternName"));
+  if (graph == "collnetChain") return Pattern::kCollnetChain;
+  return name == kNames.end() ? Pattern::kRing : name->second;
+}
+
+topo::PathType type_named(const std::string& name) {
+  for (int type = 0; type < static_cast<int>(topo::PathType::kDis); ++type)
+    if (name == topo::name_of(static_cast<topo::PathType>(type))) return static_cast<topo::PathType>(type);
+  return topo::PathType::kDis;
+}
+
+/// Links that one of our channels crosses, counted as NCCL does: it has one more between a GPU and its device.
+double hops_of(const ChannelPlan& plan) {
+  const auto gpus = static_cast<double>(plan.channels[0].ranks.size());
+  const double inside = gpus - (plan.pattern == Pattern::kRing && !plan.network ? 0 : 1);
+  const double ports = !plan.network ? 0 : plan.pattern == Pattern::kBalancedTree ? 3 : 2;
+  return static_cast<double>(plan.hops) / static_cast<double>(plan.channels.size()) + 2 * inside + ports;
+}
+
+/// The same of NCCL's, on all GPUs of the node. Channels that NCCL copied are not in its sum.
+double hops_of(const json& theirs, const ChannelPlan& ours, int gpus) {
+  int channels = std::max(1, theirs.at("nChannels").get<int>());
+  const double hops = theirs.at("nHops"), ports = ours.network ? 2 : 0;
+  if (hops < channels * (3.0 * (gpus - 1) + 2 * ports)) channels = (channels + 1) / 2;
+  return hops / channels * std::round(static_cast<double>(ours.channels[0].ranks.size()) / gpus);
+}
+
+/// What is worse in `ours` though it carries as much; empty: nothing.
+std::string worse(const ChannelPlan& ours, const json& theirs, int gpus) {
+  if (ours.channels.empty() || theirs.at("nChannels") == 0) return "";
+  const topo::PathType intra = type_named(theirs.at("typeIntra")), inter = type_named(theirs.at("typeInter"));
+  std::string text;
+  if (ours.type_intra > intra) text += "  worse paths between GPUs";
+  if (ours.network && ours.type_inter > inter) text += "  worse paths to ports";
+  const bool chain = ours.pattern != Pattern::kNvls && ours.pattern != Pattern::kCollnetDirect;
+  const bool closer = ours.type_intra < intra || (ours.network && ours.type_inter < inter);
+  if (chain && hops_of(ours) > hops_of(theirs, ours, gpus) + 1e-9)
+    text += closer ? "  more links, of closer paths" : "  more links";
+  return text;
+}
+
+class Comparing {
+ public:
+  Comparing(const Comparison& comparison, const search::Request& request)
+      : comparison_(comparison), request_(request) {}
+
+  bool run();
+
+ private:
+  struct Outcome {
+    double ours = 0, theirs = 0, bound = 0, us = 0;
+  };
+  Outcome one(const std::string& name, const Setting& setting, const std::string& graph, const json& entry,
+              const search::PathTables& tables);
+  void row(const std::string& name, const json& entry, const search::PathTables& tables);
+
+  Comparison comparison_;
+  search::Request request_;
+  int all_ = 0, at_least_ = 0, more_ = 0, near_bound_ = 0, invalid_ = 0, worse_ = 0, long_ones_ = 0, slow_ = 0;
+  double most_us_ = 0;
+};
+
+Comparing::Outcome Comparing::one(const std::string& name, const Setting& setting, const std::string& graph,
+                                  const json& entry, const search::PathTables& tables) {
+  const json& theirs = entry.at("graphs").at(graph);
+  search::Request request = request_;
+  request.nodes = setting.nodes;
+  request.cross_nic = setting.cross_nic;
+  request.pattern = pattern_of(graph, theirs);
+  SearchResult result = timed_search(tables, request);
+  for (int again = 1; again < kRuns; ++again)
+    result.search_us = std::min(result.search_us, timed_search(tables, request).search_us);
+  Outcome outcome{result.plans.total_gbps, theirs.at("totalBw"), 0, result.search_us};
+  for (const ChannelPlan& plan : result.plans.parts) outcome.bound = std::max(outcome.bound, plan.bound_gbps);
+  const bool less = outcome.ours < outcome.theirs * (1 - kSame), more = outcome.ours > outcome.theirs * (1 + kSame);
+  const bool valid = violations_of(tables, result.plans).empty();
+  std::string remark;
+  if (!less && !more) remark = worse(result.plans.parts[0], theirs, entry.at("nGpus"));
+  const double their_us = theirs.value("search_us", 0.0);
+  ++all_;
+  at_least_ += less ? 0 : 1;
+  more_ += more ? 1 : 0;
+  near_bound_ += outcome.ours >= kNearBound * outcome.bound || outcome.ours == 0 ? 1 : 0;
+  invalid_ += valid ? 0 : 1;
+  worse_ += remark.empty() ? 0 : 1;
+  long_ones_ += their_us > kLongUs ? 1 : 0;
+  const bool slow = their_us > kLongUs && outcome.us > kShareOfTime * their_us;
+  slow_ += slow ? 1 : 0;
+  most_us_ = std::max(most_us_, outcome.us);
+  if (less) remark += "  less";
+  if (!valid) remark += "  INVALID";
+  if (slow) remark += "  slow";
+  if (!comparison_.markdown)
+    fmt::print("{:36} {:12} {:13} {:9.2f} {:9.2f} {:9.2f} {:5.1f} {:9.0f} {:9.0f}{}\n", name, setting.label, graph,
+               outcome.ours, outcome.theirs, outcome.bound,
+               outcome.bound > 0 ? 100 * outcome.ours / outcome.bound : 100, outcome.us, their_us, remark);
+  return outcome;
+}
+
+/// A machine's rings on one and on two nodes.
+void Comparing::row(const std::string& name, const json& entry, const search::PathTables& tables) {
+  std::string text = fmt::format("| {} ", name.substr(0, name.find(".xml")));
+  for (const Setting& setting : {kSettings[0], kSettings[1]}) {
+    if (!entry.contains(setting.label) || !entry[setting.label].contains("graphs")) {
+      text += "| - | - | - | - ";
+      continue;
+    }
+    const Outcome ring = one(name, setting, "ring", entry[setting.label], tables);
+    const auto figure = [](double gbps) { return fmt::format("{:g}", std::round(100 * gbps) / 100); };
+    text += fmt::format("| {} | {} | {} | {:.0f} ", figure(ring.theirs), figure(ring.ours), figure(ring.bound), ring.us);
+  }
+  fmt::print("{}|\n", text);
+}
+
+bool Comparing::run() {
+  const json reference = json::parse(topo::read_text_file(comparison_.reference, std::size_t{64} << 20));
+  if (comparison_.markdown)
+    fmt::print("| file | one node: NCCL | loom | bound | us | two nodes: NCCL | loom | bound | us |\n"
+               "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+  else
+    fmt::print("{:36} {:12} {:13} {:>9} {:>9} {:>9} {:>5} {:>9} {:>9}\n", "file", "nodes", "pattern", "GB/s",
+               "NCCL", "bound", "%", "us", "NCCL us");
+  for (const auto& [name, entry] : reference.at("files").items()) {
+    const std::filesystem::path file = std::filesystem::path(comparison_.folder) / name;
+    if (!std::filesystem::exists(file) || entry.value(json::json_pointer("/n1/graphs"), json{}).empty()) continue;
+    const search::PathTables tables(topo::read_system(file.string(), topo::Model::kNccl).system);
+    if (comparison_.markdown) {
+      row(name, entry, tables);
+      continue;
+    }
+    for (const Setting& setting : kSettings)
+      if (entry.contains(setting.label) && entry[setting.label].contains("graphs"))
+        for (const auto& [graph, theirs] : entry[setting.label]["graphs"].items())
+          one(name, setting, graph, entry[setting.label], tables);
+  }
+  fmt::print("{}{} searches: {} at least NCCL's, {} more, {} with equal totals but worse paths or more links; {} within "
+             "95 % of the bound, {} invalid; {} of {} that take NCCL over 10 ms take over a tenth of that, the "
+             "longest of all {:.1f} ms\n",
+             comparison_.markdown ? "\n" : "", all_, at_least_, more_, worse_, near_bound_, invalid_, slow_,
+             long_ones_, most_us_ / 1000);
+  return invalid_ == 0 && at_least_ == all_;
+}
+
+}  // namespace
+
+bool compare(const Comparison& comparison, const search::Request& request) {
+  return Comparing(comparison, request).run();
+}
+
+}  // namespace loom::tools

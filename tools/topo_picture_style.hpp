@@ -1,0 +1,13 @@
+// topo_picture_style.hpp -- inside tools: measures of the picture, in pixels.
+#pragma once
+
+#include <cstddef>
+
+namespace loom::tools {
+
+inline constexpr double kGpuWidth = 96, kGpuHeight = 56, kNicWidth = 104, kLineHeight = 13, kGap = 12, kPadding = 10;
+inline constexpr double kHeader = 22, kStub = 30, kRail = 12, kBarHeight = 26, kSysBus = 30;
+inline constexpr double kWidestRow = 1750, kWidestPicture = 2300, kArcStep = 13;
+inline constexpr std::size_t kNicsPerColumn = 4, kMostPortLines = 5;
+
+}  // namespace loom::tools
