@@ -12,6 +12,7 @@
 #include "search/validate.hpp"
 #include "tools/search_views.hpp"
 #include "tools/topo_picture.hpp"
+#include "tools/topo_picture_style.hpp"
 
 namespace loom::tools {
 namespace {
@@ -61,10 +62,13 @@ class Overlay {
   /// Where a link of `id` to its parent leaves it; NVLink and C2C do beside PCI.
   Point head(NodeId id, LinkType type) const {
     if (type == LinkType::kNvl || type == LinkType::kC2c) return {box(id).centre() - 2, box(id).y};
-    if (kind(id) == NodeKind::kNic) return {at(places_.top, id), box(id).y + box(id).h / 2};
+    if (places_.aside[static_cast<std::size_t>(id)]) return {at(places_.top, id), box(id).y + std::min(box(id).h / 2, 28.)};
     const double x = at(places_.top, id);
     return {x > 0 ? x : box(id).centre(), box(id).y};
   }
+
+  /// On the line that joins the rows of a box.
+  Point riser(NodeId id, double y) const { return {box(id).x + kPadding, y}; }
 
   void add(const Link& link, std::vector<Point>& points) const {
     if (kind(link.from) == NodeKind::kC2cPort || kind(link.to) == NodeKind::kC2cPort) return;
@@ -91,13 +95,19 @@ class Overlay {
       }
       append({end});
     } else if (kind(from) == NodeKind::kCpu && kind(to) == NodeKind::kCpu) {
-      append({{box(from).centre(), at(places_.bus, from)}, {box(from).centre(), at(places_.sys, from)},
-              {box(to).centre(), at(places_.sys, to)}, {box(to).centre(), at(places_.bus, to)}});
+      append({{box(from).centre(), at(places_.bus, from)}, {box(from).centre(), at(places_.sys, from)}});
+      if (at(places_.sys, from) != at(places_.sys, to)) {  // another row: around by the left
+        const double rail = places_.sys_rail[static_cast<std::size_t>(a.host)];
+        append({{rail, at(places_.sys, from)}, {rail, at(places_.sys, to)}});
+      }
+      append({{box(to).centre(), at(places_.sys, to)}, {box(to).centre(), at(places_.bus, to)}});
     } else if (a.parent == to || kind(to) == NodeKind::kCpu) {
       if (at(places_.bus, from) > 0) append({{head(from, link.type).x, at(places_.bus, from)}});
-      append({head(from, link.type), {head(from, link.type).x, at(places_.bus, to)}});
+      append({head(from, link.type), {head(from, link.type).x, at(places_.joint, from)}});
+      if (at(places_.joint, from) != at(places_.bus, to)) append({riser(to, at(places_.joint, from)), riser(to, at(places_.bus, to))});
     } else {
-      append({{head(to, link.type).x, at(places_.bus, from)}, head(to, link.type)});
+      if (at(places_.joint, to) != at(places_.bus, from)) append({riser(from, at(places_.bus, from)), riser(from, at(places_.joint, to))});
+      append({{head(to, link.type).x, at(places_.joint, to)}, head(to, link.type)});
       if (at(places_.bus, to) > 0) append({{head(to, link.type).x, at(places_.bus, to)}});
     }
   }

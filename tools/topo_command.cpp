@@ -50,7 +50,8 @@ Colours colours_of(const Options& options, int descriptor = STDOUT_FILENO) {
 
 void tell(const Options& options, const std::vector<std::string>& notes) {
   const Colours colours = colours_of(options, STDERR_FILENO);
-  for (const std::string& note : notes) fmt::print(stderr, "{}note{}: {}\n", colours.cyan, colours.reset, note);
+  for (const std::string& note : notes)
+    fmt::print(stderr, "{}note{}: {}\n", colours.cyan, colours.reset, note);
 }
 
 /// "0,1,2". Throws Error (kBadInput).
@@ -61,7 +62,8 @@ std::vector<int> ranks_of(const std::string& list) {
     int rank = 0;
     const auto [stop, error] = std::from_chars(list.data() + at, list.data() + end, rank);
     if (error != std::errc() || stop != list.data() + end || rank < 0)
-      throw Error(ErrorCode::kBadInput, fmt::format("--ranks takes ranks with commas, e.g. 0,1,2, not \"{}\".", list));
+      throw Error(ErrorCode::kBadInput,
+                  fmt::format("--ranks takes ranks with commas, e.g. 0,1,2, not \"{}\".", list));
     if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end())
       throw Error(ErrorCode::kBadInput, fmt::format("--ranks names rank {} twice.", rank));
     ranks.push_back(rank);
@@ -124,10 +126,12 @@ bool wants_dot(const Options& options) {
   if (ends_with(options.output, ".dot") || ends_with(options.output, ".gv")) return true;
   if (!options.output.empty() && options.output != "-" && !ends_with(options.output, ".svg") &&
       options.output.find('.', options.output.rfind('/') + 1) != std::string::npos)
-    throw Error(ErrorCode::kBadInput,
-                fmt::format("{}: pictures are written as .svg, or as .dot for Graphviz; rsvg-convert makes others of them. "
-                            "--format says which where the name does not.",
-                            options.output));
+    throw Error(
+        ErrorCode::kBadInput,
+        fmt::format(
+            "{}: pictures are written as .svg, or as .dot for Graphviz; rsvg-convert makes others of them. "
+            "--format says which where the name does not.",
+            options.output));
   return false;
 }
 
@@ -142,22 +146,26 @@ void check_machine(const Options& options) {
   const System& system = loaded.system;
   // What the findings say again.
   const std::vector<std::string> said = unknown_link_notes(system);
-  std::erase_if(loaded.notes,
-                [&](const std::string& note) { return std::find(said.begin(), said.end(), note) != said.end(); });
+  std::erase_if(loaded.notes, [&](const std::string& note) {
+    return std::find(said.begin(), said.end(), note) != said.end();
+  });
   const std::vector<std::string> broken = check(system);
   const std::vector<Finding> findings = lint(system);
   const auto warnings = std::count_if(findings.begin(), findings.end(),
                                       [](const Finding& f) { return f.severity == Severity::kWarning; });
   if (options.json) {
-    write("-", nlohmann::json{{"notes", loaded.notes}, {"broken", broken}, {"findings", to_json(system, findings)}}.dump(2) +
-                   "\n");
+    write("-",
+          nlohmann::json{{"notes", loaded.notes}, {"broken", broken}, {"findings", to_json(system, findings)}}
+                  .dump(2) +
+              "\n");
   } else {
     tell(options, loaded.notes);
     std::string text;
     for (const std::string& line : broken) text += fmt::format("broken: {}\n", line);
     text += findings_text(system, findings, colours_of(options));
-    write("-", text + fmt::format("{} nodes, {} links: {} warnings, {} hints\n", system.size(), system.links().size(),
-                                  warnings, static_cast<long>(findings.size()) - warnings));
+    write("-",
+          text + fmt::format("{} nodes, {} links: {} warnings, {} hints\n", system.size(),
+                             system.links().size(), warnings, static_cast<long>(findings.size()) - warnings));
   }
   if (!broken.empty() || warnings > 0 || (options.strict && !findings.empty())) *options.exit_code = kFound;
 }

@@ -1,4 +1,5 @@
-// topo_diff.cpp -- how one machine differs from another. Unequal Systems always differ in something that is said.
+// topo_diff.cpp -- how one machine differs from another. Unequal Systems always differ in something that is
+// said.
 #include <fmt/format.h>
 
 #include <map>
@@ -41,7 +42,11 @@ class Names {
 class Differences {
  public:
   Differences(const System& a, const System& b)
-      : a_(a), b_(b), several_(a.hosts().size() > 1 || b.hosts().size() > 1), names_a_(a, several_), names_b_(b, several_) {}
+      : a_(a),
+        b_(b),
+        several_(a.hosts().size() > 1 || b.hosts().size() > 1),
+        names_a_(a, several_),
+        names_b_(b, several_) {}
 
   std::vector<std::string> find() {
     compare_hosts();
@@ -63,8 +68,8 @@ class Differences {
     if (a_.model() != b_.model()) changed("model", "", name_of(a_.model()), name_of(b_.model()));
     for (std::size_t i = 0; i < std::min(a_.hosts().size(), b_.hosts().size()); ++i)
       if (a_.hosts()[i] != b_.hosts()[i])
-        changed(several_ ? fmt::format("host {}", i) : "host", "host_hash", fmt::format("0x{:x}", a_.hosts()[i]),
-                fmt::format("0x{:x}", b_.hosts()[i]));
+        changed(several_ ? fmt::format("host {}", i) : "host", "host_hash",
+                fmt::format("0x{:x}", a_.hosts()[i]), fmt::format("0x{:x}", b_.hosts()[i]));
   }
 
   void compare(const std::string& name, NodeId before, NodeId after) {
@@ -85,8 +90,10 @@ class Differences {
     for (const auto& [key, value] : keys.items())
       if (!old.contains(key) || !now.contains(key) || old[key] != now[key])
         changed(name, key, text(old, key), text(now, key));
-    const std::string above = names_a_.of(a_.node(before).parent), above_now = names_b_.of(b_.node(after).parent);
-    if (above != above_now) lines_.push_back(fmt::format("~ {}: hangs below {}, was below {}", name, above_now, above));
+    const std::string above = names_a_.of(a_.node(before).parent),
+                      above_now = names_b_.of(b_.node(after).parent);
+    if (above != above_now)
+      lines_.push_back(fmt::format("~ {}: hangs below {}, was below {}", name, above_now, above));
   }
 
   void compare_links(const std::string& name, NodeId before, NodeId after) {

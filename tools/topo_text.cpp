@@ -48,8 +48,9 @@ std::string short_name(const System& system, NodeId id) {
   const Node& node = system.node(id);
   const std::string host = system.hosts().size() > 1 ? fmt::format("h{}:", node.host) : "";
   if (node.kind() == NodeKind::kNet)
-    return host + (node.net().name.empty() ? fmt::format("NET{}", node.net().device)
-                                           : std::string(first_characters(node.net().name, 12 - host.size())));
+    return host + (node.net().name.empty()
+                       ? fmt::format("NET{}", node.net().device)
+                       : std::string(first_characters(node.net().name, 12 - host.size())));
   if (node.kind() == NodeKind::kCpu) return fmt::format("{}NUMA{}", host, node.cpu().numa_id);
   const GpuInfo& gpu = node.gpu();
   return fmt::format("{}{}{}{}", host, gpu.is_virtual ? "VGPU" : "GPU", gpu.device,
@@ -144,9 +145,10 @@ class TreeWriter {
     for (const Link& link : system_.links_of(id)) {
       if (link.to == node.parent && link.type != LinkType::kC2c && link.type != LinkType::kNvl)
         // What stands on no PCI bus has no speed there.
-        links = fmt::format("{}[{}{}]{} ", colours_.blue, name_of(link.type),
-                            link.gbps < kLocalGbps ? fmt::format(" {:g} GB/s", link.gbps) : "", colours_.reset) +
-                links;
+        links =
+            fmt::format("{}[{}{}]{} ", colours_.blue, name_of(link.type),
+                        link.gbps < kLocalGbps ? fmt::format(" {:g} GB/s", link.gbps) : "", colours_.reset) +
+            links;
       else if (link.type == LinkType::kLoc && node.kind() == NodeKind::kPciSwitch)
         links += fmt::format("{}linked to {}{} ", colours_.cyan, label(system_, link.to), colours_.reset);
       else if (link.type == LinkType::kNvl || link.type == LinkType::kC2c)
@@ -183,7 +185,8 @@ std::string cell_text(const Path& path) {
 }
 
 /// Names of 12 characters, cells of 13.
-std::string matrix_row(const Paths& paths, NodeId row, const std::vector<NodeId>& columns, const Colours& colours) {
+std::string matrix_row(const Paths& paths, NodeId row, const std::vector<NodeId>& columns,
+                       const Colours& colours) {
   const System& system = paths.system();
   std::string text = fmt::format("{}{:12}{}", colours.bold, short_name(system, row), colours.reset);
   for (const NodeId column : columns) {
@@ -216,15 +219,18 @@ std::string matrix_text(const Paths& paths, const Colours& colours, bool all) {
   add(NodeKind::kNet, "ports");
 
   std::string text = fmt::format("{:12}", "");
-  for (const NodeId id : nodes) text += fmt::format("{}{:>13}{}", colours.bold, short_name(system, id), colours.reset);
+  for (const NodeId id : nodes)
+    text += fmt::format("{}{:>13}{}", colours.bold, short_name(system, id), colours.reset);
   text += fmt::format("  {:>4}  {}\n", "NUMA", "CPUs");
   for (const NodeId row : nodes) text += matrix_row(paths, row, nodes, colours);
   if (!has_gpus) note += "There is no GPU.\n";
   return text + note +
          fmt::format(
-             "\n{}GB/s of the slowest link. X self; NVL NVLink; NVB NVLink through a GPU; C2C NVLink-C2C; PIX one "
+             "\n{}GB/s of the slowest link. X self; NVL NVLink; NVB NVLink through a GPU; C2C NVLink-C2C; "
+             "PIX one "
              "PCI switch, PXB several;\n"
-             "P2C C2C, then PCI; PXN through a GPU beside the NIC; PHB a CPU; SYS between NUMA nodes; NET the "
+             "P2C C2C, then PCI; PXN through a GPU beside the NIC; PHB a CPU; SYS between NUMA nodes; NET "
+             "the "
              "network; DIS none; LOC inside one.{}\n",
              colours.dim, colours.reset);
 }

@@ -17,8 +17,8 @@ struct Colours {
 };
 Colours terminal_colours();
 
-/// GPUs and ports by each other, NUMA nodes and ports where there is no GPU: type and GB/s of the best paths. Of more
-/// than 16 GPUs or ports those of the first host, at most 16, are shown unless `all`.
+/// GPUs and ports by each other, NUMA nodes and ports where there is no GPU: type and GB/s of the best paths.
+/// Of more than 16 GPUs or ports those of the first host, at most 16, are shown unless `all`.
 std::string matrix_text(const topo::Paths& paths, const Colours& colours, bool all = false);
 /// The machine as a tree, with each link's GB/s.
 std::string tree_text(const topo::System& system, const Colours& colours);
@@ -37,8 +37,8 @@ nlohmann::json to_json(const topo::System& system, topo::NodeId id);
 nlohmann::json to_json(const topo::Paths& paths);
 nlohmann::json to_json(const topo::System& system, const std::vector<topo::Finding>& findings);
 
-/// How `b` differs from `a`, a line each: nodes that only one has, attributes and links that differ, or at least their
-/// order. Empty for equal Systems and for no others.
+/// How `b` differs from `a`, a line each: nodes that only one has, attributes and links that differ, or at
+/// least their order. Empty for equal Systems and for no others.
 std::vector<std::string> differences(const topo::System& a, const topo::System& b);
 
 }  // namespace loom::tools

@@ -15,9 +15,10 @@ inline constexpr float kLocalGbps = 5000;
 /// Between the partitions of a split GPU (NCCL: 2618).
 inline constexpr float kPartitionGbps = 2618;
 
-/// One NVLink, by generation: four fifths of the signalling rate in NVIDIA's data sheets, which is 20 GB/s (P100), 25
-/// (V100, A100, H100) and 50 (B200); packet headers take the rest. NCCL 2.30, topo.h. Boards of sm_86 (RTX A6000, A40)
-/// have links of half the rate. What is older than NVLink counts as its second generation.
+/// One NVLink, by generation: four fifths of the signalling rate in NVIDIA's data sheets, which is 20 GB/s
+/// (P100), 25 (V100, A100, H100) and 50 (B200); packet headers take the rest. NCCL 2.30, topo.h. Boards of
+/// sm_86 (RTX A6000, A40) have links of half the rate. What is older than NVLink counts as its second
+/// generation.
 inline constexpr float kPascalNvLinkGbps = 18, kVoltaNvLinkGbps = 20, kAmpereBoardNvLinkGbps = 12,
                        kHopperNvLinkGbps = 20.6F, kBlackwellNvLinkGbps = 40.1F;
 constexpr float nvlink_gbps(int compute_capability) {
@@ -46,11 +47,11 @@ inline constexpr int kUnknownWidth = 16, kWidestPci = 32;
 /// GB/s of the link above `pci`.
 float pci_gbps(const PciFunction& pci, Model model);
 
-/// Between the NUMA nodes of one host, seen from `source`, for data that GPUs send across. All are NCCL 2.30's
-/// (topo.h): POWER9's X bus; AMD's Infinity Fabric between sockets; Intel's links, by CPUID model: QPI until Broadwell,
-/// UPI from Skylake (0x55), Sapphire Rapids (0x8f) and Emerald Rapids (0xcf) on; ARM; Zhaoxin, and its YongFeng (family
-/// 7, model 0x5b). Of others nothing is known, and nothing is counted. What P2P through an Intel CPU costs besides is
-/// kIntelP2pFactor in search/hop_table.cpp.
+/// Between the NUMA nodes of one host, seen from `source`, for data that GPUs send across. All are
+/// NCCL 2.30's (topo.h): POWER9's X bus; AMD's Infinity Fabric between sockets; Intel's links, by CPUID
+/// model: QPI until Broadwell, UPI from Skylake (0x55), Sapphire Rapids (0x8f) and Emerald Rapids (0xcf) on;
+/// ARM; Zhaoxin, and its YongFeng (family 7, model 0x5b). Of others nothing is known, and nothing is counted.
+/// What P2P through an Intel CPU costs besides is kIntelP2pFactor in search/hop_table.cpp.
 inline constexpr float kPower9Gbps = 32, kArmGbps = 6, kAmdGbps = 16, kQpiGbps = 6, kSkylakeGbps = 10,
                        kSapphireRapidsGbps = 22, kEmeraldRapidsGbps = 40, kZhaoxinGbps = 6, kYongFengGbps = 9;
 float cpu_gbps(const CpuInfo& source);

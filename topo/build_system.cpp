@@ -103,8 +103,10 @@ void SystemBuilder::flatten_broadcom_switches() {
   }
   nodes.resize(kept);
   if (count > 0)
-    note("{} PCI switches are parts of the switch chip above them (Broadcom's show one chip as several) and not kept apart.",
-         count);
+    note(
+        "{} PCI switches are parts of the switch chip above them (Broadcom's show one chip as several) and "
+        "not kept apart.",
+        count);
 }
 
 void SystemBuilder::add_pci_links() {
@@ -364,11 +366,12 @@ std::vector<std::string> unknown_link_notes(const System& system) {
   std::vector<std::string> notes;
   for (const auto& [gap, nodes] : unknown) {
     const std::string others = nodes.size() == 1 ? "" : fmt::format(" and {} more", nodes.size() - 1);
-    notes.push_back(fmt::format(
-        "{}{}: a PCI link of speed \"{}\" and width {}, which say too little: {:g} GB/s is assumed. Give link_speed and "
-        "link_width in a topology file if that is wrong.",
-        label(system, nodes.front()), others, gap.first, gap.second,
-        pci_gbps(*system.node(nodes.front()).pci, system.model())));
+    notes.push_back(
+        fmt::format("{}{}: a PCI link of speed \"{}\" and width {}, which say too little: {:g} GB/s is "
+                    "assumed. Give link_speed and "
+                    "link_width in a topology file if that is wrong.",
+                    label(system, nodes.front()), others, gap.first, gap.second,
+                    pci_gbps(*system.node(nodes.front()).pci, system.model())));
   }
   return notes;
 }

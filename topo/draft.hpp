@@ -25,7 +25,8 @@ void sort_depth_first(Draft& draft);
 /// Takes out nodes that have no children; `gone` says which, by NodeId.
 void erase_leaves(Draft& draft, const std::vector<bool>& gone);
 
-/// Where no GPU has a rank, each becomes one, in order: the source was written without a job. True if that was so.
+/// Where no GPU has a rank, each becomes one, in order: the source was written without a job. True if that
+/// was so.
 bool number_gpus(Draft& draft);
 
 /// How many GPUs of NVIDIA's there are.

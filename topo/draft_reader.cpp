@@ -19,7 +19,8 @@ NodeId DraftReader::add(pugi::xml_node element, Node&& node) {
     if (!ids.insert(id).second)
       xml_.fail(element, fmt::format("this host has another NUMA node {} already.", id));
     if (ids.size() > kMostNumaNodesOfHost)
-      xml_.fail(element, fmt::format("this host has more than {} NUMA nodes, the limit.", kMostNumaNodesOfHost));
+      xml_.fail(element,
+                fmt::format("this host has more than {} NUMA nodes, the limit.", kMostNumaNodesOfHost));
     if (++numa_nodes_ > kMostNumaNodes)
       xml_.fail(element, fmt::format("the file has more than {} NUMA nodes, the limit.", kMostNumaNodes));
   }
@@ -28,7 +29,8 @@ NodeId DraftReader::add(pugi::xml_node element, Node&& node) {
 
 void DraftReader::add_row(pugi::xml_node element, GpuInfo& gpu, const NvLinks& row) const {
   if (gpu.nvlinks.size() == kMostLinkRows)
-    xml_.fail(element, fmt::format("this GPU has NVLinks to more than {} targets, the limit.", kMostLinkRows));
+    xml_.fail(element,
+              fmt::format("this GPU has NVLinks to more than {} targets, the limit.", kMostLinkRows));
   gpu.nvlinks.push_back(row);
 }
 

@@ -1,5 +1,5 @@
-// draft_reader.hpp -- inside topo: what the readers of both dialects have in common. The document, the draft that
-// grows from it, and the limits that every node and row of it is held to.
+// draft_reader.hpp -- inside topo: what the readers of both dialects have in common. The document, the draft
+// that grows from it, and the limits that every node and row of it is held to.
 #pragma once
 
 #include <map>

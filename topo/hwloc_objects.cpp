@@ -146,7 +146,8 @@ NvLinks loom_nvlinks(const XmlDocument& xml, pugi::xml_node element) {
 C2cLinks loom_c2c(const XmlDocument& xml, pugi::xml_node element) {
   const std::vector<std::string_view> parts = words(element.attribute("value").value());
   if (parts.size() != 2) xml.fail(element, "its value is not \"MB/s count\".");
-  return {number_in(xml, element, parts[0], 10, kMostC2cMbps), number_in(xml, element, parts[1], 10, kMostNvLinks)};
+  return {number_in(xml, element, parts[0], 10, kMostC2cMbps),
+          number_in(xml, element, parts[1], 10, kMostNvLinks)};
 }
 
 std::vector<NvLinkBandwidth> nvlink_matrix(const XmlDocument& xml, pugi::xml_node element) {
@@ -161,17 +162,16 @@ std::vector<NvLinkBandwidth> nvlink_matrix(const XmlDocument& xml, pugi::xml_nod
   const std::size_t pairs = indexes.size() * indexes.size();
   const auto values = words(value_text, pairs);
   if (values.size() != pairs)
-    xml.fail(element, fmt::format("it has {}{} values for {} objects.", values.size() > pairs ? "more than " : "",
-                                  std::min(values.size(), pairs), indexes.size()));
+    xml.fail(element,
+             fmt::format("it has {}{} values for {} objects.", values.size() > pairs ? "more than " : "",
+                         std::min(values.size(), pairs), indexes.size()));
   const auto number = [](std::string_view text) {
     std::uint64_t value = 0;
     std::from_chars(text.data(), text.data() + text.size(), value);
     return value;
   };
   // An index stands alone, or as "PCIDev:17".
-  const auto index_at = [&](std::size_t i) {
-    return number(indexes[i].substr(indexes[i].find(':') + 1));
-  };
+  const auto index_at = [&](std::size_t i) { return number(indexes[i].substr(indexes[i].find(':') + 1)); };
   std::vector<NvLinkBandwidth> entries;
   for (std::size_t i = 0; i < indexes.size(); ++i)
     for (std::size_t j = 0; j < indexes.size(); ++j)

@@ -77,7 +77,8 @@ class HwlocReader : DraftReader {
   void describe_cpu(pugi::xml_node object, CpuInfo& cpu) {
     pugi::xml_node package = above(object, "Package");
     for (pugi::xml_node top = object.parent(); !package && top; top = top.parent())
-      package = first_child(package_in_, top, [](pugi::xml_node child) { return type_of(child) == "Package"; });
+      package =
+          first_child(package_in_, top, [](pugi::xml_node child) { return type_of(child) == "Package"; });
     const auto [known, is_new] = cpu_of_package_.try_emplace(package);
     if (is_new) known->second = cpu_in(package, above(object, "Machine"));
     const CpuInfo& like = known->second;
@@ -154,11 +155,12 @@ class HwlocReader : DraftReader {
       if (const auto cpu = cpu_of_numa_.find(numa_node); cpu != cpu_of_numa_.end())
         known.push_back(cpu->second);
     if (known.size() > 1)
-      note_once("locality", locality,
-           fmt::format(
-               "hwloc does not say which of {} NUMA nodes its PCI devices are near; the first is assumed. "
-               "Inside virtual machines that is common: give loom a file with the true places.",
-               known.size()));
+      note_once(
+          "locality", locality,
+          fmt::format(
+              "hwloc does not say which of {} NUMA nodes its PCI devices are near; the first is assumed. "
+              "Inside virtual machines that is common: give loom a file with the true places.",
+              known.size()));
     return known.empty() ? 0 : known.front();
   }
 
@@ -203,7 +205,8 @@ class HwlocReader : DraftReader {
     // hwloc's NVML plugin knows the generations one to three, and takes later ones for the third.
     if (gpu.compute_capability >= 80 && pci_lane_gbit(pci.link_speed, Model::kLoom) == kUnknownLaneGbit)
       note_once("third generation", object,
-                "hwloc with NVML says 8 GT/s of all faster PCI links of GPUs, too; this GPU can have a faster one. Give "
+                "hwloc with NVML says 8 GT/s of all faster PCI links of GPUs, too; this GPU can have a "
+                "faster one. Give "
                 "link_speed in a topology file of NCCL's if that is so.");
     if (gpu.compute_capability == 0 && gpu.gcn_arch.empty())
       note(object, "its compute capability is not known; links count as those of old GPUs.");
@@ -221,9 +224,9 @@ class HwlocReader : DraftReader {
     const pugi::xml_node up = object.parent();
     // A card's network interface and its OpenFabrics device are the same port; the latter is the faster way.
     const bool is_network = object.attribute("osdev_type").as_int() == 2;
-    if (!ours && is_network &&
-        first_child(verbs_in_, up,
-                    [](pugi::xml_node c) { return is_port(c) && c.attribute("osdev_type").as_int() == 3; }))
+    if (!ours && is_network && first_child(verbs_in_, up, [](pugi::xml_node c) {
+          return is_port(c) && c.attribute("osdev_type").as_int() == 3;
+        }))
       return;
     const auto nic = node_of_.find(up);
     NodeId parent = kNoNode;
@@ -314,7 +317,8 @@ class HwlocReader : DraftReader {
       if (name == "loom.nvlink") {
         if (const NvLinks row = loom_nvlinks(xml_, child); row.count > 0) add_row(child, gpu, row);
       } else if (name == "loom.c2c") {
-        if (const C2cLinks row = loom_c2c(xml_, child); row.mbps > 0 && row.count > 0) add_row(child, gpu, row);
+        if (const C2cLinks row = loom_c2c(xml_, child); row.mbps > 0 && row.count > 0)
+          add_row(child, gpu, row);
       }
     }
   }
@@ -345,9 +349,11 @@ class HwlocReader : DraftReader {
         if (xml_.has(object, "gp_index")) by_index_[xml_.unsigned64(object, "gp_index")] = object;
       });
     for (const NvLinkBandwidth& entry : nvlink_matrix(xml_, element)) {
-      const pugi::xml_node from = function_of(by_index_[entry.from_index]), to = function_of(by_index_[entry.to_index]);
+      const pugi::xml_node from = function_of(by_index_[entry.from_index]),
+                           to = function_of(by_index_[entry.to_index]);
       const auto node = node_of_.find(from);
-      if (node == node_of_.end() || from == to || draft_.node(node->second).kind() != NodeKind::kGpu) continue;
+      if (node == node_of_.end() || from == to || draft_.node(node->second).kind() != NodeKind::kGpu)
+        continue;
       auto& gpu = std::get<GpuInfo>(draft_.node(node->second).info);
       const auto count = std::llround(entry.mbps / hwloc_nvlink_mbps(gpu.compute_capability));
       if (count > kMostNvLinks)
@@ -357,7 +363,8 @@ class HwlocReader : DraftReader {
         add_row(element, gpu, *row);
       else
         note_once(fmt::format("matrix {}", entry.to_index), element,
-                  fmt::format("NVLinks to object {}, which is no GPU, NVSwitch or CPU, are left out.", entry.to_index));
+                  fmt::format("NVLinks to object {}, which is no GPU, NVSwitch or CPU, are left out.",
+                              entry.to_index));
     }
   }
 

@@ -9,8 +9,8 @@ namespace loom::topo {
 
 class Library {
  public:
-  /// `keep`: it stays in the process when this object goes, as libraries must that have started threads or have been
-  /// given out to others.
+  /// `keep`: it stays in the process when this object goes, as libraries must that have started threads or
+  /// have been given out to others.
   explicit Library(const std::string& name, bool keep = false)
       : handle_(::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | (keep ? RTLD_NODELETE : 0))) {}
   ~Library() {

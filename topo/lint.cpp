@@ -137,8 +137,8 @@ class Linter {
     return sum;
   }
 
-  /// Behind switches all GPUs have equally many NVLinks. In a mesh that depends on the machine (MI250 packages, half a
-  /// DGX-1), and only a few that differ from all others are suspicious.
+  /// Behind switches all GPUs have equally many NVLinks. In a mesh that depends on the machine (MI250
+  /// packages, half a DGX-1), and only a few that differ from all others are suspicious.
   void compare_nvlinks() {
     std::vector<std::pair<NodeId, float>> below;
     float best = 0;

@@ -79,7 +79,8 @@ void take_ranks_of_unlisted(Draft& draft, const std::vector<GpuInfo*>& listed) {
   }
   if (unlisted > 0)
     draft.notes.push_back(
-        fmt::format("CUDA lists {} GPUs; {} more that the machine has get no rank (see CUDA_VISIBLE_DEVICES, and what the "
+        fmt::format("CUDA lists {} GPUs; {} more that the machine has get no rank (see CUDA_VISIBLE_DEVICES, "
+                    "and what the "
                     "container was given).",
                     listed.size(), unlisted));
 }
@@ -93,9 +94,10 @@ void add_from_cuda(Draft& draft, const std::string& library) {
   const int count = driver.start(library, trouble);
   if (count < 0) {
     if (present > 0)
-      draft.notes.push_back(fmt::format("{}: whether programs can use the {} NVIDIA GPUs, and each other's memory from "
-                                        "them, is not known.",
-                                        trouble, present));
+      draft.notes.push_back(
+          fmt::format("{}: whether programs can use the {} NVIDIA GPUs, and each other's memory from "
+                      "them, is not known.",
+                      trouble, present));
     return;
   }
   std::vector<GpuInfo*> gpus;  // by CUDA's index

@@ -36,7 +36,8 @@ struct FieldValue {
 
 enum class RemoteType { kGpu = 0, kCpu = 1, kSwitch = 2 };
 constexpr unsigned kNvLinksAsked = 36, kMostC2cLinks = 64;
-constexpr unsigned kFieldC2cCount = 170, kFieldC2cStatus = 171, kFieldC2cMbps = 172;  // NVML_FI_DEV_C2C_LINK_...
+constexpr unsigned kFieldC2cCount = 170, kFieldC2cStatus = 171,
+                   kFieldC2cMbps = 172;  // NVML_FI_DEV_C2C_LINK_...
 
 class Nvml {
  public:
@@ -87,7 +88,8 @@ class Nvml {
       PciInfo remote{};
       // All ones stand for what the driver hides.
       constexpr std::string_view kHidden = "fffffff";
-      if (remote_ && remote_(device, link, &remote) == 0 && !std::string_view(remote.bus_id).starts_with(kHidden))
+      if (remote_ && remote_(device, link, &remote) == 0 &&
+          !std::string_view(remote.bus_id).starts_with(kHidden))
         if (const auto target = BusId::parse(remote.bus_id)) row.target = *target, row.target_seen = true;
       if (!row.target_seen && row.target_class == kClassGpu3d) continue;  // a GPU that nobody can name
       auto same = rows.begin();
@@ -108,7 +110,8 @@ class Nvml {
     for (unsigned link = 0; link < count; ++link) {
       const auto mbps = static_cast<int>(field(device, kFieldC2cMbps, link).value_or(0));
       if (mbps <= 0 || field(device, kFieldC2cStatus, link).value_or(1) == 0) continue;
-      const auto same = std::find_if(rows.begin(), rows.end(), [&](const C2cLinks& row) { return row.mbps == mbps; });
+      const auto same =
+          std::find_if(rows.begin(), rows.end(), [&](const C2cLinks& row) { return row.mbps == mbps; });
       if (same != rows.end())
         ++same->count;
       else
@@ -150,8 +153,9 @@ void add_from_nvml(Draft& draft, const std::string& library) {
   if (present == 0) return;
   const Nvml nvml(library);
   const auto note_gap = [&](const std::string& why, int gpus) {
-    draft.notes.push_back(
-        fmt::format("{}: NVLinks and C2C links of {} GPUs are not known; give a topology file if they have any.", why, gpus));
+    draft.notes.push_back(fmt::format(
+        "{}: NVLinks and C2C links of {} GPUs are not known; give a topology file if they have any.", why,
+        gpus));
   };
   if (!nvml.started()) return note_gap(nvml.trouble(), present);
   int hidden = 0;

@@ -58,7 +58,8 @@ class Ports {
   void read() {
     std::vector<bool> gone(draft_.nodes.size());
     for (NodeId id = 0; id < static_cast<NodeId>(gone.size()); ++id)
-      if (std::holds_alternative<NetInfo>(draft_.node(id).info)) gone[static_cast<std::size_t>(id)] = !read_device(id);
+      if (std::holds_alternative<NetInfo>(draft_.node(id).info))
+        gone[static_cast<std::size_t>(id)] = !read_device(id);
     gone.resize(draft_.nodes.size());  // further ports were added behind
     erase_leaves(draft_, gone);
     sort_depth_first(draft_);
@@ -98,7 +99,8 @@ class Ports {
     for (const auto& entry : std::filesystem::directory_iterator(folder, absent)) {
       const std::string name = entry.path().filename().string();
       int number = 0;
-      if (std::from_chars(name.data(), name.data() + name.size(), number).ec == std::errc()) numbers.push_back(number);
+      if (std::from_chars(name.data(), name.data() + name.size(), number).ec == std::errc())
+        numbers.push_back(number);
     }
     std::sort(numbers.begin(), numbers.end());
     return numbers;
@@ -109,7 +111,9 @@ class Ports {
     const std::filesystem::path port = verbs_ / net.name / "ports" / std::to_string(net.port);
     // "4: ACTIVE", "1: DOWN"
     if (const std::string state = first_line(port / "state"); !state.empty())
-      return state.find("ACTIVE") != std::string::npos ? "" : state.substr(std::min(state.find(' ') + 1, state.size()));
+      return state.find("ACTIVE") != std::string::npos
+                 ? ""
+                 : state.substr(std::min(state.find(' ') + 1, state.size()));
     const std::string state = first_line(networks_ / net.name / "operstate");
     return state == "down" || state == "lowerlayerdown" || state == "notpresent" ? state : "";
   }
@@ -117,7 +121,8 @@ class Ports {
   void add_speed_and_guid(NetInfo& net) const {
     const std::filesystem::path device = verbs_ / net.name;
     // "200 Gb/sec (4X HDR)"
-    if (const auto gbit = first_number(device / "ports" / std::to_string(net.port) / "rate"); gbit && *gbit > 0)
+    if (const auto gbit = first_number(device / "ports" / std::to_string(net.port) / "rate");
+        gbit && *gbit > 0)
       net.speed_mbps = *gbit * 1000;
     else if (const auto mbit = first_number(networks_ / net.name / "speed"); mbit && *mbit > 0)
       net.speed_mbps = *mbit;

@@ -234,13 +234,15 @@ class NcclReader : DraftReader {
     add_row(element, std::get<GpuInfo>(node.info), row);
   }
 
-  /// Ports that belong to no PCI function: one NIC for all of a CPU; NCCL has one for all of a host, on its first CPU.
+  /// Ports that belong to no PCI function: one NIC for all of a CPU; NCCL has one for all of a host, on its
+  /// first CPU.
   NodeId read_bare_nic(pugi::xml_node element, NodeId parent) {
     const int host = draft_.node(parent).host;
     const auto [nic, is_new] = bare_nic_of_.try_emplace(model_ == Model::kNccl ? host : parent, kNoNode);
     if (is_new) nic->second = add(element, {NicInfo{}, parent, host, std::nullopt});
     if (draft_.node(nic->second).parent != parent)
-      note_once("bare", element, "ports of this NUMA node count as those of the first that has any, as NCCL has it.");
+      note_once("bare", element,
+                "ports of this NUMA node count as those of the first that has any, as NCCL has it.");
     return nic->second;
   }
 
@@ -298,7 +300,7 @@ class NcclReader : DraftReader {
   }
 
   Model model_;
-  std::map<int, NodeId> bare_nic_of_;     // by CPU, or by host
+  std::map<int, NodeId> bare_nic_of_;  // by CPU, or by host
   std::map<std::pair<int, BusId>, NodeId> pci_of_;
   std::map<pugi::xml_node, NodeId> gpu_of_;
   std::set<std::pair<int, int>> nets_;  // host and id

@@ -26,7 +26,8 @@ void Paths::set_detour(NodeId from, NodeId to, const Path& path, NodeId relay) {
   Row& row = rows_[static_cast<std::size_t>(row_index_[static_cast<std::size_t>(to)])];
   if (row.detours.empty()) row.detours.resize(row.entries.size());
   row.entries[static_cast<std::size_t>(from)].detour = true;
-  row.detours[static_cast<std::size_t>(from)] = {path.gbps, relay, static_cast<std::uint16_t>(path.hops), path.type};
+  row.detours[static_cast<std::size_t>(from)] = {path.gbps, relay, static_cast<std::uint16_t>(path.hops),
+                                                 path.type};
 }
 
 Path Paths::through(NodeId from, NodeId relay, NodeId to) const {

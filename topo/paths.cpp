@@ -68,8 +68,9 @@ Paths::Paths(const System& system, const PathRules& rules) : system_(&system), r
   // Which GPU serves a port depends on what other GPUs and ports are near each.
   const std::size_t gpus = system.gpus().size(), ports = system.of_kind(NodeKind::kNet).size();
   if (gpus * ports * (gpus + ports) > kMostComparisons)
-    throw Error(ErrorCode::kBadInput,
-                fmt::format("This System has {} GPUs and {} ports: too many to match with each other.", gpus, ports));
+    throw Error(
+        ErrorCode::kBadInput,
+        fmt::format("This System has {} GPUs and {} ports: too many to match with each other.", gpus, ports));
   row_index_.assign(size, -1);
   rows_.reserve(bases.size());
   for (const NodeId base : bases) {

@@ -49,12 +49,12 @@ struct PathRules {
   bool network_inside_host = true;  ///< GPUs of one host may use the network where it is faster
 };
 
-/// Memory: 20 bytes for each pair of a node and a GPU, CPU, port or NVSwitch; 32 to GPUs and ports where the rules
-/// for P2P, GPUDirect and PXN change a path. Refers to the System, which must live on.
+/// Memory: 20 bytes for each pair of a node and a GPU, CPU, port or NVSwitch; 32 to GPUs and ports where the
+/// rules for P2P, GPUDirect and PXN change a path. Refers to the System, which must live on.
 class Paths {
  public:
-  /// Throws Error (kBadInput) where the System is too large: more than 10 million pairs, or so many GPUs and ports
-  /// that the rules take seconds.
+  /// Throws Error (kBadInput) where the System is too large: more than 10 million pairs, or so many GPUs and
+  /// ports that the rules take seconds.
   explicit Paths(const System& system, const PathRules& rules = {});
 
   /// The best path, under the rules for P2P, GPUDirect and PXN.

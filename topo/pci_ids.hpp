@@ -21,8 +21,8 @@ constexpr bool is_gpu(const PciFunction& pci) {
 }
 /// NCCL takes every class for a switch that it does not know as something else.
 constexpr bool may_be_switch(const PciFunction& pci) {
-  return base_class(pci) != 0x02 && base_class(pci) != kBaseClassDisplay && pci.class_code != kClassNvSwitch &&
-         pci.class_code != kClassCpuBridge;
+  return base_class(pci) != 0x02 && base_class(pci) != kBaseClassDisplay &&
+         pci.class_code != kClassNvSwitch && pci.class_code != kClassCpuBridge;
 }
 constexpr bool is_nic(const PciFunction& pci) {
   return base_class(pci) == 0x02;

@@ -28,7 +28,8 @@ struct Place {
 /// One host of a communicator.
 struct Host {
   HostId id;
-  System system;  ///< its NUMA nodes, and in each a virtual GPU for every rank there, in order of its first CPU
+  System
+      system;  ///< its NUMA nodes, and in each a virtual GPU for every rank there, in order of its first CPU
 };
 
 /// The hosts of a communicator from the places of its ranks (places[r] is rank r's): in order of their lowest

@@ -210,8 +210,8 @@ struct SystemWithNotes {
 SystemWithNotes build_system(std::vector<Node> nodes, std::vector<std::uint64_t> hosts,
                              Model model = Model::kLoom);
 
-/// Of build_system's notes those on PCI links whose speed or width is not known, one for all links with the same gap.
-/// lint() finds the same.
+/// Of build_system's notes those on PCI links whose speed or width is not known, one for all links with the
+/// same gap. lint() finds the same.
 std::vector<std::string> unknown_link_notes(const System& system);
 
 /// The nodes that build_system needs to make `system` again.

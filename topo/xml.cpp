@@ -88,7 +88,8 @@ void XmlDocument::check_limits(const XmlLimits& limits) const {
       // By number (&#xD800;) a document can name what is no character.
       if (valid_utf8(value).size() < value.size() ||
           std::any_of(value.begin(), value.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }))
-        fail(element, fmt::format("attribute '{:.40}' holds something that is no character.", attribute.name()));
+        fail(element,
+             fmt::format("attribute '{:.40}' holds something that is no character.", attribute.name()));
     }
   }
 }

@@ -53,7 +53,8 @@ std::optional<struct stat> status_of(const std::string& path) {
 /// /dev/stdout and the like lead to whatever file the shell has put there, at which others write too.
 bool is_own_output(const struct stat& status) {
   for (const int number : {STDOUT_FILENO, STDERR_FILENO})
-    if (struct stat own {}; ::fstat(number, &own) == 0 && own.st_dev == status.st_dev && own.st_ino == status.st_ino)
+    if (struct stat own{};
+        ::fstat(number, &own) == 0 && own.st_dev == status.st_dev && own.st_ino == status.st_ino)
       return true;
   return false;
 }
@@ -64,7 +65,8 @@ std::string resolved(const std::string& path) {
   return real ? std::string(real.get()) : path;
 }
 
-/// A new file beside `path` that was not there before, whatever others may have put there; `name` becomes its name.
+/// A new file beside `path` that was not there before, whatever others may have put there; `name` becomes its
+/// name.
 int open_beside(const std::string& path, std::string& name) {
   std::random_device random;
   for (int attempt = 0; attempt < 100; ++attempt) {
@@ -80,10 +82,12 @@ bool replace(const std::string& path, const std::string& text, const std::option
   std::string temporary;
   Descriptor file(open_beside(path, temporary));
   if (file.get() < 0) return false;
-  // Its owner first: a change of owner may take rights away. Only root may give files away; others keep their own.
-  const bool kept = !before || ((before->st_uid == ::geteuid() ||
-                                 ::fchown(file.get(), before->st_uid, before->st_gid) == 0 || errno == EPERM) &&
-                                ::fchmod(file.get(), before->st_mode & 07777) == 0);
+  // Its owner first: a change of owner may take rights away. Only root may give files away; others keep their
+  // own.
+  const bool kept =
+      !before || ((before->st_uid == ::geteuid() ||
+                   ::fchown(file.get(), before->st_uid, before->st_gid) == 0 || errno == EPERM) &&
+                  ::fchmod(file.get(), before->st_mode & 07777) == 0);
   if (kept && write_all(file, text) && std::rename(temporary.c_str(), path.c_str()) == 0) return true;
   const int error = errno;
   ::unlink(temporary.c_str());

@@ -2,8 +2,8 @@
 // eighteen NVLinks each, four of them to the other GPU, the rest to a switch that the driver hides; ten C2C
 // links, one of which is down; and no peer access from the first GPU to the second.
 //
-// The environment makes them fail: LOOM_FAKE_CUDA_ERROR and LOOM_FAKE_NVML_ERROR are what their initialisation gives,
-// LOOM_FAKE_GPUS is how many of the GPUs they show.
+// The environment makes them fail: LOOM_FAKE_CUDA_ERROR and LOOM_FAKE_NVML_ERROR are what their
+// initialisation gives, LOOM_FAKE_GPUS is how many of the GPUs they show.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -79,7 +79,8 @@ EXPORT int nvmlDeviceGetNvLinkRemoteDeviceType(void*, unsigned link, int* type) 
   return *type = link < 4 ? 0 : 2, 0;
 }
 EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(void* device, unsigned link, PciInfo* info) {
-  std::snprintf(info->bus_id, sizeof info->bus_id, link < 4        ? "00000000:%02X:00.0"
+  std::snprintf(info->bus_id, sizeof info->bus_id,
+                link < 4        ? "00000000:%02X:00.0"
                 : link % 2 == 0 ? "ffffffff:ff:ff.0"
                                 : "fffffff:ff:ff.0",
                 0x14 - index_of(device));

@@ -92,7 +92,8 @@ std::string two_gpus_with(const std::string& old, const std::string& now) {
   return text.replace(text.find(old), old.size(), now);
 }
 
-/// The rows of the first GPU where the matrix is of it and the object with index 99, which stands in the first package.
+/// The rows of the first GPU where the matrix is of it and the object with index 99, which stands in the
+/// first package.
 std::vector<NvLinks> rows_to(const std::string& object, std::vector<std::string>& notes) {
   std::string text = two_gpus_with("<indexes length=\"5\">14 17", "<indexes>14 99");
   const std::string before = "<object type=\"PU\" os_index=\"0\"";
@@ -105,15 +106,19 @@ std::vector<NvLinks> rows_to(const std::string& object, std::vector<std::string>
 TEST(HwlocXml, TellsWhatNvLinksLeadTo) {
   std::vector<std::string> notes;
   const std::string nvswitch =
-      "<object type='PCIDev' gp_index='99' pci_busid='0000:05:00.0' pci_type='0680 [10de:1af1] [10de:1796] a1'/>";
-  EXPECT_THAT(rows_to(nvswitch, notes), ::testing::ElementsAre(NvLinks{*BusId::parse("0000:05:00.0"), 4, 0x068000, true}));
+      "<object type='PCIDev' gp_index='99' pci_busid='0000:05:00.0' pci_type='0680 [10de:1af1] [10de:1796] "
+      "a1'/>";
+  EXPECT_THAT(rows_to(nvswitch, notes),
+              ::testing::ElementsAre(NvLinks{*BusId::parse("0000:05:00.0"), 4, 0x068000, true}));
   // POWER9: hwloc names the CPU by its package or NUMA node.
   for (const char* type : {"Package", "NUMANode"}) {
-    const std::string cpu = fmt::format("<object type='{}' os_index='7' gp_index='99' cpuset='0x0' nodeset='0x0'/>", type);
+    const std::string cpu =
+        fmt::format("<object type='{}' os_index='7' gp_index='99' cpuset='0x0' nodeset='0x0'/>", type);
     EXPECT_THAT(rows_to(cpu, notes), ::testing::ElementsAre(NvLinks{BusId{}, 4, 0x068001, false})) << type;
   }
   const std::string disk =
-      "<object type='PCIDev' gp_index='99' pci_busid='0000:05:00.0' pci_type='0108 [144d:a808] [144d:a801] 00'/>";
+      "<object type='PCIDev' gp_index='99' pci_busid='0000:05:00.0' pci_type='0108 [144d:a808] [144d:a801] "
+      "00'/>";
   EXPECT_THAT(rows_to(disk, notes), ::testing::IsEmpty());
   EXPECT_THAT(notes, ::testing::Contains(HasSubstr("NVLinks to object 99")));
   EXPECT_THAT(rows_to("", notes), ::testing::IsEmpty());
@@ -131,7 +136,8 @@ TEST(HwlocXml, TakesAGuidOfZeroForNone) {
 
 TEST(HwlocXml, SaysThatHwlocTakesFastGpuLinksForTheThirdGeneration) {
   const auto read = parse_system(two_gpus_with("[10de:145a] a1\" pci_link_speed=\"31.507692\"",
-                                               "[10de:145a] a1\" pci_link_speed=\"15.753846\""), "f.xml");
+                                               "[10de:145a] a1\" pci_link_speed=\"15.753846\""),
+                                 "f.xml");
   EXPECT_THAT(read.notes, ::testing::Contains(HasSubstr("8 GT/s of all faster")));
 }
 

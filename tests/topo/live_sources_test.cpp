@@ -69,7 +69,8 @@ TEST(Nvml, ThatFailsOrHidesGpusSaysThatNvLinksAreNotKnown) {
     add_from_nvml(draft, LOOM_FAKE_NVIDIA);
   }
   EXPECT_EQ(draft.nodes, two_gpus().nodes);
-  EXPECT_THAT(draft.notes, ElementsAre(HasSubstr("NVML fails with error 18: NVLinks and C2C links of 2 GPUs")));
+  EXPECT_THAT(draft.notes,
+              ElementsAre(HasSubstr("NVML fails with error 18: NVLinks and C2C links of 2 GPUs")));
   draft.notes.clear();
   const Environment one("LOOM_FAKE_GPUS", "1");
   add_from_nvml(draft, LOOM_FAKE_NVIDIA);
@@ -131,7 +132,8 @@ class FakeSysfs {
     put(std::filesystem::path("devices") / above / bus_id / "max_link_speed", speed);
     put(std::filesystem::path("devices") / above / bus_id / "max_link_width", width);
     std::filesystem::create_directories(root_ / "bus/pci/devices");
-    std::filesystem::create_directory_symlink(root_ / "devices" / above / bus_id, root_ / "bus/pci/devices" / bus_id);
+    std::filesystem::create_directory_symlink(root_ / "devices" / above / bus_id,
+                                              root_ / "bus/pci/devices" / bus_id);
   }
   std::string root() const { return root_.string(); }
 
@@ -252,7 +254,8 @@ TEST(Ucx, FillsInWhatSysfsDoesNotTellAndNamesPortsThatItCannotUse) {
   EXPECT_THAT(draft.notes, ElementsAre(HasSubstr("that the 1 with verbs reach GPU memory is assumed")));
   draft.notes.clear();
 
-  const UcxPort port{.name = "rdmap0", .port = 1, .speed_mbps = 100'000, .latency_us = 1.5, .gpu_direct = true};
+  const UcxPort port{
+      .name = "rdmap0", .port = 1, .speed_mbps = 100'000, .latency_us = 1.5, .gpu_direct = true};
   add_from_ucx(draft, {port});
   EXPECT_EQ(ports[0]->speed_mbps, 100'000);
   EXPECT_EQ(ports[0]->latency_us, 1.5);

@@ -37,7 +37,8 @@ void compare_paths(const System& system, const Paths& paths, const json& referen
     if (reference["gpu_net"].empty()) continue;
     for (std::size_t j = 0; j < reference["gpu_net"][i].size(); ++j, ++compared) {
       const Path path = paths.between(gpus[i], nets[j]);
-      EXPECT_EQ(written(path, path.type == PathType::kPxn ? 3 : 1), reference["gpu_net"][i][j].get<std::string>())
+      EXPECT_EQ(written(path, path.type == PathType::kPxn ? 3 : 1),
+                reference["gpu_net"][i][j].get<std::string>())
           << "rank " << i << " to port " << j;
     }
   }
@@ -84,7 +85,8 @@ TEST(NcclReference, AgreesOnAMachineOfTheseTests) {
 
 TEST(NcclReference, AgreesOnTypesBandwidthsHopsAndTrimming) {
   const std::filesystem::path folder = LOOM_SHARED_TOPOLOGIES;
-  if (!exists(folder / "nccl_reference.json")) GTEST_SKIP() << "skipped: no " << folder / "nccl_reference.json";
+  if (!exists(folder / "nccl_reference.json"))
+    GTEST_SKIP() << "skipped: no " << folder / "nccl_reference.json";
   EXPECT_GT(compare_files(folder), 10'000);
 }
 

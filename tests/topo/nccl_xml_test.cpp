@@ -87,7 +87,8 @@ TEST(NcclXml, PassesOverWhatItDoesNotKnowWithOneNote) {
 
 TEST(NcclXml, KeepsPortsWithTheirNumaNodes) {
   const std::string text =
-      "<system version='1'><cpu numaid='0' affinity='1' arch='arm64'><nic><net dev='0' speed='1000'/></nic></cpu>"
+      "<system version='1'><cpu numaid='0' affinity='1' arch='arm64'><nic><net dev='0' "
+      "speed='1000'/></nic></cpu>"
       "<cpu numaid='1' affinity='2' arch='arm64'><nic><net dev='1' speed='1000'/></nic></cpu></system>";
   const auto numa_of = [](const System& system, std::size_t port) {
     const NodeId nic = system.node(system.of_kind(NodeKind::kNet)[port]).parent;
@@ -108,9 +109,11 @@ TEST(NcclXml, SaysWhatItDoesNotKeep) {
       machine("<nic><net dev='0' speed='1000' keep='1'/></nic>"
               "<pci busid='0000:01:00.0' class='0x030200' link_speed='16 GT/s' link_width='16'>"
               "<gpu dev='0' sm='94' arch='942' gcn='gfx942' rank='0' gdr='1'/></pci>"
-              "<pci busid='0000:02:00.0' class='0x060400' vendor='0x1000' device='0xc010' subsystem_vendor='0x1000' "
+              "<pci busid='0000:02:00.0' class='0x060400' vendor='0x1000' device='0xc010' "
+              "subsystem_vendor='0x1000' "
               "subsystem_device='0xa096' link_speed='16 GT/s' link_width='16'>"
-              "<pci busid='0000:03:00.0' class='0x060400' vendor='0x1000' device='0xc010' subsystem_vendor='0x1000' "
+              "<pci busid='0000:03:00.0' class='0x060400' vendor='0x1000' device='0xc010' "
+              "subsystem_vendor='0x1000' "
               "subsystem_device='0xa096' link_speed='16 GT/s' link_width='16'/></pci>"),
       "f.xml");
   EXPECT_THAT(read.notes, ::testing::ElementsAre(HasSubstr("'keep'"), HasSubstr("'arch'"),
@@ -286,7 +289,8 @@ TEST(Xml, KeepsCharactersWhole) {
   const std::string told = complaint_about(machine("<pci busid='x" + long_id + "'/>"));
   EXPECT_EQ(valid_utf8(told), told);
   EXPECT_THAT(told, HasSubstr("\xc3\xa9...\""));
-  const System system = parse_system(machine("<nic><net dev='0' speed='1' name='\xc3\xa9'/></nic>"), "f.xml").system;
+  const System system =
+      parse_system(machine("<nic><net dev='0' speed='1' name='\xc3\xa9'/></nic>"), "f.xml").system;
   EXPECT_EQ(parse_system(to_hwloc_xml(system), "f.xml").system, system);
 }
 

@@ -13,18 +13,19 @@
 namespace loom::topo {
 namespace {
 
-/// What is known of well-known machines. Types are as `nvidia-smi topo -m` has them (NV# is NVL; NODE and SYS differ
-/// there by whether NUMA nodes share a socket), bandwidths those of the field's model of the published link speeds.
+/// What is known of well-known machines. Types are as `nvidia-smi topo -m` has them (NV# is NVL; NODE and SYS
+/// differ there by whether NUMA nodes share a socket), bandwidths those of the field's model of the published
+/// link speeds.
 ///
 /// DGX-1V, "NVIDIA DGX-1 With Tesla V100 System Architecture" (WP-08437-001):
-///   six NVLinks per GPU of 25 GB/s each way (20 in the model); in the hybrid cube mesh one or two for a pair, and none
-///   to three GPUs, which one GPU in between reaches.
+///   six NVLinks per GPU of 25 GB/s each way (20 in the model); in the hybrid cube mesh one or two for a
+///   pair, and none to three GPUs, which one GPU in between reaches.
 /// DGX A100, "NVIDIA DGX A100 System Architecture" (WP-10083):
-///   twelve NVLinks per GPU, 600 GB/s both ways, so 25 each way (20 in the model, 240 in all); PCIe 4 x16 (24) between
-///   a GPU and the HDR ports of its switch; two EPYC 7742.
+///   twelve NVLinks per GPU, 600 GB/s both ways, so 25 each way (20 in the model, 240 in all); PCIe 4 x16
+///   (24) between a GPU and the HDR ports of its switch; two EPYC 7742.
 /// DGX H100, "NVIDIA DGX H100/H200 User Guide":
-///   18 NVLinks per GPU, 900 GB/s both ways (18 x 20.6 in the model); PCIe 5 x16 (48) to a ConnectX-7 of 400 Gbit/s; two
-///   Xeon 8480C, UPI between them.
+///   18 NVLinks per GPU, 900 GB/s both ways (18 x 20.6 in the model); PCIe 5 x16 (48) to a ConnectX-7 of 400
+///   Gbit/s; two Xeon 8480C, UPI between them.
 /// Two-socket PCIe server with L40S, "NVIDIA L40S" data sheet:
 ///   PCIe 4 x16, no NVLink; PIX below one switch, PHB between switches of a socket, SYS between sockets.
 /// GH200, "NVIDIA Grace Hopper Superchip Architecture":
@@ -243,7 +244,8 @@ TEST(Paths, Of2000GpusWithoutP2pTakeLittleTimeAndMemory) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   EXPECT_EQ(paths.between(system.gpus()[0], system.gpus()[1999]), (Path{PathType::kPhb, 24, 2}));
-  fmt::print("2000 GPUs without P2P: {:.3f} s, {} MB at most in this process\n", took.count(), usage.ru_maxrss / 1024);
+  fmt::print("2000 GPUs without P2P: {:.3f} s, {} MB at most in this process\n", took.count(),
+             usage.ru_maxrss / 1024);
 #if defined(__OPTIMIZE__) && defined(NDEBUG) && !defined(LOOM_SANITIZED)
   EXPECT_LT(took.count(), 3);
   EXPECT_LT(usage.ru_maxrss / 1024, 250);  // 4 million pairs of 32 bytes, and what tests before this one left
@@ -253,9 +255,10 @@ TEST(Paths, Of2000GpusWithoutP2pTakeLittleTimeAndMemory) {
 TEST(Paths, RefuseMoreGpusAndPortsThanCanBeMatched) {
   std::string text = "<system version='1'><cpu numaid='0' affinity='f' arch='arm64'>";
   for (int i = 0; i < 1000; ++i)
-    text += fmt::format("<pci busid='{:04x}:01:00.0' class='0x030200' link_speed='16 GT/s' link_width='16'>"
-                        "<gpu dev='0' sm='90' rank='{}' gdr='1'/></pci><nic><net dev='{}' speed='1000'/></nic>",
-                        i, i, i);
+    text += fmt::format(
+        "<pci busid='{:04x}:01:00.0' class='0x030200' link_speed='16 GT/s' link_width='16'>"
+        "<gpu dev='0' sm='90' rank='{}' gdr='1'/></pci><nic><net dev='{}' speed='1000'/></nic>",
+        i, i, i);
   const System system = parse_system(text + "</cpu></system>", "f.xml").system;
   EXPECT_THROW(Paths{system}, Error);
 }

@@ -56,18 +56,20 @@ TEST(Check, FindsBrokenInvariants) {
 }
 
 TEST(Bandwidth, FollowsTheGenerations) {
-  const std::map<int, float> nvlink = {{52, 20}, {60, 18}, {61, 18}, {70, 20}, {75, 20}, {80, 20},
+  const std::map<int, float> nvlink = {{52, 20}, {60, 18}, {61, 18},    {70, 20},     {75, 20},    {80, 20},
                                        {86, 12}, {89, 20}, {90, 20.6F}, {100, 40.1F}, {120, 40.1F}};
   for (const auto& [capability, gbps] : nvlink) EXPECT_FLOAT_EQ(nvlink_gbps(capability), gbps) << capability;
-  const std::map<const char*, float> xgmi = {{"gfx906", 34.5F}, {"gfx908", 34.5F}, {"gfx90a", 37.5F}, {"910", 37.5F},
-                                             {"gfx942", 48},    {"gfx950", 48}};
+  const std::map<const char*, float> xgmi = {{"gfx906", 34.5F}, {"gfx908", 34.5F}, {"gfx90a", 37.5F},
+                                             {"910", 37.5F},    {"gfx942", 48},    {"gfx950", 48}};
   for (const auto& [arch, gbps] : xgmi) EXPECT_FLOAT_EQ(xgmi_gbps(arch), gbps) << arch;
   EXPECT_EQ(pci_lane_gbit("5.0 GT/s PCIe", Model::kLoom), 3);
   EXPECT_EQ(pci_lane_gbit("", Model::kLoom), std::nullopt);
 }
 
 TEST(Bandwidth, BetweenNumaNodesFollowsTheCpu) {
-  const auto intel = [](int family, int model) { return cpu_gbps({0, "x86_64", "GenuineIntel", family, model, ""}); };
+  const auto intel = [](int family, int model) {
+    return cpu_gbps({0, "x86_64", "GenuineIntel", family, model, ""});
+  };
   EXPECT_EQ(intel(6, 0x4f), 6);  // Broadwell
   EXPECT_EQ(intel(6, 0x54), 6);
   EXPECT_EQ(intel(6, 0x55), 10);
@@ -122,7 +124,8 @@ TEST(Lint, KnowsAMeshFromADegradedOne) {
   const auto gpu_of = [](Node& node) { return std::get_if<GpuInfo>(&node.info); };
   std::vector<BusId> far;
   for (Node& node : nodes)
-    if (gpu_of(node) && gpu_of(node)->rank >= 4) far.push_back(node.pci->bus_id), gpu_of(node)->rank = kNoRank;
+    if (gpu_of(node) && gpu_of(node)->rank >= 4)
+      far.push_back(node.pci->bus_id), gpu_of(node)->rank = kNoRank;
   for (Node& node : nodes)
     if (gpu_of(node))
       std::erase_if(gpu_of(node)->nvlinks, [&](const NvLinks& row) {
@@ -130,7 +133,8 @@ TEST(Lint, KnowsAMeshFromADegradedOne) {
       });
   const auto has_warning = [](const System& system) {
     const auto findings = lint(system);
-    return std::any_of(findings.begin(), findings.end(), [](const Finding& f) { return f.severity == Severity::kWarning; });
+    return std::any_of(findings.begin(), findings.end(),
+                       [](const Finding& f) { return f.severity == Severity::kWarning; });
   };
   const System half = build_system(nodes, {0}).system;
   ASSERT_EQ(half.gpus().size(), 4);

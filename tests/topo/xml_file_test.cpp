@@ -28,7 +28,9 @@ class WriteTextFile : public ::testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
 
   std::string path(const char* name) const { return (folder_ / name).string(); }
-  std::size_t files() const { return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_), {})); }
+  std::size_t files() const {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_), {}));
+  }
   static mode_t mode(const std::string& path) {
     struct stat status {};
     EXPECT_EQ(::stat(path.c_str(), &status), 0);
@@ -113,14 +115,16 @@ TEST_F(WriteTextFile, LeavesNothingBehindWhereItFails) {
   EXPECT_THAT(told, HasSubstr("cannot write " + path("a") + ":"));
   EXPECT_EQ(read_text_file(path("a")), "one");
   EXPECT_EQ(files(), 1);
-  EXPECT_THAT(complaint(path("no/such/folder"), "text"), HasSubstr("cannot write " + path("no/such/folder") + ": No such"));
+  EXPECT_THAT(complaint(path("no/such/folder"), "text"),
+              HasSubstr("cannot write " + path("no/such/folder") + ": No such"));
   EXPECT_THAT(complaint(path("").substr(0, path("").size() - 1), "text"), HasSubstr("Is a directory"));
 }
 
 TEST(Utf8, IsToldFromOtherBytes) {
   for (const char* good : {"", "plain", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xf4\x8f\xbf\xbf"})
     EXPECT_EQ(valid_utf8(good), good);
-  for (const char* bad : {"\xff", "\x80", "\xc0\xaf", "\xc3", "\xe2\x82", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe0\x80\x80"})
+  for (const char* bad :
+       {"\xff", "\x80", "\xc0\xaf", "\xc3", "\xe2\x82", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe0\x80\x80"})
     EXPECT_EQ(valid_utf8("ok" + std::string(bad)), "ok");
   EXPECT_EQ(first_characters("a\xc3\xa9z", 2), "a\xc3\xa9");
   EXPECT_EQ(first_characters("a\xc3\xa9z", 9), "a\xc3\xa9z");
