@@ -68,7 +68,7 @@ class Overlay {
   }
 
   /// On the line that joins the rows of a box.
-  Point riser(NodeId id, double y) const { return {box(id).x + kPadding, y}; }
+  Point riser(NodeId id, double y) const { return {box(id).x + places_.padding, y}; }
 
   void add(const Link& link, std::vector<Point>& points) const {
     if (kind(link.from) == NodeKind::kC2cPort || kind(link.to) == NodeKind::kC2cPort) return;

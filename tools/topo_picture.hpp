@@ -40,6 +40,7 @@ struct Places {
   std::vector<double> bar;  ///< per host: y of the NVSwitches' upper edge
   std::map<std::pair<topo::NodeId, topo::NodeId>, Arc> arcs;  ///< by both GPUs, in order
   std::vector<double> sys_rail;  ///< per host: x of the line that joins rows of NUMA nodes
+  double padding = 0;            ///< between a box of the PCI tree and what is in it
   double spine = 0;              ///< x of the line that joins the NVSwitches of several rows
 };
 
@@ -127,7 +128,12 @@ class Picture {
   std::vector<std::vector<Row>> rows_;  // per switch and NUMA node
   std::vector<double> foot_;            // per GPU: y from which its NVLinks turn
   std::vector<bool> folded_;            // per GPU: it is in a box of several rows
-  bool compact_ = false;  // NICs above what stands in the same switch: the picture would be too wide
+  std::vector<bool> folds_;             // per switch and NUMA node: its GPUs stand in several rows
+  /// Raised until the picture is narrow enough: NICs above what stands in the same switch and less space
+  /// between boxes; then NUMA nodes in rows although NVLinks leave them downwards.
+  int compact_ = 0;
+  static constexpr int kMostCompact = 2;
+  double gap_;
   std::vector<const topo::Link*> meshes_;  // between GPUs, one direction of each
   std::vector<double> bars_;
   double width_ = 0, height_ = 0;

@@ -92,7 +92,8 @@ void Picture::draw_rail(NodeId id, const Column& column, double bus, float& said
 void Picture::draw_row(NodeId id, const Row& row, float& said) {
   const Box& own = box(id);
   const double bus = own.y + row.top;
-  double first = own.x + kPadding, last = own.x + 40;
+  const double first = own.x + places_.padding;
+  double last = own.x + 40;
   for (const Column& column : row.columns) {
     const NodeId top = column.nodes.front();
     const double x = own.x + box(top).x, y = own.y + box(top).y;
@@ -231,14 +232,14 @@ void Picture::tag_arcs(const HostBox& host) {
   // One figure for all stands below the lines, others on theirs.
   const auto tag = [&](const Link& link, const std::string& text, double below) {
     const Places::Arc& arc = places_.arcs[{link.from, link.to}];
-    canvas_.tag((arc.from.x + arc.to.x) / 2, arc.foot + (arc.lowest - arc.foot) * 3 / 4 + below, text, kNvlColour,
-                "middle");
+    canvas_.tag((arc.from.x + arc.to.x) / 2, arc.foot + (arc.lowest - arc.foot) * 3 / 4 + below, text,
+                kNvlColour, "middle");
   };
   if (speeds.size() == 1 && meshes_.size() > 1)
     return tag(*deepest, fmt::format("{:g} GB/s each", deepest->gbps), 14);
   if (meshes_.size() > kMostTags)
-    return tag(*deepest,
-               fmt::format("{:g} to {:g} GB/s each", speeds.begin()->first, speeds.rbegin()->first), 14);
+    return tag(*deepest, fmt::format("{:g} to {:g} GB/s each", speeds.begin()->first, speeds.rbegin()->first),
+               14);
   for (const Link* link : meshes_)
     if (system_.node(link->from).host == host.host) tag(*link, fmt::format("{:g}", link->gbps), 3);
 }

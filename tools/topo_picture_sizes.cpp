@@ -12,6 +12,7 @@ using namespace loom::topo;
 
 Picture::Picture(const System& system, std::string title)
     : system_(system), title_(std::move(title)), children_(static_cast<std::size_t>(system.size())) {
+  gap_ = kGap, places_.padding = kPadding;
   places_.boxes.resize(children_.size());
   places_.top.resize(children_.size());
   places_.joint.resize(children_.size());
@@ -19,6 +20,7 @@ Picture::Picture(const System& system, std::string title)
   rows_.resize(children_.size());
   foot_.resize(children_.size());
   folded_.resize(children_.size());
+  folds_.resize(children_.size());
   places_.sys_rail.resize(system.hosts().size());
   places_.bus.resize(children_.size());
   places_.sys.resize(children_.size());
@@ -62,11 +64,15 @@ void Picture::measure(NodeId id) {
   }
   for (const NodeId child : children(id)) measure(child);
   std::vector<Row>& rows = rows_[static_cast<std::size_t>(id)] = in_rows(columns_of(id));
+  // GPUs of several rows have their NVLinks below each.
+  const bool folds =
+      std::count_if(rows.begin(), rows.end(), [&](const Row& row) { return !gpus_in(row).empty(); }) > 1;
+  folds_[static_cast<std::size_t>(id)] = folds;
   own.w = kNarrowestBox, own.h = kHeader;
   const double riser = rows.size() > 1 ? kRail : 0;  // on the left
   for (Row& row : rows) {
     row.top = own.h + 2;
-    double x = kPadding + riser, height = 0;
+    double x = places_.padding + riser, height = 0;
     for (const Column& column : row.columns) {
       double column_height = -5, column_width = 0;
       for (const NodeId child : column.nodes) {
@@ -75,10 +81,10 @@ void Picture::measure(NodeId id) {
       }
       x += column.rail ? kRail : 0;
       for (const NodeId child : column.nodes) box(child).x = x;
-      x += column_width + kGap;
+      x += column_width + gap_;
       height = std::max(height, column_height);
     }
-    own.w = std::max(own.w, x - kGap + kPadding);
+    own.w = std::max(own.w, x - gap_ + places_.padding);
     row.foot = own.h + kStub + height;
     for (const Column& column : row.columns) {
       double y = row.foot;
@@ -89,12 +95,13 @@ void Picture::measure(NodeId id) {
       }
     }
     own.h = row.foot;
-    if (rows.size() == 1) continue;
+    own.h += &row == &rows.back() ? 0 : kRowGap;
+    if (!folds) continue;
     const std::vector<NodeId> gpus = gpus_in(row);
-    own.h += (&row == &rows.back() ? 0 : kRowGap) + arc_depth(gpus);
+    own.h += arc_depth(gpus);
     for (const NodeId gpu : gpus) folded_[static_cast<std::size_t>(gpu)] = true;
   }
-  own.h += kPadding;
+  own.h += places_.padding;
 }
 
 /// What stands side by side in a box: NICs in columns, everything else alone; in a compact picture NICs above
@@ -109,7 +116,7 @@ std::vector<Picture::Column> Picture::columns_of(NodeId id) const {
     if (nics.empty() || nics.back().nodes.size() == kNicsPerColumn) nics.push_back({{}, true});
     nics.back().nodes.push_back(child);
   }
-  if (compact_ && columns.size() == 1 && nics.size() == 1 && may_stack(columns[0].nodes[0])) {
+  if (compact_ > 0 && columns.size() == 1 && nics.size() == 1 && may_stack(columns[0].nodes[0])) {
     nics[0].nodes.push_back(columns[0].nodes[0]);
     return nics;
   }
@@ -130,8 +137,11 @@ std::vector<Picture::Row> Picture::in_rows(std::vector<Column> columns) const {
   for (Column& column : columns) {
     double width = column.rail ? kRail : 0;
     for (const NodeId child : column.nodes) width = std::max(width, box(child).w + (column.rail ? kRail : 0));
-    if (rows.empty() || used + width > kWidestRow - 4 * kPadding) rows.emplace_back(), used = 0;
-    used += width + kGap;
+    const bool below_nics = compact_ > 0 && kind(column.nodes.front()) == NodeKind::kPciSwitch &&
+                            !rows.empty() && kind(rows.back().columns.back().nodes.front()) == NodeKind::kNic;
+    if (rows.empty() || below_nics || used + width > kWidestRow - 4 * places_.padding)
+      rows.emplace_back(), used = 0;
+    used += width + gap_;
     rows.back().columns.push_back(std::move(column));
   }
   return rows;
@@ -140,7 +150,9 @@ std::vector<Picture::Row> Picture::in_rows(std::vector<Column> columns) const {
 std::vector<Picture::HostBox> Picture::measure_hosts() {
   std::vector<HostBox> hosts(system_.hosts().size());
   const bool has_switch = !system_.of_kind(NodeKind::kNvSwitch).empty();
-  const bool may_wrap = !has_switch && (meshes_.empty() || compact_);  // nothing leaves downwards, or there is no choice
+  const bool may_wrap =
+      !has_switch &&
+      (meshes_.empty() || compact_ == kMostCompact);  // nothing leaves downwards, or there is no choice
   for (std::size_t i = 0; i < hosts.size(); ++i) hosts[i].host = static_cast<int>(i);
   for (const NodeId cpu : system_.of_kind(NodeKind::kCpu)) {
     measure(cpu);
@@ -164,8 +176,9 @@ std::vector<Picture::HostBox> Picture::measure_hosts() {
     if (has_sys(host) && host.rows.size() > 1) host.w += kSysRail;
     if (hosts.size() == 1 && has_switch) host.h += kBarHeight + 2 * kGap;
   }
-  if (compact_ || !too_wide(hosts)) return hosts;
-  compact_ = true;
+  if (compact_ == kMostCompact || !too_wide(hosts)) return hosts;
+  ++compact_;
+  gap_ = places_.padding = kTightGap;
   folded_.assign(folded_.size(), false);
   return measure_hosts();
 }
@@ -174,8 +187,7 @@ std::vector<Picture::HostBox> Picture::measure_hosts() {
 bool Picture::too_wide(const std::vector<HostBox>& hosts) const {
   return std::any_of(hosts.begin(), hosts.end(),
                      [](const HostBox& host) { return host.w > kWidestRow + 2 * kPadding; }) ||
-         (!meshes_.empty() &&
-          std::any_of(rows_.begin(), rows_.end(), [](const auto& rows) { return rows.size() > 1; }));
+         (!meshes_.empty() && std::find(folds_.begin(), folds_.end(), true) != folds_.end());
 }
 
 bool Picture::has_sys(const HostBox& host) const {

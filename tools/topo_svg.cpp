@@ -110,10 +110,11 @@ void Picture::draw_container(NodeId id) {
     canvas_.line(own.x + kPadding, own.y + rows.front().top, own.x + kPadding, own.y + rows.back().top,
                  "#444", 2.5);
   for (const NodeId child : children(id)) place(child, own.x + box(child).x, own.y + box(child).y);
-  if (rows.size() > 1)
+  if (folds_[static_cast<std::size_t>(id)])
     for (const Row& row : rows) {
       std::vector<NodeId> tops;
-      for (const Column& column : row.columns) tops.insert(tops.end(), column.nodes.begin(), column.nodes.end());
+      for (const Column& column : row.columns)
+        tops.insert(tops.end(), column.nodes.begin(), column.nodes.end());
       set_foot(tops, own.y + row.foot);
     }
 }
