@@ -122,6 +122,8 @@ class Overlay {
       return {(arc->second.from.x + arc->second.to.x) / 2 - 8,
               arc->second.foot + (arc->second.lowest - arc->second.foot) * 3 / 4 + 14};
     const Point end = head(from, link.type);
+    if (places_.aside[static_cast<std::size_t>(from)] && kind(from) == NodeKind::kGpu)
+      return {box(from).x + box(from).w + 4, end.y};
     return kind(from) == NodeKind::kNic ? Point{end.x + 22, box(from).y - 4} : Point{end.x + 14, end.y - 4};
   }
 

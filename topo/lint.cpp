@@ -100,8 +100,7 @@ class Linter {
       add(Severity::kHint, id, "It does not reach GPU memory (gdr is 0).",
           "Data from GPUs goes through host memory.");
     if (!ports_.insert({system_.node(id).host, net.device}).second)
-      add(Severity::kWarning, id, fmt::format("Another port of this host has number {} too.", net.device),
-          "Plans count it twice.");
+      add(Severity::kWarning, id, "Another port of this host has its number too.", "Plans count it twice.");
   }
 
   void look_at_gpu(NodeId id) {

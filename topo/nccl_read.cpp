@@ -158,7 +158,8 @@ class NcclReader : DraftReader {
     }
     if (same != pci_of_.end()) {
       if (is_nic) duplicate(element);
-      note(element, "this host has another switch with this bus id; they are kept apart.");
+      note_once("switch twice", element,
+                "this host has another switch with this bus id; such are kept apart.");
     }
     Node node{NicInfo{}, parent, host, std::move(pci)};
     if (!is_nic) node.info = PciSwitchInfo{};
@@ -275,7 +276,7 @@ class NcclReader : DraftReader {
       net.plane = static_cast<int>(xml_.integer(element, "plane", -1, kMostIds));
     const int host = draft_.node(parent).host;
     if (!nets_.insert({host, net.device}).second)
-      note(element, fmt::format("another port of this host has dev {} too.", net.device));
+      note_once("port twice", element, fmt::format("another port of this host has dev {} too.", net.device));
     add(element, {std::move(net), parent, host, std::nullopt});
   }
 

@@ -104,6 +104,17 @@ TEST(NcclXml, KeepsPortsWithTheirNumaNodes) {
   }
 }
 
+TEST(NcclXml, SaysOnceWhatIsThereTwice) {
+  std::string text;
+  for (int i = 0; i < 4; ++i)
+    text +=
+        "<nic><net dev='7' speed='1000'/></nic><pci busid='0000:01:00.0' class='0x060400' link_speed='16 "
+        "GT/s' "
+        "link_width='16'/>";
+  EXPECT_THAT(parse_nccl_xml(machine(text), "f.xml").notes,
+              ::testing::ElementsAre(HasSubstr("another switch"), HasSubstr("dev 7 too")));
+}
+
 TEST(NcclXml, SaysWhatItDoesNotKeep) {
   const auto read = parse_nccl_xml(
       machine("<nic><net dev='0' speed='1000' keep='1'/></nic>"
