@@ -14,7 +14,6 @@
 #include "connect/exchange.hpp"
 #include "device/host/peer_memory.hpp"
 #include "search/graph_xml.hpp"
-#include "ucx_transport/ports.hpp"
 
 namespace loom {
 namespace {
@@ -276,6 +275,7 @@ std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& pee
                               rank, peers[rank].host_name.data()));
     places.push_back(peers[rank].place);
   }
+  if (rank_ == 0) process_.tell_of_description();
   topo::Host host = topo::host_of(places, rank_);
   if (const topo::System* machine = process_.described_machine())
     host.system = on_machine(*machine, host, places);
@@ -289,7 +289,7 @@ std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& pee
     process_.dump(
         process_.described_machine() != nullptr
             ? host.system
-            : on_machine(topo::discover({.ucx_ports = ucx_transport::ports()}).system, host, places));
+            : on_machine(process_.discovered_machine(), host, places));
   const search::ChannelPlan ring = ring_of(host.system, process_);
   if (rank_ == 0 && process_.wants_graph_dump())
     process_.dump_graph([&] { return as_graph(host.system, ring); });

@@ -2,8 +2,10 @@
 
 #include <utility>
 
+#include "topo/discover.hpp"
 #include "topo/hwloc_xml.hpp"
 #include "topo/xml_file.hpp"
+#include "ucx_transport/ports.hpp"
 
 namespace loom {
 
@@ -78,13 +80,31 @@ const topo::System* Process::described_machine() {
   const std::lock_guard lock(mutex_);
   if (!described_) {
     const std::string text = topo::read_text_file(path);
-    described_ = std::make_unique<topo::System>(topo::parse_system(text, path).system);
+    topo::SystemWithNotes read = topo::parse_system(text, path);
+    described_ = std::make_unique<topo::System>(std::move(read.system));
+    description_notes_ = std::move(read.notes);
     description_mark_ = topo::fingerprint(text);
   }
   return described_.get();
 }
 
 std::uint64_t Process::description_mark() { return described_machine() != nullptr ? description_mark_ : 0; }
+
+topo::System Process::discovered_machine() {
+  topo::SystemWithNotes live = topo::discover({.ucx_ports = ucx_transport::ports()});
+  tell(live.notes);
+  return std::move(live.system);
+}
+
+void Process::tell_of_description() {
+  const std::lock_guard lock(mutex_);
+  tell(std::exchange(description_notes_, {}));
+}
+
+void Process::tell(const std::vector<std::string>& notes) const {
+  if (runtime_.parameters.verbose < 1 || runtime_.log == nullptr) return;
+  for (const std::string& note : notes) runtime_.log(note.c_str());
+}
 
 const std::string* Process::graph() {
   const char* path = runtime_.parameters.graph_file;

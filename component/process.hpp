@@ -46,6 +46,10 @@ class Process {
   topo::Place place();
   /// What coll_loom_topo_file says of every host; nullptr where it is not set. Read at the first call. Throws Error.
   const topo::System* described_machine();
+  /// This host as live discovery sees it, now. Throws Error.
+  topo::System discovered_machine();
+  /// Logs, at coll_loom_verbose >= 1, what had to be assumed for the description: once. For rank 0.
+  void tell_of_description();
   /// Tells descriptions apart; 0 where there is none. Throws Error.
   std::uint64_t description_mark();
   /// The text of coll_loom_graph_file; nullptr where it is not set. Read at the first call. Throws Error.
@@ -73,6 +77,7 @@ class Process {
   ucx_transport::Transport* open_transport() noexcept { return open_transport_.load(std::memory_order_acquire); }
 
  private:
+  void tell(const std::vector<std::string>& notes) const;
   static bool is_set(const char* path) noexcept { return path != nullptr && *path != '\0'; }
   void write_once(bool& written, const char* variable, const char* path,
                   const std::function<std::string()>& text) noexcept;
@@ -84,6 +89,7 @@ class Process {
   device::ProcessId id_;
   std::unique_ptr<topo::Machine> machine_;
   std::unique_ptr<topo::System> described_;
+  std::vector<std::string> description_notes_;
   std::uint64_t description_mark_ = 0;
   std::unique_ptr<std::string> graph_;
   std::uint64_t graph_mark_ = 0;

@@ -6,8 +6,10 @@
 #include <exception>
 
 #include "tools/commands.hpp"
+#include "ucx_transport/ports.hpp"
 
 int main(int argc, char** argv) {
+  loom::ucx_transport::leave_signals_alone();
   CLI::App app("loom: look at machines as loom sees them. No MPI and no GPU needed.", "loom");
   app.require_subcommand(1);
   app.footer("Exit codes: 0 fine, 1 something found (topo check, topo diff), 2 wrong command line or file.");

@@ -5,8 +5,10 @@
 
 #include <cmath>
 #include <string>
+#include <string_view>
 
 #include "topo/system.hpp"
+#include "topo/utf8.hpp"
 
 namespace loom::tools {
 
@@ -36,19 +38,25 @@ inline double line_width(float gbps) {
   return 1 + 0.9 * std::log2(1 + static_cast<double>(gbps) / 5);
 }
 
-inline std::string escaped(const std::string& text) {
+/// Text for XML. What is no character becomes a question mark.
+inline std::string escaped(std::string_view text) {
   std::string out;
-  for (const char c : text) {
-    if (c == '<')
+  for (std::size_t valid = topo::valid_utf8(text).size(), i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (i == valid) {
+      out += '?';
+      valid = i + 1 + topo::valid_utf8(text.substr(i + 1)).size();
+    } else if (c == '<') {
       out += "&lt;";
-    else if (c == '>')
+    } else if (c == '>') {
       out += "&gt;";
-    else if (c == '&')
+    } else if (c == '&') {
       out += "&amp;";
-    else if (c == '"')
+    } else if (c == '"') {
       out += "&quot;";
-    else
+    } else {
       out += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
+    }
   }
   return out;
 }
@@ -72,6 +80,14 @@ class Canvas {
         "<path d='M{:.1f} {:.1f} C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}' fill='none' stroke='{}' "
         "stroke-width='{:.1f}' stroke-opacity='0.8'/>\n",
         x1, y1, x1, bottom, x2, bottom, x2, y2, colour, width);
+  }
+  /// From one height to another, first down to `bottom1`, in the end up from `bottom2`.
+  void curve(double x1, double y1, double bottom1, double x2, double y2, double bottom2, const char* colour,
+             double width) {
+    lines_ += fmt::format(
+        "<path d='M{:.1f} {:.1f} C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}' fill='none' stroke='{}' "
+        "stroke-width='{:.1f}' stroke-opacity='0.8'/>\n",
+        x1, y1, x1, bottom1, x2, bottom2, x2, y2, colour, width);
   }
   /// A line through all points, which have x and y.
   template <class Points>

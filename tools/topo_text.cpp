@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 
 #include "tools/topo_views.hpp"
+#include "topo/bandwidth.hpp"
 #include "topo/cpu_mask.hpp"
+#include "topo/utf8.hpp"
 
 namespace loom::tools {
 
@@ -42,10 +46,13 @@ const char* colour_of(PathType type, const Colours& colours) {
 
 std::string short_name(const System& system, NodeId id) {
   const Node& node = system.node(id);
-  if (node.kind() == NodeKind::kNet)
-    return node.net().name.empty() ? fmt::format("NET{}", node.net().device) : node.net().name.substr(0, 12);
-  const GpuInfo& gpu = node.gpu();
   const std::string host = system.hosts().size() > 1 ? fmt::format("h{}:", node.host) : "";
+  if (node.kind() == NodeKind::kNet)
+    return host + (node.net().name.empty()
+                       ? fmt::format("NET{}", node.net().device)
+                       : std::string(first_characters(node.net().name, 12 - host.size())));
+  if (node.kind() == NodeKind::kCpu) return fmt::format("{}NUMA{}", host, node.cpu().numa_id);
+  const GpuInfo& gpu = node.gpu();
   return fmt::format("{}{}{}{}", host, gpu.is_virtual ? "VGPU" : "GPU", gpu.device,
                      gpu.partition ? fmt::format(".{}", *gpu.partition) : "");
 }
@@ -137,9 +144,13 @@ class TreeWriter {
     std::string links;
     for (const Link& link : system_.links_of(id)) {
       if (link.to == node.parent && link.type != LinkType::kC2c && link.type != LinkType::kNvl)
+        // What stands on no PCI bus has no speed there.
         links =
-            fmt::format("{}[{} {:g} GB/s]{} ", colours_.blue, name_of(link.type), link.gbps, colours_.reset) +
+            fmt::format("{}[{}{}]{} ", colours_.blue, name_of(link.type),
+                        link.gbps < kLocalGbps ? fmt::format(" {:g} GB/s", link.gbps) : "", colours_.reset) +
             links;
+      else if (link.type == LinkType::kLoc && node.kind() == NodeKind::kPciSwitch)
+        links += fmt::format("{}linked to {}{} ", colours_.cyan, label(system_, link.to), colours_.reset);
       else if (link.type == LinkType::kNvl || link.type == LinkType::kC2c)
         links += fmt::format("{}{} {:g} {}{} ", colours_.green, name_of(link.type), link.gbps,
                              label(system_, link.to), colours_.reset);
@@ -160,50 +171,68 @@ class TreeWriter {
 
 }  // namespace
 
+namespace {
+
+std::vector<NodeId> nodes_of(const System& system, NodeKind kind) {
+  const auto nodes = kind == NodeKind::kGpu ? system.gpus() : system.of_kind(kind);
+  return {nodes.begin(), nodes.end()};
+}
+
+std::string cell_text(const Path& path) {
+  if (path.type >= PathType::kNet) return std::string(name_of(path.type));
+  if (path.gbps >= kLocalGbps) return std::string(name_of(path.type));
+  return fmt::format("{} {:g}", name_of(path.type), std::round(path.gbps * 10) / 10);
+}
+
+/// Names of 12 characters, cells of 13.
+std::string matrix_row(const Paths& paths, NodeId row, const std::vector<NodeId>& columns,
+                       const Colours& colours) {
+  const System& system = paths.system();
+  std::string text = fmt::format("{}{:12}{}", colours.bold, short_name(system, row), colours.reset);
+  for (const NodeId column : columns) {
+    const Path path = paths.between(row, column);
+    text += fmt::format("{}{:>13}{}", row == column ? colours.dim : colour_of(path.type, colours),
+                        row == column ? "X" : cell_text(path), colours.reset);
+  }
+  const CpuInfo& cpu = system.node(root_of(system, row)).cpu();
+  return text + fmt::format("  {:>4}  {}\n", cpu.numa_id, to_cpu_list(cpu.affinity));
+}
+
+}  // namespace
+
 std::string matrix_text(const Paths& paths, const Colours& colours, bool all) {
   const System& system = paths.system();
-  std::vector<NodeId> gpus(system.gpus().begin(), system.gpus().end()),
-      nets(system.of_kind(NodeKind::kNet).begin(), system.of_kind(NodeKind::kNet).end());
-  if (gpus.empty()) return "There is no GPU.\n";
+  const bool has_gpus = !system.gpus().empty();
   std::string note;
-  const auto keep_first_host = [&](std::vector<NodeId>& nodes, const char* what) {
-    if (all || nodes.size() <= kWidestMatrix) return;
-    const std::size_t before = nodes.size();
-    if (system.hosts().size() > 1) std::erase_if(nodes, [&](NodeId id) { return system.node(id).host > 1; });
-    if (nodes.size() > kWidestMatrix) nodes.resize(kWidestMatrix);
-    note += fmt::format("{} of {} {} are shown; --all shows all.\n", nodes.size(), before, what);
+  std::vector<NodeId> nodes;
+  const auto add = [&](NodeKind kind, const char* what) {
+    std::vector<NodeId> more = nodes_of(system, kind);
+    const std::size_t before = more.size();
+    if (!all && before > kWidestMatrix) {
+      if (system.hosts().size() > 1) std::erase_if(more, [&](NodeId id) { return system.node(id).host > 0; });
+      if (more.size() > kWidestMatrix) more.resize(kWidestMatrix);
+      note += fmt::format("{} of {} {} are shown; --all shows all.\n", more.size(), before, what);
+    }
+    nodes.insert(nodes.end(), more.begin(), more.end());
   };
-  keep_first_host(gpus, "GPUs");
-  keep_first_host(nets, "ports");
+  add(has_gpus ? NodeKind::kGpu : NodeKind::kCpu, has_gpus ? "GPUs" : "NUMA nodes");
+  add(NodeKind::kNet, "ports");
 
-  std::vector<NodeId> columns = gpus;
-  columns.insert(columns.end(), nets.begin(), nets.end());
   std::string text = fmt::format("{:12}", "");
-  for (const NodeId id : columns)
+  for (const NodeId id : nodes)
     text += fmt::format("{}{:>13}{}", colours.bold, short_name(system, id), colours.reset);
   text += fmt::format("  {:>4}  {}\n", "NUMA", "CPUs");
-  for (const NodeId row : gpus) {
-    text += fmt::format("{}{:12}{}", colours.bold, short_name(system, row), colours.reset);
-    for (const NodeId column : columns) {
-      const Path path = paths.between(row, column);
-      const std::string cell = row == column                 ? "X"
-                               : path.type >= PathType::kNet ? std::string(name_of(path.type))
-                                                             : fmt::format("{} {:g}", name_of(path.type),
-                                                                           std::round(path.gbps * 10) / 10);
-      text += fmt::format("{}{:>13}{}", row == column ? colours.dim : colour_of(path.type, colours), cell,
-                          colours.reset);
-    }
-    const CpuInfo& cpu = system.node(root_of(system, row)).cpu();
-    text += fmt::format("  {:>4}  {}\n", cpu.numa_id, to_cpu_list(cpu.affinity));
-  }
-  text += note;
-  text += fmt::format(
-      "\n{}GB/s of the slowest link. X self; NVL NVLink; NVB NVLink through a GPU; C2C NVLink-C2C; PIX one "
-      "PCI switch, PXB several;\n"
-      "P2C C2C, then PCI; PXN through a GPU beside the NIC; PHB a CPU; SYS between NUMA nodes; NET the "
-      "network; DIS none.{}\n",
-      colours.dim, colours.reset);
-  return text;
+  for (const NodeId row : nodes) text += matrix_row(paths, row, nodes, colours);
+  if (!has_gpus) note += "There is no GPU.\n";
+  return text + note +
+         fmt::format(
+             "\n{}GB/s of the slowest link. X self; NVL NVLink; NVB NVLink through a GPU; C2C NVLink-C2C; "
+             "PIX one "
+             "PCI switch, PXB several;\n"
+             "P2C C2C, then PCI; PXN through a GPU beside the NIC; PHB a CPU; SYS between NUMA nodes; NET "
+             "the "
+             "network; DIS none; LOC inside one.{}\n",
+             colours.dim, colours.reset);
 }
 
 std::string tree_text(const System& system, const Colours& colours) {
@@ -212,13 +241,26 @@ std::string tree_text(const System& system, const Colours& colours) {
 
 std::string findings_text(const System& system, const std::vector<Finding>& findings,
                           const Colours& colours) {
-  std::string text;
+  constexpr std::size_t kMostNamed = 4;
+  // Equal findings in one line, at the place of the first.
+  std::vector<const Finding*> firsts;
+  std::map<std::tuple<Severity, std::string, std::string>, std::vector<NodeId>> nodes_of_finding;
   for (const Finding& finding : findings) {
-    const bool warning = finding.severity == Severity::kWarning;
+    auto& nodes = nodes_of_finding[{finding.severity, finding.what, finding.cost}];
+    if (nodes.empty()) firsts.push_back(&finding);
+    nodes.push_back(finding.node);
+  }
+  std::string text;
+  for (const Finding* finding : firsts) {
+    const auto& nodes = nodes_of_finding[{finding->severity, finding->what, finding->cost}];
+    std::string names;
+    for (std::size_t i = 0; i < std::min(nodes.size(), kMostNamed); ++i)
+      names += (i > 0 ? ", " : "") + (nodes[i] == kNoNode ? std::string("machine") : label(system, nodes[i]));
+    if (nodes.size() > kMostNamed) names += fmt::format(" and {} more", nodes.size() - kMostNamed);
+    const bool warning = finding->severity == Severity::kWarning;
     text += fmt::format("{}{}{} {}: {} {}{}{}\n", warning ? colours.yellow : colours.blue,
-                        warning ? "warning" : "hint   ", colours.reset,
-                        finding.node == kNoNode ? "machine" : label(system, finding.node), finding.what,
-                        colours.dim, finding.cost, colours.reset);
+                        warning ? "warning" : "hint   ", colours.reset, names, finding->what, colours.dim,
+                        finding->cost, colours.reset);
   }
   return text;
 }

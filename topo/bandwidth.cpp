@@ -27,9 +27,9 @@ bool starts_with_any(std::string_view text, const auto& prefixes) {
 
 float xgmi_gbps(std::string_view gcn_arch) {
   if (gcn_arch.starts_with("gfx")) gcn_arch.remove_prefix(3);
-  if (gcn_arch.starts_with("94") || gcn_arch.starts_with("95")) return 48;
-  if (gcn_arch == "90a" || gcn_arch == "910") return 37.5F;  // 910: as older files number it
-  return 34.5F;
+  if (gcn_arch.starts_with("94") || gcn_arch.starts_with("95")) return kMi300XgmiGbps;
+  if (gcn_arch == "90a" || gcn_arch == "910") return kMi200XgmiGbps;  // 910: as older files number it
+  return kOldXgmiGbps;
 }
 
 std::optional<double> pci_lane_gbit(std::string_view link_speed, Model model) {
@@ -55,18 +55,18 @@ bool is_amd(const CpuInfo& cpu) {
 }
 
 float cpu_gbps(const CpuInfo& source) {
-  if (source.arch == "ppc64") return 32;
-  if (source.arch == "arm64") return 6;
-  if (is_amd(source)) return 16;
+  constexpr int kIntelFamily = 6, kSkylake = 0x55, kSapphireRapids = 0x8f, kEmeraldRapids = 0xcf;
+  constexpr int kYongFengFamily = 7, kYongFeng = 0x5b;
+  if (source.arch == "ppc64") return kPower9Gbps;
+  if (source.arch == "arm64") return kArmGbps;
+  if (is_amd(source)) return kAmdGbps;
   if (is_intel(source)) {
-    if (source.family != 6) return 6;
-    if (source.model >= 0xcf) return 40;
-    if (source.model >= 0x8f) return 22;
-    if (source.model >= 0x55) return 10;
-    return 6;
+    if (source.family != kIntelFamily || source.model < kSkylake) return kQpiGbps;
+    if (source.model >= kEmeraldRapids) return kEmeraldRapidsGbps;
+    return source.model >= kSapphireRapids ? kSapphireRapidsGbps : kSkylakeGbps;
   }
   if (source.arch == "x86_64" && source.vendor == "  Shanghai  ")
-    return source.family == 7 && source.model == 0x5b ? 9 : 6;
+    return source.family == kYongFengFamily && source.model == kYongFeng ? kYongFengGbps : kZhaoxinGbps;
   return kLocalGbps;
 }
 

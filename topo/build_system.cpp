@@ -3,21 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <tuple>
 
 #include "base/error.hpp"
 #include "topo/bandwidth.hpp"
 #include "topo/check.hpp"
+#include "topo/pci_ids.hpp"
 #include "topo/system_builder.hpp"
 
 namespace loom::topo {
 namespace {
 
-constexpr std::uint32_t kClassGpu = 0x03, kClassNvSwitch = 0x068000, kClassCpuBridge = 0x068001;
-
 enum class NvTarget { kGpu, kCpu, kSwitch };
 NvTarget target_of(const NvLinks& row, bool is_amd) {
   if (row.target_class == kClassCpuBridge) return NvTarget::kCpu;
-  if (row.target_class >> 16 == kClassGpu || (is_amd && row.target_class != kClassNvSwitch))
+  if (row.target_class >> 16 == kBaseClassDisplay || (is_amd && row.target_class != kClassNvSwitch))
     return NvTarget::kGpu;
   return NvTarget::kSwitch;
 }
@@ -45,13 +46,14 @@ SystemBuilder::SystemBuilder(std::vector<Node> nodes, std::vector<std::uint64_t>
 }
 
 SystemWithNotes SystemBuilder::build() {
+  put_denied_in_order();
   flatten_broadcom_switches();
   links_of_.resize(system_.nodes_.size());
   for (NodeId id = 0; id < system_.size(); ++id)
     if (const Node& node = system_.node(id); node.pci)
       by_bus_id_.try_emplace({node.host, node.pci->bus_id}, id);
   add_pci_links();
-  note_unknown_links();
+  for (std::string& text : unknown_link_notes(system_)) note("{}", text);
   add_nvlinks();
   add_c2c_links();
   add_peer_switches();
@@ -61,10 +63,20 @@ SystemWithNotes SystemBuilder::build() {
   return {std::move(system_), std::move(notes_)};
 }
 
+void SystemBuilder::put_denied_in_order() {
+  for (Node& node : system_.nodes_)
+    if (auto* gpu = std::get_if<GpuInfo>(&node.info)) {
+      auto& denied = gpu->p2p_denied;
+      std::sort(denied.begin(), denied.end());
+      denied.erase(std::unique(denied.begin(), denied.end()), denied.end());
+    }
+}
+
 void SystemBuilder::flatten_broadcom_switches() {
   auto& nodes = system_.nodes_;
   std::vector<NodeId> now(nodes.size());  // where a node's children go; itself unless absorbed
   std::vector<bool> absorbed(nodes.size());
+  int count = 0;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     now[i] = static_cast<NodeId>(i);
     Node& node = nodes[i];
@@ -77,6 +89,7 @@ void SystemBuilder::flatten_broadcom_switches() {
       continue;
     if (!absorbs(*nodes[original].pci, *node.pci)) continue;
     absorbed[i] = true;
+    ++count;
     now[i] = node.parent;
   }
   std::vector<NodeId> renumbered(nodes.size());
@@ -89,6 +102,11 @@ void SystemBuilder::flatten_broadcom_switches() {
     ++kept;
   }
   nodes.resize(kept);
+  if (count > 0)
+    note(
+        "{} PCI switches are parts of the switch chip above them (Broadcom's show one chip as several) and "
+        "not kept apart.",
+        count);
 }
 
 void SystemBuilder::add_pci_links() {
@@ -110,24 +128,6 @@ void SystemBuilder::add_pci_links() {
         system_.node(split).pci->bus_id != node.pci->bus_id)
       split = id;
     for (NodeId other = split; other < id; ++other) connect_both(other, id, LinkType::kLoc, kPartitionGbps);
-  }
-}
-
-/// One note for all functions with the same gap.
-void SystemBuilder::note_unknown_links() {
-  std::map<std::pair<std::string, int>, std::vector<NodeId>> unknown;
-  for (NodeId id = 0; id < system_.size(); ++id)
-    if (const auto& pci = system_.node(id).pci)
-      if (pci->link_width == 0 || !pci_lane_gbit(pci->link_speed, system_.model_))
-        unknown[{pci->link_speed, pci->link_width}].push_back(id);
-  for (const auto& [gap, nodes] : unknown) {
-    const std::string others = nodes.size() == 1 ? "" : fmt::format(" and {} more", nodes.size() - 1);
-    note(
-        "{}{}: a PCI link of speed \"{}\" and width {}, which say too little: {:g} GB/s is assumed. Give "
-        "link_speed and "
-        "link_width in a topology file if that is wrong.",
-        label(system_, nodes.front()), others, gap.first, gap.second,
-        pci_gbps(*system_.node(nodes.front()).pci, system_.model_));
   }
 }
 
@@ -155,8 +155,7 @@ void SystemBuilder::add_nvlinks_of(NodeId gpu) {
         const NodeId nv = nv_switch();
         auto& seen = std::get<NvSwitchInfo>(system_.nodes_[static_cast<std::size_t>(nv)].info).bus_ids;
         if (row.target_seen && row.target_class == kClassNvSwitch &&
-            std::find(seen.begin(), seen.end(), row.target) == seen.end() &&
-            find(system_.node(gpu).host, row.target) == kNoNode)
+            find(system_.node(gpu).host, row.target) == kNoNode && nv_switches_.insert(row.target).second)
           seen.push_back(row.target);
         connect_both(gpu, nv, LinkType::kNvl, gbps);
         break;
@@ -190,7 +189,7 @@ void SystemBuilder::mirror_one_way_nvlinks() {
   for (NodeId id = 0; id < system_.size(); ++id) {
     for (std::size_t i = 0; i < links_of_[static_cast<std::size_t>(id)].size(); ++i) {
       const Link link = links_of_[static_cast<std::size_t>(id)][i];
-      if (link.type != LinkType::kNvl) continue;
+      if (link.type != LinkType::kNvl || system_.node(link.to).kind() != NodeKind::kGpu) continue;
       const auto& back = links_of_[static_cast<std::size_t>(link.to)];
       if (std::any_of(back.begin(), back.end(),
                       [&](const Link& other) { return other.to == id && other.type == LinkType::kNvl; }))
@@ -242,12 +241,14 @@ void SystemBuilder::add_peer_switches() {
 }
 
 void SystemBuilder::add_cpu_links() {
-  for (NodeId a = 0; a < system_.size(); ++a) {
-    if (system_.node(a).kind() != NodeKind::kCpu) continue;
-    for (NodeId b = 0; b < system_.size(); ++b)
-      if (a != b && system_.node(b).kind() == NodeKind::kCpu && system_.node(b).host == system_.node(a).host)
-        connect(a, b, LinkType::kSys, cpu_gbps(system_.node(a).cpu()));
-  }
+  std::vector<std::vector<NodeId>> cpus_of_host(system_.hosts_.size());
+  for (NodeId id = 0; id < system_.size(); ++id)
+    if (const Node& node = system_.node(id); node.kind() == NodeKind::kCpu)
+      cpus_of_host.at(static_cast<std::size_t>(node.host)).push_back(id);
+  for (const auto& cpus : cpus_of_host)
+    for (const NodeId a : cpus)
+      for (const NodeId b : cpus)
+        if (a != b) connect(a, b, LinkType::kSys, cpu_gbps(system_.node(a).cpu()));
 }
 
 void SystemBuilder::put_way_up_last() {
@@ -280,12 +281,20 @@ void SystemBuilder::finish() {
   }
   system_.first_link_.push_back(static_cast<LinkId>(all.size()));
 
-  std::map<std::tuple<NodeId, NodeId, LinkType>, LinkId> by_ends;
-  for (std::size_t i = 0; i < all.size(); ++i)
-    by_ends[{all[i].from, all[i].to, all[i].type}] = static_cast<LinkId>(i);
-  for (Link& link : all)
-    if (const auto back = by_ends.find({link.to, link.from, link.type}); back != by_ends.end())
-      link.reverse = back->second;
+  // By their ends, to find each one's other direction.
+  std::vector<LinkId> by_ends(all.size());
+  std::iota(by_ends.begin(), by_ends.end(), 0);
+  const auto ends = [&](LinkId id) {
+    const Link& link = system_.link(id);
+    return std::tuple(link.from, link.to, link.type);
+  };
+  std::sort(by_ends.begin(), by_ends.end(), [&](LinkId a, LinkId b) { return ends(a) < ends(b); });
+  for (Link& link : all) {
+    const std::tuple back(link.to, link.from, link.type);
+    const auto at = std::lower_bound(by_ends.begin(), by_ends.end(), back,
+                                     [&](LinkId id, const auto& wanted) { return ends(id) < wanted; });
+    if (at != by_ends.end() && ends(*at) == back) link.reverse = *at;
+  }
 }
 
 NodeId SystemBuilder::add_node(Node node) {
@@ -346,6 +355,25 @@ System SystemBuilder::with_ranks(const System& system, const std::vector<int>& r
         rank_of_node[static_cast<std::size_t>(id)];
   builder.index_nodes();
   return std::move(builder.system_);
+}
+
+std::vector<std::string> unknown_link_notes(const System& system) {
+  std::map<std::pair<std::string, int>, std::vector<NodeId>> unknown;
+  for (NodeId id = 0; id < system.size(); ++id)
+    if (const auto& pci = system.node(id).pci)
+      if (pci->link_width == 0 || !pci_lane_gbit(pci->link_speed, system.model()))
+        unknown[{pci->link_speed, pci->link_width}].push_back(id);
+  std::vector<std::string> notes;
+  for (const auto& [gap, nodes] : unknown) {
+    const std::string others = nodes.size() == 1 ? "" : fmt::format(" and {} more", nodes.size() - 1);
+    notes.push_back(
+        fmt::format("{}{}: a PCI link of speed \"{}\" and width {}, which say too little: {:g} GB/s is "
+                    "assumed. Give link_speed and "
+                    "link_width in a topology file if that is wrong.",
+                    label(system, nodes.front()), others, gap.first, gap.second,
+                    pci_gbps(*system.node(nodes.front()).pci, system.model())));
+  }
+  return notes;
 }
 
 SystemWithNotes build_system(std::vector<Node> nodes, std::vector<std::uint64_t> hosts, Model model) {

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 #include <tuple>
@@ -72,6 +74,9 @@ class Checker {
         expect(row.count > 0, id, "it has {} NVLinks to a target", row.count);
       for (const C2cLinks& row : node.gpu().c2c)
         expect(row.count > 0 && row.mbps > 0, id, "it has {} C2C links of {} MB/s", row.count, row.mbps);
+      const std::vector<int>& denied = node.gpu().p2p_denied;
+      expect(std::adjacent_find(denied.begin(), denied.end(), std::greater_equal<>()) == denied.end(), id,
+             "the devices that it may not access are not in order");
       expect(!node.gpu().is_virtual || node.gpu().cpu_count > 0, id, "a virtual GPU has CPUs");
     }
     if (node.kind() == NodeKind::kNet)

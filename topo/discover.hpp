@@ -23,10 +23,10 @@ std::string host_name();
 
 /// What UCX says of a network port.
 struct UcxPort {
-  std::string name;        ///< mlx5_0, eth0
-  int port = 0;            ///< 1 and up; 0 where the kind of device has no number
-  double speed_mbps = 0;   ///< Mbit/s per direction; 0: not known
-  double latency_us = 0;   ///< of one message; 0: not known
+  std::string name;         ///< mlx5_0, eth0
+  int port = 0;             ///< 1 and up; 0 where the kind of device has no number
+  double speed_mbps = 0;    ///< Mbit/s per direction; 0: not known
+  double latency_us = 0;    ///< of one message; 0: not known
   bool gpu_direct = false;  ///< it registers CUDA memory
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "topo/bandwidth.hpp"
+#include "topo/pci_ids.hpp"
 
 namespace loom::topo {
 
@@ -36,16 +37,35 @@ void sort_depth_first(Draft& draft) {
   draft.nodes = std::move(sorted);
 }
 
-void number_gpus(Draft& draft, const std::string& name) {
+void erase_leaves(Draft& draft, const std::vector<bool>& gone) {
+  std::vector<NodeId> now(draft.nodes.size(), kNoNode);
+  std::vector<Node> kept;
+  for (std::size_t id = 0; id < draft.nodes.size(); ++id) {
+    if (gone[id]) continue;
+    Node node = std::move(draft.nodes[id]);
+    if (node.parent != kNoNode) node.parent = now[static_cast<std::size_t>(node.parent)];
+    now[id] = static_cast<NodeId>(kept.size());
+    kept.push_back(std::move(node));
+  }
+  draft.nodes = std::move(kept);
+}
+
+bool number_gpus(Draft& draft) {
   std::vector<GpuInfo*> gpus;
   for (Node& node : draft.nodes)
     if (auto* gpu = std::get_if<GpuInfo>(&node.info)) gpus.push_back(gpu);
   if (gpus.empty() ||
       std::any_of(gpus.begin(), gpus.end(), [](const GpuInfo* gpu) { return gpu->rank != kNoRank; }))
-    return;
+    return false;
   int rank = 0;
   for (GpuInfo* gpu : gpus) gpu->rank = rank++;
-  draft.notes.push_back(fmt::format("{}: no GPU has a rank; they are numbered in order.", name));
+  return true;
+}
+
+int nvidia_gpus(const Draft& draft) {
+  return static_cast<int>(std::count_if(draft.nodes.begin(), draft.nodes.end(), [](const Node& node) {
+    return node.kind() == NodeKind::kGpu && node.pci && node.pci->vendor == kVendorNvidia;
+  }));
 }
 
 void assume_speeds(Draft& draft, const std::string& name) {

@@ -22,9 +22,15 @@ struct Draft {
 /// A NIC that is no PCI function and has no ports is left out.
 void sort_depth_first(Draft& draft);
 
-/// Where no GPU has a rank, each becomes one, in order: the source was written without a job. `name` is for
-/// the note.
-void number_gpus(Draft& draft, const std::string& name);
+/// Takes out nodes that have no children; `gone` says which, by NodeId.
+void erase_leaves(Draft& draft, const std::vector<bool>& gone);
+
+/// Where no GPU has a rank, each becomes one, in order: the source was written without a job. True if that
+/// was so.
+bool number_gpus(Draft& draft);
+
+/// How many GPUs of NVIDIA's there are.
+int nvidia_gpus(const Draft& draft);
 
 /// Ports of speed 0 get kUnknownNetMbps, with a note. `name` is the source's.
 void assume_speeds(Draft& draft, const std::string& name);

@@ -6,19 +6,25 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <sstream>
 
 #include "topo/bandwidth.hpp"
+#include "topo/draft_reader.hpp"
 
 namespace loom::topo {
 namespace {
 
 constexpr std::size_t kMostMatrixObjects = 2048;
 
-std::vector<std::string> words(std::string_view text) {
-  std::istringstream in{std::string(text)};
-  std::vector<std::string> all;
-  for (std::string word; in >> word;) all.push_back(word);
+/// At most `limit` + 1 of them.
+std::vector<std::string_view> words(std::string_view text, std::size_t limit = 16) {
+  constexpr std::string_view kSpace = " \t\n\r";
+  std::vector<std::string_view> all;
+  for (std::size_t at = 0; all.size() <= limit;) {
+    const std::size_t first = text.find_first_not_of(kSpace, at);
+    if (first == std::string_view::npos) break;
+    at = std::min(text.find_first_of(kSpace, first), text.size());
+    all.push_back(text.substr(first, at - first));
+  }
   return all;
 }
 
@@ -60,10 +66,10 @@ std::int64_t loom_int(const XmlDocument& xml, pugi::xml_node object, const std::
   const pugi::xml_node element = info(object, "loom." + name);
   return element ? xml.integer(element, "value", low, high) : fallback;
 }
-std::optional<int> loom_optional(const XmlDocument& xml, pugi::xml_node object, const std::string& name) {
+std::optional<int> loom_optional(const XmlDocument& xml, pugi::xml_node object, const std::string& name,
+                                 int low, int high) {
   const pugi::xml_node element = info(object, "loom." + name);
-  return element ? std::optional(static_cast<int>(xml.integer(element, "value", -1, kMostIds)))
-                 : std::nullopt;
+  return element ? std::optional(static_cast<int>(xml.integer(element, "value", low, high))) : std::nullopt;
 }
 
 bool is_upstream_port(pugi::xml_node object) {
@@ -106,44 +112,42 @@ std::optional<std::uint64_t> guid_of(std::string text) {
   std::erase(text, ':');
   std::uint64_t guid = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), guid, 16);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(guid) : std::nullopt;
+  const bool valid = error == std::errc() && end == text.data() + text.size();
+  return valid && guid != 0 ? std::optional(guid) : std::nullopt;
 }
 
-void add_loom_links(const XmlDocument& xml, pugi::xml_node object, GpuInfo& gpu) {
-  const auto number = [&](pugi::xml_node element, const std::string& text, int base, int high) {
-    int value = -1;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-    if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > high)
-      xml.fail(element, "its value is no list of links.");
-    return value;
-  };
-  for (const pugi::xml_node child : object.children("info")) {
-    const std::string_view name = child.attribute("name").value();
-    const std::vector<std::string> parts = words(child.attribute("value").value());
-    if (name == "loom.nvlink") {
-      if (parts.size() != 3) xml.fail(child, "its value is not \"target count class\".");
-      NvLinks row;
-      row.target_seen = parts[0] != "-";
-      if (row.target_seen) {
-        const auto target = BusId::parse(parts[0]);
-        if (!target) xml.fail(child, "its value does not begin with a PCI address.");
-        row.target = *target;
-      }
-      row.count = number(child, parts[1], 10, 1024);
-      row.target_class = static_cast<std::uint32_t>(number(child, parts[2], 16, 0xffffff));
-      if (row.count > 0) gpu.nvlinks.push_back(row);
-    } else if (name == "loom.c2c") {
-      if (parts.size() != 2) xml.fail(child, "its value is not \"MB/s count\".");
-      const C2cLinks row{number(child, parts[0], 10, 100'000'000), number(child, parts[1], 10, 1024)};
-      if (row.mbps > 0 && row.count > 0) gpu.c2c.push_back(row);
-    }
+namespace {
+
+int number_in(const XmlDocument& xml, pugi::xml_node element, std::string_view text, int base, int high) {
+  int value = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > high)
+    xml.fail(element, "its value is no list of links.");
+  return value;
+}
+
+}  // namespace
+
+NvLinks loom_nvlinks(const XmlDocument& xml, pugi::xml_node element) {
+  const std::vector<std::string_view> parts = words(element.attribute("value").value());
+  if (parts.size() != 3) xml.fail(element, "its value is not \"target count class\".");
+  NvLinks row;
+  row.target_seen = parts[0] != "-";
+  if (row.target_seen) {
+    const auto target = BusId::parse(parts[0]);
+    if (!target) xml.fail(element, "its value does not begin with a PCI address.");
+    row.target = *target;
   }
+  row.count = number_in(xml, element, parts[1], 10, kMostNvLinks);
+  row.target_class = static_cast<std::uint32_t>(number_in(xml, element, parts[2], 16, 0xffffff));
+  return row;
 }
 
-BusId bus_id(const XmlDocument& xml, pugi::xml_node element, const char* attribute) {
-  const auto id = BusId::parse(xml.text(element, attribute));
-  if (!id) xml.fail(element, fmt::format("attribute '{}' is no PCI address like 0000:c4:00.0.", attribute));
-  return *id;
+C2cLinks loom_c2c(const XmlDocument& xml, pugi::xml_node element) {
+  const std::vector<std::string_view> parts = words(element.attribute("value").value());
+  if (parts.size() != 2) xml.fail(element, "its value is not \"MB/s count\".");
+  return {number_in(xml, element, parts[0], 10, kMostC2cMbps),
+          number_in(xml, element, parts[1], 10, kMostNvLinks)};
 }
 
 std::vector<NvLinkBandwidth> nvlink_matrix(const XmlDocument& xml, pugi::xml_node element) {
@@ -152,18 +156,22 @@ std::vector<NvLinkBandwidth> nvlink_matrix(const XmlDocument& xml, pugi::xml_nod
     index_text += std::string(" ") + child.child_value();
   for (const pugi::xml_node child : element.children("u64values"))
     value_text += std::string(" ") + child.child_value();
-  const std::vector<std::string> indexes = words(index_text), values = words(value_text);
-  if (indexes.size() > kMostMatrixObjects || values.size() != indexes.size() * indexes.size())
-    xml.fail(element, fmt::format("it has {} values for {} objects.", values.size(), indexes.size()));
+  const auto indexes = words(index_text, kMostMatrixObjects);
+  if (indexes.size() > kMostMatrixObjects)
+    xml.fail(element, fmt::format("it has more than {} objects, the limit.", kMostMatrixObjects));
+  const std::size_t pairs = indexes.size() * indexes.size();
+  const auto values = words(value_text, pairs);
+  if (values.size() != pairs)
+    xml.fail(element,
+             fmt::format("it has {}{} values for {} objects.", values.size() > pairs ? "more than " : "",
+                         std::min(values.size(), pairs), indexes.size()));
   const auto number = [](std::string_view text) {
     std::uint64_t value = 0;
     std::from_chars(text.data(), text.data() + text.size(), value);
     return value;
   };
   // An index stands alone, or as "PCIDev:17".
-  const auto index_at = [&](std::size_t i) {
-    return number(std::string_view(indexes[i]).substr(indexes[i].find(':') + 1));
-  };
+  const auto index_at = [&](std::size_t i) { return number(indexes[i].substr(indexes[i].find(':') + 1)); };
   std::vector<NvLinkBandwidth> entries;
   for (std::size_t i = 0; i < indexes.size(); ++i)
     for (std::size_t j = 0; j < indexes.size(); ++j)

@@ -6,12 +6,11 @@
 #include <string_view>
 #include <vector>
 
+#include "topo/limits.hpp"
 #include "topo/system.hpp"
 #include "topo/xml.hpp"
 
 namespace loom::topo {
-
-inline constexpr int kMostIds = 1 << 20;
 
 std::string_view type_of(pugi::xml_node object);
 /// The closest object above, itself included, of this type; empty where there is none.
@@ -22,20 +21,22 @@ std::string info_text(pugi::xml_node object, std::string_view name);
 /// The whole number in "loom.<name>", or `fallback` without one.
 std::int64_t loom_int(const XmlDocument& xml, pugi::xml_node object, const std::string& name,
                       std::int64_t low, std::int64_t high, std::int64_t fallback);
-std::optional<int> loom_optional(const XmlDocument& xml, pugi::xml_node object, const std::string& name);
+std::optional<int> loom_optional(const XmlDocument& xml, pugi::xml_node object, const std::string& name,
+                                 int low, int high);
 
 /// An operating system's network interface or OpenFabrics device.
 bool is_port(pugi::xml_node object);
 /// Of the bridges that hwloc shows (root ports, upstream and downstream ports) the one that stands for a
 /// switch.
 bool is_upstream_port(pugi::xml_node object);
-BusId bus_id(const XmlDocument& xml, pugi::xml_node element, const char* attribute);
 PciFunction hwloc_function(const XmlDocument& xml, pugi::xml_node object);
-/// A NodeGUID: "b859:9f03:00a8:6b42".
+/// A NodeGUID: "b859:9f03:00a8:6b42"; nullopt also for 0, which drivers say where they know none.
 std::optional<std::uint64_t> guid_of(std::string text);
 
-/// Adds "loom.nvlink", "<target or -> <count> <class>", and "loom.c2c", "<MB/s> <count>".
-void add_loom_links(const XmlDocument& xml, pugi::xml_node object, GpuInfo& gpu);
+/// An <info> "loom.nvlink": "<target or -> <count> <class>".
+NvLinks loom_nvlinks(const XmlDocument& xml, pugi::xml_node element);
+/// An <info> "loom.c2c": "<MB/s> <count>".
+C2cLinks loom_c2c(const XmlDocument& xml, pugi::xml_node element);
 
 /// What a matrix NVLinkBandwidth says of two objects, by their gp_index.
 struct NvLinkBandwidth {

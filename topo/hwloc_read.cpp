@@ -12,20 +12,20 @@
 #include "base/error.hpp"
 #include "topo/bandwidth.hpp"
 #include "topo/cpu_mask.hpp"
+#include "topo/draft_reader.hpp"
 #include "topo/hwloc_objects.hpp"
 #include "topo/hwloc_xml.hpp"
 #include "topo/pci_ids.hpp"
-#include "topo/xml.hpp"
 
 namespace loom::topo {
 namespace {
 
-constexpr int kMostHosts = 4096, kMostNvLinks = 1024;
-class HwlocReader {
+class HwlocReader : DraftReader {
  public:
-  HwlocReader(std::string text, const std::string& name) : xml_(std::move(text), name) {}
+  HwlocReader(std::string text, const std::string& name, Model model)
+      : DraftReader(std::move(text), name), model_(model) {}
 
-  Draft read() {
+  Draft read(bool from_file) {
     const pugi::xml_node root = xml_.root();
     if (std::string_view(root.name()) != "topology")
       xml_.fail(root, "the outermost element of hwloc's XML is <topology>.");
@@ -35,7 +35,10 @@ class HwlocReader {
     for (const pugi::xml_node element : root.children())
       if (element.attribute("name").value() == std::string_view("NVLinkBandwidth"))
         read_nvlink_matrix(element);
-    number_gpus(draft_, xml_.name());
+    if (from_file)
+      number();
+    else
+      number_gpus(draft_);
     sort_depth_first(draft_);
     return std::move(draft_);
   }
@@ -66,13 +69,7 @@ class HwlocReader {
     std::uint64_t hash = 0;
     if (const pugi::xml_node element = info(object, "loom.host_hash"))
       hash = xml_.unsigned64(element, "value");
-    const auto [host, is_new] = host_of_.try_emplace(hash, static_cast<int>(draft_.hosts.size()));
-    if (is_new) draft_.hosts.push_back(hash);
-    if (draft_.hosts.size() > kMostHosts)
-      xml_.fail(object, fmt::format("the file has more than {} hosts, the limit.", kMostHosts));
-    if (!numa_ids_.insert({host->second, cpu.numa_id}).second)
-      xml_.fail(object, fmt::format("this host has another NUMANode {} already.", cpu.numa_id));
-    const NodeId id = draft_.add({std::move(cpu), kNoNode, host->second, std::nullopt});
+    const NodeId id = add(object, {std::move(cpu), kNoNode, host_of(hash), std::nullopt});
     cpu_of_numa_.try_emplace(static_cast<int>(os_index), id);
   }
 
@@ -80,7 +77,16 @@ class HwlocReader {
   void describe_cpu(pugi::xml_node object, CpuInfo& cpu) {
     pugi::xml_node package = above(object, "Package");
     for (pugi::xml_node top = object.parent(); !package && top; top = top.parent())
-      package = top.find_child([](pugi::xml_node child) { return type_of(child) == "Package"; });
+      package =
+          first_child(package_in_, top, [](pugi::xml_node child) { return type_of(child) == "Package"; });
+    const auto [known, is_new] = cpu_of_package_.try_emplace(package);
+    if (is_new) known->second = cpu_in(package, above(object, "Machine"));
+    const CpuInfo& like = known->second;
+    cpu.arch = like.arch, cpu.vendor = like.vendor, cpu.family = like.family, cpu.model = like.model;
+  }
+
+  static CpuInfo cpu_in(pugi::xml_node package, pugi::xml_node machine) {
+    CpuInfo cpu;
     const auto number = [&](const char* name) {
       const pugi::xml_node element = info(package, name);
       int value = -1;
@@ -91,19 +97,28 @@ class HwlocReader {
     if (const pugi::xml_node arch = info(package, "loom.arch")) {
       cpu.arch = arch.attribute("value").value();
     } else {
-      cpu.arch = info_text(above(object, "Machine"), "Architecture");
+      cpu.arch = info_text(machine, "Architecture");
       if (cpu.arch == "aarch64") cpu.arch = "arm64";
       if (cpu.arch.starts_with("ppc64")) cpu.arch = "ppc64";
     }
     cpu.vendor = info_text(package, "CPUVendor");
     cpu.family = number("CPUFamilyNumber"), cpu.model = number("CPUModelNumber");
+    return cpu;
+  }
+
+  /// What find_child says, kept: an element with many children is asked by each of them.
+  using FirstChild = std::map<pugi::xml_node, pugi::xml_node>;  // by parent
+  template <class Test>
+  static pugi::xml_node first_child(FirstChild& known, pugi::xml_node parent, Test test) {
+    const auto [entry, is_new] = known.try_emplace(parent);
+    if (is_new) entry->second = parent.find_child(test);
+    return entry->second;
   }
 
   void add_only_cpu(pugi::xml_node root) {
     CpuInfo cpu;
     describe_cpu(root.child("object"), cpu);
-    draft_.hosts.push_back(0);
-    draft_.add({std::move(cpu), kNoNode, 0, std::nullopt});
+    add(root, {std::move(cpu), kNoNode, host_of(0), std::nullopt});
     note(root, "it has no NUMANode; one for the whole machine is assumed.");
   }
 
@@ -139,12 +154,13 @@ class HwlocReader {
     for (const int numa_node : numa_nodes)
       if (const auto cpu = cpu_of_numa_.find(numa_node); cpu != cpu_of_numa_.end())
         known.push_back(cpu->second);
-    if (known.size() > 1 && noted_.insert("locality").second)
-      note(locality,
-           fmt::format(
-               "hwloc does not say which of {} NUMA nodes its PCI devices are near; the first is assumed. "
-               "Inside virtual machines that is common: give loom a file with the true places.",
-               known.size()));
+    if (known.size() > 1)
+      note_once(
+          "locality", locality,
+          fmt::format(
+              "hwloc does not say which of {} NUMA nodes its PCI devices are near; the first is assumed. "
+              "Inside virtual machines that is common: give loom a file with the true places.",
+              known.size()));
     return known.empty() ? 0 : known.front();
   }
 
@@ -175,7 +191,7 @@ class HwlocReader {
           pci_switch->peers.push_back(bus_id(xml_, child, "value"));
     if (std::holds_alternative<NicInfo>(node_info) && !functions_.insert({host, pci.bus_id}).second)
       xml_.fail(object, "this host has another function with this bus id.");
-    node_of_[object] = draft_.add({std::move(node_info), parent, host, pci});
+    node_of_[object] = add(object, {std::move(node_info), parent, host, pci});
   }
 
   /// A GPU as hwloc knows it.
@@ -186,16 +202,19 @@ class HwlocReader {
     gpu.compute_capability = compute_capability_of(pci);
     gpu.gpu_direct = base_class(pci) != 0x03 || (pci.class_code & 0xff00) == 0x0200;  // made for computing
     if (pci.vendor == kVendorAmd) gpu.gcn_arch = "gfx";
+    // hwloc's NVML plugin knows the generations one to three, and takes later ones for the third.
+    if (gpu.compute_capability >= 80 && pci_lane_gbit(pci.link_speed, Model::kLoom) == kUnknownLaneGbit)
+      note_once("third generation", object,
+                "hwloc with NVML says 8 GT/s of all faster PCI links of GPUs, too; this GPU can have a "
+                "faster one. Give "
+                "link_speed in a topology file of NCCL's if that is so.");
     if (gpu.compute_capability == 0 && gpu.gcn_arch.empty())
       note(object, "its compute capability is not known; links count as those of old GPUs.");
     const int host = draft_.node(parent).host;
     if (!functions_.insert({host, pci.bus_id}).second)
       xml_.fail(object, "this host has another function with this bus id.");
-    const NodeId id = draft_.add({std::move(gpu), parent, host, pci});
+    const NodeId id = add(object, {std::move(gpu), parent, host, pci});
     node_of_[object] = id;
-    if (xml_.has(object, "gp_index")) gpu_by_index_[xml_.unsigned64(object, "gp_index")] = id;
-    for (const pugi::xml_node child : object.children("object"))
-      if (xml_.has(child, "gp_index")) gpu_by_index_[xml_.unsigned64(child, "gp_index")] = id;
   }
 
   void read_os_device(pugi::xml_node object) {
@@ -205,8 +224,9 @@ class HwlocReader {
     const pugi::xml_node up = object.parent();
     // A card's network interface and its OpenFabrics device are the same port; the latter is the faster way.
     const bool is_network = object.attribute("osdev_type").as_int() == 2;
-    if (!ours && is_network &&
-        up.find_child([](pugi::xml_node c) { return is_port(c) && c.attribute("osdev_type").as_int() == 3; }))
+    if (!ours && is_network && first_child(verbs_in_, up, [](pugi::xml_node c) {
+          return is_port(c) && c.attribute("osdev_type").as_int() == 3;
+        }))
       return;
     const auto nic = node_of_.find(up);
     NodeId parent = kNoNode;
@@ -215,13 +235,14 @@ class HwlocReader {
     else if (type_of(up) == "PCIDev" || !ours)
       return;
     else
-      parent = bare_nic(parent_of(object));
+      parent = bare_nic(object, parent_of(object));
     add_port(object, parent);
   }
 
-  NodeId bare_nic(NodeId cpu) {
-    const auto [nic, is_new] = bare_nic_of_.try_emplace(draft_.node(cpu).host, kNoNode);
-    if (is_new) nic->second = draft_.add({NicInfo{}, cpu, draft_.node(cpu).host, std::nullopt});
+  NodeId bare_nic(pugi::xml_node object, NodeId cpu) {
+    const int host = draft_.node(cpu).host;
+    const auto [nic, is_new] = bare_nic_of_.try_emplace(model_ == Model::kNccl ? host : cpu, kNoNode);
+    if (is_new) nic->second = add(object, {NicInfo{}, cpu, host, std::nullopt});
     return nic->second;
   }
 
@@ -238,7 +259,8 @@ class HwlocReader {
     net.is_net = loom_int(xml_, object, "net", 0, 1, 1) != 0;
     net.is_gin = loom_int(xml_, object, "gin", 0, 1, 0) != 0,
     net.is_rma = loom_int(xml_, object, "rma", 0, 1, 0) != 0;
-    net.rail = loom_optional(xml_, object, "rail"), net.plane = loom_optional(xml_, object, "plane");
+    net.rail = loom_optional(xml_, object, "rail", -1, kMostIds);
+    net.plane = loom_optional(xml_, object, "plane", -1, kMostIds);
     if (const pugi::xml_node guid = info(object, "loom.guid"))
       net.guid = xml_.unsigned64(guid, "value");
     else
@@ -248,7 +270,7 @@ class HwlocReader {
     if (const pugi::xml_node e = info(object, "loom.speed"))
       net.speed_mbps = xml_.number_or(e, "value", 1e-6, 1e9, 0);
     const int host = draft_.node(parent).host;
-    draft_.add({std::move(net), parent, host, std::nullopt});
+    add(object, {std::move(net), parent, host, std::nullopt});
   }
 
   void read_loom_gpu(pugi::xml_node object) {
@@ -264,12 +286,12 @@ class HwlocReader {
       const NodeId cpu = parent_of(object);
       if (draft_.node(cpu).kind() != NodeKind::kCpu)
         xml_.fail(object, "a virtual GPU stands beside a NUMA node.");
-      draft_.add({std::move(gpu), cpu, draft_.node(cpu).host, std::nullopt});
+      add(object, {std::move(gpu), cpu, draft_.node(cpu).host, std::nullopt});
       return;
     }
     gpu.compute_capability = static_cast<int>(loom_int(xml_, object, "sm", 0, 10000, 0));
     gpu.gpu_direct = loom_int(xml_, object, "gdr", 0, 1, 0) != 0;
-    gpu.partition = loom_optional(xml_, object, "mlopart");
+    gpu.partition = loom_optional(xml_, object, "mlopart", 0, kMostPartitions - 1);
     gpu.gcn_arch = info_text(object, "loom.gcn");
     if (const pugi::xml_node denied = info(object, "loom.nop2p"))
       gpu.p2p_denied = xml_.integers(denied, "value", 0, kMostIds);
@@ -283,61 +305,92 @@ class HwlocReader {
     if (gpu.partition && !partitions_.insert({host, function->second.bus_id, *gpu.partition}).second)
       xml_.fail(object, fmt::format("this function has another GPU with mlopart {}.", *gpu.partition));
     const bool shares = !is_first && !gpu.partition;
-    if (!shares) add_loom_links(xml_, object, gpu);
+    if (!shares) read_loom_links(object, gpu);
     const NodeId id =
-        draft_.add({std::move(gpu), shares ? first->second : tree_parent, host, function->second});
+        add(object, {std::move(gpu), shares ? first->second : tree_parent, host, function->second});
     if (is_first) first->second = id;
   }
 
+  void read_loom_links(pugi::xml_node object, GpuInfo& gpu) {
+    for (const pugi::xml_node child : object.children("info")) {
+      const std::string_view name = child.attribute("name").value();
+      if (name == "loom.nvlink") {
+        if (const NvLinks row = loom_nvlinks(xml_, child); row.count > 0) add_row(child, gpu, row);
+      } else if (name == "loom.c2c") {
+        if (const C2cLinks row = loom_c2c(xml_, child); row.mbps > 0 && row.count > 0)
+          add_row(child, gpu, row);
+      }
+    }
+  }
+
+  /// The function that an object of the matrix stands for: itself, or the PCIDev that an OSDev is in.
+  static pugi::xml_node function_of(pugi::xml_node object) {
+    return type_of(object) == "OSDev" ? object.parent() : object;
+  }
+
+  /// What NVLinks from a GPU to another object of the matrix lead to; nullopt: to nothing that has NVLinks.
+  std::optional<NvLinks> row_to(pugi::xml_node object, int count) {
+    const std::string_view type = type_of(object);
+    // On POWER they lead to CPUs, too, which hwloc names by whatever stands for them.
+    if (type == "Package" || type == "NUMANode" || type == "Machine")
+      return NvLinks{BusId{}, count, kClassCpuBridge, false};
+    if (type != "PCIDev" && type != "Bridge") return std::nullopt;
+    const PciFunction pci = hwloc_function(xml_, object);
+    const bool is_switch = pci.vendor == kVendorNvidia && pci.class_code >> 8 == kClassNvSwitch >> 8;
+    const auto node = node_of_.find(object);
+    const bool is_gpu = node != node_of_.end() && draft_.node(node->second).kind() == NodeKind::kGpu;
+    if (!is_switch && !is_gpu) return std::nullopt;
+    return NvLinks{pci.bus_id, count, is_gpu ? kClassGpu3d : kClassNvSwitch, true};
+  }
+
   void read_nvlink_matrix(pugi::xml_node element) {
-    const auto gpu_at = [&](std::uint64_t index) {
-      const auto gpu = gpu_by_index_.find(index);
-      return gpu == gpu_by_index_.end() ? kNoNode : gpu->second;
-    };
+    if (by_index_.empty())
+      walk(xml_.root(), [&](pugi::xml_node object) {
+        if (xml_.has(object, "gp_index")) by_index_[xml_.unsigned64(object, "gp_index")] = object;
+      });
     for (const NvLinkBandwidth& entry : nvlink_matrix(xml_, element)) {
-      const NodeId from = gpu_at(entry.from_index), to = gpu_at(entry.to_index);
-      if (from == kNoNode || from == to) continue;
-      auto& gpu = std::get<GpuInfo>(draft_.node(from).info);
+      const pugi::xml_node from = function_of(by_index_[entry.from_index]),
+                           to = function_of(by_index_[entry.to_index]);
+      const auto node = node_of_.find(from);
+      if (node == node_of_.end() || from == to || draft_.node(node->second).kind() != NodeKind::kGpu)
+        continue;
+      auto& gpu = std::get<GpuInfo>(draft_.node(node->second).info);
       const auto count = std::llround(entry.mbps / hwloc_nvlink_mbps(gpu.compute_capability));
       if (count > kMostNvLinks)
         xml_.fail(element, fmt::format("{:g} MB/s is more than NVLinks carry.", entry.mbps));
       if (count == 0) continue;
-      NvLinks row{BusId{}, static_cast<int>(count), kClassNvSwitch, false};
-      if (to != kNoNode)
-        row.target = draft_.node(to).pci->bus_id, row.target_class = 0x030200, row.target_seen = true;
-      gpu.nvlinks.push_back(row);
+      if (const auto row = row_to(to, static_cast<int>(count)))
+        add_row(element, gpu, *row);
+      else
+        note_once(fmt::format("matrix {}", entry.to_index), element,
+                  fmt::format("NVLinks to object {}, which is no GPU, NVSwitch or CPU, are left out.",
+                              entry.to_index));
     }
   }
 
-  void note(pugi::xml_node element, const std::string& message) {
-    constexpr std::size_t kMostNotes = 1000;
-    if (draft_.notes.size() < kMostNotes) draft_.notes.push_back(xml_.at(element, message));
-  }
-
-  XmlDocument xml_;
-  Draft draft_;
-  std::map<std::uint64_t, int> host_of_;  // by loom.host_hash
-  std::map<int, NodeId> cpu_of_numa_;     // by os_index
-  std::set<std::string> affinities_, noted_;
-  std::map<int, NodeId> bare_nic_of_;  // by host
+  Model model_;
+  FirstChild package_in_, verbs_in_;
+  std::map<pugi::xml_node, CpuInfo> cpu_of_package_;
+  std::map<int, NodeId> cpu_of_numa_;  // by os_index
+  std::set<std::string> affinities_;
+  std::map<int, NodeId> bare_nic_of_;  // by CPU; under NCCL's model by host
   std::set<std::pair<int, BusId>> functions_;
-  std::set<std::pair<int, int>> numa_ids_;
   std::set<int> ranks_;
   std::set<std::tuple<int, BusId, int>> partitions_;
   std::map<pugi::xml_node, NodeId> node_of_, first_gpu_of_;
   std::map<pugi::xml_node, PciFunction> gpu_functions_;  // whose OSDevs are GPUs
-  std::map<std::uint64_t, NodeId> gpu_by_index_;         // by gp_index
+  std::map<std::uint64_t, pugi::xml_node> by_index_;     // by gp_index; filled for a matrix
   int next_device_ = 0, next_net_ = 0;
 };
 
 }  // namespace
 
 Draft draft_from_hwloc_xml(std::string text, const std::string& name) {
-  return HwlocReader(std::move(text), name).read();
+  return HwlocReader(std::move(text), name, Model::kLoom).read(false);
 }
 
 SystemWithNotes parse_hwloc_xml(std::string text, const std::string& name, Model model) {
-  Draft draft = draft_from_hwloc_xml(std::move(text), name);
+  Draft draft = HwlocReader(std::move(text), name, model).read(true);
   assume_speeds(draft, name);
   return build(std::move(draft), model);
 }

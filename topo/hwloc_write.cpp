@@ -178,7 +178,8 @@ class HwlocWriter {
     const NetInfo& net = node.net();
     pugi::xml_node out = add_object(object(node.parent), "OSDev");
     set(out, "name", net.name.empty() ? fmt::format("net{}", net.device) : net.name);
-    set(out, "osdev_type", 3);
+    constexpr int kNetwork = 2, kOpenFabrics = 3;
+    set(out, "osdev_type", net.guid || net.port > 0 ? kOpenFabrics : kNetwork);
     add_info(out, "loom.name", net.name);
     add_info(out, "loom.dev", net.device);
     add_info(out, "loom.speed", net.speed_mbps);

@@ -9,7 +9,10 @@ namespace loom::topo {
 
 class Library {
  public:
-  explicit Library(const std::string& name) : handle_(::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {}
+  /// `keep`: it stays in the process when this object goes, as libraries must that have started threads or
+  /// have been given out to others.
+  explicit Library(const std::string& name, bool keep = false)
+      : handle_(::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | (keep ? RTLD_NODELETE : 0))) {}
   ~Library() {
     if (handle_ != nullptr) ::dlclose(handle_);
   }

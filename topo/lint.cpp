@@ -13,9 +13,9 @@
 namespace loom::topo {
 namespace {
 
-constexpr double kFastestNetMbps =
-    1'600'000;                    // 1.6 Tbit/s Ethernet and InfiniBand XDR are the fastest ports there are
-constexpr int kMostNvLinks = 36;  // of a GPU; Rubin has 36, Hopper and Blackwell 18
+/// 1.6 Tbit/s: the fastest Ethernet (IEEE 802.3dj). InfiniBand XDR has 800 Gbit/s per port.
+constexpr double kFastestNetMbps = 1'600'000;
+constexpr int kNvLinksOfRubin = 36;  // of a GPU, the most there are; Hopper and Blackwell have 18
 
 class Linter {
  public:
@@ -100,8 +100,7 @@ class Linter {
       add(Severity::kHint, id, "It does not reach GPU memory (gdr is 0).",
           "Data from GPUs goes through host memory.");
     if (!ports_.insert({system_.node(id).host, net.device}).second)
-      add(Severity::kWarning, id, fmt::format("Another port of this host has number {} too.", net.device),
-          "Plans count it twice.");
+      add(Severity::kWarning, id, "Another port of this host has its number too.", "Plans count it twice.");
   }
 
   void look_at_gpu(NodeId id) {
@@ -118,7 +117,7 @@ class Linter {
         add(Severity::kWarning, id, fmt::format("{} of its NVLinks lead to itself.", row.count),
             "They carry nothing.");
     }
-    if (links > kMostNvLinks)
+    if (links > kNvLinksOfRubin)
       add(Severity::kWarning, id, fmt::format("It has {} NVLinks, more than any GPU.", links),
           "Rows that name each peer behind a switch add up: bandwidth counts too often.");
     for (const Link& link : system_.links_of(id))
@@ -137,18 +136,24 @@ class Linter {
     return sum;
   }
 
+  /// Behind switches all GPUs have equally many NVLinks. In a mesh that depends on the machine (MI250
+  /// packages, half a DGX-1), and only a few that differ from all others are suspicious.
   void compare_nvlinks() {
+    std::vector<std::pair<NodeId, float>> below;
     float best = 0;
+    std::size_t owners = 0;
     for (const NodeId gpu : system_.gpus()) best = std::max(best, nvlink_gbps_of(system_, gpu));
     for (const NodeId gpu : system_.gpus()) {
-      const float sum = nvlink_gbps_of(system_, gpu);
-      if (sum >= best * 0.999F || system_.node(gpu).parent == kNoNode ||
-          system_.node(system_.node(gpu).parent).kind() == NodeKind::kGpu)
-        continue;
+      if (system_.node(system_.node(gpu).parent).kind() == NodeKind::kGpu) continue;  // it shares one
+      ++owners;
+      if (const float sum = nvlink_gbps_of(system_, gpu); sum < best * 0.999F) below.emplace_back(gpu, sum);
+    }
+    const bool mesh = system_.of_kind(NodeKind::kNvSwitch).empty();
+    for (const auto& [gpu, sum] : below) {
       if (sum == 0)
         add(Severity::kWarning, gpu, "It has no NVLinks, though others have.",
             "Rings through it fall back to PCI or the network.");
-      else
+      else if (!mesh || 2 * below.size() < owners)
         add(Severity::kWarning, gpu,
             fmt::format("Its NVLinks carry {:g} GB/s together, those of others up to {:g}.", sum, best),
             fmt::format("A ring is as fast as its slowest member: all GPUs lose up to {:.0f} %.",

@@ -1,9 +1,13 @@
 // live_cuda.cpp -- the CUDA driver, opened when it is there. The declarations follow its documented
 // interface.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
 
 #include "topo/library.hpp"
 #include "topo/live_sources.hpp"
+#include "topo/pci_ids.hpp"
 
 namespace loom::topo {
 namespace {
@@ -13,15 +17,21 @@ constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76, kGpuDirectRdma = 116
 
 class Driver {
  public:
-  explicit Driver(const std::string& name) : library_(name) {}
+  /// Once initialised it must stay: it has threads, and the application may have it too.
+  explicit Driver(const std::string& name) : library_(name, true) {}
 
-  bool start() {
+  /// The number of devices; negative: `trouble` says why there are none.
+  int start(const std::string& name, std::string& trouble) const {
     const auto init = library_.function<Result(unsigned)>("cuInit");
-    return init != nullptr && get_count_ && get_ && bus_id_ && attribute_ && init(0) == 0;
-  }
-  int device_count() const {
+    if (!library_) return trouble = fmt::format("{} is not there", name), -1;
+    if (init == nullptr || !get_count_ || !get_ || !bus_id_ || !attribute_)
+      return trouble = fmt::format("{} lacks functions of the driver's interface", name), -1;
+    constexpr Result kNoDevice = 100;  // CUDA_ERROR_NO_DEVICE: it works, and lists none
     int count = 0;
-    return get_count_(&count) == 0 ? count : 0;
+    Result error = init(0);
+    if (error == kNoDevice) return 0;
+    if (error == 0) error = get_count_(&count);
+    return error == 0 ? count : (trouble = fmt::format("CUDA's driver fails with error {}", error), -1);
   }
   std::optional<BusId> bus_id(int index) const {
     std::array<char, 32> text{};
@@ -56,12 +66,40 @@ GpuInfo* gpu_at(Draft& draft, const std::optional<BusId>& bus_id) {
   return nullptr;
 }
 
+/// Plans are for GPUs that programs can use.
+void take_ranks_of_unlisted(Draft& draft, const std::vector<GpuInfo*>& listed) {
+  int unlisted = 0;
+  for (Node& node : draft.nodes) {
+    auto* gpu = std::get_if<GpuInfo>(&node.info);
+    if (gpu == nullptr || !node.pci || node.pci->vendor != kVendorNvidia ||
+        std::find(listed.begin(), listed.end(), gpu) != listed.end())
+      continue;
+    gpu->rank = kNoRank;
+    ++unlisted;
+  }
+  if (unlisted > 0)
+    draft.notes.push_back(
+        fmt::format("CUDA lists {} GPUs; {} more that the machine has get no rank (see CUDA_VISIBLE_DEVICES, "
+                    "and what the "
+                    "container was given).",
+                    listed.size(), unlisted));
+}
+
 }  // namespace
 
 void add_from_cuda(Draft& draft, const std::string& library) {
-  Driver driver(library);
-  if (!driver.start()) return;
-  const int count = driver.device_count();
+  const int present = nvidia_gpus(draft);
+  const Driver driver(library);
+  std::string trouble;
+  const int count = driver.start(library, trouble);
+  if (count < 0) {
+    if (present > 0)
+      draft.notes.push_back(
+          fmt::format("{}: whether programs can use the {} NVIDIA GPUs, and each other's memory from "
+                      "them, is not known.",
+                      trouble, present));
+    return;
+  }
   std::vector<GpuInfo*> gpus;  // by CUDA's index
   for (int i = 0; i < count; ++i) {
     gpus.push_back(gpu_at(draft, driver.bus_id(i)));
@@ -76,6 +114,7 @@ void add_from_cuda(Draft& draft, const std::string& library) {
       if (i == j || gpu == nullptr || peer == nullptr || driver.may_access(i, j)) continue;
       gpus[static_cast<std::size_t>(i)]->p2p_denied.push_back(peer->device);
     }
+  take_ranks_of_unlisted(draft, gpus);
 }
 
 }  // namespace loom::topo

@@ -2,7 +2,9 @@
 // documented interface.
 #include <fmt/format.h>
 
-#include <map>
+#include <algorithm>
+#include <optional>
+#include <string_view>
 
 #include "topo/library.hpp"
 #include "topo/live_sources.hpp"
@@ -33,14 +35,22 @@ struct FieldValue {
 };
 
 enum class RemoteType { kGpu = 0, kCpu = 1, kSwitch = 2 };
-constexpr unsigned kMostNvLinks = 36;
-constexpr unsigned kFieldC2cCount = 170, kFieldC2cMbps = 172;  // NVML_FI_DEV_C2C_LINK_COUNT, ..._GET_MAX_BW
+constexpr unsigned kNvLinksAsked = 36, kMostC2cLinks = 64;
+constexpr unsigned kFieldC2cCount = 170, kFieldC2cStatus = 171,
+                   kFieldC2cMbps = 172;  // NVML_FI_DEV_C2C_LINK_...
 
 class Nvml {
  public:
   explicit Nvml(const std::string& name) : library_(name) {
     const auto init = library_.function<Result()>("nvmlInit_v2");
-    started_ = init != nullptr && by_bus_id_ != nullptr && init() == 0;
+    if (!library_)
+      trouble_ = fmt::format("{} is not there", name);
+    else if (init == nullptr || by_bus_id_ == nullptr)
+      trouble_ = fmt::format("{} lacks functions of NVML's interface", name);
+    else if (const Result error = init(); error != 0)
+      trouble_ = fmt::format("NVML fails with error {}", error);
+    else
+      started_ = true;
   }
   ~Nvml() {
     if (const auto shutdown = library_.function<Result()>("nvmlShutdown"); started_ && shutdown) shutdown();
@@ -48,6 +58,8 @@ class Nvml {
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
   bool started() const { return started_; }
+  /// Why it is not started.
+  const std::string& trouble() const { return trouble_; }
 
   Device device(const BusId& bus_id) const {
     Device device = nullptr;
@@ -59,25 +71,27 @@ class Nvml {
     int major = 0, minor = 0;
     if (capability_ && capability_(device, &major, &minor) == 0) gpu.compute_capability = 10 * major + minor;
     gpu.nvlinks = nvlinks(device);
-    const unsigned count = field(device, kFieldC2cCount), mbps = field(device, kFieldC2cMbps);
-    if (count > 0 && mbps > 0) gpu.c2c = {{static_cast<int>(mbps), static_cast<int>(count)}};
+    gpu.c2c = c2c(device);
   }
 
  private:
   std::vector<NvLinks> nvlinks(Device device) const {
     std::vector<NvLinks> rows;
-    for (unsigned link = 0; state_ != nullptr && link < kMostNvLinks; ++link) {
+    for (unsigned link = 0; state_ != nullptr && link < kNvLinksAsked; ++link) {
       int active = 0;
       if (state_(device, link, &active) != 0 || active == 0) continue;
       NvLinks row{.target = {}, .count = 1, .target_class = kClassNvSwitch, .target_seen = false};
       int type = static_cast<int>(RemoteType::kSwitch);
       if (remote_type_) remote_type_(device, link, &type);
-      if (type == static_cast<int>(RemoteType::kGpu)) row.target_class = 0x030200;
+      if (type == static_cast<int>(RemoteType::kGpu)) row.target_class = kClassGpu3d;
       if (type == static_cast<int>(RemoteType::kCpu)) row.target_class = kClassCpuBridge;
       PciInfo remote{};
-      if (remote_ && remote_(device, link, &remote) == 0)
+      // All ones stand for what the driver hides.
+      constexpr std::string_view kHidden = "fffffff";
+      if (remote_ && remote_(device, link, &remote) == 0 &&
+          !std::string_view(remote.bus_id).starts_with(kHidden))
         if (const auto target = BusId::parse(remote.bus_id)) row.target = *target, row.target_seen = true;
-      if (!row.target_seen && row.target_class == 0x030200) continue;  // a GPU that nobody can name
+      if (!row.target_seen && row.target_class == kClassGpu3d) continue;  // a GPU that nobody can name
       auto same = rows.begin();
       while (same != rows.end() && (same->target != row.target || same->target_class != row.target_class))
         ++same;
@@ -89,14 +103,34 @@ class Nvml {
     return rows;
   }
 
-  unsigned field(Device device, unsigned id) const {
+  /// Those that work; a link whose state NVML does not tell counts as working.
+  std::vector<C2cLinks> c2c(Device device) const {
+    std::vector<C2cLinks> rows;
+    const unsigned count = std::min(field(device, kFieldC2cCount).value_or(0), kMostC2cLinks);
+    for (unsigned link = 0; link < count; ++link) {
+      const auto mbps = static_cast<int>(field(device, kFieldC2cMbps, link).value_or(0));
+      if (mbps <= 0 || field(device, kFieldC2cStatus, link).value_or(1) == 0) continue;
+      const auto same =
+          std::find_if(rows.begin(), rows.end(), [&](const C2cLinks& row) { return row.mbps == mbps; });
+      if (same != rows.end())
+        ++same->count;
+      else
+        rows.push_back({mbps, 1});
+    }
+    return rows;
+  }
+
+  /// `link`: which of several, for fields that have one value per link.
+  std::optional<unsigned> field(Device device, unsigned id, unsigned link = 0) const {
     FieldValue value{};
-    value.field_id = id;
-    return fields_ && fields_(device, 1, &value) == 0 && value.result == 0 ? value.value.as_unsigned : 0;
+    value.field_id = id, value.scope_id = link;
+    const bool known = fields_ && fields_(device, 1, &value) == 0 && value.result == 0;
+    return known ? std::optional(value.value.as_unsigned) : std::nullopt;
   }
 
   Library library_;
   bool started_ = false;
+  std::string trouble_;
   Result (*by_bus_id_)(const char*, Device*) =
       library_.function<Result(const char*, Device*)>("nvmlDeviceGetHandleByPciBusId_v2");
   Result (*index_)(Device, unsigned*) = library_.function<Result(Device, unsigned*)>("nvmlDeviceGetIndex");
@@ -115,11 +149,25 @@ class Nvml {
 }  // namespace
 
 void add_from_nvml(Draft& draft, const std::string& library) {
+  const int present = nvidia_gpus(draft);
+  if (present == 0) return;
   const Nvml nvml(library);
-  if (!nvml.started()) return;
-  for (Node& node : draft.nodes)
-    if (auto* gpu = std::get_if<GpuInfo>(&node.info); gpu != nullptr && node.pci)
-      if (const Device device = nvml.device(node.pci->bus_id)) nvml.describe(device, *gpu);
+  const auto note_gap = [&](const std::string& why, int gpus) {
+    draft.notes.push_back(fmt::format(
+        "{}: NVLinks and C2C links of {} GPUs are not known; give a topology file if they have any.", why,
+        gpus));
+  };
+  if (!nvml.started()) return note_gap(nvml.trouble(), present);
+  int hidden = 0;
+  for (Node& node : draft.nodes) {
+    auto* gpu = std::get_if<GpuInfo>(&node.info);
+    if (gpu == nullptr || !node.pci || node.pci->vendor != kVendorNvidia) continue;
+    if (const Device device = nvml.device(node.pci->bus_id))
+      nvml.describe(device, *gpu);
+    else
+      ++hidden;
+  }
+  if (hidden > 0) note_gap("NVML does not show every GPU of this machine", hidden);
 }
 
 }  // namespace loom::topo

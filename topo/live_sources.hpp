@@ -1,5 +1,6 @@
 // live_sources.hpp -- inside topo: what the running machine says of the nodes that hwloc has found. Each
-// source adds what it knows to the draft; one that is absent changes nothing.
+// source adds what it knows to the draft; one that is absent changes nothing. What is not known because of
+// that, or because a source fails, becomes a note.
 #pragma once
 
 #include <string>
@@ -9,14 +10,16 @@
 
 namespace loom::topo {
 
-/// PCI link speeds and widths, ports' speeds and GUIDs. `root`: /sys.
+/// PCI link speeds and widths, ports' speeds and GUIDs, further ports of a device; ports that are down are
+/// left out. `root`: /sys.
 void add_from_sysfs(Draft& draft, const std::string& root);
 
-/// UCX: speeds and latencies that sysfs does not tell, GPUDirect, and which ports it cannot use.
+/// UCX: speeds and latencies that sysfs does not tell, GPUDirect, and which ports it cannot use. No ports:
+/// UCX was not asked, and what it would say of GPUDirect is assumed.
 void add_from_ucx(Draft& draft, const std::vector<UcxPort>& ports);
 
-/// The CUDA driver: compute capability, GPUDirect, which GPUs may not access each other. `library`:
-/// libcuda.so.1.
+/// The CUDA driver: compute capability, GPUDirect, which GPUs may not access each other. NVIDIA GPUs that it
+/// does not list, in containers and under CUDA_VISIBLE_DEVICES, lose their rank. `library`: libcuda.so.1.
 void add_from_cuda(Draft& draft, const std::string& library);
 
 /// NVML: GPU indices, NVLinks and what they lead to, C2C links. `library`: libnvidia-ml.so.1.

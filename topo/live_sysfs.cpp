@@ -1,3 +1,4 @@
+// live_sysfs.cpp -- /sys: what links and ports can do, and which ports are up. hwloc has found the devices.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -5,8 +6,10 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <utility>
 
 #include "topo/bandwidth.hpp"
+#include "topo/hwloc_objects.hpp"
 #include "topo/live_sources.hpp"
 
 namespace loom::topo {
@@ -47,29 +50,96 @@ void add_pci_link(PciFunction& pci, const std::filesystem::path& device) {
   pci.link_speed = speed, pci.link_width = *width;
 }
 
-void add_port(NetInfo& net, const std::filesystem::path& root) {
-  const std::filesystem::path verbs = root / "class/infiniband" / net.name;
-  // "200 Gb/sec (4X HDR)"
-  if (const auto gbit = first_number(verbs / "ports" / std::to_string(net.port) / "rate"); gbit && *gbit > 0)
-    net.speed_mbps = *gbit * 1000;
-  else if (const auto mbit = first_number(root / "class/net" / net.name / "speed"); mbit && *mbit > 0)
-    net.speed_mbps = *mbit;
-  if (net.guid) return;
-  std::string guid = first_line(verbs / "node_guid");
-  std::erase(guid, ':');
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(guid.data(), guid.data() + guid.size(), value, 16);
-  if (error == std::errc() && !guid.empty()) net.guid = value;
-}
+class Ports {
+ public:
+  Ports(Draft& draft, const std::filesystem::path& root)
+      : draft_(draft), verbs_(root / "class/infiniband"), networks_(root / "class/net") {}
+
+  void read() {
+    std::vector<bool> gone(draft_.nodes.size());
+    for (NodeId id = 0; id < static_cast<NodeId>(gone.size()); ++id)
+      if (std::holds_alternative<NetInfo>(draft_.node(id).info))
+        gone[static_cast<std::size_t>(id)] = !read_device(id);
+    gone.resize(draft_.nodes.size());  // further ports were added behind
+    erase_leaves(draft_, gone);
+    sort_depth_first(draft_);
+    int device = 0;
+    for (Node& node : draft_.nodes)
+      if (auto* net = std::get_if<NetInfo>(&node.info)) net->device = device++;
+  }
+
+ private:
+  /// False: none of its ports is up.
+  bool read_device(NodeId id) {
+    const std::string name = draft_.node(id).net().name;
+    std::vector<int> numbers = port_numbers(verbs_ / name / "ports");
+    if (numbers.empty()) numbers = {draft_.node(id).net().port};
+    bool first = true;
+    for (const int number : numbers) {
+      NetInfo net = draft_.node(id).net();
+      net.port = number;
+      if (const std::string state = trouble(net); !state.empty()) {
+        draft_.notes.push_back(fmt::format("{}{} is left out: it is {}.", name,
+                                           number > 0 ? fmt::format(" port {}", number) : "", state));
+        continue;
+      }
+      add_speed_and_guid(net);
+      if (std::exchange(first, false))
+        draft_.node(id).info = std::move(net);
+      else
+        draft_.add({std::move(net), draft_.node(id).parent, draft_.node(id).host, std::nullopt});
+    }
+    return !first;
+  }
+
+  /// Ascending; none unless it is a verbs device.
+  static std::vector<int> port_numbers(const std::filesystem::path& folder) {
+    std::vector<int> numbers;
+    std::error_code absent;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, absent)) {
+      const std::string name = entry.path().filename().string();
+      int number = 0;
+      if (std::from_chars(name.data(), name.data() + name.size(), number).ec == std::errc())
+        numbers.push_back(number);
+    }
+    std::sort(numbers.begin(), numbers.end());
+    return numbers;
+  }
+
+  /// "DOWN" and the like; empty where it is up, or sysfs does not say.
+  std::string trouble(const NetInfo& net) const {
+    const std::filesystem::path port = verbs_ / net.name / "ports" / std::to_string(net.port);
+    // "4: ACTIVE", "1: DOWN"
+    if (const std::string state = first_line(port / "state"); !state.empty())
+      return state.find("ACTIVE") != std::string::npos
+                 ? ""
+                 : state.substr(std::min(state.find(' ') + 1, state.size()));
+    const std::string state = first_line(networks_ / net.name / "operstate");
+    return state == "down" || state == "lowerlayerdown" || state == "notpresent" ? state : "";
+  }
+
+  void add_speed_and_guid(NetInfo& net) const {
+    const std::filesystem::path device = verbs_ / net.name;
+    // "200 Gb/sec (4X HDR)"
+    if (const auto gbit = first_number(device / "ports" / std::to_string(net.port) / "rate");
+        gbit && *gbit > 0)
+      net.speed_mbps = *gbit * 1000;
+    else if (const auto mbit = first_number(networks_ / net.name / "speed"); mbit && *mbit > 0)
+      net.speed_mbps = *mbit;
+    if (!net.guid) net.guid = guid_of(first_line(device / "node_guid"));
+  }
+
+  Draft& draft_;
+  const std::filesystem::path verbs_, networks_;
+};
 
 }  // namespace
 
 void add_from_sysfs(Draft& draft, const std::string& root) {
   const std::filesystem::path sysfs(root);
-  for (Node& node : draft.nodes) {
+  for (Node& node : draft.nodes)
     if (node.pci) add_pci_link(*node.pci, sysfs / "bus/pci/devices" / node.pci->bus_id.to_string());
-    if (auto* net = std::get_if<NetInfo>(&node.info)) add_port(*net, sysfs);
-  }
+  Ports(draft, sysfs).read();
 }
 
 }  // namespace loom::topo

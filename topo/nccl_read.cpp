@@ -8,20 +8,17 @@
 #include "base/error.hpp"
 #include "topo/bandwidth.hpp"
 #include "topo/cpu_mask.hpp"
-#include "topo/draft.hpp"
+#include "topo/draft_reader.hpp"
 #include "topo/nccl_xml.hpp"
 #include "topo/pci_ids.hpp"
-#include "topo/xml.hpp"
 
 namespace loom::topo {
 namespace {
 
-constexpr int kMostHosts = 4096, kMostLinks = 1024, kMostIds = 1 << 20;
-
-class NcclReader {
+class NcclReader : DraftReader {
  public:
   NcclReader(std::string text, const std::string& name, Model model)
-      : xml_(std::move(text), name), model_(model) {}
+      : DraftReader(std::move(text), name), model_(model) {}
 
   SystemWithNotes read() {
     const pugi::xml_node root = xml_.root();
@@ -33,7 +30,7 @@ class NcclReader {
     know(root, {"version"});
     read_tree(root);
     if (draft_.nodes.empty()) xml_.fail(root, "it has no <cpu>.");
-    number_gpus(draft_, xml_.name());
+    number();
     sort_depth_first(draft_);
     return build(std::move(draft_), model_);
   }
@@ -74,7 +71,7 @@ class NcclReader {
     if (tag == "nic") {
       if (under(NodeKind::kNic)) return parent;  // the <pci> has become the NIC already
       if (!under(NodeKind::kCpu)) misplaced("<cpu> and <pci>");
-      return read_bare_nic(parent);
+      return read_bare_nic(element, parent);
     }
     if (tag == "net") {
       if (!under(NodeKind::kNic)) misplaced("<nic>");
@@ -100,7 +97,7 @@ class NcclReader {
     if (tag == "pcilink") {
       if (!under(NodeKind::kPciSwitch)) misplaced("the <pci> of a switch");
       know(element, {"target"});
-      std::get<PciSwitchInfo>(draft_.node(parent).info).peers.push_back(bus_id(element, "target"));
+      std::get<PciSwitchInfo>(draft_.node(parent).info).peers.push_back(bus_id(xml_, element, "target"));
       return kNoNode;
     }
     note_once(std::string(tag), element,
@@ -124,13 +121,7 @@ class NcclReader {
       xml_.fail(element,
                 "attribute 'affinity' is not a mask of CPUs, groups of hexadecimal digits with commas.");
     const std::uint64_t hash = xml_.has(element, "host_hash") ? xml_.unsigned64(element, "host_hash") : 0;
-    const auto [host, is_new] = host_of_.try_emplace(hash, static_cast<int>(draft_.hosts.size()));
-    if (is_new) draft_.hosts.push_back(hash);
-    if (draft_.hosts.size() > kMostHosts)
-      xml_.fail(element, fmt::format("the file has more than {} hosts, the limit.", kMostHosts));
-    if (!cpus_.insert({host->second, cpu.numa_id}).second)
-      xml_.fail(element, fmt::format("this host has another <cpu> with numaid {} already.", cpu.numa_id));
-    return add({std::move(cpu), kNoNode, host->second, std::nullopt});
+    return add(element, {std::move(cpu), kNoNode, host_of(hash), std::nullopt});
   }
 
   NodeId read_pci(pugi::xml_node element, NodeId parent) {
@@ -138,7 +129,7 @@ class NcclReader {
                    "link_width"});
     const int host = draft_.node(parent).host;
     PciFunction pci;
-    pci.bus_id = bus_id(element, "busid");
+    pci.bus_id = bus_id(xml_, element, "busid");
     pci.class_code = static_cast<std::uint32_t>(xml_.integer_or(element, "class", 0, 0xffffff, 0));
     const auto id16 = [&](const char* name) {
       return static_cast<std::uint16_t>(xml_.integer_or(element, name, 0, 0xffff, 0));
@@ -167,11 +158,12 @@ class NcclReader {
     }
     if (same != pci_of_.end()) {
       if (is_nic) duplicate(element);
-      note(element, "this host has another switch with this bus id; they are kept apart.");
+      note_once("switch twice", element,
+                "this host has another switch with this bus id; such are kept apart.");
     }
     Node node{NicInfo{}, parent, host, std::move(pci)};
     if (!is_nic) node.info = PciSwitchInfo{};
-    return add(std::move(node));
+    return add_function(element, std::move(node));
   }
 
   [[noreturn]] NodeId duplicate(pugi::xml_node element) const {
@@ -191,7 +183,7 @@ class NcclReader {
       if (gpu.partition && !partitions.insert(*gpu.partition).second)
         xml_.fail(child, fmt::format("this function has another GPU with mlopart {}.", *gpu.partition));
       const bool shares = first != kNoNode && !gpu.partition;
-      const NodeId id = add({std::move(gpu), shares ? first : parent, host, pci});
+      const NodeId id = add_function(child, {std::move(gpu), shares ? first : parent, host, pci});
       if (first == kNoNode) first = id;
       gpu_of_[child] = id;
     }
@@ -200,6 +192,7 @@ class NcclReader {
 
   GpuInfo read_gpu(pugi::xml_node element) {
     know(element, {"dev", "sm", "rank", "gdr", "mlopart", "gcn", "arch", "nop2p"});
+    pass_over(element, "arch", "is a number of AMD's for what 'gcn' names");
     GpuInfo gpu;
     gpu.device = static_cast<int>(xml_.integer(element, "dev", 0, kMostIds));
     gpu.compute_capability = static_cast<int>(xml_.integer(element, "sm", 0, 10000));
@@ -208,7 +201,7 @@ class NcclReader {
     if (gpu.rank != kNoRank && !ranks_.insert(gpu.rank).second)
       xml_.fail(element, fmt::format("another GPU has rank {} already.", gpu.rank));
     if (xml_.has(element, "mlopart"))
-      gpu.partition = static_cast<int>(xml_.integer(element, "mlopart", 0, 15));
+      gpu.partition = static_cast<int>(xml_.integer(element, "mlopart", 0, kMostPartitions - 1));
     gpu.p2p_denied = xml_.integers(element, "nop2p", 0, kMostIds);
     gpu.gcn_arch = xml_.text_or(element, "gcn", "");
     return gpu;
@@ -219,40 +212,45 @@ class NcclReader {
     Node& node = draft_.node(parent);
     auto& gpu = std::get<GpuInfo>(node.info);
     NvLinks row;
-    row.count = static_cast<int>(xml_.integer(element, "count", 0, kMostLinks));
+    row.count = static_cast<int>(xml_.integer(element, "count", 0, kMostNvLinks));
     row.target_class = static_cast<std::uint32_t>(xml_.integer_or(element, "tclass", 0, 0xffffff, 0));
     const std::string target = xml_.text(element, "target");
     row.target_seen = !target.starts_with("fffffff:ff");
-    if (row.target_seen) row.target = bus_id(element, "target");
+    if (row.target_seen) row.target = bus_id(xml_, element, "target");
     if (row.count == 0) return note(element, "it has no links; it is passed over.");
     if (draft_.node(node.parent).kind() == NodeKind::kGpu)
       return note(element, "a GPU's links are those of its first <gpu>; these are passed over.");
-    gpu.nvlinks.push_back(row);
+    add_row(element, gpu, row);
   }
 
   void read_c2c(pugi::xml_node element, NodeId parent) {
     know(element, {"bw", "count"});
     Node& node = draft_.node(parent);
     C2cLinks row;
-    row.mbps = static_cast<int>(xml_.integer(element, "bw", 0, 100'000'000));
-    row.count = static_cast<int>(xml_.integer(element, "count", 0, kMostLinks));
+    row.mbps = static_cast<int>(xml_.integer(element, "bw", 0, kMostC2cMbps));
+    row.count = static_cast<int>(xml_.integer(element, "count", 0, kMostNvLinks));
     if (row.mbps == 0 || row.count == 0) return note(element, "it has no bandwidth; it is passed over.");
     if (draft_.node(node.parent).kind() == NodeKind::kGpu)
       return note(element, "a GPU's links are those of its first <gpu>; these are passed over.");
-    std::get<GpuInfo>(node.info).c2c.push_back(row);
+    add_row(element, std::get<GpuInfo>(node.info), row);
   }
 
-  /// Ports that belong to no PCI function: one NIC for all of a host, as NCCL has it.
-  NodeId read_bare_nic(NodeId parent) {
+  /// Ports that belong to no PCI function: one NIC for all of a CPU; NCCL has one for all of a host, on its
+  /// first CPU.
+  NodeId read_bare_nic(pugi::xml_node element, NodeId parent) {
     const int host = draft_.node(parent).host;
-    const auto [nic, is_new] = bare_nic_of_.try_emplace(host, kNoNode);
-    if (is_new) nic->second = add({NicInfo{}, parent, host, std::nullopt});
+    const auto [nic, is_new] = bare_nic_of_.try_emplace(model_ == Model::kNccl ? host : parent, kNoNode);
+    if (is_new) nic->second = add(element, {NicInfo{}, parent, host, std::nullopt});
+    if (draft_.node(nic->second).parent != parent)
+      note_once("bare", element,
+                "ports of this NUMA node count as those of the first that has any, as NCCL has it.");
     return nic->second;
   }
 
   void read_net(pugi::xml_node element, NodeId parent) {
     know(element, {"name", "dev", "speed", "port", "latency", "guid", "maxconn", "gdr", "coll", "net", "gin",
                    "rma", "rail", "plane", "keep"});
+    pass_over(element, "keep", "tells NCCL to write this port again, which loom always does");
     if (!xml_.has(element, "dev")) return note(element, "it has no attribute 'dev'; it is passed over.");
     NetInfo net;
     net.device = static_cast<int>(xml_.integer(element, "dev", 0, kMostIds));
@@ -278,48 +276,35 @@ class NcclReader {
       net.plane = static_cast<int>(xml_.integer(element, "plane", -1, kMostIds));
     const int host = draft_.node(parent).host;
     if (!nets_.insert({host, net.device}).second)
-      note(element, fmt::format("another port of this host has dev {} too.", net.device));
-    add({std::move(net), parent, host, std::nullopt});
+      note_once("port twice", element, fmt::format("another port of this host has dev {} too.", net.device));
+    add(element, {std::move(net), parent, host, std::nullopt});
   }
 
-  BusId bus_id(pugi::xml_node element, const char* attribute) const {
-    const std::string text = xml_.text(element, attribute);
-    const auto id = BusId::parse(text);
-    if (!id)
-      xml_.fail(element, fmt::format("attribute '{}' is no PCI address like 0000:c4:00.0.", attribute));
-    return *id;
-  }
-
-  NodeId add(Node node) {
-    const auto function = node.pci ? std::optional(std::pair(node.host, node.pci->bus_id)) : std::nullopt;
-    const NodeId id = draft_.add(std::move(node));
-    if (function) pci_of_.try_emplace(*function, id);
+  NodeId add_function(pugi::xml_node element, Node&& node) {
+    const std::pair function(node.host, node.pci->bus_id);
+    const NodeId id = add(element, std::move(node));
+    pci_of_.try_emplace(function, id);
     return id;
   }
 
+  /// Attributes that say nothing of the machine, and are not written again.
+  void pass_over(pugi::xml_node element, const char* name, const char* why) {
+    if (xml_.has(element, name))
+      note_once(fmt::format("{}.{}", element.name(), name), element,
+                fmt::format("attribute '{}' {}; it is not kept.", name, why));
+  }
   void know(pugi::xml_node element, std::initializer_list<std::string_view> names) {
     for (const pugi::xml_attribute attribute : element.attributes())
       if (std::find(names.begin(), names.end(), attribute.name()) == names.end())
         note_once(fmt::format("{}.{}", element.name(), attribute.name()), element,
                   fmt::format("attribute '{:.40}' is not known and passed over.", attribute.name()));
   }
-  void note(pugi::xml_node element, const std::string& message) {
-    constexpr std::size_t kMostNotes = 1000;
-    if (draft_.notes.size() < kMostNotes) draft_.notes.push_back(xml_.at(element, message));
-  }
-  void note_once(const std::string& key, pugi::xml_node element, const std::string& message) {
-    if (noted_.insert(key).second) note(element, message);
-  }
 
-  XmlDocument xml_;
   Model model_;
-  Draft draft_;
-  std::set<std::string> noted_;
-  std::map<std::uint64_t, int> host_of_;  // by host_hash
-  std::map<int, NodeId> bare_nic_of_;     // by host
+  std::map<int, NodeId> bare_nic_of_;  // by CPU, or by host
   std::map<std::pair<int, BusId>, NodeId> pci_of_;
   std::map<pugi::xml_node, NodeId> gpu_of_;
-  std::set<std::pair<int, int>> cpus_, nets_;  // host and id
+  std::set<std::pair<int, int>> nets_;  // host and id
   std::set<int> ranks_;
 };
 

@@ -23,10 +23,11 @@ NodeId Paths::local_cpu(NodeId gpu) const {
 }
 
 void Paths::set_detour(NodeId from, NodeId to, const Path& path, NodeId relay) {
-  rows_[static_cast<std::size_t>(row_index_[static_cast<std::size_t>(to)])]
-      .entries[static_cast<std::size_t>(from)]
-      .detour = true;
-  detours_[(static_cast<std::uint64_t>(from) << 32) | static_cast<std::uint32_t>(to)] = {path, relay};
+  Row& row = rows_[static_cast<std::size_t>(row_index_[static_cast<std::size_t>(to)])];
+  if (row.detours.empty()) row.detours.resize(row.entries.size());
+  row.entries[static_cast<std::size_t>(from)].detour = true;
+  row.detours[static_cast<std::size_t>(from)] = {path.gbps, relay, static_cast<std::uint16_t>(path.hops),
+                                                 path.type};
 }
 
 Path Paths::through(NodeId from, NodeId relay, NodeId to) const {
@@ -53,9 +54,9 @@ bool Paths::p2p_allowed(NodeId gpu, NodeId peer) const {
   const bool both_virtual = system_->node(gpu).gpu().is_virtual && system_->node(peer).gpu().is_virtual;
   const std::vector<int>& denied = system_->node(gpu).gpu().p2p_denied;
   const bool same_host = system_->node(gpu).host == system_->node(peer).host;
-  if (same_host && std::find(denied.begin(), denied.end(), system_->node(peer).gpu().device) != denied.end())
+  if (same_host && std::binary_search(denied.begin(), denied.end(), system_->node(peer).gpu().device))
     return false;
-  return (both_virtual && same_host) || physical(gpu, peer).type <= p2p_limit();
+  return (both_virtual && same_host) || physical(gpu, peer).type <= p2p_limit_;
 }
 
 /// Without P2P data goes through the memory beside the receiver.
@@ -109,23 +110,34 @@ bool Paths::gpu_direct(NodeId gpu, NodeId net, Direction direction) const {
   return path.type <= rules_.gpu_direct_limit;
 }
 
+NodeId Paths::PortChoice::in_channel(int channel) const {
+  return nets.empty() ? kNoNode : nets[(start + static_cast<std::size_t>(channel) % per_gpu) % nets.size()];
+}
+
+Paths::PortChoice Paths::port_choice(NodeId gpu) const {
+  PortChoice choice{nearest(gpu, NodeKind::kNet), 0, 1};
+  const std::size_t count = choice.nets.size();
+  if (count == 0) return choice;
+  const std::size_t sharers = nearest(choice.nets.front(), NodeKind::kGpu).size();
+  if (sharers == 0) return {{choice.nets.front()}, 0, 1};
+  choice.per_gpu = (count + sharers - 1) / sharers;
+  choice.start = static_cast<std::size_t>(system_->node(gpu).gpu().device) % sharers;
+  if ((count & (count - 1)) == 0) choice.start = mirrored_bits(choice.start, count);
+  return choice;
+}
+
 NodeId Paths::local_net(NodeId gpu, int channel) const {
-  const std::vector<NodeId> nets = nearest(gpu, NodeKind::kNet);
-  if (nets.empty()) return kNoNode;
-  const std::vector<NodeId> sharers = nearest(nets.front(), NodeKind::kGpu);
-  if (sharers.empty()) return nets.front();
-  const std::size_t per_gpu = (nets.size() + sharers.size() - 1) / sharers.size();
-  std::size_t start = static_cast<std::size_t>(system_->node(gpu).gpu().device);
-  start %= sharers.size();
-  if ((nets.size() & (nets.size() - 1)) == 0) start = mirrored_bits(start, nets.size());
-  return nets[(start + static_cast<std::size_t>(channel) % per_gpu) % nets.size()];
+  return port_choice(gpu).in_channel(channel);
 }
 
 NodeId Paths::local_gpu(NodeId net) const {
   const std::vector<NodeId> gpus = nearest(net, NodeKind::kGpu);
+  std::vector<PortChoice> choices;  // of the GPUs that were asked in the first channel
   for (int channel = 0; channel < kMostChannels; ++channel)
-    for (const NodeId gpu : gpus)
-      if (local_net(gpu, channel) == net) return gpu;
+    for (std::size_t i = 0; i < gpus.size(); ++i) {
+      if (i == choices.size()) choices.push_back(port_choice(gpus[i]));
+      if (choices[i].in_channel(channel) == net) return gpus[i];
+    }
   return kNoNode;
 }
 

@@ -13,7 +13,9 @@
 namespace loom::topo {
 namespace {
 
-constexpr std::size_t kMostPairs = 20'000'000;
+constexpr std::size_t kMostPairs = 10'000'000;
+/// Of GPUs with ports: 576 of each need 400 million, a second or two.
+constexpr std::size_t kMostComparisons = 1'000'000'000;
 /// How often a node's path may improve on average before the search gives up. Real machines need about one.
 constexpr std::size_t kMostImprovements = 64;
 
@@ -63,6 +65,12 @@ Paths::Paths(const System& system, const PathRules& rules) : system_(&system), r
                 fmt::format("This System has {} nodes, {} of them GPUs, CPUs, ports or NVSwitches: too "
                             "many for a table of paths (limit: {} pairs).",
                             size, bases.size(), kMostPairs));
+  // Which GPU serves a port depends on what other GPUs and ports are near each.
+  const std::size_t gpus = system.gpus().size(), ports = system.of_kind(NodeKind::kNet).size();
+  if (gpus * ports * (gpus + ports) > kMostComparisons)
+    throw Error(
+        ErrorCode::kBadInput,
+        fmt::format("This System has {} GPUs and {} ports: too many to match with each other.", gpus, ports));
   row_index_.assign(size, -1);
   rows_.reserve(bases.size());
   for (const NodeId base : bases) {
@@ -76,6 +84,7 @@ Paths::Paths(const System& system, const PathRules& rules) : system_(&system), r
       if (best == kNoNode || physical(gpu, cpu).hops < physical(gpu, best).hops) best = cpu;
     local_cpus_[static_cast<std::size_t>(gpu)] = best;
   }
+  p2p_limit_ = p2p_limit();
   apply_p2p_rules();
   avoid_slow_pairs();
   apply_c2c_rules();
@@ -160,18 +169,21 @@ Path Paths::physical(NodeId from, NodeId to) const {
                         : path_in(paths_to(to));  // to a switch or a NIC: seldom asked, not kept
 }
 
-Path Paths::between(NodeId from, NodeId to) const {
+const Paths::Detour* Paths::detour(NodeId from, NodeId to) const {
   const Row* row = row_of(to);
-  if (row == nullptr || !row->entries[static_cast<std::size_t>(from)].detour) return physical(from, to);
-  return detours_.at((static_cast<std::uint64_t>(from) << 32) | static_cast<std::uint32_t>(to)).path;
+  const auto at = static_cast<std::size_t>(from);
+  return row == nullptr || !row->entries[at].detour ? nullptr : &row->detours[at];
+}
+
+Path Paths::between(NodeId from, NodeId to) const {
+  const Detour* other = detour(from, to);
+  return other == nullptr ? physical(from, to) : Path{other->type, other->gbps, other->hops};
 }
 
 std::vector<LinkId> Paths::route(NodeId from, NodeId to) const {
   std::vector<LinkId> links;
-  const Row* row = row_of(to);
-  NodeId relay = kNoNode;
-  if (row != nullptr && row->entries[static_cast<std::size_t>(from)].detour)
-    relay = detours_.at((static_cast<std::uint64_t>(from) << 32) | static_cast<std::uint32_t>(to)).relay;
+  const Detour* other = detour(from, to);
+  const NodeId relay = other == nullptr ? kNoNode : other->relay;
   if (relay != kNoNode) append_physical_route(from, relay, links);
   append_physical_route(relay != kNoNode ? relay : from, to, links);
   return links;

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "topo/system.hpp"
@@ -50,11 +49,12 @@ struct PathRules {
   bool network_inside_host = true;  ///< GPUs of one host may use the network where it is faster
 };
 
-/// Memory: 20 bytes for each pair of a node and a GPU, CPU, port or NVSwitch. Refers to the System, which
-/// must live on.
+/// Memory: 20 bytes for each pair of a node and a GPU, CPU, port or NVSwitch; 32 to GPUs and ports where the
+/// rules for P2P, GPUDirect and PXN change a path. Refers to the System, which must live on.
 class Paths {
  public:
-  /// Throws Error (kBadInput) where the System is too large (more than 20 million pairs).
+  /// Throws Error (kBadInput) where the System is too large: more than 10 million pairs, or so many GPUs and
+  /// ports that the rules take seconds.
   explicit Paths(const System& system, const PathRules& rules = {});
 
   /// The best path, under the rules for P2P, GPUDirect and PXN.
@@ -93,18 +93,28 @@ class Paths {
     std::int32_t label = -1;
     std::uint16_t hops = 0;
     PathType type = PathType::kDis;
-    bool detour = false;  // detours_ has the path
+    bool detour = false;  // Row::detours has the path
+  };
+  struct Detour {  // what the rules make of a path
+    float gbps = 0;
+    NodeId relay = kNoNode;  // kNoNode: the physical route
+    std::uint16_t hops = 0;
+    PathType type = PathType::kDis;
   };
   struct Row {  // the paths from every node to one base
     std::vector<Entry> entries;
     std::vector<Label> labels;
+    std::vector<Detour> detours;  // as long as entries; empty where the rules change nothing
   };
-  struct Detour {
-    Path path;
-    NodeId relay;  // kNoNode: the physical route
+
+  struct PortChoice {  // the ports that a GPU uses in turn
+    std::vector<NodeId> nets;
+    std::size_t start = 0, per_gpu = 1;
+    NodeId in_channel(int channel) const;
   };
 
   Row paths_to(NodeId base) const;
+  PortChoice port_choice(NodeId gpu) const;
   const Row* row_of(NodeId base) const;
   NodeId owner(NodeId gpu) const;
   void apply_p2p_rules();
@@ -116,12 +126,13 @@ class Paths {
   Path through(NodeId from, NodeId relay, NodeId to) const;
   void append_physical_route(NodeId from, NodeId to, std::vector<LinkId>& route) const;
   PathType p2p_limit() const;
+  const Detour* detour(NodeId from, NodeId to) const;
 
   const System* system_;
   PathRules rules_;
+  PathType p2p_limit_ = PathType::kPxb;
   std::vector<std::int32_t> row_index_;  // per node; -1: not a base
   std::vector<Row> rows_;
-  std::unordered_map<std::uint64_t, Detour> detours_;
   std::vector<NodeId> local_cpus_;  // per node; kNoNode unless a GPU
 };
 

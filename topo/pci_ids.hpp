@@ -6,6 +6,7 @@
 namespace loom::topo {
 
 inline constexpr std::uint16_t kVendorNvidia = 0x10de, kVendorAmd = 0x1002;
+inline constexpr std::uint32_t kBaseClassDisplay = 0x03, kClassGpu3d = 0x030200;
 /// "0x06" bridges: kClassNvSwitch is "other bridge", which NVSwitches report.
 inline constexpr std::uint32_t kClassPciBridge = 0x060400, kClassNvSwitch = 0x068000,
                                kClassCpuBridge = 0x068001;
@@ -15,13 +16,13 @@ constexpr std::uint32_t base_class(const PciFunction& pci) {
 }
 /// A GPU that computes: a display or accelerator of NVIDIA's or AMD's, not a server's little video chip.
 constexpr bool is_gpu(const PciFunction& pci) {
-  return (base_class(pci) == 0x03 || base_class(pci) == 0x12) &&
+  return (base_class(pci) == kBaseClassDisplay || base_class(pci) == 0x12) &&
          (pci.vendor == kVendorNvidia || pci.vendor == kVendorAmd);
 }
 /// NCCL takes every class for a switch that it does not know as something else.
 constexpr bool may_be_switch(const PciFunction& pci) {
-  return base_class(pci) != 0x02 && base_class(pci) != 0x03 && pci.class_code != kClassNvSwitch &&
-         pci.class_code != kClassCpuBridge;
+  return base_class(pci) != 0x02 && base_class(pci) != kBaseClassDisplay &&
+         pci.class_code != kClassNvSwitch && pci.class_code != kClassCpuBridge;
 }
 constexpr bool is_nic(const PciFunction& pci) {
   return base_class(pci) == 0x02;

@@ -63,7 +63,7 @@ std::string_view name_of(Model model) {
   return model == Model::kLoom ? "loom" : "nccl";
 }
 
-std::string label(const System& system, NodeId id) {
+std::string label_on_host(const System& system, NodeId id) {
   const Node& node = system.node(id);
   const std::string where = node.pci ? " " + node.pci->bus_id.to_string() : "";
   std::string text;
@@ -78,7 +78,8 @@ std::string label(const System& system, NodeId id) {
       text = "switch" + where;
       break;
     case NodeKind::kNvSwitch:
-      return "NVSwitch";
+      text = "NVSwitch";
+      break;
     case NodeKind::kCpu:
       text = fmt::format("NUMA {}", node.cpu().numa_id);
       break;
@@ -92,8 +93,14 @@ std::string label(const System& system, NodeId id) {
       text = "C2C port";
       break;
   }
-  if (system.hosts().size() > 1) text += fmt::format(" (host {})", node.host);
   return text;
+}
+
+std::string label(const System& system, NodeId id) {
+  const Node& node = system.node(id);
+  const bool everywhere = node.kind() == NodeKind::kNvSwitch;
+  return label_on_host(system, id) +
+         (system.hosts().size() > 1 && !everywhere ? fmt::format(" (host {})", node.host) : "");
 }
 
 std::string to_string(const System& system) {

@@ -83,7 +83,7 @@ struct GpuInfo {
   std::string gcn_arch;          ///< AMD: gfx942, ...; empty: NVIDIA
   std::vector<NvLinks> nvlinks;
   std::vector<C2cLinks> c2c;
-  std::vector<int> p2p_denied;       ///< devices of its host whose memory its driver does not let it access
+  std::vector<int> p2p_denied;       ///< devices of its host whose memory its driver denies it; ascending
   bool is_virtual = false;           ///< a rank's share of a CPU, where there is no GPU
   int first_cpu = 0, cpu_count = 0;  ///< virtual: the CPUs that the rank may run on
   friend bool operator==(const GpuInfo&, const GpuInfo&) = default;
@@ -210,6 +210,10 @@ struct SystemWithNotes {
 SystemWithNotes build_system(std::vector<Node> nodes, std::vector<std::uint64_t> hosts,
                              Model model = Model::kLoom);
 
+/// Of build_system's notes those on PCI links whose speed or width is not known, one for all links with the
+/// same gap. lint() finds the same.
+std::vector<std::string> unknown_link_notes(const System& system);
+
 /// The nodes that build_system needs to make `system` again.
 std::vector<Node> source_nodes(const System& system);
 
@@ -226,6 +230,8 @@ std::string_view name_of(LinkType type);
 std::string_view name_of(Model model);
 /// "GPU 3", "mlx5_0", "NUMA 1", "switch 0000:c4:00.0"; with " (host 2)" where there are several.
 std::string label(const System& system, NodeId id);
+/// The same without the host.
+std::string label_on_host(const System& system, NodeId id);
 /// Every node and link, a line each.
 std::string to_string(const System& system);
 

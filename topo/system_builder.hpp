@@ -4,8 +4,9 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <unordered_map>
+#include <set>
 
+#include "topo/limits.hpp"
 #include "topo/system.hpp"
 
 namespace loom::topo {
@@ -18,6 +19,7 @@ class SystemBuilder {
   static System with_ranks(const System& system, const std::vector<int>& rank_of_node);
 
  private:
+  void put_denied_in_order();
   void flatten_broadcom_switches();
   void add_pci_links();
   void add_nvlinks();
@@ -28,7 +30,6 @@ class SystemBuilder {
   void add_peer_switches();
   void add_cpu_links();
   void put_way_up_last();
-  void note_unknown_links();
   void finish();
   void index_nodes();
 
@@ -41,13 +42,14 @@ class SystemBuilder {
   NodeId find(int host, const BusId& bus_id) const;
   template <class... Args>
   void note(fmt::format_string<Args...> text, Args&&... args) {
-    notes_.push_back(fmt::format(text, std::forward<Args>(args)...));
+    if (notes_.size() < kMostNotes) notes_.push_back(fmt::format(text, std::forward<Args>(args)...));
   }
 
   System system_;
   std::vector<std::vector<Link>> links_of_;            // per node
   std::map<std::pair<int, BusId>, NodeId> by_bus_id_;  // the first node of each function
   NodeId nv_switch_ = kNoNode;
+  std::set<BusId> nv_switches_;  // those that it stands for
   std::vector<std::string> notes_;
 };
 

@@ -1,26 +1,23 @@
 #include "topo/xml.hpp"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <sstream>
 
 #include "base/error.hpp"
+#include "topo/utf8.hpp"
 
 namespace loom::topo {
 namespace {
 
 /// Text from a file in a message: short, and without control characters.
 std::string quoted(std::string_view text) {
+  const std::string_view shown = first_characters(text, 60);
   std::string out = "\"";
-  for (const char c : text.substr(0, 60)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  return out + (text.size() > 60 ? "...\"" : "\"");
+  for (const char c : shown) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  return out + (shown.size() < text.size() ? "...\"" : "\"");
 }
 
 template <class Number>
@@ -53,6 +50,8 @@ XmlDocument::XmlDocument(std::string text, std::string name, const XmlLimits& li
     refuse(0, fmt::format("the file has {} bytes; the limit is {}.", buffer_.size(), limits.bytes));
   for (std::size_t i = 0; i < buffer_.size(); ++i)
     if (buffer_[i] == '\n') line_ends_.push_back(i);
+  if (const std::size_t valid = valid_utf8(buffer_).size(); valid < buffer_.size())
+    refuse(static_cast<std::ptrdiff_t>(valid), "the text is not UTF-8.");
   // The parser allocates for each: so they are counted first.
   std::size_t tags = 0;
   for (std::size_t i = 0; i < buffer_.size(); ++i)
@@ -82,9 +81,15 @@ void XmlDocument::check_limits(const XmlLimits& limits) const {
     for (const pugi::xml_attribute attribute : element.attributes()) {
       if (++attributes > limits.attributes)
         fail(element, fmt::format("it has more than {} attributes, the limit.", limits.attributes));
-      if (std::strlen(attribute.value()) > limits.value_bytes)
+      const std::string_view value = attribute.value();
+      if (value.size() > limits.value_bytes)
         fail(element, fmt::format("attribute '{:.40}' is longer than {} bytes, the limit.", attribute.name(),
                                   limits.value_bytes));
+      // By number (&#xD800;) a document can name what is no character.
+      if (valid_utf8(value).size() < value.size() ||
+          std::any_of(value.begin(), value.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }))
+        fail(element,
+             fmt::format("attribute '{:.40}' holds something that is no character.", attribute.name()));
     }
   }
 }
@@ -183,38 +188,6 @@ pugi::xml_node next_element(pugi::xml_node element, bool into, int& depth) {
   for (; depth > 0; element = element.parent(), --depth)
     if (const pugi::xml_node sibling = first_element(element.next_sibling())) return sibling;
   return {};
-}
-
-std::string read_text_file(const std::string& path, std::size_t limit) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0)
-    throw Error(ErrorCode::kBadInput, fmt::format("{}: {}.", path, std::strerror(errno)));
-  if (S_ISDIR(status.st_mode))
-    throw Error(ErrorCode::kBadInput, fmt::format("{}: this is a folder, not a topology file.", path));
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(ErrorCode::kBadInput, fmt::format("{}: {}.", path, std::strerror(errno)));
-  // Reads what there is, not what stat says: pipes and /proc files say 0.
-  std::string text(limit + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > limit)
-    throw Error(ErrorCode::kBadInput,
-                fmt::format("{}: the file is larger than {} bytes, the limit.", path, limit));
-  return text;
-}
-
-void write_text_file(const std::string& path, const std::string& text) {
-  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
-  {
-    std::ofstream file(temporary, std::ios::binary);
-    file << text;
-    file.close();
-    if (!file) throw system_error(fmt::format("cannot write {}", temporary), errno);
-  }
-  if (std::rename(temporary.c_str(), path.c_str()) == 0) return;
-  const int error = errno;
-  ::unlink(temporary.c_str());
-  throw system_error(fmt::format("cannot write {}", path), error);
 }
 
 std::string to_text(const pugi::xml_document& document) {

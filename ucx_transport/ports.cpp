@@ -1,10 +1,13 @@
 #include "ucx_transport/ports.hpp"
 
 #include <ucp/api/ucp.h>
+#include <ucs/debug/debug.h>
 #include <uct/api/uct.h>
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
+#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -135,6 +138,11 @@ std::vector<topo::UcxPort> ports() {
     for (const std::string& name : names_of_domains(components[i]))
       if (const MemoryDomain domain = open_domain(components[i], name)) add_ports(ports, domain.get(), worker);
   return ports;
+}
+
+void leave_signals_alone() {
+  if (std::getenv("UCX_HANDLE_ERRORS") != nullptr) return;
+  for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(signal);
 }
 
 }  // namespace loom::ucx_transport

@@ -12,4 +12,8 @@ namespace loom::ucx_transport {
 /// compiled for (UCX keeps its lower layer, UCT, compatible within a minor version only), or it fails.
 std::vector<topo::UcxPort> ports();
 
+/// UCX handles SIGSEGV and the like as soon as it is loaded: it prints its own backtrace, and may wait for a debugger.
+/// This gives them back, unless the user set UCX_HANDLE_ERRORS. For programs that use UCX by the way.
+void leave_signals_alone();
+
 }  // namespace loom::ucx_transport

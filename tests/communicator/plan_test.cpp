@@ -36,8 +36,16 @@ TEST(AllreducePlan, UsesRailsAcrossEqualHostsAndOneRingAcrossUnequalOnes) {
   EXPECT_EQ(plan(device::Collective::kAllreduce, {5, 3, 0}, 16 << 20), Algorithm::kFlatRing);
 }
 
-TEST(AllreducePlan, LeavesSmallMessagesAcrossHostsToTheComponentBelow) {
-  EXPECT_EQ(plan(device::Collective::kAllreduce, {6, 3, 2}, 8), Algorithm::kBelow);
+TEST(AllreducePlan, TakesTwoLevelsForSmallMessagesBetweenAFewHosts) {
+  EXPECT_EQ(plan(device::Collective::kAllreduce, {6, 3, 2}, 8), Algorithm::kTwoLevels);
+  EXPECT_EQ(plan(device::Collective::kAllreduce, {5, 3, 0}, 8), Algorithm::kTwoLevels);
+  EXPECT_EQ(plan(device::Collective::kAllreduce, {200, 100, 2}, 8), Algorithm::kBelow);
+}
+
+TEST(Plan, LeavesToTheComponentBelowWhatHasNoAlgorithmAcrossHosts) {
+  EXPECT_EQ(plan(device::Collective::kAllToAll, {6, 3, 2}, 8), Algorithm::kBelow);
+  EXPECT_EQ(plan(device::Collective::kAllGather, {5, 3, 0}, 8), Algorithm::kBelow);
+  EXPECT_EQ(plan(device::Collective::kBroadcast, {6, 3, 2}, 8 << 20), Algorithm::kBelow);
 }
 
 }  // namespace

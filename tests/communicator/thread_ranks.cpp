@@ -51,7 +51,7 @@ std::vector<std::string> Transcript::messages(loom_message message) {
   return found;
 }
 
-void Transcript::log(const std::string& line) {
+void Transcript::add_line(const std::string& line) {
   const std::lock_guard lock(mutex_);
   lines_.push_back(line);
 }
@@ -67,7 +67,7 @@ void Job::run(const std::function<void(Rank&)>& body) {
   runtime.show = [](loom_message message, const char* where, const char* cause) {
     current_transcript->add(message, where, cause);
   };
-  runtime.log = [](const char* line) { current_transcript->log(line); };
+  runtime.log = [](const char* line) { current_transcript->add_line(line); };
   runtime.parameters = parameters;
 
   Gatherer gatherer(ranks);

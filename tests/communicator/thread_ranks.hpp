@@ -19,13 +19,14 @@ class Transcript {
   void add(loom_message message, const std::string& where, const std::string& cause);
   /// "where: cause" of all messages of this kind.
   std::vector<std::string> messages(loom_message message);
-  void log(const std::string& line);
+  void add_line(const std::string& line);
+  /// What was logged, in order.
   std::vector<std::string> lines();
 
  private:
   std::mutex mutex_;
-  std::vector<std::string> lines_;
   std::vector<std::pair<loom_message, std::string>> messages_;
+  std::vector<std::string> lines_;
 };
 
 class Rank {

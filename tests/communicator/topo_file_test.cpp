@@ -33,6 +33,20 @@ TEST_F(TopoFile, DescribesTheHostsAndIsWrittenWithTheirRanks) {
   EXPECT_EQ(written.node(written.of_kind(topo::NodeKind::kNet).front()).net().name, "eth7");
 }
 
+TEST_F(TopoFile, OfWhichMuchMustBeAssumedIsToldOfOnceAtVerbose1) {
+  const std::string in = temporary("in.xml", "<system version='1'><cpu numaid='0' affinity='f'/></system>");
+  for (const int verbose : {0, 1}) {
+    loom_parameters parameters = with_files(in.c_str(), nullptr);
+    parameters.verbose = verbose;
+    Job job{.ranks = 3, .parameters = parameters};
+    job.run([](Rank& self) { EXPECT_NE(self.connect(), nullptr); });
+    const auto lines = job.transcript.lines();
+    EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
+                            [](const std::string& line) { return line.find("no attribute 'arch'") != std::string::npos; }),
+              verbose);
+  }
+}
+
 TEST_F(TopoFile, IsNotNeededToWriteOne) {
   const std::string out = temporary("live.xml");
   Job job{.ranks = 2,

@@ -1,10 +1,18 @@
 // fake_nvidia.cpp -- what CUDA's driver and NVML would say of two H100 at 0000:13:00.0 and 0000:14:00.0:
-// eighteen NVLinks each, four of them to the other GPU, the rest to a switch that the driver hides; C2C
-// links; and no peer access from the first GPU to the second.
+// eighteen NVLinks each, four of them to the other GPU, the rest to a switch that the driver hides; ten C2C
+// links, one of which is down; and no peer access from the first GPU to the second.
+//
+// The environment makes them fail: LOOM_FAKE_CUDA_ERROR and LOOM_FAKE_NVML_ERROR are what their
+// initialisation gives, LOOM_FAKE_GPUS is how many of the GPUs they show.
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace {
+int from_environment(const char* name, int fallback) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? fallback : std::atoi(value);
+}
 int index_of(const void* device) {
   return static_cast<int>(reinterpret_cast<long>(device)) - 1;
 }
@@ -27,10 +35,10 @@ struct FieldValue {
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 EXPORT int cuInit(unsigned) {
-  return 0;
+  return from_environment("LOOM_FAKE_CUDA_ERROR", 0);
 }
 EXPORT int cuDeviceGetCount(int* count) {
-  return *count = 2, 0;
+  return *count = from_environment("LOOM_FAKE_GPUS", 2), 0;
 }
 EXPORT int cuDeviceGet(int* device, int index) {
   return *device = index, 0;
@@ -46,7 +54,7 @@ EXPORT int cuDeviceCanAccessPeer(int* yes, int device, int peer) {
 }
 
 EXPORT int nvmlInit_v2() {
-  return 0;
+  return from_environment("LOOM_FAKE_NVML_ERROR", 0);
 }
 EXPORT int nvmlShutdown() {
   return 0;
@@ -55,7 +63,8 @@ EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, void** device) {
   const int index = std::strcmp(bus_id, "0000:13:00.0") == 0   ? 0
                     : std::strcmp(bus_id, "0000:14:00.0") == 0 ? 1
                                                                : -1;
-  return *device = reinterpret_cast<void*>(static_cast<long>(index + 1)), index < 0;
+  return *device = reinterpret_cast<void*>(static_cast<long>(index + 1)),
+         index < 0 || index >= from_environment("LOOM_FAKE_GPUS", 2);
 }
 EXPORT int nvmlDeviceGetIndex(void* device, unsigned* index) {
   return *index = static_cast<unsigned>(index_of(device)), 0;
@@ -70,12 +79,19 @@ EXPORT int nvmlDeviceGetNvLinkRemoteDeviceType(void*, unsigned link, int* type) 
   return *type = link < 4 ? 0 : 2, 0;
 }
 EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(void* device, unsigned link, PciInfo* info) {
-  std::snprintf(info->bus_id, sizeof info->bus_id, link < 4 ? "00000000:%02X:00.0" : "ffffffff:ff:ff.0",
+  std::snprintf(info->bus_id, sizeof info->bus_id,
+                link < 4        ? "00000000:%02X:00.0"
+                : link % 2 == 0 ? "ffffffff:ff:ff.0"
+                                : "fffffff:ff:ff.0",
                 0x14 - index_of(device));
   return 0;
 }
 EXPORT int nvmlDeviceGetFieldValues(void*, int count, FieldValue* values) {
-  for (int i = 0; i < count; ++i)
-    values[i].result = 0, values[i].value.as_unsigned = values[i].field_id == 170 ? 10 : 44712;
+  constexpr unsigned kCount = 170, kStatus = 171;
+  for (int i = 0; i < count; ++i) {
+    const unsigned id = values[i].field_id;
+    values[i].result = 0;
+    values[i].value.as_unsigned = id == kCount ? 10 : id == kStatus ? values[i].scope_id != 3 : 44712;
+  }
   return 0;
 }

@@ -13,6 +13,7 @@ namespace loom::topo {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 Draft two_gpus() {
   return draft_from_hwloc_xml(read_text_file(data_file("lstopo-2gpu.xml")), "lstopo-2gpu.xml");
@@ -33,7 +34,7 @@ TEST(Nvml, TellsNvLinksAndC2c) {
   EXPECT_EQ(gpus[0].compute_capability, 90);
   const NvLinks peer{*BusId::parse("0000:14:00.0"), 4, 0x030200, true}, hidden{{}, 14, 0x068000, false};
   EXPECT_THAT(gpus[0].nvlinks, ElementsAre(peer, hidden));
-  EXPECT_THAT(gpus[0].c2c, ElementsAre(C2cLinks{44712, 10}));
+  EXPECT_THAT(gpus[0].c2c, ElementsAre(C2cLinks{44712, 9}));
   assume_speeds(draft, "test");
   const System system = build(std::move(draft), Model::kLoom).system;
   EXPECT_TRUE(check(system).empty());
@@ -50,50 +51,188 @@ TEST(Cuda, TellsCapabilityAndWhoMayNotAccessWhom) {
   EXPECT_THAT(gpus[1].p2p_denied, ElementsAre());
 }
 
-TEST(LiveSources, ThatAreAbsentChangeNothing) {
+/// Sets a variable of the environment while it lives.
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Environment() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST(Nvml, ThatFailsOrHidesGpusSaysThatNvLinksAreNotKnown) {
   Draft draft = two_gpus();
+  draft.notes.clear();
+  {
+    const Environment failing("LOOM_FAKE_NVML_ERROR", "18");
+    add_from_nvml(draft, LOOM_FAKE_NVIDIA);
+  }
+  EXPECT_EQ(draft.nodes, two_gpus().nodes);
+  EXPECT_THAT(draft.notes,
+              ElementsAre(HasSubstr("NVML fails with error 18: NVLinks and C2C links of 2 GPUs")));
+  draft.notes.clear();
+  const Environment one("LOOM_FAKE_GPUS", "1");
+  add_from_nvml(draft, LOOM_FAKE_NVIDIA);
+  EXPECT_THAT(draft.notes, ElementsAre(HasSubstr("NVLinks and C2C links of 1 GPUs")));
+}
+
+TEST(Cuda, ThatFailsSaysWhatIsNotKnown) {
+  Draft draft = two_gpus();
+  draft.notes.clear();
+  const Environment failing("LOOM_FAKE_CUDA_ERROR", "803");
+  add_from_cuda(draft, LOOM_FAKE_NVIDIA);
+  EXPECT_EQ(draft.nodes, two_gpus().nodes);
+  EXPECT_THAT(draft.notes, ElementsAre(HasSubstr("error 803: whether programs can use the 2 NVIDIA GPUs")));
+}
+
+TEST(Cuda, TakesRanksFromGpusThatItDoesNotList) {
+  Draft draft = two_gpus();
+  draft.notes.clear();
+  const Environment one("LOOM_FAKE_GPUS", "1");
+  add_from_cuda(draft, LOOM_FAKE_NVIDIA);
+  EXPECT_EQ(gpus_of(draft)[0].rank, 0);
+  EXPECT_EQ(gpus_of(draft)[1].rank, kNoRank);
+  EXPECT_THAT(draft.notes, ElementsAre(HasSubstr("CUDA lists 1 GPUs; 1 more")));
+}
+
+TEST(LiveSources, SayNothingWhereThereIsNothingToKnow) {
+  Draft draft = two_gpus();
+  std::vector<bool> is_gpu;
+  for (const Node& node : draft.nodes) is_gpu.push_back(node.kind() == NodeKind::kGpu);
+  erase_leaves(draft, is_gpu);
+  draft.notes.clear();
+  add_from_nvml(draft, "libno-such-thing.so.1");
+  add_from_cuda(draft, "libno-such-thing.so.1");
+  add_from_ucx(draft, {});
+  EXPECT_THAT(draft.notes, ElementsAre());
+}
+
+TEST(LiveSources, ThatAreAbsentChangeNothingAndSaySo) {
+  Draft draft = two_gpus();
+  draft.notes.clear();
   add_from_nvml(draft, "libno-such-thing.so.1");
   add_from_cuda(draft, "libno-such-thing.so.1");
   add_from_sysfs(draft, "/no/such/folder");
   EXPECT_EQ(draft.nodes, two_gpus().nodes);
+  EXPECT_THAT(draft.notes, ElementsAre(HasSubstr("libno-such-thing.so.1 is not there: NVLinks"),
+                                       HasSubstr("libno-such-thing.so.1 is not there: whether programs")));
+}
+
+/// A folder that looks like /sys, gone again with the object.
+class FakeSysfs {
+ public:
+  FakeSysfs() { std::filesystem::remove_all(root_); }
+  ~FakeSysfs() { std::filesystem::remove_all(root_); }
+  void put(const std::filesystem::path& path, const char* line) const {
+    std::filesystem::create_directories((root_ / path).parent_path());
+    std::ofstream(root_ / path) << line << "\n";
+  }
+  void device(const char* bus_id, const char* above, const char* speed, const char* width) const {
+    put(std::filesystem::path("devices") / above / bus_id / "max_link_speed", speed);
+    put(std::filesystem::path("devices") / above / bus_id / "max_link_width", width);
+    std::filesystem::create_directories(root_ / "bus/pci/devices");
+    std::filesystem::create_directory_symlink(root_ / "devices" / above / bus_id,
+                                              root_ / "bus/pci/devices" / bus_id);
+  }
+  std::string root() const { return root_.string(); }
+
+ private:
+  std::filesystem::path root_ = std::filesystem::path(::testing::TempDir()) / "loom-sysfs";
+};
+
+std::vector<NetInfo> ports_of(const Draft& draft) {
+  std::vector<NetInfo> ports;
+  for (const Node& node : draft.nodes)
+    if (node.kind() == NodeKind::kNet) ports.push_back(node.net());
+  return ports;
 }
 
 TEST(Sysfs, TellsWhatLinksAndPortsCanDo) {
-  const std::filesystem::path root = std::filesystem::path(::testing::TempDir()) / "loom-sysfs";
-  std::filesystem::remove_all(root);
-  const auto put = [&](const std::filesystem::path& path, const char* line) {
-    std::filesystem::create_directories((root / path).parent_path());
-    std::ofstream(root / path) << line << "\n";
-  };
-  const auto device = [&](const char* bus_id, const char* above, const char* speed, const char* width) {
-    put(std::filesystem::path("devices") / above / bus_id / "max_link_speed", speed);
-    put(std::filesystem::path("devices") / above / bus_id / "max_link_width", width);
-    std::filesystem::create_directories(root / "bus/pci/devices");
-    std::filesystem::create_directory_symlink(root / "devices" / above / bus_id,
-                                              root / "bus/pci/devices" / bus_id);
-  };
-  put("devices/port/max_link_speed", "16.0 GT/s PCIe");
-  put("devices/port/max_link_width", "8");
-  device("0000:13:00.0", "port", "32.0 GT/s PCIe", "16");    // a faster device in a slower port
-  device("0000:14:00.0", "other", "16.0 GT/s PCIe", "255");  // as virtual machines have it
-  put("class/infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)");
+  const FakeSysfs sysfs;
+  sysfs.put("devices/port/max_link_speed", "16.0 GT/s PCIe");
+  sysfs.put("devices/port/max_link_width", "8");
+  sysfs.device("0000:13:00.0", "port", "32.0 GT/s PCIe", "16");    // a faster device in a slower port
+  sysfs.device("0000:14:00.0", "other", "16.0 GT/s PCIe", "255");  // as virtual machines have it
+  sysfs.put("class/infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)");
   Draft draft = two_gpus();
   const std::vector<Node> before = draft.nodes;
-  add_from_sysfs(draft, root);
+  add_from_sysfs(draft, sysfs.root());
+  ASSERT_EQ(draft.nodes.size(), before.size());
+  int seen = 0;
   for (std::size_t i = 0; i < draft.nodes.size(); ++i) {
     const Node& node = draft.nodes[i];
     if (node.pci && node.pci->bus_id.bus == 0x13) {
+      ++seen;
       EXPECT_EQ(node.pci->link_speed, "16.0 GT/s PCIe");
       EXPECT_EQ(node.pci->link_width, 8);
     }
     if (node.pci && node.pci->bus_id.bus == 0x14) {
+      ++seen;
       EXPECT_EQ(node.pci, before[i].pci);
     }
-    if (node.kind() == NodeKind::kNet) {
-      EXPECT_EQ(node.net().speed_mbps, 400'000);
-    }
   }
-  std::filesystem::remove_all(root);
+  EXPECT_EQ(seen, 2);
+  ASSERT_EQ(ports_of(draft).size(), 1);
+  EXPECT_EQ(ports_of(draft)[0].speed_mbps, 400'000);
+}
+
+TEST(Sysfs, TellsWhichPortsAreUp) {
+  const FakeSysfs sysfs;
+  sysfs.put("class/infiniband/mlx5_0/ports/1/rate", "200 Gb/sec (4X HDR)");
+  sysfs.put("class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE");
+  sysfs.put("class/infiniband/mlx5_0/ports/2/rate", "100 Gb/sec (4X EDR)");
+  sysfs.put("class/infiniband/mlx5_0/ports/2/state", "4: ACTIVE");
+  sysfs.put("class/infiniband/mlx5_0/ports/3/state", "1: DOWN");
+  Draft draft = two_gpus();
+  draft.notes.clear();
+  add_from_sysfs(draft, sysfs.root());
+  const auto ports = ports_of(draft);
+  ASSERT_EQ(ports.size(), 2);
+  EXPECT_EQ(ports[0].port, 1);
+  EXPECT_EQ(ports[1].port, 2);
+  EXPECT_EQ(ports[1].device, 1);
+  EXPECT_EQ(ports[1].speed_mbps, 100'000);
+  EXPECT_EQ(ports[1].guid, ports[0].guid);
+  EXPECT_THAT(draft.notes, ElementsAre("mlx5_0 port 3 is left out: it is DOWN."));
+  assume_speeds(draft, "test");
+  EXPECT_TRUE(check(build(draft, Model::kLoom).system).empty());
+
+  for (const char* port : {"1", "2"})
+    sysfs.put(std::filesystem::path("class/infiniband/mlx5_0/ports") / port / "state", "1: DOWN");
+  draft = two_gpus();
+  add_from_sysfs(draft, sysfs.root());
+  EXPECT_TRUE(ports_of(draft).empty());
+  EXPECT_TRUE(check(build(draft, Model::kLoom).system).empty());
+}
+
+TEST(Sysfs, LeavesOutInterfacesThatAreDown) {
+  const FakeSysfs sysfs;
+  Draft draft = two_gpus();
+  for (Node& node : draft.nodes)
+    if (auto* net = std::get_if<NetInfo>(&node.info)) net->name = "eth0", net->port = 0;
+  sysfs.put("class/net/eth0/operstate", "unknown");
+  sysfs.put("class/net/eth0/speed", "25000");
+  add_from_sysfs(draft, sysfs.root());
+  ASSERT_EQ(ports_of(draft).size(), 1);
+  EXPECT_EQ(ports_of(draft)[0].speed_mbps, 25'000);
+  sysfs.put("class/net/eth0/operstate", "down");
+  add_from_sysfs(draft, sysfs.root());
+  EXPECT_TRUE(ports_of(draft).empty());
+}
+
+TEST(Sysfs, TakesAGuidOfZeroForNone) {
+  const FakeSysfs sysfs;
+  sysfs.put("class/infiniband/mlx5_0/node_guid", "0000:0000:0000:0000");
+  Draft draft = two_gpus();
+  for (Node& node : draft.nodes)
+    if (auto* net = std::get_if<NetInfo>(&node.info)) net->guid.reset();
+  add_from_sysfs(draft, sysfs.root());
+  ASSERT_EQ(ports_of(draft).size(), 1);
+  EXPECT_EQ(ports_of(draft)[0].guid, std::nullopt);
+  sysfs.put("class/infiniband/mlx5_0/node_guid", "b859:9f03:00a8:6b42");
+  add_from_sysfs(draft, sysfs.root());
+  EXPECT_EQ(ports_of(draft)[0].guid, 0xb8599f0300a86b42);
 }
 
 TEST(Ucx, FillsInWhatSysfsDoesNotTellAndNamesPortsThatItCannotUse) {
@@ -109,8 +248,14 @@ TEST(Ucx, FillsInWhatSysfsDoesNotTellAndNamesPortsThatItCannotUse) {
   add_from_ucx(draft, {});
   EXPECT_EQ(ports[0]->speed_mbps, 0);
   EXPECT_TRUE(draft.notes.empty());
+  ports[0]->gpu_direct = true;  // as hwloc has it of all verbs devices
+  add_from_ucx(draft, {});
+  EXPECT_TRUE(ports[0]->gpu_direct);
+  EXPECT_THAT(draft.notes, ElementsAre(HasSubstr("that the 1 with verbs reach GPU memory is assumed")));
+  draft.notes.clear();
 
-  const UcxPort port{.name = "rdmap0", .port = 1, .speed_mbps = 100'000, .latency_us = 1.5, .gpu_direct = true};
+  const UcxPort port{
+      .name = "rdmap0", .port = 1, .speed_mbps = 100'000, .latency_us = 1.5, .gpu_direct = true};
   add_from_ucx(draft, {port});
   EXPECT_EQ(ports[0]->speed_mbps, 100'000);
   EXPECT_EQ(ports[0]->latency_us, 1.5);

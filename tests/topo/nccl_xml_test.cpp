@@ -1,9 +1,11 @@
 #include "topo/nccl_xml.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "test_data.hpp"
 #include "topo/check.hpp"
+#include "topo/utf8.hpp"
 
 namespace loom::topo {
 namespace {
@@ -83,6 +85,52 @@ TEST(NcclXml, PassesOverWhatItDoesNotKnowWithOneNote) {
                                      HasSubstr("no links")));
 }
 
+TEST(NcclXml, KeepsPortsWithTheirNumaNodes) {
+  const std::string text =
+      "<system version='1'><cpu numaid='0' affinity='1' arch='arm64'><nic><net dev='0' "
+      "speed='1000'/></nic></cpu>"
+      "<cpu numaid='1' affinity='2' arch='arm64'><nic><net dev='1' speed='1000'/></nic></cpu></system>";
+  const auto numa_of = [](const System& system, std::size_t port) {
+    const NodeId nic = system.node(system.of_kind(NodeKind::kNet)[port]).parent;
+    return system.node(system.node(nic).parent).cpu().numa_id;
+  };
+  for (const Model model : {Model::kLoom, Model::kNccl}) {
+    const auto read = parse_nccl_xml(text, "f.xml", model);
+    EXPECT_EQ(numa_of(read.system, 0), 0);
+    EXPECT_EQ(numa_of(read.system, 1), model == Model::kLoom ? 1 : 0);
+    EXPECT_EQ(read.notes.size(), model == Model::kLoom ? 0 : 1);
+    EXPECT_EQ(parse_system(to_nccl_xml(read.system), "f.xml", model).system, read.system);
+    EXPECT_EQ(parse_system(to_hwloc_xml(read.system), "f.xml", model).system, read.system);
+  }
+}
+
+TEST(NcclXml, SaysOnceWhatIsThereTwice) {
+  std::string text;
+  for (int i = 0; i < 4; ++i)
+    text +=
+        "<nic><net dev='7' speed='1000'/></nic><pci busid='0000:01:00.0' class='0x060400' link_speed='16 "
+        "GT/s' "
+        "link_width='16'/>";
+  EXPECT_THAT(parse_nccl_xml(machine(text), "f.xml").notes,
+              ::testing::ElementsAre(HasSubstr("another switch"), HasSubstr("dev 7 too")));
+}
+
+TEST(NcclXml, SaysWhatItDoesNotKeep) {
+  const auto read = parse_nccl_xml(
+      machine("<nic><net dev='0' speed='1000' keep='1'/></nic>"
+              "<pci busid='0000:01:00.0' class='0x030200' link_speed='16 GT/s' link_width='16'>"
+              "<gpu dev='0' sm='94' arch='942' gcn='gfx942' rank='0' gdr='1'/></pci>"
+              "<pci busid='0000:02:00.0' class='0x060400' vendor='0x1000' device='0xc010' "
+              "subsystem_vendor='0x1000' "
+              "subsystem_device='0xa096' link_speed='16 GT/s' link_width='16'>"
+              "<pci busid='0000:03:00.0' class='0x060400' vendor='0x1000' device='0xc010' "
+              "subsystem_vendor='0x1000' "
+              "subsystem_device='0xa096' link_speed='16 GT/s' link_width='16'/></pci>"),
+      "f.xml");
+  EXPECT_THAT(read.notes, ::testing::ElementsAre(HasSubstr("'keep'"), HasSubstr("'arch'"),
+                                                 HasSubstr("1 PCI switches are parts of the switch chip")));
+}
+
 TEST(NcclXml, AssumesWhatVirtualMachinesHideAndSaysSo) {
   const auto read = parse_nccl_xml(machine("<pci busid='0000:01:00.0' class='0x030200' link_speed='' "
                                            "link_width='255'><gpu dev='0' sm='90' gdr='1'/></pci>"),
@@ -121,6 +169,19 @@ TEST(NcclXml, SharesAGpuBetweenRanks) {
   EXPECT_EQ(system.node(system.gpus()[1]).parent, system.gpus()[0]);
   EXPECT_EQ(system.links_of(system.gpus()[1])[0].type, LinkType::kLoc);
   EXPECT_EQ(parse_nccl_xml(to_nccl_xml(system), "written").system, system);
+}
+
+/// `count` copies of what `element` gives for 0, 1, ...
+std::string repeated(int count, auto&& element) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += element(i);
+  return text;
+}
+/// `count` NUMA nodes of a host, a line each.
+std::string numa_nodes(int host, int count) {
+  return repeated(count, [&](int i) {
+    return fmt::format("<cpu host_hash='{}' numaid='{}' affinity='1' arch='arm64'/>\n", host, i);
+  });
 }
 
 struct BadFile {
@@ -168,6 +229,27 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"DoubleNuma",
                 std::string("<system version='1'>") + kCpu + "</cpu>" + kCpu + "</cpu></system>",
                 "f.xml:1: <cpu numaid=.*already.*"},
+        BadFile{"ManyNumaNodes", "<system version='1'>\n" + numa_nodes(1, 300) + "</system>",
+                "f.xml:258: <cpu numaid=\"256\">: this host has more than 256 NUMA nodes.*"},
+        BadFile{"ManyNumaNodesInAll",
+                "<system version='1'>\n" + repeated(17, [](int host) { return numa_nodes(host + 1, 256); }) +
+                    "</system>",
+                "f.xml:4098: <cpu numaid=\"0\">: the file has more than 4096 NUMA nodes.*"},
+        BadFile{"ManyPorts",
+                machine("<nic>" + repeated(40'000, [](int i) { return fmt::format("<net dev='{}' speed='1'/>\n", i); }) +
+                        "</nic>"),
+                "f.xml:32769: <net dev=\"32766\">: the file has more than 32768 devices.*"},
+        BadFile{"ManyTargets",
+                machine(gpu("0000:01:00.0", 0, repeated(1025, [](int i) {
+                              return fmt::format("<nvlink target='{:04x}:01:00.0' count='1' tclass='0x068000'/>\n", i);
+                            }))),
+                "f.xml:1027: <nvlink.*more than 1024 targets.*"},
+        BadFile{"NotUtf8", machine("\n<nic><net dev='0' speed='1' name='a\xff'/></nic>"),
+                "f.xml:4: the text is not UTF-8."},
+        BadFile{"Surrogate", machine("<nic><net dev='0' speed='1' name='a&#xD800;'/></nic>"),
+                "f.xml:3: <net.*'name' holds something that is no character."},
+        BadFile{"ControlCharacter", machine("<nic><net dev='0' speed='1' name='a&#7;'/></nic>"),
+                "f.xml:3: <net.*'name' holds something that is no character."},
         BadFile{"Affinity", "<system version='1'><cpu numaid='0' affinity='xyz'/></system>",
                 "f.xml:1: <cpu.*affinity.*"},
         BadFile{"Deep",
@@ -209,6 +291,18 @@ TEST(Xml, ExpandsNoEntities) {
   const System system = parse_system(bomb, "f.xml").system;
   EXPECT_EQ(system.node(0).cpu().arch, "&b;");
   EXPECT_EQ(system.node(0).cpu().vendor, "&f;");
+}
+
+TEST(Xml, KeepsCharactersWhole) {
+  // 60 characters of two bytes each: a message that cut at bytes would cut one in half.
+  std::string long_id;
+  for (int i = 0; i < 70; ++i) long_id += "\xc3\xa9";
+  const std::string told = complaint_about(machine("<pci busid='x" + long_id + "'/>"));
+  EXPECT_EQ(valid_utf8(told), told);
+  EXPECT_THAT(told, HasSubstr("\xc3\xa9...\""));
+  const System system =
+      parse_system(machine("<nic><net dev='0' speed='1' name='\xc3\xa9'/></nic>"), "f.xml").system;
+  EXPECT_EQ(parse_system(to_hwloc_xml(system), "f.xml").system, system);
 }
 
 TEST(File, IsRefusedWithItsNameWhereItCannotBeRead) {

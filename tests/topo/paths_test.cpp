@@ -15,21 +15,21 @@ namespace {
 
 /// What is known of well-known machines. Types are as `nvidia-smi topo -m` has them (NV# is NVL; NODE and SYS
 /// differ there by whether NUMA nodes share a socket), bandwidths those of the field's model of the published
-/// link speeds:
-///   DGX-1V: "NVIDIA DGX-1 With Tesla V100 System Architecture" (WP-08437), figure of the hybrid cube mesh:
-///   six NVLink 2 per
-///     GPU, 25 GB/s each (20 in the model), one or two per pair, none to three GPUs, which one GPU in between
-///     reaches.
-///   DGX A100: "NVIDIA DGX A100 System Architecture" (WP-10083): 12 NVLink 3, 600 GB/s both ways: 300 of 25
-///   per link, 240
-///     in the model; PCIe 4 x16 (24) between a GPU and the HDR ports of its switch; two EPYC 7742.
-///   DGX H100: "NVIDIA DGX H100/H200 User Guide": 18 NVLink 4, 900 GB/s both ways, 18 x 20.6 in the model;
-///   PCIe 5 x16 (48)
-///     to a ConnectX-7 of 400 Gbit/s; two Xeon 8480C, UPI.
-///   Two-socket PCIe server with L40S ("NVIDIA L40S" data sheet: PCIe 4 x16, no NVLink): PIX below one
-///   switch, PHB between
-///     switches of a socket, SYS between sockets.
-///   GH200: "NVIDIA Grace Hopper Superchip Architecture": NVLink-C2C 900 GB/s both ways, 450 each.
+/// link speeds.
+///
+/// DGX-1V, "NVIDIA DGX-1 With Tesla V100 System Architecture" (WP-08437-001):
+///   six NVLinks per GPU of 25 GB/s each way (20 in the model); in the hybrid cube mesh one or two for a
+///   pair, and none to three GPUs, which one GPU in between reaches.
+/// DGX A100, "NVIDIA DGX A100 System Architecture" (WP-10083):
+///   twelve NVLinks per GPU, 600 GB/s both ways, so 25 each way (20 in the model, 240 in all); PCIe 4 x16
+///   (24) between a GPU and the HDR ports of its switch; two EPYC 7742.
+/// DGX H100, "NVIDIA DGX H100/H200 User Guide":
+///   18 NVLinks per GPU, 900 GB/s both ways (18 x 20.6 in the model); PCIe 5 x16 (48) to a ConnectX-7 of 400
+///   Gbit/s; two Xeon 8480C, UPI between them.
+/// Two-socket PCIe server with L40S, "NVIDIA L40S" data sheet:
+///   PCIe 4 x16, no NVLink; PIX below one switch, PHB between switches of a socket, SYS between sockets.
+/// GH200, "NVIDIA Grace Hopper Superchip Architecture":
+///   NVLink-C2C of 900 GB/s both ways, 450 each.
 struct Truth {
   const char* file;
   int rank;
@@ -223,6 +223,44 @@ TEST(Paths, OfADomainOf576GpusTakeLittleTimeAndMemory) {
   EXPECT_LT(took.count(), 3);  // 1 s on a core of its own; the benchmark says exactly
   EXPECT_LT(usage.ru_maxrss / 1024, 200);
 #endif
+}
+
+/// GPUs without P2P: a way through the CPU for each pair.
+TEST(Paths, Of2000GpusWithoutP2pTakeLittleTimeAndMemory) {
+  std::vector<Node> nodes;
+  CpuInfo cpu;
+  cpu.arch = "arm64";
+  nodes.push_back({cpu, kNoNode, 0, std::nullopt});
+  for (int i = 0; i < 2000; ++i) {
+    GpuInfo gpu;
+    gpu.device = gpu.rank = i, gpu.compute_capability = 90;
+    const BusId bus_id{static_cast<std::uint32_t>(i), 1, 0, 0};
+    nodes.push_back({gpu, 0, 0, PciFunction{bus_id, 0, 0, 0, 0, 0, "16.0 GT/s PCIe", 16}});
+  }
+  const System system = build_system(std::move(nodes), {0}).system;
+  const auto began = std::chrono::steady_clock::now();
+  const Paths paths(system);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  EXPECT_EQ(paths.between(system.gpus()[0], system.gpus()[1999]), (Path{PathType::kPhb, 24, 2}));
+  fmt::print("2000 GPUs without P2P: {:.3f} s, {} MB at most in this process\n", took.count(),
+             usage.ru_maxrss / 1024);
+#if defined(__OPTIMIZE__) && defined(NDEBUG) && !defined(LOOM_SANITIZED)
+  EXPECT_LT(took.count(), 3);
+  EXPECT_LT(usage.ru_maxrss / 1024, 250);  // 4 million pairs of 32 bytes, and what tests before this one left
+#endif
+}
+
+TEST(Paths, RefuseMoreGpusAndPortsThanCanBeMatched) {
+  std::string text = "<system version='1'><cpu numaid='0' affinity='f' arch='arm64'>";
+  for (int i = 0; i < 1000; ++i)
+    text += fmt::format(
+        "<pci busid='{:04x}:01:00.0' class='0x030200' link_speed='16 GT/s' link_width='16'>"
+        "<gpu dev='0' sm='90' rank='{}' gdr='1'/></pci><nic><net dev='{}' speed='1000'/></nic>",
+        i, i, i);
+  const System system = parse_system(text + "</cpu></system>", "f.xml").system;
+  EXPECT_THROW(Paths{system}, Error);
 }
 
 TEST(Paths, RefuseATableThatWouldNotFit) {

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
+
 #include "test_data.hpp"
 #include "topo/bandwidth.hpp"
 #include "topo/check.hpp"
@@ -54,18 +56,34 @@ TEST(Check, FindsBrokenInvariants) {
 }
 
 TEST(Bandwidth, FollowsTheGenerations) {
-  EXPECT_FLOAT_EQ(nvlink_gbps(70), 20);
-  EXPECT_FLOAT_EQ(nvlink_gbps(90), 20.6F);
-  EXPECT_FLOAT_EQ(nvlink_gbps(100), 40.1F);
+  const std::map<int, float> nvlink = {{52, 20}, {60, 18}, {61, 18},    {70, 20},     {75, 20},    {80, 20},
+                                       {86, 12}, {89, 20}, {90, 20.6F}, {100, 40.1F}, {120, 40.1F}};
+  for (const auto& [capability, gbps] : nvlink) EXPECT_FLOAT_EQ(nvlink_gbps(capability), gbps) << capability;
+  const std::map<const char*, float> xgmi = {{"gfx906", 34.5F}, {"gfx908", 34.5F}, {"gfx90a", 37.5F},
+                                             {"910", 37.5F},    {"gfx942", 48},    {"gfx950", 48}};
+  for (const auto& [arch, gbps] : xgmi) EXPECT_FLOAT_EQ(xgmi_gbps(arch), gbps) << arch;
   EXPECT_EQ(pci_lane_gbit("5.0 GT/s PCIe", Model::kLoom), 3);
   EXPECT_EQ(pci_lane_gbit("", Model::kLoom), std::nullopt);
-  CpuInfo cpu{0, "x86_64", "GenuineIntel", 6, 0x8f, ""};
-  EXPECT_EQ(cpu_gbps(cpu), 22);
-  cpu.model = 0xcf;
-  EXPECT_EQ(cpu_gbps(cpu), 40);
-  cpu.vendor = "AuthenticAMD";
-  EXPECT_EQ(cpu_gbps(cpu), 16);
+}
+
+TEST(Bandwidth, BetweenNumaNodesFollowsTheCpu) {
+  const auto intel = [](int family, int model) {
+    return cpu_gbps({0, "x86_64", "GenuineIntel", family, model, ""});
+  };
+  EXPECT_EQ(intel(6, 0x4f), 6);  // Broadwell
+  EXPECT_EQ(intel(6, 0x54), 6);
+  EXPECT_EQ(intel(6, 0x55), 10);
+  EXPECT_EQ(intel(6, 0x6a), 10);  // Ice Lake
+  EXPECT_EQ(intel(6, 0x8e), 10);
+  EXPECT_EQ(intel(6, 0x8f), 22);
+  EXPECT_EQ(intel(6, 0xcf), 40);
+  EXPECT_EQ(intel(15, 0xcf), 6);
+  EXPECT_EQ(cpu_gbps({0, "x86_64", "AuthenticAMD", 25, 1, ""}), 16);
   EXPECT_EQ(cpu_gbps({0, "arm64", "", -1, -1, ""}), 6);
+  EXPECT_EQ(cpu_gbps({0, "ppc64", "", -1, -1, ""}), 32);
+  EXPECT_EQ(cpu_gbps({0, "x86_64", "  Shanghai  ", 7, 0x3b, ""}), 6);
+  EXPECT_EQ(cpu_gbps({0, "x86_64", "  Shanghai  ", 7, 0x5b, ""}), 9);
+  EXPECT_EQ(cpu_gbps({0, "riscv64", "", -1, -1, ""}), kLocalGbps);
 }
 
 TEST(BusId, IsReadAndWritten) {
@@ -97,6 +115,35 @@ TEST(Lint, SaysNothingOfSoundMachines) {
     if (file.filename() == "lstopo-2gpu.xml") continue;
     EXPECT_TRUE(lint(read_system(file).system).empty()) << file;
   }
+}
+
+TEST(Lint, KnowsAMeshFromADegradedOne) {
+  const System whole = read_system(data_file("dgx1v.xml")).system;
+  // Half of the machine, in a file of its own: two GPUs have more NVLinks left than the others.
+  std::vector<Node> nodes = source_nodes(whole);
+  const auto gpu_of = [](Node& node) { return std::get_if<GpuInfo>(&node.info); };
+  std::vector<BusId> far;
+  for (Node& node : nodes)
+    if (gpu_of(node) && gpu_of(node)->rank >= 4)
+      far.push_back(node.pci->bus_id), gpu_of(node)->rank = kNoRank;
+  for (Node& node : nodes)
+    if (gpu_of(node))
+      std::erase_if(gpu_of(node)->nvlinks, [&](const NvLinks& row) {
+        return gpu_of(node)->rank == kNoRank || std::find(far.begin(), far.end(), row.target) != far.end();
+      });
+  const auto has_warning = [](const System& system) {
+    const auto findings = lint(system);
+    return std::any_of(findings.begin(), findings.end(),
+                       [](const Finding& f) { return f.severity == Severity::kWarning; });
+  };
+  const System half = build_system(nodes, {0}).system;
+  ASSERT_EQ(half.gpus().size(), 4);
+  EXPECT_FALSE(has_warning(half));
+  nodes = source_nodes(whole);
+  for (Node& node : nodes)
+    if (gpu_of(node) && (gpu_of(node)->rank == 0 || gpu_of(node)->rank == 1))
+      gpu_of(node)->nvlinks.erase(gpu_of(node)->nvlinks.begin());  // those between the two
+  EXPECT_TRUE(has_warning(build_system(nodes, {0}).system));
 }
 
 TEST(Lint, SaysWhatIsWrongAndWhatItCosts) {

@@ -1,5 +1,5 @@
 // topo_bench.cpp -- how long topology files take to read, and their paths to compute: a line per file, the
-// best of several runs.
+// best of several runs. Exit code 1 unless there are files and all can be read.
 //   topo_bench [FILE or FOLDER]...
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -35,7 +35,8 @@ long peak_mb() {
   return usage.ru_maxrss / 1024;
 }
 
-void measure(const std::filesystem::path& path) {
+/// False: the file cannot be read.
+bool measure(const std::filesystem::path& path) {
   try {
     const System system = read_system(path).system;
     const double read_ms = best_ms([&] { read_system(path); });
@@ -43,8 +44,10 @@ void measure(const std::filesystem::path& path) {
     fmt::print("{:<40} {:>6} {:>6} {:>6} {:>9.2f} {:>9.2f} {:>9.2f} {:>6}\n", path.filename().string(),
                system.size(), system.links().size(), system.gpus().size(), read_ms, paths_ms,
                read_ms + paths_ms, peak_mb());
+    return true;
   } catch (const Error& error) {
     fmt::print("{:<40} {}\n", path.filename().string(), error.what());
+    return false;
   }
 }
 
@@ -62,5 +65,7 @@ int main(int argc, char** argv) {
         if (entry.path().extension() == ".xml") files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
-  for (const auto& file : files) measure(file);
+  bool all_read = !files.empty();
+  for (const auto& file : files) all_read &= measure(file);
+  return all_read ? 0 : 1;
 }
