@@ -1,5 +1,5 @@
-// byte_stream.hpp -- values of different kinds as one string of bytes, for the exchange of handles between ranks of
-// one build.
+// byte_stream.hpp -- values of different kinds as one string of bytes, for the exchange of handles between
+// ranks of one build.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace loom {
 class ByteWriter {
  public:
   template <class T>
-    requires std::is_trivially_copyable_v<T>
+  requires std::is_trivially_copyable_v<T>
   void value(const T& value) {
     const auto* first = reinterpret_cast<const std::byte*>(&value);
     bytes_.insert(bytes_.end(), first, first + sizeof(T));
@@ -35,8 +35,7 @@ class ByteReader {
   explicit ByteReader(const std::vector<std::byte>& bytes) : bytes_(bytes) {}
 
   template <class T>
-    requires std::is_trivially_copyable_v<T>
-  T value() {
+  requires std::is_trivially_copyable_v<T> T value() {
     T value;
     std::memcpy(&value, take(sizeof(T)), sizeof(T));
     return value;

@@ -286,10 +286,9 @@ std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& pee
   }
   oversubscribed_ = topo::oversubscribed(host.system);
   if (rank_ == 0 && process_.wants_dump())
-    process_.dump(
-        process_.described_machine() != nullptr
-            ? host.system
-            : on_machine(process_.discovered_machine(), host, places));
+    process_.dump(process_.described_machine() != nullptr
+                      ? host.system
+                      : on_machine(process_.discovered_machine(), host, places));
   const search::ChannelPlan ring = ring_of(host.system, process_);
   if (rank_ == 0 && process_.wants_graph_dump())
     process_.dump_graph([&] { return as_graph(host.system, ring); });

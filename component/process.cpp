@@ -88,7 +88,9 @@ const topo::System* Process::described_machine() {
   return described_.get();
 }
 
-std::uint64_t Process::description_mark() { return described_machine() != nullptr ? description_mark_ : 0; }
+std::uint64_t Process::description_mark() {
+  return described_machine() != nullptr ? description_mark_ : 0;
+}
 
 topo::System Process::discovered_machine() {
   topo::SystemWithNotes live = topo::discover({.ucx_ports = ucx_transport::ports()});
@@ -117,7 +119,9 @@ const std::string* Process::graph() {
   return graph_.get();
 }
 
-std::uint64_t Process::graph_mark() { return graph() != nullptr ? graph_mark_ : 0; }
+std::uint64_t Process::graph_mark() {
+  return graph() != nullptr ? graph_mark_ : 0;
+}
 
 void Process::write_once(bool& written, const char* variable, const char* path,
                          const std::function<std::string()>& text) noexcept {

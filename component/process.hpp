@@ -17,8 +17,8 @@
 
 namespace loom {
 
-/// What happened to the calls on one communicator. One thread counts at a time, any may read: the counts are plain
-/// additions, for a locked one would cost as much as the rest of a small call.
+/// What happened to the calls on one communicator. One thread counts at a time, any may read: the counts are
+/// plain additions, for a locked one would cost as much as the rest of a small call.
 struct CallCounters {
   static constexpr std::size_t kCollectives = static_cast<std::size_t>(device::Collective::kBarrier) + 1;
   std::array<std::atomic<std::uint64_t>, kCollectives> calls{};  ///< that loom carried, by collective
@@ -32,8 +32,10 @@ struct CallCounters {
 class Process {
  public:
   /// `host_name` empty: this host's. Tests give ranks of one process different ones.
-  /// `progress_callback`: what the MPI library's progress loop is to call once the transport is open; may be null.
-  explicit Process(const loom_runtime& runtime, std::string host_name = {}, int (*progress_callback)(void) = nullptr)
+  /// `progress_callback`: what the MPI library's progress loop is to call once the transport is open; may be
+  /// null.
+  explicit Process(const loom_runtime& runtime, std::string host_name = {},
+                   int (*progress_callback)(void) = nullptr)
       : runtime_(runtime), host_name_(std::move(host_name)), progress_callback_(progress_callback) {}
   ~Process();
   Process(const Process&) = delete;
@@ -44,7 +46,8 @@ class Process {
   const device::ProcessId& id();
   /// Where the calling thread is bound now. The machine is read at the first call. Throws Error.
   topo::Place place();
-  /// What coll_loom_topo_file says of every host; nullptr where it is not set. Read at the first call. Throws Error.
+  /// What coll_loom_topo_file says of every host; nullptr where it is not set. Read at the first call. Throws
+  /// Error.
   const topo::System* described_machine();
   /// This host as live discovery sees it, now. Throws Error.
   topo::System discovered_machine();
@@ -56,11 +59,14 @@ class Process {
   const std::string* graph();
   /// Tells such files apart; 0 where there is none. Throws Error.
   std::uint64_t graph_mark();
-  bool wants_graph_dump() const noexcept { return !graph_dumped_ && is_set(runtime_.parameters.graph_dump_file); }
+  bool wants_graph_dump() const noexcept {
+    return !graph_dumped_ && is_set(runtime_.parameters.graph_dump_file);
+  }
   /// Writes `text` to coll_loom_graph_dump_file, once per process and if that is set. A failure is only told.
   void dump_graph(const std::function<std::string()>& text) noexcept;
   bool wants_dump() const noexcept { return !dumped_ && is_set(runtime_.parameters.topo_dump_file); }
-  /// Writes `system` to coll_loom_topo_dump_file, once per process and if that is set. A failure is only told.
+  /// Writes `system` to coll_loom_topo_dump_file, once per process and if that is set. A failure is only
+  /// told.
   void dump(const topo::System& system) noexcept;
   /// Opened at the first call; from then on the MPI library's progress loop drives it. Throws Error.
   ucx_transport::Transport& transport();
@@ -74,7 +80,9 @@ class Process {
   void retire(const CallCounters& calls);
 
   /// The transport if it is open.
-  ucx_transport::Transport* open_transport() noexcept { return open_transport_.load(std::memory_order_acquire); }
+  ucx_transport::Transport* open_transport() noexcept {
+    return open_transport_.load(std::memory_order_acquire);
+  }
 
  private:
   void tell(const std::vector<std::string>& notes) const;

@@ -1,5 +1,6 @@
 // link.hpp -- one connection from a rank to a neighbour, as an executor sees it: a FIFO of equal slots.
-// The receiver owns the memory. Whether it is shared or reached over a network is the implementation's affair.
+// The receiver owns the memory. Whether it is shared or reached over a network is the implementation's
+// affair.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +18,8 @@ class SendLink {
  public:
   virtual ~SendLink() = default;
 
-  /// The next slot to fill, 64-byte aligned, or nullptr while the receiver has not given one back. The same slot until
-  /// publish().
+  /// The next slot to fill, 64-byte aligned, or nullptr while the receiver has not given one back. The same
+  /// slot until publish().
   virtual std::byte* try_acquire() = 0;
   /// Hands the acquired slot, with its first `bytes` bytes, to the receiver.
   virtual void publish(std::size_t bytes) = 0;

@@ -67,7 +67,8 @@ struct RootedPlace {
 LOOM_HOST_DEVICE constexpr RootedPlace double_tree_from(int tree, int root, int position, int size) {
   const TreePlace place = double_tree(tree, position, size);
   if (position == root) return {kNobody, {place.parent, place.child[0], place.child[1]}};
-  int below = root;  // the last one on the way up from the new root before this position, or past the old root
+  int below =
+      root;  // the last one on the way up from the new root before this position, or past the old root
   while (below != kNobody && double_tree(tree, below, size).parent != position)
     below = double_tree(tree, below, size).parent;
   if (below == kNobody) return {place.parent, {place.child[0], place.child[1], kNobody}};

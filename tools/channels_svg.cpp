@@ -1,5 +1,5 @@
-// channels_svg.cpp -- channels over the picture of their machine: each follows the links that it takes, in a colour of
-// its own and a little beside the others; beside the links what they carry.
+// channels_svg.cpp -- channels over the picture of their machine: each follows the links that it takes, in a
+// colour of its own and a little beside the others; beside the links what they carry.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -21,8 +21,9 @@ using namespace loom::topo;
 using search::Channel;
 using search::ChannelPlan;
 
-constexpr std::array<const char*, 12> kColours = {"#4269d0", "#efb118", "#ff5a40", "#2a9d8f", "#a463f2", "#ff8ab7",
-                                                  "#9c6b4e", "#00a2d9", "#c2185b", "#6d7f00", "#7c7c7c", "#1b3a93"};
+constexpr std::array<const char*, 12> kColours = {"#4269d0", "#efb118", "#ff5a40", "#2a9d8f",
+                                                  "#a463f2", "#ff8ab7", "#9c6b4e", "#00a2d9",
+                                                  "#c2185b", "#6d7f00", "#7c7c7c", "#1b3a93"};
 constexpr double kWidth = 1.6, kWidestStep = 3, kWidestBundle = 22, kLegendRow = 15, kLegendColumn = 460;
 constexpr double kFull = 0.999, kLeast = 1e-6;
 constexpr std::size_t kMostTags = 200;  // more would cover each other
@@ -30,7 +31,8 @@ constexpr const char *kTagColour = "#333", *kFullColour = "#c00000";
 
 class Overlay {
  public:
-  Overlay(Picture& picture, const System& system) : picture_(picture), places_(picture.places()), system_(system) {}
+  Overlay(Picture& picture, const System& system)
+      : picture_(picture), places_(picture.places()), system_(system) {}
 
   /// The route's links, one after the other, `shift` pixels beside where they are drawn.
   void hop(std::span<const LinkId> route, double shift, const char* colour) {
@@ -51,7 +53,9 @@ class Overlay {
 
  private:
   const Places::Box& box(NodeId id) const { return places_.boxes[static_cast<std::size_t>(id)]; }
-  double at(const std::vector<double>& values, NodeId id) const { return values[static_cast<std::size_t>(id)]; }
+  double at(const std::vector<double>& values, NodeId id) const {
+    return values[static_cast<std::size_t>(id)];
+  }
   NodeKind kind(NodeId id) const { return system_.node(id).kind(); }
 
   /// Ports stand in their NIC, further ranks of a GPU beside the first.
@@ -62,7 +66,8 @@ class Overlay {
   /// Where a link of `id` to its parent leaves it; NVLink and C2C do beside PCI.
   Point head(NodeId id, LinkType type) const {
     if (type == LinkType::kNvl || type == LinkType::kC2c) return {box(id).centre() - 2, box(id).y};
-    if (places_.aside[static_cast<std::size_t>(id)]) return {at(places_.top, id), box(id).y + std::min(box(id).h / 2, 28.)};
+    if (places_.aside[static_cast<std::size_t>(id)])
+      return {at(places_.top, id), box(id).y + std::min(box(id).h / 2, 28.)};
     const double x = at(places_.top, id);
     return {x > 0 ? x : box(id).centre(), box(id).y};
   }
@@ -82,7 +87,8 @@ class Overlay {
         append({{places_.spine, points.back().y}, {places_.spine, foot.y}});
       append({foot, {box(to).centre(), box(to).bottom()}});
     } else if (kind(to) == NodeKind::kNvSwitch) {
-      append({{box(from).centre(), box(from).bottom()}, {box(from).centre(), at(places_.bar, a.host) + kBarMiddle}});
+      append({{box(from).centre(), box(from).bottom()},
+              {box(from).centre(), at(places_.bar, a.host) + kBarMiddle}});
     } else if (const auto arc = places_.arcs.find({std::min(from, to), std::max(from, to)});
                link.type == LinkType::kNvl && arc != places_.arcs.end()) {
       const Places::Arc& curve = arc->second;
@@ -91,7 +97,8 @@ class Overlay {
       for (int i = 0; i <= kCurvePoints; ++i) {  // the curve's, whose controls are below its ends
         const double t = static_cast<double>(i) / kCurvePoints, u = 1 - t;
         const double across = t * t * (3 - 2 * t);
-        append({{begin.x + (end.x - begin.x) * across, curve.foot + (curve.lowest - curve.foot) * 3 * t * u}});
+        append(
+            {{begin.x + (end.x - begin.x) * across, curve.foot + (curve.lowest - curve.foot) * 3 * t * u}});
       }
       append({end});
     } else if (kind(from) == NodeKind::kCpu && kind(to) == NodeKind::kCpu) {
@@ -104,9 +111,11 @@ class Overlay {
     } else if (a.parent == to || kind(to) == NodeKind::kCpu) {
       if (at(places_.bus, from) > 0) append({{head(from, link.type).x, at(places_.bus, from)}});
       append({head(from, link.type), {head(from, link.type).x, at(places_.joint, from)}});
-      if (at(places_.joint, from) != at(places_.bus, to)) append({riser(to, at(places_.joint, from)), riser(to, at(places_.bus, to))});
+      if (at(places_.joint, from) != at(places_.bus, to))
+        append({riser(to, at(places_.joint, from)), riser(to, at(places_.bus, to))});
     } else {
-      if (at(places_.joint, to) != at(places_.bus, from)) append({riser(from, at(places_.bus, from)), riser(from, at(places_.joint, to))});
+      if (at(places_.joint, to) != at(places_.bus, from))
+        append({riser(from, at(places_.bus, from)), riser(from, at(places_.joint, to))});
       append({{head(to, link.type).x, at(places_.joint, to)}, head(to, link.type)});
       if (at(places_.bus, to) > 0) append({{head(to, link.type).x, at(places_.bus, to)}});
     }
@@ -148,11 +157,14 @@ void tag_loads(Overlay& overlay, const System& system, const std::vector<double>
   for (LinkId id = 0; id < static_cast<LinkId>(loads.size()); ++id) {
     const Link& link = system.link(id);
     const LinkId back = link.reverse;
-    const double both = loads[static_cast<std::size_t>(id)] + (back >= 0 ? loads[static_cast<std::size_t>(back)] : 0);
-    const bool upwards = system.node(link.from).parent == link.to || system.node(link.to).kind() == NodeKind::kNvSwitch ||
+    const double both =
+        loads[static_cast<std::size_t>(id)] + (back >= 0 ? loads[static_cast<std::size_t>(back)] : 0);
+    const bool upwards = system.node(link.from).parent == link.to ||
+                         system.node(link.to).kind() == NodeKind::kNvSwitch ||
                          (system.node(link.to).parent != link.from && link.from < link.to &&
                           system.node(link.from).kind() != NodeKind::kNvSwitch);
-    if (both > kLeast && upwards && link.type != LinkType::kNet && link.type != LinkType::kLoc) used.push_back(id);
+    if (both > kLeast && upwards && link.type != LinkType::kNet && link.type != LinkType::kLoc)
+      used.push_back(id);
   }
   if (used.size() > kMostTags) return;
   for (const LinkId id : used) {
@@ -164,22 +176,23 @@ void tag_loads(Overlay& overlay, const System& system, const std::vector<double>
 
 }  // namespace
 
-std::string channels_svg(const search::PathTables& tables, const topo::System& system, const SearchResult& result,
-                         const std::string& title) {
+std::string channels_svg(const search::PathTables& tables, const topo::System& system,
+                         const SearchResult& result, const std::string& title) {
   Picture picture(system, title);
   picture.draw();
   std::size_t count = 0, number = 0;
   for (const ChannelPlan& plan : result.plans.parts) count += plan.channels.size();
-  const double step = std::min(kWidestStep, kWidestBundle / static_cast<double>(std::max<std::size_t>(count, 1)));
+  const double step =
+      std::min(kWidestStep, kWidestBundle / static_cast<double>(std::max<std::size_t>(count, 1)));
   const auto columns = std::max<std::size_t>(1, static_cast<std::size_t>(picture.width() / kLegendColumn));
   for (std::size_t i = 0; i < result.plans.parts.size(); ++i) {
     const ChannelPlan& plan = result.plans.parts[i];
     const search::PartOfMachine& part = search::part_of(tables, result.plans, i);
     Overlay overlay(picture, part.system);
-    const search::HopTable table(part.paths, plan.network,
-                                 plan.pattern == search::Pattern::kCollnetChain ||
-                                     plan.pattern == search::Pattern::kCollnetDirect,
-                                 plan.pattern == search::Pattern::kNvls);
+    const search::HopTable table(
+        part.paths, plan.network,
+        plan.pattern == search::Pattern::kCollnetChain || plan.pattern == search::Pattern::kCollnetDirect,
+        plan.pattern == search::Pattern::kNvls);
     for (const Channel& channel : plan.channels) {
       const char* colour = kColours[number % kColours.size()];
       const double shift = (static_cast<double>(number) - (static_cast<double>(count) - 1) / 2) * step;
@@ -195,9 +208,10 @@ std::string channels_svg(const search::PathTables& tables, const topo::System& s
     tag_loads(overlay, part.system, link_loads(part.paths, plan));
   }
   const double rows = static_cast<double>((count + columns - 1) / columns);
-  picture.canvas().text(14, picture.height() + kLegendRow * rows + 6,
-                        "At links: GB/s that the channels take, up|down where they differ; red: nothing is left.", 10,
-                        "start", "#555");
+  picture.canvas().text(
+      14, picture.height() + kLegendRow * rows + 6,
+      "At links: GB/s that the channels take, up|down where they differ; red: nothing is left.", 10, "start",
+      "#555");
   return picture.finish(kLegendRow * (rows + 1) + 6);
 }
 

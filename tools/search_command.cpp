@@ -64,8 +64,9 @@ void search_machine(const Options& options) {
     return;
   }
   const topo::Model model = options.model == "nccl" ? topo::Model::kNccl : topo::Model::kLoom;
-  topo::System system =
-      options.file.empty() ? topo::discover({.ucx_ports = ucx_transport::ports()}, model).system : topo::read_system(options.file, model).system;
+  topo::System system = options.file.empty()
+                            ? topo::discover({.ucx_ports = ucx_transport::ports()}, model).system
+                            : topo::read_system(options.file, model).system;
   if (!options.gpus.empty()) system = topo::trimmed_to(system, options.gpus);
   const search::PathTables tables(system);
   if (!options.graph_file.empty()) return check_file(options, tables);

@@ -42,7 +42,8 @@ void NetEnd::check() const {
 void NetEnd::await() {
   transport_.progress();
   if (abandoned_by_peer_.load(std::memory_order_acquire))
-    throw Error(ErrorCode::kPeerFailed, fmt::format("The other end ({}) gave up on this communicator.", peer_));
+    throw Error(ErrorCode::kPeerFailed,
+                fmt::format("The other end ({}) gave up on this communicator.", peer_));
   if (nonsense_.load(std::memory_order_acquire))
     throw Error(ErrorCode::kInternal, fmt::format("A message from {} fits no slot.", peer_));
   check();
@@ -60,7 +61,8 @@ void NetEnd::abandon_end() noexcept {
     send(StepFlag::kAbandoned, nullptr, 0);
     using Clock = std::chrono::steady_clock;
     const auto end = Clock::now() + std::chrono::duration<double>(kAbandonSeconds);
-    while (!handed_over() && Clock::now() < end) {}
+    while (!handed_over() && Clock::now() < end) {
+    }
   } catch (const std::exception&) {
     // The connection is broken: the other end sees that by itself.
   }

@@ -1,5 +1,5 @@
-// net_fifo.hpp -- the links of two ranks of different hosts: the sender sends slots, each with its step; the receiver
-// puts them into its own slots and sends back how many it has released.
+// net_fifo.hpp -- the links of two ranks of different hosts: the sender sends slots, each with its step; the
+// receiver puts them into its own slots and sends back how many it has released.
 //
 // Each end opens an inbox, learns the other end's id through the bootstrap, and connects.
 #pragma once
@@ -23,8 +23,8 @@ class NetEnd : protected Inbox {
   /// UCX holds back nothing that this end has sent, so that it arrives without a further call of ours.
   /// Throws Error (kPeerFailed).
   bool handed_over();
-  /// Tells the other end that nothing further will come. Never throws. Where the way is so full that the word does not get
-  /// through within kAbandonSeconds, it arrives when this process next progresses.
+  /// Tells the other end that nothing further will come. Never throws. Where the way is so full that the word
+  /// does not get through within kAbandonSeconds, it arrives when this process next progresses.
   void abandon_end() noexcept;
 
  protected:
@@ -34,8 +34,8 @@ class NetEnd : protected Inbox {
 
   std::size_t slot_offset(std::uint64_t step) const { return step % shape_.slot_count * shape_.slot_bytes; }
   void send(std::uint64_t step, const std::byte* data, std::size_t bytes);
-  /// Lets messages come in, after a look for one that found none. Throws Error (kPeerFailed; kInternal when a message came
-  /// that no correct peer sends).
+  /// Lets messages come in, after a look for one that found none. Throws Error (kPeerFailed; kInternal when a
+  /// message came that no correct peer sends).
   void await();
   void check() const;
 

@@ -60,7 +60,8 @@ topo::UcxPort named(const std::string& device) {
   return port;
 }
 
-/// What transport `resource` of `domain` makes of its port; a speed of 0 where it cannot be opened or does not know.
+/// What transport `resource` of `domain` makes of its port; a speed of 0 where it cannot be opened or does
+/// not know.
 topo::UcxPort ask(uct_md_h domain, uct_worker_h worker, const uct_tl_resource_desc_t& resource) {
   topo::UcxPort port = named(resource.dev_name);
   uct_iface_config_t* config = nullptr;
@@ -76,14 +77,16 @@ topo::UcxPort ask(uct_md_h domain, uct_worker_h worker, const uct_tl_resource_de
   const Interface interface(opened);
   uct_iface_attr_t interface_attributes{};
   uct_md_attr_t domain_attributes{};
-  if (uct_iface_query(opened, &interface_attributes) != UCS_OK || uct_md_query(domain, &domain_attributes) != UCS_OK)
+  if (uct_iface_query(opened, &interface_attributes) != UCS_OK ||
+      uct_md_query(domain, &domain_attributes) != UCS_OK)
     return port;
   port.gpu_direct = (domain_attributes.cap.reg_mem_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
-  // Of Ethernet it knows what sysfs says; where sysfs is silent it takes 100 Mbit/s, and latencies are always a guess.
+  // Of Ethernet it knows what sysfs says; where sysfs is silent it takes 100 Mbit/s, and latencies are always
+  // a guess.
   if (std::string_view(resource.tl_name) == "tcp") return port;
   constexpr double kBitsPerByte = 8, kMega = 1e6;  // UCX counts in bytes and seconds
-  port.speed_mbps =
-      (interface_attributes.bandwidth.dedicated + interface_attributes.bandwidth.shared) * kBitsPerByte / kMega;
+  port.speed_mbps = (interface_attributes.bandwidth.dedicated + interface_attributes.bandwidth.shared) *
+                    kBitsPerByte / kMega;
   port.latency_us = interface_attributes.latency.c * kMega;
   return port;
 }
@@ -123,7 +126,8 @@ bool compiled_for_this_version() {
 std::vector<topo::UcxPort> ports() {
   std::vector<topo::UcxPort> ports;
   ucs_async_context_t* async = nullptr;
-  if (!compiled_for_this_version() || ucs_async_context_create(UCS_ASYNC_MODE_THREAD_SPINLOCK, &async) != UCS_OK)
+  if (!compiled_for_this_version() ||
+      ucs_async_context_create(UCS_ASYNC_MODE_THREAD_SPINLOCK, &async) != UCS_OK)
     return ports;
   const Async async_owner(async);
   uct_worker_h worker = nullptr;
@@ -136,7 +140,8 @@ std::vector<topo::UcxPort> ports() {
   const Owner<uct_component_h, uct_release_component_list> components_owner(components);
   for (unsigned i = 0; i < count; ++i)
     for (const std::string& name : names_of_domains(components[i]))
-      if (const MemoryDomain domain = open_domain(components[i], name)) add_ports(ports, domain.get(), worker);
+      if (const MemoryDomain domain = open_domain(components[i], name))
+        add_ports(ports, domain.get(), worker);
   return ports;
 }
 

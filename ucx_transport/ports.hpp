@@ -7,13 +7,15 @@
 
 namespace loom::ucx_transport {
 
-/// The ports of this host over which UCX has a transport, in UCX's order. Opens each for a moment: microseconds for
-/// Ethernet, milliseconds for InfiniBand. Empty where UCX cannot be asked: it runs in another version than loom was
-/// compiled for (UCX keeps its lower layer, UCT, compatible within a minor version only), or it fails.
+/// The ports of this host over which UCX has a transport, in UCX's order. Opens each for a moment:
+/// microseconds for Ethernet, milliseconds for InfiniBand. Empty where UCX cannot be asked: it runs in
+/// another version than loom was compiled for (UCX keeps its lower layer, UCT, compatible within a minor
+/// version only), or it fails.
 std::vector<topo::UcxPort> ports();
 
-/// UCX handles SIGSEGV and the like as soon as it is loaded: it prints its own backtrace, and may wait for a debugger.
-/// This gives them back, unless the user set UCX_HANDLE_ERRORS. For programs that use UCX by the way.
+/// UCX handles SIGSEGV and the like as soon as it is loaded: it prints its own backtrace, and may wait for a
+/// debugger. This gives them back, unless the user set UCX_HANDLE_ERRORS. For programs that use UCX by the
+/// way.
 void leave_signals_alone();
 
 }  // namespace loom::ucx_transport

@@ -49,7 +49,8 @@ Transport::Transport() {
   params.name = "loom";
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
-  if (status != UCS_OK) throw unreachable("UCX could not read its settings (UCX_* in the environment)", status);
+  if (status != UCS_OK)
+    throw unreachable("UCX could not read its settings (UCX_* in the environment)", status);
   status = ucp_init(&params, config, &context_);
   ucp_config_release(config);
   if (status != UCS_OK) throw unreachable("UCX could not start (see UCX_TLS and UCX_NET_DEVICES)", status);
@@ -123,7 +124,8 @@ std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::st
   const auto place = endpoints_.emplace(key, endpoint).first;
   if (const ucs_status_t status = ucp_ep_create(worker_, &params, &endpoint->ep_); status != UCS_OK) {
     endpoints_.erase(place);
-    throw unreachable(fmt::format("UCX finds no transport to {} (see UCX_TLS and UCX_NET_DEVICES)", peer), status);
+    throw unreachable(fmt::format("UCX finds no transport to {} (see UCX_TLS and UCX_NET_DEVICES)", peer),
+                      status);
   }
   return endpoint;
 }

@@ -1,5 +1,5 @@
-// transport.hpp -- this process's place on the network: one UCX worker, its endpoints, and the messages between them.
-// Knows how to bring bytes to an inbox of a peer; what they mean is net_fifo's affair.
+// transport.hpp -- this process's place on the network: one UCX worker, its endpoints, and the messages
+// between them. Knows how to bring bytes to an inbox of a peer; what they mean is net_fifo's affair.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -36,16 +36,16 @@ class Inbox {
   virtual ~Inbox() = default;
   /// A message came in a form that loom does not send.
   virtual void refuse() noexcept = 0;
-  /// Takes a message; `data` is gone after the call. Runs under the transport's lock in whichever thread progresses, and
-  /// messages may come in any order.
+  /// Takes a message; `data` is gone after the call. Runs under the transport's lock in whichever thread
+  /// progresses, and messages may come in any order.
   virtual void take(std::uint64_t step, std::span<const std::byte> data) noexcept = 0;
 };
 
 /// What one link sends from. Shared with its messages under way, which may outlive the link.
 struct Outbox {
-  Slots slots;                               ///< may be null
-  std::atomic<std::size_t> pending{0};       ///< messages that UCX has not done with
-  std::atomic<ucs_status_t> error{UCS_OK};   ///< of one that could not be sent
+  Slots slots;                              ///< may be null
+  std::atomic<std::size_t> pending{0};      ///< messages that UCX has not done with
+  std::atomic<ucs_status_t> error{UCS_OK};  ///< of one that could not be sent
 };
 
 /// A connection to one peer process. Shared by all communicators in which that peer is a neighbour.
@@ -62,10 +62,10 @@ class Endpoint {
 
 /// Every function may be called from any thread.
 ///
-/// Messages are UCX active messages sent eagerly: each carries its own step, so nothing has to be ordered behind it, and
-/// it asks nothing of the sender or of the receiver's UCX after it has left. (Remote writes need a counter that follows
-/// the data. UCX from 1.16 on orders the two by waiting for the peer, and a remote write that meets a closed worker ends
-/// the process in UCX 1.13.)
+/// Messages are UCX active messages sent eagerly: each carries its own step, so nothing has to be ordered
+/// behind it, and it asks nothing of the sender or of the receiver's UCX after it has left. (Remote writes
+/// need a counter that follows the data. UCX from 1.16 on orders the two by waiting for the peer, and a
+/// remote write that meets a closed worker ends the process in UCX 1.13.)
 class Transport {
  public:
   /// Opens UCX as the environment (UCX_*) says. Throws Error (kUnreachable).
@@ -84,10 +84,11 @@ class Transport {
   InboxId open(Inbox& inbox);
   void close(InboxId id) noexcept;
 
-  /// Starts sending. `data` lies in the outbox's slots, or `bytes` is 0; it must stay as it is until the receiver has
-  /// answered. Not UCS_OK when the connection is broken; an error that comes later is in the outbox.
-  ucs_status_t send(const Endpoint& to, InboxId inbox, std::uint64_t step, const std::byte* data, std::size_t bytes,
-                    const std::shared_ptr<Outbox>& outbox);
+  /// Starts sending. `data` lies in the outbox's slots, or `bytes` is 0; it must stay as it is until the
+  /// receiver has answered. Not UCS_OK when the connection is broken; an error that comes later is in the
+  /// outbox.
+  ucs_status_t send(const Endpoint& to, InboxId inbox, std::uint64_t step, const std::byte* data,
+                    std::size_t bytes, const std::shared_ptr<Outbox>& outbox);
 
   /// Advances all communication. Returns the number of events; 0 also when another thread is at it.
   unsigned progress();

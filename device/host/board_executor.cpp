@@ -26,8 +26,8 @@ std::size_t divide_up(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
 }
 
-/// Every rank reduces a chunk of the message. Of two ranks one may as well hand the root all of its operand: together they
-/// move less.
+/// Every rank reduces a chunk of the message. Of two ranks one may as well hand the root all of its operand:
+/// together they move less.
 bool has_chunks(Collective collective, int ranks) {
   return collective == Collective::kAllreduce || (collective == Collective::kReduce && ranks > 2);
 }
@@ -57,10 +57,10 @@ BoardExecutor::BoardExecutor(Boards& boards, const HostJob& job)
   const std::size_t unit = std::max<std::size_t>(1, kCacheLine / job.elem_bytes) * job.elem_bytes;
   piece_bytes_ = Board::kBankBytes / (one_part_ ? 1 : ranks) / kCacheLine * kCacheLine;
   const std::size_t part_bytes =
-      chunked_
-          ? chunk_range(job.count, job.elem_bytes, boards.size(), 0).count * job.elem_bytes
-          : job.bytes();
-  const std::size_t wanted = std::max(divide_up(part_bytes, kTilesPerPart), chunked_ ? kMinChunkTileBytes : kMinTileBytes);
+      chunked_ ? chunk_range(job.count, job.elem_bytes, boards.size(), 0).count * job.elem_bytes
+               : job.bytes();
+  const std::size_t wanted =
+      std::max(divide_up(part_bytes, kTilesPerPart), chunked_ ? kMinChunkTileBytes : kMinTileBytes);
   tile_bytes_ = std::max(std::min(wanted, piece_bytes_) / unit, std::size_t{1}) * unit;
   tiles_ = divide_up(part_bytes, tile_bytes_);
   rounds_ = tiles_ + (chunked_ ? 2 : 1);

@@ -14,7 +14,8 @@ struct ProcessId {
 /// The calling process. start_time is 0 where /proc cannot be read; is_alive then never says no.
 ProcessId this_process();
 
-/// false once the process has ended, whether or not its parent has collected it. true where that cannot be found out.
+/// false once the process has ended, whether or not its parent has collected it. true where that cannot be
+/// found out.
 bool is_alive(const ProcessId& process);
 
 }  // namespace loom::device

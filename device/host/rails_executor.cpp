@@ -7,17 +7,19 @@
 namespace loom::device {
 namespace {
 
-// A block is long enough that its rail is a pipeline of several slices, and a message has enough blocks to overlap (three
-// virtual hosts of two ranks at 1 Gbit/s, loom_bench allreduce at 16 MiB).
+// A block is long enough that its rail is a pipeline of several slices, and a message has enough blocks to
+// overlap (three virtual hosts of two ranks at 1 Gbit/s, loom_bench allreduce at 16 MiB).
 constexpr std::size_t kBlockBytes = 2 * 1024 * 1024;
-constexpr std::size_t kBlocksAhead = 2;  // blocks reduced inside before the first one has to be back from the rail
+constexpr std::size_t kBlocksAhead =
+    2;  // blocks reduced inside before the first one has to be back from the rail
 
 }  // namespace
 
 RailsExecutor::RailsExecutor(const RingLinks& local, const FifoShape& local_fifo, const RingLinks& rail,
                              const FifoShape& rail_fifo, const RingJob& job) {
   const std::size_t elems_per_line = std::max<std::size_t>(1, kCacheLine / job.elem_bytes);
-  const std::size_t block_elems = std::max<std::size_t>(1, kBlockBytes / job.elem_bytes / elems_per_line) * elems_per_line;
+  const std::size_t block_elems =
+      std::max<std::size_t>(1, kBlockBytes / job.elem_bytes / elems_per_line) * elems_per_line;
   const std::size_t blocks = (job.count + block_elems - 1) / block_elems;
   const auto block_job = [&](std::size_t block, RingCollective collective) {
     RingJob part = job;
@@ -69,13 +71,15 @@ RingExecutor::State RailsExecutor::advance() {
   // The network first: what it has brought is what everybody waits for.
   bool moved = advance_head(across_, inside_);
   moved |= advance_head(inside_, across_);
-  if (inside_.done == inside_.stages.size() && across_.done == across_.stages.size()) return RingExecutor::State::kDone;
+  if (inside_.done == inside_.stages.size() && across_.done == across_.stages.size())
+    return RingExecutor::State::kDone;
   return moved ? RingExecutor::State::kMoved : RingExecutor::State::kBlocked;
 }
 
 RailsExecutor::Waits RailsExecutor::waits() const noexcept {
   if (across_.done < across_.stages.size() && across_.stages[across_.done].after <= inside_.done)
-    return across_.stages[across_.done].executor.waits_for_previous() ? Waits::kOnRailPrevious : Waits::kOnRailNext;
+    return across_.stages[across_.done].executor.waits_for_previous() ? Waits::kOnRailPrevious
+                                                                      : Waits::kOnRailNext;
   const RingExecutor& head = inside_.stages[std::min(inside_.done, inside_.stages.size() - 1)].executor;
   return head.waits_for_previous() ? Waits::kOnLocalPrevious : Waits::kOnLocalNext;
 }

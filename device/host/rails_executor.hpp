@@ -1,6 +1,7 @@
-// rails_executor.hpp -- allreduce over a grid of ranks: local rings inside the hosts, rails across them. For each block of
-// the message a reduce-scatter inside, an allreduce along the rail, an all-gather inside; the blocks overlap, so that the
-// network is at work while the hosts prepare the next block and spread the last one. Resumable: it never waits.
+// rails_executor.hpp -- allreduce over a grid of ranks: local rings inside the hosts, rails across them. For
+// each block of the message a reduce-scatter inside, an allreduce along the rail, an all-gather inside; the
+// blocks overlap, so that the network is at work while the hosts prepare the next block and spread the last
+// one. Resumable: it never waits.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +13,10 @@ namespace loom::device {
 
 class RailsExecutor {
  public:
-  /// local.size >= 2. The rail joins the ranks at local.position of every host. job.collective is not looked at.
-  /// Every rank gives the same count, elem_bytes and FIFO shapes.
-  RailsExecutor(const RingLinks& local, const FifoShape& local_fifo, const RingLinks& rail, const FifoShape& rail_fifo,
-                const RingJob& job);
+  /// local.size >= 2. The rail joins the ranks at local.position of every host. job.collective is not looked
+  /// at. Every rank gives the same count, elem_bytes and FIFO shapes.
+  RailsExecutor(const RingLinks& local, const FifoShape& local_fifo, const RingLinks& rail,
+                const FifoShape& rail_fifo, const RingJob& job);
 
   /// As RingExecutor's.
   RingExecutor::State advance();

@@ -22,11 +22,12 @@ struct RingLinks {
 struct ChunkRange {
   std::size_t first = 0, count = 0;
 };
-/// Chunks are equal and begin on cache lines, relative to the message, as long as there is enough for that; the last
-/// ones may be shorter or empty.
+/// Chunks are equal and begin on cache lines, relative to the message, as long as there is enough for that;
+/// the last ones may be shorter or empty.
 ChunkRange chunk_range(std::size_t count, std::size_t elem_bytes, int size, int chunk);
 
-/// One collective over one ring. All ranks of the ring give the same collective, count, elem_bytes and slicing.
+/// One collective over one ring. All ranks of the ring give the same collective, count, elem_bytes and
+/// slicing.
 struct RingJob {
   RingCollective collective = RingCollective::kAllreduce;
   const std::byte* in = nullptr;  ///< count elements; not read by an all-gather; may be out
@@ -34,25 +35,28 @@ struct RingJob {
   std::size_t count = 0;
   std::size_t elem_bytes = 1;
   ReduceFn reduce = nullptr;  ///< not used by an all-gather
-  /// By position, where chunks are the ranks' blocks rather than equal shares: they may lie in any order and be of any
-  /// length. Must outlive the executor; the same on all ranks.
+  /// By position, where chunks are the ranks' blocks rather than equal shares: they may lie in any order and
+  /// be of any length. Must outlive the executor; the same on all ranks.
   std::span<const ChunkRange> chunks = {};
-  std::size_t out_first = 0;  ///< of the message, the element that lies at out[0]; not 0 in a reduce-scatter alone
+  std::size_t out_first =
+      0;  ///< of the message, the element that lies at out[0]; not 0 in a reduce-scatter alone
 };
 
-/// How a message is cut. The message falls into `size` chunks, one per rank; a chunk is worked off in rounds of
-/// slices_per_round slices, each of which travels in one slot.
+/// How a message is cut. The message falls into `size` chunks, one per rank; a chunk is worked off in rounds
+/// of slices_per_round slices, each of which travels in one slot.
 ///
-/// No deadlock while slices_per_round < slot_count: a rank is never more than slices_per_round slots ahead of what its
-/// successor has consumed, so the FIFOs of a ring are never all full, and a rank whose FIFO has room can go on.
+/// No deadlock while slices_per_round < slot_count: a rank is never more than slices_per_round slots ahead of
+/// what its successor has consumed, so the FIFOs of a ring are never all full, and a rank whose FIFO has room
+/// can go on.
 struct Slicing {
   std::size_t slice_elems = 1;
   std::size_t slices_per_round = 1;
 };
 
-/// Slices as large as the slots allow where the message is large, and smaller ones for a shorter message, so that the
-/// ring is a pipeline there too. Needs slot_count >= 2 and slot_bytes >= elem_bytes.
-Slicing slice_ring(std::size_t count, std::size_t elem_bytes, int size, std::size_t slot_bytes, std::size_t slot_count);
+/// Slices as large as the slots allow where the message is large, and smaller ones for a shorter message, so
+/// that the ring is a pipeline there too. Needs slot_count >= 2 and slot_bytes >= elem_bytes.
+Slicing slice_ring(std::size_t count, std::size_t elem_bytes, int size, std::size_t slot_bytes,
+                   std::size_t slot_count);
 
 class RingExecutor {
  public:
@@ -61,7 +65,7 @@ class RingExecutor {
   enum class State {
     kMoved,    ///< came at least one slice further
     kBlocked,  ///< waits for a neighbour
-    kDone,     ///< the result is in place; what was sent may not have left this process (see SendLink::drained)
+    kDone,  ///< the result is in place; what was sent may not have left this process (see SendLink::drained)
   };
   /// Goes on until it must wait. Throws what the links throw.
   State advance();

@@ -9,7 +9,8 @@
 
 namespace loom::device {
 
-/// At the start of a FIFO in shared memory; the slots follow. A line for each flag: each is spun on by one side.
+/// At the start of a FIFO in shared memory; the slots follow. A line for each flag: each is spun on by one
+/// side.
 struct SharedFifoHeader {
   alignas(kCacheLine) StepFlag filled;    ///< slots filled so far; written by the sender
   alignas(kCacheLine) StepFlag consumed;  ///< slots given back so far; written by the receiver
@@ -19,8 +20,8 @@ constexpr std::size_t shared_fifo_bytes(const FifoShape& shape) {
   return sizeof(SharedFifoHeader) + shape.slot_count * shape.slot_bytes;
 }
 
-/// What both ends know: where the FIFO lies and how far this end has come. `memory` (64-byte aligned, zeroed before
-/// either end is made) must outlive it.
+/// What both ends know: where the FIFO lies and how far this end has come. `memory` (64-byte aligned, zeroed
+/// before either end is made) must outlive it.
 class SharedFifoEnd {
  protected:
   SharedFifoEnd(std::byte* memory, const FifoShape& shape, int peer)
@@ -29,7 +30,9 @@ class SharedFifoEnd {
         shape_(shape),
         peer_(peer) {}
 
-  std::byte* slot(std::uint64_t step) const { return slots_ + (step % shape_.slot_count) * shape_.slot_bytes; }
+  std::byte* slot(std::uint64_t step) const {
+    return slots_ + (step % shape_.slot_count) * shape_.slot_bytes;
+  }
   std::uint64_t checked(std::uint64_t flag) const {
     if (flag == StepFlag::kAbandoned)
       throw Error(ErrorCode::kPeerFailed, fmt::format("Rank {} gave up on this communicator.", peer_));
@@ -41,7 +44,8 @@ class SharedFifoEnd {
   FifoShape shape_;
   int peer_;
   std::uint64_t step_ = 0;  ///< slots published or released by this end
-  std::uint64_t seen_ = 0;  ///< the other end's flag when last read: spares reading its line while it suffices
+  std::uint64_t seen_ =
+      0;  ///< the other end's flag when last read: spares reading its line while it suffices
 };
 
 class SharedSendLink final : public SendLink, SharedFifoEnd {

@@ -35,7 +35,8 @@ std::byte* map(int fd, std::size_t bytes) {
 
 /// Gives the file its size and all its memory. Returns 0 or an errno.
 int allocate(int fd, std::size_t bytes) {
-  // Beyond a limit on file size (RLIMIT_FSIZE) the kernel sends SIGXFSZ, which ends a process that did not ask for it.
+  // Beyond a limit on file size (RLIMIT_FSIZE) the kernel sends SIGXFSZ, which ends a process that did not
+  // ask for it.
   sigset_t file_too_large, before;
   sigemptyset(&file_too_large);
   sigaddset(&file_too_large, SIGXFSZ);
@@ -120,8 +121,9 @@ Segment Segment::attach(const SegmentHandle& handle) {
 
   const std::string path = fmt::format("/proc/{}/fd/{}", handle.pid, handle.fd);
   const auto unreachable = [&](const std::string& why) {
-    return Error(ErrorCode::kUnreachable,
-                 fmt::format("The shared memory of process {} cannot be used: {}: {}.", handle.pid, path, why));
+    return Error(
+        ErrorCode::kUnreachable,
+        fmt::format("The shared memory of process {} cannot be used: {}: {}.", handle.pid, path, why));
   };
   auto mapping = std::make_shared<Mapping>();
   mapping->fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
@@ -132,14 +134,18 @@ Segment Segment::attach(const SegmentHandle& handle) {
   mapping->base = map(mapping->fd, handle.bytes);
   if (mapping->base == nullptr) throw unreachable(std::generic_category().message(errno));
   mapping->bytes = handle.bytes;
-  if (token_at(mapping->base) != handle.token) throw unreachable("it is another segment than the process announced");
+  if (token_at(mapping->base) != handle.token)
+    throw unreachable("it is another segment than the process announced");
   segment.mapping_ = std::move(mapping);
   segment.close_handle();
   return segment;
 }
 
 SegmentHandle Segment::handle() const noexcept {
-  return {.pid = ::getpid(), .fd = mapping_->fd, .bytes = mapping_->bytes, .token = token_at(mapping_->base),
+  return {.pid = ::getpid(),
+          .fd = mapping_->fd,
+          .bytes = mapping_->bytes,
+          .token = token_at(mapping_->base),
           .address = reinterpret_cast<std::uint64_t>(mapping_->base)};
 }
 
@@ -147,6 +153,8 @@ void Segment::close_handle() noexcept {
   if (mapping_ && mapping_->fd >= 0) ::close(std::exchange(mapping_->fd, -1));
 }
 
-std::byte* Segment::data() const noexcept { return mapping_->base + kHeaderBytes; }
+std::byte* Segment::data() const noexcept {
+  return mapping_->base + kHeaderBytes;
+}
 
 }  // namespace loom::device

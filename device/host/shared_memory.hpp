@@ -1,5 +1,5 @@
-// shared_memory.hpp -- memory that the ranks of one host share. It never has a name in a file system, so nothing can be
-// left behind, whatever kills its owner.
+// shared_memory.hpp -- memory that the ranks of one host share. It never has a name in a file system, so
+// nothing can be left behind, whatever kills its owner.
 #pragma once
 
 #include <sys/types.h>
@@ -23,17 +23,18 @@ struct SegmentHandle {
 /// A segment as this process sees it, its own or a peer's; unmapped when its last Segment goes. Movable.
 class Segment {
  public:
-  /// Creates and maps a zeroed segment, all of it backed by memory at once (a later shortage cannot turn into SIGBUS).
-  /// Throws Error (kOutOfMemory, kSystem).
+  /// Creates and maps a zeroed segment, all of it backed by memory at once (a later shortage cannot turn into
+  /// SIGBUS). Throws Error (kOutOfMemory, kSystem).
   static Segment create(std::size_t bytes);
-  /// Maps a peer's segment through /proc/<pid>/fd/<fd>; the peer must still have its handle open. Within one process
-  /// (ranks as threads) all share one mapping, so that race detectors see one memory.
-  /// Throws Error (kUnreachable) naming the pid when this is not permitted or is not what the handle says.
+  /// Maps a peer's segment through /proc/<pid>/fd/<fd>; the peer must still have its handle open. Within one
+  /// process (ranks as threads) all share one mapping, so that race detectors see one memory. Throws Error
+  /// (kUnreachable) naming the pid when this is not permitted or is not what the handle says.
   static Segment attach(const SegmentHandle& handle);
 
   /// Only of a segment from create(), until close_handle().
   SegmentHandle handle() const noexcept;
-  /// After this no other process can attach (nothing happens where there is no segment); the memory lives on while anyone has it mapped.
+  /// After this no other process can attach (nothing happens where there is no segment); the memory lives on
+  /// while anyone has it mapped.
   void close_handle() noexcept;
 
   /// 64-byte aligned; as many bytes as create() was asked for.

@@ -12,8 +12,9 @@
 namespace loom::device {
 namespace {
 
-// A look at a flag takes some nanoseconds, a peer on another core answers within some hundred. Until kBareSpins nothing
-// but the flag is looked at, until kSpins the CPU is told that it spins, and from then on others get their turn.
+// A look at a flag takes some nanoseconds, a peer on another core answers within some hundred. Until
+// kBareSpins nothing but the flag is looked at, until kSpins the CPU is told that it spins, and from then on
+// others get their turn.
 constexpr unsigned kBareSpins = 200;
 constexpr unsigned kSpins = 2000;
 constexpr unsigned kSpinsOversubscribed = 20;

@@ -1,4 +1,5 @@
-// waiter.hpp -- how a call waits for its peers: spin, then let others run, look for the dead, and end at the limit.
+// waiter.hpp -- how a call waits for its peers: spin, then let others run, look for the dead, and end at the
+// limit.
 #pragma once
 
 #include <chrono>

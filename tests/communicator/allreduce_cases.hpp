@@ -11,10 +11,12 @@
 
 namespace loom::test {
 
-/// Element i of a rank's operand in call number `call`: small, so that float sums over some hundred ranks are exact.
+/// Element i of a rank's operand in call number `call`: small, so that float sums over some hundred ranks are
+/// exact.
 template <class T>
 T operand(int rank, std::size_t i, int call) {
-  return static_cast<T>((static_cast<std::size_t>(rank) * 3 + i * 7 + static_cast<std::size_t>(call) * 5) % 31);
+  return static_cast<T>((static_cast<std::size_t>(rank) * 3 + i * 7 + static_cast<std::size_t>(call) * 5) %
+                        31);
 }
 
 template <class T>
@@ -40,7 +42,8 @@ std::byte* bytes_of(std::vector<T>& values) {
 
 /// Returns whether loom took the call; expects the sum where it did.
 template <class T>
-bool check_sum(Rank& self, Communicator& communicator, device::Type type, std::size_t count, bool in_place, int call) {
+bool check_sum(Rank& self, Communicator& communicator, device::Type type, std::size_t count, bool in_place,
+               int call) {
   std::vector<T> in = operands<T>(self.rank(), count, call);
   const std::vector<T> untouched = in;
   std::vector<T> out(count, T{99});

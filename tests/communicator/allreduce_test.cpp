@@ -13,8 +13,8 @@ TEST_P(AllreduceOnOneHost, SumsMessagesOfEverySize) {
     const auto communicator = self.connect();
     ASSERT_NE(communicator, nullptr);
     int call = 0;
-    for (const std::size_t count : {0UL, 1UL, 2UL, 13UL, 14UL, 15UL, 1000UL, 4093UL, 4094UL, 4095UL, 4096UL, 20000UL,
-                                    65536UL, 300007UL, 1000003UL}) {
+    for (const std::size_t count : {0UL, 1UL, 2UL, 13UL, 14UL, 15UL, 1000UL, 4093UL, 4094UL, 4095UL, 4096UL,
+                                    20000UL, 65536UL, 300007UL, 1000003UL}) {
       EXPECT_TRUE(check_sum<float>(self, *communicator, device::Type::kFloat, count, false, ++call));
       EXPECT_TRUE(check_sum<std::int64_t>(self, *communicator, device::Type::kInt64, count, true, ++call));
       EXPECT_TRUE(check_sum<std::int8_t>(self, *communicator, device::Type::kInt8, count, true, ++call));
@@ -30,7 +30,8 @@ TEST_P(AllreduceOnOneHost, KeepsCallsOfMixedSizesApart) {
     std::mt19937 random(7);  // the same sizes on every rank
     for (int call = 0; call < 300; ++call) {
       const std::size_t count = std::size_t{1} << random() % 16;
-      EXPECT_TRUE(check_sum<double>(self, *communicator, device::Type::kDouble, count + random() % 3, call % 2, call));
+      EXPECT_TRUE(check_sum<double>(self, *communicator, device::Type::kDouble, count + random() % 3,
+                                    call % 2, call));
     }
   });
 }
@@ -61,8 +62,8 @@ TEST(Allreduce, DeclinesWhatHasNoKernelOnEveryRank) {
   job.run([](Rank& self) {
     const auto communicator = self.connect();
     std::vector<float> values(8);
-    EXPECT_FALSE(
-        communicator->allreduce(bytes_of(values), bytes_of(values), 8, device::Type::kFloat, device::Op::kBand));
+    EXPECT_FALSE(communicator->allreduce(bytes_of(values), bytes_of(values), 8, device::Type::kFloat,
+                                         device::Op::kBand));
     EXPECT_TRUE(check_sum<float>(self, *communicator, device::Type::kFloat, 8, true, 1));
   });
 }
@@ -74,7 +75,8 @@ TEST(Allreduce, ServesManyCommunicatorsSideBySide) {
     for (int i = 0; i < 20; ++i) communicators.push_back(self.connect());
     for (int call = 0; call < 100; ++call) {
       Communicator& communicator = *communicators[static_cast<std::size_t>(call * 7 % 20)];
-      EXPECT_TRUE(check_sum<float>(self, communicator, device::Type::kFloat, call % 3 ? 10 : 30000, true, call));
+      EXPECT_TRUE(
+          check_sum<float>(self, communicator, device::Type::kFloat, call % 3 ? 10 : 30000, true, call));
     }
   });
 }
@@ -93,11 +95,13 @@ TEST(Allreduce, EndsAtTheTimeoutAndNamesTheMissingRank) {
     Job job{.ranks = 2, .parameters = with_timeout(0.5)};
     job.run([&](Rank& self) {
       const auto communicator = self.connect();
-      EXPECT_TRUE(check_sum<float>(self, *communicator, device::Type::kFloat, 4, true, 0));  // makes the links
-      if (self.rank() == 1) return;  // never calls again
+      EXPECT_TRUE(
+          check_sum<float>(self, *communicator, device::Type::kFloat, 4, true, 0));  // makes the links
+      if (self.rank() == 1) return;                                                  // never calls again
       std::vector<float> values(count);
       const auto call = [&] {
-        communicator->allreduce(bytes_of(values), bytes_of(values), count, device::Type::kFloat, device::Op::kSum);
+        communicator->allreduce(bytes_of(values), bytes_of(values), count, device::Type::kFloat,
+                                device::Op::kSum);
       };
       try {
         call();

@@ -7,7 +7,9 @@
 namespace loom {
 namespace {
 
-TEST(AllreducePlan, CopiesForOneRank) { EXPECT_EQ(plan(device::Collective::kAllreduce, {1, 1, 1}, 1 << 20), Algorithm::kCopy); }
+TEST(AllreducePlan, CopiesForOneRank) {
+  EXPECT_EQ(plan(device::Collective::kAllreduce, {1, 1, 1}, 1 << 20), Algorithm::kCopy);
+}
 
 TEST(AllreducePlan, IsDirectForSmallAndGoesByBoardsForLargeMessagesOfOneHost) {
   EXPECT_EQ(plan(device::Collective::kAllreduce, {2, 1, 2}, 8), Algorithm::kDirect);

@@ -1,4 +1,5 @@
-// Ranks as processes, through the C face as Open MPI's glue uses it: what happens to the others when one dies or forks.
+// Ranks as processes, through the C face as Open MPI's glue uses it: what happens to the others when one dies
+// or forks.
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sched.h>
@@ -47,7 +48,8 @@ int gather(void* context, const void* in, void* out, std::size_t bytes) {
   std::memcpy(self.meeting->gathered[self.rank], in, bytes);
   self.meet();
   for (int rank = 0; rank < self.size; ++rank)
-    std::memcpy(static_cast<std::byte*>(out) + static_cast<std::size_t>(rank) * bytes, self.meeting->gathered[rank], bytes);
+    std::memcpy(static_cast<std::byte*>(out) + static_cast<std::size_t>(rank) * bytes,
+                self.meeting->gathered[rank], bytes);
   self.meet();
   return 0;
 }
@@ -59,7 +61,8 @@ std::string run_rank(RankProcess& self, bool own_host, double timeout_s, const B
   ::alarm(60);  // a hang ends as a failure
   if (own_host) {
     const std::string name = "host" + std::to_string(self.rank);
-    if (::unshare(CLONE_NEWUTS) != 0 || ::sethostname(name.c_str(), name.size()) != 0) return "cannot name the host";
+    if (::unshare(CLONE_NEWUTS) != 0 || ::sethostname(name.c_str(), name.size()) != 0)
+      return "cannot name the host";
   }
   loom_runtime runtime{};
   runtime.show = [](loom_message, const char* where, const char* cause) {
@@ -76,7 +79,8 @@ std::string run_rank(RankProcess& self, bool own_host, double timeout_s, const B
   return wrong;
 }
 
-/// Runs the ranks as processes and expects each to end well, save those that `killed` names, which end by SIGKILL.
+/// Runs the ranks as processes and expects each to end well, save those that `killed` names, which end by
+/// SIGKILL.
 void run_processes(int size, bool hosts, const std::vector<int>& killed, const Body& body,
                    double timeout_s = 0) {
   if (hosts && ::geteuid() != 0) GTEST_SKIP() << "skipped: giving each rank a host name needs root";
@@ -106,7 +110,8 @@ void run_processes(int size, bool hosts, const std::vector<int>& killed, const B
     if (std::find(killed.begin(), killed.end(), rank) != killed.end()) {
       EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     } else {
-      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank " << rank << " ended with status " << status;
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+          << "rank " << rank << " ended with status " << status;
     }
   }
   ::munmap(memory, sizeof(Meeting));
@@ -114,11 +119,13 @@ void run_processes(int size, bool hosts, const std::vector<int>& killed, const B
 
 std::string expect_failure_after_death(RankProcess& self, std::size_t count, const char* cause) {
   std::vector<float> values(count, 1.0F);
-  if (const int result = self.allreduce(values); result != LOOM_SUCCESS) return "the first call failed: " + last_message;
+  if (const int result = self.allreduce(values); result != LOOM_SUCCESS)
+    return "the first call failed: " + last_message;
   self.meet();  // all are through with the first call
   if (self.rank == 1) ::raise(SIGKILL);
   const int result = self.allreduce(values);
-  if (result != LOOM_ERR_PEER_FAILED) return "result " + std::to_string(result) + ", message: " + last_message;
+  if (result != LOOM_ERR_PEER_FAILED)
+    return "result " + std::to_string(result) + ", message: " + last_message;
   if (last_message.find(cause) == std::string::npos) return "the message names no cause: " + last_message;
   if (self.allreduce(values) != LOOM_ERR_PEER_FAILED) return "the communicator came back to life";
   return {};
@@ -127,15 +134,13 @@ std::string expect_failure_after_death(RankProcess& self, std::size_t count, con
 class DeadRank : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(DeadRank, FailsTheCallOnAllOthersOfItsHostWithItsName) {
-  run_processes(4, false, {1}, [&](RankProcess& self) {
-    return expect_failure_after_death(self, GetParam(), "");
-  });
+  run_processes(4, false, {1},
+                [&](RankProcess& self) { return expect_failure_after_death(self, GetParam(), ""); });
 }
 
 TEST(DeadRank, IsNamedByTheOnlyOtherOne) {
-  run_processes(2, false, {1}, [&](RankProcess& self) {
-    return expect_failure_after_death(self, 4, "rank 1 (process ");
-  });
+  run_processes(2, false, {1},
+                [&](RankProcess& self) { return expect_failure_after_death(self, 4, "rank 1 (process "); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Counts, DeadRank, ::testing::Values(4, 500000),
@@ -148,24 +153,31 @@ TEST(DeadRank, FailsTheCallOnAllOtherHosts) {
 
 TEST(DeadRank, IsNamedByTheOnlyOtherHost) {
   ::setenv("UCX_TLS", "tcp,self", 1);
-  run_processes(2, true, {1},
-                [](RankProcess& self) { return expect_failure_after_death(self, 500000, "rank 1 (process "); });
+  run_processes(2, true, {1}, [](RankProcess& self) {
+    return expect_failure_after_death(self, 500000, "rank 1 (process ");
+  });
 }
 
 TEST(LateRank, IsNamedByThoseWhoGiveUpWaitingForIt) {
   ::setenv("UCX_TLS", "tcp,self", 1);
   for (const bool hosts : {false, true}) {
-    run_processes(2, hosts, {}, [](RankProcess& self) -> std::string {
-      std::vector<float> values(500000, 1.0F);
-      if (self.allreduce(values) != LOOM_SUCCESS) return "the first call failed: " + last_message;
-      if (self.rank == 1) ::usleep(800'000);
-      const int result = self.allreduce(values);
-      if (self.rank == 1) return result == LOOM_ERR_PEER_FAILED ? "" : "the late rank was told " + std::to_string(result);
-      if (result != LOOM_ERR_TIMEOUT) return "result " + std::to_string(result) + ", message: " + last_message;
-      if (last_message.find("rank 1 (process ") == std::string::npos) return "nobody is named: " + last_message;
-      ::usleep(800'000);  // the late one hears of it before this process ends
-      return {};
-    }, 0.3);
+    run_processes(
+        2, hosts, {},
+        [](RankProcess& self) -> std::string {
+          std::vector<float> values(500000, 1.0F);
+          if (self.allreduce(values) != LOOM_SUCCESS) return "the first call failed: " + last_message;
+          if (self.rank == 1) ::usleep(800'000);
+          const int result = self.allreduce(values);
+          if (self.rank == 1)
+            return result == LOOM_ERR_PEER_FAILED ? "" : "the late rank was told " + std::to_string(result);
+          if (result != LOOM_ERR_TIMEOUT)
+            return "result " + std::to_string(result) + ", message: " + last_message;
+          if (last_message.find("rank 1 (process ") == std::string::npos)
+            return "nobody is named: " + last_message;
+          ::usleep(800'000);  // the late one hears of it before this process ends
+          return {};
+        },
+        0.3);
   }
 }
 

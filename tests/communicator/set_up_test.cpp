@@ -111,8 +111,10 @@ TEST(SetUp, LinksHostsOnlyForCallsThatAreCarriedBetweenThem) {
     const auto communicator = self.connect();
     ASSERT_NE(communicator, nullptr);
     std::array<std::byte, 2> blocks{};
-    EXPECT_FALSE(communicator->perform(
-        {.collective = device::Collective::kAllToAll, .in = blocks.data(), .out = blocks.data(), .count = 1}));
+    EXPECT_FALSE(communicator->perform({.collective = device::Collective::kAllToAll,
+                                        .in = blocks.data(),
+                                        .out = blocks.data(),
+                                        .count = 1}));
     EXPECT_EQ(self.process().open_transport(), nullptr);
     EXPECT_EQ(self.process().counters().communicators, 0U);
   });

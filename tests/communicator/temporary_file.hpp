@@ -16,7 +16,8 @@ class WithFiles : public ::testing::Test {
  protected:
   WithFiles() {
     std::string pattern = ::testing::TempDir() + "loom-XXXXXX";
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::system_error(errno, std::generic_category(), pattern);
+    if (::mkdtemp(pattern.data()) == nullptr)
+      throw std::system_error(errno, std::generic_category(), pattern);
     folder_ = pattern;
   }
   ~WithFiles() override { std::filesystem::remove_all(folder_); }

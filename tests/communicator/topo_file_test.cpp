@@ -24,9 +24,7 @@ constexpr const char* kMachine =
 
 TEST_F(TopoFile, DescribesTheHostsAndIsWrittenWithTheirRanks) {
   const std::string in = temporary("in.xml", kMachine), out = temporary("out.xml");
-  Job job{
-      .ranks = 3,
-      .parameters = with_files(in.c_str(), out.c_str())};
+  Job job{.ranks = 3, .parameters = with_files(in.c_str(), out.c_str())};
   job.run([](Rank& self) { EXPECT_NE(self.connect(), nullptr); });
   const topo::System written = topo::read_system(out).system;
   EXPECT_EQ(written.gpus().size(), 3);
@@ -42,23 +40,23 @@ TEST_F(TopoFile, OfWhichMuchMustBeAssumedIsToldOfOnceAtVerbose1) {
     job.run([](Rank& self) { EXPECT_NE(self.connect(), nullptr); });
     const auto lines = job.transcript.lines();
     EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
-                            [](const std::string& line) { return line.find("no attribute 'arch'") != std::string::npos; }),
+                            [](const std::string& line) {
+                              return line.find("no attribute 'arch'") != std::string::npos;
+                            }),
               verbose);
   }
 }
 
 TEST_F(TopoFile, IsNotNeededToWriteOne) {
   const std::string out = temporary("live.xml");
-  Job job{.ranks = 2,
-          .parameters = with_files(nullptr, out.c_str())};
+  Job job{.ranks = 2, .parameters = with_files(nullptr, out.c_str())};
   job.run([](Rank& self) { EXPECT_NE(self.connect(), nullptr); });
   EXPECT_EQ(topo::read_system(out).system.gpus().size(), 2);
 }
 
 TEST_F(TopoFile, ThatIsWrongMakesAllRanksStepAsideAndSaysWhere) {
   const std::string in = temporary("bad.xml", "<system version='1'>\n<cpu numaid='zero'/></system>");
-  Job job{.ranks = 2,
-          .parameters = with_files(in.c_str(), nullptr)};
+  Job job{.ranks = 2, .parameters = with_files(in.c_str(), nullptr)};
   job.run([](Rank& self) { EXPECT_EQ(self.connect(), nullptr); });
   const auto messages = job.transcript.messages(LOOM_MESSAGE_DECLINED);
   ASSERT_EQ(messages.size(), 1);

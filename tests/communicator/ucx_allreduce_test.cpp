@@ -67,15 +67,17 @@ INSTANTIATE_TEST_SUITE_P(Placements, AllreduceAcrossHosts,
 
 TEST(AllreduceAcrossHostsThatWaits, EndsAtTheTimeoutOnAllRanksOnceOneIsMissing) {
   setenv("UCX_TLS", "tcp,self", 1);
-  Job job{.ranks = 4, .host = [](int rank) { return "host" + std::to_string(rank); }, .parameters = with_timeout(0.5)};
+  Job job{.ranks = 4,
+          .host = [](int rank) { return "host" + std::to_string(rank); },
+          .parameters = with_timeout(0.5)};
   job.run([](Rank& self) {
     const auto communicator = self.connect();
     ASSERT_NE(communicator, nullptr);
     EXPECT_TRUE(check_sum<float>(self, *communicator, device::Type::kFloat, 200000, true, 0));
     std::vector<float> values(500000);
     if (self.rank() == 3) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-    EXPECT_THROW(communicator->allreduce(bytes_of(values), bytes_of(values), values.size(), device::Type::kFloat,
-                                         device::Op::kSum),
+    EXPECT_THROW(communicator->allreduce(bytes_of(values), bytes_of(values), values.size(),
+                                         device::Type::kFloat, device::Op::kSum),
                  Error);
   });
 }
@@ -87,8 +89,8 @@ TEST(SetUpAcrossHosts, StepsAsideOnAllRanksWithOneMessageWhereUcxReachesNobody) 
     const auto communicator = self.connect();
     ASSERT_NE(communicator, nullptr);
     std::vector<float> values(500000, 1.0f);
-    EXPECT_FALSE(communicator->allreduce(bytes_of(values), bytes_of(values), values.size(), device::Type::kFloat,
-                                         device::Op::kSum));
+    EXPECT_FALSE(communicator->allreduce(bytes_of(values), bytes_of(values), values.size(),
+                                         device::Type::kFloat, device::Op::kSum));
     EXPECT_THAT(values, ::testing::Each(1.0f));
     EXPECT_EQ(self.process().counters().declined, 1U);
   });

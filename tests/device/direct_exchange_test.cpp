@@ -25,8 +25,9 @@ TEST(DirectExchange, ReducesInOrderOfRankOnEveryRankManyTimes) {
         // In double: (1e17 + -1e17) + r is r, while 1e17 + (-1e17 + r) is 0: the order shows.
         double value[2] = {rank == 0 ? 1e17 : rank == 1 ? -1e17 : round + 1.0, static_cast<double>(round)};
         auto* bytes = reinterpret_cast<std::byte*>(value);
-        exchange.perform({Collective::kAllreduce, bytes, bytes, 2, sizeof(double), find_reduce(Op::kSum, Type::kDouble)},
-                         waiter);
+        exchange.perform(
+            {Collective::kAllreduce, bytes, bytes, 2, sizeof(double), find_reduce(Op::kSum, Type::kDouble)},
+            waiter);
         ASSERT_EQ(value[0], round + 1.0);
         ASSERT_EQ(value[1], 3.0 * round);
       }
@@ -41,7 +42,8 @@ TEST(DirectExchange, ReportsARankThatGaveUp) {
   Waiter waiter(policy);
   int value = 1;
   auto* bytes = reinterpret_cast<std::byte*>(&value);
-  EXPECT_THROW(mine.perform({Collective::kAllreduce, bytes, bytes, 1, sizeof(int), find_reduce(Op::kSum, Type::kInt32)},
+  EXPECT_THROW(mine.perform({Collective::kAllreduce, bytes, bytes, 1, sizeof(int),
+                             find_reduce(Op::kSum, Type::kInt32)},
                             waiter),
                Error);
   EXPECT_EQ(mine.awaited(), 1);

@@ -41,10 +41,13 @@ class TestRing {
   std::vector<std::unique_ptr<SharedRecvLink>> recv_;
 };
 
-int value_at(int p, std::size_t i) { return static_cast<int>(i) * 3 + p * 1000; }
+int value_at(int p, std::size_t i) {
+  return static_cast<int>(i) * 3 + p * 1000;
+}
 
 void check(RingCollective collective, int size, std::size_t count, const FifoShape& shape, bool in_place) {
-  SCOPED_TRACE(::testing::Message() << size << " ranks, " << count << " elements, slots of " << shape.slot_bytes);
+  SCOPED_TRACE(::testing::Message() << size << " ranks, " << count << " elements, slots of "
+                                    << shape.slot_bytes);
   TestRing ring(size, shape);
   std::vector<std::vector<int>> in(static_cast<std::size_t>(size)), out(in.size());
   std::vector<std::jthread> threads;
@@ -55,8 +58,8 @@ void check(RingCollective collective, int size, std::size_t count, const FifoSha
     threads.emplace_back([&, p] {
       auto* target = reinterpret_cast<std::byte*>(result.data());
       RingExecutor executor(ring.links(p),
-                            {collective, in_place ? target : reinterpret_cast<const std::byte*>(mine.data()), target,
-                             count, sizeof(int), find_reduce(Op::kSum, Type::kInt32)},
+                            {collective, in_place ? target : reinterpret_cast<const std::byte*>(mine.data()),
+                             target, count, sizeof(int), find_reduce(Op::kSum, Type::kInt32)},
                             slice_ring(count, sizeof(int), size, shape.slot_bytes, shape.slot_count));
       while (executor.advance() != RingExecutor::State::kDone) std::this_thread::yield();
     });
@@ -71,9 +74,13 @@ void check(RingCollective collective, int size, std::size_t count, const FifoSha
         int sum = 0;
         for (int q = 0; q < size; ++q) sum += value_at(q, i);
         const bool scattered = collective == RingCollective::kReduceScatter;
-        if (collective == RingCollective::kAllGather) { ASSERT_EQ(result[i], value_at(c, i)); }
-        else if (!scattered || c == p) { ASSERT_EQ(result[i], sum) << "rank " << p << ", element " << i; }
-        else { ASSERT_EQ(result[i], in_place ? value_at(p, i) : -1) << "written outside the rank's own chunk"; }
+        if (collective == RingCollective::kAllGather) {
+          ASSERT_EQ(result[i], value_at(c, i));
+        } else if (!scattered || c == p) {
+          ASSERT_EQ(result[i], sum) << "rank " << p << ", element " << i;
+        } else {
+          ASSERT_EQ(result[i], in_place ? value_at(p, i) : -1) << "written outside the rank's own chunk";
+        }
       }
     }
   }
@@ -89,7 +96,8 @@ TEST(RingExecutor, CarriesEveryCollectiveForOddSizesAndCounts) {
 }
 
 TEST(RingExecutor, GetsByWithTheFewestSlots) {
-  for (const int size : {2, 3, 4, 7}) check(RingCollective::kAllreduce, size, 3000, {.slot_bytes = 64, .slot_count = 2}, true);
+  for (const int size : {2, 3, 4, 7})
+    check(RingCollective::kAllreduce, size, 3000, {.slot_bytes = 64, .slot_count = 2}, true);
 }
 
 /// Blocks of the ranks as chunks: of unequal length, one of them empty, and not in order of position.
@@ -112,16 +120,17 @@ TEST(RingExecutor, TakesBlocksOfAnyLengthInAnyOrder) {
         std::copy_n(mine.begin() + static_cast<std::ptrdiff_t>(own.first), own.count,
                     result.begin() + static_cast<std::ptrdiff_t>(own.first));
       threads.emplace_back([&, p, own] {
-        RingExecutor executor(ring.links(p),
-                              {.collective = collective,
-                               .in = reinterpret_cast<const std::byte*>(mine.data()),
-                               .out = reinterpret_cast<std::byte*>(result.data()),
-                               .count = kCount,
-                               .elem_bytes = sizeof(int),
-                               .reduce = find_reduce(Op::kSum, Type::kInt32),
-                               .chunks = chunks,
-                               .out_first = scatters ? own.first : 0},
-                              slice_ring(500 * kSize, sizeof(int), kSize, shape.slot_bytes, shape.slot_count));
+        RingExecutor executor(
+            ring.links(p),
+            {.collective = collective,
+             .in = reinterpret_cast<const std::byte*>(mine.data()),
+             .out = reinterpret_cast<std::byte*>(result.data()),
+             .count = kCount,
+             .elem_bytes = sizeof(int),
+             .reduce = find_reduce(Op::kSum, Type::kInt32),
+             .chunks = chunks,
+             .out_first = scatters ? own.first : 0},
+            slice_ring(500 * kSize, sizeof(int), kSize, shape.slot_bytes, shape.slot_count));
         while (executor.advance() != RingExecutor::State::kDone) std::this_thread::yield();
       });
     }
@@ -132,10 +141,15 @@ TEST(RingExecutor, TakesBlocksOfAnyLengthInAnyOrder) {
           const std::size_t at = chunks[c].first + i;
           int sum = 0;
           for (int q = 0; q < kSize; ++q) sum += value_at(q, at);
-          if (!scatters) { ASSERT_EQ(out[p][at], value_at(static_cast<int>(c), at)); }
-          else if (c == p) { ASSERT_EQ(out[p][i], sum); }
+          if (!scatters) {
+            ASSERT_EQ(out[p][at], value_at(static_cast<int>(c), at));
+          } else if (c == p) {
+            ASSERT_EQ(out[p][i], sum);
+          }
         }
-    if (!scatters) { EXPECT_EQ(out[0][600], -1) << "belongs to nobody"; }
+    if (!scatters) {
+      EXPECT_EQ(out[0][600], -1) << "belongs to nobody";
+    }
   }
 }
 
@@ -145,8 +159,10 @@ TEST(RingExecutor, PipelinesLargeMessages) {
 
 /// Hosts x ranks per host as threads; the rails are rings like the local ones.
 void check_rails(int hosts, int per_host, std::size_t count, bool in_place) {
-  SCOPED_TRACE(::testing::Message() << hosts << " hosts of " << per_host << " ranks, " << count << " elements");
-  const FifoShape local_fifo{.slot_bytes = 4096, .slot_count = 4}, rail_fifo{.slot_bytes = 8192, .slot_count = 3};
+  SCOPED_TRACE(::testing::Message() << hosts << " hosts of " << per_host << " ranks, " << count
+                                    << " elements");
+  const FifoShape local_fifo{.slot_bytes = 4096, .slot_count = 4},
+      rail_fifo{.slot_bytes = 8192, .slot_count = 3};
   std::deque<TestRing> locals, rails;
   for (int host = 0; host < hosts; ++host) locals.emplace_back(per_host, local_fifo);
   for (int position = 0; position < per_host; ++position) rails.emplace_back(hosts, rail_fifo);
@@ -159,10 +175,11 @@ void check_rails(int hosts, int per_host, std::size_t count, bool in_place) {
     threads.emplace_back([&, rank] {
       const int host = rank / per_host, position = rank % per_host;
       auto* target = reinterpret_cast<std::byte*>(result.data());
-      RailsExecutor executor(locals[static_cast<std::size_t>(host)].links(position), local_fifo,
-                             rails[static_cast<std::size_t>(position)].links(host), rail_fifo,
-                             {RingCollective::kAllreduce, in_place ? target : reinterpret_cast<const std::byte*>(mine.data()),
-                              target, count, sizeof(int), find_reduce(Op::kSum, Type::kInt32)});
+      RailsExecutor executor(
+          locals[static_cast<std::size_t>(host)].links(position), local_fifo,
+          rails[static_cast<std::size_t>(position)].links(host), rail_fifo,
+          {RingCollective::kAllreduce, in_place ? target : reinterpret_cast<const std::byte*>(mine.data()),
+           target, count, sizeof(int), find_reduce(Op::kSum, Type::kInt32)});
       while (executor.advance() != RingExecutor::State::kDone) std::this_thread::yield();
     });
   }

@@ -1,5 +1,5 @@
-// Simulates the ring schedule: ranks as positions, FIFOs of k slots, any interleaving. A slot carries the set of ranks
-// whose contributions it holds.
+// Simulates the ring schedule: ranks as positions, FIFOs of k slots, any interleaving. A slot carries the set
+// of ranks whose contributions it holds.
 #include "device/ring_schedule.hpp"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,9 @@ namespace {
 /// How often each rank's contribution is in it.
 using Contributions = std::vector<std::uint8_t>;
 
-Contributions none(int size) { return Contributions(static_cast<std::size_t>(size)); }
+Contributions none(int size) {
+  return Contributions(static_cast<std::size_t>(size));
+}
 Contributions only(int size, int rank) {
   Contributions counts = none(size);
   counts[static_cast<std::size_t>(rank)] = 1;
@@ -57,14 +59,18 @@ struct Simulation {
         data = only(size, collective == RingCollective::kAllGather ? step.chunk : p);
         if (collective == RingCollective::kAllGather) output = data;
         break;
-      case RingAction::kRecvReduceSend: ++data[static_cast<std::size_t>(p)]; break;
+      case RingAction::kRecvReduceSend:
+        ++data[static_cast<std::size_t>(p)];
+        break;
       case RingAction::kRecvReduceCopySend:
       case RingAction::kRecvReduceCopy:
         ++data[static_cast<std::size_t>(p)];
         output = data;
         break;
       case RingAction::kRecvCopySend:
-      case RingAction::kRecvCopy: output = data; break;
+      case RingAction::kRecvCopy:
+        output = data;
+        break;
     }
     if (sends(step.action)) {
       next.incoming.push_back(data);
@@ -85,7 +91,8 @@ struct Simulation {
     std::mt19937 random(seed);
     const auto chunks = static_cast<std::size_t>(size);
     positions.assign(chunks, {});
-    for (Position& position : positions) position.output.assign(chunks, std::vector<Contributions>(slices, none(size)));
+    for (Position& position : positions)
+      position.output.assign(chunks, std::vector<Contributions>(slices, none(size)));
     while (true) {
       std::vector<int> order;
       for (int p = 0; p < size; ++p)
@@ -96,7 +103,8 @@ struct Simulation {
       for (const int p : order) {
         // Sometimes a position races far ahead of the others.
         const int burst = random() % 4 == 0 ? 1000 : 1;
-        for (int i = 0; i < burst && !done(positions[static_cast<std::size_t>(p)]) && try_slice(p); ++i) moved = true;
+        for (int i = 0; i < burst && !done(positions[static_cast<std::size_t>(p)]) && try_slice(p); ++i)
+          moved = true;
         if (moved) break;
       }
       if (!moved) return false;
@@ -125,8 +133,12 @@ TEST_P(RingSchedule, GivesEveryContributionExactlyOnceForEverySizeAndInterleavin
         EXPECT_EQ(self.sent, simulation.rounds * chunks_sent);
         for (int chunk = 0; chunk < size; ++chunk) {
           const Contributions& got = self.output[static_cast<std::size_t>(chunk)][0];
-          if (collective == RingCollective::kAllreduce) { EXPECT_EQ(got, all); }
-          if (collective == RingCollective::kAllGather) { EXPECT_EQ(got, only(size, chunk)); }
+          if (collective == RingCollective::kAllreduce) {
+            EXPECT_EQ(got, all);
+          }
+          if (collective == RingCollective::kAllGather) {
+            EXPECT_EQ(got, only(size, chunk));
+          }
           if (collective == RingCollective::kReduceScatter) {
             EXPECT_EQ(got, chunk == p ? all : none(size)) << "only its own chunk is its to write";
           }
@@ -142,12 +154,14 @@ TEST_P(RingSchedule, NeverDeadlocksWhileARoundIsShorterThanTheFifo) {
       for (std::size_t slices = 1; slices < slots; ++slices)
         for (unsigned seed = 0; seed < 5; ++seed) {
           Simulation simulation{GetParam().collective, size, slots, slices, 3, {}};
-          EXPECT_TRUE(simulation.run(seed)) << size << " ranks, " << slots << " slots, " << slices << " slices";
+          EXPECT_TRUE(simulation.run(seed))
+              << size << " ranks, " << slots << " slots, " << slices << " slices";
         }
 }
 
 TEST(RingScheduleLimit, DeadlocksWhenARoundFillsTheFifo) {
-  // Why a round must be shorter than the FIFO: all ranks fill their successor's FIFO, and no one can pass anything on.
+  // Why a round must be shorter than the FIFO: all ranks fill their successor's FIFO, and no one can pass
+  // anything on.
   Simulation simulation{RingCollective::kAllreduce, 3, 4, 4, 1, {}};
   EXPECT_FALSE(simulation.run(1));
 }

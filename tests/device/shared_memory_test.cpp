@@ -41,7 +41,8 @@ TEST(Segment, IsSharedWithAnotherProcessAndLeavesNothingBehindWhenKilled) {
   EXPECT_STREQ(reinterpret_cast<const char*>(attached.data()), "from the child");
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
-  EXPECT_STREQ(reinterpret_cast<const char*>(attached.data()), "from the child") << "a mapping outlives its owner";
+  EXPECT_STREQ(reinterpret_cast<const char*>(attached.data()), "from the child")
+      << "a mapping outlives its owner";
   EXPECT_EQ(shared_memory_files(), before);
   ::close(channel[0]);
   ::close(channel[1]);

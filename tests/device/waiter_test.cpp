@@ -17,7 +17,8 @@ TEST(Waiter, LetsOthersProgressWhileItWaits) {
 
 TEST(Waiter, LooksAfterPeersAndEndsAtTheTimeout) {
   int looks = 0;
-  const WaitPolicy policy{.progress = {}, .check_peers = [&] { ++looks; }, .oversubscribed = true, .timeout_s = 0.7};
+  const WaitPolicy policy{
+      .progress = {}, .check_peers = [&] { ++looks; }, .oversubscribed = true, .timeout_s = 0.7};
   Waiter waiter(policy);
   try {
     while (true) waiter.pause();
