@@ -29,12 +29,28 @@ std::string_view name_of(Algorithm algorithm) {
       return "boards";
     case Algorithm::kSingleCopy:
       return "single copy";
+    case Algorithm::kBlocks:
+      return "blocks";
+    case Algorithm::kScan:
+      return "scan";
     case Algorithm::kRails:
       return "rails";
     case Algorithm::kFlatRing:
       return "flat ring";
     case Algorithm::kBelow:
       return "the component below";
+  }
+  return "?";
+}
+
+std::string_view name_of(Fallback reason) {
+  switch (reason) {
+    case Fallback::kNoKernel:
+      return "no_kernel";
+    case Fallback::kNotConnected:
+      return "not_connected";
+    case Fallback::kNotBetter:
+      return "not_better";
   }
   return "?";
 }
@@ -55,14 +71,38 @@ std::string_view name_of(device::Collective collective) {
       return "alltoall";
     case device::Collective::kBarrier:
       return "barrier";
+    case device::Collective::kReduceScatterV:
+      return "reduce_scatter";
+    case device::Collective::kScan:
+      return "scan";
+    case device::Collective::kExscan:
+      return "exscan";
+    case device::Collective::kGather:
+      return "gather";
+    case device::Collective::kGatherV:
+      return "gatherv";
+    case device::Collective::kScatter:
+      return "scatter";
+    case device::Collective::kScatterV:
+      return "scatterv";
+    case device::Collective::kAllGatherV:
+      return "allgatherv";
+    case device::Collective::kAllToAllV:
+      return "alltoallv";
+    case device::Collective::kAllToAllW:
+      return "alltoallw";
   }
   return "?";
 }
 
 Algorithm plan(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
                bool single_copy) {
+  using device::Collective;
   if (shape.ranks == 1) return Algorithm::kCopy;
   if (shape.hosts == 1) {
+    if (device::lists_blocks(collective)) return Algorithm::kBlocks;
+    if (collective == Collective::kScan || collective == Collective::kExscan) return Algorithm::kScan;
+    if (collective == Collective::kReduceScatterV) return Algorithm::kBoards;
     const std::size_t offered = device::offered_bytes(collective, bytes, shape.ranks);
     const bool direct = offered <= device::DirectSlot::kPayloadBytes &&
                         offered * static_cast<std::size_t>(shape.ranks) <= kDirectBytesRead;
@@ -74,6 +114,39 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
   }
   if (collective != device::Collective::kAllreduce || bytes < kNetMinBytes) return Algorithm::kBelow;
   return shape.ranks_per_host > 0 ? Algorithm::kRails : Algorithm::kFlatRing;
+}
+
+Algorithm plan_resumable(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
+                         bool single_copy) {
+  const Algorithm planned = plan(collective, shape, bytes, single_copy);
+  if (planned != Algorithm::kDirect) return planned;
+  return collective == device::Collective::kBarrier ? Algorithm::kBlocks : Algorithm::kBoards;
+}
+
+bool may_carry(Algorithm algorithm, device::Collective collective) {
+  using device::Collective;
+  const bool scans = collective == Collective::kScan || collective == Collective::kExscan;
+  const bool listed = device::lists_blocks(collective);
+  switch (algorithm) {
+    case Algorithm::kCopy:
+      return true;
+    case Algorithm::kDirect:
+      return !listed && !scans && collective != Collective::kReduceScatterV;
+    case Algorithm::kBoards:
+      return !listed && !scans && collective != Collective::kBarrier;
+    case Algorithm::kSingleCopy:
+      return device::SingleCopyExecutor::takes(collective);
+    case Algorithm::kBlocks:
+      return listed || collective == Collective::kBarrier;
+    case Algorithm::kScan:
+      return scans;
+    case Algorithm::kRails:
+    case Algorithm::kFlatRing:
+      return collective == Collective::kAllreduce;
+    case Algorithm::kBelow:
+      return false;
+  }
+  return false;
 }
 
 }  // namespace loom
