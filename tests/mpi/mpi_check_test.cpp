@@ -1,5 +1,6 @@
-// mpi_check_test CASE -- rank 1 makes another call than the others, with coll_loom_check set while the program runs. All ranks
-// must get the error class, and the next call must work. check_exit.sh looks at the message.
+// mpi_check_test CASE -- rank 1 makes another call than the others, with coll_loom_check set while the
+// program runs. All ranks must get the error class, and the next call must work. check_exit.sh looks at the
+// message.
 #include <mpi.h>
 
 #include <cstdio>
@@ -57,8 +58,8 @@ int make_call(const std::string& which, bool odd_one_out, int rank, int ranks, i
   }
   if (which == "block") {
     if (odd_one_out) counts[2] = 3;
-    error = MPI_Alltoallv(send, counts.data(), disps.data(), MPI_INT, recv, std::vector<int>(counts.size(), 2).data(),
-                          disps.data(), MPI_INT, world);
+    error = MPI_Alltoallv(send, counts.data(), disps.data(), MPI_INT, recv,
+                          std::vector<int>(counts.size(), 2).data(), disps.data(), MPI_INT, world);
     return MPI_ERR_COUNT;
   }
   std::fprintf(stderr, "there is no case '%s'\n", which.c_str());

@@ -1,5 +1,5 @@
-// conformance.hpp -- every collective in every form against a reference that each rank computes for itself: values are a
-// function of rank, place and call, so nothing but the call under test communicates.
+// conformance.hpp -- every collective in every form against a reference that each rank computes for itself:
+// values are a function of rank, place and call, so nothing but the call under test communicates.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,32 +20,32 @@ enum class Form { kBlocking, kNonblocking, kPersistent };
 inline constexpr Form kForms[] = {Form::kBlocking, Form::kNonblocking, Form::kPersistent};
 const char* name(Form form);
 
-/// Makes a call in one of its forms, to the end. A persistent one is started twice: `refill` restores the buffers before
-/// each start.
+/// Makes a call in one of its forms, to the end. A persistent one is started twice: `refill` restores the
+/// buffers before each start.
 #if OMPI_MAJOR_VERSION == 4
 #define LOOM_INIT(Name) MPIX_##Name##_init
 #else
 #define LOOM_INIT(Name) MPI_##Name##_init
 #endif
-#define LOOM_CALL(form, refill, Name, name, ...)                              \
-  do {                                                                        \
-    MPI_Request request = MPI_REQUEST_NULL;                                   \
-    if ((form) == Form::kBlocking) {                                          \
-      refill();                                                               \
-      MPI_##Name(__VA_ARGS__);                                                \
-    } else if ((form) == Form::kNonblocking) {                                \
-      refill();                                                               \
-      MPI_I##name(__VA_ARGS__, &request);                                     \
-      MPI_Wait(&request, MPI_STATUS_IGNORE);                                  \
-    } else {                                                                  \
-      LOOM_INIT(Name)(__VA_ARGS__, MPI_INFO_NULL, &request);                  \
-      for (int times = 0; times < 2; ++times) {                               \
-        refill();                                                             \
-        MPI_Start(&request);                                                  \
-        MPI_Wait(&request, MPI_STATUS_IGNORE);                                \
-      }                                                                       \
-      MPI_Request_free(&request);                                             \
-    }                                                                         \
+#define LOOM_CALL(form, refill, Name, name, ...)             \
+  do {                                                       \
+    MPI_Request request = MPI_REQUEST_NULL;                  \
+    if ((form) == Form::kBlocking) {                         \
+      refill();                                              \
+      MPI_##Name(__VA_ARGS__);                               \
+    } else if ((form) == Form::kNonblocking) {               \
+      refill();                                              \
+      MPI_I##name(__VA_ARGS__, &request);                    \
+      MPI_Wait(&request, MPI_STATUS_IGNORE);                 \
+    } else {                                                 \
+      LOOM_INIT(Name)(__VA_ARGS__, MPI_INFO_NULL, &request); \
+      for (int times = 0; times < 2; ++times) {              \
+        refill();                                            \
+        MPI_Start(&request);                                 \
+        MPI_Wait(&request, MPI_STATUS_IGNORE);               \
+      }                                                      \
+      MPI_Request_free(&request);                            \
+    }                                                        \
   } while (0)
 
 struct Settings {

@@ -1,5 +1,6 @@
-// Collectives that move data: with contiguous types, types with gaps, negative lower bounds and mixed basic types, which may
-// differ from rank to rank. Everything of a result buffer is compared: gaps and surroundings must not change.
+// Collectives that move data: with contiguous types, types with gaps, negative lower bounds and mixed basic
+// types, which may differ from rank to rank. Everything of a result buffer is compared: gaps and surroundings
+// must not change.
 #include <array>
 #include <cstring>
 #include <functional>
@@ -76,7 +77,8 @@ class Layout {
 class Buffer {
  public:
   Buffer(const Layout& layout, int units)
-      : layout_(layout), bytes_(static_cast<std::size_t>(layout.extent()) * static_cast<std::size_t>(units) + 2 * kGuard) {
+      : layout_(layout),
+        bytes_(static_cast<std::size_t>(layout.extent()) * static_cast<std::size_t>(units) + 2 * kGuard) {
     clear();
   }
   void* data() { return at_[0].data() + kGuard; }
@@ -103,9 +105,12 @@ class Buffer {
 };
 
 /// What the unit `i` of the block from one rank to another holds.
-std::int64_t value(int from, int to, int i) { return from * 31 + to * 17 + i % 89; }
+std::int64_t value(int from, int to, int i) {
+  return from * 31 + to * 17 + i % 89;
+}
 
-/// Blocks of one side of a v form: counts and displacements in elements and in bytes, spaced and not in order.
+/// Blocks of one side of a v form: counts and displacements in elements and in bytes, spaced and not in
+/// order.
 struct Blocks {
   std::vector<int> units, first;  ///< by rank
   std::vector<int> counts, disps, byte_disps;
@@ -135,7 +140,9 @@ struct Case {
 
   /// This rank's layout: ranks differ, save for structs, whose signature is their own.
   Kind kind_of(int rank) const {
-    return kind == Kind::kStruct || kind == Kind::kInts ? kind : static_cast<Kind>((rank + static_cast<int>(kind)) % 3);
+    return kind == Kind::kStruct || kind == Kind::kInts
+               ? kind
+               : static_cast<Kind>((rank + static_cast<int>(kind)) % 3);
   }
 };
 
@@ -143,14 +150,20 @@ struct Case {
 int unequal(const Case& c, int from, int to) {
   const int a = c.in_place ? std::min(from, to) : from, b = c.in_place ? std::max(from, to) : to;
   switch ((a * 3 + b) % 4) {
-    case 0: return c.count;
-    case 1: return 0;
-    case 2: return c.count / 2 + 1;
-    default: return c.count + 3;
+    case 0:
+      return c.count;
+    case 1:
+      return 0;
+    case 2:
+      return c.count / 2 + 1;
+    default:
+      return c.count + 3;
   }
 }
 /// Units of a rank's one block.
-int own_units(const Case& c, int rank) { return unequal(c, rank, rank + 1); }
+int own_units(const Case& c, int rank) {
+  return unequal(c, rank, rank + 1);
+}
 
 template <class Function>
 std::vector<int> for_ranks(const Run& run, Function&& function) {
@@ -169,7 +182,8 @@ bool bcast(const Case& c) {
       buffer.expect(i, value(c.root, 0, i));
     }
   };
-  LOOM_CALL(c.form, refill, Bcast, bcast, buffer.data(), layout.count(c.count), layout.type(), c.root, c.run.comm);
+  LOOM_CALL(c.form, refill, Bcast, bcast, buffer.data(), layout.count(c.count), layout.type(), c.root,
+            c.run.comm);
   return buffer.right();
 }
 
@@ -199,23 +213,23 @@ bool gather_like(const Case& c, bool everywhere, bool v) {
   void* const send = in_place ? MPI_IN_PLACE : in.data();
   const int send_count = in_layout.count(mine), recv_count = out_layout.count(c.count);
   if (everywhere && v)
-    LOOM_CALL(c.form, refill, Allgatherv, allgatherv, send, send_count, in_layout.type(), out.data(), blocks.counts.data(),
-              blocks.disps.data(), out_layout.type(), c.run.comm);
+    LOOM_CALL(c.form, refill, Allgatherv, allgatherv, send, send_count, in_layout.type(), out.data(),
+              blocks.counts.data(), blocks.disps.data(), out_layout.type(), c.run.comm);
   else if (everywhere)
-    LOOM_CALL(c.form, refill, Allgather, allgather, send, send_count, in_layout.type(), out.data(), recv_count,
-              out_layout.type(), c.run.comm);
+    LOOM_CALL(c.form, refill, Allgather, allgather, send, send_count, in_layout.type(), out.data(),
+              recv_count, out_layout.type(), c.run.comm);
   else if (v && receives)
-    LOOM_CALL(c.form, refill, Gatherv, gatherv, send, send_count, in_layout.type(), out.data(), blocks.counts.data(),
-              blocks.disps.data(), out_layout.type(), c.root, c.run.comm);
+    LOOM_CALL(c.form, refill, Gatherv, gatherv, send, send_count, in_layout.type(), out.data(),
+              blocks.counts.data(), blocks.disps.data(), out_layout.type(), c.root, c.run.comm);
   else if (v)
     LOOM_CALL(c.form, refill, Gatherv, gatherv, send, send_count, in_layout.type(), nullptr, nullptr, nullptr,
               MPI_DATATYPE_NULL, c.root, c.run.comm);
   else if (receives)
-    LOOM_CALL(c.form, refill, Gather, gather, send, send_count, in_layout.type(), out.data(), recv_count, out_layout.type(),
-              c.root, c.run.comm);
+    LOOM_CALL(c.form, refill, Gather, gather, send, send_count, in_layout.type(), out.data(), recv_count,
+              out_layout.type(), c.root, c.run.comm);
   else
-    LOOM_CALL(c.form, refill, Gather, gather, send, send_count, in_layout.type(), nullptr, 0, MPI_DATATYPE_NULL, c.root,
-              c.run.comm);
+    LOOM_CALL(c.form, refill, Gather, gather, send, send_count, in_layout.type(), nullptr, 0,
+              MPI_DATATYPE_NULL, c.root, c.run.comm);
   return in.right() && out.right();
 }
 
@@ -233,23 +247,24 @@ bool scatter_like(const Case& c, bool v) {
     in.clear();
     out.clear();
     for (int to = 0; is_root && to < ranks; ++to)
-      for (int i = 0; i < units(to); ++i) in.fill(blocks.first[static_cast<std::size_t>(to)] + i, value(c.root, to, i));
+      for (int i = 0; i < units(to); ++i)
+        in.fill(blocks.first[static_cast<std::size_t>(to)] + i, value(c.root, to, i));
     for (int i = 0; !in_place && i < mine; ++i) out.expect(i, value(c.root, me, i));
   };
   void* const recv = in_place ? MPI_IN_PLACE : out.data();
   const int recv_count = out_layout.count(mine);
   if (v && is_root)
-    LOOM_CALL(c.form, refill, Scatterv, scatterv, in.data(), blocks.counts.data(), blocks.disps.data(), in_layout.type(), recv,
-              recv_count, out_layout.type(), c.root, c.run.comm);
+    LOOM_CALL(c.form, refill, Scatterv, scatterv, in.data(), blocks.counts.data(), blocks.disps.data(),
+              in_layout.type(), recv, recv_count, out_layout.type(), c.root, c.run.comm);
   else if (v)
-    LOOM_CALL(c.form, refill, Scatterv, scatterv, nullptr, nullptr, nullptr, MPI_DATATYPE_NULL, recv, recv_count,
-              out_layout.type(), c.root, c.run.comm);
+    LOOM_CALL(c.form, refill, Scatterv, scatterv, nullptr, nullptr, nullptr, MPI_DATATYPE_NULL, recv,
+              recv_count, out_layout.type(), c.root, c.run.comm);
   else if (is_root)
-    LOOM_CALL(c.form, refill, Scatter, scatter, in.data(), in_layout.count(c.count), in_layout.type(), recv, recv_count,
-              out_layout.type(), c.root, c.run.comm);
+    LOOM_CALL(c.form, refill, Scatter, scatter, in.data(), in_layout.count(c.count), in_layout.type(), recv,
+              recv_count, out_layout.type(), c.root, c.run.comm);
   else
-    LOOM_CALL(c.form, refill, Scatter, scatter, nullptr, 0, MPI_DATATYPE_NULL, recv, recv_count, out_layout.type(), c.root,
-              c.run.comm);
+    LOOM_CALL(c.form, refill, Scatter, scatter, nullptr, 0, MPI_DATATYPE_NULL, recv, recv_count,
+              out_layout.type(), c.root, c.run.comm);
   return in.right() && out.right();
 }
 
@@ -264,7 +279,8 @@ bool all_to_all(const Case& c, Exchange exchange) {
   Blocks received(out_layout, for_ranks(c.run, [&](int from) { return units(from, me); }), v);
   if (!v)
     for (int rank = 0; rank < ranks; ++rank)
-      sent.first[static_cast<std::size_t>(rank)] = received.first[static_cast<std::size_t>(rank)] = rank * c.count;
+      sent.first[static_cast<std::size_t>(rank)] = received.first[static_cast<std::size_t>(rank)] =
+          rank * c.count;
   Buffer in(in_layout, c.in_place ? 0 : sent.all), out(out_layout, received.all);
   const auto refill = [&] {
     in.clear();
@@ -281,16 +297,18 @@ bool all_to_all(const Case& c, Exchange exchange) {
   void* const send = c.in_place ? MPI_IN_PLACE : in.data();
   switch (exchange) {
     case Exchange::kEqual:
-      LOOM_CALL(c.form, refill, Alltoall, alltoall, send, in_layout.count(c.count), in_layout.type(), out.data(),
-                out_layout.count(c.count), out_layout.type(), c.run.comm);
+      LOOM_CALL(c.form, refill, Alltoall, alltoall, send, in_layout.count(c.count), in_layout.type(),
+                out.data(), out_layout.count(c.count), out_layout.type(), c.run.comm);
       break;
     case Exchange::kV:
-      LOOM_CALL(c.form, refill, Alltoallv, alltoallv, send, sent.counts.data(), sent.disps.data(), in_layout.type(), out.data(),
-                received.counts.data(), received.disps.data(), out_layout.type(), c.run.comm);
+      LOOM_CALL(c.form, refill, Alltoallv, alltoallv, send, sent.counts.data(), sent.disps.data(),
+                in_layout.type(), out.data(), received.counts.data(), received.disps.data(),
+                out_layout.type(), c.run.comm);
       break;
     case Exchange::kW:
-      LOOM_CALL(c.form, refill, Alltoallw, alltoallw, send, sent.counts.data(), sent.byte_disps.data(), sent.types.data(),
-                out.data(), received.counts.data(), received.byte_disps.data(), received.types.data(), c.run.comm);
+      LOOM_CALL(c.form, refill, Alltoallw, alltoallw, send, sent.counts.data(), sent.byte_disps.data(),
+                sent.types.data(), out.data(), received.counts.data(), received.byte_disps.data(),
+                received.types.data(), c.run.comm);
       break;
   }
   return in.right() && out.right();
@@ -326,8 +344,9 @@ void run_moving(Run& run) {
               if (root > 0 && !collective.rooted) continue;
               if (!run.draw()) continue;
               const Case one{run, form, kind, in_place, count, root};
-              run.judge(collective.call(one), fmt::format("{} {}, layout {}, {} units, root {}{}", name(form), collective.name,
-                                                          static_cast<int>(kind), count, root, in_place ? ", in place" : ""));
+              run.judge(collective.call(one),
+                        fmt::format("{} {}, layout {}, {} units, root {}{}", name(form), collective.name,
+                                    static_cast<int>(kind), count, root, in_place ? ", in place" : ""));
             }
   for (const Form form : kForms) {
     const auto nothing = [] {};

@@ -1,5 +1,6 @@
-// mpi_conformance_test -- do all collectives do what the MPI standard says, in all forms, whoever carries them? Run it under
-// mpirun. Exit codes: 0 all cases right; 1 some wrong, or not carried by whom they should; 2 bad arguments.
+// mpi_conformance_test -- do all collectives do what the MPI standard says, in all forms, whoever carries
+// them? Run it under mpirun. Exit codes: 0 all cases right; 1 some wrong, or not carried by whom they should;
+// 2 bad arguments.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <sstream>
@@ -13,7 +14,8 @@ const char* name(Form form) {
   return form == Form::kBlocking ? "blocking" : form == Form::kNonblocking ? "nonblocking" : "persistent";
 }
 
-Run::Run(MPI_Comm communicator, const Settings& of_run) : settings(of_run), comm(communicator), random_(of_run.seed) {
+Run::Run(MPI_Comm communicator, const Settings& of_run)
+    : settings(of_run), comm(communicator), random_(of_run.seed) {
   MPI_Comm_rank(comm, &rank);
   MPI_Comm_size(comm, &ranks);
 }
@@ -34,9 +36,12 @@ std::vector<int> Run::counts() const {
 
 namespace {
 
-constexpr const char* kCollectives[] = {"allreduce", "reduce",     "reduce_scatter_block", "reduce_scatter", "scan",     "exscan",
-                                        "bcast",     "allgather",  "allgatherv",           "gather",         "gatherv",  "scatter",
-                                        "scatterv",  "alltoall",   "alltoallv",            "alltoallw",      "barrier"};
+constexpr const char* kCollectives[] = {"allreduce",      "reduce",    "reduce_scatter_block",
+                                        "reduce_scatter", "scan",      "exscan",
+                                        "bcast",          "allgather", "allgatherv",
+                                        "gather",         "gatherv",   "scatter",
+                                        "scatterv",       "alltoall",  "alltoallv",
+                                        "alltoallw",      "barrier"};
 
 /// Whether loom has carried at least one call of each collective and handed none down.
 bool loom_has_carried_all(mpi::ToolInterface& tools, int rank) {
@@ -48,7 +53,8 @@ bool loom_has_carried_all(mpi::ToolInterface& tools, int rank) {
     all = false;
     if (rank == 0)
       std::fprintf(stderr, "%s: %s carried by loom, %s handed to the component below\n", collective,
-                   calls ? std::to_string(*calls).c_str() : "?", below ? std::to_string(*below).c_str() : "?");
+                   calls ? std::to_string(*calls).c_str() : "?",
+                   below ? std::to_string(*below).c_str() : "?");
   }
   return all;
 }
@@ -66,7 +72,8 @@ int run(const Settings& settings, bool expect_loom) {
   int wrong = of_world.wrong + (expect_loom && !loom_has_carried_all(tools, of_world.rank) ? 1 : 0);
   MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   if (of_world.rank == 0)
-    std::printf("%d cases on %d ranks, %d wrong (counted on each rank)\n", of_world.cases, of_world.ranks, wrong);
+    std::printf("%d cases on %d ranks, %d wrong (counted on each rank)\n", of_world.cases, of_world.ranks,
+                wrong);
   return wrong > 0 ? 1 : 0;
 }
 

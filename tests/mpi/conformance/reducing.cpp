@@ -1,5 +1,5 @@
-// Reductions: every predefined operation on every type that MPI gives it, with operands whose every partial result is exact;
-// and sums of random floating point numbers, held to a bound.
+// Reductions: every predefined operation on every type that MPI gives it, with operands whose every partial
+// result is exact; and sums of random floating point numbers, held to a bound.
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -32,7 +32,10 @@ struct ElementType {
 
 template <class T>
 ElementType plain(const char* name, MPI_Datatype type, unsigned ops) {
-  return {name, type, sizeof(T), ops,
+  return {name,
+          type,
+          sizeof(T),
+          ops,
           [](std::byte* at, Value v) {
             T x{};
             if constexpr (requires { x.real(); })
@@ -58,7 +61,10 @@ struct Pair {
 };
 template <class T>
 ElementType pair(const char* name, MPI_Datatype type) {
-  return {name, type, sizeof(Pair<T>), kLocation,
+  return {name,
+          type,
+          sizeof(Pair<T>),
+          kLocation,
           [](std::byte* at, Value v) {
             const Pair<T> x{static_cast<T>(v.value), v.index};
             std::memcpy(at, &x, sizeof(x));
@@ -137,9 +143,12 @@ Value result_over(const Operation& operation, int end, std::size_t i) {
 }
 
 enum class Reduction { kAllreduce, kReduce, kBlock, kScatter, kScan, kExscan };
-constexpr std::pair<Reduction, const char*> kReductions[] = {
-    {Reduction::kAllreduce, "allreduce"},   {Reduction::kReduce, "reduce"}, {Reduction::kBlock, "reduce_scatter_block"},
-    {Reduction::kScatter, "reduce_scatter"}, {Reduction::kScan, "scan"},     {Reduction::kExscan, "exscan"}};
+constexpr std::pair<Reduction, const char*> kReductions[] = {{Reduction::kAllreduce, "allreduce"},
+                                                             {Reduction::kReduce, "reduce"},
+                                                             {Reduction::kBlock, "reduce_scatter_block"},
+                                                             {Reduction::kScatter, "reduce_scatter"},
+                                                             {Reduction::kScan, "scan"},
+                                                             {Reduction::kExscan, "exscan"}};
 
 /// Elements of the parts of a reduce_scatter.
 std::vector<int> parts(const Run& run, int count) {
@@ -151,8 +160,8 @@ std::vector<int> parts(const Run& run, int count) {
 
 /// One call on operands that `store(at, i)` makes; `check(at, i)` judges element i of the whole result.
 template <class Store, class Check>
-bool call(Run& run, Reduction which, Form form, MPI_Datatype type, std::size_t bytes, MPI_Op op, int count, int root,
-          bool in_place, Store&& store, Check&& check) {
+bool call(Run& run, Reduction which, Form form, MPI_Datatype type, std::size_t bytes, MPI_Op op, int count,
+          int root, bool in_place, Store&& store, Check&& check) {
   const auto n = static_cast<std::size_t>(count), me = static_cast<std::size_t>(run.rank);
   const auto ranks = static_cast<std::size_t>(run.ranks);
   const std::vector<int> counts = parts(run, count);
@@ -168,7 +177,8 @@ bool call(Run& run, Reduction which, Form form, MPI_Datatype type, std::size_t b
   const bool is_root = run.rank == root, receives = which != Reduction::kReduce || is_root;
   const bool mine_in_place = in_place && receives;
   constexpr std::size_t kGuard = 64;
-  std::vector<std::byte> in(in_count * bytes), out((mine_in_place ? in_count : out_count) * bytes + 2 * kGuard);
+  std::vector<std::byte> in(in_count * bytes),
+      out((mine_in_place ? in_count : out_count) * bytes + 2 * kGuard);
   std::byte* const result = out.data() + kGuard;
   const auto refill = [&] {
     std::fill(out.begin(), out.end(), std::byte{0x5a});
@@ -185,7 +195,8 @@ bool call(Run& run, Reduction which, Form form, MPI_Datatype type, std::size_t b
       LOOM_CALL(form, refill, Reduce, reduce, send, recv, count, type, op, root, run.comm);
       break;
     case Reduction::kBlock:
-      LOOM_CALL(form, refill, Reduce_scatter_block, reduce_scatter_block, send, recv, count, type, op, run.comm);
+      LOOM_CALL(form, refill, Reduce_scatter_block, reduce_scatter_block, send, recv, count, type, op,
+                run.comm);
       break;
     case Reduction::kScatter:
       LOOM_CALL(form, refill, Reduce_scatter, reduce_scatter, send, recv, counts.data(), type, op, run.comm);
@@ -198,7 +209,8 @@ bool call(Run& run, Reduction which, Form form, MPI_Datatype type, std::size_t b
       break;
   }
   const auto intact = [](std::byte byte) { return byte == std::byte{0x5a}; };
-  bool right = std::all_of(out.begin(), out.begin() + kGuard, intact) && std::all_of(out.end() - kGuard, out.end(), intact);
+  bool right = std::all_of(out.begin(), out.begin() + kGuard, intact) &&
+               std::all_of(out.end() - kGuard, out.end(), intact);
   if (!receives || (which == Reduction::kExscan && run.rank == 0)) return right;
   for (std::size_t i = 0; i < out_count && right; ++i) right = check(result + i * bytes, first + i);
   return right;
@@ -262,8 +274,9 @@ void run_reducing(Run& run) {
                       if ((type.ops & kLocation) == 0) expected.index = 0;
                       return type.load(from) == expected;
                     });
-                run.judge(right, fmt::format("{} {}, {} of {} {}, root {}{}", name(form), which_name, operation.name, count,
-                                             type.name, root, in_place ? ", in place" : ""));
+                run.judge(right,
+                          fmt::format("{} {}, {} of {} {}, root {}{}", name(form), which_name, operation.name,
+                                      count, type.name, root, in_place ? ", in place" : ""));
               }
         }
   random_sums(run);
