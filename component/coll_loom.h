@@ -40,7 +40,7 @@ enum coll_loom_state { COLL_LOOM_COLD, COLL_LOOM_READY, COLL_LOOM_DECLINED, COLL
 struct coll_loom_module {
   mca_coll_base_module_t super;
   enum coll_loom_state state;
-  bool explained;         /* that some calls have no kernel */
+  uint32_t explained[LOOM_FALLBACK_COUNT]; /* bit 1 << collective: that such calls go below for this reason */
   int error;              /* what calls return while broken */
   struct loom_comm* comm; /* while ready or broken */
   ompi_communicator_t* communicator;
@@ -82,8 +82,12 @@ COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_NOT_WAITING)
 enum coll_loom_way { COLL_LOOM_BY_LOOM, COLL_LOOM_BELOW, COLL_LOOM_FAILS, COLL_LOOM_IN_ORDER };
 enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct coll_loom_args* args, bool may_wait,
                                     enum loom_op* op, enum loom_type* type);
-void coll_loom_explain_no_kernel(struct coll_loom_module* self, const struct ompi_op_t* op,
-                                 const struct ompi_datatype_t* datatype, enum loom_collective collective);
+/* Counts a call that never comes to the core, and says so once for each kind. op, type: of a reduction, or NULL. */
+void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective collective, enum loom_fallback reason,
+                         const struct ompi_op_t* op, const struct ompi_datatype_t* type);
+/* No rank has a byte to move, which all of them know. Some may never get here: Open MPI itself ends calls with a count of 0,
+ * but not those with elements of no size, which are the same to MPI. So nothing may be exchanged for such a call. */
+bool coll_loom_is_empty(struct coll_loom_module* self, const struct coll_loom_args* args);
 /* False: the component below has to carry the call. Else it has ended, with *error. */
 bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_args* args, int* error);
 

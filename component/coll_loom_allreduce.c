@@ -32,8 +32,7 @@ int coll_loom_allreduce(const void* sendbuf, void* recvbuf, coll_loom_count_t co
     return self->error;
   } else if (!has_kernel || self->state == COLL_LOOM_DECLINED) {
     /* But not a call from inside the set-up, which is not the program's. */
-    if (!has_kernel) coll_loom_explain_no_kernel(self, op, datatype, LOOM_ALLREDUCE);
-    loom_count_fallback(LOOM_ALLREDUCE, has_kernel ? LOOM_NOT_CONNECTED : LOOM_NO_KERNEL);
+    coll_loom_fall_back(self, LOOM_ALLREDUCE, has_kernel ? LOOM_NOT_CONNECTED : LOOM_NO_KERNEL, op, datatype);
   }
   return self->previous_allreduce(sendbuf, recvbuf, count, datatype, op, communicator,
                                   self->previous_allreduce_module);

@@ -9,14 +9,58 @@ static bool is_reduction(enum loom_collective collective) {
          collective == LOOM_SCAN || collective == LOOM_EXSCAN;
 }
 
-/* Says once per communicator what the core never gets to see. */
-void coll_loom_explain_no_kernel(struct coll_loom_module* self, const struct ompi_op_t* op,
-                                 const struct ompi_datatype_t* datatype, enum loom_collective collective) {
-  if (self->explained || coll_loom_variables.verbose < 2 || ompi_comm_rank(self->communicator) != 0) return;
-  self->explained = true;
-  opal_output(0, "coll:loom: %s: %s of %s with %s goes to the component below: loom has no such operation",
-              coll_loom_name(self->communicator), loom_collective_name(collective), datatype->name,
-              op->o_name);
+static bool has_bytes(const struct coll_loom_side* side) {
+  return side->count > 0 && side->type->super.size > 0;
+}
+
+bool coll_loom_is_empty(struct coll_loom_module* self, const struct coll_loom_args* args) {
+  const bool is_root = ompi_comm_rank(self->communicator) == args->root;
+  switch (args->collective) {
+    case LOOM_BCAST:
+      return !has_bytes(&args->in);
+    case LOOM_ALLGATHER:
+    case LOOM_ALLTOALL:
+      return !has_bytes(&args->out);
+    case LOOM_GATHER:
+      return !has_bytes(is_root ? &args->out : &args->in);
+    case LOOM_SCATTER:
+      return !has_bytes(is_root ? &args->in : &args->out);
+    case LOOM_REDUCE_SCATTER:
+    case LOOM_ALLGATHERV: {
+      const struct coll_loom_side* counted = args->collective == LOOM_ALLGATHERV ? &args->out : &args->in;
+      const size_t ranks = (size_t)ompi_comm_size(self->communicator);
+      for (size_t part = 0; part < ranks && counted->type->super.size > 0; ++part)
+        if (coll_loom_count_at(counted->counts, part) > 0) return false;
+      return true;
+    }
+    case LOOM_BARRIER:
+    case LOOM_GATHERV:
+    case LOOM_SCATTERV:
+    case LOOM_ALLTOALLV:
+    case LOOM_ALLTOALLW:
+      return false;
+    default:
+      return args->in.count == 0;
+  }
+}
+
+_Static_assert(LOOM_COLLECTIVE_COUNT <= 32, "coll_loom_module.explained has a bit for each");
+
+void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective collective,
+                         enum loom_fallback reason, const struct ompi_op_t* op,
+                         const struct ompi_datatype_t* type) {
+  static const char* const because[] = {
+      [LOOM_NO_KERNEL] = "loom has no such operation",
+      [LOOM_NOT_CONNECTED] = "loom has not connected the ranks (a call that may not wait cannot)",
+      [LOOM_NOT_BETTER] = "loom does not carry it between hosts"};
+  loom_count_fallback(collective, reason);
+  if (coll_loom_variables.verbose < 2 || ompi_comm_rank(self->communicator) != 0) return;
+  if (self->explained[reason] >> collective & 1) return;
+  self->explained[reason] |= 1u << collective;
+  const bool named = reason == LOOM_NO_KERNEL && op != NULL && type != NULL;
+  opal_output(0, "coll:loom: %s: %s%s%s%s%s goes to the component below: %s",
+              coll_loom_name(self->communicator), loom_collective_name(collective), named ? " of " : "",
+              named ? type->name : "", named ? " with " : "", named ? op->o_name : "", because[reason]);
 }
 
 enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct coll_loom_args* args,
@@ -25,22 +69,21 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
   *type = LOOM_UINT8;
   if (is_reduction(args->collective) && !coll_loom_kernel(args->op, args->in.type, op, type)) {
     if (self->state == COLL_LOOM_BROKEN) return COLL_LOOM_FAILS;
-    coll_loom_explain_no_kernel(self, args->op, args->in.type, args->collective);
-    loom_count_fallback(args->collective, LOOM_NO_KERNEL);
+    coll_loom_fall_back(self, args->collective, LOOM_NO_KERNEL, args->op, args->in.type);
     return COLL_LOOM_BELOW;
   }
   if (OPAL_UNLIKELY(!self->one_host)) {
     if (is_reduction(args->collective) && coll_loom_wants_order(self, *op, *type)) return COLL_LOOM_IN_ORDER;
     if (args->collective != LOOM_ALLREDUCE) {
-      loom_count_fallback(args->collective, LOOM_NOT_BETTER);
+      coll_loom_fall_back(self, args->collective, LOOM_NOT_BETTER, NULL, NULL);
       return COLL_LOOM_BELOW;
     }
   }
   if (OPAL_UNLIKELY(self->state == COLL_LOOM_COLD)) {
-    if (may_wait)
+    if (may_wait || ompi_comm_size(self->communicator) == 1)
       coll_loom_set_up(self);
     else
-      loom_count_fallback(args->collective, LOOM_NOT_CONNECTED);
+      coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
   }
   switch (self->state) {
     case COLL_LOOM_READY:
@@ -48,7 +91,7 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
     case COLL_LOOM_BROKEN:
       return COLL_LOOM_FAILS;
     case COLL_LOOM_DECLINED:
-      loom_count_fallback(args->collective, LOOM_NOT_CONNECTED);
+      coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
       return COLL_LOOM_BELOW;
     case COLL_LOOM_COLD: /* also a call from inside a set-up, which is not the program's */
       return COLL_LOOM_BELOW;
@@ -73,12 +116,14 @@ static bool perform_in_order(struct coll_loom_module* self, const struct coll_lo
                                   args->in.type, op, type);
       return true;
     default:
-      loom_count_fallback(args->collective, LOOM_NOT_BETTER);
+      coll_loom_fall_back(self, args->collective, LOOM_NOT_BETTER, NULL, NULL);
       return false;
   }
 }
 
 bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_args* args, int* error) {
+  *error = OMPI_SUCCESS;
+  if (OPAL_UNLIKELY(coll_loom_is_empty(self, args))) return true;
   if (OPAL_UNLIKELY(coll_loom_variables.check) && !coll_loom_check(self, args, error)) return true;
   enum loom_op op;
   enum loom_type type;

@@ -61,6 +61,12 @@ OBJ_CLASS_INSTANCE(coll_loom_request_t, ompi_coll_base_nbc_request_t, construct,
 
 bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loom_args* args, bool persistent,
                             ompi_request_t** request, int* error) {
+  if (OPAL_UNLIKELY(coll_loom_is_empty(self, args))) {
+    if (persistent) return false;
+    *request = &ompi_request_empty;
+    *error = OMPI_SUCCESS;
+    return true;
+  }
   if (OPAL_UNLIKELY(coll_loom_variables.check) && !coll_loom_check(self, args, error)) return true;
   enum loom_op op;
   enum loom_type type;
@@ -68,7 +74,7 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
     case COLL_LOOM_BELOW:
       return false;
     case COLL_LOOM_IN_ORDER:
-      loom_count_fallback(args->collective, LOOM_NOT_BETTER);
+      coll_loom_fall_back(self, args->collective, LOOM_NOT_BETTER, NULL, NULL);
       return false;
     case COLL_LOOM_FAILS:
       *error = self->error;

@@ -220,6 +220,47 @@ void start_persistent_calls_together(MPI_Comm comm) {
   for (MPI_Request& request : requests) MPI_Request_free(&request);
 }
 
+/// No elements, and elements of no size: the same to MPI, though a rank may see at once that there is nothing
+/// to do. On a fresh communicator, where the first call that anybody waits in connects the ranks.
+void exchange_nothing(MPI_Comm comm) {
+  MPI_Datatype empty;
+  MPI_Type_contiguous(0, MPI_INT, &empty);
+  MPI_Type_commit(&empty);
+  for (int call = 0; call < 6; ++call) {
+    MPI_Comm fresh;
+    MPI_Comm_dup(comm, &fresh);
+    const MPI_Datatype type = rank % 2 == 0 ? MPI_INT : empty;
+    const int count = rank % 2 == 0 ? 0 : 3;
+    int none = 0;
+    MPI_Request request = MPI_REQUEST_NULL;
+    switch (call) {
+      case 0:
+        MPI_Bcast(&none, count, type, 0, fresh);
+        break;
+      case 1:
+        MPI_Gather(&none, count, type, &none, count, type, 0, fresh);
+        break;
+      case 2:
+        MPI_Scatter(&none, count, type, &none, count, type, 0, fresh);
+        break;
+      case 3:
+        MPI_Allgather(&none, count, type, &none, count, type, fresh);
+        break;
+      case 4:
+        MPI_Alltoall(&none, count, type, &none, count, type, fresh);
+        break;
+      default:
+        MPI_Igather(&none, count, type, &none, count, type, 0, fresh, &request);
+    }
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    int sum = 1;
+    MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, fresh);
+    require(sum == ranks, "a sum after an empty call is wrong");
+    MPI_Comm_free(&fresh);
+  }
+  MPI_Type_free(&empty);
+}
+
 /// Each thread has its communicator; all wait at the same time, and so does each in the others' progress.
 void run_in_threads(int number) {
   std::vector<MPI_Comm> comms(static_cast<std::size_t>(number));
@@ -267,12 +308,21 @@ int main(int argc, char** argv) {
     MPI_Comm_dup(MPI_COMM_WORLD, &fresh);
     wait_in_any_order(fresh);  // nothing that waits has come before
     MPI_Comm_free(&fresh);
-    MPI_Barrier(MPI_COMM_WORLD);
+    std::vector<int> large(200'000, 1);  // such a call connects ranks on several hosts too
+    MPI_Allreduce(MPI_IN_PLACE, large.data(), 200'000, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     for (const auto scenario :
          {wait_in_any_order, complete_by_every_function, start_before_others_can, progress_inside_other_calls,
           mix_with_blocking_calls_and_user_operations, start_persistent_calls_together})
       scenario(MPI_COMM_WORLD);
-    if (loom::mpi::ToolInterface().counter("coll_loom_allreduce_calls")) free_what_is_in_use(MPI_COMM_WORLD);
+    MPI_Comm host;
+    int on_host;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_size(host, &on_host);
+    MPI_Comm_free(&host);
+    if (on_host == ranks && loom::mpi::ToolInterface().counter("coll_loom_allreduce_calls")) {
+      free_what_is_in_use(MPI_COMM_WORLD);
+      exchange_nothing(MPI_COMM_WORLD);
+    }
   }
   MPI_Finalize();
 }

@@ -162,7 +162,7 @@ int unequal(const Case& c, int from, int to) {
 }
 /// Units of a rank's one block.
 int own_units(const Case& c, int rank) {
-  return unequal(c, rank, rank + 1);
+  return unequal(c, rank, 2 * rank);
 }
 
 template <class Function>
