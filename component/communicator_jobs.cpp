@@ -12,7 +12,8 @@ using device::RingExecutor;
 
 std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool may_wait, loom_job_done done,
                                             void* context) {
-  if (broken_) throw *broken_;
+  // Whether the communicator is broken shows when the job's turn comes: another thread may be finding out
+  // now.
   const auto planned = [&] {
     return plan_resumable(call.collective, wiring_.shape, call.bytes(), !pids_.empty());
   };

@@ -67,8 +67,11 @@ struct Gaps {
 ///
 /// `in` may be `out`, and for an all-gather this rank's block of `out`.
 ///
-///   collective            in_blocks         out_blocks        (count: this rank's largest block, for
-///   reports) kGather, kGatherV     1                 n, at the root kScatter, kScatterV   n, at the root 1
+/// And of those that list their blocks (count: all bytes of in_blocks):
+///
+///   collective            in_blocks         out_blocks
+///   kGather, kGatherV     1                 n, at the root
+///   kScatter, kScatterV   n, at the root    1
 ///   kAllGatherV           1                 n
 ///   kAllToAllV, W         n                 n
 ///
