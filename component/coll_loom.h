@@ -2,6 +2,8 @@
 #ifndef LOOM_COMPONENT_COLL_LOOM_H
 #define LOOM_COMPONENT_COLL_LOOM_H
 
+#include "component/coll_loom_calls.h"
+#include "component/coll_loom_operands.h"
 #include "component/core.h"
 #include "component/ompi_compat.h"
 
@@ -19,6 +21,9 @@ struct coll_loom_variables {
   char* graph_dump_file;
   bool reproducible;
   bool single_copy;
+  char* include;
+  char* exclude;
+  bool check; /* may change at any time */
 };
 extern struct coll_loom_variables coll_loom_variables;
 
@@ -34,21 +39,18 @@ void coll_loom_complain(bool show);
  * cannot be made stays ready: the core declines its calls, save those that need none. */
 enum coll_loom_state { COLL_LOOM_COLD, COLL_LOOM_READY, COLL_LOOM_DECLINED, COLL_LOOM_BROKEN };
 
-/* The collectives that loom takes over. */
-#define COLL_LOOM_APIS(X) \
-  X(allreduce) X(reduce) X(reduce_scatter_block) X(bcast) X(allgather) X(alltoall) X(barrier)
-
 struct coll_loom_module {
   mca_coll_base_module_t super;
   enum coll_loom_state state;
-  bool explained;         /* that some calls have no kernel */
+  uint32_t explained[LOOM_FALLBACK_COUNT]; /* bit 1 << collective: that such calls go below for this reason */
   int error;              /* what calls return while broken */
   struct loom_comm* comm; /* while ready or broken */
   ompi_communicator_t* communicator;
   bool one_host; /* all ranks are on this host: loom carries more than allreduce */
+  struct coll_loom_operands operands; /* of the blocking call */
   /* The component below, one function and module for each collective: loom holds a reference to the modules from
    * enable to disable. */
-#define COLL_LOOM_PREVIOUS(api)                         \
+#define COLL_LOOM_PREVIOUS(api, which)                  \
   mca_coll_base_module_##api##_fn_t previous_##api;     \
   mca_coll_base_module_t* previous_##api##_module;
   COLL_LOOM_APIS(COLL_LOOM_PREVIOUS)
@@ -67,27 +69,50 @@ void coll_loom_set_up(struct coll_loom_module* self);
 /* The module fails from now on, because of a negative result of the core. */
 void coll_loom_break(struct coll_loom_module* self, int result);
 
-/* coll_loom_allreduce.c */
-int coll_loom_allreduce(const void* sendbuf, void* recvbuf, coll_loom_count_t count,
-                        struct ompi_datatype_t* datatype, struct ompi_op_t* op,
-                        struct ompi_communicator_t* communicator, mca_coll_base_module_t* module);
+/* coll_loom_allreduce.c and coll_loom_entries.c: one function for each that the framework has. */
+#define COLL_LOOM_DECLARE_BLOCKING(api, which) \
+  int coll_loom_##api(PARAMS_##api struct ompi_communicator_t* communicator, mca_coll_base_module_t* module);
+#define COLL_LOOM_DECLARE_NOT_WAITING(api, which)                                                              \
+  int coll_loom_i##api(PARAMS_##api struct ompi_communicator_t* communicator, ompi_request_t** request,        \
+                       mca_coll_base_module_t* module);                                                        \
+  int coll_loom_##api##_init(PARAMS_##api struct ompi_communicator_t* communicator, struct ompi_info_t* info,  \
+                             ompi_request_t** request, mca_coll_base_module_t* module);
+COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_BLOCKING)
+COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_NOT_WAITING)
 
-/* coll_loom_collectives.c */
-int coll_loom_reduce(const void* sendbuf, void* recvbuf, coll_loom_count_t count,
-                     struct ompi_datatype_t* datatype, struct ompi_op_t* op, int root,
-                     struct ompi_communicator_t* communicator, mca_coll_base_module_t* module);
-int coll_loom_reduce_scatter_block(const void* sendbuf, void* recvbuf, coll_loom_count_t count,
-                                   struct ompi_datatype_t* datatype, struct ompi_op_t* op,
-                                   struct ompi_communicator_t* communicator, mca_coll_base_module_t* module);
-int coll_loom_bcast(void* buffer, coll_loom_count_t count, struct ompi_datatype_t* datatype, int root,
-                    struct ompi_communicator_t* communicator, mca_coll_base_module_t* module);
-int coll_loom_allgather(const void* sendbuf, coll_loom_count_t sendcount, struct ompi_datatype_t* sendtype,
-                        void* recvbuf, coll_loom_count_t recvcount, struct ompi_datatype_t* recvtype,
-                        struct ompi_communicator_t* communicator, mca_coll_base_module_t* module);
-int coll_loom_alltoall(const void* sendbuf, coll_loom_count_t sendcount, struct ompi_datatype_t* sendtype,
-                       void* recvbuf, coll_loom_count_t recvcount, struct ompi_datatype_t* recvtype,
-                       struct ompi_communicator_t* communicator, mca_coll_base_module_t* module);
-int coll_loom_barrier(struct ompi_communicator_t* communicator, mca_coll_base_module_t* module);
+/* coll_loom_perform.c: who carries a call. COLL_LOOM_IN_ORDER: coll_loom_in_order.c has to, if anyone. */
+enum coll_loom_way { COLL_LOOM_BY_LOOM, COLL_LOOM_BELOW, COLL_LOOM_FAILS, COLL_LOOM_IN_ORDER };
+enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct coll_loom_args* args, bool may_wait,
+                                    enum loom_op* op, enum loom_type* type);
+/* Counts a call that never comes to the core, and says so once for each kind. op, type: of a reduction, or NULL. */
+void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective collective, enum loom_fallback reason,
+                         const struct ompi_op_t* op, const struct ompi_datatype_t* type);
+/* No rank has a byte to move, which all of them know. Some may never get here: Open MPI itself ends calls with a count of 0,
+ * but not those with elements of no size, which are the same to MPI. So nothing may be exchanged for such a call. */
+bool coll_loom_is_empty(struct coll_loom_module* self, const struct coll_loom_args* args);
+/* False: the component below has to carry the call. Else it has ended, with *error. */
+bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_args* args, int* error);
+
+/* coll_loom_request.c: the same for a call that does not wait. A persistent one is not started. */
+bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loom_args* args, bool persistent,
+                            ompi_request_t** request, int* error);
+
+/* coll_loom_check.c: whether all ranks make the same call; if not, that has been said, and *error is the same error
+ * class on all of them. Collective. */
+bool coll_loom_check(struct coll_loom_module* self, const struct coll_loom_args* args, int* error);
+
+/* coll_loom_setup.c: gathers bytes of all ranks through the component below. An MPI error class. */
+bool coll_loom_is_gathering(void); /* in this thread: a call of that component's own */
+int coll_loom_exchange(struct coll_loom_module* self, const void* in, void* out, size_t bytes_per_rank);
+
+/* coll_loom_switches.c: coll_loom_include and coll_loom_exclude. */
+void coll_loom_read_switches(void);
+bool coll_loom_takes(enum loom_collective collective);
+/* The first name in either list that is no collective of loom's, and which variable has it; NULL if all are known. */
+const char* coll_loom_bad_switch(const char** variable);
+
+/* coll_loom_counters.c */
+int coll_loom_register_counters(void);
 
 /* coll_loom_in_order.c: coll_loom_reproducible on several hosts. */
 bool coll_loom_wants_order(const struct coll_loom_module* self, enum loom_op op, enum loom_type type);
@@ -95,21 +120,6 @@ bool coll_loom_wants_order(const struct coll_loom_module* self, enum loom_op op,
  * of the result goes to out. Returns an MPI error class. */
 int coll_loom_in_order(struct coll_loom_module* self, const void* in, void* out, size_t total, size_t first,
                        size_t count, struct ompi_datatype_t* datatype, enum loom_op op, enum loom_type type);
-
-/* coll_loom_pack.c: a buffer of any datatype as the bytes that loom moves. */
-struct coll_loom_bytes {
-  char* data;   /* contiguous: the buffer itself, or a copy */
-  size_t bytes; /* packed */
-  void* copy;   /* NULL where data is the buffer itself */
-  void* buffer;
-  size_t count;
-  struct ompi_datatype_t* datatype;
-};
-/* load: the buffer has contents that matter. MPI_SUCCESS or MPI_ERR_NO_MEM. */
-int coll_loom_bytes_of(struct coll_loom_bytes* bytes, const void* buffer, size_t count,
-                       struct ompi_datatype_t* datatype, bool load);
-/* store: what lies in data now is to be the buffer's contents. */
-void coll_loom_bytes_end(struct coll_loom_bytes* bytes, bool store);
 
 /* coll_loom_help.c: shows a topic of help-coll-loom.txt; each has two %s, for where and cause. */
 void coll_loom_find_help(void);

@@ -1,26 +1,22 @@
 #include "component/coll_loom.h"
 #include "component/coll_loom_kernels.h"
 
-/* Says once per communicator what the core never gets to see. */
-static void explain_no_kernel(struct coll_loom_module* self, const struct ompi_op_t* op,
-                              const struct ompi_datatype_t* datatype) {
-  if (self->explained || coll_loom_variables.verbose < 2 || ompi_comm_rank(self->communicator) != 0) return;
-  self->explained = true;
-  opal_output(0, "coll:loom: %s: allreduce of %s with %s goes to the component below: loom has no such operation",
-              coll_loom_name(self->communicator), datatype->name, op->o_name);
-}
-
 int coll_loom_allreduce(const void* sendbuf, void* recvbuf, coll_loom_count_t count,
                         struct ompi_datatype_t* datatype, struct ompi_op_t* op,
                         struct ompi_communicator_t* communicator, mca_coll_base_module_t* module) {
   struct coll_loom_module* self = (struct coll_loom_module*)module;
+  if (OPAL_UNLIKELY(coll_loom_variables.check)) {
+    const struct coll_loom_args args = {.collective = LOOM_ALLREDUCE, CALL_allreduce};
+    int error;
+    if (!coll_loom_check(self, &args, &error)) return error;
+  }
   enum loom_op loom_op;
   enum loom_type loom_type;
   const bool has_kernel = coll_loom_kernel(op, datatype, &loom_op, &loom_type);
 
   if (OPAL_UNLIKELY(has_kernel && coll_loom_wants_order(self, loom_op, loom_type))) {
-    return coll_loom_in_order(self, sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, 0, count, datatype,
-                              loom_op, loom_type);
+    return coll_loom_in_order(self, sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, 0, count,
+                              datatype, loom_op, loom_type);
   }
   if (OPAL_UNLIKELY(has_kernel && self->state == COLL_LOOM_COLD)) coll_loom_set_up(self);
 
@@ -35,8 +31,8 @@ int coll_loom_allreduce(const void* sendbuf, void* recvbuf, coll_loom_count_t co
   } else if (self->state == COLL_LOOM_BROKEN) {
     return self->error;
   } else if (!has_kernel || self->state == COLL_LOOM_DECLINED) {
-    if (!has_kernel) explain_no_kernel(self, op, datatype);
-    loom_count_fallback(); /* but not a call from inside the set-up, which is not the program's */
+    /* But not a call from inside the set-up, which is not the program's. */
+    coll_loom_fall_back(self, LOOM_ALLREDUCE, has_kernel ? LOOM_NOT_CONNECTED : LOOM_NO_KERNEL, op, datatype);
   }
   return self->previous_allreduce(sendbuf, recvbuf, count, datatype, op, communicator,
                                   self->previous_allreduce_module);

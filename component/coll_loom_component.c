@@ -1,4 +1,4 @@
-/* The component itself: its MCA and MPI_T variables, its beginning and end. */
+/* The component itself: its MCA variables, its beginning and end. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -18,6 +18,13 @@ static int register_variable(const char* name, const char* help, mca_base_var_ty
                                          level, MCA_BASE_VAR_SCOPE_READONLY, storage);
 }
 
+/* One that a program may change while it runs, on all ranks at once. */
+static int register_changeable(const char* name, const char* help, mca_base_var_type_t type, void* storage) {
+  return mca_base_component_var_register(&mca_coll_loom_component.collm_version, name, help, type, NULL, 0,
+                                         MCA_BASE_VAR_FLAG_SETTABLE, OPAL_INFO_LVL_3, MCA_BASE_VAR_SCOPE_ALL,
+                                         storage);
+}
+
 static int register_variables(void) {
   struct coll_loom_variables* variables = &coll_loom_variables;
   *variables = (struct coll_loom_variables){.priority = DEFAULT_PRIORITY, .single_copy = true};
@@ -28,34 +35,56 @@ static int register_variables(void) {
                         "How much loom tells about its work: 0 nothing, 1 a line per communicator, 2 also a "
                         "line per kind of call",
                         MCA_BASE_VAR_TYPE_INT, OPAL_INFO_LVL_3, &variables->verbose),
-      register_variable("timeout",
-                        "Longest time in seconds that a collective call waits for another process before it "
-                        "fails with a message that names who is missing; 0 waits forever. It does not cover the "
-                        "exchanges that set a communicator up",
-                        MCA_BASE_VAR_TYPE_DOUBLE, OPAL_INFO_LVL_3, &variables->timeout_s),
-      register_variable("topo_file",
-                        "Topology file (NCCL's XML or hwloc's) that describes each host, in place of what loom finds "
-                        "there; the same on all ranks. See `loom topo`",
-                        MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_5, &variables->topo_file),
-      register_variable("topo_dump_file",
-                        "File to which rank 0 writes its host as loom sees it, ranks included, in hwloc's XML",
-                        MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_5, &variables->topo_dump_file),
-      register_variable("graph_file",
-                        "Channel file (NCCL's graph XML) whose ring each host takes instead of searching one; the same "
-                        "on all ranks. Without ranks in it, it serves every host. See `loom search --graph-file`",
-                        MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_5, &variables->graph_file),
+      register_variable(
+          "timeout",
+          "Longest time in seconds that a collective call waits for another process before it "
+          "fails with a message that names who is missing; 0 waits forever. It does not cover the "
+          "exchanges that set a communicator up",
+          MCA_BASE_VAR_TYPE_DOUBLE, OPAL_INFO_LVL_3, &variables->timeout_s),
+      register_variable(
+          "topo_file",
+          "Topology file (NCCL's XML or hwloc's) that describes each host, in place of what loom finds "
+          "there; the same on all ranks. See `loom topo`",
+          MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_5, &variables->topo_file),
+      register_variable(
+          "topo_dump_file",
+          "File to which rank 0 writes its host as loom sees it, ranks included, in hwloc's XML",
+          MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_5, &variables->topo_dump_file),
+      register_variable(
+          "graph_file",
+          "Channel file (NCCL's graph XML) whose ring each host takes instead of searching one; the same "
+          "on all ranks. Without ranks in it, it serves every host. See `loom search --graph-file`",
+          MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_5, &variables->graph_file),
       register_variable("graph_dump_file",
                         "File to which rank 0 writes the ring of its host, in NCCL's graph XML",
                         MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_5, &variables->graph_dump_file),
-      register_variable("reproducible",
-                        "Sums and products of floating point numbers have the same bits for every size, number "
-                        "of hosts and placement of the same ranks; between hosts each rank then fetches every "
-                        "operand. Set it alike on all ranks",
-                        MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_3, &variables->reproducible),
-      register_variable("single_copy",
-                        "Ranks of one host read each other's buffers where the kernel permits it and where that is "
-                        "faster; 0 always copies through shared memory",
-                        MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_6, &variables->single_copy),
+      register_variable(
+          "reproducible",
+          "Sums and products of floating point numbers have the same bits for every size, number "
+          "of hosts and placement of the same ranks; between hosts each rank then fetches every "
+          "operand. Set it alike on all ranks",
+          MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_3, &variables->reproducible),
+      register_variable(
+          "single_copy",
+          "Ranks of one host read each other's buffers where the kernel permits it and where that is "
+          "faster; 0 always copies through shared memory",
+          MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_6, &variables->single_copy),
+      register_variable(
+          "include",
+          "Collectives that loom may carry, by name and separated by commas, in all their forms; "
+          "after a ^ those that it may not. Empty: all. Set it alike on all ranks",
+          MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_3, &variables->include),
+      register_variable(
+          "exclude",
+          "Collectives that loom may not carry, by name and separated by commas, in all their forms; "
+          "after a ^ the only ones that it may. Set it alike on all ranks",
+          MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_3, &variables->exclude),
+      register_changeable(
+          "check",
+          "Before each collective the ranks compare what they are about to call, and report who "
+          "differs instead of hanging or mixing data up. Every call then costs at least an allgather, "
+          "and nonblocking ones wait for it. Set it alike on all ranks",
+          MCA_BASE_VAR_TYPE_BOOL, &variables->check),
       register_variable("priority",
                         "Priority of loom among the coll components, 0 to 100: the highest one that can "
                         "carry an operation does",
@@ -66,52 +95,9 @@ static int register_variables(void) {
   return OMPI_SUCCESS;
 }
 
-#define COUNTER(field, description) \
-  { #field, description, offsetof(struct loom_counters, field) }
-static const struct {
-  const char *name, *description;
-  size_t offset;
-} counters[] = {
-    COUNTER(communicators, "Communicators that loom has connected"),
-    COUNTER(declined, "Communicators that loom stepped aside from, because connecting them failed"),
-    COUNTER(allreduce_calls, "Allreduce calls that loom has carried"),
-    COUNTER(allreduce_bytes, "Bytes of the operands of these calls, on this process"),
-    COUNTER(allreduce_fallbacks, "Allreduce calls that loom handed to the component below"),
-    COUNTER(reduce_calls, "Reduce calls that loom has carried"),
-    COUNTER(reduce_scatter_block_calls, "Reduce_scatter_block calls that loom has carried"),
-    COUNTER(bcast_calls, "Bcast calls that loom has carried"),
-    COUNTER(allgather_calls, "Allgather calls that loom has carried"),
-    COUNTER(alltoall_calls, "Alltoall calls that loom has carried"),
-    COUNTER(barrier_calls, "Barrier calls that loom has carried"),
-    COUNTER(net_bytes_sent, "Bytes that this process has sent to other hosts through loom"),
-};
-_Static_assert(sizeof counters / sizeof *counters == sizeof(struct loom_counters) / sizeof(uint64_t),
-               "every counter of the core is a performance variable");
-_Static_assert(sizeof(uint64_t) == sizeof(unsigned long long), "MPI_T reads the counters as they are");
-
-static int read_counter(const mca_base_pvar_t *variable, void *value, void *object) {
-  (void)object;
-  struct loom_counters now;
-  loom_read_counters(&now);
-  memcpy(value, (const char *)&now + (size_t)variable->ctx, sizeof(uint64_t));
-  return OMPI_SUCCESS;
-}
-
-static int register_counters(void) {
-  for (size_t i = 0; i < sizeof counters / sizeof *counters; ++i) {
-    const int index = mca_base_component_pvar_register(
-        &mca_coll_loom_component.collm_version, counters[i].name, counters[i].description, OPAL_INFO_LVL_4,
-        MCA_BASE_PVAR_CLASS_COUNTER, MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
-        MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS, read_counter, NULL, NULL,
-        (void *)counters[i].offset);
-    if (index < 0) return index;
-  }
-  return OMPI_SUCCESS;
-}
-
 static int register_component(void) {
   const int error = register_variables();
-  return error != OMPI_SUCCESS ? error : register_counters();
+  return error != OMPI_SUCCESS ? error : coll_loom_register_counters();
 }
 
 /* One topic each: of several messages with one topic, Open MPI shows the first. */
@@ -126,6 +112,8 @@ void coll_loom_complain(bool show) {
     snprintf(setting, sizeof setting, "coll_loom_timeout = %g", as_set.timeout_s);
     coll_loom_help("bad-timeout", setting, "0");
   }
+  const char *variable, *name = coll_loom_bad_switch(&variable);
+  if (show && name != NULL) coll_loom_help("bad-switch", variable, name);
 }
 
 static void progress(void) {
@@ -145,12 +133,10 @@ static void log_line(const char* line) {
 }
 
 static void show(enum loom_message message, const char* where, const char* cause) {
-  static const char* const topics[] = {[LOOM_MESSAGE_DECLINED] = "declined",
-                                       [LOOM_MESSAGE_PEER_FAILED] = "peer-failed",
-                                       [LOOM_MESSAGE_TIMEOUT] = "timeout",
-                                       [LOOM_MESSAGE_BOOTSTRAP] = "bootstrap",
-                                       [LOOM_MESSAGE_RESOURCES] = "resources",
-                                       [LOOM_MESSAGE_INTERNAL] = "internal"};
+  static const char* const topics[] = {
+      [LOOM_MESSAGE_DECLINED] = "declined",   [LOOM_MESSAGE_PEER_FAILED] = "peer-failed",
+      [LOOM_MESSAGE_TIMEOUT] = "timeout",     [LOOM_MESSAGE_BOOTSTRAP] = "bootstrap",
+      [LOOM_MESSAGE_RESOURCES] = "resources", [LOOM_MESSAGE_INTERNAL] = "internal"};
   coll_loom_help(topics[message], where, cause);
 }
 
@@ -165,6 +151,7 @@ static int init_query(bool progress_threads, bool mpi_threads) {
   if (variables->priority < 0 || variables->priority > 100) variables->priority = DEFAULT_PRIORITY;
   if (!(variables->timeout_s >= 0)) variables->timeout_s = 0;
 
+  coll_loom_read_switches();
   coll_loom_find_help();
   coll_loom_kernels_init();
   loom_initialize(&(struct loom_runtime){

@@ -11,12 +11,12 @@ static int enable(mca_coll_base_module_t* module, ompi_communicator_t* communica
   self->communicator = communicator;
   self->one_host = !ompi_group_have_remote_peers(communicator->c_local_group);
   /* An operation that nobody below carries is not loom's either: there would be no one to hand it to. */
-#define TAKE_OVER(api)                                             \
-  if (below->coll_##api != NULL) {                                 \
-    self->previous_##api = below->coll_##api;                      \
-    self->previous_##api##_module = below->coll_##api##_module;    \
-    OBJ_RETAIN(self->previous_##api##_module);                     \
-    COLL_LOOM_INSTALL(communicator, api, coll_loom_##api, module); \
+#define TAKE_OVER(api, which)                                                                  \
+  if (below->coll_##api != NULL) {                                                             \
+    self->previous_##api = below->coll_##api;                                                  \
+    self->previous_##api##_module = below->coll_##api##_module;                                \
+    OBJ_RETAIN(self->previous_##api##_module);                                                 \
+    if (coll_loom_takes(which)) COLL_LOOM_INSTALL(communicator, api, coll_loom_##api, module); \
   }
   COLL_LOOM_APIS(TAKE_OVER)
 #undef TAKE_OVER
@@ -27,8 +27,9 @@ static int enable(mca_coll_base_module_t* module, ompi_communicator_t* communica
 static void release(struct coll_loom_module* self) {
   if (self->comm != NULL) loom_comm_destroy(self->comm);
   self->comm = NULL;
+  coll_loom_operands_free(&self->operands);
   self->state = COLL_LOOM_DECLINED;
-#define LET_GO(api)                                                                      \
+#define LET_GO(api, which)                                                               \
   if (self->previous_##api##_module != NULL) OBJ_RELEASE(self->previous_##api##_module); \
   self->previous_##api##_module = NULL;
   COLL_LOOM_APIS(LET_GO)
@@ -37,7 +38,7 @@ static void release(struct coll_loom_module* self) {
 
 static int disable(mca_coll_base_module_t* module, ompi_communicator_t* communicator) {
   struct coll_loom_module* self = (struct coll_loom_module*)module;
-#define GIVE_BACK(api)                                                                                   \
+#define GIVE_BACK(api, which)                                                                            \
   if (self->previous_##api##_module != NULL) {                                                           \
     COLL_LOOM_UNINSTALL(communicator, api, module, self->previous_##api, self->previous_##api##_module); \
   }

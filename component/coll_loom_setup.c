@@ -1,8 +1,12 @@
-/* Lets the ranks of a communicator meet at its first collective, with the component below as the bootstrap. */
+/* Lets the ranks of a communicator meet at its first collective, with the component below as the bootstrap.
+ */
 #include "component/coll_loom.h"
 
 /* Per thread: other threads may be setting up other communicators. */
 static _Thread_local bool gathering;
+bool coll_loom_is_gathering(void) {
+  return gathering;
+}
 
 static int gather(struct coll_loom_module* self, const void* in, void* out, coll_loom_count_t count,
                   ompi_datatype_t* datatype) {
@@ -23,8 +27,7 @@ static int gather_large(struct coll_loom_module* self, const void* in, void* out
   return error;
 }
 
-static int all_gather(void* context, const void* in, void* out, size_t bytes_per_rank) {
-  struct coll_loom_module* self = context;
+int coll_loom_exchange(struct coll_loom_module* self, const void* in, void* out, size_t bytes_per_rank) {
   if (bytes_per_rank == 0) return OMPI_SUCCESS;
   const bool nested = gathering;
   gathering = true;
@@ -33,6 +36,12 @@ static int all_gather(void* context, const void* in, void* out, size_t bytes_per
                         ? gather(self, in, out, (coll_loom_count_t)bytes_per_rank, &ompi_mpi_byte.dt)
                         : gather_large(self, in, out, bytes_per_rank);
   gathering = nested;
+  return error;
+}
+
+static int all_gather(void* context, const void* in, void* out, size_t bytes_per_rank) {
+  struct coll_loom_module* self = context;
+  const int error = coll_loom_exchange(self, in, out, bytes_per_rank);
   if (error != OMPI_SUCCESS) self->error = error;
   return error;
 }

@@ -5,24 +5,26 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "component/fifo_shapes.hpp"
 
 namespace loom {
 
-bool Communicator::try_perform(const device::HostJob& job) {
+/// The algorithm that has carried the call; nothing: it is declined.
+std::optional<Algorithm> Communicator::try_perform(const device::HostJob& job) {
   using device::Collective;
+  if (!jobs_.empty()) [[unlikely]]
+    finish_jobs();
   if (broken_) throw *broken_;
-  const bool reduces = job.collective == Collective::kAllreduce || job.collective == Collective::kReduce ||
-                       job.collective == Collective::kReduceScatter;
-  if (reduces && job.reduce == nullptr) return false;
+  if (device::is_reduction(job.collective) && job.reduce == nullptr) return {};
   try {
     const Algorithm algorithm = ready_plan(job);
     explain(algorithm, job);
-    if (algorithm == Algorithm::kBelow) return false;
-    if (job.count == 0 && job.collective != Collective::kBarrier) return true;
-    perform_by(algorithm, job);
+    if (algorithm == Algorithm::kBelow) return {};
+    // Where sizes differ from rank to rank, nobody knows alone that there is nothing to do.
+    const bool nothing = job.count == 0 && job.collective != Collective::kBarrier && !device::lists_blocks(job.collective);
+    if (!nothing) perform_by(algorithm, job);
+    return algorithm;
   } catch (const Error& error) {
     abandon();
     broken_ = error;
@@ -32,7 +34,20 @@ bool Communicator::try_perform(const device::HostJob& job) {
     broken_.emplace(ErrorCode::kInternal, "An earlier call on this communicator failed.");
     throw;
   }
-  return true;
+}
+
+void Communicator::count(const device::HostJob& job, std::optional<Algorithm> carried) noexcept {
+  CallCounters::Counts& counts = calls_[job.collective];
+  if (carried) {
+    calls_.add(counts.by[static_cast<std::size_t>(*carried)], 1);
+    calls_.add(counts.bytes, job.bytes());
+  } else if (!linking_) {
+    const bool reduces = device::is_reduction(job.collective);
+    const Fallback reason = reduces && job.reduce == nullptr ? Fallback::kNoKernel
+                            : linked_ == false               ? Fallback::kNotConnected
+                                                             : Fallback::kNotBetter;
+    calls_.add(counts.fallbacks[static_cast<std::size_t>(reason)], 1);
+  }
 }
 
 /// The plan, once what it needs is there. Whether all ranks may read each other's memory is known with the
@@ -41,9 +56,24 @@ Algorithm Communicator::ready_plan(const device::HostJob& job) {
   const auto planned = [&] { return plan(job.collective, wiring_.shape, job.bytes(), !pids_.empty()); };
   const Algorithm first = planned();
   if (first == Algorithm::kBelow || first == Algorithm::kCopy) return first;
-  if (linking_) return Algorithm::kBelow;
+  return is_linked() ? planned() : Algorithm::kBelow;
+}
+
+/// Makes the links at its first call.
+bool Communicator::is_linked() {
+  if (linking_) return false;
   if (!linked_) linked_ = link();
-  return *linked_ ? planned() : Algorithm::kBelow;
+  return *linked_;
+}
+
+/// A single rank's call.
+void Communicator::perform_alone(const device::HostJob& job) {
+  using device::Collective;
+  const bool moves = device::lists_blocks(job.collective) || job.collective == Collective::kAllGather ||
+                     job.collective == Collective::kAllToAll;
+  if (moves) return device::move_own_block(job, 0);
+  if (!device::is_reduction(job.collective) || job.collective == Collective::kExscan) return;
+  if (job.in != job.out && job.count > 0) std::memcpy(job.out, job.in, job.bytes());
 }
 
 void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
@@ -51,13 +81,14 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
       device::RingCollective::kAllreduce, job.in, job.out, job.count, job.elem_bytes, job.reduce};
   switch (algorithm) {
     case Algorithm::kCopy:
-      if (job.in != job.out && job.count > 0 && job.collective != device::Collective::kBroadcast)
-        std::memcpy(job.out, job.in, job.bytes());
-      return;
+      return perform_alone(job);
     case Algorithm::kDirect: {
       device::Waiter waiter(wait_policy_);
       try {
-        direct_->perform(job, waiter);
+        if (job.in_gaps == nullptr && job.out_gaps == nullptr) [[likely]]
+          direct_->perform(job, waiter);
+        else
+          perform_directly(job, waiter);
       } catch (const Error& error) {
         if (error.code() != ErrorCode::kTimeout) throw;
         throw Error(error.code(),
@@ -71,6 +102,12 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
     case Algorithm::kSingleCopy:
       return drive(device::SingleCopyExecutor(*boards_, pids_, job),
                    [](const device::SingleCopyExecutor& executor) { return executor.awaited(); });
+    case Algorithm::kBlocks:
+      return drive(device::BlockExecutor(*boards_, job),
+                   [](const device::BlockExecutor& executor) { return executor.awaited(); });
+    case Algorithm::kScan:
+      return drive(device::ScanExecutor(*boards_, job),
+                   [](const device::ScanExecutor& executor) { return executor.awaited(); });
     case Algorithm::kFlatRing:
       // It crosses both kinds of link, and all its ranks must cut alike.
       static_assert(kSharedFifo.slot_bytes <= kNetFifo.slot_bytes &&
@@ -109,12 +146,10 @@ void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
   device::Waiter waiter(wait_policy_);
   std::uint64_t released = 0;
   const auto drained = [&] {
-    for (const HostLinks& links : host_links_)
-      if (links.send && !(links.send->handed_over() && links.receive->handed_over())) return false;
-    if (net_previous_ && !net_previous_->handed_over()) return false;
-    if (!net_next_) return true;
-    if (std::exchange(released, net_next_->released()) != released) waiter.moved();
-    return net_next_->drained();
+    const std::uint64_t before = released;
+    const bool quiet = network_is_quiet(released);
+    if (released != before) waiter.moved();
+    return quiet;
   };
   bool done = false;
   try {
@@ -131,49 +166,57 @@ void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
   }
 }
 
-void Communicator::run_ring(const connect::Ring& ring, const device::RingLinks& links,
-                            const device::FifoShape& fifo, const device::RingJob& job) {
+/// Whether nothing that this rank has sent depends on its calling MPI again. `released` counts what its peers have taken.
+bool Communicator::network_is_quiet(std::uint64_t& released) const {
+  for (const HostLinks& links : host_links_)
+    if (links.send && !(links.send->handed_over() && links.receive->handed_over())) return false;
+  if (net_previous_ && !net_previous_->handed_over()) return false;
+  if (!net_next_) return true;
+  released = net_next_->released();
+  return net_next_->drained();
+}
+
+void Communicator::run_ring(const connect::Ring& ring, const device::RingLinks& links, const device::FifoShape& fifo,
+                            const device::RingJob& job) {
   const device::Slicing slicing =
       device::slice_ring(job.count, job.elem_bytes, ring.size, fifo.slot_bytes, fifo.slot_count);
-  drive(device::RingExecutor(links, job, slicing), [&](const device::RingExecutor& executor) {
-    return executor.waits_for_previous() ? ring.previous : ring.next;
-  });
+  drive(device::RingExecutor(links, job, slicing),
+        [&](const device::RingExecutor& executor) { return ring_peer(executor, ring); });
 }
 
 void Communicator::run_rails(const device::RingJob& job) {
   drive(device::RailsExecutor(local_links(), kSharedFifo, rail_links(), kNetFifo, job),
-        [&](const device::RailsExecutor& executor) {
-          using Waits = device::RailsExecutor::Waits;
-          switch (executor.waits()) {
-            case Waits::kOnLocalPrevious:
-              return wiring_.local.previous;
-            case Waits::kOnLocalNext:
-              return wiring_.local.next;
-            case Waits::kOnRailPrevious:
-              return wiring_.rail->previous;
-            case Waits::kOnRailNext:
-              return wiring_.rail->next;
-          }
-          return rank_;
-        });
+        [&](const device::RailsExecutor& executor) { return rails_peer(executor); });
+}
+
+int Communicator::rails_peer(const device::RailsExecutor& executor) const {
+  using Waits = device::RailsExecutor::Waits;
+  switch (executor.waits()) {
+    case Waits::kOnLocalPrevious: return wiring_.local.previous;
+    case Waits::kOnLocalNext: return wiring_.local.next;
+    case Waits::kOnRailPrevious: return wiring_.rail->previous;
+    case Waits::kOnRailNext: return wiring_.rail->next;
+  }
+  return rank_;
 }
 
 void Communicator::run_two_levels(const device::HostJob& job) {
+  drive(device::TwoLevelExecutor(levels_of(job), job),
+        [&](const device::TwoLevelExecutor& executor) { return rank_at(executor.awaited()); });
+}
+
+device::TwoLevels Communicator::levels_of(const device::HostJob& job) {
   const auto place_of = [&](int rank) -> device::HostAndLocal {
     return {placement_.node_of(rank), placement_.local_of(rank)};
   };
-  const device::TwoLevels levels{.boards = boards_ ? &*boards_ : nullptr,
-                                 .self = place_of(rank_),
-                                 .root = place_of(job.root),
-                                 .rank = rank_,
-                                 .hosts = wiring_.shape.hosts,
-                                 .links = hosts_,
-                                 .slot_bytes = kHostsFifo.slot_bytes,
-                                 .ranks = ranks_by_host_};
-  drive(device::TwoLevelExecutor(levels, job), [&](const device::TwoLevelExecutor& executor) {
-    const auto [host, local] = executor.awaited();
-    return placement_.ranks_of(host)[static_cast<std::size_t>(local)];
-  });
+  return {.boards = boards_ ? &*boards_ : nullptr,
+          .self = place_of(rank_),
+          .root = place_of(job.root),
+          .rank = rank_,
+          .hosts = wiring_.shape.hosts,
+          .links = hosts_,
+          .slot_bytes = kHostsFifo.slot_bytes,
+          .ranks = ranks_by_host_};
 }
 
 void Communicator::explain(Algorithm algorithm, const device::HostJob& job) {

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "component/bootstrap.hpp"
+#include "component/jobs.hpp"
 #include "component/plan.hpp"
 #include "component/process.hpp"
 #include "connect/view.hpp"
@@ -42,17 +43,23 @@ class Communicator {
   }
   /// The same for any collective. A reduction without a kernel is declined.
   bool perform(const device::HostJob& job) {
-    const bool carried = try_perform(job);
-    if (carried) calls_.add(calls_.calls[static_cast<std::size_t>(job.collective)], 1);
-    if (job.collective == device::Collective::kAllreduce && !linking_)
-      calls_.add(carried ? calls_.allreduce_bytes : calls_.allreduce_fallbacks, carried ? job.bytes() : 1);
-    return carried;
+    const std::optional<Algorithm> carried = try_perform(job);
+    count(job, carried);
+    return carried.has_value();
   }
+
+  /// A call that does not wait; nullptr: declined. may_wait: but its making may, for the links. Throws as perform().
+  std::unique_ptr<Job> make_job(const device::HostJob& call, bool may_wait, loom_job_done done, void* context);
+  /// The call is performed when all that were started before it are.
+  void start(Job& job) noexcept;
+  /// Peers are told, and all calls fail from now on.
+  void give_up() noexcept;
 
   /// "rank 3 of 8 of MPI_COMM_WORLD on host node1", for messages.
   const std::string& where() const noexcept { return where_; }
 
  private:
+  friend class JobQueue;
   struct PeerInfo;
   Communicator(const Bootstrap& bootstrap, Process& process);
 
@@ -69,8 +76,21 @@ class Communicator {
   void try_network();
   std::string describe_links() const;
 
-  bool try_perform(const device::HostJob& job);
+  std::optional<Algorithm> try_perform(const device::HostJob& job);
   Algorithm ready_plan(const device::HostJob& job);
+  bool is_linked();
+  void count(const device::HostJob& job, std::optional<Algorithm> carried) noexcept;
+
+  // communicator_jobs.cpp
+  void finish_jobs() noexcept;
+  void begin(Job& job);
+  device::RingExecutor::State advance(Job& job);
+  void check_waiting(const Job& job, double waited_s) const;
+  int awaited_rank(const Job& job) const;
+  int fail() noexcept;
+  void perform_directly(const device::HostJob& job, device::Waiter& waiter);
+
+  static void perform_alone(const device::HostJob& job);
   void perform_by(Algorithm algorithm, const device::HostJob& job);
   device::RingLinks local_links() const;
   device::RingLinks rail_links() const;
@@ -81,6 +101,15 @@ class Communicator {
                 const device::RingJob& job);
   void run_rails(const device::RingJob& job);
   void run_two_levels(const device::HostJob& job);
+  device::TwoLevels levels_of(const device::HostJob& job);
+  int rank_at(const device::HostAndLocal& place) const {
+    return placement_.ranks_of(place.host)[static_cast<std::size_t>(place.local)];
+  }
+  bool network_is_quiet(std::uint64_t& released) const;
+  int ring_peer(const device::RingExecutor& executor, const connect::Ring& ring) const {
+    return executor.waits_for_previous() ? ring.previous : ring.next;
+  }
+  int rails_peer(const device::RailsExecutor& executor) const;
   void explain(Algorithm algorithm, const device::HostJob& job);
   void check_peers() const;
   void abandon() noexcept;
@@ -132,6 +161,7 @@ class Communicator {
   std::vector<std::pair<device::Collective, Algorithm>> explained_;
   std::vector<SetUpPart> parts_;
   std::optional<Error> broken_;
+  JobQueue jobs_{*this};
 };
 
 }  // namespace loom

@@ -3,13 +3,13 @@
 
 #include <unistd.h>
 
+#include <cstddef>
 #include <memory>
-#include <new>
 
 #include "component/communicator.hpp"
+#include "component/failure.hpp"
 
 using loom::Communicator;
-using loom::ErrorCode;
 using loom::Process;
 
 // A loom_comm is a Communicator that C cannot look into.
@@ -22,7 +22,13 @@ using loom::device::Type;
 static_assert(LOOM_OP_COUNT == loom::device::kOpCount && LOOM_TYPE_COUNT == loom::device::kTypeCount);
 static_assert(LOOM_ALLREDUCE == static_cast<int>(Collective::kAllreduce) &&
               LOOM_BCAST == static_cast<int>(Collective::kBroadcast) &&
-              LOOM_BARRIER == static_cast<int>(Collective::kBarrier));
+              LOOM_BARRIER == static_cast<int>(Collective::kBarrier) && LOOM_EXSCAN == static_cast<int>(Collective::kExscan) &&
+              LOOM_SCATTERV == static_cast<int>(Collective::kScatterV) && LOOM_COLLECTIVE_COUNT == loom::device::kCollectiveCount);
+static_assert(LOOM_ALGORITHM_COUNT == loom::kAlgorithmCount && LOOM_FALLBACK_COUNT == loom::kFallbackCount &&
+              LOOM_NOT_BETTER == static_cast<int>(loom::Fallback::kNotBetter));
+// The same memory under two names: C has no std::byte.
+static_assert(sizeof(loom_block) == sizeof(loom::device::Block) && offsetof(loom_block, bytes) == offsetof(loom::device::Block, bytes));
+static_assert(sizeof(loom_gaps) == sizeof(loom::device::Gaps) && offsetof(loom_gaps, context) == offsetof(loom::device::Gaps, context));
 static_assert(LOOM_SUM == static_cast<int>(Op::kSum) && LOOM_MAX == static_cast<int>(Op::kMax) &&
               LOOM_LXOR == static_cast<int>(Op::kLxor) && LOOM_BXOR == static_cast<int>(Op::kBxor) &&
               LOOM_MAXLOC == static_cast<int>(Op::kMaxloc));
@@ -44,73 +50,41 @@ int progress_callback() {
   return 0;
 }
 
-int to_result(ErrorCode code) noexcept {
-  switch (code) {
-    case ErrorCode::kOutOfMemory:
-      return LOOM_ERR_OUT_OF_MEMORY;
-    case ErrorCode::kSystem:
-      return LOOM_ERR_SYSTEM;
-    case ErrorCode::kUnreachable:
-      return LOOM_ERR_UNREACHABLE;
-    case ErrorCode::kPeerFailed:
-      return LOOM_ERR_PEER_FAILED;
-    case ErrorCode::kTimeout:
-      return LOOM_ERR_TIMEOUT;
-    case ErrorCode::kBadInput:
-      return LOOM_ERR_SYSTEM;
-    case ErrorCode::kInternal:
-      return LOOM_ERR_INTERNAL;
-  }
-  return LOOM_ERR_INTERNAL;
-}
-
-loom_message message_for(ErrorCode code) noexcept {
-  switch (code) {
-    case ErrorCode::kPeerFailed:
-      return LOOM_MESSAGE_PEER_FAILED;
-    case ErrorCode::kTimeout:
-      return LOOM_MESSAGE_TIMEOUT;
-    case ErrorCode::kOutOfMemory:
-    case ErrorCode::kSystem:
-      return LOOM_MESSAGE_RESOURCES;
-    case ErrorCode::kUnreachable:  // this and the next: a matter of the set-up, where it is agreed on
-    case ErrorCode::kBadInput:
-    case ErrorCode::kInternal:
-      return LOOM_MESSAGE_INTERNAL;
-  }
-  return LOOM_MESSAGE_INTERNAL;
-}
+int job_callback() { return the_process->jobs().progress(); }
 
 /// Every function that Open MPI's glue calls and that can fail is one call to this.
 template <class Body>
 int at_c_boundary(const char* where, Body&& body) noexcept {
-  const auto show = [&](loom_message message, const char* cause) {
-    the_process->runtime().show(message, where, cause);
-  };
   try {
     return body();
-  } catch (const loom::Error& error) {
-    show(message_for(error.code()), error.what());
-    return to_result(error.code());
-  } catch (const loom::BootstrapFailed& error) {
-    show(LOOM_MESSAGE_BOOTSTRAP, error.what());
-    return LOOM_ERR_SYSTEM;
-  } catch (const std::bad_alloc&) {
-    show(LOOM_MESSAGE_RESOURCES, "There is no memory left.");
-    return LOOM_ERR_OUT_OF_MEMORY;
-  } catch (const std::exception& error) {
-    show(LOOM_MESSAGE_INTERNAL, error.what());
-    return LOOM_ERR_INTERNAL;
   } catch (...) {
-    show(LOOM_MESSAGE_INTERNAL, "An unknown exception.");
-    return LOOM_ERR_INTERNAL;
+    return loom::result_of_exception([&](loom_message message, const char* cause) {
+      the_process->runtime().show(message, where, cause);
+    });
   }
+}
+
+loom::device::HostJob to_job(const loom_call& call) {
+  const auto type = static_cast<Type>(call.type);
+  return {.collective = static_cast<Collective>(call.collective),
+          .in = static_cast<const std::byte*>(call.in),
+          .out = static_cast<std::byte*>(call.out),
+          .count = call.count,
+          .elem_bytes = loom::device::size_of(type),
+          .reduce = loom::device::find_reduce(static_cast<Op>(call.op), type),
+          .root = call.root,
+          .in_gaps = reinterpret_cast<const loom::device::Gaps*>(call.in_gaps),
+          .out_gaps = reinterpret_cast<const loom::device::Gaps*>(call.out_gaps),
+          .in_blocks = reinterpret_cast<const loom::device::Block*>(call.in_blocks),
+          .out_blocks = reinterpret_cast<const loom::device::Block*>(call.out_blocks),
+          .owns_its_block = call.owns_its_block,
+          .bounds = call.bounds};
 }
 
 }  // namespace
 
 void loom_initialize(const loom_runtime* runtime) {
-  the_process = new Process(*runtime, {}, progress_callback);
+  the_process = new Process(*runtime, {}, progress_callback, job_callback);
   its_pid = ::getpid();
 }
 
@@ -148,14 +122,44 @@ int loom_allreduce(loom_comm* comm, const void* sendbuf, void* recvbuf, uint64_t
 
 int loom_perform(loom_comm* comm, const loom_call* call) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
+  return at_c_boundary(communicator.where().c_str(),
+                       [&]() -> int { return communicator.perform(to_job(*call)) ? LOOM_SUCCESS : LOOM_DECLINED; });
+}
+
+// A loom_job is a Job that C cannot look into.
+int loom_job_create(loom_comm* comm, const loom_call* call, bool may_wait, loom_job_done done, void* context, loom_job** out) {
+  Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
   return at_c_boundary(communicator.where().c_str(), [&]() -> int {
-    const auto type = static_cast<Type>(call->type);
-    const bool carried = communicator.perform(
-        {static_cast<Collective>(call->collective), static_cast<const std::byte*>(call->in),
-         static_cast<std::byte*>(call->out), call->count, loom::device::size_of(type),
-         loom::device::find_reduce(static_cast<Op>(call->op), type), call->root});
-    return carried ? LOOM_SUCCESS : LOOM_DECLINED;
+    auto job = communicator.make_job(to_job(*call), may_wait, done, context);
+    if (!job) return LOOM_DECLINED;
+    *out = reinterpret_cast<loom_job*>(job.release());
+    return LOOM_SUCCESS;
   });
+}
+
+void loom_job_start(loom_job* job) {
+  auto* started = reinterpret_cast<loom::Job*>(job);
+  started->communicator.start(*started);
+}
+
+void loom_job_destroy(loom_job* job) { delete reinterpret_cast<loom::Job*>(job); }
+
+void loom_comm_abandon(loom_comm* comm) { reinterpret_cast<Communicator*>(comm)->give_up(); }
+
+const char* loom_collective_name(loom_collective collective) {
+  return loom::name_of(static_cast<Collective>(collective)).data();
+}
+const char* loom_algorithm_name(int algorithm) {
+  const auto which = static_cast<loom::Algorithm>(algorithm);
+  // As a part of a variable's name.
+  if (which == loom::Algorithm::kSingleCopy) return "single_copy";
+  if (which == loom::Algorithm::kTwoLevels) return "two_levels";
+  if (which == loom::Algorithm::kFlatRing) return "flat_ring";
+  return loom::name_of(which).data();
+}
+const char* loom_fallback_name(loom_fallback reason) { return loom::name_of(static_cast<loom::Fallback>(reason)).data(); }
+bool loom_algorithm_carries(int algorithm, loom_collective collective) {
+  return loom::may_carry(static_cast<loom::Algorithm>(algorithm), static_cast<Collective>(collective));
 }
 
 bool loom_depends_on_order(loom_op op, loom_type type) {
@@ -177,6 +181,6 @@ void loom_read_counters(loom_counters* out) {
   *out = the_process ? the_process->counters() : loom_counters{};
 }
 
-void loom_count_fallback() {
-  the_process->count_fallback();
+void loom_count_fallback(loom_collective collective, loom_fallback reason) {
+  the_process->count_fallback(static_cast<Collective>(collective), static_cast<loom::Fallback>(reason));
 }

@@ -92,20 +92,42 @@ struct loom_bootstrap {
   const char *name; /* of the communicator, for messages; copied */
 };
 
-/* Counters since start-up; each only grows. Users read them through MPI_T as coll_loom_<field>. */
+/* The order is that of device/host/host_job.hpp, which says what the buffers and blocks of each are. */
+enum loom_collective {
+  LOOM_ALLREDUCE, LOOM_REDUCE, LOOM_REDUCE_SCATTER_BLOCK, LOOM_BCAST, LOOM_ALLGATHER, LOOM_ALLTOALL, LOOM_BARRIER,
+  LOOM_REDUCE_SCATTER, LOOM_SCAN, LOOM_EXSCAN, LOOM_GATHER, LOOM_GATHERV, LOOM_SCATTER, LOOM_SCATTERV, LOOM_ALLGATHERV,
+  LOOM_ALLTOALLV, LOOM_ALLTOALLW,
+  LOOM_COLLECTIVE_COUNT
+};
+/* Why a call goes to the component below; the order is that of component/plan.hpp. */
+enum loom_fallback {
+  LOOM_NO_KERNEL,     /* loom has no such operation on such a type */
+  LOOM_NOT_CONNECTED, /* the ranks are not connected: that failed, or a call that may not wait came first */
+  LOOM_NOT_BETTER,    /* the component below is at least as good at it */
+  LOOM_FALLBACK_COUNT
+};
+enum { LOOM_ALGORITHM_COUNT = 9 }; /* of component/plan.hpp, without the component below */
+
+/* Names as in variables: "reduce_scatter_block", "single_copy", "no_kernel". */
+const char *loom_collective_name(enum loom_collective collective);
+const char *loom_algorithm_name(int algorithm);
+const char *loom_fallback_name(enum loom_fallback reason);
+/* Whether the algorithm can carry such calls at all. */
+bool loom_algorithm_carries(int algorithm, enum loom_collective collective);
+
+/* Counters since start-up; each only grows. Users read them through MPI_T. */
+struct loom_collective_counters {
+  uint64_t calls;     /* that loom carried */
+  uint64_t bytes;     /* of these on this rank: the message's, or a block's where the collective has blocks */
+  uint64_t fallbacks; /* calls that the component below got */
+  uint64_t by[LOOM_ALGORITHM_COUNT];
+  uint64_t fallbacks_by[LOOM_FALLBACK_COUNT];
+};
 struct loom_counters {
-  uint64_t communicators;        /* communicators that loom has connected */
-  uint64_t declined;             /* communicators that loom stepped aside from */
-  uint64_t allreduce_calls;      /* allreduces carried by loom */
-  uint64_t allreduce_bytes;      /* bytes of their operands, per rank */
-  uint64_t allreduce_fallbacks;  /* allreduces handed to the component below */
-  uint64_t reduce_calls;         /* the other collectives that loom carried */
-  uint64_t reduce_scatter_block_calls;
-  uint64_t bcast_calls;
-  uint64_t allgather_calls;
-  uint64_t alltoall_calls;
-  uint64_t barrier_calls;
-  uint64_t net_bytes_sent;       /* bytes that this process sent to other hosts */
+  uint64_t communicators;  /* communicators that loom has connected */
+  uint64_t declined;       /* communicators that loom stepped aside from */
+  uint64_t net_bytes_sent; /* bytes that this process sent to other hosts */
+  struct loom_collective_counters of[LOOM_COLLECTIVE_COUNT];
 };
 
 struct loom_comm;
@@ -130,13 +152,19 @@ void loom_comm_destroy(struct loom_comm *comm);
 int loom_allreduce(struct loom_comm *comm, const void *sendbuf, void *recvbuf, uint64_t count, enum loom_type type,
                    enum loom_op op);
 
-/* The order is that of device/host/host_job.hpp, which says how many elements in and out have. */
-enum loom_collective {
-  LOOM_ALLREDUCE, LOOM_REDUCE, LOOM_REDUCE_SCATTER_BLOCK, LOOM_BCAST, LOOM_ALLGATHER, LOOM_ALLTOALL, LOOM_BARRIER
+/* A block of bytes; without data where the buffer has gaps. As device::Block. */
+struct loom_block {
+  void *data;
+  uint64_t bytes;
+};
+/* A buffer that is not contiguous: move packs the next bytes of a block, or unpacks them. As device::Gaps. */
+struct loom_gaps {
+  void (*move)(void *context, int block, void *packed, uint64_t bytes);
+  void *context;
 };
 
-/* Any collective on contiguous buffers; in place in is out, or for an all-gather this rank's block of out. What moves data
- * only counts LOOM_UINT8. Collective; LOOM_DECLINED depends on the same facts as loom_allreduce's. */
+/* Any collective on this rank's buffers; in place in is out, or for an all-gather this rank's block of out. What moves
+ * data only counts LOOM_UINT8. What is pointed to must stay until the call has ended. */
 struct loom_call {
   enum loom_collective collective;
   const void *in;
@@ -144,9 +172,31 @@ struct loom_call {
   uint64_t count;
   enum loom_type type;
   enum loom_op op; /* of reductions */
-  int root;        /* of bcast and reduce */
+  int root;        /* of bcast, reduce, gather and scatter */
+  const struct loom_gaps *in_gaps, *out_gaps; /* NULL: contiguous */
+  const struct loom_block *in_blocks, *out_blocks;
+  bool owns_its_block;    /* in place, with blocks */
+  const uint64_t *bounds; /* of LOOM_REDUCE_SCATTER: rank r's part is elements [bounds[r], bounds[r + 1]) */
 };
+/* Collective; LOOM_DECLINED depends on the same facts as loom_allreduce's. */
 int loom_perform(struct loom_comm *comm, const struct loom_call *call);
+
+/* A call that does not wait: planned once, started any number of times, one after the other. The jobs of a communicator are
+ * performed in the order in which they were started, from the MPI library's progress loop and whatever else waits. */
+struct loom_job;
+/* Called once for each start, when the result is in place or the call has failed; maybe before loom_job_start returns, and
+ * maybe in another thread. It must not call loom, save loom_job_destroy. */
+typedef void (*loom_job_done)(void *context, int result);
+/* may_wait: the links may be made here, which is collective; else the call is declined until there are links. Copies *call,
+ * not what it points to. LOOM_DECLINED as loom_perform. */
+int loom_job_create(struct loom_comm *comm, const struct loom_call *call, bool may_wait, loom_job_done done, void *context,
+                    struct loom_job **out);
+void loom_job_start(struct loom_job *job);
+/* The job is not started, or done. */
+void loom_job_destroy(struct loom_job *job);
+
+/* This rank cannot go on: its peers' calls fail soon, and so does every later one here. */
+void loom_comm_abandon(struct loom_comm *comm);
 
 /* Whether the bits of such a result may depend on the order of the operands. */
 bool loom_depends_on_order(enum loom_op op, enum loom_type type);
@@ -155,8 +205,8 @@ void loom_reduce_in_order(const void *operands, int n, uint64_t count, enum loom
 
 /* The counters of this process as they are now; from any thread. All zero before loom_initialize. */
 void loom_read_counters(struct loom_counters *out);
-/* For the glue's own share: calls that never reach the core because type or operation have no kernel. */
-void loom_count_fallback(void);
+/* For the glue's own share: calls that never reach the core. */
+void loom_count_fallback(enum loom_collective collective, enum loom_fallback reason);
 
 #ifdef __cplusplus
 }

@@ -32,8 +32,28 @@
 /* Counts in the signatures of collectives. */
 #if OMPI_MAJOR_VERSION < 6
 typedef int coll_loom_count_t;
+typedef const int* coll_loom_counts_t;
+typedef const int* coll_loom_disps_t;
+#define COLL_LOOM_NO_COUNTS NULL
+#define COLL_LOOM_NO_DISPS NULL
+static inline size_t coll_loom_count_at(coll_loom_counts_t counts, size_t i) {
+  return (size_t)counts[i];
+}
+static inline ptrdiff_t coll_loom_disp_at(coll_loom_disps_t disps, size_t i) {
+  return disps[i];
+}
 #else
 typedef size_t coll_loom_count_t;
+typedef ompi_count_array_t coll_loom_counts_t;
+typedef ompi_disp_array_t coll_loom_disps_t;
+#define COLL_LOOM_NO_COUNTS OMPI_COUNT_ARRAY_NULL
+#define COLL_LOOM_NO_DISPS OMPI_DISP_ARRAY_NULL
+static inline size_t coll_loom_count_at(coll_loom_counts_t counts, size_t i) {
+  return ompi_count_array_get(counts, i);
+}
+static inline ptrdiff_t coll_loom_disp_at(coll_loom_disps_t disps, size_t i) {
+  return ompi_disp_array_get(disps, i);
+}
 #endif
 
 /* Puts function into the communicator's slot, to be used in the module's enable. Up to 5.0 the base does that

@@ -21,6 +21,12 @@ constexpr std::size_t kRingMinBytes = 512 * 1024;
 // less.
 constexpr int kMostHostsAtOnce = 16;
 
+/// Others may have gaps in their buffers, on some ranks and not on others.
+bool two_levels_take(device::Collective collective) {
+  return device::TwoLevelExecutor::takes(collective) &&
+         (device::is_reduction(collective) || collective == device::Collective::kBarrier);
+}
+
 }  // namespace
 
 std::string_view name_of(Algorithm algorithm) {
@@ -33,6 +39,10 @@ std::string_view name_of(Algorithm algorithm) {
       return "boards";
     case Algorithm::kSingleCopy:
       return "single copy";
+    case Algorithm::kBlocks:
+      return "blocks";
+    case Algorithm::kScan:
+      return "scan";
     case Algorithm::kTwoLevels:
       return "two levels";
     case Algorithm::kRails:
@@ -41,6 +51,18 @@ std::string_view name_of(Algorithm algorithm) {
       return "flat ring";
     case Algorithm::kBelow:
       return "the component below";
+  }
+  return "?";
+}
+
+std::string_view name_of(Fallback reason) {
+  switch (reason) {
+    case Fallback::kNoKernel:
+      return "no_kernel";
+    case Fallback::kNotConnected:
+      return "not_connected";
+    case Fallback::kNotBetter:
+      return "not_better";
   }
   return "?";
 }
@@ -61,6 +83,26 @@ std::string_view name_of(device::Collective collective) {
       return "alltoall";
     case device::Collective::kBarrier:
       return "barrier";
+    case device::Collective::kReduceScatterV:
+      return "reduce_scatter";
+    case device::Collective::kScan:
+      return "scan";
+    case device::Collective::kExscan:
+      return "exscan";
+    case device::Collective::kGather:
+      return "gather";
+    case device::Collective::kGatherV:
+      return "gatherv";
+    case device::Collective::kScatter:
+      return "scatter";
+    case device::Collective::kScatterV:
+      return "scatterv";
+    case device::Collective::kAllGatherV:
+      return "allgatherv";
+    case device::Collective::kAllToAllV:
+      return "alltoallv";
+    case device::Collective::kAllToAllW:
+      return "alltoallw";
   }
   return "?";
 }
@@ -71,8 +113,12 @@ bool has_two_levels(const connect::Shape& shape) {
 
 Algorithm plan(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
                bool single_copy) {
+  using device::Collective;
   if (shape.ranks == 1) return Algorithm::kCopy;
   if (shape.hosts == 1) {
+    if (device::lists_blocks(collective)) return Algorithm::kBlocks;
+    if (collective == Collective::kScan || collective == Collective::kExscan) return Algorithm::kScan;
+    if (collective == Collective::kReduceScatterV) return Algorithm::kBoards;
     const std::size_t offered = device::offered_bytes(collective, bytes, shape.ranks);
     const bool direct = offered <= device::DirectSlot::kPayloadBytes &&
                         offered * static_cast<std::size_t>(shape.ranks) <= kDirectBytesRead;
@@ -83,14 +129,46 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
     return single ? Algorithm::kSingleCopy : Algorithm::kBoards;
   }
   const std::size_t whole =
-      collective == device::Collective::kAllGather || collective == device::Collective::kReduceScatter
-          ? bytes * static_cast<std::size_t>(shape.ranks)
-          : bytes;
-  const bool two_levels = has_two_levels(shape) && device::TwoLevelExecutor::takes(collective) &&
-                          (collective != device::Collective::kAllGather || shape.ranks_per_host > 0);
-  if (whole < kRingMinBytes && two_levels) return Algorithm::kTwoLevels;
+      collective == Collective::kReduceScatter ? bytes * static_cast<std::size_t>(shape.ranks) : bytes;
+  if (has_two_levels(shape) && two_levels_take(collective) && whole < kRingMinBytes)
+    return Algorithm::kTwoLevels;
   if (collective != device::Collective::kAllreduce || bytes < kRingMinBytes) return Algorithm::kBelow;
   return shape.ranks_per_host > 0 ? Algorithm::kRails : Algorithm::kFlatRing;
+}
+
+Algorithm plan_resumable(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
+                         bool single_copy) {
+  const Algorithm planned = plan(collective, shape, bytes, single_copy);
+  if (planned != Algorithm::kDirect) return planned;
+  return collective == device::Collective::kBarrier ? Algorithm::kBlocks : Algorithm::kBoards;
+}
+
+bool may_carry(Algorithm algorithm, device::Collective collective) {
+  using device::Collective;
+  const bool scans = collective == Collective::kScan || collective == Collective::kExscan;
+  const bool listed = device::lists_blocks(collective);
+  switch (algorithm) {
+    case Algorithm::kCopy:
+      return true;
+    case Algorithm::kDirect:
+      return !listed && !scans && collective != Collective::kReduceScatterV;
+    case Algorithm::kBoards:
+      return !listed && !scans && collective != Collective::kBarrier;
+    case Algorithm::kSingleCopy:
+      return device::SingleCopyExecutor::takes(collective);
+    case Algorithm::kBlocks:
+      return listed || collective == Collective::kBarrier;
+    case Algorithm::kScan:
+      return scans;
+    case Algorithm::kTwoLevels:
+      return two_levels_take(collective);
+    case Algorithm::kRails:
+    case Algorithm::kFlatRing:
+      return collective == Collective::kAllreduce;
+    case Algorithm::kBelow:
+      return false;
+  }
+  return false;
 }
 
 }  // namespace loom

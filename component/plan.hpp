@@ -16,13 +16,26 @@ enum class Algorithm {
   kDirect,      ///< one host, small: every rank reads what it needs of every other's offer
   kBoards,      ///< one host: the same in tiles, through a board for each rank
   kSingleCopy,  ///< one host: every rank reads the others' buffers
+  kBlocks,      ///< one host: through the boards, blocks whose sizes only those concerned know
+  kScan,        ///< one host: through the boards, every rank reduces what the ranks before it have laid out
   kTwoLevels,   ///< several hosts: through the boards inside, between the first ranks of hosts, and back
   kRails,       ///< equal hosts: reduce-scatter inside, ring allreduce along each rail, all-gather inside
   kFlatRing,    ///< unequal hosts: one ring over all ranks
   kBelow,       ///< the component below is better at this
 };
 
+inline constexpr std::size_t kAlgorithmCount = static_cast<std::size_t>(Algorithm::kBelow);  ///< of loom's own
+
+/// Why a call goes to the component below.
+enum class Fallback {
+  kNoKernel,      ///< loom has no such operation on such a type
+  kNotConnected,  ///< the ranks are not connected: that failed, or a call that may not wait came first
+  kNotBetter,     ///< plan() says kBelow
+};
+inline constexpr std::size_t kFallbackCount = 3;
+
 std::string_view name_of(Algorithm algorithm);
+std::string_view name_of(Fallback reason);
 
 /// The first ranks of the hosts are joined by links, each with each.
 bool has_two_levels(const connect::Shape& shape);
@@ -32,5 +45,12 @@ std::string_view name_of(device::Collective collective);
 /// may read each other's memory.
 Algorithm plan(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
                bool single_copy = false);
+
+/// The same, for a call that must not wait: an algorithm whose executor is resumable.
+Algorithm plan_resumable(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
+                         bool single_copy = false);
+
+/// Whether plan() may ever answer this.
+bool may_carry(Algorithm algorithm, device::Collective collective);
 
 }  // namespace loom

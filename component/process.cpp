@@ -31,24 +31,26 @@ loom_counters Process::counters() {
   loom_counters sum{};
   sum.communicators = communicators_;
   sum.declined = declined_;
-  sum.allreduce_fallbacks = fallbacks_;
   sum.net_bytes_sent = transport_ ? transport_->bytes_sent() : 0;
   const auto add = [&](const CallCounters& calls) {
-    using device::Collective;
-    const auto of = [&](Collective collective) {
-      return calls.calls[static_cast<std::size_t>(collective)].load(std::memory_order_relaxed);
-    };
-    sum.allreduce_calls += of(Collective::kAllreduce);
-    sum.reduce_calls += of(Collective::kReduce);
-    sum.reduce_scatter_block_calls += of(Collective::kReduceScatter);
-    sum.bcast_calls += of(Collective::kBroadcast);
-    sum.allgather_calls += of(Collective::kAllGather);
-    sum.alltoall_calls += of(Collective::kAllToAll);
-    sum.barrier_calls += of(Collective::kBarrier);
-    sum.allreduce_bytes += calls.allreduce_bytes.load(std::memory_order_relaxed);
-    sum.allreduce_fallbacks += calls.allreduce_fallbacks.load(std::memory_order_relaxed);
+    for (std::size_t c = 0; c < calls.of.size(); ++c) {
+      loom_collective_counters& to = sum.of[c];
+      const CallCounters::Counts& from = calls.of[c];
+      for (std::size_t a = 0; a < kAlgorithmCount; ++a) {
+        const std::uint64_t carried = from.by[a].load(std::memory_order_relaxed);
+        to.by[a] += carried;
+        to.calls += carried;
+      }
+      to.bytes += from.bytes.load(std::memory_order_relaxed);
+      for (std::size_t r = 0; r < kFallbackCount; ++r) {
+        const std::uint64_t declined = from.fallbacks[r].load(std::memory_order_relaxed);
+        to.fallbacks_by[r] += declined;
+        to.fallbacks += declined;
+      }
+    }
   };
   add(retired_calls_);
+  add(early_fallbacks_);
   for (const CallCounters* calls : live_calls_) add(*calls);
   return sum;
 }
@@ -60,10 +62,13 @@ void Process::include(const CallCounters& calls) {
 
 void Process::retire(const CallCounters& calls) {
   const std::lock_guard lock(mutex_);
-  for (std::size_t i = 0; i < CallCounters::kCollectives; ++i)
-    CallCounters::add(retired_calls_.calls[i], calls.calls[i]);
-  CallCounters::add(retired_calls_.allreduce_bytes, calls.allreduce_bytes);
-  CallCounters::add(retired_calls_.allreduce_fallbacks, calls.allreduce_fallbacks);
+  for (std::size_t c = 0; c < calls.of.size(); ++c) {
+    CallCounters::Counts& to = retired_calls_.of[c];
+    const CallCounters::Counts& from = calls.of[c];
+    for (std::size_t a = 0; a < kAlgorithmCount; ++a) CallCounters::add(to.by[a], from.by[a]);
+    CallCounters::add(to.bytes, from.bytes);
+    for (std::size_t r = 0; r < kFallbackCount; ++r) CallCounters::add(to.fallbacks[r], from.fallbacks[r]);
+  }
   std::erase(live_calls_, &calls);
 }
 

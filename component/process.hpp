@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "component/core.h"
+#include "component/jobs.hpp"
+#include "component/plan.hpp"
 #include "device/host/host_job.hpp"
 #include "device/host/process_watch.hpp"
 #include "topo/discover.hpp"
@@ -20,9 +22,13 @@ namespace loom {
 /// What happened to the calls on one communicator. One thread counts at a time, any may read: the counts are
 /// plain additions, for a locked one would cost as much as the rest of a small call.
 struct CallCounters {
-  static constexpr std::size_t kCollectives = static_cast<std::size_t>(device::Collective::kBarrier) + 1;
-  std::array<std::atomic<std::uint64_t>, kCollectives> calls{};  ///< that loom carried, by collective
-  std::atomic<std::uint64_t> allreduce_bytes{0}, allreduce_fallbacks{0};
+  struct Counts {
+    std::array<std::atomic<std::uint64_t>, kAlgorithmCount> by{};      ///< calls that loom carried, by algorithm
+    std::atomic<std::uint64_t> bytes{0};                               ///< of these calls, as HostJob::bytes() has it
+    std::array<std::atomic<std::uint64_t>, kFallbackCount> fallbacks{};  ///< calls that it did not, by reason
+  };
+  std::array<Counts, device::kCollectiveCount> of{};
+  Counts& operator[](device::Collective collective) { return of[static_cast<std::size_t>(collective)]; }
 
   static void add(std::atomic<std::uint64_t>& counter, std::uint64_t by) noexcept {
     counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
@@ -32,11 +38,14 @@ struct CallCounters {
 class Process {
  public:
   /// `host_name` empty: this host's. Tests give ranks of one process different ones.
-  /// `progress_callback`: what the MPI library's progress loop is to call once the transport is open; may be
-  /// null.
-  explicit Process(const loom_runtime& runtime, std::string host_name = {},
-                   int (*progress_callback)(void) = nullptr)
-      : runtime_(runtime), host_name_(std::move(host_name)), progress_callback_(progress_callback) {}
+  /// `progress_callback`: what the MPI library's progress loop is to call once the transport is open; may be null.
+  /// `job_callback`: what it is to call while nonblocking calls are outstanding; may be null.
+  explicit Process(const loom_runtime& runtime, std::string host_name = {}, int (*progress_callback)(void) = nullptr,
+                   int (*job_callback)(void) = nullptr)
+      : runtime_(runtime),
+        host_name_(std::move(host_name)),
+        progress_callback_(progress_callback),
+        jobs_(runtime_, job_callback) {}
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
@@ -73,11 +82,15 @@ class Process {
 
   loom_counters counters();
   void count_communicator(bool connected) noexcept { ++(connected ? communicators_ : declined_); }
-  /// An allreduce that was declined before it came to any communicator.
-  void count_fallback() noexcept { ++fallbacks_; }
+  /// A call that was declined before it came to any communicator.
+  void count_fallback(device::Collective collective, Fallback reason) noexcept {
+    ++early_fallbacks_[collective].fallbacks[static_cast<std::size_t>(reason)];
+  }
   /// From now on counters() includes these; until retire(), which keeps their values.
   void include(const CallCounters& calls);
   void retire(const CallCounters& calls);
+
+  JobEngine& jobs() noexcept { return jobs_; }
 
   /// The transport if it is open.
   ucx_transport::Transport* open_transport() noexcept {
@@ -104,9 +117,11 @@ class Process {
   bool dumped_ = false, graph_dumped_ = false;
   std::unique_ptr<ucx_transport::Transport> transport_;
   std::atomic<ucx_transport::Transport*> open_transport_{nullptr};
-  std::atomic<std::uint64_t> communicators_{0}, declined_{0}, fallbacks_{0};
+  std::atomic<std::uint64_t> communicators_{0}, declined_{0};
+  CallCounters early_fallbacks_;  ///< by any thread: added to atomically
   std::vector<const CallCounters*> live_calls_;
   CallCounters retired_calls_;
+  JobEngine jobs_;
 };
 
 }  // namespace loom

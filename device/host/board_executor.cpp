@@ -56,9 +56,7 @@ BoardExecutor::BoardExecutor(Boards& boards, const HostJob& job)
   const auto ranks = static_cast<std::size_t>(boards.size());
   const std::size_t unit = std::max<std::size_t>(1, kCacheLine / job.elem_bytes) * job.elem_bytes;
   piece_bytes_ = Board::kBankBytes / (one_part_ ? 1 : ranks) / kCacheLine * kCacheLine;
-  const std::size_t part_bytes =
-      chunked_ ? chunk_range(job.count, job.elem_bytes, boards.size(), 0).count * job.elem_bytes
-               : job.bytes();
+  const std::size_t part_bytes = longest_part();
   const std::size_t wanted =
       std::max(divide_up(part_bytes, kTilesPerPart), chunked_ ? kMinChunkTileBytes : kMinTileBytes);
   tile_bytes_ = std::max(std::min(wanted, piece_bytes_) / unit, std::size_t{1}) * unit;
@@ -66,6 +64,16 @@ BoardExecutor::BoardExecutor(Boards& boards, const HostJob& job)
   rounds_ = tiles_ + (chunked_ ? 2 : 1);
   const bool gathers = job.collective == Collective::kAllGather || job.collective == Collective::kAllToAll;
   streams_ = job.bytes() * (gathers ? ranks : 1) >= kStreamBytes;
+}
+
+std::size_t BoardExecutor::longest_part() const {
+  if (chunked_)
+    return chunk_range(job_.count, job_.elem_bytes, boards_.size(), 0).count * job_.elem_bytes;
+  if (job_.collective != Collective::kReduceScatterV) return job_.bytes();
+  std::size_t longest = 0;
+  for (int part = 0; part < boards_.size(); ++part)
+    longest = std::max<std::size_t>(longest, job_.bounds[part + 1] - job_.bounds[part]);
+  return longest * job_.elem_bytes;
 }
 
 BoardExecutor::State BoardExecutor::advance() {
@@ -97,7 +105,11 @@ void BoardExecutor::perform() {
 }
 
 bool BoardExecutor::reduces() const {
-  return chunked_ || job_.collective == Collective::kReduceScatter;
+  return chunked_ || scatters();
+}
+
+bool BoardExecutor::scatters() const {
+  return job_.collective == Collective::kReduceScatter || job_.collective == Collective::kReduceScatterV;
 }
 
 /// Bytes of a tile of a part, from the start of the message; a part is a rank's chunk or block.
@@ -107,6 +119,9 @@ BoardExecutor::Range BoardExecutor::tile_of(int part, std::size_t tile) const {
     const ChunkRange chunk = chunk_range(job_.count, job_.elem_bytes, boards_.size(), part);
     first = chunk.first * job_.elem_bytes;
     length = chunk.count * job_.elem_bytes;
+  } else if (job_.collective == Collective::kReduceScatterV) {
+    first = job_.bounds[part] * job_.elem_bytes;
+    length = job_.bounds[part + 1] * job_.elem_bytes - first;
   } else if (!one_part_) {
     first = static_cast<std::size_t>(part) * length;
   }
@@ -128,36 +143,65 @@ void BoardExecutor::copy_out(std::byte* to, const std::byte* from, std::size_t b
     std::memcpy(to, from, bytes);
 }
 
+/// The bytes of my operand from `first` on, which lie in `block`.
+void BoardExecutor::read(int block, std::size_t first, std::byte* to, std::size_t bytes) const {
+  if (job_.in_gaps != nullptr)
+    job_.in_gaps->move(job_.in_gaps->context, block, to, bytes);
+  else if (bytes > 0)
+    std::memcpy(to, job_.in + first, bytes);
+}
+
+void BoardExecutor::write(int block, std::size_t first, const std::byte* from, std::size_t bytes) const {
+  if (job_.out_gaps != nullptr)
+    job_.out_gaps->move(job_.out_gaps->context, block, const_cast<std::byte*>(from), bytes);
+  else
+    copy_out(job_.out + first, from, bytes);
+}
+
+/// What I owe myself in an all-to-all.
+void BoardExecutor::keep(const Range& own) const {
+  const int self = boards_.self();
+  if (job_.in_gaps == nullptr && job_.out_gaps == nullptr) {
+    if (job_.in != job_.out) copy_out(job_.out + own.first, job_.in + own.first, own.bytes);
+    return;
+  }
+  std::byte block[kBlockBytes];
+  for (std::size_t at = 0; at < own.bytes; at += kBlockBytes) {
+    const std::size_t bytes = std::min(kBlockBytes, own.bytes - at);
+    read(self, own.first + at, block, bytes);
+    write(self, own.first + at, block, bytes);
+  }
+}
+
 /// My contribution, for everybody or for each other rank; what I owe myself goes straight to its place.
 void BoardExecutor::offer(std::size_t tile) {
   const int self = boards_.self();
   if (one_part_) {
     const Range range = tile_of(0, tile);
     if (job_.collective == Collective::kBroadcast) {
-      if (self == job_.root) std::memcpy(piece(0), job_.in + range.first, range.bytes);
+      if (self == job_.root) read(0, range.first, piece(0), range.bytes);
       return;
     }
     if (job_.collective == Collective::kReduce) {
-      if (self != job_.root) std::memcpy(piece(0), job_.in + range.first, range.bytes);
+      if (self != job_.root) read(0, range.first, piece(0), range.bytes);
       return;
     }
-    std::byte* const own = job_.out + static_cast<std::size_t>(self) * job_.bytes() + range.first;
-    const std::byte* const in = job_.in + range.first;
+    const std::size_t own = static_cast<std::size_t>(self) * job_.bytes() + range.first;
+    const bool gaps = job_.in_gaps != nullptr || job_.out_gaps != nullptr;
+    const bool in_place = !gaps && job_.in + range.first == job_.out + own;
     for (std::size_t at = 0; at < range.bytes; at += kBlockBytes) {
       const std::size_t bytes = std::min(kBlockBytes, range.bytes - at);
-      std::memcpy(piece(0) + at, in + at, bytes);
-      if (in != own) copy_out(own + at, piece(0) + at, bytes);
+      read(0, range.first + at, piece(0) + at, bytes);
+      if (!in_place) write(self, own + at, piece(0) + at, bytes);
     }
     return;
   }
   for (int k = 0; k < boards_.size() - 1; ++k) {
     const int peer = other_position(self, k);
     const Range range = tile_of(peer, tile);
-    std::memcpy(piece(peer), job_.in + range.first, range.bytes);
+    read(peer, range.first, piece(peer), range.bytes);
   }
-  const Range own = tile_of(self, tile);
-  if (job_.collective == Collective::kAllToAll && job_.in != job_.out)
-    copy_out(job_.out + own.first, job_.in + own.first, own.bytes);
+  if (job_.collective == Collective::kAllToAll) keep(tile_of(self, tile));
 }
 
 /// All ranks' operands of my part, in order of rank; the result goes to my output and, where others want it,
@@ -165,7 +209,9 @@ void BoardExecutor::offer(std::size_t tile) {
 void BoardExecutor::reduce_own(std::size_t tile) {
   const int self = boards_.self(), ranks = boards_.size();
   const Range range = tile_of(self, tile);
-  const bool scatter = job_.collective == Collective::kReduceScatter;
+  const bool scatter = scatters();
+  // In place and with unequal parts, result and operand may overlap without being the same.
+  const bool apart = streams_ || (job_.collective == Collective::kReduceScatterV && job_.in == job_.out);
   const bool keep = job_.collective != Collective::kReduce || self == job_.root;
   std::byte* const out = keep ? job_.out + (scatter ? tile * tile_bytes_ : range.first) : nullptr;
   alignas(kCacheLine) std::byte own_block[kBlockBytes];
@@ -175,7 +221,7 @@ void BoardExecutor::reduce_own(std::size_t tile) {
     const auto operand = [&](int rank) {
       return rank == self ? job_.in + range.first + at : piece_of(rank, self) + at;
     };
-    std::byte* const result = scatter ? (streams_ ? own_block : out + at) : piece(self) + at;
+    std::byte* const result = scatter ? (apart ? own_block : out + at) : piece(self) + at;
     // In place, the result may lie where my own operand does: what is still to be read must not be written
     // yet.
     std::byte* const partial = ranks == 2 ? result : own_block;
@@ -208,7 +254,7 @@ void BoardExecutor::take(std::size_t tile) {
   const int self = boards_.self();
   if (job_.collective == Collective::kBroadcast) {
     const Range range = tile_of(0, tile);
-    if (self != job_.root) copy_out(job_.out + range.first, piece_of(job_.root, 0), range.bytes);
+    if (self != job_.root) write(0, range.first, piece_of(job_.root, 0), range.bytes);
     return;
   }
   if (job_.collective == Collective::kReduce && self != job_.root) return;
@@ -220,7 +266,7 @@ void BoardExecutor::take(std::size_t tile) {
         job_.collective == Collective::kAllGather ? static_cast<std::size_t>(peer) * job_.bytes() : 0;
     // A result lies in its owner's own piece, a block of an all-to-all in mine.
     const int part = job_.collective == Collective::kAllToAll ? self : peer;
-    copy_out(job_.out + block + range.first, piece_of(peer, part), range.bytes);
+    write(peer, block + range.first, piece_of(peer, part), range.bytes);
   }
 }
 

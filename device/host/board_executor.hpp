@@ -64,7 +64,8 @@ class Boards {
 
 class BoardExecutor {
  public:
-  /// Not for barriers. count >= 1. Nothing else may use the boards until this is done.
+  /// Takes all but barriers, scans and what lists_blocks(). count >= 1. Nothing else may use the boards until
+  /// this is done.
   BoardExecutor(Boards& boards, const HostJob& job);
 
   using State = RingExecutor::State;
@@ -84,7 +85,12 @@ class BoardExecutor {
   void take(std::size_t tile);
   void reduce_whole(std::size_t tile);
   Range tile_of(int part, std::size_t tile) const;
+  std::size_t longest_part() const;
   bool reduces() const;
+  bool scatters() const;
+  void read(int block, std::size_t first, std::byte* to, std::size_t bytes) const;
+  void write(int block, std::size_t first, const std::byte* from, std::size_t bytes) const;
+  void keep(const Range& own) const;
   std::byte* piece(int part) const;
   const std::byte* piece_of(int rank, int part) const;
   void copy_out(std::byte* to, const std::byte* from, std::size_t bytes) const;

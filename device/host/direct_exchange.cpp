@@ -126,6 +126,8 @@ void DirectExchange::perform(const HostJob& job, Waiter& waiter) {
       offer(job.in, self_ == job.root ? offered : 0, waiter);
       if (self_ != job.root) copy_small(job.out, await(job.root, exchange_, waiter), job.bytes());
       return;
+    default:
+      throw Error(ErrorCode::kInternal, "A collective that is no direct exchange was performed as one.");
   }
   everybody_has_published(offered);
 }

@@ -36,6 +36,8 @@ class DirectExchange {
   /// areas[r] is rank r's, zeroed before any rank constructs; they must outlive this. At least two.
   DirectExchange(std::vector<DirectArea*> areas, int self) : areas_(std::move(areas)), self_(self) {}
 
+  int size() const noexcept { return static_cast<int>(areas_.size()); }
+
   /// Reductions go in order of rank, so that the result is bitwise the same everywhere. offered_bytes() of
   /// the job is at most DirectSlot::kPayloadBytes. Throws what the waiter throws, and Error (kPeerFailed)
   /// when a rank has abandoned the communicator.
@@ -46,7 +48,6 @@ class DirectExchange {
   void abandon() noexcept;
 
  private:
-  int size() const noexcept { return static_cast<int>(areas_.size()); }
   DirectSlot& slot_of(int rank, std::uint64_t exchange) const {
     return areas_[static_cast<std::size_t>(rank)]->bank[exchange % DirectArea::kBanks];
   }

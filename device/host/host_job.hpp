@@ -2,25 +2,80 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "device/reduce.hpp"
 
 namespace loom::device {
 
-enum class Collective { kAllreduce, kReduce, kReduceScatter, kBroadcast, kAllGather, kAllToAll, kBarrier };
+enum class Collective {
+  kAllreduce,
+  kReduce,
+  kReduceScatter,
+  kBroadcast,
+  kAllGather,
+  kAllToAll,
+  kBarrier,
+  kReduceScatterV,
+  kScan,
+  kExscan,
+  kGather,
+  kGatherV,
+  kScatter,
+  kScatterV,
+  kAllGatherV,
+  kAllToAllV,
+  kAllToAllW
+};
+inline constexpr std::size_t kCollectiveCount = static_cast<std::size_t>(Collective::kAllToAllW) + 1;
 
-/// All ranks give the same collective, count, elem_bytes, reduce and root. n: ranks.
+/// Those whose blocks are listed one by one: HostJob::in_blocks and out_blocks.
+constexpr bool lists_blocks(Collective collective) {
+  return collective >= Collective::kGather;
+}
+constexpr bool is_reduction(Collective collective) {
+  return collective <= Collective::kReduceScatter || collective == Collective::kReduceScatterV ||
+         collective == Collective::kScan || collective == Collective::kExscan;
+}
+
+/// A block of bytes; without `data` where the buffer has gaps.
+struct Block {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// A buffer that is not contiguous, and whose layout only its owner knows.
+struct Gaps {
+  /// Packs the next `bytes` of a block to `packed`, or unpacks them from there: each block from its first
+  /// byte to its last, in as many steps as it takes. Never throws.
+  void (*move)(void* context, int block, std::byte* packed, std::size_t bytes) = nullptr;
+  void* context = nullptr;
+};
+
+/// All ranks give the same collective, count, elem_bytes, reduce, bounds and root. n: ranks.
 ///
 ///   collective       in                     out                    count
 ///   kAllreduce       count                  count                  elements of the message
 ///   kReduce          count                  count, at the root     elements of the message
 ///   kBroadcast       count, at the root     count, elsewhere       elements of the message
 ///   kReduceScatter   n * count              count                  elements of a block
+///   kReduceScatterV  bounds[n]              own part               elements of all parts
+///   kScan, kExscan   count                  count                  elements of the message
 ///   kAllGather       count                  n * count              elements of a block
 ///   kAllToAll        n * count              n * count              elements of a block
 ///   kBarrier         --                     --                     0
 ///
 /// `in` may be `out`, and for an all-gather this rank's block of `out`.
+///
+/// And of those that list their blocks (count: all bytes of in_blocks):
+///
+///   collective            in_blocks         out_blocks
+///   kGather, kGatherV     1                 n, at the root
+///   kScatter, kScatterV   n, at the root    1
+///   kAllGatherV           1                 n
+///   kAllToAllV, W         n                 n
+///
+/// What rank a sends to rank b has as many bytes as what b receives from a; nobody else need know how many.
 struct HostJob {
   Collective collective = Collective::kBarrier;
   const std::byte* in = nullptr;
@@ -29,6 +84,13 @@ struct HostJob {
   std::size_t elem_bytes = 1;
   ReduceFn reduce = nullptr;
   int root = 0;
+  const Gaps* in_gaps = nullptr;  ///< the operand has gaps, and `in` or the blocks' data are nothing
+  const Gaps* out_gaps = nullptr;
+  const Block* in_blocks = nullptr;
+  const Block* out_blocks = nullptr;
+  bool owns_its_block = false;  ///< what this rank would send itself is in its place already (with blocks)
+  const std::uint64_t* bounds =
+      nullptr;  ///< kReduceScatterV: rank r's part is elements [bounds[r], bounds[r + 1])
 
   std::size_t bytes() const noexcept { return count * elem_bytes; }
 };

@@ -2,10 +2,14 @@
 // other's buffers: a byte is copied once, and a call needs three rounds whatever its size. The boards carry
 // addresses. Resumable: it never waits. (Reductions gain nothing: what is fetched has to go through a cache
 // anyway, as it does from a board.)
+//
+// An operand that others cannot read (it has gaps) is told as no address: then all ranks see that, and go by
+// boards.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "device/host/board_executor.hpp"
@@ -25,22 +29,26 @@ class SingleCopyExecutor {
   using State = RingExecutor::State;
   /// Performs one round unless it must wait. Throws what Boards and read_peer_memory() throw.
   State advance();
-  int awaited() const noexcept { return awaited_; }
+  int awaited() const noexcept { return by_boards_ ? by_boards_->awaited() : awaited_; }
 
  private:
   static constexpr int kRounds = 3;  ///< tell where my operand is; read; see that everybody has read
   bool is_reader() const;
   bool ready();
+  const std::byte* operand_of(int rank) const;
+  bool all_readable() const;
   void read_operands();
-  void read(int rank, std::byte* to, std::size_t offset) const;
+  void read(int rank, int block, std::size_t offset) const;
 
   Boards& boards_;
   std::span<const std::int64_t> pids_;
   HostJob job_;
   int round_ = 0;
   int awaited_ = 0;
-  std::unique_ptr<std::byte[]>
-      operand_copy_;  ///< of an all-to-all in place, whose operand is overwritten too early
+  const std::byte* operand_;  ///< that others read; nullptr: they cannot
+  /// Of an all-to-all in place, whose operand is overwritten too early.
+  std::unique_ptr<std::byte[]> operand_copy_;
+  std::optional<BoardExecutor> by_boards_;
 };
 
 }  // namespace loom::device

@@ -44,7 +44,7 @@ struct TwoLevels {
 
 class TwoLevelExecutor {
  public:
-  /// Not for all-to-all; an all-gather only where all hosts have equally many ranks. The job is that of the
+  /// For collectives that takes() names, between buffers without gaps; an all-gather only where all hosts have equally many ranks. The job is that of the
   /// whole communicator; a barrier's is left as it is. What `levels` refers to must outlive this.
   TwoLevelExecutor(const TwoLevels& levels, const HostJob& job);
 
@@ -54,7 +54,9 @@ class TwoLevelExecutor {
   /// Whom a blocked executor waits for.
   HostAndLocal awaited() const noexcept;
 
-  static bool takes(Collective collective) { return collective != Collective::kAllToAll; }
+  static bool takes(Collective collective) {
+    return collective <= Collective::kBarrier && collective != Collective::kAllToAll;
+  }
 
  private:
   void plan_reduction();

@@ -28,6 +28,33 @@ TEST(Plan, NeverExceedsTheDirectSlot) {
       }
 }
 
+constexpr connect::Shape kShapes[] = {{1, 1, 1}, {2, 1, 2}, {7, 1, 7}, {6, 3, 2}, {5, 3, 0}};
+
+TEST(Plan, NeverDependsOnSizesThatRanksDoNotShare) {
+  for (const auto collective : {device::Collective::kGatherV, device::Collective::kScatterV, device::Collective::kAllToAllW})
+    for (const connect::Shape& shape : kShapes)
+      for (const std::size_t bytes : {0UL, 1UL, 1UL << 30})
+        EXPECT_EQ(plan(collective, shape, bytes, true), plan(collective, shape, 100, true));
+}
+
+TEST(Plan, OfACallThatMayNotWaitIsResumable) {
+  for (std::size_t c = 0; c < device::kCollectiveCount; ++c)
+    for (const connect::Shape& shape : kShapes)
+      for (const std::size_t size : {1UL, 100UL, 1UL << 24}) {
+        const auto collective = static_cast<device::Collective>(c);
+        const std::size_t bytes = collective == device::Collective::kBarrier ? 0 : size;
+        const Algorithm resumable = plan_resumable(collective, shape, bytes, true), waits = plan(collective, shape, bytes, true);
+        EXPECT_NE(resumable, Algorithm::kDirect);
+        if (waits != Algorithm::kDirect) {
+          EXPECT_EQ(resumable, waits);
+        }
+        // Every answer has its counter.
+        for (const Algorithm algorithm : {resumable, waits}) {
+          EXPECT_EQ(may_carry(algorithm, collective), algorithm != Algorithm::kBelow);
+        }
+      }
+}
+
 TEST(Plan, LeavesAllButAllreduceToTheComponentBelowAcrossHosts) {
   for (const auto collective : {device::Collective::kBroadcast, device::Collective::kBarrier})
     EXPECT_EQ(plan(collective, {6, 3, 2}, 16 << 20), Algorithm::kBelow);

@@ -4,6 +4,9 @@ foreach(expected IN ITEMS
     "\"coll_loom_enable\" .current value: \"?false\"?, [^\n]*level: 1 user/basic, type: bool"
     "\"coll_loom_verbose\" .current value: \"?0\"?, [^\n]*type: int"
     "\"coll_loom_timeout\" .current value: \"?0[.0]*\"?, [^\n]*type: double"
+    "\"coll_loom_include\" .current value: \"\"?, [^\n]*type: string"
+    "\"coll_loom_exclude\" .current value: \"\"?, [^\n]*type: string"
+    "\"coll_loom_check\" .current value: \"?false\"?, [^\n]*type: bool"
     "\"coll_loom_priority\" .current value: \"?90\"?, [^\n]*type: int")
   if(NOT text MATCHES "${expected}")
     message(FATAL_ERROR "no match for ${expected} in:\n${text}")

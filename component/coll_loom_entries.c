@@ -1,0 +1,54 @@
+/* What Open MPI calls: the three forms of each collective. A call that loom does not carry goes to the
+ * component below as it came. */
+#include "component/coll_loom.h"
+
+#define ENTRY_BLOCKING(api, which)                                                       \
+  int coll_loom_##api(PARAMS_##api struct ompi_communicator_t* communicator,             \
+                      mca_coll_base_module_t* module) {                                  \
+    struct coll_loom_module* self = (struct coll_loom_module*)module;                    \
+    const struct coll_loom_args args = {.collective = which, CALL_##api};                \
+    int error;                                                                           \
+    if (OPAL_LIKELY(coll_loom_perform(self, &args, &error))) return error;               \
+    return self->previous_##api(ARGS_##api communicator, self->previous_##api##_module); \
+  }
+
+#define ENTRY_NOT_WAITING(api, which)                                                                   \
+  int coll_loom_i##api(PARAMS_##api struct ompi_communicator_t* communicator, ompi_request_t** request, \
+                       mca_coll_base_module_t* module) {                                                \
+    struct coll_loom_module* self = (struct coll_loom_module*)module;                                   \
+    const struct coll_loom_args args = {.collective = which, CALL_##api};                               \
+    int error;                                                                                          \
+    if (coll_loom_make_request(self, &args, false, request, &error)) return error;                      \
+    return self->previous_i##api(ARGS_##api communicator, request, self->previous_i##api##_module);     \
+  }                                                                                                     \
+  int coll_loom_##api##_init(PARAMS_##api struct ompi_communicator_t* communicator,                     \
+                             struct ompi_info_t* info, ompi_request_t** request,                        \
+                             mca_coll_base_module_t* module) {                                          \
+    struct coll_loom_module* self = (struct coll_loom_module*)module;                                   \
+    const struct coll_loom_args args = {.collective = which, CALL_##api};                               \
+    int error;                                                                                          \
+    if (coll_loom_make_request(self, &args, true, request, &error)) return error;                       \
+    return self->previous_##api##_init(ARGS_##api communicator, info, request,                          \
+                                       self->previous_##api##_init_module);                             \
+  }
+
+#define ENTRIES(api, which) ENTRY_BLOCKING(api, which) ENTRY_NOT_WAITING(api, which)
+
+ENTRIES(reduce, LOOM_REDUCE)
+ENTRIES(reduce_scatter_block, LOOM_REDUCE_SCATTER_BLOCK)
+ENTRIES(reduce_scatter, LOOM_REDUCE_SCATTER)
+ENTRIES(scan, LOOM_SCAN)
+ENTRIES(exscan, LOOM_EXSCAN)
+ENTRIES(bcast, LOOM_BCAST)
+ENTRIES(allgather, LOOM_ALLGATHER)
+ENTRIES(allgatherv, LOOM_ALLGATHERV)
+ENTRIES(alltoall, LOOM_ALLTOALL)
+ENTRIES(alltoallv, LOOM_ALLTOALLV)
+ENTRIES(alltoallw, LOOM_ALLTOALLW)
+ENTRIES(gather, LOOM_GATHER)
+ENTRIES(gatherv, LOOM_GATHERV)
+ENTRIES(scatter, LOOM_SCATTER)
+ENTRIES(scatterv, LOOM_SCATTERV)
+ENTRIES(barrier, LOOM_BARRIER)
+/* MPI_Allreduce has a shorter way: coll_loom_allreduce.c. */
+ENTRY_NOT_WAITING(allreduce, LOOM_ALLREDUCE)

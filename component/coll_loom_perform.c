@@ -1,0 +1,156 @@
+/* Who carries a call? Ranks may describe one message by different datatypes. What they share is its number of
+ * bytes (of the v forms: each pair of ranks the number that passes between them), and for reductions the
+ * operation and the type; only on these may it depend. */
+#include "component/coll_loom.h"
+#include "component/coll_loom_kernels.h"
+
+static bool is_reduction(enum loom_collective collective) {
+  return collective <= LOOM_REDUCE_SCATTER_BLOCK || collective == LOOM_REDUCE_SCATTER ||
+         collective == LOOM_SCAN || collective == LOOM_EXSCAN;
+}
+
+static bool has_bytes(const struct coll_loom_side* side) {
+  return side->count > 0 && side->type->super.size > 0;
+}
+
+bool coll_loom_is_empty(struct coll_loom_module* self, const struct coll_loom_args* args) {
+  const bool is_root = ompi_comm_rank(self->communicator) == args->root;
+  switch (args->collective) {
+    case LOOM_BCAST:
+      return !has_bytes(&args->in);
+    case LOOM_ALLGATHER:
+    case LOOM_ALLTOALL:
+      return !has_bytes(&args->out);
+    case LOOM_GATHER:
+      return !has_bytes(is_root ? &args->out : &args->in);
+    case LOOM_SCATTER:
+      return !has_bytes(is_root ? &args->in : &args->out);
+    case LOOM_REDUCE_SCATTER:
+    case LOOM_ALLGATHERV: {
+      const struct coll_loom_side* counted = args->collective == LOOM_ALLGATHERV ? &args->out : &args->in;
+      const size_t ranks = (size_t)ompi_comm_size(self->communicator);
+      for (size_t part = 0; part < ranks && counted->type->super.size > 0; ++part)
+        if (coll_loom_count_at(counted->counts, part) > 0) return false;
+      return true;
+    }
+    case LOOM_BARRIER:
+    case LOOM_GATHERV:
+    case LOOM_SCATTERV:
+    case LOOM_ALLTOALLV:
+    case LOOM_ALLTOALLW:
+      return false;
+    default:
+      return args->in.count == 0;
+  }
+}
+
+_Static_assert(LOOM_COLLECTIVE_COUNT <= 32, "coll_loom_module.explained has a bit for each");
+
+void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective collective,
+                         enum loom_fallback reason, const struct ompi_op_t* op,
+                         const struct ompi_datatype_t* type) {
+  static const char* const because[] = {
+      [LOOM_NO_KERNEL] = "loom has no such operation",
+      [LOOM_NOT_CONNECTED] = "loom has not connected the ranks (a call that may not wait cannot)",
+      [LOOM_NOT_BETTER] = "loom does not carry it between hosts"};
+  loom_count_fallback(collective, reason);
+  if (coll_loom_variables.verbose < 2 || ompi_comm_rank(self->communicator) != 0) return;
+  if (self->explained[reason] >> collective & 1) return;
+  self->explained[reason] |= 1u << collective;
+  const bool named = reason == LOOM_NO_KERNEL && op != NULL && type != NULL;
+  opal_output(0, "coll:loom: %s: %s%s%s%s%s goes to the component below: %s",
+              coll_loom_name(self->communicator), loom_collective_name(collective), named ? " of " : "",
+              named ? type->name : "", named ? " with " : "", named ? op->o_name : "", because[reason]);
+}
+
+enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct coll_loom_args* args,
+                                    bool may_wait, enum loom_op* op, enum loom_type* type) {
+  *op = LOOM_SUM;
+  *type = LOOM_UINT8;
+  if (is_reduction(args->collective) && !coll_loom_kernel(args->op, args->in.type, op, type)) {
+    if (self->state == COLL_LOOM_BROKEN) return COLL_LOOM_FAILS;
+    coll_loom_fall_back(self, args->collective, LOOM_NO_KERNEL, args->op, args->in.type);
+    return COLL_LOOM_BELOW;
+  }
+  if (OPAL_UNLIKELY(!self->one_host)) {
+    if (is_reduction(args->collective) && coll_loom_wants_order(self, *op, *type)) return COLL_LOOM_IN_ORDER;
+    if (args->collective != LOOM_ALLREDUCE) {
+      coll_loom_fall_back(self, args->collective, LOOM_NOT_BETTER, NULL, NULL);
+      return COLL_LOOM_BELOW;
+    }
+  }
+  if (OPAL_UNLIKELY(self->state == COLL_LOOM_COLD)) {
+    if (may_wait || ompi_comm_size(self->communicator) == 1)
+      coll_loom_set_up(self);
+    else
+      coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
+  }
+  switch (self->state) {
+    case COLL_LOOM_READY:
+      return COLL_LOOM_BY_LOOM;
+    case COLL_LOOM_BROKEN:
+      return COLL_LOOM_FAILS;
+    case COLL_LOOM_DECLINED:
+      coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
+      return COLL_LOOM_BELOW;
+    case COLL_LOOM_COLD: /* also a call from inside a set-up, which is not the program's */
+      return COLL_LOOM_BELOW;
+  }
+  return COLL_LOOM_BELOW;
+}
+
+/* A reduction on several hosts under coll_loom_reproducible, as far as loom does it in order of rank. */
+static bool perform_in_order(struct coll_loom_module* self, const struct coll_loom_args* args,
+                             enum loom_op op, enum loom_type type, int* error) {
+  const size_t ranks = (size_t)ompi_comm_size(self->communicator),
+               rank = (size_t)ompi_comm_rank(self->communicator);
+  const size_t count = args->in.count;
+  const void* in = args->in.buffer == MPI_IN_PLACE ? args->out.buffer : args->in.buffer;
+  switch (args->collective) {
+    case LOOM_REDUCE:
+      *error = coll_loom_in_order(self, in, args->out.buffer, count, 0, (int)rank == args->root ? count : 0,
+                                  args->in.type, op, type);
+      return true;
+    case LOOM_REDUCE_SCATTER_BLOCK:
+      *error = coll_loom_in_order(self, in, args->out.buffer, ranks * count, rank * count, count,
+                                  args->in.type, op, type);
+      return true;
+    default:
+      coll_loom_fall_back(self, args->collective, LOOM_NOT_BETTER, NULL, NULL);
+      return false;
+  }
+}
+
+bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_args* args, int* error) {
+  *error = OMPI_SUCCESS;
+  if (OPAL_UNLIKELY(coll_loom_is_empty(self, args))) return true;
+  if (OPAL_UNLIKELY(coll_loom_variables.check) && !coll_loom_check(self, args, error)) return true;
+  enum loom_op op;
+  enum loom_type type;
+  switch (coll_loom_way_of(self, args, true, &op, &type)) {
+    case COLL_LOOM_BELOW:
+      return false;
+    case COLL_LOOM_FAILS:
+      *error = self->error;
+      return true;
+    case COLL_LOOM_IN_ORDER:
+      return perform_in_order(self, args, op, type, error);
+    case COLL_LOOM_BY_LOOM:
+      break;
+  }
+  struct loom_call call;
+  int result = coll_loom_operands_make(&self->operands, self->communicator, args, op, type, &call);
+  if (OPAL_UNLIKELY(result != LOOM_SUCCESS)) {
+    loom_comm_abandon(self->comm);
+  } else {
+    coll_loom_operands_begin(&self->operands);
+    result = loom_perform(self->comm, &call);
+    coll_loom_operands_end(&self->operands);
+  }
+  *error = OMPI_SUCCESS;
+  if (OPAL_LIKELY(result == LOOM_SUCCESS)) return true;
+  if (result == LOOM_DECLINED) return false;
+  coll_loom_break(self, result);
+  *error = self->error;
+  return true;
+}

@@ -1,0 +1,109 @@
+/* Calls that do not wait, as requests of Open MPI: nonblocking ones, which start at once, and persistent
+ * ones. */
+#include "component/coll_loom_request.h"
+
+static int start(struct coll_loom_request* self) {
+  self->super.super.req_status =
+      (ompi_status_public_t){.MPI_SOURCE = MPI_ANY_SOURCE, .MPI_TAG = MPI_ANY_TAG, .MPI_ERROR = MPI_SUCCESS};
+  self->super.super.req_complete = REQUEST_PENDING;
+  self->super.super.req_state = OMPI_REQUEST_ACTIVE;
+  coll_loom_operands_begin(&self->operands);
+  loom_job_start(self->job); /* maybe done on return */
+  return OMPI_SUCCESS;
+}
+
+/* Of MPI_Start and MPI_Startall. */
+static int start_all(size_t count, ompi_request_t** requests) {
+  for (size_t i = 0; i < count; ++i) start((struct coll_loom_request*)requests[i]);
+  return OMPI_SUCCESS;
+}
+
+/* Whoever waits may free the request as soon as it is complete. */
+static void done(void* context, int result) {
+  struct coll_loom_request* self = context;
+  coll_loom_operands_end(&self->operands);
+  if (OPAL_UNLIKELY(result != LOOM_SUCCESS)) {
+    coll_loom_break(self->module, result);
+    self->super.super.req_status.MPI_ERROR = self->module->error;
+  }
+  ompi_request_complete(&self->super.super, true);
+}
+
+static int free_request(ompi_request_t** request) {
+  struct coll_loom_request* self = (struct coll_loom_request*)*request;
+  if (!REQUEST_COMPLETE(*request)) return MPI_ERR_REQUEST;
+  OMPI_REQUEST_FINI(*request);
+  ompi_communicator_t* communicator = self->super.super.req_mpi_object.comm;
+  OBJ_RELEASE(self);
+  *request = MPI_REQUEST_NULL;
+  OBJ_RELEASE(communicator); /* the last reference, if the program has freed it already */
+  return OMPI_SUCCESS;
+}
+
+/* MPI: collectives cannot be cancelled. */
+static int cancel(ompi_request_t* request, int flag) {
+  (void)request, (void)flag;
+  return MPI_ERR_REQUEST;
+}
+
+static void construct(coll_loom_request_t* self) {
+  memset((char*)self + sizeof(ompi_request_t), 0, sizeof *self - sizeof(ompi_request_t));
+  self->super.super.req_type = OMPI_REQUEST_COLL;
+  self->super.super.req_start = start_all;
+  self->super.super.req_free = free_request;
+  self->super.super.req_cancel = cancel;
+}
+static void destruct(coll_loom_request_t* self) {
+  if (self->job != NULL) loom_job_destroy(self->job);
+  coll_loom_operands_free(&self->operands);
+}
+OBJ_CLASS_INSTANCE(coll_loom_request_t, ompi_coll_base_nbc_request_t, construct, destruct);
+
+bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loom_args* args, bool persistent,
+                            ompi_request_t** request, int* error) {
+  if (OPAL_UNLIKELY(coll_loom_is_empty(self, args))) {
+    if (persistent) return false;
+    *request = &ompi_request_empty;
+    *error = OMPI_SUCCESS;
+    return true;
+  }
+  if (OPAL_UNLIKELY(coll_loom_variables.check) && !coll_loom_check(self, args, error)) return true;
+  enum loom_op op;
+  enum loom_type type;
+  switch (coll_loom_way_of(self, args, persistent, &op, &type)) {
+    case COLL_LOOM_BELOW:
+      return false;
+    case COLL_LOOM_IN_ORDER:
+      coll_loom_fall_back(self, args->collective, LOOM_NOT_BETTER, NULL, NULL);
+      return false;
+    case COLL_LOOM_FAILS:
+      *error = self->error;
+      return true;
+    case COLL_LOOM_BY_LOOM:
+      break;
+  }
+  struct loom_call call;
+  int result = LOOM_ERR_OUT_OF_MEMORY;
+  coll_loom_request_t* made = OBJ_NEW(coll_loom_request_t);
+  if (made != NULL)
+    result = coll_loom_operands_make(&made->operands, self->communicator, args, op, type, &call);
+  if (OPAL_UNLIKELY(result != LOOM_SUCCESS))
+    loom_comm_abandon(self->comm);
+  else
+    result = loom_job_create(self->comm, &call, persistent, done, made, &made->job);
+  *error = OMPI_SUCCESS;
+  if (OPAL_LIKELY(result == LOOM_SUCCESS)) {
+    OMPI_REQUEST_INIT(&made->super.super, persistent);
+    made->module = self;
+    made->super.super.req_mpi_object.comm = self->communicator;
+    OBJ_RETAIN(self->communicator); /* MPI_Comm_free lets calls finish that were started before */
+    *request = &made->super.super;
+    if (!persistent) start(made);
+    return true;
+  }
+  if (made != NULL) OBJ_RELEASE(made);
+  if (result == LOOM_DECLINED) return false;
+  coll_loom_break(self, result);
+  *error = self->error;
+  return true;
+}

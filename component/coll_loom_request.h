@@ -1,0 +1,18 @@
+#ifndef LOOM_COMPONENT_COLL_LOOM_REQUEST_H
+#define LOOM_COMPONENT_COLL_LOOM_REQUEST_H
+
+#include "component/coll_loom.h"
+#include "ompi/mca/coll/base/coll_base_util.h"
+
+/* Begins with what Open MPI's bindings expect of a collective's request: they keep types and operations
+ * there. */
+struct coll_loom_request {
+  ompi_coll_base_nbc_request_t super;
+  struct coll_loom_module* module;
+  struct loom_job* job;
+  struct coll_loom_operands operands;
+};
+typedef struct coll_loom_request coll_loom_request_t;
+OBJ_CLASS_DECLARATION(coll_loom_request_t);
+
+#endif

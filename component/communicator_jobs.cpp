@@ -1,0 +1,207 @@
+// communicator_jobs.cpp -- the calls that do not wait, and what a failed one does to the rest.
+#include <fmt/format.h>
+#include <sched.h>
+
+#include "component/communicator.hpp"
+#include "component/failure.hpp"
+#include "component/fifo_shapes.hpp"
+
+namespace loom {
+
+using device::RingExecutor;
+
+std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool may_wait, loom_job_done done,
+                                            void* context) {
+  // Whether the communicator is broken shows when the job's turn comes: another thread may be finding out
+  // now.
+  const auto planned = [&] {
+    return plan_resumable(call.collective, wiring_.shape, call.bytes(), !pids_.empty());
+  };
+  Algorithm algorithm = planned();
+  if (device::is_reduction(call.collective) && call.reduce == nullptr) algorithm = Algorithm::kBelow;
+  if (algorithm != Algorithm::kBelow && algorithm != Algorithm::kCopy) {
+    if (may_wait) {
+      finish_jobs();
+      is_linked();
+    }
+    if (!linked_ && !linking_) process_.count_fallback(call.collective, Fallback::kNotConnected);
+    if (!linked_) return nullptr;
+    algorithm = *linked_ ? planned() : Algorithm::kBelow;
+  }
+  explain(algorithm, call);
+  if (algorithm != Algorithm::kBelow)
+    return std::unique_ptr<Job>(new Job{*this, call, algorithm, done, context});
+  count(call, {});
+  return nullptr;
+}
+
+void Communicator::start(Job& job) noexcept {
+  count(job.call, job.algorithm);
+  process_.jobs().start(jobs_, job);
+}
+
+/// Whatever becomes of them is told to those who wait for them.
+void Communicator::finish_jobs() noexcept {
+  constexpr unsigned kLooksBeforeYield = 100;
+  for (unsigned fruitless = 0; !jobs_.empty();) {
+    if (process_.jobs().progress() > 0) {
+      fruitless = 0;
+      continue;
+    }
+    if (wait_policy_.progress) wait_policy_.progress();
+    if (wait_policy_.oversubscribed || ++fruitless > kLooksBeforeYield) ::sched_yield();
+  }
+}
+
+void Communicator::begin(Job& job) {
+  const device::HostJob& call = job.call;
+  const device::RingJob ring_job{
+      device::RingCollective::kAllreduce, call.in, call.out, call.count, call.elem_bytes, call.reduce};
+  const auto ring = [&](const connect::Ring& of, const device::RingLinks& links,
+                        const device::FifoShape& fifo) {
+    job.executor.emplace<RingExecutor>(
+        links, ring_job,
+        device::slice_ring(call.count, call.elem_bytes, of.size, fifo.slot_bytes, fifo.slot_count));
+  };
+  switch (job.algorithm) {
+    case Algorithm::kBoards:
+      job.executor.emplace<device::BoardExecutor>(*boards_, call);
+      return;
+    case Algorithm::kSingleCopy:
+      job.executor.emplace<device::SingleCopyExecutor>(*boards_, pids_, call);
+      return;
+    case Algorithm::kBlocks:
+      job.executor.emplace<device::BlockExecutor>(*boards_, call);
+      return;
+    case Algorithm::kScan:
+      job.executor.emplace<device::ScanExecutor>(*boards_, call);
+      return;
+    case Algorithm::kTwoLevels:
+      job.executor.emplace<device::TwoLevelExecutor>(levels_of(call), call);
+      return;
+    case Algorithm::kFlatRing:
+      return ring(*wiring_.flat, flat_links(), kSharedFifo);
+    case Algorithm::kRails:
+      if (wiring_.local.size == 1) return ring(*wiring_.rail, rail_links(), kNetFifo);
+      job.executor.emplace<device::RailsExecutor>(local_links(), kSharedFifo, rail_links(), kNetFifo,
+                                                  ring_job);
+      return;
+    case Algorithm::kCopy:
+    case Algorithm::kDirect:
+    case Algorithm::kBelow:
+      break;
+  }
+  throw Error(ErrorCode::kInternal, "A call that cannot be resumed was started as one that can.");
+}
+
+/// As much as goes without waiting. The engine lets one thread in at a time.
+RingExecutor::State Communicator::advance(Job& job) {
+  using State = RingExecutor::State;
+  if (broken_) throw *broken_;
+  const device::HostJob& call = job.call;
+  if (job.algorithm == Algorithm::kCopy) {
+    perform_alone(call);
+    return State::kDone;
+  }
+  if (!job.executed) {
+    if (job.executor.index() == 0) {
+      const bool nothing = call.count == 0 && call.collective != device::Collective::kBarrier &&
+                           !device::lists_blocks(call.collective);
+      if (nothing) return State::kDone;
+      begin(job);
+    }
+    const State state = std::visit(
+        [](auto& executor) {
+          if constexpr (requires { executor.advance(); })
+            return executor.advance();
+          else
+            return State::kDone;
+        },
+        job.executor);
+    if (state != State::kDone) return state;
+    job.executed = true;
+  }
+  std::uint64_t released = 0;
+  return network_is_quiet(released) ? State::kDone : State::kBlocked;
+}
+
+int Communicator::awaited_rank(const Job& job) const {
+  const int next = wiring_.rail ? wiring_.rail->next : wiring_.flat ? wiring_.flat->next : rank_;
+  if (job.executed) return next;
+  if (const auto* ring = std::get_if<RingExecutor>(&job.executor))
+    return ring_peer(*ring, job.algorithm == Algorithm::kFlatRing ? *wiring_.flat : *wiring_.rail);
+  if (const auto* rails = std::get_if<device::RailsExecutor>(&job.executor)) return rails_peer(*rails);
+  if (const auto* levels = std::get_if<device::TwoLevelExecutor>(&job.executor))
+    return rank_at(levels->awaited());
+  return std::visit(
+      [&](const auto& executor) {
+        if constexpr (requires { { executor.awaited() } -> std::convertible_to<int>; })
+          return executor.awaited();
+        else
+          return next;
+      },
+      job.executor);
+}
+
+/// For a job that has waited so long. Throws Error.
+void Communicator::check_waiting(const Job& job, double waited_s) const {
+  check_peers();
+  const double limit_s = process_.runtime().parameters.timeout_s;
+  if (limit_s > 0 && waited_s > limit_s)
+    throw Error(ErrorCode::kTimeout, fmt::format("No step forward for {:.1f} s. Waiting for {}.", waited_s,
+                                                 names_.at(awaited_rank(job))));
+}
+
+/// What is being caught ends the communicator; its first cause is shown. Returns the result for the C side.
+int Communicator::fail() noexcept {
+  const bool first = !broken_;
+  abandon();
+  return result_of_exception([&](loom_message message, const char* cause) {
+    if (!first) return;
+    try {
+      broken_.emplace(ErrorCode::kInternal, "An earlier call on this communicator failed.");
+      throw;
+    } catch (const Error& error) {
+      broken_ = error;
+    } catch (...) {
+    }
+    process_.runtime().show(message, where_.c_str(), cause);
+  });
+}
+
+void Communicator::give_up() noexcept {
+  abandon();
+  try {
+    if (!broken_) broken_.emplace(ErrorCode::kOutOfMemory, "There is no memory left.");
+  } catch (...) {  // even the text is too much; the peers know
+  }
+}
+
+/// A small call whose buffers have gaps: they are packed on the stack. plan() makes no larger call direct.
+void Communicator::perform_directly(const device::HostJob& job, device::Waiter& waiter) {
+  using device::Collective;
+  constexpr std::size_t kMostBytes = device::DirectSlot::kPayloadBytes;
+  alignas(device::kCacheLine) std::byte in[kMostBytes], out[2 * kMostBytes];
+  const bool many_in = job.collective == Collective::kAllToAll;
+  const bool many_out = many_in || job.collective == Collective::kAllGather;
+  const bool bcast = job.collective == Collective::kBroadcast;
+  const auto ranks = static_cast<std::size_t>(direct_->size());
+  const std::size_t in_blocks = many_in ? ranks : 1, out_blocks = many_out ? ranks : 1;
+  if (in_blocks * job.bytes() > sizeof(in) || out_blocks * job.bytes() > sizeof(out))
+    throw Error(ErrorCode::kInternal, "A message with gaps is too large for a direct exchange.");
+  const bool sends = !bcast || rank_ == job.root, receives = !bcast || rank_ != job.root;
+  device::HostJob packed = job;
+  if (job.in_gaps != nullptr) {
+    for (std::size_t block = 0; sends && block < in_blocks; ++block)
+      job.in_gaps->move(job.in_gaps->context, static_cast<int>(block), in + block * job.bytes(), job.bytes());
+    packed.in = in;
+  }
+  if (job.out_gaps != nullptr) packed.out = out;
+  direct_->perform(packed, waiter);
+  if (job.out_gaps == nullptr || !receives) return;
+  for (std::size_t block = 0; block < out_blocks; ++block)
+    job.out_gaps->move(job.out_gaps->context, static_cast<int>(block), out + block * job.bytes(),
+                       job.bytes());
+}
+
+}  // namespace loom

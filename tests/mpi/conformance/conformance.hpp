@@ -1,0 +1,81 @@
+// conformance.hpp -- every collective in every form against a reference that each rank computes for itself:
+// values are a function of rank, place and call, so nothing but the call under test communicates.
+#pragma once
+
+#include <fmt/format.h>
+#include <mpi.h>
+#if OMPI_MAJOR_VERSION == 4
+#include <mpi-ext.h>  // MPIX_Allreduce_init and the like
+#endif
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace loom::conformance {
+
+enum class Form { kBlocking, kNonblocking, kPersistent };
+inline constexpr Form kForms[] = {Form::kBlocking, Form::kNonblocking, Form::kPersistent};
+const char* name(Form form);
+
+/// Makes a call in one of its forms, to the end. A persistent one is started twice: `refill` restores the
+/// buffers before each start.
+#if OMPI_MAJOR_VERSION == 4
+#define LOOM_INIT(Name) MPIX_##Name##_init
+#else
+#define LOOM_INIT(Name) MPI_##Name##_init
+#endif
+#define LOOM_CALL(form, refill, Name, name, ...)             \
+  do {                                                       \
+    MPI_Request request = MPI_REQUEST_NULL;                  \
+    if ((form) == Form::kBlocking) {                         \
+      refill();                                              \
+      MPI_##Name(__VA_ARGS__);                               \
+    } else if ((form) == Form::kNonblocking) {               \
+      refill();                                              \
+      MPI_I##name(__VA_ARGS__, &request);                    \
+      MPI_Wait(&request, MPI_STATUS_IGNORE);                 \
+    } else {                                                 \
+      LOOM_INIT(Name)(__VA_ARGS__, MPI_INFO_NULL, &request); \
+      for (int times = 0; times < 2; ++times) {              \
+        refill();                                            \
+        MPI_Start(&request);                                 \
+        MPI_Wait(&request, MPI_STATUS_IGNORE);               \
+      }                                                      \
+      MPI_Request_free(&request);                            \
+    }                                                        \
+  } while (0)
+
+struct Settings {
+  double share = 1;  ///< of all cases that are run, drawn alike on all ranks
+  std::uint64_t seed = 1;
+  std::size_t big = 30'011;
+};
+
+/// The run of one communicator.
+class Run {
+ public:
+  Run(MPI_Comm communicator, const Settings& of_run);
+
+  const Settings& settings;
+  MPI_Comm comm;
+  int rank = 0, ranks = 0;
+
+  /// Whether the next case is in the sample; the same answer on every rank.
+  bool draw();
+  /// Judges the case just run.
+  void judge(bool right, const std::string& what);
+  std::vector<int> counts() const;
+
+  int cases = 0, wrong = 0;
+
+ private:
+  std::mt19937_64 random_;
+};
+
+void run_moving(Run& run);
+void run_reducing(Run& run);
+
+}  // namespace loom::conformance

@@ -1,0 +1,88 @@
+// mpi_check_test CASE -- rank 1 makes another call than the others, with coll_loom_check set while the
+// program runs. All ranks must get the error class, and the next call must work. check_exit.sh looks at the
+// message.
+#include <mpi.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace {
+
+void set_check(int value) {
+  int provided, index, count;
+  MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
+  MPI_T_cvar_handle handle;
+  if (MPI_T_cvar_get_index("coll_loom_check", &index) != MPI_SUCCESS ||
+      MPI_T_cvar_handle_alloc(index, nullptr, &handle, &count) != MPI_SUCCESS ||
+      MPI_T_cvar_write(handle, &value) != MPI_SUCCESS) {
+    std::fprintf(stderr, "coll_loom_check cannot be set\n");
+    std::exit(1);
+  }
+  MPI_T_cvar_handle_free(&handle);
+  MPI_T_finalize();
+}
+
+/// The error class that all ranks must get.
+int make_call(const std::string& which, bool odd_one_out, int rank, int ranks, int& error) {
+  std::vector<int> in(1000, rank), out(1000, -1), counts(static_cast<std::size_t>(ranks), 2), disps;
+  for (int i = 0; i < ranks; ++i) disps.push_back(2 * i);
+  int* const send = in.data();
+  int* const recv = out.data();
+  const MPI_Comm world = MPI_COMM_WORLD;
+  MPI_Request request;
+  if (which == "count") {
+    error = MPI_Allreduce(send, recv, odd_one_out ? 11 : 10, MPI_INT, MPI_SUM, world);
+    return MPI_ERR_COUNT;
+  }
+  if (which == "type") {
+    error = MPI_Bcast(send, 10, odd_one_out ? MPI_FLOAT : MPI_INT, 0, world);
+    return MPI_ERR_TYPE;
+  }
+  if (which == "root") {
+    error = MPI_Bcast(send, 10, MPI_INT, odd_one_out ? 1 : 0, world);
+    return MPI_ERR_ROOT;
+  }
+  if (which == "op") {
+    error = MPI_Iallreduce(send, recv, 10, MPI_INT, odd_one_out ? MPI_MAX : MPI_SUM, world, &request);
+    return MPI_ERR_OP;
+  }
+  if (which == "collective") {
+    error = odd_one_out ? MPI_Barrier(world) : MPI_Allreduce(send, recv, 10, MPI_INT, MPI_SUM, world);
+    return MPI_ERR_OTHER;
+  }
+  if (which == "in_place") {
+    error = MPI_Allreduce(odd_one_out ? MPI_IN_PLACE : send, recv, 10, MPI_INT, MPI_SUM, world);
+    return MPI_ERR_BUFFER;
+  }
+  if (which == "block") {
+    if (odd_one_out) counts[2] = 3;
+    error = MPI_Alltoallv(send, counts.data(), disps.data(), MPI_INT, recv,
+                          std::vector<int>(counts.size(), 2).data(), disps.data(), MPI_INT, world);
+    return MPI_ERR_COUNT;
+  }
+  std::fprintf(stderr, "there is no case '%s'\n", which.c_str());
+  std::exit(2);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  int rank, ranks, error = MPI_SUCCESS, cls = MPI_SUCCESS;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  set_check(1);
+  const int expected = make_call(argc > 1 ? argv[1] : "", rank == 1, rank, ranks, error);
+  MPI_Error_class(error, &cls);
+  int wrong = cls != expected, sum = 0;
+  if (wrong) std::fprintf(stderr, "rank %d: error class %d, expected %d\n", rank, cls, expected);
+  MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  wrong |= sum != ranks * (ranks - 1) / 2;
+  set_check(0);
+  MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_LOR, MPI_COMM_WORLD);
+  MPI_Finalize();
+  return wrong;
+}
