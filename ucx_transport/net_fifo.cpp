@@ -117,7 +117,7 @@ const std::byte* NetRecvLink::try_receive() {
 
 void NetRecvLink::release() {
   released_.store(++step_, std::memory_order_release);
-  send(step_, nullptr, 0);
+  if (step_ % shape_.releases_per_credit == 0) send(step_, nullptr, 0);
 }
 
 void NetRecvLink::take(std::uint64_t step, std::span<const std::byte> data) noexcept {

@@ -44,7 +44,8 @@ constexpr const char* kCollectives[] = {"allreduce",      "reduce",    "reduce_s
                                         "alltoallw",      "barrier"};
 
 constexpr const char* kAlgorithms[] = {"copy",   "direct", "boards", "single_copy",
-                                       "blocks", "scan",   "rails",  "flat_ring"};
+                                       "blocks", "scan",   "two_levels", "rails",
+                                       "flat_ring"};
 
 /// Calls that loom has carried, as the counters by algorithm have it.
 std::uint64_t by_algorithms(mpi::ToolInterface& tools, const char* collective) {
