@@ -21,6 +21,7 @@ struct coll_loom_variables {
   char* graph_dump_file;
   bool reproducible;
   bool single_copy;
+  bool two_levels;
   char* include;
   char* exclude;
   bool check; /* may change at any time */

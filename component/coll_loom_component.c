@@ -70,6 +70,12 @@ static int register_variables(void) {
           "faster; 0 always copies through shared memory",
           MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_6, &variables->single_copy),
       register_variable(
+          "two_levels",
+          "Between up to 16 hosts, small and medium allreduces, reduces, reduce_scatter_blocks and barriers go "
+          "inside the hosts first and then between one rank of each; 0 leaves them to the component below. "
+          "Takes effect where all ranks set it",
+          MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_6, &variables->two_levels),
+      register_variable(
           "include",
           "Collectives that loom may carry, by name and separated by commas, in all their forms; "
           "after a ^ those that it may not. Empty: all. Set it alike on all ranks",
@@ -162,6 +168,7 @@ static int init_query(bool progress_threads, bool mpi_threads) {
       .show = show,
       .log = log_line,
       .parameters = {.verbose = variables->verbose,
+                     .two_levels = variables->two_levels,
                      .avoid_single_copy = !variables->single_copy,
                      .timeout_s = variables->timeout_s,
                      .topo_file = variables->topo_file,

@@ -63,6 +63,12 @@ void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective col
               named ? type->name : "", named ? " with " : "", named ? op->o_name : "", because[reason]);
 }
 
+/* By some algorithm, in some size: which, the core knows, once the ranks have met. */
+static bool may_go_between_hosts(enum loom_collective collective) {
+  return collective == LOOM_ALLREDUCE || collective == LOOM_REDUCE || collective == LOOM_REDUCE_SCATTER_BLOCK ||
+         collective == LOOM_BARRIER;
+}
+
 enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct coll_loom_args* args,
                                     bool may_wait, enum loom_op* op, enum loom_type* type) {
   *op = LOOM_SUM;
@@ -74,7 +80,7 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
   }
   if (OPAL_UNLIKELY(!self->one_host)) {
     if (is_reduction(args->collective) && coll_loom_wants_order(self, *op, *type)) return COLL_LOOM_IN_ORDER;
-    if (args->collective != LOOM_ALLREDUCE) {
+    if (!may_go_between_hosts(args->collective)) {
       coll_loom_fall_back(self, args->collective, LOOM_NOT_BETTER, NULL, NULL);
       return COLL_LOOM_BELOW;
     }

@@ -22,7 +22,8 @@ std::optional<Algorithm> Communicator::try_perform(const device::HostJob& job) {
     explain(algorithm, job);
     if (algorithm == Algorithm::kBelow) return {};
     // Where sizes differ from rank to rank, nobody knows alone that there is nothing to do.
-    const bool nothing = job.count == 0 && job.collective != Collective::kBarrier && !device::lists_blocks(job.collective);
+    const bool nothing =
+        job.count == 0 && job.collective != Collective::kBarrier && !device::lists_blocks(job.collective);
     if (!nothing) perform_by(algorithm, job);
     return algorithm;
   } catch (const Error& error) {
@@ -53,7 +54,7 @@ void Communicator::count(const device::HostJob& job, std::optional<Algorithm> ca
 /// The plan, once what it needs is there. Whether all ranks may read each other's memory is known with the
 /// links.
 Algorithm Communicator::ready_plan(const device::HostJob& job) {
-  const auto planned = [&] { return plan(job.collective, wiring_.shape, job.bytes(), !pids_.empty()); };
+  const auto planned = [&] { return plan(job.collective, wiring_.shape, job.bytes(), abilities()); };
   const Algorithm first = planned();
   if (first == Algorithm::kBelow || first == Algorithm::kCopy) return first;
   return is_linked() ? planned() : Algorithm::kBelow;
@@ -166,7 +167,8 @@ void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
   }
 }
 
-/// Whether nothing that this rank has sent depends on its calling MPI again. `released` counts what its peers have taken.
+/// Whether nothing that this rank has sent depends on its calling MPI again. `released` counts what its peers
+/// have taken.
 bool Communicator::network_is_quiet(std::uint64_t& released) const {
   for (const HostLinks& links : host_links_)
     if (links.send && !(links.send->handed_over() && links.receive->handed_over())) return false;
@@ -176,8 +178,8 @@ bool Communicator::network_is_quiet(std::uint64_t& released) const {
   return net_next_->drained();
 }
 
-void Communicator::run_ring(const connect::Ring& ring, const device::RingLinks& links, const device::FifoShape& fifo,
-                            const device::RingJob& job) {
+void Communicator::run_ring(const connect::Ring& ring, const device::RingLinks& links,
+                            const device::FifoShape& fifo, const device::RingJob& job) {
   const device::Slicing slicing =
       device::slice_ring(job.count, job.elem_bytes, ring.size, fifo.slot_bytes, fifo.slot_count);
   drive(device::RingExecutor(links, job, slicing),
@@ -192,10 +194,14 @@ void Communicator::run_rails(const device::RingJob& job) {
 int Communicator::rails_peer(const device::RailsExecutor& executor) const {
   using Waits = device::RailsExecutor::Waits;
   switch (executor.waits()) {
-    case Waits::kOnLocalPrevious: return wiring_.local.previous;
-    case Waits::kOnLocalNext: return wiring_.local.next;
-    case Waits::kOnRailPrevious: return wiring_.rail->previous;
-    case Waits::kOnRailNext: return wiring_.rail->next;
+    case Waits::kOnLocalPrevious:
+      return wiring_.local.previous;
+    case Waits::kOnLocalNext:
+      return wiring_.local.next;
+    case Waits::kOnRailPrevious:
+      return wiring_.rail->previous;
+    case Waits::kOnRailNext:
+      return wiring_.rail->next;
   }
   return rank_;
 }

@@ -48,8 +48,10 @@ class Communicator {
     return carried.has_value();
   }
 
-  /// A call that does not wait; nullptr: declined. may_wait: but its making may, for the links. Throws as perform().
-  std::unique_ptr<Job> make_job(const device::HostJob& call, bool may_wait, loom_job_done done, void* context);
+  /// A call that does not wait; nullptr: declined. may_wait: but its making may, for the links. Throws as
+  /// perform().
+  std::unique_ptr<Job> make_job(const device::HostJob& call, bool may_wait, loom_job_done done,
+                                void* context);
   /// The call is performed when all that were started before it are.
   void start(Job& job) noexcept;
   /// Peers are told, and all calls fail from now on.
@@ -101,6 +103,7 @@ class Communicator {
                 const device::RingJob& job);
   void run_rails(const device::RingJob& job);
   void run_two_levels(const device::HostJob& job);
+  Abilities abilities() const { return {.single_copy = !pids_.empty(), .two_levels = two_levels_}; }
   device::TwoLevels levels_of(const device::HostJob& job);
   int rank_at(const device::HostAndLocal& place) const {
     return placement_.ranks_of(place.host)[static_cast<std::size_t>(place.local)];
@@ -135,6 +138,7 @@ class Communicator {
   connect::Placement placement_;
   std::vector<int> ranks_by_host_;  ///< host after host
   bool oversubscribed_ = false;
+  bool two_levels_ = false;
   std::map<int, device::ProcessId> host_mates_;  ///< by rank, myself included
   std::map<int, std::string> names_;  ///< of host mates and neighbours: "rank 3 (process 71 on host a)"
   device::WaitPolicy wait_policy_;

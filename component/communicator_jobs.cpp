@@ -15,7 +15,7 @@ std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool ma
   // Whether the communicator is broken shows when the job's turn comes: another thread may be finding out
   // now.
   const auto planned = [&] {
-    return plan_resumable(call.collective, wiring_.shape, call.bytes(), !pids_.empty());
+    return plan_resumable(call.collective, wiring_.shape, call.bytes(), abilities());
   };
   Algorithm algorithm = planned();
   if (device::is_reduction(call.collective) && call.reduce == nullptr) algorithm = Algorithm::kBelow;
@@ -135,7 +135,9 @@ int Communicator::awaited_rank(const Job& job) const {
     return rank_at(levels->awaited());
   return std::visit(
       [&](const auto& executor) {
-        if constexpr (requires { { executor.awaited() } -> std::convertible_to<int>; })
+        if constexpr (requires {
+                        { executor.awaited() } -> std::convertible_to<int>;
+                      })
           return executor.awaited();
         else
           return next;

@@ -108,6 +108,7 @@ struct Communicator::PeerInfo {
   device::ProcessId process;
   std::array<char, 64> host_name{};
   std::uint64_t description = 0;  ///< which coll_loom_topo_file it reads
+  std::uint64_t two_levels = 0;   ///< whether it wants them
   std::uint64_t graph = 0;        ///< which coll_loom_graph_file
 };
 
@@ -147,6 +148,7 @@ bool Communicator::learn() {
     copy_text(mine.host_name, process_.host_name());
     mine.description = process_.description_mark();
     mine.graph = process_.graph_mark();
+    mine.two_levels = process_.runtime().parameters.two_levels ? 1 : 0;
     mine.layout = kLayout;
   });
   const std::vector<PeerInfo> peers = bootstrap_.all_gather(mine);
@@ -298,6 +300,9 @@ std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& pee
 /// My neighbours in the job's rings, and how I wait for them.
 void Communicator::take_place(const connect::Job& job, const std::vector<PeerInfo>& peers) {
   wiring_ = connect::wire(job, rank_);
+  two_levels_ = few_hosts(wiring_.shape) && std::all_of(peers.begin(), peers.end(), [](const PeerInfo& peer) {
+                  return peer.two_levels != 0;
+                });
 
   std::vector<int> known = {wiring_.local.previous, wiring_.local.next};
   for (const auto& ring : {wiring_.rail, wiring_.flat})
@@ -307,7 +312,7 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
   for (int host = 0; host < placement_.nodes(); ++host)
     ranks_by_host_.insert(ranks_by_host_.end(), placement_.ranks_of(host).begin(),
                           placement_.ranks_of(host).end());
-  if (has_two_levels(wiring_.shape))
+  if (two_levels_)
     for (int host = 0; host < placement_.nodes(); ++host) known.push_back(placement_.ranks_of(host).front());
   for (const int rank : known) {
     const PeerInfo& peer = peers[static_cast<std::size_t>(rank)];
@@ -341,7 +346,7 @@ std::vector<std::byte> Communicator::make_ends() {
   if (wiring_.shape.hosts == 1) return writer.take();
 
   const connect::Ring& ring = wiring_.rail ? *wiring_.rail : *wiring_.flat;
-  const bool joins_hosts = is_first_of_host() && has_two_levels(wiring_.shape);
+  const bool joins_hosts = is_first_of_host() && two_levels_;
   if (on_my_host(ring.next) && on_my_host(ring.previous) && !joins_hosts) return writer.take();
   ucx_transport::Transport& transport = process_.transport();
   if (!on_my_host(ring.next))

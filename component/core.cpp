@@ -22,13 +22,17 @@ using loom::device::Type;
 static_assert(LOOM_OP_COUNT == loom::device::kOpCount && LOOM_TYPE_COUNT == loom::device::kTypeCount);
 static_assert(LOOM_ALLREDUCE == static_cast<int>(Collective::kAllreduce) &&
               LOOM_BCAST == static_cast<int>(Collective::kBroadcast) &&
-              LOOM_BARRIER == static_cast<int>(Collective::kBarrier) && LOOM_EXSCAN == static_cast<int>(Collective::kExscan) &&
-              LOOM_SCATTERV == static_cast<int>(Collective::kScatterV) && LOOM_COLLECTIVE_COUNT == loom::device::kCollectiveCount);
+              LOOM_BARRIER == static_cast<int>(Collective::kBarrier) &&
+              LOOM_EXSCAN == static_cast<int>(Collective::kExscan) &&
+              LOOM_SCATTERV == static_cast<int>(Collective::kScatterV) &&
+              LOOM_COLLECTIVE_COUNT == loom::device::kCollectiveCount);
 static_assert(LOOM_ALGORITHM_COUNT == loom::kAlgorithmCount && LOOM_FALLBACK_COUNT == loom::kFallbackCount &&
               LOOM_NOT_BETTER == static_cast<int>(loom::Fallback::kNotBetter));
 // The same memory under two names: C has no std::byte.
-static_assert(sizeof(loom_block) == sizeof(loom::device::Block) && offsetof(loom_block, bytes) == offsetof(loom::device::Block, bytes));
-static_assert(sizeof(loom_gaps) == sizeof(loom::device::Gaps) && offsetof(loom_gaps, context) == offsetof(loom::device::Gaps, context));
+static_assert(sizeof(loom_block) == sizeof(loom::device::Block) &&
+              offsetof(loom_block, bytes) == offsetof(loom::device::Block, bytes));
+static_assert(sizeof(loom_gaps) == sizeof(loom::device::Gaps) &&
+              offsetof(loom_gaps, context) == offsetof(loom::device::Gaps, context));
 static_assert(LOOM_SUM == static_cast<int>(Op::kSum) && LOOM_MAX == static_cast<int>(Op::kMax) &&
               LOOM_LXOR == static_cast<int>(Op::kLxor) && LOOM_BXOR == static_cast<int>(Op::kBxor) &&
               LOOM_MAXLOC == static_cast<int>(Op::kMaxloc));
@@ -50,7 +54,9 @@ int progress_callback() {
   return 0;
 }
 
-int job_callback() { return the_process->jobs().progress(); }
+int job_callback() {
+  return the_process->jobs().progress();
+}
 
 /// Every function that Open MPI's glue calls and that can fail is one call to this.
 template <class Body>
@@ -58,9 +64,8 @@ int at_c_boundary(const char* where, Body&& body) noexcept {
   try {
     return body();
   } catch (...) {
-    return loom::result_of_exception([&](loom_message message, const char* cause) {
-      the_process->runtime().show(message, where, cause);
-    });
+    return loom::result_of_exception(
+        [&](loom_message message, const char* cause) { the_process->runtime().show(message, where, cause); });
   }
 }
 
@@ -122,12 +127,14 @@ int loom_allreduce(loom_comm* comm, const void* sendbuf, void* recvbuf, uint64_t
 
 int loom_perform(loom_comm* comm, const loom_call* call) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
-  return at_c_boundary(communicator.where().c_str(),
-                       [&]() -> int { return communicator.perform(to_job(*call)) ? LOOM_SUCCESS : LOOM_DECLINED; });
+  return at_c_boundary(communicator.where().c_str(), [&]() -> int {
+    return communicator.perform(to_job(*call)) ? LOOM_SUCCESS : LOOM_DECLINED;
+  });
 }
 
 // A loom_job is a Job that C cannot look into.
-int loom_job_create(loom_comm* comm, const loom_call* call, bool may_wait, loom_job_done done, void* context, loom_job** out) {
+int loom_job_create(loom_comm* comm, const loom_call* call, bool may_wait, loom_job_done done, void* context,
+                    loom_job** out) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
   return at_c_boundary(communicator.where().c_str(), [&]() -> int {
     auto job = communicator.make_job(to_job(*call), may_wait, done, context);
@@ -142,9 +149,13 @@ void loom_job_start(loom_job* job) {
   started->communicator.start(*started);
 }
 
-void loom_job_destroy(loom_job* job) { delete reinterpret_cast<loom::Job*>(job); }
+void loom_job_destroy(loom_job* job) {
+  delete reinterpret_cast<loom::Job*>(job);
+}
 
-void loom_comm_abandon(loom_comm* comm) { reinterpret_cast<Communicator*>(comm)->give_up(); }
+void loom_comm_abandon(loom_comm* comm) {
+  reinterpret_cast<Communicator*>(comm)->give_up();
+}
 
 const char* loom_collective_name(loom_collective collective) {
   return loom::name_of(static_cast<Collective>(collective)).data();
@@ -157,7 +168,9 @@ const char* loom_algorithm_name(int algorithm) {
   if (which == loom::Algorithm::kFlatRing) return "flat_ring";
   return loom::name_of(which).data();
 }
-const char* loom_fallback_name(loom_fallback reason) { return loom::name_of(static_cast<loom::Fallback>(reason)).data(); }
+const char* loom_fallback_name(loom_fallback reason) {
+  return loom::name_of(static_cast<loom::Fallback>(reason)).data();
+}
 bool loom_algorithm_carries(int algorithm, loom_collective collective) {
   return loom::may_carry(static_cast<loom::Algorithm>(algorithm), static_cast<Collective>(collective));
 }

@@ -50,6 +50,7 @@ enum loom_type {
 /* Values of the MCA variables that the core reads. They may differ between ranks. */
 struct loom_parameters {
   int verbose;          /* 0: silent; 1: one line per communicator; 2: and one per kind of call */
+  bool two_levels;        /* between hosts, small calls through the first rank of each host; if all ranks say so */
   bool avoid_single_copy; /* not even where the kernel permits it */
   double timeout_s;     /* longest wait for a peer inside one call; 0: no limit */
   const char *topo_file;      /* describes the hosts, alike on all ranks; NULL or "": look at the hosts */

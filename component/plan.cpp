@@ -107,12 +107,12 @@ std::string_view name_of(device::Collective collective) {
   return "?";
 }
 
-bool has_two_levels(const connect::Shape& shape) {
+bool few_hosts(const connect::Shape& shape) {
   return shape.hosts > 1 && shape.hosts <= kMostHostsAtOnce;
 }
 
 Algorithm plan(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
-               bool single_copy) {
+               const Abilities& abilities) {
   using device::Collective;
   if (shape.ranks == 1) return Algorithm::kCopy;
   if (shape.hosts == 1) {
@@ -125,20 +125,21 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
     if (direct) return Algorithm::kDirect;
     const std::size_t most =
         collective == device::Collective::kBroadcast ? kMostSingleCopyBroadcast : kMostSingleCopyBytes;
-    const bool single = single_copy && device::SingleCopyExecutor::takes(collective) && offered <= most;
+    const bool single =
+        abilities.single_copy && device::SingleCopyExecutor::takes(collective) && offered <= most;
     return single ? Algorithm::kSingleCopy : Algorithm::kBoards;
   }
   const std::size_t whole =
       collective == Collective::kReduceScatter ? bytes * static_cast<std::size_t>(shape.ranks) : bytes;
-  if (has_two_levels(shape) && two_levels_take(collective) && whole < kRingMinBytes)
+  if (abilities.two_levels && two_levels_take(collective) && whole < kRingMinBytes)
     return Algorithm::kTwoLevels;
   if (collective != device::Collective::kAllreduce || bytes < kRingMinBytes) return Algorithm::kBelow;
   return shape.ranks_per_host > 0 ? Algorithm::kRails : Algorithm::kFlatRing;
 }
 
 Algorithm plan_resumable(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
-                         bool single_copy) {
-  const Algorithm planned = plan(collective, shape, bytes, single_copy);
+                         const Abilities& abilities) {
+  const Algorithm planned = plan(collective, shape, bytes, abilities);
   if (planned != Algorithm::kDirect) return planned;
   return collective == device::Collective::kBarrier ? Algorithm::kBlocks : Algorithm::kBoards;
 }

@@ -24,7 +24,8 @@ enum class Algorithm {
   kBelow,       ///< the component below is better at this
 };
 
-inline constexpr std::size_t kAlgorithmCount = static_cast<std::size_t>(Algorithm::kBelow);  ///< of loom's own
+inline constexpr std::size_t kAlgorithmCount =
+    static_cast<std::size_t>(Algorithm::kBelow);  ///< of loom's own
 
 /// Why a call goes to the component below.
 enum class Fallback {
@@ -37,18 +38,24 @@ inline constexpr std::size_t kFallbackCount = 3;
 std::string_view name_of(Algorithm algorithm);
 std::string_view name_of(Fallback reason);
 
-/// The first ranks of the hosts are joined by links, each with each.
-bool has_two_levels(const connect::Shape& shape);
 std::string_view name_of(device::Collective collective);
 
-/// bytes: of the message, or of a block where the collective has blocks (see HostJob). single_copy: all ranks
-/// may read each other's memory.
+/// What links allow, the same on all ranks.
+struct Abilities {
+  bool single_copy = false;  ///< all ranks of the one host may read each other's memory
+  bool two_levels = false;   ///< the first ranks of the hosts are joined, each with each
+};
+
+/// So many hosts that their first ranks can be joined, each with each.
+bool few_hosts(const connect::Shape& shape);
+
+/// bytes: of the message, or of a block where the collective has blocks (see HostJob).
 Algorithm plan(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
-               bool single_copy = false);
+               const Abilities& abilities = {});
 
 /// The same, for a call that must not wait: an algorithm whose executor is resumable.
 Algorithm plan_resumable(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
-                         bool single_copy = false);
+                         const Abilities& abilities = {});
 
 /// Whether plan() may ever answer this.
 bool may_carry(Algorithm algorithm, device::Collective collective);

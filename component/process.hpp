@@ -23,8 +23,8 @@ namespace loom {
 /// plain additions, for a locked one would cost as much as the rest of a small call.
 struct CallCounters {
   struct Counts {
-    std::array<std::atomic<std::uint64_t>, kAlgorithmCount> by{};      ///< calls that loom carried, by algorithm
-    std::atomic<std::uint64_t> bytes{0};                               ///< of these calls, as HostJob::bytes() has it
+    std::array<std::atomic<std::uint64_t>, kAlgorithmCount> by{};  ///< calls that loom carried, by algorithm
+    std::atomic<std::uint64_t> bytes{0};  ///< of these calls, as HostJob::bytes() has it
     std::array<std::atomic<std::uint64_t>, kFallbackCount> fallbacks{};  ///< calls that it did not, by reason
   };
   std::array<Counts, device::kCollectiveCount> of{};
@@ -38,10 +38,10 @@ struct CallCounters {
 class Process {
  public:
   /// `host_name` empty: this host's. Tests give ranks of one process different ones.
-  /// `progress_callback`: what the MPI library's progress loop is to call once the transport is open; may be null.
-  /// `job_callback`: what it is to call while nonblocking calls are outstanding; may be null.
-  explicit Process(const loom_runtime& runtime, std::string host_name = {}, int (*progress_callback)(void) = nullptr,
-                   int (*job_callback)(void) = nullptr)
+  /// `progress_callback`: what the MPI library's progress loop is to call once the transport is open; may be
+  /// null. `job_callback`: what it is to call while nonblocking calls are outstanding; may be null.
+  explicit Process(const loom_runtime& runtime, std::string host_name = {},
+                   int (*progress_callback)(void) = nullptr, int (*job_callback)(void) = nullptr)
       : runtime_(runtime),
         host_name_(std::move(host_name)),
         progress_callback_(progress_callback),

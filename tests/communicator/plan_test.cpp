@@ -28,13 +28,15 @@ TEST(Plan, NeverExceedsTheDirectSlot) {
       }
 }
 
+constexpr Abilities kAll{.single_copy = true, .two_levels = true};
 constexpr connect::Shape kShapes[] = {{1, 1, 1}, {2, 1, 2}, {7, 1, 7}, {6, 3, 2}, {5, 3, 0}};
 
 TEST(Plan, NeverDependsOnSizesThatRanksDoNotShare) {
-  for (const auto collective : {device::Collective::kGatherV, device::Collective::kScatterV, device::Collective::kAllToAllW})
+  for (const auto collective :
+       {device::Collective::kGatherV, device::Collective::kScatterV, device::Collective::kAllToAllW})
     for (const connect::Shape& shape : kShapes)
       for (const std::size_t bytes : {0UL, 1UL, 1UL << 30})
-        EXPECT_EQ(plan(collective, shape, bytes, true), plan(collective, shape, 100, true));
+        EXPECT_EQ(plan(collective, shape, bytes, kAll), plan(collective, shape, 100, kAll));
 }
 
 TEST(Plan, OfACallThatMayNotWaitIsResumable) {
@@ -43,7 +45,8 @@ TEST(Plan, OfACallThatMayNotWaitIsResumable) {
       for (const std::size_t size : {1UL, 100UL, 1UL << 24}) {
         const auto collective = static_cast<device::Collective>(c);
         const std::size_t bytes = collective == device::Collective::kBarrier ? 0 : size;
-        const Algorithm resumable = plan_resumable(collective, shape, bytes, true), waits = plan(collective, shape, bytes, true);
+        const Algorithm resumable = plan_resumable(collective, shape, bytes, kAll),
+                        waits = plan(collective, shape, bytes, kAll);
         EXPECT_NE(resumable, Algorithm::kDirect);
         if (waits != Algorithm::kDirect) {
           EXPECT_EQ(resumable, waits);
@@ -65,10 +68,12 @@ TEST(AllreducePlan, UsesRailsAcrossEqualHostsAndOneRingAcrossUnequalOnes) {
   EXPECT_EQ(plan(device::Collective::kAllreduce, {5, 3, 0}, 16 << 20), Algorithm::kFlatRing);
 }
 
-TEST(AllreducePlan, TakesTwoLevelsForSmallMessagesBetweenAFewHosts) {
-  EXPECT_EQ(plan(device::Collective::kAllreduce, {6, 3, 2}, 8), Algorithm::kTwoLevels);
-  EXPECT_EQ(plan(device::Collective::kAllreduce, {5, 3, 0}, 8), Algorithm::kTwoLevels);
-  EXPECT_EQ(plan(device::Collective::kAllreduce, {200, 100, 2}, 8), Algorithm::kBelow);
+TEST(AllreducePlan, TakesTwoLevelsForSmallMessagesBetweenAFewHostsIfWanted) {
+  EXPECT_EQ(plan(device::Collective::kAllreduce, {6, 3, 2}, 8, {.two_levels = true}), Algorithm::kTwoLevels);
+  EXPECT_EQ(plan(device::Collective::kAllreduce, {5, 3, 0}, 8, {.two_levels = true}), Algorithm::kTwoLevels);
+  EXPECT_EQ(plan(device::Collective::kAllreduce, {6, 3, 2}, 8), Algorithm::kBelow);
+  EXPECT_TRUE(few_hosts({32, 16, 2}));
+  EXPECT_FALSE(few_hosts({200, 100, 2}));
 }
 
 TEST(Plan, LeavesToTheComponentBelowWhatHasNoAlgorithmAcrossHosts) {

@@ -82,7 +82,9 @@ void Job::run(const std::function<void(Rank&)>& body) {
       threads.emplace_back([&, rank, index] {
         Rank self;
         self.bootstrap_ = {&contexts[index], rank, ranks, all_gather, "TEST_COMM"};
-        self.process_ = std::make_unique<Process>(runtime, host ? host(rank) : "testhost");
+        loom_runtime mine = runtime;
+        if (parameters_of) mine.parameters = parameters_of(rank);
+        self.process_ = std::make_unique<Process>(mine, host ? host(rank) : "testhost");
         try {
           body(self);
         } catch (...) {

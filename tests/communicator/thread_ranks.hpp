@@ -55,6 +55,8 @@ struct Job {
   /// The host of each rank; all on one where empty.
   std::function<std::string(int rank)> host = {};
   loom_parameters parameters = {};
+  /// Those of each rank, where they differ.
+  std::function<loom_parameters(int rank)> parameters_of = {};
   Transcript transcript = {};
 
   /// Runs body(rank) in one thread for each rank and rethrows the first exception of any.

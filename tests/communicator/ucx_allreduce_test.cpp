@@ -46,6 +46,28 @@ TEST_P(AllreduceAcrossHosts, SumsMessagesOfEverySize) {
   EXPECT_TRUE(job.transcript.messages(LOOM_MESSAGE_DECLINED).empty());
 }
 
+TEST_P(AllreduceAcrossHosts, GoesThroughTwoLevelsIfAllWantThat) {
+  for (const bool all : {true, false}) {
+    Job job = job_on(GetParam());
+    job.parameters_of = [all, last = job.ranks - 1](int rank) {
+      loom_parameters parameters{};
+      parameters.two_levels = all || rank != last;
+      return parameters;
+    };
+    job.run([&](Rank& self) {
+      const auto communicator = self.connect();
+      ASSERT_NE(communicator, nullptr);
+      int call = 0;
+      for (const std::size_t count : {1UL, 1000UL, 5000UL, 100000UL}) {
+        ++call;
+        EXPECT_EQ(check_sum<float>(self, *communicator, device::Type::kFloat, count, call % 2 == 0, call),
+                  all);
+      }
+      EXPECT_EQ(communicator->perform({.collective = device::Collective::kBarrier}), all);
+    });
+  }
+}
+
 TEST_P(AllreduceAcrossHosts, MayBeFreedRightAfterTheCall) {
   Job job = job_on(GetParam());
   job.run([](Rank& self) {
