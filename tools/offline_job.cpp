@@ -19,7 +19,7 @@ namespace loom::tools {
 namespace {
 
 constexpr int kMostRanks = 10'000'000;
-constexpr double kLittle = 1e-3;  // of the bandwidth: less is no reason for other plans
+constexpr double kLittle = 0.02;  // of the bandwidth: for less no channel is added
 
 [[noreturn]] void refuse_size() {
   throw Error(ErrorCode::kBadInput, "The job has more than 10 million ranks.");
@@ -140,27 +140,38 @@ Machines read_machines(const JobRequest& request, OfflineJob& offline) {
 /// than the user's: five rings of 12, 12, 12, 8 and 4 GB/s suit a node with four of 12 less than four would.
 int best_limit(const JobRequest& asked) {
   using connect::Family;
+  struct Result {
+    int limit = 0, channels = 0;  // agreed on, of rings and trees
+    double gbps = 0;
+  };
   JobRequest request = asked;
-  std::size_t most = 1;  // channels of any node
-  const auto total_with = [&](int limit) {
+  std::size_t most = 0;  // channels of any node
+  const auto result_with = [&](int limit) {
     request.plans.max_channels = limit;
     OfflineJob unused;
     std::vector<connect::NodeSummary> kinds;
     for (const std::vector<Part>& parts : read_machines(request, unused).files)
       for (const Part& part : parts) kinds.push_back(part.summary);
-    for (const connect::NodeSummary& kind : kinds)
-      for (const Family family : {Family::kRing, Family::kTree})
-        most = std::max(most, kind.family(family).channels.size());
-    if (kinds.size() == 1) most = 1;  // nobody to suit
-    return connect::agree(Family::kRing, kinds, request.channels).total_gbps() +
-           connect::agree(Family::kTree, kinds, request.channels).total_gbps();
+    Result result{limit};
+    for (const Family family : {Family::kRing, Family::kTree}) {
+      for (const connect::NodeSummary& kind : kinds)
+        if (kinds.size() > 1) most = std::max(most, kind.family(family).channels.size());
+      const connect::Agreed agreed = connect::agree(family, kinds, request.channels);
+      result.channels += agreed.channels;
+      result.gbps += agreed.total_gbps();
+    }
+    return result;
   };
-  int best = asked.plans.max_channels;
-  double best_total = total_with(best);
-  for (int limit = static_cast<int>(most) - 1; limit > 0; --limit)
-    if (const double total = total_with(limit); total > best_total * (1 + kLittle))
-      best = limit, best_total = total;
-  return best;
+  std::vector<Result> results = {result_with(asked.plans.max_channels)};
+  for (int limit = std::min(static_cast<int>(most), asked.plans.max_channels - 1); limit > 0; --limit)
+    results.push_back(result_with(limit));
+  double best_gbps = 0;
+  for (const Result& result : results) best_gbps = std::max(best_gbps, result.gbps);
+  const Result* best = nullptr;
+  for (const Result& result : results)
+    if (result.gbps >= best_gbps * (1 - kLittle) && (best == nullptr || result.channels < best->channels))
+      best = &result;
+  return best->limit;
 }
 
 /// The same as over MPI, without MPI: every rank's word and slice, and then one rank's set-up.
