@@ -163,15 +163,23 @@ bool Communicator::learn() {
   bool learned = words.has_value();
   if (learned) {
     note_part("peers", sizeof(mine), began);
-    const connect::Announced announced(*words);
-    // On one host everybody has the only summary.
-    const bool one_node = announced.placement().nodes() == 1;
-    const std::vector<std::byte> slices = one_node
-                                              ? announced.all_slices(std::span(&summary, 1))
-                                              : bootstrap_.all_gather_slices(announced.slice(rank_, summary));
-    attempt(cause, [&] { take_place(announced.join(slices, rank_, summary), peers); });
-    learned = agree(cause).has_value();
-    note_part("nodes", sizeof(word) + (one_node ? 0 : announced.slice_bytes()), began);
+    // On one host everybody has the only summary. All ranks have the same words, and so see the same here,
+    // even if the words contradict each other.
+    const bool one_node =
+        std::count(words->begin() + 1, words->end(), 0) == static_cast<std::ptrdiff_t>(words->size()) - 1;
+    std::optional<connect::Announced> announced;
+    std::vector<std::byte> slices;
+    attempt(cause, [&] {
+      announced.emplace(*words);
+      slices = one_node ? announced->all_slices(std::span(&summary, 1)) : announced->slice(rank_, summary);
+    });
+    // Who could not make its slice does not know how much the others send: all have to know of it first.
+    if (!one_node && (learned = agree(cause).has_value())) slices = bootstrap_.all_gather_slices(slices);
+    if (learned) {
+      attempt(cause, [&] { take_place(announced->join(slices, rank_, summary), peers); });
+      learned = agree(cause).has_value();
+    }
+    if (learned) note_part("nodes", sizeof(word) + (one_node ? 0 : announced->slice_bytes()), began);
   }
   if (!learned) process_.count_communicator(false);
   return learned;

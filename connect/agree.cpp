@@ -8,7 +8,7 @@
 namespace loom::connect {
 namespace {
 
-constexpr double kSame = 1e-6;         // totals that differ by less than this part are equal
+constexpr double kLittle = 0.02;       // of the total: for less no channel is added
 constexpr std::size_t kFewKinds = 16;  // for more kinds only counts that occur are tried
 constexpr float kNoLimit = std::numeric_limits<float>::max();
 
@@ -50,17 +50,23 @@ std::vector<Group> groups_of(const FamilySummary& family) {
   return groups;
 }
 
-/// Takes the fastest groups that fit into `count`; half of a pair where no whole group fits.
+/// Takes the fastest channels, `count` at most. Where there is room for one more and a pair is next, a single
+/// one of the same speed comes first; half of the pair, where there is none.
 int take(std::vector<Group>& groups, int count) {
   int taken = 0;
-  for (Group& group : groups)
-    if (taken + group.size <= count) group.copies = 1, taken += group.size;
-  if (taken == count) return taken;
-  const auto left =
-      std::find_if(groups.begin(), groups.end(), [](const Group& group) { return group.copies == 0; });
-  if (left == groups.end()) return taken;
-  left->size = left->copies = 1;
-  return taken + 1;
+  for (std::size_t g = 0; g < groups.size() && taken < count; ++g) {
+    Group* next = &groups[g];
+    if (next->copies > 0) continue;
+    if (next->size > count - taken) {
+      const auto single = std::find_if(groups.begin() + static_cast<std::ptrdiff_t>(g), groups.end(),
+                                       [&](const Group& group) { return group.size == 1; });
+      if (single != groups.end() && single->gbps == next->gbps) next = &*single;
+      next->size = 1;
+    }
+    next->copies = 1;
+    taken += next->size;
+  }
+  return taken;
 }
 
 /// Cuts the fastest once more, of equally fast ones the first that fits into `room`. A pair is cut as one;
@@ -121,12 +127,12 @@ int best_count(Family name, std::span<const NodeSummary> kinds, const ChannelLim
   else
     for (const int count : own) add(count);
   if (counts.size() == 1) return *counts.begin();
-  int best = 0;
-  double best_total = -1;
-  for (const int count : counts)
-    if (const double total = total_with(name, kinds, count); total > best_total * (1 + kSame))
-      best = count, best_total = total;
-  return best;
+  std::vector<double> totals;
+  for (const int count : counts) totals.push_back(total_with(name, kinds, count));
+  const double enough = *std::max_element(totals.begin(), totals.end()) * (1 - kLittle);
+  auto count = counts.begin();
+  for (std::size_t i = 0; totals[i] < enough; ++i) ++count;
+  return *count;
 }
 
 std::vector<int> heads_of(const FamilySummary& family) {

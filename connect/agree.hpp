@@ -39,8 +39,8 @@ struct Agreed {
   double total_gbps() const;
 };
 
-/// For rings, trees and chains: the number of channels with which the slowest nodes carry most, and of these
-/// the least, within `limits`. For families with heads: as many heads as the node with the fewest has, one
+/// For rings, trees and chains: the least number of channels with which the slowest nodes carry most, or not
+/// 2 % less, within `limits`. For families with heads: as many heads as the node with the fewest has, one
 /// channel for each.
 Agreed agree(Family family, std::span<const NodeSummary> kinds, const ChannelLimits& limits);
 

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
+
+#include "connect/port_shares.hpp"
 
 namespace loom::connect {
 namespace {
@@ -19,7 +20,9 @@ class Checker {
   std::vector<std::string> run() {
     for (int c = 0; c < job_.agreed(Family::kRing).channels; ++c) check_ring(c);
     for (int c = 0; c < job_.agreed(Family::kTree).channels; ++c) check_trees(c);
-    for (const Family family : {Family::kRing, Family::kTree, Family::kCollnetChain}) check_shares(family);
+    for (const Family family : {Family::kRing, Family::kTree})
+      check_ports_of(job_, wires_, family, [&](const std::string& text) { fail("{}", text); });
+    for (const Family family : {Family::kRing, Family::kTree, Family::kCollnetChain}) check_total(family);
     check_nvls();
     for (int c = 0; c < job_.agreed(Family::kCollnetChain).channels; ++c) check_chain(c);
     check_direct();
@@ -58,9 +61,9 @@ class Checker {
       if (next.position != (here.position + 1) % size)
         fail("Ring {}: rank {} is at {}, the next one, {}, at {}.", channel, rank, here.position, here.next,
              next.position);
-      if (is_rank(here.position) && rank_at(job_, channel, here.position) != rank)
-        fail("Ring {}: at {} is rank {}, not {}.", channel, here.position,
-             rank_at(job_, channel, here.position), rank);
+      if (!is_rank(here.position) || wires_.rank_at(channel, here.position) != rank)
+        fail("Ring {}: rank {} takes itself to be at {}, where another one is.", channel, rank,
+             here.position);
       check_ports(channel, rank, here, next);
       rank = here.next;
     }
@@ -93,6 +96,8 @@ class Checker {
       } else if (!is_rank(mine.parent) || !has_child(links[static_cast<std::size_t>(mine.parent)], rank)) {
         return fail("{}: rank {} has parent {}, which does not know of it.", name, rank, mine.parent);
       }
+      if (mine.child_count < 0 || mine.child_count > static_cast<int>(mine.children.size()))
+        return fail("{}: rank {} has {} children.", name, rank, mine.child_count);
       for (int i = 0; i < mine.child_count; ++i)
         if (const int child = mine.children[static_cast<std::size_t>(i)];
             !is_rank(child) || links[static_cast<std::size_t>(child)].parent != rank)
@@ -114,7 +119,8 @@ class Checker {
   }
 
   static bool has_child(const TreeLinks& links, int rank) {
-    const auto end = links.children.begin() + links.child_count;
+    const int count = std::clamp(links.child_count, 0, static_cast<int>(links.children.size()));
+    const auto end = links.children.begin() + count;
     return std::find(links.children.begin(), end, rank) != end;
   }
 
@@ -137,9 +143,8 @@ class Checker {
   }
 
   void note_inside(const TreeLinks& links, int tree, int rank, std::vector<int>& inner) const {
-    for (int i = 0; i < links.child_count; ++i)
-      if (const int child = links.children[static_cast<std::size_t>(i)];
-          is_rank(child) && node_of(child) != node_of(rank))
+    for (const int child : links.children)
+      if (has_child(links, child) && is_rank(child) && node_of(child) != node_of(rank))
         inner[static_cast<std::size_t>(node_of(rank))] |= 1 << tree;
   }
 
@@ -161,54 +166,28 @@ class Checker {
     check_insides(fmt::format("Channel {}", channel), inner);
   }
 
-  void check_shares(Family family) {
-    const Agreed& agreed = job_.agreed(family);
-    for (std::size_t kind = 0; kind < agreed.by_kind.size(); ++kind) check_shares_of(family, agreed, kind);
+  /// No node is to carry more than it planned, whatever its ports.
+  void check_total(Family family) {
+    const double agreed = job_.agreed(family).total_gbps();
+    for (std::size_t kind = 0; job_.agreed(family).channels > 0 && kind < job_.kinds().size(); ++kind) {
+      double planned = 0;
+      for (const ChannelSummary& channel : job_.kinds()[kind].family(family).channels)
+        planned += std::max(channel.inter_gbps, 0.0F);
+      if (agreed > planned * (1 + kSlack) + kSlack)
+        fail("{}: nodes of kind {} planned {} GB/s, agreed are {}.", name_of(family), kind, planned, agreed);
+    }
   }
 
-  void check_shares_of(Family family, const Agreed& agreed, std::size_t kind) {
-    const FamilySummary& own = job_.kinds()[kind].family(family);
-    struct Load {
-      double planned = 0, agreed = 0;
-      int most = 0, count = 0;
-    };
-    std::vector<Load> in(job_.kinds()[kind].port_gbps.size()), out(in);
-    const bool equal = std::all_of(
-        own.channels.begin(), own.channels.end(),
-        [&](const ChannelSummary& channel) { return channel.inter_gbps == own.channels[0].inter_gbps; });
-    const int each =
-        (agreed.channels + static_cast<int>(own.channels.size()) - 1) / static_cast<int>(own.channels.size());
-    std::vector<double> used(own.channels.size());
-    for (const ChannelSummary& channel : own.channels)
-      for (const auto& [loads, port] : {std::pair(&in, channel.port_in), {&out, channel.port_out}})
-        if (port != kNoPort) {
-          (*loads)[static_cast<std::size_t>(port)].planned += channel.inter_gbps;
-          (*loads)[static_cast<std::size_t>(port)].most += each;
-        }
-    for (std::size_t c = 0; c < agreed.by_kind[kind].size(); ++c) {
-      const std::size_t which = static_cast<std::size_t>(agreed.by_kind[kind][c].own);
-      const ChannelSummary& channel = own.channels[which];
-      used[which] += agreed.inter_gbps[c];
-      for (const auto& [loads, port] : {std::pair(&in, channel.port_in), {&out, channel.port_out}})
-        if (port != kNoPort) {
-          (*loads)[static_cast<std::size_t>(port)].agreed += agreed.inter_gbps[c];
-          ++(*loads)[static_cast<std::size_t>(port)].count;
-        }
-    }
-    for (std::size_t which = 0; which < used.size(); ++which)
-      if (used[which] > own.channels[which].inter_gbps * (1 + kSlack) + kSlack)
-        fail("{}: a node has {} GB/s in its channel {}, agreed are {}.", name_of(family),
-             own.channels[which].inter_gbps, which, used[which]);
-    for (const auto* loads : {&in, &out})
-      for (std::size_t port = 0; port < loads->size(); ++port) {
-        const Load& load = (*loads)[port];
-        if (load.agreed > load.planned * (1 + kSlack) + kSlack)
-          fail("{}: port {} is to carry {} GB/s, its node planned {}.", name_of(family), port, load.agreed,
-               load.planned);
-        if (equal && load.count > load.most)
-          fail("{}: port {} is to carry {} channels, its share is {}.", name_of(family), port, load.count,
-               load.most);
-      }
+  /// Are these ranks different ones of `node`?
+  bool are_heads_of(int node, std::vector<int> heads) const {
+    std::sort(heads.begin(), heads.end());
+    return std::adjacent_find(heads.begin(), heads.end()) == heads.end() &&
+           std::all_of(heads.begin(), heads.end(),
+                       [&](int rank) { return is_rank(rank) && node_of(rank) == node; });
+  }
+  static int number_of(const std::vector<int>& heads, int rank) {
+    const auto place = std::find(heads.begin(), heads.end(), rank);
+    return place == heads.end() ? kNobody : static_cast<int>(place - heads.begin());
   }
 
   void check_nvls() {
@@ -222,8 +201,9 @@ class Checker {
           views[static_cast<std::size_t>(job_.placement().ranks_of(node_of(rank)).front())];
       if (static_cast<int>(mine.heads.size()) != heads || mine.heads != first.heads)
         return fail("Rank {} sees other multicast heads than its node.", rank);
-      const auto place = std::find(mine.heads.begin(), mine.heads.end(), rank);
-      if ((place == mine.heads.end() ? kNobody : static_cast<int>(place - mine.heads.begin())) != mine.mine)
+      if (!are_heads_of(node_of(rank), mine.heads))
+        return fail("Rank {} sees multicast heads that are not different ranks of its node.", rank);
+      if (number_of(mine.heads, rank) != mine.mine)
         return fail("Rank {} takes itself for multicast head {}.", rank, mine.mine);
     }
     for (int head = 0; head < heads; ++head) {
@@ -246,10 +226,11 @@ class Checker {
 
   void check_chain(int channel) {
     for (int node = 0; node < job_.nodes(); ++node) {
-      int reached = 0;
+      int reached = 0, heads = 0;
       for (const int rank : job_.placement().ranks_of(node)) {
         const CollnetChain head = wires_.collnet_chain(channel, rank);
         if (head.up != kNetwork) continue;
+        if (++heads > 1) return fail("Collnet chain {}: node {} has two heads.", channel, node);
         for (int above = kNetwork, here = rank; here != kNobody && reached <= job_.ranks(); ++reached) {
           const CollnetChain links = is_rank(here) ? wires_.collnet_chain(channel, here) : CollnetChain{};
           if (!is_rank(here) || links.up != above || node_of(here) != node)
@@ -266,21 +247,30 @@ class Checker {
 
   void check_direct() {
     const std::size_t heads = static_cast<std::size_t>(job_.agreed(Family::kCollnetDirect).channels);
-    for (int rank = 0; heads > 0 && rank < job_.ranks(); ++rank) {
-      const CollnetDirect view = wires_.collnet_direct(rank);
-      const bool is_head = view.mine != kNobody;
-      std::vector<int> up = view.up, down = view.down, wanted_up, wanted_down;
-      for (const int head : view.heads)
-        if (head != rank) wanted_up.push_back(head);
-      for (const int mate : job_.placement().ranks_of(node_of(rank)))
-        if (is_head && mate != rank) wanted_down.push_back(mate);
-      std::sort(up.begin(), up.end());
-      std::sort(down.begin(), down.end());
-      std::sort(wanted_up.begin(), wanted_up.end());
-      if (view.heads.size() != heads || up != wanted_up || down != wanted_down)
-        return fail("Collnet direct: rank {} does not exchange with every head and, as one, with every rank.",
-                    rank);
-    }
+    std::vector<int> of_node;  // as its lowest rank sees them
+    for (int node = 0; heads > 0 && node < job_.nodes(); ++node)
+      for (const int rank : job_.placement().ranks_of(node)) {
+        const CollnetDirect view = wires_.collnet_direct(rank);
+        if (rank == job_.placement().ranks_of(node).front()) of_node = view.heads;
+        if (view.heads.size() != heads || view.heads != of_node || !are_heads_of(node, view.heads))
+          return fail("Collnet direct: rank {} sees other heads than its node.", rank);
+        if (number_of(view.heads, rank) != view.mine)
+          return fail("Collnet direct: rank {} takes itself for head {}.", rank, view.mine);
+        check_exchange(rank, view);
+      }
+  }
+
+  void check_exchange(int rank, const CollnetDirect& view) {
+    std::vector<int> up = view.up, down = view.down, wanted_up, wanted_down;
+    for (const int head : view.heads)
+      if (head != rank) wanted_up.push_back(head);
+    for (const int mate : job_.placement().ranks_of(node_of(rank)))
+      if (view.mine != kNobody && mate != rank) wanted_down.push_back(mate);
+    std::sort(up.begin(), up.end());
+    std::sort(down.begin(), down.end());
+    std::sort(wanted_up.begin(), wanted_up.end());
+    if (up != wanted_up || down != wanted_down)
+      fail("Collnet direct: rank {} does not exchange with every head and, as one, with every rank.", rank);
   }
 
   const Job& job_;
@@ -292,6 +282,7 @@ class Checker {
 
 Wires wires_of(const Job& job) {
   return {[&job](int channel, int rank) { return ring_of(job, channel, rank); },
+          [&job](int channel, int position) { return rank_at(job, channel, position); },
           [&job](int channel, int rank) { return tree_of(job, channel, rank); },
           [&job](int rank) { return nvls_of(job, rank); },
           [&job](int channel, int rank) { return collnet_chain_of(job, channel, rank); },

@@ -69,12 +69,10 @@ std::vector<NodePlan> plan_nodes(const topo::System& system, const PlanRequest& 
       node.plans.push_back(plan_of(paths, search_request));
     };
     const bool several = node.ranks.size() > 1;
-    if (!request.rings_only) {
-      node.plans.push_back(best_tree(paths, node.ranks, search_request));
-      if (several) add(Pattern::kNvls);
-      add(Pattern::kCollnetChain);
-      if (several) add(Pattern::kCollnetDirect);
-    }
+    node.plans.push_back(best_tree(paths, node.ranks, search_request));
+    if (several) add(Pattern::kNvls);
+    add(Pattern::kCollnetChain);
+    if (several) add(Pattern::kCollnetDirect);
     search_request.pattern = Pattern::kRing;
     std::erase_if(node.plans, [](const ChannelPlan& plan) { return plan.channels.empty(); });
     nodes.push_back(std::move(node));

@@ -16,8 +16,7 @@ struct PlanRequest {
   int nodes = 1;  ///< of the job, this machine's own among them
   int cross_nic = 2;
   int max_channels = 32;
-  double most_gbps = 0;     ///< of one channel; see search::Request
-  bool rings_only = false;  ///< for those who need no more
+  double most_gbps = 0;  ///< of one channel; see search::Request
 };
 
 /// Usually one node. Several where the rings through the machine are faster if parts of it talk through the

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -215,7 +216,12 @@ NodeSummary decode(std::span<const std::byte> bytes) {
   summary.ranks = reader.get<std::uint16_t>();
   if (summary.ranks == 0) unreadable("it has no rank");
   summary.port_gbps.resize(reader.get<std::uint16_t>());
-  for (float& gbps : summary.port_gbps) gbps = reader.get<float>();
+  const auto get_gbps = [&] {
+    const float gbps = reader.get<float>();
+    if (!(gbps >= 0) || !std::isfinite(gbps)) unreadable("a speed is none");
+    return gbps;
+  };
+  for (float& gbps : summary.port_gbps) gbps = get_gbps();
   Orders orders = get_orders(reader, summary.ranks);
   std::vector<ChannelSummary*> last_user(orders.size(), nullptr);  // gets the order itself, the others copies
   const auto get_port = [&] {
@@ -247,8 +253,8 @@ NodeSummary decode(std::span<const std::byte> bytes) {
       last_user[which] = &channel;
       channel.port_in = get_port();
       channel.port_out = get_port();
-      channel.intra_gbps = reader.get<float>();
-      channel.inter_gbps = reader.get<float>();
+      channel.intra_gbps = get_gbps();
+      channel.inter_gbps = get_gbps();
     }
   }
   if (!reader.done()) unreadable("there is more of it");

@@ -14,6 +14,9 @@
 namespace loom::tools {
 namespace {
 
+/// All orders of a job grow with the square of its ranks: some 10 MB for each channel of so many.
+constexpr int kMostRanksWithOrders = 1024;
+
 struct Options {
   std::string file, draw, model = "nccl", collective = "allreduce";
   std::vector<std::string> mix;
@@ -29,11 +32,32 @@ struct Options {
 MachineFile mixed_in(const std::string& text) {
   const auto colon = text.rfind(':');
   MachineFile file{text.substr(0, colon), 0};
-  if (colon != std::string::npos)
-    std::from_chars(text.data() + colon + 1, text.data() + text.size(), file.count);
-  if (file.count < 1)
+  const char* const end = text.data() + text.size();
+  const char* read = nullptr;
+  if (colon != std::string::npos) read = std::from_chars(text.data() + colon + 1, end, file.count).ptr;
+  if (read != end || file.count < 1)
     throw Error(ErrorCode::kBadInput, fmt::format("\"{}\" is not FILE:COUNT with a count from 1 on.", text));
   return file;
+}
+
+/// CLI11 would take -5 for 2^64 - 5.
+std::string check_size(const std::string& text) {
+  std::uint64_t bytes = 0;
+  std::from_chars(text.data(), text.data() + text.size(), bytes);
+  return bytes >= 1 ? "" : fmt::format("\"{}\" is no number of bytes from 1 on.", text);
+}
+
+void check(const Options& options, const connect::Job& job) {
+  const auto refuse = [](const std::string& text) { throw Error(ErrorCode::kBadInput, text); };
+  if (options.rank >= job.ranks())
+    refuse(fmt::format("The job has {} ranks, none of them is {}.", job.ranks(), options.rank));
+  if (options.all && options.orders && job.ranks() > kMostRanksWithOrders)
+    refuse(fmt::format("The orders of {} ranks are too much to print: at most {}, or --rank.", job.ranks(),
+                       kMostRanksWithOrders));
+  const int channels =
+      std::max(job.agreed(connect::Family::kRing).channels, job.agreed(connect::Family::kTree).channels);
+  if (!options.draw.empty() && options.channel >= channels)
+    refuse(fmt::format("The job has {} channels, none of them is {}.", channels, options.channel));
 }
 
 connect::Collective collective_of(const std::string& name) {
@@ -62,6 +86,8 @@ nlohmann::json simulated(const Options& options, const OfflineJob& offline) {
 }
 
 void connect_job(Options& options) {
+  if (options.orders && !options.all && options.rank < 0)
+    throw Error(ErrorCode::kBadInput, "--orders needs --rank or --all.");
   options.job.model = options.model == "nccl" ? topo::Model::kNccl : topo::Model::kLoom;
   options.job.plans.max_channels = options.job.channels.max_channels;
   options.job.machines = {{options.file, options.nodes}};
@@ -70,9 +96,7 @@ void connect_job(Options& options) {
     options.job.machines[i].ranks = options.ranks_per_node[std::min(i, options.ranks_per_node.size() - 1)];
   const OfflineJob offline = build_job(options.job);
   const connect::Job& job = offline.job;
-  if (options.rank >= job.ranks())
-    throw Error(ErrorCode::kBadInput,
-                fmt::format("The job has {} ranks, none of them is {}.", job.ranks(), options.rank));
+  check(options, job);
   nlohmann::json json = to_json(offline);
   if (!options.json) fmt::print("{}", job_text(offline));
 
@@ -150,24 +174,33 @@ void add_connect_command(CLI::App& loom, int& exit_code) {
       "  loom connect dgx.xml --nodes 3 --mix old.xml:2 --placement random:1 --all --json\n"
       "  loom connect dgx.xml --nodes 6 --draw job.svg              its rings and trees as a picture");
   add_job_options(*command, *options);
-  command->add_option("--rank", options->rank, "print this rank's channels")->check(CLI::NonNegativeNumber);
-  command->add_flag("--all", options->all, "print every rank's channels");
-  command->add_flag("--orders", options->orders, "with --json: each ring's order as the rank sees it");
-  command->add_flag("--json", options->json, "as JSON");
+  auto* rank = command->add_option("--rank", options->rank, "print this rank's channels")
+                   ->check(CLI::NonNegativeNumber);
+  command->add_flag("--all", options->all, "print every rank's channels")->excludes(rank);
+  auto* json = command->add_flag("--json", options->json, "as JSON");
+  auto* shown = command->add_flag("--orders", options->orders,
+                                  "with --json and --rank or --all: each ring's order as the rank sees it");
+  shown->needs(json);
   command->add_flag("--no-check", options->no_check,
                     "do not check what always holds; exit code 1 if it does not");
-  command->add_option("--draw", options->draw, "write a picture (SVG) of a channel to this file");
+  auto* draw =
+      command->add_option("--draw", options->draw, "write a picture (SVG) of a channel to this file");
   command->add_option("--channel", options->channel, "the channel to draw")
       ->check(CLI::Range(0, 63))
-      ->capture_default_str();
-  command->add_option("--simulate", options->sizes, "predict the time for so many bytes, e.g. 1K,16M")
-      ->delimiter(',')
-      ->transform(CLI::AsSizeValue(false));
+      ->capture_default_str()
+      ->needs(draw);
+  auto* simulate =
+      command->add_option("--simulate", options->sizes, "predict the time for so many bytes, e.g. 1K,16M")
+          ->delimiter(',')
+          ->transform(CLI::AsSizeValue(false))
+          ->transform(CLI::Validator(check_size, ""));  // the last one comes first
   command->add_option("--collective", options->collective, "what to predict")
       ->check(CLI::IsMember({"allreduce", "reduce-scatter", "allgather", "broadcast", "reduce"}))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs(simulate);
   command->add_option("--net-us", options->net_us, "latency between nodes, instead of the model's")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::NonNegativeNumber)
+      ->needs(simulate);
   command->callback([options] { connect_job(*options); });
 }
 

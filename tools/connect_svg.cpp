@@ -42,6 +42,16 @@ void edge(Canvas& canvas, const Point& from, const Point& to, bool network) {
               network ? 2 : 1.5);
 }
 
+/// The head of an arrow whose tip is on the edge of the dot at `to`.
+void arrow_head(Canvas& canvas, const Point& from, const Point& to, bool network) {
+  constexpr double kHead = 6, kSpread = 0.45;  // radians to each side
+  const double angle = std::atan2(to.y - from.y, to.x - from.x);
+  const Point tip{to.x - kDot * std::cos(angle), to.y - kDot * std::sin(angle)};
+  for (const double side : {-kSpread, kSpread})
+    canvas.line(tip.x, tip.y, tip.x - kHead * std::cos(angle + side), tip.y - kHead * std::sin(angle + side),
+                network ? kNetworkColour : kInsideColour, network ? 2 : 1.5);
+}
+
 /// Ranks around a circle, with a gap between nodes.
 double draw_ring(Canvas& canvas, const Job& job, int channel) {
   const double slots = job.ranks() + job.nodes();
@@ -65,7 +75,10 @@ double draw_ring(Canvas& canvas, const Job& job, int channel) {
     const Point from = points[static_cast<std::size_t>(rank)],
                 to = points[static_cast<std::size_t>(ring.next)];
     const bool network = job.placement().node_of(rank) != job.placement().node_of(ring.next);
-    edge(canvas, from, to, network);
+    if (ring.next != rank) {
+      edge(canvas, from, to, network);
+      arrow_head(canvas, from, to, network);
+    }
     dot(canvas, from, rank);
   }
   return centre.y + radius + 60;

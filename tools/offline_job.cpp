@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <numeric>
 #include <random>
+#include <unordered_map>
 
 #include "base/error.hpp"
 #include "connect/exchange.hpp"
@@ -16,6 +17,13 @@
 
 namespace loom::tools {
 namespace {
+
+constexpr int kMostRanks = 10'000'000;
+constexpr double kLittle = 0.02;  // of the bandwidth: for less no channel is added
+
+[[noreturn]] void refuse_size() {
+  throw Error(ErrorCode::kBadInput, "The job has more than 10 million ranks.");
+}
 
 /// The ranks of one machine: its first GPUs, or CPUs where it has none.
 topo::System with_ranks(topo::System system, int wanted, const std::string& path) {
@@ -109,6 +117,63 @@ std::vector<Part> parts_of(const MachineFile& file, const JobRequest& request, O
   return parts;
 }
 
+struct Machines {
+  std::vector<std::vector<Part>> files;
+  std::vector<std::size_t> file_of;  ///< of each of request.machines; the same file is read once
+};
+
+Machines read_machines(const JobRequest& request, OfflineJob& offline) {
+  Machines machines;
+  for (std::size_t m = 0; m < request.machines.size(); ++m) {
+    const MachineFile& mine = request.machines[m];
+    const auto same = std::find_if(
+        request.machines.begin(), request.machines.end(),
+        [&](const MachineFile& other) { return other.path == mine.path && other.ranks == mine.ranks; });
+    const auto first = static_cast<std::size_t>(same - request.machines.begin());
+    machines.file_of.push_back(first < m ? machines.file_of[first] : machines.files.size());
+    if (first == m) machines.files.push_back(parts_of(mine, request, offline));
+  }
+  return machines;
+}
+
+/// The number of channels to which each node's search is to be limited. Where nodes differ it may be less
+/// than the user's: five rings of 12, 12, 12, 8 and 4 GB/s suit a node with four of 12 less than four would.
+int best_limit(const JobRequest& asked) {
+  using connect::Family;
+  struct Result {
+    int limit = 0, channels = 0;  // agreed on, of rings and trees
+    double gbps = 0;
+  };
+  JobRequest request = asked;
+  std::size_t most = 0;  // channels of any node
+  const auto result_with = [&](int limit) {
+    request.plans.max_channels = limit;
+    OfflineJob unused;
+    std::vector<connect::NodeSummary> kinds;
+    for (const std::vector<Part>& parts : read_machines(request, unused).files)
+      for (const Part& part : parts) kinds.push_back(part.summary);
+    Result result{limit};
+    for (const Family family : {Family::kRing, Family::kTree}) {
+      for (const connect::NodeSummary& kind : kinds)
+        if (kinds.size() > 1) most = std::max(most, kind.family(family).channels.size());
+      const connect::Agreed agreed = connect::agree(family, kinds, request.channels);
+      result.channels += agreed.channels;
+      result.gbps += agreed.total_gbps();
+    }
+    return result;
+  };
+  std::vector<Result> results = {result_with(asked.plans.max_channels)};
+  for (int limit = std::min(static_cast<int>(most), asked.plans.max_channels - 1); limit > 0; --limit)
+    results.push_back(result_with(limit));
+  double best_gbps = 0;
+  for (const Result& result : results) best_gbps = std::max(best_gbps, result.gbps);
+  const Result* best = nullptr;
+  for (const Result& result : results)
+    if (result.gbps >= best_gbps * (1 - kLittle) && (best == nullptr || result.channels < best->channels))
+      best = &result;
+  return best->limit;
+}
+
 /// The same as over MPI, without MPI: every rank's word and slice, and then one rank's set-up.
 ExchangeSize exchange(const connect::Job& job, const connect::ChannelLimits& limits) {
   std::vector<std::vector<std::byte>> kinds;
@@ -122,7 +187,10 @@ ExchangeSize exchange(const connect::Job& job, const connect::ChannelLimits& lim
     words.push_back(
         connect::word_of(rank, placement.ranks_of(placement.node_of(rank)).front(), bytes_of(rank)));
   const connect::Announced announced(words);
-  const std::vector<std::byte> slices = announced.all_slices(kinds);
+  std::vector<std::vector<std::byte>> different;
+  for (const std::vector<std::byte>& kind : kinds)
+    if (std::find(different.begin(), different.end(), kind) == different.end()) different.push_back(kind);
+  const std::vector<std::byte> slices = announced.all_slices(different);
   ExchangeSize size{words.size() * sizeof(words[0]), slices.size(), 0, 0};
   for (const auto& kind : kinds) size.summary_bytes = std::max(size.summary_bytes, kind.size());
   const auto began = std::chrono::steady_clock::now();
@@ -139,43 +207,54 @@ ExchangeSize exchange(const connect::Job& job, const connect::ChannelLimits& lim
 OfflineJob build_job(const JobRequest& asked) {
   OfflineJob offline;
   JobRequest request = asked;
-  request.plans.nodes = 0;
-  for (const MachineFile& file : request.machines) request.plans.nodes += file.count;
-  std::vector<std::vector<Part>> files;
+  std::int64_t machine_count = 0;
+  for (const MachineFile& file : request.machines) machine_count += file.count;
+  if (machine_count > kMostRanks) refuse_size();
+  request.plans.nodes = static_cast<int>(machine_count);
+  request.plans.max_channels = best_limit(request);
+  const auto [files, file_of] = read_machines(request, offline);
   std::vector<int> sizes;
   std::vector<const std::vector<Part>*> machines;
-  for (const MachineFile& file : request.machines) files.push_back(parts_of(file, request, offline));
   std::size_t ranks = 0;
-  for (std::size_t f = 0; f < files.size(); ++f) {
+  for (std::size_t m = 0; m < request.machines.size(); ++m) {
+    const std::vector<Part>& machine = files[file_of[m]];
     std::size_t size = 0;
-    for (const Part& part : files[f]) size += part.positions.size();
-    ranks += size * static_cast<std::size_t>(request.machines[f].count);
-    if (ranks > 10'000'000) throw Error(ErrorCode::kBadInput, "The job has more than 10 million ranks.");
-    for (int copy = 0; copy < request.machines[f].count; ++copy) {
+    for (const Part& part : machine) size += part.positions.size();
+    ranks += size * static_cast<std::size_t>(request.machines[m].count);
+    if (ranks > kMostRanks) refuse_size();
+    for (int copy = 0; copy < request.machines[m].count; ++copy) {
       sizes.push_back(static_cast<int>(size));
-      machines.push_back(&files[f]);
+      machines.push_back(&machine);
     }
   }
   const std::vector<std::vector<int>> on_machine = placed(sizes, request.placement);
   std::vector<std::vector<int>> nodes;
-  std::vector<connect::NodeSummary> summaries;
   std::vector<const Part*> parts;
   for (std::size_t m = 0; m < machines.size(); ++m)
     for (const Part& part : *machines[m]) {
       nodes.emplace_back();
       for (const std::size_t position : part.positions) nodes.back().push_back(on_machine[m][position]);
-      summaries.push_back(part.summary);
       parts.push_back(&part);
     }
-  offline.job = connect::job_of(nodes, summaries, request.channels);
-  offline.machines.resize(offline.job.kinds().size());
-  offline.kind_names.resize(offline.machines.size());
-  for (std::size_t n = 0; n < nodes.size(); ++n) {
-    const auto kind =
-        static_cast<std::size_t>(offline.job.kind_of(offline.job.placement().node_of(nodes[n].front())));
-    offline.machines[kind] = parts[n]->machine;
-    offline.kind_names[kind] = parts[n]->name;
+  // Machines may have equal summaries and still differ in what the simulator sees: each part is a kind.
+  connect::Placement placement = connect::Placement::of_nodes(nodes);
+  std::vector<const Part*> part_of(nodes.size());
+  for (std::size_t n = 0; n < nodes.size(); ++n)
+    part_of[static_cast<std::size_t>(placement.node_of(nodes[n].front()))] = parts[n];
+  std::unordered_map<const Part*, std::int32_t> kind_of;
+  std::vector<connect::NodeSummary> kinds;
+  std::vector<std::int32_t> kind_of_node;
+  for (const Part* part : part_of) {
+    const auto [kind, is_new] = kind_of.try_emplace(part, static_cast<std::int32_t>(kinds.size()));
+    if (is_new) {
+      kinds.push_back(part->summary);
+      offline.machines.push_back(part->machine);
+      offline.kind_names.push_back(part->name);
+    }
+    kind_of_node.push_back(kind->second);
   }
+  offline.job =
+      connect::Job(std::move(placement), std::move(kinds), std::move(kind_of_node), request.channels);
   offline.exchange = exchange(offline.job, request.channels);
   return offline;
 }

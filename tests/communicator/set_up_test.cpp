@@ -5,6 +5,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 #include "allreduce_cases.hpp"
@@ -100,9 +101,50 @@ TEST(SetUp, SaysWhatTheRanksSentEachOther) {
   job.run([](Rank& self) { EXPECT_TRUE(call(*self.connect())); });
   ASSERT_EQ(job.transcript.lines().size(), 1);
   const std::string line = job.transcript.lines()[0];
-  EXPECT_THAT(
-      line, ::testing::ContainsRegex("set up in [0-9.]+ ms: peers [0-9.]+ ms .[0-9]+ bytes from each rank"));
+  EXPECT_THAT(line,
+              ::testing::ContainsRegex("set up in [0-9.]+ ms: peers [0-9.]+ ms .136 bytes from each rank"));
   EXPECT_THAT(line, HasSubstr("(8 bytes from each rank), links"));  // on one host nobody needs a summary
+}
+
+/// A rank's all-gather in which all ranks receive other words than were sent: two ranks whose words
+/// contradict each other.
+struct SpoiltGather {
+  loom_bootstrap inner;
+  std::array<std::uint64_t, 2> words;
+  int gathered = 0;
+  static int all_gather(void* context, const void* in, void* out, std::size_t bytes) {
+    auto& self = *static_cast<SpoiltGather*>(context);
+    if (const int failed = self.inner.all_gather(self.inner.context, in, out, bytes)) return failed;
+    if (++self.gathered == 2) std::memcpy(out, self.words.data(), sizeof(self.words));  // after the peers
+    return 0;
+  }
+};
+
+TEST(SetUp, StepsAsideOnAllRanksWhenWordsContradictEachOther) {
+  // As on one host, each after the other; as on two, the second after a rank that is not there.
+  for (const auto& words : {std::array<std::uint64_t, 2>{1, 0}, {0, 9}}) {
+    Job job{.ranks = 2};
+    job.run([&](Rank& self) {
+      SpoiltGather spoilt{self.bootstrap(), words};
+      loom_bootstrap bootstrap = self.bootstrap();
+      bootstrap.context = &spoilt;
+      bootstrap.all_gather = SpoiltGather::all_gather;
+      EXPECT_EQ(Communicator::create(Bootstrap(bootstrap), self.process()), nullptr);
+      EXPECT_EQ(self.process().counters().declined, 1U);
+    });
+    EXPECT_EQ(job.transcript.messages(LOOM_MESSAGE_DECLINED).size(), 1);
+  }
+}
+
+TEST(SetUp, SendsSomeHundredBytesBetweenHosts) {
+  loom_parameters verbose{};
+  verbose.verbose = 1;
+  Job job{.ranks = 2, .host = [](int rank) { return "host" + std::to_string(rank); }, .parameters = verbose};
+  job.run([](Rank& self) { EXPECT_TRUE(call(*self.connect())); });
+  ASSERT_EQ(job.transcript.lines().size(), 1);
+  const std::string line = job.transcript.lines()[0];
+  RecordProperty("set_up", line);
+  EXPECT_THAT(line, ::testing::ContainsRegex("links [0-9.]+ ms .[0-9][0-9][0-9] bytes from each rank"));
 }
 
 TEST(SetUp, LinksHostsOnlyForCallsThatAreCarriedBetweenThem) {

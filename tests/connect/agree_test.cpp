@@ -51,11 +51,28 @@ TEST(Spread, KeepsRingsThatSwapTheirPortsTogether) {
   EXPECT_EQ(spread(rings, 2)[1].partner, 1);  // half a pair has no partner
 }
 
+TEST(Spread, TakesHalfAPairBeforeSlowerOnes) {
+  FamilySummary rings = rings_of({10, 10, 9, 9, 1});
+  rings.cross_nic = 2;
+  rings.channels[0].port_out = rings.channels[1].port_in = 1;
+  rings.channels[2].port_out = rings.channels[3].port_in = 1;
+  EXPECT_EQ(own_and_copies(spread(rings, 3)), (Pairs{{0, 1}, {1, 1}, {2, 1}}));
+  rings.channels[4].inter_gbps = 9;  // as fast as the pair, which can then stay whole or away
+  EXPECT_EQ(own_and_copies(spread(rings, 3)), (Pairs{{0, 1}, {1, 1}, {4, 1}}));
+}
+
 TEST(Agree, TakesTheCountThatCarriesMost) {
   const std::vector kinds = {node_with_rings({12, 12, 12, 12}), node_with_rings({24, 24})};
   const Agreed agreed = agree(Family::kRing, kinds, {});
   EXPECT_EQ(agreed.channels, 4);  // two channels of both would carry 24
   EXPECT_THAT(agreed.inter_gbps, ElementsAre(12, 12, 12, 12));
+}
+
+TEST(Agree, AddsNoChannelForLittle) {
+  const std::vector kinds = {node_with_rings({50, 50, 1}), node_with_rings({50, 50})};
+  EXPECT_EQ(agree(Family::kRing, kinds, {}).channels, 2);
+  const std::vector much = {node_with_rings({50, 50, 50}), node_with_rings({75, 75})};
+  EXPECT_EQ(agree(Family::kRing, much, {}).channels, 6);
 }
 
 TEST(Agree, CutsFirstAndThenCopies) {

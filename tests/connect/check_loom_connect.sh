@@ -28,6 +28,11 @@ contains "$out" '"bytes": 1073741824'
 contains "$out" '"order": ['
 contains "$out" '"violations": []'
 
+out=$("$loom" connect "$data/dgxh100.xml" --nodes 129 --rank 3 --json --orders)
+contains "$out" '"order": ['
+out=$("$loom" connect "$data/dgxh100.xml" --nodes 2 --mix "$data/dgxh100.xml:3")
+contains "$out" "5 x dgxh100.xml"
+
 "$loom" connect "$data/dgxh100.xml" --nodes 6 --draw "$work/job.svg" >/dev/null
 grep -q '^<svg ' "$work/job.svg"
 contains "$(cat "$work/job.svg")" "tree 1"
@@ -35,10 +40,18 @@ contains "$(cat "$work/job.svg")" "tree 1"
 for wrong in "$data/none.xml" "$data/dgxh100.xml --mix x.xml" "$data/dgxh100.xml --placement sideways" \
              "$data/dgxh100.xml --placement random:x" "$data/dgxh100.xml --ranks-per-node 9" \
              "$data/dgxh100.xml --nodes 2 --rank 16" "$data/dgxh100.xml --nodes 65 --draw $work/big.svg" \
-             "$data/dgxh100.xml --nodes 0"; do
+             "$data/dgxh100.xml --nodes 0" "$data/dgxh100.xml --mix $data/dgx1v.xml:3x" \
+             "$data/dgxh100.xml --mix $data/dgx1v.xml:" \
+             "$data/dgxh100.xml --nodes 1 --mix $data/dgx1v.xml:2147483647 --mix $data/dgx1v.xml:2147483647" \
+             "$data/dgxh100.xml --simulate -5" "$data/dgxh100.xml --simulate 0" "$data/dgxh100.xml --simulate 1K,-1" \
+             "$data/dgxh100.xml --nodes 129 --all --json --orders" "$data/dgxh100.xml --json --orders" \
+             "$data/dgxh100.xml --rank 0 --orders" "$data/dgxh100.xml --all --rank 0" \
+             "$data/dgxh100.xml --draw $work/none.svg --channel 63" "$data/dgxh100.xml --channel 1" \
+             "$data/dgxh100.xml --net-us 5" "$data/dgxh100.xml --collective reduce"; do
   code=0
   # shellcheck disable=SC2086
   "$loom" connect $wrong >/dev/null 2>"$work/error" || code=$?
   [[ $code == 2 ]] || fail "connect $wrong: exit code $code"
+  [[ ! -e $work/none.svg ]] || fail "connect $wrong: a picture"
   [[ -s $work/error ]] || fail "connect $wrong: no message"
 done

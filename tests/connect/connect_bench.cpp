@@ -2,15 +2,19 @@
 // Each line is a process of its own, for memory is counted from its beginning to its highest.
 //   connect_bench [RANKS[,KINDS]]...     16 rings and 16 double trees, 8 ranks on each node; KINDS different
 //   nodes in turn
+// Exit code 1: a job of equal nodes took more bytes or memory than kTargets allow. Times are only shown, they
+// depend on the machine.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -22,6 +26,13 @@ using namespace loom::connect;
 namespace {
 
 constexpr int kRanksPerNode = 8, kChannels = 16;
+
+/// What a job of equal nodes with up to so many ranks may take.
+struct Target {
+  int ranks;
+  double exchanged_bytes, peak_mb;
+};
+constexpr Target kTargets[] = {{100'000, 2e6, 32}, {1'000'000, 20e6, 300}};
 
 NodeSummary node_of_kind(int kind) {
   std::mt19937 random(static_cast<unsigned>(kind));
@@ -60,8 +71,8 @@ double ms_of(Body&& body) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count();
 }
 
-/// What all ranks of the job send: what arrives at each of them.
-void measure(int ranks, int kinds) {
+/// What all ranks of the job send: what arrives at each of them. False: more than the target.
+bool measure(int ranks, int kinds) {
   const int nodes = ranks / kRanksPerNode;
   std::vector<std::vector<std::byte>> summaries;
   for (int kind = 0; kind < kinds; ++kind) summaries.push_back(encode(node_of_kind(kind)));
@@ -92,6 +103,26 @@ void measure(int ranks, int kinds) {
   const double peak_mb = static_cast<double>(status_kb("VmHWM") - before_kb) / 1024;
   fmt::print("{:>9} {:>7} {:>6} {:>9.2f} {:>9.1f} {:>12.0f} {:>10.2f} {:>12.2f}\n", ranks, nodes, kinds, ms,
              peak_mb, exchanged, exchanged / ranks, order_ms);
+  if (kinds > 1) return true;
+  for (const Target& target : kTargets) {
+    if (ranks > target.ranks) continue;
+    if (exchanged < target.exchanged_bytes && peak_mb < target.peak_mb) return true;
+    fmt::print(stderr, "{} ranks may take {} bytes and {} MB.\n", ranks, target.exchanged_bytes,
+               target.peak_mb);
+    return false;
+  }
+  return true;
+}
+
+/// RANKS or RANKS,KINDS.
+std::optional<std::pair<int, int>> job_of_text(const std::string& text) {
+  std::pair<int, int> job{0, 1};
+  const char* const end = text.data() + text.size();
+  auto read = std::from_chars(text.data(), end, job.first);
+  if (read.ec == std::errc{} && read.ptr != end && *read.ptr == ',')
+    read = std::from_chars(read.ptr + 1, end, job.second);
+  if (read.ec != std::errc{} || read.ptr != end || job.first < kRanksPerNode || job.second < 1) return {};
+  return job;
 }
 
 }  // namespace
@@ -99,9 +130,13 @@ void measure(int ranks, int kinds) {
 int main(int argc, char** argv) {
   std::vector<std::pair<int, int>> jobs;
   for (int i = 1; i < argc; ++i) {
-    const std::string text = argv[i];
-    const auto comma = text.find(',');
-    jobs.emplace_back(std::stoi(text), comma == std::string::npos ? 1 : std::stoi(text.substr(comma + 1)));
+    const auto job = job_of_text(argv[i]);
+    if (!job) {
+      fmt::print(stderr, "connect_bench: \"{}\" is not RANKS or RANKS,KINDS with {} ranks or more.\n",
+                 argv[i], kRanksPerNode);
+      return 2;
+    }
+    jobs.push_back(*job);
   }
   if (jobs.empty())
     jobs = {{8, 1},       {64, 1},        {1000, 1},    {10'000, 1},
@@ -113,9 +148,9 @@ int main(int argc, char** argv) {
   for (const auto& [ranks, kinds] : jobs) {
     const pid_t child = fork();
     if (child == 0) {
-      measure(ranks / kRanksPerNode * kRanksPerNode, kinds);
+      const bool kept = measure(ranks / kRanksPerNode * kRanksPerNode, kinds);
       std::fflush(stdout);
-      _exit(0);
+      _exit(kept ? 0 : 1);
     }
     int status = 0;
     if (child < 0 || waitpid(child, &status, 0) != child || status != 0) failed = 1;

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "base/error.hpp"
 #include "job_cases.hpp"
 
@@ -31,13 +33,30 @@ TEST(Summary, RefusesBytesThatNobodyWrote) {
     try {
       const NodeSummary read = decode(spoilt);  // what is read may be another node, but a possible one
       for (const FamilySummary& family : read.families)
-        for (const ChannelSummary& channel : family.channels)
+        for (const ChannelSummary& channel : family.channels) {
           for (const std::uint16_t local : channel.order) ASSERT_LT(local, read.ranks);
+          for (const float gbps : {channel.intra_gbps, channel.inter_gbps})
+            ASSERT_TRUE(std::isfinite(gbps) && gbps >= 0) << gbps;
+        }
+      std::mt19937 unused;
+      const Job job =
+          job_of(placed({read.ranks, read.ranks}, Order::kBlock, unused), std::vector{read, read});
+      for (int rank = 0; rank < job.ranks(); ++rank) connect(job, rank);
     } catch (const Error&) {
       ++refused;
     }
   }
   EXPECT_GT(refused, 0);
+}
+
+TEST(Summary, RefusesSpeedsThatAreNone) {
+  const NodeSummary good = node_with_order({0, 1});
+  for (const float none : {-1.0F, std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    NodeSummary port = good, inside = good, outside = good;
+    port.port_gbps[0] = inside.families[0].channels[0].intra_gbps =
+        outside.families[0].channels[0].inter_gbps = none;
+    for (const NodeSummary* spoilt : {&port, &inside, &outside}) EXPECT_THROW(decode(encode(*spoilt)), Error);
+  }
 }
 
 TEST(Summary, SpeaksOfRanksAsTheNodeCountsThem) {

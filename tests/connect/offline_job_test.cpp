@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <filesystem>
+
 #include "base/error.hpp"
 #include "job_cases.hpp"
 #include "tools/connect_views.hpp"
@@ -48,6 +50,45 @@ TEST(OfflineJob, KnowsTheMachineOfEveryKind) {
   EXPECT_GE(offline.exchange.slice_bytes, offline.exchange.summary_bytes);
 }
 
+TEST(OfflineJob, CarriesNoLessWithALooserLimit) {
+  JobRequest request;
+  for (const auto& [name, count] : {std::pair("dgxa100.xml", 3), {"dgx1v.xml", 2}, {"gh200.xml", 3}})
+    request.machines.push_back({fmt::format("{}/{}", LOOM_TEST_DATA, name), count});
+  for (const int limit : {4, 5, 8, 12, 16, 32}) {
+    request.plans.max_channels = request.channels.max_channels = limit;
+    const Job job = build_job(request).job;
+    for (const Family family : {Family::kRing, Family::kTree}) {
+      EXPECT_GE(job.agreed(family).total_gbps(), 47.9) << limit;  // the slowest node has four of 12 GB/s
+      EXPECT_EQ(job.agreed(family).channels, 4) << limit;
+    }
+  }
+}
+
+/// Machines that only the simulator can tell apart stay apart.
+TEST(OfflineJob, KeepsFilesApart) {
+  const std::string copy = ::testing::TempDir() + "/loom_other.xml";
+  std::filesystem::copy_file(LOOM_TEST_DATA "/dgx1v.xml", copy,
+                             std::filesystem::copy_options::overwrite_existing);
+  JobRequest request;
+  request.machines = {{LOOM_TEST_DATA "/dgx1v.xml", 2}, {copy, 3}, {LOOM_TEST_DATA "/dgx1v.xml", 1}};
+  const OfflineJob offline = build_job(request);
+  std::filesystem::remove(copy);
+  EXPECT_THAT(offline.kind_names, ::testing::ElementsAre("dgx1v.xml", "loom_other.xml"));
+  std::vector<int> nodes(2);
+  for (int node = 0; node < offline.job.nodes(); ++node)
+    ++nodes[static_cast<std::size_t>(offline.job.kind_of(node))];
+  EXPECT_THAT(nodes, ::testing::ElementsAre(3, 3));
+  EXPECT_NE(offline.machines[0].paths, offline.machines[1].paths);
+  EXPECT_EQ(offline.exchange.slice_bytes,
+            (offline.exchange.summary_bytes + 47) / 48 * 48);  // and yet are sent once
+  expect_sound(offline.job);
+}
+
+TEST(OfflineJob, RefusesTooManyMachines) {
+  for (const int count : {2'147'483'647, 1'000'000'000})
+    EXPECT_THROW(job_with({{"gh200.xml", count}, {"gh200.xml", count}, {"gh200.xml", count}}), Error);
+}
+
 TEST(ConnectJson, ShowsOneRoundThroughAllRanks) {
   const OfflineJob offline = job_with({{"dgxh100.xml", 2}}, "random:1");
   std::vector<nlohmann::json> views;
@@ -80,6 +121,11 @@ TEST(ConnectPicture, HasEveryRankAndBothTrees) {
   const std::string svg = channel_svg(offline.job, 0, "title");
   for (int rank = 0; rank < 24; ++rank) EXPECT_THAT(svg, ::testing::HasSubstr(fmt::format(">{}<", rank)));
   EXPECT_THAT(svg, ::testing::HasSubstr("tree 1"));
+  // The ring: from each rank to the next a line and the two of an arrow's head; the trees: a line to each
+  // parent.
+  std::size_t lines = 0;
+  for (std::size_t at = svg.find("<line "); at != std::string::npos; at = svg.find("<line ", at + 1)) ++lines;
+  EXPECT_EQ(lines, 24 * 3 + 2 * 23);
   EXPECT_THROW(channel_svg(job_with({{"gh200.xml", 65}}).job, 0, ""), Error);
 }
 

@@ -1,5 +1,7 @@
-// Jobs that nobody would run: what always holds has to hold for them too. And the checks see what is wrong.
-#include <gmock/gmock.h>
+// Jobs that nobody would run: what always holds has to hold for them too.
+#include <gtest/gtest.h>
+
+#include <map>
 
 #include "connect/node_plans.hpp"
 #include "job_cases.hpp"
@@ -7,9 +9,6 @@
 
 namespace loom::connect {
 namespace {
-
-using ::testing::Contains;
-using ::testing::HasSubstr;
 
 Job random_job(std::mt19937& random, int nodes, int kind_count) {
   std::vector<NodeSummary> kinds, summaries;
@@ -52,6 +51,25 @@ TEST(EveryNumberOfNodes, IsSoundUpTo300) {
   }
 }
 
+/// What all ranks' views send through each port, against its speed: the search plans with no more.
+void expect_rings_fit_ports(const Job& job) {
+  std::map<std::pair<int, int>, double> in, out;
+  for (int c = 0; c < job.agreed(Family::kRing).channels; ++c)
+    for (int rank = 0; rank < job.ranks(); ++rank) {
+      const int node = job.placement().node_of(rank);
+      const Ring ring = ring_of(job, c, rank);
+      const double gbps = job.agreed(Family::kRing).inter_gbps[static_cast<std::size_t>(c)];
+      if (job.placement().node_of(ring.previous) != node) in[{node, ring.port_in}] += gbps;
+      if (job.placement().node_of(ring.next) != node) out[{node, ring.port_out}] += gbps;
+    }
+  ASSERT_GE(static_cast<int>(in.size()), job.nodes());
+  for (const auto* loads : {&in, &out})
+    for (const auto& [port, gbps] : *loads) {
+      ASSERT_NE(port.second, kNoPort);
+      EXPECT_LE(gbps, job.summary(port.first).port_gbps[static_cast<std::size_t>(port.second)] * 1.001);
+    }
+}
+
 TEST(RealMachines, AreSoundTogether) {
   std::mt19937 random(2);
   std::vector<NodeSummary> summaries;
@@ -70,91 +88,8 @@ TEST(RealMachines, AreSoundTogether) {
     const Job job = job_of(placed(sizes, order, random), summaries);
     expect_sound(job);
     EXPECT_GT(job.agreed(Family::kRing).total_gbps(), 1);
+    expect_rings_fit_ports(job);
   }
-}
-
-TEST(Checks, SeeWhatIsWrong) {
-  std::mt19937 random(3);
-  const NodeSummary node = random_node(random, 4);
-  const Job job =
-      job_of(placed(std::vector<int>(5, 4), Order::kBlock, random), std::vector<NodeSummary>(5, node));
-  ASSERT_TRUE(violations(job).empty());
-  const auto complaints = [&](const auto& spoil) {
-    Wires wires = wires_of(job);
-    spoil(wires);
-    return violations(job, wires);
-  };
-  const auto ring = [&](const auto& change) {
-    return complaints([&](Wires& wires) {
-      wires.ring = [&](int channel, int rank) {
-        Ring view = ring_of(job, channel, rank);
-        if (channel == 0) change(view, rank);
-        return view;
-      };
-    });
-  };
-  EXPECT_THAT(ring([](Ring& view, int) { view.next = view.previous; }), Contains(HasSubstr("expects rank")));
-  EXPECT_THAT(ring([](Ring& view, int rank) {
-                if (rank == 0) view.next = 0;
-              }),
-              Contains(HasSubstr("twice")));
-  EXPECT_THAT(ring([](Ring& view, int rank) {
-                if (rank == 7) view.position = 0;
-              }),
-              Contains(HasSubstr("is at")));
-  EXPECT_THAT(ring([](Ring& view, int rank) {
-                if (rank == 7) view.next = 99;
-              }),
-              Contains(HasSubstr("sees")));
-  EXPECT_THAT(ring([](Ring& view, int) { view.port_out = 0; }), Contains(HasSubstr("takes a port")));
-
-  const auto tree = [&](const auto& change) {
-    return complaints([&](Wires& wires) {
-      wires.tree = [&](int channel, int rank) {
-        DoubleTree view = tree_of(job, channel, rank);
-        change(view, rank);
-        return view;
-      };
-    });
-  };
-  EXPECT_THAT(tree([](DoubleTree& view, int) { view.trees[0].parent = kNobody; }),
-              Contains(HasSubstr("has child")));
-  EXPECT_THAT(tree([](DoubleTree& view, int) { view.trees[0] = {}; }), Contains(HasSubstr("two roots")));
-  EXPECT_THAT(tree([](DoubleTree& view, int) { view.trees[0].child_count = 0; }),
-              Contains(HasSubstr("has parent")));
-  EXPECT_THAT(tree([](DoubleTree& view, int) { view.trees[1] = view.trees[0]; }),
-              Contains(HasSubstr("in both trees")));
-  EXPECT_THAT(tree([](DoubleTree& view, int rank) {  // one long chain
-                view.trees[0] = {rank - 1, rank < 19 ? 1 : 0, {rank + 1, kNobody, kNobody}};
-              }),
-              Contains(HasSubstr("deeper")));
-  EXPECT_THAT(tree([](DoubleTree& view, int rank) {  // a cycle beside the tree
-                if (rank >= 18)
-                  view.trees[0] = {37 - rank, 1, {37 - rank, kNobody, kNobody}};
-                else if (rank > 0)
-                  view.trees[0] = {
-                      (rank - 1) / 2, std::clamp(17 - 2 * rank, 0, 2), {2 * rank + 1, 2 * rank + 2, kNobody}};
-                else
-                  view.trees[0] = {kNobody, 2, {1, 2, kNobody}};
-              }),
-              Contains(HasSubstr("reaches 18 of 20")));
-}
-
-TEST(Checks, SeePortsThatCarryTooMuch) {
-  std::mt19937 unused;
-  NodeSummary node = node_with_order({0, 1});
-  node.port_gbps = {10, 10};
-  node.families[0].cross_nic = 2;
-  node.families[0].channels = {{{0, 1}, 0, 1, 10, 10}, {{1, 0}, 1, 0, 10, 10}};
-  const Job job = job_of(placed({2, 2}, Order::kBlock, unused), std::vector{node, node});
-  ASSERT_TRUE(violations(job).empty());
-  Wires wires = wires_of(job);
-  wires.ring = [&](int channel, int rank) {
-    Ring view = ring_of(job, channel, rank);
-    if (view.port_in != kNoPort) view.port_in = 1 - view.port_in;
-    return view;
-  };
-  EXPECT_THAT(violations(job, wires), Contains(HasSubstr("enters node 1 at port")));
 }
 
 }  // namespace
