@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "component/fifo_shapes.hpp"
+#include "component/shared_layout.hpp"
 
 namespace loom {
 

@@ -2,6 +2,7 @@
 // calls. Knows nothing of Open MPI: it is tested with threads as ranks.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
@@ -123,8 +124,7 @@ class Communicator {
     std::size_t bytes;
     double milliseconds;
   };
-  template <class Clock>
-  void note_part(const char* name, std::size_t bytes, Clock& began);
+  void note_part(const char* name, std::size_t bytes, std::chrono::steady_clock::time_point& began);
 
   bool is_first_of_host() const { return host_mates_.begin()->first == rank_; }
   bool on_my_host(int rank) const { return host_mates_.contains(rank); }

@@ -4,7 +4,7 @@
 
 #include "component/communicator.hpp"
 #include "component/failure.hpp"
-#include "component/fifo_shapes.hpp"
+#include "component/shared_layout.hpp"
 
 namespace loom {
 

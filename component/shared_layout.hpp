@@ -1,0 +1,37 @@
+// shared_layout.hpp -- the form of what ranks share: FIFOs, whose slots both ends count, and segments. Equal
+// on all ranks.
+#pragma once
+
+#include <cstdint>
+
+#include "device/host/board_executor.hpp"
+#include "device/host/direct_exchange.hpp"
+#include "device/host/shared_fifo.hpp"
+
+namespace loom {
+
+// Half a MiB, so that a slice is still in the receiver's reach of the sender's L2 cache when it is taken.
+inline constexpr device::FifoShape kSharedFifo{.slot_bytes = 64 * 1024, .slot_count = 8};
+// Enough in flight for 100 Gbit/s at 20 us; short enough slots that a ring of few hosts is a pipeline.
+inline constexpr device::FifoShape kNetFifo{.slot_bytes = 128 * 1024, .slot_count = 8};
+// Between the first ranks of hosts, for what is short: calls may follow each other before the first credit is
+// back.
+inline constexpr device::FifoShape kHostsFifo{
+    .slot_bytes = 16 * 1024, .slot_count = 8, .releases_per_credit = 4};
+
+/// A rank's segment: its board, and then its direct area where all ranks are on one host, else the FIFO from
+/// its local predecessor.
+inline constexpr std::size_t kOneHostBytes = sizeof(device::Board) + sizeof(device::DirectArea);
+inline constexpr std::size_t kOneOfHostsBytes =
+    sizeof(device::Board) + device::shared_fifo_bytes(kSharedFifo);
+static_assert(sizeof(device::Board) % device::kCacheLine == 0);
+
+/// What the ranks must have in common to understand each other; to be counted up when a protocol changes.
+inline constexpr std::uint64_t kProtocolVersion = 4;
+inline constexpr std::uint64_t kLayout =
+    (((kProtocolVersion * 1'000'003 + kOneHostBytes) * 1'000'003 + kSharedFifo.slot_bytes) * 1'000'003 +
+     kSharedFifo.slot_count) *
+        1'000'003 +
+    kNetFifo.slot_bytes * 1009 + kNetFifo.slot_count * 101 + kHostsFifo.slot_bytes + kHostsFifo.slot_count;
+
+}  // namespace loom
