@@ -97,12 +97,13 @@ TEST(SetUp, CountsCommunicators) {
 TEST(SetUp, SaysWhatTheRanksSentEachOther) {
   loom_parameters verbose{};
   verbose.verbose = 1;
+  verbose.two_levels = true;
   Job job{.ranks = 2, .parameters = verbose};
   job.run([](Rank& self) { EXPECT_TRUE(call(*self.connect())); });
   ASSERT_EQ(job.transcript.lines().size(), 1);
   const std::string line = job.transcript.lines()[0];
   EXPECT_THAT(line,
-              ::testing::ContainsRegex("set up in [0-9.]+ ms: peers [0-9.]+ ms .136 bytes from each rank"));
+              ::testing::ContainsRegex("set up in [0-9.]+ ms: peers [0-9.]+ ms .144 bytes from each rank"));
   EXPECT_THAT(line, HasSubstr("(8 bytes from each rank), links"));  // on one host nobody needs a summary
 }
 
@@ -139,6 +140,7 @@ TEST(SetUp, StepsAsideOnAllRanksWhenWordsContradictEachOther) {
 TEST(SetUp, SendsSomeHundredBytesBetweenHosts) {
   loom_parameters verbose{};
   verbose.verbose = 1;
+  verbose.two_levels = true;
   Job job{.ranks = 2, .host = [](int rank) { return "host" + std::to_string(rank); }, .parameters = verbose};
   job.run([](Rank& self) { EXPECT_TRUE(call(*self.connect())); });
   ASSERT_EQ(job.transcript.lines().size(), 1);

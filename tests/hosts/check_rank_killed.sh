@@ -25,7 +25,7 @@ grep -q 'set up in' "$output" || fail "loom did not carry the calls"
 left() {
   local comm
   for comm in $(grep -lxE "$(basename "$program" | cut -c 1-15)|orted|prted" /proc/[0-9]*/comm 2>/dev/null); do
-    if grep -qs '^State:[[:space:]]*[^ZX]' "${comm%comm}status"; then echo "$comm"; fi
+    if grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "${comm%comm}status"; then echo "$comm"; fi
   done
 }
 for ((tenths = 0; tenths < 50; ++tenths)); do

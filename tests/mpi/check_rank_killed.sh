@@ -24,7 +24,7 @@ grep -q 'set up in' "$output" || fail "loom did not carry the calls"
 pids=$(sed -n 's/.*pid \([0-9]*\)$/\1/p' "$output")
 [[ -n $pids ]] || fail "the ranks never started"
 # A zombie has ended: where nothing reaps orphans, as in a container without an init, it stays in the table.
-alive() { for pid in $pids; do if grep -qs '^State:[[:space:]]*[^ZX]' "/proc/$pid/status"; then echo "$pid"; fi; done; }
+alive() { for pid in $pids; do if grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$pid/status"; then echo "$pid"; fi; done; }
 for ((tenths = 0; tenths < 100; ++tenths)); do  # mpirun does not wait for the ranks that it has killed
   [[ -n $(alive) ]] || break
   sleep 0.1
