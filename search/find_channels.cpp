@@ -214,7 +214,7 @@ ChannelPlan Search::run() {
       !plan.network)  // no channel is faster than a hop
     plan.bound_gbps =
         std::min(plan.bound_gbps, static_cast<double>(topo::max_gbps(paths_, false)) * request_.max_channels);
-  split_channels(plan, request_);
+  split_channels(plan, table_, request_);
   plan.attempts = std::move(attempts_);
   plan.steps = steps_;
   return plan;
@@ -233,6 +233,11 @@ NodePlans find_plans(const PathTables& tables, const Request& request) {
   if (tables.parts().size() <= 1) return whole;
   Request between = request;
   between.nodes = std::max(2, request.nodes);
+  for (const auto& part : tables.parts()) {
+    const bool faster = whole.parts.empty() ||
+                        Search(part->paths, between).at_most_gbps() > whole.total_gbps * (1 + Search::kSame);
+    if (!faster) return whole;
+  }
   for (const auto& part : tables.parts()) {
     split.ranks.push_back(part->ranks);
     split.parts.push_back(find_channels(part->paths, between));

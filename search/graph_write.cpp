@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
 #include "search/graph_dialect.hpp"
 #include "search/graph_xml.hpp"
 #include "topo/xml.hpp"
@@ -74,7 +75,13 @@ void write_plan(pugi::xml_node root, const topo::System& system, const ChannelPl
 
 const PartOfMachine& part_of(const PathTables& tables, const NodePlans& plans, std::size_t part) {
   const PartOfMachine* whole = tables.whole();
-  return whole != nullptr && plans.ranks[part] == whole->ranks ? *whole : *tables.parts()[part];
+  if (whole != nullptr && plans.ranks[part] == whole->ranks) return *whole;
+  // A file lists parts in any order, and need not list all.
+  const auto found = std::find_if(tables.parts().begin(), tables.parts().end(),
+                                  [&](const auto& other) { return other->ranks == plans.ranks[part]; });
+  if (found == tables.parts().end())
+    throw Error(ErrorCode::kBadInput, "These ranks are neither the whole machine nor one of its parts.");
+  return **found;
 }
 
 std::string to_graph_xml(const PathTables& tables, std::span<const NodePlans> plans) {

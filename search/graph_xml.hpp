@@ -30,7 +30,8 @@ std::vector<NodePlans> parse_graph_xml(std::string text, const std::string& name
 /// Parsing the result gives plans with the same channels. Plans without channels are left out.
 std::string to_graph_xml(const PathTables& tables, std::span<const NodePlans> plans);
 
-/// The machine, or part of it, that part `part` of `plans` is for.
+/// The machine, or part of it, that part `part` of `plans` is for, by its ranks. Throws Error (kBadInput)
+/// where they are no part of the machine.
 const PartOfMachine& part_of(const PathTables& tables, const NodePlans& plans, std::size_t part);
 
 }  // namespace loom::search

@@ -112,7 +112,8 @@ void HopTable::add_hop(const topo::Paths& paths, int from, int to) {
   hop.type = path.type;
 }
 
-/// Ports of one ASIC with one port number are one cable: what comes in is shared.
+/// Ports of one ASIC with one port number are one cable: what comes in is shared. Where they claim different
+/// speeds, the slowest is believed.
 void HopTable::share_ports() {
   pool_of_net_.assign(static_cast<std::size_t>(nets_), -1);
   for (int i = 0; i < nets_; ++i)
@@ -124,6 +125,8 @@ void HopTable::share_ports() {
         pool = static_cast<int>(resources_.size());
         resources_.push_back({topo::net_gbps(b.speed_mbps), topo::kNoLink, node(net(j))});
       }
+      double& gbps = resources_[static_cast<std::size_t>(pool)].gbps;
+      gbps = std::min(gbps, static_cast<double>(topo::net_gbps(a.speed_mbps)));
       pool_of_net_[static_cast<std::size_t>(i)] = pool;
       break;
     }

@@ -124,7 +124,7 @@ std::vector<int> short_round_trip(std::span<const double> costs, int places, int
                                   std::int64_t& steps) {
   RoundTrip trip(costs, places);
   trip.walk(seed % places, steps);
-  const int longest_run = std::clamp(32'768 / (places * places), 3, places);
+  const int longest_run = std::min(std::max(32'768 / (places * places), 3), places);
   if (places > 2) trip.improve(longest_run, steps, steps + max_steps);
   return std::move(trip.order);
 }

@@ -106,7 +106,7 @@ void fill_plan(ChannelPlan& plan, const HopTable& table, const Packed& packed,
   for (const Channel& channel : plan.channels) plan.total_gbps += channel.inter_gbps;
 }
 
-void split_channels(ChannelPlan& plan, const Request& request) {
+void split_channels(ChannelPlan& plan, const HopTable& table, const Request& request) {
   struct Group {
     std::size_t first, size;
     int copies = 1;
@@ -140,10 +140,11 @@ void split_channels(ChannelPlan& plan, const Request& request) {
         channels.back().intra_gbps /= group.copies;
         channels.back().inter_gbps /= group.copies;
       }
-  if (!plan.channels.empty())
-    plan.hops =
-        static_cast<int>(static_cast<std::size_t>(plan.hops) * channels.size() / plan.channels.size());
   plan.channels = std::move(channels);
+  if (plan.in_order) return;
+  plan.hops = 0;
+  for (const Channel& channel : plan.channels)
+    plan.hops += make_column(table, plan.pattern, {order_of(table, channel)}).hops;
 }
 
 void take_simple_order(ChannelPlan& plan, const topo::Paths& paths, const HopTable& table) {

@@ -28,7 +28,7 @@ void fill_plan(ChannelPlan& plan, const HopTable& table, const Packed& packed,
 
 /// Splits channels into equal ones until each carries at most `most_gbps` (0: any) and there are
 /// `min_channels`, as long as there are no more than `max_channels`.
-void split_channels(ChannelPlan& plan, const Request& request);
+void split_channels(ChannelPlan& plan, const HopTable& table, const Request& request);
 
 /// One channel through the GPUs in the machine's order, which is all there is when no channel fits.
 void take_simple_order(ChannelPlan& plan, const topo::Paths& paths, const HopTable& table);

@@ -17,6 +17,8 @@ class Search {
   Search(const topo::Paths& paths, const Request& request);
 
   ChannelPlan run();
+  /// What the ends of the paths allow; known before run().
+  double at_most_gbps() const noexcept { return most_; }
 
  private:
   bool can_run() const;

@@ -24,7 +24,15 @@ class Validator {
         table_(paths, plan.network,
                plan.pattern == Pattern::kCollnetChain || plan.pattern == Pattern::kCollnetDirect,
                plan.pattern == Pattern::kNvls),
-        load_(system_.links().size(), 0.0) {}
+        load_(system_.links().size(), 0.0) {
+    for (const topo::NodeId id : system_.of_kind(topo::NodeKind::kNet)) {
+      const topo::NetInfo& net = system_.node(id).net();
+      if (!net.guid) continue;
+      const double gbps = topo::net_gbps(net.speed_mbps);
+      const auto [cable, is_new] = received_.try_emplace({*net.guid, net.port}, 0.0, gbps);
+      if (!is_new) cable->second.second = std::min(cable->second.second, gbps);
+    }
+  }
 
   std::vector<std::string> run() {
     double total = 0;
@@ -33,6 +41,8 @@ class Validator {
       total += plan_.channels[i].inter_gbps;
     }
     check_loads();
+    for (std::size_t i = 0; i < plan_.channels.size(); ++i) check_speeds(i);
+    check_sums();
     if (std::abs(total - plan_.total_gbps) > kSlackGbps + kSlackShare * total)
       fail("The channels carry {} GB/s in sum, the plan says {}.", total, plan_.total_gbps);
     if (total > plan_.bound_gbps * (1 + 1e-5) + kSlackGbps)
@@ -45,6 +55,8 @@ class Validator {
   }
 
  private:
+  constexpr static double kLeastCountedShare = 0.5;  // the field does not count links of smaller shares
+
   template <class... Args>
   void fail(fmt::format_string<Args...> text, Args&&... args) {
     found_.push_back(fmt::format(text, std::forward<Args>(args)...));
@@ -115,6 +127,7 @@ class Validator {
              topo::label(system_, from), topo::label(system_, to), topo::name_of(type), topo::name_of(limit));
         continue;
       }
+      if (hop.factor >= kLeastCountedShare && from != to) hops_ += paths_.between(from, to).hops;
       const double gbps = hop.factor * (hop.network ? channel.inter_gbps : channel.intra_gbps * multicast);
       for (const auto& [link, factor] : charges(paths_, from, to))
         load_[static_cast<std::size_t>(link)] += factor * gbps;
@@ -122,10 +135,31 @@ class Validator {
     }
   }
 
+  /// What comes in at the ports passes every GPU; multicast heads may send more than they multicast.
+  void check_speeds(std::size_t number) {
+    const Channel& channel = plan_.channels[number];
+    const double slack = kSlackGbps + kSlackShare * channel.inter_gbps;
+    if (plan_.network ? !has_heads(plan_.pattern) && channel.intra_gbps < channel.inter_gbps - slack
+                      : std::abs(channel.intra_gbps - channel.inter_gbps) > slack)
+      fail("Channel {} carries {} GB/s between GPUs and {} beyond.", number, channel.intra_gbps,
+           channel.inter_gbps);
+  }
+
+  /// What the plan says of its channels together.
+  void check_sums() {
+    if (plan_.in_order || !found_.empty()) return;
+    if (hops_ != plan_.hops) fail("The channels cross {} links, the plan says {}.", hops_, plan_.hops);
+    const bool same = std::all_of(plan_.channels.begin(), plan_.channels.end(), [&](const Channel& channel) {
+      return channel.ranks == plan_.channels[0].ranks;
+    });
+    if (!plan_.channels.empty() && same != plan_.same_channels)
+      fail("The channels have {} order of GPUs, the plan says {}.", same ? "one" : "more than one",
+           plan_.same_channels ? "one" : "more than one");
+  }
+
   void receive(topo::NodeId port, double gbps) {
     const topo::NetInfo& net = system_.node(port).net();
     if (net.guid) received_[{*net.guid, net.port}].first += gbps;
-    if (net.guid) received_[{*net.guid, net.port}].second = topo::net_gbps(net.speed_mbps);
   }
 
   void check_loads() {
@@ -145,7 +179,8 @@ class Validator {
   const ChannelPlan& plan_;
   HopTable table_;
   std::vector<double> load_;
-  std::map<std::pair<std::uint64_t, int>, std::pair<double, double>> received_;
+  std::map<std::pair<std::uint64_t, int>, std::pair<double, double>> received_;  // by cable: load, capacity
+  int hops_ = 0;
   std::vector<std::string> found_;
 };
 

@@ -1,5 +1,5 @@
-// validate.hpp -- does a plan fit the machine? Looks at nothing but the plan and the paths: not at how it was
-// found.
+// validate.hpp -- does a plan fit the machine? Looks at nothing but the plan and the paths, not at how it was
+// found; the table of hops, their charges and which ports pair are the search's.
 #pragma once
 
 #include <string>
@@ -11,7 +11,8 @@ namespace loom::search {
 
 /// What is wrong with `plan` on the machine of `paths`, in whole sentences; empty: nothing. Every GPU once
 /// per channel (heads: one GPU each), hops that exist and are within the plan's types, no link and no shared
-/// port charged beyond its bandwidth, ports in pairs that the plan's cross_nic allows, totals that are the
+/// port charged beyond its bandwidth, ports in pairs that the plan's cross_nic allows, channels that
+/// carry between GPUs what they carry at the ports, hops, same_channels and totals that are the
 /// sum of the channels and not above the bound. A plan in simple order claims no bandwidth and is not
 /// charged.
 std::vector<std::string> violations(const topo::Paths& paths, const ChannelPlan& plan);

@@ -12,7 +12,9 @@ int main(int argc, char** argv) {
   loom::ucx_transport::leave_signals_alone();
   CLI::App app("loom: look at machines as loom sees them. No MPI and no GPU needed.", "loom");
   app.require_subcommand(1);
-  app.footer("Exit codes: 0 fine, 1 something found (topo check, topo diff), 2 wrong command line or file.");
+  app.footer(
+      "Exit codes: 0 fine, 1 something found (topo check, topo diff, search --check and --compare), 2 wrong "
+      "command line or file.");
   int exit_code = loom::tools::kOk;
   loom::tools::add_topo_command(app, exit_code);
   loom::tools::add_search_command(app, exit_code);

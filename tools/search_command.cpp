@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 
@@ -26,8 +29,7 @@ constexpr Pattern kPatterns[] = {Pattern::kRing,         Pattern::kTree, Pattern
                                  Pattern::kCollnetDirect};
 
 struct Options {
-  std::string file, pattern = "ring", draw, compare, model = "nccl", graph_file, graph_dump;
-  std::vector<int> gpus;
+  std::string file, pattern = "ring", draw, compare, model = "nccl", graph_file, graph_dump, gpus;
   search::Request request;
   bool json = false, explain = false, check = false, markdown = false;
   int* exit_code = nullptr;
@@ -57,7 +59,69 @@ void check_file(const Options& options, const search::PathTables& tables) {
     topo::write_text_file(options.graph_dump, search::to_graph_xml(tables, read));
 }
 
-void search_machine(const Options& options) {
+[[noreturn]] void refuse(const std::string& reason) {
+  throw Error(ErrorCode::kBadInput, reason);
+}
+
+/// "0,1,2": the ranks. CLI11's own lists would take FILE behind them for one more.
+std::vector<int> ranks_in(const std::string& list) {
+  std::vector<int> ranks;
+  const char* here = list.data();
+  for (const char* const end = here + list.size();; ++here) {
+    int rank = -1;
+    const auto [behind, error] = std::from_chars(here, end, rank);
+    if (error != std::errc{} || rank < 0 || (behind != end && *behind != ','))
+      refuse(fmt::format("--gpus \"{}\" is no list of ranks like 0,1,2.", list));
+    if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end())
+      refuse(fmt::format("--gpus names rank {} twice.", rank));
+    ranks.push_back(rank);
+    here = behind;
+    if (behind == end) return ranks;
+  }
+}
+
+/// What does not go together would be passed over in silence.
+void check_options(const Options& options, const CLI::App& command) {
+  const auto refuse_with = [&](const char* option, std::initializer_list<const char*> others) {
+    if (command.count(option) == 0) return;
+    for (const char* other : others)
+      if (command.count(other) > 0) refuse(fmt::format("{} does not go with {}.", option, other));
+  };
+  refuse_with("--graph-file", {"--json", "--explain", "--check", "--draw", "--pattern", "--compare"});
+  refuse_with("--compare",
+              {"--json", "--explain", "--check", "--draw", "--pattern", "--graph-dump", "--gpus"});
+  if (options.markdown && options.compare.empty()) refuse("--markdown needs --compare.");
+  if (options.request.min_channels > options.request.max_channels)
+    refuse(fmt::format("--min-channels {} is more than --max-channels {}.", options.request.min_channels,
+                       options.request.max_channels));
+  if (!std::isfinite(options.request.most_gbps)) refuse("--channel-gbps is not a finite number.");
+}
+
+/// PICTURE.svg for one pattern; PICTURE-ring.svg where there are several.
+std::string picture_file(const Options& options, Pattern pattern) {
+  if (options.pattern != "all") return options.draw;
+  const std::filesystem::path file(options.draw);
+  return (file.parent_path() /
+          fmt::format("{}-{}{}", file.stem().string(), search::name_of(pattern), file.extension().string()))
+      .string();
+}
+
+/// Not for patterns that this machine does not have.
+void draw(const Options& options, Pattern pattern, const search::PathTables& tables,
+          const topo::System& system, const SearchResult& result) {
+  if (options.draw.empty()) return;
+  const std::vector<search::ChannelPlan>& parts = result.plans.parts;
+  if (std::all_of(parts.begin(), parts.end(), [](const auto& plan) { return plan.channels.empty(); })) {
+    fmt::print(stderr, "{}: no channels, no picture\n", search::name_of(pattern));
+    return;
+  }
+  const std::string title =
+      fmt::format("{}: {}", std::filesystem::path(options.file).stem().string(), search::name_of(pattern));
+  topo::write_text_file(picture_file(options, pattern), channels_svg(tables, system, result, title));
+}
+
+void search_machine(const Options& options, const CLI::App& command) {
+  check_options(options, command);
   if (!options.compare.empty()) {
     if (!compare({options.file, options.compare, options.markdown}, options.request))
       *options.exit_code = kFound;
@@ -67,7 +131,9 @@ void search_machine(const Options& options) {
   topo::System system = options.file.empty()
                             ? topo::discover({.ucx_ports = ucx_transport::ports()}, model).system
                             : topo::read_system(options.file, model).system;
-  if (!options.gpus.empty()) system = topo::trimmed_to(system, options.gpus);
+  if (command.count("--gpus") > 0) system = topo::trimmed_to(system, ranks_in(options.gpus));
+  if (system.gpus().empty())
+    refuse(fmt::format("{} has no GPUs.", options.file.empty() ? "this machine" : options.file));
   const search::PathTables tables(system);
   if (!options.graph_file.empty()) return check_file(options, tables);
   nlohmann::json all = nlohmann::json::array();
@@ -84,12 +150,7 @@ void search_machine(const Options& options) {
       fmt::print("{}", plan_text(tables, result, {}));
     if (options.explain && !options.json)
       fmt::print("limits, in the order of trying:\n{}", attempts_text(result));
-    if (!options.draw.empty())
-      topo::write_text_file(
-          options.draw,
-          channels_svg(tables, system, result,
-                       fmt::format("{}: {}", std::filesystem::path(options.file).stem().string(),
-                                   search::name_of(pattern))));
+    draw(options, pattern, tables, system, result);
     if (!options.check) continue;
     const std::vector<std::string> found = violations_of(tables, result.plans);
     for (const std::string& line : found) fmt::print(stderr, "violation: {}\n", line);
@@ -126,7 +187,7 @@ void add_search_command(CLI::App& loom, int& exit_code) {
   command->add_option("--cross-nic", options->request.cross_nic, "0 never, 1 always, 2 where it carries more")
       ->check(CLI::Range(0, 2))
       ->capture_default_str();
-  command->add_option("--gpus", options->gpus, "only the GPUs of these ranks, e.g. 0,1,2")->delimiter(',');
+  command->add_option("--gpus", options->gpus, "only the GPUs of these ranks, e.g. 0,1,2");
   command
       ->add_option("--min-channels", options->request.min_channels, "split channels until there are so many")
       ->check(CLI::Range(1, 64))
@@ -158,13 +219,14 @@ void add_search_command(CLI::App& loom, int& exit_code) {
       ->check(CLI::ExistingFile);
   command->add_option("--graph-dump", options->graph_dump,
                       "write the channels to this file, for NCCL_GRAPH_FILE");
-  command->add_option("--draw", options->draw, "write a picture (SVG) to this file");
+  command->add_option("--draw", options->draw,
+                      "write a picture (SVG) to this file; of several patterns, X-ring.svg and so on");
   command
       ->add_option("--compare", options->compare,
                    "a file of NCCL's figures; FILE is the folder of its machines")
       ->check(CLI::ExistingFile);
   command->add_flag("--markdown", options->markdown, "with --compare: rings alone, as a table");
-  command->callback([options] { search_machine(*options); });
+  command->callback([options, command] { search_machine(*options, *command); });
 }
 
 }  // namespace loom::tools

@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/error.hpp"
 #include "tools/search_views.hpp"
 #include "topo/hwloc_xml.hpp"
 #include "topo/xml_file.hpp"
@@ -113,8 +114,10 @@ Comparing::Outcome Comparing::one(const std::string& name, const Setting& settin
   SearchResult result = timed_search(tables, request);
   for (int again = 1; again < kRuns; ++again)
     result.search_us = std::min(result.search_us, timed_search(tables, request).search_us);
-  Outcome outcome{result.plans.total_gbps, theirs.at("totalBw"), 0, result.search_us};
-  for (const ChannelPlan& plan : result.plans.parts) outcome.bound = std::max(outcome.bound, plan.bound_gbps);
+  Outcome outcome{result.plans.total_gbps, theirs.at("totalBw"), result.plans.parts[0].bound_gbps,
+                  result.search_us};
+  for (const ChannelPlan& plan : result.plans.parts)  // of parts the slowest counts
+    outcome.bound = std::min(outcome.bound, plan.bound_gbps);
   const bool less =
       outcome.ours<outcome.theirs*(1 - kSame), more = outcome.ours> outcome.theirs * (1 + kSame);
   const bool valid = violations_of(tables, result.plans).empty();
@@ -157,8 +160,24 @@ void Comparing::row(const std::string& name, const json& entry, const search::Pa
   fmt::print("{}|\n", text);
 }
 
+/// Throws Error (kBadInput), which names the file.
+json read_reference(const std::string& path) {
+  try {
+    json reference = json::parse(topo::read_text_file(path, std::size_t{64} << 20));
+    if (!reference.is_object() || !reference.contains("files") || !reference["files"].is_object())
+      throw Error(ErrorCode::kBadInput, fmt::format("{}: no object \"files\" in it.", path));
+    return reference;
+  } catch (const json::exception& error) {
+    throw Error(ErrorCode::kBadInput, fmt::format("{}: {}", path, error.what()));
+  }
+}
+
 bool Comparing::run() {
-  const json reference = json::parse(topo::read_text_file(comparison_.reference, std::size_t{64} << 20));
+  if (!std::filesystem::is_directory(comparison_.folder))
+    throw Error(
+        ErrorCode::kBadInput,
+        fmt::format("\"{}\" is no folder of topology files, as --compare needs.", comparison_.folder));
+  const json reference = read_reference(comparison_.reference);
   if (comparison_.markdown)
     fmt::print(
         "| file | one node: NCCL | loom | bound | us | two nodes: NCCL | loom | bound | us |\n"
@@ -168,8 +187,11 @@ bool Comparing::run() {
                "NCCL", "bound", "%", "us", "NCCL us");
   for (const auto& [name, entry] : reference.at("files").items()) {
     const std::filesystem::path file = std::filesystem::path(comparison_.folder) / name;
-    if (!std::filesystem::exists(file) || entry.value(json::json_pointer("/n1/graphs"), json{}).empty())
+    if (entry.value(json::json_pointer("/n1/graphs"), json{}).empty()) continue;
+    if (!std::filesystem::exists(file)) {
+      fmt::print(stderr, "missing: {}\n", file.string());
       continue;
+    }
     const search::PathTables tables(topo::read_system(file.string(), topo::Model::kNccl).system);
     if (comparison_.markdown) {
       row(name, entry, tables);
@@ -180,6 +202,9 @@ bool Comparing::run() {
         for (const auto& [graph, theirs] : entry[setting.label]["graphs"].items())
           one(name, setting, graph, entry[setting.label], tables);
   }
+  if (all_ == 0)
+    throw Error(ErrorCode::kBadInput,
+                fmt::format("{} has none of the machines of {}.", comparison_.folder, comparison_.reference));
   fmt::print(
       "{}{} searches: {} at least NCCL's, {} more, {} with equal totals but worse paths or more links; {} "
       "within "
@@ -193,7 +218,11 @@ bool Comparing::run() {
 }  // namespace
 
 bool compare(const Comparison& comparison, const search::Request& request) {
-  return Comparing(comparison, request).run();
+  try {
+    return Comparing(comparison, request).run();
+  } catch (const json::exception& error) {  // a figure that is missing, or of another type
+    throw Error(ErrorCode::kBadInput, fmt::format("{}: {}", comparison.reference, error.what()));
+  }
 }
 
 }  // namespace loom::tools

@@ -14,6 +14,8 @@ struct Comparison {
 };
 
 /// Prints a line for each search, and a sum. False: some result carries less than NCCL's, or is not valid.
+/// Machines that the folder does not have are named on stderr. Throws Error (kBadInput, with the file's or
+/// the folder's name): no such folder, none of the machines in it, a reference that is none.
 bool compare(const Comparison& comparison, const search::Request& request);
 
 }  // namespace loom::tools

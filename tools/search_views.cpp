@@ -92,9 +92,12 @@ std::string plan_text(const search::PathTables& tables, const SearchResult& resu
 
 std::string attempts_text(const SearchResult& result) {
   std::string text;
-  for (const ChannelPlan& plan : result.plans.parts)
+  for (const ChannelPlan& plan : result.plans.parts) {
     for (const search::Attempt& attempt : plan.attempts)
       text += fmt::format("  {}: {}\n", search::to_string(attempt.limits), attempt.outcome);
+    if (!plan.channels.empty() && !plan.in_order)
+      text += fmt::format("  chosen: {}: {:.6g} GB/s\n", search::to_string(plan.limits), plan.total_gbps);
+  }
   return text;
 }
 

@@ -23,7 +23,7 @@ std::vector<std::string> violations_of(const search::PathTables& tables, const s
 
 /// "ring: 6 channels, 120 GB/s of at most 120 (100 %), NVL, ..." and a line for each channel.
 std::string plan_text(const search::PathTables& tables, const SearchResult& result, const Colours& colours);
-/// Each limit that was tried and what came of it.
+/// Each limit that was tried and what came of it; the ones chosen last.
 std::string attempts_text(const SearchResult& result);
 /// The fields of docs/search.md.
 nlohmann::json to_json(const search::PathTables& tables, const SearchResult& result);

@@ -108,6 +108,10 @@ TEST(Validator, SeesWhatIsWrong) {
   EXPECT_THAT(complaint([](ChannelPlan& p) { p.bound_gbps /= 2; }), HasSubstr("bound"));
   EXPECT_THAT(complaint([](ChannelPlan& p) { p.type_intra = topo::PathType::kLoc; }),
               HasSubstr("allowed is up to"));
+  EXPECT_THAT(complaint([](ChannelPlan& p) { p.channels[0].intra_gbps = 0; }), HasSubstr("between GPUs"));
+  EXPECT_THAT(complaint([](ChannelPlan& p) { ++p.hops; }), HasSubstr("links"));
+  EXPECT_THAT(complaint([](ChannelPlan& p) { p.same_channels = !p.same_channels; }),
+              HasSubstr("order of GPUs"));
 }
 
 // ---- random machines

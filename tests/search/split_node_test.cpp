@@ -1,0 +1,121 @@
+// split_node_test.cpp -- nodes whose parts talk through the network, and the graph files of such parts.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "search/graph_xml.hpp"
+#include "search_cases.hpp"
+
+namespace loom::search {
+namespace {
+
+/// Two trays of four GPUs, seven of them behind one NVSwitch; GPU `alone` has PCI alone, which is slow.
+topo::System trays(std::size_t alone) {
+  std::string text = "<system version='1'>";
+  for (std::size_t tray = 0; tray < 2; ++tray) {
+    text += fmt::format(
+        "<cpu host_hash='0x{}' numaid='0' affinity='f' arch='x86_64' vendor='AuthenticAMD' familyid='143' "
+        "modelid='1'>",
+        tray + 1);
+    for (std::size_t i = 0; i < 4; ++i) {
+      const std::size_t gpu = 4 * tray + i;
+      const bool slow = gpu == alone;
+      text += fmt::format(
+          "<pci busid='0000:{}0:00.0' class='0x060400' link_speed='32.0 GT/s PCIe' link_width='16'>"
+          "<pci busid='0000:{}1:00.0' class='0x030200' link_speed='{} GT/s PCIe' link_width='16'>"
+          "<gpu dev='{}' sm='90' rank='{}' gdr='1'>{}</gpu></pci>"
+          "<pci busid='0000:{}2:00.0' class='0x020000' link_speed='32.0 GT/s PCIe' link_width='16'>"
+          "<nic><net name='n{}' dev='{}' speed='200000' gdr='1'/></nic></pci></pci>",
+          i + 1, i + 1, slow ? "16.0" : "32.0", i, gpu,
+          slow ? "" : "<nvlink target='fffffff:ffff:ff' count='18' tclass='0x068000'/>", i + 1, i, i);
+    }
+    text += "</cpu>";
+  }
+  return topo::parse_nccl_xml(text + "</system>", "trays.xml", topo::Model::kNccl).system;
+}
+
+NodePlans ring_of(const topo::System& system, int nodes) {
+  Request request;
+  request.nodes = nodes;
+  return find_plans(system, request);
+}
+
+TEST(SplitNode, SplitsNodesWhereverTheBadlyConnectedGpuIsListed) {
+  for (const int nodes : {1, 2}) {
+    SCOPED_TRACE(nodes);
+    const NodePlans last = ring_of(trays(7), nodes);
+    for (std::size_t alone = 0; alone < 8; ++alone) {
+      const topo::System system = trays(alone);
+      const NodePlans plans = ring_of(system, nodes);
+      expect_valid(system, plans);
+      EXPECT_EQ(plans.parts.size(), last.parts.size());
+      EXPECT_NEAR(plans.total_gbps, last.total_gbps, 1e-3);
+    }
+  }
+}
+
+TEST(SplitNode, NeverSplitsANodeIntoPartsSlowerThanTheWhole) {
+  for (std::size_t alone = 0; alone < 8; ++alone) {
+    const topo::System system = trays(alone);
+    const PathTables tables(system);
+    ASSERT_NE(tables.whole(), nullptr);
+    ASSERT_EQ(tables.parts().size(), 2);
+    Request request;
+    request.nodes = 2;
+    EXPECT_GE(find_plans(tables, request).total_gbps,
+              find_channels(tables.whole()->paths, request).total_gbps * (1 - 1e-6));
+  }
+}
+
+TEST(SplitNode, HasGraphFilesWithPartsInAnyOrderOrOnePartAlone) {
+  const PathTables tables(trays(7));
+  NodePlans parts;
+  for (const auto& part : tables.parts()) {
+    Request request;
+    request.nodes = 2;
+    parts.parts.insert(parts.parts.begin(), find_channels(part->paths, request));
+    parts.ranks.insert(parts.ranks.begin(), part->ranks);
+  }
+  ASSERT_EQ(parts.ranks.size(), 2);
+  for (const std::size_t count : {2U, 1U}) {
+    SCOPED_TRACE(count);
+    parts.parts.resize(count);
+    parts.ranks.resize(count);
+    const std::string text = to_graph_xml(tables, {&parts, 1});
+    const std::vector<NodePlans> read = parse_graph_xml(text, "parts.xml", tables);
+    ASSERT_EQ(read.size(), 1);
+    EXPECT_EQ(read[0].ranks, parts.ranks);
+    for (std::size_t i = 0; i < count; ++i)
+      EXPECT_TRUE(violations(part_of(tables, read[0], i).paths, read[0].parts[i]).empty());
+    EXPECT_EQ(to_graph_xml(tables, read), text);
+  }
+}
+
+/// Two GPUs and two ports of one cable, which claim different speeds.
+NodePlans rings_over_one_cable(int first_mbps, int second_mbps) {
+  std::string text =
+      "<system version='1'><cpu numaid='0' affinity='f' arch='x86_64' vendor='AuthenticAMD' familyid='143' "
+      "modelid='1'><pci busid='0000:01:00.0' class='0x060400' link_speed='32.0 GT/s PCIe' link_width='16'>";
+  for (const int gpu : {0, 1})
+    text += fmt::format(
+        "<pci busid='0000:0{}:00.0' class='0x030200' link_speed='32.0 GT/s PCIe' link_width='16'>"
+        "<gpu dev='{}' sm='90' rank='{}' gdr='1'/></pci>",
+        gpu + 2, gpu, gpu);
+  text += "<pci busid='0000:04:00.0' class='0x020000' link_speed='32.0 GT/s PCIe' link_width='16'><nic>";
+  for (const int net : {0, 1})
+    text += fmt::format("<net name='n{}' dev='{}' speed='{}' guid='0x5' port='1' gdr='1'/>", net, net,
+                        net == 0 ? first_mbps : second_mbps);
+  const topo::System system =
+      topo::parse_nccl_xml(text + "</nic></pci></pci></cpu></system>", "cable.xml", topo::Model::kNccl)
+          .system;
+  const NodePlans plans = ring_of(system, 2);
+  expect_valid(system, plans);
+  return plans;
+}
+
+TEST(SharedCable, IsAsFastAsTheSlowestOfItsPorts) {
+  EXPECT_NEAR(rings_over_one_cable(100000, 200000).total_gbps, 12.5, 1e-3);
+  EXPECT_NEAR(rings_over_one_cable(200000, 100000).total_gbps, 12.5, 1e-3);
+}
+
+}  // namespace
+}  // namespace loom::search
