@@ -54,7 +54,9 @@ void Communicator::count(const device::HostJob& job, std::optional<Algorithm> ca
 /// The plan, once what it needs is there. Whether all ranks may read each other's memory is known with the
 /// links.
 Algorithm Communicator::ready_plan(const device::HostJob& job) {
-  const auto planned = [&] { return plan(job.collective, wiring_.shape, job.bytes(), abilities()); };
+  const auto planned = [&] {
+    return plan(job.collective, wiring_.shape, device::shared_bytes(job, wiring_.shape.ranks), abilities());
+  };
   const Algorithm first = planned();
   if (first == Algorithm::kBelow || first == Algorithm::kCopy) return first;
   return is_linked() ? planned() : Algorithm::kBelow;
@@ -78,8 +80,7 @@ void Communicator::perform_alone(const device::HostJob& job) {
 }
 
 void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
-  const device::RingJob ring_job{
-      device::RingCollective::kAllreduce, job.in, job.out, job.count, job.elem_bytes, job.reduce};
+  const auto peer_of = [&](const auto& executor) { return peer_at(executor.awaited()); };
   switch (algorithm) {
     case Algorithm::kCopy:
       return perform_alone(job);
@@ -109,35 +110,57 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
     case Algorithm::kScan:
       return drive(device::ScanExecutor(*boards_, job),
                    [](const device::ScanExecutor& executor) { return executor.awaited(); });
-    case Algorithm::kFlatRing:
-      // It crosses both kinds of link, and all its ranks must cut alike.
-      static_assert(kSharedFifo.slot_bytes <= kNetFifo.slot_bytes &&
-                    kSharedFifo.slot_count <= kNetFifo.slot_count);
-      return run_ring(*wiring_.flat, flat_links(), kSharedFifo, ring_job);
     case Algorithm::kTwoLevels:
       return run_two_levels(job);
     case Algorithm::kRails:
-      if (wiring_.local.size == 1) return run_ring(*wiring_.rail, rail_links(), kNetFifo, ring_job);
-      return run_rails(ring_job);
+    case Algorithm::kFlatRing:
+      if (device::RailsExecutor::takes(job.collective))
+        return drive(device::RailsExecutor(grid(), job), peer_of);
+      return drive(rooted(job), peer_of);
     case Algorithm::kBelow:
       break;
   }
   throw Error(ErrorCode::kInternal, "A call that loom had declined was performed.");
 }
 
-device::RingLinks Communicator::local_links() const {
-  return {wiring_.local.position, wiring_.local.size, local_next_.get(), local_previous_.get()};
+/// The flat ring is a rail of all ranks. It crosses both kinds of link, and all its ranks must cut alike.
+device::Grid Communicator::grid() const {
+  static_assert(kSharedFifo.slot_bytes <= kNetFifo.slot_bytes &&
+                kSharedFifo.slot_count <= kNetFifo.slot_count);
+  const connect::Ring& ring = across();
+  device::Grid grid{.local = {},
+                    .local_fifo = kSharedFifo,
+                    .rail = {ring.position, ring.size, net_next_.get(), net_previous_.get()},
+                    .rail_fifo = wiring_.rail ? kNetFifo : kSharedFifo,
+                    .ranks = grid_ranks_};
+  if (wiring_.rail) {
+    grid.local = {wiring_.local.position, wiring_.local.size, local_next_.get(), local_previous_.get()};
+  } else {
+    if (on_my_host(ring.next)) grid.rail.next = local_next_.get();
+    if (on_my_host(ring.previous)) grid.rail.previous = local_previous_.get();
+  }
+  return grid;
 }
 
-device::RingLinks Communicator::rail_links() const {
-  return {wiring_.rail->position, wiring_.rail->size, net_next_.get(), net_previous_.get()};
+device::RootedExecutor Communicator::rooted(const device::HostJob& job) const {
+  const device::Grid grid = this->grid();
+  const auto place =
+      static_cast<int>(std::find(grid_ranks_.begin(), grid_ranks_.end(), job.root) - grid_ranks_.begin());
+  return {grid, job, place / grid.local.size, place % grid.local.size};
 }
 
-device::RingLinks Communicator::flat_links() const {
-  device::RingLinks links{wiring_.flat->position, wiring_.flat->size, net_next_.get(), net_previous_.get()};
-  if (on_my_host(wiring_.flat->next)) links.next = local_next_.get();
-  if (on_my_host(wiring_.flat->previous)) links.previous = local_previous_.get();
-  return links;
+int Communicator::peer_at(device::Neighbour neighbour) const {
+  switch (neighbour) {
+    case device::Neighbour::kLocalPrevious:
+      return wiring_.local.previous;
+    case device::Neighbour::kLocalNext:
+      return wiring_.local.next;
+    case device::Neighbour::kRailPrevious:
+      return across().previous;
+    case device::Neighbour::kRailNext:
+      return across().next;
+  }
+  return rank_;
 }
 
 /// Performs to the end, and until nothing of it needs a further call of ours: the application may not call
@@ -162,8 +185,8 @@ void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
     }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
-    const int peer = !done ? awaited_rank(executor) : wiring_.rail ? wiring_.rail->next : wiring_.flat->next;
-    throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(), names_.at(peer)));
+    const int peer = done ? across().next : awaited_rank(executor);
+    throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(), awaited_text(peer)));
   }
 }
 
@@ -178,32 +201,12 @@ bool Communicator::network_is_quiet(std::uint64_t& released) const {
   return net_next_->drained();
 }
 
-void Communicator::run_ring(const connect::Ring& ring, const device::RingLinks& links,
-                            const device::FifoShape& fifo, const device::RingJob& job) {
-  const device::Slicing slicing =
-      device::slice_ring(job.count, job.elem_bytes, ring.size, fifo.slot_bytes, fifo.slot_count);
-  drive(device::RingExecutor(links, job, slicing),
-        [&](const device::RingExecutor& executor) { return ring_peer(executor, ring); });
-}
-
-void Communicator::run_rails(const device::RingJob& job) {
-  drive(device::RailsExecutor(local_links(), kSharedFifo, rail_links(), kNetFifo, job),
-        [&](const device::RailsExecutor& executor) { return rails_peer(executor); });
-}
-
-int Communicator::rails_peer(const device::RailsExecutor& executor) const {
-  using Waits = device::RailsExecutor::Waits;
-  switch (executor.waits()) {
-    case Waits::kOnLocalPrevious:
-      return wiring_.local.previous;
-    case Waits::kOnLocalNext:
-      return wiring_.local.next;
-    case Waits::kOnRailPrevious:
-      return wiring_.rail->previous;
-    case Waits::kOnRailNext:
-      return wiring_.rail->next;
-  }
-  return rank_;
+/// Who it is; on another host also the way there and how far both have come.
+std::string Communicator::awaited_text(int peer) const {
+  std::string text = names_.at(peer);
+  if (net_next_ && peer == across().next) text += ", " + net_next_->standing();
+  if (net_previous_ && peer == across().previous) text += ", " + net_previous_->standing();
+  return text;
 }
 
 void Communicator::run_two_levels(const device::HostJob& job) {
@@ -231,7 +234,8 @@ void Communicator::explain(Algorithm algorithm, const device::HostJob& job) {
   if (std::find(explained_.begin(), explained_.end(), kind) != explained_.end()) return;
   explained_.push_back(kind);
   process_.runtime().log(fmt::format("{}: {} of {} bytes goes by {}", bootstrap_.name(),
-                                     name_of(job.collective), job.bytes(), name_of(algorithm))
+                                     name_of(job.collective), device::shared_bytes(job, wiring_.shape.ranks),
+                                     name_of(algorithm))
                              .c_str());
 }
 

@@ -17,6 +17,7 @@
 #include "connect/view.hpp"
 #include "device/host/board_executor.hpp"
 #include "device/host/direct_exchange.hpp"
+#include "device/host/grid.hpp"
 #include "device/host/rails_executor.hpp"
 #include "device/host/shared_memory.hpp"
 #include "device/host/single_copy_executor.hpp"
@@ -95,14 +96,10 @@ class Communicator {
 
   static void perform_alone(const device::HostJob& job);
   void perform_by(Algorithm algorithm, const device::HostJob& job);
-  device::RingLinks local_links() const;
-  device::RingLinks rail_links() const;
-  device::RingLinks flat_links() const;
+  device::Grid grid() const;
   template <class Executor, class PeerOf>
   void drive(Executor&& executor, PeerOf&& awaited_rank);
-  void run_ring(const connect::Ring& ring, const device::RingLinks& links, const device::FifoShape& fifo,
-                const device::RingJob& job);
-  void run_rails(const device::RingJob& job);
+  device::RootedExecutor rooted(const device::HostJob& job) const;
   void run_two_levels(const device::HostJob& job);
   Abilities abilities() const { return {.single_copy = !pids_.empty(), .two_levels = two_levels_}; }
   device::TwoLevels levels_of(const device::HostJob& job);
@@ -110,10 +107,9 @@ class Communicator {
     return placement_.ranks_of(place.host)[static_cast<std::size_t>(place.local)];
   }
   bool network_is_quiet(std::uint64_t& released) const;
-  int ring_peer(const device::RingExecutor& executor, const connect::Ring& ring) const {
-    return executor.waits_for_previous() ? ring.previous : ring.next;
-  }
-  int rails_peer(const device::RailsExecutor& executor) const;
+  const connect::Ring& across() const { return wiring_.rail ? *wiring_.rail : *wiring_.flat; }
+  int peer_at(device::Neighbour neighbour) const;
+  std::string awaited_text(int peer) const;
   void explain(Algorithm algorithm, const device::HostJob& job);
   void check_peers() const;
   void abandon() noexcept;
@@ -137,6 +133,7 @@ class Communicator {
   connect::Wiring wiring_;
   connect::Placement placement_;
   std::vector<int> ranks_by_host_;  ///< host after host
+  std::vector<int> grid_ranks_;     ///< see device::Grid; empty on one host
   bool oversubscribed_ = false;
   bool two_levels_ = false;
   std::map<int, device::ProcessId> host_mates_;  ///< by rank, myself included

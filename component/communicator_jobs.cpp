@@ -15,7 +15,8 @@ std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool ma
   // Whether the communicator is broken shows when the job's turn comes: another thread may be finding out
   // now.
   const auto planned = [&] {
-    return plan_resumable(call.collective, wiring_.shape, call.bytes(), abilities());
+    return plan_resumable(call.collective, wiring_.shape, device::shared_bytes(call, wiring_.shape.ranks),
+                          abilities());
   };
   Algorithm algorithm = planned();
   if (device::is_reduction(call.collective) && call.reduce == nullptr) algorithm = Algorithm::kBelow;
@@ -55,14 +56,6 @@ void Communicator::finish_jobs() noexcept {
 
 void Communicator::begin(Job& job) {
   const device::HostJob& call = job.call;
-  const device::RingJob ring_job{
-      device::RingCollective::kAllreduce, call.in, call.out, call.count, call.elem_bytes, call.reduce};
-  const auto ring = [&](const connect::Ring& of, const device::RingLinks& links,
-                        const device::FifoShape& fifo) {
-    job.executor.emplace<RingExecutor>(
-        links, ring_job,
-        device::slice_ring(call.count, call.elem_bytes, of.size, fifo.slot_bytes, fifo.slot_count));
-  };
   switch (job.algorithm) {
     case Algorithm::kBoards:
       job.executor.emplace<device::BoardExecutor>(*boards_, call);
@@ -79,12 +72,12 @@ void Communicator::begin(Job& job) {
     case Algorithm::kTwoLevels:
       job.executor.emplace<device::TwoLevelExecutor>(levels_of(call), call);
       return;
-    case Algorithm::kFlatRing:
-      return ring(*wiring_.flat, flat_links(), kSharedFifo);
     case Algorithm::kRails:
-      if (wiring_.local.size == 1) return ring(*wiring_.rail, rail_links(), kNetFifo);
-      job.executor.emplace<device::RailsExecutor>(local_links(), kSharedFifo, rail_links(), kNetFifo,
-                                                  ring_job);
+    case Algorithm::kFlatRing:
+      if (device::RailsExecutor::takes(call.collective))
+        job.executor.emplace<device::RailsExecutor>(grid(), call);
+      else
+        job.executor.emplace<device::RootedExecutor>(rooted(call));
       return;
     case Algorithm::kCopy:
     case Algorithm::kDirect:
@@ -126,18 +119,19 @@ RingExecutor::State Communicator::advance(Job& job) {
 }
 
 int Communicator::awaited_rank(const Job& job) const {
-  const int next = wiring_.rail ? wiring_.rail->next : wiring_.flat ? wiring_.flat->next : rank_;
+  const int next = wiring_.shape.hosts > 1 ? across().next : rank_;
   if (job.executed) return next;
-  if (const auto* ring = std::get_if<RingExecutor>(&job.executor))
-    return ring_peer(*ring, job.algorithm == Algorithm::kFlatRing ? *wiring_.flat : *wiring_.rail);
-  if (const auto* rails = std::get_if<device::RailsExecutor>(&job.executor)) return rails_peer(*rails);
   if (const auto* levels = std::get_if<device::TwoLevelExecutor>(&job.executor))
     return rank_at(levels->awaited());
   return std::visit(
       [&](const auto& executor) {
         if constexpr (requires {
-                        { executor.awaited() } -> std::convertible_to<int>;
+                        { executor.awaited() } -> std::same_as<device::Neighbour>;
                       })
+          return peer_at(executor.awaited());
+        else if constexpr (requires {
+                             { executor.awaited() } -> std::convertible_to<int>;
+                           })
           return executor.awaited();
         else
           return next;
@@ -151,7 +145,7 @@ void Communicator::check_waiting(const Job& job, double waited_s) const {
   const double limit_s = process_.runtime().parameters.timeout_s;
   if (limit_s > 0 && waited_s > limit_s)
     throw Error(ErrorCode::kTimeout, fmt::format("No step forward for {:.1f} s. Waiting for {}.", waited_s,
-                                                 names_.at(awaited_rank(job))));
+                                                 awaited_text(awaited_rank(job))));
 }
 
 /// What is being caught ends the communicator; its first cause is shown. Returns the result for the C side.

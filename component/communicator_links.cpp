@@ -83,7 +83,7 @@ std::vector<std::byte> Communicator::make_ends() {
   }
   if (wiring_.shape.hosts == 1) return writer.take();
 
-  const connect::Ring& ring = wiring_.rail ? *wiring_.rail : *wiring_.flat;
+  const connect::Ring& ring = across();
   const bool joins_hosts = is_first_of_host() && two_levels_;
   if (on_my_host(ring.next) && on_my_host(ring.previous) && !joins_hosts) return writer.take();
   ucx_transport::Transport& transport = process_.transport();
@@ -145,7 +145,7 @@ void Communicator::join_ends(const std::vector<std::vector<std::byte>>& handles)
   }
 
   if (wiring_.shape.hosts == 1) return;
-  const connect::Ring& ring = wiring_.rail ? *wiring_.rail : *wiring_.flat;
+  const connect::Ring& ring = across();
   struct NetHandle {
     ucx_transport::Bytes worker_address;
     ucx_transport::InboxId recv_end = 0, send_end = 0;
@@ -208,7 +208,7 @@ void Communicator::try_network() {
     while (!condition()) waiter.pause();
   };
   const auto word_from = [](int rank) { return kLayout ^ (static_cast<std::uint64_t>(rank) << 20); };
-  const connect::Ring& ring = wiring_.rail ? *wiring_.rail : *wiring_.flat;
+  const connect::Ring& ring = across();
   try {
     if (net_next_) {
       const std::uint64_t word = word_from(rank_);

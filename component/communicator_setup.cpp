@@ -226,6 +226,8 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
   for (int host = 0; host < placement_.nodes(); ++host)
     ranks_by_host_.insert(ranks_by_host_.end(), placement_.ranks_of(host).begin(),
                           placement_.ranks_of(host).end());
+  for (int position = 0; position < job.ranks() && wiring_.shape.hosts > 1; ++position)
+    grid_ranks_.push_back(connect::rank_at(job, 0, position));
   if (two_levels_)
     for (int host = 0; host < placement_.nodes(); ++host) known.push_back(placement_.ranks_of(host).front());
   for (const int rank : known) {

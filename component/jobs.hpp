@@ -32,7 +32,7 @@ struct Job {
 
   /// Made when the job's turn comes.
   std::variant<std::monostate, device::BoardExecutor, device::SingleCopyExecutor, device::BlockExecutor,
-               device::ScanExecutor, device::TwoLevelExecutor, device::RingExecutor, device::RailsExecutor>
+               device::ScanExecutor, device::TwoLevelExecutor, device::RailsExecutor, device::RootedExecutor>
       executor = {};
   bool executed = false;  ///< the result is in place, but what was sent may not have left
   int result = LOOM_SUCCESS;

@@ -1,6 +1,7 @@
 #include "component/plan.hpp"
 
 #include "device/host/direct_exchange.hpp"
+#include "device/host/rails_executor.hpp"
 #include "device/host/single_copy_executor.hpp"
 #include "device/host/two_level_executor.hpp"
 
@@ -14,8 +15,8 @@ constexpr std::size_t kDirectBytesRead = 32 * 1024;
 // each, loom_bench of each collective with coll_loom_single_copy 0 and 1).
 constexpr std::size_t kMostSingleCopyBytes = 4 * 1024 * 1024;
 constexpr std::size_t kMostSingleCopyBroadcast = 512 * 1024;
-// Below this the latency of 2(N-1) network steps costs more than two direct ones (three virtual
-// hosts of one and two ranks, 1 Gbit/s, loom_bench allreduce --compare).
+// Of the whole message. Below this the latency of 2(N-1) network steps costs more than two direct ones (three
+// virtual hosts of one and two ranks, 1 Gbit/s, loom_bench of each collective with --compare).
 constexpr std::size_t kRingMinBytes = 512 * 1024;
 // A first rank sends to all others at once; beyond, logarithmic patterns, which the component below has, need
 // less.
@@ -25,6 +26,20 @@ constexpr int kMostHostsAtOnce = 16;
 bool two_levels_take(device::Collective collective) {
   return device::TwoLevelExecutor::takes(collective) &&
          (device::is_reduction(collective) || collective == device::Collective::kBarrier);
+}
+
+/// Along rails, or one ring over unequal hosts.
+bool rings_take(device::Collective collective) {
+  using device::Collective;
+  return device::RailsExecutor::takes(collective) || collective == Collective::kBroadcast ||
+         collective == Collective::kReduce;
+}
+
+/// All blocks together.
+std::size_t whole_message(device::Collective collective, int ranks, std::size_t bytes) {
+  using device::Collective;
+  const bool blocks = collective == Collective::kReduceScatter || collective == Collective::kAllGather;
+  return blocks ? bytes * static_cast<std::size_t>(ranks) : bytes;
 }
 
 }  // namespace
@@ -129,11 +144,10 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
         abilities.single_copy && device::SingleCopyExecutor::takes(collective) && offered <= most;
     return single ? Algorithm::kSingleCopy : Algorithm::kBoards;
   }
-  const std::size_t whole =
-      collective == Collective::kReduceScatter ? bytes * static_cast<std::size_t>(shape.ranks) : bytes;
+  const std::size_t whole = whole_message(collective, shape.ranks, bytes);
   if (abilities.two_levels && two_levels_take(collective) && whole < kRingMinBytes)
     return Algorithm::kTwoLevels;
-  if (collective != device::Collective::kAllreduce || bytes < kRingMinBytes) return Algorithm::kBelow;
+  if (!rings_take(collective) || whole < kRingMinBytes) return Algorithm::kBelow;
   return shape.ranks_per_host > 0 ? Algorithm::kRails : Algorithm::kFlatRing;
 }
 
@@ -165,7 +179,7 @@ bool may_carry(Algorithm algorithm, device::Collective collective) {
       return two_levels_take(collective);
     case Algorithm::kRails:
     case Algorithm::kFlatRing:
-      return collective == Collective::kAllreduce;
+      return rings_take(collective);
     case Algorithm::kBelow:
       return false;
   }

@@ -19,8 +19,8 @@ enum class Algorithm {
   kBlocks,      ///< one host: through the boards, blocks whose sizes only those concerned know
   kScan,        ///< one host: through the boards, every rank reduces what the ranks before it have laid out
   kTwoLevels,   ///< several hosts: through the boards inside, between the first ranks of hosts, and back
-  kRails,       ///< equal hosts: reduce-scatter inside, ring allreduce along each rail, all-gather inside
-  kFlatRing,    ///< unequal hosts: one ring over all ranks
+  kRails,       ///< equal hosts: rings inside and rails across (see device::RailsExecutor and RootedExecutor)
+  kFlatRing,    ///< unequal hosts: the same with one ring over all ranks
   kBelow,       ///< the component below is better at this
 };
 
@@ -49,7 +49,7 @@ struct Abilities {
 /// So many hosts that their first ranks can be joined, each with each.
 bool few_hosts(const connect::Shape& shape);
 
-/// bytes: of the message, or of a block where the collective has blocks (see HostJob).
+/// bytes: see device::shared_bytes.
 Algorithm plan(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
                const Abilities& abilities = {});
 

@@ -35,15 +35,19 @@ void NetEnd::check() const {
   ucs_status_t status = endpoint_->status();
   if (status == UCS_OK) status = outbox_->error.load(std::memory_order_relaxed);
   if (status != UCS_OK)
-    throw Error(ErrorCode::kPeerFailed,
-                fmt::format("The connection to {} is broken: {}.", peer_, ucs_status_string(status)));
+    throw Error(ErrorCode::kPeerFailed, fmt::format("The connection to {} is broken ({}); {}.", peer_,
+                                                    ucs_status_string(status), standing()));
+}
+
+std::string NetEnd::standing() const {
+  return fmt::format("over {}: {}", endpoint_ ? endpoint_->way() : "no connection", last_step());
 }
 
 void NetEnd::await() {
   transport_.progress();
   if (abandoned_by_peer_.load(std::memory_order_acquire))
     throw Error(ErrorCode::kPeerFailed,
-                fmt::format("The other end ({}) gave up on this communicator.", peer_));
+                fmt::format("The other end ({}) gave up on this communicator; {}.", peer_, standing()));
   if (nonsense_.load(std::memory_order_acquire))
     throw Error(ErrorCode::kInternal, fmt::format("A message from {} fits no slot.", peer_));
   check();
@@ -102,6 +106,10 @@ void NetSendLink::take(std::uint64_t step, std::span<const std::byte>) noexcept 
   if (step > released_.load(std::memory_order_relaxed)) released_.store(step, std::memory_order_release);
 }
 
+std::string NetSendLink::last_step() const {
+  return fmt::format("{} slots sent, {} of them taken", step_, released_.load(std::memory_order_relaxed));
+}
+
 NetRecvLink::NetRecvLink(Transport& transport, const device::FifoShape& shape, std::string peer)
     : NetEnd(transport, shape, std::move(peer)),
       slots_(allocate_slots(shape.slot_count * shape.slot_bytes)),
@@ -118,6 +126,10 @@ const std::byte* NetRecvLink::try_receive() {
 void NetRecvLink::release() {
   released_.store(++step_, std::memory_order_release);
   if (step_ % shape_.releases_per_credit == 0) send(step_, nullptr, 0);
+}
+
+std::string NetRecvLink::last_step() const {
+  return fmt::format("{} slots received", step_);
 }
 
 void NetRecvLink::take(std::uint64_t step, std::span<const std::byte> data) noexcept {

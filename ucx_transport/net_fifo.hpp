@@ -23,6 +23,9 @@ class NetEnd : protected Inbox {
   /// UCX holds back nothing that this end has sent, so that it arrives without a further call of ours.
   /// Throws Error (kPeerFailed).
   bool handed_over();
+  /// The way to the other end and the last step, for messages: "over tcp/eth0: 9 slots sent, 8 of them
+  /// taken".
+  std::string standing() const;
   /// Tells the other end that nothing further will come. Never throws. Where the way is so full that the word
   /// does not get through within kAbandonSeconds, it arrives when this process next progresses.
   void abandon_end() noexcept;
@@ -38,6 +41,7 @@ class NetEnd : protected Inbox {
   /// message came that no correct peer sends).
   void await();
   void check() const;
+  virtual std::string last_step() const = 0;
 
   // By the constructor and the destructor of the class whose take() takes the messages.
   void open_inbox() { inbox_ = transport_.open(*this); }
@@ -72,6 +76,7 @@ class NetSendLink final : public device::SendLink, public NetEnd {
 
  private:
   void take(std::uint64_t step, std::span<const std::byte>) noexcept override;
+  std::string last_step() const override;
 
   std::atomic<std::uint64_t> released_{0};  ///< by the receiver, as far as known
 };
@@ -87,6 +92,7 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
 
  private:
   void take(std::uint64_t step, std::span<const std::byte> data) noexcept override;
+  std::string last_step() const override;
 
   Slots slots_;
   /// By slot, the step that lies in it.  take(): release  -- pairs with --  try_receive(): acquire

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "base/error.hpp"
@@ -31,6 +32,23 @@ Error unreachable(const std::string& what, ucs_status_t status) {
 
 void on_endpoint_error(void* argument, ucp_ep_h, ucs_status_t status) {
   static_cast<std::atomic<ucs_status_t>*>(argument)->store(status, std::memory_order_relaxed);
+}
+
+/// From what UCX prints of an endpoint, for the lower layer is all that UCX 1.13 can be asked about:
+///   #   lane[0]:  1:tcp/eth0.0 md[1]   -> ...
+std::string way_of(ucp_ep_h endpoint) {
+  char* text = nullptr;
+  std::size_t bytes = 0;
+  std::FILE* const stream = ::open_memstream(&text, &bytes);
+  if (stream == nullptr) return "UCX";
+  ucp_ep_print_info(endpoint, stream);
+  std::fclose(stream);
+  const std::string printed(text, bytes);
+  std::free(text);
+  std::size_t first = printed.find("lane[0]:");
+  if (first != std::string::npos) first = printed.find(':', first + std::strlen("lane[0]:"));
+  const std::size_t end = first == std::string::npos ? first : printed.find_first_of(". ", ++first);
+  return end == std::string::npos ? "UCX" : printed.substr(first, end - first);
 }
 
 }  // namespace
@@ -127,6 +145,7 @@ std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::st
     throw unreachable(fmt::format("UCX finds no transport to {} (see UCX_TLS and UCX_NET_DEVICES)", peer),
                       status);
   }
+  endpoint->way_ = way_of(endpoint->ep_);
   return endpoint;
 }
 

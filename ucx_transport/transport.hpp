@@ -53,9 +53,13 @@ class Endpoint {
  public:
   /// Not UCS_OK once UCX has reported the connection broken.
   ucs_status_t status() const noexcept { return error_.load(std::memory_order_relaxed); }
+  /// The transport and device that UCX has chosen for most of the data: "tcp/eth0"; "UCX" where it does not
+  /// say.
+  const std::string& way() const noexcept { return way_; }
 
  private:
   friend class Transport;
+  std::string way_ = "UCX";
   ucp_ep_h ep_ = nullptr;
   std::atomic<ucs_status_t> error_{UCS_OK};
 };

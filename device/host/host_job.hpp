@@ -95,6 +95,16 @@ struct HostJob {
   std::size_t bytes() const noexcept { return count * elem_bytes; }
 };
 
+/// What all ranks know of the size of a call: the bytes of its message, or of a block where it has blocks; of
+/// an all-gather of listed blocks, of all of them. 0 of other calls with listed blocks.
+constexpr std::size_t shared_bytes(const HostJob& job, int ranks) {
+  if (!lists_blocks(job.collective)) return job.bytes();
+  std::size_t bytes = 0;
+  for (int rank = 0; rank < ranks && job.collective == Collective::kAllGatherV; ++rank)
+    bytes += job.out_blocks[rank].bytes;
+  return bytes;
+}
+
 /// Bytes that the busiest rank lays out for the others in such a call, at the most.
 constexpr std::size_t offered_bytes(Collective collective, std::size_t bytes, int ranks) {
   const bool blocks = collective == Collective::kReduceScatter || collective == Collective::kAllToAll;

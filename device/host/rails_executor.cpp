@@ -1,61 +1,228 @@
 #include "device/host/rails_executor.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "device/step_flag.hpp"
 
 namespace loom::device {
 namespace {
 
-// A block is long enough that its rail is a pipeline of several slices, and a message has enough blocks to
-// overlap (three virtual hosts of two ranks at 1 Gbit/s, loom_bench allreduce at 16 MiB).
+// A block of an all-reduce is long enough that its rail is a pipeline of several slices, and a message has
+// enough blocks to overlap (three virtual hosts of two ranks at 1 Gbit/s, loom_bench allreduce at 16 MiB).
 constexpr std::size_t kBlockBytes = 2 * 1024 * 1024;
 constexpr std::size_t kBlocksAhead =
     2;  // blocks reduced inside before the first one has to be back from the rail
+// Of the whole message, what block collectives work off at once. It crosses the network once, not twice.
+constexpr std::size_t kTileBytes = 2 * kBlockBytes;
+constexpr std::size_t kTilesBetween = 3;  // tiles of a reduce-scatter between host and rail
+
+std::size_t divide_up(std::size_t a, std::size_t b) {
+  return (a + b - 1) / b;
+}
+
+/// At least one cache line.
+std::size_t whole_lines(std::size_t bytes, std::size_t elem_bytes) {
+  const std::size_t line = std::max<std::size_t>(1, kCacheLine / elem_bytes);
+  return std::max<std::size_t>(1, bytes / elem_bytes / line) * line;
+}
 
 }  // namespace
 
-RailsExecutor::RailsExecutor(const RingLinks& local, const FifoShape& local_fifo, const RingLinks& rail,
-                             const FifoShape& rail_fifo, const RingJob& job) {
-  const std::size_t elems_per_line = std::max<std::size_t>(1, kCacheLine / job.elem_bytes);
-  const std::size_t block_elems =
-      std::max<std::size_t>(1, kBlockBytes / job.elem_bytes / elems_per_line) * elems_per_line;
-  const std::size_t blocks = (job.count + block_elems - 1) / block_elems;
+RailsExecutor::RailsExecutor(const Grid& grid, const HostJob& job) : grid_(grid), job_(job) {
+  if (job.collective == Collective::kAllreduce) {
+    plan_allreduce();
+    return;
+  }
+  lay_out_blocks();
+  if (scatters(job.collective))
+    plan_reduce_scatter();
+  else
+    plan_all_gather();
+}
+
+void RailsExecutor::Sequence::add(const RingLinks& links, const FifoShape& fifo, const RingJob& job,
+                                  std::size_t after) {
+  stages.push_back(
+      {RingExecutor(links, job,
+                    slice_ring(job.count, job.elem_bytes, links.size, fifo.slot_bytes, fifo.slot_count)),
+       after});
+}
+
+void RailsExecutor::plan_allreduce() {
+  const RingLinks &local = grid_.local, &rail = grid_.rail;
+  const RingJob whole{
+      RingCollective::kAllreduce, job_.in, job_.out, job_.count, job_.elem_bytes, job_.reduce};
+  if (local.size == 1) return across_.add(rail, grid_.rail_fifo, whole, 0);
+
+  const std::size_t block_elems = whole_lines(kBlockBytes, job_.elem_bytes);
+  const std::size_t blocks = divide_up(job_.count, block_elems);
   const auto block_job = [&](std::size_t block, RingCollective collective) {
-    RingJob part = job;
+    RingJob part = whole;
     const std::size_t first = block * block_elems;
     part.collective = collective;
-    part.in += first * job.elem_bytes;
-    part.out += first * job.elem_bytes;
-    part.count = std::min(block_elems, job.count - first);
+    part.in += first * job_.elem_bytes;
+    part.out += first * job_.elem_bytes;
+    part.count = std::min(block_elems, job_.count - first);
     return part;
   };
-  const auto inside = [&](const RingJob& part, std::size_t after) {
-    const Slicing slicing =
-        slice_ring(part.count, part.elem_bytes, local.size, local_fifo.slot_bytes, local_fifo.slot_count);
-    inside_.stages.push_back({RingExecutor(local, part, slicing), after});
-    return inside_.stages.size();
-  };
-
   // inside: RS 0, RS 1, RS 2, AG 0, RS 3, AG 1, ...   across: AR 0, AR 1, AR 2, ...
   for (std::size_t i = 0; i < blocks + kBlocksAhead; ++i) {
     if (i < blocks) {
-      const RingJob whole = block_job(i, RingCollective::kReduceScatter);
-      const std::size_t scattered = inside(whole, 0);
-      RingJob part = whole;
-      const ChunkRange mine = chunk_range(whole.count, whole.elem_bytes, local.size, local.position);
+      const RingJob scattered = block_job(i, RingCollective::kReduceScatter);
+      inside_.add(local, grid_.local_fifo, scattered, 0);
+      RingJob part = scattered;
+      const ChunkRange mine = chunk_range(part.count, part.elem_bytes, local.size, local.position);
       part.collective = RingCollective::kAllreduce;
-      part.in = part.out = whole.out + mine.first * whole.elem_bytes;
+      part.in = part.out = scattered.out + mine.first * part.elem_bytes;
       part.count = mine.count;
-      const Slicing slicing =
-          slice_ring(part.count, part.elem_bytes, rail.size, rail_fifo.slot_bytes, rail_fifo.slot_count);
-      across_.stages.push_back({RingExecutor(rail, part, slicing), scattered});
+      across_.add(rail, grid_.rail_fifo, part, inside_.stages.size());
     }
     if (i >= kBlocksAhead) {
       const std::size_t block = i - kBlocksAhead;
-      inside(block_job(block, RingCollective::kAllGather), block + 1);
+      inside_.add(local, grid_.local_fifo, block_job(block, RingCollective::kAllGather), block + 1);
     }
   }
+}
+
+/// The message is that of all blocks by rank. Listed blocks lie anywhere in the program's buffer, each rank's
+/// own way; a result with gaps is gathered in result_ first.
+void RailsExecutor::lay_out_blocks() {
+  if (job_.collective == Collective::kAllGatherV) {
+    const std::span all(job_.out_blocks, grid_.ranks.size());
+    std::byte* base = nullptr;
+    for (const Block& block : all)
+      if (block.bytes > 0 && (base == nullptr || block.data < base)) base = block.data;
+    job_.out = base;
+  }
+  if (job_.out_gaps != nullptr) {
+    std::size_t bytes = 0;
+    for (std::size_t rank = 0; rank < grid_.ranks.size(); ++rank)
+      bytes += job_.collective == Collective::kAllGatherV ? job_.out_blocks[rank].bytes : job_.bytes();
+    result_.resize(bytes);
+    job_.out = result_.data();
+  }
+  for (const int rank : grid_.ranks) blocks_.push_back(block_of(rank));
+  for (int host = 0; host < grid_.rail.size; ++host)
+    rail_blocks_.push_back(blocks_on(host)[static_cast<std::size_t>(grid_.local.position)]);
+}
+
+ChunkRange RailsExecutor::block_of(int rank) const {
+  const auto r = static_cast<std::size_t>(rank);
+  if (job_.collective == Collective::kReduceScatterV)
+    return {job_.bounds[r], job_.bounds[r + 1] - job_.bounds[r]};
+  if (job_.collective != Collective::kAllGatherV) return {r * job_.count, job_.count};
+  const Block& block = job_.out_blocks[r];
+  if (block.bytes == 0) return {};
+  if (job_.out_gaps == nullptr) return {static_cast<std::size_t>(block.data - job_.out), block.bytes};
+  std::size_t first = 0;
+  for (std::size_t before = 0; before < r; ++before) first += job_.out_blocks[before].bytes;
+  return {first, block.bytes};
+}
+
+std::span<const ChunkRange> RailsExecutor::blocks_on(int host) const {
+  const auto locals = static_cast<std::size_t>(grid_.local.size);
+  return std::span(blocks_).subspan(static_cast<std::size_t>(host) * locals, locals);
+}
+
+std::size_t RailsExecutor::longest_block() const {
+  return std::ranges::max(blocks_, {}, &ChunkRange::count).count;
+}
+
+/// Of each block, what is worked off at once. Without ranks beside this one there is nothing to overlap with.
+std::size_t RailsExecutor::tile_elems() const {
+  if (grid_.local.size == 1) return std::max<std::size_t>(1, longest_block());
+  return whole_lines(kTileBytes / blocks_.size(), job_.elem_bytes);
+}
+
+void RailsExecutor::plan_reduce_scatter() {
+  const auto hosts = static_cast<std::size_t>(grid_.rail.size);
+  const ChunkRange own = rail_blocks_[static_cast<std::size_t>(grid_.rail.position)];
+  const std::size_t longest = longest_block(), tile = tile_elems();
+  RingJob job{RingCollective::kReduceScatter, job_.in, job_.out, 0, job_.elem_bytes, job_.reduce};
+  if (grid_.local.size == 1) {
+    // In place and with unequal parts, result and operand may overlap without being the same.
+    if (job_.collective == Collective::kReduceScatterV && job_.in == job_.out) {
+      result_.resize(own.count * job_.elem_bytes);
+      job.out = result_.data();
+    }
+    job.count = longest * hosts;
+    job.chunks = blocks_;
+    job.out_first = own.first;
+    return across_.add(grid_.rail, grid_.rail_fifo, job, 0);
+  }
+
+  // Tile t of what goes to each host lies in between_ one behind the other, as if each block began `tile`
+  // elements after the one before.
+  between_.resize(std::min(kTilesBetween, divide_up(longest, tile)) * hosts * tile * job_.elem_bytes);
+  for (std::size_t host = 0; host < hosts; ++host) rail_blocks_[host].first = host * tile;
+  for (std::size_t t = 0; t * tile < longest; ++t) {
+    std::byte* const summed = between_.data() + t % kTilesBetween * hosts * tile * job_.elem_bytes;
+    job.window = {t * tile, tile};
+    const std::size_t most = std::min(tile, longest - t * tile);
+    for (std::size_t host = 0; host < hosts; ++host) {
+      RingJob inside = job;
+      inside.chunks = blocks_on(static_cast<int>(host));
+      const ChunkRange& mine = inside.chunks[static_cast<std::size_t>(grid_.local.position)];
+      inside.count = most * static_cast<std::size_t>(grid_.local.size);
+      inside.out = summed + host * tile * job_.elem_bytes;
+      inside.out_first = mine.first + job.window.first;
+      inside_.add(grid_.local, grid_.local_fifo, inside, t < kTilesBetween ? 0 : t - kTilesBetween + 1);
+    }
+    RingJob across = job;
+    across.chunks = rail_blocks_;
+    across.count = most * hosts;
+    across.in = summed;
+    across.in_first = job.window.first;
+    across.out_first = static_cast<std::size_t>(grid_.rail.position) * tile;
+    across_.add(grid_.rail, grid_.rail_fifo, across, inside_.stages.size());
+  }
+}
+
+void RailsExecutor::plan_all_gather() {
+  put_own_block();
+  const std::size_t longest = longest_block(), tile = tile_elems();
+  RingJob job{RingCollective::kAllGather, nullptr, job_.out, 0, job_.elem_bytes, nullptr};
+  for (std::size_t t = 0; t * tile < longest; ++t) {
+    job.window = {t * tile, tile};
+    const std::size_t most = std::min(tile, longest - t * tile);
+    RingJob across = job;
+    across.chunks = rail_blocks_;
+    across.count = most * static_cast<std::size_t>(grid_.rail.size);
+    across_.add(grid_.rail, grid_.rail_fifo, across, 0);
+    for (int host = 0; host < grid_.rail.size && grid_.local.size > 1; ++host) {
+      RingJob inside = job;
+      inside.chunks = blocks_on(host);
+      inside.count = most * static_cast<std::size_t>(grid_.local.size);
+      inside_.add(grid_.local, grid_.local_fifo, inside, t + 1);
+    }
+  }
+}
+
+/// An all-gather begins with every rank's block in its place.
+void RailsExecutor::put_own_block() {
+  const ChunkRange own = rail_blocks_[static_cast<std::size_t>(grid_.rail.position)];
+  const std::size_t bytes = own.count * job_.elem_bytes;
+  if (bytes == 0) return;
+  std::byte* const to = job_.out + own.first * job_.elem_bytes;
+  if (job_.in_gaps != nullptr) return job_.in_gaps->move(job_.in_gaps->context, 0, to, bytes);
+  const std::byte* const from = job_.collective == Collective::kAllGatherV ? job_.in_blocks[0].data : job_.in;
+  if (from != to) std::memcpy(to, from, bytes);
+}
+
+/// From result_ to where the caller wants it.
+void RailsExecutor::finish() {
+  if (finished_) return;
+  finished_ = true;
+  if (result_.empty()) return;
+  if (scatters(job_.collective)) {
+    std::memcpy(job_.out, result_.data(), result_.size());
+    return;
+  }
+  for (std::size_t i = 0; i < blocks_.size(); ++i)
+    job_.out_gaps->move(job_.out_gaps->context, grid_.ranks[i],
+                        result_.data() + blocks_[i].first * job_.elem_bytes,
+                        blocks_[i].count * job_.elem_bytes);
 }
 
 bool RailsExecutor::advance_head(Sequence& sequence, const Sequence& other) {
@@ -71,17 +238,22 @@ RingExecutor::State RailsExecutor::advance() {
   // The network first: what it has brought is what everybody waits for.
   bool moved = advance_head(across_, inside_);
   moved |= advance_head(inside_, across_);
-  if (inside_.done == inside_.stages.size() && across_.done == across_.stages.size())
+  if (inside_.done == inside_.stages.size() && across_.done == across_.stages.size()) {
+    finish();
     return RingExecutor::State::kDone;
+  }
   return moved ? RingExecutor::State::kMoved : RingExecutor::State::kBlocked;
 }
 
-RailsExecutor::Waits RailsExecutor::waits() const noexcept {
-  if (across_.done < across_.stages.size() && across_.stages[across_.done].after <= inside_.done)
-    return across_.stages[across_.done].executor.waits_for_previous() ? Waits::kOnRailPrevious
-                                                                      : Waits::kOnRailNext;
-  const RingExecutor& head = inside_.stages[std::min(inside_.done, inside_.stages.size() - 1)].executor;
-  return head.waits_for_previous() ? Waits::kOnLocalPrevious : Waits::kOnLocalNext;
+Neighbour RailsExecutor::awaited() const noexcept {
+  const bool on_rail =
+      across_.done < across_.stages.size() && across_.stages[across_.done].after <= inside_.done;
+  if (on_rail || inside_.done == inside_.stages.size()) {
+    const bool previous = !on_rail || across_.stages[across_.done].executor.waits_for_previous();
+    return previous ? Neighbour::kRailPrevious : Neighbour::kRailNext;
+  }
+  return inside_.stages[inside_.done].executor.waits_for_previous() ? Neighbour::kLocalPrevious
+                                                                    : Neighbour::kLocalNext;
 }
 
 }  // namespace loom::device

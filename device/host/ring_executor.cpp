@@ -52,12 +52,17 @@ RingExecutor::RingExecutor(const RingLinks& links, const RingJob& job, const Sli
       job_(job),
       slicing_(slicing),
       chunk_elems_(job.count == 0 ? 0 : longest_chunk(job.count, job.elem_bytes, links.size)) {
-  if (!job.chunks.empty()) chunk_elems_ = std::ranges::max(job.chunks, {}, &ChunkRange::count).count;
+  if (job.chunks.empty()) return;
+  chunk_elems_ = 0;
+  for (int position = 0; position < links.size; ++position)
+    chunk_elems_ = std::max(chunk_elems_, chunk(position).count);
 }
 
 ChunkRange RingExecutor::chunk(int position) const {
-  return job_.chunks.empty() ? chunk_range(job_.count, job_.elem_bytes, links_.size, position)
-                             : job_.chunks[static_cast<std::size_t>(position)];
+  if (job_.chunks.empty()) return chunk_range(job_.count, job_.elem_bytes, links_.size, position);
+  const ChunkRange& whole = job_.chunks[static_cast<std::size_t>(position)];
+  const std::size_t skipped = std::min(job_.window.first, whole.count);
+  return {whole.first + skipped, std::min(job_.window.count, whole.count - skipped)};
 }
 
 RingExecutor::State RingExecutor::advance() {
@@ -108,28 +113,38 @@ bool RingExecutor::perform_slice(const RingStep& step) {
   const std::size_t offset =
       std::min(chunk.count, (round_ * slicing_.slices_per_round + slice_) * slicing_.slice_elems);
   const std::size_t elems = std::min(slicing_.slice_elems, chunk.count - offset);
-  const std::size_t bytes = elems * job_.elem_bytes;
-  const std::size_t at = (chunk.first + offset) * job_.elem_bytes;
-  std::byte* const out = job_.out + at - job_.out_first * job_.elem_bytes;
+  if (elems > 0) move(step.action, chunk.first + offset, elems, sent, received);
+  if (sent != nullptr) links_.next->publish(elems * job_.elem_bytes);
+  if (received != nullptr) links_.previous->release();
+  return true;
+}
 
-  switch (step.action) {
+/// Elements [first, first + elems) of the message.
+void RingExecutor::move(RingAction action, std::size_t first, std::size_t elems, std::byte* sent,
+                        const std::byte* received) const {
+  const std::size_t bytes = elems * job_.elem_bytes;
+  const std::byte* const in = job_.collective == RingCollective::kAllGather
+                                  ? nullptr
+                                  : job_.in + first * job_.elem_bytes - job_.in_first * job_.elem_bytes;
+  std::byte* const out = job_.out + first * job_.elem_bytes - job_.out_first * job_.elem_bytes;
+  switch (action) {
     case RingAction::kSend:
-      std::memcpy(sent, job_.collective == RingCollective::kAllGather ? out : job_.in + at, bytes);
+      std::memcpy(sent, job_.collective == RingCollective::kAllGather ? out : in, bytes);
       break;
     case RingAction::kRecvReduceSend:
-      job_.reduce(sent, received, job_.in + at, elems);
+      job_.reduce(sent, received, in, elems);
       break;
     case RingAction::kRecvReduceCopySend: {
       const std::size_t block_elems = kBlockBytes / job_.elem_bytes;
       for (std::size_t i = 0; i < elems; i += block_elems) {
         const std::size_t n = std::min(block_elems, elems - i), b = i * job_.elem_bytes;
-        job_.reduce(out + b, received + b, job_.in + at + b, n);
+        job_.reduce(out + b, received + b, in + b, n);
         std::memcpy(sent + b, out + b, n * job_.elem_bytes);
       }
       break;
     }
     case RingAction::kRecvReduceCopy:
-      job_.reduce(out, received, job_.in + at, elems);
+      job_.reduce(out, received, in, elems);
       break;
     case RingAction::kRecvCopySend:
       for (std::size_t b = 0; b < bytes; b += kBlockBytes) {
@@ -142,9 +157,6 @@ bool RingExecutor::perform_slice(const RingStep& step) {
       std::memcpy(out, received, bytes);
       break;
   }
-  if (sent != nullptr) links_.next->publish(bytes);
-  if (received != nullptr) links_.previous->release();
-  return true;
 }
 
 }  // namespace loom::device

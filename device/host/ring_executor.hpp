@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "device/link.hpp"
@@ -38,8 +39,10 @@ struct RingJob {
   /// By position, where chunks are the ranks' blocks rather than equal shares: they may lie in any order and
   /// be of any length. Must outlive the executor; the same on all ranks.
   std::span<const ChunkRange> chunks = {};
-  std::size_t out_first =
-      0;  ///< of the message, the element that lies at out[0]; not 0 in a reduce-scatter alone
+  /// Of each of these chunks only so much is worked off.
+  ChunkRange window = {0, std::numeric_limits<std::size_t>::max()};
+  /// Of the message, the element that lies at in[0] and at out[0]; not 0 in a reduce-scatter alone.
+  std::size_t in_first = 0, out_first = 0;
 };
 
 /// How a message is cut. The message falls into `size` chunks, one per rank; a chunk is worked off in rounds
@@ -75,6 +78,8 @@ class RingExecutor {
 
  private:
   bool perform_slice(const RingStep& step);
+  void move(RingAction action, std::size_t first, std::size_t elems, std::byte* sent,
+            const std::byte* received) const;
   ChunkRange chunk(int position) const;
   void next_slice();
 

@@ -6,7 +6,10 @@
 namespace loom::device {
 
 TreeExecutor::TreeExecutor(const TreeLinks& links, const TreeJob& job, std::size_t slice_elems)
-    : links_(links), job_(job), slice_elems_(slice_elems), is_root_(links.parent.send == nullptr) {
+    : links_(links),
+      job_(job),
+      slice_elems_(slice_elems),
+      is_root_(links.parent.send == nullptr && links.parent.receive == nullptr) {
   if (job.collective == TreeCollective::kBroadcast) up_ = job.count;
   // At its root what has come up goes down in the same step.
   if (job.collective == TreeCollective::kReduce || (job.collective == TreeCollective::kAllreduce && is_root_))
@@ -69,19 +72,35 @@ void TreeExecutor::reduce_children(std::byte* to, std::size_t first, std::size_t
 
 bool TreeExecutor::slice_down() {
   const std::size_t count = slice(down_), at = down_ * job_.elem_bytes, bytes = count * job_.elem_bytes;
-  const std::byte* const from = is_root_ ? job_.in + at : links_.parent.receive->try_receive();
+  const std::byte* const from = is_root_ ? operand(at, bytes) : links_.parent.receive->try_receive();
   if (from == nullptr) {
     awaited_ = kParent;
     return false;
   }
   if (!children_can_take()) return false;
   send_down(from, bytes);
+  is_packed_ = false;
   if (!is_root_) {
-    std::memcpy(job_.out + at, from, bytes);
+    if (job_.out_gaps != nullptr)
+      job_.out_gaps->move(job_.out_gaps->context, 0, const_cast<std::byte*>(from), bytes);
+    else
+      std::memcpy(job_.out + at, from, bytes);
     links_.parent.receive->release();
   }
   down_ += count;
   return true;
+}
+
+/// The root's slice of a broadcast. Gaps are packed once, although it may be a while until the children can
+/// take it.
+const std::byte* TreeExecutor::operand(std::size_t at, std::size_t bytes) {
+  if (job_.in_gaps == nullptr) return job_.in + at;
+  if (!is_packed_) {
+    packed_.resize(bytes);
+    job_.in_gaps->move(job_.in_gaps->context, 0, packed_.data(), bytes);
+    is_packed_ = true;
+  }
+  return packed_.data();
 }
 
 bool TreeExecutor::children_can_take() {

@@ -5,12 +5,14 @@
 
 #include <array>
 #include <cstddef>
+#include <vector>
 
 #include "device/host/exchange_executor.hpp"
+#include "device/host/host_job.hpp"
 
 namespace loom::device {
 
-/// A rank's links in a tree; both ways each. Absent ones are empty.
+/// A rank's links in a tree; both ways each, as far as the collective uses them. Absent ones are empty.
 struct TreeLinks {
   static constexpr int kMostChildren = 3;
   PeerLinks parent;
@@ -28,6 +30,8 @@ struct TreeJob {
   std::size_t count = 0;
   std::size_t elem_bytes = 1;
   ReduceFn reduce = nullptr;
+  const Gaps* in_gaps = nullptr;  ///< of a broadcast: its only block has gaps
+  const Gaps* out_gaps = nullptr;
 };
 
 /// Slices go up, reduced with each child's in turn, and down; the two ways are independent of each other but
@@ -50,11 +54,14 @@ class TreeExecutor {
   std::size_t slice(std::size_t done) const;
   void reduce_children(std::byte* to, std::size_t first, std::size_t count);
   void send_down(const std::byte* from, std::size_t bytes);
+  const std::byte* operand(std::size_t at, std::size_t bytes);
 
   TreeLinks links_;
   TreeJob job_;
   std::size_t slice_elems_;
   bool is_root_;
+  std::vector<std::byte> packed_;  ///< the root's next slice, where its operand has gaps
+  bool is_packed_ = false;
   std::size_t up_ = 0, down_ = 0;  ///< elements that are through
   int awaited_ = kParent;
 };

@@ -58,14 +58,22 @@ TEST(Plan, OfACallThatMayNotWaitIsResumable) {
       }
 }
 
-TEST(Plan, LeavesAllButAllreduceToTheComponentBelowAcrossHosts) {
-  for (const auto collective : {device::Collective::kBroadcast, device::Collective::kBarrier})
-    EXPECT_EQ(plan(collective, {6, 3, 2}, 16 << 20), Algorithm::kBelow);
+TEST(Plan, UsesRailsAcrossEqualHostsAndOneRingAcrossUnequalOnes) {
+  using device::Collective;
+  for (const auto collective :
+       {Collective::kAllreduce, Collective::kReduce, Collective::kBroadcast, Collective::kReduceScatter,
+        Collective::kReduceScatterV, Collective::kAllGather, Collective::kAllGatherV}) {
+    EXPECT_EQ(plan(collective, {6, 3, 2}, 16 << 20), Algorithm::kRails);
+    EXPECT_EQ(plan(collective, {5, 3, 0}, 16 << 20), Algorithm::kFlatRing);
+    EXPECT_EQ(plan(collective, {6, 3, 2}, 8), Algorithm::kBelow);
+  }
 }
 
-TEST(AllreducePlan, UsesRailsAcrossEqualHostsAndOneRingAcrossUnequalOnes) {
-  EXPECT_EQ(plan(device::Collective::kAllreduce, {6, 3, 2}, 16 << 20), Algorithm::kRails);
-  EXPECT_EQ(plan(device::Collective::kAllreduce, {5, 3, 0}, 16 << 20), Algorithm::kFlatRing);
+TEST(Plan, CountsAllBlocksTogetherAcrossHosts) {
+  for (const auto collective : {device::Collective::kReduceScatter, device::Collective::kAllGather}) {
+    EXPECT_EQ(plan(collective, {32, 16, 2}, 32 << 10), Algorithm::kRails);
+    EXPECT_EQ(plan(collective, {2, 2, 1}, 32 << 10), Algorithm::kBelow);
+  }
 }
 
 TEST(AllreducePlan, TakesTwoLevelsForSmallMessagesBetweenAFewHostsIfWanted) {
@@ -79,7 +87,10 @@ TEST(AllreducePlan, TakesTwoLevelsForSmallMessagesBetweenAFewHostsIfWanted) {
 TEST(Plan, LeavesToTheComponentBelowWhatHasNoAlgorithmAcrossHosts) {
   EXPECT_EQ(plan(device::Collective::kAllToAll, {6, 3, 2}, 8), Algorithm::kBelow);
   EXPECT_EQ(plan(device::Collective::kAllGather, {5, 3, 0}, 8), Algorithm::kBelow);
-  EXPECT_EQ(plan(device::Collective::kBroadcast, {6, 3, 2}, 8 << 20), Algorithm::kBelow);
+  for (const auto collective :
+       {device::Collective::kBarrier, device::Collective::kScan, device::Collective::kGather,
+        device::Collective::kScatter, device::Collective::kAllToAll})
+    EXPECT_EQ(plan(collective, {6, 3, 2}, 8 << 20), Algorithm::kBelow);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <vector>
@@ -164,6 +165,8 @@ void check_rails(int hosts, int per_host, std::size_t count, bool in_place) {
   const FifoShape local_fifo{.slot_bytes = 4096, .slot_count = 4},
       rail_fifo{.slot_bytes = 8192, .slot_count = 3};
   std::deque<TestRing> locals, rails;
+  std::vector<int> ranks(static_cast<std::size_t>(hosts * per_host));
+  std::iota(ranks.begin(), ranks.end(), 0);
   for (int host = 0; host < hosts; ++host) locals.emplace_back(per_host, local_fifo);
   for (int position = 0; position < per_host; ++position) rails.emplace_back(hosts, rail_fifo);
   std::vector<std::vector<int>> in(static_cast<std::size_t>(hosts * per_host)), out(in.size());
@@ -176,9 +179,9 @@ void check_rails(int hosts, int per_host, std::size_t count, bool in_place) {
       const int host = rank / per_host, position = rank % per_host;
       auto* target = reinterpret_cast<std::byte*>(result.data());
       RailsExecutor executor(
-          locals[static_cast<std::size_t>(host)].links(position), local_fifo,
-          rails[static_cast<std::size_t>(position)].links(host), rail_fifo,
-          {RingCollective::kAllreduce, in_place ? target : reinterpret_cast<const std::byte*>(mine.data()),
+          {locals[static_cast<std::size_t>(host)].links(position), local_fifo,
+           rails[static_cast<std::size_t>(position)].links(host), rail_fifo, ranks},
+          {Collective::kAllreduce, in_place ? target : reinterpret_cast<const std::byte*>(mine.data()),
            target, count, sizeof(int), find_reduce(Op::kSum, Type::kInt32)});
       while (executor.advance() != RingExecutor::State::kDone) std::this_thread::yield();
     });

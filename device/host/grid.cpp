@@ -1,0 +1,75 @@
+#include "device/host/grid.hpp"
+
+#include <algorithm>
+
+#include "device/step_flag.hpp"
+
+namespace loom::device {
+namespace {
+
+// Many short slices fill a chain soon, few long ones cost less each.
+constexpr std::size_t kSlicesPerMessage = 64;
+constexpr std::size_t kMinSliceBytes = 8 * 1024;
+
+std::size_t slice_elems(const Grid& grid, const HostJob& job) {
+  std::size_t slot_bytes = grid.rail_fifo.slot_bytes;
+  if (grid.local.size > 1) slot_bytes = std::min(slot_bytes, grid.local_fifo.slot_bytes);
+  const std::size_t bytes = std::min(std::max(job.bytes() / kSlicesPerMessage, kMinSliceBytes), slot_bytes);
+  const std::size_t unit = std::max<std::size_t>(1, kCacheLine / job.elem_bytes);
+  return std::max<std::size_t>(1, bytes / job.elem_bytes / unit * unit);
+}
+
+TreeJob tree_job(const HostJob& job) {
+  return {.collective =
+              job.collective == Collective::kReduce ? TreeCollective::kReduce : TreeCollective::kBroadcast,
+          .in = job.in,
+          .out = job.out,
+          .count = job.count,
+          .elem_bytes = job.elem_bytes,
+          .reduce = job.reduce,
+          .in_gaps = job.in_gaps,
+          .out_gaps = job.out_gaps};
+}
+
+}  // namespace
+
+RootedExecutor::RootedExecutor(const Grid& grid, const HostJob& job, int root_host, int root_place)
+    : reduces_(job.collective == Collective::kReduce),
+      on_root_rail_(grid.local.position == root_place),
+      tree_(links_of(grid, job.collective, root_host, root_place), tree_job(job), slice_elems(grid, job)) {}
+
+/// Along both kinds of ring data flows from previous to next: a broadcast begins at the root, a reduction
+/// behind it.
+TreeLinks RootedExecutor::links_of(const Grid& grid, Collective collective, int root_host, int root_place) {
+  const auto after = [](const RingLinks& ring, int root) {
+    return (ring.position - root + ring.size) % ring.size;
+  };
+  const int host = after(grid.rail, root_host), place = after(grid.local, root_place);
+  const bool last_host = host == grid.rail.size - 1, last_place = place == grid.local.size - 1;
+  TreeLinks links;
+  if (collective == Collective::kBroadcast) {
+    if (place > 0)
+      links.parent.receive = grid.local.previous;
+    else if (host > 0)
+      links.parent.receive = grid.rail.previous;
+    if (place == 0 && !last_host) links.child[kAlongRail].send = grid.rail.next;
+    if (!last_place) links.child[kInside].send = grid.local.next;
+    return links;
+  }
+  if (place > 0)
+    links.parent.send = grid.local.next;
+  else if (host > 0)
+    links.parent.send = grid.rail.next;
+  if (place == 0 && host != 1) links.child[kAlongRail].receive = grid.rail.previous;
+  if (place != 1 && grid.local.size > 1) links.child[kInside].receive = grid.local.previous;
+  return links;
+}
+
+Neighbour RootedExecutor::awaited() const noexcept {
+  const bool to_parent = tree_.awaited() == TreeExecutor::kParent;
+  const bool rail = to_parent ? on_root_rail_ : tree_.awaited() == kAlongRail;
+  if (to_parent == reduces_) return rail ? Neighbour::kRailNext : Neighbour::kLocalNext;
+  return rail ? Neighbour::kRailPrevious : Neighbour::kLocalPrevious;
+}
+
+}  // namespace loom::device

@@ -1,0 +1,51 @@
+// grid.hpp -- the ranks of several hosts as a grid: a ring inside each host, and rails, rings across the
+// hosts that join the ranks at the same place of every local ring. One rail of all ranks, with nobody beside
+// it, is a grid too.
+#pragma once
+
+#include <span>
+
+#include "device/host/host_job.hpp"
+#include "device/host/tree_executor.hpp"
+
+namespace loom::device {
+
+/// Where a rank stands, and its links.
+struct Grid {
+  RingLinks local;  ///< inside my host; of size 1 where a host has one rank
+  FifoShape local_fifo;
+  RingLinks rail;
+  FifoShape rail_fifo;
+  std::span<const int>
+      ranks;  ///< in the communicator: along the rails host after host, each along its local ring
+
+  int rank_at(int host, int place) const {
+    return ranks[static_cast<std::size_t>(host * local.size + place)];
+  }
+};
+
+/// The neighbours that a rank of a grid may wait for.
+enum class Neighbour { kLocalPrevious, kLocalNext, kRailPrevious, kRailNext };
+
+/// Broadcast and reduce: a chain along the root's rail, and from each rank of it a chain inside its host. A
+/// host's link carries the message once each way at most. Depth h + l - 2 for h hosts of l ranks, and a slice
+/// more for each further slice.
+class RootedExecutor {
+ public:
+  /// A broadcast or reduce of the whole communicator, whose root is at (root_host, root_place) of the grid.
+  RootedExecutor(const Grid& grid, const HostJob& job, int root_host, int root_place);
+
+  using State = RingExecutor::State;
+  /// As TreeExecutor's.
+  State advance() { return tree_.advance(); }
+  Neighbour awaited() const noexcept;
+
+ private:
+  static constexpr int kAlongRail = 0, kInside = 1;  // children
+  static TreeLinks links_of(const Grid& grid, Collective collective, int root_host, int root_place);
+
+  bool reduces_, on_root_rail_;
+  TreeExecutor tree_;
+};
+
+}  // namespace loom::device

@@ -1,0 +1,165 @@
+// Collectives other than all-reduce between hosts: ranks are threads that send to each other through UCX.
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <cstdlib>
+
+#include "thread_ranks.hpp"
+
+namespace loom::test {
+namespace {
+
+using device::Collective;
+using device::HostJob;
+
+struct Hosts {
+  const char* name;
+  std::vector<int> host_of;  ///< by rank
+};
+
+int value_at(int rank, std::size_t i) {
+  return static_cast<int>(i % 100'003) * 3 + rank * 7;
+}
+int sum_at(int ranks, std::size_t i) {
+  return ranks * value_at(0, i) + 7 * ranks * (ranks - 1) / 2;
+}
+
+/// One call with all that it points to.
+struct Call {
+  std::vector<int> in, out;
+  std::vector<device::Block> in_blocks, out_blocks;
+  std::vector<std::uint64_t> bounds;
+  HostJob job;
+};
+
+constexpr Collective kTaken[] = {Collective::kReduce,         Collective::kBroadcast,
+                                 Collective::kReduceScatter,  Collective::kAllGather,
+                                 Collective::kReduceScatterV, Collective::kAllGatherV};
+
+std::size_t length_of(int rank, std::size_t unit) {
+  return rank == 1 ? 0 : unit * static_cast<std::size_t>(rank + 1);
+}
+
+/// unit: elements of a block, or a quarter of those of a message.
+void make(Call& call, Collective collective, Rank& self, int root, std::size_t unit) {
+  const auto ranks = static_cast<std::size_t>(self.size()), rank = static_cast<std::size_t>(self.rank());
+  const bool v = collective == Collective::kReduceScatterV || collective == Collective::kAllGatherV;
+  call.bounds = {0};
+  for (std::size_t r = 0; r < ranks; ++r)
+    call.bounds.push_back(call.bounds.back() + (v ? length_of(static_cast<int>(r), unit) : unit));
+  const std::size_t all = collective == Collective::kReduce || collective == Collective::kBroadcast
+                              ? 4 * unit
+                              : call.bounds.back();
+  call.in.resize(all);
+  call.out.assign(all, -1);
+  for (std::size_t i = 0; i < all; ++i) call.in[i] = value_at(self.rank(), i);
+  HostJob& job = call.job;
+  job = {
+      .collective = collective,
+      .in = reinterpret_cast<const std::byte*>(call.in.data()),
+      .out = reinterpret_cast<std::byte*>(call.out.data()),
+      .count = collective == Collective::kReduceScatter || collective == Collective::kAllGather ? unit : all,
+      .elem_bytes = sizeof(int),
+      .reduce = device::find_reduce(device::Op::kSum, device::Type::kInt32),
+      .root = root,
+      .bounds = call.bounds.data()};
+  if (collective != Collective::kAllGatherV) return;
+  call.in_blocks = {{reinterpret_cast<std::byte*>(call.in.data()),
+                     (call.bounds[rank + 1] - call.bounds[rank]) * sizeof(int)}};
+  for (std::size_t r = 0; r < ranks; ++r)
+    call.out_blocks.push_back({reinterpret_cast<std::byte*>(call.out.data() + call.bounds[r]),
+                               (call.bounds[r + 1] - call.bounds[r]) * sizeof(int)});
+  job.in_blocks = call.in_blocks.data();
+  job.out_blocks = call.out_blocks.data();
+  job.count = call.in_blocks[0].bytes;
+  job.elem_bytes = 1;
+}
+
+void check(const Call& call, Rank& self) {
+  const auto rank = static_cast<std::size_t>(self.rank());
+  const int ranks = self.size(), root = call.job.root;
+  for (std::size_t i = 0; i < call.out.size(); ++i) {
+    int expected = -1;
+    switch (call.job.collective) {
+      case Collective::kReduce:
+        if (self.rank() == root) expected = sum_at(ranks, i);
+        break;
+      case Collective::kBroadcast:
+        if (self.rank() != root) expected = value_at(root, i);
+        break;
+      case Collective::kReduceScatter:
+      case Collective::kReduceScatterV:
+        if (i < call.bounds[rank + 1] - call.bounds[rank]) expected = sum_at(ranks, call.bounds[rank] + i);
+        break;
+      default: {
+        int from = 0;
+        while (i >= call.bounds[static_cast<std::size_t>(from) + 1]) ++from;
+        expected = value_at(from, i - call.bounds[static_cast<std::size_t>(from)]);
+      }
+    }
+    ASSERT_EQ(call.out[i], expected) << name_of(call.job.collective) << ", rank " << self.rank()
+                                     << ", element " << i;
+  }
+}
+
+class CollectivesAcrossHosts : public ::testing::TestWithParam<Hosts> {
+ protected:
+  void SetUp() override { setenv("UCX_TLS", "tcp,self", 1); }
+  Job job() const {
+    return {.ranks = static_cast<int>(GetParam().host_of.size()), .host = [this](int rank) {
+              return "host" + std::to_string(GetParam().host_of[static_cast<std::size_t>(rank)]);
+            }};
+  }
+};
+
+TEST_P(CollectivesAcrossHosts, AreCarriedFromLargeMessagesOn) {
+  job().run([](Rank& self) {
+    const auto communicator = self.connect();
+    ASSERT_NE(communicator, nullptr);
+    for (const std::size_t unit : {100UL, 150'001UL, 500'000UL})
+      for (const Collective collective : kTaken)
+        for (const int root : {0, self.size() - 1}) {
+          Call call;
+          make(call, collective, self, root, unit);
+          EXPECT_EQ(communicator->perform(call.job), unit > 100);
+          if (unit > 100) check(call, self);
+        }
+  });
+}
+
+TEST_P(CollectivesAcrossHosts, MayBeStartedTogether) {
+  job().run([](Rank& self) {
+    const auto communicator = self.connect();
+    ASSERT_NE(communicator, nullptr);
+    struct Started {
+      Call call;
+      std::unique_ptr<loom::Job> job;
+      std::atomic<bool> done{false};
+    };
+    std::vector<std::unique_ptr<Started>> all;
+    for (const Collective collective : kTaken) {
+      all.push_back(std::make_unique<Started>());
+      Started& started = *all.back();
+      make(started.call, collective, self, 1, 150'001);
+      started.job = communicator->make_job(
+          started.call.job, true,
+          [](void* done, int result) { *static_cast<std::atomic<bool>*>(done) = result == LOOM_SUCCESS; },
+          &started.done);
+      ASSERT_NE(started.job, nullptr);
+      communicator->start(*started.job);
+    }
+    while (!all.back()->done)
+      if (self.process().jobs().progress() == 0) ::sched_yield();
+    for (const auto& started : all) check(started->call, self);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Placements, CollectivesAcrossHosts,
+                         ::testing::Values(Hosts{"TwoHosts", {0, 1}}, Hosts{"ThreeHosts", {0, 1, 2}},
+                                           Hosts{"TwoByTwo", {0, 0, 1, 1}},
+                                           Hosts{"ThreeByTwoRoundRobin", {0, 1, 2, 0, 1, 2}},
+                                           Hosts{"UnequalInterleaved", {0, 1, 0, 2, 0}}),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace loom::test

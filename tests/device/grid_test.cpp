@@ -1,0 +1,261 @@
+// Collectives over a grid of ranks: hosts and rails, ranks being threads.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "device/host/rails_executor.hpp"
+#include "mesh.hpp"
+
+namespace loom::device {
+namespace {
+
+int value_at(int rank, std::size_t i) {
+  return static_cast<int>(i) * 3 + rank * 1000;
+}
+std::byte* bytes_of(std::vector<int>& values) {
+  return reinterpret_cast<std::byte*>(values.data());
+}
+
+/// Ranks are dealt out to the hosts at random, as they may be to a communicator.
+class Grids {
+ public:
+  Grids(int hosts, int per_host)
+      : hosts_(hosts), per_host_(per_host), ranks_(static_cast<std::size_t>(hosts * per_host)) {
+    std::iota(ranks_.begin(), ranks_.end(), 0);
+    std::shuffle(ranks_.begin(), ranks_.end(), std::mt19937(static_cast<unsigned>(hosts * 10 + per_host)));
+    for (int host = 0; host < hosts; ++host) locals_.emplace_back(per_host, kLocal);
+    for (int place = 0; place < per_host; ++place) rails_.emplace_back(hosts, kRail);
+  }
+  int size() const { return hosts_ * per_host_; }
+  int host(int rank) const { return seat(rank) / per_host_; }
+  int place(int rank) const { return seat(rank) % per_host_; }
+  Grid of(int rank) {
+    return {ring(locals_[static_cast<std::size_t>(host(rank))], place(rank), per_host_), kLocal,
+            ring(rails_[static_cast<std::size_t>(place(rank))], host(rank), hosts_), kRail, ranks_};
+  }
+
+  /// body(rank, drive) in a thread for each rank.
+  template <class Body>
+  void run(Body&& body) {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < size(); ++rank) threads.emplace_back([&, rank] { body(rank); });
+  }
+
+ private:
+  static constexpr FifoShape kLocal{.slot_bytes = 4096, .slot_count = 4},
+      kRail{.slot_bytes = 8192, .slot_count = 3};
+  static RingLinks ring(const Mesh& mesh, int position, int size) {
+    if (size == 1) return {};
+    const auto links = mesh.of(position);
+    return {position, size, links[static_cast<std::size_t>((position + 1) % size)].send,
+            links[static_cast<std::size_t>((position + size - 1) % size)].receive};
+  }
+  int seat(int rank) const {
+    return static_cast<int>(std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin());
+  }
+
+  int hosts_, per_host_;
+  std::vector<int> ranks_;
+  std::deque<Mesh> locals_, rails_;
+};
+
+constexpr std::pair<int, int> kForms[] = {{2, 1}, {4, 1}, {2, 2}, {3, 2}, {2, 3}};
+// Shorter than a line; some tiles of a block, and not a whole number of them.
+constexpr std::size_t kCounts[] = {1, 100, 5003, 400'009};
+
+/// The elements of each rank's block: equal, or not and some empty.
+std::vector<std::size_t> lengths(int ranks, std::size_t count, bool equal) {
+  std::vector<std::size_t> result;
+  for (int rank = 0; rank < ranks; ++rank)
+    result.push_back(equal ? count : rank % 3 == 1 ? 0 : count / static_cast<std::size_t>(rank + 1) + 1);
+  return result;
+}
+
+TEST(GridReduceScatter, LeavesEachRankItsBlock) {
+  for (const auto& [hosts, per_host] : kForms)
+    for (const std::size_t count : kCounts)
+      for (const bool equal : {true, false})
+        for (const bool in_place : {true, false}) {
+          SCOPED_TRACE(::testing::Message() << hosts << " hosts of " << per_host << ", blocks of " << count
+                                            << (equal ? "" : " and less") << (in_place ? ", in place" : ""));
+          Grids grids(hosts, per_host);
+          const int ranks = grids.size();
+          const auto length = lengths(ranks, count, equal);
+          std::vector<std::uint64_t> bounds{0};
+          for (const std::size_t each : length) bounds.push_back(bounds.back() + each);
+          grids.run([&](int rank) {
+            std::vector<int> in(bounds.back()), out(bounds.back(), -1);
+            for (std::size_t i = 0; i < in.size(); ++i) in[i] = value_at(rank, i);
+            HostJob job{equal ? Collective::kReduceScatter : Collective::kReduceScatterV,
+                        bytes_of(in),
+                        in_place ? bytes_of(in) : bytes_of(out),
+                        equal ? count : in.size(),
+                        sizeof(int),
+                        find_reduce(Op::kSum, Type::kInt32)};
+            job.bounds = bounds.data();
+            run(RailsExecutor(grids.of(rank), job));
+            const std::vector<int>& result = in_place ? in : out;
+            const auto r = static_cast<std::size_t>(rank);
+            for (std::size_t i = 0; i < length[r]; ++i) {
+              const std::size_t at = bounds[r] + i;
+              ASSERT_EQ(result[i], ranks * value_at(0, at) + 1000 * ranks * (ranks - 1) / 2)
+                  << rank << ", " << i;
+            }
+            if (!in_place && length[r] < out.size()) {
+              EXPECT_EQ(out[length[r]], -1) << "belongs to nobody";
+            }
+          });
+        }
+}
+
+/// A block with a hole of one int after each: moves elements of the packed block from or to there.
+struct Holed {
+  std::vector<int>* ints;
+  std::vector<std::size_t> first;  ///< of each block, in ints
+  std::vector<std::size_t> moved;  ///< bytes of each block
+  bool packs;
+
+  static void move(void* context, int block, std::byte* packed, std::size_t bytes) {
+    auto& self = *static_cast<Holed*>(context);
+    const auto b = static_cast<std::size_t>(block);
+    for (std::size_t i = 0; i < bytes; ++i) {
+      const std::size_t at = self.moved[b]++;
+      std::byte* const there =
+          bytes_of(*self.ints) + (self.first[b] + at / sizeof(int) * 2) * sizeof(int) + at % sizeof(int);
+      if (self.packs)
+        packed[i] = *there;
+      else
+        *there = packed[i];
+    }
+  }
+};
+
+TEST(GridAllGather, GivesAllRanksAllBlocks) {
+  for (const auto& [hosts, per_host] : kForms)
+    for (const std::size_t count : kCounts)
+      for (const bool equal : {true, false})
+        for (const bool in_place : {true, false}) {
+          SCOPED_TRACE(::testing::Message() << hosts << " hosts of " << per_host << ", blocks of " << count
+                                            << (equal ? "" : " and less") << (in_place ? ", in place" : ""));
+          Grids grids(hosts, per_host);
+          const int ranks = grids.size();
+          const auto length = lengths(ranks, count, equal);
+          grids.run([&](int rank) {
+            const auto r = static_cast<std::size_t>(rank);
+            // The listed blocks lie in reverse order, with a gap between them.
+            std::vector<std::size_t> first(length.size());
+            std::size_t end = 0;
+            for (std::size_t i = 0; i < length.size(); ++i) {
+              const std::size_t block = equal ? i : length.size() - 1 - i;
+              first[block] = end;
+              end += length[block] + (equal ? 0 : 1);
+            }
+            std::vector<int> in(length[r]), out(end, -1);
+            for (std::size_t i = 0; i < in.size(); ++i) in[i] = value_at(rank, i);
+            if (in_place)
+              std::copy(in.begin(), in.end(), out.begin() + static_cast<std::ptrdiff_t>(first[r]));
+            HostJob job{equal ? Collective::kAllGather : Collective::kAllGatherV};
+            job.in = in_place ? bytes_of(out) + first[r] * sizeof(int) : bytes_of(in);
+            job.out = bytes_of(out);
+            job.count = length[r] * sizeof(int);
+            const Block mine{const_cast<std::byte*>(job.in), job.count};
+            std::vector<Block> blocks;
+            for (std::size_t i = 0; i < length.size(); ++i)
+              blocks.push_back({length[i] == 0 ? nullptr : bytes_of(out) + first[i] * sizeof(int),
+                                length[i] * sizeof(int)});
+            job.in_blocks = &mine;
+            job.out_blocks = blocks.data();
+            if (!equal) job.in = nullptr, job.out = nullptr;
+            run(RailsExecutor(grids.of(rank), job));
+            for (int from = 0; from < ranks; ++from)
+              for (std::size_t i = 0; i < length[static_cast<std::size_t>(from)]; ++i)
+                ASSERT_EQ(out[first[static_cast<std::size_t>(from)] + i], value_at(from, i))
+                    << rank << ", " << i;
+          });
+        }
+}
+
+TEST(GridAllGather, TakesGapsOnSomeRanks) {
+  for (const auto& [hosts, per_host] : kForms) {
+    Grids grids(hosts, per_host);
+    const auto ranks = static_cast<std::size_t>(grids.size());
+    constexpr std::size_t kCount = 70'001;
+    grids.run([&](int rank) {
+      const bool in_gaps = rank % 2 == 0, out_gaps = rank % 3 == 0;
+      std::vector<int> in(kCount * 2, -1), out(ranks * kCount * 2, -1);
+      for (std::size_t i = 0; i < kCount; ++i) in[in_gaps ? 2 * i : i] = value_at(rank, i);
+      std::vector<std::size_t> first(ranks);
+      for (std::size_t i = 0; i < ranks; ++i) first[i] = i * kCount * 2;
+      Holed sent{&in, {0}, {0}, true}, received{&out, first, std::vector<std::size_t>(ranks), false};
+      const Gaps packing{Holed::move, &sent}, unpacking{Holed::move, &received};
+      HostJob job{Collective::kAllGather, bytes_of(in), bytes_of(out), kCount * sizeof(int)};
+      if (in_gaps) job.in_gaps = &packing, job.in = nullptr;
+      if (out_gaps) job.out_gaps = &unpacking, job.out = nullptr;
+      run(RailsExecutor(grids.of(rank), job));
+      for (std::size_t from = 0; from < ranks; ++from)
+        for (std::size_t i = 0; i < kCount; ++i) {
+          const std::size_t at = out_gaps ? first[from] + 2 * i : from * kCount + i;
+          ASSERT_EQ(out[at], value_at(static_cast<int>(from), i)) << rank << ", " << i;
+          if (out_gaps) {
+            ASSERT_EQ(out[at + 1], -1) << "a gap";
+          }
+        }
+    });
+  }
+}
+
+TEST(GridBroadcast, ReachesAllFromAnyRoot) {
+  for (const auto& [hosts, per_host] : kForms)
+    for (const std::size_t count : kCounts)
+      for (int root = 0; root < hosts * per_host; ++root) {
+        SCOPED_TRACE(::testing::Message()
+                     << hosts << " hosts of " << per_host << ", " << count << " from " << root);
+        Grids grids(hosts, per_host);
+        grids.run([&](int rank) {
+          const bool gaps = rank % 2 == 1;
+          const std::size_t stride = gaps ? 2 : 1;
+          std::vector<int> buffer(count * 2, -1);
+          for (std::size_t i = 0; i < count && rank == root; ++i) buffer[stride * i] = value_at(root, i);
+          Holed holed{&buffer, {0}, {0}, rank == root};
+          const Gaps moving{Holed::move, &holed};
+          HostJob job{Collective::kBroadcast, bytes_of(buffer), bytes_of(buffer), count * sizeof(int)};
+          job.root = root;
+          if (gaps) (rank == root ? job.in_gaps : job.out_gaps) = &moving;
+          run(RootedExecutor(grids.of(rank), job, grids.host(root), grids.place(root)));
+          for (std::size_t i = 0; i < count; ++i)
+            ASSERT_EQ(buffer[stride * i], value_at(root, i)) << rank << ", " << i;
+        });
+      }
+}
+
+TEST(GridReduce, GivesAnyRootTheSumAndTouchesNobodyElse) {
+  for (const auto& [hosts, per_host] : kForms)
+    for (const std::size_t count : kCounts)
+      for (int root = 0; root < hosts * per_host; ++root) {
+        SCOPED_TRACE(::testing::Message()
+                     << hosts << " hosts of " << per_host << ", " << count << " to " << root);
+        Grids grids(hosts, per_host);
+        const int ranks = grids.size();
+        grids.run([&](int rank) {
+          const bool in_place = rank == root && root % 2 == 0;
+          std::vector<int> in(count), out(count, -1);
+          for (std::size_t i = 0; i < count; ++i) in[i] = value_at(rank, i);
+          if (in_place) out = in;
+          HostJob job{Collective::kReduce, bytes_of(in_place ? out : in),      bytes_of(out), count,
+                      sizeof(int),         find_reduce(Op::kSum, Type::kInt32)};
+          job.root = root;
+          run(RootedExecutor(grids.of(rank), job, grids.host(root), grids.place(root)));
+          for (std::size_t i = 0; i < count; ++i)
+            ASSERT_EQ(out[i], rank != root ? -1 : ranks * value_at(0, i) + 1000 * ranks * (ranks - 1) / 2)
+                << rank << ", " << i;
+        });
+      }
+}
+
+}  // namespace
+}  // namespace loom::device
