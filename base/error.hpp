@@ -1,5 +1,5 @@
-// error.hpp -- the one exception type of loom. Setting up throws it, and so does a data path that cannot go on;
-// "not ready yet" is never an error. It crosses the C boundary once, in component/core.cpp.
+// error.hpp -- the one exception type of loom. Setting up throws it, and so does a data path that cannot go
+// on; "not ready yet" is never an error. It crosses the C boundary once, in component/core.cpp.
 #pragma once
 
 #include <stdexcept>
@@ -12,6 +12,7 @@ enum class ErrorCode {
   kSystem,       ///< an operating system call failed
   kUnreachable,  ///< no way to reach a peer
   kPeerFailed,   ///< a peer process died or its connection broke
+  kGivenUp,      ///< another rank cannot go on; it says why itself
   kTimeout,      ///< the user's limit on waiting passed
   kBadInput,     ///< a file or a setting that the user gave is wrong
   kInternal,     ///< a broken invariant of loom

@@ -14,6 +14,8 @@ struct coll_loom_variables {
   bool enable;
   int priority;
   int verbose;
+  bool progress_thread;
+  char* net_devices;
   double timeout_s;
   char* topo_file;
   char* topo_dump_file;
@@ -62,6 +64,12 @@ OBJ_CLASS_DECLARATION(coll_loom_module_t);
 
 /* coll_loom_module.c */
 mca_coll_base_module_t* coll_loom_comm_query(ompi_communicator_t* communicator, int* priority);
+
+/* coll_loom_entries.c: the component below carries a blocking call. Meanwhile it stands in the communicator's table as if
+ * there were no loom: up to 5.0, coll/han hands what it cannot do to whoever stands there. */
+#define COLL_LOOM_DECLARE_BELOW(api, which) \
+  int coll_loom_below_##api(PARAMS_##api struct ompi_communicator_t* communicator, struct coll_loom_module* self);
+COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_BELOW)
 
 /* coll_loom_setup.c: takes a cold module to its next state. Collective. Leaves it cold when this thread is in an
  * exchange of another set-up: the call comes from inside the component below and belongs to it. */

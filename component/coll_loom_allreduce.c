@@ -34,6 +34,5 @@ int coll_loom_allreduce(const void* sendbuf, void* recvbuf, coll_loom_count_t co
     /* But not a call from inside the set-up, which is not the program's. */
     coll_loom_fall_back(self, LOOM_ALLREDUCE, has_kernel ? LOOM_NOT_CONNECTED : LOOM_NO_KERNEL, op, datatype);
   }
-  return self->previous_allreduce(sendbuf, recvbuf, count, datatype, op, communicator,
-                                  self->previous_allreduce_module);
+  return coll_loom_below_allreduce(sendbuf, recvbuf, count, datatype, op, communicator, self);
 }

@@ -42,6 +42,16 @@ static int register_variables(void) {
           "exchanges that set a communicator up",
           MCA_BASE_VAR_TYPE_DOUBLE, OPAL_INFO_LVL_3, &variables->timeout_s),
       register_variable(
+          "progress_thread",
+          "Nonblocking and persistent calls advance in a thread of each process while the program computes. "
+          "The thread sleeps while there are none; it is not bound to the core of its process",
+          MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_3, &variables->progress_thread),
+      register_variable(
+          "net_devices",
+          "Network devices that loom uses between hosts, in the words of UCX_NET_DEVICES (mlx5_0:1,mlx5_1:1); "
+          "empty: what UCX_NET_DEVICES says, else those that UCX finds best. It may differ from rank to rank",
+          MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_3, &variables->net_devices),
+      register_variable(
           "topo_file",
           "Topology file (NCCL's XML or hwloc's) that describes each host, in place of what loom finds "
           "there; the same on all ranks. See `loom topo`",
@@ -139,6 +149,10 @@ static void log_line(const char* line) {
 }
 
 static void show(enum loom_message message, const char* where, const char* cause) {
+  if (message == LOOM_MESSAGE_GIVEN_UP) { /* one message for one cause */
+    if (coll_loom_variables.verbose >= 1) opal_output(0, "coll:loom: %s: %s", where, cause);
+    return;
+  }
   static const char* const topics[] = {
       [LOOM_MESSAGE_DECLINED] = "declined",   [LOOM_MESSAGE_PEER_FAILED] = "peer-failed",
       [LOOM_MESSAGE_TIMEOUT] = "timeout",     [LOOM_MESSAGE_BOOTSTRAP] = "bootstrap",
@@ -170,6 +184,8 @@ static int init_query(bool progress_threads, bool mpi_threads) {
       .parameters = {.verbose = variables->verbose,
                      .two_levels = variables->two_levels,
                      .avoid_single_copy = !variables->single_copy,
+                     .progress_thread = variables->progress_thread,
+                     .net_devices = variables->net_devices,
                      .timeout_s = variables->timeout_s,
                      .topo_file = variables->topo_file,
                      .topo_dump_file = variables->topo_dump_file,

@@ -2,14 +2,33 @@
  * component below as it came. */
 #include "component/coll_loom.h"
 
-#define ENTRY_BLOCKING(api, which)                                                       \
-  int coll_loom_##api(PARAMS_##api struct ompi_communicator_t* communicator,             \
-                      mca_coll_base_module_t* module) {                                  \
-    struct coll_loom_module* self = (struct coll_loom_module*)module;                    \
-    const struct coll_loom_args args = {.collective = which, CALL_##api};                \
-    int error;                                                                           \
-    if (OPAL_LIKELY(coll_loom_perform(self, &args, &error))) return error;               \
-    return self->previous_##api(ARGS_##api communicator, self->previous_##api##_module); \
+/* That component may step aside for the one below it: then what it leaves in the table is what is below loom
+ * from now on, and loom's reference has become one to it. */
+#define BELOW(api, which)                                                                           \
+  int coll_loom_below_##api(PARAMS_##api struct ompi_communicator_t* communicator,                  \
+                            struct coll_loom_module* self) {                                        \
+    mca_coll_base_comm_coll_t* table = communicator->c_coll;                                        \
+    const mca_coll_base_module_##api##_fn_t installed = table->coll_##api;                          \
+    mca_coll_base_module_t* const module = table->coll_##api##_module;                              \
+    table->coll_##api = self->previous_##api;                                                       \
+    table->coll_##api##_module = self->previous_##api##_module;                                     \
+    const int error = self->previous_##api(ARGS_##api communicator, self->previous_##api##_module); \
+    self->previous_##api = table->coll_##api;                                                       \
+    self->previous_##api##_module = table->coll_##api##_module;                                     \
+    table->coll_##api = installed;                                                                  \
+    table->coll_##api##_module = module;                                                            \
+    return error;                                                                                   \
+  }
+COLL_LOOM_COLLECTIVES(BELOW)
+
+#define ENTRY_BLOCKING(api, which)                                           \
+  int coll_loom_##api(PARAMS_##api struct ompi_communicator_t* communicator, \
+                      mca_coll_base_module_t* module) {                      \
+    struct coll_loom_module* self = (struct coll_loom_module*)module;        \
+    const struct coll_loom_args args = {.collective = which, CALL_##api};    \
+    int error;                                                               \
+    if (OPAL_LIKELY(coll_loom_perform(self, &args, &error))) return error;   \
+    return coll_loom_below_##api(ARGS_##api communicator, self);             \
   }
 
 #define ENTRY_NOT_WAITING(api, which)                                                                   \

@@ -23,9 +23,8 @@ int coll_loom_in_order(struct coll_loom_module* self, const void* in, void* out,
   for (size_t at = 0; at < total && error == MPI_SUCCESS; at += tile) {
     const size_t length = total - at < tile ? total - at : tile;
     memcpy(mine, (const char*)in + at * elem, length * elem);
-    error = self->previous_allgather(mine, (coll_loom_count_t)length, datatype, operands,
-                                     (coll_loom_count_t)length, datatype, self->communicator,
-                                     self->previous_allgather_module);
+    error = coll_loom_below_allgather(mine, (coll_loom_count_t)length, datatype, operands,
+                                      (coll_loom_count_t)length, datatype, self->communicator, self);
     if (error != MPI_SUCCESS) break;
     loom_reduce_in_order(operands, ranks, length, type, op, result);
     /* What of this tile is wanted. */

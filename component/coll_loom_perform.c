@@ -65,8 +65,7 @@ void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective col
 
 /* By some algorithm, in some size: which, the core knows, once the ranks have met. */
 static bool may_go_between_hosts(enum loom_collective collective) {
-  return collective <= LOOM_ALLGATHER || collective == LOOM_BARRIER || collective == LOOM_REDUCE_SCATTER ||
-         collective == LOOM_ALLGATHERV;
+  return collective <= LOOM_BARRIER || collective == LOOM_REDUCE_SCATTER || collective == LOOM_ALLGATHERV;
 }
 
 enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct coll_loom_args* args,

@@ -10,8 +10,7 @@ bool coll_loom_is_gathering(void) {
 
 static int gather(struct coll_loom_module* self, const void* in, void* out, coll_loom_count_t count,
                   ompi_datatype_t* datatype) {
-  return self->previous_allgather(in, count, datatype, out, count, datatype, self->communicator,
-                                  self->previous_allgather_module);
+  return coll_loom_below_allgather(in, count, datatype, out, count, datatype, self->communicator, self);
 }
 
 /* Counts are int up to 5.0, and components multiply them by the communicator's size: what would not fit goes

@@ -59,7 +59,9 @@ Algorithm Communicator::ready_plan(const device::HostJob& job) {
   };
   const Algorithm first = planned();
   if (first == Algorithm::kBelow || first == Algorithm::kCopy) return first;
-  return is_linked() ? planned() : Algorithm::kBelow;
+  if (!is_linked()) return Algorithm::kBelow;
+  const Algorithm second = planned();
+  return second == Algorithm::kMesh && !is_meshed() ? Algorithm::kBelow : second;
 }
 
 /// Makes the links at its first call.
@@ -117,6 +119,9 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
       if (device::RailsExecutor::takes(job.collective))
         return drive(device::RailsExecutor(grid(), job), peer_of);
       return drive(rooted(job), peer_of);
+    case Algorithm::kMesh:
+      return drive(device::MeshExecutor(mesh(), job),
+                   [](const device::MeshExecutor& executor) { return executor.awaited(); });
     case Algorithm::kBelow:
       break;
   }
@@ -196,14 +201,25 @@ bool Communicator::network_is_quiet(std::uint64_t& released) const {
   for (const HostLinks& links : host_links_)
     if (links.send && !(links.send->handed_over() && links.receive->handed_over())) return false;
   if (net_previous_ && !net_previous_->handed_over()) return false;
-  if (!net_next_) return true;
-  released = net_next_->released();
-  return net_next_->drained();
+  released = 0;
+  bool quiet = true;
+  for (const HostLinks& ends : mesh_ends_) {
+    if (!ends.send) continue;
+    released += ends.send->released();
+    quiet &= ends.send->drained() && ends.receive->handed_over();
+  }
+  if (!net_next_) return quiet;
+  released += net_next_->released();
+  return quiet && net_next_->drained();
 }
 
 /// Who it is; on another host also the way there and how far both have come.
 std::string Communicator::awaited_text(int peer) const {
   std::string text = names_.at(peer);
+  if (!mesh_ends_.empty() && !on_my_host(peer)) {
+    const HostLinks& ends = mesh_ends_[static_cast<std::size_t>(peer)];
+    text += ", " + ends.send->standing() + ", " + ends.receive->standing();
+  }
   if (net_next_ && peer == across().next) text += ", " + net_next_->standing();
   if (net_previous_ && peer == across().previous) text += ", " + net_previous_->standing();
   return text;
@@ -251,6 +267,10 @@ void Communicator::abandon() noexcept {
   for (const HostLinks& links : host_links_) {
     if (links.send) links.send->abandon();
     if (links.receive) links.receive->abandon();
+  }
+  for (const HostLinks& ends : mesh_ends_) {
+    if (ends.send) ends.send->abandon();
+    if (ends.receive) ends.receive->abandon();
   }
   if (local_next_) local_next_->abandon();
   if (local_previous_) local_previous_->abandon();

@@ -18,6 +18,7 @@
 #include "device/host/board_executor.hpp"
 #include "device/host/direct_exchange.hpp"
 #include "device/host/grid.hpp"
+#include "device/host/mesh_executor.hpp"
 #include "device/host/rails_executor.hpp"
 #include "device/host/shared_memory.hpp"
 #include "device/host/single_copy_executor.hpp"
@@ -79,6 +80,15 @@ class Communicator {
   std::vector<std::int64_t> readable_peers(const std::vector<std::vector<std::byte>>& handles) const;
   void try_network();
   std::string describe_links() const;
+  std::size_t link_bytes() const;
+
+  // communicator_mesh.cpp
+  bool is_meshed();
+  bool make_mesh();
+  std::vector<std::byte> make_mesh_ends();
+  void join_mesh(const std::vector<std::vector<std::byte>>& handles);
+  void try_mesh();
+  device::Mesh mesh();
 
   std::optional<Algorithm> try_perform(const device::HostJob& job);
   Algorithm ready_plan(const device::HostJob& job);
@@ -151,13 +161,16 @@ class Communicator {
   std::unique_ptr<ucx_transport::NetSendLink> net_next_;
   std::unique_ptr<ucx_transport::NetRecvLink> net_previous_;
   std::optional<device::Boards> boards_;  ///< of my host
-  /// Between the first ranks of hosts, by host; none to my own.
+  /// Both ways to a rank of another host: between the first ranks of hosts, by host; none to my own.
   struct HostLinks {
     std::unique_ptr<ucx_transport::NetSendLink> send;
     std::unique_ptr<ucx_transport::NetRecvLink> receive;
   };
   std::vector<HostLinks> host_links_;
   std::vector<device::PeerLinks> hosts_;  ///< the same, as executors see them
+  std::optional<bool> meshed_;            ///< as linked_, for calls that need mesh_
+  std::vector<HostLinks> mesh_ends_;      ///< between all ranks of different hosts, by rank; none to my own
+  std::vector<device::PeerLinks> mesh_;   ///< the same, as executors see them
   std::vector<std::int64_t> pids_;  ///< of all ranks, where they may read each other's memory; else empty
   std::vector<std::pair<device::Collective, Algorithm>> explained_;
   std::vector<SetUpPart> parts_;

@@ -23,17 +23,21 @@ std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool ma
   if (algorithm != Algorithm::kBelow && algorithm != Algorithm::kCopy) {
     if (may_wait) {
       finish_jobs();
-      is_linked();
+      ready_plan(call);  // makes the links
     }
-    if (!linked_ && !linking_) process_.count_fallback(call.collective, Fallback::kNotConnected);
-    if (!linked_) return nullptr;
+    const bool connected = linked_ && (algorithm != Algorithm::kMesh || meshed_ || linked_ == false);
+    if (!connected && !linking_) process_.count_fallback(call.collective, Fallback::kNotConnected);
+    if (!connected) return nullptr;
     algorithm = *linked_ ? planned() : Algorithm::kBelow;
+    if (algorithm == Algorithm::kMesh && meshed_ == false) algorithm = Algorithm::kBelow;
   }
   explain(algorithm, call);
-  if (algorithm != Algorithm::kBelow)
-    return std::unique_ptr<Job>(new Job{*this, call, algorithm, done, context});
-  count(call, {});
-  return nullptr;
+  if (algorithm == Algorithm::kBelow) {
+    count(call, {});
+    return nullptr;
+  }
+  process_.start_thread();
+  return std::unique_ptr<Job>(new Job{*this, call, algorithm, done, context});
 }
 
 void Communicator::start(Job& job) noexcept {
@@ -78,6 +82,9 @@ void Communicator::begin(Job& job) {
         job.executor.emplace<device::RailsExecutor>(grid(), call);
       else
         job.executor.emplace<device::RootedExecutor>(rooted(call));
+      return;
+    case Algorithm::kMesh:
+      job.executor.emplace<device::MeshExecutor>(mesh(), call);
       return;
     case Algorithm::kCopy:
     case Algorithm::kDirect:
@@ -141,7 +148,6 @@ int Communicator::awaited_rank(const Job& job) const {
 
 /// For a job that has waited so long. Throws Error.
 void Communicator::check_waiting(const Job& job, double waited_s) const {
-  check_peers();
   const double limit_s = process_.runtime().parameters.timeout_s;
   if (limit_s > 0 && waited_s > limit_s)
     throw Error(ErrorCode::kTimeout, fmt::format("No step forward for {:.1f} s. Waiting for {}.", waited_s,
@@ -168,7 +174,9 @@ int Communicator::fail() noexcept {
 void Communicator::give_up() noexcept {
   abandon();
   try {
-    if (!broken_) broken_.emplace(ErrorCode::kOutOfMemory, "There is no memory left.");
+    if (broken_) return;
+    broken_.emplace(ErrorCode::kOutOfMemory, "There is no memory left.");
+    process_.runtime().show(LOOM_MESSAGE_RESOURCES, where_.c_str(), broken_->what());
   } catch (...) {  // even the text is too much; the peers know
   }
 }

@@ -14,11 +14,6 @@
 #include "device/host/peer_memory.hpp"
 
 namespace loom {
-namespace {
-
-/// Longest wait for the first data through the network, while every rank is known to be in the set-up.
-constexpr double kNetworkTrialSeconds = 20;
-}  // namespace
 
 /// Second part: the links. True on every rank or on none.
 bool Communicator::link() {
@@ -36,6 +31,8 @@ bool Communicator::link() {
 void Communicator::drop_links() noexcept {
   hosts_.clear();
   host_links_.clear();
+  mesh_.clear();
+  mesh_ends_.clear();
   net_previous_.reset();
   net_next_.reset();
   local_previous_.reset();
@@ -237,6 +234,17 @@ void Communicator::try_network() {
   }
 }
 
+/// Memory of this rank for its ends of the links, without what UCX takes.
+std::size_t Communicator::link_bytes() const {
+  const auto of = [](const device::FifoShape& fifo) { return fifo.slot_bytes * fifo.slot_count; };
+  std::size_t bytes = 0;
+  if (wiring_.local.size > 1) bytes += wiring_.shape.hosts == 1 ? kOneHostBytes : kOneOfHostsBytes;
+  for (const bool has_end : {net_next_ != nullptr, net_previous_ != nullptr})
+    bytes += has_end ? of(kNetFifo) : 0;
+  for (const HostLinks& links : host_links_) bytes += links.send ? 2 * of(kHostsFifo) : 0;
+  return bytes;
+}
+
 std::string Communicator::describe_links() const {
   const connect::Shape& shape = wiring_.shape;
   const char* how = wiring_.rail ? "rings inside and rails across" : "one ring over unequal hosts";
@@ -252,6 +260,6 @@ std::string Communicator::describe_links() const {
     text += fmt::format("{} {} {:.1f} ms", i == 0 ? "" : ",", parts_[i].name, parts_[i].milliseconds);
     if (parts_[i].bytes > 0) text += fmt::format(" ({} bytes from each rank)", parts_[i].bytes);
   }
-  return text;
+  return text + fmt::format("; {} KiB of memory for rank 0's links", link_bytes() / 1024);
 }
 }  // namespace loom

@@ -230,6 +230,7 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
     grid_ranks_.push_back(connect::rank_at(job, 0, position));
   if (two_levels_)
     for (int host = 0; host < placement_.nodes(); ++host) known.push_back(placement_.ranks_of(host).front());
+  for (int rank = 0; rank < wiring_.shape.ranks && may_mesh(wiring_.shape); ++rank) known.push_back(rank);
   for (const int rank : known) {
     const PeerInfo& peer = peers[static_cast<std::size_t>(rank)];
     names_[rank] =

@@ -52,6 +52,8 @@ struct loom_parameters {
   int verbose;          /* 0: silent; 1: one line per communicator; 2: and one per kind of call */
   bool two_levels;        /* between hosts, small calls through the first rank of each host; if all ranks say so */
   bool avoid_single_copy; /* not even where the kernel permits it */
+  bool progress_thread; /* advance nonblocking calls in a thread of their own, too */
+  const char *net_devices; /* network devices in UCX's words; NULL or "": as UCX_NET_DEVICES says */
   double timeout_s;     /* longest wait for a peer inside one call; 0: no limit */
   const char *topo_file;      /* describes the hosts, alike on all ranks; NULL or "": look at the hosts */
   const char *topo_dump_file; /* rank 0 writes its host's description there; NULL or "": nothing */
@@ -63,6 +65,7 @@ struct loom_parameters {
 enum loom_message {
   LOOM_MESSAGE_DECLINED,    /* set-up failed somewhere; all ranks use the component below */
   LOOM_MESSAGE_PEER_FAILED, /* a peer died, or its connection broke, inside a call */
+  LOOM_MESSAGE_GIVEN_UP,    /* a peer cannot go on; it shows a message itself */
   LOOM_MESSAGE_TIMEOUT,     /* coll_loom_timeout passed inside a call */
   LOOM_MESSAGE_BOOTSTRAP,   /* the component below failed while the ranks met through it */
   LOOM_MESSAGE_RESOURCES,   /* memory or another resource ran out inside a call */
@@ -107,7 +110,7 @@ enum loom_fallback {
   LOOM_NOT_BETTER,    /* the component below is at least as good at it */
   LOOM_FALLBACK_COUNT
 };
-enum { LOOM_ALGORITHM_COUNT = 9 }; /* of component/plan.hpp, without the component below */
+enum { LOOM_ALGORITHM_COUNT = 10 }; /* of component/plan.hpp, without the component below */
 
 /* Names as in variables: "reduce_scatter_block", "single_copy", "no_kernel". */
 const char *loom_collective_name(enum loom_collective collective);

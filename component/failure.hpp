@@ -19,6 +19,7 @@ constexpr int to_result(ErrorCode code) noexcept {
     case ErrorCode::kUnreachable:
       return LOOM_ERR_UNREACHABLE;
     case ErrorCode::kPeerFailed:
+    case ErrorCode::kGivenUp:
       return LOOM_ERR_PEER_FAILED;
     case ErrorCode::kTimeout:
       return LOOM_ERR_TIMEOUT;
@@ -34,6 +35,8 @@ constexpr loom_message message_for(ErrorCode code) noexcept {
   switch (code) {
     case ErrorCode::kPeerFailed:
       return LOOM_MESSAGE_PEER_FAILED;
+    case ErrorCode::kGivenUp:
+      return LOOM_MESSAGE_GIVEN_UP;
     case ErrorCode::kTimeout:
       return LOOM_MESSAGE_TIMEOUT;
     case ErrorCode::kOutOfMemory:

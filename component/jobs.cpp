@@ -1,7 +1,10 @@
 #include "component/jobs.hpp"
 
+#include <pthread.h>
 #include <sched.h>
 
+#include <csignal>
+#include <cstring>
 #include <utility>
 
 #include "component/communicator.hpp"
@@ -31,11 +34,16 @@ void JobQueue::append(Job& job) noexcept {
   outstanding_.fetch_add(1, std::memory_order_relaxed);
 }
 
-/// Some steps of the first job. Returns it once it is done; by then the queue knows no more of it.
-Job* JobQueue::advance(int& steps) noexcept {
+/// Some steps of the first job. Returns it once it is done; by then the queue knows no more of it. may_tell:
+/// this is a call of the MPI library, to whose user failures can be shown.
+Job* JobQueue::advance(int& steps, bool may_tell) noexcept {
   Job& job = *first_;
   bool done = false;
   try {
+    if (failure_) {
+      if (!may_tell) return nullptr;
+      std::rethrow_exception(std::exchange(failure_, nullptr));
+    }
     for (int step = 0; step < kStepsAtATime && !done; ++step) {
       const auto state = communicator_.advance(job);
       done = state == device::RingExecutor::State::kDone;
@@ -47,6 +55,11 @@ Job* JobQueue::advance(int& steps) noexcept {
       ++steps;
     }
   } catch (...) {
+    if (!may_tell) {
+      failure_ = std::current_exception();
+      communicator_.abandon();
+      return nullptr;
+    }
     job.result = communicator_.fail();
     done = true;
   }
@@ -63,9 +76,10 @@ void JobQueue::look_after(const Job& job) {
   if (++fruitless_ % kLooksPerClock != 1) return;
   const auto now = std::chrono::steady_clock::now();
   if (fruitless_ == 1) began_ = checked_ = now;
+  communicator_.check_waiting(job, std::chrono::duration<double>(now - began_).count());
   if (now - checked_ < kCheckPeersEvery) return;
   checked_ = now;
-  communicator_.check_waiting(job, std::chrono::duration<double>(now - began_).count());
+  communicator_.check_peers();
 }
 
 /// Whoever is inside never waits.
@@ -75,13 +89,19 @@ void JobEngine::enter() noexcept {
 
 void JobEngine::start(JobQueue& queue, Job& job) noexcept {
   enter();
-  const bool idle = queues_ == nullptr;
   if (queue.first_ == nullptr) queue.next_ = std::exchange(queues_, &queue);
   queue.engine_ = this;
   queue.append(job);
-  if (idle && callback_ != nullptr && runtime_.register_progress != nullptr)
+  if (!registered_ && callback_ != nullptr && runtime_.register_progress != nullptr) {
     runtime_.register_progress(callback_);
+    registered_ = true;
+  }
   leave();
+  if (thread_.joinable()) {
+    const std::lock_guard lock(mutex_);
+    has_work_ = true;
+    started_.notify_one();
+  }
   progress();  // what can go out at once should
 }
 
@@ -96,22 +116,103 @@ void JobEngine::forget(JobQueue& queue) noexcept {
 }
 
 int JobEngine::progress() noexcept {
-  if (busy_.test_and_set(std::memory_order_acquire)) return 0;  // also where this thread is inside already
+  if (busy_.test_and_set(std::memory_order_acquire)) {  // also where this thread is inside already
+    passed_by_.store(true, std::memory_order_relaxed);
+    return 0;
+  }
   int steps = 0;
-  const bool had_jobs = queues_ != nullptr;
+  if (done_first_ != nullptr) {
+    tell_done();
+    ++steps;
+  }
+  steps += advance_all(true);
+  if (registered_ && queues_ == nullptr && done_first_ == nullptr) {
+    runtime_.unregister_progress(callback_);
+    registered_ = false;
+  }
+  leave();
+  return steps;
+}
+
+int JobEngine::advance_all(bool may_tell) noexcept {
+  int steps = 0;
   for (JobQueue** link = &queues_; *link != nullptr;) {
     JobQueue& queue = **link;
-    Job* const done = queue.advance(steps);
+    Job* const done = queue.advance(steps, may_tell);
     // When the last job is told done its communicator may go, at once and in another thread.
     const bool emptied = queue.first_ == nullptr;
     if (emptied) *link = queue.next_;
-    if (done != nullptr) done->done(done->context, done->result);
+    if (done != nullptr && may_tell) {
+      done->done(done->context, done->result);
+    } else if (done != nullptr) {
+      (done_first_ == nullptr ? done_first_ : done_last_->next) = done;
+      done_last_ = done;
+    }
     if (!emptied && done == nullptr) link = &queue.next_;
   }
-  if (had_jobs && queues_ == nullptr && callback_ != nullptr && runtime_.unregister_progress != nullptr)
-    runtime_.unregister_progress(callback_);
-  leave();
   return steps;
+}
+
+/// What the thread has done. A job may be gone, or started again, once it has been told.
+void JobEngine::tell_done() noexcept {
+  for (Job* job = std::exchange(done_first_, nullptr); job != nullptr;) {
+    Job* const next = std::exchange(job->next, nullptr);
+    job->done(job->context, job->result);
+    job = next;
+  }
+}
+
+void JobEngine::start_thread(std::function<void()> rest) {
+  enter();
+  try {
+    if (!thread_.joinable()) {
+      rest_ = std::move(rest);
+      sigset_t all, before;
+      sigfillset(&all);
+      pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the program's
+      thread_ = std::thread([this] { work(); });
+      pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+  } catch (...) {
+    leave();
+    throw;
+  }
+  leave();
+}
+
+void JobEngine::stop_thread() noexcept {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stops_ = true;
+    started_.notify_one();
+  }
+  thread_.join();
+}
+
+void JobEngine::work() noexcept {
+  // The core that the rank is bound to computes.
+  cpu_set_t anywhere;
+  std::memset(&anywhere, 0xff, sizeof(anywhere));
+  ::sched_setaffinity(0, sizeof(anywhere), &anywhere);
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      started_.wait(lock, [&] { return has_work_ || stops_; });
+      if (stops_) return;
+      has_work_ = false;
+    }
+    for (bool jobs = true; jobs;) {
+      enter();
+      const int steps = advance_all(false);
+      jobs = queues_ != nullptr;
+      leave();
+      if (passed_by_.exchange(false, std::memory_order_relaxed)) ::sched_yield();
+      if (steps == 0 && jobs) rest_();
+      const std::lock_guard lock(mutex_);
+      if (stops_) return;
+    }
+  }
 }
 
 }  // namespace loom

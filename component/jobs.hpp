@@ -6,12 +6,18 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
 #include <variant>
 
 #include "component/core.h"
 #include "component/plan.hpp"
 #include "device/host/block_executor.hpp"
 #include "device/host/board_executor.hpp"
+#include "device/host/mesh_executor.hpp"
 #include "device/host/rails_executor.hpp"
 #include "device/host/scan_executor.hpp"
 #include "device/host/single_copy_executor.hpp"
@@ -32,7 +38,8 @@ struct Job {
 
   /// Made when the job's turn comes.
   std::variant<std::monostate, device::BoardExecutor, device::SingleCopyExecutor, device::BlockExecutor,
-               device::ScanExecutor, device::TwoLevelExecutor, device::RailsExecutor, device::RootedExecutor>
+               device::ScanExecutor, device::TwoLevelExecutor, device::RailsExecutor, device::RootedExecutor,
+               device::MeshExecutor>
       executor = {};
   bool executed = false;  ///< the result is in place, but what was sent may not have left
   int result = LOOM_SUCCESS;
@@ -54,7 +61,7 @@ class JobQueue {
  private:
   friend class JobEngine;
   void append(Job& job) noexcept;
-  Job* advance(int& steps) noexcept;
+  Job* advance(int& steps, bool may_tell) noexcept;
   void look_after(const Job& job);
 
   Communicator& communicator_;
@@ -62,17 +69,28 @@ class JobQueue {
   Job* first_ = nullptr;
   Job* last_ = nullptr;
   std::atomic<unsigned> outstanding_{0};
-  JobQueue* next_ = nullptr;  ///< in the engine's list
+  JobQueue* next_ = nullptr;    ///< in the engine's list
+  std::exception_ptr failure_;  ///< of the first job, until somebody who may tell comes by
   // Since when the first job has been waiting, and when its peers were last looked after.
   unsigned fruitless_ = 0;
   std::chrono::steady_clock::time_point began_, checked_;
 };
 
 /// Drives the queues of one process. From any thread; one at a time is let in, the others pass by.
+///
+/// A thread of its own (coll_loom_progress_thread) advances jobs while the program computes. It calls nothing
+/// of the MPI library, which may not expect threads: that a job is done or has failed is told by whoever
+/// comes by in an MPI call. Without jobs it sleeps.
 class JobEngine {
  public:
   /// `callback` leads to progress(), for the MPI library's progress loop; may be null.
   JobEngine(const loom_runtime& runtime, int (*callback)(void)) : runtime_(runtime), callback_(callback) {}
+  ~JobEngine() { stop_thread(); }
+
+  /// From now on a thread advances jobs, too. `rest` is what it does when nothing moves: waits for the
+  /// network, not long. Throws std::system_error.
+  void start_thread(std::function<void()> rest);
+  void stop_thread() noexcept;
 
   void start(JobQueue& queue, Job& job) noexcept;
   void forget(JobQueue& queue) noexcept;
@@ -82,11 +100,24 @@ class JobEngine {
  private:
   void enter() noexcept;
   void leave() noexcept { busy_.clear(std::memory_order_release); }
+  int advance_all(bool may_tell) noexcept;
+  void tell_done() noexcept;
+  void work() noexcept;
 
   const loom_runtime& runtime_;
   int (*callback_)(void);
   std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
   JobQueue* queues_ = nullptr;  ///< those with jobs
+  Job* done_first_ = nullptr;   ///< done, but not told so
+  Job* done_last_ = nullptr;
+  bool registered_ = false;  ///< the callback, with the library's progress loop
+
+  std::thread thread_;
+  std::function<void()> rest_;
+  std::atomic<bool> passed_by_{false};  ///< somebody found the thread inside
+  std::mutex mutex_;                    ///< of what follows, and only where there is a thread
+  std::condition_variable started_;
+  bool has_work_ = false, stops_ = false;
 };
 
 }  // namespace loom

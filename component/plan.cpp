@@ -21,6 +21,8 @@ constexpr std::size_t kRingMinBytes = 512 * 1024;
 // A first rank sends to all others at once; beyond, logarithmic patterns, which the component below has, need
 // less.
 constexpr int kMostHostsAtOnce = 16;
+// 512 KiB of slots for each rank of another host.
+constexpr int kMostMeshRanks = 64;
 
 /// Others may have gaps in their buffers, on some ranks and not on others.
 bool two_levels_take(device::Collective collective) {
@@ -38,7 +40,8 @@ bool rings_take(device::Collective collective) {
 /// All blocks together.
 std::size_t whole_message(device::Collective collective, int ranks, std::size_t bytes) {
   using device::Collective;
-  const bool blocks = collective == Collective::kReduceScatter || collective == Collective::kAllGather;
+  const bool blocks = collective == Collective::kReduceScatter || collective == Collective::kAllGather ||
+                      collective == Collective::kAllToAll;
   return blocks ? bytes * static_cast<std::size_t>(ranks) : bytes;
 }
 
@@ -64,6 +67,8 @@ std::string_view name_of(Algorithm algorithm) {
       return "rails";
     case Algorithm::kFlatRing:
       return "flat ring";
+    case Algorithm::kMesh:
+      return "mesh";
     case Algorithm::kBelow:
       return "the component below";
   }
@@ -126,6 +131,10 @@ bool few_hosts(const connect::Shape& shape) {
   return shape.hosts > 1 && shape.hosts <= kMostHostsAtOnce;
 }
 
+bool may_mesh(const connect::Shape& shape) {
+  return shape.hosts > 1 && shape.ranks <= kMostMeshRanks;
+}
+
 Algorithm plan(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
                const Abilities& abilities) {
   using device::Collective;
@@ -147,6 +156,8 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
   const std::size_t whole = whole_message(collective, shape.ranks, bytes);
   if (abilities.two_levels && two_levels_take(collective) && whole < kRingMinBytes)
     return Algorithm::kTwoLevels;
+  if (collective == Collective::kAllToAll && may_mesh(shape) && whole >= kRingMinBytes)
+    return Algorithm::kMesh;
   if (!rings_take(collective) || whole < kRingMinBytes) return Algorithm::kBelow;
   return shape.ranks_per_host > 0 ? Algorithm::kRails : Algorithm::kFlatRing;
 }
@@ -180,6 +191,8 @@ bool may_carry(Algorithm algorithm, device::Collective collective) {
     case Algorithm::kRails:
     case Algorithm::kFlatRing:
       return rings_take(collective);
+    case Algorithm::kMesh:
+      return collective == Collective::kAllToAll;
     case Algorithm::kBelow:
       return false;
   }

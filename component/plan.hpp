@@ -21,6 +21,7 @@ enum class Algorithm {
   kTwoLevels,   ///< several hosts: through the boards inside, between the first ranks of hosts, and back
   kRails,       ///< equal hosts: rings inside and rails across (see device::RailsExecutor and RootedExecutor)
   kFlatRing,    ///< unequal hosts: the same with one ring over all ranks
+  kMesh,        ///< several hosts: straight to every rank of the others, through the boards inside
   kBelow,       ///< the component below is better at this
 };
 
@@ -48,6 +49,9 @@ struct Abilities {
 
 /// So many hosts that their first ranks can be joined, each with each.
 bool few_hosts(const connect::Shape& shape);
+
+/// So few ranks that each can have links to all those of other hosts.
+bool may_mesh(const connect::Shape& shape);
 
 /// bytes: see device::shared_bytes.
 Algorithm plan(device::Collective collective, const connect::Shape& shape, std::size_t bytes,

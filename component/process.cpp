@@ -1,15 +1,29 @@
 #include "component/process.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "topo/discover.hpp"
 #include "topo/hwloc_xml.hpp"
+#include "topo/paths.hpp"
 #include "topo/xml_file.hpp"
 #include "ucx_transport/ports.hpp"
 
 namespace loom {
+namespace {
+
+// Of the progress thread: ranks of one host wake nobody when they write to each other's memory.
+constexpr std::chrono::microseconds kNap{100};
+
+}  // namespace
 
 Process::~Process() {
+  jobs_.stop_thread();
   if (transport_ && progress_callback_ != nullptr && runtime_.unregister_progress != nullptr)
     runtime_.unregister_progress(progress_callback_);
 }
@@ -147,10 +161,50 @@ void Process::dump_graph(const std::function<std::string()>& text) noexcept {
   write_once(graph_dumped_, "coll_loom_graph_dump_file", runtime_.parameters.graph_dump_file, text);
 }
 
+void Process::start_thread() {
+  if (!runtime_.parameters.progress_thread) return;
+  jobs_.start_thread([this] {
+    if (ucx_transport::Transport* transport = open_transport())
+      transport->wait(kNap);
+    else
+      std::this_thread::sleep_for(kNap);
+  });
+}
+
+std::string port_near(const topo::System& machine, const topo::Place& place) {
+  constexpr int kRank = 0;
+  const topo::System mine = topo::with_virtual_gpus(machine, std::span(&place, 1), std::span(&kRank, 1));
+  const topo::NodeId port = topo::Paths(mine).local_net(mine.gpus().front(), 0);
+  if (port == topo::kNoNode) return {};
+  const topo::NetInfo& net = mine.node(port).net();
+  return net.port > 0 ? fmt::format("{}:{}", net.name, net.port) : net.name;
+}
+
+/// As the user says; else, of several ports that UCX knows well (not Ethernet, where any may be the one that
+/// leads somewhere), the nearest; else what UCX finds best.
+std::string Process::net_devices(const topo::Place& place) const {
+  if (is_set(runtime_.parameters.net_devices)) return runtime_.parameters.net_devices;
+  if (std::getenv("UCX_NET_DEVICES") != nullptr) return {};
+  std::vector<topo::UcxPort> ports = ucx_transport::ports();
+  std::erase_if(ports, [](const topo::UcxPort& port) { return port.speed_mbps <= 0; });
+  if (ports.size() < 2) return {};
+  const std::string nearest = port_near(topo::discover({.ucx_ports = ports}).system, place);
+  const bool usable = std::ranges::any_of(ports, [&](const topo::UcxPort& port) {
+    return nearest == fmt::format("{}:{}", port.name, port.port);
+  });
+  return usable ? nearest : std::string{};
+}
+
 ucx_transport::Transport& Process::transport() {
+  if (open_transport() != nullptr) return *open_transport();
+  const topo::Place place = this->place();
   const std::lock_guard lock(mutex_);
   if (!transport_) {
-    transport_ = std::make_unique<ucx_transport::Transport>();
+    const std::string devices = net_devices(place);
+    if (runtime_.parameters.verbose >= 2 && !devices.empty())
+      runtime_.log(fmt::format("network device {}", devices).c_str());
+    transport_ = std::make_unique<ucx_transport::Transport>(ucx_transport::TransportOptions{
+        .net_devices = devices, .can_sleep = runtime_.parameters.progress_thread});
     open_transport_.store(transport_.get(), std::memory_order_release);
     if (progress_callback_ != nullptr && runtime_.register_progress != nullptr)
       runtime_.register_progress(progress_callback_);

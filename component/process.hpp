@@ -35,6 +35,10 @@ struct CallCounters {
   }
 };
 
+/// The port that serves a process at `place` best, as UCX spells it ("mlx5_0:1"); empty where the machine has
+/// none. Throws Error.
+std::string port_near(const topo::System& machine, const topo::Place& place);
+
 class Process {
  public:
   /// `host_name` empty: this host's. Tests give ranks of one process different ones.
@@ -91,6 +95,8 @@ class Process {
   void retire(const CallCounters& calls);
 
   JobEngine& jobs() noexcept { return jobs_; }
+  /// Starts coll_loom_progress_thread, if that is wanted and not done. Throws std::system_error.
+  void start_thread();
 
   /// The transport if it is open.
   ucx_transport::Transport* open_transport() noexcept {
@@ -98,6 +104,7 @@ class Process {
   }
 
  private:
+  std::string net_devices(const topo::Place& place) const;
   void tell(const std::vector<std::string>& notes) const;
   static bool is_set(const char* path) noexcept { return path != nullptr && *path != '\0'; }
   void write_once(bool& written, const char* variable, const char* path,

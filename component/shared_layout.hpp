@@ -19,6 +19,12 @@ inline constexpr device::FifoShape kNetFifo{.slot_bytes = 128 * 1024, .slot_coun
 inline constexpr device::FifoShape kHostsFifo{
     .slot_bytes = 16 * 1024, .slot_count = 8, .releases_per_credit = 4};
 
+// Between any two ranks of different hosts, for all-to-alls: many peers share the network.
+inline constexpr device::FifoShape kMeshFifo{.slot_bytes = 64 * 1024, .slot_count = 4};
+
+/// Longest wait for the first data through the network, while every rank is known to be in the set-up.
+inline constexpr double kNetworkTrialSeconds = 20;
+
 /// A rank's segment: its board, and then its direct area where all ranks are on one host, else the FIFO from
 /// its local predecessor.
 inline constexpr std::size_t kOneHostBytes = sizeof(device::Board) + sizeof(device::DirectArea);

@@ -11,12 +11,13 @@ namespace loom::device {
 struct FifoShape {
   std::size_t slot_bytes = 0;  ///< a multiple of 64
   std::size_t slot_count = 0;
-  /// Of a network, where every word costs: after how many releases the sender is told. Up to one fewer slots then look taken
-  /// to it when they are not.
+  /// Of a network, where every word costs: after how many releases the sender is told. Up to one fewer slots
+  /// then look taken to it when they are not.
   std::size_t releases_per_credit = 1;
 };
 
-/// The sending end. All functions throw Error (kPeerFailed) when the connection is known to be broken.
+/// The sending end. All functions throw Error when the connection is known to be broken (kPeerFailed), or the
+/// other end has abandoned it (kGivenUp).
 class SendLink {
  public:
   virtual ~SendLink() = default;

@@ -46,7 +46,7 @@ std::string NetEnd::standing() const {
 void NetEnd::await() {
   transport_.progress();
   if (abandoned_by_peer_.load(std::memory_order_acquire))
-    throw Error(ErrorCode::kPeerFailed,
+    throw Error(ErrorCode::kGivenUp,
                 fmt::format("The other end ({}) gave up on this communicator; {}.", peer_, standing()));
   if (nonsense_.load(std::memory_order_acquire))
     throw Error(ErrorCode::kInternal, fmt::format("A message from {} fits no slot.", peer_));

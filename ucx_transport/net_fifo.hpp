@@ -37,8 +37,8 @@ class NetEnd : protected Inbox {
 
   std::size_t slot_offset(std::uint64_t step) const { return step % shape_.slot_count * shape_.slot_bytes; }
   void send(std::uint64_t step, const std::byte* data, std::size_t bytes);
-  /// Lets messages come in, after a look for one that found none. Throws Error (kPeerFailed; kInternal when a
-  /// message came that no correct peer sends).
+  /// Lets messages come in, after a look for one that found none. Throws Error (kPeerFailed; kGivenUp;
+  /// kInternal when a message came that no correct peer sends).
   void await();
   void check() const;
   virtual std::string last_step() const = 0;

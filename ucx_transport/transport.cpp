@@ -1,6 +1,7 @@
 #include "ucx_transport/transport.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -60,20 +61,23 @@ Slots allocate_slots(std::size_t bytes) {
   return slots;
 }
 
-Transport::Transport() {
+Transport::Transport(const TransportOptions& options) {
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
-  params.features = UCP_FEATURE_AM;
+  params.features = UCP_FEATURE_AM | (options.can_sleep ? UCP_FEATURE_WAKEUP : 0);
   params.name = "loom";
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK)
     throw unreachable("UCX could not read its settings (UCX_* in the environment)", status);
-  status = ucp_init(&params, config, &context_);
+  if (!options.net_devices.empty())
+    status = ucp_config_modify(config, "NET_DEVICES", options.net_devices.c_str());
+  if (status == UCS_OK) status = ucp_init(&params, config, &context_);
   ucp_config_release(config);
-  if (status != UCS_OK) throw unreachable("UCX could not start (see UCX_TLS and UCX_NET_DEVICES)", status);
+  if (status != UCS_OK)
+    throw unreachable("UCX could not start (see UCX_TLS, UCX_NET_DEVICES and coll_loom_net_devices)", status);
   try {
-    open_worker();
+    open_worker(options.can_sleep);
   } catch (...) {
     if (worker_ != nullptr) ucp_worker_destroy(worker_);
     ucp_cleanup(context_);
@@ -81,12 +85,14 @@ Transport::Transport() {
   }
 }
 
-void Transport::open_worker() {
+void Transport::open_worker(bool can_sleep) {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // mutex_ serializes
   ucs_status_t status = ucp_worker_create(context_, &params, &worker_);
   if (status != UCS_OK) throw unreachable("UCX could not create a worker", status);
+
+  if (can_sleep && ucp_worker_get_efd(worker_, &event_fd_) != UCS_OK) event_fd_ = -1;
 
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
@@ -202,6 +208,17 @@ ucs_status_t Transport::send(const Endpoint& to, InboxId inbox, std::uint64_t st
   }
   bytes_sent_.fetch_add(sizeof(MessageHeader) + bytes, std::memory_order_relaxed);
   return UCS_OK;
+}
+
+void Transport::wait(std::chrono::microseconds most) noexcept {
+  if (event_fd_ < 0) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (ucp_worker_arm(worker_) != UCS_OK) return;  // there is something already
+  }
+  pollfd events{.fd = event_fd_, .events = POLLIN, .revents = 0};
+  const timespec limit{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(most).count()};
+  ::ppoll(&events, 1, &limit, nullptr);
 }
 
 unsigned Transport::progress() {

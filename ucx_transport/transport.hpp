@@ -5,6 +5,7 @@
 #include <ucp/api/ucp.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -64,6 +65,11 @@ class Endpoint {
   std::atomic<ucs_status_t> error_{UCS_OK};
 };
 
+struct TransportOptions {
+  std::string net_devices;  ///< in UCX's words; empty: as the environment says
+  bool can_sleep = false;   ///< wait() sleeps until something comes
+};
+
 /// Every function may be called from any thread.
 ///
 /// Messages are UCX active messages sent eagerly: each carries its own step, so nothing has to be ordered
@@ -72,8 +78,8 @@ class Endpoint {
 /// remote write that meets a closed worker ends the process in UCX 1.13.)
 class Transport {
  public:
-  /// Opens UCX as the environment (UCX_*) says. Throws Error (kUnreachable).
-  Transport();
+  /// Opens UCX as the environment (UCX_*) and `options` say. Throws Error (kUnreachable).
+  explicit Transport(const TransportOptions& options = {});
   /// Breaks all connections without waiting for peers. No inbox may be open.
   ~Transport();
   Transport(const Transport&) = delete;
@@ -97,16 +103,20 @@ class Transport {
   /// Advances all communication. Returns the number of events; 0 also when another thread is at it.
   unsigned progress();
 
+  /// Sleeps until something comes, or so long; returns at once where this transport cannot sleep.
+  void wait(std::chrono::microseconds most) noexcept;
+
   std::uint64_t bytes_sent() const noexcept { return bytes_sent_.load(std::memory_order_relaxed); }
 
  private:
   static ucs_status_t on_message(void* transport, const void* header, std::size_t header_bytes, void* data,
                                  std::size_t bytes, const ucp_am_recv_param_t* param);
-  void open_worker();
+  void open_worker(bool can_sleep);
 
   std::mutex mutex_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
+  int event_fd_ = -1;  ///< of the worker; -1: it has none
   Bytes address_;
   std::map<std::string, std::shared_ptr<Endpoint>> endpoints_;  ///< by worker address
   std::unordered_map<InboxId, Inbox*> inboxes_;

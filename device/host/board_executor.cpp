@@ -43,7 +43,7 @@ bool Boards::is_level(int rank) {
   if (seen >= round_) return true;
   const std::uint64_t now = boards_[static_cast<std::size_t>(rank)]->filled.value();
   if (now == StepFlag::kAbandoned)
-    throw Error(ErrorCode::kPeerFailed, fmt::format("Rank {} gave up on this communicator.", rank));
+    throw Error(ErrorCode::kGivenUp, fmt::format("Rank {} gave up on this communicator.", rank));
   seen = now;
   return seen >= round_;
 }
@@ -67,8 +67,7 @@ BoardExecutor::BoardExecutor(Boards& boards, const HostJob& job)
 }
 
 std::size_t BoardExecutor::longest_part() const {
-  if (chunked_)
-    return chunk_range(job_.count, job_.elem_bytes, boards_.size(), 0).count * job_.elem_bytes;
+  if (chunked_) return chunk_range(job_.count, job_.elem_bytes, boards_.size(), 0).count * job_.elem_bytes;
   if (job_.collective != Collective::kReduceScatterV) return job_.bytes();
   std::size_t longest = 0;
   for (int part = 0; part < boards_.size(); ++part)

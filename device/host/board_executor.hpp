@@ -43,7 +43,7 @@ class Boards {
   void abandon() noexcept { mine().filled.publish(StepFlag::kAbandoned); }
 
   /// The rank has published the round that this one published last: what it wrote then may be read. Throws
-  /// Error (kPeerFailed) when the rank has abandoned the communicator.
+  /// Error (kGivenUp) when the rank has abandoned the communicator.
   bool is_level(int rank);
   /// Where this rank writes in the round that it is in, and what another wrote in the one before.
   std::byte* to_write() const { return mine().bank[(round_ + 1) % 2]; }

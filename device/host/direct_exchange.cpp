@@ -46,7 +46,7 @@ const std::byte* DirectExchange::await(int rank, std::uint64_t exchange, Waiter&
   while (true) {
     const std::uint64_t published = slot.published.value();
     if (published == StepFlag::kAbandoned) [[unlikely]]
-      throw Error(ErrorCode::kPeerFailed, fmt::format("Rank {} gave up on this communicator.", rank));
+      throw Error(ErrorCode::kGivenUp, fmt::format("Rank {} gave up on this communicator.", rank));
     if (published >= exchange) return slot.payload;
     waiter.pause();
   }

@@ -39,7 +39,7 @@ class DirectExchange {
   int size() const noexcept { return static_cast<int>(areas_.size()); }
 
   /// Reductions go in order of rank, so that the result is bitwise the same everywhere. offered_bytes() of
-  /// the job is at most DirectSlot::kPayloadBytes. Throws what the waiter throws, and Error (kPeerFailed)
+  /// the job is at most DirectSlot::kPayloadBytes. Throws what the waiter throws, and Error (kGivenUp)
   /// when a rank has abandoned the communicator.
   void perform(const HostJob& job, Waiter& waiter);
 

@@ -35,7 +35,7 @@ class SharedFifoEnd {
   }
   std::uint64_t checked(std::uint64_t flag) const {
     if (flag == StepFlag::kAbandoned)
-      throw Error(ErrorCode::kPeerFailed, fmt::format("Rank {} gave up on this communicator.", peer_));
+      throw Error(ErrorCode::kGivenUp, fmt::format("Rank {} gave up on this communicator.", peer_));
     return flag;
   }
 

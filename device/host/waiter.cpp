@@ -48,12 +48,14 @@ void Waiter::pause_long() {
 
   if (policy_.progress) policy_.progress();
   ::sched_yield();
-  if (now - checked_ < kCheckPeersEvery) return;
-  checked_ = now;
-  if (policy_.check_peers) policy_.check_peers();
+  // To the moment: who waits for the missing rank itself has waited a little longer than those who wait for
+  // him, and is thus the one who says so.
   const double waited_s = std::chrono::duration<double>(now - began_).count();
   if (policy_.timeout_s > 0 && waited_s > policy_.timeout_s)
     throw Error(ErrorCode::kTimeout, fmt::format("No step forward for {:.1f} s.", waited_s));
+  if (now - checked_ < kCheckPeersEvery) return;
+  checked_ = now;
+  if (policy_.check_peers) policy_.check_peers();
 }
 
 }  // namespace loom::device

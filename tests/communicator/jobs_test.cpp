@@ -2,6 +2,7 @@
 // threads.
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <deque>
 #include <numeric>
@@ -175,6 +176,53 @@ TEST_P(JobsOf, AreStartedAgainAndAgain) {
 INSTANTIATE_TEST_SUITE_P(Ranks, JobsOf, ::testing::Values(1, 2, 3, 5),
                          [](const auto& test) { return std::to_string(test.param); });
 
+TEST(Jobs, AdvanceInAThreadWhileTheProgramComputes) {
+  loom_parameters parameters{};
+  parameters.progress_thread = true;
+  test::Job{.ranks = 2, .parameters = parameters}.run([](Rank& self) {
+    auto communicator = self.connect();
+    barrier(*communicator);
+    for (int call = 0; call < 2; ++call) {
+      Started large;
+      fill(large, self, 8 << 20, call);
+      start(large, *communicator);
+      // Some hundred rounds, of which a look takes a few.
+      int looks = 0;
+      for (; !large.done; ++looks) {
+        usleep(50'000);
+        self.process().jobs().progress();
+      }
+      EXPECT_LT(looks, 16);
+      EXPECT_EQ(large.result, LOOM_SUCCESS);
+      expect_sum(large, self);
+    }
+  });
+}
+
+TEST(Jobs, TellOfAFailureInTheThreadWhereTheProgramCalls) {
+  test::Job job{.ranks = 2, .parameters_of = [](int) {
+                  loom_parameters parameters = test::with_timeout(0.3);
+                  parameters.progress_thread = true;
+                  return parameters;
+                }};
+  job.run([](Rank& self) {
+    auto communicator = self.connect();
+    barrier(*communicator);
+    if (self.rank() == 1) {
+      usleep(1'000'000);
+      return;
+    }
+    Started call;
+    fill(call, self, 100, 0);
+    start(call, *communicator);
+    usleep(800'000);
+    EXPECT_FALSE(call.done) << "told by the thread";
+    wait(call, self);
+    EXPECT_EQ(call.result, LOOM_ERR_TIMEOUT);
+  });
+  EXPECT_EQ(job.transcript.messages(LOOM_MESSAGE_TIMEOUT).size(), 1U);
+}
+
 TEST(Jobs, FailOnAllRanksWhenOneGivesUp) {
   test::Job job{.ranks = 3};
   std::atomic<int> connected{0};
@@ -198,7 +246,8 @@ TEST(Jobs, FailOnAllRanksWhenOneGivesUp) {
     }
     EXPECT_THROW(communicator->perform({}), Error);
   });
-  EXPECT_EQ(job.transcript.messages(LOOM_MESSAGE_PEER_FAILED).size(), 2U);
+  EXPECT_EQ(job.transcript.messages(LOOM_MESSAGE_RESOURCES).size(), 1U);
+  EXPECT_EQ(job.transcript.messages(LOOM_MESSAGE_GIVEN_UP).size(), 2U);
 }
 
 TEST(Jobs, EndAtTheTimeLimitWithTheNameOfTheMissingRank) {

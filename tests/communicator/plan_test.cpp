@@ -69,6 +69,13 @@ TEST(Plan, UsesRailsAcrossEqualHostsAndOneRingAcrossUnequalOnes) {
   }
 }
 
+TEST(Plan, SendsStraightToAllRanksOfOtherHostsWhileTheyAreFew) {
+  EXPECT_EQ(plan(device::Collective::kAllToAll, {6, 3, 2}, 1 << 20), Algorithm::kMesh);
+  EXPECT_EQ(plan(device::Collective::kAllToAll, {5, 3, 0}, 1 << 20), Algorithm::kMesh);
+  EXPECT_EQ(plan(device::Collective::kAllToAll, {6, 3, 2}, 8), Algorithm::kBelow);
+  EXPECT_EQ(plan(device::Collective::kAllToAll, {400, 100, 4}, 1 << 20), Algorithm::kBelow);
+}
+
 TEST(Plan, CountsAllBlocksTogetherAcrossHosts) {
   for (const auto collective : {device::Collective::kReduceScatter, device::Collective::kAllGather}) {
     EXPECT_EQ(plan(collective, {32, 16, 2}, 32 << 10), Algorithm::kRails);
@@ -89,7 +96,7 @@ TEST(Plan, LeavesToTheComponentBelowWhatHasNoAlgorithmAcrossHosts) {
   EXPECT_EQ(plan(device::Collective::kAllGather, {5, 3, 0}, 8), Algorithm::kBelow);
   for (const auto collective :
        {device::Collective::kBarrier, device::Collective::kScan, device::Collective::kGather,
-        device::Collective::kScatter, device::Collective::kAllToAll})
+        device::Collective::kScatter, device::Collective::kAllToAllV})
     EXPECT_EQ(plan(collective, {6, 3, 2}, 8 << 20), Algorithm::kBelow);
 }
 

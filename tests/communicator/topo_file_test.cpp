@@ -31,6 +31,29 @@ TEST_F(TopoFile, DescribesTheHostsAndIsWrittenWithTheirRanks) {
   EXPECT_EQ(written.node(written.of_kind(topo::NodeKind::kNet).front()).net().name, "eth7");
 }
 
+TEST(PortNear, IsTheOneOfTheNumaNodeThatTheProcessIsBoundTo) {
+  const topo::System machine = topo::parse_system(
+                                   "<system version='1'>"
+                                   "<cpu numaid='0' affinity='f' arch='arm64'><nic><net dev='0' "
+                                   "name='mlx5_0' port='1' speed='100000'/></nic></cpu>"
+                                   "<cpu numaid='1' affinity='f0' arch='arm64'><nic><net dev='1' "
+                                   "name='mlx5_1' port='1' speed='100000'/></nic></cpu>"
+                                   "</system>",
+                                   "two ports")
+                                   .system;
+  for (const int node : {0, 1}) {
+    topo::Place place;
+    place.numa_node = node;
+    place.first_cpu = 4 * node;
+    EXPECT_EQ(port_near(machine, place), node == 0 ? "mlx5_0:1" : "mlx5_1:1");
+  }
+  EXPECT_EQ(port_near(topo::parse_system(
+                          "<system version='1'><cpu numaid='0' affinity='f' arch='arm64'/></system>", "none")
+                          .system,
+                      {}),
+            "");
+}
+
 TEST_F(TopoFile, OfWhichMuchMustBeAssumedIsToldOfOnceAtVerbose1) {
   const std::string in = temporary("in.xml", "<system version='1'><cpu numaid='0' affinity='f'/></system>");
   for (const int verbose : {0, 1}) {

@@ -32,9 +32,9 @@ struct Call {
   HostJob job;
 };
 
-constexpr Collective kTaken[] = {Collective::kReduce,         Collective::kBroadcast,
-                                 Collective::kReduceScatter,  Collective::kAllGather,
-                                 Collective::kReduceScatterV, Collective::kAllGatherV};
+constexpr Collective kTaken[] = {
+    Collective::kReduce,         Collective::kBroadcast,  Collective::kReduceScatter, Collective::kAllGather,
+    Collective::kReduceScatterV, Collective::kAllGatherV, Collective::kAllToAll};
 
 std::size_t length_of(int rank, std::size_t unit) {
   return rank == 1 ? 0 : unit * static_cast<std::size_t>(rank + 1);
@@ -44,6 +44,8 @@ std::size_t length_of(int rank, std::size_t unit) {
 void make(Call& call, Collective collective, Rank& self, int root, std::size_t unit) {
   const auto ranks = static_cast<std::size_t>(self.size()), rank = static_cast<std::size_t>(self.rank());
   const bool v = collective == Collective::kReduceScatterV || collective == Collective::kAllGatherV;
+  const bool blocks = collective == Collective::kReduceScatter || collective == Collective::kAllGather ||
+                      collective == Collective::kAllToAll;
   call.bounds = {0};
   for (std::size_t r = 0; r < ranks; ++r)
     call.bounds.push_back(call.bounds.back() + (v ? length_of(static_cast<int>(r), unit) : unit));
@@ -54,15 +56,14 @@ void make(Call& call, Collective collective, Rank& self, int root, std::size_t u
   call.out.assign(all, -1);
   for (std::size_t i = 0; i < all; ++i) call.in[i] = value_at(self.rank(), i);
   HostJob& job = call.job;
-  job = {
-      .collective = collective,
-      .in = reinterpret_cast<const std::byte*>(call.in.data()),
-      .out = reinterpret_cast<std::byte*>(call.out.data()),
-      .count = collective == Collective::kReduceScatter || collective == Collective::kAllGather ? unit : all,
-      .elem_bytes = sizeof(int),
-      .reduce = device::find_reduce(device::Op::kSum, device::Type::kInt32),
-      .root = root,
-      .bounds = call.bounds.data()};
+  job = {.collective = collective,
+         .in = reinterpret_cast<const std::byte*>(call.in.data()),
+         .out = reinterpret_cast<std::byte*>(call.out.data()),
+         .count = blocks ? unit : all,
+         .elem_bytes = sizeof(int),
+         .reduce = device::find_reduce(device::Op::kSum, device::Type::kInt32),
+         .root = root,
+         .bounds = call.bounds.data()};
   if (collective != Collective::kAllGatherV) return;
   call.in_blocks = {{reinterpret_cast<std::byte*>(call.in.data()),
                      (call.bounds[rank + 1] - call.bounds[rank]) * sizeof(int)}};
@@ -91,6 +92,11 @@ void check(const Call& call, Rank& self) {
       case Collective::kReduceScatterV:
         if (i < call.bounds[rank + 1] - call.bounds[rank]) expected = sum_at(ranks, call.bounds[rank] + i);
         break;
+      case Collective::kAllToAll: {
+        const std::size_t block = call.bounds[1];
+        expected = value_at(static_cast<int>(i / block), rank * block + i % block);
+        break;
+      }
       default: {
         int from = 0;
         while (i >= call.bounds[static_cast<std::size_t>(from) + 1]) ++from;

@@ -52,6 +52,7 @@ struct Settings {
   double share = 1;  ///< of all cases that are run, drawn alike on all ranks
   std::uint64_t seed = 1;
   std::size_t big = 30'011;
+  double seconds = 0;  ///< draw again and again so long
 };
 
 /// The run of one communicator.
@@ -65,6 +66,8 @@ class Run {
 
   /// Whether the next case is in the sample; the same answer on every rank.
   bool draw();
+  /// Draws others from now on.
+  void reseed(std::uint64_t seed) { random_.seed(seed); }
   /// Judges the case just run.
   void judge(bool right, const std::string& what);
   std::vector<int> counts() const;

@@ -1,0 +1,109 @@
+// communicator_mesh.cpp -- links between every two ranks of different hosts, for all-to-alls. The first call
+// that needs them makes them: most programs never do.
+#include <fmt/format.h>
+
+#include "component/attempt.hpp"
+#include "component/byte_stream.hpp"
+#include "component/communicator.hpp"
+#include "component/shared_layout.hpp"
+
+namespace loom {
+
+/// True on every rank or on none.
+bool Communicator::is_meshed() {
+  if (linking_) return false;
+  if (!meshed_) {
+    linking_ = true;
+    meshed_ = make_mesh();
+    linking_ = false;
+    if (!*meshed_) mesh_.clear(), mesh_ends_.clear();
+  }
+  return *meshed_;
+}
+
+bool Communicator::make_mesh() {
+  std::string cause;
+  std::vector<std::byte> ends;
+  attempt(cause, [&] { ends = make_mesh_ends(); });
+  const auto bytes_of = agree(cause, ends.size());
+  if (!bytes_of) return false;
+  const auto handles = bootstrap_.all_gather_bytes(ends, *bytes_of);
+  attempt(cause, [&] { join_mesh(handles); });
+  if (!agree(cause)) return false;
+  attempt(cause, [&] { try_mesh(); });
+  return agree(cause).has_value();
+}
+
+/// Makes this rank's ends; returns what the others need of them.
+std::vector<std::byte> Communicator::make_mesh_ends() {
+  ucx_transport::Transport& transport = process_.transport();
+  ByteWriter writer;
+  writer.string(transport.address());
+  mesh_ends_.resize(static_cast<std::size_t>(wiring_.shape.ranks));
+  for (int rank = 0; rank < wiring_.shape.ranks; ++rank) {
+    HostLinks& ends = mesh_ends_[static_cast<std::size_t>(rank)];
+    if (!on_my_host(rank)) {
+      ends.send = std::make_unique<ucx_transport::NetSendLink>(transport, kMeshFifo, names_.at(rank));
+      ends.receive = std::make_unique<ucx_transport::NetRecvLink>(transport, kMeshFifo, names_.at(rank));
+    }
+    writer.value(ends.receive ? ends.receive->inbox() : ucx_transport::InboxId{});
+    writer.value(ends.send ? ends.send->inbox() : ucx_transport::InboxId{});
+  }
+  return writer.take();
+}
+
+void Communicator::join_mesh(const std::vector<std::vector<std::byte>>& handles) {
+  for (std::size_t rank = 0; rank < mesh_ends_.size(); ++rank) {
+    const HostLinks& ends = mesh_ends_[rank];
+    mesh_.push_back({ends.send.get(), ends.receive.get()});
+    if (!ends.send) continue;
+    ByteReader reader(handles[rank]);
+    const ucx_transport::Bytes address = reader.string();
+    ucx_transport::InboxId recv_end = 0, send_end = 0;
+    for (int of = 0; of <= rank_; ++of) {
+      recv_end = reader.value<ucx_transport::InboxId>();
+      send_end = reader.value<ucx_transport::InboxId>();
+    }
+    ends.send->connect(address, recv_end);
+    ends.receive->connect(address, send_end);
+  }
+}
+
+device::Mesh Communicator::mesh() {
+  return {.links = mesh_,
+          .slot_bytes = kMeshFifo.slot_bytes,
+          .boards = boards_ ? &*boards_ : nullptr,
+          .mates = placement_.ranks_of(placement_.node_of(rank_)),
+          .rank = rank_};
+}
+
+/// An all-to-all of one word: UCX may find a transport that no packet passes.
+void Communicator::try_mesh() {
+  const auto word_of = [&](int from, int to) {
+    return kLayout ^ static_cast<std::uint64_t>(from * wiring_.shape.ranks + to);
+  };
+  std::vector<std::uint64_t> sent, received(mesh_.size());
+  for (int rank = 0; rank < wiring_.shape.ranks; ++rank) sent.push_back(word_of(rank_, rank));
+  device::HostJob job{device::Collective::kAllToAll, reinterpret_cast<const std::byte*>(sent.data()),
+                      reinterpret_cast<std::byte*>(received.data()), sizeof(std::uint64_t)};
+  device::MeshExecutor executor(mesh(), job);
+  device::WaitPolicy policy = wait_policy_;
+  policy.timeout_s = kNetworkTrialSeconds;
+  device::Waiter waiter(policy);
+  try {
+    std::uint64_t released = 0;
+    while (executor.advance() != device::RingExecutor::State::kDone || !network_is_quiet(released))
+      waiter.pause();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTimeout) throw;
+    throw Error(
+        ErrorCode::kUnreachable,
+        fmt::format("No data came through UCX within {} s: waiting for {} (see UCX_TLS and UCX_NET_DEVICES).",
+                    kNetworkTrialSeconds, names_.at(executor.awaited())));
+  }
+  for (int rank = 0; rank < wiring_.shape.ranks; ++rank)
+    if (received[static_cast<std::size_t>(rank)] != word_of(rank, rank_))
+      throw Error(ErrorCode::kUnreachable, fmt::format("UCX delivered wrong data from {}.", names_.at(rank)));
+}
+
+}  // namespace loom

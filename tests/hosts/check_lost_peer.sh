@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# check_lost_peer.sh PROGRAM HOW HOSTS PER_HOST -- beside virtual hosts: PROGRAM, whose last rank goes missing as HOW
+# says, gets errors within coll_loom_timeout and a message that names the peer, its host, the device and the last step,
+# and ends.
+set -euo pipefail
+program=$1 how=$2 hosts=$3 per_host=$4
+virtual_hosts=$(cd "$(dirname "$0")/../.." && pwd)/scripts/virtual-hosts
+ranks=$((hosts * per_host)) stays=$(((hosts - 1) * per_host))
+
+rc=0
+SECONDS=0
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
+recovery=()
+if [[ $how == kill ]]; then recovery=(--with-ft ulfm); fi
+timeout 90 "$virtual_hosts" mpirun -n "$ranks" --map-by "ppr:$per_host:node" "${recovery[@]}" --mca coll_loom_timeout 3 "$program" "$how" \
+  >"$output" 2>&1 || rc=$?
+cat "$output"
+echo "mpirun ended with exit code $rc after $SECONDS s"
+failures=0
+fail() { echo "check_lost_peer: $1" >&2; failures=1; }
+[[ $rc -eq 7 ]] || fail "the exit code is not MPI_Abort's"
+(( $(grep -c 'the rest goes on' "$output") == stays )) || fail "not all of the $stays other ranks went on"
+! grep -q 'the rest fails' "$output" || fail "a communicator without the missing rank failed"
+! grep -q 'error class 0\|error class -1\|then 0\|then -1' "$output" || fail "a call with the missing rank succeeded"
+# Who hears that another rank gave up before its own limit says nothing; some reach it at the same moment.
+who=$(sed -n 's/^ *Communicator: rank \([0-9]*\) of .*/\1/p' "$output")
+[[ -n $who ]] || fail "no message"
+[[ -z $(sort <<<"$who" | uniq -d) ]] || fail "more than one message from one rank"
+tr '\n' ' ' <"$output" | tr -s ' ' |
+  grep -q "rank [0-9]* (process [0-9]* on host host$((hosts - 1)))[^.]* over tcp/eth0: [0-9]* slots" ||
+  fail "no message names the peer, its host, the device and the last step"
+if [[ $how == kill ]]; then
+  named=$(grep -c 'MPIX_ERR_PROC_FAILED' "$output" || true)
+  (( named == ranks - 1 )) || fail "$named of the $((ranks - 1)) others were told that a process has failed"
+fi
+exit "$failures"

@@ -1,0 +1,92 @@
+// mpi_lost_peer -- the last rank goes missing in the middle of a loop of collectives across hosts, in the way
+// that the first argument names: stop (SIGSTOP), kill (SIGKILL), down (its host's link goes down, and comes
+// back later). Every other rank must get an MPI error from the call, go on with a communicator without the
+// missing host, and then end the job. check_lost_peer.sh runs it and looks at the messages.
+#include <mpi.h>
+#if OMPI_MAJOR_VERSION > 4
+#include <mpi-ext.h>
+#endif
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+constexpr int kCount = 1 << 20;
+constexpr int kExitCode = 7;
+
+void go_missing(const char* how) {
+  if (std::strcmp(how, "stop") == 0) std::raise(SIGSTOP);
+  if (std::strcmp(how, "kill") == 0) std::raise(SIGKILL);
+  // The launcher needs the link, too, to end what runs here.
+  if (std::strcmp(how, "down") == 0 &&
+      std::system("ip link set eth0 down && (sleep 8; ip link set eth0 up) &") != 0)
+    std::fprintf(stderr, "the link could not be taken down\n");
+}
+
+const char* called(int error_class) {
+#ifdef MPIX_ERR_PROC_FAILED
+  if (error_class == MPIX_ERR_PROC_FAILED) return " (MPIX_ERR_PROC_FAILED)";
+#endif
+  (void)error_class;
+  return "";
+}
+
+/// Returns the error class of a sum, or -1 where the result is wrong.
+int sum(std::vector<int>& values, MPI_Comm comm) {
+  int ranks, error_class;
+  MPI_Comm_size(comm, &ranks);
+  for (int& value : values) value = 1;
+  const int error = MPI_Allreduce(MPI_IN_PLACE, values.data(), kCount, MPI_INT, MPI_SUM, comm);
+  MPI_Error_class(error, &error_class);
+  if (error_class != MPI_SUCCESS) return error_class;
+  for (const int value : values)
+    if (value != ranks) return -1;
+  return MPI_SUCCESS;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  int rank, ranks, length;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  const char* how = argc > 1 ? argv[1] : "stop";
+  char name[MPI_MAX_PROCESSOR_NAME], last_name[MPI_MAX_PROCESSOR_NAME];
+  MPI_Get_processor_name(name, &length);
+  std::memcpy(last_name, name, sizeof(name));
+  MPI_Bcast(last_name, sizeof(last_name), MPI_CHAR, ranks - 1, MPI_COMM_WORLD);
+  const bool stays = std::strcmp(name, last_name) != 0;
+  MPI_Comm rest;
+  MPI_Comm_split(MPI_COMM_WORLD, stays ? 1 : 2, rank, &rest);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(rest, MPI_ERRORS_RETURN);
+
+  std::vector<int> values(kCount);
+  sum(values, rest);  // links are made while all are well
+  int error_class = MPI_SUCCESS;
+  for (int call = 0; error_class == MPI_SUCCESS; ++call) {
+    if (call == 20 && rank == ranks - 1) go_missing(how);
+    error_class = sum(values, MPI_COMM_WORLD);
+  }
+  std::printf("rank %d: error class %d%s, then %d\n", rank, error_class, called(error_class),
+              sum(values, MPI_COMM_WORLD));
+  for (int call = 0; call < 3 && stays; ++call)
+    if (const int of_rest = sum(values, rest); of_rest != MPI_SUCCESS)
+      std::printf("rank %d: the rest fails with %d\n", rank, of_rest);
+  if (stays) {
+    MPI_Barrier(rest);
+    std::printf("rank %d: the rest goes on\n", rank);
+  }
+  std::fflush(stdout);
+  if (rank == 0) {
+    sleep(1);  // for the others' lines
+    MPI_Abort(MPI_COMM_WORLD, kExitCode);
+  }
+  pause();
+}
