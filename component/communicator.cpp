@@ -172,7 +172,9 @@ int Communicator::peer_at(device::Neighbour neighbour) const {
 /// MPI again for long. `awaited_rank` names whom a blocked executor waits for.
 template <class Executor, class PeerOf>
 void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
-  device::Waiter waiter(wait_policy_);
+  bool done = false;
+  const auto peer = [&] { return done ? across().next : awaited_rank(executor); };
+  device::Waiter waiter(wait_policy_, [&] { return waits_too(peer()); });
   std::uint64_t released = 0;
   const auto drained = [&] {
     const std::uint64_t before = released;
@@ -180,7 +182,6 @@ void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
     if (released != before) waiter.moved();
     return quiet;
   };
-  bool done = false;
   try {
     while (!done || !drained()) {
       const auto state = done ? device::RingExecutor::State::kBlocked : executor.advance();
@@ -190,8 +191,7 @@ void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
     }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
-    const int peer = done ? across().next : awaited_rank(executor);
-    throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(), awaited_text(peer)));
+    throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(), awaited_text(peer())));
   }
 }
 
@@ -223,6 +223,21 @@ std::string Communicator::awaited_text(int peer) const {
   if (net_next_ && peer == across().next) text += ", " + net_next_->standing();
   if (net_previous_ && peer == across().previous) text += ", " + net_previous_->standing();
   return text;
+}
+
+/// Between hosts; inside one, whoever is missing is seen by all.
+void Communicator::say_waiting() const noexcept {
+  if (local_next_) local_next_->say_waiting();
+  if (local_previous_) local_previous_->say_waiting();
+  if (net_next_) net_next_->say_waiting();
+  if (net_previous_) net_previous_->say_waiting();
+}
+
+bool Communicator::waits_too(int peer) const noexcept {
+  const auto says = [&](const auto& link, int rank) { return link && rank == peer && link->other_waits(); };
+  if (wiring_.shape.hosts == 1) return false;
+  return says(net_next_, across().next) || says(net_previous_, across().previous) ||
+         says(local_next_, wiring_.local.next) || says(local_previous_, wiring_.local.previous);
 }
 
 void Communicator::run_two_levels(const device::HostJob& job) {

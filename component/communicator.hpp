@@ -120,6 +120,8 @@ class Communicator {
   const connect::Ring& across() const { return wiring_.rail ? *wiring_.rail : *wiring_.flat; }
   int peer_at(device::Neighbour neighbour) const;
   std::string awaited_text(int peer) const;
+  void say_waiting() const noexcept;
+  bool waits_too(int peer) const noexcept;
   void explain(Algorithm algorithm, const device::HostJob& job);
   void check_peers() const;
   void abandon() noexcept;

@@ -240,8 +240,8 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
   const loom_runtime& runtime = process_.runtime();
   if (runtime.yield_when_idle != nullptr && runtime.yield_when_idle()) oversubscribed_ = true;
   // A network answers so late that a CPU spent on spinning is better given to whoever moves its data.
-  wait_policy_ = {runtime.progress, [this] { check_peers(); }, oversubscribed_ || wiring_.shape.hosts > 1,
-                  runtime.parameters.timeout_s};
+  wait_policy_ = {runtime.progress, [this] { check_peers(); }, [this] { say_waiting(); },
+                  oversubscribed_ || wiring_.shape.hosts > 1, runtime.parameters.timeout_s};
   // Whatever a rank waits for, what it has sent must get out: the library's own loop drives the transport
   // only now and then.
   if (wiring_.shape.hosts > 1)

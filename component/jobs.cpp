@@ -75,8 +75,17 @@ Job* JobQueue::advance(int& steps, bool may_tell) noexcept {
 void JobQueue::look_after(const Job& job) {
   if (++fruitless_ % kLooksPerClock != 1) return;
   const auto now = std::chrono::steady_clock::now();
-  if (fruitless_ == 1) began_ = checked_ = now;
-  communicator_.check_waiting(job, std::chrono::duration<double>(now - began_).count());
+  if (fruitless_ == 1) {
+    began_ = checked_ = now;
+    has_said_ = false;
+  }
+  const double waited_s = std::chrono::duration<double>(now - began_).count();
+  const double limit_s = communicator_.process_.runtime().parameters.timeout_s;
+  if (limit_s > 0 && !has_said_ && waited_s > limit_s / 2) {
+    has_said_ = true;
+    communicator_.say_waiting();
+  }
+  communicator_.check_waiting(job, waited_s);
   if (now - checked_ < kCheckPeersEvery) return;
   checked_ = now;
   communicator_.check_peers();

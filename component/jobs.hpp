@@ -73,6 +73,7 @@ class JobQueue {
   std::exception_ptr failure_;  ///< of the first job, until somebody who may tell comes by
   // Since when the first job has been waiting, and when its peers were last looked after.
   unsigned fruitless_ = 0;
+  bool has_said_ = false;
   std::chrono::steady_clock::time_point began_, checked_;
 };
 

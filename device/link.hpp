@@ -31,6 +31,10 @@ class SendLink {
   virtual bool drained() = 0;
   /// Tells the receiver that nothing further will come. Never throws; for a communicator that cannot go on.
   virtual void abandon() noexcept = 0;
+  /// Tells the receiver that this end has been waiting for long. Never throws.
+  virtual void say_waiting() noexcept = 0;
+  /// The receiver has said so, and not moved since: it waits as well, rather than not answering.
+  virtual bool other_waits() const noexcept = 0;
 };
 
 /// The receiving end. Throws as SendLink does.
@@ -44,6 +48,9 @@ class RecvLink {
   virtual void release() = 0;
   /// Tells the sender that nothing further will be taken. Never throws.
   virtual void abandon() noexcept = 0;
+  /// As SendLink's.
+  virtual void say_waiting() noexcept = 0;
+  virtual bool other_waits() const noexcept = 0;
 };
 
 }  // namespace loom::device

@@ -13,6 +13,8 @@ class StepFlag {
  public:
   /// Above every step: the writer has abandoned the connection.
   static constexpr std::uint64_t kAbandoned = ~std::uint64_t{0};
+  /// Below that, and above every step: of messages, the writer has been waiting for long.
+  static constexpr std::uint64_t kWaiting = kAbandoned - 1;
 
   void publish(std::uint64_t step) noexcept { step_.store(step, std::memory_order_release); }
   std::uint64_t value() const noexcept { return step_.load(std::memory_order_acquire); }

@@ -72,6 +72,21 @@ void NetEnd::abandon_end() noexcept {
   }
 }
 
+void NetEnd::say_waiting_at_end() noexcept {
+  if (!endpoint_) return;
+  try {
+    send(StepFlag::kWaiting, nullptr, 0);
+  } catch (const std::exception&) {
+    // The connection is broken: whoever waits for it sees that by itself.
+  }
+}
+
+bool NetEnd::note_word(std::uint64_t step) noexcept {
+  other_waits_.store(step == StepFlag::kWaiting, std::memory_order_relaxed);
+  if (step == StepFlag::kAbandoned) abandoned_by_peer_.store(true, std::memory_order_release);
+  return step >= StepFlag::kWaiting;
+}
+
 NetSendLink::NetSendLink(Transport& transport, const device::FifoShape& shape, std::string peer)
     : NetEnd(transport, shape, std::move(peer)) {
   outbox_->slots = allocate_slots(shape.slot_count * shape.slot_bytes);
@@ -101,7 +116,7 @@ std::uint64_t NetSendLink::released() {
 }
 
 void NetSendLink::take(std::uint64_t step, std::span<const std::byte>) noexcept {
-  if (step == StepFlag::kAbandoned) return note_abandoned();
+  if (note_word(step)) return;
   // Under the transport's lock: one at a time. Messages may overtake each other.
   if (step > released_.load(std::memory_order_relaxed)) released_.store(step, std::memory_order_release);
 }
@@ -133,7 +148,7 @@ std::string NetRecvLink::last_step() const {
 }
 
 void NetRecvLink::take(std::uint64_t step, std::span<const std::byte> data) noexcept {
-  if (step == StepFlag::kAbandoned) return note_abandoned();
+  if (note_word(step)) return;
   const std::uint64_t released = released_.load(std::memory_order_acquire);
   // The sender was given the slot by release(): nobody reads it now.
   if (step <= released || step > released + shape_.slot_count || data.size() > shape_.slot_bytes)

@@ -29,6 +29,9 @@ class NetEnd : protected Inbox {
   /// Tells the other end that nothing further will come. Never throws. Where the way is so full that the word
   /// does not get through within kAbandonSeconds, it arrives when this process next progresses.
   void abandon_end() noexcept;
+  /// See device::SendLink.
+  void say_waiting_at_end() noexcept;
+  bool other_end_waits() const noexcept { return other_waits_.load(std::memory_order_relaxed); }
 
  protected:
   /// `peer` names the other end in messages. The transport must outlive this.
@@ -46,7 +49,8 @@ class NetEnd : protected Inbox {
   // By the constructor and the destructor of the class whose take() takes the messages.
   void open_inbox() { inbox_ = transport_.open(*this); }
   void close_inbox() noexcept { transport_.close(inbox_); }
-  void note_abandoned() noexcept { abandoned_by_peer_.store(true, std::memory_order_release); }
+  /// Whether a message was a word about the other end, and not about a slot.
+  bool note_word(std::uint64_t step) noexcept;
   void refuse() noexcept override { nonsense_.store(true, std::memory_order_release); }
 
   device::FifoShape shape_;
@@ -58,7 +62,7 @@ class NetEnd : protected Inbox {
   std::string peer_;
   InboxId inbox_ = 0, other_inbox_ = 0;
   std::shared_ptr<Endpoint> endpoint_;
-  std::atomic<bool> abandoned_by_peer_{false}, nonsense_{false};
+  std::atomic<bool> abandoned_by_peer_{false}, other_waits_{false}, nonsense_{false};
 };
 
 class NetSendLink final : public device::SendLink, public NetEnd {
@@ -73,6 +77,8 @@ class NetSendLink final : public device::SendLink, public NetEnd {
   /// Slots that the receiver is known to have released. Lets messages come in. Throws Error.
   std::uint64_t released();
   void abandon() noexcept override { abandon_end(); }
+  void say_waiting() noexcept override { say_waiting_at_end(); }
+  bool other_waits() const noexcept override { return other_end_waits(); }
 
  private:
   void take(std::uint64_t step, std::span<const std::byte>) noexcept override;
@@ -89,6 +95,8 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
   const std::byte* try_receive() override;
   void release() override;
   void abandon() noexcept override { abandon_end(); }
+  void say_waiting() noexcept override { say_waiting_at_end(); }
+  bool other_waits() const noexcept override { return other_end_waits(); }
 
  private:
   void take(std::uint64_t step, std::span<const std::byte> data) noexcept override;

@@ -14,6 +14,9 @@ namespace loom::device {
 struct SharedFifoHeader {
   alignas(kCacheLine) StepFlag filled;    ///< slots filled so far; written by the sender
   alignas(kCacheLine) StepFlag consumed;  ///< slots given back so far; written by the receiver
+  /// Of an end that has been waiting for long: 1 + the slots that it has filled, or consumed.
+  alignas(kCacheLine) StepFlag sender_waits;
+  StepFlag receiver_waits;
 };
 
 constexpr std::size_t shared_fifo_bytes(const FifoShape& shape) {
@@ -62,6 +65,10 @@ class SharedSendLink final : public SendLink, SharedFifoEnd {
   void publish(std::size_t) override { header_->filled.publish(++step_); }
   bool drained() override { return true; }
   void abandon() noexcept override { header_->filled.publish(StepFlag::kAbandoned); }
+  void say_waiting() noexcept override { header_->sender_waits.publish(step_ + 1); }
+  bool other_waits() const noexcept override {
+    return header_->receiver_waits.value() == header_->consumed.value() + 1;
+  }
 };
 
 class SharedRecvLink final : public RecvLink, SharedFifoEnd {
@@ -77,6 +84,10 @@ class SharedRecvLink final : public RecvLink, SharedFifoEnd {
   }
   void release() override { header_->consumed.publish(++step_); }
   void abandon() noexcept override { header_->consumed.publish(StepFlag::kAbandoned); }
+  void say_waiting() noexcept override { header_->receiver_waits.publish(step_ + 1); }
+  bool other_waits() const noexcept override {
+    return header_->sender_waits.value() == header_->filled.value() + 1;
+  }
 };
 
 }  // namespace loom::device

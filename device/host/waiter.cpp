@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <algorithm>
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -32,6 +34,12 @@ void relax() {
 
 }  // namespace
 
+bool is_past(double limit_s, double waited_s, const std::function<bool()>& is_excused) {
+  if (limit_s <= 0 || waited_s <= limit_s) return false;
+  const double grace_s = std::min(Waiter::kMostGraceSeconds, limit_s * Waiter::kGraceShare);
+  return waited_s > limit_s + grace_s || !is_excused || !is_excused();
+}
+
 void Waiter::pause() {
   const unsigned spins = policy_.oversubscribed ? kSpinsOversubscribed : kSpins;
   if (++pauses_ > spins) return pause_long();
@@ -43,15 +51,20 @@ void Waiter::pause() {
 void Waiter::pause_long() {
   const auto now = std::chrono::steady_clock::now();
   const unsigned spins = policy_.oversubscribed ? kSpinsOversubscribed : kSpins;
-  if (pauses_ == spins + 1) began_ = checked_ = now;
+  if (pauses_ == spins + 1) {
+    began_ = checked_ = now;
+    has_said_ = false;
+  }
   pauses_ = spins + 2;
 
   if (policy_.progress) policy_.progress();
   ::sched_yield();
-  // To the moment: who waits for the missing rank itself has waited a little longer than those who wait for
-  // him, and is thus the one who says so.
   const double waited_s = std::chrono::duration<double>(now - began_).count();
-  if (policy_.timeout_s > 0 && waited_s > policy_.timeout_s)
+  if (policy_.timeout_s > 0 && !has_said_ && waited_s > policy_.timeout_s / 2) {
+    has_said_ = true;
+    if (policy_.say_waiting) policy_.say_waiting();
+  }
+  if (is_past(policy_.timeout_s, waited_s, is_excused_))
     throw Error(ErrorCode::kTimeout, fmt::format("No step forward for {:.1f} s.", waited_s));
   if (now - checked_ < kCheckPeersEvery) return;
   checked_ = now;

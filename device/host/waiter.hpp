@@ -9,16 +9,23 @@ namespace loom::device {
 
 /// Fixed for a communicator.
 struct WaitPolicy {
-  std::function<void()> progress;     ///< lets everything else in this process progress; may be empty
-  std::function<void()> check_peers;  ///< throws Error when a peer is known to be dead; may be empty
-  bool oversubscribed = false;        ///< the peer may need this CPU: hardly spin
-  double timeout_s = 0;               ///< longest wait without any step forward; 0: none
+  std::function<void()> progress;          ///< lets everything else in this process progress; may be empty
+  std::function<void()> check_peers;       ///< throws Error when a peer is known to be dead; may be empty
+  std::function<void()> say_waiting = {};  ///< once in a wait for half of the time limit; may be empty
+  bool oversubscribed = false;             ///< the peer may need this CPU: hardly spin
+  double timeout_s = 0;                    ///< longest wait without any step forward; 0: none
 };
 
 /// Waiting inside one call. Not shared between threads.
 class Waiter {
  public:
-  explicit Waiter(const WaitPolicy& policy) : policy_(policy) {}
+  /// is_excused: whether whom this call waits for is known to wait as well; may be empty. Then the limit is a
+  /// little longer, for those who wait for the one that is missing to find out first, and to say who it is.
+  explicit Waiter(const WaitPolicy& policy, std::function<bool()> is_excused = {})
+      : policy_(policy), is_excused_(std::move(is_excused)) {}
+
+  /// How much longer: at most, and as a share of the limit.
+  static constexpr double kMostGraceSeconds = 1, kGraceShare = 0.2;
 
   /// The call has come a step further: the next wait begins anew.
   void moved() noexcept { pauses_ = 0; }
@@ -29,8 +36,13 @@ class Waiter {
   void pause_long();
 
   const WaitPolicy& policy_;
+  std::function<bool()> is_excused_;
+  bool has_said_ = false;
   unsigned pauses_ = 0;
   std::chrono::steady_clock::time_point began_, checked_;
 };
+
+/// Whether a wait of so long is past its limit; 0: there is none. is_excused as a Waiter's.
+bool is_past(double limit_s, double waited_s, const std::function<bool()>& is_excused);
 
 }  // namespace loom::device
