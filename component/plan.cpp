@@ -132,7 +132,7 @@ bool few_hosts(const connect::Shape& shape) {
 }
 
 bool may_mesh(const connect::Shape& shape) {
-  return shape.hosts > 1 && shape.ranks <= kMostMeshRanks;
+  return shape.hosts > 1 && shape.ranks > shape.hosts && shape.ranks <= kMostMeshRanks;
 }
 
 Algorithm plan(device::Collective collective, const connect::Shape& shape, std::size_t bytes,

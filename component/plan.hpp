@@ -50,7 +50,9 @@ struct Abilities {
 /// So many hosts that their first ranks can be joined, each with each.
 bool few_hosts(const connect::Shape& shape);
 
-/// So few ranks that each can have links to all those of other hosts.
+/// So few ranks that each can have links to all those of other hosts; and several on some host, for where
+/// each has one the component below's pairwise exchange fills the links as well, with a copy less (6 virtual
+/// hosts, 2.5 Gbit/s).
 bool may_mesh(const connect::Shape& shape);
 
 /// bytes: see device::shared_bytes.

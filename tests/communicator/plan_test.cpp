@@ -74,6 +74,7 @@ TEST(Plan, SendsStraightToAllRanksOfOtherHostsWhileTheyAreFew) {
   EXPECT_EQ(plan(device::Collective::kAllToAll, {5, 3, 0}, 1 << 20), Algorithm::kMesh);
   EXPECT_EQ(plan(device::Collective::kAllToAll, {6, 3, 2}, 8), Algorithm::kBelow);
   EXPECT_EQ(plan(device::Collective::kAllToAll, {400, 100, 4}, 1 << 20), Algorithm::kBelow);
+  EXPECT_EQ(plan(device::Collective::kAllToAll, {6, 6, 1}, 1 << 20), Algorithm::kBelow);
 }
 
 TEST(Plan, CountsAllBlocksTogetherAcrossHosts) {

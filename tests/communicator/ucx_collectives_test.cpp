@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <cstdlib>
+#include <set>
 
 #include "thread_ranks.hpp"
 
@@ -111,6 +112,11 @@ void check(const Call& call, Rank& self) {
 class CollectivesAcrossHosts : public ::testing::TestWithParam<Hosts> {
  protected:
   void SetUp() override { setenv("UCX_TLS", "tcp,self", 1); }
+  /// All-to-alls only where some ranks share a host.
+  static bool is_carried(Collective collective) {
+    const auto& hosts = GetParam().host_of;
+    return collective != Collective::kAllToAll || std::set(hosts.begin(), hosts.end()).size() < hosts.size();
+  }
   Job job() const {
     return {.ranks = static_cast<int>(GetParam().host_of.size()), .host = [this](int rank) {
               return "host" + std::to_string(GetParam().host_of[static_cast<std::size_t>(rank)]);
@@ -127,8 +133,9 @@ TEST_P(CollectivesAcrossHosts, AreCarriedFromLargeMessagesOn) {
         for (const int root : {0, self.size() - 1}) {
           Call call;
           make(call, collective, self, root, unit);
-          EXPECT_EQ(communicator->perform(call.job), unit > 100);
-          if (unit > 100) check(call, self);
+          const bool carried = unit > 100 && is_carried(collective);
+          EXPECT_EQ(communicator->perform(call.job), carried);
+          if (carried) check(call, self);
         }
   });
 }
@@ -144,6 +151,7 @@ TEST_P(CollectivesAcrossHosts, MayBeStartedTogether) {
     };
     std::vector<std::unique_ptr<Started>> all;
     for (const Collective collective : kTaken) {
+      if (!is_carried(collective)) continue;
       all.push_back(std::make_unique<Started>());
       Started& started = *all.back();
       make(started.call, collective, self, 1, 150'001);
