@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <thread>
 
 #include "allreduce_cases.hpp"
 
@@ -233,8 +234,8 @@ struct CountingGather {
 };
 
 /// A communicator over the same processes, as MPI_Comm_dup makes it, with its links.
-std::unique_ptr<Communicator> duplicate(Rank& self, CountingGather& gather) {
-  gather.inner = self.bootstrap();
+std::unique_ptr<Communicator> duplicate(Rank& self, CountingGather& gather, std::size_t thread = 0) {
+  gather.inner = self.bootstrap(thread);
   gather.calls = gather.bytes = 0;
   auto communicator = Communicator::create(Bootstrap(gather.outer()), self.process());
   EXPECT_TRUE(call(*communicator));
@@ -247,8 +248,8 @@ constexpr std::size_t kBytesOfShared = 24;  // where group and links are there: 
 /// On one host, or on two with two ranks or one each.
 class SharedSetUp : public ::testing::TestWithParam<bool> {
  protected:
-  void run(int ranks, const std::function<void(Rank&)>& body) const {
-    Job job{.ranks = ranks};
+  void run(int ranks, const std::function<void(Rank&)>& body, std::size_t threads = 1) const {
+    Job job{.ranks = ranks, .threads_per_rank = threads};
     job.parameters.two_levels = true;
     if (GetParam()) job.host = [](int rank) { return "host" + std::to_string(rank % 2); };
     job.run(body);
@@ -349,6 +350,29 @@ TEST_P(SharedSetUp, IsMadeAnewOnAllRanksWhereOneHasLostIt) {
     EXPECT_EQ(bytes_of_next(), first);
     EXPECT_EQ(bytes_of_next(), kBytesOfShared);
   });
+}
+
+TEST_P(SharedSetUp, IsThatOfOneCommunicatorWhereThreadsMakeSeveralAtTheSameTime) {
+  constexpr std::size_t kThreads = 3;
+  run(
+      3,
+      [](Rank& self) {
+        std::vector<std::jthread> threads;
+        for (std::size_t thread = 0; thread < kThreads; ++thread)
+          threads.emplace_back([&self, thread] {
+            CountingGather gather{};
+            std::unique_ptr<Communicator> last;
+            for (int i = 0; i < 200; ++i) {
+              auto communicator = duplicate(self, gather, thread);
+              std::vector<float> values(1 + 3000 * (static_cast<std::size_t>(i) % 2), static_cast<float>(i));
+              EXPECT_TRUE(communicator->allreduce(bytes_of(values), bytes_of(values), values.size(),
+                                                  device::Type::kFloat, device::Op::kSum));
+              EXPECT_THAT(values, ::testing::Each(static_cast<float>(3 * i)));
+              if (i % 3 == 0) last = std::move(communicator);  // and frees the one before it
+            }
+          });
+      },
+      kThreads);
 }
 
 TEST_P(SharedSetUp, DoesNotTakeOverTheLinksOfACallThatFailed) {
