@@ -85,7 +85,7 @@ std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, P
 
 Communicator::~Communicator() {
   process_.retire(calls_);
-  if (linked_ == true && !broken_ && jobs_.empty()) group_->idle.put(std::move(links_));
+  if (jobs_.empty()) group_->idle.put(std::move(links_));
   group_.reset();
   process_.groups().trim();
 }

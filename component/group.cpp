@@ -15,6 +15,7 @@ constexpr std::size_t kIdleGroups = 4;
 }  // namespace
 
 void Links::abandon() noexcept {
+  number = 0;
   if (direct) direct->abandon();
   if (boards) boards->abandon();
   for (const HostLinks& links : host_links) {
@@ -28,6 +29,7 @@ void Links::abandon() noexcept {
 }
 
 void IdleLinks::put(Links links) noexcept {
+  if (links.number == 0) return;
   decltype(by_number_)::node_type last;  // goes after the lock
   try {
     const std::lock_guard lock(mutex_);

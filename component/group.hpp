@@ -23,7 +23,9 @@ namespace loom {
 
 /// This rank's ends of a communicator's links.
 struct Links {
-  std::uint64_t number = 0;  ///< the same on all ranks; the links of a group have different ones
+  /// The same on all ranks; the links of a group have different ones. 0 before they are made, and once they
+  /// have been abandoned.
+  std::uint64_t number = 0;
   device::Segment segment;   ///< mine: direct area and board, or the FIFO from my local predecessor
   std::map<int, device::Segment> attached;  ///< of host mates, by rank
   std::unique_ptr<device::DirectExchange> direct;
@@ -47,7 +49,7 @@ struct Links {
 /// Links that no communicator has. Their counters stand where the last call left them, on all ranks alike.
 class IdleLinks {
  public:
-  /// Keeps a few; which ones does not depend on the order of the calls.
+  /// Keeps a few that have a number; which ones does not depend on the order of the calls.
   void put(Links links) noexcept;
   /// Those with the lowest number, for the caller alone.
   std::optional<Links> take();
