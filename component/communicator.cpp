@@ -27,11 +27,11 @@ std::optional<Algorithm> Communicator::try_perform(const device::HostJob& job) {
     if (!nothing) perform_by(algorithm, job);
     return algorithm;
   } catch (const Error& error) {
-    abandon();
+    links_.abandon();
     broken_ = error;
     throw;
   } catch (...) {
-    abandon();
+    links_.abandon();
     broken_.emplace(ErrorCode::kInternal, "An earlier call on this communicator failed.");
     throw;
   }
@@ -55,7 +55,8 @@ void Communicator::count(const device::HostJob& job, std::optional<Algorithm> ca
 /// links.
 Algorithm Communicator::ready_plan(const device::HostJob& job) {
   const auto planned = [&] {
-    return plan(job.collective, wiring_.shape, device::shared_bytes(job, wiring_.shape.ranks), abilities());
+    return plan(job.collective, group_->wiring.shape, device::shared_bytes(job, group_->wiring.shape.ranks),
+                abilities());
   };
   const Algorithm first = planned();
   if (first == Algorithm::kBelow || first == Algorithm::kCopy) return first;
@@ -90,27 +91,27 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
       device::Waiter waiter(wait_policy_);
       try {
         if (job.in_gaps == nullptr && job.out_gaps == nullptr) [[likely]]
-          direct_->perform(job, waiter);
+          links_.direct->perform(job, waiter);
         else
           perform_directly(job, waiter);
       } catch (const Error& error) {
         if (error.code() != ErrorCode::kTimeout) throw;
-        throw Error(error.code(),
-                    fmt::format("{} Waiting for {}.", error.what(), names_.at(direct_->awaited())));
+        throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(),
+                                              group_->names.at(links_.direct->awaited())));
       }
       return;
     }
     case Algorithm::kBoards:
-      return drive(device::BoardExecutor(*boards_, job),
+      return drive(device::BoardExecutor(*links_.boards, job),
                    [](const device::BoardExecutor& executor) { return executor.awaited(); });
     case Algorithm::kSingleCopy:
-      return drive(device::SingleCopyExecutor(*boards_, pids_, job),
+      return drive(device::SingleCopyExecutor(*links_.boards, links_.pids, job),
                    [](const device::SingleCopyExecutor& executor) { return executor.awaited(); });
     case Algorithm::kBlocks:
-      return drive(device::BlockExecutor(*boards_, job),
+      return drive(device::BlockExecutor(*links_.boards, job),
                    [](const device::BlockExecutor& executor) { return executor.awaited(); });
     case Algorithm::kScan:
-      return drive(device::ScanExecutor(*boards_, job),
+      return drive(device::ScanExecutor(*links_.boards, job),
                    [](const device::ScanExecutor& executor) { return executor.awaited(); });
     case Algorithm::kTwoLevels:
       return run_two_levels(job);
@@ -135,31 +136,32 @@ device::Grid Communicator::grid() const {
   const connect::Ring& ring = across();
   device::Grid grid{.local = {},
                     .local_fifo = kSharedFifo,
-                    .rail = {ring.position, ring.size, net_next_.get(), net_previous_.get()},
-                    .rail_fifo = wiring_.rail ? kNetFifo : kSharedFifo,
-                    .ranks = grid_ranks_};
-  if (wiring_.rail) {
-    grid.local = {wiring_.local.position, wiring_.local.size, local_next_.get(), local_previous_.get()};
+                    .rail = {ring.position, ring.size, links_.net_next.get(), links_.net_previous.get()},
+                    .rail_fifo = group_->wiring.rail ? kNetFifo : kSharedFifo,
+                    .ranks = group_->grid_ranks};
+  if (group_->wiring.rail) {
+    grid.local = {group_->wiring.local.position, group_->wiring.local.size, links_.local_next.get(),
+                  links_.local_previous.get()};
   } else {
-    if (on_my_host(ring.next)) grid.rail.next = local_next_.get();
-    if (on_my_host(ring.previous)) grid.rail.previous = local_previous_.get();
+    if (on_my_host(ring.next)) grid.rail.next = links_.local_next.get();
+    if (on_my_host(ring.previous)) grid.rail.previous = links_.local_previous.get();
   }
   return grid;
 }
 
 device::RootedExecutor Communicator::rooted(const device::HostJob& job) const {
   const device::Grid grid = this->grid();
-  const auto place =
-      static_cast<int>(std::find(grid_ranks_.begin(), grid_ranks_.end(), job.root) - grid_ranks_.begin());
+  const auto place = static_cast<int>(
+      std::find(group_->grid_ranks.begin(), group_->grid_ranks.end(), job.root) - group_->grid_ranks.begin());
   return {grid, job, place / grid.local.size, place % grid.local.size};
 }
 
 int Communicator::peer_at(device::Neighbour neighbour) const {
   switch (neighbour) {
     case device::Neighbour::kLocalPrevious:
-      return wiring_.local.previous;
+      return group_->wiring.local.previous;
     case device::Neighbour::kLocalNext:
-      return wiring_.local.next;
+      return group_->wiring.local.next;
     case device::Neighbour::kRailPrevious:
       return across().previous;
     case device::Neighbour::kRailNext:
@@ -198,46 +200,47 @@ void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
 /// Whether nothing that this rank has sent depends on its calling MPI again. `released` counts what its peers
 /// have taken.
 bool Communicator::network_is_quiet(std::uint64_t& released) const {
-  for (const HostLinks& links : host_links_)
+  for (const Links::HostLinks& links : links_.host_links)
     if (links.send && !(links.send->handed_over() && links.receive->handed_over())) return false;
-  if (net_previous_ && !net_previous_->handed_over()) return false;
+  if (links_.net_previous && !links_.net_previous->handed_over()) return false;
   released = 0;
   bool quiet = true;
-  for (const HostLinks& ends : mesh_ends_) {
+  for (const Links::HostLinks& ends : links_.mesh_ends) {
     if (!ends.send) continue;
     released += ends.send->released();
     quiet &= ends.send->drained() && ends.receive->handed_over();
   }
-  if (!net_next_) return quiet;
-  released += net_next_->released();
-  return quiet && net_next_->drained();
+  if (!links_.net_next) return quiet;
+  released += links_.net_next->released();
+  return quiet && links_.net_next->drained();
 }
 
 /// Who it is; on another host also the way there and how far both have come.
 std::string Communicator::awaited_text(int peer) const {
-  std::string text = names_.at(peer);
-  if (!mesh_ends_.empty() && !on_my_host(peer)) {
-    const HostLinks& ends = mesh_ends_[static_cast<std::size_t>(peer)];
+  std::string text = group_->names.at(peer);
+  if (!links_.mesh_ends.empty() && !on_my_host(peer)) {
+    const Links::HostLinks& ends = links_.mesh_ends[static_cast<std::size_t>(peer)];
     text += ", " + ends.send->standing() + ", " + ends.receive->standing();
   }
-  if (net_next_ && peer == across().next) text += ", " + net_next_->standing();
-  if (net_previous_ && peer == across().previous) text += ", " + net_previous_->standing();
+  if (links_.net_next && peer == across().next) text += ", " + links_.net_next->standing();
+  if (links_.net_previous && peer == across().previous) text += ", " + links_.net_previous->standing();
   return text;
 }
 
 /// Between hosts; inside one, whoever is missing is seen by all.
 void Communicator::say_waiting() const noexcept {
-  if (local_next_) local_next_->say_waiting();
-  if (local_previous_) local_previous_->say_waiting();
-  if (net_next_) net_next_->say_waiting();
-  if (net_previous_) net_previous_->say_waiting();
+  if (links_.local_next) links_.local_next->say_waiting();
+  if (links_.local_previous) links_.local_previous->say_waiting();
+  if (links_.net_next) links_.net_next->say_waiting();
+  if (links_.net_previous) links_.net_previous->say_waiting();
 }
 
 bool Communicator::waits_too(int peer) const noexcept {
   const auto says = [&](const auto& link, int rank) { return link && rank == peer && link->other_waits(); };
-  if (wiring_.shape.hosts == 1) return false;
-  return says(net_next_, across().next) || says(net_previous_, across().previous) ||
-         says(local_next_, wiring_.local.next) || says(local_previous_, wiring_.local.previous);
+  if (group_->wiring.shape.hosts == 1) return false;
+  return says(links_.net_next, across().next) || says(links_.net_previous, across().previous) ||
+         says(links_.local_next, group_->wiring.local.next) ||
+         says(links_.local_previous, group_->wiring.local.previous);
 }
 
 void Communicator::run_two_levels(const device::HostJob& job) {
@@ -247,16 +250,16 @@ void Communicator::run_two_levels(const device::HostJob& job) {
 
 device::TwoLevels Communicator::levels_of(const device::HostJob& job) {
   const auto place_of = [&](int rank) -> device::HostAndLocal {
-    return {placement_.node_of(rank), placement_.local_of(rank)};
+    return {group_->placement.node_of(rank), group_->placement.local_of(rank)};
   };
-  return {.boards = boards_ ? &*boards_ : nullptr,
+  return {.boards = links_.boards ? &*links_.boards : nullptr,
           .self = place_of(rank_),
           .root = place_of(job.root),
           .rank = rank_,
-          .hosts = wiring_.shape.hosts,
-          .links = hosts_,
+          .hosts = group_->wiring.shape.hosts,
+          .links = links_.hosts,
           .slot_bytes = kHostsFifo.slot_bytes,
-          .ranks = ranks_by_host_};
+          .ranks = group_->ranks_by_host};
 }
 
 void Communicator::explain(Algorithm algorithm, const device::HostJob& job) {
@@ -264,33 +267,16 @@ void Communicator::explain(Algorithm algorithm, const device::HostJob& job) {
   const std::pair kind{job.collective, algorithm};
   if (std::find(explained_.begin(), explained_.end(), kind) != explained_.end()) return;
   explained_.push_back(kind);
-  process_.runtime().log(fmt::format("{}: {} of {} bytes goes by {}", bootstrap_.name(),
-                                     name_of(job.collective), device::shared_bytes(job, wiring_.shape.ranks),
-                                     name_of(algorithm))
-                             .c_str());
+  process_.runtime().log(
+      fmt::format("{}: {} of {} bytes goes by {}", bootstrap_.name(), name_of(job.collective),
+                  device::shared_bytes(job, group_->wiring.shape.ranks), name_of(algorithm))
+          .c_str());
 }
 
 void Communicator::check_peers() const {
-  for (const auto& [rank, process] : host_mates_)
+  for (const auto& [rank, process] : group_->host_mates)
     if (!device::is_alive(process))
-      throw Error(ErrorCode::kPeerFailed, fmt::format("{} has died.", names_.at(rank)));
-}
-
-void Communicator::abandon() noexcept {
-  if (direct_) direct_->abandon();
-  if (boards_) boards_->abandon();
-  for (const HostLinks& links : host_links_) {
-    if (links.send) links.send->abandon();
-    if (links.receive) links.receive->abandon();
-  }
-  for (const HostLinks& ends : mesh_ends_) {
-    if (ends.send) ends.send->abandon();
-    if (ends.receive) ends.receive->abandon();
-  }
-  if (local_next_) local_next_->abandon();
-  if (local_previous_) local_previous_->abandon();
-  if (net_next_) net_next_->abandon();
-  if (net_previous_) net_previous_->abandon();
+      throw Error(ErrorCode::kPeerFailed, fmt::format("{} has died.", group_->names.at(rank)));
 }
 
 }  // namespace loom

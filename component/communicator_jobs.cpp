@@ -15,8 +15,8 @@ std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool ma
   // Whether the communicator is broken shows when the job's turn comes: another thread may be finding out
   // now.
   const auto planned = [&] {
-    return plan_resumable(call.collective, wiring_.shape, device::shared_bytes(call, wiring_.shape.ranks),
-                          abilities());
+    return plan_resumable(call.collective, group_->wiring.shape,
+                          device::shared_bytes(call, group_->wiring.shape.ranks), abilities());
   };
   Algorithm algorithm = planned();
   if (device::is_reduction(call.collective) && call.reduce == nullptr) algorithm = Algorithm::kBelow;
@@ -25,11 +25,11 @@ std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool ma
       finish_jobs();
       ready_plan(call);  // makes the links
     }
-    const bool connected = linked_ && (algorithm != Algorithm::kMesh || meshed_ || linked_ == false);
+    const bool connected = linked_ && (algorithm != Algorithm::kMesh || links_.meshed || linked_ == false);
     if (!connected && !linking_) process_.count_fallback(call.collective, Fallback::kNotConnected);
     if (!connected) return nullptr;
     algorithm = *linked_ ? planned() : Algorithm::kBelow;
-    if (algorithm == Algorithm::kMesh && meshed_ == false) algorithm = Algorithm::kBelow;
+    if (algorithm == Algorithm::kMesh && links_.meshed == false) algorithm = Algorithm::kBelow;
   }
   explain(algorithm, call);
   if (algorithm == Algorithm::kBelow) {
@@ -62,16 +62,16 @@ void Communicator::begin(Job& job) {
   const device::HostJob& call = job.call;
   switch (job.algorithm) {
     case Algorithm::kBoards:
-      job.executor.emplace<device::BoardExecutor>(*boards_, call);
+      job.executor.emplace<device::BoardExecutor>(*links_.boards, call);
       return;
     case Algorithm::kSingleCopy:
-      job.executor.emplace<device::SingleCopyExecutor>(*boards_, pids_, call);
+      job.executor.emplace<device::SingleCopyExecutor>(*links_.boards, links_.pids, call);
       return;
     case Algorithm::kBlocks:
-      job.executor.emplace<device::BlockExecutor>(*boards_, call);
+      job.executor.emplace<device::BlockExecutor>(*links_.boards, call);
       return;
     case Algorithm::kScan:
-      job.executor.emplace<device::ScanExecutor>(*boards_, call);
+      job.executor.emplace<device::ScanExecutor>(*links_.boards, call);
       return;
     case Algorithm::kTwoLevels:
       job.executor.emplace<device::TwoLevelExecutor>(levels_of(call), call);
@@ -126,7 +126,7 @@ RingExecutor::State Communicator::advance(Job& job) {
 }
 
 int Communicator::awaited_rank(const Job& job) const {
-  const int next = wiring_.shape.hosts > 1 ? across().next : rank_;
+  const int next = group_->wiring.shape.hosts > 1 ? across().next : rank_;
   if (job.executed) return next;
   if (const auto* levels = std::get_if<device::TwoLevelExecutor>(&job.executor))
     return rank_at(levels->awaited());
@@ -157,7 +157,7 @@ void Communicator::check_waiting(const Job& job, double waited_s) const {
 /// What is being caught ends the communicator; its first cause is shown. Returns the result for the C side.
 int Communicator::fail() noexcept {
   const bool first = !broken_;
-  abandon();
+  links_.abandon();
   return result_of_exception([&](loom_message message, const char* cause) {
     if (!first) return;
     try {
@@ -172,7 +172,7 @@ int Communicator::fail() noexcept {
 }
 
 void Communicator::give_up() noexcept {
-  abandon();
+  links_.abandon();
   try {
     if (broken_) return;
     broken_.emplace(ErrorCode::kOutOfMemory, "There is no memory left.");
@@ -189,7 +189,7 @@ void Communicator::perform_directly(const device::HostJob& job, device::Waiter& 
   const bool many_in = job.collective == Collective::kAllToAll;
   const bool many_out = many_in || job.collective == Collective::kAllGather;
   const bool bcast = job.collective == Collective::kBroadcast;
-  const auto ranks = static_cast<std::size_t>(direct_->size());
+  const auto ranks = static_cast<std::size_t>(links_.direct->size());
   const std::size_t in_blocks = many_in ? ranks : 1, out_blocks = many_out ? ranks : 1;
   if (in_blocks * job.bytes() > sizeof(in) || out_blocks * job.bytes() > sizeof(out))
     throw Error(ErrorCode::kInternal, "A message with gaps is too large for a direct exchange.");
@@ -201,7 +201,7 @@ void Communicator::perform_directly(const device::HostJob& job, device::Waiter& 
     packed.in = in;
   }
   if (job.out_gaps != nullptr) packed.out = out;
-  direct_->perform(packed, waiter);
+  links_.direct->perform(packed, waiter);
   if (job.out_gaps == nullptr || !receives) return;
   for (std::size_t block = 0; block < out_blocks; ++block)
     job.out_gaps->move(job.out_gaps->context, static_cast<int>(block), out + block * job.bytes(),

@@ -2,23 +2,26 @@
 // that needs them makes them: most programs never do.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "component/attempt.hpp"
 #include "component/byte_stream.hpp"
 #include "component/communicator.hpp"
 #include "component/shared_layout.hpp"
+#include "device/host/memory_near.hpp"
 
 namespace loom {
 
 /// True on every rank or on none.
 bool Communicator::is_meshed() {
   if (linking_) return false;
-  if (!meshed_) {
+  if (!links_.meshed) {
     linking_ = true;
-    meshed_ = make_mesh();
+    links_.meshed = make_mesh();
     linking_ = false;
-    if (!*meshed_) mesh_.clear(), mesh_ends_.clear();
+    if (!*links_.meshed) links_.mesh.clear(), links_.mesh_ends.clear();
   }
-  return *meshed_;
+  return *links_.meshed;
 }
 
 bool Communicator::make_mesh() {
@@ -27,7 +30,8 @@ bool Communicator::make_mesh() {
   attempt(cause, [&] { ends = make_mesh_ends(); });
   const auto bytes_of = agree(cause, ends.size());
   if (!bytes_of) return false;
-  const auto handles = bootstrap_.all_gather_bytes(ends, *bytes_of);
+  const std::size_t longest = *std::max_element(bytes_of->begin(), bytes_of->end());
+  const GatheredBytes handles = bootstrap_.all_gather_bytes(std::move(ends), longest);
   attempt(cause, [&] { join_mesh(handles); });
   if (!agree(cause)) return false;
   attempt(cause, [&] { try_mesh(); });
@@ -36,15 +40,17 @@ bool Communicator::make_mesh() {
 
 /// Makes this rank's ends; returns what the others need of them.
 std::vector<std::byte> Communicator::make_mesh_ends() {
+  const device::MemoryNear near(process_.numa_node());
   ucx_transport::Transport& transport = process_.transport();
   ByteWriter writer;
   writer.string(transport.address());
-  mesh_ends_.resize(static_cast<std::size_t>(wiring_.shape.ranks));
-  for (int rank = 0; rank < wiring_.shape.ranks; ++rank) {
-    HostLinks& ends = mesh_ends_[static_cast<std::size_t>(rank)];
+  links_.mesh_ends.resize(static_cast<std::size_t>(group_->wiring.shape.ranks));
+  for (int rank = 0; rank < group_->wiring.shape.ranks; ++rank) {
+    Links::HostLinks& ends = links_.mesh_ends[static_cast<std::size_t>(rank)];
     if (!on_my_host(rank)) {
-      ends.send = std::make_unique<ucx_transport::NetSendLink>(transport, kMeshFifo, names_.at(rank));
-      ends.receive = std::make_unique<ucx_transport::NetRecvLink>(transport, kMeshFifo, names_.at(rank));
+      ends.send = std::make_unique<ucx_transport::NetSendLink>(transport, kMeshFifo, group_->names.at(rank));
+      ends.receive =
+          std::make_unique<ucx_transport::NetRecvLink>(transport, kMeshFifo, group_->names.at(rank));
     }
     writer.value(ends.receive ? ends.receive->inbox() : ucx_transport::InboxId{});
     writer.value(ends.send ? ends.send->inbox() : ucx_transport::InboxId{});
@@ -52,12 +58,12 @@ std::vector<std::byte> Communicator::make_mesh_ends() {
   return writer.take();
 }
 
-void Communicator::join_mesh(const std::vector<std::vector<std::byte>>& handles) {
-  for (std::size_t rank = 0; rank < mesh_ends_.size(); ++rank) {
-    const HostLinks& ends = mesh_ends_[rank];
-    mesh_.push_back({ends.send.get(), ends.receive.get()});
+void Communicator::join_mesh(const GatheredBytes& handles) {
+  for (std::size_t rank = 0; rank < links_.mesh_ends.size(); ++rank) {
+    const Links::HostLinks& ends = links_.mesh_ends[rank];
+    links_.mesh.push_back({ends.send.get(), ends.receive.get()});
     if (!ends.send) continue;
-    ByteReader reader(handles[rank]);
+    ByteReader reader(handles[static_cast<int>(rank)]);
     const ucx_transport::Bytes address = reader.string();
     ucx_transport::InboxId recv_end = 0, send_end = 0;
     for (int of = 0; of <= rank_; ++of) {
@@ -70,20 +76,20 @@ void Communicator::join_mesh(const std::vector<std::vector<std::byte>>& handles)
 }
 
 device::Mesh Communicator::mesh() {
-  return {.links = mesh_,
+  return {.links = links_.mesh,
           .slot_bytes = kMeshFifo.slot_bytes,
-          .boards = boards_ ? &*boards_ : nullptr,
-          .mates = placement_.ranks_of(placement_.node_of(rank_)),
+          .boards = links_.boards ? &*links_.boards : nullptr,
+          .mates = group_->placement.ranks_of(group_->placement.node_of(rank_)),
           .rank = rank_};
 }
 
 /// An all-to-all of one word: UCX may find a transport that no packet passes.
 void Communicator::try_mesh() {
   const auto word_of = [&](int from, int to) {
-    return kLayout ^ static_cast<std::uint64_t>(from * wiring_.shape.ranks + to);
+    return kLayout ^ static_cast<std::uint64_t>(from * group_->wiring.shape.ranks + to);
   };
-  std::vector<std::uint64_t> sent, received(mesh_.size());
-  for (int rank = 0; rank < wiring_.shape.ranks; ++rank) sent.push_back(word_of(rank_, rank));
+  std::vector<std::uint64_t> sent, received(links_.mesh.size());
+  for (int rank = 0; rank < group_->wiring.shape.ranks; ++rank) sent.push_back(word_of(rank_, rank));
   device::HostJob job{device::Collective::kAllToAll, reinterpret_cast<const std::byte*>(sent.data()),
                       reinterpret_cast<std::byte*>(received.data()), sizeof(std::uint64_t)};
   device::MeshExecutor executor(mesh(), job);
@@ -99,11 +105,12 @@ void Communicator::try_mesh() {
     throw Error(
         ErrorCode::kUnreachable,
         fmt::format("No data came through UCX within {} s: waiting for {} (see UCX_TLS and UCX_NET_DEVICES).",
-                    kNetworkTrialSeconds, names_.at(executor.awaited())));
+                    kNetworkTrialSeconds, group_->names.at(executor.awaited())));
   }
-  for (int rank = 0; rank < wiring_.shape.ranks; ++rank)
+  for (int rank = 0; rank < group_->wiring.shape.ranks; ++rank)
     if (received[static_cast<std::size_t>(rank)] != word_of(rank, rank_))
-      throw Error(ErrorCode::kUnreachable, fmt::format("UCX delivered wrong data from {}.", names_.at(rank)));
+      throw Error(ErrorCode::kUnreachable,
+                  fmt::format("UCX delivered wrong data from {}.", group_->names.at(rank)));
 }
 
 }  // namespace loom

@@ -57,7 +57,7 @@ Job* JobQueue::advance(int& steps, bool may_tell) noexcept {
   } catch (...) {
     if (!may_tell) {
       failure_ = std::current_exception();
-      communicator_.abandon();
+      communicator_.links_.abandon();
       return nullptr;
     }
     job.result = communicator_.fail();
