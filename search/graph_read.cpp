@@ -211,10 +211,8 @@ class GraphReader {
     const HopTable table(graph.part->paths, plan.network, reduces, plan.pattern == Pattern::kNvls);
     if (plan.pattern == Pattern::kNvls && table.nv_switch() < 0)
       xml_.fail(element, "this machine has no NVSwitch.");
-    for (const Channel& channel : plan.channels) {
-      plan.total_gbps += channel.inter_gbps;
-      plan.hops += make_column(table, plan.pattern, {order_of(table, channel)}).hops;
-    }
+    for (const Channel& channel : plan.channels) plan.total_gbps += channel.inter_gbps;
+    plan.hops = hops_of(table, plan);
     plan.same_channels = std::all_of(plan.channels.begin(), plan.channels.end(), [&](const Channel& channel) {
       return channel.ranks == plan.channels[0].ranks;
     });
