@@ -190,9 +190,31 @@ void ColumnSource::set_prices(std::span<const double> prices, double hop_cost) {
     }
   }
   steps_.take(static_cast<std::int64_t>(n_) * (n_ + 2 * k_) * 4);
+  find_best_in();
   found_.clear();
   least_ = kNever;
   all_seen_ = true;
+}
+
+/// Of equals, the port itself.
+void ColumnSource::find_best_in() {
+  best_in_.resize(static_cast<std::size_t>(k_) * static_cast<std::size_t>(n_));
+  for (int to = 0; to < k_; ++to) {
+    const int like = like_[static_cast<std::size_t>(to)];
+    const auto& partners = partners_[static_cast<std::size_t>(to)];
+    if (like == to) steps_.take(static_cast<std::int64_t>(partners.size()) * n_);
+    for (int gpu = 0; gpu < n_; ++gpu) {
+      int best = to;
+      if (like == to) {
+        for (const int from : partners)
+          if (in(from, gpu) < in(best, gpu)) best = from;
+      } else if (const int other = best_in_[static_cast<std::size_t>(like * n_ + gpu)];
+                 in(other, gpu) < in(best, gpu)) {
+        best = other;
+      }
+      best_in_[static_cast<std::size_t>(to * n_ + gpu)] = best;
+    }
+  }
 }
 
 void ColumnSource::add(std::vector<Order> orders, double cost) {

@@ -95,6 +95,7 @@ class ColumnSource {
 
   void set_prices(std::span<const double> prices, double hop_cost);
   double price_of(int from, int to) const;
+  void find_best_in();
   bool within(int from, int to, topo::PathType limit) const;
   void add(std::vector<Order> orders, double cost);
   std::int64_t exact_steps() const noexcept;
@@ -164,7 +165,8 @@ class ColumnSource {
   std::vector<std::vector<int>> trips_;  // of many GPUs, kept from earlier rounds, each also backwards
   std::vector<std::pair<double, std::vector<Order>>> found_;  // with the cost of each channel
   std::vector<std::vector<int>> partners_;                    // per port out: ports in
-  std::vector<int> like_;  // per port out: the first one with the same partners
+  std::vector<int> like_;     // per port out: the first one with the same partners
+  std::vector<int> best_in_;  // [port out * n_ + first GPU]: the partner from which coming in costs least
   double least_ = 0;       // of all that was looked at, per channel
   bool all_seen_ = false;
 };

@@ -13,7 +13,7 @@ namespace loom::search {
 namespace {
 
 constexpr std::int64_t kStepsPerGpu = 1'500'000;
-constexpr std::size_t kFewGpus = 16;  // fewer get as many steps as these
+constexpr int kFewGpus = 16;  // fewer get as many steps as these
 // Per cent of the steps left.
 constexpr std::int64_t kForStrictest = 40, kForOnlyLimits = 70, kForColumns = 60, kForBound = 40,
                        kForTightening = 40;
@@ -38,7 +38,7 @@ std::vector<topo::PathType> types_of(const HopTable& table, bool network) {
 std::int64_t steps_for(const Request& request, std::size_t gpus) {
   return request.max_steps > 0
              ? request.max_steps
-             : kStepsPerGpu * static_cast<std::int64_t>(std::max<std::size_t>(gpus, kFewGpus));
+             : kStepsPerGpu * std::max(static_cast<int>(gpus), kFewGpus);
 }
 
 }  // namespace
@@ -112,7 +112,8 @@ bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& be
     packed.total = other.total;
     packed.columns = std::move(other.columns);
   };
-  if (!has_heads(pattern_) && target > 0)
+  const bool quick = enough == 0 || table_.gpus() <= kFewGpus;  // of many, `best` is there to begin with
+  if (!has_heads(pattern_) && target > 0 && quick)
     packed = limited(in_part([&] { return fill(limits, target); }), limits);
   if (packed.total < target * (1 - kSame)) {
     Packed filled = std::exchange(packed, {});
@@ -195,7 +196,7 @@ double Search::port_bound() {
 void Search::prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& limits, Packed& best) {
   if (best.total > 0) plan.bound_gbps = std::min(plan.bound_gbps, bound_of(best, loosest));
   if (best.unlimited < plan.bound_gbps * (1 - kSame) && limits != loosest) {
-    Packed loose;
+    Packed loose = best;  // to begin with
     Limits found = loosest;
     const bool fits = [&] {
       const PartOfSteps part(steps_, kForOnlyLimits);
@@ -213,7 +214,6 @@ void Search::prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& 
   }
   if (pattern_ == Pattern::kRing && best.unlimited < plan.bound_gbps * (1 - kSame))
     plan.bound_gbps = std::min(plan.bound_gbps, ring_cut_bound(paths_.system(), table_, plan.network, steps_));
-  if (pattern_ == Pattern::kNvls && plan.network) plan.bound_gbps = std::min(most_, port_bound());
 }
 
 ChannelPlan Search::run() {
@@ -240,6 +240,10 @@ ChannelPlan Search::run() {
     fill_plan(plan, table_, best, capacities_, steps_);
   else if (!has_heads(pattern_))
     take_simple_order(plan, paths_, table_);
+  if (pattern_ == Pattern::kNvls && plan.network && best.total < most_ * (1 - kSame)) {
+    plan.bound_gbps = most_;
+    if (plan.total_gbps < most_ * (1 - kSame)) plan.bound_gbps = std::min(most_, port_bound());
+  }
   plan.type_intra = std::max(plan.type_intra, intra_.front());
   if (plan.network) plan.type_inter = std::max(plan.type_inter, inter_.front());
   if (plan.channels.empty()) plan.bound_gbps = 0;
@@ -275,17 +279,17 @@ NodePlans find_plans(const PathTables& tables, const Request& request) {
   const auto faster = [&](double gbps) {
     return whole.parts.empty() || gbps > whole.total_gbps * (1 + Search::kSame);
   };
-  for (const auto& part : tables.parts())
-    if (!faster(Search(part->paths, between).at_most_gbps())) return whole;
   NodePlans split;
   for (const auto& part : tables.parts()) {
     between.max_steps = std::max<std::int64_t>(1, half * static_cast<std::int64_t>(part->ranks.size()) /
                                                       static_cast<std::int64_t>(gpus));
+    Search search(part->paths, between);
+    if (!faster(search.at_most_gbps())) return whole;
     split.ranks.push_back(part->ranks);
-    split.parts.push_back(find_channels(part->paths, between));
+    split.parts.push_back(search.run());
     const double total = split.parts.back().total_gbps;
     split.total_gbps = split.parts.size() == 1 ? total : std::min(split.total_gbps, total);
-    if (!faster(split.total_gbps)) return whole;
+    if (!faster(total)) return whole;
   }
   return split;
 }

@@ -20,13 +20,15 @@ std::vector<std::pair<topo::LinkId, double>> charges(const topo::Paths& paths, t
   const topo::System& system = paths.system();
   const std::vector<topo::LinkId> route = paths.route(from, to);
   const bool from_gpu = system.node(from).kind() == topo::NodeKind::kGpu;
-  const bool through_intel = std::any_of(route.begin(), route.end(), [&](topo::LinkId id) {
+  const auto is_intel = [&](topo::LinkId id) {
     const topo::Node& node = system.node(system.link(id).to);
     return node.kind() == topo::NodeKind::kCpu && topo::is_intel(node.cpu());
-  });
-  const bool slow_pci = from_gpu && through_intel && paths.between(from, to).type == topo::PathType::kPhb;
+  };
+  const bool slow_pci = from_gpu && paths.between(from, to).type == topo::PathType::kPhb &&
+                        std::any_of(route.begin(), route.end(), is_intel);
 
   std::vector<std::pair<topo::LinkId, double>> taken;
+  taken.reserve(route.size());
   for (const topo::LinkId id : route) {
     const topo::Link& link = system.link(id);
     const topo::Node& end = system.node(link.to);

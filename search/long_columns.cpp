@@ -49,7 +49,7 @@ std::vector<double> ColumnSource::costs_of_beginning(int to) const {
   std::vector<double> costs(static_cast<std::size_t>(n_), kNever);
   for (int gpu = 0; gpu < n_; ++gpu) {
     double& cost = costs[static_cast<std::size_t>(gpu)];
-    for (const int from : partners_[static_cast<std::size_t>(to)]) cost = std::min(cost, in(from, gpu));
+    cost = in(best_in_[static_cast<std::size_t>(to * n_ + gpu)], gpu);
     if (pattern_ == Pattern::kBalancedTree) cost += out_any(to, gpu) / 2;
     if (pattern_ == Pattern::kTree || pattern_ == Pattern::kCollnetChain)
       cost = in(to, gpu) + out(to, gpu);
@@ -112,7 +112,6 @@ void ColumnSource::add_turns(const std::vector<int>& trip) {
     int in, out;
   };
   std::vector<Turn> turns;
-  std::vector<int> best_in(static_cast<std::size_t>(k_));  // of ports with the same partners
   for (std::size_t first = 0; first < trip.size(); ++first) {
     const std::size_t before = first > 0 ? first - 1 : trip.size() - 1;
     const double closing = step(before);
@@ -122,15 +121,7 @@ void ColumnSource::add_turns(const std::vector<int>& trip) {
     const int head = trip[first], second = trip[first + 1 < trip.size() ? first + 1 : 0], last = trip[before];
     if (k_ == 0 && inside <= 1 - kGain) turns.push_back({inside, first, -1, -1});
     for (int to = 0; to < k_; ++to) {
-      int& best = best_in[static_cast<std::size_t>(to)];
-      if (const int like = like_[static_cast<std::size_t>(to)]; like != to) {
-        best = best_in[static_cast<std::size_t>(like)];
-      } else {
-        best = to;
-        for (const int from : partners_[static_cast<std::size_t>(to)])
-          if (in(from, head) < in(best, head)) best = from;
-        steps_.take(static_cast<std::int64_t>(partners_[static_cast<std::size_t>(to)].size()));
-      }
+      const int best = best_in_[static_cast<std::size_t>(to * n_ + head)];
       const double cost = inside + end_cost(head, second, last, to) + in(best, head);
       if (cost <= 1 - kGain) turns.push_back({cost, first, best, to});
     }
@@ -228,9 +219,8 @@ double ColumnSource::least_beginning(int first) const {
   const bool balanced = pattern_ == Pattern::kBalancedTree, split = pattern_ == Pattern::kSplitTree;
   double least = kNever;
   for (int to = 0; to < k_; ++to) {
-    double come_in = kNever, leave = balanced || split ? kNever : out(to, first);
-    for (const int from : partners_[static_cast<std::size_t>(to)])
-      come_in = std::min(come_in, in(from, first));
+    const double come_in = in(best_in_[static_cast<std::size_t>(to * n_ + first)], first);
+    double leave = balanced || split ? kNever : out(to, first);
     for (int second = 0; (balanced || split) && second < n_; ++second)
       if (second != first) leave = std::min(leave, end_cost(first, second, second, to));
     const bool same_port = !balanced && !split;

@@ -6,8 +6,8 @@
 namespace loom::search {
 namespace {
 
-// Of one call; more are looked for, the cheapest are taken.
-constexpr std::size_t kMostColumns = 24;
+constexpr std::size_t kMostColumns = 24;  // of one call, the cheapest
+constexpr std::size_t kLookedAt = 96;     // of these
 constexpr double kGain = 1e-9;
 
 }  // namespace
@@ -71,23 +71,26 @@ Order ColumnSource::order_between(int from, int to, int first) const {
 
 void ColumnSource::find_rings_between_ports(int round) {
   solve_ends();
-  for (int i = 0; i < k_; ++i) {
+  struct Way {
+    double cost;
+    int from, to, first;
+  };
+  std::vector<Way> cheap;
+  for (int i = 0; i < k_ && all_seen_; ++i) {  // other ports first in every round
     const int to = (i + round) % k_;
-    for (const int from : partners_[static_cast<std::size_t>(to)]) {
-      int first = 0;
-      least_ = std::min(least_, ring_between_ports(from, to, &first));
-      if (hop_cost_ == 0) continue;
-      for (int gpu = 0; gpu < n_; ++gpu)
-        if (const double cost = in(from, gpu) + to_port(to, gpu).cost; cost < 1 - kGain)
-          add({order_between(from, to, gpu)}, cost);
-    }
-    steps_.take(static_cast<std::int64_t>(partners_[static_cast<std::size_t>(to)].size()) * n_ * 4);
-    if (found_.size() >= 4 * kMostColumns) {
-      all_seen_ = i == k_ - 1 && limits_.cross_nic != 2;
-      return;
-    }
+    for (const int from : partners_[static_cast<std::size_t>(to)])
+      for (int gpu = 0; gpu < n_; ++gpu) {
+        const double cost = in(from, gpu) + to_port(to, gpu).cost;
+        least_ = std::min(least_, cost);
+        if (cost < 1 - kGain) cheap.push_back({cost, from, to, gpu});
+      }
+    steps_.take(static_cast<std::int64_t>(partners_[static_cast<std::size_t>(to)].size()) * n_ * 2);
+    all_seen_ = hop_cost_ == 0 || cheap.size() < kLookedAt || i == k_ - 1;
   }
-  if (limits_.cross_nic != 2) return;
+  std::stable_sort(cheap.begin(), cheap.end(), [](const Way& a, const Way& b) { return a.cost < b.cost; });
+  if (cheap.size() > kMostColumns) cheap.resize(kMostColumns);
+  for (const Way& way : cheap) add({order_between(way.from, way.to, way.first)}, way.cost);
+  if (limits_.cross_nic != 2 || !all_seen_) return;
   if (found_.empty() || hop_cost_ == 0)
     find_pairs_of_rings();
   else

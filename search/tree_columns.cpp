@@ -29,9 +29,7 @@ std::vector<ColumnSource::Beginning> ColumnSource::beginnings() const {
   const bool balanced = pattern_ == Pattern::kBalancedTree;
   for (int to = 0; to < k_; ++to)
     for (int first = 0; first < n_; ++first) {
-      int from = to;
-      for (const int net : partners_[static_cast<std::size_t>(to)])
-        if (in(net, first) < in(from, first)) from = net;
+      const int from = best_in_[static_cast<std::size_t>(to * n_ + first)];
       double begin = in(from, first);
       if (balanced) begin += out_any(to, first) / 2;
       for (int second = 0; second < n_ && is_possible(begin); ++second) {
