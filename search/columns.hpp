@@ -72,9 +72,7 @@ class ColumnSource {
   /// The orders of columns that cost less than their value, cheapest first. None: there is none where that is
   /// `exact`, otherwise none was found.
   std::vector<std::vector<Order>> cheaper(std::span<const double> prices, int round, bool exact);
-  Column column(std::vector<Order> orders) {
-    return make_column(table_, pattern_, std::move(orders), sum_);
-  }
+  Column column(std::vector<Order> orders) { return make_column(table_, pattern_, std::move(orders), sum_); }
   /// No channel costs less at the prices of the last cheaper(), which was exact; 0: it did not look at all.
   double least() const { return all_seen_ ? least_ : 0; }
   /// No channel costs less at these prices, counting links alone. With many GPUs a bound, unless it is below
@@ -167,7 +165,7 @@ class ColumnSource {
   std::vector<std::vector<int>> partners_;                    // per port out: ports in
   std::vector<int> like_;     // per port out: the first one with the same partners
   std::vector<int> best_in_;  // [port out * n_ + first GPU]: the partner from which coming in costs least
-  double least_ = 0;       // of all that was looked at, per channel
+  double least_ = 0;          // of all that was looked at, per channel
   bool all_seen_ = false;
 };
 

@@ -36,9 +36,8 @@ std::vector<topo::PathType> types_of(const HopTable& table, bool network) {
 
 /// The steps that `request` gives a machine of so many GPUs.
 std::int64_t steps_for(const Request& request, std::size_t gpus) {
-  return request.max_steps > 0
-             ? request.max_steps
-             : kStepsPerGpu * std::max(static_cast<int>(gpus), kFewGpus);
+  return request.max_steps > 0 ? request.max_steps
+                               : kStepsPerGpu * std::max(static_cast<int>(gpus), kFewGpus);
 }
 
 }  // namespace
@@ -120,7 +119,8 @@ bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& be
     const Packed all = in_part([&] { return pack(limits, target, best); });
     packed = limited(all, limits);
     if (target > 0 && packed.total < target * (1 - kSame) && packed.unlimited >= target * (1 - kSame))
-      take_better(limited(in_part([&] { return pack(limits, 0, all); }), limits));  // it took too many channels
+      take_better(
+          limited(in_part([&] { return pack(limits, 0, all); }), limits));  // it took too many channels
     take_better(std::move(filled));
   }
   const bool reached = packed.total > 0 && packed.total >= enough * (1 - kSame);
@@ -149,17 +149,11 @@ void Search::tighten(Limits& limits, Packed& best) {
     return try_limits(stricter, enough, chosen, best);
   };
   for (const topo::PathType type : inter_)
-    if (type >= chosen.type_inter ||
-        holds({chosen.cross_nic, type, chosen.type_intra}))
-      break;
+    if (type >= chosen.type_inter || holds({chosen.cross_nic, type, chosen.type_intra})) break;
   for (const topo::PathType type : intra_)
-    if (type >= chosen.type_intra ||
-        holds({chosen.cross_nic, chosen.type_inter, type}))
-      break;
+    if (type >= chosen.type_intra || holds({chosen.cross_nic, chosen.type_inter, type})) break;
   for (const int cross : cross_nics())
-    if (cross == chosen.cross_nic ||
-        holds({cross, chosen.type_inter, chosen.type_intra}))
-      break;
+    if (cross == chosen.cross_nic || holds({cross, chosen.type_inter, chosen.type_intra})) break;
   limits = chosen;
 }
 
@@ -213,7 +207,8 @@ void Search::prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& 
     }
   }
   if (pattern_ == Pattern::kRing && best.unlimited < plan.bound_gbps * (1 - kSame))
-    plan.bound_gbps = std::min(plan.bound_gbps, ring_cut_bound(paths_.system(), table_, plan.network, steps_));
+    plan.bound_gbps =
+        std::min(plan.bound_gbps, ring_cut_bound(paths_.system(), table_, plan.network, steps_));
 }
 
 ChannelPlan Search::run() {
@@ -231,7 +226,8 @@ ChannelPlan Search::run() {
   plan.bound_gbps = most_;
   if (best.total < most_ * (1 - kSame)) prove_or_improve(plan, loosest, limits, best);
   plan.limits = limits;
-  if (best.total > 0) {  // the same with fewer channels, where wide ones do
+  if (best.total > 0 && best.columns.size() < static_cast<std::size_t>(request_.max_channels)) {
+    // the same with fewer channels, where wide ones do
     Packed wide = widest_first(limits);
     if (wide.total >= best.total * (1 - kSame / 10) && wide.columns.size() < best.columns.size())
       best = std::move(wide);
@@ -281,8 +277,8 @@ NodePlans find_plans(const PathTables& tables, const Request& request) {
   };
   NodePlans split;
   for (const auto& part : tables.parts()) {
-    between.max_steps = std::max<std::int64_t>(1, half * static_cast<std::int64_t>(part->ranks.size()) /
-                                                      static_cast<std::int64_t>(gpus));
+    between.max_steps = std::max<std::int64_t>(
+        1, half * static_cast<std::int64_t>(part->ranks.size()) / static_cast<std::int64_t>(gpus));
     Search search(part->paths, between);
     if (!faster(search.at_most_gbps())) return whole;
     split.ranks.push_back(part->ranks);

@@ -1,5 +1,5 @@
-// long_columns.cpp -- ColumnSource for more GPUs than all orders can be gone through: chains are turns of round
-// trips, and what no chain can cost less than.
+// long_columns.cpp -- ColumnSource for more GPUs than all orders can be gone through: chains are turns of
+// round trips, and what no chain can cost less than.
 #include <algorithm>
 
 #include "search/columns.hpp"
@@ -7,9 +7,9 @@
 namespace loom::search {
 namespace {
 
-constexpr int kMostTurns = 80;       // of one round trip, each way
-constexpr int kPortsPerRound = 6;    // that get a search of their own
-constexpr int kPairsPerRound = 4;    // the same, of pairs of ports
+constexpr int kMostTurns = 80;     // of one round trip, each way
+constexpr int kPortsPerRound = 6;  // that get a search of their own
+constexpr int kPairsPerRound = 4;  // the same, of pairs of ports
 constexpr std::size_t kMostPairs = 24;
 constexpr int kKeptGpus = 256;  // in all trips together that are kept
 constexpr double kGain = 1e-9;
@@ -51,8 +51,7 @@ std::vector<double> ColumnSource::costs_of_beginning(int to) const {
     double& cost = costs[static_cast<std::size_t>(gpu)];
     cost = in(best_in_[static_cast<std::size_t>(to * n_ + gpu)], gpu);
     if (pattern_ == Pattern::kBalancedTree) cost += out_any(to, gpu) / 2;
-    if (pattern_ == Pattern::kTree || pattern_ == Pattern::kCollnetChain)
-      cost = in(to, gpu) + out(to, gpu);
+    if (pattern_ == Pattern::kTree || pattern_ == Pattern::kCollnetChain) cost = in(to, gpu) + out(to, gpu);
   }
   return costs;
 }
@@ -288,7 +287,8 @@ double ColumnSource::least_ring_in_groups(std::int64_t groups) {
       for (int from = 0; from < k_; ++from) {
         if (!table_.may_pair(from, to, limits_.cross_nic)) continue;
         for (int gpu = 0; gpu < n_; ++gpu)
-          begin[static_cast<std::size_t>(gpu)] = std::min(begin[static_cast<std::size_t>(gpu)], in(from, gpu));
+          begin[static_cast<std::size_t>(gpu)] =
+              std::min(begin[static_cast<std::size_t>(gpu)], in(from, gpu));
       }
       for (int gpu = 0; gpu < n_; ++gpu)
         end[static_cast<std::size_t>(gpu)] = std::min(end[static_cast<std::size_t>(gpu)], out(to, gpu));

@@ -55,7 +55,7 @@ std::vector<int> ExactOrders::order(int first, unsigned without) const {
 namespace {
 
 constexpr double kSaving = 1e-10;
-constexpr double kFar = 64;  // as good as never; larger costs would drown savings in rounding
+constexpr double kFar = 64;       // as good as never; larger costs would drown savings in rounding
 constexpr int kLongRuns = 8'192;  // runs that move are so long, divided by the places' square
 
 class RoundTrip {

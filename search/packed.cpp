@@ -87,8 +87,7 @@ Packed pack_best(const std::vector<const Column*>& columns, std::span<const doub
   Packed packed;
   std::vector<double> left(capacities.begin(), capacities.end());
   for (std::size_t j = 0; j < columns.size(); ++j) {
-    const double gbps =
-        done ? packing.amount(static_cast<int>(j)) : width_in(left, loads_of(*columns[j]));
+    const double gbps = done ? packing.amount(static_cast<int>(j)) : width_in(left, loads_of(*columns[j]));
     if (gbps <= 0) continue;
     packed.columns.emplace_back(columns[j], gbps), packed.total += gbps * columns[j]->channels();
     if (!done) take_from(left, loads_of(*columns[j]), gbps);

@@ -36,9 +36,8 @@ void ColumnSource::solve_ends() {
   std::vector<double> tail(places, kNever);
   for (int end = 0; end < ends; ++end) {
     if (ends == n_) tail[static_cast<std::size_t>(end)] = 0;
-    ends_[static_cast<std::size_t>(end)].solve(chain_,
-                                               ends == n_ ? std::span<const double>(tail) : out_to(end),
-                                               steps_);
+    ends_[static_cast<std::size_t>(end)].solve(
+        chain_, ends == n_ ? std::span<const double>(tail) : out_to(end), steps_);
     tail[static_cast<std::size_t>(end)] = kNever;
   }
   to_port_.assign(static_cast<std::size_t>(k_) * places, {});

@@ -50,9 +50,8 @@ void ColumnSource::find_trees() {
   for (std::size_t i = 0; i < ways.size(); ++i) {
     const Beginning& way = ways[i];
     const double cost =
-        way.cost + (way.second < 0
-                        ? exact_->cost(way.first)
-                        : chain(way.first, way.second) + exact_->cost(way.second, taken_by(way)));
+        way.cost + (way.second < 0 ? exact_->cost(way.first)
+                                   : chain(way.first, way.second) + exact_->cost(way.second, taken_by(way)));
     least_ = std::min(least_, cost);
     if (cost <= 1 - kGain) cheap.emplace_back(cost, i);
   }

@@ -44,9 +44,9 @@ inline void expect_valid(const topo::System& system, const NodePlans& plans) {
 
 /// A machine that nobody would build: one or two hosts' worth of switches, some NVLinks, some NICs. `draw`
 /// gives a number for each choice.
-inline topo::System machine_from(const std::function<unsigned()>& draw, bool intel) {
+inline topo::System machine_from(const std::function<unsigned()>& draw, bool intel, int most_gpus = 9) {
   const auto one_of = [&](int count) { return static_cast<int>(draw() % static_cast<unsigned>(count)); };
-  const int cpus = 1 + one_of(2), gpus = 2 + one_of(8);
+  const int cpus = 1 + one_of(2), gpus = 2 + one_of(most_gpus - 1);
   const int sm[] = {70, 80, 86, 90, 100};
   const int capability = sm[one_of(5)];
   const bool nvswitch = one_of(3) == 0;
