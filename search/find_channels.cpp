@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "search/bounds.hpp"
 #include "search/path_tables.hpp"
 #include "search/search.hpp"
+#include "search/validate.hpp"
 
 namespace loom::search {
 namespace {
@@ -257,6 +259,27 @@ ChannelPlan find_channels(const topo::Paths& paths, const Request& request) {
   return Search(paths, request).run();
 }
 
+/// How many times over the busiest link is taken where all parts are as fast as the slowest, 1 at least: each
+/// was planned as if ports were its own.
+static double busiest(const PathTables& tables, const NodePlans& split) {
+  std::map<std::string, std::pair<double, double>> links;  // by name, since each part numbers them anew
+  double most = 1;
+  for (std::size_t i = 0; i < split.parts.size(); ++i) {
+    const topo::Paths& paths = tables.parts()[i]->paths;
+    const std::vector<double> loads = link_loads(paths, split.parts[i]);
+    const double share = split.total_gbps / std::max(split.parts[i].total_gbps, split.total_gbps);
+    for (std::size_t link = 0; link < loads.size(); ++link) {
+      if (loads[link] <= 0) continue;
+      const Resource resource{paths.system().links()[link].gbps, static_cast<topo::LinkId>(link)};
+      auto& [load, gbps] = links[label(paths.system(), resource)];
+      load += loads[link] * share;
+      gbps = resource.gbps;
+      most = std::max(most, load / gbps);
+    }
+  }
+  return most;
+}
+
 NodePlans find_plans(const PathTables& tables, const Request& request) {
   const bool may_split = tables.parts().size() > 1;
   std::size_t gpus = 0;
@@ -287,7 +310,7 @@ NodePlans find_plans(const PathTables& tables, const Request& request) {
     split.total_gbps = split.parts.size() == 1 ? total : std::min(split.total_gbps, total);
     if (!faster(total)) return whole;
   }
-  return split;
+  return faster(split.total_gbps / busiest(tables, split)) ? split : whole;
 }
 
 NodePlans find_plans(const topo::System& system, const Request& request, topo::PathRules rules) {
