@@ -98,7 +98,8 @@ class ColumnSource {
   void add(std::vector<Order> orders, double cost);
   std::int64_t exact_steps() const noexcept;
   std::size_t most_columns() const noexcept {  // of one call
-    return std::max<std::size_t>(24, is_exact() ? 0 : static_cast<std::size_t>(2 * n_));
+    return std::max<std::size_t>(24,
+                                 is_exact() && !has_heads(pattern_) ? 0 : static_cast<std::size_t>(2 * n_));
   }
   void find_exactly(int round);
   void find_rings();

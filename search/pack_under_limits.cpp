@@ -16,6 +16,7 @@ constexpr std::size_t kOffered = 16;            // columns in one exchange
 constexpr int kPatience = 8;                    // rounds in which the total must grow by
 constexpr double kLeastProgress = 1e-3;         // this part
 constexpr int kFills = 10, kMostOfOneFill = 4;  // rounds of wide channels; channels of one round
+constexpr int kLongFills = 3;                   // rounds where orders are not exact
 constexpr double kFillPrice = 1e-3;  // of a link by what is left of it, GB/s; channels must cost less than 1
 constexpr int kSeeds = 3;            // local searches that find nothing before the search gives up
 
@@ -29,7 +30,8 @@ Packed Search::fill(const Limits& limits, double enough) {
   std::vector<std::unique_ptr<Column>> columns;
   std::vector<double> left = capacities_, prices(capacities_.size());
   double total = 0;
-  for (int round = 0; round < kFills && total < enough * (1 - kSame / 4); ++round) {
+  const int rounds = source.is_exact() ? kFills : kLongFills;
+  for (int round = 0; round < rounds && total < enough * (1 - kSame / 4); ++round) {
     if (round > 0 && steps_.are_spent()) break;
     for (std::size_t i = 0; i < left.size(); ++i)
       prices[i] = left[i] > kLeastShare * capacities_[i] ? kFillPrice / left[i] : 1;
