@@ -40,7 +40,8 @@ Nodes without_link(Nodes nodes, std::size_t gpu, std::size_t row) {
   return nodes;
 }
 
-/// The first, some in the middle and the last: of many alike. LOOM_DEGRADE_ALL in the environment: all of them.
+/// The first, some in the middle and the last: of many alike. LOOM_DEGRADE_ALL in the environment: all of
+/// them.
 template <class Entry>
 std::vector<Entry> sample(const std::vector<Entry>& all, std::size_t most) {
   if (all.size() <= most || std::getenv("LOOM_DEGRADE_ALL") != nullptr) return all;

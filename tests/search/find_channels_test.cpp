@@ -80,6 +80,7 @@ TEST(FindChannels, FindsTheSameTwice) {
   const topo::System system = machine("dgx1v.xml");
   const NodePlans a = plans_of(system, Pattern::kRing), b = plans_of(system, Pattern::kRing);
   ASSERT_EQ(a.parts[0].channels.size(), b.parts[0].channels.size());
+  EXPECT_EQ(a.parts[0].steps, b.parts[0].steps);
   for (std::size_t i = 0; i < a.parts[0].channels.size(); ++i) {
     EXPECT_EQ(a.parts[0].channels[i].ranks, b.parts[0].channels[i].ranks);
     EXPECT_EQ(a.parts[0].channels[i].intra_gbps, b.parts[0].channels[i].intra_gbps);

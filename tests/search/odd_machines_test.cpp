@@ -29,6 +29,9 @@ TEST_P(OddMachine, CarriesWhatItsLinksDo) {
   const NodePlans plans = find_plans(system, request);
   expect_valid(system, plans);
   EXPECT_NEAR(plans.total_gbps, odd.total, 1e-3 * odd.total) << odd.because;
+  std::int64_t steps = 0;
+  for (const ChannelPlan& plan : plans.parts) steps += plan.steps;
+  EXPECT_LE(steps, 26'000'000) << "24 million are given, and a round that is begun is finished";
 }
 
 INSTANTIATE_TEST_SUITE_P(
