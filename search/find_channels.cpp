@@ -97,6 +97,10 @@ bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& be
     chosen = limits;
     return true;
   }
+  const bool in_vain = std::any_of(attempts_.begin(), attempts_.end(), [&](const Attempt& attempt) {
+    return attempt.limits == limits && attempt.total_gbps <= 0;
+  });
+  if (in_vain) return false;
   if (!connects(limits)) {
     attempts_.push_back({limits, 0, "no channel reaches every GPU"});
     return false;
