@@ -9,14 +9,14 @@
 namespace loom::search {
 namespace {
 
-constexpr double kGain = 1e-9;                  // GB/s per GB/s: columns that add less are rounding
-constexpr double kLeastShare = 1e-5;            // of the total: channels below are rounding
-constexpr int kExchanges = 12;                  // of channels, where there are too many
-constexpr std::size_t kOffered = 16;            // columns in one exchange
-constexpr int kPatience = 8;                    // rounds in which the total must grow by
-constexpr double kLeastProgress = 1e-3;         // this part
+constexpr double kGain = 1e-9;                 // GB/s per GB/s: columns that add less are rounding
+constexpr double kLeastShare = 1e-5;           // of the total: channels below are rounding
+constexpr int kExchanges = 12;                 // of channels, where there are too many
+constexpr std::size_t kOffered = 16;           // columns in one exchange
+constexpr int kPatience = 8;                   // rounds in which the total must grow by
+constexpr double kLeastProgress = 1e-3;        // this part
 constexpr int kFills = 8, kMostOfOneFill = 4;  // rounds of wide channels; channels of one round
-constexpr int kLongFills = 3;                   // rounds where orders are not exact
+constexpr int kLongFills = 3;                  // rounds where orders are not exact
 constexpr double kFillPrice = 1e-3;  // of a link by what is left of it, GB/s; channels must cost less than 1
 constexpr int kSeeds = 3;            // local searches that find nothing before the search gives up
 
