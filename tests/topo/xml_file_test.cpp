@@ -121,6 +121,12 @@ TEST_F(WriteTextFile, LeavesNothingBehindWhereItFails) {
   EXPECT_THAT(complaint(path("").substr(0, path("").size() - 1), "text"), HasSubstr("Is a directory"));
 }
 
+TEST_F(WriteTextFile, BlamesTheFolderThatTakesNoNewFile) {
+  // A file that may be written, in a folder where not even root may make one.
+  EXPECT_THAT(complaint("/proc/self/comm", "text"),
+              HasSubstr("cannot write /proc/self/comm: its folder takes no new file"));
+}
+
 TEST(Utf8, IsToldFromOtherBytes) {
   for (const char* good : {"", "plain", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xf4\x8f\xbf\xbf"})
     EXPECT_EQ(valid_utf8(good), good);
