@@ -18,6 +18,18 @@ static int register_variable(const char* name, const char* help, mca_base_var_ty
                                          level, MCA_BASE_VAR_SCOPE_READONLY, storage);
 }
 
+/* One of several words, which Open MPI itself checks. */
+static int register_choice(const char* name, const char* help, const mca_base_var_enum_value_t* values,
+                           mca_base_var_info_lvl_t level, int* storage) {
+  mca_base_var_enum_t* words;
+  if (mca_base_var_enum_create(name, values, &words) != OPAL_SUCCESS) return OMPI_ERR_OUT_OF_RESOURCE;
+  const int index =
+      mca_base_component_var_register(&mca_coll_loom_component.collm_version, name, help, MCA_BASE_VAR_TYPE_INT,
+                                      words, 0, 0, level, MCA_BASE_VAR_SCOPE_READONLY, storage);
+  OBJ_RELEASE(words);
+  return index;
+}
+
 /* One that a program may change while it runs, on all ranks at once. */
 static int register_changeable(const char* name, const char* help, mca_base_var_type_t type, void* storage) {
   return mca_base_component_var_register(&mca_coll_loom_component.collm_version, name, help, type, NULL, 0,
@@ -26,6 +38,8 @@ static int register_changeable(const char* name, const char* help, mca_base_var_
 }
 
 static int register_variables(void) {
+  static const mca_base_var_enum_value_t protocols[] = {
+      {LOOM_INLINE, "inline"}, {LOOM_SIMPLE, "simple"}, {LOOM_LL, "ll"}, {LOOM_LL128, "ll128"}, {0, NULL}};
   struct coll_loom_variables* variables = &coll_loom_variables;
   *variables = (struct coll_loom_variables){.priority = DEFAULT_PRIORITY, .single_copy = true};
   const int indices[] = {
@@ -69,6 +83,11 @@ static int register_variables(void) {
           "Ranks of one host read each other's buffers where the kernel permits it and where that is "
           "faster; 0 always copies through shared memory",
           MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_6, &variables->single_copy),
+      register_choice(
+          "protocol",
+          "How small messages cross between the ranks of a host: in the cache line of their flag as far as they fit, "
+          "or by one of the protocols that GPUs use. Takes effect where all ranks set the same",
+          protocols, OPAL_INFO_LVL_6, &variables->protocol),
       register_variable(
           "two_levels",
           "Between up to 16 hosts, small and medium allreduces, reduces, reduce_scatter_blocks and barriers go "
@@ -170,6 +189,7 @@ static int init_query(bool progress_threads, bool mpi_threads) {
       .parameters = {.verbose = variables->verbose,
                      .two_levels = variables->two_levels,
                      .avoid_single_copy = !variables->single_copy,
+                     .protocol = (enum loom_protocol)variables->protocol,
                      .timeout_s = variables->timeout_s,
                      .topo_file = variables->topo_file,
                      .topo_dump_file = variables->topo_dump_file,

@@ -1,14 +1,20 @@
 /* What Open MPI calls: the three forms of each collective. A call that loom does not carry goes to the
  * component below as it came. */
-#include "component/coll_loom.h"
+#include "component/coll_loom_plain.h"
 
 #define ENTRY_BLOCKING(api, which)                                                       \
   int coll_loom_##api(PARAMS_##api struct ompi_communicator_t* communicator,             \
                       mca_coll_base_module_t* module) {                                  \
     struct coll_loom_module* self = (struct coll_loom_module*)module;                    \
     const struct coll_loom_args args = {.collective = which, CALL_##api};                \
+    struct loom_call call;                                                               \
     int error;                                                                           \
-    if (OPAL_LIKELY(coll_loom_perform(self, &args, &error))) return error;               \
+    if (OPAL_LIKELY(coll_loom_plain(self, &args, &call))) {                              \
+      const int result = loom_perform(self->comm, &call);                                \
+      if (OPAL_LIKELY(result == LOOM_SUCCESS)) return OMPI_SUCCESS;                      \
+      if (coll_loom_has_ended(self, result, &error)) return error;                       \
+    } else if (OPAL_LIKELY(coll_loom_perform(self, &args, &error)))                      \
+      return error;                                                                      \
     return self->previous_##api(ARGS_##api communicator, self->previous_##api##_module); \
   }
 

@@ -65,8 +65,8 @@ void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective col
 
 /* By some algorithm, in some size: which, the core knows, once the ranks have met. */
 static bool may_go_between_hosts(enum loom_collective collective) {
-  return collective == LOOM_ALLREDUCE || collective == LOOM_REDUCE || collective == LOOM_REDUCE_SCATTER_BLOCK ||
-         collective == LOOM_BARRIER;
+  return collective == LOOM_ALLREDUCE || collective == LOOM_REDUCE ||
+         collective == LOOM_REDUCE_SCATTER_BLOCK || collective == LOOM_BARRIER;
 }
 
 enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct coll_loom_args* args,
@@ -153,6 +153,10 @@ bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_arg
     result = loom_perform(self->comm, &call);
     coll_loom_operands_end(&self->operands);
   }
+  return coll_loom_has_ended(self, result, error);
+}
+
+bool coll_loom_has_ended(struct coll_loom_module* self, int result, int* error) {
   *error = OMPI_SUCCESS;
   if (OPAL_LIKELY(result == LOOM_SUCCESS)) return true;
   if (result == LOOM_DECLINED) return false;

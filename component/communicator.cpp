@@ -26,14 +26,48 @@ std::optional<Algorithm> Communicator::try_perform(const device::HostJob& job) {
         job.count == 0 && job.collective != Collective::kBarrier && !device::lists_blocks(job.collective);
     if (!nothing) perform_by(algorithm, job);
     return algorithm;
+  } catch (...) {
+    fail_call();
+  }
+}
+
+/// From inside a handler: every later call fails too.
+void Communicator::fail_call() {
+  abandon();
+  try {
+    throw;
   } catch (const Error& error) {
-    abandon();
     broken_ = error;
     throw;
   } catch (...) {
-    abandon();
     broken_.emplace(ErrorCode::kInternal, "An earlier call on this communicator failed.");
     throw;
+  }
+}
+
+void Communicator::perform_small(const device::HostJob& job) {
+  device::Waiter waiter(wait_policy_);
+  try {
+    direct_->perform(job, waiter);
+  } catch (...) {
+    try {
+      fail_direct();
+    } catch (...) {
+      fail_call();
+    }
+  }
+  CallCounters::Counts& counts = calls_[job.collective];
+  calls_.add(counts.by[static_cast<std::size_t>(Algorithm::kDirect)], 1);
+  calls_.add(counts.bytes, job.bytes());
+}
+
+/// From inside a handler: says who was waited for in vain.
+void Communicator::fail_direct() const {
+  try {
+    throw;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTimeout) throw;
+    throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(), names_.at(direct_->awaited())));
   }
 }
 
@@ -90,10 +124,8 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
           direct_->perform(job, waiter);
         else
           perform_directly(job, waiter);
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::kTimeout) throw;
-        throw Error(error.code(),
-                    fmt::format("{} Waiting for {}.", error.what(), names_.at(direct_->awaited())));
+      } catch (...) {
+        fail_direct();
       }
       return;
     }
@@ -242,6 +274,7 @@ void Communicator::check_peers() const {
 }
 
 void Communicator::abandon() noexcept {
+  most_small_ = 0;
   if (direct_) direct_->abandon();
   if (boards_) boards_->abandon();
   for (const HostLinks& links : host_links_) {

@@ -44,6 +44,10 @@ class Communicator {
   }
   /// The same for any collective. A reduction without a kernel is declined.
   bool perform(const device::HostJob& job) {
+    if (is_small(job)) [[likely]] {
+      perform_small(job);
+      return true;
+    }
     const std::optional<Algorithm> carried = try_perform(job);
     count(job, carried);
     return carried.has_value();
@@ -79,6 +83,20 @@ class Communicator {
   void try_network();
   std::string describe_links() const;
 
+  /// A direct exchange, as ready_plan() would find after some more steps, with nothing to be told or done
+  /// before it.
+  bool is_small(const device::HostJob& job) const noexcept {
+    if (job.collective > device::Collective::kBarrier) return false;
+    if (job.reduce == nullptr && device::is_reduction(job.collective)) return false;
+    const std::size_t bytes = job.bytes();
+    if (bytes == 0 && job.collective != device::Collective::kBarrier) return false;
+    return bytes < most_small_ &&
+           device::offered_bytes(job.collective, bytes, bootstrap_.size()) < most_small_ &&
+           job.in_gaps == nullptr && job.out_gaps == nullptr && jobs_.empty();
+  }
+  void perform_small(const device::HostJob& job);
+  [[noreturn]] void fail_call();
+  [[noreturn]] void fail_direct() const;
   std::optional<Algorithm> try_perform(const device::HostJob& job);
   Algorithm ready_plan(const device::HostJob& job);
   bool is_linked();
@@ -104,7 +122,9 @@ class Communicator {
                 const device::RingJob& job);
   void run_rails(const device::RingJob& job);
   void run_two_levels(const device::HostJob& job);
-  Abilities abilities() const { return {.single_copy = !pids_.empty(), .two_levels = two_levels_}; }
+  Abilities abilities() const {
+    return {.single_copy = !pids_.empty(), .two_levels = two_levels_, .protocol = protocol_};
+  }
   device::TwoLevels levels_of(const device::HostJob& job);
   int rank_at(const device::HostAndLocal& place) const {
     return placement_.ranks_of(place.host)[static_cast<std::size_t>(place.local)];
@@ -139,6 +159,7 @@ class Communicator {
   std::vector<int> ranks_by_host_;  ///< host after host
   bool oversubscribed_ = false;
   bool two_levels_ = false;
+  device::OfferProtocol protocol_ = device::OfferProtocol::kInline;
   std::map<int, device::ProcessId> host_mates_;  ///< by rank, myself included
   std::map<int, std::string> names_;  ///< of host mates and neighbours: "rank 3 (process 71 on host a)"
   device::WaitPolicy wait_policy_;
@@ -149,6 +170,7 @@ class Communicator {
   device::Segment segment_;  ///< mine: direct area and board, or the FIFO from my local predecessor
   std::map<int, device::Segment> attached_;  ///< of host mates, by rank
   std::unique_ptr<device::DirectExchange> direct_;
+  std::size_t most_small_ = 0;  ///< offers below this are small; 0 while no call is
   std::unique_ptr<device::SendLink> local_next_;
   std::unique_ptr<device::RecvLink> local_previous_;
   std::unique_ptr<ucx_transport::NetSendLink> net_next_;

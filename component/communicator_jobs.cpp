@@ -182,7 +182,7 @@ void Communicator::give_up() noexcept {
 /// A small call whose buffers have gaps: they are packed on the stack. plan() makes no larger call direct.
 void Communicator::perform_directly(const device::HostJob& job, device::Waiter& waiter) {
   using device::Collective;
-  constexpr std::size_t kMostBytes = device::DirectSlot::kPayloadBytes;
+  constexpr std::size_t kMostBytes = device::DirectArea::kBankBytes;
   alignas(device::kCacheLine) std::byte in[kMostBytes], out[2 * kMostBytes];
   const bool many_in = job.collective == Collective::kAllToAll;
   const bool many_out = many_in || job.collective == Collective::kAllGather;

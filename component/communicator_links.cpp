@@ -27,6 +27,9 @@ bool Communicator::link() {
   linking_ = false;
   process_.count_communicator(linked);
   if (!linked) drop_links();
+  // At coll_loom_verbose 2 the first call of each kind is told.
+  if (linked && direct_ && process_.runtime().parameters.verbose < 2)
+    most_small_ = most_direct_bytes(bootstrap_.size(), protocol_) + 1;
   if (linked && process_.runtime().parameters.verbose >= 1 && rank_ == 0)
     say([&] { process_.runtime().log(describe_links().c_str()); });
   return linked;
@@ -40,6 +43,7 @@ void Communicator::drop_links() noexcept {
   net_next_.reset();
   local_previous_.reset();
   local_next_.reset();
+  most_small_ = 0;
   direct_.reset();
   boards_.reset();
   pids_.clear();
@@ -135,7 +139,7 @@ void Communicator::join_ends(const std::vector<std::vector<std::byte>>& handles)
       std::vector<device::DirectArea*> areas;
       for (const auto& [rank, process] : host_mates_)
         areas.push_back(reinterpret_cast<device::DirectArea*>(behind_board(rank)));
-      direct_ = std::make_unique<device::DirectExchange>(std::move(areas), rank_);
+      direct_ = std::make_unique<device::DirectExchange>(std::move(areas), rank_, protocol_);
       return;
     }
     local_next_ = std::make_unique<device::SharedSendLink>(behind_board(wiring_.local.next), kSharedFifo,

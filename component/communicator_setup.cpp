@@ -68,6 +68,7 @@ struct Communicator::PeerInfo {
   std::uint64_t description = 0;  ///< which coll_loom_topo_file it reads
   std::uint64_t two_levels = 0;   ///< whether it wants them
   std::uint64_t graph = 0;        ///< which coll_loom_graph_file
+  std::uint64_t protocol = 0;     ///< coll_loom_protocol
 };
 
 Communicator::Communicator(const Bootstrap& bootstrap, Process& process)
@@ -107,6 +108,7 @@ bool Communicator::learn() {
     mine.description = process_.description_mark();
     mine.graph = process_.graph_mark();
     mine.two_levels = process_.runtime().parameters.two_levels ? 1 : 0;
+    mine.protocol = static_cast<std::uint64_t>(process_.runtime().parameters.protocol);
     mine.layout = kLayout;
   });
   const std::vector<PeerInfo> peers = bootstrap_.all_gather(mine);
@@ -217,6 +219,9 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
   two_levels_ = few_hosts(wiring_.shape) && std::all_of(peers.begin(), peers.end(), [](const PeerInfo& peer) {
                   return peer.two_levels != 0;
                 });
+  const bool one_protocol = std::all_of(
+      peers.begin(), peers.end(), [&](const PeerInfo& peer) { return peer.protocol == peers[0].protocol; });
+  if (one_protocol) protocol_ = static_cast<device::OfferProtocol>(peers[0].protocol);
 
   std::vector<int> known = {wiring_.local.previous, wiring_.local.next};
   for (const auto& ring : {wiring_.rail, wiring_.flat})

@@ -47,11 +47,15 @@ enum loom_type {
   LOOM_TYPE_COUNT
 };
 
+/* How small messages cross inside a host. The order is that of device/host/direct_exchange.hpp. */
+enum loom_protocol { LOOM_INLINE, LOOM_SIMPLE, LOOM_LL, LOOM_LL128, LOOM_PROTOCOL_COUNT };
+
 /* Values of the MCA variables that the core reads. They may differ between ranks. */
 struct loom_parameters {
   int verbose;          /* 0: silent; 1: one line per communicator; 2: and one per kind of call */
   bool two_levels;        /* between hosts, small calls through the first rank of each host; if all ranks say so */
   bool avoid_single_copy; /* not even where the kernel permits it */
+  enum loom_protocol protocol; /* of small messages of one host; if all ranks say the same */
   double timeout_s;     /* longest wait for a peer inside one call; 0: no limit */
   const char *topo_file;      /* describes the hosts, alike on all ranks; NULL or "": look at the hosts */
   const char *topo_dump_file; /* rank 0 writes its host's description there; NULL or "": nothing */

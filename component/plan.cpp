@@ -1,6 +1,7 @@
 #include "component/plan.hpp"
 
-#include "device/host/direct_exchange.hpp"
+#include <algorithm>
+
 #include "device/host/single_copy_executor.hpp"
 #include "device/host/two_level_executor.hpp"
 
@@ -107,6 +108,10 @@ std::string_view name_of(device::Collective collective) {
   return "?";
 }
 
+std::size_t most_direct_bytes(int ranks, device::OfferProtocol protocol) {
+  return std::min(device::most_offered(protocol), kDirectBytesRead / static_cast<std::size_t>(ranks));
+}
+
 bool few_hosts(const connect::Shape& shape) {
   return shape.hosts > 1 && shape.hosts <= kMostHostsAtOnce;
 }
@@ -120,9 +125,7 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
     if (collective == Collective::kScan || collective == Collective::kExscan) return Algorithm::kScan;
     if (collective == Collective::kReduceScatterV) return Algorithm::kBoards;
     const std::size_t offered = device::offered_bytes(collective, bytes, shape.ranks);
-    const bool direct = offered <= device::DirectSlot::kPayloadBytes &&
-                        offered * static_cast<std::size_t>(shape.ranks) <= kDirectBytesRead;
-    if (direct) return Algorithm::kDirect;
+    if (offered <= most_direct_bytes(shape.ranks, abilities.protocol)) return Algorithm::kDirect;
     const std::size_t most =
         collective == device::Collective::kBroadcast ? kMostSingleCopyBroadcast : kMostSingleCopyBytes;
     const bool single =

@@ -18,17 +18,29 @@ struct WaitPolicy {
 /// Waiting inside one call. Not shared between threads.
 class Waiter {
  public:
-  explicit Waiter(const WaitPolicy& policy) : policy_(policy) {}
+  explicit Waiter(const WaitPolicy& policy)
+      : policy_(policy), bare_spins_(policy.oversubscribed ? kSpinsOversubscribed : kBareSpins) {}
 
   /// The call has come a step further: the next wait begins anew.
   void moved() noexcept { pauses_ = 0; }
   /// Once per fruitless look. Throws Error (kTimeout, or what check_peers throws).
-  void pause();
+  void pause() {
+    if (++pauses_ > bare_spins_) [[unlikely]]
+      pause_longer();
+  }
 
  private:
-  void pause_long();
+  // A look at a flag takes some nanoseconds, a peer on another core answers within some hundred. Until
+  // kBareSpins nothing but the flag is looked at, until kSpins the CPU is told that it spins, and from then
+  // on others get their turn.
+  static constexpr unsigned kBareSpins = 200;
+  static constexpr unsigned kSpins = 2000;
+  static constexpr unsigned kSpinsOversubscribed = 20;
+
+  void pause_longer();
 
   const WaitPolicy& policy_;
+  unsigned bare_spins_;
   unsigned pauses_ = 0;
   std::chrono::steady_clock::time_point began_, checked_;
 };

@@ -103,7 +103,7 @@ TEST(SetUp, SaysWhatTheRanksSentEachOther) {
   ASSERT_EQ(job.transcript.lines().size(), 1);
   const std::string line = job.transcript.lines()[0];
   EXPECT_THAT(line,
-              ::testing::ContainsRegex("set up in [0-9.]+ ms: peers [0-9.]+ ms .144 bytes from each rank"));
+              ::testing::ContainsRegex("set up in [0-9.]+ ms: peers [0-9.]+ ms .152 bytes from each rank"));
   EXPECT_THAT(line, HasSubstr("(8 bytes from each rank), links"));  // on one host nobody needs a summary
 }
 
