@@ -14,7 +14,7 @@ constexpr std::size_t kDirectBytesRead = 32 * 1024;
 // past the caches. A broadcast's two copies are made by two ranks at once (2 cores with 2 MiB of L2 cache
 // each, loom_bench of each collective with coll_loom_single_copy 0 and 1).
 constexpr std::size_t kMostSingleCopyBytes = 4 * 1024 * 1024;
-constexpr std::size_t kMostSingleCopyBroadcast = 512 * 1024;
+constexpr std::size_t kMostSingleCopyBroadcast = 128 * 1024;
 // Below this the latency of 2(N-1) network steps costs more than two direct ones (three virtual
 // hosts of one and two ranks, 1 Gbit/s, loom_bench allreduce --compare).
 constexpr std::size_t kRingMinBytes = 512 * 1024;

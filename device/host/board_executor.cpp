@@ -17,7 +17,7 @@ constexpr std::size_t kBlockBytes = 8 * 1024;
 // And where the result is then streamed to the output, so little that both can overlap inside the CPU.
 constexpr std::size_t kStreamBlockBytes = 1024;
 // An output from here on goes past the caches (2 MiB of L2 cache, large L3; loom_bench of each collective).
-constexpr std::size_t kStreamBytes = 8 * 1024 * 1024;
+constexpr std::size_t kStreamBytes = 16 * 1024 * 1024;
 // A part that does not fill its piece is cut into so many tiles, that reading overlaps with writing, but into
 // none shorter than what a round costs to agree on, which three stages in a row feel more than two.
 constexpr std::size_t kTilesPerPart = 4;

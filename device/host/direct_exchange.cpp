@@ -121,8 +121,9 @@ inline void DirectExchange::expect_next(int rank, std::size_t bytes) const {
 /// ends.
 inline const std::byte* DirectExchange::take(int rank, std::size_t bytes, Waiter& waiter) {
   switch (protocol_) {
-    [[likely]] case OfferProtocol::kInline : await(rank, exchange_, waiter);
-    return in_line(bytes) ? line_of(rank, exchange_).payload : bank_of(rank, exchange_);
+    case OfferProtocol::kInline:
+      await(rank, exchange_, waiter);
+      return in_line(bytes) ? line_of(rank, exchange_).payload : bank_of(rank, exchange_);
     case OfferProtocol::kSimple:
       return decode<Simple>(rank, bytes, waiter);
     case OfferProtocol::kLL:
@@ -148,23 +149,35 @@ const std::byte* DirectExchange::decode(int rank, std::size_t bytes, Waiter& wai
   return data;
 }
 
-/// out = what lies at `offset` of all offers, reduced in order of rank.
+/// My operand where the caller has it; nullptr where ranks before mine have overwritten it by the time of its
+/// turn. (What others have read of my line is no longer in this core's cache.)
+const std::byte* DirectExchange::own_operand(const HostJob& job, std::size_t offset) const {
+  const std::byte* const own = job.in + offset;
+  return self_ >= 2 && own == job.out ? nullptr : own;
+}
+
+/// out = what lies at `offset` of all operands, reduced in order of rank.
 inline void DirectExchange::reduce(const HostJob& job, std::size_t offset, std::size_t offered,
                                    Waiter& waiter) {
-  const std::byte* so_far = take(0, offered, waiter) + offset;
+  const std::byte* const own = own_operand(job, offset);
+  const auto operand = [&](int rank) {
+    return rank == self_ && own != nullptr ? own : take(rank, offered, waiter) + offset;
+  };
+  const std::byte* so_far = operand(0);
   for (int rank = 1; rank < size(); ++rank) {
-    job.reduce(job.out, so_far, take(rank, offered, waiter) + offset, job.count);
+    job.reduce(job.out, so_far, operand(rank), job.count);
     so_far = job.out;
     waiter.moved();
   }
 }
 
-/// out = what lies at `offset` of all offers, side by side.
+/// out = what lies at `offset` of all offers, side by side. In place, my own is there.
 inline void DirectExchange::gather(const HostJob& job, std::size_t offset, std::size_t offered,
                                    Waiter& waiter) {
   for (int rank = 0; rank < size(); ++rank) {
-    const std::byte* const from = take(rank, offered, waiter) + offset;
-    copy_small(job.out + static_cast<std::size_t>(rank) * job.bytes(), from, job.bytes());
+    std::byte* const to = job.out + static_cast<std::size_t>(rank) * job.bytes();
+    const std::byte* const from = rank == self_ ? job.in + offset : take(rank, offered, waiter) + offset;
+    if (from != to) copy_small(to, from, job.bytes());
     waiter.moved();
   }
 }
@@ -199,7 +212,7 @@ void DirectExchange::perform(const HostJob& job, Waiter& waiter) {
       for (int k = 0; k < size() - 1; ++k) await(other_position(self_, k), exchange_, waiter);
       break;
     case Collective::kReduce:
-      offer(job.in, offered, waiter);
+      offer(self_ != job.root || own_operand(job, 0) == nullptr ? job.in : nullptr, offered, waiter);
       if (self_ != job.root) return;
       for (int rank = 0; rank < size(); ++rank)
         if (rank != self_) expect_next(rank, offered);

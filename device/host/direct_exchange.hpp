@@ -96,6 +96,7 @@ class DirectExchange {
   template <class Protocol>
   const std::byte* decode(int rank, std::size_t bytes, Waiter& waiter);
   void await_all(std::uint64_t exchange, Waiter& waiter);
+  const std::byte* own_operand(const HostJob& job, std::size_t offset) const;
   void reduce(const HostJob& job, std::size_t offset, std::size_t offered, Waiter& waiter);
   void gather(const HostJob& job, std::size_t offset, std::size_t offered, Waiter& waiter);
 

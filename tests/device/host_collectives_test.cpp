@@ -195,7 +195,7 @@ TEST(HostCollectives, AreRightForLargeOutputs) {
       int call = 0;
       for (const Collective collective : kMoving)
         for (const bool in_place : {false, true})
-          check_call(ends, self, ranks, collective, 2200003, in_place, By::kBoards, 1, ++call);
+          check_call(ends, self, ranks, collective, 4200003, in_place, By::kBoards, 1, ++call);
     });
   }
 }
