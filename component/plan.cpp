@@ -12,8 +12,8 @@ namespace {
 constexpr std::size_t kDirectBytesRead = 32 * 1024;
 // While buffers are in the peers' caches one copy beats two; beyond, the kernel's copy is slower than one
 // past the caches. A broadcast's two copies are made by two ranks at once (2 cores with 2 MiB of L2 cache
-// each, loom_bench of each collective with coll_loom_single_copy 0 and 1).
-constexpr std::size_t kMostSingleCopyBytes = 4 * 1024 * 1024;
+// each, loom_bench of each collective with coll_loom_single_copy 0 and 1). Of what a rank receives.
+constexpr std::size_t kMostSingleCopyBytes = 16 * 1024 * 1024;
 constexpr std::size_t kMostSingleCopyBroadcast = 128 * 1024;
 // Below this the latency of 2(N-1) network steps costs more than two direct ones (three virtual
 // hosts of one and two ranks, 1 Gbit/s, loom_bench allreduce --compare).
@@ -128,8 +128,10 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
     if (offered <= most_direct_bytes(shape.ranks, abilities.protocol)) return Algorithm::kDirect;
     const std::size_t most =
         collective == device::Collective::kBroadcast ? kMostSingleCopyBroadcast : kMostSingleCopyBytes;
+    const std::size_t received =
+        collective == Collective::kAllGather ? offered * static_cast<std::size_t>(shape.ranks) : offered;
     const bool single =
-        abilities.single_copy && device::SingleCopyExecutor::takes(collective) && offered <= most;
+        abilities.single_copy && device::SingleCopyExecutor::takes(collective) && received <= most;
     return single ? Algorithm::kSingleCopy : Algorithm::kBoards;
   }
   const std::size_t whole =
