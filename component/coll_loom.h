@@ -23,6 +23,7 @@ struct coll_loom_variables {
   char* graph_dump_file;
   bool reproducible;
   bool single_copy;
+  int protocol; /* enum loom_protocol */
   bool two_levels;
   char* include;
   char* exclude;
@@ -101,6 +102,8 @@ void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective col
 bool coll_loom_is_empty(struct coll_loom_module* self, const struct coll_loom_args* args);
 /* False: the component below has to carry the call. Else it has ended, with *error. */
 bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_args* args, int* error);
+/* The same answer, from what the core has returned. */
+bool coll_loom_has_ended(struct coll_loom_module* self, int result, int* error);
 
 /* coll_loom_request.c: the same for a call that does not wait. A persistent one is not started. */
 bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loom_args* args, bool persistent,

@@ -18,6 +18,18 @@ static int register_variable(const char* name, const char* help, mca_base_var_ty
                                          level, MCA_BASE_VAR_SCOPE_READONLY, storage);
 }
 
+/* One of several words, which Open MPI itself checks. */
+static int register_choice(const char* name, const char* help, const mca_base_var_enum_value_t* values,
+                           mca_base_var_info_lvl_t level, int* storage) {
+  mca_base_var_enum_t* words;
+  if (mca_base_var_enum_create(name, values, &words) != OPAL_SUCCESS) return OMPI_ERR_OUT_OF_RESOURCE;
+  const int index = mca_base_component_var_register(&mca_coll_loom_component.collm_version, name, help,
+                                                    MCA_BASE_VAR_TYPE_INT, words, 0, 0, level,
+                                                    MCA_BASE_VAR_SCOPE_READONLY, storage);
+  OBJ_RELEASE(words);
+  return index;
+}
+
 /* One that a program may change while it runs, on all ranks at once. */
 static int register_changeable(const char* name, const char* help, mca_base_var_type_t type, void* storage) {
   return mca_base_component_var_register(&mca_coll_loom_component.collm_version, name, help, type, NULL, 0,
@@ -26,6 +38,8 @@ static int register_changeable(const char* name, const char* help, mca_base_var_
 }
 
 static int register_variables(void) {
+  static const mca_base_var_enum_value_t protocols[] = {
+      {LOOM_INLINE, "inline"}, {LOOM_SIMPLE, "simple"}, {LOOM_LL, "ll"}, {LOOM_LL128, "ll128"}, {0, NULL}};
   struct coll_loom_variables* variables = &coll_loom_variables;
   *variables = (struct coll_loom_variables){.priority = DEFAULT_PRIORITY, .single_copy = true};
   const int indices[] = {
@@ -48,7 +62,8 @@ static int register_variables(void) {
           MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_3, &variables->progress_thread),
       register_variable(
           "net_devices",
-          "Network devices that loom uses between hosts, in the words of UCX_NET_DEVICES (mlx5_0:1,mlx5_1:1); "
+          "Network devices that loom uses between hosts, in the words of UCX_NET_DEVICES "
+          "(mlx5_0:1,mlx5_1:1); "
           "empty: what UCX_NET_DEVICES says, else those that UCX finds best. It may differ from rank to rank",
           MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_3, &variables->net_devices),
       register_variable(
@@ -79,9 +94,15 @@ static int register_variables(void) {
           "Ranks of one host read each other's buffers where the kernel permits it and where that is "
           "faster; 0 always copies through shared memory",
           MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_6, &variables->single_copy),
+      register_choice("protocol",
+                      "How small messages cross between the ranks of a host: in the cache line of their flag "
+                      "as far as they fit, "
+                      "or by one of the protocols that GPUs use. Takes effect where all ranks set the same",
+                      protocols, OPAL_INFO_LVL_6, &variables->protocol),
       register_variable(
           "two_levels",
-          "Between up to 16 hosts, small and medium allreduces, reduces, reduce_scatter_blocks and barriers go "
+          "Between up to 16 hosts, small and medium allreduces, reduces, reduce_scatter_blocks and barriers "
+          "go "
           "inside the hosts first and then between one rank of each; 0 leaves them to the component below. "
           "Takes effect where all ranks set it",
           MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_6, &variables->two_levels),
@@ -174,23 +195,23 @@ static int init_query(bool progress_threads, bool mpi_threads) {
   coll_loom_read_switches();
   coll_loom_find_help();
   coll_loom_kernels_init();
-  loom_initialize(&(struct loom_runtime){
-      .progress = progress,
-      .yield_when_idle = yield_when_idle,
-      .register_progress = register_progress,
-      .unregister_progress = unregister_progress,
-      .show = show,
-      .log = log_line,
-      .parameters = {.verbose = variables->verbose,
-                     .two_levels = variables->two_levels,
-                     .avoid_single_copy = !variables->single_copy,
-                     .progress_thread = variables->progress_thread,
-                     .net_devices = variables->net_devices,
-                     .timeout_s = variables->timeout_s,
-                     .topo_file = variables->topo_file,
-                     .topo_dump_file = variables->topo_dump_file,
-                     .graph_file = variables->graph_file,
-                     .graph_dump_file = variables->graph_dump_file}});
+  loom_initialize(&(struct loom_runtime){.progress = progress,
+                                         .yield_when_idle = yield_when_idle,
+                                         .register_progress = register_progress,
+                                         .unregister_progress = unregister_progress,
+                                         .show = show,
+                                         .log = log_line,
+                                         .parameters = {.verbose = variables->verbose,
+                                                        .two_levels = variables->two_levels,
+                                                        .avoid_single_copy = !variables->single_copy,
+                                                        .progress_thread = variables->progress_thread,
+                                                        .net_devices = variables->net_devices,
+                                                        .protocol = (enum loom_protocol)variables->protocol,
+                                                        .timeout_s = variables->timeout_s,
+                                                        .topo_file = variables->topo_file,
+                                                        .topo_dump_file = variables->topo_dump_file,
+                                                        .graph_file = variables->graph_file,
+                                                        .graph_dump_file = variables->graph_dump_file}});
   initialized = true;
   return OMPI_SUCCESS;
 }

@@ -1,6 +1,6 @@
 /* What Open MPI calls: the three forms of each collective. A call that loom does not carry goes to the
  * component below as it came. */
-#include "component/coll_loom.h"
+#include "component/coll_loom_plain.h"
 
 /* That component may step aside for the one below it: then what it leaves in the table is what is below loom
  * from now on, and loom's reference has become one to it. */
@@ -26,8 +26,14 @@ COLL_LOOM_COLLECTIVES(BELOW)
                       mca_coll_base_module_t* module) {                      \
     struct coll_loom_module* self = (struct coll_loom_module*)module;        \
     const struct coll_loom_args args = {.collective = which, CALL_##api};    \
+    struct loom_call call;                                                   \
     int error;                                                               \
-    if (OPAL_LIKELY(coll_loom_perform(self, &args, &error))) return error;   \
+    if (OPAL_LIKELY(coll_loom_plain(self, &args, &call))) {                  \
+      const int result = loom_perform(self->comm, &call);                    \
+      if (OPAL_LIKELY(result == LOOM_SUCCESS)) return OMPI_SUCCESS;          \
+      if (coll_loom_has_ended(self, result, &error)) return error;           \
+    } else if (OPAL_LIKELY(coll_loom_perform(self, &args, &error)))          \
+      return error;                                                          \
     return coll_loom_below_##api(ARGS_##api communicator, self);             \
   }
 

@@ -152,6 +152,10 @@ bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_arg
     result = loom_perform(self->comm, &call);
     coll_loom_operands_end(&self->operands);
   }
+  return coll_loom_has_ended(self, result, error);
+}
+
+bool coll_loom_has_ended(struct coll_loom_module* self, int result, int* error) {
   *error = OMPI_SUCCESS;
   if (OPAL_LIKELY(result == LOOM_SUCCESS)) return true;
   if (result == LOOM_DECLINED) return false;

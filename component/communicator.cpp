@@ -26,14 +26,48 @@ std::optional<Algorithm> Communicator::try_perform(const device::HostJob& job) {
         job.count == 0 && job.collective != Collective::kBarrier && !device::lists_blocks(job.collective);
     if (!nothing) perform_by(algorithm, job);
     return algorithm;
+  } catch (...) {
+    fail_call();
+  }
+}
+
+/// From inside a handler: every later call fails too.
+void Communicator::fail_call() {
+  abandon();
+  try {
+    throw;
   } catch (const Error& error) {
-    links_.abandon();
     broken_ = error;
     throw;
   } catch (...) {
-    links_.abandon();
     broken_.emplace(ErrorCode::kInternal, "An earlier call on this communicator failed.");
     throw;
+  }
+}
+
+void Communicator::perform_small(const device::HostJob& job) {
+  device::Waiter waiter(wait_policy_);
+  try {
+    links_.direct->perform(job, waiter);
+  } catch (...) {
+    try {
+      fail_direct();
+    } catch (...) {
+      fail_call();
+    }
+  }
+  CallCounters::Counts& counts = calls_[job.collective];
+  calls_.add(counts.by[static_cast<std::size_t>(Algorithm::kDirect)], 1);
+  calls_.add(counts.bytes, job.bytes());
+}
+
+/// From inside a handler: says who was waited for in vain.
+void Communicator::fail_direct() const {
+  try {
+    throw;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTimeout) throw;
+    throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(), group_->names.at(links_.direct->awaited())));
   }
 }
 
@@ -94,10 +128,8 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
           links_.direct->perform(job, waiter);
         else
           perform_directly(job, waiter);
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::kTimeout) throw;
-        throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(),
-                                              group_->names.at(links_.direct->awaited())));
+      } catch (...) {
+        fail_direct();
       }
       return;
     }
@@ -277,6 +309,11 @@ void Communicator::check_peers() const {
   for (const auto& [rank, process] : group_->host_mates)
     if (!device::is_alive(process))
       throw Error(ErrorCode::kPeerFailed, fmt::format("{} has died.", group_->names.at(rank)));
+}
+
+void Communicator::abandon() noexcept {
+  most_small_ = 0;
+  links_.abandon();
 }
 
 }  // namespace loom

@@ -41,6 +41,10 @@ class Communicator {
   }
   /// The same for any collective. A reduction without a kernel is declined.
   bool perform(const device::HostJob& job) {
+    if (is_small(job)) [[likely]] {
+      perform_small(job);
+      return true;
+    }
     const std::optional<Algorithm> carried = try_perform(job);
     count(job, carried);
     return carried.has_value();
@@ -89,6 +93,20 @@ class Communicator {
   void try_mesh();
   device::Mesh mesh();
 
+  /// A direct exchange, as ready_plan() would find after some more steps, with nothing to be told or done
+  /// before it.
+  bool is_small(const device::HostJob& job) const noexcept {
+    if (job.collective > device::Collective::kBarrier) return false;
+    if (job.reduce == nullptr && device::is_reduction(job.collective)) return false;
+    const std::size_t bytes = job.bytes();
+    if (bytes == 0 && job.collective != device::Collective::kBarrier) return false;
+    return bytes < most_small_ &&
+           device::offered_bytes(job.collective, bytes, bootstrap_.size()) < most_small_ &&
+           job.in_gaps == nullptr && job.out_gaps == nullptr && jobs_.empty();
+  }
+  void perform_small(const device::HostJob& job);
+  [[noreturn]] void fail_call();
+  [[noreturn]] void fail_direct() const;
   std::optional<Algorithm> try_perform(const device::HostJob& job);
   Algorithm ready_plan(const device::HostJob& job);
   bool is_linked();
@@ -111,7 +129,9 @@ class Communicator {
   device::RootedExecutor rooted(const device::HostJob& job) const;
   void run_two_levels(const device::HostJob& job);
   Abilities abilities() const {
-    return {.single_copy = !links_.pids.empty(), .two_levels = group_->two_levels};
+    return {.single_copy = !links_.pids.empty(),
+            .two_levels = group_->two_levels,
+            .protocol = group_->protocol};
   }
   device::TwoLevels levels_of(const device::HostJob& job);
   int rank_at(const device::HostAndLocal& place) const {
@@ -127,6 +147,7 @@ class Communicator {
   bool waits_too(int peer) const noexcept;
   void explain(Algorithm algorithm, const device::HostJob& job);
   void check_peers() const;
+  void abandon() noexcept;
 
   /// A part of the set-up: what each rank sent, and how long it took.
   struct SetUpPart {
@@ -152,6 +173,7 @@ class Communicator {
       linked_;  ///< nothing before the first call that needs links; false: all such calls are declined
   bool linking_ = false;  ///< calls from inside the bootstrap are its own
   Links links_;
+  std::size_t most_small_ = 0;  ///< offers below this are small; 0 while no call is
   std::vector<std::pair<device::Collective, Algorithm>> explained_;
   std::vector<SetUpPart> parts_;
   std::optional<Error> broken_;

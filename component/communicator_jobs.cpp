@@ -157,7 +157,7 @@ void Communicator::check_waiting(const Job& job, double waited_s) const {
 /// What is being caught ends the communicator; its first cause is shown. Returns the result for the C side.
 int Communicator::fail() noexcept {
   const bool first = !broken_;
-  links_.abandon();
+  abandon();
   return result_of_exception([&](loom_message message, const char* cause) {
     if (!first) return;
     try {
@@ -172,7 +172,7 @@ int Communicator::fail() noexcept {
 }
 
 void Communicator::give_up() noexcept {
-  links_.abandon();
+  abandon();
   try {
     if (broken_) return;
     broken_.emplace(ErrorCode::kOutOfMemory, "There is no memory left.");
@@ -184,7 +184,7 @@ void Communicator::give_up() noexcept {
 /// A small call whose buffers have gaps: they are packed on the stack. plan() makes no larger call direct.
 void Communicator::perform_directly(const device::HostJob& job, device::Waiter& waiter) {
   using device::Collective;
-  constexpr std::size_t kMostBytes = device::DirectSlot::kPayloadBytes;
+  constexpr std::size_t kMostBytes = device::DirectArea::kBankBytes;
   alignas(device::kCacheLine) std::byte in[kMostBytes], out[2 * kMostBytes];
   const bool many_in = job.collective == Collective::kAllToAll;
   const bool many_out = many_in || job.collective == Collective::kAllGather;

@@ -24,6 +24,9 @@ bool Communicator::link() {
   process_.count_communicator(linked);
   // Nobody waits for them: late messages are dropped, and peers have mapped what they need.
   if (!linked) const Links dropped = std::exchange(links_, {});
+  // At coll_loom_verbose 2 the first call of each kind is told.
+  if (linked && links_.direct && process_.runtime().parameters.verbose < 2)
+    most_small_ = most_direct_bytes(bootstrap_.size(), group_->protocol) + 1;
   if (linked && process_.runtime().parameters.verbose >= 1 && rank_ == 0)
     say([&] { process_.runtime().log(describe_links().c_str()); });
   return linked;
@@ -134,7 +137,8 @@ void Communicator::join_ends(const GatheredBytes& handles) {
       std::vector<device::DirectArea*> areas;
       for (const auto& [rank, process] : group_->host_mates)
         areas.push_back(reinterpret_cast<device::DirectArea*>(behind_board(rank)));
-      links_.direct = std::make_unique<device::DirectExchange>(std::move(areas), rank_);
+      links_.direct =
+          std::make_unique<device::DirectExchange>(std::move(areas), rank_, group_->protocol);
       return;
     }
     links_.local_next = std::make_unique<device::SharedSendLink>(behind_board(group_->wiring.local.next),

@@ -68,6 +68,7 @@ struct Communicator::PeerInfo {
   std::uint64_t description = 0;  ///< which coll_loom_topo_file it reads
   std::uint64_t two_levels = 0;   ///< whether it wants them
   std::uint64_t graph = 0;        ///< which coll_loom_graph_file
+  std::uint64_t protocol = 0;     ///< coll_loom_protocol
 };
 
 Communicator::Communicator(const Bootstrap& bootstrap, Process& process)
@@ -147,6 +148,7 @@ bool Communicator::learn_group(std::string& cause, std::chrono::steady_clock::ti
     mine.description = process_.description_mark();
     mine.graph = process_.graph_mark();
     mine.two_levels = process_.runtime().parameters.two_levels ? 1 : 0;
+    mine.protocol = static_cast<std::uint64_t>(process_.runtime().parameters.protocol);
     mine.layout = kLayout;
   });
   const std::vector<PeerInfo> peers = bootstrap_.all_gather(mine);
@@ -261,6 +263,9 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
   group_->two_levels =
       few_hosts(group_->wiring.shape) &&
       std::all_of(peers.begin(), peers.end(), [](const PeerInfo& peer) { return peer.two_levels != 0; });
+  const bool one_protocol = std::all_of(
+      peers.begin(), peers.end(), [&](const PeerInfo& peer) { return peer.protocol == peers[0].protocol; });
+  if (one_protocol) group_->protocol = static_cast<device::OfferProtocol>(peers[0].protocol);
 
   std::vector<int> known = {group_->wiring.local.previous, group_->wiring.local.next};
   for (const auto& ring : {group_->wiring.rail, group_->wiring.flat})

@@ -28,6 +28,8 @@ static_assert(LOOM_ALLREDUCE == static_cast<int>(Collective::kAllreduce) &&
               LOOM_COLLECTIVE_COUNT == loom::device::kCollectiveCount);
 static_assert(LOOM_ALGORITHM_COUNT == loom::kAlgorithmCount && LOOM_FALLBACK_COUNT == loom::kFallbackCount &&
               LOOM_NOT_BETTER == static_cast<int>(loom::Fallback::kNotBetter));
+static_assert(LOOM_PROTOCOL_COUNT == loom::device::kOfferProtocols &&
+              LOOM_LL128 == static_cast<int>(loom::device::OfferProtocol::kLL128));
 // The same memory under two names: C has no std::byte.
 static_assert(sizeof(loom_block) == sizeof(loom::device::Block) &&
               offsetof(loom_block, bytes) == offsetof(loom::device::Block, bytes));

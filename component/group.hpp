@@ -71,6 +71,7 @@ struct Group {
   std::vector<int> grid_ranks;     ///< see device::Grid; empty on one host
   bool oversubscribed = false;
   bool two_levels = false;
+  device::OfferProtocol protocol = device::OfferProtocol::kInline;  ///< of small messages inside the host
   std::map<int, device::ProcessId> host_mates;  ///< by rank, myself included
   std::map<int, std::string> names;  ///< of host mates and neighbours: "rank 3 (process 71 on host a)"
   IdleLinks idle;

@@ -1,5 +1,7 @@
 #include "component/plan.hpp"
 
+#include <algorithm>
+
 #include "device/host/direct_exchange.hpp"
 #include "device/host/rails_executor.hpp"
 #include "device/host/single_copy_executor.hpp"
@@ -12,9 +14,9 @@ namespace {
 constexpr std::size_t kDirectBytesRead = 32 * 1024;
 // While buffers are in the peers' caches one copy beats two; beyond, the kernel's copy is slower than one
 // past the caches. A broadcast's two copies are made by two ranks at once (2 cores with 2 MiB of L2 cache
-// each, loom_bench of each collective with coll_loom_single_copy 0 and 1).
-constexpr std::size_t kMostSingleCopyBytes = 4 * 1024 * 1024;
-constexpr std::size_t kMostSingleCopyBroadcast = 512 * 1024;
+// each, loom_bench of each collective with coll_loom_single_copy 0 and 1). Of what a rank receives.
+constexpr std::size_t kMostSingleCopyBytes = 16 * 1024 * 1024;
+constexpr std::size_t kMostSingleCopyBroadcast = 128 * 1024;
 // Of the whole message. Below this the latency of 2(N-1) network steps costs more than two direct ones (three
 // virtual hosts of one and two ranks, 1 Gbit/s, loom_bench of each collective with --compare).
 constexpr std::size_t kRingMinBytes = 512 * 1024;
@@ -127,6 +129,10 @@ std::string_view name_of(device::Collective collective) {
   return "?";
 }
 
+std::size_t most_direct_bytes(int ranks, device::OfferProtocol protocol) {
+  return std::min(device::most_offered(protocol), kDirectBytesRead / static_cast<std::size_t>(ranks));
+}
+
 bool few_hosts(const connect::Shape& shape) {
   return shape.hosts > 1 && shape.hosts <= kMostHostsAtOnce;
 }
@@ -144,13 +150,13 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
     if (collective == Collective::kScan || collective == Collective::kExscan) return Algorithm::kScan;
     if (collective == Collective::kReduceScatterV) return Algorithm::kBoards;
     const std::size_t offered = device::offered_bytes(collective, bytes, shape.ranks);
-    const bool direct = offered <= device::DirectSlot::kPayloadBytes &&
-                        offered * static_cast<std::size_t>(shape.ranks) <= kDirectBytesRead;
-    if (direct) return Algorithm::kDirect;
+    if (offered <= most_direct_bytes(shape.ranks, abilities.protocol)) return Algorithm::kDirect;
     const std::size_t most =
         collective == device::Collective::kBroadcast ? kMostSingleCopyBroadcast : kMostSingleCopyBytes;
+    const std::size_t received =
+        collective == Collective::kAllGather ? offered * static_cast<std::size_t>(shape.ranks) : offered;
     const bool single =
-        abilities.single_copy && device::SingleCopyExecutor::takes(collective) && offered <= most;
+        abilities.single_copy && device::SingleCopyExecutor::takes(collective) && received <= most;
     return single ? Algorithm::kSingleCopy : Algorithm::kBoards;
   }
   const std::size_t whole = whole_message(collective, shape.ranks, bytes);

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "connect/job.hpp"
-#include "device/host/host_job.hpp"
+#include "device/host/direct_exchange.hpp"
 
 namespace loom {
 
@@ -45,7 +45,11 @@ std::string_view name_of(device::Collective collective);
 struct Abilities {
   bool single_copy = false;  ///< all ranks of the one host may read each other's memory
   bool two_levels = false;   ///< the first ranks of the hosts are joined, each with each
+  device::OfferProtocol protocol = device::OfferProtocol::kInline;  ///< of what goes by kDirect
 };
+
+/// The longest offer (device::offered_bytes()) that goes by kDirect on one host.
+std::size_t most_direct_bytes(int ranks, device::OfferProtocol protocol);
 
 /// So many hosts that their first ranks can be joined, each with each.
 bool few_hosts(const connect::Shape& shape);

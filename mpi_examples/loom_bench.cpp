@@ -45,22 +45,23 @@ int run_bench(const Options& options, MPI_Comm control, mpi::ToolInterface& tool
   if (!json_opened) return 2;
 
   std::vector<MPI_Comm> comms = {MPI_COMM_WORLD};
-  if (options.compare) comms.push_back(mpi::dup_without_loom(MPI_COMM_WORLD));
+  for (const std::string& peer : options.peers)
+    comms.push_back(mpi::dup_with_component(MPI_COMM_WORLD, peer));
+  if (options.compare && options.peers.empty()) comms.push_back(mpi::dup_without_loom(MPI_COMM_WORLD));
 
   const Environment environment = gather_environment(control, tool);
   Report report(options, environment, options.json_path == "-" ? stderr : stdout);
-  if (options.floor && environment.hosts.size() == 1 && ranks > 1) {
-    const Floor floor = measure_floor(control, options.max_bytes);
-    if (rank == 0) report.add_floor(floor);
-  }
+  std::optional<Floor> floor;
+  if (options.floor && environment.hosts.size() == 1 && ranks > 1) floor.emplace(control, options.max_bytes);
   if (rank == 0) report.begin();
 
-  Bench bench(options, control, tool);
+  Bench bench(options, control, tool, floor ? &*floor : nullptr);
   for (const mpi::Type type : options.types) {
     for (const mpi::Op op : options.ops) {
       const bool reduces = options.collective->reduces;
       if (reduces && !mpi::defined(op, type)) continue;
       Case one = make_case(*options.collective, type, op, rank, ranks, options.root, options.in_place);
+      one.root_step = options.rotate_root ? 1 : 0;
       for (const std::size_t count : counts(options, type, ranks)) {
         one.count = count;
         const Measured measured = bench.measure(one, comms);
@@ -69,7 +70,8 @@ int run_bench(const Options& options, MPI_Comm control, mpi::ToolInterface& tool
       if (!reduces) break;  // operations make no difference
     }
   }
-  if (options.compare) MPI_Comm_free(&comms[1]);
+  floor.reset();
+  for (std::size_t other = 1; other < comms.size(); ++other) MPI_Comm_free(&comms[other]);
 
   int exit_code = 0;
   if (rank == 0) {

@@ -14,8 +14,10 @@ namespace {
 
 // Work on so much at a time that operands and result of a reduction meet in the L1 cache.
 constexpr std::size_t kBlockBytes = 8 * 1024;
+// And where the result is then streamed to the output, so little that both can overlap inside the CPU.
+constexpr std::size_t kStreamBlockBytes = 1024;
 // An output from here on goes past the caches (2 MiB of L2 cache, large L3; loom_bench of each collective).
-constexpr std::size_t kStreamBytes = 8 * 1024 * 1024;
+constexpr std::size_t kStreamBytes = 16 * 1024 * 1024;
 // A part that does not fill its piece is cut into so many tiles, that reading overlaps with writing, but into
 // none shorter than what a round costs to agree on, which three stages in a row feel more than two.
 constexpr std::size_t kTilesPerPart = 4;
@@ -38,14 +40,14 @@ bool is_one_part(Collective collective, int ranks) {
 
 }  // namespace
 
-bool Boards::is_level(int rank) {
+bool Boards::has_published(int rank, std::uint64_t round) {
   std::uint64_t& seen = seen_[static_cast<std::size_t>(rank)];
-  if (seen >= round_) return true;
+  if (seen >= round) return true;
   const std::uint64_t now = boards_[static_cast<std::size_t>(rank)]->filled.value();
   if (now == StepFlag::kAbandoned)
     throw Error(ErrorCode::kGivenUp, fmt::format("Rank {} gave up on this communicator.", rank));
   seen = now;
-  return seen >= round_;
+  return seen >= round;
 }
 
 BoardExecutor::BoardExecutor(Boards& boards, const HostJob& job)
@@ -79,18 +81,32 @@ BoardExecutor::State BoardExecutor::advance() {
   if (round_ == rounds_) return State::kDone;
   if (!ready()) return State::kBlocked;
   perform();
+  if (streams_) stream_fence();
   boards_.publish();
   return ++round_ == rounds_ ? State::kDone : State::kMoved;
 }
 
-/// A broadcast's readers wait for the root alone: they write nothing. All others wait for everybody.
 bool BoardExecutor::ready() {
-  const bool reader = job_.collective == Collective::kBroadcast && boards_.self() != job_.root;
+  const bool writes = this->writes();
   for (int rank = 0; rank < boards_.size(); ++rank) {
-    if (rank == boards_.self() || (reader && rank != job_.root)) continue;
+    if (rank == boards_.self()) continue;
     awaited_ = rank;
-    if (!boards_.is_level(rank)) return false;
+    if (reads_from(rank) && !boards_.is_level(rank)) return false;
+    if (writes && !boards_.is_past(rank)) return false;
   }
+  return true;
+}
+
+/// In this round; in the first there is nothing to read yet.
+bool BoardExecutor::reads_from(int rank) const {
+  if (round_ == 0) return false;
+  if (job_.collective == Collective::kBroadcast) return rank == job_.root;
+  return job_.collective != Collective::kReduce || !one_part_ || boards_.self() == job_.root;
+}
+
+bool BoardExecutor::writes() const {
+  if (job_.collective == Collective::kBroadcast) return boards_.self() == job_.root;
+  if (job_.collective == Collective::kReduce && one_part_) return boards_.self() != job_.root;
   return true;
 }
 
@@ -203,6 +219,14 @@ void BoardExecutor::offer(std::size_t tile) {
   if (job_.collective == Collective::kAllToAll) keep(tile_of(self, tile));
 }
 
+/// What is reduced at a time, from `at` on. Streamed blocks end where lines of the output do: what is left of
+/// a line would have to be fetched.
+std::size_t BoardExecutor::block_bytes(const std::byte* out, std::size_t at) const {
+  const std::size_t block = (streams_ ? kStreamBlockBytes : kBlockBytes) / job_.elem_bytes * job_.elem_bytes;
+  const std::size_t over = reinterpret_cast<std::uintptr_t>(out) % kCacheLine;
+  return streams_ && at == 0 && over % job_.elem_bytes == 0 && over < block ? block - over : block;
+}
+
 /// All ranks' operands of my part, in order of rank; the result goes to my output and, where others want it,
 /// to my board.
 void BoardExecutor::reduce_own(std::size_t tile) {
@@ -214,9 +238,9 @@ void BoardExecutor::reduce_own(std::size_t tile) {
   const bool keep = job_.collective != Collective::kReduce || self == job_.root;
   std::byte* const out = keep ? job_.out + (scatter ? tile * tile_bytes_ : range.first) : nullptr;
   alignas(kCacheLine) std::byte own_block[kBlockBytes];
-  const std::size_t block_bytes = kBlockBytes / job_.elem_bytes * job_.elem_bytes;
-  for (std::size_t at = 0; at < range.bytes; at += block_bytes) {
-    const std::size_t bytes = std::min(block_bytes, range.bytes - at), count = bytes / job_.elem_bytes;
+  for (std::size_t at = 0, bytes; at < range.bytes; at += bytes) {
+    bytes = std::min(block_bytes(out, at), range.bytes - at);
+    const std::size_t count = bytes / job_.elem_bytes;
     const auto operand = [&](int rank) {
       return rank == self ? job_.in + range.first + at : piece_of(rank, self) + at;
     };
@@ -236,9 +260,8 @@ void BoardExecutor::reduce_whole(std::size_t tile) {
   const Range range = tile_of(0, tile);
   const std::byte* const theirs = piece_of(1 - job_.root, 0);
   alignas(kCacheLine) std::byte block[kBlockBytes];
-  const std::size_t block_bytes = kBlockBytes / job_.elem_bytes * job_.elem_bytes;
-  for (std::size_t at = 0; at < range.bytes; at += block_bytes) {
-    const std::size_t bytes = std::min(block_bytes, range.bytes - at);
+  for (std::size_t at = 0, bytes; at < range.bytes; at += bytes) {
+    bytes = std::min(block_bytes(job_.out + range.first, at), range.bytes - at);
     const std::byte* const mine = job_.in + range.first + at;
     std::byte* const out = job_.out + range.first + at;
     std::byte* const result = streams_ ? block : out;

@@ -16,19 +16,21 @@
 
 namespace loom::device {
 
-/// One rank's. In round r its owner writes bank r % 2 and reads what others wrote in round r - 1; then it
-/// publishes r.
+/// One rank's. In round r its owner writes bank r % kBanks and reads what others wrote in round r - 1; then
+/// it publishes r.
 ///
-/// Who writes in round r first sees that everybody has published r - 1, and has thus read all of round r - 2,
-/// which lies in the same bank. Who reads first sees that those whose boards it reads have published r - 1.
-/// So no rank is ever two rounds ahead of one that it writes for, and two banks suffice.
+/// Who writes in round r first sees that everybody has published r - kBanks + 1, and has thus read all of
+/// round r - kBanks, which lies in the same bank. Who reads first sees that those whose boards it reads have
+/// published r - 1. So a rank that only writes for others may be some rounds ahead of them, through the end
+/// of a call and into the next.
 ///   filled.publish(r): release  -- pairs with --  filled.value(): acquire
 struct Board {
+  static constexpr std::uint64_t kBanks = 4;
   static constexpr std::size_t kBankBytes =
-      256 * 1024;  // both stay in an L2 cache of 1 MiB, beside what goes through
+      128 * 1024;  // all stay in an L2 cache of 1 MiB, beside what goes through
 
   alignas(kCacheLine) StepFlag filled;
-  alignas(kCacheLine) std::byte bank[2][kBankBytes];
+  alignas(kCacheLine) std::byte bank[kBanks][kBankBytes];
 };
 
 /// The boards of one communicator whose ranks are all on one host.
@@ -44,16 +46,21 @@ class Boards {
 
   /// The rank has published the round that this one published last: what it wrote then may be read. Throws
   /// Error (kGivenUp) when the rank has abandoned the communicator.
-  bool is_level(int rank);
+  bool is_level(int rank) { return has_published(rank, round_); }
+  /// The rank has left the bank that this one writes in the round that it is in. Implied by is_level().
+  bool is_past(int rank) {
+    return round_ + 2 <= Board::kBanks || has_published(rank, round_ + 2 - Board::kBanks);
+  }
   /// Where this rank writes in the round that it is in, and what another wrote in the one before.
-  std::byte* to_write() const { return mine().bank[(round_ + 1) % 2]; }
+  std::byte* to_write() const { return mine().bank[(round_ + 1) % Board::kBanks]; }
   const std::byte* to_read(int rank) const {
-    return boards_[static_cast<std::size_t>(rank)]->bank[round_ % 2];
+    return boards_[static_cast<std::size_t>(rank)]->bank[round_ % Board::kBanks];
   }
   /// Ends the round.
   void publish() noexcept { mine().filled.publish(++round_); }
 
  private:
+  bool has_published(int rank, std::uint64_t round);
   Board& mine() const { return *boards_[static_cast<std::size_t>(self_)]; }
 
   std::vector<Board*> boards_;
@@ -79,6 +86,8 @@ class BoardExecutor {
     std::size_t first, bytes;
   };
   bool ready();
+  bool reads_from(int rank) const;
+  bool writes() const;
   void perform();
   void offer(std::size_t tile);
   void reduce_own(std::size_t tile);
@@ -86,6 +95,7 @@ class BoardExecutor {
   void reduce_whole(std::size_t tile);
   Range tile_of(int part, std::size_t tile) const;
   std::size_t longest_part() const;
+  std::size_t block_bytes(const std::byte* out, std::size_t at) const;
   bool reduces() const;
   bool scatters() const;
   void read(int block, std::size_t first, std::byte* to, std::size_t bytes) const;

@@ -12,8 +12,8 @@
 namespace loom::device {
 
 /// memcpy past the caches: spares reading the target's lines before they are overwritten, a third of the
-/// traffic. For targets too large to be still cached when somebody reads them. Ends with a fence: what is
-/// published afterwards, by a release store, includes the copy.
+/// traffic. For targets too large to be still cached when somebody reads them. Other threads may see it late,
+/// even after a release store: before they may look, stream_fence().
 inline void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes) {
 #if defined(__x86_64__)
   constexpr std::size_t kLine = 64;
@@ -35,9 +35,15 @@ inline void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes)
     _mm_stream_si128(target + 3, d);
   }
   std::memcpy(to + at, from + at, bytes - at);
-  _mm_sfence();
 #else
   std::memcpy(to, from, bytes);
+#endif
+}
+
+/// What is published afterwards, by a release store, includes what stream_copy() has written.
+inline void stream_fence() {
+#if defined(__x86_64__)
+  _mm_sfence();
 #endif
 }
 

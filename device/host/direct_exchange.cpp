@@ -12,7 +12,7 @@ namespace loom::device {
 namespace {
 
 /// Brings lines into this core's cache, ready to be written.
-void prefetch_for_writing(const void* address, std::size_t bytes) {
+inline void prefetch_for_writing(const void* address, std::size_t bytes) {
   const auto* const first = static_cast<const char*>(address);
   for (std::size_t offset = 0; offset < bytes; offset += kCacheLine) {
 #if defined(__x86_64__)
@@ -26,6 +26,19 @@ void prefetch_for_writing(const void* address, std::size_t bytes) {
 }
 
 constexpr std::size_t kPrefetchBytes = 1024;  // more would push out what the caller has in its L1 cache
+// Lines are taken back so many exchanges before they are written: a loop of broadcasts writes one in less
+// time than a line needs to come.
+constexpr std::uint64_t kLinesAhead = 8;
+constexpr std::uint64_t kBanksAhead = 2;
+// Of a sender that runs ahead, the line that is fetched while this one is read.
+constexpr std::uint64_t kReadAhead = 2;
+// Ranks in step publish at the same time. Who looks at the other's line before it is written takes it away
+// from the writer, who has to fetch it back: a look that comes a moment later is answered sooner. In turns of
+// an empty loop (8-byte allreduce and barrier of 2 ranks, 0 to 120 turns).
+constexpr int kTurnsBeforeLook = 50;
+inline void let_the_others_write() {
+  for (int turn = 0; turn < kTurnsBeforeLook; ++turn) asm volatile("");
+}
 
 /// memcpy whose commonest lengths cost no call.
 inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) {
@@ -37,58 +50,134 @@ inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) 
     std::memcpy(to, from, bytes);
 }
 
+[[noreturn]] void gave_up(int rank) {
+  throw Error(ErrorCode::kGivenUp, fmt::format("Rank {} gave up on this communicator.", rank));
+}
+
 }  // namespace
 
-/// Waits until the rank has published the exchange; returns what it offers.
-const std::byte* DirectExchange::await(int rank, std::uint64_t exchange, Waiter& waiter) {
-  const DirectSlot& slot = slot_of(rank, exchange);
+DirectExchange::DirectExchange(std::vector<DirectArea*> areas, int self, OfferProtocol protocol)
+    : areas_(std::move(areas)),
+      self_(self),
+      protocol_(protocol),
+      decoded_(protocol == OfferProtocol::kInline ? 0 : 2 * DirectArea::kBankBytes) {}
+
+/// Waits until the rank has published the exchange.
+inline void DirectExchange::await(int rank, std::uint64_t exchange, Waiter& waiter) {
+  const StepFlag& published = line_of(rank, exchange).published;
   awaited_ = rank;
-  while (true) {
-    const std::uint64_t published = slot.published.value();
-    if (published == StepFlag::kAbandoned) [[unlikely]]
-      throw Error(ErrorCode::kGivenUp, fmt::format("Rank {} gave up on this communicator.", rank));
-    if (published >= exchange) return slot.payload;
+  std::uint64_t seen;
+  while ((seen = published.value()) < exchange) waiter.pause();
+  if (seen == StepFlag::kAbandoned) [[unlikely]]
+    gave_up(rank);
+}
+
+void DirectExchange::await_all(std::uint64_t exchange, Waiter& waiter) {
+  for (int k = 0; k < size() - 1; ++k) await(other_position(self_, k), exchange, waiter);
+  entered_ = exchange;
+}
+
+/// `bytes`: of the longest offer of any rank; what this one offers, if anything, is `data`.
+inline void DirectExchange::offer(const std::byte* data, std::size_t bytes, Waiter& waiter) {
+  ++exchange_;
+  const bool tiny = in_line(bytes);
+  const std::uint64_t places = tiny ? DirectArea::kLines : DirectArea::kBanks;
+  if (exchange_ - entered_ >= places) [[unlikely]]
+    await_all(exchange_ - places / 2, waiter);
+  DirectLine& line = line_of(self_, exchange_);
+  if (tiny) {
+    if (data != nullptr) copy_small(line.payload, data, bytes);
+  } else if (data != nullptr) {
+    HostMemory memory;
+    std::byte* const bank = bank_of(self_, exchange_);
+    Word* const words = reinterpret_cast<Word*>(bank);
+    switch (protocol_) {
+      case OfferProtocol::kInline:
+        std::memcpy(bank, data, bytes);
+        break;
+      case OfferProtocol::kSimple:
+        Simple::write(memory, words, data, bytes, exchange_);
+        break;
+      case OfferProtocol::kLL:
+        LL::write(memory, words, data, bytes, exchange_);
+        break;
+      case OfferProtocol::kLL128:
+        LL128::write(memory, words, data, bytes, exchange_);
+        break;
+    }
+    prefetch_for_writing(bank_of(self_, exchange_ + kBanksAhead), std::min(bytes, kPrefetchBytes));
+  }
+  line.published.publish(exchange_);
+  prefetch_for_writing(&line_of(self_, exchange_ + kLinesAhead), tiny ? sizeof(StepFlag) + bytes : 1);
+}
+
+/// If the rank has run ahead, its next line comes while this one is read. Else it must not be taken away.
+inline void DirectExchange::expect_next(int rank, std::size_t bytes) const {
+  if (in_line(bytes) && line_of(rank, exchange_).published.value() >= exchange_)
+    __builtin_prefetch(&line_of(rank, exchange_ + kReadAhead));
+}
+
+/// What the rank offers in this exchange, valid until the next offer is taken; rank 0's until the exchange
+/// ends.
+inline const std::byte* DirectExchange::take(int rank, std::size_t bytes, Waiter& waiter) {
+  switch (protocol_) {
+    case OfferProtocol::kInline:
+      await(rank, exchange_, waiter);
+      return in_line(bytes) ? line_of(rank, exchange_).payload : bank_of(rank, exchange_);
+    case OfferProtocol::kSimple:
+      return decode<Simple>(rank, bytes, waiter);
+    case OfferProtocol::kLL:
+      return decode<LL>(rank, bytes, waiter);
+    case OfferProtocol::kLL128:
+      return decode<LL128>(rank, bytes, waiter);
+  }
+  return nullptr;
+}
+
+/// The words alone say whether the offer is there; the line's flag, whether there will be one.
+template <class Protocol>
+const std::byte* DirectExchange::decode(int rank, std::size_t bytes, Waiter& waiter) {
+  HostMemory memory;
+  awaited_ = rank;
+  std::byte* const data = decoded_.data() + (rank == 0 ? 0 : DirectArea::kBankBytes);
+  const Word* const words = reinterpret_cast<const Word*>(bank_of(rank, exchange_));
+  while (!Protocol::try_read(memory, words, data, bytes, exchange_)) {
+    if (line_of(rank, exchange_).published.value() == StepFlag::kAbandoned) [[unlikely]]
+      gave_up(rank);
     waiter.pause();
   }
+  return data;
 }
 
-void DirectExchange::await_bank(Waiter& waiter) {
-  const std::uint64_t recent = exchange_ - DirectArea::kBanks / 2;
-  for (int k = 0; k < size() - 1; ++k) await(other_position(self_, k), recent, waiter);
-  entered_ = recent;
+/// My operand where the caller has it; nullptr where ranks before mine have overwritten it by the time of its
+/// turn. (What others have read of my line is no longer in this core's cache.)
+const std::byte* DirectExchange::own_operand(const HostJob& job, std::size_t offset) const {
+  const std::byte* const own = job.in + offset;
+  return self_ >= 2 && own == job.out ? nullptr : own;
 }
 
-void DirectExchange::offer(const std::byte* data, std::size_t bytes, Waiter& waiter) {
-  ++exchange_;
-  if (exchange_ >= entered_ + DirectArea::kBanks) [[unlikely]]
-    await_bank(waiter);
-  DirectSlot& mine = slot_of(self_, exchange_);
-  copy_small(mine.payload, data, bytes);
-  mine.published.publish(exchange_);
-}
-
-/// Nobody reads earlier exchanges any more: take back the lines of the next but one, which may be as long as
-/// this one.
-void DirectExchange::everybody_has_published(std::size_t bytes) noexcept {
-  entered_ = exchange_;
-  prefetch_for_writing(&slot_of(self_, exchange_ + 2), std::min(sizeof(StepFlag) + bytes, kPrefetchBytes));
-}
-
-/// out = what lies at `offset` of all offers, reduced in order of rank.
-void DirectExchange::reduce(const HostJob& job, std::size_t offset, Waiter& waiter) {
-  const std::byte* so_far = await(0, exchange_, waiter) + offset;
+/// out = what lies at `offset` of all operands, reduced in order of rank.
+inline void DirectExchange::reduce(const HostJob& job, std::size_t offset, std::size_t offered,
+                                   Waiter& waiter) {
+  const std::byte* const own = own_operand(job, offset);
+  const auto operand = [&](int rank) {
+    return rank == self_ && own != nullptr ? own : take(rank, offered, waiter) + offset;
+  };
+  const std::byte* so_far = operand(0);
   for (int rank = 1; rank < size(); ++rank) {
-    job.reduce(job.out, so_far, await(rank, exchange_, waiter) + offset, job.count);
+    job.reduce(job.out, so_far, operand(rank), job.count);
     so_far = job.out;
     waiter.moved();
   }
 }
 
-/// out = what lies at `offset` of all offers, side by side.
-void DirectExchange::gather(const HostJob& job, std::size_t offset, Waiter& waiter) {
+/// out = what lies at `offset` of all offers, side by side. In place, my own is there.
+inline void DirectExchange::gather(const HostJob& job, std::size_t offset, std::size_t offered,
+                                   Waiter& waiter) {
   for (int rank = 0; rank < size(); ++rank) {
-    const std::byte* const offered = await(rank, exchange_, waiter) + offset;
-    copy_small(job.out + static_cast<std::size_t>(rank) * job.bytes(), offered, job.bytes());
+    std::byte* const to = job.out + static_cast<std::size_t>(rank) * job.bytes();
+    const std::byte* const from = rank == self_ ? job.in + offset : take(rank, offered, waiter) + offset;
+    if (from != to) copy_small(to, from, job.bytes());
     waiter.moved();
   }
 }
@@ -99,42 +188,51 @@ void DirectExchange::perform(const HostJob& job, Waiter& waiter) {
   switch (job.collective) {
     case Collective::kAllreduce:
       offer(job.in, offered, waiter);
-      reduce(job, 0, waiter);
+      let_the_others_write();
+      reduce(job, 0, offered, waiter);
       break;
     case Collective::kReduceScatter:
       offer(job.in, offered, waiter);
-      reduce(job, mine, waiter);
+      let_the_others_write();
+      reduce(job, mine, offered, waiter);
       break;
     case Collective::kAllGather:
       offer(job.in, offered, waiter);
-      gather(job, 0, waiter);
+      let_the_others_write();
+      gather(job, 0, offered, waiter);
       break;
     case Collective::kAllToAll:
       offer(job.in, offered, waiter);
-      gather(job, mine, waiter);
+      let_the_others_write();
+      gather(job, mine, offered, waiter);
       break;
     case Collective::kBarrier:
       offer(nullptr, 0, waiter);
+      let_the_others_write();
       for (int k = 0; k < size() - 1; ++k) await(other_position(self_, k), exchange_, waiter);
       break;
     case Collective::kReduce:
-      offer(job.in, offered, waiter);
+      offer(self_ != job.root || own_operand(job, 0) == nullptr ? job.in : nullptr, offered, waiter);
       if (self_ != job.root) return;
-      reduce(job, 0, waiter);
+      for (int rank = 0; rank < size(); ++rank)
+        if (rank != self_) expect_next(rank, offered);
+      reduce(job, 0, offered, waiter);
       break;
     case Collective::kBroadcast:
-      offer(job.in, self_ == job.root ? offered : 0, waiter);
-      if (self_ != job.root) copy_small(job.out, await(job.root, exchange_, waiter), job.bytes());
+      offer(self_ == job.root ? job.in : nullptr, offered, waiter);
+      if (self_ == job.root) return;
+      expect_next(job.root, offered);
+      copy_small(job.out, take(job.root, offered, waiter), job.bytes());
       return;
     default:
       throw Error(ErrorCode::kInternal, "A collective that is no direct exchange was performed as one.");
   }
-  everybody_has_published(offered);
+  entered_ = exchange_;
 }
 
 void DirectExchange::abandon() noexcept {
-  for (DirectSlot& slot : areas_[static_cast<std::size_t>(self_)]->bank)
-    slot.published.publish(StepFlag::kAbandoned);
+  for (DirectLine& line : areas_[static_cast<std::size_t>(self_)]->line)
+    line.published.publish(StepFlag::kAbandoned);
 }
 
 }  // namespace loom::device

@@ -1,6 +1,5 @@
 // direct_exchange.hpp -- small collectives of one host: each rank puts what others need where all of them
-// read it, and takes what it needs from them. One flag each way, the payload in the flag's own cache line as
-// far as it fits.
+// read it, and takes what it needs from them. One flag each way; what fits beside the flag crosses with it.
 #pragma once
 
 #include <cstdint>
@@ -8,39 +7,72 @@
 
 #include "device/host/host_job.hpp"
 #include "device/host/waiter.hpp"
+#include "device/protocol.hpp"
 #include "device/step_flag.hpp"
 
 namespace loom::device {
 
-/// One rank's offer. Flag and payload begin on one cache line: up to 56 bytes cross in a single line
-/// transfer.
-struct DirectSlot {
-  static constexpr std::size_t kPayloadBytes = 16 * 1024 - sizeof(StepFlag);
+/// How an offer crosses to those who read it. The same on all ranks.
+enum class OfferProtocol {
+  kInline,  ///< in the line of its flag as far as it fits there, else as it is, before the flag
+  kSimple,  ///< those of protocol.hpp, in the bank
+  kLL,
+  kLL128
+};
+inline constexpr std::size_t kOfferProtocols = 4;
 
-  alignas(kCacheLine) StepFlag published;  ///< number of the exchange whose offer the payload holds
+/// A flag and what crosses with it, up to 56 bytes in a single line transfer. In pairs of cache lines, as
+/// CPUs fetch them: else a look at one would take the next away from who is about to write it.
+struct DirectLine {
+  static constexpr std::size_t kPayloadBytes = 2 * kCacheLine - sizeof(StepFlag);
+
+  alignas(2 * kCacheLine) StepFlag published;  ///< number of the exchange that was last offered here
   std::byte payload[kPayloadBytes];
 };
+static_assert(sizeof(DirectLine) == 2 * kCacheLine);
 
-/// Banks are used in turn. A rank writes exchange s only when all have published s - kBanks + 1, and have
-/// thus left s - kBanks, which lies in the same bank. Where everybody reads everybody that is known without
-/// another look; where only some do (broadcast, reduce), the others' flags are looked at once in kBanks / 2
-/// exchanges.
+/// One rank's offers. Exchange s is published in line s % kLines, after its offer, which is in that line or
+/// in bank s % kBanks. Both are used in turn: a rank writes to a line only when all have published s - kLines
+/// + 1, and have thus left s - kLines, and to a bank likewise. Where everybody reads everybody that is known
+/// without another look; where only some do (broadcast, reduce), the others' flags are looked at once in
+/// kBanks / 2 or kLines / 2 exchanges: so far the sender of tiny messages runs ahead.
 struct DirectArea {
-  static constexpr std::uint64_t kBanks = 8;
-  DirectSlot bank[kBanks];
+  static constexpr std::uint64_t kLines = 64, kBanks = 8;
+  static constexpr std::size_t kBankBytes = 16 * 1024;
+
+  DirectLine line[kLines];
+  alignas(kCacheLine) std::byte bank[kBanks][kBankBytes];
 };
+
+/// The longest offer.
+constexpr std::size_t most_offered(OfferProtocol protocol) {
+  constexpr std::size_t kWords = DirectArea::kBankBytes / sizeof(Word);
+  switch (protocol) {
+    case OfferProtocol::kInline:
+      return DirectArea::kBankBytes;
+    case OfferProtocol::kSimple:
+      return (kWords - Simple::words(0)) * sizeof(Word);
+    case OfferProtocol::kLL:
+      return kWords * sizeof(Word) / 2;
+    case OfferProtocol::kLL128:
+      return kWords / LL128::kLineWords * (LL128::kLineWords - 1) * sizeof(Word);
+  }
+  return 0;
+}
+static_assert(LL::words(most_offered(OfferProtocol::kLL)) * sizeof(Word) == DirectArea::kBankBytes);
+static_assert(LL128::words(most_offered(OfferProtocol::kLL128)) * sizeof(Word) == DirectArea::kBankBytes);
 
 /// The exchanges of one communicator whose ranks are all on one host. Not shared between threads.
 class DirectExchange {
  public:
   /// areas[r] is rank r's, zeroed before any rank constructs; they must outlive this. At least two.
-  DirectExchange(std::vector<DirectArea*> areas, int self) : areas_(std::move(areas)), self_(self) {}
+  DirectExchange(std::vector<DirectArea*> areas, int self, OfferProtocol protocol = OfferProtocol::kInline);
 
   int size() const noexcept { return static_cast<int>(areas_.size()); }
 
   /// Reductions go in order of rank, so that the result is bitwise the same everywhere. offered_bytes() of
-  /// the job is at most DirectSlot::kPayloadBytes. Throws what the waiter throws, and Error (kGivenUp)
-  /// when a rank has abandoned the communicator.
+  /// the job is at most most_offered(). Throws what the waiter throws, and Error (kGivenUp) when a rank
+  /// has abandoned the communicator.
   void perform(const HostJob& job, Waiter& waiter);
 
   /// The rank that the last job waited for when it threw.
@@ -48,21 +80,33 @@ class DirectExchange {
   void abandon() noexcept;
 
  private:
-  DirectSlot& slot_of(int rank, std::uint64_t exchange) const {
+  DirectLine& line_of(int rank, std::uint64_t exchange) const {
+    return areas_[static_cast<std::size_t>(rank)]->line[exchange % DirectArea::kLines];
+  }
+  std::byte* bank_of(int rank, std::uint64_t exchange) const {
     return areas_[static_cast<std::size_t>(rank)]->bank[exchange % DirectArea::kBanks];
   }
+  bool in_line(std::size_t bytes) const {
+    return bytes <= DirectLine::kPayloadBytes && protocol_ == OfferProtocol::kInline;
+  }
   void offer(const std::byte* data, std::size_t bytes, Waiter& waiter);
-  const std::byte* await(int rank, std::uint64_t exchange, Waiter& waiter);
-  void await_bank(Waiter& waiter);
-  void reduce(const HostJob& job, std::size_t offset, Waiter& waiter);
-  void gather(const HostJob& job, std::size_t offset, Waiter& waiter);
-  void everybody_has_published(std::size_t bytes) noexcept;
+  void expect_next(int rank, std::size_t bytes) const;
+  const std::byte* take(int rank, std::size_t bytes, Waiter& waiter);
+  void await(int rank, std::uint64_t exchange, Waiter& waiter);
+  template <class Protocol>
+  const std::byte* decode(int rank, std::size_t bytes, Waiter& waiter);
+  void await_all(std::uint64_t exchange, Waiter& waiter);
+  const std::byte* own_operand(const HostJob& job, std::size_t offset) const;
+  void reduce(const HostJob& job, std::size_t offset, std::size_t offered, Waiter& waiter);
+  void gather(const HostJob& job, std::size_t offset, std::size_t offered, Waiter& waiter);
 
   std::vector<DirectArea*> areas_;
   int self_;
   int awaited_ = 0;
+  OfferProtocol protocol_;
   std::uint64_t exchange_ = 0;
-  std::uint64_t entered_ = 0;  ///< all ranks are known to have published this exchange
+  std::uint64_t entered_ = 0;       ///< all ranks are known to have published this exchange
+  std::vector<std::byte> decoded_;  ///< room for rank 0's offer, and for another's
 };
 
 }  // namespace loom::device

@@ -14,12 +14,6 @@
 namespace loom::device {
 namespace {
 
-// A look at a flag takes some nanoseconds, a peer on another core answers within some hundred. Until
-// kBareSpins nothing but the flag is looked at, until kSpins the CPU is told that it spins, and from then on
-// others get their turn.
-constexpr unsigned kBareSpins = 200;
-constexpr unsigned kSpins = 2000;
-constexpr unsigned kSpinsOversubscribed = 20;
 constexpr unsigned kProgressEvery = 64;
 
 constexpr auto kCheckPeersEvery = std::chrono::milliseconds(200);
@@ -40,17 +34,14 @@ bool is_past(double limit_s, double waited_s, const std::function<bool()>& is_ex
   return waited_s > limit_s + grace_s || !is_excused || !is_excused();
 }
 
-void Waiter::pause() {
+void Waiter::pause_longer() {
   const unsigned spins = policy_.oversubscribed ? kSpinsOversubscribed : kSpins;
-  if (++pauses_ > spins) return pause_long();
-  if (pauses_ < kBareSpins) return;
-  relax();
-  if (pauses_ % kProgressEvery == 0 && policy_.progress) policy_.progress();
-}
-
-void Waiter::pause_long() {
+  if (pauses_ <= spins) {
+    relax();
+    if (pauses_ % kProgressEvery == 0 && policy_.progress) policy_.progress();
+    return;
+  }
   const auto now = std::chrono::steady_clock::now();
-  const unsigned spins = policy_.oversubscribed ? kSpinsOversubscribed : kSpins;
   if (pauses_ == spins + 1) {
     began_ = checked_ = now;
     has_said_ = false;

@@ -22,7 +22,9 @@ class Waiter {
   /// is_excused: whether whom this call waits for is known to wait as well; may be empty. Then the limit is a
   /// little longer, for those who wait for the one that is missing to find out first, and to say who it is.
   explicit Waiter(const WaitPolicy& policy, std::function<bool()> is_excused = {})
-      : policy_(policy), is_excused_(std::move(is_excused)) {}
+      : policy_(policy),
+        is_excused_(std::move(is_excused)),
+        bare_spins_(policy.oversubscribed ? kSpinsOversubscribed : kBareSpins) {}
 
   /// How much longer: at most, and as a share of the limit.
   static constexpr double kMostGraceSeconds = 1, kGraceShare = 0.2;
@@ -30,14 +32,25 @@ class Waiter {
   /// The call has come a step further: the next wait begins anew.
   void moved() noexcept { pauses_ = 0; }
   /// Once per fruitless look. Throws Error (kTimeout, or what check_peers throws).
-  void pause();
+  void pause() {
+    if (++pauses_ > bare_spins_) [[unlikely]]
+      pause_longer();
+  }
 
  private:
-  void pause_long();
+  // A look at a flag takes some nanoseconds, a peer on another core answers within some hundred. Until
+  // kBareSpins nothing but the flag is looked at, until kSpins the CPU is told that it spins, and from then
+  // on others get their turn.
+  static constexpr unsigned kBareSpins = 200;
+  static constexpr unsigned kSpins = 2000;
+  static constexpr unsigned kSpinsOversubscribed = 20;
+
+  void pause_longer();
 
   const WaitPolicy& policy_;
   std::function<bool()> is_excused_;
   bool has_said_ = false;
+  unsigned bare_spins_;
   unsigned pauses_ = 0;
   std::chrono::steady_clock::time_point began_, checked_;
 };

@@ -15,7 +15,7 @@ double all_but_own(double ranks) {
   return (ranks - 1) / ranks;
 }
 
-std::size_t wrong_reduced(const Case& one, const std::byte* output, std::uint64_t shift) {
+std::size_t wrong_reduced(const Case& one, int, const std::byte* output, std::uint64_t shift) {
   return one.reduced->count_wrong(output, one.count, shift);
 }
 
@@ -33,30 +33,31 @@ const std::array kCollectives = {
     Collective{.name = "reduce",
                .reduces = true,
                .has_in_place = true,
+               .has_root = true,
                .input = Part::kWhole,
                .output = Part::kWhole,
                .call =
                    [](const Call& c) {
                      // Only the root may say MPI_IN_PLACE; the others send from where they would have
                      // received.
-                     const bool moved = c.send == MPI_IN_PLACE && c.one->rank != c.one->root;
+                     const bool moved = c.send == MPI_IN_PLACE && c.one->rank != c.root;
                      return MPI_Reduce(moved ? c.recv : c.send, moved ? nullptr : c.recv, c.count(), c.type(),
-                                       c.op(), c.one->root, c.comm);
+                                       c.op(), c.root, c.comm);
                    },
                .count_wrong =
-                   [](const Case& one, const std::byte* output, std::uint64_t shift) {
-                     return one.rank == one.root ? wrong_reduced(one, output, shift) : 0;
+                   [](const Case& one, int root, const std::byte* output, std::uint64_t shift) {
+                     return one.rank == root ? wrong_reduced(one, root, output, shift) : 0;
                    }},
-    Collective{
-        .name = "bcast",
-        .always_in_place = true,
-        .input = Part::kNone,
-        .output = Part::kWhole,
-        .call = [](const Call& c) { return MPI_Bcast(c.recv, c.count(), c.type(), c.one->root, c.comm); },
-        .count_wrong =
-            [](const Case& one, const std::byte* output, std::uint64_t shift) {
-              return one.data[static_cast<std::size_t>(one.root)].count_wrong(output, one.count, shift);
-            }},
+    Collective{.name = "bcast",
+               .has_root = true,
+               .always_in_place = true,
+               .input = Part::kNone,
+               .output = Part::kWhole,
+               .call = [](const Call& c) { return MPI_Bcast(c.recv, c.count(), c.type(), c.root, c.comm); },
+               .count_wrong =
+                   [](const Case& one, int root, const std::byte* output, std::uint64_t shift) {
+                     return one.data[static_cast<std::size_t>(root)].count_wrong(output, one.count, shift);
+                   }},
     Collective{.name = "allgather",
                .blocks = true,
                .has_in_place = true,
@@ -68,7 +69,7 @@ const std::array kCollectives = {
                      return MPI_Allgather(c.send, c.block(), c.type(), c.recv, c.block(), c.type(), c.comm);
                    },
                .count_wrong =
-                   [](const Case& one, const std::byte* output, std::uint64_t shift) {
+                   [](const Case& one, int, const std::byte* output, std::uint64_t shift) {
                      const std::size_t block_bytes = one.block() * mpi::size_of(one.type);
                      std::size_t wrong = 0;
                      for (std::size_t from = 0; from < one.data.size(); ++from) {
@@ -88,7 +89,7 @@ const std::array kCollectives = {
                      return MPI_Reduce_scatter_block(c.send, c.recv, c.block(), c.type(), c.op(), c.comm);
                    },
                .count_wrong =
-                   [](const Case& one, const std::byte* output, std::uint64_t shift) {
+                   [](const Case& one, int, const std::byte* output, std::uint64_t shift) {
                      const std::uint64_t first = static_cast<std::uint64_t>(one.rank) * one.block();
                      return one.reduced->count_wrong(output, one.block(), shift + first);
                    }},
@@ -103,7 +104,7 @@ const std::array kCollectives = {
                      return MPI_Alltoall(c.send, c.block(), c.type(), c.recv, c.block(), c.type(), c.comm);
                    },
                .count_wrong =
-                   [](const Case& one, const std::byte* output, std::uint64_t shift) {
+                   [](const Case& one, int, const std::byte* output, std::uint64_t shift) {
                      const std::size_t block_bytes = one.block() * mpi::size_of(one.type);
                      const std::uint64_t mine = static_cast<std::uint64_t>(one.rank) * one.block();
                      std::size_t wrong = 0;
@@ -113,11 +114,12 @@ const std::array kCollectives = {
                      }
                      return wrong;
                    }},
-    Collective{.name = "barrier",
-               .input = Part::kNone,
-               .output = Part::kNone,
-               .call = [](const Call& c) { return MPI_Barrier(c.comm); },
-               .count_wrong = [](const Case&, const std::byte*, std::uint64_t) { return std::size_t{0}; }},
+    Collective{
+        .name = "barrier",
+        .input = Part::kNone,
+        .output = Part::kNone,
+        .call = [](const Call& c) { return MPI_Barrier(c.comm); },
+        .count_wrong = [](const Case&, int, const std::byte*, std::uint64_t) { return std::size_t{0}; }},
 };
 
 }  // namespace

@@ -21,12 +21,17 @@ namespace loom::bench {
 struct Case {
   mpi::Type type;
   mpi::Op op;
-  int rank, ranks, root;
+  int rank, ranks;
+  int root;  // of the first call of a batch; of call i the rank i * root_step further
+  int root_step = 0;
   bool in_place;
   std::size_t count = 0;  // elements of the larger buffer
 
   std::size_t block() const { return count / static_cast<std::size_t>(ranks); }
   std::size_t bytes() const { return count * mpi::size_of(type); }
+  int root_of(std::size_t call) const {
+    return (root + root_step * static_cast<int>(call % static_cast<std::size_t>(ranks))) % ranks;
+  }
 
   mpi::Tile operand;                 // this rank's input
   std::optional<mpi::Tile> reduced;  // what a reduction gives
@@ -41,6 +46,7 @@ struct Call {
   const void* send;  // or MPI_IN_PLACE
   void* recv;
   const Case* one;
+  int root;
   MPI_Comm comm;
 
   int count() const { return static_cast<int>(one->count); }
@@ -54,11 +60,12 @@ struct Collective {
   bool reduces = false;
   bool blocks = false;  // count is a multiple of the ranks
   bool has_in_place = false;
+  bool has_root = false;
   bool always_in_place = false;  // MPI gives it one buffer
   Part input, output;
   double (*busbw_factor)(double ranks) = [](double) { return 1.0; };  // bus bandwidth / algorithm bandwidth
   int (*call)(const Call&);
-  std::size_t (*count_wrong)(const Case&, const std::byte* output, std::uint64_t shift);
+  std::size_t (*count_wrong)(const Case&, int root, const std::byte* output, std::uint64_t shift);
 };
 
 std::span<const Collective> collectives();

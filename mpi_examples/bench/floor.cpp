@@ -3,20 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <vector>
 
 namespace loom::bench {
-namespace {
-
-constexpr int kRuns = 9;
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + kRuns / 2, values.end());
-  return values[kRuns / 2];
-}
 
 /// One part of this size for each rank, in memory that all ranks share.
-class SharedParts {
+class Floor::SharedParts {
  public:
   SharedParts(MPI_Comm comm, std::size_t bytes) {
     char* mine = nullptr;
@@ -27,78 +18,73 @@ class SharedParts {
   ~SharedParts() { MPI_Win_free(&window_); }
   SharedParts(const SharedParts&) = delete;
   SharedParts& operator=(const SharedParts&) = delete;
-  char* of(int rank) const {
+
+  template <class T>
+  T* of(int rank) const {
     MPI_Aint size;
     int unit;
     char* part = nullptr;
     MPI_Win_shared_query(window_, rank, &size, &unit, &part);
-    return part;
+    return reinterpret_cast<T*>(part);
   }
 
  private:
   MPI_Win window_ = MPI_WIN_NULL;
 };
 
-/// Two counters on two lines, each written by one rank and awaited by the other.
-double flag_one_way_us(MPI_Comm comm, int rank) {
-  constexpr int kRounds = 2000;
-  const SharedParts parts(comm, 256);
-  std::vector<double> us;
-  for (int run = 0; run < kRuns; ++run) {
-    MPI_Barrier(comm);
-    const double start = MPI_Wtime();
-    if (rank < 2) {
-      std::atomic_ref<int> mine(*reinterpret_cast<int*>(parts.of(rank)));
-      std::atomic_ref<int> other(*reinterpret_cast<int*>(parts.of(1 - rank)));
-      for (int round = 1; round <= kRounds; ++round) {
-        const int step = run * kRounds + round;
-        if (rank == 0) mine.store(step, std::memory_order_release);
-        while (other.load(std::memory_order_acquire) < step) {
-        }
-        if (rank == 1) mine.store(step, std::memory_order_release);
-      }
-    }
-    us.push_back((MPI_Wtime() - start) * 1e6 / (2.0 * kRounds));
-  }
-  return median(us);
+Floor::Floor(MPI_Comm comm, std::size_t most_bytes)
+    : comm_(comm),
+      most_bytes_(most_bytes),
+      flags_(std::make_unique<SharedParts>(comm, 256)),
+      in_(std::make_unique<SharedParts>(comm, most_bytes)),
+      out_(std::make_unique<SharedParts>(comm, most_bytes)) {
+  MPI_Comm_rank(comm, &rank_);
+  MPI_Comm_size(comm, &ranks_);
 }
 
-}  // namespace
+Floor::~Floor() = default;
 
-Floor measure_floor(MPI_Comm comm, std::size_t bytes) {
-  int rank, ranks;
-  MPI_Comm_rank(comm, &rank);
-  MPI_Comm_size(comm, &ranks);
-  const std::size_t share = bytes / sizeof(float) / static_cast<std::size_t>(ranks);
-  const auto at = [&](int part) { return static_cast<std::size_t>(part) * share; };
-  const SharedParts in(comm, bytes), out(comm, bytes);
-  std::vector<const float*> operands, results;
-  for (int each = 0; each < ranks; ++each) {
-    operands.push_back(reinterpret_cast<const float*>(in.of(each)));
-    results.push_back(reinterpret_cast<const float*>(out.of(each)));
-  }
-  auto* const mine = reinterpret_cast<float*>(out.of(rank));
-
-  std::vector<double> reduce_us, copy_us;
-  for (int run = 0; run < kRuns; ++run) {
-    MPI_Barrier(comm);
-    double start = MPI_Wtime();
-    for (int other = 1; other < ranks; ++other) {
-      const float* const a = (other == 1 ? operands[0] : mine) + at(rank);
-      const float* const b = operands[static_cast<std::size_t>(other)] + at(rank);
-      float* const sum = mine + at(rank);
-      for (std::size_t i = 0; i < share; ++i) sum[i] = a[i] + b[i];
+/// Two counters on two lines, each written by one rank and awaited by the other.
+double Floor::flag_us() {
+  constexpr int kRounds = 100;
+  const int self = std::min(rank_, 1);
+  std::atomic_ref<int> mine(*flags_->of<int>(self)), other(*flags_->of<int>(1 - self));
+  MPI_Barrier(comm_);
+  const double start = MPI_Wtime();
+  for (int round = 0; round < kRounds && rank_ < 2; ++round) {
+    ++step_;
+    if (rank_ == 0) mine.store(step_, std::memory_order_release);
+    while (other.load(std::memory_order_acquire) < step_) {
     }
-    reduce_us.push_back((MPI_Wtime() - start) * 1e6);
-    MPI_Barrier(comm);
-    start = MPI_Wtime();
-    for (int other = 0; other < ranks; ++other)
-      if (other != rank)
-        std::memcpy(mine + at(other), results[static_cast<std::size_t>(other)] + at(other),
-                    share * sizeof(float));
-    copy_us.push_back((MPI_Wtime() - start) * 1e6);
+    if (rank_ == 1) mine.store(step_, std::memory_order_release);
   }
-  return {.flag_us = flag_one_way_us(comm, rank), .reduce_us = median(reduce_us), .copy_us = median(copy_us)};
+  return (MPI_Wtime() - start) * 1e6 / (2.0 * kRounds);
+}
+
+double Floor::reduce_us(std::size_t bytes) {
+  const std::size_t share = std::min(bytes, most_bytes_) / sizeof(float) / static_cast<std::size_t>(ranks_);
+  const std::size_t first = static_cast<std::size_t>(rank_) * share;
+  float* const sum = out_->of<float>(rank_) + first;
+  MPI_Barrier(comm_);
+  const double start = MPI_Wtime();
+  for (int other = 1; other < ranks_; ++other) {
+    const float* const a = other == 1 ? in_->of<float>(0) + first : sum;
+    const float* const b = in_->of<float>(other) + first;
+    for (std::size_t i = 0; i < share; ++i) sum[i] = a[i] + b[i];
+  }
+  return (MPI_Wtime() - start) * 1e6;
+}
+
+double Floor::copy_us(std::size_t bytes) {
+  const std::size_t share = std::min(bytes, most_bytes_) / static_cast<std::size_t>(ranks_);
+  char* const mine = out_->of<char>(rank_);
+  MPI_Barrier(comm_);
+  const double start = MPI_Wtime();
+  for (int other = 0; other < ranks_; ++other) {
+    const std::size_t at = static_cast<std::size_t>(other) * share;
+    if (other != rank_) std::memcpy(mine + at, out_->of<char>(other) + at, share);
+  }
+  return (MPI_Wtime() - start) * 1e6;
 }
 
 }  // namespace loom::bench

@@ -12,6 +12,8 @@ constexpr int kMostCallsPerBatch = 64;
 constexpr int kFewestIterations = 8;
 constexpr int kMostIterations = 10000;
 constexpr std::uint64_t kSmallBytes = 64 << 10;
+constexpr std::uint64_t kMostBytesInALine = 56;        // a flag's way is the floor
+constexpr std::uint64_t kFewestBytesToMove = 1 << 20;  // reducing and copying is
 
 Timing summary(std::vector<double>& seconds, int batch) {
   std::sort(seconds.begin(), seconds.end());
@@ -39,6 +41,7 @@ Measured Bench::measure(const Case& one, std::span<const MPI_Comm> comms) {
   std::vector<std::uint64_t> wrong(comms.size()), carried(comms.size());
   bool counted = true;
   std::uint64_t shift = 0;
+  std::vector<double> floor_seconds;
   if (!options_.check) fill(one, slots, shift);
   for (int iteration = 0; iteration < iterations; ++iteration) {
     for (std::size_t turn = 0; turn < comms.size(); ++turn) {
@@ -52,16 +55,24 @@ Measured Bench::measure(const Case& one, std::span<const MPI_Comm> comms) {
       if (counted) carried[which] += *after - *before;
       if (options_.check) wrong[which] += count_wrong(one, slots, shift);
     }
+    if (const auto floor = this->floor_seconds(one)) floor_seconds.push_back(*floor);
   }
 
   Measured measured{.iterations = iterations, .calls_per_iteration = batch, .timings = {}};
   const MPI_Op across = options_.across_ranks == AcrossRanks::kMax ? MPI_MAX : MPI_SUM;
   const bool counted_everywhere = all_ranks(counted ? 1 : 0, MPI_MIN, control_) == 1;
+  const auto join = [&](std::vector<double>& samples) {
+    MPI_Allreduce(MPI_IN_PLACE, samples.data(), static_cast<int>(samples.size()), MPI_DOUBLE, across,
+                  control_);
+    if (options_.across_ranks == AcrossRanks::kAverage)
+      for (double& each : samples) each /= one.ranks;
+  };
+  if (!floor_seconds.empty()) {
+    join(floor_seconds);
+    measured.floor_us = summary(floor_seconds, 1).p50_us;
+  }
   for (std::size_t which = 0; which < comms.size(); ++which) {
-    MPI_Allreduce(MPI_IN_PLACE, seconds[which].data(), iterations, MPI_DOUBLE, across, control_);
-    if (options_.across_ranks == AcrossRanks::kAverage) {
-      for (double& each : seconds[which]) each /= one.ranks;
-    }
+    join(seconds[which]);
     Timing timing = summary(seconds[which], batch);
     timing.wrong = all_ranks(wrong[which], MPI_SUM, control_);
     timing.calls = static_cast<std::uint64_t>(iterations) * static_cast<std::uint64_t>(batch);
@@ -72,6 +83,17 @@ Measured Bench::measure(const Case& one, std::span<const MPI_Comm> comms) {
     measured.timings.push_back(timing);
   }
   return measured;
+}
+
+/// One sample of the least that such a call can take; the same answer on every rank whether there is one.
+std::optional<double> Bench::floor_seconds(const Case& one) {
+  if (floor_ == nullptr) return {};
+  if (one.bytes() <= kMostBytesInALine) return floor_->flag_us() * 1e-6;
+  if (one.bytes() < kFewestBytesToMove) return {};
+  if (options_.collective->name == "reduce_scatter_block") return floor_->reduce_us(one.bytes()) * 1e-6;
+  if (options_.collective->name != "allreduce") return {};
+  const double reduce_us = floor_->reduce_us(one.bytes());
+  return (reduce_us + floor_->copy_us(one.bytes())) * 1e-6;
 }
 
 /// Warms up and, from the time that this takes, chooses how much to measure; the same on every rank.
@@ -125,6 +147,7 @@ double Bench::run(const Case& one, MPI_Comm comm, std::size_t slots) {
     collective.call({.send = one.in_place ? MPI_IN_PLACE : send_.data() + at,
                      .recv = recv_.data() + at,
                      .one = &one,
+                     .root = one.root_of(slot),
                      .comm = comm});
   }
   return MPI_Wtime() - start;
@@ -133,7 +156,8 @@ double Bench::run(const Case& one, MPI_Comm comm, std::size_t slots) {
 std::uint64_t Bench::count_wrong(const Case& one, std::size_t slots, std::uint64_t shift) const {
   std::uint64_t wrong = 0;
   for (std::size_t slot = 0; slot < slots; ++slot) {
-    wrong += options_.collective->count_wrong(one, recv_.data() + slot * stride_bytes_, shift + 7 * slot);
+    wrong += options_.collective->count_wrong(one, one.root_of(slot), recv_.data() + slot * stride_bytes_,
+                                              shift + 7 * slot);
   }
   return wrong;
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "mpi_examples/bench/collectives.hpp"
+#include "mpi_examples/bench/floor.hpp"
 #include "mpi_examples/bench/options.hpp"
 #include "mpi_examples/support/loom_pvars.hpp"
 
@@ -32,13 +33,15 @@ struct Measured {
   int iterations = 0;
   int calls_per_iteration = 0;
   std::vector<Timing> timings;  // one per communicator, valid on all ranks
+  double floor_us = 0;          // median of what the machine itself needs; 0: not measured
 };
 
 class Bench {
  public:
   /// control: a communicator of the same ranks for everything that is not measured.
-  Bench(const Options& options, MPI_Comm control, mpi::ToolInterface& tool)
-      : options_(options), control_(control), tool_(tool) {}
+  /// floor: to be measured by turns with the collective, where there is one for its size; or nullptr.
+  Bench(const Options& options, MPI_Comm control, mpi::ToolInterface& tool, Floor* floor)
+      : options_(options), control_(control), tool_(tool), floor_(floor) {}
 
   Measured measure(const Case& one, std::span<const MPI_Comm> comms);
 
@@ -52,10 +55,12 @@ class Bench {
   double run(const Case& one, MPI_Comm comm, std::size_t slots);
   std::uint64_t count_wrong(const Case& one, std::size_t slots, std::uint64_t shift) const;
   std::optional<std::uint64_t> carried_calls();
+  std::optional<double> floor_seconds(const Case& one);
 
   const Options& options_;
   MPI_Comm control_;
   mpi::ToolInterface& tool_;
+  Floor* floor_;
 
   // Slot s of a batch is at s * stride.
   std::vector<std::byte> send_, recv_;

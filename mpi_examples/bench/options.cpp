@@ -65,6 +65,7 @@ void check(const Options& options, int ranks) {
           fmt::format("--root {} is not one of the {} ranks (0 to {})", options.root, ranks, ranks - 1));
   require(!options.in_place || options.collective->has_in_place,
           fmt::format("{} has no in-place form", collective));
+  require(!options.rotate_root || options.collective->has_root, fmt::format("{} has no root", collective));
   for (const mpi::Type type : options.types) {
     const std::uint64_t count = options.max_bytes / mpi::size_of(type);
     require(count <= static_cast<std::uint64_t>(std::numeric_limits<int>::max()),
@@ -138,9 +139,16 @@ ParsedOptions parse_options(int argc, char** argv, int ranks) {
   app.add_flag("--check,!--no-check", options.check,
                "Check every result, outside the measured time (default)");
   app.add_flag("--compare", options.compare, "Measure the component below loom side by side");
+  app.add_option("--peers", options.peers,
+                 "Measure these coll components of Open MPI side by side, each with tuned for what it lacks; loom's is "
+                 "compared with the fastest")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_flag("--rotate-root", options.rotate_root,
+               "Each call has the next rank as its root, so that no rank can run ahead");
   app.add_flag("--require-loom", options.require_loom, "Fail unless loom carried every measured call");
   app.add_flag("--floor", options.floor,
-               "First measure what the machine itself needs: a flag's way, and reducing and copying --max bytes");
+               "Measure by turns what the machine itself needs: a flag's way, or reducing and copying as much");
   app.add_option("--json", options.json_path, "Write the results to this file; - is standard output");
 
   try {
@@ -148,6 +156,7 @@ ParsedOptions parse_options(int argc, char** argv, int ranks) {
     options.collective = find_collective(collective);
     require(options.collective != nullptr,
             fmt::format("unknown collective '{}'; known are {}", collective, collective_names()));
+    options.compare = options.compare || !options.peers.empty();
     options.types = named<mpi::Type>(types, mpi::kTypes, mpi::type_named, "type");
     options.ops = named<mpi::Op>(ops, mpi::kOps, mpi::op_named, "operation");
     if (iterations_given->count() > 0) options.iterations = iterations;

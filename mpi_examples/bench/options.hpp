@@ -28,6 +28,8 @@ struct Options {
   bool in_place = false;
   bool check = true;
   bool compare = false;
+  std::vector<std::string> peers;  // components of Open MPI to compare with; empty: the one below loom
+  bool rotate_root = false;        // the root of each call is the rank after the one before's
   bool require_loom = false;
   bool floor = false;
   std::string json_path;  // empty: none; "-": standard output

@@ -15,8 +15,12 @@ double gigabytes_per_second(const Case& one, double us) {
   return us > 0 ? static_cast<double>(one.bytes()) / us / 1e3 : 0;
 }
 
+/// How many times faster than the fastest of the others.
 double ratio_p50(const Measured& measured) {
-  return measured.timings[0].p50_us > 0 ? measured.timings[1].p50_us / measured.timings[0].p50_us : 0;
+  double best = measured.timings[1].p50_us;
+  for (std::size_t other = 2; other < measured.timings.size(); ++other)
+    best = std::min(best, measured.timings[other].p50_us);
+  return measured.timings[0].p50_us > 0 ? best / measured.timings[0].p50_us : 0;
 }
 
 const char* loom_state(const Environment& environment) {
@@ -46,17 +50,12 @@ Environment gather_environment(MPI_Comm control, mpi::ToolInterface& tool) {
   for (const HostName& name : names) {
     const auto known = std::find_if(environment.hosts.begin(), environment.hosts.end(),
                                     [&](const auto& host) { return host.first == name.data(); });
-    if (known == environment.hosts.end()) environment.hosts.emplace_back(name.data(), 1);
-    else ++known->second;
+    if (known == environment.hosts.end())
+      environment.hosts.emplace_back(name.data(), 1);
+    else
+      ++known->second;
   }
   return environment;
-}
-
-void Report::add_floor(const Floor& floor) {
-  fmt::print(text_,
-             "# floor: a cache line goes one way in {:.3f} us; {} bytes: reducing a share takes {:.0f} us, copying the others "
-             "{:.0f} us, together {:.0f} us\n",
-             floor.flag_us, options_.max_bytes, floor.reduce_us, floor.copy_us, floor.reduce_us + floor.copy_us);
 }
 
 void Report::begin() {
@@ -71,7 +70,17 @@ void Report::begin() {
   }
   fmt::print(text_, "# latency in us: one call, {} over ranks; bandwidths in GB/s from the median\n",
              options_.across_ranks == AcrossRanks::kMax ? "maximum" : "average");
-  if (options_.compare) {
+  if (options_.floor)
+    fmt::print(
+        text_,
+        "# floor: the least that the machine itself needs, by turns: a cache line's way; or, from 1 MiB, "
+        "each rank reducing its share where the operands lie and copying the others'\n");
+  if (!options_.peers.empty()) {
+    fmt::print(text_, "#{:>11} {:>11} {:>7} {:>5}   p50: {:>9}", "size", "count", "type", "op",
+               environment_.loom_active() ? "loom" : "as is");
+    for (const std::string& peer : options_.peers) fmt::print(text_, " {:>9}", peer);
+    fmt::print(text_, " {:>9} {:>6}\n", "best/loom", "wrong");
+  } else if (options_.compare) {
     fmt::print(text_, "#{:>41} {:^43} {:^43} {:>7}\n#", "", environment_.loom_active() ? "loom" : "as is",
                "below", "below/");
     fmt::print(text_, "{:>11} {:>11} {:>7} {:>5} ", "size", "count", "type", "op");
@@ -105,7 +114,9 @@ void Report::add(const Case& one, const Measured& measured) {
     const Timing& timing = measured.timings[which];
     const double algbw = gigabytes_per_second(one, timing.p50_us);
     const double busbw = algbw * options_.collective->busbw_factor(one.ranks);
-    if (options_.compare) {
+    if (!options_.peers.empty()) {
+      fmt::print(text_, "{} {:>9.3f}", which == 0 ? "      " : "", timing.p50_us);
+    } else if (options_.compare) {
       fmt::print(text_, "  {:>9.2f} {:>9.2f} {:>9.2f} {:>7.2f} {:>6}", timing.min_us, timing.p50_us,
                  timing.max_us, busbw, wrong_of(timing));
     } else {
@@ -117,7 +128,10 @@ void Report::add(const Case& one, const Measured& measured) {
                          {"calls", timing.calls}};
     side["wrong"] = options_.check ? ordered_json(timing.wrong) : ordered_json(nullptr);
     side["carried_by_loom"] = timing.carried ? ordered_json(*timing.carried) : ordered_json(nullptr);
-    row[which == 0 ? "measured" : "below"] = side;
+    if (which > 0 && !options_.peers.empty())
+      row["peers"][options_.peers[which - 1]] = side;
+    else
+      row[which == 0 ? "measured" : "below"] = side;
 
     wrong_ += timing.wrong;
     Carried& carried = carried_[which];
@@ -127,8 +141,18 @@ void Report::add(const Case& one, const Measured& measured) {
     carried.at_most += timing.carried_at_most.value_or(0);
   }
   if (options_.compare) {
-    fmt::print(text_, " {:>7.2f}", ratio_p50(measured));
+    fmt::print(text_, " {:>{}.2f}", ratio_p50(measured), options_.peers.empty() ? 7 : 9);
+    if (!options_.peers.empty()) {
+      std::uint64_t wrong = 0;
+      for (const Timing& timing : measured.timings) wrong += timing.wrong;
+      fmt::print(text_, " {:>6}", options_.check ? std::to_string(wrong) : "-");
+    }
     row["ratio_p50"] = ratio_p50(measured);
+  }
+  if (measured.floor_us > 0) {
+    fmt::print(text_, "  floor {:.3f}, {:.0f} %", measured.floor_us,
+               100 * measured.floor_us / measured.timings[0].p50_us);
+    row["floor_us"] = measured.floor_us;
   }
   fmt::print(text_, "\n");
   std::fflush(text_);
@@ -137,11 +161,13 @@ void Report::add(const Case& one, const Measured& measured) {
 
 void Report::end() {
   if (!carried_.empty()) print_carried("", carried_[0]);
-  if (carried_.size() > 1) print_carried(" on the side below", carried_[1]);
+  for (std::size_t other = 1; other < carried_.size(); ++other)
+    print_carried(options_.peers.empty() ? " on the side below" : " beside " + options_.peers[other - 1],
+                  carried_[other]);
   if (wrong_ > 0) fmt::print(text_, "# WRONG RESULTS: {} elements\n", wrong_);
 }
 
-void Report::print_carried(const char* whose, const Carried& carried) const {
+void Report::print_carried(const std::string& whose, const Carried& carried) const {
   if (!environment_.loom_active()) {
     fmt::print(text_, "# carried by loom{}: 0 of {} calls, loom is {}\n", whose, carried.calls,
                loom_state(environment_));
@@ -181,6 +207,7 @@ nlohmann::ordered_json Report::json() const {
            {{"collective", options_.collective->name},
             {"in_place", options_.in_place},
             {"root", options_.root},
+            {"rotate_root", options_.rotate_root},
             {"check", options_.check},
             {"compare", options_.compare},
             {"across_ranks", options_.across_ranks == AcrossRanks::kMax ? "max" : "average"}}},

@@ -33,7 +33,6 @@ class Report {
   Report(const Options& options, const Environment& environment, std::FILE* text)
       : options_(options), environment_(environment), text_(text) {}
 
-  void add_floor(const Floor& floor);
   void begin();
   void add(const Case& one, const Measured& measured);
   void end();
@@ -48,7 +47,7 @@ class Report {
     std::uint64_t calls = 0, at_least = 0, at_most = 0;
     bool known = true;
   };
-  void print_carried(const char* whose, const Carried& carried) const;
+  void print_carried(const std::string& whose, const Carried& carried) const;
 
   const Options& options_;
   const Environment& environment_;

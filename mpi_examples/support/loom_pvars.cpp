@@ -89,14 +89,26 @@ std::optional<std::string> ToolInterface::variable(const std::string& name) {
   return value;
 }
 
-MPI_Comm dup_without_loom(MPI_Comm comm) {
+namespace {
+
+MPI_Comm dup_preferring(MPI_Comm comm, const std::string& components) {
   MPI_Info info;
   MPI_Info_create(&info);
-  MPI_Info_set(info, "ompi_comm_coll_preference", "^loom");
+  MPI_Info_set(info, "ompi_comm_coll_preference", components.c_str());
   MPI_Comm duplicate;
   MPI_Comm_dup_with_info(comm, info, &duplicate);
   MPI_Info_free(&info);
   return duplicate;
+}
+
+}  // namespace
+
+MPI_Comm dup_without_loom(MPI_Comm comm) {
+  return dup_preferring(comm, "^loom");
+}
+
+MPI_Comm dup_with_component(MPI_Comm comm, const std::string& component) {
+  return dup_preferring(comm, component + ",tuned,libnbc,basic,self");
 }
 
 }  // namespace loom::mpi

@@ -35,5 +35,8 @@ class ToolInterface {
 
 /// Duplicates a communicator in such a way that loom carries none of its collectives.
 MPI_Comm dup_without_loom(MPI_Comm comm);
+/// The same, with this component of Open MPI before all others; for what it does not carry, tuned and then
+/// the others. The component must have a priority above 0 to be asked at all.
+MPI_Comm dup_with_component(MPI_Comm comm, const std::string& component);
 
 }  // namespace loom::mpi

@@ -16,16 +16,18 @@ TEST(AllreducePlan, IsDirectForSmallAndGoesByBoardsForLargeMessagesOfOneHost) {
   EXPECT_EQ(plan(device::Collective::kAllreduce, {2, 1, 2}, 1 << 20), Algorithm::kBoards);
 }
 
-TEST(Plan, NeverExceedsTheDirectSlot) {
+TEST(Plan, NeverExceedsWhatADirectOfferHolds) {
   using device::Collective;
   for (const auto collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter,
                                 Collective::kBroadcast, Collective::kAllGather, Collective::kAllToAll})
     for (int ranks = 2; ranks < 300; ++ranks)
-      for (std::size_t bytes = 1; bytes <= 1 << 20; bytes *= 2) {
-        if (plan(collective, {ranks, 1, ranks}, bytes) == Algorithm::kDirect) {
-          EXPECT_LE(device::offered_bytes(collective, bytes, ranks), device::DirectSlot::kPayloadBytes);
+      for (std::size_t bytes = 1; bytes <= 1 << 20; bytes *= 2)
+        for (std::size_t p = 0; p < device::kOfferProtocols; ++p) {
+          const auto protocol = static_cast<device::OfferProtocol>(p);
+          if (plan(collective, {ranks, 1, ranks}, bytes, {.protocol = protocol}) == Algorithm::kDirect) {
+            EXPECT_LE(device::offered_bytes(collective, bytes, ranks), device::most_offered(protocol));
+          }
         }
-      }
 }
 
 constexpr Abilities kAll{.single_copy = true, .two_levels = true};

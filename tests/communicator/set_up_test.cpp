@@ -133,7 +133,7 @@ TEST(SetUp, SaysWhatTheRanksSentEachOther) {
   const std::string line = job.transcript.lines()[0];
   EXPECT_THAT(line,
               ::testing::ContainsRegex("set up in [0-9.]+ ms: group [0-9.]+ ms .16 bytes from each rank., "
-                                       "peers [0-9.]+ ms .144 bytes from each rank"));
+                                       "peers [0-9.]+ ms .152 bytes from each rank"));
   EXPECT_THAT(line, HasSubstr("(8 bytes from each rank), links"));  // on one host nobody needs a summary
 }
 

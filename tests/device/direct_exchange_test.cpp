@@ -10,7 +10,9 @@
 namespace loom::device {
 namespace {
 
-TEST(DirectExchange, ReducesInOrderOfRankOnEveryRankManyTimes) {
+class DirectExchangeBy : public ::testing::TestWithParam<OfferProtocol> {};
+
+TEST_P(DirectExchangeBy, ReducesInOrderOfRankOnEveryRankManyTimes) {
   constexpr int kRanks = 3, kRounds = 2000;
   std::vector<std::unique_ptr<DirectArea>> areas;
   std::vector<DirectArea*> pointers;
@@ -18,7 +20,7 @@ TEST(DirectExchange, ReducesInOrderOfRankOnEveryRankManyTimes) {
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < kRanks; ++rank)
     threads.emplace_back([&, rank] {
-      DirectExchange exchange(pointers, rank);
+      DirectExchange exchange(pointers, rank, GetParam());
       const WaitPolicy policy{.progress = {}, .check_peers = {}, .oversubscribed = true};
       for (int round = 0; round < kRounds; ++round) {
         Waiter waiter(policy);
@@ -34,9 +36,40 @@ TEST(DirectExchange, ReducesInOrderOfRankOnEveryRankManyTimes) {
     });
 }
 
-TEST(DirectExchange, ReportsARankThatGaveUp) {
+// The sender runs ahead until it comes to lines or banks that are still in use.
+TEST_P(DirectExchangeBy, BroadcastsAndReducesManyTimesInARow) {
+  constexpr int kRanks = 3, kRounds = 1000;
+  std::vector<std::unique_ptr<DirectArea>> areas;
+  std::vector<DirectArea*> pointers;
+  for (int rank = 0; rank < kRanks; ++rank) pointers.push_back(areas.emplace_back(new DirectArea{}).get());
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < kRanks; ++rank)
+    threads.emplace_back([&, rank] {
+      DirectExchange exchange(pointers, rank, GetParam());
+      const WaitPolicy policy{.progress = {}, .check_peers = {}, .oversubscribed = true};
+      const ReduceFn sum = find_reduce(Op::kSum, Type::kInt32);
+      // Within a line, as long as it, beyond it, the longest; the last two alternate with the first.
+      const std::size_t most = most_offered(GetParam()) / sizeof(int);
+      for (const std::size_t count : {std::size_t{1}, std::size_t{14}, std::size_t{15}, most})
+        for (int round = 0; round < (count == most ? 50 : kRounds); ++round) {
+          Waiter waiter(policy);
+          const std::size_t now = count > 14 && round % 3 == 0 ? 1 : count;
+          std::vector<int> value(now, round + rank);
+          auto* bytes = reinterpret_cast<std::byte*>(value.data());
+          exchange.perform({Collective::kBroadcast, bytes, bytes, now, sizeof(int), nullptr, 1}, waiter);
+          ASSERT_EQ(value, std::vector<int>(now, round + 1));
+          if (round % 2 == 0) continue;
+          exchange.perform({Collective::kReduce, bytes, bytes, now, sizeof(int), sum, 2}, waiter);
+          if (rank == 2) {
+            ASSERT_EQ(value, std::vector<int>(now, 3 * (round + 1)));
+          }
+        }
+    });
+}
+
+TEST_P(DirectExchangeBy, ReportsARankThatGaveUp) {
   DirectArea areas[2] = {};
-  DirectExchange mine({&areas[0], &areas[1]}, 0), other({&areas[0], &areas[1]}, 1);
+  DirectExchange mine({&areas[0], &areas[1]}, 0, GetParam()), other({&areas[0], &areas[1]}, 1, GetParam());
   other.abandon();
   const WaitPolicy policy;
   Waiter waiter(policy);
@@ -48,6 +81,15 @@ TEST(DirectExchange, ReportsARankThatGaveUp) {
                Error);
   EXPECT_EQ(mine.awaited(), 1);
 }
+
+std::string name_of(const ::testing::TestParamInfo<OfferProtocol>& info) {
+  constexpr const char* kNames[kOfferProtocols] = {"Inline", "Simple", "LL", "LL128"};
+  return kNames[static_cast<std::size_t>(info.param)];
+}
+INSTANTIATE_TEST_SUITE_P(Protocols, DirectExchangeBy,
+                         ::testing::Values(OfferProtocol::kInline, OfferProtocol::kSimple, OfferProtocol::kLL,
+                                           OfferProtocol::kLL128),
+                         name_of);
 
 }  // namespace
 }  // namespace loom::device
