@@ -13,6 +13,7 @@ enum class ErrorCode {
   kUnreachable,  ///< no way to reach a peer
   kPeerFailed,   ///< a peer process died or its connection broke
   kTimeout,      ///< the user's limit on waiting passed
+  kDevice,       ///< a device or its driver fails
   kBadInput,     ///< a file or a setting that the user gave is wrong
   kInternal,     ///< a broken invariant of loom
 };

@@ -5,6 +5,7 @@
 #include "component/coll_loom.h"
 #include "component/coll_loom_kernels.h"
 
+enum { DEFAULT_MEMORY_LIMIT = 256 * 1024 * 1024 };
 enum { DEFAULT_PRIORITY = 90 }; /* above all of Open MPI's own: the highest, coll/cuda, has 78 */
 
 struct coll_loom_variables coll_loom_variables;
@@ -27,7 +28,10 @@ static int register_changeable(const char* name, const char* help, mca_base_var_
 
 static int register_variables(void) {
   struct coll_loom_variables* variables = &coll_loom_variables;
-  *variables = (struct coll_loom_variables){.priority = DEFAULT_PRIORITY, .single_copy = true};
+  *variables = (struct coll_loom_variables){.priority = DEFAULT_PRIORITY,
+                                            .single_copy = true,
+                                            .memory = (char*)"auto",
+                                            .memory_limit = DEFAULT_MEMORY_LIMIT};
   const int indices[] = {
       register_variable("enable", "Let loom carry collective operations; without it loom does nothing at all",
                         MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_1, &variables->enable),
@@ -85,6 +89,16 @@ static int register_variables(void) {
           "Collectives that loom may not carry, by name and separated by commas, in all their forms; "
           "after a ^ the only ones that it may. Set it alike on all ranks",
           MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_3, &variables->exclude),
+      register_variable(
+          "memory",
+          "Where the program's buffers lie: auto, anywhere, and loom looks; host, none is on a GPU, which "
+          "spares the look where there is one. May differ between ranks",
+          MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_5, &variables->memory),
+      register_variable(
+          "memory_limit",
+          "The most bytes of host memory, with its pages locked, that a process keeps for copies of buffers "
+          "on GPUs. What needs more goes through memory that is not locked, which is slower",
+          MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, OPAL_INFO_LVL_5, &variables->memory_limit),
       register_changeable(
           "check",
           "Before each collective the ranks compare what they are about to call, and report who "
@@ -106,6 +120,10 @@ static int register_component(void) {
   return error != OMPI_SUCCESS ? error : coll_loom_register_counters();
 }
 
+static bool memory_is(const char* word) {
+  return coll_loom_variables.memory != NULL && strcmp(coll_loom_variables.memory, word) == 0;
+}
+
 /* One topic each: of several messages with one topic, Open MPI shows the first. */
 void coll_loom_complain(bool show) {
   char setting[64];
@@ -118,6 +136,9 @@ void coll_loom_complain(bool show) {
     snprintf(setting, sizeof setting, "coll_loom_timeout = %g", as_set.timeout_s);
     coll_loom_help("bad-timeout", setting, "0");
   }
+  if (show && !memory_is("host") && !memory_is("auto"))
+    coll_loom_help("bad-memory", coll_loom_variables.memory != NULL ? coll_loom_variables.memory : "",
+                   "auto");
   const char *variable, *name = coll_loom_bad_switch(&variable);
   if (show && name != NULL) coll_loom_help("bad-switch", variable, name);
 }
@@ -142,7 +163,8 @@ static void show(enum loom_message message, const char* where, const char* cause
   static const char* const topics[] = {
       [LOOM_MESSAGE_DECLINED] = "declined",   [LOOM_MESSAGE_PEER_FAILED] = "peer-failed",
       [LOOM_MESSAGE_TIMEOUT] = "timeout",     [LOOM_MESSAGE_BOOTSTRAP] = "bootstrap",
-      [LOOM_MESSAGE_RESOURCES] = "resources", [LOOM_MESSAGE_INTERNAL] = "internal"};
+      [LOOM_MESSAGE_RESOURCES] = "resources", [LOOM_MESSAGE_DEVICE] = "device",
+      [LOOM_MESSAGE_INTERNAL] = "internal"};
   coll_loom_help(topics[message], where, cause);
 }
 
@@ -170,6 +192,8 @@ static int init_query(bool progress_threads, bool mpi_threads) {
       .parameters = {.verbose = variables->verbose,
                      .two_levels = variables->two_levels,
                      .avoid_single_copy = !variables->single_copy,
+                     .only_host_memory = memory_is("host"),
+                     .staging_bytes = variables->memory_limit,
                      .timeout_s = variables->timeout_s,
                      .topo_file = variables->topo_file,
                      .topo_dump_file = variables->topo_dump_file,

@@ -24,7 +24,8 @@ enum loom_result {
   LOOM_ERR_UNREACHABLE = -3, /* no way to reach a peer */
   LOOM_ERR_PEER_FAILED = -4, /* a peer process died */
   LOOM_ERR_TIMEOUT = -5,     /* coll_loom_timeout passed */
-  LOOM_ERR_INTERNAL = -6
+  LOOM_ERR_INTERNAL = -6,
+  LOOM_ERR_DEVICE = -7 /* a GPU or its driver fails */
 };
 
 /* Operations and element types that have a kernel. The order is that of device/operations.hpp. */
@@ -52,6 +53,8 @@ struct loom_parameters {
   int verbose;          /* 0: silent; 1: one line per communicator; 2: and one per kind of call */
   bool two_levels;        /* between hosts, small calls through the first rank of each host; if all ranks say so */
   bool avoid_single_copy; /* not even where the kernel permits it */
+  bool only_host_memory;  /* the program has no buffers on devices */
+  uint64_t staging_bytes; /* the most host memory that is kept for copies of device buffers */
   double timeout_s;     /* longest wait for a peer inside one call; 0: no limit */
   const char *topo_file;      /* describes the hosts, alike on all ranks; NULL or "": look at the hosts */
   const char *topo_dump_file; /* rank 0 writes its host's description there; NULL or "": nothing */
@@ -66,6 +69,7 @@ enum loom_message {
   LOOM_MESSAGE_TIMEOUT,     /* coll_loom_timeout passed inside a call */
   LOOM_MESSAGE_BOOTSTRAP,   /* the component below failed while the ranks met through it */
   LOOM_MESSAGE_RESOURCES,   /* memory or another resource ran out inside a call */
+  LOOM_MESSAGE_DEVICE,      /* copying a device buffer failed */
   LOOM_MESSAGE_INTERNAL     /* a defect of loom */
 };
 
@@ -128,6 +132,7 @@ struct loom_counters {
   uint64_t communicators;  /* communicators that loom has connected */
   uint64_t declined;       /* communicators that loom stepped aside from */
   uint64_t net_bytes_sent; /* bytes that this process sent to other hosts */
+  uint64_t staged_bytes;   /* bytes copied from devices to the host and back */
   struct loom_collective_counters of[LOOM_COLLECTIVE_COUNT];
 };
 
@@ -198,6 +203,30 @@ void loom_job_destroy(struct loom_job *job);
 
 /* This rank cannot go on: its peers' calls fail soon, and so does every later one here. */
 void loom_comm_abandon(struct loom_comm *comm);
+
+/* Buffers on devices. The CPU cannot use them: host memory stands in for each while a call goes on (device/cuda/staging.hpp).
+ * Whether a rank has any is its own affair. */
+
+/* Whether there may be such buffers: CUDA's driver is there. Looked for by loom_initialize, and here again among the libraries
+ * that the process has loaded since. */
+bool loom_may_have_device_memory(void);
+
+/* LOOM_SUCCESS and *yes, or LOOM_ERR_DEVICE. where: for messages, as in the following. */
+int loom_is_on_device(const void *address, const char *where, bool *yes);
+
+/* Host memory for a device buffer that `address` is in. Of `bytes` only used_bytes will be touched. */
+struct loom_stand_in;
+int loom_stand_in_create(const void *address, uint64_t bytes, uint64_t used_bytes, const char *where, struct loom_stand_in **out,
+                         void **memory);
+void loom_stand_in_destroy(struct loom_stand_in *stand_in);
+
+/* Rows of bytes that lie alike in the buffer and in its stand-in. As device::cuda::Strip. */
+struct loom_strip {
+  void *device, *host;
+  uint64_t row_bytes, rows, pitch;
+};
+/* Copies after what the program has put into the default stream, and is done on return. */
+int loom_copy_strips(struct loom_stand_in *stand_in, const struct loom_strip *strips, uint64_t n, bool to_device, const char *where);
 
 /* Whether the bits of such a result may depend on the order of the operands. */
 bool loom_depends_on_order(enum loom_op op, enum loom_type type);

@@ -30,7 +30,8 @@ struct Options {
   bool compare = false;
   bool require_loom = false;
   bool floor = false;
-  std::string json_path;  // empty: none; "-": standard output
+  std::string memory = "host";  // a word of mpi::set_memory_kinds
+  std::string json_path;        // empty: none; "-": standard output
 
   /// The sizes to measure, ascending.
   std::vector<std::uint64_t> sizes() const;

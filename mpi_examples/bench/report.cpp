@@ -46,23 +46,29 @@ Environment gather_environment(MPI_Comm control, mpi::ToolInterface& tool) {
   for (const HostName& name : names) {
     const auto known = std::find_if(environment.hosts.begin(), environment.hosts.end(),
                                     [&](const auto& host) { return host.first == name.data(); });
-    if (known == environment.hosts.end()) environment.hosts.emplace_back(name.data(), 1);
-    else ++known->second;
+    if (known == environment.hosts.end())
+      environment.hosts.emplace_back(name.data(), 1);
+    else
+      ++known->second;
   }
   return environment;
 }
 
 void Report::add_floor(const Floor& floor) {
   fmt::print(text_,
-             "# floor: a cache line goes one way in {:.3f} us; {} bytes: reducing a share takes {:.0f} us, copying the others "
+             "# floor: a cache line goes one way in {:.3f} us; {} bytes: reducing a share takes {:.0f} us, "
+             "copying the others "
              "{:.0f} us, together {:.0f} us\n",
-             floor.flag_us, options_.max_bytes, floor.reduce_us, floor.copy_us, floor.reduce_us + floor.copy_us);
+             floor.flag_us, options_.max_bytes, floor.reduce_us, floor.copy_us,
+             floor.reduce_us + floor.copy_us);
 }
 
 void Report::begin() {
   const std::string library = environment_.mpi_library.substr(0, environment_.mpi_library.find(','));
-  fmt::print(text_, "# loom_bench {}{}, {} ranks on {} host(s):", options_.collective->name,
-             options_.in_place ? " in place" : "", environment_.ranks, environment_.hosts.size());
+  fmt::print(text_, "# loom_bench {}{}{}, {} ranks on {} host(s):", options_.collective->name,
+             options_.in_place ? " in place" : "",
+             options_.memory == "host" ? "" : " in " + options_.memory + " memory", environment_.ranks,
+             environment_.hosts.size());
   for (const auto& [host, ranks] : environment_.hosts) fmt::print(text_, " {} x {}", host, ranks);
   fmt::print(text_, "\n# {}; loom is {}\n# component path: {}\n", library, loom_state(environment_),
              environment_.component_path);
@@ -183,6 +189,7 @@ nlohmann::ordered_json Report::json() const {
             {"root", options_.root},
             {"check", options_.check},
             {"compare", options_.compare},
+            {"memory", options_.memory},
             {"across_ranks", options_.across_ranks == AcrossRanks::kMax ? "max" : "average"}}},
           {"wrong", wrong_},
           {"results", rows_}};

@@ -43,9 +43,8 @@ constexpr const char* kCollectives[] = {"allreduce",      "reduce",    "reduce_s
                                         "scatterv",       "alltoall",  "alltoallv",
                                         "alltoallw",      "barrier"};
 
-constexpr const char* kAlgorithms[] = {"copy",   "direct", "boards", "single_copy",
-                                       "blocks", "scan",   "two_levels", "rails",
-                                       "flat_ring"};
+constexpr const char* kAlgorithms[] = {"copy", "direct",     "boards", "single_copy", "blocks",
+                                       "scan", "two_levels", "rails",  "flat_ring"};
 
 /// Calls that loom has carried, as the counters by algorithm have it.
 std::uint64_t by_algorithms(mpi::ToolInterface& tools, const char* collective) {
@@ -94,13 +93,17 @@ int run(const Settings& settings, bool expect_loom) {
 
 int main(int argc, char** argv) {
   loom::conformance::Settings settings;
-  bool expect_loom = false;
+  bool expect_loom = false, skips = false;
+  std::string memory = "host";
   CLI::App app("Checks every MPI collective under mpirun.", "mpi_conformance_test");
   app.add_option("--share", settings.share, "Run this share of all cases, drawn alike on all ranks")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app.add_option("--seed", settings.seed, "For the draw")->capture_default_str();
   app.add_option("--big", settings.big, "The largest count")->capture_default_str();
+  app.add_option("--memory", memory, "Where buffers lie: host, device, managed, pool, registered, mixed")
+      ->capture_default_str();
+  app.add_flag("--skip-without-device", skips, "Exit with 77 where there is no CUDA device");
   app.add_flag("--expect-loom", expect_loom, "Fail unless loom carries every call");
   std::ostringstream text;
   int exit_code = -1;
@@ -109,7 +112,18 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     exit_code = app.exit(error, text, text) == 0 ? 0 : 2;
   }
+  if (exit_code < 0 && skips && !loom::mpi::Driver::is_there()) {
+    std::puts("skipped: no CUDA device");
+    return 77;
+  }
   MPI_Init(&argc, &argv);
+  int rank;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (exit_code < 0 &&
+      !loom::mpi::set_memory_kinds(memory, settings.seed + static_cast<std::uint64_t>(rank))) {
+    text << "unknown kind of memory '" << memory << "'\n";
+    exit_code = 2;
+  }
   if (exit_code < 0) {
     exit_code = loom::conformance::run(settings, expect_loom);
   } else {
