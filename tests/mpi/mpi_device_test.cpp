@@ -348,7 +348,8 @@ void copy_no_more_than_the_message() {
   const std::uint64_t before = staged();
   MPI_Bcast(buffer.at(), 40, apart, 0, MPI_COMM_WORLD);
   // Open MPI itself ends a bcast to nobody.
-  require(staged() - before == (ranks > 1 ? 40 * 60 * 4 : 0), "a bcast copies other bytes than those of the message");
+  require(staged() - before == (ranks > 1 ? 40 * 60 * 4 : 0),
+          "a bcast copies other bytes than those of the message");
   buffer.is([](int i) { return i % 777 < 147 && i % 777 % 5 < 2 ? 0 : rank; }, "a bcast of pairs is wrong");
   MPI_Type_free(&apart);
   MPI_Type_free(&pairs);
@@ -428,20 +429,32 @@ void fail_after_the_call() {
   out.is([](int) { return ranks * (ranks - 1) / 2; }, "an allreduce after a failed one is wrong");
 }
 
-/// An operand that one rank cannot fetch: all ranks get an error, on this communicator only.
+/// An operand that one rank cannot fetch: all ranks get an error, in each form, on this communicator only.
 void fail_before_the_call() {
-  MPI_Comm copy;
-  MPI_Comm_dup(MPI_COMM_WORLD, &copy);
-  MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN);
-  MPI_Barrier(copy);
-  Ints in(100, rank, MemoryKind::kDevice), out(100, -1, MemoryKind::kDevice);
-  if (rank == 0) fail("cuStreamSynchronize", 0, 700);
-  const int error = MPI_Allreduce(in.at(), out.at(), 100, MPI_INT, MPI_SUM, copy);
-  require(error != MPI_SUCCESS, "an operand that cannot be fetched is no error");
-  fail("cuStreamSynchronize", 0, 0);
-  out.is([](int) { return -1; }, "a failed call has changed the result");
-  MPI_Comm_free(&copy);
-  MPI_Barrier(MPI_COMM_WORLD);
+  for (int form = 0; form < 3; ++form) {
+    MPI_Comm copy;
+    MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+    MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN);
+    MPI_Barrier(copy);
+    Ints in(100, rank, MemoryKind::kDevice), out(100, -1, MemoryKind::kDevice);
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (form == 2) INIT(Allreduce)(in.at(), out.at(), 100, MPI_INT, MPI_SUM, copy, MPI_INFO_NULL, &request);
+    if (rank == 0) fail("cuStreamSynchronize", 0, 700);
+    int error = MPI_SUCCESS;
+    if (form == 0)
+      error = MPI_Allreduce(in.at(), out.at(), 100, MPI_INT, MPI_SUM, copy);
+    else if (form == 1)
+      error = MPI_Iallreduce(in.at(), out.at(), 100, MPI_INT, MPI_SUM, copy, &request);
+    else
+      error = MPI_Start(&request);
+    if (error == MPI_SUCCESS && form > 0) error = MPI_Wait(&request, MPI_STATUS_IGNORE);
+    require(error != MPI_SUCCESS, "an operand that cannot be fetched is no error");
+    fail("cuStreamSynchronize", 0, 0);
+    out.is([](int) { return -1; }, "a failed call has changed the result");
+    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+    MPI_Comm_free(&copy);
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
 }
 
 /// The context ends with a persistent call and stand-ins alive; the host's buffers go on, and so do a new
