@@ -1,12 +1,12 @@
 // bootstrap.hpp -- exchanges between the ranks of a communicator before loom has connected them, typed.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
+#include <cstddef>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "component/core.h"
@@ -19,6 +19,20 @@ class BootstrapFailed : public std::runtime_error {
   BootstrapFailed()
       : std::runtime_error(
             "The component below could not gather what the processes have to tell each other.") {}
+};
+
+/// The bytes of all ranks in one piece, each padded with zeros to the length of the longest.
+class GatheredBytes {
+ public:
+  GatheredBytes(std::vector<std::byte> all, std::size_t stride) : all_(std::move(all)), stride_(stride) {}
+
+  std::span<const std::byte> operator[](int rank) const {
+    return std::span(all_).subspan(static_cast<std::size_t>(rank) * stride_, stride_);
+  }
+
+ private:
+  std::vector<std::byte> all_;
+  std::size_t stride_;
 };
 
 class Bootstrap {
@@ -46,19 +60,10 @@ class Bootstrap {
     return all;
   }
 
-  /// Every rank's bytes, by rank; bytes_of[r] is how many rank r has. Collective.
-  std::vector<std::vector<std::byte>> all_gather_bytes(const std::vector<std::byte>& mine,
-                                                       const std::vector<std::uint64_t>& bytes_of) const {
-    const std::size_t stride = *std::max_element(bytes_of.begin(), bytes_of.end());
-    std::vector<std::byte> padded(stride), all(stride * bytes_of.size());
-    std::copy(mine.begin(), mine.end(), padded.begin());
-    if (stride > 0) gather(padded.data(), all.data(), stride);
-    std::vector<std::vector<std::byte>> parts;
-    for (std::size_t rank = 0; rank < bytes_of.size(); ++rank) {
-      const auto first = all.begin() + static_cast<std::ptrdiff_t>(rank * stride);
-      parts.emplace_back(first, first + static_cast<std::ptrdiff_t>(bytes_of[rank]));
-    }
-    return parts;
+  /// Every rank's bytes; `longest` is the length of the longest, the same on all ranks. Collective.
+  GatheredBytes all_gather_bytes(std::vector<std::byte> mine, std::size_t longest) const {
+    mine.resize(longest);
+    return {all_gather_slices(mine), longest};
   }
 
  private:

@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -32,7 +34,7 @@ class ByteWriter {
 /// Reads what a ByteWriter wrote, in the same order. Throws Error (kInternal) past the end.
 class ByteReader {
  public:
-  explicit ByteReader(const std::vector<std::byte>& bytes) : bytes_(bytes) {}
+  explicit ByteReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
   template <class T>
   requires std::is_trivially_copyable_v<T> T value() {
@@ -53,7 +55,7 @@ class ByteReader {
     return bytes_.data() + at_ - length;
   }
 
-  const std::vector<std::byte>& bytes_;
+  std::span<const std::byte> bytes_;
   std::size_t at_ = 0;
 };
 

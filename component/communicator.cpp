@@ -27,11 +27,11 @@ std::optional<Algorithm> Communicator::try_perform(const device::HostJob& job) {
     if (!nothing) perform_by(algorithm, job);
     return algorithm;
   } catch (const Error& error) {
-    abandon();
+    links_.abandon();
     broken_ = error;
     throw;
   } catch (...) {
-    abandon();
+    links_.abandon();
     broken_.emplace(ErrorCode::kInternal, "An earlier call on this communicator failed.");
     throw;
   }
@@ -54,7 +54,7 @@ void Communicator::count(const device::HostJob& job, std::optional<Algorithm> ca
 /// The plan, once what it needs is there. Whether all ranks may read each other's memory is known with the
 /// links.
 Algorithm Communicator::ready_plan(const device::HostJob& job) {
-  const auto planned = [&] { return plan(job.collective, wiring_.shape, job.bytes(), abilities()); };
+  const auto planned = [&] { return plan(job.collective, group_->wiring.shape, job.bytes(), abilities()); };
   const Algorithm first = planned();
   if (first == Algorithm::kBelow || first == Algorithm::kCopy) return first;
   return is_linked() ? planned() : Algorithm::kBelow;
@@ -87,37 +87,38 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
       device::Waiter waiter(wait_policy_);
       try {
         if (job.in_gaps == nullptr && job.out_gaps == nullptr) [[likely]]
-          direct_->perform(job, waiter);
+          links_.direct->perform(job, waiter);
         else
           perform_directly(job, waiter);
       } catch (const Error& error) {
         if (error.code() != ErrorCode::kTimeout) throw;
-        throw Error(error.code(),
-                    fmt::format("{} Waiting for {}.", error.what(), names_.at(direct_->awaited())));
+        throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(),
+                                              group_->names.at(links_.direct->awaited())));
       }
       return;
     }
     case Algorithm::kBoards:
-      return drive(device::BoardExecutor(*boards_, job),
+      return drive(device::BoardExecutor(*links_.boards, job),
                    [](const device::BoardExecutor& executor) { return executor.awaited(); });
     case Algorithm::kSingleCopy:
-      return drive(device::SingleCopyExecutor(*boards_, pids_, job),
+      return drive(device::SingleCopyExecutor(*links_.boards, links_.pids, job),
                    [](const device::SingleCopyExecutor& executor) { return executor.awaited(); });
     case Algorithm::kBlocks:
-      return drive(device::BlockExecutor(*boards_, job),
+      return drive(device::BlockExecutor(*links_.boards, job),
                    [](const device::BlockExecutor& executor) { return executor.awaited(); });
     case Algorithm::kScan:
-      return drive(device::ScanExecutor(*boards_, job),
+      return drive(device::ScanExecutor(*links_.boards, job),
                    [](const device::ScanExecutor& executor) { return executor.awaited(); });
     case Algorithm::kFlatRing:
       // It crosses both kinds of link, and all its ranks must cut alike.
       static_assert(kSharedFifo.slot_bytes <= kNetFifo.slot_bytes &&
                     kSharedFifo.slot_count <= kNetFifo.slot_count);
-      return run_ring(*wiring_.flat, flat_links(), kSharedFifo, ring_job);
+      return run_ring(*group_->wiring.flat, flat_links(), kSharedFifo, ring_job);
     case Algorithm::kTwoLevels:
       return run_two_levels(job);
     case Algorithm::kRails:
-      if (wiring_.local.size == 1) return run_ring(*wiring_.rail, rail_links(), kNetFifo, ring_job);
+      if (group_->wiring.local.size == 1)
+        return run_ring(*group_->wiring.rail, rail_links(), kNetFifo, ring_job);
       return run_rails(ring_job);
     case Algorithm::kBelow:
       break;
@@ -126,17 +127,20 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
 }
 
 device::RingLinks Communicator::local_links() const {
-  return {wiring_.local.position, wiring_.local.size, local_next_.get(), local_previous_.get()};
+  return {group_->wiring.local.position, group_->wiring.local.size, links_.local_next.get(),
+          links_.local_previous.get()};
 }
 
 device::RingLinks Communicator::rail_links() const {
-  return {wiring_.rail->position, wiring_.rail->size, net_next_.get(), net_previous_.get()};
+  return {group_->wiring.rail->position, group_->wiring.rail->size, links_.net_next.get(),
+          links_.net_previous.get()};
 }
 
 device::RingLinks Communicator::flat_links() const {
-  device::RingLinks links{wiring_.flat->position, wiring_.flat->size, net_next_.get(), net_previous_.get()};
-  if (on_my_host(wiring_.flat->next)) links.next = local_next_.get();
-  if (on_my_host(wiring_.flat->previous)) links.previous = local_previous_.get();
+  device::RingLinks links{group_->wiring.flat->position, group_->wiring.flat->size, links_.net_next.get(),
+                          links_.net_previous.get()};
+  if (on_my_host(group_->wiring.flat->next)) links.next = links_.local_next.get();
+  if (on_my_host(group_->wiring.flat->previous)) links.previous = links_.local_previous.get();
   return links;
 }
 
@@ -162,20 +166,22 @@ void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
     }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
-    const int peer = !done ? awaited_rank(executor) : wiring_.rail ? wiring_.rail->next : wiring_.flat->next;
-    throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(), names_.at(peer)));
+    const int peer = !done                 ? awaited_rank(executor)
+                     : group_->wiring.rail ? group_->wiring.rail->next
+                                           : group_->wiring.flat->next;
+    throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(), group_->names.at(peer)));
   }
 }
 
 /// Whether nothing that this rank has sent depends on its calling MPI again. `released` counts what its peers
 /// have taken.
 bool Communicator::network_is_quiet(std::uint64_t& released) const {
-  for (const HostLinks& links : host_links_)
+  for (const Links::HostLinks& links : links_.host_links)
     if (links.send && !(links.send->handed_over() && links.receive->handed_over())) return false;
-  if (net_previous_ && !net_previous_->handed_over()) return false;
-  if (!net_next_) return true;
-  released = net_next_->released();
-  return net_next_->drained();
+  if (links_.net_previous && !links_.net_previous->handed_over()) return false;
+  if (!links_.net_next) return true;
+  released = links_.net_next->released();
+  return links_.net_next->drained();
 }
 
 void Communicator::run_ring(const connect::Ring& ring, const device::RingLinks& links,
@@ -195,13 +201,13 @@ int Communicator::rails_peer(const device::RailsExecutor& executor) const {
   using Waits = device::RailsExecutor::Waits;
   switch (executor.waits()) {
     case Waits::kOnLocalPrevious:
-      return wiring_.local.previous;
+      return group_->wiring.local.previous;
     case Waits::kOnLocalNext:
-      return wiring_.local.next;
+      return group_->wiring.local.next;
     case Waits::kOnRailPrevious:
-      return wiring_.rail->previous;
+      return group_->wiring.rail->previous;
     case Waits::kOnRailNext:
-      return wiring_.rail->next;
+      return group_->wiring.rail->next;
   }
   return rank_;
 }
@@ -213,16 +219,16 @@ void Communicator::run_two_levels(const device::HostJob& job) {
 
 device::TwoLevels Communicator::levels_of(const device::HostJob& job) {
   const auto place_of = [&](int rank) -> device::HostAndLocal {
-    return {placement_.node_of(rank), placement_.local_of(rank)};
+    return {group_->placement.node_of(rank), group_->placement.local_of(rank)};
   };
-  return {.boards = boards_ ? &*boards_ : nullptr,
+  return {.boards = links_.boards ? &*links_.boards : nullptr,
           .self = place_of(rank_),
           .root = place_of(job.root),
           .rank = rank_,
-          .hosts = wiring_.shape.hosts,
-          .links = hosts_,
+          .hosts = group_->wiring.shape.hosts,
+          .links = links_.hosts,
           .slot_bytes = kHostsFifo.slot_bytes,
-          .ranks = ranks_by_host_};
+          .ranks = group_->ranks_by_host};
 }
 
 void Communicator::explain(Algorithm algorithm, const device::HostJob& job) {
@@ -236,22 +242,9 @@ void Communicator::explain(Algorithm algorithm, const device::HostJob& job) {
 }
 
 void Communicator::check_peers() const {
-  for (const auto& [rank, process] : host_mates_)
+  for (const auto& [rank, process] : group_->host_mates)
     if (!device::is_alive(process))
-      throw Error(ErrorCode::kPeerFailed, fmt::format("{} has died.", names_.at(rank)));
-}
-
-void Communicator::abandon() noexcept {
-  if (direct_) direct_->abandon();
-  if (boards_) boards_->abandon();
-  for (const HostLinks& links : host_links_) {
-    if (links.send) links.send->abandon();
-    if (links.receive) links.receive->abandon();
-  }
-  if (local_next_) local_next_->abandon();
-  if (local_previous_) local_previous_->abandon();
-  if (net_next_) net_next_->abandon();
-  if (net_previous_) net_previous_->abandon();
+      throw Error(ErrorCode::kPeerFailed, fmt::format("{} has died.", group_->names.at(rank)));
 }
 
 }  // namespace loom

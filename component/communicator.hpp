@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,17 +10,13 @@
 
 #include "base/error.hpp"
 #include "component/bootstrap.hpp"
+#include "component/group.hpp"
 #include "component/jobs.hpp"
 #include "component/plan.hpp"
 #include "component/process.hpp"
-#include "connect/view.hpp"
-#include "device/host/board_executor.hpp"
-#include "device/host/direct_exchange.hpp"
 #include "device/host/rails_executor.hpp"
-#include "device/host/shared_memory.hpp"
 #include "device/host/single_copy_executor.hpp"
 #include "device/host/two_level_executor.hpp"
-#include "ucx_transport/net_fifo.hpp"
 
 namespace loom {
 
@@ -67,15 +62,19 @@ class Communicator {
   Communicator(const Bootstrap& bootstrap, Process& process);
 
   bool learn();
+  bool find_group(const Groups::Members& members, std::string& cause);
+  bool all_have(std::uint64_t number) const;
+  bool learn_group(std::string& cause, std::chrono::steady_clock::time_point& began);
+  void set_wait_policy();
   bool link();
   bool make_links();
-  void drop_links() noexcept;
+  bool take_over_links();
   std::optional<std::vector<std::uint64_t>> agree(const std::string& cause, std::uint64_t number = 0) const;
   std::vector<std::byte> learn_node(const std::vector<PeerInfo>& peers);
   void take_place(const connect::Job& job, const std::vector<PeerInfo>& peers);
   std::vector<std::byte> make_ends();
-  void join_ends(const std::vector<std::vector<std::byte>>& handles);
-  std::vector<std::int64_t> readable_peers(const std::vector<std::vector<std::byte>>& handles) const;
+  void join_ends(const GatheredBytes& handles);
+  std::vector<std::int64_t> readable_peers(const GatheredBytes& handles) const;
   void try_network();
   std::string describe_links() const;
 
@@ -104,10 +103,12 @@ class Communicator {
                 const device::RingJob& job);
   void run_rails(const device::RingJob& job);
   void run_two_levels(const device::HostJob& job);
-  Abilities abilities() const { return {.single_copy = !pids_.empty(), .two_levels = two_levels_}; }
+  Abilities abilities() const {
+    return {.single_copy = !links_.pids.empty(), .two_levels = group_->two_levels};
+  }
   device::TwoLevels levels_of(const device::HostJob& job);
   int rank_at(const device::HostAndLocal& place) const {
-    return placement_.ranks_of(place.host)[static_cast<std::size_t>(place.local)];
+    return group_->placement.ranks_of(place.host)[static_cast<std::size_t>(place.local)];
   }
   bool network_is_quiet(std::uint64_t& released) const;
   int ring_peer(const device::RingExecutor& executor, const connect::Ring& ring) const {
@@ -116,7 +117,6 @@ class Communicator {
   int rails_peer(const device::RailsExecutor& executor) const;
   void explain(Algorithm algorithm, const device::HostJob& job);
   void check_peers() const;
-  void abandon() noexcept;
 
   /// A part of the set-up: what each rank sent, and how long it took.
   struct SetUpPart {
@@ -126,42 +126,22 @@ class Communicator {
   };
   void note_part(const char* name, std::size_t bytes, std::chrono::steady_clock::time_point& began);
 
-  bool is_first_of_host() const { return host_mates_.begin()->first == rank_; }
-  bool on_my_host(int rank) const { return host_mates_.contains(rank); }
+  bool is_first_of_host() const { return group_->host_mates.begin()->first == rank_; }
+  bool on_my_host(int rank) const { return group_->host_mates.contains(rank); }
 
   Process& process_;
   Bootstrap bootstrap_;
   CallCounters calls_;
   int rank_;
   std::string where_;
-  connect::Wiring wiring_;
-  connect::Placement placement_;
-  std::vector<int> ranks_by_host_;  ///< host after host
-  bool oversubscribed_ = false;
-  bool two_levels_ = false;
-  std::map<int, device::ProcessId> host_mates_;  ///< by rank, myself included
-  std::map<int, std::string> names_;  ///< of host mates and neighbours: "rank 3 (process 71 on host a)"
+  std::shared_ptr<Group> group_ = std::make_shared<Group>();
+  bool group_is_known_ = false;  ///< from an earlier communicator, on all ranks
   device::WaitPolicy wait_policy_;
 
   std::optional<bool>
       linked_;  ///< nothing before the first call that needs links; false: all such calls are declined
-  bool linking_ = false;     ///< calls from inside the bootstrap are its own
-  device::Segment segment_;  ///< mine: direct area and board, or the FIFO from my local predecessor
-  std::map<int, device::Segment> attached_;  ///< of host mates, by rank
-  std::unique_ptr<device::DirectExchange> direct_;
-  std::unique_ptr<device::SendLink> local_next_;
-  std::unique_ptr<device::RecvLink> local_previous_;
-  std::unique_ptr<ucx_transport::NetSendLink> net_next_;
-  std::unique_ptr<ucx_transport::NetRecvLink> net_previous_;
-  std::optional<device::Boards> boards_;  ///< of my host
-  /// Between the first ranks of hosts, by host; none to my own.
-  struct HostLinks {
-    std::unique_ptr<ucx_transport::NetSendLink> send;
-    std::unique_ptr<ucx_transport::NetRecvLink> receive;
-  };
-  std::vector<HostLinks> host_links_;
-  std::vector<device::PeerLinks> hosts_;  ///< the same, as executors see them
-  std::vector<std::int64_t> pids_;  ///< of all ranks, where they may read each other's memory; else empty
+  bool linking_ = false;  ///< calls from inside the bootstrap are its own
+  Links links_;
   std::vector<std::pair<device::Collective, Algorithm>> explained_;
   std::vector<SetUpPart> parts_;
   std::optional<Error> broken_;

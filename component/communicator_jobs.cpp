@@ -15,7 +15,7 @@ std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool ma
   // Whether the communicator is broken shows when the job's turn comes: another thread may be finding out
   // now.
   const auto planned = [&] {
-    return plan_resumable(call.collective, wiring_.shape, call.bytes(), abilities());
+    return plan_resumable(call.collective, group_->wiring.shape, call.bytes(), abilities());
   };
   Algorithm algorithm = planned();
   if (device::is_reduction(call.collective) && call.reduce == nullptr) algorithm = Algorithm::kBelow;
@@ -65,24 +65,24 @@ void Communicator::begin(Job& job) {
   };
   switch (job.algorithm) {
     case Algorithm::kBoards:
-      job.executor.emplace<device::BoardExecutor>(*boards_, call);
+      job.executor.emplace<device::BoardExecutor>(*links_.boards, call);
       return;
     case Algorithm::kSingleCopy:
-      job.executor.emplace<device::SingleCopyExecutor>(*boards_, pids_, call);
+      job.executor.emplace<device::SingleCopyExecutor>(*links_.boards, links_.pids, call);
       return;
     case Algorithm::kBlocks:
-      job.executor.emplace<device::BlockExecutor>(*boards_, call);
+      job.executor.emplace<device::BlockExecutor>(*links_.boards, call);
       return;
     case Algorithm::kScan:
-      job.executor.emplace<device::ScanExecutor>(*boards_, call);
+      job.executor.emplace<device::ScanExecutor>(*links_.boards, call);
       return;
     case Algorithm::kTwoLevels:
       job.executor.emplace<device::TwoLevelExecutor>(levels_of(call), call);
       return;
     case Algorithm::kFlatRing:
-      return ring(*wiring_.flat, flat_links(), kSharedFifo);
+      return ring(*group_->wiring.flat, flat_links(), kSharedFifo);
     case Algorithm::kRails:
-      if (wiring_.local.size == 1) return ring(*wiring_.rail, rail_links(), kNetFifo);
+      if (group_->wiring.local.size == 1) return ring(*group_->wiring.rail, rail_links(), kNetFifo);
       job.executor.emplace<device::RailsExecutor>(local_links(), kSharedFifo, rail_links(), kNetFifo,
                                                   ring_job);
       return;
@@ -126,10 +126,13 @@ RingExecutor::State Communicator::advance(Job& job) {
 }
 
 int Communicator::awaited_rank(const Job& job) const {
-  const int next = wiring_.rail ? wiring_.rail->next : wiring_.flat ? wiring_.flat->next : rank_;
+  const int next = group_->wiring.rail   ? group_->wiring.rail->next
+                   : group_->wiring.flat ? group_->wiring.flat->next
+                                         : rank_;
   if (job.executed) return next;
   if (const auto* ring = std::get_if<RingExecutor>(&job.executor))
-    return ring_peer(*ring, job.algorithm == Algorithm::kFlatRing ? *wiring_.flat : *wiring_.rail);
+    return ring_peer(*ring,
+                     job.algorithm == Algorithm::kFlatRing ? *group_->wiring.flat : *group_->wiring.rail);
   if (const auto* rails = std::get_if<device::RailsExecutor>(&job.executor)) return rails_peer(*rails);
   if (const auto* levels = std::get_if<device::TwoLevelExecutor>(&job.executor))
     return rank_at(levels->awaited());
@@ -151,13 +154,13 @@ void Communicator::check_waiting(const Job& job, double waited_s) const {
   const double limit_s = process_.runtime().parameters.timeout_s;
   if (limit_s > 0 && waited_s > limit_s)
     throw Error(ErrorCode::kTimeout, fmt::format("No step forward for {:.1f} s. Waiting for {}.", waited_s,
-                                                 names_.at(awaited_rank(job))));
+                                                 group_->names.at(awaited_rank(job))));
 }
 
 /// What is being caught ends the communicator; its first cause is shown. Returns the result for the C side.
 int Communicator::fail() noexcept {
   const bool first = !broken_;
-  abandon();
+  links_.abandon();
   return result_of_exception([&](loom_message message, const char* cause) {
     if (!first) return;
     try {
@@ -172,7 +175,7 @@ int Communicator::fail() noexcept {
 }
 
 void Communicator::give_up() noexcept {
-  abandon();
+  links_.abandon();
   try {
     if (!broken_) broken_.emplace(ErrorCode::kOutOfMemory, "There is no memory left.");
   } catch (...) {  // even the text is too much; the peers know
@@ -187,7 +190,7 @@ void Communicator::perform_directly(const device::HostJob& job, device::Waiter& 
   const bool many_in = job.collective == Collective::kAllToAll;
   const bool many_out = many_in || job.collective == Collective::kAllGather;
   const bool bcast = job.collective == Collective::kBroadcast;
-  const auto ranks = static_cast<std::size_t>(direct_->size());
+  const auto ranks = static_cast<std::size_t>(links_.direct->size());
   const std::size_t in_blocks = many_in ? ranks : 1, out_blocks = many_out ? ranks : 1;
   if (in_blocks * job.bytes() > sizeof(in) || out_blocks * job.bytes() > sizeof(out))
     throw Error(ErrorCode::kInternal, "A message with gaps is too large for a direct exchange.");
@@ -199,7 +202,7 @@ void Communicator::perform_directly(const device::HostJob& job, device::Waiter& 
     packed.in = in;
   }
   if (job.out_gaps != nullptr) packed.out = out;
-  direct_->perform(packed, waiter);
+  links_.direct->perform(packed, waiter);
   if (job.out_gaps == nullptr || !receives) return;
   for (std::size_t block = 0; block < out_blocks; ++block)
     job.out_gaps->move(job.out_gaps->context, static_cast<int>(block), out + block * job.bytes(),

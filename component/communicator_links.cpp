@@ -11,6 +11,7 @@
 #include "component/byte_stream.hpp"
 #include "component/communicator.hpp"
 #include "component/shared_layout.hpp"
+#include "device/host/memory_near.hpp"
 #include "device/host/peer_memory.hpp"
 
 namespace loom {
@@ -23,28 +24,26 @@ constexpr double kNetworkTrialSeconds = 20;
 /// Second part: the links. True on every rank or on none.
 bool Communicator::link() {
   linking_ = true;
-  const bool linked = make_links();
+  const bool linked = take_over_links() || make_links();
   linking_ = false;
   process_.count_communicator(linked);
-  if (!linked) drop_links();
+  // Nobody waits for them: late messages are dropped, and peers have mapped what they need.
+  if (!linked) const Links dropped = std::exchange(links_, {});
   if (linked && process_.runtime().parameters.verbose >= 1 && rank_ == 0)
     say([&] { process_.runtime().log(describe_links().c_str()); });
   return linked;
 }
 
-/// Nobody waits for them: late messages are dropped, and peers have mapped what they need.
-void Communicator::drop_links() noexcept {
-  hosts_.clear();
-  host_links_.clear();
-  net_previous_.reset();
-  net_next_.reset();
-  local_previous_.reset();
-  local_next_.reset();
-  direct_.reset();
-  boards_.reset();
-  pids_.clear();
-  attached_.clear();
-  segment_ = {};
+/// Links that an earlier communicator over these processes has left, if all ranks offer the same. Who has
+/// offered others does not get them back: some rank no longer has them.
+bool Communicator::take_over_links() {
+  if (!group_is_known_) return false;
+  auto began = std::chrono::steady_clock::now();
+  std::optional<Links> left = group_->idle.take();
+  const bool taken_over = all_have(left ? left->number : 0);
+  if (taken_over) links_ = std::move(*left);
+  note_part("links left over", sizeof(Links::number), began);
+  return taken_over;
 }
 
 bool Communicator::make_links() {
@@ -54,18 +53,22 @@ bool Communicator::make_links() {
   attempt(cause, [&] { ends = make_ends(); });
   const auto bytes_of = agree(cause, ends.size());
   if (!bytes_of) return false;
-  const auto handles = bootstrap_.all_gather_bytes(ends, *bytes_of);
+  const std::size_t longest = *std::max_element(bytes_of->begin(), bytes_of->end());
+  const GatheredBytes handles = bootstrap_.all_gather_bytes(std::move(ends), longest);
 
   std::vector<std::int64_t> pids;
   attempt(cause, [&] { join_ends(handles); });
   attempt(cause, [&] { pids = readable_peers(handles); });
-  const auto may_read = agree(cause, pids.empty() ? 0 : 1);
-  if (!may_read) return false;
-  if (!std::count(may_read->begin(), may_read->end(), 0)) pids_ = std::move(pids);
-  segment_.close_handle();  // everybody who needs it has it mapped
-  note_part("links", *std::max_element(bytes_of->begin(), bytes_of->end()), began);
+  // A number for the links, of which rank 0's counts; the last bit is whether this rank may read.
+  const auto answers = agree(cause, process_.groups().next_number() << 1 | (pids.empty() ? 0 : 1));
+  if (!answers) return false;
+  links_.number = answers->front() >> 1;
+  const auto may_read = [](std::uint64_t answer) { return (answer & 1) != 0; };
+  if (std::all_of(answers->begin(), answers->end(), may_read)) links_.pids = std::move(pids);
+  links_.segment.close_handle();  // everybody who needs it has it mapped
+  note_part("links", longest, began);
 
-  if (wiring_.shape.hosts == 1) return true;
+  if (group_->wiring.shape.hosts == 1) return true;
   attempt(cause, [&] { try_network(); });
   const bool reached = agree(cause).has_value();
   note_part("network", 0, began);
@@ -74,34 +77,39 @@ bool Communicator::make_links() {
 
 /// Makes this rank's ends of its links; returns what the other ends need of them.
 std::vector<std::byte> Communicator::make_ends() {
+  const device::MemoryNear near(process_.numa_node());  // what others write to is this rank's to read
   ByteWriter writer;
-  if (wiring_.local.size > 1) {
-    segment_ = device::Segment::create(wiring_.shape.hosts == 1 ? kOneHostBytes : kOneOfHostsBytes);
-    writer.value(segment_.handle());
+  if (group_->wiring.local.size > 1) {
+    links_.segment =
+        device::Segment::create(group_->wiring.shape.hosts == 1 ? kOneHostBytes : kOneOfHostsBytes);
+    writer.value(links_.segment.handle());
   } else {
     writer.value(device::SegmentHandle{});
   }
-  if (wiring_.shape.hosts == 1) return writer.take();
+  if (group_->wiring.shape.hosts == 1) return writer.take();
 
-  const connect::Ring& ring = wiring_.rail ? *wiring_.rail : *wiring_.flat;
-  const bool joins_hosts = is_first_of_host() && two_levels_;
+  const connect::Ring& ring = group_->wiring.rail ? *group_->wiring.rail : *group_->wiring.flat;
+  const bool joins_hosts = is_first_of_host() && group_->two_levels;
   if (on_my_host(ring.next) && on_my_host(ring.previous) && !joins_hosts) return writer.take();
   ucx_transport::Transport& transport = process_.transport();
   if (!on_my_host(ring.next))
-    net_next_ = std::make_unique<ucx_transport::NetSendLink>(transport, kNetFifo, names_.at(ring.next));
+    links_.net_next =
+        std::make_unique<ucx_transport::NetSendLink>(transport, kNetFifo, group_->names.at(ring.next));
   if (!on_my_host(ring.previous))
-    net_previous_ =
-        std::make_unique<ucx_transport::NetRecvLink>(transport, kNetFifo, names_.at(ring.previous));
+    links_.net_previous =
+        std::make_unique<ucx_transport::NetRecvLink>(transport, kNetFifo, group_->names.at(ring.previous));
   writer.string(transport.address());
-  writer.value(net_previous_ ? net_previous_->inbox() : ucx_transport::InboxId{});
-  writer.value(net_next_ ? net_next_->inbox() : ucx_transport::InboxId{});
+  writer.value(links_.net_previous ? links_.net_previous->inbox() : ucx_transport::InboxId{});
+  writer.value(links_.net_next ? links_.net_next->inbox() : ucx_transport::InboxId{});
   if (!joins_hosts) return writer.take();
-  host_links_.resize(static_cast<std::size_t>(wiring_.shape.hosts));
-  for (int host = 0; host < wiring_.shape.hosts; ++host) {
-    HostLinks& links = host_links_[static_cast<std::size_t>(host)];
-    if (const int first = placement_.ranks_of(host).front(); first != rank_) {
-      links.send = std::make_unique<ucx_transport::NetSendLink>(transport, kHostsFifo, names_.at(first));
-      links.receive = std::make_unique<ucx_transport::NetRecvLink>(transport, kHostsFifo, names_.at(first));
+  links_.host_links.resize(static_cast<std::size_t>(group_->wiring.shape.hosts));
+  for (int host = 0; host < group_->wiring.shape.hosts; ++host) {
+    Links::HostLinks& links = links_.host_links[static_cast<std::size_t>(host)];
+    if (const int first = group_->placement.ranks_of(host).front(); first != rank_) {
+      links.send =
+          std::make_unique<ucx_transport::NetSendLink>(transport, kHostsFifo, group_->names.at(first));
+      links.receive =
+          std::make_unique<ucx_transport::NetRecvLink>(transport, kHostsFifo, group_->names.at(first));
     }
     writer.value(links.receive ? links.receive->inbox() : ucx_transport::InboxId{});
     writer.value(links.send ? links.send->inbox() : ucx_transport::InboxId{});
@@ -109,52 +117,48 @@ std::vector<std::byte> Communicator::make_ends() {
   return writer.take();
 }
 
-void Communicator::join_ends(const std::vector<std::vector<std::byte>>& handles) {
-  const auto handle_of = [&](int rank) -> const std::vector<std::byte>& {
-    return handles[static_cast<std::size_t>(rank)];
-  };
-
-  if (wiring_.local.size > 1) {
+void Communicator::join_ends(const GatheredBytes& handles) {
+  if (group_->wiring.local.size > 1) {
     const auto memory_of = [&](int rank) {
-      if (rank == rank_) return segment_.data();
-      auto entry = attached_.find(rank);
-      if (entry == attached_.end())
+      if (rank == rank_) return links_.segment.data();
+      auto entry = links_.attached.find(rank);
+      if (entry == links_.attached.end())
         entry =
-            attached_
+            links_.attached
                 .emplace(rank,
-                         device::Segment::attach(ByteReader(handle_of(rank)).value<device::SegmentHandle>()))
+                         device::Segment::attach(ByteReader(handles[rank]).value<device::SegmentHandle>()))
                 .first;
       return entry->second.data();
     };
     std::vector<device::Board*> boards;
-    for (const auto& [rank, process] : host_mates_)
+    for (const auto& [rank, process] : group_->host_mates)
       boards.push_back(reinterpret_cast<device::Board*>(memory_of(rank)));
-    boards_.emplace(std::move(boards), placement_.local_of(rank_));
+    links_.boards.emplace(std::move(boards), group_->placement.local_of(rank_));
     const auto behind_board = [&](int rank) { return memory_of(rank) + sizeof(device::Board); };
-    if (wiring_.shape.hosts == 1) {
+    if (group_->wiring.shape.hosts == 1) {
       std::vector<device::DirectArea*> areas;
-      for (const auto& [rank, process] : host_mates_)
+      for (const auto& [rank, process] : group_->host_mates)
         areas.push_back(reinterpret_cast<device::DirectArea*>(behind_board(rank)));
-      direct_ = std::make_unique<device::DirectExchange>(std::move(areas), rank_);
+      links_.direct = std::make_unique<device::DirectExchange>(std::move(areas), rank_);
       return;
     }
-    local_next_ = std::make_unique<device::SharedSendLink>(behind_board(wiring_.local.next), kSharedFifo,
-                                                           wiring_.local.next);
-    local_previous_ =
-        std::make_unique<device::SharedRecvLink>(behind_board(rank_), kSharedFifo, wiring_.local.previous);
+    links_.local_next = std::make_unique<device::SharedSendLink>(behind_board(group_->wiring.local.next),
+                                                                 kSharedFifo, group_->wiring.local.next);
+    links_.local_previous = std::make_unique<device::SharedRecvLink>(behind_board(rank_), kSharedFifo,
+                                                                     group_->wiring.local.previous);
   }
 
-  if (wiring_.shape.hosts == 1) return;
-  const connect::Ring& ring = wiring_.rail ? *wiring_.rail : *wiring_.flat;
+  if (group_->wiring.shape.hosts == 1) return;
+  const connect::Ring& ring = group_->wiring.rail ? *group_->wiring.rail : *group_->wiring.flat;
   struct NetHandle {
     ucx_transport::Bytes worker_address;
     ucx_transport::InboxId recv_end = 0, send_end = 0;
     ucx_transport::InboxId host_recv_end = 0,
                            host_send_end = 0;  ///< of the first rank of a host, towards my host
   };
-  const int my_host = placement_.node_of(rank_);
+  const int my_host = group_->placement.node_of(rank_);
   const auto net_handle_of = [&](int rank, bool of_first = false) {
-    ByteReader reader(handle_of(rank));
+    ByteReader reader(handles[rank]);
     reader.value<device::SegmentHandle>();
     NetHandle handle;
     handle.worker_address = reader.string();
@@ -166,31 +170,30 @@ void Communicator::join_ends(const std::vector<std::vector<std::byte>>& handles)
     }
     return handle;
   };
-  if (net_next_) {
+  if (links_.net_next) {
     const NetHandle peer = net_handle_of(ring.next);
-    net_next_->connect(peer.worker_address, peer.recv_end);
+    links_.net_next->connect(peer.worker_address, peer.recv_end);
   }
-  if (net_previous_) {
+  if (links_.net_previous) {
     const NetHandle peer = net_handle_of(ring.previous);
-    net_previous_->connect(peer.worker_address, peer.send_end);
+    links_.net_previous->connect(peer.worker_address, peer.send_end);
   }
-  for (std::size_t host = 0; host < host_links_.size(); ++host) {
-    const HostLinks& links = host_links_[host];
-    hosts_.push_back({links.send.get(), links.receive.get()});
+  for (std::size_t host = 0; host < links_.host_links.size(); ++host) {
+    const Links::HostLinks& links = links_.host_links[host];
+    links_.hosts.push_back({links.send.get(), links.receive.get()});
     if (!links.send) continue;
-    const NetHandle peer = net_handle_of(placement_.ranks_of(static_cast<int>(host)).front(), true);
+    const NetHandle peer = net_handle_of(group_->placement.ranks_of(static_cast<int>(host)).front(), true);
     links.send->connect(peer.worker_address, peer.host_recv_end);
     links.receive->connect(peer.worker_address, peer.host_send_end);
   }
 }
 
 /// The processes of all ranks, in order of rank, if this one may read the memory of each; else nothing.
-std::vector<std::int64_t> Communicator::readable_peers(
-    const std::vector<std::vector<std::byte>>& handles) const {
-  if (wiring_.shape.hosts > 1 || process_.runtime().parameters.avoid_single_copy) return {};
+std::vector<std::int64_t> Communicator::readable_peers(const GatheredBytes& handles) const {
+  if (group_->wiring.shape.hosts > 1 || process_.runtime().parameters.avoid_single_copy) return {};
   std::vector<std::int64_t> pids;
-  for (const auto& bytes : handles) {
-    const auto handle = ByteReader(bytes).value<device::SegmentHandle>();
+  for (int rank = 0; rank < bootstrap_.size(); ++rank) {
+    const auto handle = ByteReader(handles[rank]).value<device::SegmentHandle>();
     const auto* token = reinterpret_cast<const std::byte*>(handle.address);
     if (!device::can_read_peer_memory(handle.pid, token, handle.token)) return {};
     pids.push_back(handle.pid);
@@ -208,43 +211,44 @@ void Communicator::try_network() {
     while (!condition()) waiter.pause();
   };
   const auto word_from = [](int rank) { return kLayout ^ (static_cast<std::uint64_t>(rank) << 20); };
-  const connect::Ring& ring = wiring_.rail ? *wiring_.rail : *wiring_.flat;
+  const connect::Ring& ring = group_->wiring.rail ? *group_->wiring.rail : *group_->wiring.flat;
   try {
-    if (net_next_) {
+    if (links_.net_next) {
       const std::uint64_t word = word_from(rank_);
-      std::memcpy(net_next_->try_acquire(), &word, sizeof(word));
-      net_next_->publish(sizeof(word));
+      std::memcpy(links_.net_next->try_acquire(), &word, sizeof(word));
+      links_.net_next->publish(sizeof(word));
     }
-    if (net_previous_) {
+    if (links_.net_previous) {
       const std::byte* received = nullptr;
-      wait_until([&] { return (received = net_previous_->try_receive()) != nullptr; });
+      wait_until([&] { return (received = links_.net_previous->try_receive()) != nullptr; });
       std::uint64_t word;
       std::memcpy(&word, received, sizeof(word));
       if (word != word_from(ring.previous))
         throw Error(ErrorCode::kUnreachable,
-                    fmt::format("UCX delivered wrong data from {}.", names_.at(ring.previous)));
-      net_previous_->release();
+                    fmt::format("UCX delivered wrong data from {}.", group_->names.at(ring.previous)));
+      links_.net_previous->release();
     }
     wait_until([&] {
-      return (!net_next_ || net_next_->drained()) && (!net_previous_ || net_previous_->handed_over());
+      return (!links_.net_next || links_.net_next->drained()) &&
+             (!links_.net_previous || links_.net_previous->handed_over());
     });
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
     throw Error(
         ErrorCode::kUnreachable,
         fmt::format("No data came through UCX within {} s: from {}, to {} (see UCX_TLS and UCX_NET_DEVICES).",
-                    kNetworkTrialSeconds, names_.at(ring.previous), names_.at(ring.next)));
+                    kNetworkTrialSeconds, group_->names.at(ring.previous), group_->names.at(ring.next)));
   }
 }
 
 std::string Communicator::describe_links() const {
-  const connect::Shape& shape = wiring_.shape;
-  const char* how = wiring_.rail ? "rings inside and rails across" : "one ring over unequal hosts";
+  const connect::Shape& shape = group_->wiring.shape;
+  const char* how = group_->wiring.rail ? "rings inside and rails across" : "one ring over unequal hosts";
   if (shape.hosts == 1)
-    how = pids_.empty() ? "boards in shared memory" : "boards in shared memory and single copy";
+    how = links_.pids.empty() ? "boards in shared memory" : "boards in shared memory and single copy";
   std::string text =
       fmt::format("{}: {} ranks on {} host{}, {}{}; set up in", bootstrap_.name(), shape.ranks, shape.hosts,
-                  shape.hosts == 1 ? "" : "s", how, oversubscribed_ ? ", more ranks than CPUs" : "");
+                  shape.hosts == 1 ? "" : "s", how, group_->oversubscribed ? ", more ranks than CPUs" : "");
   double sum = 0;
   for (const SetUpPart& part : parts_) sum += part.milliseconds;
   text += fmt::format(" {:.1f} ms:", sum);

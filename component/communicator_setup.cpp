@@ -85,6 +85,9 @@ std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, P
 
 Communicator::~Communicator() {
   process_.retire(calls_);
+  if (jobs_.empty()) group_->idle.put(std::move(links_));
+  group_.reset();
+  process_.groups().trim();
 }
 
 /// Adds what has been done since `began`, which moves on.
@@ -95,10 +98,47 @@ void Communicator::note_part(const char* name, std::size_t bytes,
   began = now;
 }
 
-/// First part of the set-up: who are the peers, and how do they join? Takes nothing that others would miss.
+/// First part of the set-up. Takes nothing that others would miss.
 bool Communicator::learn() {
   auto began = std::chrono::steady_clock::now();
   std::string cause;
+  std::uint64_t number = 0;
+  attempt(cause, [&] { number = process_.number(); });
+  const Groups::Members members = bootstrap_.all_gather(number);
+  group_is_known_ = find_group(members, cause);
+  note_part("group", 2 * sizeof(number), began);
+  if (group_is_known_) return true;
+  const bool learned = learn_group(cause, began);
+  if (learned)
+    process_.groups().keep(members, group_);
+  else
+    process_.count_communicator(false);
+  return learned;
+}
+
+/// Takes what an earlier communicator over these processes has learned, if all ranks have the same.
+bool Communicator::find_group(const Groups::Members& members, std::string& cause) {
+  std::uint64_t number = 0;
+  attempt(cause, [&] {
+    std::shared_ptr<Group> known = process_.groups().find(members);
+    if (!known) return;
+    group_ = std::move(known);
+    set_wait_policy();
+    number = group_->number;
+  });
+  if (all_have(number)) return true;
+  attempt(cause, [&] { group_ = std::make_shared<Group>(); });
+  return false;
+}
+
+/// Whether all ranks have this number, and it is not 0.
+bool Communicator::all_have(std::uint64_t number) const {
+  const std::vector<std::uint64_t> numbers = bootstrap_.all_gather(number);
+  return number != 0 && std::count(numbers.begin(), numbers.end(), number) == bootstrap_.size();
+}
+
+/// Who are the peers, and how do they join? True on every rank or on none.
+bool Communicator::learn_group(std::string& cause, std::chrono::steady_clock::time_point& began) {
   PeerInfo mine;
   attempt(cause, [&] {
     mine.place = process_.place();
@@ -115,7 +155,7 @@ bool Communicator::learn() {
   std::uint64_t word = 0;
   attempt(cause, [&] {
     summary = learn_node(peers);
-    if (!summary.empty()) word = connect::word_of(rank_, host_mates_.begin()->first, summary);
+    if (!summary.empty()) word = connect::word_of(rank_, group_->host_mates.begin()->first, summary);
   });
   const auto words = agree(cause, word);
   bool learned = words.has_value();
@@ -134,12 +174,16 @@ bool Communicator::learn() {
     // Who could not make its slice does not know how much the others send: all have to know of it first.
     if (!one_node && (learned = agree(cause).has_value())) slices = bootstrap_.all_gather_slices(slices);
     if (learned) {
-      attempt(cause, [&] { take_place(announced->join(slices, rank_, summary), peers); });
-      learned = agree(cause).has_value();
+      attempt(cause, [&] {
+        take_place(announced->join(slices, rank_, summary), peers);
+        set_wait_policy();
+      });
+      const auto numbers = agree(cause, process_.groups().next_number());
+      learned = numbers.has_value();
+      if (learned) group_->number = numbers->front();
     }
     if (learned) note_part("nodes", sizeof(word) + (one_node ? 0 : announced->slice_bytes()), began);
   }
-  if (!learned) process_.count_communicator(false);
   return learned;
 }
 
@@ -198,9 +242,9 @@ std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& pee
   std::vector<int> mates;
   for (const topo::NodeId id : host.system.gpus()) {
     mates.push_back(host.system.node(id).gpu().rank);
-    host_mates_[mates.back()] = peers[static_cast<std::size_t>(mates.back())].process;
+    group_->host_mates[mates.back()] = peers[static_cast<std::size_t>(mates.back())].process;
   }
-  oversubscribed_ = topo::oversubscribed(host.system);
+  group_->oversubscribed = topo::oversubscribed(host.system);
   if (rank_ == 0 && process_.wants_dump())
     process_.dump(process_.described_machine() != nullptr
                       ? host.system
@@ -211,37 +255,42 @@ std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& pee
   return connect::encode(connect::summarize(host.system, mates, std::span(&ring, 1)));
 }
 
-/// My neighbours in the job's rings, and how I wait for them.
+/// My neighbours in the job's rings.
 void Communicator::take_place(const connect::Job& job, const std::vector<PeerInfo>& peers) {
-  wiring_ = connect::wire(job, rank_);
-  two_levels_ = few_hosts(wiring_.shape) && std::all_of(peers.begin(), peers.end(), [](const PeerInfo& peer) {
-                  return peer.two_levels != 0;
-                });
+  group_->wiring = connect::wire(job, rank_);
+  group_->two_levels =
+      few_hosts(group_->wiring.shape) &&
+      std::all_of(peers.begin(), peers.end(), [](const PeerInfo& peer) { return peer.two_levels != 0; });
 
-  std::vector<int> known = {wiring_.local.previous, wiring_.local.next};
-  for (const auto& ring : {wiring_.rail, wiring_.flat})
+  std::vector<int> known = {group_->wiring.local.previous, group_->wiring.local.next};
+  for (const auto& ring : {group_->wiring.rail, group_->wiring.flat})
     if (ring) known.insert(known.end(), {ring->previous, ring->next});
-  for (const auto& [rank, process] : host_mates_) known.push_back(rank);
-  placement_ = job.placement();
-  for (int host = 0; host < placement_.nodes(); ++host)
-    ranks_by_host_.insert(ranks_by_host_.end(), placement_.ranks_of(host).begin(),
-                          placement_.ranks_of(host).end());
-  if (two_levels_)
-    for (int host = 0; host < placement_.nodes(); ++host) known.push_back(placement_.ranks_of(host).front());
+  for (const auto& [rank, process] : group_->host_mates) known.push_back(rank);
+  group_->placement = job.placement();
+  for (int host = 0; host < group_->placement.nodes(); ++host)
+    group_->ranks_by_host.insert(group_->ranks_by_host.end(), group_->placement.ranks_of(host).begin(),
+                                 group_->placement.ranks_of(host).end());
+  if (group_->two_levels)
+    for (int host = 0; host < group_->placement.nodes(); ++host)
+      known.push_back(group_->placement.ranks_of(host).front());
   for (const int rank : known) {
     const PeerInfo& peer = peers[static_cast<std::size_t>(rank)];
-    names_[rank] =
+    group_->names[rank] =
         fmt::format("rank {} (process {} on host {})", rank, peer.process.pid, peer.host_name.data());
   }
 
   const loom_runtime& runtime = process_.runtime();
-  if (runtime.yield_when_idle != nullptr && runtime.yield_when_idle()) oversubscribed_ = true;
+  if (runtime.yield_when_idle != nullptr && runtime.yield_when_idle()) group_->oversubscribed = true;
+}
+
+void Communicator::set_wait_policy() {
+  const loom_runtime& runtime = process_.runtime();
   // A network answers so late that a CPU spent on spinning is better given to whoever moves its data.
-  wait_policy_ = {runtime.progress, [this] { check_peers(); }, oversubscribed_ || wiring_.shape.hosts > 1,
-                  runtime.parameters.timeout_s};
+  wait_policy_ = {runtime.progress, [this] { check_peers(); },
+                  group_->oversubscribed || group_->wiring.shape.hosts > 1, runtime.parameters.timeout_s};
   // Whatever a rank waits for, what it has sent must get out: the library's own loop drives the transport
   // only now and then.
-  if (wiring_.shape.hosts > 1)
+  if (group_->wiring.shape.hosts > 1)
     wait_policy_.progress = [this, library = runtime.progress] {
       if (library != nullptr) library();
       if (ucx_transport::Transport* transport = process_.open_transport()) transport->progress();

@@ -1,5 +1,6 @@
 #include "component/process.hpp"
 
+#include <random>
 #include <utility>
 
 #include "topo/discover.hpp"
@@ -24,6 +25,15 @@ const device::ProcessId& Process::id() {
   const std::lock_guard lock(mutex_);
   if (id_.pid == 0) id_ = device::this_process();
   return id_;
+}
+
+std::uint64_t Process::number() {
+  const std::lock_guard lock(mutex_);
+  while (number_ == 0) {
+    std::random_device source;
+    number_ = (std::uint64_t{source()} << 32) ^ source();
+  }
+  return number_;
 }
 
 loom_counters Process::counters() {
@@ -90,8 +100,17 @@ void Process::retire(const CallCounters& calls) {
 topo::Place Process::place() {
   const topo::HostId host = topo::host_id(host_name());
   const std::lock_guard lock(mutex_);
+  return machine().place_of_this_thread(host);
+}
+
+std::optional<int> Process::numa_node() {
+  const std::lock_guard lock(mutex_);
+  return machine().numa_node_of_this_thread();
+}
+
+const topo::Machine& Process::machine() {
   if (!machine_) machine_ = std::make_unique<topo::Machine>();
-  return machine_->place_of_this_thread(host);
+  return *machine_;
 }
 
 const topo::System* Process::described_machine() {

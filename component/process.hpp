@@ -6,10 +6,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "component/core.h"
+#include "component/group.hpp"
 #include "component/jobs.hpp"
 #include "component/plan.hpp"
 #include "device/cuda/staging.hpp"
@@ -56,8 +58,13 @@ class Process {
   const loom_runtime& runtime() const noexcept { return runtime_; }
   const std::string& host_name();
   const device::ProcessId& id();
+  /// Random, not 0: names this process among all that it may share a communicator with. Throws Error.
+  std::uint64_t number();
   /// Where the calling thread is bound now. The machine is read at the first call. Throws Error.
   topo::Place place();
+  /// Where memory should lie that the calling thread reads; nothing where that makes no difference. Throws
+  /// Error.
+  std::optional<int> numa_node();
   /// What coll_loom_topo_file says of every host; nullptr where it is not set. Read at the first call. Throws
   /// Error.
   const topo::System* described_machine();
@@ -94,6 +101,7 @@ class Process {
   void retire(const CallCounters& calls);
 
   JobEngine& jobs() noexcept { return jobs_; }
+  Groups& groups() noexcept { return groups_; }
 
   /// For buffers on devices; nullptr where there can be none. Looks for CUDA's driver among the libraries that the process
   /// has loaded, unless it has been found.
@@ -107,6 +115,7 @@ class Process {
   }
 
  private:
+  const topo::Machine& machine();
   void tell(const std::vector<std::string>& notes) const;
   static bool is_set(const char* path) noexcept { return path != nullptr && *path != '\0'; }
   void open_driver(bool if_loaded);
@@ -118,6 +127,7 @@ class Process {
   std::string host_name_;
   int (*progress_callback_)(void);
   device::ProcessId id_;
+  std::uint64_t number_ = 0;
   std::unique_ptr<topo::Machine> machine_;
   std::unique_ptr<topo::System> described_;
   std::vector<std::string> description_notes_;
@@ -134,6 +144,7 @@ class Process {
   std::vector<const CallCounters*> live_calls_;
   CallCounters retired_calls_;
   JobEngine jobs_;
+  Groups groups_;  ///< their links end before the transport
 };
 
 }  // namespace loom

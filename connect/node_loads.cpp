@@ -15,22 +15,29 @@ constexpr double kBytesPerUs = 1000;  // of one GB/s
 
 }  // namespace
 
-NodeLoads::NodeLoads(const Machine& machine) : machine_(&machine) {
+NodeLoads::NodeLoads(const Machine& machine, const Costs& costs) : machine_(&machine), costs_(costs) {
   for (const topo::Link& link : machine.paths->system().links())
     gbps_.push_back(static_cast<double>(link.gbps));
   gbps_.insert(gbps_.end(), 2, static_cast<double>(topo::net_gbps(topo::kUnknownNetMbps)));
+  if (costs.cpu_gbps > 0) gbps_.insert(gbps_.end(), machine.ranks.size(), costs.cpu_gbps);
   load_.resize(gbps_.size());
 }
 
 int NodeLoads::add(End from, End to, double bytes) {
   const topo::System& system = machine_->paths->system();
   std::vector<std::size_t> links;
+  for (const End& end : {from, to}) {
+    if (end.is_port || costs_.cpu_gbps == 0) continue;
+    links.push_back(first_cpu() + static_cast<std::size_t>(end.index));
+    load_[links.back()] += bytes;
+  }
+  if (from.is_port || to.is_port) bytes /= costs_.net_efficiency;
   const auto node = [&](End end) {
     return end.is_port ? system.of_kind(topo::NodeKind::kNet)[static_cast<std::size_t>(end.index)]
                        : system.gpu_of_rank(machine_->ranks[static_cast<std::size_t>(end.index)]);
   };
   if ((from.is_port && from.index == kNoPort) || (to.is_port && to.index == kNoPort)) {
-    links.push_back(gbps_.size() - (to.is_port ? 2 : 1));
+    links.push_back(first_cpu() - (to.is_port ? 2 : 1));
     load_[links.back()] += bytes;
   } else {
     for (const auto& [link, factor] : search::charges(*machine_->paths, node(from), node(to))) {
@@ -40,6 +47,10 @@ int NodeLoads::add(End from, End to, double bytes) {
   }
   flows_.push_back(std::move(links));
   return static_cast<int>(flows_.size()) - 1;
+}
+
+std::size_t NodeLoads::first_cpu() const {
+  return machine_->paths->system().links().size() + 2;
 }
 
 double NodeLoads::us_of(std::size_t link) const {
@@ -64,6 +75,7 @@ std::string NodeLoads::busiest() const {
     if (us_of(link) > us_of(busiest)) busiest = link;
   if (us_of(busiest) == 0) return "no link";
   const topo::System& system = machine_->paths->system();
+  if (busiest >= first_cpu()) return fmt::format("a rank's CPU, {:g} GB/s", gbps_[busiest]);
   if (busiest >= system.links().size())
     return fmt::format("a port of unknown speed, {:g} GB/s", gbps_[busiest]);
   const topo::Link& link = system.links()[busiest];

@@ -24,10 +24,16 @@ struct End {
   static End port(int port) { return {port, true}; }
 };
 
+/// What it takes beyond the machine's links.
+struct Costs {
+  double cpu_gbps = 0;  ///< what the CPU of a rank sends and receives itself, both together; 0: no limit
+  double net_efficiency = 1;  ///< of the bytes that cross a port, those that are data
+};
+
 /// One node while data flows.
 class NodeLoads {
  public:
-  explicit NodeLoads(const Machine& machine);
+  explicit NodeLoads(const Machine& machine, const Costs& costs = {});
 
   /// A flow of `bytes` from a rank to another or to a port, or from a port to a rank; an unknown port
   /// (kNoPort) is as fast as ports of unknown speed are assumed to be. Returns its number.
@@ -40,10 +46,12 @@ class NodeLoads {
   std::string busiest() const;
 
  private:
+  std::size_t first_cpu() const;
   double us_of(std::size_t link) const;
 
   const Machine* machine_;
-  std::vector<double> load_, gbps_;  // by LinkId, then the unknown port's two ways
+  Costs costs_;
+  std::vector<double> load_, gbps_;  // by LinkId, then the unknown port's two ways, then ranks' CPUs
   std::vector<std::vector<std::size_t>> flows_;
 };
 

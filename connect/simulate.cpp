@@ -21,6 +21,7 @@ struct Protocol {
   std::string_view name;
   Latencies ring, tree;
   double efficiency;  // of the bytes that cross a link, those that are data
+  Costs costs = {};
 };
 // NCCL 2.30's figures for its kernels (src/graph/tuning.cc). LL sends a flag with every 4 bytes, LL128 one
 // with every 120.
@@ -29,10 +30,11 @@ constexpr std::array kProtocols = {
     Protocol{"LL128", {14, 1.9, 2.5, 4}, {14, 1.25, 1.9, 8.5}, 120.0 / 128},
     Protocol{"Simple", {8.4, 3.4, 5.7, 14}, {8.4, 4, 5.7, 14}, 1},
 };
-// CPUs through shared memory, and TCP between hosts: 8 bytes around a ring of three virtual hosts take 96 us
-// in four steps, and a cache line goes from core to core in 0.15 us (docs/benchmarks.md; 2 virtual CPUs of an
-// Intel Xeon).
-constexpr Protocol kHost = {"host", {1, 0.15, 0.15, 24}, {1, 0.15, 0.15, 24}, 1};
+// CPUs through shared memory, and TCP between hosts (docs/benchmarks.md; 2 virtual CPUs of an Intel Xeon): 8
+// bytes around a ring of three virtual hosts take 96 us in four steps; a cache line goes from core to core in
+// 0.15 us; two ranks of one host need 35 ms for 64 MiB, of which each sends 64 and receives as many.
+constexpr Protocol kHost = {
+    "host", {1, 0.15, 0.15, 24}, {1, 0.15, 0.15, 24}, 1, {kHostCpuGbps, kTcpEfficiency}};
 
 // What LL carries in all, GB/s on the bus, by GPU generation and on one, two, and more nodes: CPUs forward
 // its words between nodes. From the same source.
@@ -121,7 +123,7 @@ const Simulator::RingNode& Simulator::ring_node(int node, double bytes, bool clo
   const auto [entry, is_new] = known.try_emplace({job_.kind_of(node), node % 2});
   if (!is_new) return entry->second;
   RingNode& result = entry->second;
-  NodeLoads loads(machines_[kind_of(node)]);
+  NodeLoads loads(machines_[kind_of(node)], protocol_.costs);
   const std::vector<double> share = shares(Family::kRing);
   std::vector<std::vector<int>> flows;
   std::vector<std::array<int, 2>> ports;
@@ -201,7 +203,7 @@ Simulator::RingNode Simulator::rail_node(int node, double bytes) const {
   const Machine& machine = machines_[kind_of(node)];
   const topo::System& system = machine.paths->system();
   const auto ports = system.of_kind(topo::NodeKind::kNet);
-  NodeLoads loads(machine);
+  NodeLoads loads(machine, protocol_.costs);
   const std::vector<double> share = shares(Family::kRing);
   std::vector<std::vector<std::array<int, 2>>> flows;
   for (std::size_t c = 0; c < share.size(); ++c) {
@@ -263,13 +265,13 @@ std::optional<Prediction> Simulator::rails() {
 }
 
 double Simulator::hop_us(std::size_t kind, End from, End to, double bytes) const {
-  NodeLoads alone(machines_[kind]);
+  NodeLoads alone(machines_[kind], protocol_.costs);
   return alone.us(alone.add(from, to, bytes));
 }
 
 /// `roles`: for each tree three bits, TreeRole's.
 void Simulator::note_tree_node(int node, int roles, Prediction& prediction) const {
-  NodeLoads loads(machines_[kind_of(node)]);
+  NodeLoads loads(machines_[kind_of(node)], protocol_.costs);
   const std::vector<double> share = shares(Family::kTree);
   const search::Pattern pattern = job_.summary(node).family(Family::kTree).pattern;
   const bool up = is_up(request_.collective), down = is_down(request_.collective);

@@ -13,6 +13,12 @@
 
 namespace loom::connect {
 
+/// Of a packet of 1500 bytes, which takes 1538 on an Ethernet.
+inline constexpr double kTcpEfficiency = 1448.0 / 1538;
+
+/// What the CPU of a rank moves through shared memory, sent and received bytes together.
+inline constexpr double kHostCpuGbps = 3.8;
+
 enum class Collective : std::uint8_t { kAllreduce, kReduceScatter, kAllGather, kBroadcast, kReduce };
 std::string_view name_of(Collective collective);
 

@@ -88,6 +88,33 @@ SystemWithNotes discover(const LiveSources& sources, Model model) {
   return build(std::move(draft), model);
 }
 
+namespace {
+
+BitmapPtr empty_bitmap() {
+  BitmapPtr bitmap(hwloc_bitmap_alloc());
+  if (!bitmap) throw Error(ErrorCode::kOutOfMemory, "hwloc_bitmap_alloc failed");
+  return bitmap;
+}
+
+BitmapPtr cpus_of_this_thread(hwloc_topology_t topology) {
+  BitmapPtr cpus = empty_bitmap();
+  // Where binding cannot be asked for, the rank may run anywhere that the machine allows.
+  if (hwloc_get_cpubind(topology, cpus.get(), HWLOC_CPUBIND_THREAD) != 0)
+    hwloc_bitmap_copy(cpus.get(), hwloc_topology_get_allowed_cpuset(topology));
+  hwloc_bitmap_and(cpus.get(), cpus.get(), hwloc_topology_get_allowed_cpuset(topology));
+  return cpus;
+}
+
+/// Of the lowest CPU; nullptr where hwloc knows none.
+hwloc_const_nodeset_t nodes_of_first(hwloc_topology_t topology, hwloc_const_cpuset_t cpus) {
+  const int first = hwloc_bitmap_first(cpus);
+  if (first < 0) return nullptr;
+  const hwloc_obj_t cpu = hwloc_get_pu_obj_by_os_index(topology, static_cast<unsigned>(first));
+  return cpu != nullptr ? cpu->nodeset : nullptr;
+}
+
+}  // namespace
+
 Machine::Machine() {
   if (hwloc_topology_init(&topology_) != 0) throw system_error("hwloc_topology_init failed", errno);
   if (hwloc_topology_load(topology_) != 0) {
@@ -102,22 +129,24 @@ Machine::~Machine() {
 }
 
 Place Machine::place_of_this_thread(const HostId& host) const {
-  const BitmapPtr cpus(hwloc_bitmap_alloc());
-  if (!cpus) throw Error(ErrorCode::kOutOfMemory, "hwloc_bitmap_alloc failed");
-  // Where binding cannot be asked for, the rank may run anywhere that the machine allows.
-  if (hwloc_get_cpubind(topology_, cpus.get(), HWLOC_CPUBIND_THREAD) != 0)
-    hwloc_bitmap_copy(cpus.get(), hwloc_topology_get_allowed_cpuset(topology_));
-  hwloc_bitmap_and(cpus.get(), cpus.get(), hwloc_topology_get_allowed_cpuset(topology_));
-
+  const BitmapPtr cpus = cpus_of_this_thread(topology_);
   Place place{.host = host};
   if (const int first = hwloc_bitmap_first(cpus.get()); first >= 0) {
     place.first_cpu = first;
     place.cpu_count = hwloc_bitmap_weight(cpus.get());
-    const hwloc_obj_t cpu = hwloc_get_pu_obj_by_os_index(topology_, static_cast<unsigned>(first));
-    if (cpu != nullptr && cpu->nodeset != nullptr)
-      if (const int node = hwloc_bitmap_first(cpu->nodeset); node >= 0) place.numa_node = node;
+    const hwloc_const_nodeset_t nodes = nodes_of_first(topology_, cpus.get());
+    if (nodes != nullptr && hwloc_bitmap_first(nodes) >= 0) place.numa_node = hwloc_bitmap_first(nodes);
   }
   return place;
+}
+
+std::optional<int> Machine::numa_node_of_this_thread() const {
+  if (hwloc_get_nbobjs_by_type(topology_, HWLOC_OBJ_NUMANODE) < 2) return {};
+  const BitmapPtr cpus = cpus_of_this_thread(topology_), nodes = empty_bitmap();
+  const hwloc_const_nodeset_t nodes_of_one = nodes_of_first(topology_, cpus.get());
+  if (nodes_of_one == nullptr || hwloc_cpuset_to_nodeset(topology_, cpus.get(), nodes.get()) != 0) return {};
+  if (!hwloc_bitmap_isequal(nodes.get(), nodes_of_one)) return {};  // it may run on others, too
+  return hwloc_bitmap_first(nodes_of_one);
 }
 
 }  // namespace loom::topo

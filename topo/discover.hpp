@@ -1,6 +1,7 @@
 // discover.hpp -- live discovery: this process on this host, through hwloc and /proc.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,6 +55,8 @@ class Machine {
 
   /// Where the calling thread may run now.
   Place place_of_this_thread(const HostId& host) const;
+  /// The NUMA node (by operating system index) to which the calling thread is bound, where there are others.
+  std::optional<int> numa_node_of_this_thread() const;
 
  private:
   hwloc_topology* topology_ = nullptr;

@@ -106,6 +106,8 @@ NetRecvLink::NetRecvLink(Transport& transport, const device::FifoShape& shape, s
     : NetEnd(transport, shape, std::move(peer)),
       slots_(allocate_slots(shape.slot_count * shape.slot_bytes)),
       arrived_(std::make_unique<StepFlag[]>(shape.slot_count)) {
+  // The slots get their memory now, from this thread's NUMA node; later any thread may be the first to write.
+  std::memset(slots_.get(), 0, shape.slot_count * shape.slot_bytes);
   open_inbox();
 }
 

@@ -1,12 +1,19 @@
 #include <gmock/gmock.h>
+#include <linux/mempolicy.h>
+#include <sched.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
-#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
 
 #include "allreduce_cases.hpp"
 
@@ -18,6 +25,32 @@ using ::testing::HasSubstr;
 std::size_t open_files() {
   const std::filesystem::directory_iterator files("/proc/self/fd");
   return static_cast<std::size_t>(std::distance(begin(files), end(files)));
+}
+
+std::size_t shared_mappings() {
+  std::size_t count = 0;
+  std::string line;
+  for (std::ifstream maps("/proc/self/maps"); std::getline(maps, line);)
+    count += line.find("memfd:loom") != std::string::npos;
+  return count;
+}
+
+/// What this process has open, while all its ranks stand still.
+struct Open {
+  std::size_t files = 0, mappings = 0;
+  friend bool operator==(const Open&, const Open&) = default;
+  friend void PrintTo(const Open& open, std::ostream* to) {
+    *to << open.files << " files, " << open.mappings << " mappings";
+  }
+};
+
+/// Collective; the same on all ranks.
+Open all_open(Rank& self) {
+  const Bootstrap bootstrap(self.bootstrap());
+  bootstrap.all_gather(0);
+  // Who counts has a file open for it: one rank at a time.
+  const Open open = self.rank() == 0 ? Open{open_files(), shared_mappings()} : Open{};
+  return bootstrap.all_gather(open)[0];
 }
 
 /// Makes the links.
@@ -65,7 +98,6 @@ TEST(SetUp, StepsAsideOnAllRanksWithOneMessageWhenMemoryIsShort) {
 TEST(SetUp, KeepsNothingOfLinksThatCannotBeMade) {
   setenv("UCX_TLS", "self", 1);
   Job job{.ranks = 4, .host = [](int rank) { return "host" + std::to_string(rank / 2); }};
-  std::atomic<std::size_t> with_one{0}, with_many{0};
   job.run([&](Rank& self) {
     std::vector<std::unique_ptr<Communicator>> communicators;
     std::vector<float> values(500000);
@@ -73,15 +105,12 @@ TEST(SetUp, KeepsNothingOfLinksThatCannotBeMade) {
       communicators.push_back(self.connect());
       EXPECT_FALSE(communicators.back()->allreduce(bytes_of(values), bytes_of(values), values.size(),
                                                    device::Type::kFloat, device::Op::kSum));
-      self.connect();  // all ranks are through
-      return open_files();
+      return all_open(self);
     };
-    with_one = decline();
-    for (int i = 0; i < 10; ++i) with_many = decline();
-    self.connect();
+    const Open with_one = decline();
+    for (int i = 0; i < 10; ++i) EXPECT_EQ(decline(), with_one);
   });
   unsetenv("UCX_TLS");
-  EXPECT_EQ(with_many, with_one);
 }
 
 TEST(SetUp, CountsCommunicators) {
@@ -103,8 +132,46 @@ TEST(SetUp, SaysWhatTheRanksSentEachOther) {
   ASSERT_EQ(job.transcript.lines().size(), 1);
   const std::string line = job.transcript.lines()[0];
   EXPECT_THAT(line,
-              ::testing::ContainsRegex("set up in [0-9.]+ ms: peers [0-9.]+ ms .144 bytes from each rank"));
+              ::testing::ContainsRegex("set up in [0-9.]+ ms: group [0-9.]+ ms .16 bytes from each rank., "
+                                       "peers [0-9.]+ ms .144 bytes from each rank"));
   EXPECT_THAT(line, HasSubstr("(8 bytes from each rank), links"));  // on one host nobody needs a summary
+}
+
+/// What decides where the calling thread runs, and where its memory comes from.
+struct ThreadPlaces {
+  cpu_set_t cpus{};
+  int policy = -1;
+  std::array<unsigned long, 16> nodes{};
+
+  ThreadPlaces() {
+    EXPECT_EQ(sched_getaffinity(0, sizeof(cpus), &cpus), 0);
+    syscall(SYS_get_mempolicy, &policy, nodes.data(), 1024, nullptr, 0);
+  }
+  friend bool operator==(const ThreadPlaces& a, const ThreadPlaces& b) {
+    return CPU_EQUAL(&a.cpus, &b.cpus) && a.policy == b.policy && a.nodes == b.nodes;
+  }
+};
+
+TEST(SetUp, LeavesTheThreadWhereItRanAndItsMemoryPolicyAsItWas) {
+  // Two NUMA nodes of one CPU each, as far as loom sees; a thread on one of them has its memory bound there.
+  setenv("HWLOC_SYNTHETIC", "numa:2 pu:1", 1);
+  setenv("HWLOC_THISSYSTEM", "1", 1);
+  Job job{.ranks = 4, .host = [](int rank) { return "host" + std::to_string(rank % 2); }};
+  job.parameters.two_levels = true;
+  job.run([](Rank& self) {
+    cpu_set_t first;
+    CPU_ZERO(&first);
+    CPU_SET(0, &first);
+    if (self.rank() < 2) sched_setaffinity(0, sizeof(first), &first);
+    const unsigned long node = 1;
+    if (self.rank() % 2 == 0) syscall(SYS_set_mempolicy, MPOL_INTERLEAVE, &node, 8 * sizeof(node));
+    const ThreadPlaces before;
+    const auto communicator = self.connect();
+    EXPECT_TRUE(call(*communicator));
+    EXPECT_EQ(ThreadPlaces(), before);
+  });
+  unsetenv("HWLOC_SYNTHETIC");
+  unsetenv("HWLOC_THISSYSTEM");
 }
 
 /// A rank's all-gather in which all ranks receive other words than were sent: two ranks whose words
@@ -116,7 +183,8 @@ struct SpoiltGather {
   static int all_gather(void* context, const void* in, void* out, std::size_t bytes) {
     auto& self = *static_cast<SpoiltGather*>(context);
     if (const int failed = self.inner.all_gather(self.inner.context, in, out, bytes)) return failed;
-    if (++self.gathered == 2) std::memcpy(out, self.words.data(), sizeof(self.words));  // after the peers
+    if (++self.gathered == 4)
+      std::memcpy(out, self.words.data(), sizeof(self.words));  // after group and peers
     return 0;
   }
 };
@@ -136,6 +204,193 @@ TEST(SetUp, StepsAsideOnAllRanksWhenWordsContradictEachOther) {
     EXPECT_EQ(job.transcript.messages(LOOM_MESSAGE_DECLINED).size(), 1);
   }
 }
+
+/// A rank's all-gather that counts, and with `reversed` one of the same ranks in the opposite order.
+struct CountingGather {
+  loom_bootstrap inner;
+  bool reversed = false;
+  std::size_t calls = 0, bytes = 0;
+
+  static int all_gather(void* context, const void* in, void* out, std::size_t bytes) {
+    auto& self = *static_cast<CountingGather*>(context);
+    ++self.calls;
+    self.bytes += bytes;
+    if (const int failed = self.inner.all_gather(self.inner.context, in, out, bytes)) return failed;
+    if (!self.reversed) return 0;
+    auto* const blocks = static_cast<std::byte*>(out);
+    for (int low = 0, high = self.inner.size - 1; low < high; ++low, --high)
+      std::swap_ranges(blocks + static_cast<std::size_t>(low) * bytes,
+                       blocks + static_cast<std::size_t>(low + 1) * bytes,
+                       blocks + static_cast<std::size_t>(high) * bytes);
+    return 0;
+  }
+  loom_bootstrap outer() {
+    loom_bootstrap bootstrap = inner;
+    bootstrap.context = this;
+    bootstrap.all_gather = all_gather;
+    if (reversed) bootstrap.rank = inner.size - 1 - inner.rank;
+    return bootstrap;
+  }
+};
+
+/// A communicator over the same processes, as MPI_Comm_dup makes it, with its links.
+std::unique_ptr<Communicator> duplicate(Rank& self, CountingGather& gather, std::size_t thread = 0) {
+  gather.inner = self.bootstrap(thread);
+  gather.calls = gather.bytes = 0;
+  auto communicator = Communicator::create(Bootstrap(gather.outer()), self.process());
+  EXPECT_TRUE(call(*communicator));
+  return communicator;
+}
+
+constexpr std::size_t kPeerBytes = 144;     // what a rank says of itself
+constexpr std::size_t kBytesOfShared = 24;  // where group and links are there: numbers to agree on
+
+/// On one host, or on two with two ranks or one each.
+class SharedSetUp : public ::testing::TestWithParam<bool> {
+ protected:
+  void run(int ranks, const std::function<void(Rank&)>& body, std::size_t threads = 1) const {
+    Job job{.ranks = ranks, .threads_per_rank = threads};
+    job.parameters.two_levels = true;
+    if (GetParam()) job.host = [](int rank) { return "host" + std::to_string(rank % 2); };
+    job.run(body);
+  }
+};
+
+TEST_P(SharedSetUp, OfProcessesThatAreKnownSendsLittle) {
+  run(4, [](Rank& self) {
+    CountingGather first{}, beside{}, after{};
+    auto communicator = duplicate(self, first);
+    const auto other = duplicate(self, beside);
+    EXPECT_LE(beside.bytes + kPeerBytes, first.bytes);
+    EXPECT_LT(beside.calls, first.calls);
+    communicator.reset();
+    communicator = duplicate(self, after);
+    EXPECT_EQ(after.bytes, kBytesOfShared);
+    EXPECT_EQ(after.calls, 3U);
+  });
+}
+
+TEST_P(SharedSetUp, GivesRightResultsWhereCommunicatorsComeAndGoInAnyOrder) {
+  run(3, [](Rank& self) {
+    std::mt19937 common(7), own(static_cast<unsigned>(self.rank()));
+    std::vector<std::unique_ptr<Communicator>> communicators(6);
+    CountingGather gather{};
+    for (int i = 0; i < 200; ++i) {
+      std::shuffle(communicators.begin(), communicators.end(), common);
+      std::array<std::size_t, 3> leaving = {1, 2, 3};
+      std::shuffle(leaving.begin(), leaving.end(), own);
+      for (const std::size_t which : leaving) communicators[which].reset();
+      for (std::size_t c = 0; c < communicators.size(); ++c) {
+        if (!communicators[c]) communicators[c] = duplicate(self, gather);
+        std::vector<float> values(c % 2 == 0 ? 5 : 3000, static_cast<float>(i));
+        EXPECT_TRUE(communicators[c]->allreduce(bytes_of(values), bytes_of(values), values.size(),
+                                                device::Type::kFloat, device::Op::kSum));
+        EXPECT_THAT(values, ::testing::Each(static_cast<float>(3 * i)));
+      }
+    }
+  });
+}
+
+TEST_P(SharedSetUp, IsNotThatOfTheSameProcessesInAnotherOrder) {
+  run(4, [](Rank& self) {
+    CountingGather gather{}, reversed{.inner = {}, .reversed = true};
+    const auto communicator = duplicate(self, gather), other = duplicate(self, reversed);
+    EXPECT_EQ(reversed.bytes, gather.bytes);
+  });
+}
+
+TEST_P(SharedSetUp, KeepsTheMemoryOfFewOfManyCommunicators) {
+  run(4, [](Rank& self) {
+    CountingGather gather{};
+    const auto open_after = [&](std::size_t count) {
+      {
+        std::vector<std::unique_ptr<Communicator>> communicators;
+        while (communicators.size() < count) communicators.push_back(duplicate(self, gather));
+      }
+      return all_open(self);
+    };
+    const Open after_few = open_after(8);
+    EXPECT_GT(after_few.mappings, 0U);
+    EXPECT_EQ(open_after(60), after_few);
+  });
+}
+
+TEST_P(SharedSetUp, DoesNotGrowWithCommunicatorsThatComeAndGo) {
+  run(4, [](Rank& self) {
+    CountingGather gather{};
+    const auto world = duplicate(self, gather);
+    const auto come_and_go = [&](int times) {
+      for (int i = 0; i < times; ++i) duplicate(self, gather);
+      return all_open(self);
+    };
+    const Open before = come_and_go(2);
+    EXPECT_EQ(come_and_go(3000), before);
+    EXPECT_EQ(gather.bytes, kBytesOfShared);
+  });
+}
+
+TEST_P(SharedSetUp, IsMadeAnewOnAllRanksWhereOneHasLostIt) {
+  run(3, [](Rank& self) {
+    CountingGather gather{};
+    const auto bytes_of_next = [&] {
+      duplicate(self, gather);
+      return gather.bytes;
+    };
+    const std::size_t first = bytes_of_next();
+    EXPECT_EQ(bytes_of_next(), kBytesOfShared);
+    const auto members = Bootstrap(self.bootstrap()).all_gather(self.process().number());
+
+    if (self.rank() == 1) self.process().groups().find(members)->idle.take();
+    const std::size_t without_links = bytes_of_next();
+    EXPECT_GT(without_links, kBytesOfShared);
+    EXPECT_LT(without_links, first);
+    EXPECT_EQ(bytes_of_next(), kBytesOfShared);
+
+    if (self.rank() == 2) self.process().groups().keep(members, std::make_shared<Group>());
+    EXPECT_EQ(bytes_of_next(), first);
+    EXPECT_EQ(bytes_of_next(), kBytesOfShared);
+  });
+}
+
+TEST_P(SharedSetUp, IsThatOfOneCommunicatorWhereThreadsMakeSeveralAtTheSameTime) {
+  constexpr std::size_t kThreads = 3;
+  run(
+      3,
+      [](Rank& self) {
+        std::vector<std::jthread> threads;
+        for (std::size_t thread = 0; thread < kThreads; ++thread)
+          threads.emplace_back([&self, thread] {
+            CountingGather gather{};
+            std::unique_ptr<Communicator> last;
+            for (int i = 0; i < 200; ++i) {
+              auto communicator = duplicate(self, gather, thread);
+              std::vector<float> values(1 + 3000 * (static_cast<std::size_t>(i) % 2), static_cast<float>(i));
+              EXPECT_TRUE(communicator->allreduce(bytes_of(values), bytes_of(values), values.size(),
+                                                  device::Type::kFloat, device::Op::kSum));
+              EXPECT_THAT(values, ::testing::Each(static_cast<float>(3 * i)));
+              if (i % 3 == 0) last = std::move(communicator);  // and frees the one before it
+            }
+          });
+      },
+      kThreads);
+}
+
+TEST_P(SharedSetUp, DoesNotTakeOverTheLinksOfACallThatFailed) {
+  run(2, [](Rank& self) {
+    CountingGather gather{};
+    const auto world = duplicate(self, gather);
+    auto communicator = duplicate(self, gather);
+    self.connect();  // nobody is in the call any more
+    if (self.rank() == 0) communicator->give_up();
+    communicator.reset();
+    communicator = duplicate(self, gather);
+    EXPECT_GT(gather.bytes, kBytesOfShared);
+    EXPECT_TRUE(call(*communicator));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Hosts, SharedSetUp, ::testing::Bool(),
+                         [](const auto& test) { return test.param ? "Two" : "One"; });
 
 TEST(SetUp, SendsSomeHundredBytesBetweenHosts) {
   loom_parameters verbose{};

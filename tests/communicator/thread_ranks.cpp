@@ -2,6 +2,7 @@
 
 #include <barrier>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <thread>
 
@@ -70,18 +71,20 @@ void Job::run(const std::function<void(Rank&)>& body) {
   runtime.log = [](const char* line) { current_transcript->add_line(line); };
   runtime.parameters = parameters;
 
-  Gatherer gatherer(ranks);
-  std::vector<RankContext> contexts(static_cast<std::size_t>(ranks));
+  std::deque<Gatherer> gatherers;
+  for (std::size_t thread = 0; thread < threads_per_rank; ++thread) gatherers.emplace_back(ranks);
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
   std::vector<std::unique_ptr<Process>> processes(static_cast<std::size_t>(ranks));
   {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
       const auto index = static_cast<std::size_t>(rank);
-      contexts[index] = {&gatherer, rank};
       threads.emplace_back([&, rank, index] {
         Rank self;
-        self.bootstrap_ = {&contexts[index], rank, ranks, all_gather, "TEST_COMM"};
+        std::deque<RankContext> contexts;
+        for (Gatherer& gatherer : gatherers)
+          self.bootstraps_.push_back(
+              {&contexts.emplace_back(RankContext{&gatherer, rank}), rank, ranks, all_gather, "TEST_COMM"});
         loom_runtime mine = runtime;
         if (parameters_of) mine.parameters = parameters_of(rank);
         self.process_ = std::make_unique<Process>(mine, host ? host(rank) : "testhost");

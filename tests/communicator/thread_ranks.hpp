@@ -31,16 +31,17 @@ class Transcript {
 
 class Rank {
  public:
-  int rank() const { return bootstrap_.rank; }
-  int size() const { return bootstrap_.size; }
+  int rank() const { return bootstrap().rank; }
+  int size() const { return bootstrap().size; }
   Process& process() { return *process_; }
-  const loom_bootstrap& bootstrap() const { return bootstrap_; }
+  /// For one of the threads of the rank that meet those of the others.
+  const loom_bootstrap& bootstrap(std::size_t thread = 0) const { return bootstraps_[thread]; }
   /// Collective; nullptr if the ranks stepped aside.
-  std::unique_ptr<Communicator> connect() { return Communicator::create(Bootstrap(bootstrap_), *process_); }
+  std::unique_ptr<Communicator> connect() { return Communicator::create(Bootstrap(bootstrap()), *process_); }
 
  private:
   friend struct Job;
-  loom_bootstrap bootstrap_{};
+  std::vector<loom_bootstrap> bootstraps_;
   std::unique_ptr<Process> process_;
 };
 
@@ -57,6 +58,8 @@ struct Job {
   loom_parameters parameters = {};
   /// Those of each rank, where they differ.
   std::function<loom_parameters(int rank)> parameters_of = {};
+  /// In which a rank may meet the others at the same time, each with its bootstrap.
+  std::size_t threads_per_rank = 1;
   Transcript transcript = {};
 
   /// Runs body(rank) in one thread for each rank and rethrows the first exception of any.

@@ -63,5 +63,32 @@ TEST_F(TopoFile, ThatIsWrongMakesAllRanksStepAsideAndSaysWhere) {
   EXPECT_THAT(messages[0], HasSubstr("bad.xml:2: <cpu numaid=\"zero\">"));
 }
 
+TEST_F(TopoFile, WithFewerGpusThanRanksGivesEachItsPlaceOnAllHosts) {
+  // Three ranks on one host and two on the other: some have a GPU, others share one or have none.
+  const std::string in = temporary("gpus.xml",
+                                   "<system version='1'><cpu numaid='0' affinity='f' arch='x86_64'>"
+                                   "<pci busid='0000:01:00.0' class='0x030200' link_speed='16 GT/s' "
+                                   "link_width='16'><gpu dev='0' sm='80'/></pci>"
+                                   "<pci busid='0000:02:00.0' class='0x030200' link_speed='16 GT/s' "
+                                   "link_width='16'><gpu dev='1' sm='80'/></pci>"
+                                   "<nic><net dev='0' name='eth7' speed='1000'/></nic></cpu></system>");
+  const std::string out = temporary("ranks.xml");
+  loom_parameters parameters = with_files(in.c_str(), out.c_str());
+  parameters.two_levels = true;
+  Job job{
+      .ranks = 5, .host = [](int rank) { return rank < 3 ? "host0" : "host1"; }, .parameters = parameters};
+  job.run([](Rank& self) {
+    const auto communicator = self.connect();
+    ASSERT_NE(communicator, nullptr);
+    std::vector<float> values(7, 1.0F);
+    EXPECT_TRUE(communicator->allreduce(bytes_of(values), bytes_of(values), values.size(),
+                                        device::Type::kFloat, device::Op::kSum));
+    EXPECT_THAT(values, ::testing::Each(5.0F));
+  });
+  const topo::System written = topo::read_system(out).system;
+  ASSERT_EQ(written.gpus().size(), 3U);
+  for (const topo::NodeId gpu : written.gpus()) EXPECT_TRUE(written.node(gpu).gpu().is_virtual);
+}
+
 }  // namespace
 }  // namespace loom::test

@@ -95,7 +95,8 @@ Prediction predicted(const Hosts& hosts, const std::string& algorithm, Simulatio
 }
 
 TEST(Simulation, OfPortsIsTheirShareOfTheBytes) {
-  constexpr double kBytes = 1e9, kPortUs = kBytes / 1250;  // 1.25 GB/s
+  constexpr double kBytes = 1e9;
+  constexpr double kPortUs = kBytes / kTcpEfficiency / 1250;  // 1.25 GB/s
   for (const int nodes : {2, 3, 16}) {
     const double around = 2.0 * (nodes - 1) / nodes;
     EXPECT_NEAR(
@@ -106,10 +107,12 @@ TEST(Simulation, OfPortsIsTheirShareOfTheBytes) {
         1, 0.001);
     EXPECT_NEAR(predicted(hosts_of(nodes, 1), "ring", {Collective::kBroadcast, kBytes}).us / kPortUs, 1,
                 0.01);
-    // Two ranks share a port: half the bytes each along their rails.
+    // Two ranks share a port: half the bytes each along their rails. Inside, before and after that, each
+    // sends and receives half of them.
+    const double inside_us = 2 * kBytes / (1000 * kHostCpuGbps);
     EXPECT_NEAR(predicted(hosts_of(nodes, 2), "rails", {Collective::kAllreduce, kBytes}).transfer_us /
-                    (around * kPortUs),
-                1, 0.2);
+                    (around * kPortUs + inside_us),
+                1, 0.001);
   }
   // Inside of one tree and leaf of the other: two children, a parent, and a parent, each half the bytes, both
   // ways.
@@ -118,6 +121,16 @@ TEST(Simulation, OfPortsIsTheirShareOfTheBytes) {
       0.001);
   EXPECT_THAT(predicted(hosts_of(3, 1), "ring", {Collective::kAllreduce, kBytes}).bottleneck,
               ::testing::HasSubstr("1.25 GB/s"));
+}
+
+TEST(Simulation, InsideAHostIsWhatTheCpusOfTheRanksMove) {
+  constexpr double kBytes = 1e9;
+  for (const int ranks : {2, 4, 8}) {
+    const Prediction ring = predicted(hosts_of(1, ranks), "ring", {Collective::kAllreduce, kBytes});
+    const double moved = 2.0 * (ranks - 1) * 2 * kBytes / ranks;  // in each step a chunk out and one in
+    EXPECT_NEAR(ring.us / (moved / (1000 * kHostCpuGbps)), 1, 0.001);
+    EXPECT_EQ(ring.bottleneck, "a rank's CPU, 3.8 GB/s");
+  }
 }
 
 TEST(Simulation, PrefersTreesForSmallMessagesOnManyNodes) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <cstdlib>
+
 namespace loom::topo {
 namespace {
 
@@ -29,6 +31,33 @@ TEST(Machine, PlacesTheThreadWhereItIsBound) {
   EXPECT_EQ(place.cpu_count, 1);
   EXPECT_GE(place.numa_node, 0);
   sched_setaffinity(0, sizeof(before), &before);
+}
+
+/// Which NUMA node the thread is bound to on a machine of so many, with a CPU each; bound to CPU 0, or not.
+std::optional<int> numa_node_on(const char* machine, bool bound) {
+  setenv("HWLOC_SYNTHETIC", machine, 1);
+  setenv("HWLOC_THISSYSTEM", "1", 1);  // that it asks this machine for the binding
+  const Machine synthetic;
+  unsetenv("HWLOC_SYNTHETIC");
+  unsetenv("HWLOC_THISSYSTEM");
+  cpu_set_t before, one;
+  EXPECT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  CPU_ZERO(&one);
+  CPU_SET(0, &one);
+  if (bound) sched_setaffinity(0, sizeof(one), &one);
+  const std::optional<int> node = synthetic.numa_node_of_this_thread();
+  sched_setaffinity(0, sizeof(before), &before);
+  return node;
+}
+
+TEST(Machine, KnowsTheNumaNodeOfAThreadThatIsBoundToOneOfSeveral) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+  if (!CPU_ISSET(0, &allowed) || !CPU_ISSET(1, &allowed)) GTEST_SKIP() << "skipped: needs CPUs 0 and 1";
+  EXPECT_EQ(numa_node_on("numa:2 pu:1", true), 0);
+  EXPECT_EQ(numa_node_on("numa:2(indexes=1,0) pu:1", true), 1);
+  EXPECT_EQ(numa_node_on("numa:2 pu:1", false), std::nullopt);
+  EXPECT_EQ(numa_node_on("numa:1 pu:2", true), std::nullopt);
 }
 
 }  // namespace

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
+#include "topo/hwloc_xml.hpp"
+
 namespace loom::topo {
 namespace {
 
@@ -44,6 +48,57 @@ TEST(Host, IsOversubscribedWhenRanksOutnumberTheCpusOfTheirBinding) {
   EXPECT_TRUE(oversubscribed_by({{kA, 0, 0, 2}, {kA, 0, 0, 2}, {kA, 0, 0, 2}}));
   EXPECT_FALSE(oversubscribed_by({{kA, 0, 0, 1}, {kA, 0, 1, 1}}));  // one core each
   EXPECT_TRUE(oversubscribed_by({{kA, 0, 0, 1}, {kA, 0, 0, 1}}));   // the same core
+}
+
+/// Two NUMA nodes with three GPUs, all near the first, and a port near the second.
+System machine_with_gpus() {
+  const char* text =
+      "<system version='1'><cpu numaid='0' affinity='f' arch='x86_64'>"
+      "<pci busid='0000:01:00.0' class='0x030200' link_speed='16 GT/s' link_width='16'><gpu dev='0' "
+      "sm='80'/></pci>"
+      "<pci busid='0000:02:00.0' class='0x030200' link_speed='16 GT/s' link_width='16'><gpu dev='1' "
+      "sm='80'/></pci>"
+      "<pci busid='0000:03:00.0' class='0x030200' link_speed='16 GT/s' link_width='16'><gpu dev='2' "
+      "sm='80'/></pci></cpu>"
+      "<cpu numaid='1' affinity='f0' arch='x86_64'><nic><net dev='0' name='eth7' speed='1000'/></nic></cpu>"
+      "</system>";
+  return parse_system(text, "machine.xml").system;
+}
+
+/// By rank 0, 1, ...: the NUMA nodes of the virtual GPUs.
+std::vector<int> nodes_of_ranks(const System& system) {
+  std::vector<int> nodes;
+  for (int rank = 0; rank < static_cast<int>(system.gpus().size()); ++rank) {
+    const Node& gpu = system.node(system.gpu_of_rank(rank));
+    EXPECT_TRUE(gpu.gpu().is_virtual);
+    EXPECT_EQ(gpu.gpu().rank, rank);
+    nodes.push_back(system.node(gpu.parent).cpu().numa_id);
+  }
+  return nodes;
+}
+
+TEST(VirtualGpus, AreOneForEachRankHoweverTheyShareCoresAndGpus) {
+  const System machine = machine_with_gpus();
+  const auto nodes_with = [&](const std::vector<Place>& places) {
+    std::vector<int> ranks(places.size());
+    std::iota(ranks.begin(), ranks.end(), 0);
+    const System system = with_virtual_gpus(machine, places, ranks);
+    EXPECT_EQ(system.of_kind(NodeKind::kNet).size(), 1U) << "ports stay";
+    return nodes_of_ranks(system);
+  };
+  // Two ranks on one core and a third on its own; the last ones far from any GPU.
+  EXPECT_EQ(nodes_with({{kA, 0, 0, 1}, {kA, 0, 0, 1}, {kA, 0, 1, 1}}), (std::vector{0, 0, 0}));
+  EXPECT_EQ(nodes_with({{kA, 0, 0, 1}, {kA, 1, 4, 1}, {kA, 1, 4, 1}}), (std::vector{0, 1, 1}));
+  // More ranks than GPUs, and a node of which the description says nothing.
+  EXPECT_EQ(nodes_with({{kA, 0, 0, 4}, {kA, 0, 0, 4}, {kA, 0, 0, 4}, {kA, 0, 0, 4}, {kA, 1, 4, 4}}),
+            (std::vector{0, 0, 0, 0, 1}));
+  EXPECT_EQ(nodes_with({{kA, 7, 12, 1}}), std::vector{0});
+}
+
+TEST(VirtualGpus, OnOneCoreAreTwoPlacesForARing) {
+  const Host host = hosts_of(std::vector<Place>{{kA, 0, 3, 1}, {kA, 0, 3, 1}}).at(0);
+  EXPECT_EQ(nodes_of_ranks(host.system), (std::vector{0, 0}));
+  EXPECT_NE(host.system.gpu_of_rank(0), host.system.gpu_of_rank(1));
 }
 
 }  // namespace

@@ -1,0 +1,99 @@
+// group.hpp -- what the communicators over the same processes, in the same order, have in common: what the
+// first of them has learned, and links that a freed one has left. Used only where all ranks have the same; a
+// communicator finds that out in its set-up.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "connect/view.hpp"
+#include "device/host/board_executor.hpp"
+#include "device/host/direct_exchange.hpp"
+#include "device/host/process_watch.hpp"
+#include "device/host/shared_memory.hpp"
+#include "device/host/two_level_executor.hpp"
+#include "ucx_transport/net_fifo.hpp"
+
+namespace loom {
+
+/// This rank's ends of a communicator's links.
+struct Links {
+  /// The same on all ranks; the links of a group have different ones. 0 before they are made, and once they
+  /// have been abandoned.
+  std::uint64_t number = 0;
+  device::Segment segment;  ///< mine: direct area and board, or the FIFO from my local predecessor
+  std::map<int, device::Segment> attached;  ///< of host mates, by rank
+  std::unique_ptr<device::DirectExchange> direct;
+  std::unique_ptr<device::SendLink> local_next;
+  std::unique_ptr<device::RecvLink> local_previous;
+  std::unique_ptr<ucx_transport::NetSendLink> net_next;
+  std::unique_ptr<ucx_transport::NetRecvLink> net_previous;
+  std::optional<device::Boards> boards;  ///< of my host
+  /// Between the first ranks of hosts, by host; none to my own.
+  struct HostLinks {
+    std::unique_ptr<ucx_transport::NetSendLink> send;
+    std::unique_ptr<ucx_transport::NetRecvLink> receive;
+  };
+  std::vector<HostLinks> host_links;
+  std::vector<device::PeerLinks> hosts;  ///< the same, as executors see them
+  std::vector<std::int64_t> pids;  ///< of all ranks, where they may read each other's memory; else empty
+
+  void abandon() noexcept;
+};
+
+/// Links that no communicator has. Their counters stand where the last call left them, on all ranks alike.
+class IdleLinks {
+ public:
+  /// Keeps a few that have a number; which ones does not depend on the order of the calls.
+  void put(Links links) noexcept;
+  /// Those with the lowest number, for the caller alone.
+  std::optional<Links> take();
+
+ private:
+  std::mutex mutex_;
+  std::map<std::uint64_t, Links> by_number_;
+};
+
+struct Group {
+  std::uint64_t number =
+      0;  ///< the same on all ranks; the groups over the same processes have different ones
+  connect::Wiring wiring;
+  connect::Placement placement;
+  std::vector<int> ranks_by_host;  ///< host after host
+  bool oversubscribed = false;
+  bool two_levels = false;
+  std::map<int, device::ProcessId> host_mates;  ///< by rank, myself included
+  std::map<int, std::string> names;  ///< of host mates and neighbours: "rank 3 (process 71 on host a)"
+  IdleLinks idle;
+};
+
+/// The groups of one process: those that communicators have, and a few others. From any thread.
+class Groups {
+ public:
+  using Members = std::vector<std::uint64_t>;  ///< by rank, what names the process
+
+  /// nullptr where there is none.
+  std::shared_ptr<Group> find(const Members& members);
+  /// In place of another one over the same members. Without memory for it nothing is kept.
+  void keep(const Members& members, std::shared_ptr<Group> group) noexcept;
+  /// A communicator has let go of its group.
+  void trim() noexcept;
+  /// Never the same twice, and ascending. Not 0.
+  std::uint64_t next_number() noexcept;
+
+ private:
+  struct Entry {
+    std::shared_ptr<Group> group;
+    std::uint64_t used = 0;  ///< when last found or kept
+  };
+  std::mutex mutex_;
+  std::map<Members, Entry> groups_;
+  std::uint64_t numbers_ = 0, uses_ = 0;
+};
+
+}  // namespace loom
