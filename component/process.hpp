@@ -103,8 +103,8 @@ class Process {
   JobEngine& jobs() noexcept { return jobs_; }
   Groups& groups() noexcept { return groups_; }
 
-  /// For buffers on devices; nullptr where there can be none. Looks for CUDA's driver among the libraries that the process
-  /// has loaded, unless it has been found.
+  /// For buffers on devices; nullptr where there can be none. Looks for CUDA's driver among the libraries
+  /// that the process has loaded, unless it has been found.
   device::cuda::Staging* look_for_devices();
   /// What that found.
   device::cuda::Staging* staging() noexcept { return found_staging_.load(std::memory_order_acquire); }
