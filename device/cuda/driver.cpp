@@ -158,7 +158,9 @@ std::optional<Owner> Driver::owner_of(const void* address) const {
   return owner;
 }
 
-void Driver::copy(const Owner& owner, std::span<const Strip> strips, Direction direction) const {
+void Driver::copy(const Owner& owner, std::span<const Strip> strips, Direction direction,
+                  bool& in_flight) const {
+  in_flight = false;
   const bool to_host = direction == Direction::kToHost;
   const CurrentContext context(*functions_, owner);
   if (context.result() != kSuccess) throw error("a buffer's context is made current", context.result());
@@ -191,6 +193,7 @@ void Driver::copy(const Owner& owner, std::span<const Strip> strips, Direction d
   for (std::size_t i = 0; i < strips.size() && result == kSuccess; ++i) result = copy_strip(strips[i]);
   // Also after a failure: copies on their way may not meet memory that is used again.
   const Result ended = functions_->synchronize(kLegacyStream);
+  in_flight = ended != kSuccess;
   if (result == kSuccess) result = ended;
   if (result != kSuccess)
     throw error(to_host ? "it copies a buffer to the host" : "it copies a buffer to the device", result);

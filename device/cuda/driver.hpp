@@ -41,8 +41,9 @@ class Driver {
   std::optional<Owner> owner_of(const void* address) const;
 
   /// Copies after what the program has put into the legacy default stream and the streams that synchronise
-  /// with it; all has been copied on return. Throws Error.
-  void copy(const Owner& owner, std::span<const Strip> strips, Direction direction) const;
+  /// with it; all has been copied on return. Throws Error; in_flight then says whether copies may still be
+  /// going on.
+  void copy(const Owner& owner, std::span<const Strip> strips, Direction direction, bool& in_flight) const;
 
   /// Locks pages in memory, which makes their copies faster; whether that worked. The pages stay the caller's
   /// even when the context has gone.

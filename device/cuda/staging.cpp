@@ -28,7 +28,14 @@ StandIn::~StandIn() {
 void StandIn::copy(std::span<const Strip> strips, Direction direction) {
   if (strips.empty()) return;
   // Asked anew: the buffer of a persistent call may be gone, and its context with it.
-  staging_.driver_->copy(staging_.owner_of(address_), strips, direction);
+  const Owner owner = staging_.owner_of(address_);
+  bool in_flight = true;
+  try {
+    staging_.driver_->copy(owner, strips, direction, in_flight);
+  } catch (...) {
+    lost_ |= in_flight;
+    throw;
+  }
   std::uint64_t bytes = 0;
   for (const Strip& strip : strips) bytes += strip.row_bytes * strip.rows;
   staging_.copied_.fetch_add(bytes, std::memory_order_relaxed);
@@ -94,7 +101,7 @@ bool Staging::keep_new(StandIn& stand_in, const Owner& owner, std::size_t bytes)
 }
 
 void Staging::give_back(const StandIn& stand_in) noexcept {
-  if (stand_in.memory_ == nullptr) return;
+  if (stand_in.memory_ == nullptr || stand_in.lost_) return;
   if (!stand_in.kept_) {
     ::munmap(stand_in.memory_, stand_in.bytes_);
     return;

@@ -33,6 +33,7 @@ class StandIn {
   std::byte* memory_ = nullptr;
   std::size_t bytes_ = 0;
   bool kept_ = false;
+  bool lost_ = false;  ///< copies may still be going on, long after: never to be used again, nor unmapped
 };
 
 /// The stand-ins of one process. From any thread.

@@ -102,6 +102,7 @@ TEST(CudaDriverDeathTest, FakeDeviceMemoryCannotBeReadByTheCpu) {
 TEST(CudaDriver, CopiesRowsAndNothingBetweenThem) {
   const FakeDevice device;
   const auto driver = open_fake();
+  bool in_flight = true;
   for (const char* how : {"cuMemAlloc_v2", "cuMemAllocAsync"}) {
     std::byte* const memory = device.allocate(1000, how);
     device.write(memory, std::vector<std::byte>(1000, std::byte{1}));
@@ -111,10 +112,10 @@ TEST(CudaDriver, CopiesRowsAndNothingBetweenThem) {
     const auto is_row = [](std::size_t i) {
       return (i >= 10 && i < 10 + 20 * 7 && (i - 10) % 7 < 3) || (i >= 500 && i < 590);
     };
-    driver->copy(*driver->owner_of(memory), strips, Direction::kToHost);
+    driver->copy(*driver->owner_of(memory), strips, Direction::kToHost, in_flight);
     for (std::size_t i = 0; i < 1000; ++i) ASSERT_EQ(host[i], std::byte(is_row(i) ? 1 : 2)) << i;
     std::fill(host.begin(), host.end(), std::byte{3});
-    driver->copy(*driver->owner_of(memory), strips, Direction::kToDevice);
+    driver->copy(*driver->owner_of(memory), strips, Direction::kToDevice, in_flight);
     const auto now = device.read(memory, 1000);
     for (std::size_t i = 0; i < 1000; ++i) ASSERT_EQ(now[i], std::byte(is_row(i) ? 3 : 1)) << i;
     device.release(memory);
@@ -126,15 +127,16 @@ TEST(CudaDriver, NamesTheErrorAndWhatItWasDoing) {
   const auto driver = open_fake();
   std::byte* const memory = device.allocate(100);
   const Owner owner = *driver->owner_of(memory);
+  bool in_flight = true;
   std::array<std::byte, 100> host{};
   const std::array strips{Strip{memory, host.data(), 100, 1, 0}};
   device.fail("cuMemcpyAsync", 700);
-  EXPECT_THAT([&] { driver->copy(owner, strips, Direction::kToDevice); },
+  EXPECT_THAT([&] { driver->copy(owner, strips, Direction::kToDevice, in_flight); },
               ThrowsMessage<Error>(AllOf(HasSubstr("error 700"), HasSubstr("to the device"))));
   device.fail("cuMemcpyAsync", 0);
   device.fail("cuCtxPushCurrent", 2);
   try {
-    driver->copy(owner, strips, Direction::kToHost);
+    driver->copy(owner, strips, Direction::kToHost, in_flight);
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
@@ -199,6 +201,21 @@ TEST(Staging, ServesSeveralThreads) {
     });
   threads.clear();
   EXPECT_EQ(staging.bytes_copied(), 4 * 2 * 3000ULL * (50 * 51 / 2));
+}
+
+TEST(Staging, KeepsItsHandsOffMemoryThatCopiesMayStillReach) {
+  const FakeDevice device;
+  std::byte* const memory = device.allocate(100'000);
+  Staging staging(open_fake(), 0);
+  {
+    const auto stand_in = staging.stand_in(memory, 100'000, 100'000);
+    const std::array strips{Strip{memory, stand_in->memory(), 100'000, 1, 0}};
+    device.fail("cuStreamSynchronize", 700);
+    EXPECT_THROW(stand_in->copy(strips, Direction::kToHost), Error);
+    device.fail("cuStreamSynchronize", 0);
+  }
+  device.read(memory, 1);  // the copy comes now
+  device.release(memory);
 }
 
 TEST(Staging, OutlivesAContext) {
