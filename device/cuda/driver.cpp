@@ -206,10 +206,13 @@ bool Driver::pin(const Owner& owner, void* memory, std::size_t bytes) const noex
 }
 
 bool Driver::unpin(const std::optional<Owner>& in_context_of, void* memory) const noexcept {
-  std::optional<CurrentContext> context;
-  if (in_context_of) context.emplace(*functions_, *in_context_of);
-  const Result result = functions_->unregister_host(memory);
-  return result == kSuccess || result == kNotRegistered;
+  const auto unregister = [&] {
+    const Result result = functions_->unregister_host(memory);
+    return result == kSuccess || result == kNotRegistered;
+  };
+  if (!in_context_of) return unregister();
+  const CurrentContext context(*functions_, *in_context_of);
+  return unregister();
 }
 
 }  // namespace loom::device::cuda
