@@ -178,7 +178,7 @@ void tag_loads(Overlay& overlay, const System& system, const std::vector<double>
 
 std::string channels_svg(const search::PathTables& tables, const topo::System& system,
                          const SearchResult& result, const std::string& title) {
-  Picture picture(system, title);
+  Picture picture(system, title, single_hosts(system));
   picture.draw();
   std::size_t count = 0, number = 0;
   for (const ChannelPlan& plan : result.plans.parts) count += plan.channels.size();

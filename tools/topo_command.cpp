@@ -1,9 +1,11 @@
 // topo_command.cpp -- `loom topo show | draw | check | convert | diff`.
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -27,7 +29,7 @@ using namespace loom::topo;
 struct Options {
   std::string file, other, output, format, model = "loom", colour = "auto";
   std::optional<std::string> ranks;
-  bool json = false, all = false, strict = false;
+  bool json = false, all = false, strict = false, ignore_ids = false;
   int* exit_code = nullptr;
 };
 
@@ -54,21 +56,44 @@ void tell(const Options& options, const std::vector<std::string>& notes) {
     fmt::print(stderr, "{}note{}: {}\n", colours.cyan, colours.reset, note);
 }
 
-/// "0,1,2". Throws Error (kBadInput).
+/// COLUMNS, else what the terminal has; 0: lines may be of any length.
+std::size_t output_width() {
+  if (const char* columns = std::getenv("COLUMNS"))
+    if (const int width = std::atoi(columns); width > 0) return static_cast<std::size_t>(width);
+  winsize terminal{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &terminal) == 0 ? terminal.ws_col : 0;
+}
+
+/// "1 warning", "2 warnings".
+std::string counted(std::size_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+/// "0,1,2" or "0-2,7". Throws Error (kBadInput).
 std::vector<int> ranks_of(const std::string& list) {
+  constexpr int kMostRanks = 1 << 20;
   std::vector<int> ranks;
   for (std::size_t at = 0; at <= list.size();) {
     const std::size_t end = std::min(list.find(',', at), list.size());
-    int rank = 0;
-    const auto [stop, error] = std::from_chars(list.data() + at, list.data() + end, rank);
-    if (error != std::errc() || stop != list.data() + end || rank < 0)
+    const std::string part = list.substr(at, end - at);
+    const std::size_t dash = part.find('-');
+    const auto number = [&](std::string_view text) {
+      int value = 0;
+      const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+      return error == std::errc() && stop == text.data() + text.size() ? value : -1;
+    };
+    const int first = number(part.substr(0, dash)),
+              last = dash == std::string::npos ? first : number(part.substr(dash + 1));
+    if (first < 0 || last < first || last >= kMostRanks)
       throw Error(ErrorCode::kBadInput,
-                  fmt::format("--ranks takes ranks with commas, e.g. 0,1,2, not \"{}\".", list));
-    if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end())
-      throw Error(ErrorCode::kBadInput, fmt::format("--ranks names rank {} twice.", rank));
-    ranks.push_back(rank);
+                  fmt::format("--ranks takes ranks with commas, e.g. 0,1,2 or 0-3,6, not \"{}\".", list));
+    for (int rank = first; rank <= last; ++rank) ranks.push_back(rank);
     at = end + 1;
   }
+  std::vector<int> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
+    throw Error(ErrorCode::kBadInput, fmt::format("--ranks names rank {} twice.", *twice));
   return ranks;
 }
 
@@ -99,32 +124,33 @@ std::string title_of(const Options& options) {
   return options.file.empty() ? host_name() : options.file.substr(options.file.rfind('/') + 1);
 }
 
-bool ends_with(const std::string& text, std::string_view end) {
+/// In capitals or not.
+bool ends_with(std::string text, std::string_view end) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return std::string_view(text).ends_with(end);
 }
 
 void show(const Options& options) {
-  const System system = load(options, options.file);
+  auto [system, notes] = read(options, options.file);
   std::optional<Paths> paths;
   try {
     paths.emplace(system);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kBadInput) throw;
-    tell(options, {error.what()});  // the tree can be shown still
+    notes.emplace_back(error.what());  // the rest can be shown still
   }
-  if (options.json) {
-    const nlohmann::json paths_json = paths ? to_json(*paths) : nlohmann::json();
-    return write("-", nlohmann::json{{"system", to_json(system)}, {"paths", paths_json}}.dump(2) + "\n");
-  }
+  if (options.json) return write("-", show_json(system, paths ? &*paths : nullptr, notes));
+  tell(options, notes);
   const Colours colours = colours_of(options);
-  write("-", (paths ? matrix_text(*paths, colours, options.all) + "\n" : "") + tree_text(system, colours));
+  write("-", (paths ? matrix_text(*paths, colours, options.all, output_width()) + "\n" : "") +
+                 tree_text(system, colours));
 }
 
 /// By --format, else by the file's name.
 bool wants_dot(const Options& options) {
   if (!options.format.empty()) return options.format == "dot";
   if (ends_with(options.output, ".dot") || ends_with(options.output, ".gv")) return true;
-  if (!options.output.empty() && options.output != "-" && !ends_with(options.output, ".svg") &&
+  if (options.output != "-" && !ends_with(options.output, ".svg") &&
       options.output.find('.', options.output.rfind('/') + 1) != std::string::npos)
     throw Error(
         ErrorCode::kBadInput,
@@ -138,21 +164,23 @@ bool wants_dot(const Options& options) {
 void draw(const Options& options) {
   const bool dot = wants_dot(options);
   const System system = read(options, options.file).system;
-  write(options.output, dot ? to_dot(system, title_of(options)) : to_svg(system, title_of(options)));
+  write(options.output, dot ? to_dot(system, title_of(options), options.all)
+                            : to_svg(system, title_of(options), options.all));
 }
 
 void check_machine(const Options& options) {
   SystemWithNotes loaded = read(options, options.file);
   const System& system = loaded.system;
   // What the findings say again.
-  const std::vector<std::string> said = unknown_link_notes(system);
+  const std::vector<std::string> said = gap_notes(system);
   std::erase_if(loaded.notes, [&](const std::string& note) {
     return std::find(said.begin(), said.end(), note) != said.end();
   });
   const std::vector<std::string> broken = check(system);
   const std::vector<Finding> findings = lint(system);
-  const auto warnings = std::count_if(findings.begin(), findings.end(),
-                                      [](const Finding& f) { return f.severity == Severity::kWarning; });
+  const std::vector<FindingGroup> groups = grouped(findings);
+  const auto warnings = static_cast<std::size_t>(std::count_if(
+      groups.begin(), groups.end(), [](const auto& g) { return g.first.severity == Severity::kWarning; }));
   if (options.json) {
     write("-",
           nlohmann::json{{"notes", loaded.notes}, {"broken", broken}, {"findings", to_json(system, findings)}}
@@ -162,10 +190,11 @@ void check_machine(const Options& options) {
     tell(options, loaded.notes);
     std::string text;
     for (const std::string& line : broken) text += fmt::format("broken: {}\n", line);
-    text += findings_text(system, findings, colours_of(options));
-    write("-",
-          text + fmt::format("{} nodes, {} links: {} warnings, {} hints\n", system.size(),
-                             system.links().size(), warnings, static_cast<long>(findings.size()) - warnings));
+    text += findings_text(system, groups, colours_of(options));
+    write("-", text + fmt::format(
+                          "{}, {}: {}, {}, {}\n", counted(static_cast<std::size_t>(system.size()), "node"),
+                          counted(system.links().size(), "link"), counted(warnings, "warning"),
+                          counted(groups.size() - warnings, "hint"), counted(loaded.notes.size(), "note")));
   }
   if (!broken.empty() || warnings > 0 || (options.strict && !findings.empty())) *options.exit_code = kFound;
 }
@@ -186,10 +215,16 @@ void convert(Options options) {
   const System system = load(options, options.file);
   const bool hwloc = options.format == "hwloc";
   const std::string text = hwloc ? to_hwloc_xml(system) : to_nccl_xml(system);
-  if (parse_system(text, options.output.empty() ? "the result" : options.output, system.model()).system !=
-      system)
-    throw Error(ErrorCode::kInternal,
-                "What was written does not read as the same machine; this is a defect of loom.");
+  try {
+    if (parse_system(text, "the result", system.model()).system != system)
+      throw Error(ErrorCode::kInternal,
+                  "What was written does not read as the same machine; this is a defect of loom.");
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kBadInput) throw;
+    throw Error(ErrorCode::kBadInput,
+                fmt::format("What {}'s XML makes of this machine could not be read again: {}",
+                            hwloc ? "hwloc" : "NCCL", error.what()));
+  }
   write(options.output, text);
   const std::ptrdiff_t elements = element_count(text);
   if (!hwloc && elements > kMostNcclElements)
@@ -198,23 +233,31 @@ void convert(Options options) {
 }
 
 void diff(const Options& options) {
+  if (options.file == "-" && options.other == "-")
+    throw Error(ErrorCode::kBadInput, "stdin (-) can be one of the two machines only.");
   const System before = read(options, options.file).system, after = read(options, options.other).system;
-  const std::vector<std::string> lines = differences(before, after);
+  const std::vector<Difference> found =
+      differences(before, after, options.ignore_ids ? Ignore::kIds : Ignore::kNothing);
   if (options.json) {
-    write("-", nlohmann::json(lines).dump(2) + "\n");
+    write("-", to_json(found).dump(2) + "\n");
   } else {
     const Colours colours = colours_of(options);
     std::string text;
-    for (const std::string& line : lines)
+    for (const Difference& one : found)
       text += fmt::format("{}{}{}\n",
-                          line[0] == '+'   ? colours.green
-                          : line[0] == '-' ? colours.red
-                                           : colours.yellow,
-                          line, colours.reset);
-    write("-", text + (lines.empty() ? "the same machine\n" : fmt::format("{} differences\n", lines.size())));
+                          one.sign == '+'   ? colours.green
+                          : one.sign == '-' ? colours.red
+                                            : colours.yellow,
+                          one.text, colours.reset);
+    const char* same = options.ignore_ids ? "the same machine but for its ids\n" : "the same machine\n";
+    write("-", text + (found.empty() ? same : counted(found.size(), "difference") + "\n"));
   }
-  if (!lines.empty()) *options.exit_code = kFound;
+  if (!found.empty()) *options.exit_code = kFound;
 }
+
+/// What a forgotten variable of a script leaves is not this machine.
+const CLI::Validator kNotEmpty([](const std::string& text) { return text.empty() ? "it is empty" : ""; }, "",
+                               "not empty");
 
 CLI::App* add(CLI::App& topo, const std::shared_ptr<Options>& options, const char* name, const char* text,
               const char* examples, void (*run)(const Options&)) {
@@ -223,17 +266,29 @@ CLI::App* add(CLI::App& topo, const std::shared_ptr<Options>& options, const cha
   command->add_option("--model", options->model, "rules for links and bandwidths")
       ->check(CLI::IsMember({"loom", "nccl"}))
       ->capture_default_str();
-  command->add_option("--color,--colour", options->colour, "colours in text")
-      ->check(CLI::IsMember({"auto", "always", "never"}))
-      ->capture_default_str();
+  command
+      ->add_flag("--color{always},--colour{always}", options->colour,
+                 "colours in text: --color, or --color=auto, always or never")
+      ->check(CLI::IsMember({"auto", "always", "never"}));
   command->callback([options, run] { run(*options); });
   return command;
 }
 
+void add_ranks(CLI::App* command, Options& options) {
+  command->add_option("--ranks", options.ranks, "only the GPUs of these ranks take part, e.g. 0,1,2 or 0-3");
+}
+
 void add_file(CLI::App* command, Options& options) {
-  command->add_option("FILE", options.file,
-                      "topology file, NCCL's XML or hwloc's; -: stdin; without one: this machine");
-  command->add_option("--ranks", options.ranks, "only the GPUs of these ranks take part, e.g. 0,1,2");
+  command
+      ->add_option("FILE", options.file,
+                   "topology file, NCCL's XML or hwloc's; -: stdin; without one: this machine")
+      ->check(kNotEmpty);
+  add_ranks(command, options);
+}
+
+void add_output(CLI::App* command, Options& options) {
+  command->add_option("-o,--output", options.output, "file to write; -, or without one: stdout")
+      ->check(kNotEmpty);
 }
 
 }  // namespace
@@ -247,19 +302,22 @@ void add_topo_command(CLI::App& loom, int& exit_code) {
   CLI::App* command = add(*topo, options, "show",
                           "The matrix of best paths between GPUs and ports, and the machine as a tree",
                           "  loom topo show                          this machine\n"
-                          "  loom topo show dgx.xml --ranks 0,1,4,5  four of its GPUs\n"
-                          "  loom topo show dgx.xml --json | jq .paths",
+                          "  loom topo show dgx.xml --ranks 0-1,4-5  four of its GPUs\n"
+                          "  loom topo show dgx.xml --json | jq .paths\n"
+                          "The matrix folds into the width of the terminal, or of COLUMNS.",
                           show);
   add_file(command, *options);
-  command->add_flag("--json", options->json, "nodes, links and paths as JSON");
-  command->add_flag("--all", options->all, "all columns, however many");
+  command->add_flag("--json", options->json, "nodes, links, paths and notes as JSON");
+  command->add_flag("--all", options->all, "all GPUs and ports, however many");
 
   command = add(*topo, options, "draw", "A picture of the machine",
                 "  loom topo draw dgx.xml -o dgx.svg\n"
+                "  loom topo draw rack.xml --all > rack.svg         equal hosts each by itself\n"
                 "  loom topo draw --format dot | dot -Tpng > machine.png",
                 draw);
   add_file(command, *options);
-  command->add_option("-o,--output", options->output, "file to write; without one: stdout");
+  add_output(command, *options);
+  command->add_flag("--all", options->all, "every host, where equal ones would be drawn as one");
   command->add_option("--format", options->format, "svg or dot (Graphviz); without one: by the file's name")
       ->check(CLI::IsMember({"svg", "dot"}));
 
@@ -280,13 +338,20 @@ void add_topo_command(CLI::App& loom, int& exit_code) {
   command->add_option("--to", options->format, "nccl or hwloc")
       ->check(CLI::IsMember({"nccl", "hwloc"}))
       ->required();
-  command->add_option("-o,--output", options->output, "file to write; without one: stdout");
+  add_output(command, *options);
 
   command = add(*topo, options, "diff", "How one machine differs from another",
-                "  loom topo diff node1.xml node2.xml      exit code 1 if they differ", diff);
-  command->add_option("BEFORE", options->file, "topology file")->required();
-  command->add_option("AFTER", options->other, "topology file")->required();
-  command->add_flag("--json", options->json, "the lines as JSON");
+                "  loom topo diff node1.xml node2.xml      exit code 1 if they differ\n"
+                "  loom topo diff node1.xml                this machine against what it was\n"
+                "  loom topo diff node1.xml node2.xml --ignore-ids",
+                diff);
+  command->add_option("BEFORE", options->file, "topology file; -: stdin")->required()->check(kNotEmpty);
+  command->add_option("AFTER", options->other, "topology file; -: stdin; without one: this machine")
+      ->check(kNotEmpty);
+  add_ranks(command, *options);
+  command->add_flag("--ignore-ids", options->ignore_ids,
+                    "not bus ids, GUIDs and host hashes, in which equal machines differ");
+  command->add_flag("--json", options->json, "the differences as JSON");
 }
 
 }  // namespace loom::tools

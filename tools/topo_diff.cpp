@@ -15,10 +15,14 @@ using namespace loom::topo;
 /// Nodes by what they are called, which both Systems agree on: numbers of nodes do not tell.
 class Names {
  public:
-  Names(const System& system, bool several_hosts) : names_(static_cast<std::size_t>(system.size())) {
+  Names(const System& system, bool several_hosts, Ignore ignore)
+      : names_(static_cast<std::size_t>(system.size())) {
     std::map<std::string, int> copies;
     for (NodeId id = 0; id < system.size(); ++id) {
-      std::string name = label_on_host(system, id);
+      const NodeKind kind = system.node(id).kind();
+      const bool by_bus_id = kind == NodeKind::kPciSwitch || kind == NodeKind::kNic;
+      std::string name =
+          by_bus_id && ignore == Ignore::kIds ? std::string(name_of(kind)) : label_on_host(system, id);
       if (several_hosts && system.node(id).kind() != NodeKind::kNvSwitch)
         name += fmt::format(" (host {})", system.node(id).host);
       if (const int copy = ++copies[name]; copy > 1) name += fmt::format(" #{}", copy);
@@ -41,31 +45,51 @@ class Names {
 
 class Differences {
  public:
-  Differences(const System& a, const System& b)
+  Differences(const System& a, const System& b, Ignore ignore)
       : a_(a),
         b_(b),
+        ignore_(ignore),
         several_(a.hosts().size() > 1 || b.hosts().size() > 1),
-        names_a_(a, several_),
-        names_b_(b, several_) {}
+        names_a_(a, several_, ignore),
+        names_b_(b, several_, ignore) {}
 
-  std::vector<std::string> find() {
+  std::vector<Difference> find() {
     compare_hosts();
     for (const auto& [name, id] : names_a_.all()) {
       if (const NodeId other = names_b_.find(name); other == kNoNode)
-        lines_.push_back(fmt::format("- {}", name));
+        found_.push_back({'-', name, "", {}, {}, "- " + name});
       else
         compare(name, id, other);
     }
     for (const auto& [name, id] : names_b_.all())
-      if (names_a_.find(name) == kNoNode) lines_.push_back(fmt::format("+ {}", name));
-    if (lines_.empty() && !(a_ == b_))
-      lines_.push_back("~ the same nodes and links, in another order: searches may choose other channels");
-    return std::move(lines_);
+      if (names_a_.find(name) == kNoNode) found_.push_back({'+', name, "", {}, {}, "+ " + name});
+    if (found_.empty() && ignore_ == Ignore::kNothing && !(a_ == b_))
+      found_.push_back({'~',
+                        "",
+                        "order",
+                        {},
+                        {},
+                        "~ the same nodes and links, in another order: searches may choose other channels"});
+    return std::move(found_);
   }
 
  private:
+  void add(const std::string& name, const std::string& attribute, json before, json after, std::string text) {
+    found_.push_back({'~', name, attribute, std::move(before), std::move(after),
+                      fmt::format("~ {}{}{}", name, name.empty() ? "" : ": ", text)});
+  }
+
+  void changed(const std::string& name, const std::string& attribute, const json& before, const json& after) {
+    const auto text = [](const json& value) {
+      return value.is_null() ? std::string("absent") : value.dump();
+    };
+    add(name, attribute, before, after,
+        fmt::format("{} is {}, was {}", attribute, text(after), text(before)));
+  }
+
   void compare_hosts() {
-    if (a_.model() != b_.model()) changed("model", "", name_of(a_.model()), name_of(b_.model()));
+    if (a_.model() != b_.model()) changed("", "model", name_of(a_.model()), name_of(b_.model()));
+    if (ignore_ == Ignore::kIds) return;
     for (std::size_t i = 0; i < std::min(a_.hosts().size(), b_.hosts().size()); ++i)
       if (a_.hosts()[i] != b_.hosts()[i])
         changed(several_ ? fmt::format("host {}", i) : "host", "host_hash",
@@ -73,27 +97,27 @@ class Differences {
   }
 
   void compare(const std::string& name, NodeId before, NodeId after) {
-    const std::size_t said = lines_.size();
+    const std::size_t found = found_.size();
     compare_links(name, before, after);
-    const bool links_differ = lines_.size() > said;
+    const bool links_differ = found_.size() > found;
     json old = to_json(a_, before), now = to_json(b_, after);
-    // Numbers and labels are not the node's own; the parent and the host are compared by name.
-    for (const char* key : {"id", "parent", "label", "host"}) old.erase(key), now.erase(key);
-    // What the rows say is clearer from the links that they make.
-    if (links_differ)
-      for (const char* key : {"nvlinks", "c2c"}) old.erase(key), now.erase(key);
-    const auto text = [](const json& of, const std::string& key) {
-      return of.contains(key) ? of[key].dump() : std::string("absent");
+    const auto without = [&](std::initializer_list<const char*> keys) {
+      for (const char* key : keys) old.erase(key), now.erase(key);
     };
+    // Numbers and labels are not the node's own; the parent and the host are compared by name.
+    without({"id", "parent", "label", "host"});
+    // What the rows say is clearer from the links that they make.
+    if (links_differ) without({"nvlinks", "c2c"});
+    if (ignore_ == Ignore::kIds) without({"bus_id", "bus_ids", "guid", "nvlinks", "peers"});
     json keys = old;
     keys.update(now);
     for (const auto& [key, value] : keys.items())
-      if (!old.contains(key) || !now.contains(key) || old[key] != now[key])
-        changed(name, key, text(old, key), text(now, key));
+      if (const json was = old.value(key, json()), is = now.value(key, json()); was != is)
+        changed(name, key, was, is);
     const std::string above = names_a_.of(a_.node(before).parent),
                       above_now = names_b_.of(b_.node(after).parent);
     if (above != above_now)
-      lines_.push_back(fmt::format("~ {}: hangs below {}, was below {}", name, above_now, above));
+      add(name, "parent", above, above_now, fmt::format("hangs below {}, was below {}", above_now, above));
   }
 
   void compare_links(const std::string& name, NodeId before, NodeId after) {
@@ -107,28 +131,27 @@ class Differences {
     for (const auto& [to, gbps] : old) {
       const auto same = now.find(to);
       if (same == now.end())
-        lines_.push_back(fmt::format("~ {}: no {}, was {:g} GB/s", name, to, gbps));
+        add(name, to, rounded(gbps), {}, fmt::format("no {}, was {:g} GB/s", to, gbps));
       else if (same->second != gbps)
-        lines_.push_back(fmt::format("~ {}: {} has {:g} GB/s, was {:g}", name, to, same->second, gbps));
+        add(name, to, rounded(gbps), rounded(same->second),
+            fmt::format("{} has {:g} GB/s, was {:g}", to, same->second, gbps));
     }
     for (const auto& [to, gbps] : now)
-      if (!old.contains(to)) lines_.push_back(fmt::format("~ {}: {} of {:g} GB/s is new", name, to, gbps));
-  }
-
-  void changed(std::string_view name, std::string_view key, std::string_view old, std::string_view now) {
-    lines_.push_back(fmt::format("~ {}{}{} is {}, was {}", name, key.empty() ? "" : ": ", key, now, old));
+      if (!old.contains(to))
+        add(name, to, {}, rounded(gbps), fmt::format("{} of {:g} GB/s is new", to, gbps));
   }
 
   const System &a_, &b_;
+  const Ignore ignore_;
   const bool several_;
   const Names names_a_, names_b_;
-  std::vector<std::string> lines_;
+  std::vector<Difference> found_;
 };
 
 }  // namespace
 
-std::vector<std::string> differences(const System& a, const System& b) {
-  return Differences(a, b).find();
+std::vector<Difference> differences(const System& a, const System& b, Ignore ignore) {
+  return Differences(a, b, ignore).find();
 }
 
 }  // namespace loom::tools

@@ -10,15 +10,10 @@ namespace {
 using nlohmann::json;
 using namespace loom::topo;
 
-/// As printed: 123.6, not 123.5999984741211.
-double rounded(float gbps) {
-  return std::round(static_cast<double>(gbps) * 1000) / 1000;
-}
-
 void add_pci(json& out, const PciFunction& pci) {
   out["bus_id"] = pci.bus_id.to_string();
   out["class"] = fmt::format("0x{:06x}", pci.class_code);
-  out["id"] = fmt::format("{:04x}:{:04x}", pci.vendor, pci.device);
+  out["pci_id"] = fmt::format("{:04x}:{:04x}", pci.vendor, pci.device);
   out["subsystem"] = fmt::format("{:04x}:{:04x}", pci.subsystem_vendor, pci.subsystem_device);
   out["link_speed"] = pci.link_speed;
   out["link_width"] = pci.link_width;
@@ -48,8 +43,8 @@ void add_info(json& out, const CpuInfo& cpu) {
 }
 void add_info(json& out, const NetInfo& net) {
   out["name"] = net.name, out["device"] = net.device, out["port"] = net.port;
-  out["speed_mbps"] = net.speed_mbps, out["latency_us"] = net.latency_us,
-  out["max_connections"] = net.max_connections;
+  if (net.speed_mbps > 0) out["speed_mbps"] = net.speed_mbps;
+  out["latency_us"] = net.latency_us, out["max_connections"] = net.max_connections;
   out["gpu_direct"] = net.gpu_direct, out["collectives"] = net.collectives;
   out["net"] = net.is_net, out["gin"] = net.is_gin, out["rma"] = net.is_rma;
   if (net.guid) out["guid"] = fmt::format("0x{:x}", *net.guid);
@@ -66,6 +61,10 @@ void add_info(json&, const NicInfo&) {}
 void add_info(json&, const C2cPortInfo&) {}
 
 }  // namespace
+
+double rounded(float gbps) {
+  return std::round(static_cast<double>(gbps) * 1000) / 1000;
+}
 
 json to_json(const System& system, NodeId id) {
   const Node& node = system.node(id);
@@ -86,20 +85,41 @@ json to_json(const System& system) {
   return out;
 }
 
-json to_json(const Paths& paths) {
-  const System& system = paths.system();
-  json out = json::array();
-  for (const NodeId from : system.gpus()) {
-    for (const NodeKind kind : {NodeKind::kGpu, NodeKind::kNet})
-      for (const NodeId to : kind == NodeKind::kGpu ? system.gpus() : system.of_kind(kind)) {
+std::string show_json(const System& system, const Paths* paths, const std::vector<std::string>& notes) {
+  std::string text = json{{"notes", notes}, {"system", to_json(system)}}.dump(2);
+  text.resize(text.rfind('\n'));  // without the last brace
+  text += ",\n  \"paths\": [";
+  if (paths != nullptr) {
+    // Written line by line: as values, millions of them would take gigabytes.
+    const std::vector<NodeId> ends = matrix_nodes(system);
+    const char* separator = "\n";
+    for (const NodeId from : ends)
+      for (const NodeId to : ends) {
         if (from == to) continue;
-        const Path path = paths.between(from, to);
-        out.push_back({{"from", from},
-                       {"to", to},
-                       {"type", name_of(path.type)},
-                       {"gbps", rounded(path.gbps)},
-                       {"hops", path.hops}});
+        const Path path = paths->between(from, to);
+        text +=
+            fmt::format("{}    {{\"from\": {}, \"to\": {}, \"type\": \"{}\", \"gbps\": {}, \"hops\": {}}}",
+                        separator, from, to, name_of(path.type), rounded(path.gbps), path.hops);
+        separator = ",\n";
       }
+    text += "\n  ";
+  }
+  return text + "]\n}\n";
+}
+
+json to_json(const std::vector<Difference>& differences) {
+  constexpr auto change = [](char sign) {
+    return sign == '+' ? "added" : sign == '-' ? "removed" : "changed";
+  };
+  json out = json::array();
+  for (const Difference& difference : differences) {
+    json one{{"change", change(difference.sign)}, {"text", difference.text}};
+    if (!difference.node.empty()) one["node"] = difference.node;
+    if (!difference.attribute.empty()) {
+      one["attribute"] = difference.attribute;
+      one["before"] = difference.before, one["after"] = difference.after;
+    }
+    out.push_back(std::move(one));
   }
   return out;
 }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tools/equal_hosts.hpp"
 #include "tools/svg_canvas.hpp"
 #include "topo/system.hpp"
 
@@ -41,7 +42,7 @@ struct Places {
   std::map<std::pair<topo::NodeId, topo::NodeId>, Arc> arcs;  ///< by both GPUs, in order
   std::vector<double> sys_rail;  ///< per host: x of the line that joins rows of NUMA nodes
   double padding = 0;            ///< between a box of the PCI tree and what is in it
-  double spine = 0;              ///< x of the line that joins the NVSwitches of several rows
+  double spine = 0;              ///< x of the middle of what joins the parts of the NVSwitch of several rows
 };
 
 /// "mlx5_0 200G": the port's name, as much of it as there is room for, and its speed in three digits.
@@ -49,7 +50,8 @@ std::string port_text(const topo::NetInfo& net);
 
 class Picture {
  public:
-  Picture(const topo::System& system, std::string title);
+  /// Hosts that are not the first of any of `groups` are not drawn.
+  Picture(const topo::System& system, std::string title, std::vector<EqualHosts> groups);
 
   /// Draws all of it; then further things may be drawn with canvas(), and room below asked for.
   void draw();
@@ -116,12 +118,16 @@ class Picture {
   void draw_arcs(const HostBox& host);
   void draw_arc(const topo::Link& link, double x1, double x2);
   void tag_arcs(const HostBox& host);
+  bool is_drawn(topo::NodeId id) const {
+    return heading_[static_cast<std::size_t>(system_.node(id).host)].size() > 0;
+  }
   void switch_bar(const std::vector<const HostBox*>& hosts, double left, double right, double y);
-  void spine();
+  void comb();
   double legend(double y);
 
   const topo::System& system_;
   std::string title_;
+  std::vector<std::string> heading_;  // per host; empty: it is not drawn
   Canvas canvas_;
   Places places_;
   std::vector<std::vector<topo::NodeId>> children_;
@@ -135,7 +141,7 @@ class Picture {
   static constexpr int kMostCompact = 2;
   double gap_;
   std::vector<const topo::Link*> meshes_;  // between GPUs, one direction of each
-  std::vector<double> bars_;
+  std::vector<Box> bars_;                  // parts of the NVSwitch
   double width_ = 0, height_ = 0;
 };
 

@@ -14,7 +14,7 @@ using namespace loom::topo;
 
 namespace {
 
-constexpr const char *kBusColour = "#444", *kMissingColour = "#c00000";
+constexpr const char *kBusColour = "#444", *kMissingColour = "#c00000", *kSwitchFill = "#b9dd8a";
 constexpr double kBusWidth = 2.5;
 
 }  // namespace
@@ -144,6 +144,7 @@ void Picture::draw_links_up(NodeId id, NodeId parent, double x, double top, doub
 /// The partitions of a GPU share what leads to the CPU.
 void Picture::draw_c2c_ports() {
   for (const NodeId port : system_.of_kind(NodeKind::kC2cPort)) {
+    if (!is_drawn(port)) continue;
     double first = 1e9, last = 0, top = 0, bus = 0;
     float gbps = 0;
     for (const Link& link : system_.links_of(port)) {
@@ -165,7 +166,7 @@ void Picture::draw_c2c_ports() {
 void Picture::draw_peer_switches() {
   for (const NodeId id : system_.of_kind(NodeKind::kPciSwitch))
     for (const Link& link : system_.links_of(id)) {
-      if (link.type != LinkType::kLoc || kind(link.to) != NodeKind::kPciSwitch ||
+      if (!is_drawn(id) || link.type != LinkType::kLoc || kind(link.to) != NodeKind::kPciSwitch ||
           (link.reverse != kNoLink && link.to < id))
         continue;
       const Box &a = box(id), &b = box(link.to);
@@ -246,41 +247,53 @@ void Picture::tag_arcs(const HostBox& host) {
 
 void Picture::switch_bar(const std::vector<const HostBox*>& hosts, double left, double right, double y) {
   const NodeId nv = system_.of_kind(NodeKind::kNvSwitch).front();
+  const auto is_here = [&](NodeId id) {
+    return std::any_of(hosts.begin(), hosts.end(),
+                       [&](const HostBox* host) { return host->host == system_.node(id).host; });
+  };
   std::map<float, int> gpus_by_speed;
   for (const Link& link : system_.links_of(nv)) {
-    const bool here = std::any_of(hosts.begin(), hosts.end(), [&](const HostBox* host) {
-      return host->host == system_.node(link.to).host;
-    });
     ++gpus_by_speed[link.gbps];
-    if (here)
+    if (is_here(link.to))
       canvas_.line(box(link.to).centre(), box(link.to).bottom(), box(link.to).centre(), y, kNvlColour,
                    line_width(link.gbps));
   }
-  canvas_.box(left, y, right - left, kBarHeight, "#b9dd8a", kNvlColour);
   int without = 0;
   for (const NodeId gpu : system_.of_kind(NodeKind::kGpu)) {
     const bool shares = kind(system_.node(gpu).parent) == NodeKind::kGpu;
     if (shares || system_.node(gpu).gpu().is_virtual || link_between(gpu, nv, LinkType::kNvl)) continue;
     ++without;
-    if (std::any_of(hosts.begin(), hosts.end(),
-                    [&](const HostBox* host) { return host->host == system_.node(gpu).host; }))
+    if (is_here(gpu))
       canvas_.tag(box(gpu).centre(), box(gpu).bottom() + 9, "no NVLink", kMissingColour, "middle");
   }
   const std::size_t count = std::get<NvSwitchInfo>(system_.node(nv).info).bus_ids.size();
   std::string text = count > 1 ? fmt::format("{} NVSwitches", count) : "NVSwitch";
+  if (system_.hosts().size() > 1) text += fmt::format(" of all {} hosts", system_.hosts().size());
   for (auto speed = gpus_by_speed.rbegin(); speed != gpus_by_speed.rend(); ++speed)
     text += fmt::format("{} {} GPUs, {:g} GB/s each", speed == gpus_by_speed.rbegin() ? ":" : ";",
                         speed->second, speed->first);
   if (without > 0) text += fmt::format("; {} without", without);
-  canvas_.text((left + right) / 2, y + 18, text, 13, "middle", "#2d5200", true);
+  if (system_.hosts().size() > 1)
+    right = std::max(right, left + 1.2 * kCharWidth * static_cast<double>(text.size()) + 2 * kPadding);
+  // Of several rows the first says it.
+  canvas_.text((left + right) / 2, y + 18, bars_.empty() ? text : "the same NVSwitch", 13, "middle",
+               "#2d5200", bars_.empty());
   for (const HostBox* host : hosts) places_.bar[static_cast<std::size_t>(host->host)] = y;
-  bars_.push_back(y);
+  bars_.push_back({left, y, right - left, kBarHeight});
 }
 
-/// Bars of several rows are one switch: joined at the left.
-void Picture::spine() {
-  places_.spine = 12;
-  canvas_.box(6, bars_.front(), 12, bars_.back() + kBarHeight - bars_.front(), "#b9dd8a", kNvlColour);
+/// Bars below several rows of hosts are one switch: with what joins them at the left they make one shape.
+void Picture::comb() {
+  std::vector<Box> parts = bars_;
+  if (bars_.size() > 1) {
+    const double top = bars_.front().y;
+    parts.push_back({kPadding, top, kCombWidth, bars_.back().bottom() - top});
+    places_.spine = kPadding + kCombWidth / 2;
+  }
+  for (const Box& part : parts) canvas_.box(part.x, part.y, part.w, part.h, kSwitchFill, kNvlColour);
+  if (parts.size() > 1)  // without the edges inside
+    for (const Box& part : parts)
+      canvas_.box(part.x + 1, part.y + 1, part.w - 2, part.h - 2, kSwitchFill, kSwitchFill);
 }
 
 }  // namespace loom::tools

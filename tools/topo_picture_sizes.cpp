@@ -10,8 +10,12 @@ namespace loom::tools {
 
 using namespace loom::topo;
 
-Picture::Picture(const System& system, std::string title)
-    : system_(system), title_(std::move(title)), children_(static_cast<std::size_t>(system.size())) {
+Picture::Picture(const System& system, std::string title, std::vector<EqualHosts> groups)
+    : system_(system),
+      title_(std::move(title)),
+      heading_(system.hosts().size()),
+      children_(static_cast<std::size_t>(system.size())) {
+  for (const EqualHosts& group : groups) heading_[static_cast<std::size_t>(group.first)] = heading(group);
   gap_ = kGap, places_.padding = kPadding;
   places_.boxes.resize(children_.size());
   places_.top.resize(children_.size());
@@ -32,6 +36,7 @@ Picture::Picture(const System& system, std::string title)
     if (parent != kNoNode && system.node(parent).kind() == NodeKind::kGpu)
       parent = system.node(parent).parent;
     if (parent != kNoNode) children_[static_cast<std::size_t>(parent)].push_back(id);
+    if (!is_drawn(id)) continue;
     for (const Link& link : system.links_of(id))
       if (link.type == LinkType::kNvl && link.to > id && node.kind() == NodeKind::kGpu &&
           system.node(link.to).kind() == NodeKind::kGpu)
@@ -155,6 +160,7 @@ std::vector<Picture::HostBox> Picture::measure_hosts() {
       (meshes_.empty() || compact_ == kMostCompact);  // nothing leaves downwards, or there is no choice
   for (std::size_t i = 0; i < hosts.size(); ++i) hosts[i].host = static_cast<int>(i);
   for (const NodeId cpu : system_.of_kind(NodeKind::kCpu)) {
+    if (!is_drawn(cpu)) continue;
     measure(cpu);
     HostBox& host = hosts[static_cast<std::size_t>(system_.node(cpu).host)];
     double used = 0;
@@ -173,9 +179,14 @@ std::vector<Picture::HostBox> Picture::measure_hosts() {
       host.arcs.push_back(arc_depth(gpus_below(row)));
       host.h += h + kGap + (has_sys(host) ? kSysBus : 0) + host.arcs.back();
     }
+    if (system_.hosts().size() > 1) {
+      const std::string& name = heading_[static_cast<std::size_t>(host.host)];
+      host.w = std::max(host.w, kCharWidth * static_cast<double>(name.size()) + 2 * kPadding);
+    }
     if (has_sys(host) && host.rows.size() > 1) host.w += kSysRail;
-    if (hosts.size() == 1 && has_switch) host.h += kBarHeight + 2 * kGap;
+    if (system_.hosts().size() == 1 && has_switch) host.h += kBarHeight + 2 * kGap;
   }
+  std::erase_if(hosts, [&](const HostBox& host) { return host.rows.empty(); });
   if (compact_ == kMostCompact || !too_wide(hosts)) return hosts;
   ++compact_;
   gap_ = places_.padding = kTightGap;

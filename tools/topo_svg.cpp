@@ -23,9 +23,9 @@ void Picture::draw() {
     rows.back().push_back(&host);
     row_width += host.w + kGap;
   }
-  const bool shared_switch = hosts.size() > 1 && !system_.of_kind(NodeKind::kNvSwitch).empty();
+  const bool shared_switch = system_.hosts().size() > 1 && !system_.of_kind(NodeKind::kNvSwitch).empty();
   for (const auto& row : rows) {
-    double x = shared_switch ? 40 : kPadding, height = 0;
+    double x = shared_switch ? kCombWidth + 2 * kPadding : kPadding, height = 0;
     for (const HostBox* host : row) {
       place_host(*host, x, y);
       x += host->w + kGap;
@@ -34,11 +34,11 @@ void Picture::draw() {
     width = std::max(width, x);
     y += height + kGap;
     if (shared_switch) {
-      switch_bar(row, 12, x - kGap, y);
+      switch_bar(row, kPadding, x - kGap, y);
       y += kBarHeight + 2 * kGap;
     }
   }
-  if (shared_switch && rows.size() > 1) spine();
+  comb();
   draw_c2c_ports();
   draw_peer_switches();
   y = legend(y + 8);
@@ -51,7 +51,7 @@ void Picture::place_host(const HostBox& host, double x, double y) {
   canvas_.box(x, y, host.w, host.h, "#fafafa", "#999", 8);
   const std::uint64_t hash = system_.hosts()[static_cast<std::size_t>(host.host)];
   canvas_.text(x + 10, y + 16,
-               system_.hosts().size() > 1 ? fmt::format("host {}", host.host)
+               system_.hosts().size() > 1 ? heading_[static_cast<std::size_t>(host.host)]
                : hash != 0                ? fmt::format("host {:x}", hash)
                                           : "host",
                12, "start", "#555", true);
@@ -186,16 +186,24 @@ double Picture::legend(double y) {
     canvas_.text(x + 32, y + 4, text, 11, "start", "#444");
     x += step;
   };
-  entry(kPciColour, 24, "PCI, GB/s", 110);
-  entry(kSysColour, 24, "between NUMA nodes", 170);
-  entry(kNvlColour, 100, "NVLink", 95);
-  entry(kC2cColour, 100, "C2C", 80);
+  const auto has = [&](LinkType type) {
+    const auto links = system_.links();
+    return std::any_of(links.begin(), links.end(), [&](const Link& link) { return link.type == type; });
+  };
+  if (has(LinkType::kPci)) entry(kPciColour, 24, "PCI", 70);
+  if (has(LinkType::kSys)) entry(kSysColour, 24, "between NUMA nodes", 170);
+  if (has(LinkType::kNvl)) entry(kNvlColour, 100, "NVLink", 95);
+  if (has(LinkType::kC2c)) entry(kC2cColour, 100, "C2C", 80);
   for (const float gbps : {6.F, 24.F, 96.F, 400.F}) entry("#444", gbps, fmt::format("{:g} GB/s", gbps), 95);
+  y += 20;
+  canvas_.text(kPadding + 4, y,
+               "Figures are GB/s in one direction. A line without one is as fast as the one before it.", 11,
+               "start", "#444");
   return y;
 }
 
-std::string to_svg(const System& system, const std::string& title) {
-  Picture picture(system, title);
+std::string to_svg(const System& system, const std::string& title, bool all) {
+  Picture picture(system, title, all ? single_hosts(system) : equal_hosts(system));
   picture.draw();
   return picture.finish();
 }

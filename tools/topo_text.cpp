@@ -1,9 +1,9 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <tuple>
+#include <set>
 
 #include "tools/topo_views.hpp"
 #include "topo/bandwidth.hpp"
@@ -19,8 +19,6 @@ Colours terminal_colours() {
 }
 
 namespace {
-
-constexpr std::size_t kWidestMatrix = 16;
 
 const char* colour_of(PathType type, const Colours& colours) {
   switch (type) {
@@ -62,34 +60,38 @@ NodeId root_of(const System& system, NodeId id) {
   return id;
 }
 
+/// The parts that are not empty, with `separator` between them.
+std::string joined(const std::vector<std::string>& parts, std::string_view separator) {
+  std::string text;
+  for (const std::string& part : parts)
+    if (!part.empty()) text += (text.empty() ? "" : std::string(separator)) + part;
+  return text;
+}
+
 std::string describe(const System& system, NodeId id) {
   const Node& node = system.node(id);
-  std::string text;
-  switch (node.kind()) {
-    case NodeKind::kGpu: {
-      const GpuInfo& gpu = node.gpu();
-      if (gpu.is_virtual)
-        text = fmt::format("CPUs from {}, {} of them", gpu.first_cpu, gpu.cpu_count);
-      else
-        text = fmt::format("{} {}{}", node.pci ? node.pci->bus_id.to_string() : "",
-                           gpu.gcn_arch.empty() ? fmt::format("sm_{}", gpu.compute_capability) : gpu.gcn_arch,
-                           gpu.gpu_direct ? "" : ", no GPUDirect");
-      if (gpu.rank != kNoRank) text += fmt::format(", rank {}", gpu.rank);
-      break;
-    }
-    case NodeKind::kCpu:
-      text = fmt::format("{} {}", node.cpu().arch, node.cpu().vendor);
-      if (!node.cpu().affinity.empty()) text += ", CPUs " + to_cpu_list(node.cpu().affinity);
-      break;
-    case NodeKind::kNet:
-      text = fmt::format("{:g} Gbit/s{}{}", node.net().speed_mbps / 1000,
-                         node.net().gpu_direct ? ", GPUDirect" : "",
-                         node.net().collectives ? ", collectives" : "");
-      break;
-    default:
-      break;
+  if (const auto* gpu = std::get_if<GpuInfo>(&node.info)) {
+    const std::string rank = gpu->rank != kNoRank ? fmt::format("rank {}", gpu->rank) : "";
+    if (gpu->is_virtual)
+      return joined(
+          {fmt::format("CPUs from {}", gpu->first_cpu), fmt::format("{} of them", gpu->cpu_count), rank},
+          ", ");
+    const std::string model =
+        gpu->gcn_arch.empty() ? fmt::format("sm_{}", gpu->compute_capability) : gpu->gcn_arch;
+    return joined({joined({node.pci ? node.pci->bus_id.to_string() : "", model}, " "),
+                   gpu->gpu_direct ? "" : "no GPUDirect", rank},
+                  ", ");
   }
-  return text;
+  if (const auto* cpu = std::get_if<CpuInfo>(&node.info))
+    return joined({joined({cpu->arch, cpu->vendor}, " "),
+                   cpu->affinity.empty() ? "" : "CPUs " + to_cpu_list(cpu->affinity)},
+                  ", ");
+  if (const auto* net = std::get_if<NetInfo>(&node.info))
+    return joined(
+        {net->speed_mbps > 0 ? fmt::format("{:g} Gbit/s", net->speed_mbps / 1000) : "speed not known",
+         net->gpu_direct ? "GPUDirect" : "", net->collectives ? "collectives" : ""},
+        ", ");
+  return "";
 }
 
 /// One line per node, without recursion: `last` says per level whether a node is its parent's last child.
@@ -139,27 +141,33 @@ class TreeWriter {
     }
   }
 
+  /// The heading names the host.
+  std::string name(NodeId id, int host) const {
+    return system_.node(id).host == host ? label_on_host(system_, id) : label(system_, id);
+  }
+
   void write_line(NodeId id, const std::string& indent) {
     const Node& node = system_.node(id);
-    std::string links;
+    std::string up;
+    std::vector<std::string> links;
+    const auto add = [&](const char* colour, const std::string& text) {
+      links.push_back(fmt::format("{}{}{}", colour, text, colours_.reset));
+    };
     for (const Link& link : system_.links_of(id)) {
+      const std::string to = name(link.to, node.host);
       if (link.to == node.parent && link.type != LinkType::kC2c && link.type != LinkType::kNvl)
         // What stands on no PCI bus has no speed there.
-        links =
-            fmt::format("{}[{}{}]{} ", colours_.blue, name_of(link.type),
-                        link.gbps < kLocalGbps ? fmt::format(" {:g} GB/s", link.gbps) : "", colours_.reset) +
-            links;
+        up = fmt::format("{}[{}{}]{}", colours_.blue, name_of(link.type),
+                         link.gbps < kLocalGbps ? fmt::format(" {:g} GB/s", link.gbps) : "", colours_.reset);
       else if (link.type == LinkType::kLoc && node.kind() == NodeKind::kPciSwitch)
-        links += fmt::format("{}linked to {}{} ", colours_.cyan, label(system_, link.to), colours_.reset);
+        add(colours_.cyan, "linked to " + to);
       else if (link.type == LinkType::kNvl || link.type == LinkType::kC2c)
-        links += fmt::format("{}{} {:g} {}{} ", colours_.green, name_of(link.type), link.gbps,
-                             label(system_, link.to), colours_.reset);
+        add(colours_.green, fmt::format("{} {:g} {}", name_of(link.type), link.gbps, to));
       else if (link.type == LinkType::kSys && link.to > id)
-        links += fmt::format("{}SYS {:g} {}{} ", colours_.yellow, link.gbps, label(system_, link.to),
-                             colours_.reset);
+        add(colours_.yellow, fmt::format("SYS {:g} {}", link.gbps, to));
     }
-    text_ += fmt::format("{}{}{}{} {} {}\n", indent, colours_.bold, label(system_, id), colours_.reset,
-                         describe(system_, id), links);
+    const std::string own = fmt::format("{}{}{}", colours_.bold, name(id, node.host), colours_.reset);
+    text_ += indent + joined({own, describe(system_, id), up, joined(links, " ")}, " ") + "\n";
   }
 
   const System& system_;
@@ -169,69 +177,131 @@ class TreeWriter {
   std::string text_;
 };
 
-}  // namespace
-
-namespace {
-
-std::vector<NodeId> nodes_of(const System& system, NodeKind kind) {
-  const auto nodes = kind == NodeKind::kGpu ? system.gpus() : system.of_kind(kind);
-  return {nodes.begin(), nodes.end()};
-}
-
 std::string cell_text(const Path& path) {
   if (path.type >= PathType::kNet) return std::string(name_of(path.type));
   if (path.gbps >= kLocalGbps) return std::string(name_of(path.type));
   return fmt::format("{} {:g}", name_of(path.type), std::round(path.gbps * 10) / 10);
 }
 
-/// Names of 12 characters, cells of 13.
-std::string matrix_row(const Paths& paths, NodeId row, const std::vector<NodeId>& columns,
-                       const Colours& colours) {
-  const System& system = paths.system();
-  std::string text = fmt::format("{}{:12}{}", colours.bold, short_name(system, row), colours.reset);
-  for (const NodeId column : columns) {
-    const Path path = paths.between(row, column);
-    text += fmt::format("{}{:>13}{}", row == column ? colours.dim : colour_of(path.type, colours),
-                        row == column ? "X" : cell_text(path), colours.reset);
+/// Columns that are as wide as what stands in them, in as many blocks as the width of a terminal takes.
+class MatrixWriter {
+ public:
+  MatrixWriter(const Paths& paths, std::vector<NodeId> nodes, const Colours& colours)
+      : paths_(paths), system_(paths.system()), nodes_(std::move(nodes)), colours_(colours) {
+    for (const NodeId id : nodes_) {
+      name_width_ = std::max(name_width_, character_count(short_name(system_, id)));
+      cell_width_ = std::max(cell_width_, character_count(short_name(system_, id)));
+      cpus_width_ = std::max(cpus_width_, cpus_of_row(id).size());
+      for (const NodeId column : nodes_)
+        if (column != id) cell_width_ = std::max(cell_width_, cell_text(paths_.between(id, column)).size());
+    }
   }
-  const CpuInfo& cpu = system.node(root_of(system, row)).cpu();
-  return text + fmt::format("  {:>4}  {}\n", cpu.numa_id, to_cpu_list(cpu.affinity));
+
+  std::string write(std::size_t width) {
+    const std::size_t cell = kSpace + cell_width_, affinity = kSpace + kNumaWidth + kSpace + cpus_width_;
+    const std::size_t room = width > name_width_ ? width - name_width_ : 0;
+    const std::size_t per_block = width == 0 ? nodes_.size() : std::max<std::size_t>(room / cell, 1);
+    for (std::size_t first = 0; first < nodes_.size(); first += per_block) {
+      const std::size_t end = std::min(first + per_block, nodes_.size());
+      const bool fits = width == 0 || (end - first) * cell + affinity <= room;
+      write_block(first, end, end == nodes_.size() && fits);
+      if (end == nodes_.size() && !fits) write_block(end, end, true);
+    }
+    return std::move(text_);
+  }
+
+ private:
+  static constexpr std::size_t kSpace = 2, kNumaWidth = 4;
+
+  const CpuInfo& cpu_of_row(NodeId row) const { return system_.node(root_of(system_, row)).cpu(); }
+  std::string cpus_of_row(NodeId row) const { return to_cpu_list(cpu_of_row(row).affinity); }
+
+  void write_block(std::size_t first, std::size_t end, bool with_affinity) {
+    if (!text_.empty()) text_ += "\n";
+    const std::size_t cell = kSpace + cell_width_;
+    text_ += std::string(name_width_, ' ');
+    for (std::size_t i = first; i < end; ++i)
+      text_ += fmt::format("{}{:>{}}{}", colours_.bold, short_name(system_, nodes_[i]), cell, colours_.reset);
+    text_ += with_affinity ? "  NUMA  CPUs\n" : "\n";
+    for (const NodeId row : nodes_) {
+      text_ += fmt::format("{}{:{}}{}", colours_.bold, short_name(system_, row), name_width_, colours_.reset);
+      for (std::size_t i = first; i < end; ++i) {
+        const bool self = nodes_[i] == row;
+        const Path path = paths_.between(row, nodes_[i]);
+        text_ += fmt::format("{}{:>{}}{}", self ? colours_.dim : colour_of(path.type, colours_),
+                             self ? "X" : cell_text(path), cell, colours_.reset);
+      }
+      if (with_affinity) {
+        text_ += fmt::format("  {:>4}", cpu_of_row(row).numa_id);
+        if (const std::string cpus = cpus_of_row(row); !cpus.empty()) text_ += "  " + cpus;
+      }
+      text_ += "\n";
+    }
+  }
+
+  const Paths& paths_;
+  const System& system_;
+  const std::vector<NodeId> nodes_;
+  const Colours& colours_;
+  std::size_t name_width_ = 0, cell_width_ = 0, cpus_width_ = 0;
+  std::string text_;
+};
+
+/// How GPUs of the first host reach those of others, which a matrix of it alone does not show.
+std::string between_hosts(const Paths& paths) {
+  constexpr std::size_t kMost = 4;
+  const System& system = paths.system();
+  std::set<std::string> ways;
+  for (const NodeId from : system.gpus()) {
+    if (system.node(from).host > 0) continue;
+    for (const NodeId to : system.gpus())
+      if (system.node(to).host > 0 && ways.size() <= kMost) ways.insert(cell_text(paths.between(from, to)));
+  }
+  if (ways.empty()) return "";
+  if (ways.size() > kMost) return "GPUs of host 0 reach those of other hosts in several ways.\n";
+  return fmt::format("GPUs of host 0 reach those of other hosts by {}.\n", fmt::join(ways, ", "));
 }
 
 }  // namespace
 
-std::string matrix_text(const Paths& paths, const Colours& colours, bool all) {
-  const System& system = paths.system();
-  const bool has_gpus = !system.gpus().empty();
-  std::string note;
-  std::vector<NodeId> nodes;
-  const auto add = [&](NodeKind kind, const char* what) {
-    std::vector<NodeId> more = nodes_of(system, kind);
-    const std::size_t before = more.size();
-    if (!all && before > kWidestMatrix) {
-      if (system.hosts().size() > 1) std::erase_if(more, [&](NodeId id) { return system.node(id).host > 0; });
-      if (more.size() > kWidestMatrix) more.resize(kWidestMatrix);
-      note += fmt::format("{} of {} {} are shown; --all shows all.\n", more.size(), before, what);
-    }
-    nodes.insert(nodes.end(), more.begin(), more.end());
-  };
-  add(has_gpus ? NodeKind::kGpu : NodeKind::kCpu, has_gpus ? "GPUs" : "NUMA nodes");
-  add(NodeKind::kNet, "ports");
+std::vector<NodeId> matrix_nodes(const System& system) {
+  const auto gpus = system.gpus().empty() ? system.of_kind(NodeKind::kCpu) : system.gpus();
+  const auto ports = system.of_kind(NodeKind::kNet);
+  std::vector<NodeId> nodes(gpus.begin(), gpus.end());
+  nodes.insert(nodes.end(), ports.begin(), ports.end());
+  return nodes;
+}
 
-  std::string text = fmt::format("{:12}", "");
-  for (const NodeId id : nodes)
-    text += fmt::format("{}{:>13}{}", colours.bold, short_name(system, id), colours.reset);
-  text += fmt::format("  {:>4}  {}\n", "NUMA", "CPUs");
-  for (const NodeId row : nodes) text += matrix_row(paths, row, nodes, colours);
+std::string matrix_text(const Paths& paths, const Colours& colours, bool all, std::size_t width) {
+  constexpr std::size_t kMostOfAKind = 16;
+  const System& system = paths.system();
+  const bool has_gpus = !system.gpus().empty(), several_hosts = system.hosts().size() > 1;
+  std::vector<NodeId> ports = matrix_nodes(system);
+  const auto first_port = std::find_if(ports.begin(), ports.end(),
+                                       [&](NodeId id) { return system.node(id).kind() == NodeKind::kNet; });
+  std::vector<NodeId> nodes(ports.begin(), first_port);
+  ports.erase(ports.begin(), first_port);
+  std::string note;
+  const auto shorten = [&](std::vector<NodeId>& some, const char* what) {
+    const std::size_t before = some.size();
+    if (all || before <= kMostOfAKind) return false;
+    if (several_hosts) std::erase_if(some, [&](NodeId id) { return system.node(id).host > 0; });
+    if (some.size() > kMostOfAKind) some.resize(kMostOfAKind);
+    note += fmt::format("{} of {} {} are shown{}; --all shows all.\n", some.size(), before, what,
+                        several_hosts ? ", of host 0" : "");
+    return true;
+  };
+  const bool shortened = shorten(nodes, has_gpus ? "GPUs" : "NUMA nodes");
+  shorten(ports, "ports");
+  nodes.insert(nodes.end(), ports.begin(), ports.end());
+  if (shortened) note += between_hosts(paths);
   if (!has_gpus) note += "There is no GPU.\n";
-  return text + note +
+  return MatrixWriter(paths, std::move(nodes), colours).write(width) + note +
          fmt::format(
-             "\n{}GB/s of the slowest link. X self; NVL NVLink; NVB NVLink through a GPU; C2C NVLink-C2C; "
-             "PIX one "
-             "PCI switch, PXB several;\n"
-             "P2C C2C, then PCI; PXN through a GPU beside the NIC; PHB a CPU; SYS between NUMA nodes; NET "
-             "the "
-             "network; DIS none; LOC inside one.{}\n",
+             "\n{}GB/s of the slowest link on the way from the row's to the column's. X itself,\n"
+             "NVL NVLink, NVB NVLink through a GPU, C2C NVLink-C2C, P2C C2C and then PCI,\n"
+             "PIX one PCI switch, PXB several, PXN through a GPU beside the NIC, PHB a CPU,\n"
+             "SYS between NUMA nodes, NET the network, DIS none, LOC inside one device.{}\n",
              colours.dim, colours.reset);
 }
 
@@ -239,28 +309,20 @@ std::string tree_text(const System& system, const Colours& colours) {
   return TreeWriter(system, colours).write();
 }
 
-std::string findings_text(const System& system, const std::vector<Finding>& findings,
+std::string findings_text(const System& system, const std::vector<FindingGroup>& findings,
                           const Colours& colours) {
   constexpr std::size_t kMostNamed = 4;
-  // Equal findings in one line, at the place of the first.
-  std::vector<const Finding*> firsts;
-  std::map<std::tuple<Severity, std::string, std::string>, std::vector<NodeId>> nodes_of_finding;
-  for (const Finding& finding : findings) {
-    auto& nodes = nodes_of_finding[{finding.severity, finding.what, finding.cost}];
-    if (nodes.empty()) firsts.push_back(&finding);
-    nodes.push_back(finding.node);
-  }
   std::string text;
-  for (const Finding* finding : firsts) {
-    const auto& nodes = nodes_of_finding[{finding->severity, finding->what, finding->cost}];
+  for (const auto& [finding, nodes] : findings) {
     std::string names;
     for (std::size_t i = 0; i < std::min(nodes.size(), kMostNamed); ++i)
       names += (i > 0 ? ", " : "") + (nodes[i] == kNoNode ? std::string("machine") : label(system, nodes[i]));
     if (nodes.size() > kMostNamed) names += fmt::format(" and {} more", nodes.size() - kMostNamed);
-    const bool warning = finding->severity == Severity::kWarning;
+    if (nodes.size() > 1) names += ", each";
+    const bool warning = finding.severity == Severity::kWarning;
     text += fmt::format("{}{}{} {}: {} {}{}{}\n", warning ? colours.yellow : colours.blue,
-                        warning ? "warning" : "hint   ", colours.reset, names, finding->what, colours.dim,
-                        finding->cost, colours.reset);
+                        warning ? "warning" : "hint   ", colours.reset, names, finding.what, colours.dim,
+                        finding.cost, colours.reset);
   }
   return text;
 }

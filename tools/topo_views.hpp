@@ -17,28 +17,49 @@ struct Colours {
 };
 Colours terminal_colours();
 
-/// GPUs and ports by each other, NUMA nodes and ports where there is no GPU: type and GB/s of the best paths.
-/// Of more than 16 GPUs or ports those of the first host, at most 16, are shown unless `all`.
-std::string matrix_text(const topo::Paths& paths, const Colours& colours, bool all = false);
+/// What the matrix of paths is about: GPUs with a rank, or NUMA nodes where there are none; then ports.
+std::vector<topo::NodeId> matrix_nodes(const topo::System& system);
+/// These by each other: type and GB/s of the best paths. Of more than 16 GPUs or ports those of the first
+/// host, at most 16, are shown unless `all`. Lines are at most `width` columns long, as far as that is
+/// possible; 0: as long as it takes.
+std::string matrix_text(const topo::Paths& paths, const Colours& colours, bool all = false,
+                        std::size_t width = 0);
 /// The machine as a tree, with each link's GB/s.
 std::string tree_text(const topo::System& system, const Colours& colours);
-/// A line per finding; nodes with the same one share it.
-std::string findings_text(const topo::System& system, const std::vector<topo::Finding>& findings,
+/// A line per group.
+std::string findings_text(const topo::System& system, const std::vector<topo::FindingGroup>& findings,
                           const Colours& colours);
 
 /// One picture: boxes within boxes along the PCI tree, links as lines whose width grows with their bandwidth.
-std::string to_svg(const topo::System& system, const std::string& title);
-/// For Graphviz: `dot -Tsvg`, or `neato` for a mesh.
-std::string to_dot(const topo::System& system, const std::string& title);
+/// Of equal hosts the first is drawn, unless `all`.
+std::string to_svg(const topo::System& system, const std::string& title, bool all = false);
+/// The same for Graphviz: `dot -Tsvg`, or `neato` for a mesh.
+std::string to_dot(const topo::System& system, const std::string& title, bool all = false);
 
+/// As printed: 123.6, not 123.5999984741211.
+double rounded(float gbps);
 nlohmann::json to_json(const topo::System& system);
 /// One node: its number, label, host, and every attribute that has a value.
 nlohmann::json to_json(const topo::System& system, topo::NodeId id);
-nlohmann::json to_json(const topo::Paths& paths);
+/// {"notes", "system", "paths"}: paths between all matrix_nodes; none where `paths` is nullptr.
+std::string show_json(const topo::System& system, const topo::Paths* paths,
+                      const std::vector<std::string>& notes);
 nlohmann::json to_json(const topo::System& system, const std::vector<topo::Finding>& findings);
 
-/// How `b` differs from `a`, a line each: nodes that only one has, attributes and links that differ, or at
-/// least their order. Empty for equal Systems and for no others.
-std::vector<std::string> differences(const topo::System& a, const topo::System& b);
+/// One way in which a machine differs from another.
+struct Difference {
+  char sign = '~';        ///< '-': only the first has `node`; '+': only the second has it; '~': it differs
+  std::string node;       ///< its name; empty: about the whole
+  std::string attribute;  ///< what differs, e.g. "speed_mbps", "NVL to GPU 1"; empty: all of it
+  nlohmann::json before, after;  ///< null: absent
+  std::string text;              ///< the same as a line
+};
+nlohmann::json to_json(const std::vector<Difference>& differences);
+
+/// What to look past, for machines that are alike but not the same.
+enum class Ignore { kNothing, kIds };  ///< kIds: bus ids, GUIDs, host hashes
+/// How `b` differs from `a`. Empty for equal Systems, and, with kNothing, for no others.
+std::vector<Difference> differences(const topo::System& a, const topo::System& b,
+                                    Ignore ignore = Ignore::kNothing);
 
 }  // namespace loom::tools

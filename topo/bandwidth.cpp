@@ -43,7 +43,7 @@ std::optional<double> pci_lane_gbit(std::string_view link_speed, Model model) {
 }
 
 float pci_gbps(const PciFunction& pci, Model model) {
-  const int width = pci.link_width == 0 ? kUnknownWidth : pci.link_width;
+  const int width = width_known(pci) ? pci.link_width : kUnknownWidth;
   return static_cast<float>(width * pci_lane_gbit(pci.link_speed, model).value_or(kUnknownLaneGbit) / 8);
 }
 

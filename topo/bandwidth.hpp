@@ -41,8 +41,12 @@ float xgmi_gbps(std::string_view gcn_arch);
 std::optional<double> pci_lane_gbit(std::string_view link_speed, Model model);
 /// Assumed where a source does not know the lane rate, as NCCL does: third generation.
 inline constexpr double kUnknownLaneGbit = 6;
-/// Assumed where a source gives no width, or 0. The widest that PCI has is 32.
+/// Assumed where a source gives no width, or one that is none. The widest that PCI has is 32.
 inline constexpr int kUnknownWidth = 16, kWidestPci = 32;
+
+constexpr bool width_known(const PciFunction& pci) {
+  return pci.link_width > 0 && pci.link_width <= kWidestPci;
+}
 
 /// GB/s of the link above `pci`.
 float pci_gbps(const PciFunction& pci, Model model);
@@ -59,12 +63,12 @@ float cpu_gbps(const CpuInfo& source);
 bool is_intel(const CpuInfo& cpu);
 bool is_amd(const CpuInfo& cpu);
 
-/// A port's speed in Mbit/s as GB/s.
-constexpr float net_gbps(double speed_mbps) {
-  return static_cast<float>(speed_mbps / 8000);
-}
 /// NCCL's and our guess for a port whose speed the source does not know, in Mbit/s.
 inline constexpr double kUnknownNetMbps = 10000;
+/// A port's speed in Mbit/s, 0 where it is not known, as GB/s.
+constexpr float net_gbps(double speed_mbps) {
+  return static_cast<float>((speed_mbps > 0 ? speed_mbps : kUnknownNetMbps) / 8000);
+}
 inline constexpr int kUnknownMaxConnections = 64;
 
 }  // namespace loom::topo

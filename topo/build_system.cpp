@@ -15,14 +15,6 @@
 namespace loom::topo {
 namespace {
 
-enum class NvTarget { kGpu, kCpu, kSwitch };
-NvTarget target_of(const NvLinks& row, bool is_amd) {
-  if (row.target_class == kClassCpuBridge) return NvTarget::kCpu;
-  if (row.target_class >> 16 == kBaseClassDisplay || (is_amd && row.target_class != kClassNvSwitch))
-    return NvTarget::kGpu;
-  return NvTarget::kSwitch;
-}
-
 std::uint64_t packed_id(const PciFunction& pci) {
   return (std::uint64_t{pci.vendor} << 48) | (std::uint64_t{pci.device} << 32) |
          (std::uint64_t{pci.subsystem_vendor} << 16) | pci.subsystem_device;
@@ -39,6 +31,13 @@ bool absorbs(const PciFunction& parent, const PciFunction& child) {
 
 }  // namespace
 
+NvTarget nv_target_of(const NvLinks& row, bool is_amd) {
+  if (row.target_class == kClassCpuBridge) return NvTarget::kCpu;
+  if (row.target_class >> 16 == kBaseClassDisplay || (is_amd && row.target_class != kClassNvSwitch))
+    return NvTarget::kGpu;
+  return NvTarget::kSwitch;
+}
+
 SystemBuilder::SystemBuilder(std::vector<Node> nodes, std::vector<std::uint64_t> hosts, Model model) {
   system_.nodes_ = std::move(nodes);
   system_.hosts_ = std::move(hosts);
@@ -53,13 +52,13 @@ SystemWithNotes SystemBuilder::build() {
     if (const Node& node = system_.node(id); node.pci)
       by_bus_id_.try_emplace({node.host, node.pci->bus_id}, id);
   add_pci_links();
-  for (std::string& text : unknown_link_notes(system_)) note("{}", text);
   add_nvlinks();
   add_c2c_links();
   add_peer_switches();
   add_cpu_links();
   put_way_up_last();
   finish();
+  for (std::string& text : gap_notes(system_)) note("{}", text);
   return {std::move(system_), std::move(notes_)};
 }
 
@@ -144,7 +143,7 @@ void SystemBuilder::add_nvlinks_of(NodeId gpu) {
       info.gcn_arch.empty() ? nvlink_gbps(info.compute_capability) : xgmi_gbps(info.gcn_arch);
   for (const NvLinks& row : info.nvlinks) {
     const float gbps = static_cast<float>(row.count) * link_gbps / static_cast<float>(partitions_of(gpu));
-    switch (target_of(row, !info.gcn_arch.empty())) {
+    switch (nv_target_of(row, !info.gcn_arch.empty())) {
       case NvTarget::kCpu:
         connect_both(gpu, cpu_of(gpu), LinkType::kNvl, gbps);
         break;
@@ -166,13 +165,8 @@ void SystemBuilder::add_nvlinks_of(NodeId gpu) {
 
 void SystemBuilder::add_gpu_to_gpu(NodeId gpu, const NvLinks& row, float gbps) {
   const NodeId peer = find(system_.node(gpu).host, row.target);
-  if (peer == kNoNode || system_.node(peer).kind() != NodeKind::kGpu) {
-    note("{}: its NVLinks to {} lead to no GPU of this file; they are left out.", label(system_, gpu),
-         row.target.to_string());
-    return;
-  }
+  if (peer == kNoNode || system_.node(peer).kind() != NodeKind::kGpu) return;  // gaps() tells
   if (peer == gpu) {
-    note("{}: its NVLinks lead to itself and carry nothing.", label(system_, gpu));
     if (system_.model_ == Model::kNccl) connect(gpu, gpu, LinkType::kNvl, gbps);
     return;
   }
@@ -194,8 +188,6 @@ void SystemBuilder::mirror_one_way_nvlinks() {
       if (std::any_of(back.begin(), back.end(),
                       [&](const Link& other) { return other.to == id && other.type == LinkType::kNvl; }))
         continue;
-      note("{} names NVLinks to {}, which names none back; they are taken to work both ways.",
-           label(system_, id), label(system_, link.to));
       connect(link.to, id, LinkType::kNvl, link.gbps);
     }
   }
@@ -230,12 +222,8 @@ void SystemBuilder::add_peer_switches() {
     if (info == nullptr) continue;
     for (const BusId& peer_id : info->peers) {
       const NodeId peer = find(system_.node(id).host, peer_id);
-      if (peer == kNoNode || peer == id || system_.node(peer).kind() != NodeKind::kPciSwitch) {
-        note("{}: its direct link to {} leads to no other switch; it is left out.", label(system_, id),
-             peer_id.to_string());
-        continue;
-      }
-      connect(id, peer, LinkType::kLoc, kLocalGbps);
+      if (peer != kNoNode && peer != id && system_.node(peer).kind() == NodeKind::kPciSwitch)
+        connect(id, peer, LinkType::kLoc, kLocalGbps);
     }
   }
 }
@@ -355,25 +343,6 @@ System SystemBuilder::with_ranks(const System& system, const std::vector<int>& r
         rank_of_node[static_cast<std::size_t>(id)];
   builder.index_nodes();
   return std::move(builder.system_);
-}
-
-std::vector<std::string> unknown_link_notes(const System& system) {
-  std::map<std::pair<std::string, int>, std::vector<NodeId>> unknown;
-  for (NodeId id = 0; id < system.size(); ++id)
-    if (const auto& pci = system.node(id).pci)
-      if (pci->link_width == 0 || !pci_lane_gbit(pci->link_speed, system.model()))
-        unknown[{pci->link_speed, pci->link_width}].push_back(id);
-  std::vector<std::string> notes;
-  for (const auto& [gap, nodes] : unknown) {
-    const std::string others = nodes.size() == 1 ? "" : fmt::format(" and {} more", nodes.size() - 1);
-    notes.push_back(
-        fmt::format("{}{}: a PCI link of speed \"{}\" and width {}, which say too little: {:g} GB/s is "
-                    "assumed. Give link_speed and "
-                    "link_width in a topology file if that is wrong.",
-                    label(system, nodes.front()), others, gap.first, gap.second,
-                    pci_gbps(*system.node(nodes.front()).pci, system.model())));
-  }
-  return notes;
 }
 
 SystemWithNotes build_system(std::vector<Node> nodes, std::vector<std::uint64_t> hosts, Model model) {

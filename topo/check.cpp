@@ -67,7 +67,7 @@ class Checker {
   void check_node(NodeId id) {
     const Node& node = system_.node(id);
     if (node.pci)
-      expect(node.pci->link_width >= 0 && node.pci->link_width <= 32, id, "its PCI link has {} lanes",
+      expect(node.pci->link_width >= 0 && node.pci->link_width <= 255, id, "its PCI link has {} lanes",
              node.pci->link_width);
     if (node.kind() == NodeKind::kGpu) {
       for (const NvLinks& row : node.gpu().nvlinks)
@@ -80,7 +80,7 @@ class Checker {
       expect(!node.gpu().is_virtual || node.gpu().cpu_count > 0, id, "a virtual GPU has CPUs");
     }
     if (node.kind() == NodeKind::kNet)
-      expect(std::isfinite(node.net().speed_mbps) && node.net().speed_mbps > 0, id, "its speed is {}",
+      expect(std::isfinite(node.net().speed_mbps) && node.net().speed_mbps >= 0, id, "its speed is {}",
              node.net().speed_mbps);
   }
 

@@ -84,7 +84,6 @@ SystemWithNotes discover(const LiveSources& sources, Model model) {
   add_from_ucx(draft, sources.ucx_ports);
   add_from_nvml(draft, sources.nvml);
   add_from_cuda(draft, sources.cuda);
-  assume_speeds(draft, "this machine");
   return build(std::move(draft), model);
 }
 

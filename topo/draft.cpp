@@ -1,10 +1,7 @@
 #include "topo/draft.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
-#include "topo/bandwidth.hpp"
 #include "topo/pci_ids.hpp"
 
 namespace loom::topo {
@@ -66,18 +63,6 @@ int nvidia_gpus(const Draft& draft) {
   return static_cast<int>(std::count_if(draft.nodes.begin(), draft.nodes.end(), [](const Node& node) {
     return node.kind() == NodeKind::kGpu && node.pci && node.pci->vendor == kVendorNvidia;
   }));
-}
-
-void assume_speeds(Draft& draft, const std::string& name) {
-  for (Node& node : draft.nodes) {
-    auto* net = std::get_if<NetInfo>(&node.info);
-    if (net == nullptr || net->speed_mbps > 0) continue;
-    net->speed_mbps = kUnknownNetMbps;
-    draft.notes.push_back(
-        fmt::format("{}: the speed of {} is not known; {} Mbit/s is assumed. Give it in a topology file if "
-                    "that is wrong.",
-                    name, net->name, kUnknownNetMbps));
-  }
 }
 
 SystemWithNotes build(Draft draft, Model model) {

@@ -32,9 +32,6 @@ bool number_gpus(Draft& draft);
 /// How many GPUs of NVIDIA's there are.
 int nvidia_gpus(const Draft& draft);
 
-/// Ports of speed 0 get kUnknownNetMbps, with a note. `name` is the source's.
-void assume_speeds(Draft& draft, const std::string& name);
-
 /// build_system, with the notes of both.
 SystemWithNotes build(Draft draft, Model model);
 

@@ -96,7 +96,7 @@ PciFunction hwloc_function(const XmlDocument& xml, pugi::xml_node object) {
   const double gbytes = xml.number_or(object, "pci_link_speed", 0, 1e6, 0);
   if (info(object, "loom.link_width")) {
     pci.link_speed = info_text(object, "loom.link_speed");
-    pci.link_width = static_cast<int>(loom_int(xml, object, "link_width", 0, kWidestPci, 0));
+    pci.link_width = static_cast<int>(loom_int(xml, object, "link_width", 0, 255, 0));
   } else {
     guess_link(gbytes, pci);
   }

@@ -220,7 +220,7 @@ class HwlocReader : DraftReader {
   void read_os_device(pugi::xml_node object) {
     if (info(object, "loom.sm") || info(object, "loom.cpu_count")) return read_loom_gpu(object);
     if (!is_port(object)) return;
-    const bool ours = !info(object, "loom.speed").empty();
+    const bool ours = !info(object, "loom.dev").empty();
     const pugi::xml_node up = object.parent();
     // A card's network interface and its OpenFabrics device are the same port; the latter is the faster way.
     const bool is_network = object.attribute("osdev_type").as_int() == 2;
@@ -391,7 +391,6 @@ Draft draft_from_hwloc_xml(std::string text, const std::string& name) {
 
 SystemWithNotes parse_hwloc_xml(std::string text, const std::string& name, Model model) {
   Draft draft = HwlocReader(std::move(text), name, model).read(true);
-  assume_speeds(draft, name);
   return build(std::move(draft), model);
 }
 

@@ -182,7 +182,7 @@ class HwlocWriter {
     set(out, "osdev_type", net.guid || net.port > 0 ? kOpenFabrics : kNetwork);
     add_info(out, "loom.name", net.name);
     add_info(out, "loom.dev", net.device);
-    add_info(out, "loom.speed", net.speed_mbps);
+    if (net.speed_mbps > 0) add_info(out, "loom.speed", net.speed_mbps);
     add_info(out, "loom.port", net.port);
     add_info(out, "loom.maxconn", net.max_connections);
     add_info(out, "loom.latency", net.latency_us);

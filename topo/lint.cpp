@@ -1,5 +1,6 @@
 // lint.cpp -- what a person should look at before trusting a description of a machine, and what it costs.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -7,6 +8,7 @@
 
 #include "topo/bandwidth.hpp"
 #include "topo/check.hpp"
+#include "topo/cpu_mask.hpp"
 #include "topo/paths.hpp"
 #include "topo/pci_ids.hpp"
 
@@ -19,9 +21,13 @@ constexpr int kNvLinksOfRubin = 36;  // of a GPU, the most there are; Hopper and
 
 class Linter {
  public:
-  explicit Linter(const System& system) : system_(system) {}
+  explicit Linter(const System& system) : system_(system) {
+    for (const NodeId gpu : system.of_kind(NodeKind::kGpu))
+      has_real_gpu_ |= !system.node(gpu).gpu().is_virtual;
+  }
 
   std::vector<Finding> run() {
+    findings_ = gaps(system_);
     for (NodeId id = 0; id < system_.size(); ++id) {
       look_at_pci_link(id);
       switch (system_.node(id).kind()) {
@@ -55,12 +61,7 @@ class Linter {
     if (!node.pci || (node.parent != kNoNode && system_.node(node.parent).kind() == NodeKind::kGpu)) return;
     const PciFunction& pci = *node.pci;
     const float gbps = pci_gbps(pci, system_.model());
-    if (pci.link_width == 0 || !pci_lane_gbit(pci.link_speed, system_.model())) {
-      add(Severity::kWarning, id,
-          fmt::format("Its PCI link speed \"{}\" or width {} is not known.", pci.link_speed, pci.link_width),
-          fmt::format("{:g} GB/s is assumed; give link_speed and link_width.", gbps));
-      return;
-    }
+    if (!width_known(pci) || !pci_lane_gbit(pci.link_speed, system_.model())) return;  // gaps()
     float below = 0;
     for (const Link& link : system_.links_of(id))
       if (link.type == LinkType::kPci && link.to != node.parent) below = std::max(below, link.gbps);
@@ -88,6 +89,15 @@ class Linter {
           "Traffic between NUMA nodes counts as free.");
     if (cpu.affinity.empty())
       add(Severity::kHint, id, "It has no affinity.", "Ranks cannot be matched to it by their CPUs.");
+    std::vector<bool>& taken = cpus_[system_.node(id).host];
+    for (const int number : cpus_of(cpu.affinity)) {
+      const auto at = static_cast<std::size_t>(number);
+      if (at >= taken.size()) taken.resize(at + 1);
+      if (taken[at])
+        return add(Severity::kWarning, id, fmt::format("CPU {} is another NUMA node's, too.", number),
+                   "Ranks may be placed at the wrong one.");
+      taken[at] = true;
+    }
   }
 
   void look_at_port(NodeId id) {
@@ -96,7 +106,7 @@ class Linter {
       add(Severity::kWarning, id,
           fmt::format("Its speed is {:g} Gbit/s, more than any port has.", net.speed_mbps / 1000),
           "Plans will count on it; the unit of attribute 'speed' is Mbit/s.");
-    if (!net.gpu_direct && !system_.of_kind(NodeKind::kGpu).empty())
+    if (!net.gpu_direct && has_real_gpu_)
       add(Severity::kHint, id, "It does not reach GPU memory (gdr is 0).",
           "Data from GPUs goes through host memory.");
     if (!ports_.insert({system_.node(id).host, net.device}).second)
@@ -106,17 +116,17 @@ class Linter {
   void look_at_gpu(NodeId id) {
     const GpuInfo& gpu = system_.node(id).gpu();
     if (gpu.is_virtual) return;
+    const BusId bus_id = system_.node(id).pci->bus_id;  // of all its partitions and ranks
+    if (const auto [other, is_new] = gpus_.try_emplace({system_.node(id).host, gpu.device}, bus_id);
+        !is_new && other->second != bus_id)
+      add(Severity::kWarning, id, fmt::format("Another GPU of this host has number {}, too.", gpu.device),
+          "Channel files, which go by these numbers, take one for the other.");
     if (gpu.rank == kNoRank)
       add(Severity::kHint, id, "It has no rank.", "Data may pass through it, but it takes no part.");
     if (gpu.compute_capability == 0 && gpu.gcn_arch.empty())
       add(Severity::kWarning, id, "Its compute capability is not known.", "NVLinks count as 20 GB/s each.");
     int links = 0;
-    for (const NvLinks& row : gpu.nvlinks) {
-      links += row.count;
-      if (system_.node(id).pci && row.target_seen && row.target == system_.node(id).pci->bus_id)
-        add(Severity::kWarning, id, fmt::format("{} of its NVLinks lead to itself.", row.count),
-            "They carry nothing.");
-    }
+    for (const NvLinks& row : gpu.nvlinks) links += row.count;
     if (links > kNvLinksOfRubin)
       add(Severity::kWarning, id, fmt::format("It has {} NVLinks, more than any GPU.", links),
           "Rows that name each peer behind a switch add up: bandwidth counts too often.");
@@ -161,7 +171,19 @@ class Linter {
     }
   }
 
+  void look_at_ranks() {
+    std::vector<int> ranks;
+    for (const NodeId gpu : system_.gpus()) ranks.push_back(system_.node(gpu).gpu().rank);
+    std::sort(ranks.begin(), ranks.end());
+    const auto count = static_cast<int>(ranks.size());
+    if (ranks.empty() || (ranks.front() == 0 && ranks.back() == count - 1)) return;
+    add(Severity::kHint, kNoNode,
+        fmt::format("Its ranks, {}, are not 0 to {}.", fmt::join(ranks, ", "), count - 1),
+        "It is taken for a part of a job.");
+  }
+
   void look_at_whole() {
+    look_at_ranks();
     if (system_.of_kind(NodeKind::kGpu).empty())
       return add(Severity::kHint, kNoNode, "There is no GPU.",
                  "Ranks become virtual GPUs at their NUMA nodes.");
@@ -181,8 +203,11 @@ class Linter {
   }
 
   const System& system_;
+  bool has_real_gpu_ = false;
   std::vector<Finding> findings_;
-  std::set<std::pair<int, int>> ports_;  // host and number
+  std::set<std::pair<int, int>> ports_;        // host and number
+  std::map<std::pair<int, int>, BusId> gpus_;  // the same
+  std::map<int, std::vector<bool>> cpus_;      // by host: those of some NUMA node
 };
 
 }  // namespace

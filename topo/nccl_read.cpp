@@ -138,22 +138,19 @@ class NcclReader : DraftReader {
     pci.subsystem_vendor = id16("subsystem_vendor"), pci.subsystem_device = id16("subsystem_device");
     pci.link_speed = xml_.text_or(element, "link_speed", "");
     pci.link_width = static_cast<int>(xml_.integer_or(element, "link_width", 0, 255, 0));
-    if (pci.link_width > kWidestPci) {
-      note(element,
-           fmt::format(
-               "link_width {} is more than PCI has; {} is assumed. Give the true width if that is wrong.",
-               pci.link_width, kUnknownWidth));
-      pci.link_width = 0;
-    }
     const auto same = pci_of_.find({host, pci.bus_id});
     if (element.child("gpu"))
       return same == pci_of_.end() ? add_gpus(element, parent, pci) : duplicate(element);
     const bool is_nic = !element.child("nic").empty();
-    if (!is_nic && !may_be_switch(pci)) {
+    if (!is_nic && !is_switch(element, pci)) {
+      const std::string message = fmt::format(
+          "a function of class 0x{:06x} is neither switch, GPU nor NIC; it and what is below it are passed "
+          "over.",
+          pci.class_code);
       if (element.first_child())
-        note(element, fmt::format("a function of class 0x{:06x} is neither switch, GPU nor NIC; it and what "
-                                  "is below it are passed over.",
-                                  pci.class_code));
+        note(element, message);
+      else
+        note_once(fmt::format("class {}", pci.class_code), element, message);
       return kNoNode;
     }
     if (same != pci_of_.end()) {
@@ -164,6 +161,18 @@ class NcclReader : DraftReader {
     Node node{NicInfo{}, parent, host, std::move(pci)};
     if (!is_nic) node.info = PciSwitchInfo{};
     return add_function(element, std::move(node));
+  }
+
+  /// To NCCL all that it does not know as something else. A disk is none, unless GPUs or ports stand below
+  /// it.
+  bool is_switch(pugi::xml_node element, const PciFunction& pci) const {
+    if (model_ == Model::kNccl || is_bridge(pci)) return may_be_switch(pci);
+    return may_be_switch(pci) && !element
+                                      .find_node([](pugi::xml_node below) {
+                                        const std::string_view tag = below.name();
+                                        return tag == "gpu" || tag == "nic";
+                                      })
+                                      .empty();
   }
 
   [[noreturn]] NodeId duplicate(pugi::xml_node element) const {
@@ -255,12 +264,8 @@ class NcclReader : DraftReader {
     NetInfo net;
     net.device = static_cast<int>(xml_.integer(element, "dev", 0, kMostIds));
     net.name = xml_.text_or(element, "name", "");
-    net.speed_mbps = xml_.number_or(element, "speed", -1, 1e9, 0);
-    if (net.speed_mbps <= 0) {
-      note(element, fmt::format("its speed is not known; {} Mbit/s is assumed. Give it as attribute 'speed'.",
-                                kUnknownNetMbps));
-      net.speed_mbps = kUnknownNetMbps;
-    }
+    // Drivers say -1 where they know none.
+    net.speed_mbps = std::max(0., xml_.number_or(element, "speed", -1, 1e9, 0));
     net.port = static_cast<int>(xml_.integer_or(element, "port", 0, kMostIds, 0));
     if (xml_.has(element, "guid")) net.guid = xml_.unsigned64(element, "guid");
     net.latency_us = xml_.number_or(element, "latency", 0, 1e6, 0);

@@ -99,7 +99,7 @@ class NcclWriter {
     pugi::xml_node out = element(node.parent).append_child("net");
     if (!net.name.empty()) set(out, "name", net.name);
     set(out, "dev", net.device);
-    set(out, "speed", fmt::format("{}", net.speed_mbps));
+    if (net.speed_mbps > 0) set(out, "speed", fmt::format("{}", net.speed_mbps));
     set(out, "port", net.port);
     set(out, "latency", fmt::format("{}", net.latency_us));
     if (net.guid) set_hex(out, "guid", *net.guid, 1);

@@ -24,6 +24,10 @@ constexpr bool may_be_switch(const PciFunction& pci) {
   return base_class(pci) != 0x02 && base_class(pci) != kBaseClassDisplay &&
          pci.class_code != kClassNvSwitch && pci.class_code != kClassCpuBridge;
 }
+/// Or of no known class.
+constexpr bool is_bridge(const PciFunction& pci) {
+  return base_class(pci) == 0x06 || pci.class_code == 0;
+}
 constexpr bool is_nic(const PciFunction& pci) {
   return base_class(pci) == 0x02;
 }

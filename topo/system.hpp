@@ -52,7 +52,7 @@ struct PciFunction {
   std::uint32_t class_code = 0;  ///< e.g. 0x030200
   std::uint16_t vendor = 0, device = 0, subsystem_vendor = 0, subsystem_device = 0;
   std::string link_speed;  ///< of one lane, as the source spells it, e.g. "16.0 GT/s PCIe"
-  int link_width = 0;      ///< lanes
+  int link_width = 0;      ///< lanes, as the source says: virtual machines say 64 or 255
   friend bool operator==(const PciFunction&, const PciFunction&) = default;
 };
 
@@ -115,7 +115,7 @@ struct NicInfo {
 struct NetInfo {
   std::string name;       ///< e.g. mlx5_0
   int device = 0;         ///< index on its host
-  double speed_mbps = 0;  ///< Mbit/s, per direction
+  double speed_mbps = 0;  ///< Mbit/s, per direction; 0: not known
   int port = 0;
   std::optional<std::uint64_t> guid;  ///< ports with one guid are on one ASIC
   double latency_us = 0;
@@ -209,10 +209,6 @@ struct SystemWithNotes {
 /// broken invariant.
 SystemWithNotes build_system(std::vector<Node> nodes, std::vector<std::uint64_t> hosts,
                              Model model = Model::kLoom);
-
-/// Of build_system's notes those on PCI links whose speed or width is not known, one for all links with the
-/// same gap. lint() finds the same.
-std::vector<std::string> unknown_link_notes(const System& system);
 
 /// The nodes that build_system needs to make `system` again.
 std::vector<Node> source_nodes(const System& system);

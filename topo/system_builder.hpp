@@ -11,6 +11,10 @@
 
 namespace loom::topo {
 
+enum class NvTarget { kGpu, kCpu, kSwitch };
+/// What NVLinks of a GPU lead to.
+NvTarget nv_target_of(const NvLinks& row, bool is_amd);
+
 class SystemBuilder {
  public:
   SystemBuilder(std::vector<Node> nodes, std::vector<std::uint64_t> hosts, Model model);

@@ -39,6 +39,22 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+/// What a text that cannot be XML is instead; "" if it may be.
+std::string not_xml(std::string_view text) {
+  const auto begins = [&](std::initializer_list<unsigned char> bytes) {
+    return text.size() >= bytes.size() &&
+           std::equal(bytes.begin(), bytes.end(), text.begin(),
+                      [](auto a, char b) { return a == static_cast<unsigned char>(b); });
+  };
+  if (begins({0x1f, 0x8b})) return "this is not XML, but compressed by gzip: unpack it first.";
+  if (begins({0xff, 0xfe}) || begins({0xfe, 0xff}))
+    return "the text is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 makes it so.";
+  if (begins({0xef, 0xbb, 0xbf})) text.remove_prefix(3);  // a byte order mark
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos) return "the file is empty.";
+  return text[first] == '<' ? "" : "this is not XML: it does not begin with '<'.";
+}
+
 }  // namespace
 
 XmlDocument::XmlDocument(std::string text, std::string name, const XmlLimits& limits)
@@ -50,6 +66,7 @@ XmlDocument::XmlDocument(std::string text, std::string name, const XmlLimits& li
     refuse(0, fmt::format("the file has {} bytes; the limit is {}.", buffer_.size(), limits.bytes));
   for (std::size_t i = 0; i < buffer_.size(); ++i)
     if (buffer_[i] == '\n') line_ends_.push_back(i);
+  if (const std::string why = not_xml(buffer_); !why.empty()) refuse(0, why);
   if (const std::size_t valid = valid_utf8(buffer_).size(); valid < buffer_.size())
     refuse(static_cast<std::ptrdiff_t>(valid), "the text is not UTF-8.");
   // The parser allocates for each: so they are counted first.

@@ -77,10 +77,13 @@ int open_beside(const std::string& path, std::string& name) {
   return -1;
 }
 
-/// False with errno, and nothing left behind.
+/// False with errno, and nothing left behind. Throws Error where the folder is the obstacle.
 bool replace(const std::string& path, const std::string& text, const std::optional<struct stat>& before) {
   std::string temporary;
   Descriptor file(open_beside(path, temporary));
+  if (file.get() < 0 && before)
+    throw system_error(fmt::format("cannot write {}: its folder takes no new file to replace it by", path),
+                       errno);
   if (file.get() < 0) return false;
   // Its owner first: a change of owner may take rights away. Only root may give files away; others keep their
   // own.

@@ -22,7 +22,7 @@ expect 0 '"type": "NVL"' "$loom" topo show --json "$data/dgxa100.xml"
 expect 0 '^GPU6 ' "$loom" topo show "$data/dgx1v.xml" --ranks 0,6
 expect 0 'NUMA' "$loom" topo show
 expect 2 'No GPU .* rank 77' "$loom" topo show "$data/dgx1v.xml" --ranks 77
-expect 0 '0 warnings, 0 hints' "$loom" topo check "$data/dgxh100.xml"
+expect 0 '0 warnings, 0 hints, 0 notes' "$loom" topo check "$data/dgxh100.xml"
 sed 's/count="5"/count="4"/' "$data/dgxh100.xml" | sed '0,/count="4"/s//count="1"/' >"$work/degraded.xml"
 expect 1 'warning.* GPU 0' "$loom" topo check "$work/degraded.xml"
 expect 1 '"severity": "warning"' "$loom" topo check --json "$work/degraded.xml"
@@ -38,7 +38,8 @@ expect 0 'Examples' "$loom" topo convert --help
 expect 0 'GPU0 .* NVL 240 ' bash -c '"$1" topo show - <"$2"' _ "$loom" "$data/dgxa100.xml"
 expect 2 '^loom: stdin:1: ' bash -c 'echo nonsense | "$1" topo show -' _ "$loom"
 # Only ranks that there are, each once.
-for ranks in '' ',' 0,0 0, 0,x -1; do expect 2 'ranks ' "$loom" topo show "$data/dgx1v.xml" --ranks "$ranks"; done
+expect 0 '^GPU3 ' "$loom" topo show "$data/dgx1v.xml" --ranks 0-1,3
+for ranks in '' ',' 0,0 0, 0,x -1 0- 3-1 0-2,1 0-9999999999; do expect 2 'ranks ' "$loom" topo show "$data/dgx1v.xml" --ranks "$ranks"; done
 # A picture in a format that there is.
 expect 2 'picture.png' "$loom" topo draw "$data/dgx1v.xml" -o "$work/picture.png"
 [[ ! -e $work/picture.png ]]
@@ -53,8 +54,9 @@ for command in show check 'diff --json' diff draw 'convert --to nccl'; do
 done
 # Notes are told once, and are part of the JSON.
 printf '<system version="1"><cpu numaid="0" affinity="1" arch="arm64"><pci busid="0000:01:00.0" class="0x030200" link_speed="" link_width="0"><gpu dev="0" sm="90" gdr="1" rank="0"/></pci><pci busid="0000:02:00.0" class="0x030200" link_speed="" link_width="0"><gpu dev="1" sm="90" gdr="1" rank="1"/></pci><novelty/></cpu></system>' >"$work/gaps.xml"
-expect 1 'warning GPU 0, GPU 1: Its PCI link' "$loom" topo check "$work/gaps.xml"
+expect 1 'warning GPU 0, GPU 1, each: Its PCI link' "$loom" topo check "$work/gaps.xml"
 [[ $(grep -c 'assumed' "$work/out") -eq 1 ]]
+expect 1 '3 nodes, 4 links: 1 warning, 1 hint, 1 note$' "$loom" topo check "$work/gaps.xml"
 expect 1 'novelty' "$loom" topo check --json "$work/gaps.xml"
 expect 0 'say too little' "$loom" topo show "$work/gaps.xml"
 # Too many elements for NCCL.
@@ -90,9 +92,46 @@ caught=$(awk '/^SigCgt/ {print $2}' "/proc/$waiting/status")
 [[ -n $caught && $((16#${caught: -4} & 16#400)) -eq 0 ]]
 exec 9>&-
 wait "$waiting" || true
+# What is no XML is named; a folder that takes no file is the one that is blamed.
+: >"$work/empty.xml"
+expect 2 'empty.xml:1: the file is empty' "$loom" topo check "$work/empty.xml"
+gzip -c "$data/dgx1v.xml" >"$work/packed.xml"
+expect 2 'packed.xml:1: .*gzip' "$loom" topo check "$work/packed.xml"
+printf '\xff\xfe<\0' >"$work/wide.xml"
+expect 2 'wide.xml:1: .*UTF-16' "$loom" topo check "$work/wide.xml"
+printf '\xef\xbb\xbf' | cat - "$data/dgx1v.xml" >"$work/marked.xml"
+expect 0 'the same machine' "$loom" topo diff "$data/dgx1v.xml" "$work/marked.xml"
 expect 2 'nowhere.xml' "$loom" topo show nowhere.xml
-expect 2 'required' "$loom" topo diff "$data/dgx1v.xml"
-expect 2 '' "$loom" topo dance
+# A wrong command is named, with those that there are; every complaint says whose help to read.
+expect 2 '^loom: loom topo has no command "dance"; it has show, draw, check, convert and diff. See loom topo --help' "$loom" topo dance
+expect 2 '^loom: loom has no command "dance"; it has topo, search and connect. See loom --help' "$loom" dance
+expect 2 '^See loom topo convert --help' "$loom" topo convert "$data/dgx1v.xml" --to dance
+expect 2 '^loom: .*--dance' "$loom" topo show --dance
+expect 0 '^loom [0-9]+\.[0-9]+\.[0-9]+$' "$loom" --version
+# An empty name, as a script's forgotten variable leaves it, is not this machine.
+expect 2 'FILE.*empty' "$loom" topo check ''
+expect 2 'output.*empty' "$loom" topo draw "$data/dgx1v.xml" -o ''
+expect 0 '^<svg ' "$loom" topo draw "$data/dgx1v.xml" -o -
+expect 0 '' "$loom" topo draw "$data/dgx1v.xml" -o "$work/picture.DOT"
+grep -q '^graph ' "$work/picture.DOT"
+expect 0 $'\033' "$loom" topo show "$data/dgx1v.xml" --color
+expect 0 $'\033' "$loom" topo show --color "$data/dgx1v.xml"
+expect 0 'NVL 40' "$loom" topo show --color=never "$data/dgx1v.xml"
+# The matrix folds where the width is known, and only there.
+env -u COLUMNS "$loom" topo show "$data/dgx1v.xml" >"$work/out"
+[[ $(grep -c '^GPU0 ' "$work/out") -eq 1 ]]
+COLUMNS=60 "$loom" topo show "$data/dgx1v.xml" >"$work/out"
+sed '/^GB/,$d' "$work/out" >"$work/matrix"
+[[ $(wc -L <"$work/matrix") -le 60 && $(grep -c '^GPU0 ' "$work/matrix") -gt 1 ]]
+# This machine against a file of it; equal machines of other names; stdin once.
+expect 0 '' "$loom" topo convert --to hwloc -o "$work/here.xml"
+expect 0 'the same machine' "$loom" topo diff "$work/here.xml"
+sed 's/guid="0xb8/guid="0xa8/' "$data/dgxh100.xml" >"$work/other.xml"
+expect 1 'guid' "$loom" topo diff "$data/dgxh100.xml" "$work/other.xml"
+expect 0 'the same machine but for its ids' "$loom" topo diff --ignore-ids "$data/dgxh100.xml" "$work/other.xml"
+expect 1 '"attribute": "guid"' "$loom" topo diff --json "$data/dgxh100.xml" "$work/other.xml"
+expect 2 'stdin' "$loom" topo diff - -
+expect 1 '1 difference$' "$loom" topo diff "$data/dgx1v.xml" <(sed '0,/modelid="79"/s//modelid="80"/' "$data/dgx1v.xml") --ranks 0-7
 echo '<system version="1"><cpu numaid="x"/></system>' >"$work/bad.xml"
 expect 2 'bad.xml:1: <cpu numaid="x">' "$loom" topo check "$work/bad.xml"
 echo "loom topo: all as expected"

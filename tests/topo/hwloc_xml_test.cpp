@@ -33,7 +33,8 @@ TEST(HwlocXml, ReadsWhatLstopoWrites) {
   EXPECT_EQ(paths.between(system.gpus()[0], system.gpus()[1]),
             (Path{PathType::kNvl, 48, 1}));  // four links of 12 GB/s
   EXPECT_EQ(paths.physical(system.gpus()[0], system.of_kind(NodeKind::kCpu)[0]).gbps, 24);
-  EXPECT_THAT(read.notes, ::testing::Contains(HasSubstr("the speed of mlx5_0 is not known")));
+  EXPECT_THAT(read.notes,
+              ::testing::Contains(HasSubstr("mlx5_0: Its speed is not known. 10 Gbit/s is assumed")));
 }
 
 using HwlocTopology = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)>;

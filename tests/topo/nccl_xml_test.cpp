@@ -135,10 +135,54 @@ TEST(NcclXml, AssumesWhatVirtualMachinesHideAndSaysSo) {
   const auto read = parse_nccl_xml(machine("<pci busid='0000:01:00.0' class='0x030200' link_speed='' "
                                            "link_width='255'><gpu dev='0' sm='90' gdr='1'/></pci>"),
                                    "f.xml");
-  EXPECT_THAT(read.notes, ::testing::ElementsAre(HasSubstr("link_width 255"), HasSubstr("no GPU has a rank"),
-                                                 HasSubstr("12 GB/s is assumed. Give link_speed")));
+  EXPECT_THAT(read.notes, ::testing::ElementsAre(HasSubstr("no GPU has a rank"),
+                                                 HasSubstr("width 255 say too little. 12 GB/s is assumed")));
+  // What is assumed is not written as if it were known.
+  EXPECT_EQ(read.system.node(1).pci->link_width, 255);
+  EXPECT_EQ(parse_nccl_xml(to_nccl_xml(read.system), "f.xml").system, read.system);
+  EXPECT_EQ(parse_system(to_hwloc_xml(read.system), "f.xml").system, read.system);
   EXPECT_EQ(read.system.links_of(1)[0].gbps, 12);
   EXPECT_EQ(read.system.gpus().size(), 1);
+}
+
+TEST(NcclXml, AssumesSpeedsOfPortsWithoutWritingThemDown) {
+  for (const char* speed : {"", "speed=''", "speed='0'", "speed='-1'"}) {
+    SCOPED_TRACE(speed);
+    const auto read =
+        parse_nccl_xml(machine(fmt::format("<nic><net dev='0' name='eth0' {}/></nic>", speed)), "f.xml");
+    EXPECT_THAT(read.notes, ::testing::ElementsAre(HasSubstr("eth0: Its speed is not known. 10 Gbit/s is")));
+    const NodeId port = read.system.of_kind(NodeKind::kNet).front();
+    EXPECT_EQ(read.system.links_of(port)[0].gbps, 1.25);
+    const std::string nccl = to_nccl_xml(read.system), hwloc = to_hwloc_xml(read.system);
+    EXPECT_THAT(nccl, ::testing::Not(HasSubstr("speed")));
+    EXPECT_THAT(hwloc, ::testing::Not(HasSubstr("loom.speed")));
+    EXPECT_EQ(parse_system(nccl, "f.xml").system, read.system);
+    EXPECT_EQ(parse_system(hwloc, "f.xml").system, read.system);
+  }
+}
+
+TEST(NcclXml, TakesForSwitchesWhatIsABridgeOrHasDevicesBelow) {
+  const auto disk = [](const char* inside) {
+    return machine(
+        fmt::format("<pci busid='0000:01:00.0' class='0x010802' link_speed='16 GT/s' link_width='4'>"
+                    "{}</pci>",
+                    inside));
+  };
+  const auto switches = [](const std::string& text, Model model) {
+    return parse_nccl_xml(text, "f.xml", model).system.of_kind(NodeKind::kPciSwitch).size();
+  };
+  EXPECT_EQ(switches(disk(""), Model::kLoom), 0U);
+  EXPECT_THAT(parse_nccl_xml(disk(""), "f.xml").notes, ::testing::ElementsAre(HasSubstr("class 0x010802")));
+  EXPECT_EQ(switches(disk(""), Model::kNccl), 1U);
+  const std::string with_gpu = disk(gpu("0000:02:00.0", 0).c_str());
+  EXPECT_EQ(switches(with_gpu, Model::kLoom), 1U);
+  const System system = parse_system(with_gpu, "f.xml").system;
+  EXPECT_EQ(parse_system(to_nccl_xml(system), "f.xml").system, system);
+  EXPECT_EQ(parse_system(to_hwloc_xml(system), "f.xml").system, system);
+  const auto passed_over = parse_nccl_xml(
+      disk("<pci busid='0000:03:00.0' class='0x060400' link_speed='16 GT/s' link_width='4'/>"), "f.xml");
+  EXPECT_EQ(passed_over.system.of_kind(NodeKind::kPciSwitch).size(), 0U);
+  EXPECT_THAT(passed_over.notes, ::testing::ElementsAre(HasSubstr("neither switch, GPU nor NIC")));
 }
 
 TEST(NcclXml, ReadsSpellingsOfLinkSpeedThatNcclDoesNot) {
@@ -154,7 +198,9 @@ TEST(NcclXml, TakesNvLinksThatOneEndNamesBothWays) {
       machine(gpu("0000:01:00.0", 0, "<nvlink target='0000:02:00.0' count='2' tclass='0x030200'/>") +
               gpu("0000:02:00.0", 1)),
       "f.xml");
-  EXPECT_THAT(read.notes, ::testing::ElementsAre(HasSubstr("both ways")));
+  EXPECT_THAT(read.notes,
+              ::testing::ElementsAre(HasSubstr("GPU 0: It names NVLinks to GPU 1, which names none "
+                                               "back. They are taken to work both ways.")));
   EXPECT_EQ(read.system.links_of(2)[0].gbps, 40);
 }
 

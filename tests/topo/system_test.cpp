@@ -176,7 +176,55 @@ TEST(Lint, SaysWhatIsWrongAndWhatItCosts) {
                     if (n.pci) n.pci->link_width = 0;
                   },
                   "gh200.xml"),
-              about("width 0", "assumed"));
+              about("width is not known", "assumed"));
+  EXPECT_THAT(findings_about(
+                  [](Node& n) {
+                    if (n.pci) n.pci->link_width = 64;
+                  },
+                  "gh200.xml"),
+              about("width is 64, more than PCI has", "assumed"));
+  EXPECT_THAT(findings_about(
+                  [](Node& n) {
+                    if (n.pci) n.pci->link_speed = "fast";
+                  },
+                  "gh200.xml"),
+              about("speed \"fast\" says too little", "assumed"));
+  EXPECT_THAT(findings_about(
+                  [](Node& n) {
+                    if (auto* net = std::get_if<NetInfo>(&n.info)) net->speed_mbps = 0;
+                  },
+                  "gh200.xml"),
+              about("speed is not known", "10 Gbit/s is assumed"));
+  EXPECT_THAT(findings_about(
+                  [&](Node& n) {
+                    if (gpu(n) && gpu(n)->rank == 3) gpu(n)->nvlinks.clear();
+                  },
+                  "dgx1v.xml"),
+              about("names NVLinks to GPU 3, which names none back", "both ways"));
+  EXPECT_THAT(findings_about(
+                  [&](Node& n) {
+                    if (gpu(n)) gpu(n)->nvlinks.push_back({*BusId::parse("0000:ee:00.0"), 1, 0x030200, true});
+                  },
+                  "dgx1v.xml"),
+              about("to 0000:ee:00.0 lead to no GPU", "left out"));
+  EXPECT_THAT(findings_about(
+                  [&](Node& n) {
+                    if (gpu(n)) gpu(n)->device = 0;
+                  },
+                  "dgx1v.xml"),
+              about("Another GPU of this host has number 0", "one for the other"));
+  EXPECT_THAT(findings_about(
+                  [&](Node& n) {
+                    if (gpu(n) && gpu(n)->rank == 0) gpu(n)->rank = 9;
+                  },
+                  "dgx1v.xml"),
+              about("ranks, 1, 2, 3, 4, 5, 6, 7, 9, are not 0 to 7", "part of a job"));
+  EXPECT_THAT(findings_about(
+                  [](Node& n) {
+                    if (auto* cpu = std::get_if<CpuInfo>(&n.info)) cpu->affinity = "0000000f";
+                  },
+                  "dgx1v.xml"),
+              about("CPU 0 is another NUMA node's", "wrong one"));
   EXPECT_THAT(findings_about(
                   [](Node& n) {
                     if (n.kind() == NodeKind::kPciSwitch) n.pci->link_width = 1;

@@ -46,7 +46,8 @@ class WriteTextFile : public ::testing::Test {
   }
 
  private:
-  const fs::path folder_ = fs::path(::testing::TempDir()) / "loom-write-text-file";
+  const fs::path folder_ =
+      fs::path(::testing::TempDir()) / ("loom-write-text-file-" + std::to_string(getpid()));
 };
 
 TEST_F(WriteTextFile, ReplacesAFileAndKeepsItsRights) {
@@ -118,6 +119,12 @@ TEST_F(WriteTextFile, LeavesNothingBehindWhereItFails) {
   EXPECT_THAT(complaint(path("no/such/folder"), "text"),
               HasSubstr("cannot write " + path("no/such/folder") + ": No such"));
   EXPECT_THAT(complaint(path("").substr(0, path("").size() - 1), "text"), HasSubstr("Is a directory"));
+}
+
+TEST_F(WriteTextFile, BlamesTheFolderThatTakesNoNewFile) {
+  // A file that may be written, in a folder where not even root may make one.
+  EXPECT_THAT(complaint("/proc/self/comm", "text"),
+              HasSubstr("cannot write /proc/self/comm: its folder takes no new file"));
 }
 
 TEST(Utf8, IsToldFromOtherBytes) {
