@@ -38,7 +38,7 @@ struct Driver {
   bool initialised = false;
   Context* primary[2] = {nullptr, nullptr};
   std::set<Context*> alive;
-  std::vector<Context*> ended;  // never freed, so that no other gets such an address
+  std::vector<Context*> ended;                   // never freed, so that no other gets such an address
   std::map<std::byte*, Allocation> allocations;  // by address
   std::map<std::byte*, std::pair<std::size_t, Context*>> registered;
   std::vector<std::function<void()>> stream;  // put off
