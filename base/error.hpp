@@ -14,6 +14,7 @@ enum class ErrorCode {
   kPeerFailed,   ///< a peer process died or its connection broke
   kGivenUp,      ///< another rank cannot go on; it says why itself
   kTimeout,      ///< the user's limit on waiting passed
+  kDevice,       ///< a device or its driver fails
   kBadInput,     ///< a file or a setting that the user gave is wrong
   kInternal,     ///< a broken invariant of loom
 };

@@ -27,6 +27,8 @@ struct coll_loom_variables {
   bool two_levels;
   char* include;
   char* exclude;
+  char* memory;
+  unsigned long long memory_limit;
   bool check; /* may change at any time */
 };
 extern struct coll_loom_variables coll_loom_variables;
@@ -47,9 +49,11 @@ struct coll_loom_module {
   mca_coll_base_module_t super;
   enum coll_loom_state state;
   uint32_t explained[LOOM_FALLBACK_COUNT]; /* bit 1 << collective: that such calls go below for this reason */
+  uint32_t explained_staging; /* bit 1 << collective: that a buffer was on a device */
   int error;              /* what calls return while broken */
   struct loom_comm* comm; /* while ready or broken */
   ompi_communicator_t* communicator;
+  bool carries[LOOM_COLLECTIVE_COUNT]; /* else the component below does */
   bool one_host; /* all ranks are on this host: loom carries more than allreduce */
   struct coll_loom_operands operands; /* of the blocking call */
   /* The component below, one function and module for each collective: loom holds a reference to the modules from
@@ -58,6 +62,12 @@ struct coll_loom_module {
   mca_coll_base_module_##api##_fn_t previous_##api;     \
   mca_coll_base_module_t* previous_##api##_module;
   COLL_LOOM_APIS(COLL_LOOM_PREVIOUS)
+#undef COLL_LOOM_PREVIOUS
+#define COLL_LOOM_PREVIOUS(api)                     \
+  mca_coll_base_module_##api##_fn_t previous_##api; \
+  mca_coll_base_module_t* previous_##api##_module;
+  COLL_LOOM_NEIGHBORHOOD_APIS(COLL_LOOM_PREVIOUS)
+  COLL_LOOM_PREVIOUS(reduce_local)
 #undef COLL_LOOM_PREVIOUS
 };
 typedef struct coll_loom_module coll_loom_module_t;
@@ -75,6 +85,9 @@ COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_BELOW)
 /* coll_loom_setup.c: takes a cold module to its next state. Collective. Leaves it cold when this thread is in an
  * exchange of another set-up: the call comes from inside the component below and belongs to it. */
 void coll_loom_set_up(struct coll_loom_module* self);
+
+/* An MPI error class for a negative result of the core. */
+int coll_loom_error_class(int result);
 
 /* The module fails from now on, because of a negative result of the core. */
 void coll_loom_break(struct coll_loom_module* self, int result);

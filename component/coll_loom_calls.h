@@ -37,6 +37,25 @@
                           X(scatterv_init, LOOM_SCATTERV) X(barrier_init, LOOM_BARRIER)
 #define COLL_LOOM_APIS(X) COLL_LOOM_BLOCKING(X) COLL_LOOM_NONBLOCKING(X) COLL_LOOM_PERSISTENT(X)
 
+/* What loom only stands before, for buffers on devices: X(name), each in three forms. */
+enum coll_loom_neighborhood {
+  COLL_LOOM_NEIGHBOR_ALLGATHER = LOOM_COLLECTIVE_COUNT,
+  COLL_LOOM_NEIGHBOR_ALLGATHERV,
+  COLL_LOOM_NEIGHBOR_ALLTOALL,
+  COLL_LOOM_NEIGHBOR_ALLTOALLV,
+  COLL_LOOM_NEIGHBOR_ALLTOALLW,
+  COLL_LOOM_REDUCE_LOCAL /* in one form only */
+};
+#define COLL_LOOM_NEIGHBORHOODS(X) \
+  X(neighbor_allgather)            \
+  X(neighbor_allgatherv) X(neighbor_alltoall) X(neighbor_alltoallv) X(neighbor_alltoallw)
+#define COLL_LOOM_NEIGHBORHOOD_APIS(X)                                                        \
+  COLL_LOOM_NEIGHBORHOODS(X)                                                                  \
+  X(ineighbor_allgather)                                                                      \
+  X(ineighbor_allgatherv) X(ineighbor_alltoall) X(ineighbor_alltoallv) X(ineighbor_alltoallw) \
+      X(neighbor_allgather_init) X(neighbor_allgatherv_init) X(neighbor_alltoall_init)        \
+          X(neighbor_alltoallv_init) X(neighbor_alltoallw_init)
+
 /* One side of a call that moves data: blocks in a buffer. Of v forms counts and displacements are by rank, of
  * alltoallw the types too, and its displacements are bytes; else blocks lie one behind the other. */
 struct coll_loom_side {
@@ -45,6 +64,7 @@ struct coll_loom_side {
   struct ompi_datatype_t* type;
   coll_loom_counts_t counts;
   coll_loom_disps_t disps;
+  coll_loom_byte_disps_t byte_disps; /* of neighbor_alltoallw, in place of disps */
   struct ompi_datatype_t* const* types;
 };
 
@@ -152,6 +172,26 @@ struct coll_loom_args {
 #define CALL_alltoallw                                                                            \
   .in = {.buffer = (void*)sendbuf, .counts = sendcounts, .disps = senddisps, .types = sendtypes}, \
   .out = {.buffer = recvbuf, .counts = recvcounts, .disps = recvdisps, .types = recvtypes},
+#define PARAMS_neighbor_allgather COLL_LOOM_ONE_TO_ONE_PARAMS
+#define ARGS_neighbor_allgather COLL_LOOM_ONE_TO_ONE_ARGS
+#define CALL_neighbor_allgather COLL_LOOM_ONE_TO_ONE_CALL
+#define PARAMS_neighbor_alltoall COLL_LOOM_ONE_TO_ONE_PARAMS
+#define ARGS_neighbor_alltoall COLL_LOOM_ONE_TO_ONE_ARGS
+#define CALL_neighbor_alltoall COLL_LOOM_ONE_TO_ONE_CALL
+#define PARAMS_neighbor_allgatherv COLL_LOOM_ONE_TO_V_PARAMS
+#define ARGS_neighbor_allgatherv COLL_LOOM_ONE_TO_V_ARGS
+#define CALL_neighbor_allgatherv COLL_LOOM_ONE_TO_V_CALL
+#define PARAMS_neighbor_alltoallv PARAMS_alltoallv
+#define ARGS_neighbor_alltoallv ARGS_alltoallv
+#define CALL_neighbor_alltoallv CALL_alltoallv
+#define PARAMS_neighbor_alltoallw                                                             \
+  const void *sendbuf, coll_loom_counts_t sendcounts, coll_loom_byte_disps_t senddisps,       \
+      struct ompi_datatype_t *const *sendtypes, void *recvbuf, coll_loom_counts_t recvcounts, \
+      coll_loom_byte_disps_t recvdisps, struct ompi_datatype_t *const *recvtypes,
+#define ARGS_neighbor_alltoallw ARGS_alltoallw
+#define CALL_neighbor_alltoallw                                                                        \
+  .in = {.buffer = (void*)sendbuf, .counts = sendcounts, .byte_disps = senddisps, .types = sendtypes}, \
+  .out = {.buffer = recvbuf, .counts = recvcounts, .byte_disps = recvdisps, .types = recvtypes},
 #define PARAMS_barrier
 #define ARGS_barrier
 #define CALL_barrier

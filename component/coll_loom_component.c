@@ -5,6 +5,7 @@
 #include "component/coll_loom.h"
 #include "component/coll_loom_kernels.h"
 
+enum { DEFAULT_MEMORY_LIMIT = 256 * 1024 * 1024 };
 enum { DEFAULT_PRIORITY = 90 }; /* above all of Open MPI's own: the highest, coll/cuda, has 78 */
 
 struct coll_loom_variables coll_loom_variables;
@@ -23,9 +24,9 @@ static int register_choice(const char* name, const char* help, const mca_base_va
                            mca_base_var_info_lvl_t level, int* storage) {
   mca_base_var_enum_t* words;
   if (mca_base_var_enum_create(name, values, &words) != OPAL_SUCCESS) return OMPI_ERR_OUT_OF_RESOURCE;
-  const int index = mca_base_component_var_register(&mca_coll_loom_component.collm_version, name, help,
-                                                    MCA_BASE_VAR_TYPE_INT, words, 0, 0, level,
-                                                    MCA_BASE_VAR_SCOPE_READONLY, storage);
+  const int index =
+      mca_base_component_var_register(&mca_coll_loom_component.collm_version, name, help, MCA_BASE_VAR_TYPE_INT,
+                                      words, 0, 0, level, MCA_BASE_VAR_SCOPE_READONLY, storage);
   OBJ_RELEASE(words);
   return index;
 }
@@ -41,7 +42,10 @@ static int register_variables(void) {
   static const mca_base_var_enum_value_t protocols[] = {
       {LOOM_INLINE, "inline"}, {LOOM_SIMPLE, "simple"}, {LOOM_LL, "ll"}, {LOOM_LL128, "ll128"}, {0, NULL}};
   struct coll_loom_variables* variables = &coll_loom_variables;
-  *variables = (struct coll_loom_variables){.priority = DEFAULT_PRIORITY, .single_copy = true};
+  *variables = (struct coll_loom_variables){.priority = DEFAULT_PRIORITY,
+                                            .single_copy = true,
+                                            .memory = (char*)"auto",
+                                            .memory_limit = DEFAULT_MEMORY_LIMIT};
   const int indices[] = {
       register_variable("enable", "Let loom carry collective operations; without it loom does nothing at all",
                         MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_1, &variables->enable),
@@ -62,8 +66,7 @@ static int register_variables(void) {
           MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_3, &variables->progress_thread),
       register_variable(
           "net_devices",
-          "Network devices that loom uses between hosts, in the words of UCX_NET_DEVICES "
-          "(mlx5_0:1,mlx5_1:1); "
+          "Network devices that loom uses between hosts, in the words of UCX_NET_DEVICES (mlx5_0:1,mlx5_1:1); "
           "empty: what UCX_NET_DEVICES says, else those that UCX finds best. It may differ from rank to rank",
           MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_3, &variables->net_devices),
       register_variable(
@@ -94,15 +97,14 @@ static int register_variables(void) {
           "Ranks of one host read each other's buffers where the kernel permits it and where that is "
           "faster; 0 always copies through shared memory",
           MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_6, &variables->single_copy),
-      register_choice("protocol",
-                      "How small messages cross between the ranks of a host: in the cache line of their flag "
-                      "as far as they fit, "
-                      "or by one of the protocols that GPUs use. Takes effect where all ranks set the same",
-                      protocols, OPAL_INFO_LVL_6, &variables->protocol),
+      register_choice(
+          "protocol",
+          "How small messages cross between the ranks of a host: in the cache line of their flag as far as they fit, "
+          "or by one of the protocols that GPUs use. Takes effect where all ranks set the same",
+          protocols, OPAL_INFO_LVL_6, &variables->protocol),
       register_variable(
           "two_levels",
-          "Between up to 16 hosts, small and medium allreduces, reduces, reduce_scatter_blocks and barriers "
-          "go "
+          "Between up to 16 hosts, small and medium allreduces, reduces, reduce_scatter_blocks and barriers go "
           "inside the hosts first and then between one rank of each; 0 leaves them to the component below. "
           "Takes effect where all ranks set it",
           MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_6, &variables->two_levels),
@@ -116,6 +118,16 @@ static int register_variables(void) {
           "Collectives that loom may not carry, by name and separated by commas, in all their forms; "
           "after a ^ the only ones that it may. Set it alike on all ranks",
           MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_3, &variables->exclude),
+      register_variable(
+          "memory",
+          "Where the program's buffers lie: auto, anywhere, and loom looks; host, none is on a GPU, which "
+          "spares the look where there is one. May differ between ranks",
+          MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_5, &variables->memory),
+      register_variable(
+          "memory_limit",
+          "The most bytes of host memory, with its pages locked, that a process keeps for copies of buffers "
+          "on GPUs. What needs more goes through memory that is not locked, which is slower",
+          MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, OPAL_INFO_LVL_5, &variables->memory_limit),
       register_changeable(
           "check",
           "Before each collective the ranks compare what they are about to call, and report who "
@@ -137,6 +149,10 @@ static int register_component(void) {
   return error != OMPI_SUCCESS ? error : coll_loom_register_counters();
 }
 
+static bool memory_is(const char* word) {
+  return coll_loom_variables.memory != NULL && strcmp(coll_loom_variables.memory, word) == 0;
+}
+
 /* One topic each: of several messages with one topic, Open MPI shows the first. */
 void coll_loom_complain(bool show) {
   char setting[64];
@@ -149,6 +165,9 @@ void coll_loom_complain(bool show) {
     snprintf(setting, sizeof setting, "coll_loom_timeout = %g", as_set.timeout_s);
     coll_loom_help("bad-timeout", setting, "0");
   }
+  if (show && !memory_is("host") && !memory_is("auto"))
+    coll_loom_help("bad-memory", coll_loom_variables.memory != NULL ? coll_loom_variables.memory : "",
+                   "auto");
   const char *variable, *name = coll_loom_bad_switch(&variable);
   if (show && name != NULL) coll_loom_help("bad-switch", variable, name);
 }
@@ -177,7 +196,8 @@ static void show(enum loom_message message, const char* where, const char* cause
   static const char* const topics[] = {
       [LOOM_MESSAGE_DECLINED] = "declined",   [LOOM_MESSAGE_PEER_FAILED] = "peer-failed",
       [LOOM_MESSAGE_TIMEOUT] = "timeout",     [LOOM_MESSAGE_BOOTSTRAP] = "bootstrap",
-      [LOOM_MESSAGE_RESOURCES] = "resources", [LOOM_MESSAGE_INTERNAL] = "internal"};
+      [LOOM_MESSAGE_RESOURCES] = "resources", [LOOM_MESSAGE_DEVICE] = "device",
+      [LOOM_MESSAGE_INTERNAL] = "internal"};
   coll_loom_help(topics[message], where, cause);
 }
 
@@ -195,23 +215,26 @@ static int init_query(bool progress_threads, bool mpi_threads) {
   coll_loom_read_switches();
   coll_loom_find_help();
   coll_loom_kernels_init();
-  loom_initialize(&(struct loom_runtime){.progress = progress,
-                                         .yield_when_idle = yield_when_idle,
-                                         .register_progress = register_progress,
-                                         .unregister_progress = unregister_progress,
-                                         .show = show,
-                                         .log = log_line,
-                                         .parameters = {.verbose = variables->verbose,
-                                                        .two_levels = variables->two_levels,
-                                                        .avoid_single_copy = !variables->single_copy,
-                                                        .progress_thread = variables->progress_thread,
-                                                        .net_devices = variables->net_devices,
-                                                        .protocol = (enum loom_protocol)variables->protocol,
-                                                        .timeout_s = variables->timeout_s,
-                                                        .topo_file = variables->topo_file,
-                                                        .topo_dump_file = variables->topo_dump_file,
-                                                        .graph_file = variables->graph_file,
-                                                        .graph_dump_file = variables->graph_dump_file}});
+  loom_initialize(&(struct loom_runtime){
+      .progress = progress,
+      .yield_when_idle = yield_when_idle,
+      .register_progress = register_progress,
+      .unregister_progress = unregister_progress,
+      .show = show,
+      .log = log_line,
+      .parameters = {.verbose = variables->verbose,
+                     .two_levels = variables->two_levels,
+                     .avoid_single_copy = !variables->single_copy,
+                     .progress_thread = variables->progress_thread,
+                     .net_devices = variables->net_devices,
+                     .protocol = (enum loom_protocol)variables->protocol,
+                     .only_host_memory = memory_is("host"),
+                     .staging_bytes = variables->memory_limit,
+                     .timeout_s = variables->timeout_s,
+                     .topo_file = variables->topo_file,
+                     .topo_dump_file = variables->topo_dump_file,
+                     .graph_file = variables->graph_file,
+                     .graph_dump_file = variables->graph_dump_file}});
   initialized = true;
   return OMPI_SUCCESS;
 }

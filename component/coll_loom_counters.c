@@ -57,6 +57,8 @@ int coll_loom_register_counters(void) {
       "Communicators that loom stepped aside from, because connecting them failed", "declined");
   ADD(offsetof(struct loom_counters, net_bytes_sent),
       "Bytes that this process has sent to other hosts through loom", "net_bytes_sent");
+  ADD(offsetof(struct loom_counters, staged_bytes),
+      "Bytes that this process has copied from GPUs to the host and back", "staged_bytes");
   for (int collective = 0; collective < LOOM_COLLECTIVE_COUNT; ++collective) {
     const int error = add_of((enum loom_collective)collective);
     if (error != OMPI_SUCCESS) return error;

@@ -1,38 +1,24 @@
 #include "component/coll_loom_operands.h"
 
-/* A side's blocks, from `first` on. */
-struct blocks {
-  const struct coll_loom_side* side;
-  int first, number;
-};
-
-/* One block: `count` elements of `type` at `address`, its bytes when packed, and whether it lies in one
- * piece. */
-struct piece {
-  char* address;
-  size_t count, bytes;
-  struct ompi_datatype_t* type;
-  bool contiguous;
-};
-
 static bool is_contiguous(struct ompi_datatype_t* type, size_t count) {
   return ompi_datatype_is_contiguous_memory_layout(type, count > 1 ? 2 : 1);
 }
 
-static struct piece piece_of(const struct blocks* blocks, int block) {
+struct coll_loom_piece coll_loom_piece_of(const struct coll_loom_blocks* blocks, int block) {
   const struct coll_loom_side* side = blocks->side;
   const size_t at = (size_t)(blocks->first + block);
-  struct piece piece = {.type = side->type, .count = side->count};
+  struct coll_loom_piece piece = {.type = side->type, .count = side->count};
   size_t size;
   ptrdiff_t lb, extent;
   if (side->types != NULL) piece.type = side->types[at];
   if (side->counts != COLL_LOOM_NO_COUNTS) piece.count = coll_loom_count_at(side->counts, at);
-  if (piece.count == 0) return (struct piece){.type = piece.type, .contiguous = true};
+  if (piece.count == 0) return (struct coll_loom_piece){.type = piece.type, .contiguous = true};
   ompi_datatype_type_size(piece.type, &size);
   ompi_datatype_get_extent(piece.type, &lb, &extent);
   ptrdiff_t offset = (ptrdiff_t)(at * piece.count) * extent;
   if (side->disps != COLL_LOOM_NO_DISPS)
     offset = coll_loom_disp_at(side->disps, at) * (side->types != NULL ? 1 : extent);
+  if (side->byte_disps != COLL_LOOM_NO_BYTE_DISPS) offset = coll_loom_byte_disp_at(side->byte_disps, at);
   piece.address = (char*)side->buffer + offset;
   piece.bytes = size * piece.count;
   piece.contiguous = piece.bytes == 0 || is_contiguous(piece.type, piece.count);
@@ -40,7 +26,7 @@ static struct piece piece_of(const struct blocks* blocks, int block) {
 }
 
 /* Where the bytes of a contiguous piece begin. */
-static char* data_of(const struct piece* piece) {
+static char* data_of(const struct coll_loom_piece* piece) {
   return piece->bytes == 0 ? piece->address : piece->address + piece->type->super.true_lb;
 }
 
@@ -113,23 +99,23 @@ static void* take_room(struct coll_loom_operands* operands, size_t bytes) {
   return taken;
 }
 
-static bool has_gaps(const struct blocks* blocks, bool listed) {
+static bool has_gaps(const struct coll_loom_blocks* blocks, bool listed) {
   if (!listed && blocks->number > 0) {
     const struct coll_loom_side* side = blocks->side;
     return !is_contiguous(side->type, side->count * (size_t)blocks->number);
   }
   for (int block = 0; block < blocks->number; ++block)
-    if (!piece_of(blocks, block).contiguous) return true;
+    if (!coll_loom_piece_of(blocks, block).contiguous) return true;
   return false;
 }
 
 static void make_cursors(struct coll_loom_operands* operands, struct coll_loom_gapped* gapped,
-                         const struct blocks* blocks, bool packs) {
+                         const struct coll_loom_blocks* blocks, bool packs) {
   gapped->blocks = blocks->number;
   gapped->gaps = (struct loom_gaps){.move = move, .context = gapped};
   gapped->cursors = take_room(operands, sizeof *gapped->cursors * (size_t)blocks->number);
   for (int block = 0; block < blocks->number; ++block) {
-    const struct piece piece = piece_of(blocks, block);
+    const struct coll_loom_piece piece = coll_loom_piece_of(blocks, block);
     struct coll_loom_cursor* cursor = &gapped->cursors[block];
     cursor->address = piece.address;
     cursor->count = piece.bytes == 0 ? 0 : piece.count;
@@ -139,10 +125,10 @@ static void make_cursors(struct coll_loom_operands* operands, struct coll_loom_g
 }
 
 /* Returns all bytes of the blocks. */
-static uint64_t list_blocks(struct loom_block* list, const struct blocks* blocks) {
+static uint64_t list_blocks(struct loom_block* list, const struct coll_loom_blocks* blocks) {
   uint64_t bytes = 0;
   for (int block = 0; block < blocks->number; ++block) {
-    const struct piece piece = piece_of(blocks, block);
+    const struct coll_loom_piece piece = coll_loom_piece_of(blocks, block);
     list[block] = (struct loom_block){.data = data_of(&piece), .bytes = piece.bytes};
     bytes += piece.bytes;
   }
@@ -157,7 +143,7 @@ static int make_moving(struct coll_loom_operands* operands, const struct coll_lo
   const bool gather = args->collective == LOOM_GATHER || args->collective == LOOM_GATHERV;
   const bool scatter = rooted && !gather, is_root = rank == args->root;
   const bool listed = args->collective >= LOOM_GATHER;
-  struct blocks in = {&args->in, 0, ranks}, out = {&args->out, 0, ranks};
+  struct coll_loom_blocks in = {&args->in, 0, ranks}, out = {&args->out, 0, ranks};
   if (gather || args->collective == LOOM_ALLGATHER || args->collective == LOOM_ALLGATHERV) in.number = 1;
   if (scatter) out.number = 1;
   if (gather && !is_root) out.number = 0;
@@ -201,8 +187,8 @@ static int make_moving(struct coll_loom_operands* operands, const struct coll_lo
     call->out_blocks = out_list;
     return LOOM_SUCCESS;
   }
-  const struct piece sent = piece_of(in.number > 0 ? &in : &out, 0),
-                     received = piece_of(out.number > 0 ? &out : &in, 0);
+  const struct coll_loom_piece sent = coll_loom_piece_of(in.number > 0 ? &in : &out, 0),
+                               received = coll_loom_piece_of(out.number > 0 ? &out : &in, 0);
   call->in = data_of(&sent);
   call->out = data_of(&received);
   call->count = received.bytes;

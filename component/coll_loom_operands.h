@@ -33,6 +33,22 @@ struct coll_loom_operands {
   struct coll_loom_gapped in, out;
 };
 
+/* A side's blocks, from `first` on. */
+struct coll_loom_blocks {
+  const struct coll_loom_side* side;
+  int first, number;
+};
+
+/* One block: `count` elements of `type` at `address`, its bytes when packed, and whether it lies in one
+ * piece. */
+struct coll_loom_piece {
+  char* address;
+  size_t count, bytes;
+  struct ompi_datatype_t* type;
+  bool contiguous;
+};
+struct coll_loom_piece coll_loom_piece_of(const struct coll_loom_blocks* blocks, int block);
+
 /* Describes args in *call, which refers to *operands from then on. LOOM_SUCCESS or LOOM_ERR_OUT_OF_MEMORY. */
 int coll_loom_operands_make(struct coll_loom_operands* operands, ompi_communicator_t* communicator,
                             const struct coll_loom_args* args, enum loom_op op, enum loom_type type,

@@ -45,8 +45,7 @@ static int all_gather(void* context, const void* in, void* out, size_t bytes_per
   return error;
 }
 
-/* An MPI error class for a negative result of the core. */
-static int error_class(int result) {
+int coll_loom_error_class(int result) {
   switch (result) {
     case LOOM_ERR_OUT_OF_MEMORY:
       return MPI_ERR_NO_MEM;
@@ -60,7 +59,7 @@ static int error_class(int result) {
 /* An error of the component below, which all_gather has kept, says more than the core can. */
 void coll_loom_break(struct coll_loom_module* self, int result) {
   self->state = COLL_LOOM_BROKEN;
-  if (self->error == OMPI_SUCCESS) self->error = error_class(result);
+  if (self->error == OMPI_SUCCESS) self->error = coll_loom_error_class(result);
 }
 
 void coll_loom_set_up(struct coll_loom_module* self) {

@@ -35,6 +35,9 @@ static_assert(sizeof(loom_block) == sizeof(loom::device::Block) &&
               offsetof(loom_block, bytes) == offsetof(loom::device::Block, bytes));
 static_assert(sizeof(loom_gaps) == sizeof(loom::device::Gaps) &&
               offsetof(loom_gaps, context) == offsetof(loom::device::Gaps, context));
+static_assert(sizeof(loom_strip) == sizeof(loom::device::cuda::Strip) &&
+              offsetof(loom_strip, row_bytes) == offsetof(loom::device::cuda::Strip, row_bytes) &&
+              offsetof(loom_strip, pitch) == offsetof(loom::device::cuda::Strip, pitch));
 static_assert(LOOM_SUM == static_cast<int>(Op::kSum) && LOOM_MAX == static_cast<int>(Op::kMax) &&
               LOOM_LXOR == static_cast<int>(Op::kLxor) && LOOM_BXOR == static_cast<int>(Op::kBxor) &&
               LOOM_MAXLOC == static_cast<int>(Op::kMaxloc));
@@ -68,6 +71,18 @@ int at_c_boundary(const char* where, Body&& body) noexcept {
   } catch (...) {
     return loom::result_of_exception(
         [&](loom_message message, const char* cause) { the_process->runtime().show(message, where, cause); });
+  }
+}
+
+/// The same for copies of device buffers, whose failures the communicator may survive.
+template <class Body>
+int at_device_boundary(const char* where, Body&& body) noexcept {
+  try {
+    return body();
+  } catch (...) {
+    return loom::result_of_exception([&](loom_message, const char* cause) {
+      the_process->runtime().show(LOOM_MESSAGE_DEVICE, where, cause);
+    });
   }
 }
 
@@ -190,6 +205,44 @@ void loom_reduce_in_order(const void* operands, int n, uint64_t count, loom_type
       loom::device::find_reduce(static_cast<Op>(op), static_cast<Type>(type));
   for (int i = 1; i < n; ++i)
     reduce(out, i == 1 ? from : out, from + static_cast<std::size_t>(i) * bytes, count);
+}
+
+bool loom_may_have_device_memory() {
+  return the_process != nullptr && the_process->look_for_devices() != nullptr;
+}
+
+int loom_is_on_device(const void* address, const char* where, bool* yes) {
+  return at_device_boundary(where, [&]() -> int {
+    *yes = the_process->staging()->is_on_device(address);
+    return LOOM_SUCCESS;
+  });
+}
+
+// A loom_stand_in is a StandIn that C cannot look into.
+int loom_stand_in_create(const void* address, uint64_t bytes, uint64_t used_bytes, const char* where,
+                         loom_stand_in** out, void** memory) {
+  return at_device_boundary(where, [&]() -> int {
+    auto stand_in = the_process->staging()->stand_in(address, bytes, used_bytes);
+    *memory = stand_in->memory();
+    *out = reinterpret_cast<loom_stand_in*>(stand_in.release());
+    return LOOM_SUCCESS;
+  });
+}
+
+void loom_stand_in_destroy(loom_stand_in* stand_in) {
+  // As for communicators: one that outlives the component is left alone.
+  if (the_process != nullptr) delete reinterpret_cast<loom::device::cuda::StandIn*>(stand_in);
+}
+
+int loom_copy_strips(loom_stand_in* stand_in, const loom_strip* strips, uint64_t n, bool to_device,
+                     const char* where) {
+  using loom::device::cuda::Direction;
+  return at_device_boundary(where, [&]() -> int {
+    reinterpret_cast<loom::device::cuda::StandIn*>(stand_in)->copy(
+        {reinterpret_cast<const loom::device::cuda::Strip*>(strips), static_cast<std::size_t>(n)},
+        to_device ? Direction::kToDevice : Direction::kToHost);
+    return LOOM_SUCCESS;
+  });
 }
 
 void loom_read_counters(loom_counters* out) {

@@ -1,12 +1,10 @@
-/* The C face of loom's C++ core: all that the Open MPI glue (the C files of component) and the core know of
- * each other.
+/* The C face of loom's C++ core: all that the Open MPI glue (the C files of component) and the core know of each other.
  *
- * Open MPI's internal headers do not compile as C++, so the glue is C and nothing of Open MPI passes this
- * line; nothing thrown in the core passes it either.
+ * Open MPI's internal headers do not compile as C++, so the glue is C and nothing of Open MPI passes this line;
+ * nothing thrown in the core passes it either.
  *
- * Results: LOOM_SUCCESS; LOOM_DECLINED = "the component below is to do this", on every rank of the
- * communicator alike and before any byte has moved; or a negative LOOM_ERR_*, after a message through
- * loom_runtime.show. */
+ * Results: LOOM_SUCCESS; LOOM_DECLINED = "the component below is to do this", on every rank of the communicator
+ * alike and before any byte has moved; or a negative LOOM_ERR_*, after a message through loom_runtime.show. */
 #ifndef LOOM_COMPONENT_CORE_H
 #define LOOM_COMPONENT_CORE_H
 
@@ -26,51 +24,27 @@ enum loom_result {
   LOOM_ERR_UNREACHABLE = -3, /* no way to reach a peer */
   LOOM_ERR_PEER_FAILED = -4, /* a peer process died */
   LOOM_ERR_TIMEOUT = -5,     /* coll_loom_timeout passed */
-  LOOM_ERR_INTERNAL = -6
+  LOOM_ERR_INTERNAL = -6,
+  LOOM_ERR_DEVICE = -7 /* a GPU or its driver fails */
 };
 
 /* Operations and element types that have a kernel. The order is that of device/operations.hpp. */
 enum loom_op {
-  LOOM_SUM,
-  LOOM_PROD,
-  LOOM_MIN,
-  LOOM_MAX,
-  LOOM_LAND,
-  LOOM_LOR,
-  LOOM_LXOR,
-  LOOM_BAND,
-  LOOM_BOR,
-  LOOM_BXOR,
-  LOOM_MINLOC,
-  LOOM_MAXLOC,
+  LOOM_SUM, LOOM_PROD, LOOM_MIN, LOOM_MAX,
+  LOOM_LAND, LOOM_LOR, LOOM_LXOR,
+  LOOM_BAND, LOOM_BOR, LOOM_BXOR,
+  LOOM_MINLOC, LOOM_MAXLOC,
   LOOM_OP_COUNT
 };
 enum loom_type {
-  LOOM_INT8,
-  LOOM_INT16,
-  LOOM_INT32,
-  LOOM_INT64,
-  LOOM_UINT8,
-  LOOM_UINT16,
-  LOOM_UINT32,
-  LOOM_UINT64,
-  LOOM_FLOAT,
-  LOOM_DOUBLE,
-  LOOM_LONG_DOUBLE,
-  LOOM_HALF,
-  LOOM_BFLOAT16,
-  LOOM_COMPLEX_FLOAT,
-  LOOM_COMPLEX_DOUBLE,
-  LOOM_COMPLEX_LONG_DOUBLE,
+  LOOM_INT8, LOOM_INT16, LOOM_INT32, LOOM_INT64,
+  LOOM_UINT8, LOOM_UINT16, LOOM_UINT32, LOOM_UINT64,
+  LOOM_FLOAT, LOOM_DOUBLE, LOOM_LONG_DOUBLE,
+  LOOM_HALF, LOOM_BFLOAT16,
+  LOOM_COMPLEX_FLOAT, LOOM_COMPLEX_DOUBLE, LOOM_COMPLEX_LONG_DOUBLE,
   /* Pairs of MINLOC and MAXLOC, as the C structures of MPI are laid out. */
-  LOOM_FLOAT_INT,
-  LOOM_DOUBLE_INT,
-  LOOM_LONG_INT,
-  LOOM_INT_INT,
-  LOOM_SHORT_INT,
-  LOOM_LONG_DOUBLE_INT,
-  LOOM_FLOAT_FLOAT,
-  LOOM_DOUBLE_DOUBLE,
+  LOOM_FLOAT_INT, LOOM_DOUBLE_INT, LOOM_LONG_INT, LOOM_INT_INT, LOOM_SHORT_INT, LOOM_LONG_DOUBLE_INT,
+  LOOM_FLOAT_FLOAT, LOOM_DOUBLE_DOUBLE,
   LOOM_TYPE_COUNT
 };
 
@@ -79,17 +53,19 @@ enum loom_protocol { LOOM_INLINE, LOOM_SIMPLE, LOOM_LL, LOOM_LL128, LOOM_PROTOCO
 
 /* Values of the MCA variables that the core reads. They may differ between ranks. */
 struct loom_parameters {
-  int verbose;     /* 0: silent; 1: one line per communicator; 2: and one per kind of call */
-  bool two_levels; /* between hosts, small calls through the first rank of each host; if all ranks say so */
-  bool avoid_single_copy;      /* not even where the kernel permits it */
-  bool progress_thread;        /* advance nonblocking calls in a thread of their own, too */
-  const char* net_devices;     /* network devices in UCX's words; NULL or "": as UCX_NET_DEVICES says */
+  int verbose;          /* 0: silent; 1: one line per communicator; 2: and one per kind of call */
+  bool two_levels;        /* between hosts, small calls through the first rank of each host; if all ranks say so */
+  bool avoid_single_copy; /* not even where the kernel permits it */
+  bool progress_thread; /* advance nonblocking calls in a thread of their own, too */
+  const char *net_devices; /* network devices in UCX's words; NULL or "": as UCX_NET_DEVICES says */
   enum loom_protocol protocol; /* of small messages of one host; if all ranks say the same */
-  double timeout_s;            /* longest wait for a peer inside one call; 0: no limit */
-  const char* topo_file;       /* describes the hosts, alike on all ranks; NULL or "": look at the hosts */
-  const char* topo_dump_file;  /* rank 0 writes its host's description there; NULL or "": nothing */
-  const char* graph_file;      /* has the ring of each host, alike on all ranks; NULL or "": search it */
-  const char* graph_dump_file; /* rank 0 writes its host's ring there; NULL or "": nothing */
+  bool only_host_memory;  /* the program has no buffers on devices */
+  uint64_t staging_bytes; /* the most host memory that is kept for copies of device buffers */
+  double timeout_s;     /* longest wait for a peer inside one call; 0: no limit */
+  const char *topo_file;      /* describes the hosts, alike on all ranks; NULL or "": look at the hosts */
+  const char *topo_dump_file; /* rank 0 writes its host's description there; NULL or "": nothing */
+  const char *graph_file;      /* has the ring of each host, alike on all ranks; NULL or "": search it */
+  const char *graph_dump_file; /* rank 0 writes its host's ring there; NULL or "": nothing */
 };
 
 /* Messages with a topic in help-coll-loom.txt. */
@@ -100,52 +76,39 @@ enum loom_message {
   LOOM_MESSAGE_TIMEOUT,     /* coll_loom_timeout passed inside a call */
   LOOM_MESSAGE_BOOTSTRAP,   /* the component below failed while the ranks met through it */
   LOOM_MESSAGE_RESOURCES,   /* memory or another resource ran out inside a call */
+  LOOM_MESSAGE_DEVICE,      /* copying a device buffer failed */
   LOOM_MESSAGE_INTERNAL     /* a defect of loom */
 };
 
 /* What the core needs of the MPI library; one per process, given once to loom_initialize. */
 struct loom_runtime {
-  void (*progress)(void);        /* let the MPI library progress; called by whoever waits */
-  bool (*yield_when_idle)(void); /* the launcher says that ranks outnumber cores */
+  void (*progress)(void);         /* let the MPI library progress; called by whoever waits */
+  bool (*yield_when_idle)(void);  /* the launcher says that ranks outnumber cores */
   /* Calls callback from the library's progress loop at low priority until it is unregistered. */
   void (*register_progress)(int (*callback)(void));
   void (*unregister_progress)(int (*callback)(void));
   /* Shows a message to the user. where: the communicator and rank; cause: one or more whole sentences. */
-  void (*show)(enum loom_message message, const char* where, const char* cause);
-  void (*log)(const char* line); /* coll_loom_verbose output, without a newline */
+  void (*show)(enum loom_message message, const char *where, const char *cause);
+  void (*log)(const char *line);  /* coll_loom_verbose output, without a newline */
   struct loom_parameters parameters;
 };
 
-/* How the ranks of one communicator find each other before loom has connected them: the previous component.
- * The context must outlive the loom_comm: links are made by the first call that needs them. */
+/* How the ranks of one communicator find each other before loom has connected them: the previous component. The context
+ * must outlive the loom_comm: links are made by the first call that needs them. */
 struct loom_bootstrap {
-  void* context;
+  void *context;
   int rank, size;
-  /* Gathers bytes_per_rank bytes of every rank, in rank order, into out (size * bytes_per_rank bytes; in and
-   * out do not overlap). Returns 0, or another value when the communication itself failed. */
-  int (*all_gather)(void* context, const void* in, void* out, size_t bytes_per_rank);
-  const char* name; /* of the communicator, for messages; copied */
+  /* Gathers bytes_per_rank bytes of every rank, in rank order, into out (size * bytes_per_rank bytes; in and out do
+   * not overlap). Returns 0, or another value when the communication itself failed. */
+  int (*all_gather)(void *context, const void *in, void *out, size_t bytes_per_rank);
+  const char *name; /* of the communicator, for messages; copied */
 };
 
 /* The order is that of device/host/host_job.hpp, which says what the buffers and blocks of each are. */
 enum loom_collective {
-  LOOM_ALLREDUCE,
-  LOOM_REDUCE,
-  LOOM_REDUCE_SCATTER_BLOCK,
-  LOOM_BCAST,
-  LOOM_ALLGATHER,
-  LOOM_ALLTOALL,
-  LOOM_BARRIER,
-  LOOM_REDUCE_SCATTER,
-  LOOM_SCAN,
-  LOOM_EXSCAN,
-  LOOM_GATHER,
-  LOOM_GATHERV,
-  LOOM_SCATTER,
-  LOOM_SCATTERV,
-  LOOM_ALLGATHERV,
-  LOOM_ALLTOALLV,
-  LOOM_ALLTOALLW,
+  LOOM_ALLREDUCE, LOOM_REDUCE, LOOM_REDUCE_SCATTER_BLOCK, LOOM_BCAST, LOOM_ALLGATHER, LOOM_ALLTOALL, LOOM_BARRIER,
+  LOOM_REDUCE_SCATTER, LOOM_SCAN, LOOM_EXSCAN, LOOM_GATHER, LOOM_GATHERV, LOOM_SCATTER, LOOM_SCATTERV, LOOM_ALLGATHERV,
+  LOOM_ALLTOALLV, LOOM_ALLTOALLW,
   LOOM_COLLECTIVE_COUNT
 };
 /* Why a call goes to the component below; the order is that of component/plan.hpp. */
@@ -158,9 +121,9 @@ enum loom_fallback {
 enum { LOOM_ALGORITHM_COUNT = 10 }; /* of component/plan.hpp, without the component below */
 
 /* Names as in variables: "reduce_scatter_block", "single_copy", "no_kernel". */
-const char* loom_collective_name(enum loom_collective collective);
-const char* loom_algorithm_name(int algorithm);
-const char* loom_fallback_name(enum loom_fallback reason);
+const char *loom_collective_name(enum loom_collective collective);
+const char *loom_algorithm_name(int algorithm);
+const char *loom_fallback_name(enum loom_fallback reason);
 /* Whether the algorithm can carry such calls at all. */
 bool loom_algorithm_carries(int algorithm, enum loom_collective collective);
 
@@ -176,87 +139,109 @@ struct loom_counters {
   uint64_t communicators;  /* communicators that loom has connected */
   uint64_t declined;       /* communicators that loom stepped aside from */
   uint64_t net_bytes_sent; /* bytes that this process sent to other hosts */
+  uint64_t staged_bytes;   /* bytes copied from devices to the host and back */
   struct loom_collective_counters of[LOOM_COLLECTIVE_COUNT];
 };
 
 struct loom_comm;
 
 /* Copies *runtime. Allocates nothing. */
-void loom_initialize(const struct loom_runtime* runtime);
+void loom_initialize(const struct loom_runtime *runtime);
 
 /* Ends the process's network connections. No loom_comm may exist. */
 void loom_finalize(void);
 
-/* Lets the ranks of a communicator meet. Collective. LOOM_SUCCESS and *out on every rank, or LOOM_DECLINED
- * (after one message with the cause) on every rank; another result only if bootstrap->all_gather itself
- * failed, or memory for what it gathers. */
-int loom_comm_create(const struct loom_bootstrap* bootstrap, struct loom_comm** out);
+/* Lets the ranks of a communicator meet. Collective. LOOM_SUCCESS and *out on every rank, or LOOM_DECLINED (after one
+ * message with the cause) on every rank; another result only if bootstrap->all_gather itself failed, or memory for
+ * what it gathers. */
+int loom_comm_create(const struct loom_bootstrap *bootstrap, struct loom_comm **out);
 
 /* Frees what loom_comm_create made; not collective, never waits for a peer. */
-void loom_comm_destroy(struct loom_comm* comm);
+void loom_comm_destroy(struct loom_comm *comm);
 
-/* recvbuf = op over all ranks' sendbuf, count elements of type, contiguous. sendbuf NULL: MPI_IN_PLACE, the
- * operand is in recvbuf. Collective; LOOM_DECLINED depends on (count, type, op) and the communicator alone.
- * The first call that needs links makes them, through the bootstrap; if that fails, one message says why, and
- * such calls are declined. */
-int loom_allreduce(struct loom_comm* comm, const void* sendbuf, void* recvbuf, uint64_t count,
-                   enum loom_type type, enum loom_op op);
+/* recvbuf = op over all ranks' sendbuf, count elements of type, contiguous. sendbuf NULL: MPI_IN_PLACE, the operand is
+ * in recvbuf. Collective; LOOM_DECLINED depends on (count, type, op) and the communicator alone. The first call that needs
+ * links makes them, through the bootstrap; if that fails, one message says why, and such calls are declined. */
+int loom_allreduce(struct loom_comm *comm, const void *sendbuf, void *recvbuf, uint64_t count, enum loom_type type,
+                   enum loom_op op);
 
 /* A block of bytes; without data where the buffer has gaps. As device::Block. */
 struct loom_block {
-  void* data;
+  void *data;
   uint64_t bytes;
 };
 /* A buffer that is not contiguous: move packs the next bytes of a block, or unpacks them. As device::Gaps. */
 struct loom_gaps {
-  void (*move)(void* context, int block, void* packed, uint64_t bytes);
-  void* context;
+  void (*move)(void *context, int block, void *packed, uint64_t bytes);
+  void *context;
 };
 
-/* Any collective on this rank's buffers; in place in is out, or for an all-gather this rank's block of out.
- * What moves data only counts LOOM_UINT8. What is pointed to must stay until the call has ended. */
+/* Any collective on this rank's buffers; in place in is out, or for an all-gather this rank's block of out. What moves
+ * data only counts LOOM_UINT8. What is pointed to must stay until the call has ended. */
 struct loom_call {
   enum loom_collective collective;
-  const void* in;
-  void* out;
+  const void *in;
+  void *out;
   uint64_t count;
   enum loom_type type;
-  enum loom_op op;                            /* of reductions */
-  int root;                                   /* of bcast, reduce, gather and scatter */
+  enum loom_op op; /* of reductions */
+  int root;        /* of bcast, reduce, gather and scatter */
   const struct loom_gaps *in_gaps, *out_gaps; /* NULL: contiguous */
   const struct loom_block *in_blocks, *out_blocks;
   bool owns_its_block;    /* in place, with blocks */
-  const uint64_t* bounds; /* of LOOM_REDUCE_SCATTER: rank r's part is elements [bounds[r], bounds[r + 1]) */
+  const uint64_t *bounds; /* of LOOM_REDUCE_SCATTER: rank r's part is elements [bounds[r], bounds[r + 1]) */
 };
 /* Collective; LOOM_DECLINED depends on the same facts as loom_allreduce's. */
-int loom_perform(struct loom_comm* comm, const struct loom_call* call);
+int loom_perform(struct loom_comm *comm, const struct loom_call *call);
 
-/* A call that does not wait: planned once, started any number of times, one after the other. The jobs of a
- * communicator are performed in the order in which they were started, from the MPI library's progress loop
- * and whatever else waits. */
+/* A call that does not wait: planned once, started any number of times, one after the other. The jobs of a communicator are
+ * performed in the order in which they were started, from the MPI library's progress loop and whatever else waits. */
 struct loom_job;
-/* Called once for each start, when the result is in place or the call has failed; maybe before loom_job_start
- * returns, and maybe in another thread. It must not call loom, save loom_job_destroy. */
-typedef void (*loom_job_done)(void* context, int result);
-/* may_wait: the links may be made here, which is collective; else the call is declined until there are links.
- * Copies *call, not what it points to. LOOM_DECLINED as loom_perform. */
-int loom_job_create(struct loom_comm* comm, const struct loom_call* call, bool may_wait, loom_job_done done,
-                    void* context, struct loom_job** out);
-void loom_job_start(struct loom_job* job);
+/* Called once for each start, when the result is in place or the call has failed; maybe before loom_job_start returns, and
+ * maybe in another thread. It must not call loom, save loom_job_destroy. */
+typedef void (*loom_job_done)(void *context, int result);
+/* may_wait: the links may be made here, which is collective; else the call is declined until there are links. Copies *call,
+ * not what it points to. LOOM_DECLINED as loom_perform. */
+int loom_job_create(struct loom_comm *comm, const struct loom_call *call, bool may_wait, loom_job_done done, void *context,
+                    struct loom_job **out);
+void loom_job_start(struct loom_job *job);
 /* The job is not started, or done. */
-void loom_job_destroy(struct loom_job* job);
+void loom_job_destroy(struct loom_job *job);
 
 /* This rank cannot go on: its peers' calls fail soon, and so does every later one here. */
-void loom_comm_abandon(struct loom_comm* comm);
+void loom_comm_abandon(struct loom_comm *comm);
+
+/* Buffers on devices. The CPU cannot use them: host memory stands in for each while a call goes on (device/cuda/staging.hpp).
+ * Whether a rank has any is its own affair. */
+
+/* Whether there may be such buffers: CUDA's driver is there. Looked for by loom_initialize, and here again among the libraries
+ * that the process has loaded since. */
+bool loom_may_have_device_memory(void);
+
+/* LOOM_SUCCESS and *yes, or LOOM_ERR_DEVICE. where: for messages, as in the following. */
+int loom_is_on_device(const void *address, const char *where, bool *yes);
+
+/* Host memory for a device buffer that `address` is in. Of `bytes` only used_bytes will be touched. */
+struct loom_stand_in;
+int loom_stand_in_create(const void *address, uint64_t bytes, uint64_t used_bytes, const char *where, struct loom_stand_in **out,
+                         void **memory);
+void loom_stand_in_destroy(struct loom_stand_in *stand_in);
+
+/* Rows of bytes that lie alike in the buffer and in its stand-in. As device::cuda::Strip. */
+struct loom_strip {
+  void *device, *host;
+  uint64_t row_bytes, rows, pitch;
+};
+/* Copies after what the program has put into the default stream, and is done on return. */
+int loom_copy_strips(struct loom_stand_in *stand_in, const struct loom_strip *strips, uint64_t n, bool to_device, const char *where);
 
 /* Whether the bits of such a result may depend on the order of the operands. */
 bool loom_depends_on_order(enum loom_op op, enum loom_type type);
 /* out = the op over n operands that lie one behind the other, in that order. They have a kernel; n >= 2. */
-void loom_reduce_in_order(const void* operands, int n, uint64_t count, enum loom_type type, enum loom_op op,
-                          void* out);
+void loom_reduce_in_order(const void *operands, int n, uint64_t count, enum loom_type type, enum loom_op op, void *out);
 
 /* The counters of this process as they are now; from any thread. All zero before loom_initialize. */
-void loom_read_counters(struct loom_counters* out);
+void loom_read_counters(struct loom_counters *out);
 /* For the glue's own share: calls that never reach the core. */
 void loom_count_fallback(enum loom_collective collective, enum loom_fallback reason);
 

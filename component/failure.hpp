@@ -23,6 +23,8 @@ constexpr int to_result(ErrorCode code) noexcept {
       return LOOM_ERR_PEER_FAILED;
     case ErrorCode::kTimeout:
       return LOOM_ERR_TIMEOUT;
+    case ErrorCode::kDevice:
+      return LOOM_ERR_DEVICE;
     case ErrorCode::kBadInput:
       return LOOM_ERR_SYSTEM;
     case ErrorCode::kInternal:
@@ -42,6 +44,8 @@ constexpr loom_message message_for(ErrorCode code) noexcept {
     case ErrorCode::kOutOfMemory:
     case ErrorCode::kSystem:
       return LOOM_MESSAGE_RESOURCES;
+    case ErrorCode::kDevice:
+      return LOOM_MESSAGE_DEVICE;
     case ErrorCode::kUnreachable:  // this and the next: a matter of the set-up, where it is agreed on
     case ErrorCode::kBadInput:
     case ErrorCode::kInternal:

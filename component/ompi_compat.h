@@ -34,27 +34,50 @@
 typedef int coll_loom_count_t;
 typedef const int* coll_loom_counts_t;
 typedef const int* coll_loom_disps_t;
+typedef const MPI_Aint* coll_loom_byte_disps_t; /* of neighbor_alltoallw */
 #define COLL_LOOM_NO_COUNTS NULL
 #define COLL_LOOM_NO_DISPS NULL
+#define COLL_LOOM_NO_BYTE_DISPS NULL
 static inline size_t coll_loom_count_at(coll_loom_counts_t counts, size_t i) {
   return (size_t)counts[i];
 }
 static inline ptrdiff_t coll_loom_disp_at(coll_loom_disps_t disps, size_t i) {
   return disps[i];
 }
+static inline ptrdiff_t coll_loom_byte_disp_at(coll_loom_byte_disps_t disps, size_t i) {
+  return disps[i];
+}
 #else
 typedef size_t coll_loom_count_t;
 typedef ompi_count_array_t coll_loom_counts_t;
-typedef ompi_disp_array_t coll_loom_disps_t;
+typedef ompi_disp_array_t coll_loom_disps_t, coll_loom_byte_disps_t;
 #define COLL_LOOM_NO_COUNTS OMPI_COUNT_ARRAY_NULL
 #define COLL_LOOM_NO_DISPS OMPI_DISP_ARRAY_NULL
+#define COLL_LOOM_NO_BYTE_DISPS OMPI_DISP_ARRAY_NULL
 static inline size_t coll_loom_count_at(coll_loom_counts_t counts, size_t i) {
   return ompi_count_array_get(counts, i);
 }
 static inline ptrdiff_t coll_loom_disp_at(coll_loom_disps_t disps, size_t i) {
   return ompi_disp_array_get(disps, i);
 }
+static inline ptrdiff_t coll_loom_byte_disp_at(coll_loom_byte_disps_t disps, size_t i) {
+  return ompi_disp_array_get(disps, i);
+}
 #endif
+
+/* Neighbourhood collectives have the signatures of the others, save one. */
+typedef mca_coll_base_module_allgather_fn_t mca_coll_base_module_neighbor_allgather_fn_t;
+typedef mca_coll_base_module_allgatherv_fn_t mca_coll_base_module_neighbor_allgatherv_fn_t;
+typedef mca_coll_base_module_alltoall_fn_t mca_coll_base_module_neighbor_alltoall_fn_t;
+typedef mca_coll_base_module_alltoallv_fn_t mca_coll_base_module_neighbor_alltoallv_fn_t;
+typedef mca_coll_base_module_iallgather_fn_t mca_coll_base_module_ineighbor_allgather_fn_t;
+typedef mca_coll_base_module_iallgatherv_fn_t mca_coll_base_module_ineighbor_allgatherv_fn_t;
+typedef mca_coll_base_module_ialltoall_fn_t mca_coll_base_module_ineighbor_alltoall_fn_t;
+typedef mca_coll_base_module_ialltoallv_fn_t mca_coll_base_module_ineighbor_alltoallv_fn_t;
+typedef mca_coll_base_module_allgather_init_fn_t mca_coll_base_module_neighbor_allgather_init_fn_t;
+typedef mca_coll_base_module_allgatherv_init_fn_t mca_coll_base_module_neighbor_allgatherv_init_fn_t;
+typedef mca_coll_base_module_alltoall_init_fn_t mca_coll_base_module_neighbor_alltoall_init_fn_t;
+typedef mca_coll_base_module_alltoallv_init_fn_t mca_coll_base_module_neighbor_alltoallv_init_fn_t;
 
 /* Puts function into the communicator's slot, to be used in the module's enable. Up to 5.0 the base does that
  * after enable, from the module's own fields; in 6.0 the module does it, and puts the previous function back

@@ -55,6 +55,7 @@ loom_counters Process::counters() {
   loom_counters sum{};
   sum.communicators = communicators_;
   sum.declined = declined_;
+  sum.staged_bytes = staging_ ? staging_->bytes_copied() : 0;
   sum.net_bytes_sent = transport_ ? transport_->bytes_sent() : 0;
   const auto add = [&](const CallCounters& calls) {
     for (std::size_t c = 0; c < calls.of.size(); ++c) {
@@ -77,6 +78,20 @@ loom_counters Process::counters() {
   add(early_fallbacks_);
   for (const CallCounters* calls : live_calls_) add(*calls);
   return sum;
+}
+
+void Process::open_driver(bool if_loaded) {
+  if (runtime_.parameters.only_host_memory) return;
+  auto driver = device::cuda::Driver::open("libcuda.so.1", if_loaded);
+  if (!driver) return;
+  staging_ = std::make_unique<device::cuda::Staging>(std::move(driver), runtime_.parameters.staging_bytes);
+  found_staging_.store(staging_.get(), std::memory_order_release);
+}
+
+device::cuda::Staging* Process::look_for_devices() {
+  const std::lock_guard lock(mutex_);
+  if (!staging_) open_driver(true);
+  return staging_.get();
 }
 
 void Process::include(const CallCounters& calls) {

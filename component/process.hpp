@@ -14,6 +14,7 @@
 #include "component/group.hpp"
 #include "component/jobs.hpp"
 #include "component/plan.hpp"
+#include "device/cuda/staging.hpp"
 #include "device/host/host_job.hpp"
 #include "device/host/process_watch.hpp"
 #include "topo/discover.hpp"
@@ -51,7 +52,9 @@ class Process {
       : runtime_(runtime),
         host_name_(std::move(host_name)),
         progress_callback_(progress_callback),
-        jobs_(runtime_, job_callback) {}
+        jobs_(runtime_, job_callback) {
+    open_driver(false);
+  }
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
@@ -106,6 +109,12 @@ class Process {
   void start_thread();
   Groups& groups() noexcept { return groups_; }
 
+  /// For buffers on devices; nullptr where there can be none. Looks for CUDA's driver among the libraries
+  /// that the process has loaded, unless it has been found.
+  device::cuda::Staging* look_for_devices();
+  /// What that found.
+  device::cuda::Staging* staging() noexcept { return found_staging_.load(std::memory_order_acquire); }
+
   /// The transport if it is open.
   ucx_transport::Transport* open_transport() noexcept {
     return open_transport_.load(std::memory_order_acquire);
@@ -116,6 +125,7 @@ class Process {
   const topo::Machine& machine();
   void tell(const std::vector<std::string>& notes) const;
   static bool is_set(const char* path) noexcept { return path != nullptr && *path != '\0'; }
+  void open_driver(bool if_loaded);
   void write_once(bool& written, const char* variable, const char* path,
                   const std::function<std::string()>& text) noexcept;
 
@@ -132,6 +142,8 @@ class Process {
   std::unique_ptr<std::string> graph_;
   std::uint64_t graph_mark_ = 0;
   bool dumped_ = false, graph_dumped_ = false;
+  std::unique_ptr<device::cuda::Staging> staging_;
+  std::atomic<device::cuda::Staging*> found_staging_{nullptr};
   std::unique_ptr<ucx_transport::Transport> transport_;
   std::atomic<ucx_transport::Transport*> open_transport_{nullptr};
   std::atomic<std::uint64_t> communicators_{0}, declined_{0};

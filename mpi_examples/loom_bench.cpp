@@ -97,6 +97,7 @@ int run(int argc, char** argv) {
     if (rank == 0) fmt::print(parsed.exit_code == 0 ? stdout : stderr, "{}", parsed.text);
     return parsed.exit_code;
   }
+  mpi::set_memory_kinds(parsed.options->memory, 0);
   mpi::ToolInterface tool;
   MPI_Comm control = mpi::dup_without_loom(MPI_COMM_WORLD);
   const int exit_code = run_bench(*parsed.options, control, tool);

@@ -126,16 +126,18 @@ void Bench::make_room(const Case& one, std::size_t slots) {
   constexpr std::size_t kLine = 64;
   stride_bytes_ = (one.bytes() + kLine - 1) / kLine * kLine;
   const std::size_t bytes = slots * stride_bytes_;
-  if (recv_.size() < bytes) recv_.resize(bytes);
-  if (!one.in_place && send_.size() < bytes) send_.resize(bytes);
+  if (!recv_ || recv_->mirror.size() < bytes) recv_.emplace(bytes);
+  if (!send_ || (!one.in_place && send_->mirror.size() < bytes)) send_.emplace(one.in_place ? 0 : bytes);
 }
 
 void Bench::fill(const Case& one, std::size_t slots, std::uint64_t shift) {
   for (std::size_t slot = 0; slot < slots; ++slot) {
     // Slots, too, differ from each other: a result in the wrong slot is a wrong result.
-    fill_input(*options_.collective, one, send_.data() + slot * stride_bytes_,
-               recv_.data() + slot * stride_bytes_, shift + 7 * slot);
+    fill_input(*options_.collective, one, send_->mirror.data() + slot * stride_bytes_,
+               recv_->mirror.data() + slot * stride_bytes_, shift + 7 * slot);
   }
+  send_->upload();
+  recv_->upload();
 }
 
 double Bench::run(const Case& one, MPI_Comm comm, std::size_t slots) {
@@ -144,8 +146,8 @@ double Bench::run(const Case& one, MPI_Comm comm, std::size_t slots) {
   const double start = MPI_Wtime();
   for (std::size_t slot = 0; slot < slots; ++slot) {
     const std::size_t at = slot * stride_bytes_;
-    collective.call({.send = one.in_place ? MPI_IN_PLACE : send_.data() + at,
-                     .recv = recv_.data() + at,
+    collective.call({.send = one.in_place ? MPI_IN_PLACE : send_->address() + at,
+                     .recv = recv_->address() + at,
                      .one = &one,
                      .root = one.root_of(slot),
                      .comm = comm});
@@ -153,10 +155,11 @@ double Bench::run(const Case& one, MPI_Comm comm, std::size_t slots) {
   return MPI_Wtime() - start;
 }
 
-std::uint64_t Bench::count_wrong(const Case& one, std::size_t slots, std::uint64_t shift) const {
+std::uint64_t Bench::count_wrong(const Case& one, std::size_t slots, std::uint64_t shift) {
   std::uint64_t wrong = 0;
+  recv_->download();
   for (std::size_t slot = 0; slot < slots; ++slot) {
-    wrong += options_.collective->count_wrong(one, one.root_of(slot), recv_.data() + slot * stride_bytes_,
+    wrong += options_.collective->count_wrong(one, one.root_of(slot), recv_->mirror.data() + slot * stride_bytes_,
                                               shift + 7 * slot);
   }
   return wrong;

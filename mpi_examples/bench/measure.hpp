@@ -17,6 +17,7 @@
 #include "mpi_examples/bench/collectives.hpp"
 #include "mpi_examples/bench/floor.hpp"
 #include "mpi_examples/bench/options.hpp"
+#include "mpi_examples/support/device_memory.hpp"
 #include "mpi_examples/support/loom_pvars.hpp"
 
 namespace loom::bench {
@@ -53,7 +54,7 @@ class Bench {
   void make_room(const Case& one, std::size_t slots);
   void fill(const Case& one, std::size_t slots, std::uint64_t shift);
   double run(const Case& one, MPI_Comm comm, std::size_t slots);
-  std::uint64_t count_wrong(const Case& one, std::size_t slots, std::uint64_t shift) const;
+  std::uint64_t count_wrong(const Case& one, std::size_t slots, std::uint64_t shift);
   std::optional<std::uint64_t> carried_calls();
   std::optional<double> floor_seconds(const Case& one);
 
@@ -63,7 +64,7 @@ class Bench {
   Floor* floor_;
 
   // Slot s of a batch is at s * stride.
-  std::vector<std::byte> send_, recv_;
+  std::optional<mpi::Memory> send_, recv_;
   std::size_t stride_bytes_ = 0;
 };
 

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <mpi-ext.h>  // MPIX_Query_cuda_support
+#include <mpi.h>
+
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <limits>
@@ -63,6 +66,8 @@ void check(const Options& options, int ranks) {
   require(options.seconds_per_size > 0, "--time must be larger than 0");
   require(options.root >= 0 && options.root < ranks,
           fmt::format("--root {} is not one of the {} ranks (0 to {})", options.root, ranks, ranks - 1));
+  require(options.memory == "host" || !options.compare || MPIX_Query_cuda_support() == 1,
+          "--compare would hand device buffers to an Open MPI without CUDA");
   require(!options.in_place || options.collective->has_in_place,
           fmt::format("{} has no in-place form", collective));
   require(!options.rotate_root || options.collective->has_root, fmt::format("{} has no root", collective));
@@ -86,7 +91,8 @@ std::vector<std::uint64_t> Options::sizes() const {
   std::vector<std::uint64_t> result;
   for (std::uint64_t bytes = min_bytes; bytes <= max_bytes;) {
     result.push_back(bytes);
-    if (step_bytes > 0) bytes += step_bytes;
+    if (step_bytes > 0)
+      bytes += step_bytes;
     else
       bytes =
           std::max(bytes + 1, static_cast<std::uint64_t>(std::llround(static_cast<double>(bytes) * factor)));
@@ -149,6 +155,10 @@ ParsedOptions parse_options(int argc, char** argv, int ranks) {
   app.add_flag("--require-loom", options.require_loom, "Fail unless loom carried every measured call");
   app.add_flag("--floor", options.floor,
                "Measure by turns what the machine itself needs: a flag's way, or reducing and copying as much");
+  app.add_option("--memory", options.memory,
+                 "Where buffers lie: host, or on a CUDA device: device, managed, pool")
+      ->check(CLI::IsMember({"host", "device", "managed", "pool"}))
+      ->capture_default_str();
   app.add_option("--json", options.json_path, "Write the results to this file; - is standard output");
 
   try {

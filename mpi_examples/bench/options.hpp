@@ -32,7 +32,8 @@ struct Options {
   bool rotate_root = false;        // the root of each call is the rank after the one before's
   bool require_loom = false;
   bool floor = false;
-  std::string json_path;  // empty: none; "-": standard output
+  std::string memory = "host";  // a word of mpi::set_memory_kinds
+  std::string json_path;        // empty: none; "-": standard output
 
   /// The sizes to measure, ascending.
   std::vector<std::uint64_t> sizes() const;

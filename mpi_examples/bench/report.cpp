@@ -60,8 +60,10 @@ Environment gather_environment(MPI_Comm control, mpi::ToolInterface& tool) {
 
 void Report::begin() {
   const std::string library = environment_.mpi_library.substr(0, environment_.mpi_library.find(','));
-  fmt::print(text_, "# loom_bench {}{}, {} ranks on {} host(s):", options_.collective->name,
-             options_.in_place ? " in place" : "", environment_.ranks, environment_.hosts.size());
+  fmt::print(text_, "# loom_bench {}{}{}, {} ranks on {} host(s):", options_.collective->name,
+             options_.in_place ? " in place" : "",
+             options_.memory == "host" ? "" : " in " + options_.memory + " memory", environment_.ranks,
+             environment_.hosts.size());
   for (const auto& [host, ranks] : environment_.hosts) fmt::print(text_, " {} x {}", host, ranks);
   fmt::print(text_, "\n# {}; loom is {}\n# component path: {}\n", library, loom_state(environment_),
              environment_.component_path);
@@ -210,6 +212,7 @@ nlohmann::ordered_json Report::json() const {
             {"rotate_root", options_.rotate_root},
             {"check", options_.check},
             {"compare", options_.compare},
+            {"memory", options_.memory},
             {"across_ranks", options_.across_ranks == AcrossRanks::kMax ? "max" : "average"}}},
           {"wrong", wrong_},
           {"results", rows_}};

@@ -7,6 +7,8 @@ foreach(expected IN ITEMS
     "\"coll_loom_include\" .current value: \"\"?, [^\n]*type: string"
     "\"coll_loom_exclude\" .current value: \"\"?, [^\n]*type: string"
     "\"coll_loom_check\" .current value: \"?false\"?, [^\n]*type: bool"
+    "\"coll_loom_memory\" .current value: \"auto\"?, [^\n]*type: string"
+    "\"coll_loom_memory_limit\" .current value: \"?268435456\"?, [^\n]*type: unsigned_long_long"
     "\"coll_loom_priority\" .current value: \"?90\"?, [^\n]*type: int")
   if(NOT text MATCHES "${expected}")
     message(FATAL_ERROR "no match for ${expected} in:\n${text}")

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "mpi_examples/support/device_memory.hpp"
+
 namespace loom::conformance {
 
 enum class Form { kBlocking, kNonblocking, kPersistent };

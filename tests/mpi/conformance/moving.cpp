@@ -73,35 +73,42 @@ class Layout {
   MPI_Datatype type_ = MPI_INT;
 };
 
-/// Units of a layout between two guards, and what they ought to be.
+/// Units of a layout between two guards, in memory of any kind, and what they ought to be.
 class Buffer {
  public:
   Buffer(const Layout& layout, int units)
       : layout_(layout),
-        bytes_(static_cast<std::size_t>(layout.extent()) * static_cast<std::size_t>(units) + 2 * kGuard) {
+        bytes_(static_cast<std::size_t>(layout.extent()) * static_cast<std::size_t>(units) + 2 * kGuard),
+        memory_(bytes_) {
     clear();
   }
-  void* data() { return at_[0].data() + kGuard; }
+  void* data() { return memory_.address() + kGuard; }
   void clear() {
-    at_[0].assign(bytes_, std::byte{0xee});
-    at_[1].assign(bytes_, std::byte{0xee});
+    memory_.mirror.assign(bytes_, std::byte{0xee});
+    expected_.assign(bytes_, std::byte{0xee});
   }
+  /// What has been filled in comes to where the call finds it.
+  void upload() { memory_.upload(); }
   /// An operand: there, and to be there afterwards.
   void fill(int unit, std::int64_t value) {
-    layout_.put(address(0, unit), value);
+    layout_.put(address(memory_.mirror, unit), value);
     expect(unit, value);
   }
-  void expect(int unit, std::int64_t value) { layout_.put(address(1, unit), value); }
-  bool right() const { return at_[0] == at_[1]; }
+  void expect(int unit, std::int64_t value) { layout_.put(address(expected_, unit), value); }
+  bool right() {
+    memory_.download();
+    return memory_.mirror == expected_;
+  }
 
  private:
   static constexpr std::size_t kGuard = 64;
-  std::byte* address(int which, int unit) {
-    return at_[which].data() + kGuard + static_cast<std::ptrdiff_t>(layout_.extent()) * unit;
+  std::byte* address(std::vector<std::byte>& bytes, int unit) {
+    return bytes.data() + kGuard + static_cast<std::ptrdiff_t>(layout_.extent()) * unit;
   }
   const Layout& layout_;
   std::size_t bytes_;
-  std::vector<std::byte> at_[2];
+  mpi::Memory memory_;
+  std::vector<std::byte> expected_;
 };
 
 /// What the unit `i` of the block from one rank to another holds.
@@ -181,6 +188,7 @@ bool bcast(const Case& c) {
       if (c.run.rank == c.root) buffer.fill(i, value(c.root, 0, i));
       buffer.expect(i, value(c.root, 0, i));
     }
+    buffer.upload();
   };
   LOOM_CALL(c.form, refill, Bcast, bcast, buffer.data(), layout.count(c.count), layout.type(), c.root,
             c.run.comm);
@@ -209,6 +217,8 @@ bool gather_like(const Case& c, bool everywhere, bool v) {
         if (in_place && from == me) out.fill(at, value(me, 0, i));
         out.expect(at, value(from, 0, i));
       }
+    in.upload();
+    out.upload();
   };
   void* const send = in_place ? MPI_IN_PLACE : in.data();
   const int send_count = in_layout.count(mine), recv_count = out_layout.count(c.count);
@@ -250,6 +260,8 @@ bool scatter_like(const Case& c, bool v) {
       for (int i = 0; i < units(to); ++i)
         in.fill(blocks.first[static_cast<std::size_t>(to)] + i, value(c.root, to, i));
     for (int i = 0; !in_place && i < mine; ++i) out.expect(i, value(c.root, me, i));
+    in.upload();
+    out.upload();
   };
   void* const recv = in_place ? MPI_IN_PLACE : out.data();
   const int recv_count = out_layout.count(mine);
@@ -293,6 +305,8 @@ bool all_to_all(const Case& c, Exchange exchange) {
     for (int from = 0; from < ranks; ++from)
       for (int i = 0; i < units(from, me); ++i)
         out.expect(received.first[static_cast<std::size_t>(from)] + i, value(from, me, i));
+    in.upload();
+    out.upload();
   };
   void* const send = c.in_place ? MPI_IN_PLACE : in.data();
   switch (exchange) {

@@ -101,7 +101,8 @@ int run(const Settings& settings, bool expect_loom) {
 
 int main(int argc, char** argv) {
   loom::conformance::Settings settings;
-  bool expect_loom = false;
+  bool expect_loom = false, skips = false;
+  std::string memory = "host";
   CLI::App app("Checks every MPI collective under mpirun.", "mpi_conformance_test");
   app.add_option("--share", settings.share, "Run this share of all cases, drawn alike on all ranks")
       ->check(CLI::Range(0.0, 1.0))
@@ -111,6 +112,9 @@ int main(int argc, char** argv) {
                  "Draw again, with another seed, until so much time has passed")
       ->capture_default_str();
   app.add_option("--big", settings.big, "The largest count")->capture_default_str();
+  app.add_option("--memory", memory, "Where buffers lie: host, device, managed, pool, registered, mixed")
+      ->capture_default_str();
+  app.add_flag("--skip-without-device", skips, "Exit with 77 where there is no CUDA device");
   app.add_flag("--expect-loom", expect_loom, "Fail unless loom carries every call");
   std::ostringstream text;
   int exit_code = -1;
@@ -119,7 +123,18 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     exit_code = app.exit(error, text, text) == 0 ? 0 : 2;
   }
+  if (exit_code < 0 && skips && !loom::mpi::Driver::is_there()) {
+    std::puts("skipped: no CUDA device");
+    return 77;
+  }
   MPI_Init(&argc, &argv);
+  int rank;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (exit_code < 0 &&
+      !loom::mpi::set_memory_kinds(memory, settings.seed + static_cast<std::uint64_t>(rank))) {
+    text << "unknown kind of memory '" << memory << "'\n";
+    exit_code = 2;
+  }
   if (exit_code < 0) {
     exit_code = loom::conformance::run(settings, expect_loom);
   } else {

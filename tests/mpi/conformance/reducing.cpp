@@ -177,16 +177,18 @@ bool call(Run& run, Reduction which, Form form, MPI_Datatype type, std::size_t b
   const bool is_root = run.rank == root, receives = which != Reduction::kReduce || is_root;
   const bool mine_in_place = in_place && receives;
   constexpr std::size_t kGuard = 64;
-  std::vector<std::byte> in(in_count * bytes),
-      out((mine_in_place ? in_count : out_count) * bytes + 2 * kGuard);
-  std::byte* const result = out.data() + kGuard;
+  mpi::Memory in(in_count * bytes), out((mine_in_place ? in_count : out_count) * bytes + 2 * kGuard);
+  std::byte* const result = out.mirror.data() + kGuard;
   const auto refill = [&] {
-    std::fill(out.begin(), out.end(), std::byte{0x5a});
-    std::fill(in.begin(), in.end(), std::byte{0});
-    for (std::size_t i = 0; i < in_count; ++i) store((mine_in_place ? result : in.data()) + i * bytes, i);
+    std::fill(out.mirror.begin(), out.mirror.end(), std::byte{0x5a});
+    std::fill(in.mirror.begin(), in.mirror.end(), std::byte{0});
+    for (std::size_t i = 0; i < in_count; ++i)
+      store((mine_in_place ? result : in.mirror.data()) + i * bytes, i);
+    in.upload();
+    out.upload();
   };
-  void* const send = mine_in_place ? MPI_IN_PLACE : in.data();
-  void* const recv = receives ? result : nullptr;
+  void* const send = mine_in_place ? MPI_IN_PLACE : in.address();
+  void* const recv = receives ? out.address() + kGuard : nullptr;
   switch (which) {
     case Reduction::kAllreduce:
       LOOM_CALL(form, refill, Allreduce, allreduce, send, recv, count, type, op, run.comm);
@@ -209,8 +211,9 @@ bool call(Run& run, Reduction which, Form form, MPI_Datatype type, std::size_t b
       break;
   }
   const auto intact = [](std::byte byte) { return byte == std::byte{0x5a}; };
-  bool right = std::all_of(out.begin(), out.begin() + kGuard, intact) &&
-               std::all_of(out.end() - kGuard, out.end(), intact);
+  out.download();
+  bool right = std::all_of(out.mirror.begin(), out.mirror.begin() + kGuard, intact) &&
+               std::all_of(out.mirror.end() - kGuard, out.mirror.end(), intact);
   if (!receives || (which == Reduction::kExscan && run.rank == 0)) return right;
   for (std::size_t i = 0; i < out_count && right; ++i) right = check(result + i * bytes, first + i);
   return right;

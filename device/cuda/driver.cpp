@@ -1,0 +1,218 @@
+// The declarations follow the documented interface of CUDA's driver.
+#include "device/cuda/driver.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+namespace loom::device::cuda {
+namespace {
+
+using Result = int;
+constexpr Result kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3, kDeinitialized = 4,
+                 kStubLibrary = 34, kNoDevice = 100, kInvalidContext = 201, kNotRegistered = 713;
+
+// CUpointer_attribute
+constexpr int kContext = 1, kMemoryType = 2, kIsManaged = 8, kDeviceOrdinal = 9;
+// CUmemorytype
+constexpr unsigned kHostMemory = 1, kDeviceMemory = 2, kUnifiedMemory = 4;
+constexpr unsigned kRegisterPortable = 1;  // CU_MEMHOSTREGISTER_PORTABLE
+constexpr std::size_t kMaxPitch =
+    std::numeric_limits<std::int32_t>::max();  // CU_DEVICE_ATTRIBUTE_MAX_PITCH of all GPUs
+void* const kLegacyStream = reinterpret_cast<void*>(std::uintptr_t{1});  // CU_STREAM_LEGACY
+
+/// CUDA_MEMCPY2D_v2
+struct Copy2D {
+  std::size_t src_x, src_y;
+  unsigned src_type;
+  const void* src_host;
+  std::uint64_t src_device;
+  void* src_array;
+  std::size_t src_pitch;
+  std::size_t dst_x, dst_y;
+  unsigned dst_type;
+  void* dst_host;
+  std::uint64_t dst_device;
+  void* dst_array;
+  std::size_t dst_pitch;
+  std::size_t width_bytes, height;
+};
+static_assert(sizeof(void*) == 8, "CUDA has addresses of 64 bits");
+
+std::uint64_t address_of(const void* memory) {
+  return reinterpret_cast<std::uintptr_t>(memory);
+}
+
+}  // namespace
+
+struct Driver::Functions {
+  void* library;
+  Result (*get_attributes)(unsigned, int*, void**, std::uint64_t);
+  Result (*push_context)(void*);
+  Result (*pop_context)(void**);
+  Result (*primary_state)(int, unsigned*, int*);
+  Result (*retain_primary)(void**, int);
+  Result (*release_primary)(int);
+  Result (*copy)(std::uint64_t, std::uint64_t, std::size_t, void*);
+  Result (*copy_2d)(const Copy2D*, void*);
+  Result (*synchronize)(void*);
+  Result (*register_host)(void*, std::size_t, unsigned);
+  Result (*unregister_host)(void*);
+  Result (*error_string)(Result, const char**);
+
+  /// Whether all of them are there. The names with _v2 are those that cuda.h gives the current interface.
+  bool find() {
+    const auto find = [this](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
+      return function != nullptr;
+    };
+    return find(get_attributes, "cuPointerGetAttributes") && find(push_context, "cuCtxPushCurrent_v2") &&
+           find(pop_context, "cuCtxPopCurrent_v2") && find(primary_state, "cuDevicePrimaryCtxGetState") &&
+           find(retain_primary, "cuDevicePrimaryCtxRetain") &&
+           find(release_primary, "cuDevicePrimaryCtxRelease_v2") && find(copy, "cuMemcpyAsync") &&
+           find(copy_2d, "cuMemcpy2DAsync_v2") && find(synchronize, "cuStreamSynchronize") &&
+           find(register_host, "cuMemHostRegister_v2") && find(unregister_host, "cuMemHostUnregister") &&
+           find(error_string, "cuGetErrorString");
+  }
+};
+
+/// The owner's context, current in this thread as long as this lives: streams and copies belong to contexts,
+/// and a thread that MPI's progress runs in may have none.
+class Driver::CurrentContext {
+ public:
+  CurrentContext(const Functions& functions, const Owner& owner) : functions_(functions) {
+    void* context = owner.context;
+    if (context == nullptr) {
+      unsigned flags = 0;
+      int active = 0;
+      result_ = functions.primary_state(owner.device, &flags, &active);
+      if (result_ == kSuccess)  // none is made: the memory is gone with the one it was in
+        result_ = active != 0 ? functions.retain_primary(&context, owner.device) : kInvalidContext;
+      if (result_ != kSuccess) return;
+      retained_ = owner.device;
+    }
+    result_ = functions.push_context(context);
+    pushed_ = result_ == kSuccess;
+  }
+  ~CurrentContext() {
+    void* popped;
+    if (pushed_) functions_.pop_context(&popped);
+    if (retained_) functions_.release_primary(*retained_);
+  }
+  CurrentContext(const CurrentContext&) = delete;
+  CurrentContext& operator=(const CurrentContext&) = delete;
+  Result result() const noexcept { return result_; }
+
+ private:
+  const Functions& functions_;
+  Result result_ = kSuccess;
+  bool pushed_ = false;
+  std::optional<int> retained_;
+};
+
+Driver::Driver(std::unique_ptr<Functions> functions) : functions_(std::move(functions)) {}
+Driver::~Driver() = default;
+
+std::unique_ptr<Driver> Driver::open(const char* name, bool if_loaded) {
+  // Once initialised it must stay: it has threads, and the application may have it too.
+  const int flags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE | (if_loaded ? RTLD_NOLOAD : 0);
+  auto functions = std::make_unique<Functions>();
+  functions->library = ::dlopen(name, flags);
+  if (functions->library == nullptr) return nullptr;
+  if (!functions->find()) return nullptr;
+  return std::unique_ptr<Driver>(new Driver(std::move(functions)));
+}
+
+Error Driver::error(const char* doing, Result result) const {
+  const char* text = nullptr;
+  if (functions_->error_string(result, &text) != kSuccess || text == nullptr) text = "unknown to it";
+  return Error(result == kOutOfMemory ? ErrorCode::kOutOfMemory : ErrorCode::kDevice,
+               fmt::format("CUDA's driver fails with error {} ({}) while {}.", result, text, doing));
+}
+
+std::optional<Owner> Driver::owner_of(const void* address) const {
+  Owner owner{nullptr, 0};
+  unsigned type = 0, managed = 0;
+  std::array attributes{kContext, kMemoryType, kIsManaged, kDeviceOrdinal};
+  std::array<void*, 4> values{&owner.context, &type, &managed, &owner.device};
+  const Result result =
+      functions_->get_attributes(attributes.size(), attributes.data(), values.data(), address_of(address));
+  switch (result) {
+    case kSuccess:
+      break;
+    case kInvalidValue:    // no memory of CUDA's
+    case kNotInitialized:  // there cannot be any yet, or in a forked child
+    case kDeinitialized:
+    case kStubLibrary:
+    case kNoDevice:
+    case kInvalidContext:
+      return std::nullopt;
+    default:
+      throw error("it is asked where a buffer lies", result);
+  }
+  if (type != kDeviceMemory && managed == 0) return std::nullopt;
+  return owner;
+}
+
+void Driver::copy(const Owner& owner, std::span<const Strip> strips, Direction direction,
+                  bool& in_flight) const {
+  in_flight = false;
+  const bool to_host = direction == Direction::kToHost;
+  const CurrentContext context(*functions_, owner);
+  if (context.result() != kSuccess) throw error("a buffer's context is made current", context.result());
+  const auto copy_row = [&](std::byte* device, std::byte* host, std::size_t bytes) {
+    return to_host ? functions_->copy(address_of(host), address_of(device), bytes, kLegacyStream)
+                   : functions_->copy(address_of(device), address_of(host), bytes, kLegacyStream);
+  };
+  const auto copy_strip = [&](const Strip& strip) -> Result {
+    if (strip.rows > 1 && strip.pitch <= kMaxPitch) {
+      Copy2D copy{};
+      copy.src_pitch = copy.dst_pitch = strip.pitch;
+      copy.width_bytes = strip.row_bytes;
+      copy.height = strip.rows;
+      // Unified: the driver finds out what kind of its memory it is.
+      copy.src_type = to_host ? kUnifiedMemory : kHostMemory;
+      copy.dst_type = to_host ? kHostMemory : kUnifiedMemory;
+      (to_host ? copy.src_device : copy.dst_device) = address_of(strip.device);
+      if (to_host)
+        copy.dst_host = strip.host;
+      else
+        copy.src_host = strip.host;
+      return functions_->copy_2d(&copy, kLegacyStream);
+    }
+    Result result = kSuccess;
+    for (std::size_t row = 0; row < strip.rows && result == kSuccess; ++row)
+      result = copy_row(strip.device + row * strip.pitch, strip.host + row * strip.pitch, strip.row_bytes);
+    return result;
+  };
+  Result result = kSuccess;
+  for (std::size_t i = 0; i < strips.size() && result == kSuccess; ++i) result = copy_strip(strips[i]);
+  // Also after a failure: copies on their way may not meet memory that is used again.
+  const Result ended = functions_->synchronize(kLegacyStream);
+  in_flight = ended != kSuccess;
+  if (result == kSuccess) result = ended;
+  if (result != kSuccess)
+    throw error(to_host ? "it copies a buffer to the host" : "it copies a buffer to the device", result);
+}
+
+bool Driver::pin(const Owner& owner, void* memory, std::size_t bytes) const noexcept {
+  const CurrentContext context(*functions_, owner);
+  return context.result() == kSuccess &&
+         functions_->register_host(memory, bytes, kRegisterPortable) == kSuccess;
+}
+
+bool Driver::unpin(const std::optional<Owner>& in_context_of, void* memory) const noexcept {
+  const auto unregister = [&] {
+    const Result result = functions_->unregister_host(memory);
+    return result == kSuccess || result == kNotRegistered;
+  };
+  if (!in_context_of) return unregister();
+  const CurrentContext context(*functions_, *in_context_of);
+  return unregister();
+}
+
+}  // namespace loom::device::cuda

@@ -1,0 +1,64 @@
+// driver.hpp -- CUDA's driver, opened where the machine has one: whose memory is this, and copies between it
+// and the host's. Nothing of CUDA is needed to build it, and nothing is linked.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "base/error.hpp"
+
+namespace loom::device::cuda {
+
+/// Rows of bytes that lie alike in a device buffer and in the host memory that stands in for it. As
+/// loom_strip in component/core.h.
+struct Strip {
+  std::byte* device;
+  std::byte* host;
+  std::size_t row_bytes, rows;
+  std::size_t pitch;  ///< bytes from row to row, at least row_bytes; means nothing for a single row
+};
+
+enum class Direction { kToHost, kToDevice };
+
+/// Where memory that the CPU is to leave alone belongs.
+struct Owner {
+  void* context;  ///< nullptr: that of no context, as memory of pools and of virtual mappings is
+  int device;     ///< ordinal in this process
+};
+
+class Driver {
+ public:
+  /// The driver under this name, or nullptr where there is none or one that lacks functions. It is not
+  /// initialised: that is up to the program. `if_loaded`: only if someone has loaded it already.
+  static std::unique_ptr<Driver> open(const char* name, bool if_loaded);
+  ~Driver();
+
+  /// Nothing: the CPU may use it, for it is plain, or host memory that CUDA knows of. Managed memory has an
+  /// owner: copies wait for the device's work on it. Never cached: addresses are freed and used again. Throws
+  /// Error.
+  std::optional<Owner> owner_of(const void* address) const;
+
+  /// Copies after what the program has put into the legacy default stream and the streams that synchronise
+  /// with it; all has been copied on return. Throws Error; in_flight then says whether copies may still be
+  /// going on.
+  void copy(const Owner& owner, std::span<const Strip> strips, Direction direction, bool& in_flight) const;
+
+  /// Locks pages in memory, which makes their copies faster; whether that worked. The pages stay the caller's
+  /// even when the context has gone.
+  bool pin(const Owner& owner, void* memory, std::size_t bytes) const noexcept;
+  /// With no owner, in whatever context is current: one that is known from earlier may have come to its end.
+  /// Whether CUDA has let go of them, so that they may be unmapped.
+  bool unpin(const std::optional<Owner>& in_context_of, void* memory) const noexcept;
+
+ private:
+  struct Functions;
+  class CurrentContext;
+  explicit Driver(std::unique_ptr<Functions> functions);
+  Error error(const char* doing, int result) const;
+
+  std::unique_ptr<Functions> functions_;
+};
+
+}  // namespace loom::device::cuda

@@ -1,0 +1,78 @@
+// staging.hpp -- host memory that stands in for device buffers while a call goes on. Which bytes are copied
+// when, the caller says.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "device/cuda/driver.hpp"
+
+namespace loom::device::cuda {
+
+class Staging;
+
+/// Host memory in place of one device buffer, as long as this lives; and the copies between the two.
+class StandIn {
+ public:
+  ~StandIn();
+  StandIn(const StandIn&) = delete;
+  StandIn& operator=(const StandIn&) = delete;
+  std::byte* memory() const noexcept { return memory_; }
+  /// See Driver::copy. Throws Error.
+  void copy(std::span<const Strip> strips, Direction direction);
+
+ private:
+  friend class Staging;
+  StandIn(Staging& staging, const void* address) : staging_(staging), address_(address) {}
+  Staging& staging_;
+  const void* address_;
+  std::byte* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+  bool kept_ = false;
+  bool lost_ = false;  ///< copies may still be going on, long after: never to be used again, nor unmapped
+};
+
+/// The stand-ins of one process. From any thread.
+class Staging {
+ public:
+  /// kept_bytes: the most memory that is kept from call to call, with its pages locked. What needs more goes
+  /// through plain memory.
+  Staging(std::unique_ptr<Driver> driver, std::size_t kept_bytes)
+      : driver_(std::move(driver)), most_kept_(kept_bytes) {}
+  ~Staging();
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  /// Throws Error.
+  bool is_on_device(const void* address) const { return driver_->owner_of(address).has_value(); }
+  /// For the device buffer that `address` is in. Of `bytes` only `used_bytes` will be touched, maybe far
+  /// apart; the memory begins on a page. Throws Error.
+  std::unique_ptr<StandIn> stand_in(const void* address, std::size_t bytes, std::size_t used_bytes);
+
+  std::uint64_t bytes_copied() const noexcept { return copied_.load(std::memory_order_relaxed); }
+
+ private:
+  friend class StandIn;
+  struct Kept {
+    std::byte* memory;
+    std::size_t bytes;
+  };
+  bool reuse(StandIn& stand_in, std::size_t bytes);
+  Owner owner_of(const void* address) const;
+  bool keep_new(StandIn& stand_in, const Owner& owner, std::size_t bytes);
+  void give_back(const StandIn& stand_in) noexcept;
+  void forget_last(const std::optional<Owner>& in_context_of) noexcept;
+
+  std::unique_ptr<Driver> driver_;
+  std::size_t most_kept_;
+  std::mutex mutex_;  // guards what follows
+  std::vector<Kept> free_;
+  std::size_t kept_ = 0;  // bytes in free_ and in stand-ins
+  std::atomic<std::uint64_t> copied_{0};
+};
+
+}  // namespace loom::device::cuda

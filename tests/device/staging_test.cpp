@@ -1,0 +1,237 @@
+// Copies of device buffers, on a driver without a GPU (tests/fake_cuda).
+#include "device/cuda/staging.hpp"
+
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <thread>
+
+#include "tests/fake_cuda/fake_cuda.hpp"
+
+namespace loom::device::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+/// The fake driver, initialised, and device 0's context current in this thread.
+class FakeDevice {
+ public:
+  FakeDevice() : library_(::dlopen(LOOM_FAKE_CUDA, RTLD_NOW)) {
+    function<int(unsigned)>("cuInit")(0);
+    use(0);
+  }
+  ~FakeDevice() {
+    void* context;
+    function<int(void**)>("cuCtxPopCurrent_v2")(&context);
+  }
+  FakeDevice(const FakeDevice&) = delete;
+  FakeDevice& operator=(const FakeDevice&) = delete;
+
+  template <class Function>
+  Function* function(const char* name) const {
+    return reinterpret_cast<Function*>(::dlsym(library_, name));
+  }
+  void use(int device) const {
+    void* context = nullptr;
+    function<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, device);
+    function<int(void*)>("cuCtxPushCurrent_v2")(context);
+  }
+  std::byte* allocate(std::size_t bytes, const char* how = "cuMemAlloc_v2") const {
+    std::byte* memory = nullptr;
+    // The managed form has one argument more, which the others do not look at.
+    function<int(std::byte**, std::size_t, unsigned)>(how)(&memory, bytes, 0);
+    return memory;
+  }
+  void release(std::byte* memory) const { function<int(std::byte*)>("cuMemFree_v2")(memory); }
+  void write(std::byte* to, const std::vector<std::byte>& bytes) const {
+    function<int(std::byte*, const void*, std::size_t)>("cuMemcpyHtoD_v2")(to, bytes.data(), bytes.size());
+  }
+  std::vector<std::byte> read(std::byte* from, std::size_t bytes) const {
+    std::vector<std::byte> result(bytes);
+    function<int(void*, std::byte*, std::size_t)>("cuMemcpyDtoH_v2")(result.data(), from, bytes);
+    return result;
+  }
+  FakeCudaCounts counts() const {
+    FakeCudaCounts result;
+    function<FakeCudaRead>("fake_cuda_read")(&result);
+    return result;
+  }
+  void fail(const char* what, int error) const { function<FakeCudaFail>("fake_cuda_fail")(what, 0, error); }
+
+ private:
+  void* library_;
+};
+
+std::unique_ptr<Driver> open_fake() {
+  return Driver::open(LOOM_FAKE_CUDA, false);
+}
+
+TEST(CudaDriver, IsNotThereWithoutALibraryOrWithAnotherOne) {
+  EXPECT_EQ(Driver::open("libloom-has-no-such-library.so.1", false), nullptr);
+  EXPECT_EQ(Driver::open("libm.so.6", false), nullptr);
+  EXPECT_NE(open_fake(), nullptr);
+}
+
+TEST(CudaDriver, KnowsWhatTheCpuMayNotTouch) {
+  const FakeDevice device;
+  const auto driver = open_fake();
+  std::byte *const plain = device.allocate(4096), *const managed = device.allocate(4096, "cuMemAllocManaged"),
+                   *const pool = device.allocate(4096, "cuMemAllocAsync"),
+                   *const locked = device.allocate(4096, "cuMemHostAlloc");
+  int local = 0;
+  EXPECT_FALSE(driver->owner_of(&local));
+  EXPECT_FALSE(driver->owner_of(nullptr));
+  EXPECT_FALSE(driver->owner_of(locked));
+  ASSERT_TRUE(driver->owner_of(plain + 4095));
+  EXPECT_NE(driver->owner_of(plain)->context, nullptr);
+  EXPECT_TRUE(driver->owner_of(managed));
+  ASSERT_TRUE(driver->owner_of(pool));
+  EXPECT_EQ(driver->owner_of(pool)->context, nullptr);
+  for (std::byte* memory : {plain, managed, pool, locked}) device.release(memory);
+  EXPECT_FALSE(driver->owner_of(plain));
+}
+
+TEST(CudaDriverDeathTest, FakeDeviceMemoryCannotBeReadByTheCpu) {
+  const FakeDevice device;
+  volatile std::byte* const memory = device.allocate(4096);
+  EXPECT_DEATH(static_cast<void>(memory[0]), "");
+}
+
+TEST(CudaDriver, CopiesRowsAndNothingBetweenThem) {
+  const FakeDevice device;
+  const auto driver = open_fake();
+  bool in_flight = true;
+  for (const char* how : {"cuMemAlloc_v2", "cuMemAllocAsync"}) {
+    std::byte* const memory = device.allocate(1000, how);
+    device.write(memory, std::vector<std::byte>(1000, std::byte{1}));
+    std::vector<std::byte> host(1000, std::byte{2});
+    const std::array strips{Strip{memory + 10, host.data() + 10, 3, 20, 7},
+                            Strip{memory + 500, host.data() + 500, 90, 1, 0}};
+    const auto is_row = [](std::size_t i) {
+      return (i >= 10 && i < 10 + 20 * 7 && (i - 10) % 7 < 3) || (i >= 500 && i < 590);
+    };
+    driver->copy(*driver->owner_of(memory), strips, Direction::kToHost, in_flight);
+    for (std::size_t i = 0; i < 1000; ++i) ASSERT_EQ(host[i], std::byte(is_row(i) ? 1 : 2)) << i;
+    std::fill(host.begin(), host.end(), std::byte{3});
+    driver->copy(*driver->owner_of(memory), strips, Direction::kToDevice, in_flight);
+    const auto now = device.read(memory, 1000);
+    for (std::size_t i = 0; i < 1000; ++i) ASSERT_EQ(now[i], std::byte(is_row(i) ? 3 : 1)) << i;
+    device.release(memory);
+  }
+}
+
+TEST(CudaDriver, NamesTheErrorAndWhatItWasDoing) {
+  const FakeDevice device;
+  const auto driver = open_fake();
+  std::byte* const memory = device.allocate(100);
+  const Owner owner = *driver->owner_of(memory);
+  bool in_flight = true;
+  std::array<std::byte, 100> host{};
+  const std::array strips{Strip{memory, host.data(), 100, 1, 0}};
+  device.fail("cuMemcpyAsync", 700);
+  EXPECT_THAT([&] { driver->copy(owner, strips, Direction::kToDevice, in_flight); },
+              ThrowsMessage<Error>(AllOf(HasSubstr("error 700"), HasSubstr("to the device"))));
+  device.fail("cuMemcpyAsync", 0);
+  device.fail("cuCtxPushCurrent", 2);
+  try {
+    driver->copy(owner, strips, Direction::kToHost, in_flight);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
+  }
+  device.fail("cuCtxPushCurrent", 0);
+  device.release(memory);
+}
+
+TEST(Staging, KeepsMemoryUpToItsLimit) {
+  const FakeDevice device;
+  std::byte* const memory = device.allocate(1 << 20);
+  const std::uint64_t before = device.counts().registered;
+  {
+    Staging staging(open_fake(), 256 * 1024);
+    { const auto first = staging.stand_in(memory, 100'000, 100'000); }
+    EXPECT_EQ(device.counts().registered - before, 128 * 1024);
+    {
+      const auto again = staging.stand_in(memory, 90'000, 90'000),
+                 other = staging.stand_in(memory, 100'000, 100'000);
+      EXPECT_EQ(device.counts().registered - before, 256 * 1024);
+      const auto too_much = staging.stand_in(memory, 100'000, 100'000);
+      EXPECT_EQ(device.counts().registered - before, 256 * 1024);
+      std::memset(too_much->memory(), 1, 100'000);
+    }
+    { const auto large = staging.stand_in(memory, 256 * 1024, 256 * 1024); }  // what is free makes room
+    EXPECT_EQ(device.counts().registered - before, 256 * 1024);
+    { const auto larger = staging.stand_in(memory, 300 * 1024, 300 * 1024); }
+    EXPECT_EQ(device.counts().registered - before, 256 * 1024);
+  }
+  EXPECT_EQ(device.counts().registered, before);
+  device.release(memory);
+}
+
+TEST(Staging, TakesBlocksThatLieFarApart) {
+  const FakeDevice device;
+  std::byte* const memory = device.allocate(4096);
+  Staging staging(open_fake(), 1 << 20);
+  const auto stand_in = staging.stand_in(memory, std::size_t{1} << 38, 200);
+  stand_in->memory()[(std::size_t{1} << 38) - 1] = std::byte{1};
+  device.release(memory);
+}
+
+TEST(Staging, ServesSeveralThreads) {
+  const FakeDevice device;
+  Staging staging(open_fake(), 1 << 20);
+  std::vector<std::jthread> threads;
+  for (int thread = 0; thread < 4; ++thread)
+    threads.emplace_back([&, thread] {
+      const FakeDevice mine;
+      for (std::size_t round = 1; round <= 50; ++round) {
+        const std::size_t bytes = round * 3000;
+        std::byte* const memory = mine.allocate(bytes);
+        const auto stand_in = staging.stand_in(memory, bytes, bytes);
+        const std::array strips{Strip{memory, stand_in->memory(), bytes, 1, 0}};
+        std::memset(stand_in->memory(), thread, bytes);
+        stand_in->copy(strips, Direction::kToDevice);
+        std::memset(stand_in->memory(), 77, bytes);
+        stand_in->copy(strips, Direction::kToHost);
+        EXPECT_EQ(stand_in->memory()[bytes - 1], std::byte(thread));
+        mine.release(memory);
+      }
+    });
+  threads.clear();
+  EXPECT_EQ(staging.bytes_copied(), 4 * 2 * 3000ULL * (50 * 51 / 2));
+}
+
+TEST(Staging, KeepsItsHandsOffMemoryThatCopiesMayStillReach) {
+  const FakeDevice device;
+  std::byte* const memory = device.allocate(100'000);
+  Staging staging(open_fake(), 0);
+  {
+    const auto stand_in = staging.stand_in(memory, 100'000, 100'000);
+    const std::array strips{Strip{memory, stand_in->memory(), 100'000, 1, 0}};
+    device.fail("cuStreamSynchronize", 700);
+    EXPECT_THROW(stand_in->copy(strips, Direction::kToHost), Error);
+    device.fail("cuStreamSynchronize", 0);
+  }
+  device.read(memory, 1);  // the copy comes now
+  device.release(memory);
+}
+
+TEST(Staging, OutlivesAContext) {
+  const FakeDevice device;
+  device.use(1);
+  std::byte* const memory = device.allocate(5000);
+  Staging staging(open_fake(), 1 << 20);
+  const auto stand_in = staging.stand_in(memory, 5000, 5000);
+  const std::array strips{Strip{memory, stand_in->memory(), 5000, 1, 0}};
+  device.function<int(int)>("cuDevicePrimaryCtxReset_v2")(1);
+  std::memset(stand_in->memory(), 1, 5000);  // still ours
+  EXPECT_THROW(stand_in->copy(strips, Direction::kToDevice), Error);
+  EXPECT_THROW(staging.stand_in(memory, 5000, 5000), Error);
+  void* context;
+  device.function<int(void**)>("cuCtxPopCurrent_v2")(&context);
+}
+
+}  // namespace
+}  // namespace loom::device::cuda

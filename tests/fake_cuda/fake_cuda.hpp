@@ -1,0 +1,29 @@
+// fake_cuda.hpp -- what tests may ask of the fake driver beyond CUDA's interface; found with dlsym.
+//
+// It is a libcuda.so.1 without a GPU. Device memory is mapped twice: where the program has its address, no
+// CPU may touch it, and where the fake knows it, only its copies do. So whoever reads or writes a device
+// buffer with the CPU ends at once. Work in the default stream is put off until somebody synchronises with
+// it, as a slow GPU would.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+struct FakeCudaCounts {
+  std::uint64_t copies;  ///< asynchronous ones, as the library under test makes them
+  std::uint64_t bytes;   ///< that these have copied
+  std::uint64_t synchronisations;
+  std::uint64_t foreign_context;              ///< copies while the memory's own context was not current
+  std::uint64_t allocations;                  ///< alive
+  std::uint64_t registered, most_registered;  ///< bytes of host memory, now and at the most
+  std::uint64_t looks;                        ///< questions of where a pointer points
+};
+
+extern "C" {
+using FakeCudaRead = void(FakeCudaCounts*);
+/// The call of this function after `after` more of it, and all that follow, fail with the error; 0: none
+/// fails.
+using FakeCudaFail = void(const char* function, int after, int error);
+/// Puts a kernel into the default stream that sets all bytes.
+using FakeCudaFill = void(void* device, int value, std::size_t bytes);
+}
