@@ -13,7 +13,8 @@ constexpr double kLeast = 1e-9;
 /// Maximum flow by shortest augmenting paths in layers (Dinic), on a machine's links.
 class Flow {
  public:
-  explicit Flow(const topo::System& system) : edges_of_(static_cast<std::size_t>(system.size())) {
+  Flow(const topo::System& system, Steps& steps)
+      : edges_of_(static_cast<std::size_t>(system.size())), steps_(steps) {
     for (const topo::Link& link : system.links()) add(link.from, link.to, link.gbps);
   }
 
@@ -33,6 +34,7 @@ class Flow {
     for (Edge& edge : edges_) edge.left = edge.capacity;
     double total = 0;
     while (find_layers(from, to)) {
+      steps_.take(4 * static_cast<std::int64_t>(edges_.size()));
       next_.assign(edges_of_.size(), 0);
       while (const double pushed = push(from, to)) total += pushed;
     }
@@ -90,6 +92,7 @@ class Flow {
   std::vector<Edge> edges_;
   std::vector<int> layer_;
   std::vector<std::size_t> next_;
+  Steps& steps_;
 };
 
 }  // namespace
@@ -169,22 +172,22 @@ double end_bound(const HopTable& table, Pattern pattern, bool network, int max_c
       {bound, chain_bound(std::move(in), max_channels), chain_bound(std::move(out), max_channels)});
 }
 
-double ring_cut_bound(const topo::System& system, const HopTable& table, bool network) {
+double ring_cut_bound(const topo::System& system, const HopTable& table, bool network, Steps& steps) {
   double bound = kUnlimited;
   if (network) {  // every channel comes from outside to every GPU, and goes back
-    Flow in(system), out(system);
+    Flow in(system, steps), out(system, steps);
     const int outside = in.add_node();
     out.add_node();
     for (int net = 0; net < table.nets(); ++net) {
       in.add(outside, table.node(table.net(net)), kUnlimited);
       out.add(table.node(table.net(net)), outside, kUnlimited);
     }
-    for (int gpu = 0; gpu < table.gpus(); ++gpu)
+    for (int gpu = 0; gpu < table.gpus() && !steps.are_spent(); ++gpu)
       bound = std::min({bound, in.between(outside, table.node(gpu)), out.between(table.node(gpu), outside)});
     return bound;
   }
-  Flow flow(system);
-  for (int gpu = 1; gpu < table.gpus(); ++gpu)
+  Flow flow(system, steps);
+  for (int gpu = 1; gpu < table.gpus() && !steps.are_spent(); ++gpu)
     bound = std::min(
         {bound, flow.between(table.node(0), table.node(gpu)), flow.between(table.node(gpu), table.node(0))});
   return bound;

@@ -3,12 +3,13 @@
 
 #include "search/channel_plan.hpp"
 #include "search/hop_table.hpp"
+#include "search/steps.hpp"
 
 namespace loom::search {
 
 /// Every ring passes every cut: the least that can flow from a GPU to another one over all links (the
 /// min-cut), or with the network from all ports to a GPU, or back. GB/s; holds whatever paths are taken.
-double ring_cut_bound(const topo::System& system, const HopTable& table, bool network);
+double ring_cut_bound(const topo::System& system, const HopTable& table, bool network, Steps& steps);
 
 /// What enters and leaves GPUs and ports bounds every pattern, GB/s, at little cost: every channel enters
 /// every GPU but the one where it begins, and leaves every one but where it ends. Of `max_channels` channels

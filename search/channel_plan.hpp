@@ -78,8 +78,9 @@ struct Request {
   int min_channels = 1;  ///< fewer are split into equal parts
   int max_channels = 32;
   double most_gbps = 0;  ///< of one channel; faster ones are split into equal parts. 0: any
-  int exact_gpus = 10;   ///< up to so many orders and bounds are exact; up to 16, at twice the time each
-  std::int64_t max_steps = 1 << 28;  ///< hops looked at in all, so that every rank stops at the same point
+  int exact_gpus = 16;   ///< up to so many, 16 at most, orders and bounds are exact as far as the steps go
+  std::int64_t max_steps =
+      0;  ///< about nanoseconds of work, so that every rank stops at the same point; 0: by the GPUs
 };
 
 /// The channels that carry most, and of those the ones with the closest paths and the fewest hops. A pure

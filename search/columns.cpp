@@ -7,8 +7,6 @@
 namespace loom::search {
 namespace {
 
-constexpr std::size_t kMostColumns = 24;       // of one call
-constexpr std::size_t kMostLongColumns = 160;  // the same, of many GPUs
 constexpr double kNvlsShare = 0.5;
 constexpr double kGain = 1e-9;
 
@@ -90,15 +88,16 @@ std::vector<Charge> charges_of(const HopTable& table, Pattern pattern, const Ord
   return charges;
 }
 
-Column make_column(const HopTable& table, Pattern pattern, std::vector<Order> orders) {
+Column make_column(const HopTable& table, Pattern pattern, std::vector<Order> orders, LoadSum& sum) {
   Column column;
+  std::vector<Load> network_loads;
   column.limits = {0, topo::PathType::kLoc, topo::PathType::kLoc};
   for (const Order& order : orders) {
     for (const Charge& charge : charges_of(table, pattern, order)) {
       const Hop& hop = table.hop(charge.from, charge.to);
       for (const Load& load : table.loads(hop)) {
-        column.loads.push_back({load.resource, load.factor * charge.factor});
-        if (charge.network) column.network_loads.push_back(column.loads.back());
+        sum.add(load.resource, load.factor * charge.factor);
+        if (charge.network) network_loads.push_back({load.resource, load.factor * charge.factor});
       }
       if (charge.factor >= kNvlsShare) column.hops += hop.hops;  // a share each, the field does not count
       column.weighted_hops += charge.factor * hop.hops;
@@ -110,10 +109,19 @@ Column make_column(const HopTable& table, Pattern pattern, std::vector<Order> or
     }
     if (order.in >= 0 && !table.may_pair(order.in, order.out, 0)) column.limits.cross_nic = 2;
   }
-  column.loads = merged(std::move(column.loads));
-  column.network_loads = merged(std::move(column.network_loads));
+  column.loads = sum.take();
+  for (const Load& load : network_loads) sum.add(load.resource, load.factor);
+  column.network_loads = sum.take();
   column.orders = std::move(orders);
   return column;
+}
+
+int hops_of(const HopTable& table, const ChannelPlan& plan) {
+  LoadSum sum(table.resources().size());
+  int hops = 0;
+  for (const Channel& channel : plan.channels)
+    hops += make_column(table, plan.pattern, {order_of(table, channel)}, sum).hops;
+  return hops;
 }
 
 double Column::value() const {
@@ -125,14 +133,16 @@ bool allows(const Limits& limits, const Column& column) {
          (column.limits.cross_nic == 0 || limits.cross_nic != 0);
 }
 
-ColumnSource::ColumnSource(const HopTable& table, Pattern pattern, Limits limits, int exact_gpus)
+ColumnSource::ColumnSource(const HopTable& table, Pattern pattern, Limits limits, int exact_gpus,
+                           Steps& steps)
     : table_(table),
       pattern_(pattern),
       limits_(limits),
       n_(table.gpus()),
       k_(table.nets()),
-      exact_orders_(table.gpus() <= std::min(exact_gpus, ExactOrders::kMost)),
-      exact_(exact_orders_ ? table.gpus() : 0),
+      exact_gpus_(std::min(exact_gpus, ExactOrders::kMost)),
+      steps_(steps),
+      sum_(table.resources().size()),
       zeros_(static_cast<std::size_t>(table.gpus()), 0.0) {
   // A ring that swaps ports has its own search, in pairs.
   const int cross_nic = pattern == Pattern::kRing && limits.cross_nic == 2 ? 0 : limits.cross_nic;
@@ -140,7 +150,10 @@ ColumnSource::ColumnSource(const HopTable& table, Pattern pattern, Limits limits
     partners_.emplace_back();
     for (int from = 0; from < k_; ++from)
       if (table.may_pair(from, to, cross_nic)) partners_.back().push_back(from);
+    like_.push_back(static_cast<int>(std::find(partners_.begin(), partners_.end(), partners_.back()) -
+                                     partners_.begin()));
   }
+  steps_.take(static_cast<std::int64_t>(k_) * k_);
 }
 
 double ColumnSource::price_of(int from, int to) const {
@@ -176,9 +189,32 @@ void ColumnSource::set_prices(std::span<const double> prices, double hop_cost) {
       if (within(from, end, limits_.type_inter)) out_[place] = out_any_[place];
     }
   }
-  steps_ += static_cast<std::int64_t>(n_) * (n_ + 2 * k_);
+  steps_.take(static_cast<std::int64_t>(n_) * (n_ + 2 * k_) * 4);
+  find_best_in();
   found_.clear();
   least_ = kNever;
+  all_seen_ = true;
+}
+
+/// Of equals, the port itself.
+void ColumnSource::find_best_in() {
+  best_in_.resize(static_cast<std::size_t>(k_) * static_cast<std::size_t>(n_));
+  for (int to = 0; to < k_; ++to) {
+    const int like = like_[static_cast<std::size_t>(to)];
+    const auto& partners = partners_[static_cast<std::size_t>(to)];
+    if (like == to) steps_.take(static_cast<std::int64_t>(partners.size()) * n_);
+    for (int gpu = 0; gpu < n_; ++gpu) {
+      int best = to;
+      if (like == to) {
+        for (const int from : partners)
+          if (in(from, gpu) < in(best, gpu)) best = from;
+      } else if (const int other = best_in_[static_cast<std::size_t>(like * n_ + gpu)];
+                 in(other, gpu) < in(best, gpu)) {
+        best = other;
+      }
+      best_in_[static_cast<std::size_t>(to * n_ + gpu)] = best;
+    }
+  }
 }
 
 void ColumnSource::add(std::vector<Order> orders, double cost) {
@@ -187,41 +223,53 @@ void ColumnSource::add(std::vector<Order> orders, double cost) {
   if (cost <= channels * (1 - kGain)) found_.emplace_back(cost / channels, std::move(orders));
 }
 
-std::vector<Column> ColumnSource::cheaper(std::span<const double> prices, int round) {
-  set_prices(prices, kHopCost);
+std::int64_t ColumnSource::exact_steps() const noexcept {
+  const bool to_ports = pattern_ == Pattern::kRing && k_ > 0;
+  return ExactOrders::steps_of(n_) * (to_ports ? std::min(k_, n_) : 1);
+}
+
+void ColumnSource::find_exactly(int round) {
   if (has_heads(pattern_))
     find_heads();
-  else if (!is_exact() && (k_ > 0 || is_tree(pattern_)))
-    find_long(round);
   else if (is_tree(pattern_))
     find_trees();
   else if (k_ == 0)
-    find_rings(round);
+    find_rings();
   else
     find_rings_between_ports(round);
-  std::stable_sort(found_.begin(), found_.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<Column> columns;
-  for (std::size_t i = 0; i < std::min(found_.size(), is_exact() ? kMostColumns : kMostLongColumns); ++i)
-    columns.push_back(make_column(table_, pattern_, std::move(found_[i].second)));
-  return columns;
 }
 
-double ColumnSource::least_cost(std::span<const double> prices) {
+std::vector<std::vector<Order>> ColumnSource::cheaper(std::span<const double> prices, int round, bool exact) {
+  set_prices(prices, kHopCost);
+  if (exact)
+    find_exactly(round);
+  else
+    find_long(round);
+  std::stable_sort(found_.begin(), found_.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::vector<Order>> cheap;
+  for (std::size_t i = 0; i < std::min(found_.size(), most_columns()); ++i)
+    cheap.push_back(std::move(found_[i].second));
+  steps_.take(static_cast<std::int64_t>(found_.size()) * (n_ + 20));
+  return cheap;
+}
+
+double ColumnSource::quick_least_cost(std::span<const double> prices) {
   set_prices(prices, 0);
-  if (has_heads(pattern_)) {
-    find_heads();
-  } else if (!is_exact()) {
-    least_ = least_long_cost();
-  } else if (is_tree(pattern_)) {
-    find_trees();
-  } else if (k_ == 0) {
-    find_rings(0);
-  } else {
-    find_rings_between_ports(0);
+  return least_long_cost();
+}
+
+double ColumnSource::least_cost(std::span<const double> prices, double enough) {
+  const double quick = is_exact() ? 0 : quick_least_cost(prices);
+  if (!is_exact() && (quick >= enough || n_ > exact_gpus_)) return quick;
+  set_prices(prices, 0);
+  if (can_be_exact()) {
+    find_exactly(0);
+    found_.clear();
+    return least_;
   }
-  found_.clear();
-  return least_;
+  const std::int64_t groups = std::min<std::int64_t>(k_, steps_.left() / (2 * ExactOrders::steps_of(n_)));
+  return groups > 0 ? std::max(quick, least_ring_in_groups(groups)) : quick;
 }
 
 void ColumnSource::find_heads() {
@@ -235,7 +283,7 @@ void ColumnSource::find_heads() {
     double inside = 0;
     for (const Charge& charge : charges_of(table_, pattern_, {{head}}))
       inside += cost_of(charge) * (pattern_ == Pattern::kNvls && k_ > 0 ? kNvlsShare : 1);
-    steps_ += n_;
+    steps_.take(4 * n_ + 8 * k_);
     if (is_possible(inside) && k_ == 0) add({{{head}}}, inside);
     for (int net = 0; is_possible(inside) && net < k_; ++net) {
       const double cost =

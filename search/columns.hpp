@@ -2,12 +2,14 @@
 // price.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
 #include "search/channel_plan.hpp"
 #include "search/hop_table.hpp"
 #include "search/orders.hpp"
+#include "search/packing.hpp"
 
 namespace loom::search {
 
@@ -55,41 +57,55 @@ struct Column {
   double channels() const { return static_cast<double>(orders.size()); }
   double value() const;  ///< `channels()` less what its hops cost
 };
-Column make_column(const HopTable& table, Pattern pattern, std::vector<Order> orders);
+/// `sum`: of all of the table's resources, empty before and after.
+Column make_column(const HopTable& table, Pattern pattern, std::vector<Order> orders, LoadSum& sum);
+/// The links that all channels of a plan cross.
+int hops_of(const HopTable& table, const ChannelPlan& plan);
 bool allows(const Limits& limits, const Column& column);
 
 /// The hops that limits allow, at the prices of the moment.
 class ColumnSource {
  public:
-  /// `exact_gpus`: up to so many (16 at most) the cheapest orders are found, beyond cheap ones.
-  ColumnSource(const HopTable& table, Pattern pattern, Limits limits, int exact_gpus);
+  /// `exact_gpus`: up to so many (16 at most) cheaper() can be exact; up to kSoon of them it always is.
+  ColumnSource(const HopTable& table, Pattern pattern, Limits limits, int exact_gpus, Steps& steps);
 
-  /// Columns that cost less than their value, cheapest ways of several kinds; none: none was found.
-  std::vector<Column> cheaper(std::span<const double> prices, int round);
-  /// No channel costs less at these prices, counting links alone. Exact where `is_exact()`.
-  double least_cost(std::span<const double> prices);
-  bool is_exact() const noexcept { return has_heads(pattern_) || exact_orders_; }
-  std::int64_t steps() const noexcept {
-    std::int64_t steps = steps_ + exact_.steps();
-    for (const ExactOrders& end : ends_) steps += end.steps();
-    return steps;
+  /// The orders of columns that cost less than their value, cheapest first. None: there is none where that is
+  /// `exact`, otherwise none was found.
+  std::vector<std::vector<Order>> cheaper(std::span<const double> prices, int round, bool exact);
+  Column column(std::vector<Order> orders) { return make_column(table_, pattern_, std::move(orders), sum_); }
+  /// No channel costs less at the prices of the last cheaper(), which was exact; 0: it did not look at all.
+  double least() const { return all_seen_ ? least_ : 0; }
+  /// No channel costs less at these prices, counting links alone. With many GPUs a bound, unless it is below
+  /// `enough` and there are steps for better ones.
+  double least_cost(std::span<const double> prices, double enough);
+  /// The same, quickly.
+  double quick_least_cost(std::span<const double> prices);
+
+  /// cheaper() is always exact.
+  bool is_exact() const noexcept { return has_heads(pattern_) || n_ <= std::min(exact_gpus_, kSoon); }
+  /// It can be, with the steps that are left.
+  bool can_be_exact() const noexcept {
+    return is_exact() || (n_ <= exact_gpus_ && exact_steps() <= steps_.left());
   }
 
  private:
+  static constexpr int kSoon = 10;  // so few GPUs that dynamic programming is faster than failing otherwise
+
   void set_prices(std::span<const double> prices, double hop_cost);
   double price_of(int from, int to) const;
+  void find_best_in();
   bool within(int from, int to, topo::PathType limit) const;
   void add(std::vector<Order> orders, double cost);
-  void find_rings(int round);
+  std::int64_t exact_steps() const noexcept;
+  std::size_t most_columns() const noexcept {  // of one call
+    return std::max<std::size_t>(24,
+                                 is_exact() && !has_heads(pattern_) ? 0 : static_cast<std::size_t>(2 * n_));
+  }
+  void find_exactly(int round);
+  void find_rings();
   void find_rings_between_ports(int round);
   void find_pairs_of_rings();
   void find_trees();
-  void find_long(int round);
-  std::vector<int> path(std::span<const double> begin, std::span<const double> end, int seed);
-  void add_turns(std::vector<int> trip, int most);
-  void add_turns_forward(const std::vector<int>& trip, int most);
-  void add_swapped_turns(const std::vector<int>& trip, double around, int missing);
-  double end_cost(int first, int second, int last, int to) const;
   void find_heads();
   void solve_ends();
   double ring_between_ports(int from, int to, int* first) const;
@@ -99,8 +115,23 @@ class ColumnSource {
     double cost;
   };
   std::vector<Beginning> beginnings() const;
+
+  void find_long(int round);
+  std::vector<double> costs_of_beginning(int to) const;
+  void keep_path(std::span<const double> begin, std::span<const double> end, int seed);
+  void keep(std::vector<int> trip);
+  void add_turns(const std::vector<int>& trip);
+  struct Chain {
+    double cost = kNever;
+    const std::vector<int>* trip = nullptr;
+    std::size_t first = 0;
+  };
+  std::vector<Chain> chains_between() const;
+  void find_long_pairs();
+  double end_cost(int first, int second, int last, int to) const;
   double least_beginning(int first) const;
-  double least_long_cost() const;
+  double least_long_cost();
+  double least_ring_in_groups(std::int64_t groups);
 
   double chain(int from, int to) const { return chain_[static_cast<std::size_t>(from * n_ + to)]; }
   double in(int net, int gpu) const { return in_[static_cast<std::size_t>(net * n_ + gpu)]; }
@@ -113,7 +144,9 @@ class ColumnSource {
   const HopTable& table_;
   Pattern pattern_;
   Limits limits_;
-  int n_, k_;
+  int n_, k_, exact_gpus_;
+  Steps& steps_;
+  LoadSum sum_;
   std::span<const double> prices_;
   double hop_cost_ = 0;
   std::vector<double> chain_, in_, out_, out_any_;
@@ -124,15 +157,17 @@ class ColumnSource {
   const ToPort& to_port(int to, int first) const {
     return to_port_[static_cast<std::size_t>(to * n_ + first)];
   }
-  bool exact_orders_;
-  ExactOrders exact_;
+  std::optional<ExactOrders> exact_;  // made when it is first asked for
   std::vector<ExactOrders> ends_;
   std::vector<ToPort> to_port_;  // [port * n_ + first GPU]
   std::vector<double> zeros_;
+  std::vector<std::vector<int>> trips_;  // of many GPUs, kept from earlier rounds, each also backwards
   std::vector<std::pair<double, std::vector<Order>>> found_;  // with the cost of each channel
   std::vector<std::vector<int>> partners_;                    // per port out: ports in
-  double least_ = 0;                                          // of all that was looked at, per channel
-  std::int64_t steps_ = 0;
+  std::vector<int> like_;     // per port out: the first one with the same partners
+  std::vector<int> best_in_;  // [port out * n_ + first GPU]: the partner from which coming in costs least
+  double least_ = 0;          // of all that was looked at, per channel
+  bool all_seen_ = false;
 };
 
 }  // namespace loom::search

@@ -3,14 +3,22 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "search/bounds.hpp"
 #include "search/path_tables.hpp"
 #include "search/search.hpp"
+#include "search/validate.hpp"
 
 namespace loom::search {
 namespace {
+
+constexpr std::int64_t kStepsPerGpu = 1'500'000;
+constexpr int kFewGpus = 16;  // fewer get as many steps as these
+// Per cent of the steps left.
+constexpr std::int64_t kForStrictest = 40, kForOnlyLimits = 70, kForColumns = 60, kForBound = 40,
+                       kForTightening = 40;
 
 /// Types between the given ends that occur, ascending.
 std::vector<topo::PathType> types_of(const HopTable& table, bool network) {
@@ -28,6 +36,12 @@ std::vector<topo::PathType> types_of(const HopTable& table, bool network) {
   return types;
 }
 
+/// The steps that `request` gives a machine of so many GPUs.
+std::int64_t steps_for(const Request& request, std::size_t gpus) {
+  return request.max_steps > 0 ? request.max_steps
+                               : kStepsPerGpu * std::max(static_cast<int>(gpus), kFewGpus);
+}
+
 }  // namespace
 
 Search::Search(const topo::Paths& paths, const Request& request)
@@ -37,7 +51,8 @@ Search::Search(const topo::Paths& paths, const Request& request)
       paths_(paths),
       table_(paths, request.nodes > 1, collnet_, pattern_ == Pattern::kNvls),
       intra_(types_of(table_, false)),
-      inter_(types_of(table_, true)) {
+      inter_(types_of(table_, true)),
+      steps_(steps_for(request, paths.system().gpus().size())) {
   for (const Resource& resource : table_.resources()) capacities_.push_back(resource.gbps);
   most_ = end_bound(table_, pattern_, request.nodes > 1, request.max_channels);
 }
@@ -82,22 +97,38 @@ bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& be
     chosen = limits;
     return true;
   }
+  const bool in_vain = std::any_of(attempts_.begin(), attempts_.end(), [&](const Attempt& attempt) {
+    return attempt.limits == limits && attempt.total_gbps <= 0;
+  });
+  if (in_vain) return false;
   if (!connects(limits)) {
     attempts_.push_back({limits, 0, "no channel reaches every GPU"});
     return false;
   }
   const double target = enough > 0 ? enough : most_;
+  const auto in_part = [&](auto&& find) {
+    const PartOfSteps part(steps_, kForColumns);
+    return find();
+  };
   Packed packed;
-  if (!has_heads(pattern_) && target > 0) packed = limited(fill(limits, target), limits);
+  const auto take_better = [&](Packed other) {  // but not its prices
+    packed.unlimited = std::max(packed.unlimited, other.unlimited);
+    if (other.total <= packed.total * (1 + kSame)) return;
+    packed.total = other.total;
+    packed.columns = std::move(other.columns);
+  };
+  const bool quick = enough == 0 || table_.gpus() <= kFewGpus;  // of many, `best` is there to begin with
+  if (!has_heads(pattern_) && target > 0 && quick)
+    packed = limited(in_part([&] { return fill(limits, target); }), limits);
   if (packed.total < target * (1 - kSame)) {
-    Packed wide = std::exchange(packed, limited(pack(limits, target), limits));
-    if (wide.total > packed.total * (1 + kSame)) {
-      packed.columns = std::move(wide.columns);
-      packed.total = wide.total;
-    }
+    Packed filled = std::exchange(packed, {});
+    const Packed all = in_part([&] { return pack(limits, target, best); });
+    packed = limited(all, limits);
+    if (target > 0 && packed.total < target * (1 - kSame) && packed.unlimited >= target * (1 - kSame))
+      take_better(
+          limited(in_part([&] { return pack(limits, 0, all); }), limits));  // it took too many channels
+    take_better(std::move(filled));
   }
-  if (target > 0 && packed.total < target * (1 - kSame) && packed.unlimited >= target * (1 - kSame))
-    packed = limited(pack(limits, 0), limits);  // it took too many channels
   const bool reached = packed.total > 0 && packed.total >= enough * (1 - kSame);
   attempts_.push_back({limits, packed.total, ""});
   if (packed.total <= 0)
@@ -119,18 +150,16 @@ bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& be
 void Search::tighten(Limits& limits, Packed& best) {
   const double enough = best.total;
   Limits chosen = limits;
+  const auto holds = [&](Limits stricter) {
+    const PartOfSteps part(steps_, kForTightening);
+    return try_limits(stricter, enough, chosen, best);
+  };
   for (const topo::PathType type : inter_)
-    if (type >= chosen.type_inter ||
-        try_limits({chosen.cross_nic, type, chosen.type_intra}, enough, chosen, best))
-      break;
+    if (type >= chosen.type_inter || holds({chosen.cross_nic, type, chosen.type_intra})) break;
   for (const topo::PathType type : intra_)
-    if (type >= chosen.type_intra ||
-        try_limits({chosen.cross_nic, chosen.type_inter, type}, enough, chosen, best))
-      break;
+    if (type >= chosen.type_intra || holds({chosen.cross_nic, chosen.type_inter, type})) break;
   for (const int cross : cross_nics())
-    if (cross == chosen.cross_nic ||
-        try_limits({cross, chosen.type_inter, chosen.type_intra}, enough, chosen, best))
-      break;
+    if (cross == chosen.cross_nic || holds({cross, chosen.type_inter, chosen.type_intra})) break;
   limits = chosen;
 }
 
@@ -139,9 +168,9 @@ void Search::tighten(Limits& limits, Packed& best) {
 double Search::bound_of(const Packed& packed, const Limits& loosest) {
   double worth = 0;
   for (std::size_t i = 0; i < packed.prices.size(); ++i) worth += packed.prices[i] * capacities_[i];
-  ColumnSource source(table_, pattern_, loosest, request_.exact_gpus);
-  const double least = source.least_cost(packed.prices);
-  steps_ += source.steps();
+  const PartOfSteps part(steps_, kForBound);
+  ColumnSource source(table_, pattern_, loosest, request_.exact_gpus, steps_);
+  const double least = source.least_cost(packed.prices, worth / (packed.unlimited * (1 + kSame)));
   if (!is_possible(least)) return 0;
   return least > 0 ? worth / least : std::numeric_limits<double>::max();
 }
@@ -149,29 +178,31 @@ double Search::bound_of(const Packed& packed, const Limits& loosest) {
 /// With multicast, heads may send to the network more than they multicast: then the ports are what limits.
 double Search::port_bound() {
   std::vector<Column> all;
+  LoadSum sum(capacities_.size());
   for (int head = 0; head < table_.gpus(); ++head)
     for (int net = 0; net < table_.nets(); ++net)
       if (table_.hop(head, table_.net(net)).type < topo::PathType::kNet)
-        all.push_back(make_column(table_, pattern_, {{{head}, net, net}}));
+        all.push_back(make_column(table_, pattern_, {{{head}, net, net}}, sum));
   std::vector<const Column*> columns;
-  for (const Column& column : all) columns.push_back(&column);
   double widest = 0;
   for (const Column& column : all) {
-    double gbps = std::numeric_limits<double>::max();
-    for (const Load& load : column.network_loads)
-      gbps = std::min(gbps, capacities_[static_cast<std::size_t>(load.resource)] / load.factor);
-    widest = std::max(widest, gbps);
+    columns.push_back(&column);
+    widest = std::max(widest, width_in(capacities_, column.network_loads));
   }
-  return std::min(pack_best(columns, capacities_, true).total, widest * request_.max_channels);
+  return std::min(pack_best(columns, capacities_, steps_, true).total, widest * request_.max_channels);
 }
 
 /// Bounds `best` by its prices, and looks under the loosest limits where these allow more.
 void Search::prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& limits, Packed& best) {
   if (best.total > 0) plan.bound_gbps = std::min(plan.bound_gbps, bound_of(best, loosest));
   if (best.unlimited < plan.bound_gbps * (1 - kSame) && limits != loosest) {
-    Packed loose;
+    Packed loose = best;  // to begin with
     Limits found = loosest;
-    if (try_limits(loosest, 0, found, loose)) {
+    const bool fits = [&] {
+      const PartOfSteps part(steps_, kForOnlyLimits);
+      return try_limits(loosest, 0, found, loose);
+    }();
+    if (fits) {
       if (loose.total < plan.bound_gbps * (1 - kSame))
         plan.bound_gbps = std::min(plan.bound_gbps, bound_of(loose, loosest));
       if (loose.total > best.total * (1 + kSame)) {
@@ -182,8 +213,8 @@ void Search::prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& 
     }
   }
   if (pattern_ == Pattern::kRing && best.unlimited < plan.bound_gbps * (1 - kSame))
-    plan.bound_gbps = std::min(plan.bound_gbps, ring_cut_bound(paths_.system(), table_, plan.network));
-  if (pattern_ == Pattern::kNvls && plan.network) plan.bound_gbps = std::min(most_, port_bound());
+    plan.bound_gbps =
+        std::min(plan.bound_gbps, ring_cut_bound(paths_.system(), table_, plan.network, steps_));
 }
 
 ChannelPlan Search::run() {
@@ -194,19 +225,27 @@ ChannelPlan Search::run() {
   const Limits loosest{cross_nics().back(), inter_.back(), intra_.back()};
   Limits limits{cross_nics().front(), inter_.front(), intra_.front()};
   Packed best;
-  try_limits(limits, 0, limits, best);
+  {
+    const PartOfSteps part(steps_, limits == loosest ? kForOnlyLimits : kForStrictest);
+    try_limits(limits, 0, limits, best);
+  }
   plan.bound_gbps = most_;
   if (best.total < most_ * (1 - kSame)) prove_or_improve(plan, loosest, limits, best);
   plan.limits = limits;
-  if (best.total > 0) {  // the same with fewer channels, where wide ones do
+  if (best.total > 0 && best.columns.size() < static_cast<std::size_t>(request_.max_channels)) {
+    // the same with fewer channels, where wide ones do
     Packed wide = widest_first(limits);
     if (wide.total >= best.total * (1 - kSame / 10) && wide.columns.size() < best.columns.size())
       best = std::move(wide);
   }
   if (best.total > 0)
-    fill_plan(plan, table_, best, capacities_);
+    fill_plan(plan, table_, best, capacities_, steps_);
   else if (!has_heads(pattern_))
     take_simple_order(plan, paths_, table_);
+  if (pattern_ == Pattern::kNvls && plan.network && best.total < most_ * (1 - kSame)) {
+    plan.bound_gbps = most_;
+    if (plan.total_gbps < most_ * (1 - kSame)) plan.bound_gbps = std::min(most_, port_bound());
+  }
   plan.type_intra = std::max(plan.type_intra, intra_.front());
   if (plan.network) plan.type_inter = std::max(plan.type_inter, inter_.front());
   if (plan.channels.empty()) plan.bound_gbps = 0;
@@ -216,7 +255,7 @@ ChannelPlan Search::run() {
         std::min(plan.bound_gbps, static_cast<double>(topo::max_gbps(paths_, false)) * request_.max_channels);
   split_channels(plan, table_, request_);
   plan.attempts = std::move(attempts_);
-  plan.steps = steps_;
+  plan.steps = steps_.taken();
   return plan;
 }
 
@@ -224,27 +263,58 @@ ChannelPlan find_channels(const topo::Paths& paths, const Request& request) {
   return Search(paths, request).run();
 }
 
+/// How many times over the busiest link is taken where all parts are as fast as the slowest, 1 at least: each
+/// was planned as if ports were its own.
+static double busiest(const PathTables& tables, const NodePlans& split) {
+  std::map<std::string, std::pair<double, double>> links;  // by name, since each part numbers them anew
+  double most = 1;
+  for (std::size_t i = 0; i < split.parts.size(); ++i) {
+    const topo::Paths& paths = tables.parts()[i]->paths;
+    const std::vector<double> loads = link_loads(paths, split.parts[i]);
+    const double share = split.total_gbps / std::max(split.parts[i].total_gbps, split.total_gbps);
+    for (std::size_t link = 0; link < loads.size(); ++link) {
+      if (loads[link] <= 0) continue;
+      const Resource resource{paths.system().links()[link].gbps, static_cast<topo::LinkId>(link)};
+      auto& [load, gbps] = links[label(paths.system(), resource)];
+      load += loads[link] * share;
+      gbps = resource.gbps;
+      most = std::max(most, load / gbps);
+    }
+  }
+  return most;
+}
+
 NodePlans find_plans(const PathTables& tables, const Request& request) {
-  NodePlans whole, split;
+  const bool may_split = tables.parts().size() > 1;
+  std::size_t gpus = 0;
+  for (const auto& part : tables.parts()) gpus += part->ranks.size();
+  const std::int64_t half = steps_for(request, gpus) / 2;
+  NodePlans whole;
   if (const PartOfMachine* all = tables.whole()) {
-    whole = {{find_channels(all->paths, request)}, {all->ranks}, 0};
+    Request one = request;
+    if (may_split) one.max_steps = half;
+    whole = {{find_channels(all->paths, one)}, {all->ranks}, 0};
     whole.total_gbps = whole.parts[0].total_gbps;
   }
-  if (tables.parts().size() <= 1) return whole;
+  if (!may_split) return whole;
   Request between = request;
   between.nodes = std::max(2, request.nodes);
+  const auto faster = [&](double gbps) {
+    return whole.parts.empty() || gbps > whole.total_gbps * (1 + Search::kSame);
+  };
+  NodePlans split;
   for (const auto& part : tables.parts()) {
-    const bool faster = whole.parts.empty() ||
-                        Search(part->paths, between).at_most_gbps() > whole.total_gbps * (1 + Search::kSame);
-    if (!faster) return whole;
-  }
-  for (const auto& part : tables.parts()) {
+    between.max_steps = std::max<std::int64_t>(
+        1, half * static_cast<std::int64_t>(part->ranks.size()) / static_cast<std::int64_t>(gpus));
+    Search search(part->paths, between);
+    if (!faster(search.at_most_gbps())) return whole;
     split.ranks.push_back(part->ranks);
-    split.parts.push_back(find_channels(part->paths, between));
+    split.parts.push_back(search.run());
     const double total = split.parts.back().total_gbps;
     split.total_gbps = split.parts.size() == 1 ? total : std::min(split.total_gbps, total);
+    if (!faster(total)) return whole;
   }
-  return whole.parts.empty() || split.total_gbps > whole.total_gbps * (1 + Search::kSame) ? split : whole;
+  return faster(split.total_gbps / busiest(tables, split)) ? split : whole;
 }
 
 NodePlans find_plans(const topo::System& system, const Request& request, topo::PathRules rules) {

@@ -102,7 +102,7 @@ class GraphReader {
     plan.network = !elements_of(channels[0]).empty() && is(elements_of(channels[0]).front(), "net");
     if (plan.network) plan.type_inter = plan.limits.type_inter;
     if (!plan.network) plan.limits.type_inter = topo::PathType::kLoc;
-    graph.part = part_for(channels[0], has_heads(plan.pattern));
+    graph.part = part_for(channels[0], plan.pattern);
     for (const pugi::xml_node channel : channels) read_channel(channel, graph, intra, inter);
     finish(graph, element);
     return graph;
@@ -120,12 +120,22 @@ class GraphReader {
     return xml_.number_or(element, attribute, 0, kMostGbps, 0);
   }
 
+  /// Heads of `pattern` can be the whole's: all of its GPUs hang from the switch that multicasts.
+  static bool has_whole_heads(const PartOfMachine& whole, Pattern pattern) {
+    if (pattern != Pattern::kNvls) return has_heads(pattern);
+    const auto switches = whole.system.of_kind(topo::NodeKind::kNvSwitch);
+    return std::all_of(whole.system.gpus().begin(), whole.system.gpus().end(), [&](topo::NodeId gpu) {
+      return !switches.empty() && whole.paths.between(gpu, switches.front()).type < topo::PathType::kNet;
+    });
+  }
+
   /// The part of the machine with the GPUs of `channel`: the whole, if it lists as many.
-  const PartOfMachine* part_for(pugi::xml_node channel, bool heads) {
+  const PartOfMachine* part_for(pugi::xml_node channel, Pattern pattern) {
     std::vector<pugi::xml_node> gpus = elements_of(channel);
     std::erase_if(gpus, [](pugi::xml_node element) { return !is(element, "gpu"); });
     const PartOfMachine* whole = tables_.whole();
-    if (whole != nullptr && (heads || gpus.size() >= whole->ranks.size() || tables_.parts().empty()))
+    if (whole != nullptr &&
+        (has_whole_heads(*whole, pattern) || gpus.size() >= whole->ranks.size() || tables_.parts().empty()))
       return whole;
     for (const auto& part : tables_.parts())
       if (!gpus.empty() && find_gpu(gpus[0], part->system) != topo::kNoNode) return part.get();
@@ -211,10 +221,8 @@ class GraphReader {
     const HopTable table(graph.part->paths, plan.network, reduces, plan.pattern == Pattern::kNvls);
     if (plan.pattern == Pattern::kNvls && table.nv_switch() < 0)
       xml_.fail(element, "this machine has no NVSwitch.");
-    for (const Channel& channel : plan.channels) {
-      plan.total_gbps += channel.inter_gbps;
-      plan.hops += make_column(table, plan.pattern, {order_of(table, channel)}).hops;
-    }
+    for (const Channel& channel : plan.channels) plan.total_gbps += channel.inter_gbps;
+    plan.hops = hops_of(table, plan);
     plan.same_channels = std::all_of(plan.channels.begin(), plan.channels.end(), [&](const Channel& channel) {
       return channel.ranks == plan.channels[0].ranks;
     });

@@ -20,13 +20,15 @@ std::vector<std::pair<topo::LinkId, double>> charges(const topo::Paths& paths, t
   const topo::System& system = paths.system();
   const std::vector<topo::LinkId> route = paths.route(from, to);
   const bool from_gpu = system.node(from).kind() == topo::NodeKind::kGpu;
-  const bool through_intel = std::any_of(route.begin(), route.end(), [&](topo::LinkId id) {
+  const auto is_intel = [&](topo::LinkId id) {
     const topo::Node& node = system.node(system.link(id).to);
     return node.kind() == topo::NodeKind::kCpu && topo::is_intel(node.cpu());
-  });
-  const bool slow_pci = from_gpu && through_intel && paths.between(from, to).type == topo::PathType::kPhb;
+  };
+  const bool slow_pci = from_gpu && paths.between(from, to).type == topo::PathType::kPhb &&
+                        std::any_of(route.begin(), route.end(), is_intel);
 
   std::vector<std::pair<topo::LinkId, double>> taken;
+  taken.reserve(route.size());
   for (const topo::LinkId id : route) {
     const topo::Link& link = system.link(id);
     const topo::Node& end = system.node(link.to);
@@ -113,23 +115,29 @@ void HopTable::add_hop(const topo::Paths& paths, int from, int to) {
 }
 
 /// Ports of one ASIC with one port number are one cable: what comes in is shared. Where they claim different
-/// speeds, the slowest is believed.
+/// speeds, the slowest is believed, also of those that the pattern does not use.
 void HopTable::share_ports() {
   pool_of_net_.assign(static_cast<std::size_t>(nets_), -1);
-  for (int i = 0; i < nets_; ++i)
-    for (int j = 0; j < i; ++j) {
-      const topo::NetInfo &a = system_->node(node(net(i))).net(), &b = system_->node(node(net(j))).net();
-      if (!a.guid || a.guid != b.guid || a.port != b.port) continue;
-      int& pool = pool_of_net_[static_cast<std::size_t>(j)];
-      if (pool < 0) {
-        pool = static_cast<int>(resources_.size());
-        resources_.push_back({topo::net_gbps(b.speed_mbps), topo::kNoLink, node(net(j))});
-      }
-      double& gbps = resources_[static_cast<std::size_t>(pool)].gbps;
-      gbps = std::min(gbps, static_cast<double>(topo::net_gbps(a.speed_mbps)));
-      pool_of_net_[static_cast<std::size_t>(i)] = pool;
-      break;
+  for (int i = 0; i < nets_; ++i) {
+    const topo::NetInfo& net = system_->node(node(this->net(i))).net();
+    if (!net.guid) continue;
+    double gbps = topo::net_gbps(net.speed_mbps);
+    int ports = 0, first = i;
+    for (const topo::NodeId id : system_->of_kind(topo::NodeKind::kNet)) {
+      const topo::NetInfo& other = system_->node(id).net();
+      if (other.guid != net.guid || other.port != net.port) continue;
+      ++ports;
+      gbps = std::min(gbps, static_cast<double>(topo::net_gbps(other.speed_mbps)));
+      if (const int number = net_at(id); number >= 0) first = std::min(first, number);
     }
+    if (ports < 2) continue;
+    if (first == i) {
+      pool_of_net_[static_cast<std::size_t>(i)] = static_cast<int>(resources_.size());
+      resources_.push_back({gbps, topo::kNoLink, node(this->net(i))});
+    } else {
+      pool_of_net_[static_cast<std::size_t>(i)] = pool_of_net_[static_cast<std::size_t>(first)];
+    }
+  }
 }
 
 int HopTable::resource_of(topo::LinkId link) {

@@ -8,7 +8,7 @@ namespace loom::search {
 ExactOrders::ExactOrders(int places)
     : places_(places), best_((std::size_t{1} << places) * static_cast<std::size_t>(places), kNever) {}
 
-void ExactOrders::solve(std::span<const double> costs, std::span<const double> tail) {
+void ExactOrders::solve(std::span<const double> costs, std::span<const double> tail, Steps& steps) {
   costs_ = costs;
   const unsigned all = 1U << places_;
   const auto places = static_cast<std::size_t>(places_);
@@ -25,7 +25,7 @@ void ExactOrders::solve(std::span<const double> costs, std::span<const double> t
       }
       best_[set * places + first] = best;
     }
-  steps_ += static_cast<std::int64_t>(all) * places_ * places_ / 4;
+  steps.take(steps_of(places_));
 }
 
 double ExactOrders::cost(int first, unsigned without) const {
@@ -54,13 +54,20 @@ std::vector<int> ExactOrders::order(int first, unsigned without) const {
 
 namespace {
 
+constexpr double kSaving = 1e-10;
+constexpr double kFar = 64;       // as good as never; larger costs would drown savings in rounding
+constexpr int kLongRuns = 8'192;  // runs that move are so long, divided by the places' square
+
 class RoundTrip {
  public:
-  RoundTrip(std::span<const double> costs, int places) : costs_(costs), places_(places) {}
+  RoundTrip(std::span<const double> costs, int places, Steps& steps)
+      : costs_(costs.begin(), costs.begin() + places * places), places_(places), steps_(steps) {
+    for (double& cost : costs_) cost = std::min(cost, kFar);
+  }
 
   std::vector<int> order;
 
-  void walk(int seed, std::int64_t& steps) {
+  void walk(int seed) {
     std::vector<bool> visited(static_cast<std::size_t>(places_), false);
     for (int here = seed;;) {
       order.push_back(here);
@@ -68,39 +75,67 @@ class RoundTrip {
       if (static_cast<int>(order.size()) == places_) break;
       int nearest = -1;
       for (int k = 1; k < places_; ++k) {  // of equals, the next one in the machine's order
-        const int there = (here + k) % places_;
+        const int there = here + k < places_ ? here + k : here + k - places_;
         if (!visited[static_cast<std::size_t>(there)] &&
             (nearest < 0 || cost(here, there) < cost(here, nearest)))
           nearest = there;
       }
       here = nearest;
-      steps += places_;
+      steps_.take(places_);
     }
     std::rotate(order.begin(), std::find(order.begin(), order.end(), 0), order.end());
   }
 
-  /// Moves runs as long as that saves cost, each where it first does; runs keep their direction.
-  void improve(int longest_run, std::int64_t& steps, std::int64_t end) {
-    for (int first = 1, idle = 0; idle < places_ && steps < end; first = first % (places_ - 1) + 1)
-      idle = improve_at(first, longest_run, steps) ? 0 : idle + 1;
+  /// Moves and turns runs as long as that saves cost, each where it first does.
+  void improve() {
+    longest_run_ = std::min(std::max(kLongRuns / (places_ * places_), 3), places_);
+    do {
+      move_runs();
+    } while (!steps_.are_spent() && turn_runs());
   }
 
  private:
-  static constexpr double kSaving = 1e-10;
-
-  bool improve_at(int first, int longest_run, std::int64_t& steps) {
-    for (int last = first; last < std::min(places_, first + longest_run); ++last) {
+  void move_runs() {
+    for (int first = 1, idle = 0; idle < places_ && !steps_.are_spent(); first = first % (places_ - 1) + 1)
+      idle = move_from(first) ? 0 : idle + 1;
+  }
+  /// Moves a run that begins at position `first` behind another place, as it is or turned round.
+  bool move_from(int first) {
+    double there = 0, back = 0;  // inside the run
+    for (int last = first; last < std::min(places_, first + longest_run_); ++last) {
+      if (last > first) there += cost(at(last - 1), at(last)), back += cost(at(last), at(last - 1));
       const int before = at(first - 1), after = at((last + 1) % places_), head = at(first), tail = at(last);
       const double saved = cost(before, head) + cost(tail, after) - cost(before, after);
-      if (saved <= kSaving) continue;
-      steps += places_;
+      if (saved + std::max(0.0, there - back) <= kSaving) continue;
+      steps_.take(2 * places_);
       for (int k = 0; k < places_; ++k) {
         if (k >= first - 1 && k <= last) continue;
-        const int from = at(k), to = at((k + 1) % places_);
-        if (cost(from, head) + cost(tail, to) - cost(from, to) >= saved - kSaving) continue;
+        const int from = at(k), to = at(k + 1 < places_ ? k + 1 : 0);
+        const double gap = saved + cost(from, to) - kSaving;
+        const bool turned = cost(from, head) + cost(tail, to) >= gap;
+        if (turned && cost(from, tail) + cost(head, to) + back - there >= gap) continue;
+        if (turned) std::reverse(order.begin() + first, order.begin() + last + 1);
         move_run(first, last, k);
         return true;
       }
+    }
+    return false;
+  }
+  /// Turns one run round where it stands; false: nothing is saved by that.
+  bool turn_runs() {
+    for (int first = 1; first < places_; ++first) {
+      double there = 0, back = 0;
+      const int before = at(first - 1), head = at(first);
+      for (int last = first + 1; last < places_; ++last) {
+        there += cost(at(last - 1), at(last)), back += cost(at(last), at(last - 1));
+        const int tail = at(last), after = at(last + 1 < places_ ? last + 1 : 0);
+        if (cost(before, tail) + back + cost(head, after) >=
+            cost(before, head) + there + cost(tail, after) - kSaving)
+          continue;
+        std::reverse(order.begin() + first, order.begin() + last + 1);
+        return true;
+      }
+      steps_.take(3 * (places_ - first));
     }
     return false;
   }
@@ -114,18 +149,17 @@ class RoundTrip {
       std::rotate(begin + behind + 1, begin + first, begin + last + 1);
   }
 
-  std::span<const double> costs_;
-  int places_;
+  std::vector<double> costs_;
+  int places_, longest_run_ = 1;
+  Steps& steps_;
 };
 
 }  // namespace
 
-std::vector<int> short_round_trip(std::span<const double> costs, int places, int seed, std::int64_t max_steps,
-                                  std::int64_t& steps) {
-  RoundTrip trip(costs, places);
-  trip.walk(seed % places, steps);
-  const int longest_run = std::min(std::max(32'768 / (places * places), 3), places);
-  if (places > 2) trip.improve(longest_run, steps, steps + max_steps);
+std::vector<int> short_round_trip(std::span<const double> costs, int places, int seed, Steps& steps) {
+  RoundTrip trip(costs, places, steps);
+  trip.walk(seed % places);
+  if (places > 2) trip.improve();
   return std::move(trip.order);
 }
 
@@ -137,7 +171,7 @@ double round_trip_cost(std::span<const double> costs, int places, std::span<cons
 }
 
 /// The Hungarian method with potentials: one shortest augmenting path for each place.
-double assignment_bound(std::span<const double> costs, int places) {
+double assignment_bound(std::span<const double> costs, int places, Steps& steps) {
   if (places <= 1) return places == 1 ? costs[0] : 0;
   const auto n = static_cast<std::size_t>(places);
   const auto cost = [&](std::size_t row, std::size_t column) {
@@ -152,6 +186,7 @@ double assignment_bound(std::span<const double> costs, int places) {
     std::fill(slack.begin(), slack.end(), std::numeric_limits<double>::max());
     std::fill(done.begin(), done.end(), false);
     do {
+      steps.take(4 * places);
       done[column] = true;
       const std::size_t here = row_of[column];
       double least = std::numeric_limits<double>::max();
@@ -182,7 +217,7 @@ double assignment_bound(std::span<const double> costs, int places) {
 
 /// Edmonds: every place takes its cheapest way in; circles that this makes become one place, until there is
 /// none.
-double arborescence_bound(std::span<const double> costs, int places, int root) {
+double arborescence_bound(std::span<const double> costs, int places, int root, Steps& steps) {
   struct Edge {
     int from, to;
     double cost;
@@ -194,6 +229,7 @@ double arborescence_bound(std::span<const double> costs, int places, int root) {
   double total = 0;
   for (;;) {
     const auto count = static_cast<std::size_t>(places);
+    steps.take(4 * static_cast<std::int64_t>(edges.size()));
     std::vector<double> cheapest(count, std::numeric_limits<double>::max());
     std::vector<int> before(count, -1), circle(count, -1), seen_by(count, -1);
     for (const Edge& edge : edges)

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "search/steps.hpp"
+
 namespace loom::search {
 
 /// The cost of what is not allowed; no order of allowed steps costs as much.
@@ -22,32 +24,34 @@ class ExactOrders {
   static constexpr int kMost = 16;
   explicit ExactOrders(int places);
 
+  /// The steps that one solve() of so many places takes.
+  static constexpr std::int64_t steps_of(int places) {
+    return (std::int64_t{1} << places) * places * places / 4;
+  }
   /// costs[i * places + j]: from i to j. tail[i]: of ending at i.
-  void solve(std::span<const double> costs, std::span<const double> tail);
+  void solve(std::span<const double> costs, std::span<const double> tail, Steps& steps);
   /// Of the cheapest order that begins at `first` and visits all places but those of `without`, a bit mask.
   double cost(int first, unsigned without = 0) const;
   std::vector<int> order(int first, unsigned without = 0) const;
-  std::int64_t steps() const noexcept { return steps_; }
 
  private:
   int places_;
   std::span<const double> costs_;
   std::vector<double> best_;  // [set * places + first]
-  std::int64_t steps_ = 0;
 };
 
 /// A cheap round trip through all places that begins (and ends) at place 0: the nearest place first, the walk
-/// beginning at `seed`; then runs of places move elsewhere as long as that helps, for at most `max_steps`.
-std::vector<int> short_round_trip(std::span<const double> costs, int places, int seed, std::int64_t max_steps,
-                                  std::int64_t& steps);
+/// beginning at `seed`; then runs of places move elsewhere or turn round (Or-opt, 2-opt) as long as that
+/// helps.
+std::vector<int> short_round_trip(std::span<const double> costs, int places, int seed, Steps& steps);
 double round_trip_cost(std::span<const double> costs, int places, std::span<const int> order);
 
 /// No round trip costs less: the cheapest way to give every place one successor (which may be several round
 /// trips).
-double assignment_bound(std::span<const double> costs, int places);
+double assignment_bound(std::span<const double> costs, int places, Steps& steps);
 
 /// No order that begins at `root` costs less: the cheapest way to reach every place from it (which may
 /// branch).
-double arborescence_bound(std::span<const double> costs, int places, int root);
+double arborescence_bound(std::span<const double> costs, int places, int root, Steps& steps);
 
 }  // namespace loom::search

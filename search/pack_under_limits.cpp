@@ -1,20 +1,22 @@
 // pack_under_limits.cpp -- Search: what fits under one entry of the list of limits.
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <unordered_set>
 
 #include "search/search.hpp"
 
 namespace loom::search {
 namespace {
 
-constexpr double kGain = 1e-9;                  // GB/s per GB/s: columns that add less are rounding
-constexpr int kMostPivots = 20'000;             // of one optimum
-constexpr double kLeastShare = 1e-5;            // of the total: channels below are rounding
-constexpr int kExchanges = 12;                  // of channels, where there are too many
-constexpr std::size_t kOffered = 16;            // columns in one exchange
-constexpr int kPatience = 8;                    // rounds in which the total must grow by
-constexpr double kLeastProgress = 1e-3;         // this part
-constexpr int kFills = 10, kMostOfOneFill = 4;  // rounds of wide channels; channels of one round
+constexpr double kGain = 1e-9;                 // GB/s per GB/s: columns that add less are rounding
+constexpr double kLeastShare = 1e-5;           // of the total: channels below are rounding
+constexpr int kExchanges = 12;                 // of channels, where there are too many
+constexpr std::size_t kOffered = 16;           // columns in one exchange
+constexpr int kPatience = 8;                   // rounds in which the total must grow by
+constexpr double kLeastProgress = 1e-3;        // this part
+constexpr int kFills = 8, kMostOfOneFill = 4;  // rounds of wide channels; channels of one round
+constexpr int kLongFills = 3;                  // rounds where orders are not exact
 constexpr double kFillPrice = 1e-3;  // of a link by what is left of it, GB/s; channels must cost less than 1
 constexpr int kSeeds = 3;            // local searches that find nothing before the search gives up
 
@@ -24,84 +26,90 @@ constexpr int kSeeds = 3;            // local searches that find nothing before 
 /// wide as what is left allows. Often that is all there is. Otherwise they are no good beginning for prices,
 /// which would need more channels to make up for them.
 Packed Search::fill(const Limits& limits, double enough) {
-  ColumnSource source(table_, pattern_, limits, request_.exact_gpus);
+  ColumnSource source(table_, pattern_, limits, request_.exact_gpus, steps_);
   std::vector<std::unique_ptr<Column>> columns;
   std::vector<double> left = capacities_, prices(capacities_.size());
   double total = 0;
-  for (int round = 0; round < kFills && total < enough * (1 - kSame / 4); ++round) {
+  const int rounds = source.is_exact() ? kFills : kLongFills;
+  for (int round = 0; round < rounds && total < enough * (1 - kSame / 4); ++round) {
+    if (round > 0 && steps_.are_spent()) break;
     for (std::size_t i = 0; i < left.size(); ++i)
       prices[i] = left[i] > kLeastShare * capacities_[i] ? kFillPrice / left[i] : 1;
     double widest = 0;
     int taken = 0;
-    for (Column& column : source.cheaper(prices, round)) {
+    for (std::vector<Order>& orders : source.cheaper(prices, round, source.is_exact())) {
       if (taken == kMostOfOneFill && source.is_exact()) break;  // the same hops over and over
-      double gbps = std::numeric_limits<double>::max();
-      for (const Load& load : column.loads)
-        gbps = std::min(gbps, left[static_cast<std::size_t>(load.resource)] / load.factor);
+      if (total >= enough * (1 - kSame / 4)) break;
+      Column column = source.column(std::move(orders));
+      const double gbps = width_in(left, column.loads);
       if (gbps <= kLeastShare * enough || gbps < widest / 2) continue;
       widest = std::max(widest, gbps);
       ++taken;
-      for (const Load& load : column.loads) {
-        double& rest = left[static_cast<std::size_t>(load.resource)];
-        rest = std::max(0.0, rest - gbps * load.factor);
-      }
+      take_from(left, column.loads, gbps);
       total += gbps * column.channels();
       columns.push_back(std::make_unique<Column>(std::move(column)));
     }
     if (widest == 0) break;
   }
-  steps_ += source.steps();
   if (total == 0) return {};
   std::vector<const Column*> filled;
   auto& owner = total < enough * (1 - kSame) ? wide_ : pool_;
   for (auto& column : columns) filled.push_back(column.get()), owner.push_back(std::move(column));
-  return pack_best(filled, capacities_);
+  return pack_best(filled, capacities_, steps_);
 }
 
-/// The prices of `packing` prove that under these limits nothing carries more.
-bool Search::is_proven(const Packing& packing, ColumnSource& source) const {
+/// The prices of `packing`, at which no channel costs less than `least`, prove that nothing carries more.
+bool Search::is_proven(const Packing& packing, double least) const {
   double worth = 0;
   for (std::size_t i = 0; i < capacities_.size(); ++i) worth += packing.prices()[i] * capacities_[i];
-  return worth <= packing.total() * (1 + kSame / 4) * source.least_cost(packing.prices());
+  return worth <= packing.total() * (1 + kSame / 4) * least;
 }
 
 /// Columns are added as long as one is cheaper than what it carries, or until `enough` is reached (0: never).
-Packed Search::pack(const Limits& limits, double enough) {
-  Packing packing(capacities_);
+/// Begins with the columns `known` to go together. Of many GPUs, orders are found by local search as long as
+/// that finds some, and exactly after that as far as the steps go.
+Packed Search::pack(const Limits& limits, double enough, const Packed& known) {
+  Packing packing(capacities_, steps_);
   std::vector<const Column*> columns;
+  std::unordered_set<const Column*> added;
   const auto add = [&](const Column* column) {
+    if (!allows(limits, *column) || !added.insert(column).second) return;
     columns.push_back(column);
     packing.add(column->loads, column->value());
   };
-  for (const auto& column : pool_)
-    if (allows(limits, *column)) add(column.get());
-  ColumnSource source(table_, pattern_, limits, request_.exact_gpus);
-  std::int64_t counted = 0;
-  double reached = 0;
-  double total_before = 0;  // the tail of many small gains is cut where orders are not exact anyway
-  for (int round = 0, failures = 0; failures < kSeeds && steps_ < request_.max_steps; ++round) {
-    packing.optimize(kMostPivots);
-    if (!source.is_exact() && round % kPatience == kPatience - 1) {
-      if (packing.total() <= total_before * (1 + kLeastProgress)) break;
-      total_before = packing.total();
+  for (const auto& [column, gbps] : known.columns) add(column);
+  packing.optimize();
+  for (const auto& column : pool_) add(column.get());
+  ColumnSource source(table_, pattern_, limits, request_.exact_gpus, steps_);
+  double reached = 0, before = 0;
+  for (int round = 0, failures = 0, seeds = kSeeds; round == 0 || !steps_.are_spent(); ++round) {
+    packing.optimize();
+    const double total = packing.total();
+    if (enough > 0 && total >= enough * (1 - kSame / 4)) break;
+    if (round % kPatience == kPatience - 1) {  // the tail of many small gains is cut
+      if (total <= before * (1 + kLeastProgress)) failures = seeds;
+      before = total;
     }
-    if (enough > 0 && packing.total() >= enough * (1 - kSame / 4)) break;
-    if (source.is_exact() && round > 0) {  // what is left to gain may be a few links, hardly worth the time
-      const bool grows = packing.total() > reached * (1 + kSame);
-      reached = packing.total();
-      if (!grows && is_proven(packing, source)) break;
-    }
-    std::vector<Column> found = source.cheaper(packing.prices(), round);
-    steps_ += packing.steps() + source.steps() - counted;
-    counted = packing.steps() + source.steps();
-    std::erase_if(found,
-                  [&](const Column& column) { return packing.gain(column.loads, column.value()) <= kGain; });
-    if (found.empty() && source.is_exact()) break;
-    failures = found.empty() ? failures + 1 : 0;
-    for (Column& column : found) {
+    const bool exact = source.is_exact() || failures >= seeds;
+    if (exact && !source.is_exact() &&
+        (!source.can_be_exact() || is_proven(packing, source.quick_least_cost(packing.prices()))))
+      break;
+    std::vector<std::vector<Order>> found = source.cheaper(packing.prices(), round, exact);
+    const bool grows = total > reached * (1 + kSame);  // else what is left to gain may be a few links
+    reached = total;
+    if (exact && round > 0 && !grows && is_proven(packing, source.least())) break;
+    bool helps = false;
+    for (std::vector<Order>& orders : found) {
+      Column column = source.column(std::move(orders));
+      steps_.take(static_cast<std::int64_t>(column.loads.size()) * 3);
+      if (packing.gain(column.loads, column.value()) <= kGain) continue;
+      helps = true;
       pool_.push_back(std::make_unique<Column>(std::move(column)));
       add(pool_.back().get());
     }
+    if (exact && !helps) break;
+    failures = helps ? 0 : failures + 1;
+    if (exact) seeds = 1;
   }
   Packed packed;
   for (std::size_t j = 0; j < columns.size(); ++j)
@@ -113,7 +121,7 @@ Packed Search::pack(const Limits& limits, double enough) {
 }
 
 /// Columns that each take all they can of what the ones before left.
-Packed Search::widest_first(const Limits& limits) const {
+Packed Search::widest_first(const Limits& limits) {
   std::vector<double> left = capacities_;
   struct Width {
     const Column* column;
@@ -122,43 +130,40 @@ Packed Search::widest_first(const Limits& limits) const {
   std::vector<Width> widths;
   for (const auto& column : pool_)
     if (allows(limits, *column)) widths.push_back({column.get(), std::numeric_limits<double>::max()});
-  const auto update = [&](Width& width) {
-    width.gbps = std::numeric_limits<double>::max();
-    for (const Load& load : width.column->loads)
-      width.gbps = std::min(width.gbps, left[static_cast<std::size_t>(load.resource)] / load.factor);
-  };
   std::vector<const Column*> kept;
   for (std::size_t count = 0; count < static_cast<std::size_t>(request_.max_channels);) {
     const Column* widest = nullptr;
     double gbps = 0;
     for (Width& width : widths) {
       if (width.gbps <= gbps * (1 + kSame)) continue;
-      update(width);
+      width.gbps = width_in(left, width.column->loads);
+      steps_.take(static_cast<std::int64_t>(width.column->loads.size()));
       if (width.gbps > gbps * (1 + kSame)) widest = width.column, gbps = width.gbps;
     }
+    steps_.take(static_cast<std::int64_t>(widths.size()));
     if (widest == nullptr || count + widest->orders.size() > static_cast<std::size_t>(request_.max_channels))
       break;
-    for (const Load& load : widest->loads) {
-      double& rest = left[static_cast<std::size_t>(load.resource)];
-      rest = std::max(0.0, rest - gbps * load.factor);
-    }
+    take_from(left, widest->loads, gbps);
     kept.push_back(widest);
     count += widest->orders.size();
+    if (steps_.are_spent()) break;
   }
-  return pack_best(kept, capacities_);
+  return pack_best(kept, capacities_, steps_);
 }
 
 /// Exchanges columns of `few` for those that are worth more at its prices, as long as that helps.
 Packed Search::exchanged(Packed few, const Limits& limits) {
-  ColumnSource source(table_, pattern_, limits, request_.exact_gpus);
+  ColumnSource source(table_, pattern_, limits, request_.exact_gpus, steps_);
   for (int round = 0; round < kExchanges && few.total < few.unlimited * (1 - kSame); ++round) {
-    for (Column& column : source.cheaper(few.prices, round))
-      pool_.push_back(std::make_unique<Column>(std::move(column)));
+    if (steps_.are_spent()) break;
+    for (std::vector<Order>& orders : source.cheaper(few.prices, round, source.is_exact()))
+      pool_.push_back(std::make_unique<Column>(source.column(std::move(orders))));
     std::vector<std::pair<double, const Column*>> better;
     for (const auto& column : pool_) {
       double gain = column->channels();
       for (const Load& load : column->loads)
         gain -= few.prices[static_cast<std::size_t>(load.resource)] * load.factor;
+      steps_.take(static_cast<std::int64_t>(column->loads.size()));
       if (gain > kGain && allows(limits, *column))
         better.emplace_back(gain / column->channels(), column.get());
     }
@@ -168,7 +173,7 @@ Packed Search::exchanged(Packed few, const Limits& limits) {
     for (const auto& [column, gbps] : few.columns) columns.push_back(column);
     const std::size_t offered = columns.size() + std::min<std::size_t>(better.size(), kOffered);
     for (std::size_t i = 0; columns.size() < offered; ++i) columns.push_back(better[i].second);
-    Packed more = pack_best(columns, capacities_);
+    Packed more = pack_best(columns, capacities_, steps_);
     std::stable_sort(more.columns.begin(), more.columns.end(),
                      [](const auto& a, const auto& b) { return a.second > b.second; });
     columns.clear();
@@ -176,12 +181,11 @@ Packed Search::exchanged(Packed few, const Limits& limits) {
     for (const auto& [column, gbps] : more.columns)
       if (count + static_cast<int>(column->orders.size()) <= request_.max_channels)
         count += static_cast<int>(column->orders.size()), columns.push_back(column);
-    Packed next = pack_best(columns, capacities_);
+    Packed next = pack_best(columns, capacities_, steps_);
     if (next.total <= few.total * (1 + kSame)) break;
     next.unlimited = few.unlimited;
     few = std::move(next);
   }
-  steps_ += source.steps();
   return few;
 }
 
@@ -214,7 +218,7 @@ Packed Search::limited(Packed packed, const Limits& limits) {
     count = 0;
     for (const auto& column : columns)
       if (count + count_of(column) <= target) count += count_of(column), kept.push_back(column.first);
-    Packed fewer = pack_best(kept, capacities_);
+    Packed fewer = pack_best(kept, capacities_, steps_);
     if (greedy.total > fewer.total) fewer = greedy;
     fewer.unlimited = packed.unlimited;
     thinned_prices = fewer.prices;

@@ -1,23 +1,20 @@
 #include "search/packed.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "search/packing.hpp"
 
 namespace loom::search {
 namespace {
 
-constexpr int kMostPivots = 20'000;
 constexpr double kMostTreeRaise = 2;  // chains more than twice as fast as the network are of no use
 constexpr double kSimpleGbps = 0.1;   // what the field writes for a channel that nothing is known of
 
-/// What is left of the links when `share` of each column's hops, chosen by `part`, is taken.
+/// What the channels leave of the links.
 std::vector<double> left_by(const Packed& packed, std::span<const double> capacities) {
   std::vector<double> left(capacities.begin(), capacities.end());
-  for (const auto& [column, gbps] : packed.columns)
-    for (const Load& load : column->loads)
-      left[static_cast<std::size_t>(load.resource)] -= load.factor * gbps;
-  for (double& gbps : left) gbps = std::max(0.0, gbps);
+  for (const auto& [column, gbps] : packed.columns) take_from(left, column->loads, gbps);
   return left;
 }
 
@@ -38,10 +35,10 @@ double chain_raise(const Packed& packed, std::span<const double> capacities) {
 }
 
 /// What each head may send to the network beyond what it multicasts.
-std::vector<double> port_raise(const Packed& packed, std::span<const double> capacities) {
+std::vector<double> port_raise(const Packed& packed, std::span<const double> capacities, Steps& steps) {
   std::vector<const Column*> columns;
   for (const auto& [column, gbps] : packed.columns) columns.push_back(column);
-  const Packed more = pack_best(columns, left_by(packed, capacities), true);
+  const Packed more = pack_best(columns, left_by(packed, capacities), steps, true);
   std::vector<double> raise(columns.size(), 0);
   for (const auto& [column, gbps] : more.columns)
     raise[static_cast<std::size_t>(std::find(columns.begin(), columns.end(), column) - columns.begin())] =
@@ -65,29 +62,49 @@ bool is_partner(const Channel& a, const Channel& b) {
 
 }  // namespace
 
-Packed pack_best(const std::vector<const Column*>& columns, std::span<const double> capacities,
+double width_in(std::span<const double> left, std::span<const Load> loads) {
+  double gbps = std::numeric_limits<double>::max();
+  for (const Load& load : loads)
+    gbps = std::min(gbps, left[static_cast<std::size_t>(load.resource)] / load.factor);
+  return gbps;
+}
+
+void take_from(std::vector<double>& left, std::span<const Load> loads, double gbps) {
+  for (const Load& load : loads) {
+    double& rest = left[static_cast<std::size_t>(load.resource)];
+    rest = std::max(0.0, rest - load.factor * gbps);
+  }
+}
+
+Packed pack_best(const std::vector<const Column*>& columns, std::span<const double> capacities, Steps& steps,
                  bool network_only) {
-  Packing packing(std::vector<double>(capacities.begin(), capacities.end()));
-  for (const Column* column : columns)
-    packing.add(network_only ? column->network_loads : column->loads, column->value());
-  packing.optimize(kMostPivots);
+  const auto loads_of = [&](const Column& column) -> std::span<const Load> {
+    return network_only ? column.network_loads : column.loads;
+  };
+  Packing packing(capacities, steps);
+  for (const Column* column : columns) packing.add(loads_of(*column), column->value());
+  const bool done = packing.optimize();
   Packed packed;
-  for (std::size_t j = 0; j < columns.size(); ++j)
-    if (const double gbps = packing.amount(static_cast<int>(j)); gbps > 0)
-      packed.columns.emplace_back(columns[j], gbps), packed.total += gbps * columns[j]->channels();
+  std::vector<double> left(capacities.begin(), capacities.end());
+  for (std::size_t j = 0; j < columns.size(); ++j) {
+    const double gbps = done ? packing.amount(static_cast<int>(j)) : width_in(left, loads_of(*columns[j]));
+    if (gbps <= 0) continue;
+    packed.columns.emplace_back(columns[j], gbps), packed.total += gbps * columns[j]->channels();
+    if (!done) take_from(left, loads_of(*columns[j]), gbps);
+  }
   packed.unlimited = packed.total;
   packed.prices.assign(packing.prices().begin(), packing.prices().end());
   return packed;
 }
 
 void fill_plan(ChannelPlan& plan, const HopTable& table, const Packed& packed,
-               std::span<const double> capacities) {
+               std::span<const double> capacities, Steps& steps) {
   const bool multicast = plan.network && plan.pattern == Pattern::kNvls;
   double chain = 1;
   if (multicast || (plan.network && is_tree(plan.pattern))) chain = chain_raise(packed, capacities);
   std::vector<double> ports(packed.columns.size(), 0);
   if (multicast) {
-    ports = port_raise(packed, capacities);
+    ports = port_raise(packed, capacities, steps);
     chain /= 2;
   }
   for (const bool pairs : {true, false})  // partners stand at 2k and 2k + 1
@@ -141,10 +158,7 @@ void split_channels(ChannelPlan& plan, const HopTable& table, const Request& req
         channels.back().inter_gbps /= group.copies;
       }
   plan.channels = std::move(channels);
-  if (plan.in_order) return;
-  plan.hops = 0;
-  for (const Channel& channel : plan.channels)
-    plan.hops += make_column(table, plan.pattern, {order_of(table, channel)}).hops;
+  if (!plan.in_order) plan.hops = hops_of(table, plan);
 }
 
 void take_simple_order(ChannelPlan& plan, const topo::Paths& paths, const HopTable& table) {

@@ -10,44 +10,50 @@ constexpr double kGain = 1e-9;    // smaller gains are rounding
 constexpr double kPivot = 1e-9;   // smaller elements are zero
 constexpr double kSpread = 1e-6;  // ties are broken by capacities that differ by less than this part
 constexpr double kGoldenRatio = 0.6180339887498949;
+constexpr std::size_t kOffered = 24;  // columns looked at in each pivot
+constexpr double kFaded = 0.5;        // of what was left out: what is offered now adds less, look at all
 
 }  // namespace
 
-std::vector<Load> merged(std::vector<Load> loads) {
-  std::sort(loads.begin(), loads.end(), [](const Load& a, const Load& b) {
-    return a.resource != b.resource ? a.resource < b.resource : a.factor < b.factor;
-  });
-  std::vector<Load> sums;
-  for (const Load& load : loads) {
-    if (!sums.empty() && sums.back().resource == load.resource)
-      sums.back().factor += load.factor;
-    else
-      sums.push_back(load);
+std::vector<Load> LoadSum::take() {
+  std::vector<Load> loads;
+  loads.reserve(touched_.size());
+  for (const int resource : touched_) {
+    double& sum = sums_[static_cast<std::size_t>(resource)];
+    loads.push_back({resource, sum});
+    sum = 0;
   }
-  return sums;
+  touched_.clear();
+  return loads;
 }
 
-Packing::Packing(std::vector<double> capacities)
-    : rows_(static_cast<int>(capacities.size())), capacities_(std::move(capacities)) {
-  const auto rows = static_cast<std::size_t>(rows_);
-  prices_.assign(rows, 0);
-  direction_.assign(rows, 0);
-  place_.assign(rows, kNone);
+Packing::Packing(std::span<const double> capacities, Steps& steps)
+    : steps_(steps),
+      capacities_(capacities.begin(), capacities.end()),
+      slack_row_(capacities.size(), kNone),
+      place_(capacities.size(), kNone),
+      prices_(capacities.size(), 0) {}
+
+void Packing::add_row(int resource) {
+  const auto i = static_cast<std::size_t>(resource);
+  slack_row_[i] = static_cast<int>(basis_.size());
+  basis_.push_back(-1 - resource);
   // Capacities that are all different end the ties on which the method could turn in circles.
-  for (std::size_t i = 0; i < rows; ++i) {
-    const double turn = static_cast<double>(i + 1) * kGoldenRatio;
-    slightly_less_.push_back(capacities_[i] * (1 - kSpread * (turn - std::floor(turn))));
-    basis_.push_back(-1 - static_cast<int>(i));
-    slack_row_.push_back(static_cast<int>(i));
-  }
-  amounts_ = slightly_less_;
-  exact_ = capacities_;
+  const double turn = static_cast<double>(resource + 1) * kGoldenRatio;
+  amounts_.push_back(capacities_[i] * (1 - kSpread * (turn - std::floor(turn))));
+  exact_.push_back(capacities_[i]);
+  direction_.push_back(0);
+  for (UsedUp& used : used_up_) used.inverse.push_back(0);
 }
 
 int Packing::add(std::span<const Load> loads, double value) {
+  for (const Load& load : loads) {
+    const auto i = static_cast<std::size_t>(load.resource);
+    if (slack_row_[i] == kNone && place_[i] == kNone) add_row(load.resource);
+  }
+  load_count_ += static_cast<std::int64_t>(loads.size());
   columns_.push_back({loads, value});
   row_of_.push_back(kNone);
-  offered_.push_back(static_cast<int>(columns_.size()) - 1);
   return static_cast<int>(columns_.size()) - 1;
 }
 
@@ -67,20 +73,32 @@ bool Packing::entering(int& column) {
       if (gain > best_gain) best_gain = gain, column = candidate, found = true;
     };
     for (const int j : offered_)
-      if (row_of_[static_cast<std::size_t>(j)] < 0) consider(gain_of(j), j);
+      if (row_of_[static_cast<std::size_t>(j)] < 0) {
+        consider(gain_of(j), j);
+        steps_.take(static_cast<std::int64_t>(columns_[static_cast<std::size_t>(j)].loads.size()));
+      }
     for (const UsedUp& used : used_up_)
       consider(-prices_[static_cast<std::size_t>(used.resource)], -1 - used.resource);
-    steps_ += static_cast<std::int64_t>(offered_.size());
-    if (found) return true;
+    if (found && (all || best_gain >= kFaded * least_offered_)) return true;
   }
   return false;
 }
 
 void Packing::offer_columns() {
-  offered_.clear();
+  std::vector<std::pair<double, int>> gains;  // negative, so that the most comes first
   for (int j = 0; j < static_cast<int>(columns_.size()); ++j)
-    if (row_of_[static_cast<std::size_t>(j)] < 0 && gain_of(j) > kGain) offered_.push_back(j);
-  steps_ += static_cast<std::int64_t>(columns_.size());
+    if (row_of_[static_cast<std::size_t>(j)] < 0)
+      if (const double gain = gain_of(j); gain > kGain) gains.emplace_back(-gain, j);
+  steps_.take(load_count_);
+  least_offered_ = 0;
+  if (gains.size() > kOffered) {
+    std::nth_element(gains.begin(), gains.begin() + kOffered, gains.end());
+    least_offered_ = -gains[kOffered].first;
+    gains.resize(kOffered);
+    std::sort(gains.begin(), gains.end());
+  }
+  offered_.clear();
+  for (const auto& [gain, j] : gains) offered_.push_back(j);
 }
 
 void Packing::find_direction(int column) {
@@ -93,6 +111,7 @@ void Packing::find_direction(int column) {
     }
     const std::vector<double>& inverse = used_up_[static_cast<std::size_t>(place)].inverse;
     for (std::size_t i = 0; i < inverse.size(); ++i) direction_[i] += inverse[i] * factor;
+    steps_.take(static_cast<std::int64_t>(inverse.size()) / 2);
   };
   if (column < 0) return take(-1 - column, 1);
   for (const Load& load : columns_[static_cast<std::size_t>(column)].loads) take(load.resource, load.factor);
@@ -101,37 +120,39 @@ void Packing::find_direction(int column) {
 bool Packing::pivot(int column) {
   find_direction(column);
   const double gained = column >= 0 ? gain_of(column) : -prices_[static_cast<std::size_t>(-1 - column)];
-  std::size_t leaving = direction_.size();
+  const std::size_t rows = direction_.size();
+  std::size_t leaving = rows;
   double step = 0;
-  std::vector<std::size_t> changed;
-  for (std::size_t i = 0; i < direction_.size(); ++i) {
-    if (direction_[i] != 0) changed.push_back(i);
+  for (std::size_t i = 0; i < rows; ++i) {
     if (direction_[i] <= kPivot) continue;
     const double ratio = amounts_[i] / direction_[i];
-    if (leaving == direction_.size() || ratio < step) leaving = i, step = ratio;
+    if (leaving == rows || ratio < step) leaving = i, step = ratio;
   }
-  if (leaving == direction_.size()) return false;  // unbounded: cannot be, every column takes something
+  if (leaving == rows) return false;  // unbounded: cannot be, every column takes something
 
   const double element = direction_[leaving];
   if (const int left = basis_[leaving]; left < 0) {  // its column was one of the unit matrix until now
     const auto resource = static_cast<std::size_t>(-1 - left);
     slack_row_[resource] = kNone;
     place_[resource] = static_cast<int>(used_up_.size());
-    used_up_.push_back({-1 - left, std::vector<double>(direction_.size(), 0)});
+    used_up_.push_back({-1 - left, std::vector<double>(rows, 0)});
     used_up_.back().inverse[leaving] = 1;
   } else {
     row_of_[static_cast<std::size_t>(left)] = kNone;
   }
+  const double* const direction = direction_.data();
+  steps_.take(static_cast<std::int64_t>(4 * rows));
   for (UsedUp& used : used_up_) {
-    const double share = used.inverse[leaving] / element;
+    double* const inverse = used.inverse.data();
+    const double share = inverse[leaving] / element;
     if (share == 0) continue;
-    for (const std::size_t i : changed) used.inverse[i] -= direction_[i] * share;
-    used.inverse[leaving] = share;
+    for (std::size_t i = 0; i < rows; ++i) inverse[i] -= direction[i] * share;
+    inverse[leaving] = share;
     prices_[static_cast<std::size_t>(used.resource)] += gained * share;
-    steps_ += static_cast<std::int64_t>(changed.size());
+    steps_.take(static_cast<std::int64_t>(rows) / 2);
   }
-  for (const std::size_t i : changed)
-    amounts_[i] = i == leaving ? std::max(0.0, step) : std::max(0.0, amounts_[i] - direction_[i] * step);
+  for (std::size_t i = 0; i < rows; ++i) amounts_[i] = std::max(0.0, amounts_[i] - direction[i] * step);
+  amounts_[leaving] = std::max(0.0, step);
   basis_[leaving] = column;
   if (column >= 0) {
     row_of_[static_cast<std::size_t>(column)] = static_cast<int>(leaving);
@@ -148,9 +169,10 @@ bool Packing::pivot(int column) {
   return true;
 }
 
-bool Packing::optimize(int max_pivots) {
+bool Packing::optimize() {
+  offer_columns();  // those that came since are not among them
   bool done = false;
-  for (int i = 0; i < max_pivots && !done; ++i) {
+  while (!done && !steps_.are_spent()) {
     int column = 0;
     done = !entering(column) || !pivot(column);
   }
@@ -168,6 +190,7 @@ void Packing::settle() {
   for (const UsedUp& used : used_up_)
     for (std::size_t i = 0; i < basis_.size(); ++i)
       amounts[i] += used.inverse[i] * capacities_[static_cast<std::size_t>(used.resource)];
+  steps_.take(static_cast<std::int64_t>(basis_.size() * (used_up_.size() + 2)) / 2);
   for (double& amount : amounts) {
     if (amount < -1e-9) return;
     amount = std::max(0.0, amount);

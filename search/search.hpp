@@ -25,9 +25,9 @@ class Search {
   bool connects(const Limits& limits) const;
   std::vector<int> cross_nics() const;
   Packed fill(const Limits& limits, double enough);
-  Packed pack(const Limits& limits, double enough);
-  bool is_proven(const Packing& packing, ColumnSource& source) const;
-  Packed widest_first(const Limits& limits) const;
+  Packed pack(const Limits& limits, double enough, const Packed& known);
+  bool is_proven(const Packing& packing, double least) const;
+  Packed widest_first(const Limits& limits);
   Packed exchanged(Packed few, const Limits& limits);
   Packed limited(Packed packed, const Limits& limits);
   void tighten(Limits& limits, Packed& best);
@@ -47,7 +47,7 @@ class Search {
   std::vector<std::unique_ptr<Column>> pool_;  // all columns met so far, whatever the limits
   std::vector<std::unique_ptr<Column>> wide_;  // found by fill(), unknown to pack()
   std::vector<Attempt> attempts_;
-  std::int64_t steps_ = 0;
+  Steps steps_;
 };
 
 }  // namespace loom::search

@@ -13,7 +13,7 @@ namespace loom::search {
 namespace {
 
 constexpr double kGain = 1e-9, kProven = 1e-6;
-constexpr int kMostPivots = 20'000;
+constexpr std::int64_t kMostSteps = 200'000'000;
 
 struct Edge {
   int from, to;
@@ -26,7 +26,8 @@ class Trees {
   }
 
   TreePacking pack(int max_rounds) {
-    Packing packing(capacities_);
+    Steps steps(kMostSteps);
+    Packing packing(capacities_, steps);
     std::vector<std::unique_ptr<std::vector<Load>>> columns;
     TreePacking best;
     best.bound_gbps = std::numeric_limits<double>::max();
@@ -42,7 +43,7 @@ class Trees {
       if (round > 0 && packing.gain(loads, 1) <= kGain) break;
       columns.push_back(std::make_unique<std::vector<Load>>(std::move(loads)));
       packing.add(*columns.back(), 1);
-      packing.optimize(kMostPivots);
+      packing.optimize();
       best.gbps = packing.total();
       prices.assign(packing.prices().begin(), packing.prices().end());
     }
@@ -87,11 +88,11 @@ class Trees {
   }
 
   std::vector<Load> loads_of(const std::vector<Edge>& edges) const {
-    std::vector<Load> loads;
+    LoadSum sum(capacities_.size());
     for (const Edge& edge : edges)
       for (const Hop& hop : {table_.hop(edge.from, edge.to), table_.hop(edge.to, edge.from)})
-        for (const Load& load : table_.loads(hop)) loads.push_back(load);
-    return merged(std::move(loads));
+        for (const Load& load : table_.loads(hop)) sum.add(load.resource, load.factor);
+    return sum.take();
   }
 
   const HopTable& table_;

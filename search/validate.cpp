@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "search/columns.hpp"
+#include "search/hop_table.hpp"
 #include "topo/bandwidth.hpp"
 
 namespace loom::search {
@@ -15,15 +15,90 @@ namespace {
 // The field rounds what is left of a link to 0.001 GB/s; a part in a million is arithmetic.
 constexpr double kSlackGbps = 1e-3, kSlackShare = 1e-6;
 
+constexpr bool has_heads(Pattern pattern) {
+  return pattern == Pattern::kNvls || pattern == Pattern::kCollnetDirect;
+}
+constexpr bool both_ways(Pattern pattern) {  // what is reduced one way is broadcast the other way
+  return pattern != Pattern::kRing && !has_heads(pattern);
+}
+
+/// A hop of a channel with what it carries.
+struct PlannedHop {
+  topo::NodeId from, to;
+  double share;  // of intra_gbps or inter_gbps
+  bool to_port = false;
+  bool typed = true;    // its path type counts
+  bool counted = true;  // its links count
+};
+
+/// The hops of docs/search.md, written down a second time, so that a slip in the search's own list is seen.
+class PlannedHops {
+ public:
+  PlannedHops(const topo::System& system, const ChannelPlan& plan) : plan_(plan) {
+    for (const topo::NodeId gpu : system.gpus()) gpus_.emplace_back(system.node(gpu).gpu().rank, gpu);
+    const auto switches = system.of_kind(topo::NodeKind::kNvSwitch);
+    if (!switches.empty()) switch_ = switches.front();
+  }
+
+  std::vector<PlannedHop> of(const Channel& channel) const {
+    std::vector<topo::NodeId> order;
+    for (const int rank : channel.ranks) order.push_back(gpu(rank));
+    const topo::NodeId first = order.front();
+    std::vector<PlannedHop> hops;
+    if (plan_.pattern == Pattern::kNvls) {
+      for (const auto& [rank, gpu] : gpus_) {
+        const double share = gpu == first ? 2 : 1;
+        hops.push_back({switch_, gpu, share, false, gpu != first});
+        hops.push_back({gpu, switch_, share, false, gpu != first});
+      }
+    } else if (plan_.pattern == Pattern::kCollnetDirect) {
+      const auto others = static_cast<double>(gpus_.size() - 1);
+      for (const auto& [rank, gpu] : gpus_) {
+        if (gpu == first) continue;
+        hops.push_back({first, gpu, 1 / others, false, others == 1, others <= 2});
+        hops.push_back({gpu, first, 1 / others, false, others == 1, others <= 2});
+      }
+    } else {
+      for (std::size_t i = 0; i + 1 < order.size(); ++i) hops.push_back({order[i], order[i + 1], 1});
+      if (plan_.pattern == Pattern::kRing && !plan_.network) hops.push_back({order.back(), first, 1});
+    }
+    if (plan_.network) add_ports(hops, order, channel.nets[0], channel.nets[1]);
+    std::erase_if(hops, [](const PlannedHop& hop) { return hop.from == hop.to; });  // a GPU alone
+    return hops;
+  }
+
+ private:
+  void add_ports(std::vector<PlannedHop>& hops, const std::vector<topo::NodeId>& order, topo::NodeId in,
+                 topo::NodeId out) const {
+    hops.push_back({in, order.front(), 1, true});
+    if (plan_.pattern == Pattern::kBalancedTree) {
+      hops.push_back({order[0], out, 0.5, true, false});
+      hops.push_back({order[1], out, 0.5, true, false});
+      return;
+    }
+    const topo::NodeId last = plan_.pattern == Pattern::kRing        ? order.back()
+                              : plan_.pattern == Pattern::kSplitTree ? order[1]
+                                                                     : order.front();
+    hops.push_back({last, out, 1, true});
+  }
+  topo::NodeId gpu(int rank) const {
+    for (const auto& [number, node] : gpus_)
+      if (number == rank) return node;
+    return topo::kNoNode;
+  }
+
+  const ChannelPlan& plan_;
+  std::vector<std::pair<int, topo::NodeId>> gpus_;
+  topo::NodeId switch_ = topo::kNoNode;
+};
+
 class Validator {
  public:
   Validator(const topo::Paths& paths, const ChannelPlan& plan)
       : paths_(paths),
         system_(paths.system()),
         plan_(plan),
-        table_(paths, plan.network,
-               plan.pattern == Pattern::kCollnetChain || plan.pattern == Pattern::kCollnetDirect,
-               plan.pattern == Pattern::kNvls),
+        reduces_(plan.pattern == Pattern::kCollnetChain || plan.pattern == Pattern::kCollnetDirect),
         load_(system_.links().size(), 0.0) {
     for (const topo::NodeId id : system_.of_kind(topo::NodeKind::kNet)) {
       const topo::NetInfo& net = system_.node(id).net();
@@ -36,8 +111,12 @@ class Validator {
 
   std::vector<std::string> run() {
     double total = 0;
+    const bool switches = !system_.of_kind(topo::NodeKind::kNvSwitch).empty();
+    if (plan_.pattern == Pattern::kNvls && !switches && !plan_.channels.empty())
+      return {"The machine has no NVSwitch that could multicast."};
+    const PlannedHops hops(system_, plan_);
     for (std::size_t i = 0; i < plan_.channels.size(); ++i) {
-      if (check_gpus(i) && check_ports(i) && !plan_.in_order) charge(i);
+      if (check_gpus(i) && check_ports(i) && !plan_.in_order) charge(i, hops.of(plan_.channels[i]));
       total += plan_.channels[i].inter_gbps;
     }
     check_loads();
@@ -55,8 +134,6 @@ class Validator {
   }
 
  private:
-  constexpr static double kLeastCountedShare = 0.5;  // the field does not count links of smaller shares
-
   template <class... Args>
   void fail(fmt::format_string<Args...> text, Args&&... args) {
     found_.push_back(fmt::format(text, std::forward<Args>(args)...));
@@ -90,48 +167,59 @@ class Validator {
       return false;
     }
     if (!plan_.network) return true;
-    const int in = table_.net_at(channel.nets[0]), out = table_.net_at(channel.nets[1]);
-    if (in < 0 || out < 0) {
+    const topo::NodeId in = channel.nets[0], out = channel.nets[1];
+    for (const topo::NodeId id : {in, out}) {
+      const bool usable = id >= 0 && id < system_.size() && system_.node(id).kind() == topo::NodeKind::kNet &&
+                          system_.node(id).net().is_net && (!reduces_ || system_.node(id).net().collectives);
+      if (usable) continue;
       fail("Channel {}: a port is none of this machine's that the pattern may use.", number);
       return false;
     }
-    if (plan_.in_order || table_.may_pair(in, out, 0)) return true;
-    const bool pair_allowed = plan_.limits.cross_nic != 0 && table_.may_pair(in, out, plan_.limits.cross_nic);
-    if (!pair_allowed) {
+    if (plan_.in_order || pairs_on_rail(in, out)) return true;
+    if (plan_.limits.cross_nic == 0 || on_other_planes(in, out)) {
       fail("Channel {} goes in at {} and out at {}, which cross-NIC {} does not allow.", number,
-           topo::label(system_, channel.nets[0]), topo::label(system_, channel.nets[1]),
-           plan_.limits.cross_nic);
-    } else if (plan_.limits.cross_nic == 2 && plan_.pattern == Pattern::kRing) {
-      const std::size_t partner = number ^ 1U;
-      if (partner >= plan_.channels.size() || plan_.channels[partner].nets[0] != channel.nets[1] ||
-          plan_.channels[partner].nets[1] != channel.nets[0] ||
-          plan_.channels[partner].inter_gbps != channel.inter_gbps) {
-        fail("Channel {} has no partner that comes back where it goes out.", number);
-        return false;
-      }
+           topo::label(system_, in), topo::label(system_, out), plan_.limits.cross_nic);
+      return false;
     }
-    return pair_allowed;
+    if (plan_.limits.cross_nic == 2 && plan_.pattern == Pattern::kRing) {
+      const std::size_t partner = number ^ 1U;
+      if (partner >= plan_.channels.size() || plan_.channels[partner].nets != std::vector{out, in} ||
+          plan_.channels[partner].inter_gbps != channel.inter_gbps)
+        fail("Channel {} has no partner that comes back where it goes out.", number);
+    }
+    return true;
   }
 
-  void charge(std::size_t number) {
+  bool on_other_planes(topo::NodeId a, topo::NodeId b) const {
+    const topo::NetInfo &in = system_.node(a).net(), &out = system_.node(b).net();
+    return in.plane && out.plane && in.plane != out.plane;
+  }
+  /// One port, or two of one rail; where rails are not known, of one cable.
+  bool pairs_on_rail(topo::NodeId a, topo::NodeId b) const {
+    if (a == b) return true;
+    const topo::NetInfo &in = system_.node(a).net(), &out = system_.node(b).net();
+    if (on_other_planes(a, b)) return false;
+    if (in.rail && out.rail) return in.rail == out.rail;
+    return in.guid && in.guid == out.guid && in.port == out.port;
+  }
+
+  void charge(std::size_t number, const std::vector<PlannedHop>& hops) {
     const Channel& channel = plan_.channels[number];
-    // With the network, multicast hops are listed at half the ports' speed; the plan says what they really
-    // carry.
-    const double multicast = plan_.pattern == Pattern::kNvls && plan_.network ? 2 : 1;
-    for (const Charge& hop : charges_of(table_, plan_.pattern, order_of(table_, channel))) {
-      const topo::NodeId from = table_.node(hop.from), to = table_.node(hop.to);
-      const topo::PathType type = from == to ? topo::PathType::kLoc : paths_.between(from, to).type;
-      const topo::PathType limit = hop.network ? plan_.type_inter : plan_.type_intra;
-      if (type >= topo::PathType::kNet || (hop.limited && type > limit)) {
+    for (const PlannedHop& hop : hops) {
+      topo::PathType type = paths_.between(hop.from, hop.to).type;
+      if (both_ways(plan_.pattern)) type = std::max(type, paths_.between(hop.to, hop.from).type);
+      const topo::PathType limit = hop.to_port ? plan_.type_inter : plan_.type_intra;
+      if (type >= topo::PathType::kNet || (hop.typed && type > limit)) {
         fail("Channel {}: the way from {} to {} is {}, allowed is up to {}.", number,
-             topo::label(system_, from), topo::label(system_, to), topo::name_of(type), topo::name_of(limit));
+             topo::label(system_, hop.from), topo::label(system_, hop.to), topo::name_of(type),
+             topo::name_of(limit));
         continue;
       }
-      if (hop.factor >= kLeastCountedShare && from != to) hops_ += paths_.between(from, to).hops;
-      const double gbps = hop.factor * (hop.network ? channel.inter_gbps : channel.intra_gbps * multicast);
-      for (const auto& [link, factor] : charges(paths_, from, to))
+      if (hop.counted) hops_ += paths_.between(hop.from, hop.to).hops;
+      const double gbps = hop.share * (hop.to_port ? channel.inter_gbps : channel.intra_gbps);
+      for (const auto& [link, factor] : charges(paths_, hop.from, hop.to))
         load_[static_cast<std::size_t>(link)] += factor * gbps;
-      if (hop.network && system_.node(from).kind() == topo::NodeKind::kNet) receive(from, gbps);
+      if (hop.to_port && system_.node(hop.from).kind() == topo::NodeKind::kNet) receive(hop.from, gbps);
     }
   }
 
@@ -139,20 +227,27 @@ class Validator {
   void check_speeds(std::size_t number) {
     const Channel& channel = plan_.channels[number];
     const double slack = kSlackGbps + kSlackShare * channel.inter_gbps;
-    if (plan_.network ? !has_heads(plan_.pattern) && channel.intra_gbps < channel.inter_gbps - slack
-                      : std::abs(channel.intra_gbps - channel.inter_gbps) > slack)
+    const bool short_inside =
+        has_heads(plan_.pattern) ? channel.intra_gbps <= 0 : channel.intra_gbps < channel.inter_gbps - slack;
+    if (plan_.network ? short_inside : std::abs(channel.intra_gbps - channel.inter_gbps) > slack)
       fail("Channel {} carries {} GB/s between GPUs and {} beyond.", number, channel.intra_gbps,
            channel.inter_gbps);
   }
 
   /// What the plan says of its channels together.
   void check_sums() {
-    if (plan_.in_order || !found_.empty()) return;
+    if (plan_.in_order || plan_.channels.empty() || !found_.empty()) return;
+    if (plan_.type_intra > plan_.limits.type_intra)
+      fail("Paths between GPUs are up to {}, the limits allow {}.", topo::name_of(plan_.type_intra),
+           topo::name_of(plan_.limits.type_intra));
+    if (plan_.network && plan_.type_inter > plan_.limits.type_inter)
+      fail("Paths to ports are up to {}, the limits allow {}.", topo::name_of(plan_.type_inter),
+           topo::name_of(plan_.limits.type_inter));
     if (hops_ != plan_.hops) fail("The channels cross {} links, the plan says {}.", hops_, plan_.hops);
     const bool same = std::all_of(plan_.channels.begin(), plan_.channels.end(), [&](const Channel& channel) {
       return channel.ranks == plan_.channels[0].ranks;
     });
-    if (!plan_.channels.empty() && same != plan_.same_channels)
+    if (same != plan_.same_channels)
       fail("The channels have {} order of GPUs, the plan says {}.", same ? "one" : "more than one",
            plan_.same_channels ? "one" : "more than one");
   }
@@ -177,7 +272,7 @@ class Validator {
   const topo::Paths& paths_;
   const topo::System& system_;
   const ChannelPlan& plan_;
-  HopTable table_;
+  bool reduces_;
   std::vector<double> load_;
   std::map<std::pair<std::uint64_t, int>, std::pair<double, double>> received_;  // by cable: load, capacity
   int hops_ = 0;

@@ -1,5 +1,5 @@
-// validate.hpp -- does a plan fit the machine? Looks at nothing but the plan and the paths, not at how it was
-// found; the table of hops, their charges and which ports pair are the search's.
+// validate.hpp -- does a plan fit the machine? Has its own list of each pattern's hops and its own rule for
+// pairs of ports; with the search it shares the charges of a hop alone, which are the field's.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 namespace loom::search {
 
 /// What is wrong with `plan` on the machine of `paths`, in whole sentences; empty: nothing. Every GPU once
-/// per channel (heads: one GPU each), hops that exist and are within the plan's types, no link and no shared
-/// port charged beyond its bandwidth, ports in pairs that the plan's cross_nic allows, channels that
-/// carry between GPUs what they carry at the ports, hops, same_channels and totals that are the
-/// sum of the channels and not above the bound. A plan in simple order claims no bandwidth and is not
-/// charged.
+/// per channel (heads: one GPU each), hops that exist and are within the plan's types (of trees the way back
+/// too), which are within its limits, no link and no shared port charged beyond its bandwidth, ports in pairs
+/// that the plan's cross_nic allows, channels that carry between GPUs what they carry at the ports, hops,
+/// same_channels and totals that are the sum of the channels and not above the bound. A plan in simple order
+/// claims no bandwidth and is not charged.
 std::vector<std::string> violations(const topo::Paths& paths, const ChannelPlan& plan);
 
 /// What each link carries under `plan`, GB/s by LinkId.

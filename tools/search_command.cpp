@@ -141,7 +141,6 @@ void search_machine(const Options& options, const CLI::App& command) {
   for (const Pattern pattern : patterns_of(options.pattern)) {
     search::Request request = options.request;
     request.pattern = pattern;
-    if (request.exact_gpus > search::Request{}.exact_gpus) request.max_steps = std::int64_t{1} << 40;
     const SearchResult result = timed_search(tables, request);
     plans.push_back(result.plans);
     if (options.json)
@@ -200,11 +199,14 @@ void add_search_command(CLI::App& loom, int& exit_code) {
                    "split channels that carry more GB/s; 0: none")
       ->check(CLI::NonNegativeNumber);
   command
-      ->add_option(
-          "--exact-gpus", options->request.exact_gpus,
-          "orders and bounds are exact up to so many GPUs; each one more takes twice the time and memory")
+      ->add_option("--exact-gpus", options->request.exact_gpus,
+                   "orders and bounds are exact up to so many GPUs, as far as the steps go")
       ->check(CLI::Range(1, 16))
       ->capture_default_str();
+  command
+      ->add_option("--max-steps", options->request.max_steps,
+                   "work of a search, about nanoseconds; 0: 1.5 million for each GPU, at least 24 million")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--model", options->model, "rules for links and bandwidths")
       ->check(CLI::IsMember({"loom", "nccl"}))
       ->capture_default_str();

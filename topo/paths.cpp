@@ -182,6 +182,7 @@ Path Paths::between(NodeId from, NodeId to) const {
 
 std::vector<LinkId> Paths::route(NodeId from, NodeId to) const {
   std::vector<LinkId> links;
+  links.reserve(16);  // most are shorter
   const Detour* other = detour(from, to);
   const NodeId relay = other == nullptr ? kNoNode : other->relay;
   if (relay != kNoNode) append_physical_route(from, relay, links);

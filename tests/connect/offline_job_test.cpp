@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -66,14 +67,15 @@ TEST(OfflineJob, CarriesNoLessWithALooserLimit) {
 
 /// Machines that only the simulator can tell apart stay apart.
 TEST(OfflineJob, KeepsFilesApart) {
-  const std::string copy = ::testing::TempDir() + "/loom_other.xml";
+  const std::string other = "loom_other_" + std::to_string(getpid()) + ".xml";
+  const std::string copy = ::testing::TempDir() + other;
   std::filesystem::copy_file(LOOM_TEST_DATA "/dgx1v.xml", copy,
                              std::filesystem::copy_options::overwrite_existing);
   JobRequest request;
   request.machines = {{LOOM_TEST_DATA "/dgx1v.xml", 2}, {copy, 3}, {LOOM_TEST_DATA "/dgx1v.xml", 1}};
   const OfflineJob offline = build_job(request);
   std::filesystem::remove(copy);
-  EXPECT_THAT(offline.kind_names, ::testing::ElementsAre("dgx1v.xml", "loom_other.xml"));
+  EXPECT_THAT(offline.kind_names, ::testing::ElementsAre("dgx1v.xml", other));
   std::vector<int> nodes(2);
   for (int node = 0; node < offline.job.nodes(); ++node)
     ++nodes[static_cast<std::size_t>(offline.job.kind_of(node))];

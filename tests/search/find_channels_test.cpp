@@ -80,6 +80,7 @@ TEST(FindChannels, FindsTheSameTwice) {
   const topo::System system = machine("dgx1v.xml");
   const NodePlans a = plans_of(system, Pattern::kRing), b = plans_of(system, Pattern::kRing);
   ASSERT_EQ(a.parts[0].channels.size(), b.parts[0].channels.size());
+  EXPECT_EQ(a.parts[0].steps, b.parts[0].steps);
   for (std::size_t i = 0; i < a.parts[0].channels.size(); ++i) {
     EXPECT_EQ(a.parts[0].channels[i].ranks, b.parts[0].channels[i].ranks);
     EXPECT_EQ(a.parts[0].channels[i].intra_gbps, b.parts[0].channels[i].intra_gbps);
@@ -112,6 +113,80 @@ TEST(Validator, SeesWhatIsWrong) {
   EXPECT_THAT(complaint([](ChannelPlan& p) { ++p.hops; }), HasSubstr("links"));
   EXPECT_THAT(complaint([](ChannelPlan& p) { p.same_channels = !p.same_channels; }),
               HasSubstr("order of GPUs"));
+  EXPECT_THAT(complaint([](ChannelPlan& p) { p.limits.type_intra = topo::PathType::kLoc; }),
+              HasSubstr("limits allow"));
+  EXPECT_THAT(complaint([](ChannelPlan& p) { p.limits.type_inter = topo::PathType::kLoc; }),
+              HasSubstr("limits allow"));
+  EXPECT_THAT(complaint([](ChannelPlan& p) { p.channels[0].nets[0] = -1; }), HasSubstr("a port is none"));
+}
+
+/// The first complaint about a plan of `pattern` on two nodes that is spoilt.
+template <class Spoil>
+std::string complaint_about(const std::string& file, Pattern pattern, int cross_nic, const Spoil& spoil) {
+  const topo::System system = machine(file);
+  const topo::Paths paths(system, whole_rules());
+  Request request;
+  request.pattern = pattern;
+  request.nodes = 2;
+  request.cross_nic = cross_nic;
+  ChannelPlan plan = find_channels(paths, request);
+  EXPECT_FALSE(plan.channels.empty());
+  EXPECT_TRUE(violations(paths, plan).empty());
+  spoil(plan);
+  const std::vector<std::string> found = violations(paths, plan);
+  return found.empty() ? "" : found.front();
+}
+
+TEST(Validator, KnowsTheHopsOfEveryPattern) {
+  for (const Pattern pattern :
+       {Pattern::kTree, Pattern::kSplitTree, Pattern::kBalancedTree, Pattern::kRing, Pattern::kNvls}) {
+    SCOPED_TRACE(name_of(pattern));
+    EXPECT_THAT(complaint_about("dgxh100.xml", pattern, 2, [](ChannelPlan& p) { ++p.hops; }),
+                HasSubstr("links"));
+    EXPECT_THAT(complaint_about("dgxh100.xml", pattern, 2,
+                                [](ChannelPlan& p) {
+                                  for (Channel& channel : p.channels)
+                                    channel.inter_gbps *= 3, channel.intra_gbps *= 3;
+                                }),
+                HasSubstr("channels take"));
+  }
+}
+
+TEST(Validator, RefusesHeadsThatMulticastNothing) {
+  EXPECT_THAT(
+      complaint_about("dgxh100.xml", Pattern::kNvls, 2, [](ChannelPlan& p) { p.channels[0].intra_gbps = 0; }),
+      HasSubstr("between GPUs"));
+}
+
+TEST(Validator, RefusesPortsThatMayNotPair) {
+  const auto cross = [](ChannelPlan& p) { p.channels[0].nets[1] = p.channels.back().nets[0]; };
+  EXPECT_THAT(complaint_about("dgxh100.xml", Pattern::kRing, 0, cross), HasSubstr("cross-NIC 0"));
+  EXPECT_THAT(complaint_about("dgxh100.xml", Pattern::kRing, 2,
+                              [&](ChannelPlan& p) { p.limits.cross_nic = 2, cross(p); }),
+              HasSubstr("no partner"));
+}
+
+/// Two GPUs, the second one behind NVLink that only leads to it: the way back is PCI.
+TEST(Validator, LooksAtTheWayBackOfTrees) {
+  const char* const text =
+      "<system version='1'><cpu numaid='0' affinity='f' arch='x86_64' vendor='AuthenticAMD' familyid='143' "
+      "modelid='1'>"
+      "<pci busid='0000:01:00.0' class='0x030200' link_speed='32.0 GT/s PCIe' link_width='16'>"
+      "<gpu dev='0' sm='90' rank='0' gdr='1'><nvlink target='0000:02:00.0' count='4' "
+      "tclass='0x030200'/></gpu></pci>"
+      "<pci busid='0000:02:00.0' class='0x030200' link_speed='32.0 GT/s PCIe' link_width='16'>"
+      "<gpu dev='1' sm='90' rank='1' gdr='1'/></pci></cpu></system>";
+  const topo::System system = topo::parse_nccl_xml(text, "oneway.xml", topo::Model::kNccl).system;
+  const topo::Paths paths(system, whole_rules());
+  Request request;
+  request.pattern = Pattern::kTree;
+  ChannelPlan plan = find_channels(paths, request);
+  ASSERT_TRUE(violations(paths, plan).empty());
+  ASSERT_EQ(plan.type_intra, topo::PathType::kPhb);
+  plan.type_intra = topo::PathType::kNvl;
+  const std::vector<std::string> found = violations(paths, plan);
+  ASSERT_FALSE(found.empty());
+  EXPECT_THAT(found.front(), HasSubstr("allowed is up to NVL"));
 }
 
 // ---- random machines

@@ -11,31 +11,36 @@
 namespace loom::search {
 namespace {
 
+constexpr std::int64_t kPlenty = 1'000'000'000;
+
 TEST(Packing, FindsTheOptimumOfAKnownProgram) {
   // x + y <= 4, x + 3 y <= 6, x <= 3: the best of 3 x + 5 y is 14, at x = 3, y = 1.
-  Packing packing({4, 6, 3});
+  Steps steps(kPlenty);
+  Packing packing(std::vector<double>{4, 6, 3}, steps);
   const std::vector<Load> x_loads = {{0, 1}, {1, 1}, {2, 1}}, y_loads = {{0, 1}, {1, 3}};
   const int x = packing.add(x_loads, 3), y = packing.add(y_loads, 5);
-  ASSERT_TRUE(packing.optimize(100));
+  ASSERT_TRUE(packing.optimize());
   EXPECT_NEAR(packing.total(), 14, 1e-9);
   EXPECT_NEAR(packing.amount(x), 3, 1e-9);
   EXPECT_NEAR(packing.amount(y), 1, 1e-9);
 }
 
 TEST(Packing, PricesBoundWhatANewColumnAdds) {
-  Packing packing({10, 10});
+  Steps steps(kPlenty);
+  Packing packing(std::vector<double>{10, 10}, steps);
   const std::vector<Load> both = {{0, 1}, {1, 1}}, first = {{0, 1}}, second = {{1, 1}};
   packing.add(both, 1);
-  packing.optimize(100);
+  packing.optimize();
   EXPECT_NEAR(packing.gain(both, 1), 0, 1e-9);
   packing.add(first, 1);
   packing.add(second, 1);
-  packing.optimize(100);
+  packing.optimize();
   EXPECT_NEAR(packing.total(), 20, 1e-9);
 }
 
 TEST(Packing, StaysFeasibleWhereManyColumnsTie) {
-  Packing packing(std::vector<double>(12, 20.0));
+  Steps steps(kPlenty);
+  Packing packing(std::vector<double>(12, 20.0), steps);
   std::mt19937 random(7);
   std::vector<std::vector<Load>> columns;
   for (int j = 0; j < 200; ++j) {
@@ -45,7 +50,7 @@ TEST(Packing, StaysFeasibleWhereManyColumnsTie) {
     if (loads.empty()) continue;
     columns.push_back(std::move(loads));
     packing.add(columns.back(), 1);
-    ASSERT_TRUE(packing.optimize(1000));
+    ASSERT_TRUE(packing.optimize());
   }
   std::vector<double> taken(12, 0);
   double worth = 0;
@@ -84,13 +89,13 @@ TEST_P(Orders, AreTheCheapestAndBoundsAreBelow) {
   std::vector<double> tail;
   for (int i = 0; i < kPlaces; ++i) tail.push_back(costs[i * kPlaces]);
   ExactOrders exact(kPlaces);
-  exact.solve(costs, tail);
+  Steps steps(kPlenty);
+  exact.solve(costs, tail, steps);
   EXPECT_NEAR(exact.cost(0), cheapest, 1e-12);
   EXPECT_NEAR(round_trip_cost(costs, kPlaces, exact.order(0)), cheapest, 1e-12);
-  EXPECT_LE(assignment_bound(costs, kPlaces), cheapest + 1e-12);
-  EXPECT_LE(arborescence_bound(costs, kPlaces, 0), cheapest + 1e-12);
-  std::int64_t steps = 0;
-  std::vector<int> trip = short_round_trip(costs, kPlaces, static_cast<int>(GetParam()), 10'000, steps);
+  EXPECT_LE(assignment_bound(costs, kPlaces, steps), cheapest + 1e-12);
+  EXPECT_LE(arborescence_bound(costs, kPlaces, 0, steps), cheapest + 1e-12);
+  std::vector<int> trip = short_round_trip(costs, kPlaces, static_cast<int>(GetParam()), steps);
   EXPECT_GE(round_trip_cost(costs, kPlaces, trip), cheapest - 1e-12);
   EXPECT_LE(round_trip_cost(costs, kPlaces, trip), cheapest * 1.8);
   EXPECT_EQ(trip[0], 0);
@@ -104,8 +109,9 @@ TEST(OrderBounds, KnowThatGroupsMustBeCrossed) {
   std::vector<double> costs(16, 1.0);
   for (const auto& [a, b] : {std::pair(0, 1), std::pair(1, 0), std::pair(2, 3), std::pair(3, 2)})
     costs[a * 4 + b] = 0;
-  EXPECT_NEAR(assignment_bound(costs, 4), 0, 1e-12);
-  EXPECT_NEAR(arborescence_bound(costs, 4, 0), 1, 1e-12);
+  Steps steps(kPlenty);
+  EXPECT_NEAR(assignment_bound(costs, 4, steps), 0, 1e-12);
+  EXPECT_NEAR(arborescence_bound(costs, 4, 0, steps), 1, 1e-12);
 }
 
 }  // namespace

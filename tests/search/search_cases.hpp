@@ -44,14 +44,18 @@ inline void expect_valid(const topo::System& system, const NodePlans& plans) {
 
 /// A machine that nobody would build: one or two hosts' worth of switches, some NVLinks, some NICs. `draw`
 /// gives a number for each choice.
-inline topo::System machine_from(const std::function<unsigned()>& draw, bool intel) {
+inline topo::System machine_from(const std::function<unsigned()>& draw, bool intel, int most_gpus = 9) {
   const auto one_of = [&](int count) { return static_cast<int>(draw() % static_cast<unsigned>(count)); };
-  const int cpus = 1 + one_of(2), gpus = 2 + one_of(8);
+  const int cpus = 1 + one_of(2), gpus = 2 + one_of(most_gpus - 1);
   const int sm[] = {70, 80, 86, 90, 100};
   const int capability = sm[one_of(5)];
   const bool nvswitch = one_of(3) == 0;
   std::vector<topo::Node> nodes;
   std::vector<topo::NodeId> switches;
+  const auto add = [&](topo::NodeInfo info, topo::NodeId parent) {
+    nodes.push_back({std::move(info), parent, 0, topo::PciFunction{}});
+    return static_cast<topo::NodeId>(nodes.size()) - 1;
+  };
   for (int cpu = 0; cpu < cpus; ++cpu) {
     topo::CpuInfo info;
     info.numa_id = cpu;
@@ -61,15 +65,9 @@ inline topo::System machine_from(const std::function<unsigned()>& draw, bool int
     info.model = 0x8f;
     nodes.push_back({info, topo::kNoNode, 0, {}});
     const auto root = static_cast<topo::NodeId>(nodes.size()) - 1;
-    for (int i = 0, count = 1 + one_of(2); i < count; ++i) {
-      nodes.push_back({topo::PciSwitchInfo{}, root, 0, topo::PciFunction{}});
-      switches.push_back(static_cast<topo::NodeId>(nodes.size()) - 1);
-    }
+    for (int i = 0, count = 1 + one_of(2); i < count; ++i)
+      switches.push_back(add(topo::PciSwitchInfo{}, root));
   }
-  const auto add = [&](topo::NodeInfo info, topo::NodeId parent) {
-    nodes.push_back({std::move(info), parent, 0, topo::PciFunction{}});
-    return static_cast<topo::NodeId>(nodes.size()) - 1;
-  };
   std::vector<topo::NodeId> gpu_nodes;
   for (int gpu = 0; gpu < gpus; ++gpu) {
     topo::GpuInfo info;

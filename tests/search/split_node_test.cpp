@@ -90,6 +90,20 @@ TEST(SplitNode, HasGraphFilesWithPartsInAnyOrderOrOnePartAlone) {
   }
 }
 
+TEST(SplitNode, HasGraphFilesOfHeadsThatAreOnePartsAlone) {
+  const PathTables tables(
+      topo::read_nccl_xml(LOOM_SEARCH_DATA "/trays-of-two-one-without-nvlink.xml", topo::Model::kNccl)
+          .system);
+  Request request;
+  request.pattern = Pattern::kNvls;
+  request.nodes = 2;
+  const NodePlans plans = find_plans(tables, request);
+  ASSERT_EQ(plans.parts.size(), 2);
+  const std::string text = to_graph_xml(tables, {&plans, 1});
+  const std::vector<NodePlans> read = parse_graph_xml(text, "heads.xml", tables);
+  EXPECT_EQ(to_graph_xml(tables, read), text);
+}
+
 /// Two GPUs and two ports of one cable, which claim different speeds.
 NodePlans rings_over_one_cable(int first_mbps, int second_mbps) {
   std::string text =

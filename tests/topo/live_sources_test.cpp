@@ -1,6 +1,7 @@
 #include "topo/live_sources.hpp"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -137,7 +138,8 @@ class FakeSysfs {
   std::string root() const { return root_.string(); }
 
  private:
-  std::filesystem::path root_ = std::filesystem::path(::testing::TempDir()) / "loom-sysfs";
+  std::filesystem::path root_ =
+      std::filesystem::path(::testing::TempDir()) / ("loom-sysfs-" + std::to_string(getpid()));
 };
 
 std::vector<NetInfo> ports_of(const Draft& draft) {

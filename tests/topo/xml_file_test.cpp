@@ -46,7 +46,8 @@ class WriteTextFile : public ::testing::Test {
   }
 
  private:
-  const fs::path folder_ = fs::path(::testing::TempDir()) / "loom-write-text-file";
+  const fs::path folder_ =
+      fs::path(::testing::TempDir()) / ("loom-write-text-file-" + std::to_string(getpid()));
 };
 
 TEST_F(WriteTextFile, ReplacesAFileAndKeepsItsRights) {

@@ -22,14 +22,16 @@ void must(bool holds, const char* what) {
   std::abort();
 }
 
-const PathTables& machine(int number) {
-  static const std::vector<PathTables> machines = [] {
+const std::vector<PathTables>& machines() {
+  static const std::vector<PathTables> all = [] {
     std::vector<PathTables> made;
-    for (const char* name : {"dgx1v.xml", "dgxh100.xml", "pcie-2socket.xml"})
-      made.emplace_back(topo::read_nccl_xml(std::string(LOOM_TEST_DATA "/") + name).system);
+    for (const char* file :
+         {LOOM_TEST_DATA "/dgx1v.xml", LOOM_TEST_DATA "/dgxh100.xml", LOOM_TEST_DATA "/pcie-2socket.xml",
+          LOOM_SEARCH_DATA "/trays-of-two-one-without-nvlink.xml"})  // has parts
+      made.emplace_back(topo::read_nccl_xml(file, topo::Model::kNccl).system);
     return made;
   }();
-  return machines[static_cast<std::size_t>(number)];
+  return all;
 }
 
 void read(const std::string& text, const PathTables& tables) {
@@ -47,9 +49,9 @@ void read(const std::string& text, const PathTables& tables) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
-  for (int number = 0; number < 3; ++number) {
+  for (const PathTables& tables : machines()) {
     try {
-      read(text, machine(number));
+      read(text, tables);
     } catch (const Error& error) {
       must(error.code() == ErrorCode::kBadInput, error.what());
     }
