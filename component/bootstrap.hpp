@@ -42,6 +42,7 @@ class Bootstrap {
 
   int rank() const noexcept { return raw_.rank; }
   int size() const noexcept { return raw_.size; }
+  bool alone() const noexcept { return raw_.alone; }
   const std::string& name() const noexcept { return name_; }
 
   /// Every rank's value, by rank. Collective.

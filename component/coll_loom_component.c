@@ -71,8 +71,8 @@ static int register_variables(void) {
           MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_3, &variables->net_devices),
       register_variable(
           "topo_file",
-          "Topology file (NCCL's XML or hwloc's) that describes each host, in place of what loom finds "
-          "there; the same on all ranks. See `loom topo`",
+          "Topology file (NCCL's XML or hwloc's) of one host, which stands for every host in place of what loom "
+          "finds there; the same on all ranks. See `loom topo`",
           MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_5, &variables->topo_file),
       register_variable(
           "topo_dump_file",

@@ -58,9 +58,11 @@ void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective col
   if (self->explained[reason] >> collective & 1) return;
   self->explained[reason] |= 1u << collective;
   const bool named = reason == LOOM_NO_KERNEL && op != NULL && type != NULL;
+  const bool stepped_aside = reason == LOOM_NOT_CONNECTED && self->state == COLL_LOOM_DECLINED;
   opal_output(0, "coll:loom: %s: %s%s%s%s%s goes to the component below: %s",
               coll_loom_name(self->communicator), loom_collective_name(collective), named ? " of " : "",
-              named ? type->name : "", named ? " with " : "", named ? op->o_name : "", because[reason]);
+              named ? type->name : "", named ? " with " : "", named ? op->o_name : "",
+              stepped_aside ? "loom could not connect the ranks" : because[reason]);
 }
 
 /* By some algorithm, in some size: which, the core knows, once the ranks have met. */

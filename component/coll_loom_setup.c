@@ -62,13 +62,20 @@ void coll_loom_break(struct coll_loom_module* self, int result) {
   if (self->error == OMPI_SUCCESS) self->error = coll_loom_error_class(result);
 }
 
+/* Programs that only open MPI sessions have no MPI_COMM_WORLD. */
+static bool is_alone(void) {
+  ompi_communicator_t* world = &ompi_mpi_comm_world.comm;
+  return world->c_local_group != NULL && ompi_comm_size(world) == 1;
+}
+
 void coll_loom_set_up(struct coll_loom_module* self) {
   if (gathering) return;
   const struct loom_bootstrap bootstrap = {.context = self,
                                            .rank = ompi_comm_rank(self->communicator),
                                            .size = ompi_comm_size(self->communicator),
                                            .all_gather = all_gather,
-                                           .name = coll_loom_name(self->communicator)};
+                                           .name = coll_loom_name(self->communicator),
+                                           .alone = is_alone()};
   const int result = loom_comm_create(&bootstrap, &self->comm);
 
   if (result == LOOM_SUCCESS) {

@@ -22,16 +22,16 @@ void copy_text(std::array<char, N>& to, const std::string& from) {
   from.copy(to.data(), N - 1);
 }
 
-/// The ranks of `host` on a machine of which more is known.
-topo::System on_machine(const topo::System& machine, const topo::Host& host,
-                        const std::vector<topo::Place>& places) {
+/// The ranks of `host` on a machine of which more is known, with what does not fit.
+topo::SystemWithNotes on_machine(const topo::System& machine, const topo::Host& host,
+                                 const std::vector<topo::Place>& places) {
   std::vector<int> ranks;
   std::vector<topo::Place> theirs;
   for (const topo::NodeId id : host.system.gpus()) {
     ranks.push_back(host.system.node(id).gpu().rank);
     theirs.push_back(places[static_cast<std::size_t>(ranks.back())]);
   }
-  return topo::with_virtual_gpus(machine, theirs, ranks);
+  return {topo::with_virtual_gpus(machine, theirs, ranks), topo::placement_notes(machine, theirs, ranks)};
 }
 
 search::PathTables tables_of(const topo::System& host) {
@@ -80,7 +80,9 @@ Communicator::Communicator(const Bootstrap& bootstrap, Process& process)
 
 std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, Process& process) {
   std::unique_ptr<Communicator> communicator(new Communicator(bootstrap, process));
-  if (bootstrap.size() > 1 && !communicator->learn()) return nullptr;
+  // A rank that is alone has nobody to meet, but files to read and write.
+  const bool learns = bootstrap.size() > 1 || (bootstrap.alone() && process.names_files());
+  if (learns && !communicator->learn()) return nullptr;
   return communicator;
 }
 
@@ -211,7 +213,10 @@ std::optional<std::vector<std::uint64_t>> Communicator::agree(const std::string&
   say([&] {
     const std::string more = stopped > 1 ? fmt::format(" (and {} more)", stopped - 1) : "";
     process_.runtime().show(
-        LOOM_MESSAGE_DECLINED, fmt::format("{} ({} ranks)", bootstrap_.name(), bootstrap_.size()).c_str(),
+        LOOM_MESSAGE_DECLINED,
+        fmt::format("{} ({} {})", bootstrap_.name(), bootstrap_.size(),
+                    bootstrap_.size() == 1 ? "rank" : "ranks")
+            .c_str(),
         fmt::format("Rank {} on host {}{}: {}", first, shown.host.data(), more, shown.text.data()).c_str());
   });
   return {};
@@ -237,20 +242,25 @@ std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& pee
                               rank, peers[rank].host_name.data()));
     places.push_back(peers[rank].place);
   }
-  if (rank_ == 0) process_.tell_of_description();
   topo::Host host = topo::host_of(places, rank_);
-  if (const topo::System* machine = process_.described_machine())
-    host.system = on_machine(*machine, host, places);
+  if (const topo::System* machine = process_.described_machine()) {
+    topo::SystemWithNotes described = on_machine(*machine, host, places);
+    if (rank_ == 0) process_.tell_of_description(described.notes);
+    host.system = std::move(described.system);
+  }
   std::vector<int> mates;
   for (const topo::NodeId id : host.system.gpus()) {
     mates.push_back(host.system.node(id).gpu().rank);
     group_->host_mates[mates.back()] = peers[static_cast<std::size_t>(mates.back())].process;
   }
   group_->oversubscribed = topo::oversubscribed(host.system);
-  if (rank_ == 0 && process_.wants_dump())
-    process_.dump(process_.described_machine() != nullptr
-                      ? host.system
-                      : on_machine(process_.discovered_machine(), host, places));
+  if (rank_ == 0 && process_.wants_dump() && process_.described_machine() != nullptr) {
+    process_.dump(host.system);
+  } else if (rank_ == 0 && process_.wants_dump()) {
+    const topo::SystemWithNotes live = on_machine(process_.discovered_machine(), host, places);
+    process_.tell(live.notes);
+    process_.dump(live.system);
+  }
   const search::ChannelPlan ring = ring_of(host.system, process_);
   if (rank_ == 0 && process_.wants_graph_dump())
     process_.dump_graph([&] { return as_graph(host.system, ring); });

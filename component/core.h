@@ -102,6 +102,7 @@ struct loom_bootstrap {
    * not overlap). Returns 0, or another value when the communication itself failed. */
   int (*all_gather)(void *context, const void *in, void *out, size_t bytes_per_rank);
   const char *name; /* of the communicator, for messages; copied */
+  bool alone;       /* the job has no other rank: what is written and checked once per job is so here */
 };
 
 /* The order is that of device/host/host_job.hpp, which says what the buffers and blocks of each are. */

@@ -1,14 +1,18 @@
 #include "component/process.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <random>
+#include <set>
 #include <thread>
 #include <utility>
 
+#include "base/error.hpp"
+#include "topo/cpu_mask.hpp"
 #include "topo/discover.hpp"
 #include "topo/hwloc_xml.hpp"
 #include "topo/paths.hpp"
@@ -20,6 +24,16 @@ namespace {
 
 // Of the progress thread: ranks of one host wake nobody when they write to each other's memory.
 constexpr std::chrono::microseconds kNap{100};
+
+/// What goes wrong in `body` names the MCA variable that asked for it.
+template <class Body>
+void naming(const char* variable, Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", variable, error.what()));
+  }
+}
 
 }  // namespace
 
@@ -127,16 +141,28 @@ const topo::Machine& Process::machine() {
   return *machine_;
 }
 
+bool Process::names_files() const noexcept {
+  const loom_parameters& names = runtime_.parameters;
+  return is_set(names.topo_file) || is_set(names.topo_dump_file) || is_set(names.graph_file) ||
+         is_set(names.graph_dump_file);
+}
+
 const topo::System* Process::described_machine() {
   const char* path = runtime_.parameters.topo_file;
   if (!is_set(path)) return nullptr;
   const std::lock_guard lock(mutex_);
   if (!described_) {
-    const std::string text = topo::read_text_file(path);
-    topo::SystemWithNotes read = topo::parse_system(text, path);
-    described_ = std::make_unique<topo::System>(std::move(read.system));
-    description_notes_ = std::move(read.notes);
-    description_mark_ = topo::fingerprint(text);
+    naming("coll_loom_topo_file", [&] {
+      const std::string text = topo::read_text_file(path);
+      topo::SystemWithNotes read = topo::parse_system(text, path);
+      if (const std::size_t hosts = read.system.hosts().size(); hosts > 1)
+        throw Error(ErrorCode::kBadInput,
+                    fmt::format("{}: it has {} hosts. A file of one is needed, which stands for every host.",
+                                path, hosts));
+      described_ = std::make_unique<topo::System>(std::move(read.system));
+      description_notes_ = std::move(read.notes);
+      description_mark_ = topo::fingerprint(text);
+    });
   }
   return described_.get();
 }
@@ -151,9 +177,20 @@ topo::System Process::discovered_machine() {
   return std::move(live.system);
 }
 
-void Process::tell_of_description() {
+void Process::tell_of_description(const std::vector<std::string>& placed) {
   const std::lock_guard lock(mutex_);
-  tell(std::exchange(description_notes_, {}));
+  if (!described_ || std::exchange(description_told_, true)) return;
+  tell(description_notes_);
+  std::vector<std::string> fit = placed;
+  std::set<int> cpus;
+  for (const topo::NodeId id : described_->of_kind(topo::NodeKind::kCpu))
+    for (const int cpu : topo::cpus_of(described_->node(id).cpu().affinity)) cpus.insert(cpu);
+  const long here = ::sysconf(_SC_NPROCESSORS_CONF);
+  if (!cpus.empty() && here > 0 && cpus.size() != static_cast<std::size_t>(here))
+    fit.push_back(fmt::format("It has {} CPUs, this host {}.", cpus.size(), here));
+  for (std::string& line : fit)
+    line = fmt::format("coll_loom_topo_file: {}: {}", runtime_.parameters.topo_file, line);
+  tell(fit);
 }
 
 void Process::tell(const std::vector<std::string>& notes) const {
@@ -166,7 +203,8 @@ const std::string* Process::graph() {
   if (!is_set(path)) return nullptr;
   const std::lock_guard lock(mutex_);
   if (!graph_) {
-    graph_ = std::make_unique<std::string>(topo::read_text_file(path));
+    naming("coll_loom_graph_file",
+           [&] { graph_ = std::make_unique<std::string>(topo::read_text_file(path)); });
     graph_mark_ = topo::fingerprint(*graph_);
   }
   return graph_.get();

@@ -69,13 +69,18 @@ class Process {
   /// Where memory should lie that the calling thread reads; nothing where that makes no difference. Throws
   /// Error.
   std::optional<int> numa_node();
-  /// What coll_loom_topo_file says of every host; nullptr where it is not set. Read at the first call. Throws
-  /// Error.
+  /// Whether any file is to be read or written.
+  bool names_files() const noexcept;
+  /// What coll_loom_topo_file, a file of one host, says of every host; nullptr where it is not set. Read at
+  /// the first call. Throws Error.
   const topo::System* described_machine();
   /// This host as live discovery sees it, now. Throws Error.
   topo::System discovered_machine();
-  /// Logs, at coll_loom_verbose >= 1, what had to be assumed for the description: once. For rank 0.
-  void tell_of_description();
+  /// Logs, at coll_loom_verbose >= 1, what had to be assumed for the description, and how it fits this host
+  /// (`placed`: what topo::placement_notes says): once. For rank 0.
+  void tell_of_description(const std::vector<std::string>& placed);
+  /// Logs lines at coll_loom_verbose >= 1.
+  void tell(const std::vector<std::string>& notes) const;
   /// Tells descriptions apart; 0 where there is none. Throws Error.
   std::uint64_t description_mark();
   /// The text of coll_loom_graph_file; nullptr where it is not set. Read at the first call. Throws Error.
@@ -123,7 +128,6 @@ class Process {
  private:
   std::string net_devices(const topo::Place& place) const;
   const topo::Machine& machine();
-  void tell(const std::vector<std::string>& notes) const;
   static bool is_set(const char* path) noexcept { return path != nullptr && *path != '\0'; }
   void open_driver(bool if_loaded);
   void write_once(bool& written, const char* variable, const char* path,
@@ -138,6 +142,7 @@ class Process {
   std::unique_ptr<topo::Machine> machine_;
   std::unique_ptr<topo::System> described_;
   std::vector<std::string> description_notes_;
+  bool description_told_ = false;
   std::uint64_t description_mark_ = 0;
   std::unique_ptr<std::string> graph_;
   std::uint64_t graph_mark_ = 0;

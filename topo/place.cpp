@@ -1,9 +1,13 @@
 #include "topo/place.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
 
+#include "topo/cpu_mask.hpp"
 #include "topo/draft.hpp"
 
 namespace loom::topo {
@@ -86,6 +90,38 @@ System with_virtual_gpus(const System& system, std::span<const Place> places, st
   }
   sort_depth_first(draft);
   return build(std::move(draft), system.model()).system;
+}
+
+std::vector<std::string> placement_notes(const System& system, std::span<const Place> places,
+                                         std::span<const int> ranks) {
+  std::vector<std::string> notes;
+  const std::size_t gpus = system.of_kind(NodeKind::kGpu).size();
+  if (gpus > 0)
+    notes.push_back(fmt::format("Its {} {} left out{}: each rank is a virtual GPU at its NUMA node.", gpus,
+                                gpus == 1 ? "GPU is" : "GPUs are",
+                                system.of_kind(NodeKind::kNvSwitch).empty() ? "" : ", with the NVSwitch"));
+  std::map<int, std::vector<int>> cpus_of_numa;
+  for (const NodeId id : system.of_kind(NodeKind::kCpu))
+    cpus_of_numa.try_emplace(system.node(id).cpu().numa_id, cpus_of(system.node(id).cpu().affinity));
+  std::map<int, std::vector<int>> lost, elsewhere;  // ranks by NUMA node
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const auto known = cpus_of_numa.find(places[i].numa_node);
+    if (known == cpus_of_numa.end())
+      lost[places[i].numa_node].push_back(ranks[i]);
+    else if (const auto& cpus = known->second;
+             !cpus.empty() && !std::binary_search(cpus.begin(), cpus.end(), places[i].first_cpu))
+      elsewhere[places[i].numa_node].push_back(ranks[i]);
+  }
+  const auto who = [](const std::vector<int>& some) {
+    return fmt::format("{} {}", some.size() == 1 ? "rank" : "ranks", fmt::join(some, ", "));
+  };
+  for (const auto& [numa, some] : lost)
+    notes.push_back(
+        fmt::format("It has no NUMA node {}, where {} may run: its first is taken.", numa, who(some)));
+  for (const auto& [numa, some] : elsewhere)
+    notes.push_back(
+        fmt::format("The CPUs of its NUMA node {} are not those that {} may run on.", numa, who(some)));
+  return notes;
 }
 
 bool oversubscribed(const System& system) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "topo/system.hpp"
@@ -41,6 +42,10 @@ Host host_of(std::span<const Place> places, int rank);
 /// A virtual GPU for each rank in place of the real GPUs of `system`, if any: at the NUMA node that the rank
 /// is bound to, or at the first one where the System does not know that node.
 System with_virtual_gpus(const System& system, std::span<const Place> places, std::span<const int> ranks);
+
+/// What of `system` with_virtual_gpus leaves out, and which ranks are not bound to where it says.
+std::vector<std::string> placement_notes(const System& system, std::span<const Place> places,
+                                         std::span<const int> ranks);
 
 /// More virtual GPUs than CPUs for them: whoever waits here must give the CPU away.
 bool oversubscribed(const System& system);

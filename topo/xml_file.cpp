@@ -77,12 +77,14 @@ int open_beside(const std::string& path, std::string& name) {
   return -1;
 }
 
-/// False with errno, and nothing left behind. Throws Error where the folder is the obstacle.
-bool replace(const std::string& path, const std::string& text, const std::optional<struct stat>& before) {
+/// False with errno, and nothing left behind. Throws Error where the folder is the obstacle. `name`: the
+/// file's in messages.
+bool replace(const std::string& name, const std::string& text, const std::optional<struct stat>& before) {
+  const std::string path = resolved(name);
   std::string temporary;
   Descriptor file(open_beside(path, temporary));
   if (file.get() < 0 && before)
-    throw system_error(fmt::format("cannot write {}: its folder takes no new file to replace it by", path),
+    throw system_error(fmt::format("cannot write {}: its folder takes no new file to replace it by", name),
                        errno);
   if (file.get() < 0) return false;
   // Its owner first: a change of owner may take rights away. Only root may give files away; others keep their
@@ -129,7 +131,7 @@ void write_text_file(const std::string& path, const std::string& text) {
   struct stat link {};
   const bool leads_nowhere = !before && ::lstat(path.c_str(), &link) == 0;
   const bool straight = leads_nowhere || (before && (!S_ISREG(before->st_mode) || is_own_output(*before)));
-  if (straight ? !write_into(path, text) : !replace(resolved(path), text, before))
+  if (straight ? !write_into(path, text) : !replace(path, text, before))
     throw system_error(fmt::format("cannot write {}", path), errno);
 }
 

@@ -83,8 +83,8 @@ void Job::run(const std::function<void(Rank&)>& body) {
         Rank self;
         std::deque<RankContext> contexts;
         for (Gatherer& gatherer : gatherers)
-          self.bootstraps_.push_back(
-              {&contexts.emplace_back(RankContext{&gatherer, rank}), rank, ranks, all_gather, "TEST_COMM"});
+          self.bootstraps_.push_back({&contexts.emplace_back(RankContext{&gatherer, rank}), rank, ranks,
+                                      all_gather, "TEST_COMM", false});
         loom_runtime mine = runtime;
         if (parameters_of) mine.parameters = parameters_of(rank);
         self.process_ = std::make_unique<Process>(mine, host ? host(rank) : "testhost");

@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <filesystem>
+
 #include "allreduce_cases.hpp"
 #include "temporary_file.hpp"
 #include "topo/hwloc_xml.hpp"
@@ -83,6 +85,7 @@ TEST_F(TopoFile, ThatIsWrongMakesAllRanksStepAsideAndSaysWhere) {
   job.run([](Rank& self) { EXPECT_EQ(self.connect(), nullptr); });
   const auto messages = job.transcript.messages(LOOM_MESSAGE_DECLINED);
   ASSERT_EQ(messages.size(), 1);
+  EXPECT_THAT(messages[0], HasSubstr("coll_loom_topo_file: "));
   EXPECT_THAT(messages[0], HasSubstr("bad.xml:2: <cpu numaid=\"zero\">"));
 }
 
@@ -111,6 +114,74 @@ TEST_F(TopoFile, WithFewerGpusThanRanksGivesEachItsPlaceOnAllHosts) {
   const topo::System written = topo::read_system(out).system;
   ASSERT_EQ(written.gpus().size(), 3U);
   for (const topo::NodeId gpu : written.gpus()) EXPECT_TRUE(written.node(gpu).gpu().is_virtual);
+}
+
+TEST_F(TopoFile, OfSeveralHostsIsRefused) {
+  const std::string in =
+      temporary("hosts.xml",
+                "<system version='1'><cpu host_hash='1' numaid='0' affinity='f' arch='arm64'/>"
+                "<cpu host_hash='2' numaid='0' affinity='f' arch='arm64'/></system>");
+  Job job{.ranks = 2, .parameters = with_files(in.c_str(), nullptr)};
+  job.run([](Rank& self) { EXPECT_EQ(self.connect(), nullptr); });
+  const auto messages = job.transcript.messages(LOOM_MESSAGE_DECLINED);
+  ASSERT_EQ(messages.size(), 1);
+  EXPECT_THAT(messages[0], HasSubstr("hosts.xml: it has 2 hosts."));
+}
+
+TEST_F(TopoFile, ThatDoesNotFitTheHostSaysSoAtVerbose1) {
+  // Two GPUs; nobody is bound to CPU 9000 of the first NUMA node, which is numbered unlike any here.
+  const std::string in =
+      temporary("other.xml",
+                "<system version='1'><cpu numaid='777' affinity='f' arch='x86_64'>"
+                "<pci busid='0000:01:00.0' class='0x030200' link_speed='16 GT/s' link_width='16'>"
+                "<gpu dev='0' sm='80' rank='5'/></pci>"
+                "<pci busid='0000:02:00.0' class='0x030200' link_speed='16 GT/s' link_width='16'>"
+                "<gpu dev='1' sm='80' rank='7'/></pci></cpu><cpu numaid='778' affinity='ffff0000,00000000' "
+                "arch='x86_64'/>"
+                "</system>");
+  loom_parameters parameters = with_files(in.c_str(), nullptr);
+  parameters.verbose = 1;
+  Job job{.ranks = 2, .parameters = parameters};
+  job.run([](Rank& self) { EXPECT_NE(self.connect(), nullptr); });
+  const auto lines = job.transcript.lines();
+  const auto about = [](const char* text) {
+    return ::testing::Contains(::testing::AllOf(HasSubstr("coll_loom_topo_file: "), HasSubstr(text)))
+        .Times(1);
+  };
+  EXPECT_THAT(lines, about("other.xml: Its 2 GPUs are left out: each rank is a virtual GPU"));
+  EXPECT_THAT(lines, about("It has no NUMA node 0, where ranks 0, 1 may run: its first is taken."));
+}
+
+std::unique_ptr<Communicator> alone(Rank& self) {
+  loom_bootstrap bootstrap = self.bootstrap();
+  bootstrap.alone = true;
+  return Communicator::create(Bootstrap(bootstrap), self.process());
+}
+
+TEST_F(TopoFile, IsReadAndWrittenByAJobOfOneRank) {
+  const std::string in = temporary("in.xml", kMachine), out = temporary("out.xml");
+  Job job{.ranks = 1, .parameters = with_files(in.c_str(), out.c_str())};
+  job.run([&](Rank& self) {
+    EXPECT_NE(self.connect(), nullptr);  // a communicator of one rank in a larger job
+    EXPECT_FALSE(std::filesystem::exists(out));
+    const auto communicator = alone(self);
+    ASSERT_NE(communicator, nullptr);
+    const float value = 3;
+    float sum = 0;
+    EXPECT_TRUE(communicator->allreduce(reinterpret_cast<const std::byte*>(&value),
+                                        reinterpret_cast<std::byte*>(&sum), 1, device::Type::kFloat,
+                                        device::Op::kSum));
+    EXPECT_EQ(sum, 3);
+  });
+  EXPECT_EQ(topo::read_system(out).system.gpus().size(), 1);
+}
+
+TEST_F(TopoFile, ThatIsWrongIsToldByAJobOfOneRank) {
+  const std::string in = temporary("bad.xml", "nonsense");
+  Job job{.ranks = 1, .parameters = with_files(in.c_str(), nullptr)};
+  job.run([](Rank& self) { EXPECT_EQ(alone(self), nullptr); });
+  EXPECT_THAT(job.transcript.messages(LOOM_MESSAGE_DECLINED),
+              ::testing::ElementsAre(HasSubstr("bad.xml:1: this is not XML")));
 }
 
 }  // namespace

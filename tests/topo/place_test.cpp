@@ -1,9 +1,11 @@
 #include "topo/place.hpp"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <numeric>
 
+#include "test_data.hpp"
+#include "topo/cpu_mask.hpp"
 #include "topo/hwloc_xml.hpp"
 
 namespace loom::topo {
@@ -99,6 +101,21 @@ TEST(VirtualGpus, OnOneCoreAreTwoPlacesForARing) {
   const Host host = hosts_of(std::vector<Place>{{kA, 0, 3, 1}, {kA, 0, 3, 1}}).at(0);
   EXPECT_EQ(nodes_of_ranks(host.system), (std::vector{0, 0}));
   EXPECT_NE(host.system.gpu_of_rank(0), host.system.gpu_of_rank(1));
+}
+
+TEST(PlacementNotes, SayWhatIsLeftOutAndWhoStandsElsewhere) {
+  const System system = read_system(data_file("dgxh100.xml")).system;
+  const std::vector<int> cpus = cpus_of(system.node(system.of_kind(NodeKind::kCpu)[1]).cpu().affinity);
+  const std::vector<Place> places = {{kA, 0, 0, 1}, {kA, 9, 0, 1}, {kA, 1, cpus[0], 1}, {kA, 0, cpus[0], 1}};
+  const std::vector<int> ranks = {4, 5, 6, 7};
+  EXPECT_THAT(placement_notes(system, places, ranks),
+              ::testing::ElementsAre(
+                  "Its 8 GPUs are left out, with the NVSwitch: each rank is a virtual GPU at its NUMA node.",
+                  "It has no NUMA node 9, where rank 5 may run: its first is taken.",
+                  "The CPUs of its NUMA node 0 are not those that rank 7 may run on."));
+  EXPECT_THAT(
+      placement_notes(with_virtual_gpus(system, {}, {}), std::vector(1, places[0]), std::vector(1, 0)),
+      ::testing::IsEmpty());
 }
 
 }  // namespace
