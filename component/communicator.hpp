@@ -100,9 +100,10 @@ class Communicator {
     if (job.reduce == nullptr && device::is_reduction(job.collective)) return false;
     const std::size_t bytes = job.bytes();
     if (bytes == 0 && job.collective != device::Collective::kBarrier) return false;
-    return bytes < most_small_ &&
+    // jobs_ first: a job that has failed in another thread has made no call small.
+    return jobs_.empty() && bytes < most_small_ &&
            device::offered_bytes(job.collective, bytes, bootstrap_.size()) < most_small_ &&
-           job.in_gaps == nullptr && job.out_gaps == nullptr && jobs_.empty();
+           job.in_gaps == nullptr && job.out_gaps == nullptr;
   }
   void perform_small(const device::HostJob& job);
   [[noreturn]] void fail_call();
@@ -129,9 +130,8 @@ class Communicator {
   device::RootedExecutor rooted(const device::HostJob& job) const;
   void run_two_levels(const device::HostJob& job);
   Abilities abilities() const {
-    return {.single_copy = !links_.pids.empty(),
-            .two_levels = group_->two_levels,
-            .protocol = group_->protocol};
+    return {
+        .single_copy = !links_.pids.empty(), .two_levels = group_->two_levels, .protocol = group_->protocol};
   }
   device::TwoLevels levels_of(const device::HostJob& job);
   int rank_at(const device::HostAndLocal& place) const {

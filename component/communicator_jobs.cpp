@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <system_error>
+
 #include "component/communicator.hpp"
 #include "component/failure.hpp"
 #include "component/shared_layout.hpp"
@@ -23,7 +25,11 @@ std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool ma
   if (algorithm != Algorithm::kBelow && algorithm != Algorithm::kCopy) {
     if (may_wait) {
       finish_jobs();
-      ready_plan(call);  // makes the links
+      try {
+        ready_plan(call);  // makes the links
+      } catch (...) {
+        fail_call();
+      }
     }
     const bool connected = linked_ && (algorithm != Algorithm::kMesh || links_.meshed || linked_ == false);
     if (!connected && !linking_) process_.count_fallback(call.collective, Fallback::kNotConnected);
@@ -36,7 +42,10 @@ std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool ma
     count(call, {});
     return nullptr;
   }
-  process_.start_thread();
+  try {
+    process_.start_thread();
+  } catch (const std::system_error&) {  // no thread to be had: jobs advance in MPI calls alone
+  }
   return std::unique_ptr<Job>(new Job{*this, call, algorithm, done, context});
 }
 

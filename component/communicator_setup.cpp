@@ -88,7 +88,10 @@ std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, P
 
 Communicator::~Communicator() {
   process_.retire(calls_);
-  if (jobs_.empty()) group_->idle.put(std::move(links_));
+  if (jobs_.empty())
+    group_->idle.put(std::move(links_));
+  else
+    process_.jobs().forget(jobs_);  // before anything goes that a job may use
   group_.reset();
   process_.groups().trim();
 }
