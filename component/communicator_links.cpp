@@ -32,14 +32,21 @@ bool Communicator::link() {
   return linked;
 }
 
-/// Links that an earlier communicator over these processes has left, if all ranks offer the same. Who has
-/// offered others does not get them back: some rank no longer has them.
+/// Links that an earlier communicator over these processes has left, if all ranks offer the same. Of
+/// different ones the latest go back, since the ranks that have offered earlier ones may have those too: so
+/// ranks whose communicators went at different times are level again one call later.
 bool Communicator::take_over_links() {
   if (!group_is_known_) return false;
   auto began = std::chrono::steady_clock::now();
   std::optional<Links> left = group_->idle.take();
-  const bool taken_over = all_have(left ? left->number : 0);
-  if (taken_over) links_ = std::move(*left);
+  const std::uint64_t mine = left && left->are_connected() ? left->number : 0;
+  const std::vector<std::uint64_t> offered = bootstrap_.all_gather(mine);
+  const auto [least, most] = std::minmax_element(offered.begin(), offered.end());
+  const bool taken_over = *least != 0 && *least == *most;
+  if (taken_over)
+    links_ = std::move(*left);
+  else if (*least != 0 && mine == *most)
+    group_->idle.put(std::move(*left));
   note_part("links left over", sizeof(Links::number), began);
   return taken_over;
 }
@@ -137,8 +144,7 @@ void Communicator::join_ends(const GatheredBytes& handles) {
       std::vector<device::DirectArea*> areas;
       for (const auto& [rank, process] : group_->host_mates)
         areas.push_back(reinterpret_cast<device::DirectArea*>(behind_board(rank)));
-      links_.direct =
-          std::make_unique<device::DirectExchange>(std::move(areas), rank_, group_->protocol);
+      links_.direct = std::make_unique<device::DirectExchange>(std::move(areas), rank_, group_->protocol);
       return;
     }
     links_.local_next = std::make_unique<device::SharedSendLink>(behind_board(group_->wiring.local.next),

@@ -29,6 +29,14 @@ void Links::abandon() noexcept {
   if (net_previous) net_previous->abandon();
 }
 
+bool Links::are_connected() const noexcept {
+  const auto is_broken = [](const auto& end) { return end && !end->is_connected(); };
+  for (const auto* ends_of : {&host_links, &mesh_ends})
+    for (const HostLinks& ends : *ends_of)
+      if (is_broken(ends.send) || is_broken(ends.receive)) return false;
+  return !is_broken(net_next) && !is_broken(net_previous);
+}
+
 void IdleLinks::put(Links links) noexcept {
   if (links.number == 0) return;
   decltype(by_number_)::node_type last;  // goes after the lock

@@ -47,6 +47,8 @@ struct Links {
   std::vector<std::int64_t> pids;       ///< of all ranks, where they may read each other's memory; else empty
 
   void abandon() noexcept;
+  /// Whether no connection is known to be broken.
+  bool are_connected() const noexcept;
 };
 
 /// Links that no communicator has. Their counters stand where the last call left them, on all ranks alike.
@@ -72,7 +74,7 @@ struct Group {
   bool oversubscribed = false;
   bool two_levels = false;
   device::OfferProtocol protocol = device::OfferProtocol::kInline;  ///< of small messages inside the host
-  std::map<int, device::ProcessId> host_mates;  ///< by rank, myself included
+  std::map<int, device::ProcessId> host_mates;                      ///< by rank, myself included
   std::map<int, std::string> names;  ///< of host mates and neighbours: "rank 3 (process 71 on host a)"
   IdleLinks idle;
 };

@@ -31,9 +31,17 @@ void NetEnd::send(std::uint64_t step, const std::byte* data, std::size_t bytes) 
   check();
 }
 
+ucs_status_t NetEnd::status() const noexcept {
+  const ucs_status_t status = endpoint_->status();
+  return status != UCS_OK ? status : outbox_->error.load(std::memory_order_relaxed);
+}
+
+bool NetEnd::is_connected() const noexcept {
+  return endpoint_ && status() == UCS_OK && !abandoned_by_peer_.load(std::memory_order_acquire);
+}
+
 void NetEnd::check() const {
-  ucs_status_t status = endpoint_->status();
-  if (status == UCS_OK) status = outbox_->error.load(std::memory_order_relaxed);
+  const ucs_status_t status = this->status();
   if (status != UCS_OK)
     throw Error(ErrorCode::kPeerFailed, fmt::format("The connection to {} is broken ({}); {}.", peer_,
                                                     ucs_status_string(status), standing()));

@@ -20,6 +20,8 @@ class NetEnd : protected Inbox {
   /// What the other end's connect() takes.
   InboxId inbox() const noexcept { return inbox_; }
   void connect(const Bytes& worker_address, InboxId other_end);
+  /// Neither UCX nor the other end has said that the connection has ended. From any thread.
+  bool is_connected() const noexcept;
   /// UCX holds back nothing that this end has sent, so that it arrives without a further call of ours.
   /// Throws Error (kPeerFailed).
   bool handed_over();
@@ -44,6 +46,7 @@ class NetEnd : protected Inbox {
   /// kInternal when a message came that no correct peer sends).
   void await();
   void check() const;
+  ucs_status_t status() const noexcept;
   virtual std::string last_step() const = 0;
 
   // By the constructor and the destructor of the class whose take() takes the messages.

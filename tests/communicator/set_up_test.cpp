@@ -352,6 +352,26 @@ TEST_P(SharedSetUp, IsMadeAnewOnAllRanksWhereOneHasLostIt) {
   });
 }
 
+TEST_P(SharedSetUp, IsLevelAgainWhereOneRankFreesACommunicatorLater) {
+  run(3, [](Rank& self) {
+    CountingGather gather{};
+    const auto late = duplicate(self, gather);
+    const auto members = Bootstrap(self.bootstrap()).all_gather(self.process().number());
+    IdleLinks& idle = self.process().groups().find(members)->idle;
+    duplicate(self, gather);
+    std::optional<Links> kept;
+    if (self.rank() == 1) kept = idle.take();
+    duplicate(self, gather);
+    if (kept) idle.put(std::move(*kept));
+    duplicate(self, gather);
+    EXPECT_GT(gather.bytes, kBytesOfShared);
+    for (int i = 0; i < 3; ++i) {
+      duplicate(self, gather);
+      EXPECT_EQ(gather.bytes, kBytesOfShared);
+    }
+  });
+}
+
 TEST_P(SharedSetUp, IsThatOfOneCommunicatorWhereThreadsMakeSeveralAtTheSameTime) {
   constexpr std::size_t kThreads = 3;
   run(
