@@ -4,19 +4,28 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
+#include <cstdint>
 
 namespace loom::device::cuda {
 namespace {
 
 constexpr std::size_t kPage = 4096;
 
+/// Where the kernel is asked for a range larger than any that it finds by itself: it never looks below the third part
+/// of the addresses, which leaves too little for a buffer on the heap and one in a mapping as one message.
+constexpr std::array<std::uintptr_t, 3> kLowAddresses{0, std::uintptr_t{1} << 32, std::uintptr_t{1} << 45};
+
 /// nullptr: there is no memory. Pages come into being when they are touched.
 std::byte* map(std::size_t bytes) {
-  void* const memory =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+  for (const std::uintptr_t hint : kLowAddresses) {
+    void* const memory = ::mmap(reinterpret_cast<void*>(hint), bytes, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory != MAP_FAILED) return static_cast<std::byte*>(memory);
+  }
+  return nullptr;
 }
 
 }  // namespace

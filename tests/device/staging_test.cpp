@@ -179,6 +179,22 @@ TEST(Staging, TakesBlocksThatLieFarApart) {
   device.release(memory);
 }
 
+// From MPI_BOTTOM, one message may have a part in the program's own data and one in the farthest mapping.
+TEST(Staging, TakesBlocksAtBothEndsOfTheProgram) {
+#if !defined(__x86_64__)
+  GTEST_SKIP() << "the places of data and mappings are known for x86-64";
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer has these addresses";
+#endif
+  constexpr std::size_t kFromDataToMappings = (std::size_t{1} << 47) / 3;  // with any randomization
+  const FakeDevice device;
+  std::byte* const memory = device.allocate(4096);
+  Staging staging(open_fake(), 1 << 20);
+  const auto stand_in = staging.stand_in(memory, kFromDataToMappings, 200);
+  stand_in->memory()[kFromDataToMappings - 1] = std::byte{1};
+  device.release(memory);
+}
+
 TEST(Staging, ServesSeveralThreads) {
   const FakeDevice device;
   Staging staging(open_fake(), 1 << 20);
