@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <new>
+#include <ostream>
 
 #include "allreduce_cases.hpp"
 
@@ -65,6 +66,7 @@ struct Failing {
 struct Program {
   const char* name;
   bool two_hosts, to_all;
+  friend void PrintTo(const Program& program, std::ostream* to) { *to << program.name; }
 };
 class OutOfMemory : public ::testing::TestWithParam<Program> {};
 
