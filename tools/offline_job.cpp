@@ -5,14 +5,14 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <filesystem>
+#include <map>
 #include <numeric>
 #include <random>
 #include <unordered_map>
 
 #include "base/error.hpp"
 #include "connect/exchange.hpp"
-#include "topo/hwloc_xml.hpp"
+#include "tools/machine_file.hpp"
 #include "topo/place.hpp"
 
 namespace loom::tools {
@@ -90,9 +90,9 @@ struct Part {
   std::string name;
 };
 
-std::vector<Part> parts_of(const MachineFile& file, const JobRequest& request, OfflineJob& offline) {
-  const topo::System system =
-      with_ranks(topo::read_system(file.path, request.model).system, file.ranks, file.path);
+std::vector<Part> parts_of(const MachineFile& file, const topo::System& whole, const JobRequest& request,
+                           OfflineJob& offline) {
+  const topo::System system = with_ranks(whole, file.ranks, file_name(file.path));
   std::vector<int> all;
   for (const topo::NodeId gpu : system.gpus()) all.push_back(system.node(gpu).gpu().rank);
   std::sort(all.begin(), all.end());
@@ -110,19 +110,29 @@ std::vector<Part> parts_of(const MachineFile& file, const JobRequest& request, O
     for (const int rank : part.machine.ranks)
       part.positions.push_back(
           static_cast<std::size_t>(std::lower_bound(all.begin(), all.end(), rank) - all.begin()));
-    part.name = std::filesystem::path(file.path).filename().string();
+    part.name = file_name(file.path);
     if (plans.size() > 1) part.name += fmt::format(", part {}", parts.size() + 1);
     parts.push_back(std::move(part));
   }
   return parts;
 }
 
+/// Each file is read once: stdin could not be read again.
+std::map<std::string, topo::System> read_files(const JobRequest& request) {
+  std::map<std::string, topo::System> systems;
+  for (const MachineFile& file : request.machines)
+    if (!systems.contains(file.path))
+      systems.emplace(file.path, read_machine_file(file.path, request.model).system);
+  return systems;
+}
+
 struct Machines {
-  std::vector<std::vector<Part>> files;
-  std::vector<std::size_t> file_of;  ///< of each of request.machines; the same file is read once
+  std::vector<std::vector<Part>> kinds;
+  std::vector<std::size_t> kind_of;  ///< of each of request.machines
 };
 
-Machines read_machines(const JobRequest& request, OfflineJob& offline) {
+Machines plan_machines(const JobRequest& request, const std::map<std::string, topo::System>& systems,
+                       OfflineJob& offline) {
   Machines machines;
   for (std::size_t m = 0; m < request.machines.size(); ++m) {
     const MachineFile& mine = request.machines[m];
@@ -130,15 +140,15 @@ Machines read_machines(const JobRequest& request, OfflineJob& offline) {
         request.machines.begin(), request.machines.end(),
         [&](const MachineFile& other) { return other.path == mine.path && other.ranks == mine.ranks; });
     const auto first = static_cast<std::size_t>(same - request.machines.begin());
-    machines.file_of.push_back(first < m ? machines.file_of[first] : machines.files.size());
-    if (first == m) machines.files.push_back(parts_of(mine, request, offline));
+    machines.kind_of.push_back(first < m ? machines.kind_of[first] : machines.kinds.size());
+    if (first == m) machines.kinds.push_back(parts_of(mine, systems.at(mine.path), request, offline));
   }
   return machines;
 }
 
 /// The number of channels to which each node's search is to be limited. Where nodes differ it may be less
 /// than the user's: five rings of 12, 12, 12, 8 and 4 GB/s suit a node with four of 12 less than four would.
-int best_limit(const JobRequest& asked) {
+int best_limit(const JobRequest& asked, const std::map<std::string, topo::System>& systems) {
   using connect::Family;
   struct Result {
     int limit = 0, channels = 0;  // agreed on, of rings and trees
@@ -150,7 +160,7 @@ int best_limit(const JobRequest& asked) {
     request.plans.max_channels = limit;
     OfflineJob unused;
     std::vector<connect::NodeSummary> kinds;
-    for (const std::vector<Part>& parts : read_machines(request, unused).files)
+    for (const std::vector<Part>& parts : plan_machines(request, systems, unused).kinds)
       for (const Part& part : parts) kinds.push_back(part.summary);
     Result result{limit};
     for (const Family family : {Family::kRing, Family::kTree}) {
@@ -211,13 +221,14 @@ OfflineJob build_job(const JobRequest& asked) {
   for (const MachineFile& file : request.machines) machine_count += file.count;
   if (machine_count > kMostRanks) refuse_size();
   request.plans.nodes = static_cast<int>(machine_count);
-  request.plans.max_channels = best_limit(request);
-  const auto [files, file_of] = read_machines(request, offline);
+  const std::map<std::string, topo::System> systems = read_files(request);
+  request.plans.max_channels = best_limit(request, systems);
+  const auto [kinds_of_machine, kind_of_machine] = plan_machines(request, systems, offline);
   std::vector<int> sizes;
   std::vector<const std::vector<Part>*> machines;
   std::size_t ranks = 0;
   for (std::size_t m = 0; m < request.machines.size(); ++m) {
-    const std::vector<Part>& machine = files[file_of[m]];
+    const std::vector<Part>& machine = kinds_of_machine[kind_of_machine[m]];
     std::size_t size = 0;
     for (const Part& part : machine) size += part.positions.size();
     ranks += size * static_cast<std::size_t>(request.machines[m].count);

@@ -14,7 +14,7 @@
 namespace loom::tools {
 
 struct MachineFile {
-  std::string path;
+  std::string path;  ///< "-": stdin
   int count = 1;
   int ranks = 0;  ///< on each, the first GPUs; 0: all
 };

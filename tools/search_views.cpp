@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
 #include "search/graph_xml.hpp"
 #include "search/spanning_trees.hpp"
 #include "search/validate.hpp"
+#include "tools/words.hpp"
 
 namespace loom::tools {
 namespace {
@@ -39,6 +41,33 @@ bool has_trees_beside(const ChannelPlan& plan) {
          plan.channels[0].ranks.size() <= kMostGpusForTrees;
 }
 
+/// For plans without channels.
+std::string why_not(const topo::System& system, search::Pattern pattern, const search::Request& request) {
+  const bool collnet =
+      pattern == search::Pattern::kCollnetChain || pattern == search::Pattern::kCollnetDirect;
+  const auto ports = system.of_kind(topo::NodeKind::kNet);
+  const auto any = [&](auto&& is_one) {
+    return std::any_of(ports.begin(), ports.end(),
+                       [&](topo::NodeId id) { return is_one(system.node(id).net()); });
+  };
+  if (collnet && request.nodes < 2) return "the network reduces, so it takes --nodes 2 or more";
+  if (request.nodes > 1 && !any([](const topo::NetInfo& net) { return net.is_net; }))
+    return "it has no network port (loom connect assumes one of an unknown speed)";
+  if (collnet && !any([](const topo::NetInfo& net) { return net.is_net && net.collectives; }))
+    return "none of its ports has a network that reduces";
+  if (pattern == search::Pattern::kNvls && system.of_kind(topo::NodeKind::kNvSwitch).empty())
+    return "it has no NVSwitch";
+  return "its links carry none";
+}
+
+nlohmann::json to_json(const search::Attempt& attempt) {
+  return {{"cross_nic", attempt.limits.cross_nic},
+          {"type_inter", topo::name_of(attempt.limits.type_inter)},
+          {"type_intra", topo::name_of(attempt.limits.type_intra)},
+          {"total_bandwidth_gbps", attempt.total_gbps},
+          {"outcome", attempt.outcome}};
+}
+
 }  // namespace
 
 SearchResult timed_search(const search::PathTables& tables, const search::Request& request) {
@@ -66,16 +95,17 @@ std::string plan_text(const search::PathTables& tables, const SearchResult& resu
       text += fmt::format("part {} of {} (through the network is faster), ranks {}\n", i + 1,
                           plans.parts.size(), fmt::join(plans.ranks[i], " "));
     if (plan.channels.empty()) {
-      text += fmt::format("{}: not on this machine\n", search::name_of(plan.pattern));
+      text += fmt::format("{}: not on this machine: {}\n", search::name_of(plan.pattern),
+                          why_not(search::part_of(tables, plans, i).system, plan.pattern, result.request));
       continue;
     }
-    text += fmt::format("{}{}{}: {} channels, {:.5g} of at most {:.5g} GB/s, {:.1f} %; {}", colours.bold,
-                        search::name_of(plan.pattern), colours.reset, plan.channels.size(), plan.total_gbps,
-                        plan.bound_gbps, percent_of(plan.total_gbps, plan.bound_gbps),
-                        topo::name_of(plan.type_intra));
+    text += fmt::format("{}{}{}: {}, {:.5g} of at most {:.5g} GB/s, {:.1f} %; {}", colours.bold,
+                        search::name_of(plan.pattern), colours.reset,
+                        counted(plan.channels.size(), "channel"), plan.total_gbps, plan.bound_gbps,
+                        percent_of(plan.total_gbps, plan.bound_gbps), topo::name_of(plan.type_intra));
     if (plan.network)
       text += fmt::format(", ports {}, cross-NIC {}", topo::name_of(plan.type_inter), plan.limits.cross_nic);
-    text += fmt::format("; {} links", plan.hops);
+    text += "; " + counted(plan.hops, "link");
     text += result.search_us > 0 ? fmt::format("; {:.0f} us\n", result.search_us) : "\n";
     if (plan.in_order) text += "  nothing fits: GPUs in the machine's order\n";
     for (const Channel& channel : plan.channels)
@@ -101,7 +131,7 @@ std::string attempts_text(const SearchResult& result) {
   return text;
 }
 
-nlohmann::json to_json(const search::PathTables& tables, const SearchResult& result) {
+nlohmann::json to_json(const search::PathTables& tables, const SearchResult& result, bool attempts) {
   nlohmann::json parts = nlohmann::json::array();
   for (std::size_t i = 0; i < result.plans.parts.size(); ++i) {
     const ChannelPlan& plan = result.plans.parts[i];
@@ -133,6 +163,10 @@ nlohmann::json to_json(const search::PathTables& tables, const SearchResult& res
                      {"in_order", plan.in_order},
                      {"steps", plan.steps},
                      {"search_us", result.search_us}});
+    if (plan.channels.empty()) parts.back()["reason"] = why_not(part.system, plan.pattern, result.request);
+    if (attempts) parts.back()["attempts"] = nlohmann::json::array();
+    for (const search::Attempt& attempt : plan.attempts)
+      if (attempts) parts.back()["attempts"].push_back(to_json(attempt));
     if (!has_trees_beside(plan)) continue;
     parts.back()["all_reduce_gbps"] = search::all_reduce_gbps(part.paths, plan);
     parts.back()["packed_trees_gbps"] = search::pack_spanning_trees(part.paths).gbps;

@@ -25,8 +25,8 @@ std::vector<std::string> violations_of(const search::PathTables& tables, const s
 std::string plan_text(const search::PathTables& tables, const SearchResult& result, const Colours& colours);
 /// Each limit that was tried and what came of it; the ones chosen last.
 std::string attempts_text(const SearchResult& result);
-/// The fields of docs/search.md.
-nlohmann::json to_json(const search::PathTables& tables, const SearchResult& result);
+/// The fields of docs/search.md for each part; with `attempts` those that were tried.
+nlohmann::json to_json(const search::PathTables& tables, const SearchResult& result, bool attempts);
 /// The picture of `system` with the channels laid over it, one colour each, and what each link carries.
 std::string channels_svg(const search::PathTables& tables, const topo::System& system,
                          const SearchResult& result, const std::string& title);

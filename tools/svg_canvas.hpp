@@ -96,6 +96,16 @@ class Canvas {
     for (const auto& point : points) ways_ += fmt::format("{:.1f},{:.1f} ", point.x, point.y);
     ways_ += fmt::format("' stroke='{}' stroke-width='{:g}'/>\n", colour, width);
   }
+  /// A triangle whose tip is at (x, y), of an arrow that comes from (from_x, from_y).
+  void arrow_head(double from_x, double from_y, double x, double y, const char* colour) {
+    constexpr double kLength = 7, kHalfWidth = 3.5;
+    const double length = std::hypot(x - from_x, y - from_y), along_x = (x - from_x) / length,
+                 along_y = (y - from_y) / length, back_x = x - kLength * along_x,
+                 back_y = y - kLength * along_y;
+    ways_ += fmt::format("<polygon points='{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}' fill='{}'/>\n", x, y,
+                         back_x - kHalfWidth * along_y, back_y + kHalfWidth * along_x,
+                         back_x + kHalfWidth * along_y, back_y - kHalfWidth * along_x, colour);
+  }
   void text(double x, double y, const std::string& content, double size, const char* anchor = "middle",
             const char* colour = "#222", bool bold = false) {
     texts_ +=
