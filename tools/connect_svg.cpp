@@ -145,7 +145,7 @@ class TreePicture {
       rows_.push_back({node, x, bottom_, 0});
       const std::vector<int> order = order_of(node);
       for (std::size_t i = 0; i < order.size(); ++i) {
-        if (i > 0 && i % kPerRow == 0) bottom_ += 2 * kBox;
+        if (i > 0 && i % kPerRow == 0) bottom_ += kChainPitch;
         const double indent = i < kPerRow ? 0 : kIndent;  // below the first two hang other nodes
         const Point at{x + indent + kSlot * (static_cast<double>(i % kPerRow) + 0.5), bottom_};
         places_[static_cast<std::size_t>(order[i])] = at;
@@ -181,7 +181,7 @@ class TreePicture {
     double x = 0, y = 0, right = 0, bottom = 0;
   };
   static constexpr std::size_t kPerRow = 32;
-  static constexpr double kIndent = 2 * kSlot + 4, kNodePitch = 38, kLabel = 60;
+  static constexpr double kIndent = 2 * kSlot + 4, kNodePitch = 38, kChainPitch = 34, kLabel = 60;
 
   int parent_of(int rank) const {
     return tree_of(job_, channel_, rank).trees[static_cast<std::size_t>(tree_)].parent;

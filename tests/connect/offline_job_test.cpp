@@ -118,18 +118,5 @@ TEST(ConnectJson, ShowsOneRoundThroughAllRanks) {
   }
 }
 
-TEST(ConnectPicture, HasEveryRankAndBothTrees) {
-  const OfflineJob offline = job_with({{"dgx1v.xml", 3}});
-  const std::string svg = channel_svg(offline.job, 0, "title");
-  for (int rank = 0; rank < 24; ++rank) EXPECT_THAT(svg, ::testing::HasSubstr(fmt::format(">{}<", rank)));
-  EXPECT_THAT(svg, ::testing::HasSubstr("tree 1"));
-  // The ring: from each rank to the next a line and the two of an arrow's head; the trees: a line to each
-  // parent.
-  std::size_t lines = 0;
-  for (std::size_t at = svg.find("<line "); at != std::string::npos; at = svg.find("<line ", at + 1)) ++lines;
-  EXPECT_EQ(lines, 24 * 3 + 2 * 23);
-  EXPECT_THROW(channel_svg(job_with({{"gh200.xml", 65}}).job, 0, ""), Error);
-}
-
 }  // namespace
 }  // namespace loom::tools
