@@ -44,16 +44,11 @@ std::vector<Pattern> patterns_of(const std::string& name) {
 
 /// Channels from a file beside the bound that the search proves for its pattern.
 void check_file(const Options& options, const search::PathTables& tables) {
-  std::vector<search::NodePlans> read = search::read_graph_xml(options.graph_file, tables);
+  std::vector<search::NodePlans> read =
+      search::read_graph_xml(options.graph_file, tables, options.request.nodes);
   for (search::NodePlans& plans : read) {
-    search::Request request = options.request;
-    request.pattern = plans.parts[0].pattern;
-    request.nodes = plans.parts[0].network ? std::max(2, request.nodes) : 1;
-    const SearchResult best = timed_search(tables, request);
-    if (plans.ranks == best.plans.ranks)
-      for (std::size_t i = 0; i < plans.parts.size(); ++i)
-        if (!best.plans.parts[i].in_order) plans.parts[i].bound_gbps = best.plans.parts[i].bound_gbps;
-    fmt::print("{}", plan_text(tables, {request, plans, 0}, {}));
+    search::prove_bounds(tables, options.request, plans);
+    fmt::print("{}", plan_text(tables, {options.request, plans, 0}, {}));
   }
   if (!options.graph_dump.empty())
     topo::write_text_file(options.graph_dump, search::to_graph_xml(tables, read));

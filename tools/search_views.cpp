@@ -66,7 +66,7 @@ std::string plan_text(const search::PathTables& tables, const SearchResult& resu
       text += fmt::format("part {} of {} (through the network is faster), ranks {}\n", i + 1,
                           plans.parts.size(), fmt::join(plans.ranks[i], " "));
     if (plan.channels.empty()) {
-      text += fmt::format("{}: not on this machine\n", search::name_of(plan.pattern));
+      text += fmt::format("{}: not on this machine: {}\n", search::name_of(plan.pattern), plan.absent);
       continue;
     }
     text += fmt::format("{}{}{}: {} channels, {:.5g} of at most {:.5g} GB/s, {:.1f} %; {}", colours.bold,
@@ -133,6 +133,7 @@ nlohmann::json to_json(const search::PathTables& tables, const SearchResult& res
                      {"in_order", plan.in_order},
                      {"steps", plan.steps},
                      {"search_us", result.search_us}});
+    if (!plan.absent.empty()) parts.back()["absent"] = plan.absent;
     if (!has_trees_beside(plan)) continue;
     parts.back()["all_reduce_gbps"] = search::all_reduce_gbps(part.paths, plan);
     parts.back()["packed_trees_gbps"] = search::pack_spanning_trees(part.paths).gbps;
