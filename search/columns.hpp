@@ -34,7 +34,8 @@ Order order_of(const HopTable& table, const Channel& channel);
 /// All hops of a channel.
 std::vector<Charge> charges_of(const HopTable& table, Pattern pattern, const Order& order);
 
-/// The pattern that a node of so many GPUs really has: alone, a GPU can only be a tree.
+/// The pattern that a node of so many GPUs really has: of a GPU alone all trees are one, and a head is a
+/// chain.
 Pattern effective(Pattern pattern, int gpus);
 constexpr bool is_tree(Pattern pattern) {
   return pattern == Pattern::kTree || pattern == Pattern::kSplitTree || pattern == Pattern::kBalancedTree ||

@@ -73,6 +73,8 @@ void check_job(const Options& options, const CLI::App& command, const connect::J
   for (const char* option : {"--net-us", "--cross-nic"})
     if (job.nodes() == 1 && command.count(option) > 0)
       refuse(fmt::format("{} has no effect on one node.", option));
+  if (job.ranks() == 1 && command.count("--simulate") > 0)
+    refuse("--simulate has no effect on one rank: it sends nothing.");
   if (options.rank >= job.ranks())
     refuse(fmt::format("The job has {}, none of them is {}.", counted(job.ranks(), "rank"), options.rank));
   if (options.all && options.orders && job.ranks() > kMostRanksWithOrders)

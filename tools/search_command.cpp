@@ -11,6 +11,7 @@
 #include "tools/options.hpp"
 #include "tools/search_compare.hpp"
 #include "tools/search_views.hpp"
+#include "topo/bandwidth.hpp"
 #include "topo/xml_file.hpp"
 
 namespace loom::tools {
@@ -55,14 +56,10 @@ bool has_channels(const search::NodePlans& plans) {
 /// Channels from a file beside the bound that the search proves for their pattern.
 std::vector<SearchResult> read_channels(const Options& options, const search::PathTables& tables) {
   std::vector<SearchResult> results;
-  for (search::NodePlans& plans : search::read_graph_xml(options.graph_file, tables)) {
-    search::Request request = request_of(options);
+  search::Request request = request_of(options);
+  for (search::NodePlans& plans : search::read_graph_xml(options.graph_file, tables, request.nodes)) {
+    search::prove_bounds(tables, request, plans);
     request.pattern = plans.parts[0].pattern;
-    request.nodes = plans.parts[0].network ? std::max(2, request.nodes) : 1;
-    const SearchResult best = timed_search(tables, request);
-    if (plans.ranks == best.plans.ranks)
-      for (std::size_t i = 0; i < plans.parts.size(); ++i)
-        if (!best.plans.parts[i].in_order) plans.parts[i].bound_gbps = best.plans.parts[i].bound_gbps;
     results.push_back({request, std::move(plans), 0});
   }
   return results;
@@ -157,7 +154,7 @@ void search_machine(Options& options, const CLI::App& command) {
   std::vector<search::NodePlans> plans;
   for (const SearchResult& result : results) {
     if (has_channels(result.plans)) plans.push_back(result.plans);
-    if (!options.json) fmt::print("{}", plan_text(tables, result, {}));
+    if (!options.json) fmt::print("{}", plan_text(tables, result));
     if (options.explain && !options.json)
       fmt::print("limits, in the order of trying:\n{}", attempts_text(result));
     draw(options, tables, system, result, results.size() > 1);
@@ -169,6 +166,9 @@ void search_machine(Options& options, const CLI::App& command) {
     for (nlohmann::json& part : json) all.push_back(std::move(part));
   }
   if (plans.empty()) *options.exit_code = kFound;
+  if (plans.empty() && options.channels.nodes > 1 && system.of_kind(topo::NodeKind::kNet).empty())
+    fmt::print(stderr, "note: loom connect assumes a port of {:g} GB/s on such a machine\n",
+               topo::net_gbps(topo::kUnknownNetMbps));
   if (!options.graph_dump.empty() && plans.empty())
     fmt::print(stderr, "{}: no channels, not written\n", options.graph_dump);
   else if (!options.graph_dump.empty())

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -41,25 +40,6 @@ bool has_trees_beside(const ChannelPlan& plan) {
          plan.channels[0].ranks.size() <= kMostGpusForTrees;
 }
 
-/// For plans without channels.
-std::string why_not(const topo::System& system, search::Pattern pattern, const search::Request& request) {
-  const bool collnet =
-      pattern == search::Pattern::kCollnetChain || pattern == search::Pattern::kCollnetDirect;
-  const auto ports = system.of_kind(topo::NodeKind::kNet);
-  const auto any = [&](auto&& is_one) {
-    return std::any_of(ports.begin(), ports.end(),
-                       [&](topo::NodeId id) { return is_one(system.node(id).net()); });
-  };
-  if (collnet && request.nodes < 2) return "the network reduces, so it takes --nodes 2 or more";
-  if (request.nodes > 1 && !any([](const topo::NetInfo& net) { return net.is_net; }))
-    return "it has no network port (loom connect assumes one of an unknown speed)";
-  if (collnet && !any([](const topo::NetInfo& net) { return net.is_net && net.collectives; }))
-    return "none of its ports has a network that reduces";
-  if (pattern == search::Pattern::kNvls && system.of_kind(topo::NodeKind::kNvSwitch).empty())
-    return "it has no NVSwitch";
-  return "its links carry none";
-}
-
 nlohmann::json to_json(const search::Attempt& attempt) {
   return {{"cross_nic", attempt.limits.cross_nic},
           {"type_inter", topo::name_of(attempt.limits.type_inter)},
@@ -86,7 +66,7 @@ std::vector<std::string> violations_of(const search::PathTables& tables, const s
   return found;
 }
 
-std::string plan_text(const search::PathTables& tables, const SearchResult& result, const Colours& colours) {
+std::string plan_text(const search::PathTables& tables, const SearchResult& result) {
   std::string text;
   const auto& plans = result.plans;
   for (std::size_t i = 0; i < plans.parts.size(); ++i) {
@@ -95,12 +75,10 @@ std::string plan_text(const search::PathTables& tables, const SearchResult& resu
       text += fmt::format("part {} of {} (through the network is faster), ranks {}\n", i + 1,
                           plans.parts.size(), fmt::join(plans.ranks[i], " "));
     if (plan.channels.empty()) {
-      text += fmt::format("{}: not on this machine: {}\n", search::name_of(plan.pattern),
-                          why_not(search::part_of(tables, plans, i).system, plan.pattern, result.request));
+      text += fmt::format("{}: not on this machine: {}\n", search::name_of(plan.pattern), plan.absent);
       continue;
     }
-    text += fmt::format("{}{}{}: {}, {:.5g} of at most {:.5g} GB/s, {:.1f} %; {}", colours.bold,
-                        search::name_of(plan.pattern), colours.reset,
+    text += fmt::format("{}: {}, {:.5g} of at most {:.5g} GB/s, {:.1f} %; {}", search::name_of(plan.pattern),
                         counted(plan.channels.size(), "channel"), plan.total_gbps, plan.bound_gbps,
                         percent_of(plan.total_gbps, plan.bound_gbps), topo::name_of(plan.type_intra));
     if (plan.network)
@@ -163,10 +141,10 @@ nlohmann::json to_json(const search::PathTables& tables, const SearchResult& res
                      {"in_order", plan.in_order},
                      {"steps", plan.steps},
                      {"search_us", result.search_us}});
-    if (plan.channels.empty()) parts.back()["reason"] = why_not(part.system, plan.pattern, result.request);
     if (attempts) parts.back()["attempts"] = nlohmann::json::array();
     for (const search::Attempt& attempt : plan.attempts)
       if (attempts) parts.back()["attempts"].push_back(to_json(attempt));
+    if (!plan.absent.empty()) parts.back()["absent"] = plan.absent;
     if (!has_trees_beside(plan)) continue;
     parts.back()["all_reduce_gbps"] = search::all_reduce_gbps(part.paths, plan);
     parts.back()["packed_trees_gbps"] = search::pack_spanning_trees(part.paths).gbps;

@@ -6,7 +6,6 @@
 
 #include "search/channel_plan.hpp"
 #include "search/path_tables.hpp"
-#include "tools/topo_views.hpp"
 
 namespace loom::tools {
 
@@ -22,7 +21,7 @@ SearchResult timed_search(const search::PathTables& tables, const search::Reques
 std::vector<std::string> violations_of(const search::PathTables& tables, const search::NodePlans& plans);
 
 /// "ring: 6 channels, 120 GB/s of at most 120 (100 %), NVL, ..." and a line for each channel.
-std::string plan_text(const search::PathTables& tables, const SearchResult& result, const Colours& colours);
+std::string plan_text(const search::PathTables& tables, const SearchResult& result);
 /// Each limit that was tried and what came of it; the ones chosen last.
 std::string attempts_text(const SearchResult& result);
 /// The fields of docs/search.md for each part; with `attempts` those that were tried.

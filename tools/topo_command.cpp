@@ -75,8 +75,7 @@ System load(const Options& options, const std::string& file) {
 
 void write(const std::string& path, const std::string& text) {
   if (!path.empty() && path != "-") return write_text_file(path, text);
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    throw system_error("cannot write to stdout", errno);
+  fmt::print("{}", text);
 }
 
 /// In capitals or not.

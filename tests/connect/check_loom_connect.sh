@@ -84,6 +84,7 @@ for option in '--cross-nic 1' '--net-us 3' '--placement random:1'; do
   # shellcheck disable=SC2086
   refused "${option% *} has no effect on one (node|machine)" "$machine" --nodes 1 --simulate 1K $option
 done
+refused 'simulate has no effect on one rank' "$machine" --nodes 1 --ranks-per-node 1 --simulate 1K
 refused 'min-channels 8 is more than --max-channels 4' "$machine" --min-channels 8 --max-channels 4
 
 # nothing where a name should be
