@@ -124,15 +124,13 @@ void draw(const Options& options, const search::PathTables& tables, const topo::
                         channels_svg(tables, system, result, title));
 }
 
-/// What the validator says of one result, told on stderr.
-std::vector<std::string> check(const Options& options, const search::PathTables& tables,
-                               const SearchResult& result) {
-  std::vector<std::string> found = violations_of(tables, result.plans);
+/// Tells what the validator says.
+void check(const Options& options, const search::PathTables& tables, const SearchResult& result) {
+  const std::vector<std::string> found = violations_of(tables, result.plans);
   for (const std::string& line : found) fmt::print(stderr, "violation: {}\n", line);
   if (!found.empty()) *options.exit_code = kFound;
   if (found.empty() && !options.json && has_channels(result.plans))
     fmt::print("checked: no link carries more than it can\n");
-  return found;
 }
 
 void search_machine(Options& options, const CLI::App& command) {
@@ -158,12 +156,10 @@ void search_machine(Options& options, const CLI::App& command) {
     if (options.explain && !options.json)
       fmt::print("limits, in the order of trying:\n{}", attempts_text(result));
     draw(options, tables, system, result, results.size() > 1);
-    nlohmann::json json = options.json ? to_json(tables, result, options.explain) : nlohmann::json();
-    if (options.check) {
-      const std::vector<std::string> found = check(options, tables, result);
-      for (nlohmann::json& part : json) part["violations"] = found;
-    }
-    for (nlohmann::json& part : json) all.push_back(std::move(part));
+    if (options.check) check(options, tables, result);
+    if (options.json)
+      for (nlohmann::json& part : to_json(tables, result, options.explain, options.check))
+        all.push_back(std::move(part));
   }
   if (plans.empty()) *options.exit_code = kFound;
   if (plans.empty() && options.channels.nodes > 1 && system.of_kind(topo::NodeKind::kNet).empty())

@@ -58,11 +58,15 @@ SearchResult timed_search(const search::PathTables& tables, const search::Reques
   return result;
 }
 
+std::vector<std::string> violations_of(const search::PathTables& tables, const search::NodePlans& plans,
+                                       std::size_t part) {
+  return search::violations(search::part_of(tables, plans, part).paths, plans.parts[part]);
+}
+
 std::vector<std::string> violations_of(const search::PathTables& tables, const search::NodePlans& plans) {
   std::vector<std::string> found;
   for (std::size_t i = 0; i < plans.parts.size(); ++i)
-    for (std::string& line : search::violations(search::part_of(tables, plans, i).paths, plans.parts[i]))
-      found.push_back(std::move(line));
+    for (std::string& line : violations_of(tables, plans, i)) found.push_back(std::move(line));
   return found;
 }
 
@@ -109,7 +113,8 @@ std::string attempts_text(const SearchResult& result) {
   return text;
 }
 
-nlohmann::json to_json(const search::PathTables& tables, const SearchResult& result, bool attempts) {
+nlohmann::json to_json(const search::PathTables& tables, const SearchResult& result, bool explain,
+                       bool check) {
   nlohmann::json parts = nlohmann::json::array();
   for (std::size_t i = 0; i < result.plans.parts.size(); ++i) {
     const ChannelPlan& plan = result.plans.parts[i];
@@ -141,9 +146,11 @@ nlohmann::json to_json(const search::PathTables& tables, const SearchResult& res
                      {"in_order", plan.in_order},
                      {"steps", plan.steps},
                      {"search_us", result.search_us}});
-    if (attempts) parts.back()["attempts"] = nlohmann::json::array();
-    for (const search::Attempt& attempt : plan.attempts)
-      if (attempts) parts.back()["attempts"].push_back(to_json(attempt));
+    if (explain) {
+      nlohmann::json& attempts = parts.back()["attempts"] = nlohmann::json::array();
+      for (const search::Attempt& attempt : plan.attempts) attempts.push_back(to_json(attempt));
+    }
+    if (check) parts.back()["violations"] = violations_of(tables, result.plans, i);
     if (!plan.absent.empty()) parts.back()["absent"] = plan.absent;
     if (!has_trees_beside(plan)) continue;
     parts.back()["all_reduce_gbps"] = search::all_reduce_gbps(part.paths, plan);
