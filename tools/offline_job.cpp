@@ -146,9 +146,14 @@ Machines plan_machines(const JobRequest& request, const std::map<std::string, to
   return machines;
 }
 
-/// The number of channels to which each node's search is to be limited. Where nodes differ it may be less
+/// The number of channels to which each node's search is to be limited. Where machines differ it may be less
 /// than the user's: five rings of 12, 12, 12, 8 and 4 GB/s suit a node with four of 12 less than four would.
+/// Not where the user wants channels cut: fewer would carry more each.
 int best_limit(const JobRequest& asked, const std::map<std::string, topo::System>& systems) {
+  const bool alike = std::all_of(asked.machines.begin(), asked.machines.end(), [&](const MachineFile& file) {
+    return file.path == asked.machines[0].path && file.ranks == asked.machines[0].ranks;
+  });
+  if (alike || asked.plans.most_gbps > 0) return asked.plans.max_channels;
   using connect::Family;
   struct Result {
     int limit = 0, channels = 0;  // agreed on, of rings and trees
@@ -165,7 +170,7 @@ int best_limit(const JobRequest& asked, const std::map<std::string, topo::System
     Result result{limit};
     for (const Family family : {Family::kRing, Family::kTree}) {
       for (const connect::NodeSummary& kind : kinds)
-        if (kinds.size() > 1) most = std::max(most, kind.family(family).channels.size());
+        most = std::max(most, kind.family(family).channels.size());
       const connect::Agreed agreed = connect::agree(family, kinds, request.channels);
       result.channels += agreed.channels;
       result.gbps += agreed.total_gbps();

@@ -65,6 +65,22 @@ TEST(OfflineJob, CarriesNoLessWithALooserLimit) {
   }
 }
 
+/// Also of one file whose parts differ, and of several.
+TEST(OfflineJob, KeepsChannelsBelowTheSpeedThatIsAskedFor) {
+  for (const int files : {1, 3}) {
+    JobRequest request;
+    request.plans.most_gbps = 5;
+    request.machines = {{LOOM_SEARCH_DATA "/four-trays-one-gpu-without-nvlink.xml", 1}};
+    if (files == 3)
+      request.machines = {{LOOM_TEST_DATA "/dgxa100.xml", 3},
+                          {LOOM_TEST_DATA "/dgx1v.xml", 2},
+                          {LOOM_TEST_DATA "/gh200.xml", 3}};
+    const Job job = build_job(request).job;
+    EXPECT_GT(job.nodes(), 1);
+    for (const float gbps : job.agreed(Family::kRing).inter_gbps) EXPECT_LE(gbps, 5.001F) << files;
+  }
+}
+
 /// Machines that only the simulator can tell apart stay apart.
 TEST(OfflineJob, KeepsFilesApart) {
   const std::string other = "loom_other_" + std::to_string(getpid()) + ".xml";
