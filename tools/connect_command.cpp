@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
+#include <algorithm>
+#include <iterator>
 
 #include "connect/checks.hpp"
 #include "tools/commands.hpp"
@@ -18,6 +19,10 @@ namespace {
 /// All orders of a job grow with the square of its ranks: some 10 MB for each channel of so many.
 constexpr int kMostRanksWithOrders = 1024;
 
+constexpr connect::Collective kCollectives[] = {
+    connect::Collective::kAllreduce, connect::Collective::kReduceScatter, connect::Collective::kAllGather,
+    connect::Collective::kBroadcast, connect::Collective::kReduce};
+
 struct Options {
   std::string file, ranks_per_node, draw, sizes, model = "nccl", collective = "allreduce";
   std::vector<std::string> mix;
@@ -30,14 +35,11 @@ struct Options {
 };
 
 MachineFile mixed_in(const std::string& text) {
-  const auto colon = text.rfind(':');
-  MachineFile file{text.substr(0, colon), 0};
-  const char* const end = text.data() + text.size();
-  const char* read = nullptr;
-  if (colon != std::string::npos) read = std::from_chars(text.data() + colon + 1, end, file.count).ptr;
-  if (read != end || file.count < 1 || file.path.empty())
+  const std::size_t colon = std::min(text.rfind(':'), text.size());
+  const int count = parsed<int>(std::string_view(text).substr(std::min(colon + 1, text.size()))).value_or(0);
+  if (colon == 0 || count < 1)
     refuse(fmt::format("--mix \"{}\" is not FILE:COUNT with a count from 1 on.", text));
-  return file;
+  return {text.substr(0, colon), count};
 }
 
 /// FILE and each --mix, with the number of ranks that each is to have.
@@ -84,11 +86,8 @@ void check_job(const Options& options, const CLI::App& command, const connect::J
 }
 
 connect::Collective collective_of(const std::string& name) {
-  using connect::Collective;
-  for (const Collective collective :
-       {Collective::kReduceScatter, Collective::kAllGather, Collective::kBroadcast, Collective::kReduce})
-    if (name == connect::name_of(collective)) return collective;
-  return Collective::kAllreduce;
+  return *std::find_if(std::begin(kCollectives), std::end(kCollectives),
+                       [&](connect::Collective one) { return name == connect::name_of(one); });
 }
 
 nlohmann::json simulated(const Options& options, const OfflineJob& offline,
@@ -150,10 +149,7 @@ void connect_job(Options& options, const CLI::App& command) {
     else
       fmt::print("{}", view_text(job, view));
   }
-  if (!sizes.empty()) {
-    nlohmann::json simulation = simulated(options, offline, sizes);
-    json["simulation"] = std::move(simulation);
-  }
+  if (!sizes.empty()) json["simulation"] = simulated(options, offline, sizes);
   if (!options.draw.empty()) draw(options, offline);
   if (options.json) fmt::print("{}\n", json.dump(2));
 }
@@ -210,7 +206,7 @@ void add_connect_command(CLI::App& loom, int& exit_code) {
       command->add_option("--simulate", options->sizes, "predict the time for so many bytes, e.g. 1K,16M")
           ->check(not_empty());
   command->add_option("--collective", options->collective, "what to predict")
-      ->check(CLI::IsMember({"allreduce", "reduce-scatter", "allgather", "broadcast", "reduce"}))
+      ->check(CLI::IsMember(names_of(kCollectives)))
       ->capture_default_str()
       ->needs(simulate);
   command->add_option("--net-us", options->net_us, "latency between nodes, instead of the model's")

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <map>
 #include <numeric>
@@ -13,6 +12,7 @@
 #include "base/error.hpp"
 #include "connect/exchange.hpp"
 #include "tools/machine_file.hpp"
+#include "tools/words.hpp"
 #include "topo/place.hpp"
 
 namespace loom::tools {
@@ -42,8 +42,8 @@ topo::System with_ranks(topo::System system, int wanted, const std::string& path
   }
   if (wanted == 0) return system;
   if (wanted > static_cast<int>(ranks.size()))
-    throw Error(ErrorCode::kBadInput,
-                fmt::format("{} has {} GPUs for {} ranks.", path, ranks.size(), wanted));
+    throw Error(ErrorCode::kBadInput, fmt::format("{} has {} for {}.", path, counted(ranks.size(), "GPU"),
+                                                  counted(wanted, "rank")));
   ranks.resize(static_cast<std::size_t>(wanted));
   return topo::trimmed_to(system, ranks);
 }
@@ -61,12 +61,9 @@ std::vector<std::vector<int>> placed(const std::vector<int>& sizes, const std::s
     return machines;
   }
   if (placement.starts_with("random:")) {
-    const std::string_view digits = std::string_view(placement).substr(7);
-    unsigned seed = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), seed);
-    if (error != std::errc{} || end != digits.data() + digits.size())
-      throw Error(ErrorCode::kBadInput, fmt::format("\"{}\" has no number as its seed.", placement));
-    std::mt19937 random(seed);
+    const std::optional<unsigned> seed = parsed<unsigned>(std::string_view(placement).substr(7));
+    if (!seed) throw Error(ErrorCode::kBadInput, fmt::format("\"{}\" has no number as its seed.", placement));
+    std::mt19937 random(*seed);
     for (std::size_t i = ranks.size(); i > 1; --i) std::swap(ranks[i - 1], ranks[random() % i]);
   } else if (placement != "block") {
     throw Error(ErrorCode::kBadInput,

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -14,20 +13,12 @@
 
 #include "base/error.hpp"
 #include "tools/machine_file.hpp"
+#include "tools/words.hpp"
 #include "topo/discover.hpp"
 #include "ucx_transport/ports.hpp"
 
 namespace loom::tools {
 namespace {
-
-/// All of `text`, or nothing.
-template <class Number>
-std::optional<Number> parsed(std::string_view text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 template <class Number>
 CLI::Validator in_range(Number least, Number most, const char* what) {

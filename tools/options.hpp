@@ -20,6 +20,14 @@ CLI::Validator whole_number(std::int64_t least, std::int64_t most);
 CLI::Validator number(double least, double most);
 CLI::Validator not_empty();
 
+/// What name_of() calls each, for CLI::IsMember.
+template <class Kinds>
+std::vector<std::string> names_of(const Kinds& kinds) {
+  std::vector<std::string> names;
+  for (const auto& kind : kinds) names.emplace_back(name_of(kind));
+  return names;
+}
+
 /// "a,b": its items, none of them empty; `option` is named in what is thrown. Error (kBadInput), as from the
 /// following. CLI11's own lists would leave out what is empty, and take FILE behind them for one more item.
 std::vector<std::string> items_of(const std::string& list, const std::string& option);

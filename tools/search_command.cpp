@@ -190,9 +190,10 @@ void add_search_command(CLI::App& loom, int& exit_code) {
       ->add_option("FILE", options->file,
                    "topology file, NCCL's XML or hwloc's; -: stdin; without one: this machine")
       ->check(not_empty());
+  std::vector<std::string> patterns = names_of(kPatterns);
+  patterns.emplace_back("all");
   command->add_option("--pattern", options->pattern, "what data is to pass")
-      ->check(CLI::IsMember(
-          {"ring", "tree", "split-tree", "balanced-tree", "nvls", "collnet-chain", "collnet-direct", "all"}))
+      ->check(CLI::IsMember(patterns))
       ->capture_default_str();
   add_channel_options(*command, options->channels);
   command->add_option("--gpus", options->gpus, "only the GPUs of these ranks, e.g. 0,1,2 or 0-3");

@@ -6,6 +6,7 @@
 
 #include "tools/topo_picture.hpp"
 #include "tools/topo_picture_style.hpp"
+#include "tools/words.hpp"
 #include "topo/bandwidth.hpp"
 
 namespace loom::tools {
@@ -270,8 +271,8 @@ void Picture::switch_bar(const std::vector<const HostBox*>& hosts, double left, 
   std::string text = count > 1 ? fmt::format("{} NVSwitches", count) : "NVSwitch";
   if (system_.hosts().size() > 1) text += fmt::format(" of all {} hosts", system_.hosts().size());
   for (auto speed = gpus_by_speed.rbegin(); speed != gpus_by_speed.rend(); ++speed)
-    text += fmt::format("{} {} GPUs, {:g} GB/s each", speed == gpus_by_speed.rbegin() ? ":" : ";",
-                        speed->second, speed->first);
+    text += fmt::format("{} {}, {:g} GB/s each", speed == gpus_by_speed.rbegin() ? ":" : ";",
+                        counted(speed->second, "GPU"), speed->first);
   if (without > 0) text += fmt::format("; {} without", without);
   if (system_.hosts().size() > 1)
     right = std::max(right, left + 1.2 * kCharWidth * static_cast<double>(text.size()) + 2 * kPadding);

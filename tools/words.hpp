@@ -1,8 +1,10 @@
-// words.hpp -- small words of messages.
+// words.hpp -- words and numbers in text.
 #pragma once
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,6 +14,15 @@ namespace loom::tools {
 template <class Count>
 std::string counted(Count count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+/// All of `text`, or nothing.
+template <class Number>
+std::optional<Number> parsed(std::string_view text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
 }
 
 }  // namespace loom::tools
