@@ -56,7 +56,9 @@ class Overlay {
     std::string text = fmt::format("{:.4g}", carried);
     if (const std::string other = fmt::format("{:.4g}", back); other != text) text += "|" + other;
     const bool full = std::max(carried, back) >= kFull * link.gbps;
-    if (std::min(carried, back) < kFull * link.gbps) text += fmt::format(" of {:.4g}", link.gbps);
+    // NVLinks between GPUs have no other figure.
+    if (std::min(carried, back) < kFull * link.gbps && arc_of(link) != nullptr)
+      text += fmt::format(" of {:.4g}", link.gbps);
     const std::vector<Point> places = places_of_tag(link, kTagWidth * static_cast<double>(text.size()));
     const auto free = std::find_if(places.begin(), places.end(), [&](const Point& place) {
       return picture_.canvas().has_room_for_tag(place.x, place.y, text);
@@ -103,13 +105,11 @@ class Overlay {
     } else if (kind(to) == NodeKind::kNvSwitch) {
       append({{box(from).centre(), box(from).bottom()},
               {box(from).centre(), at(places_.bar, a.host) + kBarMiddle}});
-    } else if (const auto arc = places_.arcs.find({std::min(from, to), std::max(from, to)});
-               link.type == LinkType::kNvl && arc != places_.arcs.end()) {
-      const Places::Arc& curve = arc->second;
-      const Point begin = from < to ? curve.from : curve.to, end = from < to ? curve.to : curve.from;
+    } else if (const Places::Arc* curve = arc_of(link)) {
+      const Point begin = from < to ? curve->from : curve->to, end = from < to ? curve->to : curve->from;
       append({begin});
       for (int i = 0; i <= kCurvePoints; ++i)
-        append({on_arc(curve, begin.x, end.x, static_cast<double>(i) / kCurvePoints)});
+        append({on_arc(*curve, begin.x, end.x, static_cast<double>(i) / kCurvePoints)});
       append({end});
     } else if (kind(from) == NodeKind::kCpu && kind(to) == NodeKind::kCpu) {
       append({{box(from).centre(), at(places_.bus, from)}, {box(from).centre(), at(places_.sys, from)}});
@@ -131,6 +131,13 @@ class Overlay {
     }
   }
 
+  /// nullptr: it is not drawn as an arc.
+  const Places::Arc* arc_of(const Link& link) const {
+    const auto found = places_.arcs.find(
+        {std::min(drawn(link.from), drawn(link.to)), std::max(drawn(link.from), drawn(link.to))});
+    return link.type == LinkType::kNvl && found != places_.arcs.end() ? &found->second : nullptr;
+  }
+
   /// On the curve, whose controls are below its ends: `t` of the way.
   static Point on_arc(const Places::Arc& curve, double begin, double end, double t) {
     return {begin + (end - begin) * t * t * (3 - 2 * t),
@@ -141,11 +148,10 @@ class Overlay {
   std::vector<Point> places_of_tag(const Link& link, double width) const {
     const NodeId from = drawn(link.from), to = drawn(link.to);
     std::vector<Point> places;
-    if (const auto arc = places_.arcs.find({std::min(from, to), std::max(from, to)});
-        link.type == LinkType::kNvl && arc != places_.arcs.end()) {
+    if (const Places::Arc* arc = arc_of(link)) {
       for (const double below : {4., 10., -2., 16.})
         for (const double t : {.5, .44, .56, .38, .62, .32, .68, .27, .73, .22, .78}) {
-          const Point at = on_arc(arc->second, arc->second.from.x, arc->second.to.x, t);
+          const Point at = on_arc(*arc, arc->from.x, arc->to.x, t);
           places.push_back({at.x - width / 2, at.y + below});
         }
       return places;
@@ -162,7 +168,7 @@ class Overlay {
     if (kind(from) == NodeKind::kCpu && kind(to) == NodeKind::kCpu)
       return {(box(from).centre() + box(to).centre()) / 2 + 40, at(places_.sys, from) + 14};
     const Point end = head(from, link.type);
-    if (places_.aside[static_cast<std::size_t>(from)] && kind(from) == NodeKind::kGpu)
+    if (places_.aside[static_cast<std::size_t>(from)] && kind(from) != NodeKind::kPciSwitch)
       return {box(from).x + box(from).w + 4, end.y};
     return kind(from) == NodeKind::kNic ? Point{end.x + 22, box(from).y - 4} : Point{end.x + 14, end.y - 4};
   }
@@ -241,8 +247,8 @@ std::string channels_svg(const search::PathTables& tables, const topo::System& s
   const double rows = static_cast<double>((count + columns - 1) / columns);
   picture.canvas().text(
       14, picture.height() + kLegendRow * rows + 6,
-      "Beside links: GB/s that the channels take, up|down where they differ, of what the link has; red: "
-      "nothing is left.",
+      "At links: GB/s that the channels take, up|down where they differ, of what there is; red: nothing is "
+      "left.",
       10, "start", "#555");
   return picture.finish(kLegendRow * (rows + 1) + 6);
 }
