@@ -131,6 +131,7 @@ void connect_job(Options& options, const CLI::App& command) {
   const OfflineJob offline = build_job(options.job);
   const connect::Job& job = offline.job;
   check_job(options, command, job);
+  tell(offline.notes);
   nlohmann::json json = to_json(offline);
   if (!options.json) fmt::print("{}", job_text(offline));
 

@@ -168,7 +168,8 @@ nlohmann::json to_json(const OfflineJob& offline) {
                                             {"type_inter", topo::name_of(mine.type_inter)},
                                             {"cross_nic", mine.cross_nic}};
   }
-  return {{"ranks", job.ranks()},
+  return {{"notes", offline.notes},
+          {"ranks", job.ranks()},
           {"nodes", job.nodes()},
           {"kinds", std::move(kinds)},
           {"agreed", std::move(agreed)},

@@ -115,11 +115,15 @@ std::vector<Part> parts_of(const MachineFile& file, const topo::System& whole, c
 }
 
 /// Each file is read once: stdin could not be read again.
-std::map<std::string, topo::System> read_files(const JobRequest& request) {
+std::map<std::string, topo::System> read_files(const JobRequest& request, std::vector<std::string>& notes) {
   std::map<std::string, topo::System> systems;
-  for (const MachineFile& file : request.machines)
-    if (!systems.contains(file.path))
-      systems.emplace(file.path, read_machine_file(file.path, request.model).system);
+  for (const MachineFile& file : request.machines) {
+    if (systems.contains(file.path)) continue;
+    topo::SystemWithNotes read = read_machine_file(file.path, request.model);
+    systems.emplace(file.path, std::move(read.system));
+    for (const std::string& note : read.notes)
+      notes.push_back(note.starts_with(file.path) ? note : fmt::format("{}: {}", file_name(file.path), note));
+  }
   return systems;
 }
 
@@ -223,7 +227,7 @@ OfflineJob build_job(const JobRequest& asked) {
   for (const MachineFile& file : request.machines) machine_count += file.count;
   if (machine_count > kMostRanks) refuse_size();
   request.plans.nodes = static_cast<int>(machine_count);
-  const std::map<std::string, topo::System> systems = read_files(request);
+  const std::map<std::string, topo::System> systems = read_files(request, offline.notes);
   request.plans.max_channels = best_limit(request, systems);
   const auto [kinds_of_machine, kind_of_machine] = plan_machines(request, systems, offline);
   std::vector<int> sizes;

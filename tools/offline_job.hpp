@@ -39,6 +39,7 @@ struct OfflineJob {
   std::vector<connect::Machine> machines;  ///< by kind of node
   std::vector<std::string> kind_names;     ///< "dgx.xml", or "16xPCIe.xml, part 2"
   ExchangeSize exchange;
+  std::vector<std::string> notes;                      ///< what reading the files assumed
   std::vector<std::unique_ptr<topo::System>> systems;  // what `machines` refers to
   std::vector<std::unique_ptr<topo::Paths>> paths;
 };

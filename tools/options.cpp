@@ -158,6 +158,11 @@ topo::SystemWithNotes read_machine(const std::string& file, topo::Model model) {
                       : read_machine_file(file, model);
 }
 
+void tell(const std::vector<std::string>& notes, const Colours& colours) {
+  for (const std::string& note : notes)
+    fmt::print(stderr, "{}note{}: {}\n", colours.cyan, colours.reset, note);
+}
+
 std::string name_of_machine(const std::string& file) {
   return file.empty() ? topo::host_name() : file_name(file);
 }

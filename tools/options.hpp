@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/topo_views.hpp"
 #include "topo/draft.hpp"
 #include "topo/system.hpp"
 
@@ -43,6 +44,8 @@ void refuse_with(const CLI::App& command, const char* option, std::initializer_l
 
 /// A file, stdin ("-"), or, where there is none, this machine. Throws Error (kBadInput).
 topo::SystemWithNotes read_machine(const std::string& file, topo::Model model);
+/// What reading it assumed, a line each on stderr.
+void tell(const std::vector<std::string>& notes, const Colours& colours = {});
 /// For pictures and messages: the file's name, or this host's.
 std::string name_of_machine(const std::string& file);
 

@@ -140,7 +140,7 @@ void search_machine(Options& options, const CLI::App& command) {
       *options.exit_code = kFound;
     return;
   }
-  topo::System system = read_machine(options.file, model_of(options.model)).system;
+  auto [system, notes] = read_machine(options.file, model_of(options.model));
   if (command.count("--gpus") > 0) system = topo::trimmed_to(system, ranks_of(options.gpus, "--gpus"));
   if (system.gpus().empty())
     refuse(fmt::format("{} has no GPUs. loom connect takes CPUs in their place.",
@@ -148,6 +148,7 @@ void search_machine(Options& options, const CLI::App& command) {
   const search::PathTables tables(system);
   const std::vector<SearchResult> results =
       options.graph_file.empty() ? find_channels(options, command, tables) : read_channels(options, tables);
+  tell(notes);
   nlohmann::json all = nlohmann::json::array();
   std::vector<search::NodePlans> plans;
   for (const SearchResult& result : results) {

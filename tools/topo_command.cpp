@@ -45,10 +45,8 @@ Colours colours_of(const Options& options, int descriptor = STDOUT_FILENO) {
   return wanted ? terminal_colours() : Colours{};
 }
 
-void tell(const Options& options, const std::vector<std::string>& notes) {
-  const Colours colours = colours_of(options, STDERR_FILENO);
-  for (const std::string& note : notes)
-    fmt::print(stderr, "{}note{}: {}\n", colours.cyan, colours.reset, note);
+void tell_in_colour(const Options& options, const std::vector<std::string>& notes) {
+  tell(notes, colours_of(options, STDERR_FILENO));
 }
 
 /// COLUMNS, else what the terminal has; 0: lines may be of any length.
@@ -69,7 +67,7 @@ SystemWithNotes read(const Options& options, const std::string& file) {
 /// The same, with notes on stderr.
 System load(const Options& options, const std::string& file) {
   SystemWithNotes loaded = read(options, file);
-  tell(options, loaded.notes);
+  tell_in_colour(options, loaded.notes);
   return std::move(loaded.system);
 }
 
@@ -94,7 +92,7 @@ void show(const Options& options) {
     notes.emplace_back(error.what());  // the rest can be shown still
   }
   if (options.json) return write("-", show_json(system, paths ? &*paths : nullptr, notes));
-  tell(options, notes);
+  tell_in_colour(options, notes);
   const Colours colours = colours_of(options);
   write("-", (paths ? matrix_text(*paths, colours, options.all, output_width()) + "\n" : "") +
                  tree_text(system, colours));
@@ -146,7 +144,7 @@ void check_machine(const Options& options) {
                   .dump(2) +
               "\n");
   } else {
-    tell(options, loaded.notes);
+    tell_in_colour(options, loaded.notes);
     std::string text;
     for (const std::string& line : broken) text += fmt::format("broken: {}\n", line);
     text += findings_text(system, groups, colours_of(options));
@@ -188,8 +186,8 @@ void convert(Options options) {
   write(options.output, text);
   const std::ptrdiff_t elements = element_count(text);
   if (!hwloc && elements > kMostNcclElements)
-    tell(options, {fmt::format("The result has {} elements; NCCL 2.30 reads files of at most {}.", elements,
-                               kMostNcclElements)});
+    tell_in_colour(options, {fmt::format("The result has {} elements; NCCL 2.30 reads files of at most {}.",
+                                         elements, kMostNcclElements)});
 }
 
 void diff(const Options& options) {

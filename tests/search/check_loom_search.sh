@@ -125,6 +125,9 @@ echo "{\"files\": {\"dgx1v.xml\": {\"n1\": {\"nGpus\": 8, \"graphs\": {\"ring\":
 grep -q '"nccl_gbps": 120' "$work/json" || fail "--compare --json"
 python3 -m json.tool < "$work/json" > /dev/null || fail "--compare --json is none"
 
+# what reading a file assumes
+"$loom" search "$data/lstopo-2gpu.xml" 2>&1 > /dev/null | grep -q 'note: mlx5_0: Its speed is not known' || fail "no note"
+
 # stdin, ranges, one of a thing, a minimum above the usual maximum
 "$loom" search - --gpus 0-2,5 --pattern tree < "$data/dgx1v.xml" > "$work/text" || fail "stdin"
 grep -Eq '0 .*1 .*2 .*5|5' "$work/text" || fail "--gpus 0-2,5"
