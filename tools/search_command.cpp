@@ -48,11 +48,6 @@ search::Request request_of(const Options& options) {
   return request;
 }
 
-bool has_channels(const search::NodePlans& plans) {
-  return std::any_of(plans.parts.begin(), plans.parts.end(),
-                     [](const search::ChannelPlan& plan) { return !plan.channels.empty(); });
-}
-
 /// Channels from a file beside the bound that the search proves for their pattern.
 std::vector<SearchResult> read_channels(const Options& options, const search::PathTables& tables) {
   std::vector<SearchResult> results;

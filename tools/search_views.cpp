@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -58,6 +59,11 @@ SearchResult timed_search(const search::PathTables& tables, const search::Reques
   return result;
 }
 
+bool has_channels(const search::NodePlans& plans) {
+  return std::any_of(plans.parts.begin(), plans.parts.end(),
+                     [](const ChannelPlan& plan) { return !plan.channels.empty(); });
+}
+
 std::vector<std::string> violations_of(const search::PathTables& tables, const search::NodePlans& plans,
                                        std::size_t part) {
   return search::violations(search::part_of(tables, plans, part).paths, plans.parts[part]);
@@ -71,17 +77,16 @@ std::vector<std::string> violations_of(const search::PathTables& tables, const s
 }
 
 std::string plan_text(const search::PathTables& tables, const SearchResult& result) {
-  std::string text;
   const auto& plans = result.plans;
+  if (!has_channels(plans))
+    return fmt::format("{}: not on this machine: {}\n", search::name_of(plans.parts[0].pattern),
+                       plans.parts[0].absent);
+  std::string text;
   for (std::size_t i = 0; i < plans.parts.size(); ++i) {
     const ChannelPlan& plan = plans.parts[i];
     if (plans.parts.size() > 1)
       text += fmt::format("part {} of {} (through the network is faster), ranks {}\n", i + 1,
                           plans.parts.size(), fmt::join(plans.ranks[i], " "));
-    if (plan.channels.empty()) {
-      text += fmt::format("{}: not on this machine: {}\n", search::name_of(plan.pattern), plan.absent);
-      continue;
-    }
     text += fmt::format("{}: {}, {:.5g} of at most {:.5g} GB/s, {:.1f} %; {}", search::name_of(plan.pattern),
                         counted(plan.channels.size(), "channel"), plan.total_gbps, plan.bound_gbps,
                         percent_of(plan.total_gbps, plan.bound_gbps), topo::name_of(plan.type_intra));

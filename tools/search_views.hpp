@@ -17,6 +17,9 @@ struct SearchResult {
 };
 
 SearchResult timed_search(const search::PathTables& tables, const search::Request& request);
+/// All parts have channels, or none has.
+bool has_channels(const search::NodePlans& plans);
+
 /// What the validator says of a part.
 std::vector<std::string> violations_of(const search::PathTables& tables, const search::NodePlans& plans,
                                        std::size_t part);
