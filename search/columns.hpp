@@ -117,6 +117,7 @@ class ColumnSource {
   };
   std::vector<Beginning> beginnings() const;
 
+  double least_of_ends();
   void find_long(int round);
   std::vector<double> costs_of_beginning(int to) const;
   void keep_path(std::span<const double> begin, std::span<const double> end, int seed);
