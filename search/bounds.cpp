@@ -167,14 +167,16 @@ double end_bound(const HopTable& table, Pattern pattern, bool network, int max_c
   }
   if (pattern == Pattern::kNvls || pattern == Pattern::kCollnetDirect || table.gpus() < 2) return bound;
   std::vector<double> in, out;
-  const int ends = table.gpus() + table.nets();
-  for (int gpu = 0; network && gpu < table.gpus(); ++gpu) {  // from a port every channel enters every GPU
-    bound = std::min(bound, ends_at(table, gpu, true, 0, ends));
-    if (pattern == Pattern::kRing) bound = std::min(bound, ends_at(table, gpu, false, 0, ends));
-  }
   for (int gpu = 0; gpu < table.gpus(); ++gpu) {
     in.push_back(ends_at(table, gpu, true, 0, table.gpus()));
     out.push_back(ends_at(table, gpu, false, 0, table.gpus()));
+  }
+  const int ends = table.gpus() + table.nets();
+  for (int gpu = 0; network && gpu < table.gpus(); ++gpu) {  // from a port every channel enters every GPU
+    const auto i = static_cast<std::size_t>(gpu);            // ports only add to what other GPUs can send
+    if (in[i] < bound) bound = std::min(bound, ends_at(table, gpu, true, 0, ends));
+    if (pattern == Pattern::kRing && out[i] < bound)
+      bound = std::min(bound, ends_at(table, gpu, false, 0, ends));
   }
   if (pattern == Pattern::kRing && !network)
     return std::min(*std::min_element(in.begin(), in.end()), *std::min_element(out.begin(), out.end()));

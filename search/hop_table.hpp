@@ -5,6 +5,7 @@
 
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "topo/paths.hpp"
@@ -83,6 +84,7 @@ class HopTable {
   std::vector<Resource> resources_;
   std::vector<int> resource_of_link_;
   std::vector<int> pool_of_net_;
+  std::vector<std::pair<topo::LinkId, double>> taken_;  // by the hop that is added
 };
 
 }  // namespace loom::search

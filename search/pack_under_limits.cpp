@@ -16,7 +16,7 @@ constexpr std::size_t kOffered = 16;           // columns in one exchange
 constexpr int kPatience = 8;                   // rounds in which the total must grow by
 constexpr double kLeastProgress = 1e-3;        // this part
 constexpr int kFills = 8, kMostOfOneFill = 4;  // rounds of wide channels; channels of one round
-constexpr int kMostNarrow = 12;  // channels in turn that are too narrow
+constexpr int kMostNarrow = 12;                // channels in turn that are too narrow
 constexpr int kLongFills = 3;                  // rounds where orders are not exact
 constexpr double kFillPrice = 1e-3;  // of a link by what is left of it, GB/s; channels must cost less than 1
 constexpr int kSeeds = 3;            // local searches that find nothing before the search gives up
