@@ -127,7 +127,7 @@ bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& be
   const bool quick = enough == 0 || table_.gpus() <= kFewGpus;  // of many, `best` is there to begin with
   if (!has_heads(pattern_) && target > 0 && quick)
     packed = limited(in_part([&] { return fill(limits, target); }), limits);
-  if (packed.total < target * (1 - kSame)) {
+  if (packed.total < target * (1 - kSame) && !packed.impossible) {
     Packed filled = std::exchange(packed, {});
     const Packed all = in_part([&] { return pack(limits, target, best); });
     packed = limited(all, limits);

@@ -38,7 +38,13 @@ Packed Search::fill(const Limits& limits, double enough) {
       prices[i] = left[i] > kLeastShare * capacities_[i] ? kFillPrice / left[i] : 1;
     double widest = 0;
     int taken = 0, narrow = 0;
-    for (std::vector<Order>& orders : source.cheaper(prices, round, source.is_exact())) {
+    std::vector<std::vector<Order>> found = source.cheaper(prices, round, source.is_exact());
+    if (source.is_exact() && !is_possible(source.least())) {
+      Packed none;
+      none.impossible = true;
+      return none;
+    }
+    for (std::vector<Order>& orders : found) {
       if (taken == kMostOfOneFill && source.is_exact()) break;  // the same hops over and over
       if (narrow == kMostNarrow) break;
       if (total >= enough * (1 - kSame / 4)) break;
