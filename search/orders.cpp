@@ -22,6 +22,10 @@ void ExactOrders::solve(std::span<const double> costs, std::span<const double> t
     for (unsigned firsts = set; firsts != 0; firsts &= firsts - 1) {
       const auto first = static_cast<std::size_t>(__builtin_ctz(firsts));
       const unsigned rest = set & ~(1U << first);
+      if (rest != 0 && (rest & ends) == 0) {
+        best_[set * places + first] = kNever;
+        continue;
+      }
       double best = rest == 0 ? tail[first] : kNever;
       const double* const next_costs = &costs[first * places];
       const double* const next_best = &best_[rest * places];
