@@ -72,7 +72,11 @@ class HopTable {
   const topo::System& system() const noexcept { return *system_; }
 
  private:
-  void add_hop(const topo::Paths& paths, int from, int to);
+  struct Work {  // of one hop, so that the next one need not allocate
+    std::vector<topo::LinkId> route;
+    std::vector<std::pair<topo::LinkId, double>> taken;
+  };
+  void add_hop(const topo::Paths& paths, int from, int to, Work& work);
   void share_ports();
   int resource_of(topo::LinkId link);
 
@@ -84,7 +88,6 @@ class HopTable {
   std::vector<Resource> resources_;
   std::vector<int> resource_of_link_;
   std::vector<int> pool_of_net_;
-  std::vector<std::pair<topo::LinkId, double>> taken_;  // by the hop that is added
 };
 
 }  // namespace loom::search
