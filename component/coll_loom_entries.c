@@ -3,7 +3,7 @@
 #include "component/coll_loom_plain.h"
 
 /* That component may step aside for the one below it: then what it leaves in the table is what is below loom
- * from now on, and loom's reference has become one to it. */
+ * from now on, and loom's reference is one to it. */
 #define BELOW(api, which)                                                                           \
   int coll_loom_below_##api(PARAMS_##api struct ompi_communicator_t* communicator,                  \
                             struct coll_loom_module* self) {                                        \
@@ -13,6 +13,7 @@
     table->coll_##api = self->previous_##api;                                                       \
     table->coll_##api##_module = self->previous_##api##_module;                                     \
     const int error = self->previous_##api(ARGS_##api communicator, self->previous_##api##_module); \
+    COLL_LOOM_STEPPED_ASIDE(self->previous_##api##_module, table->coll_##api##_module);             \
     self->previous_##api = table->coll_##api;                                                       \
     self->previous_##api##_module = table->coll_##api##_module;                                     \
     table->coll_##api = installed;                                                                  \

@@ -14,7 +14,6 @@ struct regions {
 struct strips {
   struct loom_strip* list;
   size_t number, room;
-  uint64_t bytes;
   bool failed; /* there was no memory */
 };
 
@@ -141,7 +140,6 @@ static void add(struct strips* strips, char* device, size_t row_bytes, size_t ro
   }
   strips->list[strips->number++] =
       (struct loom_strip){.device = device, .row_bytes = row_bytes, .rows = rows, .pitch = pitch};
-  strips->bytes += row_bytes * rows;
 }
 
 /* Rows as one strip, if they do not overlap. */
@@ -174,7 +172,6 @@ static void add_element(struct strips* strips, struct ompi_datatype_t* type, cha
         if (pitch >= (ptrdiff_t)length && (last->rows == 1 || (size_t)pitch == last->pitch)) {
           last->pitch = (size_t)pitch;
           ++last->rows;
-          strips->bytes += length;
           continue;
         }
       }
@@ -259,20 +256,6 @@ static int find_on_device(const struct coll_loom_module* self, const struct stri
   return LOOM_SUCCESS;
 }
 
-static void widen(const struct strips* strips, char** low, char** high) {
-  for (size_t i = 0; i < strips->number; ++i) {
-    const struct loom_strip* const strip = &strips->list[i];
-    char* const end = (char*)strip->device + (strip->rows - 1) * strip->pitch + strip->row_bytes;
-    if (*low == NULL || (char*)strip->device < *low) *low = strip->device;
-    if (end > *high) *high = end;
-  }
-}
-
-static void place(struct strips* strips, const char* low, char* memory) {
-  for (size_t i = 0; i < strips->number; ++i)
-    strips->list[i].host = memory + ((char*)strips->list[i].device - low);
-}
-
 /* Leaves *staging NULL, or as it was, if the side's buffer is not on a device. */
 static int stage_side(struct coll_loom_module* self, const struct regions* regions, int side, void** buffer,
                       struct coll_loom_staging** staging) {
@@ -297,19 +280,11 @@ static int stage_side(struct coll_loom_module* self, const struct regions* regio
     if (*staging == NULL) result = LOOM_ERR_OUT_OF_MEMORY;
   }
   if (result == LOOM_SUCCESS && address != NULL) {
-    char *low = NULL, *high = NULL;
-    widen(&loaded, &low, &high);
-    widen(&stored, &low, &high);
-    const size_t shift = (uintptr_t)low % 64; /* as well aligned as the buffer */
-    void* memory;
-    result = loom_stand_in_create(address, (uint64_t)(high - low) + shift, loaded.bytes + stored.bytes, where,
-                                  &(*staging)->sides[side].stand_in, &memory);
+    ptrdiff_t distance;
+    result = loom_stand_in_create(address, loaded.list, loaded.number, stored.list, stored.number, where,
+                                  &(*staging)->sides[side].stand_in, &distance);
     if (result == LOOM_SUCCESS) {
-      char* const host = (char*)memory + shift;
-      place(&loaded, low, host);
-      place(&stored, low, host);
-      *buffer =
-          (void*)((uintptr_t)host + ((uintptr_t)*buffer - (uintptr_t)low)); /* maybe outside the memory */
+      *buffer = (void*)((uintptr_t)*buffer + (uintptr_t)distance); /* maybe outside the memory */
       (*staging)->sides[side].load = loaded;
       (*staging)->sides[side].store = stored;
       return LOOM_SUCCESS;

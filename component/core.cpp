@@ -219,11 +219,14 @@ int loom_is_on_device(const void* address, const char* where, bool* yes) {
 }
 
 // A loom_stand_in is a StandIn that C cannot look into.
-int loom_stand_in_create(const void* address, uint64_t bytes, uint64_t used_bytes, const char* where,
-                         loom_stand_in** out, void** memory) {
+int loom_stand_in_create(const void* address, loom_strip* load, uint64_t loads, loom_strip* store,
+                         uint64_t stores, const char* where, loom_stand_in** out, ptrdiff_t* distance) {
+  using loom::device::cuda::Strip;
   return at_device_boundary(where, [&]() -> int {
-    auto stand_in = the_process->staging()->stand_in(address, bytes, used_bytes);
-    *memory = stand_in->memory();
+    auto stand_in = the_process->staging()->stand_in(
+        address, {reinterpret_cast<Strip*>(load), static_cast<std::size_t>(loads)},
+        {reinterpret_cast<Strip*>(store), static_cast<std::size_t>(stores)});
+    *distance = stand_in->distance();
     *out = reinterpret_cast<loom_stand_in*>(stand_in.release());
     return LOOM_SUCCESS;
   });

@@ -222,17 +222,17 @@ bool loom_may_have_device_memory(void);
 /* LOOM_SUCCESS and *yes, or LOOM_ERR_DEVICE. where: for messages, as in the following. */
 int loom_is_on_device(const void *address, const char *where, bool *yes);
 
-/* Host memory for a device buffer that `address` is in. Of `bytes` only used_bytes will be touched. */
-struct loom_stand_in;
-int loom_stand_in_create(const void *address, uint64_t bytes, uint64_t used_bytes, const char *where, struct loom_stand_in **out,
-                         void **memory);
-void loom_stand_in_destroy(struct loom_stand_in *stand_in);
-
 /* Rows of bytes that lie alike in the buffer and in its stand-in. As device::cuda::Strip. */
 struct loom_strip {
   void *device, *host;
   uint64_t row_bytes, rows, pitch;
 };
+/* Host memory for the strips of the device buffer that `address` is in, all at one distance from where they are. */
+struct loom_stand_in;
+int loom_stand_in_create(const void *address, struct loom_strip *load, uint64_t loads, struct loom_strip *store, uint64_t stores,
+                         const char *where, struct loom_stand_in **out, ptrdiff_t *distance);
+void loom_stand_in_destroy(struct loom_stand_in *stand_in);
+
 /* Copies after what the program has put into the default stream, and is done on return. */
 int loom_copy_strips(struct loom_stand_in *stand_in, const struct loom_strip *strips, uint64_t n, bool to_device, const char *where);
 

@@ -81,11 +81,13 @@ typedef mca_coll_base_module_alltoallv_init_fn_t mca_coll_base_module_neighbor_a
 
 /* Puts function into the communicator's slot, to be used in the module's enable. Up to 5.0 the base does that
  * after enable, from the module's own fields; in 6.0 the module does it, and puts the previous function back
- * in disable (unless someone above still has the slot). */
+ * in disable (unless someone above still has the slot). A module that puts another in its place moves the
+ * slot's reference to it up to 5.0; in 6.0 slots have none. */
 #if OMPI_MAJOR_VERSION < 6
 #define COLL_LOOM_INSTALL(communicator, api, function, module) \
   ((void)(communicator), (module)->coll_##api = (function))
 #define COLL_LOOM_UNINSTALL(communicator, api, module, previous, previous_module) ((void)(communicator))
+#define COLL_LOOM_STEPPED_ASIDE(module, other) ((void)0)
 #else
 #define COLL_LOOM_INSTALL(communicator, api, function, module) \
   MCA_COLL_INSTALL_API(communicator, api, function, module, "loom")
@@ -93,6 +95,13 @@ typedef mca_coll_base_module_alltoallv_init_fn_t mca_coll_base_module_neighbor_a
   do {                                                                            \
     if ((communicator)->c_coll->coll_##api##_module == (module))                  \
       MCA_COLL_INSTALL_API(communicator, api, previous, previous_module, "loom"); \
+  } while (0)
+#define COLL_LOOM_STEPPED_ASIDE(module, other) \
+  do {                                         \
+    if ((module) != (other)) {                 \
+      OBJ_RETAIN(other);                       \
+      OBJ_RELEASE(module);                     \
+    }                                          \
   } while (0)
 #endif
 

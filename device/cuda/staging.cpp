@@ -6,17 +6,81 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstdint>
 
 namespace loom::device::cuda {
 namespace {
 
-constexpr std::size_t kPage = 4096;
+using Memory = std::span<std::byte>;
 
-/// nullptr: there is no memory. Pages come into being when they are touched.
-std::byte* map(std::size_t bytes) {
-  void* const memory =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kCacheLine = 64;
+/// Blocks that lie farther apart have stand-ins in ranges of their own: from MPI_BOTTOM, a message may reach
+/// from the program's data to its farthest mapping, and no free range is as long as that.
+constexpr std::size_t kOneRange = std::size_t{1} << 30;
+
+/// Empty: there is no memory, or it is taken at that address. Pages come into being when they are touched.
+Memory map(std::size_t bytes, std::byte* at = nullptr) {
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at == nullptr ? 0 : MAP_FIXED_NOREPLACE);
+  void* const memory = ::mmap(at, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+  if (memory == MAP_FAILED) return {};
+  const Memory mapped(static_cast<std::byte*>(memory), bytes);
+  if (at == nullptr || memory == at) return mapped;
+  ::munmap(memory, bytes);  // Linux before 4.17 takes the address for a wish
+  return {};
+}
+
+void unmap(std::span<const Memory> memory) {
+  for (const Memory range : memory) ::munmap(range.data(), range.size());
+}
+
+struct Range {
+  std::uintptr_t begin, end;
+};
+
+Range range_of(const Strip& strip) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(strip.device);
+  return {begin, begin + (strip.rows - 1) * strip.pitch + strip.row_bytes};
+}
+
+/// In whole pages, sorted, and one where little lies between them.
+std::vector<Range> far_apart(std::vector<Range> ranges) {
+  std::ranges::sort(ranges, {}, &Range::begin);
+  std::vector<Range> result;
+  for (const Range range : ranges) {
+    const std::uintptr_t begin = range.begin / kPage * kPage, end = (range.end + kPage - 1) / kPage * kPage;
+    if (!result.empty() && begin < result.back().end + kOneRange)
+      result.back().end = std::max(result.back().end, end);
+    else
+      result.push_back({begin, end});
+  }
+  return result;
+}
+
+/// False: some address is taken at this distance. `memory` has room for all ranges.
+bool map_at(std::ptrdiff_t distance, std::span<const Range> ranges, std::vector<Memory>& memory) {
+  for (const Range range : ranges) {
+    const std::uintptr_t at = range.begin + static_cast<std::uintptr_t>(distance);
+    const Memory mapped = map(range.end - range.begin, reinterpret_cast<std::byte*>(at));
+    if (mapped.empty()) {
+      unmap(memory);
+      memory.clear();
+      return false;
+    }
+    memory.push_back(mapped);
+  }
+  return true;
+}
+
+/// A distance at which all ranges are free; most addresses of a process are. 0: none was found.
+std::ptrdiff_t map_apart(std::span<const Range> ranges, std::vector<Memory>& memory) {
+  memory.reserve(ranges.size());
+  for (const int bits : {40, 33})
+    for (std::ptrdiff_t step = 1; step <= 100; ++step)
+      for (const std::ptrdiff_t sign : {-1, 1})
+        if (const std::ptrdiff_t distance = sign * step << bits; map_at(distance, ranges, memory))
+          return distance;
+  return 0;
 }
 
 }  // namespace
@@ -45,18 +109,40 @@ Staging::~Staging() {
   while (!free_.empty()) forget_last({});
 }
 
-std::unique_ptr<StandIn> Staging::stand_in(const void* address, std::size_t bytes, std::size_t used_bytes) {
+std::unique_ptr<StandIn> Staging::stand_in(const void* address, std::span<Strip> load,
+                                           std::span<Strip> store) {
   const Owner owner = owner_of(address);
   std::unique_ptr<StandIn> result(new StandIn(*this, address));
-  const std::size_t rounded = std::bit_ceil(std::max(bytes, kPage));
+  std::size_t used = 0;
+  Range all{UINTPTR_MAX, 0};
+  for (const std::span<Strip> strips : {load, store})
+    for (const Strip& strip : strips) {
+      const auto [begin, end] = range_of(strip);
+      all = {std::min(all.begin, begin), std::max(all.end, end)};
+      used += strip.rows * strip.row_bytes;
+    }
+  const std::size_t lead = all.begin % kCacheLine, bytes = all.end - all.begin + lead,
+                    rounded = std::bit_ceil(std::max(bytes, kPage));
   // Locking pages touches them, which would fill the machine where blocks lie far apart.
-  const bool dense = rounded <= 4 * used_bytes + 16 * kPage;
-  if (dense && (reuse(*result, rounded) || keep_new(*result, owner, rounded))) return result;
-  result->bytes_ = (bytes + kPage - 1) / kPage * kPage;
-  result->memory_ = map(result->bytes_);
-  if (result->memory_ == nullptr)
+  const bool dense = rounded <= 4 * used + 16 * kPage;
+  if (!dense && bytes > kOneRange) {
+    std::vector<Range> ranges;
+    for (const std::span<Strip> strips : {load, store})
+      for (const Strip& strip : strips) ranges.push_back(range_of(strip));
+    result->distance_ = map_apart(far_apart(std::move(ranges)), result->memory_);
+  } else if (!dense || !(reuse(*result, rounded) || keep_new(*result, owner, rounded))) {
+    result->memory_.reserve(1);
+    if (const Memory mapped = map((bytes + kPage - 1) / kPage * kPage); !mapped.empty())
+      result->memory_.push_back(mapped);
+  }
+  if (result->memory_.empty())
     throw Error(ErrorCode::kOutOfMemory,
-                fmt::format("There is no memory for the {} bytes of a device buffer on the host.", bytes));
+                fmt::format("There is no memory for a device buffer of {} bytes on the host.", used));
+  if (result->distance_ == 0)
+    result->distance_ = static_cast<std::ptrdiff_t>(
+        reinterpret_cast<std::uintptr_t>(result->memory_.front().data()) + lead - all.begin);
+  for (const std::span<Strip> strips : {load, store})
+    for (Strip& strip : strips) strip.host = strip.device + result->distance_;
   return result;
 }
 
@@ -69,18 +155,18 @@ bool Staging::reuse(StandIn& stand_in, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   auto best = free_.end();
   for (auto kept = free_.begin(); kept != free_.end(); ++kept)
-    if (kept->bytes >= bytes && kept->bytes <= 4 * bytes &&
-        (best == free_.end() || kept->bytes < best->bytes))
+    if (kept->size() >= bytes && kept->size() <= 4 * bytes &&
+        (best == free_.end() || kept->size() < best->size()))
       best = kept;
   if (best == free_.end()) return false;
-  stand_in.memory_ = best->memory;
-  stand_in.bytes_ = best->bytes;
+  stand_in.memory_.push_back(*best);
   stand_in.kept_ = true;
   free_.erase(best);
   return true;
 }
 
 bool Staging::keep_new(StandIn& stand_in, const Owner& owner, std::size_t bytes) {
+  stand_in.memory_.reserve(1);
   {
     const std::lock_guard lock(mutex_);
     if (bytes > most_kept_) return false;
@@ -88,11 +174,10 @@ bool Staging::keep_new(StandIn& stand_in, const Owner& owner, std::size_t bytes)
     if (kept_ + bytes > most_kept_) return false;
     kept_ += bytes;
   }
-  stand_in.memory_ = map(bytes);
-  if (stand_in.memory_ != nullptr) {
-    stand_in.bytes_ = bytes;
+  if (const Memory mapped = map(bytes); !mapped.empty()) {
+    stand_in.memory_.push_back(mapped);
     stand_in.kept_ = true;
-    driver_->pin(owner, stand_in.memory_, bytes);  // slower without
+    driver_->pin(owner, mapped.data(), bytes);  // slower without
     return true;
   }
   const std::lock_guard lock(mutex_);
@@ -101,27 +186,25 @@ bool Staging::keep_new(StandIn& stand_in, const Owner& owner, std::size_t bytes)
 }
 
 void Staging::give_back(const StandIn& stand_in) noexcept {
-  if (stand_in.memory_ == nullptr || stand_in.lost_) return;
-  if (!stand_in.kept_) {
-    ::munmap(stand_in.memory_, stand_in.bytes_);
-    return;
-  }
+  if (stand_in.lost_) return;
+  if (!stand_in.kept_) return unmap(stand_in.memory_);
+  const Memory memory = stand_in.memory_.front();
   const std::lock_guard lock(mutex_);
   try {
-    free_.push_back({stand_in.memory_, stand_in.bytes_});
+    free_.push_back(memory);
   } catch (...) {
-    kept_ -= stand_in.bytes_;
-    if (driver_->unpin({}, stand_in.memory_)) ::munmap(stand_in.memory_, stand_in.bytes_);
+    kept_ -= memory.size();
+    if (driver_->unpin({}, memory.data())) unmap({&memory, 1});
   }
 }
 
 /// Memory that CUDA does not let go of, because the driver has come to its end or no context is current,
 /// stays mapped.
 void Staging::forget_last(const std::optional<Owner>& in_context_of) noexcept {
-  const Kept kept = free_.back();
+  const Memory kept = free_.back();
   free_.pop_back();
-  kept_ -= kept.bytes;
-  if (driver_->unpin(in_context_of, kept.memory)) ::munmap(kept.memory, kept.bytes);
+  kept_ -= kept.size();
+  if (driver_->unpin(in_context_of, kept.data())) unmap({&kept, 1});
 }
 
 }  // namespace loom::device::cuda

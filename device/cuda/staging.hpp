@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -15,13 +16,15 @@ namespace loom::device::cuda {
 
 class Staging;
 
-/// Host memory in place of one device buffer, as long as this lives; and the copies between the two.
+/// Host memory in place of one device buffer, as long as this lives; and the copies between the two. Each
+/// byte of it stands at the same distance from the one that it stands for.
 class StandIn {
  public:
   ~StandIn();
   StandIn(const StandIn&) = delete;
   StandIn& operator=(const StandIn&) = delete;
-  std::byte* memory() const noexcept { return memory_; }
+  /// From an address in the device buffer to the one in its stand-in.
+  std::ptrdiff_t distance() const noexcept { return distance_; }
   /// See Driver::copy. Throws Error.
   void copy(std::span<const Strip> strips, Direction direction);
 
@@ -30,8 +33,8 @@ class StandIn {
   StandIn(Staging& staging, const void* address) : staging_(staging), address_(address) {}
   Staging& staging_;
   const void* address_;
-  std::byte* memory_ = nullptr;
-  std::size_t bytes_ = 0;
+  std::ptrdiff_t distance_ = 0;
+  std::vector<std::span<std::byte>> memory_;  ///< one range, unless blocks lie far apart
   bool kept_ = false;
   bool lost_ = false;  ///< copies may still be going on, long after: never to be used again, nor unmapped
 };
@@ -49,18 +52,15 @@ class Staging {
 
   /// Throws Error.
   bool is_on_device(const void* address) const { return driver_->owner_of(address).has_value(); }
-  /// For the device buffer that `address` is in. Of `bytes` only `used_bytes` will be touched, maybe far
-  /// apart; the memory begins on a page. Throws Error.
-  std::unique_ptr<StandIn> stand_in(const void* address, std::size_t bytes, std::size_t used_bytes);
+  /// For the strips that will be copied from and to the device buffer that `address` is in: they may lie far
+  /// apart, with some on the host, and are as well aligned as in the buffer, up to a cache line. Sets their
+  /// `host`. Throws Error.
+  std::unique_ptr<StandIn> stand_in(const void* address, std::span<Strip> load, std::span<Strip> store);
 
   std::uint64_t bytes_copied() const noexcept { return copied_.load(std::memory_order_relaxed); }
 
  private:
   friend class StandIn;
-  struct Kept {
-    std::byte* memory;
-    std::size_t bytes;
-  };
   bool reuse(StandIn& stand_in, std::size_t bytes);
   Owner owner_of(const void* address) const;
   bool keep_new(StandIn& stand_in, const Owner& owner, std::size_t bytes);
@@ -70,7 +70,7 @@ class Staging {
   std::unique_ptr<Driver> driver_;
   std::size_t most_kept_;
   std::mutex mutex_;  // guards what follows
-  std::vector<Kept> free_;
+  std::vector<std::span<std::byte>> free_;
   std::size_t kept_ = 0;  // bytes in free_ and in stand-ins
   std::atomic<std::uint64_t> copied_{0};
 };

@@ -68,6 +68,11 @@ std::unique_ptr<Driver> open_fake() {
   return Driver::open(LOOM_FAKE_CUDA, false);
 }
 
+std::unique_ptr<StandIn> stand_in(Staging& staging, std::byte* memory, std::size_t bytes) {
+  std::array whole{Strip{memory, nullptr, bytes, 1, 0}};
+  return staging.stand_in(memory, whole, {});
+}
+
 TEST(CudaDriver, IsNotThereWithoutALibraryOrWithAnotherOne) {
   EXPECT_EQ(Driver::open("libloom-has-no-such-library.so.1", false), nullptr);
   EXPECT_EQ(Driver::open("libm.so.6", false), nullptr);
@@ -151,31 +156,48 @@ TEST(Staging, KeepsMemoryUpToItsLimit) {
   const std::uint64_t before = device.counts().registered;
   {
     Staging staging(open_fake(), 256 * 1024);
-    { const auto first = staging.stand_in(memory, 100'000, 100'000); }
+    { const auto first = stand_in(staging, memory, 100'000); }
     EXPECT_EQ(device.counts().registered - before, 128 * 1024);
     {
-      const auto again = staging.stand_in(memory, 90'000, 90'000),
-                 other = staging.stand_in(memory, 100'000, 100'000);
+      const auto again = stand_in(staging, memory, 90'000), other = stand_in(staging, memory, 100'000);
       EXPECT_EQ(device.counts().registered - before, 256 * 1024);
-      const auto too_much = staging.stand_in(memory, 100'000, 100'000);
+      const auto too_much = stand_in(staging, memory, 100'000);
       EXPECT_EQ(device.counts().registered - before, 256 * 1024);
-      std::memset(too_much->memory(), 1, 100'000);
+      std::memset(memory + too_much->distance(), 1, 100'000);
     }
-    { const auto large = staging.stand_in(memory, 256 * 1024, 256 * 1024); }  // what is free makes room
+    { const auto large = stand_in(staging, memory, 256 * 1024); }  // what is free makes room
     EXPECT_EQ(device.counts().registered - before, 256 * 1024);
-    { const auto larger = staging.stand_in(memory, 300 * 1024, 300 * 1024); }
+    { const auto larger = stand_in(staging, memory, 300 * 1024); }
     EXPECT_EQ(device.counts().registered - before, 256 * 1024);
   }
   EXPECT_EQ(device.counts().registered, before);
   device.release(memory);
 }
 
+// A message from MPI_BOTTOM may have parts on the device and on the host: as far apart as addresses are.
 TEST(Staging, TakesBlocksThatLieFarApart) {
+  static std::byte data[5000];
   const FakeDevice device;
   std::byte* const memory = device.allocate(4096);
   Staging staging(open_fake(), 1 << 20);
-  const auto stand_in = staging.stand_in(memory, std::size_t{1} << 38, 200);
-  stand_in->memory()[(std::size_t{1} << 38) - 1] = std::byte{1};
+  std::vector<std::byte> heap(5000);
+  std::vector<std::unique_ptr<StandIn>> kept;  // as with calls that have not ended: these distances are taken
+  for (int i = 0; i < 10; ++i) {
+    std::array load{Strip{memory + 3, nullptr, 10, 20, 100}, Strip{heap.data() + 1, nullptr, 4000, 1, 0}};
+    std::array store{Strip{data, nullptr, sizeof data, 1, 0}};
+    kept.push_back(staging.stand_in(memory, load, store));
+    for (const std::span<Strip> strips : {std::span<Strip>(load), std::span<Strip>(store)})
+      for (const Strip& strip : strips) {
+        EXPECT_EQ(strip.host, strip.device + kept.back()->distance());
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(strip.host) % 64,
+                  reinterpret_cast<std::uintptr_t>(strip.device) % 64);
+        for (std::size_t row = 0; row < strip.rows; ++row) {
+          EXPECT_EQ(strip.host[row * strip.pitch], std::byte{0});
+          std::memset(strip.host + row * strip.pitch, 1, strip.row_bytes);
+        }
+      }
+  }
+  EXPECT_EQ(data[0], std::byte{0});
   device.release(memory);
 }
 
@@ -189,13 +211,13 @@ TEST(Staging, ServesSeveralThreads) {
       for (std::size_t round = 1; round <= 50; ++round) {
         const std::size_t bytes = round * 3000;
         std::byte* const memory = mine.allocate(bytes);
-        const auto stand_in = staging.stand_in(memory, bytes, bytes);
-        const std::array strips{Strip{memory, stand_in->memory(), bytes, 1, 0}};
-        std::memset(stand_in->memory(), thread, bytes);
+        std::array strips{Strip{memory, nullptr, bytes, 1, 0}};
+        const auto stand_in = staging.stand_in(memory, strips, {});
+        std::memset(strips[0].host, thread, bytes);
         stand_in->copy(strips, Direction::kToDevice);
-        std::memset(stand_in->memory(), 77, bytes);
+        std::memset(strips[0].host, 77, bytes);
         stand_in->copy(strips, Direction::kToHost);
-        EXPECT_EQ(stand_in->memory()[bytes - 1], std::byte(thread));
+        EXPECT_EQ(strips[0].host[bytes - 1], std::byte(thread));
         mine.release(memory);
       }
     });
@@ -208,8 +230,8 @@ TEST(Staging, KeepsItsHandsOffMemoryThatCopiesMayStillReach) {
   std::byte* const memory = device.allocate(100'000);
   Staging staging(open_fake(), 0);
   {
-    const auto stand_in = staging.stand_in(memory, 100'000, 100'000);
-    const std::array strips{Strip{memory, stand_in->memory(), 100'000, 1, 0}};
+    std::array strips{Strip{memory, nullptr, 100'000, 1, 0}};
+    const auto stand_in = staging.stand_in(memory, strips, {});
     device.fail("cuStreamSynchronize", 700);
     EXPECT_THROW(stand_in->copy(strips, Direction::kToHost), Error);
     device.fail("cuStreamSynchronize", 0);
@@ -223,12 +245,12 @@ TEST(Staging, OutlivesAContext) {
   device.use(1);
   std::byte* const memory = device.allocate(5000);
   Staging staging(open_fake(), 1 << 20);
-  const auto stand_in = staging.stand_in(memory, 5000, 5000);
-  const std::array strips{Strip{memory, stand_in->memory(), 5000, 1, 0}};
+  std::array strips{Strip{memory, nullptr, 5000, 1, 0}};
+  const auto stand_in = staging.stand_in(memory, strips, {});
   device.function<int(int)>("cuDevicePrimaryCtxReset_v2")(1);
-  std::memset(stand_in->memory(), 1, 5000);  // still ours
+  std::memset(strips[0].host, 1, 5000);  // still ours
   EXPECT_THROW(stand_in->copy(strips, Direction::kToDevice), Error);
-  EXPECT_THROW(staging.stand_in(memory, 5000, 5000), Error);
+  EXPECT_THROW(cuda::stand_in(staging, memory, 5000), Error);
   void* context;
   device.function<int(void**)>("cuCtxPopCurrent_v2")(&context);
 }

@@ -22,22 +22,35 @@ enum class Form { kBlocking, kNonblocking, kPersistent };
 inline constexpr Form kForms[] = {Form::kBlocking, Form::kNonblocking, Form::kPersistent};
 const char* name(Form form);
 
-/// Makes a call in one of its forms, to the end. A persistent one is started twice: `refill` restores the
-/// buffers before each start.
+#ifdef LOOM_BIG_COUNTS  // the functions with large counts of MPI 4, in all forms
+using Count = MPI_Count;
+using Displacement = MPI_Aint;
+#define LOOM_FUNCTION(name) name##_c
+#define MPI_Barrier_c MPI_Barrier  // which have nothing to count
+#define MPI_Ibarrier_c MPI_Ibarrier
+#define MPI_Barrier_init_c MPI_Barrier_init
+#else
+using Count = int;
+using Displacement = int;
+#define LOOM_FUNCTION(name) name
+#endif
+
 #if OMPI_MAJOR_VERSION == 4
 #define LOOM_INIT(Name) MPIX_##Name##_init
 #else
-#define LOOM_INIT(Name) MPI_##Name##_init
+#define LOOM_INIT(Name) LOOM_FUNCTION(MPI_##Name##_init)
 #endif
+/// Makes a call in one of its forms, to the end. A persistent one is started twice: `refill` restores the
+/// buffers before each start.
 #define LOOM_CALL(form, refill, Name, name, ...)             \
   do {                                                       \
     MPI_Request request = MPI_REQUEST_NULL;                  \
     if ((form) == Form::kBlocking) {                         \
       refill();                                              \
-      MPI_##Name(__VA_ARGS__);                               \
+      LOOM_FUNCTION(MPI_##Name)(__VA_ARGS__);                \
     } else if ((form) == Form::kNonblocking) {               \
       refill();                                              \
-      MPI_I##name(__VA_ARGS__, &request);                    \
+      LOOM_FUNCTION(MPI_I##name)(__VA_ARGS__, &request);     \
       MPI_Wait(&request, MPI_STATUS_IGNORE);                 \
     } else {                                                 \
       LOOM_INIT(Name)(__VA_ARGS__, MPI_INFO_NULL, &request); \

@@ -120,7 +120,8 @@ std::int64_t value(int from, int to, int i) {
 /// order.
 struct Blocks {
   std::vector<int> units, first;  ///< by rank
-  std::vector<int> counts, disps, byte_disps;
+  std::vector<Count> counts;
+  std::vector<Displacement> disps, byte_disps;
   std::vector<MPI_Datatype> types;
   int all = 0;
 
@@ -133,7 +134,7 @@ struct Blocks {
     for (std::size_t k = 0; k < units.size(); ++k) {
       counts.push_back(layout.count(units[k]));
       disps.push_back(layout.count(first[k]));
-      byte_disps.push_back(static_cast<int>(layout.extent()) * first[k]);
+      byte_disps.push_back(static_cast<Displacement>(layout.extent()) * first[k]);
     }
   }
 };

@@ -151,8 +151,8 @@ constexpr std::pair<Reduction, const char*> kReductions[] = {{Reduction::kAllred
                                                              {Reduction::kExscan, "exscan"}};
 
 /// Elements of the parts of a reduce_scatter.
-std::vector<int> parts(const Run& run, int count) {
-  std::vector<int> result;
+std::vector<Count> parts(const Run& run, int count) {
+  std::vector<Count> result;
   for (int rank = 0; rank < run.ranks; ++rank)
     result.push_back(rank % 3 == 1 ? 0 : rank % 3 == 2 ? count + 2 : count);
   return result;
@@ -164,7 +164,7 @@ bool call(Run& run, Reduction which, Form form, MPI_Datatype type, std::size_t b
           int root, bool in_place, Store&& store, Check&& check) {
   const auto n = static_cast<std::size_t>(count), me = static_cast<std::size_t>(run.rank);
   const auto ranks = static_cast<std::size_t>(run.ranks);
-  const std::vector<int> counts = parts(run, count);
+  const std::vector<Count> counts = parts(run, count);
   std::size_t in_count = n, out_count = n, first = 0;
   if (which == Reduction::kBlock) {
     in_count = n * ranks;
