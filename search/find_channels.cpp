@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -19,16 +20,19 @@ constexpr std::int64_t kForStrictest = 40, kForOnlyLimits = 70, kForColumns = 60
 
 /// Types between the given ends that occur, ascending.
 std::vector<topo::PathType> types_of(const HopTable& table, bool network) {
-  std::vector<topo::PathType> types;
+  std::array<bool, static_cast<std::size_t>(topo::PathType::kDis)> occurs{};  // and below
+  const auto note = [&](const Hop& hop) {
+    if (hop.type < topo::PathType::kDis) occurs[static_cast<std::size_t>(hop.type)] = true;
+  };
   const int end = network ? table.gpus() + table.nets() : table.gpus();
   for (int i = 0; i < table.gpus(); ++i) {
     for (int j = network ? table.gpus() : 0; j < end; ++j)
-      if (i != j) types.insert(types.end(), {table.hop(i, j).type, table.hop(j, i).type});
-    if (!network && table.nv_switch() >= 0) types.push_back(table.hop(i, table.nv_switch()).type);
+      if (i != j) note(table.hop(i, j)), note(table.hop(j, i));
+    if (!network && table.nv_switch() >= 0) note(table.hop(i, table.nv_switch()));
   }
-  std::sort(types.begin(), types.end());
-  types.erase(std::unique(types.begin(), types.end()), types.end());
-  std::erase(types, topo::PathType::kDis);
+  std::vector<topo::PathType> types;
+  for (std::size_t type = 0; type < occurs.size(); ++type)
+    if (occurs[type]) types.push_back(static_cast<topo::PathType>(type));
   if (types.empty()) types.push_back(topo::PathType::kLoc);
   return types;
 }
@@ -123,7 +127,7 @@ bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& be
   const bool quick = enough == 0 || table_.gpus() <= kFewGpus;  // of many, `best` is there to begin with
   if (!has_heads(pattern_) && target > 0 && quick)
     packed = limited(in_part([&] { return fill(limits, target); }), limits);
-  if (packed.total < target * (1 - kSame)) {
+  if (packed.total < target * (1 - kSame) && !packed.impossible) {
     Packed filled = std::exchange(packed, {});
     const Packed all = in_part([&] { return pack(limits, target, best); });
     packed = limited(all, limits);
