@@ -1,8 +1,8 @@
 #include "search/bounds.hpp"
 
 #include <algorithm>
-#include <map>
 #include <queue>
+#include <span>
 #include <vector>
 
 namespace loom::search {
@@ -104,25 +104,30 @@ constexpr double kUnlimited = 1e9;
 /// The sum of the links that hops `from`[i] -> `to`[i] take at `end`, the last ones of those that come in or
 /// the first ones of those that go out.
 double ends_at(const HopTable& table, int end, bool in, int first_other, int last_other) {
-  std::map<int, double> least_factor;  // per resource
+  std::vector<Load> least_factor;  // each resource once
   for (int other = first_other; other < last_other; ++other) {
     if (other == end) continue;
     const Hop& hop = in ? table.hop(other, end) : table.hop(end, other);
     if (hop.count == 0) continue;
-    const Load* last = nullptr;
-    for (const Load& load : table.loads(hop)) {
+    const std::span<const Load> loads = table.loads(hop);
+    const auto is_there = [&](const Load& load) {
       const topo::LinkId link = table.resources()[static_cast<std::size_t>(load.resource)].link;
-      if (link == topo::kNoLink) continue;
+      if (link == topo::kNoLink) return false;
       const topo::Link& crossed = table.system().link(link);
-      if ((in ? crossed.to : crossed.from) == table.node(end)) last = &load;
-    }
-    if (last == nullptr) return kUnlimited;
-    const auto [place, is_new] = least_factor.try_emplace(last->resource, last->factor);
-    if (!is_new) place->second = std::min(place->second, last->factor);
+      return (in ? crossed.to : crossed.from) == table.node(end);
+    };
+    const auto last = std::find_if(loads.rbegin(), loads.rend(), is_there);
+    if (last == loads.rend()) return kUnlimited;
+    const auto known = std::find_if(least_factor.begin(), least_factor.end(),
+                                    [&](const Load& load) { return load.resource == last->resource; });
+    if (known == least_factor.end())
+      least_factor.push_back(*last);
+    else
+      known->factor = std::min(known->factor, last->factor);
   }
   double sum = 0;
-  for (const auto& [resource, factor] : least_factor)
-    sum += table.resources()[static_cast<std::size_t>(resource)].gbps / factor;
+  for (const Load& load : least_factor)
+    sum += table.resources()[static_cast<std::size_t>(load.resource)].gbps / load.factor;
   return sum;
 }
 
@@ -165,6 +170,13 @@ double end_bound(const HopTable& table, Pattern pattern, bool network, int max_c
   for (int gpu = 0; gpu < table.gpus(); ++gpu) {
     in.push_back(ends_at(table, gpu, true, 0, table.gpus()));
     out.push_back(ends_at(table, gpu, false, 0, table.gpus()));
+  }
+  const int ends = table.gpus() + table.nets();
+  for (int gpu = 0; network && gpu < table.gpus(); ++gpu) {  // from a port every channel enters every GPU
+    const auto i = static_cast<std::size_t>(gpu);            // ports only add to what other GPUs can send
+    if (in[i] < bound) bound = std::min(bound, ends_at(table, gpu, true, 0, ends));
+    if (pattern == Pattern::kRing && out[i] < bound)
+      bound = std::min(bound, ends_at(table, gpu, false, 0, ends));
   }
   if (pattern == Pattern::kRing && !network)
     return std::min(*std::min_element(in.begin(), in.end()), *std::min_element(out.begin(), out.end()));

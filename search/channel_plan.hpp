@@ -66,6 +66,7 @@ struct ChannelPlan {
                  type_inter = topo::PathType::kLoc;  ///< the worst hops used
   bool same_channels = false;                        ///< all channels have one order of GPUs
   bool in_order = false;   ///< nothing fitted: GPUs in the order of the machine's description
+  std::string absent{};    ///< why this machine does not have the pattern; then there are no channels
   int hops = 0;            ///< links of all channels
   std::int64_t steps = 0;  ///< of Request::max_steps
   std::vector<Attempt> attempts{};
@@ -85,12 +86,12 @@ struct Request {
 
 /// The channels that carry most, and of those the ones with the closest paths and the fewest hops. A pure
 /// function: every rank finds the same. With `request.nodes` > 1 they begin and end at ports. Where the
-/// machine has none, or no port that reduces for a collnet pattern, or no NVSwitch for kNvls, the plan has no
-/// channels.
+/// machine has none, or no port that reduces for a collnet pattern, or no NVSwitch that joins all GPUs for
+/// kNvls, the plan has no channels and says why.
 ChannelPlan find_channels(const topo::Paths& paths, const Request& request);
 
 /// The plans of a machine: one for the whole, or one for each of the parts that talk to each other through
-/// the network because that is faster.
+/// the network because that is faster. All parts have the pattern that was asked for, or none has channels.
 struct NodePlans {
   std::vector<ChannelPlan> parts;
   std::vector<std::vector<int>> ranks;  ///< of each part
@@ -99,6 +100,10 @@ struct NodePlans {
 NodePlans find_plans(const PathTables& tables, const Request& request);
 /// The same for one request alone.
 NodePlans find_plans(const topo::System& system, const Request& request, topo::PathRules rules = {});
+
+/// Gives channels that were not searched for, those of a file, the bounds that the search of the same GPUs
+/// under `request` proves. Where it finds none to compare with they stay as they are.
+void prove_bounds(const PathTables& tables, const Request& request, NodePlans& plans);
 
 /// The one ring that carries most and, of equally good ones, crosses the fewest links: on a host without GPU
 /// links it passes from one NUMA node to another as seldom as it can, and inside a node follows the System's

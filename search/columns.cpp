@@ -46,8 +46,9 @@ void add_ports(std::vector<Charge>& charges, const HopTable& table, Pattern patt
 }  // namespace
 
 Pattern effective(Pattern pattern, int gpus) {
-  if (gpus > 1 || pattern == Pattern::kRing || pattern == Pattern::kCollnetChain) return pattern;
-  return pattern == Pattern::kCollnetDirect ? Pattern::kCollnetChain : Pattern::kTree;
+  if (gpus > 1) return pattern;
+  if (pattern == Pattern::kCollnetDirect) return Pattern::kCollnetChain;
+  return is_tree(pattern) && pattern != Pattern::kCollnetChain ? Pattern::kTree : pattern;
 }
 
 Order order_of(const HopTable& table, const Channel& channel) {

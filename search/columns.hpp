@@ -34,7 +34,8 @@ Order order_of(const HopTable& table, const Channel& channel);
 /// All hops of a channel.
 std::vector<Charge> charges_of(const HopTable& table, Pattern pattern, const Order& order);
 
-/// The pattern that a node of so many GPUs really has: alone, a GPU can only be a tree.
+/// The pattern that a node of so many GPUs really has: of a GPU alone all trees are one, and a head is a
+/// chain.
 Pattern effective(Pattern pattern, int gpus);
 constexpr bool is_tree(Pattern pattern) {
   return pattern == Pattern::kTree || pattern == Pattern::kSplitTree || pattern == Pattern::kBalancedTree ||
@@ -89,6 +90,7 @@ class ColumnSource {
   }
 
  private:
+  static constexpr int kFewColumns = 24, kManyColumns = 64;
   static constexpr int kSoon = 10;  // so few GPUs that dynamic programming is faster than failing otherwise
 
   void set_prices(std::span<const double> prices, double hop_cost);
@@ -98,8 +100,9 @@ class ColumnSource {
   void add(std::vector<Order> orders, double cost);
   std::int64_t exact_steps() const noexcept;
   std::size_t most_columns() const noexcept {  // of one call
-    return std::max<std::size_t>(24,
-                                 is_exact() && !has_heads(pattern_) ? 0 : static_cast<std::size_t>(2 * n_));
+    if (has_heads(pattern_)) return static_cast<std::size_t>(std::max(kFewColumns, 2 * n_));
+    if (is_exact()) return kFewColumns;
+    return static_cast<std::size_t>(std::max(kFewColumns, std::min(2 * n_, std::max(kManyColumns, n_))));
   }
   void find_exactly(int round);
   void find_rings();
@@ -116,6 +119,7 @@ class ColumnSource {
   };
   std::vector<Beginning> beginnings() const;
 
+  double least_of_ends();
   void find_long(int round);
   std::vector<double> costs_of_beginning(int to) const;
   void keep_path(std::span<const double> begin, std::span<const double> end, int seed);

@@ -1,15 +1,13 @@
-// find_channels.cpp -- the list of limits, how the best becomes a plan, and whole nodes or their parts.
+// find_channels.cpp -- the list of limits, and how the best becomes a plan.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
-#include <map>
 #include <utility>
 
 #include "search/bounds.hpp"
-#include "search/path_tables.hpp"
 #include "search/search.hpp"
-#include "search/validate.hpp"
 
 namespace loom::search {
 namespace {
@@ -22,27 +20,29 @@ constexpr std::int64_t kForStrictest = 40, kForOnlyLimits = 70, kForColumns = 60
 
 /// Types between the given ends that occur, ascending.
 std::vector<topo::PathType> types_of(const HopTable& table, bool network) {
-  std::vector<topo::PathType> types;
+  std::array<bool, static_cast<std::size_t>(topo::PathType::kDis)> occurs{};  // and below
+  const auto note = [&](const Hop& hop) {
+    if (hop.type < topo::PathType::kDis) occurs[static_cast<std::size_t>(hop.type)] = true;
+  };
   const int end = network ? table.gpus() + table.nets() : table.gpus();
   for (int i = 0; i < table.gpus(); ++i) {
     for (int j = network ? table.gpus() : 0; j < end; ++j)
-      if (i != j) types.insert(types.end(), {table.hop(i, j).type, table.hop(j, i).type});
-    if (!network && table.nv_switch() >= 0) types.push_back(table.hop(i, table.nv_switch()).type);
+      if (i != j) note(table.hop(i, j)), note(table.hop(j, i));
+    if (!network && table.nv_switch() >= 0) note(table.hop(i, table.nv_switch()));
   }
-  std::sort(types.begin(), types.end());
-  types.erase(std::unique(types.begin(), types.end()), types.end());
-  std::erase(types, topo::PathType::kDis);
+  std::vector<topo::PathType> types;
+  for (std::size_t type = 0; type < occurs.size(); ++type)
+    if (occurs[type]) types.push_back(static_cast<topo::PathType>(type));
   if (types.empty()) types.push_back(topo::PathType::kLoc);
   return types;
 }
 
-/// The steps that `request` gives a machine of so many GPUs.
+}  // namespace
+
 std::int64_t steps_for(const Request& request, std::size_t gpus) {
   return request.max_steps > 0 ? request.max_steps
                                : kStepsPerGpu * std::max(static_cast<int>(gpus), kFewGpus);
 }
-
-}  // namespace
 
 Search::Search(const topo::Paths& paths, const Request& request)
     : request_(request),
@@ -57,11 +57,18 @@ Search::Search(const topo::Paths& paths, const Request& request)
   most_ = end_bound(table_, pattern_, request.nodes > 1, request.max_channels);
 }
 
-bool Search::can_run() const {
-  if (table_.gpus() == 0) return false;
-  if (request_.nodes > 1 && table_.nets() == 0) return false;
-  if (collnet_ && request_.nodes <= 1) return false;
-  return pattern_ != Pattern::kNvls || table_.nv_switch() >= 0;
+std::string Search::why_absent() const {
+  if (table_.gpus() == 0) return "it has no GPUs";
+  if (collnet_ && request_.nodes <= 1) return "what the network reduces comes from several nodes";
+  if (request_.nodes > 1 && table_.nets() == 0)
+    return collnet_ ? "it has no port whose network reduces" : "it has no port to other nodes";
+  if (pattern_ != Pattern::kNvls) return "";
+  if (table_.gpus() == 1) return "a GPU alone has nothing to multicast to";
+  if (table_.nv_switch() < 0) return "it has no NVSwitch";
+  for (int gpu = 0; gpu < table_.gpus(); ++gpu)
+    if (table_.hop(gpu, table_.nv_switch()).count == 0 || table_.hop(table_.nv_switch(), gpu).count == 0)
+      return fmt::format("rank {} does not hang from the NVSwitch", table_.rank(gpu));
+  return "";
 }
 
 std::vector<int> Search::cross_nics() const {
@@ -120,7 +127,7 @@ bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& be
   const bool quick = enough == 0 || table_.gpus() <= kFewGpus;  // of many, `best` is there to begin with
   if (!has_heads(pattern_) && target > 0 && quick)
     packed = limited(in_part([&] { return fill(limits, target); }), limits);
-  if (packed.total < target * (1 - kSame)) {
+  if (packed.total < target * (1 - kSame) && !packed.impossible) {
     Packed filled = std::exchange(packed, {});
     const Packed all = in_part([&] { return pack(limits, target, best); });
     packed = limited(all, limits);
@@ -221,7 +228,10 @@ ChannelPlan Search::run() {
   ChannelPlan plan;
   plan.pattern = pattern_;
   plan.network = request_.nodes > 1;
-  if (!can_run()) return plan;
+  if (plan.absent = why_absent(); !plan.absent.empty()) {
+    plan.pattern = request_.pattern;
+    return plan;
+  }
   const Limits loosest{cross_nics().back(), inter_.back(), intra_.back()};
   Limits limits{cross_nics().front(), inter_.front(), intra_.front()};
   Packed best;
@@ -248,7 +258,11 @@ ChannelPlan Search::run() {
   }
   plan.type_intra = std::max(plan.type_intra, intra_.front());
   if (plan.network) plan.type_inter = std::max(plan.type_inter, inter_.front());
-  if (plan.channels.empty()) plan.bound_gbps = 0;
+  if (plan.channels.empty()) {
+    plan.bound_gbps = 0;
+    plan.absent = plan.network ? "no GPU reaches all others and a port, as a head must"
+                               : "no GPU reaches all others, as a head must";
+  }
   if (table_.gpus() > 1 && pattern_ != Pattern::kCollnetDirect &&
       !plan.network)  // no channel is faster than a hop
     plan.bound_gbps =
@@ -261,64 +275,6 @@ ChannelPlan Search::run() {
 
 ChannelPlan find_channels(const topo::Paths& paths, const Request& request) {
   return Search(paths, request).run();
-}
-
-/// How many times over the busiest link is taken where all parts are as fast as the slowest, 1 at least: each
-/// was planned as if ports were its own.
-static double busiest(const PathTables& tables, const NodePlans& split) {
-  std::map<std::string, std::pair<double, double>> links;  // by name, since each part numbers them anew
-  double most = 1;
-  for (std::size_t i = 0; i < split.parts.size(); ++i) {
-    const topo::Paths& paths = tables.parts()[i]->paths;
-    const std::vector<double> loads = link_loads(paths, split.parts[i]);
-    const double share = split.total_gbps / std::max(split.parts[i].total_gbps, split.total_gbps);
-    for (std::size_t link = 0; link < loads.size(); ++link) {
-      if (loads[link] <= 0) continue;
-      const Resource resource{paths.system().links()[link].gbps, static_cast<topo::LinkId>(link)};
-      auto& [load, gbps] = links[label(paths.system(), resource)];
-      load += loads[link] * share;
-      gbps = resource.gbps;
-      most = std::max(most, load / gbps);
-    }
-  }
-  return most;
-}
-
-NodePlans find_plans(const PathTables& tables, const Request& request) {
-  const bool may_split = tables.parts().size() > 1;
-  std::size_t gpus = 0;
-  for (const auto& part : tables.parts()) gpus += part->ranks.size();
-  const std::int64_t half = steps_for(request, gpus) / 2;
-  NodePlans whole;
-  if (const PartOfMachine* all = tables.whole()) {
-    Request one = request;
-    if (may_split) one.max_steps = half;
-    whole = {{find_channels(all->paths, one)}, {all->ranks}, 0};
-    whole.total_gbps = whole.parts[0].total_gbps;
-  }
-  if (!may_split) return whole;
-  Request between = request;
-  between.nodes = std::max(2, request.nodes);
-  const auto faster = [&](double gbps) {
-    return whole.parts.empty() || gbps > whole.total_gbps * (1 + Search::kSame);
-  };
-  NodePlans split;
-  for (const auto& part : tables.parts()) {
-    between.max_steps = std::max<std::int64_t>(
-        1, half * static_cast<std::int64_t>(part->ranks.size()) / static_cast<std::int64_t>(gpus));
-    Search search(part->paths, between);
-    if (!faster(search.at_most_gbps())) return whole;
-    split.ranks.push_back(part->ranks);
-    split.parts.push_back(search.run());
-    const double total = split.parts.back().total_gbps;
-    split.total_gbps = split.parts.size() == 1 ? total : std::min(split.total_gbps, total);
-    if (!faster(total)) return whole;
-  }
-  return faster(split.total_gbps / busiest(tables, split)) ? split : whole;
-}
-
-NodePlans find_plans(const topo::System& system, const Request& request, topo::PathRules rules) {
-  return find_plans(PathTables(system, rules), request);
 }
 
 ChannelPlan find_ring(const topo::System& system) {

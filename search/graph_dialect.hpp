@@ -8,6 +8,8 @@
 
 namespace loom::search {
 
+inline constexpr int kGraphVersion = 1;  ///< of the dialect, the only one so far
+
 struct GraphKind {
   Pattern pattern;
   int id, number;  // which of a communicator's graphs; the pattern's
@@ -19,6 +21,12 @@ inline constexpr std::array<GraphKind, kPatternCount> kGraphKinds = {{{Pattern::
                                                                       {Pattern::kCollnetChain, 2, 3},
                                                                       {Pattern::kNvls, 3, 5},
                                                                       {Pattern::kCollnetDirect, 4, 6}}};
+/// What a GPU alone has instead of heads.
+inline constexpr std::array<GraphKind, 2> kGraphKindsAlone = {
+    {{Pattern::kTree, 3, 3}, {Pattern::kCollnetChain, 4, 3}}};
+
+/// The same patterns for the same GPUs. Of a GPU alone all trees are one.
+bool is_same_graph(const NodePlans& a, const NodePlans& b);
 
 inline constexpr int kHostShift = 56;  ///< in the number of a device
 constexpr std::uint64_t device_number(int host, int device) {

@@ -24,20 +24,21 @@ bool is(pugi::xml_node element, const char* tag) {
 
 class GraphReader {
  public:
-  GraphReader(std::string text, const std::string& name, const PathTables& tables)
-      : xml_(std::move(text), name), tables_(tables) {}
+  GraphReader(std::string text, const std::string& name, const PathTables& tables, int nodes)
+      : xml_(std::move(text), name), tables_(tables), nodes_(nodes) {}
 
   std::vector<NodePlans> read() {
     const pugi::xml_node root = xml_.root();
     if (!is(root, "graphs")) xml_.fail(root, "the outermost element of a graph file is <graphs>.");
-    if (const auto version = xml_.integer(root, "version", 0, 1000); version != 1)
-      xml_.fail(root, fmt::format("version {} is not known.", version));
-    int last_id = -1;
+    if (const auto version = xml_.integer(root, "version", 0, 1000); version != kGraphVersion)
+      xml_.fail(root, fmt::format("version {} is not known, only version {}.", version, kGraphVersion));
     for (const pugi::xml_node graph : elements_of(root)) {
       if (!is(graph, "graph")) xml_.fail(graph, "<graphs> has <graph> alone.");
-      add(read_graph(graph), graph, last_id);
+      add(read_graph(graph), graph);
     }
-    return std::move(found_);
+    if (elements_of(root).empty()) xml_.fail(root, "it has no <graph>: no ring, no tree.");
+    if (found_.empty()) xml_.fail(root, "none of its graphs has channels.");
+    return without_repeats();
   }
 
  private:
@@ -45,6 +46,11 @@ class GraphReader {
     int id = 0;
     ChannelPlan plan;
     const PartOfMachine* part = nullptr;
+  };
+  struct Found {
+    int id;
+    pugi::xml_node element;  // of the first part
+    NodePlans plans;
   };
 
   static std::vector<pugi::xml_node> elements_of(pugi::xml_node parent) {
@@ -54,26 +60,41 @@ class GraphReader {
     return elements;
   }
 
-  /// Further parts of a node have the id of the one before, and other GPUs.
-  void add(Graph graph, pugi::xml_node element, int& last_id) {
+  static constexpr const char* kTwice = "there is a graph of this pattern for these GPUs already.";
+
+  /// Further parts of a node have the id of the one before, and other GPUs. A GPU alone has the same chain
+  /// for several patterns.
+  void add(Graph graph, pugi::xml_node element) {
     if (graph.plan.channels.empty()) return;
     const std::vector<int>& ranks = graph.part->ranks;
-    for (const NodePlans& node : found_)
-      for (std::size_t i = 0; i < node.parts.size(); ++i)
-        if (node.parts[i].pattern == graph.plan.pattern && node.ranks[i] == ranks)
-          xml_.fail(element, "there is a graph of this pattern for these GPUs already.");
+    for (const Found& node : found_)
+      for (std::size_t i = 0; i < node.plans.parts.size() && ranks.size() > 1; ++i)
+        if (node.plans.parts[i].pattern == graph.plan.pattern && node.plans.ranks[i] == ranks)
+          xml_.fail(element, kTwice);
     const auto has_other_gpus = [&](const NodePlans& node) {
       return std::none_of(node.ranks.begin(), node.ranks.end(), [&](const std::vector<int>& others) {
         return std::find_first_of(others.begin(), others.end(), ranks.begin(), ranks.end()) != others.end();
       });
     };
-    const bool joins = graph.id == last_id && has_other_gpus(found_.back());
-    last_id = graph.id;
-    NodePlans& node = joins ? found_.back() : found_.emplace_back();
+    const bool joins = !found_.empty() && graph.id == found_.back().id && has_other_gpus(found_.back().plans);
+    if (!joins) found_.push_back({graph.id, element, {}});
+    NodePlans& node = found_.back().plans;
     const double total = graph.plan.total_gbps;
     node.total_gbps = node.parts.empty() ? total : std::min(node.total_gbps, total);
     node.parts.push_back(std::move(graph.plan));
     node.ranks.push_back(ranks);
+  }
+
+  /// GPUs alone: NCCL writes their tree once more as the graph of heads; twice as one graph is a mistake.
+  std::vector<NodePlans> without_repeats() {
+    std::vector<NodePlans> plans;
+    for (auto node = found_.begin(); node != found_.end(); ++node) {
+      const auto first = std::find_if(
+          found_.begin(), node, [&](const Found& other) { return is_same_graph(other.plans, node->plans); });
+      if (first != node && first->id == node->id) xml_.fail(node->element, kTwice);
+      if (first == node) plans.push_back(node->plans);
+    }
+    return plans;
   }
 
   Graph read_graph(pugi::xml_node element) {
@@ -81,12 +102,14 @@ class GraphReader {
     ChannelPlan& plan = graph.plan;
     graph.id = static_cast<int>(xml_.integer(element, "id", 0, 4));
     const auto number = xml_.integer(element, "pattern", 1, 6);
-    const auto kind = std::find_if(kGraphKinds.begin(), kGraphKinds.end(), [&](const GraphKind& entry) {
+    const auto is_kind = [&](const GraphKind& entry) {
       return entry.id == graph.id && entry.number == number;
-    });
-    if (kind == kGraphKinds.end())
+    };
+    const auto kind = std::find_if(kGraphKinds.begin(), kGraphKinds.end(), is_kind);
+    const auto alone = std::find_if(kGraphKindsAlone.begin(), kGraphKindsAlone.end(), is_kind);
+    if (kind == kGraphKinds.end() && alone == kGraphKindsAlone.end())
       xml_.fail(element, fmt::format("graph {} is never of pattern {}.", graph.id, number));
-    plan.pattern = kind->pattern;
+    plan.pattern = kind == kGraphKinds.end() ? alone->pattern : kind->pattern;
     plan.limits = {static_cast<int>(xml_.integer(element, "crossnic", 0, 2)), type(element, "typeinter"),
                    type(element, "typeintra")};
     plan.type_intra = plan.limits.type_intra;
@@ -100,9 +123,15 @@ class GraphReader {
       xml_.fail(element, fmt::format("it says {} channels and has {}.", said, channels.size()));
     if (channels.empty()) return graph;
     plan.network = !elements_of(channels[0]).empty() && is(elements_of(channels[0]).front(), "net");
+    if (!plan.network && nodes_ > 1)
+      xml_.fail(channels[0],
+                fmt::format("it has no ports, and so does not leave the node; there are {} nodes.", nodes_));
     if (plan.network) plan.type_inter = plan.limits.type_inter;
     if (!plan.network) plan.limits.type_inter = topo::PathType::kLoc;
-    graph.part = part_for(channels[0], plan.pattern);
+    graph.part = part_for(channels[0], element, plan.pattern);
+    if (kind == kGraphKinds.end() && graph.part->ranks.size() > 1)
+      xml_.fail(element, fmt::format("graph {} is of pattern {} for a GPU alone, not for {}.", graph.id,
+                                     number, graph.part->ranks.size()));
     for (const pugi::xml_node channel : channels) read_channel(channel, graph, intra, inter);
     finish(graph, element);
     return graph;
@@ -129,16 +158,22 @@ class GraphReader {
     });
   }
 
-  /// The part of the machine with the GPUs of `channel`: the whole, if it lists as many.
-  const PartOfMachine* part_for(pugi::xml_node channel, Pattern pattern) {
+  /// The part of the machine with the GPUs of `channel`: the whole, if it lists as many, or `graph` says so
+  /// of a head.
+  const PartOfMachine* part_for(pugi::xml_node channel, pugi::xml_node graph, Pattern pattern) {
     std::vector<pugi::xml_node> gpus = elements_of(channel);
     std::erase_if(gpus, [](pugi::xml_node element) { return !is(element, "gpu"); });
     const PartOfMachine* whole = tables_.whole();
-    if (whole != nullptr &&
-        (has_whole_heads(*whole, pattern) || gpus.size() >= whole->ranks.size() || tables_.parts().empty()))
+    if (whole != nullptr && tables_.parts().empty()) return whole;
+    const bool says = has_heads(pattern) && xml_.has(graph, "gpus");
+    const auto said = static_cast<std::size_t>(says ? xml_.integer(graph, "gpus", 1, kMostRank) : 0);
+    const auto fits = [&](const PartOfMachine& part) { return !says || part.ranks.size() == said; };
+    if (whole != nullptr && fits(*whole) &&
+        (says || has_whole_heads(*whole, pattern) || gpus.size() >= whole->ranks.size()))
       return whole;
     for (const auto& part : tables_.parts())
-      if (!gpus.empty() && find_gpu(gpus[0], part->system) != topo::kNoNode) return part.get();
+      if (!gpus.empty() && fits(*part) && find_gpu(gpus[0], part->system) != topo::kNoNode) return part.get();
+    if (says) xml_.fail(graph, fmt::format("this machine has no part of {} GPUs with this head.", said));
     if (whole != nullptr) return whole;
     if (tables_.parts().empty()) xml_.fail(channel, "this machine has no GPUs.");
     return tables_.parts()[0].get();
@@ -164,9 +199,11 @@ class GraphReader {
     const bool reduces =
         graph.plan.pattern == Pattern::kCollnetChain || graph.plan.pattern == Pattern::kCollnetDirect;
     const topo::System& system = graph.part->system;
+    auto copies_before = xml_.integer_or(element, "copy", 0, kMostRank, 0);
     for (const topo::NodeId id : system.of_kind(topo::NodeKind::kNet)) {
       const topo::NetInfo& info = system.node(id).net();
       if (number != device_number(system.node(id).host, info.device) || !info.is_net) continue;
+      if (copies_before-- > 0) continue;
       if (reduces && !info.collectives)
         xml_.fail(element, fmt::format("the network of {} does not reduce.", label(system, id)));
       return id;
@@ -236,17 +273,19 @@ class GraphReader {
 
   topo::XmlDocument xml_;
   const PathTables& tables_;
-  std::vector<NodePlans> found_;
+  int nodes_;
+  std::vector<Found> found_;
 };
 
 }  // namespace
 
-std::vector<NodePlans> parse_graph_xml(std::string text, const std::string& name, const PathTables& tables) {
-  return GraphReader(std::move(text), name, tables).read();
+std::vector<NodePlans> parse_graph_xml(std::string text, const std::string& name, const PathTables& tables,
+                                       int nodes) {
+  return GraphReader(std::move(text), name, tables, nodes).read();
 }
 
-std::vector<NodePlans> read_graph_xml(const std::string& path, const PathTables& tables) {
-  return parse_graph_xml(topo::read_text_file(path), path, tables);
+std::vector<NodePlans> read_graph_xml(const std::string& path, const PathTables& tables, int nodes) {
+  return parse_graph_xml(topo::read_text_file(path), path, tables, nodes);
 }
 
 }  // namespace loom::search

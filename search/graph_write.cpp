@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "search/columns.hpp"
 #include "search/graph_dialect.hpp"
 #include "search/graph_xml.hpp"
 #include "topo/xml.hpp"
@@ -16,6 +17,18 @@ void set(pugi::xml_node element, const char* name, const Value& value) {
 }
 void set_device(pugi::xml_node element, const topo::Node& node, int device) {
   set(element, "dev", fmt::format("0x{:x}", device_number(node.host, device)));
+}
+
+/// How many ports before `port` have its number.
+int copy_of(const topo::System& system, topo::NodeId port) {
+  const topo::Node& node = system.node(port);
+  int copy = 0;
+  for (const topo::NodeId other : system.of_kind(topo::NodeKind::kNet)) {
+    if (other == port) break;
+    const topo::Node& same = system.node(other);
+    copy += same.net().is_net && same.host == node.host && same.net().device == node.net().device ? 1 : 0;
+  }
+  return copy;
 }
 
 /// What all have; where they differ, the mean.
@@ -36,7 +49,9 @@ void write_channel(pugi::xml_node graph, const topo::System& system, const Chann
     set(out, "speedinter", channel.inter_gbps);
   }
   const auto write_net = [&](topo::NodeId id) {
-    set_device(out.append_child("net"), system.node(id), system.node(id).net().device);
+    pugi::xml_node net = out.append_child("net");
+    set_device(net, system.node(id), system.node(id).net().device);
+    if (const int copy = copy_of(system, id); copy > 0) set(net, "copy", copy);
   };
   if (!channel.nets.empty()) write_net(channel.nets[0]);
   for (const int rank : channel.ranks) {
@@ -48,9 +63,29 @@ void write_channel(pugi::xml_node graph, const topo::System& system, const Chann
   if (!channel.nets.empty()) write_net(channel.nets[1]);
 }
 
-void write_plan(pugi::xml_node root, const topo::System& system, const ChannelPlan& plan) {
-  const auto kind = std::find_if(kGraphKinds.begin(), kGraphKinds.end(),
-                                 [&](const GraphKind& entry) { return entry.pattern == plan.pattern; });
+const GraphKind& kind_of(Pattern pattern) {
+  return *std::find_if(kGraphKinds.begin(), kGraphKinds.end(),
+                       [&](const GraphKind& entry) { return entry.pattern == pattern; });
+}
+
+/// Parts of a node have one id, that of parts with several GPUs: alone, a GPU has a chain for most patterns.
+int id_of(const NodePlans& node) {
+  std::size_t most = 0;
+  for (std::size_t i = 0; i < node.parts.size(); ++i)
+    if (node.ranks[i].size() > node.ranks[most].size()) most = i;
+  return kind_of(node.parts[most].pattern).id;
+}
+
+bool is_written(const NodePlans& node) {
+  return !node.parts.empty() &&
+         std::none_of(node.parts.begin(), node.parts.end(),
+                      [](const ChannelPlan& plan) { return plan.channels.empty() || plan.in_order; });
+}
+
+void write_plan(pugi::xml_node root, const PathTables& tables, const NodePlans& node, std::size_t number) {
+  const ChannelPlan& plan = node.parts[number];
+  const PartOfMachine& part = part_of(tables, node, number);
+  const topo::System& system = part.system;
   double latency = 0;
   for (const Channel& channel : plan.channels)
     for (const topo::NodeId net : channel.nets)
@@ -58,8 +93,8 @@ void write_plan(pugi::xml_node root, const topo::System& system, const ChannelPl
   const double intra = common_speed(plan.channels, &Channel::intra_gbps);
   const double inter = common_speed(plan.channels, &Channel::inter_gbps);
   pugi::xml_node graph = root.append_child("graph");
-  set(graph, "id", kind->id);
-  set(graph, "pattern", kind->number);
+  set(graph, "id", id_of(node));
+  set(graph, "pattern", kind_of(plan.pattern).number);
   set(graph, "crossnic", plan.limits.cross_nic);
   set(graph, "nchannels", plan.channels.size());
   set(graph, "speedintra", intra);
@@ -68,10 +103,17 @@ void write_plan(pugi::xml_node root, const topo::System& system, const ChannelPl
   set(graph, "typeintra", topo::name_of(plan.type_intra));
   set(graph, "typeinter", topo::name_of(plan.type_inter));
   set(graph, "samechannels", plan.same_channels ? 1 : 0);
+  if (has_heads(plan.pattern) && &part != tables.whole()) set(graph, "gpus", part.ranks.size());
   for (const Channel& channel : plan.channels) write_channel(graph, system, channel, intra, inter);
 }
 
 }  // namespace
+
+bool is_same_graph(const NodePlans& a, const NodePlans& b) {
+  return a.ranks == b.ranks &&
+         std::equal(a.parts.begin(), a.parts.end(), b.parts.begin(),
+                    [](const auto& x, const auto& y) { return x.pattern == y.pattern; });
+}
 
 const PartOfMachine& part_of(const PathTables& tables, const NodePlans& plans, std::size_t part) {
   const PartOfMachine* whole = tables.whole();
@@ -87,10 +129,13 @@ const PartOfMachine& part_of(const PathTables& tables, const NodePlans& plans, s
 std::string to_graph_xml(const PathTables& tables, std::span<const NodePlans> plans) {
   pugi::xml_document document;
   pugi::xml_node root = document.append_child("graphs");
-  set(root, "version", 1);
-  for (const NodePlans& node : plans)
-    for (std::size_t i = 0; i < node.parts.size(); ++i)
-      if (!node.parts[i].channels.empty()) write_plan(root, part_of(tables, node, i).system, node.parts[i]);
+  set(root, "version", kGraphVersion);
+  for (auto node = plans.begin(); node != plans.end(); ++node) {
+    const auto repeats = [&](const NodePlans& other) { return is_same_graph(other, *node); };
+    if (!is_written(*node) || std::any_of(plans.begin(), node, repeats)) continue;
+    for (std::size_t i = 0; i < node->parts.size(); ++i) write_plan(root, tables, *node, i);
+  }
+  if (root.first_child().empty()) throw Error(ErrorCode::kBadInput, "There are no channels to write.");
   return topo::to_text(document);
 }
 

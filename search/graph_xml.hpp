@@ -6,7 +6,9 @@
 // order, net (dev). Patterns with heads list the head alone. `dev` is the host's index << 56 | the device's
 // number on it; a rank wins over it. Our channels may be unequal: those that are not as fast as their graph
 // says have speedintra and speedinter themselves, which NCCL passes over; the graph then says the mean. NCCL
-// has no name for paths of type C2C and takes ours for LOC. Parts of a node are graphs with one id.
+// has no name for paths of type C2C and takes ours for LOC. Parts of a node are graphs with one id; heads of
+// a part say with `gpus` how many GPUs it has. Where several ports of a host have one number, `copy` says
+// which, from 0.
 #pragma once
 
 #include <span>
@@ -19,15 +21,19 @@
 namespace loom::search {
 
 /// The plans of a file, one for each pattern in it, on the machine of `tables`. What the search would have
-/// found out is not there: attempts, steps; `bound_gbps` is what enters and leaves GPUs and ports. Throws
-/// Error (kBadInput): "<file>:<line>: <element>: ...", where the file is none of this kind or does not fit
-/// the machine: GPUs or ports that it does not have, GPUs left out or twice, links charged beyond what they
+/// found out is not there: attempts, steps; `bound_gbps` is what enters and leaves GPUs and ports
+/// (prove_bounds() has better ones). With `nodes` > 1 channels must have ports. Throws Error (kBadInput):
+/// "<file>:<line>: <element>: ...", where the file is none of this kind, has no channels or does not fit the
+/// machine: GPUs or ports that it does not have, GPUs left out or twice, links charged beyond what they
 /// carry.
-std::vector<NodePlans> read_graph_xml(const std::string& path, const PathTables& tables);
+std::vector<NodePlans> read_graph_xml(const std::string& path, const PathTables& tables, int nodes = 1);
 /// The same from memory; `name` takes the file's place in messages.
-std::vector<NodePlans> parse_graph_xml(std::string text, const std::string& name, const PathTables& tables);
+std::vector<NodePlans> parse_graph_xml(std::string text, const std::string& name, const PathTables& tables,
+                                       int nodes = 1);
 
-/// Parsing the result gives plans with the same channels. Plans without channels are left out.
+/// Parsing the result gives plans with the same channels. Left out are plans without channels, those in
+/// simple order, which claim nothing that could be checked, and those whose patterns and GPUs an earlier one
+/// has: of a GPU alone all trees are one. Throws Error (kBadInput) where nothing is left.
 std::string to_graph_xml(const PathTables& tables, std::span<const NodePlans> plans);
 
 /// The machine, or part of it, that part `part` of `plans` is for, by its ranks. Throws Error (kBadInput)

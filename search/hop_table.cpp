@@ -13,22 +13,17 @@ constexpr double kIntelP2pFactor = 1.2;
 constexpr double kOldGpuReturnShare = 1.0 / 8;
 constexpr int kFirstGpuWithoutReturn = 80;
 
-}  // namespace
-
-std::vector<std::pair<topo::LinkId, double>> charges(const topo::Paths& paths, topo::NodeId from,
-                                                     topo::NodeId to) {
-  const topo::System& system = paths.system();
-  const std::vector<topo::LinkId> route = paths.route(from, to);
+/// Adds what a path of `type` along `route` takes.
+void add_charges(const topo::System& system, topo::NodeId from, topo::PathType type,
+                 std::span<const topo::LinkId> route, std::vector<std::pair<topo::LinkId, double>>& taken) {
   const bool from_gpu = system.node(from).kind() == topo::NodeKind::kGpu;
   const auto is_intel = [&](topo::LinkId id) {
     const topo::Node& node = system.node(system.link(id).to);
     return node.kind() == topo::NodeKind::kCpu && topo::is_intel(node.cpu());
   };
-  const bool slow_pci = from_gpu && paths.between(from, to).type == topo::PathType::kPhb &&
-                        std::any_of(route.begin(), route.end(), is_intel);
+  const bool slow_pci =
+      from_gpu && type == topo::PathType::kPhb && std::any_of(route.begin(), route.end(), is_intel);
 
-  std::vector<std::pair<topo::LinkId, double>> taken;
-  taken.reserve(route.size());
   for (const topo::LinkId id : route) {
     const topo::Link& link = system.link(id);
     const topo::Node& end = system.node(link.to);
@@ -42,6 +37,14 @@ std::vector<std::pair<topo::LinkId, double>> charges(const topo::Paths& paths, t
     taken.emplace_back(id, forward);
     if (back > 0 && link.reverse != topo::kNoLink) taken.emplace_back(link.reverse, back);
   }
+}
+
+}  // namespace
+
+std::vector<std::pair<topo::LinkId, double>> charges(const topo::Paths& paths, topo::NodeId from,
+                                                     topo::NodeId to) {
+  std::vector<std::pair<topo::LinkId, double>> taken;
+  add_charges(paths.system(), from, paths.between(from, to).type, paths.route(from, to), taken);
   return taken;
 }
 
@@ -72,10 +75,12 @@ HopTable::HopTable(const topo::Paths& paths, bool network, bool collnet, bool mu
   local_ = 0;
   resources_.push_back({topo::kLocalGbps, topo::kNoLink, nodes_.empty() ? topo::kNoNode : nodes_.front()});
   share_ports();
+  loads_.reserve(hops_.size() * 4);
+  Work work;
   for (int gpu = 0; gpu < gpus_; ++gpu)
     for (int end = 0; end < ends(); ++end) {
-      add_hop(paths, gpu, end);
-      if (end >= gpus_) add_hop(paths, end, gpu);
+      add_hop(paths, gpu, end, work);
+      if (end >= gpus_) add_hop(paths, end, gpu, work);
     }
 }
 
@@ -91,7 +96,7 @@ int HopTable::net_at(topo::NodeId id) const {
   return -1;
 }
 
-void HopTable::add_hop(const topo::Paths& paths, int from, int to) {
+void HopTable::add_hop(const topo::Paths& paths, int from, int to, Work& work) {
   Hop& hop = hops_[static_cast<std::size_t>(from * ends() + to)];
   hop.first = loads_.size();
   if (from == to) {
@@ -102,7 +107,10 @@ void HopTable::add_hop(const topo::Paths& paths, int from, int to) {
   const topo::Path path = paths.between(node(from), node(to));
   if (path.type >= topo::PathType::kNet || path.gbps <= 0) return;
   hop.hops = path.hops;
-  for (const auto& [link, factor] : charges(paths, node(from), node(to))) {
+  work.route.clear(), work.taken.clear();
+  paths.append_route(node(from), node(to), work.route);
+  add_charges(*system_, node(from), path.type, work.route, work.taken);
+  for (const auto& [link, factor] : work.taken) {
     if (system_->link(link).gbps <= 0) return;
     loads_.push_back({resource_of(link), factor});
   }

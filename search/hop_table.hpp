@@ -5,6 +5,7 @@
 
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "topo/paths.hpp"
@@ -71,7 +72,11 @@ class HopTable {
   const topo::System& system() const noexcept { return *system_; }
 
  private:
-  void add_hop(const topo::Paths& paths, int from, int to);
+  struct Work {  // of one hop, so that the next one need not allocate
+    std::vector<topo::LinkId> route;
+    std::vector<std::pair<topo::LinkId, double>> taken;
+  };
+  void add_hop(const topo::Paths& paths, int from, int to, Work& work);
   void share_ports();
   int resource_of(topo::LinkId link);
 

@@ -83,7 +83,28 @@ void ColumnSource::keep(std::vector<int> trip) {
   if (trips_.size() > most) trips_.resize(most);
 }
 
+/// Every GPU but the one where it begins costs a channel its cheapest way in, every GPU but the last its way
+/// out, if both are of the chain alone.
+double ColumnSource::least_of_ends() {
+  const bool closed = k_ == 0 && pattern_ == Pattern::kRing;
+  double least = 0;
+  for (const bool in : {true, false}) {
+    double sum = 0, dearest = 0;
+    for (int gpu = 0; gpu < n_; ++gpu) {
+      double cheapest = kNever;
+      for (int other = 0; other < n_; ++other)
+        cheapest = std::min(cheapest, in ? chain(other, gpu) : chain(gpu, other));
+      sum += cheapest;
+      dearest = std::max(dearest, cheapest);
+    }
+    least = std::max(least, closed ? sum : sum - dearest);
+  }
+  steps_.take(std::int64_t{2} * n_ * n_);
+  return least;
+}
+
 void ColumnSource::find_long(int round) {
+  if (least_of_ends() > 1) return;  // no channel is worth its links
   const bool ring = pattern_ == Pattern::kRing;
   for (const std::vector<int>& trip : trips_) add_turns(trip);
   keep(short_round_trip(chain_, n_, round, steps_));

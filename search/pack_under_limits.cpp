@@ -16,6 +16,7 @@ constexpr std::size_t kOffered = 16;           // columns in one exchange
 constexpr int kPatience = 8;                   // rounds in which the total must grow by
 constexpr double kLeastProgress = 1e-3;        // this part
 constexpr int kFills = 8, kMostOfOneFill = 4;  // rounds of wide channels; channels of one round
+constexpr int kMostNarrow = 12;                // channels in turn that are too narrow
 constexpr int kLongFills = 3;                  // rounds where orders are not exact
 constexpr double kFillPrice = 1e-3;  // of a link by what is left of it, GB/s; channels must cost less than 1
 constexpr int kSeeds = 3;            // local searches that find nothing before the search gives up
@@ -36,13 +37,22 @@ Packed Search::fill(const Limits& limits, double enough) {
     for (std::size_t i = 0; i < left.size(); ++i)
       prices[i] = left[i] > kLeastShare * capacities_[i] ? kFillPrice / left[i] : 1;
     double widest = 0;
-    int taken = 0;
-    for (std::vector<Order>& orders : source.cheaper(prices, round, source.is_exact())) {
+    int taken = 0, narrow = 0;
+    std::vector<std::vector<Order>> found = source.cheaper(prices, round, source.is_exact());
+    if (source.is_exact() && !is_possible(source.least())) {
+      Packed none;
+      none.impossible = true;
+      return none;
+    }
+    for (std::vector<Order>& orders : found) {
       if (taken == kMostOfOneFill && source.is_exact()) break;  // the same hops over and over
+      if (narrow == kMostNarrow) break;
       if (total >= enough * (1 - kSame / 4)) break;
       Column column = source.column(std::move(orders));
       const double gbps = width_in(left, column.loads);
-      if (gbps <= kLeastShare * enough || gbps < widest / 2) continue;
+      const bool wide = gbps > kLeastShare * enough && gbps >= widest / 2;
+      narrow = wide ? 0 : narrow + 1;
+      if (!wide) continue;
       widest = std::max(widest, gbps);
       ++taken;
       take_from(left, column.loads, gbps);

@@ -13,8 +13,9 @@ namespace loom::search {
 struct Packed {
   std::vector<std::pair<const Column*, double>> columns;  ///< with GB/s of each of their channels
   std::vector<double> prices;
-  double total = 0;      ///< GB/s, of `columns`
-  double unlimited = 0;  ///< GB/s, before the number of channels was limited
+  double total = 0;         ///< GB/s, of `columns`
+  double unlimited = 0;     ///< GB/s, before the number of channels was limited
+  bool impossible = false;  ///< no channel keeps to the limits, however narrow
 };
 
 /// The columns that carry most together, of those given; once the steps are spent, each what the ones before

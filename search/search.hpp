@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "search/columns.hpp"
@@ -9,6 +10,9 @@
 #include "search/packing.hpp"
 
 namespace loom::search {
+
+/// The steps that `request` gives a machine of so many GPUs.
+std::int64_t steps_for(const Request& request, std::size_t gpus);
 
 class Search {
  public:
@@ -21,7 +25,8 @@ class Search {
   double at_most_gbps() const noexcept { return most_; }
 
  private:
-  bool can_run() const;
+  /// Why the machine does not have the pattern; "": it does, as far as can be seen without looking.
+  std::string why_absent() const;
   bool connects(const Limits& limits) const;
   std::vector<int> cross_nics() const;
   Packed fill(const Limits& limits, double enough);

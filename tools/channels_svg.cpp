@@ -25,7 +25,7 @@ constexpr std::array<const char*, 12> kColours = {"#4269d0", "#efb118", "#ff5a40
                                                   "#a463f2", "#ff8ab7", "#9c6b4e", "#00a2d9",
                                                   "#c2185b", "#6d7f00", "#7c7c7c", "#1b3a93"};
 constexpr double kWidth = 1.6, kWidestStep = 3, kWidestBundle = 22, kLegendRow = 15, kLegendColumn = 460;
-constexpr double kFull = 0.999, kLeast = 1e-6;
+constexpr double kFull = 0.999, kLeast = 1e-6, kTagWidth = 6;
 constexpr std::size_t kMostTags = 200;  // more would cover each other
 constexpr const char *kTagColour = "#333", *kFullColour = "#c00000";
 
@@ -38,17 +38,33 @@ class Overlay {
   void hop(std::span<const LinkId> route, double shift, const char* colour) {
     std::vector<Point> points;
     for (const LinkId id : route) add(system_.link(id), points);
-    for (Point& point : points) point.x += shift, point.y += shift;
-    picture_.canvas().way(points, colour, kWidth);
+    std::vector<Point> way = points;
+    for (Point& point : way) point.x += shift, point.y += shift;
+    if (points.size() < 2) return;
+    // At its ends across its direction alone, so that it does not enter boxes.
+    for (const auto& [end, next] :
+         {std::pair(std::size_t{0}, std::size_t{1}), {way.size() - 1, way.size() - 2}})
+      if (points[end].x == points[next].x)
+        way[end].y = points[end].y;
+      else
+        way[end].x = points[end].x;
+    picture_.canvas().way(way, colour, kWidth);
   }
 
-  /// What a link and its other direction carry, of what they can.
+  /// What a link and its other direction carry, of what they can, where there is room beside other text.
   void tag(const Link& link, double carried, double back) {
-    const double most = std::max(carried, back);
     std::string text = fmt::format("{:.4g}", carried);
     if (const std::string other = fmt::format("{:.4g}", back); other != text) text += "|" + other;
-    picture_.canvas().tag(place_of_tag(link).x, place_of_tag(link).y, text,
-                          most >= kFull * link.gbps ? kFullColour : kTagColour);
+    const bool full = std::max(carried, back) >= kFull * link.gbps;
+    // NVLinks between GPUs have no other figure.
+    if (std::min(carried, back) < kFull * link.gbps && arc_of(link) != nullptr)
+      text += fmt::format(" of {:.4g}", link.gbps);
+    const std::vector<Point> places = places_of_tag(link, kTagWidth * static_cast<double>(text.size()));
+    const auto free = std::find_if(places.begin(), places.end(), [&](const Point& place) {
+      return picture_.canvas().has_room_for_tag(place.x, place.y, text);
+    });
+    const Point& place = free == places.end() ? places.front() : *free;
+    picture_.canvas().tag(place.x, place.y, text, full ? kFullColour : kTagColour);
   }
 
  private:
@@ -89,17 +105,11 @@ class Overlay {
     } else if (kind(to) == NodeKind::kNvSwitch) {
       append({{box(from).centre(), box(from).bottom()},
               {box(from).centre(), at(places_.bar, a.host) + kBarMiddle}});
-    } else if (const auto arc = places_.arcs.find({std::min(from, to), std::max(from, to)});
-               link.type == LinkType::kNvl && arc != places_.arcs.end()) {
-      const Places::Arc& curve = arc->second;
-      const Point begin = from < to ? curve.from : curve.to, end = from < to ? curve.to : curve.from;
+    } else if (const Places::Arc* curve = arc_of(link)) {
+      const Point begin = from < to ? curve->from : curve->to, end = from < to ? curve->to : curve->from;
       append({begin});
-      for (int i = 0; i <= kCurvePoints; ++i) {  // the curve's, whose controls are below its ends
-        const double t = static_cast<double>(i) / kCurvePoints, u = 1 - t;
-        const double across = t * t * (3 - 2 * t);
-        append(
-            {{begin.x + (end.x - begin.x) * across, curve.foot + (curve.lowest - curve.foot) * 3 * t * u}});
-      }
+      for (int i = 0; i <= kCurvePoints; ++i)
+        append({on_arc(*curve, begin.x, end.x, static_cast<double>(i) / kCurvePoints)});
       append({end});
     } else if (kind(from) == NodeKind::kCpu && kind(to) == NodeKind::kCpu) {
       append({{box(from).centre(), at(places_.bus, from)}, {box(from).centre(), at(places_.sys, from)}});
@@ -121,17 +131,44 @@ class Overlay {
     }
   }
 
-  Point place_of_tag(const Link& link) const {
+  /// nullptr: it is not drawn as an arc.
+  const Places::Arc* arc_of(const Link& link) const {
+    const auto found = places_.arcs.find(
+        {std::min(drawn(link.from), drawn(link.to)), std::max(drawn(link.from), drawn(link.to))});
+    return link.type == LinkType::kNvl && found != places_.arcs.end() ? &found->second : nullptr;
+  }
+
+  /// On the curve, whose controls are below its ends: `t` of the way.
+  static Point on_arc(const Places::Arc& curve, double begin, double end, double t) {
+    return {begin + (end - begin) * t * t * (3 - 2 * t),
+            curve.foot + (curve.lowest - curve.foot) * 3 * t * (1 - t)};
+  }
+
+  /// The left ends of a tag of this width, the best first.
+  std::vector<Point> places_of_tag(const Link& link, double width) const {
     const NodeId from = drawn(link.from), to = drawn(link.to);
+    std::vector<Point> places;
+    if (const Places::Arc* arc = arc_of(link)) {
+      for (const double below : {4., 10., -2., 16.})
+        for (const double t : {.5, .44, .56, .38, .62, .32, .68, .27, .73, .22, .78}) {
+          const Point at = on_arc(*arc, arc->from.x, arc->to.x, t);
+          places.push_back({at.x - width / 2, at.y + below});
+        }
+      return places;
+    }
+    const Point best = beside(link, from, to);
+    for (const double right : {0., 8., -width - 20})
+      for (const double below : {0., 11., -11., 22.}) places.push_back({best.x + right, best.y + below});
+    return places;
+  }
+
+  /// Where a tag begins that no text is in the way of.
+  Point beside(const Link& link, NodeId from, NodeId to) const {
     if (kind(to) == NodeKind::kNvSwitch) return {box(from).centre() + 14, box(from).bottom() + 12};
     if (kind(from) == NodeKind::kCpu && kind(to) == NodeKind::kCpu)
       return {(box(from).centre() + box(to).centre()) / 2 + 40, at(places_.sys, from) + 14};
-    if (const auto arc = places_.arcs.find({std::min(from, to), std::max(from, to)});
-        link.type == LinkType::kNvl && arc != places_.arcs.end())
-      return {(arc->second.from.x + arc->second.to.x) / 2 - 8,
-              arc->second.foot + (arc->second.lowest - arc->second.foot) * 3 / 4 + 14};
     const Point end = head(from, link.type);
-    if (places_.aside[static_cast<std::size_t>(from)] && kind(from) == NodeKind::kGpu)
+    if (places_.aside[static_cast<std::size_t>(from)] && kind(from) != NodeKind::kPciSwitch)
       return {box(from).x + box(from).w + 4, end.y};
     return kind(from) == NodeKind::kNic ? Point{end.x + 22, box(from).y - 4} : Point{end.x + 14, end.y - 4};
   }
@@ -178,7 +215,7 @@ void tag_loads(Overlay& overlay, const System& system, const std::vector<double>
 
 std::string channels_svg(const search::PathTables& tables, const topo::System& system,
                          const SearchResult& result, const std::string& title) {
-  Picture picture(system, title, single_hosts(system));
+  Picture picture(system, title, single_hosts(system), false);  // tags say what of it is taken
   picture.draw();
   std::size_t count = 0, number = 0;
   for (const ChannelPlan& plan : result.plans.parts) count += plan.channels.size();
@@ -210,8 +247,9 @@ std::string channels_svg(const search::PathTables& tables, const topo::System& s
   const double rows = static_cast<double>((count + columns - 1) / columns);
   picture.canvas().text(
       14, picture.height() + kLegendRow * rows + 6,
-      "At links: GB/s that the channels take, up|down where they differ; red: nothing is left.", 10, "start",
-      "#555");
+      "At links: GB/s that the channels take, up|down where they differ, of what there is; red: nothing is "
+      "left.",
+      10, "start", "#555");
   return picture.finish(kLegendRow * (rows + 1) + 6);
 }
 

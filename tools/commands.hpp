@@ -11,7 +11,7 @@ namespace loom::tools {
 /// Exit codes of all commands.
 enum ExitCode {
   kOk = 0,
-  kFound = 1,    ///< `check` found something to warn of; `diff` found a difference
+  kFound = 1,    ///< there is something to warn of, or a difference; or `search` found no channels
   kTrouble = 2,  ///< wrong command line, unreadable or wrong file
 };
 

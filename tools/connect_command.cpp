@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
+#include <algorithm>
+#include <iterator>
 
-#include "base/error.hpp"
 #include "connect/checks.hpp"
 #include "tools/commands.hpp"
 #include "tools/connect_views.hpp"
+#include "tools/options.hpp"
+#include "tools/words.hpp"
 #include "topo/xml_file.hpp"
 
 namespace loom::tools {
@@ -17,61 +19,82 @@ namespace {
 /// All orders of a job grow with the square of its ranks: some 10 MB for each channel of so many.
 constexpr int kMostRanksWithOrders = 1024;
 
+constexpr connect::Collective kCollectives[] = {
+    connect::Collective::kAllreduce, connect::Collective::kReduceScatter, connect::Collective::kAllGather,
+    connect::Collective::kBroadcast, connect::Collective::kReduce};
+
 struct Options {
-  std::string file, draw, model = "nccl", collective = "allreduce";
+  std::string file, ranks_per_node, draw, sizes, model = "nccl", collective = "allreduce";
   std::vector<std::string> mix;
-  std::vector<int> ranks_per_node;
-  int nodes = 2, rank = -1, channel = 0;
+  ChannelOptions channels{.nodes = 2};
+  int rank = -1, channel = 0;
   bool all = false, json = false, orders = false, no_check = false;
-  std::vector<std::uint64_t> sizes;
   double net_us = -1;
   JobRequest job;
   int* exit_code = nullptr;
 };
 
 MachineFile mixed_in(const std::string& text) {
-  const auto colon = text.rfind(':');
-  MachineFile file{text.substr(0, colon), 0};
-  const char* const end = text.data() + text.size();
-  const char* read = nullptr;
-  if (colon != std::string::npos) read = std::from_chars(text.data() + colon + 1, end, file.count).ptr;
-  if (read != end || file.count < 1)
-    throw Error(ErrorCode::kBadInput, fmt::format("\"{}\" is not FILE:COUNT with a count from 1 on.", text));
-  return file;
+  const std::size_t colon = std::min(text.rfind(':'), text.size());
+  const int count = parsed<int>(std::string_view(text).substr(std::min(colon + 1, text.size()))).value_or(0);
+  if (colon == 0 || count < 1)
+    refuse(fmt::format("--mix \"{}\" is not FILE:COUNT with a count from 1 on.", text));
+  return {text.substr(0, colon), count};
 }
 
-/// CLI11 would take -5 for 2^64 - 5.
-std::string check_size(const std::string& text) {
-  std::uint64_t bytes = 0;
-  std::from_chars(text.data(), text.data() + text.size(), bytes);
-  return bytes >= 1 ? "" : fmt::format("\"{}\" is no number of bytes from 1 on.", text);
+/// FILE and each --mix, with the number of ranks that each is to have.
+std::vector<MachineFile> machines_of(const Options& options) {
+  std::vector<MachineFile> machines = {{options.file, options.channels.nodes}};
+  for (const std::string& text : options.mix) machines.push_back(mixed_in(text));
+  if (options.ranks_per_node.empty()) return machines;
+  const std::vector<int> ranks = counts_of(options.ranks_per_node, "--ranks-per-node");
+  if (ranks.size() != 1 && ranks.size() != machines.size())
+    refuse(
+        fmt::format("--ranks-per-node has {} numbers: one is for all machines, else FILE and each --mix "
+                    "have their own, {} here.",
+                    ranks.size(), machines.size()));
+  for (std::size_t i = 0; i < machines.size(); ++i) machines[i].ranks = ranks[ranks.size() == 1 ? 0 : i];
+  return machines;
 }
 
-void check(const Options& options, const connect::Job& job) {
-  const auto refuse = [](const std::string& text) { throw Error(ErrorCode::kBadInput, text); };
+/// What can be known before the work.
+void check_options(Options& options, const CLI::App& command) {
+  if (options.orders && !options.all && options.rank < 0) refuse("--orders needs --rank or --all.");
+  settle(command, options.channels);
+  if (options.draw == "-") refuse("--draw takes a file: stdout has the text.");
+  std::vector<NamedFile> inputs;
+  for (std::size_t i = 0; i < options.job.machines.size(); ++i)
+    inputs.push_back({i == 0 ? "FILE" : "--mix", options.job.machines[i].path});
+  check_outputs(inputs, {{"--draw", options.draw}});
+  if (command.count("--placement") > 0 && options.job.machines.size() == 1 && options.channels.nodes == 1)
+    refuse("--placement has no effect on one machine.");
+}
+
+/// What can be known of the job alone.
+void check_job(const Options& options, const CLI::App& command, const connect::Job& job) {
+  for (const char* option : {"--net-us", "--cross-nic"})
+    if (job.nodes() == 1 && command.count(option) > 0)
+      refuse(fmt::format("{} has no effect on one node.", option));
+  if (job.ranks() == 1 && command.count("--simulate") > 0)
+    refuse("--simulate has no effect on one rank: it sends nothing.");
   if (options.rank >= job.ranks())
-    refuse(fmt::format("The job has {} ranks, none of them is {}.", job.ranks(), options.rank));
+    refuse(fmt::format("The job has {}, none of them is {}.", counted(job.ranks(), "rank"), options.rank));
   if (options.all && options.orders && job.ranks() > kMostRanksWithOrders)
     refuse(fmt::format("The orders of {} ranks are too much to print: at most {}, or --rank.", job.ranks(),
                        kMostRanksWithOrders));
-  const int channels =
-      std::max(job.agreed(connect::Family::kRing).channels, job.agreed(connect::Family::kTree).channels);
-  if (!options.draw.empty() && options.channel >= channels)
-    refuse(fmt::format("The job has {} channels, none of them is {}.", channels, options.channel));
+  if (!options.draw.empty()) check_picture(job, options.channel);
 }
 
 connect::Collective collective_of(const std::string& name) {
-  using connect::Collective;
-  for (const Collective collective :
-       {Collective::kReduceScatter, Collective::kAllGather, Collective::kBroadcast, Collective::kReduce})
-    if (name == connect::name_of(collective)) return collective;
-  return Collective::kAllreduce;
+  return *std::find_if(std::begin(kCollectives), std::end(kCollectives),
+                       [&](connect::Collective one) { return name == connect::name_of(one); });
 }
 
-nlohmann::json simulated(const Options& options, const OfflineJob& offline) {
+nlohmann::json simulated(const Options& options, const OfflineJob& offline,
+                         const std::vector<std::uint64_t>& sizes) {
   nlohmann::json all = nlohmann::json::array();
-  if (!options.json && !options.sizes.empty()) fmt::print("{}:\n{}", options.collective, prediction_head());
-  for (const std::uint64_t bytes : options.sizes) {
+  if (!options.json) fmt::print("{}:\n{}", options.collective, prediction_head());
+  for (const std::uint64_t bytes : sizes) {
     const connect::SimulationRequest request{collective_of(options.collective), static_cast<double>(bytes),
                                              options.net_us};
     nlohmann::json predictions = nlohmann::json::array();
@@ -85,24 +108,35 @@ nlohmann::json simulated(const Options& options, const OfflineJob& offline) {
   return all;
 }
 
-void connect_job(Options& options) {
-  if (options.orders && !options.all && options.rank < 0)
-    throw Error(ErrorCode::kBadInput, "--orders needs --rank or --all.");
-  options.job.model = options.model == "nccl" ? topo::Model::kNccl : topo::Model::kLoom;
-  options.job.plans.max_channels = options.job.channels.max_channels;
-  options.job.machines = {{options.file, options.nodes}};
-  for (const std::string& text : options.mix) options.job.machines.push_back(mixed_in(text));
-  for (std::size_t i = 0; i < options.job.machines.size() && !options.ranks_per_node.empty(); ++i)
-    options.job.machines[i].ranks = options.ranks_per_node[std::min(i, options.ranks_per_node.size() - 1)];
+void draw(const Options& options, const OfflineJob& offline) {
+  for (const connect::Family family : {connect::Family::kRing, connect::Family::kTree})
+    if (const int channels = offline.job.agreed(family).channels; options.channel >= channels)
+      fmt::print(stderr, "channel {}: no {} in the picture, there are {}\n", options.channel,
+                 connect::name_of(family), channels);
+  topo::write_text_file(options.draw, channel_svg(offline, options.channel));
+}
+
+void connect_job(Options& options, const CLI::App& command) {
+  options.job.machines = machines_of(options);
+  check_options(options, command);
+  std::vector<std::uint64_t> sizes;
+  if (!options.sizes.empty())
+    for (const std::string& size : items_of(options.sizes, "--simulate"))
+      sizes.push_back(bytes_of(size, "--simulate"));
+  options.job.model = model_of(options.model);
+  options.job.channels = {options.channels.min_channels, options.channels.max_channels};
+  options.job.plans.cross_nic = options.channels.cross_nic;
+  options.job.plans.max_channels = options.channels.max_channels;
+  options.job.plans.most_gbps = options.channels.most_gbps;
   const OfflineJob offline = build_job(options.job);
   const connect::Job& job = offline.job;
-  check(options, job);
+  check_job(options, command, job);
+  tell(offline.notes);
   nlohmann::json json = to_json(offline);
   if (!options.json) fmt::print("{}", job_text(offline));
 
-  std::vector<std::string> found;
   if (!options.no_check) {
-    found = connect::violations(job);
+    const std::vector<std::string> found = connect::violations(job);
     for (const std::string& line : found) fmt::print(stderr, "violation: {}\n", line);
     if (!found.empty()) *options.exit_code = kFound;
     if (!options.json && found.empty()) fmt::print("checked: every ring and tree of every rank\n");
@@ -116,48 +150,26 @@ void connect_job(Options& options) {
     else
       fmt::print("{}", view_text(job, view));
   }
-  nlohmann::json simulation = simulated(options, offline);
-  if (!options.sizes.empty()) json["simulation"] = std::move(simulation);
-  if (!options.draw.empty())
-    topo::write_text_file(options.draw, channel_svg(job, options.channel,
-                                                    fmt::format("{} ranks on {} nodes, channel {}",
-                                                                job.ranks(), job.nodes(), options.channel)));
+  if (!sizes.empty()) json["simulation"] = simulated(options, offline, sizes);
+  if (!options.draw.empty()) draw(options, offline);
   if (options.json) fmt::print("{}\n", json.dump(2));
 }
 
 void add_job_options(CLI::App& command, Options& options) {
-  command.add_option("FILE", options.file, "topology file of a node, NCCL's XML or hwloc's")->required();
-  command.add_option("--nodes", options.nodes, "machines like this one")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
-  command.add_option("--mix", options.mix, "FILE2:COUNT: and so many like that one; may be repeated");
+  command.add_option("FILE", options.file, "topology file of a node, NCCL's XML or hwloc's; -: stdin")
+      ->check(not_empty())
+      ->required();
+  add_channel_options(command, options.channels);
+  command.add_option("--mix", options.mix, "FILE2:COUNT: and so many like that one; may be repeated")
+      ->allow_extra_args(false);
   command
       .add_option(
           "--ranks-per-node", options.ranks_per_node,
           "only the first GPUs of each machine, CPUs where it has no GPU; a list: of FILE, and of each --mix")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 65535));
+      ->check(not_empty());
   command.add_option("--placement", options.job.placement, "of ranks: block, round-robin or random:SEED")
       ->capture_default_str();
-  command
-      .add_option("--cross-nic", options.job.plans.cross_nic, "0 never, 1 always, 2 where it carries more")
-      ->check(CLI::Range(0, 2))
-      ->capture_default_str();
-  command
-      .add_option("--min-channels", options.job.channels.min_channels,
-                  "copy channels until there are so many")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  command.add_option("--max-channels", options.job.channels.max_channels, "no more channels than these")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  command
-      .add_option("--channel-gbps", options.job.plans.most_gbps,
-                  "split channels that carry more GB/s; 0: none")
-      ->check(CLI::NonNegativeNumber);
-  command.add_option("--model", options.model, "rules for links and bandwidths")
-      ->check(CLI::IsMember({"loom", "nccl"}))
-      ->capture_default_str();
+  add_model(command, options.model);
 }
 
 }  // namespace
@@ -175,7 +187,7 @@ void add_connect_command(CLI::App& loom, int& exit_code) {
       "  loom connect dgx.xml --nodes 6 --draw job.svg              its rings and trees as a picture");
   add_job_options(*command, *options);
   auto* rank = command->add_option("--rank", options->rank, "print this rank's channels")
-                   ->check(CLI::NonNegativeNumber);
+                   ->check(whole_number(0, 10'000'000));
   command->add_flag("--all", options->all, "print every rank's channels")->excludes(rank);
   auto* json = command->add_flag("--json", options->json, "as JSON");
   auto* shown = command->add_flag("--orders", options->orders,
@@ -183,25 +195,25 @@ void add_connect_command(CLI::App& loom, int& exit_code) {
   shown->needs(json);
   command->add_flag("--no-check", options->no_check,
                     "do not check what always holds; exit code 1 if it does not");
-  auto* draw =
-      command->add_option("--draw", options->draw, "write a picture (SVG) of a channel to this file");
+  auto* draw = command
+                   ->add_option("--draw", options->draw,
+                                "write a picture (SVG) of a channel's ring and trees to this file")
+                   ->check(not_empty());
   command->add_option("--channel", options->channel, "the channel to draw")
-      ->check(CLI::Range(0, 63))
+      ->check(whole_number(0, 63))
       ->capture_default_str()
       ->needs(draw);
   auto* simulate =
       command->add_option("--simulate", options->sizes, "predict the time for so many bytes, e.g. 1K,16M")
-          ->delimiter(',')
-          ->transform(CLI::AsSizeValue(false))
-          ->transform(CLI::Validator(check_size, ""));  // the last one comes first
+          ->check(not_empty());
   command->add_option("--collective", options->collective, "what to predict")
-      ->check(CLI::IsMember({"allreduce", "reduce-scatter", "allgather", "broadcast", "reduce"}))
+      ->check(CLI::IsMember(names_of(kCollectives)))
       ->capture_default_str()
       ->needs(simulate);
   command->add_option("--net-us", options->net_us, "latency between nodes, instead of the model's")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number(0, 1'000'000))
       ->needs(simulate);
-  command->callback([options] { connect_job(*options); });
+  command->callback([options, command] { connect_job(*options, *command); });
 }
 
 }  // namespace loom::tools

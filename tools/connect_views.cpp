@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tools/words.hpp"
+#include "topo/bandwidth.hpp"
+
 namespace loom::tools {
 namespace {
 
@@ -11,6 +14,7 @@ using namespace connect;
 constexpr Family kFamilies[] = {Family::kRing, Family::kTree, Family::kNvls, Family::kCollnetChain,
                                 Family::kCollnetDirect};
 constexpr int kShownOrder = 32;
+constexpr std::size_t kShownKinds = 20;
 
 std::string peer(int rank) {
   if (rank == connect::kNobody) return "-";
@@ -52,24 +56,37 @@ nlohmann::json optional_rank(int rank) {
 
 }  // namespace
 
-std::string job_text(const OfflineJob& offline) {
-  const Job& job = offline.job;
+std::vector<int> nodes_of_kinds(const Job& job) {
   std::vector<int> count(job.kinds().size());
   for (int node = 0; node < job.nodes(); ++node) ++count[static_cast<std::size_t>(job.kind_of(node))];
-  std::string text = fmt::format("{} ranks on {} nodes\n", job.ranks(), job.nodes());
-  for (std::size_t kind = 0; kind < count.size() && kind < 20; ++kind)
-    text +=
-        fmt::format("  {} x {} ({} ranks)\n", count[kind], offline.kind_names[kind], job.kinds()[kind].ranks);
+  return count;
+}
+
+std::string job_text(const OfflineJob& offline) {
+  const Job& job = offline.job;
+  const std::vector<int> count = nodes_of_kinds(job);
+  std::string text = fmt::format("{} on {}\n", counted(job.ranks(), "rank"), counted(job.nodes(), "node"));
+  bool ports = false;
+  for (std::size_t kind = 0; kind < count.size(); ++kind) {
+    const NodeSummary& summary = job.kinds()[kind];
+    ports = ports || !summary.port_gbps.empty();
+    if (kind >= kShownKinds) continue;
+    text += fmt::format("  {} x {} ({})\n", count[kind], offline.kind_names[kind],
+                        counted(summary.ranks, "rank"));
+    if (summary.port_gbps.empty() && job.nodes() > 1)
+      text += fmt::format("    has no network port: one of {:g} GB/s is assumed\n",
+                          topo::net_gbps(topo::kUnknownNetMbps));
+  }
   for (const Family family : kFamilies) {
     const Agreed& agreed = job.agreed(family);
     if (agreed.channels == 0) {
       text += fmt::format("{}: not on every node\n", name_of(family));
       continue;
     }
-    text += fmt::format("{}: {} {}, {:.5g} GB/s; {}", name_of(family), agreed.channels,
-                        has_heads(family) ? "heads" : "channels", agreed.total_gbps(),
+    text += fmt::format("{}: {}, {:.5g} GB/s; {}", name_of(family),
+                        counted(agreed.channels, has_heads(family) ? "head" : "channel"), agreed.total_gbps(),
                         topo::name_of(agreed.type_intra));
-    if (job.nodes() > 1)
+    if (job.nodes() > 1 && ports)
       text += fmt::format(", ports {}, cross-NIC {}", topo::name_of(agreed.type_inter), agreed.cross_nic);
     text += "\n";
   }
@@ -134,12 +151,13 @@ nlohmann::json to_json(const Prediction& prediction) {
 
 nlohmann::json to_json(const OfflineJob& offline) {
   const Job& job = offline.job;
-  std::vector<int> count(job.kinds().size());
-  for (int node = 0; node < job.nodes(); ++node) ++count[static_cast<std::size_t>(job.kind_of(node))];
+  const std::vector<int> count = nodes_of_kinds(job);
   nlohmann::json kinds = nlohmann::json::array(), agreed = nlohmann::json::object();
   for (std::size_t kind = 0; kind < count.size(); ++kind)
-    kinds.push_back(
-        {{"name", offline.kind_names[kind]}, {"nodes", count[kind]}, {"ranks", job.kinds()[kind].ranks}});
+    kinds.push_back({{"name", offline.kind_names[kind]},
+                     {"nodes", count[kind]},
+                     {"ranks", job.kinds()[kind].ranks},
+                     {"ports", job.kinds()[kind].port_gbps.size()}});
   for (const Family family : kFamilies) {
     const Agreed& mine = job.agreed(family);
     agreed[std::string(name_of(family))] = {{"channels", mine.channels},
@@ -150,7 +168,8 @@ nlohmann::json to_json(const OfflineJob& offline) {
                                             {"type_inter", topo::name_of(mine.type_inter)},
                                             {"cross_nic", mine.cross_nic}};
   }
-  return {{"ranks", job.ranks()},
+  return {{"notes", offline.notes},
+          {"ranks", job.ranks()},
           {"nodes", job.nodes()},
           {"kinds", std::move(kinds)},
           {"agreed", std::move(agreed)},
@@ -162,6 +181,7 @@ nlohmann::json to_json(const OfflineJob& offline) {
 nlohmann::json to_json(const Job& job, const View& view, bool with_orders) {
   nlohmann::json rings = nlohmann::json::array(), trees = nlohmann::json::array(),
                  chains = nlohmann::json::array();
+  nlohmann::json nvls, direct;  // null where the job has none
   for (std::size_t c = 0; c < view.rings.size(); ++c) {
     const Ring& ring = view.rings[c];
     rings.push_back({{"previous", ring.previous},
@@ -176,21 +196,23 @@ nlohmann::json to_json(const Job& job, const View& view, bool with_orders) {
         {{"trees", {to_json(both.trees[0]), to_json(both.trees[1])}}, {"port", optional_port(both.port)}});
   for (const CollnetChain& chain : view.collnet_chains)
     chains.push_back({{"up", optional_rank(chain.up)}, {"down", optional_rank(chain.down)}});
-  nlohmann::json json = {{"rank", view.rank},
-                         {"node", job.placement().node_of(view.rank)},
-                         {"rings", std::move(rings)},
-                         {"trees", std::move(trees)},
-                         {"collnet_chains", std::move(chains)}};
   if (!view.nvls.heads.empty()) {
-    json["nvls"] = {{"heads", view.nvls.heads}, {"mine", optional_rank(view.nvls.mine)}};
+    nvls = {{"heads", view.nvls.heads}, {"mine", optional_rank(view.nvls.mine)}, {"trees", nullptr}};
     if (view.nvls.mine != connect::kNobody)
-      json["nvls"]["trees"] = {to_json(view.nvls.trees[0]), to_json(view.nvls.trees[1])};
+      nvls["trees"] = {to_json(view.nvls.trees[0]), to_json(view.nvls.trees[1])};
   }
   if (!view.collnet_direct.heads.empty())
-    json["collnet_direct"] = {{"heads", view.collnet_direct.heads},
-                              {"up", view.collnet_direct.up},
-                              {"down", view.collnet_direct.down}};
-  return json;
+    direct = {{"heads", view.collnet_direct.heads},
+              {"mine", optional_rank(view.collnet_direct.mine)},
+              {"up", view.collnet_direct.up},
+              {"down", view.collnet_direct.down}};
+  return {{"rank", view.rank},
+          {"node", job.placement().node_of(view.rank)},
+          {"rings", std::move(rings)},
+          {"trees", std::move(trees)},
+          {"nvls", std::move(nvls)},
+          {"collnet_chains", std::move(chains)},
+          {"collnet_direct", std::move(direct)}};
 }
 
 }  // namespace loom::tools

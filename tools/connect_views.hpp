@@ -21,8 +21,12 @@ nlohmann::json to_json(const OfflineJob& offline);
 nlohmann::json to_json(const connect::Job& job, const connect::View& view, bool with_orders);
 nlohmann::json to_json(const connect::Prediction& prediction);
 
-/// A channel's ring through all ranks, and its two trees over the nodes. Throws Error (kBadInput) for more
-/// than 64 nodes or 1024 ranks.
-std::string channel_svg(const connect::Job& job, int channel, const std::string& title);
+/// A channel's ring through all ranks, and its two trees over the nodes. Throws as check_picture does.
+std::string channel_svg(const OfflineJob& offline, int channel);
+/// Throws Error (kBadInput): more than 64 nodes or 1024 ranks, neither a ring nor trees of this number.
+void check_picture(const connect::Job& job, int channel);
+
+/// How many nodes are of each kind.
+std::vector<int> nodes_of_kinds(const connect::Job& job);
 
 }  // namespace loom::tools

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "tools/words.hpp"
+
 namespace loom::tools {
 
 using namespace loom::topo;
@@ -86,8 +88,8 @@ std::vector<EqualHosts> single_hosts(const System& system) {
 
 std::string heading(const EqualHosts& hosts) {
   if (hosts.others.empty()) return fmt::format("host {}", hosts.first);
-  return fmt::format("host {}, and {} host{} like it: {}", hosts.first, hosts.others.size(),
-                     hosts.others.size() == 1 ? "" : "s", ranges(hosts.others));
+  return fmt::format("host {}, and {} like it: {}", hosts.first, counted(hosts.others.size(), "host"),
+                     ranges(hosts.others));
 }
 
 }  // namespace loom::tools

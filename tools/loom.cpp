@@ -3,7 +3,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <string>
 
@@ -58,8 +60,9 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "loom " LOOM_VERSION);
   app.failure_message(failure);
   app.footer(
-      "Exit codes: 0 fine, 1 something found (topo check, topo diff, search --check and --compare), 2 wrong "
-      "command line or file.");
+      "Exit codes: 0 fine, 1 something found (topo check, topo diff, search --check and --compare, connect) "
+      "or "
+      "nothing (search), 2 wrong command line or file.");
   int exit_code = loom::tools::kOk;
   loom::tools::add_topo_command(app, exit_code);
   loom::tools::add_search_command(app, exit_code);
@@ -74,6 +77,10 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? loom::tools::kOk : loom::tools::kTrouble;
   } catch (const std::exception& error) {
     fmt::print(stderr, "loom: {}\n", error.what());
+    return loom::tools::kTrouble;
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    fmt::print(stderr, "loom: cannot write to stdout: {}.\n", std::strerror(errno));
     return loom::tools::kTrouble;
   }
   return exit_code;

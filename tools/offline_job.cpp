@@ -3,16 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
-#include <filesystem>
+#include <map>
 #include <numeric>
 #include <random>
 #include <unordered_map>
 
 #include "base/error.hpp"
 #include "connect/exchange.hpp"
-#include "topo/hwloc_xml.hpp"
+#include "tools/machine_file.hpp"
+#include "tools/words.hpp"
 #include "topo/place.hpp"
 
 namespace loom::tools {
@@ -42,8 +42,8 @@ topo::System with_ranks(topo::System system, int wanted, const std::string& path
   }
   if (wanted == 0) return system;
   if (wanted > static_cast<int>(ranks.size()))
-    throw Error(ErrorCode::kBadInput,
-                fmt::format("{} has {} GPUs for {} ranks.", path, ranks.size(), wanted));
+    throw Error(ErrorCode::kBadInput, fmt::format("{} has {} for {}.", path, counted(ranks.size(), "GPU"),
+                                                  counted(wanted, "rank")));
   ranks.resize(static_cast<std::size_t>(wanted));
   return topo::trimmed_to(system, ranks);
 }
@@ -61,12 +61,9 @@ std::vector<std::vector<int>> placed(const std::vector<int>& sizes, const std::s
     return machines;
   }
   if (placement.starts_with("random:")) {
-    const std::string_view digits = std::string_view(placement).substr(7);
-    unsigned seed = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), seed);
-    if (error != std::errc{} || end != digits.data() + digits.size())
-      throw Error(ErrorCode::kBadInput, fmt::format("\"{}\" has no number as its seed.", placement));
-    std::mt19937 random(seed);
+    const std::optional<unsigned> seed = parsed<unsigned>(std::string_view(placement).substr(7));
+    if (!seed) throw Error(ErrorCode::kBadInput, fmt::format("\"{}\" has no number as its seed.", placement));
+    std::mt19937 random(*seed);
     for (std::size_t i = ranks.size(); i > 1; --i) std::swap(ranks[i - 1], ranks[random() % i]);
   } else if (placement != "block") {
     throw Error(ErrorCode::kBadInput,
@@ -90,9 +87,9 @@ struct Part {
   std::string name;
 };
 
-std::vector<Part> parts_of(const MachineFile& file, const JobRequest& request, OfflineJob& offline) {
-  const topo::System system =
-      with_ranks(topo::read_system(file.path, request.model).system, file.ranks, file.path);
+std::vector<Part> parts_of(const MachineFile& file, const topo::System& whole, const JobRequest& request,
+                           OfflineJob& offline) {
+  const topo::System system = with_ranks(whole, file.ranks, file_name(file.path));
   std::vector<int> all;
   for (const topo::NodeId gpu : system.gpus()) all.push_back(system.node(gpu).gpu().rank);
   std::sort(all.begin(), all.end());
@@ -110,19 +107,33 @@ std::vector<Part> parts_of(const MachineFile& file, const JobRequest& request, O
     for (const int rank : part.machine.ranks)
       part.positions.push_back(
           static_cast<std::size_t>(std::lower_bound(all.begin(), all.end(), rank) - all.begin()));
-    part.name = std::filesystem::path(file.path).filename().string();
+    part.name = file_name(file.path);
     if (plans.size() > 1) part.name += fmt::format(", part {}", parts.size() + 1);
     parts.push_back(std::move(part));
   }
   return parts;
 }
 
+/// Each file is read once: stdin could not be read again.
+std::map<std::string, topo::System> read_files(const JobRequest& request, std::vector<std::string>& notes) {
+  std::map<std::string, topo::System> systems;
+  for (const MachineFile& file : request.machines) {
+    if (systems.contains(file.path)) continue;
+    topo::SystemWithNotes read = read_machine_file(file.path, request.model);
+    systems.emplace(file.path, std::move(read.system));
+    for (const std::string& note : read.notes)
+      notes.push_back(note.starts_with(file.path) ? note : fmt::format("{}: {}", file_name(file.path), note));
+  }
+  return systems;
+}
+
 struct Machines {
-  std::vector<std::vector<Part>> files;
-  std::vector<std::size_t> file_of;  ///< of each of request.machines; the same file is read once
+  std::vector<std::vector<Part>> kinds;
+  std::vector<std::size_t> kind_of;  ///< of each of request.machines
 };
 
-Machines read_machines(const JobRequest& request, OfflineJob& offline) {
+Machines plan_machines(const JobRequest& request, const std::map<std::string, topo::System>& systems,
+                       OfflineJob& offline) {
   Machines machines;
   for (std::size_t m = 0; m < request.machines.size(); ++m) {
     const MachineFile& mine = request.machines[m];
@@ -130,15 +141,20 @@ Machines read_machines(const JobRequest& request, OfflineJob& offline) {
         request.machines.begin(), request.machines.end(),
         [&](const MachineFile& other) { return other.path == mine.path && other.ranks == mine.ranks; });
     const auto first = static_cast<std::size_t>(same - request.machines.begin());
-    machines.file_of.push_back(first < m ? machines.file_of[first] : machines.files.size());
-    if (first == m) machines.files.push_back(parts_of(mine, request, offline));
+    machines.kind_of.push_back(first < m ? machines.kind_of[first] : machines.kinds.size());
+    if (first == m) machines.kinds.push_back(parts_of(mine, systems.at(mine.path), request, offline));
   }
   return machines;
 }
 
-/// The number of channels to which each node's search is to be limited. Where nodes differ it may be less
+/// The number of channels to which each node's search is to be limited. Where machines differ it may be less
 /// than the user's: five rings of 12, 12, 12, 8 and 4 GB/s suit a node with four of 12 less than four would.
-int best_limit(const JobRequest& asked) {
+/// Not where the user wants channels cut: fewer would carry more each.
+int best_limit(const JobRequest& asked, const std::map<std::string, topo::System>& systems) {
+  const bool alike = std::all_of(asked.machines.begin(), asked.machines.end(), [&](const MachineFile& file) {
+    return file.path == asked.machines[0].path && file.ranks == asked.machines[0].ranks;
+  });
+  if (alike || asked.plans.most_gbps > 0) return asked.plans.max_channels;
   using connect::Family;
   struct Result {
     int limit = 0, channels = 0;  // agreed on, of rings and trees
@@ -150,12 +166,12 @@ int best_limit(const JobRequest& asked) {
     request.plans.max_channels = limit;
     OfflineJob unused;
     std::vector<connect::NodeSummary> kinds;
-    for (const std::vector<Part>& parts : read_machines(request, unused).files)
+    for (const std::vector<Part>& parts : plan_machines(request, systems, unused).kinds)
       for (const Part& part : parts) kinds.push_back(part.summary);
     Result result{limit};
     for (const Family family : {Family::kRing, Family::kTree}) {
       for (const connect::NodeSummary& kind : kinds)
-        if (kinds.size() > 1) most = std::max(most, kind.family(family).channels.size());
+        most = std::max(most, kind.family(family).channels.size());
       const connect::Agreed agreed = connect::agree(family, kinds, request.channels);
       result.channels += agreed.channels;
       result.gbps += agreed.total_gbps();
@@ -211,13 +227,14 @@ OfflineJob build_job(const JobRequest& asked) {
   for (const MachineFile& file : request.machines) machine_count += file.count;
   if (machine_count > kMostRanks) refuse_size();
   request.plans.nodes = static_cast<int>(machine_count);
-  request.plans.max_channels = best_limit(request);
-  const auto [files, file_of] = read_machines(request, offline);
+  const std::map<std::string, topo::System> systems = read_files(request, offline.notes);
+  request.plans.max_channels = best_limit(request, systems);
+  const auto [kinds_of_machine, kind_of_machine] = plan_machines(request, systems, offline);
   std::vector<int> sizes;
   std::vector<const std::vector<Part>*> machines;
   std::size_t ranks = 0;
   for (std::size_t m = 0; m < request.machines.size(); ++m) {
-    const std::vector<Part>& machine = files[file_of[m]];
+    const std::vector<Part>& machine = kinds_of_machine[kind_of_machine[m]];
     std::size_t size = 0;
     for (const Part& part : machine) size += part.positions.size();
     ranks += size * static_cast<std::size_t>(request.machines[m].count);

@@ -14,7 +14,7 @@
 namespace loom::tools {
 
 struct MachineFile {
-  std::string path;
+  std::string path;  ///< "-": stdin
   int count = 1;
   int ranks = 0;  ///< on each, the first GPUs; 0: all
 };
@@ -39,6 +39,7 @@ struct OfflineJob {
   std::vector<connect::Machine> machines;  ///< by kind of node
   std::vector<std::string> kind_names;     ///< "dgx.xml", or "16xPCIe.xml, part 2"
   ExchangeSize exchange;
+  std::vector<std::string> notes;                      ///< what reading the files assumed
   std::vector<std::unique_ptr<topo::System>> systems;  // what `machines` refers to
   std::vector<std::unique_ptr<topo::Paths>> paths;
 };

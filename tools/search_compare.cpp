@@ -96,12 +96,15 @@ class Comparing {
   Outcome one(const std::string& name, const Setting& setting, const std::string& graph, const json& entry,
               const search::PathTables& tables);
   void row(const std::string& name, const json& entry, const search::PathTables& tables);
+  void print_heading() const;
+  void print_sum() const;
 
   Comparison comparison_;
   search::Request request_;
   int all_ = 0, at_least_ = 0, more_ = 0, near_bound_ = 0, invalid_ = 0, worse_ = 0, long_ones_ = 0,
       slow_ = 0;
   double most_us_ = 0;
+  json searches_ = json::array();
 };
 
 Comparing::Outcome Comparing::one(const std::string& name, const Setting& setting, const std::string& graph,
@@ -137,7 +140,19 @@ Comparing::Outcome Comparing::one(const std::string& name, const Setting& settin
   if (less) remark += "  less";
   if (!valid) remark += "  INVALID";
   if (slow) remark += "  slow";
-  if (!comparison_.markdown)
+  if (comparison_.json)
+    searches_.push_back({{"file", name},
+                         {"setting", setting.label},
+                         {"graph", graph},
+                         {"total_bandwidth_gbps", outcome.ours},
+                         {"nccl_gbps", outcome.theirs},
+                         {"bound_gbps", outcome.bound},
+                         {"search_us", outcome.us},
+                         {"nccl_us", their_us},
+                         {"less", less},
+                         {"valid", valid},
+                         {"remark", remark.substr(std::min(remark.size(), remark.find_first_not_of(' ')))}});
+  else if (!comparison_.markdown)
     fmt::print("{:36} {:12} {:13} {:9.2f} {:9.2f} {:9.2f} {:5.1f} {:9.0f} {:9.0f}{}\n", name, setting.label,
                graph, outcome.ours, outcome.theirs, outcome.bound,
                outcome.bound > 0 ? 100 * outcome.ours / outcome.bound : 100, outcome.us, their_us, remark);
@@ -160,6 +175,13 @@ void Comparing::row(const std::string& name, const json& entry, const search::Pa
   fmt::print("{}|\n", text);
 }
 
+/// Without "[json.exception.out_of_range.403] ".
+std::string reason_of(const json::exception& error) {
+  const std::string text = error.what();
+  const std::size_t end = text.find("] ");
+  return end == std::string::npos ? text : text.substr(end + 2);
+}
+
 /// Throws Error (kBadInput), which names the file.
 json read_reference(const std::string& path) {
   try {
@@ -167,9 +189,43 @@ json read_reference(const std::string& path) {
     if (!reference.is_object() || !reference.contains("files") || !reference["files"].is_object())
       throw Error(ErrorCode::kBadInput, fmt::format("{}: no object \"files\" in it.", path));
     return reference;
-  } catch (const json::exception& error) {
-    throw Error(ErrorCode::kBadInput, fmt::format("{}: {}", path, error.what()));
+  } catch (const json::parse_error& error) {
+    throw Error(ErrorCode::kBadInput, fmt::format("{}: no JSON, from byte {} on.", path, error.byte));
   }
+}
+
+void Comparing::print_heading() const {
+  if (comparison_.json) return;
+  if (comparison_.markdown)
+    fmt::print(
+        "| file | one node: NCCL | loom | bound | us | two nodes: NCCL | loom | bound | us |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+  else
+    fmt::print("{:36} {:12} {:13} {:>9} {:>9} {:>9} {:>5} {:>9} {:>9}\n", "file", "nodes", "pattern", "GB/s",
+               "NCCL", "bound", "%", "us", "NCCL us");
+}
+
+void Comparing::print_sum() const {
+  if (comparison_.json)
+    fmt::print("{}\n", json{{"searches", searches_},
+                            {"sum",
+                             {{"searches", all_},
+                              {"at_least_nccl", at_least_},
+                              {"more", more_},
+                              {"equal_but_worse", worse_},
+                              {"near_bound", near_bound_},
+                              {"invalid", invalid_},
+                              {"long", long_ones_},
+                              {"slow", slow_},
+                              {"longest_us", most_us_}}}}
+                           .dump(2));
+  else
+    fmt::print(
+        "{}{}: {} at least NCCL's, {} more, {} with equal totals but worse paths or more links; {} within 95 "
+        "% of the bound, {} invalid; {} of {} that take NCCL over 10 ms take over a tenth of that, the "
+        "longest of all {:.1f} ms\n",
+        comparison_.markdown ? "\n" : "", all_ == 1 ? "1 search" : fmt::format("{} searches", all_),
+        at_least_, more_, worse_, near_bound_, invalid_, slow_, long_ones_, most_us_ / 1000);
 }
 
 bool Comparing::run() {
@@ -178,13 +234,7 @@ bool Comparing::run() {
         ErrorCode::kBadInput,
         fmt::format("\"{}\" is no folder of topology files, as --compare needs.", comparison_.folder));
   const json reference = read_reference(comparison_.reference);
-  if (comparison_.markdown)
-    fmt::print(
-        "| file | one node: NCCL | loom | bound | us | two nodes: NCCL | loom | bound | us |\n"
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
-  else
-    fmt::print("{:36} {:12} {:13} {:>9} {:>9} {:>9} {:>5} {:>9} {:>9}\n", "file", "nodes", "pattern", "GB/s",
-               "NCCL", "bound", "%", "us", "NCCL us");
+  print_heading();
   for (const auto& [name, entry] : reference.at("files").items()) {
     const std::filesystem::path file = std::filesystem::path(comparison_.folder) / name;
     if (entry.value(json::json_pointer("/n1/graphs"), json{}).empty()) continue;
@@ -205,13 +255,7 @@ bool Comparing::run() {
   if (all_ == 0)
     throw Error(ErrorCode::kBadInput,
                 fmt::format("{} has none of the machines of {}.", comparison_.folder, comparison_.reference));
-  fmt::print(
-      "{}{} searches: {} at least NCCL's, {} more, {} with equal totals but worse paths or more links; {} "
-      "within "
-      "95 % of the bound, {} invalid; {} of {} that take NCCL over 10 ms take over a tenth of that, the "
-      "longest of all {:.1f} ms\n",
-      comparison_.markdown ? "\n" : "", all_, at_least_, more_, worse_, near_bound_, invalid_, slow_,
-      long_ones_, most_us_ / 1000);
+  print_sum();
   return invalid_ == 0 && at_least_ == all_;
 }
 
@@ -221,7 +265,8 @@ bool compare(const Comparison& comparison, const search::Request& request) {
   try {
     return Comparing(comparison, request).run();
   } catch (const json::exception& error) {  // a figure that is missing, or of another type
-    throw Error(ErrorCode::kBadInput, fmt::format("{}: {}", comparison.reference, error.what()));
+    throw Error(ErrorCode::kBadInput, fmt::format("{}: a figure is missing or no number: {}",
+                                                  comparison.reference, reason_of(error)));
   }
 }
 

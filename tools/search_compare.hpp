@@ -11,6 +11,7 @@ struct Comparison {
   std::string folder;     ///< of topology files
   std::string reference;  ///< a file of NCCL's figures for them
   bool markdown = false;  ///< rings alone, as a table for docs/search.md
+  bool json = false;      ///< {"searches": [...], "sum": {...}}
 };
 
 /// Prints a line for each search, and a sum. False: some result carries less than NCCL's, or is not valid.

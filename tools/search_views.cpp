@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
 #include "search/graph_xml.hpp"
 #include "search/spanning_trees.hpp"
 #include "search/validate.hpp"
+#include "tools/words.hpp"
 
 namespace loom::tools {
 namespace {
@@ -39,6 +41,14 @@ bool has_trees_beside(const ChannelPlan& plan) {
          plan.channels[0].ranks.size() <= kMostGpusForTrees;
 }
 
+nlohmann::json to_json(const search::Attempt& attempt) {
+  return {{"cross_nic", attempt.limits.cross_nic},
+          {"type_inter", topo::name_of(attempt.limits.type_inter)},
+          {"type_intra", topo::name_of(attempt.limits.type_intra)},
+          {"total_bandwidth_gbps", attempt.total_gbps},
+          {"outcome", attempt.outcome}};
+}
+
 }  // namespace
 
 SearchResult timed_search(const search::PathTables& tables, const search::Request& request) {
@@ -49,33 +59,40 @@ SearchResult timed_search(const search::PathTables& tables, const search::Reques
   return result;
 }
 
+bool has_channels(const search::NodePlans& plans) {
+  return std::any_of(plans.parts.begin(), plans.parts.end(),
+                     [](const ChannelPlan& plan) { return !plan.channels.empty(); });
+}
+
+std::vector<std::string> violations_of(const search::PathTables& tables, const search::NodePlans& plans,
+                                       std::size_t part) {
+  return search::violations(search::part_of(tables, plans, part).paths, plans.parts[part]);
+}
+
 std::vector<std::string> violations_of(const search::PathTables& tables, const search::NodePlans& plans) {
   std::vector<std::string> found;
   for (std::size_t i = 0; i < plans.parts.size(); ++i)
-    for (std::string& line : search::violations(search::part_of(tables, plans, i).paths, plans.parts[i]))
-      found.push_back(std::move(line));
+    for (std::string& line : violations_of(tables, plans, i)) found.push_back(std::move(line));
   return found;
 }
 
-std::string plan_text(const search::PathTables& tables, const SearchResult& result, const Colours& colours) {
-  std::string text;
+std::string plan_text(const search::PathTables& tables, const SearchResult& result) {
   const auto& plans = result.plans;
+  if (!has_channels(plans))
+    return fmt::format("{}: not on this machine: {}\n", search::name_of(plans.parts[0].pattern),
+                       plans.parts[0].absent);
+  std::string text;
   for (std::size_t i = 0; i < plans.parts.size(); ++i) {
     const ChannelPlan& plan = plans.parts[i];
     if (plans.parts.size() > 1)
       text += fmt::format("part {} of {} (through the network is faster), ranks {}\n", i + 1,
                           plans.parts.size(), fmt::join(plans.ranks[i], " "));
-    if (plan.channels.empty()) {
-      text += fmt::format("{}: not on this machine\n", search::name_of(plan.pattern));
-      continue;
-    }
-    text += fmt::format("{}{}{}: {} channels, {:.5g} of at most {:.5g} GB/s, {:.1f} %; {}", colours.bold,
-                        search::name_of(plan.pattern), colours.reset, plan.channels.size(), plan.total_gbps,
-                        plan.bound_gbps, percent_of(plan.total_gbps, plan.bound_gbps),
-                        topo::name_of(plan.type_intra));
+    text += fmt::format("{}: {}, {:.5g} of at most {:.5g} GB/s, {:.1f} %; {}", search::name_of(plan.pattern),
+                        counted(plan.channels.size(), "channel"), plan.total_gbps, plan.bound_gbps,
+                        percent_of(plan.total_gbps, plan.bound_gbps), topo::name_of(plan.type_intra));
     if (plan.network)
       text += fmt::format(", ports {}, cross-NIC {}", topo::name_of(plan.type_inter), plan.limits.cross_nic);
-    text += fmt::format("; {} links", plan.hops);
+    text += "; " + counted(plan.hops, "link");
     text += result.search_us > 0 ? fmt::format("; {:.0f} us\n", result.search_us) : "\n";
     if (plan.in_order) text += "  nothing fits: GPUs in the machine's order\n";
     for (const Channel& channel : plan.channels)
@@ -101,7 +118,8 @@ std::string attempts_text(const SearchResult& result) {
   return text;
 }
 
-nlohmann::json to_json(const search::PathTables& tables, const SearchResult& result) {
+nlohmann::json to_json(const search::PathTables& tables, const SearchResult& result, bool explain,
+                       bool check) {
   nlohmann::json parts = nlohmann::json::array();
   for (std::size_t i = 0; i < result.plans.parts.size(); ++i) {
     const ChannelPlan& plan = result.plans.parts[i];
@@ -133,6 +151,12 @@ nlohmann::json to_json(const search::PathTables& tables, const SearchResult& res
                      {"in_order", plan.in_order},
                      {"steps", plan.steps},
                      {"search_us", result.search_us}});
+    if (explain) {
+      nlohmann::json& attempts = parts.back()["attempts"] = nlohmann::json::array();
+      for (const search::Attempt& attempt : plan.attempts) attempts.push_back(to_json(attempt));
+    }
+    if (check) parts.back()["violations"] = violations_of(tables, result.plans, i);
+    if (!plan.absent.empty()) parts.back()["absent"] = plan.absent;
     if (!has_trees_beside(plan)) continue;
     parts.back()["all_reduce_gbps"] = search::all_reduce_gbps(part.paths, plan);
     parts.back()["packed_trees_gbps"] = search::pack_spanning_trees(part.paths).gbps;

@@ -6,7 +6,6 @@
 
 #include "search/channel_plan.hpp"
 #include "search/path_tables.hpp"
-#include "tools/topo_views.hpp"
 
 namespace loom::tools {
 
@@ -18,15 +17,23 @@ struct SearchResult {
 };
 
 SearchResult timed_search(const search::PathTables& tables, const search::Request& request);
-/// What the validator says of all parts.
+/// All parts have channels, or none has.
+bool has_channels(const search::NodePlans& plans);
+
+/// What the validator says of a part.
+std::vector<std::string> violations_of(const search::PathTables& tables, const search::NodePlans& plans,
+                                       std::size_t part);
+/// The same of all parts.
 std::vector<std::string> violations_of(const search::PathTables& tables, const search::NodePlans& plans);
 
 /// "ring: 6 channels, 120 GB/s of at most 120 (100 %), NVL, ..." and a line for each channel.
-std::string plan_text(const search::PathTables& tables, const SearchResult& result, const Colours& colours);
+std::string plan_text(const search::PathTables& tables, const SearchResult& result);
 /// Each limit that was tried and what came of it; the ones chosen last.
 std::string attempts_text(const SearchResult& result);
-/// The fields of docs/search.md.
-nlohmann::json to_json(const search::PathTables& tables, const SearchResult& result);
+/// The fields of docs/search.md for each part; where `explain` with the limits that were tried, where `check`
+/// with what the validator says.
+nlohmann::json to_json(const search::PathTables& tables, const SearchResult& result, bool explain,
+                       bool check);
 /// The picture of `system` with the channels laid over it, one colour each, and what each link carries.
 std::string channels_svg(const search::PathTables& tables, const topo::System& system,
                          const SearchResult& result, const std::string& title);

@@ -3,9 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "topo/system.hpp"
 #include "topo/utf8.hpp"
@@ -96,18 +98,41 @@ class Canvas {
     for (const auto& point : points) ways_ += fmt::format("{:.1f},{:.1f} ", point.x, point.y);
     ways_ += fmt::format("' stroke='{}' stroke-width='{:g}'/>\n", colour, width);
   }
-  void text(double x, double y, const std::string& content, double size, const char* anchor = "middle",
-            const char* colour = "#222", bool bold = false) {
-    texts_ +=
-        fmt::format("<text x='{:.1f}' y='{:.1f}' font-size='{:g}' text-anchor='{}' fill='{}'{}>{}</text>\n",
-                    x, y, size, anchor, colour, bold ? " font-weight='bold'" : "", escaped(content));
+  /// A triangle whose tip is at (x, y), of an arrow that comes from (from_x, from_y).
+  void arrow_head(double from_x, double from_y, double x, double y, const char* colour) {
+    constexpr double kLength = 7, kHalfWidth = 3.5;
+    const double length = std::hypot(x - from_x, y - from_y), along_x = (x - from_x) / length,
+                 along_y = (y - from_y) / length, back_x = x - kLength * along_x,
+                 back_y = y - kLength * along_y;
+    ways_ += fmt::format("<polygon points='{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}' fill='{}'/>\n", x, y,
+                         back_x - kHalfWidth * along_y, back_y + kHalfWidth * along_x,
+                         back_x + kHalfWidth * along_y, back_y - kHalfWidth * along_x, colour);
   }
-  /// Text on a line: with a white edge, so that it reads on any ground.
+  /// `edge`: a colour around the characters, so that they read over lines.
+  void text(double x, double y, const std::string& content, double size, const char* anchor = "middle",
+            const char* colour = "#222", bool bold = false, const char* edge = nullptr,
+            double edge_width = 3) {
+    const std::string around =
+        edge == nullptr
+            ? ""
+            : fmt::format(" stroke='{}' stroke-width='{:g}' stroke-linejoin='round' paint-order='stroke'",
+                          edge, edge_width);
+    texts_ +=
+        fmt::format("<text x='{:.1f}' y='{:.1f}' font-size='{:g}' text-anchor='{}' fill='{}'{}{}>{}</text>\n",
+                    x, y, size, anchor, colour, bold ? " font-weight='bold'" : "", around, escaped(content));
+    taken_.push_back(text_box(x, y, content, size, anchor));
+  }
+  /// Text on a line: with a white edge.
   void tag(double x, double y, const std::string& content, const char* colour, const char* anchor = "start") {
-    texts_ += fmt::format(
-        "<text x='{:.1f}' y='{:.1f}' font-size='10' text-anchor='{}' fill='{}' stroke='white' "
-        "stroke-width='3' paint-order='stroke'>{}</text>\n",
-        x, y, anchor, colour, escaped(content));
+    text(x, y, content, kTagSize, anchor, colour, false, "white");
+  }
+  /// Whether such a tag would cover no text.
+  bool has_room_for_tag(double x, double y, const std::string& content, const char* anchor = "start") const {
+    const Rectangle box = text_box(x, y, content, kTagSize, anchor);
+    return std::none_of(taken_.begin(), taken_.end(), [&](const Rectangle& other) {
+      return box.left < other.right && other.left < box.right && box.top < other.bottom &&
+             other.top < box.bottom;
+    });
   }
   std::string finish(double w, double h) const {
     return fmt::format(
@@ -118,7 +143,21 @@ class Canvas {
   }
 
  private:
+  struct Rectangle {
+    double left, top, right, bottom;
+  };
+  static constexpr double kTagSize = 10;
+
+  /// About: the font is the viewer's.
+  static Rectangle text_box(double x, double y, std::string_view content, double size,
+                            std::string_view anchor) {
+    const double width = 0.6 * size * static_cast<double>(content.size());
+    const double left = anchor == "middle" ? x - width / 2 : anchor == "end" ? x - width : x;
+    return {left, y - 0.8 * size, left + width, y + 0.2 * size};
+  }
+
   std::string boxes_, lines_, ways_, texts_;
+  std::vector<Rectangle> taken_;  ///< by texts
 };
 
 }  // namespace loom::tools

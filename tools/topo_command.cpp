@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -14,12 +13,12 @@
 
 #include "base/error.hpp"
 #include "tools/commands.hpp"
+#include "tools/options.hpp"
 #include "tools/topo_views.hpp"
-#include "topo/discover.hpp"
+#include "tools/words.hpp"
 #include "topo/hwloc_xml.hpp"
 #include "topo/nccl_xml.hpp"
 #include "topo/xml_file.hpp"
-#include "ucx_transport/ports.hpp"
 
 namespace loom::tools {
 namespace {
@@ -32,10 +31,6 @@ struct Options {
   bool json = false, all = false, strict = false, ignore_ids = false;
   int* exit_code = nullptr;
 };
-
-Model model_of(const Options& options) {
-  return options.model == "nccl" ? Model::kNccl : Model::kLoom;
-}
 
 /// https://no-color.org: a value that is not empty means no colours.
 bool terminal_has_colours(int descriptor) {
@@ -50,10 +45,8 @@ Colours colours_of(const Options& options, int descriptor = STDOUT_FILENO) {
   return wanted ? terminal_colours() : Colours{};
 }
 
-void tell(const Options& options, const std::vector<std::string>& notes) {
-  const Colours colours = colours_of(options, STDERR_FILENO);
-  for (const std::string& note : notes)
-    fmt::print(stderr, "{}note{}: {}\n", colours.cyan, colours.reset, note);
+void tell_in_colour(const Options& options, const std::vector<std::string>& notes) {
+  tell(notes, colours_of(options, STDERR_FILENO));
 }
 
 /// COLUMNS, else what the terminal has; 0: lines may be of any length.
@@ -64,64 +57,23 @@ std::size_t output_width() {
   return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &terminal) == 0 ? terminal.ws_col : 0;
 }
 
-/// "1 warning", "2 warnings".
-std::string counted(std::size_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
-/// "0,1,2" or "0-2,7". Throws Error (kBadInput).
-std::vector<int> ranks_of(const std::string& list) {
-  constexpr int kMostRanks = 1 << 20;
-  std::vector<int> ranks;
-  for (std::size_t at = 0; at <= list.size();) {
-    const std::size_t end = std::min(list.find(',', at), list.size());
-    const std::string part = list.substr(at, end - at);
-    const std::size_t dash = part.find('-');
-    const auto number = [&](std::string_view text) {
-      int value = 0;
-      const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-      return error == std::errc() && stop == text.data() + text.size() ? value : -1;
-    };
-    const int first = number(part.substr(0, dash)),
-              last = dash == std::string::npos ? first : number(part.substr(dash + 1));
-    if (first < 0 || last < first || last >= kMostRanks)
-      throw Error(ErrorCode::kBadInput,
-                  fmt::format("--ranks takes ranks with commas, e.g. 0,1,2 or 0-3,6, not \"{}\".", list));
-    for (int rank = first; rank <= last; ++rank) ranks.push_back(rank);
-    at = end + 1;
-  }
-  std::vector<int> sorted = ranks;
-  std::sort(sorted.begin(), sorted.end());
-  if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
-    throw Error(ErrorCode::kBadInput, fmt::format("--ranks names rank {} twice.", *twice));
-  return ranks;
-}
-
-/// The machine to look at: a file, stdin ("-"), or this one.
+/// The machine to look at, without the ranks that take no part.
 SystemWithNotes read(const Options& options, const std::string& file) {
-  const Model model = model_of(options);
-  SystemWithNotes read = file.empty()  ? discover({.ucx_ports = ucx_transport::ports()}, model)
-                         : file == "-" ? parse_system(read_text_file("/dev/stdin"), "stdin", model)
-                                       : read_system(file, model);
-  if (options.ranks) read.system = trimmed_to(read.system, ranks_of(*options.ranks));
+  SystemWithNotes read = read_machine(file, model_of(options.model));
+  if (options.ranks) read.system = trimmed_to(read.system, ranks_of(*options.ranks, "--ranks"));
   return read;
 }
 
 /// The same, with notes on stderr.
 System load(const Options& options, const std::string& file) {
   SystemWithNotes loaded = read(options, file);
-  tell(options, loaded.notes);
+  tell_in_colour(options, loaded.notes);
   return std::move(loaded.system);
 }
 
 void write(const std::string& path, const std::string& text) {
   if (!path.empty() && path != "-") return write_text_file(path, text);
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    throw system_error("cannot write to stdout", errno);
-}
-
-std::string title_of(const Options& options) {
-  return options.file.empty() ? host_name() : options.file.substr(options.file.rfind('/') + 1);
+  fmt::print("{}", text);
 }
 
 /// In capitals or not.
@@ -140,7 +92,7 @@ void show(const Options& options) {
     notes.emplace_back(error.what());  // the rest can be shown still
   }
   if (options.json) return write("-", show_json(system, paths ? &*paths : nullptr, notes));
-  tell(options, notes);
+  tell_in_colour(options, notes);
   const Colours colours = colours_of(options);
   write("-", (paths ? matrix_text(*paths, colours, options.all, output_width()) + "\n" : "") +
                  tree_text(system, colours));
@@ -161,11 +113,16 @@ bool wants_dot(const Options& options) {
   return false;
 }
 
+void check_output(const Options& options) {
+  check_outputs({{"FILE", options.file}}, {{"--output", options.output}});
+}
+
 void draw(const Options& options) {
+  check_output(options);
   const bool dot = wants_dot(options);
   const System system = read(options, options.file).system;
-  write(options.output, dot ? to_dot(system, title_of(options), options.all)
-                            : to_svg(system, title_of(options), options.all));
+  write(options.output, dot ? to_dot(system, name_of_machine(options.file), options.all)
+                            : to_svg(system, name_of_machine(options.file), options.all));
 }
 
 void check_machine(const Options& options) {
@@ -187,7 +144,7 @@ void check_machine(const Options& options) {
                   .dump(2) +
               "\n");
   } else {
-    tell(options, loaded.notes);
+    tell_in_colour(options, loaded.notes);
     std::string text;
     for (const std::string& line : broken) text += fmt::format("broken: {}\n", line);
     text += findings_text(system, groups, colours_of(options));
@@ -211,6 +168,7 @@ std::ptrdiff_t element_count(std::string_view xml) {
 }
 
 void convert(Options options) {
+  check_output(options);
   options.model = "loom";  // NCCL's rules leave out what has no rank
   const System system = load(options, options.file);
   const bool hwloc = options.format == "hwloc";
@@ -228,8 +186,8 @@ void convert(Options options) {
   write(options.output, text);
   const std::ptrdiff_t elements = element_count(text);
   if (!hwloc && elements > kMostNcclElements)
-    tell(options, {fmt::format("The result has {} elements; NCCL 2.30 reads files of at most {}.", elements,
-                               kMostNcclElements)});
+    tell_in_colour(options, {fmt::format("The result has {} elements; NCCL 2.30 reads files of at most {}.",
+                                         elements, kMostNcclElements)});
 }
 
 void diff(const Options& options) {
@@ -255,17 +213,11 @@ void diff(const Options& options) {
   if (!found.empty()) *options.exit_code = kFound;
 }
 
-/// What a forgotten variable of a script leaves is not this machine.
-const CLI::Validator kNotEmpty([](const std::string& text) { return text.empty() ? "it is empty" : ""; }, "",
-                               "not empty");
-
 CLI::App* add(CLI::App& topo, const std::shared_ptr<Options>& options, const char* name, const char* text,
               const char* examples, void (*run)(const Options&)) {
   CLI::App* command = topo.add_subcommand(name, text);
   command->footer(std::string("Examples:\n") + examples);
-  command->add_option("--model", options->model, "rules for links and bandwidths")
-      ->check(CLI::IsMember({"loom", "nccl"}))
-      ->capture_default_str();
+  add_model(*command, options->model);
   command
       ->add_flag("--color{always},--colour{always}", options->colour,
                  "colours in text: --color, or --color=auto, always or never")
@@ -282,13 +234,13 @@ void add_file(CLI::App* command, Options& options) {
   command
       ->add_option("FILE", options.file,
                    "topology file, NCCL's XML or hwloc's; -: stdin; without one: this machine")
-      ->check(kNotEmpty);
+      ->check(not_empty());
   add_ranks(command, options);
 }
 
 void add_output(CLI::App* command, Options& options) {
   command->add_option("-o,--output", options.output, "file to write; -, or without one: stdout")
-      ->check(kNotEmpty);
+      ->check(not_empty());
 }
 
 }  // namespace
@@ -345,9 +297,9 @@ void add_topo_command(CLI::App& loom, int& exit_code) {
                 "  loom topo diff node1.xml                this machine against what it was\n"
                 "  loom topo diff node1.xml node2.xml --ignore-ids",
                 diff);
-  command->add_option("BEFORE", options->file, "topology file; -: stdin")->required()->check(kNotEmpty);
+  command->add_option("BEFORE", options->file, "topology file; -: stdin")->required()->check(not_empty());
   command->add_option("AFTER", options->other, "topology file; -: stdin; without one: this machine")
-      ->check(kNotEmpty);
+      ->check(not_empty());
   add_ranks(command, *options);
   command->add_flag("--ignore-ids", options->ignore_ids,
                     "not bus ids, GUIDs and host hashes, in which equal machines differ");

@@ -50,8 +50,10 @@ std::string port_text(const topo::NetInfo& net);
 
 class Picture {
  public:
-  /// Hosts that are not the first of any of `groups` are not drawn.
-  Picture(const topo::System& system, std::string title, std::vector<EqualHosts> groups);
+  /// Hosts that are not the first of any of `groups` are not drawn. `figures_on_arcs`: GB/s of NVLinks
+  /// between GPUs.
+  Picture(const topo::System& system, std::string title, std::vector<EqualHosts> groups,
+          bool figures_on_arcs = true);
 
   /// Draws all of it; then further things may be drawn with canvas(), and room below asked for.
   void draw();
@@ -127,6 +129,7 @@ class Picture {
 
   const topo::System& system_;
   std::string title_;
+  bool figures_on_arcs_;
   std::vector<std::string> heading_;  // per host; empty: it is not drawn
   Canvas canvas_;
   Places places_;

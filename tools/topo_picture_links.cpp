@@ -6,6 +6,7 @@
 
 #include "tools/topo_picture.hpp"
 #include "tools/topo_picture_style.hpp"
+#include "tools/words.hpp"
 #include "topo/bandwidth.hpp"
 
 namespace loom::tools {
@@ -201,7 +202,7 @@ void Picture::draw_arcs(const HostBox& host) {
   for (const Link* link : meshes_)
     if (system_.node(link->from).host == host.host)
       draw_arc(*link, end_x(link->from, link->to), end_x(link->to, link->from));
-  tag_arcs(host);
+  if (figures_on_arcs_) tag_arcs(host);
 }
 
 void Picture::draw_arc(const Link& link, double x1, double x2) {
@@ -270,14 +271,14 @@ void Picture::switch_bar(const std::vector<const HostBox*>& hosts, double left, 
   std::string text = count > 1 ? fmt::format("{} NVSwitches", count) : "NVSwitch";
   if (system_.hosts().size() > 1) text += fmt::format(" of all {} hosts", system_.hosts().size());
   for (auto speed = gpus_by_speed.rbegin(); speed != gpus_by_speed.rend(); ++speed)
-    text += fmt::format("{} {} GPUs, {:g} GB/s each", speed == gpus_by_speed.rbegin() ? ":" : ";",
-                        speed->second, speed->first);
+    text += fmt::format("{} {}, {:g} GB/s each", speed == gpus_by_speed.rbegin() ? ":" : ";",
+                        counted(speed->second, "GPU"), speed->first);
   if (without > 0) text += fmt::format("; {} without", without);
   if (system_.hosts().size() > 1)
     right = std::max(right, left + 1.2 * kCharWidth * static_cast<double>(text.size()) + 2 * kPadding);
   // Of several rows the first says it.
   canvas_.text((left + right) / 2, y + 18, bars_.empty() ? text : "the same NVSwitch", 13, "middle",
-               "#2d5200", bars_.empty());
+               "#2d5200", bars_.empty(), kSwitchFill, 10);
   for (const HostBox* host : hosts) places_.bar[static_cast<std::size_t>(host->host)] = y;
   bars_.push_back({left, y, right - left, kBarHeight});
 }

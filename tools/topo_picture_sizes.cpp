@@ -10,9 +10,11 @@ namespace loom::tools {
 
 using namespace loom::topo;
 
-Picture::Picture(const System& system, std::string title, std::vector<EqualHosts> groups)
+Picture::Picture(const System& system, std::string title, std::vector<EqualHosts> groups,
+                 bool figures_on_arcs)
     : system_(system),
       title_(std::move(title)),
+      figures_on_arcs_(figures_on_arcs),
       heading_(system.hosts().size()),
       children_(static_cast<std::size_t>(system.size())) {
   for (const EqualHosts& group : groups) heading_[static_cast<std::size_t>(group.first)] = heading(group);

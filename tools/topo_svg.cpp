@@ -6,6 +6,7 @@
 #include "tools/topo_picture.hpp"
 #include "tools/topo_picture_style.hpp"
 #include "tools/topo_views.hpp"
+#include "tools/words.hpp"
 #include "topo/cpu_mask.hpp"
 #include "topo/utf8.hpp"
 
@@ -141,7 +142,7 @@ void Picture::draw_gpu(NodeId id) {
                fmt::format("{} {}{}", gpu.is_virtual ? "VGPU" : "GPU", gpu.device,
                            gpu.partition ? fmt::format(".{}", *gpu.partition) : ""),
                14, "middle", "#222", true);
-  const std::string model = gpu.is_virtual         ? fmt::format("{} CPUs", gpu.cpu_count)
+  const std::string model = gpu.is_virtual         ? counted(gpu.cpu_count, "CPU")
                             : gpu.gcn_arch.empty() ? fmt::format("sm_{}", gpu.compute_capability)
                                                    : gpu.gcn_arch;
   canvas_.text(own.centre(), own.y + 33,

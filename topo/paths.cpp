@@ -183,11 +183,15 @@ Path Paths::between(NodeId from, NodeId to) const {
 std::vector<LinkId> Paths::route(NodeId from, NodeId to) const {
   std::vector<LinkId> links;
   links.reserve(16);  // most are shorter
+  append_route(from, to, links);
+  return links;
+}
+
+void Paths::append_route(NodeId from, NodeId to, std::vector<LinkId>& links) const {
   const Detour* other = detour(from, to);
   const NodeId relay = other == nullptr ? kNoNode : other->relay;
   if (relay != kNoNode) append_physical_route(from, relay, links);
   append_physical_route(relay != kNoNode ? relay : from, to, links);
-  return links;
 }
 
 void Paths::append_physical_route(NodeId from, NodeId to, std::vector<LinkId>& route) const {

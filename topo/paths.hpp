@@ -63,6 +63,8 @@ class Paths {
   Path physical(NodeId from, NodeId to) const;
   /// The links of between()'s path, in order; empty for from == to and where there is none.
   std::vector<LinkId> route(NodeId from, NodeId to) const;
+  /// Adds the same to `links`.
+  void append_route(NodeId from, NodeId to, std::vector<LinkId>& links) const;
 
   /// The nodes of a kind with the highest bandwidth from `from`, of these those of the lowest type;
   /// ascending.

@@ -69,7 +69,9 @@ TEST_F(GraphFile, ThatDoesNotFitMakesAllRanksStepAsideAndSaysWhere) {
 }
 
 TEST_F(GraphFile, WithoutARingIsRefused) {
-  const std::string in = temporary("loom-no-ring.xml", "<graphs version='1'/>");
+  std::string tree = ring_over({"rank='0'", "rank='1'"});
+  tree.replace(tree.find("id='0' pattern='4'"), 18, "id='1' pattern='3'");
+  const std::string in = temporary("loom-no-ring.xml", tree);
   Job job{.ranks = 2, .parameters = with_graphs(in.c_str(), nullptr)};
   job.run([](Rank& self) { EXPECT_EQ(self.connect(), nullptr); });
   EXPECT_THAT(job.transcript.messages(LOOM_MESSAGE_DECLINED).at(0), HasSubstr("no ring"));

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # check_loom_connect.sh -- `loom connect` on the command line: what it prints, and how it ends. Usage: LOOM DATA_FOLDER
 set -euo pipefail
-loom=$1 data=$2
+loom=$(realpath "$1") data=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -47,7 +47,9 @@ for wrong in "$data/none.xml" "$data/dgxh100.xml --mix x.xml" "$data/dgxh100.xml
              "$data/dgxh100.xml --nodes 129 --all --json --orders" "$data/dgxh100.xml --json --orders" \
              "$data/dgxh100.xml --rank 0 --orders" "$data/dgxh100.xml --all --rank 0" \
              "$data/dgxh100.xml --draw $work/none.svg --channel 63" "$data/dgxh100.xml --channel 1" \
-             "$data/dgxh100.xml --net-us 5" "$data/dgxh100.xml --collective reduce"; do
+             "$data/dgxh100.xml --net-us 5" "$data/dgxh100.xml --collective reduce" \
+             "$data/dgxh100.xml --simulate 1K,,2K" "$data/dgxh100.xml --simulate 1Q" "$data/dgxh100.xml --simulate 1.0001K" \
+             "$data/dgxh100.xml --simulate 2000P" "$data/dgxh100.xml --simulate nan" "$data/dgxh100.xml --simulate 1K,"; do
   code=0
   # shellcheck disable=SC2086
   "$loom" connect $wrong >/dev/null 2>"$work/error" || code=$?
@@ -55,3 +57,76 @@ for wrong in "$data/none.xml" "$data/dgxh100.xml --mix x.xml" "$data/dgxh100.xml
   [[ ! -e $work/none.svg ]] || fail "connect $wrong: a picture"
   [[ -s $work/error ]] || fail "connect $wrong: no message"
 done
+
+# refused PATTERN ARGUMENT...: exit code 2, the reason in a line of readable length, and nothing on stdout.
+refused() {
+  local pattern=$1 code=0
+  shift
+  "$loom" connect "$@" >"$work/out" 2>"$work/error" || code=$?
+  [[ $code == 2 ]] || fail "connect $*: exit code $code"
+  [[ ! -s $work/out ]] || fail "connect $*: prints before it refuses"
+  grep -Eq -- "$pattern" "$work/error" || fail "connect $*: no /$pattern/ in $(cat "$work/error")"
+  (( $(head -1 "$work/error" | wc -c) < 250 )) || fail "connect $*: a long message"
+}
+machine=$data/dgxh100.xml
+for wrong in '--net-us nan' '--net-us inf' '--net-us 1e300' '--net-us -1' '--channel-gbps nan' '--channel-gbps 1e300' '--rank -1' \
+             '--rank 1.5' '--rank 99999999999999999999' '--nodes 99999999999999999999' '--cross-nic 3' '--channel 64'; do
+  # shellcheck disable=SC2086
+  refused "${wrong% *}.*is no .*number from [0-9]+ to [0-9]+$" "$machine" --simulate 1K --draw "$work/none.svg" $wrong
+done
+
+# options without effect
+refused 'ranks-per-node has 2 numbers' "$machine" --ranks-per-node 4,4
+refused 'ranks-per-node has 3 numbers' "$machine" --mix "$data/dgx1v.xml:2" --ranks-per-node 4,4,4
+refused 'ranks-per-node has 2 numbers' "$machine" --mix "$data/dgx1v.xml:2" --mix "$data/gh200.xml:1" --ranks-per-node 4,4
+refused 'ranks-per-node .*empty' "$machine" --mix "$data/dgx1v.xml:2" --ranks-per-node 8,,2
+for option in '--cross-nic 1' '--net-us 3' '--placement random:1'; do
+  # shellcheck disable=SC2086
+  refused "${option% *} has no effect on one (node|machine)" "$machine" --nodes 1 --simulate 1K $option
+done
+refused 'simulate has no effect on one rank' "$machine" --nodes 1 --ranks-per-node 1 --simulate 1K
+refused 'min-channels 8 is more than --max-channels 4' "$machine" --min-channels 8 --max-channels 4
+
+# nothing where a name should be
+for option in --draw --mix --simulate --ranks-per-node; do refused "$option.*(empty|FILE:COUNT)" "$machine" $option ''; done
+refused 'FILE.*empty' ''
+refused 'FILE:COUNT' "$machine" --mix :2
+
+# outputs
+cp "$machine" "$work/mine.xml"
+cp "$data/dgx1v.xml" "$work/mixed.xml"
+refused 'would overwrite FILE' "$work/mine.xml" --draw "$work/mine.xml"
+refused 'would overwrite --mix' "$work/mine.xml" --mix "$work/mixed.xml:1" --draw "$work/../${work##*/}/mixed.xml"
+cmp "$machine" "$work/mine.xml"
+cmp "$data/dgx1v.xml" "$work/mixed.xml"
+refused 'cannot write' "$machine" --draw "$work/nowhere/job.svg"
+refused 'stdout' "$machine" --draw -
+
+# search and connect give the same figures for the same file and options
+for name in dgxh100 dgxa100 dgx1v pcie-2socket; do
+  for options in '' '--min-channels 40' '--max-channels 3' '--channel-gbps 5'; do
+    # shellcheck disable=SC2086
+    searched=$("$loom" search "$data/$name.xml" --nodes 2 $options | sed -n 's/^ring: \([0-9]* channels*, [0-9.]*\) .*/\1/p')
+    # shellcheck disable=SC2086
+    joined=$("$loom" connect "$data/$name.xml" --nodes 2 $options | sed -n 's/^ring: \([0-9]* channels*, [0-9.]*\) .*/\1/p')
+    [[ -n $searched && $searched == "$joined" ]] || fail "$name $options: search finds $searched, connect $joined"
+  done
+done
+grep -v '<net\|<nic\|</nic' "$data/dgx1v.xml" >"$work/portless.xml"
+contains "$("$loom" connect "$work/portless.xml" 2>/dev/null)" 'has no network port: one of 1.25 GB/s is assumed'
+
+# stdin, also mixed with itself; fractions of units; one of a thing; FILE behind lists; null is what a job has not
+contains "$("$loom" connect - --nodes 2 --mix -:1 <"$machine")" '3 x stdin (8 ranks)'
+contains "$("$loom" connect --simulate 1.5G,0.5k --mix "$data/dgx1v.xml:1" --ranks-per-node 8,2 "$machine")" '1610612736'
+out=$("$loom" connect "$data/gh200.xml" --nodes 1)
+contains "$out" '1 rank on 1 node'
+contains "$out" 'ring: 1 channel,'
+contains "$("$loom" connect "$data/dgx1v.xml" --rank 0 --json)" '"nvls": null'
+
+# what reading a file assumes
+contains "$("$loom" connect "$data/lstopo-2gpu.xml" 2>&1 >/dev/null)" 'note: lstopo-2gpu.xml: mlx5_0: Its speed is not known'
+
+# a channel that has trees alone says so
+out=$("$loom" connect "$machine" --nodes 2 --draw "$work/trees.svg" --channel 13 2>&1)
+contains "$out" 'channel 13: no ring'
+contains "$(cat "$work/trees.svg")" 'no ring 13: there are 8'

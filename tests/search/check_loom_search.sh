@@ -2,7 +2,7 @@
 # What `loom search` prints, writes and refuses, as its users see it.
 #   check_loom_search.sh LOOM FOLDER-OF-MACHINES
 set -euo pipefail
-loom=$1 data=$2
+loom=$(realpath "$1") data=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "check_loom_search: $*" >&2; exit 1; }
@@ -32,6 +32,7 @@ done
 [[ $(grep -c '<polyline' "$work/picture.svg") -ge 32 ]] || fail "channels are missing in the picture"
 # what does not go together, or compares nothing
 trouble() { local rc=0; "$loom" search "$@" > "$work/out" 2> "$work/error" || rc=$?; [[ $rc == 2 ]] || fail "rc $rc, not 2: $*"; [[ -s "$work/error" ]] || fail "no reason: $*"; }
+refused() { local pattern=$1; shift; trouble "$@"; [[ ! -s "$work/out" ]] || fail "prints before it refuses: $*"; grep -Eq -- "$pattern" "$work/error" || fail "no /$pattern/ in $(cat "$work/error")"; }
 echo '{"files": {"dgx1v.xml": {"n1": {"graphs": {"ring": {}}}}}}' > "$work/reference.json"
 echo '{' > "$work/broken.json"
 mkdir "$work/empty"
@@ -48,12 +49,92 @@ trouble "$data/dgx1v.xml" --gpus ""
 trouble "$data/dgx1v.xml" --markdown
 trouble "$data/dgx1v.xml" --min-channels 8 --max-channels 4
 trouble "$data/dgx1v.xml" --channel-gbps nan
-trouble "$data/dgxa100.xml" --graph-file "$work/graph.xml" --json
-trouble "$data/dgx1v.xml" --json --compare "$work/reference.json"
+trouble "$data/dgxa100.xml" --graph-file "$work/graph.xml" --explain
 "$loom" search --gpus 0,1,2 "$data/dgx1v.xml" > "$work/text" || fail "--gpus takes FILE"
 grep -q '^ring' "$work/text" || fail "--gpus before FILE"
 echo "<system version='1'><cpu numaid='0' affinity='f' arch='x86_64' vendor='AuthenticAMD' familyid='143' modelid='1'/></system>" > "$work/none.xml"
-trouble "$work/none.xml"
+refused 'loom connect' "$work/none.xml"
+
+# numbers that are none, or out of range: in words that a line holds
+for wrong in '--nodes 0' '--nodes 99999999999999999999' '--nodes 1.5' '--cross-nic 3' '--min-channels 65' '--max-channels nan' \
+             '--channel-gbps nan' '--channel-gbps inf' '--channel-gbps -1' '--channel-gbps 1e300' '--exact-gpus 17' \
+             '--max-steps -1' '--max-steps 99999999999999999999'; do
+  # shellcheck disable=SC2086
+  refused "${wrong% *}.*is no .*number from .* to" "$data/dgx1v.xml" --nodes 2 $wrong
+  (( $(head -1 "$work/error" | wc -c) < 120 )) || fail "a long message: $(cat "$work/error")"
+done
+# options without effect, by name
+refused 'cross-nic has no effect' "$data/dgx1v.xml" --cross-nic 1
+for option in '--nodes 2' '--cross-nic 0' '--model loom' '--gpus 0' --explain --check; do
+  # shellcheck disable=SC2086
+  refused "compare does not go with ${option%% *}" "$data" --compare "$work/reference.json" $option
+done
+for option in '--cross-nic 0' '--max-channels 2' '--channel-gbps 1' '--pattern ring'; do
+  # shellcheck disable=SC2086
+  refused "graph-file does not go with ${option%% *}" "$data/dgxa100.xml" --graph-file "$work/graph.xml" $option
+done
+refused 'folder of the machines' --compare "$work/reference.json"
+refused 'broken.json: no JSON' "$data" --compare "$work/broken.json"
+if grep -q 'json.exception' "$work/error"; then fail "a library's words: $(cat "$work/error")"; fi
+for option in FILE --draw --graph-dump --graph-file --compare; do
+  if [[ $option == FILE ]]; then refused 'FILE.*empty' ""; else refused "$option.*empty" "$data/dgx1v.xml" $option ""; fi
+done
+
+# outputs: not over an input, not over each other, and known to be possible before anything is printed
+cp "$data/dgx1v.xml" "$work/mine.xml"
+ln "$work/mine.xml" "$work/link.xml"
+ln -s nowhere.svg "$work/symlink.svg"
+refused 'draw .* would overwrite FILE' "$work/mine.xml" --draw "$work/mine.xml"
+refused 'graph-dump .* would overwrite FILE' "$work/mine.xml" --graph-dump "$work/link.xml"
+refused 'graph-dump .* would overwrite FILE' "$work/mine.xml" --graph-dump "$work/./mine.xml"
+cmp "$data/dgx1v.xml" "$work/mine.xml" || fail "an input is lost"
+refused 'would overwrite --graph-dump' "$work/mine.xml" --draw "$work/x" --graph-dump "$work/x"
+refused 'would overwrite --graph-dump' "$work/mine.xml" --draw "$work/symlink.svg" --graph-dump "$work/nowhere.svg"
+refused 'would overwrite --graph-dump' "$work/mine.xml" --pattern all --draw "$work/x.svg" --graph-dump "$work/x-tree.svg"
+refused 'would overwrite --graph-file' "$data/dgxa100.xml" --graph-file "$work/graph.xml" --graph-dump "$work/graph.xml"
+for option in --draw --graph-dump; do
+  refused 'cannot write' "$work/mine.xml" $option "$work/nowhere/x"
+  refused 'folder' "$work/mine.xml" $option "$work"
+  refused 'stdout' "$work/mine.xml" $option -
+done
+(cd "$work" && "$loom" search mine.xml --draw plain.svg > out && [[ -s plain.svg ]]) || fail "a file in this folder"
+[[ ! -e "$work/x" && ! -e "$work/nowhere.svg" ]] || fail "wrote what it refused"
+
+# nothing found is told, with the reason, by the exit code too
+nothing() { local pattern=$1 rc=0; shift; "$loom" search "$@" > "$work/out" 2> "$work/error" || rc=$?; [[ $rc == 1 ]] || fail "rc $rc, not 1: $*"; grep -Eq -- "$pattern" "$work/out" || fail "no /$pattern/ in $(cat "$work/out")"; }
+nothing 'nvls: not on this machine: .*NVSwitch' "$data/dgx1v.xml" --pattern nvls --check --draw "$work/no.svg" --graph-dump "$work/no.xml"
+[[ ! -e "$work/no.svg" && ! -e "$work/no.xml" ]] || fail "files of nothing"
+if grep -q checked "$work/out"; then fail "checked nothing"; fi
+nothing 'collnet-chain: not on this machine: .' "$data/dgxh100.xml" --pattern collnet-chain
+nothing 'collnet-direct: .*reduces' "$data/dgx1v.xml" --pattern collnet-direct --nodes 2
+grep -v '<net\|<nic\|</nic' "$data/dgx1v.xml" > "$work/portless.xml"
+nothing 'ring: not on this machine: it has no port' "$work/portless.xml" --nodes 2
+grep -q 'connect assumes a port of 1.25 GB/s' "$work/error" || fail "does not say what loom connect does"
+nothing '"absent": ".*NVSwitch' "$data/dgx1v.xml" --pattern nvls --json
+
+# JSON of all of it
+"$loom" search "$data/dgx1v.xml" --json --explain --check > "$work/json"
+for field in '"violations": \[\]' '"attempts"' '"outcome"'; do grep -q "$field" "$work/json" || fail "JSON without $field"; done
+"$loom" search "$data/dgxa100.xml" --graph-file "$work/graph.xml" --check --json > "$work/json" || fail "its own channels are not sound"
+grep -q '"violations": \[\]' "$work/json" || fail "--graph-file --json"
+"$loom" search "$data/dgxa100.xml" --graph-file "$work/graph.xml" --draw "$work/file.svg" > /dev/null
+grep -q '</svg>' "$work/file-ring.svg" || fail "no picture of a file's channels"
+figures='"patternName": "RING", "nChannels": 12, "totalBw": 120, "typeIntra": "NVL", "typeInter": "PIX", "nHops": 264, "search_us": 20'
+echo "{\"files\": {\"dgx1v.xml\": {\"n1\": {\"nGpus\": 8, \"graphs\": {\"ring\": {$figures}}}}}}" > "$work/figures.json"
+"$loom" search "$data" --compare "$work/figures.json" --json > "$work/json" || fail "--compare --json"
+grep -q '"nccl_gbps": 120' "$work/json" || fail "--compare --json"
+python3 -m json.tool < "$work/json" > /dev/null || fail "--compare --json is none"
+
+# what reading a file assumes
+"$loom" search "$data/lstopo-2gpu.xml" 2>&1 > /dev/null | grep -q 'note: mlx5_0: Its speed is not known' || fail "no note"
+
+# stdin, ranges, one of a thing, a minimum above the usual maximum
+"$loom" search - --gpus 0-2,5 --pattern tree < "$data/dgx1v.xml" > "$work/text" || fail "stdin"
+grep -Eq '0 .*1 .*2 .*5|5' "$work/text" || fail "--gpus 0-2,5"
+"$loom" search "$data/dgxh100.xml" | grep -q '^ring: 1 channel, ' || fail "1 channels"
+"$loom" search "$data/dgxh100.xml" --min-channels 40 | grep -q '^ring: 40 channels' || fail "--min-channels 40"
+trouble "$data/dgxh100.xml" --min-channels 5 --max-channels 4
+if "$loom" search "$data/dgxh100.xml" > /dev/full 2> "$work/error"; then fail "output that is lost"; fi
 
 "$loom" search "$data/dgxh100.xml" --pattern all --draw "$work/all.svg" > /dev/null 2> "$work/error"
 for pattern in ring tree nvls; do

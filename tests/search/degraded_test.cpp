@@ -4,7 +4,6 @@
 
 #include <cstdlib>
 
-#include "base/error.hpp"
 #include "search/path_tables.hpp"
 #include "search_cases.hpp"
 
@@ -112,33 +111,19 @@ TEST_P(DegradedMachine, StillHasChannels) {
   }
 }
 
-std::vector<std::filesystem::path> machines() {
-  std::vector<std::filesystem::path> files;
-  std::error_code absent;
-  for (const char* folder : {LOOM_TEST_DATA, LOOM_SHARED_TOPOLOGIES})
-    for (const auto& entry : std::filesystem::directory_iterator(folder, absent)) {
-      if (entry.path().extension() != ".xml") continue;
-      try {
-        topo::read_nccl_xml(entry.path().string(), topo::Model::kNccl);
-        files.push_back(entry.path());
-      } catch (const Error&) {  // lstopo's, or a dialect of loom's model
-      }
-    }
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
-INSTANTIATE_TEST_SUITE_P(Files, DegradedMachine, ::testing::ValuesIn(machines()), [](const auto& machine) {
-  std::string name = machine.param.parent_path().filename().string() + "_" + machine.param.stem().string();
-  for (char& c : name)
-    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Files, DegradedMachine, ::testing::ValuesIn(machine_files()),
+                         [](const auto& machine) {
+                           std::string name = machine.param.parent_path().filename().string() + "_" +
+                                              machine.param.stem().string();
+                           for (char& c : name)
+                             if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+                           return name;
+                         });
 
 TEST(DegradedMachines, AreTakenFromASharedFolderToo) {
   if (!std::filesystem::exists(LOOM_SHARED_TOPOLOGIES))
     GTEST_SKIP() << "skipped: no " << LOOM_SHARED_TOPOLOGIES;
-  EXPECT_GT(machines().size(), 60U);
+  EXPECT_GT(machine_files().size(), 60U);
 }
 
 }  // namespace

@@ -39,8 +39,19 @@ TEST(FindChannels, FindsTheRingsOfACubeMesh) {
 }
 
 TEST(FindChannels, HasNoPlanWithoutPortsOrSwitches) {
-  EXPECT_TRUE(plans_of(machine("dgx1v.xml"), Pattern::kNvls).parts[0].channels.empty());
-  EXPECT_TRUE(plans_of(machine("dgxh100.xml"), Pattern::kCollnetDirect).parts[0].channels.empty());
+  const auto absent = [](const char* file, Pattern pattern, int nodes) {
+    const NodePlans plans = plans_of(machine(file), pattern, nodes);
+    EXPECT_EQ(plans.parts[0].pattern, pattern);
+    EXPECT_TRUE(plans.parts[0].channels.empty());
+    return plans.parts[0].absent;
+  };
+  EXPECT_EQ(absent("dgx1v.xml", Pattern::kNvls, 1), "it has no NVSwitch");
+  EXPECT_EQ(absent("dgxh100.xml", Pattern::kCollnetDirect, 1),
+            "what the network reduces comes from several nodes");
+  EXPECT_EQ(absent("dgxh100.xml", Pattern::kCollnetDirect, 2), "it has no port whose network reduces");
+  const topo::System alone = topo::trimmed_to(machine("dgxh100.xml"), std::vector<int>{3});
+  EXPECT_EQ(plans_of(alone, Pattern::kNvls).parts[0].absent, "a GPU alone has nothing to multicast to");
+  EXPECT_EQ(plans_of(alone, Pattern::kBalancedTree).parts[0].pattern, Pattern::kTree);
 }
 
 TEST(FindChannels, SplitsChannelsWithoutChangingTheTotal) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
 #include "search/hop_table.hpp"
 #include "search/validate.hpp"
 #include "topo/nccl_xml.hpp"
@@ -19,6 +20,23 @@ namespace loom::search {
 
 inline topo::System machine(const std::string& name) {
   return topo::read_nccl_xml(std::string(LOOM_TEST_DATA "/") + name, topo::Model::kNccl).system;
+}
+
+/// Our own files of machines and those beside the repository.
+inline std::vector<std::filesystem::path> machine_files() {
+  std::vector<std::filesystem::path> files;
+  std::error_code absent;
+  for (const char* folder : {LOOM_TEST_DATA, LOOM_SHARED_TOPOLOGIES})
+    for (const auto& entry : std::filesystem::directory_iterator(folder, absent)) {
+      if (entry.path().extension() != ".xml") continue;
+      try {
+        topo::read_nccl_xml(entry.path().string(), topo::Model::kNccl);
+        files.push_back(entry.path());
+      } catch (const Error&) {  // lstopo's, or a dialect of loom's model
+      }
+    }
+  std::sort(files.begin(), files.end());
+  return files;
 }
 
 inline constexpr Pattern kAllPatterns[] = {Pattern::kRing,         Pattern::kTree, Pattern::kSplitTree,

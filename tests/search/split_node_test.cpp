@@ -90,18 +90,53 @@ TEST(SplitNode, HasGraphFilesWithPartsInAnyOrderOrOnePartAlone) {
   }
 }
 
-TEST(SplitNode, HasGraphFilesOfHeadsThatAreOnePartsAlone) {
+/// Heads and trees of parts, one of which is a GPU alone.
+TEST(SplitNode, HasGraphFilesOfPartsOfWhichOneIsAGpuAlone) {
   const PathTables tables(
       topo::read_nccl_xml(LOOM_SEARCH_DATA "/trays-of-two-one-without-nvlink.xml", topo::Model::kNccl)
           .system);
-  Request request;
-  request.pattern = Pattern::kNvls;
-  request.nodes = 2;
-  const NodePlans plans = find_plans(tables, request);
-  ASSERT_EQ(plans.parts.size(), 2);
-  const std::string text = to_graph_xml(tables, {&plans, 1});
-  const std::vector<NodePlans> read = parse_graph_xml(text, "heads.xml", tables);
+  ASSERT_EQ(tables.parts().size(), 2);
+  std::vector<NodePlans> plans;
+  for (const Pattern pattern :
+       {Pattern::kTree, Pattern::kSplitTree, Pattern::kBalancedTree, Pattern::kNvls}) {
+    NodePlans node;
+    for (const auto& part : tables.parts()) {
+      Request request;
+      request.nodes = 2;
+      request.pattern = part->ranks.size() == 1 ? Pattern::kTree : pattern;
+      node.parts.push_back(find_channels(part->paths, request));
+      node.ranks.push_back(part->ranks);
+    }
+    plans.push_back(std::move(node));
+  }
+  const std::string text = to_graph_xml(tables, plans);
+  const std::vector<NodePlans> read = parse_graph_xml(text, "parts.xml", tables, 2);
+  ASSERT_EQ(read.size(), plans.size());
+  for (std::size_t i = 0; i < read.size(); ++i) {
+    EXPECT_EQ(read[i].ranks, plans[i].ranks);
+    for (std::size_t part = 0; part < 2; ++part)
+      EXPECT_EQ(read[i].parts[part].pattern, plans[i].parts[part].pattern);
+  }
   EXPECT_EQ(to_graph_xml(tables, read), text);
+}
+
+/// Parts would have heads and a tree: the node has no heads.
+TEST(SplitNode, DoesNotStandInForAPatternThatAGpuDoesNotHave) {
+  const topo::System system =
+      topo::read_nccl_xml(LOOM_SEARCH_DATA "/trays-of-two-one-without-nvlink.xml", topo::Model::kNccl).system;
+  const PathTables tables(system);
+  for (const int nodes : {1, 2}) {
+    Request request;
+    request.pattern = Pattern::kNvls;
+    request.nodes = nodes;
+    const NodePlans plans = find_plans(tables, request);
+    EXPECT_EQ(plans.total_gbps, 0);
+    for (const ChannelPlan& plan : plans.parts) {
+      EXPECT_TRUE(plan.channels.empty());
+      EXPECT_EQ(plan.pattern, Pattern::kNvls);
+      EXPECT_NE(plan.absent.find("does not hang from the NVSwitch"), std::string::npos) << plan.absent;
+    }
+  }
 }
 
 /// Two GPUs and two ports of one cable, which claim different speeds.

@@ -45,6 +45,12 @@ expect 2 'picture.png' "$loom" topo draw "$data/dgx1v.xml" -o "$work/picture.png
 [[ ! -e $work/picture.png ]]
 expect 0 '' "$loom" topo draw "$data/dgx1v.xml" -o "$work/picture.gv"
 grep -q '^graph ' "$work/picture.gv"
+# Not over its input.
+cp "$data/dgx1v.xml" "$work/mine.xml"
+ln -s mine.xml "$work/also-mine.svg"
+expect 2 'output .* would overwrite FILE' "$loom" topo convert "$work/mine.xml" --to hwloc -o "$work/mine.xml"
+expect 2 'output .* would overwrite FILE' "$loom" topo draw "$work/mine.xml" -o "$work/also-mine.svg"
+cmp "$data/dgx1v.xml" "$work/mine.xml"
 # Output that cannot be written is not passed over.
 for command in show check 'diff --json' diff draw 'convert --to nccl'; do
   other=

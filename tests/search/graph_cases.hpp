@@ -1,0 +1,53 @@
+// graph_cases.hpp -- plans that went through a graph file, beside those that were written.
+#pragma once
+
+#include "search/graph_xml.hpp"
+#include "search_cases.hpp"
+
+namespace loom::search {
+
+/// Those of `plans` that a graph file keeps: with channels that claim something, each pattern once (a GPU
+/// alone has one tree for all).
+inline std::vector<NodePlans> kept_plans(std::vector<NodePlans> plans) {
+  std::vector<NodePlans> kept;
+  for (NodePlans& node : plans) {
+    const bool nothing = std::any_of(node.parts.begin(), node.parts.end(), [](const ChannelPlan& plan) {
+      return plan.channels.empty() || plan.in_order;
+    });
+    const bool twice = std::any_of(kept.begin(), kept.end(), [&](const NodePlans& other) {
+      if (other.ranks != node.ranks) return false;
+      for (std::size_t i = 0; i < node.parts.size(); ++i)
+        if (other.parts[i].pattern != node.parts[i].pattern) return false;
+      return true;
+    });
+    if (!nothing && !twice) kept.push_back(std::move(node));
+  }
+  return kept;
+}
+
+inline void expect_same_channels(const std::vector<NodePlans>& a, const std::vector<NodePlans>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(a[i].ranks, b[i].ranks);
+    EXPECT_DOUBLE_EQ(a[i].total_gbps, b[i].total_gbps);
+    for (std::size_t part = 0; part < a[i].parts.size(); ++part) {
+      const ChannelPlan &x = a[i].parts[part], &y = b[i].parts[part];
+      EXPECT_EQ(x.pattern, y.pattern);
+      EXPECT_EQ(x.network, y.network);
+      EXPECT_EQ(x.type_intra, y.type_intra);
+      EXPECT_EQ(x.type_inter, y.type_inter);
+      EXPECT_EQ(x.limits.cross_nic, y.limits.cross_nic);
+      EXPECT_EQ(x.same_channels, y.same_channels);
+      EXPECT_EQ(x.hops, y.hops);
+      ASSERT_EQ(x.channels.size(), y.channels.size());
+      for (std::size_t c = 0; c < x.channels.size(); ++c) {
+        EXPECT_EQ(x.channels[c].ranks, y.channels[c].ranks);
+        EXPECT_EQ(x.channels[c].nets, y.channels[c].nets);
+        EXPECT_DOUBLE_EQ(x.channels[c].intra_gbps, y.channels[c].intra_gbps);
+        EXPECT_DOUBLE_EQ(x.channels[c].inter_gbps, y.channels[c].inter_gbps);
+      }
+    }
+  }
+}
+
+}  // namespace loom::search

@@ -1,0 +1,28 @@
+// words.hpp -- words and numbers in text.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace loom::tools {
+
+/// "1 channel", "2 channels".
+template <class Count>
+std::string counted(Count count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+/// All of `text`, or nothing.
+template <class Number>
+std::optional<Number> parsed(std::string_view text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace loom::tools
