@@ -45,6 +45,18 @@ static int all_gather(void* context, const void* in, void* out, size_t bytes_per
   return error;
 }
 
+static int all_reduce(void* context, const uint64_t* in, uint64_t* out, size_t n, enum loom_op op) {
+  struct coll_loom_module* self = context;
+  const bool nested = gathering;
+  gathering = true;
+  const int error = coll_loom_below_allreduce(
+      in, out, (coll_loom_count_t)n, &ompi_mpi_uint64_t.dt,
+      op == LOOM_SUM ? &ompi_mpi_op_sum.op : &ompi_mpi_op_max.op, self->communicator, self);
+  gathering = nested;
+  if (error != OMPI_SUCCESS) self->error = error;
+  return error;
+}
+
 int coll_loom_error_class(int result) {
   switch (result) {
     case LOOM_ERR_OUT_OF_MEMORY:
@@ -56,7 +68,7 @@ int coll_loom_error_class(int result) {
   }
 }
 
-/* An error of the component below, which all_gather has kept, says more than the core can. */
+/* An error of the component below, which the bootstrap has kept, says more than the core can. */
 void coll_loom_break(struct coll_loom_module* self, int result) {
   self->state = COLL_LOOM_BROKEN;
   if (self->error == OMPI_SUCCESS) self->error = coll_loom_error_class(result);
@@ -74,6 +86,7 @@ void coll_loom_set_up(struct coll_loom_module* self) {
                                            .rank = ompi_comm_rank(self->communicator),
                                            .size = ompi_comm_size(self->communicator),
                                            .all_gather = all_gather,
+                                           .all_reduce = all_reduce,
                                            .name = coll_loom_name(self->communicator),
                                            .alone = is_alone()};
   const int result = loom_comm_create(&bootstrap, &self->comm);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "component/shared_layout.hpp"
 
@@ -67,7 +68,8 @@ void Communicator::fail_direct() const {
     throw;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
-    throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(), group_->names.at(links_.direct->awaited())));
+    throw Error(error.code(),
+                fmt::format("{} Waiting for {}.", error.what(), group_->names.at(links_.direct->awaited())));
   }
 }
 
@@ -298,11 +300,13 @@ void Communicator::explain(Algorithm algorithm, const device::HostJob& job) {
   if (process_.runtime().parameters.verbose < 2 || rank_ != 0) return;
   const std::pair kind{job.collective, algorithm};
   if (std::find(explained_.begin(), explained_.end(), kind) != explained_.end()) return;
-  explained_.push_back(kind);
-  process_.runtime().log(
-      fmt::format("{}: {} of {} bytes goes by {}", bootstrap_.name(), name_of(job.collective),
-                  device::shared_bytes(job, group_->wiring.shape.ranks), name_of(algorithm))
-          .c_str());
+  without_failing([&] {
+    explained_.push_back(kind);
+    process_.runtime().log(fmt::format("{}: {} of {} bytes goes by {}", name_, name_of(job.collective),
+                                       device::shared_bytes(job, group_->wiring.shape.ranks),
+                                       name_of(algorithm))
+                               .c_str());
+  });
 }
 
 void Communicator::check_peers() const {
@@ -312,6 +316,7 @@ void Communicator::check_peers() const {
 }
 
 void Communicator::abandon() noexcept {
+  if (std::exchange(abandoned_, true)) return;
   most_small_ = 0;
   links_.abandon();
 }

@@ -2,6 +2,7 @@
 // calls. Knows nothing of Open MPI: it is tested with threads as ranks.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "component/bootstrap.hpp"
 #include "component/group.hpp"
 #include "component/jobs.hpp"
+#include "component/meeting.hpp"
 #include "component/plan.hpp"
 #include "component/process.hpp"
 #include "device/host/grid.hpp"
@@ -21,6 +23,15 @@
 #include "device/host/two_level_executor.hpp"
 
 namespace loom {
+
+/// For a message: that memory is too short for it changes nothing of what the ranks have agreed on.
+template <class Body>
+void without_failing(Body&& body) noexcept {
+  try {
+    body();
+  } catch (const std::exception&) {
+  }
+}
 
 /// Not for several threads at once: MPI allows one collective at a time on a communicator.
 class Communicator {
@@ -67,15 +78,13 @@ class Communicator {
   struct PeerInfo;
   Communicator(const Bootstrap& bootstrap, Process& process);
 
-  bool learn();
-  bool find_group(const Groups::Members& members, std::string& cause);
-  bool all_have(std::uint64_t number) const;
-  bool learn_group(std::string& cause, std::chrono::steady_clock::time_point& began);
+  void learn(Meeting& meeting);
+  bool find_group(Meeting& meeting, const Groups::Members& members);
+  void learn_group(Meeting& meeting, std::chrono::steady_clock::time_point& began);
   void set_wait_policy();
   bool link();
-  bool make_links();
-  bool take_over_links();
-  std::optional<std::vector<std::uint64_t>> agree(const std::string& cause, std::uint64_t number = 0) const;
+  void make_links(Meeting& meeting);
+  bool take_over_links(Meeting& meeting);
   std::vector<std::byte> learn_node(const std::vector<PeerInfo>& peers);
   void take_place(const connect::Job& job, const std::vector<PeerInfo>& peers);
   std::vector<std::byte> make_ends();
@@ -87,7 +96,7 @@ class Communicator {
 
   // communicator_mesh.cpp
   bool is_meshed();
-  bool make_mesh();
+  void make_mesh(Meeting& meeting);
   std::vector<std::byte> make_mesh_ends();
   void join_mesh(const GatheredBytes& handles);
   void try_mesh();
@@ -155,12 +164,13 @@ class Communicator {
     std::size_t bytes;
     double milliseconds;
   };
-  void note_part(const char* name, std::size_t bytes, std::chrono::steady_clock::time_point& began);
+  void note_part(const char* name, Meeting& meeting, std::chrono::steady_clock::time_point& began) noexcept;
 
   bool is_first_of_host() const { return group_->host_mates.begin()->first == rank_; }
   bool on_my_host(int rank) const { return group_->host_mates.contains(rank); }
 
   Process& process_;
+  std::string name_;
   Bootstrap bootstrap_;
   CallCounters calls_;
   int rank_;
@@ -175,7 +185,9 @@ class Communicator {
   Links links_;
   std::size_t most_small_ = 0;  ///< offers below this are small; 0 while no call is
   std::vector<std::pair<device::Collective, Algorithm>> explained_;
-  std::vector<SetUpPart> parts_;
+  std::array<SetUpPart, 6> parts_;
+  std::size_t part_count_ = 0;
+  bool abandoned_ = false;  ///< the peers have been told
   std::optional<Error> broken_;
   JobQueue jobs_{*this};
 };

@@ -14,8 +14,8 @@ using device::RingExecutor;
 
 std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool may_wait, loom_job_done done,
                                             void* context) {
-  // Whether the communicator is broken shows when the job's turn comes: another thread may be finding out
-  // now.
+  // Unless it waits: whether the communicator is broken shows when the job's turn comes, for another thread
+  // may be finding out now.
   const auto planned = [&] {
     return plan_resumable(call.collective, group_->wiring.shape,
                           device::shared_bytes(call, group_->wiring.shape.ranks), abilities());
@@ -25,6 +25,7 @@ std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool ma
   if (algorithm != Algorithm::kBelow && algorithm != Algorithm::kCopy) {
     if (may_wait) {
       finish_jobs();
+      if (broken_) throw *broken_;
       try {
         ready_plan(call);  // makes the links
       } catch (...) {
@@ -181,13 +182,17 @@ int Communicator::fail() noexcept {
 }
 
 void Communicator::give_up() noexcept {
-  abandon();
-  try {
-    if (broken_) return;
-    broken_.emplace(ErrorCode::kOutOfMemory, "There is no memory left.");
-    process_.runtime().show(LOOM_MESSAGE_RESOURCES, where_.c_str(), broken_->what());
-  } catch (...) {  // even the text is too much; the peers know
-  }
+  bool first = false;
+  process_.jobs().apart([&] {
+    abandon();
+    first = !broken_;
+    try {
+      if (first) broken_.emplace(ErrorCode::kOutOfMemory, "There is no memory left.");
+    } catch (...) {  // even the text is too much; the peers know
+      first = false;
+    }
+  });
+  if (first) process_.runtime().show(LOOM_MESSAGE_RESOURCES, where_.c_str(), broken_->what());
 }
 
 /// A small call whose buffers have gaps: they are packed on the stack. plan() makes no larger call direct.

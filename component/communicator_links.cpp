@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstring>
 
-#include "component/attempt.hpp"
 #include "component/byte_stream.hpp"
 #include "component/communicator.hpp"
 #include "component/shared_layout.hpp"
@@ -19,7 +18,9 @@ namespace loom {
 /// Second part: the links. True on every rank or on none.
 bool Communicator::link() {
   linking_ = true;
-  const bool linked = take_over_links() || make_links();
+  const bool linked = meet(bootstrap_, process_, [&](Meeting& meeting) {
+    if (!take_over_links(meeting)) make_links(meeting);
+  });
   linking_ = false;
   process_.count_communicator(linked);
   // Nobody waits for them: late messages are dropped, and peers have mapped what they need.
@@ -28,61 +29,62 @@ bool Communicator::link() {
   if (linked && links_.direct && process_.runtime().parameters.verbose < 2)
     most_small_ = most_direct_bytes(bootstrap_.size(), group_->protocol) + 1;
   if (linked && process_.runtime().parameters.verbose >= 1 && rank_ == 0)
-    say([&] { process_.runtime().log(describe_links().c_str()); });
+    without_failing([&] { process_.runtime().log(describe_links().c_str()); });
   return linked;
 }
 
 /// Links that an earlier communicator over these processes has left, if all ranks offer the same. Of
 /// different ones the latest go back, since the ranks that have offered earlier ones may have those too: so
 /// ranks whose communicators went at different times are level again one call later.
-bool Communicator::take_over_links() {
+bool Communicator::take_over_links(Meeting& meeting) {
   if (!group_is_known_) return false;
   auto began = std::chrono::steady_clock::now();
   std::optional<Links> left = group_->idle.take();
   const std::uint64_t mine = left && left->are_connected() ? left->number : 0;
-  const std::vector<std::uint64_t> offered = bootstrap_.all_gather(mine);
-  const auto [least, most] = std::minmax_element(offered.begin(), offered.end());
-  const bool taken_over = *least != 0 && *least == *most;
+  const auto [most, least_inverted] = meeting.largest({mine, ~mine});
+  const std::uint64_t least = ~least_inverted;
+  const bool taken_over = least != 0 && least == most;
   if (taken_over)
     links_ = std::move(*left);
-  else if (*least != 0 && mine == *most)
+  else if (least != 0 && mine == most)
     group_->idle.put(std::move(*left));
-  note_part("links left over", sizeof(Links::number), began);
+  note_part("links left over", meeting, began);
   return taken_over;
 }
 
-bool Communicator::make_links() {
+void Communicator::make_links(Meeting& meeting) {
   auto began = std::chrono::steady_clock::now();
-  std::string cause;
-  std::vector<std::byte> ends;
-  attempt(cause, [&] { ends = make_ends(); });
-  const auto bytes_of = agree(cause, ends.size());
-  if (!bytes_of) return false;
-  const std::size_t longest = *std::max_element(bytes_of->begin(), bytes_of->end());
-  const GatheredBytes handles = bootstrap_.all_gather_bytes(std::move(ends), longest);
-
-  std::vector<std::int64_t> pids;
-  attempt(cause, [&] { join_ends(handles); });
-  attempt(cause, [&] { pids = readable_peers(handles); });
-  // A number for the links, of which rank 0's counts; the last bit is whether this rank may read.
-  const auto answers = agree(cause, process_.groups().next_number() << 1 | (pids.empty() ? 0 : 1));
-  if (!answers) return false;
-  links_.number = answers->front() >> 1;
-  const auto may_read = [](std::uint64_t answer) { return (answer & 1) != 0; };
-  if (std::all_of(answers->begin(), answers->end(), may_read)) links_.pids = std::move(pids);
+  const GatheredBytes handles = meeting.all_gather_bytes(make_ends());
+  join_ends(handles);
+  std::vector<std::int64_t> pids = readable_peers(handles);
+  // Rank 0 numbers the links; and may all ranks read?
+  const auto [number, may_not_read] =
+      meeting.largest({rank_ == 0 ? process_.groups().next_number() : 0, pids.empty() ? 1U : 0U});
+  links_.number = number;
+  if (may_not_read == 0) links_.pids = std::move(pids);
   links_.segment.close_handle();  // everybody who needs it has it mapped
-  note_part("links", longest, began);
+  note_part("links", meeting, began);
 
-  if (group_->wiring.shape.hosts == 1) return true;
-  attempt(cause, [&] { try_network(); });
-  const bool reached = agree(cause).has_value();
-  note_part("network", 0, began);
-  return reached;
+  if (group_->wiring.shape.hosts == 1) return;
+  try {
+    try_network();
+  } catch (...) {
+    links_.abandon();  // neighbours need not wait for this rank's word
+    throw;
+  }
+  meeting.agree();
+  note_part("network", meeting, began);
 }
 
 /// Makes this rank's ends of its links; returns what the other ends need of them.
 std::vector<std::byte> Communicator::make_ends() {
+  const connect::Ring* ring = group_->wiring.shape.hosts > 1 ? &across() : nullptr;
+  const bool joins_hosts = ring != nullptr && is_first_of_host() && group_->two_levels;
+  const bool has_net_ends = ring != nullptr && !(on_my_host(ring->next) && on_my_host(ring->previous));
+  // Opened first: UCX's own memory, and its threads, are not to be bound.
+  ucx_transport::Transport* const network = has_net_ends || joins_hosts ? &process_.transport() : nullptr;
   const device::MemoryNear near(process_.numa_node());  // what others write to is this rank's to read
+
   ByteWriter writer;
   if (group_->wiring.local.size > 1) {
     links_.segment =
@@ -91,18 +93,15 @@ std::vector<std::byte> Communicator::make_ends() {
   } else {
     writer.value(device::SegmentHandle{});
   }
-  if (group_->wiring.shape.hosts == 1) return writer.take();
+  if (network == nullptr) return writer.take();
 
-  const connect::Ring& ring = across();
-  const bool joins_hosts = is_first_of_host() && group_->two_levels;
-  if (on_my_host(ring.next) && on_my_host(ring.previous) && !joins_hosts) return writer.take();
-  ucx_transport::Transport& transport = process_.transport();
-  if (!on_my_host(ring.next))
+  ucx_transport::Transport& transport = *network;
+  if (!on_my_host(ring->next))
     links_.net_next =
-        std::make_unique<ucx_transport::NetSendLink>(transport, kNetFifo, group_->names.at(ring.next));
-  if (!on_my_host(ring.previous))
+        std::make_unique<ucx_transport::NetSendLink>(transport, kNetFifo, group_->names.at(ring->next));
+  if (!on_my_host(ring->previous))
     links_.net_previous =
-        std::make_unique<ucx_transport::NetRecvLink>(transport, kNetFifo, group_->names.at(ring.previous));
+        std::make_unique<ucx_transport::NetRecvLink>(transport, kNetFifo, group_->names.at(ring->previous));
   writer.string(transport.address());
   writer.value(links_.net_previous ? links_.net_previous->inbox() : ucx_transport::InboxId{});
   writer.value(links_.net_next ? links_.net_next->inbox() : ucx_transport::InboxId{});
@@ -264,14 +263,15 @@ std::string Communicator::describe_links() const {
   if (shape.hosts == 1)
     how = links_.pids.empty() ? "boards in shared memory" : "boards in shared memory and single copy";
   std::string text =
-      fmt::format("{}: {} ranks on {} host{}, {}{}; set up in", bootstrap_.name(), shape.ranks, shape.hosts,
+      fmt::format("{}: {} ranks on {} host{}, {}{}; set up in", name_, shape.ranks, shape.hosts,
                   shape.hosts == 1 ? "" : "s", how, group_->oversubscribed ? ", more ranks than CPUs" : "");
+  const std::span parts(parts_.data(), part_count_);
   double sum = 0;
-  for (const SetUpPart& part : parts_) sum += part.milliseconds;
+  for (const SetUpPart& part : parts) sum += part.milliseconds;
   text += fmt::format(" {:.1f} ms:", sum);
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    text += fmt::format("{} {} {:.1f} ms", i == 0 ? "" : ",", parts_[i].name, parts_[i].milliseconds);
-    if (parts_[i].bytes > 0) text += fmt::format(" ({} bytes from each rank)", parts_[i].bytes);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    text += fmt::format("{} {} {:.1f} ms", i == 0 ? "" : ",", parts[i].name, parts[i].milliseconds);
+    text += fmt::format(" ({} bytes from each rank)", parts[i].bytes);
   }
   return text + fmt::format("; {} KiB of memory for rank 0's links", link_bytes() / 1024);
 }

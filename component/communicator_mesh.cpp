@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "component/attempt.hpp"
 #include "component/byte_stream.hpp"
 #include "component/communicator.hpp"
 #include "component/shared_layout.hpp"
@@ -17,31 +16,33 @@ bool Communicator::is_meshed() {
   if (linking_) return false;
   if (!links_.meshed) {
     linking_ = true;
-    links_.meshed = make_mesh();
+    links_.meshed = meet(bootstrap_, process_, [&](Meeting& meeting) { make_mesh(meeting); });
     linking_ = false;
-    if (!*links_.meshed) links_.mesh.clear(), links_.mesh_ends.clear();
+    if (!*links_.meshed) {
+      links_.drop_mesh();
+      links_.meshed = false;
+    }
   }
   return *links_.meshed;
 }
 
-bool Communicator::make_mesh() {
-  std::string cause;
-  std::vector<std::byte> ends;
-  attempt(cause, [&] { ends = make_mesh_ends(); });
-  const auto bytes_of = agree(cause, ends.size());
-  if (!bytes_of) return false;
-  const std::size_t longest = *std::max_element(bytes_of->begin(), bytes_of->end());
-  const GatheredBytes handles = bootstrap_.all_gather_bytes(std::move(ends), longest);
-  attempt(cause, [&] { join_mesh(handles); });
-  if (!agree(cause)) return false;
-  attempt(cause, [&] { try_mesh(); });
-  return agree(cause).has_value();
+void Communicator::make_mesh(Meeting& meeting) {
+  const GatheredBytes handles = meeting.all_gather_bytes(make_mesh_ends());
+  join_mesh(handles);
+  meeting.agree();
+  try {
+    try_mesh();
+  } catch (...) {
+    links_.abandon_mesh();  // nobody need wait for this rank's words
+    throw;
+  }
+  meeting.agree();
 }
 
 /// Makes this rank's ends; returns what the others need of them.
 std::vector<std::byte> Communicator::make_mesh_ends() {
-  const device::MemoryNear near(process_.numa_node());
   ucx_transport::Transport& transport = process_.transport();
+  const device::MemoryNear near(process_.numa_node());
   ByteWriter writer;
   writer.string(transport.address());
   links_.mesh_ends.resize(static_cast<std::size_t>(group_->wiring.shape.ranks));

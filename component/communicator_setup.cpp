@@ -1,13 +1,12 @@
 // communicator_setup.cpp -- how a communicator comes about: who are the peers, and which rings join them? The
-// links follow at the first call that needs them (communicator_links.cpp). After each part that can fail all
-// ranks agree whether to go on.
+// links follow at the first call that needs them (communicator_links.cpp). What fails on one rank fails on
+// all (meeting.hpp).
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 
-#include "component/attempt.hpp"
 #include "component/communicator.hpp"
 #include "component/shared_layout.hpp"
 #include "connect/exchange.hpp"
@@ -72,17 +71,27 @@ struct Communicator::PeerInfo {
 };
 
 Communicator::Communicator(const Bootstrap& bootstrap, Process& process)
-    : process_(process), bootstrap_(bootstrap), rank_(bootstrap.rank()) {
-  where_ = fmt::format("rank {} of {} of {} on host {}", rank_, bootstrap.size(), bootstrap_.name(),
-                       process.host_name());
+    : process_(process), name_(bootstrap.name()), bootstrap_(bootstrap), rank_(bootstrap.rank()) {
+  bootstrap_.rename(name_.c_str());
+  where_ = fmt::format("rank {} of {} of {} on host {}", rank_, bootstrap.size(), name_, process.host_name());
   process_.include(calls_);
 }
 
 std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, Process& process) {
-  std::unique_ptr<Communicator> communicator(new Communicator(bootstrap, process));
+  std::unique_ptr<Communicator> communicator;
+  const auto make = [&] { communicator.reset(new Communicator(bootstrap, process)); };
   // A rank that is alone has nobody to meet, but files to read and write.
   const bool learns = bootstrap.size() > 1 || (bootstrap.alone() && process.names_files());
-  if (learns && !communicator->learn()) return nullptr;
+  const auto make_and_learn = [&](Meeting& meeting) {
+    make();
+    communicator->learn(meeting);
+  };
+  if (!learns) {
+    make();
+  } else if (!meet(bootstrap, process, make_and_learn)) {
+    process.count_communicator(false);
+    return nullptr;
+  }
   return communicator;
 }
 
@@ -97,139 +106,73 @@ Communicator::~Communicator() {
 }
 
 /// Adds what has been done since `began`, which moves on.
-void Communicator::note_part(const char* name, std::size_t bytes,
-                             std::chrono::steady_clock::time_point& began) {
+void Communicator::note_part(const char* name, Meeting& meeting,
+                             std::chrono::steady_clock::time_point& began) noexcept {
   const auto now = std::chrono::steady_clock::now();
-  parts_.push_back({name, bytes, std::chrono::duration<double, std::milli>(now - began).count()});
+  parts_[part_count_++] = {name, meeting.take_bytes(),
+                           std::chrono::duration<double, std::milli>(now - began).count()};
   began = now;
 }
 
 /// First part of the set-up. Takes nothing that others would miss.
-bool Communicator::learn() {
+void Communicator::learn(Meeting& meeting) {
   auto began = std::chrono::steady_clock::now();
-  std::string cause;
-  std::uint64_t number = 0;
-  attempt(cause, [&] { number = process_.number(); });
-  const Groups::Members members = bootstrap_.all_gather(number);
-  group_is_known_ = find_group(members, cause);
-  note_part("group", 2 * sizeof(number), began);
-  if (group_is_known_) return true;
-  const bool learned = learn_group(cause, began);
-  if (learned)
-    process_.groups().keep(members, group_);
-  else
-    process_.count_communicator(false);
-  return learned;
+  const Groups::Members members = meeting.all_gather(process_.number());
+  group_is_known_ = find_group(meeting, members);
+  note_part("group", meeting, began);
+  if (group_is_known_) return;
+  learn_group(meeting, began);
+  process_.groups().keep(members, group_);
 }
 
 /// Takes what an earlier communicator over these processes has learned, if all ranks have the same.
-bool Communicator::find_group(const Groups::Members& members, std::string& cause) {
+bool Communicator::find_group(Meeting& meeting, const Groups::Members& members) {
   std::uint64_t number = 0;
-  attempt(cause, [&] {
-    std::shared_ptr<Group> known = process_.groups().find(members);
-    if (!known) return;
+  if (std::shared_ptr<Group> known = process_.groups().find(members)) {
     group_ = std::move(known);
-    set_wait_policy();
     number = group_->number;
-  });
-  if (all_have(number)) return true;
-  attempt(cause, [&] { group_ = std::make_shared<Group>(); });
-  return false;
-}
-
-/// Whether all ranks have this number, and it is not 0.
-bool Communicator::all_have(std::uint64_t number) const {
-  const std::vector<std::uint64_t> numbers = bootstrap_.all_gather(number);
-  return number != 0 && std::count(numbers.begin(), numbers.end(), number) == bootstrap_.size();
-}
-
-/// Who are the peers, and how do they join? True on every rank or on none.
-bool Communicator::learn_group(std::string& cause, std::chrono::steady_clock::time_point& began) {
-  PeerInfo mine;
-  attempt(cause, [&] {
-    mine.place = process_.place();
-    mine.process = process_.id();
-    copy_text(mine.host_name, process_.host_name());
-    mine.description = process_.description_mark();
-    mine.graph = process_.graph_mark();
-    mine.two_levels = process_.runtime().parameters.two_levels ? 1 : 0;
-    mine.protocol = static_cast<std::uint64_t>(process_.runtime().parameters.protocol);
-    mine.layout = kLayout;
-  });
-  const std::vector<PeerInfo> peers = bootstrap_.all_gather(mine);
-
-  std::vector<std::byte> summary;
-  std::uint64_t word = 0;
-  attempt(cause, [&] {
-    summary = learn_node(peers);
-    if (!summary.empty()) word = connect::word_of(rank_, group_->host_mates.begin()->first, summary);
-  });
-  const auto words = agree(cause, word);
-  bool learned = words.has_value();
-  if (learned) {
-    note_part("peers", sizeof(mine), began);
-    // On one host everybody has the only summary. All ranks have the same words, and so see the same here,
-    // even if the words contradict each other.
-    const bool one_node =
-        std::count(words->begin() + 1, words->end(), 0) == static_cast<std::ptrdiff_t>(words->size()) - 1;
-    std::optional<connect::Announced> announced;
-    std::vector<std::byte> slices;
-    attempt(cause, [&] {
-      announced.emplace(*words);
-      slices = one_node ? announced->all_slices(std::span(&summary, 1)) : announced->slice(rank_, summary);
-    });
-    // Who could not make its slice does not know how much the others send: all have to know of it first.
-    if (!one_node && (learned = agree(cause).has_value())) slices = bootstrap_.all_gather_slices(slices);
-    if (learned) {
-      attempt(cause, [&] {
-        take_place(announced->join(slices, rank_, summary), peers);
-        set_wait_policy();
-      });
-      const auto numbers = agree(cause, process_.groups().next_number());
-      learned = numbers.has_value();
-      if (learned) group_->number = numbers->front();
-    }
-    if (learned) note_part("nodes", sizeof(word) + (one_node ? 0 : announced->slice_bytes()), began);
+    set_wait_policy();
   }
-  return learned;
+  const bool found = meeting.all_have(number);
+  if (!found) group_ = std::make_shared<Group>();
+  return found;
 }
 
-/// Every rank's number; or nothing, once any rank has a cause to stop, after rank 0 has shown the first of
-/// the causes.
-std::optional<std::vector<std::uint64_t>> Communicator::agree(const std::string& cause,
-                                                              std::uint64_t number) const {
-  constexpr std::uint64_t kStop = ~std::uint64_t{0};
-  std::vector<std::uint64_t> numbers = bootstrap_.all_gather(cause.empty() ? number : kStop);
-  const auto stopped = std::count(numbers.begin(), numbers.end(), kStop);
-  if (stopped == 0) return numbers;
+/// Who are the peers, and how do they join?
+void Communicator::learn_group(Meeting& meeting, std::chrono::steady_clock::time_point& began) {
+  PeerInfo mine;
+  mine.place = process_.place();
+  mine.process = process_.id();
+  copy_text(mine.host_name, process_.host_name());
+  mine.description = process_.description_mark();
+  mine.graph = process_.graph_mark();
+  mine.two_levels = process_.runtime().parameters.two_levels ? 1 : 0;
+  mine.protocol = static_cast<std::uint64_t>(process_.runtime().parameters.protocol);
+  mine.layout = kLayout;
+  const std::vector<PeerInfo> peers = meeting.all_gather(mine);
 
-  struct Cause {
-    std::array<char, 64> host;
-    std::array<char, 448> text;
-  } mine;
-  copy_text(mine.host, process_.host_name());
-  copy_text(mine.text, cause);
-  const std::vector<Cause> causes = bootstrap_.all_gather(mine);
-  if (rank_ != 0) return {};
-  const auto first = std::find(numbers.begin(), numbers.end(), kStop) - numbers.begin();
-  const Cause& shown = causes[static_cast<std::size_t>(first)];
-  say([&] {
-    const std::string more = stopped > 1 ? fmt::format(" (and {} more)", stopped - 1) : "";
-    process_.runtime().show(
-        LOOM_MESSAGE_DECLINED,
-        fmt::format("{} ({} {})", bootstrap_.name(), bootstrap_.size(),
-                    bootstrap_.size() == 1 ? "rank" : "ranks")
-            .c_str(),
-        fmt::format("Rank {} on host {}{}: {}", first, shown.host.data(), more, shown.text.data()).c_str());
-  });
-  return {};
+  const std::vector<std::byte> summary = learn_node(peers);
+  const std::vector<std::uint64_t> words =
+      meeting.all_gather(connect::word_of(rank_, group_->host_mates.begin()->first, summary));
+  note_part("peers", meeting, began);
+
+  // On one host everybody has the only summary. All ranks have the same words, and so see the same here, even
+  // if the words contradict each other.
+  const bool one_node =
+      std::count(words.begin() + 1, words.end(), 0) == static_cast<std::ptrdiff_t>(words.size()) - 1;
+  const connect::Announced announced(words);
+  const std::vector<std::byte> slices = one_node ? announced.all_slices(std::span(&summary, 1))
+                                                 : meeting.all_gather_slices(announced.slice(rank_, summary));
+  take_place(announced.join(slices, rank_, summary), peers);
+  set_wait_policy();
+  group_->number = meeting.largest({rank_ == 0 ? process_.groups().next_number() : 0, 0})[0];
+  note_part("nodes", meeting, began);
 }
 
-/// Who is on my host, and its channels as bytes; nothing if some rank has a cause of its own to stop.
+/// Who is on my host, and its channels as bytes.
 std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& peers) {
   std::vector<topo::Place> places;
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {
-    if (peers[rank].layout == 0) return {};
     if (peers[rank].layout != kLayout)
       throw Error(ErrorCode::kUnreachable, fmt::format("Rank {} on host {} runs another build of loom.", rank,
                                                        peers[rank].host_name.data()));

@@ -101,7 +101,9 @@ struct loom_bootstrap {
   /* Gathers bytes_per_rank bytes of every rank, in rank order, into out (size * bytes_per_rank bytes; in and out do
    * not overlap). Returns 0, or another value when the communication itself failed. */
   int (*all_gather)(void *context, const void *in, void *out, size_t bytes_per_rank);
-  const char *name; /* of the communicator, for messages; copied */
+  /* Reduces n words of every rank by LOOM_MAX or LOOM_SUM into out, on every rank. Returns as all_gather. */
+  int (*all_reduce)(void *context, const uint64_t *in, uint64_t *out, size_t n, enum loom_op op);
+  const char *name; /* of the communicator, for messages; copied by loom_comm_create */
   bool alone;       /* the job has no other rank: what is written and checked once per job is so here */
 };
 
@@ -153,8 +155,7 @@ void loom_initialize(const struct loom_runtime *runtime);
 void loom_finalize(void);
 
 /* Lets the ranks of a communicator meet. Collective. LOOM_SUCCESS and *out on every rank, or LOOM_DECLINED (after one
- * message with the cause) on every rank; another result only if bootstrap->all_gather itself failed, or memory for
- * what it gathers. */
+ * message with the cause) on every rank; another result only if the bootstrap itself failed. */
 int loom_comm_create(const struct loom_bootstrap *bootstrap, struct loom_comm **out);
 
 /* Frees what loom_comm_create made; not collective, never waits for a peer. */

@@ -1,6 +1,7 @@
 #include "component/group.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <new>
 #include <utility>
 
@@ -11,6 +12,40 @@ namespace {
 // Each holds the memory of a communicator (docs/architecture.md).
 constexpr std::size_t kIdleLinks = 2;
 constexpr std::size_t kIdleGroups = 4;
+// For the words of all ends that are abandoned together.
+constexpr std::chrono::milliseconds kMostForLastWords{100};
+
+using ucx_transport::NetEnd;
+
+/// Calls body with each end.
+template <class Body>
+void for_ends(const std::vector<Links::HostLinks>& links, Body&& body) {
+  for (const Links::HostLinks& ends : links) {
+    if (ends.send) body(*ends.send);
+    if (ends.receive) body(*ends.receive);
+  }
+}
+
+/// The same with all that lead to other hosts.
+template <class Body>
+void for_net_ends(const Links& links, Body&& body) {
+  for_ends(links.host_links, body);
+  for_ends(links.mesh_ends, body);
+  if (links.net_next) body(*links.net_next);
+  if (links.net_previous) body(*links.net_previous);
+}
+
+/// `for_each` calls its argument with each end.
+template <class ForEach>
+void abandon_ends(ForEach&& for_each) {
+  for_each([](NetEnd& end) { end.abandon_end(); });
+  // This process may not progress again soon.
+  const auto until = std::chrono::steady_clock::now() + kMostForLastWords;
+  for_each([&](NetEnd& end) {
+    while (!end.holds_nothing_back() && std::chrono::steady_clock::now() < until) {
+    }
+  });
+}
 
 }  // namespace
 
@@ -18,27 +53,30 @@ void Links::abandon() noexcept {
   number = 0;
   if (direct) direct->abandon();
   if (boards) boards->abandon();
-  for (const auto* ends_of : {&host_links, &mesh_ends})
-    for (const HostLinks& ends : *ends_of) {
-      if (ends.send) ends.send->abandon();
-      if (ends.receive) ends.receive->abandon();
-    }
   if (local_next) local_next->abandon();
   if (local_previous) local_previous->abandon();
-  if (net_next) net_next->abandon();
-  if (net_previous) net_previous->abandon();
+  abandon_ends([&](auto&& body) { for_net_ends(*this, body); });
+}
+
+void Links::abandon_mesh() noexcept {
+  abandon_ends([&](auto&& body) { for_ends(mesh_ends, body); });
 }
 
 bool Links::are_connected() const noexcept {
-  const auto is_broken = [](const auto& end) { return end && !end->is_connected(); };
-  for (const auto* ends_of : {&host_links, &mesh_ends})
-    for (const HostLinks& ends : *ends_of)
-      if (is_broken(ends.send) || is_broken(ends.receive)) return false;
-  return !is_broken(net_next) && !is_broken(net_previous);
+  bool connected = true;
+  for_net_ends(*this, [&](const NetEnd& end) { connected &= end.is_connected(); });
+  return connected;
+}
+
+void Links::drop_mesh() noexcept {
+  meshed.reset();
+  mesh = decltype(mesh)();
+  mesh_ends = decltype(mesh_ends)();
 }
 
 void IdleLinks::put(Links links) noexcept {
   if (links.number == 0) return;
+  links.drop_mesh();
   decltype(by_number_)::node_type last;  // goes after the lock
   try {
     const std::lock_guard lock(mutex_);

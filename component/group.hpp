@@ -49,12 +49,16 @@ struct Links {
   void abandon() noexcept;
   /// Whether no connection is known to be broken.
   bool are_connected() const noexcept;
+  void abandon_mesh() noexcept;
+  /// The next all-to-all that needs it makes it again.
+  void drop_mesh() noexcept;
 };
 
 /// Links that no communicator has. Their counters stand where the last call left them, on all ranks alike.
 class IdleLinks {
  public:
-  /// Keeps a few that have a number; which ones does not depend on the order of the calls.
+  /// Keeps a few that have a number, without their mesh; which ones does not depend on the order of the
+  /// calls.
   void put(Links links) noexcept;
   /// Those with the lowest number, for the caller alone.
   std::optional<Links> take();

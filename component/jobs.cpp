@@ -34,8 +34,8 @@ void JobQueue::append(Job& job) noexcept {
   outstanding_.fetch_add(1, std::memory_order_relaxed);
 }
 
-/// Some steps of the first job. Returns it once it is done; by then the queue knows no more of it. may_tell:
-/// this is a call of the MPI library, to whose user failures can be shown.
+/// Some steps of the first job. Returns it once it is done; then the queue knows no more of it, but counts it
+/// until let_go(). may_tell: this is a call of the MPI library, to whose user failures can be shown.
 Job* JobQueue::advance(int& steps, bool may_tell) noexcept {
   Job& job = *first_;
   bool done = false;
@@ -57,7 +57,7 @@ Job* JobQueue::advance(int& steps, bool may_tell) noexcept {
   } catch (...) {
     if (!may_tell) {
       failure_ = std::current_exception();
-      communicator_.links_.abandon();
+      communicator_.abandon();
       return nullptr;
     }
     job.result = communicator_.fail();
@@ -67,7 +67,6 @@ Job* JobQueue::advance(int& steps, bool may_tell) noexcept {
   fruitless_ = 0;
   job.executor.emplace<std::monostate>();
   first_ = std::exchange(job.next, nullptr);
-  outstanding_.fetch_sub(1, std::memory_order_release);
   return &job;
 }
 
@@ -148,16 +147,18 @@ int JobEngine::advance_all(bool may_tell) noexcept {
   for (JobQueue** link = &queues_; *link != nullptr;) {
     JobQueue& queue = **link;
     Job* const done = queue.advance(steps, may_tell);
-    // When the last job is told done its communicator may go, at once and in another thread.
-    const bool emptied = queue.first_ == nullptr;
-    if (emptied) *link = queue.next_;
+    if (queue.first_ == nullptr)
+      *link = queue.next_;
+    else if (done == nullptr)
+      link = &queue.next_;
+    // With its last job the communicator may go, at once and in another thread.
+    if (done != nullptr) queue.let_go();
     if (done != nullptr && may_tell) {
       done->done(done->context, done->result);
     } else if (done != nullptr) {
       (done_first_ == nullptr ? done_first_ : done_last_->next) = done;
       done_last_ = done;
     }
-    if (!emptied && done == nullptr) link = &queue.next_;
   }
   return steps;
 }

@@ -62,6 +62,7 @@ class JobQueue {
   friend class JobEngine;
   void append(Job& job) noexcept;
   Job* advance(int& steps, bool may_tell) noexcept;
+  void let_go() noexcept { outstanding_.fetch_sub(1, std::memory_order_release); }
   void look_after(const Job& job);
 
   Communicator& communicator_;
@@ -95,6 +96,13 @@ class JobEngine {
 
   void start(JobQueue& queue, Job& job) noexcept;
   void forget(JobQueue& queue) noexcept;
+  /// Runs body while nobody advances jobs. Not from inside one's steps.
+  template <class Body>
+  void apart(Body&& body) noexcept {
+    enter();
+    body();
+    leave();
+  }
   /// Advances every queue as far as it goes without waiting; returns the number of steps.
   int progress() noexcept;
 

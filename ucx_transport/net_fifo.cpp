@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstring>
 
 #include "base/error.hpp"
@@ -10,12 +9,6 @@
 namespace loom::ucx_transport {
 
 using device::StepFlag;
-
-namespace {
-
-constexpr double kAbandonSeconds = 0.1;
-
-}  // namespace
 
 NetEnd::NetEnd(Transport& transport, const device::FifoShape& shape, std::string peer)
     : shape_(shape), outbox_(std::make_shared<Outbox>()), transport_(transport), peer_(std::move(peer)) {}
@@ -67,14 +60,16 @@ bool NetEnd::handed_over() {
   return outbox_->pending.load(std::memory_order_relaxed) == 0;
 }
 
+bool NetEnd::holds_nothing_back() noexcept {
+  if (!endpoint_ || status() != UCS_OK) return true;
+  if (outbox_->pending.load(std::memory_order_relaxed) > 0) transport_.progress();
+  return outbox_->pending.load(std::memory_order_relaxed) == 0;
+}
+
 void NetEnd::abandon_end() noexcept {
   if (!endpoint_) return;
   try {
     send(StepFlag::kAbandoned, nullptr, 0);
-    using Clock = std::chrono::steady_clock;
-    const auto end = Clock::now() + std::chrono::duration<double>(kAbandonSeconds);
-    while (!handed_over() && Clock::now() < end) {
-    }
   } catch (const std::exception&) {
     // The connection is broken: the other end sees that by itself.
   }

@@ -28,9 +28,11 @@ class NetEnd : protected Inbox {
   /// The way to the other end and the last step, for messages: "over tcp/eth0: 9 slots sent, 8 of them
   /// taken".
   std::string standing() const;
-  /// Tells the other end that nothing further will come. Never throws. Where the way is so full that the word
-  /// does not get through within kAbandonSeconds, it arrives when this process next progresses.
+  /// Tells the other end that nothing further will come. What UCX holds back of it leaves when this process
+  /// next progresses.
   void abandon_end() noexcept;
+  /// As handed_over(); also true where the connection is broken.
+  bool holds_nothing_back() noexcept;
   /// See device::SendLink.
   void say_waiting_at_end() noexcept;
   bool other_end_waits() const noexcept { return other_waits_.load(std::memory_order_relaxed); }

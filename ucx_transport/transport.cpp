@@ -211,14 +211,16 @@ ucs_status_t Transport::send(const Endpoint& to, InboxId inbox, std::uint64_t st
 }
 
 void Transport::wait(std::chrono::microseconds most) noexcept {
-  if (event_fd_ < 0) return;
-  {
+  bool wakes = event_fd_ >= 0;
+  if (wakes) {
     const std::lock_guard lock(mutex_);
-    if (ucp_worker_arm(worker_) != UCS_OK) return;  // there is something already
+    const ucs_status_t status = ucp_worker_arm(worker_);
+    if (status == UCS_ERR_BUSY) return;  // there is something already
+    wakes = status == UCS_OK;
   }
   pollfd events{.fd = event_fd_, .events = POLLIN, .revents = 0};
   const timespec limit{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(most).count()};
-  ::ppoll(&events, 1, &limit, nullptr);
+  ::ppoll(&events, wakes ? 1 : 0, &limit, nullptr);
 }
 
 unsigned Transport::progress() {

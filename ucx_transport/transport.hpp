@@ -67,7 +67,7 @@ class Endpoint {
 
 struct TransportOptions {
   std::string net_devices;  ///< in UCX's words; empty: as the environment says
-  bool can_sleep = false;   ///< wait() sleeps until something comes
+  bool can_sleep = false;   ///< wait() ends when something comes, where UCX can do that
 };
 
 /// Every function may be called from any thread.
@@ -103,7 +103,7 @@ class Transport {
   /// Advances all communication. Returns the number of events; 0 also when another thread is at it.
   unsigned progress();
 
-  /// Sleeps until something comes, or so long; returns at once where this transport cannot sleep.
+  /// Sleeps until something comes, or so long (below a second); always so long where UCX cannot wake.
   void wait(std::chrono::microseconds most) noexcept;
 
   std::uint64_t bytes_sent() const noexcept { return bytes_sent_.load(std::memory_order_relaxed); }

@@ -186,13 +186,14 @@ TEST(Jobs, AdvanceInAThreadWhileTheProgramComputes) {
       Started large;
       fill(large, self, 8 << 20, call);
       start(large, *communicator);
-      // Some hundred rounds, of which a look takes a few.
+      // Some hundred rounds, of which a look takes a few; between looks ever more time, for slow machines.
+      constexpr int kFew = 16;
       int looks = 0;
       for (; !large.done; ++looks) {
-        usleep(50'000);
+        if (looks < kFew) usleep(50'000U << looks / 2);
         self.process().jobs().progress();
       }
-      EXPECT_LT(looks, 16);
+      EXPECT_LT(looks, kFew);
       EXPECT_EQ(large.result, LOOM_SUCCESS);
       expect_sum(large, self);
     }
@@ -248,6 +249,73 @@ TEST(Jobs, FailOnAllRanksWhenOneGivesUp) {
   });
   EXPECT_EQ(job.transcript.messages(LOOM_MESSAGE_RESOURCES).size(), 1U);
   EXPECT_EQ(job.transcript.messages(LOOM_MESSAGE_GIVEN_UP).size(), 2U);
+}
+
+TEST(Jobs, FailWhereTheProgramGivesUpWhileTheThreadAdvancesThem) {
+  for (int round = 0; round < 20; ++round) {
+    test::Job job{.ranks = 2};
+    job.parameters.progress_thread = true;
+    std::atomic<int> connected{0};
+    job.run([&](Rank& self) {
+      auto communicator = self.connect();
+      barrier(*communicator);
+      for (++connected; connected < 2;) ::sched_yield();
+      Started call;
+      fill(call, self, 100, 0);
+      if (self.rank() == 1) {
+        try {
+          start(call, *communicator);
+        } catch (const Error&) {
+          return;
+        }
+      } else {
+        start(call, *communicator);
+        communicator->give_up();
+      }
+      wait(call, self);
+    });
+    EXPECT_EQ(job.transcript.messages(LOOM_MESSAGE_RESOURCES).size(), 1U);
+  }
+}
+
+TEST(Jobs, AreDoneWithTheirCommunicatorWhenACallThatWaitsHasReturned) {
+  loom_parameters parameters{};
+  parameters.progress_thread = true;
+  test::Job{.ranks = 2, .parameters = parameters}.run([](Rank& self) {
+    for (int round = 0; round < 300; ++round) {
+      auto communicator = self.connect();
+      barrier(*communicator);
+      Started call;
+      fill(call, self, 10, round);
+      start(call, *communicator);
+      barrier(*communicator);
+      communicator.reset();
+      wait(call, self);
+      expect_sum(call, self);
+    }
+  });
+}
+
+TEST(Jobs, OfABrokenCommunicatorAreNotMadeByACallThatMayWait) {
+  // Two ranks of either host, so that an all-to-all wants links of its own.
+  test::Job job{.ranks = 4, .host = [](int rank) { return "host" + std::to_string(rank / 2); }};
+  std::atomic<int> connected{0};
+  job.run([&](Rank& self) {
+    auto communicator = self.connect();
+    std::vector<int> in(4 * 40'000, 1), out(in.size());
+    auto* const bytes = reinterpret_cast<std::byte*>(in.data());
+    ASSERT_TRUE(communicator->allreduce(bytes, bytes, in.size(), device::Type::kInt32, device::Op::kSum));
+    for (++connected; connected < 4;) ::sched_yield();
+    communicator->give_up();
+    Started call;
+    EXPECT_THROW(communicator->make_job({.collective = Collective::kAllToAll,
+                                         .in = bytes,
+                                         .out = reinterpret_cast<std::byte*>(out.data()),
+                                         .count = 40'000,
+                                         .elem_bytes = sizeof(int)},
+                                        true, Started::set_done, &call),
+                 Error);
+  });
 }
 
 TEST(Jobs, EndAtTheTimeLimitWithTheNameOfTheMissingRank) {

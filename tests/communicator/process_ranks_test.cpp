@@ -54,6 +54,16 @@ int gather(void* context, const void* in, void* out, std::size_t bytes) {
   return 0;
 }
 
+int reduce(void* context, const std::uint64_t* in, std::uint64_t* out, std::size_t n, loom_op op) {
+  const int size = static_cast<RankProcess*>(context)->size;
+  std::vector<std::uint64_t> all(n * static_cast<std::size_t>(size));
+  if (const int failed = gather(context, in, all.data(), n * sizeof(*in))) return failed;
+  std::fill_n(out, n, 0);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    out[i % n] = op == LOOM_SUM ? out[i % n] + all[i] : std::max(out[i % n], all[i]);
+  return 0;
+}
+
 /// What a rank does; an empty string, or what was wrong.
 using Body = std::function<std::string(RankProcess&)>;
 
@@ -71,7 +81,7 @@ std::string run_rank(RankProcess& self, bool own_host, double timeout_s, const B
   runtime.log = [](const char*) {};
   runtime.parameters.timeout_s = timeout_s;
   loom_initialize(&runtime);
-  const loom_bootstrap bootstrap{&self, self.rank, self.size, gather, "TEST_COMM", false};
+  const loom_bootstrap bootstrap{&self, self.rank, self.size, gather, reduce, "TEST_COMM", false};
   if (loom_comm_create(&bootstrap, &self.comm) != LOOM_SUCCESS) return "no communicator: " + last_message;
   std::string wrong = body(self);
   loom_comm_destroy(self.comm);

@@ -46,11 +46,10 @@ struct Open {
 
 /// Collective; the same on all ranks.
 Open all_open(Rank& self) {
-  const Bootstrap bootstrap(self.bootstrap());
-  bootstrap.all_gather(0);
+  self.all_gather(0);
   // Who counts has a file open for it: one rank at a time.
   const Open open = self.rank() == 0 ? Open{open_files(), shared_mappings()} : Open{};
-  return bootstrap.all_gather(open)[0];
+  return self.all_gather(open)[0];
 }
 
 /// Makes the links.
@@ -132,9 +131,9 @@ TEST(SetUp, SaysWhatTheRanksSentEachOther) {
   ASSERT_EQ(job.transcript.lines().size(), 1);
   const std::string line = job.transcript.lines()[0];
   EXPECT_THAT(line,
-              ::testing::ContainsRegex("set up in [0-9.]+ ms: group [0-9.]+ ms .16 bytes from each rank., "
-                                       "peers [0-9.]+ ms .152 bytes from each rank"));
-  EXPECT_THAT(line, HasSubstr("(8 bytes from each rank), links"));  // on one host nobody needs a summary
+              ::testing::ContainsRegex("set up in [0-9.]+ ms: group [0-9.]+ ms .56 bytes from each rank., "
+                                       "peers [0-9.]+ ms .208 bytes from each rank"));
+  EXPECT_THAT(line, HasSubstr("(24 bytes from each rank), links"));  // on one host nobody needs a summary
 }
 
 /// What decides where the calling thread runs, and where its memory comes from.
@@ -174,6 +173,35 @@ TEST(SetUp, LeavesTheThreadWhereItRanAndItsMemoryPolicyAsItWas) {
   unsetenv("HWLOC_THISSYSTEM");
 }
 
+TEST(SetUp, OpensTheNetworkWithTheMemoryPolicyOfTheProgram) {
+  setenv("HWLOC_SYNTHETIC", "numa:2 pu:1", 1);
+  setenv("HWLOC_THISSYSTEM", "1", 1);
+  Job job{.ranks = 2, .host = [](int rank) { return "host" + std::to_string(rank); }};
+  job.parameters.verbose = 2;
+  job.parameters.two_levels = true;
+  job.parameters.net_devices = "lo";
+  std::atomic<int> opened{0};
+  job.run([&](Rank& self) {
+    cpu_set_t first;
+    CPU_ZERO(&first);
+    CPU_SET(0, &first);
+    sched_setaffinity(0, sizeof(first), &first);
+    const ThreadPlaces before;
+    // Process::transport() logs the device as it opens the network.
+    if (self.rank() == 0)
+      job.transcript.on_line = [&] {
+        EXPECT_EQ(ThreadPlaces().policy, before.policy);
+        ++opened;
+      };
+    self.all_gather(0);
+    EXPECT_TRUE(call(*self.connect()));
+  });
+  EXPECT_THAT(job.transcript.lines(), ::testing::Contains("network device lo"));
+  EXPECT_GE(opened, 2);
+  unsetenv("HWLOC_SYNTHETIC");
+  unsetenv("HWLOC_THISSYSTEM");
+}
+
 /// A rank's all-gather in which all ranks receive other words than were sent: two ranks whose words
 /// contradict each other.
 struct SpoiltGather {
@@ -183,9 +211,14 @@ struct SpoiltGather {
   static int all_gather(void* context, const void* in, void* out, std::size_t bytes) {
     auto& self = *static_cast<SpoiltGather*>(context);
     if (const int failed = self.inner.all_gather(self.inner.context, in, out, bytes)) return failed;
-    if (++self.gathered == 4)
+    if (++self.gathered == 3)
       std::memcpy(out, self.words.data(), sizeof(self.words));  // after group and peers
     return 0;
+  }
+  static int all_reduce(void* context, const std::uint64_t* in, std::uint64_t* out, std::size_t n,
+                        loom_op op) {
+    const loom_bootstrap& inner = static_cast<SpoiltGather*>(context)->inner;
+    return inner.all_reduce(inner.context, in, out, n, op);
   }
 };
 
@@ -198,6 +231,7 @@ TEST(SetUp, StepsAsideOnAllRanksWhenWordsContradictEachOther) {
       loom_bootstrap bootstrap = self.bootstrap();
       bootstrap.context = &spoilt;
       bootstrap.all_gather = SpoiltGather::all_gather;
+      bootstrap.all_reduce = SpoiltGather::all_reduce;
       EXPECT_EQ(Communicator::create(Bootstrap(bootstrap), self.process()), nullptr);
       EXPECT_EQ(self.process().counters().declined, 1U);
     });
@@ -205,7 +239,7 @@ TEST(SetUp, StepsAsideOnAllRanksWhenWordsContradictEachOther) {
   }
 }
 
-/// A rank's all-gather that counts, and with `reversed` one of the same ranks in the opposite order.
+/// A rank's exchanges, counted, and with `reversed` those of the same ranks in the opposite order.
 struct CountingGather {
   loom_bootstrap inner;
   bool reversed = false;
@@ -224,10 +258,18 @@ struct CountingGather {
                        blocks + static_cast<std::size_t>(high) * bytes);
     return 0;
   }
+  static int all_reduce(void* context, const std::uint64_t* in, std::uint64_t* out, std::size_t n,
+                        loom_op op) {
+    auto& self = *static_cast<CountingGather*>(context);
+    ++self.calls;
+    self.bytes += n * sizeof(*in);
+    return self.inner.all_reduce(self.inner.context, in, out, n, op);
+  }
   loom_bootstrap outer() {
     loom_bootstrap bootstrap = inner;
     bootstrap.context = this;
     bootstrap.all_gather = all_gather;
+    bootstrap.all_reduce = all_reduce;
     if (reversed) bootstrap.rank = inner.size - 1 - inner.rank;
     return bootstrap;
   }
@@ -242,8 +284,9 @@ std::unique_ptr<Communicator> duplicate(Rank& self, CountingGather& gather, std:
   return communicator;
 }
 
-constexpr std::size_t kPeerBytes = 144;     // what a rank says of itself
-constexpr std::size_t kBytesOfShared = 24;  // where group and links are there: numbers to agree on
+constexpr std::size_t kPeerBytes = 144;  // what a rank says of itself
+// Where group and links are there: the processes' numbers, and three times what all agree on.
+constexpr std::size_t kBytesOfShared = 8 + 3 * 24;
 
 /// On one host, or on two with two ranks or one each.
 class SharedSetUp : public ::testing::TestWithParam<bool> {
@@ -266,7 +309,7 @@ TEST_P(SharedSetUp, OfProcessesThatAreKnownSendsLittle) {
     communicator.reset();
     communicator = duplicate(self, after);
     EXPECT_EQ(after.bytes, kBytesOfShared);
-    EXPECT_EQ(after.calls, 3U);
+    EXPECT_EQ(after.calls, 4U);
   });
 }
 
@@ -338,7 +381,7 @@ TEST_P(SharedSetUp, IsMadeAnewOnAllRanksWhereOneHasLostIt) {
     };
     const std::size_t first = bytes_of_next();
     EXPECT_EQ(bytes_of_next(), kBytesOfShared);
-    const auto members = Bootstrap(self.bootstrap()).all_gather(self.process().number());
+    const auto members = self.all_gather(self.process().number());
 
     if (self.rank() == 1) self.process().groups().find(members)->idle.take();
     const std::size_t without_links = bytes_of_next();
@@ -356,7 +399,7 @@ TEST_P(SharedSetUp, IsLevelAgainWhereOneRankFreesACommunicatorLater) {
   run(3, [](Rank& self) {
     CountingGather gather{};
     const auto late = duplicate(self, gather);
-    const auto members = Bootstrap(self.bootstrap()).all_gather(self.process().number());
+    const auto members = self.all_gather(self.process().number());
     IdleLinks& idle = self.process().groups().find(members)->idle;
     duplicate(self, gather);
     std::optional<Links> kept;
@@ -406,6 +449,32 @@ TEST_P(SharedSetUp, DoesNotTakeOverTheLinksOfACallThatFailed) {
     communicator = duplicate(self, gather);
     EXPECT_GT(gather.bytes, kBytesOfShared);
     EXPECT_TRUE(call(*communicator));
+  });
+}
+
+TEST_P(SharedSetUp, KeepsNoLinksToAllRanks) {
+  run(4, [](Rank& self) {
+    CountingGather gather{};
+    const auto members = self.all_gather(self.process().number());
+    std::vector<float> in(4 * 40'000, static_cast<float>(self.rank())), out(in.size());
+    const auto all_to_all = [&](Communicator& communicator) {
+      EXPECT_TRUE(communicator.perform({.collective = device::Collective::kAllToAll,
+                                        .in = bytes_of(in),
+                                        .out = bytes_of(out),
+                                        .count = 40'000,
+                                        .elem_bytes = sizeof(float)}));
+      for (std::size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(out[rank * 40'000], static_cast<float>(rank));
+    };
+    all_to_all(*duplicate(self, gather));
+    self.all_gather(0);
+    IdleLinks& idle = self.process().groups().find(members)->idle;
+    std::optional<Links> left = idle.take();
+    ASSERT_TRUE(left);
+    EXPECT_TRUE(left->mesh_ends.empty() && left->mesh.empty());
+    idle.put(std::move(*left));
+    const auto next = duplicate(self, gather);
+    EXPECT_EQ(gather.bytes, kBytesOfShared);
+    all_to_all(*next);
   });
 }
 

@@ -1,9 +1,11 @@
 #include "thread_ranks.hpp"
 
+#include <algorithm>
 #include <barrier>
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <new>
 #include <thread>
 
 namespace loom::test {
@@ -34,6 +36,20 @@ int all_gather(void* context, const void* in, void* out, std::size_t bytes) {
   return 0;
 }
 
+int all_reduce(void* context, const std::uint64_t* in, std::uint64_t* out, std::size_t n, loom_op op) {
+  auto& [gatherer, rank] = *static_cast<RankContext*>(context);
+  gatherer->inputs[static_cast<std::size_t>(rank)] = in;
+  gatherer->barrier.arrive_and_wait();
+  std::fill_n(out, n, 0);
+  for (const void* input : gatherer->inputs)
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::uint64_t word = static_cast<const std::uint64_t*>(input)[i];
+      out[i] = op == LOOM_SUM ? out[i] + word : std::max(out[i], word);
+    }
+  gatherer->barrier.arrive_and_wait();
+  return 0;
+}
+
 // loom_runtime.show has no context: one job at a time owns the transcript.
 Transcript* current_transcript = nullptr;
 
@@ -53,6 +69,7 @@ std::vector<std::string> Transcript::messages(loom_message message) {
 }
 
 void Transcript::add_line(const std::string& line) {
+  if (on_line) on_line();
   const std::lock_guard lock(mutex_);
   lines_.push_back(line);
 }
@@ -66,7 +83,10 @@ void Job::run(const std::function<void(Rank&)>& body) {
   current_transcript = &transcript;
   loom_runtime runtime{};
   runtime.show = [](loom_message message, const char* where, const char* cause) {
-    current_transcript->add(message, where, cause);
+    try {
+      current_transcript->add(message, where, cause);
+    } catch (const std::bad_alloc&) {  // the test has taken this rank's memory away
+    }
   };
   runtime.log = [](const char* line) { current_transcript->add_line(line); };
   runtime.parameters = parameters;
@@ -84,7 +104,7 @@ void Job::run(const std::function<void(Rank&)>& body) {
         std::deque<RankContext> contexts;
         for (Gatherer& gatherer : gatherers)
           self.bootstraps_.push_back({&contexts.emplace_back(RankContext{&gatherer, rank}), rank, ranks,
-                                      all_gather, "TEST_COMM", false});
+                                      all_gather, all_reduce, "TEST_COMM", false});
         loom_runtime mine = runtime;
         if (parameters_of) mine.parameters = parameters_of(rank);
         self.process_ = std::make_unique<Process>(mine, host ? host(rank) : "testhost");

@@ -22,6 +22,8 @@ class Transcript {
   void add_line(const std::string& line);
   /// What was logged, in order.
   std::vector<std::string> lines();
+  /// Called in the thread that logs a line; may be empty.
+  std::function<void()> on_line;
 
  private:
   std::mutex mutex_;
@@ -36,6 +38,13 @@ class Rank {
   Process& process() { return *process_; }
   /// For one of the threads of the rank that meet those of the others.
   const loom_bootstrap& bootstrap(std::size_t thread = 0) const { return bootstraps_[thread]; }
+  /// Collective.
+  template <class T>
+  std::vector<T> all_gather(const T& mine) const {
+    std::vector<T> all(static_cast<std::size_t>(size()));
+    Bootstrap(bootstrap()).gather(&mine, all.data(), sizeof(T));
+    return all;
+  }
   /// Collective; nullptr if the ranks stepped aside.
   std::unique_ptr<Communicator> connect() { return Communicator::create(Bootstrap(bootstrap()), *process_); }
 

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
-#include <chrono>
 
 #include "test_data.hpp"
 #include "topo/bandwidth.hpp"
@@ -204,29 +203,24 @@ std::vector<Node> nvlink_domain(int hosts) {
   return nodes;
 }
 
-TEST(Paths, OfADomainOf576GpusTakeLittleTimeAndMemory) {
+TEST(Paths, OfADomainOf576GpusTakeLittleMemory) {
   std::vector<std::uint64_t> hosts;
   for (std::uint64_t i = 1; i <= 144; ++i) hosts.push_back(i);
   const std::string xml = to_nccl_xml(build_system(nvlink_domain(144), hosts).system);
-  const auto began = std::chrono::steady_clock::now();
   const System system = parse_nccl_xml(xml, "domain").system;
   const Paths paths(system);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   EXPECT_EQ(system.gpus().size(), 576);
   EXPECT_EQ(paths.between(system.gpus()[0], system.gpus()[575]).type, PathType::kNvl);
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  RecordProperty("seconds", std::to_string(took.count()));
-  fmt::print("576 GPUs, {} nodes: {:.3f} s, {} MB at most in this process\n", system.size(), took.count(),
-             usage.ru_maxrss / 1024);
+  fmt::print("576 GPUs, {} nodes: {} MB at most in this process\n", system.size(), usage.ru_maxrss / 1024);
 #if defined(__OPTIMIZE__) && defined(NDEBUG) && !defined(LOOM_SANITIZED)
-  EXPECT_LT(took.count(), 3);  // 1 s on a core of its own; the benchmark says exactly
   EXPECT_LT(usage.ru_maxrss / 1024, 200);
 #endif
 }
 
 /// GPUs without P2P: a way through the CPU for each pair.
-TEST(Paths, Of2000GpusWithoutP2pTakeLittleTimeAndMemory) {
+TEST(Paths, Of2000GpusWithoutP2pTakeLittleMemory) {
   std::vector<Node> nodes;
   CpuInfo cpu;
   cpu.arch = "arm64";
@@ -238,16 +232,12 @@ TEST(Paths, Of2000GpusWithoutP2pTakeLittleTimeAndMemory) {
     nodes.push_back({gpu, 0, 0, PciFunction{bus_id, 0, 0, 0, 0, 0, "16.0 GT/s PCIe", 16}});
   }
   const System system = build_system(std::move(nodes), {0}).system;
-  const auto began = std::chrono::steady_clock::now();
   const Paths paths(system);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   EXPECT_EQ(paths.between(system.gpus()[0], system.gpus()[1999]), (Path{PathType::kPhb, 24, 2}));
-  fmt::print("2000 GPUs without P2P: {:.3f} s, {} MB at most in this process\n", took.count(),
-             usage.ru_maxrss / 1024);
+  fmt::print("2000 GPUs without P2P: {} MB at most in this process\n", usage.ru_maxrss / 1024);
 #if defined(__OPTIMIZE__) && defined(NDEBUG) && !defined(LOOM_SANITIZED)
-  EXPECT_LT(took.count(), 3);
   EXPECT_LT(usage.ru_maxrss / 1024, 250);  // 4 million pairs of 32 bytes, and what tests before this one left
 #endif
 }
