@@ -61,6 +61,7 @@ OBJ_CLASS_INSTANCE(coll_loom_request_t, ompi_coll_base_nbc_request_t, construct,
 
 bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loom_args* args, bool persistent,
                             ompi_request_t** request, int* error) {
+  *request = MPI_REQUEST_NULL; /* for programs that wait in spite of an error */
   if (OPAL_UNLIKELY(coll_loom_is_empty(self, args))) {
     if (persistent) return false;
     *request = &ompi_request_empty;
