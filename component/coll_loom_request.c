@@ -88,9 +88,7 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
   coll_loom_request_t* made = OBJ_NEW(coll_loom_request_t);
   if (made != NULL)
     result = coll_loom_operands_make(&made->operands, self->communicator, args, op, type, &call);
-  if (OPAL_UNLIKELY(result != LOOM_SUCCESS))
-    loom_comm_abandon(self->comm);
-  else
+  if (OPAL_LIKELY(result == LOOM_SUCCESS))
     result = loom_job_create(self->comm, &call, persistent, done, made, &made->job);
   *error = OMPI_SUCCESS;
   if (OPAL_LIKELY(result == LOOM_SUCCESS)) {
@@ -104,6 +102,7 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
   }
   if (made != NULL) OBJ_RELEASE(made);
   if (result == LOOM_DECLINED) return false;
+  loom_comm_abandon(self->comm);
   coll_loom_break(self, result);
   *error = self->error;
   return true;

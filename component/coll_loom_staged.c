@@ -37,6 +37,7 @@
     struct coll_loom_module* self = (struct coll_loom_module*)module;                                 \
     struct coll_loom_args args = {CALL_##api};                                                        \
     struct coll_loom_staged_request* made;                                                            \
+    *request = MPI_REQUEST_NULL; /* for programs that wait in spite of an error */                    \
     int error = coll_loom_staged_request_make(self, which, &args, false, &made);                      \
     if (OPAL_UNLIKELY(error != OMPI_SUCCESS)) return error;                                           \
     USE error = GO_ON(i##api, which, ARGS_##api communicator, request);                               \
@@ -48,6 +49,7 @@
     struct coll_loom_module* self = (struct coll_loom_module*)module;                                 \
     struct coll_loom_args args = {CALL_##api};                                                        \
     struct coll_loom_staged_request* made;                                                            \
+    *request = MPI_REQUEST_NULL; /* for programs that wait in spite of an error */                    \
     int error = coll_loom_staged_request_make(self, which, &args, true, &made);                       \
     if (OPAL_UNLIKELY(error != OMPI_SUCCESS)) return error;                                           \
     USE error = GO_ON(api##_init, which, ARGS_##api communicator, info, request);                     \

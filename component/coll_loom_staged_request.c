@@ -123,10 +123,7 @@ int coll_loom_staged_request_make(struct coll_loom_module* self, int which, stru
   int error = coll_loom_stage(self, which, args, &staging);
   if (OPAL_LIKELY(error != OMPI_SUCCESS || staging == NULL)) return error;
   coll_loom_staged_request_t* request = OBJ_NEW(coll_loom_staged_request_t);
-  if (request == NULL) {
-    coll_loom_staging_free(staging);
-    return MPI_ERR_NO_MEM;
-  }
+  if (request == NULL) return coll_loom_staging_give_up(staging);
   OMPI_REQUEST_INIT(&request->super.super, persistent);
   request->staging = staging;
   request->communicator = self->communicator;

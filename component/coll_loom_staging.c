@@ -357,3 +357,9 @@ void coll_loom_staging_free(struct coll_loom_staging* staging) {
   }
   free(staging);
 }
+
+int coll_loom_staging_give_up(struct coll_loom_staging* staging) {
+  const int error = fail(staging->self, staging->alone, LOOM_ERR_OUT_OF_MEMORY);
+  coll_loom_staging_free(staging);
+  return error;
+}

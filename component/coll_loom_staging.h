@@ -22,6 +22,8 @@ int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_a
 int coll_loom_staging_begin(struct coll_loom_staging* staging);
 int coll_loom_staging_end(struct coll_loom_staging* staging, int error);
 void coll_loom_staging_free(struct coll_loom_staging* staging);
+/* Instead of the call, for lack of memory: frees it, and tells the peers. An MPI error class. */
+int coll_loom_staging_give_up(struct coll_loom_staging* staging);
 
 /* coll_loom_staged_request.c: a call that does not wait, around the request of whoever carries it. _make
  * comes before that one's is made, so that nothing can fail after; *made is NULL where nothing is on a

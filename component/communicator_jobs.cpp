@@ -108,6 +108,8 @@ void Communicator::begin(Job& job) {
 RingExecutor::State Communicator::advance(Job& job) {
   using State = RingExecutor::State;
   if (broken_) throw *broken_;
+  if (abandoned_)  // a step more would take back the word of it
+    throw Error(ErrorCode::kGivenUp, "This rank has given up an earlier call.");
   const device::HostJob& call = job.call;
   if (job.algorithm == Algorithm::kCopy) {
     perform_alone(call);

@@ -76,8 +76,8 @@ void Links::drop_mesh() noexcept {
 
 void IdleLinks::put(Links links) noexcept {
   if (links.number == 0) return;
-  links.drop_mesh();
-  decltype(by_number_)::node_type last;  // goes after the lock
+  if (links.meshed.value_or(true)) links.drop_mesh();  // all know that there can be none
+  decltype(by_number_)::node_type last;                // goes after the lock
   try {
     const std::lock_guard lock(mutex_);
     const std::uint64_t number = links.number;

@@ -13,7 +13,7 @@ namespace {
 
 using Memory = std::span<std::byte>;
 
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kPage = 4096, kLargestPage = 65536;
 constexpr std::size_t kCacheLine = 64;
 /// Blocks that lie farther apart have stand-ins in ranges of their own: from MPI_BOTTOM, a message may reach
 /// from the program's data to its farthest mapping, and no free range is as long as that.
@@ -48,7 +48,8 @@ std::vector<Range> far_apart(std::vector<Range> ranges) {
   std::ranges::sort(ranges, {}, &Range::begin);
   std::vector<Range> result;
   for (const Range range : ranges) {
-    const std::uintptr_t begin = range.begin / kPage * kPage, end = (range.end + kPage - 1) / kPage * kPage;
+    const std::uintptr_t begin = range.begin / kLargestPage * kLargestPage,
+                         end = (range.end + kLargestPage - 1) / kLargestPage * kLargestPage;
     if (!result.empty() && begin < result.back().end + kOneRange)
       result.back().end = std::max(result.back().end, end);
     else
@@ -61,7 +62,7 @@ std::vector<Range> far_apart(std::vector<Range> ranges) {
 bool map_at(std::ptrdiff_t distance, std::span<const Range> ranges, std::vector<Memory>& memory) {
   for (const Range range : ranges) {
     const std::uintptr_t at = range.begin + static_cast<std::uintptr_t>(distance);
-    const Memory mapped = map(range.end - range.begin, reinterpret_cast<std::byte*>(at));
+    const Memory mapped = at == 0 ? Memory{} : map(range.end - range.begin, reinterpret_cast<std::byte*>(at));
     if (mapped.empty()) {
       unmap(memory);
       memory.clear();
