@@ -29,19 +29,18 @@ static void done(void* context, int result) {
   ompi_request_complete(&self->super.super, true);
 }
 
-static int free_request(ompi_request_t** request) {
-  struct coll_loom_request* self = (struct coll_loom_request*)*request;
+int coll_loom_request_free(ompi_request_t** request) {
   if (!REQUEST_COMPLETE(*request)) return MPI_ERR_REQUEST;
   OMPI_REQUEST_FINI(*request);
-  ompi_communicator_t* communicator = self->super.super.req_mpi_object.comm;
-  OBJ_RELEASE(self);
+  ompi_communicator_t* communicator = (*request)->req_mpi_object.comm;
+  OBJ_RELEASE(*request);
   *request = MPI_REQUEST_NULL;
   OBJ_RELEASE(communicator); /* the last reference, if the program has freed it already */
   return OMPI_SUCCESS;
 }
 
 /* MPI: collectives cannot be cancelled. */
-static int cancel(ompi_request_t* request, int flag) {
+int coll_loom_request_cancel(ompi_request_t* request, int flag) {
   (void)request, (void)flag;
   return MPI_ERR_REQUEST;
 }
@@ -50,8 +49,8 @@ static void construct(coll_loom_request_t* self) {
   memset((char*)self + sizeof(ompi_request_t), 0, sizeof *self - sizeof(ompi_request_t));
   self->super.super.req_type = OMPI_REQUEST_COLL;
   self->super.super.req_start = start_all;
-  self->super.super.req_free = free_request;
-  self->super.super.req_cancel = cancel;
+  self->super.super.req_free = coll_loom_request_free;
+  self->super.super.req_cancel = coll_loom_request_cancel;
 }
 static void destruct(coll_loom_request_t* self) {
   if (self->job != NULL) loom_job_destroy(self->job);

@@ -15,4 +15,8 @@ struct coll_loom_request {
 typedef struct coll_loom_request coll_loom_request_t;
 OBJ_CLASS_DECLARATION(coll_loom_request_t);
 
+/* Of every request of loom's: it holds a reference to its communicator, req_mpi_object.comm. */
+int coll_loom_request_free(ompi_request_t** request);
+int coll_loom_request_cancel(ompi_request_t* request, int flag);
+
 #endif

@@ -2,14 +2,13 @@
  * call on stand-ins. It is complete when that one is and results have been copied back. */
 #include <pthread.h>
 
+#include "component/coll_loom_request.h"
 #include "component/coll_loom_staging.h"
-#include "ompi/mca/coll/base/coll_base_util.h"
 
 /* Begins with what Open MPI's bindings expect, as struct coll_loom_request does. */
 struct coll_loom_staged_request {
   ompi_coll_base_nbc_request_t super;
   struct coll_loom_staging* staging;
-  ompi_communicator_t* communicator;
   ompi_request_t* inner;
   struct coll_loom_staged_request* next; /* of those that are started */
 };
@@ -86,29 +85,12 @@ static int start_all(size_t count, ompi_request_t** requests) {
   return OMPI_SUCCESS;
 }
 
-static int free_request(ompi_request_t** request) {
-  struct coll_loom_staged_request* self = (struct coll_loom_staged_request*)*request;
-  if (!REQUEST_COMPLETE(*request)) return MPI_ERR_REQUEST;
-  OMPI_REQUEST_FINI(*request);
-  ompi_communicator_t* communicator = self->communicator;
-  OBJ_RELEASE(self);
-  *request = MPI_REQUEST_NULL;
-  OBJ_RELEASE(communicator); /* the last reference, if the program has freed it already */
-  return OMPI_SUCCESS;
-}
-
-/* MPI: collectives cannot be cancelled. */
-static int cancel(ompi_request_t* request, int flag) {
-  (void)request, (void)flag;
-  return MPI_ERR_REQUEST;
-}
-
 static void construct(coll_loom_staged_request_t* self) {
   memset((char*)self + sizeof(ompi_request_t), 0, sizeof *self - sizeof(ompi_request_t));
   self->super.super.req_type = OMPI_REQUEST_COLL;
   self->super.super.req_start = start_all;
-  self->super.super.req_free = free_request;
-  self->super.super.req_cancel = cancel;
+  self->super.super.req_free = coll_loom_request_free;
+  self->super.super.req_cancel = coll_loom_request_cancel;
 }
 static void destruct(coll_loom_staged_request_t* self) {
   if (self->inner != NULL) ompi_request_free(&self->inner);
@@ -126,7 +108,6 @@ int coll_loom_staged_request_make(struct coll_loom_module* self, int which, stru
   if (request == NULL) return coll_loom_staging_give_up(staging);
   OMPI_REQUEST_INIT(&request->super.super, persistent);
   request->staging = staging;
-  request->communicator = self->communicator;
   request->super.super.req_mpi_object.comm = self->communicator;
   if (!persistent) error = coll_loom_staging_begin(staging);
   if (error != OMPI_SUCCESS) {
@@ -144,7 +125,8 @@ int coll_loom_staged_request_finish(struct coll_loom_staged_request* made, int e
     return error;
   }
   made->inner = *request;
-  OBJ_RETAIN(made->communicator); /* MPI_Comm_free lets calls finish that were started before */
+  OBJ_RETAIN(
+      made->super.super.req_mpi_object.comm); /* MPI_Comm_free lets calls finish that were started before */
   *request = &made->super.super;
   if (made->super.super.req_persistent) return OMPI_SUCCESS;
   activate(made);

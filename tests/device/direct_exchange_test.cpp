@@ -10,61 +10,63 @@
 namespace loom::device {
 namespace {
 
+/// body(exchange, rank) in a thread for each rank.
+template <class Body>
+void run(int ranks, OfferProtocol protocol, Body&& body) {
+  std::vector<std::unique_ptr<DirectArea>> areas;
+  std::vector<DirectArea*> pointers;
+  for (int rank = 0; rank < ranks; ++rank) pointers.push_back(areas.emplace_back(new DirectArea{}).get());
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      DirectExchange exchange(pointers, rank, protocol);
+      body(exchange, rank);
+    });
+}
+
+const WaitPolicy kPolicy{.progress = {}, .check_peers = {}, .oversubscribed = true};
+
 class DirectExchangeBy : public ::testing::TestWithParam<OfferProtocol> {};
 
 TEST_P(DirectExchangeBy, ReducesInOrderOfRankOnEveryRankManyTimes) {
   constexpr int kRanks = 3, kRounds = 2000;
-  std::vector<std::unique_ptr<DirectArea>> areas;
-  std::vector<DirectArea*> pointers;
-  for (int rank = 0; rank < kRanks; ++rank) pointers.push_back(areas.emplace_back(new DirectArea{}).get());
-  std::vector<std::jthread> threads;
-  for (int rank = 0; rank < kRanks; ++rank)
-    threads.emplace_back([&, rank] {
-      DirectExchange exchange(pointers, rank, GetParam());
-      const WaitPolicy policy{.progress = {}, .check_peers = {}, .oversubscribed = true};
-      for (int round = 0; round < kRounds; ++round) {
-        Waiter waiter(policy);
-        // In double: (1e17 + -1e17) + r is r, while 1e17 + (-1e17 + r) is 0: the order shows.
-        double value[2] = {rank == 0 ? 1e17 : rank == 1 ? -1e17 : round + 1.0, static_cast<double>(round)};
-        auto* bytes = reinterpret_cast<std::byte*>(value);
-        exchange.perform(
-            {Collective::kAllreduce, bytes, bytes, 2, sizeof(double), find_reduce(Op::kSum, Type::kDouble)},
-            waiter);
-        ASSERT_EQ(value[0], round + 1.0);
-        ASSERT_EQ(value[1], 3.0 * round);
-      }
-    });
+  run(kRanks, GetParam(), [&](DirectExchange& exchange, int rank) {
+    for (int round = 0; round < kRounds; ++round) {
+      Waiter waiter(kPolicy);
+      // In double: (1e17 + -1e17) + r is r, while 1e17 + (-1e17 + r) is 0: the order shows.
+      double value[2] = {rank == 0 ? 1e17 : rank == 1 ? -1e17 : round + 1.0, static_cast<double>(round)};
+      auto* bytes = reinterpret_cast<std::byte*>(value);
+      exchange.perform(
+          {Collective::kAllreduce, bytes, bytes, 2, sizeof(double), find_reduce(Op::kSum, Type::kDouble)},
+          waiter);
+      ASSERT_EQ(value[0], round + 1.0);
+      ASSERT_EQ(value[1], 3.0 * round);
+    }
+  });
 }
 
 // The sender runs ahead until it comes to lines or banks that are still in use.
 TEST_P(DirectExchangeBy, BroadcastsAndReducesManyTimesInARow) {
   constexpr int kRanks = 3, kRounds = 1000;
-  std::vector<std::unique_ptr<DirectArea>> areas;
-  std::vector<DirectArea*> pointers;
-  for (int rank = 0; rank < kRanks; ++rank) pointers.push_back(areas.emplace_back(new DirectArea{}).get());
-  std::vector<std::jthread> threads;
-  for (int rank = 0; rank < kRanks; ++rank)
-    threads.emplace_back([&, rank] {
-      DirectExchange exchange(pointers, rank, GetParam());
-      const WaitPolicy policy{.progress = {}, .check_peers = {}, .oversubscribed = true};
-      const ReduceFn sum = find_reduce(Op::kSum, Type::kInt32);
-      // Within a line, as long as it, beyond it, the longest; the last two alternate with the first.
-      const std::size_t most = most_offered(GetParam()) / sizeof(int);
-      for (const std::size_t count : {std::size_t{1}, std::size_t{14}, std::size_t{15}, most})
-        for (int round = 0; round < (count == most ? 50 : kRounds); ++round) {
-          Waiter waiter(policy);
-          const std::size_t now = count > 14 && round % 3 == 0 ? 1 : count;
-          std::vector<int> value(now, round + rank);
-          auto* bytes = reinterpret_cast<std::byte*>(value.data());
-          exchange.perform({Collective::kBroadcast, bytes, bytes, now, sizeof(int), nullptr, 1}, waiter);
-          ASSERT_EQ(value, std::vector<int>(now, round + 1));
-          if (round % 2 == 0) continue;
-          exchange.perform({Collective::kReduce, bytes, bytes, now, sizeof(int), sum, 2}, waiter);
-          if (rank == 2) {
-            ASSERT_EQ(value, std::vector<int>(now, 3 * (round + 1)));
-          }
+  run(kRanks, GetParam(), [&](DirectExchange& exchange, int rank) {
+    const ReduceFn sum = find_reduce(Op::kSum, Type::kInt32);
+    // Within a line, as long as it, beyond it, the longest; the last two alternate with the first.
+    const std::size_t most = most_offered(GetParam()) / sizeof(int);
+    for (const std::size_t count : {std::size_t{1}, std::size_t{14}, std::size_t{15}, most})
+      for (int round = 0; round < (count == most ? 50 : kRounds); ++round) {
+        Waiter waiter(kPolicy);
+        const std::size_t now = count > 14 && round % 3 == 0 ? 1 : count;
+        std::vector<int> value(now, round + rank);
+        auto* bytes = reinterpret_cast<std::byte*>(value.data());
+        exchange.perform({Collective::kBroadcast, bytes, bytes, now, sizeof(int), nullptr, 1}, waiter);
+        ASSERT_EQ(value, std::vector<int>(now, round + 1));
+        if (round % 2 == 0) continue;
+        exchange.perform({Collective::kReduce, bytes, bytes, now, sizeof(int), sum, 2}, waiter);
+        if (rank == 2) {
+          ASSERT_EQ(value, std::vector<int>(now, 3 * (round + 1)));
         }
-    });
+      }
+  });
 }
 
 TEST_P(DirectExchangeBy, ReportsARankThatGaveUp) {
