@@ -182,23 +182,6 @@ double Search::bound_of(const Packed& packed, const Limits& loosest) {
   return least > 0 ? worth / least : std::numeric_limits<double>::max();
 }
 
-/// With multicast, heads may send to the network more than they multicast: then the ports are what limits.
-double Search::port_bound() {
-  std::vector<Column> all;
-  LoadSum sum(capacities_.size());
-  for (int head = 0; head < table_.gpus(); ++head)
-    for (int net = 0; net < table_.nets(); ++net)
-      if (table_.hop(head, table_.net(net)).type < topo::PathType::kNet)
-        all.push_back(make_column(table_, pattern_, {{{head}, net, net}}, sum));
-  std::vector<const Column*> columns;
-  double widest = 0;
-  for (const Column& column : all) {
-    columns.push_back(&column);
-    widest = std::max(widest, width_in(capacities_, column.network_loads));
-  }
-  return std::min(pack_best(columns, capacities_, steps_, true).total, widest * request_.max_channels);
-}
-
 /// Bounds `best` by its prices, and looks under the loosest limits where these allow more.
 void Search::prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& limits, Packed& best) {
   if (best.total > 0) plan.bound_gbps = std::min(plan.bound_gbps, bound_of(best, loosest));
@@ -248,14 +231,12 @@ ChannelPlan Search::run() {
     if (wide.total >= best.total * (1 - kSame / 10) && wide.columns.size() < best.columns.size())
       best = std::move(wide);
   }
-  if (best.total > 0)
+  if (best.total > 0 && pattern_ == Pattern::kNvls && plan.network)
+    fill_with_heads(plan, best, loosest);
+  else if (best.total > 0)
     fill_plan(plan, table_, best, capacities_, steps_);
   else if (!has_heads(pattern_))
     take_simple_order(plan, paths_, table_);
-  if (pattern_ == Pattern::kNvls && plan.network && best.total < most_ * (1 - kSame)) {
-    plan.bound_gbps = most_;
-    if (plan.total_gbps < most_ * (1 - kSame)) plan.bound_gbps = std::min(most_, port_bound());
-  }
   plan.type_intra = std::max(plan.type_intra, intra_.front());
   if (plan.network) plan.type_inter = std::max(plan.type_inter, inter_.front());
   if (plan.channels.empty()) {

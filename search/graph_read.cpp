@@ -122,7 +122,11 @@ class GraphReader {
     if (channels.size() != said)
       xml_.fail(element, fmt::format("it says {} channels and has {}.", said, channels.size()));
     if (channels.empty()) return graph;
-    plan.network = !elements_of(channels[0]).empty() && is(elements_of(channels[0]).front(), "net");
+    const std::vector<pugi::xml_node> first = elements_of(channels[0]);
+    plan.network = !first.empty() && is(first.front(), "net");
+    if (!plan.network &&
+        std::any_of(first.begin(), first.end(), [](pugi::xml_node child) { return is(child, "net"); }))
+      xml_.fail(channels[0], "it has a port, but none at its beginning, where it comes in.");
     if (!plan.network && nodes_ > 1)
       xml_.fail(channels[0],
                 fmt::format("it has no ports, and so does not leave the node; there are {} nodes.", nodes_));
@@ -242,7 +246,7 @@ class GraphReader {
         xml_.fail(child, "a channel has <net> and <gpu> alone.");
       }
     }
-    if (graph.plan.network && !closed) xml_.fail(element, "it has no port where it leaves.");
+    if (graph.plan.network && !closed) xml_.fail(element, "it has no port at its end, where it leaves.");
     if (has_heads(graph.plan.pattern) && channel.ranks.size() != 1)
       xml_.fail(element, fmt::format("channels of this pattern have one GPU, the head; this one has {}.",
                                      channel.ranks.size()));

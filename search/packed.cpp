@@ -11,38 +11,38 @@ namespace {
 constexpr double kMostTreeRaise = 2;  // chains more than twice as fast as the network are of no use
 constexpr double kSimpleGbps = 0.1;   // what the field writes for a channel that nothing is known of
 
-/// What the channels leave of the links.
-std::vector<double> left_by(const Packed& packed, std::span<const double> capacities) {
-  std::vector<double> left(capacities.begin(), capacities.end());
-  for (const auto& [column, gbps] : packed.columns) take_from(left, column->loads, gbps);
-  return left;
-}
-
-/// How many times faster the chains may be than the network, where the network is what limits.
-double chain_raise(const Packed& packed, std::span<const double> capacities) {
-  std::vector<double> inside(capacities.size(), 0);
-  for (const auto& [column, gbps] : packed.columns) {
-    for (const Load& load : column->loads)
-      inside[static_cast<std::size_t>(load.resource)] += load.factor * gbps;
-    for (const Load& load : column->network_loads)
-      inside[static_cast<std::size_t>(load.resource)] -= load.factor * gbps;
-  }
-  const std::vector<double> left = left_by(packed, capacities);
-  double raise = kMostTreeRaise;
-  for (std::size_t i = 0; i < left.size(); ++i)
-    if (inside[i] > 1e-9) raise = std::min(raise, 1 + left[i] / inside[i]);
-  return raise;
-}
-
 /// What each head may send to the network beyond what it multicasts.
 std::vector<double> port_raise(const Packed& packed, std::span<const double> capacities, Steps& steps) {
   std::vector<const Column*> columns;
-  for (const auto& [column, gbps] : packed.columns) columns.push_back(column);
-  const Packed more = pack_best(columns, left_by(packed, capacities), steps, true);
-  std::vector<double> raise(columns.size(), 0);
+  std::vector<double> left(capacities.begin(), capacities.end()), raise;
+  for (const auto& [column, gbps] : packed.columns) {
+    columns.push_back(column);
+    take_from(left, column->loads, gbps);
+  }
+  const Packed more = pack_best(columns, left, steps, true);
+  raise.resize(columns.size(), 0);
   for (const auto& [column, gbps] : more.columns)
     raise[static_cast<std::size_t>(std::find(columns.begin(), columns.end(), column) - columns.begin())] =
         gbps;
+  return raise;
+}
+
+/// How much faster or slower than packed everything between GPUs may be, where each column has `ports` GB/s
+/// more at its ports.
+double chain_raise(const Packed& packed, std::span<const double> ports, std::span<const double> capacities) {
+  std::vector<double> inside(capacities.size(), 0), left(capacities.begin(), capacities.end());
+  for (std::size_t i = 0; i < packed.columns.size(); ++i) {
+    const auto& [column, gbps] = packed.columns[i];
+    for (const Load& load : column->loads)
+      inside[static_cast<std::size_t>(load.resource)] += load.factor * gbps;
+    for (const Load& load : column->network_loads) {
+      inside[static_cast<std::size_t>(load.resource)] -= load.factor * gbps;
+      left[static_cast<std::size_t>(load.resource)] -= load.factor * (gbps + ports[i]);
+    }
+  }
+  double raise = kMostTreeRaise;
+  for (std::size_t i = 0; i < left.size(); ++i)
+    if (inside[i] > 1e-9) raise = std::min(raise, left[i] / inside[i]);
   return raise;
 }
 
@@ -100,13 +100,13 @@ Packed pack_best(const std::vector<const Column*>& columns, std::span<const doub
 void fill_plan(ChannelPlan& plan, const HopTable& table, const Packed& packed,
                std::span<const double> capacities, Steps& steps) {
   const bool multicast = plan.network && plan.pattern == Pattern::kNvls;
-  double chain = 1;
-  if (multicast || (plan.network && is_tree(plan.pattern))) chain = chain_raise(packed, capacities);
   std::vector<double> ports(packed.columns.size(), 0);
-  if (multicast) {
-    ports = port_raise(packed, capacities, steps);
-    chain /= 2;
-  }
+  if (multicast) ports = port_raise(packed, capacities, steps);
+  double chain = 1;
+  if (multicast)
+    chain = chain_raise(packed, ports, capacities) / 2;
+  else if (plan.network && is_tree(plan.pattern))
+    chain = std::max(1.0, chain_raise(packed, ports, capacities));
   for (const bool pairs : {true, false})  // partners stand at 2k and 2k + 1
     for (std::size_t i = 0; i < packed.columns.size(); ++i) {
       const auto& [column, gbps] = packed.columns[i];

@@ -40,6 +40,9 @@ class Search {
   double bound_of(const Packed& packed, const Limits& loosest);
   void prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& limits, Packed& best);
   double port_bound();
+  std::vector<double> wider_inside(double factor, const Limits& limits) const;
+  Packed pack_wider(double factor, const Limits& limits, double enough, const Packed& known);
+  void fill_with_heads(ChannelPlan& plan, const Packed& best, const Limits& loosest);
 
   Request request_;
   Pattern pattern_;

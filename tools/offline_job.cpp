@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <random>
@@ -62,7 +63,9 @@ std::vector<std::vector<int>> placed(const std::vector<int>& sizes, const std::s
   }
   if (placement.starts_with("random:")) {
     const std::optional<unsigned> seed = parsed<unsigned>(std::string_view(placement).substr(7));
-    if (!seed) throw Error(ErrorCode::kBadInput, fmt::format("\"{}\" has no number as its seed.", placement));
+    if (!seed)
+      throw Error(ErrorCode::kBadInput, fmt::format("\"{}\" has no number from 0 to {} as its seed.",
+                                                    placement, std::numeric_limits<unsigned>::max()));
     std::mt19937 random(*seed);
     for (std::size_t i = ranks.size(); i > 1; --i) std::swap(ranks[i - 1], ranks[random() % i]);
   } else if (placement != "block") {

@@ -42,6 +42,16 @@ TEST(OfflineJob, PlacesRanks) {
   EXPECT_THROW(job_with({{"dgx1v.xml", 3}}, "block", 9), Error);
 }
 
+TEST(OfflineJob, SaysWhichSeedsThereAre) {
+  expect_sound(job_with({{"dgx1v.xml", 3}}, "random:4294967295", 5).job);
+  try {
+    job_with({{"dgx1v.xml", 3}}, "random:4294967296", 5);
+    FAIL() << "a seed beyond 32 bits was taken";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("no number from 0 to 4294967295 as its seed"));
+  }
+}
+
 TEST(OfflineJob, KnowsTheMachineOfEveryKind) {
   const OfflineJob offline = job_with({{"dgxh100.xml", 2}, {"pcie-2socket.xml", 2}});
   ASSERT_EQ(offline.machines.size(), offline.job.kinds().size());

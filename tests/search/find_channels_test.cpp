@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "search_cases.hpp"
+#include "topo/xml_file.hpp"
 
 namespace loom::search {
 namespace {
@@ -52,6 +53,31 @@ TEST(FindChannels, HasNoPlanWithoutPortsOrSwitches) {
   const topo::System alone = topo::trimmed_to(machine("dgxh100.xml"), std::vector<int>{3});
   EXPECT_EQ(plans_of(alone, Pattern::kNvls).parts[0].absent, "a GPU alone has nothing to multicast to");
   EXPECT_EQ(plans_of(alone, Pattern::kBalancedTree).parts[0].pattern, Pattern::kTree);
+}
+
+/// dgxh100.xml where `gpus` GPUs have a single NVLink to each of the four switches in place of 18 in sum.
+topo::System with_few_nvlinks(std::size_t gpus) {
+  std::string text = topo::read_text_file(std::string(LOOM_TEST_DATA "/") + "dgxh100.xml");
+  std::size_t at = 0;
+  for (std::size_t row = 0; row < 4 * gpus; ++row) {
+    at = text.find("count=\"", text.find("<nvlink ", at)) + 7;
+    text[at] = '1';
+  }
+  return topo::parse_nccl_xml(std::move(text), "few.xml", topo::Model::kNccl).system;
+}
+
+TEST(FindChannels, ReachesEveryPortWithFewNvlinks) {
+  for (const std::size_t gpus : {1, 8}) {
+    const topo::System system = with_few_nvlinks(gpus);
+    const NodePlans plans = plans_of(system, Pattern::kNvls, 2);
+    expect_valid(system, plans);
+    ASSERT_EQ(plans.parts.size(), 1);
+    EXPECT_NEAR(plans.total_gbps, 8 * 48, 1e-2) << gpus;
+    EXPECT_NEAR(plans.parts[0].bound_gbps, 8 * 48, 1e-2) << gpus;
+    double inside = 0;
+    for (const Channel& channel : plans.parts[0].channels) inside += channel.intra_gbps;
+    EXPECT_NEAR(inside, 4 * 20.6 * 8 / 9, 0.1) << "each head reads twice, one of them over four NVLinks";
+  }
 }
 
 TEST(FindChannels, SplitsChannelsWithoutChangingTheTotal) {

@@ -107,7 +107,12 @@ TEST(GraphXmlThatDoesNotFit, IsRefusedWithLineElementAndReason) {
   EXPECT_THAT(complaint(ring(1, "24"), "<channel><gpu rank='1'/></channel>"),
               HasSubstr("f.xml:3: <channel>: it leaves out rank 0."));
   EXPECT_THAT(complaint(ring(1, "12"), "<channel><net dev='0'/><gpu dev='0'/><gpu dev='1'/></channel>"),
-              HasSubstr("no port where it leaves"));
+              HasSubstr("f.xml:3: <channel>: it has no port at its end, where it leaves."));
+  for (const int nodes : {1, 2})
+    EXPECT_THAT(
+        complaint(ring(1, "12"), "<channel><gpu dev='0'/><gpu dev='1'/><net dev='0'/></channel>",
+                  "<graphs version='1'>", nodes),
+        HasSubstr("f.xml:3: <channel>: it has a port, but none at its beginning, where it comes in."));
   EXPECT_THAT(
       complaint(ring(1, "12"), "<channel><net dev='7'/><gpu dev='0'/><gpu dev='1'/><net dev='7'/></channel>"),
       HasSubstr("<net dev=\"7\">: this machine has no port 7"));
