@@ -123,7 +123,8 @@ figures='"patternName": "RING", "nChannels": 12, "totalBw": 120, "typeIntra": "N
 echo "{\"files\": {\"dgx1v.xml\": {\"n1\": {\"nGpus\": 8, \"graphs\": {\"ring\": {$figures}}}}}}" > "$work/figures.json"
 "$loom" search "$data" --compare "$work/figures.json" --json > "$work/json" || fail "--compare --json"
 grep -q '"nccl_gbps": 120' "$work/json" || fail "--compare --json"
-python3 -m json.tool < "$work/json" > /dev/null || fail "--compare --json is none"
+printf 'file(READ "%s" text)\nstring(JSON searches LENGTH "${text}" searches)\n' "$work/json" > "$work/read_json.cmake"
+cmake -P "$work/read_json.cmake" || fail "--compare --json is none"
 
 # what reading a file assumes
 "$loom" search "$data/lstopo-2gpu.xml" 2>&1 > /dev/null | grep -q 'note: mlx5_0: Its speed is not known' || fail "no note"
