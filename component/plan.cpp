@@ -1,6 +1,7 @@
 #include "component/plan.hpp"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "device/host/direct_exchange.hpp"
 #include "device/host/rails_executor.hpp"
@@ -151,13 +152,17 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
     if (collective == Collective::kReduceScatterV) return Algorithm::kBoards;
     const std::size_t offered = device::offered_bytes(collective, bytes, shape.ranks);
     if (offered <= most_direct_bytes(shape.ranks, abilities.protocol)) return Algorithm::kDirect;
-    const std::size_t most =
-        collective == device::Collective::kBroadcast ? kMostSingleCopyBroadcast : kMostSingleCopyBytes;
+    if (!abilities.single_copy || !device::SingleCopyExecutor::takes(collective)) return Algorithm::kBoards;
     const std::size_t received =
         collective == Collective::kAllGather ? offered * static_cast<std::size_t>(shape.ranks) : offered;
-    const bool single =
-        abilities.single_copy && device::SingleCopyExecutor::takes(collective) && received <= most;
-    return single ? Algorithm::kSingleCopy : Algorithm::kBoards;
+    // Where ranks take turns on the CPUs, what counts is how often one waits for others: through the boards
+    // once, if all of it fits in a bank, and the root of a broadcast hardly ever; for a single copy twice.
+    const std::size_t least = !abilities.oversubscribed              ? 0
+                              : collective == Collective::kBroadcast ? SIZE_MAX
+                                                                     : device::Board::kBankBytes;
+    const std::size_t most =
+        collective == Collective::kBroadcast ? kMostSingleCopyBroadcast : kMostSingleCopyBytes;
+    return offered > least && received <= most ? Algorithm::kSingleCopy : Algorithm::kBoards;
   }
   const std::size_t whole = whole_message(collective, shape.ranks, bytes);
   if (abilities.two_levels && two_levels_take(collective) && whole < kRingMinBytes)

@@ -31,20 +31,22 @@ SingleCopyExecutor::State SingleCopyExecutor::advance() {
     if (!all_readable()) return by_boards_.emplace(boards_, job_).advance();
     read_operands();
   }
+  if (++round_ == kRounds) return State::kDone;  // see Board
   boards_.publish();
-  return ++round_ == kRounds ? State::kDone : State::kMoved;
+  return State::kMoved;
 }
 
 bool SingleCopyExecutor::is_reader() const {
   return job_.collective == Collective::kBroadcast && boards_.self() != job_.root;
 }
 
-/// As in a BoardExecutor: who only reads waits for the root alone, and writes nothing to its board.
+/// As in a BoardExecutor: who only reads waits for the root alone, writes nothing to its board, and has
+/// nobody to wait for once it has read.
 bool SingleCopyExecutor::ready() {
   for (int rank = 0; rank < boards_.size(); ++rank) {
-    if (rank == boards_.self() || (is_reader() && rank != job_.root)) continue;
+    if (rank == boards_.self() || (is_reader() && (rank != job_.root || round_ != 1))) continue;
     awaited_ = rank;
-    if (!boards_.is_level(rank)) return false;
+    if (!(round_ == 0 ? boards_.is_past(rank) : boards_.is_level(rank))) return false;
   }
   return true;
 }
