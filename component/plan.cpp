@@ -40,6 +40,23 @@ bool rings_take(device::Collective collective) {
          collective == Collective::kReduce;
 }
 
+/// Where ranks take turns on the CPUs, what counts is how often one waits for others.
+Algorithm takes_single_copy_in_turns(device::Collective collective, std::size_t offered) {
+  using device::Collective;
+  constexpr std::size_t kBanksAhead = device::Board::kBanks - 1;
+  switch (collective) {
+    case Collective::kBroadcast:
+      return offered > kBanksAhead * device::Board::kBankBytes && offered <= kMostSingleCopyBytes
+                 ? Algorithm::kSingleCopy
+                 : Algorithm::kBoards;
+    case Collective::kAllToAll:
+      return offered > device::Board::kBankBytes && offered <= kMostSingleCopyBytes ? Algorithm::kSingleCopy
+                                                                                    : Algorithm::kBoards;
+    default:
+      return Algorithm::kBoards;
+  }
+}
+
 /// All blocks together.
 std::size_t whole_message(device::Collective collective, int ranks, std::size_t bytes) {
   using device::Collective;
@@ -153,16 +170,12 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
     const std::size_t offered = device::offered_bytes(collective, bytes, shape.ranks);
     if (offered <= most_direct_bytes(shape.ranks, abilities.protocol)) return Algorithm::kDirect;
     if (!abilities.single_copy || !device::SingleCopyExecutor::takes(collective)) return Algorithm::kBoards;
+    if (abilities.oversubscribed) return takes_single_copy_in_turns(collective, offered);
     const std::size_t received =
         collective == Collective::kAllGather ? offered * static_cast<std::size_t>(shape.ranks) : offered;
-    // Where ranks take turns on the CPUs, what counts is how often one waits for others: through the boards
-    // once, if all of it fits in a bank, and the root of a broadcast hardly ever; for a single copy twice.
-    const std::size_t least = !abilities.oversubscribed              ? 0
-                              : collective == Collective::kBroadcast ? SIZE_MAX
-                                                                     : device::Board::kBankBytes;
     const std::size_t most =
         collective == Collective::kBroadcast ? kMostSingleCopyBroadcast : kMostSingleCopyBytes;
-    return offered > least && received <= most ? Algorithm::kSingleCopy : Algorithm::kBoards;
+    return received <= most ? Algorithm::kSingleCopy : Algorithm::kBoards;
   }
   const std::size_t whole = whole_message(collective, shape.ranks, bytes);
   if (abilities.two_levels && two_levels_take(collective) && whole < kRingMinBytes)
