@@ -13,6 +13,9 @@ namespace {
 
 // Each of n ranks reads what n offer, so the crossing point with the boards falls with n.
 constexpr std::size_t kDirectBytesRead = 32 * 1024;
+// Of a broadcast, and of what one rank hands another to reduce: each is read by one that needs all of it,
+// while the next is being written (2 ranks, 2 MiB of L2 cache each).
+constexpr std::size_t kMostDirectRooted = 64 * 1024;
 // While buffers are in the peers' caches one copy beats two; beyond, the kernel's copy is slower than one
 // past the caches. A broadcast's two copies are made by two ranks at once (2 cores with 2 MiB of L2 cache
 // each, loom_bench of each collective with coll_loom_single_copy 0 and 1). Of what a rank receives.
@@ -168,7 +171,10 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
     if (collective == Collective::kScan || collective == Collective::kExscan) return Algorithm::kScan;
     if (collective == Collective::kReduceScatterV) return Algorithm::kBoards;
     const std::size_t offered = device::offered_bytes(collective, bytes, shape.ranks);
-    if (offered <= most_direct_bytes(shape.ranks, abilities.protocol)) return Algorithm::kDirect;
+    const bool rooted =
+        collective == Collective::kBroadcast || (collective == Collective::kReduce && shape.ranks == 2);
+    if (offered <= (rooted ? kMostDirectRooted : most_direct_bytes(shape.ranks, abilities.protocol)))
+      return Algorithm::kDirect;
     if (!abilities.single_copy || !device::SingleCopyExecutor::takes(collective)) return Algorithm::kBoards;
     if (abilities.oversubscribed) return takes_single_copy_in_turns(collective, offered);
     const std::size_t received =
