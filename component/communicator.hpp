@@ -139,8 +139,10 @@ class Communicator {
   device::RootedExecutor rooted(const device::HostJob& job) const;
   void run_two_levels(const device::HostJob& job);
   Abilities abilities() const {
-    return {
-        .single_copy = !links_.pids.empty(), .two_levels = group_->two_levels, .protocol = group_->protocol};
+    return {.single_copy = !links_.pids.empty(),
+            .two_levels = group_->two_levels,
+            .oversubscribed = group_->oversubscribed,
+            .protocol = group_->protocol};
   }
   device::TwoLevels levels_of(const device::HostJob& job);
   int rank_at(const device::HostAndLocal& place) const {

@@ -43,8 +43,9 @@ std::string_view name_of(device::Collective collective);
 
 /// What links allow, the same on all ranks.
 struct Abilities {
-  bool single_copy = false;  ///< all ranks of the one host may read each other's memory
-  bool two_levels = false;   ///< the first ranks of the hosts are joined, each with each
+  bool single_copy = false;     ///< all ranks of the one host may read each other's memory
+  bool two_levels = false;      ///< the first ranks of the hosts are joined, each with each
+  bool oversubscribed = false;  ///< one host: ranks outnumber the CPUs that they may use
   device::OfferProtocol protocol = device::OfferProtocol::kInline;  ///< of what goes by kDirect
 };
 
