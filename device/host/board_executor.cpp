@@ -23,21 +23,29 @@ constexpr std::size_t kStreamBytes = 16 * 1024 * 1024;
 constexpr std::size_t kTilesPerPart = 4;
 constexpr std::size_t kMinTileBytes = 4 * 1024;
 constexpr std::size_t kMinChunkTileBytes = 16 * 1024;
+// With more, CPUs are likely to be many enough that one of them should not reduce for all.
+constexpr int kMostRanksHandingOver = 8;
 
 std::size_t divide_up(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
 }
 
-/// Every rank reduces a chunk of the message. Of two ranks one may as well hand the root all of its operand:
-/// together they move less. And so may others where they have to take turns on the CPUs: then only the root
-/// waits.
-bool has_chunks(Collective collective, const Boards& boards) {
-  return collective == Collective::kAllreduce ||
-         (collective == Collective::kReduce && boards.size() > 2 && !boards.few_rounds());
+/// The root of a reduce takes whole operands. Of two ranks one may as well hand the other all of its own:
+/// together they move less. And so may a few that have to take turns on the CPUs, as much as they can lay out
+/// without waiting: then only the root waits.
+bool has_whole_operands(const Boards& boards, const HostJob& job) {
+  if (boards.size() == 2) return true;
+  return boards.few_rounds() && boards.size() <= kMostRanksHandingOver &&
+         job.bytes() <= (Board::kBanks - 1) * Board::kBankBytes;
 }
-bool is_one_part(Collective collective, const Boards& boards) {
-  return collective == Collective::kAllGather || collective == Collective::kBroadcast ||
-         (collective == Collective::kReduce && !has_chunks(collective, boards));
+/// Every rank reduces a chunk of the message.
+bool has_chunks(const Boards& boards, const HostJob& job) {
+  return job.collective == Collective::kAllreduce ||
+         (job.collective == Collective::kReduce && !has_whole_operands(boards, job));
+}
+bool is_one_part(const Boards& boards, const HostJob& job) {
+  return job.collective == Collective::kAllGather || job.collective == Collective::kBroadcast ||
+         (job.collective == Collective::kReduce && has_whole_operands(boards, job));
 }
 
 }  // namespace
@@ -53,10 +61,7 @@ bool Boards::has_published(int rank, std::uint64_t round) {
 }
 
 BoardExecutor::BoardExecutor(Boards& boards, const HostJob& job)
-    : boards_(boards),
-      job_(job),
-      chunked_(has_chunks(job.collective, boards)),
-      one_part_(is_one_part(job.collective, boards)) {
+    : boards_(boards), job_(job), chunked_(has_chunks(boards, job)), one_part_(is_one_part(boards, job)) {
   const auto ranks = static_cast<std::size_t>(boards.size());
   const std::size_t unit = std::max<std::size_t>(1, kCacheLine / job.elem_bytes) * job.elem_bytes;
   piece_bytes_ = Board::kBankBytes / (one_part_ ? 1 : ranks) / kCacheLine * kCacheLine;
