@@ -151,6 +151,7 @@ class Communicator {
   Abilities abilities() const {
     return {.single_copy = !links_.pids.empty(),
             .two_levels = group_->two_levels,
+            .oversubscribed = group_->oversubscribed,
             .protocol = group_->protocol,
             .preference = group_->preference};
   }

@@ -247,16 +247,15 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
     group_->names[rank] =
         fmt::format("rank {} (process {} on host {})", rank, peer.process.pid, peer.host_name.data());
   }
-
-  const loom_runtime& runtime = process_.runtime();
-  if (runtime.yield_when_idle != nullptr && runtime.yield_when_idle()) group_->oversubscribed = true;
 }
 
 void Communicator::set_wait_policy() {
   const loom_runtime& runtime = process_.runtime();
   // A network answers so late that a CPU spent on spinning is better given to whoever moves its data.
-  wait_policy_ = {runtime.progress, [this] { check_peers(); }, [this] { say_waiting(); },
-                  group_->oversubscribed || group_->wiring.shape.hosts > 1, runtime.parameters.timeout_s};
+  const bool yields = group_->oversubscribed || group_->wiring.shape.hosts > 1 ||
+                      (runtime.yield_when_idle != nullptr && runtime.yield_when_idle());
+  wait_policy_ = {runtime.progress, [this] { check_peers(); }, [this] { say_waiting(); }, yields,
+                  runtime.parameters.timeout_s};
   // Whatever a rank waits for, what it has sent must get out: the library's own loop drives the transport
   // only now and then.
   if (group_->wiring.shape.hosts > 1)

@@ -76,7 +76,7 @@ struct Group {
   connect::Placement placement;
   std::vector<int> ranks_by_host;  ///< host after host
   std::vector<int> grid_ranks;     ///< see device::Grid; empty on one host
-  bool oversubscribed = false;
+  bool oversubscribed = false;     ///< ranks outnumber CPUs; the same on all ranks of my host
   bool two_levels = false;
   device::OfferProtocol protocol = device::OfferProtocol::kInline;  ///< of small messages inside the host
   Preference preference = Preference::kBest;

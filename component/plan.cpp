@@ -1,6 +1,7 @@
 #include "component/plan.hpp"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "device/host/direct_exchange.hpp"
 #include "device/host/rails_executor.hpp"
@@ -37,6 +38,23 @@ bool rings_take(device::Collective collective) {
   using device::Collective;
   return device::RailsExecutor::takes(collective) || collective == Collective::kBroadcast ||
          collective == Collective::kReduce;
+}
+
+/// Where ranks take turns on the CPUs, what counts is how often one waits for others.
+Algorithm takes_single_copy_in_turns(device::Collective collective, std::size_t offered) {
+  using device::Collective;
+  constexpr std::size_t kBanksAhead = device::Board::kBanks - 1;
+  switch (collective) {
+    case Collective::kBroadcast:
+      return offered > kBanksAhead * device::Board::kBankBytes && offered <= kMostSingleCopyBytes
+                 ? Algorithm::kSingleCopy
+                 : Algorithm::kBoards;
+    case Collective::kAllToAll:
+      return offered > device::Board::kBankBytes && offered <= kMostSingleCopyBytes ? Algorithm::kSingleCopy
+                                                                                    : Algorithm::kBoards;
+    default:
+      return Algorithm::kBoards;
+  }
 }
 
 /// All blocks together.
@@ -155,11 +173,13 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
     if (abilities.preference == Preference::kSingleCopy && can_single) return Algorithm::kSingleCopy;
     const std::size_t offered = device::offered_bytes(collective, bytes, shape.ranks);
     if (offered <= most_direct_bytes(shape.ranks, abilities.protocol)) return Algorithm::kDirect;
-    const std::size_t most =
-        collective == device::Collective::kBroadcast ? kMostSingleCopyBroadcast : kMostSingleCopyBytes;
+    if (!can_single) return Algorithm::kBoards;
+    if (abilities.oversubscribed) return takes_single_copy_in_turns(collective, offered);
     const std::size_t received =
         collective == Collective::kAllGather ? offered * static_cast<std::size_t>(shape.ranks) : offered;
-    return can_single && received <= most ? Algorithm::kSingleCopy : Algorithm::kBoards;
+    const std::size_t most =
+        collective == Collective::kBroadcast ? kMostSingleCopyBroadcast : kMostSingleCopyBytes;
+    return received <= most ? Algorithm::kSingleCopy : Algorithm::kBoards;
   }
   const std::size_t whole = whole_message(collective, shape.ranks, bytes);
   const std::size_t least = abilities.preference == Preference::kRings ? 1 : kRingMinBytes;

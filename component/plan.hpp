@@ -51,8 +51,9 @@ enum class Preference {
 
 /// What links allow and the user wants, the same on all ranks.
 struct Abilities {
-  bool single_copy = false;  ///< all ranks of the one host may read each other's memory
-  bool two_levels = false;   ///< the first ranks of the hosts are joined, each with each
+  bool single_copy = false;     ///< all ranks of the one host may read each other's memory
+  bool two_levels = false;      ///< the first ranks of the hosts are joined, each with each
+  bool oversubscribed = false;  ///< one host: ranks outnumber the CPUs that they may use
   device::OfferProtocol protocol = device::OfferProtocol::kInline;  ///< of what goes by kDirect
   Preference preference = Preference::kBest;
 };

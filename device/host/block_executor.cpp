@@ -104,7 +104,7 @@ BlockExecutor::State BlockExecutor::advance() {
 bool BlockExecutor::ready() {
   for (int k = 0; k < boards_.size() - 1; ++k) {
     awaited_ = other_position(boards_.self(), k);
-    if (!boards_.is_level(awaited_)) return false;
+    if (!(round_ == 0 ? boards_.is_past(awaited_) : boards_.is_level(awaited_))) return false;
   }
   return true;
 }

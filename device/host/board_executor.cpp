@@ -29,13 +29,15 @@ std::size_t divide_up(std::size_t a, std::size_t b) {
 }
 
 /// Every rank reduces a chunk of the message. Of two ranks one may as well hand the root all of its operand:
-/// together they move less.
-bool has_chunks(Collective collective, int ranks) {
-  return collective == Collective::kAllreduce || (collective == Collective::kReduce && ranks > 2);
+/// together they move less. And so may others where they have to take turns on the CPUs: then only the root
+/// waits.
+bool has_chunks(Collective collective, const Boards& boards) {
+  return collective == Collective::kAllreduce ||
+         (collective == Collective::kReduce && boards.size() > 2 && !boards.few_rounds());
 }
-bool is_one_part(Collective collective, int ranks) {
+bool is_one_part(Collective collective, const Boards& boards) {
   return collective == Collective::kAllGather || collective == Collective::kBroadcast ||
-         (collective == Collective::kReduce && !has_chunks(collective, ranks));
+         (collective == Collective::kReduce && !has_chunks(collective, boards));
 }
 
 }  // namespace
@@ -53,14 +55,15 @@ bool Boards::has_published(int rank, std::uint64_t round) {
 BoardExecutor::BoardExecutor(Boards& boards, const HostJob& job)
     : boards_(boards),
       job_(job),
-      chunked_(has_chunks(job.collective, boards.size())),
-      one_part_(is_one_part(job.collective, boards.size())) {
+      chunked_(has_chunks(job.collective, boards)),
+      one_part_(is_one_part(job.collective, boards)) {
   const auto ranks = static_cast<std::size_t>(boards.size());
   const std::size_t unit = std::max<std::size_t>(1, kCacheLine / job.elem_bytes) * job.elem_bytes;
   piece_bytes_ = Board::kBankBytes / (one_part_ ? 1 : ranks) / kCacheLine * kCacheLine;
   const std::size_t part_bytes = longest_part();
-  const std::size_t wanted =
-      std::max(divide_up(part_bytes, kTilesPerPart), chunked_ ? kMinChunkTileBytes : kMinTileBytes);
+  const std::size_t wanted = boards.few_rounds() ? piece_bytes_
+                                                 : std::max(divide_up(part_bytes, kTilesPerPart),
+                                                            chunked_ ? kMinChunkTileBytes : kMinTileBytes);
   tile_bytes_ = std::max(std::min(wanted, piece_bytes_) / unit, std::size_t{1}) * unit;
   tiles_ = divide_up(part_bytes, tile_bytes_);
   rounds_ = tiles_ + (chunked_ ? 2 : 1);
@@ -82,8 +85,9 @@ BoardExecutor::State BoardExecutor::advance() {
   if (!ready()) return State::kBlocked;
   perform();
   if (streams_) stream_fence();
+  if (++round_ == rounds_) return State::kDone;  // nothing was written; see Board
   boards_.publish();
-  return ++round_ == rounds_ ? State::kDone : State::kMoved;
+  return State::kMoved;
 }
 
 bool BoardExecutor::ready() {
@@ -105,6 +109,7 @@ bool BoardExecutor::reads_from(int rank) const {
 }
 
 bool BoardExecutor::writes() const {
+  if (round_ + 1 == rounds_) return false;
   if (job_.collective == Collective::kBroadcast) return boards_.self() == job_.root;
   if (job_.collective == Collective::kReduce && one_part_) return boards_.self() != job_.root;
   return true;
@@ -120,7 +125,8 @@ void BoardExecutor::perform() {
 }
 
 bool BoardExecutor::reduces() const {
-  return chunked_ || scatters();
+  const bool whole = job_.collective == Collective::kReduce && one_part_;
+  return chunked_ || scatters() || (whole && boards_.self() == job_.root);
 }
 
 bool BoardExecutor::scatters() const {
@@ -232,11 +238,10 @@ std::size_t BoardExecutor::block_bytes(const std::byte* out, std::size_t at) con
 void BoardExecutor::reduce_own(std::size_t tile) {
   const int self = boards_.self(), ranks = boards_.size();
   const Range range = tile_of(self, tile);
-  const bool scatter = scatters();
   // In place and with unequal parts, result and operand may overlap without being the same.
   const bool apart = streams_ || (job_.collective == Collective::kReduceScatterV && job_.in == job_.out);
   const bool keep = job_.collective != Collective::kReduce || self == job_.root;
-  std::byte* const out = keep ? job_.out + (scatter ? tile * tile_bytes_ : range.first) : nullptr;
+  std::byte* const out = keep ? job_.out + (scatters() ? tile * tile_bytes_ : range.first) : nullptr;
   alignas(kCacheLine) std::byte own_block[kBlockBytes];
   for (std::size_t at = 0, bytes; at < range.bytes; at += bytes) {
     bytes = std::min(block_bytes(out, at), range.bytes - at);
@@ -244,7 +249,7 @@ void BoardExecutor::reduce_own(std::size_t tile) {
     const auto operand = [&](int rank) {
       return rank == self ? job_.in + range.first + at : piece_of(rank, self) + at;
     };
-    std::byte* const result = scatter ? (apart ? own_block : out + at) : piece(self) + at;
+    std::byte* const result = chunked_ ? piece(self) + at : apart ? own_block : out + at;
     // In place, the result may lie where my own operand does: what is still to be read must not be written
     // yet.
     std::byte* const partial = ranks == 2 ? result : own_block;
@@ -252,22 +257,6 @@ void BoardExecutor::reduce_own(std::size_t tile) {
     for (int rank = 2; rank < ranks; ++rank)
       job_.reduce(rank == ranks - 1 ? result : partial, partial, operand(rank), count);
     if (keep && result != out + at) copy_out(out + at, result, bytes);
-  }
-}
-
-/// Both ranks' operands, in order of rank, at the root.
-void BoardExecutor::reduce_whole(std::size_t tile) {
-  const Range range = tile_of(0, tile);
-  const std::byte* const theirs = piece_of(1 - job_.root, 0);
-  alignas(kCacheLine) std::byte block[kBlockBytes];
-  for (std::size_t at = 0, bytes; at < range.bytes; at += bytes) {
-    bytes = std::min(block_bytes(job_.out + range.first, at), range.bytes - at);
-    const std::byte* const mine = job_.in + range.first + at;
-    std::byte* const out = job_.out + range.first + at;
-    std::byte* const result = streams_ ? block : out;
-    const bool first = job_.root == 0;
-    job_.reduce(result, first ? mine : theirs + at, first ? theirs + at : mine, bytes / job_.elem_bytes);
-    if (result != out) copy_out(out, result, bytes);
   }
 }
 
@@ -280,7 +269,6 @@ void BoardExecutor::take(std::size_t tile) {
     return;
   }
   if (job_.collective == Collective::kReduce && self != job_.root) return;
-  if (job_.collective == Collective::kReduce && one_part_) return reduce_whole(tile);
   for (int k = 0; k < boards_.size() - 1; ++k) {
     const int peer = other_position(self, k);
     const Range range = tile_of(peer, tile);

@@ -17,7 +17,8 @@
 namespace loom::device {
 
 /// One rank's. In round r its owner writes bank r % kBanks and reads what others wrote in round r - 1; then
-/// it publishes r.
+/// it publishes r. In a call's last round nobody writes: nothing is published, and the next call begins with
+/// a round of the same number.
 ///
 /// Who writes in round r first sees that everybody has published r - kBanks + 1, and has thus read all of
 /// round r - kBanks, which lies in the same bank. Who reads first sees that those whose boards it reads have
@@ -37,11 +38,14 @@ struct Board {
 class Boards {
  public:
   /// boards[r] is rank r's, zeroed before any rank constructs; they must outlive this. At least two.
-  Boards(std::vector<Board*> boards, int self)
-      : boards_(std::move(boards)), seen_(boards_.size()), self_(self) {}
+  /// few_rounds: as few as can be, for ranks outnumber CPUs, and a round costs a turn of the scheduler. The
+  /// same on all ranks.
+  Boards(std::vector<Board*> boards, int self, bool few_rounds = false)
+      : boards_(std::move(boards)), seen_(boards_.size()), self_(self), few_rounds_(few_rounds) {}
 
   int size() const noexcept { return static_cast<int>(boards_.size()); }
   int self() const noexcept { return self_; }
+  bool few_rounds() const noexcept { return few_rounds_; }
   void abandon() noexcept { mine().filled.publish(StepFlag::kAbandoned); }
 
   /// The rank has published the round that this one published last: what it wrote then may be read. Throws
@@ -66,6 +70,7 @@ class Boards {
   std::vector<Board*> boards_;
   std::vector<std::uint64_t> seen_;  ///< by rank: what it had published when last looked at
   int self_;
+  bool few_rounds_;
   std::uint64_t round_ = 0;  ///< the last one that this rank has published
 };
 
@@ -92,7 +97,6 @@ class BoardExecutor {
   void offer(std::size_t tile);
   void reduce_own(std::size_t tile);
   void take(std::size_t tile);
-  void reduce_whole(std::size_t tile);
   Range tile_of(int part, std::size_t tile) const;
   std::size_t longest_part() const;
   std::size_t block_bytes(const std::byte* out, std::size_t at) const;

@@ -37,7 +37,7 @@ static_assert(sizeof(DirectLine) == 2 * kCacheLine);
 /// without another look; where only some do (broadcast, reduce), the others' flags are looked at once in
 /// kBanks / 2 or kLines / 2 exchanges: so far the sender of tiny messages runs ahead.
 struct DirectArea {
-  static constexpr std::uint64_t kLines = 64, kBanks = 8;
+  static constexpr std::uint64_t kLines = 256, kBanks = 8;
   static constexpr std::size_t kBankBytes = 16 * 1024;
 
   DirectLine line[kLines];

@@ -18,7 +18,9 @@ constexpr std::size_t kMinTileBytes = 16 * 1024;
 
 ScanExecutor::ScanExecutor(Boards& boards, const HostJob& job) : boards_(boards), job_(job) {
   const std::size_t unit = std::max<std::size_t>(1, kCacheLine / job.elem_bytes) * job.elem_bytes;
-  const std::size_t wanted = std::clamp(job.bytes() / kTiles, kMinTileBytes, Board::kBankBytes);
+  const std::size_t wanted = boards.few_rounds()
+                                 ? Board::kBankBytes
+                                 : std::clamp(job.bytes() / kTiles, kMinTileBytes, Board::kBankBytes);
   tile_bytes_ = wanted / unit * unit;
   tiles_ = (job.bytes() + tile_bytes_ - 1) / tile_bytes_;
 }
@@ -28,15 +30,20 @@ ScanExecutor::State ScanExecutor::advance() {
   if (round_ > tiles_) return State::kDone;
   if (!ready()) return State::kBlocked;
   if (round_ > 0) reduce(round_ - 1);
-  if (round_ < tiles_) std::memcpy(boards_.to_write(), job_.in + round_ * tile_bytes_, bytes_of(round_));
+  if (round_ == tiles_) {
+    ++round_;
+    return State::kDone;
+  }
+  std::memcpy(boards_.to_write(), job_.in + round_ * tile_bytes_, bytes_of(round_));
   boards_.publish();
-  return ++round_ > tiles_ ? State::kDone : State::kMoved;
+  ++round_;
+  return State::kMoved;
 }
 
 bool ScanExecutor::ready() {
   for (int k = 0; k < boards_.size() - 1; ++k) {
     awaited_ = other_position(boards_.self(), k);
-    if (!boards_.is_level(awaited_)) return false;
+    if (!(round_ == 0 ? boards_.is_past(awaited_) : boards_.is_level(awaited_))) return false;
   }
   return true;
 }

@@ -24,29 +24,41 @@ SingleCopyExecutor::SingleCopyExecutor(Boards& boards, std::span<const std::int6
 
 SingleCopyExecutor::State SingleCopyExecutor::advance() {
   if (by_boards_) return by_boards_->advance();
-  if (round_ == kRounds) return State::kDone;
-  if (!ready()) return State::kBlocked;
-  if (round_ == 0 && !is_reader()) std::memcpy(boards_.to_write(), &operand_, sizeof(operand_));
-  if (round_ == 1) {
-    if (!all_readable()) return by_boards_.emplace(boards_, job_).advance();
-    read_operands();
+  switch (step_) {
+    case Step::kTell:
+      return tell();
+    case Step::kRead:
+      return read_operands();
+    case Step::kWait:
+      return has_all(&Boards::is_level) ? State::kDone : State::kBlocked;
   }
-  boards_.publish();
-  return ++round_ == kRounds ? State::kDone : State::kMoved;
+  return State::kDone;
 }
 
 bool SingleCopyExecutor::is_reader() const {
   return job_.collective == Collective::kBroadcast && boards_.self() != job_.root;
 }
 
-/// As in a BoardExecutor: who only reads waits for the root alone, and writes nothing to its board.
-bool SingleCopyExecutor::ready() {
+/// All others have come as far.
+bool SingleCopyExecutor::has_all(bool (Boards::*as_far)(int)) {
   for (int rank = 0; rank < boards_.size(); ++rank) {
-    if (rank == boards_.self() || (is_reader() && rank != job_.root)) continue;
+    if (rank == boards_.self()) continue;
     awaited_ = rank;
-    if (!boards_.is_level(rank)) return false;
+    if (!(boards_.*as_far)(rank)) return false;
   }
   return true;
+}
+
+/// Who only reads writes nothing to its board.
+SingleCopyExecutor::State SingleCopyExecutor::tell() {
+  if (!is_reader()) {
+    if (!has_all(&Boards::is_past)) return State::kBlocked;
+    std::memcpy(boards_.to_write(), &operand_, sizeof(operand_));
+  }
+  boards_.publish();
+  step_ = Step::kRead;
+  keep_own();  // while others come
+  return State::kMoved;
 }
 
 /// What the rank has told to be its operand.
@@ -54,14 +66,6 @@ const std::byte* SingleCopyExecutor::operand_of(int rank) const {
   const std::byte* operand;
   std::memcpy(&operand, boards_.to_read(rank), sizeof(operand));
   return operand;
-}
-
-/// The same answer on every rank.
-bool SingleCopyExecutor::all_readable() const {
-  if (job_.collective == Collective::kBroadcast) return operand_of(job_.root) != nullptr;
-  for (int rank = 0; rank < boards_.size(); ++rank)
-    if (operand_of(rank) == nullptr) return false;
-  return true;
 }
 
 /// A block of the rank's operand to one of my output.
@@ -80,23 +84,51 @@ void SingleCopyExecutor::read(int rank, int block, std::size_t offset) const {
   }
 }
 
-void SingleCopyExecutor::read_operands() {
-  const int self = boards_.self();
-  if (job_.collective == Collective::kBroadcast) {
-    if (is_reader()) read(job_.root, 0, 0);
-    return;
+/// Whose operand is the k-th that this rank reads: not all from the same one at a time.
+int SingleCopyExecutor::source(int k) const {
+  return job_.collective == Collective::kBroadcast ? job_.root : (boards_.self() + 1 + k) % boards_.size();
+}
+
+/// All operands, each as soon as it is there; then this rank needs nobody's any more, and says so. All ranks
+/// come upon one that cannot be read, and what has been read by then is read again from the boards.
+SingleCopyExecutor::State SingleCopyExecutor::read_operands() {
+  if (operand_ == nullptr && !is_reader()) return go_by_boards();
+  const bool broadcast = job_.collective == Collective::kBroadcast;
+  const int sources = broadcast ? (is_reader() ? 1 : 0) : boards_.size() - 1;
+  // Gaps cannot be filled again.
+  const int needed_at_once = job_.out_gaps != nullptr && read_ == 0 ? sources : std::min(read_ + 1, sources);
+  for (int k = read_; k < needed_at_once; ++k) {
+    awaited_ = source(k);
+    if (!boards_.is_level(awaited_)) return State::kBlocked;
+    if (operand_of(awaited_) == nullptr) return go_by_boards();
   }
-  const std::size_t mine = static_cast<std::size_t>(self) * job_.bytes();
+  const std::size_t mine = static_cast<std::size_t>(boards_.self()) * job_.bytes();
   const std::size_t offset = job_.collective == Collective::kAllToAll ? mine : 0;
-  for (int k = 1; k < boards_.size(); ++k) {
-    const int peer = (self + k) % boards_.size();  // not all from the same one at a time
-    read(peer, peer, offset);
+  if (read_ < sources) {
+    const int peer = source(read_++);
+    read(peer, broadcast ? 0 : peer, offset);
+    if (read_ < sources) return State::kMoved;
   }
-  if (job_.out_gaps != nullptr)
-    job_.out_gaps->move(job_.out_gaps->context, self, const_cast<std::byte*>(operand_ + offset),
+  if (job_.out_gaps != nullptr && !broadcast)
+    job_.out_gaps->move(job_.out_gaps->context, boards_.self(), const_cast<std::byte*>(operand_ + offset),
                         job_.bytes());
-  else if (operand_ + offset != job_.out + mine)
-    std::memcpy(job_.out + mine, operand_ + offset, job_.bytes());
+  boards_.publish();
+  step_ = Step::kWait;
+  return is_reader() ? State::kDone : State::kMoved;
+}
+
+/// In place, the operand may have been overwritten, but then there is a copy.
+SingleCopyExecutor::State SingleCopyExecutor::go_by_boards() {
+  if (operand_copy_) job_.in = operand_copy_.get();
+  return by_boards_.emplace(boards_, job_).advance();
+}
+
+/// What I owe myself, but in gaps, which cannot be filled again.
+void SingleCopyExecutor::keep_own() const {
+  if (job_.collective == Collective::kBroadcast || operand_ == nullptr || job_.out_gaps != nullptr) return;
+  const std::size_t mine = static_cast<std::size_t>(boards_.self()) * job_.bytes();
+  const std::byte* const from = operand_ + (job_.collective == Collective::kAllToAll ? mine : 0);
+  if (from != job_.out + mine) std::memcpy(job_.out + mine, from, job_.bytes());
 }
 
 }  // namespace loom::device

@@ -32,18 +32,24 @@ class SingleCopyExecutor {
   int awaited() const noexcept { return by_boards_ ? by_boards_->awaited() : awaited_; }
 
  private:
-  static constexpr int kRounds = 3;  ///< tell where my operand is; read; see that everybody has read
+  /// Tell where my operand is; read the others'; wait until they have read mine. A round each, the last of
+  /// which publishes nothing.
+  enum class Step { kTell, kRead, kWait };
   bool is_reader() const;
-  bool ready();
+  bool has_all(bool (Boards::*as_far)(int));
+  State tell();
+  State read_operands();
+  State go_by_boards();
+  int source(int k) const;
   const std::byte* operand_of(int rank) const;
-  bool all_readable() const;
-  void read_operands();
+  void keep_own() const;
   void read(int rank, int block, std::size_t offset) const;
 
   Boards& boards_;
   std::span<const std::int64_t> pids_;
   HostJob job_;
-  int round_ = 0;
+  Step step_ = Step::kTell;
+  int read_ = 0;  ///< operands
   int awaited_ = 0;
   const std::byte* operand_;  ///< that others read; nullptr: they cannot
   /// Of an all-to-all in place, whose operand is overwritten too early.

@@ -41,14 +41,16 @@ void Waiter::pause_longer() {
     if (pauses_ % kProgressEvery == 0 && policy_.progress) policy_.progress();
     return;
   }
+  // By turns, for the library's progress may give the CPU away as well, and whom this rank waits for may have
+  // had it meanwhile.
+  if (pauses_ == spins + 2 && policy_.progress) return policy_.progress();
   const auto now = std::chrono::steady_clock::now();
   if (pauses_ == spins + 1) {
     began_ = checked_ = now;
     has_said_ = false;
   }
-  pauses_ = spins + 2;
+  pauses_ = spins + 1;
 
-  if (policy_.progress) policy_.progress();
   ::sched_yield();
   const double waited_s = std::chrono::duration<double>(now - began_).count();
   if (policy_.timeout_s > 0 && !has_said_ && waited_s > policy_.timeout_s / 2) {

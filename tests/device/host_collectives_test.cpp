@@ -132,13 +132,14 @@ void check_call(RankEnds& ends, int self, int ranks, Collective collective, std:
 }
 
 template <class Body>
-void run_ranks(Host& host, Body&& body, OfferProtocol protocol = OfferProtocol::kInline) {
+void run_ranks(Host& host, Body&& body, OfferProtocol protocol = OfferProtocol::kInline,
+               bool few_rounds = false) {
   const auto ranks = static_cast<int>(host.areas.size());
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       RankEnds ends{DirectExchange(Host::pointers(host.areas), rank, protocol),
-                    Boards(Host::pointers(host.boards), rank)};
+                    Boards(Host::pointers(host.boards), rank, few_rounds)};
       body(ends, rank);
     });
 }
@@ -149,11 +150,12 @@ constexpr Collective kMoving[] = {Collective::kAllreduce, Collective::kReduce,  
 struct HostCase {
   int ranks;
   OfferProtocol protocol;
+  bool few_rounds = false;
 };
 class HostCollectivesOf : public ::testing::TestWithParam<HostCase> {};
 
 TEST_P(HostCollectivesOf, AreRightForOddCountsByEveryExecutorInPlaceAndNot) {
-  const auto [ranks, protocol] = GetParam();
+  const auto [ranks, protocol, few_rounds] = GetParam();
   Host host(ranks);
   const auto body = [ranks = ranks](RankEnds& ends, int self) {
     int call = 0;
@@ -167,11 +169,11 @@ TEST_P(HostCollectivesOf, AreRightForOddCountsByEveryExecutorInPlaceAndNot) {
               check_call(ends, self, ranks, collective, count, in_place, by, root, ++call);
         }
   };
-  run_ranks(host, body, protocol);
+  run_ranks(host, body, protocol, few_rounds);
 }
 
 TEST_P(HostCollectivesOf, FollowEachOtherInAnyMixture) {
-  const auto [ranks, protocol] = GetParam();
+  const auto [ranks, protocol, few_rounds] = GetParam();
   Host host(ranks);
   const auto body = [ranks = ranks](RankEnds& ends, int self) {
     std::mt19937 random(11);  // the same calls on every rank
@@ -184,19 +186,20 @@ TEST_P(HostCollectivesOf, FollowEachOtherInAnyMixture) {
       if (random() % 8 == 0) ends.perform({}, By::kDirect);  // a barrier
     }
   };
-  run_ranks(host, body, protocol);
+  run_ranks(host, body, protocol, few_rounds);
 }
 
 // Outputs that go past the caches; a std::vector of this size does not begin with a cache line.
 TEST(HostCollectives, AreRightForLargeOutputs) {
-  for (const int ranks : {2, 3}) {
+  for (const auto& [ranks, few_rounds] : {std::pair{2, false}, {3, false}, {3, true}}) {
     Host host(ranks);
-    run_ranks(host, [&](RankEnds& ends, int self) {
+    const auto body = [ranks = ranks](RankEnds& ends, int self) {
       int call = 0;
       for (const Collective collective : kMoving)
         for (const bool in_place : {false, true})
           check_call(ends, self, ranks, collective, 4200003, in_place, By::kBoards, 1, ++call);
-    });
+    };
+    run_ranks(host, body, OfferProtocol::kInline, few_rounds);
   }
 }
 
@@ -206,9 +209,13 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(HostCase{2, OfferProtocol::kInline}, HostCase{3, OfferProtocol::kInline},
                       HostCase{4, OfferProtocol::kInline}, HostCase{7, OfferProtocol::kInline},
                       HostCase{2, OfferProtocol::kSimple}, HostCase{3, OfferProtocol::kLL},
-                      HostCase{7, OfferProtocol::kLL}, HostCase{4, OfferProtocol::kLL128}),
+                      HostCase{7, OfferProtocol::kLL}, HostCase{4, OfferProtocol::kLL128},
+                      HostCase{2, OfferProtocol::kInline, true}, HostCase{3, OfferProtocol::kInline, true},
+                      HostCase{4, OfferProtocol::kInline, true}, HostCase{7, OfferProtocol::kInline, true}),
     [](const auto& test) {
-      return std::to_string(test.param.ranks) + kProtocolNames[static_cast<std::size_t>(test.param.protocol)];
+      return std::to_string(test.param.ranks) +
+             kProtocolNames[static_cast<std::size_t>(test.param.protocol)] +
+             (test.param.few_rounds ? "FewRounds" : "");
     });
 
 TEST(HostBarrier, LetsNobodyPassBeforeAllHaveCome) {
