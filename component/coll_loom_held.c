@@ -14,8 +14,7 @@
 struct coll_loom_held {
   ompi_coll_base_nbc_request_t super;
   struct coll_loom_args args;
-  struct ompi_datatype_t**
-      types; /* of alltoallw: Open MPI's Fortran interface keeps the program's not for long */
+  void* arrays; /* of v and w forms: what converts a program's (Fortran, mpi4py) keeps them not for long */
   ompi_request_t* inner;
   struct coll_loom_held* next;
 };
@@ -253,9 +252,40 @@ static void construct(coll_loom_held_t* held) {
 }
 static void destruct(coll_loom_held_t* held) {
   if (held->inner != NULL && held->inner != MPI_REQUEST_NULL) ompi_request_free(&held->inner);
-  free(held->types);
+  free(held->arrays);
 }
 OBJ_CLASS_INSTANCE(coll_loom_held_t, ompi_coll_base_nbc_request_t, construct, destruct);
+
+/* Whether arrays on this side mean anything on this rank. */
+static bool reads_arrays(struct coll_loom_module* self, const struct coll_loom_args* args, bool in) {
+  const bool is_root = ompi_comm_rank(self->communicator) == args->root;
+  switch (args->collective) {
+    case LOOM_REDUCE_SCATTER:
+      return in;
+    case LOOM_ALLGATHERV:
+      return !in;
+    case LOOM_GATHERV:
+      return !in && is_root;
+    case LOOM_SCATTERV:
+      return in && is_root;
+    case LOOM_ALLTOALLV:
+    case LOOM_ALLTOALLW:
+      return !in || args->in.buffer != MPI_IN_PLACE;
+    default:
+      return false;
+  }
+}
+
+enum { ARRAY_ELEMENT_BYTES = 8 };
+
+static void keep_arrays(struct coll_loom_side* side, size_t ranks, char** room) {
+  if (side->counts != COLL_LOOM_NO_COUNTS) side->counts = coll_loom_copy_counts(*room, side->counts, ranks);
+  *room += ranks * ARRAY_ELEMENT_BYTES;
+  if (side->disps != COLL_LOOM_NO_DISPS) side->disps = coll_loom_copy_disps(*room, side->disps, ranks);
+  *room += ranks * ARRAY_ELEMENT_BYTES;
+  if (side->types != NULL) side->types = memcpy(*room, side->types, ranks * sizeof *side->types);
+  *room += ranks * ARRAY_ELEMENT_BYTES;
+}
 
 /* NULL: there is no memory for it. */
 static struct coll_loom_held* make_held(struct coll_loom_module* self, const struct coll_loom_args* args) {
@@ -264,19 +294,16 @@ static struct coll_loom_held* make_held(struct coll_loom_module* self, const str
   held->args = *args;
   OMPI_REQUEST_INIT(&held->super.super, false);
   held->super.super.req_mpi_object.comm = self->communicator;
-  if (args->collective != LOOM_ALLTOALLW) return held;
   const size_t ranks = (size_t)ompi_comm_size(self->communicator);
-  held->types = malloc(2 * ranks * sizeof *held->types);
-  if (held->types == NULL) {
+  const bool in = reads_arrays(self, args, true), out = reads_arrays(self, args, false);
+  if (!in && !out) return held;
+  char* room = held->arrays = malloc(6 * ranks * ARRAY_ELEMENT_BYTES);
+  if (room == NULL) {
     OBJ_RELEASE(held);
     return NULL;
   }
-  if (args->in.buffer != MPI_IN_PLACE) {
-    memcpy(held->types, args->in.types, ranks * sizeof *held->types);
-    held->args.in.types = held->types;
-  }
-  memcpy(held->types + ranks, args->out.types, ranks * sizeof *held->types);
-  held->args.out.types = held->types + ranks;
+  if (in) keep_arrays(&held->args.in, ranks, &room);
+  if (out) keep_arrays(&held->args.out, ranks, &room);
   return held;
 }
 
