@@ -24,6 +24,7 @@ struct coll_loom_variables {
   bool reproducible;
   bool single_copy;
   int protocol; /* enum loom_protocol */
+  int algorithm; /* enum loom_preference */
   bool two_levels;
   char* include;
   char* exclude;
@@ -39,11 +40,28 @@ void coll_loom_complain(bool show);
 /* One per communicator.
  *
  *   cold -- first call that loom has a kernel for --> ready | declined | broken
+ *   cold | ready -- a call that may not wait, but needs more set-up --> connecting --> ready | declined | broken
  *   ready -- a call fails --> broken
  *
  * A declined communicator goes to the component below for good; a broken one fails for good. A ready one whose links
  * cannot be made stays ready: the core declines its calls, save those that need none. */
-enum coll_loom_state { COLL_LOOM_COLD, COLL_LOOM_READY, COLL_LOOM_DECLINED, COLL_LOOM_BROKEN };
+enum coll_loom_state {
+  COLL_LOOM_COLD,
+  COLL_LOOM_READY,
+  COLL_LOOM_DECLINED,
+  COLL_LOOM_BROKEN,
+  COLL_LOOM_CONNECTING /* calls are held back: coll_loom_held.c */
+};
+
+/* Of coll_loom_held.c. */
+struct coll_loom_holding {
+  struct loom_set_up* set_up;
+  ompi_request_t* exchange; /* under way */
+  ompi_datatype_t* bytes;   /* of that */
+  enum coll_loom_state outcome; /* for the calls that are made again */
+  struct coll_loom_held *first, **last;
+  struct coll_loom_module* next; /* that is connecting, too */
+};
 
 struct coll_loom_module {
   mca_coll_base_module_t super;
@@ -54,6 +72,8 @@ struct coll_loom_module {
   struct loom_comm* comm; /* while ready or broken */
   ompi_communicator_t* communicator;
   bool carries[LOOM_COLLECTIVE_COUNT]; /* else the component below does */
+  bool carries_all;
+  struct coll_loom_holding holding; /* while connecting */
   bool one_host; /* all ranks are on this host: loom carries more than allreduce */
   struct coll_loom_operands operands; /* of the blocking call */
   /* The component below, one function and module for each collective: loom holds a reference to the modules from
@@ -85,6 +105,10 @@ COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_BELOW)
 /* coll_loom_setup.c: takes a cold module to its next state. Collective. Leaves it cold when this thread is in an
  * exchange of another set-up: the call comes from inside the component below and belongs to it. */
 void coll_loom_set_up(struct coll_loom_module* self);
+/* For the same set-up by a caller that may not wait. */
+struct loom_bootstrap coll_loom_bootstrap_of(struct coll_loom_module* self);
+/* What the core has answered becomes the module's state. */
+enum coll_loom_state coll_loom_state_after(struct coll_loom_module* self, int result);
 
 /* An MPI error class for a negative result of the core. */
 int coll_loom_error_class(int result);
@@ -104,7 +128,7 @@ COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_BLOCKING)
 COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_NOT_WAITING)
 
 /* coll_loom_perform.c: who carries a call. COLL_LOOM_IN_ORDER: coll_loom_in_order.c has to, if anyone. */
-enum coll_loom_way { COLL_LOOM_BY_LOOM, COLL_LOOM_BELOW, COLL_LOOM_FAILS, COLL_LOOM_IN_ORDER };
+enum coll_loom_way { COLL_LOOM_BY_LOOM, COLL_LOOM_BELOW, COLL_LOOM_FAILS, COLL_LOOM_IN_ORDER, COLL_LOOM_HELD_BACK };
 enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct coll_loom_args* args, bool may_wait,
                                     enum loom_op* op, enum loom_type* type);
 /* Counts a call that never comes to the core, and says so once for each kind. op, type: of a reduction, or NULL. */
@@ -122,12 +146,27 @@ bool coll_loom_has_ended(struct coll_loom_module* self, int result, int* error);
 bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loom_args* args, bool persistent,
                             ompi_request_t** request, int* error);
 
+/* coll_loom_held.c: set-up for calls that may not wait. False: this communicator waits for a call that may. Else a set-up is
+ * under way. */
+bool coll_loom_start_connecting(struct coll_loom_module* self);
+/* True: the call is held back until the set-up is over, with *request and *error. */
+bool coll_loom_hold_back(struct coll_loom_module* self, const struct coll_loom_args* args, ompi_request_t** request,
+                         int* error);
+/* In this thread: calls are made again, from inside the progress loop. */
+bool coll_loom_is_releasing(void);
+/* Waits for that. For calls that may. */
+void coll_loom_finish_connecting(struct coll_loom_module* self);
+/* The module's state as calls in this thread have to see it. */
+enum coll_loom_state coll_loom_state_of(const struct coll_loom_module* self);
+
 /* coll_loom_check.c: whether all ranks make the same call; if not, that has been said, and *error is the same error
  * class on all of them. Collective. */
 bool coll_loom_check(struct coll_loom_module* self, const struct coll_loom_args* args, int* error);
 
 /* coll_loom_setup.c: gathers bytes of all ranks through the component below. An MPI error class. */
 bool coll_loom_is_gathering(void); /* in this thread: a call of that component's own */
+/* From now on; returns what was. */
+bool coll_loom_set_gathering(bool yes);
 int coll_loom_exchange(struct coll_loom_module* self, const void* in, void* out, size_t bytes_per_rank);
 
 /* coll_loom_switches.c: coll_loom_include and coll_loom_exclude. */
@@ -141,10 +180,12 @@ int coll_loom_register_counters(void);
 
 /* coll_loom_in_order.c: coll_loom_reproducible on several hosts. */
 bool coll_loom_wants_order(const struct coll_loom_module* self, enum loom_op op, enum loom_type type);
-/* Gathers the operands of `total` elements from all ranks and reduces them in order of rank; [first, first + count)
- * of the result goes to out. Returns an MPI error class. */
-int coll_loom_in_order(struct coll_loom_module* self, const void* in, void* out, size_t total, size_t first,
-                       size_t count, struct ompi_datatype_t* datatype, enum loom_op op, enum loom_type type);
+/* Gathers the operands of a reduction from all ranks and reduces them in order of rank. Returns an MPI error class. */
+int coll_loom_in_order(struct coll_loom_module* self, const struct coll_loom_args* args, enum loom_op op,
+                       enum loom_type type);
+/* coll_loom_in_order_request.c: the same for a call that does not wait. A persistent one is not started. */
+int coll_loom_make_in_order_request(struct coll_loom_module* self, const struct coll_loom_args* args, enum loom_op op,
+                                    enum loom_type type, bool persistent, ompi_request_t** request);
 
 /* coll_loom_help.c: shows a topic of help-coll-loom.txt; each has two %s, for where and cause. */
 void coll_loom_find_help(void);

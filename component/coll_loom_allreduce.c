@@ -5,6 +5,7 @@ int coll_loom_allreduce(const void* sendbuf, void* recvbuf, coll_loom_count_t co
                         struct ompi_datatype_t* datatype, struct ompi_op_t* op,
                         struct ompi_communicator_t* communicator, mca_coll_base_module_t* module) {
   struct coll_loom_module* self = (struct coll_loom_module*)module;
+  coll_loom_finish_connecting(self);
   if (OPAL_UNLIKELY(coll_loom_variables.check)) {
     const struct coll_loom_args args = {.collective = LOOM_ALLREDUCE, CALL_allreduce};
     int error;
@@ -15,8 +16,8 @@ int coll_loom_allreduce(const void* sendbuf, void* recvbuf, coll_loom_count_t co
   const bool has_kernel = coll_loom_kernel(op, datatype, &loom_op, &loom_type);
 
   if (OPAL_UNLIKELY(has_kernel && coll_loom_wants_order(self, loom_op, loom_type))) {
-    return coll_loom_in_order(self, sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, 0, count,
-                              datatype, loom_op, loom_type);
+    const struct coll_loom_args args = {.collective = LOOM_ALLREDUCE, CALL_allreduce};
+    return coll_loom_in_order(self, &args, loom_op, loom_type);
   }
   if (OPAL_UNLIKELY(has_kernel && self->state == COLL_LOOM_COLD)) coll_loom_set_up(self);
 

@@ -196,4 +196,37 @@ struct coll_loom_args {
 #define ARGS_barrier
 #define CALL_barrier
 
+/* The arguments again, from struct coll_loom_args* call. */
+#define AGAIN_REDUCTION \
+  call->in.buffer, call->out.buffer, (coll_loom_count_t)call->in.count, call->in.type, call->op,
+#define AGAIN_ONE_TO_ONE                                                                       \
+  call->in.buffer, (coll_loom_count_t)call->in.count, call->in.type, call->out.buffer,         \
+      (coll_loom_count_t)call->out.count, call->out.type,
+#define AGAIN_ONE_TO_V                                                                                     \
+  call->in.buffer, (coll_loom_count_t)call->in.count, call->in.type, call->out.buffer, call->out.counts,   \
+      call->out.disps, call->out.type,
+#define AGAIN_allreduce AGAIN_REDUCTION
+#define AGAIN_reduce AGAIN_REDUCTION call->root,
+#define AGAIN_reduce_scatter_block AGAIN_REDUCTION
+#define AGAIN_reduce_scatter call->in.buffer, call->out.buffer, call->in.counts, call->in.type, call->op,
+#define AGAIN_scan AGAIN_REDUCTION
+#define AGAIN_exscan AGAIN_REDUCTION
+#define AGAIN_bcast call->in.buffer, (coll_loom_count_t)call->in.count, call->in.type, call->root,
+#define AGAIN_allgather AGAIN_ONE_TO_ONE
+#define AGAIN_allgatherv AGAIN_ONE_TO_V
+#define AGAIN_alltoall AGAIN_ONE_TO_ONE
+#define AGAIN_alltoallv                                                                        \
+  call->in.buffer, call->in.counts, call->in.disps, call->in.type, call->out.buffer,           \
+      call->out.counts, call->out.disps, call->out.type,
+#define AGAIN_alltoallw                                                                        \
+  call->in.buffer, call->in.counts, call->in.disps, call->in.types, call->out.buffer,          \
+      call->out.counts, call->out.disps, call->out.types,
+#define AGAIN_gather AGAIN_ONE_TO_ONE call->root,
+#define AGAIN_gatherv AGAIN_ONE_TO_V call->root,
+#define AGAIN_scatter AGAIN_ONE_TO_ONE call->root,
+#define AGAIN_scatterv                                                                         \
+  call->in.buffer, call->in.counts, call->in.disps, call->in.type, call->out.buffer,           \
+      (coll_loom_count_t)call->out.count, call->out.type, call->root,
+#define AGAIN_barrier
+
 #endif

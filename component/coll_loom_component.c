@@ -41,6 +41,11 @@ static int register_changeable(const char* name, const char* help, mca_base_var_
 static int register_variables(void) {
   static const mca_base_var_enum_value_t protocols[] = {
       {LOOM_INLINE, "inline"}, {LOOM_SIMPLE, "simple"}, {LOOM_LL, "ll"}, {LOOM_LL128, "ll128"}, {0, NULL}};
+  static const mca_base_var_enum_value_t algorithms[] = {{LOOM_BEST, "auto"},
+                                                         {LOOM_BOARDS, "boards"},
+                                                         {LOOM_SINGLE_COPY, "single_copy"},
+                                                         {LOOM_RINGS, "rings"},
+                                                         {0, NULL}};
   struct coll_loom_variables* variables = &coll_loom_variables;
   *variables = (struct coll_loom_variables){.priority = DEFAULT_PRIORITY,
                                             .single_copy = true,
@@ -102,6 +107,12 @@ static int register_variables(void) {
           "How small messages cross between the ranks of a host: in the cache line of their flag as far as they fit, "
           "or by one of the protocols that GPUs use. Takes effect where all ranks set the same",
           protocols, OPAL_INFO_LVL_6, &variables->protocol),
+      register_choice(
+          "algorithm",
+          "Who carries what several algorithms could, for tests and comparisons: auto, the one that is best at "
+          "the size; inside a host boards or single_copy; between hosts rings, for small messages too, which the "
+          "component below is better at. Takes effect where all ranks set the same",
+          algorithms, OPAL_INFO_LVL_6, &variables->algorithm),
       register_variable(
           "two_levels",
           "Between up to 16 hosts, small and medium allreduces, reduces, reduce_scatter_blocks and barriers go "
@@ -228,6 +239,7 @@ static int init_query(bool progress_threads, bool mpi_threads) {
                      .progress_thread = variables->progress_thread,
                      .net_devices = variables->net_devices,
                      .protocol = (enum loom_protocol)variables->protocol,
+                     .preference = (enum loom_preference)variables->algorithm,
                      .only_host_memory = memory_is("host"),
                      .staging_bytes = variables->memory_limit,
                      .timeout_s = variables->timeout_s,

@@ -20,6 +20,7 @@ static int enable(mca_coll_base_module_t* module, ompi_communicator_t* communica
   if (below->coll_##api != NULL) {                                                      \
     REMEMBER(api)                                                                       \
     self->carries[which] = coll_loom_takes(which) && !OMPI_COMM_IS_INTER(communicator); \
+    self->carries_all = self->carries_all && self->carries[which];                      \
     if (stages)                                                                         \
       COLL_LOOM_INSTALL(communicator, api, coll_loom_staged_##api, module);             \
     else if (self->carries[which])                                                      \
@@ -30,6 +31,7 @@ static int enable(mca_coll_base_module_t* module, ompi_communicator_t* communica
     REMEMBER(api)                                                         \
     COLL_LOOM_INSTALL(communicator, api, coll_loom_staged_##api, module); \
   }
+  self->carries_all = true;
   COLL_LOOM_APIS(TAKE_OVER)
   COLL_LOOM_NEIGHBORHOOD_APIS(STAND_BEFORE)
   STAND_BEFORE(reduce_local)

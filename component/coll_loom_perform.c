@@ -51,7 +51,7 @@ void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective col
                          const struct ompi_datatype_t* type) {
   static const char* const because[] = {
       [LOOM_NO_KERNEL] = "loom has no such operation",
-      [LOOM_NOT_CONNECTED] = "loom has not connected the ranks (a call that may not wait cannot)",
+      [LOOM_NOT_CONNECTED] = "loom has not connected the ranks, and this call may not wait",
       [LOOM_NOT_BETTER] = "loom does not carry it between hosts"};
   loom_count_fallback(collective, reason);
   if (coll_loom_variables.verbose < 2 || ompi_comm_rank(self->communicator) != 0) return;
@@ -89,10 +89,12 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
   if (OPAL_UNLIKELY(self->state == COLL_LOOM_COLD)) {
     if (may_wait || ompi_comm_size(self->communicator) == 1)
       coll_loom_set_up(self);
-    else
+    else if (!coll_loom_start_connecting(self))
       coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
   }
-  switch (self->state) {
+  switch (coll_loom_state_of(self)) {
+    case COLL_LOOM_CONNECTING:
+      return coll_loom_is_gathering() ? COLL_LOOM_BELOW : COLL_LOOM_HELD_BACK;
     case COLL_LOOM_READY:
       return COLL_LOOM_BY_LOOM;
     case COLL_LOOM_BROKEN:
@@ -106,31 +108,10 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
   return COLL_LOOM_BELOW;
 }
 
-/* A reduction on several hosts under coll_loom_reproducible, as far as loom does it in order of rank. */
-static bool perform_in_order(struct coll_loom_module* self, const struct coll_loom_args* args,
-                             enum loom_op op, enum loom_type type, int* error) {
-  const size_t ranks = (size_t)ompi_comm_size(self->communicator),
-               rank = (size_t)ompi_comm_rank(self->communicator);
-  const size_t count = args->in.count;
-  const void* in = args->in.buffer == MPI_IN_PLACE ? args->out.buffer : args->in.buffer;
-  switch (args->collective) {
-    case LOOM_REDUCE:
-      *error = coll_loom_in_order(self, in, args->out.buffer, count, 0, (int)rank == args->root ? count : 0,
-                                  args->in.type, op, type);
-      return true;
-    case LOOM_REDUCE_SCATTER_BLOCK:
-      *error = coll_loom_in_order(self, in, args->out.buffer, ranks * count, rank * count, count,
-                                  args->in.type, op, type);
-      return true;
-    default:
-      coll_loom_fall_back(self, args->collective, LOOM_NOT_BETTER, NULL, NULL);
-      return false;
-  }
-}
-
 bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_args* args, int* error) {
   *error = OMPI_SUCCESS;
   if (OPAL_UNLIKELY(coll_loom_is_empty(self, args))) return true;
+  coll_loom_finish_connecting(self);
   if (OPAL_UNLIKELY(coll_loom_variables.check) && !coll_loom_check(self, args, error)) return true;
   enum loom_op op;
   enum loom_type type;
@@ -141,7 +122,9 @@ bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_arg
       *error = self->error;
       return true;
     case COLL_LOOM_IN_ORDER:
-      return perform_in_order(self, args, op, type, error);
+      *error = coll_loom_in_order(self, args, op, type);
+      return true;
+    case COLL_LOOM_HELD_BACK: /* not a call that may wait */
     case COLL_LOOM_BY_LOOM:
       break;
   }

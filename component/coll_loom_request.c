@@ -67,18 +67,26 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
     *error = OMPI_SUCCESS;
     return true;
   }
-  if (OPAL_UNLIKELY(coll_loom_variables.check) && !coll_loom_check(self, args, error)) return true;
+  const bool checks = coll_loom_variables.check && !coll_loom_is_releasing();
+  if (persistent || checks)
+    coll_loom_finish_connecting(self);
+  else if (OPAL_UNLIKELY(coll_loom_hold_back(self, args, request, error)))
+    return true;
+  if (OPAL_UNLIKELY(checks) && !coll_loom_check(self, args, error)) return true;
   enum loom_op op;
   enum loom_type type;
   switch (coll_loom_way_of(self, args, persistent, &op, &type)) {
     case COLL_LOOM_BELOW:
       return false;
     case COLL_LOOM_IN_ORDER:
-      coll_loom_fall_back(self, args->collective, LOOM_NOT_BETTER, NULL, NULL);
-      return false;
+      if (self->previous_iallgather == NULL || self->previous_allgather_init == NULL) return false;
+      *error = coll_loom_make_in_order_request(self, args, op, type, persistent, request);
+      return true;
     case COLL_LOOM_FAILS:
       *error = self->error;
       return true;
+    case COLL_LOOM_HELD_BACK: /* from now on, unless that is over already */
+      return coll_loom_make_request(self, args, persistent, request, error);
     case COLL_LOOM_BY_LOOM:
       break;
   }
@@ -100,7 +108,10 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
     return true;
   }
   if (made != NULL) OBJ_RELEASE(made);
-  if (result == LOOM_DECLINED) return false;
+  if (result == LOOM_UNCONNECTED && coll_loom_start_connecting(self))
+    return coll_loom_make_request(self, args, persistent, request, error);
+  if (result == LOOM_UNCONNECTED) coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
+  if (result == LOOM_DECLINED || result == LOOM_UNCONNECTED) return false;
   loom_comm_abandon(self->comm);
   coll_loom_break(self, result);
   *error = self->error;

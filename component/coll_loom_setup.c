@@ -7,6 +7,11 @@ static _Thread_local bool gathering;
 bool coll_loom_is_gathering(void) {
   return gathering;
 }
+bool coll_loom_set_gathering(bool yes) {
+  const bool before = gathering;
+  gathering = yes;
+  return before;
+}
 
 static int gather(struct coll_loom_module* self, const void* in, void* out, coll_loom_count_t count,
                   ompi_datatype_t* datatype) {
@@ -49,9 +54,9 @@ static int all_reduce(void* context, const uint64_t* in, uint64_t* out, size_t n
   struct coll_loom_module* self = context;
   const bool nested = gathering;
   gathering = true;
-  const int error = coll_loom_below_allreduce(
-      in, out, (coll_loom_count_t)n, &ompi_mpi_uint64_t.dt,
-      op == LOOM_SUM ? &ompi_mpi_op_sum.op : &ompi_mpi_op_max.op, self->communicator, self);
+  const int error = coll_loom_below_allreduce(in, out, (coll_loom_count_t)n, &ompi_mpi_uint64_t.dt,
+                                              op == LOOM_SUM ? &ompi_mpi_op_sum.op : &ompi_mpi_op_max.op,
+                                              self->communicator, self);
   gathering = nested;
   if (error != OMPI_SUCCESS) self->error = error;
   return error;
@@ -80,22 +85,25 @@ static bool is_alone(void) {
   return world->c_local_group != NULL && ompi_comm_size(world) == 1;
 }
 
+struct loom_bootstrap coll_loom_bootstrap_of(struct coll_loom_module* self) {
+  return (struct loom_bootstrap){.context = self,
+                                 .rank = ompi_comm_rank(self->communicator),
+                                 .size = ompi_comm_size(self->communicator),
+                                 .all_gather = all_gather,
+                                 .all_reduce = all_reduce,
+                                 .name = coll_loom_name(self->communicator),
+                                 .alone = is_alone()};
+}
+
+enum coll_loom_state coll_loom_state_after(struct coll_loom_module* self, int result) {
+  if (result == LOOM_SUCCESS) return COLL_LOOM_READY;
+  if (result == LOOM_DECLINED) return COLL_LOOM_DECLINED;
+  if (self->error == OMPI_SUCCESS) self->error = coll_loom_error_class(result);
+  return COLL_LOOM_BROKEN;
+}
+
 void coll_loom_set_up(struct coll_loom_module* self) {
   if (gathering) return;
-  const struct loom_bootstrap bootstrap = {.context = self,
-                                           .rank = ompi_comm_rank(self->communicator),
-                                           .size = ompi_comm_size(self->communicator),
-                                           .all_gather = all_gather,
-                                           .all_reduce = all_reduce,
-                                           .name = coll_loom_name(self->communicator),
-                                           .alone = is_alone()};
-  const int result = loom_comm_create(&bootstrap, &self->comm);
-
-  if (result == LOOM_SUCCESS) {
-    self->state = COLL_LOOM_READY;
-  } else if (result == LOOM_DECLINED) {
-    self->state = COLL_LOOM_DECLINED;
-  } else {
-    coll_loom_break(self, result);
-  }
+  const struct loom_bootstrap bootstrap = coll_loom_bootstrap_of(self);
+  self->state = coll_loom_state_after(self, loom_comm_create(&bootstrap, &self->comm));
 }

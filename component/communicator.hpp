@@ -61,6 +61,16 @@ class Communicator {
     return carried.has_value();
   }
 
+  /// Whether making this call, which does not wait, has to wait until there are links. The same on all ranks.
+  bool needs_links(const device::HostJob& call) const;
+  /// Makes the links, through exchanges of another bootstrap. pause: what to do in place of letting the MPI
+  /// library progress; may be null. Throws as perform().
+  void connect(const Bootstrap& bootstrap, std::function<void()> pause);
+  /// From now on.
+  void exchange_through(const Bootstrap& bootstrap) {
+    bootstrap_ = bootstrap;
+    bootstrap_.rename(name_.c_str());
+  }
   /// A call that does not wait; nullptr: declined. may_wait: but its making may, for the links. Throws as
   /// perform().
   std::unique_ptr<Job> make_job(const device::HostJob& call, bool may_wait, loom_job_done done,
@@ -142,7 +152,8 @@ class Communicator {
     return {.single_copy = !links_.pids.empty(),
             .two_levels = group_->two_levels,
             .oversubscribed = group_->oversubscribed,
-            .protocol = group_->protocol};
+            .protocol = group_->protocol,
+            .preference = group_->preference};
   }
   device::TwoLevels levels_of(const device::HostJob& job);
   int rank_at(const device::HostAndLocal& place) const {
@@ -185,7 +196,8 @@ class Communicator {
       linked_;  ///< nothing before the first call that needs links; false: all such calls are declined
   bool linking_ = false;  ///< calls from inside the bootstrap are its own
   Links links_;
-  std::size_t most_small_ = 0;  ///< offers below this are small; 0 while no call is
+  std::function<void()> pause_;  ///< while links are made for a caller that may not wait
+  std::size_t most_small_ = 0;   ///< offers below this are small; 0 while no call is
   std::vector<std::pair<device::Collective, Algorithm>> explained_;
   std::array<SetUpPart, 6> parts_;
   std::size_t part_count_ = 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <system_error>
+#include <utility>
 
 #include "component/communicator.hpp"
 #include "component/failure.hpp"
@@ -12,6 +13,32 @@
 namespace loom {
 
 using device::RingExecutor;
+
+bool Communicator::needs_links(const device::HostJob& call) const {
+  if (linked_ || linking_) return false;
+  if (device::is_reduction(call.collective) && call.reduce == nullptr) return false;
+  const Algorithm algorithm =
+      plan_resumable(call.collective, group_->wiring.shape,
+                     device::shared_bytes(call, group_->wiring.shape.ranks), abilities());
+  return algorithm != Algorithm::kBelow && algorithm != Algorithm::kCopy;
+}
+
+void Communicator::connect(const Bootstrap& bootstrap, std::function<void()> pause) {
+  const Bootstrap own = std::exchange(bootstrap_, bootstrap);
+  bootstrap_.rename(name_.c_str());
+  pause_ = std::move(pause);
+  const auto restore = [&] {
+    bootstrap_ = own;
+    pause_ = nullptr;
+  };
+  try {
+    is_linked();
+  } catch (...) {
+    restore();
+    fail_call();
+  }
+  restore();
+}
 
 std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool may_wait, loom_job_done done,
                                             void* context) {

@@ -26,7 +26,8 @@ bool Communicator::link() {
   // Nobody waits for them: late messages are dropped, and peers have mapped what they need.
   if (!linked) const Links dropped = std::exchange(links_, {});
   // At coll_loom_verbose 2 the first call of each kind is told.
-  if (linked && links_.direct && process_.runtime().parameters.verbose < 2)
+  if (linked && links_.direct && process_.runtime().parameters.verbose < 2 &&
+      group_->preference == Preference::kBest)
     most_small_ = most_direct_bytes(bootstrap_.size(), group_->protocol) + 1;
   if (linked && process_.runtime().parameters.verbose >= 1 && rank_ == 0)
     without_failing([&] { process_.runtime().log(describe_links().c_str()); });
@@ -210,6 +211,11 @@ std::vector<std::int64_t> Communicator::readable_peers(const GatheredBytes& hand
 void Communicator::try_network() {
   device::WaitPolicy policy = wait_policy_;
   policy.timeout_s = kNetworkTrialSeconds;
+  if (pause_)
+    policy.progress = [this] {
+      process_.transport().progress();
+      pause_();
+    };
   const auto wait_until = [&](auto&& condition) {
     device::Waiter waiter(policy);
     while (!condition()) waiter.pause();

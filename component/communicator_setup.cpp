@@ -68,6 +68,7 @@ struct Communicator::PeerInfo {
   std::uint64_t two_levels = 0;   ///< whether it wants them
   std::uint64_t graph = 0;        ///< which coll_loom_graph_file
   std::uint64_t protocol = 0;     ///< coll_loom_protocol
+  std::uint64_t preference = 0;   ///< coll_loom_algorithm
 };
 
 Communicator::Communicator(const Bootstrap& bootstrap, Process& process)
@@ -148,6 +149,7 @@ void Communicator::learn_group(Meeting& meeting, std::chrono::steady_clock::time
   mine.graph = process_.graph_mark();
   mine.two_levels = process_.runtime().parameters.two_levels ? 1 : 0;
   mine.protocol = static_cast<std::uint64_t>(process_.runtime().parameters.protocol);
+  mine.preference = static_cast<std::uint64_t>(process_.runtime().parameters.preference);
   mine.layout = kLayout;
   const std::vector<PeerInfo> peers = meeting.all_gather(mine);
 
@@ -219,9 +221,12 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
   group_->two_levels =
       few_hosts(group_->wiring.shape) &&
       std::all_of(peers.begin(), peers.end(), [](const PeerInfo& peer) { return peer.two_levels != 0; });
-  const bool one_protocol = std::all_of(
-      peers.begin(), peers.end(), [&](const PeerInfo& peer) { return peer.protocol == peers[0].protocol; });
-  if (one_protocol) group_->protocol = static_cast<device::OfferProtocol>(peers[0].protocol);
+  const auto all_say = [&](std::uint64_t PeerInfo::*what) {
+    return std::all_of(peers.begin(), peers.end(),
+                       [&](const PeerInfo& peer) { return peer.*what == peers[0].*what; });
+  };
+  if (all_say(&PeerInfo::protocol)) group_->protocol = static_cast<device::OfferProtocol>(peers[0].protocol);
+  if (all_say(&PeerInfo::preference)) group_->preference = static_cast<Preference>(peers[0].preference);
 
   std::vector<int> known = {group_->wiring.local.previous, group_->wiring.local.next};
   for (const auto& ring : {group_->wiring.rail, group_->wiring.flat})

@@ -8,6 +8,7 @@
 
 #include "component/communicator.hpp"
 #include "component/failure.hpp"
+#include "component/set_up.hpp"
 
 using loom::Communicator;
 using loom::Process;
@@ -30,6 +31,8 @@ static_assert(LOOM_ALGORITHM_COUNT == loom::kAlgorithmCount && LOOM_FALLBACK_COU
               LOOM_NOT_BETTER == static_cast<int>(loom::Fallback::kNotBetter));
 static_assert(LOOM_PROTOCOL_COUNT == loom::device::kOfferProtocols &&
               LOOM_LL128 == static_cast<int>(loom::device::OfferProtocol::kLL128));
+static_assert(LOOM_BOARDS == static_cast<int>(loom::Preference::kBoards) &&
+              LOOM_RINGS == static_cast<int>(loom::Preference::kRings));
 // The same memory under two names: C has no std::byte.
 static_assert(sizeof(loom_block) == sizeof(loom::device::Block) &&
               offsetof(loom_block, bytes) == offsetof(loom::device::Block, bytes));
@@ -125,6 +128,39 @@ int loom_comm_create(const loom_bootstrap* bootstrap, loom_comm** out) {
   });
 }
 
+// A loom_set_up is a ResumableSetUp that C cannot look into.
+loom_set_up* loom_set_up_create(const loom_bootstrap* bootstrap, loom_comm* comm) {
+  try {
+    return reinterpret_cast<loom_set_up*>(
+        new loom::ResumableSetUp(*bootstrap, *the_process, reinterpret_cast<Communicator*>(comm)));
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+loom_set_up_state loom_set_up_advance(loom_set_up* set_up, int exchanged, loom_exchange* next) {
+  return reinterpret_cast<loom::ResumableSetUp*>(set_up)->advance(exchanged, next);
+}
+
+int loom_set_up_finish(loom_set_up* set_up, loom_comm** out) {
+  const std::unique_ptr<loom::ResumableSetUp> done(reinterpret_cast<loom::ResumableSetUp*>(set_up));
+  return at_c_boundary(done->name(), [&]() -> int {
+    auto communicator = done->take();
+    if (!done->makes_communicator()) return LOOM_SUCCESS;
+    if (!communicator) return LOOM_DECLINED;
+    *out = reinterpret_cast<loom_comm*>(communicator.release());
+    return LOOM_SUCCESS;
+  });
+}
+
+int loom_set_up_now(const loom_bootstrap* bootstrap, loom_comm* comm, loom_comm** out) {
+  if (comm == nullptr) return loom_comm_create(bootstrap, out);
+  return at_c_boundary(bootstrap->name, [&]() -> int {
+    reinterpret_cast<Communicator*>(comm)->connect(loom::Bootstrap(*bootstrap), nullptr);
+    return LOOM_SUCCESS;
+  });
+}
+
 void loom_comm_destroy(loom_comm* comm) {
   // A communicator that outlives the component, or a fork, is left alone: what it refers to is gone or not
   // ours.
@@ -154,7 +190,9 @@ int loom_job_create(loom_comm* comm, const loom_call* call, bool may_wait, loom_
                     loom_job** out) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
   return at_c_boundary(communicator.where().c_str(), [&]() -> int {
-    auto job = communicator.make_job(to_job(*call), may_wait, done, context);
+    const auto job_call = to_job(*call);
+    if (!may_wait && communicator.needs_links(job_call)) return LOOM_UNCONNECTED;
+    auto job = communicator.make_job(job_call, may_wait, done, context);
     if (!job) return LOOM_DECLINED;
     *out = reinterpret_cast<loom_job*>(job.release());
     return LOOM_SUCCESS;

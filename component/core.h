@@ -19,6 +19,7 @@ extern "C" {
 enum loom_result {
   LOOM_SUCCESS = 0,
   LOOM_DECLINED = 1,
+  LOOM_UNCONNECTED = 2, /* of loom_job_create: the call needs links, which nobody has made yet */
   LOOM_ERR_OUT_OF_MEMORY = -1,
   LOOM_ERR_SYSTEM = -2,      /* an operating system call failed */
   LOOM_ERR_UNREACHABLE = -3, /* no way to reach a peer */
@@ -51,6 +52,9 @@ enum loom_type {
 /* How small messages cross inside a host. The order is that of device/host/direct_exchange.hpp. */
 enum loom_protocol { LOOM_INLINE, LOOM_SIMPLE, LOOM_LL, LOOM_LL128, LOOM_PROTOCOL_COUNT };
 
+/* Who carries what several algorithms could. The order is that of component/plan.hpp. */
+enum loom_preference { LOOM_BEST, LOOM_BOARDS, LOOM_SINGLE_COPY, LOOM_RINGS, LOOM_PREFERENCE_COUNT };
+
 /* Values of the MCA variables that the core reads. They may differ between ranks. */
 struct loom_parameters {
   int verbose;          /* 0: silent; 1: one line per communicator; 2: and one per kind of call */
@@ -59,6 +63,7 @@ struct loom_parameters {
   bool progress_thread; /* advance nonblocking calls in a thread of their own, too */
   const char *net_devices; /* network devices in UCX's words; NULL or "": as UCX_NET_DEVICES says */
   enum loom_protocol protocol; /* of small messages of one host; if all ranks say the same */
+  enum loom_preference preference; /* if all ranks say the same */
   bool only_host_memory;  /* the program has no buffers on devices */
   uint64_t staging_bytes; /* the most host memory that is kept for copies of device buffers */
   double timeout_s;     /* longest wait for a peer inside one call; 0: no limit */
@@ -158,6 +163,30 @@ void loom_finalize(void);
  * message with the cause) on every rank; another result only if the bootstrap itself failed. */
 int loom_comm_create(const struct loom_bootstrap *bootstrap, struct loom_comm **out);
 
+/* The same for a caller that may not wait, which performs the exchanges of the set-up: all ranks the same ones in the same
+ * order. comm NULL: lets the ranks meet; else makes the links of that communicator. The functions of the bootstrap have to
+ * go together with those exchanges. */
+struct loom_set_up;
+enum loom_set_up_state {
+  LOOM_SET_UP_WAITS,     /* for what other ranks do: come by again */
+  LOOM_SET_UP_EXCHANGES, /* come by again after *next */
+  LOOM_SET_UP_DONE
+};
+struct loom_exchange {
+  const void *in;
+  void *out;
+  size_t bytes_per_rank; /* of loom_bootstrap.all_gather */
+  size_t words;          /* not 0: of loom_bootstrap.all_reduce */
+  enum loom_op op;
+};
+/* NULL: there is no memory or no thread for it; then loom_set_up_now does the same while it waits, and returns the same. */
+struct loom_set_up *loom_set_up_create(const struct loom_bootstrap *bootstrap, struct loom_comm *comm);
+int loom_set_up_now(const struct loom_bootstrap *bootstrap, struct loom_comm *comm, struct loom_comm **out);
+/* exchanged: what the exchange of the last call returned. */
+enum loom_set_up_state loom_set_up_advance(struct loom_set_up *set_up, int exchanged, struct loom_exchange *next);
+/* Frees it. The result is that of loom_comm_create, or where there was a comm LOOM_SUCCESS, with links or without. */
+int loom_set_up_finish(struct loom_set_up *set_up, struct loom_comm **out);
+
 /* Frees what loom_comm_create made; not collective, never waits for a peer. */
 void loom_comm_destroy(struct loom_comm *comm);
 
@@ -202,8 +231,8 @@ struct loom_job;
 /* Called once for each start, when the result is in place or the call has failed; maybe before loom_job_start returns, and
  * maybe in another thread. It must not call loom, save loom_job_destroy. */
 typedef void (*loom_job_done)(void *context, int result);
-/* may_wait: the links may be made here, which is collective; else the call is declined until there are links. Copies *call,
- * not what it points to. LOOM_DECLINED as loom_perform. */
+/* may_wait: the links may be made here, which is collective; else LOOM_UNCONNECTED where that has to come first. Copies
+ * *call, not what it points to. LOOM_DECLINED as loom_perform. */
 int loom_job_create(struct loom_comm *comm, const struct loom_call *call, bool may_wait, loom_job_done done, void *context,
                     struct loom_job **out);
 void loom_job_start(struct loom_job *job);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "component/plan.hpp"
 #include "connect/view.hpp"
 #include "device/host/board_executor.hpp"
 #include "device/host/direct_exchange.hpp"
@@ -78,7 +79,8 @@ struct Group {
   bool oversubscribed = false;     ///< ranks outnumber CPUs; the same on all ranks of my host
   bool two_levels = false;
   device::OfferProtocol protocol = device::OfferProtocol::kInline;  ///< of small messages inside the host
-  std::map<int, device::ProcessId> host_mates;                      ///< by rank, myself included
+  Preference preference = Preference::kBest;
+  std::map<int, device::ProcessId> host_mates;  ///< by rank, myself included
   std::map<int, std::string> names;  ///< of host mates and neighbours: "rank 3 (process 71 on host a)"
   IdleLinks idle;
 };

@@ -47,6 +47,13 @@ static inline ptrdiff_t coll_loom_disp_at(coll_loom_disps_t disps, size_t i) {
 static inline ptrdiff_t coll_loom_byte_disp_at(coll_loom_byte_disps_t disps, size_t i) {
   return disps[i];
 }
+/* Copies of n of them in `room`, which has 8 bytes for each. */
+static inline coll_loom_counts_t coll_loom_copy_counts(void* room, coll_loom_counts_t counts, size_t n) {
+  return (coll_loom_counts_t)memcpy(room, counts, n * sizeof *counts);
+}
+static inline coll_loom_disps_t coll_loom_copy_disps(void* room, coll_loom_disps_t disps, size_t n) {
+  return (coll_loom_disps_t)memcpy(room, disps, n * sizeof *disps);
+}
 #else
 typedef size_t coll_loom_count_t;
 typedef ompi_count_array_t coll_loom_counts_t;
@@ -62,6 +69,20 @@ static inline ptrdiff_t coll_loom_disp_at(coll_loom_disps_t disps, size_t i) {
 }
 static inline ptrdiff_t coll_loom_byte_disp_at(coll_loom_byte_disps_t disps, size_t i) {
   return ompi_disp_array_get(disps, i);
+}
+static inline coll_loom_counts_t coll_loom_copy_counts(void* room, coll_loom_counts_t counts, size_t n) {
+  size_t* const copy = room;
+  coll_loom_counts_t copied;
+  for (size_t i = 0; i < n; ++i) copy[i] = ompi_count_array_get(counts, i);
+  OMPI_COUNT_ARRAY_INIT(&copied, copy);
+  return copied;
+}
+static inline coll_loom_disps_t coll_loom_copy_disps(void* room, coll_loom_disps_t disps, size_t n) {
+  ptrdiff_t* const copy = room;
+  coll_loom_disps_t copied;
+  for (size_t i = 0; i < n; ++i) copy[i] = ompi_disp_array_get(disps, i);
+  OMPI_DISP_ARRAY_INIT(&copied, copy);
+  return copied;
 }
 #endif
 

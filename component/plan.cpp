@@ -164,12 +164,16 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
     if (device::lists_blocks(collective)) return Algorithm::kBlocks;
     if (collective == Collective::kScan || collective == Collective::kExscan) return Algorithm::kScan;
     if (collective == Collective::kReduceScatterV) return Algorithm::kBoards;
+    if (abilities.preference == Preference::kBoards && collective != Collective::kBarrier)
+      return Algorithm::kBoards;
+    const bool can_single = abilities.single_copy && device::SingleCopyExecutor::takes(collective);
+    if (abilities.preference == Preference::kSingleCopy && can_single) return Algorithm::kSingleCopy;
     const std::size_t offered = device::offered_bytes(collective, bytes, shape.ranks);
     const bool rooted =
         collective == Collective::kBroadcast || (collective == Collective::kReduce && shape.ranks == 2);
     if (offered <= (rooted ? kMostDirectRooted : most_direct_bytes(shape.ranks, abilities.protocol)))
       return Algorithm::kDirect;
-    if (!abilities.single_copy || !device::SingleCopyExecutor::takes(collective)) return Algorithm::kBoards;
+    if (!can_single) return Algorithm::kBoards;
     if (abilities.oversubscribed) return plan_in_turns(collective, offered);
     const std::size_t received =
         collective == Collective::kAllGather ? offered * static_cast<std::size_t>(shape.ranks) : offered;
@@ -178,11 +182,10 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
     return received <= most ? Algorithm::kSingleCopy : Algorithm::kBoards;
   }
   const std::size_t whole = whole_message(collective, shape.ranks, bytes);
-  if (abilities.two_levels && two_levels_take(collective) && whole < kRingMinBytes)
-    return Algorithm::kTwoLevels;
-  if (collective == Collective::kAllToAll && may_mesh(shape) && whole >= kRingMinBytes)
-    return Algorithm::kMesh;
-  if (!rings_take(collective) || whole < kRingMinBytes) return Algorithm::kBelow;
+  const std::size_t least = abilities.preference == Preference::kRings ? 1 : kRingMinBytes;
+  if (abilities.two_levels && two_levels_take(collective) && whole < least) return Algorithm::kTwoLevels;
+  if (collective == Collective::kAllToAll && may_mesh(shape) && whole >= least) return Algorithm::kMesh;
+  if (!rings_take(collective) || whole < least) return Algorithm::kBelow;
   return shape.ranks_per_host > 0 ? Algorithm::kRails : Algorithm::kFlatRing;
 }
 

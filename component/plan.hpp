@@ -41,12 +41,21 @@ std::string_view name_of(Fallback reason);
 
 std::string_view name_of(device::Collective collective);
 
-/// What links allow, the same on all ranks.
+/// Who carries what several algorithms could: for tests and comparisons.
+enum class Preference {
+  kBest,        ///< whoever is fastest at the size
+  kBoards,      ///< one host: the boards
+  kSingleCopy,  ///< one host: single copy, where it is possible
+  kRings,       ///< several hosts: rings and the mesh, whatever the size
+};
+
+/// What links allow and the user wants, the same on all ranks.
 struct Abilities {
   bool single_copy = false;     ///< all ranks of the one host may read each other's memory
   bool two_levels = false;      ///< the first ranks of the hosts are joined, each with each
   bool oversubscribed = false;  ///< one host: ranks outnumber the CPUs that they may use
   device::OfferProtocol protocol = device::OfferProtocol::kInline;  ///< of what goes by kDirect
+  Preference preference = Preference::kBest;
 };
 
 /// The longest offer (device::offered_bytes()) that goes by kDirect on one host, whatever the collective;

@@ -112,6 +112,24 @@ TEST(AllreducePlan, TakesTwoLevelsForSmallMessagesBetweenAFewHostsIfWanted) {
   EXPECT_FALSE(few_hosts({200, 100, 2}));
 }
 
+TEST(Plan, TakesTheAlgorithmThatIsWantedWhereThatCanCarryTheCall) {
+  using device::Collective;
+  const Abilities boards{.single_copy = true, .preference = Preference::kBoards},
+      single{.single_copy = true, .preference = Preference::kSingleCopy},
+      rings{.preference = Preference::kRings};
+  for (const std::size_t bytes : {1, 1 << 24}) {
+    EXPECT_EQ(plan(Collective::kBroadcast, {4, 1, 4}, bytes, boards), Algorithm::kBoards);
+    EXPECT_EQ(plan(Collective::kBroadcast, {4, 1, 4}, bytes, single), Algorithm::kSingleCopy);
+    EXPECT_EQ(plan(Collective::kAllreduce, {6, 3, 2}, bytes, rings), Algorithm::kRails);
+    EXPECT_EQ(plan(Collective::kAllreduce, {5, 3, 0}, bytes, rings), Algorithm::kFlatRing);
+    EXPECT_EQ(plan(Collective::kAllToAll, {6, 3, 2}, bytes, rings), Algorithm::kMesh);
+  }
+  EXPECT_EQ(plan(Collective::kBarrier, {4, 1, 4}, 0, boards), Algorithm::kDirect);
+  EXPECT_EQ(plan(Collective::kAllreduce, {4, 1, 4}, 8, single), Algorithm::kDirect);
+  EXPECT_EQ(plan(Collective::kScan, {6, 3, 2}, 8, rings), Algorithm::kBelow);
+  EXPECT_EQ(plan(Collective::kAllreduce, {6, 3, 2}, 0, rings), Algorithm::kBelow);
+}
+
 TEST(Plan, LeavesToTheComponentBelowWhatHasNoAlgorithmAcrossHosts) {
   EXPECT_EQ(plan(device::Collective::kAllToAll, {6, 3, 2}, 8), Algorithm::kBelow);
   EXPECT_EQ(plan(device::Collective::kAllGather, {5, 3, 0}, 8), Algorithm::kBelow);

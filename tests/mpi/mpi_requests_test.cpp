@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -179,7 +180,7 @@ void free_what_is_in_use(MPI_Comm comm) {
     if (round == 20) before = open_files();
     MPI_Comm copy;
     MPI_Comm_dup(comm, &copy);
-    MPI_Barrier(copy);  // connects the ranks
+    if (round % 2 == 0) MPI_Barrier(copy);  // connects the ranks; else the calls wait for that
     Call call(round, 5000, copy);
     MPI_Datatype pairs;
     MPI_Type_vector(50, 1, 2, MPI_INT, &pairs);
@@ -261,6 +262,56 @@ void exchange_nothing(MPI_Comm comm) {
   MPI_Type_free(&empty);
 }
 
+/// On communicators on which nobody has waited yet: calls are held back until the ranks are connected. On one
+/// host all of them are loom's then.
+void connect_meanwhile(MPI_Comm comm) {
+  for (const auto scenario : {wait_in_any_order, complete_by_every_function, start_before_others_can,
+                              progress_inside_other_calls, mix_with_blocking_calls_and_user_operations}) {
+    MPI_Comm fresh;
+    MPI_Comm_dup(comm, &fresh);
+    scenario(fresh);
+    MPI_Comm_free(&fresh);
+  }
+}
+
+/// Types and operations that the program drops as soon as the call has started, on a fresh communicator.
+void keep_what_a_call_needs(MPI_Comm comm) {
+  for (int round = 0; round < 5; ++round) {
+    MPI_Comm fresh;
+    MPI_Comm_dup(comm, &fresh);
+    MPI_Request requests[3];
+    MPI_Datatype pairs;
+    MPI_Type_vector(50, 1, 2, MPI_INT, &pairs);
+    MPI_Type_commit(&pairs);
+    std::vector<int> gapped(100, rank == 0 ? round : -1);
+    MPI_Ibcast(gapped.data(), 1, pairs, 0, fresh, &requests[0]);
+    MPI_Type_free(&pairs);
+
+    const auto n = static_cast<std::size_t>(ranks);
+    std::vector<int> ones(n, 1), disps(n), sent(n, rank), received(n, -1);
+    for (std::size_t to = 0; to < n; ++to) disps[to] = static_cast<int>(to * sizeof(int));
+    const std::vector<MPI_Datatype> types(n, MPI_INT);
+    MPI_Ialltoallw(sent.data(), ones.data(), disps.data(), types.data(), received.data(), ones.data(),
+                   disps.data(), types.data(), fresh, &requests[1]);
+    MPI_Op op;
+    MPI_Op_create(
+        [](void* in, void* inout, int* count, MPI_Datatype*) {
+          for (int i = 0; i < *count; ++i) static_cast<int*>(inout)[i] += static_cast<int*>(in)[i];
+        },
+        1, &op);
+    int mine = rank, sum = -1;
+    MPI_Iallreduce(&mine, &sum, 1, MPI_INT, op, fresh, &requests[2]);
+    MPI_Op_free(&op);
+    MPI_Waitall(3, requests, MPI_STATUSES_IGNORE);
+    for (int i = 0; i < 100; i += 2)
+      require(gapped[static_cast<std::size_t>(i)] == round, "a broadcast is wrong");
+    for (int from = 0; from < ranks; ++from)
+      require(received[static_cast<std::size_t>(from)] == from, "an all-to-all is wrong");
+    require(sum == ranks * (ranks - 1) / 2, "a user's sum is wrong");
+    MPI_Comm_free(&fresh);
+  }
+}
+
 /// Each thread has its communicator; all wait at the same time, and so does each in the others' progress.
 void run_in_threads(int number) {
   std::vector<MPI_Comm> comms(static_cast<std::size_t>(number));
@@ -269,7 +320,7 @@ void run_in_threads(int number) {
   for (MPI_Comm comm : comms)
     threads.emplace_back([comm] {
       for (int round = 0; round < 5; ++round) {
-        MPI_Barrier(comm);
+        if (round > 0) MPI_Barrier(comm);
         wait_in_any_order(comm);
         mix_with_blocking_calls_and_user_operations(comm);
       }
@@ -300,14 +351,21 @@ int main(int argc, char** argv) {
   MPI_Init_thread(&argc, &argv, threads > 0 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  std::optional<loom::mpi::ToolInterface> tools(std::in_place);  // which must go before MPI does
+  const auto not_connected = [&] {
+    std::uint64_t calls = 0;
+    for (const char* collective : {"allreduce", "scan", "alltoall", "allgather"})
+      calls +=
+          tools->counter(std::string("coll_loom_") + collective + "_fallbacks_not_connected").value_or(0);
+    return calls;
+  };
+  not_connected();  // a counter counts from when it is first asked for
   if (threads > 0) {
     require(provided == MPI_THREAD_MULTIPLE, "MPI_THREAD_MULTIPLE is not provided");
     run_in_threads(threads);
   } else {
-    MPI_Comm fresh;
-    MPI_Comm_dup(MPI_COMM_WORLD, &fresh);
-    wait_in_any_order(fresh);  // nothing that waits has come before
-    MPI_Comm_free(&fresh);
+    connect_meanwhile(MPI_COMM_WORLD);
+    keep_what_a_call_needs(MPI_COMM_WORLD);
     std::vector<int> large(200'000, 1);  // such a call connects ranks on several hosts too
     MPI_Allreduce(MPI_IN_PLACE, large.data(), 200'000, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     for (const auto scenario :
@@ -319,10 +377,12 @@ int main(int argc, char** argv) {
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
     MPI_Comm_size(host, &on_host);
     MPI_Comm_free(&host);
-    if (on_host == ranks && loom::mpi::ToolInterface().counter("coll_loom_allreduce_calls")) {
+    if (on_host == ranks && tools->counter("coll_loom_allreduce_calls")) {
       free_what_is_in_use(MPI_COMM_WORLD);
       exchange_nothing(MPI_COMM_WORLD);
+      require(not_connected() == 0, "calls have gone below because loom had not connected the ranks");
     }
   }
+  tools.reset();
   MPI_Finalize();
 }

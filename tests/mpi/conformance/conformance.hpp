@@ -10,8 +10,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <random>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "mpi_examples/support/device_memory.hpp"
@@ -67,7 +70,9 @@ struct Settings {
   double share = 1;  ///< of all cases that are run, drawn alike on all ranks
   std::uint64_t seed = 1;
   std::size_t big = 30'011;
-  double seconds = 0;  ///< draw again and again so long
+  double seconds = 0;     ///< draw again and again so long
+  bool in_order = false;  ///< sums of floating point numbers are rounded as they are in order of rank
+  std::set<std::string, std::less<>> only;  ///< collectives, by name; empty: all
 };
 
 /// The run of one communicator.
@@ -79,15 +84,21 @@ class Run {
   MPI_Comm comm;
   int rank = 0, ranks = 0;
 
+  /// Whether the run is to try this collective.
+  bool takes(std::string_view collective) const {
+    return settings.only.empty() || settings.only.contains(collective);
+  }
   /// Whether the next case is in the sample; the same answer on every rank.
   bool draw();
   /// Draws others from now on.
   void reseed(std::uint64_t seed) { random_.seed(seed); }
   /// Judges the case just run.
-  void judge(bool right, const std::string& what);
+  void judge(bool right, std::string_view collective, Form form, const std::string& what);
+  /// Nothing, one element, about as many as ranks, odd and prime ones, and large ones.
   std::vector<int> counts() const;
 
-  int cases = 0, wrong = 0;
+  std::map<std::string, int, std::less<>> cases;  ///< by collective
+  int wrong = 0;
 
  private:
   std::mt19937_64 random_;

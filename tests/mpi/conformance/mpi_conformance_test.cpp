@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <sstream>
+#include <thread>
 
 #include "mpi_examples/support/loom_pvars.hpp"
 #include "tests/mpi/conformance/conformance.hpp"
@@ -24,10 +25,11 @@ bool Run::draw() {
   return static_cast<double>(random_() >> 11) * 0x1p-53 < settings.share;
 }
 
-void Run::judge(bool right, const std::string& what) {
-  ++cases;
+void Run::judge(bool right, std::string_view collective, Form form, const std::string& what) {
+  ++cases.emplace(collective, 0).first->second;
   if (right) return;
-  if (++wrong <= 20) std::fprintf(stderr, "wrong on rank %d of %d: %s\n", rank, ranks, what.c_str());
+  if (++wrong <= 20)
+    fmt::print(stderr, "wrong on rank {} of {}: {} {}, {}\n", rank, ranks, name(form), collective, what);
 }
 
 std::vector<int> Run::counts() const {
@@ -47,17 +49,17 @@ constexpr const char* kAlgorithms[] = {"copy", "direct",     "boards", "single_c
                                        "scan", "two_levels", "rails",  "flat_ring",   "mesh"};
 
 /// Calls that loom has carried, as the counters by algorithm have it.
-std::uint64_t by_algorithms(mpi::ToolInterface& tools, const char* collective) {
+std::uint64_t by_algorithms(mpi::ToolInterface& tools, const std::string& collective) {
   std::uint64_t sum = 0;
   for (const char* algorithm : kAlgorithms)
     sum += tools.counter(fmt::format("coll_loom_{}_by_{}", collective, algorithm)).value_or(0);
   return sum;
 }
 
-/// Whether loom has carried at least one call of each collective and handed none down.
-bool loom_has_carried_all(mpi::ToolInterface& tools, int rank) {
+/// Whether loom has carried at least one call of each collective of the cases and handed none down.
+bool loom_has_carried_all(mpi::ToolInterface& tools, const std::map<std::string, int>& cases, int rank) {
   bool all = true;
-  for (const char* collective : kCollectives) {
+  for (const auto& [collective, number] : cases) {
     const auto calls = tools.counter(fmt::format("coll_loom_{}_calls", collective));
     const auto below = tools.counter(fmt::format("coll_loom_{}_fallbacks", collective));
     if (calls && below && *calls > 0 && *below == 0 && by_algorithms(tools, collective) == *calls) continue;
@@ -69,30 +71,68 @@ bool loom_has_carried_all(mpi::ToolInterface& tools, int rank) {
   return all;
 }
 
-int run(const Settings& settings, bool expect_loom) {
-  Run of_world(MPI_COMM_WORLD, settings);
-  MPI_Barrier(MPI_COMM_WORLD);  // calls that do not wait go below until one that may has connected the ranks
+/// All cases of the sample, again and again with others while there is time. Rank 0's clock decides for all.
+void run_passes(Run& run) {
+  MPI_Barrier(run.comm);  // connects the ranks of one host
+  const double end = MPI_Wtime() + run.settings.seconds;
+  int again = 1;
+  for (std::uint64_t pass = 0; again; ++pass) {
+    if (pass > 0) run.reseed(run.settings.seed + pass);
+    run_moving(run);
+    run_reducing(run);
+    again = MPI_Wtime() < end && run.wrong == 0 ? 1 : 0;
+    if (run.settings.seconds > 0) MPI_Bcast(&again, 1, MPI_INT, 0, run.comm);
+  }
+}
+
+/// `threads` at the same time, each with a communicator of its own; 0: the program's only one, on the world.
+std::vector<Run> run_in(int threads, const Settings& settings) {
+  std::vector<Run> runs;
+  if (threads == 0) {
+    runs.emplace_back(MPI_COMM_WORLD, settings);
+    run_passes(runs.front());
+    return runs;
+  }
+  for (int thread = 0; thread < threads; ++thread) {
+    MPI_Comm copy;
+    MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+    runs.emplace_back(copy, settings);
+    runs.back().reseed(settings.seed + 1000 * static_cast<std::uint64_t>(thread));
+  }
+  {
+    std::vector<std::jthread> working;
+    for (Run& run : runs) working.emplace_back([&run] { run_passes(run); });
+  }
+  for (Run& run : runs) MPI_Comm_free(&run.comm);
+  return runs;
+}
+
+int run(const Settings& settings, int threads, bool expect_loom) {
+  int rank, ranks;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   mpi::ToolInterface tools;
+  MPI_Barrier(MPI_COMM_WORLD);
   for (const char* collective : kCollectives) {  // a counter counts from when it is first asked for
     tools.counter(fmt::format("coll_loom_{}_calls", collective));
     tools.counter(fmt::format("coll_loom_{}_fallbacks", collective));
     by_algorithms(tools, collective);
   }
-  // Rank 0's clock decides for all.
-  const double end = MPI_Wtime() + settings.seconds;
-  int again = 1;
-  for (int pass = 0; again; ++pass) {
-    if (pass > 0) of_world.reseed(settings.seed + static_cast<std::uint64_t>(pass));
-    run_moving(of_world);
-    run_reducing(of_world);
-    again = MPI_Wtime() < end && of_world.wrong == 0 ? 1 : 0;
-    if (settings.seconds > 0) MPI_Bcast(&again, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  int wrong = 0, cases = 0;
+  std::map<std::string, int> by_collective;
+  for (const Run& one : run_in(threads, settings)) {
+    wrong += one.wrong;
+    for (const auto& [collective, number] : one.cases) {
+      by_collective[collective] += number;
+      cases += number;
+    }
   }
-  int wrong = of_world.wrong + (expect_loom && !loom_has_carried_all(tools, of_world.rank) ? 1 : 0);
+  if (expect_loom && !loom_has_carried_all(tools, by_collective, rank)) ++wrong;
   MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-  if (of_world.rank == 0)
-    std::printf("%d cases on %d ranks, %d wrong (counted on each rank)\n", of_world.cases, of_world.ranks,
-                wrong);
+  if (rank == 0) {
+    for (const auto& [collective, number] : by_collective) fmt::print("{} {}, ", collective, number);
+    fmt::print("\n{} cases on {} ranks, {} wrong (counted on each rank)\n", cases, ranks, wrong);
+  }
   return wrong > 0 ? 1 : 0;
 }
 
@@ -102,6 +142,7 @@ int run(const Settings& settings, bool expect_loom) {
 int main(int argc, char** argv) {
   loom::conformance::Settings settings;
   bool expect_loom = false, skips = false;
+  int threads = 0;
   std::string memory = "host";
   CLI::App app("Checks every MPI collective under mpirun.", "mpi_conformance_test");
   app.add_option("--share", settings.share, "Run this share of all cases, drawn alike on all ranks")
@@ -111,6 +152,13 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", settings.seconds,
                  "Draw again, with another seed, until so much time has passed")
       ->capture_default_str();
+  app.add_option("--only", settings.only, "These collectives, separated by commas")
+      ->delimiter(',')
+      ->check(CLI::IsMember(std::set<std::string>(std::begin(loom::conformance::kCollectives),
+                                                  std::end(loom::conformance::kCollectives))));
+  app.add_flag("--in-order", settings.in_order,
+               "Random sums must have the bits that they have in order of rank; all of these cases are run");
+  app.add_option("--threads", threads, "Threads that run the cases, each on a communicator of its own");
   app.add_option("--big", settings.big, "The largest count")->capture_default_str();
   app.add_option("--memory", memory, "Where buffers lie: host, device, managed, pool, registered, mixed")
       ->capture_default_str();
@@ -127,16 +175,20 @@ int main(int argc, char** argv) {
     std::puts("skipped: no CUDA device");
     return 77;
   }
-  MPI_Init(&argc, &argv);
-  int rank;
+  int rank, provided;
+  MPI_Init_thread(&argc, &argv, threads > 0 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (exit_code < 0 && threads > 0 && provided < MPI_THREAD_MULTIPLE) {
+    text << "this MPI has no MPI_THREAD_MULTIPLE\n";
+    exit_code = 2;
+  }
   if (exit_code < 0 &&
       !loom::mpi::set_memory_kinds(memory, settings.seed + static_cast<std::uint64_t>(rank))) {
     text << "unknown kind of memory '" << memory << "'\n";
     exit_code = 2;
   }
   if (exit_code < 0) {
-    exit_code = loom::conformance::run(settings, expect_loom);
+    exit_code = loom::conformance::run(settings, threads, expect_loom);
   } else {
     std::fputs(text.str().c_str(), stderr);
   }

@@ -1,6 +1,7 @@
 // Reductions: every predefined operation on every type that MPI gives it, with operands whose every partial
 // result is exact; and sums of random floating point numbers, held to a bound.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <complex>
 #include <cstring>
@@ -127,9 +128,13 @@ const struct Operation {
      }},
 };
 
+/// Element i of every operand is that of i + kPeriod. A prime, so that no block of a power of two repeats
+/// another.
+constexpr std::size_t kPeriod = 7;
+
 /// Small enough that the sum of 16 of them, and the product, fits a signed char.
 Value operand(const Operation& operation, int rank, std::size_t i) {
-  const auto mixed = static_cast<std::int64_t>((i * 5 + static_cast<std::size_t>(rank) * 3) % 7);
+  const auto mixed = static_cast<std::int64_t>((i * 5 + static_cast<std::size_t>(rank) * 3) % kPeriod);
   if (operation.op == MPI_PROD) return {mixed % 5 == 0 && rank % 2 == 0 && rank < 10 ? 2 : 1};
   if ((operation.ops & kLogical) != 0) return {mixed % 3 != 0};
   return {mixed, rank * 2 + 1};
@@ -224,42 +229,59 @@ int operands(const Run& run, Reduction which) {
   return which == Reduction::kScan ? run.rank + 1 : which == Reduction::kExscan ? run.rank : run.ranks;
 }
 
+/// A double of element i of a rank's operand, in (-1, 1).
+double random_operand(int rank, std::size_t i) {
+  std::uint64_t x = (i * 1000 + static_cast<std::size_t>(rank) + 1) * 0x9e3779b97f4a7c15;  // splitmix64
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return static_cast<double>(static_cast<std::int64_t>(x ^ (x >> 31))) * 0x1p-63;
+}
+
+/// Whether it may be the sum over ranks [0, end), end > 0; in order: the one that is rounded after each rank.
+bool is_sum(double sum, int end, std::size_t i, bool in_order) {
+  long double exact = 0, size = 0;
+  double rounded = random_operand(0, i);
+  for (int rank = 0; rank < end; ++rank) {
+    const double x = random_operand(rank, i);
+    if (rank > 0) rounded += x;
+    exact += x;
+    size += std::fabs(x);
+  }
+  if (in_order) return sum == rounded;
+  // Whatever the order: end - 1 roundings, each of a partial sum that is no larger than this.
+  return std::fabs(sum - exact) <= end * size * std::numeric_limits<double>::epsilon();
+}
+
 void random_sums(Run& run) {
-  constexpr int kCount = 2003;
   for (const auto& [which, which_name] : kReductions)
-    for (const Form form : kForms) {
-      if (!run.draw()) continue;
-      const auto at = [&](int rank, std::size_t i) {
-        std::mt19937_64 random(i * 1000 + static_cast<std::size_t>(rank));
-        return std::uniform_real_distribution<double>(-1, 1)(random);
-      };
-      const bool right = call(
-          run, which, form, MPI_DOUBLE, sizeof(double), MPI_SUM, kCount, 0, false,
-          [&](std::byte* to, std::size_t i) {
-            const double x = at(run.rank, i);
-            std::memcpy(to, &x, sizeof(x));
-          },
-          [&](const std::byte* from, std::size_t i) {
-            double x;
-            std::memcpy(&x, from, sizeof(x));
-            long double exact = 0, size = 0;
-            const int all = operands(run, which);
-            for (int rank = 0; rank < all; ++rank) {
-              exact += at(rank, i);
-              size += std::fabs(at(rank, i));
-            }
-            // Whatever the order: all - 1 roundings, each of a partial sum that is no larger than this.
-            return std::fabs(x - exact) <= all * size * std::numeric_limits<double>::epsilon();
-          });
-      run.judge(right, fmt::format("{} {} of random doubles", name(form), which_name));
-    }
+    for (const Form form : kForms)
+      for (const bool in_place : {false, true})
+        for (const int count : {2003, static_cast<int>(run.settings.big)}) {
+          if (!run.takes(which_name) || !(run.settings.in_order || run.draw())) continue;
+          const int root = count % run.ranks;
+          const bool right = call(
+              run, which, form, MPI_DOUBLE, sizeof(double), MPI_SUM, count, root, in_place,
+              [&](std::byte* to, std::size_t i) {
+                const double x = random_operand(run.rank, i);
+                std::memcpy(to, &x, sizeof(x));
+              },
+              [&](const std::byte* from, std::size_t i) {
+                double x;
+                std::memcpy(&x, from, sizeof(x));
+                return is_sum(x, operands(run, which), i, run.settings.in_order);
+              });
+          run.judge(
+              right, which_name, form,
+              fmt::format("sum of {} random doubles, root {}{}", count, root, in_place ? ", in place" : ""));
+        }
 }
 
 }  // namespace
 
 void run_reducing(Run& run) {
   const std::vector<ElementType> types = element_types();
-  for (const auto& [which, which_name] : kReductions)
+  for (const auto& [which, which_name] : kReductions) {
+    if (!run.takes(which_name)) continue;
     for (const Form form : kForms)
       for (const ElementType& type : types)
         for (const Operation& operation : kOperations) {
@@ -269,19 +291,24 @@ void run_reducing(Run& run) {
               for (const int root : {0, run.ranks - 1}) {
                 if (root > 0 && which != Reduction::kReduce) continue;
                 if (!run.draw()) continue;
+                std::array<Value, kPeriod> mine, expected;
+                for (std::size_t i = 0; i < kPeriod; ++i) {
+                  mine[i] = operand(operation, run.rank, i);
+                  expected[i] = result_over(operation, operands(run, which), i);
+                  if ((type.ops & kLocation) == 0) expected[i].index = 0;
+                }
                 const bool right = call(
                     run, which, form, type.type, type.bytes, operation.op, count, root, in_place,
-                    [&](std::byte* to, std::size_t i) { type.store(to, operand(operation, run.rank, i)); },
+                    [&](std::byte* to, std::size_t i) { type.store(to, mine[i % kPeriod]); },
                     [&](const std::byte* from, std::size_t i) {
-                      Value expected = result_over(operation, operands(run, which), i);
-                      if ((type.ops & kLocation) == 0) expected.index = 0;
-                      return type.load(from) == expected;
+                      return type.load(from) == expected[i % kPeriod];
                     });
-                run.judge(right,
-                          fmt::format("{} {}, {} of {} {}, root {}{}", name(form), which_name, operation.name,
-                                      count, type.name, root, in_place ? ", in place" : ""));
+                run.judge(right, which_name, form,
+                          fmt::format("{} of {} {}, root {}{}", operation.name, count, type.name, root,
+                                      in_place ? ", in place" : ""));
               }
         }
+  }
   random_sums(run);
 }
 
