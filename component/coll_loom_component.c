@@ -6,6 +6,9 @@
 #include "component/coll_loom_kernels.h"
 
 enum { DEFAULT_MEMORY_LIMIT = 256 * 1024 * 1024 };
+/* An estimate: below, two copies to and from the host cost less than the launches of a round. Not measured.
+ */
+enum { DEFAULT_SMALL_BYTES = 64 * 1024 };
 enum { DEFAULT_PRIORITY = 90 }; /* above all of Open MPI's own: the highest, coll/cuda, has 78 */
 
 struct coll_loom_variables coll_loom_variables;
@@ -24,9 +27,9 @@ static int register_choice(const char* name, const char* help, const mca_base_va
                            mca_base_var_info_lvl_t level, int* storage) {
   mca_base_var_enum_t* words;
   if (mca_base_var_enum_create(name, values, &words) != OPAL_SUCCESS) return OMPI_ERR_OUT_OF_RESOURCE;
-  const int index =
-      mca_base_component_var_register(&mca_coll_loom_component.collm_version, name, help, MCA_BASE_VAR_TYPE_INT,
-                                      words, 0, 0, level, MCA_BASE_VAR_SCOPE_READONLY, storage);
+  const int index = mca_base_component_var_register(&mca_coll_loom_component.collm_version, name, help,
+                                                    MCA_BASE_VAR_TYPE_INT, words, 0, 0, level,
+                                                    MCA_BASE_VAR_SCOPE_READONLY, storage);
   OBJ_RELEASE(words);
   return index;
 }
@@ -41,11 +44,14 @@ static int register_changeable(const char* name, const char* help, mca_base_var_
 static int register_variables(void) {
   static const mca_base_var_enum_value_t protocols[] = {
       {LOOM_INLINE, "inline"}, {LOOM_SIMPLE, "simple"}, {LOOM_LL, "ll"}, {LOOM_LL128, "ll128"}, {0, NULL}};
+  static const mca_base_var_enum_value_t executors[] = {
+      {LOOM_STAGED, "staged"}, {LOOM_HANDED_OVER, "handed_over"}, {LOOM_PERSISTENT, "persistent"}, {0, NULL}};
   struct coll_loom_variables* variables = &coll_loom_variables;
   *variables = (struct coll_loom_variables){.priority = DEFAULT_PRIORITY,
                                             .single_copy = true,
                                             .memory = (char*)"auto",
-                                            .memory_limit = DEFAULT_MEMORY_LIMIT};
+                                            .memory_limit = DEFAULT_MEMORY_LIMIT,
+                                            .small_bytes = DEFAULT_SMALL_BYTES};
   const int indices[] = {
       register_variable("enable", "Let loom carry collective operations; without it loom does nothing at all",
                         MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_1, &variables->enable),
@@ -66,14 +72,15 @@ static int register_variables(void) {
           MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_3, &variables->progress_thread),
       register_variable(
           "net_devices",
-          "Network devices that loom uses between hosts, in the words of UCX_NET_DEVICES (mlx5_0:1,mlx5_1:1); "
+          "Network devices that loom uses between hosts, in the words of UCX_NET_DEVICES "
+          "(mlx5_0:1,mlx5_1:1); "
           "empty: what UCX_NET_DEVICES says, else those that UCX finds best. It may differ from rank to rank",
           MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_3, &variables->net_devices),
-      register_variable(
-          "topo_file",
-          "Topology file (NCCL's XML or hwloc's) of one host, which stands for every host in place of what loom "
-          "finds there; the same on all ranks. See `loom topo`",
-          MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_5, &variables->topo_file),
+      register_variable("topo_file",
+                        "Topology file (NCCL's XML or hwloc's) of one host, which stands for every host in "
+                        "place of what loom "
+                        "finds there; the same on all ranks. See `loom topo`",
+                        MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_5, &variables->topo_file),
       register_variable(
           "topo_dump_file",
           "File to which rank 0 writes its host as loom sees it, ranks included, in hwloc's XML",
@@ -97,14 +104,15 @@ static int register_variables(void) {
           "Ranks of one host read each other's buffers where the kernel permits it and where that is "
           "faster; 0 always copies through shared memory",
           MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_6, &variables->single_copy),
-      register_choice(
-          "protocol",
-          "How small messages cross between the ranks of a host: in the cache line of their flag as far as they fit, "
-          "or by one of the protocols that GPUs use. Takes effect where all ranks set the same",
-          protocols, OPAL_INFO_LVL_6, &variables->protocol),
+      register_choice("protocol",
+                      "How small messages cross between the ranks of a host: in the cache line of their flag "
+                      "as far as they fit, "
+                      "or by one of the protocols that GPUs use. Takes effect where all ranks set the same",
+                      protocols, OPAL_INFO_LVL_6, &variables->protocol),
       register_variable(
           "two_levels",
-          "Between up to 16 hosts, small and medium allreduces, reduces, reduce_scatter_blocks and barriers go "
+          "Between up to 16 hosts, small and medium allreduces, reduces, reduce_scatter_blocks and barriers "
+          "go "
           "inside the hosts first and then between one rank of each; 0 leaves them to the component below. "
           "Takes effect where all ranks set it",
           MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_6, &variables->two_levels),
@@ -128,6 +136,19 @@ static int register_variables(void) {
           "The most bytes of host memory, with its pages locked, that a process keeps for copies of buffers "
           "on GPUs. What needs more goes through memory that is not locked, which is slower",
           MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, OPAL_INFO_LVL_5, &variables->memory_limit),
+      register_choice(
+          "cuda_executor",
+          "What carries blocking calls whose buffers lie on GPUs on all ranks, which are on one host: "
+          "staged, "
+          "copies through host memory; handed_over, copies and kernels on the GPUs, step by step; "
+          "persistent, one kernel for a call, where each rank has its own GPU. "
+          "Experimental: it has never run on a GPU. Takes effect where all ranks set the same and can",
+          executors, OPAL_INFO_LVL_5, &variables->cuda_executor),
+      register_variable("small_bytes",
+                        "Calls on GPU buffers whose message, or block, is smaller go through host memory all "
+                        "the same. Takes "
+                        "effect with coll_loom_cuda_executor; set it alike on all ranks",
+                        MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, OPAL_INFO_LVL_5, &variables->small_bytes),
       register_changeable(
           "check",
           "Before each collective the ranks compare what they are about to call, and report who "
@@ -230,6 +251,8 @@ static int init_query(bool progress_threads, bool mpi_threads) {
                      .protocol = (enum loom_protocol)variables->protocol,
                      .only_host_memory = memory_is("host"),
                      .staging_bytes = variables->memory_limit,
+                     .cuda_executor = (enum loom_cuda_executor)variables->cuda_executor,
+                     .small_bytes = variables->small_bytes,
                      .timeout_s = variables->timeout_s,
                      .topo_file = variables->topo_file,
                      .topo_dump_file = variables->topo_dump_file,

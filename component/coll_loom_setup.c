@@ -88,7 +88,8 @@ void coll_loom_set_up(struct coll_loom_module* self) {
                                            .all_gather = all_gather,
                                            .all_reduce = all_reduce,
                                            .name = coll_loom_name(self->communicator),
-                                           .alone = is_alone()};
+                                           .alone = is_alone(),
+                                           .looks_for_devices = self->stages};
   const int result = loom_comm_create(&bootstrap, &self->comm);
 
   if (result == LOOM_SUCCESS) {
