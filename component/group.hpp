@@ -85,8 +85,8 @@ struct Group {
   bool two_levels = false;
   device::OfferProtocol protocol = device::OfferProtocol::kInline;  ///< of small messages inside the host
   loom_cuda_executor cuda_executor = LOOM_STAGED;
-  std::uint64_t small_bytes = 0;  ///< calls on device buffers below this are staged
-  std::map<int, device::ProcessId> host_mates;                      ///< by rank, myself included
+  std::uint64_t small_bytes = 0;                ///< calls on device buffers below this are staged
+  std::map<int, device::ProcessId> host_mates;  ///< by rank, myself included
   std::map<int, std::string> names;  ///< of host mates and neighbours: "rank 3 (process 71 on host a)"
   IdleLinks idle;
 };
