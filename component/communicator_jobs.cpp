@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <system_error>
 
 #include "component/communicator.hpp"
@@ -199,7 +200,8 @@ void Communicator::give_up() noexcept {
   if (first) process_.runtime().show(LOOM_MESSAGE_RESOURCES, where_.c_str(), broken_->what());
 }
 
-/// A small call whose buffers have gaps: they are packed on the stack. plan() makes no larger call direct.
+/// A small call whose buffers have gaps: they are packed on the stack, a long broadcast piece by piece, cut
+/// as by those who have no gaps. plan() makes no other call direct that is larger.
 void Communicator::perform_directly(const device::HostJob& job, device::Waiter& waiter) {
   using device::Collective;
   constexpr std::size_t kMostBytes = device::DirectArea::kBankBytes;
@@ -207,6 +209,18 @@ void Communicator::perform_directly(const device::HostJob& job, device::Waiter& 
   const bool many_in = job.collective == Collective::kAllToAll;
   const bool many_out = many_in || job.collective == Collective::kAllGather;
   const bool bcast = job.collective == Collective::kBroadcast;
+  if (const std::size_t most = device::most_offered(group_->protocol); bcast && job.bytes() > most) {
+    device::HostJob piece = job;
+    piece.elem_bytes = 1;
+    for (std::size_t at = 0; at < job.bytes(); at += most) {
+      if (job.in != nullptr) piece.in = job.in + at;
+      if (job.out != nullptr) piece.out = job.out + at;
+      piece.count = std::min(most, job.bytes() - at);
+      perform_directly(piece, waiter);
+      waiter.moved();
+    }
+    return;
+  }
   const auto ranks = static_cast<std::size_t>(links_.direct->size());
   const std::size_t in_blocks = many_in ? ranks : 1, out_blocks = many_out ? ranks : 1;
   if (in_blocks * job.bytes() > sizeof(in) || out_blocks * job.bytes() > sizeof(out))

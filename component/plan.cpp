@@ -15,6 +15,9 @@ namespace {
 
 // Each of n ranks reads what n offer, so the crossing point with the boards falls with n.
 constexpr std::size_t kDirectBytesRead = 32 * 1024;
+// Of a broadcast, and of what one rank hands another to reduce: each is read by one that needs all of it,
+// while the next is being written (2 ranks, 2 MiB of L2 cache each).
+constexpr std::size_t kMostDirectRooted = 64 * 1024;
 // While buffers are in the peers' caches one copy beats two; beyond, the kernel's copy is slower than one
 // past the caches. A broadcast's two copies are made by two ranks at once (2 cores with 2 MiB of L2 cache
 // each, loom_bench of each collective with coll_loom_single_copy 0 and 1). Of what a rank receives.
@@ -42,21 +45,15 @@ bool rings_take(device::Collective collective) {
          collective == Collective::kReduce;
 }
 
-/// Where ranks take turns on the CPUs, what counts is how often one waits for others.
-Algorithm takes_single_copy_in_turns(device::Collective collective, std::size_t offered) {
-  using device::Collective;
-  constexpr std::size_t kBanksAhead = device::Board::kBanks - 1;
-  switch (collective) {
-    case Collective::kBroadcast:
-      return offered > kBanksAhead * device::Board::kBankBytes && offered <= kMostSingleCopyBytes
-                 ? Algorithm::kSingleCopy
-                 : Algorithm::kBoards;
-    case Collective::kAllToAll:
-      return offered > device::Board::kBankBytes && offered <= kMostSingleCopyBytes ? Algorithm::kSingleCopy
-                                                                                    : Algorithm::kBoards;
-    default:
-      return Algorithm::kBoards;
-  }
+/// What a single copy might carry where ranks take turns on the CPUs, so that each wait for others is dear.
+/// In a single copy the root of a broadcast waits once, at the end, and through the boards not before all
+/// banks are in use; in an all-to-all ranks wait twice, and through the boards once for each tile. An
+/// all-gather's boards are read by several, and faster than the kernel reads (4 and 8 ranks on 2 cores).
+Algorithm plan_in_turns(device::Collective collective, std::size_t offered) {
+  using device::Board, device::Collective;
+  if (collective == Collective::kAllGather || offered > kMostSingleCopyBytes) return Algorithm::kBoards;
+  const std::size_t banks = collective == Collective::kBroadcast ? Board::kBanks - 1 : 1;
+  return offered > banks * Board::kBankBytes ? Algorithm::kSingleCopy : Algorithm::kBoards;
 }
 
 /// All blocks together.
@@ -174,9 +171,12 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
     if (collective == Collective::kScan || collective == Collective::kExscan) return Algorithm::kScan;
     if (collective == Collective::kReduceScatterV) return Algorithm::kBoards;
     const std::size_t offered = device::offered_bytes(collective, bytes, shape.ranks);
-    if (offered <= most_direct_bytes(shape.ranks, abilities.protocol)) return Algorithm::kDirect;
+    const bool rooted =
+        collective == Collective::kBroadcast || (collective == Collective::kReduce && shape.ranks == 2);
+    if (offered <= (rooted ? kMostDirectRooted : most_direct_bytes(shape.ranks, abilities.protocol)))
+      return Algorithm::kDirect;
     if (!abilities.single_copy || !device::SingleCopyExecutor::takes(collective)) return Algorithm::kBoards;
-    if (abilities.oversubscribed) return takes_single_copy_in_turns(collective, offered);
+    if (abilities.oversubscribed) return plan_in_turns(collective, offered);
     const std::size_t received =
         collective == Collective::kAllGather ? offered * static_cast<std::size_t>(shape.ranks) : offered;
     const std::size_t most =

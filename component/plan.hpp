@@ -51,7 +51,8 @@ struct Abilities {
   device::OfferProtocol protocol = device::OfferProtocol::kInline;  ///< of what goes by kDirect
 };
 
-/// The longest offer (device::offered_bytes()) that goes by kDirect on one host.
+/// The longest offer (device::offered_bytes()) that goes by kDirect on one host, whatever the collective;
+/// plan() lets some go further.
 std::size_t most_direct_bytes(int ranks, device::OfferProtocol protocol);
 
 /// So many hosts that their first ranks can be joined, each with each.

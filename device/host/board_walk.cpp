@@ -15,16 +15,25 @@ std::size_t divide_up(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
 }
 
-/// Every rank reduces a chunk of the message. Of two ranks one may as well hand the root all of its operand:
-/// together they move less. And so may others where they have to take turns on the CPUs: then only the root
-/// waits.
-bool has_chunks(Collective collective, const Rounds& rounds) {
-  return collective == Collective::kAllreduce ||
-         (collective == Collective::kReduce && rounds.size() > 2 && !rounds.few_rounds());
+// With more, CPUs are likely to be many enough that one of them should not reduce for all.
+constexpr int kMostRanksHandingOver = 8;
+
+/// The root of a reduce takes whole operands. Of two ranks one may as well hand the other all of its own:
+/// together they move less. And so may a few that have to take turns on the CPUs, as much as they can lay out
+/// without waiting: then only the root waits.
+bool has_whole_operands(const Rounds& rounds, const HostJob& job, std::size_t bank_bytes) {
+  if (rounds.size() == 2) return true;
+  return rounds.few_rounds() && rounds.size() <= kMostRanksHandingOver &&
+         job.bytes() <= (Rounds::kBanks - 1) * bank_bytes;
 }
-bool is_one_part(Collective collective, const Rounds& rounds) {
-  return collective == Collective::kAllGather || collective == Collective::kBroadcast ||
-         (collective == Collective::kReduce && !has_chunks(collective, rounds));
+/// Every rank reduces a chunk of the message.
+bool has_chunks(const Rounds& rounds, const HostJob& job, std::size_t bank_bytes) {
+  return job.collective == Collective::kAllreduce ||
+         (job.collective == Collective::kReduce && !has_whole_operands(rounds, job, bank_bytes));
+}
+bool is_one_part(const Rounds& rounds, const HostJob& job, std::size_t bank_bytes) {
+  return job.collective == Collective::kAllGather || job.collective == Collective::kBroadcast ||
+         (job.collective == Collective::kReduce && has_whole_operands(rounds, job, bank_bytes));
 }
 
 }  // namespace
@@ -42,8 +51,8 @@ bool Rounds::has_published(int rank, std::uint64_t round) {
 BoardWalk::BoardWalk(Rounds& rounds, const HostJob& job, const TileLimits& limits)
     : rounds_(rounds),
       job_(job),
-      chunked_(has_chunks(job.collective, rounds)),
-      one_part_(is_one_part(job.collective, rounds)) {
+      chunked_(has_chunks(rounds, job, limits.bank_bytes)),
+      one_part_(is_one_part(rounds, job, limits.bank_bytes)) {
   const auto ranks = static_cast<std::size_t>(rounds.size());
   const std::size_t unit = std::max<std::size_t>(1, kCacheLine / job.elem_bytes) * job.elem_bytes;
   piece_bytes_ = limits.bank_bytes / (one_part_ ? 1 : ranks) / kCacheLine * kCacheLine;

@@ -212,6 +212,8 @@ void DirectExchange::perform(const HostJob& job, Waiter& waiter) {
       for (int k = 0; k < size() - 1; ++k) await(other_position(self_, k), exchange_, waiter);
       break;
     case Collective::kReduce:
+      if (offered > most_offered(protocol_)) [[unlikely]]
+        return perform_in_pieces(job, waiter);
       offer(self_ != job.root || own_operand(job, 0) == nullptr ? job.in : nullptr, offered, waiter);
       if (self_ != job.root) return;
       for (int rank = 0; rank < size(); ++rank)
@@ -219,6 +221,8 @@ void DirectExchange::perform(const HostJob& job, Waiter& waiter) {
       reduce(job, 0, offered, waiter);
       break;
     case Collective::kBroadcast:
+      if (offered > most_offered(protocol_)) [[unlikely]]
+        return perform_in_pieces(job, waiter);
       offer(self_ == job.root ? job.in : nullptr, offered, waiter);
       if (self_ == job.root) return;
       expect_next(job.root, offered);
@@ -228,6 +232,19 @@ void DirectExchange::perform(const HostJob& job, Waiter& waiter) {
       throw Error(ErrorCode::kInternal, "A collective that is no direct exchange was performed as one.");
   }
   entered_ = exchange_;
+}
+
+/// An exchange for each, of which who sends may be some ahead.
+void DirectExchange::perform_in_pieces(const HostJob& job, Waiter& waiter) {
+  const std::size_t most = most_offered(protocol_) / job.elem_bytes;
+  for (std::size_t first = 0; first < job.count; first += most) {
+    HostJob piece = job;
+    if (piece.in != nullptr) piece.in += first * job.elem_bytes;
+    if (piece.out != nullptr) piece.out += first * job.elem_bytes;
+    piece.count = std::min(most, job.count - first);
+    perform(piece, waiter);
+    waiter.moved();
+  }
 }
 
 void DirectExchange::abandon() noexcept {

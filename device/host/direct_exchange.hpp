@@ -44,7 +44,7 @@ struct DirectArea {
   alignas(kCacheLine) std::byte bank[kBanks][kBankBytes];
 };
 
-/// The longest offer.
+/// The longest offer in one exchange.
 constexpr std::size_t most_offered(OfferProtocol protocol) {
   constexpr std::size_t kWords = DirectArea::kBankBytes / sizeof(Word);
   switch (protocol) {
@@ -71,8 +71,8 @@ class DirectExchange {
   int size() const noexcept { return static_cast<int>(areas_.size()); }
 
   /// Reductions go in order of rank, so that the result is bitwise the same everywhere. offered_bytes() of
-  /// the job is at most most_offered(). Throws what the waiter throws, and Error (kGivenUp) when a rank
-  /// has abandoned the communicator.
+  /// the job is at most most_offered(), save of a broadcast and a reduce, which take several exchanges then.
+  /// Throws what the waiter throws, and Error (kGivenUp) when a rank has abandoned the communicator.
   void perform(const HostJob& job, Waiter& waiter);
 
   /// The rank that the last job waited for when it threw.
@@ -96,6 +96,7 @@ class DirectExchange {
   template <class Protocol>
   const std::byte* decode(int rank, std::size_t bytes, Waiter& waiter);
   void await_all(std::uint64_t exchange, Waiter& waiter);
+  void perform_in_pieces(const HostJob& job, Waiter& waiter);
   const std::byte* own_operand(const HostJob& job, std::size_t offset) const;
   void reduce(const HostJob& job, std::size_t offset, std::size_t offered, Waiter& waiter);
   void gather(const HostJob& job, std::size_t offset, std::size_t offered, Waiter& waiter);

@@ -16,10 +16,11 @@ TEST(AllreducePlan, IsDirectForSmallAndGoesByBoardsForLargeMessagesOfOneHost) {
   EXPECT_EQ(plan(device::Collective::kAllreduce, {2, 1, 2}, 1 << 20), Algorithm::kBoards);
 }
 
+// Save broadcasts and reduces, which go in pieces.
 TEST(Plan, NeverExceedsWhatADirectOfferHolds) {
   using device::Collective;
-  for (const auto collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter,
-                                Collective::kBroadcast, Collective::kAllGather, Collective::kAllToAll})
+  for (const auto collective :
+       {Collective::kAllreduce, Collective::kReduceScatter, Collective::kAllGather, Collective::kAllToAll})
     for (int ranks = 2; ranks < 300; ++ranks)
       for (std::size_t bytes = 1; bytes <= 1 << 20; bytes *= 2)
         for (std::size_t p = 0; p < device::kOfferProtocols; ++p) {
@@ -28,6 +29,23 @@ TEST(Plan, NeverExceedsWhatADirectOfferHolds) {
             EXPECT_LE(device::offered_bytes(collective, bytes, ranks), device::most_offered(protocol));
           }
         }
+}
+
+TEST(Plan, TakesTurnsOnCpusIntoAccount) {
+  using device::Collective;
+  const auto planned = [](Collective collective, std::size_t bytes, bool oversubscribed) {
+    return plan(collective, {4, 1, 4}, bytes, {.single_copy = true, .oversubscribed = oversubscribed});
+  };
+  EXPECT_EQ(planned(Collective::kBroadcast, 32 << 10, false), Algorithm::kDirect);
+  EXPECT_EQ(planned(Collective::kBroadcast, 128 << 10, false), Algorithm::kSingleCopy);
+  EXPECT_EQ(planned(Collective::kBroadcast, 1 << 20, false), Algorithm::kBoards);
+  EXPECT_EQ(planned(Collective::kBroadcast, 128 << 10, true), Algorithm::kBoards);
+  EXPECT_EQ(planned(Collective::kBroadcast, 1 << 20, true), Algorithm::kSingleCopy);
+  EXPECT_EQ(planned(Collective::kAllToAll, 16 << 10, false), Algorithm::kSingleCopy);
+  EXPECT_EQ(planned(Collective::kAllToAll, 16 << 10, true), Algorithm::kBoards);
+  EXPECT_EQ(planned(Collective::kAllToAll, 64 << 10, true), Algorithm::kSingleCopy);
+  EXPECT_EQ(planned(Collective::kAllGather, 64 << 10, false), Algorithm::kSingleCopy);
+  EXPECT_EQ(planned(Collective::kAllGather, 64 << 10, true), Algorithm::kBoards);
 }
 
 constexpr Abilities kAll{.single_copy = true, .two_levels = true};

@@ -240,11 +240,13 @@ TEST_P(BlocksOf, EqualSizesPassGapsByBoardsAndBySingleCopy) {
     for (const auto collective : {Collective::kBroadcast, Collective::kAllGather, Collective::kAllToAll})
       for (const std::size_t bytes : {1UL, 1000UL, 333'333UL})
         for (const bool single_copy : {false, true})
-          for (int pattern = 0; pattern < 4; ++pattern, ++call) {
+          for (int pattern = 0; pattern < 5; ++pattern, ++call) {
             const bool bcast = collective == Collective::kBroadcast;
             const int root = call % boards.size();
-            // pattern 0: nobody's buffers have gaps; 1: operands of odd ranks; 2: results; 3: both of rank 0.
-            const bool in_gaps = pattern == 1 ? self % 2 == 1 : pattern == 3 && self == 0;
+            // pattern 0: nobody's buffers have gaps; 1: operands of odd ranks; 2: results; 3: both of rank 0;
+            // 4: rank 0's operand, and all others are in place.
+            const bool in_gaps = pattern == 1 ? self % 2 == 1 : pattern >= 3 && self == 0;
+            const bool in_place = pattern == 4 && self != 0 && !bcast;
             const bool out_gaps = pattern == 2 || (pattern == 3 && self == 0);
             const std::size_t in_blocks = collective == Collective::kAllToAll ? n : 1,
                               out_blocks = bcast ? 1 : n;
@@ -263,6 +265,13 @@ TEST_P(BlocksOf, EqualSizesPassGapsByBoardsAndBySingleCopy) {
                         .in = in.plain[0].data(),
                         .out = out.plain[0].data(),
                         .count = bytes};
+            if (in_place) {
+              std::byte* const own =
+                  job.out +
+                  (collective == Collective::kAllGather ? static_cast<std::size_t>(self) * bytes : 0);
+              std::copy(in.plain[0].begin(), in.plain[0].end(), own);
+              job.in = own;
+            }
             job.root = root;
             job.in_gaps = in.gaps();
             job.out_gaps = out.gaps();

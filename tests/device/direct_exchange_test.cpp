@@ -50,10 +50,11 @@ TEST_P(DirectExchangeBy, BroadcastsAndReducesManyTimesInARow) {
   constexpr int kRanks = 3, kRounds = 1000;
   run(kRanks, GetParam(), [&](DirectExchange& exchange, int rank) {
     const ReduceFn sum = find_reduce(Op::kSum, Type::kInt32);
-    // Within a line, as long as it, beyond it, the longest; the last two alternate with the first.
+    // Within a line, as long as it, beyond it, the longest, one in pieces; the last three alternate with the
+    // first.
     const std::size_t most = most_offered(GetParam()) / sizeof(int);
-    for (const std::size_t count : {std::size_t{1}, std::size_t{14}, std::size_t{15}, most})
-      for (int round = 0; round < (count == most ? 50 : kRounds); ++round) {
+    for (const std::size_t count : {std::size_t{1}, std::size_t{14}, std::size_t{15}, most, 3 * most + 1})
+      for (int round = 0; round < (count >= most ? 50 : kRounds); ++round) {
         Waiter waiter(kPolicy);
         const std::size_t now = count > 14 && round % 3 == 0 ? 1 : count;
         std::vector<int> value(now, round + rank);
