@@ -5,8 +5,7 @@ target_compile_options(loom_flags INTERFACE
   $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra>
   $<$<COMPILE_LANGUAGE:CXX>:-Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wconversion -Wno-sign-conversion>)
 if(LOOM_WERROR)
-  target_compile_options(loom_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Werror>
-    $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
+  target_compile_options(loom_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Werror>)
 endif()
 if(LOOM_SANITIZE)
   target_compile_options(loom_flags INTERFACE

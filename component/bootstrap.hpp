@@ -28,6 +28,7 @@ class Bootstrap {
   int rank() const noexcept { return raw_.rank; }
   int size() const noexcept { return raw_.size; }
   bool alone() const noexcept { return raw_.alone; }
+  bool looks_for_devices() const noexcept { return raw_.looks_for_devices; }
   const char* name() const noexcept { return raw_.name; }
   void rename(const char* name) noexcept { raw_.name = name; }
 

@@ -30,6 +30,8 @@ struct coll_loom_variables {
   char* exclude;
   char* memory;
   unsigned long long memory_limit;
+  int cuda_executor; /* enum loom_cuda_executor */
+  unsigned long long small_bytes;
   bool check; /* may change at any time */
 };
 extern struct coll_loom_variables coll_loom_variables;
@@ -75,6 +77,7 @@ struct coll_loom_module {
   bool carries_all;
   struct coll_loom_holding holding; /* while connecting */
   bool one_host; /* all ranks are on this host: loom carries more than allreduce */
+  bool stages;   /* there may be buffers on devices, and the entry points look for them */
   struct coll_loom_operands operands; /* of the blocking call */
   /* The component below, one function and module for each collective: loom holds a reference to the modules from
    * enable to disable. */

@@ -6,6 +6,8 @@
 #include "component/coll_loom_kernels.h"
 
 enum { DEFAULT_MEMORY_LIMIT = 256 * 1024 * 1024 };
+/* An estimate, not measured: below, two copies to and from the host cost less than a round's launches. */
+enum { DEFAULT_SMALL_BYTES = 64 * 1024 };
 enum { DEFAULT_PRIORITY = 90 }; /* above all of Open MPI's own: the highest, coll/cuda, has 78 */
 
 struct coll_loom_variables coll_loom_variables;
@@ -46,11 +48,14 @@ static int register_variables(void) {
                                                          {LOOM_SINGLE_COPY, "single_copy"},
                                                          {LOOM_RINGS, "rings"},
                                                          {0, NULL}};
+  static const mca_base_var_enum_value_t executors[] = {
+      {LOOM_STAGED, "staged"}, {LOOM_HANDED_OVER, "handed_over"}, {LOOM_PERSISTENT, "persistent"}, {0, NULL}};
   struct coll_loom_variables* variables = &coll_loom_variables;
   *variables = (struct coll_loom_variables){.priority = DEFAULT_PRIORITY,
                                             .single_copy = true,
                                             .memory = (char*)"auto",
-                                            .memory_limit = DEFAULT_MEMORY_LIMIT};
+                                            .memory_limit = DEFAULT_MEMORY_LIMIT,
+                                            .small_bytes = DEFAULT_SMALL_BYTES};
   const int indices[] = {
       register_variable("enable", "Let loom carry collective operations; without it loom does nothing at all",
                         MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_1, &variables->enable),
@@ -139,6 +144,18 @@ static int register_variables(void) {
           "The most bytes of host memory, with its pages locked, that a process keeps for copies of buffers "
           "on GPUs. What needs more goes through memory that is not locked, which is slower",
           MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, OPAL_INFO_LVL_5, &variables->memory_limit),
+      register_choice(
+          "cuda_executor",
+          "What carries blocking calls whose buffers lie on GPUs on all ranks, which are on one host: staged, "
+          "copies through host memory; handed_over, copies and kernels on the GPUs, step by step; persistent, "
+          "one kernel for a call, where each rank has its own GPU. Experimental: it has never run on a GPU. "
+          "Takes effect where all ranks set the same and can",
+          executors, OPAL_INFO_LVL_5, &variables->cuda_executor),
+      register_variable(
+          "small_bytes",
+          "Calls on GPU buffers whose message, or block, is smaller go through host memory all the same. Takes "
+          "effect with coll_loom_cuda_executor; set it alike on all ranks",
+          MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, OPAL_INFO_LVL_5, &variables->small_bytes),
       register_changeable(
           "check",
           "Before each collective the ranks compare what they are about to call, and report who "
@@ -242,6 +259,8 @@ static int init_query(bool progress_threads, bool mpi_threads) {
                      .preference = (enum loom_preference)variables->algorithm,
                      .only_host_memory = memory_is("host"),
                      .staging_bytes = variables->memory_limit,
+                     .cuda_executor = (enum loom_cuda_executor)variables->cuda_executor,
+                     .small_bytes = variables->small_bytes,
                      .timeout_s = variables->timeout_s,
                      .topo_file = variables->topo_file,
                      .topo_dump_file = variables->topo_dump_file,

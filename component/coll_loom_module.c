@@ -10,7 +10,7 @@ static int enable(mca_coll_base_module_t* module, ompi_communicator_t* communica
 
   self->communicator = communicator;
   self->one_host = !ompi_group_have_remote_peers(communicator->c_local_group);
-  const bool stages = loom_may_have_device_memory();
+  const bool stages = self->stages = loom_may_have_device_memory();
   /* An operation that nobody below carries is not loom's either: there would be no one to hand it to. */
 #define REMEMBER(api)                                         \
   self->previous_##api = below->coll_##api;                   \

@@ -92,7 +92,8 @@ struct loom_bootstrap coll_loom_bootstrap_of(struct coll_loom_module* self) {
                                  .all_gather = all_gather,
                                  .all_reduce = all_reduce,
                                  .name = coll_loom_name(self->communicator),
-                                 .alone = is_alone()};
+                                 .alone = is_alone(),
+                                 .looks_for_devices = self->stages};
 }
 
 enum coll_loom_state coll_loom_state_after(struct coll_loom_module* self, int result) {

@@ -21,7 +21,11 @@
     struct coll_loom_module* self = (struct coll_loom_module*)module;                     \
     struct coll_loom_args args = {CALL_##api};                                            \
     struct coll_loom_staging* staging;                                                    \
-    int error = coll_loom_stage(self, which, &args, &staging);                            \
+    int error;                                                                            \
+    if (OPAL_UNLIKELY(coll_loom_variables.cuda_executor != LOOM_STAGED) &&                \
+        coll_loom_carry_on_device(self, which, &args, &error))                            \
+      return error;                                                                       \
+    error = coll_loom_stage(self, which, &args, &staging);                                \
     if (OPAL_UNLIKELY(error != OMPI_SUCCESS)) return error;                               \
     if (OPAL_LIKELY(staging == NULL)) return GO_ON(api, which, ARGS_##api communicator);  \
     USE error = coll_loom_staging_begin(staging);                                         \

@@ -25,6 +25,11 @@ void coll_loom_staging_free(struct coll_loom_staging* staging);
 /* Instead of the call, for lack of memory: frees it, and tells the peers. An MPI error class. */
 int coll_loom_staging_give_up(struct coll_loom_staging* staging);
 
+/* coll_loom_device.c: whether the call has been carried where its buffers lie, with *error. Only with
+ * coll_loom_cuda_executor, and then on all ranks or on none. */
+bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const struct coll_loom_args* args,
+                               int* error);
+
 /* coll_loom_staged_request.c: a call that does not wait, around the request of whoever carries it. _make
  * comes before that one's is made, so that nothing can fail after; *made is NULL where nothing is on a
  * device. _finish takes what that returned and replaces its request. */

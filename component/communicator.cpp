@@ -157,6 +157,8 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
     case Algorithm::kMesh:
       return drive(device::MeshExecutor(mesh(), job),
                    [](const device::MeshExecutor& executor) { return executor.awaited(); });
+    case Algorithm::kHandedOver:  // this and the next: perform_on_device()
+    case Algorithm::kPersistent:
     case Algorithm::kBelow:
       break;
   }
@@ -280,6 +282,11 @@ bool Communicator::waits_too(int peer) const noexcept {
 void Communicator::run_two_levels(const device::HostJob& job) {
   drive(device::TwoLevelExecutor(levels_of(job), job),
         [&](const device::TwoLevelExecutor& executor) { return rank_at(executor.awaited()); });
+}
+
+void Communicator::perform_handed_over(const device::HostJob& job, device::Op op, device::Type type) {
+  drive(device::cuda::HandedOverExecutor(links_.gpus->boards(), job, op, type),
+        [](const device::cuda::HandedOverExecutor& executor) { return executor.awaited(); });
 }
 
 device::TwoLevels Communicator::levels_of(const device::HostJob& job) {

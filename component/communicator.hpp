@@ -71,6 +71,10 @@ class Communicator {
     bootstrap_ = bootstrap;
     bootstrap_.rename(name_.c_str());
   }
+  /// Any collective on buffers that may lie on GPUs. false, on all ranks: they are to be staged. Throws as
+  /// perform().
+  bool perform_on_device(const device::HostJob& job, device::Op op, device::Type type);
+
   /// A call that does not wait; nullptr: declined. may_wait: but its making may, for the links. Throws as
   /// perform().
   std::unique_ptr<Job> make_job(const device::HostJob& call, bool may_wait, loom_job_done done,
@@ -103,6 +107,16 @@ class Communicator {
   void try_network();
   std::string describe_links() const;
   std::size_t link_bytes() const;
+
+  // communicator_gpus.cpp
+  bool goes_on_device(const device::HostJob& job, device::Op op, device::Type type) const;
+  std::optional<device::cuda::Owner> gpu_of(const device::HostJob& job);
+  bool holds_everywhere(bool here);
+  bool make_gpu_links(const device::cuda::Owner& owner);
+  template <class Body>
+  bool try_everywhere(Body&& body);
+  void perform_persistent(const device::HostJob& job, device::Op op, device::Type type);
+  void perform_handed_over(const device::HostJob& job, device::Op op, device::Type type);
 
   // communicator_mesh.cpp
   bool is_meshed();

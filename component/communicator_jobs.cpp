@@ -126,6 +126,8 @@ void Communicator::begin(Job& job) {
       return;
     case Algorithm::kCopy:
     case Algorithm::kDirect:
+    case Algorithm::kHandedOver:
+    case Algorithm::kPersistent:
     case Algorithm::kBelow:
       break;
   }

@@ -10,6 +10,7 @@
 #include "component/communicator.hpp"
 #include "component/shared_layout.hpp"
 #include "connect/exchange.hpp"
+#include "device/cuda/images.hpp"
 #include "search/graph_xml.hpp"
 
 namespace loom {
@@ -64,11 +65,13 @@ struct Communicator::PeerInfo {
   topo::Place place;
   device::ProcessId process;
   std::array<char, 64> host_name{};
-  std::uint64_t description = 0;  ///< which coll_loom_topo_file it reads
-  std::uint64_t two_levels = 0;   ///< whether it wants them
-  std::uint64_t graph = 0;        ///< which coll_loom_graph_file
-  std::uint64_t protocol = 0;     ///< coll_loom_protocol
-  std::uint64_t preference = 0;   ///< coll_loom_algorithm
+  std::uint64_t description = 0;    ///< which coll_loom_topo_file it reads
+  std::uint64_t two_levels = 0;     ///< whether it wants them
+  std::uint64_t graph = 0;          ///< which coll_loom_graph_file
+  std::uint64_t protocol = 0;       ///< coll_loom_protocol
+  std::uint64_t cuda_executor = 0;  ///< coll_loom_cuda_executor, as far as this rank can
+  std::uint64_t small_bytes = 0;    ///< coll_loom_small_bytes
+  std::uint64_t preference = 0;     ///< coll_loom_algorithm
 };
 
 Communicator::Communicator(const Bootstrap& bootstrap, Process& process)
@@ -98,6 +101,8 @@ std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, P
 
 Communicator::~Communicator() {
   process_.retire(calls_);
+  if (links_.gpus) process_.retire(std::move(links_.gpus));
+  links_.has_gpus.reset();
   if (jobs_.empty())
     group_->idle.put(std::move(links_));
   else
@@ -150,6 +155,10 @@ void Communicator::learn_group(Meeting& meeting, std::chrono::steady_clock::time
   mine.two_levels = process_.runtime().parameters.two_levels ? 1 : 0;
   mine.protocol = static_cast<std::uint64_t>(process_.runtime().parameters.protocol);
   mine.preference = static_cast<std::uint64_t>(process_.runtime().parameters.preference);
+  const bool can_use_gpus = bootstrap_.looks_for_devices() && process_.staging() != nullptr &&
+                            device::cuda::kernel_image(0) != nullptr;
+  if (can_use_gpus) mine.cuda_executor = process_.runtime().parameters.cuda_executor;
+  mine.small_bytes = process_.runtime().parameters.small_bytes;
   mine.layout = kLayout;
   const std::vector<PeerInfo> peers = meeting.all_gather(mine);
 
@@ -227,6 +236,14 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
   };
   if (all_say(&PeerInfo::protocol)) group_->protocol = static_cast<device::OfferProtocol>(peers[0].protocol);
   if (all_say(&PeerInfo::preference)) group_->preference = static_cast<Preference>(peers[0].preference);
+
+  const bool one_executor = std::all_of(peers.begin(), peers.end(), [&](const PeerInfo& peer) {
+    return peer.cuda_executor == peers[0].cuda_executor && peer.small_bytes == peers[0].small_bytes;
+  });
+  if (one_executor) {
+    group_->cuda_executor = static_cast<loom_cuda_executor>(peers[0].cuda_executor);
+    group_->small_bytes = peers[0].small_bytes;
+  }
 
   std::vector<int> known = {group_->wiring.local.previous, group_->wiring.local.next};
   for (const auto& ring : {group_->wiring.rail, group_->wiring.flat})

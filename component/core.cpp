@@ -185,6 +185,16 @@ int loom_perform(loom_comm* comm, const loom_call* call) {
   });
 }
 
+int loom_perform_on_device(loom_comm* comm, const loom_call* call) {
+  Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
+  return at_c_boundary(communicator.where().c_str(), [&]() -> int {
+    return communicator.perform_on_device(to_job(*call), static_cast<Op>(call->op),
+                                          static_cast<Type>(call->type))
+               ? LOOM_SUCCESS
+               : LOOM_DECLINED;
+  });
+}
+
 // A loom_job is a Job that C cannot look into.
 int loom_job_create(loom_comm* comm, const loom_call* call, bool may_wait, loom_job_done done, void* context,
                     loom_job** out) {
@@ -221,6 +231,7 @@ const char* loom_algorithm_name(int algorithm) {
   if (which == loom::Algorithm::kSingleCopy) return "single_copy";
   if (which == loom::Algorithm::kTwoLevels) return "two_levels";
   if (which == loom::Algorithm::kFlatRing) return "flat_ring";
+  if (which == loom::Algorithm::kHandedOver) return "handed_over";
   return loom::name_of(which).data();
 }
 const char* loom_fallback_name(loom_fallback reason) {

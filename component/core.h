@@ -54,6 +54,8 @@ enum loom_protocol { LOOM_INLINE, LOOM_SIMPLE, LOOM_LL, LOOM_LL128, LOOM_PROTOCO
 
 /* Who carries what several algorithms could. The order is that of component/plan.hpp. */
 enum loom_preference { LOOM_BEST, LOOM_BOARDS, LOOM_SINGLE_COPY, LOOM_RINGS, LOOM_PREFERENCE_COUNT };
+/* What carries calls whose buffers are on GPUs. */
+enum loom_cuda_executor { LOOM_STAGED, LOOM_HANDED_OVER, LOOM_PERSISTENT };
 
 /* Values of the MCA variables that the core reads. They may differ between ranks. */
 struct loom_parameters {
@@ -66,6 +68,8 @@ struct loom_parameters {
   enum loom_preference preference; /* if all ranks say the same */
   bool only_host_memory;  /* the program has no buffers on devices */
   uint64_t staging_bytes; /* the most host memory that is kept for copies of device buffers */
+  enum loom_cuda_executor cuda_executor; /* if all ranks say the same */
+  uint64_t small_bytes; /* calls on device buffers below this are staged; if all ranks say the same */
   double timeout_s;     /* longest wait for a peer inside one call; 0: no limit */
   const char *topo_file;      /* describes the hosts, alike on all ranks; NULL or "": look at the hosts */
   const char *topo_dump_file; /* rank 0 writes its host's description there; NULL or "": nothing */
@@ -110,6 +114,7 @@ struct loom_bootstrap {
   int (*all_reduce)(void *context, const uint64_t *in, uint64_t *out, size_t n, enum loom_op op);
   const char *name; /* of the communicator, for messages; copied by loom_comm_create */
   bool alone;       /* the job has no other rank: what is written and checked once per job is so here */
+  bool looks_for_devices; /* this rank calls loom_perform_on_device where others may */
 };
 
 /* The order is that of device/host/host_job.hpp, which says what the buffers and blocks of each are. */
@@ -126,7 +131,7 @@ enum loom_fallback {
   LOOM_NOT_BETTER,    /* the component below is at least as good at it */
   LOOM_FALLBACK_COUNT
 };
-enum { LOOM_ALGORITHM_COUNT = 10 }; /* of component/plan.hpp, without the component below */
+enum { LOOM_ALGORITHM_COUNT = 12 }; /* of component/plan.hpp, without the component below */
 
 /* Names as in variables: "reduce_scatter_block", "single_copy", "no_kernel". */
 const char *loom_collective_name(enum loom_collective collective);
@@ -224,6 +229,10 @@ struct loom_call {
 };
 /* Collective; LOOM_DECLINED depends on the same facts as loom_allreduce's. */
 int loom_perform(struct loom_comm *comm, const struct loom_call *call);
+
+/* The same for buffers that may lie on GPUs, before anybody stages them: LOOM_DECLINED on all ranks unless all have theirs
+ * there and an executor for them. */
+int loom_perform_on_device(struct loom_comm *comm, const struct loom_call *call);
 
 /* A call that does not wait: planned once, started any number of times, one after the other. The jobs of a communicator are
  * performed in the order in which they were started, from the MPI library's progress loop and whatever else waits. */

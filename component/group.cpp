@@ -53,6 +53,7 @@ void Links::abandon() noexcept {
   number = 0;
   if (direct) direct->abandon();
   if (boards) boards->abandon();
+  if (gpus && has_gpus == true) gpus->abandon();
   if (local_next) local_next->abandon();
   if (local_previous) local_previous->abandon();
   abandon_ends([&](auto&& body) { for_net_ends(*this, body); });

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "component/plan.hpp"
+#include "component/core.h"
 #include "connect/view.hpp"
+#include "device/cuda/gpu_links.hpp"
 #include "device/host/board_executor.hpp"
 #include "device/host/direct_exchange.hpp"
 #include "device/host/process_watch.hpp"
@@ -46,6 +48,10 @@ struct Links {
   std::vector<HostLinks> mesh_ends;  ///< between all ranks of different hosts, by rank; none to my own
   std::vector<device::PeerLinks> mesh;  ///< the same, as executors see them
   std::vector<std::int64_t> pids;       ///< of all ranks, where they may read each other's memory; else empty
+  /// Nothing before the first call with all buffers on GPUs; false: that has failed. The communicator's own,
+  /// never left to another.
+  std::optional<bool> has_gpus;
+  std::unique_ptr<device::cuda::GpuLinks> gpus;
 
   void abandon() noexcept;
   /// Whether no connection is known to be broken.
@@ -80,6 +86,8 @@ struct Group {
   bool two_levels = false;
   device::OfferProtocol protocol = device::OfferProtocol::kInline;  ///< of small messages inside the host
   Preference preference = Preference::kBest;
+  loom_cuda_executor cuda_executor = LOOM_STAGED;
+  std::uint64_t small_bytes = 0;                ///< calls on device buffers below this are staged
   std::map<int, device::ProcessId> host_mates;  ///< by rank, myself included
   std::map<int, std::string> names;  ///< of host mates and neighbours: "rank 3 (process 71 on host a)"
   IdleLinks idle;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "device/cuda/handed_over_executor.hpp"
+#include "device/cuda/persistent_links.hpp"
 #include "device/host/direct_exchange.hpp"
 #include "device/host/rails_executor.hpp"
 #include "device/host/single_copy_executor.hpp"
@@ -86,6 +88,10 @@ std::string_view name_of(Algorithm algorithm) {
       return "flat ring";
     case Algorithm::kMesh:
       return "mesh";
+    case Algorithm::kHandedOver:
+      return "handed over";
+    case Algorithm::kPersistent:
+      return "persistent";
     case Algorithm::kBelow:
       return "the component below";
   }
@@ -220,6 +226,10 @@ bool may_carry(Algorithm algorithm, device::Collective collective) {
       return rings_take(collective);
     case Algorithm::kMesh:
       return collective == Collective::kAllToAll;
+    case Algorithm::kHandedOver:
+      return device::cuda::HandedOverExecutor::takes(collective);
+    case Algorithm::kPersistent:
+      return device::cuda::persistent_way(collective, 1, 2).has_value();
     case Algorithm::kBelow:
       return false;
   }

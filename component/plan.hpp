@@ -22,6 +22,8 @@ enum class Algorithm {
   kRails,       ///< equal hosts: rings inside and rails across (see device::RailsExecutor and RootedExecutor)
   kFlatRing,    ///< unequal hosts: the same with one ring over all ranks
   kMesh,        ///< several hosts: straight to every rank of the others, through the boards inside
+  kHandedOver,  ///< one host, all buffers on GPUs: through boards there, driven by the host
+  kPersistent,  ///< one host, all buffers on GPUs, one for each rank: kernels that meet each other
   kBelow,       ///< the component below is better at this
 };
 
@@ -78,7 +80,7 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
 Algorithm plan_resumable(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
                          const Abilities& abilities = {});
 
-/// Whether plan() may ever answer this.
+/// Whether such calls may ever go by it.
 bool may_carry(Algorithm algorithm, device::Collective collective);
 
 }  // namespace loom

@@ -108,6 +108,26 @@ device::cuda::Staging* Process::look_for_devices() {
   return staging_.get();
 }
 
+std::shared_ptr<device::cuda::Gpu> Process::gpu(const device::cuda::Owner& owner) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(gpus_, [](const auto& known) { return known.expired(); });
+  for (const auto& known : gpus_)
+    if (auto gpu = known.lock(); gpu && gpu->is_of(owner)) return gpu;
+  auto gpu = std::make_shared<device::cuda::Gpu>(staging_->driver(), owner);
+  gpus_.push_back(gpu);
+  return gpu;
+}
+
+void Process::retire(std::unique_ptr<device::cuda::GpuLinks> links) noexcept {
+  links->leave();
+  const std::lock_guard lock(mutex_);
+  try {
+    retired_gpu_links_.push_back(std::move(links));
+  } catch (const std::bad_alloc&) {  // freed now if that is safe, else not before the process ends
+  }
+  std::erase_if(retired_gpu_links_, [](const auto& retired) { return retired->all_have_left(); });
+}
+
 void Process::include(const CallCounters& calls) {
   const std::lock_guard lock(mutex_);
   live_calls_.push_back(&calls);

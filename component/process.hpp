@@ -120,6 +120,12 @@ class Process {
   /// What that found.
   device::cuda::Staging* staging() noexcept { return found_staging_.load(std::memory_order_acquire); }
 
+  /// The GPU that an owner's memory is on. The same one for all communicators that use it at a time. Throws
+  /// Error.
+  std::shared_ptr<device::cuda::Gpu> gpu(const device::cuda::Owner& owner);
+  /// Of a communicator that ends: freed when all its ranks have left them, here or at a later call.
+  void retire(std::unique_ptr<device::cuda::GpuLinks> links) noexcept;
+
   /// The transport if it is open.
   ucx_transport::Transport* open_transport() noexcept {
     return open_transport_.load(std::memory_order_acquire);
@@ -149,6 +155,8 @@ class Process {
   bool dumped_ = false, graph_dumped_ = false;
   std::unique_ptr<device::cuda::Staging> staging_;
   std::atomic<device::cuda::Staging*> found_staging_{nullptr};
+  std::vector<std::weak_ptr<device::cuda::Gpu>> gpus_;
+  std::vector<std::unique_ptr<device::cuda::GpuLinks>> retired_gpu_links_;
   std::unique_ptr<ucx_transport::Transport> transport_;
   std::atomic<ucx_transport::Transport*> open_transport_{nullptr};
   std::atomic<std::uint64_t> communicators_{0}, declined_{0};

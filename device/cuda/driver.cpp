@@ -127,6 +127,10 @@ std::unique_ptr<Driver> Driver::open(const char* name, bool if_loaded) {
   return std::unique_ptr<Driver>(new Driver(std::move(functions)));
 }
 
+void* Driver::find(const char* name) const noexcept {
+  return ::dlsym(functions_->library, name);
+}
+
 Error Driver::error(const char* doing, Result result) const {
   const char* text = nullptr;
   if (functions_->error_string(result, &text) != kSuccess || text == nullptr) text = "unknown to it";

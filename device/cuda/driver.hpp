@@ -52,11 +52,15 @@ class Driver {
   /// Whether CUDA has let go of them, so that they may be unmapped.
   bool unpin(const std::optional<Owner>& in_context_of, void* memory) const noexcept;
 
+  /// Any function of the driver, or nullptr.
+  void* find(const char* name) const noexcept;
+  /// "CUDA's driver fails with error 2 (out of memory) while <doing>."
+  Error error(const char* doing, int result) const;
+
  private:
   struct Functions;
   class CurrentContext;
   explicit Driver(std::unique_ptr<Functions> functions);
-  Error error(const char* doing, int result) const;
 
   std::unique_ptr<Functions> functions_;
 };

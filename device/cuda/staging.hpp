@@ -57,6 +57,7 @@ class Staging {
   /// `host`. Throws Error.
   std::unique_ptr<StandIn> stand_in(const void* address, std::span<Strip> load, std::span<Strip> store);
 
+  const Driver& driver() const noexcept { return *driver_; }
   std::uint64_t bytes_copied() const noexcept { return copied_.load(std::memory_order_relaxed); }
 
  private:

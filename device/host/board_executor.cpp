@@ -1,11 +1,8 @@
 #include "device/host/board_executor.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 
-#include "base/error.hpp"
 #include "device/exchange_schedule.hpp"
 #include "device/host/copy.hpp"
 
@@ -18,148 +15,24 @@ constexpr std::size_t kBlockBytes = 8 * 1024;
 constexpr std::size_t kStreamBlockBytes = 1024;
 // An output from here on goes past the caches (2 MiB of L2 cache, large L3; loom_bench of each collective).
 constexpr std::size_t kStreamBytes = 16 * 1024 * 1024;
-// A part that does not fill its piece is cut into so many tiles, that reading overlaps with writing, but into
-// none shorter than what a round costs to agree on, which three stages in a row feel more than two.
-constexpr std::size_t kTilesPerPart = 4;
-constexpr std::size_t kMinTileBytes = 4 * 1024;
-constexpr std::size_t kMinChunkTileBytes = 16 * 1024;
-// With more, CPUs are likely to be many enough that one of them should not reduce for all.
-constexpr int kMostRanksHandingOver = 8;
-
-std::size_t divide_up(std::size_t a, std::size_t b) {
-  return (a + b - 1) / b;
-}
-
-/// The root of a reduce takes whole operands. Of two ranks one may as well hand the other all of its own:
-/// together they move less. And so may a few that have to take turns on the CPUs, as much as they can lay out
-/// without waiting: then only the root waits.
-bool has_whole_operands(const Boards& boards, const HostJob& job) {
-  if (boards.size() == 2) return true;
-  return boards.few_rounds() && boards.size() <= kMostRanksHandingOver &&
-         job.bytes() <= (Board::kBanks - 1) * Board::kBankBytes;
-}
-/// Every rank reduces a chunk of the message.
-bool has_chunks(const Boards& boards, const HostJob& job) {
-  return job.collective == Collective::kAllreduce ||
-         (job.collective == Collective::kReduce && !has_whole_operands(boards, job));
-}
-bool is_one_part(const Boards& boards, const HostJob& job) {
-  return job.collective == Collective::kAllGather || job.collective == Collective::kBroadcast ||
-         (job.collective == Collective::kReduce && has_whole_operands(boards, job));
-}
+constexpr TileLimits kLimits{
+    .bank_bytes = Board::kBankBytes, .min_tile_bytes = 4 * 1024, .min_chunk_tile_bytes = 16 * 1024};
 
 }  // namespace
 
-bool Boards::has_published(int rank, std::uint64_t round) {
-  std::uint64_t& seen = seen_[static_cast<std::size_t>(rank)];
-  if (seen >= round) return true;
-  const std::uint64_t now = boards_[static_cast<std::size_t>(rank)]->filled.value();
-  if (now == StepFlag::kAbandoned)
-    throw Error(ErrorCode::kGivenUp, fmt::format("Rank {} gave up on this communicator.", rank));
-  seen = now;
-  return seen >= round;
-}
-
 BoardExecutor::BoardExecutor(Boards& boards, const HostJob& job)
-    : boards_(boards), job_(job), chunked_(has_chunks(boards, job)), one_part_(is_one_part(boards, job)) {
-  const auto ranks = static_cast<std::size_t>(boards.size());
-  const std::size_t unit = std::max<std::size_t>(1, kCacheLine / job.elem_bytes) * job.elem_bytes;
-  piece_bytes_ = Board::kBankBytes / (one_part_ ? 1 : ranks) / kCacheLine * kCacheLine;
-  const std::size_t part_bytes = longest_part();
-  const std::size_t wanted = boards.few_rounds() ? piece_bytes_
-                                                 : std::max(divide_up(part_bytes, kTilesPerPart),
-                                                            chunked_ ? kMinChunkTileBytes : kMinTileBytes);
-  tile_bytes_ = std::max(std::min(wanted, piece_bytes_) / unit, std::size_t{1}) * unit;
-  tiles_ = divide_up(part_bytes, tile_bytes_);
-  rounds_ = tiles_ + (chunked_ ? 2 : 1);
+    : BoardWalk(boards, job, kLimits), boards_(boards) {
   const bool gathers = job.collective == Collective::kAllGather || job.collective == Collective::kAllToAll;
-  streams_ = job.bytes() * (gathers ? ranks : 1) >= kStreamBytes;
-}
-
-std::size_t BoardExecutor::longest_part() const {
-  if (chunked_) return chunk_range(job_.count, job_.elem_bytes, boards_.size(), 0).count * job_.elem_bytes;
-  if (job_.collective != Collective::kReduceScatterV) return job_.bytes();
-  std::size_t longest = 0;
-  for (int part = 0; part < boards_.size(); ++part)
-    longest = std::max<std::size_t>(longest, job_.bounds[part + 1] - job_.bounds[part]);
-  return longest * job_.elem_bytes;
+  streams_ = job.bytes() * (gathers ? static_cast<std::size_t>(boards.size()) : 1) >= kStreamBytes;
 }
 
 BoardExecutor::State BoardExecutor::advance() {
-  if (round_ == rounds_) return State::kDone;
+  if (done()) return State::kDone;
   if (!ready()) return State::kBlocked;
-  perform();
+  perform([this](std::size_t tile) { take(tile); }, [this](std::size_t tile) { reduce_own(tile); },
+          [this](std::size_t tile) { offer(tile); });
   if (streams_) stream_fence();
-  if (++round_ == rounds_) return State::kDone;  // nothing was written; see Board
-  boards_.publish();
-  return State::kMoved;
-}
-
-bool BoardExecutor::ready() {
-  const bool writes = this->writes();
-  for (int rank = 0; rank < boards_.size(); ++rank) {
-    if (rank == boards_.self()) continue;
-    awaited_ = rank;
-    if (reads_from(rank) && !boards_.is_level(rank)) return false;
-    if (writes && !boards_.is_past(rank)) return false;
-  }
-  return true;
-}
-
-/// In this round; in the first there is nothing to read yet.
-bool BoardExecutor::reads_from(int rank) const {
-  if (round_ == 0) return false;
-  if (job_.collective == Collective::kBroadcast) return rank == job_.root;
-  return job_.collective != Collective::kReduce || !one_part_ || boards_.self() == job_.root;
-}
-
-bool BoardExecutor::writes() const {
-  if (round_ + 1 == rounds_) return false;
-  if (job_.collective == Collective::kBroadcast) return boards_.self() == job_.root;
-  if (job_.collective == Collective::kReduce && one_part_) return boards_.self() != job_.root;
-  return true;
-}
-
-/// Round r offers tile r, reduces tile r - 1, which all have offered, and takes the results of tile r - 2.
-void BoardExecutor::perform() {
-  const bool reduce = reduces();
-  const std::size_t taken = chunked_ ? 2 : 1;
-  if (round_ >= taken && !(reduce && taken == 1)) take(round_ - taken);
-  if (reduce && round_ >= 1 && round_ - 1 < tiles_) reduce_own(round_ - 1);
-  if (round_ < tiles_) offer(round_);
-}
-
-bool BoardExecutor::reduces() const {
-  const bool whole = job_.collective == Collective::kReduce && one_part_;
-  return chunked_ || scatters() || (whole && boards_.self() == job_.root);
-}
-
-bool BoardExecutor::scatters() const {
-  return job_.collective == Collective::kReduceScatter || job_.collective == Collective::kReduceScatterV;
-}
-
-/// Bytes of a tile of a part, from the start of the message; a part is a rank's chunk or block.
-BoardExecutor::Range BoardExecutor::tile_of(int part, std::size_t tile) const {
-  std::size_t first = 0, length = job_.bytes();
-  if (chunked_) {
-    const ChunkRange chunk = chunk_range(job_.count, job_.elem_bytes, boards_.size(), part);
-    first = chunk.first * job_.elem_bytes;
-    length = chunk.count * job_.elem_bytes;
-  } else if (job_.collective == Collective::kReduceScatterV) {
-    first = job_.bounds[part] * job_.elem_bytes;
-    length = job_.bounds[part + 1] * job_.elem_bytes - first;
-  } else if (!one_part_) {
-    first = static_cast<std::size_t>(part) * length;
-  }
-  const std::size_t offset = std::min(length, tile * tile_bytes_);
-  return {first + offset, std::min(tile_bytes_, length - offset)};
-}
-
-std::byte* BoardExecutor::piece(int part) const {
-  return boards_.to_write() + (one_part_ ? 0 : static_cast<std::size_t>(part) * piece_bytes_);
-}
-const std::byte* BoardExecutor::piece_of(int rank, int part) const {
-  return boards_.to_read(rank) + (one_part_ ? 0 : static_cast<std::size_t>(part) * piece_bytes_);
+  return end_round();
 }
 
 void BoardExecutor::copy_out(std::byte* to, const std::byte* from, std::size_t bytes) const {

@@ -81,7 +81,7 @@ std::string run_rank(RankProcess& self, bool own_host, double timeout_s, const B
   runtime.log = [](const char*) {};
   runtime.parameters.timeout_s = timeout_s;
   loom_initialize(&runtime);
-  const loom_bootstrap bootstrap{&self, self.rank, self.size, gather, reduce, "TEST_COMM", false};
+  const loom_bootstrap bootstrap{&self, self.rank, self.size, gather, reduce, "TEST_COMM", false, false};
   if (loom_comm_create(&bootstrap, &self.comm) != LOOM_SUCCESS) return "no communicator: " + last_message;
   std::string wrong = body(self);
   loom_comm_destroy(self.comm);

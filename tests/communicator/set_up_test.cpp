@@ -132,7 +132,7 @@ TEST(SetUp, SaysWhatTheRanksSentEachOther) {
   const std::string line = job.transcript.lines()[0];
   EXPECT_THAT(line,
               ::testing::ContainsRegex("set up in [0-9.]+ ms: group [0-9.]+ ms .56 bytes from each rank., "
-                                       "peers [0-9.]+ ms .216 bytes from each rank"));
+                                       "peers [0-9.]+ ms .232 bytes from each rank"));
   EXPECT_THAT(line, HasSubstr("(24 bytes from each rank), links"));  // on one host nobody needs a summary
 }
 

@@ -1,9 +1,13 @@
 #include "tests/fake_cuda/fake_cuda.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <iterator>
@@ -11,26 +15,38 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
+
+#include "device/cuda/kernel_args.hpp"
+#include "device/reduce.hpp"
 
 namespace {
 
 constexpr int kInvalidValue = 1, kNoMemory = 2, kNotInitialized = 3, kInvalidContext = 201,
-              kInvalidHandle = 400, kAlreadyRegistered = 712, kNotRegistered = 713;
+              kInvalidHandle = 400, kNotFound = 500, kNotReady = 600, kAlreadyRegistered = 712,
+              kNotRegistered = 713;
 
 struct Context {
   int device;
   int retained = 0;
 };
 
-enum class Kind { kDevice, kManaged, kPool, kHost };
+enum class Kind { kDevice, kManaged, kPool, kHost, kPeer };  // the last: of another process
 struct Allocation {
   std::byte* at;
   std::byte* alias;  // where the CPU may
   std::size_t bytes;
   Kind kind;
   Context* context;
+  int file;
+};
+
+/// A kernel by its name, in place of its code: loom_reduce_<operation>_<type>, or loom_collective_...
+struct Kernel {
+  int operation, type;
+  bool collective;
 };
 
 struct Driver {
@@ -43,6 +59,10 @@ struct Driver {
   std::map<std::byte*, std::pair<std::size_t, Context*>> registered;
   std::vector<std::function<void()>> stream;  // put off
   std::map<std::string, std::pair<int, int>> failures;
+  std::map<int, Kernel> kernels;
+  std::thread
+      kernel;  ///< a collective, which is at work beside the program until it has met those of other ranks
+  std::atomic<bool> kernel_runs{false};
   FakeCudaCounts counts{};
 
   int fails(const char* function) {
@@ -68,11 +88,13 @@ struct Driver {
     return holding(address) != nullptr ? nullptr : static_cast<std::byte*>(address);
   }
   void run() {
+    if (kernel.joinable()) kernel.join();
     for (const auto& work : std::exchange(stream, {})) work();
   }
   void unmap(const Allocation& allocation) {
     ::munmap(allocation.at, allocation.bytes);
     if (allocation.alias != allocation.at) ::munmap(allocation.alias, allocation.bytes);
+    ::close(allocation.file);
     --counts.allocations;
   }
 };
@@ -117,23 +139,166 @@ int enqueue(Driver& d, void* to, const void* from, std::size_t width, std::size_
   return 0;
 }
 
+/// Maps a file twice, and closes it when that fails.
+int add(Driver& d, std::uint64_t* out, int file, std::size_t bytes, Kind kind) {
+  const int access = kind == Kind::kManaged || kind == Kind::kHost ? PROT_READ | PROT_WRITE : PROT_NONE;
+  void* const at = ::mmap(nullptr, bytes, access, MAP_SHARED, file, 0);
+  void* const alias = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (at == MAP_FAILED || alias == MAP_FAILED) {
+    ::close(file);
+    return kNoMemory;
+  }
+  auto* const address = static_cast<std::byte*>(at);
+  d.allocations[address] = {address, static_cast<std::byte*>(alias), bytes, kind, current_context(), file};
+  ++d.counts.allocations;
+  *out = reinterpret_cast<std::uint64_t>(at);
+  return 0;
+}
+
 int allocate(std::uint64_t* out, std::size_t bytes, Kind kind) {
-  Driver& d = driver();
-  Context* const context = current_context();
-  if (context == nullptr) return kInvalidContext;
+  if (current_context() == nullptr) return kInvalidContext;
   if (bytes == 0) return kInvalidValue;
   bytes = (bytes + 4095) / 4096 * 4096;
   const int file = ::memfd_create("fake_cuda", MFD_CLOEXEC);
   if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes)) != 0) return kNoMemory;
-  const int access = kind == Kind::kManaged || kind == Kind::kHost ? PROT_READ | PROT_WRITE : PROT_NONE;
-  void* const at = ::mmap(nullptr, bytes, access, MAP_SHARED, file, 0);
-  void* const alias = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  ::close(file);
-  if (at == MAP_FAILED || alias == MAP_FAILED) return kNoMemory;
-  auto* const address = static_cast<std::byte*>(at);
-  d.allocations[address] = {address, static_cast<std::byte*>(alias), bytes, kind, context};
-  ++d.counts.allocations;
-  *out = reinterpret_cast<std::uint64_t>(at);
+  return add(driver(), out, file, bytes, kind);
+}
+
+/// What a CUipcMemHandle of the fake says; which passes by value.
+struct IpcHandle {
+  std::int64_t pid;
+  int file;
+  std::size_t bytes;
+  std::byte rest[64 - 24];
+};
+static_assert(sizeof(IpcHandle) == 64);
+
+/// A reduction, done by the host's own table.
+int enqueue_reduce(Driver& d, const Kernel& kernel, loom::device::cuda::ReduceArgs args) {
+  using loom::device::Type;
+  const auto type = static_cast<Type>(kernel.type);
+  const loom::device::ReduceFn reduce =
+      loom::device::find_reduce(static_cast<loom::device::Op>(kernel.operation), type);
+  if (reduce == nullptr || args.operands < 2) return kInvalidValue;
+  const std::size_t bytes = args.count * loom::device::size_of(type);
+  std::byte* const out = d.reach(args.out, bytes);
+  std::vector<const std::byte*> in;
+  for (int i = 0; i < args.operands; ++i) in.push_back(d.reach(const_cast<void*>(args.in[i]), bytes));
+  in.push_back(out);
+  for (const std::byte* each : in)
+    if (each == nullptr) return kInvalidValue;
+  d.stream.push_back([=] {
+    // `out` may be any of the operands: a GPU has read all of an element before it writes it.
+    std::vector<std::byte> result(in[0], in[0] + bytes);
+    for (int i = 1; i < args.operands; ++i)
+      reduce(result.data(), result.data(), in[static_cast<std::size_t>(i)], args.count);
+    std::memcpy(out, result.data(), bytes);
+  });
+  ++d.counts.kernels;
+  return 0;
+}
+
+/// The step code of collectives, by a thread of the host and with the host's table of reductions: so five
+/// types stand for all.
+template <std::size_t kBytes>
+struct alignas(kBytes) Element {
+  std::byte bytes[kBytes];
+};
+thread_local loom::device::ReduceFn the_reduction;
+struct Reduction {
+  template <class T>
+  T operator()(T a, T b) const {
+    T result;
+    the_reduction(result.bytes, a.bytes, b.bytes, 1);
+    return result;
+  }
+};
+struct OneThread {
+  static constexpr int kLanes = 1;
+  int index() const { return 0; }
+  int size() const { return 1; }
+  bool any(bool condition) { return condition; }
+  bool all_lanes(bool condition) { return condition; }
+  void pause() { std::this_thread::yield(); }
+};
+
+namespace steps = loom::device::steps;
+using loom::device::Word;
+
+/// Where the CPU may reach what the ends of a channel point to.
+struct Reach {
+  Driver& driver;
+  template <class T>
+  void translate(T*& at) const {
+    if (at != nullptr)
+      at = reinterpret_cast<T*>(driver.reach(const_cast<void*>(static_cast<const void*>(at)), 1));
+  }
+  void translate(steps::Channel& channel) const {
+    const auto both = [this](steps::RecvEnd& from, steps::SendEnd& to) {
+      translate(from.slots), translate(from.filled), translate(from.consumed);
+      translate(to.slots), translate(to.filled), translate(to.consumed);
+    };
+    for (steps::RingEnds& ring : channel.ring) both(ring.from, ring.to);
+    for (steps::MeshEnds& mesh : channel.mesh)
+      for (int peer = 0; peer < steps::kMostRanks - 1; ++peer) both(mesh.from[peer], mesh.to[peer]);
+  }
+};
+
+template <class Operation>
+bool perform(std::size_t bytes, const steps::Task& task, steps::Channel& channel,
+             const steps::ChannelForm& form, const steps::WayOut& way_out) {
+  OneThread group;
+  switch (bytes) {
+    case 1:
+      return steps::perform<Operation, Element<1>>(group, task, channel, form, way_out);
+    case 2:
+      return steps::perform<Operation, Element<2>>(group, task, channel, form, way_out);
+    case 4:
+      return steps::perform<Operation, Element<4>>(group, task, channel, form, way_out);
+    case 8:
+      return steps::perform<Operation, Element<8>>(group, task, channel, form, way_out);
+    default:
+      return steps::perform<Operation, Element<16>>(group, task, channel, form, way_out);
+  }
+}
+
+/// Blocks one after the other: channels have nothing to do with each other, and all ranks go in this order.
+int start_collective(Driver& d, const Kernel& kernel, loom::device::cuda::CollectiveArgs args,
+                     unsigned blocks) {
+  d.run();  // what comes before it in the stream
+  const auto type = static_cast<loom::device::Type>(kernel.type);
+  const bool moves = kernel.operation == loom::device::cuda::kMoveImage;
+  const loom::device::ReduceFn reduce =
+      moves ? nullptr : loom::device::find_reduce(static_cast<loom::device::Op>(kernel.operation), type);
+  if (!moves && reduce == nullptr) return kInvalidValue;
+  const Reach reach{d};
+  reach.translate(args.channels);
+  reach.translate(args.task.in);
+  reach.translate(args.task.out);
+  reach.translate(args.abandoned);
+  reach.translate(args.failed);
+  std::vector<steps::Channel> channels(args.channels, args.channels + blocks);
+  for (steps::Channel& channel : channels) reach.translate(channel);
+  d.kernel_runs = true;
+  d.kernel = std::thread([&d, args, channels, reduce, bytes = loom::device::size_of(type)]() mutable {
+    the_reduction = reduce;
+    for (std::size_t block = 0; block < channels.size(); ++block) {
+      steps::Task task = args.task;
+      task.window_first += block * task.window_length;
+      steps::Channel& channel = channels[block];
+      const steps::WayOut way_out{args.abandoned};
+      const bool done = reduce != nullptr
+                            ? perform<Reduction>(bytes, task, channel, args.form, way_out)
+                            : perform<steps::NoOperation>(bytes, task, channel, args.form, way_out);
+      if (!done) steps::store_release(args.failed, 1);
+      for (int p = 0; p < steps::kProtocols; ++p) {
+        args.channels[block].ring[p].passed = channel.ring[p].passed;
+        args.channels[block].mesh[p].passed = channel.mesh[p].passed;
+      }
+    }
+    d.kernel_runs = false;
+  });
+  ++d.counts.kernels;
   return 0;
 }
 
@@ -336,6 +501,98 @@ EXPORT int cuMemHostUnregister(void* memory) {
   if (current_context() == nullptr) return kInvalidContext;
   d.counts.registered -= found->second.first;
   d.registered.erase(found);
+  return 0;
+}
+
+EXPORT int cuMemsetD8Async(std::uint64_t address, unsigned char value, std::size_t bytes, void*) {
+  LOCK("cuMemsetD8Async");
+  std::byte* const target = d.reach(pointer(address), bytes);
+  if (target == nullptr) return kInvalidValue;
+  d.stream.push_back([=] { std::memset(target, value, bytes); });
+  return 0;
+}
+/// There is one stream.
+EXPORT int cuStreamCreate(void** out, unsigned) {
+  LOCK("cuStreamCreate");
+  *out = nullptr;
+  return 0;
+}
+EXPORT int cuStreamDestroy_v2(void*) {
+  return 0;
+}
+
+EXPORT int cuIpcGetMemHandle(IpcHandle* handle, std::uint64_t address) {
+  LOCK("cuIpcGetMemHandle");
+  const Allocation* const in = d.holding(pointer(address));
+  if (in == nullptr || in->kind != Kind::kDevice) return kInvalidValue;
+  *handle = {::getpid(), in->file, in->bytes, {}};
+  return 0;
+}
+EXPORT int cuIpcOpenMemHandle_v2(std::uint64_t* out, IpcHandle handle, unsigned) {
+  LOCK("cuIpcOpenMemHandle");
+  if (current_context() == nullptr || handle.pid == ::getpid()) return kInvalidContext;
+  const std::string path = "/proc/" + std::to_string(handle.pid) + "/fd/" + std::to_string(handle.file);
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) return kInvalidHandle;
+  return add(d, out, file, handle.bytes, Kind::kPeer);
+}
+EXPORT int cuIpcCloseMemHandle(std::uint64_t address) {
+  LOCK("cuIpcCloseMemHandle");
+  const auto found = d.allocations.find(static_cast<std::byte*>(pointer(address)));
+  if (found == d.allocations.end() || found->second.kind != Kind::kPeer) return kInvalidValue;
+  d.run();
+  d.unmap(found->second);
+  d.allocations.erase(found);
+  return 0;
+}
+
+EXPORT int cuModuleLoadData(void** module, const void* image) {
+  LOCK("cuModuleLoadData");
+  if (image == nullptr) return kInvalidValue;
+  if (current_context() == nullptr) return kInvalidContext;
+  *module = &d;
+  return 0;
+}
+EXPORT int cuModuleUnload(void*) {
+  return 0;
+}
+/// Kernels live as long as the fake.
+EXPORT int cuModuleGetFunction(Kernel** out, void*, const char* name) {
+  LOCK("cuModuleGetFunction");
+  Kernel kernel{};
+  kernel.collective = std::sscanf(name, "loom_collective_%d_%d", &kernel.operation, &kernel.type) == 2;
+  if (!kernel.collective && std::sscanf(name, "loom_reduce_%d_%d", &kernel.operation, &kernel.type) != 2)
+    return kNotFound;
+  const int key = (kernel.operation * loom::device::kTypeCount + kernel.type) * 2 + kernel.collective;
+  *out = &d.kernels.emplace(key, kernel).first->second;
+  return 0;
+}
+EXPORT int cuLaunchKernel(const Kernel* kernel, unsigned blocks, unsigned, unsigned, unsigned, unsigned,
+                          unsigned, unsigned, void*, void** parameters, void**) {
+  using loom::device::cuda::CollectiveArgs;
+  using loom::device::cuda::ReduceArgs;
+  LOCK("cuLaunchKernel");
+  if (current_context() == nullptr) return kInvalidContext;
+  if (kernel->collective)
+    return start_collective(d, *kernel, *static_cast<const CollectiveArgs*>(parameters[0]), blocks);
+  return enqueue_reduce(d, *kernel, *static_cast<const ReduceArgs*>(parameters[0]));
+}
+EXPORT int cuStreamQuery(void*) {
+  LOCK("cuStreamQuery");
+  if (d.kernel_runs) return kNotReady;
+  d.run();
+  return 0;
+}
+
+EXPORT int cuDeviceGet(int* device, int ordinal) {
+  *device = ordinal;
+  return 0;
+}
+/// Each process has a GPU of its own, unless FAKE_CUDA_SHARED is set.
+EXPORT int cuDeviceGetUuid_v2(std::byte* uuid, int) {
+  std::memset(uuid, 0, 16);
+  const pid_t owner = std::getenv("FAKE_CUDA_SHARED") != nullptr ? 1 : ::getpid();
+  std::memcpy(uuid, &owner, sizeof(owner));
   return 0;
 }
 

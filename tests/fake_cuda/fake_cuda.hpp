@@ -3,7 +3,8 @@
 // It is a libcuda.so.1 without a GPU. Device memory is mapped twice: where the program has its address, no
 // CPU may touch it, and where the fake knows it, only its copies do. So whoever reads or writes a device
 // buffer with the CPU ends at once. Work in the default stream is put off until somebody synchronises with
-// it, as a slow GPU would.
+// it, as a slow GPU would. Other processes may map memory, as CUDA's IPC lets them. loom's kernels are known
+// by their names, and done by the host's table of reductions.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +18,7 @@ struct FakeCudaCounts {
   std::uint64_t allocations;                  ///< alive
   std::uint64_t registered, most_registered;  ///< bytes of host memory, now and at the most
   std::uint64_t looks;                        ///< questions of where a pointer points
+  std::uint64_t kernels;                      ///< that have been launched
 };
 
 extern "C" {

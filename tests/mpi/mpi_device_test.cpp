@@ -514,7 +514,10 @@ int main(int argc, char** argv) {
         call_from_a_thread_without_a_context, use_two_devices, do_without_locked_pages, fail_after_the_call,
         fail_before_the_call, keep_to_the_limit})
     scenario();
-  require(counts().allocations == 0, "the test has left allocations");
+  // Of a board on each rank's GPU this process has one, and the others mapped.
+  const bool boards = std::getenv("OMPI_MCA_coll_loom_cuda_executor") != nullptr;
+  require(counts().allocations <= (boards ? 3 * static_cast<std::uint64_t>(ranks) : 0),
+          "the test has left allocations");
   outlive_a_context();
   MPI_Finalize();
 }

@@ -1,0 +1,292 @@
+// The declarations follow the documented interface of CUDA's driver.
+#include "device/cuda/gpu.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "device/cuda/images.hpp"
+#include "device/reduce.hpp"
+
+namespace loom::device::cuda {
+namespace {
+
+using Result = int;
+using Address = std::uint64_t;
+constexpr Result kSuccess = 0, kNotReady = 600;
+void* const kLegacyStream = reinterpret_cast<void*>(std::uintptr_t{1});  // CU_STREAM_LEGACY
+constexpr unsigned kNonBlocking = 1;                                     // CU_STREAM_NON_BLOCKING
+constexpr unsigned kPortableAndMapped = 3;  // CU_MEMHOSTALLOC_PORTABLE and _DEVICEMAP
+constexpr unsigned kLazyPeerAccess = 1;     // CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+constexpr std::size_t kMostBlocks =
+    1024;  // several for each multiprocessor of any GPU; a loop strides over the rest
+
+/// CUipcMemHandle, which the driver takes by value.
+struct IpcHandle {
+  std::byte bytes[64];
+};
+
+Address address_of(const void* memory) {
+  return reinterpret_cast<std::uintptr_t>(memory);
+}
+std::byte* memory_at(Address address) {
+  return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address));
+}
+
+}  // namespace
+
+struct Gpu::Functions {
+  Result (*push_context)(void*);
+  Result (*pop_context)(void**);
+  Result (*retain_primary)(void**, int);
+  Result (*release_primary)(int);
+  Result (*allocate)(Address*, std::size_t);
+  Result (*release)(Address);
+  Result (*allocate_host)(void**, std::size_t, unsigned);
+  Result (*release_host)(void*);
+  Result (*fill)(Address, unsigned char, std::size_t, void*);
+  Result (*copy)(Address, Address, std::size_t, void*);
+  Result (*create_stream)(void**, unsigned);
+  Result (*destroy_stream)(void*);
+  Result (*synchronize)(void*);
+  Result (*query)(void*);
+  Result (*get_device)(int*, int);
+  Result (*get_uuid)(std::byte*, int);
+  Result (*get_handle)(IpcHandle*, Address);
+  Result (*open_handle)(Address*, IpcHandle, unsigned);
+  Result (*close_handle)(Address);
+  Result (*load_module)(void**, const void*);
+  Result (*unload_module)(void*);
+  Result (*get_function)(void**, void*, const char*);
+  Result (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+                   void**);
+
+  explicit Functions(const Driver& driver) {
+    const auto find = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(driver.find(name));
+      if (function == nullptr) throw Error(ErrorCode::kDevice, fmt::format("CUDA's driver has no {}.", name));
+    };
+    find(push_context, "cuCtxPushCurrent_v2");
+    find(pop_context, "cuCtxPopCurrent_v2");
+    find(retain_primary, "cuDevicePrimaryCtxRetain");
+    find(release_primary, "cuDevicePrimaryCtxRelease_v2");
+    find(allocate, "cuMemAlloc_v2");
+    find(release, "cuMemFree_v2");
+    find(allocate_host, "cuMemHostAlloc");
+    find(release_host, "cuMemFreeHost");
+    find(fill, "cuMemsetD8Async");
+    find(copy, "cuMemcpyAsync");
+    find(create_stream, "cuStreamCreate");
+    find(destroy_stream, "cuStreamDestroy_v2");
+    find(synchronize, "cuStreamSynchronize");
+    find(query, "cuStreamQuery");
+    find(get_device, "cuDeviceGet");
+    find(get_uuid, "cuDeviceGetUuid_v2");
+    find(get_handle, "cuIpcGetMemHandle");
+    find(open_handle, "cuIpcOpenMemHandle_v2");
+    find(close_handle, "cuIpcCloseMemHandle");
+    find(load_module, "cuModuleLoadData");
+    find(unload_module, "cuModuleUnload");
+    find(get_function, "cuModuleGetFunction");
+    find(launch, "cuLaunchKernel");
+  }
+};
+
+/// The context is current in this thread as long as this lives.
+class Gpu::Current {
+ public:
+  explicit Current(const Gpu& gpu) : gpu_(gpu), result_(gpu.functions_->push_context(gpu.context_)) {}
+  ~Current() {
+    void* popped;
+    if (result_ == kSuccess) gpu_.functions_->pop_context(&popped);
+  }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+  /// Throws Error.
+  void check() const { gpu_.check(result_, "a context is made current"); }
+  bool is() const noexcept { return result_ == kSuccess; }
+
+ private:
+  const Gpu& gpu_;
+  Result result_;
+};
+
+Gpu::Gpu(const Driver& driver, const Owner& owner, Stream stream)
+    : driver_(driver),
+      functions_(std::make_unique<Functions>(driver)),
+      context_(owner.context),
+      device_(owner.device),
+      stream_(kLegacyStream) {
+  if (kernel_image(0) == nullptr)
+    throw Error(ErrorCode::kDevice, "This build of loom has no kernels: it was made without nvcc.");
+  if (context_ == nullptr) {  // memory of pools: the program has made the primary one, and uses it
+    check(functions_->retain_primary(&context_, owner.device), "a context is retained");
+    retained_ = true;
+  }
+  if (stream == Stream::kDefault) return;
+  const Current current(*this);
+  if (const Result result = current.is() ? functions_->create_stream(&stream_, kNonBlocking) : kSuccess;
+      !current.is() || result != kSuccess) {
+    if (retained_) functions_->release_primary(device_);
+    current.check();
+    check(result, "a stream is made");
+  }
+}
+
+Gpu::~Gpu() {
+  {
+    const Current current(*this);
+    if (current.is()) {  // else all went with it
+      for (void* module : modules_)
+        if (module != nullptr) functions_->unload_module(module);
+      if (stream_ != kLegacyStream) functions_->destroy_stream(stream_);
+    }
+  }
+  if (retained_) functions_->release_primary(device_);
+}
+
+void Gpu::check(int result, const char* doing) const {
+  if (result != kSuccess) throw driver_.error(doing, result);
+}
+
+std::byte* Gpu::allocate(std::size_t bytes) {
+  const Current current(*this);
+  current.check();
+  Address address = 0;
+  check(functions_->allocate(&address, bytes), "memory of a GPU is allocated");
+  Result result = functions_->fill(address, 0, bytes, stream_);
+  if (result == kSuccess) result = functions_->synchronize(stream_);
+  if (result != kSuccess) functions_->release(address);
+  check(result, "memory of a GPU is cleared");
+  return memory_at(address);
+}
+
+void Gpu::release(std::byte* memory) noexcept {
+  const Current current(*this);
+  if (current.is()) functions_->release(address_of(memory));
+}
+
+std::byte* Gpu::allocate_on_host(std::size_t bytes) {
+  const Current current(*this);
+  current.check();
+  void* memory = nullptr;
+  check(functions_->allocate_host(&memory, bytes, kPortableAndMapped), "host memory is allocated");
+  return static_cast<std::byte*>(memory);
+}
+
+void Gpu::release_on_host(std::byte* memory) noexcept {
+  const Current current(*this);
+  if (current.is()) functions_->release_host(memory);
+}
+
+MemoryHandle Gpu::share(std::byte* memory) const {
+  const Current current(*this);
+  current.check();
+  IpcHandle raw;
+  check(functions_->get_handle(&raw, address_of(memory)), "memory of a GPU is shared with other processes");
+  MemoryHandle handle{.pid = ::getpid(), .address = address_of(memory)};
+  std::memcpy(handle.driver.data(), raw.bytes, sizeof(raw.bytes));
+  return handle;
+}
+
+std::byte* Gpu::attach(const MemoryHandle& handle) {
+  if (handle.pid == ::getpid()) return memory_at(handle.address);
+  const Current current(*this);
+  current.check();
+  IpcHandle raw;
+  std::memcpy(raw.bytes, handle.driver.data(), sizeof(raw.bytes));
+  Address address = 0;
+  check(functions_->open_handle(&address, raw, kLazyPeerAccess),
+        "another process's memory of a GPU is opened");
+  return memory_at(address);
+}
+
+void Gpu::detach(const MemoryHandle& handle, std::byte* memory) noexcept {
+  if (handle.pid == ::getpid()) return;
+  const Current current(*this);
+  if (current.is()) functions_->close_handle(address_of(memory));
+}
+
+bool Gpu::is_alive(const std::byte* memory) const {
+  const std::optional<Owner> owner = driver_.owner_of(memory);
+  return owner && owner->context == context_;
+}
+
+void Gpu::copy(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  const Current current(*this);
+  current.check();
+  check(functions_->copy(address_of(to), address_of(from), bytes, stream_), "a GPU copies");
+}
+
+bool Gpu::supports(Op op, Type type) noexcept {
+  const bool long_double =
+      type == Type::kLongDouble || type == Type::kComplexLongDouble || type == Type::kLongDoubleInt;
+  return !long_double && device::supports(op, type);
+}
+
+/// The driver finds it by its name each time, in its own table.
+void* Gpu::kernel(const char* kind, int image, Type type) {
+  const std::lock_guard lock(mutex_);
+  void*& module = modules_[static_cast<std::size_t>(image)];
+  if (module == nullptr)
+    check(functions_->load_module(&module, kernel_image(image)),
+          "kernels are loaded (see LOOM_CUDA_ARCHITECTURES)");
+  const std::string name = fmt::format("loom_{}_{}_{}", kind, image, static_cast<int>(type));
+  void* function = nullptr;
+  check(functions_->get_function(&function, module, name.c_str()), "a kernel is looked up");
+  return function;
+}
+
+void Gpu::launch(void* kernel, unsigned blocks, unsigned threads, void* args) {
+  void* parameters[] = {args};
+  check(functions_->launch(kernel, blocks, 1, 1, threads, 1, 1, 0, stream_, parameters, nullptr),
+        "a kernel is launched");
+}
+
+void Gpu::reduce(Op op, Type type, const ReduceArgs& args) {
+  if (args.count == 0) return;
+  const Current current(*this);
+  current.check();
+  constexpr std::size_t kVector = sizeof(steps::Vector);
+  const std::size_t vectors = (args.count * size_of(type) + kVector - 1) / kVector,
+                    blocks = (vectors + kReduceThreads - 1) / kReduceThreads;
+  ReduceArgs copied = args;
+  launch(kernel("reduce", static_cast<int>(op), type), static_cast<unsigned>(std::min(blocks, kMostBlocks)),
+         kReduceThreads, &copied);
+}
+
+void Gpu::perform(std::optional<Op> op, Type type, const CollectiveArgs& args, unsigned channels) {
+  const Current current(*this);
+  current.check();
+  CollectiveArgs copied = args;
+  launch(kernel("collective", op ? static_cast<int>(*op) : kMoveImage, type), channels, kCollectiveThreads,
+         &copied);
+}
+
+bool Gpu::is_idle() const {
+  const Current current(*this);
+  current.check();
+  const Result result = functions_->query(stream_);
+  if (result == kNotReady) return false;
+  check(result, "a GPU works");
+  return true;
+}
+
+std::array<std::byte, 16> Gpu::uuid() const {
+  std::array<std::byte, 16> uuid;
+  int device = 0;
+  check(functions_->get_device(&device, device_), "a GPU is looked up");
+  check(functions_->get_uuid(uuid.data(), device), "a GPU is looked up");
+  return uuid;
+}
+
+void Gpu::synchronize() {
+  const Current current(*this);
+  current.check();
+  check(functions_->synchronize(stream_), "a GPU works");
+}
+
+}  // namespace loom::device::cuda

@@ -1,0 +1,89 @@
+// gpu.hpp -- one GPU of this process as executors use it: memory that other processes reach, copies, kernels,
+// all by way of the driver that driver.hpp has opened. Nothing of CUDA is needed to build it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "device/cuda/driver.hpp"
+#include "device/cuda/kernel_args.hpp"
+
+namespace loom::device::cuda {
+
+/// How another process of the host finds memory from Gpu::allocate(). Plain data: it travels as bytes.
+struct MemoryHandle {
+  std::int64_t pid = 0;
+  std::uint64_t address = 0;
+  std::array<std::byte, 64> driver{};  ///< CUipcMemHandle
+};
+
+/// All that is enqueued goes into one stream, and nothing waits but synchronize(). Every function throws
+/// Error (kDevice, kOutOfMemory) unless it is noexcept.
+class Gpu {
+ public:
+  enum class Stream {
+    kDefault,  ///< the legacy default stream: after the program's work in it and those that synchronise with
+               ///< it
+    kOwn       ///< one that waits for no other
+  };
+
+  /// The owner's context, or the primary one of its device. Throws, too, where this build has no kernels.
+  Gpu(const Driver& driver, const Owner& owner, Stream stream = Stream::kDefault);
+  ~Gpu();
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  /// Memory of this owner is this GPU's, in this context.
+  bool is_of(const Owner& owner) const noexcept {
+    return owner.context == nullptr ? owner.device == device_ : owner.context == context_;
+  }
+
+  /// Zeroed.
+  std::byte* allocate(std::size_t bytes);
+  void release(std::byte* memory) noexcept;
+  /// Host memory that the GPU reaches at the same address.
+  std::byte* allocate_on_host(std::size_t bytes);
+  void release_on_host(std::byte* memory) noexcept;
+  MemoryHandle share(std::byte* memory) const;
+  /// A peer's memory where this process reaches it, on this GPU or on another that this one has a path to. Of
+  /// this process the memory itself.
+  std::byte* attach(const MemoryHandle& handle);
+  void detach(const MemoryHandle& handle, std::byte* memory) noexcept;
+
+  /// Whether the memory is still there: a context may end at any time.
+  bool is_alive(const std::byte* memory) const;
+
+  void copy(void* to, const void* from, std::size_t bytes);
+  void reduce(Op op, Type type, const ReduceArgs& args);
+  /// A kernel that performs the collective; one block for each channel. No op: data is only moved, as kUint8.
+  void perform(std::optional<Op> op, Type type, const CollectiveArgs& args, unsigned channels);
+  void synchronize();
+  /// Whether all that was enqueued has ended.
+  bool is_idle() const;
+  /// Names the GPU among all: two ranks with the same one share it.
+  std::array<std::byte, 16> uuid() const;
+
+  /// MPI defines the operation on the type, and a GPU has it.
+  static bool supports(Op op, Type type) noexcept;
+
+ private:
+  struct Functions;
+  class Current;
+  void* kernel(const char* kind, int image, Type type);
+  void launch(void* kernel, unsigned blocks, unsigned threads, void* args);
+  void check(int result, const char* doing) const;
+
+  const Driver& driver_;
+  std::unique_ptr<Functions> functions_;
+  void* context_;
+  int device_;
+  bool retained_ = false;  ///< the context, the device's primary one
+  void* stream_;
+  std::mutex mutex_;
+  std::array<void*, kImages> modules_{};  // guarded by mutex_
+};
+
+}  // namespace loom::device::cuda

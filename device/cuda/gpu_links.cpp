@@ -1,0 +1,109 @@
+#include "device/cuda/gpu_links.hpp"
+
+#include <fmt/format.h>
+
+namespace loom::device::cuda {
+
+/// In host memory that all ranks share.
+struct GpuLinks::Flags {
+  alignas(kCacheLine) StepFlag filled;  ///< see Rounds
+  alignas(kCacheLine) StepFlag left;    ///< 1 when the rank has let go of all boards
+};
+
+GpuLinks::Flags& GpuLinks::flags_in(const Segment& segment) {
+  return *reinterpret_cast<Flags*>(segment.data());
+}
+
+GpuLinks::GpuLinks(std::shared_ptr<Gpu> gpu, Kind kind, int ranks)
+    : gpu_(std::move(gpu)),
+      kind_(kind),
+      bytes_(kind == Kind::kHandedOver ? GpuBoards::kBytes : persistent_bytes(ranks)),
+      memory_(nullptr),
+      segment_(Segment::create(sizeof(Flags))) {
+  memory_ = gpu_->allocate(bytes_ + sizeof(Word));
+}
+
+GpuLinks::~GpuLinks() {
+  leave();
+  if (all_have_left()) gpu_->release(memory_);  // else it stays until the process ends
+}
+
+GpuLinks::Handle GpuLinks::handle() {
+  told_ = true;
+  return {segment_.handle(), gpu_->share(memory_), gpu_->uuid()};
+}
+
+void GpuLinks::connect(std::span<const Handle> handles, int self) {
+  self_ = self;
+  handles_.assign(handles.begin(), handles.end());
+  mapped_.assign(handles.size(), nullptr);
+  std::vector<StepFlag*> filled;
+  for (std::size_t rank = 0; rank < handles.size(); ++rank) {
+    const bool mine = static_cast<int>(rank) == self;
+    attached_.push_back(mine ? segment_ : Segment::attach(handles[rank].flags));
+    filled.push_back(&flags_in(attached_.back()).filled);
+    mapped_[rank] = mine ? memory_ : gpu_->attach(handles[rank].memory);
+    if (!mine && kind_ == Kind::kPersistent &&
+        handles[rank].gpu == handles[static_cast<std::size_t>(self)].gpu)
+      throw Error(ErrorCode::kDevice,
+                  "Ranks share a GPU, where persistent kernels would wait for each other's turn for ever.");
+  }
+  if (kind_ == Kind::kHandedOver)
+    boards_.emplace(*gpu_, mapped_, std::move(filled), self);
+  else
+    persistent_.emplace(*gpu_, self, mapped_);
+  const std::uint64_t word = word_of(handles_[static_cast<std::size_t>(self)]);
+  gpu_->copy(memory_ + bytes_, &word, sizeof(word));
+  gpu_->synchronize();
+}
+
+bool GpuLinks::delivers() {
+  segment_.close_handle();  // everybody has it mapped
+  // By way of the own memory: what is copied there has been read by this GPU.
+  std::byte* const scratch = gpu_->allocate(sizeof(std::uint64_t));
+  bool all = true;
+  try {
+    for (std::size_t rank = 0; rank < mapped_.size(); ++rank) {
+      std::uint64_t found = 0;
+      gpu_->copy(scratch, mapped_[rank] + bytes_, sizeof(found));
+      gpu_->copy(&found, scratch, sizeof(found));
+      gpu_->synchronize();
+      all &= found == word_of(handles_[rank]);
+    }
+  } catch (...) {
+    gpu_->release(scratch);
+    throw;
+  }
+  gpu_->release(scratch);
+  return all;
+}
+
+void GpuLinks::abandon() noexcept {
+  flags_in(segment_).filled.publish(StepFlag::kAbandoned);
+}
+
+void GpuLinks::check_peers() const {
+  for (std::size_t rank = 0; rank < attached_.size(); ++rank)
+    if (flags_in(attached_[rank]).filled.value() == StepFlag::kAbandoned)
+      throw Error(ErrorCode::kGivenUp, fmt::format("Rank {} gave up on this communicator.", rank));
+}
+
+void GpuLinks::leave() noexcept {
+  persistent_.reset();
+  for (std::size_t rank = 0; rank < mapped_.size(); ++rank) {
+    if (static_cast<int>(rank) != self_ && mapped_[rank] != nullptr)
+      gpu_->detach(handles_[rank].memory, mapped_[rank]);
+    mapped_[rank] = nullptr;
+  }
+  flags_in(segment_).left.publish(1);
+}
+
+bool GpuLinks::all_have_left() const noexcept {
+  if (!told_) return true;
+  if (attached_.empty() || attached_.size() != handles_.size()) return false;  // who has it cannot be seen
+  for (const Segment& segment : attached_)
+    if (flags_in(segment).left.value() == 0) return false;
+  return true;
+}
+
+}  // namespace loom::device::cuda

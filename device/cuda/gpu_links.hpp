@@ -1,0 +1,75 @@
+// gpu_links.hpp -- memory of GPUs that the ranks of one communicator share, for either executor, from its
+// making to its end. The caller carries handles and verdicts between the ranks.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "device/cuda/handed_over_executor.hpp"
+#include "device/cuda/persistent_links.hpp"
+#include "device/host/shared_memory.hpp"
+
+namespace loom::device::cuda {
+
+/// One rank's ends. First make it, then, with all ranks' handles, connect(); when all have, see whether
+/// delivers(). Each step throws Error or answers no where it does not work, and then no rank may go on.
+///
+/// The memory of a GPU must not be freed while another process has it mapped, nor is it known when that has
+/// come to its end. So a rank leaves, which its peers see, and its memory is freed when all have left.
+class GpuLinks {
+ public:
+  struct Handle {
+    SegmentHandle flags;
+    MemoryHandle memory;
+    std::array<std::byte, 16> gpu{};  ///< Gpu::uuid()
+  };
+  enum class Kind { kHandedOver, kPersistent };
+
+  GpuLinks(std::shared_ptr<Gpu> gpu, Kind kind, int ranks);
+  ~GpuLinks();
+  GpuLinks(const GpuLinks&) = delete;
+  GpuLinks& operator=(const GpuLinks&) = delete;
+
+  Handle handle();
+  /// handles: by rank. Puts a word into this rank's memory. Persistent kernels need a GPU for each rank.
+  void connect(std::span<const Handle> handles, int self);
+  /// Whether every rank's word can be read, by way of this GPU: peer access may be there and not work.
+  bool delivers();
+
+  /// Of its kind.
+  GpuBoards& boards() noexcept { return *boards_; }
+  PersistentLinks& persistent() noexcept { return *persistent_; }
+  /// The memory is still there.
+  bool is_alive() const { return gpu_->is_alive(memory_); }
+
+  /// Peers find out when they wait.
+  void abandon() noexcept;
+  /// Throws Error (kGivenUp) when a rank has abandoned them.
+  void check_peers() const;
+  const Gpu& gpu() const noexcept { return *gpu_; }
+
+  /// Touches no other rank's memory any more.
+  void leave() noexcept;
+  bool all_have_left() const noexcept;
+
+ private:
+  struct Flags;
+  static Flags& flags_in(const Segment& segment);
+  static std::uint64_t word_of(const Handle& handle) { return handle.flags.token | 1; }
+
+  std::shared_ptr<Gpu> gpu_;
+  Kind kind_;
+  std::size_t bytes_;
+  std::byte* memory_;  ///< bytes_, and a word behind
+  Segment segment_;
+  std::vector<Handle> handles_;
+  std::vector<Segment> attached_;   ///< by rank
+  std::vector<std::byte*> mapped_;  ///< by rank; nullptr: not, or no longer
+  std::optional<GpuBoards> boards_;
+  std::optional<PersistentLinks> persistent_;
+  int self_ = -1;
+  bool told_ = false;  ///< others may have the memory mapped
+};
+
+}  // namespace loom::device::cuda

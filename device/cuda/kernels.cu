@@ -1,0 +1,111 @@
+// kernels.cu -- the kernels of one operation (LOOM_OP, by number): reductions of what lies in memory, for the
+// handed-over executor, and whole collectives, for the persistent one. Compiled once for each operation, to
+// an image that the driver loads. Never run on a GPU so far.
+#include <tuple>
+
+#include "device/cuda/kernel_args.hpp"
+
+namespace loom::device::cuda {
+namespace {
+
+#if LOOM_OP == 12
+using Operation = steps::NoOperation;
+#else
+using Operation = std::tuple_element_t<LOOM_OP, Operations>;
+#endif
+static_assert(LOOM_OP <= kMoveImage);
+
+template <int kType>
+using TypeAt = std::tuple_element_t<kType, Types>;
+template <class T>
+inline constexpr bool has_kernel =
+    LOOM_OP == kMoveImage ? std::is_same_v<T, std::uint8_t>
+                          : steps::on_device<T>&& std::is_invocable_v<Operation, T, T>;
+
+/// A block as a group that performs step code.
+class Block {
+ public:
+  static constexpr int kLanes = 8;  ///< 16 bytes each
+
+  __device__ int index() const { return static_cast<int>(threadIdx.x); }
+  __device__ int size() const { return static_cast<int>(blockDim.x); }
+  __device__ bool any(bool condition) { return __syncthreads_or(condition) != 0; }
+  __device__ bool all_lanes(bool condition) {
+    return __all_sync(0xffU << (threadIdx.x % 32 / kLanes * kLanes), condition) != 0;
+  }
+  __device__ void pause() {}
+};
+
+/// Vectors, several at a time; what is left, and what is aligned for its type alone, is put together.
+template <class T>
+__device__ void reduce(const ReduceArgs& args) {
+  using steps::Buffer;
+  using steps::Vector;
+  const std::size_t vectors = protocol::divide_up(args.count, steps::elems_in<T, Vector>),
+                    stride = std::size_t{gridDim.x} * blockDim.x;
+  const auto operand = [&](int k) {
+    return Buffer<const T, Vector>(static_cast<const T*>(args.in[k]), args.count);
+  };
+  const Buffer<T, Vector> out(static_cast<T*>(args.out), args.count);
+  for (std::size_t first = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; first < vectors;
+       first += stride * steps::kUnroll) {
+    Vector value[steps::kUnroll];
+    for (int k = 0; k < args.operands; ++k) {
+      const auto from = operand(k);
+      Vector next[steps::kUnroll] = {};
+#pragma unroll
+      for (int u = 0; u < steps::kUnroll; ++u)
+        if (first + u * stride < vectors) next[u] = from.load(first + u * stride);
+#pragma unroll
+      for (int u = 0; u < steps::kUnroll; ++u)
+        value[u] = k == 0 ? next[u] : steps::combine<Operation, T>(value[u], next[u]);
+    }
+#pragma unroll
+    for (int u = 0; u < steps::kUnroll; ++u)
+      if (first + u * stride < vectors) out.store(first + u * stride, value[u]);
+  }
+}
+
+template <class T>
+__device__ void collective(const CollectiveArgs& args) {
+  __shared__ steps::Channel channel;
+  static_assert(sizeof(channel) % sizeof(Word) == 0);
+  const auto copy = [](steps::Channel& to, const steps::Channel& from) {
+    for (unsigned i = threadIdx.x; i < sizeof(channel) / sizeof(Word); i += blockDim.x)
+      reinterpret_cast<Word*>(&to)[i] = reinterpret_cast<const Word*>(&from)[i];
+  };
+  copy(channel, args.channels[blockIdx.x]);
+  __syncthreads();
+  steps::Task task = args.task;
+  task.window_first += blockIdx.x * task.window_length;
+  Block block;
+  const bool done = steps::perform<Operation, T>(block, task, channel, args.form, {args.abandoned});
+  __syncthreads();
+  copy(args.channels[blockIdx.x], channel);
+  if (!done && threadIdx.x == 0) steps::store_release(args.failed, 1);
+}
+
+}  // namespace
+}  // namespace loom::device::cuda
+
+// One by one, for their names; those that there are none of do nothing, and nobody launches them.
+#define LOOM_JOINED(kind, op, type) loom_##kind##_##op##_##type
+#define LOOM_NAME(kind, op, type) LOOM_JOINED(kind, op, type)
+#define LOOM_KERNELS(type)                                                                      \
+  extern "C" __global__ void __launch_bounds__(loom::device::cuda::kReduceThreads)              \
+      LOOM_NAME(reduce, LOOM_OP, type)(__grid_constant__ const loom::device::cuda::ReduceArgs args) {         \
+    using T = loom::device::cuda::TypeAt<type>;                                                 \
+    if constexpr (loom::device::cuda::has_kernel<T>) loom::device::cuda::reduce<T>(args);       \
+  }                                                                                             \
+  extern "C" __global__ void __launch_bounds__(loom::device::cuda::kCollectiveThreads)          \
+      LOOM_NAME(collective, LOOM_OP, type)(__grid_constant__ const loom::device::cuda::CollectiveArgs args) { \
+    using T = loom::device::cuda::TypeAt<type>;                                                 \
+    if constexpr (loom::device::cuda::has_kernel<T>) loom::device::cuda::collective<T>(args);   \
+  }
+
+// clang-format off
+LOOM_KERNELS(0) LOOM_KERNELS(1) LOOM_KERNELS(2) LOOM_KERNELS(3) LOOM_KERNELS(4) LOOM_KERNELS(5) LOOM_KERNELS(6)
+LOOM_KERNELS(7) LOOM_KERNELS(8) LOOM_KERNELS(9) LOOM_KERNELS(10) LOOM_KERNELS(11) LOOM_KERNELS(12)
+LOOM_KERNELS(13) LOOM_KERNELS(14) LOOM_KERNELS(15) LOOM_KERNELS(16) LOOM_KERNELS(17) LOOM_KERNELS(18)
+LOOM_KERNELS(19) LOOM_KERNELS(20) LOOM_KERNELS(21) LOOM_KERNELS(22) LOOM_KERNELS(23)
+    // clang-format on

@@ -1,0 +1,119 @@
+#include "device/host/board_walk.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace loom::device {
+namespace {
+
+constexpr std::size_t kTilesPerPart = 4;
+
+std::size_t divide_up(std::size_t a, std::size_t b) {
+  return (a + b - 1) / b;
+}
+
+// With more, CPUs are likely to be many enough that one of them should not reduce for all.
+constexpr int kMostRanksHandingOver = 8;
+
+/// The root of a reduce takes whole operands. Of two ranks one may as well hand the other all of its own:
+/// together they move less. And so may a few that have to take turns on the CPUs, as much as they can lay out
+/// without waiting: then only the root waits.
+bool has_whole_operands(const Rounds& rounds, const HostJob& job, std::size_t bank_bytes) {
+  if (rounds.size() == 2) return true;
+  return rounds.few_rounds() && rounds.size() <= kMostRanksHandingOver &&
+         job.bytes() <= (Rounds::kBanks - 1) * bank_bytes;
+}
+/// Every rank reduces a chunk of the message.
+bool has_chunks(const Rounds& rounds, const HostJob& job, std::size_t bank_bytes) {
+  return job.collective == Collective::kAllreduce ||
+         (job.collective == Collective::kReduce && !has_whole_operands(rounds, job, bank_bytes));
+}
+bool is_one_part(const Rounds& rounds, const HostJob& job, std::size_t bank_bytes) {
+  return job.collective == Collective::kAllGather || job.collective == Collective::kBroadcast ||
+         (job.collective == Collective::kReduce && has_whole_operands(rounds, job, bank_bytes));
+}
+
+}  // namespace
+
+bool Rounds::has_published(int rank, std::uint64_t round) {
+  std::uint64_t& seen = seen_[static_cast<std::size_t>(rank)];
+  if (seen >= round) return true;
+  const std::uint64_t now = filled_[static_cast<std::size_t>(rank)]->value();
+  if (now == StepFlag::kAbandoned)
+    throw Error(ErrorCode::kGivenUp, fmt::format("Rank {} gave up on this communicator.", rank));
+  seen = now;
+  return seen >= round;
+}
+
+BoardWalk::BoardWalk(Rounds& rounds, const HostJob& job, const TileLimits& limits)
+    : rounds_(rounds),
+      job_(job),
+      chunked_(has_chunks(rounds, job, limits.bank_bytes)),
+      one_part_(is_one_part(rounds, job, limits.bank_bytes)) {
+  const auto ranks = static_cast<std::size_t>(rounds.size());
+  const std::size_t unit = std::max<std::size_t>(1, kCacheLine / job.elem_bytes) * job.elem_bytes;
+  piece_bytes_ = limits.bank_bytes / (one_part_ ? 1 : ranks) / kCacheLine * kCacheLine;
+  const std::size_t part_bytes = longest_part();
+  const std::size_t wanted = rounds.few_rounds()
+                                 ? piece_bytes_
+                                 : std::max(divide_up(part_bytes, kTilesPerPart),
+                                            chunked_ ? limits.min_chunk_tile_bytes : limits.min_tile_bytes);
+  tile_bytes_ = std::max(std::min(wanted, piece_bytes_) / unit, std::size_t{1}) * unit;
+  tiles_ = divide_up(part_bytes, tile_bytes_);
+  rounds_to_do_ = tiles_ + (chunked_ ? 2 : 1);
+}
+
+std::size_t BoardWalk::longest_part() const {
+  if (chunked_) return chunk_range(job_.count, job_.elem_bytes, rounds_.size(), 0).count * job_.elem_bytes;
+  if (job_.collective != Collective::kReduceScatterV) return job_.bytes();
+  std::size_t longest = 0;
+  for (int part = 0; part < rounds_.size(); ++part)
+    longest = std::max<std::size_t>(longest, job_.bounds[part + 1] - job_.bounds[part]);
+  return longest * job_.elem_bytes;
+}
+
+bool BoardWalk::ready() {
+  const bool writes = this->writes();
+  for (int rank = 0; rank < rounds_.size(); ++rank) {
+    if (rank == rounds_.self()) continue;
+    awaited_ = rank;
+    if (reads_from(rank) && !rounds_.is_level(rank)) return false;
+    if (writes && !rounds_.is_past(rank)) return false;
+  }
+  return true;
+}
+
+/// In this round; in the first there is nothing to read yet.
+bool BoardWalk::reads_from(int rank) const {
+  if (round_ == 0) return false;
+  if (job_.collective == Collective::kBroadcast) return rank == job_.root;
+  return job_.collective != Collective::kReduce || !one_part_ || rounds_.self() == job_.root;
+}
+
+bool BoardWalk::writes() const {
+  if (round_ + 1 == rounds_to_do_) return false;
+  if (job_.collective == Collective::kBroadcast) return rounds_.self() == job_.root;
+  if (job_.collective == Collective::kReduce && one_part_) return rounds_.self() != job_.root;
+  return true;
+}
+
+BoardWalk::Range BoardWalk::tile_of(int part, std::size_t tile) const {
+  std::size_t first = 0, length = job_.bytes();
+  if (chunked_) {
+    const ChunkRange chunk = chunk_range(job_.count, job_.elem_bytes, rounds_.size(), part);
+    first = chunk.first * job_.elem_bytes;
+    length = chunk.count * job_.elem_bytes;
+  } else if (job_.collective == Collective::kReduceScatterV) {
+    first = job_.bounds[part] * job_.elem_bytes;
+    length = job_.bounds[part + 1] * job_.elem_bytes - first;
+  } else if (!one_part_) {
+    first = static_cast<std::size_t>(part) * length;
+  }
+  const std::size_t offset = std::min(length, tile * tile_bytes_);
+  return {first + offset, std::min(tile_bytes_, length - offset)};
+}
+
+}  // namespace loom::device

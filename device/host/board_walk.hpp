@@ -1,0 +1,140 @@
+// board_walk.hpp -- boards of the ranks of one host, and which tile is offered, reduced and taken in which
+// round. Knows nothing of how bytes are moved: the boards may lie in host memory (board_executor.hpp) or on a
+// GPU (cuda/handed_over_executor.hpp).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "device/host/host_job.hpp"
+#include "device/host/ring_executor.hpp"
+#include "device/step_flag.hpp"
+
+namespace loom::device {
+
+/// How far each rank is. A rank has a board of kBanks banks: in round r it writes bank r % kBanks and reads
+/// what others wrote in round r - 1; then it publishes r. In a call's last round nobody writes: nothing is
+/// published, and the next call begins with a round of the same number.
+///
+/// Who writes in round r first sees that everybody has published r - kBanks + 1, and has thus read all of
+/// round r - kBanks, which lies in the same bank. Who reads first sees that those whose boards it reads have
+/// published r - 1. So a rank that only writes for others may be some rounds ahead of them, through the end
+/// of a call and into the next.
+///   filled.publish(r): release  -- pairs with --  filled.value(): acquire
+class Rounds {
+ public:
+  static constexpr std::uint64_t kBanks = 4;
+
+  /// filled[r] is rank r's, 0 before any rank constructs; they must outlive this. At least two.
+  /// few_rounds: as few as can be, for ranks outnumber CPUs, and a round costs a turn of the scheduler. The
+  /// same on all ranks.
+  Rounds(std::vector<StepFlag*> filled, int self, bool few_rounds = false)
+      : filled_(std::move(filled)), seen_(filled_.size()), self_(self), few_rounds_(few_rounds) {}
+
+  int size() const noexcept { return static_cast<int>(filled_.size()); }
+  int self() const noexcept { return self_; }
+  bool few_rounds() const noexcept { return few_rounds_; }
+  void abandon() noexcept { filled_[static_cast<std::size_t>(self_)]->publish(StepFlag::kAbandoned); }
+
+  /// The rank has published the round that this one published last: what it wrote then may be read. Throws
+  /// Error (kGivenUp) when the rank has abandoned the communicator.
+  bool is_level(int rank) { return has_published(rank, round_); }
+  /// The rank has left the bank that this one writes in the round that it is in. Implied by is_level().
+  bool is_past(int rank) { return round_ + 2 <= kBanks || has_published(rank, round_ + 2 - kBanks); }
+  /// Where this rank writes in the round that it is in, and what another wrote in the one before.
+  std::uint64_t bank_to_write() const noexcept { return (round_ + 1) % kBanks; }
+  std::uint64_t bank_to_read() const noexcept { return round_ % kBanks; }
+  /// Ends the round.
+  void publish() noexcept { filled_[static_cast<std::size_t>(self_)]->publish(++round_); }
+
+ private:
+  bool has_published(int rank, std::uint64_t round);
+
+  std::vector<StepFlag*> filled_;
+  std::vector<std::uint64_t> seen_;  ///< by rank: what it had published when last looked at
+  int self_;
+  bool few_rounds_;
+  std::uint64_t round_ = 0;  ///< the last one that this rank has published
+};
+
+/// How a message is cut. A part that does not fill its piece is cut into some tiles all the same, so that
+/// reading overlaps with writing, but into none shorter than what a round costs to agree on.
+struct TileLimits {
+  std::size_t bank_bytes;
+  std::size_t min_tile_bytes, min_chunk_tile_bytes;  ///< the latter where all reduce: three stages in a row
+};
+
+/// One call's way through the rounds, for one rank. Round r offers tile r, reduces tile r - 1, which all have
+/// offered, and takes the results of tile r - 2; where nothing is reduced, or no result goes back, tile r
+/// - 1.
+class BoardWalk {
+ public:
+  using State = RingExecutor::State;
+
+  /// Whom a blocked executor waits for.
+  int awaited() const noexcept { return awaited_; }
+
+ protected:
+  /// Takes all but barriers, scans and what lists_blocks(). count >= 1. Nothing else may use the rounds until
+  /// this is done.
+  BoardWalk(Rounds& rounds, const HostJob& job, const TileLimits& limits);
+  ~BoardWalk() = default;
+  BoardWalk(const BoardWalk&) = default;
+  BoardWalk& operator=(const BoardWalk&) = delete;
+
+  /// Bytes of a tile of a part, from the start of the message; a part is a rank's chunk or block.
+  struct Range {
+    std::size_t first, bytes;
+  };
+  Range tile_of(int part, std::size_t tile) const;
+  /// From the start of a bank to the piece of a part.
+  std::size_t piece_at(int part) const {
+    return one_part_ ? 0 : static_cast<std::size_t>(part) * piece_bytes_;
+  }
+
+  bool done() const noexcept { return round_ == rounds_to_do_; }
+  /// The banks of this round may be read and written.
+  bool ready();
+  /// What is to be done in this round: on_take(tile), on_reduce(tile), on_offer(tile), in this order.
+  template <class Take, class Reduce, class Offer>
+  void perform(Take&& on_take, Reduce&& on_reduce, Offer&& on_offer) {
+    const bool reduce = reduces();
+    const std::size_t taken = chunked_ ? 2 : 1;
+    if (round_ >= taken && !(reduce && taken == 1)) on_take(round_ - taken);
+    if (reduce && round_ >= 1 && round_ - 1 < tiles_) on_reduce(round_ - 1);
+    if (round_ < tiles_) on_offer(round_);
+  }
+  State end_round() {
+    if (++round_ == rounds_to_do_) return State::kDone;  // nothing was written; see Rounds
+    rounds_.publish();
+    return State::kMoved;
+  }
+
+  /// This rank reduces: its part, or as the root all.
+  bool reduces() const {
+    const bool whole = job_.collective == Collective::kReduce && one_part_;
+    return chunked_ || scatters() || (whole && rounds_.self() == job_.root);
+  }
+  bool scatters() const {
+    return job_.collective == Collective::kReduceScatter || job_.collective == Collective::kReduceScatterV;
+  }
+
+  Rounds& rounds_;
+  HostJob job_;
+  bool chunked_;            ///< every rank reduces a chunk of the message
+  bool one_part_;           ///< a bank holds one piece for everybody rather than one for each rank
+  std::size_t tile_bytes_;  ///< of a part, worked off in one round
+
+ private:
+  bool reads_from(int rank) const;
+  bool writes() const;
+  std::size_t longest_part() const;
+
+  std::size_t piece_bytes_;  ///< room for a piece in a bank
+  std::size_t tiles_;
+  std::size_t rounds_to_do_;
+  std::size_t round_ = 0;
+  int awaited_ = 0;
+};
+
+}  // namespace loom::device

@@ -1,0 +1,63 @@
+// fifo.hpp -- the two ends of a FIFO between ranks whose memory both can reach, as plain pointers.
+//
+// The slots and `filled` lie in the receiver's memory, `consumed` in the sender's, so that each spins on its
+// own. Which message is the next, numbered from 1, the user of an end counts; both ends count alike.
+#pragma once
+
+#include <cstddef>
+
+#include "device/steps/memory.hpp"
+
+namespace loom::device::steps {
+
+struct FifoForm {
+  std::size_t slot_bytes = 0;  ///< a multiple of 128
+  std::size_t slot_count = 0;
+
+  LOOM_HOST_DEVICE constexpr std::size_t bytes() const { return slot_bytes * slot_count; }
+};
+
+/// All zeros before the first message.
+struct SendEnd {
+  std::byte* slots = nullptr;
+  Word* filled = nullptr;          ///< messages that are there; of Simple alone
+  const Word* consumed = nullptr;  ///< messages whose slots may be used again
+};
+struct RecvEnd {
+  const std::byte* slots = nullptr;
+  const Word* filled = nullptr;
+  Word* consumed = nullptr;
+};
+
+/// Words of a message's slot.
+LOOM_HOST_DEVICE inline Word* slot_of(const SendEnd& end, const FifoForm& form, Word message) {
+  return reinterpret_cast<Word*>(end.slots + (message - 1) % form.slot_count * form.slot_bytes);
+}
+LOOM_HOST_DEVICE inline const Word* slot_of(const RecvEnd& end, const FifoForm& form, Word message) {
+  return reinterpret_cast<const Word*>(end.slots + (message - 1) % form.slot_count * form.slot_bytes);
+}
+
+/// The way out of every wait: the word is no longer 0 when the communicator has been abandoned.
+struct WayOut {
+  const Word* abandoned = nullptr;
+
+  LOOM_HOST_DEVICE bool taken() const { return load_acquire(abandoned) != 0; }
+};
+
+/// Until `ready()`. False: the way out was taken. `agreed(condition)`: whether it holds for one of those who
+/// wait for the same, and must leave together.
+template <class Group, class Ready, class Agreed>
+LOOM_HOST_DEVICE bool wait_until(Group& group, const WayOut& way_out, Ready&& ready, Agreed&& agreed) {
+  constexpr unsigned kLookEvery = 1024;  // the word may lie in host memory, far from a GPU
+  for (unsigned spins = 1; !ready(); ++spins) {
+    if (spins % kLookEvery == 0 && agreed(way_out.taken())) return false;
+    group.pause();
+  }
+  return true;
+}
+template <class Group, class Ready>
+LOOM_HOST_DEVICE bool wait_until(Group& group, const WayOut& way_out, Ready&& ready) {
+  return wait_until(group, way_out, ready, [](bool taken) { return taken; });
+}
+
+}  // namespace loom::device::steps

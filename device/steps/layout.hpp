@@ -1,0 +1,83 @@
+// layout.hpp -- where the links of a rank's channels lie: in one piece of memory for each rank, which all
+// others reach. Host code; of the pointers it makes, only ranks' step code ever follows any.
+#pragma once
+
+#include <span>
+
+#include "device/exchange_schedule.hpp"
+#include "device/steps/collective.hpp"
+
+namespace loom::device::steps {
+
+class Layout {
+ public:
+  /// Rings in order of rank. At most kMostRanks ranks; a form without slots leaves its links out.
+  constexpr Layout(const ChannelForm& form, int ranks) : form_(form), ranks_(ranks) {}
+
+  /// Of one rank, for so many channels; zeros before the first call.
+  constexpr std::size_t bytes(int channels) const {
+    return static_cast<std::size_t>(channels) * channel_bytes();
+  }
+
+  /// memory[r]: where this rank reaches that of rank r, at a multiple of 128.
+  Channel channel(std::span<std::byte* const> memory, int rank, int channel) const {
+    Channel result;
+    const int next = (rank + 1) % ranks_, previous = (rank + ranks_ - 1) % ranks_;
+    const auto at = [&](int of, std::size_t offset) {
+      return memory[static_cast<std::size_t>(of)] + static_cast<std::size_t>(channel) * channel_bytes() +
+             offset;
+    };
+    for (int p = 0; p < kProtocols && ranks_ > 1; ++p) {
+      if (has_ring(p)) {
+        const std::size_t begin = ring_begin(p);
+        result.ring[p] = {.from = receive(at(rank, begin), at(previous, begin)),
+                          .to = send(at(next, begin), at(rank, begin)),
+                          .passed = {}};
+      }
+      for (int k = 0; k < ranks_ - 1 && has_mesh(p); ++k) {
+        const int peer = other_position(rank, k);
+        const std::size_t mine = mesh_begin(p, peer, rank), theirs = mesh_begin(p, rank, peer);
+        result.mesh[p].from[k] = receive(at(rank, mine), at(peer, theirs));
+        result.mesh[p].to[k] = send(at(peer, theirs), at(rank, mine));
+      }
+    }
+    return result;
+  }
+
+ private:
+  // Of a link in each rank's memory: what it is told as a receiver, what it is told as a sender on the link
+  // the other way (of a ring: to the next), and the slots that it receives in.
+  static constexpr std::size_t kFilled = 0, kConsumed = 128, kSlots = 256;
+
+  static RecvEnd receive(std::byte* mine, std::byte* senders) {
+    return {mine + kSlots, word(mine + kFilled), word(senders + kConsumed)};
+  }
+  static SendEnd send(std::byte* receivers, std::byte* mine) {
+    return {receivers + kSlots, word(receivers + kFilled), word(mine + kConsumed)};
+  }
+  static Word* word(std::byte* at) { return reinterpret_cast<Word*>(at); }
+
+  constexpr bool has_ring(int p) const { return form_.ring[p].slot_count > 0; }
+  constexpr bool has_mesh(int p) const { return form_.mesh[p].slot_count > 0; }
+  constexpr std::size_t ring_bytes(int p) const { return has_ring(p) ? kSlots + form_.ring[p].bytes() : 0; }
+  constexpr std::size_t mesh_bytes(int p) const { return has_mesh(p) ? kSlots + form_.mesh[p].bytes() : 0; }
+  constexpr std::size_t protocol_bytes(int p) const {
+    return ring_bytes(p) + static_cast<std::size_t>(ranks_ - 1) * mesh_bytes(p);
+  }
+  constexpr std::size_t channel_bytes() const { return ring_begin(kProtocols); }
+  constexpr std::size_t ring_begin(int p) const {
+    std::size_t begin = 0;
+    for (int before = 0; before < p; ++before) begin += protocol_bytes(before);
+    return begin;
+  }
+  /// In `of`'s memory, for its links with a peer.
+  constexpr std::size_t mesh_begin(int p, int peer, int of) const {
+    return ring_begin(p) + ring_bytes(p) +
+           static_cast<std::size_t>(peer < of ? peer : peer - 1) * mesh_bytes(p);
+  }
+
+  ChannelForm form_;
+  int ranks_;
+};
+
+}  // namespace loom::device::steps

@@ -1,0 +1,259 @@
+// mpi_on_device_test -- calls whose buffers stay on a device, by coll_loom_cuda_executor: which calls those
+// are, that all ranks decide alike, and what happens when it does not work. On tests/fake_cuda. Exit code 1:
+// wrong.
+//
+//   mpi_on_device_test EXECUTOR [staged | differ]
+//       EXECUTOR  as the variable says: handed_over or persistent
+//       staged    it cannot be used here, and all calls are staged
+//       differ    the same, because one rank sets another one
+#include <mpi.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "mpi_examples/support/device_memory.hpp"
+#include "mpi_examples/support/loom_pvars.hpp"
+#include "tests/fake_cuda/fake_cuda.hpp"
+
+namespace {
+
+using loom::mpi::Driver;
+using loom::mpi::Memory;
+using loom::mpi::MemoryKind;
+
+constexpr int kCount = 300'000;  // more than coll_loom_small_bytes
+int rank, ranks;
+std::string executor;
+std::optional<loom::mpi::ToolInterface> tools;
+bool expected = true;  ///< that calls stay on the device
+
+void require(bool condition, const char* what) {
+  if (condition) return;
+  std::fprintf(stderr, "rank %d of %d: %s\n", rank, ranks, what);
+  std::exit(1);
+}
+
+void fail(const char* function, int error) {
+  Driver::get().function<FakeCudaFail>("fake_cuda_fail")(function, 0, error);
+}
+
+class Ints {
+ public:
+  Ints(int n, const std::function<int(int)>& value, MemoryKind kind = MemoryKind::kDevice)
+      : size_(n), memory_(static_cast<std::size_t>(n) * sizeof(int), kind) {
+    for (int i = 0; i < n; ++i) {
+      const int v = value(i);
+      std::memcpy(memory_.mirror.data() + i * 4, &v, 4);
+    }
+    memory_.upload();
+  }
+  void* at() { return memory_.address(); }
+  void is(const std::function<int(int)>& value, const char* what) {
+    memory_.download();
+    for (int i = 0; i < size_; ++i) {
+      int found;
+      std::memcpy(&found, memory_.mirror.data() + i * 4, 4);
+      if (found != value(i))
+        std::fprintf(stderr, "rank %d: element %d is %d and not %d\n", rank, i, found, value(i));
+      require(found == value(i), what);
+    }
+  }
+
+ private:
+  int size_;
+  Memory memory_;
+};
+
+int mine(int i) {
+  return i % 1000 + rank * 10'000;
+}
+int sum(int i) {
+  return ranks * (i % 1000) + ranks * (ranks - 1) / 2 * 10'000;
+}
+
+/// Calls of a collective that have stayed on the device, and bytes that have been staged.
+struct Counts {
+  std::uint64_t stayed, staged;
+};
+Counts counts_of(const std::string& collective) {
+  return {tools->counter("coll_loom_" + collective + "_by_" + executor).value_or(0),
+          tools->counter("coll_loom_staged_bytes").value_or(0)};
+}
+
+/// The call stays on the device, or does not. Its result is the body's affair.
+void check(const std::string& collective, bool stays, const std::function<void()>& body) {
+  counts_of(collective);
+  const Counts before = counts_of(collective);
+  body();
+  const Counts after = counts_of(collective);
+  if (stays) {
+    require(after.stayed == before.stayed + 1, (collective + " does not stay on the device").c_str());
+    require(after.staged == before.staged, (collective + " is staged all the same").c_str());
+  } else {
+    require(after.stayed == before.stayed, (collective + " stays on the device").c_str());
+  }
+}
+
+void allreduce(bool stays, MemoryKind kind, MPI_Comm comm = MPI_COMM_WORLD) {
+  check("allreduce", stays, [&] {
+    Ints in(kCount, mine, kind), out(
+                                     kCount, [](int) { return -1; }, kind);
+    MPI_Allreduce(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, comm);
+    out.is(sum, "an allreduce is wrong");
+    in.is(mine, "an allreduce changes its operand");
+  });
+}
+
+void every_collective() {
+  const auto nothing = [](int) { return -1; };
+  const int root = ranks - 1;
+  allreduce(expected, MemoryKind::kDevice);
+  allreduce(expected, MemoryKind::kManaged);
+  allreduce(expected, MemoryKind::kDevice);
+  check("bcast", expected, [&] {
+    Ints buffer(kCount, mine);
+    MPI_Bcast(buffer.at(), kCount, MPI_INT, root, MPI_COMM_WORLD);
+    buffer.is([&](int i) { return i % 1000 + root * 10'000; }, "a bcast is wrong");
+  });
+  check("allgather", expected, [&] {
+    Ints in(kCount, mine), out(kCount * ranks, nothing);
+    MPI_Allgather(in.at(), kCount, MPI_INT, out.at(), kCount, MPI_INT, MPI_COMM_WORLD);
+    out.is([](int i) { return i % kCount % 1000 + i / kCount * 10'000; }, "an allgather is wrong");
+  });
+  check("reduce_scatter_block", expected, [&] {
+    Ints in(kCount * ranks, mine), out(kCount, nothing);
+    MPI_Reduce_scatter_block(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    out.is([](int i) { return sum(rank * kCount + i); }, "a reduce_scatter_block is wrong");
+  });
+  check("reduce", expected, [&] {
+    Ints in(kCount, mine), out(kCount, nothing);
+    // Only the root's result counts.
+    MPI_Reduce(in.at(), rank == root ? out.at() : nullptr, kCount, MPI_INT, MPI_SUM, root, MPI_COMM_WORLD);
+    if (rank == root) out.is(sum, "a reduce is wrong");
+  });
+  check("alltoall", expected && executor == "handed_over", [&] {
+    Ints in(kCount * ranks, [](int i) { return i / kCount + rank * 10'000; }), out(kCount * ranks, nothing);
+    MPI_Alltoall(in.at(), kCount, MPI_INT, out.at(), kCount, MPI_INT, MPI_COMM_WORLD);
+    out.is([](int i) { return rank + i / kCount * 10'000; }, "an alltoall is wrong");
+  });
+}
+
+/// Whether a buffer is on the device is one rank's affair, and yet all have to do the same.
+void step_back_together() {
+  allreduce(false, rank == 0 ? MemoryKind::kHost : MemoryKind::kDevice);
+  allreduce(expected, MemoryKind::kDevice);
+  check("bcast", false, [] {  // gaps, on the last rank alone
+    MPI_Datatype pairs;
+    MPI_Type_vector(kCount / 2, 2, 3, MPI_INT, &pairs);
+    MPI_Type_commit(&pairs);
+    const bool gaps = rank == ranks - 1;
+    Ints buffer(kCount / 2 * 3, mine);
+    MPI_Bcast(buffer.at(), gaps ? 1 : kCount, gaps ? pairs : MPI_INT, 0, MPI_COMM_WORLD);
+    buffer.is(
+        [&](int i) {
+          if (rank == 0) return mine(i);
+          if (gaps) return i % 3 < 2 ? (i / 3 * 2 + i % 3) % 1000 : mine(i);
+          return i < kCount ? i % 1000 : mine(i);
+        },
+        "a bcast to a type with gaps is wrong");
+    MPI_Type_free(&pairs);
+  });
+  check("allreduce", false, [] {  // no kernel on a GPU
+    Memory memory(16 * 10'000, MemoryKind::kDevice);
+    for (int i = 0; i < 10'000; ++i) {
+      const long double one = 1;
+      std::memcpy(memory.mirror.data() + i * 16, &one, 16);
+    }
+    memory.upload();
+    MPI_Allreduce(MPI_IN_PLACE, memory.address(), 10'000, MPI_LONG_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    memory.download();
+    long double last;
+    std::memcpy(&last, memory.mirror.data() + 9'999 * 16, 16);
+    require(last == ranks, "an allreduce of long double is wrong");
+  });
+}
+
+/// Links that cannot be made on one rank are made on none, and calls are staged.
+void do_without_links(const char* function) {
+  MPI_Comm copy;
+  MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+  if (rank == 0) fail(function, 801);
+  allreduce(false, MemoryKind::kDevice, copy);
+  if (rank == 0) fail(function, 0);
+  allreduce(false, MemoryKind::kDevice, copy);
+  MPI_Comm_free(&copy);
+  allreduce(expected, MemoryKind::kDevice);
+}
+
+/// A kernel that cannot be launched on one rank ends the call on all, on this communicator alone.
+void fail_in_a_call() {
+  MPI_Comm copy;
+  MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+  MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN);
+  allreduce(expected, MemoryKind::kDevice, copy);
+  if (rank == 0) fail("cuLaunchKernel", 719);
+  Ints in(kCount, mine), out(kCount, mine);
+  const int error = MPI_Allreduce(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, copy);
+  require(error != MPI_SUCCESS, "a failed kernel is no error");
+  if (rank == 0) fail("cuLaunchKernel", 0);
+  MPI_Comm_free(&copy);
+  MPI_Barrier(MPI_COMM_WORLD);
+  allreduce(expected, MemoryKind::kDevice);
+}
+
+/// Boards of communicators that have gone are freed once all ranks have left them.
+void free_what_communicators_had() {
+  const auto allocations = [] {
+    FakeCudaCounts counts;
+    Driver::get().function<FakeCudaRead>("fake_cuda_read")(&counts);
+    return counts.allocations;
+  };
+  const auto round = [] {
+    MPI_Comm copy;
+    MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+    allreduce(expected, MemoryKind::kDevice, copy);
+    MPI_Comm_free(&copy);
+    MPI_Barrier(MPI_COMM_WORLD);
+  };
+  for (int i = 0; i < 3; ++i) round();
+  const std::uint64_t before = allocations();
+  for (int i = 0; i < 6; ++i) round();
+  // Of the last ones some may not know yet that all have left.
+  require(allocations() <= before + 2, "communicators that have gone leave device memory behind");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  executor = argc > 1 ? argv[1] : "";
+  const std::string mode = argc > 2 ? argv[2] : "";
+  expected = mode.empty();
+  const char* const number = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (mode == "differ" && number != nullptr && std::atoi(number) == 0)
+    ::setenv("OMPI_MCA_coll_loom_cuda_executor", "staged", 1);
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  tools.emplace();
+  every_collective();
+  if (expected) {
+    check("allreduce", false, [] {  // below coll_loom_small_bytes
+      Ints in(100, mine), out(100, mine);
+      MPI_Allreduce(in.at(), out.at(), 100, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+      out.is(sum, "a small allreduce is wrong");
+    });
+    step_back_together();
+    for (const char* function : {"cuMemsetD8Async", "cuIpcGetMemHandle", "cuIpcOpenMemHandle"})
+      do_without_links(function);
+    fail_in_a_call();
+    free_what_communicators_had();
+  }
+  if (rank == 0) std::printf("all right\n");
+  tools.reset();
+  MPI_Finalize();
+  return 0;
+}
