@@ -14,6 +14,8 @@ endif()
 # Only its headers are used (device/reduce.cpp).
 find_path(LOOM_HIGHWAY_INCLUDE_DIR hwy/highway.h REQUIRED)
 
+set(LOOM_CUDA_ARCHITECTURES "80;90;100" CACHE STRING
+    "GPU architectures that kernels are compiled for; later ones take the last one's PTX")
 if(LOOM_CUDA STREQUAL "OFF")
   set(LOOM_HAVE_CUDA OFF)
 else()
@@ -23,8 +25,6 @@ else()
     set(LOOM_HAVE_CUDA ON)
     # Only the compiler is used, to make images of kernels (device/cuda/images.cmake): nothing is linked.
     set(LOOM_NVCC ${CMAKE_CUDA_COMPILER})
-    set(LOOM_CUDA_ARCHITECTURES "80;90;100" CACHE STRING
-        "GPU architectures that kernels are compiled for; later ones take the last one's PTX")
   elseif(LOOM_CUDA STREQUAL "ON")
     message(FATAL_ERROR "LOOM_CUDA=ON, but no CUDA compiler was found; put nvcc on PATH or set CUDACXX")
   else()
