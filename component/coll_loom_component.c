@@ -259,7 +259,10 @@ static int init_query(bool progress_threads, bool mpi_threads) {
                      .preference = (enum loom_preference)variables->algorithm,
                      .only_host_memory = memory_is("host"),
                      .staging_bytes = variables->memory_limit,
-                     .cuda_executor = (enum loom_cuda_executor)variables->cuda_executor,
+                     /* Rings of kernels do not go in order of rank. */
+                     .cuda_executor = variables->reproducible && variables->cuda_executor == LOOM_PERSISTENT
+                                          ? LOOM_STAGED
+                                          : (enum loom_cuda_executor)variables->cuda_executor,
                      .small_bytes = variables->small_bytes,
                      .timeout_s = variables->timeout_s,
                      .topo_file = variables->topo_file,

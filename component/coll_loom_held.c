@@ -168,7 +168,7 @@ static bool advance(struct coll_loom_module* self) {
 static void complete(struct coll_loom_held* held) {
   if (held->super.super.req_status.MPI_ERROR == OMPI_SUCCESS && held->inner != NULL) {
     held->super.super.req_status.MPI_ERROR = held->inner->req_status.MPI_ERROR;
-    held->inner->req_state = OMPI_REQUEST_INACTIVE;
+    coll_loom_request_retire(held->inner);
   }
   ompi_request_complete(&held->super.super, true);
 }
@@ -212,7 +212,8 @@ static int progress(void) {
 bool coll_loom_start_connecting(struct coll_loom_module* self) {
   if (!self->carries_all || OMPI_COMM_IS_TOPO(self->communicator))
     return false; /* neighbourhoods go past loom */
-  if (coll_loom_variables.check || coll_loom_is_gathering()) return false;
+  /* Calls made again began before the variable was set. */
+  if ((coll_loom_variables.check && !coll_loom_is_releasing()) || coll_loom_is_gathering()) return false;
   if (self->previous_iallreduce == NULL || self->previous_iallgather == NULL) return false;
   lock();
   struct coll_loom_holding* holding = &self->holding;
@@ -292,8 +293,6 @@ static struct coll_loom_held* make_held(struct coll_loom_module* self, const str
   coll_loom_held_t* held = OBJ_NEW(coll_loom_held_t);
   if (held == NULL) return NULL;
   held->args = *args;
-  OMPI_REQUEST_INIT(&held->super.super, false);
-  held->super.super.req_mpi_object.comm = self->communicator;
   const size_t ranks = (size_t)ompi_comm_size(self->communicator);
   const bool in = reads_arrays(self, args, true), out = reads_arrays(self, args, false);
   if (!in && !out) return held;
@@ -318,6 +317,8 @@ bool coll_loom_hold_back(struct coll_loom_module* self, const struct coll_loom_a
   lock();
   const bool connects = coll_loom_state_of(self) == COLL_LOOM_CONNECTING;
   if (connects) {
+    OMPI_REQUEST_INIT(&held->super.super, false);
+    held->super.super.req_mpi_object.comm = self->communicator;
     OBJ_RETAIN(self->communicator); /* MPI_Comm_free lets calls finish that were started before */
     held->super.super.req_status = (ompi_status_public_t){
         .MPI_SOURCE = MPI_ANY_SOURCE, .MPI_TAG = MPI_ANY_TAG, .MPI_ERROR = MPI_SUCCESS};

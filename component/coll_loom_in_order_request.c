@@ -27,7 +27,7 @@ static coll_loom_in_order_request_t* started;
 static void complete(coll_loom_in_order_request_t* self) {
   const struct coll_loom_part* part = &self->part;
   const size_t bytes = part->count * self->elem;
-  self->inner->req_state = OMPI_REQUEST_INACTIVE;
+  coll_loom_request_retire(self->inner);
   self->super.super.req_status.MPI_ERROR = self->inner->req_status.MPI_ERROR;
   if (part->count > 0 && self->inner->req_status.MPI_ERROR == MPI_SUCCESS) {
     for (int of = 0; part->count < part->total && of < part->operands; ++of)

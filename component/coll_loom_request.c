@@ -60,7 +60,8 @@ OBJ_CLASS_INSTANCE(coll_loom_request_t, ompi_coll_base_nbc_request_t, construct,
 
 bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loom_args* args, bool persistent,
                             ompi_request_t** request, int* error) {
-  *request = MPI_REQUEST_NULL; /* for programs that wait in spite of an error */
+  *request = MPI_REQUEST_NULL;                       /* for programs that wait in spite of an error */
+  if (persistent) coll_loom_finish_connecting(self); /* also one that goes below */
   if (OPAL_UNLIKELY(coll_loom_is_empty(self, args))) {
     if (persistent) return false;
     *request = &ompi_request_empty;
@@ -68,9 +69,9 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
     return true;
   }
   const bool checks = coll_loom_variables.check && !coll_loom_is_releasing();
-  if (persistent || checks)
+  if (checks)
     coll_loom_finish_connecting(self);
-  else if (OPAL_UNLIKELY(coll_loom_hold_back(self, args, request, error)))
+  else if (!persistent && OPAL_UNLIKELY(coll_loom_hold_back(self, args, request, error)))
     return true;
   if (OPAL_UNLIKELY(checks) && !coll_loom_check(self, args, error)) return true;
   enum loom_op op;

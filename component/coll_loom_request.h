@@ -18,5 +18,14 @@ OBJ_CLASS_DECLARATION(coll_loom_request_t);
 /* Of every request of loom's: it holds a reference to its communicator, req_mpi_object.comm. */
 int coll_loom_request_free(ompi_request_t** request);
 int coll_loom_request_cancel(ompi_request_t* request, int flag);
+/* One that nobody has seen. */
+static inline void coll_loom_request_drop(ompi_request_t* request) {
+  OMPI_REQUEST_FINI(request);
+  OBJ_RELEASE(request);
+}
+/* As MPI's wait would, for one that is complete: the empty one belongs to everybody. */
+static inline void coll_loom_request_retire(ompi_request_t* request) {
+  if (request != &ompi_request_empty) request->req_state = OMPI_REQUEST_INACTIVE;
+}
 
 #endif

@@ -22,7 +22,7 @@ static struct coll_loom_staged_request* started;
 
 /* Whoever waits may free the request as soon as it is complete. */
 static void complete(struct coll_loom_staged_request* self) {
-  self->inner->req_state = OMPI_REQUEST_INACTIVE;
+  coll_loom_request_retire(self->inner);
   self->super.super.req_status.MPI_ERROR =
       coll_loom_staging_end(self->staging, self->inner->req_status.MPI_ERROR);
   ompi_request_complete(&self->super.super, true);
@@ -111,7 +111,7 @@ int coll_loom_staged_request_make(struct coll_loom_module* self, int which, stru
   request->super.super.req_mpi_object.comm = self->communicator;
   if (!persistent) error = coll_loom_staging_begin(staging);
   if (error != OMPI_SUCCESS) {
-    OBJ_RELEASE(request);
+    coll_loom_request_drop(&request->super.super);
     return error;
   }
   *made = request;
@@ -121,7 +121,7 @@ int coll_loom_staged_request_make(struct coll_loom_module* self, int which, stru
 int coll_loom_staged_request_finish(struct coll_loom_staged_request* made, int error,
                                     ompi_request_t** request) {
   if (error != OMPI_SUCCESS) {
-    OBJ_RELEASE(made);
+    coll_loom_request_drop(&made->super.super);
     return error;
   }
   made->inner = *request;

@@ -94,6 +94,7 @@ class Communicator {
 
   void learn(Meeting& meeting);
   bool find_group(Meeting& meeting, const Groups::Members& members);
+  loom_cuda_executor cuda_executor_here() const;
   void learn_group(Meeting& meeting, std::chrono::steady_clock::time_point& began);
   void set_wait_policy();
   bool link();

@@ -210,12 +210,13 @@ std::vector<std::int64_t> Communicator::readable_peers(const GatheredBytes& hand
 /// passes.
 void Communicator::try_network() {
   device::WaitPolicy policy = wait_policy_;
-  policy.timeout_s = kNetworkTrialSeconds;
-  if (pause_)
+  if (pause_)  // the program may compute for as long as it likes before it, or a peer, comes by again
     policy.progress = [this] {
-      process_.transport().progress();
       pause_();
+      process_.transport().progress();
     };
+  else
+    policy.timeout_s = kNetworkTrialSeconds;
   const auto wait_until = [&](auto&& condition) {
     device::Waiter waiter(policy);
     while (!condition()) waiter.pause();
@@ -247,7 +248,7 @@ void Communicator::try_network() {
     throw Error(
         ErrorCode::kUnreachable,
         fmt::format("No data came through UCX within {} s: from {}, to {} (see UCX_TLS and UCX_NET_DEVICES).",
-                    kNetworkTrialSeconds, group_->names.at(ring.previous), group_->names.at(ring.next)));
+                    policy.timeout_s, group_->names.at(ring.previous), group_->names.at(ring.next)));
   }
 }
 

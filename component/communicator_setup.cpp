@@ -133,15 +133,24 @@ void Communicator::learn(Meeting& meeting) {
 
 /// Takes what an earlier communicator over these processes has learned, if all ranks have the same.
 bool Communicator::find_group(Meeting& meeting, const Groups::Members& members) {
-  std::uint64_t number = 0;
+  std::uint64_t offer = 0;
   if (std::shared_ptr<Group> known = process_.groups().find(members)) {
     group_ = std::move(known);
-    number = group_->number;
+    // A communicator made before CUDA's driver was there has no eye for GPUs, unlike one that the group is
+    // of.
+    offer = group_->number << 2 | static_cast<std::uint64_t>(cuda_executor_here());
     set_wait_policy();
   }
-  const bool found = meeting.all_have(number);
+  const bool found = meeting.all_have(offer) && (offer & 3) == group_->cuda_executor;
   if (!found) group_ = std::make_shared<Group>();
   return found;
+}
+
+/// What this rank has a use for on this communicator.
+loom_cuda_executor Communicator::cuda_executor_here() const {
+  const bool can = bootstrap_.looks_for_devices() && process_.staging() != nullptr &&
+                   device::cuda::kernel_image(0) != nullptr;
+  return can ? process_.runtime().parameters.cuda_executor : LOOM_STAGED;
 }
 
 /// Who are the peers, and how do they join?
@@ -155,9 +164,7 @@ void Communicator::learn_group(Meeting& meeting, std::chrono::steady_clock::time
   mine.two_levels = process_.runtime().parameters.two_levels ? 1 : 0;
   mine.protocol = static_cast<std::uint64_t>(process_.runtime().parameters.protocol);
   mine.preference = static_cast<std::uint64_t>(process_.runtime().parameters.preference);
-  const bool can_use_gpus = bootstrap_.looks_for_devices() && process_.staging() != nullptr &&
-                            device::cuda::kernel_image(0) != nullptr;
-  if (can_use_gpus) mine.cuda_executor = process_.runtime().parameters.cuda_executor;
+  mine.cuda_executor = cuda_executor_here();
   mine.small_bytes = process_.runtime().parameters.small_bytes;
   mine.layout = kLayout;
   const std::vector<PeerInfo> peers = meeting.all_gather(mine);
