@@ -11,15 +11,16 @@ rc=0
 SECONDS=0
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
-recovery=()
-if [[ $how == kill ]]; then recovery=(--with-ft ulfm); fi
-timeout 90 "$virtual_hosts" mpirun -n "$ranks" --map-by "ppr:$per_host:node" "${recovery[@]}" --mca coll_loom_timeout 3 "$program" "$how" \
+recovery=() limit_s=90
+if [[ $how == kill ]]; then recovery=(--with-ft ulfm) limit_s=30; fi
+timeout "$limit_s" "$virtual_hosts" mpirun -n "$ranks" --map-by "ppr:$per_host:node" "${recovery[@]}" --mca coll_loom_timeout 3 "$program" "$how" \
   >"$output" 2>&1 || rc=$?
 cat "$output"
 echo "mpirun ended with exit code $rc after $SECONDS s"
 failures=0
 fail() { echo "check_lost_peer: $1" >&2; failures=1; }
-[[ $rc -eq 7 ]] || fail "the exit code is not MPI_Abort's"
+# Once a process has failed, mpirun of 5.0 and 6.0 may not end after MPI_Abort, with loom and without.
+[[ $rc -eq 7 ]] || [[ $how == kill && $rc -eq 124 ]] || fail "the exit code is not MPI_Abort's"
 (( $(grep -c 'the rest goes on' "$output") == stays )) || fail "not all of the $stays other ranks went on"
 ! grep -q 'the rest fails' "$output" || fail "a communicator without the missing rank failed"
 ! grep -q 'error class 0\|error class -1\|then 0\|then -1' "$output" || fail "a call with the missing rank succeeded"
