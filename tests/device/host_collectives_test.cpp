@@ -190,18 +190,24 @@ TEST_P(HostCollectivesOf, FollowEachOtherInAnyMixture) {
 }
 
 // Outputs that go past the caches; a std::vector of this size does not begin with a cache line.
-TEST(HostCollectives, AreRightForLargeOutputs) {
-  for (const auto& [ranks, few_rounds] : {std::pair{2, false}, {3, false}, {3, true}}) {
-    Host host(ranks);
-    const auto body = [ranks = ranks](RankEnds& ends, int self) {
-      int call = 0;
-      for (const Collective collective : kMoving)
-        for (const bool in_place : {false, true})
-          check_call(ends, self, ranks, collective, 4200003, in_place, By::kBoards, 1, ++call);
-    };
-    run_ranks(host, body, OfferProtocol::kInline, few_rounds);
-  }
+class LargeOutputsOf : public ::testing::TestWithParam<HostCase> {};
+
+TEST_P(LargeOutputsOf, AreRight) {
+  const auto [ranks, protocol, few_rounds] = GetParam();
+  Host host(ranks);
+  const auto body = [ranks = ranks](RankEnds& ends, int self) {
+    int call = 0;
+    for (const Collective collective : kMoving)
+      for (const bool in_place : {false, true})
+        check_call(ends, self, ranks, collective, 4200003, in_place, By::kBoards, 1, ++call);
+  };
+  run_ranks(host, body, protocol, few_rounds);
 }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, LargeOutputsOf,
+                         ::testing::Values(HostCase{2, OfferProtocol::kInline},
+                                           HostCase{3, OfferProtocol::kInline},
+                                           HostCase{3, OfferProtocol::kInline, true}));
 
 constexpr const char* kProtocolNames[kOfferProtocols] = {"Inline", "Simple", "LL", "LL128"};
 INSTANTIATE_TEST_SUITE_P(
