@@ -64,11 +64,13 @@ constexpr std::size_t divide_up(std::size_t a, std::size_t b) {
 inline Word data_word(const std::byte* data, std::size_t bytes, std::size_t i) {
   Word word = 0;
   const std::size_t at = i * sizeof(Word);
+  if (at == bytes) return word;  // without data there may be no pointer to any
   std::memcpy(&word, data + at, bytes - at < sizeof(Word) ? bytes - at : sizeof(Word));
   return word;
 }
 inline void put_data_word(std::byte* data, std::size_t bytes, std::size_t i, Word word) {
   const std::size_t at = i * sizeof(Word);
+  if (at == bytes) return;
   std::memcpy(data + at, &word, bytes - at < sizeof(Word) ? bytes - at : sizeof(Word));
 }
 

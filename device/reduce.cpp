@@ -128,6 +128,7 @@ void reduce_complex_product(std::byte* out, const std::byte* a, const std::byte*
                             reinterpret_cast<const T*>(b) + i);
   T x[hn::MaxLanes(tag)] = {}, y[hn::MaxLanes(tag)] = {};
   const std::size_t at = i * sizeof(T), rest = 2 * count * sizeof(T) - at;
+  if (rest == 0) return;  // the operands may be null then
   std::memcpy(x, a + at, rest);
   std::memcpy(y, b + at, rest);
   multiply_complex_vector(tag, x, x, y);

@@ -126,7 +126,9 @@ void RingExecutor::move(RingAction action, std::size_t first, std::size_t elems,
   const std::byte* const in = job_.collective == RingCollective::kAllGather
                                   ? nullptr
                                   : job_.in + first * job_.elem_bytes - job_.in_first * job_.elem_bytes;
-  std::byte* const out = job_.out + first * job_.elem_bytes - job_.out_first * job_.elem_bytes;
+  std::byte* const out = job_.out == nullptr  // of a rank whose part is empty
+                             ? nullptr
+                             : job_.out + first * job_.elem_bytes - job_.out_first * job_.elem_bytes;
   switch (action) {
     case RingAction::kSend:
       std::memcpy(sent, job_.collective == RingCollective::kAllGather ? out : in, bytes);
