@@ -18,16 +18,22 @@ constexpr std::size_t kStreamBlockBytes = 1024;
 constexpr TileLimits kLimits{
     .bank_bytes = Board::kBankBytes, .min_tile_bytes = 4 * 1024, .min_chunk_tile_bytes = 16 * 1024};
 
-/// Bytes of the buffers of all ranks in such a call; where blocks are listed, as if all ranks' were like mine.
+/// Bytes of the buffers of all ranks in such a call; where blocks are listed, as if all ranks' were like
+/// mine.
 constexpr std::size_t touched_bytes(const HostJob& job, std::size_t ranks) {
   switch (job.collective) {
-    case Collective::kBroadcast: return ranks * job.bytes();
+    case Collective::kBroadcast:
+      return ranks * job.bytes();
     case Collective::kReduce:
-    case Collective::kReduceScatterV: return (ranks + 1) * job.bytes();
+    case Collective::kReduceScatterV:
+      return (ranks + 1) * job.bytes();
     case Collective::kReduceScatter:
-    case Collective::kAllGather: return (ranks + 1) * ranks * job.bytes();
-    case Collective::kAllToAll: return 2 * ranks * ranks * job.bytes();
-    default: return 2 * ranks * job.bytes();
+    case Collective::kAllGather:
+      return (ranks + 1) * ranks * job.bytes();
+    case Collective::kAllToAll:
+      return 2 * ranks * ranks * job.bytes();
+    default:
+      return 2 * ranks * job.bytes();
   }
 }
 
