@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <random>
 
 namespace loom::bench {
 namespace {
@@ -43,10 +44,13 @@ Measured Bench::measure(const Case& one, std::span<const MPI_Comm> comms) {
   std::uint64_t shift = 0;
   std::vector<double> floor_seconds;
   if (!options_.check) fill(one, slots, shift);
+  std::vector<std::size_t> order(comms.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::mt19937 random;  // not seeded: all ranks take the same turns
   for (int iteration = 0; iteration < iterations; ++iteration) {
-    for (std::size_t turn = 0; turn < comms.size(); ++turn) {
-      // Who goes first alternates, so that neither always finds the caches as the other left them.
-      const std::size_t which = (turn + static_cast<std::size_t>(iteration)) % comms.size();
+    // In any order, so that none always finds the caches as a certain other left them.
+    std::shuffle(order.begin(), order.end(), random);
+    for (const std::size_t which : order) {
       if (options_.check) fill(one, slots, ++shift);
       const auto before = carried_calls();
       seconds[which].push_back(run(one, comms[which], slots));
@@ -159,8 +163,8 @@ std::uint64_t Bench::count_wrong(const Case& one, std::size_t slots, std::uint64
   std::uint64_t wrong = 0;
   recv_->download();
   for (std::size_t slot = 0; slot < slots; ++slot) {
-    wrong += options_.collective->count_wrong(one, one.root_of(slot), recv_->mirror.data() + slot * stride_bytes_,
-                                              shift + 7 * slot);
+    wrong += options_.collective->count_wrong(one, one.root_of(slot),
+                                              recv_->mirror.data() + slot * stride_bytes_, shift + 7 * slot);
   }
   return wrong;
 }
