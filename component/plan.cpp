@@ -21,7 +21,7 @@ constexpr std::size_t kMostDirectRooted = 64 * 1024;
 // While buffers are in the peers' caches one copy beats two; beyond, the kernel's copy is slower than one
 // past the caches. A broadcast's two copies are made by two ranks at once (2 cores with 2 MiB of L2 cache
 // each, loom_bench of each collective with coll_loom_single_copy 0 and 1). Of what a rank receives.
-constexpr std::size_t kMostSingleCopyBytes = 16 * 1024 * 1024;
+constexpr std::size_t kMostSingleCopyBytes = 32 * 1024 * 1024;
 constexpr std::size_t kMostSingleCopyBroadcast = 128 * 1024;
 // Of the whole message. Below this the latency of 2(N-1) network steps costs more than two direct ones (three
 // virtual hosts of one and two ranks, 1 Gbit/s, loom_bench of each collective with --compare).
