@@ -182,7 +182,7 @@ const char* coll_loom_bad_switch(const char** variable);
 int coll_loom_register_counters(void);
 
 /* coll_loom_in_order.c: coll_loom_reproducible on several hosts. */
-bool coll_loom_wants_order(const struct coll_loom_module* self, enum loom_op op, enum loom_type type);
+bool coll_loom_wants_order(const struct coll_loom_module* self, enum loom_type type);
 /* Gathers the operands of a reduction from all ranks and reduces them in order of rank. Returns an MPI error class. */
 int coll_loom_in_order(struct coll_loom_module* self, const struct coll_loom_args* args, enum loom_op op,
                        enum loom_type type);

@@ -15,7 +15,7 @@ int coll_loom_allreduce(const void* sendbuf, void* recvbuf, coll_loom_count_t co
   enum loom_type loom_type;
   const bool has_kernel = coll_loom_kernel(op, datatype, &loom_op, &loom_type);
 
-  if (OPAL_UNLIKELY(has_kernel && coll_loom_wants_order(self, loom_op, loom_type))) {
+  if (OPAL_UNLIKELY(has_kernel && coll_loom_wants_order(self, loom_type))) {
     const struct coll_loom_args args = {.collective = LOOM_ALLREDUCE, CALL_allreduce};
     return coll_loom_in_order(self, &args, loom_op, loom_type);
   }

@@ -1,4 +1,4 @@
-/* coll_loom_reproducible on several hosts: sums and products of floating point numbers in order of rank,
+/* coll_loom_reproducible on several hosts: reductions of floating point numbers in order of rank,
  * whatever the hosts, the sizes and the algorithms. Every rank gets every operand from the component below
  * and reduces them itself: (n-1) S bytes in and out of each rank instead of 2 (n-1)/n S. On one host loom
  * reduces in order of rank anyway. */
@@ -6,8 +6,8 @@
 
 enum { TILE_BYTES = 256 * 1024 };
 
-bool coll_loom_wants_order(const struct coll_loom_module* self, enum loom_op op, enum loom_type type) {
-  return coll_loom_variables.reproducible && !self->one_host && loom_depends_on_order(op, type);
+bool coll_loom_wants_order(const struct coll_loom_module* self, enum loom_type type) {
+  return coll_loom_variables.reproducible && !self->one_host && loom_depends_on_order(type);
 }
 
 struct coll_loom_part coll_loom_part_of(struct coll_loom_module* self, const struct coll_loom_args* args) {

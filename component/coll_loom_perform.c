@@ -80,7 +80,7 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
     return COLL_LOOM_BELOW;
   }
   if (OPAL_UNLIKELY(!self->one_host)) {
-    if (is_reduction(args->collective) && coll_loom_wants_order(self, *op, *type)) return COLL_LOOM_IN_ORDER;
+    if (is_reduction(args->collective) && coll_loom_wants_order(self, *type)) return COLL_LOOM_IN_ORDER;
     if (!may_go_between_hosts(args->collective)) {
       coll_loom_fall_back(self, args->collective, LOOM_NOT_BETTER, NULL, NULL);
       return COLL_LOOM_BELOW;

@@ -241,8 +241,8 @@ bool loom_algorithm_carries(int algorithm, loom_collective collective) {
   return loom::may_carry(static_cast<loom::Algorithm>(algorithm), static_cast<Collective>(collective));
 }
 
-bool loom_depends_on_order(loom_op op, loom_type type) {
-  return loom::device::depends_on_order(static_cast<Op>(op), static_cast<Type>(type));
+bool loom_depends_on_order(loom_type type) {
+  return loom::device::depends_on_order(static_cast<Type>(type));
 }
 
 void loom_reduce_in_order(const void* operands, int n, uint64_t count, loom_type type, loom_op op,

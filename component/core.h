@@ -276,7 +276,7 @@ void loom_stand_in_destroy(struct loom_stand_in *stand_in);
 int loom_copy_strips(struct loom_stand_in *stand_in, const struct loom_strip *strips, uint64_t n, bool to_device, const char *where);
 
 /* Whether the bits of such a result may depend on the order of the operands. */
-bool loom_depends_on_order(enum loom_op op, enum loom_type type);
+bool loom_depends_on_order(enum loom_type type);
 /* out = the op over n operands that lie one behind the other, in that order. They have a kernel; n >= 2. */
 void loom_reduce_in_order(const void *operands, int n, uint64_t count, enum loom_type type, enum loom_op op, void *out);
 

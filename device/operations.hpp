@@ -165,10 +165,11 @@ struct Maxloc {
 using Operations = std::tuple<Sum, Prod, Min, Max, Land, Lor, Lxor, Band, Bor, Bxor, Minloc, Maxloc>;
 static_assert(std::tuple_size_v<Operations> == kOpCount);
 
-/// Whether a different order of the operands, or of the brackets, may change the bits of the result. So it is
-/// with floating point sums and products, and with nothing else here.
-constexpr bool depends_on_order(Op op, Type type) {
-  return (op == Op::kSum || op == Op::kProd) && type >= Type::kFloat && type <= Type::kComplexLongDouble;
+/// Whether a different order of the operands, or of the brackets, may change the bits of a result: sums and
+/// products of floating point numbers, and minima and maxima where NaNs, or zeros of both signs, meet.
+constexpr bool depends_on_order(Type type) {
+  return (type >= Type::kFloat && type <= Type::kDoubleInt) || type >= Type::kLongDoubleInt;
 }
+static_assert(!depends_on_order(Type::kLongInt) && !depends_on_order(Type::kShortInt));
 
 }  // namespace loom::device

@@ -7,7 +7,6 @@
 #include <thread>
 #include <vector>
 
-#include "device/host/chain_executor.hpp"
 #include "device/host/exchange_executor.hpp"
 #include "device/host/tree_executor.hpp"
 #include "device/tree_schedule.hpp"
@@ -150,39 +149,6 @@ TEST(Dissemination, LetsNobodyGoBeforeAllHaveCome) {
         }
       });
   }
-}
-
-TEST(Chains, BroadcastAndReduceFromEveryRoot) {
-  for (const int size : {2, 3, 5})
-    for (int root = 0; root < size; ++root)
-      for (const std::size_t count : {1UL, 100UL, 5003UL})
-        for (const bool in_place : {false, true}) {
-          const FifoShape shape{.slot_bytes = 256, .slot_count = 2};
-          const Mesh mesh(size, shape);
-          const Buffers in = operands(size, count);
-          const auto chained = [&](ChainCollective collective) {
-            return outputs(in, in_place, [&](int p, const std::byte* from, std::byte* to) {
-              const auto next = static_cast<std::size_t>((p + 1) % size),
-                         previous = static_cast<std::size_t>((p + size - 1) % size);
-              run(ChainExecutor(
-                  {p, size, mesh.of(p)[next].send, mesh.of(p)[previous].receive},
-                  {collective, from, to, count, sizeof(float), find_reduce(Op::kSum, Type::kFloat), root},
-                  shape.slot_bytes / sizeof(float)));
-            });
-          };
-          const auto r = static_cast<std::size_t>(root);
-          const Buffers spread = chained(ChainCollective::kBroadcast),
-                        reduced = chained(ChainCollective::kReduce);
-          for (std::size_t p = 0; p < in.size(); ++p) {
-            if (p != r || in_place) {
-              ASSERT_EQ(spread[p], in[r]);
-            }
-            if (p == r)
-              for (std::size_t i = 0; i < count; ++i) expect_near_sum(in, reduced[p][i], i);
-            else
-              ASSERT_EQ(reduced[p], in_place ? in[p] : std::vector<float>(count, kUntouched));
-          }
-        }
 }
 
 TEST(Trees, CarryTheirThreeCollectivesFromEveryRoot) {
