@@ -134,6 +134,8 @@ int main(int argc, char** argv) {
                                                   std::end(loom::conformance::kCollectives))));
   app.add_flag("--in-order", settings.in_order,
                "Random sums must have the bits that they have in order of rank; all of these cases are run");
+  app.add_flag("!--no-unequal-in-place", settings.unequal_in_place,
+               "Leave out alltoallv and alltoallw in place that do not wait");
   app.add_option("--threads", threads, "Threads that run the cases, each on a communicator of its own");
   app.add_option("--big", settings.big, "The largest count")->capture_default_str();
   app.add_option("--memory", memory, "Where buffers lie: host, device, managed, pool, registered, mixed")
