@@ -327,6 +327,25 @@ void connect_meanwhile(MPI_Comm comm) {
   }
 }
 
+/// Calls on one communicator are held back while the first call on another connects the ranks.
+void connect_one_inside_another(MPI_Comm comm) {
+  for (int round = 0; round < 40; ++round) {
+    MPI_Comm first, second;
+    MPI_Comm_dup(comm, &first);
+    MPI_Comm_dup(comm, &second);
+    Call one(round, 100, first), two(round + 1, 3000, first);
+    int sum = 1;
+    MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, second);
+    require(sum == ranks, "a sum while another communicator connects is wrong");
+    MPI_Wait(&two.request, MPI_STATUS_IGNORE);
+    MPI_Wait(&one.request, MPI_STATUS_IGNORE);
+    one.check();
+    two.check();
+    MPI_Comm_free(&first);
+    MPI_Comm_free(&second);
+  }
+}
+
 /// Types and operations that the program drops as soon as the call has started, on a fresh communicator.
 void keep_what_a_call_needs(MPI_Comm comm) {
   for (int round = 0; round < 5; ++round) {
@@ -418,6 +437,7 @@ int main(int argc, char** argv) {
     run_in_threads(threads);
   } else {
     connect_meanwhile(MPI_COMM_WORLD);
+    connect_one_inside_another(MPI_COMM_WORLD);
     keep_what_a_call_needs(MPI_COMM_WORLD);
     std::vector<int> large(200'000, 1);  // such a call connects ranks on several hosts too
     MPI_Allreduce(MPI_IN_PLACE, large.data(), 200'000, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
