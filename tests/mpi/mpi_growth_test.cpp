@@ -2,7 +2,10 @@
 // in /dev/shm and resident memory stay where they are, whatever the communicators were used for, in whatever
 // order they are freed.
 //
-//   mpi_growth_test NUMBER    of communicators after a fifth as many that let caches grow
+//   mpi_growth_test NUMBER [THREADS]
+//
+// NUMBER communicators, after a fifth as many that let caches grow; in each of several threads at the same
+// time.
 //
 // Exit code 1: something grows, or a result is wrong.
 #include <mpi.h>
@@ -13,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -74,7 +78,7 @@ void use(MPI_Comm comm, int which) {
 }
 
 /// Up to five at the same time, freed in another order than they were made.
-void come_and_go(int number) {
+void come_and_go(int number, MPI_Comm parent) {
   constexpr std::size_t kTogether = 5;
   MPI_Comm comms[kTogether];
   for (MPI_Comm& comm : comms) comm = MPI_COMM_NULL;
@@ -82,27 +86,41 @@ void come_and_go(int number) {
     MPI_Comm& comm = comms[static_cast<std::size_t>(i) * 7 % 11 % kTogether];
     if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
     if (i % 4 == 3)
-      MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &comm);
+      MPI_Comm_split(parent, 0, -rank, &comm);
     else
-      MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+      MPI_Comm_dup(parent, &comm);
     if (i % 10 != 9) use(comm, i);
   }
   for (MPI_Comm& comm : comms)
     if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
-  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Barrier(parent);
+}
+
+/// In threads, each with communicators of its own, if there are any.
+void come_and_go_in(int threads, int number) {
+  if (threads == 0) return come_and_go(number, MPI_COMM_WORLD);
+  std::vector<MPI_Comm> parents(static_cast<std::size_t>(threads));
+  for (MPI_Comm& parent : parents) MPI_Comm_dup(MPI_COMM_WORLD, &parent);
+  {
+    std::vector<std::jthread> working;
+    for (MPI_Comm parent : parents) working.emplace_back([=] { come_and_go(number, parent); });
+  }
+  for (MPI_Comm& parent : parents) MPI_Comm_free(&parent);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
+  const int number = argc > 1 ? std::atoi(argv[1]) : 1000, threads = argc > 2 ? std::atoi(argv[2]) : 0;
+  int provided;
+  MPI_Init_thread(&argc, &argv, threads > 0 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  const int number = argc > 1 ? std::atoi(argv[1]) : 1000;
-  come_and_go(number / 5 + 100);
+  require(threads == 0 || provided == MPI_THREAD_MULTIPLE, "MPI_THREAD_MULTIPLE is not provided");
+  come_and_go_in(threads, number / 5 + (threads > 0 ? 0 : 100));
   const Held before = Held::now();
   MPI_Barrier(MPI_COMM_WORLD);
-  come_and_go(number);
+  come_and_go_in(threads, number);
   const Held after = Held::now();
   if (rank == 0)
     std::printf("%d communicators: files %zu -> %zu, mappings %zu -> %zu, names %zu -> %zu, %zu -> %zu KiB\n",

@@ -2,12 +2,15 @@
 // MPI_IN_PLACE, are read nowhere else: they are pointers that nobody can read, and negative counts. Every
 // such collective in its three forms. Exit code 1: wrong; a crash: read.
 //
+//   mpi_significance_test [--connected]    not on communicators where a call that does not wait is the first
+//
 // Open MPI 4.1 itself reads the type of an all-to-all in place that does not wait, so this needs loom.
 #include <mpi.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -18,6 +21,7 @@ namespace {
 using loom::conformance::Form;
 
 int rank, ranks;
+MPI_Comm comm = MPI_COMM_WORLD;
 
 /// Reading through any of these is a crash.
 template <class T>
@@ -83,7 +87,7 @@ void reduce(Form form, int count, int root) {
     std::vector<int> in(n + 1, rank), out(is_root ? n + 1 : 0);  // even of no elements two buffers
     const auto refill = [&] { std::fill(out.begin(), out.end(), rank); };
     LOOM_CALL(form, refill, Reduce, reduce, is_root && in_place ? MPI_IN_PLACE : in.data(),
-              is_root ? out.data() : kNoBuffer, count, MPI_INT, MPI_SUM, root, MPI_COMM_WORLD);
+              is_root ? out.data() : kNoBuffer, count, MPI_INT, MPI_SUM, root, comm);
     for (int i = 0; is_root && i < count; ++i)
       require(out[static_cast<std::size_t>(i)] == ranks * (ranks - 1) / 2, "a reduce", form, count);
   }
@@ -110,10 +114,10 @@ void gather(Form form, const Blocks& blocks, int root, bool v) {
     if (v)
       LOOM_CALL(form, refill, Gatherv, gatherv, send, send_count, send_type, recv,
                 is_root ? blocks.counts.data() : kNoArray, is_root ? blocks.disps.data() : kNoArray,
-                recv_type, root, MPI_COMM_WORLD);
+                recv_type, root, comm);
     else
       LOOM_CALL(form, refill, Gather, gather, send, send_count, send_type, recv,
-                is_root ? blocks.count : kNoCount, recv_type, root, MPI_COMM_WORLD);
+                is_root ? blocks.count : kNoCount, recv_type, root, comm);
     if (is_root) require(blocks.holds(out, value), v ? "a gatherv" : "a gather", form, blocks.count);
   }
 }
@@ -132,11 +136,10 @@ void scatter(Form form, const Blocks& blocks, int root, bool v) {
     const int recv_count = given ? blocks.count : kNoCount;
     if (v)
       LOOM_CALL(form, refill, Scatterv, scatterv, send, is_root ? blocks.counts.data() : kNoArray,
-                is_root ? blocks.disps.data() : kNoArray, send_type, recv, recv_count, recv_type, root,
-                MPI_COMM_WORLD);
+                is_root ? blocks.disps.data() : kNoArray, send_type, recv, recv_count, recv_type, root, comm);
     else
       LOOM_CALL(form, refill, Scatter, scatter, send, is_root ? blocks.count : kNoCount, send_type, recv,
-                recv_count, recv_type, root, MPI_COMM_WORLD);
+                recv_count, recv_type, root, comm);
     for (int i = 0; given && i < blocks.count; ++i)
       require(out[static_cast<std::size_t>(i)] == number(root, rank, i), v ? "a scatterv" : "a scatter", form,
               blocks.count);
@@ -151,35 +154,34 @@ void all_gather(Form form, const Blocks& blocks) {
   };
   refill();
   LOOM_CALL(form, refill, Allgather, allgather, MPI_IN_PLACE, kNoCount, kNoType, out.data(), blocks.count,
-            MPI_INT, MPI_COMM_WORLD);
+            MPI_INT, comm);
   require(blocks.holds(out, value), "an all-gather", form, blocks.count);
   LOOM_CALL(form, refill, Allgatherv, allgatherv, MPI_IN_PLACE, kNoCount, kNoType, out.data(),
-            blocks.counts.data(), blocks.disps.data(), MPI_INT, MPI_COMM_WORLD);
+            blocks.counts.data(), blocks.disps.data(), MPI_INT, comm);
   require(blocks.holds(out, value), "an all-gatherv", form, blocks.count);
 }
 
-void all_to_all(Form form, const Blocks& blocks) {
+/// Of equal blocks, v and w, from `first` on.
+void all_to_all(Form form, const Blocks& blocks, int first = 0) {
   const auto value = [](int from, int i) { return number(from, rank, i); };
   std::vector<int> out;
   const auto refill = [&] { blocks.fill(out, [](int to, int i) { return number(rank, to, i); }); };
   refill();
-  LOOM_CALL(form, refill, Alltoall, alltoall, MPI_IN_PLACE, kNoCount, kNoType, out.data(), blocks.count,
-            MPI_INT, MPI_COMM_WORLD);
-  require(blocks.holds(out, value), "an all-to-all", form, blocks.count);
-  LOOM_CALL(form, refill, Alltoallv, alltoallv, MPI_IN_PLACE, kNoArray, kNoArray, kNoType, out.data(),
-            blocks.counts.data(), blocks.disps.data(), MPI_INT, MPI_COMM_WORLD);
-  require(blocks.holds(out, value), "an all-to-allv", form, blocks.count);
-  LOOM_CALL(form, refill, Alltoallw, alltoallw, MPI_IN_PLACE, kNoArray, kNoArray, kNoTypes, out.data(),
-            blocks.counts.data(), blocks.byte_disps.data(), blocks.types.data(), MPI_COMM_WORLD);
-  require(blocks.holds(out, value), "an all-to-allw", form, blocks.count);
+  for (int kind = first; kind < 3; ++kind) {
+    if (kind == 0)
+      LOOM_CALL(form, refill, Alltoall, alltoall, MPI_IN_PLACE, kNoCount, kNoType, out.data(), blocks.count,
+                MPI_INT, comm);
+    else if (kind == 1)
+      LOOM_CALL(form, refill, Alltoallv, alltoallv, MPI_IN_PLACE, kNoArray, kNoArray, kNoType, out.data(),
+                blocks.counts.data(), blocks.disps.data(), MPI_INT, comm);
+    else
+      LOOM_CALL(form, refill, Alltoallw, alltoallw, MPI_IN_PLACE, kNoArray, kNoArray, kNoTypes, out.data(),
+                blocks.counts.data(), blocks.byte_disps.data(), blocks.types.data(), comm);
+    require(blocks.holds(out, value), "an all-to-all in place", form, blocks.count);
+  }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+void run_connected() {
   for (const Form form : loom::conformance::kForms)
     for (const int count : {0, 1, 100, 3000, 100'000}) {
       if (count == 0 && form == Form::kPersistent) continue;  // goes below, see above
@@ -194,5 +196,34 @@ int main(int argc, char** argv) {
       all_gather(form, blocks);
       all_to_all(form, blocks);
     }
+}
+
+/// Each on a communicator that no call has connected yet, which holds it back.
+void run_unconnected() {
+  const Blocks blocks(100);
+  const auto on_a_fresh_one = [](const auto& call) {
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    call();
+    MPI_Comm_free(&comm);
+  };
+  const Form form = Form::kNonblocking;
+  const int root = ranks - 1;
+  on_a_fresh_one([&] { reduce(form, 100, root); });
+  for (const bool v : {false, true}) {
+    on_a_fresh_one([&] { gather(form, blocks, root, v); });
+    on_a_fresh_one([&] { scatter(form, blocks, root, v); });
+  }
+  on_a_fresh_one([&] { all_gather(form, blocks); });
+  for (const int first : {0, 1, 2}) on_a_fresh_one([&] { all_to_all(form, blocks, first); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  run_connected();
+  if (argc < 2 || std::strcmp(argv[1], "--connected") != 0) run_unconnected();
   MPI_Finalize();
 }
