@@ -21,10 +21,9 @@ constexpr std::size_t kMostDirectRooted = 64 * 1024;
 // While buffers are in the peers' caches one copy beats two; beyond, the kernel's copy is slower than one
 // past the caches. A broadcast's two copies are made by two ranks at once (2 cores with 2 MiB of L2 cache
 // each, loom_bench of each collective with coll_loom_single_copy 0 and 1). Of what a rank receives.
-constexpr std::size_t kMostSingleCopyBytes = 16 * 1024 * 1024;
+constexpr std::size_t kMostSingleCopyBytes = 32 * 1024 * 1024;
 constexpr std::size_t kMostSingleCopyBroadcast = 128 * 1024;
-// Of the whole message. Below this the latency of 2(N-1) network steps costs more than two direct ones (three
-// virtual hosts of one and two ranks, 1 Gbit/s, loom_bench of each collective with --compare).
+// Of the whole message: from here on rings win everywhere.
 constexpr std::size_t kRingMinBytes = 512 * 1024;
 // A first rank sends to all others at once; beyond, logarithmic patterns, which the component below has, need
 // less.
@@ -54,6 +53,29 @@ Algorithm plan_in_turns(device::Collective collective, std::size_t offered) {
   if (collective == Collective::kAllGather || offered > kMostSingleCopyBytes) return Algorithm::kBoards;
   const std::size_t banks = collective == Collective::kBroadcast ? Board::kBanks - 1 : 1;
   return offered > banks * Board::kBankBytes ? Algorithm::kSingleCopy : Algorithm::kBoards;
+}
+
+/// Below this the latency of the steps, whose number grows with that of the hosts, costs more than what the
+/// component below loses in other ways (three and six virtual hosts of one and two ranks, 1 Gbit/s, against
+/// tuned and han).
+std::size_t ring_min_bytes(device::Collective collective, const connect::Shape& shape) {
+  const auto from = [&](std::size_t kib) {
+    return std::clamp(kib * 1024 / 4 * static_cast<std::size_t>(shape.hosts), kib * 1024, kRingMinBytes);
+  };
+  if (shape.ranks_per_host == 0) return kRingMinBytes;
+  switch (collective) {
+    case device::Collective::kBroadcast:
+      return from(32);
+    case device::Collective::kReduce:
+      return from(64);
+    case device::Collective::kReduceScatter:
+    case device::Collective::kReduceScatterV:
+      return from(128);
+    case device::Collective::kAllreduce:
+      return from(256);
+    default:
+      return kRingMinBytes;
+  }
 }
 
 /// All blocks together.
@@ -188,7 +210,8 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
     return received <= most ? Algorithm::kSingleCopy : Algorithm::kBoards;
   }
   const std::size_t whole = whole_message(collective, shape.ranks, bytes);
-  const std::size_t least = abilities.preference == Preference::kRings ? 1 : kRingMinBytes;
+  const std::size_t least =
+      abilities.preference == Preference::kRings ? 1 : ring_min_bytes(collective, shape);
   if (abilities.two_levels && two_levels_take(collective) && whole < least) return Algorithm::kTwoLevels;
   if (collective == Collective::kAllToAll && may_mesh(shape) && whole >= least) return Algorithm::kMesh;
   if (!rings_take(collective) || whole < least) return Algorithm::kBelow;

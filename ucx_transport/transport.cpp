@@ -9,12 +9,15 @@
 
 #include "base/error.hpp"
 #include "device/step_flag.hpp"
+#include "ucx_transport/descriptors.hpp"
 
 namespace loom::ucx_transport {
 namespace {
 
 /// UCX's number for loom's messages. The worker is loom's own: there are no others.
 constexpr unsigned kMessageId = 0;
+// Over TCP one for each direction, and as many for peers that connect to here in the meantime.
+constexpr int kDescriptorsOfConnection = 8;
 
 struct MessageHeader {
   InboxId inbox;
@@ -138,6 +141,7 @@ std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::st
   const std::lock_guard lock(mutex_);
   const std::string key(reinterpret_cast<const char*>(address.data()), address.size());
   if (const auto known = endpoints_.find(key); known != endpoints_.end()) return known->second;
+  require_descriptors(kDescriptorsOfConnection);
   auto endpoint = std::make_shared<Endpoint>();
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |

@@ -18,8 +18,7 @@ constexpr std::size_t kStreamBlockBytes = 1024;
 constexpr TileLimits kLimits{
     .bank_bytes = Board::kBankBytes, .min_tile_bytes = 4 * 1024, .min_chunk_tile_bytes = 16 * 1024};
 
-/// Bytes of the buffers of all ranks in such a call; where blocks are listed, as if all ranks' were like
-/// mine.
+/// Bytes of the buffers of all ranks in such a call.
 constexpr std::size_t touched_bytes(const HostJob& job, std::size_t ranks) {
   switch (job.collective) {
     case Collective::kBroadcast:
@@ -37,27 +36,37 @@ constexpr std::size_t touched_bytes(const HostJob& job, std::size_t ranks) {
   }
 }
 
-/// What the last-level cache may be expected to keep from one call to the next. Streaming what it would have
-/// kept costs twice the time, not streaming what it cannot keep a third more (loom_bench). Of a large cache
-/// the neighbours have their share: on 480 MiB in a virtual machine the two are level at 112 MiB.
-std::size_t cached_bytes() {
-  static const std::size_t bytes = [] {
-    std::size_t l3 = 0;
-#ifdef _SC_LEVEL3_CACHE_SIZE
-    if (const long size = sysconf(_SC_LEVEL3_CACHE_SIZE); size > 0) l3 = static_cast<std::size_t>(size);
+[[maybe_unused]] std::size_t cache_bytes(int name) {
+  const long size = sysconf(name);
+  return size > 0 ? static_cast<std::size_t>(size) : 0;
+}
+
+/// What the caches may be expected to keep of the ranks' buffers from one call to the next: those of the
+/// cores, or the last one. Streaming what they would have kept costs twice the time, not streaming what they
+/// cannot keep a third more (loom_bench). Of a large cache the neighbours have their share: on 480 MiB in a
+/// virtual machine the two are level at 112 MiB.
+std::size_t cached_bytes(std::size_t ranks) {
+#if defined(_SC_LEVEL2_CACHE_SIZE) && defined(_SC_LEVEL3_CACHE_SIZE)
+  static const std::size_t l2 = cache_bytes(_SC_LEVEL2_CACHE_SIZE), l3 = cache_bytes(_SC_LEVEL3_CACHE_SIZE);
+#else
+  constexpr std::size_t l2 = 0, l3 = 0;
 #endif
-    constexpr std::size_t kMiB = 1024 * 1024;
-    return std::clamp(l3 / 4 * 3, 16 * kMiB, 112 * kMiB);
-  }();
-  return bytes;
+  constexpr std::size_t kMiB = 1024 * 1024;
+  return std::max(ranks * l2, std::clamp(l3 / 4 * 3, 16 * kMiB, 112 * kMiB));
+}
+
+bool outgrows_caches(const HostJob& job, int size) {
+  const auto ranks = static_cast<std::size_t>(size);
+  return touched_bytes(job, ranks) > cached_bytes(ranks);
 }
 
 }  // namespace
 
 BoardExecutor::BoardExecutor(Boards& boards, const HostJob& job)
-    : BoardWalk(boards, job, kLimits), boards_(boards) {
-  streams_ = touched_bytes(job, static_cast<std::size_t>(boards.size())) > cached_bytes();
-}
+    : BoardExecutor(boards, job, outgrows_caches(job, boards.size())) {}
+
+BoardExecutor::BoardExecutor(Boards& boards, const HostJob& job, bool streams)
+    : BoardWalk(boards, job, kLimits), boards_(boards), streams_(streams && kCanStream) {}
 
 BoardExecutor::State BoardExecutor::advance() {
   if (done()) return State::kDone;
@@ -149,6 +158,7 @@ std::size_t BoardExecutor::block_bytes(const std::byte* out, std::size_t at) con
 void BoardExecutor::reduce_own(std::size_t tile) {
   const int self = boards_.self(), ranks = boards_.size();
   const Range range = tile_of(self, tile);
+  if (range.bytes == 0) return;  // there may be no output
   // In place and with unequal parts, result and operand may overlap without being the same.
   const bool apart = streams_ || (job_.collective == Collective::kReduceScatterV && job_.in == job_.out);
   const bool keep = job_.collective != Collective::kReduce || self == job_.root;

@@ -48,6 +48,8 @@ class Boards : public Rounds {
 class BoardExecutor : public BoardWalk {
  public:
   BoardExecutor(Boards& boards, const HostJob& job);
+  /// As told, and not as large as the buffers are against the caches, an output without gaps goes past them.
+  BoardExecutor(Boards& boards, const HostJob& job, bool streams);
 
   /// Performs one round unless it must wait.
   State advance();
@@ -65,7 +67,7 @@ class BoardExecutor : public BoardWalk {
   void copy_out(std::byte* to, const std::byte* from, std::size_t bytes) const;
 
   Boards& boards_;
-  bool streams_;  ///< the output is too large to stay in a cache
+  bool streams_;  ///< the output goes past the caches
 };
 
 }  // namespace loom::device

@@ -11,6 +11,13 @@
 
 namespace loom::device {
 
+/// Whether stream_copy() is anything but memcpy.
+#if defined(__x86_64__)
+inline constexpr bool kCanStream = true;
+#else
+inline constexpr bool kCanStream = false;
+#endif
+
 /// memcpy past the caches: spares reading the target's lines before they are overwritten, a third of the
 /// traffic. For targets too large to be still cached when somebody reads them. Other threads may see it late,
 /// even after a release store: before they may look, stream_fence().

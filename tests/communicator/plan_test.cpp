@@ -89,6 +89,22 @@ TEST(Plan, UsesRailsAcrossEqualHostsAndOneRingAcrossUnequalOnes) {
   }
 }
 
+TEST(Plan, TakesRingsForSmallerMessagesTheFewerTheHosts) {
+  using device::Collective;
+  const connect::Shape three{6, 3, 2}, six{12, 6, 2}, many{400, 100, 4}, unequal{5, 3, 0};
+  EXPECT_EQ(plan(Collective::kBroadcast, three, (32 << 10) - 1), Algorithm::kBelow);
+  EXPECT_EQ(plan(Collective::kBroadcast, three, 32 << 10), Algorithm::kRails);
+  EXPECT_EQ(plan(Collective::kBroadcast, six, 32 << 10), Algorithm::kBelow);
+  EXPECT_EQ(plan(Collective::kBroadcast, six, 48 << 10), Algorithm::kRails);
+  EXPECT_EQ(plan(Collective::kReduceScatter, three, (128 << 10) / 6 + 1), Algorithm::kRails);
+  EXPECT_EQ(plan(Collective::kAllreduce, three, 255 << 10), Algorithm::kBelow);
+  for (const Collective collective : {Collective::kBroadcast, Collective::kReduce, Collective::kAllreduce}) {
+    EXPECT_EQ(plan(collective, many, (512 << 10) - 1), Algorithm::kBelow);
+    EXPECT_EQ(plan(collective, many, 512 << 10), Algorithm::kRails);
+    EXPECT_EQ(plan(collective, unequal, (512 << 10) - 1), Algorithm::kBelow);
+  }
+}
+
 TEST(Plan, SendsStraightToAllRanksOfOtherHostsWhileTheyAreFew) {
   EXPECT_EQ(plan(device::Collective::kAllToAll, {6, 3, 2}, 1 << 20), Algorithm::kMesh);
   EXPECT_EQ(plan(device::Collective::kAllToAll, {5, 3, 0}, 1 << 20), Algorithm::kMesh);

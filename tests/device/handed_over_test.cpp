@@ -1,6 +1,5 @@
 // The handed-over executor and its links, on a driver without a GPU (tests/fake_cuda); ranks are threads.
 // Between processes: tests/mpi.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -11,43 +10,19 @@
 
 #include "device/cuda/gpu_links.hpp"
 #include "device/cuda/images.hpp"
-#include "tests/fake_cuda/fake_cuda.hpp"
+#include "tests/fake_cuda/fake_library.hpp"
 
 namespace loom::device::cuda {
 namespace {
 
-/// The fake driver, and what a program would do with it.
-class Fake {
+class Fake : public FakeLibrary {
  public:
-  Fake() : library_(::dlopen(LOOM_FAKE_CUDA, RTLD_NOW)), driver_(Driver::open(LOOM_FAKE_CUDA, false)) {
-    function<int(unsigned)>("cuInit")(0);
-    function<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context_, 0);
-  }
-  template <class Function>
-  Function* function(const char* name) const {
-    return reinterpret_cast<Function*>(::dlsym(library_, name));
-  }
   const Driver& driver() const { return *driver_; }
   Owner owner() const { return {context_, 0}; }
-  void write(std::byte* to, const std::vector<std::byte>& bytes) const {
-    function<int(std::byte*, const void*, std::size_t)>("cuMemcpyHtoD_v2")(to, bytes.data(), bytes.size());
-  }
-  std::vector<std::byte> read(std::byte* from, std::size_t bytes) const {
-    std::vector<std::byte> result(bytes);
-    function<int(void*, std::byte*, std::size_t)>("cuMemcpyDtoH_v2")(result.data(), from, bytes);
-    return result;
-  }
-  FakeCudaCounts counts() const {
-    FakeCudaCounts result;
-    function<FakeCudaRead>("fake_cuda_read")(&result);
-    return result;
-  }
-  void fail(const char* what, int error) const { function<FakeCudaFail>("fake_cuda_fail")(what, 0, error); }
 
  private:
-  void* library_;
-  std::unique_ptr<Driver> driver_;
-  void* context_ = nullptr;
+  std::unique_ptr<Driver> driver_ = Driver::open(LOOM_FAKE_CUDA, false);
+  void* context_ = context(0);
 };
 
 /// Ranks that have boards on one fake GPU.

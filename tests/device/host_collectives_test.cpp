@@ -36,7 +36,7 @@ struct Host {
   std::vector<std::unique_ptr<Board>> boards;
 };
 
-enum class By { kDirect, kBoards, kSingleCopy };
+enum class By { kDirect, kBoards, kSingleCopy, kStreams };
 
 struct RankEnds {
   DirectExchange direct;
@@ -50,7 +50,7 @@ struct RankEnds {
     if (by == By::kSingleCopy && SingleCopyExecutor::takes(job.collective))
       run(SingleCopyExecutor(boards, pids, job), waiter);
     else
-      run(BoardExecutor(boards, job), waiter);
+      run(BoardExecutor(boards, job, by == By::kStreams), waiter);
   }
   template <class Executor>
   static void run(Executor&& executor, Waiter& waiter) {
@@ -165,7 +165,7 @@ TEST_P(HostCollectivesOf, AreRightForOddCountsByEveryExecutorInPlaceAndNot) {
           for (const std::size_t count : {1UL, 2UL, 15UL, 100UL})
             check_call(ends, self, ranks, collective, count, in_place, By::kDirect, root, ++call);
           for (const std::size_t count : {1UL, 15UL, 4097UL, ranks < 4 ? 300007UL : 30011UL})
-            for (const By by : {By::kBoards, By::kSingleCopy})
+            for (const By by : {By::kBoards, By::kSingleCopy, By::kStreams})
               check_call(ends, self, ranks, collective, count, in_place, by, root, ++call);
         }
   };
@@ -179,7 +179,7 @@ TEST_P(HostCollectivesOf, FollowEachOtherInAnyMixture) {
     std::mt19937 random(11);  // the same calls on every rank
     for (int call = 0; call < 600; ++call) {
       const Collective collective = kMoving[random() % std::size(kMoving)];
-      const By by = static_cast<By>(random() % 3);
+      const By by = static_cast<By>(random() % 4);
       const std::size_t count = by == By::kDirect ? 1 + random() % 200 : 1 + random() % 20000;
       const int root = static_cast<int>(random() % static_cast<unsigned>(ranks));
       check_call(ends, self, ranks, collective, count, random() % 2, by, root, call);
@@ -188,26 +188,6 @@ TEST_P(HostCollectivesOf, FollowEachOtherInAnyMixture) {
   };
   run_ranks(host, body, protocol, few_rounds);
 }
-
-// Outputs that go past the caches; a std::vector of this size does not begin with a cache line.
-class LargeOutputsOf : public ::testing::TestWithParam<HostCase> {};
-
-TEST_P(LargeOutputsOf, AreRight) {
-  const auto [ranks, protocol, few_rounds] = GetParam();
-  Host host(ranks);
-  const auto body = [ranks = ranks](RankEnds& ends, int self) {
-    int call = 0;
-    for (const Collective collective : kMoving)
-      for (const bool in_place : {false, true})
-        check_call(ends, self, ranks, collective, 4200003, in_place, By::kBoards, 1, ++call);
-  };
-  run_ranks(host, body, protocol, few_rounds);
-}
-
-INSTANTIATE_TEST_SUITE_P(Ranks, LargeOutputsOf,
-                         ::testing::Values(HostCase{2, OfferProtocol::kInline},
-                                           HostCase{3, OfferProtocol::kInline},
-                                           HostCase{3, OfferProtocol::kInline, true}));
 
 constexpr const char* kProtocolNames[kOfferProtocols] = {"Inline", "Simple", "LL", "LL128"};
 INSTANTIATE_TEST_SUITE_P(

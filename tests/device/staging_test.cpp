@@ -1,13 +1,12 @@
 // Copies of device buffers, on a driver without a GPU (tests/fake_cuda).
 #include "device/cuda/staging.hpp"
 
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 
 #include <cstring>
 #include <thread>
 
-#include "tests/fake_cuda/fake_cuda.hpp"
+#include "tests/fake_cuda/fake_library.hpp"
 
 namespace loom::device::cuda {
 namespace {
@@ -15,13 +14,10 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-/// The fake driver, initialised, and device 0's context current in this thread.
-class FakeDevice {
+/// The fake driver, and device 0's context current in this thread.
+class FakeDevice : public FakeLibrary {
  public:
-  FakeDevice() : library_(::dlopen(LOOM_FAKE_CUDA, RTLD_NOW)) {
-    function<int(unsigned)>("cuInit")(0);
-    use(0);
-  }
+  FakeDevice() { use(0); }
   ~FakeDevice() {
     void* context;
     function<int(void**)>("cuCtxPopCurrent_v2")(&context);
@@ -29,15 +25,7 @@ class FakeDevice {
   FakeDevice(const FakeDevice&) = delete;
   FakeDevice& operator=(const FakeDevice&) = delete;
 
-  template <class Function>
-  Function* function(const char* name) const {
-    return reinterpret_cast<Function*>(::dlsym(library_, name));
-  }
-  void use(int device) const {
-    void* context = nullptr;
-    function<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, device);
-    function<int(void*)>("cuCtxPushCurrent_v2")(context);
-  }
+  void use(int device) const { function<int(void*)>("cuCtxPushCurrent_v2")(context(device)); }
   std::byte* allocate(std::size_t bytes, const char* how = "cuMemAlloc_v2") const {
     std::byte* memory = nullptr;
     // The managed form has one argument more, which the others do not look at.
@@ -45,23 +33,6 @@ class FakeDevice {
     return memory;
   }
   void release(std::byte* memory) const { function<int(std::byte*)>("cuMemFree_v2")(memory); }
-  void write(std::byte* to, const std::vector<std::byte>& bytes) const {
-    function<int(std::byte*, const void*, std::size_t)>("cuMemcpyHtoD_v2")(to, bytes.data(), bytes.size());
-  }
-  std::vector<std::byte> read(std::byte* from, std::size_t bytes) const {
-    std::vector<std::byte> result(bytes);
-    function<int(void*, std::byte*, std::size_t)>("cuMemcpyDtoH_v2")(result.data(), from, bytes);
-    return result;
-  }
-  FakeCudaCounts counts() const {
-    FakeCudaCounts result;
-    function<FakeCudaRead>("fake_cuda_read")(&result);
-    return result;
-  }
-  void fail(const char* what, int error) const { function<FakeCudaFail>("fake_cuda_fail")(what, 0, error); }
-
- private:
-  void* library_;
 };
 
 std::unique_ptr<Driver> open_fake() {

@@ -1,0 +1,10 @@
+#pragma once
+
+namespace loom::ucx_transport {
+
+/// Throws Error (kUnreachable) where this process may open fewer file descriptors than that. UCX must not run
+/// out of them: when an accept() fails or a start is given up half-way, it ends the process (1.13: assertions
+/// in its TCP transport and its progress thread).
+void require_descriptors(int needed);
+
+}  // namespace loom::ucx_transport
