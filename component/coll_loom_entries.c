@@ -67,7 +67,6 @@ ENTRIES(scan, LOOM_SCAN)
 ENTRIES(exscan, LOOM_EXSCAN)
 ENTRIES(bcast, LOOM_BCAST)
 ENTRIES(allgather, LOOM_ALLGATHER)
-ENTRIES(allgatherv, LOOM_ALLGATHERV)
 ENTRIES(alltoall, LOOM_ALLTOALL)
 ENTRIES(alltoallv, LOOM_ALLTOALLV)
 ENTRIES(alltoallw, LOOM_ALLTOALLW)
@@ -76,5 +75,7 @@ ENTRIES(gatherv, LOOM_GATHERV)
 ENTRIES(scatter, LOOM_SCATTER)
 ENTRIES(scatterv, LOOM_SCATTERV)
 ENTRIES(barrier, LOOM_BARRIER)
-/* MPI_Allreduce has a shorter way: coll_loom_allreduce.c. */
+/* MPI_Allreduce has a shorter way, MPI_Allgatherv a longer one: coll_loom_allreduce.c,
+ * coll_loom_allgatherv.c. */
 ENTRY_NOT_WAITING(allreduce, LOOM_ALLREDUCE)
+ENTRY_NOT_WAITING(allgatherv, LOOM_ALLGATHERV)

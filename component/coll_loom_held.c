@@ -180,6 +180,8 @@ static int progress(void) {
     return 0;
   }
   inside = true;
+  /* Whoever waits here may wait for an exchange of another communicator. */
+  const bool gathered = coll_loom_set_gathering(false);
   int steps = 0;
   for (struct coll_loom_module *self = connecting, *next; self != NULL; self = next) {
     next = self->holding.next;
@@ -198,6 +200,7 @@ static int progress(void) {
     done = held;
   }
   if (connecting == NULL && made_again == NULL) opal_progress_unregister(progress);
+  coll_loom_set_gathering(gathered);
   inside = false;
   pthread_mutex_unlock(&mutex);
   while (done != NULL) {

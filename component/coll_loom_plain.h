@@ -8,9 +8,10 @@
 
 static inline bool coll_loom_plain_bytes(const struct coll_loom_side* side, uint64_t* bytes) {
   enum { PLAIN = OPAL_DATATYPE_FLAG_PREDEFINED | OPAL_DATATYPE_FLAG_CONTIGUOUS | OPAL_DATATYPE_FLAG_NO_GAPS };
+  if (side->buffer == MPI_IN_PLACE) return false; /* its type means nothing */
   const opal_datatype_t* const type = &side->type->super;
   *bytes = side->count * type->size;
-  return (type->flags & PLAIN) == PLAIN && *bytes > 0 && side->buffer != MPI_IN_PLACE;
+  return (type->flags & PLAIN) == PLAIN && *bytes > 0;
 }
 
 /* Describes the call for loom_perform; false: it needs the longer way. args->collective is known to the

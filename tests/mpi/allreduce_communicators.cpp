@@ -1,8 +1,6 @@
 // Where and when allreduce is called: communicators of every making, threads, latecomers, long mixed
 // sequences.
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <random>
 #include <thread>
 
@@ -65,56 +63,6 @@ void between_groups(Check& check) {
   }
   MPI_Comm_free(&both);
   MPI_Comm_free(&half);
-}
-
-/// What a communicator must give back.
-struct Resources {
-  std::size_t resident_kib = 0, files = 0, shared_mappings = 0, shared_names = 0;
-
-  static Resources now() {
-    Resources result;
-    std::string line;
-    for (std::ifstream status("/proc/self/status"); std::getline(status, line);) {
-      if (line.starts_with("VmRSS:")) result.resident_kib = std::stoul(line.substr(6));
-    }
-    for ([[maybe_unused]] const auto& file : std::filesystem::directory_iterator("/proc/self/fd"))
-      ++result.files;
-    for (std::ifstream maps("/proc/self/maps"); std::getline(maps, line);) {
-      result.shared_mappings += line.find(" rw-s ") != std::string::npos;
-    }
-    for (const auto& file : std::filesystem::directory_iterator("/dev/shm")) {
-      result.shared_names += file.path().filename().string().find("loom") != std::string::npos;
-    }
-    return result;
-  }
-};
-
-void come_and_go(Check& check) {
-  const auto use = [&](int communicators) {
-    for (int i = 0; i < communicators; ++i) {
-      MPI_Comm comm;
-      MPI_Comm_dup(check.world.comm, &comm);
-      const Group group(comm);
-      const Reduction reduction(group, Type::kInt32, Op::kSum);
-      reduction.run(check, 10);
-      reduction.run(check, 20000);
-      MPI_Comm_free(&comm);
-    }
-    MPI_Barrier(check.world.comm);
-  };
-  use(40);  // pools and caches have grown
-  const Resources before = Resources::now();
-  MPI_Barrier(check.world.comm);
-  use(200);
-  const Resources after = Resources::now();
-  check.expect(after.files <= before.files, "open files: {} before, {} after", before.files, after.files);
-  check.expect(after.shared_mappings <= before.shared_mappings, "shared mappings: {} before, {} after",
-               before.shared_mappings, after.shared_mappings);
-  check.expect(after.shared_names <= before.shared_names, "names in /dev/shm: {} before, {} after",
-               before.shared_names, after.shared_names);
-  // Open MPI itself keeps some kilobytes per communicator; one shared segment of loom's would be much more.
-  check.expect(after.resident_kib <= before.resident_kib + 8 * 1024,
-               "resident memory: {} KiB before, {} after", before.resident_kib, after.resident_kib);
 }
 
 constexpr std::size_t kMixedCounts[] = {1, 2, 5, 8, 64, 100, 500, 1000, 3000, 9000, 40000, 200000};
@@ -208,7 +156,6 @@ void add_communicator_checks(Suite& suite) {
   suite.add("Allreduce works on split and reordered communicators", split);
   suite.add("Allreduce works on MPI_COMM_SELF", self);
   suite.add("Allreduce works between two groups", between_groups);
-  suite.add("Communicators that come and go leave nothing behind", come_and_go);
   suite.add("Thousands of calls of mixed sizes on one communicator are right", mixed_sequence);
   suite.add("Calls on several communicators by turns are right", interleaved);
   suite.add("A rank that comes late is waited for", late_rank);

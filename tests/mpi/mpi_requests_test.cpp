@@ -144,6 +144,59 @@ void progress_inside_other_calls(MPI_Comm comm) {
   call.check();
 }
 
+/// Rank 0 sits in a collective until the others come to it, which they do when it has received from them.
+void receive_inside_collectives(MPI_Comm comm) {
+  for (const int count : {1, 3000, 300'000})
+    for (int collective = 0; collective < 6; ++collective) {
+      const auto n = static_cast<std::size_t>(count), all = n * static_cast<std::size_t>(ranks);
+      std::vector<int> in(all, 1), out(all, -1), messages(static_cast<std::size_t>(ranks) * 1000);
+      std::vector<MPI_Request> receives(static_cast<std::size_t>(ranks), MPI_REQUEST_NULL);
+      MPI_Request request = MPI_REQUEST_NULL;
+      if (rank > 0) MPI_Ssend(in.data(), std::min(count, 1000), MPI_INT, 0, 8, comm);
+      for (int from = 1; rank == 0 && from < ranks; ++from)
+        MPI_Irecv(messages.data() + from * 1000, 1000, MPI_INT, from, 8, comm,
+                  &receives[static_cast<std::size_t>(from)]);
+      switch (collective) {
+        case 0:
+          MPI_Barrier(comm);
+          break;
+        case 1:
+          MPI_Allreduce(in.data(), out.data(), count, MPI_INT, MPI_SUM, comm);
+          break;
+        case 2:
+          MPI_Bcast(in.data(), count, MPI_INT, ranks - 1, comm);
+          break;
+        case 3:
+          MPI_Alltoall(in.data(), count, MPI_INT, out.data(), count, MPI_INT, comm);
+          break;
+        case 4:
+          MPI_Scatter(in.data(), count, MPI_INT, out.data(), count, MPI_INT, ranks - 1, comm);
+          break;
+        default:
+          MPI_Iscan(in.data(), out.data(), count, MPI_INT, MPI_SUM, comm, &request);
+          MPI_Wait(&request, MPI_STATUS_IGNORE);
+      }
+      MPI_Waitall(ranks, receives.data(), MPI_STATUSES_IGNORE);
+      if (rank == 0 && ranks > 1) require(messages[1000] == 1, "a message received in a collective is wrong");
+    }
+}
+
+/// Rank 0 sits in a collective of one communicator until the others are through one of another.
+void progress_inside_other_communicators(MPI_Comm comm) {
+  MPI_Comm other;
+  MPI_Comm_dup(comm, &other);
+  for (int round = 0; round < 8; ++round) {
+    Call call(round, round < 4 ? 100 : 100'000, comm);
+    if (rank > 0) MPI_Wait(&call.request, MPI_STATUS_IGNORE);
+    int sum = 1;
+    MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, other);
+    require(sum == ranks, "a sum on another communicator is wrong");
+    MPI_Wait(&call.request, MPI_STATUS_IGNORE);
+    call.check();
+  }
+  MPI_Comm_free(&other);
+}
+
 void mix_with_blocking_calls_and_user_operations(MPI_Comm comm) {
   MPI_Op op;
   MPI_Op_create(
@@ -274,6 +327,25 @@ void connect_meanwhile(MPI_Comm comm) {
   }
 }
 
+/// Calls on one communicator are held back while the first call on another connects the ranks.
+void connect_one_inside_another(MPI_Comm comm) {
+  for (int round = 0; round < 40; ++round) {
+    MPI_Comm first, second;
+    MPI_Comm_dup(comm, &first);
+    MPI_Comm_dup(comm, &second);
+    Call one(round, 100, first), two(round + 1, 3000, first);
+    int sum = 1;
+    MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, second);
+    require(sum == ranks, "a sum while another communicator connects is wrong");
+    MPI_Wait(&two.request, MPI_STATUS_IGNORE);
+    MPI_Wait(&one.request, MPI_STATUS_IGNORE);
+    one.check();
+    two.check();
+    MPI_Comm_free(&first);
+    MPI_Comm_free(&second);
+  }
+}
+
 /// Types and operations that the program drops as soon as the call has started, on a fresh communicator.
 void keep_what_a_call_needs(MPI_Comm comm) {
   for (int round = 0; round < 5; ++round) {
@@ -365,11 +437,13 @@ int main(int argc, char** argv) {
     run_in_threads(threads);
   } else {
     connect_meanwhile(MPI_COMM_WORLD);
+    connect_one_inside_another(MPI_COMM_WORLD);
     keep_what_a_call_needs(MPI_COMM_WORLD);
     std::vector<int> large(200'000, 1);  // such a call connects ranks on several hosts too
     MPI_Allreduce(MPI_IN_PLACE, large.data(), 200'000, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     for (const auto scenario :
          {wait_in_any_order, complete_by_every_function, start_before_others_can, progress_inside_other_calls,
+          receive_inside_collectives, progress_inside_other_communicators,
           mix_with_blocking_calls_and_user_operations, start_persistent_calls_together})
       scenario(MPI_COMM_WORLD);
     MPI_Comm host;

@@ -70,8 +70,9 @@ struct Settings {
   double share = 1;  ///< of all cases that are run, drawn alike on all ranks
   std::uint64_t seed = 1;
   std::size_t big = 30'011;
-  double seconds = 0;     ///< draw again and again so long
-  bool in_order = false;  ///< sums of floating point numbers are rounded as they are in order of rank
+  double seconds = 0;            ///< draw again and again so long
+  bool in_order = false;         ///< sums of floating point numbers are rounded as they are in order of rank
+  bool unequal_in_place = true;  ///< also alltoallv and alltoallw in place that do not wait
   std::set<std::string, std::less<>> only;  ///< collectives, by name; empty: all
 };
 

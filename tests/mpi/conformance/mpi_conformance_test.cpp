@@ -11,31 +11,6 @@
 
 namespace loom::conformance {
 
-const char* name(Form form) {
-  return form == Form::kBlocking ? "blocking" : form == Form::kNonblocking ? "nonblocking" : "persistent";
-}
-
-Run::Run(MPI_Comm communicator, const Settings& of_run)
-    : settings(of_run), comm(communicator), random_(of_run.seed) {
-  MPI_Comm_rank(comm, &rank);
-  MPI_Comm_size(comm, &ranks);
-}
-
-bool Run::draw() {
-  return static_cast<double>(random_() >> 11) * 0x1p-53 < settings.share;
-}
-
-void Run::judge(bool right, std::string_view collective, Form form, const std::string& what) {
-  ++cases.emplace(collective, 0).first->second;
-  if (right) return;
-  if (++wrong <= 20)
-    fmt::print(stderr, "wrong on rank {} of {}: {} {}, {}\n", rank, ranks, name(form), collective, what);
-}
-
-std::vector<int> Run::counts() const {
-  return {0, 1, ranks - 1, ranks, 77, 1009, 65'536, static_cast<int>(settings.big)};
-}
-
 namespace {
 
 constexpr const char* kCollectives[] = {"allreduce",      "reduce",    "reduce_scatter_block",
@@ -159,6 +134,8 @@ int main(int argc, char** argv) {
                                                   std::end(loom::conformance::kCollectives))));
   app.add_flag("--in-order", settings.in_order,
                "Random sums must have the bits that they have in order of rank; all of these cases are run");
+  app.add_flag("!--no-unequal-in-place", settings.unequal_in_place,
+               "Leave out alltoallv and alltoallw in place that do not wait");
   app.add_option("--threads", threads, "Threads that run the cases, each on a communicator of its own");
   app.add_option("--big", settings.big, "The largest count")->capture_default_str();
   app.add_option("--memory", memory, "Where buffers lie: host, device, managed, pool, registered, mixed")
