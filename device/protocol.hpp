@@ -109,8 +109,10 @@ struct Simple {
 };
 
 struct LL {
-  /// The upper half of a word is its flag: the step's lower half, which comes again after 2^32 steps, when no
-  /// such old word is left in a slot. A message of no bytes is one word.
+  /// The upper half of a word is its flag: the step's lower half, which comes again after 2^32 steps. By then
+  /// no such old word may be left in a slot: FIFOs of equal slices are safe; in the banks of small messages,
+  /// where a long message may meet what the last long one left 2^32 calls before, LL is there to be compared
+  /// with. A message of no bytes is one word.
   static constexpr std::size_t words(std::size_t bytes) {
     return bytes == 0 ? 1 : protocol::divide_up(bytes, 4);
   }
