@@ -35,14 +35,21 @@ int run_bench(const Options& options, MPI_Comm control, mpi::ToolInterface& tool
   MPI_Comm_size(control, &ranks);
 
   std::ofstream json_file;
-  int json_opened = 1;
+  int ready = 1;
   if (rank == 0 && !options.json_path.empty() && options.json_path != "-") {
     json_file.open(options.json_path);
-    json_opened = json_file.is_open() ? 1 : 0;
-    if (!json_opened) fmt::print(stderr, "loom_bench: cannot write '{}'\n", options.json_path);
+    ready = json_file.is_open() ? 1 : 0;
+    if (!ready) fmt::print(stderr, "loom_bench: cannot write '{}'\n", options.json_path);
   }
-  MPI_Bcast(&json_opened, 1, MPI_INT, 0, control);
-  if (!json_opened) return 2;
+  for (const std::string& peer : options.peers) {
+    if (rank != 0 || tool.variable("coll_" + peer + "_priority")) continue;
+    ready = 0;  // it would be measured as tuned
+    fmt::print(stderr,
+               "loom_bench: Open MPI has loaded no coll component '{}' ('ompi_info' lists those it has)\n",
+               peer);
+  }
+  MPI_Bcast(&ready, 1, MPI_INT, 0, control);
+  if (!ready) return 2;
 
   std::vector<MPI_Comm> comms = {MPI_COMM_WORLD};
   for (const std::string& peer : options.peers)
