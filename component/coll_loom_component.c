@@ -47,6 +47,7 @@ static int register_variables(void) {
                                                          {LOOM_BOARDS, "boards"},
                                                          {LOOM_SINGLE_COPY, "single_copy"},
                                                          {LOOM_RINGS, "rings"},
+                                                         {LOOM_TREES, "trees"},
                                                          {0, NULL}};
   static const mca_base_var_enum_value_t executors[] = {
       {LOOM_STAGED, "staged"}, {LOOM_HANDED_OVER, "handed_over"}, {LOOM_PERSISTENT, "persistent"}, {0, NULL}};
@@ -115,7 +116,7 @@ static int register_variables(void) {
       register_choice(
           "algorithm",
           "Who carries what several algorithms could, for tests and comparisons: auto, the one that is best at "
-          "the size; inside a host boards or single_copy; between hosts rings, for small messages too, which the "
+          "the size; inside a host boards or single_copy; between hosts rings or trees, for small messages too, which the "
           "component below is better at. Takes effect where all ranks set the same",
           algorithms, OPAL_INFO_LVL_6, &variables->algorithm),
       register_variable(

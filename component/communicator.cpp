@@ -119,7 +119,7 @@ void Communicator::perform_alone(const device::HostJob& job) {
 }
 
 void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
-  const auto peer_of = [&](const auto& executor) { return peer_at(executor.awaited()); };
+  const auto peer_of = [](const auto& executor) { return executor.awaited(); };
   switch (algorithm) {
     case Algorithm::kCopy:
       return perform_alone(job);
@@ -137,16 +137,16 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
     }
     case Algorithm::kBoards:
       return drive(device::BoardExecutor(*links_.boards, job),
-                   [](const device::BoardExecutor& executor) { return executor.awaited(); });
+                   peer_of);
     case Algorithm::kSingleCopy:
       return drive(device::SingleCopyExecutor(*links_.boards, links_.pids, job),
-                   [](const device::SingleCopyExecutor& executor) { return executor.awaited(); });
+                   peer_of);
     case Algorithm::kBlocks:
       return drive(device::BlockExecutor(*links_.boards, job),
-                   [](const device::BlockExecutor& executor) { return executor.awaited(); });
+                   peer_of);
     case Algorithm::kScan:
       return drive(device::ScanExecutor(*links_.boards, job),
-                   [](const device::ScanExecutor& executor) { return executor.awaited(); });
+                   peer_of);
     case Algorithm::kTwoLevels:
       return run_two_levels(job);
     case Algorithm::kRails:
@@ -154,9 +154,11 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
       if (device::RailsExecutor::takes(job.collective))
         return drive(device::RailsExecutor(grid(), job), peer_of);
       return drive(rooted(job), peer_of);
+    case Algorithm::kTrees:
+      return drive(over_trees(job), peer_of);
     case Algorithm::kMesh:
       return drive(device::MeshExecutor(mesh(), job),
-                   [](const device::MeshExecutor& executor) { return executor.awaited(); });
+                   peer_of);
     case Algorithm::kHandedOver:  // this and the next: perform_on_device()
     case Algorithm::kPersistent:
     case Algorithm::kBelow:
@@ -185,25 +187,22 @@ device::Grid Communicator::grid() const {
   return grid;
 }
 
-device::RootedExecutor Communicator::rooted(const device::HostJob& job) const {
-  const device::Grid grid = this->grid();
-  const auto place = static_cast<int>(
-      std::find(group_->grid_ranks.begin(), group_->grid_ranks.end(), job.root) - group_->grid_ranks.begin());
-  return {grid, job, place / grid.local.size, place % grid.local.size};
+/// Of a rank: its place on its rail, and in its host.
+device::HostAndLocal Communicator::place_in_grid(int rank) const {
+  const std::vector<int>& ranks = group_->grid_ranks;
+  const auto seat = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+  const int per_host = group_->wiring.rail ? group_->wiring.local.size : 1;
+  return {seat / per_host, seat % per_host};
 }
 
-int Communicator::peer_at(device::Neighbour neighbour) const {
-  switch (neighbour) {
-    case device::Neighbour::kLocalPrevious:
-      return group_->wiring.local.previous;
-    case device::Neighbour::kLocalNext:
-      return group_->wiring.local.next;
-    case device::Neighbour::kRailPrevious:
-      return across().previous;
-    case device::Neighbour::kRailNext:
-      return across().next;
-  }
-  return rank_;
+device::RootedExecutor Communicator::rooted(const device::HostJob& job) const {
+  const device::HostAndLocal root = place_in_grid(job.root);
+  return {grid(), job, root.host, root.local};
+}
+
+device::RailTreesExecutor Communicator::over_trees(const device::HostJob& job) const {
+  const device::HostAndLocal root = place_in_grid(job.root);
+  return {grid(), links_.trees, job, root.host, root.local};
 }
 
 /// Performs to the end, and until nothing of it needs a further call of ours: the application may not call
@@ -238,6 +237,9 @@ void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
 bool Communicator::network_is_quiet(std::uint64_t& released) const {
   for (const Links::HostLinks& links : links_.host_links)
     if (links.send && !(links.send->handed_over() && links.receive->handed_over())) return false;
+  for (const auto& tree : links_.tree_ends)
+    for (const Links::HostLinks& links : tree)
+      if (links.send && !(links.send->handed_over() && links.receive->handed_over())) return false;
   if (links_.net_previous && !links_.net_previous->handed_over()) return false;
   released = 0;
   bool quiet = true;
@@ -258,6 +260,11 @@ std::string Communicator::awaited_text(int peer) const {
     const Links::HostLinks& ends = links_.mesh_ends[static_cast<std::size_t>(peer)];
     text += ", " + ends.send->standing() + ", " + ends.receive->standing();
   }
+  for_tree_links(
+      [&](const Links::HostLinks& ends, int) {
+        text += ", " + ends.send->standing() + ", " + ends.receive->standing();
+      },
+      peer);
   if (links_.net_next && peer == across().next) text += ", " + links_.net_next->standing();
   if (links_.net_previous && peer == across().previous) text += ", " + links_.net_previous->standing();
   return text;
@@ -267,6 +274,10 @@ std::string Communicator::awaited_text(int peer) const {
 void Communicator::say_waiting() const noexcept {
   if (links_.local_next) links_.local_next->say_waiting();
   if (links_.local_previous) links_.local_previous->say_waiting();
+  for_tree_links([](const Links::HostLinks& ends, int) {
+    ends.send->say_waiting();
+    ends.receive->say_waiting();
+  });
   if (links_.net_next) links_.net_next->say_waiting();
   if (links_.net_previous) links_.net_previous->say_waiting();
 }
@@ -274,7 +285,13 @@ void Communicator::say_waiting() const noexcept {
 bool Communicator::waits_too(int peer) const noexcept {
   const auto says = [&](const auto& link, int rank) { return link && rank == peer && link->other_waits(); };
   if (group_->wiring.shape.hosts == 1) return false;
-  return says(links_.net_next, across().next) || says(links_.net_previous, across().previous) ||
+  bool in_tree = false;
+  for_tree_links(
+      [&](const Links::HostLinks& ends, int) {
+        in_tree |= ends.send->other_waits() || ends.receive->other_waits();
+      },
+      peer);
+  return in_tree || says(links_.net_next, across().next) || says(links_.net_previous, across().previous) ||
          says(links_.local_next, group_->wiring.local.next) ||
          says(links_.local_previous, group_->wiring.local.previous);
 }
@@ -286,7 +303,7 @@ void Communicator::run_two_levels(const device::HostJob& job) {
 
 void Communicator::perform_handed_over(const device::HostJob& job, device::Op op, device::Type type) {
   drive(device::cuda::HandedOverExecutor(links_.gpus->boards(), job, op, type),
-        [](const device::cuda::HandedOverExecutor& executor) { return executor.awaited(); });
+        [](const auto& executor) { return executor.awaited(); });
 }
 
 device::TwoLevels Communicator::levels_of(const device::HostJob& job) {

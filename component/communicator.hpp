@@ -18,6 +18,7 @@
 #include "component/process.hpp"
 #include "device/host/grid.hpp"
 #include "device/host/mesh_executor.hpp"
+#include "device/host/rail_trees_executor.hpp"
 #include "device/host/rails_executor.hpp"
 #include "device/host/single_copy_executor.hpp"
 #include "device/host/two_level_executor.hpp"
@@ -103,6 +104,9 @@ class Communicator {
   std::vector<std::byte> learn_node(const std::vector<PeerInfo>& peers);
   void take_place(const connect::Job& job, const std::vector<PeerInfo>& peers);
   std::vector<std::byte> make_ends();
+  void make_tree_ends();
+  void join_tree_ends(const GatheredBytes& handles);
+  std::vector<int> tree_peers() const;
   void join_ends(const GatheredBytes& handles);
   std::vector<std::int64_t> readable_peers(const GatheredBytes& handles) const;
   void try_network();
@@ -161,7 +165,9 @@ class Communicator {
   device::Grid grid() const;
   template <class Executor, class PeerOf>
   void drive(Executor&& executor, PeerOf&& awaited_rank);
+  device::HostAndLocal place_in_grid(int rank) const;
   device::RootedExecutor rooted(const device::HostJob& job) const;
+  device::RailTreesExecutor over_trees(const device::HostJob& job) const;
   void run_two_levels(const device::HostJob& job);
   Abilities abilities() const {
     return {.single_copy = !links_.pids.empty(),
@@ -178,7 +184,6 @@ class Communicator {
   const connect::Ring& across() const {
     return group_->wiring.rail ? *group_->wiring.rail : *group_->wiring.flat;
   }
-  int peer_at(device::Neighbour neighbour) const;
   std::string awaited_text(int peer) const;
   void say_waiting() const noexcept;
   bool waits_too(int peer) const noexcept;
@@ -194,6 +199,20 @@ class Communicator {
   };
   void note_part(const char* name, Meeting& meeting, std::chrono::steady_clock::time_point& began) noexcept;
 
+  bool has_trees() const { return has_tree_sizes(group_->wiring.shape, group_->preference); }
+  int rank_on_rail(int host) const {
+    const connect::Ring& local = group_->wiring.local;
+    return group_->grid_ranks[static_cast<std::size_t>(host * local.size + local.position)];
+  }
+  /// Calls body with this rank's ends of each tree link, or of those to `peer`.
+  template <class Body>
+  void for_tree_links(Body&& body, std::optional<int> peer = {}) const {
+    for (std::size_t tree = 0; tree < links_.tree_ends.size(); ++tree)
+      for (std::size_t i = 0; i < links_.tree_ends[tree].size(); ++i)
+        if (const Links::HostLinks& ends = links_.tree_ends[tree][i]; ends.send)
+          if (const int rank = rank_on_rail(links_.trees.neighbours[tree][i].host); peer.value_or(rank) == rank)
+            body(ends, rank);
+  }
   bool is_first_of_host() const { return group_->host_mates.begin()->first == rank_; }
   bool on_my_host(int rank) const { return group_->host_mates.contains(rank); }
 

@@ -121,6 +121,9 @@ void Communicator::begin(Job& job) {
       else
         job.executor.emplace<device::RootedExecutor>(rooted(call));
       return;
+    case Algorithm::kTrees:
+      job.executor.emplace<device::RailTreesExecutor>(over_trees(call));
+      return;
     case Algorithm::kMesh:
       job.executor.emplace<device::MeshExecutor>(mesh(), call);
       return;
@@ -175,12 +178,8 @@ int Communicator::awaited_rank(const Job& job) const {
   return std::visit(
       [&](const auto& executor) {
         if constexpr (requires {
-                        { executor.awaited() } -> std::same_as<device::Neighbour>;
+                        { executor.awaited() } -> std::convertible_to<int>;
                       })
-          return peer_at(executor.awaited());
-        else if constexpr (requires {
-                             { executor.awaited() } -> std::convertible_to<int>;
-                           })
           return executor.awaited();
         else
           return next;

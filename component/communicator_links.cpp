@@ -9,6 +9,7 @@
 
 #include "component/byte_stream.hpp"
 #include "component/communicator.hpp"
+#include "component/net_handle.hpp"
 #include "component/shared_layout.hpp"
 #include "device/host/memory_near.hpp"
 #include "device/host/peer_memory.hpp"
@@ -103,22 +104,24 @@ std::vector<std::byte> Communicator::make_ends() {
   if (!on_my_host(ring->previous))
     links_.net_previous =
         std::make_unique<ucx_transport::NetRecvLink>(transport, kNetFifo, group_->names.at(ring->previous));
-  writer.string(transport.address());
-  writer.value(links_.net_previous ? links_.net_previous->inbox() : ucx_transport::InboxId{});
-  writer.value(links_.net_next ? links_.net_next->inbox() : ucx_transport::InboxId{});
-  if (!joins_hosts) return writer.take();
-  links_.host_links.resize(static_cast<std::size_t>(group_->wiring.shape.hosts));
-  for (int host = 0; host < group_->wiring.shape.hosts; ++host) {
-    Links::HostLinks& links = links_.host_links[static_cast<std::size_t>(host)];
-    if (const int first = group_->placement.ranks_of(host).front(); first != rank_) {
-      links.send =
-          std::make_unique<ucx_transport::NetSendLink>(transport, kHostsFifo, group_->names.at(first));
-      links.receive =
-          std::make_unique<ucx_transport::NetRecvLink>(transport, kHostsFifo, group_->names.at(first));
-    }
-    writer.value(links.receive ? links.receive->inbox() : ucx_transport::InboxId{});
-    writer.value(links.send ? links.send->inbox() : ucx_transport::InboxId{});
+  if (joins_hosts) links_.host_links.resize(static_cast<std::size_t>(group_->wiring.shape.hosts));
+  for (std::size_t host = 0; host < links_.host_links.size(); ++host) {
+    Links::HostLinks& links = links_.host_links[host];
+    const int first = group_->placement.ranks_of(static_cast<int>(host)).front();
+    if (first == rank_) continue;
+    links.send = std::make_unique<ucx_transport::NetSendLink>(transport, kHostsFifo, group_->names.at(first));
+    links.receive =
+        std::make_unique<ucx_transport::NetRecvLink>(transport, kHostsFifo, group_->names.at(first));
   }
+  make_tree_ends();
+
+  NetHandle handle{.worker_address = transport.address(), .ring = {}, .trees = {}, .hosts = {}};
+  if (links_.net_previous) handle.ring.receive = links_.net_previous->inbox();
+  if (links_.net_next) handle.ring.send = links_.net_next->inbox();
+  for (std::size_t tree = 0; tree < handle.trees.size(); ++tree)
+    std::ranges::transform(links_.tree_ends[tree], handle.trees[tree].begin(), &InboxIds::of);
+  for (const Links::HostLinks& links : links_.host_links) handle.hosts.push_back(InboxIds::of(links));
+  handle.write(writer);
   return writer.take();
 }
 
@@ -155,42 +158,23 @@ void Communicator::join_ends(const GatheredBytes& handles) {
 
   if (group_->wiring.shape.hosts == 1) return;
   const connect::Ring& ring = across();
-  struct NetHandle {
-    ucx_transport::Bytes worker_address;
-    ucx_transport::InboxId recv_end = 0, send_end = 0;
-    ucx_transport::InboxId host_recv_end = 0,
-                           host_send_end = 0;  ///< of the first rank of a host, towards my host
-  };
-  const int my_host = group_->placement.node_of(rank_);
-  const auto net_handle_of = [&](int rank, bool of_first = false) {
-    ByteReader reader(handles[rank]);
-    reader.value<device::SegmentHandle>();
-    NetHandle handle;
-    handle.worker_address = reader.string();
-    handle.recv_end = reader.value<ucx_transport::InboxId>();
-    handle.send_end = reader.value<ucx_transport::InboxId>();
-    for (int host = 0; host <= my_host && of_first; ++host) {
-      handle.host_recv_end = reader.value<ucx_transport::InboxId>();
-      handle.host_send_end = reader.value<ucx_transport::InboxId>();
-    }
-    return handle;
-  };
   if (links_.net_next) {
-    const NetHandle peer = net_handle_of(ring.next);
-    links_.net_next->connect(peer.worker_address, peer.recv_end);
+    const NetHandle peer = net_handle_of(handles, ring.next);
+    links_.net_next->connect(peer.worker_address, peer.ring.receive);
   }
   if (links_.net_previous) {
-    const NetHandle peer = net_handle_of(ring.previous);
-    links_.net_previous->connect(peer.worker_address, peer.send_end);
+    const NetHandle peer = net_handle_of(handles, ring.previous);
+    links_.net_previous->connect(peer.worker_address, peer.ring.send);
   }
+  const int my_host = group_->placement.node_of(rank_);
   for (std::size_t host = 0; host < links_.host_links.size(); ++host) {
     const Links::HostLinks& links = links_.host_links[host];
     links_.hosts.push_back({links.send.get(), links.receive.get()});
     if (!links.send) continue;
-    const NetHandle peer = net_handle_of(group_->placement.ranks_of(static_cast<int>(host)).front(), true);
-    links.send->connect(peer.worker_address, peer.host_recv_end);
-    links.receive->connect(peer.worker_address, peer.host_send_end);
+    const NetHandle peer = net_handle_of(handles, group_->placement.ranks_of(static_cast<int>(host)).front());
+    join(links, peer.worker_address, peer.hosts.at(static_cast<std::size_t>(my_host)));
   }
+  join_tree_ends(handles);
 }
 
 /// The processes of all ranks, in order of rank, if this one may read the memory of each; else nothing.
@@ -206,7 +190,7 @@ std::vector<std::int64_t> Communicator::readable_peers(const GatheredBytes& hand
   return pids;
 }
 
-/// Sends one word to the next host and waits for the previous host's: UCX may find a transport that no packet
+/// Sends one word by each link to another host and waits for those of the others: UCX may find a transport that no packet
 /// passes.
 void Communicator::try_network() {
   device::WaitPolicy policy = wait_policy_;
@@ -223,32 +207,42 @@ void Communicator::try_network() {
   };
   const auto word_from = [](int rank) { return kLayout ^ (static_cast<std::uint64_t>(rank) << 20); };
   const connect::Ring& ring = across();
+  std::vector<ucx_transport::NetSendLink*> sends;
+  std::vector<std::pair<ucx_transport::NetRecvLink*, int>> receives;  // and from whom
+  if (links_.net_next) sends.push_back(links_.net_next.get());
+  if (links_.net_previous) receives.push_back({links_.net_previous.get(), ring.previous});
+  for_tree_links([&](const Links::HostLinks& ends, int peer) {
+    sends.push_back(ends.send.get());
+    receives.push_back({ends.receive.get(), peer});
+  });
+  int awaited = ring.previous;
   try {
-    if (links_.net_next) {
+    for (auto* link : sends) {
       const std::uint64_t word = word_from(rank_);
-      std::memcpy(links_.net_next->try_acquire(), &word, sizeof(word));
-      links_.net_next->publish(sizeof(word));
+      std::memcpy(link->try_acquire(), &word, sizeof(word));
+      link->publish(sizeof(word));
     }
-    if (links_.net_previous) {
+    for (const auto& [link, peer] : receives) {
+      awaited = peer;
       const std::byte* received = nullptr;
-      wait_until([&] { return (received = links_.net_previous->try_receive()) != nullptr; });
+      wait_until([&, link = link] { return (received = link->try_receive()) != nullptr; });
       std::uint64_t word;
       std::memcpy(&word, received, sizeof(word));
-      if (word != word_from(ring.previous))
+      if (word != word_from(peer))
         throw Error(ErrorCode::kUnreachable,
-                    fmt::format("UCX delivered wrong data from {}.", group_->names.at(ring.previous)));
-      links_.net_previous->release();
+                    fmt::format("UCX delivered wrong data from {}.", group_->names.at(peer)));
+      link->release();
     }
     wait_until([&] {
-      return (!links_.net_next || links_.net_next->drained()) &&
-             (!links_.net_previous || links_.net_previous->handed_over());
+      std::uint64_t released = 0;
+      return network_is_quiet(released);
     });
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
     throw Error(
         ErrorCode::kUnreachable,
         fmt::format("No data came through UCX within {} s: from {}, to {} (see UCX_TLS and UCX_NET_DEVICES).",
-                    policy.timeout_s, group_->names.at(ring.previous), group_->names.at(ring.next)));
+                    policy.timeout_s, group_->names.at(awaited), group_->names.at(ring.next)));
   }
 }
 
@@ -261,6 +255,7 @@ std::size_t Communicator::link_bytes() const {
   for (const bool has_end : {links_.net_next != nullptr, links_.net_previous != nullptr})
     bytes += has_end ? of(kNetFifo) : 0;
   for (const Links::HostLinks& links : links_.host_links) bytes += links.send ? 2 * of(kHostsFifo) : 0;
+  for_tree_links([&](const Links::HostLinks&, int) { bytes += 2 * of(kTreeFifo); });
   return bytes;
 }
 

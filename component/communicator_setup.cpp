@@ -265,6 +265,7 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
       known.push_back(group_->placement.ranks_of(host).front());
   for (int position = 0; position < job.ranks() && group_->wiring.shape.hosts > 1; ++position)
     group_->grid_ranks.push_back(connect::rank_at(job, 0, position));
+  for (const int rank : tree_peers()) known.push_back(rank);
   for (int rank = 0; rank < job.ranks() && may_mesh(group_->wiring.shape); ++rank) known.push_back(rank);
   for (const int rank : known) {
     const PeerInfo& peer = peers[static_cast<std::size_t>(rank)];

@@ -53,7 +53,7 @@ enum loom_type {
 enum loom_protocol { LOOM_INLINE, LOOM_SIMPLE, LOOM_LL, LOOM_LL128, LOOM_PROTOCOL_COUNT };
 
 /* Who carries what several algorithms could. The order is that of component/plan.hpp. */
-enum loom_preference { LOOM_BEST, LOOM_BOARDS, LOOM_SINGLE_COPY, LOOM_RINGS, LOOM_PREFERENCE_COUNT };
+enum loom_preference { LOOM_BEST, LOOM_BOARDS, LOOM_SINGLE_COPY, LOOM_RINGS, LOOM_TREES, LOOM_PREFERENCE_COUNT };
 /* What carries calls whose buffers are on GPUs. */
 enum loom_cuda_executor { LOOM_STAGED, LOOM_HANDED_OVER, LOOM_PERSISTENT };
 
@@ -131,7 +131,7 @@ enum loom_fallback {
   LOOM_NOT_BETTER,    /* the component below is at least as good at it */
   LOOM_FALLBACK_COUNT
 };
-enum { LOOM_ALGORITHM_COUNT = 12 }; /* of component/plan.hpp, without the component below */
+enum { LOOM_ALGORITHM_COUNT = 13 }; /* of component/plan.hpp, without the component below */
 
 /* Names as in variables: "reduce_scatter_block", "single_copy", "no_kernel". */
 const char *loom_collective_name(enum loom_collective collective);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <new>
+#include <span>
 #include <utility>
 
 namespace loom {
@@ -19,7 +20,7 @@ using ucx_transport::NetEnd;
 
 /// Calls body with each end.
 template <class Body>
-void for_ends(const std::vector<Links::HostLinks>& links, Body&& body) {
+void for_ends(std::span<const Links::HostLinks> links, Body&& body) {
   for (const Links::HostLinks& ends : links) {
     if (ends.send) body(*ends.send);
     if (ends.receive) body(*ends.receive);
@@ -31,6 +32,7 @@ template <class Body>
 void for_net_ends(const Links& links, Body&& body) {
   for_ends(links.host_links, body);
   for_ends(links.mesh_ends, body);
+  for (const auto& ends : links.tree_ends) for_ends(ends, body);
   if (links.net_next) body(*links.net_next);
   if (links.net_previous) body(*links.net_previous);
 }

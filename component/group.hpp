@@ -3,6 +3,7 @@
 // communicator finds that out in its set-up.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "device/cuda/gpu_links.hpp"
 #include "device/host/board_executor.hpp"
 #include "device/host/direct_exchange.hpp"
+#include "device/host/grid.hpp"
 #include "device/host/process_watch.hpp"
 #include "device/host/shared_memory.hpp"
 #include "device/host/two_level_executor.hpp"
@@ -44,6 +46,9 @@ struct Links {
   };
   std::vector<HostLinks> host_links;
   std::vector<device::PeerLinks> hosts;  ///< the same, as executors see them
+  /// To my neighbours in the trees over the hosts of my rail, as device::RailTrees has them.
+  std::array<std::array<HostLinks, device::RailTrees::kMostNeighbours>, 2> tree_ends;
+  device::RailTrees trees;           ///< the same, as executors see them
   std::optional<bool> meshed;        ///< nothing before the first call that needs them; false: it has failed
   std::vector<HostLinks> mesh_ends;  ///< between all ranks of different hosts, by rank; none to my own
   std::vector<device::PeerLinks> mesh;  ///< the same, as executors see them

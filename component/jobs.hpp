@@ -18,6 +18,7 @@
 #include "device/host/block_executor.hpp"
 #include "device/host/board_executor.hpp"
 #include "device/host/mesh_executor.hpp"
+#include "device/host/rail_trees_executor.hpp"
 #include "device/host/rails_executor.hpp"
 #include "device/host/scan_executor.hpp"
 #include "device/host/single_copy_executor.hpp"
@@ -39,7 +40,7 @@ struct Job {
   /// Made when the job's turn comes.
   std::variant<std::monostate, device::BoardExecutor, device::SingleCopyExecutor, device::BlockExecutor,
                device::ScanExecutor, device::TwoLevelExecutor, device::RailsExecutor, device::RootedExecutor,
-               device::MeshExecutor>
+               device::RailTreesExecutor, device::MeshExecutor>
       executor = {};
   bool executed = false;  ///< the result is in place, but what was sent may not have left
   int result = LOOM_SUCCESS;

@@ -20,6 +20,7 @@ enum class Algorithm {
   kScan,        ///< one host: through the boards, every rank reduces what the ranks before it have laid out
   kTwoLevels,   ///< several hosts: through the boards inside, between the first ranks of hosts, and back
   kRails,       ///< equal hosts: rings inside and rails across (see device::RailsExecutor and RootedExecutor)
+  kTrees,       ///< equal hosts: the double binary tree across them (see device::RailTreesExecutor)
   kFlatRing,    ///< unequal hosts: the same with one ring over all ranks
   kMesh,        ///< several hosts: straight to every rank of the others, through the boards inside
   kHandedOver,  ///< one host, all buffers on GPUs: through boards there, driven by the host
@@ -49,6 +50,7 @@ enum class Preference {
   kBoards,      ///< one host: the boards
   kSingleCopy,  ///< one host: single copy, where it is possible
   kRings,       ///< several hosts: rings and the mesh, whatever the size
+  kTrees,       ///< several hosts: trees, where they are possible, whatever the size
 };
 
 /// What links allow and the user wants, the same on all ranks.
@@ -71,6 +73,9 @@ bool few_hosts(const connect::Shape& shape);
 /// each has one the component below's pairwise exchange fills the links as well, with a copy less (6 virtual
 /// hosts, 2.5 Gbit/s).
 bool may_mesh(const connect::Shape& shape);
+
+/// Whether there are sizes at which trees over such hosts carry calls.
+bool has_tree_sizes(const connect::Shape& shape, Preference preference);
 
 /// bytes: see device::shared_bytes.
 Algorithm plan(device::Collective collective, const connect::Shape& shape, std::size_t bytes,

@@ -19,6 +19,10 @@ inline constexpr device::FifoShape kNetFifo{.slot_bytes = 128 * 1024, .slot_coun
 inline constexpr device::FifoShape kHostsFifo{
     .slot_bytes = 16 * 1024, .slot_count = 8, .releases_per_credit = 4};
 
+// Along the trees over hosts, for medium messages: two ways to up to four hosts.
+inline constexpr device::FifoShape kTreeFifo{
+    .slot_bytes = 32 * 1024, .slot_count = 8, .releases_per_credit = 4};
+
 // Between any two ranks of different hosts, for all-to-alls: many peers share the network.
 inline constexpr device::FifoShape kMeshFifo{.slot_bytes = 64 * 1024, .slot_count = 4};
 
@@ -33,11 +37,12 @@ inline constexpr std::size_t kOneOfHostsBytes =
 static_assert(sizeof(device::Board) % device::kCacheLine == 0);
 
 /// What the ranks must have in common to understand each other; to be counted up when a protocol changes.
-inline constexpr std::uint64_t kProtocolVersion = 8;
+inline constexpr std::uint64_t kProtocolVersion = 9;
 inline constexpr std::uint64_t kLayout =
     (((kProtocolVersion * 1'000'003 + kOneHostBytes) * 1'000'003 + kSharedFifo.slot_bytes) * 1'000'003 +
      kSharedFifo.slot_count) *
         1'000'003 +
-    kNetFifo.slot_bytes * 1009 + kNetFifo.slot_count * 101 + kHostsFifo.slot_bytes + kHostsFifo.slot_count;
+    kNetFifo.slot_bytes * 1009 + kNetFifo.slot_count * 101 + kHostsFifo.slot_bytes + kHostsFifo.slot_count +
+    kTreeFifo.slot_bytes * 3 + kTreeFifo.slot_count;
 
 }  // namespace loom

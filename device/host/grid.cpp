@@ -34,7 +34,8 @@ TreeJob tree_job(const HostJob& job) {
 }  // namespace
 
 RootedExecutor::RootedExecutor(const Grid& grid, const HostJob& job, int root_host, int root_place)
-    : reduces_(job.collective == Collective::kReduce),
+    : grid_(grid),
+      reduces_(job.collective == Collective::kReduce),
       on_root_rail_(grid.local.position == root_place),
       tree_(links_of(grid, job.collective, root_host, root_place), tree_job(job), slice_elems(grid, job)) {}
 
@@ -65,11 +66,11 @@ TreeLinks RootedExecutor::links_of(const Grid& grid, Collective collective, int 
   return links;
 }
 
-Neighbour RootedExecutor::awaited() const noexcept {
+int RootedExecutor::awaited() const noexcept {
   const bool to_parent = tree_.awaited() == TreeExecutor::kParent;
   const bool rail = to_parent ? on_root_rail_ : tree_.awaited() == kAlongRail;
-  if (to_parent == reduces_) return rail ? Neighbour::kRailNext : Neighbour::kLocalNext;
-  return rail ? Neighbour::kRailPrevious : Neighbour::kLocalPrevious;
+  const int step = to_parent == reduces_ ? 1 : -1;
+  return rail ? grid_.rail_neighbour(step) : grid_.local_neighbour(step);
 }
 
 }  // namespace loom::device

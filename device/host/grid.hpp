@@ -3,12 +3,32 @@
 // it, is a grid too.
 #pragma once
 
+#include <array>
 #include <span>
 
 #include "device/host/host_job.hpp"
 #include "device/host/tree_executor.hpp"
+#include "device/tree_schedule.hpp"
 
 namespace loom::device {
+
+/// A rank's links to the ranks of its rail that are above or below it in the double binary tree over hosts
+/// (tree_schedule.hpp), for each of the two trees.
+struct RailTrees {
+  static constexpr int kMostNeighbours = 3;
+  struct Neighbour {
+    int host = kNobody;  ///< place on the rail; kNobody: there is no further one
+    PeerLinks links;
+  };
+  std::array<std::array<Neighbour, kMostNeighbours>, 2> neighbours;
+  FifoShape fifo;
+
+  PeerLinks to(int tree, int host) const {
+    for (const Neighbour& neighbour : neighbours[static_cast<std::size_t>(tree)])
+      if (host != kNobody && neighbour.host == host) return neighbour.links;
+    return {};
+  }
+};
 
 /// Where a rank stands, and its links.
 struct Grid {
@@ -22,10 +42,14 @@ struct Grid {
   int rank_at(int host, int place) const {
     return ranks[static_cast<std::size_t>(host * local.size + place)];
   }
+  /// So many places on, at least -size.
+  int local_neighbour(int steps) const {
+    return rank_at(rail.position, (local.position + steps + local.size) % local.size);
+  }
+  int rail_neighbour(int steps) const {
+    return rank_at((rail.position + steps + rail.size) % rail.size, local.position);
+  }
 };
-
-/// The neighbours that a rank of a grid may wait for.
-enum class Neighbour { kLocalPrevious, kLocalNext, kRailPrevious, kRailNext };
 
 /// Broadcast and reduce: a chain along the root's rail, and from each rank of it a chain inside its host. A
 /// host's link carries the message once each way at most. Depth h + l - 2 for h hosts of l ranks, and a slice
@@ -38,12 +62,14 @@ class RootedExecutor {
   using State = RingExecutor::State;
   /// As TreeExecutor's.
   State advance() { return tree_.advance(); }
-  Neighbour awaited() const noexcept;
+  /// The rank that a blocked executor waits for.
+  int awaited() const noexcept;
 
  private:
   static constexpr int kAlongRail = 0, kInside = 1;  // children
   static TreeLinks links_of(const Grid& grid, Collective collective, int root_host, int root_place);
 
+  Grid grid_;
   bool reduces_, on_root_rail_;
   TreeExecutor tree_;
 };

@@ -41,19 +41,18 @@ RailsExecutor::RailsExecutor(const Grid& grid, const HostJob& job) : grid_(grid)
     plan_all_gather();
 }
 
-void RailsExecutor::Sequence::add(const RingLinks& links, const FifoShape& fifo, const RingJob& job,
-                                  std::size_t after) {
-  stages.push_back(
-      {RingExecutor(links, job,
-                    slice_ring(job.count, job.elem_bytes, links.size, fifo.slot_bytes, fifo.slot_count)),
-       after});
+void RailsExecutor::add(Sequence& sequence, const RingLinks& links, const FifoShape& fifo, const RingJob& job,
+                        std::size_t after) {
+  sequence.add(RingExecutor(links, job,
+                            slice_ring(job.count, job.elem_bytes, links.size, fifo.slot_bytes, fifo.slot_count)),
+               after);
 }
 
 void RailsExecutor::plan_allreduce() {
   const RingLinks &local = grid_.local, &rail = grid_.rail;
   const RingJob whole{
       RingCollective::kAllreduce, job_.in, job_.out, job_.count, job_.elem_bytes, job_.reduce};
-  if (local.size == 1) return across_.add(rail, grid_.rail_fifo, whole, 0);
+  if (local.size == 1) return add(across_, rail, grid_.rail_fifo, whole, 0);
 
   const std::size_t block_elems = whole_lines(kBlockBytes, job_.elem_bytes);
   const std::size_t blocks = divide_up(job_.count, block_elems);
@@ -70,17 +69,17 @@ void RailsExecutor::plan_allreduce() {
   for (std::size_t i = 0; i < blocks + kBlocksAhead; ++i) {
     if (i < blocks) {
       const RingJob scattered = block_job(i, RingCollective::kReduceScatter);
-      inside_.add(local, grid_.local_fifo, scattered, 0);
+      add(inside_, local, grid_.local_fifo, scattered, 0);
       RingJob part = scattered;
       const ChunkRange mine = chunk_range(part.count, part.elem_bytes, local.size, local.position);
       part.collective = RingCollective::kAllreduce;
       part.in = part.out = scattered.out + mine.first * part.elem_bytes;
       part.count = mine.count;
-      across_.add(rail, grid_.rail_fifo, part, inside_.stages.size());
+      add(across_, rail, grid_.rail_fifo, part, inside_.size());
     }
     if (i >= kBlocksAhead) {
       const std::size_t block = i - kBlocksAhead;
-      inside_.add(local, grid_.local_fifo, block_job(block, RingCollective::kAllGather), block + 1);
+      add(inside_, local, grid_.local_fifo, block_job(block, RingCollective::kAllGather), block + 1);
     }
   }
 }
@@ -149,7 +148,7 @@ void RailsExecutor::plan_reduce_scatter() {
     job.count = longest * hosts;
     job.chunks = blocks_;
     job.out_first = own.first;
-    return across_.add(grid_.rail, grid_.rail_fifo, job, 0);
+    return add(across_, grid_.rail, grid_.rail_fifo, job, 0);
   }
 
   // Tile t of what goes to each host lies in between_ one behind the other, as if each block began `tile`
@@ -167,7 +166,7 @@ void RailsExecutor::plan_reduce_scatter() {
       inside.count = most * static_cast<std::size_t>(grid_.local.size);
       inside.out = summed + host * tile * job_.elem_bytes;
       inside.out_first = mine.first + job.window.first;
-      inside_.add(grid_.local, grid_.local_fifo, inside, t < kTilesBetween ? 0 : t - kTilesBetween + 1);
+      add(inside_, grid_.local, grid_.local_fifo, inside, t < kTilesBetween ? 0 : t - kTilesBetween + 1);
     }
     RingJob across = job;
     across.chunks = rail_blocks_;
@@ -175,7 +174,7 @@ void RailsExecutor::plan_reduce_scatter() {
     across.in = summed;
     across.in_first = job.window.first;
     across.out_first = static_cast<std::size_t>(grid_.rail.position) * tile;
-    across_.add(grid_.rail, grid_.rail_fifo, across, inside_.stages.size());
+    add(across_, grid_.rail, grid_.rail_fifo, across, inside_.size());
   }
 }
 
@@ -189,12 +188,12 @@ void RailsExecutor::plan_all_gather() {
     RingJob across = job;
     across.chunks = rail_blocks_;
     across.count = most * static_cast<std::size_t>(grid_.rail.size);
-    across_.add(grid_.rail, grid_.rail_fifo, across, 0);
+    add(across_, grid_.rail, grid_.rail_fifo, across, 0);
     for (int host = 0; host < grid_.rail.size && grid_.local.size > 1; ++host) {
       RingJob inside = job;
       inside.chunks = blocks_on(host);
       inside.count = most * static_cast<std::size_t>(grid_.local.size);
-      inside_.add(grid_.local, grid_.local_fifo, inside, t + 1);
+      add(inside_, grid_.local, grid_.local_fifo, inside, t + 1);
     }
   }
 }
@@ -225,35 +224,21 @@ void RailsExecutor::finish() {
                         blocks_[i].count * job_.elem_bytes);
 }
 
-bool RailsExecutor::advance_head(Sequence& sequence, const Sequence& other) {
-  if (sequence.done == sequence.stages.size()) return false;
-  Stage& head = sequence.stages[sequence.done];
-  if (other.done < head.after) return false;
-  const RingExecutor::State state = head.executor.advance();
-  if (state == RingExecutor::State::kDone) ++sequence.done;
-  return state != RingExecutor::State::kBlocked;
-}
-
 RingExecutor::State RailsExecutor::advance() {
-  // The network first: what it has brought is what everybody waits for.
-  bool moved = advance_head(across_, inside_);
-  moved |= advance_head(inside_, across_);
-  if (inside_.done == inside_.stages.size() && across_.done == across_.stages.size()) {
-    finish();
-    return RingExecutor::State::kDone;
-  }
-  return moved ? RingExecutor::State::kMoved : RingExecutor::State::kBlocked;
+  const RingExecutor::State state = advance_both(across_, inside_);
+  if (state == RingExecutor::State::kDone) finish();
+  return state;
 }
 
-Neighbour RailsExecutor::awaited() const noexcept {
-  const bool on_rail =
-      across_.done < across_.stages.size() && across_.stages[across_.done].after <= inside_.done;
-  if (on_rail || inside_.done == inside_.stages.size()) {
-    const bool previous = !on_rail || across_.stages[across_.done].executor.waits_for_previous();
-    return previous ? Neighbour::kRailPrevious : Neighbour::kRailNext;
-  }
-  return inside_.stages[inside_.done].executor.waits_for_previous() ? Neighbour::kLocalPrevious
-                                                                    : Neighbour::kLocalNext;
+int RailsExecutor::awaited() const noexcept {
+  const auto one_of = [](const RingExecutor& executor, int previous, int next) {
+    return executor.waits_for_previous() ? previous : next;
+  };
+  if (const RingExecutor* rail = across_.head(inside_))
+    return one_of(*rail, grid_.rail_neighbour(-1), grid_.rail_neighbour(1));
+  if (const RingExecutor* local = inside_.head(across_))
+    return one_of(*local, grid_.local_neighbour(-1), grid_.local_neighbour(1));
+  return grid_.rail_neighbour(1);
 }
 
 }  // namespace loom::device

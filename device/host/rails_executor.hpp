@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "device/host/grid.hpp"
+#include "device/host/stages.hpp"
 
 namespace loom::device {
 
@@ -26,31 +27,23 @@ class RailsExecutor {
 
   /// As RingExecutor's.
   RingExecutor::State advance();
-  Neighbour awaited() const noexcept;
+  /// The rank that a blocked executor waits for.
+  int awaited() const noexcept;
 
   static constexpr bool takes(Collective collective) {
     return collective == Collective::kAllreduce || gathers(collective) || scatters(collective);
   }
 
  private:
-  struct Stage {
-    RingExecutor executor;
-    std::size_t after;  ///< stages of the other sequence that must be done before this one starts
-  };
-  /// Stages that use the same links, in an order that is the same on all ranks.
-  struct Sequence {
-    std::vector<Stage> stages;
-    std::size_t done = 0;
-    void add(const RingLinks& links, const FifoShape& fifo, const RingJob& job, std::size_t after);
-  };
-  static bool advance_head(Sequence& sequence, const Sequence& other);
-
   static constexpr bool gathers(Collective collective) {
     return collective == Collective::kAllGather || collective == Collective::kAllGatherV;
   }
   static constexpr bool scatters(Collective collective) {
     return collective == Collective::kReduceScatter || collective == Collective::kReduceScatterV;
   }
+  using Sequence = StageSequence<RingExecutor>;
+  static void add(Sequence& sequence, const RingLinks& links, const FifoShape& fifo, const RingJob& job,
+                  std::size_t after);
   void plan_allreduce();
   void plan_reduce_scatter();
   void plan_all_gather();

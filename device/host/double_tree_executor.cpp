@@ -1,0 +1,67 @@
+#include "device/host/double_tree_executor.hpp"
+
+#include <algorithm>
+
+#include "device/step_flag.hpp"
+
+namespace loom::device {
+namespace {
+
+// As many slices as fill a deep tree soon, and not so short that each costs more than it carries.
+constexpr std::size_t kSlicesPerHalf = 16;
+constexpr std::size_t kMinSliceBytes = 8 * 1024;
+
+std::size_t slice_elems(const TreeJob& job, const FifoShape& fifo) {
+  const std::size_t bytes = job.count * job.elem_bytes;
+  const std::size_t slice = std::min(std::max(bytes / kSlicesPerHalf, kMinSliceBytes), fifo.slot_bytes);
+  const std::size_t line = std::max<std::size_t>(1, kCacheLine / job.elem_bytes);
+  return std::max<std::size_t>(1, slice / job.elem_bytes / line * line);
+}
+
+}  // namespace
+
+DoubleTreeExecutor::DoubleTreeExecutor(const RailTrees& trees, int host, int hosts, int root,
+                                       const TreeJob& job)
+    : host_(host),
+      halves_{half(trees, 0, host, hosts, root, job), half(trees, 1, host, hosts, root, job)} {}
+
+DoubleTreeExecutor::Half DoubleTreeExecutor::half(const RailTrees& trees, int tree, int host, int hosts,
+                                                  int root, TreeJob job) {
+  RootedPlace place;
+  if (root == kNobody) {
+    const TreePlace own = double_tree(tree, host, hosts);
+    place = {own.parent, {own.child[0], own.child[1], kNobody}};
+  } else {
+    place = double_tree_from(tree, root, host, hosts);
+  }
+  const ChunkRange part = chunk_range(job.count, job.elem_bytes, 2, tree);
+  if (job.in != nullptr) job.in += part.first * job.elem_bytes;
+  if (job.out != nullptr) job.out += part.first * job.elem_bytes;
+  job.count = part.count;
+  TreeLinks links{.parent = trees.to(tree, place.parent), .child = {}};
+  for (std::size_t i = 0; i < links.child.size(); ++i) links.child[i] = trees.to(tree, place.child[i]);
+  return {place, TreeExecutor(links, job, slice_elems(job, trees.fifo))};
+}
+
+DoubleTreeExecutor::State DoubleTreeExecutor::advance() {
+  bool moved = false;
+  for (Half& half : halves_) {
+    if (half.done) continue;
+    const State state = half.executor.advance();
+    half.done = state == State::kDone;
+    moved |= state != State::kBlocked;
+  }
+  if (halves_[0].done && halves_[1].done) return State::kDone;
+  return moved ? State::kMoved : State::kBlocked;
+}
+
+int DoubleTreeExecutor::awaited() const noexcept {
+  for (const Half& half : halves_) {
+    if (half.done) continue;
+    const int link = half.executor.awaited();
+    return link == TreeExecutor::kParent ? half.place.parent : half.place.child[link];
+  }
+  return host_;
+}
+
+}  // namespace loom::device

@@ -1,0 +1,150 @@
+#include "device/host/rail_trees_executor.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "device/step_flag.hpp"
+
+namespace loom::device {
+namespace {
+
+// The next block of an all-reduce begins across hosts when the last one is back, so that a block is to be much
+// longer than what fills the trees.
+constexpr std::size_t kMinBlockBytes = 2 * 1024 * 1024;
+constexpr std::size_t kBlocks = 8;
+// Blocks of the others follow each other without a gap.
+constexpr std::size_t kOneWayBlockBytes = 256 * 1024;
+
+}  // namespace
+
+RailTreesExecutor::RailTreesExecutor(const Grid& grid, const RailTrees& trees, const HostJob& job,
+                                     int root_host, int root_place)
+    : grid_(grid), job_(job) {
+  if (job.collective == Collective::kAllreduce)
+    plan_allreduce(trees);
+  else if (job.collective == Collective::kBroadcast)
+    plan_broadcast(trees, root_host, root_place);
+  else
+    plan_reduce(trees, root_host, root_place);
+}
+
+std::size_t RailTreesExecutor::block_elems(std::size_t bytes) const {
+  const std::size_t line = std::max<std::size_t>(1, kCacheLine / job_.elem_bytes);
+  return std::max<std::size_t>(1, bytes / job_.elem_bytes / line * line);
+}
+
+void RailTreesExecutor::plan_allreduce(const RailTrees& trees) {
+  const RingLinks& local = grid_.local;
+  const TreeJob whole{TreeCollective::kAllreduce, job_.in, job_.out, job_.count, job_.elem_bytes, job_.reduce};
+  if (local.size == 1) return across_.add(tree(trees, kNobody, whole), 0);
+
+  const std::size_t block = block_elems(std::max(kMinBlockBytes, job_.bytes() / kBlocks));
+  const auto ring = [&](RingCollective collective, const TreeJob& part) {
+    const FifoShape& fifo = grid_.local_fifo;
+    return Inside(RingExecutor(
+        local, {collective, part.in, part.out, part.count, part.elem_bytes, part.reduce},
+        slice_ring(part.count, part.elem_bytes, local.size, fifo.slot_bytes, fifo.slot_count)));
+  };
+  // inside: RS 0, RS 1, AG 0, RS 2, AG 1, ...   across: AR 0, AR 1, ...
+  const auto part_at = [&](std::size_t first) {
+    TreeJob part = whole;
+    part.in += first * job_.elem_bytes;
+    part.out += first * job_.elem_bytes;
+    part.count = std::min(block, job_.count - first);
+    return part;
+  };
+  std::size_t gathered = 0;
+  const auto gather = [&] {
+    inside_.add(ring(RingCollective::kAllGather, part_at(gathered * block)), gathered + 1);
+    ++gathered;
+  };
+  for (std::size_t first = 0; first < job_.count; first += block) {
+    TreeJob part = part_at(first);
+    inside_.add(ring(RingCollective::kReduceScatter, part), 0);
+    const ChunkRange mine = chunk_range(part.count, part.elem_bytes, local.size, local.position);
+    part.out += mine.first * part.elem_bytes;
+    part.in = part.out;
+    part.count = mine.count;
+    across_.add(tree(trees, kNobody, part), inside_.size());
+    if (first > 0) gather();
+  }
+  gather();
+}
+
+/// Inside my host; its root is the rank at root_place.
+RootedExecutor RailTreesExecutor::chain(const TreeJob& part, int root_place) const {
+  Grid host = grid_;
+  host.rail = {grid_.rail.position, 1, nullptr, nullptr};
+  host.rail_fifo = host.local_fifo;
+  HostJob job = job_;
+  job.in = part.in;
+  job.out = part.out;
+  job.count = part.count;
+  job.in_gaps = job.out_gaps = nullptr;
+  return {host, job, 0, root_place};
+}
+
+void RailTreesExecutor::plan_broadcast(const RailTrees& trees, int root_host, int root_place) {
+  const bool on_rail = grid_.local.position == root_place;
+  const bool is_root = on_rail && grid_.rail.position == root_host;
+  const Gaps* const gaps = is_root ? job_.in_gaps : job_.out_gaps;
+  const std::byte* data = is_root ? job_.in : job_.out;
+  if (gaps != nullptr) {
+    between_.resize(job_.bytes());
+    data = between_.data();
+    if (is_root) gaps->move(gaps->context, 0, between_.data(), between_.size());
+    unpacks_ = !is_root;
+  }
+  const std::size_t block = block_elems(kOneWayBlockBytes);
+  for (std::size_t first = 0; first < job_.count; first += block) {
+    const std::byte* const at = data + first * job_.elem_bytes;
+    // The root's is only read; whoever else has nothing to read here, and writes what is its own.
+    const TreeJob part{TreeCollective::kBroadcast,           at, is_root ? nullptr : const_cast<std::byte*>(at),
+                       std::min(block, job_.count - first), job_.elem_bytes};
+    if (on_rail) across_.add(tree(trees, root_host, part), 0);
+    if (grid_.local.size > 1) inside_.add(Inside(chain(part, root_place)), across_.size());
+  }
+}
+
+void RailTreesExecutor::plan_reduce(const RailTrees& trees, int root_host, int root_place) {
+  const bool on_rail = grid_.local.position == root_place;
+  const bool is_root = on_rail && grid_.rail.position == root_host;
+  const bool sums = on_rail && grid_.local.size > 1;
+  if (sums) between_.resize(job_.bytes());
+  const std::size_t block = block_elems(kOneWayBlockBytes);
+  for (std::size_t first = 0; first < job_.count; first += block) {
+    const std::size_t at = first * job_.elem_bytes;
+    TreeJob part{TreeCollective::kReduce,
+                 job_.in + at,
+                 sums ? between_.data() + at : nullptr,
+                 std::min(block, job_.count - first),
+                 job_.elem_bytes,
+                 job_.reduce};
+    if (grid_.local.size > 1) inside_.add(Inside(chain(part, root_place)), 0);
+    if (!on_rail) continue;
+    if (sums) part.in = part.out;
+    part.out = is_root ? job_.out + at : nullptr;
+    across_.add(tree(trees, root_host, part), inside_.size());
+  }
+}
+
+RingExecutor::State RailTreesExecutor::advance() {
+  const RingExecutor::State state = advance_both(across_, inside_);
+  if (state == RingExecutor::State::kDone && std::exchange(unpacks_, false))
+    job_.out_gaps->move(job_.out_gaps->context, 0, between_.data(), between_.size());
+  return state;
+}
+
+int RailTreesExecutor::Inside::awaited(const Grid& grid) const noexcept {
+  if (chain_) return chain_->awaited();
+  return grid.local_neighbour(ring_->waits_for_previous() ? -1 : 1);
+}
+
+int RailTreesExecutor::awaited() const noexcept {
+  if (const DoubleTreeExecutor* tree = across_.head(inside_))
+    return grid_.rank_at(tree->awaited(), grid_.local.position);
+  if (const Inside* local = inside_.head(across_)) return local->awaited(grid_);
+  return grid_.rail_neighbour(1);
+}
+
+}  // namespace loom::device
