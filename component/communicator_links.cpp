@@ -106,12 +106,9 @@ std::vector<std::byte> Communicator::make_ends() {
         std::make_unique<ucx_transport::NetRecvLink>(transport, kNetFifo, group_->names.at(ring->previous));
   if (joins_hosts) links_.host_links.resize(static_cast<std::size_t>(group_->wiring.shape.hosts));
   for (std::size_t host = 0; host < links_.host_links.size(); ++host) {
-    Links::HostLinks& links = links_.host_links[host];
     const int first = group_->placement.ranks_of(static_cast<int>(host)).front();
-    if (first == rank_) continue;
-    links.send = std::make_unique<ucx_transport::NetSendLink>(transport, kHostsFifo, group_->names.at(first));
-    links.receive =
-        std::make_unique<ucx_transport::NetRecvLink>(transport, kHostsFifo, group_->names.at(first));
+    if (first != rank_)
+      links_.host_links[host] = Links::HostLinks::make(transport, kHostsFifo, group_->names.at(first));
   }
   make_tree_ends();
 

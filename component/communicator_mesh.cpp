@@ -48,11 +48,7 @@ std::vector<std::byte> Communicator::make_mesh_ends() {
   links_.mesh_ends.resize(static_cast<std::size_t>(group_->wiring.shape.ranks));
   for (int rank = 0; rank < group_->wiring.shape.ranks; ++rank) {
     Links::HostLinks& ends = links_.mesh_ends[static_cast<std::size_t>(rank)];
-    if (!on_my_host(rank)) {
-      ends.send = std::make_unique<ucx_transport::NetSendLink>(transport, kMeshFifo, group_->names.at(rank));
-      ends.receive =
-          std::make_unique<ucx_transport::NetRecvLink>(transport, kMeshFifo, group_->names.at(rank));
-    }
+    if (!on_my_host(rank)) ends = Links::HostLinks::make(transport, kMeshFifo, group_->names.at(rank));
     writer.value(ends.receive ? ends.receive->inbox() : ucx_transport::InboxId{});
     writer.value(ends.send ? ends.send->inbox() : ucx_transport::InboxId{});
   }

@@ -35,10 +35,8 @@ void Communicator::make_tree_ends() {
         neighbours_of(tree, group_->wiring.rail->position, group_->wiring.shape.hosts);
     for (std::size_t i = 0; i < hosts.size(); ++i) {
       if (hosts[i] == device::kNobody) continue;
-      const std::string& peer = group_->names.at(rank_on_rail(hosts[i]));
       Links::HostLinks& ends = links_.tree_ends[static_cast<std::size_t>(tree)][i];
-      ends.send = std::make_unique<ucx_transport::NetSendLink>(transport, kTreeFifo, peer);
-      ends.receive = std::make_unique<ucx_transport::NetRecvLink>(transport, kTreeFifo, peer);
+      ends = Links::HostLinks::make(transport, kTreeFifo, group_->names.at(rank_on_rail(hosts[i])));
       links_.trees.neighbours[static_cast<std::size_t>(tree)][i] = {hosts[i],
                                                                    {ends.send.get(), ends.receive.get()}};
     }

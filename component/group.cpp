@@ -51,6 +51,14 @@ void abandon_ends(ForEach&& for_each) {
 
 }  // namespace
 
+Links::HostLinks Links::HostLinks::make(ucx_transport::Transport& transport, const device::FifoShape& fifo,
+                                        const std::string& peer) {
+  HostLinks ends{std::make_unique<ucx_transport::NetSendLink>(transport, fifo, peer),
+                 std::make_unique<ucx_transport::NetRecvLink>(transport, fifo, peer)};
+  ends.send->pair_with(*ends.receive);
+  return ends;
+}
+
 void Links::abandon() noexcept {
   number = 0;
   if (direct) direct->abandon();

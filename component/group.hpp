@@ -42,7 +42,10 @@ struct Links {
   /// Both ways to a rank of another host: between the first ranks of hosts, by host; none to my own.
   struct HostLinks {
     std::unique_ptr<ucx_transport::NetSendLink> send;
-    std::unique_ptr<ucx_transport::NetRecvLink> receive;
+    std::unique_ptr<ucx_transport::NetRecvLink> receive;  ///< goes first: it passes news on to `send`
+    /// To whom `peer` names. Throws Error.
+    static HostLinks make(ucx_transport::Transport& transport, const device::FifoShape& fifo,
+                          const std::string& peer);
   };
   std::vector<HostLinks> host_links;
   std::vector<device::PeerLinks> hosts;  ///< the same, as executors see them

@@ -18,8 +18,8 @@ void NetEnd::connect(const Bytes& worker_address, InboxId other_end) {
   other_inbox_ = other_end;
 }
 
-void NetEnd::send(std::uint64_t step, const std::byte* data, std::size_t bytes) {
-  const ucs_status_t status = transport_.send(*endpoint_, other_inbox_, step, data, bytes, outbox_);
+void NetEnd::send(Word word, const std::byte* data, std::size_t bytes) {
+  const ucs_status_t status = transport_.send(*endpoint_, other_inbox_, word, data, bytes, outbox_);
   if (status != UCS_OK) outbox_->error.store(status, std::memory_order_relaxed);
   check();
 }
@@ -69,7 +69,7 @@ bool NetEnd::holds_nothing_back() noexcept {
 void NetEnd::abandon_end() noexcept {
   if (!endpoint_) return;
   try {
-    send(StepFlag::kAbandoned, nullptr, 0);
+    send({StepFlag::kAbandoned}, nullptr, 0);
   } catch (const std::exception&) {
     // The connection is broken: the other end sees that by itself.
   }
@@ -78,7 +78,7 @@ void NetEnd::abandon_end() noexcept {
 void NetEnd::say_waiting_at_end() noexcept {
   if (!endpoint_) return;
   try {
-    send(StepFlag::kWaiting, nullptr, 0);
+    send({StepFlag::kWaiting}, nullptr, 0);
   } catch (const std::exception&) {
     // The connection is broken: whoever waits for it sees that by itself.
   }
@@ -104,7 +104,7 @@ std::byte* NetSendLink::try_acquire() {
 }
 
 void NetSendLink::publish(std::size_t bytes) {
-  send(step_ + 1, outbox_->slots.get() + slot_offset(step_), bytes);
+  send({step_ + 1, other_way_ != nullptr ? other_way_->tell_released() : 0}, outbox_->slots.get() + slot_offset(step_), bytes);
   ++step_;
 }
 
@@ -118,8 +118,16 @@ std::uint64_t NetSendLink::released() {
   return released;
 }
 
-void NetSendLink::take(std::uint64_t step, std::span<const std::byte>) noexcept {
-  if (note_word(step)) return;
+void NetSendLink::pair_with(NetRecvLink& other_way) noexcept {
+  other_way_ = &other_way;
+  other_way.other_way_ = this;
+}
+
+void NetSendLink::take(Word word, std::span<const std::byte>) noexcept {
+  if (!note_word(word.step)) note_released(word.step);
+}
+
+void NetSendLink::note_released(std::uint64_t step) noexcept {
   // Under the transport's lock: one at a time. Messages may overtake each other.
   if (step > released_.load(std::memory_order_relaxed)) released_.store(step, std::memory_order_release);
 }
@@ -145,15 +153,17 @@ const std::byte* NetRecvLink::try_receive() {
 
 void NetRecvLink::release() {
   released_.store(++step_, std::memory_order_release);
-  if (step_ % shape_.releases_per_credit == 0) send(step_, nullptr, 0);
+  if (step_ - told_ >= shape_.releases_per_credit) send({tell_released()}, nullptr, 0);
 }
 
 std::string NetRecvLink::last_step() const {
   return fmt::format("{} slots received", step_);
 }
 
-void NetRecvLink::take(std::uint64_t step, std::span<const std::byte> data) noexcept {
+void NetRecvLink::take(Word word, std::span<const std::byte> data) noexcept {
+  const std::uint64_t step = word.step;
   if (note_word(step)) return;
+  if (other_way_ != nullptr) other_way_->note_released(word.released);
   const std::uint64_t released = released_.load(std::memory_order_acquire);
   // The sender was given the slot by release(): nobody reads it now.
   if (step <= released || step > released + shape_.slot_count || data.size() > shape_.slot_bytes)

@@ -43,7 +43,7 @@ class NetEnd : protected Inbox {
   ~NetEnd() override = default;
 
   std::size_t slot_offset(std::uint64_t step) const { return step % shape_.slot_count * shape_.slot_bytes; }
-  void send(std::uint64_t step, const std::byte* data, std::size_t bytes);
+  void send(Word word, const std::byte* data, std::size_t bytes);
   /// Lets messages come in, after a look for one that found none. Throws Error (kPeerFailed; kGivenUp;
   /// kInternal when a message came that no correct peer sends).
   void await();
@@ -70,6 +70,8 @@ class NetEnd : protected Inbox {
   std::atomic<bool> abandoned_by_peer_{false}, other_waits_{false}, nonsense_{false};
 };
 
+class NetRecvLink;
+
 class NetSendLink final : public device::SendLink, public NetEnd {
  public:
   NetSendLink(Transport& transport, const device::FifoShape& shape, std::string peer);
@@ -77,6 +79,9 @@ class NetSendLink final : public device::SendLink, public NetEnd {
 
   std::byte* try_acquire() override;
   void publish(std::size_t bytes) override;
+  /// The two ends of this rank that lead to and from the same one tell each other's news: what is sent also
+  /// says what has been released of the other way. Both must live while messages come in.
+  void pair_with(NetRecvLink& other_way) noexcept;
   /// The receiver has released everything.
   bool drained() override { return released() == step_; }
   /// Slots that the receiver is known to have released. Lets messages come in. Throws Error.
@@ -86,10 +91,13 @@ class NetSendLink final : public device::SendLink, public NetEnd {
   bool other_waits() const noexcept override { return other_end_waits(); }
 
  private:
-  void take(std::uint64_t step, std::span<const std::byte>) noexcept override;
+  friend class NetRecvLink;
+  void take(Word word, std::span<const std::byte>) noexcept override;
+  void note_released(std::uint64_t step) noexcept;
   std::string last_step() const override;
 
   std::atomic<std::uint64_t> released_{0};  ///< by the receiver, as far as known
+  NetRecvLink* other_way_ = nullptr;
 };
 
 class NetRecvLink final : public device::RecvLink, public NetEnd {
@@ -104,13 +112,18 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
   bool other_waits() const noexcept override { return other_end_waits(); }
 
  private:
-  void take(std::uint64_t step, std::span<const std::byte> data) noexcept override;
+  friend class NetSendLink;
+  void take(Word word, std::span<const std::byte> data) noexcept override;
+  /// What has been released, for a message that tells it.
+  std::uint64_t tell_released() noexcept { return told_ = step_; }
   std::string last_step() const override;
 
   Slots slots_;
   /// By slot, the step that lies in it.  take(): release  -- pairs with --  try_receive(): acquire
   std::unique_ptr<device::StepFlag[]> arrived_;
   std::atomic<std::uint64_t> released_{0};  ///< step_ for take(), which may run in another thread
+  std::uint64_t told_ = 0;                  ///< of released_, to the other end
+  NetSendLink* other_way_ = nullptr;
 };
 
 }  // namespace loom::ucx_transport

@@ -21,7 +21,7 @@ constexpr int kDescriptorsOfConnection = 8;
 
 struct MessageHeader {
   InboxId inbox;
-  std::uint64_t step;
+  Word word;
 };
 
 /// A message that UCX has not done with.
@@ -182,15 +182,15 @@ ucs_status_t Transport::on_message(void* transport, const void* header, std::siz
   if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)
     inbox->second->refuse();
   else
-    inbox->second->take(message.step, {static_cast<const std::byte*>(data), bytes});
+    inbox->second->take(message.word, {static_cast<const std::byte*>(data), bytes});
   return UCS_OK;
 }
 
-ucs_status_t Transport::send(const Endpoint& to, InboxId inbox, std::uint64_t step, const std::byte* data,
+ucs_status_t Transport::send(const Endpoint& to, InboxId inbox, Word word, const std::byte* data,
                              std::size_t bytes, const std::shared_ptr<Outbox>& outbox) {
   const std::lock_guard lock(mutex_);
   if (to.status() != UCS_OK) return to.status();
-  auto pending = std::make_unique<Pending>(MessageHeader{inbox, step}, outbox);
+  auto pending = std::make_unique<Pending>(MessageHeader{inbox, word}, outbox);
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS |
                        UCP_OP_ATTR_FIELD_MEMORY_TYPE;

@@ -31,6 +31,12 @@ Slots allocate_slots(std::size_t bytes);
 /// Names an inbox of one Transport. Never used twice, so what comes too late for a closed one is recognized.
 using InboxId = std::uint64_t;
 
+/// What a message says beside its data.
+struct Word {
+  std::uint64_t step = 0;
+  std::uint64_t released = 0;  ///< of the link that leads the other way, where the two know each other
+};
+
 /// Where messages for one link come in.
 class Inbox {
  public:
@@ -39,7 +45,7 @@ class Inbox {
   virtual void refuse() noexcept = 0;
   /// Takes a message; `data` is gone after the call. Runs under the transport's lock in whichever thread
   /// progresses, and messages may come in any order.
-  virtual void take(std::uint64_t step, std::span<const std::byte> data) noexcept = 0;
+  virtual void take(Word word, std::span<const std::byte> data) noexcept = 0;
 };
 
 /// What one link sends from. Shared with its messages under way, which may outlive the link.
@@ -97,8 +103,8 @@ class Transport {
   /// Starts sending. `data` lies in the outbox's slots, or `bytes` is 0; it must stay as it is until the
   /// receiver has answered. Not UCS_OK when the connection is broken; an error that comes later is in the
   /// outbox.
-  ucs_status_t send(const Endpoint& to, InboxId inbox, std::uint64_t step, const std::byte* data,
-                    std::size_t bytes, const std::shared_ptr<Outbox>& outbox);
+  ucs_status_t send(const Endpoint& to, InboxId inbox, Word word, const std::byte* data, std::size_t bytes,
+                    const std::shared_ptr<Outbox>& outbox);
 
   /// Advances all communication. Returns the number of events; 0 also when another thread is at it.
   unsigned progress();
