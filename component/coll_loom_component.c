@@ -8,6 +8,7 @@
 enum { DEFAULT_MEMORY_LIMIT = 256 * 1024 * 1024 };
 /* An estimate, not measured: below, two copies to and from the host cost less than a round's launches. */
 enum { DEFAULT_SMALL_BYTES = 64 * 1024 };
+enum { DEFAULT_TWO_LEVELS = 64 };
 enum { DEFAULT_PRIORITY = 90 }; /* above all of Open MPI's own: the highest, coll/cuda, has 78 */
 
 struct coll_loom_variables coll_loom_variables;
@@ -54,6 +55,7 @@ static int register_variables(void) {
   struct coll_loom_variables* variables = &coll_loom_variables;
   *variables = (struct coll_loom_variables){.priority = DEFAULT_PRIORITY,
                                             .single_copy = true,
+                                            .two_levels = DEFAULT_TWO_LEVELS,
                                             .memory = (char*)"auto",
                                             .memory_limit = DEFAULT_MEMORY_LIMIT,
                                             .small_bytes = DEFAULT_SMALL_BYTES};
@@ -121,10 +123,10 @@ static int register_variables(void) {
           algorithms, OPAL_INFO_LVL_6, &variables->algorithm),
       register_variable(
           "two_levels",
-          "Between up to 16 hosts, small and medium allreduces, reduces, reduce_scatter_blocks and barriers go "
-          "inside the hosts first and then between one rank of each; 0 leaves them to the component below. "
-          "Takes effect where all ranks set it",
-          MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_6, &variables->two_levels),
+          "Between up to 16 hosts, small and medium allreduces, reduce_scatter_blocks and barriers go inside the "
+          "hosts first and then between one rank of each: from so many of them on a communicator on, for that "
+          "takes links that few calls are not worth; 1: at once; 0 leaves them to the component below",
+          MCA_BASE_VAR_TYPE_UNSIGNED_INT, OPAL_INFO_LVL_6, &variables->two_levels),
       register_variable(
           "include",
           "Collectives that loom may carry, by name and separated by commas, in all their forms; "

@@ -18,6 +18,7 @@ std::optional<Algorithm> Communicator::try_perform(const device::HostJob& job) {
     finish_jobs();
   if (broken_) throw *broken_;
   if (device::is_reduction(job.collective) && job.reduce == nullptr) return {};
+  count_small_call(job);
   try {
     const Algorithm algorithm = ready_plan(job);
     explain(algorithm, job);
@@ -87,6 +88,15 @@ void Communicator::count(const device::HostJob& job, std::optional<Algorithm> ca
   }
 }
 
+void Communicator::count_small_call(const device::HostJob& job) {
+  if (linking_ || linked_ || group_->two_levels_from == 0) return;
+  Abilities with = abilities();
+  with.two_levels = true;
+  const connect::Shape& shape = group_->wiring.shape;
+  if (plan(job.collective, shape, device::shared_bytes(job, shape.ranks), with) == Algorithm::kTwoLevels)
+    ++small_calls_;
+}
+
 /// The plan, once what it needs is there. Whether all ranks may read each other's memory is known with the
 /// links.
 Algorithm Communicator::ready_plan(const device::HostJob& job) {
@@ -136,17 +146,13 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
       return;
     }
     case Algorithm::kBoards:
-      return drive(device::BoardExecutor(*links_.boards, job),
-                   peer_of);
+      return drive(device::BoardExecutor(*links_.boards, job), peer_of);
     case Algorithm::kSingleCopy:
-      return drive(device::SingleCopyExecutor(*links_.boards, links_.pids, job),
-                   peer_of);
+      return drive(device::SingleCopyExecutor(*links_.boards, links_.pids, job), peer_of);
     case Algorithm::kBlocks:
-      return drive(device::BlockExecutor(*links_.boards, job),
-                   peer_of);
+      return drive(device::BlockExecutor(*links_.boards, job), peer_of);
     case Algorithm::kScan:
-      return drive(device::ScanExecutor(*links_.boards, job),
-                   peer_of);
+      return drive(device::ScanExecutor(*links_.boards, job), peer_of);
     case Algorithm::kTwoLevels:
       return run_two_levels(job);
     case Algorithm::kRails:
@@ -157,8 +163,7 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
     case Algorithm::kTrees:
       return drive(over_trees(job), peer_of);
     case Algorithm::kMesh:
-      return drive(device::MeshExecutor(mesh(), job),
-                   peer_of);
+      return drive(device::MeshExecutor(mesh(), job), peer_of);
     case Algorithm::kHandedOver:  // this and the next: perform_on_device()
     case Algorithm::kPersistent:
     case Algorithm::kBelow:
@@ -260,18 +265,28 @@ std::string Communicator::awaited_text(int peer) const {
     const Links::HostLinks& ends = links_.mesh_ends[static_cast<std::size_t>(peer)];
     text += ", " + ends.send->standing() + ", " + ends.receive->standing();
   }
-  for_tree_links(
-      [&](const Links::HostLinks& ends, int) {
-        text += ", " + ends.send->standing() + ", " + ends.receive->standing();
-      },
-      peer);
+  if (!links_.host_links.empty() && !on_my_host(peer))
+    if (const Links::HostLinks& ends =
+            links_.host_links[static_cast<std::size_t>(group_->placement.node_of(peer))];
+        ends.send && group_->placement.local_of(peer) == 0)
+      text += ", " + ends.send->standing() + ", " + ends.receive->standing();
+  for_tree_links([&](const Links::HostLinks& ends,
+                     int) { text += ", " + ends.send->standing() + ", " + ends.receive->standing(); },
+                 peer);
   if (links_.net_next && peer == across().next) text += ", " + links_.net_next->standing();
   if (links_.net_previous && peer == across().previous) text += ", " + links_.net_previous->standing();
   return text;
 }
 
 /// Between hosts; inside one, whoever is missing is seen by all.
-void Communicator::say_waiting() const noexcept {
+void Communicator::say_waiting() noexcept {
+  if (group_->wiring.shape.hosts == 1) return;
+  for (const Links::HostLinks& ends : links_.host_links) {
+    if (!ends.send) continue;
+    ends.send->say_waiting();
+    ends.receive->say_waiting();
+  }
+  if (links_.boards) links_.boards->say_waiting();
   if (links_.local_next) links_.local_next->say_waiting();
   if (links_.local_previous) links_.local_previous->say_waiting();
   for_tree_links([](const Links::HostLinks& ends, int) {
@@ -285,19 +300,22 @@ void Communicator::say_waiting() const noexcept {
 bool Communicator::waits_too(int peer) const noexcept {
   const auto says = [&](const auto& link, int rank) { return link && rank == peer && link->other_waits(); };
   if (group_->wiring.shape.hosts == 1) return false;
-  bool in_tree = false;
-  for_tree_links(
-      [&](const Links::HostLinks& ends, int) {
-        in_tree |= ends.send->other_waits() || ends.receive->other_waits();
-      },
-      peer);
-  return in_tree || says(links_.net_next, across().next) || says(links_.net_previous, across().previous) ||
+  bool other_ways = false;
+  if (on_my_host(peer)) other_ways = links_.boards && links_.boards->waits(group_->placement.local_of(peer));
+  for (std::size_t host = 0; host < links_.host_links.size(); ++host)
+    if (const Links::HostLinks& ends = links_.host_links[host];
+        ends.send && group_->placement.ranks_of(static_cast<int>(host)).front() == peer)
+      other_ways |= ends.send->other_waits() || ends.receive->other_waits();
+  for_tree_links([&](const Links::HostLinks& ends,
+                     int) { other_ways |= ends.send->other_waits() || ends.receive->other_waits(); },
+                 peer);
+  return other_ways || says(links_.net_next, across().next) || says(links_.net_previous, across().previous) ||
          says(links_.local_next, group_->wiring.local.next) ||
          says(links_.local_previous, group_->wiring.local.previous);
 }
 
 void Communicator::run_two_levels(const device::HostJob& job) {
-  drive(device::TwoLevelExecutor(levels_of(job), job),
+  drive(device::TwoLevelExecutor(levels(), job),
         [&](const device::TwoLevelExecutor& executor) { return rank_at(executor.awaited()); });
 }
 
@@ -306,13 +324,9 @@ void Communicator::perform_handed_over(const device::HostJob& job, device::Op op
         [](const auto& executor) { return executor.awaited(); });
 }
 
-device::TwoLevels Communicator::levels_of(const device::HostJob& job) {
-  const auto place_of = [&](int rank) -> device::HostAndLocal {
-    return {group_->placement.node_of(rank), group_->placement.local_of(rank)};
-  };
+device::TwoLevels Communicator::levels() {
   return {.boards = links_.boards ? &*links_.boards : nullptr,
-          .self = place_of(rank_),
-          .root = place_of(job.root),
+          .self = {group_->placement.node_of(rank_), group_->placement.local_of(rank_)},
           .rank = rank_,
           .hosts = group_->wiring.shape.hosts,
           .links = links_.hosts,

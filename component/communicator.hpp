@@ -171,12 +171,18 @@ class Communicator {
   void run_two_levels(const device::HostJob& job);
   Abilities abilities() const {
     return {.single_copy = !links_.pids.empty(),
-            .two_levels = group_->two_levels,
+            .two_levels = goes_by_two_levels(),
             .oversubscribed = group_->oversubscribed,
             .protocol = group_->protocol,
             .preference = group_->preference};
   }
-  device::TwoLevels levels_of(const device::HostJob& job);
+  /// Links are not made for a few small calls. All ranks count the same ones.
+  bool goes_by_two_levels() const {
+    const std::uint64_t from = group_->two_levels_from;
+    return from > 0 && (linked_.value_or(false) || small_calls_ >= from);
+  }
+  void count_small_call(const device::HostJob& job);
+  device::TwoLevels levels();
   int rank_at(const device::HostAndLocal& place) const {
     return group_->placement.ranks_of(place.host)[static_cast<std::size_t>(place.local)];
   }
@@ -185,7 +191,7 @@ class Communicator {
     return group_->wiring.rail ? *group_->wiring.rail : *group_->wiring.flat;
   }
   std::string awaited_text(int peer) const;
-  void say_waiting() const noexcept;
+  void say_waiting() noexcept;
   bool waits_too(int peer) const noexcept;
   void explain(Algorithm algorithm, const device::HostJob& job);
   void check_peers() const;
@@ -210,7 +216,8 @@ class Communicator {
     for (std::size_t tree = 0; tree < links_.tree_ends.size(); ++tree)
       for (std::size_t i = 0; i < links_.tree_ends[tree].size(); ++i)
         if (const Links::HostLinks& ends = links_.tree_ends[tree][i]; ends.send)
-          if (const int rank = rank_on_rail(links_.trees.neighbours[tree][i].host); peer.value_or(rank) == rank)
+          if (const int rank = rank_on_rail(links_.trees.neighbours[tree][i].host);
+              peer.value_or(rank) == rank)
             body(ends, rank);
   }
   bool is_first_of_host() const { return group_->host_mates.begin()->first == rank_; }
@@ -230,8 +237,9 @@ class Communicator {
       linked_;  ///< nothing before the first call that needs links; false: all such calls are declined
   bool linking_ = false;  ///< calls from inside the bootstrap are its own
   Links links_;
-  std::function<void()> pause_;  ///< while links are made for a caller that may not wait
-  std::size_t most_small_ = 0;   ///< offers below this are small; 0 while no call is
+  std::function<void()> pause_;    ///< while links are made for a caller that may not wait
+  std::uint64_t small_calls_ = 0;  ///< between hosts, before the links were made
+  std::size_t most_small_ = 0;     ///< offers below this are small; 0 while no call is
   std::vector<std::pair<device::Collective, Algorithm>> explained_;
   std::array<SetUpPart, 6> parts_;
   std::size_t part_count_ = 0;

@@ -48,8 +48,9 @@ std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool ma
     return plan_resumable(call.collective, group_->wiring.shape,
                           device::shared_bytes(call, group_->wiring.shape.ranks), abilities());
   };
-  Algorithm algorithm = planned();
-  if (device::is_reduction(call.collective) && call.reduce == nullptr) algorithm = Algorithm::kBelow;
+  const bool has_kernel = !device::is_reduction(call.collective) || call.reduce != nullptr;
+  if (has_kernel) count_small_call(call);
+  Algorithm algorithm = has_kernel ? planned() : Algorithm::kBelow;
   if (algorithm != Algorithm::kBelow && algorithm != Algorithm::kCopy) {
     if (may_wait) {
       finish_jobs();
@@ -112,7 +113,7 @@ void Communicator::begin(Job& job) {
       job.executor.emplace<device::ScanExecutor>(*links_.boards, call);
       return;
     case Algorithm::kTwoLevels:
-      job.executor.emplace<device::TwoLevelExecutor>(levels_of(call), call);
+      job.executor.emplace<device::TwoLevelExecutor>(levels(), call);
       return;
     case Algorithm::kRails:
     case Algorithm::kFlatRing:

@@ -81,7 +81,7 @@ void Communicator::make_links(Meeting& meeting) {
 /// Makes this rank's ends of its links; returns what the other ends need of them.
 std::vector<std::byte> Communicator::make_ends() {
   const connect::Ring* ring = group_->wiring.shape.hosts > 1 ? &across() : nullptr;
-  const bool joins_hosts = ring != nullptr && is_first_of_host() && group_->two_levels;
+  const bool joins_hosts = ring != nullptr && is_first_of_host() && group_->two_levels_from > 0;
   const bool has_net_ends = ring != nullptr && !(on_my_host(ring->next) && on_my_host(ring->previous));
   // Opened first: UCX's own memory, and its threads, are not to be bound.
   ucx_transport::Transport* const network = has_net_ends || joins_hosts ? &process_.transport() : nullptr;
@@ -187,8 +187,8 @@ std::vector<std::int64_t> Communicator::readable_peers(const GatheredBytes& hand
   return pids;
 }
 
-/// Sends one word by each link to another host and waits for those of the others: UCX may find a transport that no packet
-/// passes.
+/// Sends one word by each link to another host and waits for those of the others: UCX may find a transport
+/// that no packet passes.
 void Communicator::try_network() {
   device::WaitPolicy policy = wait_policy_;
   if (pause_)  // the program may compute for as long as it likes before it, or a peer, comes by again

@@ -66,7 +66,7 @@ struct Communicator::PeerInfo {
   device::ProcessId process;
   std::array<char, 64> host_name{};
   std::uint64_t description = 0;    ///< which coll_loom_topo_file it reads
-  std::uint64_t two_levels = 0;     ///< whether it wants them
+  std::uint64_t two_levels = 0;     ///< coll_loom_two_levels
   std::uint64_t graph = 0;          ///< which coll_loom_graph_file
   std::uint64_t protocol = 0;       ///< coll_loom_protocol
   std::uint64_t cuda_executor = 0;  ///< coll_loom_cuda_executor, as far as this rank can
@@ -161,7 +161,7 @@ void Communicator::learn_group(Meeting& meeting, std::chrono::steady_clock::time
   copy_text(mine.host_name, process_.host_name());
   mine.description = process_.description_mark();
   mine.graph = process_.graph_mark();
-  mine.two_levels = process_.runtime().parameters.two_levels ? 1 : 0;
+  mine.two_levels = process_.runtime().parameters.two_levels;
   mine.protocol = static_cast<std::uint64_t>(process_.runtime().parameters.protocol);
   mine.preference = static_cast<std::uint64_t>(process_.runtime().parameters.preference);
   mine.cuda_executor = cuda_executor_here();
@@ -234,9 +234,8 @@ std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& pee
 /// My neighbours in the job's rings.
 void Communicator::take_place(const connect::Job& job, const std::vector<PeerInfo>& peers) {
   group_->wiring = connect::wire(job, rank_);
-  group_->two_levels =
-      few_hosts(group_->wiring.shape) &&
-      std::all_of(peers.begin(), peers.end(), [](const PeerInfo& peer) { return peer.two_levels != 0; });
+  const auto [fewest, most] = std::ranges::minmax(peers, {}, &PeerInfo::two_levels);
+  if (few_hosts(group_->wiring.shape) && fewest.two_levels > 0) group_->two_levels_from = most.two_levels;
   const auto all_say = [&](std::uint64_t PeerInfo::*what) {
     return std::all_of(peers.begin(), peers.end(),
                        [&](const PeerInfo& peer) { return peer.*what == peers[0].*what; });
@@ -260,7 +259,7 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
   for (int host = 0; host < group_->placement.nodes(); ++host)
     group_->ranks_by_host.insert(group_->ranks_by_host.end(), group_->placement.ranks_of(host).begin(),
                                  group_->placement.ranks_of(host).end());
-  if (group_->two_levels)
+  if (group_->two_levels_from > 0)
     for (int host = 0; host < group_->placement.nodes(); ++host)
       known.push_back(group_->placement.ranks_of(host).front());
   for (int position = 0; position < job.ranks() && group_->wiring.shape.hosts > 1; ++position)

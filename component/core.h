@@ -60,7 +60,7 @@ enum loom_cuda_executor { LOOM_STAGED, LOOM_HANDED_OVER, LOOM_PERSISTENT };
 /* Values of the MCA variables that the core reads. They may differ between ranks. */
 struct loom_parameters {
   int verbose;          /* 0: silent; 1: one line per communicator; 2: and one per kind of call */
-  bool two_levels;        /* between hosts, small calls through the first rank of each host; if all ranks say so */
+  unsigned two_levels;    /* small calls between hosts go by two levels from this one on; 0 on any rank: never */
   bool avoid_single_copy; /* not even where the kernel permits it */
   bool progress_thread; /* advance nonblocking calls in a thread of their own, too */
   const char *net_devices; /* network devices in UCX's words; NULL or "": as UCX_NET_DEVICES says */

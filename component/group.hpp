@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "component/plan.hpp"
 #include "component/core.h"
+#include "component/plan.hpp"
 #include "connect/view.hpp"
 #include "device/cuda/gpu_links.hpp"
 #include "device/host/board_executor.hpp"
@@ -88,10 +88,10 @@ struct Group {
       0;  ///< the same on all ranks; the groups over the same processes have different ones
   connect::Wiring wiring;
   connect::Placement placement;
-  std::vector<int> ranks_by_host;  ///< host after host
-  std::vector<int> grid_ranks;     ///< see device::Grid; empty on one host
-  bool oversubscribed = false;     ///< ranks outnumber CPUs; the same on all ranks of my host
-  bool two_levels = false;
+  std::vector<int> ranks_by_host;     ///< host after host
+  std::vector<int> grid_ranks;        ///< see device::Grid; empty on one host
+  bool oversubscribed = false;        ///< ranks outnumber CPUs; the same on all ranks of my host
+  std::uint64_t two_levels_from = 0;  ///< coll_loom_two_levels; 0: never
   device::OfferProtocol protocol = device::OfferProtocol::kInline;  ///< of small messages inside the host
   Preference preference = Preference::kBest;
   loom_cuda_executor cuda_executor = LOOM_STAGED;

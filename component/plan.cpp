@@ -27,6 +27,7 @@ constexpr std::size_t kMostSingleCopyBytes = 32 * 1024 * 1024;
 constexpr std::size_t kMostSingleCopyBroadcast = 128 * 1024;
 // Of the whole message: from here on rings win everywhere.
 constexpr std::size_t kRingMinBytes = 512 * 1024;
+constexpr std::size_t kTreeMinBytes = 32 * 1024;
 // What a host could send while a step waits for its data: 1.5 us at 100 Gbit/s, 0.13 ms at 1 Gbit/s.
 constexpr std::size_t kBytesPerStep = 16 * 1024;
 // A first rank sends to all others at once; beyond, logarithmic patterns, which the component below has, need
@@ -34,12 +35,6 @@ constexpr std::size_t kBytesPerStep = 16 * 1024;
 constexpr int kMostHostsAtOnce = 16;
 // 512 KiB of slots for each rank of another host.
 constexpr int kMostMeshRanks = 64;
-
-/// Others may have gaps in their buffers, on some ranks and not on others.
-bool two_levels_take(device::Collective collective) {
-  return device::TwoLevelExecutor::takes(collective) &&
-         (device::is_reduction(collective) || collective == device::Collective::kBarrier);
-}
 
 /// Along rails, or one ring over unequal hosts.
 bool rings_take(device::Collective collective) {
@@ -59,37 +54,49 @@ Algorithm plan_in_turns(device::Collective collective, std::size_t offered) {
   return offered > banks * Board::kBankBytes ? Algorithm::kSingleCopy : Algorithm::kBoards;
 }
 
-/// Below this the latency of the steps, whose number grows with that of the hosts, costs more than what the
-/// component below loses in other ways (three and six virtual hosts of one and two ranks, 1 Gbit/s, against
-/// tuned and han).
-std::size_t ring_min_bytes(device::Collective collective, const connect::Shape& shape) {
-  const auto from = [&](std::size_t kib) {
-    return std::clamp(kib * 1024 / 4 * static_cast<std::size_t>(shape.hosts), kib * 1024, kRingMinBytes);
-  };
-  if (shape.ranks_per_host == 0) return kRingMinBytes;
-  switch (collective) {
-    case device::Collective::kBroadcast:
-      return from(32);
-    case device::Collective::kReduce:
-      return from(64);
-    case device::Collective::kReduceScatter:
-    case device::Collective::kReduceScatterV:
-      return from(128);
-    case device::Collective::kAllreduce:
-      return from(256);
-    default:
-      return kRingMinBytes;
-  }
-}
-
-/// Below this a tree over the hosts is faster than a ring: it has fewer steps, 2 log2 h for an all-reduce instead
-/// of 2 (h - 1), but sends 2 S instead of 2 (h - 1)/h S. With a step's latency t and a host's bandwidth B that is
-/// h (h - 1 - log2 h) t B.
+/// Below this a tree over the hosts is faster than a ring: it has fewer steps, 2 log2 h for an all-reduce
+/// instead of 2 (h - 1), but sends 2 S instead of 2 (h - 1)/h S. With a step's latency t and a host's
+/// bandwidth B that is h (h - 1 - log2 h) t B.
 std::size_t ring_over_tree_bytes(const connect::Shape& shape) {
   if (shape.ranks_per_host == 0) return 0;
   const auto hosts = static_cast<std::size_t>(shape.hosts);
   const auto depth = static_cast<std::size_t>(std::bit_width(hosts - 1));
   return hosts > depth + 1 ? hosts * (hosts - 1 - depth) * kBytesPerStep : 0;
+}
+
+/// The message is as long as what a tree over such hosts carries better than rings do. Along the root's rail
+/// a ring is a chain, which has no bandwidth ahead of a tree.
+bool tree_is_better(device::Collective collective, const connect::Shape& shape, std::size_t whole) {
+  const std::size_t rooted = collective == device::Collective::kAllreduce ? 1 : 4;
+  return whole < rooted * ring_over_tree_bytes(shape);
+}
+
+/// Below this the latency of the steps costs more than what the component below loses in other ways (three to
+/// eight virtual hosts of one and two ranks, 1 Gbit/s, with a delay of 200 us and without, against tuned and
+/// han). A ring's grow in number with the hosts.
+std::size_t least_between_hosts(device::Collective collective, const connect::Shape& shape) {
+  const auto hosts = static_cast<std::size_t>(shape.hosts);
+  // The flat ring goes round all ranks.
+  const std::size_t steps = shape.ranks_per_host > 0 ? hosts : static_cast<std::size_t>(shape.ranks);
+  const std::size_t any_ring = std::max(kRingMinBytes, steps * kBytesPerStep);
+  const auto ring_from = [&](std::size_t kib) {
+    return std::clamp(kib * 1024 / 4 * hosts, kib * 1024, any_ring);
+  };
+  if (shape.ranks_per_host == 0) return any_ring;
+  const bool has_trees = ring_over_tree_bytes(shape) > 0;
+  switch (collective) {
+    case device::Collective::kBroadcast:
+      return has_trees ? kTreeMinBytes : ring_from(32);
+    case device::Collective::kReduce:
+      return has_trees ? kTreeMinBytes : ring_from(64);
+    case device::Collective::kReduceScatter:
+    case device::Collective::kReduceScatterV:
+      return ring_from(128);
+    case device::Collective::kAllreduce:
+      return few_hosts(shape) ? ring_from(256) : kTreeMinBytes;
+    default:
+      return any_ring;
+  }
 }
 
 /// All blocks together.
@@ -233,13 +240,14 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
   const std::size_t whole = whole_message(collective, shape.ranks, bytes);
   const bool forced =
       abilities.preference == Preference::kRings || abilities.preference == Preference::kTrees;
-  const std::size_t least = forced ? 1 : ring_min_bytes(collective, shape);
-  if (abilities.two_levels && two_levels_take(collective) && whole < least) return Algorithm::kTwoLevels;
+  const std::size_t least = forced ? 1 : least_between_hosts(collective, shape);
+  if (abilities.two_levels && device::TwoLevelExecutor::takes(collective) && whole < least)
+    return Algorithm::kTwoLevels;
   if (collective == Collective::kAllToAll && may_mesh(shape) && whole >= least) return Algorithm::kMesh;
   if (!rings_take(collective) || whole < least) return Algorithm::kBelow;
   if (device::RailTreesExecutor::takes(collective) && shape.ranks_per_host > 0 &&
       abilities.preference != Preference::kRings &&
-      (abilities.preference == Preference::kTrees || whole < ring_over_tree_bytes(shape)))
+      (abilities.preference == Preference::kTrees || tree_is_better(collective, shape, whole)))
     return Algorithm::kTrees;
   return shape.ranks_per_host > 0 ? Algorithm::kRails : Algorithm::kFlatRing;
 }
@@ -269,7 +277,7 @@ bool may_carry(Algorithm algorithm, device::Collective collective) {
     case Algorithm::kScan:
       return scans;
     case Algorithm::kTwoLevels:
-      return two_levels_take(collective);
+      return device::TwoLevelExecutor::takes(collective);
     case Algorithm::kRails:
     case Algorithm::kFlatRing:
       return rings_take(collective);

@@ -6,8 +6,8 @@ namespace loom::device::cuda {
 
 /// In host memory that all ranks share.
 struct GpuLinks::Flags {
-  alignas(kCacheLine) StepFlag filled;  ///< see Rounds
-  alignas(kCacheLine) StepFlag left;    ///< 1 when the rank has let go of all boards
+  alignas(kCacheLine) RoundFlags rounds;
+  alignas(kCacheLine) StepFlag left;  ///< 1 when the rank has let go of all boards
 };
 
 GpuLinks::Flags& GpuLinks::flags_in(const Segment& segment) {
@@ -37,11 +37,11 @@ void GpuLinks::connect(std::span<const Handle> handles, int self) {
   self_ = self;
   handles_.assign(handles.begin(), handles.end());
   mapped_.assign(handles.size(), nullptr);
-  std::vector<StepFlag*> filled;
+  std::vector<RoundFlags*> rounds;
   for (std::size_t rank = 0; rank < handles.size(); ++rank) {
     const bool mine = static_cast<int>(rank) == self;
     attached_.push_back(mine ? segment_ : Segment::attach(handles[rank].flags));
-    filled.push_back(&flags_in(attached_.back()).filled);
+    rounds.push_back(&flags_in(attached_.back()).rounds);
     mapped_[rank] = mine ? memory_ : gpu_->attach(handles[rank].memory);
     if (!mine && kind_ == Kind::kPersistent &&
         handles[rank].gpu == handles[static_cast<std::size_t>(self)].gpu)
@@ -49,7 +49,7 @@ void GpuLinks::connect(std::span<const Handle> handles, int self) {
                   "Ranks share a GPU, where persistent kernels would wait for each other's turn for ever.");
   }
   if (kind_ == Kind::kHandedOver)
-    boards_.emplace(*gpu_, mapped_, std::move(filled), self);
+    boards_.emplace(*gpu_, mapped_, std::move(rounds), self);
   else
     persistent_.emplace(*gpu_, self, mapped_);
   const std::uint64_t word = word_of(handles_[static_cast<std::size_t>(self)]);
@@ -79,12 +79,12 @@ bool GpuLinks::delivers() {
 }
 
 void GpuLinks::abandon() noexcept {
-  flags_in(segment_).filled.publish(StepFlag::kAbandoned);
+  flags_in(segment_).rounds.filled.publish(StepFlag::kAbandoned);
 }
 
 void GpuLinks::check_peers() const {
   for (std::size_t rank = 0; rank < attached_.size(); ++rank)
-    if (flags_in(attached_[rank]).filled.value() == StepFlag::kAbandoned)
+    if (flags_in(attached_[rank]).rounds.filled.value() == StepFlag::kAbandoned)
       throw Error(ErrorCode::kGivenUp, fmt::format("Rank {} gave up on this communicator.", rank));
 }
 

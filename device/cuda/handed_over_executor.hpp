@@ -21,8 +21,8 @@ class GpuBoards : public Rounds {
   static constexpr std::size_t kBytes = kBanks * kBankBytes;
 
   /// banks[r]: where this process reaches the kBytes of rank r. gpu is this rank's.
-  GpuBoards(Gpu& gpu, std::vector<std::byte*> banks, std::vector<StepFlag*> filled, int self)
-      : Rounds(std::move(filled), self), gpu_(gpu), banks_(std::move(banks)) {}
+  GpuBoards(Gpu& gpu, std::vector<std::byte*> banks, std::vector<RoundFlags*> flags, int self)
+      : Rounds(std::move(flags), self), gpu_(gpu), banks_(std::move(banks)) {}
 
   Gpu& gpu() const noexcept { return gpu_; }
   std::byte* to_write() const { return bank(self(), bank_to_write()); }

@@ -20,7 +20,7 @@ struct Board {
   static constexpr std::size_t kBankBytes =
       128 * 1024;  // all stay in an L2 cache of 1 MiB, beside what goes through
 
-  alignas(kCacheLine) StepFlag filled;
+  alignas(kCacheLine) RoundFlags flags;
   alignas(kCacheLine) std::byte bank[kBanks][kBankBytes];
 };
 
@@ -37,9 +37,9 @@ class Boards : public Rounds {
   }
 
  private:
-  static std::vector<StepFlag*> flags_of(const std::vector<Board*>& boards) {
-    std::vector<StepFlag*> flags;
-    for (Board* board : boards) flags.push_back(&board->filled);
+  static std::vector<RoundFlags*> flags_of(const std::vector<Board*>& boards) {
+    std::vector<RoundFlags*> flags;
+    for (Board* board : boards) flags.push_back(&board->flags);
     return flags;
   }
   std::vector<Board*> boards_;

@@ -12,6 +12,12 @@
 
 namespace loom::device {
 
+/// What a rank tells the others of its rounds. Zeroed before any rank constructs.
+struct RoundFlags {
+  StepFlag filled;  ///< see Rounds
+  StepFlag waits;   ///< one more than `filled` was when the rank had been waiting for long
+};
+
 /// How far each rank is. A rank has a board of kBanks banks: in round r it writes bank r % kBanks and reads
 /// what others wrote in round r - 1; then it publishes r. In a call's last round nobody writes: nothing is
 /// published, and the next call begins with a round of the same number.
@@ -25,16 +31,22 @@ class Rounds {
  public:
   static constexpr std::uint64_t kBanks = 4;
 
-  /// filled[r] is rank r's, 0 before any rank constructs; they must outlive this. At least two.
+  /// flags[r] are rank r's; they must outlive this. At least two.
   /// few_rounds: as few as can be, for ranks outnumber CPUs, and a round costs a turn of the scheduler. The
   /// same on all ranks.
-  Rounds(std::vector<StepFlag*> filled, int self, bool few_rounds = false)
-      : filled_(std::move(filled)), seen_(filled_.size()), self_(self), few_rounds_(few_rounds) {}
+  Rounds(std::vector<RoundFlags*> flags, int self, bool few_rounds = false)
+      : flags_(std::move(flags)), seen_(flags_.size()), self_(self), few_rounds_(few_rounds) {}
 
-  int size() const noexcept { return static_cast<int>(filled_.size()); }
+  int size() const noexcept { return static_cast<int>(flags_.size()); }
   int self() const noexcept { return self_; }
   bool few_rounds() const noexcept { return few_rounds_; }
-  void abandon() noexcept { filled_[static_cast<std::size_t>(self_)]->publish(StepFlag::kAbandoned); }
+  void abandon() noexcept { mine().filled.publish(StepFlag::kAbandoned); }
+  /// Tells the others that this rank has been waiting for long; and whether another has, and not moved since.
+  void say_waiting() noexcept { mine().waits.publish(mine().filled.value() + 1); }
+  bool waits(int rank) const noexcept {
+    const RoundFlags& flags = *flags_[static_cast<std::size_t>(rank)];
+    return flags.waits.value() == flags.filled.value() + 1;
+  }
 
   /// The rank has published the round that this one published last: what it wrote then may be read. Throws
   /// Error (kGivenUp) when the rank has abandoned the communicator.
@@ -45,12 +57,14 @@ class Rounds {
   std::uint64_t bank_to_write() const noexcept { return (round_ + 1) % kBanks; }
   std::uint64_t bank_to_read() const noexcept { return round_ % kBanks; }
   /// Ends the round.
-  void publish() noexcept { filled_[static_cast<std::size_t>(self_)]->publish(++round_); }
+  void publish() noexcept { mine().filled.publish(++round_); }
 
  private:
   bool has_published(int rank, std::uint64_t round);
 
-  std::vector<StepFlag*> filled_;
+  RoundFlags& mine() const noexcept { return *flags_[static_cast<std::size_t>(self_)]; }
+
+  std::vector<RoundFlags*> flags_;
   std::vector<std::uint64_t> seen_;  ///< by rank: what it had published when last looked at
   int self_;
   bool few_rounds_;

@@ -2,17 +2,12 @@
 // host, between the first ranks of the hosts over links, and through the boards again. Only one rank of a
 // host uses the network, and few messages follow one another. Resumable: it never waits.
 //
-//   collective       inside                 between the first ranks            inside
-//   all-reduce       reduce                 one-shot, or two-shot              broadcast
-//   barrier          reduce                 one-shot                           broadcast
-//   reduce           reduce                 one-shot, or two-shot              to the root, on its host
-//   broadcast        on the root's host     direct broadcast                   broadcast, on the others
-//   all-gather       all-gather             direct all-gather                  broadcast
-//   reduce-scatter   reduce                 one-shot, or two-shot              broadcast; each keeps its
-//   block
+//   collective       inside    between the first ranks   inside
+//   all-reduce       reduce    one-shot, or two-shot     broadcast
+//   reduce-scatter   reduce    one-shot, or two-shot     broadcast; each keeps its block
+//   barrier          reduce    one-shot                  broadcast
 //
-// Depth between hosts 1, two-shot 2. h hosts, l ranks each: the first rank sends (h-1) S, two-shot 2 (h-1)/h
-// S.
+// Depth between hosts 1, two-shot 2. h hosts: the first rank of a host sends (h-1) S, two-shot 2 (h-1)/h S.
 #pragma once
 
 #include <optional>
@@ -34,8 +29,8 @@ struct HostAndLocal {
 /// everywhere.
 struct TwoLevels {
   Boards* boards = nullptr;  ///< of this host's ranks; nullptr where there is one alone
-  HostAndLocal self, root;   ///< the job's root, where it has one
-  int rank = 0;              ///< this one, in the communicator
+  HostAndLocal self;
+  int rank = 0;  ///< this one, in the communicator
   int hosts = 1;
   std::span<const PeerLinks> links;  ///< of the first rank of a host: to those of the other hosts
   std::size_t slot_bytes = 0;        ///< of those links
@@ -44,8 +39,8 @@ struct TwoLevels {
 
 class TwoLevelExecutor {
  public:
-  /// For collectives that takes() names, between buffers without gaps; an all-gather only where all hosts have equally many ranks. The job is that of the
-  /// whole communicator; a barrier's is left as it is. What `levels` refers to must outlive this.
+  /// For collectives that takes() names, between buffers without gaps. The job is that of the whole
+  /// communicator; a barrier's is left as it is. What `levels` refers to must outlive this.
   TwoLevelExecutor(const TwoLevels& levels, const HostJob& job);
 
   using State = RingExecutor::State;
@@ -54,26 +49,24 @@ class TwoLevelExecutor {
   /// Whom a blocked executor waits for.
   HostAndLocal awaited() const noexcept;
 
-  static bool takes(Collective collective) {
-    return collective <= Collective::kBarrier && collective != Collective::kAllToAll;
+  static constexpr bool takes(Collective collective) {
+    return collective == Collective::kAllreduce || collective == Collective::kReduceScatter ||
+           collective == Collective::kBarrier;
   }
 
  private:
-  void plan_reduction();
-  void plan_broadcast();
-  void plan_all_gather();
-  void begin(const std::optional<HostJob>& inside);
+  void plan();
+  void begin(const HostJob& inside);
   void begin_across();
   void finish();
-  int locals() const { return levels_.boards == nullptr ? 1 : levels_.boards->size(); }
   bool is_first() const { return levels_.self.local == 0; }
 
   enum class Stage { kGather, kAcross, kSpread, kDone };
   TwoLevels levels_;
   HostJob job_;
   std::vector<std::byte> whole_;  ///< the message, or its partial result, where there is no other room for it
-  std::optional<HostJob> gather_, spread_;
-  std::optional<ExchangeJob> across_;
+  HostJob gather_, spread_;
+  ExchangeJob across_;
   Stage stage_ = Stage::kGather;
   std::optional<BoardExecutor> inside_;
   std::optional<ExchangeExecutor> between_;

@@ -91,18 +91,48 @@ TEST(Plan, UsesRailsAcrossEqualHostsAndOneRingAcrossUnequalOnes) {
 
 TEST(Plan, TakesRingsForSmallerMessagesTheFewerTheHosts) {
   using device::Collective;
-  const connect::Shape three{6, 3, 2}, six{12, 6, 2}, many{400, 100, 4}, unequal{5, 3, 0};
+  const connect::Shape three{6, 3, 2}, six{12, 6, 2}, many{400, 100, 4}, unequal{5, 3, 0},
+      many_unequal{401, 100, 0};
+  EXPECT_EQ(plan(Collective::kReduceScatterV, six, 191 << 10), Algorithm::kBelow);
+  EXPECT_EQ(plan(Collective::kReduceScatterV, six, 192 << 10), Algorithm::kRails);
   EXPECT_EQ(plan(Collective::kBroadcast, three, (32 << 10) - 1), Algorithm::kBelow);
   EXPECT_EQ(plan(Collective::kBroadcast, three, 32 << 10), Algorithm::kRails);
-  EXPECT_EQ(plan(Collective::kBroadcast, six, 32 << 10), Algorithm::kBelow);
-  EXPECT_EQ(plan(Collective::kBroadcast, six, 48 << 10), Algorithm::kRails);
   EXPECT_EQ(plan(Collective::kReduceScatter, three, (128 << 10) / 6 + 1), Algorithm::kRails);
   EXPECT_EQ(plan(Collective::kAllreduce, three, 255 << 10), Algorithm::kBelow);
   for (const Collective collective : {Collective::kBroadcast, Collective::kReduce, Collective::kAllreduce}) {
-    EXPECT_EQ(plan(collective, many, (512 << 10) - 1), Algorithm::kBelow);
-    EXPECT_EQ(plan(collective, many, 512 << 10), Algorithm::kRails);
     EXPECT_EQ(plan(collective, unequal, (512 << 10) - 1), Algorithm::kBelow);
+    EXPECT_EQ(plan(collective, many_unequal, 6 << 20), Algorithm::kBelow);
+    EXPECT_EQ(plan(collective, many_unequal, 7 << 20), Algorithm::kFlatRing);
   }
+  EXPECT_EQ(plan(Collective::kReduceScatterV, many, 1 << 20), Algorithm::kBelow);
+  EXPECT_EQ(plan(Collective::kReduceScatterV, many, 2 << 20), Algorithm::kRails);
+}
+
+TEST(Plan, TakesTreesBetweenWhatIsSmallAndWhereRingsHaveMoreBandwidth) {
+  using device::Collective;
+  const connect::Shape three{6, 3, 2}, six{12, 6, 2}, many{400, 100, 4}, unequal{5, 3, 0};
+  for (const Collective collective : {Collective::kBroadcast, Collective::kReduce}) {
+    EXPECT_EQ(plan(collective, six, (32 << 10) - 1), Algorithm::kBelow);
+    EXPECT_EQ(plan(collective, six, 32 << 10), Algorithm::kTrees);
+    EXPECT_EQ(plan(collective, six, 1 << 20), Algorithm::kRails);
+    EXPECT_EQ(plan(collective, three, 64 << 10), Algorithm::kRails);
+  }
+  // Between few hosts, two levels have what a tree would be better at.
+  EXPECT_EQ(plan(Collective::kAllreduce, six, 128 << 10), Algorithm::kBelow);
+  EXPECT_EQ(plan(Collective::kAllreduce, {32, 16, 2}, 1 << 20), Algorithm::kTrees);
+  EXPECT_EQ(plan(Collective::kAllreduce, {32, 16, 2}, 16 << 20), Algorithm::kRails);
+  EXPECT_EQ(plan(Collective::kAllreduce, many, (32 << 10) - 1), Algorithm::kBelow);
+  EXPECT_EQ(plan(Collective::kAllreduce, many, 32 << 10), Algorithm::kTrees);
+  EXPECT_EQ(plan(Collective::kAllreduce, many, 64 << 20), Algorithm::kTrees);
+  EXPECT_EQ(plan(Collective::kAllreduce, many, 1 << 30), Algorithm::kRails);
+  EXPECT_EQ(plan(Collective::kReduceScatterV, many, 1 << 20), Algorithm::kBelow);
+  EXPECT_EQ(plan(Collective::kBroadcast, unequal, 64 << 10), Algorithm::kBelow);
+
+  EXPECT_TRUE(has_tree_sizes(six, Preference::kBest));
+  EXPECT_FALSE(has_tree_sizes(three, Preference::kBest));
+  EXPECT_TRUE(has_tree_sizes(three, Preference::kTrees));
+  EXPECT_FALSE(has_tree_sizes(unequal, Preference::kTrees));
+  EXPECT_FALSE(has_tree_sizes({4, 1, 4}, Preference::kTrees));
 }
 
 TEST(Plan, SendsStraightToAllRanksOfOtherHostsWhileTheyAreFew) {
@@ -121,6 +151,7 @@ TEST(Plan, CountsAllBlocksTogetherAcrossHosts) {
 }
 
 TEST(AllreducePlan, TakesTwoLevelsForSmallMessagesBetweenAFewHostsIfWanted) {
+  EXPECT_EQ(plan(device::Collective::kReduce, {6, 3, 2}, 8, {.two_levels = true}), Algorithm::kBelow);
   EXPECT_EQ(plan(device::Collective::kAllreduce, {6, 3, 2}, 8, {.two_levels = true}), Algorithm::kTwoLevels);
   EXPECT_EQ(plan(device::Collective::kAllreduce, {5, 3, 0}, 8, {.two_levels = true}), Algorithm::kTwoLevels);
   EXPECT_EQ(plan(device::Collective::kAllreduce, {6, 3, 2}, 8), Algorithm::kBelow);
@@ -132,13 +163,16 @@ TEST(Plan, TakesTheAlgorithmThatIsWantedWhereThatCanCarryTheCall) {
   using device::Collective;
   const Abilities boards{.single_copy = true, .preference = Preference::kBoards},
       single{.single_copy = true, .preference = Preference::kSingleCopy},
-      rings{.preference = Preference::kRings};
+      rings{.preference = Preference::kRings}, trees{.preference = Preference::kTrees};
   for (const std::size_t bytes : {1, 1 << 24}) {
     EXPECT_EQ(plan(Collective::kBroadcast, {4, 1, 4}, bytes, boards), Algorithm::kBoards);
     EXPECT_EQ(plan(Collective::kBroadcast, {4, 1, 4}, bytes, single), Algorithm::kSingleCopy);
     EXPECT_EQ(plan(Collective::kAllreduce, {6, 3, 2}, bytes, rings), Algorithm::kRails);
     EXPECT_EQ(plan(Collective::kAllreduce, {5, 3, 0}, bytes, rings), Algorithm::kFlatRing);
     EXPECT_EQ(plan(Collective::kAllToAll, {6, 3, 2}, bytes, rings), Algorithm::kMesh);
+    EXPECT_EQ(plan(Collective::kReduce, {6, 3, 2}, bytes, trees), Algorithm::kTrees);
+    EXPECT_EQ(plan(Collective::kReduce, {5, 3, 0}, bytes, trees), Algorithm::kFlatRing);
+    EXPECT_EQ(plan(Collective::kReduceScatter, {6, 3, 2}, bytes, trees), Algorithm::kRails);
   }
   EXPECT_EQ(plan(Collective::kBarrier, {4, 1, 4}, 0, boards), Algorithm::kDirect);
   EXPECT_EQ(plan(Collective::kAllreduce, {4, 1, 4}, 8, single), Algorithm::kDirect);

@@ -1,6 +1,7 @@
 // Collectives over a grid of ranks: hosts and rails, ranks being threads.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <deque>
 #include <numeric>
@@ -8,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "device/host/rail_trees_executor.hpp"
 #include "device/host/rails_executor.hpp"
 #include "mesh.hpp"
 
@@ -29,7 +31,10 @@ class Grids {
     std::iota(ranks_.begin(), ranks_.end(), 0);
     std::shuffle(ranks_.begin(), ranks_.end(), std::mt19937(static_cast<unsigned>(hosts * 10 + per_host)));
     for (int host = 0; host < hosts; ++host) locals_.emplace_back(per_host, kLocal);
-    for (int place = 0; place < per_host; ++place) rails_.emplace_back(hosts, kRail);
+    for (int place = 0; place < per_host; ++place) {
+      rails_.emplace_back(hosts, kRail);
+      for (auto& trees : trees_) trees.emplace_back(hosts, kTree);
+    }
   }
   int size() const { return hosts_ * per_host_; }
   int host(int rank) const { return seat(rank) / per_host_; }
@@ -37,6 +42,27 @@ class Grids {
   Grid of(int rank) {
     return {ring(locals_[static_cast<std::size_t>(host(rank))], place(rank), per_host_), kLocal,
             ring(rails_[static_cast<std::size_t>(place(rank))], host(rank), hosts_), kRail, ranks_};
+  }
+
+  RailTrees trees_of(int rank) {
+    RailTrees result{.neighbours = {}, .fifo = kTree};
+    for (int tree = 0; tree < 2; ++tree) {
+      const auto t = static_cast<std::size_t>(tree);
+      const auto links = trees_[t][static_cast<std::size_t>(place(rank))].of(host(rank));
+      const TreePlace place = double_tree(tree, host(rank), hosts_);
+      const int hosts[] = {place.parent, place.child[0], place.child[1]};
+      for (std::size_t i = 0; i < std::size(hosts); ++i)
+        if (hosts[i] != kNobody)
+          result.neighbours[t][i] = {hosts[i], links[static_cast<std::size_t>(hosts[i])]};
+    }
+    return result;
+  }
+  /// A broadcast or reduce, along the root's rail or by trees.
+  void run_rooted(int rank, const HostJob& job, bool by_trees) {
+    if (by_trees)
+      loom::device::run(RailTreesExecutor(of(rank), trees_of(rank), job, host(job.root), place(job.root)));
+    else
+      loom::device::run(RootedExecutor(of(rank), job, host(job.root), place(job.root)));
   }
 
   /// body(rank, drive) in a thread for each rank.
@@ -48,7 +74,7 @@ class Grids {
 
  private:
   static constexpr FifoShape kLocal{.slot_bytes = 4096, .slot_count = 4},
-      kRail{.slot_bytes = 8192, .slot_count = 3};
+      kRail{.slot_bytes = 8192, .slot_count = 3}, kTree{.slot_bytes = 2048, .slot_count = 2};
   static RingLinks ring(const Mesh& mesh, int position, int size) {
     if (size == 1) return {};
     const auto links = mesh.of(position);
@@ -62,6 +88,7 @@ class Grids {
   int hosts_, per_host_;
   std::vector<int> ranks_;
   std::deque<Mesh> locals_, rails_;
+  std::array<std::deque<Mesh>, 2> trees_;  ///< by tree and place
 };
 
 constexpr std::pair<int, int> kForms[] = {{2, 1}, {4, 1}, {2, 2}, {3, 2}, {2, 3}};
@@ -209,8 +236,55 @@ TEST(GridAllGather, TakesGapsOnSomeRanks) {
   }
 }
 
-TEST(GridBroadcast, ReachesAllFromAnyRoot) {
-  for (const auto& [hosts, per_host] : kForms)
+/// Along rails, or by trees over more hosts.
+class ByRailsAndTrees : public ::testing::TestWithParam<bool> {
+ protected:
+  static bool by_trees() { return GetParam(); }
+  static std::vector<std::pair<int, int>> forms() {
+    if (!by_trees()) return {std::begin(kForms), std::end(kForms)};
+    return {{2, 1}, {3, 1}, {4, 1}, {7, 1}, {2, 2}, {5, 2}, {3, 3}};
+  }
+};
+std::string way(const ::testing::TestParamInfo<bool>& tested) {
+  return tested.param ? "Trees" : "Rails";
+}
+using GridBroadcast = ByRailsAndTrees;
+using GridReduce = ByRailsAndTrees;
+using GridAllreduce = ByRailsAndTrees;
+INSTANTIATE_TEST_SUITE_P(By, GridBroadcast, ::testing::Bool(), way);
+INSTANTIATE_TEST_SUITE_P(By, GridReduce, ::testing::Bool(), way);
+INSTANTIATE_TEST_SUITE_P(By, GridAllreduce, ::testing::Bool(), way);
+
+TEST_P(GridAllreduce, GivesAllTheSum) {
+  for (const auto& [hosts, per_host] : forms())
+    for (const std::size_t count : {1UL, 100UL, 5003UL, 1'200'007UL})
+      for (const bool in_place : {true, false}) {
+        SCOPED_TRACE(::testing::Message() << hosts << " hosts of " << per_host << ", " << count);
+        if (count > 1'000'000 && hosts * per_host > 6) continue;  // threads on few cores
+        Grids grids(hosts, per_host);
+        const int ranks = grids.size();
+        grids.run([&](int rank) {
+          std::vector<int> in(count), out(count, -1);
+          for (std::size_t i = 0; i < count; ++i) in[i] = value_at(rank, i);
+          if (in_place) out = in;
+          const HostJob job{Collective::kAllreduce,
+                            bytes_of(in_place ? out : in),
+                            bytes_of(out),
+                            count,
+                            sizeof(int),
+                            find_reduce(Op::kSum, Type::kInt32)};
+          if (by_trees())
+            run(RailTreesExecutor(grids.of(rank), grids.trees_of(rank), job, 0, 0));
+          else
+            run(RailsExecutor(grids.of(rank), job));
+          for (std::size_t i = 0; i < count; ++i)
+            ASSERT_EQ(out[i], ranks * value_at(0, i) + 1000 * ranks * (ranks - 1) / 2) << rank << ", " << i;
+        });
+      }
+}
+
+TEST_P(GridBroadcast, ReachesAllFromAnyRoot) {
+  for (const auto& [hosts, per_host] : forms())
     for (const std::size_t count : kCounts)
       for (int root = 0; root < hosts * per_host; ++root) {
         SCOPED_TRACE(::testing::Message()
@@ -226,15 +300,15 @@ TEST(GridBroadcast, ReachesAllFromAnyRoot) {
           HostJob job{Collective::kBroadcast, bytes_of(buffer), bytes_of(buffer), count * sizeof(int)};
           job.root = root;
           if (gaps) (rank == root ? job.in_gaps : job.out_gaps) = &moving;
-          run(RootedExecutor(grids.of(rank), job, grids.host(root), grids.place(root)));
+          grids.run_rooted(rank, job, by_trees());
           for (std::size_t i = 0; i < count; ++i)
             ASSERT_EQ(buffer[stride * i], value_at(root, i)) << rank << ", " << i;
         });
       }
 }
 
-TEST(GridReduce, GivesAnyRootTheSumAndTouchesNobodyElse) {
-  for (const auto& [hosts, per_host] : kForms)
+TEST_P(GridReduce, GivesAnyRootTheSumAndTouchesNobodyElse) {
+  for (const auto& [hosts, per_host] : forms())
     for (const std::size_t count : kCounts)
       for (int root = 0; root < hosts * per_host; ++root) {
         SCOPED_TRACE(::testing::Message()
@@ -249,7 +323,7 @@ TEST(GridReduce, GivesAnyRootTheSumAndTouchesNobodyElse) {
           HostJob job{Collective::kReduce, bytes_of(in_place ? out : in),      bytes_of(out), count,
                       sizeof(int),         find_reduce(Op::kSum, Type::kInt32)};
           job.root = root;
-          run(RootedExecutor(grids.of(rank), job, grids.host(root), grids.place(root)));
+          grids.run_rooted(rank, job, by_trees());
           for (std::size_t i = 0; i < count; ++i)
             ASSERT_EQ(out[i], rank != root ? -1 : ranks * value_at(0, i) + 1000 * ranks * (ranks - 1) / 2)
                 << rank << ", " << i;
