@@ -260,58 +260,45 @@ bool Communicator::network_is_quiet(std::uint64_t& released) const {
 
 /// Who it is; on another host also the way there and how far both have come.
 std::string Communicator::awaited_text(int peer) const {
-  std::string text = group_->names.at(peer);
-  if (!links_.mesh_ends.empty() && !on_my_host(peer)) {
-    const Links::HostLinks& ends = links_.mesh_ends[static_cast<std::size_t>(peer)];
-    text += ", " + ends.send->standing() + ", " + ends.receive->standing();
-  }
-  if (!links_.host_links.empty() && !on_my_host(peer))
-    if (const Links::HostLinks& ends =
-            links_.host_links[static_cast<std::size_t>(group_->placement.node_of(peer))];
-        ends.send && group_->placement.local_of(peer) == 0)
-      text += ", " + ends.send->standing() + ", " + ends.receive->standing();
-  for_tree_links([&](const Links::HostLinks& ends,
-                     int) { text += ", " + ends.send->standing() + ", " + ends.receive->standing(); },
-                 peer);
-  if (links_.net_next && peer == across().next) text += ", " + links_.net_next->standing();
-  if (links_.net_previous && peer == across().previous) text += ", " + links_.net_previous->standing();
-  return text;
+  std::string way;
+  std::uint64_t sent = 0, taken = 0, received = 0;
+  for_net_links(
+      [&](int rank, const ucx_transport::NetSendLink* send, const ucx_transport::NetRecvLink* receive) {
+        if (rank != peer) return;
+        way = send != nullptr ? send->way() : receive->way();
+        if (send != nullptr) sent += send->steps(), taken += send->taken();
+        if (receive != nullptr) received += receive->steps();
+      });
+  const std::string& name = group_->names.at(peer);
+  if (way.empty()) return name;
+  return fmt::format("{}, over {}: {} slots sent, {} of them taken, {} received", name, way, sent, taken,
+                     received);
 }
 
 /// Between hosts; inside one, whoever is missing is seen by all.
 void Communicator::say_waiting() noexcept {
   if (group_->wiring.shape.hosts == 1) return;
-  for (const Links::HostLinks& ends : links_.host_links) {
-    if (!ends.send) continue;
-    ends.send->say_waiting();
-    ends.receive->say_waiting();
-  }
   if (links_.boards) links_.boards->say_waiting();
   if (links_.local_next) links_.local_next->say_waiting();
   if (links_.local_previous) links_.local_previous->say_waiting();
-  for_tree_links([](const Links::HostLinks& ends, int) {
-    ends.send->say_waiting();
-    ends.receive->say_waiting();
+  for_net_links([](int, ucx_transport::NetSendLink* send, ucx_transport::NetRecvLink* receive) {
+    if (send != nullptr) send->say_waiting();
+    if (receive != nullptr) receive->say_waiting();
   });
-  if (links_.net_next) links_.net_next->say_waiting();
-  if (links_.net_previous) links_.net_previous->say_waiting();
 }
 
 bool Communicator::waits_too(int peer) const noexcept {
-  const auto says = [&](const auto& link, int rank) { return link && rank == peer && link->other_waits(); };
   if (group_->wiring.shape.hosts == 1) return false;
-  bool other_ways = false;
-  if (on_my_host(peer)) other_ways = links_.boards && links_.boards->waits(group_->placement.local_of(peer));
-  for (std::size_t host = 0; host < links_.host_links.size(); ++host)
-    if (const Links::HostLinks& ends = links_.host_links[host];
-        ends.send && group_->placement.ranks_of(static_cast<int>(host)).front() == peer)
-      other_ways |= ends.send->other_waits() || ends.receive->other_waits();
-  for_tree_links([&](const Links::HostLinks& ends,
-                     int) { other_ways |= ends.send->other_waits() || ends.receive->other_waits(); },
-                 peer);
-  return other_ways || says(links_.net_next, across().next) || says(links_.net_previous, across().previous) ||
-         says(links_.local_next, group_->wiring.local.next) ||
-         says(links_.local_previous, group_->wiring.local.previous);
+  bool says = links_.boards && on_my_host(peer) && links_.boards->waits(group_->placement.local_of(peer));
+  const connect::Ring& local = group_->wiring.local;
+  if (links_.local_next && peer == local.next) says |= links_.local_next->other_waits();
+  if (links_.local_previous && peer == local.previous) says |= links_.local_previous->other_waits();
+  for_net_links(
+      [&](int rank, const ucx_transport::NetSendLink* send, const ucx_transport::NetRecvLink* receive) {
+        if (rank != peer) return;
+        says |= (send != nullptr && send->other_waits()) || (receive != nullptr && receive->other_waits());
+      });
+  return says;
 }
 
 void Communicator::run_two_levels(const device::HostJob& job) {

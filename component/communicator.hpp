@@ -210,16 +210,8 @@ class Communicator {
     const connect::Ring& local = group_->wiring.local;
     return group_->grid_ranks[static_cast<std::size_t>(host * local.size + local.position)];
   }
-  /// Calls body with this rank's ends of each tree link, or of those to `peer`.
   template <class Body>
-  void for_tree_links(Body&& body, std::optional<int> peer = {}) const {
-    for (std::size_t tree = 0; tree < links_.tree_ends.size(); ++tree)
-      for (std::size_t i = 0; i < links_.tree_ends[tree].size(); ++i)
-        if (const Links::HostLinks& ends = links_.tree_ends[tree][i]; ends.send)
-          if (const int rank = rank_on_rail(links_.trees.neighbours[tree][i].host);
-              peer.value_or(rank) == rank)
-            body(ends, rank);
-  }
+  void for_net_links(Body&& body) const;
   bool is_first_of_host() const { return group_->host_mates.begin()->first == rank_; }
   bool on_my_host(int rank) const { return group_->host_mates.contains(rank); }
 
@@ -247,5 +239,24 @@ class Communicator {
   std::optional<Error> broken_;
   JobQueue jobs_{*this};
 };
+
+/// Calls body(rank, send, receive) with this rank's ends of links to other hosts; one of the two may be
+/// nullptr.
+template <class Body>
+void Communicator::for_net_links(Body&& body) const {
+  if (links_.net_next) body(across().next, links_.net_next.get(), nullptr);
+  if (links_.net_previous) body(across().previous, nullptr, links_.net_previous.get());
+  const auto both = [&](int rank, const Links::HostLinks& ends) {
+    if (ends.send) body(rank, ends.send.get(), ends.receive.get());
+  };
+  for (std::size_t host = 0; host < links_.host_links.size(); ++host)
+    both(group_->placement.ranks_of(static_cast<int>(host)).front(), links_.host_links[host]);
+  for (std::size_t tree = 0; tree < links_.tree_ends.size(); ++tree)
+    for (std::size_t i = 0; i < links_.tree_ends[tree].size(); ++i)
+      if (const int host = links_.trees.neighbours[tree][i].host; host != device::kNobody)
+        both(rank_on_rail(host), links_.tree_ends[tree][i]);
+  for (std::size_t rank = 0; rank < links_.mesh_ends.size(); ++rank)
+    both(static_cast<int>(rank), links_.mesh_ends[rank]);
+}
 
 }  // namespace loom

@@ -206,11 +206,9 @@ void Communicator::try_network() {
   const connect::Ring& ring = across();
   std::vector<ucx_transport::NetSendLink*> sends;
   std::vector<std::pair<ucx_transport::NetRecvLink*, int>> receives;  // and from whom
-  if (links_.net_next) sends.push_back(links_.net_next.get());
-  if (links_.net_previous) receives.push_back({links_.net_previous.get(), ring.previous});
-  for_tree_links([&](const Links::HostLinks& ends, int peer) {
-    sends.push_back(ends.send.get());
-    receives.push_back({ends.receive.get(), peer});
+  for_net_links([&](int peer, ucx_transport::NetSendLink* send, ucx_transport::NetRecvLink* receive) {
+    if (send != nullptr) sends.push_back(send);
+    if (receive != nullptr) receives.push_back({receive, peer});
   });
   int awaited = ring.previous;
   try {
@@ -245,14 +243,12 @@ void Communicator::try_network() {
 
 /// Memory of this rank for its ends of the links, without what UCX takes.
 std::size_t Communicator::link_bytes() const {
-  const auto of = [](const device::FifoShape& fifo) { return fifo.slot_bytes * fifo.slot_count; };
   std::size_t bytes = 0;
   if (group_->wiring.local.size > 1)
     bytes += group_->wiring.shape.hosts == 1 ? kOneHostBytes : kOneOfHostsBytes;
-  for (const bool has_end : {links_.net_next != nullptr, links_.net_previous != nullptr})
-    bytes += has_end ? of(kNetFifo) : 0;
-  for (const Links::HostLinks& links : links_.host_links) bytes += links.send ? 2 * of(kHostsFifo) : 0;
-  for_tree_links([&](const Links::HostLinks&, int) { bytes += 2 * of(kTreeFifo); });
+  for_net_links([&](int, const ucx_transport::NetEnd* send, const ucx_transport::NetEnd* receive) {
+    for (const ucx_transport::NetEnd* end : {send, receive}) bytes += end != nullptr ? end->bytes() : 0;
+  });
   return bytes;
 }
 

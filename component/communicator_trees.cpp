@@ -31,14 +31,13 @@ void Communicator::make_tree_ends() {
   ucx_transport::Transport& transport = process_.transport();
   links_.trees.fifo = kTreeFifo;
   for (int tree = 0; tree < 2; ++tree) {
-    const auto hosts =
-        neighbours_of(tree, group_->wiring.rail->position, group_->wiring.shape.hosts);
+    const auto hosts = neighbours_of(tree, group_->wiring.rail->position, group_->wiring.shape.hosts);
     for (std::size_t i = 0; i < hosts.size(); ++i) {
       if (hosts[i] == device::kNobody) continue;
       Links::HostLinks& ends = links_.tree_ends[static_cast<std::size_t>(tree)][i];
       ends = Links::HostLinks::make(transport, kTreeFifo, group_->names.at(rank_on_rail(hosts[i])));
       links_.trees.neighbours[static_cast<std::size_t>(tree)][i] = {hosts[i],
-                                                                   {ends.send.get(), ends.receive.get()}};
+                                                                    {ends.send.get(), ends.receive.get()}};
     }
   }
 }
@@ -52,7 +51,8 @@ void Communicator::join_tree_ends(const GatheredBytes& handles) {
       const int host = links_.trees.neighbours[tree][i].host;
       const NetHandle peer = net_handle_of(handles, rank_on_rail(host));
       const auto theirs = neighbours_of(static_cast<int>(tree), host, group_->wiring.shape.hosts);
-      const auto me = static_cast<std::size_t>(std::find(theirs.begin(), theirs.end(), my_host) - theirs.begin());
+      const auto me =
+          static_cast<std::size_t>(std::find(theirs.begin(), theirs.end(), my_host) - theirs.begin());
       join(ends, peer.worker_address, peer.trees[tree].at(me));
     }
 }

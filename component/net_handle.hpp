@@ -20,7 +20,7 @@ struct InboxIds {
 
 /// Joins my ends to the other rank's.
 inline void join(const Links::HostLinks& mine, const ucx_transport::Bytes& worker_address,
-                    const InboxIds& other) {
+                 const InboxIds& other) {
   if (mine.send) mine.send->connect(worker_address, other.receive);
   if (mine.receive) mine.receive->connect(worker_address, other.send);
 }

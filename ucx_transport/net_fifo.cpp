@@ -41,7 +41,11 @@ void NetEnd::check() const {
 }
 
 std::string NetEnd::standing() const {
-  return fmt::format("over {}: {}", endpoint_ ? endpoint_->way() : "no connection", last_step());
+  return fmt::format("over {}: {}", way(), last_step());
+}
+
+std::string NetEnd::way() const {
+  return endpoint_ ? endpoint_->way() : "no connection";
 }
 
 void NetEnd::await() {
@@ -104,7 +108,8 @@ std::byte* NetSendLink::try_acquire() {
 }
 
 void NetSendLink::publish(std::size_t bytes) {
-  send({step_ + 1, other_way_ != nullptr ? other_way_->tell_released() : 0}, outbox_->slots.get() + slot_offset(step_), bytes);
+  send({step_ + 1, other_way_ != nullptr ? other_way_->tell_released() : 0},
+       outbox_->slots.get() + slot_offset(step_), bytes);
   ++step_;
 }
 
@@ -133,7 +138,7 @@ void NetSendLink::note_released(std::uint64_t step) noexcept {
 }
 
 std::string NetSendLink::last_step() const {
-  return fmt::format("{} slots sent, {} of them taken", step_, released_.load(std::memory_order_relaxed));
+  return fmt::format("{} slots sent, {} of them taken", step_, taken());
 }
 
 NetRecvLink::NetRecvLink(Transport& transport, const device::FifoShape& shape, std::string peer)

@@ -28,6 +28,11 @@ class NetEnd : protected Inbox {
   /// The way to the other end and the last step, for messages: "over tcp/eth0: 9 slots sent, 8 of them
   /// taken".
   std::string standing() const;
+  std::string way() const;
+  /// Memory for slots.
+  std::size_t bytes() const noexcept { return shape_.slot_count * shape_.slot_bytes; }
+  /// Slots published or released by this end.
+  std::uint64_t steps() const noexcept { return step_; }
   /// Tells the other end that nothing further will come. What UCX holds back of it leaves when this process
   /// next progresses.
   void abandon_end() noexcept;
@@ -84,7 +89,9 @@ class NetSendLink final : public device::SendLink, public NetEnd {
   void pair_with(NetRecvLink& other_way) noexcept;
   /// The receiver has released everything.
   bool drained() override { return released() == step_; }
-  /// Slots that the receiver is known to have released. Lets messages come in. Throws Error.
+  /// Slots that the receiver is known to have released, without looking for news.
+  std::uint64_t taken() const noexcept { return released_.load(std::memory_order_relaxed); }
+  /// The same. Lets messages come in. Throws Error.
   std::uint64_t released();
   void abandon() noexcept override { abandon_end(); }
   void say_waiting() noexcept override { say_waiting_at_end(); }

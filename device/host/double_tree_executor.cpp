@@ -22,8 +22,7 @@ std::size_t slice_elems(const TreeJob& job, const FifoShape& fifo) {
 
 DoubleTreeExecutor::DoubleTreeExecutor(const RailTrees& trees, int host, int hosts, int root,
                                        const TreeJob& job)
-    : host_(host),
-      halves_{half(trees, 0, host, hosts, root, job), half(trees, 1, host, hosts, root, job)} {}
+    : host_(host), halves_{half(trees, 0, host, hosts, root, job), half(trees, 1, host, hosts, root, job)} {}
 
 DoubleTreeExecutor::Half DoubleTreeExecutor::half(const RailTrees& trees, int tree, int host, int hosts,
                                                   int root, TreeJob job) {

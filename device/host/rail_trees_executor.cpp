@@ -8,8 +8,8 @@
 namespace loom::device {
 namespace {
 
-// The next block of an all-reduce begins across hosts when the last one is back, so that a block is to be much
-// longer than what fills the trees.
+// The next block of an all-reduce begins across hosts when the last one is back, so that a block is to be
+// much longer than what fills the trees.
 constexpr std::size_t kMinBlockBytes = 2 * 1024 * 1024;
 constexpr std::size_t kBlocks = 8;
 // Blocks of the others follow each other without a gap.
@@ -35,15 +35,16 @@ std::size_t RailTreesExecutor::block_elems(std::size_t bytes) const {
 
 void RailTreesExecutor::plan_allreduce(const RailTrees& trees) {
   const RingLinks& local = grid_.local;
-  const TreeJob whole{TreeCollective::kAllreduce, job_.in, job_.out, job_.count, job_.elem_bytes, job_.reduce};
+  const TreeJob whole{
+      TreeCollective::kAllreduce, job_.in, job_.out, job_.count, job_.elem_bytes, job_.reduce};
   if (local.size == 1) return across_.add(tree(trees, kNobody, whole), 0);
 
   const std::size_t block = block_elems(std::max(kMinBlockBytes, job_.bytes() / kBlocks));
   const auto ring = [&](RingCollective collective, const TreeJob& part) {
     const FifoShape& fifo = grid_.local_fifo;
-    return Inside(RingExecutor(
-        local, {collective, part.in, part.out, part.count, part.elem_bytes, part.reduce},
-        slice_ring(part.count, part.elem_bytes, local.size, fifo.slot_bytes, fifo.slot_count)));
+    return Inside(
+        RingExecutor(local, {collective, part.in, part.out, part.count, part.elem_bytes, part.reduce},
+                     slice_ring(part.count, part.elem_bytes, local.size, fifo.slot_bytes, fifo.slot_count)));
   };
   // inside: RS 0, RS 1, AG 0, RS 2, AG 1, ...   across: AR 0, AR 1, ...
   const auto part_at = [&](std::size_t first) {
@@ -99,7 +100,7 @@ void RailTreesExecutor::plan_broadcast(const RailTrees& trees, int root_host, in
   for (std::size_t first = 0; first < job_.count; first += block) {
     const std::byte* const at = data + first * job_.elem_bytes;
     // The root's is only read; whoever else has nothing to read here, and writes what is its own.
-    const TreeJob part{TreeCollective::kBroadcast,           at, is_root ? nullptr : const_cast<std::byte*>(at),
+    const TreeJob part{TreeCollective::kBroadcast, at, is_root ? nullptr : const_cast<std::byte*>(at),
                        std::min(block, job_.count - first), job_.elem_bytes};
     if (on_rail) across_.add(tree(trees, root_host, part), 0);
     if (grid_.local.size > 1) inside_.add(Inside(chain(part, root_place)), across_.size());

@@ -1,6 +1,6 @@
 // rail_trees_executor.hpp -- all-reduce, broadcast and reduce over a grid of ranks by the double binary tree
-// over hosts, along each rail or the root's. For messages so short, or hosts so many, that the steps of a ring
-// would be most of the time. Resumable: it never waits.
+// over hosts, along each rail or the root's. For messages so short, or hosts so many, that the steps of a
+// ring would be most of the time. Resumable: it never waits.
 //
 //   collective    inside                  across                      inside                a host sends
 //   all-reduce    reduce-scatter (ring)   all-reduce, on each rail                          2 S at most

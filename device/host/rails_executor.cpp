@@ -43,9 +43,10 @@ RailsExecutor::RailsExecutor(const Grid& grid, const HostJob& job) : grid_(grid)
 
 void RailsExecutor::add(Sequence& sequence, const RingLinks& links, const FifoShape& fifo, const RingJob& job,
                         std::size_t after) {
-  sequence.add(RingExecutor(links, job,
-                            slice_ring(job.count, job.elem_bytes, links.size, fifo.slot_bytes, fifo.slot_count)),
-               after);
+  sequence.add(
+      RingExecutor(links, job,
+                   slice_ring(job.count, job.elem_bytes, links.size, fifo.slot_bytes, fifo.slot_count)),
+      after);
 }
 
 void RailsExecutor::plan_allreduce() {

@@ -1,6 +1,6 @@
-// stages.hpp -- a call over a grid as two sequences of stages, inside the host and across the hosts, that go on
-// side by side: parts of the message overlap, so that the network is at work while hosts prepare the next part
-// and spread the last one.
+// stages.hpp -- a call over a grid as two sequences of stages, inside the host and across the hosts, that go
+// on side by side: parts of the message overlap, so that the network is at work while hosts prepare the next
+// part and spread the last one.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# check_lost_peer.sh PROGRAM HOW HOSTS PER_HOST -- beside virtual hosts: PROGRAM, whose last rank goes missing as HOW
-# says, gets errors within coll_loom_timeout and a message that names the peer, its host, the device and the last step,
+# check_lost_peer.sh PROGRAM HOW HOSTS PER_HOST [COUNT MPIRUN-ARGUMENT...] -- beside virtual hosts: PROGRAM, whose last rank goes missing as HOW
+# says in the middle of sums of COUNT numbers, gets errors within coll_loom_timeout and a message that names the peer, its host, the device and the last step,
 # and ends.
 set -euo pipefail
-program=$1 how=$2 hosts=$3 per_host=$4
+program=$1 how=$2 hosts=$3 per_host=$4 count=${5:-1048576} arguments=("${@:6}")
 virtual_hosts=$(cd "$(dirname "$0")/../.." && pwd)/scripts/virtual-hosts
 ranks=$((hosts * per_host)) stays=$(((hosts - 1) * per_host))
 
@@ -13,7 +13,8 @@ output=$(mktemp)
 trap 'rm -f "$output"' EXIT
 recovery=() limit_s=90
 if [[ $how == kill ]]; then recovery=(--with-ft ulfm) limit_s=30; fi
-timeout "$limit_s" "$virtual_hosts" mpirun -n "$ranks" --map-by "ppr:$per_host:node" "${recovery[@]}" --mca coll_loom_timeout 3 "$program" "$how" \
+timeout "$limit_s" "$virtual_hosts" mpirun -n "$ranks" --map-by "ppr:$per_host:node" "${recovery[@]}" --mca coll_loom_timeout 3 "${arguments[@]}" \
+  "$program" "$how" "$count" \
   >"$output" 2>&1 || rc=$?
 cat "$output"
 echo "mpirun ended with exit code $rc after $SECONDS s"

@@ -1,6 +1,6 @@
 // mpi_lost_peer -- the last rank goes missing in the middle of a loop of collectives across hosts, in the way
 // that the first argument names: stop (SIGSTOP), kill (SIGKILL), down (its host's link goes down, and comes
-// back later). Every other rank must get an MPI error from the call, go on with a communicator without the
+// back later). The second argument: how many numbers are summed. Every other rank must get an MPI error from the call, go on with a communicator without the
 // missing host, and then end the job. check_lost_peer.sh runs it and looks at the messages.
 #include <mpi.h>
 #if OMPI_MAJOR_VERSION > 4
@@ -16,7 +16,6 @@
 
 namespace {
 
-constexpr int kCount = 1 << 20;
 constexpr int kExitCode = 7;
 
 void go_missing(const char* how) {
@@ -41,7 +40,7 @@ int sum(std::vector<int>& values, MPI_Comm comm) {
   int ranks, error_class;
   MPI_Comm_size(comm, &ranks);
   for (int& value : values) value = 1;
-  const int error = MPI_Allreduce(MPI_IN_PLACE, values.data(), kCount, MPI_INT, MPI_SUM, comm);
+  const int error = MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_INT, MPI_SUM, comm);
   MPI_Error_class(error, &error_class);
   if (error_class != MPI_SUCCESS) return error_class;
   for (const int value : values)
@@ -67,7 +66,7 @@ int main(int argc, char** argv) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_set_errhandler(rest, MPI_ERRORS_RETURN);
 
-  std::vector<int> values(kCount);
+  std::vector<int> values(argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 1 << 20);
   sum(values, rest);  // links are made while all are well
   int error_class = MPI_SUCCESS;
   for (int call = 0; error_class == MPI_SUCCESS; ++call) {
