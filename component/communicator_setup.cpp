@@ -235,7 +235,7 @@ std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& pee
 void Communicator::take_place(const connect::Job& job, const std::vector<PeerInfo>& peers) {
   group_->wiring = connect::wire(job, rank_);
   const auto [fewest, most] = std::ranges::minmax(peers, {}, &PeerInfo::two_levels);
-  if (few_hosts(group_->wiring.shape) && fewest.two_levels > 0) group_->two_levels_from = most.two_levels;
+  if (may_use_two_levels(group_->wiring.shape) && fewest.two_levels > 0) group_->two_levels_from = most.two_levels;
   const auto all_say = [&](std::uint64_t PeerInfo::*what) {
     return std::all_of(peers.begin(), peers.end(),
                        [&](const PeerInfo& peer) { return peer.*what == peers[0].*what; });

@@ -33,6 +33,8 @@ constexpr std::size_t kBytesPerStep = 16 * 1024;
 // A first rank sends to all others at once; beyond, logarithmic patterns, which the component below has, need
 // less.
 constexpr int kMostHostsAtOnce = 16;
+// They have the whole message on all first ranks before it is scattered (six virtual hosts of two ranks).
+constexpr std::size_t kMostScatteredByTwoLevels = 16 * 1024;
 // 512 KiB of slots for each rank of another host.
 constexpr int kMostMeshRanks = 64;
 
@@ -93,7 +95,7 @@ std::size_t least_between_hosts(device::Collective collective, const connect::Sh
     case device::Collective::kReduceScatterV:
       return ring_from(128);
     case device::Collective::kAllreduce:
-      return few_hosts(shape) ? ring_from(256) : kTreeMinBytes;
+      return shape.hosts <= kMostHostsAtOnce ? ring_from(256) : kTreeMinBytes;
     default:
       return any_ring;
   }
@@ -199,8 +201,8 @@ std::size_t most_direct_bytes(int ranks, device::OfferProtocol protocol) {
   return std::min(device::most_offered(protocol), kDirectBytesRead / static_cast<std::size_t>(ranks));
 }
 
-bool few_hosts(const connect::Shape& shape) {
-  return shape.hosts > 1 && shape.hosts <= kMostHostsAtOnce;
+bool may_use_two_levels(const connect::Shape& shape) {
+  return shape.hosts > 1 && shape.hosts <= kMostHostsAtOnce && shape.ranks > shape.hosts;
 }
 
 bool may_mesh(const connect::Shape& shape) {
@@ -241,7 +243,8 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
   const bool forced =
       abilities.preference == Preference::kRings || abilities.preference == Preference::kTrees;
   const std::size_t least = forced ? 1 : least_between_hosts(collective, shape);
-  if (abilities.two_levels && device::TwoLevelExecutor::takes(collective) && whole < least)
+  if (abilities.two_levels && may_use_two_levels(shape) && device::TwoLevelExecutor::takes(collective) &&
+      whole < (collective == Collective::kReduceScatter ? std::min(least, kMostScatteredByTwoLevels) : least))
     return Algorithm::kTwoLevels;
   if (collective == Collective::kAllToAll && may_mesh(shape) && whole >= least) return Algorithm::kMesh;
   if (!rings_take(collective) || whole < least) return Algorithm::kBelow;

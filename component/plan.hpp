@@ -66,8 +66,9 @@ struct Abilities {
 /// plan() lets some go further.
 std::size_t most_direct_bytes(int ranks, device::OfferProtocol protocol);
 
-/// So many hosts that their first ranks can be joined, each with each.
-bool few_hosts(const connect::Shape& shape);
+/// So few hosts that their first ranks can be joined, each with each; and several ranks on some host, for
+/// where each has one the component below sends less, in as many rounds or one more (docs/benchmarks.md).
+bool may_use_two_levels(const connect::Shape& shape);
 
 /// So few ranks that each can have links to all those of other hosts; and several on some host, for where
 /// each has one the component below's pairwise exchange fills the links as well, with a copy less (6 virtual

@@ -65,7 +65,9 @@ struct Failing {
 
 struct Program {
   const char* name;
-  bool two_hosts, to_all;
+  bool two_hosts;
+  device::Collective collective;
+  loom_preference preference = LOOM_BEST;
   friend void PrintTo(const Program& program, std::ostream* to) { *to << program.name; }
 };
 class OutOfMemory : public ::testing::TestWithParam<Program> {};
@@ -88,18 +90,19 @@ Came come_about(Rank& self, const device::HostJob& call) {
 
 TEST_P(OutOfMemory, OfOneRankAtAnyPointOfTheSetUpEndsItOnAll) {
   Job job{.ranks = GetParam().two_hosts ? 4 : 3};
-  job.parameters.two_levels = true;
+  job.parameters.two_levels = 1;
+  job.parameters.preference = GetParam().preference;
   if (GetParam().two_hosts) job.host = [](int rank) { return "host" + std::to_string(rank / 2); };
   std::size_t failures = 0;
   job.run([&](Rank& self) {
     std::vector<float> in(200'000), out(in.size());
-    device::HostJob call{.collective = device::Collective::kBarrier};
-    if (GetParam().to_all)
-      call = {.collective = device::Collective::kAllToAll,
-              .in = bytes_of(in),
-              .out = bytes_of(out),
-              .count = in.size() / static_cast<std::size_t>(self.size()),
-              .elem_bytes = sizeof(float)};
+    device::HostJob call{.collective = GetParam().collective,
+                         .in = bytes_of(in),
+                         .out = bytes_of(out),
+                         .count = in.size() / static_cast<std::size_t>(self.size()),
+                         .elem_bytes = sizeof(float),
+                         .reduce = device::find_reduce(device::Op::kSum, device::Type::kFloat)};
+    if (call.collective == device::Collective::kBarrier) call = {};
     for (const int unlucky : {0, self.size() - 1})
       for (const bool on : {false, true}) {
         // A rank that has no memory at all any more cannot send that it gives up: between hosts its
@@ -124,10 +127,13 @@ TEST_P(OutOfMemory, OfOneRankAtAnyPointOfTheSetUpEndsItOnAll) {
   EXPECT_GT(failures, 200U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Programs, OutOfMemory,
-                         ::testing::Values(Program{"OneHost", false, false}, Program{"TwoHosts", true, false},
-                                           Program{"AllToAllOfTwoHosts", true, true}),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Programs, OutOfMemory,
+    ::testing::Values(Program{"OneHost", false, device::Collective::kBarrier},
+                      Program{"TwoHosts", true, device::Collective::kBarrier},
+                      Program{"TreesOfTwoHosts", true, device::Collective::kBroadcast, LOOM_TREES},
+                      Program{"AllToAllOfTwoHosts", true, device::Collective::kAllToAll}),
+    [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace loom::test

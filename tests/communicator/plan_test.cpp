@@ -155,8 +155,15 @@ TEST(AllreducePlan, TakesTwoLevelsForSmallMessagesBetweenAFewHostsIfWanted) {
   EXPECT_EQ(plan(device::Collective::kAllreduce, {6, 3, 2}, 8, {.two_levels = true}), Algorithm::kTwoLevels);
   EXPECT_EQ(plan(device::Collective::kAllreduce, {5, 3, 0}, 8, {.two_levels = true}), Algorithm::kTwoLevels);
   EXPECT_EQ(plan(device::Collective::kAllreduce, {6, 3, 2}, 8), Algorithm::kBelow);
-  EXPECT_TRUE(few_hosts({32, 16, 2}));
-  EXPECT_FALSE(few_hosts({200, 100, 2}));
+  EXPECT_EQ(plan(device::Collective::kReduceScatter, {6, 3, 2}, 8, {.two_levels = true}),
+            Algorithm::kTwoLevels);
+  EXPECT_EQ(plan(device::Collective::kReduceScatter, {6, 3, 2}, 4 << 10, {.two_levels = true}),
+            Algorithm::kBelow);
+  EXPECT_EQ(plan(device::Collective::kAllreduce, {3, 3, 1}, 8, {.two_levels = true}), Algorithm::kBelow);
+  EXPECT_TRUE(may_use_two_levels({32, 16, 2}));
+  EXPECT_FALSE(may_use_two_levels({200, 100, 2}));
+  EXPECT_FALSE(may_use_two_levels({16, 16, 1}));
+  EXPECT_FALSE(may_use_two_levels({2, 1, 2}));
 }
 
 TEST(Plan, TakesTheAlgorithmThatIsWantedWhereThatCanCarryTheCall) {

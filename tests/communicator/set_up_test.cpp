@@ -125,7 +125,7 @@ TEST(SetUp, CountsCommunicators) {
 TEST(SetUp, SaysWhatTheRanksSentEachOther) {
   loom_parameters verbose{};
   verbose.verbose = 1;
-  verbose.two_levels = true;
+  verbose.preference = LOOM_RINGS;
   Job job{.ranks = 2, .parameters = verbose};
   job.run([](Rank& self) { EXPECT_TRUE(call(*self.connect())); });
   ASSERT_EQ(job.transcript.lines().size(), 1);
@@ -156,7 +156,7 @@ TEST(SetUp, LeavesTheThreadWhereItRanAndItsMemoryPolicyAsItWas) {
   setenv("HWLOC_SYNTHETIC", "numa:2 pu:1", 1);
   setenv("HWLOC_THISSYSTEM", "1", 1);
   Job job{.ranks = 4, .host = [](int rank) { return "host" + std::to_string(rank % 2); }};
-  job.parameters.two_levels = true;
+  job.parameters.preference = LOOM_RINGS;
   job.run([](Rank& self) {
     cpu_set_t first;
     CPU_ZERO(&first);
@@ -178,7 +178,7 @@ TEST(SetUp, OpensTheNetworkWithTheMemoryPolicyOfTheProgram) {
   setenv("HWLOC_THISSYSTEM", "1", 1);
   Job job{.ranks = 2, .host = [](int rank) { return "host" + std::to_string(rank); }};
   job.parameters.verbose = 2;
-  job.parameters.two_levels = true;
+  job.parameters.preference = LOOM_RINGS;
   job.parameters.net_devices = "lo";
   std::atomic<int> opened{0};
   job.run([&](Rank& self) {
@@ -293,7 +293,7 @@ class SharedSetUp : public ::testing::TestWithParam<bool> {
  protected:
   void run(int ranks, const std::function<void(Rank&)>& body, std::size_t threads = 1) const {
     Job job{.ranks = ranks, .threads_per_rank = threads};
-    job.parameters.two_levels = true;
+    job.parameters.preference = LOOM_RINGS;
     if (GetParam()) job.host = [](int rank) { return "host" + std::to_string(rank % 2); };
     job.run(body);
   }
@@ -484,7 +484,7 @@ INSTANTIATE_TEST_SUITE_P(Hosts, SharedSetUp, ::testing::Bool(),
 TEST(SetUp, SendsSomeHundredBytesBetweenHosts) {
   loom_parameters verbose{};
   verbose.verbose = 1;
-  verbose.two_levels = true;
+  verbose.preference = LOOM_RINGS;
   Job job{.ranks = 2, .host = [](int rank) { return "host" + std::to_string(rank); }, .parameters = verbose};
   job.run([](Rank& self) { EXPECT_TRUE(call(*self.connect())); });
   ASSERT_EQ(job.transcript.lines().size(), 1);

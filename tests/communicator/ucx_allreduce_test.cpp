@@ -46,12 +46,15 @@ TEST_P(AllreduceAcrossHosts, SumsMessagesOfEverySize) {
   EXPECT_TRUE(job.transcript.messages(LOOM_MESSAGE_DECLINED).empty());
 }
 
-TEST_P(AllreduceAcrossHosts, GoesThroughTwoLevelsIfAllWantThat) {
+TEST_P(AllreduceAcrossHosts, GoesThroughTwoLevelsOfSeveralRanksIfAllWantThat) {
+  std::vector<int> hosts = GetParam().host_of;
+  std::ranges::sort(hosts);
+  const bool several = std::ranges::adjacent_find(hosts) != hosts.end();
   for (const bool all : {true, false}) {
     Job job = job_on(GetParam());
     job.parameters_of = [all, last = job.ranks - 1](int rank) {
       loom_parameters parameters{};
-      parameters.two_levels = all || rank != last;
+      parameters.two_levels = all || rank != last ? 1 : 0;
       return parameters;
     };
     job.run([&](Rank& self) {
@@ -61,11 +64,32 @@ TEST_P(AllreduceAcrossHosts, GoesThroughTwoLevelsIfAllWantThat) {
       for (const std::size_t count : {1UL, 1000UL, 5000UL, 60000UL}) {
         ++call;
         EXPECT_EQ(check_sum<float>(self, *communicator, device::Type::kFloat, count, call % 2 == 0, call),
-                  all);
+                  several && all);
       }
-      EXPECT_EQ(communicator->perform({.collective = device::Collective::kBarrier}), all);
+      EXPECT_EQ(communicator->perform({.collective = device::Collective::kBarrier}), several && all);
     });
   }
+}
+
+TEST(TwoLevels, BeginWithTheSmallCallThatAllRanksWantOrOnceThereAreLinks) {
+  setenv("UCX_TLS", "tcp,self", 1);
+  Job job{.ranks = 4, .host = [](int rank) { return "host" + std::to_string(rank / 2); }};
+  job.parameters_of = [](int rank) {
+    loom_parameters parameters{};
+    parameters.two_levels = rank == 1 ? 3 : 2;
+    return parameters;
+  };
+  job.run([&](Rank& self) {
+    const auto sum = [&](Communicator& communicator, std::size_t count, int call) {
+      return check_sum<float>(self, communicator, device::Type::kFloat, count, false, call);
+    };
+    const auto small = self.connect();
+    for (int call = 1; call <= 4; ++call) EXPECT_EQ(sum(*small, 10, call), call >= 3) << call;
+    const auto large = self.connect();
+    EXPECT_FALSE(sum(*large, 10, 1));
+    EXPECT_TRUE(sum(*large, 1'000'000, 2));
+    EXPECT_TRUE(sum(*large, 10, 3));
+  });
 }
 
 TEST_P(AllreduceAcrossHosts, MayBeFreedRightAfterTheCall) {
