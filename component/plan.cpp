@@ -27,7 +27,9 @@ constexpr std::size_t kMostSingleCopyBytes = 32 * 1024 * 1024;
 constexpr std::size_t kMostSingleCopyBroadcast = 128 * 1024;
 // Of the whole message: from here on rings win everywhere.
 constexpr std::size_t kRingMinBytes = 512 * 1024;
+// From here on trees do, up to this many hosts; between more from twice as much.
 constexpr std::size_t kTreeMinBytes = 32 * 1024;
+constexpr std::size_t kHostsOfTreeMin = 8;
 // What a host could send while a step waits for its data: 1.5 us at 100 Gbit/s, 0.13 ms at 1 Gbit/s.
 constexpr std::size_t kBytesPerStep = 16 * 1024;
 // A first rank sends to all others at once; beyond, logarithmic patterns, which the component below has, need
@@ -86,16 +88,17 @@ std::size_t least_between_hosts(device::Collective collective, const connect::Sh
   };
   if (shape.ranks_per_host == 0) return any_ring;
   const bool has_trees = ring_over_tree_bytes(shape) > 0;
+  const std::size_t tree_from = hosts <= kHostsOfTreeMin ? kTreeMinBytes : 2 * kTreeMinBytes;
   switch (collective) {
     case device::Collective::kBroadcast:
-      return has_trees ? kTreeMinBytes : ring_from(32);
+      return has_trees ? tree_from : ring_from(32);
     case device::Collective::kReduce:
-      return has_trees ? kTreeMinBytes : ring_from(64);
+      return has_trees ? tree_from : ring_from(64);
     case device::Collective::kReduceScatter:
     case device::Collective::kReduceScatterV:
       return ring_from(128);
     case device::Collective::kAllreduce:
-      return shape.hosts <= kMostHostsAtOnce ? ring_from(256) : kTreeMinBytes;
+      return shape.hosts <= kMostHostsAtOnce ? ring_from(256) : tree_from;
     default:
       return any_ring;
   }

@@ -121,8 +121,9 @@ TEST(Plan, TakesTreesBetweenWhatIsSmallAndWhereRingsHaveMoreBandwidth) {
   EXPECT_EQ(plan(Collective::kAllreduce, six, 128 << 10), Algorithm::kBelow);
   EXPECT_EQ(plan(Collective::kAllreduce, {32, 16, 2}, 1 << 20), Algorithm::kTrees);
   EXPECT_EQ(plan(Collective::kAllreduce, {32, 16, 2}, 16 << 20), Algorithm::kRails);
-  EXPECT_EQ(plan(Collective::kAllreduce, many, (32 << 10) - 1), Algorithm::kBelow);
-  EXPECT_EQ(plan(Collective::kAllreduce, many, 32 << 10), Algorithm::kTrees);
+  EXPECT_EQ(plan(Collective::kAllreduce, many, (64 << 10) - 1), Algorithm::kBelow);
+  EXPECT_EQ(plan(Collective::kAllreduce, many, 64 << 10), Algorithm::kTrees);
+  EXPECT_EQ(plan(Collective::kReduce, many, 32 << 10), Algorithm::kBelow);
   EXPECT_EQ(plan(Collective::kAllreduce, many, 64 << 20), Algorithm::kTrees);
   EXPECT_EQ(plan(Collective::kAllreduce, many, 1 << 30), Algorithm::kRails);
   EXPECT_EQ(plan(Collective::kReduceScatterV, many, 1 << 20), Algorithm::kBelow);
