@@ -215,14 +215,15 @@ device::RailTreesExecutor Communicator::over_trees(const device::HostJob& job) c
 template <class Executor, class PeerOf>
 void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
   bool done = false;
-  const auto peer = [&] { return done ? across().next : awaited_rank(executor); };
+  std::optional<int> not_quiet;
+  const auto peer = [&] { return done ? not_quiet.value_or(rank_) : awaited_rank(executor); };
   device::Waiter waiter(wait_policy_, [&] { return waits_too(peer()); });
   std::uint64_t released = 0;
   const auto drained = [&] {
     const std::uint64_t before = released;
-    const bool quiet = network_is_quiet(released);
+    not_quiet = this->not_quiet(released);
     if (released != before) waiter.moved();
-    return quiet;
+    return !not_quiet;
   };
   try {
     while (!done || !drained()) {
@@ -237,25 +238,39 @@ void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
   }
 }
 
-/// Whether nothing that this rank has sent depends on its calling MPI again. `released` counts what its peers
-/// have taken.
-bool Communicator::network_is_quiet(std::uint64_t& released) const {
-  for (const Links::HostLinks& links : links_.host_links)
-    if (links.send && !(links.send->handed_over() && links.receive->handed_over())) return false;
-  for (const auto& tree : links_.tree_ends)
-    for (const Links::HostLinks& links : tree)
-      if (links.send && !(links.send->handed_over() && links.receive->handed_over())) return false;
-  if (links_.net_previous && !links_.net_previous->handed_over()) return false;
+/// The rank of a link on which something that this rank has sent depends on its calling MPI again; nothing
+/// where there is none. `released` counts what its peers have taken.
+std::optional<int> Communicator::not_quiet(std::uint64_t& released) const {
+  for (std::size_t host = 0; host < links_.host_links.size(); ++host)
+    if (const Links::HostLinks& ends = links_.host_links[host];
+        ends.send && !(ends.send->handed_over() && ends.receive->handed_over()))
+      return group_->placement.ranks_of(static_cast<int>(host)).front();
   released = 0;
-  bool quiet = true;
-  for (const Links::HostLinks& ends : links_.mesh_ends) {
+  std::optional<int> waits_for;
+  const auto note = [&](bool quiet, int rank) {
+    if (!quiet) waits_for = rank;
+  };
+  for (std::size_t tree = 0; tree < links_.tree_ends.size(); ++tree)
+    for (std::size_t i = 0; i < links_.tree_ends[tree].size(); ++i) {
+      const Links::HostLinks& ends = links_.tree_ends[tree][i];
+      if (!ends.send) continue;
+      ends.receive->settle();
+      released += ends.send->released();
+      note(ends.send->drained() && ends.receive->handed_over(),
+           rank_on_rail(links_.trees.neighbours[tree][i].host));
+    }
+  for (std::size_t rank = 0; rank < links_.mesh_ends.size(); ++rank) {
+    const Links::HostLinks& ends = links_.mesh_ends[rank];
     if (!ends.send) continue;
     released += ends.send->released();
-    quiet &= ends.send->drained() && ends.receive->handed_over();
+    note(ends.send->drained() && ends.receive->handed_over(), static_cast<int>(rank));
   }
-  if (!links_.net_next) return quiet;
-  released += links_.net_next->released();
-  return quiet && links_.net_next->drained();
+  if (links_.net_previous) note(links_.net_previous->handed_over(), across().previous);
+  if (links_.net_next) {
+    released += links_.net_next->released();
+    note(links_.net_next->drained(), across().next);
+  }
+  return waits_for;
 }
 
 /// Who it is; on another host also the way there and how far both have come.
@@ -287,18 +302,23 @@ void Communicator::say_waiting() noexcept {
   });
 }
 
+/// The peer has said so on every link that it has with this rank: on those that it moves on it is taken back,
+/// and on others nobody looks.
 bool Communicator::waits_too(int peer) const noexcept {
   if (group_->wiring.shape.hosts == 1) return false;
-  bool says = links_.boards && on_my_host(peer) && links_.boards->waits(group_->placement.local_of(peer));
+  bool on_any = false, on_all = true;
+  const auto note = [&](bool waits) { waits ? on_any = true : on_all = false; };
   const connect::Ring& local = group_->wiring.local;
-  if (links_.local_next && peer == local.next) says |= links_.local_next->other_waits();
-  if (links_.local_previous && peer == local.previous) says |= links_.local_previous->other_waits();
+  if (links_.boards && on_my_host(peer)) note(links_.boards->waits(group_->placement.local_of(peer)));
+  if (links_.local_next && peer == local.next) note(links_.local_next->other_waits());
+  if (links_.local_previous && peer == local.previous) note(links_.local_previous->other_waits());
   for_net_links(
       [&](int rank, const ucx_transport::NetSendLink* send, const ucx_transport::NetRecvLink* receive) {
         if (rank != peer) return;
-        says |= (send != nullptr && send->other_waits()) || (receive != nullptr && receive->other_waits());
+        if (send != nullptr) note(send->other_waits());
+        if (receive != nullptr) note(receive->other_waits());
       });
-  return says;
+  return on_any && on_all;
 }
 
 void Communicator::run_two_levels(const device::HostJob& job) {
@@ -318,7 +338,7 @@ device::TwoLevels Communicator::levels() {
           .hosts = group_->wiring.shape.hosts,
           .links = links_.hosts,
           .slot_bytes = kHostsFifo.slot_bytes,
-          .ranks = group_->ranks_by_host};
+          .ranks = group_->wiring.shape.ranks};
 }
 
 void Communicator::explain(Algorithm algorithm, const device::HostJob& job) {

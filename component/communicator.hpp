@@ -186,7 +186,7 @@ class Communicator {
   int rank_at(const device::HostAndLocal& place) const {
     return group_->placement.ranks_of(place.host)[static_cast<std::size_t>(place.local)];
   }
-  bool network_is_quiet(std::uint64_t& released) const;
+  std::optional<int> not_quiet(std::uint64_t& released) const;
   const connect::Ring& across() const {
     return group_->wiring.rail ? *group_->wiring.rail : *group_->wiring.flat;
   }

@@ -168,12 +168,12 @@ RingExecutor::State Communicator::advance(Job& job) {
     job.executed = true;
   }
   std::uint64_t released = 0;
-  return network_is_quiet(released) ? State::kDone : State::kBlocked;
+  return not_quiet(released) ? State::kBlocked : State::kDone;
 }
 
 int Communicator::awaited_rank(const Job& job) const {
-  const int next = group_->wiring.shape.hosts > 1 ? across().next : rank_;
-  if (job.executed) return next;
+  std::uint64_t released = 0;
+  if (job.executed) return not_quiet(released).value_or(rank_);
   if (const auto* levels = std::get_if<device::TwoLevelExecutor>(&job.executor))
     return rank_at(levels->awaited());
   return std::visit(
@@ -183,7 +183,7 @@ int Communicator::awaited_rank(const Job& job) const {
                       })
           return executor.awaited();
         else
-          return next;
+          return rank_;
       },
       job.executor);
 }
@@ -231,7 +231,7 @@ void Communicator::give_up() noexcept {
 /// as by those who have no gaps. plan() makes no other call direct that is larger.
 void Communicator::perform_directly(const device::HostJob& job, device::Waiter& waiter) {
   using device::Collective;
-  constexpr std::size_t kMostBytes = device::DirectArea::kBankBytes;
+  constexpr std::size_t kMostBytes = device::DirectArea::kMostOffered;
   alignas(device::kCacheLine) std::byte in[kMostBytes], out[2 * kMostBytes];
   const bool many_in = job.collective == Collective::kAllToAll;
   const bool many_out = many_in || job.collective == Collective::kAllGather;

@@ -230,7 +230,7 @@ void Communicator::try_network() {
     }
     wait_until([&] {
       std::uint64_t released = 0;
-      return network_is_quiet(released);
+      return !not_quiet(released);
     });
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;

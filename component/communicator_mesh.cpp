@@ -99,8 +99,7 @@ void Communicator::try_mesh() {
   device::Waiter waiter(policy);
   try {
     std::uint64_t released = 0;
-    while (executor.advance() != device::RingExecutor::State::kDone || !network_is_quiet(released))
-      waiter.pause();
+    while (executor.advance() != device::RingExecutor::State::kDone || not_quiet(released)) waiter.pause();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
     throw Error(

@@ -235,7 +235,8 @@ std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& pee
 void Communicator::take_place(const connect::Job& job, const std::vector<PeerInfo>& peers) {
   group_->wiring = connect::wire(job, rank_);
   const auto [fewest, most] = std::ranges::minmax(peers, {}, &PeerInfo::two_levels);
-  if (may_use_two_levels(group_->wiring.shape) && fewest.two_levels > 0) group_->two_levels_from = most.two_levels;
+  if (may_use_two_levels(group_->wiring.shape) && fewest.two_levels > 0)
+    group_->two_levels_from = most.two_levels;
   const auto all_say = [&](std::uint64_t PeerInfo::*what) {
     return std::all_of(peers.begin(), peers.end(),
                        [&](const PeerInfo& peer) { return peer.*what == peers[0].*what; });
@@ -256,9 +257,6 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
     if (ring) known.insert(known.end(), {ring->previous, ring->next});
   for (const auto& [rank, process] : group_->host_mates) known.push_back(rank);
   group_->placement = job.placement();
-  for (int host = 0; host < group_->placement.nodes(); ++host)
-    group_->ranks_by_host.insert(group_->ranks_by_host.end(), group_->placement.ranks_of(host).begin(),
-                                 group_->placement.ranks_of(host).end());
   if (group_->two_levels_from > 0)
     for (int host = 0; host < group_->placement.nodes(); ++host)
       known.push_back(group_->placement.ranks_of(host).front());

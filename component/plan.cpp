@@ -30,6 +30,8 @@ constexpr std::size_t kRingMinBytes = 512 * 1024;
 // From here on trees do, up to this many hosts; between more from twice as much.
 constexpr std::size_t kTreeMinBytes = 32 * 1024;
 constexpr std::size_t kHostsOfTreeMin = 8;
+// A buffer with gaps is gathered in one piece for them.
+constexpr std::size_t kMostByTrees = 64 * 1024 * 1024;
 // What a host could send while a step waits for its data: 1.5 us at 100 Gbit/s, 0.13 ms at 1 Gbit/s.
 constexpr std::size_t kBytesPerStep = 16 * 1024;
 // A first rank sends to all others at once; beyond, logarithmic patterns, which the component below has, need
@@ -72,7 +74,7 @@ std::size_t ring_over_tree_bytes(const connect::Shape& shape) {
 /// a ring is a chain, which has no bandwidth ahead of a tree.
 bool tree_is_better(device::Collective collective, const connect::Shape& shape, std::size_t whole) {
   const std::size_t rooted = collective == device::Collective::kAllreduce ? 1 : 4;
-  return whole < rooted * ring_over_tree_bytes(shape);
+  return whole < std::min(rooted * ring_over_tree_bytes(shape), kMostByTrees);
 }
 
 /// Below this the latency of the steps costs more than what the component below loses in other ways (three to
@@ -98,7 +100,7 @@ std::size_t least_between_hosts(device::Collective collective, const connect::Sh
     case device::Collective::kReduceScatterV:
       return ring_from(128);
     case device::Collective::kAllreduce:
-      return shape.hosts <= kMostHostsAtOnce ? ring_from(256) : tree_from;
+      return hosts <= kHostsOfTreeMin || may_use_two_levels(shape) ? ring_from(256) : tree_from;
     default:
       return any_ring;
   }
@@ -247,7 +249,8 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
       abilities.preference == Preference::kRings || abilities.preference == Preference::kTrees;
   const std::size_t least = forced ? 1 : least_between_hosts(collective, shape);
   if (abilities.two_levels && may_use_two_levels(shape) && device::TwoLevelExecutor::takes(collective) &&
-      whole < (collective == Collective::kReduceScatter ? std::min(least, kMostScatteredByTwoLevels) : least))
+      whole < std::min(least,
+                       collective == Collective::kReduceScatter ? kMostScatteredByTwoLevels : kRingMinBytes))
     return Algorithm::kTwoLevels;
   if (collective == Collective::kAllToAll && may_mesh(shape) && whole >= least) return Algorithm::kMesh;
   if (!rings_take(collective) || whole < least) return Algorithm::kBelow;

@@ -161,6 +161,10 @@ void NetRecvLink::release() {
   if (step_ - told_ >= shape_.releases_per_credit) send({tell_released()}, nullptr, 0);
 }
 
+void NetRecvLink::settle() {
+  if (told_ != step_) send({tell_released()}, nullptr, 0);
+}
+
 std::string NetRecvLink::last_step() const {
   return fmt::format("{} slots received", step_);
 }
@@ -168,7 +172,7 @@ std::string NetRecvLink::last_step() const {
 void NetRecvLink::take(Word word, std::span<const std::byte> data) noexcept {
   const std::uint64_t step = word.step;
   if (note_word(step)) return;
-  if (other_way_ != nullptr) other_way_->note_released(word.released);
+  if (other_way_ != nullptr) other_way_->take({word.released}, {});
   const std::uint64_t released = released_.load(std::memory_order_acquire);
   // The sender was given the slot by release(): nobody reads it now.
   if (step <= released || step > released + shape_.slot_count || data.size() > shape_.slot_bytes)

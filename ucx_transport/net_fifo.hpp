@@ -22,8 +22,8 @@ class NetEnd : protected Inbox {
   void connect(const Bytes& worker_address, InboxId other_end);
   /// Neither UCX nor the other end has said that the connection has ended. From any thread.
   bool is_connected() const noexcept;
-  /// UCX holds back nothing that this end has sent, so that it arrives without a further call of ours.
-  /// Throws Error (kPeerFailed).
+  /// UCX holds back nothing that this end has sent, as far as it tells: what a socket's full buffer did not
+  /// take it counts as sent. So for what is short against that. Throws Error (kPeerFailed).
   bool handed_over();
   /// The way to the other end and the last step, for messages: "over tcp/eth0: 9 slots sent, 8 of them
   /// taken".
@@ -114,6 +114,8 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
 
   const std::byte* try_receive() override;
   void release() override;
+  /// Tells the sender of all releases, who may be waiting for the last ones.
+  void settle();
   void abandon() noexcept override { abandon_end(); }
   void say_waiting() noexcept override { say_waiting_at_end(); }
   bool other_waits() const noexcept override { return other_end_waits(); }

@@ -29,7 +29,8 @@ constexpr std::size_t kPrefetchBytes = 1024;  // more would push out what the ca
 // Lines are taken back so many exchanges before they are written: a loop of broadcasts writes one in less
 // time than a line needs to come.
 constexpr std::uint64_t kLinesAhead = 8;
-constexpr std::uint64_t kBanksAhead = 2;
+constexpr std::uint64_t kOffersAhead = 2;
+constexpr std::size_t kPlaceAlignment = 2 * kCacheLine;  // as CPUs fetch lines
 // Of a sender that runs ahead, the line that is fetched while this one is read.
 constexpr std::uint64_t kReadAhead = 2;
 // Ranks in step publish at the same time. Who looks at the other's line before it is written takes it away
@@ -60,7 +61,7 @@ DirectExchange::DirectExchange(std::vector<DirectArea*> areas, int self, OfferPr
     : areas_(std::move(areas)),
       self_(self),
       protocol_(protocol),
-      decoded_(protocol == OfferProtocol::kInline ? 0 : 2 * DirectArea::kBankBytes) {}
+      decoded_(protocol == OfferProtocol::kInline ? 0 : 2 * DirectArea::kMostOffered) {}
 
 /// Waits until the rank has published the exchange.
 inline void DirectExchange::await(int rank, std::uint64_t exchange, Waiter& waiter) {
@@ -77,23 +78,47 @@ void DirectExchange::await_all(std::uint64_t exchange, Waiter& waiter) {
   entered_ = exchange;
 }
 
+/// Room in the ring for the exchange's longest offer, on all ranks at the same place. With a protocol that is
+/// as much as for any: else flags could be where data was before.
+void DirectExchange::reserve(std::size_t bytes, Waiter& waiter) {
+  constexpr std::size_t kRing = DirectArea::kRingBytes;
+  const auto round_up = [](std::uint64_t value, std::size_t unit) {
+    return (value + unit - 1) / unit * unit;
+  };
+  // Where all are in step nobody runs ahead: places are few and far from each other, else who reads one would
+  // fetch the next, which is about to be written, too.
+  place_ = level_ + 1 == exchange_ ? round_up(end_, DirectArea::kMostOffered) : end_;
+  if (place_ % kRing + bytes > kRing) place_ = round_up(place_, kRing);
+  end_ = round_up(place_ + bytes, kPlaceAlignment);
+  // All have left the exchange before one that all have entered.
+  const auto in_use = [&](std::uint64_t entered) {
+    return end_ - (entered == 0 ? 0 : end_of_[(entered - 1) % end_of_.size()]);
+  };
+  if (in_use(entered_) <= kRing) [[likely]]
+    return;
+  std::uint64_t entered = entered_;
+  while (entered + 1 < exchange_ && in_use(entered) > kRing / 2) ++entered;
+  await_all(entered, waiter);
+}
+
 /// `bytes`: of the longest offer of any rank; what this one offers, if anything, is `data`.
 inline void DirectExchange::offer(const std::byte* data, std::size_t bytes, Waiter& waiter) {
   ++exchange_;
   const bool tiny = in_line(bytes);
-  const std::uint64_t places = tiny ? DirectArea::kLines : DirectArea::kBanks;
-  if (exchange_ - entered_ >= places) [[unlikely]]
-    await_all(exchange_ - places / 2, waiter);
+  if (exchange_ - entered_ >= DirectArea::kLines) [[unlikely]]
+    await_all(exchange_ - DirectArea::kLines / 2, waiter);
+  if (!tiny) reserve(protocol_ == OfferProtocol::kInline ? bytes : DirectArea::kMostOffered, waiter);
+  end_of_[exchange_ % end_of_.size()] = end_;
   DirectLine& line = line_of(self_, exchange_);
   if (tiny) {
     if (data != nullptr) copy_small(line.payload, data, bytes);
   } else if (data != nullptr) {
     HostMemory memory;
-    std::byte* const bank = bank_of(self_, exchange_);
-    Word* const words = reinterpret_cast<Word*>(bank);
+    std::byte* const place = place_of(self_);
+    Word* const words = reinterpret_cast<Word*>(place);
     switch (protocol_) {
       case OfferProtocol::kInline:
-        std::memcpy(bank, data, bytes);
+        std::memcpy(place, data, bytes);
         break;
       case OfferProtocol::kSimple:
         Simple::write(memory, words, data, bytes, exchange_);
@@ -105,7 +130,11 @@ inline void DirectExchange::offer(const std::byte* data, std::size_t bytes, Wait
         LL128::write(memory, words, data, bytes, exchange_);
         break;
     }
-    prefetch_for_writing(bank_of(self_, exchange_ + kBanksAhead), std::min(bytes, kPrefetchBytes));
+    const std::uint64_t ahead =
+        place_ + kOffersAhead * (level_ + 1 == exchange_ ? DirectArea::kMostOffered : end_ - place_);
+    if (ahead % DirectArea::kRingBytes + kPrefetchBytes <= DirectArea::kRingBytes)
+      prefetch_for_writing(areas_[static_cast<std::size_t>(self_)]->ring + ahead % DirectArea::kRingBytes,
+                           std::min(bytes, kPrefetchBytes));
   }
   line.published.publish(exchange_);
   prefetch_for_writing(&line_of(self_, exchange_ + kLinesAhead), tiny ? sizeof(StepFlag) + bytes : 1);
@@ -123,7 +152,7 @@ inline const std::byte* DirectExchange::take(int rank, std::size_t bytes, Waiter
   switch (protocol_) {
     case OfferProtocol::kInline:
       await(rank, exchange_, waiter);
-      return in_line(bytes) ? line_of(rank, exchange_).payload : bank_of(rank, exchange_);
+      return in_line(bytes) ? line_of(rank, exchange_).payload : place_of(rank);
     case OfferProtocol::kSimple:
       return decode<Simple>(rank, bytes, waiter);
     case OfferProtocol::kLL:
@@ -139,8 +168,8 @@ template <class Protocol>
 const std::byte* DirectExchange::decode(int rank, std::size_t bytes, Waiter& waiter) {
   HostMemory memory;
   awaited_ = rank;
-  std::byte* const data = decoded_.data() + (rank == 0 ? 0 : DirectArea::kBankBytes);
-  const Word* const words = reinterpret_cast<const Word*>(bank_of(rank, exchange_));
+  std::byte* const data = decoded_.data() + (rank == 0 ? 0 : DirectArea::kMostOffered);
+  const Word* const words = reinterpret_cast<const Word*>(place_of(rank));
   while (!Protocol::try_read(memory, words, data, bytes, exchange_)) {
     if (line_of(rank, exchange_).published.value() == StepFlag::kAbandoned) [[unlikely]]
       gave_up(rank);
@@ -232,6 +261,7 @@ void DirectExchange::perform(const HostJob& job, Waiter& waiter) {
       throw Error(ErrorCode::kInternal, "A collective that is no direct exchange was performed as one.");
   }
   entered_ = exchange_;
+  if (job.collective != Collective::kReduce) level_ = exchange_;
 }
 
 /// An exchange for each, of which who sends may be some ahead.

@@ -2,6 +2,7 @@
 // read it, and takes what it needs from them. One flag each way; what fits beside the flag crosses with it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -32,24 +33,26 @@ struct DirectLine {
 static_assert(sizeof(DirectLine) == 2 * kCacheLine);
 
 /// One rank's offers. Exchange s is published in line s % kLines, after its offer, which is in that line or
-/// in bank s % kBanks. Both are used in turn: a rank writes to a line only when all have published s - kLines
-/// + 1, and have thus left s - kLines, and to a bank likewise. Where everybody reads everybody that is known
-/// without another look; where only some do (broadcast, reduce), the others' flags are looked at once in
-/// kBanks / 2 or kLines / 2 exchanges: so far the sender of tiny messages runs ahead.
+/// in the ring, behind that of the last exchange that was there. A rank writes to a line only when all have
+/// published s - kLines + 1, and have thus left s - kLines, and to a place in the ring likewise. Where
+/// everybody reads everybody that is known without another look; where only some do (broadcast, reduce), the
+/// others' flags are looked at when all lines or the whole ring are in use, and then half of them get free:
+/// so far a sender runs ahead.
 struct DirectArea {
-  static constexpr std::uint64_t kLines = 256, kBanks = 8;
-  static constexpr std::size_t kBankBytes = 16 * 1024;
+  static constexpr std::uint64_t kLines = 256;
+  static constexpr std::size_t kMostOffered = 16 * 1024;
+  static constexpr std::size_t kRingBytes = 8 * kMostOffered;
 
   DirectLine line[kLines];
-  alignas(kCacheLine) std::byte bank[kBanks][kBankBytes];
+  alignas(2 * kCacheLine) std::byte ring[kRingBytes];
 };
 
 /// The longest offer in one exchange.
 constexpr std::size_t most_offered(OfferProtocol protocol) {
-  constexpr std::size_t kWords = DirectArea::kBankBytes / sizeof(Word);
+  constexpr std::size_t kWords = DirectArea::kMostOffered / sizeof(Word);
   switch (protocol) {
     case OfferProtocol::kInline:
-      return DirectArea::kBankBytes;
+      return DirectArea::kMostOffered;
     case OfferProtocol::kSimple:
       return (kWords - Simple::words(0)) * sizeof(Word);
     case OfferProtocol::kLL:
@@ -59,8 +62,8 @@ constexpr std::size_t most_offered(OfferProtocol protocol) {
   }
   return 0;
 }
-static_assert(LL::words(most_offered(OfferProtocol::kLL)) * sizeof(Word) == DirectArea::kBankBytes);
-static_assert(LL128::words(most_offered(OfferProtocol::kLL128)) * sizeof(Word) == DirectArea::kBankBytes);
+static_assert(LL::words(most_offered(OfferProtocol::kLL)) * sizeof(Word) == DirectArea::kMostOffered);
+static_assert(LL128::words(most_offered(OfferProtocol::kLL128)) * sizeof(Word) == DirectArea::kMostOffered);
 
 /// The exchanges of one communicator whose ranks are all on one host. Not shared between threads.
 class DirectExchange {
@@ -83,9 +86,11 @@ class DirectExchange {
   DirectLine& line_of(int rank, std::uint64_t exchange) const {
     return areas_[static_cast<std::size_t>(rank)]->line[exchange % DirectArea::kLines];
   }
-  std::byte* bank_of(int rank, std::uint64_t exchange) const {
-    return areas_[static_cast<std::size_t>(rank)]->bank[exchange % DirectArea::kBanks];
+  /// Where the exchange's offers lie that are not in a line.
+  std::byte* place_of(int rank) const {
+    return areas_[static_cast<std::size_t>(rank)]->ring + place_ % DirectArea::kRingBytes;
   }
+  void reserve(std::size_t bytes, Waiter& waiter);
   bool in_line(std::size_t bytes) const {
     return bytes <= DirectLine::kPayloadBytes && protocol_ == OfferProtocol::kInline;
   }
@@ -106,7 +111,12 @@ class DirectExchange {
   int awaited_ = 0;
   OfferProtocol protocol_;
   std::uint64_t exchange_ = 0;
-  std::uint64_t entered_ = 0;       ///< all ranks are known to have published this exchange
+  std::uint64_t entered_ = 0;  ///< all ranks are known to have published this exchange
+  std::uint64_t level_ = 0;    ///< the last one in which everybody read everybody; the same on all ranks
+  // Places in the ring count on from turn to turn.
+  std::uint64_t place_ = 0,
+                end_ = 0;  ///< of this exchange's offers, or the last ones there were; and behind them
+  std::array<std::uint64_t, 2 * DirectArea::kLines> end_of_{};  ///< by exchange, end_ behind its offers
   std::vector<std::byte> decoded_;  ///< room for rank 0's offer, and for another's
 };
 

@@ -7,25 +7,28 @@
 namespace loom::device {
 namespace {
 
-// As many slices as fill a deep tree soon, and not so short that each costs more than it carries.
+// As many slices of a tree's half as fill a deep tree soon, and not so short that each costs more than it
+// carries.
 constexpr std::size_t kSlicesPerHalf = 16;
 constexpr std::size_t kMinSliceBytes = 8 * 1024;
 
-std::size_t slice_elems(const TreeJob& job, const FifoShape& fifo) {
-  const std::size_t bytes = job.count * job.elem_bytes;
-  const std::size_t slice = std::min(std::max(bytes / kSlicesPerHalf, kMinSliceBytes), fifo.slot_bytes);
-  const std::size_t line = std::max<std::size_t>(1, kCacheLine / job.elem_bytes);
-  return std::max<std::size_t>(1, slice / job.elem_bytes / line * line);
+std::size_t slice_elems(std::size_t message_bytes, std::size_t elem_bytes, const FifoShape& fifo) {
+  const std::size_t slice =
+      std::min(std::max(message_bytes / 2 / kSlicesPerHalf, kMinSliceBytes), fifo.slot_bytes);
+  const std::size_t line = std::max<std::size_t>(1, kCacheLine / elem_bytes);
+  return std::max<std::size_t>(1, slice / elem_bytes / line * line);
 }
 
 }  // namespace
 
 DoubleTreeExecutor::DoubleTreeExecutor(const RailTrees& trees, int host, int hosts, int root,
-                                       const TreeJob& job)
-    : host_(host), halves_{half(trees, 0, host, hosts, root, job), half(trees, 1, host, hosts, root, job)} {}
+                                       const TreeJob& job, std::size_t message_bytes)
+    : host_(host),
+      halves_{half(trees, 0, host, hosts, root, job, message_bytes),
+              half(trees, 1, host, hosts, root, job, message_bytes)} {}
 
 DoubleTreeExecutor::Half DoubleTreeExecutor::half(const RailTrees& trees, int tree, int host, int hosts,
-                                                  int root, TreeJob job) {
+                                                  int root, TreeJob job, std::size_t message_bytes) {
   RootedPlace place;
   if (root == kNobody) {
     const TreePlace own = double_tree(tree, host, hosts);
@@ -39,7 +42,7 @@ DoubleTreeExecutor::Half DoubleTreeExecutor::half(const RailTrees& trees, int tr
   job.count = part.count;
   TreeLinks links{.parent = trees.to(tree, place.parent), .child = {}};
   for (std::size_t i = 0; i < links.child.size(); ++i) links.child[i] = trees.to(tree, place.child[i]);
-  return {place, TreeExecutor(links, job, slice_elems(job, trees.fifo))};
+  return {place, TreeExecutor(links, job, slice_elems(message_bytes, job.elem_bytes, trees.fifo))};
 }
 
 DoubleTreeExecutor::State DoubleTreeExecutor::advance() {

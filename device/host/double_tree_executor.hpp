@@ -11,8 +11,10 @@ namespace loom::device {
 class DoubleTreeExecutor {
  public:
   /// host: my place on the rail of `hosts`. root: the root's; kNobody, of an all-reduce: each tree has its
-  /// own. The job's buffers have no gaps; all ranks of the rail give the same FIFO shape.
-  DoubleTreeExecutor(const RailTrees& trees, int host, int hosts, int root, const TreeJob& job);
+  /// own. message_bytes: of the whole that the job is a part of. The job's buffers have no gaps; all ranks of
+  /// the rail give the same FIFO shape.
+  DoubleTreeExecutor(const RailTrees& trees, int host, int hosts, int root, const TreeJob& job,
+                     std::size_t message_bytes);
 
   using State = RingExecutor::State;
   /// As TreeExecutor's.
@@ -26,7 +28,8 @@ class DoubleTreeExecutor {
     TreeExecutor executor;
     bool done = false;
   };
-  static Half half(const RailTrees& trees, int tree, int host, int hosts, int root, TreeJob job);
+  static Half half(const RailTrees& trees, int tree, int host, int hosts, int root, TreeJob job,
+                   std::size_t message_bytes);
 
   int host_;
   std::array<Half, 2> halves_;

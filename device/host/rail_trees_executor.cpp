@@ -14,6 +14,7 @@ constexpr std::size_t kMinBlockBytes = 2 * 1024 * 1024;
 constexpr std::size_t kBlocks = 8;
 // Blocks of the others follow each other without a gap.
 constexpr std::size_t kOneWayBlockBytes = 256 * 1024;
+constexpr std::size_t kBlocksBetween = 4;  // of a reduce, between host and rail
 
 }  // namespace
 
@@ -111,17 +112,18 @@ void RailTreesExecutor::plan_reduce(const RailTrees& trees, int root_host, int r
   const bool on_rail = grid_.local.position == root_place;
   const bool is_root = on_rail && grid_.rail.position == root_host;
   const bool sums = on_rail && grid_.local.size > 1;
-  if (sums) between_.resize(job_.bytes());
-  const std::size_t block = block_elems(kOneWayBlockBytes);
-  for (std::size_t first = 0; first < job_.count; first += block) {
+  const std::size_t block = block_elems(kOneWayBlockBytes), block_bytes = block * job_.elem_bytes;
+  if (sums) between_.resize(std::min(kBlocksBetween * block_bytes, job_.bytes()));
+  for (std::size_t first = 0, b = 0; first < job_.count; first += block, ++b) {
     const std::size_t at = first * job_.elem_bytes;
     TreeJob part{TreeCollective::kReduce,
                  job_.in + at,
-                 sums ? between_.data() + at : nullptr,
+                 sums ? between_.data() + b % kBlocksBetween * block_bytes : nullptr,
                  std::min(block, job_.count - first),
                  job_.elem_bytes,
                  job_.reduce};
-    if (grid_.local.size > 1) inside_.add(Inside(chain(part, root_place)), 0);
+    const std::size_t after = on_rail && b >= kBlocksBetween ? b - kBlocksBetween + 1 : 0;
+    if (grid_.local.size > 1) inside_.add(Inside(chain(part, root_place)), after);
     if (!on_rail) continue;
     if (sums) part.in = part.out;
     part.out = is_root ? job_.out + at : nullptr;

@@ -58,7 +58,12 @@ class RailTreesExecutor {
   void plan_broadcast(const RailTrees& trees, int root_host, int root_place);
   void plan_reduce(const RailTrees& trees, int root_host, int root_place);
   DoubleTreeExecutor tree(const RailTrees& trees, int root, const TreeJob& job) const {
-    return {trees, grid_.rail.position, grid_.rail.size, root, job};
+    return {trees,
+            grid_.rail.position,
+            grid_.rail.size,
+            root,
+            job,
+            job_.bytes() / (root == kNobody ? static_cast<std::size_t>(grid_.local.size) : 1)};
   }
   RootedExecutor chain(const TreeJob& part, int root_place) const;
   std::size_t block_elems(std::size_t bytes) const;

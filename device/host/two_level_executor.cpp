@@ -28,7 +28,8 @@ TwoLevelExecutor::TwoLevelExecutor(const TwoLevels& levels, const HostJob& job) 
 /// rank spreads.
 void TwoLevelExecutor::plan() {
   const std::size_t hosts = static_cast<std::size_t>(levels_.hosts);
-  const std::size_t blocks = job_.collective == Collective::kReduceScatter ? levels_.ranks.size() : 1;
+  const std::size_t blocks =
+      job_.collective == Collective::kReduceScatter ? static_cast<std::size_t>(levels_.ranks) : 1;
   const std::size_t count = job_.count * blocks, share = divide_up(count, hosts);
   const bool two_shot = count * job_.elem_bytes > kMostOneShotBytes;
   whole_.resize((two_shot ? share * hosts : count) * job_.elem_bytes);

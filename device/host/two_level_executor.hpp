@@ -34,7 +34,7 @@ struct TwoLevels {
   int hosts = 1;
   std::span<const PeerLinks> links;  ///< of the first rank of a host: to those of the other hosts
   std::size_t slot_bytes = 0;        ///< of those links
-  std::span<const int> ranks;        ///< ranks in the communicator, host after host
+  int ranks = 1;                     ///< of the communicator
 };
 
 class TwoLevelExecutor {
@@ -64,7 +64,7 @@ class TwoLevelExecutor {
   enum class Stage { kGather, kAcross, kSpread, kDone };
   TwoLevels levels_;
   HostJob job_;
-  std::vector<std::byte> whole_;  ///< the message, or its partial result, where there is no other room for it
+  std::vector<std::byte> whole_;  ///< the message, as far as it is reduced
   HostJob gather_, spread_;
   ExchangeJob across_;
   Stage stage_ = Stage::kGather;

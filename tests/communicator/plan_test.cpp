@@ -124,8 +124,10 @@ TEST(Plan, TakesTreesBetweenWhatIsSmallAndWhereRingsHaveMoreBandwidth) {
   EXPECT_EQ(plan(Collective::kAllreduce, many, (64 << 10) - 1), Algorithm::kBelow);
   EXPECT_EQ(plan(Collective::kAllreduce, many, 64 << 10), Algorithm::kTrees);
   EXPECT_EQ(plan(Collective::kReduce, many, 32 << 10), Algorithm::kBelow);
-  EXPECT_EQ(plan(Collective::kAllreduce, many, 64 << 20), Algorithm::kTrees);
-  EXPECT_EQ(plan(Collective::kAllreduce, many, 1 << 30), Algorithm::kRails);
+  EXPECT_EQ(plan(Collective::kAllreduce, {32, 16, 2}, 64 << 10), Algorithm::kBelow);
+  EXPECT_EQ(plan(Collective::kAllreduce, {16, 16, 1}, 64 << 10), Algorithm::kTrees);
+  EXPECT_EQ(plan(Collective::kAllreduce, many, 32 << 20), Algorithm::kTrees);
+  EXPECT_EQ(plan(Collective::kAllreduce, many, 64 << 20), Algorithm::kRails);
   EXPECT_EQ(plan(Collective::kReduceScatterV, many, 1 << 20), Algorithm::kBelow);
   EXPECT_EQ(plan(Collective::kBroadcast, unequal, 64 << 10), Algorithm::kBelow);
 
@@ -161,6 +163,8 @@ TEST(AllreducePlan, TakesTwoLevelsForSmallMessagesBetweenAFewHostsIfWanted) {
   EXPECT_EQ(plan(device::Collective::kReduceScatter, {6, 3, 2}, 4 << 10, {.two_levels = true}),
             Algorithm::kBelow);
   EXPECT_EQ(plan(device::Collective::kAllreduce, {3, 3, 1}, 8, {.two_levels = true}), Algorithm::kBelow);
+  EXPECT_EQ(plan(device::Collective::kAllreduce, {1000, 16, 0}, 1 << 20, {.two_levels = true}),
+            Algorithm::kBelow);
   EXPECT_TRUE(may_use_two_levels({32, 16, 2}));
   EXPECT_FALSE(may_use_two_levels({200, 100, 2}));
   EXPECT_FALSE(may_use_two_levels({16, 16, 1}));

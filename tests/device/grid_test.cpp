@@ -242,7 +242,7 @@ class ByRailsAndTrees : public ::testing::TestWithParam<bool> {
   static bool by_trees() { return GetParam(); }
   static std::vector<std::pair<int, int>> forms() {
     if (!by_trees()) return {std::begin(kForms), std::end(kForms)};
-    return {{2, 1}, {3, 1}, {4, 1}, {7, 1}, {2, 2}, {5, 2}, {3, 3}};
+    return {{2, 1}, {3, 1}, {4, 1}, {7, 1}, {2, 2}, {3, 2}, {5, 2}, {3, 3}};
   }
 };
 std::string way(const ::testing::TestParamInfo<bool>& tested) {

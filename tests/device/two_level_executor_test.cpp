@@ -53,7 +53,7 @@ class Cluster {
                          .hosts = hosts_,
                          .links = local == 0 ? mesh_.of(host) : std::span<const PeerLinks>{},
                          .slot_bytes = shape_.slot_bytes,
-                         .ranks = ranks_};
+                         .ranks = size()};
         body(rank, [&](const HostJob& job) { loom::device::run(TwoLevelExecutor(levels, job)); });
       });
   }
