@@ -27,7 +27,7 @@ constexpr std::size_t kMostSingleCopyBytes = 32 * 1024 * 1024;
 constexpr std::size_t kMostSingleCopyBroadcast = 128 * 1024;
 // Of the whole message: from here on rings win everywhere.
 constexpr std::size_t kRingMinBytes = 512 * 1024;
-// From here on trees do, up to this many hosts; between more from twice as much.
+// From here on trees do with broadcasts, up to this many hosts; between more from twice as much.
 constexpr std::size_t kTreeMinBytes = 32 * 1024;
 constexpr std::size_t kHostsOfTreeMin = 8;
 // A buffer with gaps is gathered in one piece for them.
@@ -95,12 +95,12 @@ std::size_t least_between_hosts(device::Collective collective, const connect::Sh
     case device::Collective::kBroadcast:
       return has_trees ? tree_from : ring_from(32);
     case device::Collective::kReduce:
-      return has_trees ? tree_from : ring_from(64);
+      return has_trees ? 2 * kTreeMinBytes : ring_from(64);
     case device::Collective::kReduceScatter:
     case device::Collective::kReduceScatterV:
       return ring_from(128);
     case device::Collective::kAllreduce:
-      return hosts <= kHostsOfTreeMin || may_use_two_levels(shape) ? ring_from(256) : tree_from;
+      return hosts <= kHostsOfTreeMin || may_use_two_levels(shape) ? ring_from(256) : 2 * tree_from;
     default:
       return any_ring;
   }

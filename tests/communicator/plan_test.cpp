@@ -111,9 +111,11 @@ TEST(Plan, TakesRingsForSmallerMessagesTheFewerTheHosts) {
 TEST(Plan, TakesTreesBetweenWhatIsSmallAndWhereRingsHaveMoreBandwidth) {
   using device::Collective;
   const connect::Shape three{6, 3, 2}, six{12, 6, 2}, many{400, 100, 4}, unequal{5, 3, 0};
+  EXPECT_EQ(plan(Collective::kBroadcast, six, (32 << 10) - 1), Algorithm::kBelow);
+  EXPECT_EQ(plan(Collective::kBroadcast, six, 32 << 10), Algorithm::kTrees);
+  EXPECT_EQ(plan(Collective::kReduce, six, (64 << 10) - 1), Algorithm::kBelow);
   for (const Collective collective : {Collective::kBroadcast, Collective::kReduce}) {
-    EXPECT_EQ(plan(collective, six, (32 << 10) - 1), Algorithm::kBelow);
-    EXPECT_EQ(plan(collective, six, 32 << 10), Algorithm::kTrees);
+    EXPECT_EQ(plan(collective, six, 64 << 10), Algorithm::kTrees);
     EXPECT_EQ(plan(collective, six, 1 << 20), Algorithm::kRails);
     EXPECT_EQ(plan(collective, three, 64 << 10), Algorithm::kRails);
   }
@@ -121,11 +123,11 @@ TEST(Plan, TakesTreesBetweenWhatIsSmallAndWhereRingsHaveMoreBandwidth) {
   EXPECT_EQ(plan(Collective::kAllreduce, six, 128 << 10), Algorithm::kBelow);
   EXPECT_EQ(plan(Collective::kAllreduce, {32, 16, 2}, 1 << 20), Algorithm::kTrees);
   EXPECT_EQ(plan(Collective::kAllreduce, {32, 16, 2}, 16 << 20), Algorithm::kRails);
-  EXPECT_EQ(plan(Collective::kAllreduce, many, (64 << 10) - 1), Algorithm::kBelow);
-  EXPECT_EQ(plan(Collective::kAllreduce, many, 64 << 10), Algorithm::kTrees);
+  EXPECT_EQ(plan(Collective::kAllreduce, many, (128 << 10) - 1), Algorithm::kBelow);
+  EXPECT_EQ(plan(Collective::kAllreduce, many, 128 << 10), Algorithm::kTrees);
   EXPECT_EQ(plan(Collective::kReduce, many, 32 << 10), Algorithm::kBelow);
   EXPECT_EQ(plan(Collective::kAllreduce, {32, 16, 2}, 64 << 10), Algorithm::kBelow);
-  EXPECT_EQ(plan(Collective::kAllreduce, {16, 16, 1}, 64 << 10), Algorithm::kTrees);
+  EXPECT_EQ(plan(Collective::kAllreduce, {16, 16, 1}, 128 << 10), Algorithm::kTrees);
   EXPECT_EQ(plan(Collective::kAllreduce, many, 32 << 20), Algorithm::kTrees);
   EXPECT_EQ(plan(Collective::kAllreduce, many, 64 << 20), Algorithm::kRails);
   EXPECT_EQ(plan(Collective::kReduceScatterV, many, 1 << 20), Algorithm::kBelow);
