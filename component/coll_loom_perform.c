@@ -52,7 +52,8 @@ void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective col
   static const char* const because[] = {
       [LOOM_NO_KERNEL] = "loom has no such operation",
       [LOOM_NOT_CONNECTED] = "loom has not connected the ranks, and this call may not wait",
-      [LOOM_NOT_BETTER] = "loom does not carry it between hosts"};
+      [LOOM_NOT_BETTER] = "loom does not carry it between hosts",
+      [LOOM_NOT_ORDERED] = "Open MPI makes communicator ids by such calls, in no order with the program's"};
   loom_count_fallback(collective, reason);
   if (coll_loom_variables.verbose < 2 || ompi_comm_rank(self->communicator) != 0) return;
   if (self->explained[reason] >> collective & 1) return;
@@ -90,7 +91,7 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
   }
   if (!may_wait && may_make_an_id(args, *op, *type) && coll_loom_state_of(self) != COLL_LOOM_CONNECTING) {
     if (self->state == COLL_LOOM_BROKEN) return COLL_LOOM_FAILS;
-    coll_loom_fall_back(self, args->collective, LOOM_NOT_BETTER, NULL, NULL);
+    coll_loom_fall_back(self, args->collective, LOOM_NOT_ORDERED, NULL, NULL);
     return COLL_LOOM_BELOW;
   }
   if (OPAL_UNLIKELY(!self->one_host)) {

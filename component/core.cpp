@@ -28,7 +28,7 @@ static_assert(LOOM_ALLREDUCE == static_cast<int>(Collective::kAllreduce) &&
               LOOM_SCATTERV == static_cast<int>(Collective::kScatterV) &&
               LOOM_COLLECTIVE_COUNT == loom::device::kCollectiveCount);
 static_assert(LOOM_ALGORITHM_COUNT == loom::kAlgorithmCount && LOOM_FALLBACK_COUNT == loom::kFallbackCount &&
-              LOOM_NOT_BETTER == static_cast<int>(loom::Fallback::kNotBetter));
+              LOOM_NOT_ORDERED == static_cast<int>(loom::Fallback::kNotOrdered));
 static_assert(LOOM_PROTOCOL_COUNT == loom::device::kOfferProtocols &&
               LOOM_LL128 == static_cast<int>(loom::device::OfferProtocol::kLL128));
 static_assert(LOOM_BOARDS == static_cast<int>(loom::Preference::kBoards) &&

@@ -129,6 +129,7 @@ enum loom_fallback {
   LOOM_NO_KERNEL,     /* loom has no such operation on such a type */
   LOOM_NOT_CONNECTED, /* the ranks are not connected: that failed, or a call that may not wait came first */
   LOOM_NOT_BETTER,    /* the component below is at least as good at it */
+  LOOM_NOT_ORDERED,   /* it may be one of Open MPI's own, whose place among the program's calls is not the same on all ranks */
   LOOM_FALLBACK_COUNT
 };
 enum { LOOM_ALGORITHM_COUNT = 13 }; /* of component/plan.hpp, without the component below */

@@ -158,6 +158,8 @@ std::string_view name_of(Fallback reason) {
       return "not_connected";
     case Fallback::kNotBetter:
       return "not_better";
+    case Fallback::kNotOrdered:
+      return "not_ordered";
   }
   return "?";
 }

@@ -36,8 +36,9 @@ enum class Fallback {
   kNoKernel,      ///< loom has no such operation on such a type
   kNotConnected,  ///< the ranks are not connected: that failed, or a call that may not wait came first
   kNotBetter,     ///< plan() says kBelow
+  kNotOrdered,    ///< of the form of Open MPI's own calls for communicator ids, which come in any order
 };
-inline constexpr std::size_t kFallbackCount = 3;
+inline constexpr std::size_t kFallbackCount = 4;
 
 std::string_view name_of(Algorithm algorithm);
 std::string_view name_of(Fallback reason);
