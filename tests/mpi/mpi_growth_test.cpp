@@ -117,8 +117,8 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   require(threads == 0 || provided == MPI_THREAD_MULTIPLE, "MPI_THREAD_MULTIPLE is not provided");
-  // Idle links are kept up to a limit, which a few communicators of each thread do not reach.
-  come_and_go_in(threads, threads > 0 ? number : number / 5 + 100);
+  MPI_Barrier(MPI_COMM_WORLD);  // has its links from now on
+  come_and_go_in(threads, number / 5 + (threads > 0 ? 0 : 100));
   const Held before = Held::now();
   MPI_Barrier(MPI_COMM_WORLD);
   come_and_go_in(threads, number);
