@@ -130,6 +130,11 @@ void coll_loom_break(struct coll_loom_module* self, int result);
 COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_BLOCKING)
 COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_NOT_WAITING)
 
+/* Open MPI makes the ids of communicators by small collectives of these forms, on their parents and on the local
+ * communicators of intercommunicators. Those of MPI_Comm_idup start from the progress loop, so that their place among
+ * the program's calls differs from rank to rank. Below, where calls that wait and calls that do not never meet, they are as
+ * safe as without loom. For calls that do not wait; the same on all ranks. */
+bool coll_loom_may_make_an_id(const struct coll_loom_args* args);
 /* coll_loom_perform.c: who carries a call. COLL_LOOM_IN_ORDER: coll_loom_in_order.c has to, if anyone. */
 enum coll_loom_way { COLL_LOOM_BY_LOOM, COLL_LOOM_BELOW, COLL_LOOM_FAILS, COLL_LOOM_IN_ORDER, COLL_LOOM_HELD_BACK };
 enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct coll_loom_args* args, bool may_wait,
@@ -152,8 +157,9 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
 /* coll_loom_held.c: set-up for calls that may not wait. False: this communicator waits for a call that may. Else a set-up is
  * under way. */
 bool coll_loom_start_connecting(struct coll_loom_module* self);
-/* True: the call is held back until the set-up is over, with *request and *error. */
-bool coll_loom_hold_back(struct coll_loom_module* self, const struct coll_loom_args* args, ompi_request_t** request,
+/* True: the call is held back until the set-up is over, with *request and *error. Not the exchanges of a set-up, nor what is
+ * called from inside one, unless from_anywhere. */
+bool coll_loom_hold_back(struct coll_loom_module* self, const struct coll_loom_args* args, bool from_anywhere, ompi_request_t** request,
                          int* error);
 /* In this thread: calls are made again, from inside the progress loop. */
 bool coll_loom_is_releasing(void);

@@ -310,8 +310,9 @@ static struct coll_loom_held* make_held(struct coll_loom_module* self, const str
 }
 
 bool coll_loom_hold_back(struct coll_loom_module* self, const struct coll_loom_args* args,
-                         ompi_request_t** request, int* error) {
-  if (OPAL_LIKELY(coll_loom_state_of(self) != COLL_LOOM_CONNECTING) || coll_loom_is_gathering()) return false;
+                         bool from_anywhere, ompi_request_t** request, int* error) {
+  if (OPAL_LIKELY(coll_loom_state_of(self) != COLL_LOOM_CONNECTING)) return false;
+  if (coll_loom_is_gathering() && !from_anywhere) return false;
   struct coll_loom_held* held = make_held(self, args);
   if (held == NULL) { /* this rank waits */
     coll_loom_finish_connecting(self);

@@ -71,13 +71,15 @@ static bool may_go_between_hosts(enum loom_collective collective) {
   return collective <= LOOM_BARRIER || collective == LOOM_REDUCE_SCATTER || collective == LOOM_ALLGATHERV;
 }
 
-/* Open MPI makes a communicator's id by all-reduces like these, on its parent. Those of MPI_Comm_idup start from
- * the progress loop, so that their place among the program's calls differs from rank to rank. Below, where calls that
- * wait and calls that do not never meet, they are as safe as without loom. */
-static bool may_make_an_id(const struct coll_loom_args* args, enum loom_op op, enum loom_type type) {
+bool coll_loom_may_make_an_id(const struct coll_loom_args* args) {
   enum { MOST_INTS = 4 };
-  return args->collective == LOOM_ALLREDUCE && (op == LOOM_MAX || op == LOOM_MIN) && type == LOOM_INT32 &&
-         args->in.count * args->in.type->super.size <= MOST_INTS * sizeof(int32_t);
+  const size_t bytes = args->in.type != NULL ? args->in.count * args->in.type->super.size : 0;
+  if (args->collective == LOOM_BCAST) return bytes == sizeof(int);
+  if (args->collective != LOOM_ALLREDUCE && args->collective != LOOM_REDUCE) return false;
+  enum loom_op op;
+  enum loom_type type;
+  return bytes <= MOST_INTS * sizeof(int) && coll_loom_kernel(args->op, args->in.type, &op, &type) &&
+         (op == LOOM_MAX || op == LOOM_MIN) && type == LOOM_INT32;
 }
 
 enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct coll_loom_args* args,
@@ -87,11 +89,6 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
   if (is_reduction(args->collective) && !coll_loom_kernel(args->op, args->in.type, op, type)) {
     if (self->state == COLL_LOOM_BROKEN) return COLL_LOOM_FAILS;
     coll_loom_fall_back(self, args->collective, LOOM_NO_KERNEL, args->op, args->in.type);
-    return COLL_LOOM_BELOW;
-  }
-  if (!may_wait && may_make_an_id(args, *op, *type) && coll_loom_state_of(self) != COLL_LOOM_CONNECTING) {
-    if (self->state == COLL_LOOM_BROKEN) return COLL_LOOM_FAILS;
-    coll_loom_fall_back(self, args->collective, LOOM_NOT_ORDERED, NULL, NULL);
     return COLL_LOOM_BELOW;
   }
   if (OPAL_UNLIKELY(!self->one_host)) {

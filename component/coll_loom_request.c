@@ -68,10 +68,15 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
     *error = OMPI_SUCCESS;
     return true;
   }
+  if (!persistent && coll_loom_may_make_an_id(args)) {
+    if (coll_loom_hold_back(self, args, true, request, error)) return true;
+    coll_loom_fall_back(self, args->collective, LOOM_NOT_ORDERED, NULL, NULL);
+    return false;
+  }
   const bool checks = coll_loom_variables.check && !coll_loom_is_releasing();
   if (checks)
     coll_loom_finish_connecting(self);
-  else if (!persistent && OPAL_UNLIKELY(coll_loom_hold_back(self, args, request, error)))
+  else if (!persistent && OPAL_UNLIKELY(coll_loom_hold_back(self, args, false, request, error)))
     return true;
   if (OPAL_UNLIKELY(checks) && !coll_loom_check(self, args, error)) return true;
   enum loom_op op;

@@ -167,13 +167,14 @@ RingExecutor::State Communicator::advance(Job& job) {
     if (state != State::kDone) return state;
     job.executed = true;
   }
-  std::uint64_t released = 0;
-  return not_quiet(released) ? State::kBlocked : State::kDone;
+  const std::uint64_t before = job.released;
+  job.not_quiet = not_quiet(job.released);
+  if (!job.not_quiet) return State::kDone;
+  return job.released != before ? State::kMoved : State::kBlocked;
 }
 
 int Communicator::awaited_rank(const Job& job) const {
-  std::uint64_t released = 0;
-  if (job.executed) return not_quiet(released).value_or(rank_);
+  if (job.executed) return job.not_quiet.value_or(rank_);
   if (const auto* levels = std::get_if<device::TwoLevelExecutor>(&job.executor))
     return rank_at(levels->awaited());
   return std::visit(

@@ -10,6 +10,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <variant>
 
@@ -42,7 +43,9 @@ struct Job {
                device::ScanExecutor, device::TwoLevelExecutor, device::RailsExecutor, device::RootedExecutor,
                device::RailTreesExecutor, device::MeshExecutor>
       executor = {};
-  bool executed = false;  ///< the result is in place, but what was sent may not have left
+  bool executed = false;              ///< the result is in place, but what was sent may not have left
+  std::optional<int> not_quiet = {};  ///< then: the rank that has not taken all of it
+  std::uint64_t released = 0;         ///< and how much the peers had, when last looked
   int result = LOOM_SUCCESS;
   Job* next = nullptr;
 };

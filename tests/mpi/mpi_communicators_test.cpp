@@ -143,6 +143,21 @@ void between_groups() {
     MPI_Intercomm_create(side, 0, MPI_COMM_WORLD, first ? first_ranks : 0, 4, &both);
     const char* wrong = loom::mpi_test::wrong_between_groups(both, first);
     require(wrong == nullptr, wrong);
+    // As in duplicate(), with what Open MPI does on the groups' own communicators.
+    for (const std::size_t count : {1UL, 50'000UL}) {
+      MPI_Request request;
+      MPI_Comm_idup(both, &again, &request);
+      int flag;
+      for (int look = 0; look < 100 && rank % 2 == 1; ++look)
+        MPI_Iprobe(MPI_ANY_SOURCE, 99, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+      std::vector<int> sum(count, 1);
+      const std::vector<int> others(count, first ? ranks - first_ranks : first_ranks);
+      std::vector<int> got(count);
+      MPI_Allreduce(sum.data(), got.data(), static_cast<int>(count), MPI_INT, MPI_SUM, both);
+      require(got == others, "a sum between groups while a duplicate is being made");
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
+      MPI_Comm_free(&again);
+    }
     MPI_Comm_dup(both, &again);
     MPI_Comm_free(&both);
     wrong = loom::mpi_test::wrong_between_groups(again, first);
