@@ -73,9 +73,10 @@ static bool may_go_between_hosts(enum loom_collective collective) {
 
 bool coll_loom_may_make_an_id(const struct coll_loom_args* args) {
   enum { MOST_INTS = 4 };
-  const size_t bytes = args->in.type != NULL ? args->in.count * args->in.type->super.size : 0;
-  if (args->collective == LOOM_BCAST) return bytes == sizeof(int);
-  if (args->collective != LOOM_ALLREDUCE && args->collective != LOOM_REDUCE) return false;
+  const enum loom_collective collective = args->collective;
+  if (collective != LOOM_BCAST && collective != LOOM_ALLREDUCE && collective != LOOM_REDUCE) return false;
+  const size_t bytes = args->in.count * args->in.type->super.size;
+  if (collective == LOOM_BCAST) return bytes == sizeof(int);
   enum loom_op op;
   enum loom_type type;
   return bytes <= MOST_INTS * sizeof(int) && coll_loom_kernel(args->op, args->in.type, &op, &type) &&
