@@ -56,6 +56,17 @@ void split() {
   use_up(part, "the ranks of a host");
 }
 
+/// Open MPI goes on with it from the progress loop: on ranks that look around at once, on others in their
+/// next call.
+MPI_Request begin_duplicate(MPI_Comm of, MPI_Comm& copy) {
+  MPI_Request request;
+  MPI_Comm_idup(of, &copy, &request);
+  int flag;
+  for (int look = 0; look < 100 && rank % 2 == 1; ++look)
+    MPI_Iprobe(MPI_ANY_SOURCE, 99, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+  return request;
+}
+
 void duplicate() {
   MPI_Comm copy, copy_of_copy;
   MPI_Comm_dup(MPI_COMM_WORLD, &copy);
@@ -71,11 +82,7 @@ void duplicate() {
   // Open MPI starts its part of this from the progress loop, here on some ranks before the sum and on others
   // in it.
   for (const std::size_t count : {1UL, 1000UL, 50'000UL, 400'000UL}) {
-    MPI_Request request;
-    MPI_Comm_idup(MPI_COMM_WORLD, &copy, &request);
-    int flag;
-    for (int look = 0; look < 100 && rank % 2 == 1; ++look)
-      MPI_Iprobe(MPI_ANY_SOURCE, 99, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+    MPI_Request request = begin_duplicate(MPI_COMM_WORLD, copy);
     std::vector<int> sum(count, 1);
     MPI_Allreduce(MPI_IN_PLACE, sum.data(), static_cast<int>(count), MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     require(sum == std::vector<int>(count, ranks), "a sum while a duplicate is being made");
@@ -143,13 +150,9 @@ void between_groups() {
     MPI_Intercomm_create(side, 0, MPI_COMM_WORLD, first ? first_ranks : 0, 4, &both);
     const char* wrong = loom::mpi_test::wrong_between_groups(both, first);
     require(wrong == nullptr, wrong);
-    // As in duplicate(), with what Open MPI does on the groups' own communicators.
+    // With what Open MPI does on the groups' own communicators.
     for (const std::size_t count : {1UL, 50'000UL}) {
-      MPI_Request request;
-      MPI_Comm_idup(both, &again, &request);
-      int flag;
-      for (int look = 0; look < 100 && rank % 2 == 1; ++look)
-        MPI_Iprobe(MPI_ANY_SOURCE, 99, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+      MPI_Request request = begin_duplicate(both, again);
       std::vector<int> sum(count, 1);
       const std::vector<int> others(count, first ? ranks - first_ranks : first_ranks);
       std::vector<int> got(count);
