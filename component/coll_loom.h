@@ -119,7 +119,7 @@ int coll_loom_error_class(int result);
 /* The module fails from now on, because of a negative result of the core. */
 void coll_loom_break(struct coll_loom_module* self, int result);
 
-/* coll_loom_all{reduce,gatherv}.c and coll_loom_entries.c: one function for each that the framework has. */
+/* coll_loom_allgatherv.c and coll_loom_entries.c: one function for each that the framework has. */
 #define COLL_LOOM_DECLARE_BLOCKING(api, which) \
   int coll_loom_##api(PARAMS_##api struct ompi_communicator_t* communicator, mca_coll_base_module_t* module);
 #define COLL_LOOM_DECLARE_NOT_WAITING(api, which)                                                              \

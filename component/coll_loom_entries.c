@@ -22,20 +22,24 @@
   }
 COLL_LOOM_COLLECTIVES(BELOW)
 
-#define ENTRY_BLOCKING(api, which)                                           \
-  int coll_loom_##api(PARAMS_##api struct ompi_communicator_t* communicator, \
-                      mca_coll_base_module_t* module) {                      \
-    struct coll_loom_module* self = (struct coll_loom_module*)module;        \
-    const struct coll_loom_args args = {.collective = which, CALL_##api};    \
-    struct loom_call call;                                                   \
-    int error;                                                               \
-    if (OPAL_LIKELY(coll_loom_plain(self, &args, &call))) {                  \
-      const int result = loom_perform(self->comm, &call);                    \
-      if (OPAL_LIKELY(result == LOOM_SUCCESS)) return OMPI_SUCCESS;          \
-      if (coll_loom_has_ended(self, result, &error)) return error;           \
-    } else if (OPAL_LIKELY(coll_loom_perform(self, &args, &error)))          \
-      return error;                                                          \
-    return coll_loom_below_##api(ARGS_##api communicator, self);             \
+/* What the plain way has not ended, in a function of its own: else each call would write its arguments to
+ * memory. */
+#define ENTRY_BLOCKING(api, which)                                                                        \
+  static __attribute__((noinline)) int longer_way_##api(                                                  \
+      PARAMS_##api struct ompi_communicator_t* communicator, struct coll_loom_module* self, int result) { \
+    const struct coll_loom_args args = {.collective = which, CALL_##api};                                 \
+    int error;                                                                                            \
+    const bool ended = result == COLL_LOOM_NOT_PLAIN ? coll_loom_perform(self, &args, &error)             \
+                                                     : coll_loom_has_ended(self, result, &error);         \
+    return ended ? error : coll_loom_below_##api(ARGS_##api communicator, self);                          \
+  }                                                                                                       \
+  int coll_loom_##api(PARAMS_##api struct ompi_communicator_t* communicator,                              \
+                      mca_coll_base_module_t* module) {                                                   \
+    struct coll_loom_module* self = (struct coll_loom_module*)module;                                     \
+    const struct coll_loom_args args = {.collective = which, CALL_##api};                                 \
+    const int result = coll_loom_plain(self, &args);                                                      \
+    if (OPAL_LIKELY(result == LOOM_SUCCESS)) return OMPI_SUCCESS;                                         \
+    return longer_way_##api(ARGS_##api communicator, self, result);                                       \
   }
 
 #define ENTRY_NOT_WAITING(api, which)                                                                   \
@@ -60,6 +64,7 @@ COLL_LOOM_COLLECTIVES(BELOW)
 
 #define ENTRIES(api, which) ENTRY_BLOCKING(api, which) ENTRY_NOT_WAITING(api, which)
 
+ENTRIES(allreduce, LOOM_ALLREDUCE)
 ENTRIES(reduce, LOOM_REDUCE)
 ENTRIES(reduce_scatter_block, LOOM_REDUCE_SCATTER_BLOCK)
 ENTRIES(reduce_scatter, LOOM_REDUCE_SCATTER)
@@ -75,7 +80,5 @@ ENTRIES(gatherv, LOOM_GATHERV)
 ENTRIES(scatter, LOOM_SCATTER)
 ENTRIES(scatterv, LOOM_SCATTERV)
 ENTRIES(barrier, LOOM_BARRIER)
-/* MPI_Allreduce has a shorter way, MPI_Allgatherv a longer one: coll_loom_allreduce.c,
- * coll_loom_allgatherv.c. */
-ENTRY_NOT_WAITING(allreduce, LOOM_ALLREDUCE)
+/* MPI_Allgatherv has a longer way: coll_loom_allgatherv.c. */
 ENTRY_NOT_WAITING(allgatherv, LOOM_ALLGATHERV)

@@ -6,7 +6,10 @@
 #include "component/coll_loom.h"
 #include "component/coll_loom_kernels.h"
 
-static inline bool coll_loom_plain_bytes(const struct coll_loom_side* side, uint64_t* bytes) {
+enum { COLL_LOOM_NOT_PLAIN = LOOM_DECLINED + 1 }; /* beside what the core returns */
+
+static inline __attribute__((always_inline)) bool coll_loom_plain_bytes(const struct coll_loom_side* side,
+                                                                        uint64_t* bytes) {
   enum { PLAIN = OPAL_DATATYPE_FLAG_PREDEFINED | OPAL_DATATYPE_FLAG_CONTIGUOUS | OPAL_DATATYPE_FLAG_NO_GAPS };
   if (side->buffer == MPI_IN_PLACE) return false; /* its type means nothing */
   const opal_datatype_t* const type = &side->type->super;
@@ -14,32 +17,38 @@ static inline bool coll_loom_plain_bytes(const struct coll_loom_side* side, uint
   return (type->flags & PLAIN) == PLAIN && *bytes > 0;
 }
 
-/* Describes the call for loom_perform; false: it needs the longer way. args->collective is known to the
- * compiler. */
-static inline bool coll_loom_plain(const struct coll_loom_module* self, const struct coll_loom_args* args,
-                                   struct loom_call* call) {
+/* Performs the call; COLL_LOOM_NOT_PLAIN: it needs the longer way. Inlined where args->collective is known
+ * and args is nothing but names for parameters. */
+static inline __attribute__((always_inline)) int coll_loom_plain(const struct coll_loom_module* self,
+                                                                 const struct coll_loom_args* args) {
   if (OPAL_UNLIKELY(self->state != COLL_LOOM_READY || !self->one_host || coll_loom_variables.check))
-    return false;
-  *call = (struct loom_call){.collective = args->collective, .type = LOOM_UINT8, .root = args->root};
-  call->in = args->in.buffer;
-  call->out = args->out.buffer;
-  uint64_t in_bytes;
+    return COLL_LOOM_NOT_PLAIN;
+  const void* in = args->in.buffer;
+  uint64_t count = 0, in_bytes;
+  enum loom_op op = LOOM_SUM;
+  enum loom_type type = LOOM_UINT8;
   switch (args->collective) {
     case LOOM_BARRIER:
-      return true;
+      break;
     case LOOM_BCAST:
-      return coll_loom_plain_bytes(&args->in, &call->count);
+      if (!coll_loom_plain_bytes(&args->in, &count)) return COLL_LOOM_NOT_PLAIN;
+      break;
     case LOOM_ALLGATHER:
     case LOOM_ALLTOALL:
-      return coll_loom_plain_bytes(&args->in, &in_bytes) && coll_loom_plain_bytes(&args->out, &call->count);
+      if (!coll_loom_plain_bytes(&args->in, &in_bytes) || !coll_loom_plain_bytes(&args->out, &count))
+        return COLL_LOOM_NOT_PLAIN;
+      break;
+    case LOOM_ALLREDUCE:
     case LOOM_REDUCE:
     case LOOM_REDUCE_SCATTER_BLOCK:
-      if (call->in == MPI_IN_PLACE) call->in = call->out;
-      call->count = args->in.count;
-      return call->count > 0 && coll_loom_kernel(args->op, args->in.type, &call->op, &call->type);
+      if (in == MPI_IN_PLACE) in = args->out.buffer;
+      count = args->in.count;
+      if (count == 0 || !coll_loom_kernel(args->op, args->in.type, &op, &type)) return COLL_LOOM_NOT_PLAIN;
+      break;
     default:
-      return false;
+      return COLL_LOOM_NOT_PLAIN;
   }
+  return loom_perform_plain(self->comm, args->collective, in, args->out.buffer, count, type, op, args->root);
 }
 
 #endif

@@ -47,20 +47,13 @@ void Communicator::fail_call() {
   }
 }
 
-void Communicator::perform_small(const device::HostJob& job) {
-  device::Waiter waiter(wait_policy_);
+/// From inside a handler.
+void Communicator::fail_small_call() {
   try {
-    links_.direct->perform(job, waiter);
+    fail_direct();
   } catch (...) {
-    try {
-      fail_direct();
-    } catch (...) {
-      fail_call();
-    }
+    fail_call();
   }
-  CallCounters::Counts& counts = calls_[job.collective];
-  calls_.add(counts.by[static_cast<std::size_t>(Algorithm::kDirect)], 1);
-  calls_.add(counts.bytes, job.bytes());
 }
 
 /// From inside a handler: says who was waited for in vain.
@@ -217,7 +210,8 @@ void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
   bool done = false;
   std::optional<int> not_quiet;
   const auto peer = [&] { return done ? not_quiet.value_or(rank_) : awaited_rank(executor); };
-  device::Waiter waiter(wait_policy_, [&] { return waits_too(peer()); });
+  const std::function<bool()> is_excused = [&] { return waits_too(peer()); };
+  device::Waiter waiter(wait_policy_, &is_excused);
   std::uint64_t released = 0;
   const auto drained = [&] {
     const std::uint64_t before = released;

@@ -45,13 +45,8 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// See loom_allreduce in core.h. false: declined. Throws Error; after that the communicator is abandoned
-  /// and every further call throws at once.
-  bool allreduce(const std::byte* in, std::byte* out, std::size_t count, device::Type type, device::Op op) {
-    const device::ReduceFn reduce = device::find_reduce(op, type);
-    return perform({device::Collective::kAllreduce, in, out, count, device::size_of(type), reduce});
-  }
-  /// The same for any collective. A reduction without a kernel is declined.
+  /// See loom_perform in core.h. false: declined; so is a reduction without a kernel. Throws Error; after
+  /// that the communicator is abandoned and every further call throws at once.
   bool perform(const device::HostJob& job) {
     if (is_small(job)) [[likely]] {
       perform_small(job);
@@ -60,6 +55,10 @@ class Communicator {
     const std::optional<Algorithm> carried = try_perform(job);
     count(job, carried);
     return carried.has_value();
+  }
+  bool allreduce(const std::byte* in, std::byte* out, std::size_t count, device::Type type, device::Op op) {
+    const device::ReduceFn reduce = device::find_reduce(op, type);
+    return perform({device::Collective::kAllreduce, in, out, count, device::size_of(type), reduce});
   }
 
   /// Whether making this call, which does not wait, has to wait until there are links. The same on all ranks.
@@ -143,7 +142,18 @@ class Communicator {
            device::offered_bytes(job.collective, bytes, bootstrap_.size()) < most_small_ &&
            job.in_gaps == nullptr && job.out_gaps == nullptr;
   }
-  void perform_small(const device::HostJob& job);
+  void perform_small(const device::HostJob& job) {
+    device::Waiter waiter(wait_policy_);
+    try {
+      links_.direct->perform(job, waiter);
+    } catch (...) {
+      fail_small_call();
+    }
+    CallCounters::Counts& counts = calls_[job.collective];
+    calls_.add(counts.by[static_cast<std::size_t>(Algorithm::kDirect)], 1);
+    calls_.add(counts.bytes, job.bytes());
+  }
+  [[noreturn]] void fail_small_call();
   [[noreturn]] void fail_call();
   [[noreturn]] void fail_direct() const;
   std::optional<Algorithm> try_perform(const device::HostJob& job);

@@ -192,7 +192,8 @@ int Communicator::awaited_rank(const Job& job) const {
 /// For a job that has waited so long. Throws Error.
 void Communicator::check_waiting(const Job& job, double waited_s) const {
   const double limit_s = process_.runtime().parameters.timeout_s;
-  if (device::is_past(limit_s, waited_s, [&] { return waits_too(awaited_rank(job)); }))
+  const std::function<bool()> is_excused = [&] { return waits_too(awaited_rank(job)); };
+  if (device::is_past(limit_s, waited_s, &is_excused))
     throw Error(ErrorCode::kTimeout, fmt::format("No step forward for {:.1f} s. Waiting for {}.", waited_s,
                                                  awaited_text(awaited_rank(job))));
 }

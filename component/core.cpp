@@ -167,13 +167,21 @@ void loom_comm_destroy(loom_comm* comm) {
   if (the_process != nullptr && its_pid == ::getpid()) delete reinterpret_cast<Communicator*>(comm);
 }
 
-int loom_allreduce(loom_comm* comm, const void* sendbuf, void* recvbuf, uint64_t count, loom_type type,
-                   loom_op op) {
+int loom_perform_plain(loom_comm* comm, loom_collective collective, const void* in, void* out, uint64_t count,
+                       loom_type type, loom_op op, int root) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
   return at_c_boundary(communicator.where().c_str(), [&]() -> int {
-    auto* out = static_cast<std::byte*>(recvbuf);
-    const auto* in = sendbuf != nullptr ? static_cast<const std::byte*>(sendbuf) : out;
-    const bool carried = communicator.allreduce(in, out, count, static_cast<Type>(type), static_cast<Op>(op));
+    const auto which = static_cast<Collective>(collective);
+    const auto element = static_cast<Type>(type);
+    const bool carried = communicator.perform(
+        {.collective = which,
+         .in = static_cast<const std::byte*>(in),
+         .out = static_cast<std::byte*>(out),
+         .count = count,
+         .elem_bytes = loom::device::size_of(element),
+         .reduce = loom::device::is_reduction(which) ? loom::device::find_reduce(static_cast<Op>(op), element)
+                                                     : nullptr,
+         .root = root});
     return carried ? LOOM_SUCCESS : LOOM_DECLINED;
   });
 }

@@ -196,12 +196,6 @@ int loom_set_up_finish(struct loom_set_up *set_up, struct loom_comm **out);
 /* Frees what loom_comm_create made; not collective, never waits for a peer. */
 void loom_comm_destroy(struct loom_comm *comm);
 
-/* recvbuf = op over all ranks' sendbuf, count elements of type, contiguous. sendbuf NULL: MPI_IN_PLACE, the operand is
- * in recvbuf. Collective; LOOM_DECLINED depends on (count, type, op) and the communicator alone. The first call that needs
- * links makes them, through the bootstrap; if that fails, one message says why, and such calls are declined. */
-int loom_allreduce(struct loom_comm *comm, const void *sendbuf, void *recvbuf, uint64_t count, enum loom_type type,
-                   enum loom_op op);
-
 /* A block of bytes; without data where the buffer has gaps. As device::Block. */
 struct loom_block {
   void *data;
@@ -228,8 +222,13 @@ struct loom_call {
   bool owns_its_block;    /* in place, with blocks */
   const uint64_t *bounds; /* of LOOM_REDUCE_SCATTER: rank r's part is elements [bounds[r], bounds[r + 1]) */
 };
-/* Collective; LOOM_DECLINED depends on the same facts as loom_allreduce's. */
+/* Collective; LOOM_DECLINED depends on (collective, count, type, op) and the communicator alone. The first call that needs
+ * links makes them, through the bootstrap; if that fails, one message says why, and such calls are declined. */
 int loom_perform(struct loom_comm *comm, const struct loom_call *call);
+
+/* The same for a collective up to LOOM_BARRIER on contiguous buffers, in fewer instructions: small calls consist of them. */
+int loom_perform_plain(struct loom_comm *comm, enum loom_collective collective, const void *in, void *out, uint64_t count,
+                       enum loom_type type, enum loom_op op, int root);
 
 /* The same for buffers that may lie on GPUs, before anybody stages them: LOOM_DECLINED on all ranks unless all have theirs
  * there and an executor for them. */

@@ -270,20 +270,10 @@ const Choice& choice() {
   return choice;
 }
 
-template <class... T>
-constexpr std::array<std::size_t, kTypeCount> sizes(std::tuple<T...>*) {
-  return {sizeof(T)...};
-}
-constexpr auto kSizes = sizes(static_cast<Types*>(nullptr));
-
 }  // namespace
 
 ReduceFn find_reduce(Op op, Type type) noexcept {
   return (*choice().table)[static_cast<std::size_t>(op)][static_cast<std::size_t>(type)];
-}
-
-std::size_t size_of(Type type) noexcept {
-  return kSizes[static_cast<std::size_t>(type)];
 }
 
 const char* reduce_target() noexcept {

@@ -1,6 +1,7 @@
 // reduce.hpp -- the type x operation table of the host.
 #pragma once
 
+#include <array>
 #include <cstddef>
 
 #include "device/operations.hpp"
@@ -19,8 +20,14 @@ inline bool supports(Op op, Type type) noexcept {
   return find_reduce(op, type) != nullptr;
 }
 
+inline constexpr auto kTypeSizes = []<class... T>(std::tuple<T...>*) {
+  return std::array{sizeof(T)...};
+}(static_cast<Types*>(nullptr));
+
 /// Bytes from one element to the next: MPI's extent.
-std::size_t size_of(Type type) noexcept;
+constexpr std::size_t size_of(Type type) noexcept {
+  return kTypeSizes[static_cast<std::size_t>(type)];
+}
 
 /// The instruction set that the table's loops were compiled for, chosen when it is first asked for: "AVX3",
 /// "AVX2", ...

@@ -59,6 +59,7 @@ inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) 
 
 DirectExchange::DirectExchange(std::vector<DirectArea*> areas, int self, OfferProtocol protocol)
     : areas_(std::move(areas)),
+      own_(areas_[static_cast<std::size_t>(self)]),
       self_(self),
       protocol_(protocol),
       decoded_(protocol == OfferProtocol::kInline ? 0 : 2 * DirectArea::kMostOffered) {}
@@ -101,58 +102,73 @@ void DirectExchange::reserve(std::size_t bytes, Waiter& waiter) {
   await_all(entered, waiter);
 }
 
+/// To this exchange's place.
+void DirectExchange::offer_in_ring(const std::byte* data, std::size_t bytes) {
+  HostMemory memory;
+  std::byte* const place = place_of(self_);
+  Word* const words = reinterpret_cast<Word*>(place);
+  switch (protocol_) {
+    case OfferProtocol::kInline:
+      std::memcpy(place, data, bytes);
+      break;
+    case OfferProtocol::kSimple:
+      Simple::write(memory, words, data, bytes, exchange_);
+      break;
+    case OfferProtocol::kLL:
+      LL::write(memory, words, data, bytes, exchange_);
+      break;
+    case OfferProtocol::kLL128:
+      LL128::write(memory, words, data, bytes, exchange_);
+      break;
+  }
+  const std::uint64_t ahead =
+      place_ + kOffersAhead * (level_ + 1 == exchange_ ? DirectArea::kMostOffered : end_ - place_);
+  if (ahead % DirectArea::kRingBytes + kPrefetchBytes <= DirectArea::kRingBytes)
+    prefetch_for_writing(own_->ring + ahead % DirectArea::kRingBytes, std::min(bytes, kPrefetchBytes));
+}
+
 /// `bytes`: of the longest offer of any rank; what this one offers, if anything, is `data`.
+template <DirectExchange::Where kWhere>
 inline void DirectExchange::offer(const std::byte* data, std::size_t bytes, Waiter& waiter) {
   ++exchange_;
-  const bool tiny = in_line(bytes);
   if (exchange_ - entered_ >= DirectArea::kLines) [[unlikely]]
     await_all(exchange_ - DirectArea::kLines / 2, waiter);
-  if (!tiny) reserve(protocol_ == OfferProtocol::kInline ? bytes : DirectArea::kMostOffered, waiter);
+  if constexpr (kWhere == Where::kRing)
+    reserve(protocol_ == OfferProtocol::kInline ? bytes : DirectArea::kMostOffered, waiter);
   end_of_[exchange_ % end_of_.size()] = end_;
-  DirectLine& line = line_of(self_, exchange_);
-  if (tiny) {
-    if (data != nullptr) copy_small(line.payload, data, bytes);
-  } else if (data != nullptr) {
-    HostMemory memory;
-    std::byte* const place = place_of(self_);
-    Word* const words = reinterpret_cast<Word*>(place);
-    switch (protocol_) {
-      case OfferProtocol::kInline:
-        std::memcpy(place, data, bytes);
-        break;
-      case OfferProtocol::kSimple:
-        Simple::write(memory, words, data, bytes, exchange_);
-        break;
-      case OfferProtocol::kLL:
-        LL::write(memory, words, data, bytes, exchange_);
-        break;
-      case OfferProtocol::kLL128:
-        LL128::write(memory, words, data, bytes, exchange_);
-        break;
-    }
-    const std::uint64_t ahead =
-        place_ + kOffersAhead * (level_ + 1 == exchange_ ? DirectArea::kMostOffered : end_ - place_);
-    if (ahead % DirectArea::kRingBytes + kPrefetchBytes <= DirectArea::kRingBytes)
-      prefetch_for_writing(areas_[static_cast<std::size_t>(self_)]->ring + ahead % DirectArea::kRingBytes,
-                           std::min(bytes, kPrefetchBytes));
+  DirectLine& line = own_->line[exchange_ % DirectArea::kLines];
+  if (data != nullptr) {
+    if constexpr (kWhere == Where::kLine)
+      copy_small(line.payload, data, bytes);
+    else
+      offer_in_ring(data, bytes);
   }
   line.published.publish(exchange_);
-  prefetch_for_writing(&line_of(self_, exchange_ + kLinesAhead), tiny ? sizeof(StepFlag) + bytes : 1);
+  const DirectLine& next = own_->line[(exchange_ + kLinesAhead) % DirectArea::kLines];
+  prefetch_for_writing(&next, 1);
+  if (kWhere == Where::kLine && sizeof(StepFlag) + bytes > kCacheLine)
+    prefetch_for_writing(reinterpret_cast<const std::byte*>(&next) + kCacheLine, 1);
 }
 
 /// If the rank has run ahead, its next line comes while this one is read. Else it must not be taken away.
-inline void DirectExchange::expect_next(int rank, std::size_t bytes) const {
-  if (in_line(bytes) && line_of(rank, exchange_).published.value() >= exchange_)
+template <DirectExchange::Where kWhere>
+inline void DirectExchange::expect_next(int rank) const {
+  if (kWhere == Where::kLine && line_of(rank, exchange_).published.value() >= exchange_)
     __builtin_prefetch(&line_of(rank, exchange_ + kReadAhead));
 }
 
 /// What the rank offers in this exchange, valid until the next offer is taken; rank 0's until the exchange
 /// ends.
+template <DirectExchange::Where kWhere>
 inline const std::byte* DirectExchange::take(int rank, std::size_t bytes, Waiter& waiter) {
+  if constexpr (kWhere == Where::kLine) {
+    await(rank, exchange_, waiter);
+    return line_of(rank, exchange_).payload;
+  }
   switch (protocol_) {
     case OfferProtocol::kInline:
       await(rank, exchange_, waiter);
-      return in_line(bytes) ? line_of(rank, exchange_).payload : place_of(rank);
+      return place_of(rank);
     case OfferProtocol::kSimple:
       return decode<Simple>(rank, bytes, waiter);
     case OfferProtocol::kLL:
@@ -186,11 +202,12 @@ const std::byte* DirectExchange::own_operand(const HostJob& job, std::size_t off
 }
 
 /// out = what lies at `offset` of all operands, reduced in order of rank.
+template <DirectExchange::Where kWhere>
 inline void DirectExchange::reduce(const HostJob& job, std::size_t offset, std::size_t offered,
                                    Waiter& waiter) {
   const std::byte* const own = own_operand(job, offset);
   const auto operand = [&](int rank) {
-    return rank == self_ && own != nullptr ? own : take(rank, offered, waiter) + offset;
+    return rank == self_ && own != nullptr ? own : take<kWhere>(rank, offered, waiter) + offset;
   };
   const std::byte* so_far = operand(0);
   for (int rank = 1; rank < size(); ++rank) {
@@ -201,71 +218,86 @@ inline void DirectExchange::reduce(const HostJob& job, std::size_t offset, std::
 }
 
 /// out = what lies at `offset` of all offers, side by side. In place, my own is there.
+template <DirectExchange::Where kWhere>
 inline void DirectExchange::gather(const HostJob& job, std::size_t offset, std::size_t offered,
                                    Waiter& waiter) {
   for (int rank = 0; rank < size(); ++rank) {
     std::byte* const to = job.out + static_cast<std::size_t>(rank) * job.bytes();
-    const std::byte* const from = rank == self_ ? job.in + offset : take(rank, offered, waiter) + offset;
+    const std::byte* const from =
+        rank == self_ ? job.in + offset : take<kWhere>(rank, offered, waiter) + offset;
     if (from != to) copy_small(to, from, job.bytes());
     waiter.moved();
   }
 }
 
-void DirectExchange::perform(const HostJob& job, Waiter& waiter) {
-  const std::size_t offered = offered_bytes(job.collective, job.bytes(), size());
+/// What this rank lays out for others; nullptr: nothing.
+inline const std::byte* DirectExchange::offer_of(const HostJob& job) const {
+  switch (job.collective) {
+    case Collective::kBarrier:
+      return nullptr;
+    case Collective::kBroadcast:
+      return self_ == job.root ? job.in : nullptr;
+    case Collective::kReduce:
+      return self_ != job.root || own_operand(job, 0) == nullptr ? job.in : nullptr;
+    default:
+      return job.in;
+  }
+}
+
+template <DirectExchange::Where kWhere>
+inline void DirectExchange::exchange(const HostJob& job, std::size_t offered, Waiter& waiter) {
+  offer<kWhere>(offer_of(job), offered, waiter);
+  if (job.collective == Collective::kReduce) {
+    if (self_ != job.root) return;
+    for (int rank = 0; rank < size(); ++rank)
+      if (rank != self_) expect_next<kWhere>(rank);
+    reduce<kWhere>(job, 0, offered, waiter);
+    entered_ = exchange_;
+    return;
+  }
+  if (job.collective == Collective::kBroadcast) {
+    if (self_ == job.root) return;
+    expect_next<kWhere>(job.root);
+    copy_small(job.out, take<kWhere>(job.root, offered, waiter), job.bytes());
+    return;
+  }
+  let_the_others_write();
   const std::size_t mine = static_cast<std::size_t>(self_) * job.bytes();
   switch (job.collective) {
     case Collective::kAllreduce:
-      offer(job.in, offered, waiter);
-      let_the_others_write();
-      reduce(job, 0, offered, waiter);
+      reduce<kWhere>(job, 0, offered, waiter);
       break;
     case Collective::kReduceScatter:
-      offer(job.in, offered, waiter);
-      let_the_others_write();
-      reduce(job, mine, offered, waiter);
+      reduce<kWhere>(job, mine, offered, waiter);
       break;
     case Collective::kAllGather:
-      offer(job.in, offered, waiter);
-      let_the_others_write();
-      gather(job, 0, offered, waiter);
+      gather<kWhere>(job, 0, offered, waiter);
       break;
     case Collective::kAllToAll:
-      offer(job.in, offered, waiter);
-      let_the_others_write();
-      gather(job, mine, offered, waiter);
+      gather<kWhere>(job, mine, offered, waiter);
       break;
     case Collective::kBarrier:
-      offer(nullptr, 0, waiter);
-      let_the_others_write();
       for (int k = 0; k < size() - 1; ++k) await(other_position(self_, k), exchange_, waiter);
       break;
-    case Collective::kReduce:
-      if (offered > most_offered(protocol_)) [[unlikely]]
-        return perform_in_pieces(job, waiter);
-      offer(self_ != job.root || own_operand(job, 0) == nullptr ? job.in : nullptr, offered, waiter);
-      if (self_ != job.root) return;
-      for (int rank = 0; rank < size(); ++rank)
-        if (rank != self_) expect_next(rank, offered);
-      reduce(job, 0, offered, waiter);
-      break;
-    case Collective::kBroadcast:
-      if (offered > most_offered(protocol_)) [[unlikely]]
-        return perform_in_pieces(job, waiter);
-      offer(self_ == job.root ? job.in : nullptr, offered, waiter);
-      if (self_ == job.root) return;
-      expect_next(job.root, offered);
-      copy_small(job.out, take(job.root, offered, waiter), job.bytes());
-      return;
     default:
       throw Error(ErrorCode::kInternal, "A collective that is no direct exchange was performed as one.");
   }
-  entered_ = exchange_;
-  if (job.collective != Collective::kReduce) level_ = exchange_;
+  entered_ = level_ = exchange_;
 }
 
-/// An exchange for each, of which who sends may be some ahead.
-void DirectExchange::perform_in_pieces(const HostJob& job, Waiter& waiter) {
+void DirectExchange::perform(const HostJob& job, Waiter& waiter) {
+  const std::size_t offered = offered_bytes(job.collective, job.bytes(), size());
+  if (offered <= DirectLine::kPayloadBytes && protocol_ == OfferProtocol::kInline)
+    exchange<Where::kLine>(job, offered, waiter);
+  else
+    perform_in_ring(job, offered, waiter);
+}
+
+/// A broadcast or reduce that is too long for one exchange takes several, of which who sends may be some
+/// ahead.
+void DirectExchange::perform_in_ring(const HostJob& job, std::size_t offered, Waiter& waiter) {
+  if (offered <= most_offered(protocol_)) [[likely]]
+    return exchange<Where::kRing>(job, offered, waiter);
   const std::size_t most = most_offered(protocol_) / job.elem_bytes;
   for (std::size_t first = 0; first < job.count; first += most) {
     HostJob piece = job;

@@ -76,13 +76,16 @@ class DirectExchange {
   /// Reductions go in order of rank, so that the result is bitwise the same everywhere. offered_bytes() of
   /// the job is at most most_offered(), save of a broadcast and a reduce, which take several exchanges then.
   /// Throws what the waiter throws, and Error (kGivenUp) when a rank has abandoned the communicator.
-  void perform(const HostJob& job, Waiter& waiter);
+  [[gnu::flatten]] void perform(const HostJob& job, Waiter& waiter);
 
   /// The rank that the last job waited for when it threw.
   int awaited() const noexcept { return awaited_; }
   void abandon() noexcept;
 
  private:
+  /// Where an exchange's offers are. Small calls consist of their instructions: code that knows needs fewer.
+  enum class Where { kLine, kRing };
+
   DirectLine& line_of(int rank, std::uint64_t exchange) const {
     return areas_[static_cast<std::size_t>(rank)]->line[exchange % DirectArea::kLines];
   }
@@ -91,22 +94,29 @@ class DirectExchange {
     return areas_[static_cast<std::size_t>(rank)]->ring + place_ % DirectArea::kRingBytes;
   }
   void reserve(std::size_t bytes, Waiter& waiter);
-  bool in_line(std::size_t bytes) const {
-    return bytes <= DirectLine::kPayloadBytes && protocol_ == OfferProtocol::kInline;
-  }
+  void offer_in_ring(const std::byte* data, std::size_t bytes);
+  template <Where kWhere>
   void offer(const std::byte* data, std::size_t bytes, Waiter& waiter);
-  void expect_next(int rank, std::size_t bytes) const;
+  template <Where kWhere>
+  void expect_next(int rank) const;
+  template <Where kWhere>
   const std::byte* take(int rank, std::size_t bytes, Waiter& waiter);
   void await(int rank, std::uint64_t exchange, Waiter& waiter);
   template <class Protocol>
   const std::byte* decode(int rank, std::size_t bytes, Waiter& waiter);
-  void await_all(std::uint64_t exchange, Waiter& waiter);
-  void perform_in_pieces(const HostJob& job, Waiter& waiter);
+  [[gnu::noinline]] void await_all(std::uint64_t exchange, Waiter& waiter);
+  [[gnu::noinline]] void perform_in_ring(const HostJob& job, std::size_t offered, Waiter& waiter);
+  const std::byte* offer_of(const HostJob& job) const;
   const std::byte* own_operand(const HostJob& job, std::size_t offset) const;
+  template <Where kWhere>
+  void exchange(const HostJob& job, std::size_t offered, Waiter& waiter);
+  template <Where kWhere>
   void reduce(const HostJob& job, std::size_t offset, std::size_t offered, Waiter& waiter);
+  template <Where kWhere>
   void gather(const HostJob& job, std::size_t offset, std::size_t offered, Waiter& waiter);
 
   std::vector<DirectArea*> areas_;
+  DirectArea* own_;  ///< areas_[self_]
   int self_;
   int awaited_ = 0;
   OfferProtocol protocol_;

@@ -28,10 +28,10 @@ void relax() {
 
 }  // namespace
 
-bool is_past(double limit_s, double waited_s, const std::function<bool()>& is_excused) {
+bool is_past(double limit_s, double waited_s, const std::function<bool()>* is_excused) {
   if (limit_s <= 0 || waited_s <= limit_s) return false;
   const double grace_s = std::min(Waiter::kMostGraceSeconds, limit_s * Waiter::kGraceShare);
-  return waited_s > limit_s + grace_s || !is_excused || !is_excused();
+  return waited_s > limit_s + grace_s || is_excused == nullptr || !(*is_excused)();
 }
 
 void Waiter::pause_longer() {

@@ -19,11 +19,12 @@ struct WaitPolicy {
 /// Waiting inside one call. Not shared between threads.
 class Waiter {
  public:
-  /// is_excused: whether whom this call waits for is known to wait as well; may be empty. Then the limit is a
-  /// little longer, for those who wait for the one that is missing to find out first, and to say who it is.
-  explicit Waiter(const WaitPolicy& policy, std::function<bool()> is_excused = {})
+  /// is_excused: whether whom this call waits for is known to wait as well; may be nullptr, must outlive
+  /// this. Then the limit is a little longer, for those who wait for the one that is missing to find out
+  /// first, and to say who it is.
+  explicit Waiter(const WaitPolicy& policy, const std::function<bool()>* is_excused = nullptr)
       : policy_(policy),
-        is_excused_(std::move(is_excused)),
+        is_excused_(is_excused),
         bare_spins_(policy.oversubscribed ? kSpinsOversubscribed : kBareSpins) {}
 
   /// How much longer: at most, and as a share of the limit.
@@ -48,7 +49,7 @@ class Waiter {
   void pause_longer();
 
   const WaitPolicy& policy_;
-  std::function<bool()> is_excused_;
+  const std::function<bool()>* is_excused_;
   bool has_said_ = false;
   unsigned bare_spins_;
   unsigned pauses_ = 0;
@@ -56,6 +57,6 @@ class Waiter {
 };
 
 /// Whether a wait of so long is past its limit; 0: there is none. is_excused as a Waiter's.
-bool is_past(double limit_s, double waited_s, const std::function<bool()>& is_excused);
+bool is_past(double limit_s, double waited_s, const std::function<bool()>* is_excused);
 
 }  // namespace loom::device

@@ -36,7 +36,8 @@ struct RankProcess {
 
   void meet() { pthread_barrier_wait(&meeting->barrier); }
   int allreduce(std::vector<float>& values) {
-    return loom_allreduce(comm, nullptr, values.data(), values.size(), LOOM_FLOAT, LOOM_SUM);
+    return loom_perform_plain(comm, LOOM_ALLREDUCE, values.data(), values.data(), values.size(), LOOM_FLOAT,
+                              LOOM_SUM, 0);
   }
 };
 

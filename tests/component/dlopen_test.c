@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
     fprintf(stderr, "%s\n", dlerror());
     ++failures;
   }
-  static const char* const internal[] = {"loom_allreduce", "loom_initialize", "coll_loom_allreduce",
+  static const char* const internal[] = {"loom_perform", "loom_initialize", "coll_loom_allreduce",
                                          "coll_loom_variables"};
   for (size_t i = 0; i < sizeof internal / sizeof *internal; ++i) {
     if (dlsym(plugin, internal[i]) != NULL) {
