@@ -76,7 +76,7 @@ struct coll_loom_module {
   bool carries[LOOM_COLLECTIVE_COUNT]; /* else the component below does */
   bool carries_all;
   struct coll_loom_holding holding; /* while connecting */
-  bool one_host; /* all ranks are on this host: loom carries more than allreduce */
+  bool one_host; /* all ranks are on this host: loom carries everything */
   bool stages;   /* there may be buffers on devices, and the entry points look for them */
   struct coll_loom_operands operands; /* of the blocking call */
   /* The component below, one function and module for each collective: loom holds a reference to the modules from

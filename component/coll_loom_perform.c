@@ -124,12 +124,15 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
 bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_args* args, int* error) {
   *error = OMPI_SUCCESS;
   if (OPAL_UNLIKELY(coll_loom_is_empty(self, args))) return true;
+  /* While links are made by the outer call, whose operands these are. */
+  if (OPAL_UNLIKELY(coll_loom_is_gathering())) return false;
   coll_loom_finish_connecting(self);
   if (OPAL_UNLIKELY(coll_loom_variables.check) && !coll_loom_check(self, args, error)) return true;
   enum loom_op op;
   enum loom_type type;
   switch (coll_loom_way_of(self, args, true, &op, &type)) {
     case COLL_LOOM_BELOW:
+    case COLL_LOOM_HELD_BACK: /* not a call that may wait */
       return false;
     case COLL_LOOM_FAILS:
       *error = self->error;
@@ -137,7 +140,6 @@ bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_arg
     case COLL_LOOM_IN_ORDER:
       *error = coll_loom_in_order(self, args, op, type);
       return true;
-    case COLL_LOOM_HELD_BACK: /* not a call that may wait */
     case COLL_LOOM_BY_LOOM:
       break;
   }

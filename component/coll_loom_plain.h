@@ -6,7 +6,7 @@
 #include "component/coll_loom.h"
 #include "component/coll_loom_kernels.h"
 
-enum { COLL_LOOM_NOT_PLAIN = LOOM_DECLINED + 1 }; /* beside what the core returns */
+enum { COLL_LOOM_NOT_PLAIN = LOOM_UNCONNECTED + 1 }; /* beside what the core returns */
 
 static inline __attribute__((always_inline)) bool coll_loom_plain_bytes(const struct coll_loom_side* side,
                                                                         uint64_t* bytes) {
@@ -21,7 +21,9 @@ static inline __attribute__((always_inline)) bool coll_loom_plain_bytes(const st
  * and args is nothing but names for parameters. */
 static inline __attribute__((always_inline)) int coll_loom_plain(const struct coll_loom_module* self,
                                                                  const struct coll_loom_args* args) {
-  if (OPAL_UNLIKELY(self->state != COLL_LOOM_READY || !self->one_host || coll_loom_variables.check))
+  /* Acquire: another thread's progress may have connected the ranks. */
+  if (OPAL_UNLIKELY(__atomic_load_n(&self->state, __ATOMIC_ACQUIRE) != COLL_LOOM_READY || !self->one_host ||
+                    coll_loom_variables.check))
     return COLL_LOOM_NOT_PLAIN;
   const void* in = args->in.buffer;
   uint64_t count = 0, in_bytes;

@@ -51,7 +51,8 @@ inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) 
     std::memcpy(to, from, bytes);
 }
 
-[[noreturn]] void gave_up(int rank) {
+// Not inlined into calls, with the formatting.
+[[noreturn, gnu::noinline, gnu::cold]] void gave_up(int rank) {
   throw Error(ErrorCode::kGivenUp, fmt::format("Rank {} gave up on this communicator.", rank));
 }
 

@@ -16,7 +16,7 @@ namespace loom::device {
 /// How an offer crosses to those who read it. The same on all ranks.
 enum class OfferProtocol {
   kInline,  ///< in the line of its flag as far as it fits there, else as it is, before the flag
-  kSimple,  ///< those of protocol.hpp, in the bank
+  kSimple,  ///< those of protocol.hpp, in the ring
   kLL,
   kLL128
 };

@@ -45,7 +45,7 @@ TEST_P(DirectExchangeBy, ReducesInOrderOfRankOnEveryRankManyTimes) {
   });
 }
 
-// The sender runs ahead until it comes to lines or banks that are still in use.
+// The sender runs ahead until it comes to lines or a part of the ring that are still in use.
 TEST_P(DirectExchangeBy, BroadcastsAndReducesManyTimesInARow) {
   constexpr int kRanks = 3, kRounds = 1000;
   run(kRanks, GetParam(), [&](DirectExchange& exchange, int rank) {

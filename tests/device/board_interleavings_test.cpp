@@ -1,0 +1,295 @@
+// Everything that goes through the boards of one host, simulated: ranks in one thread, each moving by a round
+// of its executor when it is told to.
+//
+// A round reads and writes banks and then publishes. Whatever another rank could overwrite while this one is
+// still in its round, it could also overwrite before: the conditions under which it moves are the same. So it
+// is enough that rounds take place one after the other, in every order.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <variant>
+
+#include "device/host/block_executor.hpp"
+#include "device/host/scan_executor.hpp"
+#include "device/host/single_copy_executor.hpp"
+
+namespace loom::device {
+namespace {
+
+struct Call {
+  Collective collective;
+  std::size_t count;  ///< elements of a message, or of the shortest block
+  int root = 0;
+  bool single_copy = false;
+};
+
+/// Elements that rank `from` sends to rank `to`, where blocks are listed.
+std::size_t length(const Call& call, int from, int to) {
+  switch (call.collective) {
+    case Collective::kGatherV:
+    case Collective::kAllGatherV:
+      return call.count + static_cast<std::size_t>(from) * 700;
+    case Collective::kScatterV:
+      return call.count + static_cast<std::size_t>(to) * 700;
+    case Collective::kAllToAllV:
+    case Collective::kAllToAllW:
+      return call.count + static_cast<std::size_t>(from * 2 + to) * 300;
+    default:
+      return call.count;
+  }
+}
+
+/// Element i of what rank `from` has for rank `to` in a call; small, so that sums are exact.
+int value(std::size_t call, int from, int to, std::size_t i) {
+  return static_cast<int>((i * 7 + call * 5 + static_cast<std::size_t>(to) * 3) % 89) + 2 * from;
+}
+
+bool has_block_for_each(Collective collective) {
+  return collective == Collective::kReduceScatter || collective == Collective::kAllToAll ||
+         collective == Collective::kScatter || collective == Collective::kScatterV ||
+         collective == Collective::kAllToAllV || collective == Collective::kAllToAllW;
+}
+bool has_block_of_each(Collective collective) {
+  return collective == Collective::kAllGather || collective == Collective::kAllToAll ||
+         collective == Collective::kGather || collective == Collective::kGatherV ||
+         collective == Collective::kAllGatherV || collective == Collective::kAllToAllV ||
+         collective == Collective::kAllToAllW;
+}
+/// Only the root sends; only the root receives.
+bool is_from_root(Collective collective) {
+  return collective == Collective::kBroadcast || collective == Collective::kScatter ||
+         collective == Collective::kScatterV;
+}
+bool is_to_root(Collective collective) {
+  return collective == Collective::kReduce || collective == Collective::kGather ||
+         collective == Collective::kGatherV;
+}
+
+/// One rank on its way through a row of calls.
+class Walker {
+ public:
+  Walker(std::vector<Board*> boards, int self, bool few_rounds, const std::vector<Call>& calls)
+      : boards_(std::move(boards), self, few_rounds),
+        calls_(calls),
+        pids_(static_cast<std::size_t>(boards_.size()), ::getpid()) {}
+
+  bool done() const { return at_ == calls_.size(); }
+  /// By one round; false: it has to wait.
+  bool move() {
+    if (!executor_) begin();
+    const auto state = std::visit([](auto& executor) { return executor->advance(); }, *executor_);
+    if (state == RingExecutor::State::kBlocked) return false;
+    if (state == RingExecutor::State::kDone) {
+      check();
+      executor_.reset();
+      ++at_;
+    }
+    return true;
+  }
+
+ private:
+  using Collection = std::vector<std::vector<int>>;
+
+  void begin() {
+    const Call& call = calls_[at_];
+    const int self = boards_.self(), ranks = boards_.size();
+    const bool sends = !is_from_root(call.collective) || self == call.root;
+    const bool receives = !is_to_root(call.collective) || self == call.root;
+    in_.clear();
+    out_.clear();
+    for (int to = 0; to < (has_block_for_each(call.collective) ? ranks : 1) && sends; ++to) {
+      in_.emplace_back(length(call, self, to));
+      for (std::size_t i = 0; i < in_.back().size(); ++i) in_.back()[i] = value(at_, self, to, i);
+    }
+    for (int from = 0; from < (has_block_of_each(call.collective) ? ranks : 1) && receives; ++from)
+      out_.emplace_back(length(call, is_from_root(call.collective) ? call.root : from, self), -1);
+
+    HostJob job{.collective = call.collective, .root = call.root};
+    if (call.collective == Collective::kBarrier || lists_blocks(call.collective)) {
+      in_blocks_.clear();
+      out_blocks_.clear();
+      const auto list = [](Collection& blocks, std::vector<Block>& listed) {
+        for (auto& block : blocks)
+          listed.push_back({reinterpret_cast<std::byte*>(block.data()), block.size() * sizeof(int)});
+        return listed.data();
+      };
+      job.in_blocks = list(in_, in_blocks_);
+      job.out_blocks = list(out_, out_blocks_);
+      executor_.emplace(std::make_unique<BlockExecutor>(boards_, job));
+      return;
+    }
+    const auto flatten = [](Collection& blocks) {
+      for (std::size_t b = 1; b < blocks.size(); ++b)
+        blocks[0].insert(blocks[0].end(), blocks[b].begin(), blocks[b].end());
+      blocks.resize(std::min<std::size_t>(blocks.size(), 1));
+      return blocks.empty() ? nullptr : reinterpret_cast<std::byte*>(blocks[0].data());
+    };
+    job.in = flatten(in_);
+    job.out = flatten(out_);
+    job.count = call.count;
+    job.elem_bytes = sizeof(int);
+    job.reduce = find_reduce(Op::kSum, Type::kInt32);
+    if (call.collective == Collective::kScan || call.collective == Collective::kExscan)
+      executor_.emplace(std::make_unique<ScanExecutor>(boards_, job));
+    else if (call.single_copy)
+      executor_.emplace(std::make_unique<SingleCopyExecutor>(boards_, pids_, job));
+    else
+      executor_.emplace(std::make_unique<BoardExecutor>(boards_, job));
+  }
+
+  /// Element i of the block that came from rank `from`, or of the only one.
+  int expected(const Call& call, int from, std::size_t i) const {
+    const int self = boards_.self();
+    const bool scatters = has_block_for_each(call.collective);
+    if (!is_reduction(call.collective))
+      return value(at_, is_from_root(call.collective) ? call.root : from, scatters ? self : 0, i);
+    int last = boards_.size() - 1;
+    if (call.collective == Collective::kScan) last = self;
+    if (call.collective == Collective::kExscan) last = self - 1;
+    int sum = 0;
+    for (int rank = 0; rank <= last; ++rank) sum += value(at_, rank, scatters ? self : 0, i);
+    return sum;
+  }
+
+  void check() const {
+    const Call& call = calls_[at_];
+    const int self = boards_.self();
+    if (call.collective == Collective::kBarrier || out_.empty()) return;
+    if (call.collective == Collective::kExscan && self == 0) return;
+    if (call.collective == Collective::kBroadcast && self == call.root) return;
+    std::size_t at = 0;  // in a flat buffer
+    for (int from = 0; from < (has_block_of_each(call.collective) ? boards_.size() : 1); ++from) {
+      const bool listed = lists_blocks(call.collective);
+      const std::size_t elems = listed ? out_[static_cast<std::size_t>(from)].size() : call.count;
+      for (std::size_t i = 0; i < elems; ++i) {
+        const int got = listed ? out_[static_cast<std::size_t>(from)][i] : out_[0][at++];
+        ASSERT_EQ(got, expected(call, from, i))
+            << "call " << at_ << ", rank " << self << ", block " << from << ", element " << i;
+      }
+    }
+  }
+
+  Boards boards_;
+  const std::vector<Call>& calls_;
+  std::vector<std::int64_t> pids_;
+  std::size_t at_ = 0;
+  Collection in_, out_;
+  std::vector<Block> in_blocks_, out_blocks_;
+  std::optional<std::variant<std::unique_ptr<BoardExecutor>, std::unique_ptr<SingleCopyExecutor>,
+                             std::unique_ptr<BlockExecutor>, std::unique_ptr<ScanExecutor>>>
+      executor_;
+};
+
+class World {
+ public:
+  World(int ranks, bool few_rounds, const std::vector<Call>& calls) {
+    for (int rank = 0; rank < ranks; ++rank) boards_.push_back(std::make_unique<Board>());
+    std::vector<Board*> boards;
+    for (const auto& board : boards_) boards.push_back(board.get());
+    for (int rank = 0; rank < ranks; ++rank)
+      walkers_.push_back(std::make_unique<Walker>(boards, rank, few_rounds, calls));
+  }
+  bool move(int rank) {
+    Walker& walker = *walkers_[static_cast<std::size_t>(rank)];
+    return !walker.done() && walker.move();
+  }
+  bool done() const {
+    return std::ranges::all_of(walkers_, [](const auto& walker) { return walker->done(); });
+  }
+  /// Whoever can moves, in turn, to the end; false: nobody can.
+  bool finish() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int rank = 0; rank < static_cast<int>(walkers_.size()); ++rank) moved |= move(rank);
+    }
+    return done();
+  }
+
+ private:
+  std::vector<std::unique_ptr<Board>> boards_;
+  std::vector<std::unique_ptr<Walker>> walkers_;
+};
+
+constexpr Collective kAll[] = {
+    Collective::kAllreduce, Collective::kReduce,     Collective::kReduceScatter, Collective::kBroadcast,
+    Collective::kAllGather, Collective::kAllToAll,   Collective::kBarrier,       Collective::kScan,
+    Collective::kExscan,    Collective::kGather,     Collective::kGatherV,       Collective::kScatter,
+    Collective::kScatterV,  Collective::kAllGatherV, Collective::kAllToAllV,     Collective::kAllToAllW};
+
+/// In each state that can be reached, whoever can moves first, and everything comes to its right end. What a
+/// rank does next depends on how many rounds it has behind it alone: so many of each rank are a state,
+/// whatever their order was. Returns the number of states.
+std::size_t explore(int ranks, bool few_rounds, const std::vector<Call>& calls) {
+  std::set<std::vector<int>> seen;
+  std::vector<std::vector<int>> open = {{}};  // a way to a state: who moved
+  seen.insert(std::vector<int>(static_cast<std::size_t>(ranks)));
+  while (!open.empty() && !::testing::Test::HasFatalFailure()) {
+    const std::vector<int> way = open.back();
+    open.pop_back();
+    for (int next = 0; next < ranks; ++next) {
+      World world(ranks, few_rounds, calls);
+      std::vector<int> state(static_cast<std::size_t>(ranks));
+      for (const int rank : way) {
+        EXPECT_TRUE(world.move(rank));
+        ++state[static_cast<std::size_t>(rank)];
+      }
+      if (!world.move(next)) continue;
+      ++state[static_cast<std::size_t>(next)];
+      EXPECT_TRUE(world.finish()) << "nobody can move";
+      if (!seen.insert(state).second) continue;
+      open.push_back(way);
+      open.back().push_back(next);
+    }
+  }
+  return seen.size();
+}
+
+TEST(BoardInterleavings, AreRightInEveryOrderOfRounds) {
+  std::size_t states = 0;
+  for (const bool few_rounds : {false, true})
+    for (const Collective collective : kAll)
+      for (const bool single_copy : {false, true}) {
+        if (single_copy && !SingleCopyExecutor::takes(collective)) continue;
+        // Two calls meet in the banks; the one between them has another root.
+        const std::vector<Call> calls = {{collective, 9000, 0, single_copy},
+                                         {Collective::kBroadcast, 5000, 1, false},
+                                         {collective, 3000, 1, single_copy}};
+        states += explore(2, few_rounds, calls);
+        const std::vector<Call> fewer = {{collective, 4000, 0, single_copy},
+                                         {collective, 700, 2, single_copy}};
+        states += explore(3, few_rounds, fewer);
+      }
+  EXPECT_GT(states, 1000U);
+  RecordProperty("states", static_cast<int>(states));
+}
+
+TEST(BoardInterleavings, AreRightInRandomOrdersOnUpToNineRanks) {
+  for (unsigned seed = 0; seed < 400 && !HasFatalFailure(); ++seed) {
+    std::mt19937 random(seed);
+    const int ranks = 2 + static_cast<int>(random() % 8);
+    std::vector<Call> calls;
+    for (int i = 0; i < 6; ++i) {
+      const Collective collective = kAll[random() % std::size(kAll)];
+      calls.push_back({collective, 1 + random() % 12'000,
+                       static_cast<int>(random() % static_cast<unsigned>(ranks)),
+                       random() % 2 == 0 && SingleCopyExecutor::takes(collective)});
+    }
+    World world(ranks, seed % 2 == 0, calls);
+    // Whoever is chosen goes on for some rounds: so ranks get as far ahead of others as they can.
+    for (int fruitless = 0; !world.done() && fruitless < 1000;) {
+      const int rank = static_cast<int>(random() % static_cast<unsigned>(ranks));
+      bool moved = false;
+      for (unsigned burst = 1 + random() % 8; burst > 0 && world.move(rank); --burst) moved = true;
+      fruitless = moved ? 0 : fruitless + 1;
+    }
+    ASSERT_TRUE(world.finish()) << "nobody can move, seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace loom::device
