@@ -130,7 +130,8 @@ void DirectExchange::offer_in_ring(const std::byte* data, std::size_t bytes) {
 
 /// `bytes`: of the longest offer of any rank; what this one offers, if anything, is `data`.
 template <DirectExchange::Where kWhere>
-inline void DirectExchange::offer(const std::byte* data, std::size_t bytes, Waiter& waiter) {
+[[gnu::always_inline]] inline void DirectExchange::offer(const std::byte* data, std::size_t bytes,
+                                                         Waiter& waiter) {
   ++exchange_;
   if (exchange_ - entered_ >= DirectArea::kLines) [[unlikely]]
     await_all(exchange_ - DirectArea::kLines / 2, waiter);
@@ -204,8 +205,8 @@ const std::byte* DirectExchange::own_operand(const HostJob& job, std::size_t off
 
 /// out = what lies at `offset` of all operands, reduced in order of rank.
 template <DirectExchange::Where kWhere>
-inline void DirectExchange::reduce(const HostJob& job, std::size_t offset, std::size_t offered,
-                                   Waiter& waiter) {
+[[gnu::always_inline]] inline void DirectExchange::reduce(const HostJob& job, std::size_t offset,
+                                                          std::size_t offered, Waiter& waiter) {
   const std::byte* const own = own_operand(job, offset);
   const auto operand = [&](int rank) {
     return rank == self_ && own != nullptr ? own : take<kWhere>(rank, offered, waiter) + offset;
@@ -220,8 +221,8 @@ inline void DirectExchange::reduce(const HostJob& job, std::size_t offset, std::
 
 /// out = what lies at `offset` of all offers, side by side. In place, my own is there.
 template <DirectExchange::Where kWhere>
-inline void DirectExchange::gather(const HostJob& job, std::size_t offset, std::size_t offered,
-                                   Waiter& waiter) {
+[[gnu::always_inline]] inline void DirectExchange::gather(const HostJob& job, std::size_t offset,
+                                                          std::size_t offered, Waiter& waiter) {
   for (int rank = 0; rank < size(); ++rank) {
     std::byte* const to = job.out + static_cast<std::size_t>(rank) * job.bytes();
     const std::byte* const from =
@@ -246,7 +247,8 @@ inline const std::byte* DirectExchange::offer_of(const HostJob& job) const {
 }
 
 template <DirectExchange::Where kWhere>
-inline void DirectExchange::exchange(const HostJob& job, std::size_t offered, Waiter& waiter) {
+[[gnu::always_inline]] inline void DirectExchange::exchange(const HostJob& job, std::size_t offered,
+                                                            Waiter& waiter) {
   offer<kWhere>(offer_of(job), offered, waiter);
   if (job.collective == Collective::kReduce) {
     if (self_ != job.root) return;

@@ -76,7 +76,7 @@ class DirectExchange {
   /// Reductions go in order of rank, so that the result is bitwise the same everywhere. offered_bytes() of
   /// the job is at most most_offered(), save of a broadcast and a reduce, which take several exchanges then.
   /// Throws what the waiter throws, and Error (kGivenUp) when a rank has abandoned the communicator.
-  [[gnu::flatten]] void perform(const HostJob& job, Waiter& waiter);
+  void perform(const HostJob& job, Waiter& waiter);
 
   /// The rank that the last job waited for when it threw.
   int awaited() const noexcept { return awaited_; }
@@ -104,8 +104,8 @@ class DirectExchange {
   void await(int rank, std::uint64_t exchange, Waiter& waiter);
   template <class Protocol>
   const std::byte* decode(int rank, std::size_t bytes, Waiter& waiter);
-  [[gnu::noinline]] void await_all(std::uint64_t exchange, Waiter& waiter);
-  [[gnu::noinline]] void perform_in_ring(const HostJob& job, std::size_t offered, Waiter& waiter);
+  void await_all(std::uint64_t exchange, Waiter& waiter);
+  void perform_in_ring(const HostJob& job, std::size_t offered, Waiter& waiter);
   const std::byte* offer_of(const HostJob& job) const;
   const std::byte* own_operand(const HostJob& job, std::size_t offset) const;
   template <Where kWhere>
