@@ -228,11 +228,13 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
   if (shape.hosts == 1) {
     if (device::lists_blocks(collective)) return Algorithm::kBlocks;
     if (collective == Collective::kScan || collective == Collective::kExscan) return Algorithm::kScan;
-    if (collective == Collective::kReduceScatterV) return Algorithm::kBoards;
     if (abilities.preference == Preference::kBoards && collective != Collective::kBarrier)
       return Algorithm::kBoards;
-    const bool can_single = abilities.single_copy && device::SingleCopyExecutor::takes(collective);
+    // Of more than two ranks the root of a reduce should not do the work of all.
+    const bool can_single = abilities.single_copy && device::SingleCopyExecutor::takes(collective) &&
+                            (collective != Collective::kReduce || shape.ranks == 2);
     if (abilities.preference == Preference::kSingleCopy && can_single) return Algorithm::kSingleCopy;
+    if (collective == Collective::kReduceScatterV) return Algorithm::kBoards;
     const std::size_t offered = device::offered_bytes(collective, bytes, shape.ranks);
     const bool rooted =
         collective == Collective::kBroadcast || (collective == Collective::kReduce && shape.ranks == 2);

@@ -15,6 +15,10 @@ constexpr std::size_t kStepBytes = 16 * 1024;  // of a block on its way into a b
 
 SingleCopyExecutor::SingleCopyExecutor(Boards& boards, std::span<const std::int64_t> pids, const HostJob& job)
     : boards_(boards), pids_(pids), job_(job), operand_(job.in_gaps == nullptr ? job.in : nullptr) {
+  const bool scatters =
+      job.collective == Collective::kReduceScatter || job.collective == Collective::kReduceScatterV;
+  if (scatters && job.in == job.out) operand_ = nullptr;  // my part overwrites another's
+  if (reduces()) told_.resize(static_cast<std::size_t>(boards.size()));
   if (job.collective != Collective::kAllToAll || operand_ == nullptr || job.in != job.out) return;
   const std::size_t bytes = static_cast<std::size_t>(boards.size()) * job.bytes();
   operand_copy_.reset(new (std::nothrow) std::byte[bytes]);
@@ -28,7 +32,9 @@ SingleCopyExecutor::State SingleCopyExecutor::advance() {
     case Step::kTell:
       return tell();
     case Step::kRead:
-      return read_operands();
+      return reduces() ? reduce_operands() : read_operands();
+    case Step::kReadResults:
+      return read_results();
     case Step::kWait:
       return has_all(&Boards::is_level) ? State::kDone : State::kBlocked;
   }
@@ -53,7 +59,8 @@ bool SingleCopyExecutor::has_all(bool (Boards::*as_far)(int)) {
 SingleCopyExecutor::State SingleCopyExecutor::tell() {
   if (!is_reader()) {
     if (!has_all(&Boards::is_past)) return State::kBlocked;
-    std::memcpy(boards_.to_write(), &operand_, sizeof(operand_));
+    const Buffers mine{operand_, job_.out};
+    std::memcpy(boards_.to_write(), &mine, sizeof(mine));
   }
   boards_.publish();
   step_ = Step::kRead;
@@ -61,16 +68,16 @@ SingleCopyExecutor::State SingleCopyExecutor::tell() {
   return State::kMoved;
 }
 
-/// What the rank has told to be its operand.
-const std::byte* SingleCopyExecutor::operand_of(int rank) const {
-  const std::byte* operand;
-  std::memcpy(&operand, boards_.to_read(rank), sizeof(operand));
-  return operand;
+/// What the rank has told.
+SingleCopyExecutor::Buffers SingleCopyExecutor::buffers_of(int rank) const {
+  Buffers buffers;
+  std::memcpy(&buffers, boards_.to_read(rank), sizeof(buffers));
+  return buffers;
 }
 
 /// A block of the rank's operand to one of my output.
 void SingleCopyExecutor::read(int rank, int block, std::size_t offset) const {
-  const std::byte* const from = operand_of(rank) + offset;
+  const std::byte* const from = buffers_of(rank).operand + offset;
   const auto pid = pids_[static_cast<std::size_t>(rank)];
   if (job_.out_gaps == nullptr) {
     read_peer_memory(pid, job_.out + static_cast<std::size_t>(block) * job_.bytes(), from, job_.bytes());
@@ -100,7 +107,7 @@ SingleCopyExecutor::State SingleCopyExecutor::read_operands() {
   for (int k = read_; k < needed_at_once; ++k) {
     awaited_ = source(k);
     if (!boards_.is_level(awaited_)) return State::kBlocked;
-    if (operand_of(awaited_) == nullptr) return go_by_boards();
+    if (buffers_of(awaited_).operand == nullptr) return go_by_boards();
   }
   const std::size_t mine = static_cast<std::size_t>(boards_.self()) * job_.bytes();
   const std::size_t offset = job_.collective == Collective::kAllToAll ? mine : 0;
@@ -117,6 +124,88 @@ SingleCopyExecutor::State SingleCopyExecutor::read_operands() {
   return is_reader() ? State::kDone : State::kMoved;
 }
 
+/// Of the message, what the rank reduces. The root of a reduce takes all.
+SingleCopyExecutor::Range SingleCopyExecutor::part_of(int rank) const {
+  switch (job_.collective) {
+    case Collective::kAllreduce: {
+      const ChunkRange chunk = chunk_range(job_.count, job_.elem_bytes, boards_.size(), rank);
+      return {chunk.first * job_.elem_bytes, chunk.count * job_.elem_bytes};
+    }
+    case Collective::kReduceScatter:
+      return {static_cast<std::size_t>(rank) * job_.bytes(), job_.bytes()};
+    case Collective::kReduceScatterV:
+      return {job_.bounds[rank] * job_.elem_bytes,
+              (job_.bounds[rank + 1] - job_.bounds[rank]) * job_.elem_bytes};
+    default:
+      return {0, rank == job_.root ? job_.bytes() : 0};
+  }
+}
+
+/// All ranks' operands of my part. Where there is only one result, its owner alone looks at the others'
+/// words: none of them can say that it cannot be read.
+SingleCopyExecutor::State SingleCopyExecutor::reduce_operands() {
+  const bool rooted = job_.collective == Collective::kReduce;
+  if (!rooted || boards_.self() == job_.root) {
+    if (!has_all(&Boards::is_level)) return State::kBlocked;
+    bool readable = true;
+    for (int rank = 0; rank < boards_.size(); ++rank) {
+      told_[static_cast<std::size_t>(rank)] = buffers_of(rank);
+      readable &=
+          rank == boards_.self() ? operand_ != nullptr || rooted : buffers_of(rank).operand != nullptr;
+    }
+    if (!readable) return go_by_boards();
+    reduce_part();
+  }
+  boards_.publish();
+  step_ = job_.collective == Collective::kAllreduce ? Step::kReadResults : Step::kWait;
+  return rooted && boards_.self() == job_.root ? State::kDone : State::kMoved;
+}
+
+void SingleCopyExecutor::reduce_part() const {
+  const int self = boards_.self(), ranks = boards_.size();
+  const Range part = part_of(self);
+  const bool scatters =
+      job_.collective == Collective::kReduceScatter || job_.collective == Collective::kReduceScatterV;
+  // The next bank that this rank writes: all have left it, and look at it when this round is published.
+  std::byte* const bank = boards_.to_write();
+  const std::size_t tile = Board::kBankBytes / (ranks == 2 ? 1 : 2) / job_.elem_bytes * job_.elem_bytes;
+  std::byte* const so_far = bank;
+  std::byte* const fetched = ranks == 2 ? bank : bank + Board::kBankBytes / 2;
+  for (std::size_t at = 0; at < part.bytes; at += tile) {
+    const std::size_t bytes = std::min(tile, part.bytes - at);
+    std::byte* const out = job_.out + (scatters ? 0 : part.first) + at;
+    const auto operand = [&](int rank, std::byte* room) -> const std::byte* {
+      if (rank == self) return job_.in + part.first + at;
+      read_peer_memory(pids_[static_cast<std::size_t>(rank)], room,
+                       told_[static_cast<std::size_t>(rank)].operand + part.first + at, bytes);
+      return room;
+    };
+    const std::byte* left = operand(0, so_far);
+    for (int rank = 1; rank < ranks; ++rank) {
+      const std::byte* const right = operand(rank, fetched);
+      // In place, the output is an operand until the last one.
+      std::byte* const to = rank == ranks - 1 ? out : so_far;
+      job_.reduce(to, left, right, bytes / job_.elem_bytes);
+      left = to;
+    }
+  }
+}
+
+/// Of an all-reduce, each as soon as it is there. In place: its owner has read my operand there.
+SingleCopyExecutor::State SingleCopyExecutor::read_results() {
+  while (read_ < boards_.size() - 1) {
+    const int peer = awaited_ = source(read_);
+    if (!boards_.is_level(peer)) return State::kBlocked;
+    const Range part = part_of(peer);
+    read_peer_memory(pids_[static_cast<std::size_t>(peer)], job_.out + part.first,
+                     told_[static_cast<std::size_t>(peer)].result + part.first, part.bytes);
+    ++read_;
+  }
+  boards_.publish();
+  step_ = Step::kWait;
+  return State::kMoved;
+}
+
 /// In place, the operand may have been overwritten, but then there is a copy.
 SingleCopyExecutor::State SingleCopyExecutor::go_by_boards() {
   if (operand_copy_) job_.in = operand_copy_.get();
@@ -125,7 +214,9 @@ SingleCopyExecutor::State SingleCopyExecutor::go_by_boards() {
 
 /// What I owe myself, but in gaps, which cannot be filled again.
 void SingleCopyExecutor::keep_own() const {
-  if (job_.collective == Collective::kBroadcast || operand_ == nullptr || job_.out_gaps != nullptr) return;
+  if (job_.collective == Collective::kBroadcast || reduces() || operand_ == nullptr ||
+      job_.out_gaps != nullptr)
+    return;
   const std::size_t mine = static_cast<std::size_t>(boards_.self()) * job_.bytes();
   const std::byte* const from = operand_ + (job_.collective == Collective::kAllToAll ? mine : 0);
   if (from != job_.out + mine) std::memcpy(job_.out + mine, from, job_.bytes());

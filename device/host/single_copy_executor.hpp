@@ -1,10 +1,13 @@
-// single_copy_executor.hpp -- broadcast, all-gather and all-to-all of one host in which ranks read each
-// other's buffers: a byte is copied once, and a call needs three rounds whatever its size. The boards carry
-// addresses. Resumable: it never waits. (Reductions gain nothing: what is fetched has to go through a cache
-// anyway, as it does from a board.)
+// single_copy_executor.hpp -- collectives of one host in which ranks read each other's buffers: a byte is
+// copied once, and a call needs three rounds whatever its size, an all-reduce four. The boards carry
+// addresses. Resumable: it never waits.
 //
-// An operand that others cannot read (it has gaps) is told as no address: then all ranks see that, and go by
-// boards.
+// What is reduced comes tile by tile into a bank of the own board, which nobody looks at meanwhile, and is
+// still in the cache when it meets the other operands. Reductions go in order of rank, as on the boards: the
+// same bits.
+//
+// An operand that others cannot read (it has gaps, or is overwritten too early) is told as no address: then
+// all ranks see that, and go by boards.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +22,7 @@ namespace loom::device {
 class SingleCopyExecutor {
  public:
   static constexpr bool takes(Collective collective) {
-    return collective == Collective::kBroadcast || collective == Collective::kAllGather ||
-           collective == Collective::kAllToAll;
+    return collective <= Collective::kAllToAll || collective == Collective::kReduceScatterV;
   }
 
   /// pids: by rank; all of them permit read_peer_memory(). takes(job.collective), count >= 1.
@@ -32,16 +34,30 @@ class SingleCopyExecutor {
   int awaited() const noexcept { return by_boards_ ? by_boards_->awaited() : awaited_; }
 
  private:
-  /// Tell where my operand is; read the others'; wait until they have read mine. A round each, the last of
-  /// which publishes nothing.
-  enum class Step { kTell, kRead, kWait };
+  /// Tell where my buffers are; read the others' operands, or reduce my part of them; of an all-reduce, read
+  /// the others' results; wait until they have read mine. A round each, the last of which publishes nothing.
+  enum class Step { kTell, kRead, kReadResults, kWait };
+  /// What a rank tells.
+  struct Buffers {
+    const std::byte* operand;  ///< nullptr: the others cannot read it
+    const std::byte* result;   ///< of an all-reduce
+  };
+  /// Bytes of a message.
+  struct Range {
+    std::size_t first, bytes;
+  };
   bool is_reader() const;
+  bool reduces() const { return is_reduction(job_.collective); }
   bool has_all(bool (Boards::*as_far)(int));
   State tell();
   State read_operands();
+  State reduce_operands();
+  State read_results();
   State go_by_boards();
   int source(int k) const;
-  const std::byte* operand_of(int rank) const;
+  Buffers buffers_of(int rank) const;
+  Range part_of(int rank) const;
+  void reduce_part() const;
   void keep_own() const;
   void read(int rank, int block, std::size_t offset) const;
 
@@ -49,9 +65,10 @@ class SingleCopyExecutor {
   std::span<const std::int64_t> pids_;
   HostJob job_;
   Step step_ = Step::kTell;
-  int read_ = 0;  ///< operands
+  int read_ = 0;  ///< operands, or results
   int awaited_ = 0;
-  const std::byte* operand_;  ///< that others read; nullptr: they cannot
+  const std::byte* operand_;   ///< that others read; nullptr: they cannot
+  std::vector<Buffers> told_;  ///< by rank, of a reduction, whose later rounds look at other banks
   /// Of an all-to-all in place, whose operand is overwritten too early.
   std::unique_ptr<std::byte[]> operand_copy_;
   std::optional<BoardExecutor> by_boards_;
