@@ -100,6 +100,8 @@ Algorithm Communicator::ready_plan(const device::HostJob& job) {
   const Algorithm first = planned();
   if (first == Algorithm::kBelow || first == Algorithm::kCopy) return first;
   if (!is_linked()) return Algorithm::kBelow;
+  if (asks_for_comparison(job)) [[unlikely]]
+    links_.boards_lose = boards_lose();
   const Algorithm second = planned();
   return second == Algorithm::kMesh && !is_meshed() ? Algorithm::kBelow : second;
 }
@@ -109,6 +111,70 @@ bool Communicator::is_linked() {
   if (linking_) return false;
   if (!linked_) linked_ = link();
   return *linked_;
+}
+
+/// Not one whose size or way would be the same anyway. The same on all ranks.
+bool Communicator::asks_for_comparison(const device::HostJob& job) const {
+  return !links_.boards_lose && !links_.pids.empty() && !group_->oversubscribed &&
+         group_->preference == Preference::kBest && device::SingleCopyExecutor::takes(job.collective) &&
+         job.bytes() > device::most_offered(device::OfferProtocol::kInline);
+}
+
+/// Has the ranks do the same work both ways, for less than a millisecond, and compares. Lines that a peer has
+/// just written come from its cache slowly where the two have no cache in common, and no topology says that
+/// of virtual CPUs.
+bool Communicator::boards_lose() {
+  constexpr std::size_t kWholeBytes = 256 * 1024, kLeastBlockBytes = 16 * 1024;
+  constexpr int kTrials = 4;  // of which the first makes ready
+  constexpr double kMuchFaster = 1.5;
+  using Clock = std::chrono::steady_clock;
+  const auto ranks = static_cast<std::size_t>(bootstrap_.size());
+  const std::size_t block = std::max(kWholeBytes / ranks, kLeastBlockBytes) / sizeof(float);
+  const std::unique_ptr<float[]> memory(new (std::nothrow) float[(ranks + 1) * block]());
+  const auto largest = [&](std::array<std::uint64_t, 2> words) {
+    device::Waiter waiter(wait_policy_);
+    auto* const bytes = reinterpret_cast<std::byte*>(words.data());
+    links_.direct->perform({.collective = device::Collective::kAllreduce,
+                            .in = bytes,
+                            .out = bytes,
+                            .count = words.size(),
+                            .elem_bytes = sizeof(words[0]),
+                            .reduce = device::find_reduce(device::Op::kMax, device::Type::kUint64)},
+                           waiter);
+    return words;
+  };
+  if (largest({memory == nullptr ? 1U : 0U, 0})[0] != 0) return false;
+
+  const device::HostJob job{.collective = device::Collective::kReduceScatter,
+                            .in = reinterpret_cast<const std::byte*>(memory.get()),
+                            .out = reinterpret_cast<std::byte*>(memory.get() + ranks * block),
+                            .count = block,
+                            .elem_bytes = sizeof(float),
+                            .reduce = device::find_reduce(device::Op::kSum, device::Type::kFloat)};
+  const auto shortest_ns = [&](auto&& make_executor) {
+    auto shortest = Clock::duration::max();
+    for (int trial = 0; trial < kTrials; ++trial) {
+      largest({});  // all begin together
+      const auto began = Clock::now();
+      drive(make_executor(), [](const auto& executor) { return executor.awaited(); });
+      if (trial > 0) shortest = std::min(shortest, Clock::now() - began);
+    }
+    return static_cast<std::uint64_t>(std::chrono::nanoseconds(shortest).count());
+  };
+  const auto [boards, single_copy] =
+      largest({shortest_ns([&] { return device::BoardExecutor(*links_.boards, job); }),
+               shortest_ns([&] { return device::SingleCopyExecutor(*links_.boards, links_.pids, job); })});
+  const bool lose = static_cast<double>(boards) > kMuchFaster * static_cast<double>(single_copy);
+  if (rank_ == 0 && process_.runtime().parameters.verbose >= 1)
+    without_failing([&] {
+      process_.runtime().log(
+          fmt::format("{}: a reduce_scatter_block of {} KiB takes {:.0f} us through the boards, {:.0f} "
+                      "by single copy: larger messages go by {}",
+                      name_, ranks * block * sizeof(float) / 1024, static_cast<double>(boards) / 1e3,
+                      static_cast<double>(single_copy) / 1e3, lose ? "single copy" : "either")
+              .c_str());
+    });
+  return lose;
 }
 
 /// A single rank's call.

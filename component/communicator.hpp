@@ -159,6 +159,8 @@ class Communicator {
   std::optional<Algorithm> try_perform(const device::HostJob& job);
   Algorithm ready_plan(const device::HostJob& job);
   bool is_linked();
+  bool asks_for_comparison(const device::HostJob& job) const;
+  bool boards_lose();
   void count(const device::HostJob& job, std::optional<Algorithm> carried) noexcept;
 
   // communicator_jobs.cpp
@@ -181,6 +183,7 @@ class Communicator {
   void run_two_levels(const device::HostJob& job);
   Abilities abilities() const {
     return {.single_copy = !links_.pids.empty(),
+            .boards_lose = links_.boards_lose.value_or(false),
             .two_levels = goes_by_two_levels(),
             .oversubscribed = group_->oversubscribed,
             .protocol = group_->protocol,

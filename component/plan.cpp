@@ -20,6 +20,7 @@ constexpr std::size_t kDirectBytesRead = 32 * 1024;
 // Of a broadcast, and of what one rank hands another to reduce: each is read by one that needs all of it,
 // while the next is being written (2 ranks, 2 MiB of L2 cache each).
 constexpr std::size_t kMostDirectRooted = 64 * 1024;
+constexpr std::size_t kMostRootedWhereBoardsLose = 16 * 1024;
 // While buffers are in the peers' caches one copy beats two; beyond, the kernel's copy is slower than one
 // past the caches. A broadcast's two copies are made by two ranks at once (2 cores with 2 MiB of L2 cache
 // each, loom_bench of each collective with coll_loom_single_copy 0 and 1). Of what a rank receives.
@@ -234,13 +235,20 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
     const bool can_single = abilities.single_copy && device::SingleCopyExecutor::takes(collective) &&
                             (collective != Collective::kReduce || shape.ranks == 2);
     if (abilities.preference == Preference::kSingleCopy && can_single) return Algorithm::kSingleCopy;
-    if (collective == Collective::kReduceScatterV) return Algorithm::kBoards;
+    if (collective == Collective::kReduceScatterV)
+      return can_single && abilities.boards_lose && bytes > kMostRootedWhereBoardsLose
+                 ? Algorithm::kSingleCopy
+                 : Algorithm::kBoards;
     const std::size_t offered = device::offered_bytes(collective, bytes, shape.ranks);
     const bool rooted =
         collective == Collective::kBroadcast || (collective == Collective::kReduce && shape.ranks == 2);
-    if (offered <= (rooted ? kMostDirectRooted : most_direct_bytes(shape.ranks, abilities.protocol)))
+    const bool boards_lose = can_single && abilities.boards_lose;
+    const std::size_t most_rooted = boards_lose ? kMostRootedWhereBoardsLose : kMostDirectRooted;
+    if (offered <= (rooted ? most_rooted : most_direct_bytes(shape.ranks, abilities.protocol)))
       return Algorithm::kDirect;
     if (!can_single) return Algorithm::kBoards;
+    if (boards_lose) return Algorithm::kSingleCopy;
+    if (device::is_reduction(collective)) return Algorithm::kBoards;
     if (abilities.oversubscribed) return plan_in_turns(collective, offered);
     const std::size_t received =
         collective == Collective::kAllGather ? offered * static_cast<std::size_t>(shape.ranks) : offered;

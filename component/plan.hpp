@@ -57,6 +57,7 @@ enum class Preference {
 /// What links allow and the user wants, the same on all ranks.
 struct Abilities {
   bool single_copy = false;     ///< all ranks of the one host may read each other's memory
+  bool boards_lose = false;     ///< one host: single copies were seen to be much faster than the boards
   bool two_levels = false;      ///< the first ranks of the hosts are joined, each with each
   bool oversubscribed = false;  ///< one host: ranks outnumber the CPUs that they may use
   device::OfferProtocol protocol = device::OfferProtocol::kInline;  ///< of what goes by kDirect
