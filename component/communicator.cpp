@@ -132,15 +132,13 @@ bool Communicator::boards_lose() {
   const std::size_t block = std::max(kWholeBytes / ranks, kLeastBlockBytes) / sizeof(float);
   const std::unique_ptr<float[]> memory(new (std::nothrow) float[(ranks + 1) * block]());
   const auto largest = [&](std::array<std::uint64_t, 2> words) {
-    device::Waiter waiter(wait_policy_);
     auto* const bytes = reinterpret_cast<std::byte*>(words.data());
-    links_.direct->perform({.collective = device::Collective::kAllreduce,
-                            .in = bytes,
-                            .out = bytes,
-                            .count = words.size(),
-                            .elem_bytes = sizeof(words[0]),
-                            .reduce = device::find_reduce(device::Op::kMax, device::Type::kUint64)},
-                           waiter);
+    perform_by(Algorithm::kDirect, {.collective = device::Collective::kAllreduce,
+                                    .in = bytes,
+                                    .out = bytes,
+                                    .count = words.size(),
+                                    .elem_bytes = sizeof(words[0]),
+                                    .reduce = device::find_reduce(device::Op::kMax, device::Type::kUint64)});
     return words;
   };
   if (largest({memory == nullptr ? 1U : 0U, 0})[0] != 0) return false;
@@ -151,19 +149,18 @@ bool Communicator::boards_lose() {
                             .count = block,
                             .elem_bytes = sizeof(float),
                             .reduce = device::find_reduce(device::Op::kSum, device::Type::kFloat)};
-  const auto shortest_ns = [&](auto&& make_executor) {
+  const auto shortest_ns = [&](Algorithm way) {
     auto shortest = Clock::duration::max();
     for (int trial = 0; trial < kTrials; ++trial) {
       largest({});  // all begin together
       const auto began = Clock::now();
-      drive(make_executor(), [](const auto& executor) { return executor.awaited(); });
+      perform_by(way, job);
       if (trial > 0) shortest = std::min(shortest, Clock::now() - began);
     }
     return static_cast<std::uint64_t>(std::chrono::nanoseconds(shortest).count());
   };
-  const auto [boards, single_copy] =
-      largest({shortest_ns([&] { return device::BoardExecutor(*links_.boards, job); }),
-               shortest_ns([&] { return device::SingleCopyExecutor(*links_.boards, links_.pids, job); })});
+  const std::uint64_t boards_ns = shortest_ns(Algorithm::kBoards);
+  const auto [boards, single_copy] = largest({boards_ns, shortest_ns(Algorithm::kSingleCopy)});
   const bool lose = static_cast<double>(boards) > kMuchFaster * static_cast<double>(single_copy);
   if (rank_ == 0 && process_.runtime().parameters.verbose >= 1)
     without_failing([&] {

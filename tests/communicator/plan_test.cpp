@@ -48,6 +48,26 @@ TEST(Plan, TakesTurnsOnCpusIntoAccount) {
   EXPECT_EQ(planned(Collective::kAllGather, 64 << 10, true), Algorithm::kBoards);
 }
 
+TEST(Plan, GoesByWhatWasFasterWhenTheRanksComparedTheWays) {
+  using device::Collective;
+  const auto planned = [](Collective collective, std::size_t bytes, bool boards_lose, int ranks = 2) {
+    return plan(collective, {ranks, 1, ranks}, bytes, {.single_copy = true, .boards_lose = boards_lose});
+  };
+  for (const auto collective :
+       {Collective::kAllreduce, Collective::kReduceScatter, Collective::kReduceScatterV}) {
+    EXPECT_EQ(planned(collective, 1 << 20, false), Algorithm::kBoards);
+    EXPECT_EQ(planned(collective, 1 << 20, true), Algorithm::kSingleCopy);
+    EXPECT_EQ(planned(collective, 1 << 28, true), Algorithm::kSingleCopy);
+  }
+  EXPECT_EQ(planned(Collective::kReduce, 1 << 20, true), Algorithm::kSingleCopy);
+  EXPECT_EQ(planned(Collective::kReduce, 1 << 20, true, 3), Algorithm::kBoards);
+  EXPECT_EQ(planned(Collective::kBroadcast, 32 << 10, false), Algorithm::kDirect);
+  EXPECT_EQ(planned(Collective::kBroadcast, 32 << 10, true), Algorithm::kSingleCopy);
+  EXPECT_EQ(planned(Collective::kAllreduce, 4 << 10, true), Algorithm::kDirect);
+  EXPECT_EQ(planned(Collective::kAllGather, 1 << 28, true), Algorithm::kSingleCopy);
+  EXPECT_EQ(plan(Collective::kAllreduce, {2, 1, 2}, 1 << 20, {.boards_lose = true}), Algorithm::kBoards);
+}
+
 constexpr Abilities kAll{.single_copy = true, .two_levels = true};
 constexpr connect::Shape kShapes[] = {{1, 1, 1}, {2, 1, 2}, {7, 1, 7}, {6, 3, 2}, {5, 3, 0}};
 
@@ -189,7 +209,8 @@ TEST(Plan, TakesTheAlgorithmThatIsWantedWhereThatCanCarryTheCall) {
     EXPECT_EQ(plan(Collective::kReduceScatter, {6, 3, 2}, bytes, trees), Algorithm::kRails);
   }
   EXPECT_EQ(plan(Collective::kBarrier, {4, 1, 4}, 0, boards), Algorithm::kDirect);
-  EXPECT_EQ(plan(Collective::kAllreduce, {4, 1, 4}, 8, single), Algorithm::kDirect);
+  EXPECT_EQ(plan(Collective::kAllreduce, {4, 1, 4}, 8, single), Algorithm::kSingleCopy);
+  EXPECT_EQ(plan(Collective::kReduce, {4, 1, 4}, 8, single), Algorithm::kDirect);
   EXPECT_EQ(plan(Collective::kScan, {6, 3, 2}, 8, rings), Algorithm::kBelow);
   EXPECT_EQ(plan(Collective::kAllreduce, {6, 3, 2}, 0, rings), Algorithm::kBelow);
 }
