@@ -101,7 +101,7 @@ Algorithm Communicator::ready_plan(const device::HostJob& job) {
   if (first == Algorithm::kBelow || first == Algorithm::kCopy) return first;
   if (!is_linked()) return Algorithm::kBelow;
   if (asks_for_comparison(job)) [[unlikely]]
-    links_.boards_lose = boards_lose();
+    compare_ways();
   const Algorithm second = planned();
   return second == Algorithm::kMesh && !is_meshed() ? Algorithm::kBelow : second;
 }
@@ -123,7 +123,7 @@ bool Communicator::asks_for_comparison(const device::HostJob& job) const {
 /// Has the ranks do the same work both ways, for less than a millisecond, and compares. Lines that a peer has
 /// just written come from its cache slowly where the two have no cache in common, and no topology says that
 /// of virtual CPUs.
-bool Communicator::boards_lose() {
+void Communicator::compare_ways() {
   constexpr std::size_t kWholeBytes = 256 * 1024, kLeastBlockBytes = 16 * 1024;
   constexpr int kTrials = 4;  // of which the first makes ready
   constexpr double kMuchFaster = 1.5;
@@ -141,7 +141,10 @@ bool Communicator::boards_lose() {
                                     .reduce = device::find_reduce(device::Op::kMax, device::Type::kUint64)});
     return words;
   };
-  if (largest({memory == nullptr ? 1U : 0U, 0})[0] != 0) return false;
+  if (largest({memory == nullptr ? 1U : 0U, 0})[0] != 0) {
+    links_.boards_lose = false;
+    return;
+  }
 
   const device::HostJob job{.collective = device::Collective::kReduceScatter,
                             .in = reinterpret_cast<const std::byte*>(memory.get()),
@@ -171,7 +174,8 @@ bool Communicator::boards_lose() {
                       static_cast<double>(single_copy) / 1e3, lose ? "single copy" : "either")
               .c_str());
     });
-  return lose;
+  links_.boards_lose = lose;
+  learn_what_is_small();
 }
 
 /// A single rank's call.

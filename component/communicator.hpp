@@ -98,6 +98,7 @@ class Communicator {
   void learn_group(Meeting& meeting, std::chrono::steady_clock::time_point& began);
   void set_wait_policy();
   bool link();
+  void learn_what_is_small() noexcept;
   void make_links(Meeting& meeting);
   bool take_over_links(Meeting& meeting);
   std::vector<std::byte> learn_node(const std::vector<PeerInfo>& peers);
@@ -160,7 +161,7 @@ class Communicator {
   Algorithm ready_plan(const device::HostJob& job);
   bool is_linked();
   bool asks_for_comparison(const device::HostJob& job) const;
-  bool boards_lose();
+  void compare_ways();
   void count(const device::HostJob& job, std::optional<Algorithm> carried) noexcept;
 
   // communicator_jobs.cpp

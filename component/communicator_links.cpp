@@ -26,13 +26,16 @@ bool Communicator::link() {
   process_.count_communicator(linked);
   // Nobody waits for them: late messages are dropped, and peers have mapped what they need.
   if (!linked) const Links dropped = std::exchange(links_, {});
-  // At coll_loom_verbose 2 the first call of each kind is told.
-  if (linked && links_.direct && process_.runtime().parameters.verbose < 2 &&
-      group_->preference == Preference::kBest)
-    most_small_ = most_direct_bytes(bootstrap_.size(), group_->protocol) + 1;
+  if (linked) learn_what_is_small();
   if (linked && process_.runtime().parameters.verbose >= 1 && rank_ == 0)
     without_failing([&] { process_.runtime().log(describe_links().c_str()); });
   return linked;
+}
+
+void Communicator::learn_what_is_small() noexcept {
+  // At coll_loom_verbose 2 the first call of each kind is told.
+  if (links_.direct && process_.runtime().parameters.verbose < 2 && group_->preference == Preference::kBest)
+    most_small_ = most_direct_bytes(bootstrap_.size(), abilities()) + 1;
 }
 
 /// Links that an earlier communicator over these processes has left, if all ranks offer the same. Of

@@ -20,7 +20,7 @@ constexpr std::size_t kDirectBytesRead = 32 * 1024;
 // Of a broadcast, and of what one rank hands another to reduce: each is read by one that needs all of it,
 // while the next is being written (2 ranks, 2 MiB of L2 cache each).
 constexpr std::size_t kMostDirectRooted = 64 * 1024;
-constexpr std::size_t kMostRootedWhereBoardsLose = 16 * 1024;
+constexpr std::size_t kMostRootedWhereBoardsLose = 8 * 1024;
 // While buffers are in the peers' caches one copy beats two; beyond, the kernel's copy is slower than one
 // past the caches. A broadcast's two copies are made by two ranks at once (2 cores with 2 MiB of L2 cache
 // each, loom_bench of each collective with coll_loom_single_copy 0 and 1). Of what a rank receives.
@@ -42,6 +42,11 @@ constexpr int kMostHostsAtOnce = 16;
 constexpr std::size_t kMostScatteredByTwoLevels = 16 * 1024;
 // 512 KiB of slots for each rank of another host.
 constexpr int kMostMeshRanks = 64;
+
+/// Of an exchange in which each reads what all offer.
+std::size_t most_direct_bytes(int ranks, device::OfferProtocol protocol) {
+  return std::min(device::most_offered(protocol), kDirectBytesRead / static_cast<std::size_t>(ranks));
+}
 
 /// Along rails, or one ring over unequal hosts.
 bool rings_take(device::Collective collective) {
@@ -205,8 +210,9 @@ std::string_view name_of(device::Collective collective) {
   return "?";
 }
 
-std::size_t most_direct_bytes(int ranks, device::OfferProtocol protocol) {
-  return std::min(device::most_offered(protocol), kDirectBytesRead / static_cast<std::size_t>(ranks));
+std::size_t most_direct_bytes(int ranks, const Abilities& abilities) {
+  return std::min(most_direct_bytes(ranks, abilities.protocol),
+                  abilities.boards_lose ? kMostRootedWhereBoardsLose : kMostDirectRooted);
 }
 
 bool may_use_two_levels(const connect::Shape& shape) {

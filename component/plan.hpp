@@ -66,7 +66,7 @@ struct Abilities {
 
 /// The longest offer (device::offered_bytes()) that goes by kDirect on one host, whatever the collective;
 /// plan() lets some go further.
-std::size_t most_direct_bytes(int ranks, device::OfferProtocol protocol);
+std::size_t most_direct_bytes(int ranks, const Abilities& abilities);
 
 /// So few hosts that their first ranks can be joined, each with each; and several ranks on some host, for
 /// where each has one the component below sends less, in as many rounds or one more (docs/benchmarks.md).
