@@ -79,6 +79,7 @@ struct coll_loom_module {
   bool one_host; /* all ranks are on this host: loom carries everything */
   bool stages;   /* there may be buffers on devices, and the entry points look for them */
   struct coll_loom_operands operands; /* of the blocking call */
+  bool operands_in_use;
   /* The component below, one function and module for each collective: loom holds a reference to the modules from
    * enable to disable. */
 #define COLL_LOOM_PREVIOUS(api, which)                  \

@@ -124,8 +124,9 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
 bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_args* args, int* error) {
   *error = OMPI_SUCCESS;
   if (OPAL_UNLIKELY(coll_loom_is_empty(self, args))) return true;
-  /* While links are made by the outer call, whose operands these are. */
-  if (OPAL_UNLIKELY(coll_loom_is_gathering())) return false;
+  /* From inside this module's own call, which is making the links through the component below. The core would
+   * decline it as well, but the operands are in use. */
+  if (OPAL_UNLIKELY(self->operands_in_use)) return false;
   coll_loom_finish_connecting(self);
   if (OPAL_UNLIKELY(coll_loom_variables.check) && !coll_loom_check(self, args, error)) return true;
   enum loom_op op;
@@ -144,6 +145,7 @@ bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_arg
       break;
   }
   struct loom_call call;
+  self->operands_in_use = true;
   int result = coll_loom_operands_make(&self->operands, self->communicator, args, op, type, &call);
   if (OPAL_UNLIKELY(result != LOOM_SUCCESS)) {
     loom_comm_abandon(self->comm);
@@ -152,6 +154,7 @@ bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_arg
     result = loom_perform(self->comm, &call);
     coll_loom_operands_end(&self->operands);
   }
+  self->operands_in_use = false;
   return coll_loom_has_ended(self, result, error);
 }
 

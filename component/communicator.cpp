@@ -113,16 +113,18 @@ bool Communicator::is_linked() {
   return *linked_;
 }
 
-/// Not one whose size or way would be the same anyway. The same on all ranks.
+/// Not one that is small, or that goes the same way anyway. The same on all ranks.
 bool Communicator::asks_for_comparison(const device::HostJob& job) const {
+  const int ranks = bootstrap_.size();
   return !links_.boards_lose && !links_.pids.empty() && !group_->oversubscribed &&
          group_->preference == Preference::kBest && device::SingleCopyExecutor::takes(job.collective) &&
-         job.bytes() > device::most_offered(device::OfferProtocol::kInline);
+         (job.collective != device::Collective::kReduce || ranks == 2) &&
+         device::offered_bytes(job.collective, job.bytes(), ranks) > device::DirectArea::kMostOffered;
 }
 
-/// Has the ranks do the same work both ways, for less than a millisecond, and compares. Lines that a peer has
-/// just written come from its cache slowly where the two have no cache in common, and no topology says that
-/// of virtual CPUs.
+/// Has the ranks do the same work both ways, some hundred microseconds for two ranks, and compares. Lines
+/// that a peer has just written come from its cache slowly where the two have no cache in common, and no
+/// topology says that of virtual CPUs.
 void Communicator::compare_ways() {
   constexpr std::size_t kWholeBytes = 256 * 1024, kLeastBlockBytes = 16 * 1024;
   constexpr int kTrials = 4;  // of which the first makes ready

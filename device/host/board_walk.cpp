@@ -41,11 +41,15 @@ bool is_one_part(const Rounds& rounds, const HostJob& job, std::size_t bank_byte
 bool Rounds::has_published(int rank, std::uint64_t round) {
   std::uint64_t& seen = seen_[static_cast<std::size_t>(rank)];
   if (seen >= round) return true;
+  seen = check(rank);
+  return seen >= round;
+}
+
+std::uint64_t Rounds::check(int rank) const {
   const std::uint64_t now = flags_[static_cast<std::size_t>(rank)]->filled.value();
   if (now == StepFlag::kAbandoned)
     throw Error(ErrorCode::kGivenUp, fmt::format("Rank {} gave up on this communicator.", rank));
-  seen = now;
-  return seen >= round;
+  return now;
 }
 
 BoardWalk::BoardWalk(Rounds& rounds, const HostJob& job, const TileLimits& limits)

@@ -53,6 +53,9 @@ class Rounds {
   bool is_level(int rank) { return has_published(rank, round_); }
   /// The rank has left the bank that this one writes in the round that it is in. Implied by is_level().
   bool is_past(int rank) { return round_ + 2 <= kBanks || has_published(rank, round_ + 2 - kBanks); }
+  /// What the rank has published last; throws as is_level(), whatever was seen before. For who has read a
+  /// buffer of the rank and leaves without another look: once it has given up, it may have written there.
+  std::uint64_t check(int rank) const;
   /// Where this rank writes in the round that it is in, and what another wrote in the one before.
   std::uint64_t bank_to_write() const noexcept { return (round_ + 1) % kBanks; }
   std::uint64_t bank_to_read() const noexcept { return round_ % kBanks; }

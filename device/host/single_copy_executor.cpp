@@ -10,6 +10,8 @@ namespace loom::device {
 namespace {
 
 constexpr std::size_t kStepBytes = 16 * 1024;  // of a block on its way into a buffer with gaps
+// Between two returns to a caller that has other things to do, and looks at the clock.
+constexpr std::size_t kPieceBytes = 1024 * 1024;
 
 }  // namespace
 
@@ -75,20 +77,23 @@ SingleCopyExecutor::Buffers SingleCopyExecutor::buffers_of(int rank) const {
   return buffers;
 }
 
-/// A block of the rank's operand to one of my output.
-void SingleCopyExecutor::read(int rank, int block, std::size_t offset) const {
+/// The next piece of the rank's block at `offset`, to one of my output. True: that was the last.
+bool SingleCopyExecutor::read_piece(int rank, int block, std::size_t offset) {
   const std::byte* const from = buffers_of(rank).operand + offset;
   const auto pid = pids_[static_cast<std::size_t>(rank)];
+  const std::size_t end = std::min(at_ + kPieceBytes, job_.bytes());
   if (job_.out_gaps == nullptr) {
-    read_peer_memory(pid, job_.out + static_cast<std::size_t>(block) * job_.bytes(), from, job_.bytes());
-    return;
+    std::byte* const to = job_.out + static_cast<std::size_t>(block) * job_.bytes();
+    read_peer_memory(pid, to + at_, from + at_, end - at_);
+    at_ = end;
   }
-  std::byte step[kStepBytes];
-  for (std::size_t at = 0; at < job_.bytes(); at += kStepBytes) {
-    const std::size_t bytes = std::min(kStepBytes, job_.bytes() - at);
-    read_peer_memory(pid, step, from + at, bytes);
+  for (std::byte step[kStepBytes]; at_ < end;) {
+    const std::size_t bytes = std::min(kStepBytes, end - at_);
+    read_peer_memory(pid, step, from + at_, bytes);
     job_.out_gaps->move(job_.out_gaps->context, block, step, bytes);
+    at_ += bytes;
   }
+  return at_ == job_.bytes();
 }
 
 /// Whose operand is the k-th that this rank reads: not all from the same one at a time.
@@ -112,13 +117,15 @@ SingleCopyExecutor::State SingleCopyExecutor::read_operands() {
   const std::size_t mine = static_cast<std::size_t>(boards_.self()) * job_.bytes();
   const std::size_t offset = job_.collective == Collective::kAllToAll ? mine : 0;
   if (read_ < sources) {
-    const int peer = source(read_++);
-    read(peer, broadcast ? 0 : peer, offset);
-    if (read_ < sources) return State::kMoved;
+    const int peer = awaited_ = source(read_);
+    if (!read_piece(peer, broadcast ? 0 : peer, offset)) return State::kMoved;
+    at_ = 0;
+    if (++read_ < sources) return State::kMoved;
   }
   if (job_.out_gaps != nullptr && !broadcast)
     job_.out_gaps->move(job_.out_gaps->context, boards_.self(), const_cast<std::byte*>(operand_ + offset),
                         job_.bytes());
+  if (is_reader()) boards_.check(job_.root);
   boards_.publish();
   step_ = Step::kWait;
   return is_reader() ? State::kDone : State::kMoved;
@@ -141,65 +148,78 @@ SingleCopyExecutor::Range SingleCopyExecutor::part_of(int rank) const {
   }
 }
 
-/// All ranks' operands of my part. Where there is only one result, its owner alone looks at the others'
-/// words: none of them can say that it cannot be read.
+/// A tile of my part of all ranks' operands. Where there is only one result, its owner alone looks at what
+/// the others have told: none of them can say that it cannot be read.
 SingleCopyExecutor::State SingleCopyExecutor::reduce_operands() {
   const bool rooted = job_.collective == Collective::kReduce;
-  if (!rooted || boards_.self() == job_.root) {
-    if (!has_all(&Boards::is_level)) return State::kBlocked;
-    bool readable = true;
-    for (int rank = 0; rank < boards_.size(); ++rank) {
-      told_[static_cast<std::size_t>(rank)] = buffers_of(rank);
-      readable &=
-          rank == boards_.self() ? operand_ != nullptr || rooted : buffers_of(rank).operand != nullptr;
+  const int self = boards_.self();
+  if (!rooted || self == job_.root) {
+    if (at_ == 0) {
+      if (!has_all(&Boards::is_level)) return State::kBlocked;
+      bool readable = rooted || operand_ != nullptr;
+      for (int rank = 0; rank < boards_.size(); ++rank) {
+        told_[static_cast<std::size_t>(rank)] = buffers_of(rank);
+        readable &= rank == self || buffers_of(rank).operand != nullptr;
+      }
+      if (!readable) return go_by_boards();
     }
-    if (!readable) return go_by_boards();
-    reduce_part();
+    if (const Range part = part_of(self); at_ < part.bytes) {
+      reduce_tile(part);
+      if (at_ < part.bytes) return State::kMoved;
+    }
+    for (int rank = 0; rank < boards_.size() && rooted; ++rank) boards_.check(rank);
   }
+  at_ = 0;
   boards_.publish();
   step_ = job_.collective == Collective::kAllreduce ? Step::kReadResults : Step::kWait;
-  return rooted && boards_.self() == job_.root ? State::kDone : State::kMoved;
+  return rooted && self == job_.root ? State::kDone : State::kMoved;
 }
 
-void SingleCopyExecutor::reduce_part() const {
+void SingleCopyExecutor::reduce_tile(const Range& part) {
   const int self = boards_.self(), ranks = boards_.size();
-  const Range part = part_of(self);
   const bool scatters =
       job_.collective == Collective::kReduceScatter || job_.collective == Collective::kReduceScatterV;
   // The next bank that this rank writes: all have left it, and look at it when this round is published.
   std::byte* const bank = boards_.to_write();
-  const std::size_t tile = Board::kBankBytes / (ranks == 2 ? 1 : 2) / job_.elem_bytes * job_.elem_bytes;
   std::byte* const so_far = bank;
   std::byte* const fetched = ranks == 2 ? bank : bank + Board::kBankBytes / 2;
-  for (std::size_t at = 0; at < part.bytes; at += tile) {
-    const std::size_t bytes = std::min(tile, part.bytes - at);
-    std::byte* const out = job_.out + (scatters ? 0 : part.first) + at;
-    const auto operand = [&](int rank, std::byte* room) -> const std::byte* {
-      if (rank == self) return job_.in + part.first + at;
-      read_peer_memory(pids_[static_cast<std::size_t>(rank)], room,
-                       told_[static_cast<std::size_t>(rank)].operand + part.first + at, bytes);
-      return room;
-    };
-    const std::byte* left = operand(0, so_far);
-    for (int rank = 1; rank < ranks; ++rank) {
-      const std::byte* const right = operand(rank, fetched);
-      // In place, the output is an operand until the last one.
-      std::byte* const to = rank == ranks - 1 ? out : so_far;
-      job_.reduce(to, left, right, bytes / job_.elem_bytes);
-      left = to;
-    }
+  const std::size_t room = Board::kBankBytes / (ranks == 2 ? 1 : 2) / job_.elem_bytes * job_.elem_bytes;
+  const std::size_t bytes = std::min(room, part.bytes - at_);
+  std::byte* const out = job_.out + (scatters ? 0 : part.first) + at_;
+  const auto operand = [&](int rank, std::byte* to) -> const std::byte* {
+    if (rank == self) return job_.in + part.first + at_;
+    awaited_ = rank;
+    read_peer_memory(pids_[static_cast<std::size_t>(rank)], to,
+                     told_[static_cast<std::size_t>(rank)].operand + part.first + at_, bytes);
+    return to;
+  };
+  const std::byte* left = operand(0, so_far);
+  for (int rank = 1; rank < ranks; ++rank) {
+    const std::byte* const right = operand(rank, fetched);
+    // In place, the output is an operand until the last one.
+    std::byte* const to = rank == ranks - 1 ? out : so_far;
+    job_.reduce(to, left, right, bytes / job_.elem_bytes);
+    left = to;
   }
+  at_ += bytes;
 }
 
-/// Of an all-reduce, each as soon as it is there. In place: its owner has read my operand there.
+/// A piece of one of an all-reduce's results, as soon as it is there. In place: its owner has read my operand
+/// there.
 SingleCopyExecutor::State SingleCopyExecutor::read_results() {
-  while (read_ < boards_.size() - 1) {
+  if (read_ < boards_.size() - 1) {
     const int peer = awaited_ = source(read_);
-    if (!boards_.is_level(peer)) return State::kBlocked;
+    if (at_ == 0 && !boards_.is_level(peer)) return State::kBlocked;
     const Range part = part_of(peer);
-    read_peer_memory(pids_[static_cast<std::size_t>(peer)], job_.out + part.first,
-                     told_[static_cast<std::size_t>(peer)].result + part.first, part.bytes);
-    ++read_;
+    const std::size_t bytes = std::min(kPieceBytes, part.bytes - at_);
+    read_peer_memory(pids_[static_cast<std::size_t>(peer)], job_.out + part.first + at_,
+                     told_[static_cast<std::size_t>(peer)].result + part.first + at_, bytes);
+    at_ += bytes;
+    if (at_ == part.bytes) {
+      ++read_;
+      at_ = 0;
+    }
+    if (read_ < boards_.size() - 1) return State::kMoved;
   }
   boards_.publish();
   step_ = Step::kWait;

@@ -57,15 +57,16 @@ class SingleCopyExecutor {
   int source(int k) const;
   Buffers buffers_of(int rank) const;
   Range part_of(int rank) const;
-  void reduce_part() const;
+  void reduce_tile(const Range& part);
   void keep_own() const;
-  void read(int rank, int block, std::size_t offset) const;
+  bool read_piece(int rank, int block, std::size_t offset);
 
   Boards& boards_;
   std::span<const std::int64_t> pids_;
   HostJob job_;
   Step step_ = Step::kTell;
-  int read_ = 0;  ///< operands, or results
+  int read_ = 0;        ///< operands, or results
+  std::size_t at_ = 0;  ///< bytes of the operand, part or result at hand that are done
   int awaited_ = 0;
   const std::byte* operand_;   ///< that others read; nullptr: they cannot
   std::vector<Buffers> told_;  ///< by rank, of a reduction, whose later rounds look at other banks

@@ -26,6 +26,7 @@ struct Call {
   std::size_t count;  ///< elements of a message, or of the shortest block
   int root = 0;
   bool single_copy = false;
+  bool in_place = false;  ///< of reductions
 };
 
 /// Elements that rank `from` sends to rank `to`, where blocks are listed.
@@ -131,6 +132,10 @@ class Walker {
     };
     job.in = flatten(in_);
     job.out = flatten(out_);
+    if (call.in_place && receives) {
+      out_ = in_;
+      job.in = job.out = reinterpret_cast<std::byte*>(out_[0].data());
+    }
     job.count = call.count;
     job.elem_bytes = sizeof(int);
     job.reduce = find_reduce(Op::kSum, Type::kInt32);
@@ -255,12 +260,13 @@ TEST(BoardInterleavings, AreRightInEveryOrderOfRounds) {
     for (const Collective collective : kAll)
       for (const bool single_copy : {false, true}) {
         if (single_copy && !SingleCopyExecutor::takes(collective)) continue;
+        const bool in_place = collective <= Collective::kReduceScatter;
         // Two calls meet in the banks; the one between them has another root.
         const std::vector<Call> calls = {{collective, 9000, 0, single_copy},
                                          {Collective::kBroadcast, 5000, 1, false},
-                                         {collective, 3000, 1, single_copy}};
+                                         {collective, 3000, 1, single_copy, in_place}};
         states += explore(2, few_rounds, calls);
-        const std::vector<Call> fewer = {{collective, 4000, 0, single_copy},
+        const std::vector<Call> fewer = {{collective, 4000, 0, single_copy, in_place},
                                          {collective, 700, 2, single_copy}};
         states += explore(3, few_rounds, fewer);
       }
@@ -277,7 +283,8 @@ TEST(BoardInterleavings, AreRightInRandomOrdersOnUpToNineRanks) {
       const Collective collective = kAll[random() % std::size(kAll)];
       calls.push_back({collective, 1 + random() % 12'000,
                        static_cast<int>(random() % static_cast<unsigned>(ranks)),
-                       random() % 2 == 0 && SingleCopyExecutor::takes(collective)});
+                       random() % 2 == 0 && SingleCopyExecutor::takes(collective),
+                       random() % 2 == 0 && collective <= Collective::kReduceScatter});
     }
     World world(ranks, seed % 2 == 0, calls);
     // Whoever is chosen goes on for some rounds: so ranks get as far ahead of others as they can.
