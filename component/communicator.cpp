@@ -113,13 +113,23 @@ bool Communicator::is_linked() {
   return *linked_;
 }
 
-/// Not one that is small, or that goes the same way anyway. The same on all ranks.
-bool Communicator::asks_for_comparison(const device::HostJob& job) const {
+/// The first call that is not small and may go either way, and then one in so many bytes: the system may have
+/// moved the ranks, or their virtual CPUs. The same on all ranks.
+bool Communicator::asks_for_comparison(const device::HostJob& job) {
+  constexpr std::uint64_t kBytesBetween = std::uint64_t{1} << 30;  // takes a hundred times as long
   const int ranks = bootstrap_.size();
-  return !links_.boards_lose && !links_.pids.empty() && !group_->oversubscribed &&
-         group_->preference == Preference::kBest && device::SingleCopyExecutor::takes(job.collective) &&
-         (job.collective != device::Collective::kReduce || ranks == 2) &&
-         device::offered_bytes(job.collective, job.bytes(), ranks) > device::DirectArea::kMostOffered;
+  const std::size_t offered = device::offered_bytes(job.collective, job.bytes(), ranks);
+  if (links_.pids.empty() || group_->oversubscribed || group_->preference != Preference::kBest ||
+      !device::SingleCopyExecutor::takes(job.collective) ||
+      (job.collective == device::Collective::kReduce && ranks > 2) ||
+      offered <= device::DirectArea::kMostOffered)
+    return false;
+  if (links_.bytes_until_comparison > offered) {
+    links_.bytes_until_comparison -= offered;
+    return false;
+  }
+  links_.bytes_until_comparison = kBytesBetween;
+  return true;
 }
 
 /// Has the ranks do the same work both ways, some hundred microseconds for two ranks, and compares. Lines
@@ -143,10 +153,7 @@ void Communicator::compare_ways() {
                                     .reduce = device::find_reduce(device::Op::kMax, device::Type::kUint64)});
     return words;
   };
-  if (largest({memory == nullptr ? 1U : 0U, 0})[0] != 0) {
-    links_.boards_lose = false;
-    return;
-  }
+  if (largest({memory == nullptr ? 1U : 0U, 0})[0] != 0) return;
 
   const device::HostJob job{.collective = device::Collective::kReduceScatter,
                             .in = reinterpret_cast<const std::byte*>(memory.get()),

@@ -160,7 +160,7 @@ class Communicator {
   std::optional<Algorithm> try_perform(const device::HostJob& job);
   Algorithm ready_plan(const device::HostJob& job);
   bool is_linked();
-  bool asks_for_comparison(const device::HostJob& job) const;
+  bool asks_for_comparison(const device::HostJob& job);
   void compare_ways();
   void count(const device::HostJob& job, std::optional<Algorithm> carried) noexcept;
 
@@ -184,7 +184,7 @@ class Communicator {
   void run_two_levels(const device::HostJob& job);
   Abilities abilities() const {
     return {.single_copy = !links_.pids.empty(),
-            .boards_lose = links_.boards_lose.value_or(false),
+            .boards_lose = links_.boards_lose,
             .two_levels = goes_by_two_levels(),
             .oversubscribed = group_->oversubscribed,
             .protocol = group_->protocol,
