@@ -116,7 +116,7 @@ bool Communicator::is_linked() {
 /// The first call that is not small and may go either way, and then one in so many bytes: the system may have
 /// moved the ranks, or their virtual CPUs. The same on all ranks.
 bool Communicator::asks_for_comparison(const device::HostJob& job) {
-  constexpr std::uint64_t kBytesBetween = std::uint64_t{1} << 30;  // takes a hundred times as long
+  constexpr std::uint64_t kBytesBetween = 256 * 1024 * 1024;  // takes a hundred times as long
   const int ranks = bootstrap_.size();
   const std::size_t offered = device::offered_bytes(job.collective, job.bytes(), ranks);
   if (links_.pids.empty() || group_->oversubscribed || group_->preference != Preference::kBest ||
@@ -137,7 +137,7 @@ bool Communicator::asks_for_comparison(const device::HostJob& job) {
 /// topology says that of virtual CPUs.
 void Communicator::compare_ways() {
   constexpr std::size_t kWholeBytes = 256 * 1024, kLeastBlockBytes = 16 * 1024;
-  constexpr int kTrials = 4;  // of which the first makes ready
+  constexpr int kTrials = 3;  // of which the first makes ready
   constexpr double kMuchFaster = 1.5;
   using Clock = std::chrono::steady_clock;
   const auto ranks = static_cast<std::size_t>(bootstrap_.size());

@@ -184,7 +184,7 @@ class Communicator {
   void run_two_levels(const device::HostJob& job);
   Abilities abilities() const {
     return {.single_copy = !links_.pids.empty(),
-            .boards_lose = links_.boards_lose,
+            .boards_lose = links_.boards_lose.value_or(false),
             .two_levels = goes_by_two_levels(),
             .oversubscribed = group_->oversubscribed,
             .protocol = group_->protocol,

@@ -56,8 +56,8 @@ struct Links {
   std::vector<HostLinks> mesh_ends;  ///< between all ranks of different hosts, by rank; none to my own
   std::vector<device::PeerLinks> mesh;  ///< the same, as executors see them
   std::vector<std::int64_t> pids;       ///< of all ranks, where they may read each other's memory; else empty
-  /// Single copies are much faster here, as far as the ranks have found out; the same on all of them.
-  bool boards_lose = false;
+  /// Single copies are much faster here. Nothing before the ranks have found out; the same on all of them.
+  std::optional<bool> boards_lose;
   std::uint64_t bytes_until_comparison = 0;  ///< then they find out again
   /// Nothing before the first call with all buffers on GPUs; false: that has failed. The communicator's own,
   /// never left to another.
