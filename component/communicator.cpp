@@ -2,6 +2,7 @@
 #include "component/communicator.hpp"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
@@ -142,12 +143,18 @@ void Communicator::compare_ways() {
   using Clock = std::chrono::steady_clock;
   const auto ranks = static_cast<std::size_t>(bootstrap_.size());
   const std::size_t block = std::max(kWholeBytes / ranks, kLeastBlockBytes) / sizeof(float);
-  const std::unique_ptr<float[]> memory(new (std::nothrow) float[(ranks + 1) * block]());
+  // Pages of its own: a heap would keep them, that of each thread.
+  const std::size_t bytes = (ranks + 1) * block * sizeof(float);
+  const auto unmap = [bytes](float* pages) { ::munmap(pages, bytes); };
+  void* const pages =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  const std::unique_ptr<float, decltype(unmap)> memory(
+      pages == MAP_FAILED ? nullptr : static_cast<float*>(pages), unmap);
   const auto largest = [&](std::array<std::uint64_t, 2> words) {
-    auto* const bytes = reinterpret_cast<std::byte*>(words.data());
+    auto* const there = reinterpret_cast<std::byte*>(words.data());
     perform_by(Algorithm::kDirect, {.collective = device::Collective::kAllreduce,
-                                    .in = bytes,
-                                    .out = bytes,
+                                    .in = there,
+                                    .out = there,
                                     .count = words.size(),
                                     .elem_bytes = sizeof(words[0]),
                                     .reduce = device::find_reduce(device::Op::kMax, device::Type::kUint64)});
@@ -174,7 +181,7 @@ void Communicator::compare_ways() {
   const std::uint64_t boards_ns = shortest_ns(Algorithm::kBoards);
   const auto [boards, single_copy] = largest({boards_ns, shortest_ns(Algorithm::kSingleCopy)});
   const bool lose = static_cast<double>(boards) > kMuchFaster * static_cast<double>(single_copy);
-  if (rank_ == 0 && process_.runtime().parameters.verbose >= 1)
+  if (links_.boards_lose != lose && rank_ == 0 && process_.runtime().parameters.verbose >= 1)
     without_failing([&] {
       process_.runtime().log(
           fmt::format(
