@@ -118,7 +118,8 @@ int main(int argc, char** argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   require(threads == 0 || provided == MPI_THREAD_MULTIPLE, "MPI_THREAD_MULTIPLE is not provided");
   MPI_Barrier(MPI_COMM_WORLD);  // has its links from now on
-  come_and_go_in(threads, number / 5 + (threads > 0 ? 0 : 100));
+  // Until all links have been written to, everywhere: which ones are taken over, and by whom, threads decide.
+  come_and_go_in(threads, threads > 0 ? number : number / 5 + 100);
   const Held before = Held::now();
   MPI_Barrier(MPI_COMM_WORLD);
   come_and_go_in(threads, number);
@@ -130,7 +131,8 @@ int main(int argc, char** argv) {
   require(after.files <= before.files, "open files grow");
   require(after.mappings <= before.mappings, "shared mappings grow");
   require(after.names <= before.names, "names in /dev/shm grow");
-  // Heaps settle; a segment or a kilobyte for each communicator would be more.
-  require(after.resident_kib <= before.resident_kib + 1024, "resident memory grows");
+  // Heaps settle; a segment or a kilobyte for each communicator would be more. Those of threads, and the
+  // links that they have at the same time, settle later (at the same size for 60 communicators as for 1200).
+  require(after.resident_kib <= before.resident_kib + (threads > 0 ? 4096 : 1024), "resident memory grows");
   MPI_Finalize();
 }
