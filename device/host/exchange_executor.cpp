@@ -49,6 +49,8 @@ Blocks own_blocks(Pattern pattern, int position, int size) {
 
 }  // namespace
 
+ExchangeExecutor::~ExchangeExecutor() = default;
+
 ExchangeExecutor::ExchangeExecutor(std::span<const PeerLinks> links, int position, std::size_t slot_bytes,
                                    const ExchangeJob& job)
     : links_(links),

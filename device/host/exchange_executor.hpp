@@ -35,6 +35,7 @@ struct ExchangeJob {
 /// and direct patterns reduce in that order.
 class ExchangeExecutor {
  public:
+  ~ExchangeExecutor();  // not inline: GCC 14 would warn of members of one that is not there
   /// links[p] leads to position p; every link that the pattern uses is there, and each has at least
   /// slot_bytes per slot, which is at least elem_bytes times the blocks of the longest message.
   ExchangeExecutor(std::span<const PeerLinks> links, int position, std::size_t slot_bytes,
