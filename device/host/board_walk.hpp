@@ -132,9 +132,7 @@ class BoardWalk {
     const bool whole = job_.collective == Collective::kReduce && one_part_;
     return chunked_ || scatters() || (whole && rounds_.self() == job_.root);
   }
-  bool scatters() const {
-    return job_.collective == Collective::kReduceScatter || job_.collective == Collective::kReduceScatterV;
-  }
+  bool scatters() const { return scatters_result(job_.collective); }
 
   Rounds& rounds_;
   HostJob job_;

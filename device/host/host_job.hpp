@@ -37,6 +37,10 @@ constexpr bool is_reduction(Collective collective) {
   return collective <= Collective::kReduceScatter || collective == Collective::kReduceScatterV ||
          collective == Collective::kScan || collective == Collective::kExscan;
 }
+/// Each rank's result is its part of the message.
+constexpr bool scatters_result(Collective collective) {
+  return collective == Collective::kReduceScatter || collective == Collective::kReduceScatterV;
+}
 
 /// A block of bytes; without `data` where the buffer has gaps.
 struct Block {

@@ -17,9 +17,8 @@ constexpr std::size_t kPieceBytes = 1024 * 1024;
 
 SingleCopyExecutor::SingleCopyExecutor(Boards& boards, std::span<const std::int64_t> pids, const HostJob& job)
     : boards_(boards), pids_(pids), job_(job), operand_(job.in_gaps == nullptr ? job.in : nullptr) {
-  const bool scatters =
-      job.collective == Collective::kReduceScatter || job.collective == Collective::kReduceScatterV;
-  if (scatters && job.in == job.out) operand_ = nullptr;  // my part overwrites another's
+  if (scatters_result(job.collective) && job.in == job.out)
+    operand_ = nullptr;  // my part overwrites another's
   if (reduces()) told_.resize(static_cast<std::size_t>(boards.size()));
   if (job.collective != Collective::kAllToAll || operand_ == nullptr || job.in != job.out) return;
   const std::size_t bytes = static_cast<std::size_t>(boards.size()) * job.bytes();
@@ -177,15 +176,13 @@ SingleCopyExecutor::State SingleCopyExecutor::reduce_operands() {
 
 void SingleCopyExecutor::reduce_tile(const Range& part) {
   const int self = boards_.self(), ranks = boards_.size();
-  const bool scatters =
-      job_.collective == Collective::kReduceScatter || job_.collective == Collective::kReduceScatterV;
   // The next bank that this rank writes: all have left it, and look at it when this round is published.
   std::byte* const bank = boards_.to_write();
   std::byte* const so_far = bank;
   std::byte* const fetched = ranks == 2 ? bank : bank + Board::kBankBytes / 2;
   const std::size_t room = Board::kBankBytes / (ranks == 2 ? 1 : 2) / job_.elem_bytes * job_.elem_bytes;
   const std::size_t bytes = std::min(room, part.bytes - at_);
-  std::byte* const out = job_.out + (scatters ? 0 : part.first) + at_;
+  std::byte* const out = job_.out + (scatters_result(job_.collective) ? 0 : part.first) + at_;
   const auto operand = [&](int rank, std::byte* to) -> const std::byte* {
     if (rank == self) return job_.in + part.first + at_;
     awaited_ = rank;
