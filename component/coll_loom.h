@@ -16,6 +16,7 @@ struct coll_loom_variables {
   int verbose;
   bool progress_thread;
   char* net_devices;
+  int rendezvous; /* enum loom_rendezvous */
   double timeout_s;
   char* topo_file;
   char* topo_dump_file;

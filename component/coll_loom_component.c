@@ -52,6 +52,10 @@ static int register_variables(void) {
                                                          {0, NULL}};
   static const mca_base_var_enum_value_t executors[] = {
       {LOOM_STAGED, "staged"}, {LOOM_HANDED_OVER, "handed_over"}, {LOOM_PERSISTENT, "persistent"}, {0, NULL}};
+  static const mca_base_var_enum_value_t rendezvous[] = {{LOOM_RENDEZVOUS_AUTO, "auto"},
+                                                         {LOOM_RENDEZVOUS_NEVER, "never"},
+                                                         {LOOM_RENDEZVOUS_ALWAYS, "always"},
+                                                         {0, NULL}};
   struct coll_loom_variables* variables = &coll_loom_variables;
   *variables = (struct coll_loom_variables){.priority = DEFAULT_PRIORITY,
                                             .single_copy = true,
@@ -82,6 +86,12 @@ static int register_variables(void) {
           "Network devices that loom uses between hosts, in the words of UCX_NET_DEVICES (mlx5_0:1,mlx5_1:1); "
           "empty: what UCX_NET_DEVICES says, else those that UCX finds best. It may differ from rank to rank",
           MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_3, &variables->net_devices),
+      register_choice(
+          "rendezvous",
+          "Whether the receiver's network fetches what crosses between hosts straight to its place, rather than "
+          "that it is sent along and copied there: auto, over other networks than TCP from the size on that "
+          "UCX_RNDV_THRESH says; never; always. It may differ from rank to rank",
+          rendezvous, OPAL_INFO_LVL_6, &variables->rendezvous),
       register_variable(
           "topo_file",
           "Topology file (NCCL's XML or hwloc's) of one host, which stands for every host in place of what loom "
@@ -258,6 +268,7 @@ static int init_query(bool progress_threads, bool mpi_threads) {
                      .avoid_single_copy = !variables->single_copy,
                      .progress_thread = variables->progress_thread,
                      .net_devices = variables->net_devices,
+                     .rendezvous = (enum loom_rendezvous)variables->rendezvous,
                      .protocol = (enum loom_protocol)variables->protocol,
                      .preference = (enum loom_preference)variables->algorithm,
                      .only_host_memory = memory_is("host"),

@@ -54,6 +54,9 @@ enum loom_protocol { LOOM_INLINE, LOOM_SIMPLE, LOOM_LL, LOOM_LL128, LOOM_PROTOCO
 
 /* Who carries what several algorithms could. The order is that of component/plan.hpp. */
 enum loom_preference { LOOM_BEST, LOOM_BOARDS, LOOM_SINGLE_COPY, LOOM_RINGS, LOOM_TREES, LOOM_PREFERENCE_COUNT };
+/* Whether the data of a message between hosts is fetched by its receiver. The order is that of
+ * ucx_transport/transport.hpp. */
+enum loom_rendezvous { LOOM_RENDEZVOUS_AUTO, LOOM_RENDEZVOUS_NEVER, LOOM_RENDEZVOUS_ALWAYS };
 /* What carries calls whose buffers are on GPUs. */
 enum loom_cuda_executor { LOOM_STAGED, LOOM_HANDED_OVER, LOOM_PERSISTENT };
 
@@ -64,6 +67,7 @@ struct loom_parameters {
   bool avoid_single_copy; /* not even where the kernel permits it */
   bool progress_thread; /* advance nonblocking calls in a thread of their own, too */
   const char *net_devices; /* network devices in UCX's words; NULL or "": as UCX_NET_DEVICES says */
+  enum loom_rendezvous rendezvous; /* of what this rank sends */
   enum loom_protocol protocol; /* of small messages of one host; if all ranks say the same */
   enum loom_preference preference; /* if all ranks say the same */
   bool only_host_memory;  /* the program has no buffers on devices */

@@ -300,7 +300,9 @@ ucx_transport::Transport& Process::transport() {
     if (runtime_.parameters.verbose >= 2 && !devices.empty())
       runtime_.log(fmt::format("network device {}", devices).c_str());
     transport_ = std::make_unique<ucx_transport::Transport>(ucx_transport::TransportOptions{
-        .net_devices = devices, .can_sleep = runtime_.parameters.progress_thread});
+        .net_devices = devices,
+        .can_sleep = runtime_.parameters.progress_thread,
+        .rendezvous = static_cast<ucx_transport::Rendezvous>(runtime_.parameters.rendezvous)});
     open_transport_.store(transport_.get(), std::memory_order_release);
     if (progress_callback_ != nullptr && runtime_.register_progress != nullptr)
       runtime_.register_progress(progress_callback_);

@@ -173,13 +173,20 @@ void NetRecvLink::take(Word word, std::span<const std::byte> data) noexcept {
   const std::uint64_t step = word.step;
   if (note_word(step)) return;
   if (other_way_ != nullptr) other_way_->take({word.released}, {});
+  const Slots slot = place(word, data.size());
+  if (!slot) return;
+  if (slot.get() != data.data()) std::memcpy(slot.get(), data.data(), data.size());
+  arrived_[(step - 1) % shape_.slot_count].publish(step);
+}
+
+Slots NetRecvLink::place(Word word, std::size_t bytes) noexcept {
   const std::uint64_t released = released_.load(std::memory_order_acquire);
   // The sender was given the slot by release(): nobody reads it now.
-  if (step <= released || step > released + shape_.slot_count || data.size() > shape_.slot_bytes)
-    return refuse();
-  const std::uint64_t slot = (step - 1) % shape_.slot_count;
-  std::memcpy(slots_.get() + slot * shape_.slot_bytes, data.data(), data.size());
-  arrived_[slot].publish(step);
+  if (word.step <= released || word.step > released + shape_.slot_count || bytes > shape_.slot_bytes) {
+    refuse();
+    return {};
+  }
+  return Slots(slots_, slots_.get() + slot_offset(word.step - 1));
 }
 
 }  // namespace loom::ucx_transport

@@ -61,7 +61,11 @@ class NetEnd : protected Inbox {
   void close_inbox() noexcept { transport_.close(inbox_); }
   /// Whether a message was a word about the other end, and not about a slot.
   bool note_word(std::uint64_t step) noexcept;
-  void refuse() noexcept override { nonsense_.store(true, std::memory_order_release); }
+  /// A message came that no correct peer sends.
+  void refuse() noexcept { nonsense_.store(true, std::memory_order_release); }
+  void lose(ucs_status_t status) noexcept override {
+    outbox_->error.store(status, std::memory_order_relaxed);
+  }
 
   device::FifoShape shape_;
   std::uint64_t step_ = 0;  ///< slots published or released by this end
@@ -100,6 +104,10 @@ class NetSendLink final : public device::SendLink, public NetEnd {
  private:
   friend class NetRecvLink;
   void take(Word word, std::span<const std::byte>) noexcept override;
+  Slots place(Word, std::size_t) noexcept override {
+    refuse();
+    return {};
+  }
   void note_released(std::uint64_t step) noexcept;
   std::string last_step() const override;
 
@@ -123,6 +131,7 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
  private:
   friend class NetSendLink;
   void take(Word word, std::span<const std::byte> data) noexcept override;
+  Slots place(Word word, std::size_t bytes) noexcept override;
   /// What has been released, for a message that tells it.
   std::uint64_t tell_released() noexcept { return told_ = step_; }
   std::string last_step() const override;

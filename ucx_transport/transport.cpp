@@ -5,7 +5,9 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 
 #include "base/error.hpp"
 #include "device/step_flag.hpp"
@@ -28,6 +30,15 @@ struct MessageHeader {
 struct Pending {
   MessageHeader header;
   std::shared_ptr<Outbox> outbox;
+};
+
+/// A message whose data are being fetched. Its place lives as long, whatever becomes of the inbox.
+struct Fetched {
+  Transport& transport;
+  InboxId inbox;
+  Word word;
+  Slots place;
+  std::size_t bytes;
 };
 
 Error unreachable(const std::string& what, ucs_status_t status) {
@@ -55,16 +66,24 @@ std::string way_of(ucp_ep_h endpoint) {
   return end == std::string::npos ? "UCX" : printed.substr(first, end - first);
 }
 
+/// Fetching over sockets is imitated by more messages; where UCX does not say, neither is it known to be
+/// more.
+bool is_imitated_over(const std::string& way) {
+  return way.starts_with("tcp") || way == "UCX";
+}
+
 }  // namespace
 
 Slots allocate_slots(std::size_t bytes) {
   const std::size_t lines = (bytes + device::kCacheLine - 1) / device::kCacheLine;
-  Slots slots(static_cast<std::byte*>(std::aligned_alloc(device::kCacheLine, lines * device::kCacheLine)));
-  if (!slots) throw system_error(fmt::format("Allocating {} bytes for network slots failed", bytes), ENOMEM);
-  return slots;
+  auto* const slots =
+      static_cast<std::byte*>(std::aligned_alloc(device::kCacheLine, lines * device::kCacheLine));
+  if (slots == nullptr)
+    throw system_error(fmt::format("Allocating {} bytes for network slots failed", bytes), ENOMEM);
+  return Slots(slots, [](std::byte* memory) { std::free(memory); });
 }
 
-Transport::Transport(const TransportOptions& options) {
+Transport::Transport(const TransportOptions& options) : rendezvous_(options.rendezvous) {
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   params.features = UCP_FEATURE_AM | (options.can_sleep ? UCP_FEATURE_WAKEUP : 0);
@@ -156,6 +175,8 @@ std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::st
                       status);
   }
   endpoint->way_ = way_of(endpoint->ep_);
+  endpoint->sends_eagerly_ = rendezvous_ == Rendezvous::kNever ||
+                             (rendezvous_ == Rendezvous::kWhereDirect && is_imitated_over(endpoint->way_));
   return endpoint;
 }
 
@@ -175,15 +196,52 @@ ucs_status_t Transport::on_message(void* transport, const void* header, std::siz
   MessageHeader message;
   if (header_bytes != sizeof(message)) return UCS_OK;
   std::memcpy(&message, header, sizeof(message));
-  const auto& inboxes = static_cast<Transport*>(transport)->inboxes_;
-  const auto inbox = inboxes.find(message.inbox);
-  if (inbox == inboxes.end()) return UCS_OK;
-  // What is sent eagerly is here as a whole; a rendezvous would hand over a descriptor as `data`.
+  auto& self = *static_cast<Transport*>(transport);
+  // The data are here as a whole, or still at their sender and `data` describes them.
   if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)
-    inbox->second->refuse();
-  else
+    return self.fetch(data, bytes, message.inbox, message.word);
+  if (const auto inbox = self.inboxes_.find(message.inbox); inbox != self.inboxes_.end())
     inbox->second->take(message.word, {static_cast<const std::byte*>(data), bytes});
   return UCS_OK;
+}
+
+/// Returns what the handler of messages has to return: UCS_OK lets go of the descriptor, and of the sender.
+ucs_status_t Transport::fetch(void* descriptor, std::size_t bytes, InboxId id, Word word) {
+  const auto inbox = inboxes_.find(id);
+  if (inbox == inboxes_.end()) return UCS_OK;
+  const Slots place = inbox->second->place(word, bytes);
+  if (!place) return UCS_OK;
+  std::unique_ptr<Fetched> fetched(new (std::nothrow) Fetched{*this, id, word, place, bytes});
+  if (!fetched) {  // no exception may leave UCX's callback
+    inbox->second->lose(UCS_ERR_NO_MEMORY);
+    return UCS_OK;
+  }
+  ucp_request_param_t param{};
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.cb.recv_am = [](void* request, ucs_status_t status, std::size_t, void* user_data) {
+    const std::unique_ptr<Fetched> done(static_cast<Fetched*>(user_data));
+    done->transport.end_fetch(done->inbox, done->word, {done->place.get(), done->bytes}, status);
+    ucp_request_free(request);
+  };
+  param.user_data = fetched.get();
+  param.memory_type = UCS_MEMORY_TYPE_HOST;
+  const ucs_status_ptr_t request = ucp_am_recv_data_nbx(worker_, descriptor, place.get(), bytes, &param);
+  if (UCS_PTR_IS_PTR(request))
+    fetched.release();  // done in the callback
+  else
+    end_fetch(id, word, {place.get(), bytes}, UCS_PTR_STATUS(request));
+  return UCS_INPROGRESS;
+}
+
+void Transport::end_fetch(InboxId id, Word word, std::span<const std::byte> data,
+                          ucs_status_t status) noexcept {
+  const auto inbox = inboxes_.find(id);
+  if (inbox == inboxes_.end()) return;
+  if (status == UCS_OK)
+    inbox->second->take(word, data);
+  else
+    inbox->second->lose(status);
 }
 
 ucs_status_t Transport::send(const Endpoint& to, InboxId inbox, Word word, const std::byte* data,
@@ -201,7 +259,9 @@ ucs_status_t Transport::send(const Endpoint& to, InboxId inbox, Word word, const
     ucp_request_free(request);
   };
   param.user_data = pending.get();
-  param.flags = UCP_AM_SEND_FLAG_EAGER;
+  param.flags = to.sends_eagerly_ || bytes == 0      ? UCP_AM_SEND_FLAG_EAGER
+                : rendezvous_ == Rendezvous::kAlways ? UCP_AM_SEND_FLAG_RNDV
+                                                     : 0;
   param.memory_type = UCS_MEMORY_TYPE_HOST;
   const ucs_status_ptr_t request =
       ucp_am_send_nbx(to.ep_, kMessageId, &pending->header, sizeof(pending->header), data, bytes, &param);

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,10 +20,7 @@ namespace loom::ucx_transport {
 
 using Bytes = std::vector<std::byte>;
 
-struct FreeSlots {
-  void operator()(std::byte* slots) const noexcept { std::free(slots); }
-};
-using Slots = std::unique_ptr<std::byte, FreeSlots>;
+using Slots = std::shared_ptr<std::byte>;
 /// `bytes` bytes, 64-byte aligned. Throws Error (kOutOfMemory).
 Slots allocate_slots(std::size_t bytes);
 
@@ -41,11 +37,15 @@ struct Word {
 class Inbox {
  public:
   virtual ~Inbox() = default;
-  /// A message came in a form that loom does not send.
-  virtual void refuse() noexcept = 0;
-  /// Takes a message; `data` is gone after the call. Runs under the transport's lock in whichever thread
-  /// progresses, and messages may come in any order.
+  // All run under the transport's lock in whichever thread progresses, and messages may come in any order.
+
+  /// Takes a message; `data` is gone after the call, unless it lies where place() said.
   virtual void take(Word word, std::span<const std::byte> data) noexcept = 0;
+  /// Where the data of a message go that UCX is about to fetch from the sender; take() follows. Null:
+  /// nowhere.
+  virtual Slots place(Word word, std::size_t bytes) noexcept = 0;
+  /// Data could not be fetched.
+  virtual void lose(ucs_status_t status) noexcept = 0;
 };
 
 /// What one link sends from. Shared with its messages under way, which may outlive the link.
@@ -66,22 +66,32 @@ class Endpoint {
 
  private:
   friend class Transport;
+  bool sends_eagerly_ = true;
   std::string way_ = "UCX";
   ucp_ep_h ep_ = nullptr;
   std::atomic<ucs_status_t> error_{UCS_OK};
 };
 
+/// Whether a message is fetched by the receiver's UCX, straight to its place, rather than sent along.
+enum class Rendezvous {
+  kWhereDirect,  ///< where the network can do that by itself, from the size on that UCX thinks best
+  kNever,
+  kAlways  ///< also where UCX has to imitate it
+};
+
 struct TransportOptions {
-  std::string net_devices;  ///< in UCX's words; empty: as the environment says
-  bool can_sleep = false;   ///< wait() ends when something comes, where UCX can do that
+  std::string net_devices = {};  ///< in UCX's words; empty: as the environment says
+  bool can_sleep = false;        ///< wait() ends when something comes, where UCX can do that
+  Rendezvous rendezvous = Rendezvous::kWhereDirect;
 };
 
 /// Every function may be called from any thread.
 ///
-/// Messages are UCX active messages sent eagerly: each carries its own step, so nothing has to be ordered
-/// behind it, and it asks nothing of the sender or of the receiver's UCX after it has left. (Remote writes
-/// need a counter that follows the data. UCX from 1.16 on orders the two by waiting for the peer, and a
-/// remote write that meets a closed worker ends the process in UCX 1.13.)
+/// Messages are UCX active messages: each carries its own step, so nothing has to be ordered behind it. Over
+/// sockets they are sent eagerly and ask nothing of the sender after they have left; elsewhere UCX may have a
+/// long one's data fetched from the sender's memory, without a copy, and is done with it when they have been.
+/// (Remote writes need a counter that follows the data. UCX from 1.16 on orders the two by waiting for the
+/// peer, and a remote write that meets a closed worker ends the process in UCX 1.13.)
 class Transport {
  public:
   /// Opens UCX as the environment (UCX_*) and `options` say. Throws Error (kUnreachable).
@@ -117,6 +127,8 @@ class Transport {
  private:
   static ucs_status_t on_message(void* transport, const void* header, std::size_t header_bytes, void* data,
                                  std::size_t bytes, const ucp_am_recv_param_t* param);
+  ucs_status_t fetch(void* descriptor, std::size_t bytes, InboxId id, Word word);
+  void end_fetch(InboxId id, Word word, std::span<const std::byte> data, ucs_status_t status) noexcept;
   void open_worker(bool can_sleep);
 
   std::mutex mutex_;
@@ -127,6 +139,7 @@ class Transport {
   std::map<std::string, std::shared_ptr<Endpoint>> endpoints_;  ///< by worker address
   std::unordered_map<InboxId, Inbox*> inboxes_;
   InboxId next_inbox_ = 1;
+  const Rendezvous rendezvous_;
   std::atomic<std::uint64_t> bytes_sent_{0};
 };
 

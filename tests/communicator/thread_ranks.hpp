@@ -54,6 +54,11 @@ class Rank {
   std::unique_ptr<Process> process_;
 };
 
+inline loom_parameters with_rendezvous(loom_rendezvous rendezvous) {
+  loom_parameters parameters{};
+  parameters.rendezvous = rendezvous;
+  return parameters;
+}
 inline loom_parameters with_timeout(double seconds) {
   loom_parameters parameters{};
   parameters.timeout_s = seconds;

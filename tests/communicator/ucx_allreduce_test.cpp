@@ -12,12 +12,16 @@ namespace {
 struct Placement {
   const char* name;
   std::vector<int> host_of;  ///< by rank
+  loom_rendezvous rendezvous = LOOM_RENDEZVOUS_AUTO;
 };
 
 Job job_on(const Placement& placement) {
-  return {.ranks = static_cast<int>(placement.host_of.size()), .host = [&](int rank) {
-            return "host" + std::to_string(placement.host_of[static_cast<std::size_t>(rank)]);
-          }};
+  return {.ranks = static_cast<int>(placement.host_of.size()),
+          .host =
+              [&](int rank) {
+                return "host" + std::to_string(placement.host_of[static_cast<std::size_t>(rank)]);
+              },
+          .parameters = with_rendezvous(placement.rendezvous)};
 }
 
 class AllreduceAcrossHosts : public ::testing::TestWithParam<Placement> {
@@ -52,8 +56,8 @@ TEST_P(AllreduceAcrossHosts, GoesThroughTwoLevelsOfSeveralRanksIfAllWantThat) {
   const bool several = std::ranges::adjacent_find(hosts) != hosts.end();
   for (const bool all : {true, false}) {
     Job job = job_on(GetParam());
-    job.parameters_of = [all, last = job.ranks - 1](int rank) {
-      loom_parameters parameters{};
+    job.parameters_of = [all, last = job.ranks - 1, common = job.parameters](int rank) {
+      loom_parameters parameters = common;
       parameters.two_levels = all || rank != last ? 1 : 0;
       return parameters;
     };
@@ -108,7 +112,10 @@ INSTANTIATE_TEST_SUITE_P(Placements, AllreduceAcrossHosts,
                                            Placement{"TwoByTwo", {0, 0, 1, 1}},
                                            Placement{"ThreeByTwoRoundRobin", {0, 1, 2, 0, 1, 2}},
                                            Placement{"Unequal", {0, 0, 1}},
-                                           Placement{"UnequalInterleaved", {0, 1, 0, 2, 0}}),
+                                           Placement{"UnequalInterleaved", {0, 1, 0, 2, 0}},
+                                           Placement{"TwoHostsThatFetch", {0, 1}, LOOM_RENDEZVOUS_ALWAYS},
+                                           Placement{"ThreeByTwoThatFetch", {0, 0, 1, 1, 2, 2},
+                                                     LOOM_RENDEZVOUS_ALWAYS}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST(AllreduceAcrossHostsThatWaits, EndsAtTheTimeoutOnAllRanksOnceOneIsMissing) {

@@ -16,6 +16,7 @@ using device::HostJob;
 struct Hosts {
   const char* name;
   std::vector<int> host_of;  ///< by rank
+  loom_rendezvous rendezvous = LOOM_RENDEZVOUS_AUTO;
 };
 
 int value_at(int rank, std::size_t i) {
@@ -118,9 +119,12 @@ class CollectivesAcrossHosts : public ::testing::TestWithParam<Hosts> {
     return collective != Collective::kAllToAll || std::set(hosts.begin(), hosts.end()).size() < hosts.size();
   }
   Job job() const {
-    return {.ranks = static_cast<int>(GetParam().host_of.size()), .host = [this](int rank) {
-              return "host" + std::to_string(GetParam().host_of[static_cast<std::size_t>(rank)]);
-            }};
+    return {.ranks = static_cast<int>(GetParam().host_of.size()),
+            .host =
+                [this](int rank) {
+                  return "host" + std::to_string(GetParam().host_of[static_cast<std::size_t>(rank)]);
+                },
+            .parameters = with_rendezvous(GetParam().rendezvous)};
   }
 };
 
@@ -172,7 +176,9 @@ INSTANTIATE_TEST_SUITE_P(Placements, CollectivesAcrossHosts,
                          ::testing::Values(Hosts{"TwoHosts", {0, 1}}, Hosts{"ThreeHosts", {0, 1, 2}},
                                            Hosts{"TwoByTwo", {0, 0, 1, 1}},
                                            Hosts{"ThreeByTwoRoundRobin", {0, 1, 2, 0, 1, 2}},
-                                           Hosts{"UnequalInterleaved", {0, 1, 0, 2, 0}}),
+                                           Hosts{"UnequalInterleaved", {0, 1, 0, 2, 0}},
+                                           Hosts{"ThreeByTwoThatFetch", {0, 0, 1, 1, 2, 2},
+                                                 LOOM_RENDEZVOUS_ALWAYS}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

@@ -2,14 +2,151 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <cstring>
+
 namespace loom::ucx_transport {
 namespace {
+
+constexpr std::size_t kBytes = 128 * 1024;
 
 TEST(Transport, WaitsItsTimeWhereNothingCanWakeIt) {
   Transport transport;
   const auto began = std::chrono::steady_clock::now();
   transport.wait(std::chrono::milliseconds(20));
   EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(20));
+}
+
+/// Takes messages of kBytes, and lets them be fetched unless it has no room.
+class Taker final : public Inbox {
+ public:
+  explicit Taker(bool has_room = true) : room_(has_room ? allocate_slots(kBytes) : Slots()) {}
+  void take(Word, std::span<const std::byte> data) noexcept override {
+    ++taken;
+    in_place = data.data() == room_.get();
+    last.assign(data.begin(), data.end());
+  }
+  Slots place(Word, std::size_t bytes) noexcept override {
+    ++asked;
+    return bytes <= kBytes ? room_ : Slots();
+  }
+  void lose(ucs_status_t) noexcept override { ++lost; }
+
+  int taken = 0, asked = 0, lost = 0;
+  bool in_place = false;
+  Bytes last;
+  std::weak_ptr<std::byte> room() const { return room_; }
+
+ private:
+  Slots room_;
+};
+
+class TwoTransports : public ::testing::Test {
+ protected:
+  void SetUp() override { ::setenv("UCX_TLS", "tcp,self", 1); }
+
+  void open(Rendezvous rendezvous) {
+    sender_ = std::make_unique<Transport>(TransportOptions{.rendezvous = rendezvous});
+    receiver_ = std::make_unique<Transport>(TransportOptions{.rendezvous = rendezvous});
+    endpoint_ = sender_->connect(receiver_->address(), "the receiver");
+    receiver_->connect(sender_->address(), "the sender");  // as both ends of a link do
+    outbox_->slots = allocate_slots(kBytes);
+    for (std::size_t i = 0; i < kBytes; ++i) outbox_->slots.get()[i] = static_cast<std::byte>(i % 251);
+  }
+  void send(InboxId inbox, std::size_t bytes = kBytes) {
+    ASSERT_EQ(sender_->send(*endpoint_, inbox, {.step = 1}, outbox_->slots.get(), bytes, outbox_), UCS_OK);
+  }
+  template <class Condition>
+  bool comes_true(Condition&& condition) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!condition() && std::chrono::steady_clock::now() < end) {
+      sender_->progress();
+      receiver_->progress();
+    }
+    return condition();
+  }
+  bool is_what_was_sent(const Bytes& data) const {
+    return data.size() == kBytes && std::memcmp(data.data(), outbox_->slots.get(), kBytes) == 0;
+  }
+
+  std::unique_ptr<Transport> sender_, receiver_;
+  std::shared_ptr<Endpoint> endpoint_;
+  std::shared_ptr<Outbox> outbox_ = std::make_shared<Outbox>();
+};
+
+TEST_F(TwoTransports, SendAlongOverSockets) {
+  for (const Rendezvous rendezvous : {Rendezvous::kWhereDirect, Rendezvous::kNever}) {
+    open(rendezvous);
+    Taker taker;
+    const InboxId inbox = receiver_->open(taker);
+    send(inbox);
+    ASSERT_TRUE(comes_true([&] { return taker.taken == 1; }));
+    EXPECT_EQ(taker.asked, 0);
+    EXPECT_TRUE(is_what_was_sent(taker.last));
+    receiver_->close(inbox);
+  }
+}
+
+TEST_F(TwoTransports, FetchStraightToThePlace) {
+  open(Rendezvous::kAlways);
+  Taker taker;
+  const InboxId inbox = receiver_->open(taker);
+  send(inbox);
+  ASSERT_TRUE(comes_true([&] { return taker.taken == 1 && outbox_->pending == 0; }));
+  EXPECT_EQ(taker.asked, 1);
+  EXPECT_TRUE(taker.in_place);
+  EXPECT_TRUE(is_what_was_sent(taker.last));
+  send(inbox, 0);
+  ASSERT_TRUE(comes_true([&] { return taker.taken == 2; }));
+  EXPECT_EQ(taker.asked, 1) << "a word without data is not fetched";
+  EXPECT_EQ(outbox_->error, UCS_OK);
+  receiver_->close(inbox);
+}
+
+TEST_F(TwoTransports, LetGoOfWhatNobodyTakes) {
+  open(Rendezvous::kAlways);
+  Taker taker(false);
+  const InboxId inbox = receiver_->open(taker);
+  send(inbox);
+  EXPECT_TRUE(comes_true([&] { return taker.asked == 1 && outbox_->pending == 0; })) << "no room";
+  receiver_->close(inbox);
+  send(inbox);
+  EXPECT_TRUE(comes_true([&] { return outbox_->pending == 0; })) << "a closed inbox";
+  EXPECT_EQ(taker.taken, 0);
+}
+
+TEST_F(TwoTransports, KeepThePlaceOfWhatIsBeingFetched) {
+  open(Rendezvous::kAlways);
+  auto taker = std::make_unique<Taker>();
+  const std::weak_ptr<std::byte> room = taker->room();
+  const InboxId inbox = receiver_->open(*taker);
+  send(inbox);
+  // The sender does not answer meanwhile, so this stops in the middle.
+  while (taker->asked == 0) {
+    receiver_->progress();
+    if (taker->asked == 0) sender_->progress();
+  }
+  ASSERT_EQ(taker->taken, 0);
+  receiver_->close(inbox);
+  taker.reset();
+  EXPECT_FALSE(room.expired());
+  EXPECT_TRUE(comes_true([&] { return room.expired() && outbox_->pending == 0; }));
+}
+
+TEST_F(TwoTransports, EndInTheMiddleOfAFetch) {
+  open(Rendezvous::kAlways);
+  Taker taker;
+  const InboxId inbox = receiver_->open(taker);
+  send(inbox);
+  while (taker.asked == 0) {
+    receiver_->progress();
+    if (taker.asked == 0) sender_->progress();
+  }
+  receiver_->close(inbox);
+  receiver_.reset();
+  for (int i = 0; i < 1000; ++i) sender_->progress();
+  sender_.reset();
+  EXPECT_EQ(taker.taken, 0);
 }
 
 }  // namespace
