@@ -250,9 +250,7 @@ bool coll_loom_start_connecting(struct coll_loom_module* self) {
 
 static void construct(coll_loom_held_t* held) {
   memset((char*)held + sizeof(ompi_request_t), 0, sizeof *held - sizeof(ompi_request_t));
-  held->super.super.req_type = OMPI_REQUEST_COLL;
-  held->super.super.req_free = coll_loom_request_free;
-  held->super.super.req_cancel = coll_loom_request_cancel;
+  coll_loom_request_construct(&held->super.super, NULL); /* never persistent */
 }
 static void destruct(coll_loom_held_t* held) {
   if (held->inner != NULL && held->inner != MPI_REQUEST_NULL) ompi_request_free(&held->inner);

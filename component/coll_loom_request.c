@@ -3,10 +3,7 @@
 #include "component/coll_loom_request.h"
 
 static int start(struct coll_loom_request* self) {
-  self->super.super.req_status =
-      (ompi_status_public_t){.MPI_SOURCE = MPI_ANY_SOURCE, .MPI_TAG = MPI_ANY_TAG, .MPI_ERROR = MPI_SUCCESS};
-  self->super.super.req_complete = REQUEST_PENDING;
-  self->super.super.req_state = OMPI_REQUEST_ACTIVE;
+  coll_loom_request_activate(&self->super.super);
   coll_loom_operands_begin(&self->operands);
   loom_job_start(self->job); /* maybe done on return */
   return OMPI_SUCCESS;
@@ -29,7 +26,7 @@ static void done(void* context, int result) {
   ompi_request_complete(&self->super.super, true);
 }
 
-int coll_loom_request_free(ompi_request_t** request) {
+static int request_free(ompi_request_t** request) {
   if (!REQUEST_COMPLETE(*request)) return MPI_ERR_REQUEST;
   OMPI_REQUEST_FINI(*request);
   ompi_communicator_t* communicator = (*request)->req_mpi_object.comm;
@@ -40,17 +37,21 @@ int coll_loom_request_free(ompi_request_t** request) {
 }
 
 /* MPI: collectives cannot be cancelled. */
-int coll_loom_request_cancel(ompi_request_t* request, int flag) {
+static int request_cancel(ompi_request_t* request, int flag) {
   (void)request, (void)flag;
   return MPI_ERR_REQUEST;
 }
 
+void coll_loom_request_construct(ompi_request_t* request, ompi_request_start_fn_t start) {
+  request->req_type = OMPI_REQUEST_COLL;
+  request->req_start = start;
+  request->req_free = request_free;
+  request->req_cancel = request_cancel;
+}
+
 static void construct(coll_loom_request_t* self) {
   memset((char*)self + sizeof(ompi_request_t), 0, sizeof *self - sizeof(ompi_request_t));
-  self->super.super.req_type = OMPI_REQUEST_COLL;
-  self->super.super.req_start = start_all;
-  self->super.super.req_free = coll_loom_request_free;
-  self->super.super.req_cancel = coll_loom_request_cancel;
+  coll_loom_request_construct(&self->super.super, start_all);
 }
 static void destruct(coll_loom_request_t* self) {
   if (self->job != NULL) loom_job_destroy(self->job);

@@ -15,9 +15,16 @@ struct coll_loom_request {
 typedef struct coll_loom_request coll_loom_request_t;
 OBJ_CLASS_DECLARATION(coll_loom_request_t);
 
-/* Of every request of loom's: it holds a reference to its communicator, req_mpi_object.comm. */
-int coll_loom_request_free(ompi_request_t** request);
-int coll_loom_request_cancel(ompi_request_t* request, int flag);
+/* Of every request of loom's: it holds a reference to its communicator, req_mpi_object.comm. `start` is that of
+ * MPI_Start and MPI_Startall. */
+void coll_loom_request_construct(ompi_request_t* request, ompi_request_start_fn_t start);
+/* As it starts. */
+static inline void coll_loom_request_activate(ompi_request_t* request) {
+  request->req_status =
+      (ompi_status_public_t){.MPI_SOURCE = MPI_ANY_SOURCE, .MPI_TAG = MPI_ANY_TAG, .MPI_ERROR = MPI_SUCCESS};
+  request->req_complete = REQUEST_PENDING;
+  request->req_state = OMPI_REQUEST_ACTIVE;
+}
 /* One that nobody has seen. */
 static inline void coll_loom_request_drop(ompi_request_t* request) {
   OMPI_REQUEST_FINI(request);

@@ -1,0 +1,88 @@
+#include "component/coll_loom_outer_request.h"
+
+#include <pthread.h>
+
+/* Those that are started. Whether their inner ones are complete is looked up from Open MPI's progress loop: a
+ * callback of the inner request could be set too late where another thread completes it. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct coll_loom_outer_request* started;
+
+/* Whoever waits may free the request as soon as it is complete. */
+static void complete(struct coll_loom_outer_request* self, int error) {
+  self->super.super.req_status.MPI_ERROR = error;
+  ompi_request_complete(&self->super.super, true);
+}
+
+static int progress(void) {
+  if (pthread_mutex_trylock(&mutex) != 0) return 0;
+  struct coll_loom_outer_request* done = NULL;
+  for (struct coll_loom_outer_request** link = &started; *link != NULL;) {
+    struct coll_loom_outer_request* const request = *link;
+    if (!REQUEST_COMPLETE(request->inner)) {
+      link = &request->next;
+      continue;
+    }
+    *link = request->next;
+    request->next = done;
+    done = request;
+  }
+  if (done != NULL && started == NULL) opal_progress_unregister(progress);
+  pthread_mutex_unlock(&mutex);
+  int completed = 0;
+  while (done != NULL) {
+    struct coll_loom_outer_request* const request = done;
+    done = request->next;
+    coll_loom_request_retire(request->inner);
+    complete(request, request->end(request, request->inner->req_status.MPI_ERROR));
+    ++completed;
+  }
+  return completed;
+}
+
+static void await_inner(struct coll_loom_outer_request* self) {
+  pthread_mutex_lock(&mutex);
+  if (started == NULL) opal_progress_register(progress);
+  self->next = started;
+  started = self;
+  pthread_mutex_unlock(&mutex);
+}
+
+/* Of MPI_Start and MPI_Startall. A call that fails as it starts is complete. */
+static int start_all(size_t count, ompi_request_t** requests) {
+  for (size_t i = 0; i < count; ++i) {
+    struct coll_loom_outer_request* self = (struct coll_loom_outer_request*)requests[i];
+    coll_loom_request_activate(requests[i]);
+    int error = self->begin != NULL ? self->begin(self) : OMPI_SUCCESS;
+    if (error == OMPI_SUCCESS) error = self->inner->req_start(1, &self->inner);
+    if (error == OMPI_SUCCESS)
+      await_inner(self);
+    else
+      complete(self, error);
+  }
+  return OMPI_SUCCESS;
+}
+
+static void construct(coll_loom_outer_request_t* self) {
+  memset((char*)self + sizeof(ompi_request_t), 0, sizeof *self - sizeof(ompi_request_t));
+  coll_loom_request_construct(&self->super.super, start_all);
+}
+OBJ_CLASS_INSTANCE(coll_loom_outer_request_t, ompi_coll_base_nbc_request_t, construct, NULL);
+
+void coll_loom_outer_request_make(struct coll_loom_outer_request* self, bool persistent,
+                                  struct ompi_communicator_t* communicator) {
+  OMPI_REQUEST_INIT(&self->super.super, persistent);
+  self->super.super.req_mpi_object.comm = communicator;
+}
+
+void coll_loom_outer_request_take(struct coll_loom_outer_request* self, ompi_request_t* inner) {
+  self->inner = inner;
+  /* MPI_Comm_free lets calls finish that were started before. */
+  OBJ_RETAIN(self->super.super.req_mpi_object.comm);
+  if (self->super.super.req_persistent) return;
+  coll_loom_request_activate(&self->super.super);
+  await_inner(self);
+}
+
+void coll_loom_outer_request_let_go(struct coll_loom_outer_request* self) {
+  if (self->inner != NULL) ompi_request_free(&self->inner);
+}
