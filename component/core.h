@@ -54,8 +54,8 @@ enum loom_protocol { LOOM_INLINE, LOOM_SIMPLE, LOOM_LL, LOOM_LL128, LOOM_PROTOCO
 
 /* Who carries what several algorithms could. The order is that of component/plan.hpp. */
 enum loom_preference { LOOM_BEST, LOOM_BOARDS, LOOM_SINGLE_COPY, LOOM_RINGS, LOOM_TREES, LOOM_PREFERENCE_COUNT };
-/* What carries calls whose buffers are on GPUs. */
-enum loom_cuda_executor { LOOM_STAGED, LOOM_HANDED_OVER, LOOM_PERSISTENT };
+/* What carries calls whose buffers are on GPUs. LOOM_EITHER: whichever of the last two suits the GPUs and the call. */
+enum loom_cuda_executor { LOOM_STAGED, LOOM_HANDED_OVER, LOOM_PERSISTENT, LOOM_EITHER };
 
 /* Values of the MCA variables that the core reads. They may differ between ranks. */
 struct loom_parameters {

@@ -20,6 +20,8 @@ void* const kLegacyStream = reinterpret_cast<void*>(std::uintptr_t{1});  // CU_S
 constexpr unsigned kNonBlocking = 1;                                     // CU_STREAM_NON_BLOCKING
 constexpr unsigned kPortableAndMapped = 3;  // CU_MEMHOSTALLOC_PORTABLE and _DEVICEMAP
 constexpr unsigned kLazyPeerAccess = 1;     // CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+// CUdevice_attribute
+constexpr int kMultiprocessorCount = 16, kMpsEnabled = 133;
 constexpr std::size_t kMostBlocks =
     1024;  // several for each multiprocessor of any GPU; a loop strides over the rest
 
@@ -54,6 +56,7 @@ struct Gpu::Functions {
   Result (*query)(void*);
   Result (*get_device)(int*, int);
   Result (*get_uuid)(std::byte*, int);
+  Result (*get_attribute)(int*, int, int);
   Result (*get_handle)(IpcHandle*, Address);
   Result (*open_handle)(Address*, IpcHandle, unsigned);
   Result (*close_handle)(Address);
@@ -84,6 +87,7 @@ struct Gpu::Functions {
     find(query, "cuStreamQuery");
     find(get_device, "cuDeviceGet");
     find(get_uuid, "cuDeviceGetUuid_v2");
+    find(get_attribute, "cuDeviceGetAttribute");
     find(get_handle, "cuIpcGetMemHandle");
     find(open_handle, "cuIpcOpenMemHandle_v2");
     find(close_handle, "cuIpcCloseMemHandle");
@@ -275,12 +279,19 @@ bool Gpu::is_idle() const {
   return true;
 }
 
-std::array<std::byte, 16> Gpu::uuid() const {
-  std::array<std::byte, 16> uuid;
+GpuFacts Gpu::facts() const {
+  GpuFacts facts;
   int device = 0;
   check(functions_->get_device(&device, device_), "a GPU is looked up");
-  check(functions_->get_uuid(uuid.data(), device), "a GPU is looked up");
-  return uuid;
+  check(functions_->get_uuid(facts.uuid.data(), device), "a GPU is looked up");
+  // What a driver does not know of, as older ones do not of MPS, is taken not to be there.
+  const auto attribute = [&](int which) {
+    int value = 0;
+    return functions_->get_attribute(&value, which, device) == kSuccess ? value : 0;
+  };
+  facts.multiprocessors = attribute(kMultiprocessorCount);
+  facts.mps = attribute(kMpsEnabled) != 0;
+  return facts;
 }
 
 void Gpu::synchronize() {

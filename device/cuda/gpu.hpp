@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "device/cuda/driver.hpp"
+#include "device/cuda/gpu_facts.hpp"
 #include "device/cuda/kernel_args.hpp"
 
 namespace loom::device::cuda {
@@ -63,8 +64,7 @@ class Gpu {
   void synchronize();
   /// Whether all that was enqueued has ended.
   bool is_idle() const;
-  /// Names the GPU among all: two ranks with the same one share it.
-  std::array<std::byte, 16> uuid() const;
+  GpuFacts facts() const;
 
   /// MPI defines the operation on the type, and a GPU has it.
   static bool supports(Op op, Type type) noexcept;

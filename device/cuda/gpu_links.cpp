@@ -14,10 +14,19 @@ GpuLinks::Flags& GpuLinks::flags_in(const Segment& segment) {
   return *reinterpret_cast<Flags*>(segment.data());
 }
 
+namespace {
+
+/// Where persistent kernels have theirs in a rank's memory.
+std::size_t boards_bytes(GpuLinks::Kind kind) {
+  return kind == GpuLinks::Kind::kPersistent ? 0 : GpuBoards::kBytes;
+}
+
+}  // namespace
+
 GpuLinks::GpuLinks(std::shared_ptr<Gpu> gpu, Kind kind, int ranks)
     : gpu_(std::move(gpu)),
       kind_(kind),
-      bytes_(kind == Kind::kHandedOver ? GpuBoards::kBytes : persistent_bytes(ranks)),
+      bytes_(boards_bytes(kind) + (kind == Kind::kHandedOver ? 0 : persistent_bytes(ranks))),
       memory_(nullptr),
       segment_(Segment::create(sizeof(Flags))) {
   memory_ = gpu_->allocate(bytes_ + sizeof(Word));
@@ -30,7 +39,7 @@ GpuLinks::~GpuLinks() {
 
 GpuLinks::Handle GpuLinks::handle() {
   told_ = true;
-  return {segment_.handle(), gpu_->share(memory_), gpu_->uuid()};
+  return {segment_.handle(), gpu_->share(memory_)};
 }
 
 void GpuLinks::connect(std::span<const Handle> handles, int self) {
@@ -43,15 +52,13 @@ void GpuLinks::connect(std::span<const Handle> handles, int self) {
     attached_.push_back(mine ? segment_ : Segment::attach(handles[rank].flags));
     rounds.push_back(&flags_in(attached_.back()).rounds);
     mapped_[rank] = mine ? memory_ : gpu_->attach(handles[rank].memory);
-    if (!mine && kind_ == Kind::kPersistent &&
-        handles[rank].gpu == handles[static_cast<std::size_t>(self)].gpu)
-      throw Error(ErrorCode::kDevice,
-                  "Ranks share a GPU, where persistent kernels would wait for each other's turn for ever.");
   }
-  if (kind_ == Kind::kHandedOver)
-    boards_.emplace(*gpu_, mapped_, std::move(rounds), self);
-  else
-    persistent_.emplace(*gpu_, self, mapped_);
+  if (kind_ != Kind::kPersistent) boards_.emplace(*gpu_, mapped_, std::move(rounds), self);
+  if (kind_ != Kind::kHandedOver) {
+    std::vector<std::byte*> behind_boards = mapped_;
+    for (std::byte*& memory : behind_boards) memory += boards_bytes(kind_);
+    persistent_.emplace(*gpu_, self, behind_boards);
+  }
   const std::uint64_t word = word_of(handles_[static_cast<std::size_t>(self)]);
   gpu_->copy(memory_ + bytes_, &word, sizeof(word));
   gpu_->synchronize();

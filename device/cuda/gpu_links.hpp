@@ -22,9 +22,9 @@ class GpuLinks {
   struct Handle {
     SegmentHandle flags;
     MemoryHandle memory;
-    std::array<std::byte, 16> gpu{};  ///< Gpu::uuid()
   };
-  enum class Kind { kHandedOver, kPersistent };
+  /// Whom the memory is for. Persistent kernels must all be at work at once (see Sharing).
+  enum class Kind { kHandedOver, kPersistent, kBoth };
 
   GpuLinks(std::shared_ptr<Gpu> gpu, Kind kind, int ranks);
   ~GpuLinks();
@@ -32,12 +32,13 @@ class GpuLinks {
   GpuLinks& operator=(const GpuLinks&) = delete;
 
   Handle handle();
-  /// handles: by rank. Puts a word into this rank's memory. Persistent kernels need a GPU for each rank.
+  /// handles: by rank. Puts a word into this rank's memory.
   void connect(std::span<const Handle> handles, int self);
   /// Whether every rank's word can be read, by way of this GPU: peer access may be there and not work.
   bool delivers();
 
   /// Of its kind.
+  bool has_persistent() const noexcept { return persistent_.has_value(); }
   GpuBoards& boards() noexcept { return *boards_; }
   PersistentLinks& persistent() noexcept { return *persistent_; }
   /// The memory is still there.
@@ -61,7 +62,7 @@ class GpuLinks {
   std::shared_ptr<Gpu> gpu_;
   Kind kind_;
   std::size_t bytes_;
-  std::byte* memory_;  ///< bytes_, and a word behind
+  std::byte* memory_;  ///< bytes_, the boards first, and a word behind
   Segment segment_;
   std::vector<Handle> handles_;
   std::vector<Segment> attached_;   ///< by rank

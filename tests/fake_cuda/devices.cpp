@@ -85,6 +85,25 @@ EXPORT int cuDeviceGet(int* device, int ordinal) {
   *device = ordinal;
   return 0;
 }
+/// A number in the environment; what is not set the driver does not know of.
+static int number(int* value, const char* variable) {
+  const char* const text = std::getenv(variable);
+  if (text == nullptr) return kInvalidValue;
+  *value = std::atoi(text);
+  return 0;
+}
+EXPORT int cuDeviceGetAttribute(int* value, int attribute, int) {
+  LOCK("cuDeviceGetAttribute");
+  switch (attribute) {
+    case 16:
+      if (number(value, "FAKE_CUDA_MULTIPROCESSORS") != 0) *value = 132;
+      return 0;
+    case 133:
+      return number(value, "FAKE_CUDA_MPS");
+    default:
+      return kInvalidValue;
+  }
+}
 /// Each process has a GPU of its own, unless FAKE_CUDA_SHARED is set.
 EXPORT int cuDeviceGetUuid_v2(std::byte* uuid, int) {
   std::memset(uuid, 0, 16);

@@ -5,6 +5,10 @@
 // buffer with the CPU ends at once. Work in the default stream is put off until somebody synchronises with
 // it, as a slow GPU would. Other processes may map memory, as CUDA's IPC lets them. loom's kernels are known
 // by their names, and done by the host's table of reductions.
+//
+// Of the environment of each process: FAKE_CUDA_SHARED gives it the same GPU as all others that have it;
+// FAKE_CUDA_MPS is what a driver answers that has heard of MPS, 0 or 1; FAKE_CUDA_MULTIPROCESSORS are those
+// of the GPU.
 #pragma once
 
 #include <cstddef>
