@@ -17,6 +17,13 @@ using device::cuda::Owner;
 using device::cuda::persistent_way;
 using device::cuda::Sharing;
 
+namespace {
+
+constexpr const char *kStaged = "device buffers go through the host",
+                     *kNoIpc = "memory of GPUs is shared by file descriptors";
+
+}  // namespace
+
 /// As far as that is known to all: then the ranks ask each other for the rest.
 bool Communicator::goes_on_device(const device::HostJob& job, device::Op op, device::Type type) const {
   const connect::Shape& shape = group_->wiring.shape;
@@ -98,22 +105,20 @@ bool Communicator::holds_everywhere(bool here) {
   return all != std::byte{0};
 }
 
-/// Told, for it is no error.
-void Communicator::say_staged(const char* why) const {
+/// At coll_loom_verbose 1, for it is no error.
+void Communicator::say(const char* what, const char* why) const {
   if (process_.runtime().parameters.verbose < 1) return;
-  without_failing([&] {
-    process_.runtime().log(fmt::format("{}: device buffers go through the host: {}", where_, why).c_str());
-  });
+  without_failing([&] { process_.runtime().log(fmt::format("{}: {}: {}", where_, what, why).c_str()); });
 }
 
-/// Whether body() is true on all ranks; what it throws is told, and is a no.
+/// Whether body() is true on all ranks; what it throws is told, with what is done otherwise, and is a no.
 template <class Body>
-bool Communicator::try_everywhere(Body&& body) {
+bool Communicator::try_everywhere(const char* otherwise, Body&& body) {
   bool here = false;
   try {
     here = body();
   } catch (const std::exception& error) {
-    say_staged(error.what());
+    say(otherwise, error.what());
   }
   return holds_everywhere(here);
 }
@@ -153,24 +158,33 @@ bool Communicator::make_gpu_links(const Owner& owner) {
     mine = gpu->facts();
     return true;
   };
-  if (!try_everywhere(look)) return false;
+  if (!try_everywhere(kStaged, look)) return false;
   gather_on_host(mine, facts);
   const std::optional<GpuLinks::Kind> kind = kind_of_gpu_links(facts);
-  if (kind) return connect_gpus(std::move(gpu), *kind);
-  say_staged("Ranks share a GPU, where persistent kernels would wait for each other's turn for ever.");
+  if (!kind) {
+    say(kStaged, "Ranks share a GPU, where persistent kernels would wait for each other's turn for ever.");
+    return false;
+  }
+  const bool ipc = std::ranges::all_of(facts, &GpuFacts::ipc),
+             files = std::ranges::all_of(facts, &GpuFacts::virtual_memory);
+  if (ipc && connect_gpus(gpu, *kind, Gpu::Memory::kPlain, files ? kNoIpc : kStaged)) return true;
+  if (files) return connect_gpus(gpu, *kind, Gpu::Memory::kVirtual, kStaged);
+  if (!ipc) say(kStaged, "The GPU of a rank shares no memory with other processes.");
   return false;
 }
 
-bool Communicator::connect_gpus(std::shared_ptr<Gpu> gpu, GpuLinks::Kind kind) {
+/// By memory of one kind; what that has made is let go of where it does not work on all ranks.
+bool Communicator::connect_gpus(const std::shared_ptr<Gpu>& gpu, GpuLinks::Kind kind, Gpu::Memory memory,
+                                const char* otherwise) {
   std::vector<GpuLinks::Handle> handles;
   GpuLinks::Handle mine;
   const auto make = [&] {
     handles.resize(static_cast<std::size_t>(bootstrap_.size()));
-    links_.gpus = std::make_unique<GpuLinks>(std::move(gpu), kind, bootstrap_.size());
-    mine = links_.gpus->handle();
+    links_.gpus = std::make_unique<GpuLinks>(gpu, kind, bootstrap_.size(), memory);
     return true;
   };
   const auto gather = [&] {
+    mine = links_.gpus->handle();
     gather_on_host(mine, handles);
     return true;
   };
@@ -183,7 +197,9 @@ bool Communicator::connect_gpus(std::shared_ptr<Gpu> gpu, GpuLinks::Kind kind) {
       throw Error(ErrorCode::kDevice, "what other ranks write to their GPUs cannot be read from this one.");
     return true;
   };
-  if (try_everywhere(make) && gather() && try_everywhere(connect) && try_everywhere(deliver)) return true;
+  if (try_everywhere(otherwise, make) && gather() && try_everywhere(otherwise, connect) &&
+      try_everywhere(otherwise, deliver))
+    return true;
   if (links_.gpus) process_.retire(std::move(links_.gpus));
   return false;
 }

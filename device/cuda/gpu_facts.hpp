@@ -14,6 +14,8 @@ struct GpuFacts {
   std::array<std::byte, 16> uuid{};  ///< ranks with the same one share a GPU (or an instance of one)
   std::int32_t multiprocessors = 0;  ///< that this process may use
   bool mps = false;                  ///< its work reaches the GPU through MPS
+  bool ipc = false;                  ///< Gpu::Memory::kPlain may be shared, as far as the driver tells
+  bool virtual_memory = false;       ///< Gpu::Memory::kVirtual, likewise
 };
 
 enum class Sharing {

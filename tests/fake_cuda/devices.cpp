@@ -13,6 +13,11 @@ Driver& driver() {
   return *the_driver;
 }
 
+bool no_ipc(const std::string& where) {
+  const char* const text = std::getenv("FAKE_CUDA_NO_IPC");
+  return text != nullptr && text == where;
+}
+
 }  // namespace fake_cuda
 
 using namespace fake_cuda;
@@ -97,6 +102,12 @@ EXPORT int cuDeviceGetAttribute(int* value, int attribute, int) {
   switch (attribute) {
     case 16:
       if (number(value, "FAKE_CUDA_MULTIPROCESSORS") != 0) *value = 132;
+      return 0;
+    case 102:
+    case 103:
+      return number(value, "FAKE_CUDA_VIRTUAL_MEMORY");
+    case 125:
+      *value = !no_ipc("attribute");
       return 0;
     case 133:
       return number(value, "FAKE_CUDA_MPS");

@@ -24,21 +24,29 @@ namespace fake_cuda {
 
 inline constexpr int kInvalidValue = 1, kNoMemory = 2, kNotInitialized = 3, kInvalidContext = 201,
                      kInvalidHandle = 400, kNotFound = 500, kNotReady = 600, kAlreadyRegistered = 712,
-                     kNotRegistered = 713;
+                     kNotRegistered = 713, kNotSupported = 801;
 
 struct Context {
   int device;
   int retained = 0;
 };
 
-enum class Kind { kDevice, kManaged, kPool, kHost, kPeer };  // the last: of another process
+enum class Kind { kDevice, kManaged, kPool, kHost, kPeer, kVirtual };  // kPeer: of another process
 struct Allocation {
   std::byte* at;
   std::byte* alias;  // where the CPU may
   std::size_t bytes;
   Kind kind;
-  Context* context;
+  Context* context;  // of virtual memory: none
+  int device;
   int file;
+  bool accessible = true;
+};
+/// What a handle of virtual memory management stands for.
+struct Physical {
+  int file;
+  std::size_t bytes;
+  int device;
 };
 
 /// A kernel by its name, in place of its code: loom_reduce_<operation>_<type>, or loom_collective_...
@@ -55,6 +63,9 @@ struct Driver {
   std::vector<Context*> ended;                   // never freed, so that no other gets such an address
   std::map<std::byte*, Allocation> allocations;  // by address
   std::map<std::byte*, std::pair<std::size_t, Context*>> registered;
+  std::map<std::byte*, std::size_t> reserved;  // addresses, for virtual memory
+  std::map<std::uint64_t, Physical> handles;
+  std::uint64_t last_handle = 0;
   std::vector<std::function<void()>> stream;  // put off
   std::map<std::string, std::pair<int, int>> failures;
   std::map<int, Kernel> kernels;
@@ -79,10 +90,11 @@ struct Driver {
     Allocation& found = std::prev(next)->second;
     return at + bytes <= found.at + found.bytes ? &found : nullptr;
   }
-  /// Where the CPU may reach what is at an address; nullptr: beyond the end of an allocation.
+  /// Where the CPU may reach what is at an address; nullptr: beyond the end of an allocation, or the device
+  /// may not.
   std::byte* reach(void* address, std::size_t bytes) {
     if (Allocation* in = holding(address, bytes))
-      return in->alias + (static_cast<std::byte*>(address) - in->at);
+      return in->accessible ? in->alias + (static_cast<std::byte*>(address) - in->at) : nullptr;
     return holding(address) != nullptr ? nullptr : static_cast<std::byte*>(address);
   }
   void run() {
@@ -90,7 +102,7 @@ struct Driver {
     for (const auto& work : std::exchange(stream, {})) work();
   }
   void unmap(const Allocation& allocation) {
-    ::munmap(allocation.at, allocation.bytes);
+    if (allocation.kind != Kind::kVirtual) ::munmap(allocation.at, allocation.bytes);
     if (allocation.alias != allocation.at) ::munmap(allocation.alias, allocation.bytes);
     ::close(allocation.file);
     --counts.allocations;
@@ -103,6 +115,9 @@ extern thread_local std::vector<Context*> current;
 inline Context* current_context() {
   return current.empty() ? nullptr : current.back();
 }
+
+/// Whether IPC fails there, by FAKE_CUDA_NO_IPC.
+bool no_ipc(const std::string& where);
 
 inline void* pointer(std::uint64_t address) {
   return reinterpret_cast<void*>(address);

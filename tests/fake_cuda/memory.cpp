@@ -20,7 +20,8 @@ int add(Driver& d, std::uint64_t* out, int file, std::size_t bytes, Kind kind) {
     return kNoMemory;
   }
   auto* const address = static_cast<std::byte*>(at);
-  d.allocations[address] = {address, static_cast<std::byte*>(alias), bytes, kind, current_context(), file};
+  d.allocations[address] = {address,           static_cast<std::byte*>(alias), bytes, kind,
+                            current_context(), current_context()->device,      file};
   ++d.counts.allocations;
   *out = reinterpret_cast<std::uint64_t>(at);
   return 0;
@@ -68,7 +69,7 @@ EXPORT int cuMemHostAlloc(void** out, std::size_t bytes, unsigned) {
 EXPORT int cuMemFree_v2(std::uint64_t address) {
   LOCK("cuMemFree");
   const auto found = d.allocations.find(static_cast<std::byte*>(pointer(address)));
-  if (found == d.allocations.end()) return kInvalidValue;
+  if (found == d.allocations.end() || found->second.kind == Kind::kVirtual) return kInvalidValue;
   d.run();
   d.unmap(found->second);
   d.allocations.erase(found);
@@ -95,7 +96,7 @@ EXPORT int cuPointerGetAttributes(unsigned number, const int* attributes, void**
         *static_cast<bool*>(values[i]) = in != nullptr && in->kind == Kind::kManaged;
         break;
       case 9:
-        *static_cast<int*>(values[i]) = in == nullptr ? -2 : in->context->device;
+        *static_cast<int*>(values[i]) = in == nullptr ? -2 : in->device;
         break;
       default:
         return kInvalidValue;
@@ -125,6 +126,7 @@ EXPORT int cuMemHostUnregister(void* memory) {
 
 EXPORT int cuIpcGetMemHandle(IpcHandle* handle, std::uint64_t address) {
   LOCK("cuIpcGetMemHandle");
+  if (no_ipc("get")) return kNotSupported;
   const Allocation* const in = d.holding(pointer(address));
   if (in == nullptr || in->kind != Kind::kDevice) return kInvalidValue;
   *handle = {::getpid(), in->file, in->bytes, {}};
@@ -132,6 +134,7 @@ EXPORT int cuIpcGetMemHandle(IpcHandle* handle, std::uint64_t address) {
 }
 EXPORT int cuIpcOpenMemHandle_v2(std::uint64_t* out, IpcHandle handle, unsigned) {
   LOCK("cuIpcOpenMemHandle");
+  if (no_ipc("open")) return kNotSupported;
   if (current_context() == nullptr || handle.pid == ::getpid()) return kInvalidContext;
   const std::string path = "/proc/" + std::to_string(handle.pid) + "/fd/" + std::to_string(handle.file);
   const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);

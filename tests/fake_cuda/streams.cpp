@@ -20,8 +20,7 @@ int enqueue(Driver& d, void* to, const void* from, std::size_t width, std::size_
     if (target == nullptr || source == nullptr) return kInvalidValue;
     d.stream.push_back([=] { std::memmove(target, source, width); });
     for (const void* end : {static_cast<const void*>(to_row), static_cast<const void*>(from_row)})
-      if (const Allocation* in = d.holding(end))
-        d.counts.foreign_context += in->context->device != context->device;
+      if (const Allocation* in = d.holding(end)) d.counts.foreign_context += in->device != context->device;
   }
   ++d.counts.copies;
   d.counts.bytes += width * rows;
