@@ -51,7 +51,8 @@ static int register_variables(void) {
                                                          {LOOM_TREES, "trees"},
                                                          {0, NULL}};
   static const mca_base_var_enum_value_t executors[] = {
-      {LOOM_STAGED, "staged"}, {LOOM_HANDED_OVER, "handed_over"}, {LOOM_PERSISTENT, "persistent"}, {0, NULL}};
+      {LOOM_STAGED, "staged"}, {LOOM_HANDED_OVER, "handed_over"}, {LOOM_PERSISTENT, "persistent"},
+      {LOOM_EITHER, "auto"},   {0, NULL}};
   static const mca_base_var_enum_value_t rendezvous[] = {{LOOM_RENDEZVOUS_AUTO, "auto"},
                                                          {LOOM_RENDEZVOUS_NEVER, "never"},
                                                          {LOOM_RENDEZVOUS_ALWAYS, "always"},
@@ -161,8 +162,9 @@ static int register_variables(void) {
           "cuda_executor",
           "What carries blocking calls whose buffers lie on GPUs on all ranks, which are on one host: staged, "
           "copies through host memory; handed_over, copies and kernels on the GPUs, step by step; persistent, "
-          "one kernel for a call, where each rank has its own GPU. Experimental: it has never run on a GPU. "
-          "Takes effect where all ranks set the same and can",
+          "one kernel for a call, where each rank has its own GPU or MPS serves all who share one; auto, "
+          "persistent where each rank has its own and the collective has that way, and else handed_over. "
+          "Experimental: it has never run on a GPU. Takes effect where all ranks set the same and can",
           executors, OPAL_INFO_LVL_5, &variables->cuda_executor),
       register_variable(
           "small_bytes",
@@ -242,6 +244,13 @@ static void show(enum loom_message message, const char* where, const char* cause
   coll_loom_help(topics[message], where, cause);
 }
 
+/* Rings of persistent kernels do not go in order of rank. */
+static enum loom_cuda_executor cuda_executor(const struct coll_loom_variables* variables) {
+  const enum loom_cuda_executor wanted = (enum loom_cuda_executor)variables->cuda_executor;
+  if (!variables->reproducible) return wanted;
+  return wanted == LOOM_PERSISTENT ? LOOM_STAGED : wanted == LOOM_EITHER ? LOOM_HANDED_OVER : wanted;
+}
+
 /* Once per process, before the first communicator is queried. A disabled component stays open, so that tools
  * find its variables. */
 static int init_query(bool progress_threads, bool mpi_threads) {
@@ -273,10 +282,7 @@ static int init_query(bool progress_threads, bool mpi_threads) {
                      .preference = (enum loom_preference)variables->algorithm,
                      .only_host_memory = memory_is("host"),
                      .staging_bytes = variables->memory_limit,
-                     /* Rings of kernels do not go in order of rank. */
-                     .cuda_executor = variables->reproducible && variables->cuda_executor == LOOM_PERSISTENT
-                                          ? LOOM_STAGED
-                                          : (enum loom_cuda_executor)variables->cuda_executor,
+                     .cuda_executor = cuda_executor(variables),
                      .small_bytes = variables->small_bytes,
                      .timeout_s = variables->timeout_s,
                      .topo_file = variables->topo_file,

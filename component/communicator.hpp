@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -118,8 +119,15 @@ class Communicator {
   std::optional<device::cuda::Owner> gpu_of(const device::HostJob& job);
   bool holds_everywhere(bool here);
   bool make_gpu_links(const device::cuda::Owner& owner);
+  std::optional<device::cuda::GpuLinks::Kind> kind_of_gpu_links(
+      std::span<const device::cuda::GpuFacts> facts) const;
+  bool connect_gpus(const std::shared_ptr<device::cuda::Gpu>& gpu, device::cuda::GpuLinks::Kind kind,
+                    device::cuda::Gpu::Memory memory, const char* otherwise);
+  void say(const char* what, const char* why) const;
+  template <class T>
+  void gather_on_host(const T& mine, std::vector<T>& all);
   template <class Body>
-  bool try_everywhere(Body&& body);
+  bool try_everywhere(const char* otherwise, Body&& body);
   void perform_persistent(const device::HostJob& job, device::Op op, device::Type type);
   void perform_handed_over(const device::HostJob& job, device::Op op, device::Type type);
 

@@ -9,38 +9,52 @@
 namespace loom {
 
 using device::Collective;
+using device::cuda::Gpu;
+using device::cuda::GpuFacts;
 using device::cuda::GpuLinks;
+using device::cuda::HandedOverExecutor;
 using device::cuda::Owner;
+using device::cuda::persistent_way;
+using device::cuda::Sharing;
+
+namespace {
+
+constexpr const char *kStaged = "device buffers go through the host",
+                     *kNoIpc = "memory of GPUs is shared by file descriptors";
+
+}  // namespace
 
 /// As far as that is known to all: then the ranks ask each other for the rest.
 bool Communicator::goes_on_device(const device::HostJob& job, device::Op op, device::Type type) const {
   const connect::Shape& shape = group_->wiring.shape;
   if (group_->cuda_executor == LOOM_STAGED || shape.hosts > 1 || shape.ranks == 1) return false;
-  const bool takes = group_->cuda_executor == LOOM_HANDED_OVER
-                         ? device::cuda::HandedOverExecutor::takes(job.collective)
-                         : device::cuda::persistent_way(job.collective, 1, shape.ranks).has_value();
+  // One of either takes whatever one of the two does.
+  const bool takes = group_->cuda_executor == LOOM_PERSISTENT
+                         ? persistent_way(job.collective, 1, shape.ranks).has_value()
+                         : HandedOverExecutor::takes(job.collective);
   if (!takes || links_.has_gpus == false) return false;
-  if (device::is_reduction(job.collective) && !device::cuda::Gpu::supports(op, type)) return false;
+  if (device::is_reduction(job.collective) && !Gpu::supports(op, type)) return false;
   return device::shared_bytes(job, shape.ranks) >= std::max<std::uint64_t>(1, group_->small_bytes);
 }
 
 bool Communicator::perform_on_device(const device::HostJob& job, device::Op op, device::Type type) {
-  const bool hands_over = group_->cuda_executor == LOOM_HANDED_OVER;
-  const Algorithm algorithm = hands_over ? Algorithm::kHandedOver : Algorithm::kPersistent;
   if (linking_ || !goes_on_device(job, op, type)) return false;
   if (!jobs_.empty()) finish_jobs();
   if (broken_) throw *broken_;
+  Algorithm algorithm = Algorithm::kHandedOver;
   try {
     if (!is_linked()) return false;
     const std::optional<Owner> owner = gpu_of(job);
     if (!holds_everywhere(owner.has_value())) return false;
     if (!links_.has_gpus) links_.has_gpus = make_gpu_links(*owner);
     if (!*links_.has_gpus) return false;
+    if (links_.gpus->has_persistent() && persistent_way(job.collective, 1, group_->wiring.shape.ranks))
+      algorithm = Algorithm::kPersistent;
     explain(algorithm, job);
-    if (hands_over)
-      perform_handed_over(job, op, type);
-    else
+    if (algorithm == Algorithm::kPersistent)
       perform_persistent(job, op, type);
+    else
+      perform_handed_over(job, op, type);
   } catch (...) {
     fail_call();
   }
@@ -91,41 +105,87 @@ bool Communicator::holds_everywhere(bool here) {
   return all != std::byte{0};
 }
 
-/// Whether body() is true on all ranks; what it throws is told, and is a no.
+/// At coll_loom_verbose 1, for it is no error.
+void Communicator::say(const char* what, const char* why) const {
+  if (process_.runtime().parameters.verbose < 1) return;
+  without_failing([&] { process_.runtime().log(fmt::format("{}: {}: {}", where_, what, why).c_str()); });
+}
+
+/// Whether body() is true on all ranks; what it throws is told, with what is done otherwise, and is a no.
 template <class Body>
-bool Communicator::try_everywhere(Body&& body) {
+bool Communicator::try_everywhere(const char* otherwise, Body&& body) {
   bool here = false;
   try {
     here = body();
   } catch (const std::exception& error) {
-    if (process_.runtime().parameters.verbose >= 1)
-      without_failing([&] {
-        process_.runtime().log(
-            fmt::format("{}: device buffers go through the host: {}", where_, error.what()).c_str());
-      });
+    say(otherwise, error.what());
   }
   return holds_everywhere(here);
 }
 
+/// all: of as many as there are ranks.
+template <class T>
+void Communicator::gather_on_host(const T& mine, std::vector<T>& all) {
+  const device::HostJob job{.collective = Collective::kAllGather,
+                            .in = reinterpret_cast<const std::byte*>(&mine),
+                            .out = reinterpret_cast<std::byte*>(all.data()),
+                            .count = sizeof(mine)};
+  perform_by(plan(job.collective, group_->wiring.shape, sizeof(mine), abilities()), job);
+}
+
+/// For what coll_loom_cuda_executor says, on GPUs of all ranks; nothing where that cannot be. Persistent
+/// kernels that are wanted share a GPU where they can; those that are chosen here do not, for there they
+/// would wait for multiprocessors that other work of the program has.
+std::optional<GpuLinks::Kind> Communicator::kind_of_gpu_links(std::span<const GpuFacts> facts) const {
+  if (group_->cuda_executor == LOOM_HANDED_OVER) return GpuLinks::Kind::kHandedOver;
+  const Sharing sharing = sharing_of(facts, device::cuda::kMostChannels);
+  if (group_->cuda_executor == LOOM_EITHER) {
+    const bool few = persistent_way(Collective::kAllreduce, 1, group_->wiring.shape.ranks).has_value();
+    return few && sharing == Sharing::kNone ? GpuLinks::Kind::kBoth : GpuLinks::Kind::kHandedOver;
+  }
+  if (sharing == Sharing::kTakingTurns) return {};
+  return GpuLinks::Kind::kPersistent;
+}
+
 /// Memory of the GPUs that all reach; true on every rank or on none.
 bool Communicator::make_gpu_links(const Owner& owner) {
+  std::shared_ptr<Gpu> gpu;
+  GpuFacts mine;
+  std::vector<GpuFacts> facts;
+  const auto look = [&] {
+    facts.resize(static_cast<std::size_t>(bootstrap_.size()));
+    gpu = process_.gpu(owner);
+    mine = gpu->facts();
+    return true;
+  };
+  if (!try_everywhere(kStaged, look)) return false;
+  gather_on_host(mine, facts);
+  const std::optional<GpuLinks::Kind> kind = kind_of_gpu_links(facts);
+  if (!kind) {
+    say(kStaged, "Ranks share a GPU, where persistent kernels would wait for each other's turn for ever.");
+    return false;
+  }
+  const bool ipc = std::ranges::all_of(facts, &GpuFacts::ipc),
+             files = std::ranges::all_of(facts, &GpuFacts::virtual_memory);
+  if (ipc && connect_gpus(gpu, *kind, Gpu::Memory::kPlain, files ? kNoIpc : kStaged)) return true;
+  if (files) return connect_gpus(gpu, *kind, Gpu::Memory::kVirtual, kStaged);
+  if (!ipc) say(kStaged, "The GPU of a rank shares no memory with other processes.");
+  return false;
+}
+
+/// By memory of one kind; what that has made is let go of where it does not work on all ranks.
+bool Communicator::connect_gpus(const std::shared_ptr<Gpu>& gpu, GpuLinks::Kind kind, Gpu::Memory memory,
+                                const char* otherwise) {
   std::vector<GpuLinks::Handle> handles;
   GpuLinks::Handle mine;
   const auto make = [&] {
     handles.resize(static_cast<std::size_t>(bootstrap_.size()));
-    links_.gpus = std::make_unique<GpuLinks>(
-        process_.gpu(owner),
-        group_->cuda_executor == LOOM_HANDED_OVER ? GpuLinks::Kind::kHandedOver : GpuLinks::Kind::kPersistent,
-        bootstrap_.size());
-    mine = links_.gpus->handle();
+    links_.gpus = std::make_unique<GpuLinks>(gpu, kind, bootstrap_.size(), memory);
     return true;
   };
   const auto gather = [&] {
-    const device::HostJob job{.collective = Collective::kAllGather,
-                              .in = reinterpret_cast<const std::byte*>(&mine),
-                              .out = reinterpret_cast<std::byte*>(handles.data()),
-                              .count = sizeof(mine)};
-    perform_by(plan(job.collective, group_->wiring.shape, sizeof(mine), abilities()), job);
+    mine = links_.gpus->handle();
+    gather_on_host(mine, handles);
     return true;
   };
   const auto connect = [&] {
@@ -137,7 +197,9 @@ bool Communicator::make_gpu_links(const Owner& owner) {
       throw Error(ErrorCode::kDevice, "what other ranks write to their GPUs cannot be read from this one.");
     return true;
   };
-  if (try_everywhere(make) && gather() && try_everywhere(connect) && try_everywhere(deliver)) return true;
+  if (try_everywhere(otherwise, make) && gather() && try_everywhere(otherwise, connect) &&
+      try_everywhere(otherwise, deliver))
+    return true;
   if (links_.gpus) process_.retire(std::move(links_.gpus));
   return false;
 }
@@ -146,7 +208,7 @@ bool Communicator::make_gpu_links(const Owner& owner) {
 void Communicator::perform_persistent(const device::HostJob& job, device::Op op, device::Type type) {
   device::cuda::PersistentLinks& links = links_.gpus->persistent();
   const int ranks = group_->wiring.shape.ranks;
-  const auto way = device::cuda::persistent_way(job.collective, job.bytes(), ranks);
+  const auto way = persistent_way(job.collective, job.bytes(), ranks);
   device::steps::Task task = device::cuda::divide(*way, job.count, job.elem_bytes, ranks);
   task.root = job.root;
   task.in = job.in;

@@ -57,8 +57,8 @@ enum loom_preference { LOOM_BEST, LOOM_BOARDS, LOOM_SINGLE_COPY, LOOM_RINGS, LOO
 /* Whether the data of a message between hosts is fetched by its receiver. The order is that of
  * ucx_transport/transport.hpp. */
 enum loom_rendezvous { LOOM_RENDEZVOUS_AUTO, LOOM_RENDEZVOUS_NEVER, LOOM_RENDEZVOUS_ALWAYS };
-/* What carries calls whose buffers are on GPUs. */
-enum loom_cuda_executor { LOOM_STAGED, LOOM_HANDED_OVER, LOOM_PERSISTENT };
+/* What carries calls whose buffers are on GPUs. LOOM_EITHER: whichever of the last two suits the GPUs and the call. */
+enum loom_cuda_executor { LOOM_STAGED, LOOM_HANDED_OVER, LOOM_PERSISTENT, LOOM_EITHER };
 
 /* Values of the MCA variables that the core reads. They may differ between ranks. */
 struct loom_parameters {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device/cuda/driver_interface.hpp"
 #include "device/cuda/images.hpp"
 #include "device/reduce.hpp"
 
@@ -54,6 +55,7 @@ struct Gpu::Functions {
   Result (*query)(void*);
   Result (*get_device)(int*, int);
   Result (*get_uuid)(std::byte*, int);
+  Result (*get_attribute)(int*, int, int);
   Result (*get_handle)(IpcHandle*, Address);
   Result (*open_handle)(Address*, IpcHandle, unsigned);
   Result (*close_handle)(Address);
@@ -84,6 +86,7 @@ struct Gpu::Functions {
     find(query, "cuStreamQuery");
     find(get_device, "cuDeviceGet");
     find(get_uuid, "cuDeviceGetUuid_v2");
+    find(get_attribute, "cuDeviceGetAttribute");
     find(get_handle, "cuIpcGetMemHandle");
     find(open_handle, "cuIpcOpenMemHandle_v2");
     find(close_handle, "cuIpcCloseMemHandle");
@@ -151,21 +154,47 @@ void Gpu::check(int result, const char* doing) const {
   if (result != kSuccess) throw driver_.error(doing, result);
 }
 
-std::byte* Gpu::allocate(std::size_t bytes) {
+std::byte* Gpu::allocate(std::size_t bytes, Memory kind) {
   const Current current(*this);
   current.check();
-  Address address = 0;
-  check(functions_->allocate(&address, bytes), "memory of a GPU is allocated");
-  Result result = functions_->fill(address, 0, bytes, stream_);
+  std::byte* memory;
+  if (kind == Memory::kVirtual) {
+    memory = keep(VirtualMemory::create(driver_, device(), bytes));
+  } else {
+    Address address = 0;
+    check(functions_->allocate(&address, bytes), "memory of a GPU is allocated");
+    memory = memory_at(address);
+  }
+  Result result = functions_->fill(address_of(memory), 0, bytes, stream_);
   if (result == kSuccess) result = functions_->synchronize(stream_);
-  if (result != kSuccess) functions_->release(address);
+  if (result != kSuccess) release(memory);
   check(result, "memory of a GPU is cleared");
-  return memory_at(address);
+  return memory;
 }
 
 void Gpu::release(std::byte* memory) noexcept {
+  if (drop(memory)) return;
   const Current current(*this);
   if (current.is()) functions_->release(address_of(memory));
+}
+
+std::byte* Gpu::keep(VirtualMemory memory) {
+  const std::lock_guard lock(mutex_);
+  std::byte* const at = memory.data();
+  virtual_.emplace(at, std::move(memory));
+  return at;
+}
+
+/// Whether it was virtual memory.
+bool Gpu::drop(std::byte* memory) noexcept {
+  std::unique_lock lock(mutex_);
+  const auto found = virtual_.find(memory);
+  if (found == virtual_.end()) return false;
+  const auto dropped = virtual_.extract(found);
+  lock.unlock();
+  // Unlike other memory it does not wait until nothing uses it. It outlives its context.
+  if (const Current current(*this); current.is()) functions_->synchronize(stream_);
+  return true;
 }
 
 std::byte* Gpu::allocate_on_host(std::size_t bytes) {
@@ -182,19 +211,32 @@ void Gpu::release_on_host(std::byte* memory) noexcept {
 }
 
 MemoryHandle Gpu::share(std::byte* memory) const {
+  MemoryHandle handle{.pid = ::getpid(), .address = address_of(memory)};
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = virtual_.find(memory); found != virtual_.end()) {
+      handle.file = found->second.file();
+      return handle;
+    }
+  }
   const Current current(*this);
   current.check();
   IpcHandle raw;
   check(functions_->get_handle(&raw, address_of(memory)), "memory of a GPU is shared with other processes");
-  MemoryHandle handle{.pid = ::getpid(), .address = address_of(memory)};
   std::memcpy(handle.driver.data(), raw.bytes, sizeof(raw.bytes));
   return handle;
+}
+
+void Gpu::close_handle(std::byte* memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = virtual_.find(memory); found != virtual_.end()) found->second.close_file();
 }
 
 std::byte* Gpu::attach(const MemoryHandle& handle) {
   if (handle.pid == ::getpid()) return memory_at(handle.address);
   const Current current(*this);
   current.check();
+  if (handle.file.fd >= 0) return keep(VirtualMemory::attach(driver_, device(), handle.pid, handle.file));
   IpcHandle raw;
   std::memcpy(raw.bytes, handle.driver.data(), sizeof(raw.bytes));
   Address address = 0;
@@ -204,7 +246,7 @@ std::byte* Gpu::attach(const MemoryHandle& handle) {
 }
 
 void Gpu::detach(const MemoryHandle& handle, std::byte* memory) noexcept {
-  if (handle.pid == ::getpid()) return;
+  if (handle.pid == ::getpid() || drop(memory)) return;
   const Current current(*this);
   if (current.is()) functions_->close_handle(address_of(memory));
 }
@@ -275,12 +317,28 @@ bool Gpu::is_idle() const {
   return true;
 }
 
-std::array<std::byte, 16> Gpu::uuid() const {
-  std::array<std::byte, 16> uuid;
+/// As the driver names it.
+int Gpu::device() const {
   int device = 0;
   check(functions_->get_device(&device, device_), "a GPU is looked up");
-  check(functions_->get_uuid(uuid.data(), device), "a GPU is looked up");
-  return uuid;
+  return device;
+}
+
+GpuFacts Gpu::facts() const {
+  GpuFacts facts;
+  const int device = this->device();
+  check(functions_->get_uuid(facts.uuid.data(), device), "a GPU is looked up");
+  const auto attribute = [&](int which, int if_unknown) {
+    int value = 0;
+    return functions_->get_attribute(&value, which, device) == kSuccess ? value : if_unknown;
+  };
+  facts.multiprocessors = attribute(kMultiprocessorCount, 0);
+  facts.mps = attribute(kMpsEnabled, 0) != 0;
+  // CUDA's documentation has memory handles go with those of events; older drivers do not tell.
+  facts.ipc = attribute(kIpcEventsSupported, 1) != 0;
+  facts.virtual_memory =
+      attribute(kVirtualMemorySupported, 0) != 0 && attribute(kFileDescriptorsSupported, 0) != 0;
+  return facts;
 }
 
 void Gpu::synchronize() {

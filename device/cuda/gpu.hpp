@@ -4,12 +4,15 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 
 #include "device/cuda/driver.hpp"
+#include "device/cuda/gpu_facts.hpp"
 #include "device/cuda/kernel_args.hpp"
+#include "device/cuda/virtual_memory.hpp"
 
 namespace loom::device::cuda {
 
@@ -17,7 +20,8 @@ namespace loom::device::cuda {
 struct MemoryHandle {
   std::int64_t pid = 0;
   std::uint64_t address = 0;
-  std::array<std::byte, 64> driver{};  ///< CUipcMemHandle
+  MemoryFile file{};                   ///< of virtual memory
+  std::array<std::byte, 64> driver{};  ///< CUipcMemHandle, of other memory
 };
 
 /// All that is enqueued goes into one stream, and nothing waits but synchronize(). Every function throws
@@ -28,6 +32,10 @@ class Gpu {
     kDefault,  ///< the legacy default stream: after the program's work in it and those that synchronise with
                ///< it
     kOwn       ///< one that waits for no other
+  };
+  enum class Memory {
+    kPlain,   ///< of the context; CUDA's IPC shares it
+    kVirtual  ///< of the device (virtual_memory.hpp); shared where IPC does not work
   };
 
   /// The owner's context, or the primary one of its device. Throws, too, where this build has no kernels.
@@ -42,18 +50,20 @@ class Gpu {
   }
 
   /// Zeroed.
-  std::byte* allocate(std::size_t bytes);
+  std::byte* allocate(std::size_t bytes, Memory kind = Memory::kPlain);
   void release(std::byte* memory) noexcept;
   /// Host memory that the GPU reaches at the same address.
   std::byte* allocate_on_host(std::size_t bytes);
   void release_on_host(std::byte* memory) noexcept;
   MemoryHandle share(std::byte* memory) const;
+  /// Closes what its handle keeps open: all have attached it who will.
+  void close_handle(std::byte* memory) noexcept;
   /// A peer's memory where this process reaches it, on this GPU or on another that this one has a path to. Of
   /// this process the memory itself.
   std::byte* attach(const MemoryHandle& handle);
   void detach(const MemoryHandle& handle, std::byte* memory) noexcept;
 
-  /// Whether the memory is still there: a context may end at any time.
+  /// Whether plain memory is still there: a context may end at any time.
   bool is_alive(const std::byte* memory) const;
 
   void copy(void* to, const void* from, std::size_t bytes);
@@ -63,8 +73,7 @@ class Gpu {
   void synchronize();
   /// Whether all that was enqueued has ended.
   bool is_idle() const;
-  /// Names the GPU among all: two ranks with the same one share it.
-  std::array<std::byte, 16> uuid() const;
+  GpuFacts facts() const;
 
   /// MPI defines the operation on the type, and a GPU has it.
   static bool supports(Op op, Type type) noexcept;
@@ -74,7 +83,10 @@ class Gpu {
   class Current;
   void* kernel(const char* kind, int image, Type type);
   void launch(void* kernel, unsigned blocks, unsigned threads, void* args);
+  std::byte* keep(VirtualMemory memory);
+  bool drop(std::byte* memory) noexcept;
   void check(int result, const char* doing) const;
+  int device() const;
 
   const Driver& driver_;
   std::unique_ptr<Functions> functions_;
@@ -82,8 +94,9 @@ class Gpu {
   int device_;
   bool retained_ = false;  ///< the context, the device's primary one
   void* stream_;
-  std::mutex mutex_;
-  std::array<void*, kImages> modules_{};  // guarded by mutex_
+  mutable std::mutex mutex_;
+  std::array<void*, kImages> modules_{};         // guarded by mutex_
+  std::map<std::byte*, VirtualMemory> virtual_;  // by address, own and attached; guarded by mutex_
 };
 
 }  // namespace loom::device::cuda

@@ -14,23 +14,34 @@ GpuLinks::Flags& GpuLinks::flags_in(const Segment& segment) {
   return *reinterpret_cast<Flags*>(segment.data());
 }
 
-GpuLinks::GpuLinks(std::shared_ptr<Gpu> gpu, Kind kind, int ranks)
+namespace {
+
+/// Where persistent kernels have theirs in a rank's memory.
+std::size_t boards_bytes(GpuLinks::Kind kind) {
+  return kind == GpuLinks::Kind::kPersistent ? 0 : GpuBoards::kBytes;
+}
+
+}  // namespace
+
+GpuLinks::GpuLinks(std::shared_ptr<Gpu> gpu, Kind kind, int ranks, Gpu::Memory memory)
     : gpu_(std::move(gpu)),
       kind_(kind),
-      bytes_(kind == Kind::kHandedOver ? GpuBoards::kBytes : persistent_bytes(ranks)),
-      memory_(nullptr),
-      segment_(Segment::create(sizeof(Flags))) {
-  memory_ = gpu_->allocate(bytes_ + sizeof(Word));
-}
+      memory_kind_(memory),
+      bytes_(boards_bytes(kind) + (kind == Kind::kHandedOver ? 0 : persistent_bytes(ranks))),
+      segment_(Segment::create(sizeof(Flags))),
+      memory_(gpu_->allocate(bytes_ + sizeof(Word), memory), Release{gpu_.get()}),
+      scratch_(gpu_->allocate(sizeof(Word)), Release{gpu_.get()}),
+      shared_(gpu_->share(memory_.get())) {}
 
 GpuLinks::~GpuLinks() {
   leave();
-  if (all_have_left()) gpu_->release(memory_);  // else it stays until the process ends
+  // Else it stays until the process ends; virtual memory by itself until nobody has it mapped.
+  if (memory_kind_ == Gpu::Memory::kPlain && !all_have_left()) static_cast<void>(memory_.release());
 }
 
-GpuLinks::Handle GpuLinks::handle() {
+GpuLinks::Handle GpuLinks::handle() noexcept {
   told_ = true;
-  return {segment_.handle(), gpu_->share(memory_), gpu_->uuid()};
+  return {segment_.handle(), shared_};
 }
 
 void GpuLinks::connect(std::span<const Handle> handles, int self) {
@@ -38,44 +49,41 @@ void GpuLinks::connect(std::span<const Handle> handles, int self) {
   handles_.assign(handles.begin(), handles.end());
   mapped_.assign(handles.size(), nullptr);
   std::vector<RoundFlags*> rounds;
+  // All of them before any memory: then it can be seen who has left, whatever becomes of the memory.
   for (std::size_t rank = 0; rank < handles.size(); ++rank) {
-    const bool mine = static_cast<int>(rank) == self;
-    attached_.push_back(mine ? segment_ : Segment::attach(handles[rank].flags));
+    attached_.push_back(static_cast<int>(rank) == self ? segment_ : Segment::attach(handles[rank].flags));
     rounds.push_back(&flags_in(attached_.back()).rounds);
-    mapped_[rank] = mine ? memory_ : gpu_->attach(handles[rank].memory);
-    if (!mine && kind_ == Kind::kPersistent &&
-        handles[rank].gpu == handles[static_cast<std::size_t>(self)].gpu)
-      throw Error(ErrorCode::kDevice,
-                  "Ranks share a GPU, where persistent kernels would wait for each other's turn for ever.");
   }
-  if (kind_ == Kind::kHandedOver)
-    boards_.emplace(*gpu_, mapped_, std::move(rounds), self);
-  else
-    persistent_.emplace(*gpu_, self, mapped_);
+  for (std::size_t rank = 0; rank < handles.size(); ++rank)
+    mapped_[rank] = static_cast<int>(rank) == self ? memory_.get() : gpu_->attach(handles[rank].memory);
+  if (kind_ != Kind::kPersistent) boards_.emplace(*gpu_, mapped_, std::move(rounds), self);
+  if (kind_ != Kind::kHandedOver) {
+    std::vector<std::byte*> behind_boards = mapped_;
+    for (std::byte*& memory : behind_boards) memory += boards_bytes(kind_);
+    persistent_.emplace(*gpu_, self, behind_boards);
+  }
   const std::uint64_t word = word_of(handles_[static_cast<std::size_t>(self)]);
-  gpu_->copy(memory_ + bytes_, &word, sizeof(word));
+  gpu_->copy(memory_.get() + bytes_, &word, sizeof(word));
   gpu_->synchronize();
 }
 
 bool GpuLinks::delivers() {
-  segment_.close_handle();  // everybody has it mapped
-  // By way of the own memory: what is copied there has been read by this GPU.
-  std::byte* const scratch = gpu_->allocate(sizeof(std::uint64_t));
+  close_handles();  // everybody has it mapped
   bool all = true;
-  try {
-    for (std::size_t rank = 0; rank < mapped_.size(); ++rank) {
-      std::uint64_t found = 0;
-      gpu_->copy(scratch, mapped_[rank] + bytes_, sizeof(found));
-      gpu_->copy(&found, scratch, sizeof(found));
-      gpu_->synchronize();
-      all &= found == word_of(handles_[rank]);
-    }
-  } catch (...) {
-    gpu_->release(scratch);
-    throw;
+  for (std::size_t rank = 0; rank < mapped_.size(); ++rank) {
+    std::uint64_t found = 0;
+    // By way of the own memory: what is copied there has been read by this GPU.
+    gpu_->copy(scratch_.get(), mapped_[rank] + bytes_, sizeof(found));
+    gpu_->copy(&found, scratch_.get(), sizeof(found));
+    gpu_->synchronize();
+    all &= found == word_of(handles_[rank]);
   }
-  gpu_->release(scratch);
   return all;
+}
+
+void GpuLinks::close_handles() noexcept {
+  segment_.close_handle();
+  gpu_->close_handle(memory_.get());
 }
 
 void GpuLinks::abandon() noexcept {
@@ -95,6 +103,8 @@ void GpuLinks::leave() noexcept {
       gpu_->detach(handles_[rank].memory, mapped_[rank]);
     mapped_[rank] = nullptr;
   }
+  scratch_.reset();
+  close_handles();
   flags_in(segment_).left.publish(1);
 }
 

@@ -15,33 +15,37 @@ namespace loom::device::cuda {
 /// One rank's ends. First make it, then, with all ranks' handles, connect(); when all have, see whether
 /// delivers(). Each step throws Error or answers no where it does not work, and then no rank may go on.
 ///
-/// The memory of a GPU must not be freed while another process has it mapped, nor is it known when that has
-/// come to its end. So a rank leaves, which its peers see, and its memory is freed when all have left.
+/// The memory of a GPU that IPC shares must not be freed while another process has it mapped, nor is it known
+/// when that has come to its end. So a rank leaves, which its peers see, and its memory is freed when all
+/// have left.
 class GpuLinks {
  public:
   struct Handle {
     SegmentHandle flags;
     MemoryHandle memory;
-    std::array<std::byte, 16> gpu{};  ///< Gpu::uuid()
   };
-  enum class Kind { kHandedOver, kPersistent };
+  /// Whom the memory is for. Persistent kernels must all be at work at once (see Sharing).
+  enum class Kind { kHandedOver, kPersistent, kBoth };
 
-  GpuLinks(std::shared_ptr<Gpu> gpu, Kind kind, int ranks);
+  /// memory: what the ranks share, of the same kind on all of them.
+  GpuLinks(std::shared_ptr<Gpu> gpu, Kind kind, int ranks, Gpu::Memory memory = Gpu::Memory::kPlain);
   ~GpuLinks();
   GpuLinks(const GpuLinks&) = delete;
   GpuLinks& operator=(const GpuLinks&) = delete;
 
-  Handle handle();
-  /// handles: by rank. Puts a word into this rank's memory. Persistent kernels need a GPU for each rank.
+  /// For the others: from now on they may have this rank's memory mapped.
+  Handle handle() noexcept;
+  /// handles: by rank. Puts a word into this rank's memory.
   void connect(std::span<const Handle> handles, int self);
   /// Whether every rank's word can be read, by way of this GPU: peer access may be there and not work.
   bool delivers();
 
   /// Of its kind.
+  bool has_persistent() const noexcept { return persistent_.has_value(); }
   GpuBoards& boards() noexcept { return *boards_; }
   PersistentLinks& persistent() noexcept { return *persistent_; }
-  /// The memory is still there.
-  bool is_alive() const { return gpu_->is_alive(memory_); }
+  /// The memory is still there, and the context.
+  bool is_alive() const { return scratch_ && gpu_->is_alive(scratch_.get()); }
 
   /// Peers find out when they wait.
   void abandon() noexcept;
@@ -55,14 +59,23 @@ class GpuLinks {
 
  private:
   struct Flags;
+  struct Release {
+    Gpu* gpu;
+    void operator()(std::byte* memory) const noexcept { gpu->release(memory); }
+  };
+  using Owned = std::unique_ptr<std::byte, Release>;
   static Flags& flags_in(const Segment& segment);
+  void close_handles() noexcept;
   static std::uint64_t word_of(const Handle& handle) { return handle.flags.token | 1; }
 
   std::shared_ptr<Gpu> gpu_;
   Kind kind_;
+  Gpu::Memory memory_kind_;
   std::size_t bytes_;
-  std::byte* memory_;  ///< bytes_, and a word behind
   Segment segment_;
+  Owned memory_;   ///< bytes_, the boards first, and a word behind
+  Owned scratch_;  ///< a word, in plain memory: it is there as long as the context
+  MemoryHandle shared_;
   std::vector<Handle> handles_;
   std::vector<Segment> attached_;   ///< by rank
   std::vector<std::byte*> mapped_;  ///< by rank; nullptr: not, or no longer

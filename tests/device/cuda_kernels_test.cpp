@@ -1,6 +1,7 @@
 // Kernels and executors on a GPU, against the host: reductions, collectives of 2 to 8 ranks that share the
 // GPU through streams of this process, and the handed-over executor. Skipped where there is no GPU.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -185,7 +186,9 @@ TEST_F(CudaKernels, AreHandedOver) {
     std::vector<GpuLinks::Handle> handles;
     for (int r = 0; r < size; ++r) {
       gpus.push_back(std::make_shared<Gpu>(real_->driver(), real_->owner()));
-      links.push_back(std::make_unique<GpuLinks>(gpus.back(), GpuLinks::Kind::kHandedOver, size));
+      const bool in_files = size == 3 && gpus.back()->facts().virtual_memory;
+      links.push_back(std::make_unique<GpuLinks>(gpus.back(), GpuLinks::Kind::kHandedOver, size,
+                                                 in_files ? Gpu::Memory::kVirtual : Gpu::Memory::kPlain));
       handles.push_back(links.back()->handle());
     }
     for (int r = 0; r < size; ++r) links[static_cast<std::size_t>(r)]->connect(handles, r);
@@ -224,6 +227,20 @@ TEST_F(CudaKernels, AreHandedOver) {
     }
     for (auto& each : links) each->leave();
   }
+}
+
+/// A memory's file leads to it, in the process that has it as in any other.
+TEST_F(CudaKernels, ReachVirtualMemoryAtEveryMapping) {
+  Gpu gpu(real_->driver(), real_->owner());
+  if (!gpu.facts().virtual_memory) GTEST_SKIP() << "skipped: the device has no virtual memory management";
+  const Bytes values = steps::elements<int>(300'007, 1);
+  const VirtualMemory mine = VirtualMemory::create(real_->driver(), 0, values.size());
+  const VirtualMemory attached = VirtualMemory::attach(real_->driver(), 0, ::getpid(), mine.file());
+  Bytes found(values.size());
+  gpu.copy(mine.data(), values.data(), values.size());
+  gpu.copy(found.data(), attached.data(), found.size());
+  gpu.synchronize();
+  EXPECT_EQ(steps::first_difference<int>(found, values), -1);
 }
 
 }  // namespace

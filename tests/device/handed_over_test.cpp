@@ -1,5 +1,6 @@
 // The handed-over executor and its links, on a driver without a GPU (tests/fake_cuda); ranks are threads.
 // Between processes: tests/mpi.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -28,11 +29,11 @@ class Fake : public FakeLibrary {
 /// Ranks that have boards on one fake GPU.
 class World {
  public:
-  World(const Fake& fake, int size) : fake_(fake) {
+  World(const Fake& fake, int size, Gpu::Memory memory = Gpu::Memory::kPlain) : fake_(fake) {
     std::vector<GpuLinks::Handle> handles;
     for (int rank = 0; rank < size; ++rank) {
       gpus_.push_back(std::make_shared<Gpu>(fake.driver(), fake.owner()));
-      links_.push_back(std::make_unique<GpuLinks>(gpus_.back(), GpuLinks::Kind::kHandedOver, size));
+      links_.push_back(std::make_unique<GpuLinks>(gpus_.back(), GpuLinks::Kind::kHandedOver, size, memory));
       handles.push_back(links_.back()->handle());
     }
     for (int rank = 0; rank < size; ++rank) links_[static_cast<std::size_t>(rank)]->connect(handles, rank);
@@ -173,7 +174,7 @@ class HandedOver : public ::testing::Test {
 TEST_F(HandedOver, CarriesEveryCollectiveOnDeviceBuffers) {
   const Fake fake;
   for (const int size : {2, 3, 5, 9}) {
-    World world(fake, size);
+    World world(fake, size, size == 3 ? Gpu::Memory::kVirtual : Gpu::Memory::kPlain);
     for (const auto collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter,
                                   Collective::kBroadcast, Collective::kAllGather, Collective::kAllToAll})
       for (const std::size_t count : {1UL, 1000UL, 200'003UL})
@@ -202,13 +203,56 @@ TEST_F(HandedOver, FreesItsBoardWhenAllHaveLeft) {
   const std::vector<GpuLinks::Handle> handles = {a->handle(), b->handle()};
   a->connect(handles, 0);
   b->connect(handles, 1);
-  EXPECT_EQ(fake.counts().allocations, before + 2);
+  EXPECT_EQ(fake.counts().allocations, before + 4);  // a board and a word each
   a->leave();
   EXPECT_FALSE(a->all_have_left());
+  EXPECT_EQ(fake.counts().allocations, before + 3);
   b.reset();
   EXPECT_TRUE(a->all_have_left());
   a.reset();
   EXPECT_EQ(fake.counts().allocations, before);
+}
+
+TEST_F(HandedOver, FreesABoardThatNobodyWasToldOf) {
+  const Fake fake;
+  const std::uint64_t before = fake.counts().allocations;
+  auto gpu = std::make_shared<Gpu>(fake.driver(), fake.owner());
+  for (const auto memory : {Gpu::Memory::kPlain, Gpu::Memory::kVirtual})
+    GpuLinks(gpu, GpuLinks::Kind::kBoth, 2, memory);
+  fake.fail("cuIpcGetMemHandle", 801);
+  EXPECT_THROW(GpuLinks(gpu, GpuLinks::Kind::kHandedOver, 2), Error);
+  fake.fail("cuIpcGetMemHandle", 0);
+  EXPECT_EQ(fake.counts().allocations, before);
+  EXPECT_EQ(fake.counts().reservations, 0U);
+}
+
+TEST_F(HandedOver, SaysSoWhereTheWordOfARankIsNotItsOwn) {
+  const Fake fake;
+  auto gpu = std::make_shared<Gpu>(fake.driver(), fake.owner());
+  for (const auto memory : {Gpu::Memory::kPlain, Gpu::Memory::kVirtual}) {
+    GpuLinks a(gpu, GpuLinks::Kind::kHandedOver, 2, memory), b(gpu, GpuLinks::Kind::kHandedOver, 2, memory);
+    const std::vector<GpuLinks::Handle> handles = {a.handle(), b.handle()};
+    a.connect(handles, 0);
+    b.connect(handles, 1);
+    EXPECT_TRUE(a.delivers());
+    fake.write(reinterpret_cast<std::byte*>(handles[0].memory.address) + GpuBoards::kBytes,
+               std::vector<std::byte>(sizeof(Word)));
+    EXPECT_FALSE(b.delivers());
+  }
+}
+
+TEST_F(HandedOver, LetsGoOfVirtualMemoryWhenItLeaves) {
+  const Fake fake;
+  auto gpu = std::make_shared<Gpu>(fake.driver(), fake.owner());
+  GpuLinks links(gpu, GpuLinks::Kind::kHandedOver, 1, Gpu::Memory::kVirtual);
+  const GpuLinks::Handle handle = links.handle();
+  links.connect({&handle, 1}, 0);
+  EXPECT_GE(::fcntl(handle.memory.file.fd, F_GETFD), 0);
+  EXPECT_TRUE(links.delivers());
+  EXPECT_LT(::fcntl(handle.memory.file.fd, F_GETFD), 0);  // everybody has it mapped
+  EXPECT_TRUE(links.is_alive());
+  links.leave();
+  EXPECT_FALSE(links.is_alive());
 }
 
 TEST_F(HandedOver, FailsWithTheDriversErrorAndTellsTheOthers) {

@@ -5,6 +5,11 @@
 // buffer with the CPU ends at once. Work in the default stream is put off until somebody synchronises with
 // it, as a slow GPU would. Other processes may map memory, as CUDA's IPC lets them. loom's kernels are known
 // by their names, and done by the host's table of reductions.
+//
+// Of the environment of each process: FAKE_CUDA_SHARED gives it the same GPU as all others that have it;
+// FAKE_CUDA_MPS is what a driver answers that has heard of MPS, 0 or 1; FAKE_CUDA_MULTIPROCESSORS are those
+// of the GPU. FAKE_CUDA_NO_IPC makes IPC fail: "get", "open", or so that its attribute says so; where
+// FAKE_CUDA_VIRTUAL_MEMORY is 1, virtual memory is offered.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +20,9 @@ struct FakeCudaCounts {
   std::uint64_t bytes;   ///< that these have copied
   std::uint64_t synchronisations;
   std::uint64_t foreign_context;              ///< copies while the memory's own context was not current
-  std::uint64_t allocations;                  ///< alive
+  std::uint64_t allocations;                  ///< alive, and mappings; for each, the fake has a file open
+  std::uint64_t handles;                      ///< of virtual memory, alive; likewise
+  std::uint64_t reservations;                 ///< of addresses, alive
   std::uint64_t registered, most_registered;  ///< bytes of host memory, now and at the most
   std::uint64_t looks;                        ///< questions of where a pointer points
   std::uint64_t kernels;                      ///< that have been launched

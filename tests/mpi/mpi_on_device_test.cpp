@@ -2,10 +2,13 @@
 // are, that all ranks decide alike, and what happens when it does not work. On tests/fake_cuda. Exit code 1:
 // wrong.
 //
-//   mpi_on_device_test EXECUTOR [staged | differ]
-//       EXECUTOR  as the variable says: handed_over or persistent
+//   mpi_on_device_test EXECUTOR [staged | differ | repeat] [without VARIABLE]
+//       EXECUTOR  who is to carry calls: handed_over, persistent or, where it has a way, persistent: auto
 //       staged    it cannot be used here, and all calls are staged
 //       differ    the same, because one rank sets another one
+//       repeat    what fails does so again and again, and leaves nothing behind
+//       without   rank 0 does not have that variable in its environment
+#include <dirent.h>
 #include <mpi.h>
 
 #include <cstdio>
@@ -30,6 +33,7 @@ int rank, ranks;
 std::string executor;
 std::optional<loom::mpi::ToolInterface> tools;
 bool expected = true;  ///< that calls stay on the device
+bool repeats = false;
 
 void require(bool condition, const char* what) {
   if (condition) return;
@@ -80,7 +84,9 @@ struct Counts {
   std::uint64_t stayed, staged;
 };
 Counts counts_of(const std::string& collective) {
-  return {tools->counter("coll_loom_" + collective + "_by_" + executor).value_or(0),
+  const std::string of_auto = collective == "alltoall" ? "handed_over" : "persistent";
+  const std::string& carries = executor == "auto" ? of_auto : executor;
+  return {tools->counter("coll_loom_" + collective + "_by_" + carries).value_or(0),
           tools->counter("coll_loom_staged_bytes").value_or(0)};
 }
 
@@ -135,7 +141,7 @@ void every_collective() {
     MPI_Reduce(in.at(), rank == root ? out.at() : nullptr, kCount, MPI_INT, MPI_SUM, root, MPI_COMM_WORLD);
     if (rank == root) out.is(sum, "a reduce is wrong");
   });
-  check("alltoall", expected && executor == "handed_over", [&] {
+  check("alltoall", expected && executor != "persistent", [&] {
     Ints in(kCount * ranks, [](int i) { return i / kCount + rank * 10'000; }), out(kCount * ranks, nothing);
     MPI_Alltoall(in.at(), kCount, MPI_INT, out.at(), kCount, MPI_INT, MPI_COMM_WORLD);
     out.is([](int i) { return rank + i / kCount * 10'000; }, "an alltoall is wrong");
@@ -177,6 +183,18 @@ void step_back_together() {
   });
 }
 
+/// Memory that cannot be shared in one way on one rank is shared in another by all.
+void do_in_another_way(const char* function) {
+  MPI_Comm copy;
+  MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+  if (rank == 0) fail(function, 801);
+  allreduce(expected, MemoryKind::kDevice, copy);
+  if (rank == 0) fail(function, 0);
+  allreduce(expected, MemoryKind::kDevice, copy);
+  MPI_Comm_free(&copy);
+  allreduce(expected, MemoryKind::kDevice);
+}
+
 /// Links that cannot be made on one rank are made on none, and calls are staged.
 void do_without_links(const char* function) {
   MPI_Comm copy;
@@ -205,36 +223,98 @@ void fail_in_a_call() {
   allreduce(expected, MemoryKind::kDevice);
 }
 
+/// What the process has of the driver, and files that are not the driver's.
+struct Holdings {
+  std::uint64_t allocations, reservations, handles, files;
+};
+Holdings holdings() {
+  FakeCudaCounts counts;
+  Driver::get().function<FakeCudaRead>("fake_cuda_read")(&counts);
+  std::uint64_t files = 0;
+  DIR* const folder = ::opendir("/proc/self/fd");
+  while (::readdir(folder) != nullptr) ++files;
+  ::closedir(folder);
+  return {counts.allocations, counts.reservations, counts.handles,
+          files - counts.allocations - counts.handles};
+}
+
+/// What the body leaves behind when it is done again and again: nothing, once all ranks have left the
+/// communicators that have gone.
+void leaves_nothing(const char* what, const std::function<void()>& body) {
+  const auto settle = [] {
+    for (int i = 0; i < 2; ++i) {
+      MPI_Comm copy;
+      MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+      allreduce(expected, MemoryKind::kDevice, copy);
+      MPI_Comm_free(&copy);
+      MPI_Barrier(MPI_COMM_WORLD);
+    }
+  };
+  body();
+  settle();
+  const Holdings before = holdings();
+  for (int i = 0; i < 4; ++i) body();
+  settle();
+  const Holdings after = holdings();
+  // Of the last ones some may not know yet that all have left.
+  const bool nothing = after.allocations <= before.allocations + 2 &&
+                       after.reservations <= before.reservations + 2 && after.handles == before.handles &&
+                       after.files <= before.files;
+  if (!nothing)
+    std::fprintf(stderr, "rank %d, %s: %ld allocations, %ld reservations, %ld handles, %ld files more\n",
+                 rank, what, static_cast<long>(after.allocations - before.allocations),
+                 static_cast<long>(after.reservations - before.reservations),
+                 static_cast<long>(after.handles - before.handles),
+                 static_cast<long>(after.files - before.files));
+  require(nothing, "communicators that have gone leave something behind");
+}
+
 /// Boards of communicators that have gone are freed once all ranks have left them.
 void free_what_communicators_had() {
-  const auto allocations = [] {
-    FakeCudaCounts counts;
-    Driver::get().function<FakeCudaRead>("fake_cuda_read")(&counts);
-    return counts.allocations;
-  };
-  const auto round = [] {
+  leaves_nothing("calls", [] {
     MPI_Comm copy;
     MPI_Comm_dup(MPI_COMM_WORLD, &copy);
     allreduce(expected, MemoryKind::kDevice, copy);
     MPI_Comm_free(&copy);
     MPI_Barrier(MPI_COMM_WORLD);
-  };
-  for (int i = 0; i < 3; ++i) round();
-  const std::uint64_t before = allocations();
-  for (int i = 0; i < 6; ++i) round();
-  // Of the last ones some may not know yet that all have left.
-  require(allocations() <= before + 2, "communicators that have gone leave device memory behind");
+  });
+}
+
+/// Whatever fails on one rank as memory is shared: all find another way, or none stays on the device.
+void share_otherwise_or_not_at_all() {
+  const auto is_set = [](const char* variable) { return std::getenv(variable) != nullptr; };
+  const bool ipc = !is_set("FAKE_CUDA_NO_IPC"), virtual_memory = is_set("FAKE_CUDA_VIRTUAL_MEMORY");
+  const char* const of_ipc[] = {"cuIpcGetMemHandle", "cuIpcOpenMemHandle"};
+  const char* const of_virtual_memory[] = {
+      "cuMemCreate",    "cuMemAddressReserve",          "cuMemMap",
+      "cuMemSetAccess", "cuMemExportToShareableHandle", "cuMemImportFromShareableHandle"};
+  do_without_links("cuMemsetD8Async");
+  for (const char* function : of_ipc) {
+    if (virtual_memory && ipc) do_in_another_way(function);
+    if (!virtual_memory) do_without_links(function);
+  }
+  for (const char* function : of_virtual_memory) {
+    if (virtual_memory && ipc) do_in_another_way(function);
+    if (virtual_memory && !ipc) do_without_links(function);
+  }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   executor = argc > 1 ? argv[1] : "";
-  const std::string mode = argc > 2 ? argv[2] : "";
-  expected = mode.empty();
   const char* const number = std::getenv("OMPI_COMM_WORLD_RANK");
-  if (mode == "differ" && number != nullptr && std::atoi(number) == 0)
-    ::setenv("OMPI_MCA_coll_loom_cuda_executor", "staged", 1);
+  const bool first = number != nullptr && std::atoi(number) == 0;
+  for (int i = 2; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "without" && ++i < argc) {
+      if (first) ::unsetenv(argv[i]);
+      continue;
+    }
+    repeats |= word == "repeat";
+    expected &= word == "repeat";
+    if (word == "differ" && first) ::setenv("OMPI_MCA_coll_loom_cuda_executor", "staged", 1);
+  }
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -247,8 +327,10 @@ int main(int argc, char** argv) {
       out.is(sum, "a small allreduce is wrong");
     });
     step_back_together();
-    for (const char* function : {"cuMemsetD8Async", "cuIpcGetMemHandle", "cuIpcOpenMemHandle"})
-      do_without_links(function);
+    if (repeats)
+      leaves_nothing("memory that is not shared", share_otherwise_or_not_at_all);
+    else
+      share_otherwise_or_not_at_all();
     fail_in_a_call();
     free_what_communicators_had();
   }

@@ -1,0 +1,46 @@
+// driver_interface.hpp -- numbers and structures of cuda.h, declared again so that nothing of CUDA is needed
+// to build loom. tests/device/driver_interface_test.cpp holds them to the header where there is one.
+#pragma once
+
+#include <cstdint>
+
+namespace loom::device::cuda {
+
+// CUdevice_attribute
+inline constexpr int kMultiprocessorCount = 16, kVirtualMemorySupported = 102,
+                     kFileDescriptorsSupported = 103, kIpcEventsSupported = 125, kMpsEnabled = 133;
+
+// Of virtual memory management.
+inline constexpr int kPinnedAllocation = 1;      // CU_MEM_ALLOCATION_TYPE_PINNED
+inline constexpr int kFileDescriptorHandle = 1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+inline constexpr int kDeviceLocation = 1;        // CU_MEM_LOCATION_TYPE_DEVICE
+inline constexpr int kReadAndWrite = 3;          // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+inline constexpr int kMinimumGranularity = 0;    // CU_MEM_ALLOC_GRANULARITY_MINIMUM
+using AllocationHandle = std::uint64_t;          // CUmemGenericAllocationHandle
+
+/// CUmemLocation
+struct MemoryLocation {
+  int type = kDeviceLocation;
+  int id = 0;
+};
+
+/// CUmemAllocationProp
+struct AllocationProperties {
+  int type = kPinnedAllocation;
+  int handle_types = kFileDescriptorHandle;
+  MemoryLocation location;
+  void* of_windows = nullptr;
+  struct {
+    unsigned char compression = 0, direct_rdma = 0;
+    unsigned short usage = 0;
+    unsigned char reserved[4] = {};
+  } flags;
+};
+
+/// CUmemAccessDesc
+struct AccessDescription {
+  MemoryLocation location;
+  int flags = kReadAndWrite;
+};
+
+}  // namespace loom::device::cuda

@@ -1,0 +1,194 @@
+#include "device/cuda/virtual_memory.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "device/cuda/driver_interface.hpp"
+
+// Of Linux 5.3 and 5.6; headers and libraries may be older than the kernel.
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
+
+namespace loom::device::cuda {
+namespace {
+
+using Result = int;
+using Address = std::uint64_t;
+
+struct Functions {
+  Result (*granularity)(std::size_t*, const AllocationProperties*, int);
+  Result (*create)(AllocationHandle*, std::size_t, const AllocationProperties*, unsigned long long);
+  Result (*release)(AllocationHandle);
+  Result (*reserve)(Address*, std::size_t, std::size_t, Address, unsigned long long);
+  Result (*free)(Address, std::size_t);
+  Result (*map)(Address, std::size_t, std::size_t, AllocationHandle, unsigned long long);
+  Result (*unmap)(Address, std::size_t);
+  Result (*set_access)(Address, std::size_t, const AccessDescription*, std::size_t);
+  Result (*to_file)(void*, AllocationHandle, int, unsigned long long);
+  Result (*from_file)(AllocationHandle*, void*, int);
+
+  explicit Functions(const Driver& driver) {
+    const auto find = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(driver.find(name));
+      if (function == nullptr) throw Error(ErrorCode::kDevice, fmt::format("CUDA's driver has no {}.", name));
+    };
+    find(granularity, "cuMemGetAllocationGranularity");
+    find(create, "cuMemCreate");
+    find(release, "cuMemRelease");
+    find(reserve, "cuMemAddressReserve");
+    find(free, "cuMemAddressFree");
+    find(map, "cuMemMap");
+    find(unmap, "cuMemUnmap");
+    find(set_access, "cuMemSetAccess");
+    find(to_file, "cuMemExportToShareableHandle");
+    find(from_file, "cuMemImportFromShareableHandle");
+  }
+};
+
+class File {
+ public:
+  explicit File(int fd = -1) : fd_(fd) {}
+  ~File() { close(); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  void take(int fd) noexcept {
+    close();
+    fd_ = fd;
+  }
+  void close() noexcept {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  }
+  int fd() const noexcept { return fd_; }
+
+ private:
+  int fd_;
+};
+
+/// A descriptor of another process, as one of this. Its path in /proc leads to files that have one, and what
+/// a driver makes has none.
+int take_file(std::int64_t pid, int fd) {
+  const auto unreachable = [&](const char* call) {
+    return Error(ErrorCode::kUnreachable,
+                 fmt::format("File descriptor {} of process {}, memory of a GPU, cannot be used: {}: {}.", fd,
+                             pid, call, std::generic_category().message(errno)));
+  };
+  const File process(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0U)));
+  if (process.fd() < 0) throw unreachable("pidfd_open");
+  const auto taken = static_cast<int>(::syscall(SYS_pidfd_getfd, process.fd(), fd, 0U));
+  if (taken < 0) throw unreachable("pidfd_getfd");
+  return taken;
+}
+
+}  // namespace
+
+class VirtualMemory::Mapping {
+ public:
+  Mapping(const Driver& driver, int device) : driver_(driver), functions_(driver) { location_.id = device; }
+  ~Mapping() {
+    if (mapped_) functions_.unmap(address_, bytes_);
+    if (reserved_) functions_.free(address_, bytes_);
+    if (allocated_) functions_.release(allocation_);
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  void create(std::size_t bytes) {
+    AllocationProperties properties;
+    properties.location = location_;
+    std::size_t unit = 0;
+    check(functions_.granularity(&unit, &properties, kMinimumGranularity), "asked for a unit of memory");
+    bytes_ = (bytes + unit - 1) / unit * unit;
+    check(functions_.create(&allocation_, bytes_, &properties, 0), "memory of a GPU is allocated");
+    allocated_ = true;
+    map();
+    int fd = -1;
+    check(functions_.to_file(&fd, allocation_, kFileDescriptorHandle, 0),
+          "memory of a GPU becomes a file descriptor");
+    file_.take(fd);
+    ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+    release();
+  }
+  void attach(std::int64_t pid, const MemoryFile& file) {
+    bytes_ = file.bytes;
+    const File taken(take_file(pid, file.fd));
+    void* const as_pointer = reinterpret_cast<void*>(static_cast<std::intptr_t>(taken.fd()));
+    check(functions_.from_file(&allocation_, as_pointer, kFileDescriptorHandle),
+          "another process's memory of a GPU is opened");
+    allocated_ = true;
+    map();
+    release();
+  }
+
+  std::byte* data() const noexcept {
+    return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address_));
+  }
+  MemoryFile file() const noexcept { return {.fd = file_.fd(), .bytes = bytes_}; }
+  void close_file() noexcept { file_.close(); }
+
+ private:
+  void check(Result result, const char* doing) const {
+    if (result != 0) throw driver_.error(doing, result);
+  }
+  void map() {
+    check(functions_.reserve(&address_, bytes_, 0, 0, 0), "addresses for memory of a GPU are reserved");
+    reserved_ = true;
+    check(functions_.map(address_, bytes_, 0, allocation_, 0), "memory of a GPU is mapped");
+    mapped_ = true;
+    const AccessDescription access{.location = location_};
+    check(functions_.set_access(address_, bytes_, &access, 1), "memory of a GPU is made accessible");
+  }
+  /// What is mapped stays without its handle.
+  void release() {
+    allocated_ = false;
+    check(functions_.release(allocation_), "a handle of a GPU's memory is released");
+  }
+
+  const Driver& driver_;
+  const Functions functions_;
+  MemoryLocation location_;
+  AllocationHandle allocation_ = 0;
+  bool allocated_ = false;  ///< allocation_ is to be released
+  Address address_ = 0;
+  std::size_t bytes_ = 0;
+  bool reserved_ = false, mapped_ = false;
+  File file_;
+};
+
+VirtualMemory::VirtualMemory(std::unique_ptr<Mapping> mapping) : mapping_(std::move(mapping)) {}
+VirtualMemory::~VirtualMemory() = default;
+VirtualMemory::VirtualMemory(VirtualMemory&&) noexcept = default;
+
+VirtualMemory VirtualMemory::create(const Driver& driver, int device, std::size_t bytes) {
+  auto mapping = std::make_unique<Mapping>(driver, device);
+  mapping->create(bytes);
+  return VirtualMemory(std::move(mapping));
+}
+
+VirtualMemory VirtualMemory::attach(const Driver& driver, int device, std::int64_t pid,
+                                    const MemoryFile& file) {
+  auto mapping = std::make_unique<Mapping>(driver, device);
+  mapping->attach(pid, file);
+  return VirtualMemory(std::move(mapping));
+}
+
+std::byte* VirtualMemory::data() const noexcept {
+  return mapping_->data();
+}
+MemoryFile VirtualMemory::file() const noexcept {
+  return mapping_->file();
+}
+void VirtualMemory::close_file() noexcept {
+  mapping_->close_file();
+}
+
+}  // namespace loom::device::cuda

@@ -1,0 +1,132 @@
+// Memory of a GPU that is shared as a file descriptor, on a driver without a GPU (tests/fake_cuda), which
+// minds the order of calls. Within one process; between processes: tests/mpi.
+#include "device/cuda/virtual_memory.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tests/fake_cuda/fake_library.hpp"
+
+namespace loom::device::cuda {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+constexpr std::size_t kBytes = 3'000'000;
+
+std::size_t open_files() {
+  std::size_t count = 0;
+  DIR* const folder = ::opendir("/proc/self/fd");
+  while (::readdir(folder) != nullptr) ++count;
+  ::closedir(folder);
+  return count;
+}
+
+class VirtualMemoryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    context_ = fake_.context(0);
+    files_ = open_files();
+  }
+  VirtualMemory create() const { return VirtualMemory::create(*driver_, 0, kBytes); }
+  VirtualMemory attach(const MemoryFile& file) const {
+    return VirtualMemory::attach(*driver_, 0, ::getpid(), file);
+  }
+  void expect_nothing() const {
+    EXPECT_EQ(fake_.counts().allocations, 0U);
+    EXPECT_EQ(fake_.counts().handles, 0U);
+    EXPECT_EQ(fake_.counts().reservations, 0U);
+    EXPECT_EQ(open_files(), files_);
+  }
+  static Bytes some_bytes() {
+    Bytes bytes(kBytes);
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 1000);
+    return bytes;
+  }
+
+  FakeLibrary fake_;
+  std::unique_ptr<Driver> driver_ = Driver::open(LOOM_FAKE_CUDA, false);
+  void* context_ = nullptr;
+  std::size_t files_ = 0;
+};
+
+TEST_F(VirtualMemoryTest, IsOneMemoryAtEveryMapping) {
+  const Bytes bytes = some_bytes();
+  {
+    const VirtualMemory mine = create();
+    const MemoryFile file = mine.file();
+    EXPECT_GE(file.bytes, kBytes);
+    EXPECT_NE(::fcntl(file.fd, F_GETFD) & FD_CLOEXEC, 0);
+    const VirtualMemory attached = attach(file);
+    EXPECT_NE(attached.data(), mine.data());
+    EXPECT_EQ(fake_.counts().handles, 0U);  // the mappings suffice
+    fake_.write(mine.data(), bytes);
+    EXPECT_EQ(fake_.read(attached.data(), bytes.size()), bytes);
+  }
+  expect_nothing();
+}
+
+TEST_F(VirtualMemoryTest, StaysWhileItIsMapped) {
+  const Bytes bytes = some_bytes();
+  {
+    auto mine = std::make_unique<VirtualMemory>(create());
+    fake_.write(mine->data(), bytes);
+    const VirtualMemory attached = attach(mine->file());
+    mine.reset();
+    EXPECT_EQ(fake_.read(attached.data(), bytes.size()), bytes);
+  }
+  expect_nothing();
+}
+
+TEST_F(VirtualMemoryTest, BelongsToNoContext) {
+  {
+    const VirtualMemory mine = create();
+    const std::optional<Owner> owner = driver_->owner_of(mine.data());
+    ASSERT_TRUE(owner);
+    EXPECT_EQ(owner->context, nullptr);
+    EXPECT_EQ(owner->device, 0);
+  }
+  expect_nothing();
+}
+
+TEST_F(VirtualMemoryTest, CannotBeAttachedOnceItsFileIsClosed) {
+  VirtualMemory mine = create();
+  const MemoryFile file = mine.file();
+  mine.close_file();
+  EXPECT_LT(mine.file().fd, 0);
+  try {
+    attach(file);
+    FAIL() << "it can";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnreachable);
+  }
+}
+
+TEST_F(VirtualMemoryTest, LeavesNothingBehindWhereAnythingFails) {
+  for (const char* function : {"cuMemGetAllocationGranularity", "cuMemCreate", "cuMemAddressReserve",
+                               "cuMemMap", "cuMemSetAccess", "cuMemExportToShareableHandle"}) {
+    SCOPED_TRACE(function);
+    fake_.fail(function, 801);
+    EXPECT_THROW(create(), Error);
+    fake_.fail(function, 0);
+    expect_nothing();
+  }
+  for (const char* function :
+       {"cuMemImportFromShareableHandle", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess"}) {
+    SCOPED_TRACE(function);
+    {
+      const VirtualMemory mine = create();
+      fake_.fail(function, 801);
+      EXPECT_THROW(attach(mine.file()), Error);
+      fake_.fail(function, 0);
+    }
+    expect_nothing();
+  }
+}
+
+}  // namespace
+}  // namespace loom::device::cuda
