@@ -56,10 +56,6 @@ class Communicator {
     count(job, carried);
     return carried.has_value();
   }
-  bool allreduce(const std::byte* in, std::byte* out, std::size_t count, device::Type type, device::Op op) {
-    const device::ReduceFn reduce = device::find_reduce(op, type);
-    return perform({device::Collective::kAllreduce, in, out, count, device::size_of(type), reduce});
-  }
 
   /// Whether making this call, which does not wait, has to wait until there are links. The same on all ranks.
   bool needs_links(const device::HostJob& call) const;

@@ -54,6 +54,14 @@ class Rank {
   std::unique_ptr<Process> process_;
 };
 
+/// Whether loom took the call.
+inline bool allreduce(Communicator& communicator, const std::byte* in, std::byte* out, std::size_t count,
+                      device::Type type, device::Op op) {
+  const device::ReduceFn reduce = device::find_reduce(op, type);
+  return communicator.perform(
+      {device::Collective::kAllreduce, in, out, count, device::size_of(type), reduce});
+}
+
 inline loom_parameters with_timeout(double seconds) {
   loom_parameters parameters{};
   parameters.timeout_s = seconds;
