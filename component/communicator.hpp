@@ -18,6 +18,7 @@
 #include "component/process.hpp"
 #include "device/host/grid.hpp"
 #include "device/host/mesh_executor.hpp"
+#include "device/host/peer_memory.hpp"
 #include "device/host/rail_trees_executor.hpp"
 #include "device/host/rails_executor.hpp"
 #include "device/host/single_copy_executor.hpp"
@@ -205,6 +206,7 @@ class Communicator {
   bool waits_too(int peer) const noexcept;
   void explain(Algorithm algorithm, const device::HostJob& job);
   void check_peers() const;
+  [[noreturn]] void fail_for(const device::ProcessEnded& ended) const;
   void abandon() noexcept;
 
   /// A part of the set-up: what each rank sent, and how long it took.
