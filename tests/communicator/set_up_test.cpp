@@ -128,7 +128,9 @@ TEST(SetUp, SaysWhatTheRanksSentEachOther) {
   verbose.preference = LOOM_RINGS;
   Job job{.ranks = 2, .parameters = verbose};
   job.run([](Rank& self) { EXPECT_TRUE(call(*self.connect())); });
-  ASSERT_EQ(job.transcript.lines().size(), 1);
+  ASSERT_EQ(job.transcript.lines().size(), 2);
+  EXPECT_THAT(job.transcript.lines()[1],
+              HasSubstr("coll_loom_algorithm has no effect: there are rings between hosts only"));
   const std::string line = job.transcript.lines()[0];
   EXPECT_THAT(line,
               ::testing::ContainsRegex("set up in [0-9.]+ ms: group [0-9.]+ ms .56 bytes from each rank., "
