@@ -26,7 +26,7 @@ struct coll_loom_variables {
   bool single_copy;
   int protocol; /* enum loom_protocol */
   int algorithm; /* enum loom_preference */
-  unsigned two_levels;
+  int two_levels;
   char* include;
   char* exclude;
   char* memory;

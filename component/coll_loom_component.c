@@ -137,7 +137,7 @@ static int register_variables(void) {
           "Between up to 16 hosts with more ranks than hosts, small and medium allreduces, reduce_scatter_blocks and barriers go inside the "
           "hosts first and then between one rank of each: from so many of them on a communicator on, for that "
           "takes links that few calls are not worth; 1: at once; 0 leaves them to the component below",
-          MCA_BASE_VAR_TYPE_UNSIGNED_INT, OPAL_INFO_LVL_6, &variables->two_levels),
+          MCA_BASE_VAR_TYPE_INT, OPAL_INFO_LVL_6, &variables->two_levels),
       register_variable(
           "include",
           "Collectives that loom may carry, by name and separated by commas, in all their forms; "
@@ -192,6 +192,22 @@ static int register_component(void) {
   return error != OMPI_SUCCESS ? error : coll_loom_register_counters();
 }
 
+/* Open MPI makes a huge number of a negative one where the variable is unsigned and so long. A component with a
+ * shorter one it would not load then: hence coll_loom_two_levels is an int. */
+static bool is_negative(unsigned long long value) {
+  return value > INT64_MAX;
+}
+static void put_right(unsigned long long* value, unsigned long long otherwise) {
+  if (is_negative(*value)) *value = otherwise;
+}
+static void complain_of_bytes(const char* topic, const char* name, unsigned long long value, int otherwise) {
+  char setting[64], standard[16];
+  if (!is_negative(value)) return;
+  snprintf(setting, sizeof setting, "%s = %lld", name, (long long)value);
+  snprintf(standard, sizeof standard, "%d", otherwise);
+  coll_loom_help(topic, setting, standard);
+}
+
 static bool memory_is(const char* word) {
   return coll_loom_variables.memory != NULL && strcmp(coll_loom_variables.memory, word) == 0;
 }
@@ -207,6 +223,14 @@ void coll_loom_complain(bool show) {
   if (show && as_set.timeout_s != coll_loom_variables.timeout_s) {
     snprintf(setting, sizeof setting, "coll_loom_timeout = %g", as_set.timeout_s);
     coll_loom_help("bad-timeout", setting, "0");
+  }
+  if (show && as_set.two_levels != coll_loom_variables.two_levels) {
+    snprintf(setting, sizeof setting, "coll_loom_two_levels = %d", as_set.two_levels);
+    coll_loom_help("bad-two-levels", setting, "64");
+  }
+  if (show) {
+    complain_of_bytes("bad-memory-limit", "coll_loom_memory_limit", as_set.memory_limit, DEFAULT_MEMORY_LIMIT);
+    complain_of_bytes("bad-small-bytes", "coll_loom_small_bytes", as_set.small_bytes, DEFAULT_SMALL_BYTES);
   }
   if (show && !memory_is("host") && !memory_is("auto"))
     coll_loom_help("bad-memory", coll_loom_variables.memory != NULL ? coll_loom_variables.memory : "",
@@ -261,6 +285,9 @@ static int init_query(bool progress_threads, bool mpi_threads) {
   as_set = *variables;
   if (variables->priority < 0 || variables->priority > 100) variables->priority = DEFAULT_PRIORITY;
   if (!(variables->timeout_s >= 0)) variables->timeout_s = 0;
+  if (variables->two_levels < 0) variables->two_levels = DEFAULT_TWO_LEVELS;
+  put_right(&variables->memory_limit, DEFAULT_MEMORY_LIMIT);
+  put_right(&variables->small_bytes, DEFAULT_SMALL_BYTES);
 
   coll_loom_read_switches();
   coll_loom_find_help();
@@ -273,7 +300,7 @@ static int init_query(bool progress_threads, bool mpi_threads) {
       .show = show,
       .log = log_line,
       .parameters = {.verbose = variables->verbose,
-                     .two_levels = variables->two_levels,
+                     .two_levels = (unsigned)variables->two_levels,
                      .avoid_single_copy = !variables->single_copy,
                      .progress_thread = variables->progress_thread,
                      .net_devices = variables->net_devices,

@@ -59,10 +59,17 @@ void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective col
   if (self->explained[reason] >> collective & 1) return;
   self->explained[reason] |= 1u << collective;
   const bool named = reason == LOOM_NO_KERNEL && op != NULL && type != NULL;
+  /* Only the types that have got one have a name. */
+  char unnamed[48];
+  const char* type_name = named ? type->name : "";
+  if (named && *type_name == '\0') {
+    snprintf(unnamed, sizeof unnamed, "an unnamed type of %zu bytes", type->super.size);
+    type_name = unnamed;
+  }
   const bool stepped_aside = reason == LOOM_NOT_CONNECTED && self->state == COLL_LOOM_DECLINED;
   opal_output(0, "coll:loom: %s: %s%s%s%s%s goes to the component below: %s",
               coll_loom_name(self->communicator), loom_collective_name(collective), named ? " of " : "",
-              named ? type->name : "", named ? " with " : "", named ? op->o_name : "",
+              type_name, named ? " with " : "", named ? op->o_name : "",
               stepped_aside ? "loom could not connect the ranks" : because[reason]);
 }
 

@@ -228,6 +228,8 @@ void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
       if (state == device::RingExecutor::State::kMoved) waiter.moved();
       if (state == device::RingExecutor::State::kBlocked) waiter.pause();
     }
+  } catch (const device::ProcessEnded& ended) {
+    fail_for(ended);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
     throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(), awaited_text(peer())));
@@ -354,6 +356,14 @@ void Communicator::check_peers() const {
   for (const auto& [rank, process] : group_->host_mates)
     if (!device::is_alive(process))
       throw Error(ErrorCode::kPeerFailed, fmt::format("{} has died.", group_->names.at(rank)));
+}
+
+/// From inside a handler: as check_peers() would have found.
+void Communicator::fail_for(const device::ProcessEnded& ended) const {
+  for (const auto& [rank, process] : group_->host_mates)
+    if (process.pid == ended.pid())
+      throw Error(ended.code(), fmt::format("{} has died.", group_->names.at(rank)));
+  throw;
 }
 
 void Communicator::abandon() noexcept {

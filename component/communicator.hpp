@@ -19,6 +19,7 @@
 #include "component/process.hpp"
 #include "device/host/grid.hpp"
 #include "device/host/mesh_executor.hpp"
+#include "device/host/peer_memory.hpp"
 #include "device/host/rail_trees_executor.hpp"
 #include "device/host/rails_executor.hpp"
 #include "device/host/single_copy_executor.hpp"
@@ -33,6 +34,10 @@ void without_failing(Body&& body) noexcept {
     body();
   } catch (const std::exception&) {
   }
+}
+
+namespace test {
+struct ForcedVerdict;
 }
 
 /// Not for several threads at once: MPI allows one collective at a time on a communicator.
@@ -56,10 +61,6 @@ class Communicator {
     const std::optional<Algorithm> carried = try_perform(job);
     count(job, carried);
     return carried.has_value();
-  }
-  bool allreduce(const std::byte* in, std::byte* out, std::size_t count, device::Type type, device::Op op) {
-    const device::ReduceFn reduce = device::find_reduce(op, type);
-    return perform({device::Collective::kAllreduce, in, out, count, device::size_of(type), reduce});
   }
 
   /// Whether making this call, which does not wait, has to wait until there are links. The same on all ranks.
@@ -90,6 +91,7 @@ class Communicator {
 
  private:
   friend class JobQueue;
+  friend struct test::ForcedVerdict;  // in place of what the ranks would find out by comparing
   struct PeerInfo;
   Communicator(const Bootstrap& bootstrap, Process& process);
 
@@ -112,6 +114,7 @@ class Communicator {
   std::vector<std::int64_t> readable_peers(const GatheredBytes& handles) const;
   void try_network();
   std::string describe_links() const;
+  const char* why_no_preference() const;
   std::size_t link_bytes() const;
 
   // communicator_gpus.cpp
@@ -217,6 +220,7 @@ class Communicator {
   bool waits_too(int peer) const noexcept;
   void explain(Algorithm algorithm, const device::HostJob& job);
   void check_peers() const;
+  [[noreturn]] void fail_for(const device::ProcessEnded& ended) const;
   void abandon() noexcept;
 
   /// A part of the set-up: what each rank sent, and how long it took.

@@ -139,7 +139,7 @@ void Communicator::begin(Job& job) {
 }
 
 /// As much as goes without waiting. The engine lets one thread in at a time.
-RingExecutor::State Communicator::advance(Job& job) {
+RingExecutor::State Communicator::advance(Job& job) try {
   using State = RingExecutor::State;
   if (broken_) throw *broken_;
   if (abandoned_)  // a step more would take back the word of it
@@ -171,6 +171,8 @@ RingExecutor::State Communicator::advance(Job& job) {
   job.not_quiet = not_quiet(job.released);
   if (!job.not_quiet) return State::kDone;
   return job.released != before ? State::kMoved : State::kBlocked;
+} catch (const device::ProcessEnded& ended) {
+  fail_for(ended);
 }
 
 int Communicator::awaited_rank(const Job& job) const {

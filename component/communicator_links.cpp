@@ -28,7 +28,11 @@ bool Communicator::link() {
   if (!linked) const Links dropped = std::exchange(links_, {});
   if (linked) learn_what_is_small();
   if (linked && process_.runtime().parameters.verbose >= 1 && rank_ == 0)
-    without_failing([&] { process_.runtime().log(describe_links().c_str()); });
+    without_failing([&] {
+      process_.runtime().log(describe_links().c_str());
+      if (const char* why = why_no_preference())
+        process_.runtime().log(fmt::format("{}: coll_loom_algorithm has no effect: {}", name_, why).c_str());
+    });
   return linked;
 }
 
@@ -253,6 +257,28 @@ std::size_t Communicator::link_bytes() const {
     for (const ucx_transport::NetEnd* end : {send, receive}) bytes += end != nullptr ? end->bytes() : 0;
   });
   return bytes;
+}
+
+/// nullptr where coll_loom_algorithm has its effect, or is not set.
+const char* Communicator::why_no_preference() const {
+  if (process_.runtime().parameters.preference == LOOM_BEST) return nullptr;
+  const connect::Shape& shape = group_->wiring.shape;
+  switch (group_->preference) {
+    case Preference::kBest:
+      return "the ranks do not set the same";
+    case Preference::kRings:
+      return shape.hosts == 1 ? "there are rings between hosts only" : nullptr;
+    case Preference::kTrees:
+      return shape.hosts == 1            ? "there are trees between hosts only"
+             : shape.ranks_per_host == 0 ? "there are no trees between hosts with different numbers of ranks"
+                                         : nullptr;
+    case Preference::kBoards:
+      return shape.hosts > 1 ? "boards are a choice inside one host only" : nullptr;
+    case Preference::kSingleCopy:
+      if (shape.hosts > 1) return "single copies are a choice inside one host only";
+      return links_.pids.empty() ? "the ranks may not read each other's memory" : nullptr;
+  }
+  return nullptr;
 }
 
 std::string Communicator::describe_links() const {

@@ -24,12 +24,14 @@ inline constexpr std::size_t kOfferProtocols = 4;
 
 /// A flag and what crosses with it, up to 56 bytes in a single line transfer. In pairs of cache lines, as
 /// CPUs fetch them: else a look at one would take the next away from who is about to write it.
-struct DirectLine {
-  static constexpr std::size_t kPayloadBytes = 2 * kCacheLine - sizeof(StepFlag);
+template <class Flag>
+struct DirectLineOf {
+  static constexpr std::size_t kPayloadBytes = 2 * kCacheLine - sizeof(Flag);
 
-  alignas(2 * kCacheLine) StepFlag published;  ///< number of the exchange that was last offered here
+  alignas(2 * kCacheLine) Flag published;  ///< number of the exchange that was last offered here
   std::byte payload[kPayloadBytes];
 };
+using DirectLine = DirectLineOf<StepFlag>;
 static_assert(sizeof(DirectLine) == 2 * kCacheLine);
 
 /// One rank's offers. Exchange s is published in line s % kLines, after its offer, which is in that line or
@@ -38,21 +40,30 @@ static_assert(sizeof(DirectLine) == 2 * kCacheLine);
 /// everybody reads everybody that is known without another look; where only some do (broadcast, reduce), the
 /// others' flags are looked at when all lines or the whole ring are in use, and then half of them get free:
 /// so far a sender runs ahead.
-struct DirectArea {
-  static constexpr std::uint64_t kLines = 256;
-  static constexpr std::size_t kMostOffered = 16 * 1024;
-  static constexpr std::size_t kRingBytes = 8 * kMostOffered;
+template <std::uint64_t kLinesInTurn, std::size_t kLongestOffer, std::size_t kRing, class FlagType = StepFlag>
+struct DirectAreaOf {
+  using Flag = FlagType;
+  using Line = DirectLineOf<Flag>;
+  static constexpr std::uint64_t kLines = kLinesInTurn;
+  static constexpr std::size_t kMostOffered = kLongestOffer;
+  static constexpr std::size_t kRingBytes = kRing;
+  static_assert(kLines % 2 == 0, "half of them get free at a time");
+  // What this exchange and the last one take, and are rounded up by, is never still in use.
+  static_assert(kRingBytes % kMostOffered == 0 && kRingBytes >= 4 * kMostOffered);
 
-  DirectLine line[kLines];
+  Line line[kLines];
   alignas(2 * kCacheLine) std::byte ring[kRingBytes];
 };
+/// That of the product; the tests have smaller ones, which are full sooner.
+using DirectArea = DirectAreaOf<256, 16 * 1024, 8 * 16 * 1024>;
 
 /// The longest offer in one exchange.
+template <class Area = DirectArea>
 constexpr std::size_t most_offered(OfferProtocol protocol) {
-  constexpr std::size_t kWords = DirectArea::kMostOffered / sizeof(Word);
+  constexpr std::size_t kWords = Area::kMostOffered / sizeof(Word);
   switch (protocol) {
     case OfferProtocol::kInline:
-      return DirectArea::kMostOffered;
+      return Area::kMostOffered;
     case OfferProtocol::kSimple:
       return (kWords - Simple::words(0)) * sizeof(Word);
     case OfferProtocol::kLL:
@@ -66,10 +77,11 @@ static_assert(LL::words(most_offered(OfferProtocol::kLL)) * sizeof(Word) == Dire
 static_assert(LL128::words(most_offered(OfferProtocol::kLL128)) * sizeof(Word) == DirectArea::kMostOffered);
 
 /// The exchanges of one communicator whose ranks are all on one host. Not shared between threads.
-class DirectExchange {
+template <class Area>
+class DirectExchangeOf {
  public:
   /// areas[r] is rank r's, zeroed before any rank constructs; they must outlive this. At least two.
-  DirectExchange(std::vector<DirectArea*> areas, int self, OfferProtocol protocol = OfferProtocol::kInline);
+  DirectExchangeOf(std::vector<Area*> areas, int self, OfferProtocol protocol = OfferProtocol::kInline);
 
   int size() const noexcept { return static_cast<int>(areas_.size()); }
 
@@ -86,12 +98,12 @@ class DirectExchange {
   /// Where an exchange's offers are. Small calls consist of their instructions: code that knows needs fewer.
   enum class Where { kLine, kRing };
 
-  DirectLine& line_of(int rank, std::uint64_t exchange) const {
-    return areas_[static_cast<std::size_t>(rank)]->line[exchange % DirectArea::kLines];
+  typename Area::Line& line_of(int rank, std::uint64_t exchange) const {
+    return areas_[static_cast<std::size_t>(rank)]->line[exchange % Area::kLines];
   }
   /// Where the exchange's offers lie that are not in a line.
   std::byte* place_of(int rank) const {
-    return areas_[static_cast<std::size_t>(rank)]->ring + place_ % DirectArea::kRingBytes;
+    return areas_[static_cast<std::size_t>(rank)]->ring + place_ % Area::kRingBytes;
   }
   void reserve(std::size_t bytes, Waiter& waiter);
   void offer_in_ring(const std::byte* data, std::size_t bytes);
@@ -115,8 +127,8 @@ class DirectExchange {
   template <Where kWhere>
   void gather(const HostJob& job, std::size_t offset, std::size_t offered, Waiter& waiter);
 
-  std::vector<DirectArea*> areas_;
-  DirectArea* own_;  ///< areas_[self_]
+  std::vector<Area*> areas_;
+  Area* own_;  ///< areas_[self_]
   int self_;
   int awaited_ = 0;
   OfferProtocol protocol_;
@@ -126,8 +138,10 @@ class DirectExchange {
   // Places in the ring count on from turn to turn.
   std::uint64_t place_ = 0,
                 end_ = 0;  ///< of this exchange's offers, or the last ones there were; and behind them
-  std::array<std::uint64_t, 2 * DirectArea::kLines> end_of_{};  ///< by exchange, end_ behind its offers
-  std::vector<std::byte> decoded_;  ///< room for rank 0's offer, and for another's
+  std::array<std::uint64_t, 2 * Area::kLines> end_of_{};  ///< by exchange, end_ behind its offers
+  std::vector<std::byte> decoded_;                        ///< room for rank 0's offer, and for another's
 };
+extern template class DirectExchangeOf<DirectArea>;
+using DirectExchange = DirectExchangeOf<DirectArea>;
 
 }  // namespace loom::device

@@ -8,14 +8,15 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/error.hpp"
-
 namespace loom::device {
 namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // the kernel copies less than 2 GiB in one call
 
 }  // namespace
+
+ProcessEnded::ProcessEnded(std::int64_t pid)
+    : Error(ErrorCode::kPeerFailed, fmt::format("Process {} has ended.", pid)), pid_(pid) {}
 
 void read_peer_memory(std::int64_t pid, std::byte* to, const std::byte* from, std::size_t bytes) {
   if (pid == ::getpid()) {  // ranks as threads: race detectors see the accesses
@@ -26,8 +27,7 @@ void read_peer_memory(std::int64_t pid, std::byte* to, const std::byte* from, st
     const std::size_t piece = std::min(bytes, kMostBytes);
     const iovec local{to, piece}, remote{const_cast<std::byte*>(from), piece};
     const ssize_t copied = ::process_vm_readv(static_cast<pid_t>(pid), &local, 1, &remote, 1, 0);
-    if (copied < 0 && errno == ESRCH)
-      throw Error(ErrorCode::kPeerFailed, fmt::format("Process {} has ended.", pid));
+    if (copied < 0 && errno == ESRCH) throw ProcessEnded(pid);
     if (copied <= 0)
       throw system_error(fmt::format("Reading memory of process {} failed", pid),
                          copied < 0 ? errno : EFAULT);

@@ -5,10 +5,21 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/error.hpp"
+
 namespace loom::device {
 
-/// Copies from memory of the process; within this process too. Throws Error: kPeerFailed if it has ended,
-/// else kSystem.
+/// Who knows ranks and hosts, too, tells the user more (kPeerFailed).
+class ProcessEnded : public Error {
+ public:
+  explicit ProcessEnded(std::int64_t pid);
+  std::int64_t pid() const noexcept { return pid_; }
+
+ private:
+  std::int64_t pid_;
+};
+
+/// Copies from memory of the process; within this process too. Throws ProcessEnded, or Error (kSystem).
 void read_peer_memory(std::int64_t pid, std::byte* to, const std::byte* from, std::size_t bytes);
 
 /// Whether that is permitted (the kernel's ptrace rules and a container's filter decide), tried on 8 bytes

@@ -48,7 +48,7 @@ bool check_sum(Rank& self, Communicator& communicator, device::Type type, std::s
   const std::vector<T> untouched = in;
   std::vector<T> out(count, T{99});
   if (in_place) out = in;
-  if (!communicator.allreduce(bytes_of(in_place ? out : in), bytes_of(out), count, type, device::Op::kSum))
+  if (!allreduce(communicator, bytes_of(in_place ? out : in), bytes_of(out), count, type, device::Op::kSum))
     return false;
   EXPECT_EQ(out, expected_sum<T>(self.size(), count, call)) << "rank " << self.rank() << ", count " << count;
   EXPECT_EQ(in, untouched);

@@ -49,8 +49,8 @@ TEST(Allreduce, GivesBitwiseEqualResultsOnAllRanks) {
       std::uniform_real_distribution<float> uniform(-1, 1);
       std::vector<float> values(count);
       for (float& value : values) value = uniform(random);
-      ASSERT_TRUE(communicator->allreduce(bytes_of(values), bytes_of(values), count, device::Type::kFloat,
-                                          device::Op::kSum));
+      ASSERT_TRUE(allreduce(*communicator, bytes_of(values), bytes_of(values), count, device::Type::kFloat,
+                            device::Op::kSum));
       results[static_cast<std::size_t>(self.rank())] = values;
     });
     for (const auto& result : results) EXPECT_EQ(result, results[0]);
@@ -62,8 +62,8 @@ TEST(Allreduce, DeclinesWhatHasNoKernelOnEveryRank) {
   job.run([](Rank& self) {
     const auto communicator = self.connect();
     std::vector<float> values(8);
-    EXPECT_FALSE(communicator->allreduce(bytes_of(values), bytes_of(values), 8, device::Type::kFloat,
-                                         device::Op::kBand));
+    EXPECT_FALSE(allreduce(*communicator, bytes_of(values), bytes_of(values), 8, device::Type::kFloat,
+                           device::Op::kBand));
     EXPECT_TRUE(check_sum<float>(self, *communicator, device::Type::kFloat, 8, true, 1));
   });
 }
@@ -100,8 +100,8 @@ TEST(Allreduce, EndsAtTheTimeoutAndNamesTheMissingRank) {
       if (self.rank() == 1) return;                                                  // never calls again
       std::vector<float> values(count);
       const auto call = [&] {
-        communicator->allreduce(bytes_of(values), bytes_of(values), count, device::Type::kFloat,
-                                device::Op::kSum);
+        allreduce(*communicator, bytes_of(values), bytes_of(values), count, device::Type::kFloat,
+                  device::Op::kSum);
       };
       try {
         call();
@@ -123,8 +123,8 @@ TEST(Allreduce, FailsOnEveryRankOnceOneGaveUp) {
       EXPECT_TRUE(check_sum<float>(self, *communicator, device::Type::kFloat, 4, true, 0));
       std::vector<float> values(count);
       if (self.rank() == 3) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-      EXPECT_THROW(communicator->allreduce(bytes_of(values), bytes_of(values), count, device::Type::kFloat,
-                                           device::Op::kSum),
+      EXPECT_THROW(allreduce(*communicator, bytes_of(values), bytes_of(values), count, device::Type::kFloat,
+                             device::Op::kSum),
                    Error);
     });
   }

@@ -15,6 +15,7 @@ namespace {
 
 using device::Collective;
 using device::HostJob;
+using test::allreduce;
 using test::Rank;
 
 /// One started call and what became of it.
@@ -122,7 +123,7 @@ TEST_P(JobsOf, AreDoneBeforeACallThatWaitsAndWhichWasMadeAfterThem) {
       std::vector<int> values(10, self.rank());
       auto* bytes = reinterpret_cast<std::byte*>(values.data());
       ASSERT_TRUE(
-          communicator->allreduce(bytes, bytes, values.size(), device::Type::kInt32, device::Op::kMax));
+          allreduce(*communicator, bytes, bytes, values.size(), device::Type::kInt32, device::Op::kMax));
       EXPECT_EQ(values, std::vector<int>(10, self.size() - 1));
       EXPECT_TRUE(first.done);
       expect_sum(first, self);
@@ -304,7 +305,7 @@ TEST(Jobs, OfABrokenCommunicatorAreNotMadeByACallThatMayWait) {
     auto communicator = self.connect();
     std::vector<int> in(4 * 40'000, 1), out(in.size());
     auto* const bytes = reinterpret_cast<std::byte*>(in.data());
-    ASSERT_TRUE(communicator->allreduce(bytes, bytes, in.size(), device::Type::kInt32, device::Op::kSum));
+    ASSERT_TRUE(allreduce(*communicator, bytes, bytes, in.size(), device::Type::kInt32, device::Op::kSum));
     for (++connected; connected < 4;) ::sched_yield();
     communicator->give_up();
     Started call;

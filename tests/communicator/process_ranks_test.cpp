@@ -41,7 +41,9 @@ struct RankProcess {
   }
 };
 
-std::string last_message;  // of this rank process
+std::string last_message;          // of this rank process
+bool dies_when_it_waits = false;   // this rank process
+bool prefers_single_copy = false;  // all of them
 
 int gather(void* context, const void* in, void* out, std::size_t bytes) {
   auto& self = *static_cast<RankProcess*>(context);
@@ -80,6 +82,10 @@ std::string run_rank(RankProcess& self, bool own_host, double timeout_s, const B
     last_message = std::string(where) + ": " + cause;
   };
   runtime.log = [](const char*) {};
+  runtime.progress = [] {
+    if (dies_when_it_waits) ::raise(SIGKILL);
+  };
+  if (prefers_single_copy) runtime.parameters.preference = LOOM_SINGLE_COPY;
   runtime.parameters.timeout_s = timeout_s;
   loom_initialize(&runtime);
   const loom_bootstrap bootstrap{&self, self.rank, self.size, gather, reduce, "TEST_COMM", false, false};
@@ -156,6 +162,26 @@ TEST(DeadRank, IsNamedByTheOnlyOtherOne) {
 
 INSTANTIATE_TEST_SUITE_P(Counts, DeadRank, ::testing::Values(4, 500000),
                          [](const auto& test) { return std::to_string(test.param); });
+
+// The dead rank has told where its buffer is; whoever reads it then finds no process.
+TEST(DeadRank, IsNamedByTheOneThatReadsItsMemory) {
+  prefers_single_copy = true;
+  run_processes(2, false, {1}, [](RankProcess& self) -> std::string {
+    std::vector<float> values(4), all(200'000);
+    if (self.allreduce(values) != LOOM_SUCCESS) return "the first call failed: " + last_message;
+    self.meet();
+    dies_when_it_waits = self.rank == 1;
+    if (self.rank == 0) ::usleep(300'000);
+    const int result = loom_perform_plain(self.comm, LOOM_ALLGATHER, all.data() + self.rank * 100'000,
+                                          all.data(), 400'000, LOOM_UINT8, LOOM_SUM, 0);
+    if (result != LOOM_ERR_PEER_FAILED)
+      return "result " + std::to_string(result) + ", message: " + last_message;
+    if (last_message.find(": rank 1 (process ") == std::string::npos)
+      return "nobody is named: " + last_message;
+    return {};
+  });
+  prefers_single_copy = false;
+}
 
 TEST(DeadRank, FailsTheCallOnAllOtherHosts) {
   ::setenv("UCX_TLS", "tcp,self", 1);

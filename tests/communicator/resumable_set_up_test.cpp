@@ -37,9 +37,9 @@ int drive(ResumableSetUp& set_up, const loom_bootstrap& bootstrap) {
 
 void expect_sum(Rank& self, Communicator& communicator) {
   std::vector<int> in(500'000, self.rank()), out(in.size(), -1);
-  EXPECT_TRUE(communicator.allreduce(reinterpret_cast<const std::byte*>(in.data()),
-                                     reinterpret_cast<std::byte*>(out.data()), in.size(),
-                                     device::Type::kInt32, device::Op::kSum));
+  EXPECT_TRUE(allreduce(communicator, reinterpret_cast<const std::byte*>(in.data()),
+                        reinterpret_cast<std::byte*>(out.data()), in.size(), device::Type::kInt32,
+                        device::Op::kSum));
   EXPECT_EQ(out, std::vector<int>(in.size(), self.size() * (self.size() - 1) / 2));
 }
 

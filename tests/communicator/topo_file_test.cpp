@@ -107,8 +107,8 @@ TEST_F(TopoFile, WithFewerGpusThanRanksGivesEachItsPlaceOnAllHosts) {
     const auto communicator = self.connect();
     ASSERT_NE(communicator, nullptr);
     std::vector<float> values(7, 1.0F);
-    EXPECT_TRUE(communicator->allreduce(bytes_of(values), bytes_of(values), values.size(),
-                                        device::Type::kFloat, device::Op::kSum));
+    EXPECT_TRUE(allreduce(*communicator, bytes_of(values), bytes_of(values), values.size(),
+                          device::Type::kFloat, device::Op::kSum));
     EXPECT_THAT(values, ::testing::Each(5.0F));
   });
   const topo::System written = topo::read_system(out).system;
@@ -168,9 +168,8 @@ TEST_F(TopoFile, IsReadAndWrittenByAJobOfOneRank) {
     ASSERT_NE(communicator, nullptr);
     const float value = 3;
     float sum = 0;
-    EXPECT_TRUE(communicator->allreduce(reinterpret_cast<const std::byte*>(&value),
-                                        reinterpret_cast<std::byte*>(&sum), 1, device::Type::kFloat,
-                                        device::Op::kSum));
+    EXPECT_TRUE(allreduce(*communicator, reinterpret_cast<const std::byte*>(&value),
+                          reinterpret_cast<std::byte*>(&sum), 1, device::Type::kFloat, device::Op::kSum));
     EXPECT_EQ(sum, 3);
   });
   EXPECT_EQ(topo::read_system(out).system.gpus().size(), 1);

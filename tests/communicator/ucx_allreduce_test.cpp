@@ -130,8 +130,8 @@ TEST(AllreduceAcrossHostsThatWaits, EndsAtTheTimeoutOnAllRanksOnceOneIsMissing) 
     std::vector<float> values(500000);
     if (self.rank() == 3) std::this_thread::sleep_for(std::chrono::milliseconds(3500));
     try {
-      communicator->allreduce(bytes_of(values), bytes_of(values), values.size(), device::Type::kFloat,
-                              device::Op::kSum);
+      allreduce(*communicator, bytes_of(values), bytes_of(values), values.size(), device::Type::kFloat,
+                device::Op::kSum);
       ADD_FAILURE() << "rank " << self.rank();
     } catch (const Error& error) {
       // Rank 0 waits for the missing one; rank 1 for rank 0, which it knows to wait as well.
@@ -153,8 +153,8 @@ TEST(SetUpAcrossHosts, StepsAsideOnAllRanksWithOneMessageWhereUcxReachesNobody) 
     const auto communicator = self.connect();
     ASSERT_NE(communicator, nullptr);
     std::vector<float> values(500000, 1.0f);
-    EXPECT_FALSE(communicator->allreduce(bytes_of(values), bytes_of(values), values.size(),
-                                         device::Type::kFloat, device::Op::kSum));
+    EXPECT_FALSE(allreduce(*communicator, bytes_of(values), bytes_of(values), values.size(),
+                           device::Type::kFloat, device::Op::kSum));
     EXPECT_THAT(values, ::testing::Each(1.0f));
     EXPECT_EQ(self.process().counters().declined, 1U);
   });

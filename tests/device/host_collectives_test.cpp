@@ -267,7 +267,7 @@ TEST(PeerMemory, FailsWithTheProcessThatHasEnded) {
   if (child == 0) ::_exit(0);
   ::waitpid(child, nullptr, 0);
   std::byte to[8];
-  EXPECT_THROW(read_peer_memory(child, to, to, sizeof(to)), Error);
+  EXPECT_THROW(read_peer_memory(child, to, to, sizeof(to)), ProcessEnded);
 }
 
 TEST(StreamCopy, CopiesEveryLengthAtEveryAlignmentAndNothingBeside) {

@@ -1,0 +1,338 @@
+// direct_exchange_code.hpp -- the code of DirectExchangeOf, for those who instantiate it: direct_exchange.cpp
+// for the product, and tests.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "device/exchange_schedule.hpp"
+#include "device/host/direct_exchange.hpp"
+
+namespace loom::device {
+namespace direct {
+
+/// Brings lines into this core's cache, ready to be written.
+inline void prefetch_for_writing(const void* address, std::size_t bytes) {
+  const auto* const first = static_cast<const char*>(address);
+  for (std::size_t offset = 0; offset < bytes; offset += kCacheLine) {
+#if defined(__x86_64__)
+    // __builtin_prefetch would fetch for reading: compilers do not assume PREFETCHW, which older CPUs take as
+    // a no-op.
+    asm volatile("prefetchw %0" : : "m"(first[offset]));
+#else
+    __builtin_prefetch(first + offset, 1);
+#endif
+  }
+}
+
+inline constexpr std::size_t kPrefetchBytes =
+    1024;  // more would push out what the caller has in its L1 cache
+// Lines are taken back so many exchanges before they are written: a loop of broadcasts writes one in less
+// time than a line needs to come.
+inline constexpr std::uint64_t kLinesAhead = 8;
+inline constexpr std::uint64_t kOffersAhead = 2;
+inline constexpr std::size_t kPlaceAlignment = 2 * kCacheLine;  // as CPUs fetch lines
+// Of a sender that runs ahead, the line that is fetched while this one is read.
+inline constexpr std::uint64_t kReadAhead = 2;
+// Ranks in step publish at the same time. Who looks at the other's line before it is written takes it away
+// from the writer, who has to fetch it back: a look that comes a moment later is answered sooner. In turns of
+// an empty loop (8-byte allreduce and barrier of 2 ranks, 0 to 120 turns).
+inline constexpr int kTurnsBeforeLook = 50;
+inline void let_the_others_write() {
+  for (int turn = 0; turn < kTurnsBeforeLook; ++turn) asm volatile("");
+}
+
+/// memcpy whose commonest lengths cost no call.
+inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes == 8)
+    std::memcpy(to, from, 8);
+  else if (bytes == 4)
+    std::memcpy(to, from, 4);
+  else if (bytes > 0)
+    std::memcpy(to, from, bytes);
+}
+
+/// Throws Error (kGivenUp). Not inlined into calls, with the formatting.
+[[noreturn, gnu::noinline, gnu::cold]] void gave_up(int rank);
+
+}  // namespace direct
+
+template <class Area>
+DirectExchangeOf<Area>::DirectExchangeOf(std::vector<Area*> areas, int self, OfferProtocol protocol)
+    : areas_(std::move(areas)),
+      own_(areas_[static_cast<std::size_t>(self)]),
+      self_(self),
+      protocol_(protocol),
+      decoded_(protocol == OfferProtocol::kInline ? 0 : 2 * Area::kMostOffered) {}
+
+/// Waits until the rank has published the exchange.
+template <class Area>
+inline void DirectExchangeOf<Area>::await(int rank, std::uint64_t exchange, Waiter& waiter) {
+  const typename Area::Flag& published = line_of(rank, exchange).published;
+  awaited_ = rank;
+  std::uint64_t seen;
+  while ((seen = published.value()) < exchange) waiter.pause();
+  if (seen == StepFlag::kAbandoned) [[unlikely]]
+    direct::gave_up(rank);
+}
+
+template <class Area>
+void DirectExchangeOf<Area>::await_all(std::uint64_t exchange, Waiter& waiter) {
+  for (int k = 0; k < size() - 1; ++k) await(other_position(self_, k), exchange, waiter);
+  entered_ = exchange;
+}
+
+/// Room in the ring for the exchange's longest offer, on all ranks at the same place. With a protocol that is
+/// as much as for any: else flags could be where data was before.
+template <class Area>
+void DirectExchangeOf<Area>::reserve(std::size_t bytes, Waiter& waiter) {
+  constexpr std::size_t kRing = Area::kRingBytes;
+  const auto round_up = [](std::uint64_t value, std::size_t unit) {
+    return (value + unit - 1) / unit * unit;
+  };
+  // Where all are in step nobody runs ahead: places are few and far from each other, else who reads one would
+  // fetch the next, which is about to be written, too.
+  place_ = level_ + 1 == exchange_ ? round_up(end_, Area::kMostOffered) : end_;
+  if (place_ % kRing + bytes > kRing) place_ = round_up(place_, kRing);
+  end_ = round_up(place_ + bytes, direct::kPlaceAlignment);
+  // All have left the exchange before one that all have entered.
+  const auto in_use = [&](std::uint64_t entered) {
+    return end_ - (entered == 0 ? 0 : end_of_[(entered - 1) % end_of_.size()]);
+  };
+  if (in_use(entered_) <= kRing) [[likely]]
+    return;
+  std::uint64_t entered = entered_;
+  while (entered + 1 < exchange_ && in_use(entered) > kRing / 2) ++entered;
+  await_all(entered, waiter);
+}
+
+/// To this exchange's place.
+template <class Area>
+void DirectExchangeOf<Area>::offer_in_ring(const std::byte* data, std::size_t bytes) {
+  HostMemory memory;
+  std::byte* const place = place_of(self_);
+  Word* const words = reinterpret_cast<Word*>(place);
+  switch (protocol_) {
+    case OfferProtocol::kInline:
+      std::memcpy(place, data, bytes);
+      break;
+    case OfferProtocol::kSimple:
+      Simple::write(memory, words, data, bytes, exchange_);
+      break;
+    case OfferProtocol::kLL:
+      LL::write(memory, words, data, bytes, exchange_);
+      break;
+    case OfferProtocol::kLL128:
+      LL128::write(memory, words, data, bytes, exchange_);
+      break;
+  }
+  const std::uint64_t ahead =
+      place_ + direct::kOffersAhead * (level_ + 1 == exchange_ ? Area::kMostOffered : end_ - place_);
+  if (ahead % Area::kRingBytes + direct::kPrefetchBytes <= Area::kRingBytes)
+    direct::prefetch_for_writing(own_->ring + ahead % Area::kRingBytes,
+                                 std::min(bytes, direct::kPrefetchBytes));
+}
+
+/// `bytes`: of the longest offer of any rank; what this one offers, if anything, is `data`.
+template <class Area>
+template <typename DirectExchangeOf<Area>::Where kWhere>
+[[gnu::always_inline]] inline void DirectExchangeOf<Area>::offer(const std::byte* data, std::size_t bytes,
+                                                                 Waiter& waiter) {
+  ++exchange_;
+  if (exchange_ - entered_ >= Area::kLines) [[unlikely]]
+    await_all(exchange_ - Area::kLines / 2, waiter);
+  if constexpr (kWhere == Where::kRing)
+    reserve(protocol_ == OfferProtocol::kInline ? bytes : Area::kMostOffered, waiter);
+  end_of_[exchange_ % end_of_.size()] = end_;
+  typename Area::Line& line = own_->line[exchange_ % Area::kLines];
+  if (data != nullptr) {
+    if constexpr (kWhere == Where::kLine)
+      direct::copy_small(line.payload, data, bytes);
+    else
+      offer_in_ring(data, bytes);
+  }
+  line.published.publish(exchange_);
+  const typename Area::Line& next = own_->line[(exchange_ + direct::kLinesAhead) % Area::kLines];
+  direct::prefetch_for_writing(&next, 1);
+  if (kWhere == Where::kLine && sizeof(typename Area::Flag) + bytes > kCacheLine)
+    direct::prefetch_for_writing(reinterpret_cast<const std::byte*>(&next) + kCacheLine, 1);
+}
+
+/// If the rank has run ahead, its next line comes while this one is read. Else it must not be taken away.
+template <class Area>
+template <typename DirectExchangeOf<Area>::Where kWhere>
+inline void DirectExchangeOf<Area>::expect_next(int rank) const {
+  if (kWhere == Where::kLine && line_of(rank, exchange_).published.value() >= exchange_)
+    __builtin_prefetch(&line_of(rank, exchange_ + direct::kReadAhead));
+}
+
+/// What the rank offers in this exchange, valid until the next offer is taken; rank 0's until the exchange
+/// ends.
+template <class Area>
+template <typename DirectExchangeOf<Area>::Where kWhere>
+inline const std::byte* DirectExchangeOf<Area>::take(int rank, std::size_t bytes, Waiter& waiter) {
+  if constexpr (kWhere == Where::kLine) {
+    await(rank, exchange_, waiter);
+    return line_of(rank, exchange_).payload;
+  }
+  switch (protocol_) {
+    case OfferProtocol::kInline:
+      await(rank, exchange_, waiter);
+      return place_of(rank);
+    case OfferProtocol::kSimple:
+      return decode<Simple>(rank, bytes, waiter);
+    case OfferProtocol::kLL:
+      return decode<LL>(rank, bytes, waiter);
+    case OfferProtocol::kLL128:
+      return decode<LL128>(rank, bytes, waiter);
+  }
+  return nullptr;
+}
+
+/// The words alone say whether the offer is there; the line's flag, whether there will be one.
+template <class Area>
+template <class Protocol>
+const std::byte* DirectExchangeOf<Area>::decode(int rank, std::size_t bytes, Waiter& waiter) {
+  HostMemory memory;
+  awaited_ = rank;
+  std::byte* const data = decoded_.data() + (rank == 0 ? 0 : Area::kMostOffered);
+  const Word* const words = reinterpret_cast<const Word*>(place_of(rank));
+  while (!Protocol::try_read(memory, words, data, bytes, exchange_)) {
+    if (line_of(rank, exchange_).published.value() == StepFlag::kAbandoned) [[unlikely]]
+      direct::gave_up(rank);
+    waiter.pause();
+  }
+  return data;
+}
+
+/// My operand where the caller has it; nullptr where ranks before mine have overwritten it by the time of its
+/// turn. (What others have read of my line is no longer in this core's cache.)
+template <class Area>
+const std::byte* DirectExchangeOf<Area>::own_operand(const HostJob& job, std::size_t offset) const {
+  const std::byte* const own = job.in + offset;
+  return self_ >= 2 && own == job.out ? nullptr : own;
+}
+
+/// out = what lies at `offset` of all operands, reduced in order of rank.
+template <class Area>
+template <typename DirectExchangeOf<Area>::Where kWhere>
+[[gnu::always_inline]] inline void DirectExchangeOf<Area>::reduce(const HostJob& job, std::size_t offset,
+                                                                  std::size_t offered, Waiter& waiter) {
+  const std::byte* const own = own_operand(job, offset);
+  const auto operand = [&](int rank) {
+    return rank == self_ && own != nullptr ? own : take<kWhere>(rank, offered, waiter) + offset;
+  };
+  const std::byte* so_far = operand(0);
+  for (int rank = 1; rank < size(); ++rank) {
+    job.reduce(job.out, so_far, operand(rank), job.count);
+    so_far = job.out;
+    waiter.moved();
+  }
+}
+
+/// out = what lies at `offset` of all offers, side by side. In place, my own is there.
+template <class Area>
+template <typename DirectExchangeOf<Area>::Where kWhere>
+[[gnu::always_inline]] inline void DirectExchangeOf<Area>::gather(const HostJob& job, std::size_t offset,
+                                                                  std::size_t offered, Waiter& waiter) {
+  for (int rank = 0; rank < size(); ++rank) {
+    std::byte* const to = job.out + static_cast<std::size_t>(rank) * job.bytes();
+    const std::byte* const from =
+        rank == self_ ? job.in + offset : take<kWhere>(rank, offered, waiter) + offset;
+    if (from != to) direct::copy_small(to, from, job.bytes());
+    waiter.moved();
+  }
+}
+
+/// What this rank lays out for others; nullptr: nothing.
+template <class Area>
+inline const std::byte* DirectExchangeOf<Area>::offer_of(const HostJob& job) const {
+  switch (job.collective) {
+    case Collective::kBarrier:
+      return nullptr;
+    case Collective::kBroadcast:
+      return self_ == job.root ? job.in : nullptr;
+    case Collective::kReduce:
+      return self_ != job.root || own_operand(job, 0) == nullptr ? job.in : nullptr;
+    default:
+      return job.in;
+  }
+}
+
+template <class Area>
+template <typename DirectExchangeOf<Area>::Where kWhere>
+[[gnu::always_inline]] inline void DirectExchangeOf<Area>::exchange(const HostJob& job, std::size_t offered,
+                                                                    Waiter& waiter) {
+  offer<kWhere>(offer_of(job), offered, waiter);
+  if (job.collective == Collective::kReduce) {
+    if (self_ != job.root) return;
+    for (int rank = 0; rank < size(); ++rank)
+      if (rank != self_) expect_next<kWhere>(rank);
+    reduce<kWhere>(job, 0, offered, waiter);
+    entered_ = exchange_;
+    return;
+  }
+  if (job.collective == Collective::kBroadcast) {
+    if (self_ == job.root) return;
+    expect_next<kWhere>(job.root);
+    direct::copy_small(job.out, take<kWhere>(job.root, offered, waiter), job.bytes());
+    return;
+  }
+  direct::let_the_others_write();
+  const std::size_t mine = static_cast<std::size_t>(self_) * job.bytes();
+  switch (job.collective) {
+    case Collective::kAllreduce:
+      reduce<kWhere>(job, 0, offered, waiter);
+      break;
+    case Collective::kReduceScatter:
+      reduce<kWhere>(job, mine, offered, waiter);
+      break;
+    case Collective::kAllGather:
+      gather<kWhere>(job, 0, offered, waiter);
+      break;
+    case Collective::kAllToAll:
+      gather<kWhere>(job, mine, offered, waiter);
+      break;
+    case Collective::kBarrier:
+      for (int k = 0; k < size() - 1; ++k) await(other_position(self_, k), exchange_, waiter);
+      break;
+    default:
+      throw Error(ErrorCode::kInternal, "A collective that is no direct exchange was performed as one.");
+  }
+  entered_ = level_ = exchange_;
+}
+
+template <class Area>
+void DirectExchangeOf<Area>::perform(const HostJob& job, Waiter& waiter) {
+  const std::size_t offered = offered_bytes(job.collective, job.bytes(), size());
+  if (offered <= Area::Line::kPayloadBytes && protocol_ == OfferProtocol::kInline)
+    exchange<Where::kLine>(job, offered, waiter);
+  else
+    perform_in_ring(job, offered, waiter);
+}
+
+/// A broadcast or reduce that is too long for one exchange takes several, of which who sends may be some
+/// ahead.
+template <class Area>
+void DirectExchangeOf<Area>::perform_in_ring(const HostJob& job, std::size_t offered, Waiter& waiter) {
+  if (offered <= most_offered<Area>(protocol_)) [[likely]]
+    return exchange<Where::kRing>(job, offered, waiter);
+  const std::size_t most = most_offered<Area>(protocol_) / job.elem_bytes;
+  for (std::size_t first = 0; first < job.count; first += most) {
+    HostJob piece = job;
+    if (piece.in != nullptr) piece.in += first * job.elem_bytes;
+    if (piece.out != nullptr) piece.out += first * job.elem_bytes;
+    piece.count = std::min(most, job.count - first);
+    perform(piece, waiter);
+    waiter.moved();
+  }
+}
+
+template <class Area>
+void DirectExchangeOf<Area>::abandon() noexcept {
+  for (typename Area::Line& line : areas_[static_cast<std::size_t>(self_)]->line)
+    line.published.publish(StepFlag::kAbandoned);
+}
+
+}  // namespace loom::device
