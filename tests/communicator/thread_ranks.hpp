@@ -54,13 +54,11 @@ class Rank {
   std::unique_ptr<Process> process_;
 };
 
-<<<<<<< HEAD
 inline loom_parameters with_rendezvous(loom_rendezvous rendezvous) {
   loom_parameters parameters{};
   parameters.rendezvous = rendezvous;
   return parameters;
 }
-=======
 /// Whether loom took the call.
 inline bool allreduce(Communicator& communicator, const std::byte* in, std::byte* out, std::size_t count,
                       device::Type type, device::Op op) {
@@ -69,7 +67,6 @@ inline bool allreduce(Communicator& communicator, const std::byte* in, std::byte
       {device::Collective::kAllreduce, in, out, count, device::size_of(type), reduce});
 }
 
->>>>>>> lines-simulator
 inline loom_parameters with_timeout(double seconds) {
   loom_parameters parameters{};
   parameters.timeout_s = seconds;
