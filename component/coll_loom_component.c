@@ -89,9 +89,9 @@ static int register_variables(void) {
           MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_3, &variables->net_devices),
       register_choice(
           "rendezvous",
-          "Whether the receiver's network fetches what crosses between hosts straight to its place, rather than "
-          "that it is sent along and copied there: auto, over other networks than TCP from the size on that "
-          "UCX_RNDV_THRESH says; never; always. It may differ from rank to rank",
+          "Whether the receiver's network fetches what crosses between hosts straight into its slot, rather than "
+          "that it is sent along and copied there: auto, above 16 KiB where the network is neither TCP nor UD, from "
+          "the size on that UCX_RNDV_THRESH says; never; always, above 16 KiB. It may differ from rank to rank",
           rendezvous, OPAL_INFO_LVL_6, &variables->rendezvous),
       register_variable(
           "topo_file",

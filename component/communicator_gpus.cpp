@@ -20,7 +20,7 @@ using device::cuda::Sharing;
 namespace {
 
 constexpr const char *kStaged = "device buffers go through the host",
-                     *kNoIpc = "memory of GPUs is shared by file descriptors";
+                     *kNoIpc = "memory of GPUs is shared by file descriptors next";
 
 }  // namespace
 

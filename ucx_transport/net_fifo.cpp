@@ -170,23 +170,31 @@ std::string NetRecvLink::last_step() const {
 }
 
 void NetRecvLink::take(Word word, std::span<const std::byte> data) noexcept {
-  const std::uint64_t step = word.step;
-  if (note_word(step)) return;
-  if (other_way_ != nullptr) other_way_->take({word.released}, {});
-  const Slots slot = place(word, data.size());
-  if (!slot) return;
-  if (slot.get() != data.data()) std::memcpy(slot.get(), data.data(), data.size());
-  arrived_[(step - 1) % shape_.slot_count].publish(step);
+  if (note_word(word.step)) return;
+  std::byte* const slot = slot_for(word.step, data.size());
+  if (slot == nullptr) return;
+  std::memcpy(slot, data.data(), data.size());
+  arrive(word);
 }
 
 Slots NetRecvLink::place(Word word, std::size_t bytes) noexcept {
+  note_word(word.step);  // not once it has arrived: later words may have come before
+  std::byte* const slot = slot_for(word.step, bytes);
+  return slot == nullptr ? Slots() : Slots(slots_, slot);
+}
+
+void NetRecvLink::arrive(Word word) noexcept {
+  if (other_way_ != nullptr) other_way_->take({word.released}, {});
+  arrived_[(word.step - 1) % shape_.slot_count].publish(word.step);
+}
+
+std::byte* NetRecvLink::slot_for(std::uint64_t step, std::size_t bytes) noexcept {
   const std::uint64_t released = released_.load(std::memory_order_acquire);
   // The sender was given the slot by release(): nobody reads it now.
-  if (word.step <= released || word.step > released + shape_.slot_count || bytes > shape_.slot_bytes) {
-    refuse();
-    return {};
-  }
-  return Slots(slots_, slots_.get() + slot_offset(word.step - 1));
+  if (step > released && step <= released + shape_.slot_count && bytes <= shape_.slot_bytes)
+    return slots_.get() + slot_offset(step - 1);
+  refuse();
+  return nullptr;
 }
 
 }  // namespace loom::ucx_transport

@@ -23,7 +23,7 @@ class NetEnd : protected Inbox {
   /// Neither UCX nor the other end has said that the connection has ended. From any thread.
   bool is_connected() const noexcept;
   /// UCX holds back nothing that this end has sent, as far as it tells: what a socket's full buffer did not
-  /// take it counts as sent. So for what is short against that. Throws Error (kPeerFailed).
+  /// take it counts as sent. So for what is short against that, and sent along. Throws Error (kPeerFailed).
   bool handed_over();
   /// The way to the other end and the last step, for messages: "over tcp/eth0: 9 slots sent, 8 of them
   /// taken".
@@ -108,6 +108,7 @@ class NetSendLink final : public device::SendLink, public NetEnd {
     refuse();
     return {};
   }
+  void arrive(Word) noexcept override {}
   void note_released(std::uint64_t step) noexcept;
   std::string last_step() const override;
 
@@ -132,14 +133,17 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
   friend class NetSendLink;
   void take(Word word, std::span<const std::byte> data) noexcept override;
   Slots place(Word word, std::size_t bytes) noexcept override;
+  void arrive(Word word) noexcept override;
+  /// Of the message with this step; nullptr, and refused, where no correct peer sends it.
+  std::byte* slot_for(std::uint64_t step, std::size_t bytes) noexcept;
   /// What has been released, for a message that tells it.
   std::uint64_t tell_released() noexcept { return told_ = step_; }
   std::string last_step() const override;
 
   Slots slots_;
-  /// By slot, the step that lies in it.  take(): release  -- pairs with --  try_receive(): acquire
+  /// By slot, the step that lies in it.  arrive(): release  -- pairs with --  try_receive(): acquire
   std::unique_ptr<device::StepFlag[]> arrived_;
-  std::atomic<std::uint64_t> released_{0};  ///< step_ for take(), which may run in another thread
+  std::atomic<std::uint64_t> released_{0};  ///< step_ for slot_for(), which may run in another thread
   std::uint64_t told_ = 0;                  ///< of released_, to the other end
   NetSendLink* other_way_ = nullptr;
 };

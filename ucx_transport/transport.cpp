@@ -38,7 +38,6 @@ struct Fetched {
   InboxId inbox;
   Word word;
   Slots place;
-  std::size_t bytes;
 };
 
 Error unreachable(const std::string& what, ucs_status_t status) {
@@ -66,10 +65,10 @@ std::string way_of(ucp_ep_h endpoint) {
   return end == std::string::npos ? "UCX" : printed.substr(first, end - first);
 }
 
-/// Fetching over sockets is imitated by more messages; where UCX does not say, neither is it known to be
-/// more.
+/// These have no remote reads of their own: UCX would imitate them by more messages. Nor are they known to be
+/// there where UCX does not say.
 bool is_imitated_over(const std::string& way) {
-  return way.starts_with("tcp") || way == "UCX";
+  return way.starts_with("tcp") || way.starts_with("ud_") || way == "UCX";
 }
 
 }  // namespace
@@ -205,23 +204,24 @@ ucs_status_t Transport::on_message(void* transport, const void* header, std::siz
   return UCS_OK;
 }
 
-/// Returns what the handler of messages has to return: UCS_OK lets go of the descriptor, and of the sender.
+/// Returns what the handler of messages has to: anything but UCS_INPROGRESS lets go of the descriptor, and of
+/// the sender.
 ucs_status_t Transport::fetch(void* descriptor, std::size_t bytes, InboxId id, Word word) {
   const auto inbox = inboxes_.find(id);
   if (inbox == inboxes_.end()) return UCS_OK;
   const Slots place = inbox->second->place(word, bytes);
   if (!place) return UCS_OK;
-  std::unique_ptr<Fetched> fetched(new (std::nothrow) Fetched{*this, id, word, place, bytes});
+  std::unique_ptr<Fetched> fetched(new (std::nothrow) Fetched{*this, id, word, place});
   if (!fetched) {  // no exception may leave UCX's callback
     inbox->second->lose(UCS_ERR_NO_MEMORY);
-    return UCS_OK;
+    return UCS_ERR_NO_MEMORY;  // which the sender is told
   }
   ucp_request_param_t param{};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   param.cb.recv_am = [](void* request, ucs_status_t status, std::size_t, void* user_data) {
     const std::unique_ptr<Fetched> done(static_cast<Fetched*>(user_data));
-    done->transport.end_fetch(done->inbox, done->word, {done->place.get(), done->bytes}, status);
+    done->transport.end_fetch(done->inbox, done->word, status);
     ucp_request_free(request);
   };
   param.user_data = fetched.get();
@@ -230,16 +230,15 @@ ucs_status_t Transport::fetch(void* descriptor, std::size_t bytes, InboxId id, W
   if (UCS_PTR_IS_PTR(request))
     fetched.release();  // done in the callback
   else
-    end_fetch(id, word, {place.get(), bytes}, UCS_PTR_STATUS(request));
+    end_fetch(id, word, UCS_PTR_STATUS(request));
   return UCS_INPROGRESS;
 }
 
-void Transport::end_fetch(InboxId id, Word word, std::span<const std::byte> data,
-                          ucs_status_t status) noexcept {
+void Transport::end_fetch(InboxId id, Word word, ucs_status_t status) noexcept {
   const auto inbox = inboxes_.find(id);
   if (inbox == inboxes_.end()) return;
   if (status == UCS_OK)
-    inbox->second->take(word, data);
+    inbox->second->arrive(word);
   else
     inbox->second->lose(status);
 }
@@ -259,9 +258,10 @@ ucs_status_t Transport::send(const Endpoint& to, InboxId inbox, Word word, const
     ucp_request_free(request);
   };
   param.user_data = pending.get();
-  param.flags = to.sends_eagerly_ || bytes == 0      ? UCP_AM_SEND_FLAG_EAGER
-                : rendezvous_ == Rendezvous::kAlways ? UCP_AM_SEND_FLAG_RNDV
-                                                     : 0;
+  if (to.sends_eagerly_ || bytes <= kMostSentAlong)
+    param.flags = UCP_AM_SEND_FLAG_EAGER;
+  else if (rendezvous_ == Rendezvous::kAlways)
+    param.flags = UCP_AM_SEND_FLAG_RNDV;
   param.memory_type = UCS_MEMORY_TYPE_HOST;
   const ucs_status_ptr_t request =
       ucp_am_send_nbx(to.ep_, kMessageId, &pending->header, sizeof(pending->header), data, bytes, &param);

@@ -39,11 +39,13 @@ class Inbox {
   virtual ~Inbox() = default;
   // All run under the transport's lock in whichever thread progresses, and messages may come in any order.
 
-  /// Takes a message; `data` is gone after the call, unless it lies where place() said.
+  /// Takes a message; `data` is gone after the call.
   virtual void take(Word word, std::span<const std::byte> data) noexcept = 0;
-  /// Where the data of a message go that UCX is about to fetch from the sender; take() follows. Null:
-  /// nowhere.
+  /// Where the data of a message go that UCX fetches from the sender from now on. Null: nowhere, it is
+  /// dropped.
   virtual Slots place(Word word, std::size_t bytes) noexcept = 0;
+  /// They are there.
+  virtual void arrive(Word word) noexcept = 0;
   /// Data could not be fetched.
   virtual void lose(ucs_status_t status) noexcept = 0;
 };
@@ -72,9 +74,12 @@ class Endpoint {
   std::atomic<ucs_status_t> error_{UCS_OK};
 };
 
-/// Whether a message is fetched by the receiver's UCX, straight to its place, rather than sent along.
+/// What is longer may be fetched by the receiver's UCX, straight to its place, rather than sent along. Then
+/// UCX is done with it when the receiver has answered, which senders of short messages do not wait for.
+inline constexpr std::size_t kMostSentAlong = 16 * 1024;
 enum class Rendezvous {
   kWhereDirect,  ///< where the network can do that by itself, from the size on that UCX thinks best
+                 ///< (UCX_RNDV_THRESH)
   kNever,
   kAlways  ///< also where UCX has to imitate it
 };
@@ -88,10 +93,10 @@ struct TransportOptions {
 /// Every function may be called from any thread.
 ///
 /// Messages are UCX active messages: each carries its own step, so nothing has to be ordered behind it. Over
-/// sockets they are sent eagerly and ask nothing of the sender after they have left; elsewhere UCX may have a
-/// long one's data fetched from the sender's memory, without a copy, and is done with it when they have been.
-/// (Remote writes need a counter that follows the data. UCX from 1.16 on orders the two by waiting for the
-/// peer, and a remote write that meets a closed worker ends the process in UCX 1.13.)
+/// sockets they are normally sent eagerly and ask nothing of the sender after they have left; elsewhere UCX
+/// may have a long one's data fetched from the sender's memory, without a copy, and is done with it when they
+/// have been. (Remote writes need a counter that follows the data. UCX from 1.16 on orders the two by waiting
+/// for the peer, and a remote write that meets a closed worker ends the process in UCX 1.13.)
 class Transport {
  public:
   /// Opens UCX as the environment (UCX_*) and `options` say. Throws Error (kUnreachable).
@@ -128,7 +133,7 @@ class Transport {
   static ucs_status_t on_message(void* transport, const void* header, std::size_t header_bytes, void* data,
                                  std::size_t bytes, const ucp_am_recv_param_t* param);
   ucs_status_t fetch(void* descriptor, std::size_t bytes, InboxId id, Word word);
-  void end_fetch(InboxId id, Word word, std::span<const std::byte> data, ucs_status_t status) noexcept;
+  void end_fetch(InboxId id, Word word, ucs_status_t status) noexcept;
   void open_worker(bool can_sleep);
 
   std::mutex mutex_;

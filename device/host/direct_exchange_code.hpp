@@ -68,7 +68,8 @@ DirectExchangeOf<Area>::DirectExchangeOf(std::vector<Area*> areas, int self, Off
 
 /// Waits until the rank has published the exchange.
 template <class Area>
-inline void DirectExchangeOf<Area>::await(int rank, std::uint64_t exchange, Waiter& waiter) {
+[[gnu::always_inline]] inline void DirectExchangeOf<Area>::await(int rank, std::uint64_t exchange,
+                                                                 Waiter& waiter) {
   const typename Area::Flag& published = line_of(rank, exchange).published;
   awaited_ = rank;
   std::uint64_t seen;
@@ -171,7 +172,8 @@ inline void DirectExchangeOf<Area>::expect_next(int rank) const {
 /// ends.
 template <class Area>
 template <typename DirectExchangeOf<Area>::Where kWhere>
-inline const std::byte* DirectExchangeOf<Area>::take(int rank, std::size_t bytes, Waiter& waiter) {
+[[gnu::always_inline]] inline const std::byte* DirectExchangeOf<Area>::take(int rank, std::size_t bytes,
+                                                                            Waiter& waiter) {
   if constexpr (kWhere == Where::kLine) {
     await(rank, exchange_, waiter);
     return line_of(rank, exchange_).payload;
@@ -220,7 +222,7 @@ template <typename DirectExchangeOf<Area>::Where kWhere>
 [[gnu::always_inline]] inline void DirectExchangeOf<Area>::reduce(const HostJob& job, std::size_t offset,
                                                                   std::size_t offered, Waiter& waiter) {
   const std::byte* const own = own_operand(job, offset);
-  const auto operand = [&](int rank) {
+  const auto operand = [&](int rank) __attribute__((always_inline)) {
     return rank == self_ && own != nullptr ? own : take<kWhere>(rank, offered, waiter) + offset;
   };
   const std::byte* so_far = operand(0);
