@@ -1,6 +1,6 @@
 /* What Open MPI calls: the three forms of each collective. A call that loom does not carry goes to the
  * component below as it came. */
-#include "component/coll_loom_plain.h"
+#include "component/coll_loom_small.h"
 
 /* That component may step aside for the one below it: then what it leaves in the table is what is below loom
  * from now on, and loom's reference is one to it. */
@@ -22,24 +22,24 @@
   }
 COLL_LOOM_COLLECTIVES(BELOW)
 
-/* What the plain way has not ended, in a function of its own: else each call would write its arguments to
- * memory. */
+/* What is not small, in a function of its own: else each call would write its arguments to memory. */
 #define ENTRY_BLOCKING(api, which)                                                                        \
   static __attribute__((noinline)) int longer_way_##api(                                                  \
-      PARAMS_##api struct ompi_communicator_t* communicator, struct coll_loom_module* self, int result) { \
+      PARAMS_##api struct ompi_communicator_t* communicator, struct coll_loom_module* self) {             \
     const struct coll_loom_args args = {.collective = which, CALL_##api};                                 \
     int error;                                                                                            \
-    const bool ended = result == COLL_LOOM_NOT_PLAIN ? coll_loom_perform(self, &args, &error)             \
-                                                     : coll_loom_has_ended(self, result, &error);         \
-    return ended ? error : coll_loom_below_##api(ARGS_##api communicator, self);                          \
+    if (coll_loom_perform(self, &args, &error)) return error;                                             \
+    return coll_loom_below_##api(ARGS_##api communicator, self);                                          \
   }                                                                                                       \
   int coll_loom_##api(PARAMS_##api struct ompi_communicator_t* communicator,                              \
                       mca_coll_base_module_t* module) {                                                   \
     struct coll_loom_module* self = (struct coll_loom_module*)module;                                     \
     const struct coll_loom_args args = {.collective = which, CALL_##api};                                 \
-    const int result = coll_loom_plain(self, &args);                                                      \
+    int result;                                                                                           \
+    if (!coll_loom_perform_small(self, &args, &result)) return longer_way_##api(ARGS_##api communicator, self); \
     if (OPAL_LIKELY(result == LOOM_SUCCESS)) return OMPI_SUCCESS;                                         \
-    return longer_way_##api(ARGS_##api communicator, self, result);                                       \
+    coll_loom_break(self, result);                                                                        \
+    return self->error;                                                                                   \
   }
 
 #define ENTRY_NOT_WAITING(api, which)                                                                   \

@@ -12,7 +12,8 @@
 
 struct coll_loom_type {
   uint16_t ops; /* bit 1 << op for each enum loom_op that the type takes; 0: not a type of loom's */
-  uint8_t type; /* enum loom_type */
+  uint8_t type;  /* enum loom_type */
+  uint8_t bytes; /* from one element to the next */
 };
 
 /* Both are indexed by Fortran handle. Those of predefined objects are small, fixed and never used again. */
@@ -32,6 +33,11 @@ static inline bool coll_loom_kernel(const struct ompi_op_t* ompi_op, const struc
   *op = (enum loom_op)coll_loom_ops[op_index];
   *type = (enum loom_type)coll_loom_types[type_index].type;
   return coll_loom_types[type_index].ops >> *op & 1;
+}
+
+/* Of a type that coll_loom_kernel knows. */
+static inline uint64_t coll_loom_bytes_of(const struct ompi_datatype_t* datatype) {
+  return coll_loom_types[datatype->d_f_to_c_index].bytes;
 }
 
 #endif

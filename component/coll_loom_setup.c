@@ -97,7 +97,11 @@ struct loom_bootstrap coll_loom_bootstrap_of(struct coll_loom_module* self) {
 }
 
 enum coll_loom_state coll_loom_state_after(struct coll_loom_module* self, int result) {
-  if (result == LOOM_SUCCESS) return COLL_LOOM_READY;
+  static const uint64_t nothing = 0;
+  if (result == LOOM_SUCCESS) {
+    self->small_below = coll_loom_variables.check ? &nothing : loom_small_below(self->comm);
+    return COLL_LOOM_READY;
+  }
   if (result == LOOM_DECLINED) return COLL_LOOM_DECLINED;
   if (self->error == OMPI_SUCCESS) self->error = coll_loom_error_class(result);
   return COLL_LOOM_BROKEN;

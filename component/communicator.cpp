@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -14,9 +15,7 @@ namespace loom {
 /// The algorithm that has carried the call; nothing: it is declined.
 std::optional<Algorithm> Communicator::try_perform(const device::HostJob& job) {
   using device::Collective;
-  if (!jobs_.empty()) [[unlikely]]
-    finish_jobs();
-  if (broken_) throw *broken_;
+  finish_jobs_before_call();
   if (device::is_reduction(job.collective) && job.reduce == nullptr) return {};
   count_small_call(job);
   try {
@@ -368,7 +367,7 @@ void Communicator::fail_for(const device::ProcessEnded& ended) const {
 
 void Communicator::abandon() noexcept {
   if (std::exchange(abandoned_, true)) return;
-  most_small_ = 0;
+  std::atomic_ref(small_below_).store(0, std::memory_order_relaxed);
   links_.abandon();
 }
 

@@ -54,13 +54,28 @@ class Communicator {
   /// See loom_perform in core.h. false: declined; so is a reduction without a kernel. Throws Error; after
   /// that the communicator is abandoned and every further call throws at once.
   bool perform(const device::HostJob& job) {
-    if (is_small(job)) [[likely]] {
-      perform_small(job);
-      return true;
-    }
     const std::optional<Algorithm> carried = try_perform(job);
     count(job, carried);
     return carried.has_value();
+  }
+
+  /// See loom_small_below and loom_perform_small in core.h. Small: a direct exchange, as ready_plan() would
+  /// find after some more steps, with nothing to be told or done before it.
+  const std::uint64_t* small_below() const noexcept { return &small_below_; }
+  /// Throws as perform().
+  void perform_small(const device::HostJob& job) {
+    // jobs_ first: they may have failed in another thread.
+    if (!jobs_.empty() || broken_) [[unlikely]]
+      finish_jobs_before_call();
+    device::Waiter waiter(wait_policy_);
+    try {
+      links_.direct->perform(job, waiter);
+    } catch (...) {
+      fail_small_call();
+    }
+    CallCounters::Counts& counts = calls_[job.collective];
+    calls_.add(counts.by[static_cast<std::size_t>(Algorithm::kDirect)], 1);
+    calls_.add(counts.bytes, job.bytes());
   }
 
   /// Whether making this call, which does not wait, has to wait until there are links. The same on all ranks.
@@ -142,29 +157,6 @@ class Communicator {
   void try_mesh();
   device::Mesh mesh();
 
-  /// A direct exchange, as ready_plan() would find after some more steps, with nothing to be told or done
-  /// before it.
-  bool is_small(const device::HostJob& job) const noexcept {
-    if (job.collective > device::Collective::kBarrier) return false;
-    if (job.reduce == nullptr && device::is_reduction(job.collective)) return false;
-    const std::size_t bytes = job.bytes();
-    if (bytes == 0 && job.collective != device::Collective::kBarrier) return false;
-    // jobs_ first: a job that has failed in another thread has made no call small.
-    return jobs_.empty() && bytes < most_small_ &&
-           device::offered_bytes(job.collective, bytes, bootstrap_.size()) < most_small_ &&
-           job.in_gaps == nullptr && job.out_gaps == nullptr;
-  }
-  void perform_small(const device::HostJob& job) {
-    device::Waiter waiter(wait_policy_);
-    try {
-      links_.direct->perform(job, waiter);
-    } catch (...) {
-      fail_small_call();
-    }
-    CallCounters::Counts& counts = calls_[job.collective];
-    calls_.add(counts.by[static_cast<std::size_t>(Algorithm::kDirect)], 1);
-    calls_.add(counts.bytes, job.bytes());
-  }
   [[noreturn]] void fail_small_call();
   [[noreturn]] void fail_call();
   [[noreturn]] void fail_direct() const;
@@ -177,6 +169,7 @@ class Communicator {
 
   // communicator_jobs.cpp
   void finish_jobs() noexcept;
+  void finish_jobs_before_call();
   void begin(Job& job);
   device::RingExecutor::State advance(Job& job);
   void check_waiting(const Job& job, double waited_s) const;
@@ -257,7 +250,7 @@ class Communicator {
   Links links_;
   std::function<void()> pause_;    ///< while links are made for a caller that may not wait
   std::uint64_t small_calls_ = 0;  ///< between hosts, before the links were made
-  std::size_t most_small_ = 0;     ///< offers below this are small; 0 while no call is
+  std::uint64_t small_below_ = 0;  ///< read by C
   std::vector<std::pair<device::Collective, Algorithm>> explained_;
   std::array<SetUpPart, 6> parts_;
   std::size_t part_count_ = 0;

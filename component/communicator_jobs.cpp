@@ -97,6 +97,12 @@ void Communicator::finish_jobs() noexcept {
   }
 }
 
+/// MPI has all ranks make a communicator's calls in one order.
+void Communicator::finish_jobs_before_call() {
+  if (!jobs_.empty()) finish_jobs();
+  if (broken_) throw *broken_;
+}
+
 void Communicator::begin(Job& job) {
   const device::HostJob& call = job.call;
   switch (job.algorithm) {

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 
@@ -39,7 +40,8 @@ bool Communicator::link() {
 void Communicator::learn_what_is_small() noexcept {
   // At coll_loom_verbose 2 the first call of each kind is told.
   if (links_.direct && process_.runtime().parameters.verbose < 2 && group_->preference == Preference::kBest)
-    most_small_ = most_direct_bytes(bootstrap_.size(), abilities()) + 1;
+    std::atomic_ref(small_below_)
+        .store(most_direct_bytes(bootstrap_.size(), abilities()) + 1, std::memory_order_relaxed);
 }
 
 /// Links that an earlier communicator over these processes has left, if all ranks offer the same. Of

@@ -167,22 +167,26 @@ void loom_comm_destroy(loom_comm* comm) {
   if (the_process != nullptr && its_pid == ::getpid()) delete reinterpret_cast<Communicator*>(comm);
 }
 
-int loom_perform_plain(loom_comm* comm, loom_collective collective, const void* in, void* out, uint64_t count,
-                       loom_type type, loom_op op, int root) {
+const std::uint64_t* loom_small_below(const loom_comm* comm) {
+  return reinterpret_cast<const Communicator*>(comm)->small_below();
+}
+
+int loom_perform_small(loom_comm* comm, const void* in, void* out, uint64_t count, loom_kind kind) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
   return at_c_boundary(communicator.where().c_str(), [&]() -> int {
-    const auto which = static_cast<Collective>(collective);
-    const auto element = static_cast<Type>(type);
-    const bool carried = communicator.perform(
+    const auto which = static_cast<Collective>(kind.collective);
+    const auto element = static_cast<Type>(kind.type);
+    communicator.perform_small(
         {.collective = which,
          .in = static_cast<const std::byte*>(in),
          .out = static_cast<std::byte*>(out),
          .count = count,
          .elem_bytes = loom::device::size_of(element),
-         .reduce = loom::device::is_reduction(which) ? loom::device::find_reduce(static_cast<Op>(op), element)
-                                                     : nullptr,
-         .root = root});
-    return carried ? LOOM_SUCCESS : LOOM_DECLINED;
+         .reduce = loom::device::is_reduction(which)
+                       ? loom::device::find_reduce(static_cast<Op>(kind.op), element)
+                       : nullptr,
+         .root = kind.root});
+    return LOOM_SUCCESS;
   });
 }
 

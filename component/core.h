@@ -230,9 +230,17 @@ struct loom_call {
  * links makes them, through the bootstrap; if that fails, one message says why, and such calls are declined. */
 int loom_perform(struct loom_comm *comm, const struct loom_call *call);
 
-/* The same for a collective up to LOOM_BARRIER on contiguous buffers, in fewer instructions: small calls consist of them. */
-int loom_perform_plain(struct loom_comm *comm, enum loom_collective collective, const void *in, void *out, uint64_t count,
-                       enum loom_type type, enum loom_op op, int root);
+/* The same for small calls, which consist of their instructions: those up to LOOM_BARRIER of contiguous buffers, not
+ * empty, in which a rank offers fewer bytes than *loom_small_below(): the message, or n blocks of a
+ * reduce_scatter_block and an alltoall. That changes from call to call, and is 0 where no call is small; read it
+ * atomically. */
+const uint64_t *loom_small_below(const struct loom_comm *comm);
+struct loom_kind { /* of a size that fits a register */
+  uint8_t collective, type, op;
+  int32_t root;
+};
+/* Never LOOM_DECLINED. */
+int loom_perform_small(struct loom_comm *comm, const void *in, void *out, uint64_t count, struct loom_kind kind);
 
 /* The same for buffers that may lie on GPUs, before anybody stages them: LOOM_DECLINED on all ranks unless all have theirs
  * there and an executor for them. */
