@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "device/host/host_job.hpp"
@@ -34,7 +35,7 @@ struct DirectLineOf {
 using DirectLine = DirectLineOf<StepFlag>;
 static_assert(sizeof(DirectLine) == 2 * kCacheLine);
 
-/// One rank's offers. Exchange s is published in line s % kLines, after its offer, which is in that line or
+/// One rank's offers. Exchange s is published in line_of(s), after its offer, which is in that line or
 /// in the ring, behind that of the last exchange that was there. A rank writes to a line only when all have
 /// published s - kLines + 1, and have thus left s - kLines, and to a place in the ring likewise. Where
 /// everybody reads everybody that is known without another look; where only some do (broadcast, reduce), the
@@ -50,6 +51,16 @@ struct DirectAreaOf {
   static_assert(kLines % 2 == 0, "half of them get free at a time");
   // What this exchange and the last one take, and are rounded up by, is never still in use.
   static_assert(kRingBytes % kMostOffered == 0 && kRingBytes >= 4 * kMostOffered);
+
+  /// From one exchange's line to the next one's, with all lines in turn. Not to the neighbour, for CPUs fetch
+  /// ahead what is read line by line, or at any short distance, and so would take lines away from who is about
+  /// to write them. By the golden ratio lines that are near each other come late one after another.
+  static constexpr std::uint64_t kStride = [] {
+    std::uint64_t stride = kLines * 12 / 31;
+    while (std::gcd(stride, kLines) != 1) ++stride;
+    return stride;
+  }();
+  Line& line_of(std::uint64_t exchange) { return line[exchange * kStride % kLines]; }
 
   Line line[kLines];
   alignas(2 * kCacheLine) std::byte ring[kRingBytes];
@@ -99,7 +110,7 @@ class DirectExchangeOf {
   enum class Where { kLine, kRing };
 
   typename Area::Line& line_of(int rank, std::uint64_t exchange) const {
-    return areas_[static_cast<std::size_t>(rank)]->line[exchange % Area::kLines];
+    return areas_[static_cast<std::size_t>(rank)]->line_of(exchange);
   }
   /// Where the exchange's offers lie that are not in a line.
   std::byte* place_of(int rank) const {

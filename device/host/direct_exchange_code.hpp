@@ -33,7 +33,8 @@ inline constexpr std::size_t kPrefetchBytes =
 inline constexpr std::uint64_t kLinesAhead = 8;
 inline constexpr std::uint64_t kOffersAhead = 2;
 inline constexpr std::size_t kPlaceAlignment = 2 * kCacheLine;  // as CPUs fetch lines
-// Of a sender that runs ahead, the line that is fetched while this one is read.
+// Of a sender that runs ahead, the line that is fetched while this one is read. (At 4 and more a loop of
+// broadcasts takes twice as long.)
 inline constexpr std::uint64_t kReadAhead = 2;
 // Ranks in step publish at the same time. Who looks at the other's line before it is written takes it away
 // from the writer, who has to fetch it back: a look that comes a moment later is answered sooner. In turns of
@@ -146,7 +147,7 @@ template <typename DirectExchangeOf<Area>::Where kWhere>
   if constexpr (kWhere == Where::kRing)
     reserve(protocol_ == OfferProtocol::kInline ? bytes : Area::kMostOffered, waiter);
   end_of_[exchange_ % end_of_.size()] = end_;
-  typename Area::Line& line = own_->line[exchange_ % Area::kLines];
+  typename Area::Line& line = own_->line_of(exchange_);
   if (data != nullptr) {
     if constexpr (kWhere == Where::kLine)
       direct::copy_small(line.payload, data, bytes);
@@ -154,7 +155,7 @@ template <typename DirectExchangeOf<Area>::Where kWhere>
       offer_in_ring(data, bytes);
   }
   line.published.publish(exchange_);
-  const typename Area::Line& next = own_->line[(exchange_ + direct::kLinesAhead) % Area::kLines];
+  const typename Area::Line& next = own_->line_of(exchange_ + direct::kLinesAhead);
   direct::prefetch_for_writing(&next, 1);
   if (kWhere == Where::kLine && sizeof(typename Area::Flag) + bytes > kCacheLine)
     direct::prefetch_for_writing(reinterpret_cast<const std::byte*>(&next) + kCacheLine, 1);
