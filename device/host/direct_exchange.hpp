@@ -92,7 +92,10 @@ template <class Area>
 class DirectExchangeOf {
  public:
   /// areas[r] is rank r's, zeroed before any rank constructs; they must outlive this. At least two.
-  DirectExchangeOf(std::vector<Area*> areas, int self, OfferProtocol protocol = OfferProtocol::kInline);
+  /// runs_far: a sender has to run ahead as far as it can, for ranks take turns on the CPUs. The same on all
+  /// ranks.
+  DirectExchangeOf(std::vector<Area*> areas, int self, OfferProtocol protocol = OfferProtocol::kInline,
+                   bool runs_far = false);
 
   int size() const noexcept { return static_cast<int>(areas_.size()); }
 
@@ -115,6 +118,10 @@ class DirectExchangeOf {
   /// Where the exchange's offers lie that are not in a line.
   std::byte* place_of(int rank) const {
     return areas_[static_cast<std::size_t>(rank)]->ring + place_ % Area::kRingBytes;
+  }
+  /// So much of the ring an offer takes.
+  std::size_t place_unit() const {
+    return runs_far_ && level_ + 1 != exchange_ ? 2 * kCacheLine : Area::kMostOffered;
   }
   void reserve(std::size_t bytes, Waiter& waiter);
   void offer_in_ring(const std::byte* data, std::size_t bytes);
@@ -143,6 +150,7 @@ class DirectExchangeOf {
   int self_;
   int awaited_ = 0;
   OfferProtocol protocol_;
+  bool runs_far_;
   std::uint64_t exchange_ = 0;
   std::uint64_t entered_ = 0;  ///< all ranks are known to have published this exchange
   std::uint64_t level_ = 0;    ///< the last one in which everybody read everybody; the same on all ranks

@@ -32,7 +32,6 @@ inline constexpr std::size_t kPrefetchBytes =
 // time than a line needs to come.
 inline constexpr std::uint64_t kLinesAhead = 8;
 inline constexpr std::uint64_t kOffersAhead = 2;
-inline constexpr std::size_t kPlaceAlignment = 2 * kCacheLine;  // as CPUs fetch lines
 // Of a sender that runs ahead, the line that is fetched while this one is read. (At 4 and more a loop of
 // broadcasts takes twice as long.)
 inline constexpr std::uint64_t kReadAhead = 2;
@@ -60,11 +59,13 @@ inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) 
 }  // namespace direct
 
 template <class Area>
-DirectExchangeOf<Area>::DirectExchangeOf(std::vector<Area*> areas, int self, OfferProtocol protocol)
+DirectExchangeOf<Area>::DirectExchangeOf(std::vector<Area*> areas, int self, OfferProtocol protocol,
+                                         bool runs_far)
     : areas_(std::move(areas)),
       own_(areas_[static_cast<std::size_t>(self)]),
       self_(self),
       protocol_(protocol),
+      runs_far_(runs_far),
       decoded_(protocol == OfferProtocol::kInline ? 0 : 2 * Area::kMostOffered) {}
 
 /// Waits until the rank has published the exchange.
@@ -93,11 +94,11 @@ void DirectExchangeOf<Area>::reserve(std::size_t bytes, Waiter& waiter) {
   const auto round_up = [](std::uint64_t value, std::size_t unit) {
     return (value + unit - 1) / unit * unit;
   };
-  // Where all are in step nobody runs ahead: places are few and far from each other, else who reads one would
-  // fetch the next, which is about to be written, too.
-  place_ = level_ + 1 == exchange_ ? round_up(end_, Area::kMostOffered) : end_;
+  // Places are few and far from each other, else who reads one would fetch the next, which is about to be
+  // written, too. Not where somebody runs far ahead.
+  place_ = round_up(end_, place_unit());
   if (place_ % kRing + bytes > kRing) place_ = round_up(place_, kRing);
-  end_ = round_up(place_ + bytes, direct::kPlaceAlignment);
+  end_ = round_up(place_ + bytes, place_unit());
   // All have left the exchange before one that all have entered.
   const auto in_use = [&](std::uint64_t entered) {
     return end_ - (entered == 0 ? 0 : end_of_[(entered - 1) % end_of_.size()]);
@@ -129,8 +130,7 @@ void DirectExchangeOf<Area>::offer_in_ring(const std::byte* data, std::size_t by
       LL128::write(memory, words, data, bytes, exchange_);
       break;
   }
-  const std::uint64_t ahead =
-      place_ + direct::kOffersAhead * (level_ + 1 == exchange_ ? Area::kMostOffered : end_ - place_);
+  const std::uint64_t ahead = place_ + direct::kOffersAhead * (end_ - place_);
   if (ahead % Area::kRingBytes + direct::kPrefetchBytes <= Area::kRingBytes)
     direct::prefetch_for_writing(own_->ring + ahead % Area::kRingBytes,
                                  std::min(bytes, direct::kPrefetchBytes));

@@ -133,13 +133,13 @@ void check_call(RankEnds& ends, int self, int ranks, Collective collective, std:
 
 template <class Body>
 void run_ranks(Host& host, Body&& body, OfferProtocol protocol = OfferProtocol::kInline,
-               bool few_rounds = false) {
+               bool oversubscribed = false) {
   const auto ranks = static_cast<int>(host.areas.size());
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
-      RankEnds ends{DirectExchange(Host::pointers(host.areas), rank, protocol),
-                    Boards(Host::pointers(host.boards), rank, few_rounds)};
+      RankEnds ends{DirectExchange(Host::pointers(host.areas), rank, protocol, oversubscribed),
+                    Boards(Host::pointers(host.boards), rank, oversubscribed)};
       body(ends, rank);
     });
 }
@@ -150,12 +150,12 @@ constexpr Collective kMoving[] = {Collective::kAllreduce, Collective::kReduce,  
 struct HostCase {
   int ranks;
   OfferProtocol protocol;
-  bool few_rounds = false;
+  bool oversubscribed = false;
 };
 class HostCollectivesOf : public ::testing::TestWithParam<HostCase> {};
 
 TEST_P(HostCollectivesOf, AreRightForOddCountsByEveryExecutorInPlaceAndNot) {
-  const auto [ranks, protocol, few_rounds] = GetParam();
+  const auto [ranks, protocol, oversubscribed] = GetParam();
   Host host(ranks);
   const auto body = [ranks = ranks](RankEnds& ends, int self) {
     int call = 0;
@@ -169,11 +169,11 @@ TEST_P(HostCollectivesOf, AreRightForOddCountsByEveryExecutorInPlaceAndNot) {
               check_call(ends, self, ranks, collective, count, in_place, by, root, ++call);
         }
   };
-  run_ranks(host, body, protocol, few_rounds);
+  run_ranks(host, body, protocol, oversubscribed);
 }
 
 TEST_P(HostCollectivesOf, FollowEachOtherInAnyMixture) {
-  const auto [ranks, protocol, few_rounds] = GetParam();
+  const auto [ranks, protocol, oversubscribed] = GetParam();
   Host host(ranks);
   const auto body = [ranks = ranks](RankEnds& ends, int self) {
     std::mt19937 random(11);  // the same calls on every rank
@@ -186,7 +186,7 @@ TEST_P(HostCollectivesOf, FollowEachOtherInAnyMixture) {
       if (random() % 8 == 0) ends.perform({}, By::kDirect);  // a barrier
     }
   };
-  run_ranks(host, body, protocol, few_rounds);
+  run_ranks(host, body, protocol, oversubscribed);
 }
 
 constexpr const char* kProtocolNames[kOfferProtocols] = {"Inline", "Simple", "LL", "LL128"};
@@ -201,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) {
       return std::to_string(test.param.ranks) +
              kProtocolNames[static_cast<std::size_t>(test.param.protocol)] +
-             (test.param.few_rounds ? "FewRounds" : "");
+             (test.param.oversubscribed ? "Oversubscribed" : "");
     });
 
 TEST(HostBarrier, LetsNobodyPassBeforeAllHaveCome) {
