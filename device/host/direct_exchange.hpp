@@ -35,7 +35,7 @@ struct DirectLineOf {
 using DirectLine = DirectLineOf<StepFlag>;
 static_assert(sizeof(DirectLine) == 2 * kCacheLine);
 
-/// One rank's offers. Exchange s is published in line_of(s), after its offer, which is in that line or
+/// One rank's offers. Exchange s is published in line s * stride % kLines, after its offer, which is in that line or
 /// in the ring, behind that of the last exchange that was there. A rank writes to a line only when all have
 /// published s - kLines + 1, and have thus left s - kLines, and to a place in the ring likewise. Where
 /// everybody reads everybody that is known without another look; where only some do (broadcast, reduce), the
@@ -52,19 +52,18 @@ struct DirectAreaOf {
   // What this exchange and the last one take, and are rounded up by, is never still in use.
   static_assert(kRingBytes % kMostOffered == 0 && kRingBytes >= 4 * kMostOffered);
 
-  /// From one exchange's line to the next one's, with all lines in turn. Not to the neighbour, for CPUs fetch
-  /// ahead what is read line by line, or at any short distance, and so would take lines away from who is about
-  /// to write them. By the golden ratio lines that are near each other come late one after another.
-  static constexpr std::uint64_t kStride = [] {
-    std::uint64_t stride = kLines * 12 / 31;
-    while (std::gcd(stride, kLines) != 1) ++stride;
-    return stride;
-  }();
-  Line& line_of(std::uint64_t exchange) { return line[exchange * kStride % kLines]; }
-
   Line line[kLines];
   alignas(2 * kCacheLine) std::byte ring[kRingBytes];
 };
+/// From one exchange's line to the next one's, with all lines in turn. Not to the neighbour, for CPUs fetch
+/// ahead what is read line by line, or at any short distance, and so would take lines away from who is about to
+/// write them. By the golden ratio lines that are near each other come late one after another.
+constexpr std::uint64_t line_stride(std::uint64_t lines) {
+  std::uint64_t stride = lines * 12 / 31;
+  while (std::gcd(stride, lines) != 1) ++stride;
+  return stride;
+}
+
 /// That of the product; the tests have smaller ones, which are full sooner.
 using DirectArea = DirectAreaOf<256, 16 * 1024, 8 * 16 * 1024>;
 
@@ -92,8 +91,8 @@ template <class Area>
 class DirectExchangeOf {
  public:
   /// areas[r] is rank r's, zeroed before any rank constructs; they must outlive this. At least two.
-  /// runs_far: a sender has to run ahead as far as it can, for ranks take turns on the CPUs. The same on all
-  /// ranks.
+  /// runs_far: a sender has to run ahead as far as it can, for ranks take turns on the CPUs. Then what it leaves
+  /// lies close, for CPUs to fetch ahead, and else apart, for them not to. The same on all ranks.
   DirectExchangeOf(std::vector<Area*> areas, int self, OfferProtocol protocol = OfferProtocol::kInline,
                    bool runs_far = false);
 
@@ -112,8 +111,11 @@ class DirectExchangeOf {
   /// Where an exchange's offers are. Small calls consist of their instructions: code that knows needs fewer.
   enum class Where { kLine, kRing };
 
+  typename Area::Line& line_in(Area& area, std::uint64_t exchange) const {
+    return area.line[exchange * stride_ % Area::kLines];
+  }
   typename Area::Line& line_of(int rank, std::uint64_t exchange) const {
-    return areas_[static_cast<std::size_t>(rank)]->line_of(exchange);
+    return line_in(*areas_[static_cast<std::size_t>(rank)], exchange);
   }
   /// Where the exchange's offers lie that are not in a line.
   std::byte* place_of(int rank) const {
@@ -151,6 +153,7 @@ class DirectExchangeOf {
   int awaited_ = 0;
   OfferProtocol protocol_;
   bool runs_far_;
+  std::uint64_t stride_;
   std::uint64_t exchange_ = 0;
   std::uint64_t entered_ = 0;  ///< all ranks are known to have published this exchange
   std::uint64_t level_ = 0;    ///< the last one in which everybody read everybody; the same on all ranks

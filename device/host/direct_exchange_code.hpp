@@ -66,6 +66,7 @@ DirectExchangeOf<Area>::DirectExchangeOf(std::vector<Area*> areas, int self, Off
       self_(self),
       protocol_(protocol),
       runs_far_(runs_far),
+      stride_(runs_far ? 1 : line_stride(Area::kLines)),
       decoded_(protocol == OfferProtocol::kInline ? 0 : 2 * Area::kMostOffered) {}
 
 /// Waits until the rank has published the exchange.
@@ -147,7 +148,7 @@ template <typename DirectExchangeOf<Area>::Where kWhere>
   if constexpr (kWhere == Where::kRing)
     reserve(protocol_ == OfferProtocol::kInline ? bytes : Area::kMostOffered, waiter);
   end_of_[exchange_ % end_of_.size()] = end_;
-  typename Area::Line& line = own_->line_of(exchange_);
+  typename Area::Line& line = line_in(*own_, exchange_);
   if (data != nullptr) {
     if constexpr (kWhere == Where::kLine)
       direct::copy_small(line.payload, data, bytes);
@@ -155,7 +156,7 @@ template <typename DirectExchangeOf<Area>::Where kWhere>
       offer_in_ring(data, bytes);
   }
   line.published.publish(exchange_);
-  const typename Area::Line& next = own_->line_of(exchange_ + direct::kLinesAhead);
+  const typename Area::Line& next = line_in(*own_, exchange_ + direct::kLinesAhead);
   direct::prefetch_for_writing(&next, 1);
   if (kWhere == Where::kLine && sizeof(typename Area::Flag) + bytes > kCacheLine)
     direct::prefetch_for_writing(reinterpret_cast<const std::byte*>(&next) + kCacheLine, 1);
