@@ -36,12 +36,16 @@ struct RankProcess {
 
   void meet() { pthread_barrier_wait(&meeting->barrier); }
   int allreduce(std::vector<float>& values) {
-    const loom_call call = {.collective = LOOM_ALLREDUCE,
-                            .in = values.data(),
-                            .out = values.data(),
-                            .count = values.size(),
-                            .type = LOOM_FLOAT,
-                            .op = LOOM_SUM};
+    return perform(LOOM_ALLREDUCE, values.data(), values.data(), values.size(), LOOM_FLOAT);
+  }
+  int perform(loom_collective collective, const void* in, void* out, std::uint64_t count, loom_type type) {
+    loom_call call = {};
+    call.collective = collective;
+    call.in = in;
+    call.out = out;
+    call.count = count;
+    call.type = type;
+    call.op = LOOM_SUM;
     return loom_perform(comm, &call);
   }
 };
@@ -177,12 +181,8 @@ TEST(DeadRank, IsNamedByTheOneThatReadsItsMemory) {
     self.meet();
     dies_when_it_waits = self.rank == 1;
     if (self.rank == 0) ::usleep(300'000);
-    const loom_call call = {.collective = LOOM_ALLGATHER,
-                            .in = all.data() + self.rank * 100'000,
-                            .out = all.data(),
-                            .count = 400'000,
-                            .type = LOOM_UINT8};
-    const int result = loom_perform(self.comm, &call);
+    const int result = self.perform(LOOM_ALLGATHER, all.data() + self.rank * 100'000, all.data(), 400'000,
+                                    LOOM_UINT8);
     if (result != LOOM_ERR_PEER_FAILED)
       return "result " + std::to_string(result) + ", message: " + last_message;
     if (last_message.find(": rank 1 (process ") == std::string::npos)
