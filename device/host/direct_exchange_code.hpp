@@ -43,12 +43,30 @@ inline void let_the_others_write() {
   for (int turn = 0; turn < kTurnsBeforeLook; ++turn) asm volatile("");
 }
 
+/// The first and the last kBytes, which may overlap.
+template <std::size_t kBytes>
+inline void copy_ends(std::byte* to, const std::byte* from, std::size_t bytes) {
+  struct Bytes {
+    std::byte bytes[kBytes];
+  } first, last;
+  std::memcpy(&first, from, kBytes);
+  std::memcpy(&last, from + bytes - kBytes, kBytes);
+  std::memcpy(to, &first, kBytes);
+  std::memcpy(to + bytes - kBytes, &last, kBytes);
+}
+
 /// memcpy whose commonest lengths cost no call.
 inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes == 8)
     std::memcpy(to, from, 8);
   else if (bytes == 4)
     std::memcpy(to, from, 4);
+  else if (bytes > 8 && bytes <= 16)
+    copy_ends<8>(to, from, bytes);
+  else if (bytes > 16 && bytes <= 32)
+    copy_ends<16>(to, from, bytes);
+  else if (bytes > 32 && bytes <= 64)
+    copy_ends<32>(to, from, bytes);
   else if (bytes > 0)
     std::memcpy(to, from, bytes);
 }
