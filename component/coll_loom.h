@@ -73,7 +73,7 @@ struct coll_loom_module {
   uint32_t explained_staging; /* bit 1 << collective: that a buffer was on a device */
   int error;              /* what calls return while broken */
   struct loom_comm* comm; /* while ready or broken */
-  const uint64_t* small_below; /* while ready: loom_small_below, or to 0 */
+  const uint64_t* small_below; /* while ready: loom_small_below, or 0 */
   ompi_communicator_t* communicator;
   bool carries[LOOM_COLLECTIVE_COUNT]; /* else the component below does */
   bool carries_all;

@@ -36,7 +36,8 @@ COLL_LOOM_COLLECTIVES(BELOW)
     struct coll_loom_module* self = (struct coll_loom_module*)module;                                     \
     const struct coll_loom_args args = {.collective = which, CALL_##api};                                 \
     int result;                                                                                           \
-    if (!coll_loom_perform_small(self, &args, &result)) return longer_way_##api(ARGS_##api communicator, self); \
+    if (!coll_loom_perform_small(self, &args, &result))                                                   \
+      return longer_way_##api(ARGS_##api communicator, self);                                             \
     if (OPAL_LIKELY(result == LOOM_SUCCESS)) return OMPI_SUCCESS;                                         \
     coll_loom_break(self, result);                                                                        \
     return self->error;                                                                                   \

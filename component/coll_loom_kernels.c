@@ -104,7 +104,8 @@ static void add(ompi_predefined_datatype_t* const datatypes[], enum loom_type (*
         datatype->super.size == 0 ? 0 : (size_t)(datatype->super.ub - datatype->super.lb);
     const enum loom_type type = type_of(bytes);
     if (index >= COLL_LOOM_TYPES || type == LOOM_TYPE_COUNT) continue;
-    coll_loom_types[index] = (struct coll_loom_type){.ops = ops, .type = (uint8_t)type, .bytes = (uint8_t)bytes};
+    coll_loom_types[index] =
+        (struct coll_loom_type){.ops = ops, .type = (uint8_t)type, .bytes = (uint8_t)bytes};
   }
 }
 

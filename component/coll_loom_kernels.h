@@ -11,7 +11,7 @@
 #include "component/ompi_compat.h"
 
 struct coll_loom_type {
-  uint16_t ops; /* bit 1 << op for each enum loom_op that the type takes; 0: not a type of loom's */
+  uint16_t ops;  /* bit 1 << op for each enum loom_op that the type takes; 0: not a type of loom's */
   uint8_t type;  /* enum loom_type */
   uint8_t bytes; /* from one element to the next */
 };

@@ -99,7 +99,7 @@ struct loom_bootstrap coll_loom_bootstrap_of(struct coll_loom_module* self) {
 enum coll_loom_state coll_loom_state_after(struct coll_loom_module* self, int result) {
   static const uint64_t nothing = 0;
   if (result == LOOM_SUCCESS) {
-    self->small_below = coll_loom_variables.check ? &nothing : loom_small_below(self->comm);
+    self->small_below = self->one_host ? loom_small_below(self->comm) : &nothing;
     return COLL_LOOM_READY;
   }
   if (result == LOOM_DECLINED) return COLL_LOOM_DECLINED;

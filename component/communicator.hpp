@@ -54,6 +54,10 @@ class Communicator {
   /// See loom_perform in core.h. false: declined; so is a reduction without a kernel. Throws Error; after
   /// that the communicator is abandoned and every further call throws at once.
   bool perform(const device::HostJob& job) {
+    if (is_small(job)) {
+      perform_small(job);
+      return true;
+    }
     const std::optional<Algorithm> carried = try_perform(job);
     count(job, carried);
     return carried.has_value();
@@ -157,6 +161,15 @@ class Communicator {
   void try_mesh();
   device::Mesh mesh();
 
+  bool is_small(const device::HostJob& job) const noexcept {
+    if (job.collective > device::Collective::kBarrier || job.in_gaps != nullptr || job.out_gaps != nullptr)
+      return false;
+    if (job.reduce == nullptr && device::is_reduction(job.collective)) return false;
+    const std::size_t bytes = job.bytes();
+    if (bytes == 0 && job.collective != device::Collective::kBarrier) return false;
+    return bytes < small_below_ &&  // as a product may be beyond 64 bits
+           device::offered_bytes(job.collective, bytes, bootstrap_.size()) < small_below_;
+  }
   [[noreturn]] void fail_small_call();
   [[noreturn]] void fail_call();
   [[noreturn]] void fail_direct() const;

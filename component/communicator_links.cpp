@@ -156,7 +156,7 @@ void Communicator::join_ends(const GatheredBytes& handles) {
       for (const auto& [rank, process] : group_->host_mates)
         areas.push_back(reinterpret_cast<device::DirectArea*>(behind_board(rank)));
       links_.direct = std::make_unique<device::DirectExchange>(std::move(areas), rank_, group_->protocol,
-                                                              group_->oversubscribed);
+                                                               group_->oversubscribed);
       return;
     }
     links_.local_next = std::make_unique<device::SharedSendLink>(behind_board(group_->wiring.local.next),

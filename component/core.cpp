@@ -176,16 +176,15 @@ int loom_perform_small(loom_comm* comm, const void* in, void* out, uint64_t coun
   return at_c_boundary(communicator.where().c_str(), [&]() -> int {
     const auto which = static_cast<Collective>(kind.collective);
     const auto element = static_cast<Type>(kind.type);
-    communicator.perform_small(
-        {.collective = which,
-         .in = static_cast<const std::byte*>(in),
-         .out = static_cast<std::byte*>(out),
-         .count = count,
-         .elem_bytes = loom::device::size_of(element),
-         .reduce = loom::device::is_reduction(which)
-                       ? loom::device::find_reduce(static_cast<Op>(kind.op), element)
-                       : nullptr,
-         .root = kind.root});
+    communicator.perform_small({.collective = which,
+                                .in = static_cast<const std::byte*>(in),
+                                .out = static_cast<std::byte*>(out),
+                                .count = count,
+                                .elem_bytes = loom::device::size_of(element),
+                                .reduce = loom::device::is_reduction(which)
+                                              ? loom::device::find_reduce(static_cast<Op>(kind.op), element)
+                                              : nullptr,
+                                .root = kind.root});
     return LOOM_SUCCESS;
   });
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/error.hpp"
@@ -43,30 +44,34 @@ inline void let_the_others_write() {
   for (int turn = 0; turn < kTurnsBeforeLook; ++turn) asm volatile("");
 }
 
-/// The first and the last kBytes, which may overlap.
-template <std::size_t kBytes>
-inline void copy_ends(std::byte* to, const std::byte* from, std::size_t bytes) {
-  struct Bytes {
+/// kBytes at each of these places: all are read before any is written.
+template <std::size_t kBytes, class... Places>
+inline void copy_parts(std::byte* to, const std::byte* from, Places... places) {
+  struct Part {
     std::byte bytes[kBytes];
-  } first, last;
-  std::memcpy(&first, from, kBytes);
-  std::memcpy(&last, from + bytes - kBytes, kBytes);
-  std::memcpy(to, &first, kBytes);
-  std::memcpy(to + bytes - kBytes, &last, kBytes);
+  };
+  const auto part_at = [&](std::size_t place) {
+    Part part;
+    std::memcpy(&part, from + place, kBytes);
+    return part;
+  };
+  const std::array<Part, sizeof...(places)> parts = {part_at(places)...};
+  auto part = parts.begin();
+  (std::memcpy(to + places, part++, kBytes), ...);
 }
 
-/// memcpy whose commonest lengths cost no call.
+/// memcpy whose commonest lengths cost no call. Parts may overlap.
 inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes == 8)
     std::memcpy(to, from, 8);
   else if (bytes == 4)
     std::memcpy(to, from, 4);
   else if (bytes > 8 && bytes <= 16)
-    copy_ends<8>(to, from, bytes);
+    copy_parts<8>(to, from, std::size_t{0}, bytes - 8);
   else if (bytes > 16 && bytes <= 32)
-    copy_ends<16>(to, from, bytes);
+    copy_parts<16>(to, from, std::size_t{0}, bytes - 16);
   else if (bytes > 32 && bytes <= 64)
-    copy_ends<32>(to, from, bytes);
+    copy_parts<16>(to, from, std::size_t{0}, std::size_t{16}, bytes - 32, bytes - 16);
   else if (bytes > 0)
     std::memcpy(to, from, bytes);
 }
@@ -113,11 +118,9 @@ void DirectExchangeOf<Area>::reserve(std::size_t bytes, Waiter& waiter) {
   const auto round_up = [](std::uint64_t value, std::size_t unit) {
     return (value + unit - 1) / unit * unit;
   };
-  // Places are few and far from each other, else who reads one would fetch the next, which is about to be
-  // written, too. Not where somebody runs far ahead.
-  place_ = round_up(end_, place_unit());
+  place_ = round_up(end_, place_unit(bytes));
   if (place_ % kRing + bytes > kRing) place_ = round_up(place_, kRing);
-  end_ = round_up(place_ + bytes, place_unit());
+  end_ = round_up(place_ + bytes, place_unit(bytes));
   // All have left the exchange before one that all have entered.
   const auto in_use = [&](std::uint64_t entered) {
     return end_ - (entered == 0 ? 0 : end_of_[(entered - 1) % end_of_.size()]);

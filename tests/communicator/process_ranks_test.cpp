@@ -181,8 +181,8 @@ TEST(DeadRank, IsNamedByTheOneThatReadsItsMemory) {
     self.meet();
     dies_when_it_waits = self.rank == 1;
     if (self.rank == 0) ::usleep(300'000);
-    const int result = self.perform(LOOM_ALLGATHER, all.data() + self.rank * 100'000, all.data(), 400'000,
-                                    LOOM_UINT8);
+    const int result =
+        self.perform(LOOM_ALLGATHER, all.data() + self.rank * 100'000, all.data(), 400'000, LOOM_UINT8);
     if (result != LOOM_ERR_PEER_FAILED)
       return "result " + std::to_string(result) + ", message: " + last_message;
     if (last_message.find(": rank 1 (process ") == std::string::npos)

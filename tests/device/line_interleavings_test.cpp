@@ -60,7 +60,7 @@ class WatchedFlag {
 };
 
 /// Where who runs ahead has all lines in use first, or the whole ring, or either.
-using FewLines = DirectAreaOf<4, 256, 4 * 256, WatchedFlag>;
+using FewLines = DirectAreaOf<6, 256, 4 * 256, WatchedFlag>;
 using ShortRing = DirectAreaOf<8, 256, 4 * 256, WatchedFlag>;
 using Larger = DirectAreaOf<8, 512, 5 * 512, WatchedFlag>;
 

@@ -62,6 +62,15 @@ int make_call(const std::string& which, bool odd_one_out, int rank, int ranks, i
                           std::vector<int>(counts.size(), 2).data(), disps.data(), MPI_INT, world);
     return MPI_ERR_COUNT;
   }
+  if (which == "same") {  // described in another way
+    MPI_Datatype two;
+    MPI_Type_contiguous(2, MPI_INT, &two);
+    MPI_Type_commit(&two);
+    for (int i = 0; i < 3 && error == MPI_SUCCESS; ++i)
+      error = odd_one_out ? MPI_Bcast(send, 1, two, 0, world) : MPI_Bcast(send, 2, MPI_INT, 0, world);
+    MPI_Type_free(&two);
+    return MPI_SUCCESS;
+  }
   std::fprintf(stderr, "there is no case '%s'\n", which.c_str());
   std::exit(2);
 }
@@ -74,6 +83,9 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  const bool connects_first = argc > 2 && std::string(argv[2]) == "connected";
+  int most = 0;
+  if (connects_first) MPI_Allreduce(&rank, &most, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   set_check(1);
   const int expected = make_call(argc > 1 ? argv[1] : "", rank == 1, rank, ranks, error);
   MPI_Error_class(error, &cls);
