@@ -5,7 +5,7 @@
 #include "component/coll_loom_kernels.h"
 
 /* What all ranks must give alike. Which fields mean something depends on the collective; the others are 0. */
-enum field { COLLECTIVE, ROOT, OPERATION, IN_PLACE, BYTES, TYPES, FIELDS };
+enum field { COLLECTIVE, ROOT, OPERATION, IN_PLACE, BYTES, RECEIVED, TYPES, FIELDS };
 struct signature {
   uint64_t fields[FIELDS];
   uint64_t lists; /* the rank will also tell how many bytes it exchanges with each other one */
@@ -15,7 +15,8 @@ static const struct {
   int error;
 } of_field[FIELDS] = {{"the collective operation", MPI_ERR_OTHER}, {"the root", MPI_ERR_ROOT},
                       {"the reduction operation", MPI_ERR_OP},     {"MPI_IN_PLACE", MPI_ERR_BUFFER},
-                      {"the number of bytes", MPI_ERR_COUNT},      {"the datatype", MPI_ERR_TYPE}};
+                      {"the number of bytes", MPI_ERR_COUNT},      {"the number of bytes to be received", MPI_ERR_COUNT},
+                      {"the datatype", MPI_ERR_TYPE}};
 
 enum { NO_TYPES = 0, ANY_TYPES = 1 };
 
@@ -68,7 +69,8 @@ static struct signature signature_of(const struct coll_loom_args* args, int rank
     case LOOM_ALLGATHER:
     case LOOM_ALLTOALL:
       fields[IN_PLACE] = in_place;
-      fields[BYTES] = bytes_of(args->out.type, args->out.count);
+      fields[RECEIVED] = bytes_of(args->out.type, args->out.count);
+      fields[BYTES] = in_place ? fields[RECEIVED] : bytes_of(args->in.type, args->in.count);
       fields[TYPES] = types_of(args->out.type);
       break;
     case LOOM_GATHER:

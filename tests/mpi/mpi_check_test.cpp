@@ -40,6 +40,10 @@ int make_call(const std::string& which, bool odd_one_out, int rank, int ranks, i
     error = MPI_Bcast(send, 10, odd_one_out ? MPI_FLOAT : MPI_INT, 0, world);
     return MPI_ERR_TYPE;
   }
+  if (which == "sent") {
+    error = MPI_Allgather(send, odd_one_out ? 1 : 2, MPI_INT, recv, 2, MPI_INT, world);
+    return MPI_ERR_COUNT;
+  }
   if (which == "root") {
     error = MPI_Bcast(send, 10, MPI_INT, odd_one_out ? 1 : 0, world);
     return MPI_ERR_ROOT;
