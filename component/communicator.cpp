@@ -344,10 +344,12 @@ void Communicator::explain(Algorithm algorithm, const device::HostJob& job) {
   if (std::find(explained_.begin(), explained_.end(), kind) != explained_.end()) return;
   without_failing([&] {
     explained_.push_back(kind);
-    process_.runtime().log(fmt::format("{}: {} of {} bytes goes by {}", name_, name_of(job.collective),
-                                       device::shared_bytes(job, group_->wiring.shape.ranks),
-                                       name_of(algorithm))
-                               .c_str());
+    const int ranks = group_->wiring.shape.ranks;
+    const std::size_t bytes = whole_message(job.collective, ranks, device::shared_bytes(job, ranks));
+    // Of other calls not all ranks know how long they are.
+    const std::string size = bytes > 0 ? fmt::format(" of {} bytes", bytes) : "";
+    process_.runtime().log(
+        fmt::format("{}: {}{} goes by {}", name_, name_of(job.collective), size, name_of(algorithm)).c_str());
   });
 }
 

@@ -112,14 +112,6 @@ std::size_t least_between_hosts(device::Collective collective, const connect::Sh
   }
 }
 
-/// All blocks together.
-std::size_t whole_message(device::Collective collective, int ranks, std::size_t bytes) {
-  using device::Collective;
-  const bool blocks = collective == Collective::kReduceScatter || collective == Collective::kAllGather ||
-                      collective == Collective::kAllToAll;
-  return blocks ? bytes * static_cast<std::size_t>(ranks) : bytes;
-}
-
 }  // namespace
 
 std::string_view name_of(Algorithm algorithm) {
@@ -208,6 +200,13 @@ std::string_view name_of(device::Collective collective) {
       return "alltoallw";
   }
   return "?";
+}
+
+std::size_t whole_message(device::Collective collective, int ranks, std::size_t bytes) {
+  using device::Collective;
+  const bool blocks = collective == Collective::kReduceScatter || collective == Collective::kAllGather ||
+                      collective == Collective::kAllToAll;
+  return blocks ? bytes * static_cast<std::size_t>(ranks) : bytes;
 }
 
 std::size_t most_direct_bytes(int ranks, const Abilities& abilities) {

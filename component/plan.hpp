@@ -64,6 +64,9 @@ struct Abilities {
   Preference preference = Preference::kBest;
 };
 
+/// Bytes of all blocks together, of a call of which all ranks know device::shared_bytes().
+std::size_t whole_message(device::Collective collective, int ranks, std::size_t bytes);
+
 /// The longest offer (device::offered_bytes()) that goes by kDirect on one host, whatever the collective;
 /// plan() lets some go further.
 std::size_t most_direct_bytes(int ranks, const Abilities& abilities);
