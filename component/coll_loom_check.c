@@ -13,9 +13,12 @@ struct signature {
 static const struct {
   const char* what;
   int error;
-} of_field[FIELDS] = {{"the collective operation", MPI_ERR_OTHER}, {"the root", MPI_ERR_ROOT},
-                      {"the reduction operation", MPI_ERR_OP},     {"MPI_IN_PLACE", MPI_ERR_BUFFER},
-                      {"the number of bytes", MPI_ERR_COUNT},      {"the number of bytes to be received", MPI_ERR_COUNT},
+} of_field[FIELDS] = {{"the collective operation", MPI_ERR_OTHER},
+                      {"the root", MPI_ERR_ROOT},
+                      {"the reduction operation", MPI_ERR_OP},
+                      {"MPI_IN_PLACE", MPI_ERR_BUFFER},
+                      {"the number of bytes", MPI_ERR_COUNT},
+                      {"the number of bytes to be received", MPI_ERR_COUNT},
                       {"the datatype", MPI_ERR_TYPE}};
 
 enum { NO_TYPES = 0, ANY_TYPES = 1 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -167,8 +168,10 @@ class Communicator {
     if (job.reduce == nullptr && device::is_reduction(job.collective)) return false;
     const std::size_t bytes = job.bytes();
     if (bytes == 0 && job.collective != device::Collective::kBarrier) return false;
-    return bytes < small_below_ &&  // as a product may be beyond 64 bits
-           device::offered_bytes(job.collective, bytes, bootstrap_.size()) < small_below_;
+    // Another thread may fail a job of this communicator meanwhile: perform_small() looks after that.
+    const std::uint64_t below = std::atomic_ref(small_below_).load(std::memory_order_relaxed);
+    return bytes < below &&  // a product of it may be beyond 64 bits
+           device::offered_bytes(job.collective, bytes, bootstrap_.size()) < below;
   }
   [[noreturn]] void fail_small_call();
   [[noreturn]] void fail_call();
@@ -263,7 +266,7 @@ class Communicator {
   Links links_;
   std::function<void()> pause_;    ///< while links are made for a caller that may not wait
   std::uint64_t small_calls_ = 0;  ///< between hosts, before the links were made
-  std::uint64_t small_below_ = 0;  ///< read by C
+  mutable std::uint64_t small_below_ = 0;  ///< read by C
   std::vector<std::pair<device::Collective, Algorithm>> explained_;
   std::array<SetUpPart, 6> parts_;
   std::size_t part_count_ = 0;

@@ -58,7 +58,7 @@ struct DirectAreaOf {
 };
 /// From one exchange's line to the next one's, with all lines in turn. Not to the neighbour, for CPUs fetch
 /// ahead what is read line by line, or at any short distance, and so would take lines away from who is about
-/// to write them. Of 256 lines no two within 7 of each other are used within 30 exchanges.
+/// to write them. Of 256 lines those of 30 exchanges in a row are at least 7 apart.
 constexpr std::uint64_t line_stride(std::uint64_t lines) {
   std::uint64_t stride = lines * 12 / 31;
   while (std::gcd(stride, lines) != 1) ++stride;

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "base/error.hpp"
 
@@ -93,6 +96,19 @@ INSTANTIATE_TEST_SUITE_P(Protocols, DirectExchangeBy,
                          ::testing::Values(OfferProtocol::kInline, OfferProtocol::kSimple, OfferProtocol::kLL,
                                            OfferProtocol::kLL128),
                          name_of);
+
+TEST(DirectLines, ComeAllInTurnAndThoseOfThirtyExchangesLieApart) {
+  for (std::uint64_t lines = 2; lines <= 1024; lines += 2) {
+    std::vector<bool> used(lines);
+    for (std::uint64_t exchange = 0; exchange < lines; ++exchange)
+      used[exchange * line_stride(lines) % lines] = true;
+    EXPECT_TRUE(std::ranges::all_of(used, std::identity{})) << lines;
+  }
+  for (std::uint64_t later = 1; later <= 30; ++later) {
+    const std::uint64_t ahead = later * line_stride(DirectArea::kLines) % DirectArea::kLines;
+    EXPECT_GE(std::min(ahead, DirectArea::kLines - ahead), 7U) << later;
+  }
+}
 
 }  // namespace
 }  // namespace loom::device
