@@ -20,11 +20,14 @@ std::optional<Algorithm> Communicator::try_perform(const device::HostJob& job) {
   count_small_call(job);
   try {
     const Algorithm algorithm = ready_plan(job);
-    explain(algorithm, job);
-    if (algorithm == Algorithm::kBelow) return {};
     // Where sizes differ from rank to rank, nobody knows alone that there is nothing to do.
     const bool nothing =
         job.count == 0 && job.collective != Collective::kBarrier && !device::lists_blocks(job.collective);
+    if (!nothing)
+      if (const std::optional<Algorithm> rival = rival_of(algorithm, job))
+        return perform_racing(job, algorithm, *rival);
+    explain(algorithm, job);
+    if (algorithm == Algorithm::kBelow) return {};
     if (!nothing) perform_by(algorithm, job);
     return algorithm;
   } catch (...) {
@@ -96,13 +99,12 @@ Algorithm Communicator::ready_plan(const device::HostJob& job) {
     return plan(job.collective, group_->wiring.shape, device::shared_bytes(job, group_->wiring.shape.ranks),
                 abilities());
   };
-  const Algorithm first = planned();
-  if (first == Algorithm::kBelow || first == Algorithm::kCopy) return first;
+  Algorithm algorithm = planned();
+  if (algorithm == Algorithm::kBelow || algorithm == Algorithm::kCopy) return algorithm;
+  const bool was_linked = linked_.has_value();
   if (!is_linked()) return Algorithm::kBelow;
-  if (asks_for_comparison(job)) [[unlikely]]
-    compare_ways();
-  const Algorithm second = planned();
-  return second == Algorithm::kMesh && !is_meshed() ? Algorithm::kBelow : second;
+  if (!was_linked) algorithm = planned();
+  return algorithm == Algorithm::kMesh && !is_meshed() ? Algorithm::kBelow : algorithm;
 }
 
 /// Makes the links at its first call.

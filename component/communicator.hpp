@@ -38,7 +38,7 @@ void without_failing(Body&& body) noexcept {
 }
 
 namespace test {
-struct ForcedVerdict;
+struct ForcedRaces;
 }
 
 /// Not for several threads at once: MPI allows one collective at a time on a communicator.
@@ -111,7 +111,7 @@ class Communicator {
 
  private:
   friend class JobQueue;
-  friend struct test::ForcedVerdict;  // in place of what the ranks would find out by comparing
+  friend struct test::ForcedRaces;  // in place of what the ranks would find out
   struct PeerInfo;
   Communicator(const Bootstrap& bootstrap, Process& process);
 
@@ -179,9 +179,14 @@ class Communicator {
   std::optional<Algorithm> try_perform(const device::HostJob& job);
   Algorithm ready_plan(const device::HostJob& job);
   bool is_linked();
-  bool asks_for_comparison(const device::HostJob& job);
-  void compare_ways();
   void count(const device::HostJob& job, std::optional<Algorithm> carried) noexcept;
+
+  // communicator_races.cpp
+  std::optional<Algorithm> rival_of(Algorithm usual, const device::HostJob& job) const;
+  Race& race_of(const device::HostJob& job);
+  Algorithm perform_racing(const device::HostJob& job, Algorithm usual, Algorithm rival);
+  std::uint64_t largest_on_host(std::uint64_t mine);
+  void explain_race(const device::HostJob& job, const Race& race, Algorithm usual, Algorithm rival) const;
 
   // communicator_jobs.cpp
   void finish_jobs() noexcept;
@@ -204,7 +209,6 @@ class Communicator {
   void run_two_levels(const device::HostJob& job);
   Abilities abilities() const {
     return {.single_copy = !links_.pids.empty(),
-            .boards_lose = links_.boards_lose.value_or(false),
             .two_levels = goes_by_two_levels(),
             .oversubscribed = group_->oversubscribed,
             .protocol = group_->protocol,

@@ -45,8 +45,11 @@ std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool ma
   // Unless it waits: whether the communicator is broken shows when the job's turn comes, for another thread
   // may be finding out now.
   const auto planned = [&] {
-    return plan_resumable(call.collective, group_->wiring.shape,
-                          device::shared_bytes(call, group_->wiring.shape.ranks), abilities());
+    const Algorithm usual =
+        plan_resumable(call.collective, group_->wiring.shape,
+                       device::shared_bytes(call, group_->wiring.shape.ranks), abilities());
+    const std::optional<Algorithm> rival = rival_of(usual, call);
+    return rival && race_of(call).rival_leads() ? *rival : usual;
   };
   const bool has_kernel = !device::is_reduction(call.collective) || call.reduce != nullptr;
   if (has_kernel) count_small_call(call);

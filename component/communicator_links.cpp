@@ -41,7 +41,7 @@ void Communicator::learn_what_is_small() noexcept {
   // At coll_loom_verbose 2 the first call of each kind is told.
   if (links_.direct && process_.runtime().parameters.verbose < 2 && group_->preference == Preference::kBest)
     std::atomic_ref(small_below_)
-        .store(most_direct_bytes(bootstrap_.size(), abilities()) + 1, std::memory_order_relaxed);
+        .store(most_small_bytes(bootstrap_.size(), group_->protocol) + 1, std::memory_order_relaxed);
 }
 
 /// Links that an earlier communicator over these processes has left, if all ranks offer the same. Of

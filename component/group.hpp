@@ -14,6 +14,7 @@
 
 #include "component/core.h"
 #include "component/plan.hpp"
+#include "component/race.hpp"
 #include "connect/view.hpp"
 #include "device/cuda/gpu_links.hpp"
 #include "device/host/board_executor.hpp"
@@ -56,9 +57,7 @@ struct Links {
   std::vector<HostLinks> mesh_ends;  ///< between all ranks of different hosts, by rank; none to my own
   std::vector<device::PeerLinks> mesh;  ///< the same, as executors see them
   std::vector<std::int64_t> pids;       ///< of all ranks, where they may read each other's memory; else empty
-  /// Single copies are much faster here. Nothing before the ranks have found out; the same on all of them.
-  std::optional<bool> boards_lose;
-  std::uint64_t bytes_until_comparison = 0;  ///< then they find out again
+  Races races;  ///< on one host; the same on all ranks, save what each has yet to tell the others
   /// Nothing before the first call with all buffers on GPUs; false: that has failed. The communicator's own,
   /// never left to another.
   std::optional<bool> has_gpus;

@@ -20,7 +20,8 @@ constexpr std::size_t kDirectBytesRead = 32 * 1024;
 // Of a broadcast, and of what one rank hands another to reduce: each is read by one that needs all of it,
 // while the next is being written (2 ranks, 2 MiB of L2 cache each).
 constexpr std::size_t kMostDirectRooted = 64 * 1024;
-constexpr std::size_t kMostRootedWhereBoardsLose = 8 * 1024;
+// What is shorter is over before a system call is.
+constexpr std::size_t kMostUnrivalled = 8 * 1024;
 // While buffers are in the peers' caches one copy beats two; beyond, the kernel's copy is slower than one
 // past the caches. A broadcast's two copies are made by two ranks at once (2 cores with 2 MiB of L2 cache
 // each, loom_bench of each collective with coll_loom_single_copy 0 and 1). Of what a rank receives.
@@ -43,16 +44,22 @@ constexpr std::size_t kMostScatteredByTwoLevels = 16 * 1024;
 // 512 KiB of slots for each rank of another host.
 constexpr int kMostMeshRanks = 64;
 
-/// Of an exchange in which each reads what all offer.
-std::size_t most_direct_bytes(int ranks, device::OfferProtocol protocol) {
-  return std::min(device::most_offered(protocol), kDirectBytesRead / static_cast<std::size_t>(ranks));
-}
-
 /// Along rails, or one ring over unequal hosts.
 bool rings_take(device::Collective collective) {
   using device::Collective;
   return device::RailsExecutor::takes(collective) || collective == Collective::kBroadcast ||
          collective == Collective::kReduce;
+}
+
+/// Of an exchange in which each reads what all offer.
+std::size_t most_direct_bytes(int ranks, device::OfferProtocol protocol) {
+  return std::min(device::most_offered(protocol), kDirectBytesRead / static_cast<std::size_t>(ranks));
+}
+
+/// Of more than two ranks the root of a reduce should not do the work of all.
+bool may_copy_once(device::Collective collective, const connect::Shape& shape, const Abilities& abilities) {
+  return abilities.single_copy && device::SingleCopyExecutor::takes(collective) &&
+         (collective != device::Collective::kReduce || shape.ranks == 2);
 }
 
 /// What a single copy might carry where ranks take turns on the CPUs, so that each wait for others is dear.
@@ -209,9 +216,8 @@ std::size_t whole_message(device::Collective collective, int ranks, std::size_t 
   return blocks ? bytes * static_cast<std::size_t>(ranks) : bytes;
 }
 
-std::size_t most_direct_bytes(int ranks, const Abilities& abilities) {
-  return std::min(most_direct_bytes(ranks, abilities.protocol),
-                  abilities.boards_lose ? kMostRootedWhereBoardsLose : kMostDirectRooted);
+std::size_t most_small_bytes(int ranks, device::OfferProtocol protocol) {
+  return std::min(most_direct_bytes(ranks, protocol), kMostUnrivalled);
 }
 
 bool may_use_two_levels(const connect::Shape& shape) {
@@ -236,24 +242,15 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
     if (collective == Collective::kScan || collective == Collective::kExscan) return Algorithm::kScan;
     if (abilities.preference == Preference::kBoards && collective != Collective::kBarrier)
       return Algorithm::kBoards;
-    // Of more than two ranks the root of a reduce should not do the work of all.
-    const bool can_single = abilities.single_copy && device::SingleCopyExecutor::takes(collective) &&
-                            (collective != Collective::kReduce || shape.ranks == 2);
+    const bool can_single = may_copy_once(collective, shape, abilities);
     if (abilities.preference == Preference::kSingleCopy && can_single) return Algorithm::kSingleCopy;
-    if (collective == Collective::kReduceScatterV)
-      return can_single && abilities.boards_lose && bytes > kMostRootedWhereBoardsLose
-                 ? Algorithm::kSingleCopy
-                 : Algorithm::kBoards;
+    if (collective == Collective::kReduceScatterV) return Algorithm::kBoards;
     const std::size_t offered = device::offered_bytes(collective, bytes, shape.ranks);
     const bool rooted =
         collective == Collective::kBroadcast || (collective == Collective::kReduce && shape.ranks == 2);
-    const bool boards_lose = can_single && abilities.boards_lose;
-    const std::size_t most_rooted = boards_lose ? kMostRootedWhereBoardsLose : kMostDirectRooted;
-    if (offered <= (rooted ? most_rooted : most_direct_bytes(shape.ranks, abilities.protocol)))
+    if (offered <= (rooted ? kMostDirectRooted : most_direct_bytes(shape.ranks, abilities.protocol)))
       return Algorithm::kDirect;
-    if (!can_single) return Algorithm::kBoards;
-    if (boards_lose) return Algorithm::kSingleCopy;
-    if (device::is_reduction(collective)) return Algorithm::kBoards;
+    if (!can_single || device::is_reduction(collective)) return Algorithm::kBoards;
     if (abilities.oversubscribed) return plan_in_turns(collective, offered);
     const std::size_t received =
         collective == Collective::kAllGather ? offered * static_cast<std::size_t>(shape.ranks) : offered;
@@ -283,6 +280,23 @@ Algorithm plan_resumable(device::Collective collective, const connect::Shape& sh
   const Algorithm planned = plan(collective, shape, bytes, abilities);
   if (planned != Algorithm::kDirect) return planned;
   return collective == device::Collective::kBarrier ? Algorithm::kBlocks : Algorithm::kBoards;
+}
+
+std::optional<Algorithm> rival_of(Algorithm usual, device::Collective collective, const connect::Shape& shape,
+                                  std::size_t bytes, const Abilities& abilities) {
+  if (shape.hosts != 1 || abilities.oversubscribed || abilities.preference != Preference::kBest ||
+      !may_copy_once(collective, shape, abilities))
+    return {};
+  if (device::offered_bytes(collective, bytes, shape.ranks) <= kMostUnrivalled) return {};
+  switch (usual) {
+    case Algorithm::kDirect:
+    case Algorithm::kBoards:
+      return Algorithm::kSingleCopy;
+    case Algorithm::kSingleCopy:
+      return Algorithm::kBoards;
+    default:
+      return {};
+  }
 }
 
 bool may_carry(Algorithm algorithm, device::Collective collective) {

@@ -57,7 +57,6 @@ enum class Preference {
 /// What links allow and the user wants, the same on all ranks.
 struct Abilities {
   bool single_copy = false;     ///< all ranks of the one host may read each other's memory
-  bool boards_lose = false;     ///< one host: single copies were seen to be much faster than the boards
   bool two_levels = false;      ///< the first ranks of the hosts are joined, each with each
   bool oversubscribed = false;  ///< one host: ranks outnumber the CPUs that they may use
   device::OfferProtocol protocol = device::OfferProtocol::kInline;  ///< of what goes by kDirect
@@ -67,9 +66,9 @@ struct Abilities {
 /// Bytes of all blocks together, of a call of which all ranks know device::shared_bytes().
 std::size_t whole_message(device::Collective collective, int ranks, std::size_t bytes);
 
-/// The longest offer (device::offered_bytes()) that goes by kDirect on one host, whatever the collective;
-/// plan() lets some go further.
-std::size_t most_direct_bytes(int ranks, const Abilities& abilities);
+/// The longest offer (device::offered_bytes()) that goes by kDirect on one host whatever the collective, and has
+/// no rival; plan() lets some go further.
+std::size_t most_small_bytes(int ranks, device::OfferProtocol protocol);
 
 /// So few hosts that their first ranks can be joined, each with each; and several ranks on some host, for
 /// where each has one the component below sends less, in as many rounds or one more (docs/benchmarks.md).
@@ -90,6 +89,11 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
 /// The same, for a call that must not wait: an algorithm whose executor is resumable.
 Algorithm plan_resumable(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
                          const Abilities& abilities = {});
+
+/// What carries a call as well as `usual`, which plan() has answered, or nearly so: machines differ in which
+/// of the two is faster, by up to four times (race.hpp). Nothing: usual does, or the user wants it.
+std::optional<Algorithm> rival_of(Algorithm usual, device::Collective collective, const connect::Shape& shape,
+                                  std::size_t bytes, const Abilities& abilities);
 
 /// Whether such calls may ever go by it.
 bool may_carry(Algorithm algorithm, device::Collective collective);

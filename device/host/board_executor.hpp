@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "device/host/board_walk.hpp"
@@ -32,6 +33,14 @@ class Boards : public Rounds {
       : Rounds(flags_of(boards), self, few_rounds), boards_(std::move(boards)) {}
 
   std::byte* to_write() const { return boards_[static_cast<std::size_t>(self())]->bank[bank_to_write()]; }
+  /// Banks of this rank's that nobody looks at, once all are level, until it publishes: two, from the one to
+  /// write on or from the first on.
+  std::span<std::byte> room() const {
+    static_assert(kBanks == 4);
+    Board& board = *boards_[static_cast<std::size_t>(self())];
+    const std::uint64_t first = bank_to_write() < kBanks - 1 ? bank_to_write() : 0;
+    return {board.bank[first], 2 * Board::kBankBytes};
+  }
   const std::byte* to_read(int rank) const {
     return boards_[static_cast<std::size_t>(rank)]->bank[bank_to_read()];
   }

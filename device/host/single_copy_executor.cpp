@@ -165,24 +165,39 @@ SingleCopyExecutor::State SingleCopyExecutor::reduce_operands() {
     if (const Range part = part_of(self); at_ < part.bytes) {
       reduce_tile(part);
       if (at_ < part.bytes) return State::kMoved;
+    } else {
+      let_go();
     }
-    for (int rank = 0; rank < boards_.size() && rooted; ++rank) boards_.check(rank);
+  } else {
+    let_go();
   }
   at_ = 0;
-  boards_.publish();
   step_ = job_.collective == Collective::kAllreduce ? Step::kReadResults : Step::kWait;
   return rooted && self == job_.root ? State::kDone : State::kMoved;
 }
 
+/// This rank needs no operand of others any more, and of an all-reduce has results for them.
+void SingleCopyExecutor::let_go() {
+  if (job_.collective == Collective::kReduce && boards_.self() == job_.root)
+    for (int rank = 0; rank < boards_.size(); ++rank) boards_.check(rank);
+  boards_.publish();
+}
+
+/// In order of rank. Without a copy in between where the output is free from the beginning; in place it is my
+/// operand, and takes what is reduced from my turn on. What is not in its place yet lies in banks of mine,
+/// where nobody looks.
 void SingleCopyExecutor::reduce_tile(const Range& part) {
   const int self = boards_.self(), ranks = boards_.size();
-  // The next bank that this rank writes: all have left it, and look at it when this round is published.
-  std::byte* const bank = boards_.to_write();
-  std::byte* const so_far = bank;
-  std::byte* const fetched = ranks == 2 ? bank : bank + Board::kBankBytes / 2;
-  const std::size_t room = Board::kBankBytes / (ranks == 2 ? 1 : 2) / job_.elem_bytes * job_.elem_bytes;
-  const std::size_t bytes = std::min(room, part.bytes - at_);
+  const bool in_place = job_.in == job_.out;
+  const bool two_pieces = in_place && self > 1, no_piece = !in_place && ranks == 2;
+  std::byte* const bank = boards_.room().data();
+  const std::size_t bank_bytes = boards_.room().size();
+  const std::size_t room = no_piece ? kPieceBytes : two_pieces ? bank_bytes / 2 : bank_bytes;
+  const std::size_t bytes = std::min(room / job_.elem_bytes * job_.elem_bytes, part.bytes - at_);
   std::byte* const out = job_.out + (scatters_result(job_.collective) ? 0 : part.first) + at_;
+  std::byte* const partial = in_place ? bank : out;
+  std::byte* const fetched = two_pieces ? bank + bank_bytes / 2 : no_piece ? out : bank;
+  const bool is_last = at_ + bytes == part.bytes && job_.collective != Collective::kAllreduce;
   const auto operand = [&](int rank, std::byte* to) -> const std::byte* {
     if (rank == self) return job_.in + part.first + at_;
     awaited_ = rank;
@@ -190,15 +205,17 @@ void SingleCopyExecutor::reduce_tile(const Range& part) {
                      told_[static_cast<std::size_t>(rank)].operand + part.first + at_, bytes);
     return to;
   };
-  const std::byte* left = operand(0, so_far);
+  const std::byte* left = operand(0, partial);
   for (int rank = 1; rank < ranks; ++rank) {
     const std::byte* const right = operand(rank, fetched);
-    // In place, the output is an operand until the last one.
-    std::byte* const to = rank == ranks - 1 ? out : so_far;
+    // The others need not wait for my arithmetic.
+    if (is_last && rank == (self == ranks - 1 ? std::max(ranks - 2, 1) : ranks - 1)) let_go();
+    std::byte* const to = rank < self ? partial : out;
     job_.reduce(to, left, right, bytes / job_.elem_bytes);
     left = to;
   }
   at_ += bytes;
+  if (at_ == part.bytes && !is_last) let_go();
 }
 
 /// A piece of one of an all-reduce's results, as soon as it is there. In place: its owner has read my operand

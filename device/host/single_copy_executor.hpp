@@ -2,7 +2,7 @@
 // copied once, and a call needs three rounds whatever its size, an all-reduce four. The boards carry
 // addresses. Resumable: it never waits.
 //
-// What is reduced comes tile by tile into a bank of the own board, which nobody looks at meanwhile, and is
+// What is reduced comes tile by tile, into the output or a bank of the own board that nobody looks at, and is
 // still in the cache when it meets the other operands. Reductions go in order of rank, as on the boards: the
 // same bits.
 //
@@ -57,6 +57,7 @@ class SingleCopyExecutor {
   int source(int k) const;
   Buffers buffers_of(int rank) const;
   Range part_of(int rank) const;
+  void let_go();
   void reduce_tile(const Range& part);
   void keep_own() const;
   bool read_piece(int rank, int block, std::size_t offset);

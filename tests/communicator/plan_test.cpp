@@ -48,24 +48,38 @@ TEST(Plan, TakesTurnsOnCpusIntoAccount) {
   EXPECT_EQ(planned(Collective::kAllGather, 64 << 10, true), Algorithm::kBoards);
 }
 
-TEST(Plan, GoesByWhatWasFasterWhenTheRanksComparedTheWays) {
+TEST(Plan, HasARivalWhereMachinesDiffer) {
   using device::Collective;
-  const auto planned = [](Collective collective, std::size_t bytes, bool boards_lose, int ranks = 2) {
-    return plan(collective, {ranks, 1, ranks}, bytes, {.single_copy = true, .boards_lose = boards_lose});
+  using Answer = std::pair<Algorithm, std::optional<Algorithm>>;
+  const auto answer = [](Collective collective, std::size_t bytes, int ranks = 2,
+                         const Abilities& abilities = {.single_copy = true}) {
+    const connect::Shape shape{ranks, 1, ranks};
+    const Algorithm usual = plan(collective, shape, bytes, abilities);
+    return Answer{usual, rival_of(usual, collective, shape, bytes, abilities)};
   };
+  const Answer boards_or_copy{Algorithm::kBoards, Algorithm::kSingleCopy};
+  const Answer copy_or_boards{Algorithm::kSingleCopy, Algorithm::kBoards};
+  const Answer direct_or_copy{Algorithm::kDirect, Algorithm::kSingleCopy};
   for (const auto collective :
-       {Collective::kAllreduce, Collective::kReduceScatter, Collective::kReduceScatterV}) {
-    EXPECT_EQ(planned(collective, 1 << 20, false), Algorithm::kBoards);
-    EXPECT_EQ(planned(collective, 1 << 20, true), Algorithm::kSingleCopy);
-    EXPECT_EQ(planned(collective, 1 << 28, true), Algorithm::kSingleCopy);
-  }
-  EXPECT_EQ(planned(Collective::kReduce, 1 << 20, true), Algorithm::kSingleCopy);
-  EXPECT_EQ(planned(Collective::kReduce, 1 << 20, true, 3), Algorithm::kBoards);
-  EXPECT_EQ(planned(Collective::kBroadcast, 32 << 10, false), Algorithm::kDirect);
-  EXPECT_EQ(planned(Collective::kBroadcast, 32 << 10, true), Algorithm::kSingleCopy);
-  EXPECT_EQ(planned(Collective::kAllreduce, 4 << 10, true), Algorithm::kDirect);
-  EXPECT_EQ(planned(Collective::kAllGather, 1 << 28, true), Algorithm::kSingleCopy);
-  EXPECT_EQ(plan(Collective::kAllreduce, {2, 1, 2}, 1 << 20, {.boards_lose = true}), Algorithm::kBoards);
+       {Collective::kAllreduce, Collective::kReduceScatter, Collective::kReduceScatterV})
+    for (const std::size_t bytes : {1UL << 20, 1UL << 28})
+      EXPECT_EQ(answer(collective, bytes), boards_or_copy);
+  EXPECT_EQ(answer(Collective::kAllGather, 1 << 20), copy_or_boards);
+  EXPECT_EQ(answer(Collective::kAllGather, 1 << 28), boards_or_copy);
+  for (const auto collective : {Collective::kBroadcast, Collective::kReduce, Collective::kAllGather})
+    EXPECT_EQ(answer(collective, 16 << 10), direct_or_copy);
+  EXPECT_EQ(answer(Collective::kBroadcast, 32 << 10), direct_or_copy);
+  // Nobody but small calls, those in which the root would do the work of all, and those that cannot be read.
+  EXPECT_EQ(answer(Collective::kBroadcast, 8 << 10), (Answer{Algorithm::kDirect, {}}));
+  EXPECT_EQ(answer(Collective::kReduce, 1 << 20, 3), (Answer{Algorithm::kBoards, {}}));
+  EXPECT_EQ(answer(Collective::kAllreduce, 1 << 20, 2, {}), (Answer{Algorithm::kBoards, {}}));
+  EXPECT_EQ(answer(Collective::kBarrier, 0), (Answer{Algorithm::kDirect, {}}));
+  // Nor where ranks take turns, or the user has chosen.
+  EXPECT_EQ(answer(Collective::kAllreduce, 1 << 20, 2, {.single_copy = true, .oversubscribed = true}),
+            (Answer{Algorithm::kBoards, {}}));
+  EXPECT_EQ(
+      answer(Collective::kAllreduce, 1 << 20, 2, {.single_copy = true, .preference = Preference::kBoards}),
+      (Answer{Algorithm::kBoards, {}}));
 }
 
 constexpr Abilities kAll{.single_copy = true, .two_levels = true};

@@ -223,15 +223,17 @@ TEST(HostCollectives, ReduceInOrderOfRankWhateverTheSize) {
   Host host(kRanks);
   run_ranks(host, [&](RankEnds& ends, int self) {
     for (const std::size_t count : {1UL, 1000UL, 200000UL}) {
-      for (const By by : {By::kBoards, By::kSingleCopy}) {
-        // (1e17 + -1e17) + 1 is 1, while 1e17 + (-1e17 + 1) is 0: the order shows.
-        std::vector<double> values(count, self == 0 ? 1e17 : self == 1 ? -1e17 : 1.0);
-        auto* bytes = reinterpret_cast<std::byte*>(values.data());
-        ends.perform({Collective::kAllreduce, bytes, bytes, count, sizeof(double),
-                      find_reduce(Op::kSum, Type::kDouble)},
-                     by);
-        ASSERT_EQ(values, std::vector<double>(count, 1.0));
-      }
+      for (const By by : {By::kBoards, By::kSingleCopy})
+        for (const bool in_place : {false, true}) {
+          // (1e17 + -1e17) + 1 is 1, while 1e17 + (-1e17 + 1) is 0: the order shows.
+          std::vector<double> values(count, self == 0 ? 1e17 : self == 1 ? -1e17 : 1.0), sums(count);
+          std::vector<double>& results = in_place ? values : sums;
+          ends.perform({Collective::kAllreduce, reinterpret_cast<std::byte*>(values.data()),
+                        reinterpret_cast<std::byte*>(results.data()), count, sizeof(double),
+                        find_reduce(Op::kSum, Type::kDouble)},
+                       by);
+          ASSERT_EQ(results, std::vector<double>(count, 1.0));
+        }
     }
   });
 }

@@ -1,21 +1,25 @@
-// Both ways that the ranks of a host choose from after they have compared them, whatever would have come out,
-// and changes from one to the other in a row of calls.
+// Calls for which there are two ways (race.hpp): by both, whoever would be faster, with changes from one to the
+// other in a row of calls; and races as they come.
 #include <algorithm>
 #include <cstdint>
-#include <limits>
+#include <tuple>
 
 #include "allreduce_cases.hpp"
 
 namespace loom::test {
 
-struct ForcedVerdict {
-  /// Collective, between calls: as if the ranks had just found this out.
-  static void set(Communicator& communicator, bool boards_lose) {
-    communicator.links_.boards_lose = boards_lose;
-    communicator.links_.bytes_until_comparison = std::numeric_limits<std::uint64_t>::max();
-    communicator.learn_what_is_small();
+struct ForcedRaces {
+  /// Collective, between calls: as if the ranks had just found this out, in every race.
+  static void set(Communicator& communicator, bool rivals_lead) {
+    for (auto& of_collective : communicator.links_.races.races_)
+      for (Race& race : of_collective) {
+        race.rival_leads_ = rivals_lead;
+        race.calls_ = 2 * race.pace().lap + 1;
+      }
   }
-  static bool can_read_each_other(const Communicator& communicator) {
+  /// Whether there are any, as if each rank had a CPU.
+  static bool start(Communicator& communicator) {
+    communicator.group_->oversubscribed = false;
     return !communicator.links_.pids.empty();
   }
   static std::uint64_t performed(const Communicator& communicator, Algorithm by) {
@@ -89,22 +93,22 @@ void check_call(Rank& self, Communicator& communicator, Collective collective, s
                            << static_cast<int>(collective) << ", count " << count;
 }
 
-class Verdict : public ::testing::TestWithParam<int> {};
+class RacingCalls : public ::testing::TestWithParam<int> {};
 
-TEST_P(Verdict, MayChangeBetweenAnyTwoCalls) {
+TEST_P(RacingCalls, MayChangeTheirWayBetweenAnyTwo) {
   Job job{.ranks = GetParam()};
   job.run([](Rank& self) {
     const auto communicator = self.connect();
     ASSERT_NE(communicator, nullptr);
     check_call(self, *communicator, Collective::kBarrier, 0, false, 0);  // makes the links
-    if (!ForcedVerdict::can_read_each_other(*communicator)) return;
+    if (!ForcedRaces::start(*communicator)) return;
     int call = 0;
-    // Within a line, direct only where boards do not lose, direct in neither case, in several tiles.
+    // Within a line, direct or by single copy, direct in neither case, in several tiles.
     for (const std::size_t count : {5UL, 2100UL, 9000UL, 150'000UL})
       for (const Collective collective : kAll) {
         // Each way after each; and other collectives meet in what the change leaves behind.
-        for (const bool boards_lose : {false, true, true, false, false, true}) {
-          ForcedVerdict::set(*communicator, boards_lose);
+        for (const bool rivals_lead : {false, true, true, false, false, true}) {
+          ForcedRaces::set(*communicator, rivals_lead);
           check_call(self, *communicator, collective, count,
                      call % 2 == 1 && !device::scatters_result(collective), call);
           check_call(self, *communicator, kAll[static_cast<std::size_t>(call) % std::size(kAll)], 3000, false,
@@ -113,29 +117,53 @@ TEST_P(Verdict, MayChangeBetweenAnyTwoCalls) {
         }
       }
     for (const Algorithm way : {Algorithm::kDirect, Algorithm::kBoards, Algorithm::kSingleCopy})
-      EXPECT_GT(ForcedVerdict::performed(*communicator, way), 0U);
+      EXPECT_GT(ForcedRaces::performed(*communicator, way), 0U);
   });
 }
 
-TEST_P(Verdict, IsFollowedByReductions) {
+TEST_P(RacingCalls, TakeTurns) {
   Job job{.ranks = GetParam()};
   job.run([](Rank& self) {
     const auto communicator = self.connect();
     check_call(self, *communicator, Collective::kBarrier, 0, false, 0);
-    if (!ForcedVerdict::can_read_each_other(*communicator)) return;
-    for (const bool boards_lose : {false, true}) {
-      ForcedVerdict::set(*communicator, boards_lose);
-      const Algorithm way = boards_lose ? Algorithm::kSingleCopy : Algorithm::kBoards;
-      const std::uint64_t before = ForcedVerdict::performed(*communicator, way);
-      for (const Collective collective :
-           {Collective::kAllreduce, Collective::kReduceScatter, Collective::kReduceScatterV})
-        check_call(self, *communicator, collective, 50'000, false, 1);
-      EXPECT_EQ(ForcedVerdict::performed(*communicator, way), before + 3);
+    if (!ForcedRaces::start(*communicator)) return;
+    constexpr std::size_t kShortCount = 30'000, kLongCount = 300'000;
+    for (const auto& [collective, count, pace] :
+         {std::tuple{Collective::kAllreduce, kShortCount, Race::kShort},
+          std::tuple{Collective::kBroadcast, kShortCount, Race::kShort},
+          std::tuple{Collective::kAllreduce, kLongCount, Race::kLong}}) {
+      const auto performed = [&](Algorithm way) { return ForcedRaces::performed(*communicator, way); };
+      const std::uint64_t by_boards = performed(Algorithm::kBoards),
+                          by_copy = performed(Algorithm::kSingleCopy);
+      const int calls = static_cast<int>(pace.period + 2 * pace.lap);
+      for (int call = 0; call < calls; ++call)
+        check_call(self, *communicator, collective, count, call % 2 == 1, call);
+      EXPECT_EQ(performed(Algorithm::kBoards) - by_boards + performed(Algorithm::kSingleCopy) - by_copy, calls);
+      EXPECT_GE(performed(Algorithm::kBoards), by_boards + 2 * pace.lap);
+      EXPECT_GE(performed(Algorithm::kSingleCopy), by_copy + 2 * pace.lap);
     }
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Verdict, ::testing::Values(2, 3, 4),
+TEST_P(RacingCalls, GoByWhoeverLeads) {
+  Job job{.ranks = GetParam()};
+  job.run([](Rank& self) {
+    const auto communicator = self.connect();
+    check_call(self, *communicator, Collective::kBarrier, 0, false, 0);
+    if (!ForcedRaces::start(*communicator)) return;
+    for (const bool rivals_lead : {false, true}) {
+      ForcedRaces::set(*communicator, rivals_lead);
+      const Algorithm way = rivals_lead ? Algorithm::kSingleCopy : Algorithm::kBoards;
+      const std::uint64_t before = ForcedRaces::performed(*communicator, way);
+      for (const Collective collective :
+           {Collective::kAllreduce, Collective::kReduceScatter, Collective::kReduceScatterV})
+        check_call(self, *communicator, collective, 50'000, false, 1);
+      EXPECT_EQ(ForcedRaces::performed(*communicator, way), before + 3);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, RacingCalls, ::testing::Values(2, 3, 4),
                          [](const auto& test) { return std::to_string(test.param) + "Ranks"; });
 
 }  // namespace

@@ -1,0 +1,67 @@
+// communicator_races.cpp -- calls that two ways may carry: now and then one is timed.
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
+
+#include "component/communicator.hpp"
+
+namespace loom {
+
+std::optional<Algorithm> Communicator::rival_of(Algorithm usual, const device::HostJob& job) const {
+  const connect::Shape& shape = group_->wiring.shape;
+  return loom::rival_of(usual, job.collective, shape, device::shared_bytes(job, shape.ranks), abilities());
+}
+
+Race& Communicator::race_of(const device::HostJob& job) {
+  const int ranks = bootstrap_.size();
+  return links_.races.of(job.collective,
+                         whole_message(job.collective, ranks, device::shared_bytes(job, ranks)));
+}
+
+/// The way that has carried the call.
+Algorithm Communicator::perform_racing(const device::HostJob& job, Algorithm usual, Algorithm rival) {
+  // Who sends a broadcast directly runs ahead of the others, which the time of one call does not show.
+  const double margin = usual == Algorithm::kDirect ? 1.2 : 1.1;
+  using Clock = std::chrono::steady_clock;
+  Race& race = race_of(job);
+  const bool news = race.meets() && race.settle(largest_on_host(race.own_ns()), margin);
+  const bool timed = race.is_timed();
+  const Algorithm way = race.by_rival() ? rival : usual;
+  explain(way, job);
+  const auto began = timed ? Clock::now() : Clock::time_point();
+  perform_by(way, job);
+  race.finish(timed ? static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - began).count()) : 0);
+  if (news) explain_race(job, race, usual, rival);  // not while the others wait
+  return way;
+}
+
+/// By all ranks, which leave it together.
+std::uint64_t Communicator::largest_on_host(std::uint64_t mine) {
+  auto* const there = reinterpret_cast<std::byte*>(&mine);
+  perform_by(Algorithm::kDirect, {.collective = device::Collective::kAllreduce,
+                                  .in = there,
+                                  .out = there,
+                                  .count = 1,
+                                  .elem_bytes = sizeof(mine),
+                                  .reduce = device::find_reduce(device::Op::kMax, device::Type::kUint64)});
+  return mine;
+}
+
+void Communicator::explain_race(const device::HostJob& job, const Race& race, Algorithm usual,
+                                Algorithm rival) const {
+  if (process_.runtime().parameters.verbose < 1 || rank_ != 0) return;
+  without_failing([&] {
+    const int ranks = bootstrap_.size();
+    process_.runtime().log(
+        fmt::format("{}: {} of {} bytes takes {:.1f} us by {}, {:.1f} by {}: such calls go by {} now", name_,
+                    name_of(job.collective),
+                    whole_message(job.collective, ranks, device::shared_bytes(job, ranks)),
+                    race.mean_ns(false) / 1e3, name_of(usual),
+                    race.mean_ns(true) / 1e3, name_of(rival),
+                    name_of(race.rival_leads() ? rival : usual))
+            .c_str());
+  });
+}
+
+}  // namespace loom
