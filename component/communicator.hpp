@@ -268,8 +268,8 @@ class Communicator {
       linked_;  ///< nothing before the first call that needs links; false: all such calls are declined
   bool linking_ = false;  ///< calls from inside the bootstrap are its own
   Links links_;
-  std::function<void()> pause_;    ///< while links are made for a caller that may not wait
-  std::uint64_t small_calls_ = 0;  ///< between hosts, before the links were made
+  std::function<void()> pause_;            ///< while links are made for a caller that may not wait
+  std::uint64_t small_calls_ = 0;          ///< between hosts, before the links were made
   mutable std::uint64_t small_below_ = 0;  ///< read by C
   std::vector<std::pair<device::Collective, Algorithm>> explained_;
   std::array<SetUpPart, 6> parts_;

@@ -57,8 +57,7 @@ void Communicator::explain_race(const device::HostJob& job, const Race& race, Al
         fmt::format("{}: {} of {} bytes takes {:.1f} us by {}, {:.1f} by {}: such calls go by {} now", name_,
                     name_of(job.collective),
                     whole_message(job.collective, ranks, device::shared_bytes(job, ranks)),
-                    race.mean_ns(false) / 1e3, name_of(usual),
-                    race.mean_ns(true) / 1e3, name_of(rival),
+                    race.mean_ns(false) / 1e3, name_of(usual), race.mean_ns(true) / 1e3, name_of(rival),
                     name_of(race.rival_leads() ? rival : usual))
             .c_str());
   });

@@ -66,8 +66,8 @@ struct Abilities {
 /// Bytes of all blocks together, of a call of which all ranks know device::shared_bytes().
 std::size_t whole_message(device::Collective collective, int ranks, std::size_t bytes);
 
-/// The longest offer (device::offered_bytes()) that goes by kDirect on one host whatever the collective, and has
-/// no rival; plan() lets some go further.
+/// The longest offer (device::offered_bytes()) that goes by kDirect on one host whatever the collective, and
+/// has no rival; plan() lets some go further.
 std::size_t most_small_bytes(int ranks, device::OfferProtocol protocol);
 
 /// So few hosts that their first ranks can be joined, each with each; and several ranks on some host, for

@@ -26,9 +26,9 @@ struct ForcedRaces;
 ///
 ///   if meets(): settle(the largest own_ns() of all ranks, ...); by_rival(); the call; finish()
 ///
-/// In each period the usual way and then its rival carry a lap of calls, of which the last are timed, from when
-/// all ranks have come to them: the first ones find the caches as the other way has left them, and are up to
-/// twice as fast or as slow. Then the faster of the two has the rest.
+/// In each period the usual way and then its rival carry a lap of calls, of which the last are timed, from
+/// when all ranks have come to them: the first ones find the caches as the other way has left them, and are
+/// up to twice as fast or as slow. Then the faster of the two has the rest.
 class Race {
  public:
   struct Pace {
@@ -40,15 +40,13 @@ class Race {
 
   /// Whether all ranks meet before the next call.
   bool meets() const { return is_timed() || at() == pace().lap || at() == 2 * pace().lap; }
-  bool is_timed() const {
-    return at() < 2 * pace().lap && at() % pace().lap >= pace().lap - pace().timed;
-  }
+  bool is_timed() const { return at() < 2 * pace().lap && at() % pace().lap >= pace().lap - pace().timed; }
   /// What this rank's last call has taken, if it was timed; or 0.
   std::uint64_t own_ns() const { return own_ns_; }
 
-  /// Before a call at which the ranks meet, what the call before has taken the slowest; 0: it was not timed. Once
-  /// both laps are over the rival takes the lead if the usual way took more than `margin` times as long, and
-  /// loses it if it took longer itself. True: the leader has changed.
+  /// Before a call at which the ranks meet, what the call before has taken the slowest; 0: it was not timed.
+  /// Once both laps are over the rival takes the lead if the usual way took more than `margin` times as long,
+  /// and loses it if it took longer itself. True: the leader has changed.
   bool settle(std::uint64_t slowest_ns, double margin) {
     Lap& lap = laps_[at() <= pace().lap ? 0 : 1];
     lap.sum_ns += slowest_ns;
@@ -60,9 +58,7 @@ class Race {
 
   bool rival_leads() const { return rival_leads_; }
   /// Who carries the next call.
-  bool by_rival() const {
-    return at() < 2 * pace().lap ? at() >= pace().lap : rival_leads_;
-  }
+  bool by_rival() const { return at() < 2 * pace().lap ? at() >= pace().lap : rival_leads_; }
 
   /// took_ns: on this rank, of a timed call.
   void finish(std::uint64_t took_ns = 0) {
@@ -111,8 +107,8 @@ class Races {
 
  private:
   friend struct test::ForcedRaces;
-  static constexpr std::size_t kLeastWidth = 12, kSizes = 20;      // from 4 KiB to 2 GiB
-  static constexpr std::size_t kLongSize = 20 - kLeastWidth;       // 1 MiB
+  static constexpr std::size_t kLeastWidth = 12, kSizes = 20;  // from 4 KiB to 2 GiB
+  static constexpr std::size_t kLongSize = 20 - kLeastWidth;   // 1 MiB
   static constexpr std::size_t kCollectives = static_cast<std::size_t>(device::Collective::kAllToAll) + 1;
   std::array<std::array<Race, kSizes>, kCollectives> races_;
 };

@@ -40,7 +40,7 @@ TEST(Race, GivesTheRestOfAPeriodToTheFaster) {
       const Race::Pace& pace = bytes == kShortBytes ? Race::kShort : Race::kLong;
       Races races;
       const Calls run(races.of(Collective::kAllreduce, bytes), 3 * calls_of(pace.period),
-                    [&](bool by_rival, int) { return by_rival == rival_is_faster ? 100 : 200; });
+                      [&](bool by_rival, int) { return by_rival == rival_is_faster ? 100 : 200; });
       for (int call = 0; call < calls_of(3 * pace.period); ++call) {
         const std::uint32_t at = static_cast<std::uint32_t>(call) % pace.period;
         const bool expected = at < pace.lap ? false : at < 2 * pace.lap ? true : rival_is_faster;

@@ -1,5 +1,5 @@
-// Calls for which there are two ways (race.hpp): by both, whoever would be faster, with changes from one to the
-// other in a row of calls; and races as they come.
+// Calls for which there are two ways (race.hpp): by both, whoever would be faster, with changes from one to
+// the other in a row of calls; and races as they come.
 #include <algorithm>
 #include <cstdint>
 #include <tuple>
@@ -138,7 +138,8 @@ TEST_P(RacingCalls, TakeTurns) {
       const int calls = static_cast<int>(pace.period + 2 * pace.lap);
       for (int call = 0; call < calls; ++call)
         check_call(self, *communicator, collective, count, call % 2 == 1, call);
-      EXPECT_EQ(performed(Algorithm::kBoards) - by_boards + performed(Algorithm::kSingleCopy) - by_copy, calls);
+      EXPECT_EQ(performed(Algorithm::kBoards) - by_boards + performed(Algorithm::kSingleCopy) - by_copy,
+                calls);
       EXPECT_GE(performed(Algorithm::kBoards), by_boards + 2 * pace.lap);
       EXPECT_GE(performed(Algorithm::kSingleCopy), by_copy + 2 * pace.lap);
     }
