@@ -23,9 +23,8 @@ std::optional<Algorithm> Communicator::try_perform(const device::HostJob& job) {
     // Where sizes differ from rank to rank, nobody knows alone that there is nothing to do.
     const bool nothing =
         job.count == 0 && job.collective != Collective::kBarrier && !device::lists_blocks(job.collective);
-    if (!nothing)
-      if (const std::optional<Algorithm> rival = rival_of(algorithm, job))
-        return perform_racing(job, algorithm, *rival);
+    const std::optional<Algorithm> rival = nothing ? std::nullopt : rival_of(algorithm, job);
+    if (rival) return perform_racing(job, algorithm, *rival);
     explain(algorithm, job);
     if (algorithm == Algorithm::kBelow) return {};
     if (!nothing) perform_by(algorithm, job);

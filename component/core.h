@@ -232,8 +232,8 @@ int loom_perform(struct loom_comm *comm, const struct loom_call *call);
 
 /* The same for small calls, which consist of their instructions: those up to LOOM_BARRIER of contiguous buffers, not
  * empty, in which a rank offers fewer bytes than *loom_small_below(): the message, or n blocks of a
- * reduce_scatter_block and an alltoall. That changes from call to call, and is 0 where no call is small; read it
- * atomically. */
+ * reduce_scatter_block and an alltoall. It is 0 where no call is small, and changes when the ranks are
+ * connected or fail; read it atomically. */
 const uint64_t *loom_small_below(const struct loom_comm *comm);
 struct loom_kind { /* of a size that fits a register */
   uint8_t collective, type, op;

@@ -90,8 +90,9 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
 Algorithm plan_resumable(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
                          const Abilities& abilities = {});
 
-/// What carries a call as well as `usual`, which plan() has answered, or nearly so: machines differ in which
-/// of the two is faster, by up to four times (race.hpp). Nothing: usual does, or the user wants it.
+/// What may carry a call instead of `usual`, which plan() or plan_resumable() has answered: machines differ
+/// in which of the two is faster, by up to four times (race.hpp). Nothing: there is no other, or the user has
+/// chosen.
 std::optional<Algorithm> rival_of(Algorithm usual, device::Collective collective, const connect::Shape& shape,
                                   std::size_t bytes, const Abilities& abilities);
 

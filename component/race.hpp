@@ -1,5 +1,5 @@
 // race.hpp -- which of two ways carries calls of a kind faster, as the program's own calls show: now and then
-// one of them is timed. Arithmetic alone; communicator_races.cpp has the calls.
+// some are timed. Arithmetic alone; communicator_races.cpp has the calls.
 //
 // No topology tells it. What a core has just written comes to another from its cache, and where the two have
 // no last cache in common a quarter as fast as the kernel copies it; virtual machines do not say what their
@@ -29,14 +29,18 @@ struct ForcedRaces;
 /// In each period the usual way and then its rival carry a lap of calls, of which the last are timed, from
 /// when all ranks have come to them: the first ones find the caches as the other way has left them, and are
 /// up to twice as fast or as slow. Then the faster of the two has the rest.
+///
+/// A program repeats itself, too: laps begin with the same of two, three and, of short calls, six by turns,
+/// and a period is a prime number of calls, so that what one lap has found easier, another will have in the
+/// next.
 class Race {
  public:
   struct Pace {
     std::uint32_t period, lap, timed;  ///< calls
   };
   /// What takes long is timed more often, for CPUs are moved by the clock, and noticed by fewer calls.
-  static constexpr Pace kShort{.period = 1024, .lap = 16, .timed = 5};
-  static constexpr Pace kLong{.period = 96, .lap = 4, .timed = 2};
+  static constexpr Pace kShort{.period = 1021, .lap = 18, .timed = 6};
+  static constexpr Pace kLong{.period = 97, .lap = 3, .timed = 2};
 
   /// Whether all ranks meet before the next call.
   bool meets() const { return is_timed() || at() == pace().lap || at() == 2 * pace().lap; }
@@ -107,8 +111,8 @@ class Races {
 
  private:
   friend struct test::ForcedRaces;
-  static constexpr std::size_t kLeastWidth = 12, kSizes = 20;  // from 4 KiB to 2 GiB
-  static constexpr std::size_t kLongSize = 20 - kLeastWidth;   // 1 MiB
+  static constexpr std::size_t kLeastWidth = 13, kSizes = 19;  // to 8 KiB, ... to 2 GiB
+  static constexpr std::size_t kLongSize = 20 - kLeastWidth;   // above 512 KiB
   static constexpr std::size_t kCollectives = static_cast<std::size_t>(device::Collective::kAllToAll) + 1;
   std::array<std::array<Race, kSizes>, kCollectives> races_;
 };

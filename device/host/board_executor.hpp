@@ -33,8 +33,9 @@ class Boards : public Rounds {
       : Rounds(flags_of(boards), self, few_rounds), boards_(std::move(boards)) {}
 
   std::byte* to_write() const { return boards_[static_cast<std::size_t>(self())]->bank[bank_to_write()]; }
-  /// Banks of this rank's that nobody looks at, once all are level, until it publishes: two, from the one to
-  /// write on or from the first on.
+  /// Two banks of this rank's, once all are level: the one to write, if the round says nothing in it, and the
+  /// next one, or both of the next two. Nobody looks at them before this rank publishes the round after this
+  /// one.
   std::span<std::byte> room() const {
     static_assert(kBanks == 4);
     Board& board = *boards_[static_cast<std::size_t>(self())];

@@ -29,8 +29,9 @@ void read_peer_memory(std::int64_t pid, std::byte* to, const std::byte* from, st
     const ssize_t copied = ::process_vm_readv(static_cast<pid_t>(pid), &local, 1, &remote, 1, 0);
     if (copied < 0 && errno == ESRCH) throw ProcessEnded(pid);
     if (copied <= 0)
-      throw system_error(fmt::format("Reading memory of process {} failed", pid),
-                         copied < 0 ? errno : EFAULT);
+      throw system_error(
+          fmt::format("Reading memory of process {} failed (coll_loom_single_copy 0 does without)", pid),
+          copied < 0 ? errno : EFAULT);
     to += copied;
     from += copied;
     bytes -= static_cast<std::size_t>(copied);

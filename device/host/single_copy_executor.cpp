@@ -10,6 +10,8 @@ namespace loom::device {
 namespace {
 
 constexpr std::size_t kStepBytes = 16 * 1024;  // of a block on its way into a buffer with gaps
+// Of an operand in place; what is longer goes by boards rather than take so much memory again.
+constexpr std::size_t kMostCopiedBytes = 32 * 1024 * 1024;
 // Between two returns to a caller that has other things to do, and looks at the clock.
 constexpr std::size_t kPieceBytes = 1024 * 1024;
 
@@ -22,7 +24,7 @@ SingleCopyExecutor::SingleCopyExecutor(Boards& boards, std::span<const std::int6
   if (reduces()) told_.resize(static_cast<std::size_t>(boards.size()));
   if (job.collective != Collective::kAllToAll || operand_ == nullptr || job.in != job.out) return;
   const std::size_t bytes = static_cast<std::size_t>(boards.size()) * job.bytes();
-  operand_copy_.reset(new (std::nothrow) std::byte[bytes]);
+  if (bytes <= kMostCopiedBytes) operand_copy_.reset(new (std::nothrow) std::byte[bytes]);
   if (operand_copy_) std::memcpy(operand_copy_.get(), job.in, bytes);
   operand_ = operand_copy_.get();
 }
@@ -36,6 +38,11 @@ SingleCopyExecutor::State SingleCopyExecutor::advance() {
       return reduces() ? reduce_operands() : read_operands();
     case Step::kReadResults:
       return read_results();
+    case Step::kReduceLast:
+      reduce_last();
+      if (job_.collective == Collective::kReduce && boards_.self() == job_.root) return State::kDone;
+      step_ = Step::kWait;
+      return State::kMoved;
     case Step::kWait:
       return has_all(&Boards::is_level) ? State::kDone : State::kBlocked;
   }
@@ -124,7 +131,7 @@ SingleCopyExecutor::State SingleCopyExecutor::read_operands() {
   if (job_.out_gaps != nullptr && !broadcast)
     job_.out_gaps->move(job_.out_gaps->context, boards_.self(), const_cast<std::byte*>(operand_ + offset),
                         job_.bytes());
-  if (is_reader()) boards_.check(job_.root);
+  if (sources > 0) check_peers();
   boards_.publish();
   step_ = Step::kWait;
   return is_reader() ? State::kDone : State::kMoved;
@@ -147,8 +154,9 @@ SingleCopyExecutor::Range SingleCopyExecutor::part_of(int rank) const {
   }
 }
 
-/// A tile of my part of all ranks' operands. Where there is only one result, its owner alone looks at what
-/// the others have told: none of them can say that it cannot be read.
+/// A tile of my part of all ranks' operands; the arithmetic that ends the last one is left. Where there is
+/// only one result, its owner alone looks at what the others have told: none of them can say that it cannot
+/// be read.
 SingleCopyExecutor::State SingleCopyExecutor::reduce_operands() {
   const bool rooted = job_.collective == Collective::kReduce;
   const int self = boards_.self();
@@ -165,22 +173,26 @@ SingleCopyExecutor::State SingleCopyExecutor::reduce_operands() {
     if (const Range part = part_of(self); at_ < part.bytes) {
       reduce_tile(part);
       if (at_ < part.bytes) return State::kMoved;
-    } else {
-      let_go();
     }
-  } else {
-    let_go();
+    check_peers();
   }
   at_ = 0;
-  step_ = job_.collective == Collective::kAllreduce ? Step::kReadResults : Step::kWait;
-  return rooted && self == job_.root ? State::kDone : State::kMoved;
+  // The others need not wait for my arithmetic, save for the results of an all-reduce.
+  if (job_.collective == Collective::kAllreduce) reduce_last();
+  boards_.publish();
+  step_ = job_.collective == Collective::kAllreduce ? Step::kReadResults : Step::kReduceLast;
+  return State::kMoved;
 }
 
-/// This rank needs no operand of others any more, and of an all-reduce has results for them.
-void SingleCopyExecutor::let_go() {
-  if (job_.collective == Collective::kReduce && boards_.self() == job_.root)
-    for (int rank = 0; rank < boards_.size(); ++rank) boards_.check(rank);
-  boards_.publish();
+/// Those whose memory I have read, and who go on only once I say so: none of them has given up before that,
+/// and written there. (Others may have left, and freed the communicator.)
+void SingleCopyExecutor::check_peers() const {
+  for (int rank = 0; rank < boards_.size(); ++rank)
+    if (rank != boards_.self() && (!is_reader() || rank == job_.root)) boards_.check(rank);
+}
+
+void SingleCopyExecutor::reduce_last() {
+  if (last_.count > 0) job_.reduce(last_.to, last_.left, last_.right, last_.count);
 }
 
 /// In order of rank. Without a copy in between where the output is free from the beginning; in place it is my
@@ -190,14 +202,12 @@ void SingleCopyExecutor::reduce_tile(const Range& part) {
   const int self = boards_.self(), ranks = boards_.size();
   const bool in_place = job_.in == job_.out;
   const bool two_pieces = in_place && self > 1, no_piece = !in_place && ranks == 2;
-  std::byte* const bank = boards_.room().data();
-  const std::size_t bank_bytes = boards_.room().size();
-  const std::size_t room = no_piece ? kPieceBytes : two_pieces ? bank_bytes / 2 : bank_bytes;
+  const std::span<std::byte> banks = boards_.room();
+  const std::size_t room = no_piece ? kPieceBytes : two_pieces ? banks.size() / 2 : banks.size();
   const std::size_t bytes = std::min(room / job_.elem_bytes * job_.elem_bytes, part.bytes - at_);
   std::byte* const out = job_.out + (scatters_result(job_.collective) ? 0 : part.first) + at_;
-  std::byte* const partial = in_place ? bank : out;
-  std::byte* const fetched = two_pieces ? bank + bank_bytes / 2 : no_piece ? out : bank;
-  const bool is_last = at_ + bytes == part.bytes && job_.collective != Collective::kAllreduce;
+  std::byte* const partial = in_place ? banks.data() : out;
+  std::byte* const fetched = no_piece ? out : two_pieces ? banks.data() + room : banks.data();
   const auto operand = [&](int rank, std::byte* to) -> const std::byte* {
     if (rank == self) return job_.in + part.first + at_;
     awaited_ = rank;
@@ -207,15 +217,11 @@ void SingleCopyExecutor::reduce_tile(const Range& part) {
   };
   const std::byte* left = operand(0, partial);
   for (int rank = 1; rank < ranks; ++rank) {
-    const std::byte* const right = operand(rank, fetched);
-    // The others need not wait for my arithmetic.
-    if (is_last && rank == (self == ranks - 1 ? std::max(ranks - 2, 1) : ranks - 1)) let_go();
-    std::byte* const to = rank < self ? partial : out;
-    job_.reduce(to, left, right, bytes / job_.elem_bytes);
-    left = to;
+    last_ = {rank < self ? partial : out, left, operand(rank, fetched), bytes / job_.elem_bytes};
+    if (rank < ranks - 1 || at_ + bytes < part.bytes) reduce_last();
+    left = last_.to;
   }
   at_ += bytes;
-  if (at_ == part.bytes && !is_last) let_go();
 }
 
 /// A piece of one of an all-reduce's results, as soon as it is there. In place: its owner has read my operand
@@ -235,6 +241,7 @@ SingleCopyExecutor::State SingleCopyExecutor::read_results() {
     }
     if (read_ < boards_.size() - 1) return State::kMoved;
   }
+  check_peers();
   boards_.publish();
   step_ = Step::kWait;
   return State::kMoved;

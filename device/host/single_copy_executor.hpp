@@ -36,7 +36,8 @@ class SingleCopyExecutor {
  private:
   /// Tell where my buffers are; read the others' operands, or reduce my part of them; of an all-reduce, read
   /// the others' results; wait until they have read mine. A round each, the last of which publishes nothing.
-  enum class Step { kTell, kRead, kReadResults, kWait };
+  /// kReduceLast: after the round in which all was read; of banks it touches those of Boards::room().
+  enum class Step { kTell, kRead, kReduceLast, kReadResults, kWait };
   /// What a rank tells.
   struct Buffers {
     const std::byte* operand;  ///< nullptr: the others cannot read it
@@ -57,7 +58,8 @@ class SingleCopyExecutor {
   int source(int k) const;
   Buffers buffers_of(int rank) const;
   Range part_of(int rank) const;
-  void let_go();
+  void reduce_last();
+  void check_peers() const;
   void reduce_tile(const Range& part);
   void keep_own() const;
   bool read_piece(int rank, int block, std::size_t offset);
@@ -66,8 +68,13 @@ class SingleCopyExecutor {
   std::span<const std::int64_t> pids_;
   HostJob job_;
   Step step_ = Step::kTell;
-  int read_ = 0;        ///< operands, or results
-  std::size_t at_ = 0;  ///< bytes of the operand, part or result at hand that are done
+  int read_ = 0;  ///< operands, or results
+  struct {
+    std::byte* to;
+    const std::byte *left, *right;
+    std::size_t count = 0;  ///< elements
+  } last_;                  ///< arithmetic
+  std::size_t at_ = 0;      ///< bytes of the operand, part or result at hand that are done
   int awaited_ = 0;
   const std::byte* operand_;   ///< that others read; nullptr: they cannot
   std::vector<Buffers> told_;  ///< by rank, of a reduction, whose later rounds look at other banks

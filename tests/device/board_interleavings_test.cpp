@@ -1,9 +1,9 @@
 // Everything that goes through the boards of one host, simulated: ranks in one thread, each moving by a round
 // of its executor when it is told to.
 //
-// A round reads and writes banks and then publishes. Whatever another rank could overwrite while this one is
-// still in its round, it could also overwrite before: the conditions under which it moves are the same. So it
-// is enough that rounds take place one after the other, in every order.
+// A step of an executor reads and writes banks and then publishes, or does not publish. Whatever another rank
+// could overwrite while this one is still in its step, it could also overwrite before: the conditions under
+// which it moves are the same. So it is enough that steps take place one after the other, in every order.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
