@@ -6,16 +6,24 @@
 #include "component/communicator.hpp"
 
 namespace loom {
+namespace {
+
+constexpr std::uint64_t kMiB = 1024 * 1024;
+
+}  // namespace
 
 std::optional<Algorithm> Communicator::rival_of(Algorithm usual, const device::HostJob& job) const {
   const connect::Shape& shape = group_->wiring.shape;
   return loom::rival_of(usual, job.collective, shape, device::shared_bytes(job, shape.ranks), abilities());
 }
 
-Race& Communicator::race_of(const device::HostJob& job) {
+std::size_t Communicator::whole_message_of(const device::HostJob& job) const {
   const int ranks = bootstrap_.size();
-  return links_.races.of(job.collective,
-                         whole_message(job.collective, ranks, device::shared_bytes(job, ranks)));
+  return whole_message(job.collective, ranks, device::shared_bytes(job, ranks));
+}
+
+Race& Communicator::race_of(const device::HostJob& job) {
+  return links_.races.of(job.collective, whole_message_of(job));
 }
 
 /// The way that has carried the call.
@@ -27,13 +35,18 @@ Algorithm Communicator::perform_racing(const device::HostJob& job, Algorithm usu
   const double margin = runs_ahead ? 1.2 : 1.1;
   using Clock = std::chrono::steady_clock;
   Race& race = race_of(job);
-  const bool news = race.meets() && race.settle(largest_on_host(race.own_ns()), margin);
+  const bool news = race.meets() && race.settle(largest_on_host(race.own_time()), margin);
   const bool timed = race.is_timed();
   const Algorithm way = race.by_rival() ? rival : usual;
   explain(way, job);
   const auto began = timed ? Clock::now() : Clock::time_point();
   perform_by(way, job);
-  race.finish(timed ? static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - began).count()) : 0);
+  std::uint64_t ns_per_mib = 0;
+  if (timed) {
+    const auto ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - began).count());
+    ns_per_mib = ns * kMiB / whole_message_of(job);
+  }
+  race.finish(ns_per_mib);
   if (news) explain_race(job, race, usual, rival);  // not while the others wait
   return way;
 }
@@ -54,12 +67,13 @@ void Communicator::explain_race(const device::HostJob& job, const Race& race, Al
                                 Algorithm rival) const {
   if (process_.runtime().parameters.verbose < 1 || rank_ != 0) return;
   without_failing([&] {
-    const int ranks = bootstrap_.size();
+    const std::size_t bytes = whole_message_of(job);
+    const auto us = [&](bool by_rival) {
+      return race.mean(by_rival) * static_cast<double>(bytes) / static_cast<double>(kMiB) / 1e3;
+    };
     process_.runtime().log(
         fmt::format("{}: {} of {} bytes takes {:.1f} us by {}, {:.1f} by {}: such calls go by {} now", name_,
-                    name_of(job.collective),
-                    whole_message(job.collective, ranks, device::shared_bytes(job, ranks)),
-                    race.mean_ns(false) / 1e3, name_of(usual), race.mean_ns(true) / 1e3, name_of(rival),
+                    name_of(job.collective), bytes, us(false), name_of(usual), us(true), name_of(rival),
                     name_of(race.rival_leads() ? rival : usual))
             .c_str());
   });

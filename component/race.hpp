@@ -24,11 +24,12 @@ struct ForcedRaces;
 /// The usual way against its rival, for one kind of call. All ranks make the same calls of it, with the same
 /// arguments save finish()'s. For each call of the kind:
 ///
-///   if meets(): settle(the largest own_ns() of all ranks, ...); by_rival(); the call; finish()
+///   if meets(): settle(the largest own_time() of all ranks, ...); by_rival(); the call; finish()
 ///
 /// In each period the usual way and then its rival carry a lap of calls, of which the last are timed, from
 /// when all ranks have come to them: the first ones find the caches as the other way has left them, and are
-/// up to twice as fast or as slow. Then the faster of the two has the rest.
+/// up to twice as fast or as slow. Then the faster of the two has the rest, of which a few are timed as well:
+/// where these are not what they were, the next period begins.
 ///
 /// A program repeats itself, too: laps begin with the same of two, three and, of short calls, six by turns,
 /// and a period is a prime number of calls, so that what one lap has found easier, another will have in the
@@ -37,59 +38,84 @@ class Race {
  public:
   struct Pace {
     std::uint32_t period, lap, timed;  ///< calls
+    std::uint32_t watched_every;       ///< of the rest
   };
   /// What takes long is timed more often, for CPUs are moved by the clock, and noticed by fewer calls.
-  static constexpr Pace kShort{.period = 1021, .lap = 18, .timed = 6};
-  static constexpr Pace kLong{.period = 97, .lap = 3, .timed = 2};
+  static constexpr Pace kShort{.period = 1021, .lap = 18, .timed = 6, .watched_every = 61};
+  static constexpr Pace kLong{.period = 97, .lap = 3, .timed = 2, .watched_every = 7};
 
   /// Whether all ranks meet before the next call.
-  bool meets() const { return is_timed() || at() == pace().lap || at() == 2 * pace().lap; }
-  bool is_timed() const { return at() < 2 * pace().lap && at() % pace().lap >= pace().lap - pace().timed; }
-  /// What this rank's last call has taken, if it was timed; or 0.
-  std::uint64_t own_ns() const { return own_ns_; }
+  bool meets() const { return is_timed() || at_ == pace().lap; }
+  bool is_timed() const {
+    return is_in_laps() ? at_ % pace().lap >= pace().lap - pace().timed
+                        : (at_ - 2 * pace().lap) % pace().watched_every == 0;
+  }
+  /// What this rank's last timed call has taken, until the ranks meet again; or 0.
+  std::uint64_t own_time() const { return own_time_; }
 
-  /// Before a call at which the ranks meet, what the call before has taken the slowest; 0: it was not timed.
-  /// Once both laps are over the rival takes the lead if the usual way took more than `margin` times as long,
-  /// and loses it if it took longer itself. True: the leader has changed.
-  bool settle(std::uint64_t slowest_ns, double margin) {
-    Lap& lap = laps_[at() <= pace().lap ? 0 : 1];
-    lap.sum_ns += slowest_ns;
-    lap.most_ns = std::max(lap.most_ns, slowest_ns);
-    if (at() < 2 * pace().lap) return false;
-    const bool leads = mean_ns(false) > (rival_leads_ ? 1 : margin) * mean_ns(true);
+  /// Before a call at which the ranks meet: the longest own_time(). Once both laps are over the rival takes
+  /// the lead if the usual way took more than `margin` times as long, and loses it if it took longer itself.
+  /// True: the leader has changed.
+  bool settle(std::uint64_t longest, double margin) {
+    own_time_ = 0;
+    if (at_ == pace().lap - pace().timed) return false;  // of the period before
+    if (at_ > 2 * pace().lap) {
+      watch(longest);
+      return false;
+    }
+    Lap& lap = laps_[at_ <= pace().lap ? 0 : 1];
+    lap.sum += longest;
+    lap.most = std::max(lap.most, longest);
+    if (is_in_laps()) return false;
+    const bool leads = mean(false) > (rival_leads_ ? 1 : margin) * mean(true);
     return std::exchange(rival_leads_, leads) != leads;
   }
 
   bool rival_leads() const { return rival_leads_; }
   /// Who carries the next call.
-  bool by_rival() const { return at() < 2 * pace().lap ? at() >= pace().lap : rival_leads_; }
+  bool by_rival() const { return is_in_laps() ? at_ >= pace().lap : rival_leads_; }
 
-  /// took_ns: on this rank, of a timed call.
-  void finish(std::uint64_t took_ns = 0) {
-    own_ns_ = is_timed() ? std::max<std::uint64_t>(took_ns, 1) : 0;
-    if (++calls_; at() == 0) laps_.fill({});
+  /// took: by this rank for a timed call; in any unit, for the size of the call.
+  void finish(std::uint64_t took = 0) {
+    if (is_timed()) own_time_ = std::max<std::uint64_t>(took, 1);
+    if (++at_ == pace().period) begin();
   }
 
   /// Of the last lap's timed calls, save the longest: who is held up tells nothing of the way.
-  double mean_ns(bool of_rival) const {
+  double mean(bool of_rival) const {
     const Lap& lap = laps_[of_rival ? 1 : 0];
-    return static_cast<double>(lap.sum_ns - lap.most_ns) / (pace().timed - 1);
+    return static_cast<double>(lap.sum - lap.most) / (pace().timed - 1);
   }
 
  private:
   friend class Races;
   friend struct test::ForcedRaces;
   struct Lap {
-    std::uint64_t sum_ns = 0, most_ns = 0;
+    std::uint64_t sum = 0, most = 0;
   };
   const Pace& pace() const { return is_long_ ? kLong : kShort; }
-  /// In the period.
-  std::uint64_t at() const { return calls_ % pace().period; }
+  bool is_in_laps() const { return at_ < 2 * pace().lap; }
 
-  std::uint64_t calls_ = 0;
+  void begin() {
+    at_ = 0;
+    changes_ = 0;
+    laps_.fill({});
+  }
+
+  /// One call may have been held up; two tell that the machine has changed.
+  void watch(std::uint64_t longest) {
+    constexpr double kChange = 1.5;
+    const double before = mean(rival_leads_), now = static_cast<double>(longest);
+    const bool has_changed = now > kChange * before || before > kChange * now;
+    changes_ = has_changed ? changes_ + 1 : 0;
+    if (changes_ == 2) begin();
+  }
+
+  std::uint32_t at_ = 0;       ///< calls of the period
+  std::uint32_t changes_ = 0;  ///< watched calls that took another time, one after the other
   bool is_long_ = false;
   bool rival_leads_ = false;
-  std::uint64_t own_ns_ = 0;
+  std::uint64_t own_time_ = 0;
   std::array<Lap, 2> laps_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <vector>
 
@@ -22,7 +23,7 @@ struct Calls {
     for (int call = 0; call < calls; ++call) {
       if (race.meets()) {
         met.push_back(call);
-        if (race.settle(race.own_ns(), kMargin)) news.push_back(call);
+        if (race.settle(race.own_time(), kMargin)) news.push_back(call);
       }
       by_rival.push_back(race.by_rival());
       race.finish(race.is_timed() ? took(by_rival.back(), call) : 0);
@@ -46,31 +47,52 @@ TEST(Race, GivesTheRestOfAPeriodToTheFaster) {
         const bool expected = at < pace.lap ? false : at < 2 * pace.lap ? true : rival_is_faster;
         EXPECT_EQ(run.by_rival[static_cast<std::size_t>(call)], expected) << call;
       }
-      EXPECT_EQ(run.met.size(), 3 * (2 * pace.timed + 2));
+      const std::uint32_t rest = pace.period - 2 * pace.lap;
+      EXPECT_EQ(run.met.size(),
+                3 * (2 * pace.timed + 1 + (rest + pace.watched_every - 1) / pace.watched_every));
       EXPECT_EQ(run.news.size(), rival_is_faster ? 1 : 0);
     }
 }
 
-TEST(Race, TimesTheLastCallsOfALap) {
+TEST(Race, TimesTheLastCallsOfALapAndAFewOfTheRest) {
   Races races;
   std::vector<int> timed;
-  const int calls = calls_of(2 * Race::kLong.lap);
-  Calls(races.of(Collective::kAllreduce, kLongBytes), calls, [&](bool, int call) {
+  const auto note = [&](bool, int call) {
     timed.push_back(call);
     return 1;
-  });
-  EXPECT_EQ(timed, (std::vector{1, 2, 4, 5}));
+  };
+  Calls(races.of(Collective::kAllreduce, kLongBytes), 30, note);
+  EXPECT_EQ(timed, (std::vector{1, 2, 4, 5, 6, 13, 20, 27}));
 }
 
 TEST(Race, FollowsAMachineThatChanges) {
+  for (const std::size_t bytes : {kShortBytes, kLongBytes}) {
+    Races races;
+    const Race::Pace& pace = bytes == kShortBytes ? Race::kShort : Race::kLong;
+    const int watched_every = calls_of(pace.watched_every), laps = 2 * calls_of(pace.lap);
+    const int first = laps + watched_every, second = first + 10 * watched_every;
+    const Calls run(races.of(Collective::kBroadcast, bytes), calls_of(pace.period) + second,
+                    [&](bool by_rival, int call) {
+                      const bool rival_is_faster = call >= first && call < second;
+                      return by_rival == rival_is_faster ? 100 : 200;
+                    });
+    // Two watched calls tell, the second of them at the next one.
+    ASSERT_EQ(run.news.size(), 2);
+    EXPECT_LE(run.news[0] - first, laps + 3 * watched_every);
+    EXPECT_LE(run.news[1] - second, laps + 3 * watched_every);
+  }
+}
+
+TEST(Race, DoesNotBeginAgainForASingleCall) {
   Races races;
   const int period = calls_of(Race::kLong.period);
-  const Calls run(races.of(Collective::kBroadcast, kLongBytes), 6 * period, [&](bool by_rival, int call) {
-    const bool rival_is_faster = call >= 2 * period && call < 4 * period;
-    return by_rival == rival_is_faster ? 100 : 200;
-  });
-  const int lap = calls_of(Race::kLong.lap);
-  EXPECT_EQ(run.news, (std::vector{2 * period + 2 * lap, 4 * period + 2 * lap}));
+  for (const int odd_one : {2 * calls_of(Race::kLong.lap), 2 * calls_of(Race::kLong.lap + 7)})
+    for (const int odd_time : {10, 10'000}) {
+      const Calls run(races.of(Collective::kReduce, kLongBytes), period, [&](bool by_rival, int call) {
+        return call == odd_one ? odd_time : by_rival ? 150 : 100;
+      });
+      EXPECT_EQ(std::ranges::count(run.by_rival, true), Race::kLong.lap);
+    }
 }
 
 TEST(Race, IsNotLostByOneCallThatWasHeldUp) {

@@ -14,7 +14,7 @@ struct ForcedRaces {
     for (auto& of_collective : communicator.links_.races.races_)
       for (Race& race : of_collective) {
         race.rival_leads_ = rivals_lead;
-        race.calls_ = 2 * race.pace().lap + 1;
+        race.at_ = 2 * race.pace().lap + 1;
       }
   }
   /// Whether there are any, as if each rank had a CPU.
