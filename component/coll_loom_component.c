@@ -49,6 +49,7 @@ static int register_variables(void) {
                                                          {LOOM_SINGLE_COPY, "single_copy"},
                                                          {LOOM_RINGS, "rings"},
                                                          {LOOM_TREES, "trees"},
+                                                         {LOOM_BY_SIZE, "by_size"},
                                                          {0, NULL}};
   static const mca_base_var_enum_value_t executors[] = {
       {LOOM_STAGED, "staged"}, {LOOM_HANDED_OVER, "handed_over"}, {LOOM_PERSISTENT, "persistent"},
@@ -68,8 +69,8 @@ static int register_variables(void) {
       register_variable("enable", "Let loom carry collective operations; without it loom does nothing at all",
                         MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_1, &variables->enable),
       register_variable("verbose",
-                        "How much loom tells about its work: 0 nothing, 1 a line per communicator, 2 also a "
-                        "line per kind of call",
+                        "How much loom tells about its work: 0 nothing, 1 a line per communicator and whenever the "
+                        "ranks of a host find the other of two ways faster, 2 also a line per kind of call",
                         MCA_BASE_VAR_TYPE_INT, OPAL_INFO_LVL_3, &variables->verbose),
       register_variable(
           "timeout",
@@ -129,7 +130,8 @@ static int register_variables(void) {
       register_choice(
           "algorithm",
           "Who carries what several algorithms could, for tests and comparisons: auto, the one that is best at "
-          "the size; inside a host boards or single_copy; between hosts rings or trees, for small messages too, which the "
+          "the size, or of two the one that has been faster; by_size, without timing any; inside a host boards or "
+          "single_copy; between hosts rings or trees, for small messages too, which the "
           "component below is better at. Takes effect where all ranks set the same",
           algorithms, OPAL_INFO_LVL_6, &variables->algorithm),
       register_variable(

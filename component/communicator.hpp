@@ -184,7 +184,7 @@ class Communicator {
   // communicator_races.cpp
   std::optional<Algorithm> rival_of(Algorithm usual, const device::HostJob& job) const;
   std::size_t whole_message_of(const device::HostJob& job) const;
-  Race& race_of(const device::HostJob& job);
+  Race& race_of(const device::HostJob& job, Algorithm usual);
   Algorithm perform_racing(const device::HostJob& job, Algorithm usual, Algorithm rival);
   std::uint64_t largest_on_host(std::uint64_t mine);
   void explain_race(const device::HostJob& job, const Race& race, Algorithm usual, Algorithm rival) const;

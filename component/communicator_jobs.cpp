@@ -49,7 +49,7 @@ std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool ma
         plan_resumable(call.collective, group_->wiring.shape,
                        device::shared_bytes(call, group_->wiring.shape.ranks), abilities());
     const std::optional<Algorithm> rival = rival_of(usual, call);
-    return rival && race_of(call).rival_leads() ? *rival : usual;
+    return rival && race_of(call, usual).rival_leads() ? *rival : usual;
   };
   const bool has_kernel = !device::is_reduction(call.collective) || call.reduce != nullptr;
   if (has_kernel) count_small_call(call);

@@ -39,7 +39,8 @@ bool Communicator::link() {
 
 void Communicator::learn_what_is_small() noexcept {
   // At coll_loom_verbose 2 the first call of each kind is told.
-  if (links_.direct && process_.runtime().parameters.verbose < 2 && group_->preference == Preference::kBest)
+  if (links_.direct && process_.runtime().parameters.verbose < 2 &&
+      (group_->preference == Preference::kBest || group_->preference == Preference::kBySize))
     std::atomic_ref(small_below_)
         .store(most_small_bytes(bootstrap_.size(), group_->protocol) + 1, std::memory_order_relaxed);
 }
@@ -271,6 +272,8 @@ const char* Communicator::why_no_preference() const {
   switch (group_->preference) {
     case Preference::kBest:
       return "the ranks do not set the same";
+    case Preference::kBySize:
+      return nullptr;
     case Preference::kRings:
       return shape.hosts == 1 ? "there are rings between hosts only" : nullptr;
     case Preference::kTrees:

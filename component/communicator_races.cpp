@@ -1,6 +1,7 @@
 // communicator_races.cpp -- calls that two ways may carry: now and then some are timed.
 #include <fmt/format.h>
 
+#include <bit>
 #include <chrono>
 
 #include "component/communicator.hpp"
@@ -22,23 +23,23 @@ std::size_t Communicator::whole_message_of(const device::HostJob& job) const {
   return whole_message(job.collective, ranks, device::shared_bytes(job, ranks));
 }
 
-Race& Communicator::race_of(const device::HostJob& job) {
-  return links_.races.of(job.collective, whole_message_of(job));
+Race& Communicator::race_of(const device::HostJob& job, Algorithm usual) {
+  return links_.races.of(job.collective, whole_message_of(job), usual == Algorithm::kDirect);
 }
 
 /// The way that has carried the call.
 Algorithm Communicator::perform_racing(const device::HostJob& job, Algorithm usual, Algorithm rival) {
-  // Who sends to a root, or is one, runs ahead of the others in a row of direct calls, which times from when
-  // all are there do not show. By single copy it waits for them.
+  // Who is the root of a broadcast, or sends to that of a reduce, runs ahead of the others in a row of direct
+  // calls, which times from when all are there do not show. By single copy it waits for them.
   const bool runs_ahead = usual == Algorithm::kDirect && (job.collective == device::Collective::kBroadcast ||
                                                           job.collective == device::Collective::kReduce);
   const double margin = runs_ahead ? 1.2 : 1.1;
   using Clock = std::chrono::steady_clock;
-  Race& race = race_of(job);
+  Race& race = race_of(job, usual);
   const bool news = race.meets() && race.settle(largest_on_host(race.own_time()), margin);
   const bool timed = race.is_timed();
   const Algorithm way = race.by_rival() ? rival : usual;
-  explain(way, job);
+  explain(race.rival_leads() ? rival : usual, job);  // laps are no news
   const auto began = timed ? Clock::now() : Clock::time_point();
   perform_by(way, job);
   std::uint64_t ns_per_mib = 0;
@@ -72,9 +73,12 @@ void Communicator::explain_race(const device::HostJob& job, const Race& race, Al
       return race.mean(by_rival) * static_cast<double>(bytes) / static_cast<double>(kMiB) / 1e3;
     };
     process_.runtime().log(
-        fmt::format("{}: {} of {} bytes takes {:.1f} us by {}, {:.1f} by {}: such calls go by {} now", name_,
-                    name_of(job.collective), bytes, us(false), name_of(usual), us(true), name_of(rival),
-                    name_of(race.rival_leads() ? rival : usual))
+        fmt::format(
+            "{}: {} of {} bytes takes {:.1f} us by {}, {:.1f} by {}: calls of {} to {} bytes go by {}", name_,
+            name_of(job.collective), bytes, us(false), name_of(usual), us(true), name_of(rival),
+            std::bit_ceil(bytes) / 2 + 1, std::bit_ceil(bytes),
+            race.rival_leads() ? fmt::format("{} now", name_of(rival))
+                               : fmt::format("{} again", name_of(usual)))
             .c_str());
   });
 }

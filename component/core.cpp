@@ -32,7 +32,7 @@ static_assert(LOOM_ALGORITHM_COUNT == loom::kAlgorithmCount && LOOM_FALLBACK_COU
 static_assert(LOOM_PROTOCOL_COUNT == loom::device::kOfferProtocols &&
               LOOM_LL128 == static_cast<int>(loom::device::OfferProtocol::kLL128));
 static_assert(LOOM_BOARDS == static_cast<int>(loom::Preference::kBoards) &&
-              LOOM_TREES == static_cast<int>(loom::Preference::kTrees));
+              LOOM_BY_SIZE == static_cast<int>(loom::Preference::kBySize));
 // The same memory under two names: C has no std::byte.
 static_assert(sizeof(loom_block) == sizeof(loom::device::Block) &&
               offsetof(loom_block, bytes) == offsetof(loom::device::Block, bytes));

@@ -53,7 +53,7 @@ enum loom_type {
 enum loom_protocol { LOOM_INLINE, LOOM_SIMPLE, LOOM_LL, LOOM_LL128, LOOM_PROTOCOL_COUNT };
 
 /* Who carries what several algorithms could. The order is that of component/plan.hpp. */
-enum loom_preference { LOOM_BEST, LOOM_BOARDS, LOOM_SINGLE_COPY, LOOM_RINGS, LOOM_TREES, LOOM_PREFERENCE_COUNT };
+enum loom_preference { LOOM_BEST, LOOM_BOARDS, LOOM_SINGLE_COPY, LOOM_RINGS, LOOM_TREES, LOOM_BY_SIZE, LOOM_PREFERENCE_COUNT };
 /* Whether the data of a message between hosts is fetched by its receiver. The order is that of
  * ucx_transport/transport.hpp. */
 enum loom_rendezvous { LOOM_RENDEZVOUS_AUTO, LOOM_RENDEZVOUS_NEVER, LOOM_RENDEZVOUS_ALWAYS };

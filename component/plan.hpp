@@ -47,11 +47,12 @@ std::string_view name_of(device::Collective collective);
 
 /// Who carries what several algorithms could: for tests and comparisons.
 enum class Preference {
-  kBest,        ///< whoever is fastest at the size
+  kBest,        ///< whoever is fastest at the size, or has been where there are two
   kBoards,      ///< one host: the boards
   kSingleCopy,  ///< one host: single copy, where it is possible
   kRings,       ///< several hosts: rings and the mesh, whatever the size
   kTrees,       ///< several hosts: trees, where they are possible, whatever the size
+  kBySize,      ///< as plan() says, whoever has been faster
 };
 
 /// What links allow and the user wants, the same on all ranks.

@@ -11,6 +11,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "device/host/host_job.hpp"
@@ -29,11 +30,11 @@ struct ForcedRaces;
 /// In each period the usual way and then its rival carry a lap of calls, of which the last are timed, from
 /// when all ranks have come to them: the first ones find the caches as the other way has left them, and are
 /// up to twice as fast or as slow. Then the faster of the two has the rest, of which a few are timed as well:
-/// where these are not what they were, the next period begins.
+/// where these are not what they were, the next period begins early, once in a period at the most.
 ///
-/// A program repeats itself, too: laps begin with the same of two, three and, of short calls, six by turns,
-/// and a period is a prime number of calls, so that what one lap has found easier, another will have in the
-/// next.
+/// A program repeats itself, too: both laps time the same of two, three or four calls by turns, and a period
+/// is a prime number of calls, so that what one lap has found easier in other patterns, another will have in
+/// a later one.
 class Race {
  public:
   struct Pace {
@@ -41,14 +42,14 @@ class Race {
     std::uint32_t watched_every;       ///< of the rest
   };
   /// What takes long is timed more often, for CPUs are moved by the clock, and noticed by fewer calls.
-  static constexpr Pace kShort{.period = 1021, .lap = 18, .timed = 6, .watched_every = 61};
-  static constexpr Pace kLong{.period = 97, .lap = 3, .timed = 2, .watched_every = 7};
+  static constexpr Pace kShort{.period = 1021, .lap = 24, .timed = 6, .watched_every = 61};
+  static constexpr Pace kLong{.period = 97, .lap = 4, .timed = 3, .watched_every = 7};
 
   /// Whether all ranks meet before the next call.
-  bool meets() const { return is_timed() || at_ == pace().lap; }
+  bool meets() const { return is_timed() || at_ == pace().lap || at_ == 2 * pace().lap; }
   bool is_timed() const {
     return is_in_laps() ? at_ % pace().lap >= pace().lap - pace().timed
-                        : (at_ - 2 * pace().lap) % pace().watched_every == 0;
+                        : (at_ - 2 * pace().lap + 1) % pace().watched_every == 0;
   }
   /// What this rank's last timed call has taken, until the ranks meet again; or 0.
   std::uint64_t own_time() const { return own_time_; }
@@ -59,6 +60,7 @@ class Race {
   bool settle(std::uint64_t longest, double margin) {
     own_time_ = 0;
     if (at_ == pace().lap - pace().timed) return false;  // of the period before
+    if (longest == 0) return false;                      // the first of several to be timed
     if (at_ > 2 * pace().lap) {
       watch(longest);
       return false;
@@ -66,6 +68,7 @@ class Race {
     Lap& lap = laps_[at_ <= pace().lap ? 0 : 1];
     lap.sum += longest;
     lap.most = std::max(lap.most, longest);
+    lap.least = std::min(lap.least, longest);
     if (is_in_laps()) return false;
     const bool leads = mean(false) > (rival_leads_ ? 1 : margin) * mean(true);
     return std::exchange(rival_leads_, leads) != leads;
@@ -78,7 +81,9 @@ class Race {
   /// took: by this rank for a timed call; in any unit, for the size of the call.
   void finish(std::uint64_t took = 0) {
     if (is_timed()) own_time_ = std::max<std::uint64_t>(took, 1);
-    if (++at_ == pace().period) begin();
+    if (++at_ < pace().period) return;
+    begin();
+    was_early_ = false;
   }
 
   /// Of the last lap's timed calls, save the longest: who is held up tells nothing of the way.
@@ -91,7 +96,7 @@ class Race {
   friend class Races;
   friend struct test::ForcedRaces;
   struct Lap {
-    std::uint64_t sum = 0, most = 0;
+    std::uint64_t sum = 0, most = 0, least = std::numeric_limits<std::uint64_t>::max();
   };
   const Pace& pace() const { return is_long_ ? kLong : kShort; }
   bool is_in_laps() const { return at_ < 2 * pace().lap; }
@@ -102,45 +107,53 @@ class Race {
     laps_.fill({});
   }
 
-  /// One call may have been held up; two tell that the machine has changed.
+  /// One call may have been held up; two tell that the machine has changed, or that the program's calls are
+  /// not alike: that is no reason to begin again and again.
   void watch(std::uint64_t longest) {
     constexpr double kChange = 1.5;
-    const double before = mean(rival_leads_), now = static_cast<double>(longest);
-    const bool has_changed = now > kChange * before || before > kChange * now;
+    const Lap& lap = laps_[rival_leads_ ? 1 : 0];
+    const double now = static_cast<double>(longest);
+    const bool has_changed =
+        now > kChange * static_cast<double>(lap.most) || kChange * now < static_cast<double>(lap.least);
     changes_ = has_changed ? changes_ + 1 : 0;
-    if (changes_ == 2) begin();
+    if (changes_ < 2 || was_early_) return;
+    begin();
+    was_early_ = true;
   }
 
   std::uint32_t at_ = 0;       ///< calls of the period
   std::uint32_t changes_ = 0;  ///< watched calls that took another time, one after the other
+  bool was_early_ = false;     ///< this period, or the one before that it has cut short
   bool is_long_ = false;
   bool rival_leads_ = false;
   std::uint64_t own_time_ = 0;
   std::array<Lap, 2> laps_;
 };
 
-/// The races of one communicator's links: one for each collective and power of two of the whole message.
+/// The races of one communicator's links: one for each collective and power of two of the whole message,
+/// where a direct exchange is the usual way and where it is not.
 class Races {
  public:
   Races() {
     for (auto& of_collective : races_)
-      for (std::size_t size = kLongSize; size < kSizes; ++size) of_collective[size].is_long_ = true;
+      for (std::size_t size = kLongSize; size < kSizes; ++size)
+        for (Race& race : of_collective[size]) race.is_long_ = true;
   }
 
   /// collective: as SingleCopyExecutor takes. Sizes (2^(k-1), 2^k] race together.
-  Race& of(device::Collective collective, std::size_t whole_bytes) {
+  Race& of(device::Collective collective, std::size_t whole_bytes, bool usually_direct = false) {
     if (collective == device::Collective::kReduceScatterV) collective = device::Collective::kReduceScatter;
     const auto width = static_cast<std::size_t>(std::bit_width(whole_bytes > 0 ? whole_bytes - 1 : 0));
     return races_[static_cast<std::size_t>(collective)]
-                 [std::clamp(width, kLeastWidth, kLeastWidth + kSizes - 1) - kLeastWidth];
+                 [std::clamp(width, kLeastWidth, kLeastWidth + kSizes - 1) - kLeastWidth][usually_direct];
   }
 
  private:
   friend struct test::ForcedRaces;
-  static constexpr std::size_t kLeastWidth = 13, kSizes = 19;  // to 8 KiB, ... to 2 GiB
+  static constexpr std::size_t kLeastWidth = 14, kSizes = 18;  // to 16 KiB, ... to 2 GiB
   static constexpr std::size_t kLongSize = 20 - kLeastWidth;   // above 512 KiB
   static constexpr std::size_t kCollectives = static_cast<std::size_t>(device::Collective::kAllToAll) + 1;
-  std::array<std::array<Race, kSizes>, kCollectives> races_;
+  std::array<std::array<std::array<Race, 2>, kSizes>, kCollectives> races_;
 };
 
 }  // namespace loom

@@ -185,7 +185,7 @@ SingleCopyExecutor::State SingleCopyExecutor::reduce_operands() {
 }
 
 /// Those whose memory I have read, and who go on only once I say so: none of them has given up before that,
-/// and written there. (Others may have left, and freed the communicator.)
+/// and written there. (Others may have left, and failed in a later call.)
 void SingleCopyExecutor::check_peers() const {
   for (int rank = 0; rank < boards_.size(); ++rank)
     if (rank != boards_.self() && (!is_reader() || rank == job_.root)) boards_.check(rank);

@@ -77,9 +77,9 @@ TEST(Plan, HasARivalWhereMachinesDiffer) {
   // Nor where ranks take turns, or the user has chosen.
   EXPECT_EQ(answer(Collective::kAllreduce, 1 << 20, 2, {.single_copy = true, .oversubscribed = true}),
             (Answer{Algorithm::kBoards, {}}));
-  EXPECT_EQ(
-      answer(Collective::kAllreduce, 1 << 20, 2, {.single_copy = true, .preference = Preference::kBoards}),
-      (Answer{Algorithm::kBoards, {}}));
+  for (const Preference preference : {Preference::kBoards, Preference::kBySize})
+    EXPECT_EQ(answer(Collective::kAllreduce, 1 << 20, 2, {.single_copy = true, .preference = preference}),
+              (Answer{Algorithm::kBoards, {}}));
 }
 
 constexpr Abilities kAll{.single_copy = true, .two_levels = true};

@@ -238,6 +238,59 @@ TEST(HostCollectives, ReduceInOrderOfRankWhateverTheSize) {
   });
 }
 
+TEST(SingleCopyExecutor, DoesNotTrustMemoryOfARankThatHasGivenUp) {
+  for (const Collective collective :
+       {Collective::kAllreduce, Collective::kReduceScatter, Collective::kAllGather}) {
+    Host host(2);
+    Boards mine(Host::pointers(host.boards), 0), other(Host::pointers(host.boards), 1);
+    const std::vector<std::int64_t> pids(2, ::getpid());
+    std::vector<int> in(4), out(4), other_in(4), other_out(4);
+    const auto job = [&](std::vector<int>& from, std::vector<int>& to) {
+      return HostJob{.collective = collective,
+                     .in = reinterpret_cast<std::byte*>(from.data()),
+                     .out = reinterpret_cast<std::byte*>(to.data()),
+                     .count = 2,
+                     .elem_bytes = sizeof(int),
+                     .reduce = find_reduce(Op::kSum, Type::kInt32)};
+    };
+    SingleCopyExecutor executor(mine, pids, job(in, out)), of_other(other, pids, job(other_in, other_out));
+    ASSERT_EQ(of_other.advance(), SingleCopyExecutor::State::kMoved);
+    ASSERT_EQ(executor.advance(), SingleCopyExecutor::State::kMoved);
+    ASSERT_TRUE(mine.is_level(1));  // seen, and not looked at again for that
+    other.abandon();
+    EXPECT_THROW(executor.advance(), Error);
+  }
+}
+
+TEST(SingleCopyExecutor, DoesNotMindAReaderThatHasGoneAndFailedElsewhere) {
+  Host host(3);
+  std::vector<Boards> boards;
+  for (int rank = 0; rank < 3; ++rank) boards.emplace_back(Host::pointers(host.boards), rank);
+  const std::vector<std::int64_t> pids(3, ::getpid());
+  std::vector<int> messages[3] = {{1, 2}, {0, 0}, {0, 0}};
+  std::vector<SingleCopyExecutor> executors;
+  executors.reserve(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    auto* bytes = reinterpret_cast<std::byte*>(messages[rank].data());
+    executors.emplace_back(boards[static_cast<std::size_t>(rank)], pids,
+                           HostJob{.collective = Collective::kBroadcast,
+                                   .in = bytes,
+                                   .out = bytes,
+                                   .count = 2,
+                                   .elem_bytes = sizeof(int)});
+  }
+  const auto finish = [&](std::size_t rank) {
+    for (int step = 0; step < 10; ++step)
+      if (executors[rank].advance() == SingleCopyExecutor::State::kDone) return true;
+    return false;
+  };
+  EXPECT_FALSE(finish(0));  // waits for its readers
+  EXPECT_TRUE(finish(2));
+  boards[2].abandon();
+  EXPECT_TRUE(finish(1));
+  EXPECT_EQ(messages[1], messages[0]);
+}
+
 TEST(BoardExecutor, ReportsARankThatGaveUp) {
   Host host(2);
   Boards mine(Host::pointers(host.boards), 0), other(Host::pointers(host.boards), 1);
