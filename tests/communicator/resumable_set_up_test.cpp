@@ -1,6 +1,5 @@
 // The set-up for callers that may not wait: they perform its exchanges.
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <chrono>
