@@ -49,6 +49,7 @@ static int register_variables(void) {
                                                          {LOOM_SINGLE_COPY, "single_copy"},
                                                          {LOOM_RINGS, "rings"},
                                                          {LOOM_TREES, "trees"},
+                                                         {LOOM_STAR, "star"},
                                                          {LOOM_BY_SIZE, "by_size"},
                                                          {0, NULL}};
   static const mca_base_var_enum_value_t executors[] = {
@@ -132,7 +133,7 @@ static int register_variables(void) {
           "Who carries what several algorithms could, for tests and comparisons: auto, the one that is best at "
           "the size, or of two the one that has been faster; by_size, without timing any; inside a host boards or "
           "single_copy; between hosts rings or trees, for small messages too, which the "
-          "component below is better at. Takes effect where all ranks set the same",
+          "component below is better at, or star, of the two ways of coll_loom_two_levels. Takes effect where all ranks set the same",
           algorithms, OPAL_INFO_LVL_6, &variables->algorithm),
       register_variable(
           "two_levels",

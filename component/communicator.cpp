@@ -87,8 +87,8 @@ void Communicator::count_small_call(const device::HostJob& job) {
   Abilities with = abilities();
   with.two_levels = true;
   const connect::Shape& shape = group_->wiring.shape;
-  if (plan(job.collective, shape, device::shared_bytes(job, shape.ranks), with) == Algorithm::kTwoLevels)
-    ++small_calls_;
+  const Algorithm planned = plan(job.collective, shape, device::shared_bytes(job, shape.ranks), with);
+  if (planned == Algorithm::kTwoLevels || planned == Algorithm::kTwoLevelStar) ++small_calls_;
 }
 
 /// The plan, once what it needs is there. Whether all ranks may read each other's memory is known with the
@@ -149,7 +149,9 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
     case Algorithm::kScan:
       return drive(device::ScanExecutor(*links_.boards, job), peer_of);
     case Algorithm::kTwoLevels:
-      return run_two_levels(job);
+      return run_two_levels(job, device::Across::kOneShot);
+    case Algorithm::kTwoLevelStar:
+      return run_two_levels(job, device::Across::kStar);
     case Algorithm::kRails:
     case Algorithm::kFlatRing:
       if (device::RailsExecutor::takes(job.collective))
@@ -319,8 +321,8 @@ bool Communicator::waits_too(int peer) const noexcept {
   return on_any && on_all;
 }
 
-void Communicator::run_two_levels(const device::HostJob& job) {
-  drive(device::TwoLevelExecutor(levels(), job),
+void Communicator::run_two_levels(const device::HostJob& job, device::Across across) {
+  drive(device::TwoLevelExecutor(levels(across), job),
         [&](const device::TwoLevelExecutor& executor) { return rank_at(executor.awaited()); });
 }
 
@@ -329,14 +331,15 @@ void Communicator::perform_handed_over(const device::HostJob& job, device::Op op
         [](const auto& executor) { return executor.awaited(); });
 }
 
-device::TwoLevels Communicator::levels() {
+device::TwoLevels Communicator::levels(device::Across across) {
   return {.boards = links_.boards ? &*links_.boards : nullptr,
           .self = {group_->placement.node_of(rank_), group_->placement.local_of(rank_)},
           .rank = rank_,
           .hosts = group_->wiring.shape.hosts,
           .links = links_.hosts,
           .slot_bytes = kHostsFifo.slot_bytes,
-          .ranks = group_->wiring.shape.ranks};
+          .ranks = group_->wiring.shape.ranks,
+          .across = across};
 }
 
 void Communicator::explain(Algorithm algorithm, const device::HostJob& job) {

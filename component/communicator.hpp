@@ -186,7 +186,8 @@ class Communicator {
   std::size_t whole_message_of(const device::HostJob& job) const;
   Race& race_of(const device::HostJob& job, Algorithm usual);
   Algorithm perform_racing(const device::HostJob& job, Algorithm usual, Algorithm rival);
-  std::uint64_t largest_on_host(std::uint64_t mine);
+  std::uint64_t largest_of_all(std::uint64_t mine);
+  std::size_t race_unit(const device::HostJob& job, Algorithm usual) const;
   void explain_race(const device::HostJob& job, const Race& race, Algorithm usual, Algorithm rival) const;
 
   // communicator_jobs.cpp
@@ -207,7 +208,7 @@ class Communicator {
   device::HostAndLocal place_in_grid(int rank) const;
   device::RootedExecutor rooted(const device::HostJob& job) const;
   device::RailTreesExecutor over_trees(const device::HostJob& job) const;
-  void run_two_levels(const device::HostJob& job);
+  void run_two_levels(const device::HostJob& job, device::Across across);
   Abilities abilities() const {
     return {.single_copy = !links_.pids.empty(),
             .two_levels = goes_by_two_levels(),
@@ -221,7 +222,7 @@ class Communicator {
     return from > 0 && (linked_.value_or(false) || small_calls_ >= from);
   }
   void count_small_call(const device::HostJob& job);
-  device::TwoLevels levels();
+  device::TwoLevels levels(device::Across across);
   int rank_at(const device::HostAndLocal& place) const {
     return group_->placement.ranks_of(place.host)[static_cast<std::size_t>(place.local)];
   }

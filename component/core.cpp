@@ -241,6 +241,7 @@ const char* loom_algorithm_name(int algorithm) {
   // As a part of a variable's name.
   if (which == loom::Algorithm::kSingleCopy) return "single_copy";
   if (which == loom::Algorithm::kTwoLevels) return "two_levels";
+  if (which == loom::Algorithm::kTwoLevelStar) return "two_level_star";
   if (which == loom::Algorithm::kFlatRing) return "flat_ring";
   if (which == loom::Algorithm::kHandedOver) return "handed_over";
   return loom::name_of(which).data();

@@ -53,7 +53,7 @@ enum loom_type {
 enum loom_protocol { LOOM_INLINE, LOOM_SIMPLE, LOOM_LL, LOOM_LL128, LOOM_PROTOCOL_COUNT };
 
 /* Who carries what several algorithms could. The order is that of component/plan.hpp. */
-enum loom_preference { LOOM_BEST, LOOM_BOARDS, LOOM_SINGLE_COPY, LOOM_RINGS, LOOM_TREES, LOOM_BY_SIZE, LOOM_PREFERENCE_COUNT };
+enum loom_preference { LOOM_BEST, LOOM_BOARDS, LOOM_SINGLE_COPY, LOOM_RINGS, LOOM_TREES, LOOM_STAR, LOOM_BY_SIZE, LOOM_PREFERENCE_COUNT };
 /* Whether the data of a message between hosts is fetched by its receiver. The order is that of
  * ucx_transport/transport.hpp. */
 enum loom_rendezvous { LOOM_RENDEZVOUS_AUTO, LOOM_RENDEZVOUS_NEVER, LOOM_RENDEZVOUS_ALWAYS };
@@ -136,7 +136,7 @@ enum loom_fallback {
   LOOM_NOT_ORDERED,   /* it may be one of Open MPI's own, whose place among the program's calls is not the same on all ranks */
   LOOM_FALLBACK_COUNT
 };
-enum { LOOM_ALGORITHM_COUNT = 13 }; /* of component/plan.hpp, without the component below */
+enum { LOOM_ALGORITHM_COUNT = 14 }; /* of component/plan.hpp, without the component below */
 
 /* Names as in variables: "reduce_scatter_block", "single_copy", "no_kernel". */
 const char *loom_collective_name(enum loom_collective collective);

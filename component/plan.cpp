@@ -137,6 +137,8 @@ std::string_view name_of(Algorithm algorithm) {
       return "scan";
     case Algorithm::kTwoLevels:
       return "two levels";
+    case Algorithm::kTwoLevelStar:
+      return "two-level star";
     case Algorithm::kRails:
       return "rails";
     case Algorithm::kTrees:
@@ -265,7 +267,9 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
   if (abilities.two_levels && may_use_two_levels(shape) && device::TwoLevelExecutor::takes(collective) &&
       whole < std::min(least,
                        collective == Collective::kReduceScatter ? kMostScatteredByTwoLevels : kRingMinBytes))
-    return Algorithm::kTwoLevels;
+    return abilities.preference == Preference::kStar && device::TwoLevelExecutor::has_star(shape.hosts, whole)
+               ? Algorithm::kTwoLevelStar
+               : Algorithm::kTwoLevels;
   if (collective == Collective::kAllToAll && may_mesh(shape) && whole >= least) return Algorithm::kMesh;
   if (!rings_take(collective) || whole < least) return Algorithm::kBelow;
   if (device::RailTreesExecutor::takes(collective) && shape.ranks_per_host > 0 &&
@@ -284,9 +288,13 @@ Algorithm plan_resumable(device::Collective collective, const connect::Shape& sh
 
 std::optional<Algorithm> rival_of(Algorithm usual, device::Collective collective, const connect::Shape& shape,
                                   std::size_t bytes, const Abilities& abilities) {
-  if (shape.hosts != 1 || abilities.oversubscribed || abilities.preference != Preference::kBest ||
-      !may_copy_once(collective, shape, abilities))
-    return {};
+  if (abilities.preference != Preference::kBest) return {};
+  if (usual == Algorithm::kTwoLevels) {
+    const bool has_star =
+        device::TwoLevelExecutor::has_star(shape.hosts, whole_message(collective, shape.ranks, bytes));
+    return has_star ? std::optional(Algorithm::kTwoLevelStar) : std::nullopt;
+  }
+  if (shape.hosts != 1 || abilities.oversubscribed || !may_copy_once(collective, shape, abilities)) return {};
   if (device::offered_bytes(collective, bytes, shape.ranks) <= kMostUnrivalled) return {};
   switch (usual) {
     case Algorithm::kDirect:
@@ -317,6 +325,7 @@ bool may_carry(Algorithm algorithm, device::Collective collective) {
     case Algorithm::kScan:
       return scans;
     case Algorithm::kTwoLevels:
+    case Algorithm::kTwoLevelStar:
       return device::TwoLevelExecutor::takes(collective);
     case Algorithm::kRails:
     case Algorithm::kFlatRing:

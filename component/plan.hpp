@@ -12,13 +12,14 @@
 namespace loom {
 
 enum class Algorithm {
-  kCopy,        ///< one rank: the result is the operand
-  kDirect,      ///< one host, small: every rank reads what it needs of every other's offer
-  kBoards,      ///< one host: the same in tiles, through a board for each rank
-  kSingleCopy,  ///< one host: every rank reads the others' buffers
-  kBlocks,      ///< one host: through the boards, blocks whose sizes only those concerned know
-  kScan,        ///< one host: through the boards, every rank reduces what the ranks before it have laid out
-  kTwoLevels,   ///< several hosts: through the boards inside, between the first ranks of hosts, and back
+  kCopy,          ///< one rank: the result is the operand
+  kDirect,        ///< one host, small: every rank reads what it needs of every other's offer
+  kBoards,        ///< one host: the same in tiles, through a board for each rank
+  kSingleCopy,    ///< one host: every rank reads the others' buffers
+  kBlocks,        ///< one host: through the boards, blocks whose sizes only those concerned know
+  kScan,          ///< one host: through the boards, every rank reduces what the ranks before it have laid out
+  kTwoLevels,     ///< several hosts: through the boards inside, between the first ranks of hosts, and back
+  kTwoLevelStar,  ///< the same, in which the first ranks meet at that of the first host
   kRails,       ///< equal hosts: rings inside and rails across (see device::RailsExecutor and RootedExecutor)
   kTrees,       ///< equal hosts: the double binary tree across them (see device::RailTreesExecutor)
   kFlatRing,    ///< unequal hosts: the same with one ring over all ranks
@@ -52,6 +53,7 @@ enum class Preference {
   kSingleCopy,  ///< one host: single copy, where it is possible
   kRings,       ///< several hosts: rings and the mesh, whatever the size
   kTrees,       ///< several hosts: trees, where they are possible, whatever the size
+  kStar,        ///< several hosts: two levels with a star, where they carry a call
   kBySize,      ///< as plan() says, whoever has been faster
 };
 
@@ -91,9 +93,9 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
 Algorithm plan_resumable(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
                          const Abilities& abilities = {});
 
-/// What may carry a call instead of `usual`, which plan() or plan_resumable() has answered: machines differ
-/// in which of the two is faster, by up to four times (race.hpp). Nothing: there is no other, or the user has
-/// chosen.
+/// What may carry a call instead of `usual`, which plan() or plan_resumable() has answered: machines and
+/// networks differ in which of the two is faster, by up to four times (race.hpp). Nothing: there is no other,
+/// or the user has chosen.
 std::optional<Algorithm> rival_of(Algorithm usual, device::Collective collective, const connect::Shape& shape,
                                   std::size_t bytes, const Abilities& abilities);
 

@@ -44,6 +44,8 @@ class Race {
   /// What takes long is timed more often, for CPUs are moved by the clock, and noticed by fewer calls.
   static constexpr Pace kShort{.period = 1021, .lap = 24, .timed = 6, .watched_every = 61};
   static constexpr Pace kLong{.period = 97, .lap = 4, .timed = 3, .watched_every = 7};
+  /// Between hosts calls differ more, one from the next.
+  static constexpr Pace kFar{.period = 2039, .lap = 36, .timed = 16, .watched_every = 127};
 
   /// Whether all ranks meet before the next call.
   bool meets() const { return is_timed() || at_ == pace().lap || at_ == 2 * pace().lap; }
@@ -98,7 +100,7 @@ class Race {
   struct Lap {
     std::uint64_t sum = 0, most = 0, least = std::numeric_limits<std::uint64_t>::max();
   };
-  const Pace& pace() const { return is_long_ ? kLong : kShort; }
+  const Pace& pace() const { return *pace_; }
   bool is_in_laps() const { return at_ < 2 * pace().lap; }
 
   void begin() {
@@ -124,20 +126,22 @@ class Race {
   std::uint32_t at_ = 0;       ///< calls of the period
   std::uint32_t changes_ = 0;  ///< watched calls that took another time, one after the other
   bool was_early_ = false;     ///< this period, or the one before that it has cut short
-  bool is_long_ = false;
+  const Pace* pace_ = &kShort;
   bool rival_leads_ = false;
   std::uint64_t own_time_ = 0;
   std::array<Lap, 2> laps_;
 };
 
 /// The races of one communicator's links: one for each collective and power of two of the whole message,
-/// where a direct exchange is the usual way and where it is not.
+/// where a direct exchange is the usual way and where it is not; or between hosts one for each collective, of
+/// short messages.
 class Races {
  public:
   Races() {
     for (auto& of_collective : races_)
       for (std::size_t size = kLongSize; size < kSizes; ++size)
-        for (Race& race : of_collective[size]) race.is_long_ = true;
+        for (Race& race : of_collective[size]) race.pace_ = &Race::kLong;
+    for (Race& race : between_hosts_) race.pace_ = &Race::kFar;
   }
 
   /// collective: as SingleCopyExecutor takes. Sizes (2^(k-1), 2^k] race together.
@@ -147,6 +151,10 @@ class Races {
     return races_[static_cast<std::size_t>(collective)]
                  [std::clamp(width, kLeastWidth, kLeastWidth + kSizes - 1) - kLeastWidth][usually_direct];
   }
+  /// collective: as TwoLevelExecutor takes.
+  Race& between_hosts(device::Collective collective) {
+    return between_hosts_[static_cast<std::size_t>(collective)];
+  }
 
  private:
   friend struct test::ForcedRaces;
@@ -154,6 +162,7 @@ class Races {
   static constexpr std::size_t kLongSize = 20 - kLeastWidth;   // above 512 KiB
   static constexpr std::size_t kCollectives = static_cast<std::size_t>(device::Collective::kAllToAll) + 1;
   std::array<std::array<std::array<Race, 2>, kSizes>, kCollectives> races_;
+  std::array<Race, static_cast<std::size_t>(device::Collective::kBarrier) + 1> between_hosts_;
 };
 
 }  // namespace loom

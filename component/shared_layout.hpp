@@ -37,7 +37,7 @@ inline constexpr std::size_t kOneOfHostsBytes =
 static_assert(sizeof(device::Board) % device::kCacheLine == 0);
 
 /// What the ranks must have in common to understand each other; to be counted up when a protocol changes.
-inline constexpr std::uint64_t kProtocolVersion = 12;
+inline constexpr std::uint64_t kProtocolVersion = 13;
 inline constexpr std::uint64_t kLayout =
     (((kProtocolVersion * 1'000'003 + kOneHostBytes) * 1'000'003 + kSharedFifo.slot_bytes) * 1'000'003 +
      kSharedFifo.slot_count) *

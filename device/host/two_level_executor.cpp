@@ -5,9 +5,6 @@
 namespace loom::device {
 namespace {
 
-// From here on the bytes that a one-shot sends cost more than a second step (three virtual hosts).
-constexpr std::size_t kMostOneShotBytes = 8 * 1024;
-
 std::size_t divide_up(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
 }
@@ -31,7 +28,8 @@ void TwoLevelExecutor::plan() {
   const std::size_t blocks =
       job_.collective == Collective::kReduceScatter ? static_cast<std::size_t>(levels_.ranks) : 1;
   const std::size_t count = job_.count * blocks, share = divide_up(count, hosts);
-  const bool two_shot = count * job_.elem_bytes > kMostOneShotBytes;
+  // From there on the bytes that a one-shot sends cost more than a second step (three virtual hosts).
+  const bool two_shot = count * job_.elem_bytes > kMostShortBytes;
   whole_.resize((two_shot ? share * hosts : count) * job_.elem_bytes);
   std::byte* const whole = whole_.data();
   const std::byte* const in = job_.collective == Collective::kBarrier ? whole : job_.in;
@@ -43,6 +41,10 @@ void TwoLevelExecutor::plan() {
              two_shot ? share : count,
              job_.elem_bytes,
              job_.reduce};
+  if (levels_.across == Across::kStar && has_star(levels_.hosts, count * job_.elem_bytes)) {
+    across_.pattern = Pattern::kDirectReduce;
+    back_ = {Pattern::kDirectBroadcast, whole, whole, count, job_.elem_bytes};
+  }
   spread_ = {Collective::kBroadcast, whole, whole, count, job_.elem_bytes, nullptr, 0};
 }
 
@@ -55,16 +57,16 @@ void TwoLevelExecutor::begin(const HostJob& inside) {
     std::memcpy(inside.out, inside.in, inside.bytes());
 }
 
-void TwoLevelExecutor::begin_across() {
+void TwoLevelExecutor::begin_across(const ExchangeJob& between) {
   between_.reset();
-  if (is_first()) between_.emplace(levels_.links, levels_.self.host, levels_.slot_bytes, across_);
+  if (is_first()) between_.emplace(levels_.links, levels_.self.host, levels_.slot_bytes, between);
 }
 
 TwoLevelExecutor::State TwoLevelExecutor::advance() {
   bool moved = false;
   while (stage_ != Stage::kDone) {
     State state = State::kDone;
-    if (stage_ == Stage::kAcross)
+    if (is_between_hosts())
       state = between_ ? between_->advance() : State::kDone;
     else
       state = inside_ ? inside_->advance() : State::kDone;
@@ -74,9 +76,16 @@ TwoLevelExecutor::State TwoLevelExecutor::advance() {
     switch (stage_) {
       case Stage::kGather:
         stage_ = Stage::kAcross;
-        begin_across();
+        begin_across(across_);
         break;
       case Stage::kAcross:
+        if (back_) {
+          stage_ = Stage::kBack;
+          begin_across(*back_);
+          break;
+        }
+        [[fallthrough]];
+      case Stage::kBack:
         stage_ = Stage::kSpread;
         begin(spread_);
         break;
@@ -97,7 +106,7 @@ void TwoLevelExecutor::finish() {
 }
 
 HostAndLocal TwoLevelExecutor::awaited() const noexcept {
-  if (stage_ == Stage::kAcross && between_) return {between_->awaited(), 0};
+  if (is_between_hosts() && between_) return {between_->awaited(), 0};
   return {levels_.self.host, inside_ ? inside_->awaited() : levels_.self.local};
 }
 

@@ -2,12 +2,19 @@
 // host, between the first ranks of the hosts over links, and through the boards again. Only one rank of a
 // host uses the network, and few messages follow one another. Resumable: it never waits.
 //
-//   collective       inside    between the first ranks   inside
-//   all-reduce       reduce    one-shot, or two-shot     broadcast
-//   reduce-scatter   reduce    one-shot, or two-shot     broadcast; each keeps its block
-//   barrier          reduce    one-shot                  broadcast
+//   collective       inside    between the first ranks         inside
+//   all-reduce       reduce    one-shot, star, or two-shot     broadcast
+//   reduce-scatter   reduce    one-shot, star, or two-shot     broadcast; each keeps its block
+//   barrier          reduce    one-shot, or star               broadcast
 //
-// Depth between hosts 1, two-shot 2. h hosts: the first rank of a host sends (h-1) S, two-shot 2 (h-1)/h S.
+// A star is a reduction at the first host's first rank, and a broadcast from there.
+//
+//   h hosts     depth   messages      sent by the busiest
+//   one-shot    1       h (h-1)       (h-1) S
+//   star        2       2 (h-1)       (h-1) S
+//   two-shot    2       2 h (h-1)     2 (h-1)/h S
+//
+// All reduce in the same order: results have the same bits.
 #pragma once
 
 #include <optional>
@@ -25,6 +32,9 @@ struct HostAndLocal {
   friend bool operator==(const HostAndLocal&, const HostAndLocal&) = default;
 };
 
+/// How the first ranks of the hosts meet for a short message.
+enum class Across { kOneShot, kStar };
+
 /// Where a rank stands, and what it is linked by. Hosts and the ranks of a host are in the same order
 /// everywhere.
 struct TwoLevels {
@@ -35,6 +45,7 @@ struct TwoLevels {
   std::span<const PeerLinks> links;  ///< of the first rank of a host: to those of the other hosts
   std::size_t slot_bytes = 0;        ///< of those links
   int ranks = 1;                     ///< of the communicator
+  Across across = Across::kOneShot;  ///< where has_star()
 };
 
 class TwoLevelExecutor {
@@ -53,20 +64,29 @@ class TwoLevelExecutor {
     return collective == Collective::kAllreduce || collective == Collective::kReduceScatter ||
            collective == Collective::kBarrier;
   }
+  /// Longer ones are two-shot.
+  static constexpr std::size_t kMostShortBytes = 8 * 1024;
+  /// whole_bytes: of all blocks. Between two hosts a star would have as many messages as one-shot, and take
+  /// longer.
+  static constexpr bool has_star(int hosts, std::size_t whole_bytes) {
+    return hosts > 2 && whole_bytes <= kMostShortBytes;
+  }
 
  private:
   void plan();
   void begin(const HostJob& inside);
-  void begin_across();
+  void begin_across(const ExchangeJob& between);
   void finish();
   bool is_first() const { return levels_.self.local == 0; }
+  bool is_between_hosts() const { return stage_ == Stage::kAcross || stage_ == Stage::kBack; }
 
-  enum class Stage { kGather, kAcross, kSpread, kDone };
+  enum class Stage { kGather, kAcross, kBack, kSpread, kDone };
   TwoLevels levels_;
   HostJob job_;
   std::vector<std::byte> whole_;  ///< the message, as far as it is reduced
   HostJob gather_, spread_;
   ExchangeJob across_;
+  std::optional<ExchangeJob> back_;  ///< of a star
   Stage stage_ = Stage::kGather;
   std::optional<BoardExecutor> inside_;
   std::optional<ExchangeExecutor> between_;
