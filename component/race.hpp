@@ -39,28 +39,34 @@ class Race {
  public:
   struct Pace {
     std::uint32_t period, lap, timed;  ///< calls
-    std::uint32_t watched_every;       ///< of the rest
+    std::uint32_t watched_every;       ///< of the rest; 0: none
+    bool in_a_row = false;  ///< the timed calls of a lap follow one another as the program makes them
   };
   /// What takes long is timed more often, for CPUs are moved by the clock, and noticed by fewer calls.
   static constexpr Pace kShort{.period = 1021, .lap = 24, .timed = 6, .watched_every = 61};
   static constexpr Pace kLong{.period = 97, .lap = 4, .timed = 3, .watched_every = 7};
-  /// Between hosts calls differ more, one from the next.
-  static constexpr Pace kFar{.period = 2039, .lap = 36, .timed = 16, .watched_every = 127};
+  /// Between hosts calls differ more, one from the next; and where CPUs are busy with messages, what is left
+  /// to do after a call makes the next one longer.
+  static constexpr Pace kFar{.period = 2039, .lap = 36, .timed = 24, .watched_every = 0, .in_a_row = true};
 
   /// Whether all ranks meet before the next call.
-  bool meets() const { return is_timed() || at_ == pace().lap || at_ == 2 * pace().lap; }
-  bool is_timed() const {
-    return is_in_laps() ? at_ % pace().lap >= pace().lap - pace().timed
-                        : (at_ - 2 * pace().lap + 1) % pace().watched_every == 0;
+  bool meets() const {
+    const bool follows = pace().in_a_row && at_ % pace().lap != pace().lap - pace().timed;
+    return (is_timed() && !follows) || at_ == pace().lap || at_ == 2 * pace().lap;
   }
-  /// What this rank's last timed call has taken, until the ranks meet again; or 0.
-  std::uint64_t own_time() const { return own_time_; }
+  bool is_timed() const {
+    if (is_in_laps()) return at_ % pace().lap >= pace().lap - pace().timed;
+    return pace().watched_every > 0 && (at_ - 2 * pace().lap + 1) % pace().watched_every == 0;
+  }
+  /// What this rank's last timed call has taken, until the ranks meet again; or 0. In a row: all of them,
+  /// save the longest.
+  std::uint64_t own_time() const { return own_.sum - own_.most; }
 
   /// Before a call at which the ranks meet: the longest own_time(). Once both laps are over the rival takes
   /// the lead if the usual way took more than `margin` times as long, and loses it if it took longer itself.
   /// True: the leader has changed.
   bool settle(std::uint64_t longest, double margin) {
-    own_time_ = 0;
+    own_ = {};
     if (at_ == pace().lap - pace().timed) return false;  // of the period before
     if (longest == 0) return false;                      // the first of several to be timed
     if (at_ > 2 * pace().lap) {
@@ -68,9 +74,10 @@ class Race {
       return false;
     }
     Lap& lap = laps_[at_ <= pace().lap ? 0 : 1];
-    lap.sum += longest;
-    lap.most = std::max(lap.most, longest);
-    lap.least = std::min(lap.least, longest);
+    if (pace().in_a_row)
+      lap.sum = longest;
+    else
+      lap.add(longest);
     if (is_in_laps()) return false;
     const bool leads = mean(false) > (rival_leads_ ? 1 : margin) * mean(true);
     return std::exchange(rival_leads_, leads) != leads;
@@ -82,7 +89,10 @@ class Race {
 
   /// took: by this rank for a timed call; in any unit, for the size of the call.
   void finish(std::uint64_t took = 0) {
-    if (is_timed()) own_time_ = std::max<std::uint64_t>(took, 1);
+    if (is_timed() && pace().in_a_row)
+      own_.add(took);
+    else if (is_timed())
+      own_.sum = std::max<std::uint64_t>(took, 1);
     if (++at_ < pace().period) return;
     begin();
     was_early_ = false;
@@ -99,6 +109,11 @@ class Race {
   friend struct test::ForcedRaces;
   struct Lap {
     std::uint64_t sum = 0, most = 0, least = std::numeric_limits<std::uint64_t>::max();
+    void add(std::uint64_t took) {
+      sum += took;
+      most = std::max(most, took);
+      least = std::min(least, took);
+    }
   };
   const Pace& pace() const { return *pace_; }
   bool is_in_laps() const { return at_ < 2 * pace().lap; }
@@ -128,7 +143,7 @@ class Race {
   bool was_early_ = false;     ///< this period, or the one before that it has cut short
   const Pace* pace_ = &kShort;
   bool rival_leads_ = false;
-  std::uint64_t own_time_ = 0;
+  Lap own_;
   std::array<Lap, 2> laps_;
 };
 
