@@ -223,7 +223,7 @@ std::size_t most_small_bytes(int ranks, device::OfferProtocol protocol) {
 }
 
 bool may_use_two_levels(const connect::Shape& shape) {
-  return shape.hosts > 1 && shape.hosts <= kMostHostsAtOnce && shape.ranks > shape.hosts;
+  return shape.hosts > 1 && shape.hosts <= kMostHostsAtOnce;
 }
 
 bool may_mesh(const connect::Shape& shape) {

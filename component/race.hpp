@@ -40,11 +40,11 @@ class Race {
   struct Pace {
     std::uint32_t period, lap, timed;  ///< calls
     std::uint32_t watched_every;       ///< of the rest; 0: none
-    bool in_a_row = false;  ///< the timed calls of a lap follow one another as the program makes them
+    bool in_a_row;  ///< the timed calls of a lap follow one another as the program makes them
   };
   /// What takes long is timed more often, for CPUs are moved by the clock, and noticed by fewer calls.
-  static constexpr Pace kShort{.period = 1021, .lap = 24, .timed = 6, .watched_every = 61};
-  static constexpr Pace kLong{.period = 97, .lap = 4, .timed = 3, .watched_every = 7};
+  static constexpr Pace kShort{.period = 1021, .lap = 24, .timed = 6, .watched_every = 61, .in_a_row = false};
+  static constexpr Pace kLong{.period = 97, .lap = 4, .timed = 3, .watched_every = 7, .in_a_row = false};
   /// Between hosts calls differ more, one from the next; and where CPUs are busy with messages, what is left
   /// to do after a call makes the next one longer.
   static constexpr Pace kFar{.period = 2039, .lap = 36, .timed = 24, .watched_every = 0, .in_a_row = true};
