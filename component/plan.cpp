@@ -39,8 +39,9 @@ constexpr std::size_t kBytesPerStep = 16 * 1024;
 // A first rank sends to all others at once; beyond, logarithmic patterns, which the component below has, need
 // less.
 constexpr int kMostHostsAtOnce = 16;
-// They have the whole message on all first ranks before it is scattered (six virtual hosts of two ranks).
-constexpr std::size_t kMostScatteredByTwoLevels = 16 * 1024;
+// Below this. They have the whole message on all first ranks before it is scattered (six virtual hosts of two
+// ranks, two to eight of one).
+constexpr std::size_t kMostScatteredByTwoLevels = 16 * 1024, kMostScatteredOfOne = 4 * 1024;
 // 512 KiB of slots for each rank of another host.
 constexpr int kMostMeshRanks = 64;
 
@@ -113,9 +114,26 @@ std::size_t least_between_hosts(device::Collective collective, const connect::Sh
     case device::Collective::kReduceScatterV:
       return ring_from(128);
     case device::Collective::kAllreduce:
-      return hosts <= kHostsOfTreeMin || may_use_two_levels(shape) ? ring_from(256) : 2 * tree_from;
+      return hosts <= kHostsOfTreeMin || (may_use_two_levels(shape) && shape.ranks > shape.hosts)
+                 ? ring_from(256)
+                 : 2 * tree_from;
     default:
       return any_ring;
+  }
+}
+
+/// Where each host has one rank, the component below needs fewer messages for a barrier, and fewer bytes for
+/// what is not short (two to eight virtual hosts, with a delay of 100 us and without).
+bool two_levels_take(device::Collective collective, const connect::Shape& shape, std::size_t whole) {
+  if (!may_use_two_levels(shape) || !device::TwoLevelExecutor::takes(collective)) return false;
+  const bool several = shape.ranks > shape.hosts;
+  switch (collective) {
+    case device::Collective::kBarrier:
+      return several;
+    case device::Collective::kReduceScatter:
+      return whole < (several ? kMostScatteredByTwoLevels : kMostScatteredOfOne);
+    default:
+      return several ? whole < kRingMinBytes : whole <= device::TwoLevelExecutor::kMostShortBytes;
   }
 }
 
@@ -264,9 +282,7 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
   const bool forced =
       abilities.preference == Preference::kRings || abilities.preference == Preference::kTrees;
   const std::size_t least = forced ? 1 : least_between_hosts(collective, shape);
-  if (abilities.two_levels && may_use_two_levels(shape) && device::TwoLevelExecutor::takes(collective) &&
-      whole < std::min(least,
-                       collective == Collective::kReduceScatter ? kMostScatteredByTwoLevels : kRingMinBytes))
+  if (abilities.two_levels && whole < least && two_levels_take(collective, shape, whole))
     return abilities.preference == Preference::kStar && device::TwoLevelExecutor::has_star(shape.hosts, whole)
                ? Algorithm::kTwoLevelStar
                : Algorithm::kTwoLevels;

@@ -73,8 +73,7 @@ std::size_t whole_message(device::Collective collective, int ranks, std::size_t 
 /// has no rival; plan() lets some go further.
 std::size_t most_small_bytes(int ranks, device::OfferProtocol protocol);
 
-/// So few hosts that their first ranks can be joined, each with each; and several ranks on some host, for
-/// where each has one the component below sends less, in as many rounds or one more (docs/benchmarks.md).
+/// So few hosts that their first ranks can be joined, each with each.
 bool may_use_two_levels(const connect::Shape& shape);
 
 /// So few ranks that each can have links to all those of other hosts; and several on some host, for where

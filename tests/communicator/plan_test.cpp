@@ -198,12 +198,22 @@ TEST(AllreducePlan, TakesTwoLevelsForSmallMessagesBetweenAFewHostsIfWanted) {
             Algorithm::kTwoLevels);
   EXPECT_EQ(plan(device::Collective::kReduceScatter, {6, 3, 2}, 4 << 10, {.two_levels = true}),
             Algorithm::kBelow);
-  EXPECT_EQ(plan(device::Collective::kAllreduce, {3, 3, 1}, 8, {.two_levels = true}), Algorithm::kBelow);
+  for (const connect::Shape& of_one : {connect::Shape{2, 2, 1}, {3, 3, 1}, {16, 16, 1}}) {
+    const auto planned = [&](device::Collective collective, std::size_t bytes) {
+      return plan(collective, of_one, bytes, {.two_levels = true});
+    };
+    EXPECT_EQ(planned(device::Collective::kAllreduce, 8 << 10), Algorithm::kTwoLevels);
+    EXPECT_EQ(planned(device::Collective::kAllreduce, (8 << 10) + 1), Algorithm::kBelow);
+    const auto ranks = static_cast<std::size_t>(of_one.ranks);
+    EXPECT_EQ(planned(device::Collective::kReduceScatter, (4095 / ranks)), Algorithm::kTwoLevels);
+    EXPECT_EQ(planned(device::Collective::kReduceScatter, (4096 / ranks + 1)), Algorithm::kBelow);
+    EXPECT_EQ(planned(device::Collective::kBarrier, 0), Algorithm::kBelow);
+  }
   EXPECT_EQ(plan(device::Collective::kAllreduce, {1000, 16, 0}, 1 << 20, {.two_levels = true}),
             Algorithm::kBelow);
   EXPECT_TRUE(may_use_two_levels({32, 16, 2}));
   EXPECT_FALSE(may_use_two_levels({200, 100, 2}));
-  EXPECT_FALSE(may_use_two_levels({16, 16, 1}));
+  EXPECT_TRUE(may_use_two_levels({16, 16, 1}));
   EXPECT_FALSE(may_use_two_levels({2, 1, 2}));
 }
 
@@ -211,7 +221,8 @@ TEST(Plan, TakesTheAlgorithmThatIsWantedWhereThatCanCarryTheCall) {
   using device::Collective;
   const Abilities boards{.single_copy = true, .preference = Preference::kBoards},
       single{.single_copy = true, .preference = Preference::kSingleCopy},
-      rings{.preference = Preference::kRings}, trees{.preference = Preference::kTrees};
+      rings{.preference = Preference::kRings}, trees{.preference = Preference::kTrees},
+      star{.two_levels = true, .preference = Preference::kStar};
   for (const std::size_t bytes : {1, 1 << 24}) {
     EXPECT_EQ(plan(Collective::kBroadcast, {4, 1, 4}, bytes, boards), Algorithm::kBoards);
     EXPECT_EQ(plan(Collective::kBroadcast, {4, 1, 4}, bytes, single), Algorithm::kSingleCopy);
@@ -222,6 +233,10 @@ TEST(Plan, TakesTheAlgorithmThatIsWantedWhereThatCanCarryTheCall) {
     EXPECT_EQ(plan(Collective::kReduce, {5, 3, 0}, bytes, trees), Algorithm::kFlatRing);
     EXPECT_EQ(plan(Collective::kReduceScatter, {6, 3, 2}, bytes, trees), Algorithm::kRails);
   }
+  EXPECT_EQ(plan(Collective::kBarrier, {6, 3, 2}, 0, star), Algorithm::kTwoLevelStar);
+  EXPECT_EQ(plan(Collective::kAllreduce, {5, 3, 0}, 8 << 10, star), Algorithm::kTwoLevelStar);
+  EXPECT_EQ(plan(Collective::kAllreduce, {6, 3, 2}, (8 << 10) + 1, star), Algorithm::kTwoLevels);
+  EXPECT_EQ(plan(Collective::kAllreduce, {4, 2, 2}, 8, star), Algorithm::kTwoLevels);
   EXPECT_EQ(plan(Collective::kBarrier, {4, 1, 4}, 0, boards), Algorithm::kDirect);
   EXPECT_EQ(plan(Collective::kAllreduce, {4, 1, 4}, 8, single), Algorithm::kSingleCopy);
   EXPECT_EQ(plan(Collective::kReduce, {4, 1, 4}, 8, single), Algorithm::kDirect);

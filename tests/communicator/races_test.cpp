@@ -5,31 +5,9 @@
 #include <tuple>
 
 #include "allreduce_cases.hpp"
+#include "forced_races.hpp"
 
 namespace loom::test {
-
-struct ForcedRaces {
-  /// Collective, between calls: as if the ranks had just found this out, in every race.
-  static void set(Communicator& communicator, bool rivals_lead) {
-    for (auto& of_collective : communicator.links_.races.races_)
-      for (auto& of_size : of_collective)
-        for (Race& race : of_size) {
-          race.rival_leads_ = rivals_lead;
-          race.at_ = 2 * race.pace().lap + 1;
-        }
-  }
-  /// Whether there are any, as if each rank had a CPU.
-  static bool start(Communicator& communicator) {
-    communicator.group_->oversubscribed = false;
-    return !communicator.links_.pids.empty();
-  }
-  static std::uint64_t performed(const Communicator& communicator, Algorithm by) {
-    std::uint64_t calls = 0;
-    for (const auto& counts : communicator.calls_.of) calls += counts.by[static_cast<std::size_t>(by)];
-    return calls;
-  }
-};
-
 namespace {
 
 using device::Collective;

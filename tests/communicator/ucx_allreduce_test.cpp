@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "allreduce_cases.hpp"
+#include "forced_races.hpp"
 
 namespace loom::test {
 namespace {
@@ -50,7 +51,7 @@ TEST_P(AllreduceAcrossHosts, SumsMessagesOfEverySize) {
   EXPECT_TRUE(job.transcript.messages(LOOM_MESSAGE_DECLINED).empty());
 }
 
-TEST_P(AllreduceAcrossHosts, GoesThroughTwoLevelsOfSeveralRanksIfAllWantThat) {
+TEST_P(AllreduceAcrossHosts, GoesThroughTwoLevelsIfAllWantThat) {
   std::vector<int> hosts = GetParam().host_of;
   std::ranges::sort(hosts);
   const bool several = std::ranges::adjacent_find(hosts) != hosts.end();
@@ -65,10 +66,10 @@ TEST_P(AllreduceAcrossHosts, GoesThroughTwoLevelsOfSeveralRanksIfAllWantThat) {
       const auto communicator = self.connect();
       ASSERT_NE(communicator, nullptr);
       int call = 0;
-      for (const std::size_t count : {1UL, 1000UL, 5000UL, 60000UL}) {
+      for (const std::size_t count : {1UL, 1000UL, 2000UL, 5000UL, 60000UL}) {
         ++call;
         EXPECT_EQ(check_sum<float>(self, *communicator, device::Type::kFloat, count, call % 2 == 0, call),
-                  several && all);
+                  (several || count <= 2000) && all);
       }
       EXPECT_EQ(communicator->perform({.collective = device::Collective::kBarrier}), several && all);
     });
@@ -96,6 +97,37 @@ TEST(TwoLevels, BeginWithTheSmallCallThatAllRanksWantOrOnceThereAreLinks) {
   });
 }
 
+TEST(TwoLevels, RaceWithAStarAndGoByWhoeverLeads) {
+  setenv("UCX_TLS", "tcp,self", 1);
+  for (const std::vector<int>& host_of : {std::vector{0, 1, 2}, std::vector{0, 1, 0, 2, 0}}) {
+    Job job{.ranks = static_cast<int>(host_of.size()), .host = [&](int rank) {
+              return "host" + std::to_string(host_of[static_cast<std::size_t>(rank)]);
+            }};
+    job.parameters.two_levels = 1;
+    job.run([](Rank& self) {
+      const auto communicator = self.connect();
+      ASSERT_NE(communicator, nullptr);
+      const auto performed = [&](Algorithm way) { return ForcedRaces::performed(*communicator, way); };
+      const auto sum = [&](int call) {
+        const std::size_t count = call % 5 == 4 ? 2048 : static_cast<std::size_t>(call % 7 + 1);
+        EXPECT_TRUE(check_sum<float>(self, *communicator, device::Type::kFloat, count, call % 2 == 0, call));
+      };
+      constexpr int kCalls = 4 * Race::kFar.lap;
+      for (int call = 0; call < kCalls; ++call) sum(call);
+      EXPECT_EQ(performed(Algorithm::kTwoLevels) + performed(Algorithm::kTwoLevelStar), kCalls);
+      EXPECT_GE(performed(Algorithm::kTwoLevels), Race::kFar.lap);
+      EXPECT_GE(performed(Algorithm::kTwoLevelStar), Race::kFar.lap);
+      for (const bool star_leads : {true, false, true, true}) {
+        const Algorithm way = star_leads ? Algorithm::kTwoLevelStar : Algorithm::kTwoLevels;
+        ForcedRaces::set(*communicator, star_leads);
+        const std::uint64_t before = performed(way);
+        for (int call = 0; call < 9; ++call) sum(call);
+        EXPECT_EQ(performed(way), before + 9);
+      }
+    });
+  }
+}
+
 TEST_P(AllreduceAcrossHosts, MayBeFreedRightAfterTheCall) {
   Job job = job_on(GetParam());
   job.run([](Rank& self) {
@@ -107,16 +139,15 @@ TEST_P(AllreduceAcrossHosts, MayBeFreedRightAfterTheCall) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Placements, AllreduceAcrossHosts,
-                         ::testing::Values(Placement{"TwoHosts", {0, 1}}, Placement{"ThreeHosts", {0, 1, 2}},
-                                           Placement{"TwoByTwo", {0, 0, 1, 1}},
-                                           Placement{"ThreeByTwoRoundRobin", {0, 1, 2, 0, 1, 2}},
-                                           Placement{"Unequal", {0, 0, 1}},
-                                           Placement{"UnequalInterleaved", {0, 1, 0, 2, 0}},
-                                           Placement{"TwoHostsThatFetch", {0, 1}, LOOM_RENDEZVOUS_ALWAYS},
-                                           Placement{"ThreeByTwoThatFetch", {0, 0, 1, 1, 2, 2},
-                                                     LOOM_RENDEZVOUS_ALWAYS}),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Placements, AllreduceAcrossHosts,
+    ::testing::Values(Placement{"TwoHosts", {0, 1}}, Placement{"ThreeHosts", {0, 1, 2}},
+                      Placement{"TwoByTwo", {0, 0, 1, 1}},
+                      Placement{"ThreeByTwoRoundRobin", {0, 1, 2, 0, 1, 2}}, Placement{"Unequal", {0, 0, 1}},
+                      Placement{"UnequalInterleaved", {0, 1, 0, 2, 0}},
+                      Placement{"TwoHostsThatFetch", {0, 1}, LOOM_RENDEZVOUS_ALWAYS},
+                      Placement{"ThreeByTwoThatFetch", {0, 0, 1, 1, 2, 2}, LOOM_RENDEZVOUS_ALWAYS}),
+    [](const auto& test) { return std::string(test.param.name); });
 
 TEST(AllreduceAcrossHostsThatWaits, EndsAtTheTimeoutOnAllRanksOnceOneIsMissing) {
   setenv("UCX_TLS", "tcp,self", 1);

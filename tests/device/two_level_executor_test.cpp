@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
+#include <string>
+#include <tuple>
 
 #include "mesh.hpp"
 
@@ -12,8 +15,9 @@ namespace {
 /// Hosts whose first ranks are joined by links; ranks are spread over them in any order.
 class Cluster {
  public:
-  Cluster(std::vector<int> host_of, const FifoShape& shape)
+  Cluster(std::vector<int> host_of, Across across, const FifoShape& shape)
       : host_of_(std::move(host_of)),
+        across_(across),
         hosts_(1 + *std::max_element(host_of_.begin(), host_of_.end())),
         shape_(shape),
         mesh_(hosts_, shape) {
@@ -53,13 +57,15 @@ class Cluster {
                          .hosts = hosts_,
                          .links = local == 0 ? mesh_.of(host) : std::span<const PeerLinks>{},
                          .slot_bytes = shape_.slot_bytes,
-                         .ranks = size()};
+                         .ranks = size(),
+                         .across = across_};
         body(rank, [&](const HostJob& job) { loom::device::run(TwoLevelExecutor(levels, job)); });
       });
   }
 
  private:
   std::vector<int> host_of_, local_of_, ranks_;
+  Across across_;
   int hosts_;
   FifoShape shape_;
   Mesh mesh_;
@@ -77,10 +83,11 @@ std::vector<int> operand(int rank, std::size_t count) {
   return values;
 }
 
-void check(const std::vector<int>& host_of, Collective collective, std::size_t count, bool in_place) {
+void check(const std::vector<int>& host_of, Across across, Collective collective, std::size_t count,
+           bool in_place) {
   SCOPED_TRACE(::testing::Message() << "collective " << static_cast<int>(collective) << ", " << host_of.size()
                                     << " ranks, " << count << " elements" << (in_place ? ", in place" : ""));
-  Cluster cluster(host_of, {.slot_bytes = 4096, .slot_count = 4});
+  Cluster cluster(host_of, across, {.slot_bytes = 4096, .slot_count = 4});
   const auto n = static_cast<std::size_t>(cluster.size());
   cluster.run([&](int rank, const auto& perform) {
     const bool scatters = collective == Collective::kReduceScatter;
@@ -98,17 +105,17 @@ void check(const std::vector<int>& host_of, Collective collective, std::size_t c
   });
 }
 
-class TwoLevel : public ::testing::TestWithParam<std::vector<int>> {};
+class TwoLevel : public ::testing::TestWithParam<std::tuple<std::vector<int>, Across>> {};
 
 TEST_P(TwoLevel, CarryAllreducesAndReduceScatters) {
   for (const std::size_t count : {1UL, 100UL, 2049UL, 20011UL})  // one shot, two shots, several tiles of them
     for (const bool in_place : {false, true})
       for (const auto collective : {Collective::kAllreduce, Collective::kReduceScatter})
-        check(GetParam(), collective, count, in_place);
+        check(std::get<0>(GetParam()), std::get<1>(GetParam()), collective, count, in_place);
 }
 
 TEST_P(TwoLevel, LetNobodyPassABarrierBeforeAllHaveCome) {
-  Cluster cluster(GetParam(), {.slot_bytes = 256, .slot_count = 4});
+  Cluster cluster(std::get<0>(GetParam()), std::get<1>(GetParam()), {.slot_bytes = 256, .slot_count = 4});
   std::atomic<int> here = 0;
   cluster.run([&](int, const auto& perform) {
     for (int round = 1; round <= 20; ++round) {
@@ -119,9 +126,46 @@ TEST_P(TwoLevel, LetNobodyPassABarrierBeforeAllHaveCome) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Placements, TwoLevel,
-                         ::testing::Values(std::vector{0, 1}, std::vector{0, 1, 2}, std::vector{0, 0, 1, 1},
-                                           std::vector{0, 1, 2, 0, 1, 2}, std::vector{0, 1, 0, 2, 0}));
+TEST(TwoLevelStar, HasTheBitsOfAOneShot) {
+  const std::vector<int> host_of{0, 1, 2, 3, 0, 1, 2};
+  constexpr std::size_t kCount = 500;
+  std::vector<std::vector<float>> results;
+  for (const Across across : {Across::kOneShot, Across::kStar}) {
+    Cluster cluster(host_of, across, {.slot_bytes = 4096, .slot_count = 4});
+    std::vector<std::vector<float>> of_ranks(host_of.size());
+    cluster.run([&](int rank, const auto& perform) {
+      std::vector<float> in(kCount), &out = of_ranks[static_cast<std::size_t>(rank)];
+      out.resize(kCount);
+      // Far apart in size: in another order they would be rounded differently.
+      for (std::size_t i = 0; i < kCount; ++i)
+        in[i] = std::ldexp(1.0F + static_cast<float>(i) / 7, (rank * 5 + static_cast<int>(i)) % 24);
+      perform({Collective::kAllreduce, reinterpret_cast<const std::byte*>(in.data()),
+               reinterpret_cast<std::byte*>(out.data()), kCount, sizeof(float),
+               find_reduce(Op::kSum, Type::kFloat)});
+    });
+    results.insert(results.end(), of_ranks.begin(), of_ranks.end());
+  }
+  for (const auto& result : results) EXPECT_EQ(result, results.front());
+}
+
+TEST(TwoLevelStar, IsForShortMessagesOfMoreThanTwoHosts) {
+  EXPECT_TRUE(TwoLevelExecutor::has_star(3, 0));
+  EXPECT_TRUE(TwoLevelExecutor::has_star(16, TwoLevelExecutor::kMostShortBytes));
+  EXPECT_FALSE(TwoLevelExecutor::has_star(16, TwoLevelExecutor::kMostShortBytes + 1));
+  EXPECT_FALSE(TwoLevelExecutor::has_star(2, 8));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Placements, TwoLevel,
+    ::testing::Combine(::testing::Values(std::vector{0, 1}, std::vector{0, 1, 2}, std::vector{0, 0, 1, 1},
+                                         std::vector{0, 1, 2, 0, 1, 2}, std::vector{0, 1, 0, 2, 0},
+                                         std::vector{0, 1, 2, 3, 4, 5, 6, 7}),
+                       ::testing::Values(Across::kOneShot, Across::kStar)),
+    [](const auto& test) {
+      std::string name = std::get<1>(test.param) == Across::kStar ? "Star" : "OneShot";
+      for (const int host : std::get<0>(test.param)) name += std::to_string(host);
+      return name;
+    });
 
 }  // namespace
 }  // namespace loom::device

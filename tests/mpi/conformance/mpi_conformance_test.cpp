@@ -20,9 +20,9 @@ constexpr const char* kCollectives[] = {"allreduce",      "reduce",    "reduce_s
                                         "scatterv",       "alltoall",  "alltoallv",
                                         "alltoallw",      "barrier"};
 
-constexpr const char* kAlgorithms[] = {"copy", "direct",      "boards",    "single_copy", "blocks",
-                                       "scan", "two_levels",  "rails",     "trees",       "flat_ring",
-                                       "mesh", "handed_over", "persistent"};
+constexpr const char* kAlgorithms[] = {"copy", "direct",      "boards",     "single_copy",   "blocks",
+                                       "scan", "two_levels",  "rails",      "trees",         "flat_ring",
+                                       "mesh", "handed_over", "persistent", "two_level_star"};
 
 /// Calls that loom has carried, as the counters by algorithm have it.
 std::uint64_t by_algorithms(mpi::ToolInterface& tools, const std::string& collective) {
