@@ -42,6 +42,8 @@ constexpr int kMostHostsAtOnce = 16;
 // Below this. They have the whole message on all first ranks before it is scattered (six virtual hosts of two
 // ranks, two to eight of one).
 constexpr std::size_t kMostScatteredByTwoLevels = 16 * 1024, kMostScatteredOfOne = 4 * 1024;
+// One rank sends it to, or receives it from, all other hosts.
+constexpr std::size_t kMostRootedByTwoLevels = 16 * 1024;
 // 512 KiB of slots for each rank of another host.
 constexpr int kMostMeshRanks = 64;
 
@@ -130,6 +132,9 @@ bool two_levels_take(device::Collective collective, const connect::Shape& shape,
   switch (collective) {
     case device::Collective::kBarrier:
       return several;
+    case device::Collective::kBroadcast:
+    case device::Collective::kReduce:
+      return several && whole <= kMostRootedByTwoLevels;
     case device::Collective::kReduceScatter:
       return whole < (several ? kMostScatteredByTwoLevels : kMostScatteredOfOne);
     default:
@@ -283,7 +288,8 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
       abilities.preference == Preference::kRings || abilities.preference == Preference::kTrees;
   const std::size_t least = forced ? 1 : least_between_hosts(collective, shape);
   if (abilities.two_levels && whole < least && two_levels_take(collective, shape, whole))
-    return abilities.preference == Preference::kStar && device::TwoLevelExecutor::has_star(shape.hosts, whole)
+    return abilities.preference == Preference::kStar &&
+                   device::TwoLevelExecutor::has_star(collective, shape.hosts, whole)
                ? Algorithm::kTwoLevelStar
                : Algorithm::kTwoLevels;
   if (collective == Collective::kAllToAll && may_mesh(shape) && whole >= least) return Algorithm::kMesh;
@@ -306,8 +312,8 @@ std::optional<Algorithm> rival_of(Algorithm usual, device::Collective collective
                                   std::size_t bytes, const Abilities& abilities) {
   if (abilities.preference != Preference::kBest) return {};
   if (usual == Algorithm::kTwoLevels) {
-    const bool has_star =
-        device::TwoLevelExecutor::has_star(shape.hosts, whole_message(collective, shape.ranks, bytes));
+    const bool has_star = device::TwoLevelExecutor::has_star(collective, shape.hosts,
+                                                             whole_message(collective, shape.ranks, bytes));
     return has_star ? std::optional(Algorithm::kTwoLevelStar) : std::nullopt;
   }
   if (shape.hosts != 1 || abilities.oversubscribed || !may_copy_once(collective, shape, abilities)) return {};
@@ -341,8 +347,9 @@ bool may_carry(Algorithm algorithm, device::Collective collective) {
     case Algorithm::kScan:
       return scans;
     case Algorithm::kTwoLevels:
-    case Algorithm::kTwoLevelStar:
       return device::TwoLevelExecutor::takes(collective);
+    case Algorithm::kTwoLevelStar:
+      return device::TwoLevelExecutor::has_star(collective);
     case Algorithm::kRails:
     case Algorithm::kFlatRing:
       return rings_take(collective);

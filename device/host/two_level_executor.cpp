@@ -17,7 +17,10 @@ TwoLevelExecutor::TwoLevelExecutor(const TwoLevels& levels, const HostJob& job) 
     job_.count = job_.elem_bytes = 1;
     job_.reduce = find_reduce(Op::kBor, Type::kUint8);
   }
-  plan();
+  if (has_star(job_.collective))
+    plan();
+  else
+    plan_rooted();
   begin(gather_);
 }
 
@@ -41,20 +44,51 @@ void TwoLevelExecutor::plan() {
              two_shot ? share : count,
              job_.elem_bytes,
              job_.reduce};
-  if (levels_.across == Across::kStar && has_star(levels_.hosts, count * job_.elem_bytes)) {
+  if (levels_.across == Across::kStar && has_star(job_.collective, levels_.hosts, count * job_.elem_bytes)) {
     across_.pattern = Pattern::kDirectReduce;
     back_ = {Pattern::kDirectBroadcast, whole, whole, count, job_.elem_bytes};
   }
   spread_ = {Collective::kBroadcast, whole, whole, count, job_.elem_bytes, nullptr, 0};
 }
 
+/// whole_: the message; of a reduce as far as it is reduced.
+void TwoLevelExecutor::plan_rooted() {
+  // Of a broadcast ranks need not agree on what an element is.
+  const bool reduces = job_.collective == Collective::kReduce;
+  const std::size_t count = reduces ? job_.count : job_.bytes(), elem_bytes = reduces ? job_.elem_bytes : 1;
+  whole_.resize(job_.bytes());
+  std::byte* const whole = whole_.data();
+  const auto broadcast_from = [&](int local) {
+    return HostJob{Collective::kBroadcast, whole, whole, count, elem_bytes, nullptr, local};
+  };
+  const bool passes_on = levels_.self.host == levels_.root.host && levels_.root.local != 0;
+  if (reduces) {
+    gather_ = {Collective::kReduce, job_.in, whole, count, elem_bytes, job_.reduce, 0};
+    if (passes_on) spread_ = broadcast_from(0);
+  } else {
+    if (is_root() && job_.in_gaps != nullptr)
+      job_.in_gaps->move(job_.in_gaps->context, 0, whole, job_.bytes());
+    else if (is_root())
+      std::memcpy(whole, job_.in, job_.bytes());
+    (passes_on ? gather_ : spread_) = broadcast_from(passes_on ? levels_.root.local : 0);
+  }
+  across_ = {reduces ? Pattern::kDirectReduce : Pattern::kDirectBroadcast,
+             whole,
+             whole,
+             count,
+             elem_bytes,
+             job_.reduce,
+             levels_.root.host};
+}
+
 /// A rank alone on its host has nothing to agree on: its operand is the host's.
-void TwoLevelExecutor::begin(const HostJob& inside) {
+void TwoLevelExecutor::begin(const std::optional<HostJob>& inside) {
   inside_.reset();
+  if (!inside) return;
   if (levels_.boards != nullptr)
-    inside_.emplace(*levels_.boards, inside);
-  else if (inside.in != inside.out)
-    std::memcpy(inside.out, inside.in, inside.bytes());
+    inside_.emplace(*levels_.boards, *inside);
+  else if (inside->in != inside->out)
+    std::memcpy(inside->out, inside->in, inside->bytes());
 }
 
 void TwoLevelExecutor::begin_across(const ExchangeJob& between) {
@@ -101,6 +135,11 @@ TwoLevelExecutor::State TwoLevelExecutor::advance() {
 void TwoLevelExecutor::finish() {
   const std::size_t bytes = job_.bytes(), rank = static_cast<std::size_t>(levels_.rank);
   if (job_.collective == Collective::kBarrier) return;
+  if (job_.collective == Collective::kReduce && !is_root()) return;
+  if (job_.collective == Collective::kBroadcast) {
+    if (is_root()) return;
+    if (job_.out_gaps != nullptr) return job_.out_gaps->move(job_.out_gaps->context, 0, whole_.data(), bytes);
+  }
   const std::size_t first = job_.collective == Collective::kReduceScatter ? rank * bytes : 0;
   std::memcpy(job_.out, whole_.data() + first, bytes);
 }

@@ -6,6 +6,11 @@
 //   all-reduce       reduce    one-shot, star, or two-shot     broadcast
 //   reduce-scatter   reduce    one-shot, star, or two-shot     broadcast; each keeps its block
 //   barrier          reduce    one-shot, or star               broadcast
+//   broadcast        *         to each                         broadcast
+//   reduce           reduce    from each                       *
+//
+// * Where the root is not the first of its host, the two pass the message on to each other: a broadcast
+// there, and no other on that host.
 //
 // A star is a reduction at the first host's first rank, and a broadcast from there.
 //
@@ -13,6 +18,8 @@
 //   one-shot    1       h (h-1)       (h-1) S
 //   star        2       2 (h-1)       (h-1) S
 //   two-shot    2       2 h (h-1)     2 (h-1)/h S
+//   to each     1       h-1           (h-1) S
+//   from each   1       h-1           S
 //
 // All reduce in the same order: results have the same bits.
 #pragma once
@@ -46,12 +53,13 @@ struct TwoLevels {
   std::size_t slot_bytes = 0;        ///< of those links
   int ranks = 1;                     ///< of the communicator
   Across across = Across::kOneShot;  ///< where has_star()
+  HostAndLocal root{};               ///< of collectives that have one
 };
 
 class TwoLevelExecutor {
  public:
-  /// For collectives that takes() names, between buffers without gaps. The job is that of the whole
-  /// communicator; a barrier's is left as it is. What `levels` refers to must outlive this.
+  /// For collectives that takes() names; reductions between buffers without gaps. The job is that of the
+  /// whole communicator; a barrier's is left as it is. What `levels` refers to must outlive this.
   TwoLevelExecutor(const TwoLevels& levels, const HostJob& job);
 
   using State = RingExecutor::State;
@@ -62,29 +70,35 @@ class TwoLevelExecutor {
 
   static constexpr bool takes(Collective collective) {
     return collective == Collective::kAllreduce || collective == Collective::kReduceScatter ||
-           collective == Collective::kBarrier;
+           collective == Collective::kBarrier || collective == Collective::kBroadcast ||
+           collective == Collective::kReduce;
   }
   /// Longer ones are two-shot.
   static constexpr std::size_t kMostShortBytes = 8 * 1024;
   /// whole_bytes: of all blocks. Between two hosts a star would have as many messages as one-shot, and take
   /// longer.
-  static constexpr bool has_star(int hosts, std::size_t whole_bytes) {
-    return hosts > 2 && whole_bytes <= kMostShortBytes;
+  static constexpr bool has_star(Collective collective, int hosts, std::size_t whole_bytes) {
+    return has_star(collective) && hosts > 2 && whole_bytes <= kMostShortBytes;
+  }
+  static constexpr bool has_star(Collective collective) {
+    return takes(collective) && collective != Collective::kBroadcast && collective != Collective::kReduce;
   }
 
  private:
   void plan();
-  void begin(const HostJob& inside);
+  void plan_rooted();
+  void begin(const std::optional<HostJob>& inside);
   void begin_across(const ExchangeJob& between);
   void finish();
+  bool is_root() const { return levels_.self == levels_.root; }
   bool is_first() const { return levels_.self.local == 0; }
   bool is_between_hosts() const { return stage_ == Stage::kAcross || stage_ == Stage::kBack; }
 
   enum class Stage { kGather, kAcross, kBack, kSpread, kDone };
   TwoLevels levels_;
   HostJob job_;
-  std::vector<std::byte> whole_;  ///< the message, as far as it is reduced
-  HostJob gather_, spread_;
+  std::vector<std::byte> whole_;            ///< the message, as far as it is reduced
+  std::optional<HostJob> gather_, spread_;  ///< nothing: this host has nothing to do
   ExchangeJob across_;
   std::optional<ExchangeJob> back_;  ///< of a star
   Stage stage_ = Stage::kGather;
