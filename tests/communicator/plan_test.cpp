@@ -190,7 +190,18 @@ TEST(Plan, CountsAllBlocksTogetherAcrossHosts) {
 }
 
 TEST(AllreducePlan, TakesTwoLevelsForSmallMessagesBetweenAFewHostsIfWanted) {
-  EXPECT_EQ(plan(device::Collective::kReduce, {6, 3, 2}, 8, {.two_levels = true}), Algorithm::kBelow);
+  for (const device::Collective rooted : {device::Collective::kReduce, device::Collective::kBroadcast}) {
+    EXPECT_EQ(plan(rooted, {6, 3, 2}, 16 << 10, {.two_levels = true}), Algorithm::kTwoLevels);
+    EXPECT_EQ(plan(rooted, {6, 3, 2}, (16 << 10) + 1, {.two_levels = true}), Algorithm::kBelow);
+    EXPECT_EQ(plan(rooted, {3, 3, 1}, 8, {.two_levels = true}), Algorithm::kBelow);
+    EXPECT_EQ(rival_of(Algorithm::kTwoLevels, rooted, {6, 3, 2}, 8, {.two_levels = true}), std::nullopt);
+  }
+  EXPECT_EQ(
+      rival_of(Algorithm::kTwoLevels, device::Collective::kAllreduce, {6, 3, 2}, 8, {.two_levels = true}),
+      Algorithm::kTwoLevelStar);
+  EXPECT_EQ(rival_of(Algorithm::kTwoLevels, device::Collective::kAllreduce, {6, 3, 2}, 8,
+                     {.two_levels = true, .preference = Preference::kBySize}),
+            std::nullopt);
   EXPECT_EQ(plan(device::Collective::kAllreduce, {6, 3, 2}, 8, {.two_levels = true}), Algorithm::kTwoLevels);
   EXPECT_EQ(plan(device::Collective::kAllreduce, {5, 3, 0}, 8, {.two_levels = true}), Algorithm::kTwoLevels);
   EXPECT_EQ(plan(device::Collective::kAllreduce, {6, 3, 2}, 8), Algorithm::kBelow);

@@ -172,6 +172,26 @@ TEST_P(CollectivesAcrossHosts, MayBeStartedTogether) {
   });
 }
 
+TEST_P(CollectivesAcrossHosts, GoThroughOneRankOfEachHostIfSmall) {
+  Job with_two_levels = job();
+  with_two_levels.parameters.two_levels = 1;
+  const auto& hosts = GetParam().host_of;
+  const bool several = std::set(hosts.begin(), hosts.end()).size() < hosts.size();
+  with_two_levels.run([&](Rank& self) {
+    const auto communicator = self.connect();
+    ASSERT_NE(communicator, nullptr);
+    for (const std::size_t unit : {1UL, 40UL, 1000UL})
+      for (const Collective collective : {Collective::kReduce, Collective::kBroadcast})
+        // The same one several times: who sends may be some calls ahead.
+        for (int i = 0; i < 3 * self.size(); ++i) {
+          Call call;
+          make(call, collective, self, i / 3, unit);
+          EXPECT_EQ(communicator->perform(call.job), several);
+          if (several) check(call, self);
+        }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Placements, CollectivesAcrossHosts,
                          ::testing::Values(Hosts{"TwoHosts", {0, 1}}, Hosts{"ThreeHosts", {0, 1, 2}},
                                            Hosts{"TwoByTwo", {0, 0, 1, 1}},

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <tuple>
 
@@ -59,7 +60,11 @@ class Cluster {
                          .slot_bytes = shape_.slot_bytes,
                          .ranks = size(),
                          .across = across_};
-        body(rank, [&](const HostJob& job) { loom::device::run(TwoLevelExecutor(levels, job)); });
+        body(rank, [&](const HostJob& job) {
+          const auto root = static_cast<std::size_t>(job.root);
+          levels.root = {host_of_[root], local_of_[root]};
+          loom::device::run(TwoLevelExecutor(levels, job));
+        });
       });
   }
 
@@ -114,6 +119,69 @@ TEST_P(TwoLevel, CarryAllreducesAndReduceScatters) {
         check(std::get<0>(GetParam()), std::get<1>(GetParam()), collective, count, in_place);
 }
 
+TEST_P(TwoLevel, CarryReducesToAnyRoot) {
+  const std::vector<int>& host_of = std::get<0>(GetParam());
+  for (const std::size_t count : {1UL, 100UL, 4097UL}) {
+    Cluster cluster(host_of, std::get<1>(GetParam()), {.slot_bytes = 4096, .slot_count = 4});
+    cluster.run([&](int rank, const auto& perform) {
+      for (int root = 0; root < cluster.size(); ++root) {
+        const std::vector<int> in = operand(rank, count);
+        std::vector<int> out(count, -1);
+        perform({Collective::kReduce, reinterpret_cast<const std::byte*>(in.data()),
+                 reinterpret_cast<std::byte*>(out.data()), count, sizeof(int),
+                 find_reduce(Op::kSum, Type::kInt32), root});
+        for (std::size_t i = 0; i < count; ++i) {
+          int sum = 0;
+          for (int q = 0; q < cluster.size(); ++q) sum += value_at(q, i);
+          ASSERT_EQ(out[i], rank == root ? sum : -1) << "root " << root;
+        }
+      }
+    });
+  }
+}
+
+/// Moves the first half of a vector's elements at every other place.
+void move_every_other(void* context, int, std::byte* packed, std::size_t bytes, bool packs) {
+  int* const values = static_cast<int*>(context);
+  for (std::size_t i = 0; i < bytes / sizeof(int); ++i)
+    std::memcpy(packs ? packed + i * sizeof(int) : reinterpret_cast<std::byte*>(values + 2 * i),
+                packs ? reinterpret_cast<std::byte*>(values + 2 * i) : packed + i * sizeof(int), sizeof(int));
+}
+
+TEST_P(TwoLevel, CarryBroadcastsFromAnyRootAlsoOfBuffersWithGaps) {
+  const std::vector<int>& host_of = std::get<0>(GetParam());
+  const auto pack = [](void* values, int block, std::byte* packed, std::size_t bytes) {
+    move_every_other(values, block, packed, bytes, true);
+  };
+  const auto unpack = [](void* values, int block, std::byte* packed, std::size_t bytes) {
+    move_every_other(values, block, packed, bytes, false);
+  };
+  for (const std::size_t count : {1UL, 100UL, 4097UL})
+    for (const int gapped : {0, 1}) {  // every other rank
+      Cluster cluster(host_of, std::get<1>(GetParam()), {.slot_bytes = 4096, .slot_count = 4});
+      cluster.run([&](int rank, const auto& perform) {
+        for (int root = 0; root < cluster.size(); ++root) {
+          const bool has_gaps = rank % 2 == gapped;
+          const std::size_t stride = has_gaps ? 2 : 1;
+          std::vector<int> values(stride * count, -1);
+          for (std::size_t i = 0; rank == root && i < count; ++i) values[stride * i] = value_at(root, i);
+          const Gaps in{pack, values.data()}, out{unpack, values.data()};
+          auto* const there = has_gaps ? nullptr : reinterpret_cast<std::byte*>(values.data());
+          perform({.collective = Collective::kBroadcast,
+                   .in = rank == root ? there : nullptr,
+                   .out = rank == root ? nullptr : there,
+                   .count = count,
+                   .elem_bytes = sizeof(int),
+                   .root = root,
+                   .in_gaps = has_gaps && rank == root ? &in : nullptr,
+                   .out_gaps = has_gaps && rank != root ? &out : nullptr});
+          for (std::size_t i = 0; i < values.size(); ++i)
+            ASSERT_EQ(values[i], i % stride == 0 ? value_at(root, i / stride) : -1) << "root " << root;
+        }
+      });
+    }
+}
+
 TEST_P(TwoLevel, LetNobodyPassABarrierBeforeAllHaveCome) {
   Cluster cluster(std::get<0>(GetParam()), std::get<1>(GetParam()), {.slot_bytes = 256, .slot_count = 4});
   std::atomic<int> here = 0;
@@ -149,10 +217,13 @@ TEST(TwoLevelStar, HasTheBitsOfAOneShot) {
 }
 
 TEST(TwoLevelStar, IsForShortMessagesOfMoreThanTwoHosts) {
-  EXPECT_TRUE(TwoLevelExecutor::has_star(3, 0));
-  EXPECT_TRUE(TwoLevelExecutor::has_star(16, TwoLevelExecutor::kMostShortBytes));
-  EXPECT_FALSE(TwoLevelExecutor::has_star(16, TwoLevelExecutor::kMostShortBytes + 1));
-  EXPECT_FALSE(TwoLevelExecutor::has_star(2, 8));
+  const std::size_t most = TwoLevelExecutor::kMostShortBytes;
+  EXPECT_TRUE(TwoLevelExecutor::has_star(Collective::kBarrier, 3, 0));
+  EXPECT_TRUE(TwoLevelExecutor::has_star(Collective::kAllreduce, 16, most));
+  EXPECT_FALSE(TwoLevelExecutor::has_star(Collective::kAllreduce, 16, most + 1));
+  EXPECT_FALSE(TwoLevelExecutor::has_star(Collective::kReduceScatter, 2, 8));
+  EXPECT_FALSE(TwoLevelExecutor::has_star(Collective::kBroadcast, 3, 8));
+  EXPECT_FALSE(TwoLevelExecutor::has_star(Collective::kAllGather, 3, 8));
 }
 
 INSTANTIATE_TEST_SUITE_P(
