@@ -137,7 +137,7 @@ static int register_variables(void) {
           algorithms, OPAL_INFO_LVL_6, &variables->algorithm),
       register_variable(
           "two_levels",
-          "Between up to 16 hosts small and medium allreduces, reduce_scatter_blocks and barriers go inside the "
+          "Between up to 16 hosts small and medium reductions, broadcasts and barriers go inside the "
           "hosts first and then between one rank of each: from so many of them on a communicator on, for that "
           "takes links that few calls are not worth; 1: at once; 0 leaves them to the component below",
           MCA_BASE_VAR_TYPE_INT, OPAL_INFO_LVL_6, &variables->two_levels),
