@@ -133,11 +133,13 @@ static int register_variables(void) {
           "Who carries what several algorithms could, for tests and comparisons: auto, the one that is best at "
           "the size, or of two the one that has been faster; by_size, without timing any; inside a host boards or "
           "single_copy; between hosts rings or trees, for small messages too, which the "
-          "component below is better at, or star, of the two ways of coll_loom_two_levels. Takes effect where all ranks set the same",
+          "component below is better at, or star, of the two ways of coll_loom_two_levels. "
+          "Takes effect where all ranks set the same",
           algorithms, OPAL_INFO_LVL_6, &variables->algorithm),
       register_variable(
           "two_levels",
-          "Between up to 16 hosts small and medium reductions, broadcasts and barriers go inside the "
+          "Between up to 16 hosts, some with several ranks, small allreduces, reduces, reduce_scatter_blocks, "
+          "broadcasts and barriers (of one rank each: small allreduces and reduce_scatter_blocks) go inside the "
           "hosts first and then between one rank of each: from so many of them on a communicator on, for that "
           "takes links that few calls are not worth; 1: at once; 0 leaves them to the component below",
           MCA_BASE_VAR_TYPE_INT, OPAL_INFO_LVL_6, &variables->two_levels),

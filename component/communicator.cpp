@@ -19,12 +19,15 @@ std::optional<Algorithm> Communicator::try_perform(const device::HostJob& job) {
   if (device::is_reduction(job.collective) && job.reduce == nullptr) return {};
   count_small_call(job);
   try {
-    const Algorithm algorithm = ready_plan(job);
+    Algorithm algorithm = ready_plan(job);
     // Where sizes differ from rank to rank, nobody knows alone that there is nothing to do.
     const bool nothing =
         job.count == 0 && job.collective != Collective::kBarrier && !device::lists_blocks(job.collective);
     const std::optional<Algorithm> rival = nothing ? std::nullopt : rival_of(algorithm, job);
-    if (rival) return perform_racing(job, algorithm, *rival);
+    if (rival == Algorithm::kTwoLevelStar)
+      algorithm = one_shot_or_star();
+    else if (rival)
+      return perform_racing(job, algorithm, *rival);
     explain(algorithm, job);
     if (algorithm == Algorithm::kBelow) return {};
     if (!nothing) perform_by(algorithm, job);
@@ -241,9 +244,15 @@ void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
 /// The rank of a link on which something that this rank has sent depends on its calling MPI again; nothing
 /// where there is none. `released` counts what its peers have taken.
 std::optional<int> Communicator::not_quiet(std::uint64_t& released) const {
+  // Credits come for each releases_per_credit slots, so the last ones may stay untold: but no more.
+  constexpr std::uint64_t kMostUntaken = kHostsFifo.releases_per_credit;
+  const auto is_quiet = [](const Links::HostLinks& ends) {
+    const bool few = ends.send->steps() - ends.send->taken() <= kMostUntaken ||
+                     ends.send->steps() - ends.send->released() <= kMostUntaken;
+    return few && ends.send->handed_over() && ends.receive->handed_over();
+  };
   for (std::size_t host = 0; host < links_.host_links.size(); ++host)
-    if (const Links::HostLinks& ends = links_.host_links[host];
-        ends.send && !(ends.send->handed_over() && ends.receive->handed_over()))
+    if (const Links::HostLinks& ends = links_.host_links[host]; ends.send && !is_quiet(ends))
       return group_->placement.ranks_of(static_cast<int>(host)).front();
   released = 0;
   std::optional<int> waits_for;

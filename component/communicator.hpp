@@ -186,8 +186,9 @@ class Communicator {
   std::size_t whole_message_of(const device::HostJob& job) const;
   Race& race_of(const device::HostJob& job, Algorithm usual);
   Algorithm perform_racing(const device::HostJob& job, Algorithm usual, Algorithm rival);
-  std::uint64_t largest_of_all(std::uint64_t mine);
-  std::size_t race_unit(const device::HostJob& job, Algorithm usual) const;
+  std::uint64_t largest_on_host(std::uint64_t mine);
+  Algorithm one_shot_or_star();
+  void try_star();
   void explain_race(const device::HostJob& job, const Race& race, Algorithm usual, Algorithm rival) const;
 
   // communicator_jobs.cpp

@@ -49,7 +49,10 @@ std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool ma
         plan_resumable(call.collective, group_->wiring.shape,
                        device::shared_bytes(call, group_->wiring.shape.ranks), abilities());
     const std::optional<Algorithm> rival = rival_of(usual, call);
-    return rival && race_of(call, usual).rival_leads() ? *rival : usual;
+    if (!rival) return usual;
+    const bool leads =
+        *rival == Algorithm::kTwoLevelStar ? links_.trials.star_leads : race_of(call, usual).rival_leads();
+    return leads ? *rival : usual;
   };
   const bool has_kernel = !device::is_reduction(call.collective) || call.reduce != nullptr;
   if (has_kernel) count_small_call(call);

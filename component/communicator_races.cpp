@@ -1,6 +1,7 @@
-// communicator_races.cpp -- calls that two ways may carry: now and then some are timed.
+// communicator_races.cpp -- calls that two ways may carry: now and then both are timed.
 #include <fmt/format.h>
 
+#include <array>
 #include <bit>
 #include <chrono>
 
@@ -24,7 +25,6 @@ std::size_t Communicator::whole_message_of(const device::HostJob& job) const {
 }
 
 Race& Communicator::race_of(const device::HostJob& job, Algorithm usual) {
-  if (usual == Algorithm::kTwoLevels) return links_.races.between_hosts(job.collective);
   return links_.races.of(job.collective, whole_message_of(job), usual == Algorithm::kDirect);
 }
 
@@ -37,40 +37,73 @@ Algorithm Communicator::perform_racing(const device::HostJob& job, Algorithm usu
   const double margin = runs_ahead ? 1.2 : 1.1;
   using Clock = std::chrono::steady_clock;
   Race& race = race_of(job, usual);
-  const bool news = race.meets() && race.settle(largest_of_all(race.own_time()), margin);
+  const bool news = race.meets() && race.settle(largest_on_host(race.own_time()), margin);
   const bool timed = race.is_timed();
   const Algorithm way = race.by_rival() ? rival : usual;
   explain(race.rival_leads() ? rival : usual, job);  // laps are no news
   const auto began = timed ? Clock::now() : Clock::time_point();
   perform_by(way, job);
-  std::uint64_t took = 0;
+  std::uint64_t ns_per_mib = 0;
   if (timed) {
     const auto ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - began).count());
-    took = ns * kMiB / race_unit(job, usual);
+    ns_per_mib = ns * kMiB / whole_message_of(job);
   }
-  race.finish(took);
+  race.finish(ns_per_mib);
   if (news) explain_race(job, race, usual, rival);  // not while the others wait
   return way;
 }
 
-/// Calls that race together inside a host differ in size by up to a factor of two, and are compared by their
-/// time per MiB. Between hosts short ones take much the same time.
-std::size_t Communicator::race_unit(const device::HostJob& job, Algorithm usual) const {
-  return usual == Algorithm::kTwoLevels ? kMiB : whole_message_of(job);
+/// By all ranks, which leave it together.
+std::uint64_t Communicator::largest_on_host(std::uint64_t mine) {
+  auto* const there = reinterpret_cast<std::byte*>(&mine);
+  perform_by(Algorithm::kDirect, {.collective = device::Collective::kAllreduce,
+                                  .in = there,
+                                  .out = there,
+                                  .count = 1,
+                                  .elem_bytes = sizeof(mine),
+                                  .reduce = device::find_reduce(device::Op::kMax, device::Type::kUint64)});
+  return mine;
 }
 
-/// By all ranks, which leave it together.
-std::uint64_t Communicator::largest_of_all(std::uint64_t mine) {
-  auto* const there = reinterpret_cast<std::byte*>(&mine);
-  const bool one_host = group_->wiring.shape.hosts == 1;
-  perform_by(one_host ? Algorithm::kDirect : Algorithm::kTwoLevels,
-             {.collective = device::Collective::kAllreduce,
-              .in = there,
-              .out = there,
-              .count = 1,
-              .elem_bytes = sizeof(mine),
-              .reduce = device::find_reduce(device::Op::kMax, device::Type::kUint64)});
-  return mine;
+/// For a short call between hosts, which a star may carry as well.
+Algorithm Communicator::one_shot_or_star() {
+  Trials& trials = links_.trials;
+  if (trials.is_due()) try_star();
+  return trials.star_leads ? Algorithm::kTwoLevelStar : Algorithm::kTwoLevels;
+}
+
+void Communicator::try_star() {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::array kWays{Algorithm::kTwoLevels, Algorithm::kTwoLevelStar};
+  std::array<std::uint64_t, kWays.size()> took{};  // ns
+  device::HostJob call{.collective = device::Collective::kAllreduce,
+                       .in = reinterpret_cast<const std::byte*>(took.data()),
+                       .count = took.size(),
+                       .elem_bytes = sizeof(took[0]),
+                       .reduce = device::find_reduce(device::Op::kMax, device::Type::kUint64)};
+  std::array<std::uint64_t, kWays.size()> longest{};
+  call.out = reinterpret_cast<std::byte*>(longest.data());
+  for (int turn = 0; turn < Trials::kTurns; ++turn)
+    for (std::size_t way = 0; way < kWays.size(); ++way) {
+      for (int i = 0; i < Trials::kUntimed; ++i) perform_by(kWays[way], call);
+      const auto began = Clock::now();
+      for (int i = 0; i < Trials::kTimed; ++i) perform_by(kWays[way], call);
+      took[way] += static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - began).count());
+    }
+  perform_by(kWays[0], call);
+  if (!links_.trials.settle(longest[0], longest[1])) return;
+  if (process_.runtime().parameters.verbose < 1 || rank_ != 0) return;
+  without_failing([&] {
+    const auto us = [](std::uint64_t sum) {
+      return static_cast<double>(sum) / 1e3 / (Trials::kTurns * Trials::kTimed);
+    };
+    const Algorithm leader = kWays[links_.trials.star_leads ? 1 : 0];
+    process_.runtime().log(fmt::format("{}: short calls take {:.1f} us by {}, {:.1f} by {}: they go by {} {}",
+                                       name_, us(longest[0]), name_of(kWays[0]), us(longest[1]),
+                                       name_of(kWays[1]), name_of(leader),
+                                       links_.trials.star_leads ? "now" : "again")
+                               .c_str());
+  });
 }
 
 void Communicator::explain_race(const device::HostJob& job, const Race& race, Algorithm usual,
@@ -79,16 +112,13 @@ void Communicator::explain_race(const device::HostJob& job, const Race& race, Al
   without_failing([&] {
     const std::size_t bytes = whole_message_of(job);
     const auto us = [&](bool by_rival) {
-      return race.mean(by_rival) * static_cast<double>(race_unit(job, usual)) / static_cast<double>(kMiB) /
-             1e3;
+      return race.mean(by_rival) * static_cast<double>(bytes) / static_cast<double>(kMiB) / 1e3;
     };
-    const auto [least, most] = usual == Algorithm::kTwoLevels
-                                   ? std::pair(0UL, device::TwoLevelExecutor::kMostShortBytes)
-                                   : std::pair(std::bit_ceil(bytes) / 2 + 1, std::bit_ceil(bytes));
     process_.runtime().log(
         fmt::format(
             "{}: {} of {} bytes takes {:.1f} us by {}, {:.1f} by {}: calls of {} to {} bytes go by {}", name_,
-            name_of(job.collective), bytes, us(false), name_of(usual), us(true), name_of(rival), least, most,
+            name_of(job.collective), bytes, us(false), name_of(usual), us(true), name_of(rival),
+            std::bit_ceil(bytes) / 2 + 1, std::bit_ceil(bytes),
             race.rival_leads() ? fmt::format("{} now", name_of(rival))
                                : fmt::format("{} again", name_of(usual)))
             .c_str());

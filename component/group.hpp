@@ -57,7 +57,8 @@ struct Links {
   std::vector<HostLinks> mesh_ends;  ///< between all ranks of different hosts, by rank; none to my own
   std::vector<device::PeerLinks> mesh;  ///< the same, as executors see them
   std::vector<std::int64_t> pids;       ///< of all ranks, where they may read each other's memory; else empty
-  Races races;  ///< on one host; the same on all ranks, save what each has yet to tell the others
+  Races races;    ///< on one host; the same on all ranks, save what each has yet to tell the others
+  Trials trials;  ///< between hosts; the same on all ranks
   /// Nothing before the first call with all buffers on GPUs; false: that has failed. The communicator's own,
   /// never left to another.
   std::optional<bool> has_gpus;

@@ -42,7 +42,9 @@ constexpr int kMostHostsAtOnce = 16;
 // Below this. They have the whole message on all first ranks before it is scattered (six virtual hosts of two
 // ranks, two to eight of one).
 constexpr std::size_t kMostScatteredByTwoLevels = 16 * 1024, kMostScatteredOfOne = 4 * 1024;
-// One rank sends it to, or receives it from, all other hosts.
+// What a first rank sends to, or receives from, all other hosts together where the component below would have
+// a tree (three and six virtual hosts of two ranks, two to eight of one).
+constexpr std::size_t kMostAtOnce = 64 * 1024;
 constexpr std::size_t kMostRootedByTwoLevels = 16 * 1024;
 // 512 KiB of slots for each rank of another host.
 constexpr int kMostMeshRanks = 64;
@@ -129,16 +131,18 @@ std::size_t least_between_hosts(device::Collective collective, const connect::Sh
 bool two_levels_take(device::Collective collective, const connect::Shape& shape, std::size_t whole) {
   if (!may_use_two_levels(shape) || !device::TwoLevelExecutor::takes(collective)) return false;
   const bool several = shape.ranks > shape.hosts;
+  const std::size_t most_at_once = kMostAtOnce / static_cast<std::size_t>(shape.hosts - 1);
   switch (collective) {
     case device::Collective::kBarrier:
       return several;
     case device::Collective::kBroadcast:
     case device::Collective::kReduce:
-      return several && whole <= kMostRootedByTwoLevels;
+      return several && whole <= std::min(kMostRootedByTwoLevels, most_at_once);
     case device::Collective::kReduceScatter:
       return whole < (several ? kMostScatteredByTwoLevels : kMostScatteredOfOne);
     default:
-      return several ? whole < kRingMinBytes : whole <= device::TwoLevelExecutor::kMostShortBytes;
+      return several ? whole < kRingMinBytes
+                     : whole <= std::min(device::TwoLevelExecutor::kMostShortBytes, most_at_once);
   }
 }
 
@@ -349,7 +353,7 @@ bool may_carry(Algorithm algorithm, device::Collective collective) {
     case Algorithm::kTwoLevels:
       return device::TwoLevelExecutor::takes(collective);
     case Algorithm::kTwoLevelStar:
-      return device::TwoLevelExecutor::has_star(collective);
+      return device::TwoLevelExecutor::takes(collective) && !device::TwoLevelExecutor::is_rooted(collective);
     case Algorithm::kRails:
     case Algorithm::kFlatRing:
       return rings_take(collective);

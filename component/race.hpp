@@ -39,34 +39,26 @@ class Race {
  public:
   struct Pace {
     std::uint32_t period, lap, timed;  ///< calls
-    std::uint32_t watched_every;       ///< of the rest; 0: none
-    bool in_a_row;  ///< the timed calls of a lap follow one another as the program makes them
+    std::uint32_t watched_every;       ///< of the rest
   };
   /// What takes long is timed more often, for CPUs are moved by the clock, and noticed by fewer calls.
-  static constexpr Pace kShort{.period = 1021, .lap = 24, .timed = 6, .watched_every = 61, .in_a_row = false};
-  static constexpr Pace kLong{.period = 97, .lap = 4, .timed = 3, .watched_every = 7, .in_a_row = false};
-  /// Between hosts calls differ more, one from the next; and where CPUs are busy with messages, what is left
-  /// to do after a call makes the next one longer.
-  static constexpr Pace kFar{.period = 2039, .lap = 36, .timed = 24, .watched_every = 0, .in_a_row = true};
+  static constexpr Pace kShort{.period = 1021, .lap = 24, .timed = 6, .watched_every = 61};
+  static constexpr Pace kLong{.period = 97, .lap = 4, .timed = 3, .watched_every = 7};
 
   /// Whether all ranks meet before the next call.
-  bool meets() const {
-    const bool follows = pace().in_a_row && at_ % pace().lap != pace().lap - pace().timed;
-    return (is_timed() && !follows) || at_ == pace().lap || at_ == 2 * pace().lap;
-  }
+  bool meets() const { return is_timed() || at_ == pace().lap || at_ == 2 * pace().lap; }
   bool is_timed() const {
-    if (is_in_laps()) return at_ % pace().lap >= pace().lap - pace().timed;
-    return pace().watched_every > 0 && (at_ - 2 * pace().lap + 1) % pace().watched_every == 0;
+    return is_in_laps() ? at_ % pace().lap >= pace().lap - pace().timed
+                        : (at_ - 2 * pace().lap + 1) % pace().watched_every == 0;
   }
-  /// What this rank's last timed call has taken, until the ranks meet again; or 0. In a row: all of them,
-  /// save the longest.
-  std::uint64_t own_time() const { return own_.sum - own_.most; }
+  /// What this rank's last timed call has taken, until the ranks meet again; or 0.
+  std::uint64_t own_time() const { return own_time_; }
 
   /// Before a call at which the ranks meet: the longest own_time(). Once both laps are over the rival takes
   /// the lead if the usual way took more than `margin` times as long, and loses it if it took longer itself.
   /// True: the leader has changed.
   bool settle(std::uint64_t longest, double margin) {
-    own_ = {};
+    own_time_ = 0;
     if (at_ == pace().lap - pace().timed) return false;  // of the period before
     if (longest == 0) return false;                      // the first of several to be timed
     if (at_ > 2 * pace().lap) {
@@ -74,10 +66,9 @@ class Race {
       return false;
     }
     Lap& lap = laps_[at_ <= pace().lap ? 0 : 1];
-    if (pace().in_a_row)
-      lap.sum = longest;
-    else
-      lap.add(longest);
+    lap.sum += longest;
+    lap.most = std::max(lap.most, longest);
+    lap.least = std::min(lap.least, longest);
     if (is_in_laps()) return false;
     const bool leads = mean(false) > (rival_leads_ ? 1 : margin) * mean(true);
     return std::exchange(rival_leads_, leads) != leads;
@@ -89,10 +80,7 @@ class Race {
 
   /// took: by this rank for a timed call; in any unit, for the size of the call.
   void finish(std::uint64_t took = 0) {
-    if (is_timed() && pace().in_a_row)
-      own_.add(took);
-    else if (is_timed())
-      own_.sum = std::max<std::uint64_t>(took, 1);
+    if (is_timed()) own_time_ = std::max<std::uint64_t>(took, 1);
     if (++at_ < pace().period) return;
     begin();
     was_early_ = false;
@@ -109,13 +97,8 @@ class Race {
   friend struct test::ForcedRaces;
   struct Lap {
     std::uint64_t sum = 0, most = 0, least = std::numeric_limits<std::uint64_t>::max();
-    void add(std::uint64_t took) {
-      sum += took;
-      most = std::max(most, took);
-      least = std::min(least, took);
-    }
   };
-  const Pace& pace() const { return *pace_; }
+  const Pace& pace() const { return is_long_ ? kLong : kShort; }
   bool is_in_laps() const { return at_ < 2 * pace().lap; }
 
   void begin() {
@@ -141,22 +124,20 @@ class Race {
   std::uint32_t at_ = 0;       ///< calls of the period
   std::uint32_t changes_ = 0;  ///< watched calls that took another time, one after the other
   bool was_early_ = false;     ///< this period, or the one before that it has cut short
-  const Pace* pace_ = &kShort;
+  bool is_long_ = false;
   bool rival_leads_ = false;
-  Lap own_;
+  std::uint64_t own_time_ = 0;
   std::array<Lap, 2> laps_;
 };
 
 /// The races of one communicator's links: one for each collective and power of two of the whole message,
-/// where a direct exchange is the usual way and where it is not; or between hosts one for each collective, of
-/// short messages.
+/// where a direct exchange is the usual way and where it is not.
 class Races {
  public:
   Races() {
     for (auto& of_collective : races_)
       for (std::size_t size = kLongSize; size < kSizes; ++size)
-        for (Race& race : of_collective[size]) race.pace_ = &Race::kLong;
-    for (Race& race : between_hosts_) race.pace_ = &Race::kFar;
+        for (Race& race : of_collective[size]) race.is_long_ = true;
   }
 
   /// collective: as SingleCopyExecutor takes. Sizes (2^(k-1), 2^k] race together.
@@ -166,10 +147,6 @@ class Races {
     return races_[static_cast<std::size_t>(collective)]
                  [std::clamp(width, kLeastWidth, kLeastWidth + kSizes - 1) - kLeastWidth][usually_direct];
   }
-  /// collective: as TwoLevelExecutor takes.
-  Race& between_hosts(device::Collective collective) {
-    return between_hosts_[static_cast<std::size_t>(collective)];
-  }
 
  private:
   friend struct test::ForcedRaces;
@@ -177,7 +154,34 @@ class Races {
   static constexpr std::size_t kLongSize = 20 - kLeastWidth;   // above 512 KiB
   static constexpr std::size_t kCollectives = static_cast<std::size_t>(device::Collective::kAllToAll) + 1;
   std::array<std::array<std::array<Race, 2>, kSizes>, kCollectives> races_;
-  std::array<Race, static_cast<std::size_t>(device::Collective::kBarrier) + 1> between_hosts_;
+};
+
+/// Which way short calls between hosts go by two levels; the same on all ranks. Other than in a Race the
+/// ranks make calls of their own to find out, with nothing between: a program's late ranks would hold up
+/// either way, and what is in a cache makes no difference between hosts.
+struct Trials {
+  static constexpr std::uint32_t kPeriod = 4093;  ///< blocking calls from one trial to the next
+  static constexpr std::uint32_t kFirst = 100;    ///< to the first one
+  /// Both ways by turns, of their own calls; the first ones of a turn are not timed.
+  static constexpr int kTurns = 3, kUntimed = 2, kTimed = 6;
+  std::uint32_t calls_left = kFirst;
+  bool star_leads = false;
+
+  /// Before a blocking call; true: a trial first.
+  bool is_due() {
+    if (calls_left > 0) {
+      --calls_left;
+      return false;
+    }
+    calls_left = kPeriod - 1;
+    return true;
+  }
+  /// True: the leader has changed.
+  bool settle(std::uint64_t one_shot, std::uint64_t star) {
+    constexpr double kMargin = 1.1;
+    const bool leads = static_cast<double>(one_shot) > (star_leads ? 1 : kMargin) * static_cast<double>(star);
+    return std::exchange(star_leads, leads) != leads;
+  }
 };
 
 }  // namespace loom

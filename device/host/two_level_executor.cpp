@@ -17,10 +17,10 @@ TwoLevelExecutor::TwoLevelExecutor(const TwoLevels& levels, const HostJob& job) 
     job_.count = job_.elem_bytes = 1;
     job_.reduce = find_reduce(Op::kBor, Type::kUint8);
   }
-  if (has_star(job_.collective))
-    plan();
-  else
+  if (is_rooted(job_.collective))
     plan_rooted();
+  else
+    plan();
   begin(gather_);
 }
 
@@ -77,7 +77,7 @@ void TwoLevelExecutor::plan_rooted() {
              whole,
              count,
              elem_bytes,
-             job_.reduce,
+             reduces ? job_.reduce : nullptr,
              levels_.root.host};
 }
 

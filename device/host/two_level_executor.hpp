@@ -70,18 +70,17 @@ class TwoLevelExecutor {
 
   static constexpr bool takes(Collective collective) {
     return collective == Collective::kAllreduce || collective == Collective::kReduceScatter ||
-           collective == Collective::kBarrier || collective == Collective::kBroadcast ||
-           collective == Collective::kReduce;
+           collective == Collective::kBarrier || is_rooted(collective);
   }
   /// Longer ones are two-shot.
   static constexpr std::size_t kMostShortBytes = 8 * 1024;
   /// whole_bytes: of all blocks. Between two hosts a star would have as many messages as one-shot, and take
   /// longer.
   static constexpr bool has_star(Collective collective, int hosts, std::size_t whole_bytes) {
-    return has_star(collective) && hosts > 2 && whole_bytes <= kMostShortBytes;
+    return takes(collective) && !is_rooted(collective) && hosts > 2 && whole_bytes <= kMostShortBytes;
   }
-  static constexpr bool has_star(Collective collective) {
-    return takes(collective) && collective != Collective::kBroadcast && collective != Collective::kReduce;
+  static constexpr bool is_rooted(Collective collective) {
+    return collective == Collective::kBroadcast || collective == Collective::kReduce;
   }
 
  private:

@@ -8,8 +8,10 @@
 namespace loom::test {
 
 struct ForcedRaces {
-  /// Collective, between calls: as if the ranks had just found this out, in every race.
-  static void set(Communicator& communicator, bool rivals_lead) {
+  /// Collective, between calls: as if the ranks had just found this out, in every race; the next
+  /// trial between hosts in so many calls.
+  static void set(Communicator& communicator, bool rivals_lead,
+                  std::uint32_t calls_to_trial = Trials::kPeriod) {
     const auto force = [&](Race& race) {
       race.rival_leads_ = rivals_lead;
       race.at_ = 2 * race.pace().lap + 1;
@@ -17,7 +19,7 @@ struct ForcedRaces {
     Races& races = communicator.links_.races;
     for (auto& of_collective : races.races_)
       for (auto& of_size : of_collective) std::ranges::for_each(of_size, force);
-    std::ranges::for_each(races.between_hosts_, force);
+    communicator.links_.trials = {.calls_left = calls_to_trial, .star_leads = rivals_lead};
   }
   /// Whether there are any inside a host, as if each rank had a CPU.
   static bool start(Communicator& communicator) {

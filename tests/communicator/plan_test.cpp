@@ -193,6 +193,8 @@ TEST(AllreducePlan, TakesTwoLevelsForSmallMessagesBetweenAFewHostsIfWanted) {
   for (const device::Collective rooted : {device::Collective::kReduce, device::Collective::kBroadcast}) {
     EXPECT_EQ(plan(rooted, {6, 3, 2}, 16 << 10, {.two_levels = true}), Algorithm::kTwoLevels);
     EXPECT_EQ(plan(rooted, {6, 3, 2}, (16 << 10) + 1, {.two_levels = true}), Algorithm::kBelow);
+    EXPECT_EQ(plan(rooted, {32, 16, 2}, (64 << 10) / 15, {.two_levels = true}), Algorithm::kTwoLevels);
+    EXPECT_EQ(plan(rooted, {32, 16, 2}, (64 << 10) / 15 + 1, {.two_levels = true}), Algorithm::kBelow);
     EXPECT_EQ(plan(rooted, {3, 3, 1}, 8, {.two_levels = true}), Algorithm::kBelow);
     EXPECT_EQ(rival_of(Algorithm::kTwoLevels, rooted, {6, 3, 2}, 8, {.two_levels = true}), std::nullopt);
   }
@@ -213,8 +215,9 @@ TEST(AllreducePlan, TakesTwoLevelsForSmallMessagesBetweenAFewHostsIfWanted) {
     const auto planned = [&](device::Collective collective, std::size_t bytes) {
       return plan(collective, of_one, bytes, {.two_levels = true});
     };
-    EXPECT_EQ(planned(device::Collective::kAllreduce, 8 << 10), Algorithm::kTwoLevels);
-    EXPECT_EQ(planned(device::Collective::kAllreduce, (8 << 10) + 1), Algorithm::kBelow);
+    const std::size_t most = of_one.hosts == 16 ? (64 << 10) / 15 : 8 << 10;
+    EXPECT_EQ(planned(device::Collective::kAllreduce, most), Algorithm::kTwoLevels);
+    EXPECT_EQ(planned(device::Collective::kAllreduce, most + 1), Algorithm::kBelow);
     const auto ranks = static_cast<std::size_t>(of_one.ranks);
     EXPECT_EQ(planned(device::Collective::kReduceScatter, (4095 / ranks)), Algorithm::kTwoLevels);
     EXPECT_EQ(planned(device::Collective::kReduceScatter, (4096 / ranks + 1)), Algorithm::kBelow);

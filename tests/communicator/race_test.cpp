@@ -137,33 +137,20 @@ TEST(Race, HasALeadThatIsNotLostByALittle) {
   EXPECT_FALSE(with(95, 100));
 }
 
-TEST(Race, BetweenHostsTimesCallsAsTheProgramMakesThem) {
-  for (const bool rival_is_faster : {false, true}) {
-    Races races;
-    const Race::Pace& pace = Race::kFar;
-    const int lap = calls_of(pace.lap), timed = calls_of(pace.timed), period = calls_of(pace.period);
-    // Who is held up once in a lap does not lose it.
-    const int calls = 2 * period - 1;
-    const Calls run(races.between_hosts(Collective::kBarrier), calls, [&](bool by_rival, int call) {
-      const int way = by_rival == rival_is_faster ? 100 : 120;
-      return way + (call == (rival_is_faster ? 2 : 1) * lap - 3 ? 100'000 : 0);
-    });
-    std::vector<int> met;
-    for (const int begin : {0, period})
-      for (const int at : {lap - timed, lap, 2 * lap - timed, 2 * lap}) met.push_back(begin + at);
-    EXPECT_EQ(run.met, met);
-    for (int call = 0; call < calls; ++call) {
-      const int at = call % period;
-      EXPECT_EQ(run.by_rival[static_cast<std::size_t>(call)], at < lap       ? false
-                                                              : at < 2 * lap ? true
-                                                                             : rival_is_faster)
-          << call;
-    }
-    EXPECT_EQ(run.news.size(), rival_is_faster ? 1 : 0);
-    const Race& race = races.between_hosts(Collective::kBarrier);
-    EXPECT_DOUBLE_EQ(race.mean(rival_is_faster), 100);
-    EXPECT_DOUBLE_EQ(race.mean(!rival_is_faster), 120);
-  }
+TEST(Trials, ComeNowAndThenAndLeaveALeadThatIsNotLostByALittle) {
+  Trials trials;
+  std::vector<std::uint32_t> due;
+  for (std::uint32_t call = 0; call < Trials::kFirst + 2 * Trials::kPeriod; ++call)
+    if (trials.is_due()) due.push_back(call);
+  EXPECT_EQ(due, (std::vector{Trials::kFirst, Trials::kFirst + Trials::kPeriod}));
+  EXPECT_FALSE(trials.settle(105, 100));
+  EXPECT_FALSE(trials.star_leads);
+  EXPECT_TRUE(trials.settle(115, 100));
+  EXPECT_TRUE(trials.star_leads);
+  EXPECT_FALSE(trials.settle(105, 100));
+  EXPECT_TRUE(trials.star_leads);
+  EXPECT_TRUE(trials.settle(95, 100));
+  EXPECT_FALSE(trials.star_leads);
 }
 
 TEST(Race, IsOneForEachCollectiveAndPowerOfTwo) {

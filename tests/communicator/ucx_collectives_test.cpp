@@ -2,9 +2,13 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <set>
+#include <span>
 
+#include "forced_races.hpp"
 #include "thread_ranks.hpp"
 
 namespace loom::test {
@@ -115,8 +119,11 @@ class CollectivesAcrossHosts : public ::testing::TestWithParam<Hosts> {
   void SetUp() override { setenv("UCX_TLS", "tcp,self", 1); }
   /// All-to-alls only where some ranks share a host.
   static bool is_carried(Collective collective) {
+    return collective != Collective::kAllToAll || has_several_ranks_on_a_host();
+  }
+  static bool has_several_ranks_on_a_host() {
     const auto& hosts = GetParam().host_of;
-    return collective != Collective::kAllToAll || std::set(hosts.begin(), hosts.end()).size() < hosts.size();
+    return std::set(hosts.begin(), hosts.end()).size() < hosts.size();
   }
   Job job() const {
     return {.ranks = static_cast<int>(GetParam().host_of.size()),
@@ -144,62 +151,91 @@ TEST_P(CollectivesAcrossHosts, AreCarriedFromLargeMessagesOn) {
   });
 }
 
+struct Started {
+  Call call;
+  std::unique_ptr<loom::Job> job;
+  std::atomic<bool> done{false};
+};
+
+/// Collective.
+void start_and_check(Rank& self, Communicator& communicator, std::span<const Collective> collectives,
+                     std::size_t unit) {
+  std::vector<std::unique_ptr<Started>> all;
+  for (const Collective collective : collectives) {
+    all.push_back(std::make_unique<Started>());
+    Started& started = *all.back();
+    make(started.call, collective, self, 1, unit);
+    started.job = communicator.make_job(
+        started.call.job, true,
+        [](void* done, int result) { *static_cast<std::atomic<bool>*>(done) = result == LOOM_SUCCESS; },
+        &started.done);
+    ASSERT_NE(started.job, nullptr);
+    communicator.start(*started.job);
+  }
+  while (!all.back()->done)
+    if (self.process().jobs().progress() == 0) ::sched_yield();
+  for (const auto& started : all) check(started->call, self);
+}
+
 TEST_P(CollectivesAcrossHosts, MayBeStartedTogether) {
   job().run([](Rank& self) {
     const auto communicator = self.connect();
     ASSERT_NE(communicator, nullptr);
-    struct Started {
-      Call call;
-      std::unique_ptr<loom::Job> job;
-      std::atomic<bool> done{false};
-    };
-    std::vector<std::unique_ptr<Started>> all;
-    for (const Collective collective : kTaken) {
-      if (!is_carried(collective)) continue;
-      all.push_back(std::make_unique<Started>());
-      Started& started = *all.back();
-      make(started.call, collective, self, 1, 150'001);
-      started.job = communicator->make_job(
-          started.call.job, true,
-          [](void* done, int result) { *static_cast<std::atomic<bool>*>(done) = result == LOOM_SUCCESS; },
-          &started.done);
-      ASSERT_NE(started.job, nullptr);
-      communicator->start(*started.job);
+    std::vector<Collective> carried;
+    std::ranges::copy_if(kTaken, std::back_inserter(carried), is_carried);
+    start_and_check(self, *communicator, carried, 150'001);
+  });
+}
+
+TEST_P(CollectivesAcrossHosts, MayBeStartedTogetherIfSmall) {
+  Job with_two_levels = job();
+  with_two_levels.parameters.two_levels = 1;
+  const bool several = has_several_ranks_on_a_host();
+  with_two_levels.run([&](Rank& self) {
+    const auto communicator = self.connect();
+    ASSERT_NE(communicator, nullptr);
+    std::vector<Collective> carried{Collective::kReduceScatter, Collective::kReduceScatter};
+    if (several)
+      carried = {Collective::kBroadcast,     Collective::kReduce, Collective::kReduceScatter,
+                 Collective::kReduceScatter, Collective::kReduce, Collective::kBroadcast};
+    for (const bool star_leads : {false, true, false}) {
+      ForcedRaces::set(*communicator, star_leads);
+      const auto performed = [&] { return ForcedRaces::performed(*communicator, Algorithm::kTwoLevelStar); };
+      const std::uint64_t before = performed();
+      start_and_check(self, *communicator, carried, 20);
+      const auto& hosts = GetParam().host_of;
+      const bool has_star = star_leads && std::set(hosts.begin(), hosts.end()).size() > 2;
+      EXPECT_EQ(performed() - before, has_star ? 2 : 0);
     }
-    while (!all.back()->done)
-      if (self.process().jobs().progress() == 0) ::sched_yield();
-    for (const auto& started : all) check(started->call, self);
   });
 }
 
 TEST_P(CollectivesAcrossHosts, GoThroughOneRankOfEachHostIfSmall) {
   Job with_two_levels = job();
   with_two_levels.parameters.two_levels = 1;
-  const auto& hosts = GetParam().host_of;
-  const bool several = std::set(hosts.begin(), hosts.end()).size() < hosts.size();
+  const bool several = has_several_ranks_on_a_host();
   with_two_levels.run([&](Rank& self) {
     const auto communicator = self.connect();
     ASSERT_NE(communicator, nullptr);
     for (const std::size_t unit : {1UL, 40UL, 1000UL})
       for (const Collective collective : {Collective::kReduce, Collective::kBroadcast})
-        // The same one several times: who sends may be some calls ahead.
-        for (int i = 0; i < 3 * self.size(); ++i) {
+        // The same one more often than who sends may be ahead.
+        for (int i = 0; i < 20 * self.size(); ++i) {
           Call call;
-          make(call, collective, self, i / 3, unit);
+          make(call, collective, self, i / 20, unit);
           EXPECT_EQ(communicator->perform(call.job), several);
           if (several) check(call, self);
         }
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Placements, CollectivesAcrossHosts,
-                         ::testing::Values(Hosts{"TwoHosts", {0, 1}}, Hosts{"ThreeHosts", {0, 1, 2}},
-                                           Hosts{"TwoByTwo", {0, 0, 1, 1}},
-                                           Hosts{"ThreeByTwoRoundRobin", {0, 1, 2, 0, 1, 2}},
-                                           Hosts{"UnequalInterleaved", {0, 1, 0, 2, 0}},
-                                           Hosts{"ThreeByTwoThatFetch", {0, 0, 1, 1, 2, 2},
-                                                 LOOM_RENDEZVOUS_ALWAYS}),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Placements, CollectivesAcrossHosts,
+    ::testing::Values(Hosts{"TwoHosts", {0, 1}}, Hosts{"ThreeHosts", {0, 1, 2}},
+                      Hosts{"TwoByTwo", {0, 0, 1, 1}}, Hosts{"ThreeByTwoRoundRobin", {0, 1, 2, 0, 1, 2}},
+                      Hosts{"UnequalInterleaved", {0, 1, 0, 2, 0}},
+                      Hosts{"ThreeByTwoThatFetch", {0, 0, 1, 1, 2, 2}, LOOM_RENDEZVOUS_ALWAYS}),
+    [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
 }  // namespace loom::test

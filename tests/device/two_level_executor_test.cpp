@@ -167,11 +167,13 @@ TEST_P(TwoLevel, CarryBroadcastsFromAnyRootAlsoOfBuffersWithGaps) {
           for (std::size_t i = 0; rank == root && i < count; ++i) values[stride * i] = value_at(root, i);
           const Gaps in{pack, values.data()}, out{unpack, values.data()};
           auto* const there = has_gaps ? nullptr : reinterpret_cast<std::byte*>(values.data());
+          // Ranks need not agree on what an element is.
+          const bool in_bytes = rank % 3 == 1;
           perform({.collective = Collective::kBroadcast,
                    .in = rank == root ? there : nullptr,
                    .out = rank == root ? nullptr : there,
-                   .count = count,
-                   .elem_bytes = sizeof(int),
+                   .count = in_bytes ? count * sizeof(int) : count,
+                   .elem_bytes = in_bytes ? 1 : sizeof(int),
                    .root = root,
                    .in_gaps = has_gaps && rank == root ? &in : nullptr,
                    .out_gaps = has_gaps && rank != root ? &out : nullptr});
