@@ -331,7 +331,7 @@ bool Communicator::waits_too(int peer) const noexcept {
 }
 
 void Communicator::run_two_levels(const device::HostJob& job, device::Across across) {
-  drive(device::TwoLevelExecutor(levels(job, across), job),
+  drive(device::TwoLevelExecutor(levels(across), job),
         [&](const device::TwoLevelExecutor& executor) { return rank_at(executor.awaited()); });
 }
 
@@ -340,16 +340,14 @@ void Communicator::perform_handed_over(const device::HostJob& job, device::Op op
         [](const auto& executor) { return executor.awaited(); });
 }
 
-device::TwoLevels Communicator::levels(const device::HostJob& job, device::Across across) {
+device::TwoLevels Communicator::levels(device::Across across) {
   return {.boards = links_.boards ? &*links_.boards : nullptr,
-          .self = {group_->placement.node_of(rank_), group_->placement.local_of(rank_)},
+          .places = group_->places,
           .rank = rank_,
           .hosts = group_->wiring.shape.hosts,
           .links = links_.hosts,
           .slot_bytes = kHostsFifo.slot_bytes,
-          .ranks = group_->wiring.shape.ranks,
-          .across = across,
-          .root = {group_->placement.node_of(job.root), group_->placement.local_of(job.root)}};
+          .across = across};
 }
 
 void Communicator::explain(Algorithm algorithm, const device::HostJob& job) {

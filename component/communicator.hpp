@@ -223,7 +223,7 @@ class Communicator {
     return from > 0 && (linked_.value_or(false) || small_calls_ >= from);
   }
   void count_small_call(const device::HostJob& job);
-  device::TwoLevels levels(const device::HostJob& job, device::Across across);
+  device::TwoLevels levels(device::Across across);
   int rank_at(const device::HostAndLocal& place) const {
     return group_->placement.ranks_of(place.host)[static_cast<std::size_t>(place.local)];
   }

@@ -125,10 +125,10 @@ void Communicator::begin(Job& job) {
       job.executor.emplace<device::ScanExecutor>(*links_.boards, call);
       return;
     case Algorithm::kTwoLevels:
-      job.executor.emplace<device::TwoLevelExecutor>(levels(call, device::Across::kOneShot), call);
+      job.executor.emplace<device::TwoLevelExecutor>(levels(device::Across::kOneShot), call);
       return;
     case Algorithm::kTwoLevelStar:
-      job.executor.emplace<device::TwoLevelExecutor>(levels(call, device::Across::kStar), call);
+      job.executor.emplace<device::TwoLevelExecutor>(levels(device::Across::kStar), call);
       return;
     case Algorithm::kRails:
     case Algorithm::kFlatRing:

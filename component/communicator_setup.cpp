@@ -257,6 +257,8 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
     if (ring) known.insert(known.end(), {ring->previous, ring->next});
   for (const auto& [rank, process] : group_->host_mates) known.push_back(rank);
   group_->placement = job.placement();
+  for (int rank = 0; rank < group_->placement.ranks(); ++rank)
+    group_->places.push_back({group_->placement.node_of(rank), group_->placement.local_of(rank)});
   if (group_->two_levels_from > 0)
     for (int host = 0; host < group_->placement.nodes(); ++host)
       known.push_back(group_->placement.ranks_of(host).front());

@@ -91,9 +91,10 @@ struct Group {
       0;  ///< the same on all ranks; the groups over the same processes have different ones
   connect::Wiring wiring;
   connect::Placement placement;
-  std::vector<int> grid_ranks;        ///< see device::Grid; empty on one host
-  bool oversubscribed = false;        ///< ranks outnumber CPUs; the same on all ranks of my host
-  std::uint64_t two_levels_from = 0;  ///< coll_loom_two_levels; 0: never
+  std::vector<int> grid_ranks;               ///< see device::Grid; empty on one host
+  std::vector<device::HostAndLocal> places;  ///< of all ranks
+  bool oversubscribed = false;               ///< ranks outnumber CPUs; the same on all ranks of my host
+  std::uint64_t two_levels_from = 0;         ///< coll_loom_two_levels; 0: never
   device::OfferProtocol protocol = device::OfferProtocol::kInline;  ///< of small messages inside the host
   Preference preference = Preference::kBest;
   loom_cuda_executor cuda_executor = LOOM_STAGED;

@@ -46,6 +46,7 @@ constexpr std::size_t kMostScatteredByTwoLevels = 16 * 1024, kMostScatteredOfOne
 // a tree (three and six virtual hosts of two ranks, two to eight of one).
 constexpr std::size_t kMostAtOnce = 64 * 1024;
 constexpr std::size_t kMostRootedByTwoLevels = 16 * 1024;
+constexpr std::size_t kMostGatheredByTwoLevels = 16 * 1024;
 // 512 KiB of slots for each rank of another host.
 constexpr int kMostMeshRanks = 64;
 
@@ -138,6 +139,8 @@ bool two_levels_take(device::Collective collective, const connect::Shape& shape,
     case device::Collective::kBroadcast:
     case device::Collective::kReduce:
       return several && whole <= std::min(kMostRootedByTwoLevels, most_at_once);
+    case device::Collective::kAllGather:
+      return several && whole <= kMostGatheredByTwoLevels;
     case device::Collective::kReduceScatter:
       return whole < (several ? kMostScatteredByTwoLevels : kMostScatteredOfOne);
     default:
@@ -353,7 +356,7 @@ bool may_carry(Algorithm algorithm, device::Collective collective) {
     case Algorithm::kTwoLevels:
       return device::TwoLevelExecutor::takes(collective);
     case Algorithm::kTwoLevelStar:
-      return device::TwoLevelExecutor::takes(collective) && !device::TwoLevelExecutor::is_rooted(collective);
+      return device::TwoLevelExecutor::all_reduce(collective);
     case Algorithm::kRails:
     case Algorithm::kFlatRing:
       return rings_take(collective);

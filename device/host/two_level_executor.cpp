@@ -1,5 +1,6 @@
 #include "device/host/two_level_executor.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace loom::device {
@@ -17,7 +18,9 @@ TwoLevelExecutor::TwoLevelExecutor(const TwoLevels& levels, const HostJob& job) 
     job_.count = job_.elem_bytes = 1;
     job_.reduce = find_reduce(Op::kBor, Type::kUint8);
   }
-  if (is_rooted(job_.collective))
+  if (job_.collective == Collective::kAllGather)
+    plan_all_gather();
+  else if (is_rooted(job_.collective))
     plan_rooted();
   else
     plan();
@@ -28,8 +31,7 @@ TwoLevelExecutor::TwoLevelExecutor(const TwoLevels& levels, const HostJob& job) 
 /// rank spreads.
 void TwoLevelExecutor::plan() {
   const std::size_t hosts = static_cast<std::size_t>(levels_.hosts);
-  const std::size_t blocks =
-      job_.collective == Collective::kReduceScatter ? static_cast<std::size_t>(levels_.ranks) : 1;
+  const std::size_t blocks = job_.collective == Collective::kReduceScatter ? levels_.places.size() : 1;
   const std::size_t count = job_.count * blocks, share = divide_up(count, hosts);
   // From there on the bytes that a one-shot sends cost more than a second step (three virtual hosts).
   const bool two_shot = count * job_.elem_bytes > kMostShortBytes;
@@ -61,7 +63,8 @@ void TwoLevelExecutor::plan_rooted() {
   const auto broadcast_from = [&](int local) {
     return HostJob{Collective::kBroadcast, whole, whole, count, elem_bytes, nullptr, local};
   };
-  const bool passes_on = levels_.self.host == levels_.root.host && levels_.root.local != 0;
+  const HostAndLocal& root = levels_.place(job_.root);
+  const bool passes_on = levels_.self().host == root.host && root.local != 0;
   if (reduces) {
     gather_ = {Collective::kReduce, job_.in, whole, count, elem_bytes, job_.reduce, 0};
     if (passes_on) spread_ = broadcast_from(0);
@@ -70,7 +73,7 @@ void TwoLevelExecutor::plan_rooted() {
       job_.in_gaps->move(job_.in_gaps->context, 0, whole, job_.bytes());
     else if (is_root())
       std::memcpy(whole, job_.in, job_.bytes());
-    (passes_on ? gather_ : spread_) = broadcast_from(passes_on ? levels_.root.local : 0);
+    (passes_on ? gather_ : spread_) = broadcast_from(passes_on ? root.local : 0);
   }
   across_ = {reduces ? Pattern::kDirectReduce : Pattern::kDirectBroadcast,
              whole,
@@ -78,7 +81,26 @@ void TwoLevelExecutor::plan_rooted() {
              count,
              elem_bytes,
              reduces ? job_.reduce : nullptr,
-             levels_.root.host};
+             root.host};
+}
+
+/// whole_: the blocks of the first host in the order of its ranks, then those of the next; as much for each
+/// as the one with most ranks has.
+void TwoLevelExecutor::plan_all_gather() {
+  const std::size_t bytes = job_.bytes(), hosts = static_cast<std::size_t>(levels_.hosts);
+  const int most = std::ranges::max(levels_.places, {}, &HostAndLocal::local).local + 1;
+  host_bytes_ = static_cast<std::size_t>(most) * bytes;
+  whole_.resize(hosts * host_bytes_);
+  std::byte* const whole = whole_.data();
+  std::byte* const own = gathered_from(levels_.self());
+  if (job_.in_gaps != nullptr)
+    job_.in_gaps->move(job_.in_gaps->context, 0, own, bytes);
+  else
+    std::memcpy(own, job_.in, bytes);
+  std::byte* const of_host = gathered_from({levels_.self().host, 0});
+  gather_ = {Collective::kAllGather, own, of_host, bytes, 1, nullptr, 0};
+  across_ = {Pattern::kDirectAllGather, whole, whole, host_bytes_, 1, nullptr};
+  spread_ = {Collective::kBroadcast, whole, whole, whole_.size(), 1, nullptr, 0};
 }
 
 /// A rank alone on its host has nothing to agree on: its operand is the host's.
@@ -93,7 +115,7 @@ void TwoLevelExecutor::begin(const std::optional<HostJob>& inside) {
 
 void TwoLevelExecutor::begin_across(const ExchangeJob& between) {
   between_.reset();
-  if (is_first()) between_.emplace(levels_.links, levels_.self.host, levels_.slot_bytes, between);
+  if (is_first()) between_.emplace(levels_.links, levels_.self().host, levels_.slot_bytes, between);
 }
 
 TwoLevelExecutor::State TwoLevelExecutor::advance() {
@@ -133,20 +155,31 @@ TwoLevelExecutor::State TwoLevelExecutor::advance() {
 
 /// From whole_ to where the caller wants it.
 void TwoLevelExecutor::finish() {
-  const std::size_t bytes = job_.bytes(), rank = static_cast<std::size_t>(levels_.rank);
+  const std::size_t bytes = job_.bytes();
   if (job_.collective == Collective::kBarrier) return;
   if (job_.collective == Collective::kReduce && !is_root()) return;
   if (job_.collective == Collective::kBroadcast) {
     if (is_root()) return;
     if (job_.out_gaps != nullptr) return job_.out_gaps->move(job_.out_gaps->context, 0, whole_.data(), bytes);
   }
-  const std::size_t first = job_.collective == Collective::kReduceScatter ? rank * bytes : 0;
+  if (job_.collective == Collective::kAllGather) {
+    for (int rank = 0; rank < static_cast<int>(levels_.places.size()); ++rank) {
+      std::byte* const block = gathered_from(levels_.place(rank));
+      if (job_.out_gaps != nullptr)
+        job_.out_gaps->move(job_.out_gaps->context, rank, block, bytes);
+      else
+        std::memcpy(job_.out + static_cast<std::size_t>(rank) * bytes, block, bytes);
+    }
+    return;
+  }
+  const std::size_t first =
+      job_.collective == Collective::kReduceScatter ? static_cast<std::size_t>(levels_.rank) * bytes : 0;
   std::memcpy(job_.out, whole_.data() + first, bytes);
 }
 
 HostAndLocal TwoLevelExecutor::awaited() const noexcept {
   if (is_between_hosts() && between_) return {between_->awaited(), 0};
-  return {levels_.self.host, inside_ ? inside_->awaited() : levels_.self.local};
+  return {levels_.self().host, inside_ ? inside_->awaited() : levels_.self().local};
 }
 
 }  // namespace loom::device

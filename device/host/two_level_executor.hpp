@@ -8,6 +8,7 @@
 //   barrier          reduce    one-shot, or star               broadcast
 //   broadcast        *         to each                         broadcast
 //   reduce           reduce    from each                       *
+//   all-gather       gather    all-gather                      broadcast
 //
 // * Where the root is not the first of its host, the two pass the message on to each other: a broadcast
 // there, and no other on that host.
@@ -20,6 +21,7 @@
 //   two-shot    2       2 h (h-1)     2 (h-1)/h S
 //   to each     1       h-1           (h-1) S
 //   from each   1       h-1           S
+//   all-gather  1       h (h-1)       (h-1)/h S, if hosts have equally many ranks
 //
 // All reduce in the same order: results have the same bits.
 #pragma once
@@ -45,15 +47,16 @@ enum class Across { kOneShot, kStar };
 /// Where a rank stands, and what it is linked by. Hosts and the ranks of a host are in the same order
 /// everywhere.
 struct TwoLevels {
-  Boards* boards = nullptr;  ///< of this host's ranks; nullptr where there is one alone
-  HostAndLocal self;
-  int rank = 0;  ///< this one, in the communicator
+  Boards* boards = nullptr;              ///< of this host's ranks; nullptr where there is one alone
+  std::span<const HostAndLocal> places;  ///< of all ranks of the communicator
+  int rank = 0;                          ///< this one
   int hosts = 1;
   std::span<const PeerLinks> links;  ///< of the first rank of a host: to those of the other hosts
   std::size_t slot_bytes = 0;        ///< of those links
-  int ranks = 1;                     ///< of the communicator
   Across across = Across::kOneShot;  ///< where has_star()
-  HostAndLocal root{};               ///< of collectives that have one
+
+  const HostAndLocal& place(int of) const { return places[static_cast<std::size_t>(of)]; }
+  const HostAndLocal& self() const { return place(rank); }
 };
 
 class TwoLevelExecutor {
@@ -69,34 +72,44 @@ class TwoLevelExecutor {
   HostAndLocal awaited() const noexcept;
 
   static constexpr bool takes(Collective collective) {
-    return collective == Collective::kAllreduce || collective == Collective::kReduceScatter ||
-           collective == Collective::kBarrier || is_rooted(collective);
+    return all_reduce(collective) || is_rooted(collective) || collective == Collective::kAllGather;
   }
   /// Longer ones are two-shot.
   static constexpr std::size_t kMostShortBytes = 8 * 1024;
   /// whole_bytes: of all blocks. Between two hosts a star would have as many messages as one-shot, and take
   /// longer.
   static constexpr bool has_star(Collective collective, int hosts, std::size_t whole_bytes) {
-    return takes(collective) && !is_rooted(collective) && hosts > 2 && whole_bytes <= kMostShortBytes;
+    return all_reduce(collective) && hosts > 2 && whole_bytes <= kMostShortBytes;
   }
-  static constexpr bool is_rooted(Collective collective) {
-    return collective == Collective::kBroadcast || collective == Collective::kReduce;
+  /// All that is reduced comes to all hosts.
+  static constexpr bool all_reduce(Collective collective) {
+    return collective == Collective::kAllreduce || collective == Collective::kReduceScatter ||
+           collective == Collective::kBarrier;
   }
 
  private:
+  static constexpr bool is_rooted(Collective collective) {
+    return collective == Collective::kBroadcast || collective == Collective::kReduce;
+  }
   void plan();
   void plan_rooted();
+  void plan_all_gather();
+  std::byte* gathered_from(const HostAndLocal& place) {
+    return whole_.data() + static_cast<std::size_t>(place.host) * host_bytes_ +
+           static_cast<std::size_t>(place.local) * job_.bytes();
+  }
   void begin(const std::optional<HostJob>& inside);
   void begin_across(const ExchangeJob& between);
   void finish();
-  bool is_root() const { return levels_.self == levels_.root; }
-  bool is_first() const { return levels_.self.local == 0; }
+  bool is_root() const { return levels_.rank == job_.root; }
+  bool is_first() const { return levels_.self().local == 0; }
   bool is_between_hosts() const { return stage_ == Stage::kAcross || stage_ == Stage::kBack; }
 
   enum class Stage { kGather, kAcross, kBack, kSpread, kDone };
   TwoLevels levels_;
   HostJob job_;
-  std::vector<std::byte> whole_;            ///< the message, as far as it is reduced
+  std::vector<std::byte> whole_;            ///< the message, as far as it is reduced or gathered
+  std::size_t host_bytes_ = 0;              ///< of an all-gather: the blocks of the host that has most
   std::optional<HostJob> gather_, spread_;  ///< nothing: this host has nothing to do
   ExchangeJob across_;
   std::optional<ExchangeJob> back_;  ///< of a star

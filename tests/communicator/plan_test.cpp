@@ -223,6 +223,12 @@ TEST(AllreducePlan, TakesTwoLevelsForSmallMessagesBetweenAFewHostsIfWanted) {
     EXPECT_EQ(planned(device::Collective::kReduceScatter, (4096 / ranks + 1)), Algorithm::kBelow);
     EXPECT_EQ(planned(device::Collective::kBarrier, 0), Algorithm::kBelow);
   }
+  const auto gathers = [](const connect::Shape& shape, std::size_t bytes) {
+    return plan(device::Collective::kAllGather, shape, bytes, {.two_levels = true});
+  };
+  EXPECT_EQ(gathers({4, 2, 2}, 4 << 10), Algorithm::kTwoLevels);
+  EXPECT_EQ(gathers({4, 2, 2}, (4 << 10) + 1), Algorithm::kBelow);
+  EXPECT_EQ(gathers({2, 2, 1}, 8), Algorithm::kBelow);
   EXPECT_EQ(plan(device::Collective::kAllreduce, {1000, 16, 0}, 1 << 20, {.two_levels = true}),
             Algorithm::kBelow);
   EXPECT_TRUE(may_use_two_levels({32, 16, 2}));

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "mesh.hpp"
 
@@ -37,6 +38,8 @@ class Cluster {
     for (const int rank : ranks_)
       local_of_[static_cast<std::size_t>(rank)] =
           next[static_cast<std::size_t>(host_of_[static_cast<std::size_t>(rank)])]++;
+    for (std::size_t rank = 0; rank < host_of_.size(); ++rank)
+      places_.push_back({host_of_[rank], local_of_[rank]});
   }
 
   int size() const { return static_cast<int>(host_of_.size()); }
@@ -53,23 +56,19 @@ class Cluster {
         std::optional<Boards> mine;
         if (boards.size() > 1) mine.emplace(boards, local);
         TwoLevels levels{.boards = mine ? &*mine : nullptr,
-                         .self = {host, local},
+                         .places = places_,
                          .rank = rank,
                          .hosts = hosts_,
                          .links = local == 0 ? mesh_.of(host) : std::span<const PeerLinks>{},
                          .slot_bytes = shape_.slot_bytes,
-                         .ranks = size(),
                          .across = across_};
-        body(rank, [&](const HostJob& job) {
-          const auto root = static_cast<std::size_t>(job.root);
-          levels.root = {host_of_[root], local_of_[root]};
-          loom::device::run(TwoLevelExecutor(levels, job));
-        });
+        body(rank, [&](const HostJob& job) { loom::device::run(TwoLevelExecutor(levels, job)); });
       });
   }
 
  private:
   std::vector<int> host_of_, local_of_, ranks_;
+  std::vector<HostAndLocal> places_;
   Across across_;
   int hosts_;
   FifoShape shape_;
@@ -180,6 +179,47 @@ TEST_P(TwoLevel, CarryBroadcastsFromAnyRootAlsoOfBuffersWithGaps) {
           for (std::size_t i = 0; i < values.size(); ++i)
             ASSERT_EQ(values[i], i % stride == 0 ? value_at(root, i / stride) : -1) << "root " << root;
         }
+      });
+    }
+}
+
+TEST_P(TwoLevel, CarryAllGathersAlsoOfBuffersWithGaps) {
+  const std::vector<int>& host_of = std::get<0>(GetParam());
+  for (const std::size_t count : {1UL, 100UL, 1500UL})
+    for (const int odd_one : {0, 1, 2}) {  // every third rank has gaps, or sends its block from its place
+      Cluster cluster(host_of, std::get<1>(GetParam()), {.slot_bytes = 4096, .slot_count = 4});
+      const auto ranks = static_cast<std::size_t>(cluster.size());
+      cluster.run([&](int rank, const auto& perform) {
+        const bool has_gaps = rank % 3 == odd_one, in_place = rank % 3 == (odd_one + 1) % 3;
+        const std::size_t stride = has_gaps ? 2 : 1;
+        std::vector<int> all(stride * ranks * count, -1), mine(stride * count, -1);
+        for (std::size_t i = 0; i < count; ++i) mine[stride * i] = value_at(rank, i);
+        std::byte* const out = reinterpret_cast<std::byte*>(all.data());
+        std::byte* const own = out + static_cast<std::size_t>(rank) * count * sizeof(int);
+        if (in_place) std::memcpy(own, mine.data(), count * sizeof(int));
+        const Gaps in_gaps{[](void* values, int block, std::byte* packed, std::size_t bytes) {
+                             move_every_other(values, block, packed, bytes, true);
+                           },
+                           mine.data()};
+        std::pair<int*, std::size_t> there{all.data(), 2 * count};
+        const Gaps out_gaps{[](void* values, int block, std::byte* packed, std::size_t bytes) {
+                              const auto& [first, each] = *static_cast<std::pair<int*, std::size_t>*>(values);
+                              move_every_other(first + static_cast<std::size_t>(block) * each, 0, packed,
+                                               bytes, false);
+                            },
+                            &there};
+        perform({.collective = Collective::kAllGather,
+                 .in = has_gaps   ? nullptr
+                       : in_place ? own
+                                  : reinterpret_cast<const std::byte*>(mine.data()),
+                 .out = has_gaps ? nullptr : out,
+                 .count = count,
+                 .elem_bytes = sizeof(int),
+                 .in_gaps = has_gaps ? &in_gaps : nullptr,
+                 .out_gaps = has_gaps ? &out_gaps : nullptr});
+        for (std::size_t i = 0; i < ranks * count; ++i)
+          ASSERT_EQ(all[stride * i], value_at(static_cast<int>(i / count), i % count));
+        for (std::size_t i = 0; has_gaps && i < ranks * count; ++i) ASSERT_EQ(all[2 * i + 1], -1);
       });
     }
 }
