@@ -139,7 +139,7 @@ static int register_variables(void) {
       register_variable(
           "two_levels",
           "Between up to 16 hosts, some with several ranks, small allreduces, reduces, reduce_scatter_blocks, "
-          "broadcasts and barriers (of one rank each: small allreduces and reduce_scatter_blocks) go inside the "
+          "broadcasts, allgathers and barriers (of one rank each: small allreduces and reduce_scatter_blocks) go inside the "
           "hosts first and then between one rank of each: from so many of them on a communicator on, for that "
           "takes links that few calls are not worth; 1: at once; 0 leaves them to the component below",
           MCA_BASE_VAR_TYPE_INT, OPAL_INFO_LVL_6, &variables->two_levels),
