@@ -281,9 +281,9 @@ const char* Communicator::why_no_preference() const {
              : shape.ranks_per_host == 0 ? "there are no trees between hosts with different numbers of ranks"
                                          : nullptr;
     case Preference::kStar:
-      if (group_->two_levels_from == 0) return "coll_loom_two_levels is 0";
-      return may_use_two_levels(shape) && shape.hosts > 2 ? nullptr
-                                                          : "there are stars between 3 and 16 hosts only";
+      if (!may_use_two_levels(shape) || shape.hosts == 2)
+        return "there are stars between 3 and 16 hosts only";
+      return group_->two_levels_from == 0 ? "coll_loom_two_levels is 0" : nullptr;
     case Preference::kBoards:
       return shape.hosts > 1 ? "boards are a choice inside one host only" : nullptr;
     case Preference::kSingleCopy:
