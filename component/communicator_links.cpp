@@ -277,9 +277,10 @@ const char* Communicator::why_no_preference() const {
     case Preference::kRings:
       return shape.hosts == 1 ? "there are rings between hosts only" : nullptr;
     case Preference::kTrees:
-      return shape.hosts == 1            ? "there are trees between hosts only"
-             : shape.ranks_per_host == 0 ? "there are no trees between hosts with different numbers of ranks"
-                                         : nullptr;
+      return shape.hosts == 1 ? "there are trees between hosts only"
+             : shape.ranks_per_host == 0
+                 ? "there are no trees between hosts with different numbers of ranks, but rings"
+                 : nullptr;
     case Preference::kStar:
       if (!may_use_two_levels(shape) || shape.hosts == 2)
         return "there are stars between 3 and 16 hosts only";

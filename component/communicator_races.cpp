@@ -91,8 +91,8 @@ void Communicator::try_star() {
       took[way] += static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - began).count());
     }
   perform_by(kWays[0], call);
-  if (!links_.trials.settle(longest[0], longest[1])) return;
-  if (process_.runtime().parameters.verbose < 1 || rank_ != 0) return;
+  const bool news = links_.trials.settle(longest[0], longest[1]);
+  if (process_.runtime().parameters.verbose < (news ? 1 : 2) || rank_ != 0) return;
   without_failing([&] {
     const auto us = [](std::uint64_t sum) {
       return static_cast<double>(sum) / 1e3 / (Trials::kTurns * Trials::kTimed);
@@ -101,7 +101,9 @@ void Communicator::try_star() {
     process_.runtime().log(fmt::format("{}: short calls take {:.1f} us by {}, {:.1f} by {}: they go by {} {}",
                                        name_, us(longest[0]), name_of(kWays[0]), us(longest[1]),
                                        name_of(kWays[1]), name_of(leader),
-                                       links_.trials.star_leads ? "now" : "again")
+                                       !news                      ? "still"
+                                       : links_.trials.star_leads ? "now"
+                                                                  : "again")
                                .c_str());
   });
 }
