@@ -13,11 +13,11 @@
 //   kDoublingAllGather               log n       (n-1)/n S: least          n = 2^m; small and medium
 //   kBruckAllGather                  log n       (n-1)/n S: least          any n; small and medium
 //   kDissemination                   log n       0                         barrier over many ranks
-//   kOneShotAllreduce                1           (n-1) S                   tiny, inside a host
+//   kOneShotAllreduce                1           (n-1) S                   tiny; hosts, or ranks of one
 //   kTwoShotAllreduce                2           2 (n-1)/n S: least        inside a host
 //   kDirectReduceScatter             1           (n-1)/n S: least          inside a host
 //   kDirectAllGather                 1           (n-1)/n S: least          inside a host
-//   kDirectBroadcast, kDirectReduce  1           (n-1) S, or S             inside a host
+//   kDirectBroadcast, kDirectReduce  1           (n-1) S, or S             tiny; hosts, or ranks of one
 //   kPairwiseAllToAll                1           (n-1)/n S: least          any; v form: unequal blocks
 //   kGather, kScatter                1           S/n, or (n-1)/n S: least  any; v form: unequal blocks
 //

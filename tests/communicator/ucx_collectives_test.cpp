@@ -133,6 +133,17 @@ class CollectivesAcrossHosts : public ::testing::TestWithParam<Hosts> {
                 },
             .parameters = with_rendezvous(GetParam().rendezvous)};
   }
+  /// body(rank, communicator), on each rank; small calls go by two levels from the first on.
+  template <class Body>
+  void run_by_two_levels(Body&& body) const {
+    Job small = job();
+    small.parameters.two_levels = 1;
+    small.run([&](Rank& self) {
+      const auto communicator = self.connect();
+      ASSERT_NE(communicator, nullptr);
+      body(self, *communicator);
+    });
+  }
 };
 
 TEST_P(CollectivesAcrossHosts, AreCarriedFromLargeMessagesOn) {
@@ -188,21 +199,17 @@ TEST_P(CollectivesAcrossHosts, MayBeStartedTogether) {
 }
 
 TEST_P(CollectivesAcrossHosts, MayBeStartedTogetherIfSmall) {
-  Job with_two_levels = job();
-  with_two_levels.parameters.two_levels = 1;
   const bool several = has_several_ranks_on_a_host();
-  with_two_levels.run([&](Rank& self) {
-    const auto communicator = self.connect();
-    ASSERT_NE(communicator, nullptr);
+  run_by_two_levels([&](Rank& self, Communicator& communicator) {
     std::vector<Collective> carried{Collective::kReduceScatter, Collective::kReduceScatter};
     if (several)
       carried = {Collective::kBroadcast,     Collective::kReduce, Collective::kReduceScatter,
                  Collective::kReduceScatter, Collective::kReduce, Collective::kAllGather};
     for (const bool star_leads : {false, true, false}) {
-      ForcedRaces::set(*communicator, star_leads);
-      const auto performed = [&] { return ForcedRaces::performed(*communicator, Algorithm::kTwoLevelStar); };
+      ForcedRaces::set(communicator, star_leads);
+      const auto performed = [&] { return ForcedRaces::performed(communicator, Algorithm::kTwoLevelStar); };
       const std::uint64_t before = performed();
-      start_and_check(self, *communicator, carried, 20);
+      start_and_check(self, communicator, carried, 20);
       const auto& hosts = GetParam().host_of;
       const bool has_star = star_leads && std::set(hosts.begin(), hosts.end()).size() > 2;
       EXPECT_EQ(performed() - before, has_star ? 2 : 0);
@@ -211,12 +218,8 @@ TEST_P(CollectivesAcrossHosts, MayBeStartedTogetherIfSmall) {
 }
 
 TEST_P(CollectivesAcrossHosts, GoThroughOneRankOfEachHostIfSmall) {
-  Job with_two_levels = job();
-  with_two_levels.parameters.two_levels = 1;
   const bool several = has_several_ranks_on_a_host();
-  with_two_levels.run([&](Rank& self) {
-    const auto communicator = self.connect();
-    ASSERT_NE(communicator, nullptr);
+  run_by_two_levels([&](Rank& self, Communicator& communicator) {
     for (const std::size_t unit : {1UL, 40UL, 1000UL})
       for (const Collective collective :
            {Collective::kReduce, Collective::kBroadcast, Collective::kAllGather})
@@ -226,7 +229,7 @@ TEST_P(CollectivesAcrossHosts, GoThroughOneRankOfEachHostIfSmall) {
           make(call, collective, self, i / 20, unit);
           const std::size_t whole = static_cast<std::size_t>(self.size()) * unit * sizeof(int);
           const bool carried = several && (collective != Collective::kAllGather || whole <= (16 << 10));
-          EXPECT_EQ(communicator->perform(call.job), carried);
+          EXPECT_EQ(communicator.perform(call.job), carried);
           if (carried) check(call, self);
         }
   });
