@@ -244,12 +244,13 @@ void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
 /// The rank of a link on which something that this rank has sent depends on its calling MPI again; nothing
 /// where there is none. `released` counts what its peers have taken.
 std::optional<int> Communicator::not_quiet(std::uint64_t& released) const {
-  // Credits come for each releases_per_credit slots, so the last ones may stay untold: but no more.
-  constexpr std::uint64_t kMostUntaken = kHostsFifo.releases_per_credit;
-  const auto is_quiet = [](const Links::HostLinks& ends) {
-    const bool few = ends.send->steps() - ends.send->taken() <= kMostUntaken ||
-                     ends.send->steps() - ends.send->released() <= kMostUntaken;
-    return few && ends.send->handed_over() && ends.receive->handed_over();
+  const std::size_t most = most_untaken(hosts_fifo(group_->wiring.shape.hosts));
+  const auto is_quiet = [&](const Links::HostLinks& ends) {
+    const auto few = [&](std::uint64_t taken) {
+      return ends.send->steps() - taken <= most && ends.send->bytes_after(taken) <= kMostUntakenBytes;
+    };
+    return (few(ends.send->taken()) || few(ends.send->released())) && ends.send->handed_over() &&
+           ends.receive->handed_over();
   };
   for (std::size_t host = 0; host < links_.host_links.size(); ++host)
     if (const Links::HostLinks& ends = links_.host_links[host]; ends.send && !is_quiet(ends))
@@ -346,7 +347,7 @@ device::TwoLevels Communicator::levels(device::Across across) {
           .rank = rank_,
           .hosts = group_->wiring.shape.hosts,
           .links = links_.hosts,
-          .slot_bytes = kHostsFifo.slot_bytes,
+          .slot_bytes = kHostsSlotBytes,
           .across = across};
 }
 

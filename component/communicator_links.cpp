@@ -116,11 +116,12 @@ std::vector<std::byte> Communicator::make_ends() {
         std::make_unique<ucx_transport::NetRecvLink>(transport, kNetFifo, group_->names.at(ring->previous));
   if (joins_hosts) links_.host_links.resize(static_cast<std::size_t>(group_->wiring.shape.hosts));
   // A short call between first ranks ends when UCX is done with what was sent, not when it has been taken.
-  static_assert(kHostsFifo.slot_bytes <= ucx_transport::kMostSentAlong);
+  static_assert(kHostsSlotBytes <= ucx_transport::kMostSentAlong);
+  const device::FifoShape fifo = hosts_fifo(group_->wiring.shape.hosts);
   for (std::size_t host = 0; host < links_.host_links.size(); ++host) {
     const int first = group_->placement.ranks_of(static_cast<int>(host)).front();
     if (first != rank_)
-      links_.host_links[host] = Links::HostLinks::make(transport, kHostsFifo, group_->names.at(first));
+      links_.host_links[host] = Links::HostLinks::make(transport, fifo, group_->names.at(first));
   }
   make_tree_ends();
 

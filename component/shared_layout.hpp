@@ -14,10 +14,23 @@ namespace loom {
 inline constexpr device::FifoShape kSharedFifo{.slot_bytes = 64 * 1024, .slot_count = 8};
 // Enough in flight for 100 Gbit/s at 20 us; short enough slots that a ring of few hosts is a pipeline.
 inline constexpr device::FifoShape kNetFifo{.slot_bytes = 128 * 1024, .slot_count = 8};
-// Between the first ranks of hosts, for what is short: calls may follow each other before the first credit is
-// back.
-inline constexpr device::FifoShape kHostsFifo{
-    .slot_bytes = 16 * 1024, .slot_count = 8, .releases_per_credit = 4};
+// Between the first ranks of hosts, for what is short: a root may be many calls ahead before the first credit
+// is back. At most 4 MiB for the links of one rank.
+inline constexpr std::size_t kHostsSlotBytes = 16 * 1024;
+constexpr device::FifoShape hosts_fifo(int hosts) {
+  const std::size_t slots = hosts <= 5 ? 32 : hosts <= 9 ? 16 : 8;
+  return {.slot_bytes = kHostsSlotBytes,
+          .slot_count = slots,
+          .releases_per_credit = slots / 4,
+          .bytes_per_credit = 2 * kHostsSlotBytes};
+}
+/// With no more than this untaken a call between them may end: sockets hold it, and the last releases may stay
+/// untold.
+constexpr std::size_t most_untaken(const device::FifoShape& hosts_fifo) {
+  return hosts_fifo.slot_count / 4 * 3;
+}
+inline constexpr std::size_t kMostUntakenBytes = 64 * 1024;
+static_assert(kMostUntakenBytes >= hosts_fifo(2).bytes_per_credit);
 
 // Along the trees over hosts, for medium messages: two ways to up to four hosts.
 inline constexpr device::FifoShape kTreeFifo{
@@ -37,12 +50,12 @@ inline constexpr std::size_t kOneOfHostsBytes =
 static_assert(sizeof(device::Board) % device::kCacheLine == 0);
 
 /// What the ranks must have in common to understand each other; to be counted up when a protocol changes.
-inline constexpr std::uint64_t kProtocolVersion = 13;
+inline constexpr std::uint64_t kProtocolVersion = 14;
 inline constexpr std::uint64_t kLayout =
     (((kProtocolVersion * 1'000'003 + kOneHostBytes) * 1'000'003 + kSharedFifo.slot_bytes) * 1'000'003 +
      kSharedFifo.slot_count) *
         1'000'003 +
-    kNetFifo.slot_bytes * 1009 + kNetFifo.slot_count * 101 + kHostsFifo.slot_bytes + kHostsFifo.slot_count +
+    kNetFifo.slot_bytes * 1009 + kNetFifo.slot_count * 101 + kHostsSlotBytes +
     kTreeFifo.slot_bytes * 3 + kTreeFifo.slot_count;
 
 }  // namespace loom

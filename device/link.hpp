@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace loom::device {
 
@@ -11,9 +12,10 @@ namespace loom::device {
 struct FifoShape {
   std::size_t slot_bytes = 0;  ///< a multiple of 64
   std::size_t slot_count = 0;
-  /// Of a network, where every word costs: after how many releases the sender is told. Up to one fewer slots
-  /// then look taken to it when they are not.
+  /// Of a network, where every word costs: the sender is told of releases when there have been so many, or of
+  /// so many bytes. Before, what has been released still looks untaken to it.
   std::size_t releases_per_credit = 1;
+  std::size_t bytes_per_credit = SIZE_MAX;
 };
 
 /// The sending end. All functions throw Error when the connection is known to be broken (kPeerFailed), or the

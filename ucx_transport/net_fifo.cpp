@@ -95,7 +95,7 @@ bool NetEnd::note_word(std::uint64_t step) noexcept {
 }
 
 NetSendLink::NetSendLink(Transport& transport, const device::FifoShape& shape, std::string peer)
-    : NetEnd(transport, shape, std::move(peer)) {
+    : NetEnd(transport, shape, std::move(peer)), bytes_before_(shape.slot_count) {
   outbox_->slots = allocate_slots(shape.slot_count * shape.slot_bytes);
   open_inbox();
 }
@@ -110,6 +110,8 @@ std::byte* NetSendLink::try_acquire() {
 void NetSendLink::publish(std::size_t bytes) {
   send({step_ + 1, other_way_ != nullptr ? other_way_->tell_released() : 0},
        outbox_->slots.get() + slot_offset(step_), bytes);
+  bytes_before_[step_ % shape_.slot_count] = bytes_;
+  bytes_ += bytes;
   ++step_;
 }
 
@@ -144,6 +146,7 @@ std::string NetSendLink::last_step() const {
 NetRecvLink::NetRecvLink(Transport& transport, const device::FifoShape& shape, std::string peer)
     : NetEnd(transport, shape, std::move(peer)),
       slots_(allocate_slots(shape.slot_count * shape.slot_bytes)),
+      lengths_(shape.slot_count),
       arrived_(std::make_unique<StepFlag[]>(shape.slot_count)) {
   // The slots get their memory now, from this thread's NUMA node; later any thread may be the first to write.
   std::memset(slots_.get(), 0, shape.slot_count * shape.slot_bytes);
@@ -157,8 +160,10 @@ const std::byte* NetRecvLink::try_receive() {
 }
 
 void NetRecvLink::release() {
+  untold_bytes_ += lengths_[step_ % shape_.slot_count];
   released_.store(++step_, std::memory_order_release);
-  if (step_ - told_ >= shape_.releases_per_credit) send({tell_released()}, nullptr, 0);
+  if (step_ - told_ >= shape_.releases_per_credit || untold_bytes_ >= shape_.bytes_per_credit)
+    send({tell_released()}, nullptr, 0);
 }
 
 void NetRecvLink::settle() {
@@ -191,8 +196,10 @@ void NetRecvLink::arrive(Word word) noexcept {
 std::byte* NetRecvLink::slot_for(std::uint64_t step, std::size_t bytes) noexcept {
   const std::uint64_t released = released_.load(std::memory_order_acquire);
   // The sender was given the slot by release(): nobody reads it now.
-  if (step > released && step <= released + shape_.slot_count && bytes <= shape_.slot_bytes)
+  if (step > released && step <= released + shape_.slot_count && bytes <= shape_.slot_bytes) {
+    lengths_[(step - 1) % shape_.slot_count] = bytes;
     return slots_.get() + slot_offset(step - 1);
+  }
   refuse();
   return nullptr;
 }

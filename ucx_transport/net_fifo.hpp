@@ -7,6 +7,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "device/link.hpp"
 #include "device/step_flag.hpp"
@@ -93,6 +94,10 @@ class NetSendLink final : public device::SendLink, public NetEnd {
   void pair_with(NetRecvLink& other_way) noexcept;
   /// The receiver has released everything.
   bool drained() override { return released() == step_; }
+  /// Bytes published after so many slots, at most slot_count ago.
+  std::uint64_t bytes_after(std::uint64_t steps) const noexcept {
+    return steps == step_ ? 0 : bytes_ - bytes_before_[steps % shape_.slot_count];
+  }
   /// Slots that the receiver is known to have released, without looking for news.
   std::uint64_t taken() const noexcept { return released_.load(std::memory_order_relaxed); }
   /// The same. Lets messages come in. Throws Error.
@@ -113,6 +118,8 @@ class NetSendLink final : public device::SendLink, public NetEnd {
   std::string last_step() const override;
 
   std::atomic<std::uint64_t> released_{0};  ///< by the receiver, as far as known
+  std::uint64_t bytes_ = 0;                  ///< published
+  std::vector<std::uint64_t> bytes_before_;  ///< by slot, what of them came before it
   NetRecvLink* other_way_ = nullptr;
 };
 
@@ -137,14 +144,19 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
   /// Of the message with this step; nullptr, and refused, where no correct peer sends it.
   std::byte* slot_for(std::uint64_t step, std::size_t bytes) noexcept;
   /// What has been released, for a message that tells it.
-  std::uint64_t tell_released() noexcept { return told_ = step_; }
+  std::uint64_t tell_released() noexcept {
+    untold_bytes_ = 0;
+    return told_ = step_;
+  }
   std::string last_step() const override;
 
   Slots slots_;
+  std::vector<std::size_t> lengths_;  ///< by slot, of the message in it; published by arrived_
   /// By slot, the step that lies in it.  arrive(): release  -- pairs with --  try_receive(): acquire
   std::unique_ptr<device::StepFlag[]> arrived_;
   std::atomic<std::uint64_t> released_{0};  ///< step_ for slot_for(), which may run in another thread
   std::uint64_t told_ = 0;                  ///< of released_, to the other end
+  std::size_t untold_bytes_ = 0;            ///< released since
   NetSendLink* other_way_ = nullptr;
 };
 
