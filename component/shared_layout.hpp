@@ -18,7 +18,7 @@ inline constexpr device::FifoShape kNetFifo{.slot_bytes = 128 * 1024, .slot_coun
 // is back. At most 4 MiB for the links of one rank.
 inline constexpr std::size_t kHostsSlotBytes = 16 * 1024;
 constexpr device::FifoShape hosts_fifo(int hosts) {
-  const std::size_t slots = hosts <= 5 ? 32 : hosts <= 9 ? 16 : 8;
+  const std::size_t slots = hosts <= 3 ? 64 : hosts <= 5 ? 32 : hosts <= 9 ? 16 : 8;
   return {.slot_bytes = kHostsSlotBytes,
           .slot_count = slots,
           .releases_per_credit = slots / 4,

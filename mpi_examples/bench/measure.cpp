@@ -9,7 +9,9 @@ namespace loom::bench {
 namespace {
 
 constexpr double kBatchSeconds = 20e-6;  // a thousand times what MPI_Wtime costs
-constexpr int kMostCallsPerBatch = 64;
+constexpr double kBatchBarriers = 10;    // ranks leave the barrier before it at different moments
+constexpr int kMostCallsPerBatch = 1024;
+constexpr std::size_t kMostBytesPerBatch = 16 << 20;
 constexpr int kFewestIterations = 8;
 constexpr int kMostIterations = 10000;
 constexpr std::uint64_t kSmallBytes = 64 << 10;
@@ -100,30 +102,48 @@ std::optional<double> Bench::floor_seconds(const Case& one) {
   return (reduce_us + floor_->copy_us(one.bytes())) * 1e-6;
 }
 
-/// Warms up and, from the time that this takes, chooses how much to measure; the same on every rank.
+/// How long all ranks together need for a barrier; the same on every rank.
+double Bench::barrier_seconds() {
+  constexpr int kBarriers = 20;
+  MPI_Barrier(control_);
+  const double start = MPI_Wtime();
+  for (int i = 0; i < kBarriers; ++i) MPI_Barrier(control_);
+  return slowest((MPI_Wtime() - start) / kBarriers);
+}
+
+double Bench::slowest(double seconds) {
+  MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, control_);
+  return seconds;
+}
+
+/// Warms up and, from the time that calls then take, chooses how much to measure; the same on every rank.
 Bench::Plan Bench::plan(const Case& one, std::span<const MPI_Comm> comms) {
   make_room(one, 1);
   const int warmup = options_.warmup.value_or(one.bytes() <= kSmallBytes ? 50 : 3);
-  double fastest = HUGE_VAL;
-  double together = 0;
   for (const MPI_Comm comm : comms) {
-    double seconds = HUGE_VAL;
-    // One more call than asked for: without any there is nothing to estimate from.
-    for (int call = 0; call <= warmup; ++call) {
+    for (int call = 0; call < warmup; ++call) {
       fill(one, 1, 0);  // in place, sums would overflow otherwise
-      seconds = std::min(seconds, run(one, comm, 1));
+      run(one, comm, 1);
     }
-    MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, control_);
-    fastest = std::min(fastest, seconds);
-    together += seconds;
   }
-  Plan plan{};
-  plan.batch =
-      static_cast<int>(std::clamp(std::ceil(kBatchSeconds / fastest), 1.0, double{kMostCallsPerBatch}));
-  plan.iterations = options_.iterations.value_or(
-      static_cast<int>(std::clamp(options_.seconds_per_size / (together * plan.batch),
-                                  double{kFewestIterations}, double{kMostIterations})));
-  return plan;
+  const double least = std::max(kBatchSeconds, kBatchBarriers * barrier_seconds());
+  const std::size_t room = kMostBytesPerBatch / std::max<std::size_t>(one.bytes(), 1);
+  const int most = std::clamp(static_cast<int>(room), 1, kMostCallsPerBatch);
+  for (int batch = 1;; batch = std::min(2 * batch, most)) {
+    const auto slots = static_cast<std::size_t>(batch);
+    make_room(one, slots);
+    double fastest = HUGE_VAL, together = 0;
+    for (const MPI_Comm comm : comms) {
+      fill(one, slots, 0);
+      const double seconds = slowest(run(one, comm, slots));
+      fastest = std::min(fastest, seconds);
+      together += seconds;
+    }
+    if (fastest < least && batch < most) continue;
+    const double iterations =
+        std::clamp(options_.seconds_per_size / together, double{kFewestIterations}, double{kMostIterations});
+    return {batch, options_.iterations.value_or(static_cast<int>(iterations))};
+  }
 }
 
 void Bench::make_room(const Case& one, std::size_t slots) {

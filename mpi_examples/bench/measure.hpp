@@ -1,8 +1,9 @@
 // measure.hpp -- runs one case on one communicator, or on two by turns, and says how long it took.
 //
 // One measurement is a batch of calls, back to back, each on its own buffers; a batch is long enough that
-// reading the clock (some 30 ns) and leaving the barrier at different moments do not count. The batch's time
-// over its calls is one sample on one rank; the ranks' average (or maximum) is the sample of the measurement.
+// reading the clock (some 30 ns) and leaving the barrier at different moments (up to the network's latency)
+// do not count. The batch's time over its calls is one sample on one rank; the ranks' average (or maximum) is
+// the sample of the measurement.
 #pragma once
 
 #include <mpi.h>
@@ -51,6 +52,8 @@ class Bench {
     int batch, iterations;
   };
   Plan plan(const Case& one, std::span<const MPI_Comm> comms);
+  double barrier_seconds();
+  double slowest(double seconds);
   void make_room(const Case& one, std::size_t slots);
   void fill(const Case& one, std::size_t slots, std::uint64_t shift);
   double run(const Case& one, MPI_Comm comm, std::size_t slots);
