@@ -151,7 +151,10 @@ void Communicator::join_ends(const GatheredBytes& handles) {
     std::vector<device::Board*> boards;
     for (const auto& [rank, process] : group_->host_mates)
       boards.push_back(reinterpret_cast<device::Board*>(memory_of(rank)));
-    links_.boards.emplace(std::move(boards), group_->placement.local_of(rank_), group_->oversubscribed);
+    const std::uint64_t banks =
+        group_->wiring.shape.hosts == 1 ? device::Board::kBanks : banks_of_hosts(group_->wiring.local.size);
+    links_.boards.emplace(std::move(boards), group_->placement.local_of(rank_), group_->oversubscribed,
+                          banks);
     const auto behind_board = [&](int rank) { return memory_of(rank) + sizeof(device::Board); };
     if (group_->wiring.shape.hosts == 1) {
       std::vector<device::DirectArea*> areas;

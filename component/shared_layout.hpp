@@ -2,6 +2,8 @@
 // on all ranks.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "device/host/board_executor.hpp"
@@ -24,8 +26,8 @@ constexpr device::FifoShape hosts_fifo(int hosts) {
           .releases_per_credit = slots / 4,
           .bytes_per_credit = 2 * kHostsSlotBytes};
 }
-/// With no more than this untaken a call between them may end: sockets hold it, and the last releases may stay
-/// untold.
+/// With no more than this untaken a call between them may end: sockets hold it, and the last releases may
+/// stay untold.
 constexpr std::size_t most_untaken(const device::FifoShape& hosts_fifo) {
   return hosts_fifo.slot_count / 4 * 3;
 }
@@ -49,13 +51,20 @@ inline constexpr std::size_t kOneOfHostsBytes =
     sizeof(device::Board) + device::shared_fifo_bytes(kSharedFifo);
 static_assert(sizeof(device::Board) % device::kCacheLine == 0);
 
+/// On one of several hosts messages are short, and a rank that only sends should get far ahead. As long as
+/// 2 KiB for each rank fit into a bank.
+constexpr std::uint64_t banks_of_hosts(int ranks_here) {
+  const std::size_t room = device::Board::kBytes / (2048 * static_cast<std::size_t>(ranks_here));
+  return std::clamp<std::uint64_t>(std::bit_floor(room), device::Board::kBanks, 16);
+}
+
 /// What the ranks must have in common to understand each other; to be counted up when a protocol changes.
 inline constexpr std::uint64_t kProtocolVersion = 14;
 inline constexpr std::uint64_t kLayout =
     (((kProtocolVersion * 1'000'003 + kOneHostBytes) * 1'000'003 + kSharedFifo.slot_bytes) * 1'000'003 +
      kSharedFifo.slot_count) *
         1'000'003 +
-    kNetFifo.slot_bytes * 1009 + kNetFifo.slot_count * 101 + kHostsSlotBytes +
-    kTreeFifo.slot_bytes * 3 + kTreeFifo.slot_count;
+    kNetFifo.slot_bytes * 1009 + kNetFifo.slot_count * 101 + kHostsSlotBytes + kTreeFifo.slot_bytes * 3 +
+    kTreeFifo.slot_count;
 
 }  // namespace loom

@@ -18,7 +18,7 @@ class GpuBoards : public Rounds {
  public:
   /// Large enough to hide the launches of a round, which take some 10 us (an estimate; not measured).
   static constexpr std::size_t kBankBytes = std::size_t{4} << 20;
-  static constexpr std::size_t kBytes = kBanks * kBankBytes;
+  static constexpr std::size_t kBytes = kFewestBanks * kBankBytes;
 
   /// banks[r]: where this process reaches the kBytes of rank r. gpu is this rank's.
   GpuBoards(Gpu& gpu, std::vector<std::byte*> banks, std::vector<RoundFlags*> flags, int self)

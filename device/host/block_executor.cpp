@@ -53,7 +53,7 @@ void move_block(const HostJob& job, int from, int to, std::size_t bytes) {
 BlockExecutor::BlockExecutor(Boards& boards, const HostJob& job) : boards_(boards), job_(job) {
   const bool one_piece = is_gather(job.collective) || is_shared(job.collective);
   const std::size_t pieces = one_piece ? 1 : static_cast<std::size_t>(boards.size()) - 1;
-  piece_bytes_ = (Board::kBankBytes - kHeaderBytes) / pieces / kCacheLine * kCacheLine;
+  piece_bytes_ = (boards.bank_bytes() - kHeaderBytes) / pieces / kCacheLine * kCacheLine;
 }
 
 bool BlockExecutor::sends_to(int rank) const {

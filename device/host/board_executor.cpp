@@ -15,8 +15,9 @@ namespace {
 constexpr std::size_t kBlockBytes = 8 * 1024;
 // And where the result is then streamed to the output, so little that both can overlap inside the CPU.
 constexpr std::size_t kStreamBlockBytes = 1024;
-constexpr TileLimits kLimits{
-    .bank_bytes = Board::kBankBytes, .min_tile_bytes = 4 * 1024, .min_chunk_tile_bytes = 16 * 1024};
+TileLimits limits(const Boards& boards) {
+  return {.bank_bytes = boards.bank_bytes(), .min_tile_bytes = 4 * 1024, .min_chunk_tile_bytes = 16 * 1024};
+}
 
 /// Bytes of the buffers of all ranks in such a call.
 constexpr std::size_t touched_bytes(const HostJob& job, std::size_t ranks) {
@@ -66,7 +67,7 @@ BoardExecutor::BoardExecutor(Boards& boards, const HostJob& job)
     : BoardExecutor(boards, job, outgrows_caches(job, boards.size())) {}
 
 BoardExecutor::BoardExecutor(Boards& boards, const HostJob& job, bool streams)
-    : BoardWalk(boards, job, kLimits), boards_(boards), streams_(streams && kCanStream) {}
+    : BoardWalk(boards, job, limits(boards)), boards_(boards), streams_(streams && kCanStream) {}
 
 BoardExecutor::State BoardExecutor::advance() {
   if (done()) return State::kDone;

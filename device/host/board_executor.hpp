@@ -17,34 +17,36 @@ namespace loom::device {
 
 /// One rank's; see Rounds.
 struct Board {
-  static constexpr std::uint64_t kBanks = Rounds::kBanks;
-  static constexpr std::size_t kBankBytes =
-      128 * 1024;  // all stay in an L2 cache of 1 MiB, beside what goes through
+  static constexpr std::size_t kBytes = 512 * 1024;  // stay in an L2 cache of 1 MiB, beside what goes through
+  /// With as few banks as there can be.
+  static constexpr std::uint64_t kBanks = Rounds::kFewestBanks;
+  static constexpr std::size_t kBankBytes = kBytes / kBanks;
 
   alignas(kCacheLine) RoundFlags flags;
-  alignas(kCacheLine) std::byte bank[kBanks][kBankBytes];
+  alignas(kCacheLine) std::byte banks[kBytes];
 };
 
 /// The boards of one communicator whose ranks are all on one host.
 class Boards : public Rounds {
  public:
-  /// boards[r] is rank r's, zeroed before any rank constructs; they must outlive this. At least two.
-  Boards(std::vector<Board*> boards, int self, bool few_rounds = false)
-      : Rounds(flags_of(boards), self, few_rounds), boards_(std::move(boards)) {}
+  /// boards[r] is rank r's, zeroed before any rank constructs; they must outlive this. At least two. The
+  /// rest as for Rounds.
+  Boards(std::vector<Board*> boards, int self, bool few_rounds = false, std::uint64_t banks = Board::kBanks)
+      : Rounds(flags_of(boards), self, few_rounds, banks),
+        boards_(std::move(boards)),
+        bank_bytes_(Board::kBytes / banks) {}
 
-  std::byte* to_write() const { return boards_[static_cast<std::size_t>(self())]->bank[bank_to_write()]; }
+  std::size_t bank_bytes() const noexcept { return bank_bytes_; }
+  std::byte* to_write() const { return bank(self(), bank_to_write()); }
   /// Two banks of this rank's, once all are level: the one to write, if the round says nothing in it, and the
   /// next one, or both of the next two. Nobody looks at them before this rank publishes the round after this
   /// one.
   std::span<std::byte> room() const {
-    static_assert(kBanks == 4);
-    Board& board = *boards_[static_cast<std::size_t>(self())];
-    const std::uint64_t first = bank_to_write() < kBanks - 1 ? bank_to_write() : 0;
-    return {board.bank[first], 2 * Board::kBankBytes};
+    static_assert(kFewestBanks >= 4);
+    const std::uint64_t first = bank_to_write() < banks() - 1 ? bank_to_write() : 0;
+    return {bank(self(), first), 2 * bank_bytes()};
   }
-  const std::byte* to_read(int rank) const {
-    return boards_[static_cast<std::size_t>(rank)]->bank[bank_to_read()];
-  }
+  const std::byte* to_read(int rank) const { return bank(rank, bank_to_read()); }
 
  private:
   static std::vector<RoundFlags*> flags_of(const std::vector<Board*>& boards) {
@@ -52,7 +54,11 @@ class Boards : public Rounds {
     for (Board* board : boards) flags.push_back(&board->flags);
     return flags;
   }
+  std::byte* bank(int rank, std::uint64_t which) const {
+    return boards_[static_cast<std::size_t>(rank)]->banks + which * bank_bytes_;
+  }
   std::vector<Board*> boards_;
+  std::size_t bank_bytes_;
 };
 
 class BoardExecutor : public BoardWalk {

@@ -24,7 +24,7 @@ constexpr int kMostRanksHandingOver = 8;
 bool has_whole_operands(const Rounds& rounds, const HostJob& job, std::size_t bank_bytes) {
   if (rounds.size() == 2) return true;
   return rounds.few_rounds() && rounds.size() <= kMostRanksHandingOver &&
-         job.bytes() <= (Rounds::kBanks - 1) * bank_bytes;
+         job.bytes() <= (rounds.banks() - 1) * bank_bytes;
 }
 /// Every rank reduces a chunk of the message.
 bool has_chunks(const Rounds& rounds, const HostJob& job, std::size_t bank_bytes) {

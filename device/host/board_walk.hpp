@@ -18,25 +18,27 @@ struct RoundFlags {
   StepFlag waits;   ///< one more than `filled` was when the rank had been waiting for long
 };
 
-/// How far each rank is. A rank has a board of kBanks banks: in round r it writes bank r % kBanks and reads
-/// what others wrote in round r - 1; then it publishes r. In a call's last round nobody writes: nothing is
-/// published, and the next call begins with a round of the same number.
+/// How far each rank is. A rank has a board of b banks: in round r it writes bank r % b and reads what others
+/// wrote in round r - 1; then it publishes r. In a call's last round nobody writes: nothing is published, and
+/// the next call begins with a round of the same number.
 ///
-/// Who writes in round r first sees that everybody has published r - kBanks + 1, and has thus read all of
-/// round r - kBanks, which lies in the same bank. Who reads first sees that those whose boards it reads have
+/// Who writes in round r first sees that everybody has published r - b + 1, and has thus read all of round
+/// r - b, which lies in the same bank. Who reads first sees that those whose boards it reads have
 /// published r - 1. So a rank that only writes for others may be some rounds ahead of them, through the end
 /// of a call and into the next.
 ///   filled.publish(r): release  -- pairs with --  filled.value(): acquire
 class Rounds {
  public:
-  static constexpr std::uint64_t kBanks = 4;
+  static constexpr std::uint64_t kFewestBanks = 4;
 
   /// flags[r] are rank r's; they must outlive this. At least two.
-  /// few_rounds: as few as can be, for ranks outnumber CPUs, and a round costs a turn of the scheduler. The
-  /// same on all ranks.
-  Rounds(std::vector<RoundFlags*> flags, int self, bool few_rounds = false)
-      : flags_(std::move(flags)), seen_(flags_.size()), self_(self), few_rounds_(few_rounds) {}
+  /// few_rounds: as few as can be, for ranks outnumber CPUs, and a round costs a turn of the scheduler.
+  /// banks: a power of two. Both the same on all ranks.
+  Rounds(std::vector<RoundFlags*> flags, int self, bool few_rounds = false,
+         std::uint64_t banks = kFewestBanks)
+      : flags_(std::move(flags)), seen_(flags_.size()), self_(self), few_rounds_(few_rounds), banks_(banks) {}
 
+  std::uint64_t banks() const noexcept { return banks_; }
   int size() const noexcept { return static_cast<int>(flags_.size()); }
   int self() const noexcept { return self_; }
   bool few_rounds() const noexcept { return few_rounds_; }
@@ -52,13 +54,13 @@ class Rounds {
   /// Error (kGivenUp) when the rank has abandoned the communicator.
   bool is_level(int rank) { return has_published(rank, round_); }
   /// The rank has left the bank that this one writes in the round that it is in. Implied by is_level().
-  bool is_past(int rank) { return round_ + 2 <= kBanks || has_published(rank, round_ + 2 - kBanks); }
+  bool is_past(int rank) { return round_ + 2 <= banks_ || has_published(rank, round_ + 2 - banks_); }
   /// What the rank has published last; throws as is_level(), whatever was seen before. For who has read a
   /// buffer of the rank and leaves without another look: once it has given up, it may have written there.
   std::uint64_t check(int rank) const;
   /// Where this rank writes in the round that it is in, and what another wrote in the one before.
-  std::uint64_t bank_to_write() const noexcept { return (round_ + 1) % kBanks; }
-  std::uint64_t bank_to_read() const noexcept { return round_ % kBanks; }
+  std::uint64_t bank_to_write() const noexcept { return (round_ + 1) & (banks_ - 1); }
+  std::uint64_t bank_to_read() const noexcept { return round_ & (banks_ - 1); }
   /// Ends the round.
   void publish() noexcept { mine().filled.publish(++round_); }
 
@@ -71,6 +73,7 @@ class Rounds {
   std::vector<std::uint64_t> seen_;  ///< by rank: what it had published when last looked at
   int self_;
   bool few_rounds_;
+  std::uint64_t banks_;
   std::uint64_t round_ = 0;  ///< the last one that this rank has published
 };
 

@@ -18,9 +18,9 @@ constexpr std::size_t kMinTileBytes = 16 * 1024;
 
 ScanExecutor::ScanExecutor(Boards& boards, const HostJob& job) : boards_(boards), job_(job) {
   const std::size_t unit = std::max<std::size_t>(1, kCacheLine / job.elem_bytes) * job.elem_bytes;
-  const std::size_t wanted = boards.few_rounds()
-                                 ? Board::kBankBytes
-                                 : std::clamp(job.bytes() / kTiles, kMinTileBytes, Board::kBankBytes);
+  const std::size_t most = boards.bank_bytes();
+  const std::size_t wanted =
+      boards.few_rounds() ? most : std::clamp(job.bytes() / kTiles, kMinTileBytes, most);
   tile_bytes_ = wanted / unit * unit;
   tiles_ = (job.bytes() + tile_bytes_ - 1) / tile_bytes_;
 }

@@ -75,8 +75,9 @@ bool is_to_root(Collective collective) {
 /// One rank on its way through a row of calls.
 class Walker {
  public:
-  Walker(std::vector<Board*> boards, int self, bool few_rounds, const std::vector<Call>& calls)
-      : boards_(std::move(boards), self, few_rounds),
+  Walker(std::vector<Board*> boards, int self, bool few_rounds, std::uint64_t banks,
+         const std::vector<Call>& calls)
+      : boards_(std::move(boards), self, few_rounds, banks),
         calls_(calls),
         pids_(static_cast<std::size_t>(boards_.size()), ::getpid()) {}
 
@@ -193,12 +194,12 @@ class Walker {
 
 class World {
  public:
-  World(int ranks, bool few_rounds, const std::vector<Call>& calls) {
+  World(int ranks, bool few_rounds, const std::vector<Call>& calls, std::uint64_t banks = Board::kBanks) {
     for (int rank = 0; rank < ranks; ++rank) boards_.push_back(std::make_unique<Board>());
     std::vector<Board*> boards;
     for (const auto& board : boards_) boards.push_back(board.get());
     for (int rank = 0; rank < ranks; ++rank)
-      walkers_.push_back(std::make_unique<Walker>(boards, rank, few_rounds, calls));
+      walkers_.push_back(std::make_unique<Walker>(boards, rank, few_rounds, banks, calls));
   }
   bool move(int rank) {
     Walker& walker = *walkers_[static_cast<std::size_t>(rank)];
@@ -287,12 +288,12 @@ TEST(BoardInterleavings, AreRightInRandomOrdersOnUpToNineRanks) {
                        random() % 2 == 0 && SingleCopyExecutor::takes(collective),
                        random() % 2 == 0 && collective <= Collective::kReduceScatter});
     }
-    World world(ranks, seed % 2 == 0, calls);
+    World world(ranks, seed % 2 == 0, calls, seed % 4 < 2 ? Board::kBanks : 16);
     // Whoever is chosen goes on for some rounds: so ranks get as far ahead of others as they can.
     for (int fruitless = 0; !world.done() && fruitless < 1000;) {
       const int rank = static_cast<int>(random() % static_cast<unsigned>(ranks));
       bool moved = false;
-      for (unsigned burst = 1 + random() % 8; burst > 0 && world.move(rank); --burst) moved = true;
+      for (unsigned burst = 1 + random() % 16; burst > 0 && world.move(rank); --burst) moved = true;
       fruitless = moved ? 0 : fruitless + 1;
     }
     ASSERT_TRUE(world.finish()) << "nobody can move, seed " << seed;

@@ -54,7 +54,7 @@ class Cluster {
         const int host = host_of_[r], local = local_of_[r];
         const auto& boards = boards_of_[static_cast<std::size_t>(host)];
         std::optional<Boards> mine;
-        if (boards.size() > 1) mine.emplace(boards, local);
+        if (boards.size() > 1) mine.emplace(boards, local, false, 16);
         TwoLevels levels{.boards = mine ? &*mine : nullptr,
                          .places = places_,
                          .rank = rank,
