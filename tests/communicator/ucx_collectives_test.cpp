@@ -1,8 +1,11 @@
 // Collectives other than all-reduce between hosts: ranks are threads that send to each other through UCX.
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <iterator>
 #include <set>
@@ -217,6 +220,8 @@ TEST_P(CollectivesAcrossHosts, MayBeStartedTogetherIfSmall) {
   });
 }
 
+constexpr int kMoreThanAhead = 70;
+
 TEST_P(CollectivesAcrossHosts, GoThroughOneRankOfEachHostIfSmall) {
   const bool several = has_several_ranks_on_a_host();
   run_by_two_levels([&](Rank& self, Communicator& communicator) {
@@ -224,13 +229,40 @@ TEST_P(CollectivesAcrossHosts, GoThroughOneRankOfEachHostIfSmall) {
       for (const Collective collective :
            {Collective::kReduce, Collective::kBroadcast, Collective::kAllGather})
         // The same one more often than who sends may be ahead.
-        for (int i = 0; i < 20 * self.size(); ++i) {
+        for (int i = 0; i < kMoreThanAhead * self.size(); ++i) {
           Call call;
-          make(call, collective, self, i / 20, unit);
+          make(call, collective, self, i / kMoreThanAhead, unit);
           const std::size_t whole = static_cast<std::size_t>(self.size()) * unit * sizeof(int);
           const bool carried = several && (collective != Collective::kAllGather || whole <= (16 << 10));
           EXPECT_EQ(communicator.perform(call.job), carried);
           if (carried) check(call, self);
+        }
+  });
+}
+
+/// Who only sends may be ahead by some calls, and then compute: what it has sent comes without it.
+TEST_P(CollectivesAcrossHosts, NeedNobodyWhoHasLeftThem) {
+  if (!has_several_ranks_on_a_host()) return;  // small ones go below
+  std::atomic<int> receivers_left = 0;
+  run_by_two_levels([&](Rank& self, Communicator& communicator) {
+    for (const std::size_t unit : {1UL, 40UL, 1000UL})
+      for (const Collective collective : {Collective::kReduce, Collective::kBroadcast})
+        for (const int root : {0, self.size() - 1}) {
+          const bool sends = (self.rank() == root) == (collective == Collective::kBroadcast);
+          const int receivers = collective == Collective::kBroadcast ? self.size() - 1 : 1;
+          if (self.rank() == 0) receivers_left = receivers;
+          self.all_gather(0);
+          Call call;
+          make(call, collective, self, root, unit);
+          for (int i = 0; i < kMoreThanAhead; ++i) EXPECT_TRUE(communicator.perform(call.job));
+          if (!sends) --receivers_left;
+          const auto began = std::chrono::steady_clock::now();
+          while (receivers_left > 0 && std::chrono::steady_clock::now() - began < std::chrono::seconds(20))
+            ::usleep(1000);
+          EXPECT_EQ(receivers_left, 0)
+              << name_of(collective) << " of " << 16 * unit << " bytes, rank " << self.rank();
+          self.all_gather(0);
+          check(call, self);
         }
   });
 }
