@@ -254,6 +254,9 @@ class Communicator {
   }
   template <class Body>
   void for_net_links(Body&& body) const;
+  ucx_transport::Transport& network() {
+    return process_.transport(group_->host_places, group_->self_on_host);
+  }
   bool is_first_of_host() const { return group_->host_mates.begin()->first == rank_; }
   bool on_my_host(int rank) const { return group_->host_mates.contains(rank); }
 

@@ -94,7 +94,7 @@ std::vector<std::byte> Communicator::make_ends() {
   const bool joins_hosts = ring != nullptr && is_first_of_host() && group_->two_levels_from > 0;
   const bool has_net_ends = ring != nullptr && !(on_my_host(ring->next) && on_my_host(ring->previous));
   // Opened first: UCX's own memory, and its threads, are not to be bound.
-  ucx_transport::Transport* const network = has_net_ends || joins_hosts ? &process_.transport() : nullptr;
+  ucx_transport::Transport* const transport_if_any = has_net_ends || joins_hosts ? &network() : nullptr;
   const device::MemoryNear near(process_.numa_node());  // what others write to is this rank's to read
 
   ByteWriter writer;
@@ -105,9 +105,9 @@ std::vector<std::byte> Communicator::make_ends() {
   } else {
     writer.value(device::SegmentHandle{});
   }
-  if (network == nullptr) return writer.take();
+  if (transport_if_any == nullptr) return writer.take();
 
-  ucx_transport::Transport& transport = *network;
+  ucx_transport::Transport& transport = *transport_if_any;
   if (!on_my_host(ring->next))
     links_.net_next =
         std::make_unique<ucx_transport::NetSendLink>(transport, kNetFifo, group_->names.at(ring->next));
@@ -211,7 +211,7 @@ void Communicator::try_network() {
   if (pause_)  // the program may compute for as long as it likes before it, or a peer, comes by again
     policy.progress = [this] {
       pause_();
-      process_.transport().progress();
+      network().progress();
     };
   else
     policy.timeout_s = kNetworkTrialSeconds;

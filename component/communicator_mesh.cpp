@@ -41,7 +41,7 @@ void Communicator::make_mesh(Meeting& meeting) {
 
 /// Makes this rank's ends; returns what the others need of them.
 std::vector<std::byte> Communicator::make_mesh_ends() {
-  ucx_transport::Transport& transport = process_.transport();
+  ucx_transport::Transport& transport = network();
   const device::MemoryNear near(process_.numa_node());
   ByteWriter writer;
   writer.string(transport.address());

@@ -205,6 +205,9 @@ std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& pee
                               "them none.",
                               rank, peers[rank].host_name.data()));
     places.push_back(peers[rank].place);
+    if (places.back().host != peers[static_cast<std::size_t>(rank_)].place.host) continue;
+    if (static_cast<int>(rank) == rank_) group_->self_on_host = group_->host_places.size();
+    group_->host_places.push_back(places.back());
   }
   topo::Host host = topo::host_of(places, rank_);
   if (const topo::System* machine = process_.described_machine()) {

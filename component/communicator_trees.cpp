@@ -28,7 +28,7 @@ std::vector<int> Communicator::tree_peers() const {
 
 void Communicator::make_tree_ends() {
   if (!has_trees()) return;
-  ucx_transport::Transport& transport = process_.transport();
+  ucx_transport::Transport& transport = network();
   links_.trees.fifo = kTreeFifo;
   for (int tree = 0; tree < 2; ++tree) {
     const auto hosts = neighbours_of(tree, group_->wiring.rail->position, group_->wiring.shape.hosts);

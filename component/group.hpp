@@ -23,6 +23,7 @@
 #include "device/host/process_watch.hpp"
 #include "device/host/shared_memory.hpp"
 #include "device/host/two_level_executor.hpp"
+#include "topo/place.hpp"
 #include "ucx_transport/net_fifo.hpp"
 
 namespace loom {
@@ -93,6 +94,8 @@ struct Group {
   connect::Placement placement;
   std::vector<int> grid_ranks;               ///< see device::Grid; empty on one host
   std::vector<device::HostAndLocal> places;  ///< of all ranks
+  std::vector<topo::Place> host_places;      ///< where those of my host run, in order of rank
+  std::size_t self_on_host = 0;              ///< which of them is this one
   bool oversubscribed = false;               ///< ranks outnumber CPUs; the same on all ranks of my host
   std::uint64_t two_levels_from = 0;         ///< coll_loom_two_levels; 0: never
   device::OfferProtocol protocol = device::OfferProtocol::kInline;  ///< of small messages inside the host

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <iterator>
+#include <numeric>
 #include <random>
 #include <set>
 #include <thread>
@@ -266,37 +268,49 @@ void Process::start_thread() {
   });
 }
 
-std::string port_near(const topo::System& machine, const topo::Place& place) {
-  constexpr int kRank = 0;
-  const topo::System mine = topo::with_virtual_gpus(machine, std::span(&place, 1), std::span(&kRank, 1));
-  const topo::NodeId port = topo::Paths(mine).local_net(mine.gpus().front(), 0);
-  if (port == topo::kNoNode) return {};
-  const topo::NetInfo& net = mine.node(port).net();
-  return net.port > 0 ? fmt::format("{}:{}", net.name, net.port) : net.name;
+std::vector<std::string> ports_near(const topo::System& machine, std::span<const topo::Place> places,
+                                    std::size_t self) {
+  // GPUs share ports by their number: those of one NUMA node are to follow each other.
+  std::vector<int> ranks(places.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const auto place_of = [&](int rank) { return places[static_cast<std::size_t>(rank)]; };
+  std::ranges::stable_sort(ranks, {}, [&](int rank) { return place_of(rank).numa_node; });
+  std::vector<topo::Place> sorted;
+  std::ranges::transform(ranks, std::back_inserter(sorted), place_of);
+  const topo::System system = topo::with_virtual_gpus(machine, sorted, ranks);
+  const auto mine = std::ranges::find_if(system.gpus(), [&](topo::NodeId gpu) {
+    return static_cast<std::size_t>(system.node(gpu).gpu().rank) == self;
+  });
+  std::vector<std::string> ports;
+  for (const topo::NodeId port : topo::Paths(system).local_nets(*mine)) {
+    const topo::NetInfo& net = system.node(port).net();
+    ports.push_back(net.port > 0 ? fmt::format("{}:{}", net.name, net.port) : net.name);
+  }
+  return ports;
 }
 
 /// As the user says; else, of several ports that UCX knows well (not Ethernet, where any may be the one that
 /// leads somewhere), the nearest; else what UCX finds best.
-std::string Process::net_devices(const topo::Place& place) const {
+std::string Process::net_devices(std::span<const topo::Place> places, std::size_t self) const {
   if (is_set(runtime_.parameters.net_devices)) return runtime_.parameters.net_devices;
   if (std::getenv("UCX_NET_DEVICES") != nullptr) return {};
   std::vector<topo::UcxPort> ports = ucx_transport::ports();
   std::erase_if(ports, [](const topo::UcxPort& port) { return port.speed_mbps <= 0; });
   if (ports.size() < 2) return {};
-  const std::string nearest = port_near(topo::discover({.ucx_ports = ports}).system, place);
-  const bool usable = std::ranges::any_of(ports, [&](const topo::UcxPort& port) {
-    return nearest == fmt::format("{}:{}", port.name, port.port);
+  std::vector<std::string> nearest = ports_near(topo::discover({.ucx_ports = ports}).system, places, self);
+  std::erase_if(nearest, [&](const std::string& near) {
+    return std::ranges::none_of(
+        ports, [&](const topo::UcxPort& port) { return near == fmt::format("{}:{}", port.name, port.port); });
   });
-  return usable ? nearest : std::string{};
+  return fmt::format("{}", fmt::join(nearest, ","));
 }
 
-ucx_transport::Transport& Process::transport() {
+ucx_transport::Transport& Process::transport(std::span<const topo::Place> places, std::size_t self) {
   if (open_transport() != nullptr) return *open_transport();
-  const topo::Place place = this->place();
   const std::lock_guard lock(mutex_);
   if (!transport_) {
     ucx_transport::require_descriptors(kDescriptorsOfUcx);
-    const std::string devices = net_devices(place);
+    const std::string devices = net_devices(places, self);
     if (runtime_.parameters.verbose >= 2 && !devices.empty())
       runtime_.log(fmt::format("network device {}", devices).c_str());
     transport_ = std::make_unique<ucx_transport::Transport>(ucx_transport::TransportOptions{

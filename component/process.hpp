@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,9 +39,10 @@ struct CallCounters {
   }
 };
 
-/// The port that serves a process at `place` best, as UCX spells it ("mlx5_0:1"); empty where the machine has
-/// none. Throws Error.
-std::string port_near(const topo::System& machine, const topo::Place& place);
+/// The ports that serve one of a host's ranks best, and are its share where several ranks are as near, as UCX
+/// spells them ("mlx5_0:1"); none where the machine has none. places[self] is its own. Throws Error.
+std::vector<std::string> ports_near(const topo::System& machine, std::span<const topo::Place> places,
+                                    std::size_t self);
 
 class Process {
  public:
@@ -96,8 +98,9 @@ class Process {
   /// Writes `system` to coll_loom_topo_dump_file, once per process and if that is set. A failure is only
   /// told.
   void dump(const topo::System& system) noexcept;
-  /// Opened at the first call; from then on the MPI library's progress loop drives it. Throws Error.
-  ucx_transport::Transport& transport();
+  /// Opened at the first call, over the ports_near() those `places`; from then on the MPI library's progress
+  /// loop drives it. Throws Error.
+  ucx_transport::Transport& transport(std::span<const topo::Place> places, std::size_t self);
 
   loom_counters counters();
   void count_communicator(bool connected) noexcept { ++(connected ? communicators_ : declined_); }
@@ -132,7 +135,7 @@ class Process {
   }
 
  private:
-  std::string net_devices(const topo::Place& place) const;
+  std::string net_devices(std::span<const topo::Place> places, std::size_t self) const;
   const topo::Machine& machine();
   static bool is_set(const char* path) noexcept { return path != nullptr && *path != '\0'; }
   void open_driver(bool if_loaded);

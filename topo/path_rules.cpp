@@ -130,6 +130,14 @@ NodeId Paths::local_net(NodeId gpu, int channel) const {
   return port_choice(gpu).in_channel(channel);
 }
 
+std::vector<NodeId> Paths::local_nets(NodeId gpu) const {
+  const PortChoice choice = port_choice(gpu);
+  std::vector<NodeId> nets;
+  for (std::size_t channel = 0; channel < std::min(choice.per_gpu, choice.nets.size()); ++channel)
+    nets.push_back(choice.in_channel(static_cast<int>(channel)));
+  return nets;
+}
+
 NodeId Paths::local_gpu(NodeId net) const {
   const std::vector<NodeId> gpus = nearest(net, NodeKind::kGpu);
   std::vector<PortChoice> choices;  // of the GPUs that were asked in the first channel

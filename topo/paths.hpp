@@ -73,6 +73,8 @@ class Paths {
   NodeId local_cpu(NodeId gpu) const;
   /// The port that `gpu` uses in a channel; kNoNode where there is none.
   NodeId local_net(NodeId gpu, int channel) const;
+  /// Those that it uses in all its channels, each once, in their order.
+  std::vector<NodeId> local_nets(NodeId gpu) const;
   /// The GPU that uses `net` first; kNoNode where none does.
   NodeId local_gpu(NodeId net) const;
 

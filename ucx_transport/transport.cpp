@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -71,6 +72,20 @@ bool is_imitated_over(const std::string& way) {
   return way.starts_with("tcp") || way.starts_with("ud_") || way == "UCX";
 }
 
+/// Spreads each long message over all of several devices that are named, unless the environment says over how
+/// many: UCX itself sends all that is sent along over one. Lanes are what rails were called up to UCX 1.13.
+void use_all(ucp_config_t* config, const std::string& net_devices) {
+  const auto devices = 1 + std::ranges::count(net_devices, ',');
+  if (devices == 1 || net_devices.starts_with('^')) return;
+  for (const std::string kind : {"MAX_EAGER_", "MAX_RNDV_"}) {
+    const std::string rails = kind + "RAILS", lanes = kind + "LANES";
+    if (std::getenv(("UCX_" + rails).c_str()) != nullptr || std::getenv(("UCX_" + lanes).c_str()) != nullptr)
+      continue;
+    if (ucp_config_modify(config, rails.c_str(), std::to_string(devices).c_str()) != UCS_OK)
+      ucp_config_modify(config, lanes.c_str(), std::to_string(devices).c_str());
+  }
+}
+
 }  // namespace
 
 Slots allocate_slots(std::size_t bytes) {
@@ -93,6 +108,7 @@ Transport::Transport(const TransportOptions& options) : rendezvous_(options.rend
     throw unreachable("UCX could not read its settings (UCX_* in the environment)", status);
   if (!options.net_devices.empty())
     status = ucp_config_modify(config, "NET_DEVICES", options.net_devices.c_str());
+  use_all(config, options.net_devices);
   if (status == UCS_OK) status = ucp_init(&params, config, &context_);
   ucp_config_release(config);
   if (status != UCS_OK)
