@@ -87,7 +87,8 @@ static int register_variables(void) {
       register_variable(
           "net_devices",
           "Network devices that loom uses between hosts, in the words of UCX_NET_DEVICES (mlx5_0:1,mlx5_1:1); "
-          "empty: what UCX_NET_DEVICES says, else those that UCX finds best. It may differ from rank to rank",
+          "of several, long messages are spread over all alike. Empty: what UCX_NET_DEVICES says, else InfiniBand "
+          "ports near the rank, or what UCX finds best. It may differ from rank to rank",
           MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_3, &variables->net_devices),
       register_choice(
           "rendezvous",
