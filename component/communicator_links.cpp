@@ -204,8 +204,8 @@ std::vector<std::int64_t> Communicator::readable_peers(const GatheredBytes& hand
   return pids;
 }
 
-/// Sends one word by each link to another host and waits for those of the others: UCX may find a transport
-/// that no packet passes.
+/// Sends one word by each rail of each link to another host and waits for those of the others: UCX may find a
+/// transport that no packet passes.
 void Communicator::try_network() {
   device::WaitPolicy policy = wait_policy_;
   if (pause_)  // the program may compute for as long as it likes before it, or a peer, comes by again
@@ -229,21 +229,30 @@ void Communicator::try_network() {
   });
   int awaited = ring.previous;
   try {
-    for (auto* link : sends) {
-      const std::uint64_t word = word_from(rank_);
-      std::memcpy(link->try_acquire(), &word, sizeof(word));
-      link->publish(sizeof(word));
-    }
-    for (const auto& [link, peer] : receives) {
-      awaited = peer;
-      const std::byte* received = nullptr;
-      wait_until([&, link = link] { return (received = link->try_receive()) != nullptr; });
-      std::uint64_t word;
-      std::memcpy(&word, received, sizeof(word));
-      if (word != word_from(peer))
-        throw Error(ErrorCode::kUnreachable,
-                    fmt::format("UCX delivered wrong data from {}.", group_->names.at(peer)));
-      link->release();
+    std::size_t rails = 0;
+    for (const auto* link : sends) rails = std::max(rails, link->rails());
+    for (const auto& [link, peer] : receives) rails = std::max(rails, link->rails());
+    for (std::size_t rail = 0; rail < rails; ++rail) {
+      for (auto* link : sends) {
+        if (rail >= link->rails()) continue;
+        const std::uint64_t word = word_from(rank_);
+        std::byte* slot = nullptr;
+        wait_until([&] { return (slot = link->try_acquire()) != nullptr; });
+        std::memcpy(slot, &word, sizeof(word));
+        link->publish(sizeof(word));
+      }
+      for (const auto& [link, peer] : receives) {
+        if (rail >= link->rails()) continue;
+        awaited = peer;
+        const std::byte* received = nullptr;
+        wait_until([&, link = link] { return (received = link->try_receive()) != nullptr; });
+        std::uint64_t word;
+        std::memcpy(&word, received, sizeof(word));
+        if (word != word_from(peer))
+          throw Error(ErrorCode::kUnreachable,
+                      fmt::format("UCX delivered wrong data from {}.", group_->names.at(peer)));
+        link->release();
+      }
     }
     wait_until([&] {
       std::uint64_t released = 0;

@@ -30,8 +30,11 @@ void Communicator::make_mesh(Meeting& meeting) {
   const GatheredBytes handles = meeting.all_gather_bytes(make_mesh_ends());
   join_mesh(handles);
   meeting.agree();
+  std::size_t rails = 0;
+  for (int rank = 0; rank < group_->wiring.shape.ranks; ++rank)
+    rails = std::max(rails, ucx_transport::rails_of(ByteReader(handles[rank]).string()));
   try {
-    try_mesh();
+    for (std::size_t rail = 0; rail < rails; ++rail) try_mesh();
   } catch (...) {
     links_.abandon_mesh();  // nobody need wait for this rank's words
     throw;
@@ -80,8 +83,8 @@ device::Mesh Communicator::mesh() {
           .rank = rank_};
 }
 
-/// An all-to-all of one word between hosts: UCX may find a transport that no packet passes. Without the
-/// boards, whose rounds must stay level where the trial fails on one rank only.
+/// An all-to-all of one word between hosts, for the next rail: UCX may find a transport that no packet
+/// passes. Without the boards, whose rounds must stay level where the trial fails on one rank only.
 void Communicator::try_mesh() {
   const auto word_of = [&](int from, int to) {
     return kLayout ^ static_cast<std::uint64_t>(from * group_->wiring.shape.ranks + to);

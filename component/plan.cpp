@@ -41,7 +41,7 @@ constexpr std::size_t kBytesPerStep = 16 * 1024;
 constexpr int kMostHostsAtOnce = 16;
 // Below this. They have the whole message on all first ranks before it is scattered (six virtual hosts of two
 // ranks, two to eight of one).
-constexpr std::size_t kMostScatteredByTwoLevels = 16 * 1024, kMostScatteredOfOne = 4 * 1024;
+constexpr std::size_t kMostScatteredByTwoLevels = 16 * 1024, kMostScatteredOfOne = 2 * 1024;
 // What a first rank sends to, or receives from, all other hosts together where the component below would have
 // a tree (three and six virtual hosts of two ranks, two to eight of one).
 constexpr std::size_t kMostAtOnce = 64 * 1024;

@@ -19,7 +19,6 @@
 #include "topo/hwloc_xml.hpp"
 #include "topo/paths.hpp"
 #include "topo/xml_file.hpp"
-#include "ucx_transport/descriptors.hpp"
 #include "ucx_transport/ports.hpp"
 
 namespace loom {
@@ -27,8 +26,6 @@ namespace {
 
 // Of the progress thread: ranks of one host wake nobody when they write to each other's memory.
 constexpr std::chrono::microseconds kNap{100};
-// A context, a worker and its thread, with a few connections (UCX 1.13 over TCP opened 16 with two peers).
-constexpr int kDescriptorsOfUcx = 24;
 
 /// What goes wrong in `body` names the MCA variable that asked for it.
 template <class Body>
@@ -309,7 +306,6 @@ ucx_transport::Transport& Process::transport(std::span<const topo::Place> places
   if (open_transport() != nullptr) return *open_transport();
   const std::lock_guard lock(mutex_);
   if (!transport_) {
-    ucx_transport::require_descriptors(kDescriptorsOfUcx);
     const std::string devices = net_devices(places, self);
     if (runtime_.parameters.verbose >= 2 && !devices.empty())
       runtime_.log(fmt::format("network device {}", devices).c_str());

@@ -30,6 +30,8 @@ class NetEnd : protected Inbox {
   /// taken".
   std::string standing() const;
   std::string way() const;
+  /// See Endpoint. Once connected.
+  std::size_t rails() const noexcept { return endpoint_->rails(); }
   /// Memory for slots.
   std::size_t bytes() const noexcept { return shape_.slot_count * shape_.slot_bytes; }
   /// Slots published or released by this end.
@@ -117,7 +119,7 @@ class NetSendLink final : public device::SendLink, public NetEnd {
   void note_released(std::uint64_t step) noexcept;
   std::string last_step() const override;
 
-  std::atomic<std::uint64_t> released_{0};  ///< by the receiver, as far as known
+  std::atomic<std::uint64_t> released_{0};   ///< by the receiver, as far as known
   std::uint64_t bytes_ = 0;                  ///< published
   std::vector<std::uint64_t> bytes_before_;  ///< by slot, what of them came before it
   NetRecvLink* other_way_ = nullptr;

@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -21,6 +22,8 @@ namespace {
 constexpr unsigned kMessageId = 0;
 // Over TCP one for each direction, and as many for peers that connect to here in the meantime.
 constexpr int kDescriptorsOfConnection = 8;
+// UCX 1.13 opens 7 for a worker over TCP, and listens; the rest is for what the program opens meanwhile.
+constexpr int kDescriptorsOfWorker = 24;
 
 struct MessageHeader {
   InboxId inbox;
@@ -72,18 +75,33 @@ bool is_imitated_over(const std::string& way) {
   return way.starts_with("tcp") || way.starts_with("ud_") || way == "UCX";
 }
 
-/// Spreads each long message over all of several devices that are named, unless the environment says over how
-/// many: UCX itself sends all that is sent along over one. Lanes are what rails were called up to UCX 1.13.
-void use_all(ucp_config_t* config, const std::string& net_devices) {
-  const auto devices = 1 + std::ranges::count(net_devices, ',');
-  if (devices == 1 || net_devices.starts_with('^')) return;
-  for (const std::string kind : {"MAX_EAGER_", "MAX_RNDV_"}) {
-    const std::string rails = kind + "RAILS", lanes = kind + "LANES";
-    if (std::getenv(("UCX_" + rails).c_str()) != nullptr || std::getenv(("UCX_" + lanes).c_str()) != nullptr)
-      continue;
-    if (ucp_config_modify(config, rails.c_str(), std::to_string(devices).c_str()) != UCS_OK)
-      ucp_config_modify(config, lanes.c_str(), std::to_string(devices).c_str());
+std::vector<std::string> listed(const std::string& devices) {
+  std::vector<std::string> names(1);
+  for (const char c : devices)
+    if (c == ',')
+      names.emplace_back();
+    else
+      names.back() += c;
+  return names;
+}
+
+void append(Bytes& bytes, const void* data, std::size_t size) {
+  const auto* first = static_cast<const std::byte*>(data);
+  bytes.insert(bytes.end(), first, first + size);
+}
+
+/// Of each rail: the length of its worker's address, and that.
+std::vector<std::span<const std::byte>> worker_addresses(std::span<const std::byte> address) {
+  std::vector<std::span<const std::byte>> all;
+  while (!address.empty()) {
+    std::size_t bytes = 0;
+    if (address.size() >= sizeof(bytes)) std::memcpy(&bytes, address.data(), sizeof(bytes));
+    if (bytes == 0 || bytes > address.size() - sizeof(bytes))
+      throw Error(ErrorCode::kInternal, "A peer's UCX address is cut off.");
+    all.push_back(address.subspan(sizeof(bytes), bytes));
+    address = address.subspan(sizeof(bytes) + bytes);
   }
+  return all;
 }
 
 }  // namespace
@@ -97,39 +115,57 @@ Slots allocate_slots(std::size_t bytes) {
   return Slots(slots, [](std::byte* memory) { std::free(memory); });
 }
 
-Transport::Transport(const TransportOptions& options) : rendezvous_(options.rendezvous) {
+std::size_t rails_of(const Bytes& address) {
+  return worker_addresses(address).size();
+}
+
+/// One of UCX's workers, with the devices that it may use.
+struct Transport::Rail {
+  Rail(Transport& transport, const std::string& net_devices, bool can_sleep);
+  ~Rail();
+  Rail(const Rail&) = delete;
+  Rail& operator=(const Rail&) = delete;
+
+  void open_worker(bool can_sleep);
+
+  Transport& transport;
+  ucp_context_h context = nullptr;
+  ucp_worker_h worker = nullptr;
+  int event_fd = -1;  ///< -1: it has none
+};
+
+Transport::Rail::Rail(Transport& owner, const std::string& net_devices, bool can_sleep) : transport(owner) {
+  require_descriptors(kDescriptorsOfWorker);
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
-  params.features = UCP_FEATURE_AM | (options.can_sleep ? UCP_FEATURE_WAKEUP : 0);
+  params.features = UCP_FEATURE_AM | (can_sleep ? UCP_FEATURE_WAKEUP : 0);
   params.name = "loom";
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK)
     throw unreachable("UCX could not read its settings (UCX_* in the environment)", status);
-  if (!options.net_devices.empty())
-    status = ucp_config_modify(config, "NET_DEVICES", options.net_devices.c_str());
-  use_all(config, options.net_devices);
-  if (status == UCS_OK) status = ucp_init(&params, config, &context_);
+  if (!net_devices.empty()) status = ucp_config_modify(config, "NET_DEVICES", net_devices.c_str());
+  if (status == UCS_OK) status = ucp_init(&params, config, &context);
   ucp_config_release(config);
   if (status != UCS_OK)
     throw unreachable("UCX could not start (see UCX_TLS, UCX_NET_DEVICES and coll_loom_net_devices)", status);
   try {
-    open_worker(options.can_sleep);
+    open_worker(can_sleep);
   } catch (...) {
-    if (worker_ != nullptr) ucp_worker_destroy(worker_);
-    ucp_cleanup(context_);
+    if (worker != nullptr) ucp_worker_destroy(worker);
+    ucp_cleanup(context);
     throw;
   }
 }
 
-void Transport::open_worker(bool can_sleep) {
+void Transport::Rail::open_worker(bool can_sleep) {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // mutex_ serializes
-  ucs_status_t status = ucp_worker_create(context_, &params, &worker_);
+  ucs_status_t status = ucp_worker_create(context, &params, &worker);
   if (status != UCS_OK) throw unreachable("UCX could not create a worker", status);
 
-  if (can_sleep && ucp_worker_get_efd(worker_, &event_fd_) != UCS_OK) event_fd_ = -1;
+  if (can_sleep && ucp_worker_get_efd(worker, &event_fd) != UCS_OK) event_fd = -1;
 
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
@@ -138,60 +174,85 @@ void Transport::open_worker(bool can_sleep) {
   handler.flags = UCP_AM_FLAG_WHOLE_MSG;
   handler.cb = on_message;
   handler.arg = this;
-  status = ucp_worker_set_am_recv_handler(worker_, &handler);
+  status = ucp_worker_set_am_recv_handler(worker, &handler);
   if (status != UCS_OK) throw unreachable("UCX could not set up active messages", status);
 
   ucp_address_t* address = nullptr;
   std::size_t bytes = 0;
-  status = ucp_worker_get_address(worker_, &address, &bytes);
+  status = ucp_worker_get_address(worker, &address, &bytes);
   if (status != UCS_OK) throw unreachable("UCX has no address for its worker", status);
-  const auto* first = reinterpret_cast<const std::byte*>(address);
-  address_.assign(first, first + bytes);
-  ucp_worker_release_address(worker_, address);
+  append(transport.address_, &bytes, sizeof(bytes));
+  append(transport.address_, address, bytes);
+  ucp_worker_release_address(worker, address);
+}
+
+Transport::Rail::~Rail() {
+  ucp_worker_destroy(worker);
+  ucp_cleanup(context);
+}
+
+Transport::Transport(const TransportOptions& options) : rendezvous_(options.rendezvous) {
+  // Of what is left out UCX may use all the others.
+  const bool one = options.net_devices.starts_with('^');
+  for (const std::string& devices : one ? std::vector{options.net_devices} : listed(options.net_devices))
+    rails_.push_back(std::make_unique<Rail>(*this, devices, options.can_sleep));
 }
 
 Transport::~Transport() {
-  {
-    const std::lock_guard lock(mutex_);
-    // Forced closing completes everything outstanding, with an error.
-    std::vector<void*> closing;
-    for (auto& [address, endpoint] : endpoints_) {
-      ucp_request_param_t param{};
-      param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-      param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-      void* request = ucp_ep_close_nbx(endpoint->ep_, &param);
-      if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
-    }
-    for (void* request : closing) {
-      while (ucp_request_check_status(request) == UCS_INPROGRESS) ucp_worker_progress(worker_);
-      ucp_request_free(request);
-    }
-    ucp_worker_destroy(worker_);
+  const std::lock_guard lock(mutex_);
+  for (auto& [address, endpoint] : endpoints_) close(*endpoint);
+  rails_.clear();
+}
+
+/// By force, which completes everything outstanding with an error.
+void Transport::close(Endpoint& endpoint) noexcept {
+  for (std::size_t rail = 0; rail < endpoint.eps_.size(); ++rail) {
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    void* const request = ucp_ep_close_nbx(endpoint.eps_[rail], &param);
+    if (!UCS_PTR_IS_PTR(request)) continue;
+    while (ucp_request_check_status(request) == UCS_INPROGRESS) ucp_worker_progress(rails_[rail]->worker);
+    ucp_request_free(request);
   }
-  ucp_cleanup(context_);
 }
 
 std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::string& peer) {
   const std::lock_guard lock(mutex_);
   const std::string key(reinterpret_cast<const char*>(address.data()), address.size());
   if (const auto known = endpoints_.find(key); known != endpoints_.end()) return known->second;
-  require_descriptors(kDescriptorsOfConnection);
+  const auto theirs = worker_addresses(address);
+  const std::size_t rails = std::min(theirs.size(), rails_.size());
+  require_descriptors(kDescriptorsOfConnection * static_cast<int>(rails));
   auto endpoint = std::make_shared<Endpoint>();
-  ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  params.address = reinterpret_cast<const ucp_address_t*>(address.data());
-  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-  params.err_handler = {on_endpoint_error, &endpoint->error_};
+  endpoint->eps_.reserve(rails);
   const auto place = endpoints_.emplace(key, endpoint).first;
-  if (const ucs_status_t status = ucp_ep_create(worker_, &params, &endpoint->ep_); status != UCS_OK) {
-    endpoints_.erase(place);
-    throw unreachable(fmt::format("UCX finds no transport to {} (see UCX_TLS and UCX_NET_DEVICES)", peer),
-                      status);
+  std::string ways;
+  bool imitated = false;
+  for (std::size_t rail = 0; rail < rails; ++rail) {
+    ucp_ep_params_t params{};
+    params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                        UCP_EP_PARAM_FIELD_ERR_HANDLER;
+    params.address = reinterpret_cast<const ucp_address_t*>(theirs[rail].data());
+    params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    params.err_handler = {on_endpoint_error, &endpoint->error_};
+    ucp_ep_h ep = nullptr;
+    if (const ucs_status_t status = ucp_ep_create(rails_[rail]->worker, &params, &ep); status != UCS_OK) {
+      close(*endpoint);
+      endpoints_.erase(place);
+      throw unreachable(fmt::format("UCX finds no transport to {} (see UCX_TLS, UCX_NET_DEVICES and "
+                                    "coll_loom_net_devices)",
+                                    peer),
+                        status);
+    }
+    endpoint->eps_.push_back(ep);
+    const std::string way = way_of(ep);
+    imitated |= is_imitated_over(way);
+    ways += (ways.empty() ? "" : ",") + way;
   }
-  endpoint->way_ = way_of(endpoint->ep_);
-  endpoint->sends_eagerly_ = rendezvous_ == Rendezvous::kNever ||
-                             (rendezvous_ == Rendezvous::kWhereDirect && is_imitated_over(endpoint->way_));
+  endpoint->way_ = ways;
+  endpoint->sends_eagerly_ =
+      rendezvous_ == Rendezvous::kNever || (rendezvous_ == Rendezvous::kWhereDirect && imitated);
   return endpoint;
 }
 
@@ -206,15 +267,16 @@ void Transport::close(InboxId id) noexcept {
   inboxes_.erase(id);
 }
 
-ucs_status_t Transport::on_message(void* transport, const void* header, std::size_t header_bytes, void* data,
+ucs_status_t Transport::on_message(void* arrived_on, const void* header, std::size_t header_bytes, void* data,
                                    std::size_t bytes, const ucp_am_recv_param_t* param) {
   MessageHeader message;
   if (header_bytes != sizeof(message)) return UCS_OK;
   std::memcpy(&message, header, sizeof(message));
-  auto& self = *static_cast<Transport*>(transport);
+  auto& rail = *static_cast<Rail*>(arrived_on);
+  Transport& self = rail.transport;
   // The data are here as a whole, or still at their sender and `data` describes them.
   if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)
-    return self.fetch(data, bytes, message.inbox, message.word);
+    return self.fetch(rail, data, bytes, message.inbox, message.word);
   if (const auto inbox = self.inboxes_.find(message.inbox); inbox != self.inboxes_.end())
     inbox->second->take(message.word, {static_cast<const std::byte*>(data), bytes});
   return UCS_OK;
@@ -222,7 +284,7 @@ ucs_status_t Transport::on_message(void* transport, const void* header, std::siz
 
 /// Returns what the handler of messages has to: anything but UCS_INPROGRESS lets go of the descriptor, and of
 /// the sender.
-ucs_status_t Transport::fetch(void* descriptor, std::size_t bytes, InboxId id, Word word) {
+ucs_status_t Transport::fetch(Rail& rail, void* descriptor, std::size_t bytes, InboxId id, Word word) {
   const auto inbox = inboxes_.find(id);
   if (inbox == inboxes_.end()) return UCS_OK;
   const Slots place = inbox->second->place(word, bytes);
@@ -242,7 +304,7 @@ ucs_status_t Transport::fetch(void* descriptor, std::size_t bytes, InboxId id, W
   };
   param.user_data = fetched.get();
   param.memory_type = UCS_MEMORY_TYPE_HOST;
-  const ucs_status_ptr_t request = ucp_am_recv_data_nbx(worker_, descriptor, place.get(), bytes, &param);
+  const ucs_status_ptr_t request = ucp_am_recv_data_nbx(rail.worker, descriptor, place.get(), bytes, &param);
   if (UCS_PTR_IS_PTR(request))
     fetched.release();  // done in the callback
   else
@@ -279,8 +341,10 @@ ucs_status_t Transport::send(const Endpoint& to, InboxId inbox, Word word, const
   else if (rendezvous_ == Rendezvous::kAlways)
     param.flags = UCP_AM_SEND_FLAG_RNDV;
   param.memory_type = UCS_MEMORY_TYPE_HOST;
+  // Slots by turns, so that both ends know which take which; of words any may overtake any other.
+  const ucp_ep_h ep = to.eps_[bytes > 0 ? word.step % to.eps_.size() : 0];
   const ucs_status_ptr_t request =
-      ucp_am_send_nbx(to.ep_, kMessageId, &pending->header, sizeof(pending->header), data, bytes, &param);
+      ucp_am_send_nbx(ep, kMessageId, &pending->header, sizeof(pending->header), data, bytes, &param);
   if (UCS_PTR_IS_ERR(request)) return UCS_PTR_STATUS(request);
   if (request != nullptr) {  // done in the callback, which runs under the lock
     pending.release();
@@ -291,21 +355,28 @@ ucs_status_t Transport::send(const Endpoint& to, InboxId inbox, Word word, const
 }
 
 void Transport::wait(std::chrono::microseconds most) noexcept {
-  bool wakes = event_fd_ >= 0;
-  if (wakes) {
+  constexpr std::size_t kMostEvents = 16;
+  std::array<pollfd, kMostEvents> events{};
+  std::size_t armed = 0;
+  {
     const std::lock_guard lock(mutex_);
-    const ucs_status_t status = ucp_worker_arm(worker_);
-    if (status == UCS_ERR_BUSY) return;  // there is something already
-    wakes = status == UCS_OK;
+    for (const auto& rail : rails_) {
+      if (rail->event_fd < 0 || armed == kMostEvents) break;
+      const ucs_status_t status = ucp_worker_arm(rail->worker);
+      if (status == UCS_ERR_BUSY) return;  // there is something already
+      if (status == UCS_OK) events[armed++] = {.fd = rail->event_fd, .events = POLLIN, .revents = 0};
+    }
   }
-  pollfd events{.fd = event_fd_, .events = POLLIN, .revents = 0};
   const timespec limit{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(most).count()};
-  ::ppoll(&events, wakes ? 1 : 0, &limit, nullptr);
+  ::ppoll(events.data(), armed, &limit, nullptr);
 }
 
 unsigned Transport::progress() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  return lock ? ucp_worker_progress(worker_) : 0;
+  if (!lock) return 0;
+  unsigned events = 0;
+  for (const auto& rail : rails_) events += ucp_worker_progress(rail->worker);
+  return events;
 }
 
 }  // namespace loom::ucx_transport

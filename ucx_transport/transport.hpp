@@ -1,5 +1,6 @@
-// transport.hpp -- this process's place on the network: one UCX worker, its endpoints, and the messages
-// between them. Knows how to bring bytes to an inbox of a peer; what they mean is net_fifo's affair.
+// transport.hpp -- this process's place on the network: a UCX worker for each of the devices that it is told
+// to use (a rail), endpoints, and the messages between them. Knows how to bring bytes to an inbox of a peer;
+// what they mean is net_fifo's affair.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -23,6 +24,9 @@ using Bytes = std::vector<std::byte>;
 using Slots = std::shared_ptr<std::byte>;
 /// `bytes` bytes, 64-byte aligned. Throws Error (kOutOfMemory).
 Slots allocate_slots(std::size_t bytes);
+
+/// Of a Transport with this address(). Throws Error.
+std::size_t rails_of(const Bytes& address);
 
 /// Names an inbox of one Transport. Never used twice, so what comes too late for a closed one is recognized.
 using InboxId = std::uint64_t;
@@ -62,15 +66,18 @@ class Endpoint {
  public:
   /// Not UCS_OK once UCX has reported the connection broken.
   ucs_status_t status() const noexcept { return error_.load(std::memory_order_relaxed); }
-  /// The transport and device that UCX has chosen for most of the data: "tcp/eth0"; "UCX" where it does not
-  /// say.
+  /// The transport and device that UCX has chosen for most of the data, of each rail: "tcp/eth0",
+  /// "tcp/eth0,tcp/eth1"; "UCX" where it does not say.
   const std::string& way() const noexcept { return way_; }
+  /// How many workers at each end it joins, the first to the first and so on: as many as the end with fewer
+  /// has. So many slots in a row take all of them.
+  std::size_t rails() const noexcept { return eps_.size(); }
 
  private:
   friend class Transport;
   bool sends_eagerly_ = true;
   std::string way_ = "UCX";
-  ucp_ep_h ep_ = nullptr;
+  std::vector<ucp_ep_h> eps_;  ///< by rail
   std::atomic<ucs_status_t> error_{UCS_OK};
 };
 
@@ -85,12 +92,17 @@ enum class Rendezvous {
 };
 
 struct TransportOptions {
-  std::string net_devices = {};  ///< in UCX's words; empty: as the environment says
-  bool can_sleep = false;        ///< wait() ends when something comes, where UCX can do that
+  /// In UCX's words; empty: as the environment says. Each of several listed is a rail: slots take them by
+  /// turns.
+  std::string net_devices = {};
+  bool can_sleep = false;  ///< wait() ends when something comes, where UCX can do that
   Rendezvous rendezvous = Rendezvous::kWhereDirect;
 };
 
 /// Every function may be called from any thread.
+///
+/// UCX's own way to use several devices, lanes of one endpoint, joins them in any order, and over TCP both
+/// may end up on one network (UCX 1.13).
 ///
 /// Messages are UCX active messages: each carries its own step, so nothing has to be ordered behind it. Over
 /// sockets they are normally sent eagerly and ask nothing of the sender after they have left; elsewhere UCX
@@ -130,16 +142,15 @@ class Transport {
   std::uint64_t bytes_sent() const noexcept { return bytes_sent_.load(std::memory_order_relaxed); }
 
  private:
-  static ucs_status_t on_message(void* transport, const void* header, std::size_t header_bytes, void* data,
+  struct Rail;
+  static ucs_status_t on_message(void* rail, const void* header, std::size_t header_bytes, void* data,
                                  std::size_t bytes, const ucp_am_recv_param_t* param);
-  ucs_status_t fetch(void* descriptor, std::size_t bytes, InboxId id, Word word);
+  ucs_status_t fetch(Rail& rail, void* descriptor, std::size_t bytes, InboxId id, Word word);
   void end_fetch(InboxId id, Word word, ucs_status_t status) noexcept;
-  void open_worker(bool can_sleep);
+  void close(Endpoint& endpoint) noexcept;
 
   std::mutex mutex_;
-  ucp_context_h context_ = nullptr;
-  ucp_worker_h worker_ = nullptr;
-  int event_fd_ = -1;  ///< of the worker; -1: it has none
+  std::vector<std::unique_ptr<Rail>> rails_;
   Bytes address_;
   std::map<std::string, std::shared_ptr<Endpoint>> endpoints_;  ///< by worker address
   std::unordered_map<InboxId, Inbox*> inboxes_;

@@ -219,8 +219,8 @@ TEST(AllreducePlan, TakesTwoLevelsForSmallMessagesBetweenAFewHostsIfWanted) {
     EXPECT_EQ(planned(device::Collective::kAllreduce, most), Algorithm::kTwoLevels);
     EXPECT_EQ(planned(device::Collective::kAllreduce, most + 1), Algorithm::kBelow);
     const auto ranks = static_cast<std::size_t>(of_one.ranks);
-    EXPECT_EQ(planned(device::Collective::kReduceScatter, (4095 / ranks)), Algorithm::kTwoLevels);
-    EXPECT_EQ(planned(device::Collective::kReduceScatter, (4096 / ranks + 1)), Algorithm::kBelow);
+    EXPECT_EQ(planned(device::Collective::kReduceScatter, (2047 / ranks)), Algorithm::kTwoLevels);
+    EXPECT_EQ(planned(device::Collective::kReduceScatter, (2048 / ranks + 1)), Algorithm::kBelow);
     EXPECT_EQ(planned(device::Collective::kBarrier, 0), Algorithm::kBelow);
   }
   const auto gathers = [](const connect::Shape& shape, std::size_t bytes) {
