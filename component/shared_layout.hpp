@@ -51,10 +51,10 @@ inline constexpr std::size_t kOneOfHostsBytes =
     sizeof(device::Board) + device::shared_fifo_bytes(kSharedFifo);
 static_assert(sizeof(device::Board) % device::kCacheLine == 0);
 
-/// On one of several hosts messages are short, and a rank that only sends should get far ahead. As long as
-/// 2 KiB for each rank fit into a bank.
+/// On one of several hosts messages are mostly short, and a rank that only sends should get far ahead. As
+/// long as 4 KiB for each rank fit into a bank, for what is longer takes a round for each bank.
 constexpr std::uint64_t banks_of_hosts(int ranks_here) {
-  const std::size_t room = device::Board::kBytes / (2048 * static_cast<std::size_t>(ranks_here));
+  const std::size_t room = device::Board::kBytes / (4096 * static_cast<std::size_t>(ranks_here));
   return std::clamp<std::uint64_t>(std::bit_floor(room), device::Board::kBanks, 16);
 }
 
@@ -64,7 +64,8 @@ inline constexpr std::uint64_t kLayout =
     (((kProtocolVersion * 1'000'003 + kOneHostBytes) * 1'000'003 + kSharedFifo.slot_bytes) * 1'000'003 +
      kSharedFifo.slot_count) *
         1'000'003 +
-    kNetFifo.slot_bytes * 1009 + kNetFifo.slot_count * 101 + kHostsSlotBytes + kTreeFifo.slot_bytes * 3 +
-    kTreeFifo.slot_count;
+    kNetFifo.slot_bytes * 1009 + kNetFifo.slot_count * 101 + kHostsSlotBytes + hosts_fifo(2).slot_count +
+    hosts_fifo(5).slot_count * 3 + hosts_fifo(9).slot_count * 5 + banks_of_hosts(8) * 7 +
+    kTreeFifo.slot_bytes * 3 + kTreeFifo.slot_count;
 
 }  // namespace loom

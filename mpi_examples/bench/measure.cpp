@@ -134,8 +134,11 @@ Bench::Plan Bench::plan(const Case& one, std::span<const MPI_Comm> comms) {
     make_room(one, slots);
     double fastest = HUGE_VAL, together = 0;
     for (const MPI_Comm comm : comms) {
-      fill(one, slots, 0);
-      const double seconds = slowest(run(one, comm, slots));
+      double seconds = HUGE_VAL;
+      for (int time = 0; time < 2; ++time) {  // one may have been held up, or have set something up
+        fill(one, slots, 0);
+        seconds = std::min(seconds, slowest(run(one, comm, slots)));
+      }
       fastest = std::min(fastest, seconds);
       together += seconds;
     }

@@ -35,6 +35,7 @@ int sum_at(int ranks, std::size_t i) {
 
 /// One call with all that it points to.
 struct Call {
+  int number = 0;  ///< tells calls of one kind apart
   std::vector<int> in, out;
   std::vector<device::Block> in_blocks, out_blocks;
   std::vector<std::uint64_t> bounds;
@@ -49,8 +50,14 @@ std::size_t length_of(int rank, std::size_t unit) {
   return rank == 1 ? 0 : unit * static_cast<std::size_t>(rank + 1);
 }
 
+/// Added to each element of each operand.
+int shift_of(const Call& call) {
+  return 13 * call.number;
+}
+
 /// unit: elements of a block, or a quarter of those of a message.
-void make(Call& call, Collective collective, Rank& self, int root, std::size_t unit) {
+void make(Call& call, Collective collective, Rank& self, int root, std::size_t unit, int number = 0) {
+  call.number = number;
   const auto ranks = static_cast<std::size_t>(self.size()), rank = static_cast<std::size_t>(self.rank());
   const bool v = collective == Collective::kReduceScatterV || collective == Collective::kAllGatherV;
   const bool blocks = collective == Collective::kReduceScatter || collective == Collective::kAllGather ||
@@ -63,7 +70,7 @@ void make(Call& call, Collective collective, Rank& self, int root, std::size_t u
                               : call.bounds.back();
   call.in.resize(all);
   call.out.assign(all, -1);
-  for (std::size_t i = 0; i < all; ++i) call.in[i] = value_at(self.rank(), i);
+  for (std::size_t i = 0; i < all; ++i) call.in[i] = value_at(self.rank(), i) + shift_of(call);
   HostJob& job = call.job;
   job = {.collective = collective,
          .in = reinterpret_cast<const std::byte*>(call.in.data()),
@@ -112,6 +119,7 @@ void check(const Call& call, Rank& self) {
         expected = value_at(from, i - call.bounds[static_cast<std::size_t>(from)]);
       }
     }
+    if (expected != -1) expected += shift_of(call) * (device::is_reduction(call.job.collective) ? ranks : 1);
     ASSERT_EQ(call.out[i], expected) << name_of(call.job.collective) << ", rank " << self.rank()
                                      << ", element " << i;
   }
@@ -231,7 +239,7 @@ TEST_P(CollectivesAcrossHosts, GoThroughOneRankOfEachHostIfSmall) {
         // The same one more often than who sends may be ahead.
         for (int i = 0; i < kMoreThanAhead * self.size(); ++i) {
           Call call;
-          make(call, collective, self, i / kMoreThanAhead, unit);
+          make(call, collective, self, i / kMoreThanAhead, unit, i);
           const std::size_t whole = static_cast<std::size_t>(self.size()) * unit * sizeof(int);
           const bool carried = several && (collective != Collective::kAllGather || whole <= (16 << 10));
           EXPECT_EQ(communicator.perform(call.job), carried);
@@ -252,9 +260,12 @@ TEST_P(CollectivesAcrossHosts, NeedNobodyWhoHasLeftThem) {
           const int receivers = collective == Collective::kBroadcast ? self.size() - 1 : 1;
           if (self.rank() == 0) receivers_left = receivers;
           self.all_gather(0);
-          Call call;
-          make(call, collective, self, root, unit);
-          for (int i = 0; i < kMoreThanAhead; ++i) EXPECT_TRUE(communicator.perform(call.job));
+          for (int i = 0; i < kMoreThanAhead; ++i) {
+            Call call;
+            make(call, collective, self, root, unit, i);
+            EXPECT_TRUE(communicator.perform(call.job));
+            check(call, self);
+          }
           if (!sends) --receivers_left;
           const auto began = std::chrono::steady_clock::now();
           while (receivers_left > 0 && std::chrono::steady_clock::now() - began < std::chrono::seconds(20))
@@ -262,7 +273,6 @@ TEST_P(CollectivesAcrossHosts, NeedNobodyWhoHasLeftThem) {
           EXPECT_EQ(receivers_left, 0)
               << name_of(collective) << " of " << 16 * unit << " bytes, rank " << self.rank();
           self.all_gather(0);
-          check(call, self);
         }
   });
 }
