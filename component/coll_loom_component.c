@@ -87,7 +87,7 @@ static int register_variables(void) {
       register_variable(
           "net_devices",
           "Network devices that loom uses between hosts, in the words of UCX_NET_DEVICES (mlx5_0:1,mlx5_1:1); "
-          "of several, long messages are spread over all alike. Empty: what UCX_NET_DEVICES says, else InfiniBand "
+          "of several, in the same order on all hosts, each carries as much as the others. Empty: what UCX_NET_DEVICES says, else InfiniBand "
           "ports near the rank, or what UCX finds best. It may differ from rank to rank",
           MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_3, &variables->net_devices),
       register_choice(
