@@ -7,9 +7,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <iterator>
 #include <set>
 #include <span>
+#include <utility>
 
 #include "forced_races.hpp"
 #include "thread_ranks.hpp"
@@ -24,6 +26,7 @@ struct Hosts {
   const char* name;
   std::vector<int> host_of;  ///< by rank
   loom_rendezvous rendezvous = LOOM_RENDEZVOUS_AUTO;
+  const char* net_devices = nullptr;  ///< of even ranks; odd ones use the first alone
 };
 
 int value_at(int rank, std::size_t i) {
@@ -144,12 +147,21 @@ class CollectivesAcrossHosts : public ::testing::TestWithParam<Hosts> {
                 },
             .parameters = with_rendezvous(GetParam().rendezvous)};
   }
+  void run(Job&& job, const std::function<void(Rank&)>& body) const {
+    if (GetParam().net_devices != nullptr)
+      job.parameters_of = [parameters = job.parameters](int rank) {
+        loom_parameters of_rank = parameters;
+        of_rank.net_devices = rank % 2 == 0 ? GetParam().net_devices : "lo";
+        return of_rank;
+      };
+    job.run(body);
+  }
   /// body(rank, communicator), on each rank; small calls go by two levels from the first on.
   template <class Body>
   void run_by_two_levels(Body&& body) const {
     Job small = job();
     small.parameters.two_levels = 1;
-    small.run([&](Rank& self) {
+    run(std::move(small), [&](Rank& self) {
       const auto communicator = self.connect();
       ASSERT_NE(communicator, nullptr);
       body(self, *communicator);
@@ -158,7 +170,7 @@ class CollectivesAcrossHosts : public ::testing::TestWithParam<Hosts> {
 };
 
 TEST_P(CollectivesAcrossHosts, AreCarriedFromLargeMessagesOn) {
-  job().run([](Rank& self) {
+  run(job(), [](Rank& self) {
     const auto communicator = self.connect();
     ASSERT_NE(communicator, nullptr);
     for (const std::size_t unit : {100UL, 150'001UL, 500'000UL})
@@ -200,7 +212,7 @@ void start_and_check(Rank& self, Communicator& communicator, std::span<const Col
 }
 
 TEST_P(CollectivesAcrossHosts, MayBeStartedTogether) {
-  job().run([](Rank& self) {
+  run(job(), [](Rank& self) {
     const auto communicator = self.connect();
     ASSERT_NE(communicator, nullptr);
     std::vector<Collective> carried;
@@ -282,7 +294,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Hosts{"TwoHosts", {0, 1}}, Hosts{"ThreeHosts", {0, 1, 2}},
                       Hosts{"TwoByTwo", {0, 0, 1, 1}}, Hosts{"ThreeByTwoRoundRobin", {0, 1, 2, 0, 1, 2}},
                       Hosts{"UnequalInterleaved", {0, 1, 0, 2, 0}},
-                      Hosts{"ThreeByTwoThatFetch", {0, 0, 1, 1, 2, 2}, LOOM_RENDEZVOUS_ALWAYS}),
+                      Hosts{"ThreeByTwoThatFetch", {0, 0, 1, 1, 2, 2}, LOOM_RENDEZVOUS_ALWAYS},
+                      Hosts{"SeveralDevices", {0, 0, 1, 1, 2, 2}, LOOM_RENDEZVOUS_AUTO, "lo,lo,lo"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

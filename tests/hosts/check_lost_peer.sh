@@ -30,7 +30,7 @@ who=$(sed -n 's/^ *Communicator: rank \([0-9]*\) of .*/\1/p' "$output")
 [[ -n $who ]] || fail "no message"
 [[ -z $(sort <<<"$who" | uniq -d) ]] || fail "more than one message from one rank"
 # Who waits for it across the network, or on its own host, whoever of them comes to the limit first.
-named="[0-9]* (process [0-9]* on host host$((hosts - 1)))[^.]* over tcp/eth0: [0-9]* slots"
+named="[0-9]* (process [0-9]* on host host$((hosts - 1)))[^.]* over tcp/eth0[^: ]*: [0-9]* slots"
 if [[ $how == stop ]] && ((per_host > 1)); then
   named="\\($named\\|$((ranks - 1)) (process [0-9]* on host host$((hosts - 1)))\\.\\)"
 fi

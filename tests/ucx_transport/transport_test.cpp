@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/error.hpp"
+
 namespace loom::ucx_transport {
 namespace {
 
@@ -47,16 +49,16 @@ class TwoTransports : public ::testing::Test {
  protected:
   void SetUp() override { ::setenv("UCX_TLS", "tcp,self", 1); }
 
-  void open(Rendezvous rendezvous) {
-    sender_ = std::make_unique<Transport>(TransportOptions{.rendezvous = rendezvous});
-    receiver_ = std::make_unique<Transport>(TransportOptions{.rendezvous = rendezvous});
+  void open(Rendezvous rendezvous, const std::string& from = {}, const std::string& to = {}) {
+    sender_ = std::make_unique<Transport>(TransportOptions{.net_devices = from, .rendezvous = rendezvous});
+    receiver_ = std::make_unique<Transport>(TransportOptions{.net_devices = to, .rendezvous = rendezvous});
     endpoint_ = sender_->connect(receiver_->address(), "the receiver");
     receiver_->connect(sender_->address(), "the sender");  // as both ends of a link do
     outbox_->slots = allocate_slots(kBytes);
     for (std::size_t i = 0; i < kBytes; ++i) outbox_->slots.get()[i] = static_cast<std::byte>(i % 251);
   }
-  void send(InboxId inbox, std::size_t bytes = kBytes) {
-    ASSERT_EQ(sender_->send(*endpoint_, inbox, {.step = 1}, outbox_->slots.get(), bytes, outbox_), UCS_OK);
+  void send(InboxId inbox, std::size_t bytes = kBytes, std::uint64_t step = 1) {
+    ASSERT_EQ(sender_->send(*endpoint_, inbox, {.step = step}, outbox_->slots.get(), bytes, outbox_), UCS_OK);
   }
   template <class Condition>
   bool comes_true(Condition&& condition) {
@@ -96,6 +98,32 @@ TEST_F(TwoTransports, SendAlongOverSockets) {
     EXPECT_TRUE(is_what_was_sent(taker.last));
     receiver_->close(inbox);
   }
+}
+
+TEST_F(TwoTransports, TakeAsManyDevicesAsBothHave) {
+  struct Devices {
+    const char *from, *to;
+    std::size_t rails;
+    const char* way;
+  };
+  for (const auto& [from, to, rails, way] :
+       {Devices{"lo", "lo", 1, "tcp/lo"}, Devices{"lo,lo", "lo", 1, "tcp/lo"},
+        Devices{"lo", "lo,lo", 1, "tcp/lo"}, Devices{"lo,lo,lo", "lo,lo,lo", 3, "tcp/lo,tcp/lo,tcp/lo"}})
+    for (const Rendezvous rendezvous : {Rendezvous::kNever, Rendezvous::kAlways}) {
+      open(rendezvous, from, to);
+      EXPECT_EQ(endpoint_->rails(), rails);
+      EXPECT_EQ(endpoint_->way(), way);
+      EXPECT_EQ(rails_of(sender_->address()), (std::strlen(from) + 1) / 3);
+      Taker taker;
+      const InboxId inbox = receiver_->open(taker);
+      for (std::uint64_t step = 1; step <= 7; ++step) {
+        send(inbox, kBytes, step);
+        ASSERT_TRUE(comes_true([&] { return taker.taken + taker.arrived == static_cast<int>(step); }));
+        EXPECT_TRUE(is_what_was_sent(taker.last));
+      }
+      receiver_->close(inbox);
+    }
+  EXPECT_THROW(sender_->connect(Bytes(9, std::byte{1}), "nobody"), Error);
 }
 
 TEST_F(TwoTransports, FetchStraightToThePlace) {
