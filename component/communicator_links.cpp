@@ -260,10 +260,10 @@ void Communicator::try_network() {
     });
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
-    throw Error(
-        ErrorCode::kUnreachable,
-        fmt::format("No data came through UCX within {} s: from {}, to {} (see UCX_TLS and UCX_NET_DEVICES).",
-                    policy.timeout_s, group_->names.at(awaited), group_->names.at(ring.next)));
+    throw Error(ErrorCode::kUnreachable,
+                fmt::format("No data came through UCX within {} s: from {}, to {} (see UCX_TLS, "
+                            "UCX_NET_DEVICES and coll_loom_net_devices).",
+                            policy.timeout_s, group_->names.at(awaited), group_->names.at(ring.next)));
   }
 }
 

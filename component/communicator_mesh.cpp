@@ -105,10 +105,10 @@ void Communicator::try_mesh() {
     while (executor.advance() != device::RingExecutor::State::kDone || not_quiet(released)) waiter.pause();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
-    throw Error(
-        ErrorCode::kUnreachable,
-        fmt::format("No data came through UCX within {} s: waiting for {} (see UCX_TLS and UCX_NET_DEVICES).",
-                    kNetworkTrialSeconds, group_->names.at(executor.awaited())));
+    throw Error(ErrorCode::kUnreachable,
+                fmt::format("No data came through UCX within {} s: waiting for {} (see UCX_TLS, "
+                            "UCX_NET_DEVICES and coll_loom_net_devices).",
+                            kNetworkTrialSeconds, group_->names.at(executor.awaited())));
   }
   for (int rank = 0; rank < group_->wiring.shape.ranks; ++rank)
     if (!on_my_host(rank) && received[static_cast<std::size_t>(rank)] != word_of(rank, rank_))
