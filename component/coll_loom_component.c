@@ -87,8 +87,8 @@ static int register_variables(void) {
       register_variable(
           "net_devices",
           "Network devices that loom uses between hosts, in the words of UCX_NET_DEVICES (mlx5_0:1,mlx5_1:1); "
-          "of several, in the same order on all hosts, each carries as much as the others. Empty: what UCX_NET_DEVICES says, else InfiniBand "
-          "ports near the rank, or what UCX finds best. It may differ from rank to rank",
+          "of several each carries as much as the others, the first of a rank to the first of another and so on. "
+          "Empty: what UCX_NET_DEVICES says, else InfiniBand ports near the rank, or what UCX finds best",
           MCA_BASE_VAR_TYPE_STRING, OPAL_INFO_LVL_3, &variables->net_devices),
       register_choice(
           "rendezvous",

@@ -134,6 +134,7 @@ class Communicator {
   std::vector<std::int64_t> readable_peers(const GatheredBytes& handles) const;
   void try_network();
   std::string describe_links() const;
+  std::string way_to_hosts() const;
   const char* why_no_preference() const;
   std::size_t link_bytes() const;
 

@@ -307,14 +307,23 @@ const char* Communicator::why_no_preference() const {
   return nullptr;
 }
 
+/// Over what rank 0 reaches another host; empty where it does not.
+std::string Communicator::way_to_hosts() const {
+  std::string way;
+  for_net_links([&](int, const ucx_transport::NetEnd* send, const ucx_transport::NetEnd* receive) {
+    if (way.empty()) way = send != nullptr ? send->way() : receive->way();
+  });
+  return way.empty() ? way : " over " + way;
+}
+
 std::string Communicator::describe_links() const {
   const connect::Shape& shape = group_->wiring.shape;
   const char* how = group_->wiring.rail ? "rings inside and rails across" : "one ring over unequal hosts";
   if (shape.hosts == 1)
     how = links_.pids.empty() ? "boards in shared memory" : "boards in shared memory and single copy";
-  std::string text =
-      fmt::format("{}: {} ranks on {} host{}, {}{}; set up in", name_, shape.ranks, shape.hosts,
-                  shape.hosts == 1 ? "" : "s", how, group_->oversubscribed ? ", more ranks than CPUs" : "");
+  std::string text = fmt::format("{}: {} ranks on {} host{}, {}{}{}; set up in", name_, shape.ranks,
+                                 shape.hosts, shape.hosts == 1 ? "" : "s", how, way_to_hosts(),
+                                 group_->oversubscribed ? ", more ranks than CPUs" : "");
   const std::span parts(parts_.data(), part_count_);
   double sum = 0;
   for (const SetUpPart& part : parts) sum += part.milliseconds;

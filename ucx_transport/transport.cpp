@@ -80,9 +80,10 @@ std::vector<std::string> listed(const std::string& devices) {
   for (const char c : devices)
     if (c == ',')
       names.emplace_back();
-    else
+    else if (c != ' ')
       names.back() += c;
-  return names;
+  std::erase(names, "");
+  return names.empty() ? std::vector<std::string>(1) : names;
 }
 
 void append(Bytes& bytes, const void* data, std::size_t size) {
@@ -129,12 +130,14 @@ struct Transport::Rail {
   void open_worker(bool can_sleep);
 
   Transport& transport;
+  const std::string net_devices;
   ucp_context_h context = nullptr;
   ucp_worker_h worker = nullptr;
   int event_fd = -1;  ///< -1: it has none
 };
 
-Transport::Rail::Rail(Transport& owner, const std::string& net_devices, bool can_sleep) : transport(owner) {
+Transport::Rail::Rail(Transport& owner, const std::string& devices, bool can_sleep)
+    : transport(owner), net_devices(devices) {
   require_descriptors(kDescriptorsOfWorker);
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
@@ -144,7 +147,7 @@ Transport::Rail::Rail(Transport& owner, const std::string& net_devices, bool can
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK)
     throw unreachable("UCX could not read its settings (UCX_* in the environment)", status);
-  if (!net_devices.empty()) status = ucp_config_modify(config, "NET_DEVICES", net_devices.c_str());
+  if (!devices.empty()) status = ucp_config_modify(config, "NET_DEVICES", devices.c_str());
   if (status == UCS_OK) status = ucp_init(&params, config, &context);
   ucp_config_release(config);
   if (status != UCS_OK)
@@ -240,9 +243,10 @@ std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::st
     if (const ucs_status_t status = ucp_ep_create(rails_[rail]->worker, &params, &ep); status != UCS_OK) {
       close(*endpoint);
       endpoints_.erase(place);
-      throw unreachable(fmt::format("UCX finds no transport to {} (see UCX_TLS, UCX_NET_DEVICES and "
+      const std::string& devices = rails_[rail]->net_devices;
+      throw unreachable(fmt::format("UCX finds no transport to {}{}{} (see UCX_TLS, UCX_NET_DEVICES and "
                                     "coll_loom_net_devices)",
-                                    peer),
+                                    peer, devices.empty() ? "" : " over ", devices),
                         status);
     }
     endpoint->eps_.push_back(ep);
