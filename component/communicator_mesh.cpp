@@ -29,10 +29,10 @@ bool Communicator::is_meshed() {
 void Communicator::make_mesh(Meeting& meeting) {
   const GatheredBytes handles = meeting.all_gather_bytes(make_mesh_ends());
   join_mesh(handles);
-  meeting.agree();
   std::size_t rails = 0;
   for (int rank = 0; rank < group_->wiring.shape.ranks; ++rank)
     rails = std::max(rails, ucx_transport::rails_of(ByteReader(handles[rank]).string()));
+  meeting.agree();
   try {
     for (std::size_t rail = 0; rail < rails; ++rail) try_mesh();
   } catch (...) {
