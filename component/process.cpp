@@ -1,6 +1,7 @@
 #include "component/process.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "topo/hwloc_xml.hpp"
 #include "topo/paths.hpp"
 #include "topo/xml_file.hpp"
+#include "ucx_transport/descriptors.hpp"
 #include "ucx_transport/ports.hpp"
 
 namespace loom {
@@ -294,18 +296,22 @@ std::string Process::net_devices(std::span<const topo::Place> places, std::size_
   std::vector<topo::UcxPort> ports = ucx_transport::ports();
   std::erase_if(ports, [](const topo::UcxPort& port) { return port.speed_mbps <= 0; });
   if (ports.size() < 2) return {};
-  std::vector<std::string> nearest = ports_near(topo::discover({.ucx_ports = ports}).system, places, self);
-  std::erase_if(nearest, [&](const std::string& near) {
-    return std::ranges::none_of(
-        ports, [&](const topo::UcxPort& port) { return near == fmt::format("{}:{}", port.name, port.port); });
-  });
-  return fmt::format("{}", fmt::join(nearest, ","));
+  const std::vector<std::string> nearest =
+      ports_near(topo::discover({.ucx_ports = ports}).system, places, self);
+  // In one order on all ranks, for the first of one sends to the first of another.
+  std::vector<std::string> known;
+  for (const topo::UcxPort& port : ports)
+    if (std::string name = fmt::format("{}:{}", port.name, port.port); std::ranges::count(nearest, name) > 0)
+      known.push_back(std::move(name));
+  std::ranges::sort(known);
+  return fmt::format("{}", fmt::join(known, ","));
 }
 
 ucx_transport::Transport& Process::transport(std::span<const topo::Place> places, std::size_t self) {
   if (open_transport() != nullptr) return *open_transport();
   const std::lock_guard lock(mutex_);
   if (!transport_) {
+    ucx_transport::require_descriptors(ucx_transport::kDescriptorsOfWorker);  // also for a look at ports
     const std::string devices = net_devices(places, self);
     if (runtime_.parameters.verbose >= 2 && !devices.empty())
       runtime_.log(fmt::format("network device {}", devices).c_str());

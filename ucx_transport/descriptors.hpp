@@ -2,6 +2,9 @@
 
 namespace loom::ucx_transport {
 
+// UCX 1.13 opens 7 for a worker over TCP, and listens; the rest is for what the program opens meanwhile.
+inline constexpr int kDescriptorsOfWorker = 24;
+
 /// Throws Error (kUnreachable) where this process may open fewer file descriptors than that. UCX must not run
 /// out of them: when an accept() fails or a start is given up half-way, it ends the process (1.13: assertions
 /// in its TCP transport and its progress thread).

@@ -22,8 +22,6 @@ namespace {
 constexpr unsigned kMessageId = 0;
 // Over TCP one for each direction, and as many for peers that connect to here in the meantime.
 constexpr int kDescriptorsOfConnection = 8;
-// UCX 1.13 opens 7 for a worker over TCP, and listens; the rest is for what the program opens meanwhile.
-constexpr int kDescriptorsOfWorker = 24;
 
 struct MessageHeader {
   InboxId inbox;
@@ -226,33 +224,38 @@ std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::st
   if (const auto known = endpoints_.find(key); known != endpoints_.end()) return known->second;
   const auto theirs = worker_addresses(address);
   const std::size_t rails = std::min(theirs.size(), rails_.size());
+  if (rails == 0) throw Error(ErrorCode::kInternal, "A peer's UCX address is empty.");
   require_descriptors(kDescriptorsOfConnection * static_cast<int>(rails));
   auto endpoint = std::make_shared<Endpoint>();
   endpoint->eps_.reserve(rails);
   const auto place = endpoints_.emplace(key, endpoint).first;
   std::string ways;
   bool imitated = false;
-  for (std::size_t rail = 0; rail < rails; ++rail) {
-    ucp_ep_params_t params{};
-    params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                        UCP_EP_PARAM_FIELD_ERR_HANDLER;
-    params.address = reinterpret_cast<const ucp_address_t*>(theirs[rail].data());
-    params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-    params.err_handler = {on_endpoint_error, &endpoint->error_};
-    ucp_ep_h ep = nullptr;
-    if (const ucs_status_t status = ucp_ep_create(rails_[rail]->worker, &params, &ep); status != UCS_OK) {
-      close(*endpoint);
-      endpoints_.erase(place);
-      const std::string& devices = rails_[rail]->net_devices;
-      throw unreachable(fmt::format("UCX finds no transport to {}{}{} (see UCX_TLS, UCX_NET_DEVICES and "
-                                    "coll_loom_net_devices)",
-                                    peer, devices.empty() ? "" : " over ", devices),
-                        status);
+  try {
+    for (std::size_t rail = 0; rail < rails; ++rail) {
+      ucp_ep_params_t params{};
+      params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                          UCP_EP_PARAM_FIELD_ERR_HANDLER;
+      params.address = reinterpret_cast<const ucp_address_t*>(theirs[rail].data());
+      params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+      params.err_handler = {on_endpoint_error, &endpoint->error_};
+      ucp_ep_h ep = nullptr;
+      if (const ucs_status_t status = ucp_ep_create(rails_[rail]->worker, &params, &ep); status != UCS_OK) {
+        const std::string& devices = rails_[rail]->net_devices;
+        throw unreachable(fmt::format("UCX finds no transport to {}{}{} (see UCX_TLS, UCX_NET_DEVICES and "
+                                      "coll_loom_net_devices)",
+                                      peer, devices.empty() ? "" : " over ", devices),
+                          status);
+      }
+      endpoint->eps_.push_back(ep);
+      const std::string way = way_of(ep);
+      imitated |= is_imitated_over(way);
+      ways += (ways.empty() ? "" : ",") + way;
     }
-    endpoint->eps_.push_back(ep);
-    const std::string way = way_of(ep);
-    imitated |= is_imitated_over(way);
-    ways += (ways.empty() ? "" : ",") + way;
+  } catch (...) {
+    close(*endpoint);
+    endpoints_.erase(place);
+    throw;
   }
   endpoint->way_ = ways;
   endpoint->sends_eagerly_ =
@@ -365,7 +368,7 @@ void Transport::wait(std::chrono::microseconds most) noexcept {
   {
     const std::lock_guard lock(mutex_);
     for (const auto& rail : rails_) {
-      if (rail->event_fd < 0 || armed == kMostEvents) break;
+      if (rail->event_fd < 0 || armed == kMostEvents) continue;
       const ucs_status_t status = ucp_worker_arm(rail->worker);
       if (status == UCS_ERR_BUSY) return;  // there is something already
       if (status == UCS_OK) events[armed++] = {.fd = rail->event_fd, .events = POLLIN, .revents = 0};
