@@ -33,6 +33,7 @@ struct coll_loom_variables {
   unsigned long long memory_limit;
   int cuda_executor; /* enum loom_cuda_executor */
   unsigned long long small_bytes;
+  unsigned long long overlap_bytes;
   bool check; /* may change at any time */
 };
 extern struct coll_loom_variables coll_loom_variables;
@@ -79,6 +80,7 @@ struct coll_loom_module {
   bool carries_all;
   struct coll_loom_holding holding; /* while connecting */
   bool one_host; /* all ranks are on this host: loom carries everything */
+  struct loom_streamed_copies* copies; /* of the blocking call that is on its way to coll_loom_perform */
   bool stages;   /* there may be buffers on devices, and the entry points look for them */
   struct coll_loom_operands operands; /* of the blocking call */
   bool operands_in_use;

@@ -8,6 +8,7 @@
 enum { DEFAULT_MEMORY_LIMIT = 256 * 1024 * 1024 };
 /* An estimate, not measured: below, two copies to and from the host cost less than a round's launches. */
 enum { DEFAULT_SMALL_BYTES = 64 * 1024 };
+enum { DEFAULT_OVERLAP_BYTES = 1024 * 1024 };
 enum { DEFAULT_TWO_LEVELS = 64 };
 enum { DEFAULT_PRIORITY = 90 }; /* above all of Open MPI's own: the highest, coll/cuda, has 78 */
 
@@ -65,7 +66,8 @@ static int register_variables(void) {
                                             .two_levels = DEFAULT_TWO_LEVELS,
                                             .memory = (char*)"auto",
                                             .memory_limit = DEFAULT_MEMORY_LIMIT,
-                                            .small_bytes = DEFAULT_SMALL_BYTES};
+                                            .small_bytes = DEFAULT_SMALL_BYTES,
+                                            .overlap_bytes = DEFAULT_OVERLAP_BYTES};
   const int indices[] = {
       register_variable("enable", "Let loom carry collective operations; without it loom does nothing at all",
                         MCA_BASE_VAR_TYPE_BOOL, OPAL_INFO_LVL_1, &variables->enable),
@@ -177,6 +179,11 @@ static int register_variables(void) {
           "Calls on GPU buffers whose message, or block, is smaller go through host memory all the same. Takes "
           "effect with coll_loom_cuda_executor; set it alike on all ranks",
           MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, OPAL_INFO_LVL_5, &variables->small_bytes),
+      register_variable(
+          "overlap_bytes",
+          "Between hosts: blocking calls that copy at least so many bytes of GPU buffers through host memory on this "
+          "rank copy them part by part while the call goes on; 0: none. May differ between ranks",
+          MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, OPAL_INFO_LVL_5, &variables->overlap_bytes),
       register_changeable(
           "check",
           "Before each collective the ranks compare what they are about to call, and report who "
@@ -237,6 +244,7 @@ void coll_loom_complain(bool show) {
   if (show) {
     complain_of_bytes("bad-memory-limit", "coll_loom_memory_limit", as_set.memory_limit, DEFAULT_MEMORY_LIMIT);
     complain_of_bytes("bad-small-bytes", "coll_loom_small_bytes", as_set.small_bytes, DEFAULT_SMALL_BYTES);
+    complain_of_bytes("bad-overlap-bytes", "coll_loom_overlap_bytes", as_set.overlap_bytes, DEFAULT_OVERLAP_BYTES);
   }
   if (show && !memory_is("host") && !memory_is("auto"))
     coll_loom_help("bad-memory", coll_loom_variables.memory != NULL ? coll_loom_variables.memory : "",
@@ -294,6 +302,7 @@ static int init_query(bool progress_threads, bool mpi_threads) {
   if (variables->two_levels < 0) variables->two_levels = DEFAULT_TWO_LEVELS;
   put_right(&variables->memory_limit, DEFAULT_MEMORY_LIMIT);
   put_right(&variables->small_bytes, DEFAULT_SMALL_BYTES);
+  put_right(&variables->overlap_bytes, DEFAULT_OVERLAP_BYTES);
 
   coll_loom_read_switches();
   coll_loom_find_help();

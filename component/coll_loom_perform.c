@@ -128,7 +128,22 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
   return COLL_LOOM_BELOW;
 }
 
-bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_args* args, int* error) {
+/* False: a copy has failed, and this rank cannot take part. */
+static bool fetch_all(struct coll_loom_module* self, struct loom_streamed_copies* copies, int* error) {
+  if (OPAL_LIKELY(copies == NULL)) return true;
+  const int result = loom_streamed_copies_need_all(copies, coll_loom_name(self->communicator));
+  if (result == LOOM_SUCCESS) return true;
+  if (self->comm != NULL) {
+    loom_comm_abandon(self->comm);
+    coll_loom_break(self, result);
+  }
+  *error = coll_loom_error_class(result);
+  return false;
+}
+
+/* copies: NULL, or those of the call's buffers, which only loom's own executors wait for. */
+static bool perform(struct coll_loom_module* self, const struct coll_loom_args* args,
+                    struct loom_streamed_copies* copies, int* error) {
   *error = OMPI_SUCCESS;
   if (OPAL_UNLIKELY(coll_loom_is_empty(self, args))) return true;
   /* From inside this module's own call, which is making the links through the component below. The core would
@@ -146,7 +161,7 @@ bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_arg
       *error = self->error;
       return true;
     case COLL_LOOM_IN_ORDER:
-      *error = coll_loom_in_order(self, args, op, type);
+      if (fetch_all(self, copies, error)) *error = coll_loom_in_order(self, args, op, type);
       return true;
     case COLL_LOOM_BY_LOOM:
       break;
@@ -158,11 +173,18 @@ bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_arg
     loom_comm_abandon(self->comm);
   } else {
     coll_loom_operands_begin(&self->operands);
+    call.copies = copies;
     result = loom_perform(self->comm, &call);
     coll_loom_operands_end(&self->operands);
   }
   self->operands_in_use = false;
   return coll_loom_has_ended(self, result, error);
+}
+
+bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_args* args, int* error) {
+  struct loom_streamed_copies* const copies = self->copies;
+  self->copies = NULL;
+  return perform(self, args, copies, error) || !fetch_all(self, copies, error);
 }
 
 bool coll_loom_has_ended(struct coll_loom_module* self, int result, int* error) {

@@ -20,6 +20,7 @@ struct strips {
 struct coll_loom_staging {
   struct coll_loom_module* self;
   bool alone; /* no other rank has a part in the call */
+  struct loom_streamed_copies* copies; /* NULL: all is copied before and after the call */
   struct {
     struct loom_stand_in* stand_in; /* NULL: the buffer is on the host, or not of this rank */
     struct strips load, store;
@@ -181,14 +182,18 @@ static void add_element(struct strips* strips, struct ompi_datatype_t* type, cha
   OBJ_DESTRUCT(&convertor);
 }
 
-/* The bytes of a block. Of several elements with gaps each row of the first one begins a column of `count`
+/* A contiguous block: with the one before it, if that ends where this begins and both are of one buffer. */
+static void add_whole(struct strips* strips, char* device, size_t bytes, bool of_one_buffer) {
+  struct loom_strip* const last = strips->number > 0 ? &strips->list[strips->number - 1] : NULL;
+  if (of_one_buffer && last != NULL && last->rows == 1 && (char*)last->device + last->row_bytes == device)
+    last->row_bytes += bytes;
+  else
+    add(strips, device, bytes, 1, 0);
+}
+
+/* The bytes of a block with gaps. Of several elements each row of the first one begins a column of `count`
  * rows, unless repeating its strips makes fewer. */
 static void add_block(struct strips* strips, const struct coll_loom_piece* block) {
-  if (block->bytes == 0) return;
-  if (block->contiguous) {
-    add(strips, block->address + block->type->super.true_lb, block->bytes, 1, 0);
-    return;
-  }
   struct strips element = {.list = NULL};
   add_element(&element, block->type, block->address);
   const ptrdiff_t extent = block->type->super.ub - block->type->super.lb;
@@ -210,9 +215,14 @@ static void add_block(struct strips* strips, const struct coll_loom_piece* block
 }
 
 static void add_blocks(struct strips* strips, const struct coll_loom_blocks* blocks) {
+  const bool of_one_buffer = blocks->side->buffer != MPI_BOTTOM && blocks->side->types == NULL;
   for (int i = 0; i < blocks->number; ++i) {
     const struct coll_loom_piece block = coll_loom_piece_of(blocks, i);
-    add_block(strips, &block);
+    if (block.bytes == 0) continue;
+    if (block.contiguous)
+      add_whole(strips, block.address + block.type->super.true_lb, block.bytes, of_one_buffer);
+    else
+      add_block(strips, &block);
   }
 }
 
@@ -337,7 +347,49 @@ int coll_loom_staging_begin(struct coll_loom_staging* staging) {
   return OMPI_SUCCESS;
 }
 
+/* Calls that rings and trees between hosts may carry, of buffers without gaps, one of them long. */
+static bool may_stream(const struct coll_loom_staging* staging, int which) {
+  const struct coll_loom_module* const self = staging->self;
+  if (coll_loom_variables.overlap_bytes == 0 || self->one_host) return false;
+  if (which >= LOOM_COLLECTIVE_COUNT || !self->carries[which]) return false;
+  if (which > LOOM_ALLGATHER && which != LOOM_REDUCE_SCATTER && which != LOOM_ALLGATHERV) return false;
+  uint64_t longest = 0;
+  for (int side = 0; side < SIDES; ++side) {
+    const struct strips* const both[] = {&staging->sides[side].load, &staging->sides[side].store};
+    for (int i = 0; i < 2; ++i) {
+      if (both[i]->number == 0) continue;
+      if (both[i]->number > 1 || both[i]->list[0].rows > 1) return false;
+      if (both[i]->list[0].row_bytes > longest) longest = both[i]->list[0].row_bytes;
+    }
+  }
+  return longest >= coll_loom_variables.overlap_bytes;
+}
+
+int coll_loom_staging_begin_blocking(struct coll_loom_staging* staging, int which) {
+  if (may_stream(staging, which)) {
+    struct loom_streamed_side sides[SIDES];
+    size_t n = 0;
+    for (int side = 0; side < SIDES; ++side) {
+      const struct strips *const load = &staging->sides[side].load,
+                                *const store = &staging->sides[side].store;
+      if (staging->sides[side].stand_in == NULL) continue;
+      sides[n++] = (struct loom_streamed_side){.stand_in = staging->sides[side].stand_in,
+                                               .load = load->number > 0 ? load->list : NULL,
+                                               .store = store->number > 0 ? store->list : NULL};
+    }
+    staging->copies = loom_streamed_copies_create(sides, n);
+  }
+  if (staging->copies == NULL) return coll_loom_staging_begin(staging);
+  staging->self->copies = staging->copies;
+  return OMPI_SUCCESS;
+}
+
 int coll_loom_staging_end(struct coll_loom_staging* staging, int error) {
+  if (staging->copies != NULL && error == OMPI_SUCCESS) {
+    const int result =
+        loom_streamed_copies_finish(staging->copies, coll_loom_name(staging->self->communicator));
+    return result == LOOM_SUCCESS ? OMPI_SUCCESS : coll_loom_error_class(result);
+  }
   for (int side = 0; side < SIDES && error == OMPI_SUCCESS; ++side) {
     const struct strips* const store = &staging->sides[side].store;
     if (store->number == 0) continue;
@@ -350,6 +402,7 @@ int coll_loom_staging_end(struct coll_loom_staging* staging, int error) {
 }
 
 void coll_loom_staging_free(struct coll_loom_staging* staging) {
+  if (staging->copies != NULL) loom_streamed_copies_destroy(staging->copies);
   for (int side = 0; side < SIDES; ++side) {
     if (staging->sides[side].stand_in != NULL) loom_stand_in_destroy(staging->sides[side].stand_in);
     free(staging->sides[side].load.list);

@@ -126,7 +126,18 @@ void Communicator::perform_alone(const device::HostJob& job) {
   if (job.in != job.out && job.count > 0) std::memcpy(job.out, job.in, job.bytes());
 }
 
+namespace {
+
+/// Its executors say what they need of the operand and have of the result (HostJob::transit).
+constexpr bool goes_over_grid(Algorithm algorithm) {
+  return algorithm == Algorithm::kRails || algorithm == Algorithm::kFlatRing ||
+         algorithm == Algorithm::kTrees;
+}
+
+}  // namespace
+
 void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
+  if (job.transit != nullptr && !goes_over_grid(algorithm)) job.transit->need_all();
   const auto peer_of = [](const auto& executor) { return executor.awaited(); };
   switch (algorithm) {
     case Algorithm::kCopy:

@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "component/communicator.hpp"
 #include "component/failure.hpp"
 #include "component/set_up.hpp"
+#include "device/cuda/streamed_copies.hpp"
 
 using loom::Communicator;
 using loom::Process;
@@ -89,6 +91,8 @@ int at_device_boundary(const char* where, Body&& body) noexcept {
   }
 }
 
+using loom::device::cuda::StreamedCopies;
+
 loom::device::HostJob to_job(const loom_call& call) {
   const auto type = static_cast<Type>(call.type);
   return {.collective = static_cast<Collective>(call.collective),
@@ -103,7 +107,8 @@ loom::device::HostJob to_job(const loom_call& call) {
           .in_blocks = reinterpret_cast<const loom::device::Block*>(call.in_blocks),
           .out_blocks = reinterpret_cast<const loom::device::Block*>(call.out_blocks),
           .owns_its_block = call.owns_its_block,
-          .bounds = call.bounds};
+          .bounds = call.bounds,
+          .transit = reinterpret_cast<StreamedCopies*>(call.copies)};
 }
 
 }  // namespace
@@ -307,6 +312,40 @@ int loom_copy_strips(loom_stand_in* stand_in, const loom_strip* strips, uint64_t
         to_device ? Direction::kToDevice : Direction::kToHost);
     return LOOM_SUCCESS;
   });
+}
+
+// A loom_streamed_copies is a StreamedCopies that C cannot look into.
+loom_streamed_copies* loom_streamed_copies_create(const loom_streamed_side* sides, std::size_t n) {
+  using loom::device::cuda::Strip;
+  try {
+    std::vector<loom::device::cuda::StreamedSide> all(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      all[i].stand_in = reinterpret_cast<loom::device::cuda::StandIn*>(sides[i].stand_in);
+      if (sides[i].load != nullptr) all[i].load = *reinterpret_cast<const Strip*>(sides[i].load);
+      if (sides[i].store != nullptr) all[i].store = *reinterpret_cast<const Strip*>(sides[i].store);
+    }
+    return reinterpret_cast<loom_streamed_copies*>(new StreamedCopies(all));
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+int loom_streamed_copies_need_all(loom_streamed_copies* copies, const char* where) {
+  return at_device_boundary(where, [&]() -> int {
+    reinterpret_cast<StreamedCopies*>(copies)->need_all();
+    return LOOM_SUCCESS;
+  });
+}
+
+int loom_streamed_copies_finish(loom_streamed_copies* copies, const char* where) {
+  return at_device_boundary(where, [&]() -> int {
+    reinterpret_cast<StreamedCopies*>(copies)->finish();
+    return LOOM_SUCCESS;
+  });
+}
+
+void loom_streamed_copies_destroy(loom_streamed_copies* copies) {
+  delete reinterpret_cast<StreamedCopies*>(copies);
 }
 
 void loom_read_counters(loom_counters* out) {

@@ -225,6 +225,7 @@ struct loom_call {
   const struct loom_block *in_blocks, *out_blocks;
   bool owns_its_block;    /* in place, with blocks */
   const uint64_t *bounds; /* of LOOM_REDUCE_SCATTER: rank r's part is elements [bounds[r], bounds[r + 1]) */
+  struct loom_streamed_copies *copies; /* NULL: operands are there, and results stay. Of loom_perform alone */
 };
 /* Collective; LOOM_DECLINED depends on (collective, count, type, op) and the communicator alone. The first call that needs
  * links makes them, through the bootstrap; if that fails, one message says why, and such calls are declined. */
@@ -286,6 +287,21 @@ void loom_stand_in_destroy(struct loom_stand_in *stand_in);
 
 /* Copies after what the program has put into the default stream, and is done on return. */
 int loom_copy_strips(struct loom_stand_in *stand_in, const struct loom_strip *strips, uint64_t n, bool to_device, const char *where);
+
+/* Copies that go on while loom_perform does, of contiguous buffers (device/cuda/streamed_copies.hpp). NULL: that cannot be
+ * had, and nothing has been copied. loads, stores: of each stand-in one strip or NULL. They must outlive the copies. */
+struct loom_streamed_copies;
+struct loom_streamed_side {
+  struct loom_stand_in *stand_in;
+  const struct loom_strip *load, *store;
+};
+struct loom_streamed_copies *loom_streamed_copies_create(const struct loom_streamed_side *sides, size_t n);
+/* All operands are there: for whoever else performs the call. */
+int loom_streamed_copies_need_all(struct loom_streamed_copies *copies, const char *where);
+/* All results are in the program's buffers. */
+int loom_streamed_copies_finish(struct loom_streamed_copies *copies, const char *where);
+/* Waits for copies on their way. */
+void loom_streamed_copies_destroy(struct loom_streamed_copies *copies);
 
 /* Whether the bits of such a result may depend on the order of the operands. */
 bool loom_depends_on_order(enum loom_type type);

@@ -22,6 +22,12 @@ LOOM_HOST_DEVICE constexpr bool receives(RingAction action) {
 LOOM_HOST_DEVICE constexpr bool sends(RingAction action) {
   return action != RingAction::kRecvReduceCopy && action != RingAction::kRecvCopy;
 }
+LOOM_HOST_DEVICE constexpr bool reads_own(RingAction action) {
+  return action != RingAction::kRecvCopySend && action != RingAction::kRecvCopy;
+}
+LOOM_HOST_DEVICE constexpr bool stores(RingAction action) {
+  return action != RingAction::kSend && action != RingAction::kRecvReduceSend;
+}
 
 struct RingStep {
   RingAction action;

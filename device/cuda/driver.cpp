@@ -80,39 +80,27 @@ struct Driver::Functions {
   }
 };
 
-/// The owner's context, current in this thread as long as this lives: streams and copies belong to contexts,
-/// and a thread that MPI's progress runs in may have none.
-class Driver::CurrentContext {
- public:
-  CurrentContext(const Functions& functions, const Owner& owner) : functions_(functions) {
-    void* context = owner.context;
-    if (context == nullptr) {
-      unsigned flags = 0;
-      int active = 0;
-      result_ = functions.primary_state(owner.device, &flags, &active);
-      if (result_ == kSuccess)  // none is made: the memory is gone with the one it was in
-        result_ = active != 0 ? functions.retain_primary(&context, owner.device) : kInvalidContext;
-      if (result_ != kSuccess) return;
-      retained_ = owner.device;
-    }
-    result_ = functions.push_context(context);
-    pushed_ = result_ == kSuccess;
+Driver::CurrentContext::CurrentContext(const Driver& driver, const Owner& owner) : driver_(driver) {
+  const Functions& functions = *driver.functions_;
+  void* context = owner.context;
+  if (context == nullptr) {
+    unsigned flags = 0;
+    int active = 0;
+    result_ = functions.primary_state(owner.device, &flags, &active);
+    if (result_ == kSuccess)  // none is made: the memory is gone with the one it was in
+      result_ = active != 0 ? functions.retain_primary(&context, owner.device) : kInvalidContext;
+    if (result_ != kSuccess) return;
+    retained_ = owner.device;
   }
-  ~CurrentContext() {
-    void* popped;
-    if (pushed_) functions_.pop_context(&popped);
-    if (retained_) functions_.release_primary(*retained_);
-  }
-  CurrentContext(const CurrentContext&) = delete;
-  CurrentContext& operator=(const CurrentContext&) = delete;
-  Result result() const noexcept { return result_; }
+  result_ = functions.push_context(context);
+  pushed_ = result_ == kSuccess;
+}
 
- private:
-  const Functions& functions_;
-  Result result_ = kSuccess;
-  bool pushed_ = false;
-  std::optional<int> retained_;
-};
+Driver::CurrentContext::~CurrentContext() {
+  void* popped;
+  if (pushed_) driver_.functions_->pop_context(&popped);
+  if (retained_) driver_.functions_->release_primary(*retained_);
+}
 
 Driver::Driver(std::unique_ptr<Functions> functions) : functions_(std::move(functions)) {}
 Driver::~Driver() = default;
@@ -166,7 +154,7 @@ void Driver::copy(const Owner& owner, std::span<const Strip> strips, Direction d
                   bool& in_flight) const {
   in_flight = false;
   const bool to_host = direction == Direction::kToHost;
-  const CurrentContext context(*functions_, owner);
+  const CurrentContext context(*this, owner);
   if (context.result() != kSuccess) throw error("a buffer's context is made current", context.result());
   const auto copy_row = [&](std::byte* device, std::byte* host, std::size_t bytes) {
     return to_host ? functions_->copy(address_of(host), address_of(device), bytes, kLegacyStream)
@@ -204,7 +192,7 @@ void Driver::copy(const Owner& owner, std::span<const Strip> strips, Direction d
 }
 
 bool Driver::pin(const Owner& owner, void* memory, std::size_t bytes) const noexcept {
-  const CurrentContext context(*functions_, owner);
+  const CurrentContext context(*this, owner);
   return context.result() == kSuccess &&
          functions_->register_host(memory, bytes, kRegisterPortable) == kSuccess;
 }
@@ -215,7 +203,7 @@ bool Driver::unpin(const std::optional<Owner>& in_context_of, void* memory) cons
     return result == kSuccess || result == kNotRegistered;
   };
   if (!in_context_of) return unregister();
-  const CurrentContext context(*functions_, *in_context_of);
+  const CurrentContext context(*this, *in_context_of);
   return unregister();
 }
 

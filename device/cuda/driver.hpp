@@ -52,6 +52,23 @@ class Driver {
   /// Whether CUDA has let go of them, so that they may be unmapped.
   bool unpin(const std::optional<Owner>& in_context_of, void* memory) const noexcept;
 
+  /// The owner's context, current in this thread as long as this lives: streams and copies belong to contexts,
+  /// and a thread that MPI's progress runs in may have none. result(): the driver's, 0 where that worked.
+  class CurrentContext {
+   public:
+    CurrentContext(const Driver& driver, const Owner& owner);
+    ~CurrentContext();
+    CurrentContext(const CurrentContext&) = delete;
+    CurrentContext& operator=(const CurrentContext&) = delete;
+    int result() const noexcept { return result_; }
+
+   private:
+    const Driver& driver_;
+    int result_ = 0;
+    bool pushed_ = false;
+    std::optional<int> retained_;
+  };
+
   /// Any function of the driver, or nullptr.
   void* find(const char* name) const noexcept;
   /// "CUDA's driver fails with error 2 (out of memory) while <doing>."
@@ -59,7 +76,6 @@ class Driver {
 
  private:
   struct Functions;
-  class CurrentContext;
   explicit Driver(std::unique_ptr<Functions> functions);
 
   std::unique_ptr<Functions> functions_;

@@ -92,8 +92,7 @@ StandIn::~StandIn() {
 
 void StandIn::copy(std::span<const Strip> strips, Direction direction) {
   if (strips.empty()) return;
-  // Asked anew: the buffer of a persistent call may be gone, and its context with it.
-  const Owner owner = staging_.owner_of(address_);
+  const Owner owner = this->owner();
   bool in_flight = true;
   try {
     staging_.driver_->copy(owner, strips, direction, in_flight);
@@ -101,9 +100,22 @@ void StandIn::copy(std::span<const Strip> strips, Direction direction) {
     lost_ |= in_flight;
     throw;
   }
-  std::uint64_t bytes = 0;
+  std::size_t bytes = 0;
   for (const Strip& strip : strips) bytes += strip.row_bytes * strip.rows;
+  note_copied(bytes);
+}
+
+/// Asked anew: the buffer of a persistent call may be gone, and its context with it.
+Owner StandIn::owner() const {
+  return staging_.owner_of(address_);
+}
+
+void StandIn::note_copied(std::size_t bytes) noexcept {
   staging_.copied_.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+const Driver& StandIn::driver() const noexcept {
+  return staging_.driver();
 }
 
 Staging::~Staging() {

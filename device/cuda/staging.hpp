@@ -28,6 +28,13 @@ class StandIn {
   /// See Driver::copy. Throws Error.
   void copy(std::span<const Strip> strips, Direction direction);
 
+  /// For those who copy otherwise (streamed_copies.hpp): whose the buffer is now (throws Error), that so many
+  /// bytes have been copied, and that copies may go on for ever.
+  Owner owner() const;
+  void note_copied(std::size_t bytes) noexcept;
+  void lose() noexcept { lost_ = true; }
+  const Driver& driver() const noexcept;
+
  private:
   friend class Staging;
   StandIn(Staging& staging, const void* address) : staging_(staging), address_(address) {}

@@ -28,7 +28,8 @@ TreeJob tree_job(const HostJob& job) {
           .elem_bytes = job.elem_bytes,
           .reduce = job.reduce,
           .in_gaps = job.in_gaps,
-          .out_gaps = job.out_gaps};
+          .out_gaps = job.out_gaps,
+          .transit = job.transit};
 }
 
 }  // namespace

@@ -36,16 +36,19 @@ std::size_t RailTreesExecutor::block_elems(std::size_t bytes) const {
 
 void RailTreesExecutor::plan_allreduce(const RailTrees& trees) {
   const RingLinks& local = grid_.local;
-  const TreeJob whole{
-      TreeCollective::kAllreduce, job_.in, job_.out, job_.count, job_.elem_bytes, job_.reduce};
+  TreeJob whole{TreeCollective::kAllreduce, job_.in, job_.out, job_.count, job_.elem_bytes, job_.reduce};
+  whole.transit = job_.transit;
   if (local.size == 1) return across_.add(tree(trees, kNobody, whole), 0);
 
   const std::size_t block = block_elems(std::max(kMinBlockBytes, job_.bytes() / kBlocks));
   const auto ring = [&](RingCollective collective, const TreeJob& part) {
     const FifoShape& fifo = grid_.local_fifo;
-    return Inside(
-        RingExecutor(local, {collective, part.in, part.out, part.count, part.elem_bytes, part.reduce},
-                     slice_ring(part.count, part.elem_bytes, local.size, fifo.slot_bytes, fifo.slot_count)));
+    RingJob half{collective, part.in, part.out, part.count, part.elem_bytes, part.reduce};
+    half.transit = part.transit;
+    half.writes_result = collective == RingCollective::kAllGather;  // before, a host's sums
+    return Inside(RingExecutor(
+        local, half,
+        slice_ring(part.count, part.elem_bytes, local.size, fifo.slot_bytes, fifo.slot_count)));
   };
   // inside: RS 0, RS 1, AG 0, RS 2, AG 1, ...   across: AR 0, AR 1, ...
   const auto part_at = [&](std::size_t first) {
@@ -101,8 +104,9 @@ void RailTreesExecutor::plan_broadcast(const RailTrees& trees, int root_host, in
   for (std::size_t first = 0; first < job_.count; first += block) {
     const std::byte* const at = data + first * job_.elem_bytes;
     // The root's is only read; whoever else has nothing to read here, and writes what is its own.
-    const TreeJob part{TreeCollective::kBroadcast, at, is_root ? nullptr : const_cast<std::byte*>(at),
+    TreeJob part{TreeCollective::kBroadcast, at, is_root ? nullptr : const_cast<std::byte*>(at),
                        std::min(block, job_.count - first), job_.elem_bytes};
+    part.transit = job_.transit;
     if (on_rail) across_.add(tree(trees, root_host, part), 0);
     if (grid_.local.size > 1) inside_.add(Inside(chain(part, root_place)), across_.size());
   }
@@ -122,6 +126,7 @@ void RailTreesExecutor::plan_reduce(const RailTrees& trees, int root_host, int r
                  std::min(block, job_.count - first),
                  job_.elem_bytes,
                  job_.reduce};
+    part.transit = job_.transit;
     const std::size_t after = on_rail && b >= kBlocksBetween ? b - kBlocksBetween + 1 : 0;
     if (grid_.local.size > 1) inside_.add(Inside(chain(part, root_place)), after);
     if (!on_rail) continue;

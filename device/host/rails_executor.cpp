@@ -51,8 +51,8 @@ void RailsExecutor::add(Sequence& sequence, const RingLinks& links, const FifoSh
 
 void RailsExecutor::plan_allreduce() {
   const RingLinks &local = grid_.local, &rail = grid_.rail;
-  const RingJob whole{
-      RingCollective::kAllreduce, job_.in, job_.out, job_.count, job_.elem_bytes, job_.reduce};
+  RingJob whole{RingCollective::kAllreduce, job_.in, job_.out, job_.count, job_.elem_bytes, job_.reduce};
+  whole.transit = job_.transit;
   if (local.size == 1) return add(across_, rail, grid_.rail_fifo, whole, 0);
 
   const std::size_t block_elems = whole_lines(kBlockBytes, job_.elem_bytes);
@@ -69,11 +69,13 @@ void RailsExecutor::plan_allreduce() {
   // inside: RS 0, RS 1, RS 2, AG 0, RS 3, AG 1, ...   across: AR 0, AR 1, AR 2, ...
   for (std::size_t i = 0; i < blocks + kBlocksAhead; ++i) {
     if (i < blocks) {
-      const RingJob scattered = block_job(i, RingCollective::kReduceScatter);
+      RingJob scattered = block_job(i, RingCollective::kReduceScatter);
+      scattered.writes_result = false;  // a host's sums
       add(inside_, local, grid_.local_fifo, scattered, 0);
       RingJob part = scattered;
       const ChunkRange mine = chunk_range(part.count, part.elem_bytes, local.size, local.position);
       part.collective = RingCollective::kAllreduce;
+      part.writes_result = true;
       part.in = part.out = scattered.out + mine.first * part.elem_bytes;
       part.count = mine.count;
       add(across_, rail, grid_.rail_fifo, part, inside_.size());
@@ -140,6 +142,7 @@ void RailsExecutor::plan_reduce_scatter() {
   const ChunkRange own = rail_blocks_[static_cast<std::size_t>(grid_.rail.position)];
   const std::size_t longest = longest_block(), tile = tile_elems();
   RingJob job{RingCollective::kReduceScatter, job_.in, job_.out, 0, job_.elem_bytes, job_.reduce};
+  job.transit = job_.transit;
   if (grid_.local.size == 1) {
     // In place and with unequal parts, result and operand may overlap without being the same.
     if (job_.collective == Collective::kReduceScatterV && job_.in == job_.out) {
@@ -162,6 +165,7 @@ void RailsExecutor::plan_reduce_scatter() {
     const std::size_t most = std::min(tile, longest - t * tile);
     for (std::size_t host = 0; host < hosts; ++host) {
       RingJob inside = job;
+      inside.writes_result = false;
       inside.chunks = blocks_on(static_cast<int>(host));
       const ChunkRange& mine = inside.chunks[static_cast<std::size_t>(grid_.local.position)];
       inside.count = most * static_cast<std::size_t>(grid_.local.size);
@@ -183,6 +187,7 @@ void RailsExecutor::plan_all_gather() {
   put_own_block();
   const std::size_t longest = longest_block(), tile = tile_elems();
   RingJob job{RingCollective::kAllGather, nullptr, job_.out, 0, job_.elem_bytes, nullptr};
+  job.transit = job_.transit;
   for (std::size_t t = 0; t * tile < longest; ++t) {
     job.window = {t * tile, tile};
     const std::size_t most = std::min(tile, longest - t * tile);
@@ -205,9 +210,15 @@ void RailsExecutor::put_own_block() {
   const std::size_t bytes = own.count * job_.elem_bytes;
   if (bytes == 0) return;
   std::byte* const to = job_.out + own.first * job_.elem_bytes;
-  if (job_.in_gaps != nullptr) return job_.in_gaps->move(job_.in_gaps->context, 0, to, bytes);
-  const std::byte* const from = job_.collective == Collective::kAllGatherV ? job_.in_blocks[0].data : job_.in;
-  if (from != to) std::memcpy(to, from, bytes);
+  if (job_.in_gaps != nullptr) {
+    job_.in_gaps->move(job_.in_gaps->context, 0, to, bytes);
+  } else {
+    const std::byte* const from =
+        job_.collective == Collective::kAllGatherV ? job_.in_blocks[0].data : job_.in;
+    if (job_.transit != nullptr) job_.transit->need(from, bytes);
+    if (from != to) std::memcpy(to, from, bytes);
+  }
+  if (job_.transit != nullptr) job_.transit->have(to, bytes);
 }
 
 /// From result_ to where the caller wants it.
@@ -217,6 +228,7 @@ void RailsExecutor::finish() {
   if (result_.empty()) return;
   if (scatters(job_.collective)) {
     std::memcpy(job_.out, result_.data(), result_.size());
+    if (job_.transit != nullptr) job_.transit->have(job_.out, result_.size());
     return;
   }
   for (std::size_t i = 0; i < blocks_.size(); ++i)

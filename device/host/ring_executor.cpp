@@ -129,6 +129,7 @@ void RingExecutor::move(RingAction action, std::size_t first, std::size_t elems,
   std::byte* const out = job_.out == nullptr  // of a rank whose part is empty
                              ? nullptr
                              : job_.out + first * job_.elem_bytes - job_.out_first * job_.elem_bytes;
+  if (job_.transit != nullptr && in != nullptr && reads_own(action)) job_.transit->need(in, bytes);
   switch (action) {
     case RingAction::kSend:
       std::memcpy(sent, job_.collective == RingCollective::kAllGather ? out : in, bytes);
@@ -159,6 +160,7 @@ void RingExecutor::move(RingAction action, std::size_t first, std::size_t elems,
       std::memcpy(out, received, bytes);
       break;
   }
+  if (job_.transit != nullptr && job_.writes_result && stores(action)) job_.transit->have(out, bytes);
 }
 
 }  // namespace loom::device

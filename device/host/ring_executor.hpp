@@ -5,6 +5,7 @@
 #include <limits>
 #include <span>
 
+#include "device/host/transit.hpp"
 #include "device/link.hpp"
 #include "device/reduce.hpp"
 #include "device/ring_schedule.hpp"
@@ -43,6 +44,10 @@ struct RingJob {
   ChunkRange window = {0, std::numeric_limits<std::size_t>::max()};
   /// Of the message, the element that lies at in[0] and at out[0]; not 0 in a reduce-scatter alone.
   std::size_t in_first = 0, out_first = 0;
+  /// Is told of what is read of `in`, unless this gathers, and of what has been written to `out`, if that is
+  /// the call's result.
+  Transit* transit = nullptr;
+  bool writes_result = true;
 };
 
 /// How a message is cut. The message falls into `size` chunks, one per rank; a chunk is worked off in rounds

@@ -43,6 +43,7 @@ bool TreeExecutor::slice_up() {
     const bool returns = job_.collective == TreeCollective::kAllreduce;
     if (returns && !children_can_take()) return false;
     reduce_children(job_.out + at, up_, count);
+    have(job_.out + at, bytes);
     if (returns) send_down(job_.out + at, bytes);
   } else {
     std::byte* const to = links_.parent.send->try_acquire();
@@ -62,6 +63,7 @@ bool TreeExecutor::slice_up() {
 /// to = mine op first child op second child ...
 void TreeExecutor::reduce_children(std::byte* to, std::size_t first, std::size_t count) {
   const std::byte* so_far = job_.in + first * job_.elem_bytes;
+  need(so_far, count * job_.elem_bytes);
   for (const PeerLinks& child : links_.child) {
     if (child.receive == nullptr) continue;
     job_.reduce(to, so_far, child.receive->try_receive(), count);
@@ -83,8 +85,10 @@ bool TreeExecutor::slice_down() {
   if (!is_root_) {
     if (job_.out_gaps != nullptr)
       job_.out_gaps->move(job_.out_gaps->context, 0, const_cast<std::byte*>(from), bytes);
-    else
+    else {
       std::memcpy(job_.out + at, from, bytes);
+      have(job_.out + at, bytes);
+    }
     links_.parent.receive->release();
   }
   down_ += count;
@@ -94,7 +98,10 @@ bool TreeExecutor::slice_down() {
 /// The root's slice of a broadcast. Gaps are packed once, although it may be a while until the children can
 /// take it.
 const std::byte* TreeExecutor::operand(std::size_t at, std::size_t bytes) {
-  if (job_.in_gaps == nullptr) return job_.in + at;
+  if (job_.in_gaps == nullptr) {
+    need(job_.in + at, bytes);
+    return job_.in + at;
+  }
   if (!is_packed_) {
     packed_.resize(bytes);
     job_.in_gaps->move(job_.in_gaps->context, 0, packed_.data(), bytes);

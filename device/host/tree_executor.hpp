@@ -32,6 +32,7 @@ struct TreeJob {
   ReduceFn reduce = nullptr;
   const Gaps* in_gaps = nullptr;  ///< of a broadcast: its only block has gaps
   const Gaps* out_gaps = nullptr;
+  Transit* transit = nullptr;  ///< is told of what is read of `in` and has been written to `out`
 };
 
 /// Slices go up, reduced with each child's in turn, and down; the two ways are independent of each other but
@@ -54,6 +55,12 @@ class TreeExecutor {
   std::size_t slice(std::size_t done) const;
   void reduce_children(std::byte* to, std::size_t first, std::size_t count);
   void send_down(const std::byte* from, std::size_t bytes);
+  void need(const std::byte* first, std::size_t bytes) {
+    if (job_.transit != nullptr) job_.transit->need(first, bytes);
+  }
+  void have(const std::byte* first, std::size_t bytes) noexcept {
+    if (job_.transit != nullptr) job_.transit->have(first, bytes);
+  }
   const std::byte* operand(std::size_t at, std::size_t bytes);
 
   TreeLinks links_;

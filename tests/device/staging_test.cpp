@@ -6,38 +6,13 @@
 #include <cstring>
 #include <thread>
 
-#include "tests/fake_cuda/fake_library.hpp"
+#include "fake_device.hpp"
 
 namespace loom::device::cuda {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
-
-/// The fake driver, and device 0's context current in this thread.
-class FakeDevice : public FakeLibrary {
- public:
-  FakeDevice() { use(0); }
-  ~FakeDevice() {
-    void* context;
-    function<int(void**)>("cuCtxPopCurrent_v2")(&context);
-  }
-  FakeDevice(const FakeDevice&) = delete;
-  FakeDevice& operator=(const FakeDevice&) = delete;
-
-  void use(int device) const { function<int(void*)>("cuCtxPushCurrent_v2")(context(device)); }
-  std::byte* allocate(std::size_t bytes, const char* how = "cuMemAlloc_v2") const {
-    std::byte* memory = nullptr;
-    // The managed form has one argument more, which the others do not look at.
-    function<int(std::byte**, std::size_t, unsigned)>(how)(&memory, bytes, 0);
-    return memory;
-  }
-  void release(std::byte* memory) const { function<int(std::byte*)>("cuMemFree_v2")(memory); }
-};
-
-std::unique_ptr<Driver> open_fake() {
-  return Driver::open(LOOM_FAKE_CUDA, false);
-}
 
 std::unique_ptr<StandIn> stand_in(Staging& staging, std::byte* memory, std::size_t bytes) {
   std::array whole{Strip{memory, nullptr, bytes, 1, 0}};

@@ -52,7 +52,7 @@ EXPORT int cuDevicePrimaryCtxRelease_v2(int device) {
 EXPORT int cuDevicePrimaryCtxReset_v2(int device) {
   LOCK("cuDevicePrimaryCtxReset");
   Context* const context = d.primary[device];
-  d.run();
+  d.run_all();
   for (auto it = d.allocations.begin(); it != d.allocations.end();) {
     if (it->second.context != context) {
       ++it;

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -55,6 +57,35 @@ struct Kernel {
   bool collective;
 };
 
+using Clock = std::chrono::steady_clock;
+
+/// What is enqueued is put off. Where FAKE_CUDA_GBPS says how fast copies are, they have a time, too, at which
+/// a copy engine would be through with them.
+struct Stream {
+  std::deque<std::function<void()>> work;
+  std::uint64_t enqueued = 0;
+  Clock::time_point ends{};
+
+  bool empty() const { return work.empty(); }
+  void push_back(std::function<void()> next) {
+    work.push_back(std::move(next));
+    ++enqueued;
+  }
+  /// As far as what was enqueued when there were so many.
+  void run(std::uint64_t to) {
+    while (!work.empty() && enqueued - work.size() < to) {
+      const auto next = std::move(work.front());
+      work.pop_front();
+      next();
+    }
+  }
+};
+struct Event {
+  Stream* stream = nullptr;
+  std::uint64_t position = 0;
+  Clock::time_point ends{};
+};
+
 struct Driver {
   std::mutex mutex;
   bool initialised = false;
@@ -66,7 +97,9 @@ struct Driver {
   std::map<std::byte*, std::size_t> reserved;  // addresses, for virtual memory
   std::map<std::uint64_t, Physical> handles;
   std::uint64_t last_handle = 0;
-  std::vector<std::function<void()>> stream;  // put off
+  Stream stream;              // the legacy default one
+  std::set<Stream*> streams;  // others, that do not wait for it
+  std::set<Event*> events;
   std::map<std::string, std::pair<int, int>> failures;
   std::map<int, Kernel> kernels;
   std::thread
@@ -99,7 +132,16 @@ struct Driver {
   }
   void run() {
     if (kernel.joinable()) kernel.join();
-    for (const auto& work : std::exchange(stream, {})) work();
+    stream.run(stream.enqueued);
+  }
+  void run_all() {
+    run();
+    for (Stream* other : streams) other->run(other->enqueued);
+  }
+  bool is_idle() const {
+    for (const Stream* other : streams)
+      if (!other->empty()) return false;
+    return stream.empty() && !kernel_runs;
   }
   void unmap(const Allocation& allocation) {
     if (allocation.kind != Kind::kVirtual) ::munmap(allocation.at, allocation.bytes);

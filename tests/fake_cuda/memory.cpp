@@ -70,7 +70,7 @@ EXPORT int cuMemFree_v2(std::uint64_t address) {
   LOCK("cuMemFree");
   const auto found = d.allocations.find(static_cast<std::byte*>(pointer(address)));
   if (found == d.allocations.end() || found->second.kind == Kind::kVirtual) return kInvalidValue;
-  d.run();
+  d.run_all();
   d.unmap(found->second);
   d.allocations.erase(found);
   return 0;
@@ -145,7 +145,7 @@ EXPORT int cuIpcCloseMemHandle(std::uint64_t address) {
   LOCK("cuIpcCloseMemHandle");
   const auto found = d.allocations.find(static_cast<std::byte*>(pointer(address)));
   if (found == d.allocations.end() || found->second.kind != Kind::kPeer) return kInvalidValue;
-  d.run();
+  d.run_all();
   d.unmap(found->second);
   d.allocations.erase(found);
   return 0;

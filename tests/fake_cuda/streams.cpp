@@ -1,6 +1,8 @@
-// streams.cpp -- copies of the fake, and the one stream that they wait in.
+// streams.cpp -- copies of the fake, and the streams that they wait in.
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "tests/fake_cuda/fake_driver.hpp"
 
@@ -8,8 +10,21 @@ using namespace fake_cuda;
 
 namespace {
 
-/// Rows from one place to another, in the default stream.
-int enqueue(Driver& d, void* to, const void* from, std::size_t width, std::size_t rows, std::size_t to_pitch,
+/// nullptr: there is no such stream.
+Stream* find(Driver& d, void* stream) {
+  if (reinterpret_cast<std::uintptr_t>(stream) <= 1) return &d.stream;
+  auto* const other = static_cast<Stream*>(stream);
+  return d.streams.contains(other) ? other : nullptr;
+}
+
+Clock::duration time_of(std::size_t bytes) {
+  static const char* const rate = std::getenv("FAKE_CUDA_GBPS");
+  if (rate == nullptr) return {};
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(static_cast<double>(bytes) / std::atof(rate)));
+}
+
+/// Rows from one place to another.
+int enqueue(Driver& d, Stream& stream, void* to, const void* from, std::size_t width, std::size_t rows, std::size_t to_pitch,
             std::size_t from_pitch) {
   Context* const context = current_context();
   if (context == nullptr || !d.alive.contains(context)) return kInvalidContext;
@@ -18,10 +33,11 @@ int enqueue(Driver& d, void* to, const void* from, std::size_t width, std::size_
     auto* const from_row = static_cast<std::byte*>(const_cast<void*>(from)) + row * from_pitch;
     std::byte *const target = d.reach(to_row, width), *const source = d.reach(from_row, width);
     if (target == nullptr || source == nullptr) return kInvalidValue;
-    d.stream.push_back([=] { std::memmove(target, source, width); });
+    stream.push_back([=] { std::memmove(target, source, width); });
     for (const void* end : {static_cast<const void*>(to_row), static_cast<const void*>(from_row)})
       if (const Allocation* in = d.holding(end)) d.counts.foreign_context += in->device != context->device;
   }
+  stream.ends = std::max(stream.ends, Clock::now()) + time_of(width * rows);
   ++d.counts.copies;
   d.counts.bytes += width * rows;
   return 0;
@@ -48,26 +64,40 @@ constexpr unsigned kHostType = 1, kUnifiedType = 4;
 
 EXPORT int cuMemcpyAsync(std::uint64_t to, std::uint64_t from, std::size_t bytes, void* stream) {
   LOCK("cuMemcpyAsync");
-  if (reinterpret_cast<std::uintptr_t>(stream) > 1) return kInvalidHandle;
-  return enqueue(d, pointer(to), pointer(from), bytes, 1, 0, 0);
+  Stream* const in = find(d, stream);
+  if (in == nullptr) return kInvalidHandle;
+  return enqueue(d, *in, pointer(to), pointer(from), bytes, 1, 0, 0);
 }
 EXPORT int cuMemcpy2DAsync_v2(const Copy2D* copy, void* stream) {
   LOCK("cuMemcpy2DAsync");
-  if (reinterpret_cast<std::uintptr_t>(stream) > 1) return kInvalidHandle;
+  Stream* const in = find(d, stream);
+  if (in == nullptr) return kInvalidHandle;
   if (copy->width > copy->src_pitch || copy->width > copy->dst_pitch || copy->src_x + copy->src_y != 0 ||
       copy->dst_x + copy->dst_y != 0)
     return kInvalidValue;
   const void* const from = copy->src_type == kHostType ? copy->src_host : pointer(copy->src_device);
   void* const to = copy->dst_type == kHostType ? copy->dst_host : pointer(copy->dst_device);
   if (std::max(copy->src_type, copy->dst_type) > kUnifiedType) return kInvalidValue;
-  return enqueue(d, to, from, copy->width, copy->height, copy->dst_pitch, copy->src_pitch);
+  return enqueue(d, *in, to, from, copy->width, copy->height, copy->dst_pitch, copy->src_pitch);
+}
+/// What there is to run, and until when that takes.
+static int synchronize(void* stream, Clock::time_point& ends) {
+  LOCK("cuStreamSynchronize");
+  Stream* const in = find(d, stream);
+  if (in == nullptr) return kInvalidHandle;
+  ++d.counts.synchronisations;
+  ends = in->ends;
+  if (in == &d.stream)
+    d.run();
+  else
+    in->run(in->enqueued);
+  return 0;
 }
 EXPORT int cuStreamSynchronize(void* stream) {
-  LOCK("cuStreamSynchronize");
-  if (reinterpret_cast<std::uintptr_t>(stream) > 1) return kInvalidHandle;
-  ++d.counts.synchronisations;
-  d.run();
-  return 0;
+  Clock::time_point ends{};
+  const int result = synchronize(stream, ends);
+  std::this_thread::sleep_until(ends);
+  return result;
 }
 
 /// The test's own copies: at once, after what is in the stream, and not counted.
@@ -93,14 +123,72 @@ EXPORT int cuMemsetD8Async(std::uint64_t address, unsigned char value, std::size
   d.stream.push_back([=] { std::memset(target, value, bytes); });
   return 0;
 }
-/// There is one stream.
-EXPORT int cuStreamCreate(void** out, unsigned) {
+EXPORT int cuStreamCreate(void** out, unsigned flags) {
   LOCK("cuStreamCreate");
-  *out = nullptr;
+  if (current_context() == nullptr) return kInvalidContext;
+  if (flags != 1) return kInvalidValue;
+  *out = *d.streams.insert(new Stream).first;
+  ++d.counts.streams;
   return 0;
 }
-EXPORT int cuStreamDestroy_v2(void*) {
+EXPORT int cuStreamDestroy_v2(void* stream) {
+  LOCK("cuStreamDestroy");
+  auto* const made = static_cast<Stream*>(stream);
+  if (!d.streams.contains(made)) return kInvalidHandle;
+  made->run(made->enqueued);
+  d.streams.erase(made);
+  for (Event* event : d.events)
+    if (event->stream == made) event->stream = nullptr;
+  delete made;
+  --d.counts.streams;
   return 0;
+}
+
+EXPORT int cuEventCreate(void** out, unsigned) {
+  LOCK("cuEventCreate");
+  if (current_context() == nullptr) return kInvalidContext;
+  *out = *d.events.insert(new Event).first;
+  ++d.counts.streams;
+  return 0;
+}
+EXPORT int cuEventDestroy_v2(void* event) {
+  LOCK("cuEventDestroy");
+  if (d.events.erase(static_cast<Event*>(event)) == 0) return kInvalidHandle;
+  delete static_cast<Event*>(event);
+  --d.counts.streams;
+  return 0;
+}
+EXPORT int cuEventRecord(void* event, void* stream) {
+  LOCK("cuEventRecord");
+  Stream* const in = find(d, stream);
+  if (in == nullptr || !d.events.contains(static_cast<Event*>(event))) return kInvalidHandle;
+  *static_cast<Event*>(event) = {in, in->enqueued, in->ends};
+  return 0;
+}
+/// What the event stands for at this moment.
+EXPORT int cuStreamWaitEvent(void* stream, void* event, unsigned) {
+  LOCK("cuStreamWaitEvent");
+  Stream* const in = find(d, stream);
+  if (in == nullptr || !d.events.contains(static_cast<Event*>(event))) return kInvalidHandle;
+  const Event before = *static_cast<Event*>(event);
+  if (before.stream == nullptr) return 0;
+  in->ends = std::max(in->ends, before.ends);
+  in->push_back([before] { before.stream->run(before.position); });
+  return 0;
+}
+static int wait_for(void* event, Clock::time_point& ends) {
+  LOCK("cuEventSynchronize");
+  if (!d.events.contains(static_cast<Event*>(event))) return kInvalidHandle;
+  const Event before = *static_cast<Event*>(event);
+  ends = before.ends;
+  if (before.stream != nullptr) before.stream->run(before.position);
+  return 0;
+}
+EXPORT int cuEventSynchronize(void* event) {
+  Clock::time_point ends{};
+  const int result = wait_for(event, ends);
+  std::this_thread::sleep_until(ends);
+  return result;
 }
 
 EXPORT int cuStreamQuery(void*) {

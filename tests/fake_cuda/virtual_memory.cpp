@@ -143,11 +143,11 @@ EXPORT int cuMemSetAccess(std::uint64_t address, std::size_t bytes, const Access
   found->second.accessible = true;
   return 0;
 }
-/// What is in the stream may not use it any more.
+/// What is in a stream may not use it any more.
 EXPORT int cuMemUnmap(std::uint64_t address, std::size_t bytes) {
   LOCK("cuMemUnmap");
   const auto found = mapping_of(d, address, bytes);
-  if (found == d.allocations.end() || !d.stream.empty() || d.kernel_runs) return kInvalidValue;
+  if (found == d.allocations.end() || !d.is_idle()) return kInvalidValue;
   d.unmap(found->second);
   d.allocations.erase(found);
   return 0;

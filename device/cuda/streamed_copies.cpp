@@ -1,0 +1,249 @@
+// The declarations follow the documented interface of CUDA's driver.
+#include "device/cuda/streamed_copies.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace loom::device::cuda {
+namespace {
+
+using Result = int;
+using Address = std::uint64_t;
+constexpr Result kSuccess = 0;
+constexpr unsigned kNonBlocking = 1;                                     // CU_STREAM_NON_BLOCKING
+constexpr unsigned kUntimed = 2;                                         // CU_EVENT_DISABLE_TIMING
+void* const kLegacyStream = reinterpret_cast<void*>(std::uintptr_t{1});  // CU_STREAM_LEGACY
+
+constexpr const char *kLoading = "it copies a buffer to the host while a call goes on",
+                     *kStoring = "it copies a buffer to the device while a call goes on",
+                     *kPreparing = "streams for copies are made";
+
+Address address_of(const void* memory) {
+  return reinterpret_cast<std::uintptr_t>(memory);
+}
+
+}  // namespace
+
+struct StreamedCopies::Functions {
+  Result (*create_stream)(void**, unsigned);
+  Result (*destroy_stream)(void*);
+  Result (*synchronize)(void*);
+  Result (*create_event)(void**, unsigned);
+  Result (*destroy_event)(void*);
+  Result (*record)(void*, void*);
+  Result (*wait_in_stream)(void*, void*, unsigned);
+  Result (*wait)(void*);
+  Result (*copy)(Address, Address, std::size_t, void*);
+
+  explicit Functions(const Driver& driver) {
+    const auto find = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(driver.find(name));
+      if (function == nullptr) throw Error(ErrorCode::kDevice, fmt::format("CUDA's driver has no {}.", name));
+    };
+    find(create_stream, "cuStreamCreate");
+    find(destroy_stream, "cuStreamDestroy_v2");
+    find(synchronize, "cuStreamSynchronize");
+    find(create_event, "cuEventCreate");
+    find(destroy_event, "cuEventDestroy_v2");
+    find(record, "cuEventRecord");
+    find(wait_in_stream, "cuStreamWaitEvent");
+    find(wait, "cuEventSynchronize");
+    find(copy, "cuMemcpyAsync");
+  }
+};
+
+/// One device buffer: its parts, and the streams that they are copied in.
+class StreamedCopies::Side {
+ public:
+  Side(const Functions& functions, const StreamedSide& of)
+      : functions_(functions),
+        stand_in_(*of.stand_in),
+        driver_(stand_in_.driver()),
+        owner_(stand_in_.owner()),
+        load_(of.load),
+        store_(of.store) {}
+  ~Side();
+  Side(const Side&) = delete;
+  Side& operator=(const Side&) = delete;
+
+  /// Apart from the constructor, so that what was made before a failure is destroyed.
+  void begin();
+  void need(const std::byte* first, std::size_t bytes);
+  void need_all() { need(load_.host, load_.bytes); }
+  void have(const std::byte* first, std::size_t bytes);
+  void finish();
+
+ private:
+  enum class State : unsigned char { kThere, kOnItsWay, kHere };  // on the device, ..., on the host
+  struct Buffer {
+    explicit Buffer(const std::optional<Strip>& strip) {
+      if (!strip) return;
+      host = strip->host;
+      device = strip->device;
+      bytes = strip->row_bytes;
+    }
+    std::size_t parts() const { return (bytes + kPartBytes - 1) / kPartBytes; }
+    std::size_t part_bytes(std::size_t part) const { return std::min(kPartBytes, bytes - part * kPartBytes); }
+    /// Calls body(part, bytes of it) for each part that these bytes are in.
+    template <class Body>
+    void for_parts(const std::byte* first, std::size_t count, Body&& body) const {
+      const std::byte *const from = std::max<const std::byte*>(first, host),
+                      *const to = std::min<const std::byte*>(first + count, host + bytes);
+      for (const std::byte* at = from; at < to;) {
+        const auto part = static_cast<std::size_t>(at - host) / kPartBytes;
+        const std::byte* const end = std::min<const std::byte*>(to, host + (part + 1) * kPartBytes);
+        body(part, static_cast<std::size_t>(end - at));
+        at = end;
+      }
+    }
+    std::byte *host = nullptr, *device = nullptr;
+    std::size_t bytes = 0;
+    void* stream = nullptr;
+  };
+
+  void check(Result result, const char* doing) const {
+    if (result != kSuccess) throw driver_.error(doing, result);
+  }
+  void fetch(std::size_t part);
+  void wait_for(std::size_t part);
+  Result store(std::size_t part);
+
+  const Functions& functions_;
+  StandIn& stand_in_;
+  const Driver& driver_;
+  Owner owner_;
+  Buffer load_, store_;
+  std::vector<State> loaded_;         ///< by part of load_
+  std::vector<void*> events_;         ///< of those on their way
+  std::vector<void*> spare_;          ///< events
+  /// Bytes of each part of store_ that stay as they are; a part is on its way back once all do.
+  std::vector<std::uint32_t> final_;
+  bool stores_early_ = true;  ///< until that has failed: then finish() tries again, and says so
+};
+
+void StreamedCopies::Side::begin() {
+  loaded_.assign(load_.parts(), State::kThere);
+  events_.assign(load_.parts(), nullptr);
+  spare_.reserve(load_.parts() + 1);
+  final_.assign(store_.parts(), 0);
+  const Driver::CurrentContext context(driver_, owner_);
+  check(context.result(), "a buffer's context is made current");
+  void* before = nullptr;
+  check(functions_.create_event(&before, kUntimed), kPreparing);
+  spare_.push_back(before);
+  check(functions_.record(before, kLegacyStream), kPreparing);
+  for (Buffer* buffer : {&load_, &store_}) {
+    if (buffer->bytes == 0) continue;
+    check(functions_.create_stream(&buffer->stream, kNonBlocking), kPreparing);
+    check(functions_.wait_in_stream(buffer->stream, before, 0), kPreparing);
+  }
+}
+
+/// A context that has ended has taken its streams along, and its copies.
+StreamedCopies::Side::~Side() {
+  const Driver::CurrentContext context(driver_, owner_);
+  if (context.result() != kSuccess) return;
+  for (const Buffer* buffer : {&load_, &store_}) {
+    if (buffer->stream == nullptr) continue;
+    if (functions_.synchronize(buffer->stream) != kSuccess) stand_in_.lose();
+    functions_.destroy_stream(buffer->stream);
+  }
+  for (const auto* events : {&events_, &spare_})
+    for (void* event : *events)
+      if (event != nullptr) functions_.destroy_event(event);
+}
+
+void StreamedCopies::Side::need(const std::byte* first, std::size_t bytes) {
+  load_.for_parts(first, bytes, [&](std::size_t part, std::size_t) {
+    if (loaded_[part] == State::kHere) return;
+    const std::size_t end = std::min(part + 1 + kPartsAhead, load_.parts());
+    for (std::size_t next = part; next < end; ++next) fetch(next);
+    wait_for(part);
+  });
+}
+
+void StreamedCopies::Side::fetch(std::size_t part) {
+  if (loaded_[part] != State::kThere) return;
+  const Driver::CurrentContext context(driver_, owner_);
+  check(context.result(), kLoading);
+  void* event = nullptr;
+  if (spare_.empty()) {
+    check(functions_.create_event(&event, kUntimed), kLoading);
+  } else {
+    event = spare_.back();
+    spare_.pop_back();
+  }
+  events_[part] = event;
+  const std::size_t at = part * kPartBytes, bytes = load_.part_bytes(part);
+  check(functions_.copy(address_of(load_.host + at), address_of(load_.device + at), bytes, load_.stream),
+        kLoading);
+  check(functions_.record(event, load_.stream), kLoading);
+  loaded_[part] = State::kOnItsWay;
+  stand_in_.note_copied(bytes);
+}
+
+void StreamedCopies::Side::wait_for(std::size_t part) {
+  const Driver::CurrentContext context(driver_, owner_);
+  check(context.result(), kLoading);
+  check(functions_.wait(events_[part]), kLoading);
+  loaded_[part] = State::kHere;
+  spare_.push_back(std::exchange(events_[part], nullptr));
+}
+
+void StreamedCopies::Side::have(const std::byte* first, std::size_t bytes) {
+  store_.for_parts(first, bytes, [&](std::size_t part, std::size_t count) {
+    if (!stores_early_) return;
+    final_[part] += static_cast<std::uint32_t>(count);
+    if (final_[part] != store_.part_bytes(part)) return;
+    const Driver::CurrentContext context(driver_, owner_);
+    stores_early_ = context.result() == kSuccess && store(part) == kSuccess;
+    if (!stores_early_) final_[part] = 0;
+  });
+}
+
+Result StreamedCopies::Side::store(std::size_t part) {
+  const std::size_t at = part * kPartBytes, bytes = store_.part_bytes(part);
+  const Result result =
+      functions_.copy(address_of(store_.device + at), address_of(store_.host + at), bytes, store_.stream);
+  if (result == kSuccess) stand_in_.note_copied(bytes);
+  return result;
+}
+
+void StreamedCopies::Side::finish() {
+  if (store_.bytes == 0) return;
+  const Driver::CurrentContext context(driver_, owner_);
+  check(context.result(), kStoring);
+  for (std::size_t part = 0; part < store_.parts(); ++part)
+    if (final_[part] != store_.part_bytes(part)) check(store(part), kStoring);
+  check(functions_.synchronize(store_.stream), kStoring);
+}
+
+StreamedCopies::StreamedCopies(std::span<const StreamedSide> sides) {
+  for (const StreamedSide& side : sides) {
+    if (!functions_) functions_ = std::make_unique<Functions>(side.stand_in->driver());
+    sides_.push_back(std::make_unique<Side>(*functions_, side));
+    sides_.back()->begin();
+  }
+}
+
+StreamedCopies::~StreamedCopies() = default;
+
+void StreamedCopies::need(const std::byte* first, std::size_t bytes) {
+  for (const auto& side : sides_) side->need(first, bytes);
+}
+
+void StreamedCopies::need_all() {
+  for (const auto& side : sides_) side->need_all();
+}
+
+void StreamedCopies::have(const std::byte* first, std::size_t bytes) noexcept {
+  for (const auto& side : sides_) side->have(first, bytes);
+}
+
+void StreamedCopies::finish() {
+  for (const auto& side : sides_) side->finish();
+}
+
+}  // namespace loom::device::cuda

@@ -1,0 +1,50 @@
+// streamed_copies.hpp -- copies between device buffers and their stand-ins that go on while a call does: of the
+// operand shortly before the call reads it, of the result as soon as it is there.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "device/cuda/staging.hpp"
+#include "device/host/transit.hpp"
+
+namespace loom::device::cuda {
+
+/// A stand-in with the one piece of it that is copied to the host, and the one that is copied back, contiguous
+/// both.
+struct StreamedSide {
+  StandIn* stand_in = nullptr;
+  std::optional<Strip> load, store;
+};
+
+/// Copies go in parts, in two streams for each side that wait for nothing but what the program had put into
+/// the legacy default stream, and streams that synchronise with it, when this was made. Operands are read by
+/// ascending address, in one or several places at a time: what a place comes to next is on its way already.
+class StreamedCopies final : public Transit {
+ public:
+  static constexpr std::size_t kPartBytes = 512 * 1024;  ///< hides what a copy costs to start (an estimate)
+  static constexpr std::size_t kPartsAhead = 2;
+
+  /// Throws Error.
+  explicit StreamedCopies(std::span<const StreamedSide> sides);
+  /// Without finish() results are not whole. Waits for copies on their way.
+  ~StreamedCopies() override;
+  StreamedCopies(const StreamedCopies&) = delete;
+  StreamedCopies& operator=(const StreamedCopies&) = delete;
+
+  void need(const std::byte* first, std::size_t bytes) override;
+  void need_all() override;
+  void have(const std::byte* first, std::size_t bytes) noexcept override;
+  /// The rest of the results; returns when all is in its place. Throws Error, also what have() kept.
+  void finish();
+
+ private:
+  struct Functions;
+  class Side;
+  std::unique_ptr<Functions> functions_;
+  std::vector<std::unique_ptr<Side>> sides_;
+};
+
+}  // namespace loom::device::cuda

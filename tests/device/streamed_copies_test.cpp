@@ -1,0 +1,228 @@
+// Copies that go on during a call, on a driver without a GPU (tests/fake_cuda), where nothing in a stream happens
+// until somebody waits for it.
+#include "device/cuda/streamed_copies.hpp"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "fake_device.hpp"
+
+namespace loom::device::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+constexpr std::size_t kPart = StreamedCopies::kPartBytes;
+constexpr std::size_t kBytes = 6 * kPart + 1000;
+
+std::byte value_at(std::size_t i) {
+  return std::byte(i * 7 + i / kPart);
+}
+std::vector<std::byte> values(std::size_t bytes) {
+  std::vector<std::byte> result(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) result[i] = value_at(i);
+  return result;
+}
+
+/// A buffer on the fake device, and its stand-in.
+class Buffer {
+ public:
+  explicit Buffer(const FakeDevice& device, Staging& staging)
+      : device_(device), memory_(device.allocate(kBytes)) {
+    strip_ = {memory_, nullptr, kBytes, 1, 0};
+    stand_in_ = staging.stand_in(memory_, {&strip_, 1}, {});
+  }
+  ~Buffer() { device_.release(memory_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  StreamedSide operand() const { return {stand_in_.get(), strip_, {}}; }
+  StreamedSide result() const { return {stand_in_.get(), {}, strip_}; }
+  StreamedSide both() const { return {stand_in_.get(), strip_, strip_}; }
+  std::byte* host() const { return strip_.host; }
+  std::byte* memory() const { return memory_; }
+
+ private:
+  const FakeDevice& device_;
+  std::byte* memory_;
+  Strip strip_;
+  std::unique_ptr<StandIn> stand_in_;
+};
+
+class StreamedCopiesTest : public ::testing::Test {
+ protected:
+  ~StreamedCopiesTest() override { EXPECT_EQ(device_.counts().streams, 0) << "streams or events are left"; }
+  std::uint64_t copied() const { return device_.counts().bytes - before_; }
+  /// From the program, in the default stream.
+  void fill(std::byte* memory, int value) const {
+    device_.function<FakeCudaFill>("fake_cuda_fill")(memory, value, kBytes);
+  }
+  static std::unique_ptr<StreamedCopies> start(const StreamedSide& side) {
+    return std::make_unique<StreamedCopies>(std::span(&side, 1));
+  }
+
+  FakeDevice device_;
+  Staging staging_{open_fake(), 16 << 20};
+  Buffer buffer_{device_, staging_};
+  std::uint64_t before_ = device_.counts().bytes;
+};
+
+TEST_F(StreamedCopiesTest, BringWhatIsNeededAndALittleMore) {
+  device_.write(buffer_.memory(), values(kBytes));
+  std::memset(buffer_.host(), 0, kBytes);
+  const auto copies = start(buffer_.operand());
+  EXPECT_EQ(copied(), 0);
+  copies->need(buffer_.host() + kPart - 10, 30);  // in two parts
+  for (std::size_t i = 0; i < 2 * kPart; ++i) ASSERT_EQ(buffer_.host()[i], value_at(i)) << i;
+  EXPECT_EQ(copied(), (2 + StreamedCopies::kPartsAhead) * kPart);
+  const std::uint64_t so_far = copied();
+  copies->need(buffer_.host(), 2 * kPart);
+  EXPECT_EQ(copied(), so_far);
+  copies->need(buffer_.host() + kBytes - 1, 1);
+  EXPECT_EQ(buffer_.host()[kBytes - 1], value_at(kBytes - 1));
+  copies->need_all();
+  EXPECT_TRUE(std::ranges::equal(std::span(buffer_.host(), kBytes), values(kBytes)));
+  EXPECT_EQ(copied(), kBytes) << "each byte once";
+}
+
+TEST_F(StreamedCopiesTest, ComeAfterWhatTheProgramHasEnqueued) {
+  fill(buffer_.memory(), 5);
+  const auto copies = start(buffer_.operand());
+  fill(buffer_.memory(), 6);  // this may be seen or not
+  copies->need(buffer_.host(), 1);
+  EXPECT_EQ(buffer_.host()[0], std::byte{5});
+}
+
+TEST_F(StreamedCopiesTest, PassOverAddressesOfOtherBuffers) {
+  const auto copies = start(buffer_.both());
+  std::vector<std::byte> elsewhere(kBytes);
+  copies->need(elsewhere.data(), kBytes);
+  copies->have(elsewhere.data(), kBytes);
+  copies->need(buffer_.host() - 100, 100);
+  copies->have(buffer_.host() + kBytes, 100);
+  EXPECT_EQ(copied(), 0);
+}
+
+TEST_F(StreamedCopiesTest, TakeResultsAsSoonAsAPartIsWhole) {
+  device_.write(buffer_.memory(), std::vector<std::byte>(kBytes));
+  const auto copies = start(buffer_.result());
+  const auto truth = values(kBytes);
+  std::copy(truth.begin(), truth.end(), buffer_.host());
+  for (std::size_t at = 100; at < 2 * kPart; at += 7000)
+    copies->have(buffer_.host() + at, std::min<std::size_t>(7000, 2 * kPart - at));
+  EXPECT_EQ(copied(), kPart) << "the first part has not been told of whole";
+  copies->have(buffer_.host(), 100);
+  EXPECT_EQ(copied(), 2 * kPart);
+  copies->have(buffer_.host() + 3 * kPart + 1, 2 * kPart);
+  EXPECT_EQ(copied(), 3 * kPart);
+  copies->finish();  // the rest
+  EXPECT_EQ(copied(), kBytes) << "each byte once";
+  EXPECT_EQ(device_.read(buffer_.memory(), kBytes), truth);
+}
+
+TEST_F(StreamedCopiesTest, OverwriteResultsAfterWhatTheProgramHasEnqueued) {
+  fill(buffer_.memory(), 5);
+  const auto copies = start(buffer_.result());
+  std::memset(buffer_.host(), 9, kBytes);
+  copies->have(buffer_.host(), kBytes);
+  copies->finish();
+  EXPECT_EQ(device_.read(buffer_.memory(), kBytes), std::vector<std::byte>(kBytes, std::byte{9}));
+}
+
+TEST_F(StreamedCopiesTest, LeaveResultsThatAreNotWhole) {
+  device_.write(buffer_.memory(), values(kBytes));
+  {
+    const auto copies = start(buffer_.result());  // of a call that fails
+    std::memset(buffer_.host(), 9, kBytes);
+    copies->have(buffer_.host(), kPart - 1);
+  }
+  EXPECT_EQ(device_.read(buffer_.memory(), kBytes), values(kBytes));
+}
+
+TEST_F(StreamedCopiesTest, CarryOperandAndResultInOnePlace) {
+  device_.write(buffer_.memory(), values(kBytes));
+  const auto copies = start(buffer_.both());
+  for (std::size_t at = 0; at < kBytes; at += kPart / 4) {
+    const std::size_t bytes = std::min(kPart / 4, kBytes - at);
+    copies->need(buffer_.host() + at, bytes);
+    for (std::size_t i = at; i < at + bytes; ++i) buffer_.host()[i] ^= std::byte{0xff};
+    copies->have(buffer_.host() + at, bytes);
+  }
+  copies->finish();
+  auto truth = values(kBytes);
+  for (std::byte& value : truth) value ^= std::byte{0xff};
+  EXPECT_EQ(device_.read(buffer_.memory(), kBytes), truth);
+  EXPECT_EQ(copied(), 2 * kBytes);
+}
+
+TEST_F(StreamedCopiesTest, SayWhatFails) {
+  for (const char* function : {"cuStreamCreate", "cuEventCreate", "cuEventRecord", "cuStreamWaitEvent"}) {
+    device_.fail(function, 700);
+    EXPECT_THROW(start(buffer_.both()), Error) << function;
+    device_.fail(function, 0);
+  }
+  for (const char* function : {"cuMemcpyAsync", "cuEventSynchronize", "cuCtxPushCurrent"}) {
+    const auto copies = start(buffer_.operand());
+    device_.fail(function, 700);
+    EXPECT_THAT([&] { copies->need(buffer_.host(), 1); },
+                ThrowsMessage<Error>(AllOf(HasSubstr("error 700"), HasSubstr("to the host"))))
+        << function;
+    device_.fail(function, 0);
+  }
+}
+
+TEST_F(StreamedCopiesTest, TryAgainWhatCouldNotBeStoredEarly) {
+  const auto copies = start(buffer_.result());
+  std::memset(buffer_.host(), 9, kBytes);
+  copies->have(buffer_.host(), kPart);
+  device_.fail("cuMemcpyAsync", 700);
+  copies->have(buffer_.host() + kPart, kPart);
+  EXPECT_THAT([&] { copies->finish(); },
+              ThrowsMessage<Error>(AllOf(HasSubstr("error 700"), HasSubstr("to the device"))));
+  device_.fail("cuMemcpyAsync", 0);
+  copies->have(buffer_.host() + 2 * kPart, kPart);
+  copies->finish();
+  EXPECT_EQ(device_.read(buffer_.memory(), kBytes), std::vector<std::byte>(kBytes, std::byte{9}));
+  EXPECT_EQ(copied(), kBytes);
+}
+
+TEST(StreamedCopies, LeaveMemoryAloneThatCopiesMayStillReach) {
+  const FakeDevice device;
+  Staging staging(open_fake(), 0);
+  std::byte* const memory = device.allocate(kBytes);
+  {
+    Strip strip{memory, nullptr, kBytes, 1, 0};
+    const auto stand_in = staging.stand_in(memory, {&strip, 1}, {});
+    const StreamedSide side{stand_in.get(), strip, {}};
+    StreamedCopies copies(std::span(&side, 1));
+    copies.need(strip.host, 1);
+    device.fail("cuStreamSynchronize", 700);
+  }
+  device.fail("cuStreamSynchronize", 0);
+  device.release(memory);  // what was on its way comes now
+}
+
+TEST(StreamedCopies, OutliveAContext) {
+  const FakeDevice device;
+  device.use(1);
+  std::byte* const memory = device.allocate(kBytes);
+  Staging staging(open_fake(), 16 << 20);
+  Strip strip{memory, nullptr, kBytes, 1, 0};
+  const auto stand_in = staging.stand_in(memory, {&strip, 1}, {});
+  const StreamedSide side{stand_in.get(), strip, strip};
+  StreamedCopies copies(std::span(&side, 1));
+  copies.need(strip.host, 1);
+  device.function<int(int)>("cuDevicePrimaryCtxReset_v2")(1);
+  EXPECT_THROW(copies.need(strip.host + kBytes - 1, 1), Error);
+  copies.have(strip.host, kPart);
+  EXPECT_THROW(copies.finish(), Error);
+  void* context;
+  device.function<int(void**)>("cuCtxPopCurrent_v2")(&context);
+}
+
+}  // namespace
+}  // namespace loom::device::cuda
