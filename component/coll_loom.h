@@ -71,7 +71,7 @@ struct coll_loom_module {
   mca_coll_base_module_t super;
   enum coll_loom_state state;
   uint32_t explained[LOOM_FALLBACK_COUNT]; /* bit 1 << collective: that such calls go below for this reason */
-  uint32_t explained_staging; /* bit 1 << collective: that a buffer was on a device */
+  uint32_t explained_staging[2]; /* bit 1 << collective: that a buffer was on a device; copied while the call went on */
   int error;              /* what calls return while broken */
   struct loom_comm* comm; /* while ready or broken */
   const uint64_t* small_below; /* while ready: loom_small_below, or 0 */

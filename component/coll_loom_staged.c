@@ -28,7 +28,7 @@
     error = coll_loom_stage(self, which, &args, &staging);                                \
     if (OPAL_UNLIKELY(error != OMPI_SUCCESS)) return error;                               \
     if (OPAL_LIKELY(staging == NULL)) return GO_ON(api, which, ARGS_##api communicator);  \
-    USE error = coll_loom_staging_begin_blocking(staging, which);                         \
+    USE error = coll_loom_staging_begin_blocking(staging);                                \
     if (error == OMPI_SUCCESS)                                                            \
       error = coll_loom_staging_end(staging, GO_ON(api, which, ARGS_##api communicator)); \
     coll_loom_staging_free(staging);                                                      \

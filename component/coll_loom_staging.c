@@ -19,7 +19,7 @@ struct strips {
 
 struct coll_loom_staging {
   struct coll_loom_module* self;
-  bool alone; /* no other rank has a part in the call */
+  int which; /* the collective */
   struct loom_streamed_copies* copies; /* NULL: all is copied before and after the call */
   struct {
     struct loom_stand_in* stand_in; /* NULL: the buffer is on the host, or not of this rank */
@@ -215,10 +215,10 @@ static void add_block(struct strips* strips, const struct coll_loom_piece* block
 }
 
 static void add_blocks(struct strips* strips, const struct coll_loom_blocks* blocks) {
-  const bool of_one_buffer = blocks->side->buffer != MPI_BOTTOM && blocks->side->types == NULL;
   for (int i = 0; i < blocks->number; ++i) {
     const struct coll_loom_piece block = coll_loom_piece_of(blocks, i);
     if (block.bytes == 0) continue;
+    const bool of_one_buffer = blocks->side->buffer != MPI_BOTTOM && blocks->side->types == NULL;
     if (block.contiguous)
       add_whole(strips, block.address + block.type->super.true_lb, block.bytes, of_one_buffer);
     else
@@ -237,9 +237,9 @@ static const char* first_byte(const struct coll_loom_blocks* blocks) {
 
 /* ---- Stand-ins */
 
-/* alone: no other rank has a part in the call. */
-static int fail(struct coll_loom_module* self, bool alone, int result) {
-  if (!alone && self->comm != NULL) {
+/* Others, if the call has any, are told. */
+static int fail(struct coll_loom_module* self, int which, int result) {
+  if (which != COLL_LOOM_REDUCE_LOCAL && self->comm != NULL) {
     loom_comm_abandon(self->comm);
     coll_loom_break(self, result);
   }
@@ -305,14 +305,16 @@ static int stage_side(struct coll_loom_module* self, const struct regions* regio
   return result;
 }
 
-/* Once for each collective and communicator. */
-static void explain(struct coll_loom_module* self, int which) {
-  if (coll_loom_variables.verbose < 2 || self->explained_staging >> which & 1) return;
-  self->explained_staging |= 1u << which;
-  opal_output(0, "coll:loom: %s: rank %d has a buffer of %s on a device: copied through the host",
+/* Once for each collective, communicator and way. */
+static void explain(struct coll_loom_module* self, int which, bool overlaps) {
+  uint32_t* const explained = &self->explained_staging[overlaps];
+  if (coll_loom_variables.verbose < 2 || *explained >> which & 1) return;
+  *explained |= 1u << which;
+  opal_output(0, "coll:loom: %s: rank %d has a buffer of %s on a device: copied through the host%s",
               coll_loom_name(self->communicator), ompi_comm_rank(self->communicator),
               which < LOOM_COLLECTIVE_COUNT ? loom_collective_name((enum loom_collective)which)
-                                            : "a neighbourhood collective or reduce_local");
+                                            : "a neighbourhood collective or reduce_local",
+              overlaps ? " while the call goes on" : "");
 }
 
 int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_args* args,
@@ -327,29 +329,30 @@ int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_a
   if (OPAL_LIKELY(result == LOOM_SUCCESS)) {
     if (*staging == NULL) return OMPI_SUCCESS;
     (*staging)->self = self;
-    (*staging)->alone = which == COLL_LOOM_REDUCE_LOCAL;
-    explain(self, which);
+    (*staging)->which = which;
     return OMPI_SUCCESS;
   }
   if (*staging != NULL) coll_loom_staging_free(*staging);
   *staging = NULL;
-  return fail(self, which == COLL_LOOM_REDUCE_LOCAL, result);
+  return fail(self, which, result);
 }
 
 int coll_loom_staging_begin(struct coll_loom_staging* staging) {
+  explain(staging->self, staging->which, false);
   for (int side = 0; side < SIDES; ++side) {
     const struct strips* const load = &staging->sides[side].load;
     if (load->number == 0) continue;
     const int result = loom_copy_strips(staging->sides[side].stand_in, load->list, load->number, false,
                                         coll_loom_name(staging->self->communicator));
-    if (result != LOOM_SUCCESS) return fail(staging->self, staging->alone, result);
+    if (result != LOOM_SUCCESS) return fail(staging->self, staging->which, result);
   }
   return OMPI_SUCCESS;
 }
 
 /* Calls that rings and trees between hosts may carry, of buffers without gaps, one of them long. */
-static bool may_stream(const struct coll_loom_staging* staging, int which) {
+static bool may_stream(const struct coll_loom_staging* staging) {
   const struct coll_loom_module* const self = staging->self;
+  const int which = staging->which;
   if (coll_loom_variables.overlap_bytes == 0 || self->one_host) return false;
   if (which >= LOOM_COLLECTIVE_COUNT || !self->carries[which]) return false;
   if (which > LOOM_ALLGATHER && which != LOOM_REDUCE_SCATTER && which != LOOM_ALLGATHERV) return false;
@@ -365,8 +368,8 @@ static bool may_stream(const struct coll_loom_staging* staging, int which) {
   return longest >= coll_loom_variables.overlap_bytes;
 }
 
-int coll_loom_staging_begin_blocking(struct coll_loom_staging* staging, int which) {
-  if (may_stream(staging, which)) {
+int coll_loom_staging_begin_blocking(struct coll_loom_staging* staging) {
+  if (may_stream(staging)) {
     struct loom_streamed_side sides[SIDES];
     size_t n = 0;
     for (int side = 0; side < SIDES; ++side) {
@@ -380,6 +383,7 @@ int coll_loom_staging_begin_blocking(struct coll_loom_staging* staging, int whic
     staging->copies = loom_streamed_copies_create(sides, n);
   }
   if (staging->copies == NULL) return coll_loom_staging_begin(staging);
+  explain(staging->self, staging->which, true);
   staging->self->copies = staging->copies;
   return OMPI_SUCCESS;
 }
@@ -412,7 +416,7 @@ void coll_loom_staging_free(struct coll_loom_staging* staging) {
 }
 
 int coll_loom_staging_give_up(struct coll_loom_staging* staging) {
-  const int error = fail(staging->self, staging->alone, LOOM_ERR_OUT_OF_MEMORY);
+  const int error = fail(staging->self, staging->which, LOOM_ERR_OUT_OF_MEMORY);
   coll_loom_staging_free(staging);
   return error;
 }

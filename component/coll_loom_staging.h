@@ -21,7 +21,7 @@ int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_a
  * unless `error` says that there are none. Return an MPI error class, the latter also `error`. */
 int coll_loom_staging_begin(struct coll_loom_staging* staging);
 /* Of a blocking call: may leave the copies to the call, which is next to come to coll_loom_perform. */
-int coll_loom_staging_begin_blocking(struct coll_loom_staging* staging, int which);
+int coll_loom_staging_begin_blocking(struct coll_loom_staging* staging);
 int coll_loom_staging_end(struct coll_loom_staging* staging, int error);
 void coll_loom_staging_free(struct coll_loom_staging* staging);
 /* Instead of the call, for lack of memory: frees it, and tells the peers. An MPI error class. */
