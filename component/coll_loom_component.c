@@ -181,8 +181,8 @@ static int register_variables(void) {
           MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, OPAL_INFO_LVL_5, &variables->small_bytes),
       register_variable(
           "overlap_bytes",
-          "Between hosts: blocking calls that copy at least so many bytes of GPU buffers through host memory on this "
-          "rank copy them part by part while the call goes on; 0: none. May differ between ranks",
+          "Blocking calls that copy a GPU buffer of at least so many bytes through host memory copy it part by part "
+          "while the call goes on; 0: none. May differ between ranks",
           MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, OPAL_INFO_LVL_5, &variables->overlap_bytes),
       register_changeable(
           "check",

@@ -1,6 +1,7 @@
 /* What Open MPI calls: the three forms of each collective. A call that loom does not carry goes to the
  * component below as it came. */
 #include "component/coll_loom_small.h"
+#include "component/coll_loom_staging.h"
 
 /* That component may step aside for the one below it: then what it leaves in the table is what is below loom
  * from now on, and loom's reference is one to it. */
@@ -22,9 +23,10 @@
   }
 COLL_LOOM_COLLECTIVES(BELOW)
 
-/* What is not small, in a function of its own: else each call would write its arguments to memory. */
+/* What is not small, in a function of its own: else each call would write its arguments to memory. Whoever has
+ * left copies to coll_loom_perform comes here. */
 #define ENTRY_BLOCKING(api, which)                                                                        \
-  static __attribute__((noinline)) int longer_way_##api(                                                  \
+  __attribute__((noinline)) int coll_loom_longer_way_##api(                                               \
       PARAMS_##api struct ompi_communicator_t* communicator, struct coll_loom_module* self) {             \
     const struct coll_loom_args args = {.collective = which, CALL_##api};                                 \
     int error;                                                                                            \
@@ -37,7 +39,7 @@ COLL_LOOM_COLLECTIVES(BELOW)
     const struct coll_loom_args args = {.collective = which, CALL_##api};                                 \
     int result;                                                                                           \
     if (!coll_loom_perform_small(self, &args, &result))                                                   \
-      return longer_way_##api(ARGS_##api communicator, self);                                             \
+      return coll_loom_longer_way_##api(ARGS_##api communicator, self);                                   \
     if (OPAL_LIKELY(result == LOOM_SUCCESS)) return OMPI_SUCCESS;                                         \
     coll_loom_break(self, result);                                                                        \
     return self->error;                                                                                   \

@@ -14,6 +14,10 @@
 #define NEXT(api, which, ...) \
   (self->carries[which] ? coll_loom_##api(__VA_ARGS__, module) : BELOW(api, __VA_ARGS__))
 #define NEXT_BELOW(api, which, ...) BELOW(api, __VA_ARGS__)
+/* The same for a blocking call whose copies may go on meanwhile. */
+#define NEXT_STAGED(api, which, ...) \
+  (self->carries[which] ? coll_loom_longer_way_##api(__VA_ARGS__, self) : BELOW(api, __VA_ARGS__))
+#define NEXT_BELOW_STAGED(api, which, ...) BELOW(api, __VA_ARGS__)
 
 #define STAGED_BLOCKING(api, which, USE, GO_ON)                                           \
   int coll_loom_staged_##api(PARAMS_##api struct ompi_communicator_t* communicator,       \
@@ -30,7 +34,7 @@
     if (OPAL_LIKELY(staging == NULL)) return GO_ON(api, which, ARGS_##api communicator);  \
     USE error = coll_loom_staging_begin_blocking(staging);                                \
     if (error == OMPI_SUCCESS)                                                            \
-      error = coll_loom_staging_end(staging, GO_ON(api, which, ARGS_##api communicator)); \
+      error = coll_loom_staging_end(staging, GO_ON##_STAGED(api, which, ARGS_##api communicator)); \
     coll_loom_staging_free(staging);                                                      \
     return error;                                                                         \
   }

@@ -349,13 +349,13 @@ int coll_loom_staging_begin(struct coll_loom_staging* staging) {
   return OMPI_SUCCESS;
 }
 
-/* Calls that rings and trees between hosts may carry, of buffers without gaps, one of them long. */
+/* Calls that loom's boards, rings or trees may carry, of buffers without gaps, one of them long. */
 static bool may_stream(const struct coll_loom_staging* staging) {
   const struct coll_loom_module* const self = staging->self;
   const int which = staging->which;
-  if (coll_loom_variables.overlap_bytes == 0 || self->one_host) return false;
+  if (coll_loom_variables.overlap_bytes == 0) return false;
   if (which >= LOOM_COLLECTIVE_COUNT || !self->carries[which]) return false;
-  if (which > LOOM_ALLGATHER && which != LOOM_REDUCE_SCATTER && which != LOOM_ALLGATHERV) return false;
+  if (which > LOOM_ALLTOALL && which != LOOM_REDUCE_SCATTER && which != LOOM_ALLGATHERV) return false;
   uint64_t longest = 0;
   for (int side = 0; side < SIDES; ++side) {
     const struct strips* const both[] = {&staging->sides[side].load, &staging->sides[side].store};

@@ -41,6 +41,12 @@ int coll_loom_staged_request_make(struct coll_loom_module* self, int which, stru
 int coll_loom_staged_request_finish(struct coll_loom_staged_request* made, int error,
                                     ompi_request_t** request);
 
+/* coll_loom_entries.c: a blocking call, without a look whether it is small. */
+#define COLL_LOOM_DECLARE_LONGER_WAY(api, which)                                                     \
+  int coll_loom_longer_way_##api(PARAMS_##api struct ompi_communicator_t* communicator,              \
+                                 struct coll_loom_module* self);
+COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_LONGER_WAY)
+
 /* coll_loom_staged.c: the entry points that look first. */
 #define COLL_LOOM_DECLARE_STAGED(api)                                                      \
   int coll_loom_staged_##api(PARAMS_##api struct ompi_communicator_t* communicator,        \

@@ -129,15 +129,20 @@ void Communicator::perform_alone(const device::HostJob& job) {
 namespace {
 
 /// Its executors say what they need of the operand and have of the result (HostJob::transit).
-constexpr bool goes_over_grid(Algorithm algorithm) {
-  return algorithm == Algorithm::kRails || algorithm == Algorithm::kFlatRing ||
-         algorithm == Algorithm::kTrees;
+constexpr bool knows_of_transit(Algorithm algorithm) {
+  return algorithm == Algorithm::kBoards || algorithm == Algorithm::kRails ||
+         algorithm == Algorithm::kFlatRing || algorithm == Algorithm::kTrees;
 }
 
 }  // namespace
 
 void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
-  if (job.transit != nullptr && !goes_over_grid(algorithm)) job.transit->need_all();
+  if (job.transit != nullptr && !knows_of_transit(algorithm)) {
+    job.transit->need_all();
+    device::HostJob on_host = job;
+    on_host.transit = nullptr;
+    return perform_by(algorithm, on_host);
+  }
   const auto peer_of = [](const auto& executor) { return executor.awaited(); };
   switch (algorithm) {
     case Algorithm::kCopy:

@@ -55,7 +55,7 @@ class Communicator {
   /// See loom_perform in core.h. false: declined; so is a reduction without a kernel. Throws Error; after
   /// that the communicator is abandoned and every further call throws at once.
   bool perform(const device::HostJob& job) {
-    if (is_small(job)) {
+    if (job.transit == nullptr && is_small(job)) {
       perform_small(job);
       return true;
     }

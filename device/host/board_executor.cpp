@@ -90,21 +90,38 @@ void BoardExecutor::read(int block, std::size_t first, std::byte* to, std::size_
   if (job_.in_gaps != nullptr)
     job_.in_gaps->move(job_.in_gaps->context, block, to, bytes);
   else if (bytes > 0)
-    std::memcpy(to, job_.in + first, bytes);
+    std::memcpy(to, operand(first, bytes), bytes);
+}
+
+/// As far as it is on its way, it has come.
+const std::byte* BoardExecutor::operand(std::size_t first, std::size_t bytes) const {
+  if (job_.transit != nullptr) job_.transit->need(job_.in + first, bytes);
+  return job_.in + first;
+}
+
+/// What is at `out` stays as it is.
+void BoardExecutor::tell(const std::byte* out, std::size_t bytes) const {
+  if (job_.transit == nullptr) return;
+  if (streams_) stream_fence();
+  job_.transit->have(out, bytes);
 }
 
 void BoardExecutor::write(int block, std::size_t first, const std::byte* from, std::size_t bytes) const {
   if (job_.out_gaps != nullptr)
     job_.out_gaps->move(job_.out_gaps->context, block, const_cast<std::byte*>(from), bytes);
-  else
+  else {
     copy_out(job_.out + first, from, bytes);
+    tell(job_.out + first, bytes);
+  }
 }
 
 /// What I owe myself in an all-to-all.
 void BoardExecutor::keep(const Range& own) const {
   const int self = boards_.self();
   if (job_.in_gaps == nullptr && job_.out_gaps == nullptr) {
-    if (job_.in != job_.out) copy_out(job_.out + own.first, job_.in + own.first, own.bytes);
+    const std::byte* const from = operand(own.first, own.bytes);
+    if (job_.in != job_.out) copy_out(job_.out + own.first, from, own.bytes);
+    tell(job_.out + own.first, own.bytes);
     return;
   }
   std::byte block[kBlockBytes];
@@ -136,6 +153,7 @@ void BoardExecutor::offer(std::size_t tile) {
       read(0, range.first + at, piece(0) + at, bytes);
       if (!in_place) write(self, own + at, piece(0) + at, bytes);
     }
+    if (in_place) tell(job_.out + own, range.bytes);
     return;
   }
   for (int k = 0; k < boards_.size() - 1; ++k) {
@@ -160,6 +178,7 @@ void BoardExecutor::reduce_own(std::size_t tile) {
   const int self = boards_.self(), ranks = boards_.size();
   const Range range = tile_of(self, tile);
   if (range.bytes == 0) return;  // there may be no output
+  operand(range.first, range.bytes);
   // In place and with unequal parts, result and operand may overlap without being the same.
   const bool apart = streams_ || (job_.collective == Collective::kReduceScatterV && job_.in == job_.out);
   const bool keep = job_.collective != Collective::kReduce || self == job_.root;
@@ -180,6 +199,7 @@ void BoardExecutor::reduce_own(std::size_t tile) {
       job_.reduce(rank == ranks - 1 ? result : partial, partial, operand(rank), count);
     if (keep && result != out + at) copy_out(out + at, result, bytes);
   }
+  if (keep) tell(out, range.bytes);
 }
 
 /// What others have offered for me in the round before.

@@ -78,6 +78,8 @@ class BoardExecutor : public BoardWalk {
   void read(int block, std::size_t first, std::byte* to, std::size_t bytes) const;
   void write(int block, std::size_t first, const std::byte* from, std::size_t bytes) const;
   void keep(const Range& own) const;
+  const std::byte* operand(std::size_t first, std::size_t bytes) const;
+  void tell(const std::byte* out, std::size_t bytes) const;
   std::byte* piece(int part) const { return boards_.to_write() + piece_at(part); }
   const std::byte* piece_of(int rank, int part) const { return boards_.to_read(rank) + piece_at(part); }
   void copy_out(std::byte* to, const std::byte* from, std::size_t bytes) const;

@@ -14,27 +14,10 @@
 #include "device/host/direct_exchange.hpp"
 #include "device/host/peer_memory.hpp"
 #include "device/host/single_copy_executor.hpp"
+#include "host_ranks.hpp"
 
 namespace loom::device {
 namespace {
-
-/// All ranks of a communicator in one process.
-struct Host {
-  explicit Host(int ranks) {
-    for (int rank = 0; rank < ranks; ++rank) {
-      areas.push_back(std::make_unique<DirectArea>());
-      boards.push_back(std::make_unique<Board>());
-    }
-  }
-  template <class Owned>
-  static auto pointers(const std::vector<std::unique_ptr<Owned>>& owned) {
-    std::vector<Owned*> result;
-    for (const auto& each : owned) result.push_back(each.get());
-    return result;
-  }
-  std::vector<std::unique_ptr<DirectArea>> areas;
-  std::vector<std::unique_ptr<Board>> boards;
-};
 
 enum class By { kDirect, kBoards, kSingleCopy, kStreams };
 

@@ -1,4 +1,4 @@
-// Operands that come and results that leave during calls over a grid of ranks, ranks being threads.
+// Operands that come and results that leave during calls, ranks being threads.
 #include "device/host/transit.hpp"
 
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "grids.hpp"
+#include "host_ranks.hpp"
 
 namespace loom::device {
 namespace {
@@ -72,69 +73,111 @@ Ints values_of(int rank, std::size_t count) {
   return result;
 }
 
-constexpr std::pair<int, int> kForms[] = {{2, 1}, {3, 1}, {5, 1}, {2, 2}, {3, 2}, {2, 3}};
 constexpr std::size_t kCounts[] = {1, 5003, 1'200'007};
 
-class TransitOverGrid : public ::testing::TestWithParam<Collective> {
- protected:
-  /// body(grids, count, in_place) for every form.
-  template <class Body>
-  static void for_each(Body&& body) {
-    for (const auto& [hosts, per_host] : kForms)
-      for (const std::size_t count : kCounts)
-        for (const bool in_place : {true, false}) {
-          SCOPED_TRACE(::testing::Message() << hosts << " hosts of " << per_host << ", " << count
-                                            << (in_place ? ", in place" : ""));
-          Grids grids(hosts, per_host);
-          body(grids, count, in_place);
-        }
+int sum_at(int ranks, std::size_t i) {
+  return ranks * value_at(0, i) + 1000 * ranks * (ranks - 1) / 2;
+}
+
+/// One rank's part of one call: perform(job), and all of its result has left, once. The message, or all of its
+/// blocks, has about `most` ints.
+template <class Perform>
+void check_call(int rank, int ranks, Collective collective, std::size_t most, bool in_place,
+                Perform&& perform) {
+  const int root = ranks - 1;
+  const auto r = static_cast<std::size_t>(rank), n = static_cast<std::size_t>(ranks);
+  const bool reduces = is_reduction(collective), gathers = collective == Collective::kAllGather,
+             scatters = collective == Collective::kReduceScatter, exchanges = collective == Collective::kAllToAll,
+             rooted = collective == Collective::kBroadcast || collective == Collective::kReduce;
+  const std::size_t count = gathers || scatters || exchanges ? most / n + 1 : most,
+                    whole = gathers || scatters || exchanges ? n * count : count;
+  const bool gives = collective != Collective::kBroadcast || rank == root,
+             gets = !rooted || (rank == root) == reduces;
+  const Ints operand = values_of(rank, gathers ? count : whole);
+  const std::size_t got = !gets ? 0 : scatters ? count : whole;
+  Ints in(operand.size(), kNothing), out(whole, kNothing);
+  int* const given = in_place ? out.data() + (gathers ? r * count : 0) : in.data();
+  Held held(gives ? operand : Ints{}, given, out.data(), got);
+  HostJob job{.collective = collective,
+              .in = reinterpret_cast<const std::byte*>(given),
+              .out = bytes_of(out),
+              .count = reduces ? count : count * sizeof(int),
+              .elem_bytes = reduces ? sizeof(int) : 1,
+              .reduce = reduces ? find_reduce(Op::kSum, Type::kInt32) : nullptr,
+              .root = root,
+              .transit = &held};
+  perform(job);
+  for (std::size_t i = 0; i < got; ++i) {
+    const auto from = static_cast<int>(i / count);
+    const int expected = scatters    ? sum_at(ranks, r * count + i)
+                         : reduces   ? sum_at(ranks, i)
+                         : gathers   ? value_at(from, i % count)
+                         : exchanges ? value_at(from, r * count + i % count)
+                                     : value_at(root, i);
+    ASSERT_EQ(held.result()[i], expected)
+        << "rank " << rank << " of " << ranks << ", " << most << (in_place ? " in place" : "") << ", " << i;
   }
-};
+}
+
+/// A reduce-scatter of unequal blocks, some empty, the result of one of which may lie over the operands of
+/// others.
+template <class Perform>
+void check_unequal(int rank, int ranks, std::size_t most, bool in_place, Perform&& perform) {
+  std::vector<std::uint64_t> bounds{0};
+  for (int each = 0; each < ranks; ++each)
+    bounds.push_back(bounds.back() + (each % 3 == 1 ? 0 : most / static_cast<std::size_t>(each + 2) + 1));
+  const auto r = static_cast<std::size_t>(rank);
+  const Ints operand = values_of(rank, bounds.back());
+  const std::size_t got = bounds[r + 1] - bounds[r];
+  Ints in(operand.size(), kNothing), out(operand.size(), kNothing);
+  int* const given = in_place ? out.data() : in.data();
+  Held held(operand, given, out.data(), got);
+  const HostJob job{.collective = Collective::kReduceScatterV,
+                    .in = reinterpret_cast<const std::byte*>(given),
+                    .out = bytes_of(out),
+                    .count = operand.size(),
+                    .elem_bytes = sizeof(int),
+                    .reduce = find_reduce(Op::kSum, Type::kInt32),
+                    .bounds = bounds.data(),
+                    .transit = &held};
+  perform(job);
+  for (std::size_t i = 0; i < got; ++i)
+    ASSERT_EQ(held.result()[i], sum_at(ranks, bounds[r] + i))
+        << "rank " << rank << " of " << ranks << ", " << most << (in_place ? " in place" : "") << ", " << i;
+}
+
+constexpr std::pair<int, int> kForms[] = {{2, 1}, {3, 1}, {5, 1}, {2, 2}, {3, 2}, {2, 3}};
+
+/// body(grids, count, in_place) for every form.
+template <class Body>
+void for_grids(Body&& body) {
+  for (const auto& [hosts, per_host] : kForms)
+    for (const std::size_t count : kCounts)
+      for (const bool in_place : {true, false}) {
+        Grids grids(hosts, per_host);
+        body(grids, count, in_place);
+      }
+}
+
+using TransitOf = ::testing::TestWithParam<Collective>;
+using TransitOverGrid = TransitOf;
+using TransitByBoards = TransitOf;
 
 TEST_P(TransitOverGrid, BringsAllAndTakesAllOnce) {
   const Collective collective = GetParam();
-  const bool blocks = collective == Collective::kReduceScatter || collective == Collective::kAllGather,
-             rooted = collective == Collective::kBroadcast || collective == Collective::kReduce,
-             reduces = is_reduction(collective), by_trees = rooted || collective == Collective::kAllreduce;
-  for_each([&](Grids& grids, std::size_t most, bool in_place) {
-    const int ranks = grids.size(), root = ranks - 1;
-    const auto n = static_cast<std::size_t>(ranks);
-    const std::size_t count = blocks ? most / n + 1 : most;
-    for (const bool trees : {false, true}) {
-      if (trees && !by_trees) continue;
+  const bool rooted = collective == Collective::kBroadcast || collective == Collective::kReduce;
+  for_grids([&](Grids& grids, std::size_t count, bool in_place) {
+    for (const bool by_trees : {false, true}) {
+      if (by_trees && !RailTreesExecutor::takes(collective)) continue;
       grids.run([&](int rank) {
-        const auto r = static_cast<std::size_t>(rank);
-        const std::size_t whole = blocks ? n * count : count;
-        const bool gathers = collective == Collective::kAllGather;
-        const Ints operand = values_of(rank, gathers ? count : whole);
-        const bool gives = collective != Collective::kBroadcast || rank == root,
-                   gets = rooted ? (rank == root) == reduces : true;
-        const std::size_t got = !gets ? 0 : collective == Collective::kReduceScatter ? count : whole;
-        Ints in(operand.size(), kNothing), out(whole, kNothing);
-        int* const given = in_place ? out.data() + (gathers ? r * count : 0) : in.data();
-        Held held(gives ? operand : Ints{}, given, out.data(), got);
-        HostJob job{.collective = collective,
-                    .in = reinterpret_cast<const std::byte*>(given),
-                    .out = bytes_of(out),
-                    .count = count,
-                    .elem_bytes = sizeof(int),
-                    .reduce = reduces ? find_reduce(Op::kSum, Type::kInt32) : nullptr,
-                    .root = root,
-                    .transit = &held};
-        if (!reduces) job.count *= sizeof(int), job.elem_bytes = 1;
-        if (trees && !rooted)
-          run(RailTreesExecutor(grids.of(rank), grids.trees_of(rank), job, 0, 0));
-        else if (rooted)
-          grids.run_rooted(rank, job, trees);
-        else
-          run(RailsExecutor(grids.of(rank), job));
-        for (std::size_t i = 0; i < got; ++i) {
-          const std::size_t at = collective == Collective::kReduceScatter ? r * count + i : i;
-          const int expected = reduces   ? ranks * value_at(0, at) + 1000 * ranks * (ranks - 1) / 2
-                               : gathers ? value_at(static_cast<int>(i / count), i % count)
-                                         : value_at(root, i);
-          ASSERT_EQ(held.result()[i], expected) << "rank " << rank << ", " << i;
-        }
+        check_call(rank, grids.size(), collective, count, in_place, [&](const HostJob& job) {
+          if (rooted)
+            grids.run_rooted(rank, job, by_trees);
+          else if (by_trees)
+            run(RailTreesExecutor(grids.of(rank), grids.trees_of(rank), job, 0, 0));
+          else
+            run(RailsExecutor(grids.of(rank), job));
+        });
       });
     }
   });
@@ -144,41 +187,49 @@ INSTANTIATE_TEST_SUITE_P(Of, TransitOverGrid,
                                            Collective::kAllGather, Collective::kBroadcast,
                                            Collective::kReduce));
 
-/// Blocks of unequal length, some empty, the result of one of which may lie over the operands of others.
 TEST(TransitOverGridV, BringsAllAndTakesAllOnce) {
-  for (const auto& [hosts, per_host] : kForms)
-    for (const std::size_t most : kCounts)
-      for (const bool in_place : {true, false}) {
-        SCOPED_TRACE(::testing::Message() << hosts << " hosts of " << per_host << ", " << most
-                                          << (in_place ? ", in place" : ""));
-        Grids grids(hosts, per_host);
-        const int ranks = grids.size();
-        std::vector<std::uint64_t> bounds{0};
+  for_grids([](Grids& grids, std::size_t count, bool in_place) {
+    grids.run([&](int rank) {
+      check_unequal(rank, grids.size(), count, in_place,
+                    [&](const HostJob& job) { run(RailsExecutor(grids.of(rank), job)); });
+    });
+  });
+}
+
+/// perform(rank, check) for a host of some ranks, check being a call of the board executor; with outputs past
+/// the caches or not, and in few rounds or many.
+template <class Body>
+void for_hosts(Body&& body) {
+  for (const int ranks : {2, 3, 5})
+    for (const bool streams : {false, true})
+      for (const bool few_rounds : {false, true}) {
+        Host host(ranks);
+        std::vector<std::jthread> threads;
         for (int rank = 0; rank < ranks; ++rank)
-          bounds.push_back(bounds.back() +
-                           (rank % 3 == 1 ? 0 : most / static_cast<std::size_t>(rank + 2) + 1));
-        grids.run([&](int rank) {
-          const auto r = static_cast<std::size_t>(rank);
-          const Ints operand = values_of(rank, bounds.back());
-          const std::size_t got = bounds[r + 1] - bounds[r];
-          Ints in(operand.size(), kNothing), out(operand.size(), kNothing);
-          int* const given = in_place ? out.data() : in.data();
-          Held held(operand, given, out.data(), got);
-          const HostJob job{.collective = Collective::kReduceScatterV,
-                            .in = reinterpret_cast<const std::byte*>(given),
-                            .out = bytes_of(out),
-                            .count = operand.size(),
-                            .elem_bytes = sizeof(int),
-                            .reduce = find_reduce(Op::kSum, Type::kInt32),
-                            .bounds = bounds.data(),
-                            .transit = &held};
-          run(RailsExecutor(grids.of(rank), job));
-          for (std::size_t i = 0; i < got; ++i)
-            ASSERT_EQ(held.result()[i],
-                      ranks * value_at(0, bounds[r] + i) + 1000 * ranks * (ranks - 1) / 2)
-                << "rank " << rank << ", " << i;
-        });
+          threads.emplace_back([&, rank] {
+            Boards boards(Host::pointers(host.boards), rank, few_rounds);
+            for (const std::size_t count : kCounts)
+              for (const bool in_place : {true, false})
+                body(rank, ranks, count, in_place,
+                     [&](const HostJob& job) { run(BoardExecutor(boards, job, streams)); });
+          });
       }
+}
+
+TEST_P(TransitByBoards, BringsAllAndTakesAllOnce) {
+  for_hosts([](int rank, int ranks, std::size_t count, bool in_place, const auto& perform) {
+    check_call(rank, ranks, GetParam(), count, in_place, perform);
+  });
+}
+INSTANTIATE_TEST_SUITE_P(Of, TransitByBoards,
+                         ::testing::Values(Collective::kAllreduce, Collective::kReduceScatter,
+                                           Collective::kAllGather, Collective::kBroadcast,
+                                           Collective::kReduce, Collective::kAllToAll));
+
+TEST(TransitByBoardsV, BringsAllAndTakesAllOnce) {
+  for_hosts([](int rank, int ranks, std::size_t count, bool in_place, const auto& perform) {
+    check_unequal(rank, ranks, count, in_place, perform);
+  });
 }
 
 }  // namespace

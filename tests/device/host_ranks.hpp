@@ -1,0 +1,30 @@
+// host_ranks.hpp -- what ranks of one host have in common, for ranks that are threads.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "device/host/board_executor.hpp"
+#include "device/host/direct_exchange.hpp"
+
+namespace loom::device {
+
+/// All ranks of a communicator in one process.
+struct Host {
+  explicit Host(int ranks) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      areas.push_back(std::make_unique<DirectArea>());
+      boards.push_back(std::make_unique<Board>());
+    }
+  }
+  template <class Owned>
+  static auto pointers(const std::vector<std::unique_ptr<Owned>>& owned) {
+    std::vector<Owned*> result;
+    for (const auto& each : owned) result.push_back(each.get());
+    return result;
+  }
+  std::vector<std::unique_ptr<DirectArea>> areas;
+  std::vector<std::unique_ptr<Board>> boards;
+};
+
+}  // namespace loom::device
