@@ -145,7 +145,7 @@ class Communicator {
   bool make_gpu_links(const device::cuda::Owner& owner);
   std::optional<device::cuda::GpuLinks::Kind> kind_of_gpu_links(
       std::span<const device::cuda::GpuFacts> facts) const;
-  bool connect_gpus(const std::shared_ptr<device::cuda::Gpu>& gpu, device::cuda::GpuLinks::Kind kind,
+  bool connect_gpus(const std::shared_ptr<device::cuda::Gpu>& gpu, const device::cuda::GpuLinks::Form& form,
                     device::cuda::Gpu::Memory memory, const char* otherwise);
   void say(const char* what, const char* why) const;
   template <class T>

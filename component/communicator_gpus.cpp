@@ -165,22 +165,28 @@ bool Communicator::make_gpu_links(const Owner& owner) {
     say(kStaged, "Ranks share a GPU, where persistent kernels would wait for each other's turn for ever.");
     return false;
   }
+  const auto form = GpuLinks::fitting(*kind, bootstrap_.size(),
+                                      std::ranges::min(facts, {}, &GpuFacts::room).room);
+  if (!form) {
+    say(kStaged, "The GPU of a rank has no room left under coll_loom_memory_limit.");
+    return false;
+  }
   const bool ipc = std::ranges::all_of(facts, &GpuFacts::ipc),
              files = std::ranges::all_of(facts, &GpuFacts::virtual_memory);
-  if (ipc && connect_gpus(gpu, *kind, Gpu::Memory::kPlain, files ? kNoIpc : kStaged)) return true;
-  if (files) return connect_gpus(gpu, *kind, Gpu::Memory::kVirtual, kStaged);
+  if (ipc && connect_gpus(gpu, *form, Gpu::Memory::kPlain, files ? kNoIpc : kStaged)) return true;
+  if (files) return connect_gpus(gpu, *form, Gpu::Memory::kVirtual, kStaged);
   if (!ipc) say(kStaged, "The GPU of a rank shares no memory with other processes.");
   return false;
 }
 
 /// By memory of one kind; what that has made is let go of where it does not work on all ranks.
-bool Communicator::connect_gpus(const std::shared_ptr<Gpu>& gpu, GpuLinks::Kind kind, Gpu::Memory memory,
-                                const char* otherwise) {
+bool Communicator::connect_gpus(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form,
+                                Gpu::Memory memory, const char* otherwise) {
   std::vector<GpuLinks::Handle> handles;
   GpuLinks::Handle mine;
   const auto make = [&] {
     handles.resize(static_cast<std::size_t>(bootstrap_.size()));
-    links_.gpus = std::make_unique<GpuLinks>(gpu, kind, bootstrap_.size(), memory);
+    links_.gpus = std::make_unique<GpuLinks>(gpu, form, bootstrap_.size(), memory);
     return true;
   };
   const auto gather = [&] {
@@ -208,7 +214,7 @@ bool Communicator::connect_gpus(const std::shared_ptr<Gpu>& gpu, GpuLinks::Kind 
 void Communicator::perform_persistent(const device::HostJob& job, device::Op op, device::Type type) {
   device::cuda::PersistentLinks& links = links_.gpus->persistent();
   const int ranks = group_->wiring.shape.ranks;
-  const auto way = persistent_way(job.collective, job.bytes(), ranks);
+  const auto way = persistent_way(job.collective, job.bytes(), ranks, links_.gpus->form().channels);
   device::steps::Task task = device::cuda::divide(*way, job.count, job.elem_bytes, ranks);
   task.root = job.root;
   task.in = job.in;

@@ -71,7 +71,7 @@ struct loom_parameters {
   enum loom_protocol protocol; /* of small messages of one host; if all ranks say the same */
   enum loom_preference preference; /* if all ranks say the same */
   bool only_host_memory;  /* the program has no buffers on devices */
-  uint64_t staging_bytes; /* the most host memory that is kept for copies of device buffers */
+  uint64_t staging_bytes; /* the most host memory that is kept for copies of device buffers; and the most of a GPU's that links take */
   enum loom_cuda_executor cuda_executor; /* if all ranks say the same */
   uint64_t small_bytes; /* calls on device buffers below this are staged; if all ranks say the same */
   double timeout_s;     /* longest wait for a peer inside one call; 0: no limit */

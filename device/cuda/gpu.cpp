@@ -116,12 +116,13 @@ class Gpu::Current {
   Result result_;
 };
 
-Gpu::Gpu(const Driver& driver, const Owner& owner, Stream stream)
+Gpu::Gpu(const Driver& driver, const Owner& owner, Stream stream, std::size_t most_bytes)
     : driver_(driver),
       functions_(std::make_unique<Functions>(driver)),
       context_(owner.context),
       device_(owner.device),
-      stream_(kLegacyStream) {
+      stream_(kLegacyStream),
+      most_bytes_(most_bytes) {
   if (kernel_image(0) == nullptr)
     throw Error(ErrorCode::kDevice, "This build of loom has no kernels: it was made without nvcc.");
   if (context_ == nullptr) {  // memory of pools: the program has made the primary one, and uses it
@@ -155,6 +156,23 @@ void Gpu::check(int result, const char* doing) const {
 }
 
 std::byte* Gpu::allocate(std::size_t bytes, Memory kind) {
+  if (bytes > room())
+    throw Error(ErrorCode::kOutOfMemory,
+                fmt::format("{} bytes of a GPU are more than the {} left of its limit.", bytes, room()));
+  std::byte* const memory = allocate_any(bytes, kind);
+  const std::lock_guard lock(mutex_);
+  allocated_[memory] = bytes;
+  return memory;
+}
+
+std::size_t Gpu::room() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t used = 0;
+  for (const auto& [memory, bytes] : allocated_) used += bytes;
+  return used < most_bytes_ ? most_bytes_ - used : 0;
+}
+
+std::byte* Gpu::allocate_any(std::size_t bytes, Memory kind) {
   const Current current(*this);
   current.check();
   std::byte* memory;
@@ -167,12 +185,18 @@ std::byte* Gpu::allocate(std::size_t bytes, Memory kind) {
   }
   Result result = functions_->fill(address_of(memory), 0, bytes, stream_);
   if (result == kSuccess) result = functions_->synchronize(stream_);
-  if (result != kSuccess) release(memory);
+  if (result != kSuccess) release_any(memory);
   check(result, "memory of a GPU is cleared");
   return memory;
 }
 
 void Gpu::release(std::byte* memory) noexcept {
+  release_any(memory);
+  const std::lock_guard lock(mutex_);
+  allocated_.erase(memory);
+}
+
+void Gpu::release_any(std::byte* memory) noexcept {
   if (drop(memory)) return;
   const Current current(*this);
   if (current.is()) functions_->release(address_of(memory));
@@ -332,6 +356,7 @@ GpuFacts Gpu::facts() const {
     int value = 0;
     return functions_->get_attribute(&value, which, device) == kSuccess ? value : if_unknown;
   };
+  facts.room = room();
   facts.multiprocessors = attribute(kMultiprocessorCount, 0);
   facts.mps = attribute(kMpsEnabled, 0) != 0;
   // CUDA's documentation has memory handles go with those of events; older drivers do not tell.

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -38,8 +39,10 @@ class Gpu {
     kVirtual  ///< of the device (virtual_memory.hpp); shared where IPC does not work
   };
 
-  /// The owner's context, or the primary one of its device. Throws, too, where this build has no kernels.
-  Gpu(const Driver& driver, const Owner& owner, Stream stream = Stream::kDefault);
+  /// The owner's context, or the primary one of its device. most_bytes: that allocate() gives at a time. Throws,
+  /// too, where this build has no kernels.
+  Gpu(const Driver& driver, const Owner& owner, Stream stream = Stream::kDefault,
+      std::size_t most_bytes = std::numeric_limits<std::size_t>::max());
   ~Gpu();
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
@@ -83,6 +86,9 @@ class Gpu {
   class Current;
   void* kernel(const char* kind, int image, Type type);
   void launch(void* kernel, unsigned blocks, unsigned threads, void* args);
+  std::byte* allocate_any(std::size_t bytes, Memory kind);
+  void release_any(std::byte* memory) noexcept;
+  std::size_t room() const;
   std::byte* keep(VirtualMemory memory);
   bool drop(std::byte* memory) noexcept;
   void check(int result, const char* doing) const;
@@ -94,7 +100,9 @@ class Gpu {
   int device_;
   bool retained_ = false;  ///< the context, the device's primary one
   void* stream_;
+  std::size_t most_bytes_;
   mutable std::mutex mutex_;
+  std::map<std::byte*, std::size_t> allocated_;  // by address; guarded by mutex_
   std::array<void*, kImages> modules_{};         // guarded by mutex_
   std::map<std::byte*, VirtualMemory> virtual_;  // by address, own and attached; guarded by mutex_
 };

@@ -12,6 +12,7 @@ namespace loom::device::cuda {
 /// One rank's. Plain data: it travels as bytes.
 struct GpuFacts {
   std::array<std::byte, 16> uuid{};  ///< ranks with the same one share a GPU (or an instance of one)
+  std::uint64_t room = 0;            ///< bytes that this process may still allocate there
   std::int32_t multiprocessors = 0;  ///< that this process may use
   bool mps = false;                  ///< its work reaches the GPU through MPS
   bool ipc = false;                  ///< Gpu::Memory::kPlain may be shared, as far as the driver tells

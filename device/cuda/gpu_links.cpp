@@ -16,18 +16,37 @@ GpuLinks::Flags& GpuLinks::flags_in(const Segment& segment) {
 
 namespace {
 
-/// Where persistent kernels have theirs in a rank's memory.
-std::size_t boards_bytes(GpuLinks::Kind kind) {
-  return kind == GpuLinks::Kind::kPersistent ? 0 : GpuBoards::kBytes;
-}
+/// Beside the slots: tables and words, and what a driver rounds up to.
+constexpr std::size_t kBeside = 2 * 1024 * 1024;
+/// A round of smaller banks would be all launches (an estimate; not measured).
+constexpr std::size_t kLeastBankBytes = 256 * 1024;
 
 }  // namespace
 
-GpuLinks::GpuLinks(std::shared_ptr<Gpu> gpu, Kind kind, int ranks, Gpu::Memory memory)
+std::optional<GpuLinks::Form> GpuLinks::fitting(Kind wanted, int ranks, std::uint64_t room) {
+  Form form = wanted;
+  while (form.bytes(ranks) + kBeside > room) {
+    const bool has_boards = form.kind != Kind::kPersistent, has_channels = form.kind != Kind::kHandedOver;
+    const std::size_t channels_bytes = form.bytes(ranks) - form.boards_bytes();
+    if (has_channels && form.channels > 1 && channels_bytes >= form.boards_bytes())
+      form.channels /= 2;
+    else if (has_boards && form.bank_bytes > kLeastBankBytes)
+      form.bank_bytes /= 2;
+    else if (has_channels && form.channels > 1)
+      form.channels /= 2;
+    else if (form.kind == Kind::kBoth)
+      form = Kind::kHandedOver;
+    else
+      return {};
+  }
+  return form;
+}
+
+GpuLinks::GpuLinks(std::shared_ptr<Gpu> gpu, const Form& form, int ranks, Gpu::Memory memory)
     : gpu_(std::move(gpu)),
-      kind_(kind),
+      form_(form),
       memory_kind_(memory),
-      bytes_(boards_bytes(kind) + (kind == Kind::kHandedOver ? 0 : persistent_bytes(ranks))),
+      bytes_(form.bytes(ranks)),
       segment_(Segment::create(sizeof(Flags))),
       memory_(gpu_->allocate(bytes_ + sizeof(Word), memory), Release{gpu_.get()}),
       scratch_(gpu_->allocate(sizeof(Word)), Release{gpu_.get()}),
@@ -56,11 +75,12 @@ void GpuLinks::connect(std::span<const Handle> handles, int self) {
   }
   for (std::size_t rank = 0; rank < handles.size(); ++rank)
     mapped_[rank] = static_cast<int>(rank) == self ? memory_.get() : gpu_->attach(handles[rank].memory);
-  if (kind_ != Kind::kPersistent) boards_.emplace(*gpu_, mapped_, std::move(rounds), self);
-  if (kind_ != Kind::kHandedOver) {
+  if (form_.kind != Kind::kPersistent)
+    boards_.emplace(*gpu_, mapped_, form_.bank_bytes, std::move(rounds), self);
+  if (form_.kind != Kind::kHandedOver) {
     std::vector<std::byte*> behind_boards = mapped_;
-    for (std::byte*& memory : behind_boards) memory += boards_bytes(kind_);
-    persistent_.emplace(*gpu_, self, behind_boards);
+    for (std::byte*& memory : behind_boards) memory += form_.boards_bytes();
+    persistent_.emplace(*gpu_, self, behind_boards, form_.channels);
   }
   const std::uint64_t word = word_of(handles_[static_cast<std::size_t>(self)]);
   gpu_->copy(memory_.get() + bytes_, &word, sizeof(word));

@@ -27,8 +27,27 @@ class GpuLinks {
   /// Whom the memory is for. Persistent kernels must all be at work at once (see Sharing).
   enum class Kind { kHandedOver, kPersistent, kBoth };
 
+  /// How much of it there is; the same on all ranks.
+  struct Form {
+    Form(Kind wanted) : kind(wanted) {}  // NOLINT(google-explicit-constructor)
+    Kind kind;
+    std::size_t bank_bytes = GpuBoards::kBankBytes;
+    int channels = kMostChannels;
+
+    std::size_t boards_bytes() const {
+      return kind == Kind::kPersistent ? 0 : GpuBoards::bytes(bank_bytes);
+    }
+    /// Of each rank's GPU.
+    std::size_t bytes(int ranks) const {
+      return boards_bytes() + (kind == Kind::kHandedOver ? 0 : persistent_bytes(ranks, channels));
+    }
+  };
+  /// The largest form that takes no more than `room` bytes: smaller banks, fewer channels, and where kBoth is
+  /// wanted the boards alone. Nothing: there is none.
+  static std::optional<Form> fitting(Kind wanted, int ranks, std::uint64_t room);
+
   /// memory: what the ranks share, of the same kind on all of them.
-  GpuLinks(std::shared_ptr<Gpu> gpu, Kind kind, int ranks, Gpu::Memory memory = Gpu::Memory::kPlain);
+  GpuLinks(std::shared_ptr<Gpu> gpu, const Form& form, int ranks, Gpu::Memory memory = Gpu::Memory::kPlain);
   ~GpuLinks();
   GpuLinks(const GpuLinks&) = delete;
   GpuLinks& operator=(const GpuLinks&) = delete;
@@ -42,6 +61,7 @@ class GpuLinks {
 
   /// Of its kind.
   bool has_persistent() const noexcept { return persistent_.has_value(); }
+  const Form& form() const noexcept { return form_; }
   GpuBoards& boards() noexcept { return *boards_; }
   PersistentLinks& persistent() noexcept { return *persistent_; }
   /// The memory is still there, and the context.
@@ -69,7 +89,7 @@ class GpuLinks {
   static std::uint64_t word_of(const Handle& handle) { return handle.flags.token | 1; }
 
   std::shared_ptr<Gpu> gpu_;
-  Kind kind_;
+  Form form_;
   Gpu::Memory memory_kind_;
   std::size_t bytes_;
   Segment segment_;

@@ -8,13 +8,14 @@ namespace loom::device::cuda {
 namespace {
 
 // A round costs some launches, so tiles are far larger than on the host (an estimate; not measured).
-constexpr TileLimits kLimits{
-    .bank_bytes = GpuBoards::kBankBytes, .min_tile_bytes = 256 * 1024, .min_chunk_tile_bytes = 256 * 1024};
+TileLimits limits(const GpuBoards& boards) {
+  return {.bank_bytes = boards.bank_bytes(), .min_tile_bytes = 256 * 1024, .min_chunk_tile_bytes = 256 * 1024};
+}
 
 }  // namespace
 
 HandedOverExecutor::HandedOverExecutor(GpuBoards& boards, const HostJob& job, Op op, Type type)
-    : BoardWalk(boards, job, kLimits), boards_(boards), gpu_(boards.gpu()), op_(op), type_(type) {}
+    : BoardWalk(boards, job, limits(boards)), boards_(boards), gpu_(boards.gpu()), op_(op), type_(type) {}
 
 HandedOverExecutor::State HandedOverExecutor::advance() {
   if (done()) return State::kDone;

@@ -18,22 +18,25 @@ class GpuBoards : public Rounds {
  public:
   /// Large enough to hide the launches of a round, which take some 10 us (an estimate; not measured).
   static constexpr std::size_t kBankBytes = std::size_t{4} << 20;
-  static constexpr std::size_t kBytes = kFewestBanks * kBankBytes;
+  static constexpr std::size_t bytes(std::size_t bank_bytes) { return kFewestBanks * bank_bytes; }
 
-  /// banks[r]: where this process reaches the kBytes of rank r. gpu is this rank's.
-  GpuBoards(Gpu& gpu, std::vector<std::byte*> banks, std::vector<RoundFlags*> flags, int self)
-      : Rounds(std::move(flags), self), gpu_(gpu), banks_(std::move(banks)) {}
+  /// banks[r]: where this process reaches the bytes() of rank r; all have the same. gpu is this rank's.
+  GpuBoards(Gpu& gpu, std::vector<std::byte*> banks, std::size_t bank_bytes, std::vector<RoundFlags*> flags,
+            int self)
+      : Rounds(std::move(flags), self), gpu_(gpu), banks_(std::move(banks)), bank_bytes_(bank_bytes) {}
 
   Gpu& gpu() const noexcept { return gpu_; }
+  std::size_t bank_bytes() const noexcept { return bank_bytes_; }
   std::byte* to_write() const { return bank(self(), bank_to_write()); }
   const std::byte* to_read(int rank) const { return bank(rank, bank_to_read()); }
 
  private:
   std::byte* bank(int rank, std::uint64_t which) const {
-    return banks_[static_cast<std::size_t>(rank)] + which * kBankBytes;
+    return banks_[static_cast<std::size_t>(rank)] + which * bank_bytes_;
   }
   Gpu& gpu_;
   std::vector<std::byte*> banks_;
+  std::size_t bank_bytes_;
 };
 
 class HandedOverExecutor : public BoardWalk {

@@ -14,7 +14,8 @@ std::size_t whole_lines(std::size_t elems, std::size_t elem_bytes) {
 
 }  // namespace
 
-std::optional<PersistentWay> persistent_way(Collective collective, std::size_t bytes, int ranks) {
+std::optional<PersistentWay> persistent_way(Collective collective, std::size_t bytes, int ranks,
+                                            int most_channels) {
   using steps::Algorithm;
   using steps::Protocol;
   // Estimates, not measured: how short a message is whose latency counts, and what keeps a block busy.
@@ -22,7 +23,7 @@ std::optional<PersistentWay> persistent_way(Collective collective, std::size_t b
   constexpr std::size_t kBytesPerChannel = 32 * 1024;
   if (ranks < 2 || ranks > steps::kMostRanks) return {};
   const int channels = static_cast<int>(
-      std::clamp<std::size_t>(bytes / kBytesPerChannel, 1, static_cast<std::size_t>(kMostChannels)));
+      std::clamp<std::size_t>(bytes / kBytesPerChannel, 1, static_cast<std::size_t>(most_channels)));
   const Protocol of_rings = bytes <= kMostLL128 ? Protocol::kLL128 : Protocol::kSimple;
   switch (collective) {
     case Collective::kAllreduce:

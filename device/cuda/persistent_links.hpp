@@ -37,8 +37,9 @@ struct PersistentWay {
   steps::Protocol protocol;
   int channels;
 };
-/// Nothing: there is none. bytes: of the message, or of a block.
-std::optional<PersistentWay> persistent_way(Collective collective, std::size_t bytes, int ranks);
+/// Nothing: there is none. bytes: of the message, or of a block. most_channels: of the links.
+std::optional<PersistentWay> persistent_way(Collective collective, std::size_t bytes, int ranks,
+                                            int most_channels = kMostChannels);
 
 /// A Task of a call's sizes (see steps::Task), equal on all ranks. Chunks and windows are whole lines, so
 /// that vectors stay aligned.
