@@ -165,8 +165,10 @@ bool Communicator::make_gpu_links(const Owner& owner) {
     say(kStaged, "Ranks share a GPU, where persistent kernels would wait for each other's turn for ever.");
     return false;
   }
-  const auto form = GpuLinks::fitting(*kind, bootstrap_.size(),
-                                      std::ranges::min(facts, {}, &GpuFacts::room).room);
+  // Half of what is left is for later communicators, as long as the other half will do.
+  const std::uint64_t room = std::ranges::min(facts, {}, &GpuFacts::room).room;
+  auto form = GpuLinks::fitting(*kind, bootstrap_.size(), room / 2);
+  if (!form) form = GpuLinks::fitting(*kind, bootstrap_.size(), room);
   if (!form) {
     say(kStaged, "The GPU of a rank has no room left under coll_loom_memory_limit.");
     return false;

@@ -29,11 +29,13 @@ class Fake : public FakeLibrary {
 /// Ranks that have boards on one fake GPU.
 class World {
  public:
-  World(const Fake& fake, int size, Gpu::Memory memory = Gpu::Memory::kPlain) : fake_(fake) {
+  World(const Fake& fake, int size, Gpu::Memory memory = Gpu::Memory::kPlain,
+        const GpuLinks::Form& form = GpuLinks::Kind::kHandedOver)
+      : fake_(fake) {
     std::vector<GpuLinks::Handle> handles;
     for (int rank = 0; rank < size; ++rank) {
       gpus_.push_back(std::make_shared<Gpu>(fake.driver(), fake.owner()));
-      links_.push_back(std::make_unique<GpuLinks>(gpus_.back(), GpuLinks::Kind::kHandedOver, size, memory));
+      links_.push_back(std::make_unique<GpuLinks>(gpus_.back(), form, size, memory));
       handles.push_back(links_.back()->handle());
     }
     for (int rank = 0; rank < size; ++rank) links_[static_cast<std::size_t>(rank)]->connect(handles, rank);
@@ -192,6 +194,56 @@ TEST_F(HandedOver, WorksInManyRounds) {
   constexpr std::size_t kCount = 7 * GpuBoards::kBankBytes / sizeof(int) + 3;
   for (const auto collective : {Collective::kAllreduce, Collective::kBroadcast, Collective::kReduceScatter})
     check(fake, world, collective, kCount, true);
+}
+
+TEST(GpuLinksForm, IsAsLargeAsThereIsRoom) {
+  using Kind = GpuLinks::Kind;
+  constexpr std::uint64_t kMiB = 1 << 20;
+  for (const int ranks : {2, 3, 8})
+    for (const Kind kind : {Kind::kHandedOver, Kind::kPersistent, Kind::kBoth}) {
+      const GpuLinks::Form whole = kind;
+      const auto with_room = GpuLinks::fitting(kind, ranks, 1024 * kMiB);
+      ASSERT_TRUE(with_room);
+      EXPECT_EQ(with_room->bytes(ranks), whole.bytes(ranks));
+      EXPECT_FALSE(GpuLinks::fitting(kind, ranks, kMiB));
+      std::size_t before = whole.bytes(ranks);
+      for (std::uint64_t room = before + 3 * kMiB; room > 0; room -= std::min<std::uint64_t>(room, 100'000)) {
+        const auto form = GpuLinks::fitting(kind, ranks, room);
+        if (!form) break;
+        EXPECT_LT(form->bytes(ranks), room);
+        EXPECT_LE(form->bytes(ranks), before) << room;
+        EXPECT_TRUE(form->kind == kind || (kind == Kind::kBoth && form->kind == Kind::kHandedOver));
+        EXPECT_GE(form->channels, 1);
+        before = form->bytes(ranks);
+      }
+    }
+}
+
+TEST_F(HandedOver, MemoryEndsAtItsLimit) {
+  const Fake fake;
+  Gpu gpu(fake.driver(), fake.owner(), Gpu::Stream::kDefault, 100'000);
+  EXPECT_EQ(gpu.facts().room, 100'000U);
+  std::byte* const memory = gpu.allocate(60'000);
+  EXPECT_EQ(gpu.facts().room, 40'000U);
+  try {
+    gpu.allocate(40'001);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
+  }
+  gpu.release(memory);
+  gpu.release(gpu.allocate(100'000));
+  EXPECT_EQ(gpu.facts().room, 100'000U);
+}
+
+TEST_F(HandedOver, WorksWithSmallBanks) {
+  const Fake fake;
+  const auto form = GpuLinks::fitting(GpuLinks::Kind::kHandedOver, 3, 4 << 20);
+  ASSERT_TRUE(form);
+  ASSERT_LT(form->bank_bytes, GpuBoards::kBankBytes);
+  World world(fake, 3, Gpu::Memory::kPlain, *form);
+  for (const auto collective : {Collective::kAllreduce, Collective::kBroadcast, Collective::kAllToAll})
+    check(fake, world, collective, 300'001, true);
 }
 
 TEST_F(HandedOver, FreesItsBoardWhenAllHaveLeft) {
