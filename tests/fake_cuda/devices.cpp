@@ -1,4 +1,5 @@
 // devices.cpp -- the fake's devices and their contexts, and what tests may ask it.
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -86,6 +87,14 @@ EXPORT int cuCtxPopCurrent_v2(Context** out) {
   return 0;
 }
 
+EXPORT int cuDeviceGetCount(int* count) {
+  *count = 1;
+  return 0;
+}
+EXPORT int cuDeviceGetName(char* name, int bytes, int) {
+  std::snprintf(name, static_cast<std::size_t>(bytes), "no GPU");
+  return 0;
+}
 EXPORT int cuDeviceGet(int* device, int ordinal) {
   *device = ordinal;
   return 0;
