@@ -24,8 +24,8 @@ struct StreamedSide {
 /// ascending address, in one or several places at a time: what a place comes to next is on its way already.
 class StreamedCopies final : public Transit {
  public:
-  static constexpr std::size_t kPartBytes = 512 * 1024;  ///< hides what a copy costs to start (an estimate)
-  static constexpr std::size_t kPartsAhead = 2;
+  static constexpr std::size_t kPartBytes = 256 * 1024;  ///< hides what a copy costs to start (an estimate)
+  static constexpr std::size_t kPartsAhead = 1;
 
   /// Throws Error.
   explicit StreamedCopies(std::span<const StreamedSide> sides);
