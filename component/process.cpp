@@ -117,8 +117,8 @@ std::shared_ptr<device::cuda::Gpu> Process::gpu(const device::cuda::Owner& owner
   std::erase_if(gpus_, [](const auto& known) { return known.expired(); });
   for (const auto& known : gpus_)
     if (auto gpu = known.lock(); gpu && gpu->is_of(owner)) return gpu;
-  auto gpu = std::make_shared<device::cuda::Gpu>(staging_->driver(), owner, device::cuda::Gpu::Stream::kDefault,
-                                                 runtime_.parameters.staging_bytes);
+  auto gpu = std::make_shared<device::cuda::Gpu>(
+      staging_->driver(), owner, device::cuda::Gpu::Stream::kDefault, runtime_.parameters.staging_bytes);
   gpus_.push_back(gpu);
   return gpu;
 }

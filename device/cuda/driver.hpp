@@ -52,8 +52,9 @@ class Driver {
   /// Whether CUDA has let go of them, so that they may be unmapped.
   bool unpin(const std::optional<Owner>& in_context_of, void* memory) const noexcept;
 
-  /// The owner's context, current in this thread as long as this lives: streams and copies belong to contexts,
-  /// and a thread that MPI's progress runs in may have none. result(): the driver's, 0 where that worked.
+  /// The owner's context, current in this thread as long as this lives: streams and copies belong to
+  /// contexts, and a thread that MPI's progress runs in may have none. result(): the driver's, 0 where that
+  /// worked.
   class CurrentContext {
    public:
     CurrentContext(const Driver& driver, const Owner& owner);

@@ -39,8 +39,8 @@ class Gpu {
     kVirtual  ///< of the device (virtual_memory.hpp); shared where IPC does not work
   };
 
-  /// The owner's context, or the primary one of its device. most_bytes: that allocate() gives at a time. Throws,
-  /// too, where this build has no kernels.
+  /// The owner's context, or the primary one of its device. most_bytes: that allocate() gives at a time.
+  /// Throws, too, where this build has no kernels.
   Gpu(const Driver& driver, const Owner& owner, Stream stream = Stream::kDefault,
       std::size_t most_bytes = std::numeric_limits<std::size_t>::max());
   ~Gpu();

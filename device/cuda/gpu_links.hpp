@@ -34,9 +34,7 @@ class GpuLinks {
     std::size_t bank_bytes = GpuBoards::kBankBytes;
     int channels = kMostChannels;
 
-    std::size_t boards_bytes() const {
-      return kind == Kind::kPersistent ? 0 : GpuBoards::bytes(bank_bytes);
-    }
+    std::size_t boards_bytes() const { return kind == Kind::kPersistent ? 0 : GpuBoards::bytes(bank_bytes); }
     /// Of each rank's GPU.
     std::size_t bytes(int ranks) const {
       return boards_bytes() + (kind == Kind::kHandedOver ? 0 : persistent_bytes(ranks, channels));

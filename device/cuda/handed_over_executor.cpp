@@ -9,7 +9,8 @@ namespace {
 
 // A round costs some launches, so tiles are far larger than on the host (an estimate; not measured).
 TileLimits limits(const GpuBoards& boards) {
-  return {.bank_bytes = boards.bank_bytes(), .min_tile_bytes = 256 * 1024, .min_chunk_tile_bytes = 256 * 1024};
+  return {
+      .bank_bytes = boards.bank_bytes(), .min_tile_bytes = 256 * 1024, .min_chunk_tile_bytes = 256 * 1024};
 }
 
 }  // namespace

@@ -89,8 +89,10 @@ class StreamedCopies::Side {
     /// Calls body(part, bytes of it) for each part that these bytes are in.
     template <class Body>
     void for_parts(const std::byte* first, std::size_t count, Body&& body) const {
-      const std::byte *const from = std::max<const std::byte*>(first, host),
-                      *const to = std::min<const std::byte*>(first + count, host + bytes);
+      const std::byte *const from = std::max<const std::byte*>(first, host), *const to =
+                                                                                 std::min<const std::byte*>(
+                                                                                     first + count,
+                                                                                     host + bytes);
       for (const std::byte* at = from; at < to;) {
         const auto part = static_cast<std::size_t>(at - host) / kPartBytes;
         const std::byte* const end = std::min<const std::byte*>(to, host + (part + 1) * kPartBytes);
@@ -115,9 +117,9 @@ class StreamedCopies::Side {
   const Driver& driver_;
   Owner owner_;
   Buffer load_, store_;
-  std::vector<State> loaded_;         ///< by part of load_
-  std::vector<void*> events_;         ///< of those on their way
-  std::vector<void*> spare_;          ///< events
+  std::vector<State> loaded_;  ///< by part of load_
+  std::vector<void*> events_;  ///< of those on their way
+  std::vector<void*> spare_;   ///< events
   /// Bytes of each part of store_ that stay as they are; a part is on its way back once all do.
   std::vector<std::uint32_t> final_;
   bool stores_early_ = true;  ///< until that has failed: then finish() tries again, and says so

@@ -1,5 +1,5 @@
-// streamed_copies.hpp -- copies between device buffers and their stand-ins that go on while a call does: of the
-// operand shortly before the call reads it, of the result as soon as it is there.
+// streamed_copies.hpp -- copies between device buffers and their stand-ins that go on while a call does: of
+// the operand shortly before the call reads it, of the result as soon as it is there.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@
 
 namespace loom::device::cuda {
 
-/// A stand-in with the one piece of it that is copied to the host, and the one that is copied back, contiguous
-/// both.
+/// A stand-in with the one piece of it that is copied to the host, and the one that is copied back,
+/// contiguous both.
 struct StreamedSide {
   StandIn* stand_in = nullptr;
   std::optional<Strip> load, store;

@@ -47,8 +47,7 @@ void RailTreesExecutor::plan_allreduce(const RailTrees& trees) {
     half.transit = part.transit;
     half.writes_result = collective == RingCollective::kAllGather;  // before, a host's sums
     return Inside(RingExecutor(
-        local, half,
-        slice_ring(part.count, part.elem_bytes, local.size, fifo.slot_bytes, fifo.slot_count)));
+        local, half, slice_ring(part.count, part.elem_bytes, local.size, fifo.slot_bytes, fifo.slot_count)));
   };
   // inside: RS 0, RS 1, AG 0, RS 2, AG 1, ...   across: AR 0, AR 1, ...
   const auto part_at = [&](std::size_t first) {
@@ -105,7 +104,7 @@ void RailTreesExecutor::plan_broadcast(const RailTrees& trees, int root_host, in
     const std::byte* const at = data + first * job_.elem_bytes;
     // The root's is only read; whoever else has nothing to read here, and writes what is its own.
     TreeJob part{TreeCollective::kBroadcast, at, is_root ? nullptr : const_cast<std::byte*>(at),
-                       std::min(block, job_.count - first), job_.elem_bytes};
+                 std::min(block, job_.count - first), job_.elem_bytes};
     part.transit = job_.transit;
     if (on_rail) across_.add(tree(trees, root_host, part), 0);
     if (grid_.local.size > 1) inside_.add(Inside(chain(part, root_place)), across_.size());

@@ -5,9 +5,9 @@
 
 namespace loom::device {
 
-/// Told by an executor what it is about to read of the call's operand, and what of the result is in its place.
-/// Bytes are given by their address; those that are in no buffer of the call's, or in one that lies on the
-/// host, are passed over, so that an executor need not know which is which.
+/// Told by an executor what it is about to read of the call's operand, and what of the result is in its
+/// place. Bytes are given by their address; those that are in no buffer of the call's, or in one that lies on
+/// the host, are passed over, so that an executor need not know which is which.
 class Transit {
  public:
   virtual ~Transit() = default;

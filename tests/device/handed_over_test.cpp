@@ -287,8 +287,9 @@ TEST_F(HandedOver, SaysSoWhereTheWordOfARankIsNotItsOwn) {
     a.connect(handles, 0);
     b.connect(handles, 1);
     EXPECT_TRUE(a.delivers());
-    fake.write(reinterpret_cast<std::byte*>(handles[0].memory.address) + GpuBoards::bytes(GpuBoards::kBankBytes),
-               std::vector<std::byte>(sizeof(Word)));
+    fake.write(
+        reinterpret_cast<std::byte*>(handles[0].memory.address) + GpuBoards::bytes(GpuBoards::kBankBytes),
+        std::vector<std::byte>(sizeof(Word)));
     EXPECT_FALSE(b.delivers());
   }
 }

@@ -1,6 +1,6 @@
-// loom_cuda_bench -- what a GPU makes of loom's kernels: reductions of every type and operation, and all-reduces
-// of ranks that share it, by executor, algorithm and protocol. Ranks are those of this one process, each with a
-// stream of its own; scripts/bench-gpu has the processes. Needs no Open MPI.
+// loom_cuda_bench -- what a GPU makes of loom's kernels: reductions of every type and operation, and
+// all-reduces of ranks that share it, by executor, algorithm and protocol. Ranks are those of this one
+// process, each with a stream of its own; scripts/bench-gpu has the processes. Needs no Open MPI.
 //
 //   loom_cuda_bench [copy | reduce | ranks] [--largest BYTES] [--ranks N,...] [--without-persistent]
 //
@@ -15,11 +15,13 @@
 //           ranks channels
 //           bytes us           message of each rank; median of the calls
 //           GB/s               bytes / us
-//           of roofline        of what reading and writing each rank's message once takes at copy GB/s: 2 ranks
+//           of roofline        of what reading and writing each rank's message once takes at copy GB/s: 2
+//           ranks
 //                              bytes / copy GB/s / us
-//           of copies          of what plain copies take in the same run, in which each rank sends the next one
-//                              as much as it sends in an all-reduce, 2 (ranks - 1) / ranks bytes, all at once.
-//                              The aim for large messages is 0.85 by Simple, 0.75 by LL128, 0.4 by LL
+//           of copies          of what plain copies take in the same run, in which each rank sends the next
+//           one
+//                              as much as it sends in an all-reduce, 2 (ranks - 1) / ranks bytes, all at
+//                              once. The aim for large messages is 0.85 by Simple, 0.75 by LL128, 0.4 by LL
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -39,14 +41,14 @@ namespace loom::device::cuda {
 namespace {
 
 // In the order of the numbers.
-constexpr const char* kOps[] = {"sum",  "prod", "min",  "max", "land",   "lor",
+constexpr const char* kOps[] = {"sum",  "prod", "min", "max",  "land",   "lor",
                                 "lxor", "band", "bor", "bxor", "minloc", "maxloc"};
-constexpr const char* kTypes[] = {
-    "int8",          "int16",  "int32",    "int64",         "uint8",          "uint16",
-    "uint32",        "uint64", "float",    "double",        "long double",    "half",
-    "bfloat16",      "complex float",      "complex double", "complex long double",
-    "float int",     "double int",         "long int",      "int int",        "short int",
-    "long double int", "float float",      "double double"};
+constexpr const char* kTypes[] = {"int8",      "int16",           "int32",          "int64",
+                                  "uint8",     "uint16",          "uint32",         "uint64",
+                                  "float",     "double",          "long double",    "half",
+                                  "bfloat16",  "complex float",   "complex double", "complex long double",
+                                  "float int", "double int",      "long int",       "int int",
+                                  "short int", "long double int", "float float",    "double double"};
 constexpr const char* kAlgorithms[] = {"ring",         "reduce_scatter", "all_gather", "bcast_chain",
                                        "reduce_chain", "one_shot",       "two_shot"};
 constexpr const char* kProtocols[] = {"simple", "ll", "ll128"};
@@ -123,7 +125,8 @@ class Ranks {
     const double gbps = static_cast<double>(bytes) / us / 1e3,
                  roofline_us = 2.0 * size() * static_cast<double>(bytes) / copy_gbps_ / 1e3;
     fmt::print("{:<11} {:<9} {:<8} {:>5} {:>8} {:>10} {:>10.1f} {:>8.2f} {:>11.2f} {:>9.2f}\n", executor,
-               algorithm, protocol, size(), channels, bytes, us, gbps, roofline_us / us, copies_us(bytes) / us);
+               algorithm, protocol, size(), channels, bytes, us, gbps, roofline_us / us,
+               copies_us(bytes) / us);
   }
   static void print_header() {
     fmt::print("{:<11} {:<9} {:<8} {:>5} {:>8} {:>10} {:>10} {:>8} {:>11} {:>9}\n", "executor", "algorithm",
@@ -222,7 +225,8 @@ void bench_handed_over(Ranks& world, std::size_t largest) {
 Options options_of(int argc, char** argv) {
   Options options;
   CLI::App app{"What a GPU makes of loom's kernels. The columns are explained in the source."};
-  app.add_option("what", options.what, "copy, reduce or ranks alone")->check(CLI::IsMember({"copy", "reduce", "ranks"}));
+  app.add_option("what", options.what, "copy, reduce or ranks alone")
+      ->check(CLI::IsMember({"copy", "reduce", "ranks"}));
   app.add_option("--largest", options.largest, "Largest message in bytes")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(std::size_t{1024}, std::size_t{1} << 34));

@@ -1,5 +1,5 @@
-// Copies that go on during a call, on a driver without a GPU (tests/fake_cuda), where nothing in a stream happens
-// until somebody waits for it.
+// Copies that go on during a call, on a driver without a GPU (tests/fake_cuda), where nothing in a stream
+// happens until somebody waits for it.
 #include "device/cuda/streamed_copies.hpp"
 
 #include <gmock/gmock.h>

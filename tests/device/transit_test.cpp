@@ -79,15 +79,16 @@ int sum_at(int ranks, std::size_t i) {
   return ranks * value_at(0, i) + 1000 * ranks * (ranks - 1) / 2;
 }
 
-/// One rank's part of one call: perform(job), and all of its result has left, once. The message, or all of its
-/// blocks, has about `most` ints.
+/// One rank's part of one call: perform(job), and all of its result has left, once. The message, or all of
+/// its blocks, has about `most` ints.
 template <class Perform>
 void check_call(int rank, int ranks, Collective collective, std::size_t most, bool in_place,
                 Perform&& perform) {
   const int root = ranks - 1;
   const auto r = static_cast<std::size_t>(rank), n = static_cast<std::size_t>(ranks);
   const bool reduces = is_reduction(collective), gathers = collective == Collective::kAllGather,
-             scatters = collective == Collective::kReduceScatter, exchanges = collective == Collective::kAllToAll,
+             scatters = collective == Collective::kReduceScatter,
+             exchanges = collective == Collective::kAllToAll,
              rooted = collective == Collective::kBroadcast || collective == Collective::kReduce;
   const std::size_t count = gathers || scatters || exchanges ? most / n + 1 : most,
                     whole = gathers || scatters || exchanges ? n * count : count;

@@ -2,15 +2,15 @@
 //
 // It is a libcuda.so.1 without a GPU. Device memory is mapped twice: where the program has its address, no
 // CPU may touch it, and where the fake knows it, only its copies do. So whoever reads or writes a device
-// buffer with the CPU ends at once. Work in a stream is put off until somebody synchronises with it, as a slow
-// GPU would; streams that are made are non-blocking ones. Other processes may map memory, as CUDA's IPC lets them. loom's kernels are known
-// by their names, and done by the host's table of reductions.
+// buffer with the CPU ends at once. Work in a stream is put off until somebody synchronises with it, as a
+// slow GPU would; streams that are made are non-blocking ones. Other processes may map memory, as CUDA's IPC
+// lets them. loom's kernels are known by their names, and done by the host's table of reductions.
 //
 // Of the environment of each process: FAKE_CUDA_SHARED gives it the same GPU as all others that have it;
 // FAKE_CUDA_MPS is what a driver answers that has heard of MPS, 0 or 1; FAKE_CUDA_MULTIPROCESSORS are those
 // of the GPU. FAKE_CUDA_NO_IPC makes IPC fail: "get", "open", or so that its attribute says so; where
-// FAKE_CUDA_VIRTUAL_MEMORY is 1, virtual memory is offered. FAKE_CUDA_GBPS is how many GB/s each stream copies,
-// while the CPU does something else; else copies take what they take.
+// FAKE_CUDA_VIRTUAL_MEMORY is 1, virtual memory is offered. FAKE_CUDA_GBPS is how many GB/s each stream
+// copies, while the CPU does something else; else copies take what they take.
 #pragma once
 
 #include <cstddef>

@@ -59,8 +59,8 @@ struct Kernel {
 
 using Clock = std::chrono::steady_clock;
 
-/// What is enqueued is put off. Where FAKE_CUDA_GBPS says how fast copies are, they have a time, too, at which
-/// a copy engine would be through with them.
+/// What is enqueued is put off. Where FAKE_CUDA_GBPS says how fast copies are, they have a time, too, at
+/// which a copy engine would be through with them.
 struct Stream {
   std::deque<std::function<void()>> work;
   std::uint64_t enqueued = 0;

@@ -24,8 +24,8 @@ Clock::duration time_of(std::size_t bytes) {
 }
 
 /// Rows from one place to another.
-int enqueue(Driver& d, Stream& stream, void* to, const void* from, std::size_t width, std::size_t rows, std::size_t to_pitch,
-            std::size_t from_pitch) {
+int enqueue(Driver& d, Stream& stream, void* to, const void* from, std::size_t width, std::size_t rows,
+            std::size_t to_pitch, std::size_t from_pitch) {
   Context* const context = current_context();
   if (context == nullptr || !d.alive.contains(context)) return kInvalidContext;
   for (std::size_t row = 0; row < rows; ++row) {

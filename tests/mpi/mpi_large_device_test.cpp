@@ -1,10 +1,10 @@
-// mpi_large_device_test -- an in-place allreduce and a bcast of more than 2^31 bytes on a device, every element
-// checked. On a GPU, or on tests/fake_cuda.
+// mpi_large_device_test -- an in-place allreduce and a bcast of more than 2^31 bytes on a device, every
+// element checked. On a GPU, or on tests/fake_cuda.
 //
 //   mpi_large_device_test [COUNT]
 //
-// COUNT of MPI_INT (2^29 + 3). Exit code 77: there is no device, or not enough memory on the host for one that
-// is none, with its stand-ins.
+// COUNT of MPI_INT (2^29 + 3). Exit code 77: there is no device, or not enough memory on the host for one
+// that is none, with its stand-ins.
 #include <mpi.h>
 
 #include <algorithm>
