@@ -8,7 +8,7 @@
 enum { DEFAULT_MEMORY_LIMIT = 256 * 1024 * 1024 };
 /* An estimate, not measured: below, two copies to and from the host cost less than a round's launches. */
 enum { DEFAULT_SMALL_BYTES = 64 * 1024 };
-enum { DEFAULT_OVERLAP_BYTES = 1024 * 1024 };
+enum { DEFAULT_OVERLAP_BYTES = 1024 * 1024 }; /* hides what making two streams costs: an estimate, not measured */
 enum { DEFAULT_TWO_LEVELS = 64 };
 enum { DEFAULT_PRIORITY = 90 }; /* above all of Open MPI's own: the highest, coll/cuda, has 78 */
 
@@ -181,8 +181,9 @@ static int register_variables(void) {
           MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, OPAL_INFO_LVL_5, &variables->small_bytes),
       register_variable(
           "overlap_bytes",
-          "Blocking calls that copy a GPU buffer of at least so many bytes through host memory copy it part by part "
-          "while the call goes on; 0: none. May differ between ranks",
+          "Blocking allreduces, reduces, reduce_scatters, bcasts, allgathers and alltoalls that copy a GPU buffer of at "
+          "least so many bytes through host memory copy it part by part while the call goes on, if it goes over "
+          "loom's boards, rings or trees; 0: none. May differ between ranks",
           MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, OPAL_INFO_LVL_5, &variables->overlap_bytes),
       register_changeable(
           "check",

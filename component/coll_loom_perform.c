@@ -3,6 +3,7 @@
  * operation and the type; only on these may it depend. */
 #include "component/coll_loom.h"
 #include "component/coll_loom_kernels.h"
+#include "component/coll_loom_staging.h"
 
 static bool is_reduction(enum loom_collective collective) {
   return collective <= LOOM_REDUCE_SCATTER_BLOCK || collective == LOOM_REDUCE_SCATTER ||
@@ -133,11 +134,7 @@ static bool fetch_all(struct coll_loom_module* self, struct loom_streamed_copies
   if (OPAL_LIKELY(copies == NULL)) return true;
   const int result = loom_streamed_copies_need_all(copies, coll_loom_name(self->communicator));
   if (result == LOOM_SUCCESS) return true;
-  if (self->comm != NULL) {
-    loom_comm_abandon(self->comm);
-    coll_loom_break(self, result);
-  }
-  *error = coll_loom_error_class(result);
+  *error = coll_loom_fail_alone(self, result);
   return false;
 }
 

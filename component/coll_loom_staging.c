@@ -237,13 +237,17 @@ static const char* first_byte(const struct coll_loom_blocks* blocks) {
 
 /* ---- Stand-ins */
 
-/* Others, if the call has any, are told. */
-static int fail(struct coll_loom_module* self, int which, int result) {
-  if (which != COLL_LOOM_REDUCE_LOCAL && self->comm != NULL) {
+int coll_loom_fail_alone(struct coll_loom_module* self, int result) {
+  if (self->comm != NULL) {
     loom_comm_abandon(self->comm);
     coll_loom_break(self, result);
   }
   return coll_loom_error_class(result);
+}
+
+/* Others, if the call has any, are told. */
+static int fail(struct coll_loom_module* self, int which, int result) {
+  return which == COLL_LOOM_REDUCE_LOCAL ? coll_loom_error_class(result) : coll_loom_fail_alone(self, result);
 }
 
 /* An address in the buffer that is on a device. From MPI_BOTTOM everything can be reached, so each strip is
@@ -314,7 +318,7 @@ static void explain(struct coll_loom_module* self, int which, bool overlaps) {
               coll_loom_name(self->communicator), ompi_comm_rank(self->communicator),
               which < LOOM_COLLECTIVE_COUNT ? loom_collective_name((enum loom_collective)which)
                                             : "a neighbourhood collective or reduce_local",
-              overlaps ? " while the call goes on" : "");
+              overlaps ? ", part by part if the call goes that way" : "");
 }
 
 int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_args* args,
@@ -349,13 +353,16 @@ int coll_loom_staging_begin(struct coll_loom_staging* staging) {
   return OMPI_SUCCESS;
 }
 
-/* Calls that loom's boards, rings or trees may carry, of buffers without gaps, one of them long. */
+/* Calls that loom's boards, rings or trees may carry, of buffers without gaps, one of them long. Who carries it is
+ * not known yet. */
 static bool may_stream(const struct coll_loom_staging* staging) {
   const struct coll_loom_module* const self = staging->self;
   const int which = staging->which;
   if (coll_loom_variables.overlap_bytes == 0) return false;
   if (which >= LOOM_COLLECTIVE_COUNT || !self->carries[which]) return false;
   if (which > LOOM_ALLTOALL && which != LOOM_REDUCE_SCATTER && which != LOOM_ALLGATHERV) return false;
+  if (which == (self->one_host ? LOOM_ALLGATHERV : LOOM_ALLTOALL)) return false; /* those have other ways */
+  if (ompi_comm_size(self->communicator) == 1) return false;
   uint64_t longest = 0;
   for (int side = 0; side < SIDES; ++side) {
     const struct strips* const both[] = {&staging->sides[side].load, &staging->sides[side].store};

@@ -41,7 +41,10 @@ int coll_loom_staged_request_make(struct coll_loom_module* self, int which, stru
 int coll_loom_staged_request_finish(struct coll_loom_staged_request* made, int error,
                                     ompi_request_t** request);
 
-/* coll_loom_entries.c: a blocking call, without a look whether it is small. */
+/* This rank cannot take part: its communicator's peers are told, and later calls fail. An MPI error class. */
+int coll_loom_fail_alone(struct coll_loom_module* self, int result);
+
+/* coll_loom_entries.c and coll_loom_allgatherv.c: a blocking call, without a look whether it is small. */
 #define COLL_LOOM_DECLARE_LONGER_WAY(api, which)                                                     \
   int coll_loom_longer_way_##api(PARAMS_##api struct ompi_communicator_t* communicator,              \
                                  struct coll_loom_module* self);

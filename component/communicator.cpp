@@ -137,6 +137,8 @@ constexpr bool knows_of_transit(Algorithm algorithm) {
 }  // namespace
 
 void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
+  // An operand with gaps they pack by their own means; where it is on the host, as it is, nothing is fetched.
+  if (job.transit != nullptr && job.in_gaps != nullptr) job.transit->need_all();
   if (job.transit != nullptr && !knows_of_transit(algorithm)) {
     job.transit->need_all();
     device::HostJob on_host = job;

@@ -152,6 +152,7 @@ bool Communicator::make_gpu_links(const Owner& owner) {
   std::shared_ptr<Gpu> gpu;
   GpuFacts mine;
   std::vector<GpuFacts> facts;
+  process_.free_retired_links();
   const auto look = [&] {
     facts.resize(static_cast<std::size_t>(bootstrap_.size()));
     gpu = process_.gpu(owner);
@@ -176,6 +177,7 @@ bool Communicator::make_gpu_links(const Owner& owner) {
   const bool ipc = std::ranges::all_of(facts, &GpuFacts::ipc),
              files = std::ranges::all_of(facts, &GpuFacts::virtual_memory);
   if (ipc && connect_gpus(gpu, *form, Gpu::Memory::kPlain, files ? kNoIpc : kStaged)) return true;
+  process_.free_retired_links();  // those of the attempt
   if (files) return connect_gpus(gpu, *form, Gpu::Memory::kVirtual, kStaged);
   if (!ipc) say(kStaged, "The GPU of a rank shares no memory with other processes.");
   return false;

@@ -321,6 +321,7 @@ loom_streamed_copies* loom_streamed_copies_create(const loom_streamed_side* side
     std::vector<loom::device::cuda::StreamedSide> all(n);
     for (std::size_t i = 0; i < n; ++i) {
       all[i].stand_in = reinterpret_cast<loom::device::cuda::StandIn*>(sides[i].stand_in);
+      if (!all[i].stand_in->is_locked()) return nullptr;  // the driver would copy while it is called
       if (sides[i].load != nullptr) all[i].load = *reinterpret_cast<const Strip*>(sides[i].load);
       if (sides[i].store != nullptr) all[i].store = *reinterpret_cast<const Strip*>(sides[i].store);
     }

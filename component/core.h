@@ -289,7 +289,7 @@ void loom_stand_in_destroy(struct loom_stand_in *stand_in);
 int loom_copy_strips(struct loom_stand_in *stand_in, const struct loom_strip *strips, uint64_t n, bool to_device, const char *where);
 
 /* Copies that go on while loom_perform does, of contiguous buffers (device/cuda/streamed_copies.hpp). NULL: that cannot be
- * had, and nothing has been copied. loads, stores: of each stand-in one strip or NULL. They must outlive the copies. */
+ * had, and nothing has been copied. load, store: a strip of the stand-in, which must outlive the copies, or NULL. */
 struct loom_streamed_copies;
 struct loom_streamed_side {
   struct loom_stand_in *stand_in;

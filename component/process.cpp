@@ -125,11 +125,16 @@ std::shared_ptr<device::cuda::Gpu> Process::gpu(const device::cuda::Owner& owner
 
 void Process::retire(std::unique_ptr<device::cuda::GpuLinks> links) noexcept {
   links->leave();
-  const std::lock_guard lock(mutex_);
   try {
+    const std::lock_guard lock(mutex_);
     retired_gpu_links_.push_back(std::move(links));
   } catch (const std::bad_alloc&) {  // freed now if that is safe, else not before the process ends
   }
+  free_retired_links();
+}
+
+void Process::free_retired_links() noexcept {
+  const std::lock_guard lock(mutex_);
   std::erase_if(retired_gpu_links_, [](const auto& retired) { return retired->all_have_left(); });
 }
 

@@ -126,8 +126,10 @@ class Process {
   /// The GPU that an owner's memory is on. The same one for all communicators that use it at a time. Throws
   /// Error.
   std::shared_ptr<device::cuda::Gpu> gpu(const device::cuda::Owner& owner);
-  /// Of a communicator that ends: freed when all its ranks have left them, here or at a later call.
+  /// Of a communicator that ends: freed when all its ranks have left them, here or later.
   void retire(std::unique_ptr<device::cuda::GpuLinks> links) noexcept;
+  /// Frees those retired links that all have left.
+  void free_retired_links() noexcept;
 
   /// The transport if it is open.
   ucx_transport::Transport* open_transport() noexcept {

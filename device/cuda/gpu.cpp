@@ -156,20 +156,28 @@ void Gpu::check(int result, const char* doing) const {
 }
 
 std::byte* Gpu::allocate(std::size_t bytes, Memory kind) {
-  if (bytes > room())
-    throw Error(ErrorCode::kOutOfMemory,
-                fmt::format("{} bytes of a GPU are more than the {} left of its limit.", bytes, room()));
-  std::byte* const memory = allocate_any(bytes, kind);
+  std::map<std::byte*, std::size_t> entry{{nullptr, bytes}};  // made before anything else can fail
+  {
+    const std::lock_guard lock(mutex_);
+    if (bytes > most_bytes_ - used_)
+      throw Error(ErrorCode::kOutOfMemory,
+                  fmt::format("{} bytes of a GPU are more than the {} left of its limit.", bytes,
+                              most_bytes_ - used_));
+    used_ += bytes;
+  }
+  std::byte* memory;
+  try {
+    memory = allocate_any(bytes, kind);
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    used_ -= bytes;
+    throw;
+  }
+  auto node = entry.extract(entry.begin());
+  node.key() = memory;
   const std::lock_guard lock(mutex_);
-  allocated_[memory] = bytes;
+  allocated_.insert(std::move(node));
   return memory;
-}
-
-std::size_t Gpu::room() const {
-  const std::lock_guard lock(mutex_);
-  std::size_t used = 0;
-  for (const auto& [memory, bytes] : allocated_) used += bytes;
-  return used < most_bytes_ ? most_bytes_ - used : 0;
 }
 
 std::byte* Gpu::allocate_any(std::size_t bytes, Memory kind) {
@@ -191,9 +199,14 @@ std::byte* Gpu::allocate_any(std::size_t bytes, Memory kind) {
 }
 
 void Gpu::release(std::byte* memory) noexcept {
+  {
+    const std::lock_guard lock(mutex_);  // before the address can be given again
+    if (const auto found = allocated_.find(memory); found != allocated_.end()) {
+      used_ -= found->second;
+      allocated_.erase(found);
+    }
+  }
   release_any(memory);
-  const std::lock_guard lock(mutex_);
-  allocated_.erase(memory);
 }
 
 void Gpu::release_any(std::byte* memory) noexcept {
@@ -356,7 +369,10 @@ GpuFacts Gpu::facts() const {
     int value = 0;
     return functions_->get_attribute(&value, which, device) == kSuccess ? value : if_unknown;
   };
-  facts.room = room();
+  {
+    const std::lock_guard lock(mutex_);
+    facts.room = most_bytes_ - used_;
+  }
   facts.multiprocessors = attribute(kMultiprocessorCount, 0);
   facts.mps = attribute(kMpsEnabled, 0) != 0;
   // CUDA's documentation has memory handles go with those of events; older drivers do not tell.

@@ -88,7 +88,6 @@ class Gpu {
   void launch(void* kernel, unsigned blocks, unsigned threads, void* args);
   std::byte* allocate_any(std::size_t bytes, Memory kind);
   void release_any(std::byte* memory) noexcept;
-  std::size_t room() const;
   std::byte* keep(VirtualMemory memory);
   bool drop(std::byte* memory) noexcept;
   void check(int result, const char* doing) const;
@@ -103,6 +102,7 @@ class Gpu {
   std::size_t most_bytes_;
   mutable std::mutex mutex_;
   std::map<std::byte*, std::size_t> allocated_;  // by address; guarded by mutex_
+  std::size_t used_ = 0;                         // bytes of these, and those about to be; guarded by mutex_
   std::array<void*, kImages> modules_{};         // guarded by mutex_
   std::map<std::byte*, VirtualMemory> virtual_;  // by address, own and attached; guarded by mutex_
 };

@@ -31,6 +31,8 @@ class StandIn {
   /// For those who copy otherwise (streamed_copies.hpp): whose the buffer is now (throws Error), that so many
   /// bytes have been copied, and that copies may go on for ever.
   Owner owner() const;
+  /// Its pages are locked in memory, unless CUDA refused that.
+  bool is_locked() const noexcept { return kept_; }
   void note_copied(std::size_t bytes) noexcept;
   void lose() noexcept { lost_ = true; }
   const Driver& driver() const noexcept;

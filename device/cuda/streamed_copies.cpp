@@ -71,7 +71,7 @@ class StreamedCopies::Side {
   /// Apart from the constructor, so that what was made before a failure is destroyed.
   void begin();
   void need(const std::byte* first, std::size_t bytes);
-  void need_all() { need(load_.host, load_.bytes); }
+  void need_all();
   void have(const std::byte* first, std::size_t bytes);
   void finish();
 
@@ -89,10 +89,8 @@ class StreamedCopies::Side {
     /// Calls body(part, bytes of it) for each part that these bytes are in.
     template <class Body>
     void for_parts(const std::byte* first, std::size_t count, Body&& body) const {
-      const std::byte *const from = std::max<const std::byte*>(first, host), *const to =
-                                                                                 std::min<const std::byte*>(
-                                                                                     first + count,
-                                                                                     host + bytes);
+      const std::byte* const from = std::max<const std::byte*>(first, host);
+      const std::byte* const to = std::min<const std::byte*>(first + count, host + bytes);
       for (const std::byte* at = from; at < to;) {
         const auto part = static_cast<std::size_t>(at - host) / kPartBytes;
         const std::byte* const end = std::min<const std::byte*>(to, host + (part + 1) * kPartBytes);
@@ -110,7 +108,8 @@ class StreamedCopies::Side {
   }
   void fetch(std::size_t part);
   void wait_for(std::size_t part);
-  Result store(std::size_t part);
+  Result copy_in(std::size_t at, std::size_t bytes);
+  Result copy_out(std::size_t at, std::size_t bytes);
 
   const Functions& functions_;
   StandIn& stand_in_;
@@ -122,6 +121,7 @@ class StreamedCopies::Side {
   std::vector<void*> spare_;   ///< events
   /// Bytes of each part of store_ that stay as they are; a part is on its way back once all do.
   std::vector<std::uint32_t> final_;
+  bool busy_ = false;         ///< copies may be on their way
   bool stores_early_ = true;  ///< until that has failed: then finish() tries again, and says so
 };
 
@@ -143,10 +143,14 @@ void StreamedCopies::Side::begin() {
   }
 }
 
-/// A context that has ended has taken its streams along, and its copies.
+/// A context that has ended has taken its streams along, and its copies; but that is not the only reason why
+/// it cannot be made current.
 StreamedCopies::Side::~Side() {
   const Driver::CurrentContext context(driver_, owner_);
-  if (context.result() != kSuccess) return;
+  if (context.result() != kSuccess) {
+    if (busy_) stand_in_.lose();
+    return;
+  }
   for (const Buffer* buffer : {&load_, &store_}) {
     if (buffer->stream == nullptr) continue;
     if (functions_.synchronize(buffer->stream) != kSuccess) stand_in_.lose();
@@ -166,6 +170,34 @@ void StreamedCopies::Side::need(const std::byte* first, std::size_t bytes) {
   });
 }
 
+/// At once, if nobody has begun.
+void StreamedCopies::Side::need_all() {
+  if (std::ranges::any_of(loaded_, [](State state) { return state != State::kThere; }))
+    return need(load_.host, load_.bytes);
+  if (load_.bytes == 0) return;
+  const Driver::CurrentContext context(driver_, owner_);
+  check(context.result(), kLoading);
+  check(copy_in(0, load_.bytes), kLoading);
+  check(functions_.synchronize(load_.stream), kLoading);
+  std::ranges::fill(loaded_, State::kHere);
+}
+
+Result StreamedCopies::Side::copy_in(std::size_t at, std::size_t bytes) {
+  busy_ = true;
+  const Result result =
+      functions_.copy(address_of(load_.host + at), address_of(load_.device + at), bytes, load_.stream);
+  if (result == kSuccess) stand_in_.note_copied(bytes);
+  return result;
+}
+
+Result StreamedCopies::Side::copy_out(std::size_t at, std::size_t bytes) {
+  busy_ = true;
+  const Result result =
+      functions_.copy(address_of(store_.device + at), address_of(store_.host + at), bytes, store_.stream);
+  if (result == kSuccess) stand_in_.note_copied(bytes);
+  return result;
+}
+
 void StreamedCopies::Side::fetch(std::size_t part) {
   if (loaded_[part] != State::kThere) return;
   const Driver::CurrentContext context(driver_, owner_);
@@ -178,12 +210,9 @@ void StreamedCopies::Side::fetch(std::size_t part) {
     spare_.pop_back();
   }
   events_[part] = event;
-  const std::size_t at = part * kPartBytes, bytes = load_.part_bytes(part);
-  check(functions_.copy(address_of(load_.host + at), address_of(load_.device + at), bytes, load_.stream),
-        kLoading);
+  check(copy_in(part * kPartBytes, load_.part_bytes(part)), kLoading);
   check(functions_.record(event, load_.stream), kLoading);
   loaded_[part] = State::kOnItsWay;
-  stand_in_.note_copied(bytes);
 }
 
 void StreamedCopies::Side::wait_for(std::size_t part) {
@@ -200,25 +229,24 @@ void StreamedCopies::Side::have(const std::byte* first, std::size_t bytes) {
     final_[part] += static_cast<std::uint32_t>(count);
     if (final_[part] != store_.part_bytes(part)) return;
     const Driver::CurrentContext context(driver_, owner_);
-    stores_early_ = context.result() == kSuccess && store(part) == kSuccess;
+    stores_early_ =
+        context.result() == kSuccess && copy_out(part * kPartBytes, store_.part_bytes(part)) == kSuccess;
     if (!stores_early_) final_[part] = 0;
   });
-}
-
-Result StreamedCopies::Side::store(std::size_t part) {
-  const std::size_t at = part * kPartBytes, bytes = store_.part_bytes(part);
-  const Result result =
-      functions_.copy(address_of(store_.device + at), address_of(store_.host + at), bytes, store_.stream);
-  if (result == kSuccess) stand_in_.note_copied(bytes);
-  return result;
 }
 
 void StreamedCopies::Side::finish() {
   if (store_.bytes == 0) return;
   const Driver::CurrentContext context(driver_, owner_);
   check(context.result(), kStoring);
-  for (std::size_t part = 0; part < store_.parts(); ++part)
-    if (final_[part] != store_.part_bytes(part)) check(store(part), kStoring);
+  const auto is_stored = [this](std::size_t part) { return final_[part] == store_.part_bytes(part); };
+  for (std::size_t part = 0; part < store_.parts();) {
+    const std::size_t first = part;
+    while (part < store_.parts() && !is_stored(part)) ++part;
+    if (const std::size_t at = first * kPartBytes; part > first)
+      check(copy_out(at, std::min(store_.bytes, part * kPartBytes) - at), kStoring);
+    while (part < store_.parts() && is_stored(part)) ++part;
+  }
   check(functions_.synchronize(store_.stream), kStoring);
 }
 

@@ -24,7 +24,8 @@ class VirtualMemory {
   /// Of a device, by its ordinal: at least so many bytes, not cleared. Throws Error.
   static VirtualMemory create(const Driver& driver, int device, std::size_t bytes);
   /// What a process has created, mapped for work on a device. Takes the descriptor by the kernel's ptrace
-  /// rules, as single copies do; a container may permit less. Throws Error, of kind kUnreachable where these do not permit it.
+  /// rules, as single copies do; a container may permit less. Throws Error, of kind kUnreachable where these
+  /// do not permit it.
   static VirtualMemory attach(const Driver& driver, int device, std::int64_t pid, const MemoryFile& file);
   /// No work on it may be going on.
   ~VirtualMemory();

@@ -90,11 +90,11 @@ void BoardExecutor::read(int block, std::size_t first, std::byte* to, std::size_
   if (job_.in_gaps != nullptr)
     job_.in_gaps->move(job_.in_gaps->context, block, to, bytes);
   else if (bytes > 0)
-    std::memcpy(to, operand(first, bytes), bytes);
+    std::memcpy(to, fetched(first, bytes), bytes);
 }
 
 /// As far as it is on its way, it has come.
-const std::byte* BoardExecutor::operand(std::size_t first, std::size_t bytes) const {
+const std::byte* BoardExecutor::fetched(std::size_t first, std::size_t bytes) const {
   if (job_.transit != nullptr) job_.transit->need(job_.in + first, bytes);
   return job_.in + first;
 }
@@ -106,20 +106,23 @@ void BoardExecutor::tell(const std::byte* out, std::size_t bytes) const {
   job_.transit->have(out, bytes);
 }
 
-void BoardExecutor::write(int block, std::size_t first, const std::byte* from, std::size_t bytes) const {
+void BoardExecutor::put(int block, std::size_t first, const std::byte* from, std::size_t bytes) const {
   if (job_.out_gaps != nullptr)
     job_.out_gaps->move(job_.out_gaps->context, block, const_cast<std::byte*>(from), bytes);
-  else {
+  else
     copy_out(job_.out + first, from, bytes);
-    tell(job_.out + first, bytes);
-  }
+}
+
+void BoardExecutor::write(int block, std::size_t first, const std::byte* from, std::size_t bytes) const {
+  put(block, first, from, bytes);
+  if (job_.out_gaps == nullptr) tell(job_.out + first, bytes);
 }
 
 /// What I owe myself in an all-to-all.
 void BoardExecutor::keep(const Range& own) const {
   const int self = boards_.self();
   if (job_.in_gaps == nullptr && job_.out_gaps == nullptr) {
-    const std::byte* const from = operand(own.first, own.bytes);
+    const std::byte* const from = fetched(own.first, own.bytes);
     if (job_.in != job_.out) copy_out(job_.out + own.first, from, own.bytes);
     tell(job_.out + own.first, own.bytes);
     return;
@@ -151,9 +154,9 @@ void BoardExecutor::offer(std::size_t tile) {
     for (std::size_t at = 0; at < range.bytes; at += kBlockBytes) {
       const std::size_t bytes = std::min(kBlockBytes, range.bytes - at);
       read(0, range.first + at, piece(0) + at, bytes);
-      if (!in_place) write(self, own + at, piece(0) + at, bytes);
+      if (!in_place) put(self, own + at, piece(0) + at, bytes);
     }
-    if (in_place) tell(job_.out + own, range.bytes);
+    if (job_.out_gaps == nullptr) tell(job_.out + own, range.bytes);
     return;
   }
   for (int k = 0; k < boards_.size() - 1; ++k) {
@@ -178,7 +181,7 @@ void BoardExecutor::reduce_own(std::size_t tile) {
   const int self = boards_.self(), ranks = boards_.size();
   const Range range = tile_of(self, tile);
   if (range.bytes == 0) return;  // there may be no output
-  operand(range.first, range.bytes);
+  const std::byte* const mine = fetched(range.first, range.bytes);
   // In place and with unequal parts, result and operand may overlap without being the same.
   const bool apart = streams_ || (job_.collective == Collective::kReduceScatterV && job_.in == job_.out);
   const bool keep = job_.collective != Collective::kReduce || self == job_.root;
@@ -187,9 +190,7 @@ void BoardExecutor::reduce_own(std::size_t tile) {
   for (std::size_t at = 0, bytes; at < range.bytes; at += bytes) {
     bytes = std::min(block_bytes(out, at), range.bytes - at);
     const std::size_t count = bytes / job_.elem_bytes;
-    const auto operand = [&](int rank) {
-      return rank == self ? job_.in + range.first + at : piece_of(rank, self) + at;
-    };
+    const auto operand = [&](int rank) { return rank == self ? mine + at : piece_of(rank, self) + at; };
     std::byte* const result = chunked_ ? piece(self) + at : apart ? own_block : out + at;
     // In place, the result may lie where my own operand does: what is still to be read must not be written
     // yet.

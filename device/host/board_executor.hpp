@@ -76,9 +76,10 @@ class BoardExecutor : public BoardWalk {
   void take(std::size_t tile);
   std::size_t block_bytes(const std::byte* out, std::size_t at) const;
   void read(int block, std::size_t first, std::byte* to, std::size_t bytes) const;
+  void put(int block, std::size_t first, const std::byte* from, std::size_t bytes) const;
   void write(int block, std::size_t first, const std::byte* from, std::size_t bytes) const;
   void keep(const Range& own) const;
-  const std::byte* operand(std::size_t first, std::size_t bytes) const;
+  const std::byte* fetched(std::size_t first, std::size_t bytes) const;
   void tell(const std::byte* out, std::size_t bytes) const;
   std::byte* piece(int part) const { return boards_.to_write() + piece_at(part); }
   const std::byte* piece_of(int rank, int part) const { return boards_.to_read(rank) + piece_at(part); }

@@ -96,8 +96,8 @@ struct HostJob {
   bool owns_its_block = false;  ///< what this rank would send itself is in its place already (with blocks)
   const std::uint64_t* bounds =
       nullptr;  ///< kReduceScatterV: rank r's part is elements [bounds[r], bounds[r + 1])
-  /// Buffers without gaps whose bytes come and go during the call; only executors of boards and of
-  /// grids of ranks look at it.
+  /// Of a buffer without gaps whose bytes come and go during the call; only executors of boards and of grids of
+  /// ranks look at it.
   Transit* transit = nullptr;
 
   std::size_t bytes() const noexcept { return count * elem_bytes; }

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
 #include <thread>
 
 #include "device/cuda/gpu_links.hpp"
 #include "device/cuda/images.hpp"
 #include "device/cuda/persistent_links.hpp"
+#include "device/cuda/streamed_copies.hpp"
 #include "tests/device/real_gpu.hpp"
 #include "tests/device/steps_world.hpp"
 
@@ -227,6 +230,48 @@ TEST_F(CudaKernels, AreHandedOver) {
     }
     for (auto& each : links) each->leave();
   }
+}
+
+/// What the program has put into streams that synchronise with the default one comes before a call's copies.
+TEST_F(CudaKernels, StreamedCopiesWaitForStreamsOfTheProgram) {
+  constexpr std::size_t kBytes = 64 << 20;
+  const auto create = real_->call<int(void**, unsigned)>("cuStreamCreate");
+  const auto fill = real_->call<int(std::byte*, unsigned char, std::size_t, void*)>("cuMemsetD8Async");
+  Gpu gpu(real_->driver(), real_->owner());
+  const GpuBytes memory(gpu, kBytes);
+  void* stream = nullptr;
+  ASSERT_EQ(real_->call<int(void*)>("cuCtxPushCurrent_v2")(real_->owner().context), 0);
+  ASSERT_EQ(create(&stream, 0), 0);
+  Staging staging(Driver::open("libcuda.so.1", true), 2 * kBytes);
+  Strip strip{memory.at(), nullptr, kBytes, 1, 0};
+  const auto stand_in = staging.stand_in(memory.at(), {&strip, 1}, {});
+  const auto keep_busy = [&](unsigned char last) {
+    for (unsigned i = 0; i < 500; ++i) fill(memory.at(), static_cast<unsigned char>(i), kBytes, stream);
+    fill(memory.at(), last, kBytes, stream);
+  };
+  {
+    const StreamedSide side{stand_in.get(), strip, {}};
+    keep_busy(201);
+    StreamedCopies copies(std::span(&side, 1));
+    copies.need(strip.host, kBytes);
+    EXPECT_EQ(std::ranges::count(std::span(strip.host, kBytes), std::byte{201}),
+              static_cast<std::ptrdiff_t>(kBytes));
+  }
+  {
+    const StreamedSide side{stand_in.get(), {}, strip};
+    keep_busy(202);
+    StreamedCopies copies(std::span(&side, 1));
+    std::memset(strip.host, 203, kBytes);
+    copies.have(strip.host, kBytes);
+    copies.finish();
+  }
+  Bytes found(kBytes);
+  gpu.copy(found.data(), memory.at(), kBytes);
+  gpu.synchronize();
+  EXPECT_EQ(std::ranges::count(found, std::byte{203}), static_cast<std::ptrdiff_t>(kBytes));
+  real_->call<int(void*)>("cuStreamDestroy_v2")(stream);
+  void* context;
+  real_->call<int(void**)>("cuCtxPopCurrent_v2")(&context);
 }
 
 /// A memory's file leads to it, in the process that has it as in any other.

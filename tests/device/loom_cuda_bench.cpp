@@ -201,22 +201,35 @@ void bench_handed_over(Ranks& world, std::size_t largest) {
     handles.push_back(links.back()->handle());
   }
   for (int r = 0; r < size; ++r) links[static_cast<std::size_t>(r)]->connect(handles, r);
-  for (std::size_t bytes = 1024; bytes <= largest; bytes *= 4) {
-    const double us = median_us(10, [&] {
-      std::vector<std::jthread> threads;
-      for (int r = 0; r < size; ++r)
-        threads.emplace_back([&, r] {
-          std::byte* const at = world.buffer(r);
-          HandedOverExecutor executor(links[static_cast<std::size_t>(r)]->boards(),
-                                      {.collective = Collective::kAllreduce,
-                                       .in = at,
-                                       .out = at,
-                                       .count = bytes / sizeof(float),
-                                       .elem_bytes = sizeof(float)},
-                                      Op::kSum, Type::kFloat);
-          while (executor.advance() != BoardWalk::State::kDone) std::this_thread::yield();
-        });
-    });
+  const auto allreduce = [&](std::size_t bytes) {
+    std::vector<std::jthread> threads;
+    for (int r = 0; r < size; ++r)
+      threads.emplace_back([&, r] {
+        std::byte* const at = world.buffer(r);
+        HandedOverExecutor executor(links[static_cast<std::size_t>(r)]->boards(),
+                                    {.collective = Collective::kAllreduce,
+                                     .in = at,
+                                     .out = at,
+                                     .count = bytes / sizeof(float),
+                                     .elem_bytes = sizeof(float)},
+                                    Op::kSum, Type::kFloat);
+        while (executor.advance() != BoardWalk::State::kDone) std::this_thread::yield();
+      });
+  };
+  const std::vector<float> ones(256, 1.0F);
+  std::vector<float> sums(ones.size());
+  const std::size_t few = ones.size() * sizeof(float);
+  for (int r = 0; r < size; ++r) {
+    world.gpu(r)->copy(world.buffer(r), ones.data(), few);
+    world.gpu(r)->synchronize();
+  }
+  allreduce(few);
+  world.gpu(0)->copy(sums.data(), world.buffer(0), few);
+  world.gpu(0)->synchronize();
+  if (sums != std::vector<float>(ones.size(), static_cast<float>(size)))
+    throw Error(ErrorCode::kInternal, "A sum is wrong.");
+  for (std::size_t bytes = few; bytes <= largest; bytes *= 4) {
+    const double us = median_us(10, [&] { allreduce(bytes); });
     world.print("handed_over", "two_shot", "-", 0, bytes, us);
   }
   for (auto& each : links) each->leave();

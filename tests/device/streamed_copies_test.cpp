@@ -206,6 +206,21 @@ TEST(StreamedCopies, LeaveMemoryAloneThatCopiesMayStillReach) {
   device.release(memory);  // what was on its way comes now
 }
 
+TEST_F(StreamedCopiesTest, BringAllInOneCopyWhereNobodyHasBegun) {
+  device_.write(buffer_.memory(), values(kBytes));
+  const std::uint64_t copies_before = device_.counts().copies;
+  const auto copies = start(buffer_.both());
+  copies->need_all();
+  EXPECT_EQ(device_.counts().copies, copies_before + 1);
+  EXPECT_TRUE(std::ranges::equal(std::span(buffer_.host(), kBytes), values(kBytes)));
+  copies->need(buffer_.host(), kBytes);
+  EXPECT_EQ(copied(), kBytes);
+  std::memset(buffer_.host(), 9, kBytes);
+  copies->finish();
+  EXPECT_EQ(device_.counts().copies, copies_before + 2);
+  EXPECT_EQ(device_.read(buffer_.memory(), kBytes), std::vector<std::byte>(kBytes, std::byte{9}));
+}
+
 TEST(StreamedCopies, OutliveAContext) {
   const FakeDevice device;
   device.use(1);

@@ -99,6 +99,7 @@ struct Driver {
   std::uint64_t last_handle = 0;
   Stream stream;              // the legacy default one
   std::set<Stream*> streams;  // others, that do not wait for it
+  std::vector<Stream*> left;  // destroyed: what is in them goes on
   std::set<Event*> events;
   std::map<std::string, std::pair<int, int>> failures;
   std::map<int, Kernel> kernels;
@@ -130,6 +131,12 @@ struct Driver {
       return in->accessible ? in->alias + (static_cast<std::byte*>(address) - in->at) : nullptr;
     return holding(address) != nullptr ? nullptr : static_cast<std::byte*>(address);
   }
+  /// nullptr: there is no such stream.
+  Stream* find(void* handle) {
+    if (reinterpret_cast<std::uintptr_t>(handle) <= 1) return &stream;
+    auto* const other = static_cast<Stream*>(handle);
+    return streams.contains(other) ? other : nullptr;
+  }
   void run() {
     if (kernel.joinable()) kernel.join();
     stream.run(stream.enqueued);
@@ -137,10 +144,12 @@ struct Driver {
   void run_all() {
     run();
     for (Stream* other : streams) other->run(other->enqueued);
+    for (Stream* other : left) other->run(other->enqueued);
   }
   bool is_idle() const {
-    for (const Stream* other : streams)
-      if (!other->empty()) return false;
+    for (const auto& others : {std::vector(streams.begin(), streams.end()), left})
+      for (const Stream* other : others)
+        if (!other->empty()) return false;
     return stream.empty() && !kernel_runs;
   }
   void unmap(const Allocation& allocation) {

@@ -11,7 +11,7 @@ using namespace fake_cuda;
 namespace {
 
 /// A reduction, done by the host's own table.
-int enqueue_reduce(Driver& d, const Kernel& kernel, loom::device::cuda::ReduceArgs args) {
+int enqueue_reduce(Driver& d, Stream& stream, const Kernel& kernel, loom::device::cuda::ReduceArgs args) {
   using loom::device::Type;
   const auto type = static_cast<Type>(kernel.type);
   const loom::device::ReduceFn reduce =
@@ -24,7 +24,7 @@ int enqueue_reduce(Driver& d, const Kernel& kernel, loom::device::cuda::ReduceAr
   in.push_back(out);
   for (const std::byte* each : in)
     if (each == nullptr) return kInvalidValue;
-  d.stream.push_back([=] {
+  stream.push_back([=] {
     // `out` may be any of the operands: a GPU has read all of an element before it writes it.
     std::vector<std::byte> result(in[0], in[0] + bytes);
     for (int i = 1; i < args.operands; ++i)
@@ -163,12 +163,15 @@ EXPORT int cuModuleGetFunction(Kernel** out, void*, const char* name) {
   return 0;
 }
 EXPORT int cuLaunchKernel(const Kernel* kernel, unsigned blocks, unsigned, unsigned, unsigned, unsigned,
-                          unsigned, unsigned, void*, void** parameters, void**) {
+                          unsigned, unsigned, void* stream, void** parameters, void**) {
   using loom::device::cuda::CollectiveArgs;
   using loom::device::cuda::ReduceArgs;
   LOCK("cuLaunchKernel");
   if (current_context() == nullptr) return kInvalidContext;
+  Stream* const in = d.find(stream);
+  if (in == nullptr) return kInvalidHandle;
+  if (kernel->collective && in != &d.stream) return kNotSupported;
   if (kernel->collective)
     return start_collective(d, *kernel, *static_cast<const CollectiveArgs*>(parameters[0]), blocks);
-  return enqueue_reduce(d, *kernel, *static_cast<const ReduceArgs*>(parameters[0]));
+  return enqueue_reduce(d, *in, *kernel, *static_cast<const ReduceArgs*>(parameters[0]));
 }

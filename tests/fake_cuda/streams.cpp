@@ -10,13 +10,6 @@ using namespace fake_cuda;
 
 namespace {
 
-/// nullptr: there is no such stream.
-Stream* find(Driver& d, void* stream) {
-  if (reinterpret_cast<std::uintptr_t>(stream) <= 1) return &d.stream;
-  auto* const other = static_cast<Stream*>(stream);
-  return d.streams.contains(other) ? other : nullptr;
-}
-
 Clock::duration time_of(std::size_t bytes) {
   static const char* const rate = std::getenv("FAKE_CUDA_GBPS");
   if (rate == nullptr) return {};
@@ -64,13 +57,13 @@ constexpr unsigned kHostType = 1, kUnifiedType = 4;
 
 EXPORT int cuMemcpyAsync(std::uint64_t to, std::uint64_t from, std::size_t bytes, void* stream) {
   LOCK("cuMemcpyAsync");
-  Stream* const in = find(d, stream);
+  Stream* const in = d.find(stream);
   if (in == nullptr) return kInvalidHandle;
   return enqueue(d, *in, pointer(to), pointer(from), bytes, 1, 0, 0);
 }
 EXPORT int cuMemcpy2DAsync_v2(const Copy2D* copy, void* stream) {
   LOCK("cuMemcpy2DAsync");
-  Stream* const in = find(d, stream);
+  Stream* const in = d.find(stream);
   if (in == nullptr) return kInvalidHandle;
   if (copy->width > copy->src_pitch || copy->width > copy->dst_pitch || copy->src_x + copy->src_y != 0 ||
       copy->dst_x + copy->dst_y != 0)
@@ -83,7 +76,7 @@ EXPORT int cuMemcpy2DAsync_v2(const Copy2D* copy, void* stream) {
 /// What there is to run, and until when that takes.
 static int synchronize(void* stream, Clock::time_point& ends) {
   LOCK("cuStreamSynchronize");
-  Stream* const in = find(d, stream);
+  Stream* const in = d.find(stream);
   if (in == nullptr) return kInvalidHandle;
   ++d.counts.synchronisations;
   ends = in->ends;
@@ -116,11 +109,13 @@ EXPORT int cuMemcpyDtoH_v2(void* to, std::uint64_t from, std::size_t bytes) {
   return copy_now(reinterpret_cast<std::uint64_t>(to), from, bytes);
 }
 
-EXPORT int cuMemsetD8Async(std::uint64_t address, unsigned char value, std::size_t bytes, void*) {
+EXPORT int cuMemsetD8Async(std::uint64_t address, unsigned char value, std::size_t bytes, void* stream) {
   LOCK("cuMemsetD8Async");
+  Stream* const in = d.find(stream);
+  if (in == nullptr) return kInvalidHandle;
   std::byte* const target = d.reach(pointer(address), bytes);
   if (target == nullptr) return kInvalidValue;
-  d.stream.push_back([=] { std::memset(target, value, bytes); });
+  in->push_back([=] { std::memset(target, value, bytes); });
   return 0;
 }
 EXPORT int cuStreamCreate(void** out, unsigned flags) {
@@ -135,11 +130,8 @@ EXPORT int cuStreamDestroy_v2(void* stream) {
   LOCK("cuStreamDestroy");
   auto* const made = static_cast<Stream*>(stream);
   if (!d.streams.contains(made)) return kInvalidHandle;
-  made->run(made->enqueued);
   d.streams.erase(made);
-  for (Event* event : d.events)
-    if (event->stream == made) event->stream = nullptr;
-  delete made;
+  d.left.push_back(made);  // for ever: events may refer to it
   --d.counts.streams;
   return 0;
 }
@@ -160,7 +152,7 @@ EXPORT int cuEventDestroy_v2(void* event) {
 }
 EXPORT int cuEventRecord(void* event, void* stream) {
   LOCK("cuEventRecord");
-  Stream* const in = find(d, stream);
+  Stream* const in = d.find(stream);
   if (in == nullptr || !d.events.contains(static_cast<Event*>(event))) return kInvalidHandle;
   *static_cast<Event*>(event) = {in, in->enqueued, in->ends};
   return 0;
@@ -168,7 +160,7 @@ EXPORT int cuEventRecord(void* event, void* stream) {
 /// What the event stands for at this moment.
 EXPORT int cuStreamWaitEvent(void* stream, void* event, unsigned) {
   LOCK("cuStreamWaitEvent");
-  Stream* const in = find(d, stream);
+  Stream* const in = d.find(stream);
   if (in == nullptr || !d.events.contains(static_cast<Event*>(event))) return kInvalidHandle;
   const Event before = *static_cast<Event*>(event);
   if (before.stream == nullptr) return 0;
@@ -191,10 +183,15 @@ EXPORT int cuEventSynchronize(void* event) {
   return result;
 }
 
-EXPORT int cuStreamQuery(void*) {
+EXPORT int cuStreamQuery(void* stream) {
   LOCK("cuStreamQuery");
-  if (d.kernel_runs) return kNotReady;
-  d.run();
+  Stream* const in = d.find(stream);
+  if (in == nullptr) return kInvalidHandle;
+  if (in == &d.stream && d.kernel_runs) return kNotReady;
+  if (in == &d.stream)
+    d.run();
+  else
+    in->run(in->enqueued);
   return 0;
 }
 

@@ -90,6 +90,21 @@ MPI_Op user_sum() {
   return op;
 }
 
+/// So long that copies may go on during the call, which loom does not carry.
+void use_user_defined_operations_on_long_messages() {
+  constexpr int kCount = 400'009;
+  MPI_Op op = user_sum();
+  Ints in(kCount), out(kCount);
+  const auto sum = [](int i) { return ranks * i + ranks * (ranks - 1) / 2; };
+  in.fill([](int i) { return i + rank; });
+  MPI_Allreduce(in.at(), out.at(), kCount, MPI_INT, op, MPI_COMM_WORLD);
+  out.is(sum, "a long allreduce with an own operation is wrong");
+  out.fill([](int i) { return i + rank; });
+  MPI_Allreduce(MPI_IN_PLACE, out.at(), kCount, MPI_INT, op, MPI_COMM_WORLD);
+  out.is(sum, "a long allreduce in place with an own operation is wrong");
+  MPI_Op_free(&op);
+}
+
 void use_user_defined_operations() {
   constexpr int kCount = 3001;
   MPI_Op op = user_sum();
@@ -457,6 +472,26 @@ void fail_before_the_call() {
   }
 }
 
+/// The same where the operand is fetched while the call goes on; then some of the result may have changed.
+void fail_during_the_call() {
+  MPI_Comm copy;
+  MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+  MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN);
+  MPI_Barrier(copy);
+  constexpr int kCount = 1'000'003;
+  Ints in(kCount, rank, MemoryKind::kDevice), out(kCount, -1, MemoryKind::kDevice);
+  for (const char* function : {"cuEventSynchronize", "cuStreamSynchronize"})
+    if (rank == 0) fail(function, 0, 700);
+  const int error = MPI_Allreduce(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, copy);
+  require(error != MPI_SUCCESS, "an operand that cannot be fetched during the call is no error");
+  for (const char* function : {"cuEventSynchronize", "cuStreamSynchronize"}) fail(function, 0, 0);
+  require(counts().streams == 0, "a failed call leaves streams or events");
+  MPI_Comm_free(&copy);
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Allreduce(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  out.is([](int) { return ranks * (ranks - 1) / 2; }, "a long allreduce after a failed one is wrong");
+}
+
 /// The context ends with a persistent call and stand-ins alive; the host's buffers go on, and so do a new
 /// context's.
 void outlive_a_context() {
@@ -505,14 +540,16 @@ int main(int argc, char** argv) {
   if (argc > 1) limit = std::stoull(argv[1]);
   Driver::get();
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  use_user_defined_operations();  // on ranks that have not met: some of these go below
+  use_user_defined_operations_on_long_messages();  // on ranks that have not met: some of these go below
+  use_user_defined_operations();
   MPI_Barrier(MPI_COMM_WORLD);
   for (const auto scenario :
-       {use_user_defined_operations, leave_insignificant_buffers_alone, reduce_locally, call_neighbours,
-        call_between_groups, start_at_the_bottom, keep_the_order_of_the_default_stream, reuse_an_address,
+       {use_user_defined_operations, use_user_defined_operations_on_long_messages,
+        leave_insignificant_buffers_alone, reduce_locally, call_neighbours, call_between_groups,
+        start_at_the_bottom, keep_the_order_of_the_default_stream, reuse_an_address,
         copy_no_more_than_the_message, start_many_and_free_their_communicator,
         call_from_a_thread_without_a_context, use_two_devices, do_without_locked_pages, fail_after_the_call,
-        fail_before_the_call, keep_to_the_limit})
+        fail_before_the_call, fail_during_the_call, keep_to_the_limit})
     scenario();
   // Of a board on each rank's GPU this process has one, and the others mapped.
   const bool boards = std::getenv("OMPI_MCA_coll_loom_cuda_executor") != nullptr;
