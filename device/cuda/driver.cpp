@@ -119,6 +119,11 @@ void* Driver::find(const char* name) const noexcept {
   return ::dlsym(functions_->library, name);
 }
 
+void* Driver::find_or_throw(const char* name) const {
+  if (void* const function = find(name)) return function;
+  throw Error(ErrorCode::kDevice, fmt::format("CUDA's driver has no {}.", name));
+}
+
 Error Driver::error(const char* doing, Result result) const {
   const char* text = nullptr;
   if (functions_->error_string(result, &text) != kSuccess || text == nullptr) text = "unknown to it";

@@ -72,12 +72,18 @@ class Driver {
 
   /// Any function of the driver, or nullptr.
   void* find(const char* name) const noexcept;
+  /// The same for who cannot do without it. Throws Error (kDevice).
+  template <class Function>
+  void find(Function*& function, const char* name) const {
+    function = reinterpret_cast<Function*>(find_or_throw(name));
+  }
   /// "CUDA's driver fails with error 2 (out of memory) while <doing>."
   Error error(const char* doing, int result) const;
 
  private:
   struct Functions;
   explicit Driver(std::unique_ptr<Functions> functions);
+  void* find_or_throw(const char* name) const;
 
   std::unique_ptr<Functions> functions_;
 };

@@ -66,34 +66,30 @@ struct Gpu::Functions {
                    void**);
 
   explicit Functions(const Driver& driver) {
-    const auto find = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(driver.find(name));
-      if (function == nullptr) throw Error(ErrorCode::kDevice, fmt::format("CUDA's driver has no {}.", name));
-    };
-    find(push_context, "cuCtxPushCurrent_v2");
-    find(pop_context, "cuCtxPopCurrent_v2");
-    find(retain_primary, "cuDevicePrimaryCtxRetain");
-    find(release_primary, "cuDevicePrimaryCtxRelease_v2");
-    find(allocate, "cuMemAlloc_v2");
-    find(release, "cuMemFree_v2");
-    find(allocate_host, "cuMemHostAlloc");
-    find(release_host, "cuMemFreeHost");
-    find(fill, "cuMemsetD8Async");
-    find(copy, "cuMemcpyAsync");
-    find(create_stream, "cuStreamCreate");
-    find(destroy_stream, "cuStreamDestroy_v2");
-    find(synchronize, "cuStreamSynchronize");
-    find(query, "cuStreamQuery");
-    find(get_device, "cuDeviceGet");
-    find(get_uuid, "cuDeviceGetUuid_v2");
-    find(get_attribute, "cuDeviceGetAttribute");
-    find(get_handle, "cuIpcGetMemHandle");
-    find(open_handle, "cuIpcOpenMemHandle_v2");
-    find(close_handle, "cuIpcCloseMemHandle");
-    find(load_module, "cuModuleLoadData");
-    find(unload_module, "cuModuleUnload");
-    find(get_function, "cuModuleGetFunction");
-    find(launch, "cuLaunchKernel");
+    driver.find(push_context, "cuCtxPushCurrent_v2");
+    driver.find(pop_context, "cuCtxPopCurrent_v2");
+    driver.find(retain_primary, "cuDevicePrimaryCtxRetain");
+    driver.find(release_primary, "cuDevicePrimaryCtxRelease_v2");
+    driver.find(allocate, "cuMemAlloc_v2");
+    driver.find(release, "cuMemFree_v2");
+    driver.find(allocate_host, "cuMemHostAlloc");
+    driver.find(release_host, "cuMemFreeHost");
+    driver.find(fill, "cuMemsetD8Async");
+    driver.find(copy, "cuMemcpyAsync");
+    driver.find(create_stream, "cuStreamCreate");
+    driver.find(destroy_stream, "cuStreamDestroy_v2");
+    driver.find(synchronize, "cuStreamSynchronize");
+    driver.find(query, "cuStreamQuery");
+    driver.find(get_device, "cuDeviceGet");
+    driver.find(get_uuid, "cuDeviceGetUuid_v2");
+    driver.find(get_attribute, "cuDeviceGetAttribute");
+    driver.find(get_handle, "cuIpcGetMemHandle");
+    driver.find(open_handle, "cuIpcOpenMemHandle_v2");
+    driver.find(close_handle, "cuIpcCloseMemHandle");
+    driver.find(load_module, "cuModuleLoadData");
+    driver.find(unload_module, "cuModuleUnload");
+    driver.find(get_function, "cuModuleGetFunction");
+    driver.find(launch, "cuLaunchKernel");
   }
 };
 

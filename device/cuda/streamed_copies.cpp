@@ -38,19 +38,15 @@ struct StreamedCopies::Functions {
   Result (*copy)(Address, Address, std::size_t, void*);
 
   explicit Functions(const Driver& driver) {
-    const auto find = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(driver.find(name));
-      if (function == nullptr) throw Error(ErrorCode::kDevice, fmt::format("CUDA's driver has no {}.", name));
-    };
-    find(create_stream, "cuStreamCreate");
-    find(destroy_stream, "cuStreamDestroy_v2");
-    find(synchronize, "cuStreamSynchronize");
-    find(create_event, "cuEventCreate");
-    find(destroy_event, "cuEventDestroy_v2");
-    find(record, "cuEventRecord");
-    find(wait_in_stream, "cuStreamWaitEvent");
-    find(wait, "cuEventSynchronize");
-    find(copy, "cuMemcpyAsync");
+    driver.find(create_stream, "cuStreamCreate");
+    driver.find(destroy_stream, "cuStreamDestroy_v2");
+    driver.find(synchronize, "cuStreamSynchronize");
+    driver.find(create_event, "cuEventCreate");
+    driver.find(destroy_event, "cuEventDestroy_v2");
+    driver.find(record, "cuEventRecord");
+    driver.find(wait_in_stream, "cuStreamWaitEvent");
+    driver.find(wait, "cuEventSynchronize");
+    driver.find(copy, "cuMemcpyAsync");
   }
 };
 
@@ -108,8 +104,7 @@ class StreamedCopies::Side {
   }
   void fetch(std::size_t part);
   void wait_for(std::size_t part);
-  Result copy_in(std::size_t at, std::size_t bytes);
-  Result copy_out(std::size_t at, std::size_t bytes);
+  Result copy(const Buffer& buffer, std::size_t at, std::size_t bytes);
 
   const Functions& functions_;
   StandIn& stand_in_;
@@ -177,23 +172,16 @@ void StreamedCopies::Side::need_all() {
   if (load_.bytes == 0) return;
   const Driver::CurrentContext context(driver_, owner_);
   check(context.result(), kLoading);
-  check(copy_in(0, load_.bytes), kLoading);
+  check(copy(load_, 0, load_.bytes), kLoading);
   check(functions_.synchronize(load_.stream), kLoading);
   std::ranges::fill(loaded_, State::kHere);
 }
 
-Result StreamedCopies::Side::copy_in(std::size_t at, std::size_t bytes) {
+Result StreamedCopies::Side::copy(const Buffer& buffer, std::size_t at, std::size_t bytes) {
   busy_ = true;
-  const Result result =
-      functions_.copy(address_of(load_.host + at), address_of(load_.device + at), bytes, load_.stream);
-  if (result == kSuccess) stand_in_.note_copied(bytes);
-  return result;
-}
-
-Result StreamedCopies::Side::copy_out(std::size_t at, std::size_t bytes) {
-  busy_ = true;
-  const Result result =
-      functions_.copy(address_of(store_.device + at), address_of(store_.host + at), bytes, store_.stream);
+  const Address host = address_of(buffer.host + at), device = address_of(buffer.device + at);
+  const bool loads = &buffer == &load_;
+  const Result result = functions_.copy(loads ? host : device, loads ? device : host, bytes, buffer.stream);
   if (result == kSuccess) stand_in_.note_copied(bytes);
   return result;
 }
@@ -210,7 +198,7 @@ void StreamedCopies::Side::fetch(std::size_t part) {
     spare_.pop_back();
   }
   events_[part] = event;
-  check(copy_in(part * kPartBytes, load_.part_bytes(part)), kLoading);
+  check(copy(load_, part * kPartBytes, load_.part_bytes(part)), kLoading);
   check(functions_.record(event, load_.stream), kLoading);
   loaded_[part] = State::kOnItsWay;
 }
@@ -230,7 +218,7 @@ void StreamedCopies::Side::have(const std::byte* first, std::size_t bytes) {
     if (final_[part] != store_.part_bytes(part)) return;
     const Driver::CurrentContext context(driver_, owner_);
     stores_early_ =
-        context.result() == kSuccess && copy_out(part * kPartBytes, store_.part_bytes(part)) == kSuccess;
+        context.result() == kSuccess && copy(store_, part * kPartBytes, store_.part_bytes(part)) == kSuccess;
     if (!stores_early_) final_[part] = 0;
   });
 }
@@ -244,7 +232,7 @@ void StreamedCopies::Side::finish() {
     const std::size_t first = part;
     while (part < store_.parts() && !is_stored(part)) ++part;
     if (const std::size_t at = first * kPartBytes; part > first)
-      check(copy_out(at, std::min(store_.bytes, part * kPartBytes) - at), kStoring);
+      check(copy(store_, at, std::min(store_.bytes, part * kPartBytes) - at), kStoring);
     while (part < store_.parts() && is_stored(part)) ++part;
   }
   check(functions_.synchronize(store_.stream), kStoring);

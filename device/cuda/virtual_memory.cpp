@@ -38,20 +38,16 @@ struct Functions {
   Result (*from_file)(AllocationHandle*, void*, int);
 
   explicit Functions(const Driver& driver) {
-    const auto find = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(driver.find(name));
-      if (function == nullptr) throw Error(ErrorCode::kDevice, fmt::format("CUDA's driver has no {}.", name));
-    };
-    find(granularity, "cuMemGetAllocationGranularity");
-    find(create, "cuMemCreate");
-    find(release, "cuMemRelease");
-    find(reserve, "cuMemAddressReserve");
-    find(free, "cuMemAddressFree");
-    find(map, "cuMemMap");
-    find(unmap, "cuMemUnmap");
-    find(set_access, "cuMemSetAccess");
-    find(to_file, "cuMemExportToShareableHandle");
-    find(from_file, "cuMemImportFromShareableHandle");
+    driver.find(granularity, "cuMemGetAllocationGranularity");
+    driver.find(create, "cuMemCreate");
+    driver.find(release, "cuMemRelease");
+    driver.find(reserve, "cuMemAddressReserve");
+    driver.find(free, "cuMemAddressFree");
+    driver.find(map, "cuMemMap");
+    driver.find(unmap, "cuMemUnmap");
+    driver.find(set_access, "cuMemSetAccess");
+    driver.find(to_file, "cuMemExportToShareableHandle");
+    driver.find(from_file, "cuMemImportFromShareableHandle");
   }
 };
 

@@ -1,0 +1,76 @@
+// device_ints.hpp -- what tests of calls on device buffers have in common: numbers on a device, and what they
+// ask of tests/fake_cuda.
+#pragma once
+
+#include <mpi.h>
+#if OMPI_MAJOR_VERSION == 4
+#include <mpi-ext.h>
+#define INIT(Name) MPIX_##Name##_init
+#else
+#define INIT(Name) MPI_##Name##_init
+#endif
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+
+#include "mpi_examples/support/device_memory.hpp"
+#include "tests/fake_cuda/fake_cuda.hpp"
+
+namespace loom::mpi_test {
+
+using mpi::Driver;
+using mpi::Memory;
+using mpi::MemoryKind;
+
+inline int rank, ranks;
+
+inline void require(bool condition, const char* what) {
+  if (condition) return;
+  std::fprintf(stderr, "rank %d of %d: %s\n", rank, ranks, what);
+  std::exit(1);
+}
+
+inline FakeCudaCounts counts() {
+  FakeCudaCounts result;
+  Driver::get().function<FakeCudaRead>("fake_cuda_read")(&result);
+  return result;
+}
+inline void fail(const char* function, int after, int error) {
+  Driver::get().function<FakeCudaFail>("fake_cuda_fail")(function, after, error);
+}
+
+/// Numbers on a device, or on every third rank on the host.
+class Ints {
+ public:
+  explicit Ints(int n, int value = -1)
+      : Ints(n, value, rank % 3 == 2 ? MemoryKind::kHost : MemoryKind::kDevice) {}
+  Ints(int n, int value, MemoryKind kind)
+      : size_(n), memory_(static_cast<std::size_t>(n) * sizeof(int), kind) {
+    for (int i = 0; i < n; ++i) set(i, value);
+    memory_.upload();
+  }
+  int* at() { return reinterpret_cast<int*>(memory_.address()); }
+  void set(int i, int value) { std::memcpy(memory_.mirror.data() + i * 4, &value, 4); }
+  void fill(const std::function<int(int)>& value) {
+    for (int i = 0; i < size_; ++i) set(i, value(i));
+    memory_.upload();
+  }
+  void is(const std::function<int(int)>& value, const char* what) {
+    memory_.download();
+    for (int i = 0; i < size_; ++i) {
+      int found;
+      std::memcpy(&found, memory_.mirror.data() + i * 4, 4);
+      if (found != value(i))
+        std::fprintf(stderr, "rank %d: element %d is %d and not %d\n", rank, i, found, value(i));
+      require(found == value(i), what);
+    }
+  }
+
+ private:
+  int size_;
+  Memory memory_;
+};
+
+}  // namespace loom::mpi_test
