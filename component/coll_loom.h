@@ -67,6 +67,13 @@ struct coll_loom_holding {
   struct coll_loom_module* next; /* that is connecting, too */
 };
 
+/* Of coll_loom_checked_start.c. */
+struct coll_loom_starts {
+  enum { COLL_LOOM_STARTS_UNDECIDED, COLL_LOOM_STARTS_COMPARED, COLL_LOOM_STARTS_TRUSTED } state;
+  uint64_t made, started; /* requests */
+  struct coll_loom_checked_start *first, **last; /* that are compared, in the order of their starts */
+};
+
 struct coll_loom_module {
   mca_coll_base_module_t super;
   enum coll_loom_state state;
@@ -79,6 +86,7 @@ struct coll_loom_module {
   bool carries[LOOM_COLLECTIVE_COUNT]; /* else the component below does */
   bool carries_all;
   struct coll_loom_holding holding; /* while connecting */
+  struct coll_loom_starts starts;
   bool one_host; /* all ranks are on this host: loom carries everything */
   struct loom_streamed_copies* copies; /* of the blocking call that is on its way to coll_loom_perform */
   bool stages;   /* there may be buffers on devices, and the entry points look for them */
@@ -141,9 +149,10 @@ COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_NOT_WAITING)
  * safe as without loom. For calls that do not wait; the same on all ranks. */
 bool coll_loom_may_make_an_id(const struct coll_loom_args* args);
 /* coll_loom_perform.c: who carries a call. COLL_LOOM_IN_ORDER: coll_loom_in_order.c has to, if anyone. */
+enum coll_loom_form { COLL_LOOM_BLOCKING_FORM, COLL_LOOM_NONBLOCKING_FORM, COLL_LOOM_PERSISTENT_FORM };
 enum coll_loom_way { COLL_LOOM_BY_LOOM, COLL_LOOM_BELOW, COLL_LOOM_FAILS, COLL_LOOM_IN_ORDER, COLL_LOOM_HELD_BACK };
-enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct coll_loom_args* args, bool may_wait,
-                                    enum loom_op* op, enum loom_type* type);
+enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct coll_loom_args* args,
+                                    enum coll_loom_form form, enum loom_op* op, enum loom_type* type);
 /* Counts a call that never comes to the core, and says so once for each kind. op, type: of a reduction, or NULL. */
 void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective collective, enum loom_fallback reason,
                          const struct ompi_op_t* op, const struct ompi_datatype_t* type);
@@ -175,7 +184,26 @@ enum coll_loom_state coll_loom_state_of(const struct coll_loom_module* self);
 
 /* coll_loom_check.c: whether all ranks make the same call; if not, that has been said, and *error is the same error
  * class on all of them. Collective. */
-bool coll_loom_check(struct coll_loom_module* self, const struct coll_loom_args* args, int* error);
+bool coll_loom_check(struct coll_loom_module* self, const struct coll_loom_args* args, enum coll_loom_form form, int* error);
+
+/* coll_loom_checked_start.c: with coll_loom_check, where the program has promised to start persistent requests in one order,
+ * puts one around *request that compares the order. An MPI error class; then *request is freed. Collective. */
+int coll_loom_check_starts(struct coll_loom_module* self, enum loom_collective collective, ompi_request_t** request);
+
+/* coll_loom_alltoall_in_place.c: an all-to-all in place, of any of the three kinds, that does not wait. */
+int coll_loom_hand_down_in_place(struct coll_loom_module* self, const struct coll_loom_args* call, bool persistent,
+                                 struct ompi_info_t* info, ompi_request_t** request);
+
+/* coll_loom_persistent.c: whether the program has promised that all ranks start the communicator's persistent requests in one
+ * order. Where it has not, they go to the component below, which matches them as they were made.
+ *
+ * MPI 4.1 has an info key for it, mpi_assert_strict_persistent_collective_ordering, of which Open MPI up to 6.0 takes the first
+ * 35 characters at the most: so that is one spelling, and loom's own the other. */
+#define COLL_LOOM_ORDERED_STARTS_KEY "coll_loom_ordered_starts"
+bool coll_loom_starts_are_ordered(const ompi_communicator_t* communicator);
+/* The communicator lives as long as a request of the component below on it, which Open MPI's own do not see to: a program
+ * may free it before they have ended or, if they are persistent, have started. Returns `error`, that of their making. */
+int coll_loom_keep_communicator(ompi_communicator_t* communicator, ompi_request_t* request, int error);
 
 /* coll_loom_setup.c: gathers bytes of all ranks through the component below. An MPI error class. */
 bool coll_loom_is_gathering(void); /* in this thread: a call of that component's own */
@@ -192,8 +220,9 @@ const char* coll_loom_bad_switch(const char** variable);
 /* coll_loom_counters.c */
 int coll_loom_register_counters(void);
 
-/* coll_loom_in_order.c: coll_loom_reproducible on several hosts. */
-bool coll_loom_wants_order(const struct coll_loom_module* self, enum loom_type type);
+/* coll_loom_in_order.c: coll_loom_reproducible, where loom's own algorithms do not go in order of rank or carry the
+ * call at all. */
+bool coll_loom_wants_order(enum loom_type type);
 /* Gathers the operands of a reduction from all ranks and reduces them in order of rank. Returns an MPI error class. */
 int coll_loom_in_order(struct coll_loom_module* self, const struct coll_loom_args* args, enum loom_op op,
                        enum loom_type type);

@@ -5,7 +5,7 @@
 #include "component/coll_loom_kernels.h"
 
 /* What all ranks must give alike. Which fields mean something depends on the collective; the others are 0. */
-enum field { COLLECTIVE, ROOT, OPERATION, IN_PLACE, BYTES, RECEIVED, TYPES, FIELDS };
+enum field { COLLECTIVE, FORM, START_ORDER, ROOT, OPERATION, IN_PLACE, BYTES, RECEIVED, TYPES, FIELDS };
 struct signature {
   uint64_t fields[FIELDS];
   uint64_t lists; /* the rank will also tell how many bytes it exchanges with each other one */
@@ -14,6 +14,8 @@ static const struct {
   const char* what;
   int error;
 } of_field[FIELDS] = {{"the collective operation", MPI_ERR_OTHER},
+                      {"the form", MPI_ERR_OTHER},
+                      {"the info key \"" COLL_LOOM_ORDERED_STARTS_KEY "\"", MPI_ERR_INFO},
                       {"the root", MPI_ERR_ROOT},
                       {"the reduction operation", MPI_ERR_OP},
                       {"MPI_IN_PLACE", MPI_ERR_BUFFER},
@@ -137,16 +139,23 @@ __attribute__((format(printf, 2, 3))) static void say(struct text* text, const c
   if (text->length >= sizeof text->of) text->length = sizeof text->of - 1;
 }
 
-static void say_value(struct text* text, enum field field, const uint64_t fields[FIELDS],
-                      const struct coll_loom_args* mine) {
+static void say_value(struct text* text, enum field field, const uint64_t fields[FIELDS]) {
   static const char* const operations[] = {"",         "MPI_MAX",    "MPI_MIN",   "MPI_SUM", "MPI_PROD",
                                            "MPI_LAND", "MPI_BAND",   "MPI_LOR",   "MPI_BOR", "MPI_LXOR",
                                            "MPI_BXOR", "MPI_MAXLOC", "MPI_MINLOC"};
   const uint64_t value = fields[field];
-  (void)mine;
+  static const char* const forms[] = {[COLL_LOOM_BLOCKING_FORM] = "blocking",
+                                      [COLL_LOOM_NONBLOCKING_FORM] = "nonblocking",
+                                      [COLL_LOOM_PERSISTENT_FORM] = "persistent"};
   switch (field) {
     case COLLECTIVE:
       say(text, "%s", loom_collective_name((enum loom_collective)value));
+      return;
+    case FORM:
+      say(text, "%s", forms[value]);
+      return;
+    case START_ORDER:
+      say(text, "%s", value ? "true" : "false");
       return;
     case OPERATION:
       if (value > 0 && value <= sizeof operations / sizeof *operations)
@@ -188,15 +197,14 @@ static enum field first_difference(const struct signature* all, int ranks, int* 
   return FIELDS;
 }
 
-static void describe(struct text* text, const struct coll_loom_args* args, const struct signature* all,
-                     int ranks, enum field field, int usual) {
+static void describe(struct text* text, const struct signature* all, int ranks, enum field field, int usual) {
   enum { MOST_NAMED = 6 };
   int named = 0;
   say(text, "%s: %s differs.", loom_collective_name((enum loom_collective)all[usual].fields[COLLECTIVE]),
       of_field[field].what);
   if (field != TYPES) {
     say(text, " Usual (rank %d): ", usual);
-    say_value(text, field, all[usual].fields, args);
+    say_value(text, field, all[usual].fields);
     say(text, ".");
   }
   for (int rank = 0; rank < ranks; ++rank) {
@@ -206,7 +214,7 @@ static void describe(struct text* text, const struct coll_loom_args* args, const
     if (field == TYPES)
       say(text, "other basic types than rank %d", usual);
     else
-      say_value(text, field, all[rank].fields, args);
+      say_value(text, field, all[rank].fields);
     say(text, ".");
   }
   if (named > MOST_NAMED) say(text, " And %d more.", named - MOST_NAMED);
@@ -233,10 +241,14 @@ static int check_lists(struct coll_loom_module* self, const struct coll_loom_arg
   return failed;
 }
 
-bool coll_loom_check(struct coll_loom_module* self, const struct coll_loom_args* args, int* error) {
+bool coll_loom_check(struct coll_loom_module* self, const struct coll_loom_args* args,
+                     enum coll_loom_form form, int* error) {
   const int rank = ompi_comm_rank(self->communicator), ranks = ompi_comm_size(self->communicator);
   if (ranks == 1 || self->state == COLL_LOOM_BROKEN || coll_loom_is_gathering()) return true;
-  const struct signature mine = signature_of(args, rank, ranks);
+  struct signature mine = signature_of(args, rank, ranks);
+  mine.fields[FORM] = form;
+  mine.fields[START_ORDER] =
+      form == COLL_LOOM_PERSISTENT_FORM && coll_loom_starts_are_ordered(self->communicator);
   struct signature* const all = malloc((size_t)ranks * sizeof *all);
   *error = all == NULL ? MPI_ERR_NO_MEM : coll_loom_exchange(self, &mine, all, sizeof mine);
   struct text text = {.length = 0};
@@ -245,7 +257,7 @@ bool coll_loom_check(struct coll_loom_module* self, const struct coll_loom_args*
     const enum field field = first_difference(all, ranks, &usual);
     if (field != FIELDS) {
       *error = of_field[field].error;
-      describe(&text, args, all, ranks, field, usual);
+      describe(&text, all, ranks, field, usual);
     } else if (mine.lists) {
       const int failed = check_lists(self, args, rank, ranks, &text, error);
       if (failed != MPI_SUCCESS) *error = failed;

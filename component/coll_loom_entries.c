@@ -23,27 +23,32 @@
   }
 COLL_LOOM_COLLECTIVES(BELOW)
 
-/* What is not small, in a function of its own: else each call would write its arguments to memory. Whoever has
- * left copies to coll_loom_perform comes here. */
-#define ENTRY_BLOCKING(api, which)                                                                        \
-  __attribute__((noinline)) int coll_loom_longer_way_##api(                                               \
-      PARAMS_##api struct ompi_communicator_t* communicator, struct coll_loom_module* self) {             \
-    const struct coll_loom_args args = {.collective = which, CALL_##api};                                 \
-    int error;                                                                                            \
-    if (coll_loom_perform(self, &args, &error)) return error;                                             \
-    return coll_loom_below_##api(ARGS_##api communicator, self);                                          \
-  }                                                                                                       \
-  int coll_loom_##api(PARAMS_##api struct ompi_communicator_t* communicator,                              \
-                      mca_coll_base_module_t* module) {                                                   \
-    struct coll_loom_module* self = (struct coll_loom_module*)module;                                     \
-    const struct coll_loom_args args = {.collective = which, CALL_##api};                                 \
-    int result;                                                                                           \
-    if (!coll_loom_perform_small(self, &args, &result))                                                   \
-      return coll_loom_longer_way_##api(ARGS_##api communicator, self);                                   \
-    if (OPAL_LIKELY(result == LOOM_SUCCESS)) return OMPI_SUCCESS;                                         \
-    coll_loom_break(self, result);                                                                        \
-    return self->error;                                                                                   \
+/* What is not small, in a function of its own: else each call would write its arguments to memory. Whoever
+ * has left copies to coll_loom_perform comes here. */
+#define ENTRY_BLOCKING(api, which)                                                            \
+  __attribute__((noinline)) int coll_loom_longer_way_##api(                                   \
+      PARAMS_##api struct ompi_communicator_t* communicator, struct coll_loom_module* self) { \
+    const struct coll_loom_args args = {.collective = which, CALL_##api};                     \
+    int error;                                                                                \
+    if (coll_loom_perform(self, &args, &error)) return error;                                 \
+    return coll_loom_below_##api(ARGS_##api communicator, self);                              \
+  }                                                                                           \
+  int coll_loom_##api(PARAMS_##api struct ompi_communicator_t* communicator,                  \
+                      mca_coll_base_module_t* module) {                                       \
+    struct coll_loom_module* self = (struct coll_loom_module*)module;                         \
+    const struct coll_loom_args args = {.collective = which, CALL_##api};                     \
+    int result;                                                                               \
+    if (!coll_loom_perform_small(self, &args, &result))                                       \
+      return coll_loom_longer_way_##api(ARGS_##api communicator, self);                       \
+    if (OPAL_LIKELY(result == LOOM_SUCCESS)) return OMPI_SUCCESS;                             \
+    coll_loom_break(self, result);                                                            \
+    return self->error;                                                                       \
   }
+
+#define IS_IN_PLACE(args)                                                        \
+  ((args).in.buffer == MPI_IN_PLACE &&                                           \
+   ((args).collective == LOOM_ALLTOALL || (args).collective == LOOM_ALLTOALLV || \
+    (args).collective == LOOM_ALLTOALLW))
 
 #define ENTRY_NOT_WAITING(api, which)                                                                   \
   int coll_loom_i##api(PARAMS_##api struct ompi_communicator_t* communicator, ompi_request_t** request, \
@@ -52,7 +57,9 @@ COLL_LOOM_COLLECTIVES(BELOW)
     const struct coll_loom_args args = {.collective = which, CALL_##api};                               \
     int error;                                                                                          \
     if (coll_loom_make_request(self, &args, false, request, &error)) return error;                      \
-    return self->previous_i##api(ARGS_##api communicator, request, self->previous_i##api##_module);     \
+    if (IS_IN_PLACE(args)) return coll_loom_hand_down_in_place(self, &args, false, NULL, request);      \
+    error = self->previous_i##api(ARGS_##api communicator, request, self->previous_i##api##_module);    \
+    return coll_loom_keep_communicator(communicator, *request, error);                                  \
   }                                                                                                     \
   int coll_loom_##api##_init(PARAMS_##api struct ompi_communicator_t* communicator,                     \
                              struct ompi_info_t* info, ompi_request_t** request,                        \
@@ -61,8 +68,10 @@ COLL_LOOM_COLLECTIVES(BELOW)
     const struct coll_loom_args args = {.collective = which, CALL_##api};                               \
     int error;                                                                                          \
     if (coll_loom_make_request(self, &args, true, request, &error)) return error;                       \
-    return self->previous_##api##_init(ARGS_##api communicator, info, request,                          \
-                                       self->previous_##api##_init_module);                             \
+    if (IS_IN_PLACE(args)) return coll_loom_hand_down_in_place(self, &args, true, info, request);       \
+    error = self->previous_##api##_init(ARGS_##api communicator, info, request,                         \
+                                        self->previous_##api##_init_module);                            \
+    return coll_loom_keep_communicator(communicator, *request, error);                                  \
   }
 
 #define ENTRIES(api, which) ENTRY_BLOCKING(api, which) ENTRY_NOT_WAITING(api, which)

@@ -1,13 +1,13 @@
-/* coll_loom_reproducible on several hosts: reductions of floating point numbers in order of rank,
- * whatever the hosts, the sizes and the algorithms. Every rank gets every operand from the component below
- * and reduces them itself: (n-1) S bytes in and out of each rank instead of 2 (n-1)/n S. On one host loom
- * reduces in order of rank anyway. */
+/* coll_loom_reproducible: reductions of floating point numbers in order of rank, whatever the hosts, the sizes
+ * and the algorithms. Every rank gets every operand from the component below and reduces them itself: (n-1) S
+ * bytes in and out of each rank instead of 2 (n-1)/n S. What loom carries on one host is in order of rank
+ * anyway. */
 #include "component/coll_loom_in_order.h"
 
 enum { TILE_BYTES = 256 * 1024 };
 
-bool coll_loom_wants_order(const struct coll_loom_module* self, enum loom_type type) {
-  return coll_loom_variables.reproducible && !self->one_host && loom_depends_on_order(type);
+bool coll_loom_wants_order(enum loom_type type) {
+  return coll_loom_variables.reproducible && loom_depends_on_order(type);
 }
 
 struct coll_loom_part coll_loom_part_of(struct coll_loom_module* self, const struct coll_loom_args* args) {

@@ -13,6 +13,8 @@ static void complete(struct coll_loom_outer_request* self, int error) {
   ompi_request_complete(&self->super.super, true);
 }
 
+static void await_inner(struct coll_loom_outer_request* self);
+
 static int progress(void) {
   if (pthread_mutex_trylock(&mutex) != 0) return 0;
   struct coll_loom_outer_request* done = NULL;
@@ -33,7 +35,12 @@ static int progress(void) {
     struct coll_loom_outer_request* const request = done;
     done = request->next;
     coll_loom_request_retire(request->inner);
-    complete(request, request->end(request, request->inner->req_status.MPI_ERROR));
+    const int error = request->end(request, request->inner->req_status.MPI_ERROR);
+    if (error == COLL_LOOM_GOES_ON) {
+      await_inner(request);
+      continue;
+    }
+    complete(request, error);
     ++completed;
   }
   return completed;
@@ -47,13 +54,21 @@ static void await_inner(struct coll_loom_outer_request* self) {
   pthread_mutex_unlock(&mutex);
 }
 
+/* As MPI_Start does: a request that has nothing to do (no ranks to talk to, no bytes) has no function for it.
+ */
+static int start_inner(struct coll_loom_outer_request* self) {
+  if (self->inner->req_type != OMPI_REQUEST_NOOP) return self->inner->req_start(1, &self->inner);
+  self->inner->req_state = OMPI_REQUEST_ACTIVE;
+  return OMPI_SUCCESS;
+}
+
 /* Of MPI_Start and MPI_Startall. A call that fails as it starts is complete. */
 static int start_all(size_t count, ompi_request_t** requests) {
   for (size_t i = 0; i < count; ++i) {
     struct coll_loom_outer_request* self = (struct coll_loom_outer_request*)requests[i];
     coll_loom_request_activate(requests[i]);
     int error = self->begin != NULL ? self->begin(self) : OMPI_SUCCESS;
-    if (error == OMPI_SUCCESS) error = self->inner->req_start(1, &self->inner);
+    if (error == OMPI_SUCCESS) error = start_inner(self);
     if (error == OMPI_SUCCESS)
       await_inner(self);
     else

@@ -11,11 +11,15 @@ struct coll_loom_outer_request {
   ompi_coll_base_nbc_request_t super;
   ompi_request_t* inner;
   int (*begin)(struct coll_loom_outer_request* self); /* before a persistent inner one starts; may be NULL */
-  int (*end)(struct coll_loom_outer_request* self, int error); /* of the inner one; returns that of the call */
+  /* error: of the inner one. Returns that of the call, or COLL_LOOM_GOES_ON: `inner`, which may be another one
+   * now, is to be waited for, again. */
+  int (*end)(struct coll_loom_outer_request* self, int error);
   struct coll_loom_outer_request* next; /* of those that are started */
 };
 typedef struct coll_loom_outer_request coll_loom_outer_request_t;
 OBJ_CLASS_DECLARATION(coll_loom_outer_request_t);
+
+enum { COLL_LOOM_GOES_ON = INT_MIN };
 
 /* Before `inner` is made. */
 void coll_loom_outer_request_make(struct coll_loom_outer_request* self, bool persistent,

@@ -54,7 +54,10 @@ void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective col
       [LOOM_NO_KERNEL] = "loom has no such operation",
       [LOOM_NOT_CONNECTED] = "loom has not connected the ranks, and this call may not wait",
       [LOOM_NOT_BETTER] = "loom does not carry it between hosts",
-      [LOOM_NOT_ORDERED] = "Open MPI makes communicator ids by such calls, in no order with the program's"};
+      [LOOM_NOT_ORDERED] = "Open MPI makes communicator ids by such calls, in no order with the program's",
+      [LOOM_ANY_START_ORDER] =
+          "ranks may start persistent requests in any order, unless the communicator has the info key "
+          "\"" COLL_LOOM_ORDERED_STARTS_KEY "\""};
   loom_count_fallback(collective, reason);
   if (coll_loom_variables.verbose < 2 || ompi_comm_rank(self->communicator) != 0) return;
   if (self->explained[reason] >> collective & 1) return;
@@ -91,24 +94,36 @@ bool coll_loom_may_make_an_id(const struct coll_loom_args* args) {
          (op == LOOM_MAX || op == LOOM_MIN) && type == LOOM_INT32;
 }
 
+/* Whatever failed, the peers may be about to wait for this rank's part in the call. */
+static enum coll_loom_way fails(struct coll_loom_module* self) {
+  if (self->comm != NULL) loom_comm_leave(self->comm);
+  return COLL_LOOM_FAILS;
+}
+
 enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct coll_loom_args* args,
-                                    bool may_wait, enum loom_op* op, enum loom_type* type) {
+                                    enum coll_loom_form form, enum loom_op* op, enum loom_type* type) {
   *op = LOOM_SUM;
   *type = LOOM_UINT8;
   if (is_reduction(args->collective) && !coll_loom_kernel(args->op, args->in.type, op, type)) {
-    if (self->state == COLL_LOOM_BROKEN) return COLL_LOOM_FAILS;
+    if (self->state == COLL_LOOM_BROKEN) return fails(self);
     coll_loom_fall_back(self, args->collective, LOOM_NO_KERNEL, args->op, args->in.type);
     return COLL_LOOM_BELOW;
   }
+  if (OPAL_UNLIKELY(form == COLL_LOOM_PERSISTENT_FORM && !coll_loom_starts_are_ordered(self->communicator))) {
+    if (self->state == COLL_LOOM_BROKEN) return fails(self);
+    if (is_reduction(args->collective) && coll_loom_wants_order(*type)) return COLL_LOOM_IN_ORDER;
+    coll_loom_fall_back(self, args->collective, LOOM_ANY_START_ORDER, NULL, NULL);
+    return COLL_LOOM_BELOW;
+  }
   if (OPAL_UNLIKELY(!self->one_host)) {
-    if (is_reduction(args->collective) && coll_loom_wants_order(self, *type)) return COLL_LOOM_IN_ORDER;
+    if (is_reduction(args->collective) && coll_loom_wants_order(*type)) return COLL_LOOM_IN_ORDER;
     if (!may_go_between_hosts(args->collective)) {
       coll_loom_fall_back(self, args->collective, LOOM_NOT_BETTER, NULL, NULL);
       return COLL_LOOM_BELOW;
     }
   }
   if (OPAL_UNLIKELY(self->state == COLL_LOOM_COLD)) {
-    if (may_wait || ompi_comm_size(self->communicator) == 1)
+    if (form != COLL_LOOM_NONBLOCKING_FORM || ompi_comm_size(self->communicator) == 1)
       coll_loom_set_up(self);
     else if (!coll_loom_start_connecting(self))
       coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
@@ -119,7 +134,7 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
     case COLL_LOOM_READY:
       return COLL_LOOM_BY_LOOM;
     case COLL_LOOM_BROKEN:
-      return COLL_LOOM_FAILS;
+      return fails(self);
     case COLL_LOOM_DECLINED:
       coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
       return COLL_LOOM_BELOW;
@@ -147,10 +162,12 @@ static bool perform(struct coll_loom_module* self, const struct coll_loom_args* 
    * decline it as well, but the operands are in use. */
   if (OPAL_UNLIKELY(self->operands_in_use)) return false;
   coll_loom_finish_connecting(self);
-  if (OPAL_UNLIKELY(coll_loom_variables.check) && !coll_loom_check(self, args, error)) return true;
+  if (OPAL_UNLIKELY(coll_loom_variables.check) &&
+      !coll_loom_check(self, args, COLL_LOOM_BLOCKING_FORM, error))
+    return true;
   enum loom_op op;
   enum loom_type type;
-  switch (coll_loom_way_of(self, args, true, &op, &type)) {
+  switch (coll_loom_way_of(self, args, COLL_LOOM_BLOCKING_FORM, &op, &type)) {
     case COLL_LOOM_BELOW:
     case COLL_LOOM_HELD_BACK: /* not a call that may wait */
       return false;

@@ -4,6 +4,7 @@
 
 static int start(struct coll_loom_request* self) {
   coll_loom_request_activate(&self->super.super);
+  if (OPAL_UNLIKELY(self->module->state == COLL_LOOM_BROKEN)) loom_comm_leave(self->module->comm);
   coll_loom_operands_begin(&self->operands);
   loom_job_start(self->job); /* maybe done on return */
   return OMPI_SUCCESS;
@@ -61,6 +62,7 @@ OBJ_CLASS_INSTANCE(coll_loom_request_t, ompi_coll_base_nbc_request_t, construct,
 
 bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loom_args* args, bool persistent,
                             ompi_request_t** request, int* error) {
+  const enum coll_loom_form form = persistent ? COLL_LOOM_PERSISTENT_FORM : COLL_LOOM_NONBLOCKING_FORM;
   *request = MPI_REQUEST_NULL;                       /* for programs that wait in spite of an error */
   if (persistent) coll_loom_finish_connecting(self); /* also one that goes below */
   if (OPAL_UNLIKELY(coll_loom_is_empty(self, args))) {
@@ -79,10 +81,10 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
     coll_loom_finish_connecting(self);
   else if (!persistent && OPAL_UNLIKELY(coll_loom_hold_back(self, args, false, request, error)))
     return true;
-  if (OPAL_UNLIKELY(checks) && !coll_loom_check(self, args, error)) return true;
+  if (OPAL_UNLIKELY(checks) && !coll_loom_check(self, args, form, error)) return true;
   enum loom_op op;
   enum loom_type type;
-  switch (coll_loom_way_of(self, args, persistent, &op, &type)) {
+  switch (coll_loom_way_of(self, args, form, &op, &type)) {
     case COLL_LOOM_BELOW:
       return false;
     case COLL_LOOM_IN_ORDER:
@@ -111,7 +113,10 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
     made->super.super.req_mpi_object.comm = self->communicator;
     OBJ_RETAIN(self->communicator); /* MPI_Comm_free lets calls finish that were started before */
     *request = &made->super.super;
-    if (!persistent) start(made);
+    if (!persistent)
+      start(made);
+    else
+      *error = coll_loom_check_starts(self, args->collective, request);
     return true;
   }
   if (made != NULL) OBJ_RELEASE(made);

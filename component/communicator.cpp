@@ -402,6 +402,14 @@ void Communicator::abandon() noexcept {
   if (std::exchange(abandoned_, true)) return;
   std::atomic_ref(small_below_).store(0, std::memory_order_relaxed);
   links_.abandon();
+  if (twin_) twin_->stop();
+}
+
+/// The communicator whose persistent calls this one carries is abandoned. Started ones find out when they are
+/// next advanced, by whoever does that.
+void Communicator::stop() noexcept {
+  stopping_.store(true, std::memory_order_relaxed);
+  if (jobs_.empty()) abandon();
 }
 
 }  // namespace loom

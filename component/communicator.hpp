@@ -101,10 +101,18 @@ class Communicator {
   /// perform().
   std::unique_ptr<Job> make_job(const device::HostJob& call, bool may_wait, loom_job_done done,
                                 void* context);
+  /// What carries the persistent calls of this communicator: the same ranks with links and a queue of their
+  /// own. A program may promise to start persistent calls in one order on all ranks, but even then their
+  /// place among its other calls may differ from rank to rank (MPI 4.1, section 7.4.4). Made by the first
+  /// such call, which is collective. nullptr on all ranks: that failed, as one message has said. Throws as
+  /// perform().
+  Communicator* for_persistent_calls();
   /// The call is performed when all that were started before it are.
   void start(Job& job) noexcept;
   /// Peers are told, and all calls fail from now on.
   void give_up() noexcept;
+  /// The same, with a message that the user has seen already.
+  void leave() noexcept;
 
   /// "rank 3 of 8 of MPI_COMM_WORLD on host node1", for messages.
   const std::string& where() const noexcept { return where_; }
@@ -239,6 +247,7 @@ class Communicator {
   void check_peers() const;
   [[noreturn]] void fail_for(const device::ProcessEnded& ended) const;
   void abandon() noexcept;
+  void stop() noexcept;
 
   /// A part of the set-up: what each rank sent, and how long it took.
   struct SetUpPart {
@@ -284,6 +293,13 @@ class Communicator {
   bool abandoned_ = false;  ///< the peers have been told
   std::optional<Error> broken_;
   JobQueue jobs_{*this};
+
+  // for_persistent_calls()
+  enum class Twin { kNotMade, kReady, kDeclined };
+  Twin twin_state_ = Twin::kNotMade;
+  std::unique_ptr<Communicator> twin_;
+  Communicator* twin_of_ = nullptr;     ///< the communicator whose persistent calls this one carries
+  std::atomic<bool> stopping_ = false;  ///< that one is abandoned
 };
 
 /// Calls body(rank, send, receive) with this rank's ends of links to other hosts; one of the two may be

@@ -40,6 +40,27 @@ void Communicator::connect(const Bootstrap& bootstrap, std::function<void()> pau
   restore();
 }
 
+Communicator* Communicator::for_persistent_calls() {
+  if (bootstrap_.size() == 1) return this;  // there is nobody to be in another order
+  if (twin_state_ == Twin::kNotMade && !linking_) {
+    if (broken_) throw *broken_;
+    linking_ = true;
+    try {
+      Bootstrap bootstrap = bootstrap_;
+      const std::string name = name_ + " (persistent requests)";
+      bootstrap.rename(name.c_str());
+      twin_ = create(bootstrap, process_);
+    } catch (...) {
+      linking_ = false;
+      fail_call();
+    }
+    linking_ = false;
+    twin_state_ = twin_ ? Twin::kReady : Twin::kDeclined;
+    if (twin_) twin_->twin_of_ = this;
+  }
+  return twin_.get();
+}
+
 std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool may_wait, loom_job_done done,
                                             void* context) {
   // Unless it waits: whether the communicator is broken shows when the job's turn comes, for another thread
@@ -48,10 +69,13 @@ std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool ma
     const Algorithm usual =
         plan_resumable(call.collective, group_->wiring.shape,
                        device::shared_bytes(call, group_->wiring.shape.ranks), abilities());
+    // Links made later would wait for ranks which may first want jobs of this queue to be started elsewhere.
+    if (usual == Algorithm::kMesh && twin_of_ != nullptr) return Algorithm::kBelow;
     const std::optional<Algorithm> rival = rival_of(usual, call);
     if (!rival) return usual;
-    const bool leads =
-        *rival == Algorithm::kTwoLevelStar ? links_.trials.star_leads : race_of(call, usual).rival_leads();
+    Communicator& timed = twin_of_ != nullptr ? *twin_of_ : *this;  // only blocking calls are timed
+    const bool leads = *rival == Algorithm::kTwoLevelStar ? timed.links_.trials.star_leads
+                                                          : timed.race_of(call, usual).rival_leads();
     return leads ? *rival : usual;
   };
   const bool has_kernel = !device::is_reduction(call.collective) || call.reduce != nullptr;
@@ -59,7 +83,9 @@ std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool ma
   Algorithm algorithm = has_kernel ? planned() : Algorithm::kBelow;
   if (algorithm != Algorithm::kBelow && algorithm != Algorithm::kCopy) {
     if (may_wait) {
-      finish_jobs();
+      // Of a twin there are none that use links before it has any, and later ones may have to be started by
+      // other ranks after they have made this one.
+      if (twin_of_ == nullptr) finish_jobs();
       if (broken_) throw *broken_;
       try {
         ready_plan(call);  // makes the links
@@ -157,7 +183,7 @@ void Communicator::begin(Job& job) {
 RingExecutor::State Communicator::advance(Job& job) try {
   using State = RingExecutor::State;
   if (broken_) throw *broken_;
-  if (abandoned_)  // a step more would take back the word of it
+  if (abandoned_ || stopping_.load(std::memory_order_relaxed))  // a step more would take back the word of it
     throw Error(ErrorCode::kGivenUp, "This rank has given up an earlier call.");
   const device::HostJob& call = job.call;
   if (job.algorithm == Algorithm::kCopy) {
@@ -244,6 +270,10 @@ void Communicator::give_up() noexcept {
     }
   });
   if (first) process_.runtime().show(LOOM_MESSAGE_RESOURCES, where_.c_str(), broken_->what());
+}
+
+void Communicator::leave() noexcept {
+  process_.jobs().apart([&] { abandon(); });
 }
 
 /// A small call whose buffers have gaps: they are packed on the stack, a long broadcast piece by piece, cut

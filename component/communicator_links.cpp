@@ -24,7 +24,7 @@ bool Communicator::link() {
     if (!take_over_links(meeting)) make_links(meeting);
   });
   linking_ = false;
-  process_.count_communicator(linked);
+  if (twin_of_ == nullptr) process_.count_communicator(linked);
   // Nobody waits for them: late messages are dropped, and peers have mapped what they need.
   if (!linked) const Links dropped = std::exchange(links_, {});
   if (linked) learn_what_is_small();

@@ -100,6 +100,7 @@ std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, P
 }
 
 Communicator::~Communicator() {
+  twin_.reset();
   process_.retire(calls_);
   if (links_.gpus) process_.retire(std::move(links_.gpus));
   links_.has_gpus.reset();

@@ -30,7 +30,7 @@ static_assert(LOOM_ALLREDUCE == static_cast<int>(Collective::kAllreduce) &&
               LOOM_SCATTERV == static_cast<int>(Collective::kScatterV) &&
               LOOM_COLLECTIVE_COUNT == loom::device::kCollectiveCount);
 static_assert(LOOM_ALGORITHM_COUNT == loom::kAlgorithmCount && LOOM_FALLBACK_COUNT == loom::kFallbackCount &&
-              LOOM_NOT_ORDERED == static_cast<int>(loom::Fallback::kNotOrdered));
+              LOOM_ANY_START_ORDER == static_cast<int>(loom::Fallback::kAnyStartOrder));
 static_assert(LOOM_PROTOCOL_COUNT == loom::device::kOfferProtocols &&
               LOOM_LL128 == static_cast<int>(loom::device::OfferProtocol::kLL128));
 static_assert(LOOM_BOARDS == static_cast<int>(loom::Preference::kBoards) &&
@@ -212,13 +212,15 @@ int loom_perform_on_device(loom_comm* comm, const loom_call* call) {
 }
 
 // A loom_job is a Job that C cannot look into.
-int loom_job_create(loom_comm* comm, const loom_call* call, bool may_wait, loom_job_done done, void* context,
+int loom_job_create(loom_comm* comm, const loom_call* call, bool persistent, loom_job_done done, void* context,
                     loom_job** out) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
   return at_c_boundary(communicator.where().c_str(), [&]() -> int {
     const auto job_call = to_job(*call);
-    if (!may_wait && communicator.needs_links(job_call)) return LOOM_UNCONNECTED;
-    auto job = communicator.make_job(job_call, may_wait, done, context);
+    if (!persistent && communicator.needs_links(job_call)) return LOOM_UNCONNECTED;
+    Communicator* const carrier = persistent ? communicator.for_persistent_calls() : &communicator;
+    if (carrier == nullptr) return LOOM_DECLINED;
+    auto job = carrier->make_job(job_call, persistent, done, context);
     if (!job) return LOOM_DECLINED;
     *out = reinterpret_cast<loom_job*>(job.release());
     return LOOM_SUCCESS;
@@ -236,6 +238,10 @@ void loom_job_destroy(loom_job* job) {
 
 void loom_comm_abandon(loom_comm* comm) {
   reinterpret_cast<Communicator*>(comm)->give_up();
+}
+
+void loom_comm_leave(loom_comm* comm) {
+  reinterpret_cast<Communicator*>(comm)->leave();
 }
 
 const char* loom_collective_name(loom_collective collective) {

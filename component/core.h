@@ -134,6 +134,7 @@ enum loom_fallback {
   LOOM_NOT_CONNECTED, /* the ranks are not connected: that failed, or a call that may not wait came first */
   LOOM_NOT_BETTER,    /* the component below is at least as good at it */
   LOOM_NOT_ORDERED,   /* it may be one of Open MPI's own, whose place among the program's calls is not the same on all ranks */
+  LOOM_ANY_START_ORDER, /* it is persistent, and its ranks may start such requests in different orders */
   LOOM_FALLBACK_COUNT
 };
 enum { LOOM_ALGORITHM_COUNT = 14 }; /* of component/plan.hpp, without the component below */
@@ -253,9 +254,10 @@ struct loom_job;
 /* Called once for each start, when the result is in place or the call has failed; maybe before loom_job_start returns, and
  * maybe in another thread. It must not call loom, save loom_job_destroy. */
 typedef void (*loom_job_done)(void *context, int result);
-/* may_wait: the links may be made here, which is collective; else LOOM_UNCONNECTED where that has to come first. Copies
- * *call, not what it points to. LOOM_DECLINED as loom_perform. */
-int loom_job_create(struct loom_comm *comm, const struct loom_call *call, bool may_wait, loom_job_done done, void *context,
+/* Not persistent: LOOM_UNCONNECTED where the links have to be made first. Persistent: makes them here, which is
+ * collective. All ranks have to start the persistent jobs of a communicator in one order, and the others in another:
+ * the two do not meet. Copies *call, not what it points to. LOOM_DECLINED as loom_perform. */
+int loom_job_create(struct loom_comm *comm, const struct loom_call *call, bool persistent, loom_job_done done, void *context,
                     struct loom_job **out);
 void loom_job_start(struct loom_job *job);
 /* The job is not started, or done. */
@@ -263,6 +265,8 @@ void loom_job_destroy(struct loom_job *job);
 
 /* This rank cannot go on: its peers' calls fail soon, and so does every later one here. */
 void loom_comm_abandon(struct loom_comm *comm);
+/* The same, for a communicator whose failure the user has been told. Not from inside a call. */
+void loom_comm_leave(struct loom_comm *comm);
 
 /* Buffers on devices. The CPU cannot use them: host memory stands in for each while a call goes on (device/cuda/staging.hpp).
  * Whether a rank has any is its own affair. */

@@ -197,6 +197,8 @@ std::string_view name_of(Fallback reason) {
       return "not_better";
     case Fallback::kNotOrdered:
       return "not_ordered";
+    case Fallback::kAnyStartOrder:
+      return "any_start_order";
   }
   return "?";
 }

@@ -38,8 +38,9 @@ enum class Fallback {
   kNotConnected,  ///< the ranks are not connected: that failed, or a call that may not wait came first
   kNotBetter,     ///< plan() says kBelow
   kNotOrdered,    ///< of the form of Open MPI's own calls for communicator ids, which come in any order
+  kAnyStartOrder  ///< persistent, and its ranks may start such requests in different orders
 };
-inline constexpr std::size_t kFallbackCount = 4;
+inline constexpr std::size_t kFallbackCount = 5;
 
 std::string_view name_of(Algorithm algorithm);
 std::string_view name_of(Fallback reason);

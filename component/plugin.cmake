@@ -11,8 +11,8 @@ file(CONFIGURE OUTPUT help-coll-loom.inc CONTENT "\"@help_text@\"\n" @ONLY)
 
 add_library(mca_coll_loom MODULE
   coll_loom_component.c coll_loom_module.c coll_loom_setup.c coll_loom_allgatherv.c
-  coll_loom_entries.c coll_loom_perform.c coll_loom_request.c coll_loom_held.c coll_loom_operands.c coll_loom_staging.c coll_loom_staged.c coll_loom_device.c coll_loom_outer_request.c coll_loom_staged_request.c coll_loom_in_order.c coll_loom_in_order_request.c
-  coll_loom_check.c coll_loom_switches.c coll_loom_counters.c coll_loom_kernels.c coll_loom_help.c)
+  coll_loom_entries.c coll_loom_perform.c coll_loom_persistent.c coll_loom_request.c coll_loom_held.c coll_loom_operands.c coll_loom_staging.c coll_loom_staged.c coll_loom_device.c coll_loom_outer_request.c coll_loom_staged_request.c coll_loom_in_order.c coll_loom_in_order_request.c
+  coll_loom_alltoall_in_place.c coll_loom_check.c coll_loom_checked_start.c coll_loom_switches.c coll_loom_counters.c coll_loom_kernels.c coll_loom_help.c)
 target_include_directories(mca_coll_loom PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
 target_compile_definitions(mca_coll_loom PRIVATE LOOM_VERSION_MAJOR=${PROJECT_VERSION_MAJOR}
   LOOM_VERSION_MINOR=${PROJECT_VERSION_MINOR} LOOM_VERSION_PATCH=${PROJECT_VERSION_PATCH})

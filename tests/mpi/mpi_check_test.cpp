@@ -2,6 +2,12 @@
 // program runs. All ranks must get the error class, and the next call must work. check_exit.sh looks at the
 // message.
 #include <mpi.h>
+#if OMPI_MAJOR_VERSION == 4
+#include <mpi-ext.h>
+#define INIT(Name) MPIX_##Name##_init
+#else
+#define INIT(Name) MPI_##Name##_init
+#endif
 
 #include <cstdio>
 #include <cstdlib>
@@ -22,6 +28,45 @@ void set_check(int value) {
   }
   MPI_T_cvar_handle_free(&handle);
   MPI_T_finalize();
+}
+
+MPI_Comm with_start_order(const char* value) {
+  MPI_Comm comm;
+  MPI_Info info;
+  MPI_Info_create(&info);
+  MPI_Info_set(info, "coll_loom_ordered_starts", value);
+  MPI_Comm_dup_with_info(MPI_COMM_WORLD, info, &comm);
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  MPI_Info_free(&info);
+  return comm;
+}
+
+/// Two broadcasts, which rank 1 starts in the other order: the error of both. Open MPI frees requests that
+/// have failed. Two new ones, started in one order, must be right.
+int start_in_another_order(bool odd_one_out, int rank) {
+  MPI_Comm comm = with_start_order("true");
+  std::vector<int> a(100), b(100);
+  MPI_Request requests[2];
+  const auto make = [&] {
+    INIT(Bcast)(a.data(), 100, MPI_INT, 0, comm, MPI_INFO_NULL, &requests[0]);
+    INIT(Bcast)(b.data(), 100, MPI_INT, 0, comm, MPI_INFO_NULL, &requests[1]);
+  };
+  make();
+  int errors[2], later = MPI_SUCCESS;
+  MPI_Start(&requests[odd_one_out ? 1 : 0]);
+  MPI_Start(&requests[odd_one_out ? 0 : 1]);
+  for (int i = 0; i < 2; ++i) errors[i] = MPI_Wait(&requests[i], MPI_STATUS_IGNORE);
+  make();
+  for (int round = 0; round < 3 && later == MPI_SUCCESS; ++round) {
+    a.assign(100, rank == 0 ? round : -1);
+    b.assign(100, rank == 0 ? round + 50 : -1);
+    MPI_Startall(2, requests);
+    later = MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    if (a.back() != round || b.front() != round + 50) later = MPI_ERR_INTERN;
+  }
+  for (MPI_Request& request : requests) MPI_Request_free(&request);
+  MPI_Comm_free(&comm);
+  return later != MPI_SUCCESS || errors[0] != errors[1] ? MPI_ERR_INTERN : errors[0];
 }
 
 /// The error class that all ranks must get.
@@ -65,6 +110,21 @@ int make_call(const std::string& which, bool odd_one_out, int rank, int ranks, i
     error = MPI_Alltoallv(send, counts.data(), disps.data(), MPI_INT, recv,
                           std::vector<int>(counts.size(), 2).data(), disps.data(), MPI_INT, world);
     return MPI_ERR_COUNT;
+  }
+  if (which == "form") {
+    error = odd_one_out ? MPI_Ibcast(send, 10, MPI_INT, 0, world, &request)
+                        : MPI_Bcast(send, 10, MPI_INT, 0, world);
+    return MPI_ERR_OTHER;
+  }
+  if (which == "promise") {
+    MPI_Comm comm = with_start_order(odd_one_out ? "true" : "false");
+    error = INIT(Bcast)(send, 10, MPI_INT, 0, comm, MPI_INFO_NULL, &request);
+    MPI_Comm_free(&comm);
+    return MPI_ERR_INFO;
+  }
+  if (which == "starts") {
+    error = start_in_another_order(odd_one_out, rank);
+    return MPI_ERR_OTHER;
   }
   if (which == "same") {  // described in another way
     MPI_Datatype two;
