@@ -22,7 +22,6 @@ namespace {
 
 int rank, ranks;
 std::uint64_t round_number;
-bool unequal_in_place = true;  // see conformance::Settings
 
 void require(bool condition, const char* what) {
   if (condition) return;
@@ -37,7 +36,6 @@ void use_up(MPI_Comm comm, const char* what, bool wait_first = true) {
   loom::conformance::Settings few, more;
   few.share = 0.0003;
   more.share = 0.005;
-  more.unequal_in_place = unequal_in_place;
   few.seed = more.seed = std::hash<std::string>()(what) + round_number;  // alike on its ranks
   loom::conformance::Run reducing(comm, few), moving(comm, more);
   run_reducing(reducing);
@@ -179,7 +177,6 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   const bool expect_loom = argc > 1 && std::strcmp(argv[1], "--expect-loom") == 0;
-  unequal_in_place = argc <= 1 || std::strcmp(argv[1], "--no-unequal-in-place") != 0;
   {
     loom::mpi::ToolInterface tools;
     const auto carried = [&] { return tools.counter("coll_loom_reduce_calls").value_or(0); };

@@ -72,7 +72,6 @@ struct Settings {
   std::size_t big = 30'011;
   double seconds = 0;            ///< draw again and again so long
   bool in_order = false;         ///< sums of floating point numbers are rounded as they are in order of rank
-  bool unequal_in_place = true;  ///< also alltoallv and alltoallw in place that do not wait
   bool ordered_starts = true;    ///< the program promises so of its persistent requests
   std::set<std::string, std::less<>> only;  ///< collectives, by name; empty: all
 };

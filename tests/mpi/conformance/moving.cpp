@@ -361,7 +361,6 @@ const struct Moving {
   const char* name;
   bool has_in_place, rooted;
   std::function<bool(const Case&)> call;
-  bool exchanges_unequal = false;
 } kMoving[] = {
     {"bcast", false, true, bcast},
     {"allgather", true, false, [](const Case& c) { return gather_like(c, true, false); }},
@@ -371,8 +370,8 @@ const struct Moving {
     {"scatter", true, true, [](const Case& c) { return scatter_like(c, false); }},
     {"scatterv", true, true, [](const Case& c) { return scatter_like(c, true); }},
     {"alltoall", true, false, [](const Case& c) { return all_to_all(c, Exchange::kEqual); }},
-    {"alltoallv", true, false, [](const Case& c) { return all_to_all(c, Exchange::kV); }, true},
-    {"alltoallw", true, false, [](const Case& c) { return all_to_all(c, Exchange::kW); }, true},
+    {"alltoallv", true, false, [](const Case& c) { return all_to_all(c, Exchange::kV); }},
+    {"alltoallw", true, false, [](const Case& c) { return all_to_all(c, Exchange::kW); }},
 };
 
 }  // namespace
@@ -387,9 +386,6 @@ void run_moving(Run& run) {
             for (const int root : {0, run.ranks - 1}) {
               if (in_place && !collective.has_in_place) continue;
               if (root > 0 && !collective.rooted) continue;
-              if (!run.settings.unequal_in_place && collective.exchanges_unequal && in_place &&
-                  form != Form::kBlocking)
-                continue;
               if (!run.draw()) continue;
               const Case one{run, form, kind, in_place, count, root};
               run.judge(collective.call(one), collective.name, form,

@@ -154,8 +154,6 @@ int main(int argc, char** argv) {
                                                   std::end(loom::conformance::kCollectives))));
   app.add_flag("--in-order", settings.in_order,
                "Random sums must have the bits that they have in order of rank; all of these cases are run");
-  app.add_flag("!--no-unequal-in-place", settings.unequal_in_place,
-               "Leave out alltoallv and alltoallw in place that do not wait");
   app.add_flag("!--any-start-order", settings.ordered_starts,
                "Do not promise that persistent requests are started in one order");
   app.add_option("--threads", threads, "Threads that run the cases, each on a communicator of its own");
