@@ -1,0 +1,35 @@
+// run.hpp -- one rank's run of a program.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/mpi/random_programs/operands.hpp"
+#include "tests/mpi/random_programs/program.hpp"
+
+namespace loom::random_programs {
+
+/// What is the same for all programs.
+struct Environment {
+  explicit Environment(const UserOperations& of_program) : operations(of_program) {}
+  const UserOperations& operations;
+  int rank = 0, ranks = 0;
+  std::string memory = "host";
+  std::string ordered_key;  ///< of the info that says that starts are in one order
+  bool traces = false;      ///< says what it does, on stderr
+};
+
+using ByCollective = std::array<std::uint64_t, kCollectives>;
+
+/// What this rank has done; adds up over programs.
+struct Totals {
+  ByCollective requests{}, starts{}, asserted_starts{}, blocking{}, nonblocking{};
+  std::uint64_t messages = 0, freed_communicators = 0, checks = 0;
+};
+
+/// Returns what was wrong on this rank.
+std::vector<std::string> run(const Program& program, const Environment& environment, Totals& totals);
+
+}  // namespace loom::random_programs
