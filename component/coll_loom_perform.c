@@ -188,7 +188,6 @@ bool coll_loom_has_ended(struct coll_loom_module* self, int result, int* error) 
   *error = OMPI_SUCCESS;
   if (OPAL_LIKELY(result == LOOM_SUCCESS)) return true;
   if (result == LOOM_DECLINED) return false;
-  coll_loom_break(self, result);
-  *error = self->error;
+  *error = coll_loom_failed(self, result);
   return true;
 }

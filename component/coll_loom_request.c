@@ -19,10 +19,8 @@ static int start_all(size_t count, ompi_request_t** requests) {
 static void done(void* context, int result) {
   struct coll_loom_request* self = context;
   coll_loom_operands_end(&self->operands);
-  if (OPAL_UNLIKELY(result != LOOM_SUCCESS)) {
-    coll_loom_break(self->module, result);
-    self->super.super.req_status.MPI_ERROR = self->module->error;
-  }
+  if (OPAL_UNLIKELY(result != LOOM_SUCCESS))
+    self->super.super.req_status.MPI_ERROR = coll_loom_failed(self->module, result);
   ompi_request_complete(&self->super.super, true);
 }
 

@@ -32,6 +32,8 @@ std::optional<Algorithm> Communicator::try_perform(const device::HostJob& job) {
     if (algorithm == Algorithm::kBelow) return {};
     if (!nothing) perform_by(algorithm, job);
     return algorithm;
+  } catch (const Truncated&) {
+    throw;
   } catch (...) {
     fail_call();
   }
@@ -117,13 +119,20 @@ bool Communicator::is_linked() {
 }
 
 /// A single rank's call.
-void Communicator::perform_alone(const device::HostJob& job) {
+void Communicator::perform_alone(const device::HostJob& job) const {
   using device::Collective;
   const bool moves = device::lists_blocks(job.collective) || job.collective == Collective::kAllGather ||
                      job.collective == Collective::kAllToAll;
-  if (moves) return device::move_own_block(job, 0);
+  if (moves) return tell_cut(job.collective, device::move_own_block(job, 0));
   if (!device::is_reduction(job.collective) || job.collective == Collective::kExscan) return;
   if (job.in != job.out && job.count > 0) std::memcpy(job.out, job.in, job.bytes());
+}
+
+/// A call has ended. Throws Truncated if a block did not fit.
+void Communicator::tell_cut(device::Collective collective, const std::optional<device::CutBlock>& cut) const {
+  if (cut)
+    throw Truncated(fmt::format("{}: {} bytes from {}, room for {}.", name_of(collective), cut->sent,
+                                cut->peer == rank_ ? "itself" : group_->names.at(cut->peer), cut->room));
 }
 
 namespace {
@@ -165,8 +174,11 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
       return drive(device::BoardExecutor(*links_.boards, job), peer_of);
     case Algorithm::kSingleCopy:
       return drive(device::SingleCopyExecutor(*links_.boards, links_.pids, job), peer_of);
-    case Algorithm::kBlocks:
-      return drive(device::BlockExecutor(*links_.boards, job), peer_of);
+    case Algorithm::kBlocks: {
+      device::BlockExecutor executor(*links_.boards, job);
+      drive(executor, peer_of);
+      return tell_cut(job.collective, executor.cut());
+    }
     case Algorithm::kScan:
       return drive(device::ScanExecutor(*links_.boards, job), peer_of);
     case Algorithm::kTwoLevels:

@@ -53,7 +53,8 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
 
   /// See loom_perform in core.h. false: declined; so is a reduction without a kernel. Throws Error; after
-  /// that the communicator is abandoned and every further call throws at once.
+  /// that the communicator is abandoned and every further call throws at once. Truncated is none of these:
+  /// the call has ended.
   bool perform(const device::HostJob& job) {
     if (job.transit == nullptr && is_small(job)) {
       perform_small(job);
@@ -200,9 +201,11 @@ class Communicator {
   void check_waiting(const Job& job, double waited_s) const;
   int awaited_rank(const Job& job) const;
   int fail() noexcept;
+  int result_of(const Truncated& truncated, bool may_tell) const noexcept;
   void perform_directly(const device::HostJob& job, device::Waiter& waiter);
 
-  static void perform_alone(const device::HostJob& job);
+  void perform_alone(const device::HostJob& job) const;
+  void tell_cut(device::Collective collective, const std::optional<device::CutBlock>& cut) const;
   void perform_by(Algorithm algorithm, const device::HostJob& job);
   device::Grid grid() const;
   template <class Executor, class PeerOf>

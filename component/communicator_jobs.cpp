@@ -184,7 +184,11 @@ RingExecutor::State Communicator::advance(Job& job) try {
   }
   const std::uint64_t before = job.released;
   job.not_quiet = not_quiet(job.released);
-  if (!job.not_quiet) return State::kDone;
+  if (!job.not_quiet) {
+    if (const auto* blocks = std::get_if<device::BlockExecutor>(&job.executor))
+      tell_cut(call.collective, blocks->cut());
+    return State::kDone;
+  }
   return job.released != before ? State::kMoved : State::kBlocked;
 } catch (const device::ProcessEnded& ended) {
   fail_for(ended);
@@ -230,6 +234,12 @@ int Communicator::fail() noexcept {
     }
     process_.runtime().show(message, where_.c_str(), cause);
   });
+}
+
+/// Of a call that has ended so. may_tell: as JobQueue::advance().
+int Communicator::result_of(const Truncated& truncated, bool may_tell) const noexcept {
+  if (may_tell) process_.runtime().show(LOOM_MESSAGE_TRUNCATED, where_.c_str(), truncated.what());
+  return LOOM_TRUNCATED;
 }
 
 void Communicator::give_up() noexcept {

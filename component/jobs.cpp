@@ -54,6 +54,9 @@ Job* JobQueue::advance(int& steps, bool may_tell) noexcept {
       fruitless_ = 0;
       ++steps;
     }
+  } catch (const Truncated& truncated) {
+    job.result = communicator_.result_of(truncated, may_tell);
+    done = true;
   } catch (...) {
     if (!may_tell) {
       failure_ = std::current_exception();
