@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "component/adopted_broadcast.hpp"
 #include "component/bootstrap.hpp"
 #include "component/group.hpp"
 #include "component/jobs.hpp"
@@ -77,7 +78,7 @@ class Communicator {
     try {
       links_.direct->perform(job, waiter);
     } catch (...) {
-      fail_small_call();
+      end_small_call(job);
     }
     CallCounters::Counts& counts = calls_[job.collective];
     calls_.add(counts.by[static_cast<std::size_t>(Algorithm::kDirect)], 1);
@@ -175,7 +176,13 @@ class Communicator {
     return bytes < below &&  // a product of it may be beyond 64 bits
            device::offered_bytes(job.collective, bytes, bootstrap_.size()) < below;
   }
-  [[noreturn]] void fail_small_call();
+  void end_small_call(const device::HostJob& job);
+  std::optional<Algorithm> end_call(const device::HostJob& job);
+  bool adopts(const device::HostJob& job, const device::DifferentCall& other,
+              device::CallProgress progress) const;
+  void tell_adopted(const AdoptedBroadcast& adopted, int root) const;
+  [[noreturn]] void fail_for(const device::DifferentCall& other);
+  void announce(const device::HostJob& job, device::CallFamily family);
   [[noreturn]] void fail_call();
   [[noreturn]] void fail_direct() const;
   std::optional<Algorithm> try_perform(const device::HostJob& job);
@@ -202,7 +209,7 @@ class Communicator {
   int awaited_rank(const Job& job) const;
   int fail() noexcept;
   int result_of(const Truncated& truncated, bool may_tell) const noexcept;
-  void perform_directly(const device::HostJob& job, device::Waiter& waiter);
+  void perform_directly(const device::HostJob& job, device::Waiter& waiter, std::size_t call_bytes);
 
   void perform_alone(const device::HostJob& job) const;
   void tell_cut(device::Collective collective, const std::optional<device::CutBlock>& cut) const;

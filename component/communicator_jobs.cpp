@@ -187,11 +187,22 @@ RingExecutor::State Communicator::advance(Job& job) try {
   if (!job.not_quiet) {
     if (const auto* blocks = std::get_if<device::BlockExecutor>(&job.executor))
       tell_cut(call.collective, blocks->cut());
+    if (job.adopted) tell_adopted(*job.adopted, call.root);
     return State::kDone;
   }
   return job.released != before ? State::kMoved : State::kBlocked;
 } catch (const device::ProcessEnded& ended) {
   fail_for(ended);
+} catch (const device::DifferentCall& other) {
+  // As the root does, from the second round on: in the first receivers do nothing.
+  if (job.adopted || !adopts(job.call, other, device::CallProgress::kFirstRound)) fail_for(other);
+  job.adopted = std::make_unique<AdoptedBroadcast>(job.call, other.its().bytes());
+  if (other.its().family() == device::CallFamily::kSingleCopy)
+    job.executor.emplace<device::SingleCopyExecutor>(*links_.boards, links_.pids, job.adopted->call(),
+                                                     device::Begun::kYes);
+  else
+    job.executor.emplace<device::BoardExecutor>(*links_.boards, job.adopted->call(), device::Begun::kYes);
+  return RingExecutor::State::kMoved;
 }
 
 int Communicator::awaited_rank(const Job& job) const {
@@ -258,7 +269,8 @@ void Communicator::give_up() noexcept {
 
 /// A small call whose buffers have gaps: they are packed on the stack, a long broadcast piece by piece, cut
 /// as by those who have no gaps. plan() makes no other call direct that is larger.
-void Communicator::perform_directly(const device::HostJob& job, device::Waiter& waiter) {
+void Communicator::perform_directly(const device::HostJob& job, device::Waiter& waiter,
+                                    std::size_t call_bytes) {
   using device::Collective;
   constexpr std::size_t kMostBytes = device::DirectArea::kMostOffered;
   alignas(device::kCacheLine) std::byte in[kMostBytes], out[2 * kMostBytes];
@@ -272,7 +284,7 @@ void Communicator::perform_directly(const device::HostJob& job, device::Waiter& 
       if (job.in != nullptr) piece.in = job.in + at;
       if (job.out != nullptr) piece.out = job.out + at;
       piece.count = std::min(most, job.bytes() - at);
-      perform_directly(piece, waiter);
+      perform_directly(piece, waiter, call_bytes);
       waiter.moved();
     }
     return;
@@ -289,7 +301,7 @@ void Communicator::perform_directly(const device::HostJob& job, device::Waiter& 
     packed.in = in;
   }
   if (job.out_gaps != nullptr) packed.out = out;
-  links_.direct->perform(packed, waiter);
+  links_.direct->perform_part(packed, call_bytes, waiter);
   if (job.out_gaps == nullptr || !receives) return;
   for (std::size_t block = 0; block < out_blocks; ++block)
     job.out_gaps->move(job.out_gaps->context, static_cast<int>(block), out + block * job.bytes(),

@@ -29,6 +29,7 @@ void JobQueue::append(Job& job) noexcept {
   job.executed = false;
   job.result = LOOM_SUCCESS;
   job.executor.emplace<std::monostate>();
+  job.adopted.reset();
   (first_ == nullptr ? first_ : last_->next) = &job;
   last_ = &job;
   outstanding_.fetch_add(1, std::memory_order_relaxed);

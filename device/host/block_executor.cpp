@@ -55,6 +55,7 @@ BlockExecutor::BlockExecutor(Boards& boards, const HostJob& job) : boards_(board
   const std::size_t pieces = one_piece ? 1 : static_cast<std::size_t>(boards.size()) - 1;
   header_bytes_ = ((1 + pieces) * sizeof(std::uint64_t) + kCacheLine - 1) / kCacheLine * kCacheLine;
   piece_bytes_ = (boards.bank_bytes() - header_bytes_) / pieces / kCacheLine * kCacheLine;
+  boards.enter({job, CallFamily::kBlocks});
   if (job.collective != Collective::kBarrier) to_take_.resize(static_cast<std::size_t>(boards.size()));
 }
 
@@ -101,6 +102,7 @@ BlockExecutor::State BlockExecutor::advance() {
     keep_own();
   }
   offer();
+  if (round_ == 0) boards_.sign();
   boards_.publish();
   ++round_;
   return State::kMoved;
@@ -110,6 +112,7 @@ bool BlockExecutor::ready() {
   for (int k = 0; k < boards_.size() - 1; ++k) {
     awaited_ = other_position(boards_.self(), k);
     if (!(round_ == 0 ? boards_.is_past(awaited_) : boards_.is_level(awaited_))) return false;
+    if (round_ == 1) boards_.compare(awaited_);
   }
   return true;
 }
