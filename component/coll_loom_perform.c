@@ -172,7 +172,7 @@ static bool perform(struct coll_loom_module* self, const struct coll_loom_args* 
     coll_loom_operands_begin(&self->operands);
     call.copies = copies;
     result = loom_perform(self->comm, &call);
-    coll_loom_operands_end(&self->operands);
+    result = coll_loom_operands_end(&self->operands, result);
   }
   self->operands_in_use = false;
   return coll_loom_has_ended(self, result, error);
