@@ -14,6 +14,8 @@ enum class ErrorCode {
   kPeerFailed,   ///< a peer process died or its connection broke
   kGivenUp,      ///< another rank cannot go on; it says why itself
   kTimeout,      ///< the user's limit on waiting passed
+  kTruncated,    ///< a peer sends more than this rank has room for: the program's error
+  kMismatch,     ///< the ranks do not make the same call: the program's error
   kDevice,       ///< a device or its driver fails
   kBadInput,     ///< a file or a setting that the user gave is wrong
   kInternal,     ///< a broken invariant of loom
@@ -27,6 +29,13 @@ class Error : public std::runtime_error {
 
  private:
   ErrorCode code_;
+};
+
+/// The call has ended, on this rank without what its buffers had no room for; nothing else has suffered. Code
+/// kTruncated. Any other Error inside a call ends its communicator.
+class Truncated : public Error {
+ public:
+  explicit Truncated(const std::string& what) : Error(ErrorCode::kTruncated, what) {}
 };
 
 /// "<what>: <strerror(errnum)>" with code kSystem (kOutOfMemory for ENOMEM and ENOSPC).

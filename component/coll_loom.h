@@ -126,11 +126,13 @@ struct loom_bootstrap coll_loom_bootstrap_of(struct coll_loom_module* self);
 /* What the core has answered becomes the module's state. */
 enum coll_loom_state coll_loom_state_after(struct coll_loom_module* self, int result);
 
-/* An MPI error class for a negative result of the core. */
+/* An MPI error class for LOOM_TRUNCATED, or a negative result of the core. */
 int coll_loom_error_class(int result);
 
 /* The module fails from now on, because of a negative result of the core. */
 void coll_loom_break(struct coll_loom_module* self, int result);
+/* The MPI error of a call that has ended so. A negative result breaks the module, LOOM_TRUNCATED does not. */
+int coll_loom_failed(struct coll_loom_module* self, int result);
 
 /* coll_loom_allgatherv.c and coll_loom_entries.c: one function for each that the framework has. */
 #define COLL_LOOM_DECLARE_BLOCKING(api, which) \

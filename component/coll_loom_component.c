@@ -271,7 +271,8 @@ static void log_line(const char* line) {
 }
 
 static void show(enum loom_message message, const char* where, const char* cause) {
-  if (message == LOOM_MESSAGE_GIVEN_UP) { /* one message for one cause */
+  /* One message for one cause; and of what does not fit MPI's error handler speaks. */
+  if (message == LOOM_MESSAGE_GIVEN_UP || message == LOOM_MESSAGE_TRUNCATED) {
     if (coll_loom_variables.verbose >= 1) opal_output(0, "coll:loom: %s: %s", where, cause);
     return;
   }
@@ -279,7 +280,7 @@ static void show(enum loom_message message, const char* where, const char* cause
       [LOOM_MESSAGE_DECLINED] = "declined",   [LOOM_MESSAGE_PEER_FAILED] = "peer-failed",
       [LOOM_MESSAGE_TIMEOUT] = "timeout",     [LOOM_MESSAGE_BOOTSTRAP] = "bootstrap",
       [LOOM_MESSAGE_RESOURCES] = "resources", [LOOM_MESSAGE_DEVICE] = "device",
-      [LOOM_MESSAGE_INTERNAL] = "internal"};
+      [LOOM_MESSAGE_INTERNAL] = "internal",   [LOOM_MESSAGE_MISMATCH] = "different-calls"};
   coll_loom_help(topics[message], where, cause);
 }
 

@@ -41,8 +41,7 @@ COLL_LOOM_COLLECTIVES(BELOW)
     if (!coll_loom_perform_small(self, &args, &result))                                       \
       return coll_loom_longer_way_##api(ARGS_##api communicator, self);                       \
     if (OPAL_LIKELY(result == LOOM_SUCCESS)) return OMPI_SUCCESS;                             \
-    coll_loom_break(self, result);                                                            \
-    return self->error;                                                                       \
+    return coll_loom_failed(self, result);                                                    \
   }
 
 #define IS_IN_PLACE(args)                                                        \

@@ -164,7 +164,16 @@ static int make_moving(struct coll_loom_operands* operands, const struct coll_lo
     call->owns_its_block = true;
   }
 
-  const bool in_gaps = has_gaps(&in, listed), out_gaps = has_gaps(&out, listed);
+  struct coll_loom_piece sent = {.bytes = 0}, received = {.bytes = 0};
+  if (!listed) {
+    sent = coll_loom_piece_of(in.number > 0 ? &in : &out, 0);
+    received = coll_loom_piece_of(out.number > 0 ? &out : &in, 0);
+  }
+  /* Blocks of the two sides differ in size, an error of the program: those that are sent count, for that is
+   * what the other ranks see. The cursors know where blocks lie, and where they end. */
+  const bool uneven = sent.bytes != received.bytes;
+  operands->cuts = uneven && sent.bytes > received.bytes;
+  const bool in_gaps = has_gaps(&in, listed), out_gaps = uneven || has_gaps(&out, listed);
   const size_t all = (size_t)in.number + (size_t)out.number;
   const size_t cursors = (in_gaps ? (size_t)in.number : 0) + (out_gaps ? (size_t)out.number : 0);
   if (!make_room(operands, (listed ? all * sizeof(struct loom_block) : 0) +
@@ -187,11 +196,9 @@ static int make_moving(struct coll_loom_operands* operands, const struct coll_lo
     call->out_blocks = out_list;
     return LOOM_SUCCESS;
   }
-  const struct coll_loom_piece sent = coll_loom_piece_of(in.number > 0 ? &in : &out, 0),
-                               received = coll_loom_piece_of(out.number > 0 ? &out : &in, 0);
   call->in = data_of(&sent);
   call->out = data_of(&received);
-  call->count = received.bytes;
+  call->count = sent.bytes;
   return LOOM_SUCCESS;
 }
 
@@ -217,6 +224,7 @@ int coll_loom_operands_make(struct coll_loom_operands* operands, ompi_communicat
   const int rank = ompi_comm_rank(communicator), ranks = ompi_comm_size(communicator);
   *call = (struct loom_call){.collective = args->collective, .type = type, .op = op, .root = args->root};
   operands->in.blocks = operands->out.blocks = 0;
+  operands->cuts = false;
   switch (args->collective) {
     case LOOM_ALLREDUCE:
     case LOOM_REDUCE:

@@ -31,6 +31,7 @@ struct coll_loom_operands {
   void* memory;
   size_t room, used;
   struct coll_loom_gapped in, out;
+  bool cuts; /* this rank has less room for each block than it sends itself: what does not fit is left out */
 };
 
 /* A side's blocks, from `first` on. */
@@ -62,9 +63,11 @@ static inline void coll_loom_operands_begin(struct coll_loom_operands* operands)
   if (OPAL_UNLIKELY(operands->in.blocks > 0)) coll_loom_cursors_begin(&operands->in);
   if (OPAL_UNLIKELY(operands->out.blocks > 0)) coll_loom_cursors_begin(&operands->out);
 }
-static inline void coll_loom_operands_end(struct coll_loom_operands* operands) {
+/* Returns what has become of the call, which the core has performed with `result`. */
+static inline int coll_loom_operands_end(struct coll_loom_operands* operands, int result) {
   if (OPAL_UNLIKELY(operands->in.blocks > 0)) coll_loom_cursors_end(&operands->in);
   if (OPAL_UNLIKELY(operands->out.blocks > 0)) coll_loom_cursors_end(&operands->out);
+  return OPAL_UNLIKELY(operands->cuts) && result == LOOM_SUCCESS ? LOOM_TRUNCATED : result;
 }
 
 #endif

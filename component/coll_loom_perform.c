@@ -189,7 +189,7 @@ static bool perform(struct coll_loom_module* self, const struct coll_loom_args* 
     coll_loom_operands_begin(&self->operands);
     call.copies = copies;
     result = loom_perform(self->comm, &call);
-    coll_loom_operands_end(&self->operands);
+    result = coll_loom_operands_end(&self->operands, result);
   }
   self->operands_in_use = false;
   return coll_loom_has_ended(self, result, error);
@@ -205,7 +205,6 @@ bool coll_loom_has_ended(struct coll_loom_module* self, int result, int* error) 
   *error = OMPI_SUCCESS;
   if (OPAL_LIKELY(result == LOOM_SUCCESS)) return true;
   if (result == LOOM_DECLINED) return false;
-  coll_loom_break(self, result);
-  *error = self->error;
+  *error = coll_loom_failed(self, result);
   return true;
 }

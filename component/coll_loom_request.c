@@ -19,11 +19,9 @@ static int start_all(size_t count, ompi_request_t** requests) {
 /* Whoever waits may free the request as soon as it is complete. */
 static void done(void* context, int result) {
   struct coll_loom_request* self = context;
-  coll_loom_operands_end(&self->operands);
-  if (OPAL_UNLIKELY(result != LOOM_SUCCESS)) {
-    coll_loom_break(self->module, result);
-    self->super.super.req_status.MPI_ERROR = self->module->error;
-  }
+  result = coll_loom_operands_end(&self->operands, result);
+  if (OPAL_UNLIKELY(result != LOOM_SUCCESS))
+    self->super.super.req_status.MPI_ERROR = coll_loom_failed(self->module, result);
   ompi_request_complete(&self->super.super, true);
 }
 

@@ -68,6 +68,11 @@ int coll_loom_error_class(int result) {
       return MPI_ERR_NO_MEM;
     case LOOM_ERR_PEER_FAILED:
       return COLL_LOOM_PROC_FAILED;
+    case LOOM_TRUNCATED:
+    case LOOM_ERR_TRUNCATED:
+      return MPI_ERR_TRUNCATE;
+    case LOOM_ERR_MISMATCH:
+      return MPI_ERR_COUNT;
     default:
       return MPI_ERR_OTHER;
   }
@@ -77,6 +82,12 @@ int coll_loom_error_class(int result) {
 void coll_loom_break(struct coll_loom_module* self, int result) {
   self->state = COLL_LOOM_BROKEN;
   if (self->error == OMPI_SUCCESS) self->error = coll_loom_error_class(result);
+}
+
+int coll_loom_failed(struct coll_loom_module* self, int result) {
+  if (result == LOOM_TRUNCATED) return coll_loom_error_class(result);
+  coll_loom_break(self, result);
+  return self->error;
 }
 
 /* Programs that only open MPI sessions have no MPI_COMM_WORLD. */

@@ -37,7 +37,8 @@ static inline __attribute__((always_inline)) bool coll_loom_perform_small(const 
       break;
     case LOOM_ALLGATHER:
     case LOOM_ALLTOALL:
-      if (!coll_loom_plain_bytes(&args->in, &in_bytes) || !coll_loom_plain_bytes(&args->out, &count))
+      if (!coll_loom_plain_bytes(&args->in, &in_bytes) || !coll_loom_plain_bytes(&args->out, &count) ||
+          OPAL_UNLIKELY(in_bytes != count))
         return false;
       break;
     case LOOM_ALLREDUCE:

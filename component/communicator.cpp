@@ -33,8 +33,68 @@ std::optional<Algorithm> Communicator::try_perform(const device::HostJob& job) {
     if (!nothing) perform_by(algorithm, job);
     return algorithm;
   } catch (...) {
+    return end_call(job);
+  }
+}
+
+/// From inside a handler. A broadcast whose root has another size is performed as the root does; all else
+/// ends the communicator, save what has ended the call alone.
+std::optional<Algorithm> Communicator::end_call(const device::HostJob& job) {
+  try {
+    throw;
+  } catch (const Truncated&) {
+    throw;
+  } catch (const device::DifferentCall& other) {
+    if (!adopts(job, other, device::CallProgress::kNone)) {
+      try {
+        fail_for(other);
+      } catch (...) {
+        fail_call();
+      }
+    }
+    const AdoptedBroadcast adopted(job, other.its().bytes());
+    const std::optional<Algorithm> carried = try_perform(adopted.call());
+    tell_adopted(adopted, job.root);
+    return carried;
+  } catch (...) {
     fail_call();
   }
+}
+
+/// This rank can perform the broadcast as its root does.
+bool Communicator::adopts(const device::HostJob& job, const device::DifferentCall& other,
+                          device::CallProgress progress) const {
+  using device::Collective;
+  return job.collective == Collective::kBroadcast && job.root != rank_ && group_->wiring.shape.hosts == 1 &&
+         other.peer() == job.root && device::DifferentCall::is_same(other.its(), other.mine()) &&
+         other.progress() == progress;
+}
+
+/// Throws Truncated if not all of it has had room.
+void Communicator::tell_adopted(const AdoptedBroadcast& adopted, int root) const {
+  if (adopted.fits()) return;
+  tell_cut(device::Collective::kBroadcast, device::CutBlock{root, adopted.bytes(), adopted.room()});
+}
+
+/// From inside a handler. The others find out by what this rank says of its call, if not by themselves.
+void Communicator::fail_for(const device::DifferentCall& other) {
+  links_.boards->say_left(other.mine());
+  const bool one_host = group_->wiring.shape.hosts == 1;
+  const int rank =
+      one_host ? other.peer() : rank_at({group_->places[static_cast<std::size_t>(rank_)].host, other.peer()});
+  const std::string& peer = group_->names.at(rank);
+  const std::string_view what = name_of(other.mine().collective());
+  const std::uint64_t mine = other.mine().bytes(), its = other.its().bytes();
+  if (device::DifferentCall::is_same(other.its(), other.mine()))
+    throw Error(other.code(), fmt::format("{} is in a call of {} with {} bytes, this rank in one with {}.",
+                                          peer, what, its, mine));
+  if (other.its().collective() == other.mine().collective() && its == mine)
+    throw Error(other.code(),
+                fmt::format("{} has found a rank in another call than this one of {} with {} bytes.", peer,
+                            what, mine));
+  throw Error(other.code(),
+              fmt::format("{} is in another call than this rank, which is in one of {} with {} bytes.", peer,
+                          what, mine));
 }
 
 /// From inside a handler: every later call fails too.
@@ -52,11 +112,11 @@ void Communicator::fail_call() {
 }
 
 /// From inside a handler.
-void Communicator::fail_small_call() {
+void Communicator::end_small_call(const device::HostJob& job) {
   try {
     fail_direct();
   } catch (...) {
-    fail_call();
+    end_call(job);
   }
 }
 
@@ -117,13 +177,20 @@ bool Communicator::is_linked() {
 }
 
 /// A single rank's call.
-void Communicator::perform_alone(const device::HostJob& job) {
+void Communicator::perform_alone(const device::HostJob& job) const {
   using device::Collective;
   const bool moves = device::lists_blocks(job.collective) || job.collective == Collective::kAllGather ||
                      job.collective == Collective::kAllToAll;
-  if (moves) return device::move_own_block(job, 0);
+  if (moves) return tell_cut(job.collective, device::move_own_block(job, 0));
   if (!device::is_reduction(job.collective) || job.collective == Collective::kExscan) return;
   if (job.in != job.out && job.count > 0) std::memcpy(job.out, job.in, job.bytes());
+}
+
+/// A call has ended. Throws Truncated if a block did not fit.
+void Communicator::tell_cut(device::Collective collective, const std::optional<device::CutBlock>& cut) const {
+  if (cut)
+    throw Truncated(fmt::format("{}: {} bytes from {}, room for {}.", name_of(collective), cut->sent,
+                                cut->peer == rank_ ? "itself" : group_->names.at(cut->peer), cut->room));
 }
 
 namespace {
@@ -155,19 +222,26 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
         if (job.in_gaps == nullptr && job.out_gaps == nullptr) [[likely]]
           links_.direct->perform(job, waiter);
         else
-          perform_directly(job, waiter);
+          perform_directly(job, waiter, job.bytes());
       } catch (...) {
         fail_direct();
       }
       return;
     }
     case Algorithm::kBoards:
+      announce(job, device::CallFamily::kBoards);
       return drive(device::BoardExecutor(*links_.boards, job), peer_of);
     case Algorithm::kSingleCopy:
+      announce(job, device::CallFamily::kSingleCopy);
       return drive(device::SingleCopyExecutor(*links_.boards, links_.pids, job), peer_of);
-    case Algorithm::kBlocks:
-      return drive(device::BlockExecutor(*links_.boards, job), peer_of);
+    case Algorithm::kBlocks: {
+      announce(job, device::CallFamily::kBlocks);
+      device::BlockExecutor executor(*links_.boards, job);
+      drive(executor, peer_of);
+      return tell_cut(job.collective, executor.cut());
+    }
     case Algorithm::kScan:
+      announce(job, device::CallFamily::kBlocks);
       return drive(device::ScanExecutor(*links_.boards, job), peer_of);
     case Algorithm::kTwoLevels:
       return run_two_levels(job, device::Across::kOneShot);
@@ -188,6 +262,19 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
       break;
   }
   throw Error(ErrorCode::kInternal, "A call that loom had declined was performed.");
+}
+
+/// On one host, before a call that does not go by direct exchanges: whoever is in one that does shall not
+/// wait for this rank, nor take its next one for this one. And the receivers of a broadcast learn its size
+/// while they can still do as the root does.
+void Communicator::announce(const device::HostJob& job, device::CallFamily family) {
+  if (!links_.direct) return;
+  device::Waiter waiter(wait_policy_);
+  try {
+    links_.direct->announce(job, family, waiter);
+  } catch (...) {
+    fail_direct();
+  }
 }
 
 /// The flat ring is a rail of all ranks. It crosses both kinds of link, and all its ranks must cut alike.
@@ -388,6 +475,7 @@ void Communicator::check_peers() const {
   for (const auto& [rank, process] : group_->host_mates)
     if (!device::is_alive(process))
       throw Error(ErrorCode::kPeerFailed, fmt::format("{} has died.", group_->names.at(rank)));
+  if (links_.direct) links_.direct->check_calls();
 }
 
 /// From inside a handler: as check_peers() would have found.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "component/adopted_broadcast.hpp"
 #include "component/bootstrap.hpp"
 #include "component/group.hpp"
 #include "component/jobs.hpp"
@@ -53,7 +54,8 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
 
   /// See loom_perform in core.h. false: declined; so is a reduction without a kernel. Throws Error; after
-  /// that the communicator is abandoned and every further call throws at once.
+  /// that the communicator is abandoned and every further call throws at once. Truncated is none of these:
+  /// the call has ended.
   bool perform(const device::HostJob& job) {
     if (job.transit == nullptr && is_small(job)) {
       perform_small(job);
@@ -76,7 +78,7 @@ class Communicator {
     try {
       links_.direct->perform(job, waiter);
     } catch (...) {
-      fail_small_call();
+      end_small_call(job);
     }
     CallCounters::Counts& counts = calls_[job.collective];
     calls_.add(counts.by[static_cast<std::size_t>(Algorithm::kDirect)], 1);
@@ -182,7 +184,13 @@ class Communicator {
     return bytes < below &&  // a product of it may be beyond 64 bits
            device::offered_bytes(job.collective, bytes, bootstrap_.size()) < below;
   }
-  [[noreturn]] void fail_small_call();
+  void end_small_call(const device::HostJob& job);
+  std::optional<Algorithm> end_call(const device::HostJob& job);
+  bool adopts(const device::HostJob& job, const device::DifferentCall& other,
+              device::CallProgress progress) const;
+  void tell_adopted(const AdoptedBroadcast& adopted, int root) const;
+  [[noreturn]] void fail_for(const device::DifferentCall& other);
+  void announce(const device::HostJob& job, device::CallFamily family);
   [[noreturn]] void fail_call();
   [[noreturn]] void fail_direct() const;
   std::optional<Algorithm> try_perform(const device::HostJob& job);
@@ -208,9 +216,11 @@ class Communicator {
   void check_waiting(const Job& job, double waited_s) const;
   int awaited_rank(const Job& job) const;
   int fail() noexcept;
-  void perform_directly(const device::HostJob& job, device::Waiter& waiter);
+  int result_of(const Truncated& truncated, bool may_tell) const noexcept;
+  void perform_directly(const device::HostJob& job, device::Waiter& waiter, std::size_t call_bytes);
 
-  static void perform_alone(const device::HostJob& job);
+  void perform_alone(const device::HostJob& job) const;
+  void tell_cut(device::Collective collective, const std::optional<device::CutBlock>& cut) const;
   void perform_by(Algorithm algorithm, const device::HostJob& job);
   device::Grid grid() const;
   template <class Executor, class PeerOf>

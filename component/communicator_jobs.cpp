@@ -210,10 +210,25 @@ RingExecutor::State Communicator::advance(Job& job) try {
   }
   const std::uint64_t before = job.released;
   job.not_quiet = not_quiet(job.released);
-  if (!job.not_quiet) return State::kDone;
+  if (!job.not_quiet) {
+    if (const auto* blocks = std::get_if<device::BlockExecutor>(&job.executor))
+      tell_cut(call.collective, blocks->cut());
+    if (job.adopted) tell_adopted(*job.adopted, call.root);
+    return State::kDone;
+  }
   return job.released != before ? State::kMoved : State::kBlocked;
 } catch (const device::ProcessEnded& ended) {
   fail_for(ended);
+} catch (const device::DifferentCall& other) {
+  // As the root does, from the second round on: in the first receivers do nothing.
+  if (job.adopted || !adopts(job.call, other, device::CallProgress::kFirstRound)) fail_for(other);
+  job.adopted = std::make_unique<AdoptedBroadcast>(job.call, other.its().bytes());
+  if (other.its().family() == device::CallFamily::kSingleCopy)
+    job.executor.emplace<device::SingleCopyExecutor>(*links_.boards, links_.pids, job.adopted->call(),
+                                                     device::Begun::kYes);
+  else
+    job.executor.emplace<device::BoardExecutor>(*links_.boards, job.adopted->call(), device::Begun::kYes);
+  return RingExecutor::State::kMoved;
 }
 
 int Communicator::awaited_rank(const Job& job) const {
@@ -258,6 +273,12 @@ int Communicator::fail() noexcept {
   });
 }
 
+/// Of a call that has ended so. may_tell: as JobQueue::advance().
+int Communicator::result_of(const Truncated& truncated, bool may_tell) const noexcept {
+  if (may_tell) process_.runtime().show(LOOM_MESSAGE_TRUNCATED, where_.c_str(), truncated.what());
+  return LOOM_TRUNCATED;
+}
+
 void Communicator::give_up() noexcept {
   bool first = false;
   process_.jobs().apart([&] {
@@ -278,7 +299,8 @@ void Communicator::leave() noexcept {
 
 /// A small call whose buffers have gaps: they are packed on the stack, a long broadcast piece by piece, cut
 /// as by those who have no gaps. plan() makes no other call direct that is larger.
-void Communicator::perform_directly(const device::HostJob& job, device::Waiter& waiter) {
+void Communicator::perform_directly(const device::HostJob& job, device::Waiter& waiter,
+                                    std::size_t call_bytes) {
   using device::Collective;
   constexpr std::size_t kMostBytes = device::DirectArea::kMostOffered;
   alignas(device::kCacheLine) std::byte in[kMostBytes], out[2 * kMostBytes];
@@ -292,7 +314,7 @@ void Communicator::perform_directly(const device::HostJob& job, device::Waiter& 
       if (job.in != nullptr) piece.in = job.in + at;
       if (job.out != nullptr) piece.out = job.out + at;
       piece.count = std::min(most, job.bytes() - at);
-      perform_directly(piece, waiter);
+      perform_directly(piece, waiter, call_bytes);
       waiter.moved();
     }
     return;
@@ -309,7 +331,7 @@ void Communicator::perform_directly(const device::HostJob& job, device::Waiter& 
     packed.in = in;
   }
   if (job.out_gaps != nullptr) packed.out = out;
-  links_.direct->perform(packed, waiter);
+  links_.direct->perform_part(packed, call_bytes, waiter);
   if (job.out_gaps == nullptr || !receives) return;
   for (std::size_t block = 0; block < out_blocks; ++block)
     job.out_gaps->move(job.out_gaps->context, static_cast<int>(block), out + block * job.bytes(),

@@ -37,6 +37,8 @@ Algorithm Communicator::perform_racing(const device::HostJob& job, Algorithm usu
   const double margin = runs_ahead ? 1.2 : 1.1;
   using Clock = std::chrono::steady_clock;
   Race& race = race_of(job, usual);
+  if (race.meets())
+    announce(job, device::CallFamily::kDirect);  // a broadcast's sizes differ before others do
   const bool news = race.meets() && race.settle(largest_on_host(race.own_time()), margin);
   const bool timed = race.is_timed();
   const Algorithm way = race.by_rival() ? rival : usual;

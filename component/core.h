@@ -4,7 +4,8 @@
  * nothing thrown in the core passes it either.
  *
  * Results: LOOM_SUCCESS; LOOM_DECLINED = "the component below is to do this", on every rank of the communicator
- * alike and before any byte has moved; or a negative LOOM_ERR_*, after a message through loom_runtime.show. */
+ * alike and before any byte has moved; LOOM_TRUNCATED; or a negative LOOM_ERR_*, with which the communicator ends, after a
+ * message through loom_runtime.show. */
 #ifndef LOOM_COMPONENT_CORE_H
 #define LOOM_COMPONENT_CORE_H
 
@@ -20,13 +21,16 @@ enum loom_result {
   LOOM_SUCCESS = 0,
   LOOM_DECLINED = 1,
   LOOM_UNCONNECTED = 2, /* of loom_job_create: the call needs links, which nobody has made yet */
+  LOOM_TRUNCATED = 3, /* the call has ended, without what this rank had no room for; the communicator goes on */
   LOOM_ERR_OUT_OF_MEMORY = -1,
   LOOM_ERR_SYSTEM = -2,      /* an operating system call failed */
   LOOM_ERR_UNREACHABLE = -3, /* no way to reach a peer */
   LOOM_ERR_PEER_FAILED = -4, /* a peer process died */
   LOOM_ERR_TIMEOUT = -5,     /* coll_loom_timeout passed */
   LOOM_ERR_INTERNAL = -6,
-  LOOM_ERR_DEVICE = -7 /* a GPU or its driver fails */
+  LOOM_ERR_DEVICE = -7, /* a GPU or its driver fails */
+  LOOM_ERR_TRUNCATED = -8, /* as LOOM_TRUNCATED, where the call cannot be ended */
+  LOOM_ERR_MISMATCH = -9 /* the ranks do not make the same call */
 };
 
 /* Operations and element types that have a kernel. The order is that of device/operations.hpp. */
@@ -90,6 +94,8 @@ enum loom_message {
   LOOM_MESSAGE_BOOTSTRAP,   /* the component below failed while the ranks met through it */
   LOOM_MESSAGE_RESOURCES,   /* memory or another resource ran out inside a call */
   LOOM_MESSAGE_DEVICE,      /* copying a device buffer failed */
+  LOOM_MESSAGE_TRUNCATED,   /* a call has ended without what did not fit; the communicator goes on */
+  LOOM_MESSAGE_MISMATCH,    /* the ranks do not make the same call */
   LOOM_MESSAGE_INTERNAL     /* a defect of loom */
 };
 

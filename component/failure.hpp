@@ -23,6 +23,10 @@ constexpr int to_result(ErrorCode code) noexcept {
       return LOOM_ERR_PEER_FAILED;
     case ErrorCode::kTimeout:
       return LOOM_ERR_TIMEOUT;
+    case ErrorCode::kTruncated:
+      return LOOM_ERR_TRUNCATED;
+    case ErrorCode::kMismatch:
+      return LOOM_ERR_MISMATCH;
     case ErrorCode::kDevice:
       return LOOM_ERR_DEVICE;
     case ErrorCode::kBadInput:
@@ -46,6 +50,9 @@ constexpr loom_message message_for(ErrorCode code) noexcept {
       return LOOM_MESSAGE_RESOURCES;
     case ErrorCode::kDevice:
       return LOOM_MESSAGE_DEVICE;
+    case ErrorCode::kTruncated:
+    case ErrorCode::kMismatch:
+      return LOOM_MESSAGE_MISMATCH;
     case ErrorCode::kUnreachable:  // this and the next: a matter of the set-up, where it is agreed on
     case ErrorCode::kBadInput:
     case ErrorCode::kInternal:
@@ -60,6 +67,9 @@ template <class Show>
 int result_of_exception(Show&& show) noexcept {
   try {
     throw;
+  } catch (const Truncated& truncated) {
+    show(LOOM_MESSAGE_TRUNCATED, truncated.what());
+    return LOOM_TRUNCATED;
   } catch (const Error& error) {
     show(message_for(error.code()), error.what());
     return to_result(error.code());

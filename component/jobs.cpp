@@ -29,6 +29,7 @@ void JobQueue::append(Job& job) noexcept {
   job.executed = false;
   job.result = LOOM_SUCCESS;
   job.executor.emplace<std::monostate>();
+  job.adopted.reset();
   (first_ == nullptr ? first_ : last_->next) = &job;
   last_ = &job;
   outstanding_.fetch_add(1, std::memory_order_relaxed);
@@ -54,6 +55,9 @@ Job* JobQueue::advance(int& steps, bool may_tell) noexcept {
       fruitless_ = 0;
       ++steps;
     }
+  } catch (const Truncated& truncated) {
+    job.result = communicator_.result_of(truncated, may_tell);
+    done = true;
   } catch (...) {
     if (!may_tell) {
       failure_ = std::current_exception();

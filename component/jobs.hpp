@@ -9,11 +9,13 @@
 #include <condition_variable>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <variant>
 
+#include "component/adopted_broadcast.hpp"
 #include "component/core.h"
 #include "component/plan.hpp"
 #include "device/host/block_executor.hpp"
@@ -43,6 +45,8 @@ struct Job {
                device::ScanExecutor, device::TwoLevelExecutor, device::RailsExecutor, device::RootedExecutor,
                device::RailTreesExecutor, device::MeshExecutor>
       executor = {};
+  std::unique_ptr<AdoptedBroadcast> adopted =
+      {};                             ///< in place of `call`, once the root was seen to have another size
   bool executed = false;              ///< the result is in place, but what was sent may not have left
   std::optional<int> not_quiet = {};  ///< then: the rank that has not taken all of it
   std::uint64_t released = 0;         ///< and how much the peers had, when last looked

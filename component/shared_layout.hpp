@@ -59,7 +59,7 @@ constexpr std::uint64_t banks_of_hosts(int ranks_here) {
 }
 
 /// What the ranks must have in common to understand each other; to be counted up when a protocol changes.
-inline constexpr std::uint64_t kProtocolVersion = 14;
+inline constexpr std::uint64_t kProtocolVersion = 15;
 inline constexpr std::uint64_t kLayout =
     (((kProtocolVersion * 1'000'003 + kOneHostBytes) * 1'000'003 + kSharedFifo.slot_bytes) * 1'000'003 +
      kSharedFifo.slot_count) *

@@ -63,11 +63,11 @@ bool outgrows_caches(const HostJob& job, int size) {
 
 }  // namespace
 
-BoardExecutor::BoardExecutor(Boards& boards, const HostJob& job)
-    : BoardExecutor(boards, job, outgrows_caches(job, boards.size())) {}
+BoardExecutor::BoardExecutor(Boards& boards, const HostJob& job, Begun begun)
+    : BoardExecutor(boards, job, outgrows_caches(job, boards.size()), begun) {}
 
-BoardExecutor::BoardExecutor(Boards& boards, const HostJob& job, bool streams)
-    : BoardWalk(boards, job, limits(boards)), boards_(boards), streams_(streams && kCanStream) {}
+BoardExecutor::BoardExecutor(Boards& boards, const HostJob& job, bool streams, Begun begun)
+    : BoardWalk(boards, job, limits(boards), begun), boards_(boards), streams_(streams && kCanStream) {}
 
 BoardExecutor::State BoardExecutor::advance() {
   if (done()) return State::kDone;

@@ -63,9 +63,10 @@ class Boards : public Rounds {
 
 class BoardExecutor : public BoardWalk {
  public:
-  BoardExecutor(Boards& boards, const HostJob& job);
+  /// begun: as of a BoardWalk.
+  BoardExecutor(Boards& boards, const HostJob& job, Begun begun = Begun::kNo);
   /// As told, and not as large as the buffers are against the caches, an output without gaps goes past them.
-  BoardExecutor(Boards& boards, const HostJob& job, bool streams);
+  BoardExecutor(Boards& boards, const HostJob& job, bool streams, Begun begun = Begun::kNo);
 
   /// Performs one round unless it must wait.
   State advance();

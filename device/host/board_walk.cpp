@@ -47,12 +47,24 @@ bool Rounds::has_published(int rank, std::uint64_t round) {
 
 std::uint64_t Rounds::check(int rank) const {
   const std::uint64_t now = flags_[static_cast<std::size_t>(rank)]->filled.value();
-  if (now == StepFlag::kAbandoned)
+  if (now == StepFlag::kAbandoned) {
+    const auto left =
+        CallNote::from_word(flags_[static_cast<std::size_t>(rank)]->left.load(std::memory_order_relaxed));
+    if (left != CallNote() && left.collective() == note_.collective())
+      throw DifferentCall(rank, left, note_, CallProgress::kMore);
     throw Error(ErrorCode::kGivenUp, fmt::format("Rank {} gave up on this communicator.", rank));
+  }
   return now;
 }
 
-BoardWalk::BoardWalk(Rounds& rounds, const HostJob& job, const TileLimits& limits)
+void Rounds::part(int rank, std::uint64_t note) const {
+  const bool receives = note_.collective() == Collective::kBroadcast;
+  const CallProgress progress = receives ? CallProgress::kFirstRound : CallProgress::kMore;
+  const bool is_of_this_turn = (note & 0xff) == turn_of(round_);
+  throw DifferentCall(rank, is_of_this_turn ? CallNote::from_word(note) : CallNote(), note_, progress);
+}
+
+BoardWalk::BoardWalk(Rounds& rounds, const HostJob& job, const TileLimits& limits, Begun begun)
     : rounds_(rounds),
       job_(job),
       chunked_(has_chunks(rounds, job, limits.bank_bytes)),
@@ -68,6 +80,8 @@ BoardWalk::BoardWalk(Rounds& rounds, const HostJob& job, const TileLimits& limit
   tile_bytes_ = std::max(std::min(wanted, piece_bytes_) / unit, std::size_t{1}) * unit;
   tiles_ = divide_up(part_bytes, tile_bytes_);
   rounds_to_do_ = tiles_ + (chunked_ ? 2 : 1);
+  round_ = begun == Begun::kYes ? 1 : 0;
+  rounds.enter({job, CallFamily::kBoards});
 }
 
 std::size_t BoardWalk::longest_part() const {
@@ -84,7 +98,10 @@ bool BoardWalk::ready() {
   for (int rank = 0; rank < rounds_.size(); ++rank) {
     if (rank == rounds_.self()) continue;
     awaited_ = rank;
-    if (reads_from(rank) && !rounds_.is_level(rank)) return false;
+    if (reads_from(rank)) {
+      if (!rounds_.is_level(rank)) return false;
+      if (round_ == 1) rounds_.compare(rank);
+    }
     if (writes && !rounds_.is_past(rank)) return false;
   }
   return true;

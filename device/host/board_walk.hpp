@@ -3,9 +3,12 @@
 // GPU (cuda/handed_over_executor.hpp).
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
+#include "device/host/call_note.hpp"
 #include "device/host/host_job.hpp"
 #include "device/host/ring_executor.hpp"
 #include "device/step_flag.hpp"
@@ -14,8 +17,13 @@ namespace loom::device {
 
 /// What a rank tells the others of its rounds. Zeroed before any rank constructs.
 struct RoundFlags {
-  StepFlag filled;  ///< see Rounds
-  StepFlag waits;   ///< one more than `filled` was when the rank had been waiting for long
+  static constexpr std::size_t kMostBanks = 16;
+  using Note = std::atomic<std::uint64_t>;
+
+  StepFlag filled;                     ///< see Rounds
+  StepFlag waits;                      ///< one more than `filled` was when the rank had been waiting for long
+  Note left;                           ///< see say_left(); or 0
+  std::array<Note, kMostBanks> notes;  ///< by bank; of as few as there can be, in the line of `filled`
 };
 
 /// How far each rank is. A rank has a board of b banks: in round r it writes bank r % b and reads what others
@@ -27,6 +35,12 @@ struct RoundFlags {
 /// published r - 1. So a rank that only writes for others may be some rounds ahead of them, through the end
 /// of a call and into the next.
 ///   filled.publish(r): release  -- pairs with --  filled.value(): acquire
+///
+/// A note beside the bank that a rank writes first in a call says which call that is. Who reads the rank for
+/// the first time compares it with its own call. It is written when the bank may be, and read when the bank
+/// is: so it stays for whoever reads it, as the bank does. A rank that reads what another has not written in
+/// this call, for the two are in different ones, finds the note of an earlier turn of the bank, which says
+/// so.
 class Rounds {
  public:
   static constexpr std::uint64_t kFewestBanks = 4;
@@ -43,6 +57,23 @@ class Rounds {
   int self() const noexcept { return self_; }
   bool few_rounds() const noexcept { return few_rounds_; }
   void abandon() noexcept { mine().filled.publish(StepFlag::kAbandoned); }
+  /// Before abandon(), for others to find out what the matter is: this rank was in that call, another was
+  /// not.
+  void say_left(const CallNote& note) noexcept { mine().left.store(note.word(), std::memory_order_relaxed); }
+  /// From now on this rank is in that call.
+  void enter(const CallNote& note) noexcept { note_ = note; }
+  /// Notes the call beside the bank to write.
+  void sign() noexcept {
+    mine().notes[bank_to_write()].store(note_.word() | turn_of(round_ + 1), std::memory_order_relaxed);
+  }
+  /// In a call's second round: the rank has signed the bank to read, and is in the same call. Throws
+  /// DifferentCall unless so.
+  void compare(int rank) const {
+    const RoundFlags& flags = *flags_[static_cast<std::size_t>(rank)];
+    const std::uint64_t note = flags.notes[bank_to_read()].load(std::memory_order_relaxed);
+    if (note != (note_.word() | turn_of(round_))) [[unlikely]]
+      part(rank, note);
+  }
   /// Tells the others that this rank has been waiting for long; and whether another has, and not moved since.
   void say_waiting() noexcept { mine().waits.publish(mine().filled.value() + 1); }
   bool waits(int rank) const noexcept {
@@ -66,6 +97,9 @@ class Rounds {
 
  private:
   bool has_published(int rank, std::uint64_t round);
+  /// Of a round: how often its bank has been in use, as far as 8 bits go.
+  std::uint64_t turn_of(std::uint64_t round) const { return round / banks_ & 0xff; }
+  [[noreturn]] void part(int rank, std::uint64_t note) const;
 
   RoundFlags& mine() const noexcept { return *flags_[static_cast<std::size_t>(self_)]; }
 
@@ -75,6 +109,7 @@ class Rounds {
   bool few_rounds_;
   std::uint64_t banks_;
   std::uint64_t round_ = 0;  ///< the last one that this rank has published
+  CallNote note_;            ///< of the call that this rank is in
 };
 
 /// How a message is cut. A part that does not fill its piece is cut into some tiles all the same, so that
@@ -83,6 +118,10 @@ struct TileLimits {
   std::size_t bank_bytes;
   std::size_t min_tile_bytes, min_chunk_tile_bytes;  ///< the latter where all reduce: three stages in a row
 };
+
+/// kYes: this rank, a receiver of a broadcast, has published the first round already, in which receivers do
+/// nothing else.
+enum class Begun { kNo, kYes };
 
 /// One call's way through the rounds, for one rank. Round r offers tile r, reduces tile r - 1, which all have
 /// offered, and takes the results of tile r - 2; where nothing is reduced, or no result goes back, tile r
@@ -97,7 +136,7 @@ class BoardWalk {
  protected:
   /// Takes all but barriers, scans and what lists_blocks(). count >= 1. Nothing else may use the rounds until
   /// this is done.
-  BoardWalk(Rounds& rounds, const HostJob& job, const TileLimits& limits);
+  BoardWalk(Rounds& rounds, const HostJob& job, const TileLimits& limits, Begun begun = Begun::kNo);
   ~BoardWalk() = default;
   BoardWalk(const BoardWalk&) = default;
   BoardWalk& operator=(const BoardWalk&) = delete;
@@ -125,6 +164,7 @@ class BoardWalk {
     if (round_ < tiles_) on_offer(round_);
   }
   State end_round() {
+    if (round_ == 0 && writes()) rounds_.sign();
     if (++round_ == rounds_to_do_) return State::kDone;  // nothing was written; see Rounds
     rounds_.publish();
     return State::kMoved;

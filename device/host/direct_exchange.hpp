@@ -8,6 +8,7 @@
 #include <numeric>
 #include <vector>
 
+#include "device/host/call_note.hpp"
 #include "device/host/host_job.hpp"
 #include "device/host/waiter.hpp"
 #include "device/protocol.hpp"
@@ -30,11 +31,38 @@ template <class Flag>
 struct DirectLineOf {
   static constexpr std::size_t kPayloadBytes = 2 * kCacheLine - sizeof(Flag);
 
-  alignas(2 * kCacheLine) Flag published;  ///< number of the exchange that was last offered here
+  alignas(2 * kCacheLine) Flag published;  ///< of the exchange that was last offered here: see ExchangeTag
   std::byte payload[kPayloadBytes];
 };
 using DirectLine = DirectLineOf<StepFlag>;
 static_assert(sizeof(DirectLine) == 2 * kCacheLine);
+
+/// What is published of an exchange: its number, and below it which call it is part of. So a rank that takes
+/// an offer sees by the same look that the other is in the same call, and with as many bytes. Numbers may
+/// come round: what is compared is at most kLines apart.
+struct ExchangeTag {
+  static constexpr unsigned kBits = 20;
+  static constexpr std::uint64_t kMask = (std::uint64_t{1} << kBits) - 1;
+  /// In place of a collective: the rank is in a call of another family, whose note is the payload.
+  static constexpr unsigned kOther = 7;
+
+  static constexpr std::uint64_t of(Collective collective, std::size_t bytes) {
+    return bytes * 8 + static_cast<std::uint64_t>(collective);
+  }
+  static constexpr std::uint64_t of(const CallNote& other) {
+    return static_cast<std::uint64_t>(other.kind()) * 8 + kOther;
+  }
+  static constexpr bool is_other(std::uint64_t tag) { return (tag & 7) == kOther; }
+  /// Not of others.
+  static constexpr CallNote note(std::uint64_t tag) {
+    return {static_cast<Collective>(tag & 7), CallFamily::kDirect, (tag & kMask) >> 3};
+  }
+  /// The exchange, or one after it; of `seen`, which is no abandoned flag.
+  static constexpr bool has_come(std::uint64_t seen, std::uint64_t exchange) {
+    return static_cast<std::int64_t>(seen - (exchange << kBits)) >= 0;
+  }
+};
+static_assert(static_cast<unsigned>(Collective::kBarrier) < ExchangeTag::kOther);
 
 /// One rank's offers. Exchange s is published in line s * stride % kLines, after its offer, which is in that
 /// line or in the ring, behind that of the last exchange that was there. A rank writes to a line only when
@@ -102,7 +130,19 @@ class DirectExchangeOf {
   /// Reductions go in order of rank, so that the result is bitwise the same everywhere. offered_bytes() of
   /// the job is at most most_offered(), save of a broadcast and a reduce, which take several exchanges then.
   /// Throws what the waiter throws, and Error (kGivenUp) when a rank has abandoned the communicator.
+  /// And DifferentCall when a rank whose offer this one takes is in another call, or has another number of
+  /// bytes. Then this exchange has not been: it can be performed anew. call_bytes: of the whole call, of
+  /// which the job may be a part.
   void perform(const HostJob& job, Waiter& waiter);
+  void perform_part(const HostJob& job, std::size_t call_bytes, Waiter& waiter);
+
+  /// An exchange that carries nothing but which call this rank makes by other means; so whoever waits for
+  /// this rank in a call of another family sees that it is in vain. Waits for the root of a broadcast to say
+  /// the same, and throws as perform().
+  void announce(const HostJob& job, CallFamily family, Waiter& waiter);
+  /// For who has waited for long: throws DifferentCall when a rank is in another call than this one's last
+  /// exchange was of, and Error as perform(). Receivers of a broadcast may yet find that out themselves.
+  void check_calls() const;
 
   /// The rank that the last job waited for when it threw.
   int awaited() const noexcept { return awaited_; }
@@ -134,24 +174,29 @@ class DirectExchangeOf {
   void reserve(std::size_t bytes, Waiter& waiter);
   void offer_in_ring(const std::byte* data, std::size_t bytes);
   template <Where kWhere>
-  void offer(const std::byte* data, std::size_t bytes, Waiter& waiter);
+  std::uint64_t offer(const std::byte* data, std::size_t bytes, std::uint64_t tag, Waiter& waiter);
   template <Where kWhere>
-  void expect_next(int rank) const;
+  void expect_next(int rank, std::uint64_t flag) const;
   template <Where kWhere>
-  const std::byte* take(int rank, std::size_t bytes, Waiter& waiter);
-  void await(int rank, std::uint64_t exchange, Waiter& waiter);
+  const std::byte* take(int rank, std::size_t bytes, std::uint64_t flag, Waiter& waiter);
+  void await(int rank, std::uint64_t flag, Waiter& waiter);
+  [[noreturn]] void part(int rank, std::uint64_t seen);
+  CallNote note_in(int rank, std::uint64_t flag) const;
   template <class Protocol>
   const std::byte* decode(int rank, std::size_t bytes, Waiter& waiter);
   void await_all(std::uint64_t exchange, Waiter& waiter);
-  void perform_in_ring(const HostJob& job, std::size_t offered, Waiter& waiter);
+  void perform_tagged(const HostJob& job, std::size_t call_bytes, Waiter& waiter);
+  void perform_in_ring(const HostJob& job, std::size_t offered, std::size_t call_bytes, Waiter& waiter);
   const std::byte* offer_of(const HostJob& job) const;
   const std::byte* own_operand(const HostJob& job, std::size_t offset) const;
   template <Where kWhere>
-  void exchange(const HostJob& job, std::size_t offered, Waiter& waiter);
+  void exchange(const HostJob& job, std::size_t offered, std::uint64_t tag, Waiter& waiter);
   template <Where kWhere>
-  void reduce(const HostJob& job, std::size_t offset, std::size_t offered, Waiter& waiter);
+  void reduce(const HostJob& job, std::size_t offset, std::size_t offered, std::uint64_t flag,
+              Waiter& waiter);
   template <Where kWhere>
-  void gather(const HostJob& job, std::size_t offset, std::size_t offered, Waiter& waiter);
+  void gather(const HostJob& job, std::size_t offset, std::size_t offered, std::uint64_t flag,
+              Waiter& waiter);
 
   std::vector<Area*> areas_;
   Area* own_;  ///< areas_[self_]
@@ -163,6 +208,7 @@ class DirectExchangeOf {
   std::uint64_t exchange_ = 0;
   std::uint64_t entered_ = 0;  ///< all ranks are known to have published this exchange
   std::uint64_t level_ = 0;    ///< the last one in which everybody read everybody; the same on all ranks
+  std::uint64_t parted_ = 0;   ///< the last one in which a rank was seen in another call
   // Places in the ring count on from turn to turn.
   std::uint64_t place_ = 0,
                 end_ = 0;  ///< of this exchange's offers, or the last ones there were; and behind them

@@ -92,21 +92,51 @@ DirectExchangeOf<Area>::DirectExchangeOf(std::vector<Area*> areas, int self, Off
       stride_(runs_far ? 1 : line_stride(Area::kLines)),
       decoded_(protocol == OfferProtocol::kInline ? 0 : 2 * Area::kMostOffered) {}
 
-/// Waits until the rank has published the exchange.
+/// Waits until the rank has published this exchange, as this one has. It cannot be further in the same line:
+/// that takes me to be.
 template <class Area>
-[[gnu::always_inline]] inline void DirectExchangeOf<Area>::await(int rank, std::uint64_t exchange,
+[[gnu::always_inline]] inline void DirectExchangeOf<Area>::await(int rank, std::uint64_t flag,
                                                                  Waiter& waiter) {
-  const typename Area::Flag& published = line_of(rank, exchange).published;
+  const typename Area::Flag& published = line_of(rank, exchange_).published;
   awaited_ = rank;
   std::uint64_t seen;
-  while ((seen = published.value()) < exchange) waiter.pause();
-  if (seen == StepFlag::kAbandoned) [[unlikely]]
-    direct::gave_up(rank);
+  while ((seen = published.value()) != flag) {
+    if (seen == StepFlag::kAbandoned || ExchangeTag::has_come(seen, exchange_)) [[unlikely]]
+      part(rank, seen);
+    waiter.pause();
+  }
+}
+
+/// The rank is in another call, or has given up. This exchange has not been; its line stays for others to
+/// see, also if this rank gives up in turn.
+template <class Area>
+[[gnu::cold, gnu::noinline]] void DirectExchangeOf<Area>::part(int rank, std::uint64_t seen) {
+  if (seen == StepFlag::kAbandoned) direct::gave_up(rank);
+  const CallNote mine = note_in(self_, line_of(self_, exchange_).published.value());
+  const CallNote its = note_in(rank, seen);
+  parted_ = exchange_--;
+  end_ = end_of_[exchange_ % end_of_.size()];
+  throw DifferentCall(rank, its, mine, CallProgress::kNone);
+}
+
+/// Of the rank's line of this exchange, where `flag` was seen.
+template <class Area>
+CallNote DirectExchangeOf<Area>::note_in(int rank, std::uint64_t flag) const {
+  if (!ExchangeTag::is_other(flag)) return ExchangeTag::note(flag);
+  std::uint64_t word;
+  std::memcpy(&word, line_of(rank, exchange_).payload, sizeof(word));
+  return CallNote::from_word(word);
 }
 
 template <class Area>
 void DirectExchangeOf<Area>::await_all(std::uint64_t exchange, Waiter& waiter) {
-  for (int k = 0; k < size() - 1; ++k) await(other_position(self_, k), exchange, waiter);
+  for (int k = 0; k < size() - 1; ++k) {
+    const int rank = awaited_ = other_position(self_, k);
+    const typename Area::Flag& published = line_of(rank, exchange).published;
+    for (std::uint64_t seen; !ExchangeTag::has_come(seen = published.value(), exchange); waiter.pause())
+      if (seen == StepFlag::kAbandoned) direct::gave_up(rank);
+    if (published.value() == StepFlag::kAbandoned) direct::gave_up(rank);
+  }
   entered_ = exchange;
 }
 
@@ -158,11 +188,13 @@ void DirectExchangeOf<Area>::offer_in_ring(const std::byte* data, std::size_t by
                                  std::min(bytes, direct::kPrefetchBytes));
 }
 
-/// `bytes`: of the longest offer of any rank; what this one offers, if anything, is `data`.
+/// `bytes`: of the longest offer of any rank; what this one offers, if anything, is `data`. Returns what it
+/// has published.
 template <class Area>
 template <typename DirectExchangeOf<Area>::Where kWhere>
-[[gnu::always_inline]] inline void DirectExchangeOf<Area>::offer(const std::byte* data, std::size_t bytes,
-                                                                 Waiter& waiter) {
+[[gnu::always_inline]] inline std::uint64_t DirectExchangeOf<Area>::offer(const std::byte* data,
+                                                                          std::size_t bytes,
+                                                                          std::uint64_t tag, Waiter& waiter) {
   ++exchange_;
   if (exchange_ - entered_ >= Area::kLines) [[unlikely]]
     await_all(exchange_ - Area::kLines / 2, waiter);
@@ -176,18 +208,20 @@ template <typename DirectExchangeOf<Area>::Where kWhere>
     else
       offer_in_ring(data, bytes);
   }
-  line.published.publish(exchange_);
+  const std::uint64_t flag = (exchange_ << ExchangeTag::kBits) + tag;
+  line.published.publish(flag);
   const typename Area::Line& next = line_in(*own_, exchange_ + direct::kLinesAhead);
   direct::prefetch_for_writing(&next, 1);
   if (kWhere == Where::kLine && sizeof(typename Area::Flag) + bytes > kCacheLine)
     direct::prefetch_for_writing(reinterpret_cast<const std::byte*>(&next) + kCacheLine, 1);
+  return flag;
 }
 
 /// If the rank has run ahead, its next line comes while this one is read. Else it must not be taken away.
 template <class Area>
 template <typename DirectExchangeOf<Area>::Where kWhere>
-inline void DirectExchangeOf<Area>::expect_next(int rank) const {
-  if (kWhere == Where::kLine && line_of(rank, exchange_).published.value() >= exchange_)
+inline void DirectExchangeOf<Area>::expect_next(int rank, std::uint64_t flag) const {
+  if (kWhere == Where::kLine && line_of(rank, exchange_).published.value() == flag)
     __builtin_prefetch(&line_of(rank, exchange_ + direct::kReadAhead));
 }
 
@@ -196,14 +230,15 @@ inline void DirectExchangeOf<Area>::expect_next(int rank) const {
 template <class Area>
 template <typename DirectExchangeOf<Area>::Where kWhere>
 [[gnu::always_inline]] inline const std::byte* DirectExchangeOf<Area>::take(int rank, std::size_t bytes,
+                                                                            std::uint64_t flag,
                                                                             Waiter& waiter) {
   if constexpr (kWhere == Where::kLine) {
-    await(rank, exchange_, waiter);
+    await(rank, flag, waiter);
     return line_of(rank, exchange_).payload;
   }
   switch (protocol_) {
     case OfferProtocol::kInline:
-      await(rank, exchange_, waiter);
+      await(rank, flag, waiter);
       return place_of(rank);
     case OfferProtocol::kSimple:
       return decode<Simple>(rank, bytes, waiter);
@@ -243,10 +278,11 @@ const std::byte* DirectExchangeOf<Area>::own_operand(const HostJob& job, std::si
 template <class Area>
 template <typename DirectExchangeOf<Area>::Where kWhere>
 [[gnu::always_inline]] inline void DirectExchangeOf<Area>::reduce(const HostJob& job, std::size_t offset,
-                                                                  std::size_t offered, Waiter& waiter) {
+                                                                  std::size_t offered, std::uint64_t flag,
+                                                                  Waiter& waiter) {
   const std::byte* const own = own_operand(job, offset);
   const auto operand = [&](int rank) __attribute__((always_inline)) {
-    return rank == self_ && own != nullptr ? own : take<kWhere>(rank, offered, waiter) + offset;
+    return rank == self_ && own != nullptr ? own : take<kWhere>(rank, offered, flag, waiter) + offset;
   };
   const std::byte* so_far = operand(0);
   for (int rank = 1; rank < size(); ++rank) {
@@ -260,11 +296,12 @@ template <typename DirectExchangeOf<Area>::Where kWhere>
 template <class Area>
 template <typename DirectExchangeOf<Area>::Where kWhere>
 [[gnu::always_inline]] inline void DirectExchangeOf<Area>::gather(const HostJob& job, std::size_t offset,
-                                                                  std::size_t offered, Waiter& waiter) {
+                                                                  std::size_t offered, std::uint64_t flag,
+                                                                  Waiter& waiter) {
   for (int rank = 0; rank < size(); ++rank) {
     std::byte* const to = job.out + static_cast<std::size_t>(rank) * job.bytes();
     const std::byte* const from =
-        rank == self_ ? job.in + offset : take<kWhere>(rank, offered, waiter) + offset;
+        rank == self_ ? job.in + offset : take<kWhere>(rank, offered, flag, waiter) + offset;
     if (from != to) direct::copy_small(to, from, job.bytes());
     waiter.moved();
   }
@@ -288,39 +325,39 @@ inline const std::byte* DirectExchangeOf<Area>::offer_of(const HostJob& job) con
 template <class Area>
 template <typename DirectExchangeOf<Area>::Where kWhere>
 [[gnu::always_inline]] inline void DirectExchangeOf<Area>::exchange(const HostJob& job, std::size_t offered,
-                                                                    Waiter& waiter) {
-  offer<kWhere>(offer_of(job), offered, waiter);
+                                                                    std::uint64_t tag, Waiter& waiter) {
+  const std::uint64_t flag = offer<kWhere>(offer_of(job), offered, tag, waiter);
   if (job.collective == Collective::kReduce) {
     if (self_ != job.root) return;
     for (int rank = 0; rank < size(); ++rank)
-      if (rank != self_) expect_next<kWhere>(rank);
-    reduce<kWhere>(job, 0, offered, waiter);
+      if (rank != self_) expect_next<kWhere>(rank, flag);
+    reduce<kWhere>(job, 0, offered, flag, waiter);
     entered_ = exchange_;
     return;
   }
   if (job.collective == Collective::kBroadcast) {
     if (self_ == job.root) return;
-    expect_next<kWhere>(job.root);
-    direct::copy_small(job.out, take<kWhere>(job.root, offered, waiter), job.bytes());
+    expect_next<kWhere>(job.root, flag);
+    direct::copy_small(job.out, take<kWhere>(job.root, offered, flag, waiter), job.bytes());
     return;
   }
   direct::let_the_others_write();
   const std::size_t mine = static_cast<std::size_t>(self_) * job.bytes();
   switch (job.collective) {
     case Collective::kAllreduce:
-      reduce<kWhere>(job, 0, offered, waiter);
+      reduce<kWhere>(job, 0, offered, flag, waiter);
       break;
     case Collective::kReduceScatter:
-      reduce<kWhere>(job, mine, offered, waiter);
+      reduce<kWhere>(job, mine, offered, flag, waiter);
       break;
     case Collective::kAllGather:
-      gather<kWhere>(job, 0, offered, waiter);
+      gather<kWhere>(job, 0, offered, flag, waiter);
       break;
     case Collective::kAllToAll:
-      gather<kWhere>(job, mine, offered, waiter);
+      gather<kWhere>(job, mine, offered, flag, waiter);
       break;
     case Collective::kBarrier:
-      for (int k = 0; k < size() - 1; ++k) await(other_position(self_, k), exchange_, waiter);
+      for (int k = 0; k < size() - 1; ++k) await(other_position(self_, k), flag, waiter);
       break;
     default:
       throw Error(ErrorCode::kInternal, "A collective that is no direct exchange was performed as one.");
@@ -330,34 +367,83 @@ template <typename DirectExchangeOf<Area>::Where kWhere>
 
 template <class Area>
 void DirectExchangeOf<Area>::perform(const HostJob& job, Waiter& waiter) {
+  perform_tagged(job, job.bytes(), waiter);
+}
+
+template <class Area>
+void DirectExchangeOf<Area>::perform_part(const HostJob& job, std::size_t call_bytes, Waiter& waiter) {
+  perform_tagged(job, call_bytes, waiter);
+}
+
+template <class Area>
+[[gnu::always_inline]] inline void DirectExchangeOf<Area>::perform_tagged(const HostJob& job,
+                                                                          std::size_t call_bytes,
+                                                                          Waiter& waiter) {
+  const std::uint64_t tag = ExchangeTag::of(job.collective, call_bytes);
   const std::size_t offered = offered_bytes(job.collective, job.bytes(), size());
   if (offered <= Area::Line::kPayloadBytes && protocol_ == OfferProtocol::kInline)
-    exchange<Where::kLine>(job, offered, waiter);
+    exchange<Where::kLine>(job, offered, tag, waiter);
   else
-    perform_in_ring(job, offered, waiter);
+    perform_in_ring(job, offered, call_bytes, waiter);
+}
+
+template <class Area>
+void DirectExchangeOf<Area>::announce(const HostJob& job, CallFamily family, Waiter& waiter) {
+  const CallNote note(job, family);
+  const std::uint64_t word = note.word();
+  const std::uint64_t flag = offer<Where::kLine>(reinterpret_cast<const std::byte*>(&word), sizeof(word),
+                                                 ExchangeTag::of(note), waiter);
+  if (job.collective != Collective::kBroadcast || job.root == self_) return;
+  await(job.root, flag, waiter);
+  if (note_in(job.root, flag) != note) part(job.root, flag);
+}
+
+template <class Area>
+void DirectExchangeOf<Area>::check_calls() const {
+  const std::uint64_t flag = line_of(self_, exchange_).published.value();
+  const auto is_broadcast = [](std::uint64_t tag) {
+    const unsigned kind = ExchangeTag::is_other(tag) ? (tag & ExchangeTag::kMask) >> 3 & 31 : tag & 7;
+    return kind == static_cast<unsigned>(Collective::kBroadcast);
+  };
+  for (int k = 0; k < size() - 1 && exchange_ > 0; ++k) {
+    const int rank = other_position(self_, k);
+    const std::uint64_t seen = line_of(rank, exchange_).published.value();
+    for (std::uint64_t later = 0; later < 3; ++later)  // abandon() may leave two of them
+      if (line_of(rank, exchange_ + later).published.value() == StepFlag::kAbandoned) direct::gave_up(rank);
+    if (!ExchangeTag::has_come(seen, exchange_)) continue;
+    if (is_broadcast(seen) && is_broadcast(flag)) continue;
+    const CallNote its = note_in(rank, seen), mine = note_in(self_, flag);
+    if (its != mine) throw DifferentCall(rank, its, mine, CallProgress::kMore);
+  }
 }
 
 /// A broadcast or reduce that is too long for one exchange takes several, of which who sends may be some
 /// ahead.
 template <class Area>
-void DirectExchangeOf<Area>::perform_in_ring(const HostJob& job, std::size_t offered, Waiter& waiter) {
+void DirectExchangeOf<Area>::perform_in_ring(const HostJob& job, std::size_t offered, std::size_t call_bytes,
+                                             Waiter& waiter) {
   if (offered <= most_offered<Area>(protocol_)) [[likely]]
-    return exchange<Where::kRing>(job, offered, waiter);
+    return exchange<Where::kRing>(job, offered,
+                                  ExchangeTag::of(job.collective, call_bytes) & ExchangeTag::kMask, waiter);
   const std::size_t most = most_offered<Area>(protocol_) / job.elem_bytes;
   for (std::size_t first = 0; first < job.count; first += most) {
     HostJob piece = job;
     if (piece.in != nullptr) piece.in += first * job.elem_bytes;
     if (piece.out != nullptr) piece.out += first * job.elem_bytes;
     piece.count = std::min(most, job.count - first);
-    perform(piece, waiter);
+    perform_part(piece, call_bytes, waiter);
     waiter.moved();
   }
 }
 
 template <class Area>
 void DirectExchangeOf<Area>::abandon() noexcept {
-  for (typename Area::Line& line : areas_[static_cast<std::size_t>(self_)]->line)
-    line.published.publish(StepFlag::kAbandoned);
+  // Who has not come as far as this rank shall find out the same, not that this rank has given up.
+  const bool parted = parted_ == exchange_ + 1;
+  for (typename Area::Line& line : own_->line) {
+    const bool stays = parted && (&line == &line_in(*own_, parted_) || &line == &line_in(*own_, exchange_));
+    if (!stays) line.published.publish(StepFlag::kAbandoned);
+  }
 }
 
 }  // namespace loom::device

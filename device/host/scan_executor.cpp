@@ -23,6 +23,7 @@ ScanExecutor::ScanExecutor(Boards& boards, const HostJob& job) : boards_(boards)
       boards.few_rounds() ? most : std::clamp(job.bytes() / kTiles, kMinTileBytes, most);
   tile_bytes_ = wanted / unit * unit;
   tiles_ = (job.bytes() + tile_bytes_ - 1) / tile_bytes_;
+  boards.enter({job, CallFamily::kBlocks});
 }
 
 /// Round r offers tile r and reduces tile r - 1, which all have offered.
@@ -35,6 +36,7 @@ ScanExecutor::State ScanExecutor::advance() {
     return State::kDone;
   }
   std::memcpy(boards_.to_write(), job_.in + round_ * tile_bytes_, bytes_of(round_));
+  if (round_ == 0) boards_.sign();
   boards_.publish();
   ++round_;
   return State::kMoved;
@@ -44,6 +46,7 @@ bool ScanExecutor::ready() {
   for (int k = 0; k < boards_.size() - 1; ++k) {
     awaited_ = other_position(boards_.self(), k);
     if (!(round_ == 0 ? boards_.is_past(awaited_) : boards_.is_level(awaited_))) return false;
+    if (round_ == 1) boards_.compare(awaited_);
   }
   return true;
 }

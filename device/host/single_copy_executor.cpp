@@ -17,8 +17,14 @@ constexpr std::size_t kPieceBytes = 1024 * 1024;
 
 }  // namespace
 
-SingleCopyExecutor::SingleCopyExecutor(Boards& boards, std::span<const std::int64_t> pids, const HostJob& job)
-    : boards_(boards), pids_(pids), job_(job), operand_(job.in_gaps == nullptr ? job.in : nullptr) {
+SingleCopyExecutor::SingleCopyExecutor(Boards& boards, std::span<const std::int64_t> pids, const HostJob& job,
+                                       Begun begun)
+    : boards_(boards),
+      pids_(pids),
+      job_(job),
+      step_(begun == Begun::kYes ? Step::kRead : Step::kTell),
+      operand_(job.in_gaps == nullptr ? job.in : nullptr) {
+  boards.enter({job, CallFamily::kSingleCopy});
   if (scatters_result(job.collective) && job.in == job.out)
     operand_ = nullptr;  // my part overwrites another's
   if (reduces()) told_.resize(static_cast<std::size_t>(boards.size()));
@@ -69,11 +75,19 @@ SingleCopyExecutor::State SingleCopyExecutor::tell() {
     if (!has_all(&Boards::is_past)) return State::kBlocked;
     const Buffers mine{operand_, job_.out};
     std::memcpy(boards_.to_write(), &mine, sizeof(mine));
+    boards_.sign();
   }
   boards_.publish();
   step_ = Step::kRead;
   keep_own();  // while others come
   return State::kMoved;
+}
+
+/// The rank is level, in the round after tell(), and in the same call.
+bool SingleCopyExecutor::has_told(int rank) {
+  if (!boards_.is_level(rank)) return false;
+  boards_.compare(rank);
+  return true;
 }
 
 /// What the rank has told.
@@ -117,7 +131,7 @@ SingleCopyExecutor::State SingleCopyExecutor::read_operands() {
   const int needed_at_once = job_.out_gaps != nullptr && read_ == 0 ? sources : std::min(read_ + 1, sources);
   for (int k = read_; k < needed_at_once; ++k) {
     awaited_ = source(k);
-    if (!boards_.is_level(awaited_)) return State::kBlocked;
+    if (!has_told(awaited_)) return State::kBlocked;
     if (buffers_of(awaited_).operand == nullptr) return go_by_boards();
   }
   const std::size_t mine = static_cast<std::size_t>(boards_.self()) * job_.bytes();
@@ -165,6 +179,7 @@ SingleCopyExecutor::State SingleCopyExecutor::reduce_operands() {
       if (!has_all(&Boards::is_level)) return State::kBlocked;
       bool readable = rooted || operand_ != nullptr;
       for (int rank = 0; rank < boards_.size(); ++rank) {
+        if (rank != self) boards_.compare(rank);
         told_[static_cast<std::size_t>(rank)] = buffers_of(rank);
         readable &= rank == self || buffers_of(rank).operand != nullptr;
       }

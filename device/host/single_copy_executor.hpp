@@ -26,7 +26,9 @@ class SingleCopyExecutor {
   }
 
   /// pids: by rank; all of them permit read_peer_memory(). takes(job.collective), count >= 1.
-  SingleCopyExecutor(Boards& boards, std::span<const std::int64_t> pids, const HostJob& job);
+  /// begun: as of a BoardWalk.
+  SingleCopyExecutor(Boards& boards, std::span<const std::int64_t> pids, const HostJob& job,
+                     Begun begun = Begun::kNo);
 
   using State = RingExecutor::State;
   /// Performs one round unless it must wait. Throws what Boards and read_peer_memory() throw.
@@ -50,6 +52,7 @@ class SingleCopyExecutor {
   bool is_reader() const;
   bool reduces() const { return is_reduction(job_.collective); }
   bool has_all(bool (Boards::*as_far)(int));
+  bool has_told(int rank);
   State tell();
   State read_operands();
   State reduce_operands();

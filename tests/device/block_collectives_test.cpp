@@ -96,7 +96,11 @@ std::size_t length(Collective collective, int from, int to, int call) {
   }
 }
 
-void check_blocks(Boards& boards, Collective collective, int root, int call, bool gaps) {
+constexpr int kNobodyIsShort = -1;
+
+/// short_rank has half the room for what it receives, also from itself.
+void check_blocks(Boards& boards, Collective collective, int root, int call, bool gaps,
+                  int short_rank = kNobodyIsShort) {
   const int self = boards.self(), ranks = boards.size();
   const bool gather = collective == Collective::kGather || collective == Collective::kGatherV;
   const bool scatter = collective == Collective::kScatter || collective == Collective::kScatterV;
@@ -112,6 +116,12 @@ void check_blocks(Boards& boards, Collective collective, int root, int call, boo
   } else if (!gather || self == root) {
     for (int from = 0; from < ranks; ++from) received.push_back(length(collective, from, self, call));
   }
+  bool fits = true;
+  for (std::size_t& bytes : received)
+    if (self == short_rank) {
+      fits &= bytes == 0;
+      bytes /= 2;
+    }
   Side in(sent, gaps && (self + call) % 2 == 0), out(received, gaps && (self + call) % 3 == 0);
   in.comb.packs = true;
   for (std::size_t b = 0; b < sent.size(); ++b)
@@ -123,7 +133,12 @@ void check_blocks(Boards& boards, Collective collective, int root, int call, boo
   job.out_gaps = out.gaps();
   job.in_blocks = in.blocks.data();
   job.out_blocks = out.blocks.data();
-  run(BlockExecutor(boards, job));
+  BlockExecutor executor(boards, job);
+  run(executor);
+  ASSERT_EQ(executor.cut().has_value(), !fits) << "call " << call;
+  if (!fits) {
+    EXPECT_GT(executor.cut()->sent, executor.cut()->room);
+  }
 
   for (std::size_t b = 0; b < received.size(); ++b)
     for (std::size_t i = 0; i < received[b]; ++i) {
@@ -144,6 +159,18 @@ TEST_P(BlocksOf, AnySizeArriveWithAndWithoutGaps) {
            {Collective::kGather, Collective::kGatherV, Collective::kScatter, Collective::kScatterV,
             Collective::kAllGatherV, Collective::kAllToAllV, Collective::kAllToAllW})
         check_blocks(boards, collective, call % boards.size(), call, call % 3 != 0);
+  });
+}
+
+TEST_P(BlocksOf, WhatDoesNotFitIsCutAndToldToThatRankAlone) {
+  const int ranks = GetParam();
+  run_ranks(ranks, [&](Boards& boards, int) {
+    for (const auto collective :
+         {Collective::kGather, Collective::kGatherV, Collective::kScatter, Collective::kScatterV,
+          Collective::kAllGatherV, Collective::kAllToAllV, Collective::kAllToAllW})
+      for (int call = 0; call < 14; ++call)
+        for (const int short_rank : {call % ranks, kNobodyIsShort})
+          check_blocks(boards, collective, call / 2 % ranks, call, call % 2 == 1, short_rank);
   });
 }
 

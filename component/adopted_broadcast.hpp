@@ -1,0 +1,50 @@
+// adopted_broadcast.hpp -- a broadcast whose root has another number of bytes than this rank. The root's
+// counts: this rank performs the call with those, and keeps what it has room for.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "device/host/host_job.hpp"
+
+namespace loom {
+
+class AdoptedBroadcast {
+ public:
+  /// own: as the program has it on this rank; bytes: of the root's.
+  AdoptedBroadcast(const device::HostJob& own, std::size_t bytes)
+      : own_(own), bytes_(bytes), gaps_{move, this} {}
+  AdoptedBroadcast(const AdoptedBroadcast&) = delete;
+  AdoptedBroadcast& operator=(const AdoptedBroadcast&) = delete;
+
+  /// Refers to this, and can be performed once.
+  device::HostJob call() const {
+    device::HostJob job = own_;
+    job.count = bytes_;
+    job.elem_bytes = 1;
+    job.out = nullptr;
+    job.out_gaps = &gaps_;
+    job.transit = nullptr;
+    return job;
+  }
+  std::size_t bytes() const noexcept { return bytes_; }
+  std::size_t room() const noexcept { return own_.bytes(); }
+  bool fits() const noexcept { return bytes_ <= room(); }
+
+ private:
+  static void move(void* context, int, std::byte* packed, std::size_t bytes) {
+    auto& self = *static_cast<AdoptedBroadcast*>(context);
+    const std::size_t kept = std::min(bytes, self.room() - std::min(self.at_, self.room()));
+    if (kept > 0 && self.own_.out_gaps != nullptr)
+      self.own_.out_gaps->move(self.own_.out_gaps->context, 0, packed, kept);
+    else if (kept > 0)
+      std::memcpy(self.own_.out + self.at_, packed, kept);
+    self.at_ += bytes;
+  }
+
+  device::HostJob own_;
+  std::size_t bytes_, at_ = 0;
+  device::Gaps gaps_;
+};
+
+}  // namespace loom

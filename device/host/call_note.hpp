@@ -1,0 +1,93 @@
+// call_note.hpp -- what a rank says of the call that it is in, for others to see whether they are in the same
+// one. In a right program they always are.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+
+#include "base/error.hpp"
+#include "device/host/host_job.hpp"
+
+namespace loom::device {
+
+/// By what a call goes. Ranks that plan differently do not understand each other.
+enum class CallFamily : std::uint8_t { kDirect, kBoards, kSingleCopy, kBlocks };
+
+/// A collective, the family, and the bytes that all ranks know; in one word, whose low 8 bits are for whoever
+/// keeps it.
+class CallNote {
+ public:
+  CallNote() = default;
+  constexpr CallNote(Collective collective, CallFamily family, std::uint64_t bytes)
+      : word_(bytes << 16 | static_cast<std::uint64_t>(static_cast<unsigned>(alike(collective)) |
+                                                       static_cast<unsigned>(family) << 5)
+                                << 8) {}
+  constexpr CallNote(const HostJob& job, CallFamily family)
+      : CallNote(job.collective, family, lists_blocks(job.collective) ? 0 : job.bytes()) {}
+  static constexpr CallNote from_word(std::uint64_t word) {
+    CallNote note;
+    note.word_ = word & ~std::uint64_t{0xff};
+    return note;
+  }
+  constexpr std::uint64_t word() const noexcept { return word_; }
+
+  constexpr Collective collective() const noexcept { return static_cast<Collective>(word_ >> 8 & 31); }
+  constexpr CallFamily family() const noexcept { return static_cast<CallFamily>(word_ >> 13 & 7); }
+  constexpr std::uint64_t bytes() const noexcept { return word_ >> 16; }
+  /// Collective and family.
+  constexpr unsigned kind() const noexcept { return word_ >> 8 & 0xff; }
+  friend constexpr bool operator==(const CallNote&, const CallNote&) = default;
+
+ private:
+  /// Those in which every rank does the same, whatever the program calls them.
+  static constexpr Collective alike(Collective collective) {
+    switch (collective) {
+      case Collective::kGatherV:
+        return Collective::kGather;
+      case Collective::kScatterV:
+        return Collective::kScatter;
+      case Collective::kAllToAllW:
+        return Collective::kAllToAllV;
+      default:
+        return collective;
+    }
+  }
+  static_assert(kCollectiveCount <= 32);
+
+  std::uint64_t word_ = 0;
+};
+
+/// What this rank has done of its call: nothing; as a receiver of a broadcast, published a first round, in
+/// which receivers do nothing else; or more.
+enum class CallProgress { kNone, kFirstRound, kMore };
+
+/// A peer is in another call than this rank. kTruncated: in the same one, with more bytes; else kMismatch.
+class DifferentCall : public Error {
+ public:
+  DifferentCall(int peer, const CallNote& its, const CallNote& mine, CallProgress progress)
+      : Error(is_same(its, mine) && its.bytes() > mine.bytes() ? ErrorCode::kTruncated : ErrorCode::kMismatch,
+              is_same(its, mine)
+                  ? fmt::format("Rank {} has {} bytes in a call in which this rank has {}.", peer,
+                                its.bytes(), mine.bytes())
+                  : fmt::format("Rank {} is in another collective call than this rank.", peer)),
+        peer_(peer),
+        its_(its),
+        mine_(mine),
+        progress_(progress) {}
+  int peer() const noexcept { return peer_; }
+  const CallNote& its() const noexcept { return its_; }
+  const CallNote& mine() const noexcept { return mine_; }
+  CallProgress progress() const noexcept { return progress_; }
+  /// The same collective, and another number of bytes.
+  static bool is_same(const CallNote& a, const CallNote& b) {
+    return a.collective() == b.collective() && a.bytes() != b.bytes();
+  }
+
+ private:
+  int peer_;
+  CallNote its_, mine_;
+  CallProgress progress_;
+};
+
+}  // namespace loom::device
