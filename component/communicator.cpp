@@ -66,7 +66,7 @@ bool Communicator::adopts(const device::HostJob& job, const device::DifferentCal
                           device::CallProgress progress) const {
   using device::Collective;
   return job.collective == Collective::kBroadcast && job.root != rank_ && group_->wiring.shape.hosts == 1 &&
-         other.peer() == job.root && device::DifferentCall::is_same(other.its(), other.mine()) &&
+         other.peer() == job.root && device::differ_in_size(other.its(), other.mine()) &&
          other.progress() == progress;
 }
 
@@ -85,7 +85,7 @@ void Communicator::fail_for(const device::DifferentCall& other) {
   const std::string& peer = group_->names.at(rank);
   const std::string_view what = name_of(other.mine().collective());
   const std::uint64_t mine = other.mine().bytes(), its = other.its().bytes();
-  if (device::DifferentCall::is_same(other.its(), other.mine()))
+  if (device::differ_in_size(other.its(), other.mine()))
     throw Error(other.code(), fmt::format("{} is in a call of {} with {} bytes, this rank in one with {}.",
                                           peer, what, its, mine));
   if (other.its().collective() == other.mine().collective() && its == mine)
@@ -213,6 +213,7 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
     return perform_by(algorithm, on_host);
   }
   const auto peer_of = [](const auto& executor) { return executor.awaited(); };
+  if (group_->wiring.shape.hosts > 1) enter_links(job);
   switch (algorithm) {
     case Algorithm::kCopy:
       return perform_alone(job);
@@ -262,6 +263,18 @@ void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
       break;
   }
   throw Error(ErrorCode::kInternal, "A call that loom had declined was performed.");
+}
+
+/// Of several hosts, before a call.
+void Communicator::enter_links(const device::HostJob& job) {
+  const device::CallNote note(job.collective, device::CallFamily::kBetweenHosts,
+                              device::shared_bytes(job, group_->wiring.shape.ranks));
+  if (links_.local_next) links_.local_next->enter(note);
+  if (links_.local_previous) links_.local_previous->enter(note);
+  for_net_links([&](int, ucx_transport::NetSendLink* send, ucx_transport::NetRecvLink* receive) {
+    if (send != nullptr) send->enter(note);
+    if (receive != nullptr) receive->enter(note);
+  });
 }
 
 /// On one host, before a call that does not go by direct exchanges: whoever is in one that does shall not

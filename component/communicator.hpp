@@ -191,6 +191,7 @@ class Communicator {
   void tell_adopted(const AdoptedBroadcast& adopted, int root) const;
   [[noreturn]] void fail_for(const device::DifferentCall& other);
   void announce(const device::HostJob& job, device::CallFamily family);
+  void enter_links(const device::HostJob& job);
   [[noreturn]] void fail_call();
   [[noreturn]] void fail_direct() const;
   std::optional<Algorithm> try_perform(const device::HostJob& job);

@@ -137,6 +137,7 @@ void Communicator::finish_jobs_before_call() {
 
 void Communicator::begin(Job& job) {
   const device::HostJob& call = job.call;
+  if (group_->wiring.shape.hosts > 1) enter_links(call);
   switch (job.algorithm) {
     case Algorithm::kBoards:
       job.executor.emplace<device::BoardExecutor>(*links_.boards, call);

@@ -5,6 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+
+#include "device/host/call_note.hpp"
 
 namespace loom::device {
 
@@ -18,9 +21,31 @@ struct FifoShape {
   std::size_t bytes_per_credit = SIZE_MAX;
 };
 
+/// What both ends know of the call that uses them. Every slot says which call it is part of: the last slots
+/// of one that was longer here than there would else be taken for the first ones of the next.
+class LinkInCall {
+ public:
+  /// From now on. Equal at both ends in a right program.
+  void enter(const CallNote& note) noexcept { note_ = note; }
+
+ protected:
+  ~LinkInCall() = default;
+  const CallNote& note() const noexcept { return note_; }
+  /// Throws Error unless the slot is part of this end's call: kTruncated where it has more bytes, else
+  /// kMismatch.
+  void compare(std::uint64_t slots_note, const std::string& peer) const {
+    if (slots_note != note_.word()) [[unlikely]]
+      part(CallNote::from_word(slots_note), peer);
+  }
+
+ private:
+  [[noreturn]] void part(const CallNote& its, const std::string& peer) const;
+  CallNote note_;
+};
+
 /// The sending end. All functions throw Error when the connection is known to be broken (kPeerFailed), or the
 /// other end has abandoned it (kGivenUp).
-class SendLink {
+class SendLink : public LinkInCall {
  public:
   virtual ~SendLink() = default;
 
@@ -39,8 +64,8 @@ class SendLink {
   virtual bool other_waits() const noexcept = 0;
 };
 
-/// The receiving end. Throws as SendLink does.
-class RecvLink {
+/// The receiving end. Throws as SendLink does, and where a slot is part of another call.
+class RecvLink : public LinkInCall {
  public:
   virtual ~RecvLink() = default;
 

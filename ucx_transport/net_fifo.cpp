@@ -108,7 +108,7 @@ std::byte* NetSendLink::try_acquire() {
 }
 
 void NetSendLink::publish(std::size_t bytes) {
-  send({step_ + 1, other_way_ != nullptr ? other_way_->tell_released() : 0},
+  send({step_ + 1, other_way_ != nullptr ? other_way_->tell_released() : 0, note().word()},
        outbox_->slots.get() + slot_offset(step_), bytes);
   bytes_before_[step_ % shape_.slot_count] = bytes_;
   bytes_ += bytes;
@@ -147,6 +147,7 @@ NetRecvLink::NetRecvLink(Transport& transport, const device::FifoShape& shape, s
     : NetEnd(transport, shape, std::move(peer)),
       slots_(allocate_slots(shape.slot_count * shape.slot_bytes)),
       lengths_(shape.slot_count),
+      notes_(shape.slot_count),
       arrived_(std::make_unique<StepFlag[]>(shape.slot_count)) {
   // The slots get their memory now, from this thread's NUMA node; later any thread may be the first to write.
   std::memset(slots_.get(), 0, shape.slot_count * shape.slot_bytes);
@@ -156,7 +157,9 @@ NetRecvLink::NetRecvLink(Transport& transport, const device::FifoShape& shape, s
 const std::byte* NetRecvLink::try_receive() {
   const auto here = [&] { return arrived_[step_ % shape_.slot_count].value() == step_ + 1; };
   if (!here()) await();
-  return here() ? slots_.get() + slot_offset(step_) : nullptr;
+  if (!here()) return nullptr;
+  compare(notes_[step_ % shape_.slot_count], peer());
+  return slots_.get() + slot_offset(step_);
 }
 
 void NetRecvLink::release() {
@@ -190,7 +193,9 @@ Slots NetRecvLink::place(Word word, std::size_t bytes) noexcept {
 
 void NetRecvLink::arrive(Word word) noexcept {
   if (other_way_ != nullptr) other_way_->take({word.released}, {});
-  arrived_[(word.step - 1) % shape_.slot_count].publish(word.step);
+  const std::size_t slot = (word.step - 1) % shape_.slot_count;
+  notes_[slot] = word.note;
+  arrived_[slot].publish(word.step);
 }
 
 std::byte* NetRecvLink::slot_for(std::uint64_t step, std::size_t bytes) noexcept {

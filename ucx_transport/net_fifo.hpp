@@ -56,6 +56,7 @@ class NetEnd : protected Inbox {
   /// kInternal when a message came that no correct peer sends).
   void await();
   void check() const;
+  const std::string& peer() const noexcept { return peer_; }
   ucs_status_t status() const noexcept;
   virtual std::string last_step() const = 0;
 
@@ -154,6 +155,7 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
 
   Slots slots_;
   std::vector<std::size_t> lengths_;  ///< by slot, of the message in it; published by arrived_
+  std::vector<std::uint64_t> notes_;  ///< by slot, as its sender has noted it; published by arrived_
   /// By slot, the step that lies in it.  arrive(): release  -- pairs with --  try_receive(): acquire
   std::unique_ptr<device::StepFlag[]> arrived_;
   std::atomic<std::uint64_t> released_{0};  ///< step_ for slot_for(), which may run in another thread

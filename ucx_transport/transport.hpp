@@ -35,6 +35,7 @@ using InboxId = std::uint64_t;
 struct Word {
   std::uint64_t step = 0;
   std::uint64_t released = 0;  ///< of the link that leads the other way, where the two know each other
+  std::uint64_t note = 0;      ///< of a slot: see device::LinkInCall
 };
 
 /// Where messages for one link come in.

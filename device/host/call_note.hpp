@@ -12,7 +12,7 @@
 namespace loom::device {
 
 /// By what a call goes. Ranks that plan differently do not understand each other.
-enum class CallFamily : std::uint8_t { kDirect, kBoards, kSingleCopy, kBlocks };
+enum class CallFamily : std::uint8_t { kDirect, kBoards, kSingleCopy, kBlocks, kBetweenHosts };
 
 /// A collective, the family, and the bytes that all ranks know; in one word, whose low 8 bits are for whoever
 /// keeps it.
@@ -62,12 +62,22 @@ class CallNote {
 /// which receivers do nothing else; or more.
 enum class CallProgress { kNone, kFirstRound, kMore };
 
+/// The same collective, and another number of bytes.
+constexpr bool differ_in_size(const CallNote& a, const CallNote& b) {
+  return a.collective() == b.collective() && a.bytes() != b.bytes();
+}
+/// Of who is in `mine` where another is in `its`.
+constexpr ErrorCode code_of_difference(const CallNote& its, const CallNote& mine) {
+  return differ_in_size(its, mine) && its.bytes() > mine.bytes() ? ErrorCode::kTruncated
+                                                                 : ErrorCode::kMismatch;
+}
+
 /// A peer is in another call than this rank. kTruncated: in the same one, with more bytes; else kMismatch.
 class DifferentCall : public Error {
  public:
   DifferentCall(int peer, const CallNote& its, const CallNote& mine, CallProgress progress)
-      : Error(is_same(its, mine) && its.bytes() > mine.bytes() ? ErrorCode::kTruncated : ErrorCode::kMismatch,
-              is_same(its, mine)
+      : Error(code_of_difference(its, mine),
+              differ_in_size(its, mine)
                   ? fmt::format("Rank {} has {} bytes in a call in which this rank has {}.", peer,
                                 its.bytes(), mine.bytes())
                   : fmt::format("Rank {} is in another collective call than this rank.", peer)),
@@ -79,10 +89,6 @@ class DifferentCall : public Error {
   const CallNote& its() const noexcept { return its_; }
   const CallNote& mine() const noexcept { return mine_; }
   CallProgress progress() const noexcept { return progress_; }
-  /// The same collective, and another number of bytes.
-  static bool is_same(const CallNote& a, const CallNote& b) {
-    return a.collective() == b.collective() && a.bytes() != b.bytes();
-  }
 
  private:
   int peer_;

@@ -9,8 +9,8 @@
 
 namespace loom::device {
 
-/// At the start of a FIFO in shared memory; the slots follow. A line for each flag: each is spun on by one
-/// side.
+/// At the start of a FIFO in shared memory; the slots follow, and then the note of each. A line for each
+/// flag: each is spun on by one side.
 struct SharedFifoHeader {
   alignas(kCacheLine) StepFlag filled;    ///< slots filled so far; written by the sender
   alignas(kCacheLine) StepFlag consumed;  ///< slots given back so far; written by the receiver
@@ -20,7 +20,9 @@ struct SharedFifoHeader {
 };
 
 constexpr std::size_t shared_fifo_bytes(const FifoShape& shape) {
-  return sizeof(SharedFifoHeader) + shape.slot_count * shape.slot_bytes;
+  const std::size_t notes =
+      (shape.slot_count * sizeof(std::uint64_t) + kCacheLine - 1) / kCacheLine * kCacheLine;
+  return sizeof(SharedFifoHeader) + shape.slot_count * shape.slot_bytes + notes;
 }
 
 /// What both ends know: where the FIFO lies and how far this end has come. `memory` (64-byte aligned, zeroed
@@ -30,12 +32,14 @@ class SharedFifoEnd {
   SharedFifoEnd(std::byte* memory, const FifoShape& shape, int peer)
       : header_(reinterpret_cast<SharedFifoHeader*>(memory)),
         slots_(memory + sizeof(SharedFifoHeader)),
+        notes_(reinterpret_cast<std::uint64_t*>(slots_ + shape.slot_count * shape.slot_bytes)),
         shape_(shape),
         peer_(peer) {}
 
   std::byte* slot(std::uint64_t step) const {
     return slots_ + (step % shape_.slot_count) * shape_.slot_bytes;
   }
+  std::uint64_t& note_of(std::uint64_t step) const { return notes_[step % shape_.slot_count]; }
   std::uint64_t checked(std::uint64_t flag) const {
     if (flag == StepFlag::kAbandoned)
       throw Error(ErrorCode::kGivenUp, fmt::format("Rank {} gave up on this communicator.", peer_));
@@ -44,6 +48,7 @@ class SharedFifoEnd {
 
   SharedFifoHeader* header_;
   std::byte* slots_;
+  std::uint64_t* notes_;  ///< by slot; as its bytes
   FifoShape shape_;
   int peer_;
   std::uint64_t step_ = 0;  ///< slots published or released by this end
@@ -62,7 +67,10 @@ class SharedSendLink final : public SendLink, SharedFifoEnd {
     }
     return slot(step_);
   }
-  void publish(std::size_t) override { header_->filled.publish(++step_); }
+  void publish(std::size_t) override {
+    note_of(step_) = note().word();
+    header_->filled.publish(++step_);
+  }
   bool drained() override { return true; }
   void abandon() noexcept override { header_->filled.publish(StepFlag::kAbandoned); }
   void say_waiting() noexcept override { header_->sender_waits.publish(step_ + 1); }
@@ -80,6 +88,8 @@ class SharedRecvLink final : public RecvLink, SharedFifoEnd {
       seen_ = checked(header_->filled.value());
       if (step_ == seen_) return nullptr;
     }
+    if (const std::uint64_t its = note_of(step_); its != note().word()) [[unlikely]]
+      compare(its, fmt::format("Rank {}", peer_));
     return slot(step_);
   }
   void release() override { header_->consumed.publish(++step_); }

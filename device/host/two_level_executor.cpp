@@ -107,9 +107,11 @@ void TwoLevelExecutor::plan_all_gather() {
 void TwoLevelExecutor::begin(const std::optional<HostJob>& inside) {
   inside_.reset();
   if (!inside) return;
-  if (levels_.boards != nullptr)
+  if (levels_.boards != nullptr) {
     inside_.emplace(*levels_.boards, *inside);
-  else if (inside->in != inside->out)
+    // What ranks compare is the whole call, whatever part of it each is in.
+    levels_.boards->enter({job_, CallFamily::kBetweenHosts});
+  } else if (inside->in != inside->out)
     std::memcpy(inside->out, inside->in, inside->bytes());
 }
 

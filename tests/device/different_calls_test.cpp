@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "device/host/block_executor.hpp"
 #include "device/host/scan_executor.hpp"
+#include "device/host/shared_fifo.hpp"
 #include "device/host/single_copy_executor.hpp"
 #include "device/host/waiter.hpp"
 #include "tests/device/host_ranks.hpp"
@@ -263,6 +264,32 @@ TEST(DifferentCalls, ABroadcastThroughTheBoardsGoesOnWithTheSizeOfItsRoot) {
       ASSERT_EQ(buffers.out[2], kRanks * call);
     }
   });
+}
+
+TEST(DifferentCalls, ASlotOfAnotherCallIsNotTaken) {
+  constexpr FifoShape kShape{.slot_bytes = 64, .slot_count = 2};
+  struct alignas(kCacheLine) Line {
+    std::byte bytes[kCacheLine];
+  };
+  std::vector<Line> memory(shared_fifo_bytes(kShape) / sizeof(Line));
+  SharedSendLink send(memory[0].bytes, kShape, 1);
+  SharedRecvLink receive(memory[0].bytes, kShape, 0);
+  const auto note = [](std::size_t bytes) {
+    return CallNote(Collective::kBroadcast, CallFamily::kBetweenHosts, bytes);
+  };
+  for (int call = 0; call < 5; ++call) {
+    send.enter(note(100));
+    receive.enter(note(100));
+    ASSERT_NE(send.try_acquire(), nullptr);
+    send.publish(64);
+    ASSERT_NE(receive.try_receive(), nullptr);
+    receive.release();
+  }
+  send.publish(36);
+  receive.enter(note(64));
+  EXPECT_EQ(failure_of([&] { receive.try_receive(); }), ErrorCode::kTruncated);
+  receive.enter(note(1000));
+  EXPECT_EQ(failure_of([&] { receive.try_receive(); }), ErrorCode::kMismatch);
 }
 
 }  // namespace
