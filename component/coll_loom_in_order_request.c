@@ -1,5 +1,6 @@
-/* Reductions in order of rank between hosts that do not wait: a request around an all-gather of the component
- * below, which fetches all operands in one piece, n S bytes. They are reduced when it is complete. */
+/* Reductions in order of rank that do not wait, between hosts or persistent: a request around an all-gather
+ * of the component below, which fetches all operands in one piece, n S bytes. They are reduced when it is
+ * complete. */
 #include "component/coll_loom_in_order.h"
 #include "component/coll_loom_outer_request.h"
 

@@ -79,6 +79,7 @@ int coll_loom_keep_communicator(ompi_communicator_t* communicator, ompi_request_
   if (error != OMPI_SUCCESS || request == NULL || request == MPI_REQUEST_NULL ||
       request == &ompi_request_empty)
     return error;
+  if (OMPI_COMM_IS_INTRINSIC(communicator)) return error; /* nobody can free it */
   if (!request->req_persistent && REQUEST_COMPLETE(request)) return error;
   struct kept* const kept = malloc(sizeof *kept);
   if (kept == NULL) return error; /* as without loom */

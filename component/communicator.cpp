@@ -99,7 +99,7 @@ void Communicator::fail_for(const device::DifferentCall& other) {
 
 /// From inside a handler: every later call fails too.
 void Communicator::fail_call() {
-  abandon();
+  leave();
   try {
     throw;
   } catch (const Error& error) {
@@ -499,6 +499,7 @@ void Communicator::fail_for(const device::ProcessEnded& ended) const {
   throw;
 }
 
+/// While nobody advances jobs.
 void Communicator::abandon() noexcept {
   if (std::exchange(abandoned_, true)) return;
   std::atomic_ref(small_below_).store(0, std::memory_order_relaxed);
@@ -507,10 +508,10 @@ void Communicator::abandon() noexcept {
 }
 
 /// The communicator whose persistent calls this one carries is abandoned. Started ones find out when they are
-/// next advanced, by whoever does that.
+/// next advanced, and links that are being made when they are done.
 void Communicator::stop() noexcept {
-  stopping_.store(true, std::memory_order_relaxed);
-  if (jobs_.empty()) abandon();
+  stopping_.store(true);
+  if (jobs_.empty() && !linking_) abandon();
 }
 
 }  // namespace loom

@@ -240,6 +240,7 @@ class Communicator {
   /// Links are not made for a few small calls. All ranks count the same ones.
   bool goes_by_two_levels() const {
     const std::uint64_t from = group_->two_levels_from;
+    if (twin_of_ != nullptr && twin_of_->goes_by_two_levels()) return true;
     return from > 0 && (linked_.value_or(false) || small_calls_ >= from);
   }
   void count_small_call(const device::HostJob& job);
@@ -293,7 +294,7 @@ class Communicator {
 
   std::optional<bool>
       linked_;  ///< nothing before the first call that needs links; false: all such calls are declined
-  bool linking_ = false;  ///< calls from inside the bootstrap are its own
+  std::atomic<bool> linking_ = false;  ///< calls from inside the bootstrap are its own
   Links links_;
   std::function<void()> pause_;            ///< while links are made for a caller that may not wait
   std::uint64_t small_calls_ = 0;          ///< between hosts, before the links were made

@@ -57,6 +57,9 @@ Communicator* Communicator::for_persistent_calls() {
     linking_ = false;
     twin_state_ = twin_ ? Twin::kReady : Twin::kDeclined;
     if (twin_) twin_->twin_of_ = this;
+    process_.jobs().apart([&] {
+      if (twin_ && abandoned_) twin_->stop();
+    });
   }
   return twin_.get();
 }

@@ -24,6 +24,7 @@ bool Communicator::link() {
     if (!take_over_links(meeting)) make_links(meeting);
   });
   linking_ = false;
+  if (stopping_) leave();
   if (twin_of_ == nullptr) process_.count_communicator(linked);
   // Nobody waits for them: late messages are dropped, and peers have mapped what they need.
   if (!linked) const Links dropped = std::exchange(links_, {});

@@ -20,6 +20,7 @@ constexpr std::size_t kDirectBytesRead = 32 * 1024;
 // Of a broadcast, and of what one rank hands another to reduce: each is read by one that needs all of it,
 // while the next is being written (2 ranks, 2 MiB of L2 cache each).
 constexpr std::size_t kMostDirectRooted = 64 * 1024;
+static_assert(kMostDirectRooted * 8 + 7 <= device::ExchangeTag::kMask, "the flag of an exchange has its bytes");
 // What is shorter is over before a system call is.
 constexpr std::size_t kMostUnrivalled = 8 * 1024;
 // While buffers are in the peers' caches one copy beats two; beyond, the kernel's copy is slower than one

@@ -62,9 +62,9 @@ class CallNote {
 /// which receivers do nothing else; or more.
 enum class CallProgress { kNone, kFirstRound, kMore };
 
-/// The same collective, and another number of bytes.
+/// The same collective, and another number of bytes. Of a call that is not known, CallNote(), nobody can say.
 constexpr bool differ_in_size(const CallNote& a, const CallNote& b) {
-  return a.collective() == b.collective() && a.bytes() != b.bytes();
+  return a != CallNote() && b != CallNote() && a.collective() == b.collective() && a.bytes() != b.bytes();
 }
 /// Of who is in `mine` where another is in `its`.
 constexpr ErrorCode code_of_difference(const CallNote& its, const CallNote& mine) {

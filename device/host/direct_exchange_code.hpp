@@ -232,13 +232,10 @@ template <typename DirectExchangeOf<Area>::Where kWhere>
 [[gnu::always_inline]] inline const std::byte* DirectExchangeOf<Area>::take(int rank, std::size_t bytes,
                                                                             std::uint64_t flag,
                                                                             Waiter& waiter) {
-  if constexpr (kWhere == Where::kLine) {
-    await(rank, flag, waiter);
-    return line_of(rank, exchange_).payload;
-  }
+  await(rank, flag, waiter);
+  if constexpr (kWhere == Where::kLine) return line_of(rank, exchange_).payload;
   switch (protocol_) {
     case OfferProtocol::kInline:
-      await(rank, flag, waiter);
       return place_of(rank);
     case OfferProtocol::kSimple:
       return decode<Simple>(rank, bytes, waiter);
@@ -250,7 +247,7 @@ template <typename DirectExchangeOf<Area>::Where kWhere>
   return nullptr;
 }
 
-/// The words alone say whether the offer is there; the line's flag, whether there will be one.
+/// The words say whether the offer is there; the line's flag has said that it is as long as this rank's.
 template <class Area>
 template <class Protocol>
 const std::byte* DirectExchangeOf<Area>::decode(int rank, std::size_t bytes, Waiter& waiter) {

@@ -43,10 +43,14 @@ void fail_after_the_call() {
 }
 
 /// An operand that one rank cannot fetch: all ranks get an error, in each form, on this communicator only.
+/// (Of a persistent request that loom does not carry, the others would not hear.)
 void fail_before_the_call() {
+  MPI_Info ordered;
+  MPI_Info_create(&ordered);
+  MPI_Info_set(ordered, "coll_loom_ordered_starts", "true");
   for (int form = 0; form < 3; ++form) {
     MPI_Comm copy;
-    MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+    MPI_Comm_dup_with_info(MPI_COMM_WORLD, ordered, &copy);
     MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN);
     MPI_Barrier(copy);
     Ints in(100, rank, MemoryKind::kDevice), out(100, -1, MemoryKind::kDevice);
@@ -68,6 +72,7 @@ void fail_before_the_call() {
     MPI_Comm_free(&copy);
     MPI_Barrier(MPI_COMM_WORLD);
   }
+  MPI_Info_free(&ordered);
 }
 
 /// The same where the operand is fetched while the call goes on; then some of the result may have changed.
