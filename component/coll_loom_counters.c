@@ -43,15 +43,24 @@ static int add_of(enum loom_collective collective) {
     ADD(base + offsetof(struct loom_collective_counters, by) + (size_t)algorithm * sizeof(uint64_t),
         "Such calls that this algorithm has carried", "%s_by_%s", which, loom_algorithm_name(algorithm));
   }
+  static const char* const because[] = {
+      [LOOM_NO_KERNEL] = "Such calls handed to the component below: loom has no such operation",
+      [LOOM_NOT_CONNECTED] = "Such calls handed to the component below: the ranks are not connected",
+      [LOOM_NOT_BETTER] = "Such calls handed to the component below: it is at least as good at them",
+      [LOOM_NOT_ORDERED] =
+          "Such calls handed to the component below: Open MPI's own, made in MPI_Comm_dup and the like, or "
+          "of their form",
+      [LOOM_ANY_START_ORDER] =
+          "Such persistent calls handed to the component below: ranks may start them in any order"};
   for (int reason = 0; reason < LOOM_FALLBACK_COUNT; ++reason)
     ADD(base + offsetof(struct loom_collective_counters, fallbacks_by) + (size_t)reason * sizeof(uint64_t),
-        "Such calls handed to the component below for this reason", "%s_fallbacks_%s", which,
-        loom_fallback_name((enum loom_fallback)reason));
+        because[reason], "%s_fallbacks_%s", which, loom_fallback_name((enum loom_fallback)reason));
   return OMPI_SUCCESS;
 }
 
 int coll_loom_register_counters(void) {
-  ADD(offsetof(struct loom_counters, communicators), "Communicators that loom has connected",
+  ADD(offsetof(struct loom_counters, communicators),
+      "Communicators that loom has connected; one with ordered persistent requests counts again for these",
       "communicators");
   ADD(offsetof(struct loom_counters, declined),
       "Communicators that loom stepped aside from, because connecting them failed", "declined");

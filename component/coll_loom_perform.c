@@ -54,10 +54,12 @@ void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective col
       [LOOM_NO_KERNEL] = "loom has no such operation",
       [LOOM_NOT_CONNECTED] = "loom has not connected the ranks, and this call may not wait",
       [LOOM_NOT_BETTER] = "loom does not carry it between hosts",
-      [LOOM_NOT_ORDERED] = "Open MPI makes communicator ids by such calls, in no order with the program's",
+      [LOOM_NOT_ORDERED] =
+          "Open MPI makes such calls itself, in MPI_Comm_dup and the like, in no order with the "
+          "program's",
       [LOOM_ANY_START_ORDER] =
           "ranks may start persistent requests in any order, unless the communicator has the info key "
-          "\"" COLL_LOOM_ORDERED_STARTS_KEY "\""};
+          "\"" COLL_LOOM_ORDERED_STARTS_KEY "\" with the value \"true\""};
   loom_count_fallback(collective, reason);
   if (coll_loom_variables.verbose < 2 || ompi_comm_rank(self->communicator) != 0) return;
   if (self->explained[reason] >> collective & 1) return;

@@ -85,16 +85,20 @@ void Communicator::fail_for(const device::DifferentCall& other) {
   const std::string& peer = group_->names.at(rank);
   const std::string_view what = name_of(other.mine().collective());
   const std::uint64_t mine = other.mine().bytes(), its = other.its().bytes();
+  const char* const promise =
+      twin_of_ == nullptr
+          ? ""
+          : " The program has promised to start persistent requests in one order on all ranks.";
   if (device::differ_in_size(other.its(), other.mine()))
-    throw Error(other.code(), fmt::format("{} is in a call of {} with {} bytes, this rank in one with {}.",
-                                          peer, what, its, mine));
+    throw Error(other.code(), fmt::format("{} is in a call of {} with {} bytes, this rank in one with {}.{}",
+                                          peer, what, its, mine, promise));
   if (other.its().collective() == other.mine().collective() && its == mine)
     throw Error(other.code(),
                 fmt::format("{} has found a rank in another call than this one of {} with {} bytes.", peer,
                             what, mine));
   throw Error(other.code(),
-              fmt::format("{} is in another call than this rank, which is in one of {} with {} bytes.", peer,
-                          what, mine));
+              fmt::format("{} is in another call than this rank, which is in one of {} with {} bytes.{}",
+                          peer, what, mine, promise));
 }
 
 /// From inside a handler: every later call fails too.

@@ -25,7 +25,7 @@ bool Communicator::link() {
   });
   linking_ = false;
   if (stopping_) leave();
-  if (twin_of_ == nullptr) process_.count_communicator(linked);
+  process_.count_communicator(linked);
   // Nobody waits for them: late messages are dropped, and peers have mapped what they need.
   if (!linked) const Links dropped = std::exchange(links_, {});
   if (linked) learn_what_is_small();
