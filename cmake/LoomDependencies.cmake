@@ -11,7 +11,7 @@ if(TARGET pugixml::static)
 else()
   set(LOOM_PUGIXML pugixml::pugixml)
 endif()
-# Only its headers are used (device/reduce.cpp).
+# Only its headers are used (device/reduce/reduce.cpp).
 find_path(LOOM_HIGHWAY_INCLUDE_DIR hwy/highway.h REQUIRED)
 
 set(LOOM_CUDA_ARCHITECTURES "80;90;100" CACHE STRING

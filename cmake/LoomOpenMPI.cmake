@@ -76,7 +76,7 @@ function(loom_find_openmpi)
   find_package(PkgConfig QUIET)
   pkg_check_modules(LOOM_PMIX QUIET pmix)
   set(internal_include_dirs ${include_dirs} ${LOOM_PMIX_INCLUDE_DIRS}
-      ${PROJECT_SOURCE_DIR}/component/ompi_standins)
+      ${PROJECT_SOURCE_DIR}/component/mca/ompi_standins)
   include(CheckCSourceCompiles)
   include(CMakePushCheckState)
   cmake_push_check_state(RESET)

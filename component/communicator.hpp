@@ -12,20 +12,20 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "component/adopted_broadcast.hpp"
-#include "component/bootstrap.hpp"
-#include "component/group.hpp"
-#include "component/jobs.hpp"
-#include "component/meeting.hpp"
-#include "component/plan.hpp"
-#include "component/process.hpp"
+#include "component/execute/adopted_broadcast.hpp"
+#include "component/execute/jobs.hpp"
+#include "component/select/plan.hpp"
+#include "component/setup/bootstrap.hpp"
+#include "component/setup/group.hpp"
+#include "component/setup/meeting.hpp"
+#include "component/setup/process.hpp"
 #include "device/host/grid.hpp"
 #include "device/host/mesh_executor.hpp"
-#include "device/host/peer_memory.hpp"
 #include "device/host/rail_trees_executor.hpp"
 #include "device/host/rails_executor.hpp"
 #include "device/host/single_copy_executor.hpp"
 #include "device/host/two_level_executor.hpp"
+#include "device/link/peer_memory.hpp"
 
 namespace loom {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "component/communicator.hpp"
-#include "component/failure.hpp"
-#include "component/set_up.hpp"
+#include "component/execute/failure.hpp"
+#include "component/setup/set_up.hpp"
 #include "device/cuda/streamed_copies.hpp"
 
 using loom::Communicator;
@@ -212,8 +212,8 @@ int loom_perform_on_device(loom_comm* comm, const loom_call* call) {
 }
 
 // A loom_job is a Job that C cannot look into.
-int loom_job_create(loom_comm* comm, const loom_call* call, bool persistent, loom_job_done done, void* context,
-                    loom_job** out) {
+int loom_job_create(loom_comm* comm, const loom_call* call, bool persistent, loom_job_done done,
+                    void* context, loom_job** out) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
   return at_c_boundary(communicator.where().c_str(), [&]() -> int {
     const auto job_call = to_job(*call);

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "connect/tree_places.hpp"
-#include "device/tree_schedule.hpp"
+#include "device/schedule/tree_schedule.hpp"
 
 namespace loom::connect {
 namespace {

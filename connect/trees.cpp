@@ -2,7 +2,7 @@
 
 #include "connect/tree_places.hpp"
 #include "connect/view.hpp"
-#include "device/tree_schedule.hpp"
+#include "device/schedule/tree_schedule.hpp"
 
 namespace loom::connect {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "device/link.hpp"
-#include "device/step_flag.hpp"
+#include "device/link/link.hpp"
+#include "device/link/step_flag.hpp"
 #include "ucx_transport/transport.hpp"
 
 namespace loom::ucx_transport {

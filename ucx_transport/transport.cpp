@@ -12,7 +12,7 @@
 #include <new>
 
 #include "base/error.hpp"
-#include "device/step_flag.hpp"
+#include "device/link/step_flag.hpp"
 #include "ucx_transport/descriptors.hpp"
 
 namespace loom::ucx_transport {

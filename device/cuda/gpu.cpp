@@ -9,7 +9,7 @@
 
 #include "device/cuda/driver_interface.hpp"
 #include "device/cuda/images.hpp"
-#include "device/reduce.hpp"
+#include "device/reduce/reduce.hpp"
 
 namespace loom::device::cuda {
 namespace {

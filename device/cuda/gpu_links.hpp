@@ -8,7 +8,7 @@
 
 #include "device/cuda/handed_over_executor.hpp"
 #include "device/cuda/persistent_links.hpp"
-#include "device/host/shared_memory.hpp"
+#include "device/link/shared_memory.hpp"
 
 namespace loom::device::cuda {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "device/exchange_schedule.hpp"
+#include "device/schedule/exchange_schedule.hpp"
 
 namespace loom::device::cuda {
 namespace {

@@ -1,8 +1,9 @@
 // kernel_args.hpp -- what kernels.cu and those who launch its kernels agree on. Plain data, of host and
 // device.
 //
-// There is an image for each operation of device/operations.hpp, by its number, and one more for what is only
-// moved; in each a kernel of both kinds for each type, by its number: loom_reduce_0_8, loom_collective_0_8.
+// There is an image for each operation of device/reduce/operations.hpp, by its number, and one more for what
+// is only moved; in each a kernel of both kinds for each type, by its number: loom_reduce_0_8,
+// loom_collective_0_8.
 #pragma once
 
 #include "device/steps/collective.hpp"

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "device/exchange_schedule.hpp"
 #include "device/host/copy.hpp"
+#include "device/schedule/exchange_schedule.hpp"
 
 namespace loom::device {
 namespace {

@@ -11,7 +11,7 @@
 #include "device/host/call_note.hpp"
 #include "device/host/host_job.hpp"
 #include "device/host/ring_executor.hpp"
-#include "device/step_flag.hpp"
+#include "device/link/step_flag.hpp"
 
 namespace loom::device {
 

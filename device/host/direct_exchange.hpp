@@ -10,9 +10,9 @@
 
 #include "device/host/call_note.hpp"
 #include "device/host/host_job.hpp"
-#include "device/host/waiter.hpp"
-#include "device/protocol.hpp"
-#include "device/step_flag.hpp"
+#include "device/link/protocol.hpp"
+#include "device/link/step_flag.hpp"
+#include "device/link/waiter.hpp"
 
 namespace loom::device {
 

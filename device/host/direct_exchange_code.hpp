@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "base/error.hpp"
-#include "device/exchange_schedule.hpp"
 #include "device/host/direct_exchange.hpp"
+#include "device/schedule/exchange_schedule.hpp"
 
 namespace loom::device {
 namespace direct {

@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "device/exchange_schedule.hpp"
 #include "device/host/ring_executor.hpp"
-#include "device/link.hpp"
+#include "device/link/link.hpp"
+#include "device/schedule/exchange_schedule.hpp"
 
 namespace loom::device {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "device/step_flag.hpp"
+#include "device/link/step_flag.hpp"
 
 namespace loom::device {
 namespace {

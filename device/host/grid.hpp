@@ -8,7 +8,7 @@
 
 #include "device/host/host_job.hpp"
 #include "device/host/tree_executor.hpp"
-#include "device/tree_schedule.hpp"
+#include "device/schedule/tree_schedule.hpp"
 
 namespace loom::device {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "device/host/transit.hpp"
-#include "device/reduce.hpp"
+#include "device/reduce/reduce.hpp"
 
 namespace loom::device {
 
@@ -96,8 +96,8 @@ struct HostJob {
   bool owns_its_block = false;  ///< what this rank would send itself is in its place already (with blocks)
   const std::uint64_t* bounds =
       nullptr;  ///< kReduceScatterV: rank r's part is elements [bounds[r], bounds[r + 1])
-  /// Of a buffer without gaps whose bytes come and go during the call; only executors of boards and of grids of
-  /// ranks look at it.
+  /// Of a buffer without gaps whose bytes come and go during the call; only executors of boards and of grids
+  /// of ranks look at it.
   Transit* transit = nullptr;
 
   std::size_t bytes() const noexcept { return count * elem_bytes; }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "device/step_flag.hpp"
+#include "device/link/step_flag.hpp"
 
 namespace loom::device {
 namespace {

@@ -6,9 +6,9 @@
 #include <span>
 
 #include "device/host/transit.hpp"
-#include "device/link.hpp"
-#include "device/reduce.hpp"
-#include "device/ring_schedule.hpp"
+#include "device/link/link.hpp"
+#include "device/reduce/reduce.hpp"
+#include "device/schedule/ring_schedule.hpp"
 
 namespace loom::device {
 

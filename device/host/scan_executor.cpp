@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "device/exchange_schedule.hpp"
+#include "device/schedule/exchange_schedule.hpp"
 
 namespace loom::device {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <new>
 
-#include "device/host/peer_memory.hpp"
+#include "device/link/peer_memory.hpp"
 
 namespace loom::device {
 namespace {

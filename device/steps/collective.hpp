@@ -4,8 +4,8 @@
 // is the group of one channel, and works off its own part of every chunk.
 #pragma once
 
-#include "device/exchange_schedule.hpp"
-#include "device/ring_schedule.hpp"
+#include "device/schedule/exchange_schedule.hpp"
+#include "device/schedule/ring_schedule.hpp"
 #include "device/steps/move.hpp"
 
 namespace loom::device::steps {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "device/operations.hpp"
+#include "device/reduce/operations.hpp"
 #include "device/steps/memory.hpp"
 
 namespace loom::device::steps {

@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "device/exchange_schedule.hpp"
+#include "device/schedule/exchange_schedule.hpp"
 #include "device/steps/collective.hpp"
 
 namespace loom::device::steps {

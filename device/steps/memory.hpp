@@ -2,8 +2,8 @@
 // HostMemory of protocol.hpp, in a kernel the same orders in PTX, at system scope. Never run on a GPU so far.
 #pragma once
 
-#include "device/element_types.hpp"
-#include "device/protocol.hpp"
+#include "device/link/protocol.hpp"
+#include "device/reduce/element_types.hpp"
 
 #ifdef __CUDACC__
 #define LOOM_UNROLL _Pragma("unroll")

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "base/error.hpp"
-#include "device/tree_schedule.hpp"
+#include "device/schedule/tree_schedule.hpp"
 #include "job_cases.hpp"
 
 namespace loom::connect {

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "device/cuda/kernel_args.hpp"
-#include "device/reduce.hpp"
+#include "device/reduce/reduce.hpp"
 #include "tests/fake_cuda/fake_driver.hpp"
 
 using namespace fake_cuda;

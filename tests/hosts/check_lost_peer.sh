@@ -4,7 +4,7 @@
 # and ends.
 set -euo pipefail
 program=$1 how=$2 hosts=$3 per_host=$4 count=${5:-1048576} arguments=("${@:6}")
-virtual_hosts=$(cd "$(dirname "$0")/../.." && pwd)/scripts/virtual-hosts
+virtual_hosts=$(cd "$(dirname "$0")/../.." && pwd)/scripts/hosts/virtual-hosts
 ranks=$((hosts * per_host)) stays=$(((hosts - 1) * per_host))
 
 rc=0

@@ -3,7 +3,7 @@
 # messages, each link carries its share.
 set -euo pipefail
 program=$1
-virtual_hosts=$(cd "$(dirname "$0")/../.." && pwd)/scripts/virtual-hosts
+virtual_hosts=$(cd "$(dirname "$0")/../.." && pwd)/scripts/hosts/virtual-hosts
 sent() { "$virtual_hosts" on 0 cat "/sys/class/net/eth$1/statistics/tx_bytes"; }
 
 before=("$(sent 0)" "$(sent 1)")

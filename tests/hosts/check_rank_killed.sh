@@ -3,7 +3,7 @@
 # soon, and neither a process nor shared memory of loom remains on any host.
 set -euo pipefail
 program=$1 ranks=$2
-virtual_hosts=$(cd "$(dirname "$0")/../.." && pwd)/scripts/virtual-hosts
+virtual_hosts=$(cd "$(dirname "$0")/../.." && pwd)/scripts/hosts/virtual-hosts
 limit_s=30
 
 rc=0

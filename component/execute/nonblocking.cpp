@@ -1,0 +1,345 @@
+// communicator_jobs.cpp -- the calls that do not wait, and what a failed one does to the rest.
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "component/communicator.hpp"
+#include "component/execute/failure.hpp"
+#include "component/links/shared_layout.hpp"
+
+namespace loom {
+
+using device::RingExecutor;
+
+bool Communicator::needs_links(const device::HostJob& call) const {
+  if (linked_ || linking_) return false;
+  if (device::is_reduction(call.collective) && call.reduce == nullptr) return false;
+  const Algorithm algorithm =
+      plan_resumable(call.collective, group_->wiring.shape,
+                     device::shared_bytes(call, group_->wiring.shape.ranks), abilities());
+  return algorithm != Algorithm::kBelow && algorithm != Algorithm::kCopy;
+}
+
+void Communicator::connect(const Bootstrap& bootstrap, std::function<void()> pause) {
+  const Bootstrap own = std::exchange(bootstrap_, bootstrap);
+  bootstrap_.rename(name_.c_str());
+  pause_ = std::move(pause);
+  const auto restore = [&] {
+    bootstrap_ = own;
+    pause_ = nullptr;
+  };
+  try {
+    is_linked();
+  } catch (...) {
+    restore();
+    fail_call();
+  }
+  restore();
+}
+
+Communicator* Communicator::for_persistent_calls() {
+  if (bootstrap_.size() == 1) return this;  // there is nobody to be in another order
+  if (twin_state_ == Twin::kNotMade && !linking_) {
+    if (broken_) throw *broken_;
+    linking_ = true;
+    try {
+      Bootstrap bootstrap = bootstrap_;
+      const std::string name = name_ + " (persistent requests)";
+      bootstrap.rename(name.c_str());
+      twin_ = create(bootstrap, process_);
+    } catch (...) {
+      linking_ = false;
+      fail_call();
+    }
+    linking_ = false;
+    twin_state_ = twin_ ? Twin::kReady : Twin::kDeclined;
+    if (twin_) twin_->twin_of_ = this;
+    process_.jobs().apart([&] {
+      if (twin_ && abandoned_) twin_->stop();
+    });
+  }
+  return twin_.get();
+}
+
+std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool may_wait, loom_job_done done,
+                                            void* context) {
+  // Unless it waits: whether the communicator is broken shows when the job's turn comes, for another thread
+  // may be finding out now.
+  const auto planned = [&] {
+    const Algorithm usual =
+        plan_resumable(call.collective, group_->wiring.shape,
+                       device::shared_bytes(call, group_->wiring.shape.ranks), abilities());
+    // Links made later would wait for ranks which may first want jobs of this queue to be started elsewhere.
+    if (usual == Algorithm::kMesh && twin_of_ != nullptr) return Algorithm::kBelow;
+    const std::optional<Algorithm> rival = rival_of(usual, call);
+    if (!rival) return usual;
+    Communicator& timed = twin_of_ != nullptr ? *twin_of_ : *this;  // only blocking calls are timed
+    const bool leads = *rival == Algorithm::kTwoLevelStar ? timed.links_.trials.star_leads
+                                                          : timed.race_of(call, usual).rival_leads();
+    return leads ? *rival : usual;
+  };
+  const bool has_kernel = !device::is_reduction(call.collective) || call.reduce != nullptr;
+  if (has_kernel) count_small_call(call);
+  Algorithm algorithm = has_kernel ? planned() : Algorithm::kBelow;
+  if (algorithm != Algorithm::kBelow && algorithm != Algorithm::kCopy) {
+    if (may_wait) {
+      // Of a twin there are none that use links before it has any, and later ones may have to be started by
+      // other ranks after they have made this one.
+      if (twin_of_ == nullptr) finish_jobs();
+      if (broken_) throw *broken_;
+      try {
+        ready_plan(call);  // makes the links
+      } catch (...) {
+        fail_call();
+      }
+    }
+    const bool connected = linked_ && (algorithm != Algorithm::kMesh || links_.meshed || linked_ == false);
+    if (!connected && !linking_) process_.count_fallback(call.collective, Fallback::kNotConnected);
+    if (!connected) return nullptr;
+    algorithm = *linked_ ? planned() : Algorithm::kBelow;
+    if (algorithm == Algorithm::kMesh && links_.meshed == false) algorithm = Algorithm::kBelow;
+  }
+  explain(algorithm, call);
+  if (algorithm == Algorithm::kBelow) {
+    count(call, {});
+    return nullptr;
+  }
+  try {
+    process_.start_thread();
+  } catch (const std::system_error&) {  // no thread to be had: jobs advance in MPI calls alone
+  }
+  return std::unique_ptr<Job>(new Job{*this, call, algorithm, done, context});
+}
+
+void Communicator::start(Job& job) noexcept {
+  count(job.call, job.algorithm);
+  process_.jobs().start(jobs_, job);
+}
+
+/// Whatever becomes of them is told to those who wait for them.
+void Communicator::finish_jobs() noexcept {
+  constexpr unsigned kLooksBeforeYield = 100;
+  for (unsigned fruitless = 0; !jobs_.empty();) {
+    if (process_.jobs().progress() > 0) {
+      fruitless = 0;
+      continue;
+    }
+    if (wait_policy_.progress) wait_policy_.progress();
+    if (wait_policy_.oversubscribed || ++fruitless > kLooksBeforeYield) ::sched_yield();
+  }
+}
+
+/// MPI has all ranks make a communicator's calls in one order.
+void Communicator::finish_jobs_before_call() {
+  if (!jobs_.empty()) finish_jobs();
+  if (broken_) throw *broken_;
+}
+
+void Communicator::begin(Job& job) {
+  const device::HostJob& call = job.call;
+  if (group_->wiring.shape.hosts > 1) enter_links(call);
+  switch (job.algorithm) {
+    case Algorithm::kBoards:
+      job.executor.emplace<device::BoardExecutor>(*links_.boards, call);
+      return;
+    case Algorithm::kSingleCopy:
+      job.executor.emplace<device::SingleCopyExecutor>(*links_.boards, links_.pids, call);
+      return;
+    case Algorithm::kBlocks:
+      job.executor.emplace<device::BlockExecutor>(*links_.boards, call);
+      return;
+    case Algorithm::kScan:
+      job.executor.emplace<device::ScanExecutor>(*links_.boards, call);
+      return;
+    case Algorithm::kTwoLevels:
+      job.executor.emplace<device::TwoLevelExecutor>(levels(device::Across::kOneShot), call);
+      return;
+    case Algorithm::kTwoLevelStar:
+      job.executor.emplace<device::TwoLevelExecutor>(levels(device::Across::kStar), call);
+      return;
+    case Algorithm::kRails:
+    case Algorithm::kFlatRing:
+      if (device::RailsExecutor::takes(call.collective))
+        job.executor.emplace<device::RailsExecutor>(grid(), call);
+      else
+        job.executor.emplace<device::RootedExecutor>(rooted(call));
+      return;
+    case Algorithm::kTrees:
+      job.executor.emplace<device::RailTreesExecutor>(over_trees(call));
+      return;
+    case Algorithm::kMesh:
+      job.executor.emplace<device::MeshExecutor>(mesh(), call);
+      return;
+    case Algorithm::kCopy:
+    case Algorithm::kDirect:
+    case Algorithm::kHandedOver:
+    case Algorithm::kPersistent:
+    case Algorithm::kBelow:
+      break;
+  }
+  throw Error(ErrorCode::kInternal, "A call that cannot be resumed was started as one that can.");
+}
+
+/// As much as goes without waiting. The engine lets one thread in at a time.
+RingExecutor::State Communicator::advance(Job& job) try {
+  using State = RingExecutor::State;
+  if (broken_) throw *broken_;
+  if (abandoned_ || stopping_.load(std::memory_order_relaxed))  // a step more would take back the word of it
+    throw Error(ErrorCode::kGivenUp, "This rank has given up an earlier call.");
+  const device::HostJob& call = job.call;
+  if (job.algorithm == Algorithm::kCopy) {
+    perform_alone(call);
+    return State::kDone;
+  }
+  if (!job.executed) {
+    if (job.executor.index() == 0) {
+      const bool nothing = call.count == 0 && call.collective != device::Collective::kBarrier &&
+                           !device::lists_blocks(call.collective);
+      if (nothing) return State::kDone;
+      begin(job);
+    }
+    const State state = std::visit(
+        [](auto& executor) {
+          if constexpr (requires { executor.advance(); })
+            return executor.advance();
+          else
+            return State::kDone;
+        },
+        job.executor);
+    if (state != State::kDone) return state;
+    job.executed = true;
+  }
+  const std::uint64_t before = job.released;
+  job.not_quiet = not_quiet(job.released);
+  if (!job.not_quiet) {
+    if (const auto* blocks = std::get_if<device::BlockExecutor>(&job.executor))
+      tell_cut(call.collective, blocks->cut());
+    if (job.adopted) tell_adopted(*job.adopted, call.root);
+    return State::kDone;
+  }
+  return job.released != before ? State::kMoved : State::kBlocked;
+} catch (const device::ProcessEnded& ended) {
+  fail_for(ended);
+} catch (const device::DifferentCall& other) {
+  // As the root does, from the second round on: in the first receivers do nothing.
+  if (job.adopted || !adopts(job.call, other, device::CallProgress::kFirstRound)) fail_for(other);
+  job.adopted = std::make_unique<AdoptedBroadcast>(job.call, other.its().bytes());
+  if (other.its().family() == device::CallFamily::kSingleCopy)
+    job.executor.emplace<device::SingleCopyExecutor>(*links_.boards, links_.pids, job.adopted->call(),
+                                                     device::Begun::kYes);
+  else
+    job.executor.emplace<device::BoardExecutor>(*links_.boards, job.adopted->call(), device::Begun::kYes);
+  return RingExecutor::State::kMoved;
+}
+
+int Communicator::awaited_rank(const Job& job) const {
+  if (job.executed) return job.not_quiet.value_or(rank_);
+  if (const auto* levels = std::get_if<device::TwoLevelExecutor>(&job.executor))
+    return rank_at(levels->awaited());
+  return std::visit(
+      [&](const auto& executor) {
+        if constexpr (requires {
+                        { executor.awaited() } -> std::convertible_to<int>;
+                      })
+          return executor.awaited();
+        else
+          return rank_;
+      },
+      job.executor);
+}
+
+/// For a job that has waited so long. Throws Error.
+void Communicator::check_waiting(const Job& job, double waited_s) const {
+  const double limit_s = process_.runtime().parameters.timeout_s;
+  const std::function<bool()> is_excused = [&] { return waits_too(awaited_rank(job)); };
+  if (device::is_past(limit_s, waited_s, &is_excused))
+    throw Error(ErrorCode::kTimeout, fmt::format("No step forward for {:.1f} s. Waiting for {}.", waited_s,
+                                                 awaited_text(awaited_rank(job))));
+}
+
+/// What is being caught ends the communicator; its first cause is shown. Returns the result for the C side.
+int Communicator::fail() noexcept {
+  const bool first = !broken_;
+  abandon();
+  return result_of_exception([&](loom_message message, const char* cause) {
+    if (!first) return;
+    try {
+      broken_.emplace(ErrorCode::kInternal, "An earlier call on this communicator failed.");
+      throw;
+    } catch (const Error& error) {
+      broken_ = error;
+    } catch (...) {
+    }
+    process_.runtime().show(message, where_.c_str(), cause);
+  });
+}
+
+/// Of a call that has ended so. may_tell: as JobQueue::advance().
+int Communicator::result_of(const Truncated& truncated, bool may_tell) const noexcept {
+  if (may_tell) process_.runtime().show(LOOM_MESSAGE_TRUNCATED, where_.c_str(), truncated.what());
+  return LOOM_TRUNCATED;
+}
+
+void Communicator::give_up() noexcept {
+  bool first = false;
+  process_.jobs().apart([&] {
+    abandon();
+    first = !broken_;
+    try {
+      if (first) broken_.emplace(ErrorCode::kOutOfMemory, "There is no memory left.");
+    } catch (...) {  // even the text is too much; the peers know
+      first = false;
+    }
+  });
+  if (first) process_.runtime().show(LOOM_MESSAGE_RESOURCES, where_.c_str(), broken_->what());
+}
+
+void Communicator::leave() noexcept {
+  process_.jobs().apart([&] { abandon(); });
+}
+
+/// A small call whose buffers have gaps: they are packed on the stack, a long broadcast piece by piece, cut
+/// as by those who have no gaps. plan() makes no other call direct that is larger.
+void Communicator::perform_directly(const device::HostJob& job, device::Waiter& waiter,
+                                    std::size_t call_bytes) {
+  using device::Collective;
+  constexpr std::size_t kMostBytes = device::DirectArea::kMostOffered;
+  alignas(device::kCacheLine) std::byte in[kMostBytes], out[2 * kMostBytes];
+  const bool many_in = job.collective == Collective::kAllToAll;
+  const bool many_out = many_in || job.collective == Collective::kAllGather;
+  const bool bcast = job.collective == Collective::kBroadcast;
+  if (const std::size_t most = device::most_offered(group_->protocol); bcast && job.bytes() > most) {
+    device::HostJob piece = job;
+    piece.elem_bytes = 1;
+    for (std::size_t at = 0; at < job.bytes(); at += most) {
+      if (job.in != nullptr) piece.in = job.in + at;
+      if (job.out != nullptr) piece.out = job.out + at;
+      piece.count = std::min(most, job.bytes() - at);
+      perform_directly(piece, waiter, call_bytes);
+      waiter.moved();
+    }
+    return;
+  }
+  const auto ranks = static_cast<std::size_t>(links_.direct->size());
+  const std::size_t in_blocks = many_in ? ranks : 1, out_blocks = many_out ? ranks : 1;
+  if (in_blocks * job.bytes() > sizeof(in) || out_blocks * job.bytes() > sizeof(out))
+    throw Error(ErrorCode::kInternal, "A message with gaps is too large for a direct exchange.");
+  const bool sends = !bcast || rank_ == job.root, receives = !bcast || rank_ != job.root;
+  device::HostJob packed = job;
+  if (job.in_gaps != nullptr) {
+    for (std::size_t block = 0; sends && block < in_blocks; ++block)
+      job.in_gaps->move(job.in_gaps->context, static_cast<int>(block), in + block * job.bytes(), job.bytes());
+    packed.in = in;
+  }
+  if (job.out_gaps != nullptr) packed.out = out;
+  links_.direct->perform_part(packed, call_bytes, waiter);
+  if (job.out_gaps == nullptr || !receives) return;
+  for (std::size_t block = 0; block < out_blocks; ++block)
+    job.out_gaps->move(job.out_gaps->context, static_cast<int>(block), out + block * job.bytes(),
+                       job.bytes());
+}
+
+}  // namespace loom

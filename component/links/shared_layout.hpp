@@ -1,0 +1,71 @@
+// shared_layout.hpp -- the form of what ranks share: FIFOs, whose slots both ends count, and segments. Equal
+// on all ranks.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "device/host/board_executor.hpp"
+#include "device/host/direct_exchange.hpp"
+#include "device/link/shared_fifo.hpp"
+
+namespace loom {
+
+// Half a MiB, so that a slice is still in the receiver's reach of the sender's L2 cache when it is taken.
+inline constexpr device::FifoShape kSharedFifo{.slot_bytes = 64 * 1024, .slot_count = 8};
+// Enough in flight for 100 Gbit/s at 20 us; short enough slots that a ring of few hosts is a pipeline.
+inline constexpr device::FifoShape kNetFifo{.slot_bytes = 128 * 1024, .slot_count = 8};
+// Between the first ranks of hosts, for what is short: a root may be many calls ahead before the first credit
+// is back. At most 4 MiB for the links of one rank.
+inline constexpr std::size_t kHostsSlotBytes = 16 * 1024;
+constexpr device::FifoShape hosts_fifo(int hosts) {
+  const std::size_t slots = hosts <= 3 ? 64 : hosts <= 5 ? 32 : hosts <= 9 ? 16 : 8;
+  return {.slot_bytes = kHostsSlotBytes,
+          .slot_count = slots,
+          .releases_per_credit = slots / 4,
+          .bytes_per_credit = 2 * kHostsSlotBytes};
+}
+/// With no more than this untaken a call between them may end: sockets hold it, and the last releases may
+/// stay untold.
+constexpr std::size_t most_untaken(const device::FifoShape& hosts_fifo) {
+  return hosts_fifo.slot_count / 4 * 3;
+}
+inline constexpr std::size_t kMostUntakenBytes = 64 * 1024;
+static_assert(kMostUntakenBytes >= hosts_fifo(2).bytes_per_credit);
+
+// Along the trees over hosts, for medium messages: two ways to up to four hosts.
+inline constexpr device::FifoShape kTreeFifo{
+    .slot_bytes = 32 * 1024, .slot_count = 8, .releases_per_credit = 4};
+
+// Between any two ranks of different hosts, for all-to-alls: many peers share the network.
+inline constexpr device::FifoShape kMeshFifo{.slot_bytes = 64 * 1024, .slot_count = 4};
+
+/// Longest wait for the first data through the network, while every rank is known to be in the set-up.
+inline constexpr double kNetworkTrialSeconds = 20;
+
+/// A rank's segment: its board, and then its direct area where all ranks are on one host, else the FIFO from
+/// its local predecessor.
+inline constexpr std::size_t kOneHostBytes = sizeof(device::Board) + sizeof(device::DirectArea);
+inline constexpr std::size_t kOneOfHostsBytes =
+    sizeof(device::Board) + device::shared_fifo_bytes(kSharedFifo);
+static_assert(sizeof(device::Board) % device::kCacheLine == 0);
+
+/// On one of several hosts messages are mostly short, and a rank that only sends should get far ahead. As
+/// long as 4 KiB for each rank fit into a bank, for what is longer takes a round for each bank.
+constexpr std::uint64_t banks_of_hosts(int ranks_here) {
+  const std::size_t room = device::Board::kBytes / (4096 * static_cast<std::size_t>(ranks_here));
+  return std::clamp<std::uint64_t>(std::bit_floor(room), device::Board::kBanks, 16);
+}
+
+/// What the ranks must have in common to understand each other; to be counted up when a protocol changes.
+inline constexpr std::uint64_t kProtocolVersion = 15;
+inline constexpr std::uint64_t kLayout =
+    (((kProtocolVersion * 1'000'003 + kOneHostBytes) * 1'000'003 + kSharedFifo.slot_bytes) * 1'000'003 +
+     kSharedFifo.slot_count) *
+        1'000'003 +
+    kNetFifo.slot_bytes * 1009 + kNetFifo.slot_count * 101 + kHostsSlotBytes + hosts_fifo(2).slot_count +
+    hosts_fifo(5).slot_count * 3 + hosts_fifo(9).slot_count * 5 + banks_of_hosts(8) * 7 +
+    kTreeFifo.slot_bytes * 3 + kTreeFifo.slot_count;
+
+}  // namespace loom

@@ -1,0 +1,269 @@
+/* coll_loom_check: before a call the ranks tell each other what they are about to do. */
+#include <stdarg.h>
+
+#include "component/mca/coll_loom.h"
+#include "component/mca/kernels.h"
+
+/* What all ranks must give alike. Which fields mean something depends on the collective; the others are 0. */
+enum field { COLLECTIVE, FORM, START_ORDER, ROOT, OPERATION, IN_PLACE, BYTES, RECEIVED, TYPES, FIELDS };
+struct signature {
+  uint64_t fields[FIELDS];
+  uint64_t lists; /* the rank will also tell how many bytes it exchanges with each other one */
+};
+static const struct {
+  const char* what;
+  int error;
+} of_field[FIELDS] = {{"the collective operation", MPI_ERR_OTHER},
+                      {"the form", MPI_ERR_OTHER},
+                      {"the info key \"" COLL_LOOM_ORDERED_STARTS_KEY "\"", MPI_ERR_INFO},
+                      {"the root", MPI_ERR_ROOT},
+                      {"the reduction operation", MPI_ERR_OP},
+                      {"MPI_IN_PLACE", MPI_ERR_BUFFER},
+                      {"the number of bytes", MPI_ERR_COUNT},
+                      {"the number of bytes to be received", MPI_ERR_COUNT},
+                      {"the datatype", MPI_ERR_TYPE}};
+
+enum { NO_TYPES = 0, ANY_TYPES = 1 };
+
+/* Which basic types a datatype is made of: equal for all datatypes of one signature. MPI_PACKED goes with
+ * anything. */
+static uint64_t types_of(const struct ompi_datatype_t* type) {
+  if (type == &ompi_mpi_packed.dt) return ANY_TYPES;
+  return (uint64_t)type->super.bdt_used << 1;
+}
+
+static uint64_t bytes_of(const struct ompi_datatype_t* type, size_t count) {
+  return (uint64_t)type->super.size * count;
+}
+
+static uint64_t mix(uint64_t hash, uint64_t value) {
+  return (hash ^ value) * UINT64_C(0x100000001b3);
+}
+
+static bool is_rooted(enum loom_collective collective) {
+  return collective == LOOM_REDUCE || collective == LOOM_BCAST ||
+         (collective >= LOOM_GATHER && collective <= LOOM_SCATTERV);
+}
+
+static struct signature signature_of(const struct coll_loom_args* args, int rank, int ranks) {
+  struct signature self = {.fields = {[COLLECTIVE] = (uint64_t)args->collective}};
+  uint64_t* const fields = self.fields;
+  const bool is_root = rank == args->root, in_place = args->in.buffer == MPI_IN_PLACE;
+  if (is_rooted(args->collective)) fields[ROOT] = (uint64_t)args->root;
+  /* User-defined operations cannot be told from each other. */
+  if (args->op != NULL)
+    fields[OPERATION] = ompi_op_is_intrinsic(args->op) ? (uint64_t)args->op->o_f_to_c_index + 1 : UINT64_MAX;
+  switch (args->collective) {
+    case LOOM_ALLREDUCE:
+      fields[IN_PLACE] = in_place;
+      /* fall through */
+    case LOOM_REDUCE:
+    case LOOM_REDUCE_SCATTER_BLOCK:
+    case LOOM_SCAN:
+    case LOOM_EXSCAN:
+    case LOOM_BCAST:
+      fields[BYTES] = bytes_of(args->in.type, args->in.count);
+      fields[TYPES] = types_of(args->in.type);
+      break;
+    case LOOM_REDUCE_SCATTER:
+      for (int part = 0; part < ranks; ++part)
+        fields[BYTES] =
+            mix(fields[BYTES], bytes_of(args->in.type, coll_loom_count_at(args->in.counts, (size_t)part)));
+      fields[TYPES] = types_of(args->in.type);
+      break;
+    case LOOM_ALLGATHER:
+    case LOOM_ALLTOALL:
+      fields[IN_PLACE] = in_place;
+      fields[RECEIVED] = bytes_of(args->out.type, args->out.count);
+      fields[BYTES] = in_place ? fields[RECEIVED] : bytes_of(args->in.type, args->in.count);
+      fields[TYPES] = types_of(args->out.type);
+      break;
+    case LOOM_GATHER:
+      fields[BYTES] =
+          is_root ? bytes_of(args->out.type, args->out.count) : bytes_of(args->in.type, args->in.count);
+      fields[TYPES] = types_of(is_root ? args->out.type : args->in.type);
+      break;
+    case LOOM_SCATTER:
+      fields[BYTES] =
+          is_root ? bytes_of(args->in.type, args->in.count) : bytes_of(args->out.type, args->out.count);
+      fields[TYPES] = types_of(is_root ? args->in.type : args->out.type);
+      break;
+    case LOOM_ALLGATHERV:
+    case LOOM_ALLTOALLV:
+    case LOOM_ALLTOALLW:
+      fields[IN_PLACE] = in_place;
+      /* fall through */
+    case LOOM_GATHERV:
+    case LOOM_SCATTERV:
+      self.lists = 1;
+      break;
+    default:
+      break;
+  }
+  return self;
+}
+
+static uint64_t block_bytes(const struct coll_loom_side* side, int rank) {
+  const size_t count =
+      side->counts != COLL_LOOM_NO_COUNTS ? coll_loom_count_at(side->counts, (size_t)rank) : side->count;
+  return count == 0 ? 0 : bytes_of(side->types != NULL ? side->types[rank] : side->type, count);
+}
+
+/* Bytes that this rank sends to each other one, and then bytes that it expects from each. */
+static void list_exchanges(const struct coll_loom_args* args, int rank, int ranks, uint64_t* list) {
+  const bool gather = args->collective == LOOM_GATHERV, scatter = args->collective == LOOM_SCATTERV;
+  const bool is_root = rank == args->root, in_place = args->in.buffer == MPI_IN_PLACE;
+  for (int peer = 0; peer < ranks; ++peer) {
+    const bool sends = gather ? peer == args->root : scatter ? is_root : true;
+    const bool receives = scatter ? peer == args->root : gather ? is_root : true;
+    const struct coll_loom_side* from = in_place ? &args->out : &args->in;
+    list[peer] = 0;
+    list[ranks + peer] = 0;
+    /* What goes from a rank to itself is its own affair where MPI_IN_PLACE may stand. */
+    if (peer == rank && (in_place || args->out.buffer == MPI_IN_PLACE)) continue;
+    if (sends) list[peer] = block_bytes(from, args->collective == LOOM_ALLGATHERV && in_place ? rank : peer);
+    if (receives) list[ranks + peer] = block_bytes(&args->out, peer);
+  }
+}
+
+struct text {
+  char of[1024];
+  size_t length;
+};
+__attribute__((format(printf, 2, 3))) static void say(struct text* text, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const int written = vsnprintf(text->of + text->length, sizeof text->of - text->length, format, arguments);
+  va_end(arguments);
+  if (written > 0) text->length += (size_t)written;
+  if (text->length >= sizeof text->of) text->length = sizeof text->of - 1;
+}
+
+static void say_value(struct text* text, enum field field, const uint64_t fields[FIELDS]) {
+  static const char* const operations[] = {"",         "MPI_MAX",    "MPI_MIN",   "MPI_SUM", "MPI_PROD",
+                                           "MPI_LAND", "MPI_BAND",   "MPI_LOR",   "MPI_BOR", "MPI_LXOR",
+                                           "MPI_BXOR", "MPI_MAXLOC", "MPI_MINLOC"};
+  const uint64_t value = fields[field];
+  static const char* const forms[] = {[COLL_LOOM_BLOCKING_FORM] = "blocking",
+                                      [COLL_LOOM_NONBLOCKING_FORM] = "nonblocking",
+                                      [COLL_LOOM_PERSISTENT_FORM] = "persistent"};
+  switch (field) {
+    case COLLECTIVE:
+      say(text, "%s", loom_collective_name((enum loom_collective)value));
+      return;
+    case FORM:
+      say(text, "%s", forms[value]);
+      return;
+    case START_ORDER:
+      say(text, "%s", value ? "true" : "false");
+      return;
+    case OPERATION:
+      if (value > 0 && value <= sizeof operations / sizeof *operations)
+        say(text, "%s", operations[value - 1]);
+      else
+        say(text, "%s", value == UINT64_MAX ? "an operation of its own" : "another operation");
+      return;
+    case IN_PLACE:
+      say(text, "%s", value ? "given" : "not given");
+      return;
+    case BYTES:
+      if (fields[COLLECTIVE] == LOOM_REDUCE_SCATTER)
+        return say(text, "counts with the hash %016" PRIx64, value);
+      /* fall through */
+    default:
+      say(text, "%" PRIu64, value);
+  }
+}
+
+/* The first field that differs, or FIELDS. *usual: a rank whose value most ranks have. */
+static enum field first_difference(const struct signature* all, int ranks, int* usual) {
+  for (enum field field = 0; field < FIELDS; ++field) {
+    int most = 0;
+    bool differs = false;
+    for (int rank = 0; rank < ranks; ++rank) {
+      int like = 0;
+      for (int other = 0; other < ranks; ++other) like += all[other].fields[field] == all[rank].fields[field];
+      if (field == TYPES && all[rank].fields[field] == ANY_TYPES) continue;
+      if (like > most) {
+        most = like;
+        *usual = rank;
+      }
+    }
+    for (int rank = 0; rank < ranks && most > 0; ++rank)
+      differs |= all[rank].fields[field] != all[*usual].fields[field] &&
+                 !(field == TYPES && all[rank].fields[field] == ANY_TYPES);
+    if (differs) return field;
+  }
+  return FIELDS;
+}
+
+static void describe(struct text* text, const struct signature* all, int ranks, enum field field, int usual) {
+  enum { MOST_NAMED = 6 };
+  int named = 0;
+  say(text, "%s: %s differs.", loom_collective_name((enum loom_collective)all[usual].fields[COLLECTIVE]),
+      of_field[field].what);
+  if (field != TYPES) {
+    say(text, " Usual (rank %d): ", usual);
+    say_value(text, field, all[usual].fields);
+    say(text, ".");
+  }
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (all[rank].fields[field] == all[usual].fields[field]) continue;
+    if (++named > MOST_NAMED) continue;
+    say(text, " Rank %d: ", rank);
+    if (field == TYPES)
+      say(text, "other basic types than rank %d", usual);
+    else
+      say_value(text, field, all[rank].fields);
+    say(text, ".");
+  }
+  if (named > MOST_NAMED) say(text, " And %d more.", named - MOST_NAMED);
+}
+
+/* Whether every rank sends what the other expects. Every rank gathers every other's list: 16 n^2 bytes. */
+static int check_lists(struct coll_loom_module* self, const struct coll_loom_args* args, int rank, int ranks,
+                       struct text* text, int* error) {
+  const size_t n = (size_t)ranks;
+  uint64_t* const lists = malloc((n + 1) * 2 * n * sizeof *lists);
+  if (lists == NULL) return MPI_ERR_NO_MEM;
+  uint64_t* const mine = lists + n * 2 * n;
+  list_exchanges(args, rank, ranks, mine);
+  const int failed = coll_loom_exchange(self, mine, lists, 2 * n * sizeof *lists);
+  for (size_t from = 0; from < n && failed == MPI_SUCCESS && *error == MPI_SUCCESS; ++from)
+    for (size_t to = 0; to < n && *error == MPI_SUCCESS; ++to) {
+      const uint64_t sent = lists[from * 2 * n + to], expected = lists[to * 2 * n + n + from];
+      if (sent == expected) continue;
+      *error = MPI_ERR_COUNT;
+      say(text, "%s: rank %zu sends %" PRIu64 " bytes to rank %zu, which expects %" PRIu64 ".",
+          loom_collective_name(args->collective), from, sent, to, expected);
+    }
+  free(lists);
+  return failed;
+}
+
+bool coll_loom_check(struct coll_loom_module* self, const struct coll_loom_args* args,
+                     enum coll_loom_form form, int* error) {
+  const int rank = ompi_comm_rank(self->communicator), ranks = ompi_comm_size(self->communicator);
+  if (ranks == 1 || self->state == COLL_LOOM_BROKEN || coll_loom_is_gathering()) return true;
+  struct signature mine = signature_of(args, rank, ranks);
+  mine.fields[FORM] = form;
+  mine.fields[START_ORDER] =
+      form == COLL_LOOM_PERSISTENT_FORM && coll_loom_starts_are_ordered(self->communicator);
+  struct signature* const all = malloc((size_t)ranks * sizeof *all);
+  *error = all == NULL ? MPI_ERR_NO_MEM : coll_loom_exchange(self, &mine, all, sizeof mine);
+  struct text text = {.length = 0};
+  if (*error == MPI_SUCCESS) {
+    int usual = 0;
+    const enum field field = first_difference(all, ranks, &usual);
+    if (field != FIELDS) {
+      *error = of_field[field].error;
+      describe(&text, all, ranks, field, usual);
+    } else if (mine.lists) {
+      const int failed = check_lists(self, args, rank, ranks, &text, error);
+      if (failed != MPI_SUCCESS) *error = failed;
+    }
+  }
+  free(all);
+  if (text.length > 0 && rank == 0) coll_loom_help("mismatch", coll_loom_name(self->communicator), text.of);
+  return *error == MPI_SUCCESS;
+}

@@ -1,0 +1,123 @@
+/* coll_loom_check of persistent requests whose starts have to come in one order on all ranks: a request
+ * around the one that loom has made. As it starts, the ranks tell each other the how-manieth start of the
+ * communicator this one is, by a persistent all-gather of the component below, which meets its counterparts
+ * by the order of making. The call itself starts after that, and after those that were started before it. So
+ * a rank that is in another order sees an error, on all ranks, and no data moves. */
+#include <pthread.h>
+
+#include "component/mca/outer_request.h"
+
+struct coll_loom_checked_start {
+  struct coll_loom_outer_request super; /* its `inner` is one of the next two */
+  ompi_request_t *exchange, *call;
+  struct coll_loom_module* module;
+  enum loom_collective collective;
+  uint64_t number;                      /* by the order of making, from 1 on */
+  uint64_t* starts;                     /* this rank's, and then of all ranks */
+  struct coll_loom_checked_start* next; /* started after this one */
+};
+typedef struct coll_loom_checked_start coll_loom_checked_start_t;
+OBJ_CLASS_DECLARATION(coll_loom_checked_start_t);
+
+/* Of struct coll_loom_starts in all modules. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static int begin(struct coll_loom_outer_request* outer) {
+  struct coll_loom_checked_start* self = (struct coll_loom_checked_start*)outer;
+  struct coll_loom_starts* const starts = &self->module->starts;
+  pthread_mutex_lock(&mutex);
+  self->starts[0] = ++starts->started;
+  self->next = NULL;
+  if (starts->first == NULL) starts->last = &starts->first;
+  *starts->last = self;
+  starts->last = &self->next;
+  pthread_mutex_unlock(&mutex);
+  outer->inner = self->exchange;
+  return OMPI_SUCCESS;
+}
+
+/* Rank 0 says how they differ. */
+static bool are_alike(const struct coll_loom_checked_start* self) {
+  ompi_communicator_t* const communicator = self->module->communicator;
+  const int ranks = ompi_comm_size(communicator);
+  const uint64_t* const all = self->starts + 1;
+  for (int rank = 1; rank < ranks; ++rank) {
+    if (all[rank] == all[0]) continue;
+    char cause[256];
+    snprintf(cause, sizeof cause,
+             "%s: the order of starts differs. The persistent request that was made as number %" PRIu64
+             " is the start number %" PRIu64 " of rank 0, but number %" PRIu64 " of rank %d.",
+             loom_collective_name(self->collective), self->number, all[0], all[rank], rank);
+    if (ompi_comm_rank(communicator) == 0) coll_loom_help("mismatch", coll_loom_name(communicator), cause);
+    return false;
+  }
+  return true;
+}
+
+/* The exchange has ended, and then the call. */
+static int end(struct coll_loom_outer_request* outer, int error) {
+  struct coll_loom_checked_start* self = (struct coll_loom_checked_start*)outer;
+  struct coll_loom_starts* const starts = &self->module->starts;
+  if (outer->inner == self->call) return error;
+  pthread_mutex_lock(&mutex);
+  if (starts->first != self) {
+    pthread_mutex_unlock(&mutex);
+    return COLL_LOOM_GOES_ON;
+  }
+  if (error == OMPI_SUCCESS && !are_alike(self)) error = MPI_ERR_OTHER;
+  if (error == OMPI_SUCCESS) {
+    outer->inner = self->call;
+    error = self->call->req_start(1, &self->call);
+    if (error == OMPI_SUCCESS) error = COLL_LOOM_GOES_ON;
+  }
+  starts->first = self->next;
+  pthread_mutex_unlock(&mutex);
+  return error;
+}
+
+static void construct(coll_loom_checked_start_t* self) {
+  memset((char*)self + sizeof self->super, 0, sizeof *self - sizeof self->super);
+  self->super.begin = begin;
+  self->super.end = end;
+}
+static void destruct(coll_loom_checked_start_t* self) {
+  if (self->exchange != NULL) ompi_request_free(&self->exchange);
+  if (self->call != NULL) ompi_request_free(&self->call);
+  free(self->starts);
+}
+OBJ_CLASS_INSTANCE(coll_loom_checked_start_t, coll_loom_outer_request_t, construct, destruct);
+
+int coll_loom_check_starts(struct coll_loom_module* self, enum loom_collective collective,
+                           ompi_request_t** request) {
+  const int ranks = ompi_comm_size(self->communicator);
+  if (ranks == 1) return OMPI_SUCCESS;
+  /* One answer for all requests of a communicator: one that is not compared would pass those that are. */
+  if (self->starts.state == COLL_LOOM_STARTS_UNDECIDED)
+    self->starts.state = coll_loom_variables.check ? COLL_LOOM_STARTS_COMPARED : COLL_LOOM_STARTS_TRUSTED;
+  if (self->starts.state == COLL_LOOM_STARTS_TRUSTED) return OMPI_SUCCESS;
+
+  int error = MPI_ERR_NO_MEM;
+  coll_loom_checked_start_t* made = OBJ_NEW(coll_loom_checked_start_t);
+  if (made != NULL) made->starts = malloc(((size_t)ranks + 1) * sizeof *made->starts);
+  if (made != NULL && made->starts != NULL)
+    error = self->previous_allgather_init == NULL
+                ? MPI_ERR_UNSUPPORTED_OPERATION
+                : self->previous_allgather_init(made->starts, 1, &ompi_mpi_uint64_t.dt, made->starts + 1, 1,
+                                                &ompi_mpi_uint64_t.dt, self->communicator, MPI_INFO_NULL,
+                                                &made->exchange, self->previous_allgather_init_module);
+  if (error != OMPI_SUCCESS) {
+    if (made != NULL) OBJ_RELEASE(made);
+    ompi_request_free(request);
+    loom_comm_abandon(self->comm); /* the others would wait for the exchange */
+    coll_loom_break(self, LOOM_ERR_OUT_OF_MEMORY);
+    return error;
+  }
+  made->module = self;
+  made->call = *request;
+  made->collective = collective;
+  made->number = ++self->starts.made;
+  coll_loom_outer_request_make(&made->super, true, self->communicator);
+  coll_loom_outer_request_take(&made->super, made->exchange);
+  *request = &made->super.super.super;
+  return OMPI_SUCCESS;
+}

@@ -1,0 +1,29 @@
+/* Blocking calls whose buffers lie on GPUs on all ranks, carried there before anybody makes stand-ins: with
+ * coll_loom_cuda_executor. */
+#include "component/mca/kernels.h"
+#include "component/mca/staging.h"
+
+/* The core asks the other ranks, so all come here or none: only what they share is looked at before. */
+bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const struct coll_loom_args* given,
+                               int* error) {
+  if (coll_loom_variables.check) return false; /* which all ranks come to at one place, once */
+  if (which > LOOM_ALLTOALL || !self->carries[which] || !self->one_host) return false;
+  struct coll_loom_args args = *given;
+  args.collective = (enum loom_collective)which;
+  if (coll_loom_is_empty(self, &args)) return false;
+  enum loom_op op = LOOM_SUM;
+  enum loom_type type = LOOM_UINT8;
+  const bool reduces = which <= LOOM_REDUCE_SCATTER_BLOCK;
+  if (reduces && !coll_loom_kernel(args.op, args.in.type, &op, &type)) return false;
+  coll_loom_finish_connecting(self);
+  if (self->state == COLL_LOOM_COLD) coll_loom_set_up(self);
+  if (self->state != COLL_LOOM_READY || coll_loom_is_gathering()) return false;
+
+  struct loom_call call;
+  int result = coll_loom_operands_make(&self->operands, self->communicator, &args, op, type, &call);
+  if (result != LOOM_SUCCESS)
+    loom_comm_abandon(self->comm);
+  else
+    result = loom_perform_on_device(self->comm, &call);
+  return coll_loom_has_ended(self, result, error);
+}

@@ -1,0 +1,95 @@
+/* What Open MPI calls: the three forms of each collective. A call that loom does not carry goes to the
+ * component below as it came. */
+#include "component/mca/small.h"
+#include "component/mca/staging.h"
+
+/* That component may step aside for the one below it: then what it leaves in the table is what is below loom
+ * from now on, and loom's reference is one to it. */
+#define BELOW(api, which)                                                                           \
+  int coll_loom_below_##api(PARAMS_##api struct ompi_communicator_t* communicator,                  \
+                            struct coll_loom_module* self) {                                        \
+    mca_coll_base_comm_coll_t* table = communicator->c_coll;                                        \
+    const mca_coll_base_module_##api##_fn_t installed = table->coll_##api;                          \
+    mca_coll_base_module_t* const module = table->coll_##api##_module;                              \
+    table->coll_##api = self->previous_##api;                                                       \
+    table->coll_##api##_module = self->previous_##api##_module;                                     \
+    const int error = self->previous_##api(ARGS_##api communicator, self->previous_##api##_module); \
+    COLL_LOOM_STEPPED_ASIDE(self->previous_##api##_module, table->coll_##api##_module);             \
+    self->previous_##api = table->coll_##api;                                                       \
+    self->previous_##api##_module = table->coll_##api##_module;                                     \
+    table->coll_##api = installed;                                                                  \
+    table->coll_##api##_module = module;                                                            \
+    return error;                                                                                   \
+  }
+COLL_LOOM_COLLECTIVES(BELOW)
+
+/* What is not small, in a function of its own: else each call would write its arguments to memory. Whoever
+ * has left copies to coll_loom_perform comes here. */
+#define ENTRY_BLOCKING(api, which)                                                            \
+  __attribute__((noinline)) int coll_loom_longer_way_##api(                                   \
+      PARAMS_##api struct ompi_communicator_t* communicator, struct coll_loom_module* self) { \
+    const struct coll_loom_args args = {.collective = which, CALL_##api};                     \
+    int error;                                                                                \
+    if (coll_loom_perform(self, &args, &error)) return error;                                 \
+    return coll_loom_below_##api(ARGS_##api communicator, self);                              \
+  }                                                                                           \
+  int coll_loom_##api(PARAMS_##api struct ompi_communicator_t* communicator,                  \
+                      mca_coll_base_module_t* module) {                                       \
+    struct coll_loom_module* self = (struct coll_loom_module*)module;                         \
+    const struct coll_loom_args args = {.collective = which, CALL_##api};                     \
+    int result;                                                                               \
+    if (!coll_loom_perform_small(self, &args, &result))                                       \
+      return coll_loom_longer_way_##api(ARGS_##api communicator, self);                       \
+    if (OPAL_LIKELY(result == LOOM_SUCCESS)) return OMPI_SUCCESS;                             \
+    return coll_loom_failed(self, result);                                                    \
+  }
+
+#define IS_IN_PLACE(args)                                                        \
+  ((args).in.buffer == MPI_IN_PLACE &&                                           \
+   ((args).collective == LOOM_ALLTOALL || (args).collective == LOOM_ALLTOALLV || \
+    (args).collective == LOOM_ALLTOALLW))
+
+#define ENTRY_NOT_WAITING(api, which)                                                                   \
+  int coll_loom_i##api(PARAMS_##api struct ompi_communicator_t* communicator, ompi_request_t** request, \
+                       mca_coll_base_module_t* module) {                                                \
+    struct coll_loom_module* self = (struct coll_loom_module*)module;                                   \
+    const struct coll_loom_args args = {.collective = which, CALL_##api};                               \
+    int error;                                                                                          \
+    if (coll_loom_make_request(self, &args, false, request, &error)) return error;                      \
+    if (IS_IN_PLACE(args)) return coll_loom_hand_down_in_place(self, &args, false, NULL, request);      \
+    error = self->previous_i##api(ARGS_##api communicator, request, self->previous_i##api##_module);    \
+    return coll_loom_keep_communicator(communicator, *request, error);                                  \
+  }                                                                                                     \
+  int coll_loom_##api##_init(PARAMS_##api struct ompi_communicator_t* communicator,                     \
+                             struct ompi_info_t* info, ompi_request_t** request,                        \
+                             mca_coll_base_module_t* module) {                                          \
+    struct coll_loom_module* self = (struct coll_loom_module*)module;                                   \
+    const struct coll_loom_args args = {.collective = which, CALL_##api};                               \
+    int error;                                                                                          \
+    if (coll_loom_make_request(self, &args, true, request, &error)) return error;                       \
+    if (IS_IN_PLACE(args)) return coll_loom_hand_down_in_place(self, &args, true, info, request);       \
+    error = self->previous_##api##_init(ARGS_##api communicator, info, request,                         \
+                                        self->previous_##api##_init_module);                            \
+    return coll_loom_keep_communicator(communicator, *request, error);                                  \
+  }
+
+#define ENTRIES(api, which) ENTRY_BLOCKING(api, which) ENTRY_NOT_WAITING(api, which)
+
+ENTRIES(allreduce, LOOM_ALLREDUCE)
+ENTRIES(reduce, LOOM_REDUCE)
+ENTRIES(reduce_scatter_block, LOOM_REDUCE_SCATTER_BLOCK)
+ENTRIES(reduce_scatter, LOOM_REDUCE_SCATTER)
+ENTRIES(scan, LOOM_SCAN)
+ENTRIES(exscan, LOOM_EXSCAN)
+ENTRIES(bcast, LOOM_BCAST)
+ENTRIES(allgather, LOOM_ALLGATHER)
+ENTRIES(alltoall, LOOM_ALLTOALL)
+ENTRIES(alltoallv, LOOM_ALLTOALLV)
+ENTRIES(alltoallw, LOOM_ALLTOALLW)
+ENTRIES(gather, LOOM_GATHER)
+ENTRIES(gatherv, LOOM_GATHERV)
+ENTRIES(scatter, LOOM_SCATTER)
+ENTRIES(scatterv, LOOM_SCATTERV)
+ENTRIES(barrier, LOOM_BARRIER)
+/* MPI_Allgatherv has a longer way: allgatherv.c. */
+ENTRY_NOT_WAITING(allgatherv, LOOM_ALLGATHERV)

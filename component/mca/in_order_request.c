@@ -1,0 +1,76 @@
+/* Reductions in order of rank that do not wait, between hosts or persistent: a request around an all-gather
+ * of the component below, which fetches all operands in one piece, n S bytes. They are reduced when it is
+ * complete. */
+#include "component/mca/in_order.h"
+#include "component/mca/outer_request.h"
+
+struct coll_loom_in_order_request {
+  struct coll_loom_outer_request super;
+  struct coll_loom_part part;
+  char* operands;
+  void* out;
+  size_t elem;
+  enum loom_op op;
+  enum loom_type type;
+};
+typedef struct coll_loom_in_order_request coll_loom_in_order_request_t;
+OBJ_CLASS_DECLARATION(coll_loom_in_order_request_t);
+
+static int end(struct coll_loom_outer_request* outer, int error) {
+  struct coll_loom_in_order_request* self = (struct coll_loom_in_order_request*)outer;
+  const struct coll_loom_part* part = &self->part;
+  const size_t bytes = part->count * self->elem;
+  if (part->count == 0 || error != MPI_SUCCESS) return error;
+  for (int of = 0; part->count < part->total && of < part->operands; ++of)
+    memmove(self->operands + (size_t)of * bytes,
+            self->operands + ((size_t)of * part->total + part->first) * self->elem, bytes);
+  coll_loom_reduce_operands(self->operands, part->operands, part->count, self->elem, self->op, self->type,
+                            self->out);
+  return MPI_SUCCESS;
+}
+
+static void construct(coll_loom_in_order_request_t* self) {
+  self->super.end = end;
+  self->operands = NULL;
+}
+static void destruct(coll_loom_in_order_request_t* self) {
+  coll_loom_outer_request_let_go(&self->super);
+  free(self->operands);
+}
+OBJ_CLASS_INSTANCE(coll_loom_in_order_request_t, coll_loom_outer_request_t, construct, destruct);
+
+int coll_loom_make_in_order_request(struct coll_loom_module* self, const struct coll_loom_args* args,
+                                    enum loom_op op, enum loom_type type, bool persistent,
+                                    ompi_request_t** request) {
+  const size_t ranks = (size_t)ompi_comm_size(self->communicator);
+  coll_loom_in_order_request_t* made = OBJ_NEW(coll_loom_in_order_request_t);
+  if (made == NULL) return MPI_ERR_NO_MEM;
+  made->part = coll_loom_part_of(self, args);
+  made->elem = coll_loom_element_bytes(args->in.type);
+  made->op = op;
+  made->type = type;
+  made->out = args->out.buffer;
+  made->operands = malloc(ranks * made->part.total * made->elem);
+  int error = MPI_ERR_NO_MEM;
+  ompi_request_t* inner = NULL;
+  if (made->operands != NULL) {
+    /* In place the operand stays where it is until all have been fetched. */
+    const void* const in = args->in.buffer == MPI_IN_PLACE ? args->out.buffer : args->in.buffer;
+    const coll_loom_count_t total = (coll_loom_count_t)made->part.total;
+    if (persistent)
+      error = self->previous_allgather_init(in, total, args->in.type, made->operands, total, args->in.type,
+                                            self->communicator, MPI_INFO_NULL, &inner,
+                                            self->previous_allgather_init_module);
+    else
+      error = self->previous_iallgather(in, total, args->in.type, made->operands, total, args->in.type,
+                                        self->communicator, &inner, self->previous_iallgather_module);
+  }
+  if (error != OMPI_SUCCESS) {
+    OBJ_RELEASE(made);
+    return error;
+  }
+  coll_loom_outer_request_make(&made->super, persistent, self->communicator);
+  coll_loom_outer_request_take(&made->super, inner);
+  *request = &made->super.super.super;
+  return OMPI_SUCCESS;
+}

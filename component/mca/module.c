@@ -1,0 +1,95 @@
+/* One module per communicator: chosen, enabled and disabled by Open MPI's coll framework. */
+#include "component/mca/staging.h"
+
+/* Remembers the component below, and takes its place. Every communicator of the program comes through here,
+ * so nothing is set up before the first collective. */
+static int enable(mca_coll_base_module_t* module, ompi_communicator_t* communicator) {
+  struct coll_loom_module* self = (struct coll_loom_module*)module;
+  const mca_coll_base_comm_coll_t* below = communicator->c_coll;
+  if (below->coll_allreduce == NULL || below->coll_allgather == NULL) return OMPI_ERR_NOT_AVAILABLE;
+
+  self->communicator = communicator;
+  self->one_host = !ompi_group_have_remote_peers(communicator->c_local_group);
+  const bool stages = self->stages = loom_may_have_device_memory();
+  /* An operation that nobody below carries is not loom's either: there would be no one to hand it to. */
+#define REMEMBER(api)                                         \
+  self->previous_##api = below->coll_##api;                   \
+  self->previous_##api##_module = below->coll_##api##_module; \
+  OBJ_RETAIN(self->previous_##api##_module);
+#define TAKE_OVER(api, which)                                                           \
+  if (below->coll_##api != NULL) {                                                      \
+    REMEMBER(api)                                                                       \
+    self->carries[which] = coll_loom_takes(which) && !OMPI_COMM_IS_INTER(communicator); \
+    self->carries_all = self->carries_all && self->carries[which];                      \
+    if (stages)                                                                         \
+      COLL_LOOM_INSTALL(communicator, api, coll_loom_staged_##api, module);             \
+    else if (self->carries[which])                                                      \
+      COLL_LOOM_INSTALL(communicator, api, coll_loom_##api, module);                    \
+  }
+#define STAND_BEFORE(api)                                                 \
+  if (stages && below->coll_##api != NULL) {                              \
+    REMEMBER(api)                                                         \
+    COLL_LOOM_INSTALL(communicator, api, coll_loom_staged_##api, module); \
+  }
+  self->carries_all = true;
+  COLL_LOOM_APIS(TAKE_OVER)
+  COLL_LOOM_NEIGHBORHOOD_APIS(STAND_BEFORE)
+  STAND_BEFORE(reduce_local)
+#undef STAND_BEFORE
+#undef TAKE_OVER
+#undef REMEMBER
+  return OMPI_SUCCESS;
+}
+
+/* Called any number of times: up to 5.0 once per slot that the module has, and by the destructor. */
+static void release(struct coll_loom_module* self) {
+  if (self->comm != NULL) loom_comm_destroy(self->comm);
+  self->comm = NULL;
+  coll_loom_operands_free(&self->operands);
+  self->state = COLL_LOOM_DECLINED;
+#define LET_GO_OF(api)                                                                   \
+  if (self->previous_##api##_module != NULL) OBJ_RELEASE(self->previous_##api##_module); \
+  self->previous_##api##_module = NULL;
+#define LET_GO(api, which) LET_GO_OF(api)
+  COLL_LOOM_APIS(LET_GO)
+  COLL_LOOM_NEIGHBORHOOD_APIS(LET_GO_OF)
+  LET_GO_OF(reduce_local)
+#undef LET_GO
+#undef LET_GO_OF
+}
+
+static int disable(mca_coll_base_module_t* module, ompi_communicator_t* communicator) {
+  struct coll_loom_module* self = (struct coll_loom_module*)module;
+#define GIVE_BACK_ONE(api)                                                                               \
+  if (self->previous_##api##_module != NULL) {                                                           \
+    COLL_LOOM_UNINSTALL(communicator, api, module, self->previous_##api, self->previous_##api##_module); \
+  }
+#define GIVE_BACK(api, which) GIVE_BACK_ONE(api)
+  COLL_LOOM_APIS(GIVE_BACK)
+  COLL_LOOM_NEIGHBORHOOD_APIS(GIVE_BACK_ONE)
+  GIVE_BACK_ONE(reduce_local)
+#undef GIVE_BACK
+#undef GIVE_BACK_ONE
+  release(self);
+  return OMPI_SUCCESS;
+}
+
+static void construct(coll_loom_module_t* self) {
+  memset((char*)self + sizeof self->super, 0, sizeof *self - sizeof self->super);
+  self->super.coll_module_enable = enable;
+  self->super.coll_module_disable = disable;
+}
+OBJ_CLASS_INSTANCE(coll_loom_module_t, mca_coll_base_module_t, construct, release);
+
+/* Collective set-up needs one set of ranks that all reduce together, which inter-communicators are not: there
+ * loom only keeps device buffers from the component below. */
+mca_coll_base_module_t* coll_loom_comm_query(ompi_communicator_t* communicator, int* priority) {
+  if (!coll_loom_variables.enable) return NULL;
+  if (OMPI_COMM_IS_INTER(communicator) && !loom_may_have_device_memory()) return NULL;
+  coll_loom_module_t* self = OBJ_NEW(coll_loom_module_t);
+  if (self == NULL) return NULL;
+
+  coll_loom_complain(ompi_comm_rank(communicator) == 0);
+  *priority = coll_loom_variables.priority;
+  return &self->super;
+}

@@ -1,0 +1,150 @@
+/* All that differs between Open MPI 4.1, 5.0 and 6.0, for the glue; every other file is the same for all
+ * three. */
+#ifndef LOOM_COMPONENT_MCA_OMPI_COMPAT_H
+#define LOOM_COMPONENT_MCA_OMPI_COMPAT_H
+
+#include "ompi_config.h"
+
+#include "mpi.h"
+#include "ompi/communicator/communicator.h"
+#include "ompi/constants.h"
+#include "ompi/datatype/ompi_datatype.h"
+#include "ompi/mca/coll/base/base.h"
+#include "ompi/mca/coll/coll.h"
+#include "ompi/op/op.h"
+#include "opal/mca/base/mca_base_pvar.h"
+#include "opal/mca/base/mca_base_var.h"
+#include "opal/runtime/opal_progress.h"
+#include "opal/util/output.h"
+#include "opal/util/show_help.h"
+
+/* The version that the component states must be exactly the library's. */
+#if OMPI_MAJOR_VERSION == 4
+#define COLL_LOOM_API_VERSION MCA_COLL_BASE_VERSION_2_0_0
+#elif OMPI_MAJOR_VERSION == 5
+#define COLL_LOOM_API_VERSION MCA_COLL_BASE_VERSION_2_4_0
+#elif OMPI_MAJOR_VERSION == 6
+#define COLL_LOOM_API_VERSION MCA_COLL_BASE_VERSION_3_0_0
+#else
+#error "loom knows Open MPI 4.1, 5.0 and 6.0"
+#endif
+
+/* Counts in the signatures of collectives. */
+#if OMPI_MAJOR_VERSION < 6
+typedef int coll_loom_count_t;
+typedef const int* coll_loom_counts_t;
+typedef const int* coll_loom_disps_t;
+typedef const MPI_Aint* coll_loom_byte_disps_t; /* of neighbor_alltoallw */
+#define COLL_LOOM_NO_COUNTS NULL
+#define COLL_LOOM_NO_DISPS NULL
+#define COLL_LOOM_NO_BYTE_DISPS NULL
+static inline size_t coll_loom_count_at(coll_loom_counts_t counts, size_t i) {
+  return (size_t)counts[i];
+}
+static inline ptrdiff_t coll_loom_disp_at(coll_loom_disps_t disps, size_t i) {
+  return disps[i];
+}
+static inline ptrdiff_t coll_loom_byte_disp_at(coll_loom_byte_disps_t disps, size_t i) {
+  return disps[i];
+}
+/* Copies of n of them in `room`, which has 8 bytes for each. */
+static inline coll_loom_counts_t coll_loom_copy_counts(void* room, coll_loom_counts_t counts, size_t n) {
+  return (coll_loom_counts_t)memcpy(room, counts, n * sizeof *counts);
+}
+static inline coll_loom_disps_t coll_loom_copy_disps(void* room, coll_loom_disps_t disps, size_t n) {
+  return (coll_loom_disps_t)memcpy(room, disps, n * sizeof *disps);
+}
+#else
+typedef size_t coll_loom_count_t;
+typedef ompi_count_array_t coll_loom_counts_t;
+typedef ompi_disp_array_t coll_loom_disps_t, coll_loom_byte_disps_t;
+#define COLL_LOOM_NO_COUNTS OMPI_COUNT_ARRAY_NULL
+#define COLL_LOOM_NO_DISPS OMPI_DISP_ARRAY_NULL
+#define COLL_LOOM_NO_BYTE_DISPS OMPI_DISP_ARRAY_NULL
+static inline size_t coll_loom_count_at(coll_loom_counts_t counts, size_t i) {
+  return ompi_count_array_get(counts, i);
+}
+static inline ptrdiff_t coll_loom_disp_at(coll_loom_disps_t disps, size_t i) {
+  return ompi_disp_array_get(disps, i);
+}
+static inline ptrdiff_t coll_loom_byte_disp_at(coll_loom_byte_disps_t disps, size_t i) {
+  return ompi_disp_array_get(disps, i);
+}
+static inline coll_loom_counts_t coll_loom_copy_counts(void* room, coll_loom_counts_t counts, size_t n) {
+  size_t* const copy = room;
+  coll_loom_counts_t copied;
+  for (size_t i = 0; i < n; ++i) copy[i] = ompi_count_array_get(counts, i);
+  OMPI_COUNT_ARRAY_INIT(&copied, copy);
+  return copied;
+}
+static inline coll_loom_disps_t coll_loom_copy_disps(void* room, coll_loom_disps_t disps, size_t n) {
+  ptrdiff_t* const copy = room;
+  coll_loom_disps_t copied;
+  for (size_t i = 0; i < n; ++i) copy[i] = ompi_disp_array_get(disps, i);
+  OMPI_DISP_ARRAY_INIT(&copied, copy);
+  return copied;
+}
+#endif
+
+/* Neighbourhood collectives have the signatures of the others, save one. */
+typedef mca_coll_base_module_allgather_fn_t mca_coll_base_module_neighbor_allgather_fn_t;
+typedef mca_coll_base_module_allgatherv_fn_t mca_coll_base_module_neighbor_allgatherv_fn_t;
+typedef mca_coll_base_module_alltoall_fn_t mca_coll_base_module_neighbor_alltoall_fn_t;
+typedef mca_coll_base_module_alltoallv_fn_t mca_coll_base_module_neighbor_alltoallv_fn_t;
+typedef mca_coll_base_module_iallgather_fn_t mca_coll_base_module_ineighbor_allgather_fn_t;
+typedef mca_coll_base_module_iallgatherv_fn_t mca_coll_base_module_ineighbor_allgatherv_fn_t;
+typedef mca_coll_base_module_ialltoall_fn_t mca_coll_base_module_ineighbor_alltoall_fn_t;
+typedef mca_coll_base_module_ialltoallv_fn_t mca_coll_base_module_ineighbor_alltoallv_fn_t;
+typedef mca_coll_base_module_allgather_init_fn_t mca_coll_base_module_neighbor_allgather_init_fn_t;
+typedef mca_coll_base_module_allgatherv_init_fn_t mca_coll_base_module_neighbor_allgatherv_init_fn_t;
+typedef mca_coll_base_module_alltoall_init_fn_t mca_coll_base_module_neighbor_alltoall_init_fn_t;
+typedef mca_coll_base_module_alltoallv_init_fn_t mca_coll_base_module_neighbor_alltoallv_init_fn_t;
+
+/* Puts function into the communicator's slot, to be used in the module's enable. Up to 5.0 the base does that
+ * after enable, from the module's own fields; in 6.0 the module does it, and puts the previous function back
+ * in disable (unless someone above still has the slot). A module that puts another in its place moves the
+ * slot's reference to it up to 5.0; in 6.0 slots have none. */
+#if OMPI_MAJOR_VERSION < 6
+#define COLL_LOOM_INSTALL(communicator, api, function, module) \
+  ((void)(communicator), (module)->coll_##api = (function))
+#define COLL_LOOM_UNINSTALL(communicator, api, module, previous, previous_module) ((void)(communicator))
+#define COLL_LOOM_STEPPED_ASIDE(module, other) ((void)0)
+#else
+#define COLL_LOOM_INSTALL(communicator, api, function, module) \
+  MCA_COLL_INSTALL_API(communicator, api, function, module, "loom")
+#define COLL_LOOM_UNINSTALL(communicator, api, module, previous, previous_module) \
+  do {                                                                            \
+    if ((communicator)->c_coll->coll_##api##_module == (module))                  \
+      MCA_COLL_INSTALL_API(communicator, api, previous, previous_module, "loom"); \
+  } while (0)
+#define COLL_LOOM_STEPPED_ASIDE(module, other) \
+  do {                                         \
+    if ((module) != (other)) {                 \
+      OBJ_RETAIN(other);                       \
+      OBJ_RELEASE(module);                     \
+    }                                          \
+  } while (0)
+#endif
+
+/* Never NULL. */
+static inline const char* coll_loom_name(const ompi_communicator_t* communicator) {
+#if OMPI_MAJOR_VERSION >= 5
+  if (communicator->c_name == NULL) return "";
+#endif
+  return communicator->c_name;
+}
+
+/* The error class of a dead peer; 4.1 and builds without fault tolerance have none. */
+#if defined(OPAL_ENABLE_FT_MPI) && OPAL_ENABLE_FT_MPI
+#define COLL_LOOM_PROC_FAILED MPI_ERR_PROC_FAILED
+#else
+#define COLL_LOOM_PROC_FAILED MPI_ERR_OTHER
+#endif
+
+/* Whether a message can go through opal_show_help, which shows what many ranks say once. In 6.0 it knows only
+ * the texts that were compiled into Open MPI, whatever its header says. In 4.1 with PMIx 4 (Debian's 4.1.4)
+ * it loses about every third message, Open MPI's own included: mpirun then prints "ORTE_ERROR_LOG: Data
+ * unpack ... show_help.c". */
+#define COLL_LOOM_HAVE_SHOW_HELP (OMPI_MAJOR_VERSION == 5)
+
+#endif

@@ -1,0 +1,246 @@
+#include "component/mca/operands.h"
+
+static bool is_contiguous(struct ompi_datatype_t* type, size_t count) {
+  return ompi_datatype_is_contiguous_memory_layout(type, count > 1 ? 2 : 1);
+}
+
+struct coll_loom_piece coll_loom_piece_of(const struct coll_loom_blocks* blocks, int block) {
+  const struct coll_loom_side* side = blocks->side;
+  const size_t at = (size_t)(blocks->first + block);
+  struct coll_loom_piece piece = {.type = side->type, .count = side->count};
+  size_t size;
+  ptrdiff_t lb, extent;
+  if (side->types != NULL) piece.type = side->types[at];
+  if (side->counts != COLL_LOOM_NO_COUNTS) piece.count = coll_loom_count_at(side->counts, at);
+  if (piece.count == 0) return (struct coll_loom_piece){.type = piece.type, .contiguous = true};
+  ompi_datatype_type_size(piece.type, &size);
+  ompi_datatype_get_extent(piece.type, &lb, &extent);
+  ptrdiff_t offset = (ptrdiff_t)(at * piece.count) * extent;
+  if (side->disps != COLL_LOOM_NO_DISPS)
+    offset = coll_loom_disp_at(side->disps, at) * (side->types != NULL ? 1 : extent);
+  if (side->byte_disps != COLL_LOOM_NO_BYTE_DISPS) offset = coll_loom_byte_disp_at(side->byte_disps, at);
+  piece.address = (char*)side->buffer + offset;
+  piece.bytes = size * piece.count;
+  piece.contiguous = piece.bytes == 0 || is_contiguous(piece.type, piece.count);
+  return piece;
+}
+
+/* Where the bytes of a contiguous piece begin. */
+static char* data_of(const struct coll_loom_piece* piece) {
+  return piece->bytes == 0 ? piece->address : piece->address + piece->type->super.true_lb;
+}
+
+/* The next bytes of a block, packed or to be unpacked. */
+static void move(void* context, int block, void* packed, uint64_t bytes) {
+  struct coll_loom_cursor* cursor = &((struct coll_loom_gapped*)context)->cursors[block];
+  char* at = packed;
+  while (bytes > 0) {
+    if (cursor->held > 0) {
+      const size_t length = bytes < cursor->held ? bytes : cursor->held;
+      memcpy(at, cursor->element + cursor->taken, length);
+      cursor->held -= (unsigned)length;
+      cursor->taken += (unsigned)length;
+      at += length;
+      bytes -= length;
+      continue;
+    }
+    struct iovec piece = {.iov_base = at, .iov_len = bytes};
+    uint32_t pieces = 1;
+    size_t converted = bytes;
+    if (!cursor->packs) {
+      opal_convertor_unpack(&cursor->convertor, &piece, &pieces, &converted);
+      return;
+    }
+    opal_convertor_pack(&cursor->convertor, &piece, &pieces, &converted);
+    at += converted;
+    bytes -= converted;
+    if (bytes == 0) return;
+    piece = (struct iovec){.iov_base = cursor->element, .iov_len = sizeof cursor->element};
+    pieces = 1;
+    converted = sizeof cursor->element;
+    opal_convertor_pack(&cursor->convertor, &piece, &pieces, &converted);
+    cursor->held = (unsigned)converted;
+    cursor->taken = 0;
+    if (converted == 0) return; /* the peer expects more than there is: the program's error */
+  }
+}
+
+void coll_loom_cursors_begin(struct coll_loom_gapped* gapped) {
+  for (int block = 0; block < gapped->blocks; ++block) {
+    struct coll_loom_cursor* cursor = &gapped->cursors[block];
+    cursor->held = 0;
+    OBJ_CONSTRUCT(&cursor->convertor, opal_convertor_t);
+    if (cursor->count == 0) continue;
+    if (cursor->packs)
+      opal_convertor_copy_and_prepare_for_send(ompi_mpi_local_convertor, &cursor->type->super, cursor->count,
+                                               cursor->address, 0, &cursor->convertor);
+    else
+      opal_convertor_copy_and_prepare_for_recv(ompi_mpi_local_convertor, &cursor->type->super, cursor->count,
+                                               cursor->address, 0, &cursor->convertor);
+  }
+}
+
+void coll_loom_cursors_end(struct coll_loom_gapped* gapped) {
+  for (int block = 0; block < gapped->blocks; ++block) OBJ_DESTRUCT(&gapped->cursors[block].convertor);
+}
+
+/* Room for a call; what was in it goes. */
+static bool make_room(struct coll_loom_operands* operands, size_t bytes) {
+  operands->used = 0;
+  if (bytes <= operands->room) return true;
+  free(operands->memory);
+  operands->memory = malloc(bytes);
+  operands->room = operands->memory == NULL ? 0 : bytes;
+  return operands->memory != NULL;
+}
+static void* take_room(struct coll_loom_operands* operands, size_t bytes) {
+  void* const taken = (char*)operands->memory + operands->used;
+  operands->used += (bytes + 15) / 16 * 16;
+  return taken;
+}
+
+static bool has_gaps(const struct coll_loom_blocks* blocks, bool listed) {
+  if (!listed && blocks->number > 0) {
+    const struct coll_loom_side* side = blocks->side;
+    return !is_contiguous(side->type, side->count * (size_t)blocks->number);
+  }
+  for (int block = 0; block < blocks->number; ++block)
+    if (!coll_loom_piece_of(blocks, block).contiguous) return true;
+  return false;
+}
+
+static void make_cursors(struct coll_loom_operands* operands, struct coll_loom_gapped* gapped,
+                         const struct coll_loom_blocks* blocks, bool packs) {
+  gapped->blocks = blocks->number;
+  gapped->gaps = (struct loom_gaps){.move = move, .context = gapped};
+  gapped->cursors = take_room(operands, sizeof *gapped->cursors * (size_t)blocks->number);
+  for (int block = 0; block < blocks->number; ++block) {
+    const struct coll_loom_piece piece = coll_loom_piece_of(blocks, block);
+    struct coll_loom_cursor* cursor = &gapped->cursors[block];
+    cursor->address = piece.address;
+    cursor->count = piece.bytes == 0 ? 0 : piece.count;
+    cursor->type = piece.type;
+    cursor->packs = packs;
+  }
+}
+
+/* Returns all bytes of the blocks. */
+static uint64_t list_blocks(struct loom_block* list, const struct coll_loom_blocks* blocks) {
+  uint64_t bytes = 0;
+  for (int block = 0; block < blocks->number; ++block) {
+    const struct coll_loom_piece piece = coll_loom_piece_of(blocks, block);
+    list[block] = (struct loom_block){.data = data_of(&piece), .bytes = piece.bytes};
+    bytes += piece.bytes;
+  }
+  return bytes;
+}
+
+/* Data that is moved. */
+static int make_moving(struct coll_loom_operands* operands, const struct coll_loom_args* args, int rank,
+                       int ranks, struct loom_call* call) {
+  const bool rooted = args->collective == LOOM_GATHER || args->collective == LOOM_GATHERV ||
+                      args->collective == LOOM_SCATTER || args->collective == LOOM_SCATTERV;
+  const bool gather = args->collective == LOOM_GATHER || args->collective == LOOM_GATHERV;
+  const bool scatter = rooted && !gather, is_root = rank == args->root;
+  const bool listed = args->collective >= LOOM_GATHER;
+  struct coll_loom_blocks in = {&args->in, 0, ranks}, out = {&args->out, 0, ranks};
+  if (gather || args->collective == LOOM_ALLGATHER || args->collective == LOOM_ALLGATHERV) in.number = 1;
+  if (scatter) out.number = 1;
+  if (gather && !is_root) out.number = 0;
+  if (scatter && !is_root) in.number = 0;
+  if (args->collective == LOOM_BCAST) {
+    in.number = is_root;
+    out.number = !is_root;
+  }
+  /* In place: the rank's own block, or all blocks, of the other side. */
+  if (in.number > 0 && args->in.buffer == MPI_IN_PLACE) {
+    in.side = &args->out;
+    if (in.number == 1) in.first = rank;
+    call->owns_its_block = true;
+  }
+  if (out.number > 0 && args->out.buffer == MPI_IN_PLACE) {
+    out.side = &args->in;
+    out.first = rank;
+    call->owns_its_block = true;
+  }
+
+  struct coll_loom_piece sent = {.bytes = 0}, received = {.bytes = 0};
+  if (!listed) {
+    sent = coll_loom_piece_of(in.number > 0 ? &in : &out, 0);
+    received = coll_loom_piece_of(out.number > 0 ? &out : &in, 0);
+  }
+  /* Blocks of the two sides differ in size, an error of the program: those that are sent count, for that is
+   * what the other ranks see. The cursors know where blocks lie, and where they end. */
+  const bool uneven = sent.bytes != received.bytes;
+  operands->cuts = uneven && sent.bytes > received.bytes;
+  const bool in_gaps = has_gaps(&in, listed), out_gaps = uneven || has_gaps(&out, listed);
+  const size_t all = (size_t)in.number + (size_t)out.number;
+  const size_t cursors = (in_gaps ? (size_t)in.number : 0) + (out_gaps ? (size_t)out.number : 0);
+  if (!make_room(operands, (listed ? all * sizeof(struct loom_block) : 0) +
+                               cursors * sizeof(struct coll_loom_cursor) + 64))
+    return LOOM_ERR_OUT_OF_MEMORY;
+  if (in_gaps) {
+    make_cursors(operands, &operands->in, &in, true);
+    call->in_gaps = &operands->in.gaps;
+  }
+  if (out_gaps) {
+    make_cursors(operands, &operands->out, &out, false);
+    call->out_gaps = &operands->out.gaps;
+  }
+  if (listed) {
+    struct loom_block* const in_list = take_room(operands, sizeof *in_list * (size_t)in.number);
+    struct loom_block* const out_list = take_room(operands, sizeof *out_list * (size_t)out.number);
+    call->count = list_blocks(in_list, &in);
+    list_blocks(out_list, &out);
+    call->in_blocks = in_list;
+    call->out_blocks = out_list;
+    return LOOM_SUCCESS;
+  }
+  call->in = data_of(&sent);
+  call->out = data_of(&received);
+  call->count = sent.bytes;
+  return LOOM_SUCCESS;
+}
+
+static int make_reduction(struct coll_loom_operands* operands, const struct coll_loom_args* args, int ranks,
+                          struct loom_call* call) {
+  call->in = args->in.buffer == MPI_IN_PLACE ? args->out.buffer : args->in.buffer;
+  call->out = args->out.buffer;
+  call->count = args->in.count;
+  if (args->collective != LOOM_REDUCE_SCATTER) return LOOM_SUCCESS;
+  if (!make_room(operands, ((size_t)ranks + 1) * sizeof(uint64_t))) return LOOM_ERR_OUT_OF_MEMORY;
+  uint64_t* const bounds = operands->memory;
+  bounds[0] = 0;
+  for (int part = 0; part < ranks; ++part)
+    bounds[part + 1] = bounds[part] + coll_loom_count_at(args->in.counts, (size_t)part);
+  call->bounds = bounds;
+  call->count = bounds[ranks];
+  return LOOM_SUCCESS;
+}
+
+int coll_loom_operands_make(struct coll_loom_operands* operands, ompi_communicator_t* communicator,
+                            const struct coll_loom_args* args, enum loom_op op, enum loom_type type,
+                            struct loom_call* call) {
+  const int rank = ompi_comm_rank(communicator), ranks = ompi_comm_size(communicator);
+  *call = (struct loom_call){.collective = args->collective, .type = type, .op = op, .root = args->root};
+  operands->in.blocks = operands->out.blocks = 0;
+  operands->cuts = false;
+  switch (args->collective) {
+    case LOOM_ALLREDUCE:
+    case LOOM_REDUCE:
+    case LOOM_REDUCE_SCATTER_BLOCK:
+    case LOOM_REDUCE_SCATTER:
+    case LOOM_SCAN:
+    case LOOM_EXSCAN:
+      return make_reduction(operands, args, ranks, call);
+    case LOOM_BARRIER:
+      return LOOM_SUCCESS;
+    default:
+      return make_moving(operands, args, rank, ranks, call);
+  }
+}
+
+void coll_loom_operands_free(struct coll_loom_operands* operands) {
+  free(operands->memory);
+  *operands = (struct coll_loom_operands){.memory = NULL};
+}

@@ -1,0 +1,212 @@
+/* Who carries a call? Ranks may describe one message by different datatypes. What they share is its number of
+ * bytes (of the v forms: each pair of ranks the number that passes between them), and for reductions the
+ * operation and the type; only on these may it depend. */
+#include "component/mca/coll_loom.h"
+#include "component/mca/kernels.h"
+#include "component/mca/staging.h"
+
+static bool is_reduction(enum loom_collective collective) {
+  return collective <= LOOM_REDUCE_SCATTER_BLOCK || collective == LOOM_REDUCE_SCATTER ||
+         collective == LOOM_SCAN || collective == LOOM_EXSCAN;
+}
+
+static bool has_bytes(const struct coll_loom_side* side) {
+  return side->count > 0 && side->type->super.size > 0;
+}
+
+bool coll_loom_is_empty(struct coll_loom_module* self, const struct coll_loom_args* args) {
+  const bool is_root = ompi_comm_rank(self->communicator) == args->root;
+  switch (args->collective) {
+    case LOOM_BCAST:
+      return !has_bytes(&args->in);
+    case LOOM_ALLGATHER:
+    case LOOM_ALLTOALL:
+      return !has_bytes(&args->out);
+    case LOOM_GATHER:
+      return !has_bytes(is_root ? &args->out : &args->in);
+    case LOOM_SCATTER:
+      return !has_bytes(is_root ? &args->in : &args->out);
+    case LOOM_REDUCE_SCATTER:
+    case LOOM_ALLGATHERV: {
+      const struct coll_loom_side* counted = args->collective == LOOM_ALLGATHERV ? &args->out : &args->in;
+      const size_t ranks = (size_t)ompi_comm_size(self->communicator);
+      for (size_t part = 0; part < ranks && counted->type->super.size > 0; ++part)
+        if (coll_loom_count_at(counted->counts, part) > 0) return false;
+      return true;
+    }
+    case LOOM_BARRIER:
+    case LOOM_GATHERV:
+    case LOOM_SCATTERV:
+    case LOOM_ALLTOALLV:
+    case LOOM_ALLTOALLW:
+      return false;
+    default:
+      return args->in.count == 0;
+  }
+}
+
+_Static_assert(LOOM_COLLECTIVE_COUNT <= 32, "coll_loom_module.explained has a bit for each");
+
+void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective collective,
+                         enum loom_fallback reason, const struct ompi_op_t* op,
+                         const struct ompi_datatype_t* type) {
+  static const char* const because[] = {
+      [LOOM_NO_KERNEL] = "loom has no such operation",
+      [LOOM_NOT_CONNECTED] = "loom has not connected the ranks, and this call may not wait",
+      [LOOM_NOT_BETTER] = "loom does not carry it between hosts",
+      [LOOM_NOT_ORDERED] =
+          "Open MPI makes such calls itself, in MPI_Comm_dup and the like, in no order with the "
+          "program's",
+      [LOOM_ANY_START_ORDER] =
+          "ranks may start persistent requests in any order, unless the communicator has the info key "
+          "\"" COLL_LOOM_ORDERED_STARTS_KEY "\" with the value \"true\""};
+  loom_count_fallback(collective, reason);
+  if (coll_loom_variables.verbose < 2 || ompi_comm_rank(self->communicator) != 0) return;
+  if (self->explained[reason] >> collective & 1) return;
+  self->explained[reason] |= 1u << collective;
+  const bool named = reason == LOOM_NO_KERNEL && op != NULL && type != NULL;
+  /* Only the types that have got one have a name. */
+  char unnamed[48];
+  const char* type_name = named ? type->name : "";
+  if (named && *type_name == '\0') {
+    snprintf(unnamed, sizeof unnamed, "an unnamed type of %zu bytes", type->super.size);
+    type_name = unnamed;
+  }
+  const bool stepped_aside = reason == LOOM_NOT_CONNECTED && self->state == COLL_LOOM_DECLINED;
+  opal_output(0, "coll:loom: %s: %s%s%s%s%s goes to the component below: %s",
+              coll_loom_name(self->communicator), loom_collective_name(collective), named ? " of " : "",
+              type_name, named ? " with " : "", named ? op->o_name : "",
+              stepped_aside ? "loom could not connect the ranks" : because[reason]);
+}
+
+/* By some algorithm, in some size: which, the core knows, once the ranks have met. */
+static bool may_go_between_hosts(enum loom_collective collective) {
+  return collective <= LOOM_BARRIER || collective == LOOM_REDUCE_SCATTER || collective == LOOM_ALLGATHERV;
+}
+
+bool coll_loom_may_make_an_id(const struct coll_loom_args* args) {
+  enum { MOST_INTS = 4 };
+  const enum loom_collective collective = args->collective;
+  if (collective != LOOM_BCAST && collective != LOOM_ALLREDUCE && collective != LOOM_REDUCE) return false;
+  const size_t bytes = args->in.count * args->in.type->super.size;
+  if (collective == LOOM_BCAST) return bytes == sizeof(int);
+  enum loom_op op;
+  enum loom_type type;
+  return bytes <= MOST_INTS * sizeof(int) && coll_loom_kernel(args->op, args->in.type, &op, &type) &&
+         (op == LOOM_MAX || op == LOOM_MIN) && type == LOOM_INT32;
+}
+
+/* Whatever failed, the peers may be about to wait for this rank's part in the call. */
+static enum coll_loom_way fails(struct coll_loom_module* self) {
+  if (self->comm != NULL) loom_comm_leave(self->comm);
+  return COLL_LOOM_FAILS;
+}
+
+enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct coll_loom_args* args,
+                                    enum coll_loom_form form, enum loom_op* op, enum loom_type* type) {
+  *op = LOOM_SUM;
+  *type = LOOM_UINT8;
+  if (is_reduction(args->collective) && !coll_loom_kernel(args->op, args->in.type, op, type)) {
+    if (self->state == COLL_LOOM_BROKEN) return fails(self);
+    coll_loom_fall_back(self, args->collective, LOOM_NO_KERNEL, args->op, args->in.type);
+    return COLL_LOOM_BELOW;
+  }
+  if (OPAL_UNLIKELY(form == COLL_LOOM_PERSISTENT_FORM && !coll_loom_starts_are_ordered(self->communicator))) {
+    if (self->state == COLL_LOOM_BROKEN) return fails(self);
+    if (is_reduction(args->collective) && coll_loom_wants_order(*type)) return COLL_LOOM_IN_ORDER;
+    coll_loom_fall_back(self, args->collective, LOOM_ANY_START_ORDER, NULL, NULL);
+    return COLL_LOOM_BELOW;
+  }
+  if (OPAL_UNLIKELY(!self->one_host)) {
+    if (is_reduction(args->collective) && coll_loom_wants_order(*type)) return COLL_LOOM_IN_ORDER;
+    if (!may_go_between_hosts(args->collective)) {
+      coll_loom_fall_back(self, args->collective, LOOM_NOT_BETTER, NULL, NULL);
+      return COLL_LOOM_BELOW;
+    }
+  }
+  if (OPAL_UNLIKELY(self->state == COLL_LOOM_COLD)) {
+    if (form != COLL_LOOM_NONBLOCKING_FORM || ompi_comm_size(self->communicator) == 1)
+      coll_loom_set_up(self);
+    else if (!coll_loom_start_connecting(self))
+      coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
+  }
+  switch (coll_loom_state_of(self)) {
+    case COLL_LOOM_CONNECTING:
+      return coll_loom_is_gathering() ? COLL_LOOM_BELOW : COLL_LOOM_HELD_BACK;
+    case COLL_LOOM_READY:
+      return COLL_LOOM_BY_LOOM;
+    case COLL_LOOM_BROKEN:
+      return fails(self);
+    case COLL_LOOM_DECLINED:
+      coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
+      return COLL_LOOM_BELOW;
+    case COLL_LOOM_COLD: /* also a call from inside a set-up, which is not the program's */
+      return COLL_LOOM_BELOW;
+  }
+  return COLL_LOOM_BELOW;
+}
+
+/* False: a copy has failed, and this rank cannot take part. */
+static bool fetch_all(struct coll_loom_module* self, struct loom_streamed_copies* copies, int* error) {
+  if (OPAL_LIKELY(copies == NULL)) return true;
+  const int result = loom_streamed_copies_need_all(copies, coll_loom_name(self->communicator));
+  if (result == LOOM_SUCCESS) return true;
+  *error = coll_loom_fail_alone(self, result);
+  return false;
+}
+
+/* copies: NULL, or those of the call's buffers, which only loom's own executors wait for. */
+static bool perform(struct coll_loom_module* self, const struct coll_loom_args* args,
+                    struct loom_streamed_copies* copies, int* error) {
+  *error = OMPI_SUCCESS;
+  if (OPAL_UNLIKELY(coll_loom_is_empty(self, args))) return true;
+  /* From inside this module's own call, which is making the links through the component below. The core would
+   * decline it as well, but the operands are in use. */
+  if (OPAL_UNLIKELY(self->operands_in_use)) return false;
+  coll_loom_finish_connecting(self);
+  if (OPAL_UNLIKELY(coll_loom_variables.check) &&
+      !coll_loom_check(self, args, COLL_LOOM_BLOCKING_FORM, error))
+    return true;
+  enum loom_op op;
+  enum loom_type type;
+  switch (coll_loom_way_of(self, args, COLL_LOOM_BLOCKING_FORM, &op, &type)) {
+    case COLL_LOOM_BELOW:
+    case COLL_LOOM_HELD_BACK: /* not a call that may wait */
+      return false;
+    case COLL_LOOM_FAILS:
+      *error = self->error;
+      return true;
+    case COLL_LOOM_IN_ORDER:
+      if (fetch_all(self, copies, error)) *error = coll_loom_in_order(self, args, op, type);
+      return true;
+    case COLL_LOOM_BY_LOOM:
+      break;
+  }
+  struct loom_call call;
+  self->operands_in_use = true;
+  int result = coll_loom_operands_make(&self->operands, self->communicator, args, op, type, &call);
+  if (OPAL_UNLIKELY(result != LOOM_SUCCESS)) {
+    loom_comm_abandon(self->comm);
+  } else {
+    coll_loom_operands_begin(&self->operands);
+    call.copies = copies;
+    result = loom_perform(self->comm, &call);
+    result = coll_loom_operands_end(&self->operands, result);
+  }
+  self->operands_in_use = false;
+  return coll_loom_has_ended(self, result, error);
+}
+
+bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_args* args, int* error) {
+  struct loom_streamed_copies* const copies = self->copies;
+  self->copies = NULL;
+  return perform(self, args, copies, error) || !fetch_all(self, copies, error);
+}
+
+bool coll_loom_has_ended(struct coll_loom_module* self, int result, int* error) {
+  *error = OMPI_SUCCESS;
+  if (OPAL_LIKELY(result == LOOM_SUCCESS)) return true;
+  if (result == LOOM_DECLINED) return false;
+  *error = coll_loom_failed(self, result);
+  return true;
+}

@@ -1,0 +1,65 @@
+/* The shorter way of small calls, which consist of their instructions: blocking ones on contiguous buffers of
+ * predefined types, once the ranks of the one host are connected. Whether a call takes it may differ from
+ * rank to rank: loom_perform decides alike. */
+#ifndef LOOM_COMPONENT_MCA_SMALL_H
+#define LOOM_COMPONENT_MCA_SMALL_H
+
+#include "component/mca/coll_loom.h"
+#include "component/mca/kernels.h"
+
+static inline __attribute__((always_inline)) bool coll_loom_plain_bytes(const struct coll_loom_side* side,
+                                                                        uint64_t* bytes) {
+  enum { PLAIN = OPAL_DATATYPE_FLAG_PREDEFINED | OPAL_DATATYPE_FLAG_CONTIGUOUS | OPAL_DATATYPE_FLAG_NO_GAPS };
+  if (side->buffer == MPI_IN_PLACE) return false; /* its type means nothing */
+  const opal_datatype_t* const type = &side->type->super;
+  *bytes = side->count * type->size;
+  return (type->flags & PLAIN) == PLAIN && *bytes > 0;
+}
+
+/* False: the call needs the longer way. Inlined where args->collective is known and args is nothing but names
+ * for parameters. */
+static inline __attribute__((always_inline)) bool coll_loom_perform_small(const struct coll_loom_module* self,
+                                                                          const struct coll_loom_args* args,
+                                                                          int* result) {
+  /* Acquire: another thread's progress may have connected the ranks. */
+  if (OPAL_UNLIKELY(__atomic_load_n(&self->state, __ATOMIC_ACQUIRE) != COLL_LOOM_READY ||
+                    coll_loom_variables.check))
+    return false;
+  const void* in = args->in.buffer;
+  uint64_t count = 0, in_bytes, offered;
+  enum loom_op op = LOOM_SUM;
+  enum loom_type type = LOOM_UINT8;
+  switch (args->collective) {
+    case LOOM_BARRIER:
+      break;
+    case LOOM_BCAST:
+      if (!coll_loom_plain_bytes(&args->in, &count)) return false;
+      break;
+    case LOOM_ALLGATHER:
+    case LOOM_ALLTOALL:
+      if (!coll_loom_plain_bytes(&args->in, &in_bytes) || !coll_loom_plain_bytes(&args->out, &count) ||
+          OPAL_UNLIKELY(in_bytes != count))
+        return false;
+      break;
+    case LOOM_ALLREDUCE:
+    case LOOM_REDUCE:
+    case LOOM_REDUCE_SCATTER_BLOCK:
+      if (in == MPI_IN_PLACE) in = args->out.buffer;
+      count = args->in.count;
+      if (count == 0 || !coll_loom_kernel(args->op, args->in.type, &op, &type)) return false;
+      break;
+    default:
+      return false;
+  }
+  offered = count;
+  if (args->collective <= LOOM_REDUCE_SCATTER_BLOCK) offered *= coll_loom_bytes_of(args->in.type);
+  if (args->collective == LOOM_REDUCE_SCATTER_BLOCK || args->collective == LOOM_ALLTOALL)
+    offered *= (uint64_t)ompi_comm_size(self->communicator);
+  if (offered >= __atomic_load_n(self->small_below, __ATOMIC_RELAXED)) return false;
+  const struct loom_kind kind = {
+      .collective = args->collective, .type = (uint8_t)type, .op = (uint8_t)op, .root = args->root};
+  *result = loom_perform_small(self->comm, in, args->out.buffer, count, kind);
+  return true;
+}
+
+#endif

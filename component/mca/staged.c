@@ -1,0 +1,113 @@
+/* What Open MPI calls where a buffer may be on a device: each entry point makes stand-ins if one is, and goes
+ * on to loom's own, or for what loom does not carry to the component below. */
+#include "component/mca/staging.h"
+
+/* The program's buffers give way to their stand-ins. */
+#define BOTH_BUFFERS        \
+  sendbuf = args.in.buffer; \
+  recvbuf = args.out.buffer;
+#define ONE_BUFFER buffer = args.out.buffer;
+#define NO_BUFFER
+
+#define BELOW(api, ...) self->previous_##api(__VA_ARGS__, self->previous_##api##_module)
+/* Whoever comes next; `module` is loom's. */
+#define NEXT(api, which, ...) \
+  (self->carries[which] ? coll_loom_##api(__VA_ARGS__, module) : BELOW(api, __VA_ARGS__))
+#define NEXT_BELOW(api, which, ...) BELOW(api, __VA_ARGS__)
+/* The same for a blocking call whose copies may go on meanwhile. */
+#define NEXT_STAGED(api, which, ...) \
+  (self->carries[which] ? coll_loom_longer_way_##api(__VA_ARGS__, self) : BELOW(api, __VA_ARGS__))
+#define NEXT_BELOW_STAGED(api, which, ...) BELOW(api, __VA_ARGS__)
+
+#define STAGED_BLOCKING(api, which, USE, GO_ON)                                                    \
+  int coll_loom_staged_##api(PARAMS_##api struct ompi_communicator_t* communicator,                \
+                             mca_coll_base_module_t* module) {                                     \
+    struct coll_loom_module* self = (struct coll_loom_module*)module;                              \
+    struct coll_loom_args args = {CALL_##api};                                                     \
+    struct coll_loom_staging* staging;                                                             \
+    int error;                                                                                     \
+    if (OPAL_UNLIKELY(coll_loom_variables.cuda_executor != LOOM_STAGED) &&                         \
+        coll_loom_carry_on_device(self, which, &args, &error))                                     \
+      return error;                                                                                \
+    error = coll_loom_stage(self, which, &args, &staging);                                         \
+    if (OPAL_UNLIKELY(error != OMPI_SUCCESS)) return error;                                        \
+    if (OPAL_LIKELY(staging == NULL)) return GO_ON(api, which, ARGS_##api communicator);           \
+    USE error = coll_loom_staging_begin_blocking(staging);                                         \
+    if (error == OMPI_SUCCESS)                                                                     \
+      error = coll_loom_staging_end(staging, GO_ON##_STAGED(api, which, ARGS_##api communicator)); \
+    coll_loom_staging_free(staging);                                                               \
+    return error;                                                                                  \
+  }
+
+#define STAGED_NOT_WAITING(api, which, USE, GO_ON)                                                    \
+  int coll_loom_staged_i##api(PARAMS_##api struct ompi_communicator_t* communicator,                  \
+                              ompi_request_t** request, mca_coll_base_module_t* module) {             \
+    struct coll_loom_module* self = (struct coll_loom_module*)module;                                 \
+    struct coll_loom_args args = {CALL_##api};                                                        \
+    struct coll_loom_staged_request* made;                                                            \
+    *request = MPI_REQUEST_NULL; /* for programs that wait in spite of an error */                    \
+    int error = coll_loom_staged_request_make(self, which, &args, false, &made);                      \
+    if (OPAL_UNLIKELY(error != OMPI_SUCCESS)) return error;                                           \
+    USE error = GO_ON(i##api, which, ARGS_##api communicator, request);                               \
+    return OPAL_LIKELY(made == NULL) ? error : coll_loom_staged_request_finish(made, error, request); \
+  }                                                                                                   \
+  int coll_loom_staged_##api##_init(PARAMS_##api struct ompi_communicator_t* communicator,            \
+                                    struct ompi_info_t* info, ompi_request_t** request,               \
+                                    mca_coll_base_module_t* module) {                                 \
+    struct coll_loom_module* self = (struct coll_loom_module*)module;                                 \
+    struct coll_loom_args args = {CALL_##api};                                                        \
+    struct coll_loom_staged_request* made;                                                            \
+    *request = MPI_REQUEST_NULL; /* for programs that wait in spite of an error */                    \
+    int error = coll_loom_staged_request_make(self, which, &args, true, &made);                       \
+    if (OPAL_UNLIKELY(error != OMPI_SUCCESS)) return error;                                           \
+    USE error = GO_ON(api##_init, which, ARGS_##api communicator, info, request);                     \
+    return OPAL_LIKELY(made == NULL) ? error : coll_loom_staged_request_finish(made, error, request); \
+  }
+
+#define STAGED(api, which, USE) \
+  STAGED_BLOCKING(api, which, USE, NEXT) STAGED_NOT_WAITING(api, which, USE, NEXT)
+STAGED(allreduce, LOOM_ALLREDUCE, BOTH_BUFFERS)
+STAGED(reduce, LOOM_REDUCE, BOTH_BUFFERS)
+STAGED(reduce_scatter_block, LOOM_REDUCE_SCATTER_BLOCK, BOTH_BUFFERS)
+STAGED(reduce_scatter, LOOM_REDUCE_SCATTER, BOTH_BUFFERS)
+STAGED(scan, LOOM_SCAN, BOTH_BUFFERS)
+STAGED(exscan, LOOM_EXSCAN, BOTH_BUFFERS)
+STAGED(bcast, LOOM_BCAST, ONE_BUFFER)
+STAGED(allgather, LOOM_ALLGATHER, BOTH_BUFFERS)
+STAGED(allgatherv, LOOM_ALLGATHERV, BOTH_BUFFERS)
+STAGED(alltoall, LOOM_ALLTOALL, BOTH_BUFFERS)
+STAGED(alltoallv, LOOM_ALLTOALLV, BOTH_BUFFERS)
+STAGED(alltoallw, LOOM_ALLTOALLW, BOTH_BUFFERS)
+STAGED(gather, LOOM_GATHER, BOTH_BUFFERS)
+STAGED(gatherv, LOOM_GATHERV, BOTH_BUFFERS)
+STAGED(scatter, LOOM_SCATTER, BOTH_BUFFERS)
+STAGED(scatterv, LOOM_SCATTERV, BOTH_BUFFERS)
+STAGED(barrier, LOOM_BARRIER, NO_BUFFER)
+
+#define STAGED_BELOW(api, which)                        \
+  STAGED_BLOCKING(api, which, BOTH_BUFFERS, NEXT_BELOW) \
+  STAGED_NOT_WAITING(api, which, BOTH_BUFFERS, NEXT_BELOW)
+STAGED_BELOW(neighbor_allgather, COLL_LOOM_NEIGHBOR_ALLGATHER)
+STAGED_BELOW(neighbor_allgatherv, COLL_LOOM_NEIGHBOR_ALLGATHERV)
+STAGED_BELOW(neighbor_alltoall, COLL_LOOM_NEIGHBOR_ALLTOALL)
+STAGED_BELOW(neighbor_alltoallv, COLL_LOOM_NEIGHBOR_ALLTOALLV)
+STAGED_BELOW(neighbor_alltoallw, COLL_LOOM_NEIGHBOR_ALLTOALLW)
+
+/* On MPI_COMM_SELF's module. */
+int coll_loom_staged_reduce_local(const void* in, void* inout, coll_loom_count_t count,
+                                  struct ompi_datatype_t* type, struct ompi_op_t* op,
+                                  mca_coll_base_module_t* module) {
+  struct coll_loom_module* self = (struct coll_loom_module*)module;
+  struct coll_loom_args args = {.in = {.buffer = (void*)in, .count = (size_t)count, .type = type},
+                                .out = {.buffer = inout}};
+  struct coll_loom_staging* staging;
+  int error = coll_loom_stage(self, COLL_LOOM_REDUCE_LOCAL, &args, &staging);
+  if (OPAL_UNLIKELY(error != OMPI_SUCCESS)) return error;
+  if (OPAL_LIKELY(staging == NULL)) return BELOW(reduce_local, in, inout, count, type, op);
+  error = coll_loom_staging_begin(staging);
+  if (error == OMPI_SUCCESS)
+    error =
+        coll_loom_staging_end(staging, BELOW(reduce_local, args.in.buffer, args.out.buffer, count, type, op));
+  coll_loom_staging_free(staging);
+  return error;
+}

@@ -1,0 +1,429 @@
+#include "component/mca/staging.h"
+
+#include "ompi/mca/topo/base/base.h"
+
+enum { IN, OUT, SIDES };
+
+/* The blocks of each side's buffer that this rank reads, and those that it writes; of a reduction as sides of
+ * one block. */
+struct regions {
+  struct coll_loom_side operand, result;
+  struct coll_loom_blocks load[SIDES], store[SIDES];
+};
+
+struct strips {
+  struct loom_strip* list;
+  size_t number, room;
+  bool failed; /* there was no memory */
+};
+
+struct coll_loom_staging {
+  struct coll_loom_module* self;
+  int which;                           /* the collective */
+  struct loom_streamed_copies* copies; /* NULL: all is copied before and after the call */
+  struct {
+    struct loom_stand_in* stand_in; /* NULL: the buffer is on the host, or not of this rank */
+    struct strips load, store;
+  } sides[SIDES];
+};
+
+/* ---- What is read and written? Arguments that MPI does not have this rank give are not looked at. */
+
+static void regions_of_reduction(const struct coll_loom_module* self, int which,
+                                 const struct coll_loom_args* args, bool serves, bool is_root,
+                                 struct regions* of) {
+  const size_t local = (size_t)ompi_comm_size(self->communicator),
+               rank = (size_t)ompi_comm_rank(self->communicator);
+  const bool in_place = args->in.buffer == MPI_IN_PLACE;
+  bool has_operand = true, has_result = true;
+  size_t operand = args->in.count, result = operand;
+  if (which == LOOM_REDUCE) {
+    has_operand = serves;
+    has_result = is_root;
+  } else if (which == LOOM_EXSCAN) {
+    has_result = rank > 0;
+  } else if (which == LOOM_REDUCE_SCATTER_BLOCK) {
+    operand *= local;
+  } else if (which == LOOM_REDUCE_SCATTER) {
+    operand = 0;
+    for (size_t part = 0; part < local; ++part) operand += coll_loom_count_at(args->in.counts, part);
+    result = coll_loom_count_at(args->in.counts, rank);
+  }
+  of->operand = (struct coll_loom_side){
+      .buffer = in_place ? args->out.buffer : args->in.buffer, .count = operand, .type = args->in.type};
+  of->result = (struct coll_loom_side){.buffer = args->out.buffer, .count = result, .type = args->in.type};
+  of->load[in_place ? OUT : IN] = (struct coll_loom_blocks){&of->operand, 0, has_operand};
+  of->store[OUT] = (struct coll_loom_blocks){&of->result, 0, has_result};
+  if (which == COLL_LOOM_REDUCE_LOCAL) of->load[OUT] = of->store[OUT];
+}
+
+static void regions_of_move(const struct coll_loom_module* self, int which, const struct coll_loom_args* args,
+                            bool serves, bool is_root, struct regions* of) {
+  const bool inter = OMPI_COMM_IS_INTER(self->communicator);
+  const int rank = ompi_comm_rank(self->communicator),
+            peers = inter ? ompi_comm_remote_size(self->communicator) : ompi_comm_size(self->communicator);
+  struct coll_loom_blocks in = {&args->in, 0, peers}, out = {&args->out, 0, peers};
+  switch (which) {
+    case LOOM_BCAST: /* one buffer, on the side of results */
+      of->load[OUT] = (struct coll_loom_blocks){&args->out, 0, is_root};
+      of->store[OUT] = (struct coll_loom_blocks){&args->out, 0, serves && !is_root};
+      return;
+    case LOOM_ALLGATHER:
+    case LOOM_ALLGATHERV:
+      in.number = 1;
+      break;
+    case LOOM_GATHER:
+    case LOOM_GATHERV:
+      in.number = serves;
+      if (!is_root) out.number = 0;
+      break;
+    case LOOM_SCATTER:
+    case LOOM_SCATTERV:
+      out.number = serves;
+      if (!is_root) in.number = 0;
+      break;
+    case LOOM_ALLTOALL:
+    case LOOM_ALLTOALLV:
+    case LOOM_ALLTOALLW:
+      break;
+    default: /* neighbourhoods: in and out go to and come from other numbers of ranks */
+      mca_topo_base_neighbor_count(self->communicator, &out.number, &in.number);
+      if (which == COLL_LOOM_NEIGHBOR_ALLGATHER || which == COLL_LOOM_NEIGHBOR_ALLGATHERV) in.number = 1;
+  }
+  int loaded = IN;
+  if (in.number > 0 &&
+      args->in.buffer == MPI_IN_PLACE) { /* the rank's own block, or all, of the other side */
+    if (in.number == 1) in.first = rank;
+    in.side = &args->out;
+    loaded = OUT;
+  }
+  if (args->out.buffer == MPI_IN_PLACE) out.number = 0;
+  of->load[loaded] = in;
+  of->store[OUT] = out;
+}
+
+static void regions_of(const struct coll_loom_module* self, int which, const struct coll_loom_args* args,
+                       struct regions* of) {
+  /* The root that MPI names between groups is in the other one, or MPI_ROOT, or nobody. */
+  const bool inter = OMPI_COMM_IS_INTER(self->communicator);
+  const bool is_root = inter ? args->root == MPI_ROOT : args->root == ompi_comm_rank(self->communicator);
+  const bool serves = inter ? args->root >= 0 : true;
+  memset(of, 0, sizeof *of);
+  switch (which) {
+    case LOOM_BARRIER:
+      return;
+    case LOOM_ALLREDUCE:
+    case LOOM_REDUCE:
+    case LOOM_REDUCE_SCATTER_BLOCK:
+    case LOOM_REDUCE_SCATTER:
+    case LOOM_SCAN:
+    case LOOM_EXSCAN:
+    case COLL_LOOM_REDUCE_LOCAL:
+      return regions_of_reduction(self, which, args, serves, is_root, of);
+    default:
+      return regions_of_move(self, which, args, serves, is_root, of);
+  }
+}
+
+/* ---- Which bytes are they? */
+
+static void add(struct strips* strips, char* device, size_t row_bytes, size_t rows, size_t pitch) {
+  if (strips->failed) return;
+  if (strips->number == strips->room) {
+    const size_t room = strips->room == 0 ? 4 : 2 * strips->room;
+    struct loom_strip* const list = realloc(strips->list, room * sizeof *list);
+    if (list == NULL) {
+      strips->failed = true;
+      return;
+    }
+    strips->list = list;
+    strips->room = room;
+  }
+  strips->list[strips->number++] =
+      (struct loom_strip){.device = device, .row_bytes = row_bytes, .rows = rows, .pitch = pitch};
+}
+
+/* Rows as one strip, if they do not overlap. */
+static void add_rows(struct strips* strips, char* device, size_t row_bytes, size_t rows, ptrdiff_t pitch) {
+  if (rows == 1 || (pitch > 0 && (size_t)pitch >= row_bytes)) {
+    add(strips, device, row_bytes, rows, rows == 1 ? 0 : (size_t)pitch);
+    return;
+  }
+  for (size_t row = 0; row < rows; ++row) add(strips, device + (ptrdiff_t)row * pitch, row_bytes, 1, 0);
+}
+
+/* The bytes of one element, those that follow each other at one distance in one strip. */
+static void add_element(struct strips* strips, struct ompi_datatype_t* type, char* address) {
+  const size_t first = strips->number;
+  opal_convertor_t convertor;
+  OBJ_CONSTRUCT(&convertor, opal_convertor_t);
+  opal_convertor_copy_and_prepare_for_send(ompi_mpi_local_convertor, &type->super, 1, address, 0, &convertor);
+  for (bool done = false; !done && !strips->failed;) {
+    struct iovec pieces[32];
+    uint32_t number = sizeof pieces / sizeof *pieces;
+    size_t bytes = SIZE_MAX;
+    done = opal_convertor_raw(&convertor, pieces, &number, &bytes) != 0 || number == 0;
+    for (uint32_t i = 0; i < number; ++i) {
+      char* const at = pieces[i].iov_base;
+      const size_t length = pieces[i].iov_len;
+      struct loom_strip* const last = strips->number > first ? &strips->list[strips->number - 1] : NULL;
+      if (last != NULL && last->row_bytes == length) {
+        const char* const end = (char*)last->device + (last->rows - 1) * last->pitch;
+        const ptrdiff_t pitch = at - end;
+        if (pitch >= (ptrdiff_t)length && (last->rows == 1 || (size_t)pitch == last->pitch)) {
+          last->pitch = (size_t)pitch;
+          ++last->rows;
+          continue;
+        }
+      }
+      add(strips, at, length, 1, 0);
+    }
+  }
+  OBJ_DESTRUCT(&convertor);
+}
+
+/* A contiguous block: with the one before it, if that ends where this begins and both are of one buffer. */
+static void add_whole(struct strips* strips, char* device, size_t bytes, bool of_one_buffer) {
+  struct loom_strip* const last = strips->number > 0 ? &strips->list[strips->number - 1] : NULL;
+  if (of_one_buffer && last != NULL && last->rows == 1 && (char*)last->device + last->row_bytes == device)
+    last->row_bytes += bytes;
+  else
+    add(strips, device, bytes, 1, 0);
+}
+
+/* The bytes of a block with gaps. Of several elements each row of the first one begins a column of `count`
+ * rows, unless repeating its strips makes fewer. */
+static void add_block(struct strips* strips, const struct coll_loom_piece* block) {
+  struct strips element = {.list = NULL};
+  add_element(&element, block->type, block->address);
+  const ptrdiff_t extent = block->type->super.ub - block->type->super.lb;
+  size_t rows = 0;
+  for (size_t i = 0; i < element.number; ++i) rows += element.list[i].rows;
+  for (size_t i = 0; i < element.number; ++i) {
+    const struct loom_strip* const strip = &element.list[i];
+    if (element.number * block->count <= rows) {
+      for (size_t k = 0; k < block->count; ++k)
+        add(strips, (char*)strip->device + (ptrdiff_t)k * extent, strip->row_bytes, strip->rows,
+            strip->pitch);
+    } else {
+      for (size_t row = 0; row < strip->rows; ++row)
+        add_rows(strips, (char*)strip->device + row * strip->pitch, strip->row_bytes, block->count, extent);
+    }
+  }
+  strips->failed |= element.failed;
+  free(element.list);
+}
+
+static void add_blocks(struct strips* strips, const struct coll_loom_blocks* blocks) {
+  for (int i = 0; i < blocks->number; ++i) {
+    const struct coll_loom_piece block = coll_loom_piece_of(blocks, i);
+    if (block.bytes == 0) continue;
+    const bool of_one_buffer = blocks->side->buffer != MPI_BOTTOM && blocks->side->types == NULL;
+    if (block.contiguous)
+      add_whole(strips, block.address + block.type->super.true_lb, block.bytes, of_one_buffer);
+    else
+      add_block(strips, &block);
+  }
+}
+
+/* The first byte of the first block that has any, or NULL. */
+static const char* first_byte(const struct coll_loom_blocks* blocks) {
+  for (int i = 0; i < blocks->number; ++i) {
+    const struct coll_loom_piece block = coll_loom_piece_of(blocks, i);
+    if (block.bytes > 0) return block.address + block.type->super.true_lb;
+  }
+  return NULL;
+}
+
+/* ---- Stand-ins */
+
+int coll_loom_fail_alone(struct coll_loom_module* self, int result) {
+  if (self->comm != NULL) {
+    loom_comm_abandon(self->comm);
+    coll_loom_break(self, result);
+  }
+  return coll_loom_error_class(result);
+}
+
+/* Others, if the call has any, are told. */
+static int fail(struct coll_loom_module* self, int which, int result) {
+  return which == COLL_LOOM_REDUCE_LOCAL ? coll_loom_error_class(result) : coll_loom_fail_alone(self, result);
+}
+
+/* An address in the buffer that is on a device. From MPI_BOTTOM everything can be reached, so each strip is
+ * looked at; any other buffer is of one kind. */
+static int find_on_device(const struct coll_loom_module* self, const struct strips* load,
+                          const struct strips* store, const char** address) {
+  *address = NULL;
+  for (int which = 0; which < 2; ++which) {
+    const struct strips* const strips = which == 0 ? load : store;
+    for (size_t i = 0; i < strips->number; ++i) {
+      bool yes = false;
+      const int result = loom_is_on_device(strips->list[i].device, coll_loom_name(self->communicator), &yes);
+      if (result != LOOM_SUCCESS) return result;
+      if (yes) {
+        *address = strips->list[i].device;
+        return LOOM_SUCCESS;
+      }
+    }
+  }
+  return LOOM_SUCCESS;
+}
+
+/* Leaves *staging NULL, or as it was, if the side's buffer is not on a device. */
+static int stage_side(struct coll_loom_module* self, const struct regions* regions, int side, void** buffer,
+                      struct coll_loom_staging** staging) {
+  const char* const where = coll_loom_name(self->communicator);
+  const struct coll_loom_blocks *load = &regions->load[side], *store = &regions->store[side];
+  const char* address = first_byte(load);
+  if (address == NULL) address = first_byte(store);
+  if (address == NULL) return LOOM_SUCCESS; /* nothing of it is this rank's */
+  if (OPAL_LIKELY(*buffer != MPI_BOTTOM)) {
+    bool yes = false;
+    const int result = loom_is_on_device(address, where, &yes);
+    if (OPAL_LIKELY(result != LOOM_SUCCESS || !yes)) return result;
+  }
+  struct strips loaded = {.list = NULL}, stored = {.list = NULL};
+  add_blocks(&loaded, load);
+  add_blocks(&stored, store);
+  int result = loaded.failed || stored.failed ? LOOM_ERR_OUT_OF_MEMORY : LOOM_SUCCESS;
+  if (result == LOOM_SUCCESS && *buffer == MPI_BOTTOM)
+    result = find_on_device(self, &loaded, &stored, &address);
+  if (result == LOOM_SUCCESS && address != NULL && *staging == NULL) {
+    *staging = calloc(1, sizeof **staging);
+    if (*staging == NULL) result = LOOM_ERR_OUT_OF_MEMORY;
+  }
+  if (result == LOOM_SUCCESS && address != NULL) {
+    ptrdiff_t distance;
+    result = loom_stand_in_create(address, loaded.list, loaded.number, stored.list, stored.number, where,
+                                  &(*staging)->sides[side].stand_in, &distance);
+    if (result == LOOM_SUCCESS) {
+      *buffer = (void*)((uintptr_t)*buffer + (uintptr_t)distance); /* maybe outside the memory */
+      (*staging)->sides[side].load = loaded;
+      (*staging)->sides[side].store = stored;
+      return LOOM_SUCCESS;
+    }
+  }
+  free(loaded.list);
+  free(stored.list);
+  return result;
+}
+
+/* Once for each collective, communicator and way. */
+static void explain(struct coll_loom_module* self, int which, bool overlaps) {
+  uint32_t* const explained = &self->explained_staging[overlaps];
+  if (coll_loom_variables.verbose < 2 || *explained >> which & 1) return;
+  *explained |= 1u << which;
+  opal_output(0, "coll:loom: %s: rank %d has a buffer of %s on a device: copied through the host%s",
+              coll_loom_name(self->communicator), ompi_comm_rank(self->communicator),
+              which < LOOM_COLLECTIVE_COUNT ? loom_collective_name((enum loom_collective)which)
+                                            : "a neighbourhood collective or reduce_local",
+              overlaps ? ", part by part if the call goes that way" : "");
+}
+
+int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_args* args,
+                    struct coll_loom_staging** staging) {
+  struct regions regions;
+  *staging = NULL;
+  regions_of(self, which, args, &regions);
+  int result = stage_side(self, &regions, IN, &args->in.buffer, staging);
+  /* The blocks are found from the buffer that the program gave. */
+  if (OPAL_LIKELY(result == LOOM_SUCCESS))
+    result = stage_side(self, &regions, OUT, &args->out.buffer, staging);
+  if (OPAL_LIKELY(result == LOOM_SUCCESS)) {
+    if (*staging == NULL) return OMPI_SUCCESS;
+    (*staging)->self = self;
+    (*staging)->which = which;
+    return OMPI_SUCCESS;
+  }
+  if (*staging != NULL) coll_loom_staging_free(*staging);
+  *staging = NULL;
+  return fail(self, which, result);
+}
+
+int coll_loom_staging_begin(struct coll_loom_staging* staging) {
+  explain(staging->self, staging->which, false);
+  for (int side = 0; side < SIDES; ++side) {
+    const struct strips* const load = &staging->sides[side].load;
+    if (load->number == 0) continue;
+    const int result = loom_copy_strips(staging->sides[side].stand_in, load->list, load->number, false,
+                                        coll_loom_name(staging->self->communicator));
+    if (result != LOOM_SUCCESS) return fail(staging->self, staging->which, result);
+  }
+  return OMPI_SUCCESS;
+}
+
+/* Calls that loom's boards, rings or trees may carry, of buffers without gaps, one of them long. Who carries
+ * it is not known yet. */
+static bool may_stream(const struct coll_loom_staging* staging) {
+  const struct coll_loom_module* const self = staging->self;
+  const int which = staging->which;
+  if (coll_loom_variables.overlap_bytes == 0) return false;
+  if (which >= LOOM_COLLECTIVE_COUNT || !self->carries[which]) return false;
+  if (which > LOOM_ALLTOALL && which != LOOM_REDUCE_SCATTER && which != LOOM_ALLGATHERV) return false;
+  if (which == (self->one_host ? LOOM_ALLGATHERV : LOOM_ALLTOALL)) return false; /* those have other ways */
+  if (ompi_comm_size(self->communicator) == 1) return false;
+  uint64_t longest = 0;
+  for (int side = 0; side < SIDES; ++side) {
+    const struct strips* const both[] = {&staging->sides[side].load, &staging->sides[side].store};
+    for (int i = 0; i < 2; ++i) {
+      if (both[i]->number == 0) continue;
+      if (both[i]->number > 1 || both[i]->list[0].rows > 1) return false;
+      if (both[i]->list[0].row_bytes > longest) longest = both[i]->list[0].row_bytes;
+    }
+  }
+  return longest >= coll_loom_variables.overlap_bytes;
+}
+
+int coll_loom_staging_begin_blocking(struct coll_loom_staging* staging) {
+  if (may_stream(staging)) {
+    struct loom_streamed_side sides[SIDES];
+    size_t n = 0;
+    for (int side = 0; side < SIDES; ++side) {
+      const struct strips *const load = &staging->sides[side].load, *const store =
+                                                                        &staging->sides[side].store;
+      if (staging->sides[side].stand_in == NULL) continue;
+      sides[n++] = (struct loom_streamed_side){.stand_in = staging->sides[side].stand_in,
+                                               .load = load->number > 0 ? load->list : NULL,
+                                               .store = store->number > 0 ? store->list : NULL};
+    }
+    staging->copies = loom_streamed_copies_create(sides, n);
+  }
+  if (staging->copies == NULL) return coll_loom_staging_begin(staging);
+  explain(staging->self, staging->which, true);
+  staging->self->copies = staging->copies;
+  return OMPI_SUCCESS;
+}
+
+int coll_loom_staging_end(struct coll_loom_staging* staging, int error) {
+  if (staging->copies != NULL && error == OMPI_SUCCESS) {
+    const int result =
+        loom_streamed_copies_finish(staging->copies, coll_loom_name(staging->self->communicator));
+    return result == LOOM_SUCCESS ? OMPI_SUCCESS : coll_loom_error_class(result);
+  }
+  for (int side = 0; side < SIDES && error == OMPI_SUCCESS; ++side) {
+    const struct strips* const store = &staging->sides[side].store;
+    if (store->number == 0) continue;
+    /* The other ranks have what they wanted: the communicator is as good as before. */
+    const int result = loom_copy_strips(staging->sides[side].stand_in, store->list, store->number, true,
+                                        coll_loom_name(staging->self->communicator));
+    if (result != LOOM_SUCCESS) error = coll_loom_error_class(result);
+  }
+  return error;
+}
+
+void coll_loom_staging_free(struct coll_loom_staging* staging) {
+  if (staging->copies != NULL) loom_streamed_copies_destroy(staging->copies);
+  for (int side = 0; side < SIDES; ++side) {
+    if (staging->sides[side].stand_in != NULL) loom_stand_in_destroy(staging->sides[side].stand_in);
+    free(staging->sides[side].load.list);
+    free(staging->sides[side].store.list);
+  }
+  free(staging);
+}
+
+int coll_loom_staging_give_up(struct coll_loom_staging* staging) {
+  const int error = fail(staging->self, staging->which, LOOM_ERR_OUT_OF_MEMORY);
+  coll_loom_staging_free(staging);
+  return error;
+}

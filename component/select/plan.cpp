@@ -1,0 +1,381 @@
+#include "component/select/plan.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "device/cuda/handed_over_executor.hpp"
+#include "device/cuda/persistent_links.hpp"
+#include "device/host/direct_exchange.hpp"
+#include "device/host/rail_trees_executor.hpp"
+#include "device/host/rails_executor.hpp"
+#include "device/host/single_copy_executor.hpp"
+#include "device/host/two_level_executor.hpp"
+
+namespace loom {
+namespace {
+
+// Each of n ranks reads what n offer, so the crossing point with the boards falls with n.
+constexpr std::size_t kDirectBytesRead = 32 * 1024;
+// Of a broadcast, and of what one rank hands another to reduce: each is read by one that needs all of it,
+// while the next is being written (2 ranks, 2 MiB of L2 cache each).
+constexpr std::size_t kMostDirectRooted = 64 * 1024;
+static_assert(kMostDirectRooted * 8 + 7 <= device::ExchangeTag::kMask,
+              "the flag of an exchange has its bytes");
+// What is shorter is over before a system call is.
+constexpr std::size_t kMostUnrivalled = 8 * 1024;
+// While buffers are in the peers' caches one copy beats two; beyond, the kernel's copy is slower than one
+// past the caches. A broadcast's two copies are made by two ranks at once (2 cores with 2 MiB of L2 cache
+// each, loom_bench of each collective with coll_loom_single_copy 0 and 1). Of what a rank receives.
+constexpr std::size_t kMostSingleCopyBytes = 32 * 1024 * 1024;
+constexpr std::size_t kMostSingleCopyBroadcast = 128 * 1024;
+// Of the whole message: from here on rings win everywhere.
+constexpr std::size_t kRingMinBytes = 512 * 1024;
+// From here on trees do with broadcasts, up to this many hosts; between more from twice as much.
+constexpr std::size_t kTreeMinBytes = 32 * 1024;
+constexpr std::size_t kHostsOfTreeMin = 8;
+// A buffer with gaps is gathered in one piece for them.
+constexpr std::size_t kMostByTrees = 64 * 1024 * 1024;
+// What a host could send while a step waits for its data: 1.5 us at 100 Gbit/s, 0.13 ms at 1 Gbit/s.
+constexpr std::size_t kBytesPerStep = 16 * 1024;
+// A first rank sends to all others at once; beyond, logarithmic patterns, which the component below has, need
+// less.
+constexpr int kMostHostsAtOnce = 16;
+// Below this. They have the whole message on all first ranks before it is scattered (six virtual hosts of two
+// ranks, two to eight of one).
+constexpr std::size_t kMostScatteredByTwoLevels = 16 * 1024, kMostScatteredOfOne = 2 * 1024;
+// What a first rank sends to, or receives from, all other hosts together where the component below would have
+// a tree (three and six virtual hosts of two ranks, two to eight of one).
+constexpr std::size_t kMostAtOnce = 64 * 1024;
+constexpr std::size_t kMostRootedByTwoLevels = 16 * 1024;
+constexpr std::size_t kMostGatheredByTwoLevels = 16 * 1024;
+// 512 KiB of slots for each rank of another host.
+constexpr int kMostMeshRanks = 64;
+
+/// Along rails, or one ring over unequal hosts.
+bool rings_take(device::Collective collective) {
+  using device::Collective;
+  return device::RailsExecutor::takes(collective) || collective == Collective::kBroadcast ||
+         collective == Collective::kReduce;
+}
+
+/// Of an exchange in which each reads what all offer.
+std::size_t most_direct_bytes(int ranks, device::OfferProtocol protocol) {
+  return std::min(device::most_offered(protocol), kDirectBytesRead / static_cast<std::size_t>(ranks));
+}
+
+/// Of more than two ranks the root of a reduce should not do the work of all.
+bool may_copy_once(device::Collective collective, const connect::Shape& shape, const Abilities& abilities) {
+  return abilities.single_copy && device::SingleCopyExecutor::takes(collective) &&
+         (collective != device::Collective::kReduce || shape.ranks == 2);
+}
+
+/// What a single copy might carry where ranks take turns on the CPUs, so that each wait for others is dear.
+/// In a single copy the root of a broadcast waits once, at the end, and through the boards not before all
+/// banks are in use; in an all-to-all ranks wait twice, and through the boards once for each tile. An
+/// all-gather's boards are read by several, and faster than the kernel reads (4 and 8 ranks on 2 cores).
+Algorithm plan_in_turns(device::Collective collective, std::size_t offered) {
+  using device::Board, device::Collective;
+  if (collective == Collective::kAllGather || offered > kMostSingleCopyBytes) return Algorithm::kBoards;
+  const std::size_t banks = collective == Collective::kBroadcast ? Board::kBanks - 1 : 1;
+  return offered > banks * Board::kBankBytes ? Algorithm::kSingleCopy : Algorithm::kBoards;
+}
+
+/// Below this a tree over the hosts is faster than a ring: it has fewer steps, 2 log2 h for an all-reduce
+/// instead of 2 (h - 1), but sends 2 S instead of 2 (h - 1)/h S. With a step's latency t and a host's
+/// bandwidth B that is h (h - 1 - log2 h) t B.
+std::size_t ring_over_tree_bytes(const connect::Shape& shape) {
+  if (shape.ranks_per_host == 0) return 0;
+  const auto hosts = static_cast<std::size_t>(shape.hosts);
+  const auto depth = static_cast<std::size_t>(std::bit_width(hosts - 1));
+  return hosts > depth + 1 ? hosts * (hosts - 1 - depth) * kBytesPerStep : 0;
+}
+
+/// The message is as long as what a tree over such hosts carries better than rings do. Along the root's rail
+/// a ring is a chain, which has no bandwidth ahead of a tree.
+bool tree_is_better(device::Collective collective, const connect::Shape& shape, std::size_t whole) {
+  const std::size_t rooted = collective == device::Collective::kAllreduce ? 1 : 4;
+  return whole < std::min(rooted * ring_over_tree_bytes(shape), kMostByTrees);
+}
+
+/// Below this the latency of the steps costs more than what the component below loses in other ways (three to
+/// eight virtual hosts of one and two ranks, 1 Gbit/s, with a delay of 200 us and without, against tuned and
+/// han). A ring's grow in number with the hosts.
+std::size_t least_between_hosts(device::Collective collective, const connect::Shape& shape) {
+  const auto hosts = static_cast<std::size_t>(shape.hosts);
+  // The flat ring goes round all ranks.
+  const std::size_t steps = shape.ranks_per_host > 0 ? hosts : static_cast<std::size_t>(shape.ranks);
+  const std::size_t any_ring = std::max(kRingMinBytes, steps * kBytesPerStep);
+  const auto ring_from = [&](std::size_t kib) {
+    return std::clamp(kib * 1024 / 4 * hosts, kib * 1024, any_ring);
+  };
+  if (shape.ranks_per_host == 0) return any_ring;
+  const bool has_trees = ring_over_tree_bytes(shape) > 0;
+  const std::size_t tree_from = hosts <= kHostsOfTreeMin ? kTreeMinBytes : 2 * kTreeMinBytes;
+  switch (collective) {
+    case device::Collective::kBroadcast:
+      return has_trees ? tree_from : ring_from(32);
+    case device::Collective::kReduce:
+      return has_trees ? 2 * kTreeMinBytes : ring_from(64);
+    case device::Collective::kReduceScatter:
+    case device::Collective::kReduceScatterV:
+      return ring_from(128);
+    case device::Collective::kAllreduce:
+      return hosts <= kHostsOfTreeMin || (may_use_two_levels(shape) && shape.ranks > shape.hosts)
+                 ? ring_from(256)
+                 : 2 * tree_from;
+    default:
+      return any_ring;
+  }
+}
+
+/// Where each host has one rank, the component below needs fewer messages for a barrier, and fewer bytes for
+/// what is not short (two to eight virtual hosts, with a delay of 100 us and without).
+bool two_levels_take(device::Collective collective, const connect::Shape& shape, std::size_t whole) {
+  if (!may_use_two_levels(shape) || !device::TwoLevelExecutor::takes(collective)) return false;
+  const bool several = shape.ranks > shape.hosts;
+  const std::size_t most_at_once = kMostAtOnce / static_cast<std::size_t>(shape.hosts - 1);
+  switch (collective) {
+    case device::Collective::kBarrier:
+      return several;
+    case device::Collective::kBroadcast:
+    case device::Collective::kReduce:
+      return several && whole <= std::min(kMostRootedByTwoLevels, most_at_once);
+    case device::Collective::kAllGather:
+      return several && whole <= kMostGatheredByTwoLevels;
+    case device::Collective::kReduceScatter:
+      return whole < (several ? kMostScatteredByTwoLevels : kMostScatteredOfOne);
+    default:
+      return several ? whole < kRingMinBytes
+                     : whole <= std::min(device::TwoLevelExecutor::kMostShortBytes, most_at_once);
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::kCopy:
+      return "copy";
+    case Algorithm::kDirect:
+      return "direct";
+    case Algorithm::kBoards:
+      return "boards";
+    case Algorithm::kSingleCopy:
+      return "single copy";
+    case Algorithm::kBlocks:
+      return "blocks";
+    case Algorithm::kScan:
+      return "scan";
+    case Algorithm::kTwoLevels:
+      return "two levels";
+    case Algorithm::kTwoLevelStar:
+      return "two-level star";
+    case Algorithm::kRails:
+      return "rails";
+    case Algorithm::kTrees:
+      return "trees";
+    case Algorithm::kFlatRing:
+      return "flat ring";
+    case Algorithm::kMesh:
+      return "mesh";
+    case Algorithm::kHandedOver:
+      return "handed over";
+    case Algorithm::kPersistent:
+      return "persistent";
+    case Algorithm::kBelow:
+      return "the component below";
+  }
+  return "?";
+}
+
+std::string_view name_of(Fallback reason) {
+  switch (reason) {
+    case Fallback::kNoKernel:
+      return "no_kernel";
+    case Fallback::kNotConnected:
+      return "not_connected";
+    case Fallback::kNotBetter:
+      return "not_better";
+    case Fallback::kNotOrdered:
+      return "not_ordered";
+    case Fallback::kAnyStartOrder:
+      return "any_start_order";
+  }
+  return "?";
+}
+
+std::string_view name_of(device::Collective collective) {
+  switch (collective) {
+    case device::Collective::kAllreduce:
+      return "allreduce";
+    case device::Collective::kReduce:
+      return "reduce";
+    case device::Collective::kReduceScatter:
+      return "reduce_scatter_block";
+    case device::Collective::kBroadcast:
+      return "bcast";
+    case device::Collective::kAllGather:
+      return "allgather";
+    case device::Collective::kAllToAll:
+      return "alltoall";
+    case device::Collective::kBarrier:
+      return "barrier";
+    case device::Collective::kReduceScatterV:
+      return "reduce_scatter";
+    case device::Collective::kScan:
+      return "scan";
+    case device::Collective::kExscan:
+      return "exscan";
+    case device::Collective::kGather:
+      return "gather";
+    case device::Collective::kGatherV:
+      return "gatherv";
+    case device::Collective::kScatter:
+      return "scatter";
+    case device::Collective::kScatterV:
+      return "scatterv";
+    case device::Collective::kAllGatherV:
+      return "allgatherv";
+    case device::Collective::kAllToAllV:
+      return "alltoallv";
+    case device::Collective::kAllToAllW:
+      return "alltoallw";
+  }
+  return "?";
+}
+
+std::size_t whole_message(device::Collective collective, int ranks, std::size_t bytes) {
+  using device::Collective;
+  const bool blocks = collective == Collective::kReduceScatter || collective == Collective::kAllGather ||
+                      collective == Collective::kAllToAll;
+  return blocks ? bytes * static_cast<std::size_t>(ranks) : bytes;
+}
+
+std::size_t most_small_bytes(int ranks, device::OfferProtocol protocol) {
+  return std::min(most_direct_bytes(ranks, protocol), kMostUnrivalled);
+}
+
+bool may_use_two_levels(const connect::Shape& shape) {
+  return shape.hosts > 1 && shape.hosts <= kMostHostsAtOnce;
+}
+
+bool may_mesh(const connect::Shape& shape) {
+  return shape.hosts > 1 && shape.ranks > shape.hosts && shape.ranks <= kMostMeshRanks;
+}
+
+bool has_tree_sizes(const connect::Shape& shape, Preference preference) {
+  if (shape.hosts == 1 || shape.ranks_per_host == 0 || preference == Preference::kRings) return false;
+  return preference == Preference::kTrees || ring_over_tree_bytes(shape) > 0;
+}
+
+Algorithm plan(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
+               const Abilities& abilities) {
+  using device::Collective;
+  if (shape.ranks == 1) return Algorithm::kCopy;
+  if (shape.hosts == 1) {
+    if (device::lists_blocks(collective)) return Algorithm::kBlocks;
+    if (collective == Collective::kScan || collective == Collective::kExscan) return Algorithm::kScan;
+    if (abilities.preference == Preference::kBoards && collective != Collective::kBarrier)
+      return Algorithm::kBoards;
+    const bool can_single = may_copy_once(collective, shape, abilities);
+    if (abilities.preference == Preference::kSingleCopy && can_single) return Algorithm::kSingleCopy;
+    if (collective == Collective::kReduceScatterV) return Algorithm::kBoards;
+    const std::size_t offered = device::offered_bytes(collective, bytes, shape.ranks);
+    const bool rooted =
+        collective == Collective::kBroadcast || (collective == Collective::kReduce && shape.ranks == 2);
+    if (offered <= (rooted ? kMostDirectRooted : most_direct_bytes(shape.ranks, abilities.protocol)))
+      return Algorithm::kDirect;
+    if (!can_single || device::is_reduction(collective)) return Algorithm::kBoards;
+    if (abilities.oversubscribed) return plan_in_turns(collective, offered);
+    const std::size_t received =
+        collective == Collective::kAllGather ? offered * static_cast<std::size_t>(shape.ranks) : offered;
+    const std::size_t most =
+        collective == Collective::kBroadcast ? kMostSingleCopyBroadcast : kMostSingleCopyBytes;
+    return received <= most ? Algorithm::kSingleCopy : Algorithm::kBoards;
+  }
+  const std::size_t whole = whole_message(collective, shape.ranks, bytes);
+  const bool forced =
+      abilities.preference == Preference::kRings || abilities.preference == Preference::kTrees;
+  const std::size_t least = forced ? 1 : least_between_hosts(collective, shape);
+  if (abilities.two_levels && whole < least && two_levels_take(collective, shape, whole))
+    return abilities.preference == Preference::kStar &&
+                   device::TwoLevelExecutor::has_star(collective, shape.hosts, whole)
+               ? Algorithm::kTwoLevelStar
+               : Algorithm::kTwoLevels;
+  if (collective == Collective::kAllToAll && may_mesh(shape) && whole >= least) return Algorithm::kMesh;
+  if (!rings_take(collective) || whole < least) return Algorithm::kBelow;
+  if (device::RailTreesExecutor::takes(collective) && shape.ranks_per_host > 0 &&
+      abilities.preference != Preference::kRings &&
+      (abilities.preference == Preference::kTrees || tree_is_better(collective, shape, whole)))
+    return Algorithm::kTrees;
+  return shape.ranks_per_host > 0 ? Algorithm::kRails : Algorithm::kFlatRing;
+}
+
+Algorithm plan_resumable(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
+                         const Abilities& abilities) {
+  const Algorithm planned = plan(collective, shape, bytes, abilities);
+  if (planned != Algorithm::kDirect) return planned;
+  return collective == device::Collective::kBarrier ? Algorithm::kBlocks : Algorithm::kBoards;
+}
+
+std::optional<Algorithm> rival_of(Algorithm usual, device::Collective collective, const connect::Shape& shape,
+                                  std::size_t bytes, const Abilities& abilities) {
+  if (abilities.preference != Preference::kBest) return {};
+  if (usual == Algorithm::kTwoLevels) {
+    const bool has_star = device::TwoLevelExecutor::has_star(collective, shape.hosts,
+                                                             whole_message(collective, shape.ranks, bytes));
+    return has_star ? std::optional(Algorithm::kTwoLevelStar) : std::nullopt;
+  }
+  if (shape.hosts != 1 || abilities.oversubscribed || !may_copy_once(collective, shape, abilities)) return {};
+  if (device::offered_bytes(collective, bytes, shape.ranks) <= kMostUnrivalled) return {};
+  switch (usual) {
+    case Algorithm::kDirect:
+    case Algorithm::kBoards:
+      return Algorithm::kSingleCopy;
+    case Algorithm::kSingleCopy:
+      return Algorithm::kBoards;
+    default:
+      return {};
+  }
+}
+
+bool may_carry(Algorithm algorithm, device::Collective collective) {
+  using device::Collective;
+  const bool scans = collective == Collective::kScan || collective == Collective::kExscan;
+  const bool listed = device::lists_blocks(collective);
+  switch (algorithm) {
+    case Algorithm::kCopy:
+      return true;
+    case Algorithm::kDirect:
+      return !listed && !scans && collective != Collective::kReduceScatterV;
+    case Algorithm::kBoards:
+      return !listed && !scans && collective != Collective::kBarrier;
+    case Algorithm::kSingleCopy:
+      return device::SingleCopyExecutor::takes(collective);
+    case Algorithm::kBlocks:
+      return listed || collective == Collective::kBarrier;
+    case Algorithm::kScan:
+      return scans;
+    case Algorithm::kTwoLevels:
+      return device::TwoLevelExecutor::takes(collective);
+    case Algorithm::kTwoLevelStar:
+      return device::TwoLevelExecutor::all_reduce(collective);
+    case Algorithm::kRails:
+    case Algorithm::kFlatRing:
+      return rings_take(collective);
+    case Algorithm::kTrees:
+      return device::RailTreesExecutor::takes(collective);
+    case Algorithm::kMesh:
+      return collective == Collective::kAllToAll;
+    case Algorithm::kHandedOver:
+      return device::cuda::HandedOverExecutor::takes(collective);
+    case Algorithm::kPersistent:
+      return device::cuda::persistent_way(collective, 1, 2).has_value();
+    case Algorithm::kBelow:
+      return false;
+  }
+  return false;
+}
+
+}  // namespace loom

@@ -1,0 +1,335 @@
+#include "component/setup/process.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <iterator>
+#include <numeric>
+#include <random>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "base/error.hpp"
+#include "topo/cpu_mask.hpp"
+#include "topo/discover.hpp"
+#include "topo/hwloc_xml.hpp"
+#include "topo/paths.hpp"
+#include "topo/xml_file.hpp"
+#include "ucx_transport/descriptors.hpp"
+#include "ucx_transport/ports.hpp"
+
+namespace loom {
+namespace {
+
+// Of the progress thread: ranks of one host wake nobody when they write to each other's memory.
+constexpr std::chrono::microseconds kNap{100};
+
+/// What goes wrong in `body` names the MCA variable that asked for it.
+template <class Body>
+void naming(const char* variable, Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", variable, error.what()));
+  }
+}
+
+}  // namespace
+
+Process::~Process() {
+  jobs_.stop_thread();
+  if (transport_ && progress_callback_ != nullptr && runtime_.unregister_progress != nullptr)
+    runtime_.unregister_progress(progress_callback_);
+}
+
+const std::string& Process::host_name() {
+  const std::lock_guard lock(mutex_);
+  if (host_name_.empty()) host_name_ = topo::host_name();
+  return host_name_;
+}
+
+const device::ProcessId& Process::id() {
+  const std::lock_guard lock(mutex_);
+  if (id_.pid == 0) id_ = device::this_process();
+  return id_;
+}
+
+std::uint64_t Process::number() {
+  const std::lock_guard lock(mutex_);
+  while (number_ == 0) {
+    std::random_device source;
+    number_ = (std::uint64_t{source()} << 32) ^ source();
+  }
+  return number_;
+}
+
+loom_counters Process::counters() {
+  const std::lock_guard lock(mutex_);
+  loom_counters sum{};
+  sum.communicators = communicators_;
+  sum.declined = declined_;
+  sum.staged_bytes = staging_ ? staging_->bytes_copied() : 0;
+  sum.net_bytes_sent = transport_ ? transport_->bytes_sent() : 0;
+  const auto add = [&](const CallCounters& calls) {
+    for (std::size_t c = 0; c < calls.of.size(); ++c) {
+      loom_collective_counters& to = sum.of[c];
+      const CallCounters::Counts& from = calls.of[c];
+      for (std::size_t a = 0; a < kAlgorithmCount; ++a) {
+        const std::uint64_t carried = from.by[a].load(std::memory_order_relaxed);
+        to.by[a] += carried;
+        to.calls += carried;
+      }
+      to.bytes += from.bytes.load(std::memory_order_relaxed);
+      for (std::size_t r = 0; r < kFallbackCount; ++r) {
+        const std::uint64_t declined = from.fallbacks[r].load(std::memory_order_relaxed);
+        to.fallbacks_by[r] += declined;
+        to.fallbacks += declined;
+      }
+    }
+  };
+  add(retired_calls_);
+  add(early_fallbacks_);
+  for (const CallCounters* calls : live_calls_) add(*calls);
+  return sum;
+}
+
+void Process::open_driver(bool if_loaded) {
+  if (runtime_.parameters.only_host_memory) return;
+  auto driver = device::cuda::Driver::open("libcuda.so.1", if_loaded);
+  if (!driver) return;
+  staging_ = std::make_unique<device::cuda::Staging>(std::move(driver), runtime_.parameters.staging_bytes);
+  found_staging_.store(staging_.get(), std::memory_order_release);
+}
+
+device::cuda::Staging* Process::look_for_devices() {
+  const std::lock_guard lock(mutex_);
+  if (!staging_) open_driver(true);
+  return staging_.get();
+}
+
+std::shared_ptr<device::cuda::Gpu> Process::gpu(const device::cuda::Owner& owner) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(gpus_, [](const auto& known) { return known.expired(); });
+  for (const auto& known : gpus_)
+    if (auto gpu = known.lock(); gpu && gpu->is_of(owner)) return gpu;
+  auto gpu = std::make_shared<device::cuda::Gpu>(
+      staging_->driver(), owner, device::cuda::Gpu::Stream::kDefault, runtime_.parameters.staging_bytes);
+  gpus_.push_back(gpu);
+  return gpu;
+}
+
+void Process::retire(std::unique_ptr<device::cuda::GpuLinks> links) noexcept {
+  links->leave();
+  try {
+    const std::lock_guard lock(mutex_);
+    retired_gpu_links_.push_back(std::move(links));
+  } catch (const std::bad_alloc&) {  // freed now if that is safe, else not before the process ends
+  }
+  free_retired_links();
+}
+
+void Process::free_retired_links() noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(retired_gpu_links_, [](const auto& retired) { return retired->all_have_left(); });
+}
+
+void Process::include(const CallCounters& calls) {
+  const std::lock_guard lock(mutex_);
+  live_calls_.push_back(&calls);
+}
+
+void Process::retire(const CallCounters& calls) {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t c = 0; c < calls.of.size(); ++c) {
+    CallCounters::Counts& to = retired_calls_.of[c];
+    const CallCounters::Counts& from = calls.of[c];
+    for (std::size_t a = 0; a < kAlgorithmCount; ++a) CallCounters::add(to.by[a], from.by[a]);
+    CallCounters::add(to.bytes, from.bytes);
+    for (std::size_t r = 0; r < kFallbackCount; ++r) CallCounters::add(to.fallbacks[r], from.fallbacks[r]);
+  }
+  std::erase(live_calls_, &calls);
+}
+
+topo::Place Process::place() {
+  const topo::HostId host = topo::host_id(host_name());
+  const std::lock_guard lock(mutex_);
+  return machine().place_of_this_thread(host);
+}
+
+std::optional<int> Process::numa_node() {
+  const std::lock_guard lock(mutex_);
+  return machine().numa_node_of_this_thread();
+}
+
+const topo::Machine& Process::machine() {
+  if (!machine_) machine_ = std::make_unique<topo::Machine>();
+  return *machine_;
+}
+
+bool Process::names_files() const noexcept {
+  const loom_parameters& names = runtime_.parameters;
+  return is_set(names.topo_file) || is_set(names.topo_dump_file) || is_set(names.graph_file) ||
+         is_set(names.graph_dump_file);
+}
+
+const topo::System* Process::described_machine() {
+  const char* path = runtime_.parameters.topo_file;
+  if (!is_set(path)) return nullptr;
+  const std::lock_guard lock(mutex_);
+  if (!described_) {
+    naming("coll_loom_topo_file", [&] {
+      const std::string text = topo::read_text_file(path);
+      topo::SystemWithNotes read = topo::parse_system(text, path);
+      if (const std::size_t hosts = read.system.hosts().size(); hosts > 1)
+        throw Error(ErrorCode::kBadInput,
+                    fmt::format("{}: it has {} hosts. A file of one is needed, which stands for every host.",
+                                path, hosts));
+      described_ = std::make_unique<topo::System>(std::move(read.system));
+      description_notes_ = std::move(read.notes);
+      description_mark_ = topo::fingerprint(text);
+    });
+  }
+  return described_.get();
+}
+
+std::uint64_t Process::description_mark() {
+  return described_machine() != nullptr ? description_mark_ : 0;
+}
+
+topo::System Process::discovered_machine() {
+  topo::SystemWithNotes live = topo::discover({.ucx_ports = ucx_transport::ports()});
+  tell(live.notes);
+  return std::move(live.system);
+}
+
+void Process::tell_of_description(const std::vector<std::string>& placed) {
+  const std::lock_guard lock(mutex_);
+  if (!described_ || std::exchange(description_told_, true)) return;
+  tell(description_notes_);
+  std::vector<std::string> fit = placed;
+  std::set<int> cpus;
+  for (const topo::NodeId id : described_->of_kind(topo::NodeKind::kCpu))
+    for (const int cpu : topo::cpus_of(described_->node(id).cpu().affinity)) cpus.insert(cpu);
+  const long here = ::sysconf(_SC_NPROCESSORS_CONF);
+  if (!cpus.empty() && here > 0 && cpus.size() != static_cast<std::size_t>(here))
+    fit.push_back(fmt::format("It has {} CPUs, this host {}.", cpus.size(), here));
+  for (std::string& line : fit)
+    line = fmt::format("coll_loom_topo_file: {}: {}", runtime_.parameters.topo_file, line);
+  tell(fit);
+}
+
+void Process::tell(const std::vector<std::string>& notes) const {
+  if (runtime_.parameters.verbose < 1 || runtime_.log == nullptr) return;
+  for (const std::string& note : notes) runtime_.log(note.c_str());
+}
+
+const std::string* Process::graph() {
+  const char* path = runtime_.parameters.graph_file;
+  if (!is_set(path)) return nullptr;
+  const std::lock_guard lock(mutex_);
+  if (!graph_) {
+    naming("coll_loom_graph_file",
+           [&] { graph_ = std::make_unique<std::string>(topo::read_text_file(path)); });
+    graph_mark_ = topo::fingerprint(*graph_);
+  }
+  return graph_.get();
+}
+
+std::uint64_t Process::graph_mark() {
+  return graph() != nullptr ? graph_mark_ : 0;
+}
+
+void Process::write_once(bool& written, const char* variable, const char* path,
+                         const std::function<std::string()>& text) noexcept {
+  if (!is_set(path) || std::exchange(written, true)) return;
+  try {
+    topo::write_text_file(path, text());
+  } catch (const std::exception& error) {
+    if (runtime_.log != nullptr) runtime_.log((std::string(variable) + ": " + error.what()).c_str());
+  }
+}
+
+void Process::dump(const topo::System& system) noexcept {
+  write_once(dumped_, "coll_loom_topo_dump_file", runtime_.parameters.topo_dump_file,
+             [&] { return topo::to_hwloc_xml(system); });
+}
+
+void Process::dump_graph(const std::function<std::string()>& text) noexcept {
+  write_once(graph_dumped_, "coll_loom_graph_dump_file", runtime_.parameters.graph_dump_file, text);
+}
+
+void Process::start_thread() {
+  if (!runtime_.parameters.progress_thread) return;
+  jobs_.start_thread([this] {
+    if (ucx_transport::Transport* transport = open_transport())
+      transport->wait(kNap);
+    else
+      std::this_thread::sleep_for(kNap);
+  });
+}
+
+std::vector<std::string> ports_near(const topo::System& machine, std::span<const topo::Place> places,
+                                    std::size_t self) {
+  // GPUs share ports by their number: those of one NUMA node are to follow each other.
+  std::vector<int> ranks(places.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const auto place_of = [&](int rank) { return places[static_cast<std::size_t>(rank)]; };
+  std::ranges::stable_sort(ranks, {}, [&](int rank) { return place_of(rank).numa_node; });
+  std::vector<topo::Place> sorted;
+  std::ranges::transform(ranks, std::back_inserter(sorted), place_of);
+  const topo::System system = topo::with_virtual_gpus(machine, sorted, ranks);
+  const auto mine = std::ranges::find_if(system.gpus(), [&](topo::NodeId gpu) {
+    return static_cast<std::size_t>(system.node(gpu).gpu().rank) == self;
+  });
+  std::vector<std::string> ports;
+  for (const topo::NodeId port : topo::Paths(system).local_nets(*mine)) {
+    const topo::NetInfo& net = system.node(port).net();
+    ports.push_back(net.port > 0 ? fmt::format("{}:{}", net.name, net.port) : net.name);
+  }
+  return ports;
+}
+
+/// As the user says; else, of several ports that UCX knows well (not Ethernet, where any may be the one that
+/// leads somewhere), the nearest; else what UCX finds best.
+std::string Process::net_devices(std::span<const topo::Place> places, std::size_t self) const {
+  if (is_set(runtime_.parameters.net_devices)) return runtime_.parameters.net_devices;
+  if (std::getenv("UCX_NET_DEVICES") != nullptr) return {};
+  std::vector<topo::UcxPort> ports = ucx_transport::ports();
+  std::erase_if(ports, [](const topo::UcxPort& port) { return port.speed_mbps <= 0; });
+  if (ports.size() < 2) return {};
+  const std::vector<std::string> nearest =
+      ports_near(topo::discover({.ucx_ports = ports}).system, places, self);
+  // In one order on all ranks, for the first of one sends to the first of another.
+  std::vector<std::string> known;
+  for (const topo::UcxPort& port : ports)
+    if (std::string name = fmt::format("{}:{}", port.name, port.port); std::ranges::count(nearest, name) > 0)
+      known.push_back(std::move(name));
+  std::ranges::sort(known);
+  return fmt::format("{}", fmt::join(known, ","));
+}
+
+ucx_transport::Transport& Process::transport(std::span<const topo::Place> places, std::size_t self) {
+  if (open_transport() != nullptr) return *open_transport();
+  const std::lock_guard lock(mutex_);
+  if (!transport_) {
+    ucx_transport::require_descriptors(ucx_transport::kDescriptorsOfWorker);  // also for a look at ports
+    const std::string devices = net_devices(places, self);
+    if (runtime_.parameters.verbose >= 2 && !devices.empty())
+      runtime_.log(fmt::format("network device {}", devices).c_str());
+    transport_ = std::make_unique<ucx_transport::Transport>(ucx_transport::TransportOptions{
+        .net_devices = devices,
+        .can_sleep = runtime_.parameters.progress_thread,
+        .rendezvous = static_cast<ucx_transport::Rendezvous>(runtime_.parameters.rendezvous)});
+    open_transport_.store(transport_.get(), std::memory_order_release);
+    if (progress_callback_ != nullptr && runtime_.register_progress != nullptr)
+      runtime_.register_progress(progress_callback_);
+  }
+  return *transport_;
+}
+
+}  // namespace loom

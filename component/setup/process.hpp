@@ -1,0 +1,175 @@
+// process.hpp -- what the communicators of one process share: its identity, its network, its counters.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "component/core.h"
+#include "component/execute/jobs.hpp"
+#include "component/select/plan.hpp"
+#include "component/setup/group.hpp"
+#include "device/cuda/staging.hpp"
+#include "device/host/host_job.hpp"
+#include "device/link/process_watch.hpp"
+#include "topo/discover.hpp"
+#include "ucx_transport/transport.hpp"
+
+namespace loom {
+
+/// What happened to the calls on one communicator. One thread counts at a time, any may read: the counts are
+/// plain additions, for a locked one would cost as much as the rest of a small call.
+struct CallCounters {
+  struct Counts {
+    std::array<std::atomic<std::uint64_t>, kAlgorithmCount> by{};  ///< calls that loom carried, by algorithm
+    std::atomic<std::uint64_t> bytes{0};  ///< of these calls, as HostJob::bytes() has it
+    std::array<std::atomic<std::uint64_t>, kFallbackCount> fallbacks{};  ///< calls that it did not, by reason
+  };
+  std::array<Counts, device::kCollectiveCount> of{};
+  Counts& operator[](device::Collective collective) { return of[static_cast<std::size_t>(collective)]; }
+
+  static void add(std::atomic<std::uint64_t>& counter, std::uint64_t by) noexcept {
+    counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+  }
+};
+
+/// The ports that serve one of a host's ranks best, and are its share where several ranks are as near, as UCX
+/// spells them ("mlx5_0:1"); none where the machine has none. places[self] is its own. Throws Error.
+std::vector<std::string> ports_near(const topo::System& machine, std::span<const topo::Place> places,
+                                    std::size_t self);
+
+class Process {
+ public:
+  /// `host_name` empty: this host's. Tests give ranks of one process different ones.
+  /// `progress_callback`: what the MPI library's progress loop is to call once the transport is open; may be
+  /// null. `job_callback`: what it is to call while nonblocking calls are outstanding; may be null.
+  explicit Process(const loom_runtime& runtime, std::string host_name = {},
+                   int (*progress_callback)(void) = nullptr, int (*job_callback)(void) = nullptr)
+      : runtime_(runtime),
+        host_name_(std::move(host_name)),
+        progress_callback_(progress_callback),
+        jobs_(runtime_, job_callback) {
+    open_driver(false);
+  }
+  ~Process();
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  const loom_runtime& runtime() const noexcept { return runtime_; }
+  const std::string& host_name();
+  const device::ProcessId& id();
+  /// Random, not 0: names this process among all that it may share a communicator with. Throws Error.
+  std::uint64_t number();
+  /// Where the calling thread is bound now. The machine is read at the first call. Throws Error.
+  topo::Place place();
+  /// Where memory should lie that the calling thread reads; nothing where that makes no difference. Throws
+  /// Error.
+  std::optional<int> numa_node();
+  /// Whether any file is to be read or written.
+  bool names_files() const noexcept;
+  /// What coll_loom_topo_file, a file of one host, says of every host; nullptr where it is not set. Read at
+  /// the first call. Throws Error.
+  const topo::System* described_machine();
+  /// This host as live discovery sees it, now. Throws Error.
+  topo::System discovered_machine();
+  /// Logs, at coll_loom_verbose >= 1, what had to be assumed for the description, and how it fits this host
+  /// (`placed`: what topo::placement_notes says): once. For rank 0.
+  void tell_of_description(const std::vector<std::string>& placed);
+  /// Logs lines at coll_loom_verbose >= 1.
+  void tell(const std::vector<std::string>& notes) const;
+  /// Tells descriptions apart; 0 where there is none. Throws Error.
+  std::uint64_t description_mark();
+  /// The text of coll_loom_graph_file; nullptr where it is not set. Read at the first call. Throws Error.
+  const std::string* graph();
+  /// Tells such files apart; 0 where there is none. Throws Error.
+  std::uint64_t graph_mark();
+  bool wants_graph_dump() const noexcept {
+    return !graph_dumped_ && is_set(runtime_.parameters.graph_dump_file);
+  }
+  /// Writes `text` to coll_loom_graph_dump_file, once per process and if that is set. A failure is only told.
+  void dump_graph(const std::function<std::string()>& text) noexcept;
+  bool wants_dump() const noexcept { return !dumped_ && is_set(runtime_.parameters.topo_dump_file); }
+  /// Writes `system` to coll_loom_topo_dump_file, once per process and if that is set. A failure is only
+  /// told.
+  void dump(const topo::System& system) noexcept;
+  /// Opened at the first call, over the ports_near() those `places`; from then on the MPI library's progress
+  /// loop drives it. Throws Error.
+  ucx_transport::Transport& transport(std::span<const topo::Place> places, std::size_t self);
+
+  loom_counters counters();
+  void count_communicator(bool connected) noexcept { ++(connected ? communicators_ : declined_); }
+  /// A call that was declined before it came to any communicator.
+  void count_fallback(device::Collective collective, Fallback reason) noexcept {
+    ++early_fallbacks_[collective].fallbacks[static_cast<std::size_t>(reason)];
+  }
+  /// From now on counters() includes these; until retire(), which keeps their values.
+  void include(const CallCounters& calls);
+  void retire(const CallCounters& calls);
+
+  JobEngine& jobs() noexcept { return jobs_; }
+  /// Starts coll_loom_progress_thread, if that is wanted and not done. Throws std::system_error.
+  void start_thread();
+  Groups& groups() noexcept { return groups_; }
+
+  /// For buffers on devices; nullptr where there can be none. Looks for CUDA's driver among the libraries
+  /// that the process has loaded, unless it has been found.
+  device::cuda::Staging* look_for_devices();
+  /// What that found.
+  device::cuda::Staging* staging() noexcept { return found_staging_.load(std::memory_order_acquire); }
+
+  /// The GPU that an owner's memory is on. The same one for all communicators that use it at a time. Throws
+  /// Error.
+  std::shared_ptr<device::cuda::Gpu> gpu(const device::cuda::Owner& owner);
+  /// Of a communicator that ends: freed when all its ranks have left them, here or later.
+  void retire(std::unique_ptr<device::cuda::GpuLinks> links) noexcept;
+  /// Frees those retired links that all have left.
+  void free_retired_links() noexcept;
+
+  /// The transport if it is open.
+  ucx_transport::Transport* open_transport() noexcept {
+    return open_transport_.load(std::memory_order_acquire);
+  }
+
+ private:
+  std::string net_devices(std::span<const topo::Place> places, std::size_t self) const;
+  const topo::Machine& machine();
+  static bool is_set(const char* path) noexcept { return path != nullptr && *path != '\0'; }
+  void open_driver(bool if_loaded);
+  void write_once(bool& written, const char* variable, const char* path,
+                  const std::function<std::string()>& text) noexcept;
+
+  loom_runtime runtime_;
+  std::mutex mutex_;  // guards what the first call of each kind makes
+  std::string host_name_;
+  int (*progress_callback_)(void);
+  device::ProcessId id_;
+  std::uint64_t number_ = 0;
+  std::unique_ptr<topo::Machine> machine_;
+  std::unique_ptr<topo::System> described_;
+  std::vector<std::string> description_notes_;
+  bool description_told_ = false;
+  std::uint64_t description_mark_ = 0;
+  std::unique_ptr<std::string> graph_;
+  std::uint64_t graph_mark_ = 0;
+  bool dumped_ = false, graph_dumped_ = false;
+  std::unique_ptr<device::cuda::Staging> staging_;
+  std::atomic<device::cuda::Staging*> found_staging_{nullptr};
+  std::vector<std::weak_ptr<device::cuda::Gpu>> gpus_;
+  std::vector<std::unique_ptr<device::cuda::GpuLinks>> retired_gpu_links_;
+  std::unique_ptr<ucx_transport::Transport> transport_;
+  std::atomic<ucx_transport::Transport*> open_transport_{nullptr};
+  std::atomic<std::uint64_t> communicators_{0}, declined_{0};
+  CallCounters early_fallbacks_;  ///< by any thread: added to atomically
+  std::vector<const CallCounters*> live_calls_;
+  CallCounters retired_calls_;
+  JobEngine jobs_;
+  Groups groups_;  ///< their links end before the transport
+};
+
+}  // namespace loom

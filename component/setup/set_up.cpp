@@ -1,0 +1,88 @@
+#include "component/setup/set_up.hpp"
+
+#include <pthread.h>
+
+#include <csignal>
+
+#include "component/communicator.hpp"
+
+namespace loom {
+
+ResumableSetUp::ResumableSetUp(const loom_bootstrap& bootstrap, Process& process, Communicator* communicator)
+    : bootstrap_(bootstrap), pausing_(bootstrap), process_(process), linked_(communicator) {
+  pausing_.context = this;
+  pausing_.all_gather = [](void* self, const void* in, void* out, std::size_t bytes_per_rank) {
+    return static_cast<ResumableSetUp*>(self)->exchange(
+        {.in = in, .out = out, .bytes_per_rank = bytes_per_rank, .words = 0, .op = LOOM_MAX});
+  };
+  pausing_.all_reduce = [](void* self, const std::uint64_t* in, std::uint64_t* out, std::size_t n,
+                           loom_op op) {
+    return static_cast<ResumableSetUp*>(self)->exchange(
+        {.in = in, .out = out, .bytes_per_rank = 0, .words = n, .op = op});
+  };
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the program's
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+ResumableSetUp::~ResumableSetUp() {
+  cancelled_ = true;
+  while (state_ != LOOM_SET_UP_DONE) {
+    go_.release();
+    came_.acquire();
+  }
+  thread_.join();
+}
+
+void ResumableSetUp::run() noexcept {
+  go_.acquire();
+  try {
+    if (cancelled_) throw Cancelled{};
+    if (linked_ != nullptr)
+      linked_->connect(Bootstrap(pausing_), [this] { pause(LOOM_SET_UP_WAITS); });
+    else
+      made_ = Communicator::create(Bootstrap(pausing_), process_);
+    if (made_) made_->exchange_through(Bootstrap(bootstrap_));
+  } catch (const Cancelled&) {
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  state_ = LOOM_SET_UP_DONE;
+  came_.release();
+}
+
+loom_set_up_state ResumableSetUp::advance(int exchanged, loom_exchange* next) {
+  exchanged_ = exchanged;
+  go_.release();
+  came_.acquire();
+  *next = wanted_;
+  return state_;
+}
+
+std::unique_ptr<Communicator> ResumableSetUp::take() {
+  if (failure_) std::rethrow_exception(failure_);
+  return std::move(made_);
+}
+
+int ResumableSetUp::exchange(const loom_exchange& wanted) {
+  wanted_ = wanted;
+  pause(LOOM_SET_UP_EXCHANGES);
+  return exchanged_;
+}
+
+/// In the thread: the caller goes on, until it comes by again.
+void ResumableSetUp::pause(loom_set_up_state state) {
+  state_ = state;
+  came_.release();
+  go_.acquire();
+  if (cancelled_) throw Cancelled{};
+}
+
+}  // namespace loom

@@ -1,0 +1,48 @@
+#include "device/link/peer_memory.hpp"
+
+#include <fmt/format.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace loom::device {
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // the kernel copies less than 2 GiB in one call
+
+}  // namespace
+
+ProcessEnded::ProcessEnded(std::int64_t pid)
+    : Error(ErrorCode::kPeerFailed, fmt::format("Process {} has ended.", pid)), pid_(pid) {}
+
+void read_peer_memory(std::int64_t pid, std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (pid == ::getpid()) {  // ranks as threads: race detectors see the accesses
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  while (bytes > 0) {
+    const std::size_t piece = std::min(bytes, kMostBytes);
+    const iovec local{to, piece}, remote{const_cast<std::byte*>(from), piece};
+    const ssize_t copied = ::process_vm_readv(static_cast<pid_t>(pid), &local, 1, &remote, 1, 0);
+    if (copied < 0 && errno == ESRCH) throw ProcessEnded(pid);
+    if (copied <= 0)
+      throw system_error(
+          fmt::format("Reading memory of process {} failed (coll_loom_single_copy 0 does without)", pid),
+          copied < 0 ? errno : EFAULT);
+    to += copied;
+    from += copied;
+    bytes -= static_cast<std::size_t>(copied);
+  }
+}
+
+bool can_read_peer_memory(std::int64_t pid, const std::byte* from, std::uint64_t expected) noexcept {
+  std::uint64_t word = ~expected;
+  const iovec local{&word, sizeof(word)}, remote{const_cast<std::byte*>(from), sizeof(word)};
+  return ::process_vm_readv(static_cast<pid_t>(pid), &local, 1, &remote, 1, 0) == sizeof(word) &&
+         word == expected;
+}
+
+}  // namespace loom::device

@@ -1,0 +1,68 @@
+#include "device/link/process_watch.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <optional>
+#include <sstream>
+#include <string>
+
+#include "base/error.hpp"
+
+namespace loom::device {
+namespace {
+
+struct ProcessStat {
+  char state = '?';
+  std::uint64_t start_time = 0;
+};
+
+/// Throws Error (kSystem) where nothing can be said; nullopt: there is no such process.
+std::optional<ProcessStat> read_stat(std::int64_t pid) {
+  const int fd = ::open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    if (errno == ENOENT || errno == ESRCH) return std::nullopt;
+    throw system_error("Reading /proc failed", errno);
+  }
+  std::array<char, 1024> text;
+  const ssize_t length = ::read(fd, text.data(), text.size());
+  const int read_error = errno;
+  ::close(fd);
+  if (length < 0 && read_error == ESRCH) return std::nullopt;
+  if (length <= 0) throw system_error("Reading /proc failed", read_error);
+  // "pid (name) state ...": the name may hold spaces and parentheses, so what follows its last one is parsed.
+  const std::string line(text.data(), static_cast<std::size_t>(length));
+  std::istringstream fields(line.substr(line.rfind(')') + 1));
+  ProcessStat stat;
+  fields >> stat.state;
+  std::string skipped;
+  for (int field = 4; field < 22; ++field) fields >> skipped;
+  if (!(fields >> stat.start_time)) throw Error(ErrorCode::kSystem, "/proc has an unknown format.");
+  return stat;
+}
+
+}  // namespace
+
+ProcessId this_process() {
+  try {
+    const auto stat = read_stat(::getpid());
+    return {::getpid(), stat ? stat->start_time : 0};
+  } catch (const Error&) {
+    return {::getpid(), 0};
+  }
+}
+
+bool is_alive(const ProcessId& process) {
+  if (process.start_time == 0) return true;
+  try {
+    const auto stat = read_stat(process.pid);
+    return stat && stat->start_time == process.start_time && stat->state != 'Z' && stat->state != 'X';
+  } catch (const Error&) {
+    return true;  // no descriptor to spare, say: nobody is declared dead for that
+  }
+}
+
+}  // namespace loom::device

@@ -1,0 +1,160 @@
+#include "device/link/shared_memory.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <random>
+#include <system_error>
+#include <utility>
+
+#include "base/error.hpp"
+#include "device/link/step_flag.hpp"
+
+namespace loom::device {
+namespace {
+
+constexpr std::size_t kHeaderBytes = kCacheLine;
+
+std::uint64_t random_token() {
+  std::random_device source;
+  return (std::uint64_t{source()} << 32) ^ source();
+}
+
+std::byte* map(int fd, std::size_t bytes) {
+  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  return address == MAP_FAILED ? nullptr : static_cast<std::byte*>(address);
+}
+
+/// Gives the file its size and all its memory. Returns 0 or an errno.
+int allocate(int fd, std::size_t bytes) {
+  // Beyond a limit on file size (RLIMIT_FSIZE) the kernel sends SIGXFSZ, which ends a process that did not
+  // ask for it.
+  sigset_t file_too_large, before;
+  sigemptyset(&file_too_large);
+  sigaddset(&file_too_large, SIGXFSZ);
+  pthread_sigmask(SIG_BLOCK, &file_too_large, &before);
+  int error;
+  do error = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  while (error == EINTR);  // a signal can interrupt a large allocation
+  if (error == EFBIG && sigismember(&before, SIGXFSZ) == 0) {
+    const timespec no_wait{};
+    sigtimedwait(&file_too_large, nullptr, &no_wait);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return error;
+}
+
+std::uint64_t token_at(const std::byte* base) {
+  std::uint64_t token;
+  std::memcpy(&token, base, sizeof(token));
+  return token;
+}
+
+}  // namespace
+
+class Segment::Mapping {
+ public:
+  Mapping() = default;
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() {
+    if (fd >= 0) ::close(fd);
+    if (base != nullptr) ::munmap(base, bytes);
+  }
+
+  std::byte* base = nullptr;
+  std::size_t bytes = 0;
+  int fd = -1;
+
+  /// The segments created in this process, for ranks that are its threads.
+  class Registry {
+   public:
+    void add(std::uint64_t token, const std::shared_ptr<Mapping>& mapping) {
+      const std::lock_guard lock(mutex_);
+      std::erase_if(created_, [](const auto& entry) { return entry.second.expired(); });
+      created_[token] = mapping;
+    }
+    std::shared_ptr<Mapping> find(std::uint64_t token) {
+      const std::lock_guard lock(mutex_);
+      const auto entry = created_.find(token);
+      return entry == created_.end() ? nullptr : entry->second.lock();
+    }
+
+   private:
+    std::mutex mutex_;
+    std::map<std::uint64_t, std::weak_ptr<Mapping>> created_;
+  };
+  static Registry& registry() {
+    static Registry registry;
+    return registry;
+  }
+};
+
+Segment Segment::create(std::size_t bytes) {
+  auto mapping = std::make_shared<Mapping>();
+  mapping->bytes = kHeaderBytes + bytes;
+  mapping->fd = ::memfd_create("loom", MFD_CLOEXEC);
+  if (mapping->fd < 0) throw system_error("memfd_create failed", errno);
+  if (const int error = allocate(mapping->fd, mapping->bytes); error != 0)
+    throw system_error(fmt::format("Allocating {} bytes of shared memory failed", mapping->bytes), error);
+  mapping->base = map(mapping->fd, mapping->bytes);
+  if (mapping->base == nullptr) throw system_error("Mapping shared memory failed", errno);
+  const std::uint64_t token = random_token();
+  std::memcpy(mapping->base, &token, sizeof(token));
+  Mapping::registry().add(token, mapping);
+  Segment segment;
+  segment.mapping_ = std::move(mapping);
+  return segment;
+}
+
+Segment Segment::attach(const SegmentHandle& handle) {
+  Segment segment;
+  if (handle.pid == ::getpid() && (segment.mapping_ = Mapping::registry().find(handle.token))) return segment;
+
+  const std::string path = fmt::format("/proc/{}/fd/{}", handle.pid, handle.fd);
+  const auto unreachable = [&](const std::string& why) {
+    return Error(
+        ErrorCode::kUnreachable,
+        fmt::format("The shared memory of process {} cannot be used: {}: {}.", handle.pid, path, why));
+  };
+  auto mapping = std::make_shared<Mapping>();
+  mapping->fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (mapping->fd < 0) throw unreachable(std::generic_category().message(errno));
+  struct stat status {};
+  if (::fstat(mapping->fd, &status) != 0 || static_cast<std::uint64_t>(status.st_size) != handle.bytes)
+    throw unreachable("it is not the segment that the process announced");
+  mapping->base = map(mapping->fd, handle.bytes);
+  if (mapping->base == nullptr) throw unreachable(std::generic_category().message(errno));
+  mapping->bytes = handle.bytes;
+  if (token_at(mapping->base) != handle.token)
+    throw unreachable("it is another segment than the process announced");
+  segment.mapping_ = std::move(mapping);
+  segment.close_handle();
+  return segment;
+}
+
+SegmentHandle Segment::handle() const noexcept {
+  return {.pid = ::getpid(),
+          .fd = mapping_->fd,
+          .bytes = mapping_->bytes,
+          .token = token_at(mapping_->base),
+          .address = reinterpret_cast<std::uint64_t>(mapping_->base)};
+}
+
+void Segment::close_handle() noexcept {
+  if (mapping_ && mapping_->fd >= 0) ::close(std::exchange(mapping_->fd, -1));
+}
+
+std::byte* Segment::data() const noexcept {
+  return mapping_->base + kHeaderBytes;
+}
+
+}  // namespace loom::device

@@ -1,0 +1,100 @@
+// tree_schedule.hpp -- the double binary tree over hosts, with a chain inside each host: who is whose parent.
+// Each tree carries half of the message, cut into slices. A reduction goes up, a broadcast down, an
+// all-reduce up and then down.
+//
+// Depth 2 (log2 h + l) for an all-reduce over h hosts of l ranks, half of that for the other two, and a slice
+// more for each further slice. A rank that is inside one tree is a leaf of the other (save one rank where h
+// is odd), so that at full pipeline no rank sends or receives more than 2 S for an all-reduce (least: 2
+// (n-1)/n S), or 1 S for the other two (Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth
+// broadcast, reduction and scan", 2009).
+#pragma once
+
+#include <bit>
+
+#include "device/reduce/element_types.hpp"
+
+namespace loom::device {
+
+inline constexpr int kNobody = -1;
+
+/// A place in one binary tree over positions 0..n-1; kNobody where there is none.
+struct TreePlace {
+  int parent = kNobody;
+  int child[2] = {kNobody, kNobody};
+};
+
+/// The first tree. Position 0 is the root and has one child. Below, a position stands above the two halves of
+/// the interval of positions around it that its lowest set bit spans; where the tree is not full, the upper
+/// one moves up.
+///
+///   n = 6:  0 - 4        n = 8:  0 - 4
+///             2   5                2   6
+///            1 3                  1 3 5 7
+LOOM_HOST_DEVICE constexpr TreePlace first_tree(int position, int size) {
+  TreePlace place;
+  int span = position & -position;
+  if (position == 0) {
+    span = 1;
+    while (span < size) span <<= 1;
+  } else {
+    const int above = (position ^ span) | (span << 1);
+    place.parent = above < size ? above : position ^ span;
+  }
+  if (position != 0 && span > 1) place.child[0] = position - span / 2;
+  for (int step = span / 2; step > 0 && place.child[1] == kNobody; step /= 2)
+    if (position + step < size) place.child[1] = position + step;
+  return place;
+}
+
+/// Tree 0 is the first tree; tree 1 the same, mirrored where n is even and shifted by one where it is odd, so
+/// that insides become leaves.
+LOOM_HOST_DEVICE constexpr TreePlace double_tree(int tree, int position, int size) {
+  if (tree == 0) return first_tree(position, size);
+  const bool mirrored = size % 2 == 0;
+  const auto map = [&](int p) { return p == kNobody ? kNobody : mirrored ? size - 1 - p : (p + 1) % size; };
+  TreePlace place = first_tree(mirrored ? size - 1 - position : (position - 1 + size) % size, size);
+  place.parent = map(place.parent);
+  place.child[0] = map(place.child[0]);
+  place.child[1] = map(place.child[1]);
+  return place;
+}
+
+/// The same tree taken up at `root`: links are used the other way round on the path between the two.
+struct RootedPlace {
+  int parent = kNobody;
+  int child[3] = {kNobody, kNobody, kNobody};
+};
+LOOM_HOST_DEVICE constexpr RootedPlace double_tree_from(int tree, int root, int position, int size) {
+  const TreePlace place = double_tree(tree, position, size);
+  if (position == root) return {kNobody, {place.parent, place.child[0], place.child[1]}};
+  int below =
+      root;  // the last one on the way up from the new root before this position, or past the old root
+  while (below != kNobody && double_tree(tree, below, size).parent != position)
+    below = double_tree(tree, below, size).parent;
+  if (below == kNobody) return {place.parent, {place.child[0], place.child[1], kNobody}};
+  return {below, {place.parent, place.child[below == place.child[0] ? 1 : 0], kNobody}};
+}
+
+/// A rank's place, with ranks numbered host after host, `locals` of them each. The first of a host is in the
+/// tree over hosts; the others hang below it as a chain.
+struct ChainedPlace {
+  int parent = kNobody;
+  int child[3] = {kNobody, kNobody, kNobody};
+};
+LOOM_HOST_DEVICE constexpr ChainedPlace chained_tree(int tree, int rank, int hosts, int locals) {
+  const int host = rank / locals, local = rank % locals;
+  ChainedPlace place;
+  if (local + 1 < locals) place.child[2] = rank + 1;
+  if (local > 0) {
+    place.parent = rank - 1;
+    return place;
+  }
+  const TreePlace above = double_tree(tree, host, hosts);
+  const auto head_of = [&](int h) { return h == kNobody ? kNobody : h * locals; };
+  place.parent = head_of(above.parent);
+  place.child[0] = head_of(above.child[0]);
+  place.child[1] = head_of(above.child[1]);
+  return place;
+}
+
+}  // namespace loom::device

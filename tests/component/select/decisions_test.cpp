@@ -1,0 +1,164 @@
+// decisions_test.cpp -- holds the algorithm for each call, over a grid of machines, collectives and sizes,
+// against decisions.txt. A difference has to be a decision with a measurement. LOOM_WRITE_DECISIONS=FILE
+// writes the present decisions.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "component/links/shared_layout.hpp"
+#include "component/select/plan.hpp"
+#include "device/cuda/persistent_links.hpp"
+
+namespace loom {
+namespace {
+
+using device::Collective;
+
+constexpr std::size_t kMostBytes = std::size_t{1} << 31;
+
+struct Machine {
+  connect::Shape shape;
+  Abilities abilities;
+};
+
+std::vector<Machine> machines() {
+  std::vector<Machine> all;
+  for (const int ranks : {1, 2, 3, 4, 5, 8, 16, 33, 128, 256})
+    for (const bool single_copy : {false, true})
+      for (const bool oversubscribed : {false, true})
+        all.push_back({{ranks, 1, ranks}, {.single_copy = single_copy, .oversubscribed = oversubscribed}});
+  for (const int hosts : {2, 3, 4, 5, 6, 8, 9, 16, 17, 33, 64, 128})
+    for (const int per_host : {1, 2, 3, 8})
+      for (const bool two_levels : {false, true})
+        all.push_back({{hosts * per_host, hosts, per_host}, {.two_levels = two_levels}});
+  for (const int hosts : {2, 3, 5, 16, 17, 40})
+    for (const bool two_levels : {false, true})
+      all.push_back({{hosts * 2 + 1, hosts, 0}, {.two_levels = two_levels}});
+  return all;
+}
+
+/// "0 a, 100 b": from so many bytes on. Looks at powers of two and their neighbours, and where two differ for
+/// where exactly.
+std::string by_size(const std::function<std::string(std::size_t)>& decide) {
+  std::vector<std::size_t> sizes{0};
+  for (std::size_t power = 1; power <= kMostBytes; power *= 2)
+    for (const std::size_t size : {power, power + 1, power + power / 2}) sizes.push_back(size);
+  std::string before = decide(0), text = "0 " + before;
+  std::size_t last = 0;
+  for (const std::size_t size : sizes) {
+    while (decide(size) != before) {
+      std::size_t low = last, high = size;  // low is as before, high is not
+      while (high - low > 1) {
+        const std::size_t middle = low + (high - low) / 2;
+        (decide(middle) == before ? low : high) = middle;
+      }
+      before = decide(high);
+      text += fmt::format(", {} {}", high, before);
+      last = high;
+    }
+    last = size;
+  }
+  return text;
+}
+
+/// The blocking way, "/" that of a call that may not wait where it is another, "|" the rival.
+std::string decision(const Machine& machine, Collective collective, std::size_t bytes) {
+  const auto& [shape, abilities] = machine;
+  const auto with_rival = [&](Algorithm usual) {
+    const auto rival = rival_of(usual, collective, shape, bytes, abilities);
+    return fmt::format("{}{}", name_of(usual), rival ? fmt::format("|{}", name_of(*rival)) : "");
+  };
+  const std::string blocking = with_rival(plan(collective, shape, bytes, abilities));
+  const std::string resumable = with_rival(plan_resumable(collective, shape, bytes, abilities));
+  return blocking == resumable ? blocking : blocking + " / " + resumable;
+}
+
+std::string decisions() {
+  std::string text;
+  for (const Machine& machine : machines()) {
+    const auto& [shape, abilities] = machine;
+    text += fmt::format(
+        "ranks {} hosts {} per host {}{}{}{}: small {}, meshes {}, trees {}, two levels {}\n", shape.ranks,
+        shape.hosts, shape.ranks_per_host, abilities.single_copy ? " single_copy" : "",
+        abilities.oversubscribed ? " oversubscribed" : "", abilities.two_levels ? " two_levels" : "",
+        shape.hosts == 1 ? most_small_bytes(shape.ranks, abilities.protocol) : 0, may_mesh(shape),
+        has_tree_sizes(shape, abilities.preference), may_use_two_levels(shape));
+    // Collectives that go alike share a line.
+    std::vector<std::pair<std::string, std::string>> lines;
+    for (std::size_t i = 0; i < device::kCollectiveCount; ++i) {
+      const auto collective = static_cast<Collective>(i);
+      const std::string ways =
+          collective == Collective::kBarrier
+              ? "0 " + decision(machine, collective, 0)
+              : by_size([&](std::size_t bytes) { return decision(machine, collective, bytes); });
+      const auto same = std::ranges::find(lines, ways, &std::pair<std::string, std::string>::second);
+      if (same != lines.end())
+        same->first += fmt::format(" {}", name_of(collective));
+      else
+        lines.emplace_back(name_of(collective), ways);
+    }
+    for (const auto& [collectives, ways] : lines) text += fmt::format("  {}: {}\n", collectives, ways);
+  }
+  text += "may carry\n";
+  for (std::size_t i = 0; i < kAlgorithmCount; ++i) {
+    const auto algorithm = static_cast<Algorithm>(i);
+    text += fmt::format("  {}:", name_of(algorithm));
+    for (std::size_t c = 0; c < device::kCollectiveCount; ++c)
+      if (may_carry(algorithm, static_cast<Collective>(c)))
+        text += fmt::format(" {}", name_of(static_cast<Collective>(c)));
+    text += "\n";
+  }
+  for (const Collective collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter,
+                                      Collective::kBroadcast, Collective::kAllGather, Collective::kAllToAll})
+    text += fmt::format("kernels {}: {}\n", name_of(collective), by_size([&](std::size_t bytes) {
+                          const auto way = device::cuda::persistent_way(collective, bytes, 4, 16);
+                          return way ? fmt::format("{}.{}.{}", static_cast<int>(way->algorithm),
+                                                   static_cast<int>(way->protocol), way->channels)
+                                     : "-";
+                        }));
+  const auto fifo = [&](const char* name, const device::FifoShape& shape) {
+    text +=
+        fmt::format("fifo {}: {} slots of {} bytes, credit after {} releases or {} bytes\n", name,
+                    shape.slot_count, shape.slot_bytes, shape.releases_per_credit, shape.bytes_per_credit);
+  };
+  fifo("shared", kSharedFifo);
+  fifo("net", kNetFifo);
+  fifo("tree", kTreeFifo);
+  fifo("mesh", kMeshFifo);
+  for (const int hosts : {2, 3, 4, 5, 6, 9, 10, 16}) {
+    fifo(fmt::format("hosts {}", hosts).c_str(), hosts_fifo(hosts));
+    text += fmt::format("untaken {} slots, {} bytes\n", most_untaken(hosts_fifo(hosts)), kMostUntakenBytes);
+  }
+  text +=
+      fmt::format("segment {} bytes on one host, {} on one of several\n", kOneHostBytes, kOneOfHostsBytes);
+  text += fmt::format("banks {} of {} bytes\n", device::Board::kBanks, device::Board::kBankBytes);
+  for (const int ranks : {2, 4, 8, 9, 16, 33, 128})
+    text += fmt::format("banks of hosts with {} ranks: {}\n", ranks, banks_of_hosts(ranks));
+  return text;
+}
+
+TEST(Decisions, AreThoseThatWereMeasured) {
+  const std::string now = decisions();
+  if (const char* path = std::getenv("LOOM_WRITE_DECISIONS")) std::ofstream(path) << now;
+  std::ifstream file(LOOM_DECISIONS_FILE);
+  ASSERT_TRUE(file) << LOOM_DECISIONS_FILE;
+  std::istringstream lines(now);
+  std::string expected, found, machine;
+  for (int number = 1;; ++number) {
+    const bool more_expected = static_cast<bool>(std::getline(file, expected));
+    const bool more_found = static_cast<bool>(std::getline(lines, found));
+    ASSERT_EQ(more_expected, more_found) << "line " << number;
+    if (!more_found) break;
+    if (found[0] != ' ') machine = found;
+    EXPECT_EQ(expected, found) << "line " << number << ", " << machine;
+  }
+}
+
+}  // namespace
+}  // namespace loom

@@ -1,0 +1,150 @@
+// Calls for which there are two ways (race.hpp): by both, whoever would be faster, with changes from one to
+// the other in a row of calls; and races as they come.
+#include <algorithm>
+#include <cstdint>
+#include <tuple>
+
+#include "forced_races.hpp"
+#include "tests/component/allreduce_cases.hpp"
+
+namespace loom::test {
+namespace {
+
+using device::Collective;
+
+constexpr Collective kAll[] = {
+    Collective::kAllreduce, Collective::kReduce,    Collective::kReduceScatter, Collective::kReduceScatterV,
+    Collective::kBroadcast, Collective::kAllGather, Collective::kAllToAll,      Collective::kBarrier};
+
+/// One call of `count` elements in a message or block, checked on the calling rank. Sums are exact.
+void check_call(Rank& self, Communicator& communicator, Collective collective, std::size_t count,
+                bool in_place, int call) {
+  const auto ranks = static_cast<std::size_t>(self.size()), rank = static_cast<std::size_t>(self.rank());
+  const int root = call % self.size();
+  const bool reduces = device::is_reduction(collective);
+  const bool many_in = collective == Collective::kAllToAll || device::scatters_result(collective);
+  const bool many_out = collective == Collective::kAllToAll || collective == Collective::kAllGather;
+  // Of a reduce_scatter parts differ: rank r has r elements more than the first.
+  std::vector<std::uint64_t> bounds;
+  for (std::size_t r = 0; r <= ranks; ++r) bounds.push_back(r * count + r * (r - 1) / 2);
+  const bool unequal = collective == Collective::kReduceScatterV;
+  const std::size_t own_count = unequal ? bounds[rank + 1] - bounds[rank] : count;
+  const std::size_t in_count = unequal ? bounds[ranks] : many_in ? ranks * count : count;
+  const std::size_t out_count = many_out ? ranks * count : own_count;
+
+  const std::vector<std::int32_t> mine = operands<std::int32_t>(self.rank(), in_count, call);
+  std::vector<std::int32_t> in = mine, out(std::max(out_count, in_place ? in_count : 0), -1);
+  std::size_t own_at = 0;
+  if (in_place) {
+    own_at = collective == Collective::kAllGather ? rank * count : 0;
+    std::ranges::copy(mine, out.begin() + static_cast<std::ptrdiff_t>(own_at));
+  }
+  device::HostJob job{.collective = collective,
+                      .in = in_place ? bytes_of(out) + own_at * sizeof(out[0]) : bytes_of(in),
+                      .out = bytes_of(out),
+                      .count = collective == Collective::kBarrier ? 0
+                               : unequal                          ? in_count
+                                                                  : count,
+                      .elem_bytes = sizeof(out[0]),
+                      .reduce = device::find_reduce(device::Op::kSum, device::Type::kInt32),
+                      .root = root};
+  if (unequal) job.bounds = bounds.data();
+  ASSERT_TRUE(communicator.perform(job));
+
+  if (collective == Collective::kBarrier || (collective == Collective::kReduce && self.rank() != root) ||
+      (collective == Collective::kBroadcast && self.rank() == root))
+    return;
+  std::vector<std::int32_t> expected;
+  const auto append = [&](const std::vector<std::int32_t>& from, std::size_t first, std::size_t n) {
+    const auto begin = from.begin() + static_cast<std::ptrdiff_t>(first);
+    expected.insert(expected.end(), begin, begin + static_cast<std::ptrdiff_t>(n));
+  };
+  const std::size_t own_first = unequal ? bounds[rank] : many_in ? rank * count : 0;
+  if (reduces)
+    append(expected_sum<std::int32_t>(self.size(), in_count, call), own_first, own_count);
+  else if (collective == Collective::kBroadcast)
+    append(operands<std::int32_t>(root, count, call), 0, count);
+  else
+    for (int from = 0; from < self.size(); ++from)
+      append(operands<std::int32_t>(from, in_count, call), own_first, count);
+  out.resize(out_count);
+  EXPECT_EQ(out, expected) << "rank " << self.rank() << ", call " << call << ", collective "
+                           << static_cast<int>(collective) << ", count " << count;
+}
+
+class RacingCalls : public ::testing::TestWithParam<int> {};
+
+TEST_P(RacingCalls, MayChangeTheirWayBetweenAnyTwo) {
+  Job job{.ranks = GetParam()};
+  job.run([](Rank& self) {
+    const auto communicator = self.connect();
+    ASSERT_NE(communicator, nullptr);
+    check_call(self, *communicator, Collective::kBarrier, 0, false, 0);  // makes the links
+    if (!ForcedRaces::start(*communicator)) return;
+    int call = 0;
+    // Within a line, direct or by single copy, direct in neither case, in several tiles.
+    for (const std::size_t count : {5UL, 2100UL, 9000UL, 150'000UL})
+      for (const Collective collective : kAll) {
+        // Each way after each; and other collectives meet in what the change leaves behind.
+        for (const bool rivals_lead : {false, true, true, false, false, true}) {
+          ForcedRaces::set(*communicator, rivals_lead);
+          check_call(self, *communicator, collective, count,
+                     call % 2 == 1 && !device::scatters_result(collective), call);
+          check_call(self, *communicator, kAll[static_cast<std::size_t>(call) % std::size(kAll)], 3000, false,
+                     call);
+          ++call;
+        }
+      }
+    for (const Algorithm way : {Algorithm::kDirect, Algorithm::kBoards, Algorithm::kSingleCopy})
+      EXPECT_GT(ForcedRaces::performed(*communicator, way), 0U);
+  });
+}
+
+TEST_P(RacingCalls, TakeTurns) {
+  Job job{.ranks = GetParam()};
+  job.run([](Rank& self) {
+    const auto communicator = self.connect();
+    check_call(self, *communicator, Collective::kBarrier, 0, false, 0);
+    if (!ForcedRaces::start(*communicator)) return;
+    constexpr std::size_t kShortCount = 30'000, kLongCount = 300'000;
+    for (const auto& [collective, count, pace] :
+         {std::tuple{Collective::kAllreduce, kShortCount, Race::kShort},
+          std::tuple{Collective::kBroadcast, kShortCount, Race::kShort},
+          std::tuple{Collective::kAllreduce, kLongCount, Race::kLong}}) {
+      const auto performed = [&](Algorithm way) { return ForcedRaces::performed(*communicator, way); };
+      const std::uint64_t by_boards = performed(Algorithm::kBoards),
+                          by_copy = performed(Algorithm::kSingleCopy);
+      const int calls = static_cast<int>(4 * pace.lap);
+      for (int call = 0; call < calls; ++call)
+        check_call(self, *communicator, collective, count, call % 2 == 1, call);
+      EXPECT_EQ(performed(Algorithm::kBoards) - by_boards + performed(Algorithm::kSingleCopy) - by_copy,
+                calls);
+      EXPECT_GE(performed(Algorithm::kBoards), by_boards + pace.lap);
+      EXPECT_GE(performed(Algorithm::kSingleCopy), by_copy + pace.lap);
+    }
+  });
+}
+
+TEST_P(RacingCalls, GoByWhoeverLeads) {
+  Job job{.ranks = GetParam()};
+  job.run([](Rank& self) {
+    const auto communicator = self.connect();
+    check_call(self, *communicator, Collective::kBarrier, 0, false, 0);
+    if (!ForcedRaces::start(*communicator)) return;
+    for (const bool rivals_lead : {false, true}) {
+      ForcedRaces::set(*communicator, rivals_lead);
+      const Algorithm way = rivals_lead ? Algorithm::kSingleCopy : Algorithm::kBoards;
+      const std::uint64_t before = ForcedRaces::performed(*communicator, way);
+      for (const Collective collective :
+           {Collective::kAllreduce, Collective::kReduceScatter, Collective::kReduceScatterV})
+        check_call(self, *communicator, collective, 50'000, false, 1);
+      EXPECT_EQ(ForcedRaces::performed(*communicator, way), before + 3);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, RacingCalls, ::testing::Values(2, 3, 4),
+                         [](const auto& test) { return std::to_string(test.param) + "Ranks"; });
+
+}  // namespace
+}  // namespace loom::test

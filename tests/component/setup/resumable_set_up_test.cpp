@@ -1,0 +1,122 @@
+// The set-up for callers that may not wait: they perform its exchanges.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "component/setup/set_up.hpp"
+#include "tests/component/thread_ranks.hpp"
+
+namespace loom::test {
+namespace {
+
+std::ptrdiff_t threads() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return std::distance(begin(tasks), end(tasks));
+}
+
+int exchange(const loom_bootstrap& bootstrap, const loom_exchange& wanted) {
+  if (wanted.words > 0)
+    return bootstrap.all_reduce(bootstrap.context, static_cast<const std::uint64_t*>(wanted.in),
+                                static_cast<std::uint64_t*>(wanted.out), wanted.words, wanted.op);
+  return bootstrap.all_gather(bootstrap.context, wanted.in, wanted.out, wanted.bytes_per_rank);
+}
+
+/// Returns how many exchanges it had.
+int drive(ResumableSetUp& set_up, const loom_bootstrap& bootstrap) {
+  int exchanged = 0, exchanges = 0;
+  loom_exchange next;
+  for (loom_set_up_state state; (state = set_up.advance(exchanged, &next)) != LOOM_SET_UP_DONE;) {
+    if (state != LOOM_SET_UP_EXCHANGES) continue;
+    exchanged = exchange(bootstrap, next);
+    ++exchanges;
+  }
+  return exchanges;
+}
+
+void expect_sum(Rank& self, Communicator& communicator) {
+  std::vector<int> in(500'000, self.rank()), out(in.size(), -1);
+  EXPECT_TRUE(allreduce(communicator, reinterpret_cast<const std::byte*>(in.data()),
+                        reinterpret_cast<std::byte*>(out.data()), in.size(), device::Type::kInt32,
+                        device::Op::kSum));
+  EXPECT_EQ(out, std::vector<int>(in.size(), self.size() * (self.size() - 1) / 2));
+}
+
+device::HostJob large_sum() {
+  return {.collective = device::Collective::kAllreduce,
+          .count = 500'000,
+          .elem_bytes = sizeof(int),
+          .reduce = device::find_reduce(device::Op::kSum, device::Type::kInt32)};
+}
+
+TEST(ResumableSetUp, LetsTheRanksMeetAndThenMakesTheirLinks) {
+  Job job{.ranks = 3};
+  job.run([](Rank& self) {
+    std::unique_ptr<Communicator> communicator;
+    {
+      ResumableSetUp meeting(self.bootstrap(), self.process(), nullptr);
+      EXPECT_GT(drive(meeting, self.bootstrap()), 0);
+      communicator = meeting.take();
+    }
+    ASSERT_NE(communicator, nullptr);
+    EXPECT_TRUE(communicator->needs_links(large_sum()));
+    ResumableSetUp linking(self.bootstrap(), self.process(), communicator.get());
+    EXPECT_GT(drive(linking, self.bootstrap()), 0);
+    EXPECT_EQ(linking.take(), nullptr);
+    EXPECT_FALSE(communicator->needs_links(large_sum()));
+    expect_sum(self, *communicator);
+  });
+}
+
+TEST(ResumableSetUp, CanBeGivenUpAtAnyExchange) {
+  Job job{.ranks = 2};
+  pid_t first = 0;  // with it the thread sanitizer makes one of its own
+  std::thread([&] { first = ::gettid(); }).join();
+  // One that has been joined is still listed for a moment.
+  while (std::filesystem::exists("/proc/self/task/" + std::to_string(first))) std::this_thread::yield();
+  const std::ptrdiff_t before = threads();
+  job.run([](Rank& self) {
+    for (int most = 0; most < 6; ++most) {
+      ResumableSetUp set_up(self.bootstrap(), self.process(), nullptr);
+      int exchanged = 0;
+      loom_exchange next;
+      for (int i = 0; i < most && set_up.advance(exchanged, &next) == LOOM_SET_UP_EXCHANGES; ++i)
+        exchanged = exchange(self.bootstrap(), next);
+    }
+  });
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (threads() != before && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+  EXPECT_EQ(threads(), before);
+}
+
+TEST(ResumableSetUp, FailsWhereAnExchangeFails) {
+  Job job{.ranks = 2};
+  job.run([](Rank& self) {
+    ResumableSetUp set_up(self.bootstrap(), self.process(), nullptr);
+    loom_exchange next;
+    ASSERT_EQ(set_up.advance(0, &next), LOOM_SET_UP_EXCHANGES);
+    ASSERT_EQ(set_up.advance(1, &next), LOOM_SET_UP_DONE);
+    EXPECT_THROW(set_up.take(), BootstrapFailed);
+  });
+}
+
+TEST(ResumableSetUp, EndsOnAllRanksWhereOneStepsAside) {
+  Job job{.ranks = 3};
+  job.parameters_of = [](int rank) {
+    loom_parameters parameters{};
+    parameters.topo_file = rank == 1 ? "/nowhere/topology.xml" : nullptr;
+    return parameters;
+  };
+  job.run([](Rank& self) {
+    ResumableSetUp set_up(self.bootstrap(), self.process(), nullptr);
+    drive(set_up, self.bootstrap());
+    EXPECT_EQ(set_up.take(), nullptr);
+  });
+  EXPECT_EQ(job.transcript.messages(LOOM_MESSAGE_DECLINED).size(), 1U);
+}
+
+}  // namespace
+}  // namespace loom::test

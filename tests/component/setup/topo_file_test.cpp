@@ -1,0 +1,218 @@
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "tests/component/allreduce_cases.hpp"
+#include "tests/component/temporary_file.hpp"
+#include "topo/hwloc_xml.hpp"
+
+namespace loom::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+loom_parameters with_files(const char* topo_file, const char* topo_dump_file) {
+  loom_parameters parameters{};
+  parameters.topo_file = topo_file;
+  parameters.topo_dump_file = topo_dump_file;
+  return parameters;
+}
+
+using TopoFile = WithFiles;
+
+constexpr const char* kMachine =
+    "<system version='1'><cpu numaid='0' affinity='f' arch='arm64'><nic><net dev='0' name='eth7' "
+    "speed='1000'/></nic></cpu></system>";
+
+TEST_F(TopoFile, DescribesTheHostsAndIsWrittenWithTheirRanks) {
+  const std::string in = temporary("in.xml", kMachine), out = temporary("out.xml");
+  Job job{.ranks = 3, .parameters = with_files(in.c_str(), out.c_str())};
+  job.run([](Rank& self) { EXPECT_NE(self.connect(), nullptr); });
+  const topo::System written = topo::read_system(out).system;
+  EXPECT_EQ(written.gpus().size(), 3);
+  EXPECT_EQ(written.node(written.of_kind(topo::NodeKind::kNet).front()).net().name, "eth7");
+}
+
+topo::Place at(int numa_node) {
+  topo::Place place;
+  place.numa_node = numa_node;
+  place.first_cpu = 4 * numa_node;
+  return place;
+}
+
+using Ports = std::vector<std::string>;
+
+TEST(PortsNear, AreThoseOfTheNumaNodeThatTheProcessIsBoundTo) {
+  const topo::System machine = topo::parse_system(
+                                   "<system version='1'>"
+                                   "<cpu numaid='0' affinity='f' arch='arm64'><nic><net dev='0' "
+                                   "name='mlx5_0' port='1' speed='100000'/></nic></cpu>"
+                                   "<cpu numaid='1' affinity='f0' arch='arm64'><nic><net dev='1' "
+                                   "name='mlx5_1' port='1' speed='100000'/></nic></cpu>"
+                                   "</system>",
+                                   "two ports")
+                                   .system;
+  const std::vector<topo::Place> places{at(0), at(1), at(0)};
+  EXPECT_EQ(ports_near(machine, places, 0), Ports{"mlx5_0:1"});
+  EXPECT_EQ(ports_near(machine, places, 1), Ports{"mlx5_1:1"});
+  EXPECT_EQ(ports_near(machine, places, 2), Ports{"mlx5_0:1"});
+  EXPECT_EQ(ports_near(topo::parse_system(
+                           "<system version='1'><cpu numaid='0' affinity='f' arch='arm64'/></system>", "none")
+                           .system,
+                       places, 1),
+            Ports{});
+}
+
+TEST(PortsNear, AreSharedByRanksThatAreAsNear) {
+  const auto ports = [](int numa_node) {
+    std::string nets;
+    for (int port = 2 * numa_node; port < 2 * numa_node + 2; ++port)
+      nets += fmt::format("<nic><net dev='{}' name='mlx5_{}' port='1' speed='100000'/></nic>", port, port);
+    return fmt::format("<cpu numaid='{}' affinity='{}' arch='arm64'>{}</cpu>", numa_node,
+                       numa_node == 0 ? "f" : "f0", nets);
+  };
+  const topo::System machine =
+      topo::parse_system("<system version='1'>" + ports(0) + ports(1) + "</system>", "four ports").system;
+  const auto chosen = [&](const std::vector<topo::Place>& places) {
+    std::vector<Ports> all;
+    for (std::size_t self = 0; self < places.size(); ++self) all.push_back(ports_near(machine, places, self));
+    return all;
+  };
+  const Ports a{"mlx5_0:1"}, b{"mlx5_1:1"}, c{"mlx5_2:1"}, d{"mlx5_3:1"};
+  EXPECT_EQ(chosen({at(0)}), (std::vector<Ports>{{"mlx5_0:1", "mlx5_1:1"}}));
+  EXPECT_EQ(chosen({at(0), at(0), at(1), at(1)}), (std::vector<Ports>{a, b, c, d}));
+  EXPECT_EQ(chosen({at(0), at(1), at(0), at(1)}), (std::vector<Ports>{a, c, b, d}));
+  EXPECT_EQ(chosen({at(0), at(1)}), (std::vector<Ports>{{"mlx5_0:1", "mlx5_1:1"}, {"mlx5_2:1", "mlx5_3:1"}}));
+  EXPECT_EQ(chosen({at(0), at(0), at(0), at(0)}), (std::vector<Ports>{a, b, a, b}));
+}
+
+TEST_F(TopoFile, OfWhichMuchMustBeAssumedIsToldOfOnceAtVerbose1) {
+  const std::string in = temporary("in.xml", "<system version='1'><cpu numaid='0' affinity='f'/></system>");
+  for (const int verbose : {0, 1}) {
+    loom_parameters parameters = with_files(in.c_str(), nullptr);
+    parameters.verbose = verbose;
+    Job job{.ranks = 3, .parameters = parameters};
+    job.run([](Rank& self) { EXPECT_NE(self.connect(), nullptr); });
+    const auto lines = job.transcript.lines();
+    EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
+                            [](const std::string& line) {
+                              return line.find("no attribute 'arch'") != std::string::npos;
+                            }),
+              verbose);
+  }
+}
+
+TEST_F(TopoFile, IsNotNeededToWriteOne) {
+  const std::string out = temporary("live.xml");
+  Job job{.ranks = 2, .parameters = with_files(nullptr, out.c_str())};
+  job.run([](Rank& self) { EXPECT_NE(self.connect(), nullptr); });
+  EXPECT_EQ(topo::read_system(out).system.gpus().size(), 2);
+}
+
+TEST_F(TopoFile, ThatIsWrongMakesAllRanksStepAsideAndSaysWhere) {
+  const std::string in = temporary("bad.xml", "<system version='1'>\n<cpu numaid='zero'/></system>");
+  Job job{.ranks = 2, .parameters = with_files(in.c_str(), nullptr)};
+  job.run([](Rank& self) { EXPECT_EQ(self.connect(), nullptr); });
+  const auto messages = job.transcript.messages(LOOM_MESSAGE_DECLINED);
+  ASSERT_EQ(messages.size(), 1);
+  EXPECT_THAT(messages[0], HasSubstr("coll_loom_topo_file: "));
+  EXPECT_THAT(messages[0], HasSubstr("bad.xml:2: <cpu numaid=\"zero\">"));
+}
+
+TEST_F(TopoFile, WithFewerGpusThanRanksGivesEachItsPlaceOnAllHosts) {
+  // Three ranks on one host and two on the other: some have a GPU, others share one or have none.
+  const std::string in = temporary("gpus.xml",
+                                   "<system version='1'><cpu numaid='0' affinity='f' arch='x86_64'>"
+                                   "<pci busid='0000:01:00.0' class='0x030200' link_speed='16 GT/s' "
+                                   "link_width='16'><gpu dev='0' sm='80'/></pci>"
+                                   "<pci busid='0000:02:00.0' class='0x030200' link_speed='16 GT/s' "
+                                   "link_width='16'><gpu dev='1' sm='80'/></pci>"
+                                   "<nic><net dev='0' name='eth7' speed='1000'/></nic></cpu></system>");
+  const std::string out = temporary("ranks.xml");
+  loom_parameters parameters = with_files(in.c_str(), out.c_str());
+  parameters.preference = LOOM_RINGS;
+  Job job{
+      .ranks = 5, .host = [](int rank) { return rank < 3 ? "host0" : "host1"; }, .parameters = parameters};
+  job.run([](Rank& self) {
+    const auto communicator = self.connect();
+    ASSERT_NE(communicator, nullptr);
+    std::vector<float> values(7, 1.0F);
+    EXPECT_TRUE(allreduce(*communicator, bytes_of(values), bytes_of(values), values.size(),
+                          device::Type::kFloat, device::Op::kSum));
+    EXPECT_THAT(values, ::testing::Each(5.0F));
+  });
+  const topo::System written = topo::read_system(out).system;
+  ASSERT_EQ(written.gpus().size(), 3U);
+  for (const topo::NodeId gpu : written.gpus()) EXPECT_TRUE(written.node(gpu).gpu().is_virtual);
+}
+
+TEST_F(TopoFile, OfSeveralHostsIsRefused) {
+  const std::string in =
+      temporary("hosts.xml",
+                "<system version='1'><cpu host_hash='1' numaid='0' affinity='f' arch='arm64'/>"
+                "<cpu host_hash='2' numaid='0' affinity='f' arch='arm64'/></system>");
+  Job job{.ranks = 2, .parameters = with_files(in.c_str(), nullptr)};
+  job.run([](Rank& self) { EXPECT_EQ(self.connect(), nullptr); });
+  const auto messages = job.transcript.messages(LOOM_MESSAGE_DECLINED);
+  ASSERT_EQ(messages.size(), 1);
+  EXPECT_THAT(messages[0], HasSubstr("hosts.xml: it has 2 hosts."));
+}
+
+TEST_F(TopoFile, ThatDoesNotFitTheHostSaysSoAtVerbose1) {
+  // Two GPUs; nobody is bound to CPU 9000 of the first NUMA node, which is numbered unlike any here.
+  const std::string in =
+      temporary("other.xml",
+                "<system version='1'><cpu numaid='777' affinity='f' arch='x86_64'>"
+                "<pci busid='0000:01:00.0' class='0x030200' link_speed='16 GT/s' link_width='16'>"
+                "<gpu dev='0' sm='80' rank='5'/></pci>"
+                "<pci busid='0000:02:00.0' class='0x030200' link_speed='16 GT/s' link_width='16'>"
+                "<gpu dev='1' sm='80' rank='7'/></pci></cpu><cpu numaid='778' affinity='ffff0000,00000000' "
+                "arch='x86_64'/>"
+                "</system>");
+  loom_parameters parameters = with_files(in.c_str(), nullptr);
+  parameters.verbose = 1;
+  Job job{.ranks = 2, .parameters = parameters};
+  job.run([](Rank& self) { EXPECT_NE(self.connect(), nullptr); });
+  const auto lines = job.transcript.lines();
+  const auto about = [](const char* text) {
+    return ::testing::Contains(::testing::AllOf(HasSubstr("coll_loom_topo_file: "), HasSubstr(text)))
+        .Times(1);
+  };
+  EXPECT_THAT(lines, about("other.xml: Its 2 GPUs are left out: each rank is a virtual GPU"));
+  EXPECT_THAT(lines, about("It has no NUMA node 0, where ranks 0, 1 may run: its first is taken."));
+}
+
+std::unique_ptr<Communicator> alone(Rank& self) {
+  loom_bootstrap bootstrap = self.bootstrap();
+  bootstrap.alone = true;
+  return Communicator::create(Bootstrap(bootstrap), self.process());
+}
+
+TEST_F(TopoFile, IsReadAndWrittenByAJobOfOneRank) {
+  const std::string in = temporary("in.xml", kMachine), out = temporary("out.xml");
+  Job job{.ranks = 1, .parameters = with_files(in.c_str(), out.c_str())};
+  job.run([&](Rank& self) {
+    EXPECT_NE(self.connect(), nullptr);  // a communicator of one rank in a larger job
+    EXPECT_FALSE(std::filesystem::exists(out));
+    const auto communicator = alone(self);
+    ASSERT_NE(communicator, nullptr);
+    const float value = 3;
+    float sum = 0;
+    EXPECT_TRUE(allreduce(*communicator, reinterpret_cast<const std::byte*>(&value),
+                          reinterpret_cast<std::byte*>(&sum), 1, device::Type::kFloat, device::Op::kSum));
+    EXPECT_EQ(sum, 3);
+  });
+  EXPECT_EQ(topo::read_system(out).system.gpus().size(), 1);
+}
+
+TEST_F(TopoFile, ThatIsWrongIsToldByAJobOfOneRank) {
+  const std::string in = temporary("bad.xml", "nonsense");
+  Job job{.ranks = 1, .parameters = with_files(in.c_str(), nullptr)};
+  job.run([](Rank& self) { EXPECT_EQ(alone(self), nullptr); });
+  EXPECT_THAT(job.transcript.messages(LOOM_MESSAGE_DECLINED),
+              ::testing::ElementsAre(HasSubstr("bad.xml:1: this is not XML")));
+}
+
+}  // namespace
+}  // namespace loom::test

@@ -1,0 +1,292 @@
+// Kernels and executors on a GPU, against the host: reductions, collectives of 2 to 8 ranks that share the
+// GPU through streams of this process, and the handed-over executor. Skipped where there is no GPU.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "device/cuda/gpu_links.hpp"
+#include "device/cuda/images.hpp"
+#include "device/cuda/persistent_links.hpp"
+#include "device/cuda/streamed_copies.hpp"
+#include "tests/device/cuda/real_gpu.hpp"
+#include "tests/device/steps/steps_world.hpp"
+
+namespace loom::device::cuda {
+namespace {
+
+using steps::Algorithm;
+using steps::Bytes;
+using steps::Call;
+using steps::Protocol;
+
+class CudaKernels : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (kernel_image(0) == nullptr) GTEST_SKIP() << "skipped: this build has no kernels";
+    real_ = RealGpu::find();
+    if (!real_) GTEST_SKIP() << "skipped: no CUDA device";
+  }
+  std::unique_ptr<RealGpu> real_;
+};
+
+template <class T>
+void reduce_as_the_host(Gpu& gpu, Op op, Type type, int operands, int& combinations) {
+  const ReduceFn on_host = find_reduce(op, type);
+  if (!Gpu::supports(op, type)) return;
+  for (const std::size_t count : {1UL, 1000UL, 100'003UL})
+    for (const std::size_t offset : {0UL, 1UL}) {
+      std::vector<std::unique_ptr<GpuBytes>> in;
+      Bytes right;
+      ReduceArgs args{.operands = operands, .count = count};
+      for (int k = 0; k < operands; ++k) {
+        const Bytes values = steps::elements<T>(count + offset, static_cast<unsigned>(k + 1));
+        in.push_back(std::make_unique<GpuBytes>(gpu, values.size()));
+        in.back()->write(values);
+        args.in[k] = in.back()->at() + offset * sizeof(T);
+        if (k == 0)
+          right.assign(values.begin() + static_cast<std::ptrdiff_t>(offset * sizeof(T)), values.end());
+        else
+          on_host(right.data(), right.data(), values.data() + offset * sizeof(T), count);
+      }
+      args.out = const_cast<void*>(args.in[0]);
+      gpu.reduce(op, type, args);
+      gpu.synchronize();
+      Bytes found = in[0]->read();
+      found.erase(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(offset * sizeof(T)));
+      ASSERT_EQ(steps::first_difference<T>(found, right), -1)
+          << "operation " << static_cast<int>(op) << ", type " << static_cast<int>(type) << ", " << count;
+    }
+  ++combinations;
+}
+template <class... T>
+int every_type(Gpu& gpu, Op op, int operands, std::tuple<T...>*) {
+  int type = 0, combinations = 0;
+  (reduce_as_the_host<T>(gpu, op, static_cast<Type>(type++), operands, combinations), ...);
+  return combinations;
+}
+
+TEST_F(CudaKernels, ReduceAsTheHostDoes) {
+  Gpu gpu(real_->driver(), real_->owner());
+  int combinations = 0;
+  for (int op = 0; op < kOpCount; ++op)
+    combinations += every_type(gpu, static_cast<Op>(op), 2 + op % 4, static_cast<Types*>(nullptr));
+  // Ten operations on 8 integer types, four on 4 real ones, two on 2 complex ones and 7 pairs, less a pair.
+  EXPECT_EQ(combinations, 10 * 8 + 4 * 4 + 2 * 2 + 2 * 6);
+}
+
+/// Ranks on one GPU, each with a stream of its own.
+class Ranks {
+ public:
+  Ranks(const RealGpu& real, int size, int channels) : channels_(channels) {
+    std::vector<std::byte*> memory;
+    for (int r = 0; r < size; ++r) {
+      gpus_.push_back(std::make_unique<Gpu>(real.driver(), real.owner(), Gpu::Stream::kOwn));
+      memory_.push_back(std::make_unique<GpuBytes>(*gpus_.back(), persistent_bytes(size, channels)));
+      memory.push_back(memory_.back()->at());
+    }
+    for (int r = 0; r < size; ++r)
+      links_.push_back(std::make_unique<PersistentLinks>(gpu(r), r, memory, channels));
+  }
+  Gpu& gpu(int rank) { return *gpus_[static_cast<std::size_t>(rank)]; }
+  PersistentLinks& links(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
+
+  template <class T>
+  void check(const Call& call, std::optional<Op> op, Type type) {
+    SCOPED_TRACE(::testing::Message() << "algorithm " << static_cast<int>(call.algorithm) << ", protocol "
+                                      << static_cast<int>(call.protocol) << ", " << call.size << " ranks, "
+                                      << call.count << " elements of type " << static_cast<int>(type));
+    std::vector<Bytes> in;
+    std::vector<std::unique_ptr<GpuBytes>> ins, outs;
+    const Bytes before(call.out_count() * sizeof(T), std::byte{0x5a});
+    for (int r = 0; r < call.size; ++r) {
+      in.push_back(steps::elements<T>(call.in_count(), static_cast<unsigned>(r + 1)));
+      ins.push_back(std::make_unique<GpuBytes>(gpu(r), in.back().size()));
+      outs.push_back(std::make_unique<GpuBytes>(gpu(r), before.size()));
+      ins.back()->write(in.back());
+      outs.back()->write(before);
+    }
+    // Data that is only moved goes as bytes.
+    const std::size_t units = call.moves() ? sizeof(T) : 1;
+    if (call.moves()) op.reset(), type = Type::kUint8;
+    for (auto& links : links_) links->prepare(op, type);
+    for (int r = 0; r < call.size; ++r) {
+      steps::Task task = divide({call.algorithm, call.protocol, channels_}, call.count * units,
+                                sizeof(T) / units, call.size);
+      task.root = call.root;
+      task.in = ins[static_cast<std::size_t>(r)]->at();
+      task.out = outs[static_cast<std::size_t>(r)]->at();
+      links(r).start(task, op, type, channels_);
+    }
+    for (int r = 0; r < call.size; ++r) ASSERT_TRUE(links(r).finish());
+    for (int r = 0; r < call.size; ++r) {
+      // An all-reduce over a ring is cut into other chunks here than expected() has: only the order of
+      // operands depends on it, which none of the types here feels.
+      const Bytes right = steps::expected(call, in, r, before);
+      ASSERT_EQ(steps::first_difference<T>(outs[static_cast<std::size_t>(r)]->read(), right), -1)
+          << "rank " << r;
+    }
+  }
+
+ private:
+  int channels_;
+  std::vector<std::unique_ptr<Gpu>> gpus_;
+  std::vector<std::unique_ptr<GpuBytes>> memory_;
+  std::vector<std::unique_ptr<PersistentLinks>> links_;
+};
+
+TEST_F(CudaKernels, PerformEveryCollectiveOfRanksThatShareAGpu) {
+  for (const int size : {2, 3, 4, 8})
+    for (const int channels : {1, 4}) {
+      Ranks ranks(*real_, size, channels);
+      for (const auto algorithm :
+           {Algorithm::kAllreduceRing, Algorithm::kReduceScatterRing, Algorithm::kAllGatherRing,
+            Algorithm::kBroadcastChain, Algorithm::kReduceChain, Algorithm::kOneShot, Algorithm::kTwoShot})
+        for (const auto protocol : {Protocol::kSimple, Protocol::kLL, Protocol::kLL128})
+          for (const std::size_t count : {1UL, 1000UL, 300'007UL})
+            ranks.check<int>({algorithm, protocol, size, size - 1, count, sizeof(int),
+                              find_reduce(Op::kSum, Type::kInt32)},
+                             Op::kSum, Type::kInt32);
+    }
+}
+
+TEST_F(CudaKernels, CarryElementsOf16Bytes) {
+  Ranks ranks(*real_, 3, 2);
+  for (const auto algorithm : {Algorithm::kAllreduceRing, Algorithm::kOneShot, Algorithm::kTwoShot})
+    for (const auto protocol : {Protocol::kSimple, Protocol::kLL, Protocol::kLL128})
+      ranks.check<Pair<double, int>>({algorithm, protocol, 3, 0, 10'001, sizeof(Pair<double, int>),
+                                      find_reduce(Op::kMaxloc, Type::kDoubleInt)},
+                                     Op::kMaxloc, Type::kDoubleInt);
+}
+
+/// Counters of the links go on from call to call, and slots are used again.
+TEST_F(CudaKernels, GoOnFromCallToCall) {
+  Ranks ranks(*real_, 4, 2);
+  for (int round = 0; round < 50; ++round)
+    ranks.check<int>(
+        {round % 2 == 0 ? Algorithm::kTwoShot : Algorithm::kAllreduceRing, Protocol::kLL128, 4, 0,
+         static_cast<std::size_t>(1 + round * 997), sizeof(int), find_reduce(Op::kSum, Type::kInt32)},
+        Op::kSum, Type::kInt32);
+}
+
+TEST_F(CudaKernels, LeaveWhenTheCommunicatorIsAbandoned) {
+  Ranks ranks(*real_, 2, 1);
+  GpuBytes buffer(ranks.gpu(0), 4096);
+  steps::Task task = divide({Algorithm::kAllreduceRing, Protocol::kSimple, 1}, 1024, 4, 2);
+  task.in = task.out = buffer.at();
+  ranks.links(0).start(task, Op::kSum, Type::kInt32, 1);  // rank 1 never comes
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  ranks.links(0).abandon();
+  EXPECT_FALSE(ranks.links(0).finish());
+}
+
+TEST_F(CudaKernels, AreHandedOver) {
+  for (const int size : {2, 3, 8}) {
+    std::vector<std::shared_ptr<Gpu>> gpus;
+    std::vector<std::unique_ptr<GpuLinks>> links;
+    std::vector<GpuLinks::Handle> handles;
+    for (int r = 0; r < size; ++r) {
+      gpus.push_back(std::make_shared<Gpu>(real_->driver(), real_->owner()));
+      const bool in_files = size == 3 && gpus.back()->facts().virtual_memory;
+      links.push_back(std::make_unique<GpuLinks>(gpus.back(), GpuLinks::Kind::kHandedOver, size,
+                                                 in_files ? Gpu::Memory::kVirtual : Gpu::Memory::kPlain));
+      handles.push_back(links.back()->handle());
+    }
+    for (int r = 0; r < size; ++r) links[static_cast<std::size_t>(r)]->connect(handles, r);
+    for (auto& each : links) ASSERT_TRUE(each->delivers());
+    for (const std::size_t count : {1UL, 1000UL, 5'000'003UL}) {
+      std::vector<Bytes> in;
+      std::vector<std::unique_ptr<GpuBytes>> buffers;
+      for (int r = 0; r < size; ++r) {
+        in.push_back(steps::elements<float>(count, static_cast<unsigned>(r + 1)));
+        buffers.push_back(std::make_unique<GpuBytes>(*gpus.back(), in.back().size()));
+        buffers.back()->write(in.back());
+      }
+      std::vector<std::jthread> threads;
+      for (int r = 0; r < size; ++r)
+        threads.emplace_back([&, r] {
+          std::byte* const at = buffers[static_cast<std::size_t>(r)]->at();
+          HandedOverExecutor executor(links[static_cast<std::size_t>(r)]->boards(),
+                                      {.collective = Collective::kAllreduce,
+                                       .in = at,
+                                       .out = at,
+                                       .count = count,
+                                       .elem_bytes = sizeof(float)},
+                                      Op::kSum, Type::kFloat);
+          while (executor.advance() != BoardWalk::State::kDone) std::this_thread::yield();
+        });
+      threads.clear();
+      const Call call{Algorithm::kTwoShot,
+                      Protocol::kLL,
+                      size,
+                      0,
+                      count,
+                      sizeof(float),
+                      find_reduce(Op::kSum, Type::kFloat)};
+      const Bytes right = steps::expected(call, in, 0, in[0]);  // in order of rank
+      for (auto& buffer : buffers) ASSERT_EQ(steps::first_difference<float>(buffer->read(), right), -1);
+    }
+    for (auto& each : links) each->leave();
+  }
+}
+
+/// What the program has put into streams that synchronise with the default one comes before a call's copies.
+TEST_F(CudaKernels, StreamedCopiesWaitForStreamsOfTheProgram) {
+  constexpr std::size_t kBytes = 64 << 20;
+  const auto create = real_->call<int(void**, unsigned)>("cuStreamCreate");
+  const auto fill = real_->call<int(std::byte*, unsigned char, std::size_t, void*)>("cuMemsetD8Async");
+  Gpu gpu(real_->driver(), real_->owner());
+  const GpuBytes memory(gpu, kBytes);
+  void* stream = nullptr;
+  ASSERT_EQ(real_->call<int(void*)>("cuCtxPushCurrent_v2")(real_->owner().context), 0);
+  ASSERT_EQ(create(&stream, 0), 0);
+  Staging staging(Driver::open("libcuda.so.1", true), 2 * kBytes);
+  Strip strip{memory.at(), nullptr, kBytes, 1, 0};
+  const auto stand_in = staging.stand_in(memory.at(), {&strip, 1}, {});
+  const auto keep_busy = [&](unsigned char last) {
+    for (unsigned i = 0; i < 500; ++i) fill(memory.at(), static_cast<unsigned char>(i), kBytes, stream);
+    fill(memory.at(), last, kBytes, stream);
+  };
+  {
+    const StreamedSide side{stand_in.get(), strip, {}};
+    keep_busy(201);
+    StreamedCopies copies(std::span(&side, 1));
+    copies.need(strip.host, kBytes);
+    EXPECT_EQ(std::ranges::count(std::span(strip.host, kBytes), std::byte{201}),
+              static_cast<std::ptrdiff_t>(kBytes));
+  }
+  {
+    const StreamedSide side{stand_in.get(), {}, strip};
+    keep_busy(202);
+    StreamedCopies copies(std::span(&side, 1));
+    std::memset(strip.host, 203, kBytes);
+    copies.have(strip.host, kBytes);
+    copies.finish();
+  }
+  Bytes found(kBytes);
+  gpu.copy(found.data(), memory.at(), kBytes);
+  gpu.synchronize();
+  EXPECT_EQ(std::ranges::count(found, std::byte{203}), static_cast<std::ptrdiff_t>(kBytes));
+  real_->call<int(void*)>("cuStreamDestroy_v2")(stream);
+  void* context;
+  real_->call<int(void**)>("cuCtxPopCurrent_v2")(&context);
+}
+
+/// A memory's file leads to it, in the process that has it as in any other.
+TEST_F(CudaKernels, ReachVirtualMemoryAtEveryMapping) {
+  Gpu gpu(real_->driver(), real_->owner());
+  if (!gpu.facts().virtual_memory) GTEST_SKIP() << "skipped: the device has no virtual memory management";
+  const Bytes values = steps::elements<int>(300'007, 1);
+  const VirtualMemory mine = VirtualMemory::create(real_->driver(), 0, values.size());
+  const VirtualMemory attached = VirtualMemory::attach(real_->driver(), 0, ::getpid(), mine.file());
+  Bytes found(values.size());
+  gpu.copy(mine.data(), values.data(), values.size());
+  gpu.copy(found.data(), attached.data(), found.size());
+  gpu.synchronize();
+  EXPECT_EQ(steps::first_difference<int>(found, values), -1);
+}
+
+}  // namespace
+}  // namespace loom::device::cuda

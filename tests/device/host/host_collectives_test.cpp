@@ -1,0 +1,328 @@
+// The collectives of one host, by either executor: threads as ranks, every result checked.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include "base/error.hpp"
+#include "device/host/board_executor.hpp"
+#include "device/host/copy.hpp"
+#include "device/host/direct_exchange.hpp"
+#include "device/host/single_copy_executor.hpp"
+#include "device/link/peer_memory.hpp"
+#include "host_ranks.hpp"
+
+namespace loom::device {
+namespace {
+
+enum class By { kDirect, kBoards, kSingleCopy, kStreams };
+
+struct RankEnds {
+  DirectExchange direct;
+  Boards boards;
+
+  void perform(const HostJob& job, By by) {
+    const WaitPolicy policy{.progress = {}, .check_peers = {}, .oversubscribed = true};
+    Waiter waiter(policy);
+    if (by == By::kDirect) return direct.perform(job, waiter);
+    const std::vector<std::int64_t> pids(static_cast<std::size_t>(boards.size()), ::getpid());
+    if (by == By::kSingleCopy && SingleCopyExecutor::takes(job.collective))
+      run(SingleCopyExecutor(boards, pids, job), waiter);
+    else
+      run(BoardExecutor(boards, job, by == By::kStreams), waiter);
+  }
+  template <class Executor>
+  static void run(Executor&& executor, Waiter& waiter) {
+    while (true) {
+      const auto state = executor.advance();
+      if (state == RingExecutor::State::kDone) return;
+      if (state == RingExecutor::State::kBlocked) waiter.pause();
+    }
+  }
+};
+
+/// Element i of rank's operand in a call. Small: sums in any type are exact.
+int value(int rank, std::size_t i, int call) {
+  return static_cast<int>((i * 7 + static_cast<std::size_t>(call) * 5) % 89) + 3 * rank;
+}
+
+/// One call on this rank, its result checked.
+void check_call(RankEnds& ends, int self, int ranks, Collective collective, std::size_t count, bool in_place,
+                By by, int root, int call) {
+  const auto n = static_cast<std::size_t>(ranks), me = static_cast<std::size_t>(self);
+  const bool scatters = collective == Collective::kReduceScatter || collective == Collective::kAllToAll;
+  const bool gathers = collective == Collective::kAllGather || collective == Collective::kAllToAll;
+  std::vector<int> in(scatters ? n * count : count),
+      out(gathers || (scatters && in_place) ? n * count : count, -1);
+  for (std::size_t i = 0; i < in.size(); ++i) in[i] = value(self, i, call);
+  const std::vector<int> untouched = in;
+  if (in_place)
+    std::copy(
+        in.begin(), in.end(),
+        out.begin() + (collective == Collective::kAllGather ? static_cast<std::ptrdiff_t>(me * count) : 0));
+  HostJob job{collective,
+              reinterpret_cast<const std::byte*>(in.data()),
+              reinterpret_cast<std::byte*>(out.data()),
+              count,
+              sizeof(int),
+              find_reduce(Op::kSum, Type::kInt32),
+              root};
+  if (in_place) job.in = job.out + (collective == Collective::kAllGather ? me * count * sizeof(int) : 0);
+  if (collective == Collective::kBroadcast && self == root)
+    job.in = reinterpret_cast<const std::byte*>(in.data());
+  ends.perform(job, by);
+
+  const auto sum_at = [&](std::size_t i) {
+    int sum = 0;
+    for (int rank = 0; rank < ranks; ++rank) sum += value(rank, i, call);
+    return sum;
+  };
+  ASSERT_EQ(in, untouched);
+  for (std::size_t i = 0; i < count; ++i) {
+    switch (collective) {
+      case Collective::kAllreduce:
+        ASSERT_EQ(out[i], sum_at(i)) << i;
+        break;
+      case Collective::kReduce:
+        if (self == root) {
+          ASSERT_EQ(out[i], sum_at(i)) << i;
+        }
+        break;
+      case Collective::kReduceScatter:
+        ASSERT_EQ(out[i], sum_at(me * count + i)) << i;
+        break;
+      case Collective::kBroadcast:
+        if (self != root) {
+          ASSERT_EQ(out[i], value(root, i, call)) << i;
+        }
+        break;
+      case Collective::kAllGather:
+        for (int from = 0; from < ranks; ++from)
+          ASSERT_EQ(out[static_cast<std::size_t>(from) * count + i], value(from, i, call)) << i;
+        break;
+      case Collective::kAllToAll:
+        for (int from = 0; from < ranks; ++from)
+          ASSERT_EQ(out[static_cast<std::size_t>(from) * count + i], value(from, me * count + i, call)) << i;
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+template <class Body>
+void run_ranks(Host& host, Body&& body, OfferProtocol protocol = OfferProtocol::kInline,
+               bool oversubscribed = false) {
+  const auto ranks = static_cast<int>(host.areas.size());
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      RankEnds ends{DirectExchange(Host::pointers(host.areas), rank, protocol, oversubscribed),
+                    Boards(Host::pointers(host.boards), rank, oversubscribed)};
+      body(ends, rank);
+    });
+}
+
+constexpr Collective kMoving[] = {Collective::kAllreduce, Collective::kReduce,    Collective::kReduceScatter,
+                                  Collective::kBroadcast, Collective::kAllGather, Collective::kAllToAll};
+
+struct HostCase {
+  int ranks;
+  OfferProtocol protocol;
+  bool oversubscribed = false;
+};
+class HostCollectivesOf : public ::testing::TestWithParam<HostCase> {};
+
+TEST_P(HostCollectivesOf, AreRightForOddCountsByEveryExecutorInPlaceAndNot) {
+  const auto [ranks, protocol, oversubscribed] = GetParam();
+  Host host(ranks);
+  const auto body = [ranks = ranks](RankEnds& ends, int self) {
+    int call = 0;
+    for (const Collective collective : kMoving)
+      for (const bool in_place : {false, true})
+        for (const int root : {0, ranks - 1}) {
+          for (const std::size_t count : {1UL, 2UL, 15UL, 100UL})
+            check_call(ends, self, ranks, collective, count, in_place, By::kDirect, root, ++call);
+          for (const std::size_t count : {1UL, 15UL, 4097UL, ranks < 4 ? 300007UL : 30011UL})
+            for (const By by : {By::kBoards, By::kSingleCopy, By::kStreams})
+              check_call(ends, self, ranks, collective, count, in_place, by, root, ++call);
+        }
+  };
+  run_ranks(host, body, protocol, oversubscribed);
+}
+
+TEST_P(HostCollectivesOf, FollowEachOtherInAnyMixture) {
+  const auto [ranks, protocol, oversubscribed] = GetParam();
+  Host host(ranks);
+  const auto body = [ranks = ranks](RankEnds& ends, int self) {
+    std::mt19937 random(11);  // the same calls on every rank
+    for (int call = 0; call < 600; ++call) {
+      const Collective collective = kMoving[random() % std::size(kMoving)];
+      const By by = static_cast<By>(random() % 4);
+      const std::size_t count = by == By::kDirect ? 1 + random() % 200 : 1 + random() % 20000;
+      const int root = static_cast<int>(random() % static_cast<unsigned>(ranks));
+      check_call(ends, self, ranks, collective, count, random() % 2, by, root, call);
+      if (random() % 8 == 0) ends.perform({}, By::kDirect);  // a barrier
+    }
+  };
+  run_ranks(host, body, protocol, oversubscribed);
+}
+
+constexpr const char* kProtocolNames[kOfferProtocols] = {"Inline", "Simple", "LL", "LL128"};
+INSTANTIATE_TEST_SUITE_P(
+    Ranks, HostCollectivesOf,
+    ::testing::Values(HostCase{2, OfferProtocol::kInline}, HostCase{3, OfferProtocol::kInline},
+                      HostCase{4, OfferProtocol::kInline}, HostCase{7, OfferProtocol::kInline},
+                      HostCase{2, OfferProtocol::kSimple}, HostCase{3, OfferProtocol::kLL},
+                      HostCase{7, OfferProtocol::kLL}, HostCase{4, OfferProtocol::kLL128},
+                      HostCase{2, OfferProtocol::kInline, true}, HostCase{3, OfferProtocol::kInline, true},
+                      HostCase{4, OfferProtocol::kInline, true}, HostCase{7, OfferProtocol::kInline, true}),
+    [](const auto& test) {
+      return std::to_string(test.param.ranks) +
+             kProtocolNames[static_cast<std::size_t>(test.param.protocol)] +
+             (test.param.oversubscribed ? "Oversubscribed" : "");
+    });
+
+TEST(HostBarrier, LetsNobodyPassBeforeAllHaveCome) {
+  constexpr int kRanks = 4;
+  Host host(kRanks);
+  std::atomic<int> arrived{0};
+  run_ranks(host, [&](RankEnds& ends, int) {
+    for (int round = 1; round <= 500; ++round) {
+      ++arrived;
+      ends.perform({}, By::kDirect);
+      EXPECT_GE(arrived.load(), round * kRanks);
+      ends.perform({}, By::kDirect);
+    }
+  });
+}
+
+TEST(HostCollectives, ReduceInOrderOfRankWhateverTheSize) {
+  constexpr int kRanks = 3;
+  Host host(kRanks);
+  run_ranks(host, [&](RankEnds& ends, int self) {
+    for (const std::size_t count : {1UL, 1000UL, 200000UL}) {
+      for (const By by : {By::kBoards, By::kSingleCopy})
+        for (const bool in_place : {false, true}) {
+          // (1e17 + -1e17) + 1 is 1, while 1e17 + (-1e17 + 1) is 0: the order shows.
+          std::vector<double> values(count, self == 0 ? 1e17 : self == 1 ? -1e17 : 1.0), sums(count);
+          std::vector<double>& results = in_place ? values : sums;
+          ends.perform({Collective::kAllreduce, reinterpret_cast<std::byte*>(values.data()),
+                        reinterpret_cast<std::byte*>(results.data()), count, sizeof(double),
+                        find_reduce(Op::kSum, Type::kDouble)},
+                       by);
+          ASSERT_EQ(results, std::vector<double>(count, 1.0));
+        }
+    }
+  });
+}
+
+TEST(SingleCopyExecutor, DoesNotTrustMemoryOfARankThatHasGivenUp) {
+  for (const Collective collective :
+       {Collective::kAllreduce, Collective::kReduceScatter, Collective::kAllGather}) {
+    Host host(2);
+    Boards mine(Host::pointers(host.boards), 0), other(Host::pointers(host.boards), 1);
+    const std::vector<std::int64_t> pids(2, ::getpid());
+    std::vector<int> in(4), out(4), other_in(4), other_out(4);
+    const auto job = [&](std::vector<int>& from, std::vector<int>& to) {
+      return HostJob{.collective = collective,
+                     .in = reinterpret_cast<std::byte*>(from.data()),
+                     .out = reinterpret_cast<std::byte*>(to.data()),
+                     .count = 2,
+                     .elem_bytes = sizeof(int),
+                     .reduce = find_reduce(Op::kSum, Type::kInt32)};
+    };
+    SingleCopyExecutor executor(mine, pids, job(in, out)), of_other(other, pids, job(other_in, other_out));
+    ASSERT_EQ(of_other.advance(), SingleCopyExecutor::State::kMoved);
+    ASSERT_EQ(executor.advance(), SingleCopyExecutor::State::kMoved);
+    ASSERT_TRUE(mine.is_level(1));  // seen, and not looked at again for that
+    other.abandon();
+    EXPECT_THROW(executor.advance(), Error);
+  }
+}
+
+TEST(SingleCopyExecutor, DoesNotMindAReaderThatHasGoneAndFailedElsewhere) {
+  Host host(3);
+  std::vector<Boards> boards;
+  for (int rank = 0; rank < 3; ++rank) boards.emplace_back(Host::pointers(host.boards), rank);
+  const std::vector<std::int64_t> pids(3, ::getpid());
+  std::vector<int> messages[3] = {{1, 2}, {0, 0}, {0, 0}};
+  std::vector<SingleCopyExecutor> executors;
+  executors.reserve(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    auto* bytes = reinterpret_cast<std::byte*>(messages[rank].data());
+    executors.emplace_back(boards[static_cast<std::size_t>(rank)], pids,
+                           HostJob{.collective = Collective::kBroadcast,
+                                   .in = bytes,
+                                   .out = bytes,
+                                   .count = 2,
+                                   .elem_bytes = sizeof(int)});
+  }
+  const auto finish = [&](std::size_t rank) {
+    for (int step = 0; step < 10; ++step)
+      if (executors[rank].advance() == SingleCopyExecutor::State::kDone) return true;
+    return false;
+  };
+  EXPECT_FALSE(finish(0));  // waits for its readers
+  EXPECT_TRUE(finish(2));
+  boards[2].abandon();
+  EXPECT_TRUE(finish(1));
+  EXPECT_EQ(messages[1], messages[0]);
+}
+
+TEST(BoardExecutor, ReportsARankThatGaveUp) {
+  Host host(2);
+  Boards mine(Host::pointers(host.boards), 0), other(Host::pointers(host.boards), 1);
+  other.abandon();
+  int value = 1;
+  auto* bytes = reinterpret_cast<std::byte*>(&value);
+  BoardExecutor executor(
+      mine, {Collective::kAllreduce, bytes, bytes, 1, sizeof(int), find_reduce(Op::kSum, Type::kInt32)});
+  EXPECT_THROW(
+      {
+        while (executor.advance() != BoardExecutor::State::kDone) {
+        }
+      },
+      Error);
+}
+
+TEST(PeerMemory, IsReadWithinThisProcessAndRefusedWhereNothingIs) {
+  const std::uint64_t word = 42;
+  const auto* at = reinterpret_cast<const std::byte*>(&word);
+  EXPECT_FALSE(can_read_peer_memory(::getpid(), at, 43));
+  EXPECT_FALSE(can_read_peer_memory(::getpid(), nullptr, 0));
+  std::uint64_t copy = 0;
+  read_peer_memory(::getpid(), reinterpret_cast<std::byte*>(&copy), at, sizeof(copy));
+  EXPECT_EQ(copy, 42U);
+}
+
+TEST(PeerMemory, FailsWithTheProcessThatHasEnded) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ::waitpid(child, nullptr, 0);
+  std::byte to[8];
+  EXPECT_THROW(read_peer_memory(child, to, to, sizeof(to)), ProcessEnded);
+}
+
+TEST(StreamCopy, CopiesEveryLengthAtEveryAlignmentAndNothingBeside) {
+  std::vector<std::byte> from(500), to(700);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 3 + 1);
+  for (std::size_t bytes = 0; bytes <= 300; ++bytes)
+    for (const std::size_t offset : {0UL, 1UL, 8UL, 63UL, 64UL}) {
+      std::fill(to.begin(), to.end(), std::byte{0});
+      stream_copy(to.data() + 64 + offset, from.data() + offset / 2, bytes);
+      stream_fence();
+      ASSERT_TRUE(std::equal(from.begin() + static_cast<std::ptrdiff_t>(offset / 2),
+                             from.begin() + static_cast<std::ptrdiff_t>(offset / 2 + bytes),
+                             to.begin() + static_cast<std::ptrdiff_t>(64 + offset)));
+      ASSERT_EQ(to[63 + offset], std::byte{0});
+      ASSERT_EQ(to[64 + offset + bytes], std::byte{0});
+    }
+}
+
+}  // namespace
+}  // namespace loom::device

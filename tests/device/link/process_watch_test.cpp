@@ -1,0 +1,49 @@
+#include "device/link/process_watch.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+namespace loom::device {
+namespace {
+
+TEST(ProcessWatch, SeesThisProcessAlive) {
+  const ProcessId self = this_process();
+  EXPECT_EQ(self.pid, ::getpid());
+  EXPECT_NE(self.start_time, 0U);
+  EXPECT_TRUE(is_alive(self));
+}
+
+TEST(ProcessWatch, TakesAReusedIdForAnotherProcess) {
+  ProcessId earlier = this_process();
+  earlier.start_time -= 1;
+  EXPECT_FALSE(is_alive(earlier));
+}
+
+TEST(ProcessWatch, SeesAKilledProcessBeforeAndAfterItsParentCollectsIt) {
+  int channel[2];
+  ASSERT_EQ(::pipe(channel), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const ProcessId self = this_process();
+    if (::write(channel[1], &self, sizeof(self)) != sizeof(self)) ::_exit(1);
+    while (true) ::pause();
+  }
+  ProcessId process;
+  ASSERT_EQ(::read(channel[0], &process, sizeof(process)), static_cast<ssize_t>(sizeof(process)));
+  EXPECT_TRUE(is_alive(process));
+  ::kill(child, SIGKILL);
+  siginfo_t ignored;
+  ::waitid(P_PID, static_cast<id_t>(child), &ignored, WEXITED | WNOWAIT);  // dead, not yet collected
+  EXPECT_FALSE(is_alive(process));
+  ::waitpid(child, nullptr, 0);
+  EXPECT_FALSE(is_alive(process));
+  ::close(channel[0]);
+  ::close(channel[1]);
+}
+
+}  // namespace
+}  // namespace loom::device

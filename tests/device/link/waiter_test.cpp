@@ -1,0 +1,42 @@
+#include "device/link/waiter.hpp"
+
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+
+namespace loom::device {
+namespace {
+
+TEST(Waiter, LetsOthersProgressWhileItWaits) {
+  int calls = 0;
+  const WaitPolicy policy{.progress = [&] { ++calls; }, .check_peers = {}};
+  Waiter waiter(policy);
+  for (int i = 0; i < 3000; ++i) waiter.pause();
+  EXPECT_GT(calls, 450);  // by turns with a yield, once it has spun
+}
+
+TEST(Waiter, LooksAfterPeersAndEndsAtTheTimeout) {
+  int looks = 0;
+  const WaitPolicy policy{
+      .progress = {}, .check_peers = [&] { ++looks; }, .oversubscribed = true, .timeout_s = 0.7};
+  Waiter waiter(policy);
+  try {
+    while (true) waiter.pause();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kTimeout);
+  }
+  EXPECT_GE(looks, 2);
+}
+
+TEST(Waiter, CountsTheTimeoutFromTheLastStepForward) {
+  const WaitPolicy policy{.progress = {}, .check_peers = {}, .oversubscribed = true, .timeout_s = 0.5};
+  Waiter waiter(policy);
+  for (int part = 0; part < 4; ++part) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+    while (std::chrono::steady_clock::now() < until) ASSERT_NO_THROW(waiter.pause());
+    waiter.moved();
+  }
+}
+
+}  // namespace
+}  // namespace loom::device
