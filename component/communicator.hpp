@@ -13,18 +13,18 @@
 
 #include "base/error.hpp"
 #include "component/execute/adopted_broadcast.hpp"
-#include "component/execute/jobs.hpp"
+#include "component/execute/requests.hpp"
 #include "component/select/plan.hpp"
+#include "component/setup/agreement.hpp"
 #include "component/setup/bootstrap.hpp"
 #include "component/setup/group.hpp"
-#include "component/setup/meeting.hpp"
 #include "component/setup/process.hpp"
+#include "device/host/dbt_executor.hpp"
 #include "device/host/grid.hpp"
-#include "device/host/mesh_executor.hpp"
-#include "device/host/rail_trees_executor.hpp"
-#include "device/host/rails_executor.hpp"
+#include "device/host/hier_executor.hpp"
+#include "device/host/pairwise_executor.hpp"
 #include "device/host/single_copy_executor.hpp"
-#include "device/host/two_level_executor.hpp"
+#include "device/host/split_rail_executor.hpp"
 #include "device/link/peer_memory.hpp"
 
 namespace loom {
@@ -56,37 +56,37 @@ class Communicator {
   /// See loom_perform in core.h. false: declined; so is a reduction without a kernel. Throws Error; after
   /// that the communicator is abandoned and every further call throws at once. Truncated is none of these:
   /// the call has ended.
-  bool perform(const device::HostJob& job) {
-    if (job.transit == nullptr && is_small(job)) {
-      perform_small(job);
+  bool perform(const device::Call& call) {
+    if (call.streaming == nullptr && is_small(call)) {
+      perform_small(call);
       return true;
     }
-    const std::optional<Algorithm> carried = try_perform(job);
-    count(job, carried);
+    const std::optional<Algorithm> carried = try_perform(call);
+    count(call, carried);
     return carried.has_value();
   }
 
-  /// See loom_small_below and loom_perform_small in core.h. Small: a direct exchange, as ready_plan() would
-  /// find after some more steps, with nothing to be told or done before it.
+  /// See loom_small_below and loom_perform_small in core.h. Small: a immediate exchange, as ready_plan()
+  /// would find after some more steps, with nothing to be told or done before it.
   const std::uint64_t* small_below() const noexcept { return &small_below_; }
   /// Throws as perform().
-  void perform_small(const device::HostJob& job) {
-    // jobs_ first: they may have failed in another thread.
-    if (!jobs_.empty() || broken_) [[unlikely]]
-      finish_jobs_before_call();
+  void perform_small(const device::Call& call) {
+    // requests_ first: they may have failed in another thread.
+    if (!requests_.empty() || broken_) [[unlikely]]
+      finish_requests_before_call();
     device::Waiter waiter(wait_policy_);
     try {
-      links_.direct->perform(job, waiter);
+      links_.immediate->perform(call, waiter);
     } catch (...) {
-      end_small_call(job);
+      end_small_call(call);
     }
-    CallCounters::Counts& counts = calls_[job.collective];
-    calls_.add(counts.by[static_cast<std::size_t>(Algorithm::kDirect)], 1);
-    calls_.add(counts.bytes, job.bytes());
+    CallCounters::Counts& counts = calls_[call.collective];
+    calls_.add(counts.by[static_cast<std::size_t>(Algorithm::kImmediate)], 1);
+    calls_.add(counts.bytes, call.bytes());
   }
 
   /// Whether making this call, which does not wait, has to wait until there are links. The same on all ranks.
-  bool needs_links(const device::HostJob& call) const;
+  bool needs_links(const device::Call& call) const;
   /// Makes the links, through exchanges of another bootstrap. pause: what to do in place of letting the MPI
   /// library progress; may be null. Throws as perform().
   void connect(const Bootstrap& bootstrap, std::function<void()> pause);
@@ -97,12 +97,12 @@ class Communicator {
   }
   /// Any collective on buffers that may lie on GPUs. false, on all ranks: they are to be staged. Throws as
   /// perform().
-  bool perform_on_device(const device::HostJob& job, device::Op op, device::Type type);
+  bool perform_on_device(const device::Call& call, device::Op op, device::Type type);
 
   /// A call that does not wait; nullptr: declined. may_wait: but its making may, for the links. Throws as
   /// perform().
-  std::unique_ptr<Job> make_job(const device::HostJob& call, bool may_wait, loom_job_done done,
-                                void* context);
+  std::unique_ptr<Request> make_request(const device::Call& call, bool may_wait, loom_request_done done,
+                                        void* context);
   /// What carries the persistent calls of this communicator: the same ranks with links and a queue of their
   /// own. A program may promise to start persistent calls in one order on all ranks, but even then their
   /// place among its other calls may differ from rank to rank (MPI 4.1, section 7.4.4). Made by the first
@@ -110,7 +110,7 @@ class Communicator {
   /// perform().
   Communicator* for_persistent_calls();
   /// The call is performed when all that were started before it are.
-  void start(Job& job) noexcept;
+  void start(Request& call) noexcept;
   /// Peers are told, and all calls fail from now on.
   void give_up() noexcept;
   /// The same, with a message that the user has seen already.
@@ -120,22 +120,22 @@ class Communicator {
   const std::string& where() const noexcept { return where_; }
 
  private:
-  friend class JobQueue;
+  friend class RequestQueue;
   friend struct test::ForcedRaces;  // in place of what the ranks would find out
   struct PeerInfo;
   Communicator(const Bootstrap& bootstrap, Process& process);
 
-  void learn(Meeting& meeting);
-  bool find_group(Meeting& meeting, const Groups::Members& members);
+  void learn(Agreement& agreement);
+  bool find_group(Agreement& agreement, const Groups::Members& members);
   loom_cuda_executor cuda_executor_here() const;
-  void learn_group(Meeting& meeting, std::chrono::steady_clock::time_point& began);
+  void learn_group(Agreement& agreement, std::chrono::steady_clock::time_point& began);
   void set_wait_policy();
   bool link();
   void learn_what_is_small() noexcept;
-  void make_links(Meeting& meeting);
-  bool take_over_links(Meeting& meeting);
+  void make_links(Agreement& agreement);
+  bool take_over_links(Agreement& agreement);
   std::vector<std::byte> learn_node(const std::vector<PeerInfo>& peers);
-  void take_place(const connect::Job& job, const std::vector<PeerInfo>& peers);
+  void take_place(const connect::Job& call, const std::vector<PeerInfo>& peers);
   std::vector<std::byte> make_ends();
   void make_tree_ends();
   void join_tree_ends(const GatheredBytes& handles);
@@ -149,8 +149,8 @@ class Communicator {
   std::size_t link_bytes() const;
 
   // communicator_gpus.cpp
-  bool goes_on_device(const device::HostJob& job, device::Op op, device::Type type) const;
-  std::optional<device::cuda::Owner> gpu_of(const device::HostJob& job);
+  bool goes_on_device(const device::Call& call, device::Op op, device::Type type) const;
+  std::optional<device::cuda::Owner> gpu_of(const device::Call& call);
   bool holds_everywhere(bool here);
   bool make_gpu_links(const device::cuda::Owner& owner);
   std::optional<device::cuda::GpuLinks::Kind> kind_of_gpu_links(
@@ -162,89 +162,90 @@ class Communicator {
   void gather_on_host(const T& mine, std::vector<T>& all);
   template <class Body>
   bool try_everywhere(const char* otherwise, Body&& body);
-  void perform_persistent(const device::HostJob& job, device::Op op, device::Type type);
-  void perform_handed_over(const device::HostJob& job, device::Op op, device::Type type);
+  void perform_by_kernel(const device::Call& call, device::Op op, device::Type type);
+  void perform_host_driven(const device::Call& call, device::Op op, device::Type type);
 
   // communicator_mesh.cpp
-  bool is_meshed();
-  void make_mesh(Meeting& meeting);
-  std::vector<std::byte> make_mesh_ends();
-  void join_mesh(const GatheredBytes& handles);
-  void try_mesh();
-  device::Mesh mesh();
+  bool has_pairwise();
+  void make_pairwise(Agreement& agreement);
+  std::vector<std::byte> make_pairwise_ends();
+  void join_pairwise(const GatheredBytes& handles);
+  void try_pairwise();
+  device::PairwiseLinks pairwise();
 
-  bool is_small(const device::HostJob& job) const noexcept {
-    if (job.collective > device::Collective::kBarrier || job.in_gaps != nullptr || job.out_gaps != nullptr)
+  bool is_small(const device::Call& call) const noexcept {
+    if (call.collective > device::Collective::kBarrier || call.in_packer != nullptr ||
+        call.out_packer != nullptr)
       return false;
-    if (job.reduce == nullptr && device::is_reduction(job.collective)) return false;
-    const std::size_t bytes = job.bytes();
-    if (bytes == 0 && job.collective != device::Collective::kBarrier) return false;
+    if (call.reduce == nullptr && device::is_reduction(call.collective)) return false;
+    const std::size_t bytes = call.bytes();
+    if (bytes == 0 && call.collective != device::Collective::kBarrier) return false;
     // Another thread may fail a job of this communicator meanwhile: perform_small() looks after that.
     const std::uint64_t below = std::atomic_ref(small_below_).load(std::memory_order_relaxed);
     return bytes < below &&  // a product of it may be beyond 64 bits
-           device::offered_bytes(job.collective, bytes, bootstrap_.size()) < below;
+           device::offered_bytes(call.collective, bytes, bootstrap_.size()) < below;
   }
-  void end_small_call(const device::HostJob& job);
-  std::optional<Algorithm> end_call(const device::HostJob& job);
-  bool adopts(const device::HostJob& job, const device::DifferentCall& other,
+  void end_small_call(const device::Call& call);
+  std::optional<Algorithm> end_call(const device::Call& call);
+  bool adopts(const device::Call& call, const device::DifferentCall& other,
               device::CallProgress progress) const;
   void tell_adopted(const AdoptedBroadcast& adopted, int root) const;
   [[noreturn]] void fail_for(const device::DifferentCall& other);
-  void announce(const device::HostJob& job, device::CallFamily family);
-  void enter_links(const device::HostJob& job);
+  void announce(const device::Call& call, device::CallFamily family);
+  void enter_links(const device::Call& call);
   [[noreturn]] void fail_call();
-  [[noreturn]] void fail_direct() const;
-  std::optional<Algorithm> try_perform(const device::HostJob& job);
-  Algorithm ready_plan(const device::HostJob& job);
+  [[noreturn]] void fail_immediate() const;
+  std::optional<Algorithm> try_perform(const device::Call& call);
+  Algorithm ready_plan(const device::Call& call);
   bool is_linked();
-  void count(const device::HostJob& job, std::optional<Algorithm> carried) noexcept;
+  void count(const device::Call& call, std::optional<Algorithm> carried) noexcept;
 
   // communicator_races.cpp
-  std::optional<Algorithm> rival_of(Algorithm usual, const device::HostJob& job) const;
-  std::size_t whole_message_of(const device::HostJob& job) const;
-  Race& race_of(const device::HostJob& job, Algorithm usual);
-  Algorithm perform_racing(const device::HostJob& job, Algorithm usual, Algorithm rival);
+  std::optional<Algorithm> rival_of(Algorithm usual, const device::Call& call) const;
+  std::size_t whole_message_of(const device::Call& call) const;
+  Race& race_of(const device::Call& call, Algorithm usual);
+  Algorithm perform_racing(const device::Call& call, Algorithm usual, Algorithm rival);
   std::uint64_t largest_on_host(std::uint64_t mine);
   Algorithm one_shot_or_star();
   void try_star();
-  void explain_race(const device::HostJob& job, const Race& race, Algorithm usual, Algorithm rival) const;
+  void explain_race(const device::Call& call, const Race& race, Algorithm usual, Algorithm rival) const;
 
   // communicator_jobs.cpp
-  void finish_jobs() noexcept;
-  void finish_jobs_before_call();
-  void begin(Job& job);
-  device::RingExecutor::State advance(Job& job);
-  void check_waiting(const Job& job, double waited_s) const;
-  int awaited_rank(const Job& job) const;
+  void finish_requests() noexcept;
+  void finish_requests_before_call();
+  void begin(Request& call);
+  device::RingExecutor::State advance(Request& call);
+  void check_waiting(const Request& call, double waited_s) const;
+  int awaited_rank(const Request& call) const;
   int fail() noexcept;
   int result_of(const Truncated& truncated, bool may_tell) const noexcept;
-  void perform_directly(const device::HostJob& job, device::Waiter& waiter, std::size_t call_bytes);
+  void perform_immediately(const device::Call& call, device::Waiter& waiter, std::size_t call_bytes);
 
-  void perform_alone(const device::HostJob& job) const;
+  void perform_alone(const device::Call& call) const;
   void tell_cut(device::Collective collective, const std::optional<device::CutBlock>& cut) const;
-  void perform_by(Algorithm algorithm, const device::HostJob& job);
+  void perform_by(Algorithm algorithm, const device::Call& call);
   device::Grid grid() const;
   template <class Executor, class PeerOf>
   void drive(Executor&& executor, PeerOf&& awaited_rank);
   device::HostAndLocal place_in_grid(int rank) const;
-  device::RootedExecutor rooted(const device::HostJob& job) const;
-  device::RailTreesExecutor over_trees(const device::HostJob& job) const;
-  void run_two_levels(const device::HostJob& job, device::Across across);
+  device::RootedExecutor rooted(const device::Call& call) const;
+  device::DbtExecutor over_trees(const device::Call& call) const;
+  void run_hier(const device::Call& call, device::Across across);
   Abilities abilities() const {
     return {.single_copy = !links_.pids.empty(),
-            .two_levels = goes_by_two_levels(),
+            .hier = goes_by_hier(),
             .oversubscribed = group_->oversubscribed,
             .protocol = group_->protocol,
             .preference = group_->preference};
   }
   /// Links are not made for a few small calls. All ranks count the same ones.
-  bool goes_by_two_levels() const {
-    const std::uint64_t from = group_->two_levels_from;
-    if (twin_of_ != nullptr && twin_of_->goes_by_two_levels()) return true;
+  bool goes_by_hier() const {
+    const std::uint64_t from = group_->hier_from;
+    if (twin_of_ != nullptr && twin_of_->goes_by_hier()) return true;
     return from > 0 && (linked_.value_or(false) || small_calls_ >= from);
   }
-  void count_small_call(const device::HostJob& job);
-  device::TwoLevels levels(device::Across across);
+  void count_small_call(const device::Call& call);
+  device::HierLinks levels(device::Across across);
   int rank_at(const device::HostAndLocal& place) const {
     return group_->placement.ranks_of(place.host)[static_cast<std::size_t>(place.local)];
   }
@@ -255,7 +256,7 @@ class Communicator {
   std::string awaited_text(int peer) const;
   void say_waiting() noexcept;
   bool waits_too(int peer) const noexcept;
-  void explain(Algorithm algorithm, const device::HostJob& job);
+  void explain(Algorithm algorithm, const device::Call& call);
   void check_peers() const;
   [[noreturn]] void fail_for(const device::ProcessEnded& ended) const;
   void abandon() noexcept;
@@ -267,7 +268,8 @@ class Communicator {
     std::size_t bytes;
     double milliseconds;
   };
-  void note_part(const char* name, Meeting& meeting, std::chrono::steady_clock::time_point& began) noexcept;
+  void note_part(const char* name, Agreement& agreement,
+                 std::chrono::steady_clock::time_point& began) noexcept;
 
   bool has_trees() const { return has_tree_sizes(group_->wiring.shape, group_->preference); }
   int rank_on_rail(int host) const {
@@ -279,7 +281,7 @@ class Communicator {
   ucx_transport::Transport& network() {
     return process_.transport(group_->host_places, group_->self_on_host);
   }
-  bool is_first_of_host() const { return group_->host_mates.begin()->first == rank_; }
+  bool is_leader() const { return group_->host_mates.begin()->first == rank_; }
   bool on_my_host(int rank) const { return group_->host_mates.contains(rank); }
 
   Process& process_;
@@ -304,7 +306,7 @@ class Communicator {
   std::size_t part_count_ = 0;
   bool abandoned_ = false;  ///< the peers have been told
   std::optional<Error> broken_;
-  JobQueue jobs_{*this};
+  RequestQueue requests_{*this};
 
   // for_persistent_calls()
   enum class Twin { kNotMade, kReady, kDeclined };
@@ -329,8 +331,8 @@ void Communicator::for_net_links(Body&& body) const {
     for (std::size_t i = 0; i < links_.tree_ends[tree].size(); ++i)
       if (const int host = links_.trees.neighbours[tree][i].host; host != device::kNobody)
         both(rank_on_rail(host), links_.tree_ends[tree][i]);
-  for (std::size_t rank = 0; rank < links_.mesh_ends.size(); ++rank)
-    both(static_cast<int>(rank), links_.mesh_ends[rank]);
+  for (std::size_t rank = 0; rank < links_.pairwise_ends.size(); ++rank)
+    both(static_cast<int>(rank), links_.pairwise_ends[rank]);
 }
 
 }  // namespace loom

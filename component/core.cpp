@@ -30,19 +30,20 @@ static_assert(LOOM_ALLREDUCE == static_cast<int>(Collective::kAllreduce) &&
               LOOM_SCATTERV == static_cast<int>(Collective::kScatterV) &&
               LOOM_COLLECTIVE_COUNT == loom::device::kCollectiveCount);
 static_assert(LOOM_ALGORITHM_COUNT == loom::kAlgorithmCount && LOOM_FALLBACK_COUNT == loom::kFallbackCount &&
-              LOOM_ANY_START_ORDER == static_cast<int>(loom::Fallback::kAnyStartOrder));
+              LOOM_ANY_START_ORDER == static_cast<int>(loom::FallbackReason::kAnyStartOrder));
 static_assert(LOOM_PROTOCOL_COUNT == loom::device::kOfferProtocols &&
               LOOM_LL128 == static_cast<int>(loom::device::OfferProtocol::kLL128));
-static_assert(LOOM_BOARDS == static_cast<int>(loom::Preference::kBoards) &&
+static_assert(LOOM_BOARDS == static_cast<int>(loom::Preference::kCico) &&
               LOOM_BY_SIZE == static_cast<int>(loom::Preference::kBySize));
 // The same memory under two names: C has no std::byte.
 static_assert(sizeof(loom_block) == sizeof(loom::device::Block) &&
               offsetof(loom_block, bytes) == offsetof(loom::device::Block, bytes));
-static_assert(sizeof(loom_gaps) == sizeof(loom::device::Gaps) &&
-              offsetof(loom_gaps, context) == offsetof(loom::device::Gaps, context));
-static_assert(sizeof(loom_strip) == sizeof(loom::device::cuda::Strip) &&
-              offsetof(loom_strip, row_bytes) == offsetof(loom::device::cuda::Strip, row_bytes) &&
-              offsetof(loom_strip, pitch) == offsetof(loom::device::cuda::Strip, pitch));
+static_assert(sizeof(loom_packer) == sizeof(loom::device::Packer) &&
+              offsetof(loom_packer, context) == offsetof(loom::device::Packer, context));
+static_assert(sizeof(loom_strided_region) == sizeof(loom::device::cuda::StridedRegion) &&
+              offsetof(loom_strided_region, row_bytes) ==
+                  offsetof(loom::device::cuda::StridedRegion, row_bytes) &&
+              offsetof(loom_strided_region, pitch) == offsetof(loom::device::cuda::StridedRegion, pitch));
 static_assert(LOOM_SUM == static_cast<int>(Op::kSum) && LOOM_MAX == static_cast<int>(Op::kMax) &&
               LOOM_LXOR == static_cast<int>(Op::kLxor) && LOOM_BXOR == static_cast<int>(Op::kBxor) &&
               LOOM_MAXLOC == static_cast<int>(Op::kMaxloc));
@@ -64,8 +65,8 @@ int progress_callback() {
   return 0;
 }
 
-int job_callback() {
-  return the_process->jobs().progress();
+int request_callback() {
+  return the_process->engine().progress();
 }
 
 /// Every function that Open MPI's glue calls and that can fail is one call to this.
@@ -93,7 +94,7 @@ int at_device_boundary(const char* where, Body&& body) noexcept {
 
 using loom::device::cuda::StreamedCopies;
 
-loom::device::HostJob to_job(const loom_call& call) {
+loom::device::Call to_call(const loom_call& call) {
   const auto type = static_cast<Type>(call.type);
   return {.collective = static_cast<Collective>(call.collective),
           .in = static_cast<const std::byte*>(call.in),
@@ -102,19 +103,19 @@ loom::device::HostJob to_job(const loom_call& call) {
           .elem_bytes = loom::device::size_of(type),
           .reduce = loom::device::find_reduce(static_cast<Op>(call.op), type),
           .root = call.root,
-          .in_gaps = reinterpret_cast<const loom::device::Gaps*>(call.in_gaps),
-          .out_gaps = reinterpret_cast<const loom::device::Gaps*>(call.out_gaps),
+          .in_packer = reinterpret_cast<const loom::device::Packer*>(call.in_packer),
+          .out_packer = reinterpret_cast<const loom::device::Packer*>(call.out_packer),
           .in_blocks = reinterpret_cast<const loom::device::Block*>(call.in_blocks),
           .out_blocks = reinterpret_cast<const loom::device::Block*>(call.out_blocks),
           .owns_its_block = call.owns_its_block,
           .bounds = call.bounds,
-          .transit = reinterpret_cast<StreamedCopies*>(call.copies)};
+          .streaming = reinterpret_cast<StreamedCopies*>(call.copies)};
 }
 
 }  // namespace
 
 void loom_initialize(const loom_runtime* runtime) {
-  the_process = new Process(*runtime, {}, progress_callback, job_callback);
+  the_process = new Process(*runtime, {}, progress_callback, request_callback);
   its_pid = ::getpid();
 }
 
@@ -197,43 +198,43 @@ int loom_perform_small(loom_comm* comm, const void* in, void* out, uint64_t coun
 int loom_perform(loom_comm* comm, const loom_call* call) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
   return at_c_boundary(communicator.where().c_str(), [&]() -> int {
-    return communicator.perform(to_job(*call)) ? LOOM_SUCCESS : LOOM_DECLINED;
+    return communicator.perform(to_call(*call)) ? LOOM_SUCCESS : LOOM_DECLINED;
   });
 }
 
 int loom_perform_on_device(loom_comm* comm, const loom_call* call) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
   return at_c_boundary(communicator.where().c_str(), [&]() -> int {
-    return communicator.perform_on_device(to_job(*call), static_cast<Op>(call->op),
+    return communicator.perform_on_device(to_call(*call), static_cast<Op>(call->op),
                                           static_cast<Type>(call->type))
                ? LOOM_SUCCESS
                : LOOM_DECLINED;
   });
 }
 
-// A loom_job is a Job that C cannot look into.
-int loom_job_create(loom_comm* comm, const loom_call* call, bool persistent, loom_job_done done,
-                    void* context, loom_job** out) {
+// A loom_request is a Request that C cannot look into.
+int loom_request_create(loom_comm* comm, const loom_call* call, bool persistent, loom_request_done done,
+                        void* context, loom_request** out) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
   return at_c_boundary(communicator.where().c_str(), [&]() -> int {
-    const auto job_call = to_job(*call);
-    if (!persistent && communicator.needs_links(job_call)) return LOOM_UNCONNECTED;
+    const auto described = to_call(*call);
+    if (!persistent && communicator.needs_links(described)) return LOOM_UNCONNECTED;
     Communicator* const carrier = persistent ? communicator.for_persistent_calls() : &communicator;
     if (carrier == nullptr) return LOOM_DECLINED;
-    auto job = carrier->make_job(job_call, persistent, done, context);
-    if (!job) return LOOM_DECLINED;
-    *out = reinterpret_cast<loom_job*>(job.release());
+    auto request = carrier->make_request(described, persistent, done, context);
+    if (!request) return LOOM_DECLINED;
+    *out = reinterpret_cast<loom_request*>(request.release());
     return LOOM_SUCCESS;
   });
 }
 
-void loom_job_start(loom_job* job) {
-  auto* started = reinterpret_cast<loom::Job*>(job);
+void loom_request_start(loom_request* request) {
+  auto* started = reinterpret_cast<loom::Request*>(request);
   started->communicator.start(*started);
 }
 
-void loom_job_destroy(loom_job* job) {
-  delete reinterpret_cast<loom::Job*>(job);
+void loom_request_destroy(loom_request* request) {
+  delete reinterpret_cast<loom::Request*>(request);
 }
 
 void loom_comm_abandon(loom_comm* comm) {
@@ -251,14 +252,14 @@ const char* loom_algorithm_name(int algorithm) {
   const auto which = static_cast<loom::Algorithm>(algorithm);
   // As a part of a variable's name.
   if (which == loom::Algorithm::kSingleCopy) return "single_copy";
-  if (which == loom::Algorithm::kTwoLevels) return "two_levels";
-  if (which == loom::Algorithm::kTwoLevelStar) return "two_level_star";
+  if (which == loom::Algorithm::kHier) return "two_levels";
+  if (which == loom::Algorithm::kHierStar) return "two_level_star";
   if (which == loom::Algorithm::kFlatRing) return "flat_ring";
-  if (which == loom::Algorithm::kHandedOver) return "handed_over";
+  if (which == loom::Algorithm::kHostDriven) return "handed_over";
   return loom::name_of(which).data();
 }
 const char* loom_fallback_name(loom_fallback reason) {
-  return loom::name_of(static_cast<loom::Fallback>(reason)).data();
+  return loom::name_of(static_cast<loom::FallbackReason>(reason)).data();
 }
 bool loom_algorithm_carries(int algorithm, loom_collective collective) {
   return loom::may_carry(static_cast<loom::Algorithm>(algorithm), static_cast<Collective>(collective));
@@ -290,46 +291,48 @@ int loom_is_on_device(const void* address, const char* where, bool* yes) {
   });
 }
 
-// A loom_stand_in is a StandIn that C cannot look into.
-int loom_stand_in_create(const void* address, loom_strip* load, uint64_t loads, loom_strip* store,
-                         uint64_t stores, const char* where, loom_stand_in** out, ptrdiff_t* distance) {
-  using loom::device::cuda::Strip;
+// A loom_staging_buffer is a StagingBuffer that C cannot look into.
+int loom_staging_buffer_create(const void* address, loom_strided_region* load, uint64_t loads,
+                               loom_strided_region* store, uint64_t stores, const char* where,
+                               loom_staging_buffer** out, ptrdiff_t* distance) {
+  using loom::device::cuda::StridedRegion;
   return at_device_boundary(where, [&]() -> int {
-    auto stand_in = the_process->staging()->stand_in(
-        address, {reinterpret_cast<Strip*>(load), static_cast<std::size_t>(loads)},
-        {reinterpret_cast<Strip*>(store), static_cast<std::size_t>(stores)});
-    *distance = stand_in->distance();
-    *out = reinterpret_cast<loom_stand_in*>(stand_in.release());
+    auto staging_buffer = the_process->staging()->staging_buffer(
+        address, {reinterpret_cast<StridedRegion*>(load), static_cast<std::size_t>(loads)},
+        {reinterpret_cast<StridedRegion*>(store), static_cast<std::size_t>(stores)});
+    *distance = staging_buffer->distance();
+    *out = reinterpret_cast<loom_staging_buffer*>(staging_buffer.release());
     return LOOM_SUCCESS;
   });
 }
 
-void loom_stand_in_destroy(loom_stand_in* stand_in) {
+void loom_staging_buffer_destroy(loom_staging_buffer* staging_buffer) {
   // As for communicators: one that outlives the component is left alone.
-  if (the_process != nullptr) delete reinterpret_cast<loom::device::cuda::StandIn*>(stand_in);
+  if (the_process != nullptr) delete reinterpret_cast<loom::device::cuda::StagingBuffer*>(staging_buffer);
 }
 
-int loom_copy_strips(loom_stand_in* stand_in, const loom_strip* strips, uint64_t n, bool to_device,
-                     const char* where) {
+int loom_copy_regions(loom_staging_buffer* staging_buffer, const loom_strided_region* regions, uint64_t n,
+                      bool to_device, const char* where) {
   using loom::device::cuda::Direction;
   return at_device_boundary(where, [&]() -> int {
-    reinterpret_cast<loom::device::cuda::StandIn*>(stand_in)->copy(
-        {reinterpret_cast<const loom::device::cuda::Strip*>(strips), static_cast<std::size_t>(n)},
-        to_device ? Direction::kToDevice : Direction::kToHost);
+    reinterpret_cast<loom::device::cuda::StagingBuffer*>(staging_buffer)
+        ->copy({reinterpret_cast<const loom::device::cuda::StridedRegion*>(regions),
+                static_cast<std::size_t>(n)},
+               to_device ? Direction::kToDevice : Direction::kToHost);
     return LOOM_SUCCESS;
   });
 }
 
 // A loom_streamed_copies is a StreamedCopies that C cannot look into.
 loom_streamed_copies* loom_streamed_copies_create(const loom_streamed_side* sides, std::size_t n) {
-  using loom::device::cuda::Strip;
+  using loom::device::cuda::StridedRegion;
   try {
     std::vector<loom::device::cuda::StreamedSide> all(n);
     for (std::size_t i = 0; i < n; ++i) {
-      all[i].stand_in = reinterpret_cast<loom::device::cuda::StandIn*>(sides[i].stand_in);
-      if (!all[i].stand_in->is_locked()) return nullptr;  // the driver would copy while it is called
-      if (sides[i].load != nullptr) all[i].load = *reinterpret_cast<const Strip*>(sides[i].load);
-      if (sides[i].store != nullptr) all[i].store = *reinterpret_cast<const Strip*>(sides[i].store);
+      all[i].staging_buffer = reinterpret_cast<loom::device::cuda::StagingBuffer*>(sides[i].staging_buffer);
+      if (!all[i].staging_buffer->is_locked()) return nullptr;  // the driver would copy while it is called
+      if (sides[i].load != nullptr) all[i].load = *reinterpret_cast<const StridedRegion*>(sides[i].load);
+      if (sides[i].store != nullptr) all[i].store = *reinterpret_cast<const StridedRegion*>(sides[i].store);
     }
     return reinterpret_cast<loom_streamed_copies*>(new StreamedCopies(all));
   } catch (const std::exception&) {
@@ -360,5 +363,5 @@ void loom_read_counters(loom_counters* out) {
 }
 
 void loom_count_fallback(loom_collective collective, loom_fallback reason) {
-  the_process->count_fallback(static_cast<Collective>(collective), static_cast<loom::Fallback>(reason));
+  the_process->count_fallback(static_cast<Collective>(collective), static_cast<loom::FallbackReason>(reason));
 }

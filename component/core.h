@@ -4,7 +4,7 @@
  * Open MPI's internal headers do not compile as C++, so the glue is C and nothing of Open MPI passes this
  * line; nothing thrown in the core passes it either.
  *
- * Results: LOOM_SUCCESS; LOOM_DECLINED = "the component below is to do this", on every rank of the
+ * Results: LOOM_SUCCESS; LOOM_DECLINED = "the fallback component is to do this", on every rank of the
  * communicator alike and before any byte has moved; LOOM_TRUNCATED; or a negative LOOM_ERR_*, with which the
  * communicator ends, after a message through loom_runtime.show. */
 #ifndef LOOM_COMPONENT_CORE_H
@@ -21,7 +21,7 @@ extern "C" {
 enum loom_result {
   LOOM_SUCCESS = 0,
   LOOM_DECLINED = 1,
-  LOOM_UNCONNECTED = 2, /* of loom_job_create: the call needs links, which nobody has made yet */
+  LOOM_UNCONNECTED = 2, /* of loom_request_create: the call needs links, which nobody has made yet */
   LOOM_TRUNCATED =
       3, /* the call has ended, without what this rank had no room for; the communicator goes on */
   LOOM_ERR_OUT_OF_MEMORY = -1,
@@ -80,7 +80,7 @@ enum loom_type {
   LOOM_TYPE_COUNT
 };
 
-/* How small messages cross inside a host. The order is that of device/host/direct_exchange.hpp. */
+/* How small messages cross inside a host. The order is that of device/host/immediate_exchange.hpp. */
 enum loom_protocol { LOOM_INLINE, LOOM_SIMPLE, LOOM_LL, LOOM_LL128, LOOM_PROTOCOL_COUNT };
 
 /* Who carries what several algorithms could. The order is that of component/select/plan.hpp. */
@@ -103,11 +103,11 @@ enum loom_cuda_executor { LOOM_STAGED, LOOM_HANDED_OVER, LOOM_PERSISTENT, LOOM_E
 
 /* Values of the MCA variables that the core reads. They may differ between ranks. */
 struct loom_parameters {
-  int verbose;         /* 0: silent; 1: one line per communicator; 2: and one per kind of call */
-  unsigned two_levels; /* small calls between hosts go by two levels from this one on; 0 on any rank: never */
-  bool avoid_single_copy;          /* not even where the kernel permits it */
-  bool progress_thread;            /* advance nonblocking calls in a thread of their own, too */
-  const char* net_devices;         /* network devices in UCX's words; NULL or "": as UCX_NET_DEVICES says */
+  int verbose;             /* 0: silent; 1: one line per communicator; 2: and one per kind of call */
+  unsigned hier;           /* small calls between hosts go by hier from this one on; 0 on any rank: never */
+  bool avoid_single_copy;  /* not even where the kernel permits it */
+  bool progress_thread;    /* advance nonblocking calls in a thread of their own, too */
+  const char* net_devices; /* network devices in UCX's words; NULL or "": as UCX_NET_DEVICES says */
   enum loom_rendezvous rendezvous; /* of what this rank sends */
   enum loom_protocol protocol;     /* of small messages of one host; if all ranks say the same */
   enum loom_preference preference; /* if all ranks say the same */
@@ -125,11 +125,11 @@ struct loom_parameters {
 
 /* Messages with a topic in help-coll-loom.txt. */
 enum loom_message {
-  LOOM_MESSAGE_DECLINED,    /* set-up failed somewhere; all ranks use the component below */
+  LOOM_MESSAGE_DECLINED,    /* set-up failed somewhere; all ranks use the fallback component */
   LOOM_MESSAGE_PEER_FAILED, /* a peer died, or its connection broke, inside a call */
   LOOM_MESSAGE_GIVEN_UP,    /* a peer cannot go on; it shows a message itself */
   LOOM_MESSAGE_TIMEOUT,     /* coll_loom_timeout passed inside a call */
-  LOOM_MESSAGE_BOOTSTRAP,   /* the component below failed while the ranks met through it */
+  LOOM_MESSAGE_BOOTSTRAP,   /* the fallback component failed while the ranks met through it */
   LOOM_MESSAGE_RESOURCES,   /* memory or another resource ran out inside a call */
   LOOM_MESSAGE_DEVICE,      /* copying a device buffer failed */
   LOOM_MESSAGE_TRUNCATED,   /* a call has ended without what did not fit; the communicator goes on */
@@ -165,7 +165,7 @@ struct loom_bootstrap {
   bool looks_for_devices; /* this rank calls loom_perform_on_device where others may */
 };
 
-/* The order is that of device/host/host_job.hpp, which says what the buffers and blocks of each are. */
+/* The order is that of device/call.hpp, which says what the buffers and blocks of each are. */
 enum loom_collective {
   LOOM_ALLREDUCE,
   LOOM_REDUCE,
@@ -186,17 +186,17 @@ enum loom_collective {
   LOOM_ALLTOALLW,
   LOOM_COLLECTIVE_COUNT
 };
-/* Why a call goes to the component below; the order is that of component/select/plan.hpp. */
+/* Why a call falls back to the fallback component; the order is that of component/select/plan.hpp. */
 enum loom_fallback {
   LOOM_NO_KERNEL,     /* loom has no such operation on such a type */
   LOOM_NOT_CONNECTED, /* the ranks are not connected: that failed, or a call that may not wait came first */
-  LOOM_NOT_BETTER,    /* the component below is at least as good at it */
+  LOOM_NOT_BETTER,    /* the fallback component is at least as good at it */
   LOOM_NOT_ORDERED, /* it may be one of Open MPI's own, whose place among the program's calls is not the same
                        on all ranks */
   LOOM_ANY_START_ORDER, /* it is persistent, and its ranks may start such requests in different orders */
   LOOM_FALLBACK_COUNT
 };
-enum { LOOM_ALGORITHM_COUNT = 14 }; /* of component/select/plan.hpp, without the component below */
+enum { LOOM_ALGORITHM_COUNT = 14 }; /* of component/select/plan.hpp, without the fallback component */
 
 /* Names as in variables: "reduce_scatter_block", "single_copy", "no_kernel". */
 const char* loom_collective_name(enum loom_collective collective);
@@ -209,7 +209,7 @@ bool loom_algorithm_carries(int algorithm, enum loom_collective collective);
 struct loom_collective_counters {
   uint64_t calls;     /* that loom carried */
   uint64_t bytes;     /* of these on this rank: the message's, or a block's where the collective has blocks */
-  uint64_t fallbacks; /* calls that the component below got */
+  uint64_t fallbacks; /* calls that the fallback component got */
   uint64_t by[LOOM_ALGORITHM_COUNT];
   uint64_t fallbacks_by[LOOM_FALLBACK_COUNT];
 };
@@ -263,13 +263,14 @@ int loom_set_up_finish(struct loom_set_up* set_up, struct loom_comm** out);
 /* Frees what loom_comm_create made; not collective, never waits for a peer. */
 void loom_comm_destroy(struct loom_comm* comm);
 
-/* A block of bytes; without data where the buffer has gaps. As device::Block. */
+/* A block of bytes; without data where the buffer has packer. As device::Block. */
 struct loom_block {
   void* data;
   uint64_t bytes;
 };
-/* A buffer that is not contiguous: move packs the next bytes of a block, or unpacks them. As device::Gaps. */
-struct loom_gaps {
+/* A buffer that is not contiguous: move packs the next bytes of a block, or unpacks them. As device::Packer.
+ */
+struct loom_packer {
   void (*move)(void* context, int block, void* packed, uint64_t bytes);
   void* context;
 };
@@ -282,9 +283,9 @@ struct loom_call {
   void* out;
   uint64_t count;
   enum loom_type type;
-  enum loom_op op;                            /* of reductions */
-  int root;                                   /* of bcast, reduce, gather and scatter */
-  const struct loom_gaps *in_gaps, *out_gaps; /* NULL: contiguous */
+  enum loom_op op;                                  /* of reductions */
+  int root;                                         /* of bcast, reduce, gather and scatter */
+  const struct loom_packer *in_packer, *out_packer; /* NULL: contiguous */
   const struct loom_block *in_blocks, *out_blocks;
   bool owns_its_block;    /* in place, with blocks */
   const uint64_t* bounds; /* of LOOM_REDUCE_SCATTER: rank r's part is elements [bounds[r], bounds[r + 1]) */
@@ -315,18 +316,19 @@ int loom_perform_on_device(struct loom_comm* comm, const struct loom_call* call)
 /* A call that does not wait: planned once, started any number of times, one after the other. The jobs of a
  * communicator are performed in the order in which they were started, from the MPI library's progress loop
  * and whatever else waits. */
-struct loom_job;
-/* Called once for each start, when the result is in place or the call has failed; maybe before loom_job_start
- * returns, and maybe in another thread. It must not call loom, save loom_job_destroy. */
-typedef void (*loom_job_done)(void* context, int result);
+struct loom_request;
+/* Called once for each start, when the result is in place or the call has failed; maybe before
+ * loom_request_start returns, and maybe in another thread. It must not call loom, save loom_request_destroy.
+ */
+typedef void (*loom_request_done)(void* context, int result);
 /* Not persistent: LOOM_UNCONNECTED where the links have to be made first. Persistent: makes them here, which
  * is collective. All ranks have to start the persistent jobs of a communicator in one order, and the others
  * in another: the two do not meet. Copies *call, not what it points to. LOOM_DECLINED as loom_perform. */
-int loom_job_create(struct loom_comm* comm, const struct loom_call* call, bool persistent, loom_job_done done,
-                    void* context, struct loom_job** out);
-void loom_job_start(struct loom_job* job);
+int loom_request_create(struct loom_comm* comm, const struct loom_call* call, bool persistent,
+                        loom_request_done done, void* context, struct loom_request** out);
+void loom_request_start(struct loom_request* call);
 /* The job is not started, or done. */
-void loom_job_destroy(struct loom_job* job);
+void loom_request_destroy(struct loom_request* call);
 
 /* This rank cannot go on: its peers' calls fail soon, and so does every later one here. */
 void loom_comm_abandon(struct loom_comm* comm);
@@ -343,30 +345,30 @@ bool loom_may_have_device_memory(void);
 /* LOOM_SUCCESS and *yes, or LOOM_ERR_DEVICE. where: for messages, as in the following. */
 int loom_is_on_device(const void* address, const char* where, bool* yes);
 
-/* Rows of bytes that lie alike in the buffer and in its stand-in. As device::cuda::Strip. */
-struct loom_strip {
+/* Rows of bytes that lie alike in the buffer and in its staging buffer. As device::cuda::StridedRegion. */
+struct loom_strided_region {
   void *device, *host;
   uint64_t row_bytes, rows, pitch;
 };
-/* Host memory for the strips of the device buffer that `address` is in, all at one distance from where they
+/* Host memory for the regions of the device buffer that `address` is in, all at one distance from where they
  * are. */
-struct loom_stand_in;
-int loom_stand_in_create(const void* address, struct loom_strip* load, uint64_t loads,
-                         struct loom_strip* store, uint64_t stores, const char* where,
-                         struct loom_stand_in** out, ptrdiff_t* distance);
-void loom_stand_in_destroy(struct loom_stand_in* stand_in);
+struct loom_staging_buffer;
+int loom_staging_buffer_create(const void* address, struct loom_strided_region* load, uint64_t loads,
+                               struct loom_strided_region* store, uint64_t stores, const char* where,
+                               struct loom_staging_buffer** out, ptrdiff_t* distance);
+void loom_staging_buffer_destroy(struct loom_staging_buffer* staging_buffer);
 
 /* Copies after what the program has put into the default stream, and is done on return. */
-int loom_copy_strips(struct loom_stand_in* stand_in, const struct loom_strip* strips, uint64_t n,
-                     bool to_device, const char* where);
+int loom_copy_regions(struct loom_staging_buffer* staging_buffer, const struct loom_strided_region* regions,
+                      uint64_t n, bool to_device, const char* where);
 
 /* Copies that go on while loom_perform does, of contiguous buffers (device/cuda/streamed_copies.hpp). NULL:
- * that cannot be had, and nothing has been copied. load, store: a strip of the stand-in, which must outlive
- * the copies, or NULL. */
+ * that cannot be had, and nothing has been copied. load, store: a region of the staging buffer, which must
+ * outlive the copies, or NULL. */
 struct loom_streamed_copies;
 struct loom_streamed_side {
-  struct loom_stand_in* stand_in;
-  const struct loom_strip *load, *store;
+  struct loom_staging_buffer* staging_buffer;
+  const struct loom_strided_region *load, *store;
 };
 struct loom_streamed_copies* loom_streamed_copies_create(const struct loom_streamed_side* sides, size_t n);
 /* All operands are there: for whoever else performs the call. */

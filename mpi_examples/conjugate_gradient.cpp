@@ -28,7 +28,7 @@ struct Slab {
 
   Slab(int grid, int rank, int ranks) : n(grid) {
     const int share = n / ranks;
-    const int larger = n % ranks;  // the first ranks take one plane more
+    const int larger = n % ranks;  // the node leaders take one plane more
     planes = share + (rank < larger ? 1 : 0);
     first = rank * share + std::min(rank, larger);
     below = planes > 0 && first > 0 ? rank - 1 : MPI_PROC_NULL;

@@ -5,27 +5,27 @@
 #include <algorithm>
 #include <cstring>
 
-#include "device/host/host_job.hpp"
+#include "device/call.hpp"
 
 namespace loom {
 
 class AdoptedBroadcast {
  public:
   /// own: as the program has it on this rank; bytes: of the root's.
-  AdoptedBroadcast(const device::HostJob& own, std::size_t bytes)
+  AdoptedBroadcast(const device::Call& own, std::size_t bytes)
       : own_(own), bytes_(bytes), gaps_{move, this} {}
   AdoptedBroadcast(const AdoptedBroadcast&) = delete;
   AdoptedBroadcast& operator=(const AdoptedBroadcast&) = delete;
 
   /// Refers to this, and can be performed once.
-  device::HostJob call() const {
-    device::HostJob job = own_;
-    job.count = bytes_;
-    job.elem_bytes = 1;
-    job.out = nullptr;
-    job.out_gaps = &gaps_;
-    job.transit = nullptr;
-    return job;
+  device::Call call() const {
+    device::Call call = own_;
+    call.count = bytes_;
+    call.elem_bytes = 1;
+    call.out = nullptr;
+    call.out_packer = &gaps_;
+    call.streaming = nullptr;
+    return call;
   }
   std::size_t bytes() const noexcept { return bytes_; }
   std::size_t room() const noexcept { return own_.bytes(); }
@@ -35,16 +35,16 @@ class AdoptedBroadcast {
   static void move(void* context, int, std::byte* packed, std::size_t bytes) {
     auto& self = *static_cast<AdoptedBroadcast*>(context);
     const std::size_t kept = std::min(bytes, self.room() - std::min(self.at_, self.room()));
-    if (kept > 0 && self.own_.out_gaps != nullptr)
-      self.own_.out_gaps->move(self.own_.out_gaps->context, 0, packed, kept);
+    if (kept > 0 && self.own_.out_packer != nullptr)
+      self.own_.out_packer->move(self.own_.out_packer->context, 0, packed, kept);
     else if (kept > 0)
       std::memcpy(self.own_.out + self.at_, packed, kept);
     self.at_ += bytes;
   }
 
-  device::HostJob own_;
+  device::Call own_;
   std::size_t bytes_, at_ = 0;
-  device::Gaps gaps_;
+  device::Packer gaps_;
 };
 
 }  // namespace loom

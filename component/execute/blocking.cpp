@@ -13,48 +13,48 @@
 namespace loom {
 
 /// The algorithm that has carried the call; nothing: it is declined.
-std::optional<Algorithm> Communicator::try_perform(const device::HostJob& job) {
+std::optional<Algorithm> Communicator::try_perform(const device::Call& call) {
   using device::Collective;
-  finish_jobs_before_call();
-  if (device::is_reduction(job.collective) && job.reduce == nullptr) return {};
-  count_small_call(job);
+  finish_requests_before_call();
+  if (device::is_reduction(call.collective) && call.reduce == nullptr) return {};
+  count_small_call(call);
   try {
-    Algorithm algorithm = ready_plan(job);
+    Algorithm algorithm = ready_plan(call);
     // Where sizes differ from rank to rank, nobody knows alone that there is nothing to do.
     const bool nothing =
-        job.count == 0 && job.collective != Collective::kBarrier && !device::lists_blocks(job.collective);
-    const std::optional<Algorithm> rival = nothing ? std::nullopt : rival_of(algorithm, job);
-    if (rival == Algorithm::kTwoLevelStar)
+        call.count == 0 && call.collective != Collective::kBarrier && !device::lists_blocks(call.collective);
+    const std::optional<Algorithm> rival = nothing ? std::nullopt : rival_of(algorithm, call);
+    if (rival == Algorithm::kHierStar)
       algorithm = one_shot_or_star();
     else if (rival)
-      return perform_racing(job, algorithm, *rival);
-    explain(algorithm, job);
-    if (algorithm == Algorithm::kBelow) return {};
-    if (!nothing) perform_by(algorithm, job);
+      return perform_racing(call, algorithm, *rival);
+    explain(algorithm, call);
+    if (algorithm == Algorithm::kFallback) return {};
+    if (!nothing) perform_by(algorithm, call);
     return algorithm;
   } catch (...) {
-    return end_call(job);
+    return end_call(call);
   }
 }
 
 /// From inside a handler. A broadcast whose root has another size is performed as the root does; all else
 /// ends the communicator, save what has ended the call alone.
-std::optional<Algorithm> Communicator::end_call(const device::HostJob& job) {
+std::optional<Algorithm> Communicator::end_call(const device::Call& call) {
   try {
     throw;
   } catch (const Truncated&) {
     throw;
   } catch (const device::DifferentCall& other) {
-    if (!adopts(job, other, device::CallProgress::kNone)) {
+    if (!adopts(call, other, device::CallProgress::kNone)) {
       try {
         fail_for(other);
       } catch (...) {
         fail_call();
       }
     }
-    const AdoptedBroadcast adopted(job, other.its().bytes());
+    const AdoptedBroadcast adopted(call, other.its().bytes());
     const std::optional<Algorithm> carried = try_perform(adopted.call());
-    tell_adopted(adopted, job.root);
+    tell_adopted(adopted, call.root);
     return carried;
   } catch (...) {
     fail_call();
@@ -62,11 +62,11 @@ std::optional<Algorithm> Communicator::end_call(const device::HostJob& job) {
 }
 
 /// This rank can perform the broadcast as its root does.
-bool Communicator::adopts(const device::HostJob& job, const device::DifferentCall& other,
+bool Communicator::adopts(const device::Call& call, const device::DifferentCall& other,
                           device::CallProgress progress) const {
   using device::Collective;
-  return job.collective == Collective::kBroadcast && job.root != rank_ && group_->wiring.shape.hosts == 1 &&
-         other.peer() == job.root && device::differ_in_size(other.its(), other.mine()) &&
+  return call.collective == Collective::kBroadcast && call.root != rank_ && group_->wiring.shape.hosts == 1 &&
+         other.peer() == call.root && device::differ_in_size(other.its(), other.mine()) &&
          other.progress() == progress;
 }
 
@@ -78,7 +78,7 @@ void Communicator::tell_adopted(const AdoptedBroadcast& adopted, int root) const
 
 /// From inside a handler. The others find out by what this rank says of its call, if not by themselves.
 void Communicator::fail_for(const device::DifferentCall& other) {
-  links_.boards->say_left(other.mine());
+  links_.cico->say_left(other.mine());
   const bool one_host = group_->wiring.shape.hosts == 1;
   const int rank =
       one_host ? other.peer() : rank_at({group_->places[static_cast<std::size_t>(rank_)].host, other.peer()});
@@ -116,61 +116,61 @@ void Communicator::fail_call() {
 }
 
 /// From inside a handler.
-void Communicator::end_small_call(const device::HostJob& job) {
+void Communicator::end_small_call(const device::Call& call) {
   try {
-    fail_direct();
+    fail_immediate();
   } catch (...) {
-    end_call(job);
+    end_call(call);
   }
 }
 
 /// From inside a handler: says who was waited for in vain.
-void Communicator::fail_direct() const {
+void Communicator::fail_immediate() const {
   try {
     throw;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
-    throw Error(error.code(),
-                fmt::format("{} Waiting for {}.", error.what(), group_->names.at(links_.direct->awaited())));
+    throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(),
+                                          group_->names.at(links_.immediate->awaited())));
   }
 }
 
-void Communicator::count(const device::HostJob& job, std::optional<Algorithm> carried) noexcept {
-  CallCounters::Counts& counts = calls_[job.collective];
+void Communicator::count(const device::Call& call, std::optional<Algorithm> carried) noexcept {
+  CallCounters::Counts& counts = calls_[call.collective];
   if (carried) {
     calls_.add(counts.by[static_cast<std::size_t>(*carried)], 1);
-    calls_.add(counts.bytes, job.bytes());
+    calls_.add(counts.bytes, call.bytes());
   } else if (!linking_) {
-    const bool reduces = device::is_reduction(job.collective);
-    const Fallback reason = reduces && job.reduce == nullptr ? Fallback::kNoKernel
-                            : linked_ == false               ? Fallback::kNotConnected
-                                                             : Fallback::kNotBetter;
+    const bool reduces = device::is_reduction(call.collective);
+    const FallbackReason reason = reduces && call.reduce == nullptr ? FallbackReason::kNoKernel
+                                  : linked_ == false                ? FallbackReason::kNotConnected
+                                                                    : FallbackReason::kNotBetter;
     calls_.add(counts.fallbacks[static_cast<std::size_t>(reason)], 1);
   }
 }
 
-void Communicator::count_small_call(const device::HostJob& job) {
-  if (linking_ || linked_ || group_->two_levels_from == 0) return;
+void Communicator::count_small_call(const device::Call& call) {
+  if (linking_ || linked_ || group_->hier_from == 0) return;
   Abilities with = abilities();
-  with.two_levels = true;
+  with.hier = true;
   const connect::Shape& shape = group_->wiring.shape;
-  const Algorithm planned = plan(job.collective, shape, device::shared_bytes(job, shape.ranks), with);
-  if (planned == Algorithm::kTwoLevels || planned == Algorithm::kTwoLevelStar) ++small_calls_;
+  const Algorithm planned = plan(call.collective, shape, device::shared_bytes(call, shape.ranks), with);
+  if (planned == Algorithm::kHier || planned == Algorithm::kHierStar) ++small_calls_;
 }
 
 /// The plan, once what it needs is there. Whether all ranks may read each other's memory is known with the
 /// links.
-Algorithm Communicator::ready_plan(const device::HostJob& job) {
+Algorithm Communicator::ready_plan(const device::Call& call) {
   const auto planned = [&] {
-    return plan(job.collective, group_->wiring.shape, device::shared_bytes(job, group_->wiring.shape.ranks),
+    return plan(call.collective, group_->wiring.shape, device::shared_bytes(call, group_->wiring.shape.ranks),
                 abilities());
   };
   Algorithm algorithm = planned();
-  if (algorithm == Algorithm::kBelow || algorithm == Algorithm::kCopy) return algorithm;
+  if (algorithm == Algorithm::kFallback || algorithm == Algorithm::kCopy) return algorithm;
   const bool was_linked = linked_.has_value();
-  if (!is_linked()) return Algorithm::kBelow;
+  if (!is_linked()) return Algorithm::kFallback;
   if (!was_linked) algorithm = planned();
-  return algorithm == Algorithm::kMesh && !is_meshed() ? Algorithm::kBelow : algorithm;
+  return algorithm == Algorithm::kPairwise && !has_pairwise() ? Algorithm::kFallback : algorithm;
 }
 
 /// Makes the links at its first call.
@@ -181,13 +181,13 @@ bool Communicator::is_linked() {
 }
 
 /// A single rank's call.
-void Communicator::perform_alone(const device::HostJob& job) const {
+void Communicator::perform_alone(const device::Call& call) const {
   using device::Collective;
-  const bool moves = device::lists_blocks(job.collective) || job.collective == Collective::kAllGather ||
-                     job.collective == Collective::kAllToAll;
-  if (moves) return tell_cut(job.collective, device::move_own_block(job, 0));
-  if (!device::is_reduction(job.collective) || job.collective == Collective::kExscan) return;
-  if (job.in != job.out && job.count > 0) std::memcpy(job.out, job.in, job.bytes());
+  const bool moves = device::lists_blocks(call.collective) || call.collective == Collective::kAllGather ||
+                     call.collective == Collective::kAllToAll;
+  if (moves) return tell_cut(call.collective, device::move_own_block(call, 0));
+  if (!device::is_reduction(call.collective) || call.collective == Collective::kExscan) return;
+  if (call.in != call.out && call.count > 0) std::memcpy(call.out, call.in, call.bytes());
 }
 
 /// A call has ended. Throws Truncated if a block did not fit.
@@ -199,80 +199,80 @@ void Communicator::tell_cut(device::Collective collective, const std::optional<d
 
 namespace {
 
-/// Its executors say what they need of the operand and have of the result (HostJob::transit).
-constexpr bool knows_of_transit(Algorithm algorithm) {
-  return algorithm == Algorithm::kBoards || algorithm == Algorithm::kRails ||
-         algorithm == Algorithm::kFlatRing || algorithm == Algorithm::kTrees;
+/// Its executors say what they need of the operand and have of the result (Call::streaming).
+constexpr bool streams(Algorithm algorithm) {
+  return algorithm == Algorithm::kCico || algorithm == Algorithm::kSplitRail ||
+         algorithm == Algorithm::kFlatRing || algorithm == Algorithm::kDbt;
 }
 
 }  // namespace
 
-void Communicator::perform_by(Algorithm algorithm, const device::HostJob& job) {
+void Communicator::perform_by(Algorithm algorithm, const device::Call& call) {
   // An operand with gaps they pack by their own means; where it is on the host, as it is, nothing is fetched.
-  if (job.transit != nullptr && job.in_gaps != nullptr) job.transit->need_all();
-  if (job.transit != nullptr && !knows_of_transit(algorithm)) {
-    job.transit->need_all();
-    device::HostJob on_host = job;
-    on_host.transit = nullptr;
+  if (call.streaming != nullptr && call.in_packer != nullptr) call.streaming->need_all();
+  if (call.streaming != nullptr && !streams(algorithm)) {
+    call.streaming->need_all();
+    device::Call on_host = call;
+    on_host.streaming = nullptr;
     return perform_by(algorithm, on_host);
   }
   const auto peer_of = [](const auto& executor) { return executor.awaited(); };
-  if (group_->wiring.shape.hosts > 1) enter_links(job);
+  if (group_->wiring.shape.hosts > 1) enter_links(call);
   switch (algorithm) {
     case Algorithm::kCopy:
-      return perform_alone(job);
-    case Algorithm::kDirect: {
+      return perform_alone(call);
+    case Algorithm::kImmediate: {
       device::Waiter waiter(wait_policy_);
       try {
-        if (job.in_gaps == nullptr && job.out_gaps == nullptr) [[likely]]
-          links_.direct->perform(job, waiter);
+        if (call.in_packer == nullptr && call.out_packer == nullptr) [[likely]]
+          links_.immediate->perform(call, waiter);
         else
-          perform_directly(job, waiter, job.bytes());
+          perform_immediately(call, waiter, call.bytes());
       } catch (...) {
-        fail_direct();
+        fail_immediate();
       }
       return;
     }
-    case Algorithm::kBoards:
-      announce(job, device::CallFamily::kBoards);
-      return drive(device::BoardExecutor(*links_.boards, job), peer_of);
+    case Algorithm::kCico:
+      announce(call, device::CallFamily::kCico);
+      return drive(device::CicoExecutor(*links_.cico, call), peer_of);
     case Algorithm::kSingleCopy:
-      announce(job, device::CallFamily::kSingleCopy);
-      return drive(device::SingleCopyExecutor(*links_.boards, links_.pids, job), peer_of);
+      announce(call, device::CallFamily::kSingleCopy);
+      return drive(device::SingleCopyExecutor(*links_.cico, links_.pids, call), peer_of);
     case Algorithm::kBlocks: {
-      announce(job, device::CallFamily::kBlocks);
-      device::BlockExecutor executor(*links_.boards, job);
+      announce(call, device::CallFamily::kBlocks);
+      device::CicoBlocksExecutor executor(*links_.cico, call);
       drive(executor, peer_of);
-      return tell_cut(job.collective, executor.cut());
+      return tell_cut(call.collective, executor.cut());
     }
     case Algorithm::kScan:
-      announce(job, device::CallFamily::kBlocks);
-      return drive(device::ScanExecutor(*links_.boards, job), peer_of);
-    case Algorithm::kTwoLevels:
-      return run_two_levels(job, device::Across::kOneShot);
-    case Algorithm::kTwoLevelStar:
-      return run_two_levels(job, device::Across::kStar);
-    case Algorithm::kRails:
+      announce(call, device::CallFamily::kBlocks);
+      return drive(device::CicoScanExecutor(*links_.cico, call), peer_of);
+    case Algorithm::kHier:
+      return run_hier(call, device::Across::kOneShot);
+    case Algorithm::kHierStar:
+      return run_hier(call, device::Across::kStar);
+    case Algorithm::kSplitRail:
     case Algorithm::kFlatRing:
-      if (device::RailsExecutor::takes(job.collective))
-        return drive(device::RailsExecutor(grid(), job), peer_of);
-      return drive(rooted(job), peer_of);
-    case Algorithm::kTrees:
-      return drive(over_trees(job), peer_of);
-    case Algorithm::kMesh:
-      return drive(device::MeshExecutor(mesh(), job), peer_of);
-    case Algorithm::kHandedOver:  // this and the next: perform_on_device()
-    case Algorithm::kPersistent:
-    case Algorithm::kBelow:
+      if (device::SplitRailExecutor::takes(call.collective))
+        return drive(device::SplitRailExecutor(grid(), call), peer_of);
+      return drive(rooted(call), peer_of);
+    case Algorithm::kDbt:
+      return drive(over_trees(call), peer_of);
+    case Algorithm::kPairwise:
+      return drive(device::PairwiseExecutor(pairwise(), call), peer_of);
+    case Algorithm::kHostDriven:  // this and the next: perform_on_device()
+    case Algorithm::kKernel:
+    case Algorithm::kFallback:
       break;
   }
   throw Error(ErrorCode::kInternal, "A call that loom had declined was performed.");
 }
 
 /// Of several hosts, before a call.
-void Communicator::enter_links(const device::HostJob& job) {
-  const device::CallNote note(job.collective, device::CallFamily::kBetweenHosts,
-                              device::shared_bytes(job, group_->wiring.shape.ranks));
+void Communicator::enter_links(const device::Call& call) {
+  const device::CallNote note(call.collective, device::CallFamily::kBetweenHosts,
+                              device::shared_bytes(call, group_->wiring.shape.ranks));
   if (links_.local_next) links_.local_next->enter(note);
   if (links_.local_previous) links_.local_previous->enter(note);
   for_net_links([&](int, ucx_transport::NetSendLink* send, ucx_transport::NetRecvLink* receive) {
@@ -281,16 +281,16 @@ void Communicator::enter_links(const device::HostJob& job) {
   });
 }
 
-/// On one host, before a call that does not go by direct exchanges: whoever is in one that does shall not
+/// On one host, before a call that does not go by immediate exchanges: whoever is in one that does shall not
 /// wait for this rank, nor take its next one for this one. And the receivers of a broadcast learn its size
 /// while they can still do as the root does.
-void Communicator::announce(const device::HostJob& job, device::CallFamily family) {
-  if (!links_.direct) return;
+void Communicator::announce(const device::Call& call, device::CallFamily family) {
+  if (!links_.immediate) return;
   device::Waiter waiter(wait_policy_);
   try {
-    links_.direct->announce(job, family, waiter);
+    links_.immediate->announce(call, family, waiter);
   } catch (...) {
-    fail_direct();
+    fail_immediate();
   }
 }
 
@@ -322,14 +322,14 @@ device::HostAndLocal Communicator::place_in_grid(int rank) const {
   return {seat / per_host, seat % per_host};
 }
 
-device::RootedExecutor Communicator::rooted(const device::HostJob& job) const {
-  const device::HostAndLocal root = place_in_grid(job.root);
-  return {grid(), job, root.host, root.local};
+device::RootedExecutor Communicator::rooted(const device::Call& call) const {
+  const device::HostAndLocal root = place_in_grid(call.root);
+  return {grid(), call, root.host, root.local};
 }
 
-device::RailTreesExecutor Communicator::over_trees(const device::HostJob& job) const {
-  const device::HostAndLocal root = place_in_grid(job.root);
-  return {grid(), links_.trees, job, root.host, root.local};
+device::DbtExecutor Communicator::over_trees(const device::Call& call) const {
+  const device::HostAndLocal root = place_in_grid(call.root);
+  return {grid(), links_.trees, call, root.host, root.local};
 }
 
 /// Performs to the end, and until nothing of it needs a further call of ours: the application may not call
@@ -391,8 +391,8 @@ std::optional<int> Communicator::not_quiet(std::uint64_t& released) const {
       note(ends.send->drained() && ends.receive->handed_over(),
            rank_on_rail(links_.trees.neighbours[tree][i].host));
     }
-  for (std::size_t rank = 0; rank < links_.mesh_ends.size(); ++rank) {
-    const Links::HostLinks& ends = links_.mesh_ends[rank];
+  for (std::size_t rank = 0; rank < links_.pairwise_ends.size(); ++rank) {
+    const Links::HostLinks& ends = links_.pairwise_ends[rank];
     if (!ends.send) continue;
     released += ends.send->released();
     note(ends.send->drained() && ends.receive->handed_over(), static_cast<int>(rank));
@@ -425,7 +425,7 @@ std::string Communicator::awaited_text(int peer) const {
 /// Between hosts; inside one, whoever is missing is seen by all.
 void Communicator::say_waiting() noexcept {
   if (group_->wiring.shape.hosts == 1) return;
-  if (links_.boards) links_.boards->say_waiting();
+  if (links_.cico) links_.cico->say_waiting();
   if (links_.local_next) links_.local_next->say_waiting();
   if (links_.local_previous) links_.local_previous->say_waiting();
   for_net_links([](int, ucx_transport::NetSendLink* send, ucx_transport::NetRecvLink* receive) {
@@ -441,7 +441,7 @@ bool Communicator::waits_too(int peer) const noexcept {
   bool on_any = false, on_all = true;
   const auto note = [&](bool waits) { waits ? on_any = true : on_all = false; };
   const connect::Ring& local = group_->wiring.local;
-  if (links_.boards && on_my_host(peer)) note(links_.boards->waits(group_->placement.local_of(peer)));
+  if (links_.cico && on_my_host(peer)) note(links_.cico->waits(group_->placement.local_of(peer)));
   if (links_.local_next && peer == local.next) note(links_.local_next->other_waits());
   if (links_.local_previous && peer == local.previous) note(links_.local_previous->other_waits());
   for_net_links(
@@ -453,18 +453,18 @@ bool Communicator::waits_too(int peer) const noexcept {
   return on_any && on_all;
 }
 
-void Communicator::run_two_levels(const device::HostJob& job, device::Across across) {
-  drive(device::TwoLevelExecutor(levels(across), job),
-        [&](const device::TwoLevelExecutor& executor) { return rank_at(executor.awaited()); });
+void Communicator::run_hier(const device::Call& call, device::Across across) {
+  drive(device::HierExecutor(levels(across), call),
+        [&](const device::HierExecutor& executor) { return rank_at(executor.awaited()); });
 }
 
-void Communicator::perform_handed_over(const device::HostJob& job, device::Op op, device::Type type) {
-  drive(device::cuda::HandedOverExecutor(links_.gpus->boards(), job, op, type),
+void Communicator::perform_host_driven(const device::Call& call, device::Op op, device::Type type) {
+  drive(device::cuda::HostDrivenExecutor(links_.gpus->cico(), call, op, type),
         [](const auto& executor) { return executor.awaited(); });
 }
 
-device::TwoLevels Communicator::levels(device::Across across) {
-  return {.boards = links_.boards ? &*links_.boards : nullptr,
+device::HierLinks Communicator::levels(device::Across across) {
+  return {.cico = links_.cico ? &*links_.cico : nullptr,
           .places = group_->places,
           .rank = rank_,
           .hosts = group_->wiring.shape.hosts,
@@ -473,18 +473,19 @@ device::TwoLevels Communicator::levels(device::Across across) {
           .across = across};
 }
 
-void Communicator::explain(Algorithm algorithm, const device::HostJob& job) {
+void Communicator::explain(Algorithm algorithm, const device::Call& call) {
   if (process_.runtime().parameters.verbose < 2 || rank_ != 0) return;
-  const std::pair kind{job.collective, algorithm};
+  const std::pair kind{call.collective, algorithm};
   if (std::find(explained_.begin(), explained_.end(), kind) != explained_.end()) return;
   without_failing([&] {
     explained_.push_back(kind);
     const int ranks = group_->wiring.shape.ranks;
-    const std::size_t bytes = whole_message(job.collective, ranks, device::shared_bytes(job, ranks));
+    const std::size_t bytes = whole_message(call.collective, ranks, device::shared_bytes(call, ranks));
     // Of other calls not all ranks know how long they are.
     const std::string size = bytes > 0 ? fmt::format(" of {} bytes", bytes) : "";
     process_.runtime().log(
-        fmt::format("{}: {}{} goes by {}", name_, name_of(job.collective), size, name_of(algorithm)).c_str());
+        fmt::format("{}: {}{} goes by {}", name_, name_of(call.collective), size, name_of(algorithm))
+            .c_str());
   });
 }
 
@@ -492,7 +493,7 @@ void Communicator::check_peers() const {
   for (const auto& [rank, process] : group_->host_mates)
     if (!device::is_alive(process))
       throw Error(ErrorCode::kPeerFailed, fmt::format("{} has died.", group_->names.at(rank)));
-  if (links_.direct) links_.direct->check_calls();
+  if (links_.immediate) links_.immediate->check_calls();
 }
 
 /// From inside a handler: as check_peers() would have found.
@@ -515,7 +516,7 @@ void Communicator::abandon() noexcept {
 /// next advanced, and links that are being made when they are done.
 void Communicator::stop() noexcept {
   stopping_.store(true);
-  if (jobs_.empty() && !linking_) abandon();
+  if (requests_.empty() && !linking_) abandon();
 }
 
 }  // namespace loom

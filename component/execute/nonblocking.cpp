@@ -14,13 +14,13 @@ namespace loom {
 
 using device::RingExecutor;
 
-bool Communicator::needs_links(const device::HostJob& call) const {
+bool Communicator::needs_links(const device::Call& call) const {
   if (linked_ || linking_) return false;
   if (device::is_reduction(call.collective) && call.reduce == nullptr) return false;
   const Algorithm algorithm =
       plan_resumable(call.collective, group_->wiring.shape,
                      device::shared_bytes(call, group_->wiring.shape.ranks), abilities());
-  return algorithm != Algorithm::kBelow && algorithm != Algorithm::kCopy;
+  return algorithm != Algorithm::kFallback && algorithm != Algorithm::kCopy;
 }
 
 void Communicator::connect(const Bootstrap& bootstrap, std::function<void()> pause) {
@@ -57,15 +57,15 @@ Communicator* Communicator::for_persistent_calls() {
     linking_ = false;
     twin_state_ = twin_ ? Twin::kReady : Twin::kDeclined;
     if (twin_) twin_->twin_of_ = this;
-    process_.jobs().apart([&] {
+    process_.engine().apart([&] {
       if (twin_ && abandoned_) twin_->stop();
     });
   }
   return twin_.get();
 }
 
-std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool may_wait, loom_job_done done,
-                                            void* context) {
+std::unique_ptr<Request> Communicator::make_request(const device::Call& call, bool may_wait,
+                                                    loom_request_done done, void* context) {
   // Unless it waits: whether the communicator is broken shows when the job's turn comes, for another thread
   // may be finding out now.
   const auto planned = [&] {
@@ -73,22 +73,22 @@ std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool ma
         plan_resumable(call.collective, group_->wiring.shape,
                        device::shared_bytes(call, group_->wiring.shape.ranks), abilities());
     // Links made later would wait for ranks which may first want jobs of this queue to be started elsewhere.
-    if (usual == Algorithm::kMesh && twin_of_ != nullptr) return Algorithm::kBelow;
+    if (usual == Algorithm::kPairwise && twin_of_ != nullptr) return Algorithm::kFallback;
     const std::optional<Algorithm> rival = rival_of(usual, call);
     if (!rival) return usual;
     Communicator& timed = twin_of_ != nullptr ? *twin_of_ : *this;  // only blocking calls are timed
-    const bool leads = *rival == Algorithm::kTwoLevelStar ? timed.links_.trials.star_leads
-                                                          : timed.race_of(call, usual).rival_leads();
+    const bool leads = *rival == Algorithm::kHierStar ? timed.links_.trials.star_leads
+                                                      : timed.race_of(call, usual).rival_leads();
     return leads ? *rival : usual;
   };
   const bool has_kernel = !device::is_reduction(call.collective) || call.reduce != nullptr;
   if (has_kernel) count_small_call(call);
-  Algorithm algorithm = has_kernel ? planned() : Algorithm::kBelow;
-  if (algorithm != Algorithm::kBelow && algorithm != Algorithm::kCopy) {
+  Algorithm algorithm = has_kernel ? planned() : Algorithm::kFallback;
+  if (algorithm != Algorithm::kFallback && algorithm != Algorithm::kCopy) {
     if (may_wait) {
       // Of a twin there are none that use links before it has any, and later ones may have to be started by
       // other ranks after they have made this one.
-      if (twin_of_ == nullptr) finish_jobs();
+      if (twin_of_ == nullptr) finish_requests();
       if (broken_) throw *broken_;
       try {
         ready_plan(call);  // makes the links
@@ -96,14 +96,15 @@ std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool ma
         fail_call();
       }
     }
-    const bool connected = linked_ && (algorithm != Algorithm::kMesh || links_.meshed || linked_ == false);
-    if (!connected && !linking_) process_.count_fallback(call.collective, Fallback::kNotConnected);
+    const bool connected =
+        linked_ && (algorithm != Algorithm::kPairwise || links_.pairwise_made || linked_ == false);
+    if (!connected && !linking_) process_.count_fallback(call.collective, FallbackReason::kNotConnected);
     if (!connected) return nullptr;
-    algorithm = *linked_ ? planned() : Algorithm::kBelow;
-    if (algorithm == Algorithm::kMesh && links_.meshed == false) algorithm = Algorithm::kBelow;
+    algorithm = *linked_ ? planned() : Algorithm::kFallback;
+    if (algorithm == Algorithm::kPairwise && links_.pairwise_made == false) algorithm = Algorithm::kFallback;
   }
   explain(algorithm, call);
-  if (algorithm == Algorithm::kBelow) {
+  if (algorithm == Algorithm::kFallback) {
     count(call, {});
     return nullptr;
   }
@@ -111,19 +112,19 @@ std::unique_ptr<Job> Communicator::make_job(const device::HostJob& call, bool ma
     process_.start_thread();
   } catch (const std::system_error&) {  // no thread to be had: jobs advance in MPI calls alone
   }
-  return std::unique_ptr<Job>(new Job{*this, call, algorithm, done, context});
+  return std::unique_ptr<Request>(new Request{*this, call, algorithm, done, context});
 }
 
-void Communicator::start(Job& job) noexcept {
-  count(job.call, job.algorithm);
-  process_.jobs().start(jobs_, job);
+void Communicator::start(Request& request) noexcept {
+  count(request.call, request.algorithm);
+  process_.engine().start(requests_, request);
 }
 
 /// Whatever becomes of them is told to those who wait for them.
-void Communicator::finish_jobs() noexcept {
+void Communicator::finish_requests() noexcept {
   constexpr unsigned kLooksBeforeYield = 100;
-  for (unsigned fruitless = 0; !jobs_.empty();) {
-    if (process_.jobs().progress() > 0) {
+  for (unsigned fruitless = 0; !requests_.empty();) {
+    if (process_.engine().progress() > 0) {
       fruitless = 0;
       continue;
     }
@@ -133,73 +134,73 @@ void Communicator::finish_jobs() noexcept {
 }
 
 /// MPI has all ranks make a communicator's calls in one order.
-void Communicator::finish_jobs_before_call() {
-  if (!jobs_.empty()) finish_jobs();
+void Communicator::finish_requests_before_call() {
+  if (!requests_.empty()) finish_requests();
   if (broken_) throw *broken_;
 }
 
-void Communicator::begin(Job& job) {
-  const device::HostJob& call = job.call;
+void Communicator::begin(Request& request) {
+  const device::Call& call = request.call;
   if (group_->wiring.shape.hosts > 1) enter_links(call);
-  switch (job.algorithm) {
-    case Algorithm::kBoards:
-      job.executor.emplace<device::BoardExecutor>(*links_.boards, call);
+  switch (request.algorithm) {
+    case Algorithm::kCico:
+      request.executor.emplace<device::CicoExecutor>(*links_.cico, call);
       return;
     case Algorithm::kSingleCopy:
-      job.executor.emplace<device::SingleCopyExecutor>(*links_.boards, links_.pids, call);
+      request.executor.emplace<device::SingleCopyExecutor>(*links_.cico, links_.pids, call);
       return;
     case Algorithm::kBlocks:
-      job.executor.emplace<device::BlockExecutor>(*links_.boards, call);
+      request.executor.emplace<device::CicoBlocksExecutor>(*links_.cico, call);
       return;
     case Algorithm::kScan:
-      job.executor.emplace<device::ScanExecutor>(*links_.boards, call);
+      request.executor.emplace<device::CicoScanExecutor>(*links_.cico, call);
       return;
-    case Algorithm::kTwoLevels:
-      job.executor.emplace<device::TwoLevelExecutor>(levels(device::Across::kOneShot), call);
+    case Algorithm::kHier:
+      request.executor.emplace<device::HierExecutor>(levels(device::Across::kOneShot), call);
       return;
-    case Algorithm::kTwoLevelStar:
-      job.executor.emplace<device::TwoLevelExecutor>(levels(device::Across::kStar), call);
+    case Algorithm::kHierStar:
+      request.executor.emplace<device::HierExecutor>(levels(device::Across::kStar), call);
       return;
-    case Algorithm::kRails:
+    case Algorithm::kSplitRail:
     case Algorithm::kFlatRing:
-      if (device::RailsExecutor::takes(call.collective))
-        job.executor.emplace<device::RailsExecutor>(grid(), call);
+      if (device::SplitRailExecutor::takes(call.collective))
+        request.executor.emplace<device::SplitRailExecutor>(grid(), call);
       else
-        job.executor.emplace<device::RootedExecutor>(rooted(call));
+        request.executor.emplace<device::RootedExecutor>(rooted(call));
       return;
-    case Algorithm::kTrees:
-      job.executor.emplace<device::RailTreesExecutor>(over_trees(call));
+    case Algorithm::kDbt:
+      request.executor.emplace<device::DbtExecutor>(over_trees(call));
       return;
-    case Algorithm::kMesh:
-      job.executor.emplace<device::MeshExecutor>(mesh(), call);
+    case Algorithm::kPairwise:
+      request.executor.emplace<device::PairwiseExecutor>(pairwise(), call);
       return;
     case Algorithm::kCopy:
-    case Algorithm::kDirect:
-    case Algorithm::kHandedOver:
-    case Algorithm::kPersistent:
-    case Algorithm::kBelow:
+    case Algorithm::kImmediate:
+    case Algorithm::kHostDriven:
+    case Algorithm::kKernel:
+    case Algorithm::kFallback:
       break;
   }
   throw Error(ErrorCode::kInternal, "A call that cannot be resumed was started as one that can.");
 }
 
 /// As much as goes without waiting. The engine lets one thread in at a time.
-RingExecutor::State Communicator::advance(Job& job) try {
+RingExecutor::State Communicator::advance(Request& request) try {
   using State = RingExecutor::State;
   if (broken_) throw *broken_;
   if (abandoned_ || stopping_.load(std::memory_order_relaxed))  // a step more would take back the word of it
     throw Error(ErrorCode::kGivenUp, "This rank has given up an earlier call.");
-  const device::HostJob& call = job.call;
-  if (job.algorithm == Algorithm::kCopy) {
+  const device::Call& call = request.call;
+  if (request.algorithm == Algorithm::kCopy) {
     perform_alone(call);
     return State::kDone;
   }
-  if (!job.executed) {
-    if (job.executor.index() == 0) {
+  if (!request.executed) {
+    if (request.executor.index() == 0) {
       const bool nothing = call.count == 0 && call.collective != device::Collective::kBarrier &&
                            !device::lists_blocks(call.collective);
       if (nothing) return State::kDone;
-      begin(job);
+      begin(request);
     }
     const State state = std::visit(
         [](auto& executor) {
@@ -208,36 +209,37 @@ RingExecutor::State Communicator::advance(Job& job) try {
           else
             return State::kDone;
         },
-        job.executor);
+        request.executor);
     if (state != State::kDone) return state;
-    job.executed = true;
+    request.executed = true;
   }
-  const std::uint64_t before = job.released;
-  job.not_quiet = not_quiet(job.released);
-  if (!job.not_quiet) {
-    if (const auto* blocks = std::get_if<device::BlockExecutor>(&job.executor))
+  const std::uint64_t before = request.released;
+  request.not_quiet = not_quiet(request.released);
+  if (!request.not_quiet) {
+    if (const auto* blocks = std::get_if<device::CicoBlocksExecutor>(&request.executor))
       tell_cut(call.collective, blocks->cut());
-    if (job.adopted) tell_adopted(*job.adopted, call.root);
+    if (request.adopted) tell_adopted(*request.adopted, call.root);
     return State::kDone;
   }
-  return job.released != before ? State::kMoved : State::kBlocked;
+  return request.released != before ? State::kMoved : State::kBlocked;
 } catch (const device::ProcessEnded& ended) {
   fail_for(ended);
 } catch (const device::DifferentCall& other) {
   // As the root does, from the second round on: in the first receivers do nothing.
-  if (job.adopted || !adopts(job.call, other, device::CallProgress::kFirstRound)) fail_for(other);
-  job.adopted = std::make_unique<AdoptedBroadcast>(job.call, other.its().bytes());
+  if (request.adopted || !adopts(request.call, other, device::CallProgress::kFirstRound)) fail_for(other);
+  request.adopted = std::make_unique<AdoptedBroadcast>(request.call, other.its().bytes());
   if (other.its().family() == device::CallFamily::kSingleCopy)
-    job.executor.emplace<device::SingleCopyExecutor>(*links_.boards, links_.pids, job.adopted->call(),
-                                                     device::Begun::kYes);
+    request.executor.emplace<device::SingleCopyExecutor>(*links_.cico, links_.pids, request.adopted->call(),
+                                                         device::Begun::kYes);
   else
-    job.executor.emplace<device::BoardExecutor>(*links_.boards, job.adopted->call(), device::Begun::kYes);
+    request.executor.emplace<device::CicoExecutor>(*links_.cico, request.adopted->call(),
+                                                   device::Begun::kYes);
   return RingExecutor::State::kMoved;
 }
 
-int Communicator::awaited_rank(const Job& job) const {
-  if (job.executed) return job.not_quiet.value_or(rank_);
-  if (const auto* levels = std::get_if<device::TwoLevelExecutor>(&job.executor))
+int Communicator::awaited_rank(const Request& request) const {
+  if (request.executed) return request.not_quiet.value_or(rank_);
+  if (const auto* levels = std::get_if<device::HierExecutor>(&request.executor))
     return rank_at(levels->awaited());
   return std::visit(
       [&](const auto& executor) {
@@ -248,16 +250,16 @@ int Communicator::awaited_rank(const Job& job) const {
         else
           return rank_;
       },
-      job.executor);
+      request.executor);
 }
 
 /// For a job that has waited so long. Throws Error.
-void Communicator::check_waiting(const Job& job, double waited_s) const {
+void Communicator::check_waiting(const Request& request, double waited_s) const {
   const double limit_s = process_.runtime().parameters.timeout_s;
-  const std::function<bool()> is_excused = [&] { return waits_too(awaited_rank(job)); };
+  const std::function<bool()> is_excused = [&] { return waits_too(awaited_rank(request)); };
   if (device::is_past(limit_s, waited_s, &is_excused))
     throw Error(ErrorCode::kTimeout, fmt::format("No step forward for {:.1f} s. Waiting for {}.", waited_s,
-                                                 awaited_text(awaited_rank(job))));
+                                                 awaited_text(awaited_rank(request))));
 }
 
 /// What is being caught ends the communicator; its first cause is shown. Returns the result for the C side.
@@ -277,7 +279,7 @@ int Communicator::fail() noexcept {
   });
 }
 
-/// Of a call that has ended so. may_tell: as JobQueue::advance().
+/// Of a call that has ended so. may_tell: as RequestQueue::advance().
 int Communicator::result_of(const Truncated& truncated, bool may_tell) const noexcept {
   if (may_tell) process_.runtime().show(LOOM_MESSAGE_TRUNCATED, where_.c_str(), truncated.what());
   return LOOM_TRUNCATED;
@@ -285,7 +287,7 @@ int Communicator::result_of(const Truncated& truncated, bool may_tell) const noe
 
 void Communicator::give_up() noexcept {
   bool first = false;
-  process_.jobs().apart([&] {
+  process_.engine().apart([&] {
     abandon();
     first = !broken_;
     try {
@@ -298,48 +300,49 @@ void Communicator::give_up() noexcept {
 }
 
 void Communicator::leave() noexcept {
-  process_.jobs().apart([&] { abandon(); });
+  process_.engine().apart([&] { abandon(); });
 }
 
-/// A small call whose buffers have gaps: they are packed on the stack, a long broadcast piece by piece, cut
-/// as by those who have no gaps. plan() makes no other call direct that is larger.
-void Communicator::perform_directly(const device::HostJob& job, device::Waiter& waiter,
-                                    std::size_t call_bytes) {
+/// A small call whose buffers are not contiguous: they are packed on the stack, a long broadcast piece by
+/// piece, cut as by those who are contiguous. plan() makes no other call direct that is larger.
+void Communicator::perform_immediately(const device::Call& request, device::Waiter& waiter,
+                                       std::size_t call_bytes) {
   using device::Collective;
-  constexpr std::size_t kMostBytes = device::DirectArea::kMostOffered;
+  constexpr std::size_t kMostBytes = device::ImmediateArea::kMostOffered;
   alignas(device::kCacheLine) std::byte in[kMostBytes], out[2 * kMostBytes];
-  const bool many_in = job.collective == Collective::kAllToAll;
-  const bool many_out = many_in || job.collective == Collective::kAllGather;
-  const bool bcast = job.collective == Collective::kBroadcast;
-  if (const std::size_t most = device::most_offered(group_->protocol); bcast && job.bytes() > most) {
-    device::HostJob piece = job;
+  const bool many_in = request.collective == Collective::kAllToAll;
+  const bool many_out = many_in || request.collective == Collective::kAllGather;
+  const bool bcast = request.collective == Collective::kBroadcast;
+  if (const std::size_t most = device::most_offered(group_->protocol); bcast && request.bytes() > most) {
+    device::Call piece = request;
     piece.elem_bytes = 1;
-    for (std::size_t at = 0; at < job.bytes(); at += most) {
-      if (job.in != nullptr) piece.in = job.in + at;
-      if (job.out != nullptr) piece.out = job.out + at;
-      piece.count = std::min(most, job.bytes() - at);
-      perform_directly(piece, waiter, call_bytes);
+    for (std::size_t at = 0; at < request.bytes(); at += most) {
+      if (request.in != nullptr) piece.in = request.in + at;
+      if (request.out != nullptr) piece.out = request.out + at;
+      piece.count = std::min(most, request.bytes() - at);
+      perform_immediately(piece, waiter, call_bytes);
       waiter.moved();
     }
     return;
   }
-  const auto ranks = static_cast<std::size_t>(links_.direct->size());
+  const auto ranks = static_cast<std::size_t>(links_.immediate->size());
   const std::size_t in_blocks = many_in ? ranks : 1, out_blocks = many_out ? ranks : 1;
-  if (in_blocks * job.bytes() > sizeof(in) || out_blocks * job.bytes() > sizeof(out))
+  if (in_blocks * request.bytes() > sizeof(in) || out_blocks * request.bytes() > sizeof(out))
     throw Error(ErrorCode::kInternal, "A message with gaps is too large for a direct exchange.");
-  const bool sends = !bcast || rank_ == job.root, receives = !bcast || rank_ != job.root;
-  device::HostJob packed = job;
-  if (job.in_gaps != nullptr) {
+  const bool sends = !bcast || rank_ == request.root, receives = !bcast || rank_ != request.root;
+  device::Call packed = request;
+  if (request.in_packer != nullptr) {
     for (std::size_t block = 0; sends && block < in_blocks; ++block)
-      job.in_gaps->move(job.in_gaps->context, static_cast<int>(block), in + block * job.bytes(), job.bytes());
+      request.in_packer->move(request.in_packer->context, static_cast<int>(block),
+                              in + block * request.bytes(), request.bytes());
     packed.in = in;
   }
-  if (job.out_gaps != nullptr) packed.out = out;
-  links_.direct->perform_part(packed, call_bytes, waiter);
-  if (job.out_gaps == nullptr || !receives) return;
+  if (request.out_packer != nullptr) packed.out = out;
+  links_.immediate->perform_part(packed, call_bytes, waiter);
+  if (request.out_packer == nullptr || !receives) return;
   for (std::size_t block = 0; block < out_blocks; ++block)
-    job.out_gaps->move(job.out_gaps->context, static_cast<int>(block), out + block * job.bytes(),
-                       job.bytes());
+    request.out_packer->move(request.out_packer->context, static_cast<int>(block),
+                             out + block * request.bytes(), request.bytes());
 }
 
 }  // namespace loom

@@ -12,9 +12,9 @@ using device::Collective;
 using device::cuda::Gpu;
 using device::cuda::GpuFacts;
 using device::cuda::GpuLinks;
-using device::cuda::HandedOverExecutor;
+using device::cuda::HostDrivenExecutor;
+using device::cuda::kernel_way;
 using device::cuda::Owner;
-using device::cuda::persistent_way;
 using device::cuda::Sharing;
 
 namespace {
@@ -25,51 +25,51 @@ constexpr const char *kStaged = "device buffers go through the host",
 }  // namespace
 
 /// As far as that is known to all: then the ranks ask each other for the rest.
-bool Communicator::goes_on_device(const device::HostJob& job, device::Op op, device::Type type) const {
+bool Communicator::goes_on_device(const device::Call& call, device::Op op, device::Type type) const {
   const connect::Shape& shape = group_->wiring.shape;
   if (group_->cuda_executor == LOOM_STAGED || shape.hosts > 1 || shape.ranks == 1) return false;
   // One of either takes whatever one of the two does.
   const bool takes = group_->cuda_executor == LOOM_PERSISTENT
-                         ? persistent_way(job.collective, 1, shape.ranks).has_value()
-                         : HandedOverExecutor::takes(job.collective);
+                         ? kernel_way(call.collective, 1, shape.ranks).has_value()
+                         : HostDrivenExecutor::takes(call.collective);
   if (!takes || links_.has_gpus == false) return false;
-  if (device::is_reduction(job.collective) && !Gpu::supports(op, type)) return false;
-  return device::shared_bytes(job, shape.ranks) >= std::max<std::uint64_t>(1, group_->small_bytes);
+  if (device::is_reduction(call.collective) && !Gpu::supports(op, type)) return false;
+  return device::shared_bytes(call, shape.ranks) >= std::max<std::uint64_t>(1, group_->small_bytes);
 }
 
-bool Communicator::perform_on_device(const device::HostJob& job, device::Op op, device::Type type) {
-  if (linking_ || !goes_on_device(job, op, type)) return false;
-  if (!jobs_.empty()) finish_jobs();
+bool Communicator::perform_on_device(const device::Call& call, device::Op op, device::Type type) {
+  if (linking_ || !goes_on_device(call, op, type)) return false;
+  if (!requests_.empty()) finish_requests();
   if (broken_) throw *broken_;
-  Algorithm algorithm = Algorithm::kHandedOver;
+  Algorithm algorithm = Algorithm::kHostDriven;
   try {
     if (!is_linked()) return false;
-    const std::optional<Owner> owner = gpu_of(job);
+    const std::optional<Owner> owner = gpu_of(call);
     if (!holds_everywhere(owner.has_value())) return false;
     if (!links_.has_gpus) links_.has_gpus = make_gpu_links(*owner);
     if (!*links_.has_gpus) return false;
-    if (links_.gpus->has_persistent() && persistent_way(job.collective, 1, group_->wiring.shape.ranks))
-      algorithm = Algorithm::kPersistent;
-    explain(algorithm, job);
-    if (algorithm == Algorithm::kPersistent)
-      perform_persistent(job, op, type);
+    if (links_.gpus->has_kernel() && kernel_way(call.collective, 1, group_->wiring.shape.ranks))
+      algorithm = Algorithm::kKernel;
+    explain(algorithm, call);
+    if (algorithm == Algorithm::kKernel)
+      perform_by_kernel(call, op, type);
     else
-      perform_handed_over(job, op, type);
+      perform_host_driven(call, op, type);
   } catch (...) {
     fail_call();
   }
-  count(job, algorithm);
+  count(call, algorithm);
   return true;
 }
 
 /// Whose the buffers are that matter on this rank, if they are contiguous, of one GPU, and of the one that
 /// the links are on.
-std::optional<Owner> Communicator::gpu_of(const device::HostJob& job) {
-  const bool bcast = job.collective == Collective::kBroadcast, is_root = job.root == rank_;
+std::optional<Owner> Communicator::gpu_of(const device::Call& call) {
+  const bool bcast = call.collective == Collective::kBroadcast, is_root = call.root == rank_;
   const bool reads = !bcast || is_root,
-             writes = bcast ? !is_root : job.collective != Collective::kReduce || is_root;
+             writes = bcast ? !is_root : call.collective != Collective::kReduce || is_root;
   std::optional<Owner> owner;
-  const auto is_there = [&](const std::byte* buffer, const device::Gaps* gaps) {
+  const auto is_there = [&](const std::byte* buffer, const device::Packer* gaps) {
     if (gaps != nullptr) return false;
     const std::optional<Owner> found = process_.staging()->driver().owner_of(buffer);
     if (!found || (owner && (found->device != owner->device || found->context != owner->context)))
@@ -78,7 +78,8 @@ std::optional<Owner> Communicator::gpu_of(const device::HostJob& job) {
     return true;
   };
   try {
-    if ((reads && !is_there(job.in, job.in_gaps)) || (writes && !is_there(job.out, job.out_gaps))) return {};
+    if ((reads && !is_there(call.in, call.in_packer)) || (writes && !is_there(call.out, call.out_packer)))
+      return {};
     if (links_.gpus && !(links_.gpus->gpu().is_of(*owner) && links_.gpus->is_alive())) return {};
   } catch (const Error&) {  // who stages the buffer finds out again, and says so
     return {};
@@ -92,15 +93,15 @@ bool Communicator::holds_everywhere(bool here) {
   std::byte all{};
   device::Waiter waiter(wait_policy_);
   try {
-    links_.direct->perform({.collective = Collective::kAllreduce,
-                            .in = &mine,
-                            .out = &all,
-                            .count = 1,
-                            .elem_bytes = 1,
-                            .reduce = device::find_reduce(device::Op::kMin, device::Type::kUint8)},
-                           waiter);
+    links_.immediate->perform({.collective = Collective::kAllreduce,
+                               .in = &mine,
+                               .out = &all,
+                               .count = 1,
+                               .elem_bytes = 1,
+                               .reduce = device::find_reduce(device::Op::kMin, device::Type::kUint8)},
+                              waiter);
   } catch (...) {
-    fail_direct();
+    fail_immediate();
   }
   return all != std::byte{0};
 }
@@ -126,25 +127,25 @@ bool Communicator::try_everywhere(const char* otherwise, Body&& body) {
 /// all: of as many as there are ranks.
 template <class T>
 void Communicator::gather_on_host(const T& mine, std::vector<T>& all) {
-  const device::HostJob job{.collective = Collective::kAllGather,
-                            .in = reinterpret_cast<const std::byte*>(&mine),
-                            .out = reinterpret_cast<std::byte*>(all.data()),
-                            .count = sizeof(mine)};
-  perform_by(plan(job.collective, group_->wiring.shape, sizeof(mine), abilities()), job);
+  const device::Call call{.collective = Collective::kAllGather,
+                          .in = reinterpret_cast<const std::byte*>(&mine),
+                          .out = reinterpret_cast<std::byte*>(all.data()),
+                          .count = sizeof(mine)};
+  perform_by(plan(call.collective, group_->wiring.shape, sizeof(mine), abilities()), call);
 }
 
 /// For what coll_loom_cuda_executor says, on GPUs of all ranks; nothing where that cannot be. Persistent
 /// kernels that are wanted share a GPU where they can; those that are chosen here do not, for there they
 /// would wait for multiprocessors that other work of the program has.
 std::optional<GpuLinks::Kind> Communicator::kind_of_gpu_links(std::span<const GpuFacts> facts) const {
-  if (group_->cuda_executor == LOOM_HANDED_OVER) return GpuLinks::Kind::kHandedOver;
+  if (group_->cuda_executor == LOOM_HANDED_OVER) return GpuLinks::Kind::kHostDriven;
   const Sharing sharing = sharing_of(facts, device::cuda::kMostChannels);
   if (group_->cuda_executor == LOOM_EITHER) {
-    const bool few = persistent_way(Collective::kAllreduce, 1, group_->wiring.shape.ranks).has_value();
-    return few && sharing == Sharing::kNone ? GpuLinks::Kind::kBoth : GpuLinks::Kind::kHandedOver;
+    const bool few = kernel_way(Collective::kAllreduce, 1, group_->wiring.shape.ranks).has_value();
+    return few && sharing == Sharing::kNone ? GpuLinks::Kind::kBoth : GpuLinks::Kind::kHostDriven;
   }
   if (sharing == Sharing::kTakingTurns) return {};
-  return GpuLinks::Kind::kPersistent;
+  return GpuLinks::Kind::kKernel;
 }
 
 /// Memory of the GPUs that all reach; true on every rank or on none.
@@ -215,15 +216,15 @@ bool Communicator::connect_gpus(const std::shared_ptr<Gpu>& gpu, const GpuLinks:
 }
 
 /// The kernel waits for those of the other ranks; meanwhile this waits for it, and looks after its peers.
-void Communicator::perform_persistent(const device::HostJob& job, device::Op op, device::Type type) {
-  device::cuda::PersistentLinks& links = links_.gpus->persistent();
+void Communicator::perform_by_kernel(const device::Call& call, device::Op op, device::Type type) {
+  device::cuda::KernelLinks& links = links_.gpus->persistent();
   const int ranks = group_->wiring.shape.ranks;
-  const auto way = persistent_way(job.collective, job.bytes(), ranks, links_.gpus->form().channels);
-  device::steps::Task task = device::cuda::divide(*way, job.count, job.elem_bytes, ranks);
-  task.root = job.root;
-  task.in = job.in;
-  task.out = job.out;
-  const bool reduces = device::is_reduction(job.collective);
+  const auto way = kernel_way(call.collective, call.bytes(), ranks, links_.gpus->form().channels);
+  device::steps::Task task = device::cuda::divide(*way, call.count, call.elem_bytes, ranks);
+  task.root = call.root;
+  task.in = call.in;
+  task.out = call.out;
+  const bool reduces = device::is_reduction(call.collective);
   links.start(task, reduces ? std::optional(op) : std::nullopt, reduces ? type : device::Type::kUint8,
               way->channels);
   device::Waiter waiter(wait_policy_);

@@ -20,8 +20,8 @@ namespace loom {
 /// Second part: the links. True on every rank or on none.
 bool Communicator::link() {
   linking_ = true;
-  const bool linked = meet(bootstrap_, process_, [&](Meeting& meeting) {
-    if (!take_over_links(meeting)) make_links(meeting);
+  const bool linked = meet(bootstrap_, process_, [&](Agreement& agreement) {
+    if (!take_over_links(agreement)) make_links(agreement);
   });
   linking_ = false;
   if (stopping_) leave();
@@ -40,7 +40,7 @@ bool Communicator::link() {
 
 void Communicator::learn_what_is_small() noexcept {
   // At coll_loom_verbose 2 the first call of each kind is told.
-  if (links_.direct && process_.runtime().parameters.verbose < 2 &&
+  if (links_.immediate && process_.runtime().parameters.verbose < 2 &&
       (group_->preference == Preference::kBest || group_->preference == Preference::kBySize))
     std::atomic_ref(small_below_)
         .store(most_small_bytes(bootstrap_.size(), group_->protocol) + 1, std::memory_order_relaxed);
@@ -49,34 +49,34 @@ void Communicator::learn_what_is_small() noexcept {
 /// Links that an earlier communicator over these processes has left, if all ranks offer the same. Of
 /// different ones the latest go back, since the ranks that have offered earlier ones may have those too: so
 /// ranks whose communicators went at different times are level again one call later.
-bool Communicator::take_over_links(Meeting& meeting) {
+bool Communicator::take_over_links(Agreement& agreement) {
   if (!group_is_known_) return false;
   auto began = std::chrono::steady_clock::now();
   std::optional<Links> left = group_->idle.take();
   const std::uint64_t mine = left && left->are_connected() ? left->number : 0;
-  const auto [most, least_inverted] = meeting.largest({mine, ~mine});
+  const auto [most, least_inverted] = agreement.largest({mine, ~mine});
   const std::uint64_t least = ~least_inverted;
   const bool taken_over = least != 0 && least == most;
   if (taken_over)
     links_ = std::move(*left);
   else if (least != 0 && mine == most)
     group_->idle.put(std::move(*left));
-  note_part("links left over", meeting, began);
+  note_part("links left over", agreement, began);
   return taken_over;
 }
 
-void Communicator::make_links(Meeting& meeting) {
+void Communicator::make_links(Agreement& agreement) {
   auto began = std::chrono::steady_clock::now();
-  const GatheredBytes handles = meeting.all_gather_bytes(make_ends());
+  const GatheredBytes handles = agreement.all_gather_bytes(make_ends());
   join_ends(handles);
   std::vector<std::int64_t> pids = readable_peers(handles);
   // Rank 0 numbers the links; and may all ranks read?
   const auto [number, may_not_read] =
-      meeting.largest({rank_ == 0 ? process_.groups().next_number() : 0, pids.empty() ? 1U : 0U});
+      agreement.largest({rank_ == 0 ? process_.groups().next_number() : 0, pids.empty() ? 1U : 0U});
   links_.number = number;
   if (may_not_read == 0) links_.pids = std::move(pids);
   links_.segment.close_handle();  // everybody who needs it has it mapped
-  note_part("links", meeting, began);
+  note_part("links", agreement, began);
 
   if (group_->wiring.shape.hosts == 1) return;
   try {
@@ -85,14 +85,14 @@ void Communicator::make_links(Meeting& meeting) {
     links_.abandon();  // neighbours need not wait for this rank's word
     throw;
   }
-  meeting.agree();
-  note_part("network", meeting, began);
+  agreement.agree();
+  note_part("network", agreement, began);
 }
 
 /// Makes this rank's ends of its links; returns what the other ends need of them.
 std::vector<std::byte> Communicator::make_ends() {
   const connect::Ring* ring = group_->wiring.shape.hosts > 1 ? &across() : nullptr;
-  const bool joins_hosts = ring != nullptr && is_first_of_host() && group_->two_levels_from > 0;
+  const bool joins_hosts = ring != nullptr && is_leader() && group_->hier_from > 0;
   const bool has_net_ends = ring != nullptr && !(on_my_host(ring->next) && on_my_host(ring->previous));
   // Opened first: UCX's own memory, and its threads, are not to be bound.
   ucx_transport::Transport* const transport_if_any = has_net_ends || joins_hosts ? &network() : nullptr;
@@ -116,7 +116,7 @@ std::vector<std::byte> Communicator::make_ends() {
     links_.net_previous =
         std::make_unique<ucx_transport::NetRecvLink>(transport, kNetFifo, group_->names.at(ring->previous));
   if (joins_hosts) links_.host_links.resize(static_cast<std::size_t>(group_->wiring.shape.hosts));
-  // A short call between first ranks ends when UCX is done with what was sent, not when it has been taken.
+  // A short call between node leaders ends when UCX is done with what was sent, not when it has been taken.
   static_assert(kHostsSlotBytes <= ucx_transport::kMostSentAlong);
   const device::FifoShape fifo = hosts_fifo(group_->wiring.shape.hosts);
   for (std::size_t host = 0; host < links_.host_links.size(); ++host) {
@@ -149,25 +149,24 @@ void Communicator::join_ends(const GatheredBytes& handles) {
                 .first;
       return entry->second.data();
     };
-    std::vector<device::Board*> boards;
+    std::vector<device::CicoBuffer*> cico;
     for (const auto& [rank, process] : group_->host_mates)
-      boards.push_back(reinterpret_cast<device::Board*>(memory_of(rank)));
-    const std::uint64_t banks =
-        group_->wiring.shape.hosts == 1 ? device::Board::kBanks : banks_of_hosts(group_->wiring.local.size);
-    links_.boards.emplace(std::move(boards), group_->placement.local_of(rank_), group_->oversubscribed,
-                          banks);
-    const auto behind_board = [&](int rank) { return memory_of(rank) + sizeof(device::Board); };
+      cico.push_back(reinterpret_cast<device::CicoBuffer*>(memory_of(rank)));
+    const std::uint64_t banks = group_->wiring.shape.hosts == 1 ? device::CicoBuffer::kBanks
+                                                                : banks_of_hosts(group_->wiring.local.size);
+    links_.cico.emplace(std::move(cico), group_->placement.local_of(rank_), group_->oversubscribed, banks);
+    const auto behind_cico = [&](int rank) { return memory_of(rank) + sizeof(device::CicoBuffer); };
     if (group_->wiring.shape.hosts == 1) {
-      std::vector<device::DirectArea*> areas;
+      std::vector<device::ImmediateArea*> areas;
       for (const auto& [rank, process] : group_->host_mates)
-        areas.push_back(reinterpret_cast<device::DirectArea*>(behind_board(rank)));
-      links_.direct = std::make_unique<device::DirectExchange>(std::move(areas), rank_, group_->protocol,
-                                                               group_->oversubscribed);
+        areas.push_back(reinterpret_cast<device::ImmediateArea*>(behind_cico(rank)));
+      links_.immediate = std::make_unique<device::ImmediateExchange>(
+          std::move(areas), rank_, group_->protocol, group_->oversubscribed);
       return;
     }
-    links_.local_next = std::make_unique<device::SharedSendLink>(behind_board(group_->wiring.local.next),
+    links_.local_next = std::make_unique<device::SharedSendLink>(behind_cico(group_->wiring.local.next),
                                                                  kSharedFifo, group_->wiring.local.next);
-    links_.local_previous = std::make_unique<device::SharedRecvLink>(behind_board(rank_), kSharedFifo,
+    links_.local_previous = std::make_unique<device::SharedRecvLink>(behind_cico(rank_), kSharedFifo,
                                                                      group_->wiring.local.previous);
   }
 
@@ -296,10 +295,9 @@ const char* Communicator::why_no_preference() const {
                  ? "there are no trees between hosts with different numbers of ranks, but rings"
                  : nullptr;
     case Preference::kStar:
-      if (!may_use_two_levels(shape) || shape.hosts == 2)
-        return "there are stars between 3 and 16 hosts only";
-      return group_->two_levels_from == 0 ? "coll_loom_two_levels is 0" : nullptr;
-    case Preference::kBoards:
+      if (!may_use_hier(shape) || shape.hosts == 2) return "there are stars between 3 and 16 hosts only";
+      return group_->hier_from == 0 ? "coll_loom_two_levels is 0" : nullptr;
+    case Preference::kCico:
       return shape.hosts > 1 ? "boards are a choice inside one host only" : nullptr;
     case Preference::kSingleCopy:
       if (shape.hosts > 1) return "single copies are a choice inside one host only";

@@ -4,9 +4,9 @@
 #include <array>
 #include <vector>
 
+#include "component/setup/agreement.hpp"
 #include "component/setup/byte_stream.hpp"
 #include "component/setup/group.hpp"
-#include "component/setup/meeting.hpp"
 
 namespace loom {
 
@@ -28,8 +28,8 @@ inline void join(const Links::HostLinks& mine, const ucx_transport::Bytes& worke
 struct NetHandle {
   ucx_transport::Bytes worker_address;
   InboxIds ring;
-  std::array<std::array<InboxIds, device::RailTrees::kMostNeighbours>, 2> trees;
-  std::vector<InboxIds> hosts;  ///< of the first rank of a host, by host; else empty
+  std::array<std::array<InboxIds, device::DbtLinks::kMostNeighbours>, 2> trees;
+  std::vector<InboxIds> hosts;  ///< of the leader of a node, by host; else empty
 
   void write(ByteWriter& writer) const {
     writer.string(worker_address);

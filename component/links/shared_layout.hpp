@@ -6,8 +6,8 @@
 #include <bit>
 #include <cstdint>
 
-#include "device/host/board_executor.hpp"
-#include "device/host/direct_exchange.hpp"
+#include "device/host/cico_executor.hpp"
+#include "device/host/immediate_exchange.hpp"
 #include "device/link/shared_fifo.hpp"
 
 namespace loom {
@@ -16,7 +16,7 @@ namespace loom {
 inline constexpr device::FifoShape kSharedFifo{.slot_bytes = 64 * 1024, .slot_count = 8};
 // Enough in flight for 100 Gbit/s at 20 us; short enough slots that a ring of few hosts is a pipeline.
 inline constexpr device::FifoShape kNetFifo{.slot_bytes = 128 * 1024, .slot_count = 8};
-// Between the first ranks of hosts, for what is short: a root may be many calls ahead before the first credit
+// Between the node leaders, for what is short: a root may be many calls ahead before the first credit
 // is back. At most 4 MiB for the links of one rank.
 inline constexpr std::size_t kHostsSlotBytes = 16 * 1024;
 constexpr device::FifoShape hosts_fifo(int hosts) {
@@ -39,23 +39,23 @@ inline constexpr device::FifoShape kTreeFifo{
     .slot_bytes = 32 * 1024, .slot_count = 8, .releases_per_credit = 4};
 
 // Between any two ranks of different hosts, for all-to-alls: many peers share the network.
-inline constexpr device::FifoShape kMeshFifo{.slot_bytes = 64 * 1024, .slot_count = 4};
+inline constexpr device::FifoShape kPairwiseFifo{.slot_bytes = 64 * 1024, .slot_count = 4};
 
 /// Longest wait for the first data through the network, while every rank is known to be in the set-up.
 inline constexpr double kNetworkTrialSeconds = 20;
 
-/// A rank's segment: its board, and then its direct area where all ranks are on one host, else the FIFO from
-/// its local predecessor.
-inline constexpr std::size_t kOneHostBytes = sizeof(device::Board) + sizeof(device::DirectArea);
+/// A rank's segment: its CICO buffer, and then its direct area where all ranks are on one host, else the FIFO
+/// from its local predecessor.
+inline constexpr std::size_t kOneHostBytes = sizeof(device::CicoBuffer) + sizeof(device::ImmediateArea);
 inline constexpr std::size_t kOneOfHostsBytes =
-    sizeof(device::Board) + device::shared_fifo_bytes(kSharedFifo);
-static_assert(sizeof(device::Board) % device::kCacheLine == 0);
+    sizeof(device::CicoBuffer) + device::shared_fifo_bytes(kSharedFifo);
+static_assert(sizeof(device::CicoBuffer) % device::kCacheLine == 0);
 
 /// On one of several hosts messages are mostly short, and a rank that only sends should get far ahead. As
 /// long as 4 KiB for each rank fit into a bank, for what is longer takes a round for each bank.
 constexpr std::uint64_t banks_of_hosts(int ranks_here) {
-  const std::size_t room = device::Board::kBytes / (4096 * static_cast<std::size_t>(ranks_here));
-  return std::clamp<std::uint64_t>(std::bit_floor(room), device::Board::kBanks, 16);
+  const std::size_t room = device::CicoBuffer::kBytes / (4096 * static_cast<std::size_t>(ranks_here));
+  return std::clamp<std::uint64_t>(std::bit_floor(room), device::CicoBuffer::kBanks, 16);
 }
 
 /// What the ranks must have in common to understand each other; to be counted up when a protocol changes.

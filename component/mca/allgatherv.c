@@ -1,4 +1,4 @@
-/* MPI_Allgatherv, which loom leaves to the component below where it is small and between hosts. coll/tuned
+/* MPI_Allgatherv, which loom leaves to the fallback component where it is small and between hosts. coll/tuned
  * chooses an algorithm by the size of the own send type times all counts, which are of the receive type (seen
  * in Open MPI 4.1.4): ranks that describe one message by different types choose different ones and wait for
  * ever. In place it looks at the receive type alone, and comes to the bytes of the whole message. */
@@ -24,5 +24,5 @@ int coll_loom_longer_way_allgatherv(PARAMS_allgatherv struct ompi_communicator_t
     if (error != OMPI_SUCCESS) return error;
     sendbuf = MPI_IN_PLACE;
   }
-  return coll_loom_below_allgatherv(ARGS_allgatherv communicator, self);
+  return coll_loom_fallback_allgatherv(ARGS_allgatherv communicator, self);
 }

@@ -1,4 +1,4 @@
-/* All-to-alls in place that do not wait and go to the component below. Open MPI's own (coll/libnbc, 4.1
+/* All-to-alls in place that do not wait and go to the fallback component. Open MPI's own (coll/libnbc, 4.1
  * to 6.0) give wrong results for the v and w forms, and with 4.1 may never end; and 4.1 reads the send type
  * of MPI_Ialltoall, which means nothing there. So the blocks to be sent are copied before each start, and the
  * call is made as one that is not in place, on all ranks. */
@@ -66,11 +66,11 @@ static void destruct(coll_loom_copied_request_t* self) {
 }
 OBJ_CLASS_INSTANCE(coll_loom_copied_request_t, coll_loom_outer_request_t, construct, destruct);
 
-/* A call of the component below that does not wait, with these arguments for its operand. */
+/* A call of the fallback component that does not wait, with these arguments for its operand. */
 #define HAND_DOWN(api, ...)                                                          \
-  (persistent ? self->previous_##api##_init(__VA_ARGS__, communicator, info, &inner, \
-                                            self->previous_##api##_init_module)      \
-              : self->previous_i##api(__VA_ARGS__, communicator, &inner, self->previous_i##api##_module))
+  (persistent ? self->fallback_##api##_init(__VA_ARGS__, communicator, info, &inner, \
+                                            self->fallback_##api##_init_module)      \
+              : self->fallback_i##api(__VA_ARGS__, communicator, &inner, self->fallback_i##api##_module))
 
 int coll_loom_hand_down_in_place(struct coll_loom_module* self, const struct coll_loom_args* call,
                                  bool persistent, struct ompi_info_t* info, ompi_request_t** request) {

@@ -1,8 +1,8 @@
 /* coll_loom_check of persistent requests whose starts have to come in one order on all ranks: a request
  * around the one that loom has made. As it starts, the ranks tell each other the how-manieth start of the
- * communicator this one is, by a persistent all-gather of the component below, which meets its counterparts
- * by the order of making. The call itself starts after that, and after those that were started before it. So
- * a rank that is in another order sees an error, on all ranks, and no data moves. */
+ * communicator this one is, by a persistent all-gather of the fallback component, which meets its
+ * counterparts by the order of making. The call itself starts after that, and after those that were started
+ * before it. So a rank that is in another order sees an error, on all ranks, and no data moves. */
 #include <pthread.h>
 
 #include "component/mca/outer_request.h"
@@ -100,11 +100,11 @@ int coll_loom_check_starts(struct coll_loom_module* self, enum loom_collective c
   coll_loom_checked_start_t* made = OBJ_NEW(coll_loom_checked_start_t);
   if (made != NULL) made->starts = malloc(((size_t)ranks + 1) * sizeof *made->starts);
   if (made != NULL && made->starts != NULL)
-    error = self->previous_allgather_init == NULL
+    error = self->fallback_allgather_init == NULL
                 ? MPI_ERR_UNSUPPORTED_OPERATION
-                : self->previous_allgather_init(made->starts, 1, &ompi_mpi_uint64_t.dt, made->starts + 1, 1,
+                : self->fallback_allgather_init(made->starts, 1, &ompi_mpi_uint64_t.dt, made->starts + 1, 1,
                                                 &ompi_mpi_uint64_t.dt, self->communicator, MPI_INFO_NULL,
-                                                &made->exchange, self->previous_allgather_init_module);
+                                                &made->exchange, self->fallback_allgather_init_module);
   if (error != OMPI_SUCCESS) {
     if (made != NULL) OBJ_RELEASE(made);
     ompi_request_free(request);

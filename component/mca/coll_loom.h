@@ -26,7 +26,7 @@ struct coll_loom_variables {
   bool single_copy;
   int protocol;  /* enum loom_protocol */
   int algorithm; /* enum loom_preference */
-  int two_levels;
+  int hier;
   char* include;
   char* exclude;
   char* memory;
@@ -47,23 +47,23 @@ void coll_loom_complain(bool show);
  *   cold | ready -- a call that may not wait, but needs more set-up --> connecting --> ready | declined |
  * broken ready -- a call fails --> broken
  *
- * A declined communicator goes to the component below for good; a broken one fails for good. A ready one
- * whose links cannot be made stays ready: the core declines its calls, save those that need none. */
+ * A declined communicator falls back to the fallback component for good; a broken one fails for good. A ready
+ * one whose links cannot be made stays ready: the core declines its calls, save those that need none. */
 enum coll_loom_state {
   COLL_LOOM_COLD,
   COLL_LOOM_READY,
   COLL_LOOM_DECLINED,
   COLL_LOOM_BROKEN,
-  COLL_LOOM_CONNECTING /* calls are held back: held.c */
+  COLL_LOOM_CONNECTING /* calls are deferred back: deferred.c */
 };
 
-/* Of held.c. */
-struct coll_loom_holding {
+/* Of deferred.c. */
+struct coll_loom_deferral {
   struct loom_set_up* set_up;
   ompi_request_t* exchange;     /* under way */
   ompi_datatype_t* bytes;       /* of that */
   enum coll_loom_state outcome; /* for the calls that are made again */
-  struct coll_loom_held *first, **last;
+  struct coll_loom_deferred *first, **last;
   struct coll_loom_module* next; /* that is connecting, too */
 };
 
@@ -77,35 +77,36 @@ struct coll_loom_starts {
 struct coll_loom_module {
   mca_coll_base_module_t super;
   enum coll_loom_state state;
-  uint32_t explained[LOOM_FALLBACK_COUNT]; /* bit 1 << collective: that such calls go below for this reason */
+  uint32_t
+      explained[LOOM_FALLBACK_COUNT]; /* bit 1 << collective: that such calls fall back for this reason */
   uint32_t explained_staging[2]; /* bit 1 << collective: that a buffer was on a device; copied while the call
                                     went on */
   int error;                     /* what calls return while broken */
   struct loom_comm* comm;        /* while ready or broken */
   const uint64_t* small_below;   /* while ready: loom_small_below, or 0 */
   ompi_communicator_t* communicator;
-  bool carries[LOOM_COLLECTIVE_COUNT]; /* else the component below does */
+  bool carries[LOOM_COLLECTIVE_COUNT]; /* else the fallback component does */
   bool carries_all;
-  struct coll_loom_holding holding; /* while connecting */
+  struct coll_loom_deferral deferral; /* while connecting */
   struct coll_loom_starts starts;
   bool one_host;                       /* all ranks are on this host: loom carries everything */
   struct loom_streamed_copies* copies; /* of the blocking call that is on its way to coll_loom_perform */
   bool stages; /* there may be buffers on devices, and the entry points look for them */
   struct coll_loom_operands operands; /* of the blocking call */
   bool operands_in_use;
-  /* The component below, one function and module for each collective: loom holds a reference to the modules
-   * from enable to disable. */
-#define COLL_LOOM_PREVIOUS(api, which)              \
-  mca_coll_base_module_##api##_fn_t previous_##api; \
-  mca_coll_base_module_t* previous_##api##_module;
-  COLL_LOOM_APIS(COLL_LOOM_PREVIOUS)
-#undef COLL_LOOM_PREVIOUS
-#define COLL_LOOM_PREVIOUS(api)                     \
-  mca_coll_base_module_##api##_fn_t previous_##api; \
-  mca_coll_base_module_t* previous_##api##_module;
-  COLL_LOOM_NEIGHBORHOOD_APIS(COLL_LOOM_PREVIOUS)
-  COLL_LOOM_PREVIOUS(reduce_local)
-#undef COLL_LOOM_PREVIOUS
+  /* The fallback component, one function and module for each collective: loom holds a reference to the
+   * modules from enable to disable. */
+#define COLL_LOOM_FALLBACK_MEMBER(api, which)       \
+  mca_coll_base_module_##api##_fn_t fallback_##api; \
+  mca_coll_base_module_t* fallback_##api##_module;
+  COLL_LOOM_APIS(COLL_LOOM_FALLBACK_MEMBER)
+#undef COLL_LOOM_FALLBACK_MEMBER
+#define COLL_LOOM_FALLBACK_MEMBER(api)              \
+  mca_coll_base_module_##api##_fn_t fallback_##api; \
+  mca_coll_base_module_t* fallback_##api##_module;
+  COLL_LOOM_NEIGHBORHOOD_APIS(COLL_LOOM_FALLBACK_MEMBER)
+  COLL_LOOM_FALLBACK_MEMBER(reduce_local)
+#undef COLL_LOOM_FALLBACK_MEMBER
 };
 typedef struct coll_loom_module coll_loom_module_t;
 OBJ_CLASS_DECLARATION(coll_loom_module_t);
@@ -113,15 +114,15 @@ OBJ_CLASS_DECLARATION(coll_loom_module_t);
 /* module.c */
 mca_coll_base_module_t* coll_loom_comm_query(ompi_communicator_t* communicator, int* priority);
 
-/* entries.c: the component below carries a blocking call. Meanwhile it stands in the communicator's table as
- * if there were no loom: up to 5.0, coll/han hands what it cannot do to whoever stands there. */
-#define COLL_LOOM_DECLARE_BELOW(api, which)                                        \
-  int coll_loom_below_##api(PARAMS_##api struct ompi_communicator_t* communicator, \
-                            struct coll_loom_module* self);
-COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_BELOW)
+/* entries.c: the fallback component carries a blocking call. Meanwhile it stands in the communicator's table
+ * as if there were no loom: up to 5.0, coll/han hands what it cannot do to whoever stands there. */
+#define COLL_LOOM_DECLARE_FALLBACK(api, which)                                        \
+  int coll_loom_fallback_##api(PARAMS_##api struct ompi_communicator_t* communicator, \
+                               struct coll_loom_module* self);
+COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_FALLBACK)
 
 /* setup.c: takes a cold module to its next state. Collective. Leaves it cold when this thread is in an
- * exchange of another set-up: the call comes from inside the component below and belongs to it. */
+ * exchange of another set-up: the call comes from inside the fallback component and belongs to it. */
 void coll_loom_set_up(struct coll_loom_module* self);
 /* For the same set-up by a caller that may not wait. */
 struct loom_bootstrap coll_loom_bootstrap_of(struct coll_loom_module* self);
@@ -158,10 +159,10 @@ bool coll_loom_may_make_an_id(const struct coll_loom_args* args);
 enum coll_loom_form { COLL_LOOM_BLOCKING_FORM, COLL_LOOM_NONBLOCKING_FORM, COLL_LOOM_PERSISTENT_FORM };
 enum coll_loom_way {
   COLL_LOOM_BY_LOOM,
-  COLL_LOOM_BELOW,
+  COLL_LOOM_BY_FALLBACK,
   COLL_LOOM_FAILS,
   COLL_LOOM_IN_ORDER,
-  COLL_LOOM_HELD_BACK
+  COLL_LOOM_DEFERRED
 };
 enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct coll_loom_args* args,
                                     enum coll_loom_form form, enum loom_op* op, enum loom_type* type);
@@ -174,7 +175,7 @@ void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective col
  * with a count of 0, but not those with elements of no size, which are the same to MPI. So nothing may be
  * exchanged for such a call. */
 bool coll_loom_is_empty(struct coll_loom_module* self, const struct coll_loom_args* args);
-/* False: the component below has to carry the call. Else it has ended, with *error. */
+/* False: the fallback component has to carry the call. Else it has ended, with *error. */
 bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_args* args, int* error);
 /* The same answer, from what the core has returned. */
 bool coll_loom_has_ended(struct coll_loom_module* self, int result, int* error);
@@ -183,13 +184,13 @@ bool coll_loom_has_ended(struct coll_loom_module* self, int result, int* error);
 bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loom_args* args, bool persistent,
                             ompi_request_t** request, int* error);
 
-/* held.c: set-up for calls that may not wait. False: this communicator waits for a call that may. Else a
+/* deferred.c: set-up for calls that may not wait. False: this communicator waits for a call that may. Else a
  * set-up is under way. */
 bool coll_loom_start_connecting(struct coll_loom_module* self);
-/* True: the call is held back until the set-up is over, with *request and *error. Not the exchanges of a
+/* True: the call is deferred back until the set-up is over, with *request and *error. Not the exchanges of a
  * set-up, nor what is called from inside one, unless from_anywhere. */
-bool coll_loom_hold_back(struct coll_loom_module* self, const struct coll_loom_args* args, bool from_anywhere,
-                         ompi_request_t** request, int* error);
+bool coll_loom_defer(struct coll_loom_module* self, const struct coll_loom_args* args, bool from_anywhere,
+                     ompi_request_t** request, int* error);
 /* In this thread: calls are made again, from inside the progress loop. */
 bool coll_loom_is_releasing(void);
 /* Waits for that. For calls that may. */
@@ -213,29 +214,29 @@ int coll_loom_hand_down_in_place(struct coll_loom_module* self, const struct col
                                  bool persistent, struct ompi_info_t* info, ompi_request_t** request);
 
 /* persistent.c: whether the program has promised that all ranks start the communicator's persistent requests
- * in one order. Where it has not, they go to the component below, which matches them as they were made.
+ * in one order. Where it has not, they go to the fallback component, which matches them as they were made.
  *
  * MPI 4.1 has an info key for it, mpi_assert_strict_persistent_collective_ordering, of which Open MPI up
  * to 6.0 takes the first 35 characters at the most: so that is one spelling, and loom's own the other. */
 #define COLL_LOOM_ORDERED_STARTS_KEY "coll_loom_ordered_starts"
 bool coll_loom_starts_are_ordered(const ompi_communicator_t* communicator);
-/* The communicator lives as long as a request of the component below on it, which Open MPI's own do not see
- * to: a program may free it before they have ended or, if they are persistent, have started. Returns `error`,
- * that of their making. */
+/* The communicator lives as long as a request of the fallback component on it, which Open MPI's own do not
+ * see to: a program may free it before they have ended or, if they are persistent, have started. Returns
+ * `error`, that of their making. */
 int coll_loom_keep_communicator(ompi_communicator_t* communicator, ompi_request_t* request, int error);
 
-/* setup.c: gathers bytes of all ranks through the component below. An MPI error class. */
+/* setup.c: gathers bytes of all ranks through the fallback component. An MPI error class. */
 bool coll_loom_is_gathering(void); /* in this thread: a call of that component's own */
 /* From now on; returns what was. */
 bool coll_loom_set_gathering(bool yes);
 int coll_loom_exchange(struct coll_loom_module* self, const void* in, void* out, size_t bytes_per_rank);
 
 /* switches.c: coll_loom_include and coll_loom_exclude. */
-void coll_loom_read_switches(void);
+void coll_loom_read_filter(void);
 bool coll_loom_takes(enum loom_collective collective);
 /* The first name in either list that is no collective of loom's, and which variable has it; NULL if all are
  * known. */
-const char* coll_loom_bad_switch(const char** variable);
+const char* coll_loom_bad_filter(const char** variable);
 
 /* counters.c */
 int coll_loom_register_counters(void);

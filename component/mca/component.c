@@ -67,7 +67,7 @@ static int register_variables(void) {
   struct coll_loom_variables* variables = &coll_loom_variables;
   *variables = (struct coll_loom_variables){.priority = DEFAULT_PRIORITY,
                                             .single_copy = true,
-                                            .two_levels = DEFAULT_TWO_LEVELS,
+                                            .hier = DEFAULT_TWO_LEVELS,
                                             .memory = (char*)"auto",
                                             .memory_limit = DEFAULT_MEMORY_LIMIT,
                                             .small_bytes = DEFAULT_SMALL_BYTES,
@@ -157,8 +157,8 @@ static int register_variables(void) {
           "reduce_scatter_blocks) go inside the "
           "hosts first and then between one rank of each: from so many of them on a communicator on, for "
           "that "
-          "takes links that few calls are not worth; 1: at once; 0 leaves them to the component below",
-          MCA_BASE_VAR_TYPE_INT, OPAL_INFO_LVL_6, &variables->two_levels),
+          "takes links that few calls are not worth; 1: at once; 0 leaves them to the fallback component",
+          MCA_BASE_VAR_TYPE_INT, OPAL_INFO_LVL_6, &variables->hier),
       register_variable(
           "include",
           "Collectives that loom may carry, by name and separated by commas, in all their forms; "
@@ -254,8 +254,8 @@ void coll_loom_complain(bool show) {
     snprintf(setting, sizeof setting, "coll_loom_timeout = %g", as_set.timeout_s);
     coll_loom_help("bad-timeout", setting, "0");
   }
-  if (show && as_set.two_levels != coll_loom_variables.two_levels) {
-    snprintf(setting, sizeof setting, "coll_loom_two_levels = %d", as_set.two_levels);
+  if (show && as_set.hier != coll_loom_variables.hier) {
+    snprintf(setting, sizeof setting, "coll_loom_two_levels = %d", as_set.hier);
     coll_loom_help("bad-two-levels", setting, "64");
   }
   if (show) {
@@ -268,7 +268,7 @@ void coll_loom_complain(bool show) {
   if (show && !memory_is("host") && !memory_is("auto"))
     coll_loom_help("bad-memory", coll_loom_variables.memory != NULL ? coll_loom_variables.memory : "",
                    "auto");
-  const char *variable, *name = coll_loom_bad_switch(&variable);
+  const char *variable, *name = coll_loom_bad_filter(&variable);
   if (show && name != NULL) coll_loom_help("bad-switch", variable, name);
 }
 
@@ -319,12 +319,12 @@ static int init_query(bool progress_threads, bool mpi_threads) {
   as_set = *variables;
   if (variables->priority < 0 || variables->priority > 100) variables->priority = DEFAULT_PRIORITY;
   if (!(variables->timeout_s >= 0)) variables->timeout_s = 0;
-  if (variables->two_levels < 0) variables->two_levels = DEFAULT_TWO_LEVELS;
+  if (variables->hier < 0) variables->hier = DEFAULT_TWO_LEVELS;
   put_right(&variables->memory_limit, DEFAULT_MEMORY_LIMIT);
   put_right(&variables->small_bytes, DEFAULT_SMALL_BYTES);
   put_right(&variables->overlap_bytes, DEFAULT_OVERLAP_BYTES);
 
-  coll_loom_read_switches();
+  coll_loom_read_filter();
   coll_loom_find_help();
   coll_loom_kernels_init();
   loom_initialize(
@@ -335,7 +335,7 @@ static int init_query(bool progress_threads, bool mpi_threads) {
                              .show = show,
                              .log = log_line,
                              .parameters = {.verbose = variables->verbose,
-                                            .two_levels = (unsigned)variables->two_levels,
+                                            .hier = (unsigned)variables->hier,
                                             .avoid_single_copy = !variables->single_copy,
                                             .progress_thread = variables->progress_thread,
                                             .net_devices = variables->net_devices,

@@ -37,21 +37,22 @@ static int add_of(enum loom_collective collective) {
       "Bytes of these calls on this process: the message's, a block's, or in v forms what is sent",
       "%s_bytes", which);
   ADD(base + offsetof(struct loom_collective_counters, fallbacks),
-      "Such calls that loom handed to the component below", "%s_fallbacks", which);
+      "Such calls that loom handed to the fallback component", "%s_fallbacks", which);
   for (int algorithm = 0; algorithm < LOOM_ALGORITHM_COUNT; ++algorithm) {
     if (!loom_algorithm_carries(algorithm, collective)) continue;
     ADD(base + offsetof(struct loom_collective_counters, by) + (size_t)algorithm * sizeof(uint64_t),
         "Such calls that this algorithm has carried", "%s_by_%s", which, loom_algorithm_name(algorithm));
   }
   static const char* const because[] = {
-      [LOOM_NO_KERNEL] = "Such calls handed to the component below: loom has no such operation",
-      [LOOM_NOT_CONNECTED] = "Such calls handed to the component below: the ranks are not connected",
-      [LOOM_NOT_BETTER] = "Such calls handed to the component below: it is at least as good at them",
+      [LOOM_NO_KERNEL] = "Such calls handed to the fallback component: loom has no such operation",
+      [LOOM_NOT_CONNECTED] = "Such calls handed to the fallback component: the ranks are not connected",
+      [LOOM_NOT_BETTER] = "Such calls handed to the fallback component: it is at least as good at them",
       [LOOM_NOT_ORDERED] =
-          "Such calls handed to the component below: Open MPI's own, made in MPI_Comm_dup and the like, or "
+          "Such calls handed to the fallback component: Open MPI's own, made in MPI_Comm_dup and the like, "
+          "or "
           "of their form",
       [LOOM_ANY_START_ORDER] =
-          "Such persistent calls handed to the component below: ranks may start them in any order"};
+          "Such persistent calls handed to the fallback component: ranks may start them in any order"};
   for (int reason = 0; reason < LOOM_FALLBACK_COUNT; ++reason)
     ADD(base + offsetof(struct loom_collective_counters, fallbacks_by) + (size_t)reason * sizeof(uint64_t),
         because[reason], "%s_fallbacks_%s", which, loom_fallback_name((enum loom_fallback)reason));

@@ -1,5 +1,5 @@
-/* Blocking calls whose buffers lie on GPUs on all ranks, carried there before anybody makes stand-ins: with
- * coll_loom_cuda_executor. */
+/* Blocking calls whose buffers lie on GPUs on all ranks, carried there before anybody makes staging buffers:
+ * with coll_loom_cuda_executor. */
 #include "component/mca/kernels.h"
 #include "component/mca/staging.h"
 

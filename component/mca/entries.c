@@ -1,27 +1,27 @@
 /* What Open MPI calls: the three forms of each collective. A call that loom does not carry goes to the
- * component below as it came. */
+ * fallback component as it came. */
 #include "component/mca/small.h"
 #include "component/mca/staging.h"
 
 /* That component may step aside for the one below it: then what it leaves in the table is what is below loom
  * from now on, and loom's reference is one to it. */
-#define BELOW(api, which)                                                                           \
-  int coll_loom_below_##api(PARAMS_##api struct ompi_communicator_t* communicator,                  \
-                            struct coll_loom_module* self) {                                        \
+#define FALLBACK(api, which)                                                                        \
+  int coll_loom_fallback_##api(PARAMS_##api struct ompi_communicator_t* communicator,               \
+                               struct coll_loom_module* self) {                                     \
     mca_coll_base_comm_coll_t* table = communicator->c_coll;                                        \
     const mca_coll_base_module_##api##_fn_t installed = table->coll_##api;                          \
     mca_coll_base_module_t* const module = table->coll_##api##_module;                              \
-    table->coll_##api = self->previous_##api;                                                       \
-    table->coll_##api##_module = self->previous_##api##_module;                                     \
-    const int error = self->previous_##api(ARGS_##api communicator, self->previous_##api##_module); \
-    COLL_LOOM_STEPPED_ASIDE(self->previous_##api##_module, table->coll_##api##_module);             \
-    self->previous_##api = table->coll_##api;                                                       \
-    self->previous_##api##_module = table->coll_##api##_module;                                     \
+    table->coll_##api = self->fallback_##api;                                                       \
+    table->coll_##api##_module = self->fallback_##api##_module;                                     \
+    const int error = self->fallback_##api(ARGS_##api communicator, self->fallback_##api##_module); \
+    COLL_LOOM_STEPPED_ASIDE(self->fallback_##api##_module, table->coll_##api##_module);             \
+    self->fallback_##api = table->coll_##api;                                                       \
+    self->fallback_##api##_module = table->coll_##api##_module;                                     \
     table->coll_##api = installed;                                                                  \
     table->coll_##api##_module = module;                                                            \
     return error;                                                                                   \
   }
-COLL_LOOM_COLLECTIVES(BELOW)
+COLL_LOOM_COLLECTIVES(FALLBACK)
 
 /* What is not small, in a function of its own: else each call would write its arguments to memory. Whoever
  * has left copies to coll_loom_perform comes here. */
@@ -31,7 +31,7 @@ COLL_LOOM_COLLECTIVES(BELOW)
     const struct coll_loom_args args = {.collective = which, CALL_##api};                     \
     int error;                                                                                \
     if (coll_loom_perform(self, &args, &error)) return error;                                 \
-    return coll_loom_below_##api(ARGS_##api communicator, self);                              \
+    return coll_loom_fallback_##api(ARGS_##api communicator, self);                           \
   }                                                                                           \
   int coll_loom_##api(PARAMS_##api struct ompi_communicator_t* communicator,                  \
                       mca_coll_base_module_t* module) {                                       \
@@ -57,7 +57,7 @@ COLL_LOOM_COLLECTIVES(BELOW)
     int error;                                                                                          \
     if (coll_loom_make_request(self, &args, false, request, &error)) return error;                      \
     if (IS_IN_PLACE(args)) return coll_loom_hand_down_in_place(self, &args, false, NULL, request);      \
-    error = self->previous_i##api(ARGS_##api communicator, request, self->previous_i##api##_module);    \
+    error = self->fallback_i##api(ARGS_##api communicator, request, self->fallback_i##api##_module);    \
     return coll_loom_keep_communicator(communicator, *request, error);                                  \
   }                                                                                                     \
   int coll_loom_##api##_init(PARAMS_##api struct ompi_communicator_t* communicator,                     \
@@ -68,8 +68,8 @@ COLL_LOOM_COLLECTIVES(BELOW)
     int error;                                                                                          \
     if (coll_loom_make_request(self, &args, true, request, &error)) return error;                       \
     if (IS_IN_PLACE(args)) return coll_loom_hand_down_in_place(self, &args, true, info, request);       \
-    error = self->previous_##api##_init(ARGS_##api communicator, info, request,                         \
-                                        self->previous_##api##_init_module);                            \
+    error = self->fallback_##api##_init(ARGS_##api communicator, info, request,                         \
+                                        self->fallback_##api##_init_module);                            \
     return coll_loom_keep_communicator(communicator, *request, error);                                  \
   }
 

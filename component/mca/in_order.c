@@ -1,7 +1,7 @@
 /* coll_loom_reproducible: reductions of floating point numbers in order of rank, whatever the hosts, the
- * sizes and the algorithms. Every rank gets every operand from the component below and reduces them itself:
- * (n-1) S bytes in and out of each rank instead of 2 (n-1)/n S. What loom carries on one host is in order of
- * rank anyway. */
+ * sizes and the algorithms. Every rank gets every operand from the fallback component and reduces them
+ * itself: (n-1) S bytes in and out of each rank instead of 2 (n-1)/n S. What loom carries on one host is in
+ * order of rank anyway. */
 #include "component/mca/in_order.h"
 
 enum { TILE_BYTES = 256 * 1024 };
@@ -59,8 +59,8 @@ int coll_loom_in_order(struct coll_loom_module* self, const struct coll_loom_arg
   for (size_t at = 0; at < part.total && error == MPI_SUCCESS; at += tile) {
     const size_t length = part.total - at < tile ? part.total - at : tile;
     memcpy(mine, in + at * elem, length * elem);
-    error = coll_loom_below_allgather(mine, (coll_loom_count_t)length, datatype, operands,
-                                      (coll_loom_count_t)length, datatype, self->communicator, self);
+    error = coll_loom_fallback_allgather(mine, (coll_loom_count_t)length, datatype, operands,
+                                         (coll_loom_count_t)length, datatype, self->communicator, self);
     if (error != MPI_SUCCESS) break;
     /* What of this tile is wanted. */
     const size_t from = at > part.first ? at : part.first;

@@ -1,5 +1,5 @@
 /* Reductions in order of rank that do not wait, between hosts or persistent: a request around an all-gather
- * of the component below, which fetches all operands in one piece, n S bytes. They are reduced when it is
+ * of the fallback component, which fetches all operands in one piece, n S bytes. They are reduced when it is
  * complete. */
 #include "component/mca/in_order.h"
 #include "component/mca/outer_request.h"
@@ -58,12 +58,12 @@ int coll_loom_make_in_order_request(struct coll_loom_module* self, const struct 
     const void* const in = args->in.buffer == MPI_IN_PLACE ? args->out.buffer : args->in.buffer;
     const coll_loom_count_t total = (coll_loom_count_t)made->part.total;
     if (persistent)
-      error = self->previous_allgather_init(in, total, args->in.type, made->operands, total, args->in.type,
+      error = self->fallback_allgather_init(in, total, args->in.type, made->operands, total, args->in.type,
                                             self->communicator, MPI_INFO_NULL, &inner,
-                                            self->previous_allgather_init_module);
+                                            self->fallback_allgather_init_module);
     else
-      error = self->previous_iallgather(in, total, args->in.type, made->operands, total, args->in.type,
-                                        self->communicator, &inner, self->previous_iallgather_module);
+      error = self->fallback_iallgather(in, total, args->in.type, made->operands, total, args->in.type,
+                                        self->communicator, &inner, self->fallback_iallgather_module);
   }
   if (error != OMPI_SUCCESS) {
     OBJ_RELEASE(made);

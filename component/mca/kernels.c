@@ -119,7 +119,7 @@ static void add(ompi_predefined_datatype_t* const datatypes[], enum loom_type (*
   for (; *datatypes != NULL; ++datatypes) {
     const ompi_datatype_t* datatype = &(*datatypes)->dt;
     const unsigned index = (unsigned)datatype->d_f_to_c_index;
-    /* From one element to the next: pairs have gaps. */
+    /* From one element to the next: pairs have packer. */
     const size_t bytes = datatype->super.size == 0 ? 0 : (size_t)(datatype->super.ub - datatype->super.lb);
     const enum loom_type type = type_of(bytes);
     if (index >= COLL_LOOM_TYPES || type == LOOM_TYPE_COUNT) continue;

@@ -1,8 +1,8 @@
 /* One module per communicator: chosen, enabled and disabled by Open MPI's coll framework. */
 #include "component/mca/staging.h"
 
-/* Remembers the component below, and takes its place. Every communicator of the program comes through here,
- * so nothing is set up before the first collective. */
+/* Remembers the fallback component, and takes its place. Every communicator of the program comes through
+ * here, so nothing is set up before the first collective. */
 static int enable(mca_coll_base_module_t* module, ompi_communicator_t* communicator) {
   struct coll_loom_module* self = (struct coll_loom_module*)module;
   const mca_coll_base_comm_coll_t* below = communicator->c_coll;
@@ -13,9 +13,9 @@ static int enable(mca_coll_base_module_t* module, ompi_communicator_t* communica
   const bool stages = self->stages = loom_may_have_device_memory();
   /* An operation that nobody below carries is not loom's either: there would be no one to hand it to. */
 #define REMEMBER(api)                                         \
-  self->previous_##api = below->coll_##api;                   \
-  self->previous_##api##_module = below->coll_##api##_module; \
-  OBJ_RETAIN(self->previous_##api##_module);
+  self->fallback_##api = below->coll_##api;                   \
+  self->fallback_##api##_module = below->coll_##api##_module; \
+  OBJ_RETAIN(self->fallback_##api##_module);
 #define TAKE_OVER(api, which)                                                           \
   if (below->coll_##api != NULL) {                                                      \
     REMEMBER(api)                                                                       \
@@ -48,8 +48,8 @@ static void release(struct coll_loom_module* self) {
   coll_loom_operands_free(&self->operands);
   self->state = COLL_LOOM_DECLINED;
 #define LET_GO_OF(api)                                                                   \
-  if (self->previous_##api##_module != NULL) OBJ_RELEASE(self->previous_##api##_module); \
-  self->previous_##api##_module = NULL;
+  if (self->fallback_##api##_module != NULL) OBJ_RELEASE(self->fallback_##api##_module); \
+  self->fallback_##api##_module = NULL;
 #define LET_GO(api, which) LET_GO_OF(api)
   COLL_LOOM_APIS(LET_GO)
   COLL_LOOM_NEIGHBORHOOD_APIS(LET_GO_OF)
@@ -61,8 +61,8 @@ static void release(struct coll_loom_module* self) {
 static int disable(mca_coll_base_module_t* module, ompi_communicator_t* communicator) {
   struct coll_loom_module* self = (struct coll_loom_module*)module;
 #define GIVE_BACK_ONE(api)                                                                               \
-  if (self->previous_##api##_module != NULL) {                                                           \
-    COLL_LOOM_UNINSTALL(communicator, api, module, self->previous_##api, self->previous_##api##_module); \
+  if (self->fallback_##api##_module != NULL) {                                                           \
+    COLL_LOOM_UNINSTALL(communicator, api, module, self->fallback_##api, self->fallback_##api##_module); \
   }
 #define GIVE_BACK(api, which) GIVE_BACK_ONE(api)
   COLL_LOOM_APIS(GIVE_BACK)
@@ -82,7 +82,7 @@ static void construct(coll_loom_module_t* self) {
 OBJ_CLASS_INSTANCE(coll_loom_module_t, mca_coll_base_module_t, construct, release);
 
 /* Collective set-up needs one set of ranks that all reduce together, which inter-communicators are not: there
- * loom only keeps device buffers from the component below. */
+ * loom only keeps device buffers from the fallback component. */
 mca_coll_base_module_t* coll_loom_comm_query(ompi_communicator_t* communicator, int* priority) {
   if (!coll_loom_variables.enable) return NULL;
   if (OMPI_COMM_IS_INTER(communicator) && !loom_may_have_device_memory()) return NULL;

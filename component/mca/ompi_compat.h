@@ -107,15 +107,15 @@ typedef mca_coll_base_module_alltoallv_init_fn_t mca_coll_base_module_neighbor_a
 #if OMPI_MAJOR_VERSION < 6
 #define COLL_LOOM_INSTALL(communicator, api, function, module) \
   ((void)(communicator), (module)->coll_##api = (function))
-#define COLL_LOOM_UNINSTALL(communicator, api, module, previous, previous_module) ((void)(communicator))
+#define COLL_LOOM_UNINSTALL(communicator, api, module, previous, fallback_module) ((void)(communicator))
 #define COLL_LOOM_STEPPED_ASIDE(module, other) ((void)0)
 #else
 #define COLL_LOOM_INSTALL(communicator, api, function, module) \
   MCA_COLL_INSTALL_API(communicator, api, function, module, "loom")
-#define COLL_LOOM_UNINSTALL(communicator, api, module, previous, previous_module) \
+#define COLL_LOOM_UNINSTALL(communicator, api, module, previous, fallback_module) \
   do {                                                                            \
     if ((communicator)->c_coll->coll_##api##_module == (module))                  \
-      MCA_COLL_INSTALL_API(communicator, api, previous, previous_module, "loom"); \
+      MCA_COLL_INSTALL_API(communicator, api, previous, fallback_module, "loom"); \
   } while (0)
 #define COLL_LOOM_STEPPED_ASIDE(module, other) \
   do {                                         \

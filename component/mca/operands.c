@@ -35,10 +35,10 @@ static void move(void* context, int block, void* packed, uint64_t bytes) {
   struct coll_loom_cursor* cursor = &((struct coll_loom_gapped*)context)->cursors[block];
   char* at = packed;
   while (bytes > 0) {
-    if (cursor->held > 0) {
-      const size_t length = bytes < cursor->held ? bytes : cursor->held;
+    if (cursor->deferred > 0) {
+      const size_t length = bytes < cursor->deferred ? bytes : cursor->deferred;
       memcpy(at, cursor->element + cursor->taken, length);
-      cursor->held -= (unsigned)length;
+      cursor->deferred -= (unsigned)length;
       cursor->taken += (unsigned)length;
       at += length;
       bytes -= length;
@@ -59,7 +59,7 @@ static void move(void* context, int block, void* packed, uint64_t bytes) {
     pieces = 1;
     converted = sizeof cursor->element;
     opal_convertor_pack(&cursor->convertor, &piece, &pieces, &converted);
-    cursor->held = (unsigned)converted;
+    cursor->deferred = (unsigned)converted;
     cursor->taken = 0;
     if (converted == 0) return; /* the peer expects more than there is: the program's error */
   }
@@ -68,7 +68,7 @@ static void move(void* context, int block, void* packed, uint64_t bytes) {
 void coll_loom_cursors_begin(struct coll_loom_gapped* gapped) {
   for (int block = 0; block < gapped->blocks; ++block) {
     struct coll_loom_cursor* cursor = &gapped->cursors[block];
-    cursor->held = 0;
+    cursor->deferred = 0;
     OBJ_CONSTRUCT(&cursor->convertor, opal_convertor_t);
     if (cursor->count == 0) continue;
     if (cursor->packs)
@@ -99,7 +99,7 @@ static void* take_room(struct coll_loom_operands* operands, size_t bytes) {
   return taken;
 }
 
-static bool has_gaps(const struct coll_loom_blocks* blocks, bool listed) {
+static bool needs_packing(const struct coll_loom_blocks* blocks, bool listed) {
   if (!listed && blocks->number > 0) {
     const struct coll_loom_side* side = blocks->side;
     return !is_contiguous(side->type, side->count * (size_t)blocks->number);
@@ -112,7 +112,7 @@ static bool has_gaps(const struct coll_loom_blocks* blocks, bool listed) {
 static void make_cursors(struct coll_loom_operands* operands, struct coll_loom_gapped* gapped,
                          const struct coll_loom_blocks* blocks, bool packs) {
   gapped->blocks = blocks->number;
-  gapped->gaps = (struct loom_gaps){.move = move, .context = gapped};
+  gapped->packer = (struct loom_packer){.move = move, .context = gapped};
   gapped->cursors = take_room(operands, sizeof *gapped->cursors * (size_t)blocks->number);
   for (int block = 0; block < blocks->number; ++block) {
     const struct coll_loom_piece piece = coll_loom_piece_of(blocks, block);
@@ -173,19 +173,19 @@ static int make_moving(struct coll_loom_operands* operands, const struct coll_lo
    * what the other ranks see. The cursors know where blocks lie, and where they end. */
   const bool uneven = sent.bytes != received.bytes;
   operands->cuts = uneven && sent.bytes > received.bytes;
-  const bool in_gaps = has_gaps(&in, listed), out_gaps = uneven || has_gaps(&out, listed);
+  const bool in_packer = needs_packing(&in, listed), out_packer = uneven || needs_packing(&out, listed);
   const size_t all = (size_t)in.number + (size_t)out.number;
-  const size_t cursors = (in_gaps ? (size_t)in.number : 0) + (out_gaps ? (size_t)out.number : 0);
+  const size_t cursors = (in_packer ? (size_t)in.number : 0) + (out_packer ? (size_t)out.number : 0);
   if (!make_room(operands, (listed ? all * sizeof(struct loom_block) : 0) +
                                cursors * sizeof(struct coll_loom_cursor) + 64))
     return LOOM_ERR_OUT_OF_MEMORY;
-  if (in_gaps) {
+  if (in_packer) {
     make_cursors(operands, &operands->in, &in, true);
-    call->in_gaps = &operands->in.gaps;
+    call->in_packer = &operands->in.packer;
   }
-  if (out_gaps) {
+  if (out_packer) {
     make_cursors(operands, &operands->out, &out, false);
-    call->out_gaps = &operands->out.gaps;
+    call->out_packer = &operands->out.packer;
   }
   if (listed) {
     struct loom_block* const in_list = take_room(operands, sizeof *in_list * (size_t)in.number);

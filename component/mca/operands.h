@@ -1,4 +1,4 @@
-/* The buffers of a call as the core wants them. Contiguous ones are used where they lie; what has gaps is
+/* The buffers of a call as the core wants them. Contiguous ones are used where they lie; what has packer is
  * packed and unpacked by Open MPI's convertors, piece by piece while the call goes on. Which it is differs
  * from rank to rank. */
 #ifndef LOOM_COMPONENT_MCA_OPERANDS_H
@@ -7,21 +7,21 @@
 #include "component/mca/calls.h"
 #include "opal/datatype/opal_convertor.h"
 
-/* Where a block with gaps has come to. Convertors pack whole elements only: the rest of one that a piece has
- * cut is held until the next piece. */
+/* Where a block with packer has come to. Convertors pack whole elements only: the rest of one that a piece
+ * has cut is deferred until the next piece. */
 struct coll_loom_cursor {
   opal_convertor_t convertor;
   char* address;
   size_t count;
   struct ompi_datatype_t* type;
   bool packs;
-  unsigned held, taken;
+  unsigned deferred, taken;
   char element[64]; /* the largest basic type has 32 bytes */
 };
 
-/* One side's blocks, if they have gaps. */
+/* One side's blocks, if they have packer. */
 struct coll_loom_gapped {
-  struct loom_gaps gaps;
+  struct loom_packer packer;
   struct coll_loom_cursor* cursors;
   int blocks; /* 0: contiguous */
 };

@@ -73,7 +73,7 @@ void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective col
     type_name = unnamed;
   }
   const bool stepped_aside = reason == LOOM_NOT_CONNECTED && self->state == COLL_LOOM_DECLINED;
-  opal_output(0, "coll:loom: %s: %s%s%s%s%s goes to the component below: %s",
+  opal_output(0, "coll:loom: %s: %s%s%s%s%s goes to the fallback component: %s",
               coll_loom_name(self->communicator), loom_collective_name(collective), named ? " of " : "",
               type_name, named ? " with " : "", named ? op->o_name : "",
               stepped_aside ? "loom could not connect the ranks" : because[reason]);
@@ -109,19 +109,19 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
   if (is_reduction(args->collective) && !coll_loom_kernel(args->op, args->in.type, op, type)) {
     if (self->state == COLL_LOOM_BROKEN) return fails(self);
     coll_loom_fall_back(self, args->collective, LOOM_NO_KERNEL, args->op, args->in.type);
-    return COLL_LOOM_BELOW;
+    return COLL_LOOM_BY_FALLBACK;
   }
   if (OPAL_UNLIKELY(form == COLL_LOOM_PERSISTENT_FORM && !coll_loom_starts_are_ordered(self->communicator))) {
     if (self->state == COLL_LOOM_BROKEN) return fails(self);
     if (is_reduction(args->collective) && coll_loom_wants_order(*type)) return COLL_LOOM_IN_ORDER;
     coll_loom_fall_back(self, args->collective, LOOM_ANY_START_ORDER, NULL, NULL);
-    return COLL_LOOM_BELOW;
+    return COLL_LOOM_BY_FALLBACK;
   }
   if (OPAL_UNLIKELY(!self->one_host)) {
     if (is_reduction(args->collective) && coll_loom_wants_order(*type)) return COLL_LOOM_IN_ORDER;
     if (!may_go_between_hosts(args->collective)) {
       coll_loom_fall_back(self, args->collective, LOOM_NOT_BETTER, NULL, NULL);
-      return COLL_LOOM_BELOW;
+      return COLL_LOOM_BY_FALLBACK;
     }
   }
   if (OPAL_UNLIKELY(self->state == COLL_LOOM_COLD)) {
@@ -132,18 +132,18 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
   }
   switch (coll_loom_state_of(self)) {
     case COLL_LOOM_CONNECTING:
-      return coll_loom_is_gathering() ? COLL_LOOM_BELOW : COLL_LOOM_HELD_BACK;
+      return coll_loom_is_gathering() ? COLL_LOOM_BY_FALLBACK : COLL_LOOM_DEFERRED;
     case COLL_LOOM_READY:
       return COLL_LOOM_BY_LOOM;
     case COLL_LOOM_BROKEN:
       return fails(self);
     case COLL_LOOM_DECLINED:
       coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
-      return COLL_LOOM_BELOW;
+      return COLL_LOOM_BY_FALLBACK;
     case COLL_LOOM_COLD: /* also a call from inside a set-up, which is not the program's */
-      return COLL_LOOM_BELOW;
+      return COLL_LOOM_BY_FALLBACK;
   }
-  return COLL_LOOM_BELOW;
+  return COLL_LOOM_BY_FALLBACK;
 }
 
 /* False: a copy has failed, and this rank cannot take part. */
@@ -160,8 +160,8 @@ static bool perform(struct coll_loom_module* self, const struct coll_loom_args* 
                     struct loom_streamed_copies* copies, int* error) {
   *error = OMPI_SUCCESS;
   if (OPAL_UNLIKELY(coll_loom_is_empty(self, args))) return true;
-  /* From inside this module's own call, which is making the links through the component below. The core would
-   * decline it as well, but the operands are in use. */
+  /* From inside this module's own call, which is making the links through the fallback component. The core
+   * would decline it as well, but the operands are in use. */
   if (OPAL_UNLIKELY(self->operands_in_use)) return false;
   coll_loom_finish_connecting(self);
   if (OPAL_UNLIKELY(coll_loom_variables.check) &&
@@ -170,8 +170,8 @@ static bool perform(struct coll_loom_module* self, const struct coll_loom_args* 
   enum loom_op op;
   enum loom_type type;
   switch (coll_loom_way_of(self, args, COLL_LOOM_BLOCKING_FORM, &op, &type)) {
-    case COLL_LOOM_BELOW:
-    case COLL_LOOM_HELD_BACK: /* not a call that may wait */
+    case COLL_LOOM_BY_FALLBACK:
+    case COLL_LOOM_DEFERRED: /* not a call that may wait */
       return false;
     case COLL_LOOM_FAILS:
       *error = self->error;

@@ -1,4 +1,4 @@
-/* Persistent requests: who may carry them, and what those of the component below lack. */
+/* Persistent requests: who may carry them, and what those of the fallback component lack. */
 #include <pthread.h>
 
 #include "component/mca/coll_loom.h"
@@ -30,7 +30,7 @@ bool coll_loom_starts_are_ordered(const ompi_communicator_t* communicator) {
   return read_key(communicator, standard, &ordered) && ordered;
 }
 
-/* A request of the component below, by its address. */
+/* A request of the fallback component, by its address. */
 struct kept {
   ompi_communicator_t* communicator;
   ompi_request_free_fn_t free;

@@ -6,7 +6,7 @@ static int start(struct coll_loom_request* self) {
   coll_loom_request_activate(&self->super.super);
   if (OPAL_UNLIKELY(self->module->state == COLL_LOOM_BROKEN)) loom_comm_leave(self->module->comm);
   coll_loom_operands_begin(&self->operands);
-  loom_job_start(self->job); /* maybe done on return */
+  loom_request_start(self->core); /* maybe done on return */
   return OMPI_SUCCESS;
 }
 
@@ -53,7 +53,7 @@ static void construct(coll_loom_request_t* self) {
   coll_loom_request_construct(&self->super.super, start_all);
 }
 static void destruct(coll_loom_request_t* self) {
-  if (self->job != NULL) loom_job_destroy(self->job);
+  if (self->core != NULL) loom_request_destroy(self->core);
   coll_loom_operands_free(&self->operands);
 }
 OBJ_CLASS_INSTANCE(coll_loom_request_t, ompi_coll_base_nbc_request_t, construct, destruct);
@@ -62,7 +62,7 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
                             ompi_request_t** request, int* error) {
   const enum coll_loom_form form = persistent ? COLL_LOOM_PERSISTENT_FORM : COLL_LOOM_NONBLOCKING_FORM;
   *request = MPI_REQUEST_NULL;                       /* for programs that wait in spite of an error */
-  if (persistent) coll_loom_finish_connecting(self); /* also one that goes below */
+  if (persistent) coll_loom_finish_connecting(self); /* also one that falls back */
   if (OPAL_UNLIKELY(coll_loom_is_empty(self, args))) {
     if (persistent) return false;
     *request = &ompi_request_empty;
@@ -70,29 +70,29 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
     return true;
   }
   if (!persistent && coll_loom_may_make_an_id(args)) {
-    if (coll_loom_hold_back(self, args, true, request, error)) return true;
+    if (coll_loom_defer(self, args, true, request, error)) return true;
     coll_loom_fall_back(self, args->collective, LOOM_NOT_ORDERED, NULL, NULL);
     return false;
   }
   const bool checks = coll_loom_variables.check && !coll_loom_is_releasing();
   if (checks)
     coll_loom_finish_connecting(self);
-  else if (!persistent && OPAL_UNLIKELY(coll_loom_hold_back(self, args, false, request, error)))
+  else if (!persistent && OPAL_UNLIKELY(coll_loom_defer(self, args, false, request, error)))
     return true;
   if (OPAL_UNLIKELY(checks) && !coll_loom_check(self, args, form, error)) return true;
   enum loom_op op;
   enum loom_type type;
   switch (coll_loom_way_of(self, args, form, &op, &type)) {
-    case COLL_LOOM_BELOW:
+    case COLL_LOOM_BY_FALLBACK:
       return false;
     case COLL_LOOM_IN_ORDER:
-      if (self->previous_iallgather == NULL || self->previous_allgather_init == NULL) return false;
+      if (self->fallback_iallgather == NULL || self->fallback_allgather_init == NULL) return false;
       *error = coll_loom_make_in_order_request(self, args, op, type, persistent, request);
       return true;
     case COLL_LOOM_FAILS:
       *error = self->error;
       return true;
-    case COLL_LOOM_HELD_BACK: /* from now on, unless that is over already */
+    case COLL_LOOM_DEFERRED: /* from now on, unless that is over already */
       return coll_loom_make_request(self, args, persistent, request, error);
     case COLL_LOOM_BY_LOOM:
       break;
@@ -103,7 +103,7 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
   if (made != NULL)
     result = coll_loom_operands_make(&made->operands, self->communicator, args, op, type, &call);
   if (OPAL_LIKELY(result == LOOM_SUCCESS))
-    result = loom_job_create(self->comm, &call, persistent, done, made, &made->job);
+    result = loom_request_create(self->comm, &call, persistent, done, made, &made->core);
   *error = OMPI_SUCCESS;
   if (OPAL_LIKELY(result == LOOM_SUCCESS)) {
     OMPI_REQUEST_INIT(&made->super.super, persistent);

@@ -9,7 +9,7 @@
 struct coll_loom_request {
   ompi_coll_base_nbc_request_t super;
   struct coll_loom_module* module;
-  struct loom_job* job;
+  struct loom_request* core;
   struct coll_loom_operands operands;
 };
 typedef struct coll_loom_request coll_loom_request_t;

@@ -1,4 +1,5 @@
-/* Lets the ranks of a communicator meet at its first collective, with the component below as the bootstrap.
+/* Lets the ranks of a communicator meet at its first collective, with the fallback component as the
+ * bootstrap.
  */
 #include "component/mca/coll_loom.h"
 
@@ -15,7 +16,7 @@ bool coll_loom_set_gathering(bool yes) {
 
 static int gather(struct coll_loom_module* self, const void* in, void* out, coll_loom_count_t count,
                   ompi_datatype_t* datatype) {
-  return coll_loom_below_allgather(in, count, datatype, out, count, datatype, self->communicator, self);
+  return coll_loom_fallback_allgather(in, count, datatype, out, count, datatype, self->communicator, self);
 }
 
 /* Counts are int up to 5.0, and components multiply them by the communicator's size: what would not fit goes
@@ -54,9 +55,9 @@ static int all_reduce(void* context, const uint64_t* in, uint64_t* out, size_t n
   struct coll_loom_module* self = context;
   const bool nested = gathering;
   gathering = true;
-  const int error = coll_loom_below_allreduce(in, out, (coll_loom_count_t)n, &ompi_mpi_uint64_t.dt,
-                                              op == LOOM_SUM ? &ompi_mpi_op_sum.op : &ompi_mpi_op_max.op,
-                                              self->communicator, self);
+  const int error = coll_loom_fallback_allreduce(in, out, (coll_loom_count_t)n, &ompi_mpi_uint64_t.dt,
+                                                 op == LOOM_SUM ? &ompi_mpi_op_sum.op : &ompi_mpi_op_max.op,
+                                                 self->communicator, self);
   gathering = nested;
   if (error != OMPI_SUCCESS) self->error = error;
   return error;
@@ -78,7 +79,7 @@ int coll_loom_error_class(int result) {
   }
 }
 
-/* An error of the component below, which the bootstrap has kept, says more than the core can. */
+/* An error of the fallback component, which the bootstrap has kept, says more than the core can. */
 void coll_loom_break(struct coll_loom_module* self, int result) {
   self->state = COLL_LOOM_BROKEN;
   if (self->error == OMPI_SUCCESS) self->error = coll_loom_error_class(result);

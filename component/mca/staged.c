@@ -1,23 +1,23 @@
-/* What Open MPI calls where a buffer may be on a device: each entry point makes stand-ins if one is, and goes
- * on to loom's own, or for what loom does not carry to the component below. */
+/* What Open MPI calls where a buffer may be on a device: each entry point makes staging buffers if one is,
+ * and goes on to loom's own, or for what loom does not carry to the fallback component. */
 #include "component/mca/staging.h"
 
-/* The program's buffers give way to their stand-ins. */
+/* The program's buffers give way to their staging buffers. */
 #define BOTH_BUFFERS        \
   sendbuf = args.in.buffer; \
   recvbuf = args.out.buffer;
 #define ONE_BUFFER buffer = args.out.buffer;
 #define NO_BUFFER
 
-#define BELOW(api, ...) self->previous_##api(__VA_ARGS__, self->previous_##api##_module)
+#define FALLBACK(api, ...) self->fallback_##api(__VA_ARGS__, self->fallback_##api##_module)
 /* Whoever comes next; `module` is loom's. */
 #define NEXT(api, which, ...) \
-  (self->carries[which] ? coll_loom_##api(__VA_ARGS__, module) : BELOW(api, __VA_ARGS__))
-#define NEXT_BELOW(api, which, ...) BELOW(api, __VA_ARGS__)
+  (self->carries[which] ? coll_loom_##api(__VA_ARGS__, module) : FALLBACK(api, __VA_ARGS__))
+#define NEXT_FALLBACK(api, which, ...) FALLBACK(api, __VA_ARGS__)
 /* The same for a blocking call whose copies may go on meanwhile. */
 #define NEXT_STAGED(api, which, ...) \
-  (self->carries[which] ? coll_loom_longer_way_##api(__VA_ARGS__, self) : BELOW(api, __VA_ARGS__))
-#define NEXT_BELOW_STAGED(api, which, ...) BELOW(api, __VA_ARGS__)
+  (self->carries[which] ? coll_loom_longer_way_##api(__VA_ARGS__, self) : FALLBACK(api, __VA_ARGS__))
+#define NEXT_FALLBACK_STAGED(api, which, ...) FALLBACK(api, __VA_ARGS__)
 
 #define STAGED_BLOCKING(api, which, USE, GO_ON)                                                    \
   int coll_loom_staged_##api(PARAMS_##api struct ompi_communicator_t* communicator,                \
@@ -84,14 +84,14 @@ STAGED(scatter, LOOM_SCATTER, BOTH_BUFFERS)
 STAGED(scatterv, LOOM_SCATTERV, BOTH_BUFFERS)
 STAGED(barrier, LOOM_BARRIER, NO_BUFFER)
 
-#define STAGED_BELOW(api, which)                        \
-  STAGED_BLOCKING(api, which, BOTH_BUFFERS, NEXT_BELOW) \
-  STAGED_NOT_WAITING(api, which, BOTH_BUFFERS, NEXT_BELOW)
-STAGED_BELOW(neighbor_allgather, COLL_LOOM_NEIGHBOR_ALLGATHER)
-STAGED_BELOW(neighbor_allgatherv, COLL_LOOM_NEIGHBOR_ALLGATHERV)
-STAGED_BELOW(neighbor_alltoall, COLL_LOOM_NEIGHBOR_ALLTOALL)
-STAGED_BELOW(neighbor_alltoallv, COLL_LOOM_NEIGHBOR_ALLTOALLV)
-STAGED_BELOW(neighbor_alltoallw, COLL_LOOM_NEIGHBOR_ALLTOALLW)
+#define STAGED_FALLBACK(api, which)                        \
+  STAGED_BLOCKING(api, which, BOTH_BUFFERS, NEXT_FALLBACK) \
+  STAGED_NOT_WAITING(api, which, BOTH_BUFFERS, NEXT_FALLBACK)
+STAGED_FALLBACK(neighbor_allgather, COLL_LOOM_NEIGHBOR_ALLGATHER)
+STAGED_FALLBACK(neighbor_allgatherv, COLL_LOOM_NEIGHBOR_ALLGATHERV)
+STAGED_FALLBACK(neighbor_alltoall, COLL_LOOM_NEIGHBOR_ALLTOALL)
+STAGED_FALLBACK(neighbor_alltoallv, COLL_LOOM_NEIGHBOR_ALLTOALLV)
+STAGED_FALLBACK(neighbor_alltoallw, COLL_LOOM_NEIGHBOR_ALLTOALLW)
 
 /* On MPI_COMM_SELF's module. */
 int coll_loom_staged_reduce_local(const void* in, void* inout, coll_loom_count_t count,
@@ -103,11 +103,11 @@ int coll_loom_staged_reduce_local(const void* in, void* inout, coll_loom_count_t
   struct coll_loom_staging* staging;
   int error = coll_loom_stage(self, COLL_LOOM_REDUCE_LOCAL, &args, &staging);
   if (OPAL_UNLIKELY(error != OMPI_SUCCESS)) return error;
-  if (OPAL_LIKELY(staging == NULL)) return BELOW(reduce_local, in, inout, count, type, op);
+  if (OPAL_LIKELY(staging == NULL)) return FALLBACK(reduce_local, in, inout, count, type, op);
   error = coll_loom_staging_begin(staging);
   if (error == OMPI_SUCCESS)
-    error =
-        coll_loom_staging_end(staging, BELOW(reduce_local, args.in.buffer, args.out.buffer, count, type, op));
+    error = coll_loom_staging_end(staging,
+                                  FALLBACK(reduce_local, args.in.buffer, args.out.buffer, count, type, op));
   coll_loom_staging_free(staging);
   return error;
 }

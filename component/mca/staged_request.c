@@ -1,5 +1,5 @@
 /* Calls that do not wait, with buffers on devices: a request around the one of whoever carries the call on
- * stand-ins. It is complete when results have been copied back. */
+ * staging buffers. It is complete when results have been copied back. */
 #include "component/mca/outer_request.h"
 #include "component/mca/staging.h"
 

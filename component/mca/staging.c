@@ -6,13 +6,13 @@ enum { IN, OUT, SIDES };
 
 /* The blocks of each side's buffer that this rank reads, and those that it writes; of a reduction as sides of
  * one block. */
-struct regions {
+struct significant {
   struct coll_loom_side operand, result;
   struct coll_loom_blocks load[SIDES], store[SIDES];
 };
 
-struct strips {
-  struct loom_strip* list;
+struct regions {
+  struct loom_strided_region* list;
   size_t number, room;
   bool failed; /* there was no memory */
 };
@@ -22,16 +22,16 @@ struct coll_loom_staging {
   int which;                           /* the collective */
   struct loom_streamed_copies* copies; /* NULL: all is copied before and after the call */
   struct {
-    struct loom_stand_in* stand_in; /* NULL: the buffer is on the host, or not of this rank */
-    struct strips load, store;
+    struct loom_staging_buffer* staging_buffer; /* NULL: the buffer is on the host, or not of this rank */
+    struct regions load, store;
   } sides[SIDES];
 };
 
 /* ---- What is read and written? Arguments that MPI does not have this rank give are not looked at. */
 
-static void regions_of_reduction(const struct coll_loom_module* self, int which,
-                                 const struct coll_loom_args* args, bool serves, bool is_root,
-                                 struct regions* of) {
+static void significant_of_reduction(const struct coll_loom_module* self, int which,
+                                     const struct coll_loom_args* args, bool serves, bool is_root,
+                                     struct significant* of) {
   const size_t local = (size_t)ompi_comm_size(self->communicator),
                rank = (size_t)ompi_comm_rank(self->communicator);
   const bool in_place = args->in.buffer == MPI_IN_PLACE;
@@ -57,8 +57,9 @@ static void regions_of_reduction(const struct coll_loom_module* self, int which,
   if (which == COLL_LOOM_REDUCE_LOCAL) of->load[OUT] = of->store[OUT];
 }
 
-static void regions_of_move(const struct coll_loom_module* self, int which, const struct coll_loom_args* args,
-                            bool serves, bool is_root, struct regions* of) {
+static void significant_of_move(const struct coll_loom_module* self, int which,
+                                const struct coll_loom_args* args, bool serves, bool is_root,
+                                struct significant* of) {
   const bool inter = OMPI_COMM_IS_INTER(self->communicator);
   const int rank = ompi_comm_rank(self->communicator),
             peers = inter ? ompi_comm_remote_size(self->communicator) : ompi_comm_size(self->communicator);
@@ -102,8 +103,8 @@ static void regions_of_move(const struct coll_loom_module* self, int which, cons
   of->store[OUT] = out;
 }
 
-static void regions_of(const struct coll_loom_module* self, int which, const struct coll_loom_args* args,
-                       struct regions* of) {
+static void significant_of(const struct coll_loom_module* self, int which, const struct coll_loom_args* args,
+                           struct significant* of) {
   /* The root that MPI names between groups is in the other one, or MPI_ROOT, or nobody. */
   const bool inter = OMPI_COMM_IS_INTER(self->communicator);
   const bool is_root = inter ? args->root == MPI_ROOT : args->root == ompi_comm_rank(self->communicator);
@@ -119,46 +120,46 @@ static void regions_of(const struct coll_loom_module* self, int which, const str
     case LOOM_SCAN:
     case LOOM_EXSCAN:
     case COLL_LOOM_REDUCE_LOCAL:
-      return regions_of_reduction(self, which, args, serves, is_root, of);
+      return significant_of_reduction(self, which, args, serves, is_root, of);
     default:
-      return regions_of_move(self, which, args, serves, is_root, of);
+      return significant_of_move(self, which, args, serves, is_root, of);
   }
 }
 
 /* ---- Which bytes are they? */
 
-static void add(struct strips* strips, char* device, size_t row_bytes, size_t rows, size_t pitch) {
-  if (strips->failed) return;
-  if (strips->number == strips->room) {
-    const size_t room = strips->room == 0 ? 4 : 2 * strips->room;
-    struct loom_strip* const list = realloc(strips->list, room * sizeof *list);
+static void add(struct regions* regions, char* device, size_t row_bytes, size_t rows, size_t pitch) {
+  if (regions->failed) return;
+  if (regions->number == regions->room) {
+    const size_t room = regions->room == 0 ? 4 : 2 * regions->room;
+    struct loom_strided_region* const list = realloc(regions->list, room * sizeof *list);
     if (list == NULL) {
-      strips->failed = true;
+      regions->failed = true;
       return;
     }
-    strips->list = list;
-    strips->room = room;
+    regions->list = list;
+    regions->room = room;
   }
-  strips->list[strips->number++] =
-      (struct loom_strip){.device = device, .row_bytes = row_bytes, .rows = rows, .pitch = pitch};
+  regions->list[regions->number++] =
+      (struct loom_strided_region){.device = device, .row_bytes = row_bytes, .rows = rows, .pitch = pitch};
 }
 
-/* Rows as one strip, if they do not overlap. */
-static void add_rows(struct strips* strips, char* device, size_t row_bytes, size_t rows, ptrdiff_t pitch) {
+/* Rows as one region, if they do not overlap. */
+static void add_rows(struct regions* regions, char* device, size_t row_bytes, size_t rows, ptrdiff_t pitch) {
   if (rows == 1 || (pitch > 0 && (size_t)pitch >= row_bytes)) {
-    add(strips, device, row_bytes, rows, rows == 1 ? 0 : (size_t)pitch);
+    add(regions, device, row_bytes, rows, rows == 1 ? 0 : (size_t)pitch);
     return;
   }
-  for (size_t row = 0; row < rows; ++row) add(strips, device + (ptrdiff_t)row * pitch, row_bytes, 1, 0);
+  for (size_t row = 0; row < rows; ++row) add(regions, device + (ptrdiff_t)row * pitch, row_bytes, 1, 0);
 }
 
-/* The bytes of one element, those that follow each other at one distance in one strip. */
-static void add_element(struct strips* strips, struct ompi_datatype_t* type, char* address) {
-  const size_t first = strips->number;
+/* The bytes of one element, those that follow each other at one distance in one region. */
+static void add_element(struct regions* regions, struct ompi_datatype_t* type, char* address) {
+  const size_t first = regions->number;
   opal_convertor_t convertor;
   OBJ_CONSTRUCT(&convertor, opal_convertor_t);
   opal_convertor_copy_and_prepare_for_send(ompi_mpi_local_convertor, &type->super, 1, address, 0, &convertor);
-  for (bool done = false; !done && !strips->failed;) {
+  for (bool done = false; !done && !regions->failed;) {
     struct iovec pieces[32];
     uint32_t number = sizeof pieces / sizeof *pieces;
     size_t bytes = SIZE_MAX;
@@ -166,7 +167,8 @@ static void add_element(struct strips* strips, struct ompi_datatype_t* type, cha
     for (uint32_t i = 0; i < number; ++i) {
       char* const at = pieces[i].iov_base;
       const size_t length = pieces[i].iov_len;
-      struct loom_strip* const last = strips->number > first ? &strips->list[strips->number - 1] : NULL;
+      struct loom_strided_region* const last =
+          regions->number > first ? &regions->list[regions->number - 1] : NULL;
       if (last != NULL && last->row_bytes == length) {
         const char* const end = (char*)last->device + (last->rows - 1) * last->pitch;
         const ptrdiff_t pitch = at - end;
@@ -176,53 +178,54 @@ static void add_element(struct strips* strips, struct ompi_datatype_t* type, cha
           continue;
         }
       }
-      add(strips, at, length, 1, 0);
+      add(regions, at, length, 1, 0);
     }
   }
   OBJ_DESTRUCT(&convertor);
 }
 
 /* A contiguous block: with the one before it, if that ends where this begins and both are of one buffer. */
-static void add_whole(struct strips* strips, char* device, size_t bytes, bool of_one_buffer) {
-  struct loom_strip* const last = strips->number > 0 ? &strips->list[strips->number - 1] : NULL;
+static void add_whole(struct regions* regions, char* device, size_t bytes, bool of_one_buffer) {
+  struct loom_strided_region* const last = regions->number > 0 ? &regions->list[regions->number - 1] : NULL;
   if (of_one_buffer && last != NULL && last->rows == 1 && (char*)last->device + last->row_bytes == device)
     last->row_bytes += bytes;
   else
-    add(strips, device, bytes, 1, 0);
+    add(regions, device, bytes, 1, 0);
 }
 
-/* The bytes of a block with gaps. Of several elements each row of the first one begins a column of `count`
- * rows, unless repeating its strips makes fewer. */
-static void add_block(struct strips* strips, const struct coll_loom_piece* block) {
-  struct strips element = {.list = NULL};
+/* The bytes of a block with packer. Of several elements each row of the first one begins a column of `count`
+ * rows, unless repeating its regions makes fewer. */
+static void add_block(struct regions* regions, const struct coll_loom_piece* block) {
+  struct regions element = {.list = NULL};
   add_element(&element, block->type, block->address);
   const ptrdiff_t extent = block->type->super.ub - block->type->super.lb;
   size_t rows = 0;
   for (size_t i = 0; i < element.number; ++i) rows += element.list[i].rows;
   for (size_t i = 0; i < element.number; ++i) {
-    const struct loom_strip* const strip = &element.list[i];
+    const struct loom_strided_region* const region = &element.list[i];
     if (element.number * block->count <= rows) {
       for (size_t k = 0; k < block->count; ++k)
-        add(strips, (char*)strip->device + (ptrdiff_t)k * extent, strip->row_bytes, strip->rows,
-            strip->pitch);
+        add(regions, (char*)region->device + (ptrdiff_t)k * extent, region->row_bytes, region->rows,
+            region->pitch);
     } else {
-      for (size_t row = 0; row < strip->rows; ++row)
-        add_rows(strips, (char*)strip->device + row * strip->pitch, strip->row_bytes, block->count, extent);
+      for (size_t row = 0; row < region->rows; ++row)
+        add_rows(regions, (char*)region->device + row * region->pitch, region->row_bytes, block->count,
+                 extent);
     }
   }
-  strips->failed |= element.failed;
+  regions->failed |= element.failed;
   free(element.list);
 }
 
-static void add_blocks(struct strips* strips, const struct coll_loom_blocks* blocks) {
+static void add_blocks(struct regions* regions, const struct coll_loom_blocks* blocks) {
   for (int i = 0; i < blocks->number; ++i) {
     const struct coll_loom_piece block = coll_loom_piece_of(blocks, i);
     if (block.bytes == 0) continue;
     const bool of_one_buffer = blocks->side->buffer != MPI_BOTTOM && blocks->side->types == NULL;
     if (block.contiguous)
-      add_whole(strips, block.address + block.type->super.true_lb, block.bytes, of_one_buffer);
+      add_whole(regions, block.address + block.type->super.true_lb, block.bytes, of_one_buffer);
     else
-      add_block(strips, &block);
+      add_block(regions, &block);
   }
 }
 
@@ -250,19 +253,19 @@ static int fail(struct coll_loom_module* self, int which, int result) {
   return which == COLL_LOOM_REDUCE_LOCAL ? coll_loom_error_class(result) : coll_loom_fail_alone(self, result);
 }
 
-/* An address in the buffer that is on a device. From MPI_BOTTOM everything can be reached, so each strip is
+/* An address in the buffer that is on a device. From MPI_BOTTOM everything can be reached, so each region is
  * looked at; any other buffer is of one kind. */
-static int find_on_device(const struct coll_loom_module* self, const struct strips* load,
-                          const struct strips* store, const char** address) {
+static int find_on_device(const struct coll_loom_module* self, const struct regions* load,
+                          const struct regions* store, const char** address) {
   *address = NULL;
   for (int which = 0; which < 2; ++which) {
-    const struct strips* const strips = which == 0 ? load : store;
-    for (size_t i = 0; i < strips->number; ++i) {
+    const struct regions* const regions = which == 0 ? load : store;
+    for (size_t i = 0; i < regions->number; ++i) {
       bool yes = false;
-      const int result = loom_is_on_device(strips->list[i].device, coll_loom_name(self->communicator), &yes);
+      const int result = loom_is_on_device(regions->list[i].device, coll_loom_name(self->communicator), &yes);
       if (result != LOOM_SUCCESS) return result;
       if (yes) {
-        *address = strips->list[i].device;
+        *address = regions->list[i].device;
         return LOOM_SUCCESS;
       }
     }
@@ -271,10 +274,10 @@ static int find_on_device(const struct coll_loom_module* self, const struct stri
 }
 
 /* Leaves *staging NULL, or as it was, if the side's buffer is not on a device. */
-static int stage_side(struct coll_loom_module* self, const struct regions* regions, int side, void** buffer,
-                      struct coll_loom_staging** staging) {
+static int stage_side(struct coll_loom_module* self, const struct significant* significant, int side,
+                      void** buffer, struct coll_loom_staging** staging) {
   const char* const where = coll_loom_name(self->communicator);
-  const struct coll_loom_blocks *load = &regions->load[side], *store = &regions->store[side];
+  const struct coll_loom_blocks *load = &significant->load[side], *store = &significant->store[side];
   const char* address = first_byte(load);
   if (address == NULL) address = first_byte(store);
   if (address == NULL) return LOOM_SUCCESS; /* nothing of it is this rank's */
@@ -283,7 +286,7 @@ static int stage_side(struct coll_loom_module* self, const struct regions* regio
     const int result = loom_is_on_device(address, where, &yes);
     if (OPAL_LIKELY(result != LOOM_SUCCESS || !yes)) return result;
   }
-  struct strips loaded = {.list = NULL}, stored = {.list = NULL};
+  struct regions loaded = {.list = NULL}, stored = {.list = NULL};
   add_blocks(&loaded, load);
   add_blocks(&stored, store);
   int result = loaded.failed || stored.failed ? LOOM_ERR_OUT_OF_MEMORY : LOOM_SUCCESS;
@@ -295,8 +298,8 @@ static int stage_side(struct coll_loom_module* self, const struct regions* regio
   }
   if (result == LOOM_SUCCESS && address != NULL) {
     ptrdiff_t distance;
-    result = loom_stand_in_create(address, loaded.list, loaded.number, stored.list, stored.number, where,
-                                  &(*staging)->sides[side].stand_in, &distance);
+    result = loom_staging_buffer_create(address, loaded.list, loaded.number, stored.list, stored.number,
+                                        where, &(*staging)->sides[side].staging_buffer, &distance);
     if (result == LOOM_SUCCESS) {
       *buffer = (void*)((uintptr_t)*buffer + (uintptr_t)distance); /* maybe outside the memory */
       (*staging)->sides[side].load = loaded;
@@ -323,13 +326,13 @@ static void explain(struct coll_loom_module* self, int which, bool overlaps) {
 
 int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_args* args,
                     struct coll_loom_staging** staging) {
-  struct regions regions;
+  struct significant significant;
   *staging = NULL;
-  regions_of(self, which, args, &regions);
-  int result = stage_side(self, &regions, IN, &args->in.buffer, staging);
+  significant_of(self, which, args, &significant);
+  int result = stage_side(self, &significant, IN, &args->in.buffer, staging);
   /* The blocks are found from the buffer that the program gave. */
   if (OPAL_LIKELY(result == LOOM_SUCCESS))
-    result = stage_side(self, &regions, OUT, &args->out.buffer, staging);
+    result = stage_side(self, &significant, OUT, &args->out.buffer, staging);
   if (OPAL_LIKELY(result == LOOM_SUCCESS)) {
     if (*staging == NULL) return OMPI_SUCCESS;
     (*staging)->self = self;
@@ -344,17 +347,17 @@ int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_a
 int coll_loom_staging_begin(struct coll_loom_staging* staging) {
   explain(staging->self, staging->which, false);
   for (int side = 0; side < SIDES; ++side) {
-    const struct strips* const load = &staging->sides[side].load;
+    const struct regions* const load = &staging->sides[side].load;
     if (load->number == 0) continue;
-    const int result = loom_copy_strips(staging->sides[side].stand_in, load->list, load->number, false,
-                                        coll_loom_name(staging->self->communicator));
+    const int result = loom_copy_regions(staging->sides[side].staging_buffer, load->list, load->number, false,
+                                         coll_loom_name(staging->self->communicator));
     if (result != LOOM_SUCCESS) return fail(staging->self, staging->which, result);
   }
   return OMPI_SUCCESS;
 }
 
-/* Calls that loom's boards, rings or trees may carry, of buffers without gaps, one of them long. Who carries
- * it is not known yet. */
+/* Calls that loom's CICO buffers, rings or trees may carry, of buffers without packer, one of them long. Who
+ * carries it is not known yet. */
 static bool may_stream(const struct coll_loom_staging* staging) {
   const struct coll_loom_module* const self = staging->self;
   const int which = staging->which;
@@ -365,7 +368,7 @@ static bool may_stream(const struct coll_loom_staging* staging) {
   if (ompi_comm_size(self->communicator) == 1) return false;
   uint64_t longest = 0;
   for (int side = 0; side < SIDES; ++side) {
-    const struct strips* const both[] = {&staging->sides[side].load, &staging->sides[side].store};
+    const struct regions* const both[] = {&staging->sides[side].load, &staging->sides[side].store};
     for (int i = 0; i < 2; ++i) {
       if (both[i]->number == 0) continue;
       if (both[i]->number > 1 || both[i]->list[0].rows > 1) return false;
@@ -380,10 +383,10 @@ int coll_loom_staging_begin_blocking(struct coll_loom_staging* staging) {
     struct loom_streamed_side sides[SIDES];
     size_t n = 0;
     for (int side = 0; side < SIDES; ++side) {
-      const struct strips *const load = &staging->sides[side].load, *const store =
-                                                                        &staging->sides[side].store;
-      if (staging->sides[side].stand_in == NULL) continue;
-      sides[n++] = (struct loom_streamed_side){.stand_in = staging->sides[side].stand_in,
+      const struct regions *const load = &staging->sides[side].load, *const store =
+                                                                         &staging->sides[side].store;
+      if (staging->sides[side].staging_buffer == NULL) continue;
+      sides[n++] = (struct loom_streamed_side){.staging_buffer = staging->sides[side].staging_buffer,
                                                .load = load->number > 0 ? load->list : NULL,
                                                .store = store->number > 0 ? store->list : NULL};
     }
@@ -402,11 +405,11 @@ int coll_loom_staging_end(struct coll_loom_staging* staging, int error) {
     return result == LOOM_SUCCESS ? OMPI_SUCCESS : coll_loom_error_class(result);
   }
   for (int side = 0; side < SIDES && error == OMPI_SUCCESS; ++side) {
-    const struct strips* const store = &staging->sides[side].store;
+    const struct regions* const store = &staging->sides[side].store;
     if (store->number == 0) continue;
     /* The other ranks have what they wanted: the communicator is as good as before. */
-    const int result = loom_copy_strips(staging->sides[side].stand_in, store->list, store->number, true,
-                                        coll_loom_name(staging->self->communicator));
+    const int result = loom_copy_regions(staging->sides[side].staging_buffer, store->list, store->number,
+                                         true, coll_loom_name(staging->self->communicator));
     if (result != LOOM_SUCCESS) error = coll_loom_error_class(result);
   }
   return error;
@@ -415,7 +418,8 @@ int coll_loom_staging_end(struct coll_loom_staging* staging, int error) {
 void coll_loom_staging_free(struct coll_loom_staging* staging) {
   if (staging->copies != NULL) loom_streamed_copies_destroy(staging->copies);
   for (int side = 0; side < SIDES; ++side) {
-    if (staging->sides[side].stand_in != NULL) loom_stand_in_destroy(staging->sides[side].stand_in);
+    if (staging->sides[side].staging_buffer != NULL)
+      loom_staging_buffer_destroy(staging->sides[side].staging_buffer);
     free(staging->sides[side].load.list);
     free(staging->sides[side].store.list);
   }

@@ -4,23 +4,23 @@
 #include <bit>
 #include <cstdint>
 
-#include "device/cuda/handed_over_executor.hpp"
-#include "device/cuda/persistent_links.hpp"
-#include "device/host/direct_exchange.hpp"
-#include "device/host/rail_trees_executor.hpp"
-#include "device/host/rails_executor.hpp"
+#include "device/cuda/host_driven_executor.hpp"
+#include "device/cuda/kernel_links.hpp"
+#include "device/host/dbt_executor.hpp"
+#include "device/host/hier_executor.hpp"
+#include "device/host/immediate_exchange.hpp"
 #include "device/host/single_copy_executor.hpp"
-#include "device/host/two_level_executor.hpp"
+#include "device/host/split_rail_executor.hpp"
 
 namespace loom {
 namespace {
 
-// Each of n ranks reads what n offer, so the crossing point with the boards falls with n.
-constexpr std::size_t kDirectBytesRead = 32 * 1024;
+// Each of n ranks reads what n offer, so the crossing point with the CICO buffers falls with n.
+constexpr std::size_t kImmediateBytesRead = 32 * 1024;
 // Of a broadcast, and of what one rank hands another to reduce: each is read by one that needs all of it,
 // while the next is being written (2 ranks, 2 MiB of L2 cache each).
-constexpr std::size_t kMostDirectRooted = 64 * 1024;
-static_assert(kMostDirectRooted * 8 + 7 <= device::ExchangeTag::kMask,
+constexpr std::size_t kMostImmediateRooted = 64 * 1024;
+static_assert(kMostImmediateRooted * 8 + 7 <= device::ExchangeTag::kMask,
               "the flag of an exchange has its bytes");
 // What is shorter is over before a system call is.
 constexpr std::size_t kMostUnrivalled = 8 * 1024;
@@ -38,30 +38,30 @@ constexpr std::size_t kHostsOfTreeMin = 8;
 constexpr std::size_t kMostByTrees = 64 * 1024 * 1024;
 // What a host could send while a step waits for its data: 1.5 us at 100 Gbit/s, 0.13 ms at 1 Gbit/s.
 constexpr std::size_t kBytesPerStep = 16 * 1024;
-// A first rank sends to all others at once; beyond, logarithmic patterns, which the component below has, need
-// less.
+// A first rank sends to all others at once; beyond, logarithmic patterns, which the fallback component has,
+// need less.
 constexpr int kMostHostsAtOnce = 16;
-// Below this. They have the whole message on all first ranks before it is scattered (six virtual hosts of two
-// ranks, two to eight of one).
-constexpr std::size_t kMostScatteredByTwoLevels = 16 * 1024, kMostScatteredOfOne = 2 * 1024;
-// What a first rank sends to, or receives from, all other hosts together where the component below would have
-// a tree (three and six virtual hosts of two ranks, two to eight of one).
+// Below this. They have the whole message on all node leaders before it is scattered (six virtual hosts of
+// two ranks, two to eight of one).
+constexpr std::size_t kMostScatteredByHier = 16 * 1024, kMostScatteredOfOne = 2 * 1024;
+// What a first rank sends to, or receives from, all other hosts together where the fallback component would
+// have a tree (three and six virtual hosts of two ranks, two to eight of one).
 constexpr std::size_t kMostAtOnce = 64 * 1024;
-constexpr std::size_t kMostRootedByTwoLevels = 16 * 1024;
-constexpr std::size_t kMostGatheredByTwoLevels = 16 * 1024;
+constexpr std::size_t kMostRootedByHier = 16 * 1024;
+constexpr std::size_t kMostGatheredByHier = 16 * 1024;
 // 512 KiB of slots for each rank of another host.
-constexpr int kMostMeshRanks = 64;
+constexpr int kMostPairwiseRanks = 64;
 
 /// Along rails, or one ring over unequal hosts.
 bool rings_take(device::Collective collective) {
   using device::Collective;
-  return device::RailsExecutor::takes(collective) || collective == Collective::kBroadcast ||
+  return device::SplitRailExecutor::takes(collective) || collective == Collective::kBroadcast ||
          collective == Collective::kReduce;
 }
 
 /// Of an exchange in which each reads what all offer.
-std::size_t most_direct_bytes(int ranks, device::OfferProtocol protocol) {
-  return std::min(device::most_offered(protocol), kDirectBytesRead / static_cast<std::size_t>(ranks));
+std::size_t most_immediate_bytes(int ranks, device::OfferProtocol protocol) {
+  return std::min(device::most_offered(protocol), kImmediateBytesRead / static_cast<std::size_t>(ranks));
 }
 
 /// Of more than two ranks the root of a reduce should not do the work of all.
@@ -71,14 +71,15 @@ bool may_copy_once(device::Collective collective, const connect::Shape& shape, c
 }
 
 /// What a single copy might carry where ranks take turns on the CPUs, so that each wait for others is dear.
-/// In a single copy the root of a broadcast waits once, at the end, and through the boards not before all
-/// banks are in use; in an all-to-all ranks wait twice, and through the boards once for each tile. An
-/// all-gather's boards are read by several, and faster than the kernel reads (4 and 8 ranks on 2 cores).
+/// In a single copy the root of a broadcast waits once, at the end, and through the CICO buffers not before
+/// all banks are in use; in an all-to-all ranks wait twice, and through the CICO buffers once for each tile.
+/// An all-gather's CICO buffers are read by several, and faster than the kernel reads (4 and 8 ranks on 2
+/// cores).
 Algorithm plan_in_turns(device::Collective collective, std::size_t offered) {
-  using device::Board, device::Collective;
-  if (collective == Collective::kAllGather || offered > kMostSingleCopyBytes) return Algorithm::kBoards;
-  const std::size_t banks = collective == Collective::kBroadcast ? Board::kBanks - 1 : 1;
-  return offered > banks * Board::kBankBytes ? Algorithm::kSingleCopy : Algorithm::kBoards;
+  using device::CicoBuffer, device::Collective;
+  if (collective == Collective::kAllGather || offered > kMostSingleCopyBytes) return Algorithm::kCico;
+  const std::size_t banks = collective == Collective::kBroadcast ? CicoBuffer::kBanks - 1 : 1;
+  return offered > banks * CicoBuffer::kBankBytes ? Algorithm::kSingleCopy : Algorithm::kCico;
 }
 
 /// Below this a tree over the hosts is faster than a ring: it has fewer steps, 2 log2 h for an all-reduce
@@ -98,9 +99,9 @@ bool tree_is_better(device::Collective collective, const connect::Shape& shape, 
   return whole < std::min(rooted * ring_over_tree_bytes(shape), kMostByTrees);
 }
 
-/// Below this the latency of the steps costs more than what the component below loses in other ways (three to
-/// eight virtual hosts of one and two ranks, 1 Gbit/s, with a delay of 200 us and without, against tuned and
-/// han). A ring's grow in number with the hosts.
+/// Below this the latency of the steps costs more than what the fallback component loses in other ways (three
+/// to eight virtual hosts of one and two ranks, 1 Gbit/s, with a delay of 200 us and without, against tuned
+/// and han). A ring's grow in number with the hosts.
 std::size_t least_between_hosts(device::Collective collective, const connect::Shape& shape) {
   const auto hosts = static_cast<std::size_t>(shape.hosts);
   // The flat ring goes round all ranks.
@@ -121,18 +122,17 @@ std::size_t least_between_hosts(device::Collective collective, const connect::Sh
     case device::Collective::kReduceScatterV:
       return ring_from(128);
     case device::Collective::kAllreduce:
-      return hosts <= kHostsOfTreeMin || (may_use_two_levels(shape) && shape.ranks > shape.hosts)
-                 ? ring_from(256)
-                 : 2 * tree_from;
+      return hosts <= kHostsOfTreeMin || (may_use_hier(shape) && shape.ranks > shape.hosts) ? ring_from(256)
+                                                                                            : 2 * tree_from;
     default:
       return any_ring;
   }
 }
 
-/// Where each host has one rank, the component below needs fewer messages for a barrier, and fewer bytes for
-/// what is not short (two to eight virtual hosts, with a delay of 100 us and without).
-bool two_levels_take(device::Collective collective, const connect::Shape& shape, std::size_t whole) {
-  if (!may_use_two_levels(shape) || !device::TwoLevelExecutor::takes(collective)) return false;
+/// Where each host has one rank, the fallback component needs fewer messages for a barrier, and fewer bytes
+/// for what is not short (two to eight virtual hosts, with a delay of 100 us and without).
+bool hier_takes(device::Collective collective, const connect::Shape& shape, std::size_t whole) {
+  if (!may_use_hier(shape) || !device::HierExecutor::takes(collective)) return false;
   const bool several = shape.ranks > shape.hosts;
   const std::size_t most_at_once = kMostAtOnce / static_cast<std::size_t>(shape.hosts - 1);
   switch (collective) {
@@ -140,14 +140,14 @@ bool two_levels_take(device::Collective collective, const connect::Shape& shape,
       return several;
     case device::Collective::kBroadcast:
     case device::Collective::kReduce:
-      return several && whole <= std::min(kMostRootedByTwoLevels, most_at_once);
+      return several && whole <= std::min(kMostRootedByHier, most_at_once);
     case device::Collective::kAllGather:
-      return several && whole <= kMostGatheredByTwoLevels;
+      return several && whole <= kMostGatheredByHier;
     case device::Collective::kReduceScatter:
-      return whole < (several ? kMostScatteredByTwoLevels : kMostScatteredOfOne);
+      return whole < (several ? kMostScatteredByHier : kMostScatteredOfOne);
     default:
       return several ? whole < kRingMinBytes
-                     : whole <= std::min(device::TwoLevelExecutor::kMostShortBytes, most_at_once);
+                     : whole <= std::min(device::HierExecutor::kMostShortBytes, most_at_once);
   }
 }
 
@@ -157,9 +157,9 @@ std::string_view name_of(Algorithm algorithm) {
   switch (algorithm) {
     case Algorithm::kCopy:
       return "copy";
-    case Algorithm::kDirect:
+    case Algorithm::kImmediate:
       return "direct";
-    case Algorithm::kBoards:
+    case Algorithm::kCico:
       return "boards";
     case Algorithm::kSingleCopy:
       return "single copy";
@@ -167,39 +167,39 @@ std::string_view name_of(Algorithm algorithm) {
       return "blocks";
     case Algorithm::kScan:
       return "scan";
-    case Algorithm::kTwoLevels:
+    case Algorithm::kHier:
       return "two levels";
-    case Algorithm::kTwoLevelStar:
+    case Algorithm::kHierStar:
       return "two-level star";
-    case Algorithm::kRails:
+    case Algorithm::kSplitRail:
       return "rails";
-    case Algorithm::kTrees:
+    case Algorithm::kDbt:
       return "trees";
     case Algorithm::kFlatRing:
       return "flat ring";
-    case Algorithm::kMesh:
+    case Algorithm::kPairwise:
       return "mesh";
-    case Algorithm::kHandedOver:
+    case Algorithm::kHostDriven:
       return "handed over";
-    case Algorithm::kPersistent:
+    case Algorithm::kKernel:
       return "persistent";
-    case Algorithm::kBelow:
-      return "the component below";
+    case Algorithm::kFallback:
+      return "the fallback component";
   }
   return "?";
 }
 
-std::string_view name_of(Fallback reason) {
+std::string_view name_of(FallbackReason reason) {
   switch (reason) {
-    case Fallback::kNoKernel:
+    case FallbackReason::kNoKernel:
       return "no_kernel";
-    case Fallback::kNotConnected:
+    case FallbackReason::kNotConnected:
       return "not_connected";
-    case Fallback::kNotBetter:
+    case FallbackReason::kNotBetter:
       return "not_better";
-    case Fallback::kNotOrdered:
+    case FallbackReason::kNotOrdered:
       return "not_ordered";
-    case Fallback::kAnyStartOrder:
+    case FallbackReason::kAnyStartOrder:
       return "any_start_order";
   }
   return "?";
@@ -253,15 +253,15 @@ std::size_t whole_message(device::Collective collective, int ranks, std::size_t 
 }
 
 std::size_t most_small_bytes(int ranks, device::OfferProtocol protocol) {
-  return std::min(most_direct_bytes(ranks, protocol), kMostUnrivalled);
+  return std::min(most_immediate_bytes(ranks, protocol), kMostUnrivalled);
 }
 
-bool may_use_two_levels(const connect::Shape& shape) {
+bool may_use_hier(const connect::Shape& shape) {
   return shape.hosts > 1 && shape.hosts <= kMostHostsAtOnce;
 }
 
-bool may_mesh(const connect::Shape& shape) {
-  return shape.hosts > 1 && shape.ranks > shape.hosts && shape.ranks <= kMostMeshRanks;
+bool may_use_pairwise(const connect::Shape& shape) {
+  return shape.hosts > 1 && shape.ranks > shape.hosts && shape.ranks <= kMostPairwiseRanks;
 }
 
 bool has_tree_sizes(const connect::Shape& shape, Preference preference) {
@@ -276,65 +276,66 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
   if (shape.hosts == 1) {
     if (device::lists_blocks(collective)) return Algorithm::kBlocks;
     if (collective == Collective::kScan || collective == Collective::kExscan) return Algorithm::kScan;
-    if (abilities.preference == Preference::kBoards && collective != Collective::kBarrier)
-      return Algorithm::kBoards;
+    if (abilities.preference == Preference::kCico && collective != Collective::kBarrier)
+      return Algorithm::kCico;
     const bool can_single = may_copy_once(collective, shape, abilities);
     if (abilities.preference == Preference::kSingleCopy && can_single) return Algorithm::kSingleCopy;
-    if (collective == Collective::kReduceScatterV) return Algorithm::kBoards;
+    if (collective == Collective::kReduceScatterV) return Algorithm::kCico;
     const std::size_t offered = device::offered_bytes(collective, bytes, shape.ranks);
     const bool rooted =
         collective == Collective::kBroadcast || (collective == Collective::kReduce && shape.ranks == 2);
-    if (offered <= (rooted ? kMostDirectRooted : most_direct_bytes(shape.ranks, abilities.protocol)))
-      return Algorithm::kDirect;
-    if (!can_single || device::is_reduction(collective)) return Algorithm::kBoards;
+    if (offered <= (rooted ? kMostImmediateRooted : most_immediate_bytes(shape.ranks, abilities.protocol)))
+      return Algorithm::kImmediate;
+    if (!can_single || device::is_reduction(collective)) return Algorithm::kCico;
     if (abilities.oversubscribed) return plan_in_turns(collective, offered);
     const std::size_t received =
         collective == Collective::kAllGather ? offered * static_cast<std::size_t>(shape.ranks) : offered;
     const std::size_t most =
         collective == Collective::kBroadcast ? kMostSingleCopyBroadcast : kMostSingleCopyBytes;
-    return received <= most ? Algorithm::kSingleCopy : Algorithm::kBoards;
+    return received <= most ? Algorithm::kSingleCopy : Algorithm::kCico;
   }
   const std::size_t whole = whole_message(collective, shape.ranks, bytes);
   const bool forced =
       abilities.preference == Preference::kRings || abilities.preference == Preference::kTrees;
   const std::size_t least = forced ? 1 : least_between_hosts(collective, shape);
-  if (abilities.two_levels && whole < least && two_levels_take(collective, shape, whole))
+  if (abilities.hier && whole < least && hier_takes(collective, shape, whole))
     return abilities.preference == Preference::kStar &&
-                   device::TwoLevelExecutor::has_star(collective, shape.hosts, whole)
-               ? Algorithm::kTwoLevelStar
-               : Algorithm::kTwoLevels;
-  if (collective == Collective::kAllToAll && may_mesh(shape) && whole >= least) return Algorithm::kMesh;
-  if (!rings_take(collective) || whole < least) return Algorithm::kBelow;
-  if (device::RailTreesExecutor::takes(collective) && shape.ranks_per_host > 0 &&
+                   device::HierExecutor::has_star(collective, shape.hosts, whole)
+               ? Algorithm::kHierStar
+               : Algorithm::kHier;
+  if (collective == Collective::kAllToAll && may_use_pairwise(shape) && whole >= least)
+    return Algorithm::kPairwise;
+  if (!rings_take(collective) || whole < least) return Algorithm::kFallback;
+  if (device::DbtExecutor::takes(collective) && shape.ranks_per_host > 0 &&
       abilities.preference != Preference::kRings &&
       (abilities.preference == Preference::kTrees || tree_is_better(collective, shape, whole)))
-    return Algorithm::kTrees;
-  return shape.ranks_per_host > 0 ? Algorithm::kRails : Algorithm::kFlatRing;
+    return Algorithm::kDbt;
+  return shape.ranks_per_host > 0 ? Algorithm::kSplitRail : Algorithm::kFlatRing;
 }
 
 Algorithm plan_resumable(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
                          const Abilities& abilities) {
   const Algorithm planned = plan(collective, shape, bytes, abilities);
-  if (planned != Algorithm::kDirect) return planned;
-  return collective == device::Collective::kBarrier ? Algorithm::kBlocks : Algorithm::kBoards;
+  if (planned != Algorithm::kImmediate) return planned;
+  return collective == device::Collective::kBarrier ? Algorithm::kBlocks : Algorithm::kCico;
 }
 
 std::optional<Algorithm> rival_of(Algorithm usual, device::Collective collective, const connect::Shape& shape,
                                   std::size_t bytes, const Abilities& abilities) {
   if (abilities.preference != Preference::kBest) return {};
-  if (usual == Algorithm::kTwoLevels) {
-    const bool has_star = device::TwoLevelExecutor::has_star(collective, shape.hosts,
-                                                             whole_message(collective, shape.ranks, bytes));
-    return has_star ? std::optional(Algorithm::kTwoLevelStar) : std::nullopt;
+  if (usual == Algorithm::kHier) {
+    const bool has_star = device::HierExecutor::has_star(collective, shape.hosts,
+                                                         whole_message(collective, shape.ranks, bytes));
+    return has_star ? std::optional(Algorithm::kHierStar) : std::nullopt;
   }
   if (shape.hosts != 1 || abilities.oversubscribed || !may_copy_once(collective, shape, abilities)) return {};
   if (device::offered_bytes(collective, bytes, shape.ranks) <= kMostUnrivalled) return {};
   switch (usual) {
-    case Algorithm::kDirect:
-    case Algorithm::kBoards:
+    case Algorithm::kImmediate:
+    case Algorithm::kCico:
       return Algorithm::kSingleCopy;
     case Algorithm::kSingleCopy:
-      return Algorithm::kBoards;
+      return Algorithm::kCico;
     default:
       return {};
   }
@@ -347,9 +348,9 @@ bool may_carry(Algorithm algorithm, device::Collective collective) {
   switch (algorithm) {
     case Algorithm::kCopy:
       return true;
-    case Algorithm::kDirect:
+    case Algorithm::kImmediate:
       return !listed && !scans && collective != Collective::kReduceScatterV;
-    case Algorithm::kBoards:
+    case Algorithm::kCico:
       return !listed && !scans && collective != Collective::kBarrier;
     case Algorithm::kSingleCopy:
       return device::SingleCopyExecutor::takes(collective);
@@ -357,22 +358,22 @@ bool may_carry(Algorithm algorithm, device::Collective collective) {
       return listed || collective == Collective::kBarrier;
     case Algorithm::kScan:
       return scans;
-    case Algorithm::kTwoLevels:
-      return device::TwoLevelExecutor::takes(collective);
-    case Algorithm::kTwoLevelStar:
-      return device::TwoLevelExecutor::all_reduce(collective);
-    case Algorithm::kRails:
+    case Algorithm::kHier:
+      return device::HierExecutor::takes(collective);
+    case Algorithm::kHierStar:
+      return device::HierExecutor::all_reduce(collective);
+    case Algorithm::kSplitRail:
     case Algorithm::kFlatRing:
       return rings_take(collective);
-    case Algorithm::kTrees:
-      return device::RailTreesExecutor::takes(collective);
-    case Algorithm::kMesh:
+    case Algorithm::kDbt:
+      return device::DbtExecutor::takes(collective);
+    case Algorithm::kPairwise:
       return collective == Collective::kAllToAll;
-    case Algorithm::kHandedOver:
-      return device::cuda::HandedOverExecutor::takes(collective);
-    case Algorithm::kPersistent:
-      return device::cuda::persistent_way(collective, 1, 2).has_value();
-    case Algorithm::kBelow:
+    case Algorithm::kHostDriven:
+      return device::cuda::HostDrivenExecutor::takes(collective);
+    case Algorithm::kKernel:
+      return device::cuda::kernel_way(collective, 1, 2).has_value();
+    case Algorithm::kFallback:
       return false;
   }
   return false;

@@ -14,7 +14,7 @@
 #include <limits>
 #include <utility>
 
-#include "device/host/host_job.hpp"
+#include "device/call.hpp"
 
 namespace loom {
 
@@ -131,7 +131,7 @@ class Race {
 };
 
 /// The races of one communicator's links: one for each collective and power of two of the whole message,
-/// where a direct exchange is the usual way and where it is not.
+/// where a immediate exchange is the usual way and where it is not.
 class Races {
  public:
   Races() {
@@ -141,11 +141,11 @@ class Races {
   }
 
   /// collective: as SingleCopyExecutor takes. Sizes (2^(k-1), 2^k] race together.
-  Race& of(device::Collective collective, std::size_t whole_bytes, bool usually_direct = false) {
+  Race& of(device::Collective collective, std::size_t whole_bytes, bool usually_immediate = false) {
     if (collective == device::Collective::kReduceScatterV) collective = device::Collective::kReduceScatter;
     const auto width = static_cast<std::size_t>(std::bit_width(whole_bytes > 0 ? whole_bytes - 1 : 0));
     return races_[static_cast<std::size_t>(collective)]
-                 [std::clamp(width, kLeastWidth, kLeastWidth + kSizes - 1) - kLeastWidth][usually_direct];
+                 [std::clamp(width, kLeastWidth, kLeastWidth + kSizes - 1) - kLeastWidth][usually_immediate];
   }
 
  private:
@@ -156,7 +156,7 @@ class Races {
   std::array<std::array<std::array<Race, 2>, kSizes>, kCollectives> races_;
 };
 
-/// Which way short calls between hosts go by two levels; the same on all ranks. Other than in a Race the
+/// Which way short calls between hosts go by hier; the same on all ranks. Other than in a Race the
 /// ranks make calls of their own to find out, with nothing between: a program's late ranks would hold up
 /// either way, and what is in a cache makes no difference between hosts.
 struct Trials {

@@ -1,5 +1,5 @@
 // bootstrap.hpp -- exchanges between the ranks of a communicator before loom has connected them. Allocates
-// nothing; what is built on it is in meeting.hpp.
+// nothing; what is built on it is in agreement.hpp.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace loom {
 
-/// The component below could not communicate. Unlike an Error this is not agreed on: nothing can be.
+/// The fallback component could not communicate. Unlike an Error this is not agreed on: nothing can be.
 class BootstrapFailed : public std::runtime_error {
  public:
   BootstrapFailed()

@@ -31,7 +31,7 @@ void for_ends(std::span<const Links::HostLinks> links, Body&& body) {
 template <class Body>
 void for_net_ends(const Links& links, Body&& body) {
   for_ends(links.host_links, body);
-  for_ends(links.mesh_ends, body);
+  for_ends(links.pairwise_ends, body);
   for (const auto& ends : links.tree_ends) for_ends(ends, body);
   if (links.net_next) body(*links.net_next);
   if (links.net_previous) body(*links.net_previous);
@@ -61,16 +61,16 @@ Links::HostLinks Links::HostLinks::make(ucx_transport::Transport& transport, con
 
 void Links::abandon() noexcept {
   number = 0;
-  if (direct) direct->abandon();
-  if (boards) boards->abandon();
+  if (immediate) immediate->abandon();
+  if (cico) cico->abandon();
   if (gpus && has_gpus == true) gpus->abandon();
   if (local_next) local_next->abandon();
   if (local_previous) local_previous->abandon();
   abandon_ends([&](auto&& body) { for_net_ends(*this, body); });
 }
 
-void Links::abandon_mesh() noexcept {
-  abandon_ends([&](auto&& body) { for_ends(mesh_ends, body); });
+void Links::abandon_pairwise() noexcept {
+  abandon_ends([&](auto&& body) { for_ends(pairwise_ends, body); });
 }
 
 bool Links::are_connected() const noexcept {
@@ -79,16 +79,16 @@ bool Links::are_connected() const noexcept {
   return connected;
 }
 
-void Links::drop_mesh() noexcept {
-  meshed.reset();
-  mesh = decltype(mesh)();
-  mesh_ends = decltype(mesh_ends)();
+void Links::drop_pairwise() noexcept {
+  pairwise_made.reset();
+  pairwise = decltype(pairwise)();
+  pairwise_ends = decltype(pairwise_ends)();
 }
 
 void IdleLinks::put(Links links) noexcept {
   if (links.number == 0) return;
-  if (links.meshed.value_or(true)) links.drop_mesh();  // all know that there can be none
-  decltype(by_number_)::node_type last;                // goes after the lock
+  if (links.pairwise_made.value_or(true)) links.drop_pairwise();  // all know that there can be none
+  decltype(by_number_)::node_type last;                           // goes after the lock
   try {
     const std::lock_guard lock(mutex_);
     const std::uint64_t number = links.number;

@@ -17,10 +17,10 @@
 #include "component/select/race.hpp"
 #include "connect/view.hpp"
 #include "device/cuda/gpu_links.hpp"
-#include "device/host/board_executor.hpp"
-#include "device/host/direct_exchange.hpp"
+#include "device/host/cico_executor.hpp"
 #include "device/host/grid.hpp"
-#include "device/host/two_level_executor.hpp"
+#include "device/host/hier_executor.hpp"
+#include "device/host/immediate_exchange.hpp"
 #include "device/link/process_watch.hpp"
 #include "device/link/shared_memory.hpp"
 #include "topo/place.hpp"
@@ -33,15 +33,15 @@ struct Links {
   /// The same on all ranks; the links of a group have different ones. 0 before they are made, and once they
   /// have been abandoned.
   std::uint64_t number = 0;
-  device::Segment segment;  ///< mine: direct area and board, or the FIFO from my local predecessor
+  device::Segment segment;  ///< mine: direct area and CICO buffer, or the FIFO from my local predecessor
   std::map<int, device::Segment> attached;  ///< of host mates, by rank
-  std::unique_ptr<device::DirectExchange> direct;
+  std::unique_ptr<device::ImmediateExchange> immediate;
   std::unique_ptr<device::SendLink> local_next;
   std::unique_ptr<device::RecvLink> local_previous;
   std::unique_ptr<ucx_transport::NetSendLink> net_next;
   std::unique_ptr<ucx_transport::NetRecvLink> net_previous;
-  std::optional<device::Boards> boards;  ///< of my host
-  /// Both ways to a rank of another host: between the first ranks of hosts, by host; none to my own.
+  std::optional<device::CicoBuffers> cico;  ///< of my host
+  /// Both ways to a rank of another host: between the node leaders, by host; none to my own.
   struct HostLinks {
     std::unique_ptr<ucx_transport::NetSendLink> send;
     std::unique_ptr<ucx_transport::NetRecvLink> receive;  ///< goes first: it passes news on to `send`
@@ -51,13 +51,13 @@ struct Links {
   };
   std::vector<HostLinks> host_links;
   std::vector<device::PeerLinks> hosts;  ///< the same, as executors see them
-  /// To my neighbours in the trees over the hosts of my rail, as device::RailTrees has them.
-  std::array<std::array<HostLinks, device::RailTrees::kMostNeighbours>, 2> tree_ends;
-  device::RailTrees trees;           ///< the same, as executors see them
-  std::optional<bool> meshed;        ///< nothing before the first call that needs them; false: it has failed
-  std::vector<HostLinks> mesh_ends;  ///< between all ranks of different hosts, by rank; none to my own
-  std::vector<device::PeerLinks> mesh;  ///< the same, as executors see them
-  std::vector<std::int64_t> pids;       ///< of all ranks, where they may read each other's memory; else empty
+  /// To my neighbours in the trees over the hosts of my rail, as device::DbtLinks has them.
+  std::array<std::array<HostLinks, device::DbtLinks::kMostNeighbours>, 2> tree_ends;
+  device::DbtLinks trees;             ///< the same, as executors see them
+  std::optional<bool> pairwise_made;  ///< nothing before the first call that needs them; false: it has failed
+  std::vector<HostLinks> pairwise_ends;     ///< between all ranks of different hosts, by rank; none to my own
+  std::vector<device::PeerLinks> pairwise;  ///< the same, as executors see them
+  std::vector<std::int64_t> pids;  ///< of all ranks, where they may read each other's memory; else empty
   Races races;    ///< on one host; the same on all ranks, save what each has yet to tell the others
   Trials trials;  ///< between hosts; the same on all ranks
   /// Nothing before the first call with all buffers on GPUs; false: that has failed. The communicator's own,
@@ -68,9 +68,9 @@ struct Links {
   void abandon() noexcept;
   /// Whether no connection is known to be broken.
   bool are_connected() const noexcept;
-  void abandon_mesh() noexcept;
+  void abandon_pairwise() noexcept;
   /// The next all-to-all that needs it makes it again.
-  void drop_mesh() noexcept;
+  void drop_pairwise() noexcept;
 };
 
 /// Links that no communicator has. Their counters stand where the last call left them, on all ranks alike.
@@ -97,7 +97,7 @@ struct Group {
   std::vector<topo::Place> host_places;      ///< where those of my host run, in order of rank
   std::size_t self_on_host = 0;              ///< which of them is this one
   bool oversubscribed = false;               ///< ranks outnumber CPUs; the same on all ranks of my host
-  std::uint64_t two_levels_from = 0;         ///< coll_loom_two_levels; 0: never
+  std::uint64_t hier_from = 0;               ///< coll_loom_two_levels; 0: never
   device::OfferProtocol protocol = device::OfferProtocol::kInline;  ///< of small messages inside the host
   Preference preference = Preference::kBest;
   loom_cuda_executor cuda_executor = LOOM_STAGED;

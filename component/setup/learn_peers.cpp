@@ -1,6 +1,6 @@
 // communicator_setup.cpp -- how a communicator comes about: who are the peers, and which rings join them? The
 // links follow at the first call that needs them (communicator_links.cpp). What fails on one rank fails on
-// all (meeting.hpp).
+// all (agreement.hpp).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -66,7 +66,7 @@ struct Communicator::PeerInfo {
   device::ProcessId process;
   std::array<char, 64> host_name{};
   std::uint64_t description = 0;    ///< which coll_loom_topo_file it reads
-  std::uint64_t two_levels = 0;     ///< coll_loom_two_levels
+  std::uint64_t hier = 0;           ///< coll_loom_two_levels
   std::uint64_t graph = 0;          ///< which coll_loom_graph_file
   std::uint64_t protocol = 0;       ///< coll_loom_protocol
   std::uint64_t cuda_executor = 0;  ///< coll_loom_cuda_executor, as far as this rank can
@@ -86,9 +86,9 @@ std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, P
   const auto make = [&] { communicator.reset(new Communicator(bootstrap, process)); };
   // A rank that is alone has nobody to meet, but files to read and write.
   const bool learns = bootstrap.size() > 1 || (bootstrap.alone() && process.names_files());
-  const auto make_and_learn = [&](Meeting& meeting) {
+  const auto make_and_learn = [&](Agreement& agreement) {
     make();
-    communicator->learn(meeting);
+    communicator->learn(agreement);
   };
   if (!learns) {
     make();
@@ -104,36 +104,36 @@ Communicator::~Communicator() {
   process_.retire(calls_);
   if (links_.gpus) process_.retire(std::move(links_.gpus));
   links_.has_gpus.reset();
-  if (jobs_.empty())
+  if (requests_.empty())
     group_->idle.put(std::move(links_));
   else
-    process_.jobs().forget(jobs_);  // before anything goes that a job may use
+    process_.engine().forget(requests_);  // before anything goes that a job may use
   group_.reset();
   process_.groups().trim();
 }
 
 /// Adds what has been done since `began`, which moves on.
-void Communicator::note_part(const char* name, Meeting& meeting,
+void Communicator::note_part(const char* name, Agreement& agreement,
                              std::chrono::steady_clock::time_point& began) noexcept {
   const auto now = std::chrono::steady_clock::now();
-  parts_[part_count_++] = {name, meeting.take_bytes(),
+  parts_[part_count_++] = {name, agreement.take_bytes(),
                            std::chrono::duration<double, std::milli>(now - began).count()};
   began = now;
 }
 
 /// First part of the set-up. Takes nothing that others would miss.
-void Communicator::learn(Meeting& meeting) {
+void Communicator::learn(Agreement& agreement) {
   auto began = std::chrono::steady_clock::now();
-  const Groups::Members members = meeting.all_gather(process_.number());
-  group_is_known_ = find_group(meeting, members);
-  note_part("group", meeting, began);
+  const Groups::Members members = agreement.all_gather(process_.number());
+  group_is_known_ = find_group(agreement, members);
+  note_part("group", agreement, began);
   if (group_is_known_) return;
-  learn_group(meeting, began);
+  learn_group(agreement, began);
   process_.groups().keep(members, group_);
 }
 
 /// Takes what an earlier communicator over these processes has learned, if all ranks have the same.
-bool Communicator::find_group(Meeting& meeting, const Groups::Members& members) {
+bool Communicator::find_group(Agreement& agreement, const Groups::Members& members) {
   std::uint64_t offer = 0;
   if (std::shared_ptr<Group> known = process_.groups().find(members)) {
     group_ = std::move(known);
@@ -142,7 +142,7 @@ bool Communicator::find_group(Meeting& meeting, const Groups::Members& members) 
     offer = group_->number << 2 | static_cast<std::uint64_t>(cuda_executor_here());
     set_wait_policy();
   }
-  const bool found = meeting.all_have(offer) && (offer & 3) == group_->cuda_executor;
+  const bool found = agreement.all_have(offer) && (offer & 3) == group_->cuda_executor;
   if (!found) group_ = std::make_shared<Group>();
   return found;
 }
@@ -155,37 +155,38 @@ loom_cuda_executor Communicator::cuda_executor_here() const {
 }
 
 /// Who are the peers, and how do they join?
-void Communicator::learn_group(Meeting& meeting, std::chrono::steady_clock::time_point& began) {
+void Communicator::learn_group(Agreement& agreement, std::chrono::steady_clock::time_point& began) {
   PeerInfo mine;
   mine.place = process_.place();
   mine.process = process_.id();
   copy_text(mine.host_name, process_.host_name());
   mine.description = process_.description_mark();
   mine.graph = process_.graph_mark();
-  mine.two_levels = process_.runtime().parameters.two_levels;
+  mine.hier = process_.runtime().parameters.hier;
   mine.protocol = static_cast<std::uint64_t>(process_.runtime().parameters.protocol);
   mine.preference = static_cast<std::uint64_t>(process_.runtime().parameters.preference);
   mine.cuda_executor = cuda_executor_here();
   mine.small_bytes = process_.runtime().parameters.small_bytes;
   mine.layout = kLayout;
-  const std::vector<PeerInfo> peers = meeting.all_gather(mine);
+  const std::vector<PeerInfo> peers = agreement.all_gather(mine);
 
   const std::vector<std::byte> summary = learn_node(peers);
   const std::vector<std::uint64_t> words =
-      meeting.all_gather(connect::word_of(rank_, group_->host_mates.begin()->first, summary));
-  note_part("peers", meeting, began);
+      agreement.all_gather(connect::word_of(rank_, group_->host_mates.begin()->first, summary));
+  note_part("peers", agreement, began);
 
   // On one host everybody has the only summary. All ranks have the same words, and so see the same here, even
   // if the words contradict each other.
   const bool one_node =
       std::count(words.begin() + 1, words.end(), 0) == static_cast<std::ptrdiff_t>(words.size()) - 1;
   const connect::Announced announced(words);
-  const std::vector<std::byte> slices = one_node ? announced.all_slices(std::span(&summary, 1))
-                                                 : meeting.all_gather_slices(announced.slice(rank_, summary));
+  const std::vector<std::byte> slices = one_node
+                                            ? announced.all_slices(std::span(&summary, 1))
+                                            : agreement.all_gather_slices(announced.slice(rank_, summary));
   take_place(announced.join(slices, rank_, summary), peers);
   set_wait_policy();
-  group_->number = meeting.largest({rank_ == 0 ? process_.groups().next_number() : 0, 0})[0];
-  note_part("nodes", meeting, began);
+  group_->number = agreement.largest({rank_ == 0 ? process_.groups().next_number() : 0, 0})[0];
+  note_part("nodes", agreement, began);
 }
 
 /// Who is on my host, and its channels as bytes.
@@ -238,9 +239,8 @@ std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& pee
 /// My neighbours in the job's rings.
 void Communicator::take_place(const connect::Job& job, const std::vector<PeerInfo>& peers) {
   group_->wiring = connect::wire(job, rank_);
-  const auto [fewest, most] = std::ranges::minmax(peers, {}, &PeerInfo::two_levels);
-  if (may_use_two_levels(group_->wiring.shape) && fewest.two_levels > 0)
-    group_->two_levels_from = most.two_levels;
+  const auto [fewest, most] = std::ranges::minmax(peers, {}, &PeerInfo::hier);
+  if (may_use_hier(group_->wiring.shape) && fewest.hier > 0) group_->hier_from = most.hier;
   const auto all_say = [&](std::uint64_t PeerInfo::*what) {
     return std::all_of(peers.begin(), peers.end(),
                        [&](const PeerInfo& peer) { return peer.*what == peers[0].*what; });
@@ -263,13 +263,14 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
   group_->placement = job.placement();
   for (int rank = 0; rank < group_->placement.ranks(); ++rank)
     group_->places.push_back({group_->placement.node_of(rank), group_->placement.local_of(rank)});
-  if (group_->two_levels_from > 0)
+  if (group_->hier_from > 0)
     for (int host = 0; host < group_->placement.nodes(); ++host)
       known.push_back(group_->placement.ranks_of(host).front());
   for (int position = 0; position < job.ranks() && group_->wiring.shape.hosts > 1; ++position)
     group_->grid_ranks.push_back(connect::rank_at(job, 0, position));
   for (const int rank : tree_peers()) known.push_back(rank);
-  for (int rank = 0; rank < job.ranks() && may_mesh(group_->wiring.shape); ++rank) known.push_back(rank);
+  for (int rank = 0; rank < job.ranks() && may_use_pairwise(group_->wiring.shape); ++rank)
+    known.push_back(rank);
   for (const int rank : known) {
     const PeerInfo& peer = peers[static_cast<std::size_t>(rank)];
     group_->names[rank] =

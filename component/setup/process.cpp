@@ -42,7 +42,7 @@ void naming(const char* variable, Body&& body) {
 }  // namespace
 
 Process::~Process() {
-  jobs_.stop_thread();
+  engine_.stop_thread();
   if (transport_ && progress_callback_ != nullptr && runtime_.unregister_progress != nullptr)
     runtime_.unregister_progress(progress_callback_);
 }
@@ -265,7 +265,7 @@ void Process::dump_graph(const std::function<std::string()>& text) noexcept {
 
 void Process::start_thread() {
   if (!runtime_.parameters.progress_thread) return;
-  jobs_.start_thread([this] {
+  engine_.start_thread([this] {
     if (ucx_transport::Transport* transport = open_transport())
       transport->wait(kNap);
     else

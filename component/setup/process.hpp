@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "component/core.h"
-#include "component/execute/jobs.hpp"
+#include "component/execute/requests.hpp"
 #include "component/select/plan.hpp"
 #include "component/setup/group.hpp"
+#include "device/call.hpp"
 #include "device/cuda/staging.hpp"
-#include "device/host/host_job.hpp"
 #include "device/link/process_watch.hpp"
 #include "topo/discover.hpp"
 #include "ucx_transport/transport.hpp"
@@ -28,7 +28,7 @@ namespace loom {
 struct CallCounters {
   struct Counts {
     std::array<std::atomic<std::uint64_t>, kAlgorithmCount> by{};  ///< calls that loom carried, by algorithm
-    std::atomic<std::uint64_t> bytes{0};  ///< of these calls, as HostJob::bytes() has it
+    std::atomic<std::uint64_t> bytes{0};  ///< of these calls, as Call::bytes() has it
     std::array<std::atomic<std::uint64_t>, kFallbackCount> fallbacks{};  ///< calls that it did not, by reason
   };
   std::array<Counts, device::kCollectiveCount> of{};
@@ -48,13 +48,13 @@ class Process {
  public:
   /// `host_name` empty: this host's. Tests give ranks of one process different ones.
   /// `progress_callback`: what the MPI library's progress loop is to call once the transport is open; may be
-  /// null. `job_callback`: what it is to call while nonblocking calls are outstanding; may be null.
+  /// null. `request_callback`: what it is to call while nonblocking calls are outstanding; may be null.
   explicit Process(const loom_runtime& runtime, std::string host_name = {},
-                   int (*progress_callback)(void) = nullptr, int (*job_callback)(void) = nullptr)
+                   int (*progress_callback)(void) = nullptr, int (*request_callback)(void) = nullptr)
       : runtime_(runtime),
         host_name_(std::move(host_name)),
         progress_callback_(progress_callback),
-        jobs_(runtime_, job_callback) {
+        engine_(runtime_, request_callback) {
     open_driver(false);
   }
   ~Process();
@@ -105,14 +105,14 @@ class Process {
   loom_counters counters();
   void count_communicator(bool connected) noexcept { ++(connected ? communicators_ : declined_); }
   /// A call that was declined before it came to any communicator.
-  void count_fallback(device::Collective collective, Fallback reason) noexcept {
+  void count_fallback(device::Collective collective, FallbackReason reason) noexcept {
     ++early_fallbacks_[collective].fallbacks[static_cast<std::size_t>(reason)];
   }
   /// From now on counters() includes these; until retire(), which keeps their values.
   void include(const CallCounters& calls);
   void retire(const CallCounters& calls);
 
-  JobEngine& jobs() noexcept { return jobs_; }
+  ProgressEngine& engine() noexcept { return engine_; }
   /// Starts coll_loom_progress_thread, if that is wanted and not done. Throws std::system_error.
   void start_thread();
   Groups& groups() noexcept { return groups_; }
@@ -168,7 +168,7 @@ class Process {
   CallCounters early_fallbacks_;  ///< by any thread: added to atomically
   std::vector<const CallCounters*> live_calls_;
   CallCounters retired_calls_;
-  JobEngine jobs_;
+  ProgressEngine engine_;
   Groups groups_;  ///< their links end before the transport
 };
 

@@ -155,7 +155,7 @@ std::optional<Owner> Driver::owner_of(const void* address) const {
   return owner;
 }
 
-void Driver::copy(const Owner& owner, std::span<const Strip> strips, Direction direction,
+void Driver::copy(const Owner& owner, std::span<const StridedRegion> regions, Direction direction,
                   bool& in_flight) const {
   in_flight = false;
   const bool to_host = direction == Direction::kToHost;
@@ -165,29 +165,30 @@ void Driver::copy(const Owner& owner, std::span<const Strip> strips, Direction d
     return to_host ? functions_->copy(address_of(host), address_of(device), bytes, kLegacyStream)
                    : functions_->copy(address_of(device), address_of(host), bytes, kLegacyStream);
   };
-  const auto copy_strip = [&](const Strip& strip) -> Result {
-    if (strip.rows > 1 && strip.pitch <= kMaxPitch) {
+  const auto copy_region = [&](const StridedRegion& region) -> Result {
+    if (region.rows > 1 && region.pitch <= kMaxPitch) {
       Copy2D copy{};
-      copy.src_pitch = copy.dst_pitch = strip.pitch;
-      copy.width_bytes = strip.row_bytes;
-      copy.height = strip.rows;
+      copy.src_pitch = copy.dst_pitch = region.pitch;
+      copy.width_bytes = region.row_bytes;
+      copy.height = region.rows;
       // Unified: the driver finds out what kind of its memory it is.
       copy.src_type = to_host ? kUnifiedMemory : kHostMemory;
       copy.dst_type = to_host ? kHostMemory : kUnifiedMemory;
-      (to_host ? copy.src_device : copy.dst_device) = address_of(strip.device);
+      (to_host ? copy.src_device : copy.dst_device) = address_of(region.device);
       if (to_host)
-        copy.dst_host = strip.host;
+        copy.dst_host = region.host;
       else
-        copy.src_host = strip.host;
+        copy.src_host = region.host;
       return functions_->copy_2d(&copy, kLegacyStream);
     }
     Result result = kSuccess;
-    for (std::size_t row = 0; row < strip.rows && result == kSuccess; ++row)
-      result = copy_row(strip.device + row * strip.pitch, strip.host + row * strip.pitch, strip.row_bytes);
+    for (std::size_t row = 0; row < region.rows && result == kSuccess; ++row)
+      result =
+          copy_row(region.device + row * region.pitch, region.host + row * region.pitch, region.row_bytes);
     return result;
   };
   Result result = kSuccess;
-  for (std::size_t i = 0; i < strips.size() && result == kSuccess; ++i) result = copy_strip(strips[i]);
+  for (std::size_t i = 0; i < regions.size() && result == kSuccess; ++i) result = copy_region(regions[i]);
   // Also after a failure: copies on their way may not meet memory that is used again.
   const Result ended = functions_->synchronize(kLegacyStream);
   in_flight = ended != kSuccess;

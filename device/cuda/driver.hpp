@@ -12,8 +12,8 @@
 namespace loom::device::cuda {
 
 /// Rows of bytes that lie alike in a device buffer and in the host memory that stands in for it. As
-/// loom_strip in component/core.h.
-struct Strip {
+/// loom_strided_region in component/core.h.
+struct StridedRegion {
   std::byte* device;
   std::byte* host;
   std::size_t row_bytes, rows;
@@ -43,7 +43,8 @@ class Driver {
   /// Copies after what the program has put into the legacy default stream and the streams that synchronise
   /// with it; all has been copied on return. Throws Error; in_flight then says whether copies may still be
   /// going on.
-  void copy(const Owner& owner, std::span<const Strip> strips, Direction direction, bool& in_flight) const;
+  void copy(const Owner& owner, std::span<const StridedRegion> regions, Direction direction,
+            bool& in_flight) const;
 
   /// Locks pages in memory, which makes their copies faster; whether that worked. The pages stay the caller's
   /// even when the context has gone.

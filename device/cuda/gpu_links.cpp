@@ -7,7 +7,7 @@ namespace loom::device::cuda {
 /// In host memory that all ranks share.
 struct GpuLinks::Flags {
   alignas(kCacheLine) RoundFlags rounds;
-  alignas(kCacheLine) StepFlag left;  ///< 1 when the rank has let go of all boards
+  alignas(kCacheLine) StepFlag left;  ///< 1 when the rank has let go of all CICO buffers
 };
 
 GpuLinks::Flags& GpuLinks::flags_in(const Segment& segment) {
@@ -26,16 +26,16 @@ constexpr std::size_t kLeastBankBytes = 256 * 1024;
 std::optional<GpuLinks::Form> GpuLinks::fitting(Kind wanted, int ranks, std::uint64_t room) {
   Form form = wanted;
   while (form.bytes(ranks) + kBeside > room) {
-    const bool has_boards = form.kind != Kind::kPersistent, has_channels = form.kind != Kind::kHandedOver;
-    const std::size_t channels_bytes = form.bytes(ranks) - form.boards_bytes();
-    if (has_channels && form.channels > 1 && channels_bytes >= form.boards_bytes())
+    const bool has_cico = form.kind != Kind::kKernel, has_channels = form.kind != Kind::kHostDriven;
+    const std::size_t channels_bytes = form.bytes(ranks) - form.cico_bytes();
+    if (has_channels && form.channels > 1 && channels_bytes >= form.cico_bytes())
       form.channels /= 2;
-    else if (has_boards && form.bank_bytes > kLeastBankBytes)
+    else if (has_cico && form.bank_bytes > kLeastBankBytes)
       form.bank_bytes /= 2;
     else if (has_channels && form.channels > 1)
       form.channels /= 2;
     else if (form.kind == Kind::kBoth)
-      form = Kind::kHandedOver;
+      form = Kind::kHostDriven;
     else
       return {};
   }
@@ -75,12 +75,11 @@ void GpuLinks::connect(std::span<const Handle> handles, int self) {
   }
   for (std::size_t rank = 0; rank < handles.size(); ++rank)
     mapped_[rank] = static_cast<int>(rank) == self ? memory_.get() : gpu_->attach(handles[rank].memory);
-  if (form_.kind != Kind::kPersistent)
-    boards_.emplace(*gpu_, mapped_, form_.bank_bytes, std::move(rounds), self);
-  if (form_.kind != Kind::kHandedOver) {
-    std::vector<std::byte*> behind_boards = mapped_;
-    for (std::byte*& memory : behind_boards) memory += form_.boards_bytes();
-    persistent_.emplace(*gpu_, self, behind_boards, form_.channels);
+  if (form_.kind != Kind::kKernel) cico_.emplace(*gpu_, mapped_, form_.bank_bytes, std::move(rounds), self);
+  if (form_.kind != Kind::kHostDriven) {
+    std::vector<std::byte*> behind_cico = mapped_;
+    for (std::byte*& memory : behind_cico) memory += form_.cico_bytes();
+    persistent_.emplace(*gpu_, self, behind_cico, form_.channels);
   }
   const std::uint64_t word = word_of(handles_[static_cast<std::size_t>(self)]);
   gpu_->copy(memory_.get() + bytes_, &word, sizeof(word));

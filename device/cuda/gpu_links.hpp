@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "device/cuda/handed_over_executor.hpp"
-#include "device/cuda/persistent_links.hpp"
+#include "device/cuda/host_driven_executor.hpp"
+#include "device/cuda/kernel_links.hpp"
 #include "device/link/shared_memory.hpp"
 
 namespace loom::device::cuda {
@@ -25,23 +25,23 @@ class GpuLinks {
     MemoryHandle memory;
   };
   /// Whom the memory is for. Persistent kernels must all be at work at once (see Sharing).
-  enum class Kind { kHandedOver, kPersistent, kBoth };
+  enum class Kind { kHostDriven, kKernel, kBoth };
 
   /// How much of it there is; the same on all ranks.
   struct Form {
     Form(Kind wanted) : kind(wanted) {}  // NOLINT(google-explicit-constructor)
     Kind kind;
-    std::size_t bank_bytes = GpuBoards::kBankBytes;
+    std::size_t bank_bytes = GpuCicoBuffers::kBankBytes;
     int channels = kMostChannels;
 
-    std::size_t boards_bytes() const { return kind == Kind::kPersistent ? 0 : GpuBoards::bytes(bank_bytes); }
+    std::size_t cico_bytes() const { return kind == Kind::kKernel ? 0 : GpuCicoBuffers::bytes(bank_bytes); }
     /// Of each rank's GPU.
     std::size_t bytes(int ranks) const {
-      return boards_bytes() + (kind == Kind::kHandedOver ? 0 : persistent_bytes(ranks, channels));
+      return cico_bytes() + (kind == Kind::kHostDriven ? 0 : kernel_bytes(ranks, channels));
     }
   };
   /// The largest form that takes no more than `room` bytes: smaller banks, fewer channels, and where kBoth is
-  /// wanted the boards alone. Nothing: there is none.
+  /// wanted the CICO buffers alone. Nothing: there is none.
   static std::optional<Form> fitting(Kind wanted, int ranks, std::uint64_t room);
 
   /// memory: what the ranks share, of the same kind on all of them.
@@ -58,10 +58,10 @@ class GpuLinks {
   bool delivers();
 
   /// Of its kind.
-  bool has_persistent() const noexcept { return persistent_.has_value(); }
+  bool has_kernel() const noexcept { return persistent_.has_value(); }
   const Form& form() const noexcept { return form_; }
-  GpuBoards& boards() noexcept { return *boards_; }
-  PersistentLinks& persistent() noexcept { return *persistent_; }
+  GpuCicoBuffers& cico() noexcept { return *cico_; }
+  KernelLinks& persistent() noexcept { return *persistent_; }
   /// The memory is still there, and the context.
   bool is_alive() const { return scratch_ && gpu_->is_alive(scratch_.get()); }
 
@@ -91,14 +91,14 @@ class GpuLinks {
   Gpu::Memory memory_kind_;
   std::size_t bytes_;
   Segment segment_;
-  Owned memory_;   ///< bytes_, the boards first, and a word behind
+  Owned memory_;   ///< bytes_, the CICO buffers first, and a word behind
   Owned scratch_;  ///< a word, in plain memory: it is there as long as the context
   MemoryHandle shared_;
   std::vector<Handle> handles_;
   std::vector<Segment> attached_;   ///< by rank
   std::vector<std::byte*> mapped_;  ///< by rank; nullptr: not, or no longer
-  std::optional<GpuBoards> boards_;
-  std::optional<PersistentLinks> persistent_;
+  std::optional<GpuCicoBuffers> cico_;
+  std::optional<KernelLinks> persistent_;
   int self_ = -1;
   bool told_ = false;  ///< others may have the memory mapped
 };

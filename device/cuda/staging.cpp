@@ -15,8 +15,8 @@ using Memory = std::span<std::byte>;
 
 constexpr std::size_t kPage = 4096, kLargestPage = 65536;
 constexpr std::size_t kCacheLine = 64;
-/// Blocks that lie farther apart have stand-ins in ranges of their own: from MPI_BOTTOM, a message may reach
-/// from the program's data to its farthest mapping, and no free range is as long as that.
+/// Blocks that lie farther apart have staging buffers in ranges of their own: from MPI_BOTTOM, a message may
+/// reach from the program's data to its farthest mapping, and no free range is as long as that.
 constexpr std::size_t kOneRange = std::size_t{1} << 30;
 
 /// Empty: there is no memory, or it is taken at that address. Pages come into being when they are touched.
@@ -38,9 +38,9 @@ struct Range {
   std::uintptr_t begin, end;
 };
 
-Range range_of(const Strip& strip) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(strip.device);
-  return {begin, begin + (strip.rows - 1) * strip.pitch + strip.row_bytes};
+Range range_of(const StridedRegion& region) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(region.device);
+  return {begin, begin + (region.rows - 1) * region.pitch + region.row_bytes};
 }
 
 /// In whole pages, sorted, and one where little lies between them.
@@ -86,35 +86,35 @@ std::ptrdiff_t map_apart(std::span<const Range> ranges, std::vector<Memory>& mem
 
 }  // namespace
 
-StandIn::~StandIn() {
+StagingBuffer::~StagingBuffer() {
   staging_.give_back(*this);
 }
 
-void StandIn::copy(std::span<const Strip> strips, Direction direction) {
-  if (strips.empty()) return;
+void StagingBuffer::copy(std::span<const StridedRegion> regions, Direction direction) {
+  if (regions.empty()) return;
   const Owner owner = this->owner();
   bool in_flight = true;
   try {
-    staging_.driver_->copy(owner, strips, direction, in_flight);
+    staging_.driver_->copy(owner, regions, direction, in_flight);
   } catch (...) {
     lost_ |= in_flight;
     throw;
   }
   std::size_t bytes = 0;
-  for (const Strip& strip : strips) bytes += strip.row_bytes * strip.rows;
+  for (const StridedRegion& region : regions) bytes += region.row_bytes * region.rows;
   note_copied(bytes);
 }
 
 /// Asked anew: the buffer of a persistent call may be gone, and its context with it.
-Owner StandIn::owner() const {
+Owner StagingBuffer::owner() const {
   return staging_.owner_of(address_);
 }
 
-void StandIn::note_copied(std::size_t bytes) noexcept {
+void StagingBuffer::note_copied(std::size_t bytes) noexcept {
   staging_.copied_.fetch_add(bytes, std::memory_order_relaxed);
 }
 
-const Driver& StandIn::driver() const noexcept {
+const Driver& StagingBuffer::driver() const noexcept {
   return staging_.driver();
 }
 
@@ -122,17 +122,17 @@ Staging::~Staging() {
   while (!free_.empty()) forget_last({});
 }
 
-std::unique_ptr<StandIn> Staging::stand_in(const void* address, std::span<Strip> load,
-                                           std::span<Strip> store) {
+std::unique_ptr<StagingBuffer> Staging::staging_buffer(const void* address, std::span<StridedRegion> load,
+                                                       std::span<StridedRegion> store) {
   const Owner owner = owner_of(address);
-  std::unique_ptr<StandIn> result(new StandIn(*this, address));
+  std::unique_ptr<StagingBuffer> result(new StagingBuffer(*this, address));
   std::size_t used = 0;
   Range all{UINTPTR_MAX, 0};
-  for (const std::span<Strip> strips : {load, store})
-    for (const Strip& strip : strips) {
-      const auto [begin, end] = range_of(strip);
+  for (const std::span<StridedRegion> regions : {load, store})
+    for (const StridedRegion& region : regions) {
+      const auto [begin, end] = range_of(region);
       all = {std::min(all.begin, begin), std::max(all.end, end)};
-      used += strip.rows * strip.row_bytes;
+      used += region.rows * region.row_bytes;
     }
   const std::size_t lead = all.begin % kCacheLine, bytes = all.end - all.begin + lead,
                     rounded = std::bit_ceil(std::max(bytes, kPage));
@@ -140,8 +140,8 @@ std::unique_ptr<StandIn> Staging::stand_in(const void* address, std::span<Strip>
   const bool dense = rounded <= 4 * used + 16 * kPage;
   if (!dense && bytes > kOneRange) {
     std::vector<Range> ranges;
-    for (const std::span<Strip> strips : {load, store})
-      for (const Strip& strip : strips) ranges.push_back(range_of(strip));
+    for (const std::span<StridedRegion> regions : {load, store})
+      for (const StridedRegion& region : regions) ranges.push_back(range_of(region));
     result->distance_ = map_apart(far_apart(std::move(ranges)), result->memory_);
   } else if (!dense || !(reuse(*result, rounded) || keep_new(*result, owner, rounded))) {
     result->memory_.reserve(1);
@@ -154,8 +154,8 @@ std::unique_ptr<StandIn> Staging::stand_in(const void* address, std::span<Strip>
   if (result->distance_ == 0)
     result->distance_ = static_cast<std::ptrdiff_t>(
         reinterpret_cast<std::uintptr_t>(result->memory_.front().data()) + lead - all.begin);
-  for (const std::span<Strip> strips : {load, store})
-    for (Strip& strip : strips) strip.host = strip.device + result->distance_;
+  for (const std::span<StridedRegion> regions : {load, store})
+    for (StridedRegion& region : regions) region.host = region.device + result->distance_;
   return result;
 }
 
@@ -164,7 +164,7 @@ Owner Staging::owner_of(const void* address) const {
   throw Error(ErrorCode::kDevice, "A buffer on a device is not there any more.");
 }
 
-bool Staging::reuse(StandIn& stand_in, std::size_t bytes) {
+bool Staging::reuse(StagingBuffer& staging_buffer, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   auto best = free_.end();
   for (auto kept = free_.begin(); kept != free_.end(); ++kept)
@@ -172,14 +172,14 @@ bool Staging::reuse(StandIn& stand_in, std::size_t bytes) {
         (best == free_.end() || kept->size() < best->size()))
       best = kept;
   if (best == free_.end()) return false;
-  stand_in.memory_.push_back(*best);
-  stand_in.kept_ = true;
+  staging_buffer.memory_.push_back(*best);
+  staging_buffer.kept_ = true;
   free_.erase(best);
   return true;
 }
 
-bool Staging::keep_new(StandIn& stand_in, const Owner& owner, std::size_t bytes) {
-  stand_in.memory_.reserve(1);
+bool Staging::keep_new(StagingBuffer& staging_buffer, const Owner& owner, std::size_t bytes) {
+  staging_buffer.memory_.reserve(1);
   {
     const std::lock_guard lock(mutex_);
     if (bytes > most_kept_) return false;
@@ -188,8 +188,8 @@ bool Staging::keep_new(StandIn& stand_in, const Owner& owner, std::size_t bytes)
     kept_ += bytes;
   }
   if (const Memory mapped = map(bytes); !mapped.empty()) {
-    stand_in.memory_.push_back(mapped);
-    stand_in.kept_ = true;
+    staging_buffer.memory_.push_back(mapped);
+    staging_buffer.kept_ = true;
     driver_->pin(owner, mapped.data(), bytes);  // slower without
     return true;
   }
@@ -198,10 +198,10 @@ bool Staging::keep_new(StandIn& stand_in, const Owner& owner, std::size_t bytes)
   return false;
 }
 
-void Staging::give_back(const StandIn& stand_in) noexcept {
-  if (stand_in.lost_) return;
-  if (!stand_in.kept_) return unmap(stand_in.memory_);
-  const Memory memory = stand_in.memory_.front();
+void Staging::give_back(const StagingBuffer& staging_buffer) noexcept {
+  if (staging_buffer.lost_) return;
+  if (!staging_buffer.kept_) return unmap(staging_buffer.memory_);
+  const Memory memory = staging_buffer.memory_.front();
   const std::lock_guard lock(mutex_);
   try {
     free_.push_back(memory);

@@ -18,15 +18,15 @@ class Staging;
 
 /// Host memory in place of one device buffer, as long as this lives; and the copies between the two. Each
 /// byte of it stands at the same distance from the one that it stands for.
-class StandIn {
+class StagingBuffer {
  public:
-  ~StandIn();
-  StandIn(const StandIn&) = delete;
-  StandIn& operator=(const StandIn&) = delete;
-  /// From an address in the device buffer to the one in its stand-in.
+  ~StagingBuffer();
+  StagingBuffer(const StagingBuffer&) = delete;
+  StagingBuffer& operator=(const StagingBuffer&) = delete;
+  /// From an address in the device buffer to the one in its staging buffer.
   std::ptrdiff_t distance() const noexcept { return distance_; }
   /// See Driver::copy. Throws Error.
-  void copy(std::span<const Strip> strips, Direction direction);
+  void copy(std::span<const StridedRegion> regions, Direction direction);
 
   /// For those who copy otherwise (streamed_copies.hpp): whose the buffer is now (throws Error), that so many
   /// bytes have been copied, and that copies may go on for ever.
@@ -39,7 +39,7 @@ class StandIn {
 
  private:
   friend class Staging;
-  StandIn(Staging& staging, const void* address) : staging_(staging), address_(address) {}
+  StagingBuffer(Staging& staging, const void* address) : staging_(staging), address_(address) {}
   Staging& staging_;
   const void* address_;
   std::ptrdiff_t distance_ = 0;
@@ -48,7 +48,7 @@ class StandIn {
   bool lost_ = false;  ///< copies may still be going on, long after: never to be used again, nor unmapped
 };
 
-/// The stand-ins of one process. From any thread.
+/// The staging buffers of one process. From any thread.
 class Staging {
  public:
   /// kept_bytes: the most memory that is kept from call to call, with its pages locked. What needs more goes
@@ -61,27 +61,28 @@ class Staging {
 
   /// Throws Error.
   bool is_on_device(const void* address) const { return driver_->owner_of(address).has_value(); }
-  /// For the strips that will be copied from and to the device buffer that `address` is in: they may lie far
+  /// For the regions that will be copied from and to the device buffer that `address` is in: they may lie far
   /// apart, with some on the host, and are as well aligned as in the buffer, up to a cache line. Sets their
   /// `host`. Throws Error.
-  std::unique_ptr<StandIn> stand_in(const void* address, std::span<Strip> load, std::span<Strip> store);
+  std::unique_ptr<StagingBuffer> staging_buffer(const void* address, std::span<StridedRegion> load,
+                                                std::span<StridedRegion> store);
 
   const Driver& driver() const noexcept { return *driver_; }
   std::uint64_t bytes_copied() const noexcept { return copied_.load(std::memory_order_relaxed); }
 
  private:
-  friend class StandIn;
-  bool reuse(StandIn& stand_in, std::size_t bytes);
+  friend class StagingBuffer;
+  bool reuse(StagingBuffer& staging_buffer, std::size_t bytes);
   Owner owner_of(const void* address) const;
-  bool keep_new(StandIn& stand_in, const Owner& owner, std::size_t bytes);
-  void give_back(const StandIn& stand_in) noexcept;
+  bool keep_new(StagingBuffer& staging_buffer, const Owner& owner, std::size_t bytes);
+  void give_back(const StagingBuffer& staging_buffer) noexcept;
   void forget_last(const std::optional<Owner>& in_context_of) noexcept;
 
   std::unique_ptr<Driver> driver_;
   std::size_t most_kept_;
   std::mutex mutex_;  // guards what follows
   std::vector<std::span<std::byte>> free_;
-  std::size_t kept_ = 0;  // bytes in free_ and in stand-ins
+  std::size_t kept_ = 0;  // bytes in free_ and in staging buffers
   std::atomic<std::uint64_t> copied_{0};
 };
 

@@ -55,9 +55,9 @@ class StreamedCopies::Side {
  public:
   Side(const Functions& functions, const StreamedSide& of)
       : functions_(functions),
-        stand_in_(*of.stand_in),
-        driver_(stand_in_.driver()),
-        owner_(stand_in_.owner()),
+        staging_buffer_(*of.staging_buffer),
+        driver_(staging_buffer_.driver()),
+        owner_(staging_buffer_.owner()),
         load_(of.load),
         store_(of.store) {}
   ~Side();
@@ -74,11 +74,11 @@ class StreamedCopies::Side {
  private:
   enum class State : unsigned char { kThere, kOnItsWay, kHere };  // on the device, ..., on the host
   struct Buffer {
-    explicit Buffer(const std::optional<Strip>& strip) {
-      if (!strip) return;
-      host = strip->host;
-      device = strip->device;
-      bytes = strip->row_bytes;
+    explicit Buffer(const std::optional<StridedRegion>& region) {
+      if (!region) return;
+      host = region->host;
+      device = region->device;
+      bytes = region->row_bytes;
     }
     std::size_t parts() const { return (bytes + kPartBytes - 1) / kPartBytes; }
     std::size_t part_bytes(std::size_t part) const { return std::min(kPartBytes, bytes - part * kPartBytes); }
@@ -107,7 +107,7 @@ class StreamedCopies::Side {
   Result copy(const Buffer& buffer, std::size_t at, std::size_t bytes);
 
   const Functions& functions_;
-  StandIn& stand_in_;
+  StagingBuffer& staging_buffer_;
   const Driver& driver_;
   Owner owner_;
   Buffer load_, store_;
@@ -143,12 +143,12 @@ void StreamedCopies::Side::begin() {
 StreamedCopies::Side::~Side() {
   const Driver::CurrentContext context(driver_, owner_);
   if (context.result() != kSuccess) {
-    if (busy_) stand_in_.lose();
+    if (busy_) staging_buffer_.lose();
     return;
   }
   for (const Buffer* buffer : {&load_, &store_}) {
     if (buffer->stream == nullptr) continue;
-    if (functions_.synchronize(buffer->stream) != kSuccess) stand_in_.lose();
+    if (functions_.synchronize(buffer->stream) != kSuccess) staging_buffer_.lose();
     functions_.destroy_stream(buffer->stream);
   }
   for (const auto* events : {&events_, &spare_})
@@ -182,7 +182,7 @@ Result StreamedCopies::Side::copy(const Buffer& buffer, std::size_t at, std::siz
   const Address host = address_of(buffer.host + at), device = address_of(buffer.device + at);
   const bool loads = &buffer == &load_;
   const Result result = functions_.copy(loads ? host : device, loads ? device : host, bytes, buffer.stream);
-  if (result == kSuccess) stand_in_.note_copied(bytes);
+  if (result == kSuccess) staging_buffer_.note_copied(bytes);
   return result;
 }
 
@@ -240,7 +240,7 @@ void StreamedCopies::Side::finish() {
 
 StreamedCopies::StreamedCopies(std::span<const StreamedSide> sides) {
   for (const StreamedSide& side : sides) {
-    if (!functions_) functions_ = std::make_unique<Functions>(side.stand_in->driver());
+    if (!functions_) functions_ = std::make_unique<Functions>(side.staging_buffer->driver());
     sides_.push_back(std::make_unique<Side>(*functions_, side));
     sides_.back()->begin();
   }

@@ -1,5 +1,5 @@
-// streamed_copies.hpp -- copies between device buffers and their stand-ins that go on while a call does: of
-// the operand shortly before the call reads it, of the result as soon as it is there.
+// streamed_copies.hpp -- copies between device buffers and their staging buffers that go on while a call
+// does: of the operand shortly before the call reads it, of the result as soon as it is there.
 #pragma once
 
 #include <memory>
@@ -8,21 +8,21 @@
 #include <vector>
 
 #include "device/cuda/staging.hpp"
-#include "device/host/transit.hpp"
+#include "device/host/streaming.hpp"
 
 namespace loom::device::cuda {
 
-/// A stand-in with the one piece of it that is copied to the host, and the one that is copied back,
+/// A staging buffer with the one piece of it that is copied to the host, and the one that is copied back,
 /// contiguous both.
 struct StreamedSide {
-  StandIn* stand_in = nullptr;
-  std::optional<Strip> load, store;
+  StagingBuffer* staging_buffer = nullptr;
+  std::optional<StridedRegion> load, store;
 };
 
 /// Copies go in parts, in two streams for each side that wait for nothing but what the program had put into
 /// the legacy default stream, and streams that synchronise with it, when this was made. Operands are read by
 /// ascending address, in one or several places at a time: what a place comes to next is on its way already.
-class StreamedCopies final : public Transit {
+class StreamedCopies final : public Streaming {
  public:
   static constexpr std::size_t kPartBytes = 256 * 1024;  ///< hides what a copy costs to start (an estimate)
   static constexpr std::size_t kPartsAhead = 1;

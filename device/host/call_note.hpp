@@ -7,12 +7,12 @@
 #include <cstdint>
 
 #include "base/error.hpp"
-#include "device/host/host_job.hpp"
+#include "device/call.hpp"
 
 namespace loom::device {
 
 /// By what a call goes. Ranks that plan differently do not understand each other.
-enum class CallFamily : std::uint8_t { kDirect, kBoards, kSingleCopy, kBlocks, kBetweenHosts };
+enum class CallFamily : std::uint8_t { kImmediate, kCico, kSingleCopy, kBlocks, kBetweenHosts };
 
 /// A collective, the family, and the bytes that all ranks know; in one word, whose low 8 bits are for whoever
 /// keeps it.
@@ -23,8 +23,8 @@ class CallNote {
       : word_(bytes << 16 | static_cast<std::uint64_t>(static_cast<unsigned>(alike(collective)) |
                                                        static_cast<unsigned>(family) << 5)
                                 << 8) {}
-  constexpr CallNote(const HostJob& job, CallFamily family)
-      : CallNote(job.collective, family, lists_blocks(job.collective) ? 0 : job.bytes()) {}
+  constexpr CallNote(const Call& call, CallFamily family)
+      : CallNote(call.collective, family, lists_blocks(call.collective) ? 0 : call.bytes()) {}
   static constexpr CallNote from_word(std::uint64_t word) {
     CallNote note;
     note.word_ = word & ~std::uint64_t{0xff};

@@ -21,14 +21,14 @@ std::size_t slice_elems(std::size_t message_bytes, std::size_t elem_bytes, const
 
 }  // namespace
 
-DoubleTreeExecutor::DoubleTreeExecutor(const RailTrees& trees, int host, int hosts, int root,
-                                       const TreeJob& job, std::size_t message_bytes)
+DoubleTreeExecutor::DoubleTreeExecutor(const DbtLinks& trees, int host, int hosts, int root,
+                                       const TreeStage& stage, std::size_t message_bytes)
     : host_(host),
-      halves_{half(trees, 0, host, hosts, root, job, message_bytes),
-              half(trees, 1, host, hosts, root, job, message_bytes)} {}
+      halves_{half(trees, 0, host, hosts, root, stage, message_bytes),
+              half(trees, 1, host, hosts, root, stage, message_bytes)} {}
 
-DoubleTreeExecutor::Half DoubleTreeExecutor::half(const RailTrees& trees, int tree, int host, int hosts,
-                                                  int root, TreeJob job, std::size_t message_bytes) {
+DoubleTreeExecutor::Half DoubleTreeExecutor::half(const DbtLinks& trees, int tree, int host, int hosts,
+                                                  int root, TreeStage stage, std::size_t message_bytes) {
   RootedPlace place;
   if (root == kNobody) {
     const TreePlace own = double_tree(tree, host, hosts);
@@ -36,13 +36,13 @@ DoubleTreeExecutor::Half DoubleTreeExecutor::half(const RailTrees& trees, int tr
   } else {
     place = double_tree_from(tree, root, host, hosts);
   }
-  const ChunkRange part = chunk_range(job.count, job.elem_bytes, 2, tree);
-  if (job.in != nullptr) job.in += part.first * job.elem_bytes;
-  if (job.out != nullptr) job.out += part.first * job.elem_bytes;
-  job.count = part.count;
+  const ChunkRange part = chunk_range(stage.count, stage.elem_bytes, 2, tree);
+  if (stage.in != nullptr) stage.in += part.first * stage.elem_bytes;
+  if (stage.out != nullptr) stage.out += part.first * stage.elem_bytes;
+  stage.count = part.count;
   TreeLinks links{.parent = trees.to(tree, place.parent), .child = {}};
   for (std::size_t i = 0; i < links.child.size(); ++i) links.child[i] = trees.to(tree, place.child[i]);
-  return {place, TreeExecutor(links, job, slice_elems(message_bytes, job.elem_bytes, trees.fifo))};
+  return {place, TreeExecutor(links, stage, slice_elems(message_bytes, stage.elem_bytes, trees.fifo))};
 }
 
 DoubleTreeExecutor::State DoubleTreeExecutor::advance() {

@@ -11,9 +11,9 @@ namespace loom::device {
 class DoubleTreeExecutor {
  public:
   /// host: my place on the rail of `hosts`. root: the root's; kNobody, of an all-reduce: each tree has its
-  /// own. message_bytes: of the whole that the job is a part of. The job's buffers have no gaps; all ranks of
-  /// the rail give the same FIFO shape.
-  DoubleTreeExecutor(const RailTrees& trees, int host, int hosts, int root, const TreeJob& job,
+  /// own. message_bytes: of the whole that the job is a part of. The job's buffers are contiguous; all ranks
+  /// of the rail give the same FIFO shape.
+  DoubleTreeExecutor(const DbtLinks& trees, int host, int hosts, int root, const TreeStage& stage,
                      std::size_t message_bytes);
 
   using State = RingExecutor::State;
@@ -28,7 +28,7 @@ class DoubleTreeExecutor {
     TreeExecutor executor;
     bool done = false;
   };
-  static Half half(const RailTrees& trees, int tree, int host, int hosts, int root, TreeJob job,
+  static Half half(const DbtLinks& trees, int tree, int host, int hosts, int root, TreeStage stage,
                    std::size_t message_bytes);
 
   int host_;

@@ -52,37 +52,37 @@ Blocks own_blocks(Pattern pattern, int position, int size) {
 ExchangeExecutor::~ExchangeExecutor() = default;
 
 ExchangeExecutor::ExchangeExecutor(std::span<const PeerLinks> links, int position, std::size_t slot_bytes,
-                                   const ExchangeJob& job)
+                                   const ExchangeStage& stage)
     : links_(links),
       position_(position),
       size_(static_cast<int>(links.size())),
-      job_(job),
-      blocks_(block_count(job.pattern, size_)),
-      phase_steps_(independent_steps(job.pattern, size_)) {
-  const auto longest = static_cast<std::size_t>(longest_message(job.pattern, size_));
-  tile_elems_ = std::max<std::size_t>(1, slot_bytes / longest / job.elem_bytes);
-  tile_.count = std::min(tile_elems_, job.count);
-  sum_.resize(job.reduce == nullptr ? 0 : tile_.count * job.elem_bytes);
+      stage_(stage),
+      blocks_(block_count(stage.pattern, size_)),
+      phase_steps_(independent_steps(stage.pattern, size_)) {
+  const auto longest = static_cast<std::size_t>(longest_message(stage.pattern, size_));
+  tile_elems_ = std::max<std::size_t>(1, slot_bytes / longest / stage.elem_bytes);
+  tile_.count = std::min(tile_elems_, stage.count);
+  sum_.resize(stage.reduce == nullptr ? 0 : tile_.count * stage.elem_bytes);
   begin_tile();
 }
 
 std::byte* ExchangeExecutor::at(std::byte* blocks, int block) const {
-  return blocks + (static_cast<std::size_t>(block) * job_.count + tile_.first) * job_.elem_bytes;
+  return blocks + (static_cast<std::size_t>(block) * stage_.count + tile_.first) * stage_.elem_bytes;
 }
 
 void ExchangeExecutor::begin_tile() {
   phase_ = step_ = 0;
   sending_ = true;
-  if (job_.in == job_.out || blocks_ == 0) return;
-  const bool is_given = job_.pattern == Pattern::kDirectBroadcast || job_.pattern == Pattern::kScatter;
-  if (is_given && position_ != job_.root) return;
-  const Blocks own = own_blocks(job_.pattern, position_, size_);
+  if (stage_.in == stage_.out || blocks_ == 0) return;
+  const bool is_given = stage_.pattern == Pattern::kDirectBroadcast || stage_.pattern == Pattern::kScatter;
+  if (is_given && position_ != stage_.root) return;
+  const Blocks own = own_blocks(stage_.pattern, position_, size_);
   for (int block = own.first; block < own.first + own.count; ++block)
-    std::memcpy(at(job_.out, block), at(job_.in, block), tile_bytes());
+    std::memcpy(at(stage_.out, block), at(stage_.in, block), tile_bytes());
 }
 
 ExchangeExecutor::State ExchangeExecutor::advance() {
-  const int steps = step_count(job_.pattern, size_);
+  const int steps = step_count(stage_.pattern, size_);
   bool moved = false;
   while (true) {
     if (phase_ < steps) {
@@ -93,7 +93,7 @@ ExchangeExecutor::State ExchangeExecutor::advance() {
         step_ = phase_;
         sending_ = false;
       }
-      if (reduces_directly(job_.pattern, phase_, size_)) {
+      if (reduces_directly(stage_.pattern, phase_, size_)) {
         if (!receive_all_in_order()) return moved ? State::kMoved : State::kBlocked;
       } else {
         for (; step_ < end; ++step_, moved = true)
@@ -104,8 +104,8 @@ ExchangeExecutor::State ExchangeExecutor::advance() {
       continue;
     }
     tile_.first += tile_.count;
-    if (tile_.first >= job_.count) return State::kDone;
-    tile_.count = std::min(tile_elems_, job_.count - tile_.first);
+    if (tile_.first >= stage_.count) return State::kDone;
+    tile_.count = std::min(tile_elems_, stage_.count - tile_.first);
     begin_tile();
   }
 }
@@ -118,7 +118,7 @@ bool ExchangeExecutor::send(const Exchange& step) {
     awaited_ = step.to;
     return false;
   }
-  const std::byte* const from = step.from_input ? job_.in : job_.out;
+  const std::byte* const from = step.from_input ? stage_.in : stage_.out;
   for (int i = 0; i < step.sent.count; ++i)
     std::memcpy(to + static_cast<std::size_t>(i) * tile_bytes(), at(from, (step.sent.first + i) % blocks_),
                 tile_bytes());
@@ -135,14 +135,14 @@ bool ExchangeExecutor::receive(const Exchange& step) {
     return false;
   }
   for (int i = 0; i < step.received.count; ++i) {
-    std::byte* const mine = at(job_.out, (step.received.first + i) % blocks_);
+    std::byte* const mine = at(stage_.out, (step.received.first + i) % blocks_);
     const std::byte* const theirs = received + static_cast<std::size_t>(i) * tile_bytes();
     if (!step.reduces)
       std::memcpy(mine, theirs, tile_bytes());
     else if (step.from < position_)
-      job_.reduce(mine, theirs, mine, tile_.count);
+      stage_.reduce(mine, theirs, mine, tile_.count);
     else
-      job_.reduce(mine, mine, theirs, tile_.count);
+      stage_.reduce(mine, mine, theirs, tile_.count);
   }
   link.release();
   return true;
@@ -162,13 +162,13 @@ bool ExchangeExecutor::receive_all_in_order() {
     block = each.received.first;
   }
   if (block < 0) return true;
-  std::byte* const mine = at(job_.out, block);
+  std::byte* const mine = at(stage_.out, block);
   const auto operand = [&](int p) {
     return p == position_ ? mine : links_[static_cast<std::size_t>(p)].receive->try_receive();
   };
   const std::byte* so_far = operand(0);
   for (int p = 1; p < size_; ++p, so_far = sum_.data())
-    job_.reduce(sum_.data(), so_far, operand(p), tile_.count);
+    stage_.reduce(sum_.data(), so_far, operand(p), tile_.count);
   std::memcpy(mine, sum_.data(), tile_bytes());
   for (int p = 0; p < size_; ++p)
     if (p != position_) links_[static_cast<std::size_t>(p)].receive->release();

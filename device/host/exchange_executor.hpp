@@ -19,7 +19,7 @@ struct PeerLinks {
 };
 
 /// One collective by one pattern. All positions give the same pattern, count, elem_bytes and root.
-struct ExchangeJob {
+struct ExchangeStage {
   Pattern pattern = Pattern::kDissemination;
   const std::byte* in =
       nullptr;  ///< block_count(pattern, size) blocks, of which only those that this position gives are read
@@ -39,7 +39,7 @@ class ExchangeExecutor {
   /// links[p] leads to position p; every link that the pattern uses is there, and each has at least
   /// slot_bytes per slot, which is at least elem_bytes times the blocks of the longest message.
   ExchangeExecutor(std::span<const PeerLinks> links, int position, std::size_t slot_bytes,
-                   const ExchangeJob& job);
+                   const ExchangeStage& stage);
 
   using State = RingExecutor::State;
   /// Goes on until it must wait. Throws what the links throw.
@@ -56,16 +56,16 @@ class ExchangeExecutor {
   bool receive(const Exchange& step);
   bool receive_all_in_order();
   void begin_tile();
-  Exchange step(int k) const { return exchange_step(job_.pattern, position_, size_, k, job_.root); }
+  Exchange step(int k) const { return exchange_step(stage_.pattern, position_, size_, k, stage_.root); }
   std::byte* at(std::byte* blocks, int block) const;
   const std::byte* at(const std::byte* blocks, int block) const {
     return at(const_cast<std::byte*>(blocks), block);
   }
-  std::size_t tile_bytes() const { return tile_.count * job_.elem_bytes; }
+  std::size_t tile_bytes() const { return tile_.count * stage_.elem_bytes; }
 
   std::span<const PeerLinks> links_;
   int position_, size_;
-  ExchangeJob job_;
+  ExchangeStage stage_;
   int blocks_;              ///< of the message
   std::size_t tile_elems_;  ///< of a block that go at once
   int phase_steps_;         ///< steps whose sends do not wait for each other's receives

@@ -11,34 +11,35 @@ namespace {
 constexpr std::size_t kSlicesPerMessage = 64;
 constexpr std::size_t kMinSliceBytes = 8 * 1024;
 
-std::size_t slice_elems(const Grid& grid, const HostJob& job) {
+std::size_t slice_elems(const Grid& grid, const Call& call) {
   std::size_t slot_bytes = grid.rail_fifo.slot_bytes;
   if (grid.local.size > 1) slot_bytes = std::min(slot_bytes, grid.local_fifo.slot_bytes);
-  const std::size_t bytes = std::min(std::max(job.bytes() / kSlicesPerMessage, kMinSliceBytes), slot_bytes);
-  const std::size_t unit = std::max<std::size_t>(1, kCacheLine / job.elem_bytes);
-  return std::max<std::size_t>(1, bytes / job.elem_bytes / unit * unit);
+  const std::size_t bytes = std::min(std::max(call.bytes() / kSlicesPerMessage, kMinSliceBytes), slot_bytes);
+  const std::size_t unit = std::max<std::size_t>(1, kCacheLine / call.elem_bytes);
+  return std::max<std::size_t>(1, bytes / call.elem_bytes / unit * unit);
 }
 
-TreeJob tree_job(const HostJob& job) {
+TreeStage tree_job(const Call& call) {
   return {.collective =
-              job.collective == Collective::kReduce ? TreeCollective::kReduce : TreeCollective::kBroadcast,
-          .in = job.in,
-          .out = job.out,
-          .count = job.count,
-          .elem_bytes = job.elem_bytes,
-          .reduce = job.reduce,
-          .in_gaps = job.in_gaps,
-          .out_gaps = job.out_gaps,
-          .transit = job.transit};
+              call.collective == Collective::kReduce ? TreeCollective::kReduce : TreeCollective::kBroadcast,
+          .in = call.in,
+          .out = call.out,
+          .count = call.count,
+          .elem_bytes = call.elem_bytes,
+          .reduce = call.reduce,
+          .in_packer = call.in_packer,
+          .out_packer = call.out_packer,
+          .streaming = call.streaming};
 }
 
 }  // namespace
 
-RootedExecutor::RootedExecutor(const Grid& grid, const HostJob& job, int root_host, int root_place)
+RootedExecutor::RootedExecutor(const Grid& grid, const Call& call, int root_host, int root_place)
     : grid_(grid),
-      reduces_(job.collective == Collective::kReduce),
+      reduces_(call.collective == Collective::kReduce),
       on_root_rail_(grid.local.position == root_place),
-      tree_(links_of(grid, job.collective, root_host, root_place), tree_job(job), slice_elems(grid, job)) {}
+      tree_(links_of(grid, call.collective, root_host, root_place), tree_job(call), slice_elems(grid, call)) {
+}
 
 /// Along both kinds of ring data flows from previous to next: a broadcast begins at the root, a reduction
 /// behind it.

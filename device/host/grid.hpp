@@ -6,7 +6,7 @@
 #include <array>
 #include <span>
 
-#include "device/host/host_job.hpp"
+#include "device/call.hpp"
 #include "device/host/tree_executor.hpp"
 #include "device/schedule/tree_schedule.hpp"
 
@@ -14,7 +14,7 @@ namespace loom::device {
 
 /// A rank's links to the ranks of its rail that are above or below it in the double binary tree over hosts
 /// (tree_schedule.hpp), for each of the two trees.
-struct RailTrees {
+struct DbtLinks {
   static constexpr int kMostNeighbours = 3;
   struct Neighbour {
     int host = kNobody;  ///< place on the rail; kNobody: there is no further one
@@ -57,7 +57,7 @@ struct Grid {
 class RootedExecutor {
  public:
   /// A broadcast or reduce of the whole communicator, whose root is at (root_host, root_place) of the grid.
-  RootedExecutor(const Grid& grid, const HostJob& job, int root_host, int root_place);
+  RootedExecutor(const Grid& grid, const Call& call, int root_host, int root_place);
 
   using State = RingExecutor::State;
   /// As TreeExecutor's.

@@ -47,29 +47,29 @@ Slicing slice_ring(std::size_t count, std::size_t elem_bytes, int size, std::siz
           slices_per_round};
 }
 
-RingExecutor::RingExecutor(const RingLinks& links, const RingJob& job, const Slicing& slicing)
+RingExecutor::RingExecutor(const RingLinks& links, const RingStage& stage, const Slicing& slicing)
     : links_(links),
-      job_(job),
+      stage_(stage),
       slicing_(slicing),
-      chunk_elems_(job.count == 0 ? 0 : longest_chunk(job.count, job.elem_bytes, links.size)) {
-  if (job.chunks.empty()) return;
+      chunk_elems_(stage.count == 0 ? 0 : longest_chunk(stage.count, stage.elem_bytes, links.size)) {
+  if (stage.chunks.empty()) return;
   chunk_elems_ = 0;
   for (int position = 0; position < links.size; ++position)
     chunk_elems_ = std::max(chunk_elems_, chunk(position).count);
 }
 
 ChunkRange RingExecutor::chunk(int position) const {
-  if (job_.chunks.empty()) return chunk_range(job_.count, job_.elem_bytes, links_.size, position);
-  const ChunkRange& whole = job_.chunks[static_cast<std::size_t>(position)];
-  const std::size_t skipped = std::min(job_.window.first, whole.count);
-  return {whole.first + skipped, std::min(job_.window.count, whole.count - skipped)};
+  if (stage_.chunks.empty()) return chunk_range(stage_.count, stage_.elem_bytes, links_.size, position);
+  const ChunkRange& whole = stage_.chunks[static_cast<std::size_t>(position)];
+  const std::size_t skipped = std::min(stage_.window.first, whole.count);
+  return {whole.first + skipped, std::min(stage_.window.count, whole.count - skipped)};
 }
 
 RingExecutor::State RingExecutor::advance() {
-  const int steps = ring_step_count(job_.collective, links_.size);
+  const int steps = ring_step_count(stage_.collective, links_.size);
   bool moved = false;
   while (round_ * slicing_.slices_per_round * slicing_.slice_elems < chunk_elems_) {
-    const RingStep step = ring_step(job_.collective, links_.position, links_.size, step_);
+    const RingStep step = ring_step(stage_.collective, links_.position, links_.size, step_);
     if (!perform_slice(step)) return moved ? State::kMoved : State::kBlocked;
     moved = true;
     next_slice();
@@ -114,7 +114,7 @@ bool RingExecutor::perform_slice(const RingStep& step) {
       std::min(chunk.count, (round_ * slicing_.slices_per_round + slice_) * slicing_.slice_elems);
   const std::size_t elems = std::min(slicing_.slice_elems, chunk.count - offset);
   if (elems > 0) move(step.action, chunk.first + offset, elems, sent, received);
-  if (sent != nullptr) links_.next->publish(elems * job_.elem_bytes);
+  if (sent != nullptr) links_.next->publish(elems * stage_.elem_bytes);
   if (received != nullptr) links_.previous->release();
   return true;
 }
@@ -122,32 +122,33 @@ bool RingExecutor::perform_slice(const RingStep& step) {
 /// Elements [first, first + elems) of the message.
 void RingExecutor::move(RingAction action, std::size_t first, std::size_t elems, std::byte* sent,
                         const std::byte* received) const {
-  const std::size_t bytes = elems * job_.elem_bytes;
-  const std::byte* const in = job_.collective == RingCollective::kAllGather
-                                  ? nullptr
-                                  : job_.in + first * job_.elem_bytes - job_.in_first * job_.elem_bytes;
-  std::byte* const out = job_.out == nullptr  // of a rank whose part is empty
+  const std::size_t bytes = elems * stage_.elem_bytes;
+  const std::byte* const in =
+      stage_.collective == RingCollective::kAllGather
+          ? nullptr
+          : stage_.in + first * stage_.elem_bytes - stage_.in_first * stage_.elem_bytes;
+  std::byte* const out = stage_.out == nullptr  // of a rank whose part is empty
                              ? nullptr
-                             : job_.out + first * job_.elem_bytes - job_.out_first * job_.elem_bytes;
-  if (job_.transit != nullptr && in != nullptr && reads_own(action)) job_.transit->need(in, bytes);
+                             : stage_.out + first * stage_.elem_bytes - stage_.out_first * stage_.elem_bytes;
+  if (stage_.streaming != nullptr && in != nullptr && reads_own(action)) stage_.streaming->need(in, bytes);
   switch (action) {
     case RingAction::kSend:
-      std::memcpy(sent, job_.collective == RingCollective::kAllGather ? out : in, bytes);
+      std::memcpy(sent, stage_.collective == RingCollective::kAllGather ? out : in, bytes);
       break;
     case RingAction::kRecvReduceSend:
-      job_.reduce(sent, received, in, elems);
+      stage_.reduce(sent, received, in, elems);
       break;
     case RingAction::kRecvReduceCopySend: {
-      const std::size_t block_elems = kBlockBytes / job_.elem_bytes;
+      const std::size_t block_elems = kBlockBytes / stage_.elem_bytes;
       for (std::size_t i = 0; i < elems; i += block_elems) {
-        const std::size_t n = std::min(block_elems, elems - i), b = i * job_.elem_bytes;
-        job_.reduce(out + b, received + b, in + b, n);
-        std::memcpy(sent + b, out + b, n * job_.elem_bytes);
+        const std::size_t n = std::min(block_elems, elems - i), b = i * stage_.elem_bytes;
+        stage_.reduce(out + b, received + b, in + b, n);
+        std::memcpy(sent + b, out + b, n * stage_.elem_bytes);
       }
       break;
     }
     case RingAction::kRecvReduceCopy:
-      job_.reduce(out, received, in, elems);
+      stage_.reduce(out, received, in, elems);
       break;
     case RingAction::kRecvCopySend:
       for (std::size_t b = 0; b < bytes; b += kBlockBytes) {
@@ -160,7 +161,8 @@ void RingExecutor::move(RingAction action, std::size_t first, std::size_t elems,
       std::memcpy(out, received, bytes);
       break;
   }
-  if (job_.transit != nullptr && job_.writes_result && stores(action)) job_.transit->have(out, bytes);
+  if (stage_.streaming != nullptr && stage_.writes_result && stores(action))
+    stage_.streaming->have(out, bytes);
 }
 
 }  // namespace loom::device

@@ -5,7 +5,7 @@
 #include <limits>
 #include <span>
 
-#include "device/host/transit.hpp"
+#include "device/host/streaming.hpp"
 #include "device/link/link.hpp"
 #include "device/reduce/reduce.hpp"
 #include "device/schedule/ring_schedule.hpp"
@@ -30,7 +30,7 @@ ChunkRange chunk_range(std::size_t count, std::size_t elem_bytes, int size, int 
 
 /// One collective over one ring. All ranks of the ring give the same collective, count, elem_bytes and
 /// slicing.
-struct RingJob {
+struct RingStage {
   RingCollective collective = RingCollective::kAllreduce;
   const std::byte* in = nullptr;  ///< count elements; not read by an all-gather; may be out
   std::byte* out = nullptr;       ///< count elements; a reduce-scatter writes only chunk `position` of them
@@ -46,7 +46,7 @@ struct RingJob {
   std::size_t in_first = 0, out_first = 0;
   /// Is told of what is read of `in`, unless this gathers, and of what has been written to `out`, if that is
   /// the call's result.
-  Transit* transit = nullptr;
+  Streaming* streaming = nullptr;
   bool writes_result = true;
 };
 
@@ -68,7 +68,7 @@ Slicing slice_ring(std::size_t count, std::size_t elem_bytes, int size, std::siz
 
 class RingExecutor {
  public:
-  RingExecutor(const RingLinks& links, const RingJob& job, const Slicing& slicing);
+  RingExecutor(const RingLinks& links, const RingStage& stage, const Slicing& slicing);
 
   enum class State {
     kMoved,    ///< came at least one slice further
@@ -89,7 +89,7 @@ class RingExecutor {
   void next_slice();
 
   RingLinks links_;
-  RingJob job_;
+  RingStage stage_;
   Slicing slicing_;
   std::size_t chunk_elems_;  ///< of the longest chunk: the walk is the same for all
   std::size_t round_ = 0;    ///< slices_per_round slices of each chunk, through all steps

@@ -9,34 +9,34 @@
 namespace loom::device {
 namespace {
 
-constexpr std::size_t kStepBytes = 16 * 1024;  // of a block on its way into a buffer with gaps
-// Of an operand in place; what is longer goes by boards rather than take so much memory again.
+constexpr std::size_t kStepBytes = 16 * 1024;  // of a block on its way into a non-contiguous buffer
+// Of an operand in place; what is longer goes by CICO buffers rather than take so much memory again.
 constexpr std::size_t kMostCopiedBytes = 32 * 1024 * 1024;
 // Between two returns to a caller that has other things to do, and looks at the clock.
 constexpr std::size_t kPieceBytes = 1024 * 1024;
 
 }  // namespace
 
-SingleCopyExecutor::SingleCopyExecutor(Boards& boards, std::span<const std::int64_t> pids, const HostJob& job,
-                                       Begun begun)
-    : boards_(boards),
+SingleCopyExecutor::SingleCopyExecutor(CicoBuffers& cico, std::span<const std::int64_t> pids,
+                                       const Call& call, Begun begun)
+    : cico_(cico),
       pids_(pids),
-      job_(job),
+      call_(call),
       step_(begun == Begun::kYes ? Step::kRead : Step::kTell),
-      operand_(job.in_gaps == nullptr ? job.in : nullptr) {
-  boards.enter({job, CallFamily::kSingleCopy});
-  if (scatters_result(job.collective) && job.in == job.out)
+      operand_(call.in_packer == nullptr ? call.in : nullptr) {
+  cico.enter({call, CallFamily::kSingleCopy});
+  if (scatters_result(call.collective) && call.in == call.out)
     operand_ = nullptr;  // my part overwrites another's
-  if (reduces()) told_.resize(static_cast<std::size_t>(boards.size()));
-  if (job.collective != Collective::kAllToAll || operand_ == nullptr || job.in != job.out) return;
-  const std::size_t bytes = static_cast<std::size_t>(boards.size()) * job.bytes();
+  if (reduces()) told_.resize(static_cast<std::size_t>(cico.size()));
+  if (call.collective != Collective::kAllToAll || operand_ == nullptr || call.in != call.out) return;
+  const std::size_t bytes = static_cast<std::size_t>(cico.size()) * call.bytes();
   if (bytes <= kMostCopiedBytes) operand_copy_.reset(new (std::nothrow) std::byte[bytes]);
-  if (operand_copy_) std::memcpy(operand_copy_.get(), job.in, bytes);
+  if (operand_copy_) std::memcpy(operand_copy_.get(), call.in, bytes);
   operand_ = operand_copy_.get();
 }
 
 SingleCopyExecutor::State SingleCopyExecutor::advance() {
-  if (by_boards_) return by_boards_->advance();
+  if (by_cico_) return by_cico_->advance();
   switch (step_) {
     case Step::kTell:
       return tell();
@@ -46,38 +46,38 @@ SingleCopyExecutor::State SingleCopyExecutor::advance() {
       return read_results();
     case Step::kReduceLast:
       reduce_last();
-      if (job_.collective == Collective::kReduce && boards_.self() == job_.root) return State::kDone;
+      if (call_.collective == Collective::kReduce && cico_.self() == call_.root) return State::kDone;
       step_ = Step::kWait;
       return State::kMoved;
     case Step::kWait:
-      return has_all(&Boards::is_level) ? State::kDone : State::kBlocked;
+      return has_all(&CicoBuffers::is_level) ? State::kDone : State::kBlocked;
   }
   return State::kDone;
 }
 
 bool SingleCopyExecutor::is_reader() const {
-  return job_.collective == Collective::kBroadcast && boards_.self() != job_.root;
+  return call_.collective == Collective::kBroadcast && cico_.self() != call_.root;
 }
 
 /// All others have come as far.
-bool SingleCopyExecutor::has_all(bool (Boards::*as_far)(int)) {
-  for (int rank = 0; rank < boards_.size(); ++rank) {
-    if (rank == boards_.self()) continue;
+bool SingleCopyExecutor::has_all(bool (CicoBuffers::*as_far)(int)) {
+  for (int rank = 0; rank < cico_.size(); ++rank) {
+    if (rank == cico_.self()) continue;
     awaited_ = rank;
-    if (!(boards_.*as_far)(rank)) return false;
+    if (!(cico_.*as_far)(rank)) return false;
   }
   return true;
 }
 
-/// Who only reads writes nothing to its board.
+/// Who only reads writes nothing to its CICO buffer.
 SingleCopyExecutor::State SingleCopyExecutor::tell() {
   if (!is_reader()) {
-    if (!has_all(&Boards::is_past)) return State::kBlocked;
-    const Buffers mine{operand_, job_.out};
-    std::memcpy(boards_.to_write(), &mine, sizeof(mine));
-    boards_.sign();
+    if (!has_all(&CicoBuffers::is_past)) return State::kBlocked;
+    const Buffers mine{operand_, call_.out};
+    std::memcpy(cico_.to_write(), &mine, sizeof(mine));
+    cico_.sign();
   }
-  boards_.publish();
+  cico_.publish();
   step_ = Step::kRead;
   keep_own();  // while others come
   return State::kMoved;
@@ -85,15 +85,15 @@ SingleCopyExecutor::State SingleCopyExecutor::tell() {
 
 /// The rank is level, in the round after tell(), and in the same call.
 bool SingleCopyExecutor::has_told(int rank) {
-  if (!boards_.is_level(rank)) return false;
-  boards_.compare(rank);
+  if (!cico_.is_level(rank)) return false;
+  cico_.compare(rank);
   return true;
 }
 
 /// What the rank has told.
 SingleCopyExecutor::Buffers SingleCopyExecutor::buffers_of(int rank) const {
   Buffers buffers;
-  std::memcpy(&buffers, boards_.to_read(rank), sizeof(buffers));
+  std::memcpy(&buffers, cico_.to_read(rank), sizeof(buffers));
   return buffers;
 }
 
@@ -101,70 +101,71 @@ SingleCopyExecutor::Buffers SingleCopyExecutor::buffers_of(int rank) const {
 bool SingleCopyExecutor::read_piece(int rank, int block, std::size_t offset) {
   const std::byte* const from = buffers_of(rank).operand + offset;
   const auto pid = pids_[static_cast<std::size_t>(rank)];
-  const std::size_t end = std::min(at_ + kPieceBytes, job_.bytes());
-  if (job_.out_gaps == nullptr) {
-    std::byte* const to = job_.out + static_cast<std::size_t>(block) * job_.bytes();
+  const std::size_t end = std::min(at_ + kPieceBytes, call_.bytes());
+  if (call_.out_packer == nullptr) {
+    std::byte* const to = call_.out + static_cast<std::size_t>(block) * call_.bytes();
     read_peer_memory(pid, to + at_, from + at_, end - at_);
     at_ = end;
   }
   for (std::byte step[kStepBytes]; at_ < end;) {
     const std::size_t bytes = std::min(kStepBytes, end - at_);
     read_peer_memory(pid, step, from + at_, bytes);
-    job_.out_gaps->move(job_.out_gaps->context, block, step, bytes);
+    call_.out_packer->move(call_.out_packer->context, block, step, bytes);
     at_ += bytes;
   }
-  return at_ == job_.bytes();
+  return at_ == call_.bytes();
 }
 
 /// Whose operand is the k-th that this rank reads: not all from the same one at a time.
 int SingleCopyExecutor::source(int k) const {
-  return job_.collective == Collective::kBroadcast ? job_.root : (boards_.self() + 1 + k) % boards_.size();
+  return call_.collective == Collective::kBroadcast ? call_.root : (cico_.self() + 1 + k) % cico_.size();
 }
 
 /// All operands, each as soon as it is there; then this rank needs nobody's any more, and says so. All ranks
-/// come upon one that cannot be read, and what has been read by then is read again from the boards.
+/// come upon one that cannot be read, and what has been read by then is read again from the CICO buffers.
 SingleCopyExecutor::State SingleCopyExecutor::read_operands() {
-  if (operand_ == nullptr && !is_reader()) return go_by_boards();
-  const bool broadcast = job_.collective == Collective::kBroadcast;
-  const int sources = broadcast ? (is_reader() ? 1 : 0) : boards_.size() - 1;
-  // Gaps cannot be filled again.
-  const int needed_at_once = job_.out_gaps != nullptr && read_ == 0 ? sources : std::min(read_ + 1, sources);
+  if (operand_ == nullptr && !is_reader()) return go_by_cico();
+  const bool broadcast = call_.collective == Collective::kBroadcast;
+  const int sources = broadcast ? (is_reader() ? 1 : 0) : cico_.size() - 1;
+  // Packer cannot be filled again.
+  const int needed_at_once =
+      call_.out_packer != nullptr && read_ == 0 ? sources : std::min(read_ + 1, sources);
   for (int k = read_; k < needed_at_once; ++k) {
     awaited_ = source(k);
     if (!has_told(awaited_)) return State::kBlocked;
-    if (buffers_of(awaited_).operand == nullptr) return go_by_boards();
+    if (buffers_of(awaited_).operand == nullptr) return go_by_cico();
   }
-  const std::size_t mine = static_cast<std::size_t>(boards_.self()) * job_.bytes();
-  const std::size_t offset = job_.collective == Collective::kAllToAll ? mine : 0;
+  const std::size_t mine = static_cast<std::size_t>(cico_.self()) * call_.bytes();
+  const std::size_t offset = call_.collective == Collective::kAllToAll ? mine : 0;
   if (read_ < sources) {
     const int peer = awaited_ = source(read_);
     if (!read_piece(peer, broadcast ? 0 : peer, offset)) return State::kMoved;
     at_ = 0;
     if (++read_ < sources) return State::kMoved;
   }
-  if (job_.out_gaps != nullptr && !broadcast)
-    job_.out_gaps->move(job_.out_gaps->context, boards_.self(), const_cast<std::byte*>(operand_ + offset),
-                        job_.bytes());
+  if (call_.out_packer != nullptr && !broadcast)
+    call_.out_packer->move(call_.out_packer->context, cico_.self(), const_cast<std::byte*>(operand_ + offset),
+                           call_.bytes());
   if (sources > 0) check_peers();
-  boards_.publish();
+  cico_.publish();
   step_ = Step::kWait;
   return is_reader() ? State::kDone : State::kMoved;
 }
 
 /// Of the message, what the rank reduces. The root of a reduce takes all.
 SingleCopyExecutor::Range SingleCopyExecutor::part_of(int rank) const {
-  switch (job_.collective) {
+  switch (call_.collective) {
     case Collective::kAllreduce: {
-      const ChunkRange chunk = chunk_range(job_.count, job_.elem_bytes, boards_.size(), rank);
-      return {chunk.first * job_.elem_bytes, chunk.count * job_.elem_bytes};
+      const ChunkRange chunk = chunk_range(call_.count, call_.elem_bytes, cico_.size(), rank);
+      return {chunk.first * call_.elem_bytes, chunk.count * call_.elem_bytes};
     }
     case Collective::kReduceScatter:
-      return {static_cast<std::size_t>(rank) * job_.bytes(), job_.bytes()};
+      return {static_cast<std::size_t>(rank) * call_.bytes(), call_.bytes()};
     case Collective::kReduceScatterV:
-      return {job_.bounds[rank] * job_.elem_bytes,
-              (job_.bounds[rank + 1] - job_.bounds[rank]) * job_.elem_bytes};
+      return {call_.bounds[rank] * call_.elem_bytes,
+              (call_.bounds[rank + 1] - call_.bounds[rank]) * call_.elem_bytes};
     default:
-      return {0, rank == job_.root ? job_.bytes() : 0};
+      return {0, rank == call_.root ? call_.bytes() : 0};
   }
 }
 
@@ -172,18 +173,18 @@ SingleCopyExecutor::Range SingleCopyExecutor::part_of(int rank) const {
 /// only one result, its owner alone looks at what the others have told: none of them can say that it cannot
 /// be read.
 SingleCopyExecutor::State SingleCopyExecutor::reduce_operands() {
-  const bool rooted = job_.collective == Collective::kReduce;
-  const int self = boards_.self();
-  if (!rooted || self == job_.root) {
+  const bool rooted = call_.collective == Collective::kReduce;
+  const int self = cico_.self();
+  if (!rooted || self == call_.root) {
     if (at_ == 0) {
-      if (!has_all(&Boards::is_level)) return State::kBlocked;
+      if (!has_all(&CicoBuffers::is_level)) return State::kBlocked;
       bool readable = rooted || operand_ != nullptr;
-      for (int rank = 0; rank < boards_.size(); ++rank) {
-        if (rank != self) boards_.compare(rank);
+      for (int rank = 0; rank < cico_.size(); ++rank) {
+        if (rank != self) cico_.compare(rank);
         told_[static_cast<std::size_t>(rank)] = buffers_of(rank);
         readable &= rank == self || buffers_of(rank).operand != nullptr;
       }
-      if (!readable) return go_by_boards();
+      if (!readable) return go_by_cico();
     }
     if (const Range part = part_of(self); at_ < part.bytes) {
       reduce_tile(part);
@@ -193,38 +194,38 @@ SingleCopyExecutor::State SingleCopyExecutor::reduce_operands() {
   }
   at_ = 0;
   // The others need not wait for my arithmetic, save for the results of an all-reduce.
-  if (job_.collective == Collective::kAllreduce) reduce_last();
-  boards_.publish();
-  step_ = job_.collective == Collective::kAllreduce ? Step::kReadResults : Step::kReduceLast;
+  if (call_.collective == Collective::kAllreduce) reduce_last();
+  cico_.publish();
+  step_ = call_.collective == Collective::kAllreduce ? Step::kReadResults : Step::kReduceLast;
   return State::kMoved;
 }
 
 /// Those whose memory I have read, and who go on only once I say so: none of them has given up before that,
 /// and written there. (Others may have left, and failed in a later call.)
 void SingleCopyExecutor::check_peers() const {
-  for (int rank = 0; rank < boards_.size(); ++rank)
-    if (rank != boards_.self() && (!is_reader() || rank == job_.root)) boards_.check(rank);
+  for (int rank = 0; rank < cico_.size(); ++rank)
+    if (rank != cico_.self() && (!is_reader() || rank == call_.root)) cico_.check(rank);
 }
 
 void SingleCopyExecutor::reduce_last() {
-  if (last_.count > 0) job_.reduce(last_.to, last_.left, last_.right, last_.count);
+  if (last_.count > 0) call_.reduce(last_.to, last_.left, last_.right, last_.count);
 }
 
 /// In order of rank. Without a copy in between where the output is free from the beginning; in place it is my
 /// operand, and takes what is reduced from my turn on. What is not in its place yet lies in banks of mine,
 /// where nobody looks.
 void SingleCopyExecutor::reduce_tile(const Range& part) {
-  const int self = boards_.self(), ranks = boards_.size();
-  const bool in_place = job_.in == job_.out;
+  const int self = cico_.self(), ranks = cico_.size();
+  const bool in_place = call_.in == call_.out;
   const bool two_pieces = in_place && self > 1, no_piece = !in_place && ranks == 2;
-  const std::span<std::byte> banks = boards_.room();
+  const std::span<std::byte> banks = cico_.room();
   const std::size_t room = no_piece ? kPieceBytes : two_pieces ? banks.size() / 2 : banks.size();
-  const std::size_t bytes = std::min(room / job_.elem_bytes * job_.elem_bytes, part.bytes - at_);
-  std::byte* const out = job_.out + (scatters_result(job_.collective) ? 0 : part.first) + at_;
+  const std::size_t bytes = std::min(room / call_.elem_bytes * call_.elem_bytes, part.bytes - at_);
+  std::byte* const out = call_.out + (scatters_result(call_.collective) ? 0 : part.first) + at_;
   std::byte* const partial = in_place ? banks.data() : out;
   std::byte* const fetched = no_piece ? out : two_pieces ? banks.data() + room : banks.data();
   const auto operand = [&](int rank, std::byte* to) -> const std::byte* {
-    if (rank == self) return job_.in + part.first + at_;
+    if (rank == self) return call_.in + part.first + at_;
     awaited_ = rank;
     read_peer_memory(pids_[static_cast<std::size_t>(rank)], to,
                      told_[static_cast<std::size_t>(rank)].operand + part.first + at_, bytes);
@@ -232,7 +233,7 @@ void SingleCopyExecutor::reduce_tile(const Range& part) {
   };
   const std::byte* left = operand(0, partial);
   for (int rank = 1; rank < ranks; ++rank) {
-    last_ = {rank < self ? partial : out, left, operand(rank, fetched), bytes / job_.elem_bytes};
+    last_ = {rank < self ? partial : out, left, operand(rank, fetched), bytes / call_.elem_bytes};
     if (rank < ranks - 1 || at_ + bytes < part.bytes) reduce_last();
     left = last_.to;
   }
@@ -242,40 +243,40 @@ void SingleCopyExecutor::reduce_tile(const Range& part) {
 /// A piece of one of an all-reduce's results, as soon as it is there. In place: its owner has read my operand
 /// there.
 SingleCopyExecutor::State SingleCopyExecutor::read_results() {
-  if (read_ < boards_.size() - 1) {
+  if (read_ < cico_.size() - 1) {
     const int peer = awaited_ = source(read_);
-    if (at_ == 0 && !boards_.is_level(peer)) return State::kBlocked;
+    if (at_ == 0 && !cico_.is_level(peer)) return State::kBlocked;
     const Range part = part_of(peer);
     const std::size_t bytes = std::min(kPieceBytes, part.bytes - at_);
-    read_peer_memory(pids_[static_cast<std::size_t>(peer)], job_.out + part.first + at_,
+    read_peer_memory(pids_[static_cast<std::size_t>(peer)], call_.out + part.first + at_,
                      told_[static_cast<std::size_t>(peer)].result + part.first + at_, bytes);
     at_ += bytes;
     if (at_ == part.bytes) {
       ++read_;
       at_ = 0;
     }
-    if (read_ < boards_.size() - 1) return State::kMoved;
+    if (read_ < cico_.size() - 1) return State::kMoved;
   }
   check_peers();
-  boards_.publish();
+  cico_.publish();
   step_ = Step::kWait;
   return State::kMoved;
 }
 
 /// In place, the operand may have been overwritten, but then there is a copy.
-SingleCopyExecutor::State SingleCopyExecutor::go_by_boards() {
-  if (operand_copy_) job_.in = operand_copy_.get();
-  return by_boards_.emplace(boards_, job_).advance();
+SingleCopyExecutor::State SingleCopyExecutor::go_by_cico() {
+  if (operand_copy_) call_.in = operand_copy_.get();
+  return by_cico_.emplace(cico_, call_).advance();
 }
 
 /// What I owe myself, but in gaps, which cannot be filled again.
 void SingleCopyExecutor::keep_own() const {
-  if (job_.collective == Collective::kBroadcast || reduces() || operand_ == nullptr ||
-      job_.out_gaps != nullptr)
+  if (call_.collective == Collective::kBroadcast || reduces() || operand_ == nullptr ||
+      call_.out_packer != nullptr)
     return;
-  const std::size_t mine = static_cast<std::size_t>(boards_.self()) * job_.bytes();
-  const std::byte* const from = operand_ + (job_.collective == Collective::kAllToAll ? mine : 0);
-  if (from != job_.out + mine) std::memcpy(job_.out + mine, from, job_.bytes());
+  const std::size_t mine = static_cast<std::size_t>(cico_.self()) * call_.bytes();
+  const std::byte* const from = operand_ + (call_.collective == Collective::kAllToAll ? mine : 0);
+  if (from != call_.out + mine) std::memcpy(call_.out + mine, from, call_.bytes());
 }
 
 }  // namespace loom::device

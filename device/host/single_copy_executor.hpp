@@ -1,13 +1,13 @@
 // single_copy_executor.hpp -- collectives of one host in which ranks read each other's buffers: a byte is
-// copied once, and a call needs three rounds whatever its size, an all-reduce four. The boards carry
+// copied once, and a call needs three rounds whatever its size, an all-reduce four. The CICO buffers carry
 // addresses. Resumable: it never waits.
 //
-// What is reduced comes tile by tile, into the output or a bank of the own board that nobody looks at, and is
-// still in the cache when it meets the other operands. Reductions go in order of rank, as on the boards: the
-// same bits.
+// What is reduced comes tile by tile, into the output or a bank of the own CICO buffer that nobody looks at,
+// and is still in the cache when it meets the other operands. Reductions go in order of rank, as on the CICO
+// buffers: the same bits.
 //
-// An operand that others cannot read (it has gaps, or is overwritten too early) is told as no address: then
-// all ranks see that, and go by boards.
+// An operand that others cannot read (it is not contiguous, or is overwritten too early) is told as no
+// address: then all ranks see that, and go by CICO buffers.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include <optional>
 #include <span>
 
-#include "device/host/board_executor.hpp"
+#include "device/host/cico_executor.hpp"
 
 namespace loom::device {
 
@@ -26,19 +26,19 @@ class SingleCopyExecutor {
   }
 
   /// pids: by rank; all of them permit read_peer_memory(). takes(job.collective), count >= 1.
-  /// begun: as of a BoardWalk.
-  SingleCopyExecutor(Boards& boards, std::span<const std::int64_t> pids, const HostJob& job,
+  /// begun: as of a CicoWalk.
+  SingleCopyExecutor(CicoBuffers& cico, std::span<const std::int64_t> pids, const Call& call,
                      Begun begun = Begun::kNo);
 
   using State = RingExecutor::State;
-  /// Performs one round unless it must wait. Throws what Boards and read_peer_memory() throw.
+  /// Performs one round unless it must wait. Throws what CicoBuffers and read_peer_memory() throw.
   State advance();
-  int awaited() const noexcept { return by_boards_ ? by_boards_->awaited() : awaited_; }
+  int awaited() const noexcept { return by_cico_ ? by_cico_->awaited() : awaited_; }
 
  private:
   /// Tell where my buffers are; read the others' operands, or reduce my part of them; of an all-reduce, read
   /// the others' results; wait until they have read mine. A round each, the last of which publishes nothing.
-  /// kReduceLast: after the round in which all was read; of banks it touches those of Boards::room().
+  /// kReduceLast: after the round in which all was read; of banks it touches those of CicoBuffers::room().
   enum class Step { kTell, kRead, kReduceLast, kReadResults, kWait };
   /// What a rank tells.
   struct Buffers {
@@ -50,14 +50,14 @@ class SingleCopyExecutor {
     std::size_t first, bytes;
   };
   bool is_reader() const;
-  bool reduces() const { return is_reduction(job_.collective); }
-  bool has_all(bool (Boards::*as_far)(int));
+  bool reduces() const { return is_reduction(call_.collective); }
+  bool has_all(bool (CicoBuffers::*as_far)(int));
   bool has_told(int rank);
   State tell();
   State read_operands();
   State reduce_operands();
   State read_results();
-  State go_by_boards();
+  State go_by_cico();
   int source(int k) const;
   Buffers buffers_of(int rank) const;
   Range part_of(int rank) const;
@@ -67,9 +67,9 @@ class SingleCopyExecutor {
   void keep_own() const;
   bool read_piece(int rank, int block, std::size_t offset);
 
-  Boards& boards_;
+  CicoBuffers& cico_;
   std::span<const std::int64_t> pids_;
-  HostJob job_;
+  Call call_;
   Step step_ = Step::kTell;
   int read_ = 0;  ///< operands, or results
   struct {
@@ -83,7 +83,7 @@ class SingleCopyExecutor {
   std::vector<Buffers> told_;  ///< by rank, of a reduction, whose later rounds look at other banks
   /// Of an all-to-all in place, whose operand is overwritten too early.
   std::unique_ptr<std::byte[]> operand_copy_;
-  std::optional<BoardExecutor> by_boards_;
+  std::optional<CicoExecutor> by_cico_;
 };
 
 }  // namespace loom::device

@@ -5,22 +5,23 @@
 
 namespace loom::device {
 
-TreeExecutor::TreeExecutor(const TreeLinks& links, const TreeJob& job, std::size_t slice_elems)
+TreeExecutor::TreeExecutor(const TreeLinks& links, const TreeStage& stage, std::size_t slice_elems)
     : links_(links),
-      job_(job),
+      stage_(stage),
       slice_elems_(slice_elems),
       is_root_(links.parent.send == nullptr && links.parent.receive == nullptr) {
-  if (job.collective == TreeCollective::kBroadcast) up_ = job.count;
+  if (stage.collective == TreeCollective::kBroadcast) up_ = stage.count;
   // At its root what has come up goes down in the same step.
-  if (job.collective == TreeCollective::kReduce || (job.collective == TreeCollective::kAllreduce && is_root_))
-    down_ = job.count;
+  if (stage.collective == TreeCollective::kReduce ||
+      (stage.collective == TreeCollective::kAllreduce && is_root_))
+    down_ = stage.count;
 }
 
 TreeExecutor::State TreeExecutor::advance() {
   bool moved = false;
-  while (up_ < job_.count || down_ < job_.count) {
-    const bool went_down = down_ < job_.count && slice_down();
-    const bool went_up = up_ < job_.count && slice_up();
+  while (up_ < stage_.count || down_ < stage_.count) {
+    const bool went_down = down_ < stage_.count && slice_down();
+    const bool went_up = up_ < stage_.count && slice_up();
     if (!went_down && !went_up) return moved ? State::kMoved : State::kBlocked;
     moved = true;
   }
@@ -28,11 +29,11 @@ TreeExecutor::State TreeExecutor::advance() {
 }
 
 std::size_t TreeExecutor::slice(std::size_t done) const {
-  return std::min(slice_elems_, job_.count - done);
+  return std::min(slice_elems_, stage_.count - done);
 }
 
 bool TreeExecutor::slice_up() {
-  const std::size_t count = slice(up_), at = up_ * job_.elem_bytes, bytes = count * job_.elem_bytes;
+  const std::size_t count = slice(up_), at = up_ * stage_.elem_bytes, bytes = count * stage_.elem_bytes;
   for (int i = 0; i < TreeLinks::kMostChildren; ++i)
     if (RecvLink* link = links_.child[static_cast<std::size_t>(i)].receive;
         link != nullptr && link->try_receive() == nullptr) {
@@ -40,11 +41,11 @@ bool TreeExecutor::slice_up() {
       return false;
     }
   if (is_root_) {
-    const bool returns = job_.collective == TreeCollective::kAllreduce;
+    const bool returns = stage_.collective == TreeCollective::kAllreduce;
     if (returns && !children_can_take()) return false;
-    reduce_children(job_.out + at, up_, count);
-    have(job_.out + at, bytes);
-    if (returns) send_down(job_.out + at, bytes);
+    reduce_children(stage_.out + at, up_, count);
+    have(stage_.out + at, bytes);
+    if (returns) send_down(stage_.out + at, bytes);
   } else {
     std::byte* const to = links_.parent.send->try_acquire();
     if (to == nullptr) {
@@ -62,18 +63,18 @@ bool TreeExecutor::slice_up() {
 
 /// to = mine op first child op second child ...
 void TreeExecutor::reduce_children(std::byte* to, std::size_t first, std::size_t count) {
-  const std::byte* so_far = job_.in + first * job_.elem_bytes;
-  need(so_far, count * job_.elem_bytes);
+  const std::byte* so_far = stage_.in + first * stage_.elem_bytes;
+  need(so_far, count * stage_.elem_bytes);
   for (const PeerLinks& child : links_.child) {
     if (child.receive == nullptr) continue;
-    job_.reduce(to, so_far, child.receive->try_receive(), count);
+    stage_.reduce(to, so_far, child.receive->try_receive(), count);
     so_far = to;
   }
-  if (so_far != to) std::memcpy(to, so_far, count * job_.elem_bytes);
+  if (so_far != to) std::memcpy(to, so_far, count * stage_.elem_bytes);
 }
 
 bool TreeExecutor::slice_down() {
-  const std::size_t count = slice(down_), at = down_ * job_.elem_bytes, bytes = count * job_.elem_bytes;
+  const std::size_t count = slice(down_), at = down_ * stage_.elem_bytes, bytes = count * stage_.elem_bytes;
   const std::byte* const from = is_root_ ? operand(at, bytes) : links_.parent.receive->try_receive();
   if (from == nullptr) {
     awaited_ = kParent;
@@ -83,11 +84,11 @@ bool TreeExecutor::slice_down() {
   send_down(from, bytes);
   is_packed_ = false;
   if (!is_root_) {
-    if (job_.out_gaps != nullptr)
-      job_.out_gaps->move(job_.out_gaps->context, 0, const_cast<std::byte*>(from), bytes);
+    if (stage_.out_packer != nullptr)
+      stage_.out_packer->move(stage_.out_packer->context, 0, const_cast<std::byte*>(from), bytes);
     else {
-      std::memcpy(job_.out + at, from, bytes);
-      have(job_.out + at, bytes);
+      std::memcpy(stage_.out + at, from, bytes);
+      have(stage_.out + at, bytes);
     }
     links_.parent.receive->release();
   }
@@ -95,16 +96,16 @@ bool TreeExecutor::slice_down() {
   return true;
 }
 
-/// The root's slice of a broadcast. Gaps are packed once, although it may be a while until the children can
+/// The root's slice of a broadcast. Packer are packed once, although it may be a while until the children can
 /// take it.
 const std::byte* TreeExecutor::operand(std::size_t at, std::size_t bytes) {
-  if (job_.in_gaps == nullptr) {
-    need(job_.in + at, bytes);
-    return job_.in + at;
+  if (stage_.in_packer == nullptr) {
+    need(stage_.in + at, bytes);
+    return stage_.in + at;
   }
   if (!is_packed_) {
     packed_.resize(bytes);
-    job_.in_gaps->move(job_.in_gaps->context, 0, packed_.data(), bytes);
+    stage_.in_packer->move(stage_.in_packer->context, 0, packed_.data(), bytes);
     is_packed_ = true;
   }
   return packed_.data();

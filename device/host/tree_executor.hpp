@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "device/call.hpp"
 #include "device/host/exchange_executor.hpp"
-#include "device/host/host_job.hpp"
 
 namespace loom::device {
 
@@ -23,23 +23,23 @@ enum class TreeCollective { kAllreduce, kBroadcast, kReduce };
 
 /// All ranks give the same collective, count and elem_bytes. The root is the rank without a parent: a tree
 /// can be taken up at any rank, since every link of it leads both ways.
-struct TreeJob {
+struct TreeStage {
   TreeCollective collective = TreeCollective::kAllreduce;
   const std::byte* in = nullptr;  ///< count elements; of a broadcast only at the root; may be out
   std::byte* out = nullptr;       ///< count elements; of a reduction only at the root
   std::size_t count = 0;
   std::size_t elem_bytes = 1;
   ReduceFn reduce = nullptr;
-  const Gaps* in_gaps = nullptr;  ///< of a broadcast: its only block has gaps
-  const Gaps* out_gaps = nullptr;
-  Transit* transit = nullptr;  ///< is told of what is read of `in` and has been written to `out`
+  const Packer* in_packer = nullptr;  ///< of a broadcast: its only block is not contiguous
+  const Packer* out_packer = nullptr;
+  Streaming* streaming = nullptr;  ///< is told of what is read of `in` and has been written to `out`
 };
 
 /// Slices go up, reduced with each child's in turn, and down; the two ways are independent of each other but
 /// at the root, where what has come up goes down.
 class TreeExecutor {
  public:
-  TreeExecutor(const TreeLinks& links, const TreeJob& job, std::size_t slice_elems);
+  TreeExecutor(const TreeLinks& links, const TreeStage& stage, std::size_t slice_elems);
 
   using State = RingExecutor::State;
   /// Goes on until it must wait. Throws what the links throw.
@@ -56,18 +56,18 @@ class TreeExecutor {
   void reduce_children(std::byte* to, std::size_t first, std::size_t count);
   void send_down(const std::byte* from, std::size_t bytes);
   void need(const std::byte* first, std::size_t bytes) {
-    if (job_.transit != nullptr) job_.transit->need(first, bytes);
+    if (stage_.streaming != nullptr) stage_.streaming->need(first, bytes);
   }
   void have(const std::byte* first, std::size_t bytes) noexcept {
-    if (job_.transit != nullptr) job_.transit->have(first, bytes);
+    if (stage_.streaming != nullptr) stage_.streaming->have(first, bytes);
   }
   const std::byte* operand(std::size_t at, std::size_t bytes);
 
   TreeLinks links_;
-  TreeJob job_;
+  TreeStage stage_;
   std::size_t slice_elems_;
   bool is_root_;
-  std::vector<std::byte> packed_;  ///< the root's next slice, where its operand has gaps
+  std::vector<std::byte> packed_;  ///< the root's next slice, where its operand is not contiguous
   bool is_packed_ = false;
   std::size_t up_ = 0, down_ = 0;  ///< elements that are through
   int awaited_ = kParent;

@@ -43,10 +43,10 @@ struct MeshEnds {
 /// The links of one channel of one rank, by protocol.
 struct Channel {
   RingEnds ring[kProtocols];
-  MeshEnds mesh[kProtocols];
+  MeshEnds pairwise[kProtocols];
 };
 struct ChannelForm {
-  FifoForm ring[kProtocols], mesh[kProtocols];
+  FifoForm ring[kProtocols], pairwise[kProtocols];
 };
 
 /// One rank's share of one call; equal on all ranks but for rank and buffers. Sizes in elements.
@@ -270,8 +270,8 @@ LOOM_HOST_DEVICE bool perform_ring(Group& group, const Task& task, RingEnds& end
   return done;
 }
 template <class MoveBy, class Operation, class T, class Group>
-LOOM_HOST_DEVICE bool perform_mesh(Group& group, const Task& task, MeshEnds& ends, const FifoForm& form,
-                                   const WayOut& way_out) {
+LOOM_HOST_DEVICE bool perform_pairwise(Group& group, const Task& task, MeshEnds& ends, const FifoForm& form,
+                                       const WayOut& way_out) {
   Passed passed = ends.passed;
   const bool done = task.algorithm == Algorithm::kOneShot
                         ? detail::one_shot<MoveBy, Operation, T>(group, task, ends, passed, form, way_out)
@@ -298,12 +298,13 @@ LOOM_HOST_DEVICE bool perform(Group& group, const Task& task, Channel& channel, 
   const Protocol protocol = protocol_for<T>(task);
   const int p = static_cast<int>(protocol);
   RingEnds& ring = channel.ring[p];
-  MeshEnds& mesh = channel.mesh[p];
+  MeshEnds& pairwise = channel.pairwise[p];
   if constexpr (LL128Move::carries<T>)
     if (protocol == Protocol::kLL128)
-      return meshes ? perform_mesh<LL128Move, Operation, T>(group, task, mesh, forms.mesh[p], way_out)
+      return meshes ? perform_pairwise<LL128Move, Operation, T>(group, task, pairwise, forms.pairwise[p],
+                                                                way_out)
                     : perform_ring<LL128Move, Operation, T>(group, task, ring, forms.ring[p], way_out);
-  return meshes ? perform_mesh<LLMove, Operation, T>(group, task, mesh, forms.mesh[p], way_out)
+  return meshes ? perform_pairwise<LLMove, Operation, T>(group, task, pairwise, forms.pairwise[p], way_out)
                 : perform_ring<SimpleMove, Operation, T>(group, task, ring, forms.ring[p], way_out);
 }
 

@@ -36,9 +36,9 @@ class Layout {
       }
       for (int k = 0; k < ranks_ - 1 && has_mesh(p); ++k) {
         const int peer = other_position(rank, k);
-        const std::size_t mine = mesh_begin(p, peer, rank), theirs = mesh_begin(p, rank, peer);
-        result.mesh[p].from[k] = receive(at(rank, mine), at(peer, theirs));
-        result.mesh[p].to[k] = send(at(peer, theirs), at(rank, mine));
+        const std::size_t mine = pairwise_begin(p, peer, rank), theirs = pairwise_begin(p, rank, peer);
+        result.pairwise[p].from[k] = receive(at(rank, mine), at(peer, theirs));
+        result.pairwise[p].to[k] = send(at(peer, theirs), at(rank, mine));
       }
     }
     return result;
@@ -58,11 +58,13 @@ class Layout {
   static Word* word(std::byte* at) { return reinterpret_cast<Word*>(at); }
 
   constexpr bool has_ring(int p) const { return form_.ring[p].slot_count > 0; }
-  constexpr bool has_mesh(int p) const { return form_.mesh[p].slot_count > 0; }
+  constexpr bool has_mesh(int p) const { return form_.pairwise[p].slot_count > 0; }
   constexpr std::size_t ring_bytes(int p) const { return has_ring(p) ? kSlots + form_.ring[p].bytes() : 0; }
-  constexpr std::size_t mesh_bytes(int p) const { return has_mesh(p) ? kSlots + form_.mesh[p].bytes() : 0; }
+  constexpr std::size_t pairwise_bytes(int p) const {
+    return has_mesh(p) ? kSlots + form_.pairwise[p].bytes() : 0;
+  }
   constexpr std::size_t protocol_bytes(int p) const {
-    return ring_bytes(p) + static_cast<std::size_t>(ranks_ - 1) * mesh_bytes(p);
+    return ring_bytes(p) + static_cast<std::size_t>(ranks_ - 1) * pairwise_bytes(p);
   }
   constexpr std::size_t channel_bytes() const { return ring_begin(kProtocols); }
   constexpr std::size_t ring_begin(int p) const {
@@ -71,9 +73,9 @@ class Layout {
     return begin;
   }
   /// In `of`'s memory, for its links with a peer.
-  constexpr std::size_t mesh_begin(int p, int peer, int of) const {
+  constexpr std::size_t pairwise_begin(int p, int peer, int of) const {
     return ring_begin(p) + ring_bytes(p) +
-           static_cast<std::size_t>(peer < of ? peer : peer - 1) * mesh_bytes(p);
+           static_cast<std::size_t>(peer < of ? peer : peer - 1) * pairwise_bytes(p);
   }
 
   ChannelForm form_;

@@ -85,7 +85,7 @@ void forget_group(Rank& self) {
   self.process().groups().keep(members, std::make_shared<Group>());
 }
 
-Came come_about(Rank& self, const device::HostJob& call) {
+Came come_about(Rank& self, const device::Call& call) {
   const auto communicator = self.connect();
   if (!communicator) return Came::kNowhere;
   try {
@@ -97,18 +97,18 @@ Came come_about(Rank& self, const device::HostJob& call) {
 
 TEST_P(OutOfMemory, OfOneRankAtAnyPointOfTheSetUpEndsItOnAll) {
   Job job{.ranks = GetParam().two_hosts ? 4 : 3};
-  job.parameters.two_levels = 1;
+  job.parameters.hier = 1;
   job.parameters.preference = GetParam().preference;
   if (GetParam().two_hosts) job.host = [](int rank) { return "host" + std::to_string(rank / 2); };
   std::size_t failures = 0;
   job.run([&](Rank& self) {
     std::vector<float> in(200'000), out(in.size());
-    device::HostJob call{.collective = GetParam().collective,
-                         .in = bytes_of(in),
-                         .out = bytes_of(out),
-                         .count = in.size() / static_cast<std::size_t>(self.size()),
-                         .elem_bytes = sizeof(float),
-                         .reduce = device::find_reduce(device::Op::kSum, device::Type::kFloat)};
+    device::Call call{.collective = GetParam().collective,
+                      .in = bytes_of(in),
+                      .out = bytes_of(out),
+                      .count = in.size() / static_cast<std::size_t>(self.size()),
+                      .elem_bytes = sizeof(float),
+                      .reduce = device::find_reduce(device::Op::kSum, device::Type::kFloat)};
     if (call.collective == device::Collective::kBarrier) call = {};
     for (const int unlucky : {0, self.size() - 1})
       for (const bool on : {false, true}) {

@@ -76,8 +76,8 @@ struct Reach {
       translate(to.slots), translate(to.filled), translate(to.consumed);
     };
     for (steps::RingEnds& ring : channel.ring) both(ring.from, ring.to);
-    for (steps::MeshEnds& mesh : channel.mesh)
-      for (int peer = 0; peer < steps::kMostRanks - 1; ++peer) both(mesh.from[peer], mesh.to[peer]);
+    for (steps::MeshEnds& pairwise : channel.pairwise)
+      for (int peer = 0; peer < steps::kMostRanks - 1; ++peer) both(pairwise.from[peer], pairwise.to[peer]);
   }
 };
 
@@ -130,7 +130,7 @@ int start_collective(Driver& d, const Kernel& kernel, loom::device::cuda::Collec
       if (!done) steps::store_release(args.failed, 1);
       for (int p = 0; p < steps::kProtocols; ++p) {
         args.channels[block].ring[p].passed = channel.ring[p].passed;
-        args.channels[block].mesh[p].passed = channel.mesh[p].passed;
+        args.channels[block].pairwise[p].passed = channel.pairwise[p].passed;
       }
     }
     d.kernel_runs = false;

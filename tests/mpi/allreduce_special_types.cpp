@@ -1,4 +1,5 @@
-// User-defined operations, which the component below carries, and types that are more than one plain number.
+// User-defined operations, which the fallback component carries, and types that are more than one plain
+// number.
 #include <complex>
 
 #include "tests/mpi/harness.hpp"
@@ -8,7 +9,7 @@ namespace {
 
 constexpr int kCounts[] = {1, 10, 3000};
 
-enum class Carrier { kLoom, kBelow };
+enum class Carrier { kLoom, kFallback };
 
 /// Allreduces values made by `operand(rank, i)`; the result must be `expected(i)`.
 template <class T, class Operand, class Expected>
@@ -17,8 +18,10 @@ void reduce_and_compare(Check& check, const char* what, MPI_Datatype type, MPI_O
   for (const int count : kCounts) {
     std::vector<T> in, out(static_cast<std::size_t>(count));
     for (int i = 0; i < count; ++i) in.push_back(operand(check.world.rank, i));
-    if (carrier == Carrier::kLoom) check.expect_carried(in.size() * sizeof(T));
-    else check.expect_fallback();
+    if (carrier == Carrier::kLoom)
+      check.expect_carried(in.size() * sizeof(T));
+    else
+      check.expect_fallback();
     MPI_Allreduce(in.data(), out.data(), count, type, op, check.world.comm);
     int wrong = 0;
     for (int i = 0; i < count; ++i) wrong += !(out[static_cast<std::size_t>(i)] == expected(i));
@@ -36,7 +39,7 @@ void user_defined(Check& check) {
   const int ranks = check.world.ranks;
   reduce_and_compare<int>(
       check, "user-defined sum", MPI_INT, op, [](int rank, int i) { return rank + i; },
-      [=](int i) { return ranks * (ranks - 1) / 2 + ranks * i; }, Carrier::kBelow);
+      [=](int i) { return ranks * (ranks - 1) / 2 + ranks * i; }, Carrier::kFallback);
   MPI_Op_free(&op);
 }
 
@@ -71,7 +74,8 @@ void not_commutative(Check& check) {
     for (int rank = 1; rank < ranks; ++rank) product = product * matrix_of(rank, i);
     return product;
   };
-  reduce_and_compare<Matrix>(check, "matrix product", type, op, matrix_of, product_of_all, Carrier::kBelow);
+  reduce_and_compare<Matrix>(check, "matrix product", type, op, matrix_of, product_of_all,
+                             Carrier::kFallback);
   MPI_Op_free(&op);
   MPI_Type_free(&type);
 }

@@ -33,7 +33,7 @@ void integers_wrap(Check& check, Type type, Op op) {
   const std::set<std::size_t> counts = {1, 7, 1000, 65536 + 3};
   const std::size_t least_bytes = *counts.begin() * mpi::size_of(type);
   if (mpi::size_of(type) < 4 && !check.settings.loom_carries(least_bytes)) {
-    return check.skip("the component below may saturate 8- and 16-bit sums");
+    return check.skip("the fallback component may saturate 8- and 16-bit sums");
   }
   const Reduction reduction(check.world, type, op, Range::kWrapping);
   for (const std::size_t count : counts) reduction.run(check, count, {.shift = count});

@@ -45,16 +45,17 @@ void Check::expect_either() {
 }
 
 void Suite::judge_carrier(Check& check, std::uint64_t carried, std::uint64_t fallbacks) const {
-  if (check.settings.expected == Carrier::kBelow) {
-    check.expect(carried == 0, "loom carried {} calls, but the component below should have carried all",
+  if (check.settings.expected == Carrier::kFallback) {
+    check.expect(carried == 0, "loom carried {} calls, but the fallback component should have carried all",
                  carried);
   } else if (check.settings.expected == Carrier::kLoom) {
-    // There may be more calls than ours: Open MPI makes some itself, as han does when it first serves a communicator.
+    // There may be more calls than ours: Open MPI makes some itself, as han does when it first serves a
+    // communicator.
     check.expect(
         carried >= check.carried_ && fallbacks >= check.fallbacks_ &&
             carried + fallbacks >= check.carried_ + check.fallbacks_ + check.either_,
-        "loom carried {} calls and handed {} down, expected at least {} and {} ({} could go either way)", carried,
-        fallbacks, check.carried_, check.fallbacks_, check.either_);
+        "loom carried {} calls and handed {} down, expected at least {} and {} ({} could go either way)",
+        carried, fallbacks, check.carried_, check.fallbacks_, check.either_);
   }
 }
 
@@ -79,13 +80,19 @@ int Suite::run(const Settings& settings) {
     for (const std::string& failure : check.failures_) fmt::print(stderr, "  rank {}: {}\n", rank, failure);
     std::uint64_t failures = check.failure_count_;
     MPI_Allreduce(MPI_IN_PLACE, &failures, 1, MPI_UINT64_T, MPI_SUM, control);
-    if (failures > 0) ++failed;
-    else if (!check.skipped_.empty()) ++skipped;
-    else ++passed;
+    if (failures > 0)
+      ++failed;
+    else if (!check.skipped_.empty())
+      ++skipped;
+    else
+      ++passed;
     if (rank != 0) continue;
-    if (failures > 0) fmt::print("FAILED  {} ({} failures on all ranks)\n", sentence, failures);
-    else if (!check.skipped_.empty()) fmt::print("skipped {}: {}\n", sentence, check.skipped_);
-    else fmt::print("ok      {}\n", sentence);
+    if (failures > 0)
+      fmt::print("FAILED  {} ({} failures on all ranks)\n", sentence, failures);
+    else if (!check.skipped_.empty())
+      fmt::print("skipped {}: {}\n", sentence, check.skipped_);
+    else
+      fmt::print("ok      {}\n", sentence);
     std::fflush(stdout);
   }
   MPI_Comm_free(&control);

@@ -19,11 +19,11 @@
 
 namespace loom::mpi_test {
 
-enum class Carrier { kUnknown, kLoom, kBelow };
+enum class Carrier { kUnknown, kLoom, kFallback };
 
 struct Settings {
   Carrier expected = Carrier::kUnknown;
-  std::size_t loom_from_bytes = 0;  // loom may leave smaller messages to the component below
+  std::size_t loom_from_bytes = 0;  // loom may leave smaller messages to the fallback component
   int threads = 0;                  // 0: MPI was not initialized for several threads
   bool big = false;
   std::string filter;  // run only the checks whose name contains this

@@ -42,9 +42,11 @@ int main(int argc, char** argv) {
   int exit_code = -1;
   try {
     app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) { exit_code = app.exit(error, text, text) == 0 ? 0 : 2; }
+  } catch (const CLI::ParseError& error) {
+    exit_code = app.exit(error, text, text) == 0 ? 0 : 2;
+  }
   if (expect_loom) settings.expected = Carrier::kLoom;
-  if (expect_below) settings.expected = Carrier::kBelow;
+  if (expect_below) settings.expected = Carrier::kFallback;
 
   int provided = 0;
   MPI_Init_thread(&argc, &argv, settings.threads > 0 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);

@@ -108,7 +108,7 @@ void from_groups() {
   MPI_Group_free(&world);
 }
 
-/// The ranks in a circle: neighbours by the component below, all other collectives as anywhere.
+/// The ranks in a circle: neighbours by the fallback component, all other collectives as anywhere.
 void with_topology() {
   const int periodic = 1;
   MPI_Comm circle;

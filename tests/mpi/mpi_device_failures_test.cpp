@@ -95,8 +95,8 @@ void fail_during_the_call() {
   out.is([](int) { return ranks * (ranks - 1) / 2; }, "a long allreduce after a failed one is wrong");
 }
 
-/// The context ends with a persistent call and stand-ins alive; the host's buffers go on, and so do a new
-/// context's.
+/// The context ends with a persistent call and staging buffers alive; the host's buffers go on, and so do a
+/// new context's.
 void outlive_a_context() {
   Driver& driver = Driver::get();
   auto* const device = static_cast<int*>(driver.allocate(MemoryKind::kDevice, 4000));
@@ -148,9 +148,9 @@ int main(int argc, char** argv) {
   for (const auto scenario : {do_without_locked_pages, fail_after_the_call, fail_before_the_call,
                               fail_during_the_call, keep_to_the_limit})
     scenario();
-  // Of a board on each rank's GPU this process has one, and the others mapped.
-  const bool boards = std::getenv("OMPI_MCA_coll_loom_cuda_executor") != nullptr;
-  require(counts().allocations <= (boards ? 3 * static_cast<std::uint64_t>(ranks) : 0),
+  // Of a CICO buffer on each rank's GPU this process has one, and the others mapped.
+  const bool cico = std::getenv("OMPI_MCA_coll_loom_cuda_executor") != nullptr;
+  require(counts().allocations <= (cico ? 3 * static_cast<std::uint64_t>(ranks) : 0),
           "the test has left allocations");
   outlive_a_context();
   MPI_Finalize();

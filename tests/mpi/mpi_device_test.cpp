@@ -354,7 +354,7 @@ int main(int argc, char** argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   Driver::get();
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  use_user_defined_operations();  // on ranks that have not met: some of these go below
+  use_user_defined_operations();  // on ranks that have not met: some of these fall back
   MPI_Barrier(MPI_COMM_WORLD);
   for (const auto scenario :
        {use_user_defined_operations, leave_insignificant_buffers_alone, reduce_locally, call_neighbours,
@@ -362,9 +362,9 @@ int main(int argc, char** argv) {
         copy_no_more_than_the_message, start_many_and_free_their_communicator,
         call_from_a_thread_without_a_context, use_two_devices})
     scenario();
-  // Of a board on each rank's GPU this process has one, and the others mapped.
-  const bool boards = std::getenv("OMPI_MCA_coll_loom_cuda_executor") != nullptr;
-  require(counts().allocations <= (boards ? 3 * static_cast<std::uint64_t>(ranks) : 0),
+  // Of a CICO buffer on each rank's GPU this process has one, and the others mapped.
+  const bool cico = std::getenv("OMPI_MCA_coll_loom_cuda_executor") != nullptr;
+  require(counts().allocations <= (cico ? 3 * static_cast<std::uint64_t>(ranks) : 0),
           "the test has left allocations");
   MPI_Finalize();
 }

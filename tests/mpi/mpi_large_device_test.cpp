@@ -4,7 +4,7 @@
 //   mpi_large_device_test [COUNT]
 //
 // COUNT of MPI_INT (2^29 + 3). Exit code 77: there is no device, or not enough memory on the host for one
-// that is none, with its stand-ins.
+// that is none, with its staging buffers.
 #include <mpi.h>
 
 #include <algorithm>

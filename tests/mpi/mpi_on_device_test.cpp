@@ -269,7 +269,7 @@ void leaves_nothing(const char* what, const std::function<void()>& body) {
   require(nothing, "communicators that have gone leave something behind");
 }
 
-/// Boards of communicators that have gone are freed once all ranks have left them.
+/// CicoBuffers of communicators that have gone are freed once all ranks have left them.
 void free_what_communicators_had() {
   leaves_nothing("calls", [] {
     MPI_Comm copy;

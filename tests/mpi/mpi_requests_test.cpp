@@ -315,7 +315,7 @@ void exchange_nothing(MPI_Comm comm) {
   MPI_Type_free(&empty);
 }
 
-/// On communicators on which nobody has waited yet: calls are held back until the ranks are connected. On one
+/// On communicators on which nobody has waited yet: calls are deferred until the ranks are connected. On one
 /// host all of them are loom's then.
 void connect_meanwhile(MPI_Comm comm) {
   for (const auto scenario : {wait_in_any_order, complete_by_every_function, start_before_others_can,
@@ -327,7 +327,7 @@ void connect_meanwhile(MPI_Comm comm) {
   }
 }
 
-/// Calls on one communicator are held back while the first call on another connects the ranks.
+/// Calls on one communicator are deferred while the first call on another connects the ranks.
 void connect_one_inside_another(MPI_Comm comm) {
   for (int round = 0; round < 40; ++round) {
     MPI_Comm first, second;

@@ -184,7 +184,7 @@ void all_to_all(Form form, const Blocks& blocks, int first = 0) {
 void run_connected() {
   for (const Form form : loom::conformance::kForms)
     for (const int count : {0, 1, 100, 3000, 100'000}) {
-      if (count == 0 && form == Form::kPersistent) continue;  // goes below, see above
+      if (count == 0 && form == Form::kPersistent) continue;  // falls back, see above
       const Blocks blocks(count);
       for (const int root : {0, ranks - 1}) {
         reduce(form, count, root);

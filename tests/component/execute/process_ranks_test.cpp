@@ -24,17 +24,17 @@ constexpr int kMaxRanks = 8;
 constexpr std::size_t kMaxGather = 64 * 1024;
 
 /// In memory that all rank processes share.
-struct Meeting {
+struct Agreement {
   pthread_barrier_t barrier;
   std::byte gathered[kMaxRanks][kMaxGather];
 };
 
 struct RankProcess {
-  Meeting* meeting;
+  Agreement* agreement;
   int rank, size;
   loom_comm* comm = nullptr;
 
-  void meet() { pthread_barrier_wait(&meeting->barrier); }
+  void meet() { pthread_barrier_wait(&agreement->barrier); }
   int allreduce(std::vector<float>& values) {
     return perform(LOOM_ALLREDUCE, values.data(), values.data(), values.size(), LOOM_FLOAT);
   }
@@ -57,11 +57,11 @@ bool prefers_single_copy = false;  // all of them
 int gather(void* context, const void* in, void* out, std::size_t bytes) {
   auto& self = *static_cast<RankProcess*>(context);
   if (bytes > kMaxGather) return 1;
-  std::memcpy(self.meeting->gathered[self.rank], in, bytes);
+  std::memcpy(self.agreement->gathered[self.rank], in, bytes);
   self.meet();
   for (int rank = 0; rank < self.size; ++rank)
     std::memcpy(static_cast<std::byte*>(out) + static_cast<std::size_t>(rank) * bytes,
-                self.meeting->gathered[rank], bytes);
+                self.agreement->gathered[rank], bytes);
   self.meet();
   return 0;
 }
@@ -110,20 +110,21 @@ std::string run_rank(RankProcess& self, bool own_host, double timeout_s, const B
 void run_processes(int size, bool hosts, const std::vector<int>& killed, const Body& body,
                    double timeout_s = 0) {
   if (hosts && ::geteuid() != 0) GTEST_SKIP() << "skipped: giving each rank a host name needs root";
-  void* memory = ::mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* memory =
+      ::mmap(nullptr, sizeof(Agreement), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
-  auto* meeting = static_cast<Meeting*>(memory);
+  auto* agreement = static_cast<Agreement*>(memory);
   pthread_barrierattr_t shared;
   pthread_barrierattr_init(&shared);
   pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
-  pthread_barrier_init(&meeting->barrier, &shared, static_cast<unsigned>(size));
+  pthread_barrier_init(&agreement->barrier, &shared, static_cast<unsigned>(size));
 
   std::vector<pid_t> children;
   for (int rank = 0; rank < size; ++rank) {
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      RankProcess self{meeting, rank, size};
+      RankProcess self{agreement, rank, size};
       const std::string wrong = run_rank(self, hosts, timeout_s, body);
       if (!wrong.empty()) std::fprintf(stderr, "rank %d: %s\n", rank, wrong.c_str());
       ::_exit(wrong.empty() ? 0 : 1);
@@ -140,7 +141,7 @@ void run_processes(int size, bool hosts, const std::vector<int>& killed, const B
           << "rank " << rank << " ended with status " << status;
     }
   }
-  ::munmap(memory, sizeof(Meeting));
+  ::munmap(memory, sizeof(Agreement));
 }
 
 std::string expect_failure_after_death(RankProcess& self, std::size_t count, const char* cause) {

@@ -37,14 +37,14 @@ TEST_P(AllreduceAcrossHosts, SumsMessagesOfEverySize) {
     const auto communicator = self.connect();
     ASSERT_NE(communicator, nullptr);
     int call = 0, carried = 0;
-    // The first ones are left to the component below.
+    // The first ones are left to the fallback component.
     for (const std::size_t count : {0UL, 1UL, 1000UL, 131072UL, 131073UL, 1000003UL, 3000001UL}) {
       ++call;
       const bool in_place = call % 2 == 0;
       carried += check_sum<float>(self, *communicator, device::Type::kFloat, count, in_place, call);
       carried += check_sum<std::int64_t>(self, *communicator, device::Type::kInt64, count, !in_place, call);
     }
-    EXPECT_GE(carried, 8) << "loom left too much to the component below";
+    EXPECT_GE(carried, 8) << "loom left too much to the fallback component";
     if (const auto* transport = self.process().open_transport()) bytes_sent += transport->bytes_sent();
   });
   EXPECT_GT(bytes_sent, 8U * 3000001);
@@ -59,7 +59,7 @@ TEST_P(AllreduceAcrossHosts, GoesThroughTwoLevelsIfAllWantThat) {
     Job job = job_on(GetParam());
     job.parameters_of = [all, last = job.ranks - 1, common = job.parameters](int rank) {
       loom_parameters parameters = common;
-      parameters.two_levels = all || rank != last ? 1 : 0;
+      parameters.hier = all || rank != last ? 1 : 0;
       return parameters;
     };
     job.run([&](Rank& self) {
@@ -76,12 +76,12 @@ TEST_P(AllreduceAcrossHosts, GoesThroughTwoLevelsIfAllWantThat) {
   }
 }
 
-TEST(TwoLevels, BeginWithTheSmallCallThatAllRanksWantOrOnceThereAreLinks) {
+TEST(HierLinks, BeginWithTheSmallCallThatAllRanksWantOrOnceThereAreLinks) {
   setenv("UCX_TLS", "tcp,self", 1);
   Job job{.ranks = 4, .host = [](int rank) { return "host" + std::to_string(rank / 2); }};
   job.parameters_of = [](int rank) {
     loom_parameters parameters{};
-    parameters.two_levels = rank == 1 ? 3 : 2;
+    parameters.hier = rank == 1 ? 3 : 2;
     return parameters;
   };
   job.run([&](Rank& self) {
@@ -97,13 +97,13 @@ TEST(TwoLevels, BeginWithTheSmallCallThatAllRanksWantOrOnceThereAreLinks) {
   });
 }
 
-TEST(TwoLevels, TryAStarAndGoByWhoeverLeads) {
+TEST(HierLinks, TryAStarAndGoByWhoeverLeads) {
   setenv("UCX_TLS", "tcp,self", 1);
   for (const std::vector<int>& host_of : {std::vector{0, 1, 2}, std::vector{0, 1, 0, 2, 0}}) {
     Job job{.ranks = static_cast<int>(host_of.size()), .host = [&](int rank) {
               return "host" + std::to_string(host_of[static_cast<std::size_t>(rank)]);
             }};
-    job.parameters.two_levels = 1;
+    job.parameters.hier = 1;
     job.run([](Rank& self) {
       const auto communicator = self.connect();
       ASSERT_NE(communicator, nullptr);
@@ -115,13 +115,13 @@ TEST(TwoLevels, TryAStarAndGoByWhoeverLeads) {
       // Through two trials, whatever they find out.
       ForcedRaces::set(*communicator, false, 3);
       for (int call = 0; call < 4; ++call) sum(call);
-      EXPECT_GE(performed(Algorithm::kTwoLevels), 3);
+      EXPECT_GE(performed(Algorithm::kHier), 3);
       ForcedRaces::set(*communicator, true, 2);
       for (int call = 4; call < 9; ++call) sum(call);
-      EXPECT_GE(performed(Algorithm::kTwoLevelStar), 2);
-      EXPECT_EQ(performed(Algorithm::kTwoLevels) + performed(Algorithm::kTwoLevelStar), 9);
+      EXPECT_GE(performed(Algorithm::kHierStar), 2);
+      EXPECT_EQ(performed(Algorithm::kHier) + performed(Algorithm::kHierStar), 9);
       for (const bool star_leads : {true, false, true, true}) {
-        const Algorithm way = star_leads ? Algorithm::kTwoLevelStar : Algorithm::kTwoLevels;
+        const Algorithm way = star_leads ? Algorithm::kHierStar : Algorithm::kHier;
         ForcedRaces::set(*communicator, star_leads);
         const std::uint64_t before = performed(way);
         for (int call = 0; call < 9; ++call) sum(call);

@@ -19,8 +19,8 @@
 namespace loom::test {
 namespace {
 
+using device::Call;
 using device::Collective;
-using device::HostJob;
 
 struct Hosts {
   const char* name;
@@ -37,12 +37,12 @@ int sum_at(int ranks, std::size_t i) {
 }
 
 /// One call with all that it points to.
-struct Call {
+struct Made {
   int number = 0;  ///< tells calls of one kind apart
   std::vector<int> in, out;
   std::vector<device::Block> in_blocks, out_blocks;
   std::vector<std::uint64_t> bounds;
-  HostJob job;
+  Call job;
 };
 
 constexpr Collective kTaken[] = {
@@ -54,12 +54,12 @@ std::size_t length_of(int rank, std::size_t unit) {
 }
 
 /// Added to each element of each operand.
-int shift_of(const Call& call) {
+int shift_of(const Made& call) {
   return 13 * call.number;
 }
 
 /// unit: elements of a block, or a quarter of those of a message.
-void make(Call& call, Collective collective, Rank& self, int root, std::size_t unit, int number = 0) {
+void make(Made& call, Collective collective, Rank& self, int root, std::size_t unit, int number = 0) {
   call.number = number;
   const auto ranks = static_cast<std::size_t>(self.size()), rank = static_cast<std::size_t>(self.rank());
   const bool v = collective == Collective::kReduceScatterV || collective == Collective::kAllGatherV;
@@ -74,7 +74,7 @@ void make(Call& call, Collective collective, Rank& self, int root, std::size_t u
   call.in.resize(all);
   call.out.assign(all, -1);
   for (std::size_t i = 0; i < all; ++i) call.in[i] = value_at(self.rank(), i) + shift_of(call);
-  HostJob& job = call.job;
+  Call& job = call.job;
   job = {.collective = collective,
          .in = reinterpret_cast<const std::byte*>(call.in.data()),
          .out = reinterpret_cast<std::byte*>(call.out.data()),
@@ -95,7 +95,7 @@ void make(Call& call, Collective collective, Rank& self, int root, std::size_t u
   job.elem_bytes = 1;
 }
 
-void check(const Call& call, Rank& self) {
+void check(const Made& call, Rank& self) {
   const auto rank = static_cast<std::size_t>(self.rank());
   const int ranks = self.size(), root = call.job.root;
   for (std::size_t i = 0; i < call.out.size(); ++i) {
@@ -156,11 +156,11 @@ class CollectivesAcrossHosts : public ::testing::TestWithParam<Hosts> {
       };
     job.run(body);
   }
-  /// body(rank, communicator), on each rank; small calls go by two levels from the first on.
+  /// body(rank, communicator), on each rank; small calls go by hier from the first on.
   template <class Body>
-  void run_by_two_levels(Body&& body) const {
+  void run_by_hier(Body&& body) const {
     Job small = job();
-    small.parameters.two_levels = 1;
+    small.parameters.hier = 1;
     run(std::move(small), [&](Rank& self) {
       const auto communicator = self.connect();
       ASSERT_NE(communicator, nullptr);
@@ -176,7 +176,7 @@ TEST_P(CollectivesAcrossHosts, AreCarriedFromLargeMessagesOn) {
     for (const std::size_t unit : {100UL, 150'001UL, 500'000UL})
       for (const Collective collective : kTaken)
         for (const int root : {0, self.size() - 1}) {
-          Call call;
+          Made call;
           make(call, collective, self, root, unit);
           const bool carried = unit > 100 && is_carried(collective);
           EXPECT_EQ(communicator->perform(call.job), carried);
@@ -186,8 +186,8 @@ TEST_P(CollectivesAcrossHosts, AreCarriedFromLargeMessagesOn) {
 }
 
 struct Started {
-  Call call;
-  std::unique_ptr<loom::Job> job;
+  Made call;
+  std::unique_ptr<loom::Request> job;
   std::atomic<bool> done{false};
 };
 
@@ -199,7 +199,7 @@ void start_and_check(Rank& self, Communicator& communicator, std::span<const Col
     all.push_back(std::make_unique<Started>());
     Started& started = *all.back();
     make(started.call, collective, self, 1, unit);
-    started.job = communicator.make_job(
+    started.job = communicator.make_request(
         started.call.job, true,
         [](void* done, int result) { *static_cast<std::atomic<bool>*>(done) = result == LOOM_SUCCESS; },
         &started.done);
@@ -207,7 +207,7 @@ void start_and_check(Rank& self, Communicator& communicator, std::span<const Col
     communicator.start(*started.job);
   }
   while (!all.back()->done)
-    if (self.process().jobs().progress() == 0) ::sched_yield();
+    if (self.process().engine().progress() == 0) ::sched_yield();
   for (const auto& started : all) check(started->call, self);
 }
 
@@ -223,14 +223,14 @@ TEST_P(CollectivesAcrossHosts, MayBeStartedTogether) {
 
 TEST_P(CollectivesAcrossHosts, MayBeStartedTogetherIfSmall) {
   const bool several = has_several_ranks_on_a_host();
-  run_by_two_levels([&](Rank& self, Communicator& communicator) {
+  run_by_hier([&](Rank& self, Communicator& communicator) {
     std::vector<Collective> carried{Collective::kReduceScatter, Collective::kReduceScatter};
     if (several)
       carried = {Collective::kBroadcast,     Collective::kReduce, Collective::kReduceScatter,
                  Collective::kReduceScatter, Collective::kReduce, Collective::kAllGather};
     for (const bool star_leads : {false, true, false}) {
       ForcedRaces::set(communicator, star_leads);
-      const auto performed = [&] { return ForcedRaces::performed(communicator, Algorithm::kTwoLevelStar); };
+      const auto performed = [&] { return ForcedRaces::performed(communicator, Algorithm::kHierStar); };
       const std::uint64_t before = performed();
       start_and_check(self, communicator, carried, 20);
       const auto& hosts = GetParam().host_of;
@@ -244,13 +244,13 @@ constexpr int kMoreThanAhead = 70;
 
 TEST_P(CollectivesAcrossHosts, GoThroughOneRankOfEachHostIfSmall) {
   const bool several = has_several_ranks_on_a_host();
-  run_by_two_levels([&](Rank& self, Communicator& communicator) {
+  run_by_hier([&](Rank& self, Communicator& communicator) {
     for (const std::size_t unit : {1UL, 40UL, 1000UL})
       for (const Collective collective :
            {Collective::kReduce, Collective::kBroadcast, Collective::kAllGather})
         // The same one more often than who sends may be ahead.
         for (int i = 0; i < kMoreThanAhead * self.size(); ++i) {
-          Call call;
+          Made call;
           make(call, collective, self, i / kMoreThanAhead, unit, i);
           const std::size_t whole = static_cast<std::size_t>(self.size()) * unit * sizeof(int);
           const bool carried = several && (collective != Collective::kAllGather || whole <= (16 << 10));
@@ -262,9 +262,9 @@ TEST_P(CollectivesAcrossHosts, GoThroughOneRankOfEachHostIfSmall) {
 
 /// Who only sends may be ahead by some calls, and then compute: what it has sent comes without it.
 TEST_P(CollectivesAcrossHosts, NeedNobodyWhoHasLeftThem) {
-  if (!has_several_ranks_on_a_host()) return;  // small ones go below
+  if (!has_several_ranks_on_a_host()) return;  // small ones fall back
   std::atomic<int> receivers_left = 0;
-  run_by_two_levels([&](Rank& self, Communicator& communicator) {
+  run_by_hier([&](Rank& self, Communicator& communicator) {
     for (const std::size_t unit : {1UL, 40UL, 1000UL})
       for (const Collective collective : {Collective::kReduce, Collective::kBroadcast})
         for (const int root : {0, self.size() - 1}) {
@@ -273,7 +273,7 @@ TEST_P(CollectivesAcrossHosts, NeedNobodyWhoHasLeftThem) {
           if (self.rank() == 0) receivers_left = receivers;
           self.all_gather(0);
           for (int i = 0; i < kMoreThanAhead; ++i) {
-            Call call;
+            Made call;
             make(call, collective, self, root, unit, i);
             EXPECT_TRUE(communicator.perform(call.job));
             check(call, self);

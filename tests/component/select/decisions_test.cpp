@@ -13,7 +13,7 @@
 
 #include "component/links/shared_layout.hpp"
 #include "component/select/plan.hpp"
-#include "device/cuda/persistent_links.hpp"
+#include "device/cuda/kernel_links.hpp"
 
 namespace loom {
 namespace {
@@ -35,11 +35,10 @@ std::vector<Machine> machines() {
         all.push_back({{ranks, 1, ranks}, {.single_copy = single_copy, .oversubscribed = oversubscribed}});
   for (const int hosts : {2, 3, 4, 5, 6, 8, 9, 16, 17, 33, 64, 128})
     for (const int per_host : {1, 2, 3, 8})
-      for (const bool two_levels : {false, true})
-        all.push_back({{hosts * per_host, hosts, per_host}, {.two_levels = two_levels}});
+      for (const bool hier : {false, true})
+        all.push_back({{hosts * per_host, hosts, per_host}, {.hier = hier}});
   for (const int hosts : {2, 3, 5, 16, 17, 40})
-    for (const bool two_levels : {false, true})
-      all.push_back({{hosts * 2 + 1, hosts, 0}, {.two_levels = two_levels}});
+    for (const bool hier : {false, true}) all.push_back({{hosts * 2 + 1, hosts, 0}, {.hier = hier}});
   return all;
 }
 
@@ -86,9 +85,9 @@ std::string decisions() {
     text += fmt::format(
         "ranks {} hosts {} per host {}{}{}{}: small {}, meshes {}, trees {}, two levels {}\n", shape.ranks,
         shape.hosts, shape.ranks_per_host, abilities.single_copy ? " single_copy" : "",
-        abilities.oversubscribed ? " oversubscribed" : "", abilities.two_levels ? " two_levels" : "",
-        shape.hosts == 1 ? most_small_bytes(shape.ranks, abilities.protocol) : 0, may_mesh(shape),
-        has_tree_sizes(shape, abilities.preference), may_use_two_levels(shape));
+        abilities.oversubscribed ? " oversubscribed" : "", abilities.hier ? " two_levels" : "",
+        shape.hosts == 1 ? most_small_bytes(shape.ranks, abilities.protocol) : 0, may_use_pairwise(shape),
+        has_tree_sizes(shape, abilities.preference), may_use_hier(shape));
     // Collectives that go alike share a line.
     std::vector<std::pair<std::string, std::string>> lines;
     for (std::size_t i = 0; i < device::kCollectiveCount; ++i) {
@@ -117,7 +116,7 @@ std::string decisions() {
   for (const Collective collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter,
                                       Collective::kBroadcast, Collective::kAllGather, Collective::kAllToAll})
     text += fmt::format("kernels {}: {}\n", name_of(collective), by_size([&](std::size_t bytes) {
-                          const auto way = device::cuda::persistent_way(collective, bytes, 4, 16);
+                          const auto way = device::cuda::kernel_way(collective, bytes, 4, 16);
                           return way ? fmt::format("{}.{}.{}", static_cast<int>(way->algorithm),
                                                    static_cast<int>(way->protocol), way->channels)
                                      : "-";
@@ -130,14 +129,14 @@ std::string decisions() {
   fifo("shared", kSharedFifo);
   fifo("net", kNetFifo);
   fifo("tree", kTreeFifo);
-  fifo("mesh", kMeshFifo);
+  fifo("mesh", kPairwiseFifo);
   for (const int hosts : {2, 3, 4, 5, 6, 9, 10, 16}) {
     fifo(fmt::format("hosts {}", hosts).c_str(), hosts_fifo(hosts));
     text += fmt::format("untaken {} slots, {} bytes\n", most_untaken(hosts_fifo(hosts)), kMostUntakenBytes);
   }
   text +=
       fmt::format("segment {} bytes on one host, {} on one of several\n", kOneHostBytes, kOneOfHostsBytes);
-  text += fmt::format("banks {} of {} bytes\n", device::Board::kBanks, device::Board::kBankBytes);
+  text += fmt::format("banks {} of {} bytes\n", device::CicoBuffer::kBanks, device::CicoBuffer::kBankBytes);
   for (const int ranks : {2, 4, 8, 9, 16, 33, 128})
     text += fmt::format("banks of hosts with {} ranks: {}\n", ranks, banks_of_hosts(ranks));
   return text;

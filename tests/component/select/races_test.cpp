@@ -39,15 +39,15 @@ void check_call(Rank& self, Communicator& communicator, Collective collective, s
     own_at = collective == Collective::kAllGather ? rank * count : 0;
     std::ranges::copy(mine, out.begin() + static_cast<std::ptrdiff_t>(own_at));
   }
-  device::HostJob job{.collective = collective,
-                      .in = in_place ? bytes_of(out) + own_at * sizeof(out[0]) : bytes_of(in),
-                      .out = bytes_of(out),
-                      .count = collective == Collective::kBarrier ? 0
-                               : unequal                          ? in_count
-                                                                  : count,
-                      .elem_bytes = sizeof(out[0]),
-                      .reduce = device::find_reduce(device::Op::kSum, device::Type::kInt32),
-                      .root = root};
+  device::Call job{.collective = collective,
+                   .in = in_place ? bytes_of(out) + own_at * sizeof(out[0]) : bytes_of(in),
+                   .out = bytes_of(out),
+                   .count = collective == Collective::kBarrier ? 0
+                            : unequal                          ? in_count
+                                                               : count,
+                   .elem_bytes = sizeof(out[0]),
+                   .reduce = device::find_reduce(device::Op::kSum, device::Type::kInt32),
+                   .root = root};
   if (unequal) job.bounds = bounds.data();
   ASSERT_TRUE(communicator.perform(job));
 
@@ -95,7 +95,7 @@ TEST_P(RacingCalls, MayChangeTheirWayBetweenAnyTwo) {
           ++call;
         }
       }
-    for (const Algorithm way : {Algorithm::kDirect, Algorithm::kBoards, Algorithm::kSingleCopy})
+    for (const Algorithm way : {Algorithm::kImmediate, Algorithm::kCico, Algorithm::kSingleCopy})
       EXPECT_GT(ForcedRaces::performed(*communicator, way), 0U);
   });
 }
@@ -112,14 +112,12 @@ TEST_P(RacingCalls, TakeTurns) {
           std::tuple{Collective::kBroadcast, kShortCount, Race::kShort},
           std::tuple{Collective::kAllreduce, kLongCount, Race::kLong}}) {
       const auto performed = [&](Algorithm way) { return ForcedRaces::performed(*communicator, way); };
-      const std::uint64_t by_boards = performed(Algorithm::kBoards),
-                          by_copy = performed(Algorithm::kSingleCopy);
+      const std::uint64_t by_cico = performed(Algorithm::kCico), by_copy = performed(Algorithm::kSingleCopy);
       const int calls = static_cast<int>(4 * pace.lap);
       for (int call = 0; call < calls; ++call)
         check_call(self, *communicator, collective, count, call % 2 == 1, call);
-      EXPECT_EQ(performed(Algorithm::kBoards) - by_boards + performed(Algorithm::kSingleCopy) - by_copy,
-                calls);
-      EXPECT_GE(performed(Algorithm::kBoards), by_boards + pace.lap);
+      EXPECT_EQ(performed(Algorithm::kCico) - by_cico + performed(Algorithm::kSingleCopy) - by_copy, calls);
+      EXPECT_GE(performed(Algorithm::kCico), by_cico + pace.lap);
       EXPECT_GE(performed(Algorithm::kSingleCopy), by_copy + pace.lap);
     }
   });
@@ -133,7 +131,7 @@ TEST_P(RacingCalls, GoByWhoeverLeads) {
     if (!ForcedRaces::start(*communicator)) return;
     for (const bool rivals_lead : {false, true}) {
       ForcedRaces::set(*communicator, rivals_lead);
-      const Algorithm way = rivals_lead ? Algorithm::kSingleCopy : Algorithm::kBoards;
+      const Algorithm way = rivals_lead ? Algorithm::kSingleCopy : Algorithm::kCico;
       const std::uint64_t before = ForcedRaces::performed(*communicator, way);
       for (const Collective collective :
            {Collective::kAllreduce, Collective::kReduceScatter, Collective::kReduceScatterV})

@@ -45,7 +45,7 @@ void expect_sum(Rank& self, Communicator& communicator) {
   EXPECT_EQ(out, std::vector<int>(in.size(), self.size() * (self.size() - 1) / 2));
 }
 
-device::HostJob large_sum() {
+device::Call large_sum() {
   return {.collective = device::Collective::kAllreduce,
           .count = 500'000,
           .elem_bytes = sizeof(int),
@@ -57,9 +57,9 @@ TEST(ResumableSetUp, LetsTheRanksMeetAndThenMakesTheirLinks) {
   job.run([](Rank& self) {
     std::unique_ptr<Communicator> communicator;
     {
-      ResumableSetUp meeting(self.bootstrap(), self.process(), nullptr);
-      EXPECT_GT(drive(meeting, self.bootstrap()), 0);
-      communicator = meeting.take();
+      ResumableSetUp agreement(self.bootstrap(), self.process(), nullptr);
+      EXPECT_GT(drive(agreement, self.bootstrap()), 0);
+      communicator = agreement.take();
     }
     ASSERT_NE(communicator, nullptr);
     EXPECT_TRUE(communicator->needs_links(large_sum()));

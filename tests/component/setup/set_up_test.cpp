@@ -472,7 +472,7 @@ TEST_P(SharedSetUp, KeepsNoLinksToAllRanks) {
     IdleLinks& idle = self.process().groups().find(members)->idle;
     std::optional<Links> left = idle.take();
     ASSERT_TRUE(left);
-    EXPECT_TRUE(left->mesh_ends.empty() && left->mesh.empty());
+    EXPECT_TRUE(left->pairwise_ends.empty() && left->pairwise.empty());
     idle.put(std::move(*left));
     const auto next = duplicate(self, gather);
     EXPECT_EQ(gather.bytes, kBytesOfShared);

@@ -9,7 +9,7 @@
 
 #include "device/cuda/gpu_links.hpp"
 #include "device/cuda/images.hpp"
-#include "device/cuda/persistent_links.hpp"
+#include "device/cuda/kernel_links.hpp"
 #include "device/cuda/streamed_copies.hpp"
 #include "tests/device/cuda/real_gpu.hpp"
 #include "tests/device/steps/steps_world.hpp"
@@ -84,14 +84,14 @@ class Ranks {
     std::vector<std::byte*> memory;
     for (int r = 0; r < size; ++r) {
       gpus_.push_back(std::make_unique<Gpu>(real.driver(), real.owner(), Gpu::Stream::kOwn));
-      memory_.push_back(std::make_unique<GpuBytes>(*gpus_.back(), persistent_bytes(size, channels)));
+      memory_.push_back(std::make_unique<GpuBytes>(*gpus_.back(), kernel_bytes(size, channels)));
       memory.push_back(memory_.back()->at());
     }
     for (int r = 0; r < size; ++r)
-      links_.push_back(std::make_unique<PersistentLinks>(gpu(r), r, memory, channels));
+      links_.push_back(std::make_unique<KernelLinks>(gpu(r), r, memory, channels));
   }
   Gpu& gpu(int rank) { return *gpus_[static_cast<std::size_t>(rank)]; }
-  PersistentLinks& links(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
+  KernelLinks& links(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
 
   template <class T>
   void check(const Call& call, std::optional<Op> op, Type type) {
@@ -134,7 +134,7 @@ class Ranks {
   int channels_;
   std::vector<std::unique_ptr<Gpu>> gpus_;
   std::vector<std::unique_ptr<GpuBytes>> memory_;
-  std::vector<std::unique_ptr<PersistentLinks>> links_;
+  std::vector<std::unique_ptr<KernelLinks>> links_;
 };
 
 TEST_F(CudaKernels, PerformEveryCollectiveOfRanksThatShareAGpu) {
@@ -190,7 +190,7 @@ TEST_F(CudaKernels, AreHandedOver) {
     for (int r = 0; r < size; ++r) {
       gpus.push_back(std::make_shared<Gpu>(real_->driver(), real_->owner()));
       const bool in_files = size == 3 && gpus.back()->facts().virtual_memory;
-      links.push_back(std::make_unique<GpuLinks>(gpus.back(), GpuLinks::Kind::kHandedOver, size,
+      links.push_back(std::make_unique<GpuLinks>(gpus.back(), GpuLinks::Kind::kHostDriven, size,
                                                  in_files ? Gpu::Memory::kVirtual : Gpu::Memory::kPlain));
       handles.push_back(links.back()->handle());
     }
@@ -208,14 +208,14 @@ TEST_F(CudaKernels, AreHandedOver) {
       for (int r = 0; r < size; ++r)
         threads.emplace_back([&, r] {
           std::byte* const at = buffers[static_cast<std::size_t>(r)]->at();
-          HandedOverExecutor executor(links[static_cast<std::size_t>(r)]->boards(),
+          HostDrivenExecutor executor(links[static_cast<std::size_t>(r)]->cico(),
                                       {.collective = Collective::kAllreduce,
                                        .in = at,
                                        .out = at,
                                        .count = count,
                                        .elem_bytes = sizeof(float)},
                                       Op::kSum, Type::kFloat);
-          while (executor.advance() != BoardWalk::State::kDone) std::this_thread::yield();
+          while (executor.advance() != CicoWalk::State::kDone) std::this_thread::yield();
         });
       threads.clear();
       const Call call{Algorithm::kTwoShot,
@@ -243,26 +243,26 @@ TEST_F(CudaKernels, StreamedCopiesWaitForStreamsOfTheProgram) {
   ASSERT_EQ(real_->call<int(void*)>("cuCtxPushCurrent_v2")(real_->owner().context), 0);
   ASSERT_EQ(create(&stream, 0), 0);
   Staging staging(Driver::open("libcuda.so.1", true), 2 * kBytes);
-  Strip strip{memory.at(), nullptr, kBytes, 1, 0};
-  const auto stand_in = staging.stand_in(memory.at(), {&strip, 1}, {});
+  StridedRegion region{memory.at(), nullptr, kBytes, 1, 0};
+  const auto staging_buffer = staging.staging_buffer(memory.at(), {&region, 1}, {});
   const auto keep_busy = [&](unsigned char last) {
     for (unsigned i = 0; i < 500; ++i) fill(memory.at(), static_cast<unsigned char>(i), kBytes, stream);
     fill(memory.at(), last, kBytes, stream);
   };
   {
-    const StreamedSide side{stand_in.get(), strip, {}};
+    const StreamedSide side{staging_buffer.get(), region, {}};
     keep_busy(201);
     StreamedCopies copies(std::span(&side, 1));
-    copies.need(strip.host, kBytes);
-    EXPECT_EQ(std::ranges::count(std::span(strip.host, kBytes), std::byte{201}),
+    copies.need(region.host, kBytes);
+    EXPECT_EQ(std::ranges::count(std::span(region.host, kBytes), std::byte{201}),
               static_cast<std::ptrdiff_t>(kBytes));
   }
   {
-    const StreamedSide side{stand_in.get(), {}, strip};
+    const StreamedSide side{staging_buffer.get(), {}, region};
     keep_busy(202);
     StreamedCopies copies(std::span(&side, 1));
-    std::memset(strip.host, 203, kBytes);
-    copies.have(strip.host, kBytes);
+    std::memset(region.host, 203, kBytes);
+    copies.have(region.host, kBytes);
     copies.finish();
   }
   Bytes found(kBytes);

@@ -33,7 +33,7 @@
 
 #include "device/cuda/gpu_links.hpp"
 #include "device/cuda/images.hpp"
-#include "device/cuda/persistent_links.hpp"
+#include "device/cuda/kernel_links.hpp"
 #include "device/reduce/reduce.hpp"
 #include "tests/device/cuda/real_gpu.hpp"
 
@@ -59,7 +59,7 @@ struct Options {
   std::string what;
   std::size_t largest = std::size_t{256} << 20;
   std::vector<int> ranks = {2, 4, 8};
-  bool without_persistent = false;
+  bool without_kernel = false;
 };
 
 /// Median microseconds of body(), after a call that is not counted.
@@ -154,19 +154,19 @@ class Ranks {
   std::map<std::size_t, double> copies_us_;
 };
 
-void bench_persistent(Ranks& world, std::size_t largest, int channels) {
+void bench_kernel(Ranks& world, std::size_t largest, int channels) {
   using steps::Algorithm;
   using steps::Protocol;
   const int size = world.size();
-  std::vector<std::unique_ptr<PersistentLinks>> links;
+  std::vector<std::unique_ptr<KernelLinks>> links;
   std::vector<std::unique_ptr<GpuBytes>> areas;
   std::vector<std::byte*> memory;
   for (int r = 0; r < size; ++r) {
-    areas.push_back(std::make_unique<GpuBytes>(*world.gpu(r), persistent_bytes(size, channels)));
+    areas.push_back(std::make_unique<GpuBytes>(*world.gpu(r), kernel_bytes(size, channels)));
     memory.push_back(areas.back()->at());
   }
   for (int r = 0; r < size; ++r) {
-    links.push_back(std::make_unique<PersistentLinks>(*world.gpu(r), r, memory, channels));
+    links.push_back(std::make_unique<KernelLinks>(*world.gpu(r), r, memory, channels));
     links.back()->prepare(Op::kSum, Type::kFloat);
   }
   const std::pair<Algorithm, Protocol> ways[] = {
@@ -192,12 +192,12 @@ void bench_persistent(Ranks& world, std::size_t largest, int channels) {
     }
 }
 
-void bench_handed_over(Ranks& world, std::size_t largest) {
+void bench_host_driven(Ranks& world, std::size_t largest) {
   const int size = world.size();
   std::vector<std::unique_ptr<GpuLinks>> links;
   std::vector<GpuLinks::Handle> handles;
   for (int r = 0; r < size; ++r) {
-    links.push_back(std::make_unique<GpuLinks>(world.gpu(r), GpuLinks::Kind::kHandedOver, size));
+    links.push_back(std::make_unique<GpuLinks>(world.gpu(r), GpuLinks::Kind::kHostDriven, size));
     handles.push_back(links.back()->handle());
   }
   for (int r = 0; r < size; ++r) links[static_cast<std::size_t>(r)]->connect(handles, r);
@@ -206,14 +206,14 @@ void bench_handed_over(Ranks& world, std::size_t largest) {
     for (int r = 0; r < size; ++r)
       threads.emplace_back([&, r] {
         std::byte* const at = world.buffer(r);
-        HandedOverExecutor executor(links[static_cast<std::size_t>(r)]->boards(),
+        HostDrivenExecutor executor(links[static_cast<std::size_t>(r)]->cico(),
                                     {.collective = Collective::kAllreduce,
                                      .in = at,
                                      .out = at,
                                      .count = bytes / sizeof(float),
                                      .elem_bytes = sizeof(float)},
                                     Op::kSum, Type::kFloat);
-        while (executor.advance() != BoardWalk::State::kDone) std::this_thread::yield();
+        while (executor.advance() != CicoWalk::State::kDone) std::this_thread::yield();
       });
   };
   const std::vector<float> ones(256, 1.0F);
@@ -246,8 +246,7 @@ Options options_of(int argc, char** argv) {
   app.add_option("--ranks", options.ranks, "Numbers of ranks")
       ->delimiter(',')
       ->check(CLI::Range(2, steps::kMostRanks));
-  app.add_flag("--without-persistent", options.without_persistent,
-               "Leave out kernels that wait for each other");
+  app.add_flag("--without-persistent", options.without_kernel, "Leave out kernels that wait for each other");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -272,8 +271,8 @@ int run(int argc, char** argv) {
   for (const int size : options.ranks) {
     Ranks world(*real, size, options.largest, gbps);
     for (const int channels : {1, 4, 16})
-      if (!options.without_persistent) bench_persistent(world, options.largest, channels);
-    bench_handed_over(world, options.largest);
+      if (!options.without_kernel) bench_kernel(world, options.largest, channels);
+    bench_host_driven(world, options.largest);
   }
   return 0;
 }

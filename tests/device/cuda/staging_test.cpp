@@ -14,9 +14,9 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-std::unique_ptr<StandIn> stand_in(Staging& staging, std::byte* memory, std::size_t bytes) {
-  std::array whole{Strip{memory, nullptr, bytes, 1, 0}};
-  return staging.stand_in(memory, whole, {});
+std::unique_ptr<StagingBuffer> staging_buffer(Staging& staging, std::byte* memory, std::size_t bytes) {
+  std::array whole{StridedRegion{memory, nullptr, bytes, 1, 0}};
+  return staging.staging_buffer(memory, whole, {});
 }
 
 TEST(CudaDriver, IsNotThereWithoutALibraryOrWithAnotherOne) {
@@ -58,15 +58,15 @@ TEST(CudaDriver, CopiesRowsAndNothingBetweenThem) {
     std::byte* const memory = device.allocate(1000, how);
     device.write(memory, std::vector<std::byte>(1000, std::byte{1}));
     std::vector<std::byte> host(1000, std::byte{2});
-    const std::array strips{Strip{memory + 10, host.data() + 10, 3, 20, 7},
-                            Strip{memory + 500, host.data() + 500, 90, 1, 0}};
+    const std::array regions{StridedRegion{memory + 10, host.data() + 10, 3, 20, 7},
+                             StridedRegion{memory + 500, host.data() + 500, 90, 1, 0}};
     const auto is_row = [](std::size_t i) {
       return (i >= 10 && i < 10 + 20 * 7 && (i - 10) % 7 < 3) || (i >= 500 && i < 590);
     };
-    driver->copy(*driver->owner_of(memory), strips, Direction::kToHost, in_flight);
+    driver->copy(*driver->owner_of(memory), regions, Direction::kToHost, in_flight);
     for (std::size_t i = 0; i < 1000; ++i) ASSERT_EQ(host[i], std::byte(is_row(i) ? 1 : 2)) << i;
     std::fill(host.begin(), host.end(), std::byte{3});
-    driver->copy(*driver->owner_of(memory), strips, Direction::kToDevice, in_flight);
+    driver->copy(*driver->owner_of(memory), regions, Direction::kToDevice, in_flight);
     const auto now = device.read(memory, 1000);
     for (std::size_t i = 0; i < 1000; ++i) ASSERT_EQ(now[i], std::byte(is_row(i) ? 3 : 1)) << i;
     device.release(memory);
@@ -80,14 +80,14 @@ TEST(CudaDriver, NamesTheErrorAndWhatItWasDoing) {
   const Owner owner = *driver->owner_of(memory);
   bool in_flight = true;
   std::array<std::byte, 100> host{};
-  const std::array strips{Strip{memory, host.data(), 100, 1, 0}};
+  const std::array regions{StridedRegion{memory, host.data(), 100, 1, 0}};
   device.fail("cuMemcpyAsync", 700);
-  EXPECT_THAT([&] { driver->copy(owner, strips, Direction::kToDevice, in_flight); },
+  EXPECT_THAT([&] { driver->copy(owner, regions, Direction::kToDevice, in_flight); },
               ThrowsMessage<Error>(AllOf(HasSubstr("error 700"), HasSubstr("to the device"))));
   device.fail("cuMemcpyAsync", 0);
   device.fail("cuCtxPushCurrent", 2);
   try {
-    driver->copy(owner, strips, Direction::kToHost, in_flight);
+    driver->copy(owner, regions, Direction::kToHost, in_flight);
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
@@ -102,18 +102,19 @@ TEST(Staging, KeepsMemoryUpToItsLimit) {
   const std::uint64_t before = device.counts().registered;
   {
     Staging staging(open_fake(), 256 * 1024);
-    { const auto first = stand_in(staging, memory, 100'000); }
+    { const auto first = staging_buffer(staging, memory, 100'000); }
     EXPECT_EQ(device.counts().registered - before, 128 * 1024);
     {
-      const auto again = stand_in(staging, memory, 90'000), other = stand_in(staging, memory, 100'000);
+      const auto again = staging_buffer(staging, memory, 90'000),
+                 other = staging_buffer(staging, memory, 100'000);
       EXPECT_EQ(device.counts().registered - before, 256 * 1024);
-      const auto too_much = stand_in(staging, memory, 100'000);
+      const auto too_much = staging_buffer(staging, memory, 100'000);
       EXPECT_EQ(device.counts().registered - before, 256 * 1024);
       std::memset(memory + too_much->distance(), 1, 100'000);
     }
-    { const auto large = stand_in(staging, memory, 256 * 1024); }  // what is free makes room
+    { const auto large = staging_buffer(staging, memory, 256 * 1024); }  // what is free makes room
     EXPECT_EQ(device.counts().registered - before, 256 * 1024);
-    { const auto larger = stand_in(staging, memory, 300 * 1024); }
+    { const auto larger = staging_buffer(staging, memory, 300 * 1024); }
     EXPECT_EQ(device.counts().registered - before, 256 * 1024);
   }
   EXPECT_EQ(device.counts().registered, before);
@@ -130,19 +131,22 @@ TEST(Staging, TakesBlocksThatLieFarApart) {
   std::byte* const memory = device.allocate(4096);
   Staging staging(open_fake(), 1 << 20);
   std::vector<std::byte> heap(5000);
-  std::vector<std::unique_ptr<StandIn>> kept;  // as with calls that have not ended: these distances are taken
+  std::vector<std::unique_ptr<StagingBuffer>>
+      kept;  // as with calls that have not ended: these distances are taken
   for (int i = 0; i < 10; ++i) {
-    std::array load{Strip{memory + 3, nullptr, 10, 20, 100}, Strip{heap.data() + 1, nullptr, 4000, 1, 0}};
-    std::array store{Strip{data, nullptr, sizeof data, 1, 0}};
-    kept.push_back(staging.stand_in(memory, load, store));
-    for (const std::span<Strip> strips : {std::span<Strip>(load), std::span<Strip>(store)})
-      for (const Strip& strip : strips) {
-        EXPECT_EQ(strip.host, strip.device + kept.back()->distance());
-        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(strip.host) % 64,
-                  reinterpret_cast<std::uintptr_t>(strip.device) % 64);
-        for (std::size_t row = 0; row < strip.rows; ++row) {
-          EXPECT_EQ(strip.host[row * strip.pitch], std::byte{0});
-          std::memset(strip.host + row * strip.pitch, 1, strip.row_bytes);
+    std::array load{StridedRegion{memory + 3, nullptr, 10, 20, 100},
+                    StridedRegion{heap.data() + 1, nullptr, 4000, 1, 0}};
+    std::array store{StridedRegion{data, nullptr, sizeof data, 1, 0}};
+    kept.push_back(staging.staging_buffer(memory, load, store));
+    for (const std::span<StridedRegion> regions :
+         {std::span<StridedRegion>(load), std::span<StridedRegion>(store)})
+      for (const StridedRegion& region : regions) {
+        EXPECT_EQ(region.host, region.device + kept.back()->distance());
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(region.host) % 64,
+                  reinterpret_cast<std::uintptr_t>(region.device) % 64);
+        for (std::size_t row = 0; row < region.rows; ++row) {
+          EXPECT_EQ(region.host[row * region.pitch], std::byte{0});
+          std::memset(region.host + row * region.pitch, 1, region.row_bytes);
         }
       }
   }
@@ -160,13 +164,13 @@ TEST(Staging, ServesSeveralThreads) {
       for (std::size_t round = 1; round <= 50; ++round) {
         const std::size_t bytes = round * 3000;
         std::byte* const memory = mine.allocate(bytes);
-        std::array strips{Strip{memory, nullptr, bytes, 1, 0}};
-        const auto stand_in = staging.stand_in(memory, strips, {});
-        std::memset(strips[0].host, thread, bytes);
-        stand_in->copy(strips, Direction::kToDevice);
-        std::memset(strips[0].host, 77, bytes);
-        stand_in->copy(strips, Direction::kToHost);
-        EXPECT_EQ(strips[0].host[bytes - 1], std::byte(thread));
+        std::array regions{StridedRegion{memory, nullptr, bytes, 1, 0}};
+        const auto staging_buffer = staging.staging_buffer(memory, regions, {});
+        std::memset(regions[0].host, thread, bytes);
+        staging_buffer->copy(regions, Direction::kToDevice);
+        std::memset(regions[0].host, 77, bytes);
+        staging_buffer->copy(regions, Direction::kToHost);
+        EXPECT_EQ(regions[0].host[bytes - 1], std::byte(thread));
         mine.release(memory);
       }
     });
@@ -179,10 +183,10 @@ TEST(Staging, KeepsItsHandsOffMemoryThatCopiesMayStillReach) {
   std::byte* const memory = device.allocate(100'000);
   Staging staging(open_fake(), 0);
   {
-    std::array strips{Strip{memory, nullptr, 100'000, 1, 0}};
-    const auto stand_in = staging.stand_in(memory, strips, {});
+    std::array regions{StridedRegion{memory, nullptr, 100'000, 1, 0}};
+    const auto staging_buffer = staging.staging_buffer(memory, regions, {});
     device.fail("cuStreamSynchronize", 700);
-    EXPECT_THROW(stand_in->copy(strips, Direction::kToHost), Error);
+    EXPECT_THROW(staging_buffer->copy(regions, Direction::kToHost), Error);
     device.fail("cuStreamSynchronize", 0);
   }
   device.read(memory, 1);  // the copy comes now
@@ -194,12 +198,12 @@ TEST(Staging, OutlivesAContext) {
   device.use(1);
   std::byte* const memory = device.allocate(5000);
   Staging staging(open_fake(), 1 << 20);
-  std::array strips{Strip{memory, nullptr, 5000, 1, 0}};
-  const auto stand_in = staging.stand_in(memory, strips, {});
+  std::array regions{StridedRegion{memory, nullptr, 5000, 1, 0}};
+  const auto staging_buffer = staging.staging_buffer(memory, regions, {});
   device.function<int(int)>("cuDevicePrimaryCtxReset_v2")(1);
-  std::memset(strips[0].host, 1, 5000);  // still ours
-  EXPECT_THROW(stand_in->copy(strips, Direction::kToDevice), Error);
-  EXPECT_THROW(cuda::stand_in(staging, memory, 5000), Error);
+  std::memset(regions[0].host, 1, 5000);  // still ours
+  EXPECT_THROW(staging_buffer->copy(regions, Direction::kToDevice), Error);
+  EXPECT_THROW(cuda::staging_buffer(staging, memory, 5000), Error);
   void* context;
   device.function<int(void**)>("cuCtxPopCurrent_v2")(&context);
 }

@@ -28,29 +28,29 @@ std::vector<std::byte> values(std::size_t bytes) {
   return result;
 }
 
-/// A buffer on the fake device, and its stand-in.
+/// A buffer on the fake device, and its staging buffer.
 class Buffer {
  public:
   explicit Buffer(const FakeDevice& device, Staging& staging)
       : device_(device), memory_(device.allocate(kBytes)) {
-    strip_ = {memory_, nullptr, kBytes, 1, 0};
-    stand_in_ = staging.stand_in(memory_, {&strip_, 1}, {});
+    region_ = {memory_, nullptr, kBytes, 1, 0};
+    staging_buffer_ = staging.staging_buffer(memory_, {&region_, 1}, {});
   }
   ~Buffer() { device_.release(memory_); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
-  StreamedSide operand() const { return {stand_in_.get(), strip_, {}}; }
-  StreamedSide result() const { return {stand_in_.get(), {}, strip_}; }
-  StreamedSide both() const { return {stand_in_.get(), strip_, strip_}; }
-  std::byte* host() const { return strip_.host; }
+  StreamedSide operand() const { return {staging_buffer_.get(), region_, {}}; }
+  StreamedSide result() const { return {staging_buffer_.get(), {}, region_}; }
+  StreamedSide both() const { return {staging_buffer_.get(), region_, region_}; }
+  std::byte* host() const { return region_.host; }
   std::byte* memory() const { return memory_; }
 
  private:
   const FakeDevice& device_;
   std::byte* memory_;
-  Strip strip_;
-  std::unique_ptr<StandIn> stand_in_;
+  StridedRegion region_;
+  std::unique_ptr<StagingBuffer> staging_buffer_;
 };
 
 class StreamedCopiesTest : public ::testing::Test {
@@ -195,11 +195,11 @@ TEST(StreamedCopies, LeaveMemoryAloneThatCopiesMayStillReach) {
   Staging staging(open_fake(), 0);
   std::byte* const memory = device.allocate(kBytes);
   {
-    Strip strip{memory, nullptr, kBytes, 1, 0};
-    const auto stand_in = staging.stand_in(memory, {&strip, 1}, {});
-    const StreamedSide side{stand_in.get(), strip, {}};
+    StridedRegion region{memory, nullptr, kBytes, 1, 0};
+    const auto staging_buffer = staging.staging_buffer(memory, {&region, 1}, {});
+    const StreamedSide side{staging_buffer.get(), region, {}};
     StreamedCopies copies(std::span(&side, 1));
-    copies.need(strip.host, 1);
+    copies.need(region.host, 1);
     device.fail("cuStreamSynchronize", 700);
   }
   device.fail("cuStreamSynchronize", 0);
@@ -226,14 +226,14 @@ TEST(StreamedCopies, OutliveAContext) {
   device.use(1);
   std::byte* const memory = device.allocate(kBytes);
   Staging staging(open_fake(), 16 << 20);
-  Strip strip{memory, nullptr, kBytes, 1, 0};
-  const auto stand_in = staging.stand_in(memory, {&strip, 1}, {});
-  const StreamedSide side{stand_in.get(), strip, strip};
+  StridedRegion region{memory, nullptr, kBytes, 1, 0};
+  const auto staging_buffer = staging.staging_buffer(memory, {&region, 1}, {});
+  const StreamedSide side{staging_buffer.get(), region, region};
   StreamedCopies copies(std::span(&side, 1));
-  copies.need(strip.host, 1);
+  copies.need(region.host, 1);
   device.function<int(int)>("cuDevicePrimaryCtxReset_v2")(1);
-  EXPECT_THROW(copies.need(strip.host + kBytes - 1, 1), Error);
-  copies.have(strip.host, kPart);
+  EXPECT_THROW(copies.need(region.host + kBytes - 1, 1), Error);
+  copies.have(region.host, kPart);
   EXPECT_THROW(copies.finish(), Error);
   void* context;
   device.function<int(void**)>("cuCtxPopCurrent_v2")(&context);

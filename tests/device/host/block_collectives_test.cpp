@@ -1,4 +1,4 @@
-// Collectives of one host with blocks of any size, scans, and buffers with gaps: threads as ranks.
+// Collectives of one host with blocks of any size, scans, and non-contiguous buffers: threads as ranks.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -8,8 +8,8 @@
 #include <random>
 #include <thread>
 
-#include "device/host/block_executor.hpp"
-#include "device/host/scan_executor.hpp"
+#include "device/host/cico_blocks_executor.hpp"
+#include "device/host/cico_scan_executor.hpp"
 #include "device/host/single_copy_executor.hpp"
 #include "device/link/waiter.hpp"
 
@@ -26,13 +26,13 @@ void run(Executor&& executor) {
 
 template <class Body>
 void run_ranks(int ranks, Body&& body) {
-  std::vector<std::unique_ptr<Board>> owned;
-  std::vector<Board*> boards;
-  for (int rank = 0; rank < ranks; ++rank) boards.push_back(owned.emplace_back(new Board()).get());
+  std::vector<std::unique_ptr<CicoBuffer>> owned;
+  std::vector<CicoBuffer*> cico;
+  for (int rank = 0; rank < ranks; ++rank) cico.push_back(owned.emplace_back(new CicoBuffer()).get());
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
-      Boards mine(boards, rank);
+      CicoBuffers mine(cico, rank);
       body(mine, rank);
     });
 }
@@ -54,11 +54,11 @@ struct Comb {
   std::vector<std::vector<std::byte>> teeth;
   std::vector<std::size_t> at;
   bool packs = false;
-  Gaps gaps;
+  Packer gaps;
 };
 
-std::byte value(int from, int to, std::size_t i, int call) {
-  return static_cast<std::byte>(i * 7 + static_cast<std::size_t>(from * 31 + to * 11 + call * 3));
+std::byte value(int from, int to, std::size_t i, int nth) {
+  return static_cast<std::byte>(i * 7 + static_cast<std::size_t>(from * 31 + to * 11 + nth * 3));
 }
 
 /// One rank's side of a call: its blocks, contiguous or with gaps, and a check of each.
@@ -71,7 +71,7 @@ struct Side {
   std::byte& at(std::size_t block, std::size_t i) {
     return has_gaps ? comb.teeth[block][2 * i] : plain[block][i];
   }
-  const Gaps* gaps() const { return has_gaps ? &comb.gaps : nullptr; }
+  const Packer* gaps() const { return has_gaps ? &comb.gaps : nullptr; }
   Comb comb;
   bool has_gaps;
   std::vector<std::vector<std::byte>> plain;
@@ -79,9 +79,9 @@ struct Side {
 };
 
 /// Bytes from one rank to another in call `call`; equal on both.
-std::size_t length(Collective collective, int from, int to, int call) {
+std::size_t length(Collective collective, int from, int to, int nth) {
   constexpr std::size_t kLengths[] = {0, 1, 63, 64, 1000, 70'000, 300'001};
-  const auto n = static_cast<std::size_t>(call);
+  const auto n = static_cast<std::size_t>(nth);
   switch (collective) {
     case Collective::kGather:
     case Collective::kScatter:
@@ -99,22 +99,22 @@ std::size_t length(Collective collective, int from, int to, int call) {
 constexpr int kNobodyIsShort = -1;
 
 /// short_rank has half the room for what it receives, also from itself.
-void check_blocks(Boards& boards, Collective collective, int root, int call, bool gaps,
+void check_blocks(CicoBuffers& cico, Collective collective, int root, int nth, bool gaps,
                   int short_rank = kNobodyIsShort) {
-  const int self = boards.self(), ranks = boards.size();
+  const int self = cico.self(), ranks = cico.size();
   const bool gather = collective == Collective::kGather || collective == Collective::kGatherV;
   const bool scatter = collective == Collective::kScatter || collective == Collective::kScatterV;
   const bool one_in = gather || collective == Collective::kAllGatherV;
   std::vector<std::size_t> sent, received;
   if (one_in) {
-    sent = {length(collective, self, root, call)};
+    sent = {length(collective, self, root, nth)};
   } else if (!scatter || self == root) {
-    for (int to = 0; to < ranks; ++to) sent.push_back(length(collective, self, to, call));
+    for (int to = 0; to < ranks; ++to) sent.push_back(length(collective, self, to, nth));
   }
   if (scatter) {
-    received = {length(collective, root, self, call)};
+    received = {length(collective, root, self, nth)};
   } else if (!gather || self == root) {
-    for (int from = 0; from < ranks; ++from) received.push_back(length(collective, from, self, call));
+    for (int from = 0; from < ranks; ++from) received.push_back(length(collective, from, self, nth));
   }
   bool fits = true;
   for (std::size_t& bytes : received)
@@ -122,28 +122,28 @@ void check_blocks(Boards& boards, Collective collective, int root, int call, boo
       fits &= bytes == 0;
       bytes /= 2;
     }
-  Side in(sent, gaps && (self + call) % 2 == 0), out(received, gaps && (self + call) % 3 == 0);
+  Side in(sent, gaps && (self + nth) % 2 == 0), out(received, gaps && (self + nth) % 3 == 0);
   in.comb.packs = true;
   for (std::size_t b = 0; b < sent.size(); ++b)
     for (std::size_t i = 0; i < sent[b]; ++i)
-      in.at(b, i) = value(self, one_in ? 0 : static_cast<int>(b), i, call);
+      in.at(b, i) = value(self, one_in ? 0 : static_cast<int>(b), i, nth);
 
-  HostJob job{.collective = collective, .root = root};
-  job.in_gaps = in.gaps();
-  job.out_gaps = out.gaps();
-  job.in_blocks = in.blocks.data();
-  job.out_blocks = out.blocks.data();
-  BlockExecutor executor(boards, job);
+  Call call{.collective = collective, .root = root};
+  call.in_packer = in.gaps();
+  call.out_packer = out.gaps();
+  call.in_blocks = in.blocks.data();
+  call.out_blocks = out.blocks.data();
+  CicoBlocksExecutor executor(cico, call);
   run(executor);
-  ASSERT_EQ(executor.cut().has_value(), !fits) << "call " << call;
+  ASSERT_EQ(executor.cut().has_value(), !fits) << "call " << nth;
   if (!fits) {
     EXPECT_GT(executor.cut()->sent, executor.cut()->room);
   }
 
   for (std::size_t b = 0; b < received.size(); ++b)
     for (std::size_t i = 0; i < received[b]; ++i) {
-      ASSERT_EQ(out.at(b, i), value(scatter ? root : static_cast<int>(b), one_in ? 0 : self, i, call))
-          << "block " << b << " byte " << i << " call " << call;
+      ASSERT_EQ(out.at(b, i), value(scatter ? root : static_cast<int>(b), one_in ? 0 : self, i, nth))
+          << "block " << b << " byte " << i << " call " << nth;
       if (out.has_gaps) {
         ASSERT_EQ(out.comb.teeth[b][2 * i + 1], Comb::kGap);
       }
@@ -153,75 +153,74 @@ void check_blocks(Boards& boards, Collective collective, int root, int call, boo
 class BlocksOf : public ::testing::TestWithParam<int> {};
 
 TEST_P(BlocksOf, AnySizeArriveWithAndWithoutGaps) {
-  run_ranks(GetParam(), [](Boards& boards, int) {
-    for (int call = 0; call < 14; ++call)
+  run_ranks(GetParam(), [](CicoBuffers& cico, int) {
+    for (int nth = 0; nth < 14; ++nth)
       for (const auto collective :
            {Collective::kGather, Collective::kGatherV, Collective::kScatter, Collective::kScatterV,
             Collective::kAllGatherV, Collective::kAllToAllV, Collective::kAllToAllW})
-        check_blocks(boards, collective, call % boards.size(), call, call % 3 != 0);
+        check_blocks(cico, collective, nth % cico.size(), nth, nth % 3 != 0);
   });
 }
 
 TEST_P(BlocksOf, WhatDoesNotFitIsCutAndToldToThatRankAlone) {
   const int ranks = GetParam();
-  run_ranks(ranks, [&](Boards& boards, int) {
+  run_ranks(ranks, [&](CicoBuffers& cico, int) {
     for (const auto collective :
          {Collective::kGather, Collective::kGatherV, Collective::kScatter, Collective::kScatterV,
           Collective::kAllGatherV, Collective::kAllToAllV, Collective::kAllToAllW})
-      for (int call = 0; call < 14; ++call)
-        for (const int short_rank : {call % ranks, kNobodyIsShort})
-          check_blocks(boards, collective, call / 2 % ranks, call, call % 2 == 1, short_rank);
+      for (int nth = 0; nth < 14; ++nth)
+        for (const int short_rank : {nth % ranks, kNobodyIsShort})
+          check_blocks(cico, collective, nth / 2 % ranks, nth, nth % 2 == 1, short_rank);
   });
 }
 
 TEST_P(BlocksOf, AnAllToAllInPlaceOfUnequalBlocks) {
-  run_ranks(GetParam(), [](Boards& boards, int self) {
-    for (int call = 0; call < 14; ++call) {
+  run_ranks(GetParam(), [](CicoBuffers& cico, int self) {
+    for (int nth = 0; nth < 14; ++nth) {
       std::vector<std::vector<std::byte>> buffer;
       std::vector<Block> blocks;
-      for (int peer = 0; peer < boards.size(); ++peer) {
+      for (int peer = 0; peer < cico.size(); ++peer) {
         auto& block = buffer.emplace_back(
-            length(Collective::kAllToAllV, std::min(self, peer), std::max(self, peer), call));
-        for (std::size_t i = 0; i < block.size(); ++i) block[i] = value(self, peer, i, call);
+            length(Collective::kAllToAllV, std::min(self, peer), std::max(self, peer), nth));
+        for (std::size_t i = 0; i < block.size(); ++i) block[i] = value(self, peer, i, nth);
         blocks.push_back({block.data(), block.size()});
       }
-      HostJob job{.collective = Collective::kAllToAllV};
-      job.in_blocks = job.out_blocks = blocks.data();
-      job.owns_its_block = true;
-      run(BlockExecutor(boards, job));
-      for (int peer = 0; peer < boards.size(); ++peer)
+      Call call{.collective = Collective::kAllToAllV};
+      call.in_blocks = call.out_blocks = blocks.data();
+      call.owns_its_block = true;
+      run(CicoBlocksExecutor(cico, call));
+      for (int peer = 0; peer < cico.size(); ++peer)
         for (std::size_t i = 0; i < buffer[static_cast<std::size_t>(peer)].size(); ++i)
-          ASSERT_EQ(buffer[static_cast<std::size_t>(peer)][i], value(peer, self, i, call))
-              << peer << ' ' << i;
+          ASSERT_EQ(buffer[static_cast<std::size_t>(peer)][i], value(peer, self, i, nth)) << peer << ' ' << i;
     }
   });
 }
 
 TEST_P(BlocksOf, ABarrierLetsNobodyPassBeforeAllHaveCome) {
   std::atomic<int> arrived{0};
-  run_ranks(GetParam(), [&](Boards& boards, int) {
+  run_ranks(GetParam(), [&](CicoBuffers& cico, int) {
     for (int round = 1; round <= 200; ++round) {
       ++arrived;
-      run(BlockExecutor(boards, {}));
-      EXPECT_GE(arrived.load(), round * boards.size());
-      run(BlockExecutor(boards, {}));
+      run(CicoBlocksExecutor(cico, {}));
+      EXPECT_GE(arrived.load(), round * cico.size());
+      run(CicoBlocksExecutor(cico, {}));
     }
   });
 }
 
 TEST_P(BlocksOf, ScansGoInOrderOfRankInPlaceAndNot) {
-  run_ranks(GetParam(), [](Boards& boards, int self) {
+  run_ranks(GetParam(), [](CicoBuffers& cico, int self) {
     for (const std::size_t count : {1UL, 7UL, 5000UL, 100'003UL})
       for (const bool in_place : {false, true})
         for (const auto collective : {Collective::kScan, Collective::kExscan}) {
           // 1e17, -1e17, 1, 1, ...: any other order loses the ones.
           const auto operand = [](int rank) { return rank == 0 ? 1e17 : rank == 1 ? -1e17 : 1.0; };
           std::vector<double> in(count, operand(self)), out(count, in_place ? operand(self) : -3.0);
-          HostJob job{.collective = collective, .count = count, .elem_bytes = sizeof(double)};
-          job.out = reinterpret_cast<std::byte*>(out.data());
-          job.in = in_place ? job.out : reinterpret_cast<const std::byte*>(in.data());
-          job.reduce = find_reduce(Op::kSum, Type::kDouble);
-          run(ScanExecutor(boards, job));
+          Call call{.collective = collective, .count = count, .elem_bytes = sizeof(double)};
+          call.out = reinterpret_cast<std::byte*>(out.data());
+          call.in = in_place ? call.out : reinterpret_cast<const std::byte*>(in.data());
+          call.reduce = find_reduce(Op::kSum, Type::kDouble);
+          run(CicoScanExecutor(cico, call));
           const int operands = self + (collective == Collective::kScan ? 1 : 0);
           double expected = 0;
           for (int rank = 0; rank < operands; ++rank) expected += operand(rank);
@@ -232,30 +231,30 @@ TEST_P(BlocksOf, ScansGoInOrderOfRankInPlaceAndNot) {
 }
 
 TEST_P(BlocksOf, AReduceScatterMayHaveUnequalParts) {
-  run_ranks(GetParam(), [](Boards& boards, int self) {
-    for (int call = 0; call < 10; ++call)
+  run_ranks(GetParam(), [](CicoBuffers& cico, int self) {
+    for (int nth = 0; nth < 10; ++nth)
       for (const bool in_place : {false, true}) {
         constexpr std::size_t kCounts[] = {0, 3, 1, 900, 40'001};
         std::vector<std::uint64_t> bounds{0};
-        for (int rank = 0; rank < boards.size(); ++rank)
+        for (int rank = 0; rank < cico.size(); ++rank)
           bounds.push_back(bounds.back() +
-                           kCounts[static_cast<std::size_t>(rank + call) % std::size(kCounts)]);
+                           kCounts[static_cast<std::size_t>(rank + nth) % std::size(kCounts)]);
         if (bounds.back() == 0) continue;
         std::vector<int> in(bounds.back()), out(bounds.back(), -1);
         std::iota(in.begin(), in.end(), self);
         if (in_place) out = in;
-        HostJob job{
+        Call call{
             .collective = Collective::kReduceScatterV, .count = bounds.back(), .elem_bytes = sizeof(int)};
-        job.out = reinterpret_cast<std::byte*>(out.data());
-        job.in = in_place ? job.out : reinterpret_cast<const std::byte*>(in.data());
-        job.reduce = find_reduce(Op::kSum, Type::kInt32);
-        job.bounds = bounds.data();
-        const int ranks = boards.size();
+        call.out = reinterpret_cast<std::byte*>(out.data());
+        call.in = in_place ? call.out : reinterpret_cast<const std::byte*>(in.data());
+        call.reduce = find_reduce(Op::kSum, Type::kInt32);
+        call.bounds = bounds.data();
+        const int ranks = cico.size();
         const std::vector<std::int64_t> pids(static_cast<std::size_t>(ranks), ::getpid());
-        if (call % 2 == 0)
-          run(BoardExecutor(boards, job));
+        if (nth % 2 == 0)
+          run(CicoExecutor(cico, call));
         else
-          run(SingleCopyExecutor(boards, pids, job));
+          run(SingleCopyExecutor(cico, pids, call));
         const auto me = static_cast<std::size_t>(self);
         for (std::size_t i = bounds[me]; i < bounds[me + 1]; ++i)
           ASSERT_EQ(out[i - bounds[me]], ranks * static_cast<int>(i) + ranks * (ranks - 1) / 2) << i;
@@ -264,58 +263,59 @@ TEST_P(BlocksOf, AReduceScatterMayHaveUnequalParts) {
 }
 
 TEST_P(BlocksOf, EqualSizesPassGapsByBoardsAndBySingleCopy) {
-  run_ranks(GetParam(), [](Boards& boards, int self) {
-    const auto n = static_cast<std::size_t>(boards.size());
+  run_ranks(GetParam(), [](CicoBuffers& cico, int self) {
+    const auto n = static_cast<std::size_t>(cico.size());
     const std::vector<std::int64_t> pids(n, ::getpid());
-    int call = 0;
+    int nth = 0;
     for (const auto collective : {Collective::kBroadcast, Collective::kAllGather, Collective::kAllToAll})
       for (const std::size_t bytes : {1UL, 1000UL, 333'333UL})
         for (const bool single_copy : {false, true})
-          for (int pattern = 0; pattern < 5; ++pattern, ++call) {
+          for (int pattern = 0; pattern < 5; ++pattern, ++nth) {
             const bool bcast = collective == Collective::kBroadcast;
-            const int root = call % boards.size();
-            // pattern 0: nobody's buffers have gaps; 1: operands of odd ranks; 2: results; 3: both of rank 0;
-            // 4: rank 0's operand, and all others are in place.
-            const bool in_gaps = pattern == 1 ? self % 2 == 1 : pattern >= 3 && self == 0;
+            const int root = nth % cico.size();
+            // pattern 0: nobody's buffers are not contiguous; 1: operands of odd ranks; 2: results; 3: both
+            // of rank 0; 4: rank 0's operand, and all others are in place.
+            const bool in_packer = pattern == 1 ? self % 2 == 1 : pattern >= 3 && self == 0;
             const bool in_place = pattern == 4 && self != 0 && !bcast;
-            const bool out_gaps = pattern == 2 || (pattern == 3 && self == 0);
+            const bool out_packer = pattern == 2 || (pattern == 3 && self == 0);
             const std::size_t in_blocks = collective == Collective::kAllToAll ? n : 1,
                               out_blocks = bcast ? 1 : n;
             // Contiguous buffers are one block here; with gaps, as many as the collective has.
-            Side in(in_gaps ? std::vector<std::size_t>(in_blocks, bytes)
-                            : std::vector<std::size_t>{in_blocks * bytes},
-                    in_gaps);
-            Side out(out_gaps ? std::vector<std::size_t>(out_blocks, bytes)
-                              : std::vector<std::size_t>{out_blocks * bytes},
-                     out_gaps);
+            Side in(in_packer ? std::vector<std::size_t>(in_blocks, bytes)
+                              : std::vector<std::size_t>{in_blocks * bytes},
+                    in_packer);
+            Side out(out_packer ? std::vector<std::size_t>(out_blocks, bytes)
+                                : std::vector<std::size_t>{out_blocks * bytes},
+                     out_packer);
             in.comb.packs = true;
             for (std::size_t b = 0; b < in_blocks; ++b)
               for (std::size_t i = 0; i < bytes; ++i)
-                (in_gaps ? in.at(b, i) : in.at(0, b * bytes + i)) = value(self, static_cast<int>(b), i, call);
-            HostJob job{.collective = collective,
-                        .in = in.plain[0].data(),
-                        .out = out.plain[0].data(),
-                        .count = bytes};
+                (in_packer ? in.at(b, i) : in.at(0, b * bytes + i)) =
+                    value(self, static_cast<int>(b), i, nth);
+            Call call{.collective = collective,
+                      .in = in.plain[0].data(),
+                      .out = out.plain[0].data(),
+                      .count = bytes};
             if (in_place) {
               std::byte* const own =
-                  job.out +
+                  call.out +
                   (collective == Collective::kAllGather ? static_cast<std::size_t>(self) * bytes : 0);
               std::copy(in.plain[0].begin(), in.plain[0].end(), own);
-              job.in = own;
+              call.in = own;
             }
-            job.root = root;
-            job.in_gaps = in.gaps();
-            job.out_gaps = out.gaps();
+            call.root = root;
+            call.in_packer = in.gaps();
+            call.out_packer = out.gaps();
             if (single_copy)
-              run(SingleCopyExecutor(boards, pids, job));
+              run(SingleCopyExecutor(cico, pids, call));
             else
-              run(BoardExecutor(boards, job));
+              run(CicoExecutor(cico, call));
             if (bcast && self == root) continue;
             for (std::size_t b = 0; b < out_blocks; ++b)
               for (std::size_t i = 0; i < bytes; ++i)
-                ASSERT_EQ(out_gaps ? out.at(b, i) : out.at(0, b * bytes + i),
+                ASSERT_EQ(out_packer ? out.at(b, i) : out.at(0, b * bytes + i),
                           value(bcast ? root : static_cast<int>(b),
-                                collective == Collective::kAllToAll ? self : 0, i, call));
+                                collective == Collective::kAllToAll ? self : 0, i, nth));
           }
   });
 }

@@ -9,8 +9,8 @@
 #include <variant>
 
 #include "base/error.hpp"
-#include "device/host/block_executor.hpp"
-#include "device/host/scan_executor.hpp"
+#include "device/host/cico_blocks_executor.hpp"
+#include "device/host/cico_scan_executor.hpp"
 #include "device/host/single_copy_executor.hpp"
 #include "device/link/shared_fifo.hpp"
 #include "device/link/waiter.hpp"
@@ -21,16 +21,16 @@ namespace {
 
 const WaitPolicy kPolicy{.progress = {}, .check_peers = {}, .oversubscribed = true, .timeout_s = 30};
 
-/// body(direct, boards, rank) in a thread for each rank.
+/// body(direct, CICO buffers, rank) in a thread for each rank.
 template <class Body>
 void run_ranks(int ranks, Body&& body) {
   Host host(ranks);
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
-      DirectExchange direct(Host::pointers(host.areas), rank);
-      Boards boards(Host::pointers(host.boards), rank);
-      body(direct, boards, rank);
+      ImmediateExchange immediate(Host::pointers(host.areas), rank);
+      CicoBuffers cico(Host::pointers(host.cico), rank);
+      body(immediate, cico, rank);
     });
 }
 
@@ -47,7 +47,7 @@ std::optional<ErrorCode> failure_of(Body&& body) {
 
 struct Buffers {
   explicit Buffers(std::size_t ints) : in(ints, 1), out(ints, -1) {}
-  HostJob job(Collective collective, std::size_t count, int root = 0) {
+  Call call(Collective collective, std::size_t count, int root = 0) {
     return {.collective = collective,
             .in = reinterpret_cast<std::byte*>(in.data()),
             .out = reinterpret_cast<std::byte*>(out.data()),
@@ -66,38 +66,38 @@ TEST(DifferentCalls, DirectOnesWithAnotherSizeFailOnEveryRank) {
   constexpr int kRanks = 3;
   for (const Collective collective : kOfAllToAll)
     for (const std::size_t count : {std::size_t{2}, std::size_t{1200}})
-      run_ranks(kRanks, [&](DirectExchange& direct, Boards&, int rank) {
+      run_ranks(kRanks, [&](ImmediateExchange& immediate, CicoBuffers&, int rank) {
         Buffers buffers(count * kRanks);
         const auto perform = [&](std::size_t now) {
           Waiter waiter(kPolicy);
-          direct.perform(buffers.job(collective, now), waiter);
+          immediate.perform(buffers.call(collective, now), waiter);
         };
         perform(count);
         const auto failed = failure_of([&] { perform(rank == 1 ? count / 2 : count); });
         EXPECT_EQ(failed, rank == 1 ? ErrorCode::kTruncated : ErrorCode::kMismatch);
-        direct.abandon();
+        immediate.abandon();
       });
 }
 
 TEST(DifferentCalls, OfAnotherCollectiveAreSeenWhateverTheirSize) {
-  run_ranks(2, [&](DirectExchange& direct, Boards&, int rank) {
+  run_ranks(2, [&](ImmediateExchange& immediate, CicoBuffers&, int rank) {
     Buffers buffers(4);
     Waiter waiter(kPolicy);
     EXPECT_EQ(failure_of([&] {
-                direct.perform(buffers.job(rank == 0 ? Collective::kAllGather : Collective::kAllToAll, 2),
-                               waiter);
+                immediate.perform(buffers.call(rank == 0 ? Collective::kAllGather : Collective::kAllToAll, 2),
+                                  waiter);
               }),
               ErrorCode::kMismatch);
-    direct.abandon();
+    immediate.abandon();
   });
 }
 
 TEST(DifferentCalls, TheRootOfAReduceSeesThatItsRoomIsShort) {
-  run_ranks(3, [&](DirectExchange& direct, Boards&, int rank) {
+  run_ranks(3, [&](ImmediateExchange& immediate, CicoBuffers&, int rank) {
     Buffers buffers(10);
     Waiter waiter(kPolicy);
-    const auto failed =
-        failure_of([&] { direct.perform(buffers.job(Collective::kReduce, rank == 2 ? 5 : 10, 2), waiter); });
+    const auto failed = failure_of(
+        [&] { immediate.perform(buffers.call(Collective::kReduce, rank == 2 ? 5 : 10, 2), waiter); });
     EXPECT_EQ(failed, rank == 2 ? std::optional(ErrorCode::kTruncated) : std::nullopt);
   });
 }
@@ -105,7 +105,7 @@ TEST(DifferentCalls, TheRootOfAReduceSeesThatItsRoomIsShort) {
 // The sender runs ahead; sizes are of a line, of the ring, and of several exchanges.
 TEST(DifferentCalls, ADirectBroadcastCanBePerformedAnewWithTheSizeOfItsRoot) {
   constexpr std::size_t kCounts[] = {2, 14, 40, 4000, 9000, 16'000};
-  run_ranks(3, [&](DirectExchange& direct, Boards&, int rank) {
+  run_ranks(3, [&](ImmediateExchange& immediate, CicoBuffers&, int rank) {
     for (int call = 0; call < 2000; ++call) {
       const auto n = static_cast<std::size_t>(call);
       const std::size_t count = kCounts[n % std::size(kCounts)],
@@ -115,12 +115,12 @@ TEST(DifferentCalls, ADirectBroadcastCanBePerformedAnewWithTheSizeOfItsRoot) {
       Waiter waiter(kPolicy);
       const bool odd_one = rank == 2 && call % 3 == 0 && count != other;
       const auto failed = failure_of([&] {
-        direct.perform(buffers.job(Collective::kBroadcast, odd_one ? other : count, call % 2), waiter);
+        immediate.perform(buffers.call(Collective::kBroadcast, odd_one ? other : count, call % 2), waiter);
       });
       ASSERT_EQ(failed.has_value(), odd_one);
       if (odd_one) {
         ASSERT_EQ(failed, count > other ? ErrorCode::kTruncated : ErrorCode::kMismatch);
-        direct.perform(buffers.job(Collective::kBroadcast, count, call % 2), waiter);
+        immediate.perform(buffers.call(Collective::kBroadcast, count, call % 2), waiter);
       }
       if (rank != call % 2) {
         ASSERT_EQ(buffers.out[0], call);
@@ -129,53 +129,53 @@ TEST(DifferentCalls, ADirectBroadcastCanBePerformedAnewWithTheSizeOfItsRoot) {
       if (call % 5 > 0) continue;
       int value = rank;
       auto* const bytes = reinterpret_cast<std::byte*>(&value);
-      direct.perform({.collective = Collective::kAllreduce,
-                      .in = bytes,
-                      .out = bytes,
-                      .count = 1,
-                      .elem_bytes = sizeof(int),
-                      .reduce = find_reduce(Op::kSum, Type::kInt32)},
-                     waiter);
+      immediate.perform({.collective = Collective::kAllreduce,
+                         .in = bytes,
+                         .out = bytes,
+                         .count = 1,
+                         .elem_bytes = sizeof(int),
+                         .reduce = find_reduce(Op::kSum, Type::kInt32)},
+                        waiter);
       ASSERT_EQ(value, 3);
     }
   });
 }
 
 TEST(DifferentCalls, WhoWaitsForADirectOneSeesThatTheOtherIsInNone) {
-  run_ranks(2, [&](DirectExchange& direct, Boards&, int rank) {
+  run_ranks(2, [&](ImmediateExchange& immediate, CicoBuffers&, int rank) {
     Buffers buffers(100'000);
     Waiter waiter(kPolicy);
-    const HostJob job = buffers.job(Collective::kBroadcast, rank == 0 ? 100'000 : 2);
-    if (rank == 0) return direct.announce(job, CallFamily::kBoards, waiter);
+    const Call call = buffers.call(Collective::kBroadcast, rank == 0 ? 100'000 : 2);
+    if (rank == 0) return immediate.announce(call, CallFamily::kCico, waiter);
     try {
-      direct.perform(job, waiter);
+      immediate.perform(call, waiter);
       FAIL();
     } catch (const DifferentCall& other) {
-      EXPECT_EQ(other.its(), CallNote(Collective::kBroadcast, CallFamily::kBoards, 400'000));
+      EXPECT_EQ(other.its(), CallNote(Collective::kBroadcast, CallFamily::kCico, 400'000));
     }
-    direct.announce(buffers.job(Collective::kBroadcast, 100'000), CallFamily::kBoards, waiter);
+    immediate.announce(buffers.call(Collective::kBroadcast, 100'000), CallFamily::kCico, waiter);
   });
 }
 
 TEST(DifferentCalls, WhoWaitsElsewhereCanLookWhetherAnotherHasLeftForADirectOne) {
   Host host(2);
-  DirectExchange first(Host::pointers(host.areas), 0), second(Host::pointers(host.areas), 1);
+  ImmediateExchange first(Host::pointers(host.areas), 0), second(Host::pointers(host.areas), 1);
   Buffers buffers(10'000);
   Waiter waiter(kPolicy);
-  first.announce(buffers.job(Collective::kReduce, 10'000, 0), CallFamily::kBoards, waiter);
+  first.announce(buffers.call(Collective::kReduce, 10'000, 0), CallFamily::kCico, waiter);
   first.check_calls();  // the other may yet come
-  second.perform(buffers.job(Collective::kReduce, 2, 0), waiter);
+  second.perform(buffers.call(Collective::kReduce, 2, 0), waiter);
   EXPECT_EQ(failure_of([&] { first.check_calls(); }), ErrorCode::kMismatch);
 }
 
-using Executor = std::variant<std::monostate, BoardExecutor, SingleCopyExecutor, ScanExecutor>;
-constexpr int kByBoards = 1, kBySingleCopy = 2, kByScan = 3;
+using Executor = std::variant<std::monostate, CicoExecutor, SingleCopyExecutor, CicoScanExecutor>;
+constexpr int kByCico = 1, kBySingleCopy = 2, kByScan = 3;
 
-void emplace(Executor& executor, int which, Boards& boards, std::span<const std::int64_t> pids,
-             const HostJob& job, Begun begun = Begun::kNo) {
-  if (which == kByBoards) executor.emplace<BoardExecutor>(boards, job, begun);
-  if (which == kBySingleCopy) executor.emplace<SingleCopyExecutor>(boards, pids, job, begun);
-  if (which == kByScan) executor.emplace<ScanExecutor>(boards, job);
+void emplace(Executor& executor, int which, CicoBuffers& cico, std::span<const std::int64_t> pids,
+             const Call& call, Begun begun = Begun::kNo) {
+  if (which == kByCico) executor.emplace<CicoExecutor>(cico, call, begun);
+  if (which == kBySingleCopy) executor.emplace<SingleCopyExecutor>(cico, pids, call, begun);
+  if (which == kByScan) executor.emplace<CicoScanExecutor>(cico, call);
 }
 
 void run(Executor& executor) {
@@ -197,18 +197,18 @@ void run(Executor& executor) {
 TEST(DifferentCalls, ThroughTheBoardsWithAnotherSizeFailOnEveryRank) {
   constexpr int kRanks = 2;
   const std::vector<std::int64_t> pids(kRanks, ::getpid());
-  for (const int which : {kByBoards, kBySingleCopy, kByScan})
+  for (const int which : {kByCico, kBySingleCopy, kByScan})
     for (const Collective collective :
          {Collective::kAllreduce, Collective::kReduceScatter, Collective::kAllGather, Collective::kAllToAll,
           Collective::kScan, Collective::kExscan})
       for (const std::size_t count : {std::size_t{8}, std::size_t{10'000}, std::size_t{400'000}}) {
         const bool scans = collective == Collective::kScan || collective == Collective::kExscan;
         if (scans != (which == kByScan)) continue;
-        run_ranks(kRanks, [&](DirectExchange&, Boards& boards, int rank) {
+        run_ranks(kRanks, [&](ImmediateExchange&, CicoBuffers& cico, int rank) {
           Buffers buffers(count * kRanks);
           Executor executor;
           const auto perform = [&](std::size_t now) {
-            emplace(executor, which, boards, pids, buffers.job(collective, now));
+            emplace(executor, which, cico, pids, buffers.call(collective, now));
             run(executor);
           };
           perform(count);
@@ -218,9 +218,9 @@ TEST(DifferentCalls, ThroughTheBoardsWithAnotherSizeFailOnEveryRank) {
             ADD_FAILURE() << "nothing found";
           } catch (const DifferentCall& other) {
             EXPECT_EQ(other.code(), rank == 1 ? ErrorCode::kTruncated : ErrorCode::kMismatch);
-            boards.say_left(other.mine());
+            cico.say_left(other.mine());
           }
-          boards.abandon();
+          cico.abandon();
         });
       }
 }
@@ -229,18 +229,18 @@ TEST(DifferentCalls, ABroadcastThroughTheBoardsGoesOnWithTheSizeOfItsRoot) {
   constexpr int kRanks = 3;
   const std::vector<std::int64_t> pids(kRanks, ::getpid());
   constexpr std::size_t kCounts[] = {3, 5000, 90'000, 400'000};
-  run_ranks(kRanks, [&](DirectExchange&, Boards& boards, int rank) {
+  run_ranks(kRanks, [&](ImmediateExchange&, CicoBuffers& cico, int rank) {
     for (int call = 0; call < 64; ++call) {
       const auto n = static_cast<std::size_t>(call);
       const std::size_t count = kCounts[n % 4], other = kCounts[n / 4 % 4];
-      const int which = call / 16 % 2 == 0 ? kByBoards : kBySingleCopy, root = call % kRanks;
+      const int which = call / 16 % 2 == 0 ? kByCico : kBySingleCopy, root = call % kRanks;
       Buffers buffers(std::max(count, other));
       buffers.in.assign(buffers.in.size(), call);
       const bool odd_one = rank == (root + 1) % kRanks && count != other;
       Executor executor;
       // By another way, too.
-      emplace(executor, odd_one && call % 3 == 0 ? kByBoards : which, boards, pids,
-              buffers.job(Collective::kBroadcast, odd_one ? other : count, root));
+      emplace(executor, odd_one && call % 3 == 0 ? kByCico : which, cico, pids,
+              buffers.call(Collective::kBroadcast, odd_one ? other : count, root));
       std::optional<DifferentCall> found;
       try {
         run(executor);
@@ -251,15 +251,15 @@ TEST(DifferentCalls, ABroadcastThroughTheBoardsGoesOnWithTheSizeOfItsRoot) {
       if (found) {
         ASSERT_EQ(found->progress(), CallProgress::kFirstRound);
         ASSERT_EQ(found->its().bytes(), count * sizeof(int));
-        emplace(executor, found->its().family() == CallFamily::kSingleCopy ? kBySingleCopy : kByBoards,
-                boards, pids, buffers.job(Collective::kBroadcast, count, root), Begun::kYes);
+        emplace(executor, found->its().family() == CallFamily::kSingleCopy ? kBySingleCopy : kByCico, cico,
+                pids, buffers.call(Collective::kBroadcast, count, root), Begun::kYes);
         run(executor);
       }
       if (rank != root) {
         ASSERT_EQ(buffers.out[0], call);
         ASSERT_EQ(buffers.out[count - 1], call);
       }
-      emplace(executor, kByBoards, boards, pids, buffers.job(Collective::kAllreduce, 3));
+      emplace(executor, kByCico, cico, pids, buffers.call(Collective::kAllreduce, 3));
       run(executor);
       ASSERT_EQ(buffers.out[2], kRanks * call);
     }

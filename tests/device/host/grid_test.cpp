@@ -35,14 +35,14 @@ TEST(GridReduceScatter, LeavesEachRankItsBlock) {
           grids.run([&](int rank) {
             std::vector<int> in(bounds.back()), out(bounds.back(), -1);
             for (std::size_t i = 0; i < in.size(); ++i) in[i] = value_at(rank, i);
-            HostJob job{equal ? Collective::kReduceScatter : Collective::kReduceScatterV,
-                        bytes_of(in),
-                        in_place ? bytes_of(in) : bytes_of(out),
-                        equal ? count : in.size(),
-                        sizeof(int),
-                        find_reduce(Op::kSum, Type::kInt32)};
-            job.bounds = bounds.data();
-            run(RailsExecutor(grids.of(rank), job));
+            Call call{equal ? Collective::kReduceScatter : Collective::kReduceScatterV,
+                      bytes_of(in),
+                      in_place ? bytes_of(in) : bytes_of(out),
+                      equal ? count : in.size(),
+                      sizeof(int),
+                      find_reduce(Op::kSum, Type::kInt32)};
+            call.bounds = bounds.data();
+            run(SplitRailExecutor(grids.of(rank), call));
             const std::vector<int>& result = in_place ? in : out;
             const auto r = static_cast<std::size_t>(rank);
             for (std::size_t i = 0; i < length[r]; ++i) {
@@ -103,19 +103,19 @@ TEST(GridAllGather, GivesAllRanksAllBlocks) {
             for (std::size_t i = 0; i < in.size(); ++i) in[i] = value_at(rank, i);
             if (in_place)
               std::copy(in.begin(), in.end(), out.begin() + static_cast<std::ptrdiff_t>(first[r]));
-            HostJob job{equal ? Collective::kAllGather : Collective::kAllGatherV};
-            job.in = in_place ? bytes_of(out) + first[r] * sizeof(int) : bytes_of(in);
-            job.out = bytes_of(out);
-            job.count = length[r] * sizeof(int);
-            const Block mine{const_cast<std::byte*>(job.in), job.count};
+            Call call{equal ? Collective::kAllGather : Collective::kAllGatherV};
+            call.in = in_place ? bytes_of(out) + first[r] * sizeof(int) : bytes_of(in);
+            call.out = bytes_of(out);
+            call.count = length[r] * sizeof(int);
+            const Block mine{const_cast<std::byte*>(call.in), call.count};
             std::vector<Block> blocks;
             for (std::size_t i = 0; i < length.size(); ++i)
               blocks.push_back({length[i] == 0 ? nullptr : bytes_of(out) + first[i] * sizeof(int),
                                 length[i] * sizeof(int)});
-            job.in_blocks = &mine;
-            job.out_blocks = blocks.data();
-            if (!equal) job.in = nullptr, job.out = nullptr;
-            run(RailsExecutor(grids.of(rank), job));
+            call.in_blocks = &mine;
+            call.out_blocks = blocks.data();
+            if (!equal) call.in = nullptr, call.out = nullptr;
+            run(SplitRailExecutor(grids.of(rank), call));
             for (int from = 0; from < ranks; ++from)
               for (std::size_t i = 0; i < length[static_cast<std::size_t>(from)]; ++i)
                 ASSERT_EQ(out[first[static_cast<std::size_t>(from)] + i], value_at(from, i))
@@ -130,22 +130,22 @@ TEST(GridAllGather, TakesGapsOnSomeRanks) {
     const auto ranks = static_cast<std::size_t>(grids.size());
     constexpr std::size_t kCount = 70'001;
     grids.run([&](int rank) {
-      const bool in_gaps = rank % 2 == 0, out_gaps = rank % 3 == 0;
+      const bool in_packer = rank % 2 == 0, out_packer = rank % 3 == 0;
       std::vector<int> in(kCount * 2, -1), out(ranks * kCount * 2, -1);
-      for (std::size_t i = 0; i < kCount; ++i) in[in_gaps ? 2 * i : i] = value_at(rank, i);
+      for (std::size_t i = 0; i < kCount; ++i) in[in_packer ? 2 * i : i] = value_at(rank, i);
       std::vector<std::size_t> first(ranks);
       for (std::size_t i = 0; i < ranks; ++i) first[i] = i * kCount * 2;
       Holed sent{&in, {0}, {0}, true}, received{&out, first, std::vector<std::size_t>(ranks), false};
-      const Gaps packing{Holed::move, &sent}, unpacking{Holed::move, &received};
-      HostJob job{Collective::kAllGather, bytes_of(in), bytes_of(out), kCount * sizeof(int)};
-      if (in_gaps) job.in_gaps = &packing, job.in = nullptr;
-      if (out_gaps) job.out_gaps = &unpacking, job.out = nullptr;
-      run(RailsExecutor(grids.of(rank), job));
+      const Packer packing{Holed::move, &sent}, unpacking{Holed::move, &received};
+      Call call{Collective::kAllGather, bytes_of(in), bytes_of(out), kCount * sizeof(int)};
+      if (in_packer) call.in_packer = &packing, call.in = nullptr;
+      if (out_packer) call.out_packer = &unpacking, call.out = nullptr;
+      run(SplitRailExecutor(grids.of(rank), call));
       for (std::size_t from = 0; from < ranks; ++from)
         for (std::size_t i = 0; i < kCount; ++i) {
-          const std::size_t at = out_gaps ? first[from] + 2 * i : from * kCount + i;
+          const std::size_t at = out_packer ? first[from] + 2 * i : from * kCount + i;
           ASSERT_EQ(out[at], value_at(static_cast<int>(from), i)) << rank << ", " << i;
-          if (out_gaps) {
+          if (out_packer) {
             ASSERT_EQ(out[at + 1], -1) << "a gap";
           }
         }
@@ -184,16 +184,16 @@ TEST_P(GridAllreduce, GivesAllTheSum) {
           std::vector<int> in(count), out(count, -1);
           for (std::size_t i = 0; i < count; ++i) in[i] = value_at(rank, i);
           if (in_place) out = in;
-          const HostJob job{Collective::kAllreduce,
-                            bytes_of(in_place ? out : in),
-                            bytes_of(out),
-                            count,
-                            sizeof(int),
-                            find_reduce(Op::kSum, Type::kInt32)};
+          const Call call{Collective::kAllreduce,
+                          bytes_of(in_place ? out : in),
+                          bytes_of(out),
+                          count,
+                          sizeof(int),
+                          find_reduce(Op::kSum, Type::kInt32)};
           if (by_trees())
-            run(RailTreesExecutor(grids.of(rank), grids.trees_of(rank), job, 0, 0));
+            run(DbtExecutor(grids.of(rank), grids.trees_of(rank), call, 0, 0));
           else
-            run(RailsExecutor(grids.of(rank), job));
+            run(SplitRailExecutor(grids.of(rank), call));
           for (std::size_t i = 0; i < count; ++i)
             ASSERT_EQ(out[i], ranks * value_at(0, i) + 1000 * ranks * (ranks - 1) / 2) << rank << ", " << i;
         });
@@ -213,11 +213,11 @@ TEST_P(GridBroadcast, ReachesAllFromAnyRoot) {
           std::vector<int> buffer(count * 2, -1);
           for (std::size_t i = 0; i < count && rank == root; ++i) buffer[stride * i] = value_at(root, i);
           Holed holed{&buffer, {0}, {0}, rank == root};
-          const Gaps moving{Holed::move, &holed};
-          HostJob job{Collective::kBroadcast, bytes_of(buffer), bytes_of(buffer), count * sizeof(int)};
-          job.root = root;
-          if (gaps) (rank == root ? job.in_gaps : job.out_gaps) = &moving;
-          grids.run_rooted(rank, job, by_trees());
+          const Packer moving{Holed::move, &holed};
+          Call call{Collective::kBroadcast, bytes_of(buffer), bytes_of(buffer), count * sizeof(int)};
+          call.root = root;
+          if (gaps) (rank == root ? call.in_packer : call.out_packer) = &moving;
+          grids.run_rooted(rank, call, by_trees());
           for (std::size_t i = 0; i < count; ++i)
             ASSERT_EQ(buffer[stride * i], value_at(root, i)) << rank << ", " << i;
         });
@@ -237,10 +237,10 @@ TEST_P(GridReduce, GivesAnyRootTheSumAndTouchesNobodyElse) {
           std::vector<int> in(count), out(count, -1);
           for (std::size_t i = 0; i < count; ++i) in[i] = value_at(rank, i);
           if (in_place) out = in;
-          HostJob job{Collective::kReduce, bytes_of(in_place ? out : in),      bytes_of(out), count,
-                      sizeof(int),         find_reduce(Op::kSum, Type::kInt32)};
-          job.root = root;
-          grids.run_rooted(rank, job, by_trees());
+          Call call{Collective::kReduce, bytes_of(in_place ? out : in),      bytes_of(out), count,
+                    sizeof(int),         find_reduce(Op::kSum, Type::kInt32)};
+          call.root = root;
+          grids.run_rooted(rank, call, by_trees());
           for (std::size_t i = 0; i < count; ++i)
             ASSERT_EQ(out[i], rank != root ? -1 : ranks * value_at(0, i) + 1000 * ranks * (ranks - 1) / 2)
                 << rank << ", " << i;

@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
-#include "device/host/rail_trees_executor.hpp"
-#include "device/host/rails_executor.hpp"
-#include "mesh.hpp"
+#include "device/host/dbt_executor.hpp"
+#include "device/host/split_rail_executor.hpp"
+#include "links_between_all.hpp"
 
 namespace loom::device {
 
@@ -43,8 +43,8 @@ class Grids {
             ring(rails_[static_cast<std::size_t>(place(rank))], host(rank), hosts_), kRail, ranks_};
   }
 
-  RailTrees trees_of(int rank) {
-    RailTrees result{.neighbours = {}, .fifo = kTree};
+  DbtLinks trees_of(int rank) {
+    DbtLinks result{.neighbours = {}, .fifo = kTree};
     for (int tree = 0; tree < 2; ++tree) {
       const auto t = static_cast<std::size_t>(tree);
       const auto links = trees_[t][static_cast<std::size_t>(place(rank))].of(host(rank));
@@ -57,11 +57,11 @@ class Grids {
     return result;
   }
   /// A broadcast or reduce, along the root's rail or by trees.
-  void run_rooted(int rank, const HostJob& job, bool by_trees) {
+  void run_rooted(int rank, const Call& call, bool by_trees) {
     if (by_trees)
-      loom::device::run(RailTreesExecutor(of(rank), trees_of(rank), job, host(job.root), place(job.root)));
+      loom::device::run(DbtExecutor(of(rank), trees_of(rank), call, host(call.root), place(call.root)));
     else
-      loom::device::run(RootedExecutor(of(rank), job, host(job.root), place(job.root)));
+      loom::device::run(RootedExecutor(of(rank), call, host(call.root), place(call.root)));
   }
 
   /// body(rank, drive) in a thread for each rank.
@@ -74,9 +74,9 @@ class Grids {
  private:
   static constexpr FifoShape kLocal{.slot_bytes = 4096, .slot_count = 4},
       kRail{.slot_bytes = 8192, .slot_count = 3}, kTree{.slot_bytes = 2048, .slot_count = 2};
-  static RingLinks ring(const Mesh& mesh, int position, int size) {
+  static RingLinks ring(const LinksBetweenAll& pairwise, int position, int size) {
     if (size == 1) return {};
-    const auto links = mesh.of(position);
+    const auto links = pairwise.of(position);
     return {position, size, links[static_cast<std::size_t>((position + 1) % size)].send,
             links[static_cast<std::size_t>((position + size - 1) % size)].receive};
   }
@@ -86,8 +86,8 @@ class Grids {
 
   int hosts_, per_host_;
   std::vector<int> ranks_;
-  std::deque<Mesh> locals_, rails_;
-  std::array<std::deque<Mesh>, 2> trees_;  ///< by tree and place
+  std::deque<LinksBetweenAll> locals_, rails_;
+  std::array<std::deque<LinksBetweenAll>, 2> trees_;  ///< by tree and place
 };
 
 }  // namespace loom::device

@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "device/host/board_executor.hpp"
+#include "device/host/cico_executor.hpp"
 #include "device/host/copy.hpp"
-#include "device/host/direct_exchange.hpp"
+#include "device/host/immediate_exchange.hpp"
 #include "device/host/single_copy_executor.hpp"
 #include "device/link/peer_memory.hpp"
 #include "host_ranks.hpp"
@@ -19,21 +19,21 @@
 namespace loom::device {
 namespace {
 
-enum class By { kDirect, kBoards, kSingleCopy, kStreams };
+enum class By { kImmediate, kCico, kSingleCopy, kStreams };
 
 struct RankEnds {
-  DirectExchange direct;
-  Boards boards;
+  ImmediateExchange immediate;
+  CicoBuffers cico;
 
-  void perform(const HostJob& job, By by) {
+  void perform(const Call& call, By by) {
     const WaitPolicy policy{.progress = {}, .check_peers = {}, .oversubscribed = true};
     Waiter waiter(policy);
-    if (by == By::kDirect) return direct.perform(job, waiter);
-    const std::vector<std::int64_t> pids(static_cast<std::size_t>(boards.size()), ::getpid());
-    if (by == By::kSingleCopy && SingleCopyExecutor::takes(job.collective))
-      run(SingleCopyExecutor(boards, pids, job), waiter);
+    if (by == By::kImmediate) return immediate.perform(call, waiter);
+    const std::vector<std::int64_t> pids(static_cast<std::size_t>(cico.size()), ::getpid());
+    if (by == By::kSingleCopy && SingleCopyExecutor::takes(call.collective))
+      run(SingleCopyExecutor(cico, pids, call), waiter);
     else
-      run(BoardExecutor(boards, job, by == By::kStreams), waiter);
+      run(CicoExecutor(cico, call, by == By::kStreams), waiter);
   }
   template <class Executor>
   static void run(Executor&& executor, Waiter& waiter) {
@@ -46,39 +46,39 @@ struct RankEnds {
 };
 
 /// Element i of rank's operand in a call. Small: sums in any type are exact.
-int value(int rank, std::size_t i, int call) {
-  return static_cast<int>((i * 7 + static_cast<std::size_t>(call) * 5) % 89) + 3 * rank;
+int value(int rank, std::size_t i, int nth) {
+  return static_cast<int>((i * 7 + static_cast<std::size_t>(nth) * 5) % 89) + 3 * rank;
 }
 
 /// One call on this rank, its result checked.
 void check_call(RankEnds& ends, int self, int ranks, Collective collective, std::size_t count, bool in_place,
-                By by, int root, int call) {
+                By by, int root, int nth) {
   const auto n = static_cast<std::size_t>(ranks), me = static_cast<std::size_t>(self);
   const bool scatters = collective == Collective::kReduceScatter || collective == Collective::kAllToAll;
   const bool gathers = collective == Collective::kAllGather || collective == Collective::kAllToAll;
   std::vector<int> in(scatters ? n * count : count),
       out(gathers || (scatters && in_place) ? n * count : count, -1);
-  for (std::size_t i = 0; i < in.size(); ++i) in[i] = value(self, i, call);
+  for (std::size_t i = 0; i < in.size(); ++i) in[i] = value(self, i, nth);
   const std::vector<int> untouched = in;
   if (in_place)
     std::copy(
         in.begin(), in.end(),
         out.begin() + (collective == Collective::kAllGather ? static_cast<std::ptrdiff_t>(me * count) : 0));
-  HostJob job{collective,
-              reinterpret_cast<const std::byte*>(in.data()),
-              reinterpret_cast<std::byte*>(out.data()),
-              count,
-              sizeof(int),
-              find_reduce(Op::kSum, Type::kInt32),
-              root};
-  if (in_place) job.in = job.out + (collective == Collective::kAllGather ? me * count * sizeof(int) : 0);
+  Call call{collective,
+            reinterpret_cast<const std::byte*>(in.data()),
+            reinterpret_cast<std::byte*>(out.data()),
+            count,
+            sizeof(int),
+            find_reduce(Op::kSum, Type::kInt32),
+            root};
+  if (in_place) call.in = call.out + (collective == Collective::kAllGather ? me * count * sizeof(int) : 0);
   if (collective == Collective::kBroadcast && self == root)
-    job.in = reinterpret_cast<const std::byte*>(in.data());
-  ends.perform(job, by);
+    call.in = reinterpret_cast<const std::byte*>(in.data());
+  ends.perform(call, by);
 
   const auto sum_at = [&](std::size_t i) {
     int sum = 0;
-    for (int rank = 0; rank < ranks; ++rank) sum += value(rank, i, call);
+    for (int rank = 0; rank < ranks; ++rank) sum += value(rank, i, nth);
     return sum;
   };
   ASSERT_EQ(in, untouched);
@@ -97,16 +97,16 @@ void check_call(RankEnds& ends, int self, int ranks, Collective collective, std:
         break;
       case Collective::kBroadcast:
         if (self != root) {
-          ASSERT_EQ(out[i], value(root, i, call)) << i;
+          ASSERT_EQ(out[i], value(root, i, nth)) << i;
         }
         break;
       case Collective::kAllGather:
         for (int from = 0; from < ranks; ++from)
-          ASSERT_EQ(out[static_cast<std::size_t>(from) * count + i], value(from, i, call)) << i;
+          ASSERT_EQ(out[static_cast<std::size_t>(from) * count + i], value(from, i, nth)) << i;
         break;
       case Collective::kAllToAll:
         for (int from = 0; from < ranks; ++from)
-          ASSERT_EQ(out[static_cast<std::size_t>(from) * count + i], value(from, me * count + i, call)) << i;
+          ASSERT_EQ(out[static_cast<std::size_t>(from) * count + i], value(from, me * count + i, nth)) << i;
         break;
       default:
         break;
@@ -121,8 +121,8 @@ void run_ranks(Host& host, Body&& body, OfferProtocol protocol = OfferProtocol::
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
-      RankEnds ends{DirectExchange(Host::pointers(host.areas), rank, protocol, oversubscribed),
-                    Boards(Host::pointers(host.boards), rank, oversubscribed)};
+      RankEnds ends{ImmediateExchange(Host::pointers(host.areas), rank, protocol, oversubscribed),
+                    CicoBuffers(Host::pointers(host.cico), rank, oversubscribed)};
       body(ends, rank);
     });
 }
@@ -141,15 +141,15 @@ TEST_P(HostCollectivesOf, AreRightForOddCountsByEveryExecutorInPlaceAndNot) {
   const auto [ranks, protocol, oversubscribed] = GetParam();
   Host host(ranks);
   const auto body = [ranks = ranks](RankEnds& ends, int self) {
-    int call = 0;
+    int nth = 0;
     for (const Collective collective : kMoving)
       for (const bool in_place : {false, true})
         for (const int root : {0, ranks - 1}) {
           for (const std::size_t count : {1UL, 2UL, 15UL, 100UL})
-            check_call(ends, self, ranks, collective, count, in_place, By::kDirect, root, ++call);
+            check_call(ends, self, ranks, collective, count, in_place, By::kImmediate, root, ++nth);
           for (const std::size_t count : {1UL, 15UL, 4097UL, ranks < 4 ? 300007UL : 30011UL})
-            for (const By by : {By::kBoards, By::kSingleCopy, By::kStreams})
-              check_call(ends, self, ranks, collective, count, in_place, by, root, ++call);
+            for (const By by : {By::kCico, By::kSingleCopy, By::kStreams})
+              check_call(ends, self, ranks, collective, count, in_place, by, root, ++nth);
         }
   };
   run_ranks(host, body, protocol, oversubscribed);
@@ -160,13 +160,13 @@ TEST_P(HostCollectivesOf, FollowEachOtherInAnyMixture) {
   Host host(ranks);
   const auto body = [ranks = ranks](RankEnds& ends, int self) {
     std::mt19937 random(11);  // the same calls on every rank
-    for (int call = 0; call < 600; ++call) {
+    for (int nth = 0; nth < 600; ++nth) {
       const Collective collective = kMoving[random() % std::size(kMoving)];
       const By by = static_cast<By>(random() % 4);
-      const std::size_t count = by == By::kDirect ? 1 + random() % 200 : 1 + random() % 20000;
+      const std::size_t count = by == By::kImmediate ? 1 + random() % 200 : 1 + random() % 20000;
       const int root = static_cast<int>(random() % static_cast<unsigned>(ranks));
-      check_call(ends, self, ranks, collective, count, random() % 2, by, root, call);
-      if (random() % 8 == 0) ends.perform({}, By::kDirect);  // a barrier
+      check_call(ends, self, ranks, collective, count, random() % 2, by, root, nth);
+      if (random() % 8 == 0) ends.perform({}, By::kImmediate);  // a barrier
     }
   };
   run_ranks(host, body, protocol, oversubscribed);
@@ -194,9 +194,9 @@ TEST(HostBarrier, LetsNobodyPassBeforeAllHaveCome) {
   run_ranks(host, [&](RankEnds& ends, int) {
     for (int round = 1; round <= 500; ++round) {
       ++arrived;
-      ends.perform({}, By::kDirect);
+      ends.perform({}, By::kImmediate);
       EXPECT_GE(arrived.load(), round * kRanks);
-      ends.perform({}, By::kDirect);
+      ends.perform({}, By::kImmediate);
     }
   });
 }
@@ -206,7 +206,7 @@ TEST(HostCollectives, ReduceInOrderOfRankWhateverTheSize) {
   Host host(kRanks);
   run_ranks(host, [&](RankEnds& ends, int self) {
     for (const std::size_t count : {1UL, 1000UL, 200000UL}) {
-      for (const By by : {By::kBoards, By::kSingleCopy})
+      for (const By by : {By::kCico, By::kSingleCopy})
         for (const bool in_place : {false, true}) {
           // (1e17 + -1e17) + 1 is 1, while 1e17 + (-1e17 + 1) is 0: the order shows.
           std::vector<double> values(count, self == 0 ? 1e17 : self == 1 ? -1e17 : 1.0), sums(count);
@@ -225,18 +225,18 @@ TEST(SingleCopyExecutor, DoesNotTrustMemoryOfARankThatHasGivenUp) {
   for (const Collective collective :
        {Collective::kAllreduce, Collective::kReduceScatter, Collective::kAllGather}) {
     Host host(2);
-    Boards mine(Host::pointers(host.boards), 0), other(Host::pointers(host.boards), 1);
+    CicoBuffers mine(Host::pointers(host.cico), 0), other(Host::pointers(host.cico), 1);
     const std::vector<std::int64_t> pids(2, ::getpid());
     std::vector<int> in(4), out(4), other_in(4), other_out(4);
-    const auto job = [&](std::vector<int>& from, std::vector<int>& to) {
-      return HostJob{.collective = collective,
-                     .in = reinterpret_cast<std::byte*>(from.data()),
-                     .out = reinterpret_cast<std::byte*>(to.data()),
-                     .count = 2,
-                     .elem_bytes = sizeof(int),
-                     .reduce = find_reduce(Op::kSum, Type::kInt32)};
+    const auto call = [&](std::vector<int>& from, std::vector<int>& to) {
+      return Call{.collective = collective,
+                  .in = reinterpret_cast<std::byte*>(from.data()),
+                  .out = reinterpret_cast<std::byte*>(to.data()),
+                  .count = 2,
+                  .elem_bytes = sizeof(int),
+                  .reduce = find_reduce(Op::kSum, Type::kInt32)};
     };
-    SingleCopyExecutor executor(mine, pids, job(in, out)), of_other(other, pids, job(other_in, other_out));
+    SingleCopyExecutor executor(mine, pids, call(in, out)), of_other(other, pids, call(other_in, other_out));
     ASSERT_EQ(of_other.advance(), SingleCopyExecutor::State::kMoved);
     ASSERT_EQ(executor.advance(), SingleCopyExecutor::State::kMoved);
     ASSERT_TRUE(mine.is_level(1));  // seen, and not looked at again for that
@@ -247,20 +247,20 @@ TEST(SingleCopyExecutor, DoesNotTrustMemoryOfARankThatHasGivenUp) {
 
 TEST(SingleCopyExecutor, DoesNotMindAReaderThatHasGoneAndFailedElsewhere) {
   Host host(3);
-  std::vector<Boards> boards;
-  for (int rank = 0; rank < 3; ++rank) boards.emplace_back(Host::pointers(host.boards), rank);
+  std::vector<CicoBuffers> cico;
+  for (int rank = 0; rank < 3; ++rank) cico.emplace_back(Host::pointers(host.cico), rank);
   const std::vector<std::int64_t> pids(3, ::getpid());
   std::vector<int> messages[3] = {{1, 2}, {0, 0}, {0, 0}};
   std::vector<SingleCopyExecutor> executors;
   executors.reserve(3);
   for (int rank = 0; rank < 3; ++rank) {
     auto* bytes = reinterpret_cast<std::byte*>(messages[rank].data());
-    executors.emplace_back(boards[static_cast<std::size_t>(rank)], pids,
-                           HostJob{.collective = Collective::kBroadcast,
-                                   .in = bytes,
-                                   .out = bytes,
-                                   .count = 2,
-                                   .elem_bytes = sizeof(int)});
+    executors.emplace_back(cico[static_cast<std::size_t>(rank)], pids,
+                           Call{.collective = Collective::kBroadcast,
+                                .in = bytes,
+                                .out = bytes,
+                                .count = 2,
+                                .elem_bytes = sizeof(int)});
   }
   const auto finish = [&](std::size_t rank) {
     for (int step = 0; step < 10; ++step)
@@ -269,22 +269,22 @@ TEST(SingleCopyExecutor, DoesNotMindAReaderThatHasGoneAndFailedElsewhere) {
   };
   EXPECT_FALSE(finish(0));  // waits for its readers
   EXPECT_TRUE(finish(2));
-  boards[2].abandon();
+  cico[2].abandon();
   EXPECT_TRUE(finish(1));
   EXPECT_EQ(messages[1], messages[0]);
 }
 
-TEST(BoardExecutor, ReportsARankThatGaveUp) {
+TEST(CicoExecutor, ReportsARankThatGaveUp) {
   Host host(2);
-  Boards mine(Host::pointers(host.boards), 0), other(Host::pointers(host.boards), 1);
+  CicoBuffers mine(Host::pointers(host.cico), 0), other(Host::pointers(host.cico), 1);
   other.abandon();
   int value = 1;
   auto* bytes = reinterpret_cast<std::byte*>(&value);
-  BoardExecutor executor(
+  CicoExecutor executor(
       mine, {Collective::kAllreduce, bytes, bytes, 1, sizeof(int), find_reduce(Op::kSum, Type::kInt32)});
   EXPECT_THROW(
       {
-        while (executor.advance() != BoardExecutor::State::kDone) {
+        while (executor.advance() != CicoExecutor::State::kDone) {
         }
       },
       Error);

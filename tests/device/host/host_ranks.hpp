@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "device/host/board_executor.hpp"
-#include "device/host/direct_exchange.hpp"
+#include "device/host/cico_executor.hpp"
+#include "device/host/immediate_exchange.hpp"
 
 namespace loom::device {
 
@@ -13,8 +13,8 @@ namespace loom::device {
 struct Host {
   explicit Host(int ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
-      areas.push_back(std::make_unique<DirectArea>());
-      boards.push_back(std::make_unique<Board>());
+      areas.push_back(std::make_unique<ImmediateArea>());
+      cico.push_back(std::make_unique<CicoBuffer>());
     }
   }
   template <class Owned>
@@ -23,8 +23,8 @@ struct Host {
     for (const auto& each : owned) result.push_back(each.get());
     return result;
   }
-  std::vector<std::unique_ptr<DirectArea>> areas;
-  std::vector<std::unique_ptr<Board>> boards;
+  std::vector<std::unique_ptr<ImmediateArea>> areas;
+  std::vector<std::unique_ptr<CicoBuffer>> cico;
 };
 
 }  // namespace loom::device

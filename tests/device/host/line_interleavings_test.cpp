@@ -1,5 +1,6 @@
-// Small messages of one host (DirectExchange), simulated: ranks in one thread, each going on by a step when
-// it is told to. The code is the product's, with lines and a ring so few and small that they come round soon.
+// Small messages of one host (ImmediateExchange), simulated: ranks in one thread, each going on by a step
+// when it is told to. The code is the product's, with lines and a ring so few and small that they come round
+// soon.
 //
 // A rank stops before and after it publishes, and before each look at another's flag. What it reads after a
 // look it reads at once: whatever another rank could overwrite between the two it could also overwrite before
@@ -14,7 +15,7 @@
 #include <memory>
 #include <random>
 
-#include "device/host/direct_exchange_code.hpp"
+#include "device/host/immediate_exchange_code.hpp"
 #include "tests/device/host/fiber.hpp"
 
 // In the simulator there is one thread, and its sanitizer does not know stacks that change.
@@ -60,11 +61,11 @@ class WatchedFlag {
 };
 
 /// Where who runs ahead has all lines in use first, or the whole ring, or either.
-using FewLines = DirectAreaOf<6, 256, 4 * 256, WatchedFlag>;
-using ShortRing = DirectAreaOf<8, 256, 4 * 256, WatchedFlag>;
-using Larger = DirectAreaOf<8, 512, 5 * 512, WatchedFlag>;
+using FewLines = ImmediateAreaOf<6, 256, 4 * 256, WatchedFlag>;
+using ShortRing = ImmediateAreaOf<8, 256, 4 * 256, WatchedFlag>;
+using Larger = ImmediateAreaOf<8, 512, 5 * 512, WatchedFlag>;
 
-struct Call {
+struct Made {
   Collective collective;
   std::size_t count;  ///< elements of a message or block
   int root = 0;
@@ -79,8 +80,8 @@ bool has_block_of_each(Collective collective) {
 }
 
 /// Element i of what rank `from` has for rank `to` in a call. No two calls of a row have the same anywhere.
-int value(std::size_t call, int from, int to, std::size_t i) {
-  return static_cast<int>(call * 100'000 + i * 100) + from * 10 + to;
+int value(std::size_t made, int from, int to, std::size_t i) {
+  return static_cast<int>(made * 100'000 + i * 100) + from * 10 + to;
 }
 
 /// One rank on its way through a row of calls.
@@ -88,7 +89,7 @@ template <class Area>
 class Walker {
  public:
   Walker(const std::vector<Area*>& areas, int self, OfferProtocol protocol, bool runs_far,
-         const std::vector<Call>& calls)
+         const std::vector<Made>& calls)
       : exchange_(areas, self, protocol, runs_far),
         self_(self),
         calls_(calls),
@@ -116,54 +117,54 @@ class Walker {
     }
   }
 
-  HostJob begin() {
-    const Call& call = calls_[at_];
+  Call begin() {
+    const Made& made = calls_[at_];
     const auto ranks = static_cast<std::size_t>(exchange_.size());
-    in_.assign(call.count * (has_block_for_each(call.collective) ? ranks : 1), 0);
+    in_.assign(made.count * (has_block_for_each(made.collective) ? ranks : 1), 0);
     for (std::size_t i = 0; i < in_.size(); ++i)
-      in_[i] = value(at_, self_, static_cast<int>(i / call.count), i % call.count);
-    out_.assign(call.count * (has_block_of_each(call.collective) ? ranks : 1), -1);
+      in_[i] = value(at_, self_, static_cast<int>(i / made.count), i % made.count);
+    out_.assign(made.count * (has_block_of_each(made.collective) ? ranks : 1), -1);
 
-    HostJob job{.collective = call.collective,
-                .count = call.count,
-                .elem_bytes = sizeof(int),
-                .reduce = find_reduce(Op::kSum, Type::kInt32),
-                .root = call.root};
+    Call call{.collective = made.collective,
+              .count = made.count,
+              .elem_bytes = sizeof(int),
+              .reduce = find_reduce(Op::kSum, Type::kInt32),
+              .root = made.root};
     std::size_t own = 0;  // where in the output this rank's operand is, in place
-    if (call.in_place) {
-      if (call.collective == Collective::kAllGather) own = static_cast<std::size_t>(self_) * call.count;
+    if (made.in_place) {
+      if (made.collective == Collective::kAllGather) own = static_cast<std::size_t>(self_) * made.count;
       out_.resize(std::max(out_.size(), in_.size()), -1);
       std::ranges::copy(in_, out_.begin() + static_cast<std::ptrdiff_t>(own));
     }
-    job.out = reinterpret_cast<std::byte*>(out_.data());
-    job.in = call.in_place ? job.out + own * sizeof(int) : reinterpret_cast<std::byte*>(in_.data());
-    return job;
+    call.out = reinterpret_cast<std::byte*>(out_.data());
+    call.in = made.in_place ? call.out + own * sizeof(int) : reinterpret_cast<std::byte*>(in_.data());
+    return call;
   }
 
   /// Element i of the block that came from rank `from`, or of the only one.
-  int expected(const Call& call, int from, std::size_t i) const {
-    const int to = has_block_for_each(call.collective) ? self_ : 0;
-    if (!is_reduction(call.collective))
-      return value(at_, call.collective == Collective::kBroadcast ? call.root : from, to, i);
+  int expected(const Made& made, int from, std::size_t i) const {
+    const int to = has_block_for_each(made.collective) ? self_ : 0;
+    if (!is_reduction(made.collective))
+      return value(at_, made.collective == Collective::kBroadcast ? made.root : from, to, i);
     int sum = 0;
     for (int rank = 0; rank < exchange_.size(); ++rank) sum += value(at_, rank, to, i);
     return sum;
   }
 
   void check() const {
-    const Call& call = calls_[at_];
-    if (call.collective == Collective::kBarrier) return;
-    if (call.collective == Collective::kReduce && self_ != call.root) return;
-    if (call.collective == Collective::kBroadcast && self_ == call.root) return;
-    for (int from = 0; from < (has_block_of_each(call.collective) ? exchange_.size() : 1); ++from)
-      for (std::size_t i = 0; i < call.count; ++i)
-        ASSERT_EQ(out_[static_cast<std::size_t>(from) * call.count + i], expected(call, from, i))
+    const Made& made = calls_[at_];
+    if (made.collective == Collective::kBarrier) return;
+    if (made.collective == Collective::kReduce && self_ != made.root) return;
+    if (made.collective == Collective::kBroadcast && self_ == made.root) return;
+    for (int from = 0; from < (has_block_of_each(made.collective) ? exchange_.size() : 1); ++from)
+      for (std::size_t i = 0; i < made.count; ++i)
+        ASSERT_EQ(out_[static_cast<std::size_t>(from) * made.count + i], expected(made, from, i))
             << "call " << at_ << ", rank " << self_ << ", block " << from << ", element " << i;
   }
 
-  DirectExchangeOf<Area> exchange_;
+  ImmediateExchangeOf<Area> exchange_;
   int self_;
-  const std::vector<Call>& calls_;
+  const std::vector<Made>& calls_;
   std::size_t at_ = 0;
   std::vector<int> in_, out_;
   Stop stop_;
@@ -173,7 +174,7 @@ class Walker {
 template <class Area>
 class World {
  public:
-  World(int ranks, OfferProtocol protocol, bool runs_far, const std::vector<Call>& calls) {
+  World(int ranks, OfferProtocol protocol, bool runs_far, const std::vector<Made>& calls) {
     for (int rank = 0; rank < ranks; ++rank) areas_.emplace_back(new Area{});
     std::vector<Area*> areas;
     for (const auto& area : areas_) areas.push_back(area.get());
@@ -200,7 +201,7 @@ struct Explored {
 /// on how often it has stopped alone: so many stops of each rank are a state, whatever their order was, and
 /// what a rank reads in a move depends on the state before it.
 template <class Area>
-Explored explore(int ranks, bool runs_far, const std::vector<Call>& calls) {
+Explored explore(int ranks, bool runs_far, const std::vector<Made>& calls) {
   using State = std::vector<int>;
   struct Tried {
     int ranks = 0;  ///< from 0 on
@@ -245,19 +246,19 @@ constexpr Collective kAll[] = {Collective::kAllreduce, Collective::kReduce,    C
 /// Roots and sizes change. The longest offers of all ranks are within an exchange, save of broadcasts and
 /// reduces, which may take three.
 template <class Area>
-Call random_call(std::mt19937& random, int ranks, OfferProtocol protocol = OfferProtocol::kInline) {
-  Call call{.collective = kAll[random() % std::size(kAll)], .count = 0};
+Made random_call(std::mt19937& random, int ranks, OfferProtocol protocol = OfferProtocol::kInline) {
+  Made made{.collective = kAll[random() % std::size(kAll)], .count = 0};
   // Broadcasts and reduces are those in which ranks run ahead.
-  if (random() % 2 == 0) call.collective = random() % 2 == 0 ? Collective::kBroadcast : Collective::kReduce;
-  if (call.collective == Collective::kBarrier) return call;
+  if (random() % 2 == 0) made.collective = random() % 2 == 0 ? Collective::kBroadcast : Collective::kReduce;
+  if (made.collective == Collective::kBarrier) return made;
   std::size_t most = most_offered<Area>(protocol) / sizeof(int);
-  if (has_block_for_each(call.collective)) most /= static_cast<std::size_t>(ranks);
-  const bool takes_more = call.collective == Collective::kBroadcast || call.collective == Collective::kReduce;
+  if (has_block_for_each(made.collective)) most /= static_cast<std::size_t>(ranks);
+  const bool takes_more = made.collective == Collective::kBroadcast || made.collective == Collective::kReduce;
   if (takes_more && random() % 4 == 0) most *= 3;
-  call.count = 1 + random() % (random() % 2 == 0 ? std::min<std::size_t>(most, 8) : most);
-  call.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
-  call.in_place = random() % 2 == 0;
-  return call;
+  made.count = 1 + random() % (random() % 2 == 0 ? std::min<std::size_t>(most, 8) : most);
+  made.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
+  made.in_place = random() % 2 == 0;
+  return made;
 }
 
 TEST(LineInterleavings, AreRightInEveryOrderOfPublishingAndLooking) {
@@ -278,7 +279,7 @@ TEST(LineInterleavings, AreRightInEveryOrderOfPublishingAndLooking) {
                                 : has_block_for_each(collective)   ? std::max<std::size_t>(count / 3, 1)
                                                                    : count;
         // A sender runs ahead until lines, or the ring, are full; then somebody else does.
-        std::vector<Call> calls(ranks == 2 ? 6 : 4, {Collective::kBroadcast, count, 0});
+        std::vector<Made> calls(ranks == 2 ? 6 : 4, {Collective::kBroadcast, count, 0});
         calls.push_back({collective, one, 1, true});
         calls.insert(calls.end(), ranks == 2 ? 6 : 4, {Collective::kReduce, count, 1});
         calls.push_back({collective, one, 0});
@@ -293,7 +294,7 @@ TEST(LineInterleavings, AreRightInEveryOrderOfPublishingAndLooking) {
   std::mt19937 random(1);
   for (int row = 0; row < 30 && !HasFailure(); ++row)
     for (const int ranks : {2, 3}) {
-      std::vector<Call> calls;
+      std::vector<Made> calls;
       for (int i = 0; i < (ranks == 2 ? 14 : 7); ++i) calls.push_back(random_call<ShortRing>(random, ranks));
       for (const bool runs_far : {false, true}) {
         add(explore<ShortRing>(ranks, runs_far, calls));
@@ -308,7 +309,7 @@ TEST(LineInterleavings, AreRightInEveryOrderOfPublishingAndLooking) {
 /// hardly ever be.
 template <class Area>
 void go_in_random_order(std::mt19937& random, int ranks, OfferProtocol protocol, bool runs_far,
-                        const std::vector<Call>& calls) {
+                        const std::vector<Made>& calls) {
   World<Area> world(ranks, protocol, runs_far, calls);
   const int slow = random() % 2 == 0 ? static_cast<int>(random() % static_cast<unsigned>(ranks)) : -1;
   for (int fruitless = 0; !world.done() && !::testing::Test::HasFailure();) {
@@ -334,7 +335,7 @@ TEST(LineInterleavings, AreRightInRandomOrdersOnUpToNineRanks) {
     const int ranks = 2 + static_cast<int>(random() % 8);
     const auto protocol =
         random() % 2 == 0 ? OfferProtocol::kInline : static_cast<OfferProtocol>(random() % kOfferProtocols);
-    std::vector<Call> calls;
+    std::vector<Made> calls;
     for (int i = 0; i < 24; ++i) calls.push_back(random_call<Larger>(random, ranks, protocol));
     go_in_random_order<Larger>(random, ranks, protocol, random() % 2 == 0, calls);
   }

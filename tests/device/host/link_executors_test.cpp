@@ -10,7 +10,7 @@
 #include "device/host/exchange_executor.hpp"
 #include "device/host/tree_executor.hpp"
 #include "device/schedule/tree_schedule.hpp"
-#include "mesh.hpp"
+#include "links_between_all.hpp"
 
 namespace loom::device {
 namespace {
@@ -55,14 +55,14 @@ void check_exchange(Pattern pattern, int size, std::size_t count, bool in_place,
                                     << " positions, " << count << " elements, root " << root
                                     << (in_place ? ", in place" : ""));
   const FifoShape shape{.slot_bytes = 256, .slot_count = 2};
-  const Mesh mesh(size, shape);
+  const LinksBetweenAll pairwise(size, shape);
   const auto blocks = static_cast<std::size_t>(block_count(pattern, size));
   const Buffers in = operands(size, blocks * count);
   Buffers out;
   for (int repetition = 0; repetition < 2; ++repetition)  // slots are used again
     out = outputs(in, in_place, [&](int p, const std::byte* from, std::byte* to) {
       run(ExchangeExecutor(
-          mesh.of(p), p, shape.slot_bytes,
+          pairwise.of(p), p, shape.slot_bytes,
           {pattern, from, to, count, sizeof(float), find_reduce(Op::kSum, Type::kFloat), root}));
     });
 
@@ -137,14 +137,14 @@ INSTANTIATE_TEST_SUITE_P(Patterns, Exchanges,
 TEST(Dissemination, LetsNobodyGoBeforeAllHaveCome) {
   for (const int size : {2, 3, 5, 8}) {
     const FifoShape shape{.slot_bytes = 64, .slot_count = 2};
-    const Mesh mesh(size, shape);
+    const LinksBetweenAll pairwise(size, shape);
     std::vector<std::jthread> threads;
     std::atomic<int> here = 0;
     for (int p = 0; p < size; ++p)
       threads.emplace_back([&, p] {
         for (int round = 1; round <= 20; ++round) {
           ++here;
-          run(ExchangeExecutor(mesh.of(p), p, shape.slot_bytes, {.pattern = Pattern::kDissemination}));
+          run(ExchangeExecutor(pairwise.of(p), p, shape.slot_bytes, {.pattern = Pattern::kDissemination}));
           EXPECT_GE(here, round * size);
         }
       });
@@ -159,13 +159,13 @@ TEST(Trees, CarryTheirThreeCollectivesFromEveryRoot) {
           for (const bool in_place : {false, true}) {
             SCOPED_TRACE(::testing::Message() << size << " positions, tree " << tree << ", root " << root);
             const FifoShape shape{.slot_bytes = 256, .slot_count = 2};
-            const Mesh mesh(size, shape);
+            const LinksBetweenAll pairwise(size, shape);
             const Buffers in = operands(size, count);
             const auto over_tree = [&](TreeCollective collective) {
               return outputs(in, in_place, [&](int p, const std::byte* from, std::byte* to) {
                 const RootedPlace place = double_tree_from(tree, root, p, size);
                 const auto links_to = [&](int peer) {
-                  return peer == kNobody ? PeerLinks{} : mesh.of(p)[static_cast<std::size_t>(peer)];
+                  return peer == kNobody ? PeerLinks{} : pairwise.of(p)[static_cast<std::size_t>(peer)];
                 };
                 run(TreeExecutor(
                     {links_to(place.parent),

@@ -1,4 +1,4 @@
-#include "device/host/rails_executor.hpp"
+#include "device/host/split_rail_executor.hpp"
 
 #include <gtest/gtest.h>
 
@@ -178,7 +178,7 @@ void check_rails(int hosts, int per_host, std::size_t count, bool in_place) {
     threads.emplace_back([&, rank] {
       const int host = rank / per_host, position = rank % per_host;
       auto* target = reinterpret_cast<std::byte*>(result.data());
-      RailsExecutor executor(
+      SplitRailExecutor executor(
           {locals[static_cast<std::size_t>(host)].links(position), local_fifo,
            rails[static_cast<std::size_t>(position)].links(host), rail_fifo, ranks},
           {Collective::kAllreduce, in_place ? target : reinterpret_cast<const std::byte*>(mine.data()),
@@ -195,7 +195,7 @@ void check_rails(int hosts, int per_host, std::size_t count, bool in_place) {
     }
 }
 
-TEST(RailsExecutor, SumsOverTheGridInOneBlockAndInMany) {
+TEST(SplitRailExecutor, SumsOverTheGridInOneBlockAndInMany) {
   for (const auto& [hosts, per_host] : {std::pair{2, 2}, {3, 2}, {2, 3}})
     for (const std::size_t count : {1UL, 100UL, 524288UL, 524289UL, 1600001UL})
       check_rails(hosts, per_host, count, count % 2 == 0);

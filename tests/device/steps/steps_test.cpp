@@ -12,9 +12,9 @@ ChannelForm small_form(std::size_t slot_bytes, std::size_t slots, bool meshes = 
   ChannelForm form;
   for (int p = 0; p < kProtocols; ++p) {
     form.ring[p] = {slot_bytes, slots};
-    if (meshes) form.mesh[p] = {slot_bytes, slots};
+    if (meshes) form.pairwise[p] = {slot_bytes, slots};
   }
-  form.mesh[static_cast<int>(Protocol::kSimple)] = form.ring[static_cast<int>(Protocol::kLL)] = {};
+  form.pairwise[static_cast<int>(Protocol::kSimple)] = form.ring[static_cast<int>(Protocol::kLL)] = {};
   return form;
 }
 
@@ -168,8 +168,8 @@ void check_layout() {
   const SendEnd send{memory.data() + 256, reinterpret_cast<Word*>(memory.data()),
                      reinterpret_cast<Word*>(memory.data() + 128)};
   const RecvEnd receive{send.slots, send.filled, const_cast<Word*>(send.consumed)};
-  HostGroup::Meeting meeting(1);
-  HostGroup group(0, 1, meeting);
+  HostGroup::Agreement agreement(1);
+  HostGroup group(0, 1, agreement);
   const Word no = 0;
   const WayOut never{&no};
   HostMemory host;

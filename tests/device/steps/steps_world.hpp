@@ -205,14 +205,15 @@ class HostWorld {
   bool perform(const Call& call, const std::vector<std::byte*>& in, const std::vector<std::byte*>& out,
                int ranks) {
     std::atomic<bool> all_done = true;
-    std::vector<std::unique_ptr<HostGroup::Meeting>> meetings;
+    std::vector<std::unique_ptr<HostGroup::Agreement>> meetings;
     std::vector<std::jthread> workers;
     for (int r = 0; r < ranks; ++r)
       for (int c = 0; c < channels_; ++c) {
-        HostGroup::Meeting& meeting = *meetings.emplace_back(std::make_unique<HostGroup::Meeting>(threads_));
+        HostGroup::Agreement& agreement =
+            *meetings.emplace_back(std::make_unique<HostGroup::Agreement>(threads_));
         for (int t = 0; t < threads_; ++t)
           workers.emplace_back([&, r, c, t] {
-            HostGroup group(t, threads_, meeting);
+            HostGroup group(t, threads_, agreement);
             const Task task =
                 call.task(r, in[static_cast<std::size_t>(r)], out[static_cast<std::size_t>(r)], c, channels_);
             if (!steps::perform<Operation, T>(

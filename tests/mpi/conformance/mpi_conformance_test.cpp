@@ -50,7 +50,8 @@ bool loom_has_carried_all(mpi::ToolInterface& tools, const std::map<std::string,
       continue;
     all = false;
     if (rank == 0)
-      fmt::print(stderr, "{}: {} carried by loom ({} by its algorithms), {} handed to the component below\n",
+      fmt::print(stderr,
+                 "{}: {} carried by loom ({} by its algorithms), {} handed to the fallback component\n",
                  collective, calls.value_or(0), by_algorithms(tools, collective), below.value_or(0));
   }
   return all;

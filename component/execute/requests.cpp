@@ -1,0 +1,232 @@
+#include "component/execute/requests.hpp"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "component/communicator.hpp"
+
+namespace loom {
+namespace {
+
+// A large job gives way to those of other communicators, and to the caller, after so many steps.
+constexpr int kStepsAtATime = 8;
+// The clock is asked once in so many fruitless looks; peers are looked after as often as in a Waiter.
+constexpr unsigned kLooksPerClock = 64;
+constexpr auto kCheckPeersEvery = std::chrono::milliseconds(200);
+
+}  // namespace
+
+RequestQueue::~RequestQueue() {
+  if (!empty()) engine_->forget(*this);
+}
+
+void RequestQueue::append(Request& request) noexcept {
+  request.next = nullptr;
+  request.executed = false;
+  request.result = LOOM_SUCCESS;
+  request.executor.emplace<std::monostate>();
+  request.adopted.reset();
+  (first_ == nullptr ? first_ : last_->next) = &request;
+  last_ = &request;
+  outstanding_.fetch_add(1, std::memory_order_relaxed);
+}
+
+/// Some steps of the first job. Returns it once it is done; then the queue knows no more of it, but counts it
+/// until let_go(). may_tell: this is a call of the MPI library, to whose user failures can be shown.
+Request* RequestQueue::advance(int& steps, bool may_tell) noexcept {
+  Request& request = *first_;
+  bool done = false;
+  try {
+    if (failure_) {
+      if (!may_tell) return nullptr;
+      std::rethrow_exception(std::exchange(failure_, nullptr));
+    }
+    for (int step = 0; step < kStepsAtATime && !done; ++step) {
+      const auto state = communicator_.advance(request);
+      done = state == device::RingExecutor::State::kDone;
+      if (state == device::RingExecutor::State::kBlocked) {
+        if (step == 0) look_after(request);
+        break;
+      }
+      fruitless_ = 0;
+      ++steps;
+    }
+  } catch (const Truncated& truncated) {
+    request.result = communicator_.result_of(truncated, may_tell);
+    done = true;
+  } catch (...) {
+    if (!may_tell) {
+      failure_ = std::current_exception();
+      communicator_.abandon();
+      return nullptr;
+    }
+    request.result = communicator_.fail();
+    done = true;
+  }
+  if (!done) return nullptr;
+  fruitless_ = 0;
+  request.executor.emplace<std::monostate>();
+  first_ = std::exchange(request.next, nullptr);
+  return &request;
+}
+
+/// Throws Error once a peer is known to be dead, or the limit has passed.
+void RequestQueue::look_after(const Request& request) {
+  if (++fruitless_ % kLooksPerClock != 1) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (fruitless_ == 1) {
+    began_ = checked_ = now;
+    has_said_ = false;
+  }
+  const double waited_s = std::chrono::duration<double>(now - began_).count();
+  const double limit_s = communicator_.process_.runtime().parameters.timeout_s;
+  if (limit_s > 0 && !has_said_ && waited_s > limit_s / 2) {
+    has_said_ = true;
+    communicator_.say_waiting();
+  }
+  communicator_.check_waiting(request, waited_s);
+  if (now - checked_ < kCheckPeersEvery) return;
+  checked_ = now;
+  communicator_.check_peers();
+}
+
+/// Whoever is inside never waits.
+void ProgressEngine::enter() noexcept {
+  while (busy_.test_and_set(std::memory_order_acquire)) ::sched_yield();
+}
+
+void ProgressEngine::start(RequestQueue& queue, Request& request) noexcept {
+  enter();
+  if (queue.first_ == nullptr) queue.next_ = std::exchange(queues_, &queue);
+  queue.engine_ = this;
+  queue.append(request);
+  if (!registered_ && callback_ != nullptr && runtime_.register_progress != nullptr) {
+    runtime_.register_progress(callback_);
+    registered_ = true;
+  }
+  leave();
+  if (thread_.joinable()) {
+    const std::lock_guard lock(mutex_);
+    has_work_ = true;
+    started_.notify_one();
+  }
+  progress();  // what can go out at once should
+}
+
+void ProgressEngine::forget(RequestQueue& queue) noexcept {
+  enter();
+  for (RequestQueue** link = &queues_; *link != nullptr; link = &(*link)->next_)
+    if (*link == &queue) {
+      *link = queue.next_;
+      break;
+    }
+  leave();
+}
+
+int ProgressEngine::progress() noexcept {
+  if (busy_.test_and_set(std::memory_order_acquire)) {  // also where this thread is inside already
+    passed_by_.store(true, std::memory_order_relaxed);
+    return 0;
+  }
+  int steps = 0;
+  if (done_first_ != nullptr) {
+    tell_done();
+    ++steps;
+  }
+  steps += advance_all(true);
+  if (registered_ && queues_ == nullptr && done_first_ == nullptr) {
+    runtime_.unregister_progress(callback_);
+    registered_ = false;
+  }
+  leave();
+  return steps;
+}
+
+int ProgressEngine::advance_all(bool may_tell) noexcept {
+  int steps = 0;
+  for (RequestQueue** link = &queues_; *link != nullptr;) {
+    RequestQueue& queue = **link;
+    Request* const done = queue.advance(steps, may_tell);
+    if (queue.first_ == nullptr)
+      *link = queue.next_;
+    else if (done == nullptr)
+      link = &queue.next_;
+    // With its last job the communicator may go, at once and in another thread.
+    if (done != nullptr) queue.let_go();
+    if (done != nullptr && may_tell) {
+      done->done(done->context, done->result);
+    } else if (done != nullptr) {
+      (done_first_ == nullptr ? done_first_ : done_last_->next) = done;
+      done_last_ = done;
+    }
+  }
+  return steps;
+}
+
+/// What the thread has done. A job may be gone, or started again, once it has been told.
+void ProgressEngine::tell_done() noexcept {
+  for (Request* request = std::exchange(done_first_, nullptr); request != nullptr;) {
+    Request* const next = std::exchange(request->next, nullptr);
+    request->done(request->context, request->result);
+    request = next;
+  }
+}
+
+void ProgressEngine::start_thread(std::function<void()> rest) {
+  enter();
+  try {
+    if (!thread_.joinable()) {
+      rest_ = std::move(rest);
+      sigset_t all, before;
+      sigfillset(&all);
+      pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the program's
+      thread_ = std::thread([this] { work(); });
+      pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+  } catch (...) {
+    leave();
+    throw;
+  }
+  leave();
+}
+
+void ProgressEngine::stop_thread() noexcept {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stops_ = true;
+    started_.notify_one();
+  }
+  thread_.join();
+}
+
+void ProgressEngine::work() noexcept {
+  // The core that the rank is bound to computes.
+  cpu_set_t anywhere;
+  std::memset(&anywhere, 0xff, sizeof(anywhere));
+  ::sched_setaffinity(0, sizeof(anywhere), &anywhere);
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      started_.wait(lock, [&] { return has_work_ || stops_; });
+      if (stops_) return;
+      has_work_ = false;
+    }
+    for (bool requests = true; requests;) {
+      enter();
+      const int steps = advance_all(false);
+      requests = queues_ != nullptr;
+      leave();
+      if (passed_by_.exchange(false, std::memory_order_relaxed)) ::sched_yield();
+      if (steps == 0 && requests) rest_();
+      const std::lock_guard lock(mutex_);
+      if (stops_) return;
+    }
+  }
+}
+
+}  // namespace loom

@@ -1,0 +1,141 @@
+// jobs.hpp -- calls that do not wait. Each communicator has a queue of started jobs, performed strictly in
+// order: MPI has all ranks start a communicator's collectives in one order, so jobs that go in this order
+// meet their counterparts, and nobody who waits for a later one can miss an earlier one. The engine of the
+// process drives all queues.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <variant>
+
+#include "component/core.h"
+#include "component/execute/adopted_broadcast.hpp"
+#include "component/select/plan.hpp"
+#include "device/host/cico_blocks_executor.hpp"
+#include "device/host/cico_executor.hpp"
+#include "device/host/cico_scan_executor.hpp"
+#include "device/host/dbt_executor.hpp"
+#include "device/host/hier_executor.hpp"
+#include "device/host/pairwise_executor.hpp"
+#include "device/host/single_copy_executor.hpp"
+#include "device/host/split_rail_executor.hpp"
+
+namespace loom {
+
+class Communicator;
+class ProgressEngine;
+
+/// See loom_request in core.h.
+struct Request {
+  Communicator& communicator;
+  device::Call call;
+  Algorithm algorithm;
+  loom_request_done done;
+  void* context;
+
+  /// Made when the job's turn comes.
+  std::variant<std::monostate, device::CicoExecutor, device::SingleCopyExecutor, device::CicoBlocksExecutor,
+               device::CicoScanExecutor, device::HierExecutor, device::SplitRailExecutor,
+               device::RootedExecutor, device::DbtExecutor, device::PairwiseExecutor>
+      executor = {};
+  std::unique_ptr<AdoptedBroadcast> adopted =
+      {};                             ///< in place of `call`, once the root was seen to have another size
+  bool executed = false;              ///< the result is in place, but what was sent may not have left
+  std::optional<int> not_quiet = {};  ///< then: the rank that has not taken all of it
+  std::uint64_t released = 0;         ///< and how much the peers had, when last looked
+  int result = LOOM_SUCCESS;
+  Request* next = nullptr;
+};
+
+/// The started jobs of one communicator.
+class RequestQueue {
+ public:
+  explicit RequestQueue(Communicator& communicator) : communicator_(communicator) {}
+  /// Of a program that ends with calls outstanding: they are never told done.
+  ~RequestQueue();
+  RequestQueue(const RequestQueue&) = delete;
+  RequestQueue& operator=(const RequestQueue&) = delete;
+
+  /// Pairs with the decrement after a job's last step: once this is true, all that the jobs did is visible.
+  bool empty() const noexcept { return outstanding_.load(std::memory_order_acquire) == 0; }
+
+ private:
+  friend class ProgressEngine;
+  void append(Request& request) noexcept;
+  Request* advance(int& steps, bool may_tell) noexcept;
+  void let_go() noexcept { outstanding_.fetch_sub(1, std::memory_order_release); }
+  void look_after(const Request& request);
+
+  Communicator& communicator_;
+  ProgressEngine* engine_ = nullptr;
+  Request* first_ = nullptr;
+  Request* last_ = nullptr;
+  std::atomic<unsigned> outstanding_{0};
+  RequestQueue* next_ = nullptr;  ///< in the engine's list
+  std::exception_ptr failure_;    ///< of the first job, until somebody who may tell comes by
+  // Since when the first job has been waiting, and when its peers were last looked after.
+  unsigned fruitless_ = 0;
+  bool has_said_ = false;
+  std::chrono::steady_clock::time_point began_, checked_;
+};
+
+/// Drives the queues of one process. From any thread; one at a time is let in, the others pass by.
+///
+/// A thread of its own (coll_loom_progress_thread) advances jobs while the program computes. It calls nothing
+/// of the MPI library, which may not expect threads: that a job is done or has failed is told by whoever
+/// comes by in an MPI call. Without jobs it sleeps.
+class ProgressEngine {
+ public:
+  /// `callback` leads to progress(), for the MPI library's progress loop; may be null.
+  ProgressEngine(const loom_runtime& runtime, int (*callback)(void))
+      : runtime_(runtime), callback_(callback) {}
+  ~ProgressEngine() { stop_thread(); }
+
+  /// From now on a thread advances jobs, too. `rest` is what it does when nothing moves: waits for the
+  /// network, not long. Throws std::system_error.
+  void start_thread(std::function<void()> rest);
+  void stop_thread() noexcept;
+
+  void start(RequestQueue& queue, Request& request) noexcept;
+  void forget(RequestQueue& queue) noexcept;
+  /// Runs body while nobody advances jobs. Not from inside one's steps.
+  template <class Body>
+  void apart(Body&& body) noexcept {
+    enter();
+    body();
+    leave();
+  }
+  /// Advances every queue as far as it goes without waiting; returns the number of steps.
+  int progress() noexcept;
+
+ private:
+  void enter() noexcept;
+  void leave() noexcept { busy_.clear(std::memory_order_release); }
+  int advance_all(bool may_tell) noexcept;
+  void tell_done() noexcept;
+  void work() noexcept;
+
+  const loom_runtime& runtime_;
+  int (*callback_)(void);
+  std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
+  RequestQueue* queues_ = nullptr;  ///< those with jobs
+  Request* done_first_ = nullptr;   ///< done, but not told so
+  Request* done_last_ = nullptr;
+  bool registered_ = false;  ///< the callback, with the library's progress loop
+
+  std::thread thread_;
+  std::function<void()> rest_;
+  std::atomic<bool> passed_by_{false};  ///< somebody found the thread inside
+  std::mutex mutex_;                    ///< of what follows, and only where there is a thread
+  std::condition_variable started_;
+  bool has_work_ = false, stops_ = false;
+};
+
+}  // namespace loom

@@ -1,0 +1,92 @@
+#include "component/setup/agreement.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace loom {
+namespace {
+
+constexpr std::uint64_t kOwnCause = std::uint64_t{1} << 32;  // counts for more than what was heard of others
+
+/// A cause, in words that can be added: all ranks but one send zeros.
+struct Cause {
+  std::uint64_t ranks;  ///< that have stepped aside
+  char host[64], text[448];
+};
+using CauseWords = std::array<std::uint64_t, sizeof(Cause) / sizeof(std::uint64_t)>;
+
+template <std::size_t N>
+void copy_text(char (&to)[N], const char* from) {
+  std::strncpy(to, from, N - 1);
+}
+
+}  // namespace
+
+Agreement::Words Agreement::largest(const Words& mine) {
+  const std::array<std::uint64_t, 3> words{0, mine[0], mine[1]};
+  bytes_ += sizeof(words);
+  const auto all = bootstrap_.reduce(LOOM_MAX, words);
+  if (all[0] != 0) throw SteppedAside{all[0]};
+  return {all[1], all[2]};
+}
+
+bool Agreement::all_have(std::uint64_t number) {
+  const auto [most, least_inverted] = largest({number, ~number});
+  return most != 0 && most == ~least_inverted;
+}
+
+void Agreement::gather(const void* mine, void* all, std::size_t bytes) {
+  agree();
+  bytes_ += bytes;
+  if (bytes > 0) bootstrap_.gather(mine, all, bytes);
+}
+
+std::vector<std::byte> Agreement::all_gather_slices(const std::vector<std::byte>& mine) {
+  std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(bootstrap_.size()));
+  gather(mine.data(), all.data(), mine.size());
+  return all;
+}
+
+GatheredBytes Agreement::all_gather_bytes(std::vector<std::byte> mine) {
+  mine.resize(largest({mine.size(), 0})[0]);
+  return {all_gather_slices(mine), mine.size()};
+}
+
+void Agreement::step_aside(const char* cause, bool heard) {
+  // The lowest rank's mark is the largest, among those with a cause of their own if there are any.
+  const std::uint64_t mine =
+      (heard ? 0 : kOwnCause) + static_cast<std::uint64_t>(bootstrap_.size() - bootstrap_.rank());
+  const auto all = bootstrap_.reduce(LOOM_MAX, std::array<std::uint64_t, 3>{mine, 0, 0});
+  explain(all[0], mine, *cause != '\0' ? cause : "unknown");
+}
+
+void Agreement::explain(std::uint64_t mark, std::uint64_t my_mark, const char* cause) {
+  Cause mine{};
+  mine.ranks = my_mark != 0;
+  if (mark == my_mark) {
+    copy_text(mine.text, cause);
+    try {
+      copy_text(mine.host, process_.host_name().c_str());
+    } catch (const std::exception&) {
+      copy_text(mine.host, "?");
+    }
+  }
+  CauseWords words;
+  std::memcpy(words.data(), &mine, sizeof(mine));
+  words = bootstrap_.reduce(LOOM_SUM, words);
+  if (bootstrap_.rank() != 0) return;
+  Cause shown{};
+  std::memcpy(&shown, words.data(), sizeof(shown));
+
+  char where[256] = {}, text[sizeof(shown.host) + sizeof(shown.text) + 128] = {}, more[64] = {};
+  const int ranks = bootstrap_.size();
+  const auto rank = static_cast<std::uint64_t>(ranks) - mark % kOwnCause;
+  if (shown.ranks > 1) fmt::format_to_n(more, sizeof(more) - 1, " (and {} more)", shown.ranks - 1);
+  fmt::format_to_n(where, sizeof(where) - 1, "{} ({} {})", bootstrap_.name(), ranks,
+                   ranks == 1 ? "rank" : "ranks");
+  fmt::format_to_n(text, sizeof(text) - 1, "Rank {} on host {}{}: {}", rank, shown.host, more, shown.text);
+  process_.runtime().show(LOOM_MESSAGE_DECLINED, where, text);
+}
+
+}  // namespace loom

@@ -1,0 +1,106 @@
+// agreement.hpp -- a part of a set-up that all ranks go through together, and that may fail on any rank at
+// any point: then it fails on all, and none waits for another.
+//
+// Every exchange begins with an all-reduce of the same form, in memory on the stack, by which each rank says
+// that it can go on; it has the memory for the rest of the exchange by then. So a rank that has failed,
+// wherever that was, has one thing to do: take part in the all-reduce that the others come to next, and say
+// there that it cannot.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "component/setup/bootstrap.hpp"
+#include "component/setup/process.hpp"
+
+namespace loom {
+
+/// The bytes of all ranks in one piece, each padded with zeros to the length of the longest.
+class GatheredBytes {
+ public:
+  GatheredBytes(std::vector<std::byte> all, std::size_t stride) : all_(std::move(all)), stride_(stride) {}
+
+  std::span<const std::byte> operator[](int rank) const {
+    return std::span(all_).subspan(static_cast<std::size_t>(rank) * stride_, stride_);
+  }
+
+ private:
+  std::vector<std::byte> all_;
+  std::size_t stride_;
+};
+
+/// Its exchanges are collective. They throw SteppedAside where another rank cannot go on, and
+/// BootstrapFailed.
+class Agreement {
+ public:
+  struct SteppedAside {
+    std::uint64_t mark;  ///< of the rank whose cause is shown
+  };
+  using Words = std::array<std::uint64_t, 2>;
+
+  Agreement(const Bootstrap& bootstrap, Process& process) : bootstrap_(bootstrap), process_(process) {}
+
+  /// All ranks have come so far.
+  void agree() { largest({}); }
+  /// Of each word the largest over all ranks.
+  Words largest(const Words& mine);
+  /// Whether all ranks have this number, and it is not 0.
+  bool all_have(std::uint64_t number);
+
+  /// Every rank's value, by rank.
+  template <class T>
+  requires std::is_trivially_copyable_v<T> std::vector<T> all_gather(const T& mine) {
+    std::vector<T> all(static_cast<std::size_t>(bootstrap_.size()));
+    gather(&mine, all.data(), sizeof(T));
+    return all;
+  }
+  /// Every rank's bytes one after the other, by rank; all have equally many.
+  std::vector<std::byte> all_gather_slices(const std::vector<std::byte>& mine);
+  /// Every rank's bytes.
+  GatheredBytes all_gather_bytes(std::vector<std::byte> mine);
+
+  /// Bytes that each rank has sent since the last call.
+  std::size_t take_bytes() noexcept { return std::exchange(bytes_, 0); }
+
+ private:
+  template <class Body>
+  friend bool meet(const Bootstrap& bootstrap, Process& process, Body&& body);
+
+  void gather(const void* mine, void* all, std::size_t bytes);
+  /// Instead of the next exchange. `heard`: the failure of another rank is the cause.
+  void step_aside(const char* cause, bool heard);
+  /// What all ranks do after that; `mark`: of the rank whose cause is shown, `my_mark` 0: not this one.
+  void explain(std::uint64_t mark, std::uint64_t my_mark, const char* cause);
+
+  const Bootstrap& bootstrap_;
+  Process& process_;
+  std::size_t bytes_ = 0;
+};
+
+/// body(agreement) on all ranks. true on all of them; or false on all of them, after rank 0 has shown a
+/// cause, where body has thrown on any. Body must not throw after its last exchange. Throws BootstrapFailed.
+template <class Body>
+bool meet(const Bootstrap& bootstrap, Process& process, Body&& body) {
+  Agreement agreement(bootstrap, process);
+  try {
+    body(agreement);
+    return true;
+  } catch (const Agreement::SteppedAside& stepped) {
+    agreement.explain(stepped.mark, 0, "");
+  } catch (const BootstrapFailed&) {
+    throw;
+  } catch (const Error& error) {
+    agreement.step_aside(error.what(), error.code() == ErrorCode::kGivenUp);
+  } catch (const std::exception& error) {
+    agreement.step_aside(error.what(), false);
+  }
+  return false;
+}
+
+}  // namespace loom

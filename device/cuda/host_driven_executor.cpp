@@ -1,0 +1,99 @@
+#include "device/cuda/host_driven_executor.hpp"
+
+#include <algorithm>
+
+#include "device/schedule/exchange_schedule.hpp"
+
+namespace loom::device::cuda {
+namespace {
+
+// A round costs some launches, so tiles are far larger than on the host (an estimate; not measured).
+TileLimits limits(const GpuCicoBuffers& cico) {
+  return {.bank_bytes = cico.bank_bytes(), .min_tile_bytes = 256 * 1024, .min_chunk_tile_bytes = 256 * 1024};
+}
+
+}  // namespace
+
+HostDrivenExecutor::HostDrivenExecutor(GpuCicoBuffers& cico, const Call& call, Op op, Type type)
+    : CicoWalk(cico, call, limits(cico)), cico_(cico), gpu_(cico.gpu()), op_(op), type_(type) {}
+
+HostDrivenExecutor::State HostDrivenExecutor::advance() {
+  if (done()) return State::kDone;
+  if (!ready()) return State::kBlocked;
+  perform([this](std::size_t tile) { take(tile); }, [this](std::size_t tile) { reduce_own(tile); },
+          [this](std::size_t tile) { offer(tile); });
+  gpu_.synchronize();
+  return end_round();
+}
+
+void HostDrivenExecutor::offer(std::size_t tile) {
+  const int self = cico_.self();
+  if (one_part_) {
+    const Range range = tile_of(0, tile);
+    const bool offers = call_.collective == Collective::kBroadcast ? self == call_.root
+                        : call_.collective == Collective::kReduce  ? self != call_.root
+                                                                   : true;
+    if (offers) gpu_.copy(piece(0), call_.in + range.first, range.bytes);
+    if (call_.collective != Collective::kAllGather) return;
+    std::byte* const own = call_.out + static_cast<std::size_t>(self) * call_.bytes() + range.first;
+    if (call_.in + range.first != own) gpu_.copy(own, call_.in + range.first, range.bytes);
+    return;
+  }
+  for (int k = 0; k < cico_.size() - 1; ++k) {
+    const int peer = other_position(self, k);
+    const Range range = tile_of(peer, tile);
+    gpu_.copy(piece(peer), call_.in + range.first, range.bytes);
+  }
+  const Range own = tile_of(self, tile);
+  if (call_.collective == Collective::kAllToAll && call_.in != call_.out)
+    gpu_.copy(call_.out + own.first, call_.in + own.first, own.bytes);
+}
+
+/// In order; what does not fit in one kernel goes on from the result so far.
+template <class OperandOf>
+void HostDrivenExecutor::reduce_all(std::byte* out, int operands, OperandOf&& operand_of, std::size_t bytes) {
+  ReduceArgs args{.out = out, .count = bytes / call_.elem_bytes};
+  for (int rank = 0; rank < operands;) {
+    args.operands = 0;
+    if (rank > 0) args.in[args.operands++] = out;
+    while (rank < operands && args.operands < ReduceArgs::kMostOperands)
+      args.in[args.operands++] = operand_of(rank++);
+    gpu_.reduce(op_, type_, args);
+  }
+}
+
+/// All ranks' operands of my part; the result goes to my output and, where others want it, to my CICO buffer.
+void HostDrivenExecutor::reduce_own(std::size_t tile) {
+  const int self = cico_.self();
+  const Range range = tile_of(self, tile);
+  // In place, a scattered result lies where operands have been offered from in an earlier round. A whole one
+  // of two ranks' lies where one of them does, which one kernel reads before it writes.
+  std::byte* const result =
+      chunked_ ? piece(self) : call_.out + (scatters() ? tile * tile_bytes_ : range.first);
+  reduce_all(
+      result, cico_.size(),
+      [&](int rank) { return rank == self ? call_.in + range.first : piece_of(rank, self); }, range.bytes);
+  const bool keeps = call_.collective != Collective::kReduce || self == call_.root;
+  if (chunked_ && keeps) gpu_.copy(call_.out + range.first, result, range.bytes);
+}
+
+/// What others have offered for me, or made, in the round before.
+void HostDrivenExecutor::take(std::size_t tile) {
+  const int self = cico_.self();
+  if (call_.collective == Collective::kBroadcast) {
+    const Range range = tile_of(0, tile);
+    if (self != call_.root) gpu_.copy(call_.out + range.first, piece_of(call_.root, 0), range.bytes);
+    return;
+  }
+  if (call_.collective == Collective::kReduce && self != call_.root) return;
+  for (int k = 0; k < cico_.size() - 1; ++k) {
+    const int peer = other_position(self, k);
+    const Range range = tile_of(peer, tile);
+    const std::size_t block =
+        call_.collective == Collective::kAllGather ? static_cast<std::size_t>(peer) * call_.bytes() : 0;
+    const int part = call_.collective == Collective::kAllToAll ? self : peer;
+    gpu_.copy(call_.out + block + range.first, piece_of(peer, part), range.bytes);
+  }
+}
+
+}  // namespace loom::device::cuda

@@ -1,0 +1,68 @@
+// host_driven_executor.hpp -- collectives of one host on memory of GPUs, driven by the host: in each round of
+// the CICO buffers small copies and reductions on a stream, and when they have ended a flag in host memory
+// for the others. Nothing spins on a GPU, so ranks may share one. Resumable as the others, but that a round's
+// own work is waited for. Never run on a GPU so far: tests/fake_cuda stands in for it.
+//
+// Reductions go in order of rank, as on the host.
+#pragma once
+
+#include <vector>
+
+#include "device/cuda/gpu.hpp"
+#include "device/host/cico_walk.hpp"
+
+namespace loom::device::cuda {
+
+/// The CICO buffers of one communicator, each on its rank's GPU.
+class GpuCicoBuffers : public Rounds {
+ public:
+  /// Large enough to hide the launches of a round, which take some 10 us (an estimate; not measured).
+  static constexpr std::size_t kBankBytes = std::size_t{4} << 20;
+  static constexpr std::size_t bytes(std::size_t bank_bytes) { return kFewestBanks * bank_bytes; }
+
+  /// banks[r]: where this process reaches the bytes() of rank r; all have the same. gpu is this rank's.
+  GpuCicoBuffers(Gpu& gpu, std::vector<std::byte*> banks, std::size_t bank_bytes,
+                 std::vector<RoundFlags*> flags, int self)
+      : Rounds(std::move(flags), self), gpu_(gpu), banks_(std::move(banks)), bank_bytes_(bank_bytes) {}
+
+  Gpu& gpu() const noexcept { return gpu_; }
+  std::size_t bank_bytes() const noexcept { return bank_bytes_; }
+  std::byte* to_write() const { return bank(self(), bank_to_write()); }
+  const std::byte* to_read(int rank) const { return bank(rank, bank_to_read()); }
+
+ private:
+  std::byte* bank(int rank, std::uint64_t which) const {
+    return banks_[static_cast<std::size_t>(rank)] + which * bank_bytes_;
+  }
+  Gpu& gpu_;
+  std::vector<std::byte*> banks_;
+  std::size_t bank_bytes_;
+};
+
+class HostDrivenExecutor : public CicoWalk {
+ public:
+  static constexpr bool takes(Collective collective) { return collective <= Collective::kAllToAll; }
+
+  /// A call whose buffers lie on the GPU, that is contiguous. takes(job.collective), count >= 1; a reduction
+  /// is supported by Gpu.
+  HostDrivenExecutor(GpuCicoBuffers& cico, const Call& call, Op op, Type type);
+
+  /// Performs one round unless it must wait for another rank. Throws what Rounds and Gpu throw.
+  State advance();
+
+ private:
+  void offer(std::size_t tile);
+  void reduce_own(std::size_t tile);
+  void take(std::size_t tile);
+  template <class OperandOf>
+  void reduce_all(std::byte* out, int operands, OperandOf&& operand_of, std::size_t bytes);
+  std::byte* piece(int part) const { return cico_.to_write() + piece_at(part); }
+  const std::byte* piece_of(int rank, int part) const { return cico_.to_read(rank) + piece_at(part); }
+
+  GpuCicoBuffers& cico_;
+  Gpu& gpu_;
+  Op op_;
+  Type type_;
+};
+
+}  // namespace loom::device::cuda

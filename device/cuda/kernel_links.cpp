@@ -1,0 +1,108 @@
+#include "device/cuda/kernel_links.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace loom::device::cuda {
+namespace {
+
+std::size_t whole_lines(std::size_t elems, std::size_t elem_bytes) {
+  constexpr std::size_t kLine = 128;
+  const std::size_t line = std::max<std::size_t>(1, kLine / elem_bytes);
+  return protocol::divide_up(elems, line) * line;
+}
+
+}  // namespace
+
+std::optional<KernelWay> kernel_way(Collective collective, std::size_t bytes, int ranks, int most_channels) {
+  using steps::Algorithm;
+  using steps::Protocol;
+  // Estimates, not measured: how short a message is whose latency counts, and what keeps a block busy.
+  constexpr std::size_t kMostOneShot = 64 * 1024, kMostTwoShot = 2 * 1024 * 1024, kMostLL128 = 512 * 1024;
+  constexpr std::size_t kBytesPerChannel = 32 * 1024;
+  if (ranks < 2 || ranks > steps::kMostRanks) return {};
+  const int channels = static_cast<int>(
+      std::clamp<std::size_t>(bytes / kBytesPerChannel, 1, static_cast<std::size_t>(most_channels)));
+  const Protocol of_rings = bytes <= kMostLL128 ? Protocol::kLL128 : Protocol::kSimple;
+  switch (collective) {
+    case Collective::kAllreduce:
+      if (bytes <= kMostOneShot) return KernelWay{Algorithm::kOneShot, Protocol::kLL, channels};
+      if (bytes <= kMostTwoShot) return KernelWay{Algorithm::kTwoShot, Protocol::kLL128, channels};
+      return KernelWay{Algorithm::kAllreduceRing, Protocol::kSimple, channels};
+    case Collective::kReduceScatter:
+      return KernelWay{Algorithm::kReduceScatterRing, of_rings, channels};
+    case Collective::kAllGather:
+      return KernelWay{Algorithm::kAllGatherRing, of_rings, channels};
+    case Collective::kBroadcast:
+      return KernelWay{Algorithm::kBroadcastChain, of_rings, channels};
+    case Collective::kReduce:
+      return KernelWay{Algorithm::kReduceChain, of_rings, channels};
+    default:
+      return {};
+  }
+}
+
+steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_bytes, int size) {
+  using steps::Algorithm;
+  const auto ranks = static_cast<std::size_t>(size), channels = static_cast<std::size_t>(way.channels);
+  const bool blocks =
+                 way.algorithm == Algorithm::kReduceScatterRing || way.algorithm == Algorithm::kAllGatherRing,
+             shares = way.algorithm == Algorithm::kAllreduceRing || way.algorithm == Algorithm::kTwoShot;
+  steps::Task task;
+  task.algorithm = way.algorithm;
+  task.protocol = way.protocol;
+  task.size = size;
+  task.count = blocks ? count * ranks : count;
+  task.chunk = shares ? whole_lines(protocol::divide_up(count, ranks), elem_bytes) : count;
+  task.window_length = whole_lines(protocol::divide_up(task.chunk, channels), elem_bytes);
+  return task;
+}
+
+KernelLinks::KernelLinks(Gpu& gpu, int rank, std::span<std::byte* const> memory, int channels)
+    : gpu_(gpu), rank_(rank) {
+  const steps::Layout layout(persistent_form(), static_cast<int>(memory.size()));
+  std::vector<steps::Channel> table;
+  for (int channel = 0; channel < channels; ++channel) table.push_back(layout.channel(memory, rank, channel));
+  words_ = reinterpret_cast<Word*>(gpu.allocate_on_host(2 * sizeof(Word)));
+  words_[0] = words_[1] = 0;
+  try {
+    table_ = gpu.allocate(table.size() * sizeof(steps::Channel));
+    gpu_.copy(table_, table.data(), table.size() * sizeof(steps::Channel));
+    gpu_.synchronize();
+  } catch (...) {
+    if (table_ != nullptr) gpu.release(table_);
+    gpu.release_on_host(reinterpret_cast<std::byte*>(words_));
+    throw;
+  }
+}
+
+KernelLinks::~KernelLinks() {
+  gpu_.release(table_);
+  gpu_.release_on_host(reinterpret_cast<std::byte*>(words_));
+}
+
+void KernelLinks::start(steps::Task task, std::optional<Op> op, Type type, int channels) {
+  task.rank = rank_;
+  const CollectiveArgs args{.task = task,
+                            .form = persistent_form(),
+                            .channels = reinterpret_cast<steps::Channel*>(table_),
+                            .abandoned = &words_[0],
+                            .failed = &words_[1]};
+  gpu_.perform(op, type, args, static_cast<unsigned>(channels));
+}
+
+void KernelLinks::prepare(std::optional<Op> op, Type type) {
+  start({}, op, type, 1);
+  gpu_.synchronize();
+}
+
+bool KernelLinks::finish() {
+  gpu_.synchronize();
+  return HostMemory::load(&words_[1], Order::kAcquire) == 0;
+}
+
+void KernelLinks::abandon() noexcept {
+  HostMemory::store(&words_[0], 1, Order::kRelease);
+}
+
+}  // namespace loom::device::cuda

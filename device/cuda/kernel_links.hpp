@@ -1,0 +1,79 @@
+// kernel_links.hpp -- a rank's links of the persistent executor: one kernel for a call, a block for each
+// channel, which meets the other ranks' kernels in memory (steps/collective.hpp). All ranks' kernels must be
+// resident at once: each rank has its GPU, or they share one through streams of a process or through MPS.
+// Never run on a GPU so far.
+#pragma once
+
+#include <span>
+
+#include "device/call.hpp"
+#include "device/cuda/gpu.hpp"
+#include "device/steps/layout.hpp"
+
+namespace loom::device::cuda {
+
+/// Slots as they suit a GPU (estimates, not measured): a slice of a ring keeps one block busy for some 10 us;
+/// a mesh has one FIFO of each protocol for every two ranks.
+constexpr steps::ChannelForm persistent_form() {
+  using steps::Protocol;
+  steps::ChannelForm form;
+  form.ring[static_cast<int>(Protocol::kSimple)] = {.slot_bytes = 128 * 1024, .slot_count = 8};
+  form.ring[static_cast<int>(Protocol::kLL128)] = {.slot_bytes = 32 * 1024, .slot_count = 8};
+  form.pairwise[static_cast<int>(Protocol::kLL)] = {.slot_bytes = 16 * 1024, .slot_count = 4};
+  form.pairwise[static_cast<int>(Protocol::kLL128)] = {.slot_bytes = 32 * 1024, .slot_count = 4};
+  return form;
+}
+
+inline constexpr int kMostChannels = 16;
+
+/// Memory of each rank.
+constexpr std::size_t kernel_bytes(int ranks, int channels = kMostChannels) {
+  return steps::Layout(persistent_form(), ranks).bytes(channels);
+}
+
+/// Which way a call goes. Pure arithmetic on what all ranks share.
+struct KernelWay {
+  steps::Algorithm algorithm;
+  steps::Protocol protocol;
+  int channels;
+};
+/// Nothing: there is none. bytes: of the message, or of a block. most_channels: of the links.
+std::optional<KernelWay> kernel_way(Collective collective, std::size_t bytes, int ranks,
+                                    int most_channels = kMostChannels);
+
+/// A Task of a call's sizes (see steps::Task), equal on all ranks. Chunks and windows are whole lines, so
+/// that vectors stay aligned.
+steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_bytes, int size);
+
+/// Throws what Gpu throws.
+class KernelLinks {
+ public:
+  /// memory: by rank, where this process reaches the kernel_bytes() of it, all zeros. It and `gpu` must
+  /// outlive this.
+  KernelLinks(Gpu& gpu, int rank, std::span<std::byte* const> memory, int channels = kMostChannels);
+  ~KernelLinks();
+  KernelLinks(const KernelLinks&) = delete;
+  KernelLinks& operator=(const KernelLinks&) = delete;
+
+  /// Launches the kernel with nothing to do, and waits for it: a driver loads code and makes room for stacks
+  /// at a first launch, and may wait for all kernels of the context before it does. For ranks that share a
+  /// context.
+  void prepare(std::optional<Op> op, Type type);
+  /// Enqueues the call: a task of divide() for so many channels, with its buffers and its root. No op: data
+  /// is only moved, as kUint8.
+  void start(steps::Task task, std::optional<Op> op, Type type, int channels);
+  /// Whether it has ended.
+  bool has_ended() const { return gpu_.is_idle(); }
+  /// Waits for it. False: it was abandoned, and the links are of no use any more.
+  bool finish();
+  /// The kernel ends soon, wherever it waits.
+  void abandon() noexcept;
+
+ private:
+  Gpu& gpu_;
+  int rank_;
+  std::byte* table_ = nullptr;  ///< steps::Channel of each channel
+  Word* words_ = nullptr;       ///< on the host: abandoned, failed
+};
+
+}  // namespace loom::device::cuda

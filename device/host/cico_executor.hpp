@@ -1,0 +1,95 @@
+// cico_executor.hpp -- collectives of one host, for messages larger than a ImmediateExchange takes: every
+// rank has a CICO buffer that all others read. Performs the direct schedules (two-shot all-reduce, direct
+// reduce-scatter, all-gather, broadcast, and pairwise all-to-all) tile by tile, in rounds. Resumable: it
+// never waits.
+//
+// Reductions go in order of rank: the result depends on the operands alone, not on their number, their sizes
+// or their place.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "device/host/cico_walk.hpp"
+
+namespace loom::device {
+
+/// One rank's; see Rounds.
+struct CicoBuffer {
+  static constexpr std::size_t kBytes = 512 * 1024;  // stay in an L2 cache of 1 MiB, beside what goes through
+  /// With as few banks as there can be.
+  static constexpr std::uint64_t kBanks = Rounds::kFewestBanks;
+  static constexpr std::size_t kBankBytes = kBytes / kBanks;
+
+  alignas(kCacheLine) RoundFlags flags;
+  alignas(kCacheLine) std::byte banks[kBytes];
+};
+
+/// The CICO buffers of one communicator whose ranks are all on one host.
+class CicoBuffers : public Rounds {
+ public:
+  /// CICO buffers[r] is rank r's, zeroed before any rank constructs; they must outlive this. At least two.
+  /// The rest as for Rounds.
+  CicoBuffers(std::vector<CicoBuffer*> cico, int self, bool few_rounds = false,
+              std::uint64_t banks = CicoBuffer::kBanks)
+      : Rounds(flags_of(cico), self, few_rounds, banks),
+        cico_(std::move(cico)),
+        bank_bytes_(CicoBuffer::kBytes / banks) {}
+
+  std::size_t bank_bytes() const noexcept { return bank_bytes_; }
+  std::byte* to_write() const { return bank(self(), bank_to_write()); }
+  /// Two banks of this rank's, once all are level: the one to write, if the round says nothing in it, and the
+  /// next one, or both of the next two. Nobody looks at them before this rank publishes the round after this
+  /// one.
+  std::span<std::byte> room() const {
+    static_assert(kFewestBanks >= 4);
+    const std::uint64_t first = bank_to_write() < banks() - 1 ? bank_to_write() : 0;
+    return {bank(self(), first), 2 * bank_bytes()};
+  }
+  const std::byte* to_read(int rank) const { return bank(rank, bank_to_read()); }
+
+ private:
+  static std::vector<RoundFlags*> flags_of(const std::vector<CicoBuffer*>& cico) {
+    std::vector<RoundFlags*> flags;
+    for (CicoBuffer* buffer : cico) flags.push_back(&buffer->flags);
+    return flags;
+  }
+  std::byte* bank(int rank, std::uint64_t which) const {
+    return cico_[static_cast<std::size_t>(rank)]->banks + which * bank_bytes_;
+  }
+  std::vector<CicoBuffer*> cico_;
+  std::size_t bank_bytes_;
+};
+
+class CicoExecutor : public CicoWalk {
+ public:
+  /// begun: as of a CicoWalk.
+  CicoExecutor(CicoBuffers& cico, const Call& call, Begun begun = Begun::kNo);
+  /// As told, and not as large as the buffers are against the caches, an output that is contiguous goes past
+  /// them.
+  CicoExecutor(CicoBuffers& cico, const Call& call, bool streams, Begun begun = Begun::kNo);
+
+  /// Performs one round unless it must wait.
+  State advance();
+
+ private:
+  void offer(std::size_t tile);
+  void reduce_own(std::size_t tile);
+  void take(std::size_t tile);
+  std::size_t block_bytes(const std::byte* out, std::size_t at) const;
+  void read(int block, std::size_t first, std::byte* to, std::size_t bytes) const;
+  void put(int block, std::size_t first, const std::byte* from, std::size_t bytes) const;
+  void write(int block, std::size_t first, const std::byte* from, std::size_t bytes) const;
+  void keep(const Range& own) const;
+  const std::byte* fetched(std::size_t first, std::size_t bytes) const;
+  void tell(const std::byte* out, std::size_t bytes) const;
+  std::byte* piece(int part) const { return cico_.to_write() + piece_at(part); }
+  const std::byte* piece_of(int rank, int part) const { return cico_.to_read(rank) + piece_at(part); }
+  void copy_out(std::byte* to, const std::byte* from, std::size_t bytes) const;
+
+  CicoBuffers& cico_;
+  bool streams_;  ///< the output goes past the caches
+};
+
+}  // namespace loom::device

@@ -1,0 +1,31 @@
+// cico_scan_executor.hpp -- prefix reductions of one host: every rank lays out its operand, tile by tile, and
+// reduces those of the ranks before it, and in a scan its own, in order of rank. Resumable: it never waits.
+#pragma once
+
+#include "device/host/cico_executor.hpp"
+
+namespace loom::device {
+
+class CicoScanExecutor {
+ public:
+  /// kScan or kExscan; count >= 1. The first rank's output of an exclusive scan stays as it is.
+  CicoScanExecutor(CicoBuffers& cico, const Call& call);
+
+  using State = RingExecutor::State;
+  /// Performs one round unless it must wait.
+  State advance();
+  int awaited() const noexcept { return awaited_; }
+
+ private:
+  bool ready();
+  void reduce(std::size_t tile) const;
+  std::size_t bytes_of(std::size_t tile) const;
+
+  CicoBuffers& cico_;
+  Call call_;
+  std::size_t tile_bytes_, tiles_;
+  std::size_t round_ = 0;
+  int awaited_ = 0;
+};
+
+}  // namespace loom::device

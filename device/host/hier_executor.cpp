@@ -1,0 +1,190 @@
+#include "device/host/hier_executor.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace loom::device {
+namespace {
+
+std::size_t divide_up(std::size_t a, std::size_t b) {
+  return (a + b - 1) / b;
+}
+
+}  // namespace
+
+HierExecutor::HierExecutor(const HierLinks& levels, const Call& call) : levels_(levels), call_(call) {
+  if (call_.collective == Collective::kBarrier) {
+    // A reduction of one byte: nobody has the result before everybody has given his share.
+    call_.count = call_.elem_bytes = 1;
+    call_.reduce = find_reduce(Op::kBor, Type::kUint8);
+  }
+  if (call_.collective == Collective::kAllGather)
+    plan_all_gather();
+  else if (is_rooted(call_.collective))
+    plan_rooted();
+  else
+    plan();
+  begin(gather_);
+}
+
+/// whole_: the sum inside the host, then over all of them, at node leaders; then, for others, what the first
+/// rank spreads.
+void HierExecutor::plan() {
+  const std::size_t hosts = static_cast<std::size_t>(levels_.hosts);
+  const std::size_t blocks = call_.collective == Collective::kReduceScatter ? levels_.places.size() : 1;
+  const std::size_t count = call_.count * blocks, share = divide_up(count, hosts);
+  // From there on the bytes that a one-shot sends cost more than a second step (three virtual hosts).
+  const bool two_shot = count * call_.elem_bytes > kMostShortBytes;
+  whole_.resize((two_shot ? share * hosts : count) * call_.elem_bytes);
+  std::byte* const whole = whole_.data();
+  const std::byte* const in = call_.collective == Collective::kBarrier ? whole : call_.in;
+
+  gather_ = {Collective::kReduce, in, whole, count, call_.elem_bytes, call_.reduce, 0};
+  across_ = {two_shot ? Pattern::kTwoShotAllreduce : Pattern::kOneShotAllreduce,
+             whole,
+             whole,
+             two_shot ? share : count,
+             call_.elem_bytes,
+             call_.reduce};
+  if (levels_.across == Across::kStar &&
+      has_star(call_.collective, levels_.hosts, count * call_.elem_bytes)) {
+    across_.pattern = Pattern::kDirectReduce;
+    back_ = {Pattern::kDirectBroadcast, whole, whole, count, call_.elem_bytes};
+  }
+  spread_ = {Collective::kBroadcast, whole, whole, count, call_.elem_bytes, nullptr, 0};
+}
+
+/// whole_: the message; of a reduce as far as it is reduced.
+void HierExecutor::plan_rooted() {
+  // Of a broadcast ranks need not agree on what an element is.
+  const bool reduces = call_.collective == Collective::kReduce;
+  const std::size_t count = reduces ? call_.count : call_.bytes(),
+                    elem_bytes = reduces ? call_.elem_bytes : 1;
+  whole_.resize(call_.bytes());
+  std::byte* const whole = whole_.data();
+  const auto broadcast_from = [&](int local) {
+    return Call{Collective::kBroadcast, whole, whole, count, elem_bytes, nullptr, local};
+  };
+  const HostAndLocal& root = levels_.place(call_.root);
+  const bool passes_on = levels_.self().host == root.host && root.local != 0;
+  if (reduces) {
+    gather_ = {Collective::kReduce, call_.in, whole, count, elem_bytes, call_.reduce, 0};
+    if (passes_on) spread_ = broadcast_from(0);
+  } else {
+    if (is_root() && call_.in_packer != nullptr)
+      call_.in_packer->move(call_.in_packer->context, 0, whole, call_.bytes());
+    else if (is_root())
+      std::memcpy(whole, call_.in, call_.bytes());
+    (passes_on ? gather_ : spread_) = broadcast_from(passes_on ? root.local : 0);
+  }
+  across_ = {reduces ? Pattern::kDirectReduce : Pattern::kDirectBroadcast,
+             whole,
+             whole,
+             count,
+             elem_bytes,
+             reduces ? call_.reduce : nullptr,
+             root.host};
+}
+
+/// whole_: the blocks of the first host in the order of its ranks, then those of the next; as much for each
+/// as the one with most ranks has.
+void HierExecutor::plan_all_gather() {
+  const std::size_t bytes = call_.bytes(), hosts = static_cast<std::size_t>(levels_.hosts);
+  const int most = std::ranges::max(levels_.places, {}, &HostAndLocal::local).local + 1;
+  host_bytes_ = static_cast<std::size_t>(most) * bytes;
+  whole_.resize(hosts * host_bytes_);
+  std::byte* const whole = whole_.data();
+  std::byte* const own = gathered_from(levels_.self());
+  if (call_.in_packer != nullptr)
+    call_.in_packer->move(call_.in_packer->context, 0, own, bytes);
+  else
+    std::memcpy(own, call_.in, bytes);
+  std::byte* const of_host = gathered_from({levels_.self().host, 0});
+  gather_ = {Collective::kAllGather, own, of_host, bytes, 1, nullptr, 0};
+  across_ = {Pattern::kDirectAllGather, whole, whole, host_bytes_, 1, nullptr};
+  spread_ = {Collective::kBroadcast, whole, whole, whole_.size(), 1, nullptr, 0};
+}
+
+/// A rank alone on its host has nothing to agree on: its operand is the host's.
+void HierExecutor::begin(const std::optional<Call>& inside) {
+  inside_.reset();
+  if (!inside) return;
+  if (levels_.cico != nullptr) {
+    inside_.emplace(*levels_.cico, *inside);
+    // What ranks compare is the whole call, whatever part of it each is in.
+    levels_.cico->enter({call_, CallFamily::kBetweenHosts});
+  } else if (inside->in != inside->out)
+    std::memcpy(inside->out, inside->in, inside->bytes());
+}
+
+void HierExecutor::begin_across(const ExchangeStage& between) {
+  between_.reset();
+  if (is_leader()) between_.emplace(levels_.links, levels_.self().host, levels_.slot_bytes, between);
+}
+
+HierExecutor::State HierExecutor::advance() {
+  bool moved = false;
+  while (stage_ != Stage::kDone) {
+    State state = State::kDone;
+    if (is_between_hosts())
+      state = between_ ? between_->advance() : State::kDone;
+    else
+      state = inside_ ? inside_->advance() : State::kDone;
+    if (state == State::kBlocked) return moved ? State::kMoved : State::kBlocked;
+    moved = true;
+    if (state == State::kMoved) continue;
+    switch (stage_) {
+      case Stage::kGather:
+        stage_ = Stage::kAcross;
+        begin_across(across_);
+        break;
+      case Stage::kAcross:
+        if (back_) {
+          stage_ = Stage::kBack;
+          begin_across(*back_);
+          break;
+        }
+        [[fallthrough]];
+      case Stage::kBack:
+        stage_ = Stage::kSpread;
+        begin(spread_);
+        break;
+      default:
+        stage_ = Stage::kDone;
+        finish();
+    }
+  }
+  return State::kDone;
+}
+
+/// From whole_ to where the caller wants it.
+void HierExecutor::finish() {
+  const std::size_t bytes = call_.bytes();
+  if (call_.collective == Collective::kBarrier) return;
+  if (call_.collective == Collective::kReduce && !is_root()) return;
+  if (call_.collective == Collective::kBroadcast) {
+    if (is_root()) return;
+    if (call_.out_packer != nullptr)
+      return call_.out_packer->move(call_.out_packer->context, 0, whole_.data(), bytes);
+  }
+  if (call_.collective == Collective::kAllGather) {
+    for (int rank = 0; rank < static_cast<int>(levels_.places.size()); ++rank) {
+      std::byte* const block = gathered_from(levels_.place(rank));
+      if (call_.out_packer != nullptr)
+        call_.out_packer->move(call_.out_packer->context, rank, block, bytes);
+      else
+        std::memcpy(call_.out + static_cast<std::size_t>(rank) * bytes, block, bytes);
+    }
+    return;
+  }
+  const std::size_t first =
+      call_.collective == Collective::kReduceScatter ? static_cast<std::size_t>(levels_.rank) * bytes : 0;
+  std::memcpy(call_.out, whole_.data() + first, bytes);
+}
+
+HostAndLocal HierExecutor::awaited() const noexcept {
+  if (is_between_hosts() && between_) return {between_->awaited(), 0};
+  return {levels_.self().host, inside_ ? inside_->awaited() : levels_.self().local};
+}
+
+}  // namespace loom::device

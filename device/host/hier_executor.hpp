@@ -1,0 +1,121 @@
+// hier_executor.hpp -- small and medium collectives over several hosts: through the CICO buffers inside each
+// host, between the node leaders over links, and through the CICO buffers again. Only one rank of a
+// host uses the network, and few messages follow one another. Resumable: it never waits.
+//
+//   collective       inside    between the node leaders         inside
+//   all-reduce       reduce    one-shot, star, or two-shot     broadcast
+//   reduce-scatter   reduce    one-shot, star, or two-shot     broadcast; each keeps its block
+//   barrier          reduce    one-shot, or star               broadcast
+//   broadcast        *         to each                         broadcast
+//   reduce           reduce    from each                       *
+//   all-gather       gather    all-gather                      broadcast
+//
+// * Where the root is not the first of its host, the two pass the message on to each other: a broadcast
+// there, and no other on that host.
+//
+// A star is a reduction at the first host's first rank, and a broadcast from there.
+//
+//   h hosts     depth   messages      sent by the busiest
+//   one-shot    1       h (h-1)       (h-1) S
+//   star        2       2 (h-1)       (h-1) S
+//   two-shot    2       2 h (h-1)     2 (h-1)/h S
+//   to each     1       h-1           (h-1) S
+//   from each   1       h-1           S
+//   all-gather  1       h (h-1)       (h-1)/h S, if hosts have equally many ranks
+//
+// All reduce in the same order: results have the same bits.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "device/host/cico_executor.hpp"
+#include "device/host/exchange_executor.hpp"
+
+namespace loom::device {
+
+/// A host, and a rank on it by its place there.
+struct HostAndLocal {
+  int host = 0, local = 0;
+  friend bool operator==(const HostAndLocal&, const HostAndLocal&) = default;
+};
+
+/// How the node leaders meet for a short message.
+enum class Across { kOneShot, kStar };
+
+/// Where a rank stands, and what it is linked by. Hosts and the ranks of a host are in the same order
+/// everywhere.
+struct HierLinks {
+  CicoBuffers* cico = nullptr;           ///< of this host's ranks; nullptr where there is one alone
+  std::span<const HostAndLocal> places;  ///< of all ranks of the communicator
+  int rank = 0;                          ///< this one
+  int hosts = 1;
+  std::span<const PeerLinks> links;  ///< of the leader of a node: to those of the other hosts
+  std::size_t slot_bytes = 0;        ///< of those links
+  Across across = Across::kOneShot;  ///< where has_star()
+
+  const HostAndLocal& place(int of) const { return places[static_cast<std::size_t>(of)]; }
+  const HostAndLocal& self() const { return place(rank); }
+};
+
+class HierExecutor {
+ public:
+  /// For collectives that takes() names; reductions between buffers that is contiguous. The job is that of
+  /// the whole communicator; a barrier's is left as it is. What `levels` refers to must outlive this.
+  HierExecutor(const HierLinks& levels, const Call& call);
+
+  using State = RingExecutor::State;
+  /// Goes on until it must wait. Throws what CICO buffers and links throw.
+  State advance();
+  /// Whom a blocked executor waits for.
+  HostAndLocal awaited() const noexcept;
+
+  static constexpr bool takes(Collective collective) {
+    return all_reduce(collective) || is_rooted(collective) || collective == Collective::kAllGather;
+  }
+  /// Longer ones are two-shot.
+  static constexpr std::size_t kMostShortBytes = 8 * 1024;
+  /// whole_bytes: of all blocks. Between two hosts a star would have as many messages as one-shot, and take
+  /// longer.
+  static constexpr bool has_star(Collective collective, int hosts, std::size_t whole_bytes) {
+    return all_reduce(collective) && hosts > 2 && whole_bytes <= kMostShortBytes;
+  }
+  /// All that is reduced comes to all hosts.
+  static constexpr bool all_reduce(Collective collective) {
+    return collective == Collective::kAllreduce || collective == Collective::kReduceScatter ||
+           collective == Collective::kBarrier;
+  }
+
+ private:
+  static constexpr bool is_rooted(Collective collective) {
+    return collective == Collective::kBroadcast || collective == Collective::kReduce;
+  }
+  void plan();
+  void plan_rooted();
+  void plan_all_gather();
+  std::byte* gathered_from(const HostAndLocal& place) {
+    return whole_.data() + static_cast<std::size_t>(place.host) * host_bytes_ +
+           static_cast<std::size_t>(place.local) * call_.bytes();
+  }
+  void begin(const std::optional<Call>& inside);
+  void begin_across(const ExchangeStage& between);
+  void finish();
+  bool is_root() const { return levels_.rank == call_.root; }
+  bool is_leader() const { return levels_.self().local == 0; }
+  bool is_between_hosts() const { return stage_ == Stage::kAcross || stage_ == Stage::kBack; }
+
+  enum class Stage { kGather, kAcross, kBack, kSpread, kDone };
+  HierLinks levels_;
+  Call call_;
+  std::vector<std::byte> whole_;         ///< the message, as far as it is reduced or gathered
+  std::size_t host_bytes_ = 0;           ///< of an all-gather: the blocks of the host that has most
+  std::optional<Call> gather_, spread_;  ///< nothing: this host has nothing to do
+  ExchangeStage across_;
+  std::optional<ExchangeStage> back_;  ///< of a star
+  Stage stage_ = Stage::kGather;
+  std::optional<CicoExecutor> inside_;
+  std::optional<ExchangeExecutor> between_;
+};
+
+}  // namespace loom::device

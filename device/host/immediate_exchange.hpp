@@ -1,0 +1,220 @@
+// immediate_exchange.hpp -- small collectives of one host: each rank puts what others need where all of them
+// read it, and takes what it needs from them. One flag each way; what fits beside the flag crosses with it.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "device/call.hpp"
+#include "device/host/call_note.hpp"
+#include "device/link/protocol.hpp"
+#include "device/link/step_flag.hpp"
+#include "device/link/waiter.hpp"
+
+namespace loom::device {
+
+/// How an offer crosses to those who read it. The same on all ranks.
+enum class OfferProtocol {
+  kInline,  ///< in the line of its flag as far as it fits there, else as it is, before the flag
+  kSimple,  ///< those of protocol.hpp, in the ring
+  kLL,
+  kLL128
+};
+inline constexpr std::size_t kOfferProtocols = 4;
+
+/// A flag and what crosses with it, up to 56 bytes in a single line transfer. In pairs of cache lines, as
+/// CPUs fetch them: else a look at one would take the next away from who is about to write it.
+template <class Flag>
+struct ImmediateLineOf {
+  static constexpr std::size_t kPayloadBytes = 2 * kCacheLine - sizeof(Flag);
+
+  alignas(2 * kCacheLine) Flag published;  ///< of the exchange that was last offered here: see ExchangeTag
+  std::byte payload[kPayloadBytes];
+};
+using ImmediateLine = ImmediateLineOf<StepFlag>;
+static_assert(sizeof(ImmediateLine) == 2 * kCacheLine);
+
+/// What is published of an exchange: its number, and below it which call it is part of. So a rank that takes
+/// an offer sees by the same look that the other is in the same call, and with as many bytes. Numbers may
+/// come round: what is compared is at most kLines apart.
+struct ExchangeTag {
+  static constexpr unsigned kBits = 20;
+  static constexpr std::uint64_t kMask = (std::uint64_t{1} << kBits) - 1;
+  /// In place of a collective: the rank is in a call of another family, whose note is the payload.
+  static constexpr unsigned kOther = 7;
+
+  static constexpr std::uint64_t of(Collective collective, std::size_t bytes) {
+    return bytes * 8 + static_cast<std::uint64_t>(collective);
+  }
+  static constexpr std::uint64_t of(const CallNote& other) {
+    return static_cast<std::uint64_t>(other.kind()) * 8 + kOther;
+  }
+  static constexpr bool is_other(std::uint64_t tag) { return (tag & 7) == kOther; }
+  /// Not of others.
+  static constexpr CallNote note(std::uint64_t tag) {
+    return {static_cast<Collective>(tag & 7), CallFamily::kImmediate, (tag & kMask) >> 3};
+  }
+  /// The exchange, or one after it; of `seen`, which is no abandoned flag.
+  static constexpr bool has_come(std::uint64_t seen, std::uint64_t exchange) {
+    return static_cast<std::int64_t>(seen - (exchange << kBits)) >= 0;
+  }
+};
+static_assert(static_cast<unsigned>(Collective::kBarrier) < ExchangeTag::kOther);
+
+/// One rank's offers. Exchange s is published in line s * stride % kLines, after its offer, which is in that
+/// line or in the ring, behind that of the last exchange that was there. A rank writes to a line only when
+/// all have published s - kLines + 1, and have thus left s - kLines, and to a place in the ring likewise.
+/// Where everybody reads everybody that is known without another look; where only some do (broadcast,
+/// reduce), the others' flags are looked at when all lines or the whole ring are in use, and then half of
+/// them get free: so far a sender runs ahead.
+template <std::uint64_t kLinesInTurn, std::size_t kLongestOffer, std::size_t kRing, class FlagType = StepFlag>
+struct ImmediateAreaOf {
+  using Flag = FlagType;
+  using Line = ImmediateLineOf<Flag>;
+  static constexpr std::uint64_t kLines = kLinesInTurn;
+  static constexpr std::size_t kMostOffered = kLongestOffer;
+  static constexpr std::size_t kRingBytes = kRing;
+  static_assert(kLines % 2 == 0, "half of them get free at a time");
+  // What this exchange and the last one take, and are rounded up by, is never still in use.
+  static_assert(kRingBytes % kMostOffered == 0 && kRingBytes >= 4 * kMostOffered);
+
+  Line line[kLines];
+  alignas(2 * kCacheLine) std::byte ring[kRingBytes];
+};
+/// From one exchange's line to the next one's, with all lines in turn. Not to the neighbour, for CPUs fetch
+/// ahead what is read line by line, or at any short distance, and so would take lines away from who is about
+/// to write them. Of 256 lines those of 30 exchanges in a row are at least 7 apart.
+constexpr std::uint64_t line_stride(std::uint64_t lines) {
+  std::uint64_t stride = lines * 12 / 31;
+  while (std::gcd(stride, lines) != 1) ++stride;
+  return stride;
+}
+
+/// That of the product; the tests have smaller ones, which are full sooner.
+using ImmediateArea = ImmediateAreaOf<256, 16 * 1024, 8 * 16 * 1024>;
+
+/// The longest offer in one exchange.
+template <class Area = ImmediateArea>
+constexpr std::size_t most_offered(OfferProtocol protocol) {
+  constexpr std::size_t kWords = Area::kMostOffered / sizeof(Word);
+  switch (protocol) {
+    case OfferProtocol::kInline:
+      return Area::kMostOffered;
+    case OfferProtocol::kSimple:
+      return (kWords - Simple::words(0)) * sizeof(Word);
+    case OfferProtocol::kLL:
+      return kWords * sizeof(Word) / 2;
+    case OfferProtocol::kLL128:
+      return kWords / LL128::kLineWords * (LL128::kLineWords - 1) * sizeof(Word);
+  }
+  return 0;
+}
+static_assert(LL::words(most_offered(OfferProtocol::kLL)) * sizeof(Word) == ImmediateArea::kMostOffered);
+static_assert(LL128::words(most_offered(OfferProtocol::kLL128)) * sizeof(Word) ==
+              ImmediateArea::kMostOffered);
+
+/// The exchanges of one communicator whose ranks are all on one host. Not shared between threads.
+template <class Area>
+class ImmediateExchangeOf {
+ public:
+  /// areas[r] is rank r's, zeroed before any rank constructs; they must outlive this. At least two.
+  /// runs_far: a sender has to run ahead as far as it can, for ranks take turns on the CPUs. Then what it
+  /// leaves lies close, for CPUs to fetch ahead, and else apart, for them not to. The same on all ranks.
+  ImmediateExchangeOf(std::vector<Area*> areas, int self, OfferProtocol protocol = OfferProtocol::kInline,
+                      bool runs_far = false);
+
+  int size() const noexcept { return static_cast<int>(areas_.size()); }
+
+  /// Reductions go in order of rank, so that the result is bitwise the same everywhere. offered_bytes() of
+  /// the job is at most most_offered(), save of a broadcast and a reduce, which take several exchanges then.
+  /// Throws what the waiter throws, and Error (kGivenUp) when a rank has abandoned the communicator.
+  /// And DifferentCall when a rank whose offer this one takes is in another call, or has another number of
+  /// bytes. Then this exchange has not been: it can be performed anew. call_bytes: of the whole call, of
+  /// which the job may be a part.
+  void perform(const Call& call, Waiter& waiter);
+  void perform_part(const Call& call, std::size_t call_bytes, Waiter& waiter);
+
+  /// An exchange that carries nothing but which call this rank makes by other means; so whoever waits for
+  /// this rank in a call of another family sees that it is in vain. Waits for the root of a broadcast to say
+  /// the same, and throws as perform().
+  void announce(const Call& call, CallFamily family, Waiter& waiter);
+  /// For who has waited for long: throws DifferentCall when a rank is in another call than this one's last
+  /// exchange was of, and Error as perform(). Receivers of a broadcast may yet find that out themselves.
+  void check_calls() const;
+
+  /// The rank that the last job waited for when it threw.
+  int awaited() const noexcept { return awaited_; }
+  void abandon() noexcept;
+
+ private:
+  /// Where an exchange's offers are. Small calls consist of their instructions: code that knows needs fewer.
+  enum class Where { kLine, kRing };
+
+  typename Area::Line& line_in(Area& area, std::uint64_t exchange) const {
+    return area.line[exchange * stride_ % Area::kLines];
+  }
+  typename Area::Line& line_of(int rank, std::uint64_t exchange) const {
+    return line_in(*areas_[static_cast<std::size_t>(rank)], exchange);
+  }
+  /// Where the exchange's offers lie that are not in a line.
+  std::byte* place_of(int rank) const {
+    return areas_[static_cast<std::size_t>(rank)]->ring + place_ % Area::kRingBytes;
+  }
+  /// Offers of so many bytes begin and end at multiples of this in the ring. Apart, else who reads one would
+  /// fetch the next, which is about to be written, too; less so where somebody runs ahead, and only by the
+  /// pairs of lines that CPUs fetch where he should run far.
+  std::size_t place_unit(std::size_t bytes) const {
+    constexpr std::size_t kLinePair = 2 * kCacheLine, kShort = Area::kMostOffered / 4;
+    if (level_ + 1 == exchange_) return Area::kMostOffered;
+    if (runs_far_) return kLinePair;
+    return bytes <= kShort / 2 ? std::max(kLinePair, kShort) : Area::kMostOffered;
+  }
+  void reserve(std::size_t bytes, Waiter& waiter);
+  void offer_in_ring(const std::byte* data, std::size_t bytes);
+  template <Where kWhere>
+  std::uint64_t offer(const std::byte* data, std::size_t bytes, std::uint64_t tag, Waiter& waiter);
+  template <Where kWhere>
+  void expect_next(int rank, std::uint64_t flag) const;
+  template <Where kWhere>
+  const std::byte* take(int rank, std::size_t bytes, std::uint64_t flag, Waiter& waiter);
+  void await(int rank, std::uint64_t flag, Waiter& waiter);
+  [[noreturn]] void part(int rank, std::uint64_t seen);
+  CallNote note_in(int rank, std::uint64_t flag) const;
+  template <class Protocol>
+  const std::byte* decode(int rank, std::size_t bytes, Waiter& waiter);
+  void await_all(std::uint64_t exchange, Waiter& waiter);
+  void perform_tagged(const Call& call, std::size_t call_bytes, Waiter& waiter);
+  void perform_in_ring(const Call& call, std::size_t offered, std::size_t call_bytes, Waiter& waiter);
+  const std::byte* offer_of(const Call& call) const;
+  const std::byte* own_operand(const Call& call, std::size_t offset) const;
+  template <Where kWhere>
+  void exchange(const Call& call, std::size_t offered, std::uint64_t tag, Waiter& waiter);
+  template <Where kWhere>
+  void reduce(const Call& call, std::size_t offset, std::size_t offered, std::uint64_t flag, Waiter& waiter);
+  template <Where kWhere>
+  void gather(const Call& call, std::size_t offset, std::size_t offered, std::uint64_t flag, Waiter& waiter);
+
+  std::vector<Area*> areas_;
+  Area* own_;  ///< areas_[self_]
+  int self_;
+  int awaited_ = 0;
+  OfferProtocol protocol_;
+  bool runs_far_;
+  std::uint64_t stride_;
+  std::uint64_t exchange_ = 0;
+  std::uint64_t entered_ = 0;  ///< all ranks are known to have published this exchange
+  std::uint64_t level_ = 0;    ///< the last one in which everybody read everybody; the same on all ranks
+  std::uint64_t parted_ = 0;   ///< the last one in which a rank was seen in another call
+  // Places in the ring count on from turn to turn.
+  std::uint64_t place_ = 0,
+                end_ = 0;  ///< of this exchange's offers, or the last ones there were; and behind them
+  std::array<std::uint64_t, 2 * Area::kLines> end_of_{};  ///< by exchange, end_ behind its offers
+  std::vector<std::byte> decoded_;                        ///< room for rank 0's offer, and for another's
+};
+extern template class ImmediateExchangeOf<ImmediateArea>;
+using ImmediateExchange = ImmediateExchangeOf<ImmediateArea>;
+
+}  // namespace loom::device

@@ -1,0 +1,65 @@
+// pairwise_executor.hpp -- all-to-all of several hosts: through links to every rank of the other hosts, all
+// at once, and through the CICO buffers inside. Each block crosses the network once, straight to its
+// receiver. Resumable: it never waits.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "device/host/cico_blocks_executor.hpp"
+#include "device/host/exchange_executor.hpp"
+
+namespace loom::device {
+
+/// Where a rank stands, and its links.
+struct PairwiseLinks {
+  std::span<const PeerLinks> links;  ///< by rank; to those of other hosts
+  std::size_t slot_bytes = 0;        ///< of these links
+  CicoBuffers* cico = nullptr;       ///< of my host; nullptr where I am alone
+  std::span<const int> mates;        ///< the ranks of my host, myself among them, as in `CICO buffers`
+  int rank = 0;
+};
+
+class PairwiseExecutor {
+ public:
+  /// An all-to-all of the whole communicator. What `mesh` refers to must outlive this.
+  PairwiseExecutor(const PairwiseLinks& pairwise, const Call& call);
+  PairwiseExecutor(const PairwiseExecutor&) = delete;
+  PairwiseExecutor& operator=(const PairwiseExecutor&) = delete;
+
+  using State = RingExecutor::State;
+  /// A slot to and from each rank, as far as that goes without waiting. Throws what CICO buffers and links
+  /// throw.
+  State advance();
+  /// The rank that a blocked executor waits for.
+  int awaited() const noexcept { return awaited_; }
+
+ private:
+  /// Another host's rank, and the bytes of its blocks that are through.
+  struct Peer {
+    int rank;
+    std::size_t sent = 0, received = 0;
+  };
+  /// Some ranks' blocks of a non-contiguous buffer.
+  struct Selected {
+    const Packer* all = nullptr;
+    std::span<const int> ranks;
+    static void move(void* context, int block, std::byte* packed, std::size_t bytes);
+  };
+  void plan_inside();
+  bool send(Peer& peer);
+  bool receive(Peer& peer);
+
+  PairwiseLinks pairwise_;
+  Call call_;
+  std::vector<Peer> peers_;
+  std::vector<Block> in_blocks_, out_blocks_;  ///< of my host
+  Selected in_selected_, out_selected_;
+  Packer in_packer_, out_packer_;
+  Call inside_call_;
+  std::optional<CicoBlocksExecutor> inside_;
+  int awaited_ = 0;
+};
+
+}  // namespace loom::device

@@ -1,0 +1,69 @@
+// split_rail_executor.hpp -- what leaves blocks or the whole message with all ranks, over a grid of ranks.
+// The blocks of the message overlap, so that the network is at work while the hosts prepare the next one and
+// spread the last one. Resumable: it never waits.
+//
+//   collective        inside              along the rails    inside       a host sends, h hosts
+//   all-reduce        reduce-scatter      all-reduce         all-gather   2 (h-1)/h S
+//   reduce-scatter    reduce-scatter      reduce-scatter                  (h-1)/h S
+//   all-gather                            all-gather         all-gather   (h-1)/h S
+//
+// S: the message, of block collectives with all blocks. Each is the least that any algorithm can do.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "device/host/grid.hpp"
+#include "device/host/stages.hpp"
+
+namespace loom::device {
+
+class SplitRailExecutor {
+ public:
+  /// Takes what takes() names. Every rank gives the same FIFO shapes.
+  SplitRailExecutor(const Grid& grid, const Call& call);
+  SplitRailExecutor(const SplitRailExecutor&) = delete;
+  SplitRailExecutor& operator=(const SplitRailExecutor&) = delete;
+
+  /// As RingExecutor's.
+  RingExecutor::State advance();
+  /// The rank that a blocked executor waits for.
+  int awaited() const noexcept;
+
+  static constexpr bool takes(Collective collective) {
+    return collective == Collective::kAllreduce || gathers(collective) || scatters(collective);
+  }
+
+ private:
+  static constexpr bool gathers(Collective collective) {
+    return collective == Collective::kAllGather || collective == Collective::kAllGatherV;
+  }
+  static constexpr bool scatters(Collective collective) {
+    return collective == Collective::kReduceScatter || collective == Collective::kReduceScatterV;
+  }
+  using Sequence = StageSequence<RingExecutor>;
+  static void add(Sequence& sequence, const RingLinks& links, const FifoShape& fifo, const RingStage& call,
+                  std::size_t after);
+  void plan_allreduce();
+  void plan_reduce_scatter();
+  void plan_all_gather();
+  void lay_out_blocks();
+  ChunkRange block_of(int rank) const;
+  std::size_t longest_block() const;
+  std::size_t tile_elems() const;
+  std::span<const ChunkRange> blocks_on(int host) const;
+  void put_own_block();
+  void finish();
+  int self() const { return grid_.rank_at(grid_.rail.position, grid_.local.position); }
+
+  Grid grid_;
+  Call call_;
+  std::vector<ChunkRange> blocks_;       ///< as grid_.ranks
+  std::vector<ChunkRange> rail_blocks_;  ///< of my rail, by host; where scattered inside: in between_
+  std::vector<std::byte> between_;       ///< sums of a host's operands, on their way to the rail
+  std::vector<std::byte> result_;        ///< until the end, where it cannot go to its place at once
+  Sequence inside_, across_;
+  bool finished_ = false;
+};
+
+}  // namespace loom::device

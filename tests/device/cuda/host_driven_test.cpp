@@ -1,0 +1,338 @@
+// The handed-over executor and its links, on a driver without a GPU (tests/fake_cuda); ranks are threads.
+// Between processes: tests/mpi.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "device/cuda/gpu_links.hpp"
+#include "device/cuda/images.hpp"
+#include "tests/fake_cuda/fake_library.hpp"
+
+namespace loom::device::cuda {
+namespace {
+
+class Fake : public FakeLibrary {
+ public:
+  const Driver& driver() const { return *driver_; }
+  Owner owner() const { return {context_, 0}; }
+
+ private:
+  std::unique_ptr<Driver> driver_ = Driver::open(LOOM_FAKE_CUDA, false);
+  void* context_ = context(0);
+};
+
+/// Ranks that have CICO buffers on one fake GPU.
+class World {
+ public:
+  World(const Fake& fake, int size, Gpu::Memory memory = Gpu::Memory::kPlain,
+        const GpuLinks::Form& form = GpuLinks::Kind::kHostDriven)
+      : fake_(fake) {
+    std::vector<GpuLinks::Handle> handles;
+    for (int rank = 0; rank < size; ++rank) {
+      gpus_.push_back(std::make_shared<Gpu>(fake.driver(), fake.owner()));
+      links_.push_back(std::make_unique<GpuLinks>(gpus_.back(), form, size, memory));
+      handles.push_back(links_.back()->handle());
+    }
+    for (int rank = 0; rank < size; ++rank) links_[static_cast<std::size_t>(rank)]->connect(handles, rank);
+    for (auto& links : links_) EXPECT_TRUE(links->delivers());
+  }
+  ~World() {
+    for (auto& links : links_) links->leave();
+  }
+  int size() const { return static_cast<int>(links_.size()); }
+  GpuLinks& links(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
+  Gpu& gpu() { return *gpus_[0]; }
+
+  /// jobs: by rank. Throws nothing; a rank that fails fails the test.
+  void perform(const std::vector<Call>& calls, Op op, Type type) {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < size(); ++rank)
+      threads.emplace_back([&, rank] {
+        try {
+          HostDrivenExecutor executor(links(rank).cico(), calls[static_cast<std::size_t>(rank)], op, type);
+          while (executor.advance() != CicoWalk::State::kDone) std::this_thread::yield();
+        } catch (const Error& error) {
+          ADD_FAILURE() << error.what();
+          links(rank).cico().abandon();
+        }
+      });
+  }
+
+ private:
+  const Fake& fake_;
+  std::vector<std::shared_ptr<Gpu>> gpus_;
+  std::vector<std::unique_ptr<GpuLinks>> links_;
+};
+
+using Ints = std::vector<int>;
+std::vector<std::byte> bytes_of(const Ints& ints) {
+  std::vector<std::byte> bytes(ints.size() * sizeof(int));
+  if (!ints.empty()) std::memcpy(bytes.data(), ints.data(), bytes.size());
+  return bytes;
+}
+
+/// A buffer on the device, freed at the end.
+class Buffer {
+ public:
+  Buffer(const Fake& fake, Gpu& gpu, const Ints& ints)
+      : fake_(fake), gpu_(gpu), size_(ints.size()), at_(gpu.allocate(ints.size() * sizeof(int))) {
+    fake.write(at_, bytes_of(ints));
+  }
+  ~Buffer() { gpu_.release(at_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  std::byte* at(std::size_t elem = 0) const { return at_ + elem * sizeof(int); }
+  Ints read() const {
+    Ints ints(size_);
+    const std::vector<std::byte> bytes = fake_.read(at_, size_ * sizeof(int));
+    std::memcpy(ints.data(), bytes.data(), bytes.size());
+    return ints;
+  }
+
+ private:
+  const Fake& fake_;
+  Gpu& gpu_;
+  std::size_t size_;
+  std::byte* at_;
+};
+
+int value(int rank, std::size_t i) {
+  return static_cast<int>(i % 1000) * 7 + rank * 10'000;
+}
+
+void check(const Fake& fake, World& world, Collective collective, std::size_t count, bool in_place) {
+  SCOPED_TRACE(::testing::Message() << "collective " << static_cast<int>(collective) << ", " << world.size()
+                                    << " ranks, " << count << " elements, in place " << in_place);
+  const auto ranks = static_cast<std::size_t>(world.size());
+  const int root = world.size() - 1;
+  const bool many_in = collective == Collective::kReduceScatter || collective == Collective::kAllToAll;
+  const bool many_out = collective == Collective::kAllGather || collective == Collective::kAllToAll;
+  const std::size_t in_count = many_in ? ranks * count : count, out_count = many_out ? ranks * count : count;
+  std::vector<std::unique_ptr<Buffer>> ins, outs;
+  std::vector<Call> calls;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    Ints in(in_count);
+    for (std::size_t i = 0; i < in_count; ++i) in[i] = value(rank, i);
+    Ints out(std::max(in_count, out_count), -1);
+    const std::size_t own = collective == Collective::kAllGather ? r * count : 0;
+    if (in_place) std::copy(in.begin(), in.end(), out.begin() + static_cast<std::ptrdiff_t>(own));
+    ins.push_back(std::make_unique<Buffer>(fake, world.gpu(), in));
+    outs.push_back(std::make_unique<Buffer>(fake, world.gpu(), out));
+    Call call{.collective = collective,
+              .in = in_place ? outs[r]->at(own) : ins[r]->at(),
+              .out = outs[r]->at(),
+              .count = count,
+              .elem_bytes = sizeof(int),
+              .root = root};
+    calls.push_back(call);
+  }
+  world.perform(calls, Op::kSum, Type::kInt32);
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const Ints found = outs[static_cast<std::size_t>(rank)]->read();
+    const auto sum = [&](std::size_t i) {
+      int total = 0;
+      for (int q = 0; q < world.size(); ++q) total += value(q, i);
+      return total;
+    };
+    const bool has_result = !(collective == Collective::kReduce && rank != root) &&
+                            !(collective == Collective::kBroadcast && rank == root);
+    for (std::size_t i = 0; i < out_count && has_result; ++i) {
+      const auto r = static_cast<std::size_t>(rank);
+      int right = 0;
+      switch (collective) {
+        case Collective::kReduceScatter:
+          right = sum(r * count + i);
+          break;
+        case Collective::kBroadcast:
+          right = value(root, i);
+          break;
+        case Collective::kAllGather:
+          right = value(static_cast<int>(i / count), i % count);
+          break;
+        case Collective::kAllToAll:
+          right = value(static_cast<int>(i / count), r * count + i % count);
+          break;
+        default:
+          right = sum(i);
+      }
+      ASSERT_EQ(found[i], right) << "rank " << rank << ", element " << i;
+    }
+  }
+}
+
+class HostDriven : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (kernel_image(0) == nullptr) GTEST_SKIP() << "skipped: this build has no kernels";
+  }
+};
+
+TEST_F(HostDriven, CarriesEveryCollectiveOnDeviceBuffers) {
+  const Fake fake;
+  for (const int size : {2, 3, 5, 9}) {
+    World world(fake, size, size == 3 ? Gpu::Memory::kVirtual : Gpu::Memory::kPlain);
+    for (const auto collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter,
+                                  Collective::kBroadcast, Collective::kAllGather, Collective::kAllToAll})
+      for (const std::size_t count : {1UL, 1000UL, 200'003UL})
+        for (const bool in_place : {false, true}) {
+          if (count > 1000 && size > 3) continue;
+          check(fake, world, collective, count, in_place);
+        }
+  }
+}
+
+/// More than a bank holds, so that all of them come round.
+TEST_F(HostDriven, WorksInManyRounds) {
+  const Fake fake;
+  World world(fake, 2);
+  constexpr std::size_t kCount = 7 * GpuCicoBuffers::kBankBytes / sizeof(int) + 3;
+  for (const auto collective : {Collective::kAllreduce, Collective::kBroadcast, Collective::kReduceScatter})
+    check(fake, world, collective, kCount, true);
+}
+
+TEST(GpuLinksForm, IsAsLargeAsThereIsRoom) {
+  using Kind = GpuLinks::Kind;
+  constexpr std::uint64_t kMiB = 1 << 20;
+  for (const int ranks : {2, 3, 8})
+    for (const Kind kind : {Kind::kHostDriven, Kind::kKernel, Kind::kBoth}) {
+      const GpuLinks::Form whole = kind;
+      const auto with_room = GpuLinks::fitting(kind, ranks, 1024 * kMiB);
+      ASSERT_TRUE(with_room);
+      EXPECT_EQ(with_room->bytes(ranks), whole.bytes(ranks));
+      EXPECT_FALSE(GpuLinks::fitting(kind, ranks, kMiB));
+      std::size_t before = whole.bytes(ranks);
+      for (std::uint64_t room = before + 3 * kMiB; room > 0; room -= std::min<std::uint64_t>(room, 100'000)) {
+        const auto form = GpuLinks::fitting(kind, ranks, room);
+        if (!form) break;
+        EXPECT_LT(form->bytes(ranks), room);
+        EXPECT_LE(form->bytes(ranks), before) << room;
+        EXPECT_TRUE(form->kind == kind || (kind == Kind::kBoth && form->kind == Kind::kHostDriven));
+        EXPECT_GE(form->channels, 1);
+        before = form->bytes(ranks);
+      }
+    }
+}
+
+TEST_F(HostDriven, MemoryEndsAtItsLimit) {
+  const Fake fake;
+  Gpu gpu(fake.driver(), fake.owner(), Gpu::Stream::kDefault, 100'000);
+  EXPECT_EQ(gpu.facts().room, 100'000U);
+  std::byte* const memory = gpu.allocate(60'000);
+  EXPECT_EQ(gpu.facts().room, 40'000U);
+  try {
+    gpu.allocate(40'001);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
+  }
+  gpu.release(memory);
+  gpu.release(gpu.allocate(100'000));
+  EXPECT_EQ(gpu.facts().room, 100'000U);
+}
+
+TEST_F(HostDriven, WorksWithSmallBanks) {
+  const Fake fake;
+  const auto form = GpuLinks::fitting(GpuLinks::Kind::kHostDriven, 3, 4 << 20);
+  ASSERT_TRUE(form);
+  ASSERT_LT(form->bank_bytes, GpuCicoBuffers::kBankBytes);
+  World world(fake, 3, Gpu::Memory::kPlain, *form);
+  for (const auto collective : {Collective::kAllreduce, Collective::kBroadcast, Collective::kAllToAll})
+    check(fake, world, collective, 300'001, true);
+}
+
+TEST_F(HostDriven, FreesItsBoardWhenAllHaveLeft) {
+  const Fake fake;
+  const std::uint64_t before = fake.counts().allocations;
+  auto gpu = std::make_shared<Gpu>(fake.driver(), fake.owner());
+  const auto make = [&] { return std::make_unique<GpuLinks>(gpu, GpuLinks::Kind::kHostDriven, 2); };
+  auto a = make(), b = make();
+  const std::vector<GpuLinks::Handle> handles = {a->handle(), b->handle()};
+  a->connect(handles, 0);
+  b->connect(handles, 1);
+  EXPECT_EQ(fake.counts().allocations, before + 4);  // a CICO buffer and a word each
+  a->leave();
+  EXPECT_FALSE(a->all_have_left());
+  EXPECT_EQ(fake.counts().allocations, before + 3);
+  b.reset();
+  EXPECT_TRUE(a->all_have_left());
+  a.reset();
+  EXPECT_EQ(fake.counts().allocations, before);
+}
+
+TEST_F(HostDriven, FreesABoardThatNobodyWasToldOf) {
+  const Fake fake;
+  const std::uint64_t before = fake.counts().allocations;
+  auto gpu = std::make_shared<Gpu>(fake.driver(), fake.owner());
+  for (const auto memory : {Gpu::Memory::kPlain, Gpu::Memory::kVirtual})
+    GpuLinks(gpu, GpuLinks::Kind::kBoth, 2, memory);
+  fake.fail("cuIpcGetMemHandle", 801);
+  EXPECT_THROW(GpuLinks(gpu, GpuLinks::Kind::kHostDriven, 2), Error);
+  fake.fail("cuIpcGetMemHandle", 0);
+  EXPECT_EQ(fake.counts().allocations, before);
+  EXPECT_EQ(fake.counts().reservations, 0U);
+}
+
+TEST_F(HostDriven, SaysSoWhereTheWordOfARankIsNotItsOwn) {
+  const Fake fake;
+  auto gpu = std::make_shared<Gpu>(fake.driver(), fake.owner());
+  for (const auto memory : {Gpu::Memory::kPlain, Gpu::Memory::kVirtual}) {
+    GpuLinks a(gpu, GpuLinks::Kind::kHostDriven, 2, memory), b(gpu, GpuLinks::Kind::kHostDriven, 2, memory);
+    const std::vector<GpuLinks::Handle> handles = {a.handle(), b.handle()};
+    a.connect(handles, 0);
+    b.connect(handles, 1);
+    EXPECT_TRUE(a.delivers());
+    fake.write(reinterpret_cast<std::byte*>(handles[0].memory.address) +
+                   GpuCicoBuffers::bytes(GpuCicoBuffers::kBankBytes),
+               std::vector<std::byte>(sizeof(Word)));
+    EXPECT_FALSE(b.delivers());
+  }
+}
+
+TEST_F(HostDriven, LetsGoOfVirtualMemoryWhenItLeaves) {
+  const Fake fake;
+  auto gpu = std::make_shared<Gpu>(fake.driver(), fake.owner());
+  GpuLinks links(gpu, GpuLinks::Kind::kHostDriven, 1, Gpu::Memory::kVirtual);
+  const GpuLinks::Handle handle = links.handle();
+  links.connect({&handle, 1}, 0);
+  EXPECT_GE(::fcntl(handle.memory.file.fd, F_GETFD), 0);
+  EXPECT_TRUE(links.delivers());
+  EXPECT_LT(::fcntl(handle.memory.file.fd, F_GETFD), 0);  // everybody has it mapped
+  EXPECT_TRUE(links.is_alive());
+  links.leave();
+  EXPECT_FALSE(links.is_alive());
+}
+
+TEST_F(HostDriven, FailsWithTheDriversErrorAndTellsTheOthers) {
+  const Fake fake;
+  World world(fake, 2);
+  const Buffer one(fake, world.gpu(), Ints(1000, 1)), two(fake, world.gpu(), Ints(1000, 2));
+  const auto call = [&](const Buffer& buffer) {
+    return Call{.in = buffer.at(), .out = buffer.at(), .count = 1000, .elem_bytes = 4};
+  };
+  Call first = call(one), second = call(two);
+  first.collective = second.collective = Collective::kAllreduce;
+  HostDrivenExecutor executor(world.links(0).cico(), first, Op::kSum, Type::kInt32);
+  fake.fail("cuMemcpyAsync", 719);
+  EXPECT_THROW(executor.advance(), Error);
+  fake.fail("cuMemcpyAsync", 0);
+  world.links(0).cico().abandon();
+  HostDrivenExecutor other(world.links(1).cico(), second, Op::kSum, Type::kInt32);
+  EXPECT_EQ(other.advance(), CicoWalk::State::kMoved);
+  EXPECT_THROW(other.advance(), Error);
+}
+
+TEST_F(HostDriven, KnowsWhatAGpuCannotReduce) {
+  EXPECT_TRUE(Gpu::supports(Op::kSum, Type::kBfloat16));
+  EXPECT_FALSE(Gpu::supports(Op::kSum, Type::kLongDouble));
+  EXPECT_FALSE(Gpu::supports(Op::kMinloc, Type::kLongDoubleInt));
+  EXPECT_FALSE(Gpu::supports(Op::kBand, Type::kFloat));
+}
+
+}  // namespace
+}  // namespace loom::device::cuda

@@ -1,0 +1,285 @@
+#include "device/host/hier_executor.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "links_between_all.hpp"
+
+namespace loom::device {
+namespace {
+
+/// Hosts whose node leaders are joined by links; ranks are spread over them in any order.
+class Cluster {
+ public:
+  Cluster(std::vector<int> host_of, Across across, const FifoShape& shape)
+      : host_of_(std::move(host_of)),
+        across_(across),
+        hosts_(1 + *std::max_element(host_of_.begin(), host_of_.end())),
+        shape_(shape),
+        pairwise_(hosts_, shape) {
+    for (int host = 0; host < hosts_; ++host) {
+      std::vector<CicoBuffer*> cico;
+      for (int rank = 0; rank < size(); ++rank) {
+        if (host_of_[static_cast<std::size_t>(rank)] != host) continue;
+        ranks_.push_back(rank);
+        cico_.push_back(std::make_unique<CicoBuffer>());
+        cico.push_back(cico_.back().get());
+      }
+      cico_of_.push_back(std::move(cico));
+    }
+    local_of_.resize(host_of_.size());
+    std::vector<int> next(static_cast<std::size_t>(hosts_));
+    for (const int rank : ranks_)
+      local_of_[static_cast<std::size_t>(rank)] =
+          next[static_cast<std::size_t>(host_of_[static_cast<std::size_t>(rank)])]++;
+    for (std::size_t rank = 0; rank < host_of_.size(); ++rank)
+      places_.push_back({host_of_[rank], local_of_[rank]});
+  }
+
+  int size() const { return static_cast<int>(host_of_.size()); }
+
+  /// Runs `body(rank, perform)` on a thread each; perform(job) performs.
+  template <class Body>
+  void run(Body&& body) {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < size(); ++rank)
+      threads.emplace_back([&, rank] {
+        const auto r = static_cast<std::size_t>(rank);
+        const int host = host_of_[r], local = local_of_[r];
+        const auto& cico = cico_of_[static_cast<std::size_t>(host)];
+        std::optional<CicoBuffers> mine;
+        if (cico.size() > 1) mine.emplace(cico, local, false, 16);
+        HierLinks levels{.cico = mine ? &*mine : nullptr,
+                         .places = places_,
+                         .rank = rank,
+                         .hosts = hosts_,
+                         .links = local == 0 ? pairwise_.of(host) : std::span<const PeerLinks>{},
+                         .slot_bytes = shape_.slot_bytes,
+                         .across = across_};
+        body(rank, [&](const Call& call) { loom::device::run(HierExecutor(levels, call)); });
+      });
+  }
+
+ private:
+  std::vector<int> host_of_, local_of_, ranks_;
+  std::vector<HostAndLocal> places_;
+  Across across_;
+  int hosts_;
+  FifoShape shape_;
+  LinksBetweenAll pairwise_;
+  std::vector<std::unique_ptr<CicoBuffer>> cico_;
+  std::vector<std::vector<CicoBuffer*>> cico_of_;
+};
+
+int value_at(int rank, std::size_t i) {
+  return static_cast<int>(i * 7 % 1013) + 5000 * rank;
+}
+
+std::vector<int> operand(int rank, std::size_t count) {
+  std::vector<int> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = value_at(rank, i);
+  return values;
+}
+
+void check(const std::vector<int>& host_of, Across across, Collective collective, std::size_t count,
+           bool in_place) {
+  SCOPED_TRACE(::testing::Message() << "collective " << static_cast<int>(collective) << ", " << host_of.size()
+                                    << " ranks, " << count << " elements" << (in_place ? ", in place" : ""));
+  Cluster cluster(host_of, across, {.slot_bytes = 4096, .slot_count = 4});
+  const auto n = static_cast<std::size_t>(cluster.size());
+  cluster.run([&](int rank, const auto& perform) {
+    const bool scatters = collective == Collective::kReduceScatter;
+    std::vector<int> in = operand(rank, scatters ? n * count : count), out(count, -1);
+    if (in_place) out = in;
+    perform({collective, reinterpret_cast<const std::byte*>(in_place ? out.data() : in.data()),
+             reinterpret_cast<std::byte*>(out.data()), count, sizeof(int),
+             find_reduce(Op::kSum, Type::kInt32)});
+    const std::size_t first = scatters ? static_cast<std::size_t>(rank) * count : 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      int sum = 0;
+      for (std::size_t q = 0; q < n; ++q) sum += value_at(static_cast<int>(q), first + i);
+      ASSERT_EQ(out[i], sum);
+    }
+  });
+}
+
+class Hier : public ::testing::TestWithParam<std::tuple<std::vector<int>, Across>> {};
+
+TEST_P(Hier, CarryAllreducesAndReduceScatters) {
+  for (const std::size_t count : {1UL, 100UL, 2049UL, 20011UL})  // one shot, two shots, several tiles of them
+    for (const bool in_place : {false, true})
+      for (const auto collective : {Collective::kAllreduce, Collective::kReduceScatter})
+        check(std::get<0>(GetParam()), std::get<1>(GetParam()), collective, count, in_place);
+}
+
+TEST_P(Hier, CarryReducesToAnyRoot) {
+  const std::vector<int>& host_of = std::get<0>(GetParam());
+  for (const std::size_t count : {1UL, 100UL, 4097UL}) {
+    Cluster cluster(host_of, std::get<1>(GetParam()), {.slot_bytes = 4096, .slot_count = 4});
+    cluster.run([&](int rank, const auto& perform) {
+      for (int root = 0; root < cluster.size(); ++root) {
+        const std::vector<int> in = operand(rank, count);
+        std::vector<int> out(count, -1);
+        perform({Collective::kReduce, reinterpret_cast<const std::byte*>(in.data()),
+                 reinterpret_cast<std::byte*>(out.data()), count, sizeof(int),
+                 find_reduce(Op::kSum, Type::kInt32), root});
+        for (std::size_t i = 0; i < count; ++i) {
+          int sum = 0;
+          for (int q = 0; q < cluster.size(); ++q) sum += value_at(q, i);
+          ASSERT_EQ(out[i], rank == root ? sum : -1) << "root " << root;
+        }
+      }
+    });
+  }
+}
+
+/// Moves the first half of a vector's elements at every other place.
+void move_every_other(void* context, int, std::byte* packed, std::size_t bytes, bool packs) {
+  int* const values = static_cast<int*>(context);
+  for (std::size_t i = 0; i < bytes / sizeof(int); ++i)
+    std::memcpy(packs ? packed + i * sizeof(int) : reinterpret_cast<std::byte*>(values + 2 * i),
+                packs ? reinterpret_cast<std::byte*>(values + 2 * i) : packed + i * sizeof(int), sizeof(int));
+}
+
+TEST_P(Hier, CarryBroadcastsFromAnyRootAlsoOfBuffersWithGaps) {
+  const std::vector<int>& host_of = std::get<0>(GetParam());
+  const auto pack = [](void* values, int block, std::byte* packed, std::size_t bytes) {
+    move_every_other(values, block, packed, bytes, true);
+  };
+  const auto unpack = [](void* values, int block, std::byte* packed, std::size_t bytes) {
+    move_every_other(values, block, packed, bytes, false);
+  };
+  for (const std::size_t count : {1UL, 100UL, 4097UL})
+    for (const int gapped : {0, 1}) {  // every other rank
+      Cluster cluster(host_of, std::get<1>(GetParam()), {.slot_bytes = 4096, .slot_count = 4});
+      cluster.run([&](int rank, const auto& perform) {
+        for (int root = 0; root < cluster.size(); ++root) {
+          const bool has_gaps = rank % 2 == gapped;
+          const std::size_t stride = has_gaps ? 2 : 1;
+          std::vector<int> values(stride * count, -1);
+          for (std::size_t i = 0; rank == root && i < count; ++i) values[stride * i] = value_at(root, i);
+          const Packer in{pack, values.data()}, out{unpack, values.data()};
+          auto* const there = has_gaps ? nullptr : reinterpret_cast<std::byte*>(values.data());
+          // Ranks need not agree on what an element is.
+          const bool in_bytes = rank % 3 == 1;
+          perform({.collective = Collective::kBroadcast,
+                   .in = rank == root ? there : nullptr,
+                   .out = rank == root ? nullptr : there,
+                   .count = in_bytes ? count * sizeof(int) : count,
+                   .elem_bytes = in_bytes ? 1 : sizeof(int),
+                   .root = root,
+                   .in_packer = has_gaps && rank == root ? &in : nullptr,
+                   .out_packer = has_gaps && rank != root ? &out : nullptr});
+          for (std::size_t i = 0; i < values.size(); ++i)
+            ASSERT_EQ(values[i], i % stride == 0 ? value_at(root, i / stride) : -1) << "root " << root;
+        }
+      });
+    }
+}
+
+TEST_P(Hier, CarryAllGathersAlsoOfBuffersWithGaps) {
+  const std::vector<int>& host_of = std::get<0>(GetParam());
+  for (const std::size_t count : {1UL, 100UL, 1500UL})
+    for (const int odd_one :
+         {0, 1, 2}) {  // every third rank is not contiguous, or sends its block from its place
+      Cluster cluster(host_of, std::get<1>(GetParam()), {.slot_bytes = 4096, .slot_count = 4});
+      const auto ranks = static_cast<std::size_t>(cluster.size());
+      cluster.run([&](int rank, const auto& perform) {
+        const bool has_gaps = rank % 3 == odd_one, in_place = rank % 3 == (odd_one + 1) % 3;
+        const std::size_t stride = has_gaps ? 2 : 1;
+        std::vector<int> all(stride * ranks * count, -1), mine(stride * count, -1);
+        for (std::size_t i = 0; i < count; ++i) mine[stride * i] = value_at(rank, i);
+        std::byte* const out = reinterpret_cast<std::byte*>(all.data());
+        std::byte* const own = out + static_cast<std::size_t>(rank) * count * sizeof(int);
+        if (in_place) std::memcpy(own, mine.data(), count * sizeof(int));
+        const Packer in_packer{[](void* values, int block, std::byte* packed, std::size_t bytes) {
+                                 move_every_other(values, block, packed, bytes, true);
+                               },
+                               mine.data()};
+        std::pair<int*, std::size_t> there{all.data(), 2 * count};
+        const Packer out_packer{
+            [](void* values, int block, std::byte* packed, std::size_t bytes) {
+              const auto& [first, each] = *static_cast<std::pair<int*, std::size_t>*>(values);
+              move_every_other(first + static_cast<std::size_t>(block) * each, 0, packed, bytes, false);
+            },
+            &there};
+        perform({.collective = Collective::kAllGather,
+                 .in = has_gaps   ? nullptr
+                       : in_place ? own
+                                  : reinterpret_cast<const std::byte*>(mine.data()),
+                 .out = has_gaps ? nullptr : out,
+                 .count = count,
+                 .elem_bytes = sizeof(int),
+                 .in_packer = has_gaps ? &in_packer : nullptr,
+                 .out_packer = has_gaps ? &out_packer : nullptr});
+        for (std::size_t i = 0; i < ranks * count; ++i)
+          ASSERT_EQ(all[stride * i], value_at(static_cast<int>(i / count), i % count));
+        for (std::size_t i = 0; has_gaps && i < ranks * count; ++i) ASSERT_EQ(all[2 * i + 1], -1);
+      });
+    }
+}
+
+TEST_P(Hier, LetNobodyPassABarrierBeforeAllHaveCome) {
+  Cluster cluster(std::get<0>(GetParam()), std::get<1>(GetParam()), {.slot_bytes = 256, .slot_count = 4});
+  std::atomic<int> here = 0;
+  cluster.run([&](int, const auto& perform) {
+    for (int round = 1; round <= 20; ++round) {
+      ++here;
+      perform({.collective = Collective::kBarrier});
+      EXPECT_GE(here, round * cluster.size());
+    }
+  });
+}
+
+TEST(HierStar, HasTheBitsOfAOneShot) {
+  const std::vector<int> host_of{0, 1, 2, 3, 0, 1, 2};
+  constexpr std::size_t kCount = 500;
+  std::vector<std::vector<float>> results;
+  for (const Across across : {Across::kOneShot, Across::kStar}) {
+    Cluster cluster(host_of, across, {.slot_bytes = 4096, .slot_count = 4});
+    std::vector<std::vector<float>> of_ranks(host_of.size());
+    cluster.run([&](int rank, const auto& perform) {
+      std::vector<float> in(kCount), &out = of_ranks[static_cast<std::size_t>(rank)];
+      out.resize(kCount);
+      // Far apart in size: in another order they would be rounded differently.
+      for (std::size_t i = 0; i < kCount; ++i)
+        in[i] = std::ldexp(1.0F + static_cast<float>(i) / 7, (rank * 5 + static_cast<int>(i)) % 24);
+      perform({Collective::kAllreduce, reinterpret_cast<const std::byte*>(in.data()),
+               reinterpret_cast<std::byte*>(out.data()), kCount, sizeof(float),
+               find_reduce(Op::kSum, Type::kFloat)});
+    });
+    results.insert(results.end(), of_ranks.begin(), of_ranks.end());
+  }
+  for (const auto& result : results) EXPECT_EQ(result, results.front());
+}
+
+TEST(HierStar, IsForShortMessagesOfMoreThanTwoHosts) {
+  const std::size_t most = HierExecutor::kMostShortBytes;
+  EXPECT_TRUE(HierExecutor::has_star(Collective::kBarrier, 3, 0));
+  EXPECT_TRUE(HierExecutor::has_star(Collective::kAllreduce, 16, most));
+  EXPECT_FALSE(HierExecutor::has_star(Collective::kAllreduce, 16, most + 1));
+  EXPECT_FALSE(HierExecutor::has_star(Collective::kReduceScatter, 2, 8));
+  EXPECT_FALSE(HierExecutor::has_star(Collective::kBroadcast, 3, 8));
+  EXPECT_FALSE(HierExecutor::has_star(Collective::kAllGather, 3, 8));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Placements, Hier,
+    ::testing::Combine(::testing::Values(std::vector{0, 1}, std::vector{0, 1, 2}, std::vector{0, 0, 1, 1},
+                                         std::vector{0, 1, 2, 0, 1, 2}, std::vector{0, 1, 0, 2, 0},
+                                         std::vector{0, 1, 2, 3, 4, 5, 6, 7}),
+                       ::testing::Values(Across::kOneShot, Across::kStar)),
+    [](const auto& test) {
+      std::string name = std::get<1>(test.param) == Across::kStar ? "Star" : "OneShot";
+      for (const int host : std::get<0>(test.param)) name += std::to_string(host);
+      return name;
+    });
+
+}  // namespace
+}  // namespace loom::device
