@@ -97,7 +97,7 @@ class Communicator {
   }
   /// Any collective on buffers that may lie on GPUs. false, on all ranks: they are to be staged. Throws as
   /// perform().
-  bool perform_on_device(const device::Call& call, device::Op op, device::Type type);
+  bool perform_on_device(const device::Call& call);
 
   /// A call that does not wait; nullptr: declined. may_wait: but its making may, for the links. Throws as
   /// perform().
@@ -149,7 +149,7 @@ class Communicator {
   std::size_t link_bytes() const;
 
   // communicator_gpus.cpp
-  bool goes_on_device(const device::Call& call, device::Op op, device::Type type) const;
+  bool goes_on_device(const device::Call& call) const;
   std::optional<device::cuda::Owner> gpu_of(const device::Call& call);
   bool holds_everywhere(bool here);
   bool make_gpu_links(const device::cuda::Owner& owner);
@@ -162,8 +162,6 @@ class Communicator {
   void gather_on_host(const T& mine, std::vector<T>& all);
   template <class Body>
   bool try_everywhere(const char* otherwise, Body&& body);
-  void perform_by_kernel(const device::Call& call, device::Op op, device::Type type);
-  void perform_host_driven(const device::Call& call, device::Op op, device::Type type);
 
   // communicator_mesh.cpp
   bool has_pairwise();
@@ -177,7 +175,7 @@ class Communicator {
     if (call.collective > device::Collective::kBarrier || call.in_packer != nullptr ||
         call.out_packer != nullptr)
       return false;
-    if (call.reduce == nullptr && device::is_reduction(call.collective)) return false;
+    if (!device::has_kernel(call)) return false;
     const std::size_t bytes = call.bytes();
     if (bytes == 0 && call.collective != device::Collective::kBarrier) return false;
     // Another thread may fail a job of this communicator meanwhile: perform_small() looks after that.
@@ -213,24 +211,24 @@ class Communicator {
   // communicator_jobs.cpp
   void finish_requests() noexcept;
   void finish_requests_before_call();
-  void begin(Request& call);
-  device::RingExecutor::State advance(Request& call);
-  void check_waiting(const Request& call, double waited_s) const;
-  int awaited_rank(const Request& call) const;
+  void make_executor(Executor& executor, Algorithm algorithm, const device::Call& call, device::Begun begun);
+  State advance(Operation& operation);
+  State advance(Request& request);
+  void check_waiting(const Operation& operation, double waited_s) const;
+  int awaited_rank(const Operation& operation) const;
   int fail() noexcept;
   int result_of(const Truncated& truncated, bool may_tell) const noexcept;
-  void perform_immediately(const device::Call& call, device::Waiter& waiter, std::size_t call_bytes);
+  void exchange_immediately(const device::Call& call);
+  void pack_and_exchange(const device::Call& call, device::Waiter& waiter, std::size_t call_bytes);
 
-  void perform_alone(const device::Call& call) const;
+  void copy_alone(const device::Call& call) const;
   void tell_cut(device::Collective collective, const std::optional<device::CutBlock>& cut) const;
   void perform_by(Algorithm algorithm, const device::Call& call);
   device::Grid grid() const;
-  template <class Executor, class PeerOf>
-  void drive(Executor&& executor, PeerOf&& awaited_rank);
+  void drive(Operation& operation);
   device::HostAndLocal place_in_grid(int rank) const;
   device::RootedExecutor rooted(const device::Call& call) const;
   device::DbtExecutor over_trees(const device::Call& call) const;
-  void run_hier(const device::Call& call, device::Across across);
   Abilities abilities() const {
     return {.single_copy = !links_.pids.empty(),
             .hier = goes_by_hier(),

@@ -22,37 +22,16 @@ namespace {
 using loom::device::Collective;
 using loom::device::Op;
 using loom::device::Type;
-static_assert(LOOM_OP_COUNT == loom::device::kOpCount && LOOM_TYPE_COUNT == loom::device::kTypeCount);
-static_assert(LOOM_ALLREDUCE == static_cast<int>(Collective::kAllreduce) &&
-              LOOM_BCAST == static_cast<int>(Collective::kBroadcast) &&
-              LOOM_BARRIER == static_cast<int>(Collective::kBarrier) &&
-              LOOM_EXSCAN == static_cast<int>(Collective::kExscan) &&
-              LOOM_SCATTERV == static_cast<int>(Collective::kScatterV) &&
-              LOOM_COLLECTIVE_COUNT == loom::device::kCollectiveCount);
 static_assert(LOOM_ALGORITHM_COUNT == loom::kAlgorithmCount && LOOM_FALLBACK_COUNT == loom::kFallbackCount &&
               LOOM_ANY_START_ORDER == static_cast<int>(loom::FallbackReason::kAnyStartOrder));
 static_assert(LOOM_PROTOCOL_COUNT == loom::device::kOfferProtocols &&
               LOOM_LL128 == static_cast<int>(loom::device::OfferProtocol::kLL128));
 static_assert(LOOM_BOARDS == static_cast<int>(loom::Preference::kCico) &&
               LOOM_BY_SIZE == static_cast<int>(loom::Preference::kBySize));
-// The same memory under two names: C has no std::byte.
-static_assert(sizeof(loom_block) == sizeof(loom::device::Block) &&
-              offsetof(loom_block, bytes) == offsetof(loom::device::Block, bytes));
-static_assert(sizeof(loom_packer) == sizeof(loom::device::Packer) &&
-              offsetof(loom_packer, context) == offsetof(loom::device::Packer, context));
 static_assert(sizeof(loom_strided_region) == sizeof(loom::device::cuda::StridedRegion) &&
               offsetof(loom_strided_region, row_bytes) ==
                   offsetof(loom::device::cuda::StridedRegion, row_bytes) &&
               offsetof(loom_strided_region, pitch) == offsetof(loom::device::cuda::StridedRegion, pitch));
-static_assert(LOOM_SUM == static_cast<int>(Op::kSum) && LOOM_MAX == static_cast<int>(Op::kMax) &&
-              LOOM_LXOR == static_cast<int>(Op::kLxor) && LOOM_BXOR == static_cast<int>(Op::kBxor) &&
-              LOOM_MAXLOC == static_cast<int>(Op::kMaxloc));
-static_assert(LOOM_INT8 == static_cast<int>(Type::kInt8) && LOOM_UINT8 == static_cast<int>(Type::kUint8) &&
-              LOOM_UINT64 == static_cast<int>(Type::kUint64) &&
-              LOOM_DOUBLE == static_cast<int>(Type::kDouble) && LOOM_HALF == static_cast<int>(Type::kHalf) &&
-              LOOM_COMPLEX_FLOAT == static_cast<int>(Type::kComplexFloat) &&
-              LOOM_FLOAT_INT == static_cast<int>(Type::kFloatInt) &&
-              LOOM_DOUBLE_DOUBLE == static_cast<int>(Type::kDoubleDouble));
 
 // Not a static object: its destructor would run in a forked child that calls exit(), and end the parent's
 // connections.
@@ -93,24 +72,6 @@ int at_device_boundary(const char* where, Body&& body) noexcept {
 }
 
 using loom::device::cuda::StreamedCopies;
-
-loom::device::Call to_call(const loom_call& call) {
-  const auto type = static_cast<Type>(call.type);
-  return {.collective = static_cast<Collective>(call.collective),
-          .in = static_cast<const std::byte*>(call.in),
-          .out = static_cast<std::byte*>(call.out),
-          .count = call.count,
-          .elem_bytes = loom::device::size_of(type),
-          .reduce = loom::device::find_reduce(static_cast<Op>(call.op), type),
-          .root = call.root,
-          .in_packer = reinterpret_cast<const loom::device::Packer*>(call.in_packer),
-          .out_packer = reinterpret_cast<const loom::device::Packer*>(call.out_packer),
-          .in_blocks = reinterpret_cast<const loom::device::Block*>(call.in_blocks),
-          .out_blocks = reinterpret_cast<const loom::device::Block*>(call.out_blocks),
-          .owns_its_block = call.owns_its_block,
-          .bounds = call.bounds,
-          .streaming = reinterpret_cast<StreamedCopies*>(call.copies)};
-}
 
 }  // namespace
 
@@ -180,16 +141,12 @@ const std::uint64_t* loom_small_below(const loom_comm* comm) {
 int loom_perform_small(loom_comm* comm, const void* in, void* out, uint64_t count, loom_kind kind) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
   return at_c_boundary(communicator.where().c_str(), [&]() -> int {
-    const auto which = static_cast<Collective>(kind.collective);
-    const auto element = static_cast<Type>(kind.type);
-    communicator.perform_small({.collective = which,
+    communicator.perform_small({.collective = static_cast<Collective>(kind.collective),
                                 .in = static_cast<const std::byte*>(in),
                                 .out = static_cast<std::byte*>(out),
                                 .count = count,
-                                .elem_bytes = loom::device::size_of(element),
-                                .reduce = loom::device::is_reduction(which)
-                                              ? loom::device::find_reduce(static_cast<Op>(kind.op), element)
-                                              : nullptr,
+                                .type = static_cast<Type>(kind.type),
+                                .op = static_cast<Op>(kind.op),
                                 .root = kind.root});
     return LOOM_SUCCESS;
   });
@@ -197,18 +154,14 @@ int loom_perform_small(loom_comm* comm, const void* in, void* out, uint64_t coun
 
 int loom_perform(loom_comm* comm, const loom_call* call) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
-  return at_c_boundary(communicator.where().c_str(), [&]() -> int {
-    return communicator.perform(to_call(*call)) ? LOOM_SUCCESS : LOOM_DECLINED;
-  });
+  return at_c_boundary(communicator.where().c_str(),
+                       [&]() -> int { return communicator.perform(*call) ? LOOM_SUCCESS : LOOM_DECLINED; });
 }
 
 int loom_perform_on_device(loom_comm* comm, const loom_call* call) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
   return at_c_boundary(communicator.where().c_str(), [&]() -> int {
-    return communicator.perform_on_device(to_call(*call), static_cast<Op>(call->op),
-                                          static_cast<Type>(call->type))
-               ? LOOM_SUCCESS
-               : LOOM_DECLINED;
+    return communicator.perform_on_device(*call) ? LOOM_SUCCESS : LOOM_DECLINED;
   });
 }
 
@@ -217,11 +170,10 @@ int loom_request_create(loom_comm* comm, const loom_call* call, bool persistent,
                         void* context, loom_request** out) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
   return at_c_boundary(communicator.where().c_str(), [&]() -> int {
-    const auto described = to_call(*call);
-    if (!persistent && communicator.needs_links(described)) return LOOM_UNCONNECTED;
+    if (!persistent && communicator.needs_links(*call)) return LOOM_UNCONNECTED;
     Communicator* const carrier = persistent ? communicator.for_persistent_calls() : &communicator;
     if (carrier == nullptr) return LOOM_DECLINED;
-    auto request = carrier->make_request(described, persistent, done, context);
+    auto request = carrier->make_request(*call, persistent, done, context);
     if (!request) return LOOM_DECLINED;
     *out = reinterpret_cast<loom_request*>(request.release());
     return LOOM_SUCCESS;
@@ -323,7 +275,13 @@ int loom_copy_regions(loom_staging_buffer* staging_buffer, const loom_strided_re
   });
 }
 
-// A loom_streamed_copies is a StreamedCopies that C cannot look into.
+// A loom_streamed_copies is a StreamedCopies that C cannot look into, as the Streaming that a call points to.
+namespace {
+StreamedCopies& streamed(loom_streamed_copies* copies) {
+  return *static_cast<StreamedCopies*>(reinterpret_cast<loom::device::Streaming*>(copies));
+}
+}  // namespace
+
 loom_streamed_copies* loom_streamed_copies_create(const loom_streamed_side* sides, std::size_t n) {
   using loom::device::cuda::StridedRegion;
   try {
@@ -334,7 +292,8 @@ loom_streamed_copies* loom_streamed_copies_create(const loom_streamed_side* side
       if (sides[i].load != nullptr) all[i].load = *reinterpret_cast<const StridedRegion*>(sides[i].load);
       if (sides[i].store != nullptr) all[i].store = *reinterpret_cast<const StridedRegion*>(sides[i].store);
     }
-    return reinterpret_cast<loom_streamed_copies*>(new StreamedCopies(all));
+    loom::device::Streaming* const copies = new StreamedCopies(all);
+    return reinterpret_cast<loom_streamed_copies*>(copies);
   } catch (const std::exception&) {
     return nullptr;
   }
@@ -342,20 +301,20 @@ loom_streamed_copies* loom_streamed_copies_create(const loom_streamed_side* side
 
 int loom_streamed_copies_need_all(loom_streamed_copies* copies, const char* where) {
   return at_device_boundary(where, [&]() -> int {
-    reinterpret_cast<StreamedCopies*>(copies)->need_all();
+    streamed(copies).need_all();
     return LOOM_SUCCESS;
   });
 }
 
 int loom_streamed_copies_finish(loom_streamed_copies* copies, const char* where) {
   return at_device_boundary(where, [&]() -> int {
-    reinterpret_cast<StreamedCopies*>(copies)->finish();
+    streamed(copies).finish();
     return LOOM_SUCCESS;
   });
 }
 
 void loom_streamed_copies_destroy(loom_streamed_copies* copies) {
-  delete reinterpret_cast<StreamedCopies*>(copies);
+  if (copies != nullptr) delete &streamed(copies);
 }
 
 void loom_read_counters(loom_counters* out) {

@@ -10,9 +10,7 @@
 #ifndef LOOM_COMPONENT_CORE_H
 #define LOOM_COMPONENT_CORE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "device/call.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -33,51 +31,6 @@ enum loom_result {
   LOOM_ERR_DEVICE = -7,    /* a GPU or its driver fails */
   LOOM_ERR_TRUNCATED = -8, /* as LOOM_TRUNCATED, where the call cannot be ended */
   LOOM_ERR_MISMATCH = -9   /* the ranks do not make the same call */
-};
-
-/* Operations and element types that have a kernel. The order is that of device/reduce/operations.hpp. */
-enum loom_op {
-  LOOM_SUM,
-  LOOM_PROD,
-  LOOM_MIN,
-  LOOM_MAX,
-  LOOM_LAND,
-  LOOM_LOR,
-  LOOM_LXOR,
-  LOOM_BAND,
-  LOOM_BOR,
-  LOOM_BXOR,
-  LOOM_MINLOC,
-  LOOM_MAXLOC,
-  LOOM_OP_COUNT
-};
-enum loom_type {
-  LOOM_INT8,
-  LOOM_INT16,
-  LOOM_INT32,
-  LOOM_INT64,
-  LOOM_UINT8,
-  LOOM_UINT16,
-  LOOM_UINT32,
-  LOOM_UINT64,
-  LOOM_FLOAT,
-  LOOM_DOUBLE,
-  LOOM_LONG_DOUBLE,
-  LOOM_HALF,
-  LOOM_BFLOAT16,
-  LOOM_COMPLEX_FLOAT,
-  LOOM_COMPLEX_DOUBLE,
-  LOOM_COMPLEX_LONG_DOUBLE,
-  /* Pairs of MINLOC and MAXLOC, as the C structures of MPI are laid out. */
-  LOOM_FLOAT_INT,
-  LOOM_DOUBLE_INT,
-  LOOM_LONG_INT,
-  LOOM_INT_INT,
-  LOOM_SHORT_INT,
-  LOOM_LONG_DOUBLE_INT,
-  LOOM_FLOAT_FLOAT,
-  LOOM_DOUBLE_DOUBLE,
-  LOOM_TYPE_COUNT
 };
 
 /* How small messages cross inside a host. The order is that of device/host/immediate_exchange.hpp. */
@@ -165,27 +118,6 @@ struct loom_bootstrap {
   bool looks_for_devices; /* this rank calls loom_perform_on_device where others may */
 };
 
-/* The order is that of device/call.hpp, which says what the buffers and blocks of each are. */
-enum loom_collective {
-  LOOM_ALLREDUCE,
-  LOOM_REDUCE,
-  LOOM_REDUCE_SCATTER_BLOCK,
-  LOOM_BCAST,
-  LOOM_ALLGATHER,
-  LOOM_ALLTOALL,
-  LOOM_BARRIER,
-  LOOM_REDUCE_SCATTER,
-  LOOM_SCAN,
-  LOOM_EXSCAN,
-  LOOM_GATHER,
-  LOOM_GATHERV,
-  LOOM_SCATTER,
-  LOOM_SCATTERV,
-  LOOM_ALLGATHERV,
-  LOOM_ALLTOALLV,
-  LOOM_ALLTOALLW,
-  LOOM_COLLECTIVE_COUNT
-};
 /* Why a call falls back to the fallback component; the order is that of component/select/plan.hpp. */
 enum loom_fallback {
   LOOM_NO_KERNEL,     /* loom has no such operation on such a type */
@@ -263,34 +195,6 @@ int loom_set_up_finish(struct loom_set_up* set_up, struct loom_comm** out);
 /* Frees what loom_comm_create made; not collective, never waits for a peer. */
 void loom_comm_destroy(struct loom_comm* comm);
 
-/* A block of bytes; without data where the buffer has packer. As device::Block. */
-struct loom_block {
-  void* data;
-  uint64_t bytes;
-};
-/* A buffer that is not contiguous: move packs the next bytes of a block, or unpacks them. As device::Packer.
- */
-struct loom_packer {
-  void (*move)(void* context, int block, void* packed, uint64_t bytes);
-  void* context;
-};
-
-/* Any collective on this rank's buffers; in place in is out, or for an all-gather this rank's block of out.
- * What moves data only counts LOOM_UINT8. What is pointed to must stay until the call has ended. */
-struct loom_call {
-  enum loom_collective collective;
-  const void* in;
-  void* out;
-  uint64_t count;
-  enum loom_type type;
-  enum loom_op op;                                  /* of reductions */
-  int root;                                         /* of bcast, reduce, gather and scatter */
-  const struct loom_packer *in_packer, *out_packer; /* NULL: contiguous */
-  const struct loom_block *in_blocks, *out_blocks;
-  bool owns_its_block;    /* in place, with blocks */
-  const uint64_t* bounds; /* of LOOM_REDUCE_SCATTER: rank r's part is elements [bounds[r], bounds[r + 1]) */
-  struct loom_streamed_copies* copies; /* NULL: operands are there, and results stay. Of loom_perform alone */
-};
 /* Collective; LOOM_DECLINED depends on (collective, count, type, op) and the communicator alone. The first
  * call that needs links makes them, through the bootstrap; if that fails, one message says why, and such
  * calls are declined. */

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "device/call.hpp"
+#include "device/call.h"
 
 namespace loom {
 
@@ -21,7 +21,7 @@ class AdoptedBroadcast {
   device::Call call() const {
     device::Call call = own_;
     call.count = bytes_;
-    call.elem_bytes = 1;
+    call.type = device::Type::kUint8;
     call.out = nullptr;
     call.out_packer = &gaps_;
     call.streaming = nullptr;

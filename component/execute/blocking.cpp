@@ -16,13 +16,12 @@ namespace loom {
 std::optional<Algorithm> Communicator::try_perform(const device::Call& call) {
   using device::Collective;
   finish_requests_before_call();
-  if (device::is_reduction(call.collective) && call.reduce == nullptr) return {};
+  if (!device::has_kernel(call)) return {};
   count_small_call(call);
   try {
     Algorithm algorithm = ready_plan(call);
     // Where sizes differ from rank to rank, nobody knows alone that there is nothing to do.
-    const bool nothing =
-        call.count == 0 && call.collective != Collective::kBarrier && !device::lists_blocks(call.collective);
+    const bool nothing = device::is_empty(call);
     const std::optional<Algorithm> rival = nothing ? std::nullopt : rival_of(algorithm, call);
     if (rival == Algorithm::kHierStar)
       algorithm = one_shot_or_star();
@@ -141,10 +140,9 @@ void Communicator::count(const device::Call& call, std::optional<Algorithm> carr
     calls_.add(counts.by[static_cast<std::size_t>(*carried)], 1);
     calls_.add(counts.bytes, call.bytes());
   } else if (!linking_) {
-    const bool reduces = device::is_reduction(call.collective);
-    const FallbackReason reason = reduces && call.reduce == nullptr ? FallbackReason::kNoKernel
-                                  : linked_ == false                ? FallbackReason::kNotConnected
-                                                                    : FallbackReason::kNotBetter;
+    const FallbackReason reason = !device::has_kernel(call) ? FallbackReason::kNoKernel
+                                  : linked_ == false        ? FallbackReason::kNotConnected
+                                                            : FallbackReason::kNotBetter;
     calls_.add(counts.fallbacks[static_cast<std::size_t>(reason)], 1);
   }
 }
@@ -181,7 +179,7 @@ bool Communicator::is_linked() {
 }
 
 /// A single rank's call.
-void Communicator::perform_alone(const device::Call& call) const {
+void Communicator::copy_alone(const device::Call& call) const {
   using device::Collective;
   const bool moves = device::lists_blocks(call.collective) || call.collective == Collective::kAllGather ||
                      call.collective == Collective::kAllToAll;
@@ -197,76 +195,74 @@ void Communicator::tell_cut(device::Collective collective, const std::optional<d
                                 cut->peer == rank_ ? "itself" : group_->names.at(cut->peer), cut->room));
 }
 
-namespace {
-
-/// Its executors say what they need of the operand and have of the result (Call::streaming).
-constexpr bool streams(Algorithm algorithm) {
-  return algorithm == Algorithm::kCico || algorithm == Algorithm::kSplitRail ||
-         algorithm == Algorithm::kFlatRing || algorithm == Algorithm::kDbt;
+void Communicator::perform_by(Algorithm algorithm, const device::Call& call) {
+  const bool streamed = streams(algorithm);
+  // Packers read an operand without a word to anybody.
+  if (call.streaming != nullptr && (!streamed || call.in_packer != nullptr)) call.streaming->need_all();
+  if (call.streaming != nullptr && !streamed) {
+    device::Call all_there = call;
+    all_there.streaming = nullptr;
+    return perform_by(algorithm, all_there);
+  }
+  if (algorithm == Algorithm::kCopy) return copy_alone(call);
+  if (algorithm == Algorithm::kImmediate) return exchange_immediately(call);
+  if (const auto family = family_of(algorithm)) announce(call, *family);
+  Operation operation{call, algorithm};
+  drive(operation);
 }
 
-}  // namespace
+void Communicator::exchange_immediately(const device::Call& call) {
+  device::Waiter waiter(wait_policy_);
+  try {
+    if (call.in_packer == nullptr && call.out_packer == nullptr) [[likely]]
+      links_.immediate->perform(call, waiter);
+    else
+      pack_and_exchange(call, waiter, call.bytes());
+  } catch (...) {
+    fail_immediate();
+  }
+}
 
-void Communicator::perform_by(Algorithm algorithm, const device::Call& call) {
-  // An operand with gaps they pack by their own means; where it is on the host, as it is, nothing is fetched.
-  if (call.streaming != nullptr && call.in_packer != nullptr) call.streaming->need_all();
-  if (call.streaming != nullptr && !streams(algorithm)) {
-    call.streaming->need_all();
-    device::Call on_host = call;
-    on_host.streaming = nullptr;
-    return perform_by(algorithm, on_host);
-  }
-  const auto peer_of = [](const auto& executor) { return executor.awaited(); };
-  if (group_->wiring.shape.hosts > 1) enter_links(call);
-  switch (algorithm) {
-    case Algorithm::kCopy:
-      return perform_alone(call);
-    case Algorithm::kImmediate: {
-      device::Waiter waiter(wait_policy_);
-      try {
-        if (call.in_packer == nullptr && call.out_packer == nullptr) [[likely]]
-          links_.immediate->perform(call, waiter);
-        else
-          perform_immediately(call, waiter, call.bytes());
-      } catch (...) {
-        fail_immediate();
-      }
-      return;
+/// A small call whose buffers are not contiguous: they are packed on the stack, a long broadcast piece by
+/// piece, cut as by those who are contiguous. plan() makes no other call direct that is larger.
+void Communicator::pack_and_exchange(const device::Call& call, device::Waiter& waiter,
+                                     std::size_t call_bytes) {
+  using device::Collective;
+  constexpr std::size_t kMostBytes = device::ImmediateArea::kMostOffered;
+  alignas(device::kCacheLine) std::byte in[kMostBytes], out[2 * kMostBytes];
+  const bool many_in = call.collective == Collective::kAllToAll;
+  const bool many_out = many_in || call.collective == Collective::kAllGather;
+  const bool bcast = call.collective == Collective::kBroadcast;
+  if (const std::size_t most = device::most_offered(group_->protocol); bcast && call.bytes() > most) {
+    device::Call piece = call;
+    piece.type = device::Type::kUint8;
+    for (std::size_t at = 0; at < call.bytes(); at += most) {
+      if (call.in != nullptr) piece.in = call.in + at;
+      if (call.out != nullptr) piece.out = call.out + at;
+      piece.count = std::min(most, call.bytes() - at);
+      pack_and_exchange(piece, waiter, call_bytes);
+      waiter.moved();
     }
-    case Algorithm::kCico:
-      announce(call, device::CallFamily::kCico);
-      return drive(device::CicoExecutor(*links_.cico, call), peer_of);
-    case Algorithm::kSingleCopy:
-      announce(call, device::CallFamily::kSingleCopy);
-      return drive(device::SingleCopyExecutor(*links_.cico, links_.pids, call), peer_of);
-    case Algorithm::kBlocks: {
-      announce(call, device::CallFamily::kBlocks);
-      device::CicoBlocksExecutor executor(*links_.cico, call);
-      drive(executor, peer_of);
-      return tell_cut(call.collective, executor.cut());
-    }
-    case Algorithm::kScan:
-      announce(call, device::CallFamily::kBlocks);
-      return drive(device::CicoScanExecutor(*links_.cico, call), peer_of);
-    case Algorithm::kHier:
-      return run_hier(call, device::Across::kOneShot);
-    case Algorithm::kHierStar:
-      return run_hier(call, device::Across::kStar);
-    case Algorithm::kSplitRail:
-    case Algorithm::kFlatRing:
-      if (device::SplitRailExecutor::takes(call.collective))
-        return drive(device::SplitRailExecutor(grid(), call), peer_of);
-      return drive(rooted(call), peer_of);
-    case Algorithm::kDbt:
-      return drive(over_trees(call), peer_of);
-    case Algorithm::kPairwise:
-      return drive(device::PairwiseExecutor(pairwise(), call), peer_of);
-    case Algorithm::kHostDriven:  // this and the next: perform_on_device()
-    case Algorithm::kKernel:
-    case Algorithm::kFallback:
-      break;
+    return;
   }
-  throw Error(ErrorCode::kInternal, "A call that loom had declined was performed.");
+  const auto ranks = static_cast<std::size_t>(links_.immediate->size());
+  const std::size_t in_blocks = many_in ? ranks : 1, out_blocks = many_out ? ranks : 1;
+  if (in_blocks * call.bytes() > sizeof(in) || out_blocks * call.bytes() > sizeof(out))
+    throw Error(ErrorCode::kInternal, "A message with gaps is too large for a direct exchange.");
+  const bool sends = !bcast || rank_ == call.root, receives = !bcast || rank_ != call.root;
+  device::Call packed = call;
+  if (call.in_packer != nullptr) {
+    for (std::size_t block = 0; sends && block < in_blocks; ++block)
+      call.in_packer->move(call.in_packer->context, static_cast<int>(block), in + block * call.bytes(),
+                           call.bytes());
+    packed.in = in;
+  }
+  if (call.out_packer != nullptr) packed.out = out;
+  links_.immediate->perform_part(packed, call_bytes, waiter);
+  if (call.out_packer == nullptr || !receives) return;
+  for (std::size_t block = 0; block < out_blocks; ++block)
+    call.out_packer->move(call.out_packer->context, static_cast<int>(block), out + block * call.bytes(),
+                          call.bytes());
 }
 
 /// Of several hosts, before a call.
@@ -332,34 +328,18 @@ device::DbtExecutor Communicator::over_trees(const device::Call& call) const {
   return {grid(), links_.trees, call, root.host, root.local};
 }
 
-/// Performs to the end, and until nothing of it needs a further call of ours: the application may not call
-/// MPI again for long. `awaited_rank` names whom a blocked executor waits for.
-template <class Executor, class PeerOf>
-void Communicator::drive(Executor&& executor, PeerOf&& awaited_rank) {
-  bool done = false;
-  std::optional<int> not_quiet;
-  const auto peer = [&] { return done ? not_quiet.value_or(rank_) : awaited_rank(executor); };
-  const std::function<bool()> is_excused = [&] { return waits_too(peer()); };
+/// To the end, and until nothing of it needs a further call of ours: the application may not call MPI again
+/// for long.
+void Communicator::drive(Operation& operation) {
+  const std::function<bool()> is_excused = [&] { return waits_too(awaited_rank(operation)); };
   device::Waiter waiter(wait_policy_, &is_excused);
-  std::uint64_t released = 0;
-  const auto drained = [&] {
-    const std::uint64_t before = released;
-    not_quiet = this->not_quiet(released);
-    if (released != before) waiter.moved();
-    return !not_quiet;
-  };
   try {
-    while (!done || !drained()) {
-      const auto state = done ? device::RingExecutor::State::kBlocked : executor.advance();
-      done |= state == device::RingExecutor::State::kDone;
-      if (state == device::RingExecutor::State::kMoved) waiter.moved();
-      if (state == device::RingExecutor::State::kBlocked) waiter.pause();
-    }
-  } catch (const device::ProcessEnded& ended) {
-    fail_for(ended);
+    for (State state = advance(operation); state != State::kDone; state = advance(operation))
+      state == State::kMoved ? waiter.moved() : waiter.pause();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
-    throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(), awaited_text(peer())));
+    throw Error(error.code(),
+                fmt::format("{} Waiting for {}.", error.what(), awaited_text(awaited_rank(operation))));
   }
 }
 
@@ -451,16 +431,6 @@ bool Communicator::waits_too(int peer) const noexcept {
         if (receive != nullptr) note(receive->other_waits());
       });
   return on_any && on_all;
-}
-
-void Communicator::run_hier(const device::Call& call, device::Across across) {
-  drive(device::HierExecutor(levels(across), call),
-        [&](const device::HierExecutor& executor) { return rank_at(executor.awaited()); });
-}
-
-void Communicator::perform_host_driven(const device::Call& call, device::Op op, device::Type type) {
-  drive(device::cuda::HostDrivenExecutor(links_.gpus->cico(), call, op, type),
-        [](const auto& executor) { return executor.awaited(); });
 }
 
 device::HierLinks Communicator::levels(device::Across across) {

@@ -26,10 +26,8 @@ RequestQueue::~RequestQueue() {
 
 void RequestQueue::append(Request& request) noexcept {
   request.next = nullptr;
-  request.executed = false;
   request.result = LOOM_SUCCESS;
-  request.executor.emplace<std::monostate>();
-  request.adopted.reset();
+  request.operation.reset();
   (first_ == nullptr ? first_ : last_->next) = &request;
   last_ = &request;
   outstanding_.fetch_add(1, std::memory_order_relaxed);
@@ -49,7 +47,7 @@ Request* RequestQueue::advance(int& steps, bool may_tell) noexcept {
       const auto state = communicator_.advance(request);
       done = state == device::RingExecutor::State::kDone;
       if (state == device::RingExecutor::State::kBlocked) {
-        if (step == 0) look_after(request);
+        if (step == 0) look_after(request.operation);
         break;
       }
       fruitless_ = 0;
@@ -69,13 +67,13 @@ Request* RequestQueue::advance(int& steps, bool may_tell) noexcept {
   }
   if (!done) return nullptr;
   fruitless_ = 0;
-  request.executor.emplace<std::monostate>();
+  request.operation.reset();
   first_ = std::exchange(request.next, nullptr);
   return &request;
 }
 
 /// Throws Error once a peer is known to be dead, or the limit has passed.
-void RequestQueue::look_after(const Request& request) {
+void RequestQueue::look_after(const Operation& operation) {
   if (++fruitless_ % kLooksPerClock != 1) return;
   const auto now = std::chrono::steady_clock::now();
   if (fruitless_ == 1) {
@@ -88,7 +86,7 @@ void RequestQueue::look_after(const Request& request) {
     has_said_ = true;
     communicator_.say_waiting();
   }
-  communicator_.check_waiting(request, waited_s);
+  communicator_.check_waiting(operation, waited_s);
   if (now - checked_ < kCheckPeersEvery) return;
   checked_ = now;
   communicator_.check_peers();

@@ -13,19 +13,9 @@
 #include <mutex>
 #include <optional>
 #include <thread>
-#include <variant>
 
 #include "component/core.h"
-#include "component/execute/adopted_broadcast.hpp"
-#include "component/select/plan.hpp"
-#include "device/host/cico_blocks_executor.hpp"
-#include "device/host/cico_executor.hpp"
-#include "device/host/cico_scan_executor.hpp"
-#include "device/host/dbt_executor.hpp"
-#include "device/host/hier_executor.hpp"
-#include "device/host/pairwise_executor.hpp"
-#include "device/host/single_copy_executor.hpp"
-#include "device/host/split_rail_executor.hpp"
+#include "component/execute/operation.hpp"
 
 namespace loom {
 
@@ -35,21 +25,9 @@ class ProgressEngine;
 /// See loom_request in core.h.
 struct Request {
   Communicator& communicator;
-  device::Call call;
-  Algorithm algorithm;
+  Operation operation;
   loom_request_done done;
   void* context;
-
-  /// Made when the job's turn comes.
-  std::variant<std::monostate, device::CicoExecutor, device::SingleCopyExecutor, device::CicoBlocksExecutor,
-               device::CicoScanExecutor, device::HierExecutor, device::SplitRailExecutor,
-               device::RootedExecutor, device::DbtExecutor, device::PairwiseExecutor>
-      executor = {};
-  std::unique_ptr<AdoptedBroadcast> adopted =
-      {};                             ///< in place of `call`, once the root was seen to have another size
-  bool executed = false;              ///< the result is in place, but what was sent may not have left
-  std::optional<int> not_quiet = {};  ///< then: the rank that has not taken all of it
-  std::uint64_t released = 0;         ///< and how much the peers had, when last looked
   int result = LOOM_SUCCESS;
   Request* next = nullptr;
 };
@@ -71,7 +49,7 @@ class RequestQueue {
   void append(Request& request) noexcept;
   Request* advance(int& steps, bool may_tell) noexcept;
   void let_go() noexcept { outstanding_.fetch_sub(1, std::memory_order_release); }
-  void look_after(const Request& request);
+  void look_after(const Operation& operation);
 
   Communicator& communicator_;
   ProgressEngine* engine_ = nullptr;

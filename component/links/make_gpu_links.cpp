@@ -25,7 +25,7 @@ constexpr const char *kStaged = "device buffers go through the host",
 }  // namespace
 
 /// As far as that is known to all: then the ranks ask each other for the rest.
-bool Communicator::goes_on_device(const device::Call& call, device::Op op, device::Type type) const {
+bool Communicator::goes_on_device(const device::Call& call) const {
   const connect::Shape& shape = group_->wiring.shape;
   if (group_->cuda_executor == LOOM_STAGED || shape.hosts > 1 || shape.ranks == 1) return false;
   // One of either takes whatever one of the two does.
@@ -33,12 +33,12 @@ bool Communicator::goes_on_device(const device::Call& call, device::Op op, devic
                          ? kernel_way(call.collective, 1, shape.ranks).has_value()
                          : HostDrivenExecutor::takes(call.collective);
   if (!takes || links_.has_gpus == false) return false;
-  if (device::is_reduction(call.collective) && !Gpu::supports(op, type)) return false;
+  if (device::is_reduction(call.collective) && !Gpu::supports(call.op, call.type)) return false;
   return device::shared_bytes(call, shape.ranks) >= std::max<std::uint64_t>(1, group_->small_bytes);
 }
 
-bool Communicator::perform_on_device(const device::Call& call, device::Op op, device::Type type) {
-  if (linking_ || !goes_on_device(call, op, type)) return false;
+bool Communicator::perform_on_device(const device::Call& call) {
+  if (linking_ || !goes_on_device(call)) return false;
   if (!requests_.empty()) finish_requests();
   if (broken_) throw *broken_;
   Algorithm algorithm = Algorithm::kHostDriven;
@@ -51,10 +51,8 @@ bool Communicator::perform_on_device(const device::Call& call, device::Op op, de
     if (links_.gpus->has_kernel() && kernel_way(call.collective, 1, group_->wiring.shape.ranks))
       algorithm = Algorithm::kKernel;
     explain(algorithm, call);
-    if (algorithm == Algorithm::kKernel)
-      perform_by_kernel(call, op, type);
-    else
-      perform_host_driven(call, op, type);
+    Operation operation{call, algorithm};
+    drive(operation);
   } catch (...) {
     fail_call();
   }
@@ -93,13 +91,9 @@ bool Communicator::holds_everywhere(bool here) {
   std::byte all{};
   device::Waiter waiter(wait_policy_);
   try {
-    links_.immediate->perform({.collective = Collective::kAllreduce,
-                               .in = &mine,
-                               .out = &all,
-                               .count = 1,
-                               .elem_bytes = 1,
-                               .reduce = device::find_reduce(device::Op::kMin, device::Type::kUint8)},
-                              waiter);
+    links_.immediate->perform(
+        {.collective = Collective::kAllreduce, .in = &mine, .out = &all, .count = 1, .op = device::Op::kMin},
+        waiter);
   } catch (...) {
     fail_immediate();
   }
@@ -213,32 +207,6 @@ bool Communicator::connect_gpus(const std::shared_ptr<Gpu>& gpu, const GpuLinks:
     return true;
   if (links_.gpus) process_.retire(std::move(links_.gpus));
   return false;
-}
-
-/// The kernel waits for those of the other ranks; meanwhile this waits for it, and looks after its peers.
-void Communicator::perform_by_kernel(const device::Call& call, device::Op op, device::Type type) {
-  device::cuda::KernelLinks& links = links_.gpus->persistent();
-  const int ranks = group_->wiring.shape.ranks;
-  const auto way = kernel_way(call.collective, call.bytes(), ranks, links_.gpus->form().channels);
-  device::steps::Task task = device::cuda::divide(*way, call.count, call.elem_bytes, ranks);
-  task.root = call.root;
-  task.in = call.in;
-  task.out = call.out;
-  const bool reduces = device::is_reduction(call.collective);
-  links.start(task, reduces ? std::optional(op) : std::nullopt, reduces ? type : device::Type::kUint8,
-              way->channels);
-  device::Waiter waiter(wait_policy_);
-  try {
-    while (!links.has_ended()) {
-      links_.gpus->check_peers();
-      waiter.pause();
-    }
-  } catch (...) {  // nobody may use the buffers while a kernel does
-    links.abandon();
-    links.finish();
-    throw;
-  }
-  if (!links.finish()) throw Error(ErrorCode::kGivenUp, "A kernel was told to give up.");
 }
 
 }  // namespace loom

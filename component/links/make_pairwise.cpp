@@ -92,8 +92,10 @@ void Communicator::try_pairwise() {
   };
   std::vector<std::uint64_t> sent, received(links_.pairwise.size());
   for (int rank = 0; rank < group_->wiring.shape.ranks; ++rank) sent.push_back(word_of(rank_, rank));
-  device::Call call{device::Collective::kAllToAll, reinterpret_cast<const std::byte*>(sent.data()),
-                    reinterpret_cast<std::byte*>(received.data()), sizeof(std::uint64_t)};
+  const device::Call call{.collective = device::Collective::kAllToAll,
+                          .in = reinterpret_cast<const std::byte*>(sent.data()),
+                          .out = reinterpret_cast<std::byte*>(received.data()),
+                          .count = sizeof(std::uint64_t)};
   device::PairwiseLinks between_hosts = pairwise();
   between_hosts.cico = nullptr;
   between_hosts.mates = std::span(&rank_, 1);

@@ -189,7 +189,7 @@ static bool perform(struct coll_loom_module* self, const struct coll_loom_args* 
     loom_comm_abandon(self->comm);
   } else {
     coll_loom_operands_begin(&self->operands);
-    call.copies = copies;
+    call.streaming = copies;
     result = loom_perform(self->comm, &call);
     result = coll_loom_operands_end(&self->operands, result);
   }

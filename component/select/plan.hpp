@@ -100,6 +100,27 @@ Algorithm plan_resumable(device::Collective collective, const connect::Shape& sh
 std::optional<Algorithm> rival_of(Algorithm usual, device::Collective collective, const connect::Shape& shape,
                                   std::size_t bytes, const Abilities& abilities);
 
+/// Its executors say what they need of the operand and have of the result (Call::streaming).
+constexpr bool streams(Algorithm algorithm) {
+  return algorithm == Algorithm::kCico || algorithm == Algorithm::kSplitRail ||
+         algorithm == Algorithm::kFlatRing || algorithm == Algorithm::kDbt;
+}
+
+/// Of one host: what a rank announces before it performs a call by it; nothing where it need not.
+constexpr std::optional<device::CallFamily> family_of(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::kCico:
+      return device::CallFamily::kCico;
+    case Algorithm::kSingleCopy:
+      return device::CallFamily::kSingleCopy;
+    case Algorithm::kBlocks:
+    case Algorithm::kScan:
+      return device::CallFamily::kBlocks;
+    default:
+      return {};
+  }
+}
+
 /// Whether such calls may ever go by it.
 bool may_carry(Algorithm algorithm, device::Collective collective);
 

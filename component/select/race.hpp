@@ -14,7 +14,7 @@
 #include <limits>
 #include <utility>
 
-#include "device/call.hpp"
+#include "device/call.h"
 
 namespace loom {
 

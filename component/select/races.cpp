@@ -63,8 +63,8 @@ std::uint64_t Communicator::largest_on_host(std::uint64_t mine) {
                                      .in = there,
                                      .out = there,
                                      .count = 1,
-                                     .elem_bytes = sizeof(mine),
-                                     .reduce = device::find_reduce(device::Op::kMax, device::Type::kUint64)});
+                                     .type = device::Type::kUint64,
+                                     .op = device::Op::kMax});
   return mine;
 }
 
@@ -82,8 +82,8 @@ void Communicator::try_star() {
   device::Call call{.collective = device::Collective::kAllreduce,
                     .in = reinterpret_cast<const std::byte*>(took.data()),
                     .count = took.size(),
-                    .elem_bytes = sizeof(took[0]),
-                    .reduce = device::find_reduce(device::Op::kMax, device::Type::kUint64)};
+                    .type = device::Type::kUint64,
+                    .op = device::Op::kMax};
   std::array<std::uint64_t, kWays.size()> longest{};
   call.out = reinterpret_cast<std::byte*>(longest.data());
   for (int turn = 0; turn < Trials::kTurns; ++turn)

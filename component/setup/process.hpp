@@ -15,7 +15,7 @@
 #include "component/execute/requests.hpp"
 #include "component/select/plan.hpp"
 #include "component/setup/group.hpp"
-#include "device/call.hpp"
+#include "device/call.h"
 #include "device/cuda/staging.hpp"
 #include "device/link/process_watch.hpp"
 #include "topo/discover.hpp"

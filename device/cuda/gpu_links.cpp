@@ -79,7 +79,7 @@ void GpuLinks::connect(std::span<const Handle> handles, int self) {
   if (form_.kind != Kind::kHostDriven) {
     std::vector<std::byte*> behind_cico = mapped_;
     for (std::byte*& memory : behind_cico) memory += form_.cico_bytes();
-    persistent_.emplace(*gpu_, self, behind_cico, form_.channels);
+    kernels_.emplace(*gpu_, self, behind_cico, form_.channels);
   }
   const std::uint64_t word = word_of(handles_[static_cast<std::size_t>(self)]);
   gpu_->copy(memory_.get() + bytes_, &word, sizeof(word));
@@ -116,7 +116,7 @@ void GpuLinks::check_peers() const {
 }
 
 void GpuLinks::leave() noexcept {
-  persistent_.reset();
+  kernels_.reset();
   for (std::size_t rank = 0; rank < mapped_.size(); ++rank) {
     if (static_cast<int>(rank) != self_ && mapped_[rank] != nullptr)
       gpu_->detach(handles_[rank].memory, mapped_[rank]);

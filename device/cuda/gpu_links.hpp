@@ -58,10 +58,10 @@ class GpuLinks {
   bool delivers();
 
   /// Of its kind.
-  bool has_kernel() const noexcept { return persistent_.has_value(); }
+  bool has_kernel() const noexcept { return kernels_.has_value(); }
   const Form& form() const noexcept { return form_; }
   GpuCicoBuffers& cico() noexcept { return *cico_; }
-  KernelLinks& persistent() noexcept { return *persistent_; }
+  KernelLinks& kernels() noexcept { return *kernels_; }
   /// The memory is still there, and the context.
   bool is_alive() const { return scratch_ && gpu_->is_alive(scratch_.get()); }
 
@@ -98,7 +98,7 @@ class GpuLinks {
   std::vector<Segment> attached_;   ///< by rank
   std::vector<std::byte*> mapped_;  ///< by rank; nullptr: not, or no longer
   std::optional<GpuCicoBuffers> cico_;
-  std::optional<KernelLinks> persistent_;
+  std::optional<KernelLinks> kernels_;
   int self_ = -1;
   bool told_ = false;  ///< others may have the memory mapped
 };

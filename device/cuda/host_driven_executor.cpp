@@ -14,8 +14,8 @@ TileLimits limits(const GpuCicoBuffers& cico) {
 
 }  // namespace
 
-HostDrivenExecutor::HostDrivenExecutor(GpuCicoBuffers& cico, const Call& call, Op op, Type type)
-    : CicoWalk(cico, call, limits(cico)), cico_(cico), gpu_(cico.gpu()), op_(op), type_(type) {}
+HostDrivenExecutor::HostDrivenExecutor(GpuCicoBuffers& cico, const Call& call)
+    : CicoWalk(cico, call, limits(cico)), cico_(cico), gpu_(cico.gpu()) {}
 
 HostDrivenExecutor::State HostDrivenExecutor::advance() {
   if (done()) return State::kDone;
@@ -52,13 +52,13 @@ void HostDrivenExecutor::offer(std::size_t tile) {
 /// In order; what does not fit in one kernel goes on from the result so far.
 template <class OperandOf>
 void HostDrivenExecutor::reduce_all(std::byte* out, int operands, OperandOf&& operand_of, std::size_t bytes) {
-  ReduceArgs args{.out = out, .count = bytes / call_.elem_bytes};
+  ReduceArgs args{.out = out, .count = bytes / call_.elem_bytes()};
   for (int rank = 0; rank < operands;) {
     args.operands = 0;
     if (rank > 0) args.in[args.operands++] = out;
     while (rank < operands && args.operands < ReduceArgs::kMostOperands)
       args.in[args.operands++] = operand_of(rank++);
-    gpu_.reduce(op_, type_, args);
+    gpu_.reduce(call_.op, call_.type, args);
   }
 }
 

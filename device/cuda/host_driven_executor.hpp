@@ -45,7 +45,7 @@ class HostDrivenExecutor : public CicoWalk {
 
   /// A call whose buffers lie on the GPU, that is contiguous. takes(job.collective), count >= 1; a reduction
   /// is supported by Gpu.
-  HostDrivenExecutor(GpuCicoBuffers& cico, const Call& call, Op op, Type type);
+  HostDrivenExecutor(GpuCicoBuffers& cico, const Call& call);
 
   /// Performs one round unless it must wait for another rank. Throws what Rounds and Gpu throw.
   State advance();
@@ -61,8 +61,6 @@ class HostDrivenExecutor : public CicoWalk {
 
   GpuCicoBuffers& cico_;
   Gpu& gpu_;
-  Op op_;
-  Type type_;
 };
 
 }  // namespace loom::device::cuda

@@ -60,7 +60,7 @@ steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_byt
 
 KernelLinks::KernelLinks(Gpu& gpu, int rank, std::span<std::byte* const> memory, int channels)
     : gpu_(gpu), rank_(rank) {
-  const steps::Layout layout(persistent_form(), static_cast<int>(memory.size()));
+  const steps::Layout layout(kernel_form(), static_cast<int>(memory.size()));
   std::vector<steps::Channel> table;
   for (int channel = 0; channel < channels; ++channel) table.push_back(layout.channel(memory, rank, channel));
   words_ = reinterpret_cast<Word*>(gpu.allocate_on_host(2 * sizeof(Word)));
@@ -84,7 +84,7 @@ KernelLinks::~KernelLinks() {
 void KernelLinks::start(steps::Task task, std::optional<Op> op, Type type, int channels) {
   task.rank = rank_;
   const CollectiveArgs args{.task = task,
-                            .form = persistent_form(),
+                            .form = kernel_form(),
                             .channels = reinterpret_cast<steps::Channel*>(table_),
                             .abandoned = &words_[0],
                             .failed = &words_[1]};

@@ -6,7 +6,7 @@
 
 #include <span>
 
-#include "device/call.hpp"
+#include "device/call.h"
 #include "device/cuda/gpu.hpp"
 #include "device/steps/layout.hpp"
 
@@ -14,7 +14,7 @@ namespace loom::device::cuda {
 
 /// Slots as they suit a GPU (estimates, not measured): a slice of a ring keeps one block busy for some 10 us;
 /// a mesh has one FIFO of each protocol for every two ranks.
-constexpr steps::ChannelForm persistent_form() {
+constexpr steps::ChannelForm kernel_form() {
   using steps::Protocol;
   steps::ChannelForm form;
   form.ring[static_cast<int>(Protocol::kSimple)] = {.slot_bytes = 128 * 1024, .slot_count = 8};
@@ -28,7 +28,7 @@ inline constexpr int kMostChannels = 16;
 
 /// Memory of each rank.
 constexpr std::size_t kernel_bytes(int ranks, int channels = kMostChannels) {
-  return steps::Layout(persistent_form(), ranks).bytes(channels);
+  return steps::Layout(kernel_form(), ranks).bytes(channels);
 }
 
 /// Which way a call goes. Pure arithmetic on what all ranks share.

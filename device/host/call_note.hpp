@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "base/error.hpp"
-#include "device/call.hpp"
+#include "device/call.h"
 
 namespace loom::device {
 

@@ -171,9 +171,9 @@ void CicoExecutor::offer(std::size_t tile) {
 /// a line would have to be fetched.
 std::size_t CicoExecutor::block_bytes(const std::byte* out, std::size_t at) const {
   const std::size_t block =
-      (streams_ ? kStreamBlockBytes : kBlockBytes) / call_.elem_bytes * call_.elem_bytes;
+      (streams_ ? kStreamBlockBytes : kBlockBytes) / call_.elem_bytes() * call_.elem_bytes();
   const std::size_t over = reinterpret_cast<std::uintptr_t>(out) % kCacheLine;
-  return streams_ && at == 0 && over % call_.elem_bytes == 0 && over < block ? block - over : block;
+  return streams_ && at == 0 && over % call_.elem_bytes() == 0 && over < block ? block - over : block;
 }
 
 /// All ranks' operands of my part, in order of rank; the result goes to my output and, where others want it,
@@ -188,17 +188,18 @@ void CicoExecutor::reduce_own(std::size_t tile) {
   const bool keep = call_.collective != Collective::kReduce || self == call_.root;
   std::byte* const out = keep ? call_.out + (scatters() ? tile * tile_bytes_ : range.first) : nullptr;
   alignas(kCacheLine) std::byte own_block[kBlockBytes];
+  const ReduceFn reduce = call_.reduce();
   for (std::size_t at = 0, bytes; at < range.bytes; at += bytes) {
     bytes = std::min(block_bytes(out, at), range.bytes - at);
-    const std::size_t count = bytes / call_.elem_bytes;
+    const std::size_t count = bytes / call_.elem_bytes();
     const auto operand = [&](int rank) { return rank == self ? mine + at : piece_of(rank, self) + at; };
     std::byte* const result = chunked_ ? piece(self) + at : apart ? own_block : out + at;
     // In place, the result may lie where my own operand does: what is still to be read must not be written
     // yet.
     std::byte* const partial = ranks == 2 ? result : own_block;
-    call_.reduce(ranks == 2 ? result : partial, operand(0), operand(1), count);
+    reduce(ranks == 2 ? result : partial, operand(0), operand(1), count);
     for (int rank = 2; rank < ranks; ++rank)
-      call_.reduce(rank == ranks - 1 ? result : partial, partial, operand(rank), count);
+      reduce(rank == ranks - 1 ? result : partial, partial, operand(rank), count);
     if (keep && result != out + at) copy_out(out + at, result, bytes);
   }
   if (keep) tell(out, range.bytes);

@@ -17,7 +17,7 @@ constexpr std::size_t kMinTileBytes = 16 * 1024;
 }  // namespace
 
 CicoScanExecutor::CicoScanExecutor(CicoBuffers& cico, const Call& call) : cico_(cico), call_(call) {
-  const std::size_t unit = std::max<std::size_t>(1, kCacheLine / call.elem_bytes) * call.elem_bytes;
+  const std::size_t unit = std::max<std::size_t>(1, kCacheLine / call.elem_bytes()) * call.elem_bytes();
   const std::size_t most = cico.bank_bytes();
   const std::size_t wanted =
       cico.few_rounds() ? most : std::clamp(call.bytes() / kTiles, kMinTileBytes, most);
@@ -59,14 +59,15 @@ std::size_t CicoScanExecutor::bytes_of(std::size_t tile) const {
 void CicoScanExecutor::reduce(std::size_t tile) const {
   const int operands = cico_.self() + (call_.collective == Collective::kScan ? 1 : 0);
   if (operands == 0) return;
-  const std::size_t bytes = bytes_of(tile), block_bytes = kBlockBytes / call_.elem_bytes * call_.elem_bytes;
+  const std::size_t bytes = bytes_of(tile),
+                    block_bytes = kBlockBytes / call_.elem_bytes() * call_.elem_bytes();
   std::byte* const out = call_.out + tile * tile_bytes_;
   for (std::size_t at = 0; at < bytes; at += block_bytes) {
-    const std::size_t length = std::min(block_bytes, bytes - at), count = length / call_.elem_bytes;
+    const std::size_t length = std::min(block_bytes, bytes - at), count = length / call_.elem_bytes();
     if (operands == 1) std::memcpy(out + at, cico_.to_read(0) + at, length);
     const std::byte* so_far = cico_.to_read(0) + at;
     for (int rank = 1; rank < operands; ++rank, so_far = out + at)
-      call_.reduce(out + at, so_far, cico_.to_read(rank) + at, count);
+      call_.reduce()(out + at, so_far, cico_.to_read(rank) + at, count);
   }
 }
 

@@ -70,7 +70,7 @@ CicoWalk::CicoWalk(Rounds& rounds, const Call& call, const TileLimits& limits, B
       chunked_(has_chunks(rounds, call, limits.bank_bytes)),
       one_part_(is_one_part(rounds, call, limits.bank_bytes)) {
   const auto ranks = static_cast<std::size_t>(rounds.size());
-  const std::size_t unit = std::max<std::size_t>(1, kCacheLine / call.elem_bytes) * call.elem_bytes;
+  const std::size_t unit = std::max<std::size_t>(1, kCacheLine / call.elem_bytes()) * call.elem_bytes();
   piece_bytes_ = limits.bank_bytes / (one_part_ ? 1 : ranks) / kCacheLine * kCacheLine;
   const std::size_t part_bytes = longest_part();
   const std::size_t wanted = rounds.few_rounds()
@@ -85,12 +85,13 @@ CicoWalk::CicoWalk(Rounds& rounds, const Call& call, const TileLimits& limits, B
 }
 
 std::size_t CicoWalk::longest_part() const {
-  if (chunked_) return chunk_range(call_.count, call_.elem_bytes, rounds_.size(), 0).count * call_.elem_bytes;
+  if (chunked_)
+    return chunk_range(call_.count, call_.elem_bytes(), rounds_.size(), 0).count * call_.elem_bytes();
   if (call_.collective != Collective::kReduceScatterV) return call_.bytes();
   std::size_t longest = 0;
   for (int part = 0; part < rounds_.size(); ++part)
     longest = std::max<std::size_t>(longest, call_.bounds[part + 1] - call_.bounds[part]);
-  return longest * call_.elem_bytes;
+  return longest * call_.elem_bytes();
 }
 
 bool CicoWalk::ready() {
@@ -124,12 +125,12 @@ bool CicoWalk::writes() const {
 CicoWalk::Range CicoWalk::tile_of(int part, std::size_t tile) const {
   std::size_t first = 0, length = call_.bytes();
   if (chunked_) {
-    const ChunkRange chunk = chunk_range(call_.count, call_.elem_bytes, rounds_.size(), part);
-    first = chunk.first * call_.elem_bytes;
-    length = chunk.count * call_.elem_bytes;
+    const ChunkRange chunk = chunk_range(call_.count, call_.elem_bytes(), rounds_.size(), part);
+    first = chunk.first * call_.elem_bytes();
+    length = chunk.count * call_.elem_bytes();
   } else if (call_.collective == Collective::kReduceScatterV) {
-    first = call_.bounds[part] * call_.elem_bytes;
-    length = call_.bounds[part + 1] * call_.elem_bytes - first;
+    first = call_.bounds[part] * call_.elem_bytes();
+    length = call_.bounds[part + 1] * call_.elem_bytes() - first;
   } else if (!one_part_) {
     first = static_cast<std::size_t>(part) * length;
   }

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "device/call.hpp"
+#include "device/call.h"
 #include "device/host/call_note.hpp"
 #include "device/host/ring_executor.hpp"
 #include "device/link/step_flag.hpp"

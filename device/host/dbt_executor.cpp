@@ -30,14 +30,14 @@ DbtExecutor::DbtExecutor(const Grid& grid, const DbtLinks& trees, const Call& ca
 }
 
 std::size_t DbtExecutor::block_elems(std::size_t bytes) const {
-  const std::size_t line = std::max<std::size_t>(1, kCacheLine / call_.elem_bytes);
-  return std::max<std::size_t>(1, bytes / call_.elem_bytes / line * line);
+  const std::size_t line = std::max<std::size_t>(1, kCacheLine / call_.elem_bytes());
+  return std::max<std::size_t>(1, bytes / call_.elem_bytes() / line * line);
 }
 
 void DbtExecutor::plan_allreduce(const DbtLinks& trees) {
   const RingLinks& local = grid_.local;
-  TreeStage whole{TreeCollective::kAllreduce, call_.in,    call_.out, call_.count,
-                  call_.elem_bytes,           call_.reduce};
+  TreeStage whole{TreeCollective::kAllreduce, call_.in,      call_.out, call_.count,
+                  call_.elem_bytes(),         call_.reduce()};
   whole.streaming = call_.streaming;
   if (local.size == 1) return across_.add(tree(trees, kNobody, whole), 0);
 
@@ -53,8 +53,8 @@ void DbtExecutor::plan_allreduce(const DbtLinks& trees) {
   // inside: RS 0, RS 1, AG 0, RS 2, AG 1, ...   across: AR 0, AR 1, ...
   const auto part_at = [&](std::size_t first) {
     TreeStage part = whole;
-    part.in += first * call_.elem_bytes;
-    part.out += first * call_.elem_bytes;
+    part.in += first * call_.elem_bytes();
+    part.out += first * call_.elem_bytes();
     part.count = std::min(block, call_.count - first);
     return part;
   };
@@ -102,10 +102,10 @@ void DbtExecutor::plan_broadcast(const DbtLinks& trees, int root_host, int root_
   }
   const std::size_t block = block_elems(kOneWayBlockBytes);
   for (std::size_t first = 0; first < call_.count; first += block) {
-    const std::byte* const at = data + first * call_.elem_bytes;
+    const std::byte* const at = data + first * call_.elem_bytes();
     // The root's is only read; whoever else has nothing to read here, and writes what is its own.
     TreeStage part{TreeCollective::kBroadcast, at, is_root ? nullptr : const_cast<std::byte*>(at),
-                   std::min(block, call_.count - first), call_.elem_bytes};
+                   std::min(block, call_.count - first), call_.elem_bytes()};
     part.streaming = call_.streaming;
     if (on_rail) across_.add(tree(trees, root_host, part), 0);
     if (grid_.local.size > 1) inside_.add(Inside(chain(part, root_place)), across_.size());
@@ -116,16 +116,16 @@ void DbtExecutor::plan_reduce(const DbtLinks& trees, int root_host, int root_pla
   const bool on_rail = grid_.local.position == root_place;
   const bool is_root = on_rail && grid_.rail.position == root_host;
   const bool sums = on_rail && grid_.local.size > 1;
-  const std::size_t block = block_elems(kOneWayBlockBytes), block_bytes = block * call_.elem_bytes;
+  const std::size_t block = block_elems(kOneWayBlockBytes), block_bytes = block * call_.elem_bytes();
   if (sums) between_.resize(std::min(kBlocksBetween * block_bytes, call_.bytes()));
   for (std::size_t first = 0, b = 0; first < call_.count; first += block, ++b) {
-    const std::size_t at = first * call_.elem_bytes;
+    const std::size_t at = first * call_.elem_bytes();
     TreeStage part{TreeCollective::kReduce,
                    call_.in + at,
                    sums ? between_.data() + b % kBlocksBetween * block_bytes : nullptr,
                    std::min(block, call_.count - first),
-                   call_.elem_bytes,
-                   call_.reduce};
+                   call_.elem_bytes(),
+                   call_.reduce()};
     part.streaming = call_.streaming;
     const std::size_t after = on_rail && b >= kBlocksBetween ? b - kBlocksBetween + 1 : 0;
     if (grid_.local.size > 1) inside_.add(Inside(chain(part, root_place)), after);

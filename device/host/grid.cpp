@@ -15,8 +15,8 @@ std::size_t slice_elems(const Grid& grid, const Call& call) {
   std::size_t slot_bytes = grid.rail_fifo.slot_bytes;
   if (grid.local.size > 1) slot_bytes = std::min(slot_bytes, grid.local_fifo.slot_bytes);
   const std::size_t bytes = std::min(std::max(call.bytes() / kSlicesPerMessage, kMinSliceBytes), slot_bytes);
-  const std::size_t unit = std::max<std::size_t>(1, kCacheLine / call.elem_bytes);
-  return std::max<std::size_t>(1, bytes / call.elem_bytes / unit * unit);
+  const std::size_t unit = std::max<std::size_t>(1, kCacheLine / call.elem_bytes());
+  return std::max<std::size_t>(1, bytes / call.elem_bytes() / unit * unit);
 }
 
 TreeStage tree_job(const Call& call) {
@@ -25,8 +25,8 @@ TreeStage tree_job(const Call& call) {
           .in = call.in,
           .out = call.out,
           .count = call.count,
-          .elem_bytes = call.elem_bytes,
-          .reduce = call.reduce,
+          .elem_bytes = call.elem_bytes(),
+          .reduce = call.reduce(),
           .in_packer = call.in_packer,
           .out_packer = call.out_packer,
           .streaming = call.streaming};

@@ -6,7 +6,7 @@
 #include <array>
 #include <span>
 
-#include "device/call.hpp"
+#include "device/call.h"
 #include "device/host/tree_executor.hpp"
 #include "device/schedule/tree_schedule.hpp"
 

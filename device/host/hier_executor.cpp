@@ -15,8 +15,9 @@ std::size_t divide_up(std::size_t a, std::size_t b) {
 HierExecutor::HierExecutor(const HierLinks& levels, const Call& call) : levels_(levels), call_(call) {
   if (call_.collective == Collective::kBarrier) {
     // A reduction of one byte: nobody has the result before everybody has given his share.
-    call_.count = call_.elem_bytes = 1;
-    call_.reduce = find_reduce(Op::kBor, Type::kUint8);
+    call_.count = 1;
+    call_.type = Type::kUint8;
+    call_.op = Op::kBor;
   }
   if (call_.collective == Collective::kAllGather)
     plan_all_gather();
@@ -27,6 +28,18 @@ HierExecutor::HierExecutor(const HierLinks& levels, const Call& call) : levels_(
   begin(gather_);
 }
 
+/// Ranks need not agree on what an element of data is that is moved.
+void HierExecutor::count_bytes() {
+  call_.count = call_.bytes();
+  call_.type = Type::kUint8;
+}
+
+/// By the ranks of this host, from or to its leader.
+Call HierExecutor::inside_call(Collective collective, const std::byte* in, std::byte* out,
+                               std::size_t count) const {
+  return {.collective = collective, .in = in, .out = out, .count = count, .type = call_.type, .op = call_.op};
+}
+
 /// whole_: the sum inside the host, then over all of them, at node leaders; then, for others, what the first
 /// rank spreads.
 void HierExecutor::plan() {
@@ -34,41 +47,41 @@ void HierExecutor::plan() {
   const std::size_t blocks = call_.collective == Collective::kReduceScatter ? levels_.places.size() : 1;
   const std::size_t count = call_.count * blocks, share = divide_up(count, hosts);
   // From there on the bytes that a one-shot sends cost more than a second step (three virtual hosts).
-  const bool two_shot = count * call_.elem_bytes > kMostShortBytes;
-  whole_.resize((two_shot ? share * hosts : count) * call_.elem_bytes);
+  const bool two_shot = count * call_.elem_bytes() > kMostShortBytes;
+  whole_.resize((two_shot ? share * hosts : count) * call_.elem_bytes());
   std::byte* const whole = whole_.data();
   const std::byte* const in = call_.collective == Collective::kBarrier ? whole : call_.in;
 
-  gather_ = {Collective::kReduce, in, whole, count, call_.elem_bytes, call_.reduce, 0};
+  gather_ = inside_call(Collective::kReduce, in, whole, count);
   across_ = {two_shot ? Pattern::kTwoShotAllreduce : Pattern::kOneShotAllreduce,
              whole,
              whole,
              two_shot ? share : count,
-             call_.elem_bytes,
-             call_.reduce};
+             call_.elem_bytes(),
+             call_.reduce()};
   if (levels_.across == Across::kStar &&
-      has_star(call_.collective, levels_.hosts, count * call_.elem_bytes)) {
+      has_star(call_.collective, levels_.hosts, count * call_.elem_bytes())) {
     across_.pattern = Pattern::kDirectReduce;
-    back_ = {Pattern::kDirectBroadcast, whole, whole, count, call_.elem_bytes};
+    back_ = {Pattern::kDirectBroadcast, whole, whole, count, call_.elem_bytes()};
   }
-  spread_ = {Collective::kBroadcast, whole, whole, count, call_.elem_bytes, nullptr, 0};
+  spread_ = inside_call(Collective::kBroadcast, whole, whole, count);
 }
 
 /// whole_: the message; of a reduce as far as it is reduced.
 void HierExecutor::plan_rooted() {
-  // Of a broadcast ranks need not agree on what an element is.
   const bool reduces = call_.collective == Collective::kReduce;
-  const std::size_t count = reduces ? call_.count : call_.bytes(),
-                    elem_bytes = reduces ? call_.elem_bytes : 1;
+  if (!reduces) count_bytes();
   whole_.resize(call_.bytes());
   std::byte* const whole = whole_.data();
   const auto broadcast_from = [&](int local) {
-    return Call{Collective::kBroadcast, whole, whole, count, elem_bytes, nullptr, local};
+    Call spread = inside_call(Collective::kBroadcast, whole, whole, call_.count);
+    spread.root = local;
+    return spread;
   };
   const HostAndLocal& root = levels_.place(call_.root);
   const bool passes_on = levels_.self().host == root.host && root.local != 0;
   if (reduces) {
-    gather_ = {Collective::kReduce, call_.in, whole, count, elem_bytes, call_.reduce, 0};
+    gather_ = inside_call(Collective::kReduce, call_.in, whole, call_.count);
     if (passes_on) spread_ = broadcast_from(0);
   } else {
     if (is_root() && call_.in_packer != nullptr)
@@ -80,15 +93,16 @@ void HierExecutor::plan_rooted() {
   across_ = {reduces ? Pattern::kDirectReduce : Pattern::kDirectBroadcast,
              whole,
              whole,
-             count,
-             elem_bytes,
-             reduces ? call_.reduce : nullptr,
+             call_.count,
+             call_.elem_bytes(),
+             reduces ? call_.reduce() : nullptr,
              root.host};
 }
 
 /// whole_: the blocks of the first host in the order of its ranks, then those of the next; as much for each
 /// as the one with most ranks has.
 void HierExecutor::plan_all_gather() {
+  count_bytes();
   const std::size_t bytes = call_.bytes(), hosts = static_cast<std::size_t>(levels_.hosts);
   const int most = std::ranges::max(levels_.places, {}, &HostAndLocal::local).local + 1;
   host_bytes_ = static_cast<std::size_t>(most) * bytes;
@@ -100,9 +114,9 @@ void HierExecutor::plan_all_gather() {
   else
     std::memcpy(own, call_.in, bytes);
   std::byte* const of_host = gathered_from({levels_.self().host, 0});
-  gather_ = {Collective::kAllGather, own, of_host, bytes, 1, nullptr, 0};
+  gather_ = inside_call(Collective::kAllGather, own, of_host, bytes);
   across_ = {Pattern::kDirectAllGather, whole, whole, host_bytes_, 1, nullptr};
-  spread_ = {Collective::kBroadcast, whole, whole, whole_.size(), 1, nullptr, 0};
+  spread_ = inside_call(Collective::kBroadcast, whole, whole, whole_.size());
 }
 
 /// A rank alone on its host has nothing to agree on: its operand is the host's.

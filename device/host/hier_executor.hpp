@@ -94,6 +94,8 @@ class HierExecutor {
   void plan();
   void plan_rooted();
   void plan_all_gather();
+  void count_bytes();
+  Call inside_call(Collective collective, const std::byte* in, std::byte* out, std::size_t count) const;
   std::byte* gathered_from(const HostAndLocal& place) {
     return whole_.data() + static_cast<std::size_t>(place.host) * host_bytes_ +
            static_cast<std::size_t>(place.local) * call_.bytes();

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#include "device/call.hpp"
+#include "device/call.h"
 #include "device/host/call_note.hpp"
 #include "device/link/protocol.hpp"
 #include "device/link/step_flag.hpp"

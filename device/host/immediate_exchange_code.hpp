@@ -278,13 +278,14 @@ template <typename ImmediateExchangeOf<Area>::Where kWhere>
 [[gnu::always_inline]] inline void ImmediateExchangeOf<Area>::reduce(const Call& call, std::size_t offset,
                                                                      std::size_t offered, std::uint64_t flag,
                                                                      Waiter& waiter) {
+  const ReduceFn apply = call.reduce();  // looked up before there is anything to wait for
   const std::byte* const own = own_operand(call, offset);
   const auto operand = [&](int rank) __attribute__((always_inline)) {
     return rank == self_ && own != nullptr ? own : take<kWhere>(rank, offered, flag, waiter) + offset;
   };
   const std::byte* so_far = operand(0);
   for (int rank = 1; rank < size(); ++rank) {
-    call.reduce(call.out, so_far, operand(rank), call.count);
+    apply(call.out, so_far, operand(rank), call.count);
     so_far = call.out;
     waiter.moved();
   }
@@ -424,11 +425,11 @@ void ImmediateExchangeOf<Area>::perform_in_ring(const Call& call, std::size_t of
   if (offered <= most_offered<Area>(protocol_)) [[likely]]
     return exchange<Where::kRing>(call, offered,
                                   ExchangeTag::of(call.collective, call_bytes) & ExchangeTag::kMask, waiter);
-  const std::size_t most = most_offered<Area>(protocol_) / call.elem_bytes;
+  const std::size_t most = most_offered<Area>(protocol_) / call.elem_bytes();
   for (std::size_t first = 0; first < call.count; first += most) {
     Call piece = call;
-    if (piece.in != nullptr) piece.in += first * call.elem_bytes;
-    if (piece.out != nullptr) piece.out += first * call.elem_bytes;
+    if (piece.in != nullptr) piece.in += first * call.elem_bytes();
+    if (piece.out != nullptr) piece.out += first * call.elem_bytes();
     piece.count = std::min(most, call.count - first);
     perform_part(piece, call_bytes, waiter);
     waiter.moved();

@@ -156,14 +156,14 @@ SingleCopyExecutor::State SingleCopyExecutor::read_operands() {
 SingleCopyExecutor::Range SingleCopyExecutor::part_of(int rank) const {
   switch (call_.collective) {
     case Collective::kAllreduce: {
-      const ChunkRange chunk = chunk_range(call_.count, call_.elem_bytes, cico_.size(), rank);
-      return {chunk.first * call_.elem_bytes, chunk.count * call_.elem_bytes};
+      const ChunkRange chunk = chunk_range(call_.count, call_.elem_bytes(), cico_.size(), rank);
+      return {chunk.first * call_.elem_bytes(), chunk.count * call_.elem_bytes()};
     }
     case Collective::kReduceScatter:
       return {static_cast<std::size_t>(rank) * call_.bytes(), call_.bytes()};
     case Collective::kReduceScatterV:
-      return {call_.bounds[rank] * call_.elem_bytes,
-              (call_.bounds[rank + 1] - call_.bounds[rank]) * call_.elem_bytes};
+      return {call_.bounds[rank] * call_.elem_bytes(),
+              (call_.bounds[rank + 1] - call_.bounds[rank]) * call_.elem_bytes()};
     default:
       return {0, rank == call_.root ? call_.bytes() : 0};
   }
@@ -208,7 +208,7 @@ void SingleCopyExecutor::check_peers() const {
 }
 
 void SingleCopyExecutor::reduce_last() {
-  if (last_.count > 0) call_.reduce(last_.to, last_.left, last_.right, last_.count);
+  if (last_.count > 0) call_.reduce()(last_.to, last_.left, last_.right, last_.count);
 }
 
 /// In order of rank. Without a copy in between where the output is free from the beginning; in place it is my
@@ -220,7 +220,7 @@ void SingleCopyExecutor::reduce_tile(const Range& part) {
   const bool two_pieces = in_place && self > 1, no_piece = !in_place && ranks == 2;
   const std::span<std::byte> banks = cico_.room();
   const std::size_t room = no_piece ? kPieceBytes : two_pieces ? banks.size() / 2 : banks.size();
-  const std::size_t bytes = std::min(room / call_.elem_bytes * call_.elem_bytes, part.bytes - at_);
+  const std::size_t bytes = std::min(room / call_.elem_bytes() * call_.elem_bytes(), part.bytes - at_);
   std::byte* const out = call_.out + (scatters_result(call_.collective) ? 0 : part.first) + at_;
   std::byte* const partial = in_place ? banks.data() : out;
   std::byte* const fetched = no_piece ? out : two_pieces ? banks.data() + room : banks.data();
@@ -233,7 +233,7 @@ void SingleCopyExecutor::reduce_tile(const Range& part) {
   };
   const std::byte* left = operand(0, partial);
   for (int rank = 1; rank < ranks; ++rank) {
-    last_ = {rank < self ? partial : out, left, operand(rank, fetched), bytes / call_.elem_bytes};
+    last_ = {rank < self ? partial : out, left, operand(rank, fetched), bytes / call_.elem_bytes()};
     if (rank < ranks - 1 || at_ + bytes < part.bytes) reduce_last();
     left = last_.to;
   }

@@ -42,28 +42,28 @@ SplitRailExecutor::SplitRailExecutor(const Grid& grid, const Call& call) : grid_
 }
 
 void SplitRailExecutor::add(Sequence& sequence, const RingLinks& links, const FifoShape& fifo,
-                            const RingStage& call, std::size_t after) {
+                            const RingStage& stage, std::size_t after) {
   sequence.add(
-      RingExecutor(links, call,
-                   slice_ring(call.count, call.elem_bytes, links.size, fifo.slot_bytes, fifo.slot_count)),
+      RingExecutor(links, stage,
+                   slice_ring(stage.count, stage.elem_bytes, links.size, fifo.slot_bytes, fifo.slot_count)),
       after);
 }
 
 void SplitRailExecutor::plan_allreduce() {
   const RingLinks &local = grid_.local, &rail = grid_.rail;
-  RingStage whole{RingCollective::kAllreduce, call_.in,    call_.out, call_.count,
-                  call_.elem_bytes,           call_.reduce};
+  RingStage whole{RingCollective::kAllreduce, call_.in,      call_.out, call_.count,
+                  call_.elem_bytes(),         call_.reduce()};
   whole.streaming = call_.streaming;
   if (local.size == 1) return add(across_, rail, grid_.rail_fifo, whole, 0);
 
-  const std::size_t block_elems = whole_lines(kBlockBytes, call_.elem_bytes);
+  const std::size_t block_elems = whole_lines(kBlockBytes, call_.elem_bytes());
   const std::size_t blocks = divide_up(call_.count, block_elems);
   const auto block_stage = [&](std::size_t block, RingCollective collective) {
     RingStage part = whole;
     const std::size_t first = block * block_elems;
     part.collective = collective;
-    part.in += first * call_.elem_bytes;
-    part.out += first * call_.elem_bytes;
+    part.in += first * call_.elem_bytes();
+    part.out += first * call_.elem_bytes();
     part.count = std::min(block_elems, call_.count - first);
     return part;
   };
@@ -135,50 +135,50 @@ std::size_t SplitRailExecutor::longest_block() const {
 /// Of each block, what is worked off at once. Without ranks beside this one there is nothing to overlap with.
 std::size_t SplitRailExecutor::tile_elems() const {
   if (grid_.local.size == 1) return std::max<std::size_t>(1, longest_block());
-  return whole_lines(kTileBytes / blocks_.size(), call_.elem_bytes);
+  return whole_lines(kTileBytes / blocks_.size(), call_.elem_bytes());
 }
 
 void SplitRailExecutor::plan_reduce_scatter() {
   const auto hosts = static_cast<std::size_t>(grid_.rail.size);
   const ChunkRange own = rail_blocks_[static_cast<std::size_t>(grid_.rail.position)];
   const std::size_t longest = longest_block(), tile = tile_elems();
-  RingStage call{RingCollective::kReduceScatter, call_.in, call_.out, 0, call_.elem_bytes, call_.reduce};
-  call.streaming = call_.streaming;
+  RingStage stage{RingCollective::kReduceScatter, call_.in, call_.out, 0, call_.elem_bytes(), call_.reduce()};
+  stage.streaming = call_.streaming;
   if (grid_.local.size == 1) {
     // In place and with unequal parts, result and operand may overlap without being the same.
     if (call_.collective == Collective::kReduceScatterV && call_.in == call_.out) {
-      result_.resize(own.count * call_.elem_bytes);
-      call.out = result_.data();
+      result_.resize(own.count * call_.elem_bytes());
+      stage.out = result_.data();
     }
-    call.count = longest * hosts;
-    call.chunks = blocks_;
-    call.out_first = own.first;
-    return add(across_, grid_.rail, grid_.rail_fifo, call, 0);
+    stage.count = longest * hosts;
+    stage.chunks = blocks_;
+    stage.out_first = own.first;
+    return add(across_, grid_.rail, grid_.rail_fifo, stage, 0);
   }
 
   // Tile t of what goes to each host lies in between_ one behind the other, as if each block began `tile`
   // elements after the one before.
-  between_.resize(std::min(kTilesBetween, divide_up(longest, tile)) * hosts * tile * call_.elem_bytes);
+  between_.resize(std::min(kTilesBetween, divide_up(longest, tile)) * hosts * tile * call_.elem_bytes());
   for (std::size_t host = 0; host < hosts; ++host) rail_blocks_[host].first = host * tile;
   for (std::size_t t = 0; t * tile < longest; ++t) {
-    std::byte* const summed = between_.data() + t % kTilesBetween * hosts * tile * call_.elem_bytes;
-    call.window = {t * tile, tile};
+    std::byte* const summed = between_.data() + t % kTilesBetween * hosts * tile * call_.elem_bytes();
+    stage.window = {t * tile, tile};
     const std::size_t most = std::min(tile, longest - t * tile);
     for (std::size_t host = 0; host < hosts; ++host) {
-      RingStage inside = call;
+      RingStage inside = stage;
       inside.writes_result = false;
       inside.chunks = blocks_on(static_cast<int>(host));
       const ChunkRange& mine = inside.chunks[static_cast<std::size_t>(grid_.local.position)];
       inside.count = most * static_cast<std::size_t>(grid_.local.size);
-      inside.out = summed + host * tile * call_.elem_bytes;
-      inside.out_first = mine.first + call.window.first;
+      inside.out = summed + host * tile * call_.elem_bytes();
+      inside.out_first = mine.first + stage.window.first;
       add(inside_, grid_.local, grid_.local_fifo, inside, t < kTilesBetween ? 0 : t - kTilesBetween + 1);
     }
-    RingStage across = call;
+    RingStage across = stage;
     across.chunks = rail_blocks_;
     across.count = most * hosts;
     across.in = summed;
-    across.in_first = call.window.first;
+    across.in_first = stage.window.first;
     across.out_first = static_cast<std::size_t>(grid_.rail.position) * tile;
     add(across_, grid_.rail, grid_.rail_fifo, across, inside_.size());
   }
@@ -187,17 +187,17 @@ void SplitRailExecutor::plan_reduce_scatter() {
 void SplitRailExecutor::plan_all_gather() {
   put_own_block();
   const std::size_t longest = longest_block(), tile = tile_elems();
-  RingStage call{RingCollective::kAllGather, nullptr, call_.out, 0, call_.elem_bytes, nullptr};
-  call.streaming = call_.streaming;
+  RingStage stage{RingCollective::kAllGather, nullptr, call_.out, 0, call_.elem_bytes(), nullptr};
+  stage.streaming = call_.streaming;
   for (std::size_t t = 0; t * tile < longest; ++t) {
-    call.window = {t * tile, tile};
+    stage.window = {t * tile, tile};
     const std::size_t most = std::min(tile, longest - t * tile);
-    RingStage across = call;
+    RingStage across = stage;
     across.chunks = rail_blocks_;
     across.count = most * static_cast<std::size_t>(grid_.rail.size);
     add(across_, grid_.rail, grid_.rail_fifo, across, 0);
     for (int host = 0; host < grid_.rail.size && grid_.local.size > 1; ++host) {
-      RingStage inside = call;
+      RingStage inside = stage;
       inside.chunks = blocks_on(host);
       inside.count = most * static_cast<std::size_t>(grid_.local.size);
       add(inside_, grid_.local, grid_.local_fifo, inside, t + 1);
@@ -208,9 +208,9 @@ void SplitRailExecutor::plan_all_gather() {
 /// An all-gather begins with every rank's block in its place.
 void SplitRailExecutor::put_own_block() {
   const ChunkRange own = rail_blocks_[static_cast<std::size_t>(grid_.rail.position)];
-  const std::size_t bytes = own.count * call_.elem_bytes;
+  const std::size_t bytes = own.count * call_.elem_bytes();
   if (bytes == 0) return;
-  std::byte* const to = call_.out + own.first * call_.elem_bytes;
+  std::byte* const to = call_.out + own.first * call_.elem_bytes();
   if (call_.in_packer != nullptr) {
     call_.in_packer->move(call_.in_packer->context, 0, to, bytes);
   } else {
@@ -234,8 +234,8 @@ void SplitRailExecutor::finish() {
   }
   for (std::size_t i = 0; i < blocks_.size(); ++i)
     call_.out_packer->move(call_.out_packer->context, grid_.ranks[i],
-                           result_.data() + blocks_[i].first * call_.elem_bytes,
-                           blocks_[i].count * call_.elem_bytes);
+                           result_.data() + blocks_[i].first * call_.elem_bytes(),
+                           blocks_[i].count * call_.elem_bytes());
 }
 
 RingExecutor::State SplitRailExecutor::advance() {

@@ -42,7 +42,7 @@ class SplitRailExecutor {
     return collective == Collective::kReduceScatter || collective == Collective::kReduceScatterV;
   }
   using Sequence = StageSequence<RingExecutor>;
-  static void add(Sequence& sequence, const RingLinks& links, const FifoShape& fifo, const RingStage& call,
+  static void add(Sequence& sequence, const RingLinks& links, const FifoShape& fifo, const RingStage& stage,
                   std::size_t after);
   void plan_allreduce();
   void plan_reduce_scatter();

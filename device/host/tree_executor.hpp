@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "device/call.hpp"
+#include "device/call.h"
 #include "device/host/exchange_executor.hpp"
 
 namespace loom::device {

@@ -107,8 +107,8 @@ TEST_P(OutOfMemory, OfOneRankAtAnyPointOfTheSetUpEndsItOnAll) {
                       .in = bytes_of(in),
                       .out = bytes_of(out),
                       .count = in.size() / static_cast<std::size_t>(self.size()),
-                      .elem_bytes = sizeof(float),
-                      .reduce = device::find_reduce(device::Op::kSum, device::Type::kFloat)};
+                      .type = device::Type::kFloat,
+                      .op = device::Op::kSum};
     if (call.collective == device::Collective::kBarrier) call = {};
     for (const int unlucky : {0, self.size() - 1})
       for (const bool on : {false, true}) {

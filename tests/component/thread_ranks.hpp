@@ -62,9 +62,7 @@ inline loom_parameters with_rendezvous(loom_rendezvous rendezvous) {
 /// Whether loom took the call.
 inline bool allreduce(Communicator& communicator, const std::byte* in, std::byte* out, std::size_t count,
                       device::Type type, device::Op op) {
-  const device::ReduceFn reduce = device::find_reduce(op, type);
-  return communicator.perform(
-      {device::Collective::kAllreduce, in, out, count, device::size_of(type), reduce});
+  return communicator.perform({device::Collective::kAllreduce, in, out, count, type, op});
 }
 
 inline loom_parameters with_timeout(double seconds) {

@@ -38,8 +38,8 @@ Call sum_of(Started& call, Collective collective = Collective::kAllreduce) {
           .in = reinterpret_cast<const std::byte*>(call.in.data()),
           .out = reinterpret_cast<std::byte*>(call.out.data()),
           .count = call.in.size(),
-          .elem_bytes = sizeof(int),
-          .reduce = device::find_reduce(device::Op::kSum, device::Type::kInt32)};
+          .type = device::Type::kInt32,
+          .op = device::Op::kSum};
 }
 
 void fill(Started& call, Rank& self, std::size_t count, int seed) {
@@ -313,7 +313,7 @@ TEST(Jobs, OfABrokenCommunicatorAreNotMadeByACallThatMayWait) {
                                              .in = bytes,
                                              .out = reinterpret_cast<std::byte*>(out.data()),
                                              .count = 40'000,
-                                             .elem_bytes = sizeof(int)},
+                                             .type = device::Type::kInt32},
                                             true, Started::set_done, &call),
                  Error);
   });

@@ -58,14 +58,13 @@ TEST_P(StreamingOfCalls, IsUsedByThoseWhoKnowOfIt) {
       const std::vector<int> in = operands<int>(self.rank(), way.count, call);
       std::vector<int> out(way.count, -1);
       Counting streaming(in, out);
-      ASSERT_TRUE(
-          communicator->perform({.collective = device::Collective::kAllreduce,
-                                 .in = reinterpret_cast<const std::byte*>(in.data()),
-                                 .out = bytes_of(out),
-                                 .count = way.count,
-                                 .elem_bytes = sizeof(int),
-                                 .reduce = device::find_reduce(device::Op::kSum, device::Type::kInt32),
-                                 .streaming = &streaming}));
+      ASSERT_TRUE(communicator->perform({.collective = device::Collective::kAllreduce,
+                                         .in = reinterpret_cast<const std::byte*>(in.data()),
+                                         .out = bytes_of(out),
+                                         .count = way.count,
+                                         .type = device::Type::kInt32,
+                                         .op = device::Op::kSum,
+                                         .streaming = &streaming}));
       EXPECT_EQ(out, expected_sum<int>(self.size(), way.count, call));
       const std::size_t bytes = way.count * sizeof(int);
       if (way.knows) {

@@ -79,8 +79,8 @@ void make(Made& call, Collective collective, Rank& self, int root, std::size_t u
          .in = reinterpret_cast<const std::byte*>(call.in.data()),
          .out = reinterpret_cast<std::byte*>(call.out.data()),
          .count = blocks ? unit : all,
-         .elem_bytes = sizeof(int),
-         .reduce = device::find_reduce(device::Op::kSum, device::Type::kInt32),
+         .type = device::Type::kInt32,
+         .op = device::Op::kSum,
          .root = root,
          .bounds = call.bounds.data()};
   if (collective != Collective::kAllGatherV) return;
@@ -92,7 +92,7 @@ void make(Made& call, Collective collective, Rank& self, int root, std::size_t u
   job.in_blocks = call.in_blocks.data();
   job.out_blocks = call.out_blocks.data();
   job.count = call.in_blocks[0].bytes;
-  job.elem_bytes = 1;
+  job.type = device::Type::kUint8;
 }
 
 void check(const Made& call, Rank& self) {

@@ -45,8 +45,8 @@ void check_call(Rank& self, Communicator& communicator, Collective collective, s
                    .count = collective == Collective::kBarrier ? 0
                             : unequal                          ? in_count
                                                                : count,
-                   .elem_bytes = sizeof(out[0]),
-                   .reduce = device::find_reduce(device::Op::kSum, device::Type::kInt32),
+                   .type = device::Type::kInt32,
+                   .op = device::Op::kSum,
                    .root = root};
   if (unequal) job.bounds = bounds.data();
   ASSERT_TRUE(communicator.perform(job));

@@ -48,8 +48,8 @@ void expect_sum(Rank& self, Communicator& communicator) {
 device::Call large_sum() {
   return {.collective = device::Collective::kAllreduce,
           .count = 500'000,
-          .elem_bytes = sizeof(int),
-          .reduce = device::find_reduce(device::Op::kSum, device::Type::kInt32)};
+          .type = device::Type::kInt32,
+          .op = device::Op::kSum};
 }
 
 TEST(ResumableSetUp, LetsTheRanksMeetAndThenMakesTheirLinks) {

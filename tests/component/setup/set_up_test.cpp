@@ -464,7 +464,7 @@ TEST_P(SharedSetUp, KeepsNoLinksToAllRanks) {
                                         .in = bytes_of(in),
                                         .out = bytes_of(out),
                                         .count = 40'000,
-                                        .elem_bytes = sizeof(float)}));
+                                        .type = device::Type::kFloat}));
       for (std::size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(out[rank * 40'000], static_cast<float>(rank));
     };
     all_to_all(*duplicate(self, gather));

@@ -213,8 +213,7 @@ TEST_F(CudaKernels, AreHandedOver) {
                                        .in = at,
                                        .out = at,
                                        .count = count,
-                                       .elem_bytes = sizeof(float)},
-                                      Op::kSum, Type::kFloat);
+                                       .type = Type::kFloat});
           while (executor.advance() != CicoWalk::State::kDone) std::this_thread::yield();
         });
       threads.clear();

@@ -49,12 +49,12 @@ class World {
   Gpu& gpu() { return *gpus_[0]; }
 
   /// jobs: by rank. Throws nothing; a rank that fails fails the test.
-  void perform(const std::vector<Call>& calls, Op op, Type type) {
+  void perform(const std::vector<Call>& calls) {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < size(); ++rank)
       threads.emplace_back([&, rank] {
         try {
-          HostDrivenExecutor executor(links(rank).cico(), calls[static_cast<std::size_t>(rank)], op, type);
+          HostDrivenExecutor executor(links(rank).cico(), calls[static_cast<std::size_t>(rank)]);
           while (executor.advance() != CicoWalk::State::kDone) std::this_thread::yield();
         } catch (const Error& error) {
           ADD_FAILURE() << error.what();
@@ -128,11 +128,11 @@ void check(const Fake& fake, World& world, Collective collective, std::size_t co
               .in = in_place ? outs[r]->at(own) : ins[r]->at(),
               .out = outs[r]->at(),
               .count = count,
-              .elem_bytes = sizeof(int),
+              .type = Type::kInt32,
               .root = root};
     calls.push_back(call);
   }
-  world.perform(calls, Op::kSum, Type::kInt32);
+  world.perform(calls);
   for (int rank = 0; rank < world.size(); ++rank) {
     const Ints found = outs[static_cast<std::size_t>(rank)]->read();
     const auto sum = [&](std::size_t i) {
@@ -313,16 +313,16 @@ TEST_F(HostDriven, FailsWithTheDriversErrorAndTellsTheOthers) {
   World world(fake, 2);
   const Buffer one(fake, world.gpu(), Ints(1000, 1)), two(fake, world.gpu(), Ints(1000, 2));
   const auto call = [&](const Buffer& buffer) {
-    return Call{.in = buffer.at(), .out = buffer.at(), .count = 1000, .elem_bytes = 4};
+    return Call{.in = buffer.at(), .out = buffer.at(), .count = 1000, .type = Type::kInt32};
   };
   Call first = call(one), second = call(two);
   first.collective = second.collective = Collective::kAllreduce;
-  HostDrivenExecutor executor(world.links(0).cico(), first, Op::kSum, Type::kInt32);
+  HostDrivenExecutor executor(world.links(0).cico(), first);
   fake.fail("cuMemcpyAsync", 719);
   EXPECT_THROW(executor.advance(), Error);
   fake.fail("cuMemcpyAsync", 0);
   world.links(0).cico().abandon();
-  HostDrivenExecutor other(world.links(1).cico(), second, Op::kSum, Type::kInt32);
+  HostDrivenExecutor other(world.links(1).cico(), second);
   EXPECT_EQ(other.advance(), CicoWalk::State::kMoved);
   EXPECT_THROW(other.advance(), Error);
 }

@@ -211,8 +211,7 @@ void bench_host_driven(Ranks& world, std::size_t largest) {
                                      .in = at,
                                      .out = at,
                                      .count = bytes / sizeof(float),
-                                     .elem_bytes = sizeof(float)},
-                                    Op::kSum, Type::kFloat);
+                                     .type = Type::kFloat});
         while (executor.advance() != CicoWalk::State::kDone) std::this_thread::yield();
       });
   };

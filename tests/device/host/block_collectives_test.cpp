@@ -216,10 +216,9 @@ TEST_P(BlocksOf, ScansGoInOrderOfRankInPlaceAndNot) {
           // 1e17, -1e17, 1, 1, ...: any other order loses the ones.
           const auto operand = [](int rank) { return rank == 0 ? 1e17 : rank == 1 ? -1e17 : 1.0; };
           std::vector<double> in(count, operand(self)), out(count, in_place ? operand(self) : -3.0);
-          Call call{.collective = collective, .count = count, .elem_bytes = sizeof(double)};
+          Call call{.collective = collective, .count = count, .type = Type::kDouble};
           call.out = reinterpret_cast<std::byte*>(out.data());
           call.in = in_place ? call.out : reinterpret_cast<const std::byte*>(in.data());
-          call.reduce = find_reduce(Op::kSum, Type::kDouble);
           run(CicoScanExecutor(cico, call));
           const int operands = self + (collective == Collective::kScan ? 1 : 0);
           double expected = 0;
@@ -243,11 +242,9 @@ TEST_P(BlocksOf, AReduceScatterMayHaveUnequalParts) {
         std::vector<int> in(bounds.back()), out(bounds.back(), -1);
         std::iota(in.begin(), in.end(), self);
         if (in_place) out = in;
-        Call call{
-            .collective = Collective::kReduceScatterV, .count = bounds.back(), .elem_bytes = sizeof(int)};
+        Call call{.collective = Collective::kReduceScatterV, .count = bounds.back(), .type = Type::kInt32};
         call.out = reinterpret_cast<std::byte*>(out.data());
         call.in = in_place ? call.out : reinterpret_cast<const std::byte*>(in.data());
-        call.reduce = find_reduce(Op::kSum, Type::kInt32);
         call.bounds = bounds.data();
         const int ranks = cico.size();
         const std::vector<std::int64_t> pids(static_cast<std::size_t>(ranks), ::getpid());

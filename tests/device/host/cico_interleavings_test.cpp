@@ -139,8 +139,7 @@ class Walker {
       call.in = call.out = reinterpret_cast<std::byte*>(out_[0].data());
     }
     call.count = made.count;
-    call.elem_bytes = sizeof(int);
-    call.reduce = find_reduce(Op::kSum, Type::kInt32);
+    call.type = Type::kInt32;
     if (made.collective == Collective::kScan || made.collective == Collective::kExscan)
       executor_.emplace(std::make_unique<CicoScanExecutor>(cico_, call));
     else if (made.single_copy)

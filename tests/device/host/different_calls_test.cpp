@@ -52,8 +52,8 @@ struct Buffers {
             .in = reinterpret_cast<std::byte*>(in.data()),
             .out = reinterpret_cast<std::byte*>(out.data()),
             .count = count,
-            .elem_bytes = sizeof(int),
-            .reduce = find_reduce(Op::kSum, Type::kInt32),
+            .type = Type::kInt32,
+            .op = Op::kSum,
             .root = root};
   }
   std::vector<int> in, out;
@@ -133,8 +133,8 @@ TEST(DifferentCalls, ADirectBroadcastCanBePerformedAnewWithTheSizeOfItsRoot) {
                          .in = bytes,
                          .out = bytes,
                          .count = 1,
-                         .elem_bytes = sizeof(int),
-                         .reduce = find_reduce(Op::kSum, Type::kInt32)},
+                         .type = Type::kInt32,
+                         .op = Op::kSum},
                         waiter);
       ASSERT_EQ(value, 3);
     }

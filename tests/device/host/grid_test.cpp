@@ -39,8 +39,8 @@ TEST(GridReduceScatter, LeavesEachRankItsBlock) {
                       bytes_of(in),
                       in_place ? bytes_of(in) : bytes_of(out),
                       equal ? count : in.size(),
-                      sizeof(int),
-                      find_reduce(Op::kSum, Type::kInt32)};
+                      Type::kInt32,
+                      Op::kSum};
             call.bounds = bounds.data();
             run(SplitRailExecutor(grids.of(rank), call));
             const std::vector<int>& result = in_place ? in : out;
@@ -184,12 +184,9 @@ TEST_P(GridAllreduce, GivesAllTheSum) {
           std::vector<int> in(count), out(count, -1);
           for (std::size_t i = 0; i < count; ++i) in[i] = value_at(rank, i);
           if (in_place) out = in;
-          const Call call{Collective::kAllreduce,
-                          bytes_of(in_place ? out : in),
-                          bytes_of(out),
-                          count,
-                          sizeof(int),
-                          find_reduce(Op::kSum, Type::kInt32)};
+          const Call call{Collective::kAllreduce, bytes_of(in_place ? out : in),
+                          bytes_of(out),          count,
+                          Type::kInt32,           Op::kSum};
           if (by_trees())
             run(DbtExecutor(grids.of(rank), grids.trees_of(rank), call, 0, 0));
           else
@@ -237,8 +234,9 @@ TEST_P(GridReduce, GivesAnyRootTheSumAndTouchesNobodyElse) {
           std::vector<int> in(count), out(count, -1);
           for (std::size_t i = 0; i < count; ++i) in[i] = value_at(rank, i);
           if (in_place) out = in;
-          Call call{Collective::kReduce, bytes_of(in_place ? out : in),      bytes_of(out), count,
-                    sizeof(int),         find_reduce(Op::kSum, Type::kInt32)};
+          Call call{Collective::kReduce, bytes_of(in_place ? out : in),
+                    bytes_of(out),       count,
+                    Type::kInt32,        Op::kSum};
           call.root = root;
           grids.run_rooted(rank, call, by_trees());
           for (std::size_t i = 0; i < count; ++i)

@@ -98,8 +98,7 @@ void check(const std::vector<int>& host_of, Across across, Collective collective
     std::vector<int> in = operand(rank, scatters ? n * count : count), out(count, -1);
     if (in_place) out = in;
     perform({collective, reinterpret_cast<const std::byte*>(in_place ? out.data() : in.data()),
-             reinterpret_cast<std::byte*>(out.data()), count, sizeof(int),
-             find_reduce(Op::kSum, Type::kInt32)});
+             reinterpret_cast<std::byte*>(out.data()), count, Type::kInt32, Op::kSum});
     const std::size_t first = scatters ? static_cast<std::size_t>(rank) * count : 0;
     for (std::size_t i = 0; i < count; ++i) {
       int sum = 0;
@@ -127,8 +126,7 @@ TEST_P(Hier, CarryReducesToAnyRoot) {
         const std::vector<int> in = operand(rank, count);
         std::vector<int> out(count, -1);
         perform({Collective::kReduce, reinterpret_cast<const std::byte*>(in.data()),
-                 reinterpret_cast<std::byte*>(out.data()), count, sizeof(int),
-                 find_reduce(Op::kSum, Type::kInt32), root});
+                 reinterpret_cast<std::byte*>(out.data()), count, Type::kInt32, Op::kSum, root});
         for (std::size_t i = 0; i < count; ++i) {
           int sum = 0;
           for (int q = 0; q < cluster.size(); ++q) sum += value_at(q, i);
@@ -172,7 +170,7 @@ TEST_P(Hier, CarryBroadcastsFromAnyRootAlsoOfBuffersWithGaps) {
                    .in = rank == root ? there : nullptr,
                    .out = rank == root ? nullptr : there,
                    .count = in_bytes ? count * sizeof(int) : count,
-                   .elem_bytes = in_bytes ? 1 : sizeof(int),
+                   .type = in_bytes ? Type::kUint8 : Type::kInt32,
                    .root = root,
                    .in_packer = has_gaps && rank == root ? &in : nullptr,
                    .out_packer = has_gaps && rank != root ? &out : nullptr});
@@ -215,7 +213,7 @@ TEST_P(Hier, CarryAllGathersAlsoOfBuffersWithGaps) {
                                   : reinterpret_cast<const std::byte*>(mine.data()),
                  .out = has_gaps ? nullptr : out,
                  .count = count,
-                 .elem_bytes = sizeof(int),
+                 .type = Type::kInt32,
                  .in_packer = has_gaps ? &in_packer : nullptr,
                  .out_packer = has_gaps ? &out_packer : nullptr});
         for (std::size_t i = 0; i < ranks * count; ++i)
@@ -251,8 +249,7 @@ TEST(HierStar, HasTheBitsOfAOneShot) {
       for (std::size_t i = 0; i < kCount; ++i)
         in[i] = std::ldexp(1.0F + static_cast<float>(i) / 7, (rank * 5 + static_cast<int>(i)) % 24);
       perform({Collective::kAllreduce, reinterpret_cast<const std::byte*>(in.data()),
-               reinterpret_cast<std::byte*>(out.data()), kCount, sizeof(float),
-               find_reduce(Op::kSum, Type::kFloat)});
+               reinterpret_cast<std::byte*>(out.data()), kCount, Type::kFloat, Op::kSum});
     });
     results.insert(results.end(), of_ranks.begin(), of_ranks.end());
   }

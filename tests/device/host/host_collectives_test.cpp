@@ -68,8 +68,8 @@ void check_call(RankEnds& ends, int self, int ranks, Collective collective, std:
             reinterpret_cast<const std::byte*>(in.data()),
             reinterpret_cast<std::byte*>(out.data()),
             count,
-            sizeof(int),
-            find_reduce(Op::kSum, Type::kInt32),
+            Type::kInt32,
+            Op::kSum,
             root};
   if (in_place) call.in = call.out + (collective == Collective::kAllGather ? me * count * sizeof(int) : 0);
   if (collective == Collective::kBroadcast && self == root)
@@ -212,8 +212,7 @@ TEST(HostCollectives, ReduceInOrderOfRankWhateverTheSize) {
           std::vector<double> values(count, self == 0 ? 1e17 : self == 1 ? -1e17 : 1.0), sums(count);
           std::vector<double>& results = in_place ? values : sums;
           ends.perform({Collective::kAllreduce, reinterpret_cast<std::byte*>(values.data()),
-                        reinterpret_cast<std::byte*>(results.data()), count, sizeof(double),
-                        find_reduce(Op::kSum, Type::kDouble)},
+                        reinterpret_cast<std::byte*>(results.data()), count, Type::kDouble, Op::kSum},
                        by);
           ASSERT_EQ(results, std::vector<double>(count, 1.0));
         }
@@ -233,8 +232,8 @@ TEST(SingleCopyExecutor, DoesNotTrustMemoryOfARankThatHasGivenUp) {
                   .in = reinterpret_cast<std::byte*>(from.data()),
                   .out = reinterpret_cast<std::byte*>(to.data()),
                   .count = 2,
-                  .elem_bytes = sizeof(int),
-                  .reduce = find_reduce(Op::kSum, Type::kInt32)};
+                  .type = Type::kInt32,
+                  .op = Op::kSum};
     };
     SingleCopyExecutor executor(mine, pids, call(in, out)), of_other(other, pids, call(other_in, other_out));
     ASSERT_EQ(of_other.advance(), SingleCopyExecutor::State::kMoved);
@@ -260,7 +259,7 @@ TEST(SingleCopyExecutor, DoesNotMindAReaderThatHasGoneAndFailedElsewhere) {
                                 .in = bytes,
                                 .out = bytes,
                                 .count = 2,
-                                .elem_bytes = sizeof(int)});
+                                .type = Type::kInt32});
   }
   const auto finish = [&](std::size_t rank) {
     for (int step = 0; step < 10; ++step)
@@ -280,8 +279,7 @@ TEST(CicoExecutor, ReportsARankThatGaveUp) {
   other.abandon();
   int value = 1;
   auto* bytes = reinterpret_cast<std::byte*>(&value);
-  CicoExecutor executor(
-      mine, {Collective::kAllreduce, bytes, bytes, 1, sizeof(int), find_reduce(Op::kSum, Type::kInt32)});
+  CicoExecutor executor(mine, {Collective::kAllreduce, bytes, bytes, 1, Type::kInt32, Op::kSum});
   EXPECT_THROW(
       {
         while (executor.advance() != CicoExecutor::State::kDone) {

@@ -39,9 +39,7 @@ TEST_P(ImmediateExchangeBy, ReducesInOrderOfRankOnEveryRankManyTimes) {
       // In double: (1e17 + -1e17) + r is r, while 1e17 + (-1e17 + r) is 0: the order shows.
       double value[2] = {rank == 0 ? 1e17 : rank == 1 ? -1e17 : round + 1.0, static_cast<double>(round)};
       auto* bytes = reinterpret_cast<std::byte*>(value);
-      exchange.perform(
-          {Collective::kAllreduce, bytes, bytes, 2, sizeof(double), find_reduce(Op::kSum, Type::kDouble)},
-          waiter);
+      exchange.perform({Collective::kAllreduce, bytes, bytes, 2, Type::kDouble, Op::kSum}, waiter);
       ASSERT_EQ(value[0], round + 1.0);
       ASSERT_EQ(value[1], 3.0 * round);
     }
@@ -52,7 +50,6 @@ TEST_P(ImmediateExchangeBy, ReducesInOrderOfRankOnEveryRankManyTimes) {
 TEST_P(ImmediateExchangeBy, BroadcastsAndReducesManyTimesInARow) {
   constexpr int kRanks = 3, kRounds = 1000;
   run(kRanks, GetParam(), [&](ImmediateExchange& exchange, int rank) {
-    const ReduceFn sum = find_reduce(Op::kSum, Type::kInt32);
     // Within a line, as long as it, beyond it, the longest, one in pieces; the last three alternate with the
     // first.
     const std::size_t most = most_offered(GetParam()) / sizeof(int);
@@ -62,10 +59,10 @@ TEST_P(ImmediateExchangeBy, BroadcastsAndReducesManyTimesInARow) {
         const std::size_t now = count > 14 && round % 3 == 0 ? 1 : count;
         std::vector<int> value(now, round + rank);
         auto* bytes = reinterpret_cast<std::byte*>(value.data());
-        exchange.perform({Collective::kBroadcast, bytes, bytes, now, sizeof(int), nullptr, 1}, waiter);
+        exchange.perform({Collective::kBroadcast, bytes, bytes, now, Type::kInt32, Op::kSum, 1}, waiter);
         ASSERT_EQ(value, std::vector<int>(now, round + 1));
         if (round % 2 == 0) continue;
-        exchange.perform({Collective::kReduce, bytes, bytes, now, sizeof(int), sum, 2}, waiter);
+        exchange.perform({Collective::kReduce, bytes, bytes, now, Type::kInt32, Op::kSum, 2}, waiter);
         if (rank == 2) {
           ASSERT_EQ(value, std::vector<int>(now, 3 * (round + 1)));
         }
@@ -81,9 +78,7 @@ TEST_P(ImmediateExchangeBy, ReportsARankThatGaveUp) {
   Waiter waiter(policy);
   int value = 1;
   auto* bytes = reinterpret_cast<std::byte*>(&value);
-  EXPECT_THROW(mine.perform({Collective::kAllreduce, bytes, bytes, 1, sizeof(int),
-                             find_reduce(Op::kSum, Type::kInt32)},
-                            waiter),
+  EXPECT_THROW(mine.perform({Collective::kAllreduce, bytes, bytes, 1, Type::kInt32, Op::kSum}, waiter),
                Error);
   EXPECT_EQ(mine.awaited(), 1);
 }

@@ -127,8 +127,8 @@ class Walker {
 
     Call call{.collective = made.collective,
               .count = made.count,
-              .elem_bytes = sizeof(int),
-              .reduce = find_reduce(Op::kSum, Type::kInt32),
+              .type = Type::kInt32,
+              .op = Op::kSum,
               .root = made.root};
     std::size_t own = 0;  // where in the output this rank's operand is, in place
     if (made.in_place) {

@@ -182,7 +182,7 @@ void check_rails(int hosts, int per_host, std::size_t count, bool in_place) {
           {locals[static_cast<std::size_t>(host)].links(position), local_fifo,
            rails[static_cast<std::size_t>(position)].links(host), rail_fifo, ranks},
           {Collective::kAllreduce, in_place ? target : reinterpret_cast<const std::byte*>(mine.data()),
-           target, count, sizeof(int), find_reduce(Op::kSum, Type::kInt32)});
+           target, count, Type::kInt32, Op::kSum});
       while (executor.advance() != RingExecutor::State::kDone) std::this_thread::yield();
     });
   }

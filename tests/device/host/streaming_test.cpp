@@ -103,8 +103,7 @@ void check_call(int rank, int ranks, Collective collective, std::size_t most, bo
             .in = reinterpret_cast<const std::byte*>(given),
             .out = bytes_of(out),
             .count = reduces ? count : count * sizeof(int),
-            .elem_bytes = reduces ? sizeof(int) : 1,
-            .reduce = reduces ? find_reduce(Op::kSum, Type::kInt32) : nullptr,
+            .type = reduces ? Type::kInt32 : Type::kUint8,
             .root = root,
             .streaming = &held};
   perform(call);
@@ -137,8 +136,8 @@ void check_unequal(int rank, int ranks, std::size_t most, bool in_place, Perform
                   .in = reinterpret_cast<const std::byte*>(given),
                   .out = bytes_of(out),
                   .count = operand.size(),
-                  .elem_bytes = sizeof(int),
-                  .reduce = find_reduce(Op::kSum, Type::kInt32),
+                  .type = Type::kInt32,
+                  .op = Op::kSum,
                   .bounds = bounds.data(),
                   .streaming = &held};
   perform(call);
