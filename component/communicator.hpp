@@ -242,7 +242,7 @@ class Communicator {
   bool goes_by_hier() const {
     const std::uint64_t from = group_->hier_from;
     if (twin_of_ != nullptr && twin_of_->goes_by_hier()) return true;
-    return from > 0 && (linked_.value_or(false) || small_calls_ >= from);
+    return from > 0 && (link_state_ == LinkState::kReady || small_calls_ >= from);
   }
   void count_small_call(const device::Call& call);
   device::HierLinks levels(device::Across across);
@@ -294,9 +294,8 @@ class Communicator {
   bool group_is_known_ = false;  ///< from an earlier communicator, on all ranks
   device::WaitPolicy wait_policy_;
 
-  std::optional<bool>
-      linked_;  ///< nothing before the first call that needs links; false: all such calls are declined
-  std::atomic<bool> linking_ = false;  ///< calls from inside the bootstrap are its own
+  LinkState link_state_ = LinkState::kNotMade;  ///< where they have failed, all calls are declined
+  std::atomic<bool> linking_ = false;           ///< calls from inside the bootstrap are its own
   Links links_;
   std::function<void()> pause_;            ///< while links are made for a caller that may not wait
   std::uint64_t small_calls_ = 0;          ///< between hosts, before the links were made

@@ -142,15 +142,15 @@ void Communicator::count(const device::Call& call, std::optional<Algorithm> carr
     calls_.add(counts.bytes, call.bytes());
   } else if (!linking_) {
     const bool reduces = device::is_reduction(call.collective);
-    const FallbackReason reason = reduces && call.reduce == nullptr ? FallbackReason::kNoKernel
-                                  : linked_ == false                ? FallbackReason::kNotConnected
-                                                                    : FallbackReason::kNotBetter;
+    const FallbackReason reason = reduces && call.reduce == nullptr   ? FallbackReason::kNoKernel
+                                  : link_state_ == LinkState::kFailed ? FallbackReason::kNotConnected
+                                                                      : FallbackReason::kNotBetter;
     calls_.add(counts.fallbacks[static_cast<std::size_t>(reason)], 1);
   }
 }
 
 void Communicator::count_small_call(const device::Call& call) {
-  if (linking_ || linked_ || group_->hier_from == 0) return;
+  if (linking_ || link_state_ != LinkState::kNotMade || group_->hier_from == 0) return;
   Abilities with = abilities();
   with.hier = true;
   const connect::Shape& shape = group_->wiring.shape;
@@ -167,7 +167,7 @@ Algorithm Communicator::ready_plan(const device::Call& call) {
   };
   Algorithm algorithm = planned();
   if (algorithm == Algorithm::kFallback || algorithm == Algorithm::kCopy) return algorithm;
-  const bool was_linked = linked_.has_value();
+  const bool was_linked = link_state_ != LinkState::kNotMade;
   if (!is_linked()) return Algorithm::kFallback;
   if (!was_linked) algorithm = planned();
   return algorithm == Algorithm::kPairwise && !has_pairwise() ? Algorithm::kFallback : algorithm;
@@ -176,8 +176,8 @@ Algorithm Communicator::ready_plan(const device::Call& call) {
 /// Makes the links at its first call.
 bool Communicator::is_linked() {
   if (linking_) return false;
-  if (!linked_) linked_ = link();
-  return *linked_;
+  if (link_state_ == LinkState::kNotMade) link_state_ = link() ? LinkState::kReady : LinkState::kFailed;
+  return link_state_ == LinkState::kReady;
 }
 
 /// A single rank's call.

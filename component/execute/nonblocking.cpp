@@ -15,7 +15,7 @@ namespace loom {
 using device::RingExecutor;
 
 bool Communicator::needs_links(const device::Call& call) const {
-  if (linked_ || linking_) return false;
+  if (link_state_ != LinkState::kNotMade || linking_) return false;
   if (device::is_reduction(call.collective) && call.reduce == nullptr) return false;
   const Algorithm algorithm =
       plan_resumable(call.collective, group_->wiring.shape,
@@ -97,11 +97,14 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, bo
       }
     }
     const bool connected =
-        linked_ && (algorithm != Algorithm::kPairwise || links_.pairwise_made || linked_ == false);
+        link_state_ == LinkState::kFailed ||
+        (link_state_ == LinkState::kReady &&
+         (algorithm != Algorithm::kPairwise || links_.pairwise_state != LinkState::kNotMade));
     if (!connected && !linking_) process_.count_fallback(call.collective, FallbackReason::kNotConnected);
     if (!connected) return nullptr;
-    algorithm = *linked_ ? planned() : Algorithm::kFallback;
-    if (algorithm == Algorithm::kPairwise && links_.pairwise_made == false) algorithm = Algorithm::kFallback;
+    algorithm = link_state_ == LinkState::kReady ? planned() : Algorithm::kFallback;
+    if (algorithm == Algorithm::kPairwise && links_.pairwise_state == LinkState::kFailed)
+      algorithm = Algorithm::kFallback;
   }
   explain(algorithm, call);
   if (algorithm == Algorithm::kFallback) {

@@ -14,17 +14,14 @@ namespace loom {
 /// True on every rank or on none.
 bool Communicator::has_pairwise() {
   if (linking_) return false;
-  if (!links_.pairwise_made) {
+  if (links_.pairwise_state == LinkState::kNotMade) {
     linking_ = true;
-    links_.pairwise_made =
-        meet(bootstrap_, process_, [&](Agreement& agreement) { make_pairwise(agreement); });
+    const bool made = meet(bootstrap_, process_, [&](Agreement& agreement) { make_pairwise(agreement); });
     linking_ = false;
-    if (!*links_.pairwise_made) {
-      links_.drop_pairwise();
-      links_.pairwise_made = false;
-    }
+    if (!made) links_.drop_pairwise();
+    links_.pairwise_state = made ? LinkState::kReady : LinkState::kFailed;
   }
-  return *links_.pairwise_made;
+  return links_.pairwise_state == LinkState::kReady;
 }
 
 void Communicator::make_pairwise(Agreement& agreement) {

@@ -63,7 +63,7 @@ void Links::abandon() noexcept {
   number = 0;
   if (immediate) immediate->abandon();
   if (cico) cico->abandon();
-  if (gpus && has_gpus == true) gpus->abandon();
+  if (gpus && gpu_state == LinkState::kReady) gpus->abandon();
   if (local_next) local_next->abandon();
   if (local_previous) local_previous->abandon();
   abandon_ends([&](auto&& body) { for_net_ends(*this, body); });
@@ -80,15 +80,15 @@ bool Links::are_connected() const noexcept {
 }
 
 void Links::drop_pairwise() noexcept {
-  pairwise_made.reset();
+  pairwise_state = LinkState::kNotMade;
   pairwise = decltype(pairwise)();
   pairwise_ends = decltype(pairwise_ends)();
 }
 
 void IdleLinks::put(Links links) noexcept {
   if (links.number == 0) return;
-  if (links.pairwise_made.value_or(true)) links.drop_pairwise();  // all know that there can be none
-  decltype(by_number_)::node_type last;                           // goes after the lock
+  if (links.pairwise_state != LinkState::kFailed) links.drop_pairwise();  // all know that there can be none
+  decltype(by_number_)::node_type last;                                   // goes after the lock
   try {
     const std::lock_guard lock(mutex_);
     const std::uint64_t number = links.number;

@@ -28,6 +28,9 @@
 
 namespace loom {
 
+/// Of links that the first call which needs them makes; the same on all ranks.
+enum class LinkState { kNotMade, kReady, kFailed };
+
 /// This rank's ends of a communicator's links.
 struct Links {
   /// The same on all ranks; the links of a group have different ones. 0 before they are made, and once they
@@ -53,16 +56,15 @@ struct Links {
   std::vector<device::PeerLinks> hosts;  ///< the same, as executors see them
   /// To my neighbours in the trees over the hosts of my rail, as device::DbtLinks has them.
   std::array<std::array<HostLinks, device::DbtLinks::kMostNeighbours>, 2> tree_ends;
-  device::DbtLinks trees;             ///< the same, as executors see them
-  std::optional<bool> pairwise_made;  ///< nothing before the first call that needs them; false: it has failed
+  device::DbtLinks trees;  ///< the same, as executors see them
+  LinkState pairwise_state = LinkState::kNotMade;
   std::vector<HostLinks> pairwise_ends;     ///< between all ranks of different hosts, by rank; none to my own
   std::vector<device::PeerLinks> pairwise;  ///< the same, as executors see them
   std::vector<std::int64_t> pids;  ///< of all ranks, where they may read each other's memory; else empty
   Races races;    ///< on one host; the same on all ranks, save what each has yet to tell the others
   Trials trials;  ///< between hosts; the same on all ranks
-  /// Nothing before the first call with all buffers on GPUs; false: that has failed. The communicator's own,
-  /// never left to another.
-  std::optional<bool> has_gpus;
+  /// For calls with all buffers on GPUs. The communicator's own, never left to another.
+  LinkState gpu_state = LinkState::kNotMade;
   std::unique_ptr<device::cuda::GpuLinks> gpus;
 
   void abandon() noexcept;

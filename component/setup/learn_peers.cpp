@@ -103,7 +103,7 @@ Communicator::~Communicator() {
   twin_.reset();
   process_.retire(calls_);
   if (links_.gpus) process_.retire(std::move(links_.gpus));
-  links_.has_gpus.reset();
+  links_.gpu_state = LinkState::kNotMade;
   if (requests_.empty())
     group_->idle.put(std::move(links_));
   else
