@@ -144,7 +144,7 @@ void Communicator::finish_requests_before_call() {
 
 void Communicator::begin(Request& request) {
   const device::Call& call = request.call;
-  if (group_->wiring.shape.hosts > 1) enter_links(call);
+  if (group_->wiring.shape.hosts > 1) links_.enter(note_between_hosts(call));
   switch (request.algorithm) {
     case Algorithm::kCico:
       request.executor.emplace<device::CicoExecutor>(*links_.cico, call);
@@ -217,7 +217,7 @@ RingExecutor::State Communicator::advance(Request& request) try {
     request.executed = true;
   }
   const std::uint64_t before = request.released;
-  request.not_quiet = not_quiet(request.released);
+  request.not_quiet = links_.not_quiet(request.released);
   if (!request.not_quiet) {
     if (const auto* blocks = std::get_if<device::CicoBlocksExecutor>(&request.executor))
       tell_cut(call.collective, blocks->cut());
@@ -259,7 +259,7 @@ int Communicator::awaited_rank(const Request& request) const {
 /// For a job that has waited so long. Throws Error.
 void Communicator::check_waiting(const Request& request, double waited_s) const {
   const double limit_s = process_.runtime().parameters.timeout_s;
-  const std::function<bool()> is_excused = [&] { return waits_too(awaited_rank(request)); };
+  const std::function<bool()> is_excused = [&] { return links_.waits_too(*group_, awaited_rank(request)); };
   if (device::is_past(limit_s, waited_s, &is_excused))
     throw Error(ErrorCode::kTimeout, fmt::format("No step forward for {:.1f} s. Waiting for {}.", waited_s,
                                                  awaited_text(awaited_rank(request))));
