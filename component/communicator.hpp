@@ -137,16 +137,11 @@ class Communicator {
   std::vector<std::byte> learn_node(const std::vector<PeerInfo>& peers);
   void take_place(const connect::Job& call, const std::vector<PeerInfo>& peers);
   std::vector<std::byte> make_ends();
-  void make_tree_ends();
-  void join_tree_ends(const GatheredBytes& handles);
-  std::vector<int> tree_peers() const;
   void join_ends(const GatheredBytes& handles);
   std::vector<std::int64_t> readable_peers(const GatheredBytes& handles) const;
-  void try_network();
+  void try_network(std::span<const LinkSet> sets, std::optional<int> to);
   std::string describe_links() const;
-  std::string way_to_hosts() const;
   const char* why_no_preference() const;
-  std::size_t link_bytes() const;
 
   // communicator_gpus.cpp
   bool goes_on_device(const device::Call& call) const;
@@ -167,8 +162,6 @@ class Communicator {
   bool has_pairwise();
   void make_pairwise(Agreement& agreement);
   std::vector<std::byte> make_pairwise_ends();
-  void join_pairwise(const GatheredBytes& handles);
-  void try_pairwise();
   device::PairwiseLinks pairwise();
 
   bool is_small(const device::Call& call) const noexcept {
@@ -190,7 +183,7 @@ class Communicator {
   void tell_adopted(const AdoptedBroadcast& adopted, int root) const;
   [[noreturn]] void fail_for(const device::DifferentCall& other);
   void announce(const device::Call& call, device::CallFamily family);
-  void enter_links(const device::Call& call);
+  device::CallNote note_between_hosts(const device::Call& call) const;
   [[noreturn]] void fail_call();
   [[noreturn]] void fail_immediate() const;
   std::optional<Algorithm> try_perform(const device::Call& call);
@@ -240,20 +233,14 @@ class Communicator {
   bool goes_by_hier() const {
     const std::uint64_t from = group_->hier_from;
     if (twin_of_ != nullptr && twin_of_->goes_by_hier()) return true;
-    return from > 0 && (linked_.value_or(false) || small_calls_ >= from);
+    return from > 0 && (link_state_ == LinkState::kReady || small_calls_ >= from);
   }
   void count_small_call(const device::Call& call);
   device::HierLinks levels(device::Across across);
   int rank_at(const device::HostAndLocal& place) const {
     return group_->placement.ranks_of(place.host)[static_cast<std::size_t>(place.local)];
   }
-  std::optional<int> not_quiet(std::uint64_t& released) const;
-  const connect::Ring& across() const {
-    return group_->wiring.rail ? *group_->wiring.rail : *group_->wiring.flat;
-  }
   std::string awaited_text(int peer) const;
-  void say_waiting() noexcept;
-  bool waits_too(int peer) const noexcept;
   void explain(Algorithm algorithm, const device::Call& call);
   void check_peers() const;
   [[noreturn]] void fail_for(const device::ProcessEnded& ended) const;
@@ -269,18 +256,9 @@ class Communicator {
   void note_part(const char* name, Agreement& agreement,
                  std::chrono::steady_clock::time_point& began) noexcept;
 
-  bool has_trees() const { return has_tree_sizes(group_->wiring.shape, group_->preference); }
-  int rank_on_rail(int host) const {
-    const connect::Ring& local = group_->wiring.local;
-    return group_->grid_ranks[static_cast<std::size_t>(host * local.size + local.position)];
-  }
-  template <class Body>
-  void for_net_links(Body&& body) const;
   ucx_transport::Transport& network() {
     return process_.transport(group_->host_places, group_->self_on_host);
   }
-  bool is_leader() const { return group_->host_mates.begin()->first == rank_; }
-  bool on_my_host(int rank) const { return group_->host_mates.contains(rank); }
 
   Process& process_;
   std::string name_;
@@ -292,9 +270,8 @@ class Communicator {
   bool group_is_known_ = false;  ///< from an earlier communicator, on all ranks
   device::WaitPolicy wait_policy_;
 
-  std::optional<bool>
-      linked_;  ///< nothing before the first call that needs links; false: all such calls are declined
-  std::atomic<bool> linking_ = false;  ///< calls from inside the bootstrap are its own
+  LinkState link_state_ = LinkState::kNotMade;  ///< where they have failed, all calls are declined
+  std::atomic<bool> linking_ = false;           ///< calls from inside the bootstrap are its own
   Links links_;
   std::function<void()> pause_;            ///< while links are made for a caller that may not wait
   std::uint64_t small_calls_ = 0;          ///< between hosts, before the links were made
@@ -313,24 +290,5 @@ class Communicator {
   Communicator* twin_of_ = nullptr;     ///< the communicator whose persistent calls this one carries
   std::atomic<bool> stopping_ = false;  ///< that one is abandoned
 };
-
-/// Calls body(rank, send, receive) with this rank's ends of links to other hosts; one of the two may be
-/// nullptr.
-template <class Body>
-void Communicator::for_net_links(Body&& body) const {
-  if (links_.net_next) body(across().next, links_.net_next.get(), nullptr);
-  if (links_.net_previous) body(across().previous, nullptr, links_.net_previous.get());
-  const auto both = [&](int rank, const Links::HostLinks& ends) {
-    if (ends.send) body(rank, ends.send.get(), ends.receive.get());
-  };
-  for (std::size_t host = 0; host < links_.host_links.size(); ++host)
-    both(group_->placement.ranks_of(static_cast<int>(host)).front(), links_.host_links[host]);
-  for (std::size_t tree = 0; tree < links_.tree_ends.size(); ++tree)
-    for (std::size_t i = 0; i < links_.tree_ends[tree].size(); ++i)
-      if (const int host = links_.trees.neighbours[tree][i].host; host != device::kNobody)
-        both(rank_on_rail(host), links_.tree_ends[tree][i]);
-  for (std::size_t rank = 0; rank < links_.pairwise_ends.size(); ++rank)
-    both(static_cast<int>(rank), links_.pairwise_ends[rank]);
-}
 
 }  // namespace loom

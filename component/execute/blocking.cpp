@@ -140,15 +140,15 @@ void Communicator::count(const device::Call& call, std::optional<Algorithm> carr
     calls_.add(counts.by[static_cast<std::size_t>(*carried)], 1);
     calls_.add(counts.bytes, call.bytes());
   } else if (!linking_) {
-    const FallbackReason reason = !device::has_kernel(call) ? FallbackReason::kNoKernel
-                                  : linked_ == false        ? FallbackReason::kNotConnected
-                                                            : FallbackReason::kNotBetter;
+    const FallbackReason reason = !device::has_kernel(call)           ? FallbackReason::kNoKernel
+                                  : link_state_ == LinkState::kFailed ? FallbackReason::kNotConnected
+                                                                      : FallbackReason::kNotBetter;
     calls_.add(counts.fallbacks[static_cast<std::size_t>(reason)], 1);
   }
 }
 
 void Communicator::count_small_call(const device::Call& call) {
-  if (linking_ || linked_ || group_->hier_from == 0) return;
+  if (linking_ || link_state_ != LinkState::kNotMade || group_->hier_from == 0) return;
   Abilities with = abilities();
   with.hier = true;
   const connect::Shape& shape = group_->wiring.shape;
@@ -165,7 +165,7 @@ Algorithm Communicator::ready_plan(const device::Call& call) {
   };
   Algorithm algorithm = planned();
   if (algorithm == Algorithm::kFallback || algorithm == Algorithm::kCopy) return algorithm;
-  const bool was_linked = linked_.has_value();
+  const bool was_linked = link_state_ != LinkState::kNotMade;
   if (!is_linked()) return Algorithm::kFallback;
   if (!was_linked) algorithm = planned();
   return algorithm == Algorithm::kPairwise && !has_pairwise() ? Algorithm::kFallback : algorithm;
@@ -174,8 +174,8 @@ Algorithm Communicator::ready_plan(const device::Call& call) {
 /// Makes the links at its first call.
 bool Communicator::is_linked() {
   if (linking_) return false;
-  if (!linked_) linked_ = link();
-  return *linked_;
+  if (link_state_ == LinkState::kNotMade) link_state_ = link() ? LinkState::kReady : LinkState::kFailed;
+  return link_state_ == LinkState::kReady;
 }
 
 /// A single rank's call.
@@ -265,16 +265,10 @@ void Communicator::pack_and_exchange(const device::Call& call, device::Waiter& w
                           call.bytes());
 }
 
-/// Of several hosts, before a call.
-void Communicator::enter_links(const device::Call& call) {
-  const device::CallNote note(call.collective, device::CallFamily::kBetweenHosts,
-                              device::shared_bytes(call, group_->wiring.shape.ranks));
-  if (links_.local_next) links_.local_next->enter(note);
-  if (links_.local_previous) links_.local_previous->enter(note);
-  for_net_links([&](int, ucx_transport::NetSendLink* send, ucx_transport::NetRecvLink* receive) {
-    if (send != nullptr) send->enter(note);
-    if (receive != nullptr) receive->enter(note);
-  });
+/// What links of several hosts are told before a call.
+device::CallNote Communicator::note_between_hosts(const device::Call& call) const {
+  return {call.collective, device::CallFamily::kBetweenHosts,
+          device::shared_bytes(call, group_->wiring.shape.ranks)};
 }
 
 /// On one host, before a call that does not go by immediate exchanges: whoever is in one that does shall not
@@ -294,18 +288,19 @@ void Communicator::announce(const device::Call& call, device::CallFamily family)
 device::Grid Communicator::grid() const {
   static_assert(kSharedFifo.slot_bytes <= kNetFifo.slot_bytes &&
                 kSharedFifo.slot_count <= kNetFifo.slot_count);
-  const connect::Ring& ring = across();
+  const connect::Ring& ring = group_->across();
+  const device::PeerLinks& between_hosts = links_.of(LinkKind::kRing).view()[0];
   device::Grid grid{.local = {},
                     .local_fifo = kSharedFifo,
-                    .rail = {ring.position, ring.size, links_.net_next.get(), links_.net_previous.get()},
+                    .rail = {ring.position, ring.size, between_hosts.send, between_hosts.receive},
                     .rail_fifo = group_->wiring.rail ? kNetFifo : kSharedFifo,
                     .ranks = group_->grid_ranks};
   if (group_->wiring.rail) {
-    grid.local = {group_->wiring.local.position, group_->wiring.local.size, links_.local_next.get(),
-                  links_.local_previous.get()};
+    grid.local = {group_->wiring.local.position, group_->wiring.local.size, links_.local.to_next.get(),
+                  links_.local.from_previous.get()};
   } else {
-    if (on_my_host(ring.next)) grid.rail.next = links_.local_next.get();
-    if (on_my_host(ring.previous)) grid.rail.previous = links_.local_previous.get();
+    if (group_->on_my_host(ring.next)) grid.rail.next = links_.local.to_next.get();
+    if (group_->on_my_host(ring.previous)) grid.rail.previous = links_.local.from_previous.get();
   }
   return grid;
 }
@@ -331,7 +326,7 @@ device::DbtExecutor Communicator::over_trees(const device::Call& call) const {
 /// To the end, and until nothing of it needs a further call of ours: the application may not call MPI again
 /// for long.
 void Communicator::drive(Operation& operation) {
-  const std::function<bool()> is_excused = [&] { return waits_too(awaited_rank(operation)); };
+  const std::function<bool()> is_excused = [&] { return links_.waits_too(*group_, awaited_rank(operation)); };
   device::Waiter waiter(wait_policy_, &is_excused);
   try {
     for (State state = advance(operation); state != State::kDone; state = advance(operation))
@@ -343,94 +338,11 @@ void Communicator::drive(Operation& operation) {
   }
 }
 
-/// The rank of a link on which something that this rank has sent depends on its calling MPI again; nothing
-/// where there is none. `released` counts what its peers have taken.
-std::optional<int> Communicator::not_quiet(std::uint64_t& released) const {
-  const std::size_t most = most_untaken(hosts_fifo(group_->wiring.shape.hosts));
-  const auto is_quiet = [&](const Links::HostLinks& ends) {
-    const auto few = [&](std::uint64_t taken) {
-      return ends.send->steps() - taken <= most && ends.send->bytes_after(taken) <= kMostUntakenBytes;
-    };
-    return (few(ends.send->taken()) || few(ends.send->released())) && ends.send->handed_over() &&
-           ends.receive->handed_over();
-  };
-  for (std::size_t host = 0; host < links_.host_links.size(); ++host)
-    if (const Links::HostLinks& ends = links_.host_links[host]; ends.send && !is_quiet(ends))
-      return group_->placement.ranks_of(static_cast<int>(host)).front();
-  released = 0;
-  std::optional<int> waits_for;
-  const auto note = [&](bool quiet, int rank) {
-    if (!quiet) waits_for = rank;
-  };
-  for (std::size_t tree = 0; tree < links_.tree_ends.size(); ++tree)
-    for (std::size_t i = 0; i < links_.tree_ends[tree].size(); ++i) {
-      const Links::HostLinks& ends = links_.tree_ends[tree][i];
-      if (!ends.send) continue;
-      ends.receive->settle();
-      released += ends.send->released();
-      note(ends.send->drained() && ends.receive->handed_over(),
-           rank_on_rail(links_.trees.neighbours[tree][i].host));
-    }
-  for (std::size_t rank = 0; rank < links_.pairwise_ends.size(); ++rank) {
-    const Links::HostLinks& ends = links_.pairwise_ends[rank];
-    if (!ends.send) continue;
-    released += ends.send->released();
-    note(ends.send->drained() && ends.receive->handed_over(), static_cast<int>(rank));
-  }
-  if (links_.net_previous) note(links_.net_previous->handed_over(), across().previous);
-  if (links_.net_next) {
-    released += links_.net_next->released();
-    note(links_.net_next->drained(), across().next);
-  }
-  return waits_for;
-}
-
 /// Who it is; on another host also the way there and how far both have come.
 std::string Communicator::awaited_text(int peer) const {
-  std::string way;
-  std::uint64_t sent = 0, taken = 0, received = 0;
-  for_net_links(
-      [&](int rank, const ucx_transport::NetSendLink* send, const ucx_transport::NetRecvLink* receive) {
-        if (rank != peer) return;
-        way = send != nullptr ? send->way() : receive->way();
-        if (send != nullptr) sent += send->steps(), taken += send->taken();
-        if (receive != nullptr) received += receive->steps();
-      });
   const std::string& name = group_->names.at(peer);
-  if (way.empty()) return name;
-  return fmt::format("{}, over {}: {} slots sent, {} of them taken, {} received", name, way, sent, taken,
-                     received);
-}
-
-/// Between hosts; inside one, whoever is missing is seen by all.
-void Communicator::say_waiting() noexcept {
-  if (group_->wiring.shape.hosts == 1) return;
-  if (links_.cico) links_.cico->say_waiting();
-  if (links_.local_next) links_.local_next->say_waiting();
-  if (links_.local_previous) links_.local_previous->say_waiting();
-  for_net_links([](int, ucx_transport::NetSendLink* send, ucx_transport::NetRecvLink* receive) {
-    if (send != nullptr) send->say_waiting();
-    if (receive != nullptr) receive->say_waiting();
-  });
-}
-
-/// The peer has said so on every link that it has with this rank: on those that it moves on it is taken back,
-/// and on others nobody looks.
-bool Communicator::waits_too(int peer) const noexcept {
-  if (group_->wiring.shape.hosts == 1) return false;
-  bool on_any = false, on_all = true;
-  const auto note = [&](bool waits) { waits ? on_any = true : on_all = false; };
-  const connect::Ring& local = group_->wiring.local;
-  if (links_.cico && on_my_host(peer)) note(links_.cico->waits(group_->placement.local_of(peer)));
-  if (links_.local_next && peer == local.next) note(links_.local_next->other_waits());
-  if (links_.local_previous && peer == local.previous) note(links_.local_previous->other_waits());
-  for_net_links(
-      [&](int rank, const ucx_transport::NetSendLink* send, const ucx_transport::NetRecvLink* receive) {
-        if (rank != peer) return;
-        if (send != nullptr) note(send->other_waits());
-        if (receive != nullptr) note(receive->other_waits());
-      });
-  return on_any && on_all;
+  const std::string standing = links_.standing(peer);
+  return standing.empty() ? name : fmt::format("{}, {}", name, standing);
 }
 
 device::HierLinks Communicator::levels(device::Across across) {
@@ -438,7 +350,7 @@ device::HierLinks Communicator::levels(device::Across across) {
           .places = group_->places,
           .rank = rank_,
           .hosts = group_->wiring.shape.hosts,
-          .links = links_.hosts,
+          .links = links_.of(LinkKind::kLeaders).view(),
           .slot_bytes = kHostsSlotBytes,
           .across = across};
 }

@@ -15,7 +15,7 @@ namespace loom {
 using State = device::RingExecutor::State;
 
 bool Communicator::needs_links(const device::Call& call) const {
-  if (linked_ || linking_) return false;
+  if (link_state_ != LinkState::kNotMade || linking_) return false;
   if (!device::has_kernel(call)) return false;
   const Algorithm algorithm =
       plan_resumable(call.collective, group_->wiring.shape,
@@ -97,11 +97,14 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, bo
       }
     }
     const bool connected =
-        linked_ && (algorithm != Algorithm::kPairwise || links_.pairwise_made || linked_ == false);
+        link_state_ == LinkState::kFailed ||
+        (link_state_ == LinkState::kReady &&
+         (algorithm != Algorithm::kPairwise || links_.pairwise_state != LinkState::kNotMade));
     if (!connected && !linking_) process_.count_fallback(call.collective, FallbackReason::kNotConnected);
     if (!connected) return nullptr;
-    algorithm = *linked_ ? planned() : Algorithm::kFallback;
-    if (algorithm == Algorithm::kPairwise && links_.pairwise_made == false) algorithm = Algorithm::kFallback;
+    algorithm = link_state_ == LinkState::kReady ? planned() : Algorithm::kFallback;
+    if (algorithm == Algorithm::kPairwise && links_.pairwise_state == LinkState::kFailed)
+      algorithm = Algorithm::kFallback;
   }
   explain(algorithm, call);
   if (algorithm == Algorithm::kFallback) {
@@ -150,7 +153,7 @@ State Communicator::advance(Request& request) {
 /// For an operation that has waited so long. Throws Error.
 void Communicator::check_waiting(const Operation& operation, double waited_s) const {
   const double limit_s = process_.runtime().parameters.timeout_s;
-  const std::function<bool()> is_excused = [&] { return waits_too(awaited_rank(operation)); };
+  const std::function<bool()> is_excused = [&] { return links_.waits_too(*group_, awaited_rank(operation)); };
   if (device::is_past(limit_s, waited_s, &is_excused))
     throw Error(ErrorCode::kTimeout, fmt::format("No step forward for {:.1f} s. Waiting for {}.", waited_s,
                                                  awaited_text(awaited_rank(operation))));

@@ -69,7 +69,7 @@ State Communicator::advance(Operation& operation) try {
   if (!operation.executed) {
     if (operation.executor.index() == 0) {
       if (device::is_empty(call)) return State::kDone;
-      if (group_->wiring.shape.hosts > 1) enter_links(call);
+      if (group_->wiring.shape.hosts > 1) links_.enter(note_between_hosts(call));
       make_executor(operation.executor, operation.algorithm, call, device::Begun::kNo);
     }
     const State state = std::visit(
@@ -84,7 +84,7 @@ State Communicator::advance(Operation& operation) try {
     operation.executed = true;
   }
   const std::uint64_t before = operation.released;
-  operation.not_quiet = not_quiet(operation.released);
+  operation.not_quiet = links_.not_quiet(operation.released);
   if (operation.not_quiet) return operation.released != before ? State::kMoved : State::kBlocked;
   if (const auto* blocks = std::get_if<device::CicoBlocksExecutor>(&operation.executor))
     tell_cut(call.collective, blocks->cut());

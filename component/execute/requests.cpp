@@ -84,7 +84,7 @@ void RequestQueue::look_after(const Operation& operation) {
   const double limit_s = communicator_.process_.runtime().parameters.timeout_s;
   if (limit_s > 0 && !has_said_ && waited_s > limit_s / 2) {
     has_said_ = true;
-    communicator_.say_waiting();
+    communicator_.links_.say_waiting();
   }
   communicator_.check_waiting(operation, waited_s);
   if (now - checked_ < kCheckPeersEvery) return;

@@ -32,7 +32,7 @@ bool Communicator::goes_on_device(const device::Call& call) const {
   const bool takes = group_->cuda_executor == LOOM_PERSISTENT
                          ? kernel_way(call.collective, 1, shape.ranks).has_value()
                          : HostDrivenExecutor::takes(call.collective);
-  if (!takes || links_.has_gpus == false) return false;
+  if (!takes || links_.gpu_state == LinkState::kFailed) return false;
   if (device::is_reduction(call.collective) && !Gpu::supports(call.op, call.type)) return false;
   return device::shared_bytes(call, shape.ranks) >= std::max<std::uint64_t>(1, group_->small_bytes);
 }
@@ -46,8 +46,9 @@ bool Communicator::perform_on_device(const device::Call& call) {
     if (!is_linked()) return false;
     const std::optional<Owner> owner = gpu_of(call);
     if (!holds_everywhere(owner.has_value())) return false;
-    if (!links_.has_gpus) links_.has_gpus = make_gpu_links(*owner);
-    if (!*links_.has_gpus) return false;
+    if (links_.gpu_state == LinkState::kNotMade)
+      links_.gpu_state = make_gpu_links(*owner) ? LinkState::kReady : LinkState::kFailed;
+    if (links_.gpu_state == LinkState::kFailed) return false;
     if (links_.gpus->has_kernel() && kernel_way(call.collective, 1, group_->wiring.shape.ranks))
       algorithm = Algorithm::kKernel;
     explain(algorithm, call);

@@ -58,14 +58,4 @@ constexpr std::uint64_t banks_of_hosts(int ranks_here) {
   return std::clamp<std::uint64_t>(std::bit_floor(room), device::CicoBuffer::kBanks, 16);
 }
 
-/// What the ranks must have in common to understand each other; to be counted up when a protocol changes.
-inline constexpr std::uint64_t kProtocolVersion = 15;
-inline constexpr std::uint64_t kLayout =
-    (((kProtocolVersion * 1'000'003 + kOneHostBytes) * 1'000'003 + kSharedFifo.slot_bytes) * 1'000'003 +
-     kSharedFifo.slot_count) *
-        1'000'003 +
-    kNetFifo.slot_bytes * 1009 + kNetFifo.slot_count * 101 + kHostsSlotBytes + hosts_fifo(2).slot_count +
-    hosts_fifo(5).slot_count * 3 + hosts_fifo(9).slot_count * 5 + banks_of_hosts(8) * 7 +
-    kTreeFifo.slot_bytes * 3 + kTreeFifo.slot_count;
-
 }  // namespace loom

@@ -1,9 +1,6 @@
 #include "component/setup/group.hpp"
 
-#include <algorithm>
-#include <chrono>
 #include <new>
-#include <span>
 #include <utility>
 
 namespace loom {
@@ -13,82 +10,13 @@ namespace {
 // Each holds the memory of a communicator (docs/architecture.md).
 constexpr std::size_t kIdleLinks = 2;
 constexpr std::size_t kIdleGroups = 4;
-// For the words of all ends that are abandoned together.
-constexpr std::chrono::milliseconds kMostForLastWords{100};
-
-using ucx_transport::NetEnd;
-
-/// Calls body with each end.
-template <class Body>
-void for_ends(std::span<const Links::HostLinks> links, Body&& body) {
-  for (const Links::HostLinks& ends : links) {
-    if (ends.send) body(*ends.send);
-    if (ends.receive) body(*ends.receive);
-  }
-}
-
-/// The same with all that lead to other hosts.
-template <class Body>
-void for_net_ends(const Links& links, Body&& body) {
-  for_ends(links.host_links, body);
-  for_ends(links.pairwise_ends, body);
-  for (const auto& ends : links.tree_ends) for_ends(ends, body);
-  if (links.net_next) body(*links.net_next);
-  if (links.net_previous) body(*links.net_previous);
-}
-
-/// `for_each` calls its argument with each end.
-template <class ForEach>
-void abandon_ends(ForEach&& for_each) {
-  for_each([](NetEnd& end) { end.abandon_end(); });
-  // This process may not progress again soon.
-  const auto until = std::chrono::steady_clock::now() + kMostForLastWords;
-  for_each([&](NetEnd& end) {
-    while (!end.holds_nothing_back() && std::chrono::steady_clock::now() < until) {
-    }
-  });
-}
 
 }  // namespace
 
-Links::HostLinks Links::HostLinks::make(ucx_transport::Transport& transport, const device::FifoShape& fifo,
-                                        const std::string& peer) {
-  HostLinks ends{std::make_unique<ucx_transport::NetSendLink>(transport, fifo, peer),
-                 std::make_unique<ucx_transport::NetRecvLink>(transport, fifo, peer)};
-  ends.send->pair_with(*ends.receive);
-  return ends;
-}
-
-void Links::abandon() noexcept {
-  number = 0;
-  if (immediate) immediate->abandon();
-  if (cico) cico->abandon();
-  if (gpus && has_gpus == true) gpus->abandon();
-  if (local_next) local_next->abandon();
-  if (local_previous) local_previous->abandon();
-  abandon_ends([&](auto&& body) { for_net_ends(*this, body); });
-}
-
-void Links::abandon_pairwise() noexcept {
-  abandon_ends([&](auto&& body) { for_ends(pairwise_ends, body); });
-}
-
-bool Links::are_connected() const noexcept {
-  bool connected = true;
-  for_net_ends(*this, [&](const NetEnd& end) { connected &= end.is_connected(); });
-  return connected;
-}
-
-void Links::drop_pairwise() noexcept {
-  pairwise_made.reset();
-  pairwise = decltype(pairwise)();
-  pairwise_ends = decltype(pairwise_ends)();
-}
-
 void IdleLinks::put(Links links) noexcept {
   if (links.number == 0) return;
-  if (links.pairwise_made.value_or(true)) links.drop_pairwise();  // all know that there can be none
-  decltype(by_number_)::node_type last;                           // goes after the lock
+  if (links.pairwise_state != LinkState::kFailed) links.drop_pairwise();  // all know that there can be none
+  decltype(by_number_)::node_type last;                                   // goes after the lock
   try {
     const std::lock_guard lock(mutex_);
     const std::uint64_t number = links.number;

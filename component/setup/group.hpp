@@ -13,70 +13,19 @@
 #include <vector>
 
 #include "component/core.h"
+#include "component/links/links.hpp"
 #include "component/select/plan.hpp"
-#include "component/select/race.hpp"
 #include "connect/view.hpp"
-#include "device/cuda/gpu_links.hpp"
-#include "device/host/cico_executor.hpp"
-#include "device/host/grid.hpp"
 #include "device/host/hier_executor.hpp"
-#include "device/host/immediate_exchange.hpp"
 #include "device/link/process_watch.hpp"
-#include "device/link/shared_memory.hpp"
 #include "topo/place.hpp"
-#include "ucx_transport/net_fifo.hpp"
 
 namespace loom {
-
-/// This rank's ends of a communicator's links.
-struct Links {
-  /// The same on all ranks; the links of a group have different ones. 0 before they are made, and once they
-  /// have been abandoned.
-  std::uint64_t number = 0;
-  device::Segment segment;  ///< mine: direct area and CICO buffer, or the FIFO from my local predecessor
-  std::map<int, device::Segment> attached;  ///< of host mates, by rank
-  std::unique_ptr<device::ImmediateExchange> immediate;
-  std::unique_ptr<device::SendLink> local_next;
-  std::unique_ptr<device::RecvLink> local_previous;
-  std::unique_ptr<ucx_transport::NetSendLink> net_next;
-  std::unique_ptr<ucx_transport::NetRecvLink> net_previous;
-  std::optional<device::CicoBuffers> cico;  ///< of my host
-  /// Both ways to a rank of another host: between the node leaders, by host; none to my own.
-  struct HostLinks {
-    std::unique_ptr<ucx_transport::NetSendLink> send;
-    std::unique_ptr<ucx_transport::NetRecvLink> receive;  ///< goes first: it passes news on to `send`
-    /// To whom `peer` names. Throws Error.
-    static HostLinks make(ucx_transport::Transport& transport, const device::FifoShape& fifo,
-                          const std::string& peer);
-  };
-  std::vector<HostLinks> host_links;
-  std::vector<device::PeerLinks> hosts;  ///< the same, as executors see them
-  /// To my neighbours in the trees over the hosts of my rail, as device::DbtLinks has them.
-  std::array<std::array<HostLinks, device::DbtLinks::kMostNeighbours>, 2> tree_ends;
-  device::DbtLinks trees;             ///< the same, as executors see them
-  std::optional<bool> pairwise_made;  ///< nothing before the first call that needs them; false: it has failed
-  std::vector<HostLinks> pairwise_ends;     ///< between all ranks of different hosts, by rank; none to my own
-  std::vector<device::PeerLinks> pairwise;  ///< the same, as executors see them
-  std::vector<std::int64_t> pids;  ///< of all ranks, where they may read each other's memory; else empty
-  Races races;    ///< on one host; the same on all ranks, save what each has yet to tell the others
-  Trials trials;  ///< between hosts; the same on all ranks
-  /// Nothing before the first call with all buffers on GPUs; false: that has failed. The communicator's own,
-  /// never left to another.
-  std::optional<bool> has_gpus;
-  std::unique_ptr<device::cuda::GpuLinks> gpus;
-
-  void abandon() noexcept;
-  /// Whether no connection is known to be broken.
-  bool are_connected() const noexcept;
-  void abandon_pairwise() noexcept;
-  /// The next all-to-all that needs it makes it again.
-  void drop_pairwise() noexcept;
-};
 
 /// Links that no communicator has. Their counters stand where the last call left them, on all ranks alike.
 class IdleLinks {
  public:
-  /// Keeps a few that have a number, without their mesh; which ones does not depend on the order of the
+  /// Keeps a few that have a number, without pairwise ones; which ones does not depend on the order of the
   /// calls.
   void put(Links links) noexcept;
   /// Those with the lowest number, for the caller alone.
@@ -103,8 +52,17 @@ struct Group {
   loom_cuda_executor cuda_executor = LOOM_STAGED;
   std::uint64_t small_bytes = 0;                ///< calls on device buffers below this are staged
   std::map<int, device::ProcessId> host_mates;  ///< by rank, myself included
-  std::map<int, std::string> names;  ///< of host mates and neighbours: "rank 3 (process 71 on host a)"
+  RankNames names;                              ///< of host mates and neighbours
   IdleLinks idle;
+
+  /// Of several hosts: the ring that crosses them.
+  const connect::Ring& across() const { return wiring.rail ? *wiring.rail : *wiring.flat; }
+  bool has_trees() const { return has_tree_sizes(wiring.shape, preference); }
+  /// On the rail of this group's rank.
+  int rank_on_rail(int host) const {
+    return grid_ranks[static_cast<std::size_t>(host * wiring.local.size + wiring.local.position)];
+  }
+  bool on_my_host(int rank) const { return host_mates.contains(rank); }
 };
 
 /// The groups of one process: those that communicators have, and a few others. From any thread.

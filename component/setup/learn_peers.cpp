@@ -8,7 +8,7 @@
 #include <chrono>
 
 #include "component/communicator.hpp"
-#include "component/links/shared_layout.hpp"
+#include "component/links/layout.hpp"
 #include "connect/exchange.hpp"
 #include "device/cuda/images.hpp"
 #include "search/graph_xml.hpp"
@@ -103,7 +103,7 @@ Communicator::~Communicator() {
   twin_.reset();
   process_.retire(calls_);
   if (links_.gpus) process_.retire(std::move(links_.gpus));
-  links_.has_gpus.reset();
+  links_.gpu_state = LinkState::kNotMade;
   if (requests_.empty())
     group_->idle.put(std::move(links_));
   else
@@ -268,9 +268,8 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
       known.push_back(group_->placement.ranks_of(host).front());
   for (int position = 0; position < job.ranks() && group_->wiring.shape.hosts > 1; ++position)
     group_->grid_ranks.push_back(connect::rank_at(job, 0, position));
-  for (const int rank : tree_peers()) known.push_back(rank);
-  for (int rank = 0; rank < job.ranks() && may_use_pairwise(group_->wiring.shape); ++rank)
-    known.push_back(rank);
+  for (const LinkSpec& spec : kLinkSpecs)
+    for (const LinkPeer& peer : spec.plan(*group_, rank_).peers) known.push_back(peer.rank);
   for (const int rank : known) {
     const PeerInfo& peer = peers[static_cast<std::size_t>(rank)];
     group_->names[rank] =
@@ -283,7 +282,7 @@ void Communicator::set_wait_policy() {
   // A network answers so late that a CPU spent on spinning is better given to whoever moves its data.
   const bool yields = group_->oversubscribed || group_->wiring.shape.hosts > 1 ||
                       (runtime.yield_when_idle != nullptr && runtime.yield_when_idle());
-  wait_policy_ = {runtime.progress, [this] { check_peers(); }, [this] { say_waiting(); }, yields,
+  wait_policy_ = {runtime.progress, [this] { check_peers(); }, [this] { links_.say_waiting(); }, yields,
                   runtime.parameters.timeout_s};
   // Whatever a rank waits for, what it has sent must get out: the library's own loop drives the transport
   // only now and then.

@@ -472,7 +472,8 @@ TEST_P(SharedSetUp, KeepsNoLinksToAllRanks) {
     IdleLinks& idle = self.process().groups().find(members)->idle;
     std::optional<Links> left = idle.take();
     ASSERT_TRUE(left);
-    EXPECT_TRUE(left->pairwise_ends.empty() && left->pairwise.empty());
+    EXPECT_TRUE(left->of(LinkKind::kPairwise).ends().empty());
+    EXPECT_EQ(left->pairwise_state, LinkState::kNotMade);
     idle.put(std::move(*left));
     const auto next = duplicate(self, gather);
     EXPECT_EQ(gather.bytes, kBytesOfShared);

@@ -1,0 +1,130 @@
+#include "component/links/links.hpp"
+
+#include <fmt/format.h>
+
+#include "component/links/shared_layout.hpp"
+#include "component/setup/group.hpp"
+
+namespace loom {
+
+using device::RecvLink;
+using device::SendLink;
+using ucx_transport::NetEnd;
+
+device::SegmentHandle Links::make_segment(const Group& group) {
+  if (group.wiring.local.size == 1) return {};
+  segment = device::Segment::create(group.wiring.shape.hosts == 1 ? kOneHostBytes : kOneOfHostsBytes);
+  return segment.handle();
+}
+
+void Links::join_segments(const Group& group, int rank,
+                          const std::function<device::SegmentHandle(int rank)>& handle_of) {
+  const connect::Ring& ring = group.wiring.local;
+  if (ring.size == 1) return;
+  const auto memory_of = [&](int mate) {
+    if (mate == rank) return segment.data();
+    auto entry = attached.find(mate);
+    if (entry == attached.end())
+      entry = attached.emplace(mate, device::Segment::attach(handle_of(mate))).first;
+    return entry->second.data();
+  };
+  std::vector<device::CicoBuffer*> buffers;
+  for (const auto& [mate, process] : group.host_mates)
+    buffers.push_back(reinterpret_cast<device::CicoBuffer*>(memory_of(mate)));
+  const bool one_host = group.wiring.shape.hosts == 1;
+  cico.emplace(std::move(buffers), group.placement.local_of(rank), group.oversubscribed,
+               one_host ? device::CicoBuffer::kBanks : banks_of_hosts(ring.size));
+  const auto behind_cico = [&](int mate) { return memory_of(mate) + sizeof(device::CicoBuffer); };
+  if (one_host) {
+    std::vector<device::ImmediateArea*> areas;
+    for (const auto& [mate, process] : group.host_mates)
+      areas.push_back(reinterpret_cast<device::ImmediateArea*>(behind_cico(mate)));
+    immediate = std::make_unique<device::ImmediateExchange>(std::move(areas), rank, group.protocol,
+                                                            group.oversubscribed);
+    return;
+  }
+  local.next = ring.next;
+  local.previous = ring.previous;
+  local.to_next = std::make_unique<device::SharedSendLink>(behind_cico(ring.next), kSharedFifo, ring.next);
+  local.from_previous =
+      std::make_unique<device::SharedRecvLink>(behind_cico(rank), kSharedFifo, ring.previous);
+}
+
+void Links::enter(const device::CallNote& note) noexcept {
+  for_each_fifo([&](int, SendLink* send, RecvLink* receive) {
+    if (send != nullptr) send->enter(note);
+    if (receive != nullptr) receive->enter(note);
+  });
+}
+
+void Links::say_waiting() noexcept {
+  if (immediate) return;
+  if (cico) cico->say_waiting();
+  for_each_fifo([](int, SendLink* send, RecvLink* receive) {
+    if (send != nullptr) send->say_waiting();
+    if (receive != nullptr) receive->say_waiting();
+  });
+}
+
+bool Links::waits_too(const Group& group, int peer) const noexcept {
+  if (immediate) return false;
+  bool on_any = false, on_all = true;
+  const auto note = [&](bool waits) { waits ? on_any = true : on_all = false; };
+  if (cico && group.on_my_host(peer)) note(cico->waits(group.placement.local_of(peer)));
+  for_each_fifo([&](int rank, const SendLink* send, const RecvLink* receive) {
+    if (rank != peer) return;
+    if (send != nullptr) note(send->other_waits());
+    if (receive != nullptr) note(receive->other_waits());
+  });
+  return on_any && on_all;
+}
+
+std::string Links::standing(int rank) const {
+  std::string way;
+  std::uint64_t sent = 0, taken = 0, received = 0;
+  for_each_link(between_hosts, [&](const LinkSet::Ends& ends) {
+    if (ends.peer.rank != rank) return;
+    way = ends.send ? ends.send->way() : ends.receive->way();
+    if (ends.send) sent += ends.send->steps(), taken += ends.send->taken();
+    if (ends.receive) received += ends.receive->steps();
+  });
+  if (way.empty()) return way;
+  return fmt::format("over {}: {} slots sent, {} of them taken, {} received", way, sent, taken, received);
+}
+
+std::string Links::way() const {
+  std::string way;
+  for_each_net_end(between_hosts, [&](const NetEnd& end) {
+    if (way.empty()) way = end.way();
+  });
+  return way;
+}
+
+std::size_t Links::bytes() const {
+  std::size_t bytes = !cico ? 0 : immediate ? kOneHostBytes : kOneOfHostsBytes;
+  for_each_net_end(between_hosts, [&](const NetEnd& end) { bytes += end.bytes(); });
+  return bytes;
+}
+
+void Links::abandon() noexcept {
+  number = 0;
+  if (immediate) immediate->abandon();
+  if (cico) cico->abandon();
+  if (gpus && gpu_state == LinkState::kReady) gpus->abandon();
+  if (local.to_next) local.to_next->abandon();
+  if (local.from_previous) local.from_previous->abandon();
+  abandon_all(between_hosts);
+}
+
+bool Links::are_connected() const noexcept {
+  bool connected = true;
+  for_each_net_end(between_hosts, [&](const NetEnd& end) { connected &= end.is_connected(); });
+  return connected;
+}
+
+void Links::drop_pairwise() noexcept {
+  pairwise_state = LinkState::kNotMade;
+  of(LinkKind::kPairwise) = LinkSet();
+}
+
+}  // namespace loom
