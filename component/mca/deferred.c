@@ -260,23 +260,12 @@ static void destruct(coll_loom_deferred_t* deferred) {
 OBJ_CLASS_INSTANCE(coll_loom_deferred_t, ompi_coll_base_nbc_request_t, construct, destruct);
 
 /* Whether arrays on this side mean anything on this rank. */
-static bool reads_arrays(struct coll_loom_module* self, const struct coll_loom_args* args, bool in) {
-  const bool is_root = ompi_comm_rank(self->communicator) == args->root;
-  switch (args->collective) {
-    case LOOM_REDUCE_SCATTER:
-      return in;
-    case LOOM_ALLGATHERV:
-      return !in;
-    case LOOM_GATHERV:
-      return !in && is_root;
-    case LOOM_SCATTERV:
-      return in && is_root;
-    case LOOM_ALLTOALLV:
-    case LOOM_ALLTOALLW:
-      return !in || args->in.buffer != MPI_IN_PLACE;
-    default:
-      return false;
-  }
+static bool reads_arrays(struct coll_loom_module* self, const struct coll_loom_args* args,
+                         enum loom_side side) {
+  const struct loom_significance* const row = loom_significance_of(args->collective);
+  const loom_role role = loom_role_of(ompi_comm_rank(self->communicator), args->root);
+  const bool in_place = coll_loom_side_of(args, side)->buffer == MPI_IN_PLACE;
+  return loom_arrays_of(row, side, role, in_place) != 0;
 }
 
 enum { ARRAY_ELEMENT_BYTES = 8 };
@@ -297,7 +286,7 @@ static struct coll_loom_deferred* make_deferred(struct coll_loom_module* self,
   if (deferred == NULL) return NULL;
   deferred->args = *args;
   const size_t ranks = (size_t)ompi_comm_size(self->communicator);
-  const bool in = reads_arrays(self, args, true), out = reads_arrays(self, args, false);
+  const bool in = reads_arrays(self, args, LOOM_IN), out = reads_arrays(self, args, LOOM_OUT);
   if (!in && !out) return deferred;
   char* room = deferred->arrays = malloc(6 * ranks * ARRAY_ELEMENT_BYTES);
   if (room == NULL) {

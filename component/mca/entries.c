@@ -44,10 +44,11 @@ COLL_LOOM_COLLECTIVES(FALLBACK)
     return coll_loom_failed(self, result);                                                    \
   }
 
-#define IS_IN_PLACE(args)                                                        \
-  ((args).in.buffer == MPI_IN_PLACE &&                                           \
-   ((args).collective == LOOM_ALLTOALL || (args).collective == LOOM_ALLTOALLV || \
-    (args).collective == LOOM_ALLTOALLW))
+/* An all-to-all in place: alltoall_in_place.c. */
+static inline bool is_in_place(const struct coll_loom_args* args) {
+  return args->in.buffer == MPI_IN_PLACE && !loom_reduces(args->collective) &&
+         loom_significance_of(args->collective)->in_place.stand_in == LOOM_SAME_BLOCKS;
+}
 
 #define ENTRY_NOT_WAITING(api, which)                                                                   \
   int coll_loom_i##api(PARAMS_##api struct ompi_communicator_t* communicator, ompi_request_t** request, \
@@ -56,7 +57,7 @@ COLL_LOOM_COLLECTIVES(FALLBACK)
     const struct coll_loom_args args = {.collective = which, CALL_##api};                               \
     int error;                                                                                          \
     if (coll_loom_make_request(self, &args, false, request, &error)) return error;                      \
-    if (IS_IN_PLACE(args)) return coll_loom_hand_down_in_place(self, &args, false, NULL, request);      \
+    if (is_in_place(&args)) return coll_loom_hand_down_in_place(self, &args, false, NULL, request);     \
     error = self->fallback_i##api(ARGS_##api communicator, request, self->fallback_i##api##_module);    \
     return coll_loom_keep_communicator(communicator, *request, error);                                  \
   }                                                                                                     \
@@ -67,7 +68,7 @@ COLL_LOOM_COLLECTIVES(FALLBACK)
     const struct coll_loom_args args = {.collective = which, CALL_##api};                               \
     int error;                                                                                          \
     if (coll_loom_make_request(self, &args, true, request, &error)) return error;                       \
-    if (IS_IN_PLACE(args)) return coll_loom_hand_down_in_place(self, &args, true, info, request);       \
+    if (is_in_place(&args)) return coll_loom_hand_down_in_place(self, &args, true, info, request);      \
     error = self->fallback_##api##_init(ARGS_##api communicator, info, request,                         \
                                         self->fallback_##api##_init_module);                            \
     return coll_loom_keep_communicator(communicator, *request, error);                                  \

@@ -5,44 +5,18 @@
 #include "component/mca/kernels.h"
 #include "component/mca/staging.h"
 
-static bool is_reduction(enum loom_collective collective) {
-  return collective <= LOOM_REDUCE_SCATTER_BLOCK || collective == LOOM_REDUCE_SCATTER ||
-         collective == LOOM_SCAN || collective == LOOM_EXSCAN;
-}
-
-static bool has_bytes(const struct coll_loom_side* side) {
-  return side->count > 0 && side->type->super.size > 0;
-}
-
 bool coll_loom_is_empty(struct coll_loom_module* self, const struct coll_loom_args* args) {
-  const bool is_root = ompi_comm_rank(self->communicator) == args->root;
-  switch (args->collective) {
-    case LOOM_BCAST:
-      return !has_bytes(&args->in);
-    case LOOM_ALLGATHER:
-    case LOOM_ALLTOALL:
-      return !has_bytes(&args->out);
-    case LOOM_GATHER:
-      return !has_bytes(is_root ? &args->out : &args->in);
-    case LOOM_SCATTER:
-      return !has_bytes(is_root ? &args->in : &args->out);
-    case LOOM_REDUCE_SCATTER:
-    case LOOM_ALLGATHERV: {
-      const struct coll_loom_side* counted = args->collective == LOOM_ALLGATHERV ? &args->out : &args->in;
-      const size_t ranks = (size_t)ompi_comm_size(self->communicator);
-      for (size_t part = 0; part < ranks && counted->type->super.size > 0; ++part)
-        if (coll_loom_count_at(counted->counts, part) > 0) return false;
-      return true;
-    }
-    case LOOM_BARRIER:
-    case LOOM_GATHERV:
-    case LOOM_SCATTERV:
-    case LOOM_ALLTOALLV:
-    case LOOM_ALLTOALLW:
-      return false;
-    default:
-      return args->in.count == 0;
-  }
+  const struct loom_significance* const row = loom_significance_of(args->collective);
+  if (row->size != LOOM_SIZE_OF_ALL) return false;
+  const enum loom_side side =
+      loom_side_of_size(row, loom_role_of(ompi_comm_rank(self->communicator), args->root));
+  const struct coll_loom_side* const sized = coll_loom_side_of(args, side);
+  if (sized->type->super.size == 0) return true;
+  if ((row->sides[side].arrays & LOOM_COUNTS) == 0) return sized->count == 0;
+  const size_t ranks = (size_t)ompi_comm_size(self->communicator);
+  for (size_t part = 0; part < ranks; ++part)
+    if (coll_loom_count_at(sized->counts, part) > 0) return false;
+  return true;
 }
 
 _Static_assert(LOOM_COLLECTIVE_COUNT <= 32, "coll_loom_module.explained has a bit for each");
@@ -106,19 +80,19 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
                                     enum coll_loom_form form, enum loom_op* op, enum loom_type* type) {
   *op = LOOM_SUM;
   *type = LOOM_UINT8;
-  if (is_reduction(args->collective) && !coll_loom_kernel(args->op, args->in.type, op, type)) {
+  if (loom_reduces(args->collective) && !coll_loom_kernel(args->op, args->in.type, op, type)) {
     if (self->state == COLL_LOOM_BROKEN) return fails(self);
     coll_loom_fall_back(self, args->collective, LOOM_NO_KERNEL, args->op, args->in.type);
     return COLL_LOOM_BY_FALLBACK;
   }
   if (OPAL_UNLIKELY(form == COLL_LOOM_PERSISTENT_FORM && !coll_loom_starts_are_ordered(self->communicator))) {
     if (self->state == COLL_LOOM_BROKEN) return fails(self);
-    if (is_reduction(args->collective) && coll_loom_wants_order(*type)) return COLL_LOOM_IN_ORDER;
+    if (loom_reduces(args->collective) && coll_loom_wants_order(*type)) return COLL_LOOM_IN_ORDER;
     coll_loom_fall_back(self, args->collective, LOOM_ANY_START_ORDER, NULL, NULL);
     return COLL_LOOM_BY_FALLBACK;
   }
   if (OPAL_UNLIKELY(!self->one_host)) {
-    if (is_reduction(args->collective) && coll_loom_wants_order(*type)) return COLL_LOOM_IN_ORDER;
+    if (loom_reduces(args->collective) && coll_loom_wants_order(*type)) return COLL_LOOM_IN_ORDER;
     if (!may_go_between_hosts(args->collective)) {
       coll_loom_fall_back(self, args->collective, LOOM_NOT_BETTER, NULL, NULL);
       return COLL_LOOM_BY_FALLBACK;
