@@ -101,6 +101,8 @@ struct coll_loom_side {
   struct ompi_datatype_t* const* types;
 };
 
+enum coll_loom_form { COLL_LOOM_BLOCKING_FORM, COLL_LOOM_NONBLOCKING_FORM, COLL_LOOM_PERSISTENT_FORM };
+
 /* A call as the program made it. Reductions have their operand in `in`, with count and type, and their result
  * in `out`; a bcast has its buffer in both. */
 struct coll_loom_args {

@@ -1,8 +1,9 @@
-/* coll_loom_check: before a call the ranks tell each other what they are about to do. */
+#include "component/mca/check.h"
+
 #include <stdarg.h>
 
-#include "component/mca/coll_loom.h"
-#include "component/mca/kernels.h"
+#include "component/mca/persistent.h"
+#include "component/mca/setup.h"
 
 /* What all ranks must give alike. Which fields mean something depends on the collective; the others are 0. */
 enum field { COLLECTIVE, FORM, START_ORDER, ROOT, OPERATION, IN_PLACE, BYTES, RECEIVED, TYPES, FIELDS };

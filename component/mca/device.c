@@ -1,7 +1,10 @@
-/* Blocking calls whose buffers lie on GPUs on all ranks, carried there before anybody makes staging buffers:
- * with coll_loom_cuda_executor. */
+#include "component/mca/device.h"
+
+#include "component/mca/connecting.h"
 #include "component/mca/kernels.h"
-#include "component/mca/staging.h"
+#include "component/mca/perform.h"
+#include "component/mca/setup.h"
+#include "component/mca/way.h"
 
 /* The core asks the other ranks, so all come here or none: only what they share is looked at before. */
 bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const struct coll_loom_args* given,

@@ -1,8 +1,6 @@
-/* coll_loom_reproducible: reductions of floating point numbers in order of rank, whatever the hosts, the
- * sizes and the algorithms. Every rank gets every operand from the fallback component and reduces them
- * itself: (n-1) S bytes in and out of each rank instead of 2 (n-1)/n S. What loom carries on one host is in
- * order of rank anyway. */
 #include "component/mca/in_order.h"
+
+#include "component/mca/fallback.h"
 
 enum { TILE_BYTES = 256 * 1024 };
 

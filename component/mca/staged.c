@@ -1,5 +1,10 @@
-/* What Open MPI calls where a buffer may be on a device: each entry point makes staging buffers if one is,
- * and goes on to loom's own, or for what loom does not carry to the fallback component. */
+/* Each entry point makes staging buffers if a buffer is on a device, and goes on to loom's own, or for what
+ * loom does not carry to the fallback component. */
+#include "component/mca/staged.h"
+
+#include "component/mca/device.h"
+#include "component/mca/entries.h"
+#include "component/mca/staged_request.h"
 #include "component/mca/staging.h"
 
 /* The program's buffers give way to their staging buffers. */

@@ -1,5 +1,6 @@
 #include "component/mca/staging.h"
 
+#include "component/mca/setup.h"
 #include "ompi/mca/topo/base/base.h"
 
 /* The blocks of each side's buffer that this rank reads, and those that it writes; of a reduction as sides of
@@ -201,14 +202,6 @@ static const char* first_byte(const struct coll_loom_blocks* blocks) {
 }
 
 /* ---- Stand-ins */
-
-int coll_loom_fail_alone(struct coll_loom_module* self, int result) {
-  if (self->comm != NULL) {
-    loom_comm_abandon(self->comm);
-    coll_loom_break(self, result);
-  }
-  return coll_loom_error_class(result);
-}
 
 /* Others, if the call has any, are told. */
 static int fail(struct coll_loom_module* self, int which, int result) {
