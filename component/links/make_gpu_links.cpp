@@ -1,10 +1,11 @@
-// communicator_gpus.cpp -- calls whose buffers lie on GPUs on all ranks, and stay there. Whether they do is a
+// make_gpu_links.cpp -- calls whose buffers lie on GPUs on all ranks, and stay there. Whether they do is a
 // fact of each rank; a round of flags makes it a shared one, and every verdict of the set-up likewise.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "component/communicator.hpp"
+#include "component/significance.h"
 
 namespace loom {
 
@@ -64,9 +65,10 @@ bool Communicator::perform_on_device(const device::Call& call) {
 /// Whose the buffers are that matter on this rank, if they are contiguous, of one GPU, and of the one that
 /// the links are on.
 std::optional<Owner> Communicator::gpu_of(const device::Call& call) {
-  const bool bcast = call.collective == Collective::kBroadcast, is_root = call.root == rank_;
-  const bool reads = !bcast || is_root,
-             writes = bcast ? !is_root : call.collective != Collective::kReduce || is_root;
+  const loom_significance* const row = loom_significance_of(static_cast<int>(call.collective));
+  const loom_role role = loom_role_of(rank_, call.root);
+  const bool reads = loom_is_significant(row, LOOM_IN, role),
+             writes = loom_is_significant(row, LOOM_OUT, role);
   std::optional<Owner> owner;
   const auto is_there = [&](const std::byte* buffer, const device::Packer* gaps) {
     if (gaps != nullptr) return false;

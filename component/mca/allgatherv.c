@@ -2,7 +2,9 @@
  * chooses an algorithm by the size of the own send type times all counts, which are of the receive type (seen
  * in Open MPI 4.1.4): ranks that describe one message by different types choose different ones and wait for
  * ever. In place it looks at the receive type alone, and comes to the bytes of the whole message. */
-#include "component/mca/staging.h"
+#include "component/mca/entries.h"
+#include "component/mca/fallback.h"
+#include "component/mca/perform.h"
 
 int coll_loom_allgatherv(PARAMS_allgatherv struct ompi_communicator_t* communicator,
                          mca_coll_base_module_t* module) {

@@ -2,10 +2,13 @@
  * to 6.0) give wrong results for the v and w forms, and with 4.1 may never end; and 4.1 reads the send type
  * of MPI_Ialltoall, which means nothing there. So the blocks to be sent are copied before each start, and the
  * call is made as one that is not in place, on all ranks. */
-#include "component/mca/outer_request.h"
+#include "component/mca/alltoall_in_place.h"
+
+#include "component/mca/fallback_request.h"
+#include "component/mca/wrapper_request.h"
 
 struct coll_loom_copied_request {
-  struct coll_loom_outer_request super;
+  struct coll_loom_wrapper super;
   struct coll_loom_piece* pieces; /* the blocks; a program may drop its arrays of counts meanwhile */
   int blocks;
   char *memory, *copy; /* copy: where the program's buffer begins in it */
@@ -14,8 +17,8 @@ struct coll_loom_copied_request {
 typedef struct coll_loom_copied_request coll_loom_copied_request_t;
 OBJ_CLASS_DECLARATION(coll_loom_copied_request_t);
 
-static int copy_blocks(struct coll_loom_outer_request* outer) {
-  struct coll_loom_copied_request* self = (struct coll_loom_copied_request*)outer;
+static int copy_blocks(struct coll_loom_wrapper* wrapper) {
+  struct coll_loom_copied_request* self = (struct coll_loom_copied_request*)wrapper;
   for (int block = 0; block < self->blocks; ++block) {
     const struct coll_loom_piece* piece = &self->pieces[block];
     if (piece->bytes == 0) continue;
@@ -50,21 +53,16 @@ static bool make_room(struct coll_loom_copied_request* self, const struct coll_l
   return self->memory != NULL;
 }
 
-static int end(struct coll_loom_outer_request* outer, int error) {
-  (void)outer;
-  return error;
-}
 static void construct(coll_loom_copied_request_t* self) {
-  memset((char*)self + sizeof self->super, 0, sizeof *self - sizeof self->super);
+  COLL_LOOM_CLEAR(self);
   self->super.begin = copy_blocks;
-  self->super.end = end;
 }
 static void destruct(coll_loom_copied_request_t* self) {
-  coll_loom_outer_request_let_go(&self->super);
+  coll_loom_wrapper_let_go(&self->super);
   free(self->memory);
   free(self->pieces);
 }
-OBJ_CLASS_INSTANCE(coll_loom_copied_request_t, coll_loom_outer_request_t, construct, destruct);
+OBJ_CLASS_INSTANCE(coll_loom_copied_request_t, coll_loom_wrapper_t, construct, destruct);
 
 /* A call of the fallback component that does not wait, with these arguments for its operand. */
 #define HAND_DOWN(api, ...)                                                          \
@@ -95,11 +93,10 @@ int coll_loom_hand_down_in_place(struct coll_loom_module* self, const struct col
     error = HAND_DOWN(alltoallw, made->copy, out->counts, out->disps, out->types, out->buffer, out->counts,
                       out->disps, out->types);
   if (error != OMPI_SUCCESS) {
-    OBJ_RELEASE(made);
+    coll_loom_request_drop(&made->super.super);
     return error;
   }
-  coll_loom_outer_request_make(&made->super, persistent, communicator);
-  coll_loom_outer_request_take(&made->super, inner);
-  *request = &made->super.super.super;
+  coll_loom_request_open(&made->super.super, persistent, communicator);
+  coll_loom_wrapper_take(&made->super, inner, request);
   return OMPI_SUCCESS;
 }

@@ -5,58 +5,89 @@
 
 #include "component/core.h"
 #include "component/mca/ompi_compat.h"
+#include "component/significance.h"
 
+/* clang-format off */
 /* X(name in Open MPI, enum loom_collective) */
-#define COLL_LOOM_COLLECTIVES(X)                                                                  \
-  X(allreduce, LOOM_ALLREDUCE)                                                                    \
-  X(reduce, LOOM_REDUCE)                                                                          \
-  X(reduce_scatter_block, LOOM_REDUCE_SCATTER_BLOCK) X(reduce_scatter, LOOM_REDUCE_SCATTER)       \
-      X(scan, LOOM_SCAN) X(exscan, LOOM_EXSCAN) X(bcast, LOOM_BCAST) X(allgather, LOOM_ALLGATHER) \
-          X(allgatherv, LOOM_ALLGATHERV) X(alltoall, LOOM_ALLTOALL) X(alltoallv, LOOM_ALLTOALLV)  \
-              X(alltoallw, LOOM_ALLTOALLW) X(gather, LOOM_GATHER) X(gatherv, LOOM_GATHERV)        \
-                  X(scatter, LOOM_SCATTER) X(scatterv, LOOM_SCATTERV) X(barrier, LOOM_BARRIER)
+#define COLL_LOOM_COLLECTIVES(X)                     \
+  X(allreduce, LOOM_ALLREDUCE)                       \
+  X(reduce, LOOM_REDUCE)                             \
+  X(reduce_scatter_block, LOOM_REDUCE_SCATTER_BLOCK) \
+  X(reduce_scatter, LOOM_REDUCE_SCATTER)             \
+  X(scan, LOOM_SCAN)                                 \
+  X(exscan, LOOM_EXSCAN)                             \
+  X(bcast, LOOM_BCAST)                               \
+  X(allgather, LOOM_ALLGATHER)                       \
+  X(allgatherv, LOOM_ALLGATHERV)                     \
+  X(alltoall, LOOM_ALLTOALL)                         \
+  X(alltoallv, LOOM_ALLTOALLV)                       \
+  X(alltoallw, LOOM_ALLTOALLW)                       \
+  X(gather, LOOM_GATHER)                             \
+  X(gatherv, LOOM_GATHERV)                           \
+  X(scatter, LOOM_SCATTER)                           \
+  X(scatterv, LOOM_SCATTERV)                         \
+  X(barrier, LOOM_BARRIER)
 
 /* Every function of the coll framework among them: X(name, enum loom_collective), for each form. */
 #define COLL_LOOM_BLOCKING(X) COLL_LOOM_COLLECTIVES(X)
-#define COLL_LOOM_NONBLOCKING(X)                                                                      \
-  X(iallreduce, LOOM_ALLREDUCE)                                                                       \
-  X(ireduce, LOOM_REDUCE)                                                                             \
-  X(ireduce_scatter_block, LOOM_REDUCE_SCATTER_BLOCK) X(ireduce_scatter, LOOM_REDUCE_SCATTER)         \
-      X(iscan, LOOM_SCAN) X(iexscan, LOOM_EXSCAN) X(ibcast, LOOM_BCAST) X(iallgather, LOOM_ALLGATHER) \
-          X(iallgatherv, LOOM_ALLGATHERV) X(ialltoall, LOOM_ALLTOALL) X(ialltoallv, LOOM_ALLTOALLV)   \
-              X(ialltoallw, LOOM_ALLTOALLW) X(igather, LOOM_GATHER) X(igatherv, LOOM_GATHERV)         \
-                  X(iscatter, LOOM_SCATTER) X(iscatterv, LOOM_SCATTERV) X(ibarrier, LOOM_BARRIER)
-#define COLL_LOOM_PERSISTENT(X)                                                                       \
-  X(allreduce_init, LOOM_ALLREDUCE)                                                                   \
-  X(reduce_init, LOOM_REDUCE)                                                                         \
-  X(reduce_scatter_block_init, LOOM_REDUCE_SCATTER_BLOCK) X(reduce_scatter_init, LOOM_REDUCE_SCATTER) \
-      X(scan_init, LOOM_SCAN) X(exscan_init, LOOM_EXSCAN) X(bcast_init, LOOM_BCAST)                   \
-          X(allgather_init, LOOM_ALLGATHER) X(allgatherv_init, LOOM_ALLGATHERV)                       \
-              X(alltoall_init, LOOM_ALLTOALL) X(alltoallv_init, LOOM_ALLTOALLV)                       \
-                  X(alltoallw_init, LOOM_ALLTOALLW) X(gather_init, LOOM_GATHER)                       \
-                      X(gatherv_init, LOOM_GATHERV) X(scatter_init, LOOM_SCATTER)                     \
-                          X(scatterv_init, LOOM_SCATTERV) X(barrier_init, LOOM_BARRIER)
+#define COLL_LOOM_NONBLOCKING(X)                      \
+  X(iallreduce, LOOM_ALLREDUCE)                       \
+  X(ireduce, LOOM_REDUCE)                             \
+  X(ireduce_scatter_block, LOOM_REDUCE_SCATTER_BLOCK) \
+  X(ireduce_scatter, LOOM_REDUCE_SCATTER)             \
+  X(iscan, LOOM_SCAN)                                 \
+  X(iexscan, LOOM_EXSCAN)                             \
+  X(ibcast, LOOM_BCAST)                               \
+  X(iallgather, LOOM_ALLGATHER)                       \
+  X(iallgatherv, LOOM_ALLGATHERV)                     \
+  X(ialltoall, LOOM_ALLTOALL)                         \
+  X(ialltoallv, LOOM_ALLTOALLV)                       \
+  X(ialltoallw, LOOM_ALLTOALLW)                       \
+  X(igather, LOOM_GATHER)                             \
+  X(igatherv, LOOM_GATHERV)                           \
+  X(iscatter, LOOM_SCATTER)                           \
+  X(iscatterv, LOOM_SCATTERV)                         \
+  X(ibarrier, LOOM_BARRIER)
+#define COLL_LOOM_PERSISTENT(X)                           \
+  X(allreduce_init, LOOM_ALLREDUCE)                       \
+  X(reduce_init, LOOM_REDUCE)                             \
+  X(reduce_scatter_block_init, LOOM_REDUCE_SCATTER_BLOCK) \
+  X(reduce_scatter_init, LOOM_REDUCE_SCATTER)             \
+  X(scan_init, LOOM_SCAN)                                 \
+  X(exscan_init, LOOM_EXSCAN)                             \
+  X(bcast_init, LOOM_BCAST)                               \
+  X(allgather_init, LOOM_ALLGATHER)                       \
+  X(allgatherv_init, LOOM_ALLGATHERV)                     \
+  X(alltoall_init, LOOM_ALLTOALL)                         \
+  X(alltoallv_init, LOOM_ALLTOALLV)                       \
+  X(alltoallw_init, LOOM_ALLTOALLW)                       \
+  X(gather_init, LOOM_GATHER)                             \
+  X(gatherv_init, LOOM_GATHERV)                           \
+  X(scatter_init, LOOM_SCATTER)                           \
+  X(scatterv_init, LOOM_SCATTERV)                         \
+  X(barrier_init, LOOM_BARRIER)
 #define COLL_LOOM_APIS(X) COLL_LOOM_BLOCKING(X) COLL_LOOM_NONBLOCKING(X) COLL_LOOM_PERSISTENT(X)
 
 /* What loom only stands before, for buffers on devices: X(name), each in three forms. */
-enum coll_loom_neighborhood {
-  COLL_LOOM_NEIGHBOR_ALLGATHER = LOOM_COLLECTIVE_COUNT,
-  COLL_LOOM_NEIGHBOR_ALLGATHERV,
-  COLL_LOOM_NEIGHBOR_ALLTOALL,
-  COLL_LOOM_NEIGHBOR_ALLTOALLV,
-  COLL_LOOM_NEIGHBOR_ALLTOALLW,
-  COLL_LOOM_REDUCE_LOCAL /* in one form only */
-};
 #define COLL_LOOM_NEIGHBORHOODS(X) \
   X(neighbor_allgather)            \
-  X(neighbor_allgatherv) X(neighbor_alltoall) X(neighbor_alltoallv) X(neighbor_alltoallw)
-#define COLL_LOOM_NEIGHBORHOOD_APIS(X)                                                           \
-  COLL_LOOM_NEIGHBORHOODS(X)                                                                     \
-  X(ineighbor_allgather)                                                                         \
-  X(ineighbor_allgatherv)                                                                        \
-  X(ineighbor_alltoall) X(ineighbor_alltoallv) X(ineighbor_alltoallw) X(neighbor_allgather_init) \
-      X(neighbor_allgatherv_init) X(neighbor_alltoall_init) X(neighbor_alltoallv_init)           \
-          X(neighbor_alltoallw_init)
+  X(neighbor_allgatherv)           \
+  X(neighbor_alltoall)             \
+  X(neighbor_alltoallv)            \
+  X(neighbor_alltoallw)
+#define COLL_LOOM_NEIGHBORHOOD_APIS(X) \
+  COLL_LOOM_NEIGHBORHOODS(X)           \
+  X(ineighbor_allgather)               \
+  X(ineighbor_allgatherv)              \
+  X(ineighbor_alltoall)                \
+  X(ineighbor_alltoallv)               \
+  X(ineighbor_alltoallw)               \
+  X(neighbor_allgather_init)           \
+  X(neighbor_allgatherv_init)          \
+  X(neighbor_alltoall_init)            \
+  X(neighbor_alltoallv_init)           \
+  X(neighbor_alltoallw_init)
+/* clang-format on */
 
 /* One side of a call that moves data: blocks in a buffer. Of v forms counts and displacements are by rank, of
  * alltoallw the types too, and its displacements are bytes; else blocks lie one behind the other. */
@@ -70,6 +101,8 @@ struct coll_loom_side {
   struct ompi_datatype_t* const* types;
 };
 
+enum coll_loom_form { COLL_LOOM_BLOCKING_FORM, COLL_LOOM_NONBLOCKING_FORM, COLL_LOOM_PERSISTENT_FORM };
+
 /* A call as the program made it. Reductions have their operand in `in`, with count and type, and their result
  * in `out`; a bcast has its buffer in both. */
 struct coll_loom_args {
@@ -78,6 +111,10 @@ struct coll_loom_args {
   struct ompi_op_t* op;
   int root;
 };
+static inline const struct coll_loom_side* coll_loom_side_of(const struct coll_loom_args* args,
+                                                             enum loom_side side) {
+  return side == LOOM_IN ? &args->in : &args->out;
+}
 
 /* Of each collective: parameters, arguments (both with the comma that what follows needs), and struct
  * coll_loom_args. */

@@ -1,8 +1,9 @@
-/* coll_loom_check: before a call the ranks tell each other what they are about to do. */
+#include "component/mca/check.h"
+
 #include <stdarg.h>
 
-#include "component/mca/coll_loom.h"
-#include "component/mca/kernels.h"
+#include "component/mca/persistent.h"
+#include "component/mca/setup.h"
 
 /* What all ranks must give alike. Which fields mean something depends on the collective; the others are 0. */
 enum field { COLLECTIVE, FORM, START_ORDER, ROOT, OPERATION, IN_PLACE, BYTES, RECEIVED, TYPES, FIELDS };
@@ -40,65 +41,40 @@ static uint64_t mix(uint64_t hash, uint64_t value) {
   return (hash ^ value) * UINT64_C(0x100000001b3);
 }
 
-static bool is_rooted(enum loom_collective collective) {
-  return collective == LOOM_REDUCE || collective == LOOM_BCAST ||
-         (collective >= LOOM_GATHER && collective <= LOOM_SCATTERV);
+static uint64_t hash_of_counts(const struct coll_loom_side* side, int ranks) {
+  uint64_t hash = 0;
+  for (int part = 0; part < ranks; ++part)
+    hash = mix(hash, bytes_of(side->type, coll_loom_count_at(side->counts, (size_t)part)));
+  return hash;
+}
+
+/* A move whose counts are by rank: what passes between two ranks is compared, pair by pair. */
+static bool has_lists(const struct loom_significance* row) {
+  return (row->traits & LOOM_REDUCES) == 0 && (row->sides[LOOM_IN].arrays | row->sides[LOOM_OUT].arrays) != 0;
 }
 
 static struct signature signature_of(const struct coll_loom_args* args, int rank, int ranks) {
   struct signature self = {.fields = {[COLLECTIVE] = (uint64_t)args->collective}};
   uint64_t* const fields = self.fields;
-  const bool is_root = rank == args->root, in_place = args->in.buffer == MPI_IN_PLACE;
-  if (is_rooted(args->collective)) fields[ROOT] = (uint64_t)args->root;
+  const struct loom_significance* const row = loom_significance_of(args->collective);
+  const bool in_place = args->in.buffer == MPI_IN_PLACE;
+  if (row->traits & LOOM_HAS_ROOT) fields[ROOT] = (uint64_t)args->root;
   /* User-defined operations cannot be told from each other. */
   if (args->op != NULL)
     fields[OPERATION] = ompi_op_is_intrinsic(args->op) ? (uint64_t)args->op->o_f_to_c_index + 1 : UINT64_MAX;
-  switch (args->collective) {
-    case LOOM_ALLREDUCE:
-      fields[IN_PLACE] = in_place;
-      /* fall through */
-    case LOOM_REDUCE:
-    case LOOM_REDUCE_SCATTER_BLOCK:
-    case LOOM_SCAN:
-    case LOOM_EXSCAN:
-    case LOOM_BCAST:
-      fields[BYTES] = bytes_of(args->in.type, args->in.count);
-      fields[TYPES] = types_of(args->in.type);
-      break;
-    case LOOM_REDUCE_SCATTER:
-      for (int part = 0; part < ranks; ++part)
-        fields[BYTES] =
-            mix(fields[BYTES], bytes_of(args->in.type, coll_loom_count_at(args->in.counts, (size_t)part)));
-      fields[TYPES] = types_of(args->in.type);
-      break;
-    case LOOM_ALLGATHER:
-    case LOOM_ALLTOALL:
-      fields[IN_PLACE] = in_place;
-      fields[RECEIVED] = bytes_of(args->out.type, args->out.count);
-      fields[BYTES] = in_place ? fields[RECEIVED] : bytes_of(args->in.type, args->in.count);
-      fields[TYPES] = types_of(args->out.type);
-      break;
-    case LOOM_GATHER:
-      fields[BYTES] =
-          is_root ? bytes_of(args->out.type, args->out.count) : bytes_of(args->in.type, args->in.count);
-      fields[TYPES] = types_of(is_root ? args->out.type : args->in.type);
-      break;
-    case LOOM_SCATTER:
-      fields[BYTES] =
-          is_root ? bytes_of(args->in.type, args->in.count) : bytes_of(args->out.type, args->out.count);
-      fields[TYPES] = types_of(is_root ? args->in.type : args->out.type);
-      break;
-    case LOOM_ALLGATHERV:
-    case LOOM_ALLTOALLV:
-    case LOOM_ALLTOALLW:
-      fields[IN_PLACE] = in_place;
-      /* fall through */
-    case LOOM_GATHERV:
-    case LOOM_SCATTERV:
-      self.lists = 1;
-      break;
-    default:
-      break;
+  if (row->in_place.alike) fields[IN_PLACE] = in_place;
+  self.lists = has_lists(row);
+  if (self.lists || row->size != LOOM_SIZE_OF_ALL) return self;
+  const enum loom_side side = loom_side_of_size(row, loom_role_of(rank, args->root));
+  const struct coll_loom_side* const sized = coll_loom_side_of(args, side);
+  fields[TYPES] = types_of(sized->type);
+  fields[BYTES] =
+      row->sides[side].arrays == 0 ? bytes_of(sized->type, sized->count) : hash_of_counts(sized, ranks);
+  /* Where all ranks give a size for either side, both are compared. */
+  if (!loom_reduces(args->collective) && row->sides[LOOM_IN].ranks == LOOM_ALL_RANKS &&
+      row->sides[LOOM_OUT].ranks == LOOM_ALL_RANKS) {
+    fields[RECEIVED] = fields[BYTES];
+    if (!in_place) fields[BYTES] = bytes_of(args->in.type, args->in.count);
   }
   return self;
 }
@@ -111,18 +87,19 @@ static uint64_t block_bytes(const struct coll_loom_side* side, int rank) {
 
 /* Bytes that this rank sends to each other one, and then bytes that it expects from each. */
 static void list_exchanges(const struct coll_loom_args* args, int rank, int ranks, uint64_t* list) {
-  const bool gather = args->collective == LOOM_GATHERV, scatter = args->collective == LOOM_SCATTERV;
-  const bool is_root = rank == args->root, in_place = args->in.buffer == MPI_IN_PLACE;
+  const struct loom_significance* const row = loom_significance_of(args->collective);
+  const loom_role self = loom_role_of(rank, args->root);
+  const bool in_place = args->in.buffer == MPI_IN_PLACE;
+  const struct coll_loom_side* const from = in_place ? &args->out : &args->in;
+  const bool one_block = row->sides[LOOM_IN].blocks == LOOM_ONE_BLOCK;
   for (int peer = 0; peer < ranks; ++peer) {
-    const bool sends = gather ? peer == args->root : scatter ? is_root : true;
-    const bool receives = scatter ? peer == args->root : gather ? is_root : true;
-    const struct coll_loom_side* from = in_place ? &args->out : &args->in;
+    const loom_role other = loom_role_of(peer, args->root);
     list[peer] = 0;
     list[ranks + peer] = 0;
     /* What goes from a rank to itself is its own affair where MPI_IN_PLACE may stand. */
     if (peer == rank && (in_place || args->out.buffer == MPI_IN_PLACE)) continue;
-    if (sends) list[peer] = block_bytes(from, args->collective == LOOM_ALLGATHERV && in_place ? rank : peer);
-    if (receives) list[ranks + peer] = block_bytes(&args->out, peer);
+    if (loom_passes(row, self, other)) list[peer] = block_bytes(from, in_place && one_block ? rank : peer);
+    if (loom_passes(row, other, self)) list[ranks + peer] = block_bytes(&args->out, peer);
   }
 }
 

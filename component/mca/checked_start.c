@@ -3,12 +3,15 @@
  * communicator this one is, by a persistent all-gather of the fallback component, which meets its
  * counterparts by the order of making. The call itself starts after that, and after those that were started
  * before it. So a rank that is in another order sees an error, on all ranks, and no data moves. */
+#include "component/mca/checked_start.h"
+
 #include <pthread.h>
 
-#include "component/mca/outer_request.h"
+#include "component/mca/setup.h"
+#include "component/mca/wrapper_request.h"
 
 struct coll_loom_checked_start {
-  struct coll_loom_outer_request super; /* its `inner` is one of the next two */
+  struct coll_loom_wrapper super; /* its `inner` is one of the next two */
   ompi_request_t *exchange, *call;
   struct coll_loom_module* module;
   enum loom_collective collective;
@@ -22,8 +25,8 @@ OBJ_CLASS_DECLARATION(coll_loom_checked_start_t);
 /* Of struct coll_loom_starts in all modules. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-static int begin(struct coll_loom_outer_request* outer) {
-  struct coll_loom_checked_start* self = (struct coll_loom_checked_start*)outer;
+static int begin(struct coll_loom_wrapper* wrapper) {
+  struct coll_loom_checked_start* self = (struct coll_loom_checked_start*)wrapper;
   struct coll_loom_starts* const starts = &self->module->starts;
   pthread_mutex_lock(&mutex);
   self->starts[0] = ++starts->started;
@@ -32,7 +35,7 @@ static int begin(struct coll_loom_outer_request* outer) {
   *starts->last = self;
   starts->last = &self->next;
   pthread_mutex_unlock(&mutex);
-  outer->inner = self->exchange;
+  wrapper->inner = self->exchange;
   return OMPI_SUCCESS;
 }
 
@@ -55,10 +58,10 @@ static bool are_alike(const struct coll_loom_checked_start* self) {
 }
 
 /* The exchange has ended, and then the call. */
-static int end(struct coll_loom_outer_request* outer, int error) {
-  struct coll_loom_checked_start* self = (struct coll_loom_checked_start*)outer;
+static int end(struct coll_loom_wrapper* wrapper, int error) {
+  struct coll_loom_checked_start* self = (struct coll_loom_checked_start*)wrapper;
   struct coll_loom_starts* const starts = &self->module->starts;
-  if (outer->inner == self->call) return error;
+  if (wrapper->inner == self->call) return error;
   pthread_mutex_lock(&mutex);
   if (starts->first != self) {
     pthread_mutex_unlock(&mutex);
@@ -66,7 +69,7 @@ static int end(struct coll_loom_outer_request* outer, int error) {
   }
   if (error == OMPI_SUCCESS && !are_alike(self)) error = MPI_ERR_OTHER;
   if (error == OMPI_SUCCESS) {
-    outer->inner = self->call;
+    wrapper->inner = self->call;
     error = self->call->req_start(1, &self->call);
     if (error == OMPI_SUCCESS) error = COLL_LOOM_GOES_ON;
   }
@@ -76,7 +79,7 @@ static int end(struct coll_loom_outer_request* outer, int error) {
 }
 
 static void construct(coll_loom_checked_start_t* self) {
-  memset((char*)self + sizeof self->super, 0, sizeof *self - sizeof self->super);
+  COLL_LOOM_CLEAR(self);
   self->super.begin = begin;
   self->super.end = end;
 }
@@ -85,7 +88,7 @@ static void destruct(coll_loom_checked_start_t* self) {
   if (self->call != NULL) ompi_request_free(&self->call);
   free(self->starts);
 }
-OBJ_CLASS_INSTANCE(coll_loom_checked_start_t, coll_loom_outer_request_t, construct, destruct);
+OBJ_CLASS_INSTANCE(coll_loom_checked_start_t, coll_loom_wrapper_t, construct, destruct);
 
 int coll_loom_check_starts(struct coll_loom_module* self, enum loom_collective collective,
                            ompi_request_t** request) {
@@ -106,7 +109,7 @@ int coll_loom_check_starts(struct coll_loom_module* self, enum loom_collective c
                                                 &ompi_mpi_uint64_t.dt, self->communicator, MPI_INFO_NULL,
                                                 &made->exchange, self->fallback_allgather_init_module);
   if (error != OMPI_SUCCESS) {
-    if (made != NULL) OBJ_RELEASE(made);
+    if (made != NULL) coll_loom_request_drop(&made->super.super);
     ompi_request_free(request);
     loom_comm_abandon(self->comm); /* the others would wait for the exchange */
     coll_loom_break(self, LOOM_ERR_OUT_OF_MEMORY);
@@ -116,8 +119,7 @@ int coll_loom_check_starts(struct coll_loom_module* self, enum loom_collective c
   made->call = *request;
   made->collective = collective;
   made->number = ++self->starts.made;
-  coll_loom_outer_request_make(&made->super, true, self->communicator);
-  coll_loom_outer_request_take(&made->super, made->exchange);
-  *request = &made->super.super.super;
+  coll_loom_request_open(&made->super.super, true, self->communicator);
+  coll_loom_wrapper_take(&made->super, made->exchange, request);
   return OMPI_SUCCESS;
 }

@@ -1,4 +1,23 @@
-/* What the files of the Open MPI glue know of each other. */
+/* The module of a communicator, and what there is once per process: the data that the files of the glue
+ * share. What they do for each other is in a header for each.
+ *
+ * Includes go downwards; a file of a line includes headers of the lines below it alone:
+ *
+ *   module.c, component.c
+ *   staged.h, allgatherv.c       what Open MPI calls, if a buffer may be on a device
+ *   entries.h                    what Open MPI calls
+ *   device.h, staged_request.h   calls with buffers on devices
+ *   perform.h, make_request.h    a call that waits, and one that does not
+ *   way.h                        who carries a call
+ *   connecting.h                 set-up that goes on while the program does
+ *   core_request.h, in_order_request.c, alltoall_in_place.h, checked_start.h, deferred.h    kinds of requests
+ *   staging.h, check.h, in_order.h
+ *   setup.h                      set-up that waits; failures
+ *   fallback.h                   blocking calls of the fallback component
+ *   coll_loom.h
+ *   wrapper_request.h            a request around another one
+ *   request_base.h               what all of loom's requests share
+ *   fallback_request.h, persistent.h, operands.h, calls.h, kernels.h, ompi_compat.h */
 #ifndef LOOM_COMPONENT_MCA_COLL_LOOM_H
 #define LOOM_COMPONENT_MCA_COLL_LOOM_H
 
@@ -44,8 +63,9 @@ void coll_loom_complain(bool show);
 /* One per communicator.
  *
  *   cold -- first call that loom has a kernel for --> ready | declined | broken
- *   cold | ready -- a call that may not wait, but needs more set-up --> connecting --> ready | declined |
- * broken ready -- a call fails --> broken
+ *   cold | ready -- a call that may not wait, but needs more set-up --> connecting
+ *   connecting -- the set-up is over --> ready | declined | broken
+ *   ready -- a call fails --> broken
  *
  * A declined communicator falls back to the fallback component for good; a broken one fails for good. A ready
  * one whose links cannot be made stays ready: the core declines its calls, save those that need none. */
@@ -54,20 +74,25 @@ enum coll_loom_state {
   COLL_LOOM_READY,
   COLL_LOOM_DECLINED,
   COLL_LOOM_BROKEN,
-  COLL_LOOM_CONNECTING /* calls are deferred back: deferred.c */
+  COLL_LOOM_CONNECTING /* calls are deferred: connecting.h */
 };
 
-/* Of deferred.c. */
-struct coll_loom_deferral {
+/* Of deferred.h: calls in their order. */
+struct coll_loom_deferred_queue {
+  struct coll_loom_deferred *first, **last;
+};
+
+/* Of connecting.h. */
+struct coll_loom_connection {
   struct loom_set_up* set_up;
   ompi_request_t* exchange;     /* under way */
   ompi_datatype_t* bytes;       /* of that */
   enum coll_loom_state outcome; /* for the calls that are made again */
-  struct coll_loom_deferred *first, **last;
+  struct coll_loom_deferred_queue deferred;
   struct coll_loom_module* next; /* that is connecting, too */
 };
 
-/* Of checked_start.c. */
+/* Of checked_start.h. */
 struct coll_loom_starts {
   enum { COLL_LOOM_STARTS_UNDECIDED, COLL_LOOM_STARTS_COMPARED, COLL_LOOM_STARTS_TRUSTED } state;
   uint64_t made, started;                        /* requests */
@@ -87,7 +112,7 @@ struct coll_loom_module {
   ompi_communicator_t* communicator;
   bool carries[LOOM_COLLECTIVE_COUNT]; /* else the fallback component does */
   bool carries_all;
-  struct coll_loom_deferral deferral; /* while connecting */
+  struct coll_loom_connection connection; /* while connecting */
   struct coll_loom_starts starts;
   bool one_host;                       /* all ranks are on this host: loom carries everything */
   struct loom_streamed_copies* copies; /* of the blocking call that is on its way to coll_loom_perform */
@@ -114,123 +139,6 @@ OBJ_CLASS_DECLARATION(coll_loom_module_t);
 /* module.c */
 mca_coll_base_module_t* coll_loom_comm_query(ompi_communicator_t* communicator, int* priority);
 
-/* entries.c: the fallback component carries a blocking call. Meanwhile it stands in the communicator's table
- * as if there were no loom: up to 5.0, coll/han hands what it cannot do to whoever stands there. */
-#define COLL_LOOM_DECLARE_FALLBACK(api, which)                                        \
-  int coll_loom_fallback_##api(PARAMS_##api struct ompi_communicator_t* communicator, \
-                               struct coll_loom_module* self);
-COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_FALLBACK)
-
-/* setup.c: takes a cold module to its next state. Collective. Leaves it cold when this thread is in an
- * exchange of another set-up: the call comes from inside the fallback component and belongs to it. */
-void coll_loom_set_up(struct coll_loom_module* self);
-/* For the same set-up by a caller that may not wait. */
-struct loom_bootstrap coll_loom_bootstrap_of(struct coll_loom_module* self);
-/* What the core has answered becomes the module's state. */
-enum coll_loom_state coll_loom_state_after(struct coll_loom_module* self, int result);
-
-/* An MPI error class for LOOM_TRUNCATED, or a negative result of the core. */
-int coll_loom_error_class(int result);
-
-/* The module fails from now on, because of a negative result of the core. */
-void coll_loom_break(struct coll_loom_module* self, int result);
-/* The MPI error of a call that has ended so. A negative result breaks the module, LOOM_TRUNCATED does not. */
-int coll_loom_failed(struct coll_loom_module* self, int result);
-
-/* allgatherv.c and entries.c: one function for each that the framework has. */
-#define COLL_LOOM_DECLARE_BLOCKING(api, which) \
-  int coll_loom_##api(PARAMS_##api struct ompi_communicator_t* communicator, mca_coll_base_module_t* module);
-#define COLL_LOOM_DECLARE_NOT_WAITING(api, which)                                                       \
-  int coll_loom_i##api(PARAMS_##api struct ompi_communicator_t* communicator, ompi_request_t** request, \
-                       mca_coll_base_module_t* module);                                                 \
-  int coll_loom_##api##_init(PARAMS_##api struct ompi_communicator_t* communicator,                     \
-                             struct ompi_info_t* info, ompi_request_t** request,                        \
-                             mca_coll_base_module_t* module);
-COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_BLOCKING)
-COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_NOT_WAITING)
-
-/* Open MPI makes the ids of communicators by small collectives of these forms, on their parents and on the
- * local communicators of intercommunicators. Those of MPI_Comm_idup start from the progress loop, so that
- * their place among the program's calls differs from rank to rank. Below, where calls that wait and calls
- * that do not never meet, they are as safe as without loom. For calls that do not wait; the same on all
- * ranks. */
-bool coll_loom_may_make_an_id(const struct coll_loom_args* args);
-/* perform.c: who carries a call. COLL_LOOM_IN_ORDER: in_order.c has to, if anyone. */
-enum coll_loom_form { COLL_LOOM_BLOCKING_FORM, COLL_LOOM_NONBLOCKING_FORM, COLL_LOOM_PERSISTENT_FORM };
-enum coll_loom_way {
-  COLL_LOOM_BY_LOOM,
-  COLL_LOOM_BY_FALLBACK,
-  COLL_LOOM_FAILS,
-  COLL_LOOM_IN_ORDER,
-  COLL_LOOM_DEFERRED
-};
-enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct coll_loom_args* args,
-                                    enum coll_loom_form form, enum loom_op* op, enum loom_type* type);
-/* Counts a call that never comes to the core, and says so once for each kind. op, type: of a reduction, or
- * NULL. */
-void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective collective,
-                         enum loom_fallback reason, const struct ompi_op_t* op,
-                         const struct ompi_datatype_t* type);
-/* No rank has a byte to move, which all of them know. Some may never get here: Open MPI itself ends calls
- * with a count of 0, but not those with elements of no size, which are the same to MPI. So nothing may be
- * exchanged for such a call. */
-bool coll_loom_is_empty(struct coll_loom_module* self, const struct coll_loom_args* args);
-/* False: the fallback component has to carry the call. Else it has ended, with *error. */
-bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_args* args, int* error);
-/* The same answer, from what the core has returned. */
-bool coll_loom_has_ended(struct coll_loom_module* self, int result, int* error);
-
-/* request.c: the same for a call that does not wait. A persistent one is not started. */
-bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loom_args* args, bool persistent,
-                            ompi_request_t** request, int* error);
-
-/* deferred.c: set-up for calls that may not wait. False: this communicator waits for a call that may. Else a
- * set-up is under way. */
-bool coll_loom_start_connecting(struct coll_loom_module* self);
-/* True: the call is deferred back until the set-up is over, with *request and *error. Not the exchanges of a
- * set-up, nor what is called from inside one, unless from_anywhere. */
-bool coll_loom_defer(struct coll_loom_module* self, const struct coll_loom_args* args, bool from_anywhere,
-                     ompi_request_t** request, int* error);
-/* In this thread: calls are made again, from inside the progress loop. */
-bool coll_loom_is_releasing(void);
-/* Waits for that. For calls that may. */
-void coll_loom_finish_connecting(struct coll_loom_module* self);
-/* The module's state as calls in this thread have to see it. */
-enum coll_loom_state coll_loom_state_of(const struct coll_loom_module* self);
-
-/* check.c: whether all ranks make the same call; if not, that has been said, and *error is the same error
- * class on all of them. Collective. */
-bool coll_loom_check(struct coll_loom_module* self, const struct coll_loom_args* args,
-                     enum coll_loom_form form, int* error);
-
-/* checked_start.c: with coll_loom_check, where the program has promised to start persistent requests in one
- * order, puts one around *request that compares the order. An MPI error class; then *request is freed.
- * Collective. */
-int coll_loom_check_starts(struct coll_loom_module* self, enum loom_collective collective,
-                           ompi_request_t** request);
-
-/* alltoall_in_place.c: an all-to-all in place, of any of the three kinds, that does not wait. */
-int coll_loom_hand_down_in_place(struct coll_loom_module* self, const struct coll_loom_args* call,
-                                 bool persistent, struct ompi_info_t* info, ompi_request_t** request);
-
-/* persistent.c: whether the program has promised that all ranks start the communicator's persistent requests
- * in one order. Where it has not, they go to the fallback component, which matches them as they were made.
- *
- * MPI 4.1 has an info key for it, mpi_assert_strict_persistent_collective_ordering, of which Open MPI up
- * to 6.0 takes the first 35 characters at the most: so that is one spelling, and loom's own the other. */
-#define COLL_LOOM_ORDERED_STARTS_KEY "coll_loom_ordered_starts"
-bool coll_loom_starts_are_ordered(const ompi_communicator_t* communicator);
-/* The communicator lives as long as a request of the fallback component on it, which Open MPI's own do not
- * see to: a program may free it before they have ended or, if they are persistent, have started. Returns
- * `error`, that of their making. */
-int coll_loom_keep_communicator(ompi_communicator_t* communicator, ompi_request_t* request, int error);
-
-/* setup.c: gathers bytes of all ranks through the fallback component. An MPI error class. */
-bool coll_loom_is_gathering(void); /* in this thread: a call of that component's own */
-/* From now on; returns what was. */
-bool coll_loom_set_gathering(bool yes);
-int coll_loom_exchange(struct coll_loom_module* self, const void* in, void* out, size_t bytes_per_rank);
-
 /* switches.c: coll_loom_include and coll_loom_exclude. */
 void coll_loom_read_filter(void);
 bool coll_loom_takes(enum loom_collective collective);
@@ -240,18 +148,6 @@ const char* coll_loom_bad_filter(const char** variable);
 
 /* counters.c */
 int coll_loom_register_counters(void);
-
-/* in_order.c: coll_loom_reproducible, where loom's own algorithms do not go in order of rank or carry the
- * call at all. */
-bool coll_loom_wants_order(enum loom_type type);
-/* Gathers the operands of a reduction from all ranks and reduces them in order of rank. Returns an MPI error
- * class. */
-int coll_loom_in_order(struct coll_loom_module* self, const struct coll_loom_args* args, enum loom_op op,
-                       enum loom_type type);
-/* in_order_request.c: the same for a call that does not wait. A persistent one is not started. */
-int coll_loom_make_in_order_request(struct coll_loom_module* self, const struct coll_loom_args* args,
-                                    enum loom_op op, enum loom_type type, bool persistent,
-                                    ompi_request_t** request);
 
 /* help.c: shows a topic of help-coll-loom.txt; each has two %s, for where and cause. */
 void coll_loom_find_help(void);

@@ -1,7 +1,10 @@
-/* Blocking calls whose buffers lie on GPUs on all ranks, carried there before anybody makes staging buffers:
- * with coll_loom_cuda_executor. */
+#include "component/mca/device.h"
+
+#include "component/mca/connecting.h"
 #include "component/mca/kernels.h"
-#include "component/mca/staging.h"
+#include "component/mca/perform.h"
+#include "component/mca/setup.h"
+#include "component/mca/way.h"
 
 /* The core asks the other ranks, so all come here or none: only what they share is looked at before. */
 bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const struct coll_loom_args* given,
@@ -13,8 +16,7 @@ bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const s
   if (coll_loom_is_empty(self, &args)) return false;
   enum loom_op op = LOOM_SUM;
   enum loom_type type = LOOM_UINT8;
-  const bool reduces = which <= LOOM_REDUCE_SCATTER_BLOCK;
-  if (reduces && !coll_loom_kernel(args.op, args.in.type, &op, &type)) return false;
+  if (loom_reduces(which) && !coll_loom_kernel(args.op, args.in.type, &op, &type)) return false;
   coll_loom_finish_connecting(self);
   if (self->state == COLL_LOOM_COLD) coll_loom_set_up(self);
   if (self->state != COLL_LOOM_READY || coll_loom_is_gathering()) return false;

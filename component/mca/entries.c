@@ -1,27 +1,26 @@
-/* What Open MPI calls: the three forms of each collective. A call that loom does not carry goes to the
- * fallback component as it came. */
-#include "component/mca/small.h"
-#include "component/mca/staging.h"
+/* A call that loom does not carry goes to the fallback component as it came. */
+#include "component/mca/entries.h"
 
-/* That component may step aside for the one below it: then what it leaves in the table is what is below loom
- * from now on, and loom's reference is one to it. */
-#define FALLBACK(api, which)                                                                        \
-  int coll_loom_fallback_##api(PARAMS_##api struct ompi_communicator_t* communicator,               \
-                               struct coll_loom_module* self) {                                     \
-    mca_coll_base_comm_coll_t* table = communicator->c_coll;                                        \
-    const mca_coll_base_module_##api##_fn_t installed = table->coll_##api;                          \
-    mca_coll_base_module_t* const module = table->coll_##api##_module;                              \
-    table->coll_##api = self->fallback_##api;                                                       \
-    table->coll_##api##_module = self->fallback_##api##_module;                                     \
-    const int error = self->fallback_##api(ARGS_##api communicator, self->fallback_##api##_module); \
-    COLL_LOOM_STEPPED_ASIDE(self->fallback_##api##_module, table->coll_##api##_module);             \
-    self->fallback_##api = table->coll_##api;                                                       \
-    self->fallback_##api##_module = table->coll_##api##_module;                                     \
-    table->coll_##api = installed;                                                                  \
-    table->coll_##api##_module = module;                                                            \
-    return error;                                                                                   \
+#include "component/mca/alltoall_in_place.h"
+#include "component/mca/fallback.h"
+#include "component/mca/fallback_request.h"
+#include "component/mca/make_request.h"
+#include "component/mca/perform.h"
+#include "component/mca/setup.h"
+#include "component/mca/small.h"
+
+/* A call that was deferred. */
+static int make_again(struct coll_loom_module* self, const struct coll_loom_args* call,
+                      ompi_request_t** request) {
+  switch (call->collective) {
+#define MAKE_AGAIN(api, which) \
+  case which:                  \
+    return coll_loom_i##api(AGAIN_##api self->communicator, request, &self->super);
+    COLL_LOOM_COLLECTIVES(MAKE_AGAIN)
+    default:
+      return MPI_ERR_INTERN;
   }
-COLL_LOOM_COLLECTIVES(FALLBACK)
+}
 
 /* What is not small, in a function of its own: else each call would write its arguments to memory. Whoever
  * has left copies to coll_loom_perform comes here. */
@@ -44,10 +43,11 @@ COLL_LOOM_COLLECTIVES(FALLBACK)
     return coll_loom_failed(self, result);                                                    \
   }
 
-#define IS_IN_PLACE(args)                                                        \
-  ((args).in.buffer == MPI_IN_PLACE &&                                           \
-   ((args).collective == LOOM_ALLTOALL || (args).collective == LOOM_ALLTOALLV || \
-    (args).collective == LOOM_ALLTOALLW))
+/* An all-to-all in place: alltoall_in_place.c. */
+static inline bool is_in_place(const struct coll_loom_args* args) {
+  return args->in.buffer == MPI_IN_PLACE && !loom_reduces(args->collective) &&
+         loom_significance_of(args->collective)->in_place.stand_in == LOOM_SAME_BLOCKS;
+}
 
 #define ENTRY_NOT_WAITING(api, which)                                                                   \
   int coll_loom_i##api(PARAMS_##api struct ompi_communicator_t* communicator, ompi_request_t** request, \
@@ -55,8 +55,8 @@ COLL_LOOM_COLLECTIVES(FALLBACK)
     struct coll_loom_module* self = (struct coll_loom_module*)module;                                   \
     const struct coll_loom_args args = {.collective = which, CALL_##api};                               \
     int error;                                                                                          \
-    if (coll_loom_make_request(self, &args, false, request, &error)) return error;                      \
-    if (IS_IN_PLACE(args)) return coll_loom_hand_down_in_place(self, &args, false, NULL, request);      \
+    if (coll_loom_make_request(self, &args, false, make_again, request, &error)) return error;          \
+    if (is_in_place(&args)) return coll_loom_hand_down_in_place(self, &args, false, NULL, request);     \
     error = self->fallback_i##api(ARGS_##api communicator, request, self->fallback_i##api##_module);    \
     return coll_loom_keep_communicator(communicator, *request, error);                                  \
   }                                                                                                     \
@@ -66,8 +66,8 @@ COLL_LOOM_COLLECTIVES(FALLBACK)
     struct coll_loom_module* self = (struct coll_loom_module*)module;                                   \
     const struct coll_loom_args args = {.collective = which, CALL_##api};                               \
     int error;                                                                                          \
-    if (coll_loom_make_request(self, &args, true, request, &error)) return error;                       \
-    if (IS_IN_PLACE(args)) return coll_loom_hand_down_in_place(self, &args, true, info, request);       \
+    if (coll_loom_make_request(self, &args, true, NULL, request, &error)) return error;                 \
+    if (is_in_place(&args)) return coll_loom_hand_down_in_place(self, &args, true, info, request);      \
     error = self->fallback_##api##_init(ARGS_##api communicator, info, request,                         \
                                         self->fallback_##api##_init_module);                            \
     return coll_loom_keep_communicator(communicator, *request, error);                                  \

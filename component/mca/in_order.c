@@ -1,8 +1,6 @@
-/* coll_loom_reproducible: reductions of floating point numbers in order of rank, whatever the hosts, the
- * sizes and the algorithms. Every rank gets every operand from the fallback component and reduces them
- * itself: (n-1) S bytes in and out of each rank instead of 2 (n-1)/n S. What loom carries on one host is in
- * order of rank anyway. */
 #include "component/mca/in_order.h"
+
+#include "component/mca/fallback.h"
 
 enum { TILE_BYTES = 256 * 1024 };
 
@@ -13,9 +11,11 @@ bool coll_loom_wants_order(enum loom_type type) {
 struct coll_loom_part coll_loom_part_of(struct coll_loom_module* self, const struct coll_loom_args* args) {
   const int rank = ompi_comm_rank(self->communicator), ranks = ompi_comm_size(self->communicator);
   const size_t n = args->in.count;
+  const bool has_result =
+      loom_is_significant(loom_significance_of(args->collective), LOOM_OUT, loom_role_of(rank, args->root));
   switch (args->collective) {
     case LOOM_REDUCE:
-      return (struct coll_loom_part){ranks, n, 0, rank == args->root ? n : 0};
+      return (struct coll_loom_part){ranks, n, 0, has_result ? n : 0};
     case LOOM_REDUCE_SCATTER_BLOCK:
       return (struct coll_loom_part){ranks, (size_t)ranks * n, (size_t)rank * n, n};
     case LOOM_REDUCE_SCATTER: {
@@ -30,7 +30,7 @@ struct coll_loom_part coll_loom_part_of(struct coll_loom_module* self, const str
     case LOOM_SCAN:
       return (struct coll_loom_part){rank + 1, n, 0, n};
     case LOOM_EXSCAN:
-      return (struct coll_loom_part){rank, n, 0, rank > 0 ? n : 0};
+      return (struct coll_loom_part){rank, n, 0, has_result ? n : 0};
     default:
       return (struct coll_loom_part){ranks, n, 0, n};
   }

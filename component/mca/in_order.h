@@ -1,8 +1,23 @@
-/* Reductions in order of rank between hosts. */
+/* coll_loom_reproducible: reductions of floating point numbers in order of rank, whatever the hosts, the
+ * sizes and the algorithms. Every rank gets every operand from the fallback component and reduces them
+ * itself: (n-1) S bytes in and out of each rank instead of 2 (n-1)/n S. What loom carries on one host is in
+ * order of rank anyway.
+ *
+ * Includes coll_loom.h downwards, fallback.h and wrapper_request.h in its code. */
 #ifndef LOOM_COMPONENT_MCA_IN_ORDER_H
 #define LOOM_COMPONENT_MCA_IN_ORDER_H
 
 #include "component/mca/coll_loom.h"
+
+bool coll_loom_wants_order(enum loom_type type);
+/* Gathers the operands of a reduction from all ranks and reduces them in order of rank. Returns an MPI error
+ * class. */
+int coll_loom_in_order(struct coll_loom_module* self, const struct coll_loom_args* args, enum loom_op op,
+                       enum loom_type type);
+/* in_order_request.c: the same for a call that does not wait. A persistent one is not started. */
+int coll_loom_make_in_order_request(struct coll_loom_module* self, const struct coll_loom_args* args,
+                                    enum loom_op op, enum loom_type type, bool persistent,
+                                    ompi_request_t** request);
 
 /* What a rank makes of the operands of `total` elements: elements [first, first + count) over the first
  * ranks. */

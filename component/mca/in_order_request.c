@@ -2,10 +2,10 @@
  * of the fallback component, which fetches all operands in one piece, n S bytes. They are reduced when it is
  * complete. */
 #include "component/mca/in_order.h"
-#include "component/mca/outer_request.h"
+#include "component/mca/wrapper_request.h"
 
 struct coll_loom_in_order_request {
-  struct coll_loom_outer_request super;
+  struct coll_loom_wrapper super;
   struct coll_loom_part part;
   char* operands;
   void* out;
@@ -16,8 +16,8 @@ struct coll_loom_in_order_request {
 typedef struct coll_loom_in_order_request coll_loom_in_order_request_t;
 OBJ_CLASS_DECLARATION(coll_loom_in_order_request_t);
 
-static int end(struct coll_loom_outer_request* outer, int error) {
-  struct coll_loom_in_order_request* self = (struct coll_loom_in_order_request*)outer;
+static int end(struct coll_loom_wrapper* wrapper, int error) {
+  struct coll_loom_in_order_request* self = (struct coll_loom_in_order_request*)wrapper;
   const struct coll_loom_part* part = &self->part;
   const size_t bytes = part->count * self->elem;
   if (part->count == 0 || error != MPI_SUCCESS) return error;
@@ -30,14 +30,14 @@ static int end(struct coll_loom_outer_request* outer, int error) {
 }
 
 static void construct(coll_loom_in_order_request_t* self) {
+  COLL_LOOM_CLEAR(self);
   self->super.end = end;
-  self->operands = NULL;
 }
 static void destruct(coll_loom_in_order_request_t* self) {
-  coll_loom_outer_request_let_go(&self->super);
+  coll_loom_wrapper_let_go(&self->super);
   free(self->operands);
 }
-OBJ_CLASS_INSTANCE(coll_loom_in_order_request_t, coll_loom_outer_request_t, construct, destruct);
+OBJ_CLASS_INSTANCE(coll_loom_in_order_request_t, coll_loom_wrapper_t, construct, destruct);
 
 int coll_loom_make_in_order_request(struct coll_loom_module* self, const struct coll_loom_args* args,
                                     enum loom_op op, enum loom_type type, bool persistent,
@@ -66,11 +66,10 @@ int coll_loom_make_in_order_request(struct coll_loom_module* self, const struct 
                                         self->communicator, &inner, self->fallback_iallgather_module);
   }
   if (error != OMPI_SUCCESS) {
-    OBJ_RELEASE(made);
+    coll_loom_request_drop(&made->super.super);
     return error;
   }
-  coll_loom_outer_request_make(&made->super, persistent, self->communicator);
-  coll_loom_outer_request_take(&made->super, inner);
-  *request = &made->super.super.super;
+  coll_loom_request_open(&made->super.super, persistent, self->communicator);
+  coll_loom_wrapper_take(&made->super, inner, request);
   return OMPI_SUCCESS;
 }

@@ -1,5 +1,6 @@
 /* One module per communicator: chosen, enabled and disabled by Open MPI's coll framework. */
-#include "component/mca/staging.h"
+#include "component/mca/entries.h"
+#include "component/mca/staged.h"
 
 /* Remembers the fallback component, and takes its place. Every communicator of the program comes through
  * here, so nothing is set up before the first collective. */

@@ -135,34 +135,35 @@ static uint64_t list_blocks(struct loom_block* list, const struct coll_loom_bloc
   return bytes;
 }
 
+bool coll_loom_find_blocks(const struct coll_loom_args* args, const struct loom_significance* row,
+                           loom_role role, int rank, const int each[LOOM_SIDE_COUNT],
+                           struct coll_loom_blocks blocks[LOOM_SIDE_COUNT]) {
+  for (enum loom_side side = LOOM_IN; side < LOOM_SIDE_COUNT; ++side)
+    blocks[side] = (struct coll_loom_blocks){coll_loom_side_of(args, side), 0,
+                                             loom_blocks_of(row, side, role, each[side])};
+  const enum loom_side side = row->in_place.side;
+  if (blocks[side].number == 0 || blocks[side].side->buffer != MPI_IN_PLACE ||
+      !loom_may_be_in_place(row, side, role))
+    return false;
+  blocks[side].side = coll_loom_side_of(args, side == LOOM_IN ? LOOM_OUT : LOOM_IN);
+  if (row->in_place.stand_in == LOOM_OWN_BLOCK) blocks[side].first = rank;
+  return true;
+}
+
+/* Whether the core wants a list of blocks; device/call.h says of which collectives. */
+static bool lists_blocks(enum loom_collective collective) {
+  return collective >= LOOM_GATHER;
+}
+
 /* Data that is moved. */
 static int make_moving(struct coll_loom_operands* operands, const struct coll_loom_args* args, int rank,
                        int ranks, struct loom_call* call) {
-  const bool rooted = args->collective == LOOM_GATHER || args->collective == LOOM_GATHERV ||
-                      args->collective == LOOM_SCATTER || args->collective == LOOM_SCATTERV;
-  const bool gather = args->collective == LOOM_GATHER || args->collective == LOOM_GATHERV;
-  const bool scatter = rooted && !gather, is_root = rank == args->root;
-  const bool listed = args->collective >= LOOM_GATHER;
-  struct coll_loom_blocks in = {&args->in, 0, ranks}, out = {&args->out, 0, ranks};
-  if (gather || args->collective == LOOM_ALLGATHER || args->collective == LOOM_ALLGATHERV) in.number = 1;
-  if (scatter) out.number = 1;
-  if (gather && !is_root) out.number = 0;
-  if (scatter && !is_root) in.number = 0;
-  if (args->collective == LOOM_BCAST) {
-    in.number = is_root;
-    out.number = !is_root;
-  }
-  /* In place: the rank's own block, or all blocks, of the other side. */
-  if (in.number > 0 && args->in.buffer == MPI_IN_PLACE) {
-    in.side = &args->out;
-    if (in.number == 1) in.first = rank;
-    call->owns_its_block = true;
-  }
-  if (out.number > 0 && args->out.buffer == MPI_IN_PLACE) {
-    out.side = &args->in;
-    out.first = rank;
-    call->owns_its_block = true;
-  }
+  const bool listed = lists_blocks(args->collective);
+  struct coll_loom_blocks sides[LOOM_SIDE_COUNT];
+  call->owns_its_block =
+      coll_loom_find_blocks(args, loom_significance_of(args->collective), loom_role_of(rank, args->root),
+                            rank, (const int[]){ranks, ranks}, sides);
+  const struct coll_loom_blocks in = sides[LOOM_IN], out = sides[LOOM_OUT];
 
   struct coll_loom_piece sent = {.bytes = 0}, received = {.bytes = 0};
   if (!listed) {
@@ -207,7 +208,7 @@ static int make_reduction(struct coll_loom_operands* operands, const struct coll
   call->in = args->in.buffer == MPI_IN_PLACE ? args->out.buffer : args->in.buffer;
   call->out = args->out.buffer;
   call->count = args->in.count;
-  if (args->collective != LOOM_REDUCE_SCATTER) return LOOM_SUCCESS;
+  if (loom_significance_of(args->collective)->sides[LOOM_IN].arrays == 0) return LOOM_SUCCESS;
   if (!make_room(operands, ((size_t)ranks + 1) * sizeof(uint64_t))) return LOOM_ERR_OUT_OF_MEMORY;
   uint64_t* const bounds = operands->memory;
   bounds[0] = 0;
@@ -225,19 +226,9 @@ int coll_loom_operands_make(struct coll_loom_operands* operands, ompi_communicat
   *call = (struct loom_call){.collective = args->collective, .type = type, .op = op, .root = args->root};
   operands->in.blocks = operands->out.blocks = 0;
   operands->cuts = false;
-  switch (args->collective) {
-    case LOOM_ALLREDUCE:
-    case LOOM_REDUCE:
-    case LOOM_REDUCE_SCATTER_BLOCK:
-    case LOOM_REDUCE_SCATTER:
-    case LOOM_SCAN:
-    case LOOM_EXSCAN:
-      return make_reduction(operands, args, ranks, call);
-    case LOOM_BARRIER:
-      return LOOM_SUCCESS;
-    default:
-      return make_moving(operands, args, rank, ranks, call);
-  }
+  if (args->collective == LOOM_BARRIER) return LOOM_SUCCESS;
+  return loom_reduces(args->collective) ? make_reduction(operands, args, ranks, call)
+                                        : make_moving(operands, args, rank, ranks, call);
 }
 
 void coll_loom_operands_free(struct coll_loom_operands* operands) {

@@ -50,6 +50,12 @@ struct coll_loom_piece {
 };
 struct coll_loom_piece coll_loom_piece_of(const struct coll_loom_blocks* blocks, int block);
 
+/* Where the data of a move lies on this rank, of each side: in place, on the other one. each: the blocks of a
+ * side that has one for each peer. Returns whether a side is in place. */
+bool coll_loom_find_blocks(const struct coll_loom_args* args, const struct loom_significance* row,
+                           loom_role role, int rank, const int each[LOOM_SIDE_COUNT],
+                           struct coll_loom_blocks blocks[LOOM_SIDE_COUNT]);
+
 /* Describes args in *call, which refers to *operands from then on. LOOM_SUCCESS or LOOM_ERR_OUT_OF_MEMORY. */
 int coll_loom_operands_make(struct coll_loom_operands* operands, ompi_communicator_t* communicator,
                             const struct coll_loom_args* args, enum loom_op op, enum loom_type type,

@@ -1,7 +1,6 @@
-/* Lets the ranks of a communicator meet at its first collective, with the fallback component as the
- * bootstrap.
- */
-#include "component/mca/coll_loom.h"
+#include "component/mca/setup.h"
+
+#include "component/mca/fallback.h"
 
 /* Per thread: other threads may be setting up other communicators. */
 static _Thread_local bool gathering;
@@ -89,6 +88,14 @@ int coll_loom_failed(struct coll_loom_module* self, int result) {
   if (result == LOOM_TRUNCATED) return coll_loom_error_class(result);
   coll_loom_break(self, result);
   return self->error;
+}
+
+int coll_loom_fail_alone(struct coll_loom_module* self, int result) {
+  if (self->comm != NULL) {
+    loom_comm_abandon(self->comm);
+    coll_loom_break(self, result);
+  }
+  return coll_loom_error_class(result);
 }
 
 /* Programs that only open MPI sessions have no MPI_COMM_WORLD. */

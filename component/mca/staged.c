@@ -1,5 +1,10 @@
-/* What Open MPI calls where a buffer may be on a device: each entry point makes staging buffers if one is,
- * and goes on to loom's own, or for what loom does not carry to the fallback component. */
+/* Each entry point makes staging buffers if a buffer is on a device, and goes on to loom's own, or for what
+ * loom does not carry to the fallback component. */
+#include "component/mca/staged.h"
+
+#include "component/mca/device.h"
+#include "component/mca/entries.h"
+#include "component/mca/staged_request.h"
 #include "component/mca/staging.h"
 
 /* The program's buffers give way to their staging buffers. */
@@ -87,11 +92,11 @@ STAGED(barrier, LOOM_BARRIER, NO_BUFFER)
 #define STAGED_FALLBACK(api, which)                        \
   STAGED_BLOCKING(api, which, BOTH_BUFFERS, NEXT_FALLBACK) \
   STAGED_NOT_WAITING(api, which, BOTH_BUFFERS, NEXT_FALLBACK)
-STAGED_FALLBACK(neighbor_allgather, COLL_LOOM_NEIGHBOR_ALLGATHER)
-STAGED_FALLBACK(neighbor_allgatherv, COLL_LOOM_NEIGHBOR_ALLGATHERV)
-STAGED_FALLBACK(neighbor_alltoall, COLL_LOOM_NEIGHBOR_ALLTOALL)
-STAGED_FALLBACK(neighbor_alltoallv, COLL_LOOM_NEIGHBOR_ALLTOALLV)
-STAGED_FALLBACK(neighbor_alltoallw, COLL_LOOM_NEIGHBOR_ALLTOALLW)
+STAGED_FALLBACK(neighbor_allgather, LOOM_NEIGHBOR_ALLGATHER)
+STAGED_FALLBACK(neighbor_allgatherv, LOOM_NEIGHBOR_ALLGATHERV)
+STAGED_FALLBACK(neighbor_alltoall, LOOM_NEIGHBOR_ALLTOALL)
+STAGED_FALLBACK(neighbor_alltoallv, LOOM_NEIGHBOR_ALLTOALLV)
+STAGED_FALLBACK(neighbor_alltoallw, LOOM_NEIGHBOR_ALLTOALLW)
 
 /* On MPI_COMM_SELF's module. */
 int coll_loom_staged_reduce_local(const void* in, void* inout, coll_loom_count_t count,
@@ -101,7 +106,7 @@ int coll_loom_staged_reduce_local(const void* in, void* inout, coll_loom_count_t
   struct coll_loom_args args = {.in = {.buffer = (void*)in, .count = (size_t)count, .type = type},
                                 .out = {.buffer = inout}};
   struct coll_loom_staging* staging;
-  int error = coll_loom_stage(self, COLL_LOOM_REDUCE_LOCAL, &args, &staging);
+  int error = coll_loom_stage(self, LOOM_REDUCE_LOCAL, &args, &staging);
   if (OPAL_UNLIKELY(error != OMPI_SUCCESS)) return error;
   if (OPAL_LIKELY(staging == NULL)) return FALLBACK(reduce_local, in, inout, count, type, op);
   error = coll_loom_staging_begin(staging);

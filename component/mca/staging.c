@@ -1,14 +1,13 @@
 #include "component/mca/staging.h"
 
+#include "component/mca/setup.h"
 #include "ompi/mca/topo/base/base.h"
-
-enum { IN, OUT, SIDES };
 
 /* The blocks of each side's buffer that this rank reads, and those that it writes; of a reduction as sides of
  * one block. */
 struct significant {
   struct coll_loom_side operand, result;
-  struct coll_loom_blocks load[SIDES], store[SIDES];
+  struct coll_loom_blocks load[LOOM_SIDE_COUNT], store[LOOM_SIDE_COUNT];
 };
 
 struct regions {
@@ -24,106 +23,70 @@ struct coll_loom_staging {
   struct {
     struct loom_staging_buffer* staging_buffer; /* NULL: the buffer is on the host, or not of this rank */
     struct regions load, store;
-  } sides[SIDES];
+  } sides[LOOM_SIDE_COUNT];
 };
 
 /* ---- What is read and written? Arguments that MPI does not have this rank give are not looked at. */
 
-static void significant_of_reduction(const struct coll_loom_module* self, int which,
-                                     const struct coll_loom_args* args, bool serves, bool is_root,
-                                     struct significant* of) {
-  const size_t local = (size_t)ompi_comm_size(self->communicator),
-               rank = (size_t)ompi_comm_rank(self->communicator);
-  const bool in_place = args->in.buffer == MPI_IN_PLACE;
-  bool has_operand = true, has_result = true;
-  size_t operand = args->in.count, result = operand;
-  if (which == LOOM_REDUCE) {
-    has_operand = serves;
-    has_result = is_root;
-  } else if (which == LOOM_EXSCAN) {
-    has_result = rank > 0;
-  } else if (which == LOOM_REDUCE_SCATTER_BLOCK) {
-    operand *= local;
-  } else if (which == LOOM_REDUCE_SCATTER) {
-    operand = 0;
-    for (size_t part = 0; part < local; ++part) operand += coll_loom_count_at(args->in.counts, part);
-    result = coll_loom_count_at(args->in.counts, rank);
-  }
-  of->operand = (struct coll_loom_side){
-      .buffer = in_place ? args->out.buffer : args->in.buffer, .count = operand, .type = args->in.type};
-  of->result = (struct coll_loom_side){.buffer = args->out.buffer, .count = result, .type = args->in.type};
-  of->load[in_place ? OUT : IN] = (struct coll_loom_blocks){&of->operand, 0, has_operand};
-  of->store[OUT] = (struct coll_loom_blocks){&of->result, 0, has_result};
-  if (which == COLL_LOOM_REDUCE_LOCAL) of->load[OUT] = of->store[OUT];
+/* Elements of the operand, of which the result is one rank's part. */
+static size_t operand_count(const struct loom_significance* row, const struct coll_loom_side* in,
+                            size_t ranks) {
+  if (row->sides[LOOM_IN].blocks == LOOM_ONE_BLOCK) return in->count;
+  if (row->sides[LOOM_IN].arrays == 0) return ranks * in->count;
+  size_t count = 0;
+  for (size_t part = 0; part < ranks; ++part) count += coll_loom_count_at(in->counts, part);
+  return count;
 }
 
-static void significant_of_move(const struct coll_loom_module* self, int which,
-                                const struct coll_loom_args* args, bool serves, bool is_root,
-                                struct significant* of) {
-  const bool inter = OMPI_COMM_IS_INTER(self->communicator);
-  const int rank = ompi_comm_rank(self->communicator),
-            peers = inter ? ompi_comm_remote_size(self->communicator) : ompi_comm_size(self->communicator);
-  struct coll_loom_blocks in = {&args->in, 0, peers}, out = {&args->out, 0, peers};
-  switch (which) {
-    case LOOM_BCAST: /* one buffer, on the side of results */
-      of->load[OUT] = (struct coll_loom_blocks){&args->out, 0, is_root};
-      of->store[OUT] = (struct coll_loom_blocks){&args->out, 0, serves && !is_root};
-      return;
-    case LOOM_ALLGATHER:
-    case LOOM_ALLGATHERV:
-      in.number = 1;
-      break;
-    case LOOM_GATHER:
-    case LOOM_GATHERV:
-      in.number = serves;
-      if (!is_root) out.number = 0;
-      break;
-    case LOOM_SCATTER:
-    case LOOM_SCATTERV:
-      out.number = serves;
-      if (!is_root) in.number = 0;
-      break;
-    case LOOM_ALLTOALL:
-    case LOOM_ALLTOALLV:
-    case LOOM_ALLTOALLW:
-      break;
-    default: /* neighbourhoods: in and out go to and come from other numbers of ranks */
-      mca_topo_base_neighbor_count(self->communicator, &out.number, &in.number);
-      if (which == COLL_LOOM_NEIGHBOR_ALLGATHER || which == COLL_LOOM_NEIGHBOR_ALLGATHERV) in.number = 1;
-  }
-  int loaded = IN;
-  if (in.number > 0 &&
-      args->in.buffer == MPI_IN_PLACE) { /* the rank's own block, or all, of the other side */
-    if (in.number == 1) in.first = rank;
-    in.side = &args->out;
-    loaded = OUT;
-  }
-  if (args->out.buffer == MPI_IN_PLACE) out.number = 0;
-  of->load[loaded] = in;
-  of->store[OUT] = out;
+static void significant_of_reduction(const struct coll_loom_module* self, const struct loom_significance* row,
+                                     const struct coll_loom_args* args, loom_role role,
+                                     struct significant* of) {
+  const struct coll_loom_side* const in = &args->in;
+  const bool in_place = in->buffer == MPI_IN_PLACE;
+  const size_t result = row->sides[LOOM_IN].arrays == 0
+                            ? in->count
+                            : coll_loom_count_at(in->counts, (size_t)ompi_comm_rank(self->communicator));
+  of->operand =
+      (struct coll_loom_side){.buffer = in_place ? args->out.buffer : in->buffer,
+                              .count = operand_count(row, in, (size_t)ompi_comm_size(self->communicator)),
+                              .type = in->type};
+  of->result = (struct coll_loom_side){.buffer = args->out.buffer, .count = result, .type = in->type};
+  of->load[in_place ? LOOM_OUT : LOOM_IN] =
+      (struct coll_loom_blocks){&of->operand, 0, loom_is_significant(row, LOOM_IN, role)};
+  of->store[LOOM_OUT] = (struct coll_loom_blocks){&of->result, 0, loom_is_significant(row, LOOM_OUT, role)};
+  if (row->traits & LOOM_UPDATES_RESULT) of->load[LOOM_OUT] = of->store[LOOM_OUT];
+}
+
+static void significant_of_move(const struct coll_loom_module* self, const struct loom_significance* row,
+                                const struct coll_loom_args* args, loom_role role, struct significant* of) {
+  const int peers = OMPI_COMM_IS_INTER(self->communicator) ? ompi_comm_remote_size(self->communicator)
+                                                           : ompi_comm_size(self->communicator);
+  int each[LOOM_SIDE_COUNT] = {peers, peers};
+  if (row->collective >= LOOM_COLLECTIVE_COUNT) /* of neighbourhoods */
+    mca_topo_base_neighbor_count(self->communicator, &each[LOOM_OUT], &each[LOOM_IN]);
+  struct coll_loom_blocks blocks[LOOM_SIDE_COUNT];
+  const bool in_place =
+      coll_loom_find_blocks(args, row, role, ompi_comm_rank(self->communicator), each, blocks);
+  const bool reads_out =
+      (in_place && row->in_place.side == LOOM_IN) || (row->traits & LOOM_SHARES_BUFFER) != 0;
+  of->load[reads_out ? LOOM_OUT : LOOM_IN] = blocks[LOOM_IN];
+  if (!in_place || row->in_place.side != LOOM_OUT) of->store[LOOM_OUT] = blocks[LOOM_OUT];
+}
+
+static loom_role role_of(const struct coll_loom_module* self, int root) {
+  return OMPI_COMM_IS_INTER(self->communicator) ? loom_role_between_groups(root == MPI_ROOT, root >= 0)
+                                                : loom_role_of(ompi_comm_rank(self->communicator), root);
 }
 
 static void significant_of(const struct coll_loom_module* self, int which, const struct coll_loom_args* args,
                            struct significant* of) {
-  /* The root that MPI names between groups is in the other one, or MPI_ROOT, or nobody. */
-  const bool inter = OMPI_COMM_IS_INTER(self->communicator);
-  const bool is_root = inter ? args->root == MPI_ROOT : args->root == ompi_comm_rank(self->communicator);
-  const bool serves = inter ? args->root >= 0 : true;
+  const struct loom_significance* const row = loom_significance_of(which);
+  const loom_role role = role_of(self, args->root);
   memset(of, 0, sizeof *of);
-  switch (which) {
-    case LOOM_BARRIER:
-      return;
-    case LOOM_ALLREDUCE:
-    case LOOM_REDUCE:
-    case LOOM_REDUCE_SCATTER_BLOCK:
-    case LOOM_REDUCE_SCATTER:
-    case LOOM_SCAN:
-    case LOOM_EXSCAN:
-    case COLL_LOOM_REDUCE_LOCAL:
-      return significant_of_reduction(self, which, args, serves, is_root, of);
-    default:
-      return significant_of_move(self, which, args, serves, is_root, of);
-  }
+  if (loom_reduces(which))
+    significant_of_reduction(self, row, args, role, of);
+  else
+    significant_of_move(self, row, args, role, of);
 }
 
 /* ---- Which bytes are they? */
@@ -240,17 +203,9 @@ static const char* first_byte(const struct coll_loom_blocks* blocks) {
 
 /* ---- Stand-ins */
 
-int coll_loom_fail_alone(struct coll_loom_module* self, int result) {
-  if (self->comm != NULL) {
-    loom_comm_abandon(self->comm);
-    coll_loom_break(self, result);
-  }
-  return coll_loom_error_class(result);
-}
-
 /* Others, if the call has any, are told. */
 static int fail(struct coll_loom_module* self, int which, int result) {
-  return which == COLL_LOOM_REDUCE_LOCAL ? coll_loom_error_class(result) : coll_loom_fail_alone(self, result);
+  return which == LOOM_REDUCE_LOCAL ? coll_loom_error_class(result) : coll_loom_fail_alone(self, result);
 }
 
 /* An address in the buffer that is on a device. From MPI_BOTTOM everything can be reached, so each region is
@@ -329,10 +284,10 @@ int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_a
   struct significant significant;
   *staging = NULL;
   significant_of(self, which, args, &significant);
-  int result = stage_side(self, &significant, IN, &args->in.buffer, staging);
+  int result = stage_side(self, &significant, LOOM_IN, &args->in.buffer, staging);
   /* The blocks are found from the buffer that the program gave. */
   if (OPAL_LIKELY(result == LOOM_SUCCESS))
-    result = stage_side(self, &significant, OUT, &args->out.buffer, staging);
+    result = stage_side(self, &significant, LOOM_OUT, &args->out.buffer, staging);
   if (OPAL_LIKELY(result == LOOM_SUCCESS)) {
     if (*staging == NULL) return OMPI_SUCCESS;
     (*staging)->self = self;
@@ -346,7 +301,7 @@ int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_a
 
 int coll_loom_staging_begin(struct coll_loom_staging* staging) {
   explain(staging->self, staging->which, false);
-  for (int side = 0; side < SIDES; ++side) {
+  for (int side = 0; side < LOOM_SIDE_COUNT; ++side) {
     const struct regions* const load = &staging->sides[side].load;
     if (load->number == 0) continue;
     const int result = loom_copy_regions(staging->sides[side].staging_buffer, load->list, load->number, false,
@@ -367,7 +322,7 @@ static bool may_stream(const struct coll_loom_staging* staging) {
   if (which == (self->one_host ? LOOM_ALLGATHERV : LOOM_ALLTOALL)) return false; /* those have other ways */
   if (ompi_comm_size(self->communicator) == 1) return false;
   uint64_t longest = 0;
-  for (int side = 0; side < SIDES; ++side) {
+  for (int side = 0; side < LOOM_SIDE_COUNT; ++side) {
     const struct regions* const both[] = {&staging->sides[side].load, &staging->sides[side].store};
     for (int i = 0; i < 2; ++i) {
       if (both[i]->number == 0) continue;
@@ -380,9 +335,9 @@ static bool may_stream(const struct coll_loom_staging* staging) {
 
 int coll_loom_staging_begin_blocking(struct coll_loom_staging* staging) {
   if (may_stream(staging)) {
-    struct loom_streamed_side sides[SIDES];
+    struct loom_streamed_side sides[LOOM_SIDE_COUNT];
     size_t n = 0;
-    for (int side = 0; side < SIDES; ++side) {
+    for (int side = 0; side < LOOM_SIDE_COUNT; ++side) {
       const struct regions *const load = &staging->sides[side].load, *const store =
                                                                          &staging->sides[side].store;
       if (staging->sides[side].staging_buffer == NULL) continue;
@@ -404,7 +359,7 @@ int coll_loom_staging_end(struct coll_loom_staging* staging, int error) {
         loom_streamed_copies_finish(staging->copies, coll_loom_name(staging->self->communicator));
     return result == LOOM_SUCCESS ? OMPI_SUCCESS : coll_loom_error_class(result);
   }
-  for (int side = 0; side < SIDES && error == OMPI_SUCCESS; ++side) {
+  for (int side = 0; side < LOOM_SIDE_COUNT && error == OMPI_SUCCESS; ++side) {
     const struct regions* const store = &staging->sides[side].store;
     if (store->number == 0) continue;
     /* The other ranks have what they wanted: the communicator is as good as before. */
@@ -417,7 +372,7 @@ int coll_loom_staging_end(struct coll_loom_staging* staging, int error) {
 
 void coll_loom_staging_free(struct coll_loom_staging* staging) {
   if (staging->copies != NULL) loom_streamed_copies_destroy(staging->copies);
-  for (int side = 0; side < SIDES; ++side) {
+  for (int side = 0; side < LOOM_SIDE_COUNT; ++side) {
     if (staging->sides[side].staging_buffer != NULL)
       loom_staging_buffer_destroy(staging->sides[side].staging_buffer);
     free(staging->sides[side].load.list);

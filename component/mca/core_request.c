@@ -1,0 +1,64 @@
+#include "component/mca/core_request.h"
+
+#include "component/mca/request_base.h"
+#include "component/mca/setup.h"
+
+struct coll_loom_core_request {
+  struct coll_loom_request_base super;
+  struct coll_loom_module* module;
+  struct loom_request* core;
+  struct coll_loom_operands operands;
+};
+typedef struct coll_loom_core_request coll_loom_core_request_t;
+OBJ_CLASS_DECLARATION(coll_loom_core_request_t);
+
+static void start(struct coll_loom_core_request* self) {
+  coll_loom_request_activate(&self->super);
+  if (OPAL_UNLIKELY(self->module->state == COLL_LOOM_BROKEN)) loom_comm_leave(self->module->comm);
+  coll_loom_operands_begin(&self->operands);
+  loom_request_start(self->core); /* maybe done on return */
+}
+
+/* Of MPI_Start and MPI_Startall. */
+static int start_all(size_t count, ompi_request_t** requests) {
+  for (size_t i = 0; i < count; ++i) start((struct coll_loom_core_request*)requests[i]);
+  return OMPI_SUCCESS;
+}
+
+static void done(void* context, int result) {
+  struct coll_loom_core_request* self = context;
+  result = coll_loom_operands_end(&self->operands, result);
+  const int error =
+      OPAL_LIKELY(result == LOOM_SUCCESS) ? MPI_SUCCESS : coll_loom_failed(self->module, result);
+  coll_loom_request_complete(&self->super, error);
+}
+
+static void construct(coll_loom_core_request_t* self) {
+  COLL_LOOM_CLEAR(self);
+  coll_loom_as_mpi(&self->super)->req_start = start_all;
+}
+static void destruct(coll_loom_core_request_t* self) {
+  if (self->core != NULL) loom_request_destroy(self->core);
+  coll_loom_operands_free(&self->operands);
+}
+OBJ_CLASS_INSTANCE(coll_loom_core_request_t, coll_loom_request_base_t, construct, destruct);
+
+int coll_loom_make_core_request(struct coll_loom_module* self, const struct coll_loom_args* args,
+                                enum loom_op op, enum loom_type type, bool persistent,
+                                ompi_request_t** request) {
+  struct loom_call call;
+  coll_loom_core_request_t* made = OBJ_NEW(coll_loom_core_request_t);
+  if (made == NULL) return LOOM_ERR_OUT_OF_MEMORY;
+  int result = coll_loom_operands_make(&made->operands, self->communicator, args, op, type, &call);
+  if (OPAL_LIKELY(result == LOOM_SUCCESS))
+    result = loom_request_create(self->comm, &call, persistent, done, made, &made->core);
+  if (OPAL_UNLIKELY(result != LOOM_SUCCESS)) {
+    coll_loom_request_drop(&made->super);
+    return result;
+  }
+  coll_loom_request_open(&made->super, persistent, self->communicator);
+  made->module = self;
+  *request = coll_loom_as_mpi(&made->super);
+  if (!persistent) start(made);
+  return LOOM_SUCCESS;
+}

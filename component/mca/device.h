@@ -1,0 +1,12 @@
+/* Blocking calls whose buffers lie on GPUs on all ranks, carried there before anybody makes staging buffers:
+ * with coll_loom_cuda_executor. Includes coll_loom.h downwards; staged.c includes it. */
+#ifndef LOOM_COMPONENT_MCA_DEVICE_H
+#define LOOM_COMPONENT_MCA_DEVICE_H
+
+#include "component/mca/coll_loom.h"
+
+/* Whether the call has been carried where its buffers lie, with *error; then on all ranks, or on none. */
+bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const struct coll_loom_args* args,
+                               int* error);
+
+#endif

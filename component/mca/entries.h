@@ -1,0 +1,26 @@
+/* What Open MPI calls: the three forms of each collective. On top of all that carries a call; only staged.h,
+ * which looks for buffers on devices first, and module.c include it. */
+#ifndef LOOM_COMPONENT_MCA_ENTRIES_H
+#define LOOM_COMPONENT_MCA_ENTRIES_H
+
+#include "component/mca/coll_loom.h"
+
+/* One function for each that the framework has: entries.c and allgatherv.c. */
+#define COLL_LOOM_DECLARE_BLOCKING(api, which) \
+  int coll_loom_##api(PARAMS_##api struct ompi_communicator_t* communicator, mca_coll_base_module_t* module);
+#define COLL_LOOM_DECLARE_NOT_WAITING(api, which)                                                       \
+  int coll_loom_i##api(PARAMS_##api struct ompi_communicator_t* communicator, ompi_request_t** request, \
+                       mca_coll_base_module_t* module);                                                 \
+  int coll_loom_##api##_init(PARAMS_##api struct ompi_communicator_t* communicator,                     \
+                             struct ompi_info_t* info, ompi_request_t** request,                        \
+                             mca_coll_base_module_t* module);
+COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_BLOCKING)
+COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_NOT_WAITING)
+
+/* A blocking call, without a look whether it is small. */
+#define COLL_LOOM_DECLARE_LONGER_WAY(api, which)                                        \
+  int coll_loom_longer_way_##api(PARAMS_##api struct ompi_communicator_t* communicator, \
+                                 struct coll_loom_module* self);
+COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_LONGER_WAY)
+
+#endif

@@ -1,0 +1,125 @@
+/* Ranks may describe one message by different datatypes. What they share is its number of bytes (of the v
+ * forms: each pair of ranks the number that passes between them), and for reductions the operation and the
+ * type; only on these may it depend who carries a call. */
+#include "component/mca/way.h"
+
+#include "component/mca/connecting.h"
+#include "component/mca/in_order.h"
+#include "component/mca/kernels.h"
+#include "component/mca/persistent.h"
+#include "component/mca/setup.h"
+
+bool coll_loom_is_empty(struct coll_loom_module* self, const struct coll_loom_args* args) {
+  const struct loom_significance* const row = loom_significance_of(args->collective);
+  if (row->size != LOOM_SIZE_OF_ALL) return false;
+  const enum loom_side side =
+      loom_side_of_size(row, loom_role_of(ompi_comm_rank(self->communicator), args->root));
+  const struct coll_loom_side* const sized = coll_loom_side_of(args, side);
+  if (sized->type->super.size == 0) return true;
+  if ((row->sides[side].arrays & LOOM_COUNTS) == 0) return sized->count == 0;
+  const size_t ranks = (size_t)ompi_comm_size(self->communicator);
+  for (size_t part = 0; part < ranks; ++part)
+    if (coll_loom_count_at(sized->counts, part) > 0) return false;
+  return true;
+}
+
+_Static_assert(LOOM_COLLECTIVE_COUNT <= 32, "coll_loom_module.explained has a bit for each");
+
+void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective collective,
+                         enum loom_fallback reason, const struct ompi_op_t* op,
+                         const struct ompi_datatype_t* type) {
+  static const char* const because[] = {
+      [LOOM_NO_KERNEL] = "loom has no such operation",
+      [LOOM_NOT_CONNECTED] = "loom has not connected the ranks, and this call may not wait",
+      [LOOM_NOT_BETTER] = "loom does not carry it between hosts",
+      [LOOM_NOT_ORDERED] =
+          "Open MPI makes such calls itself, in MPI_Comm_dup and the like, in no order with the "
+          "program's",
+      [LOOM_ANY_START_ORDER] =
+          "ranks may start persistent requests in any order, unless the communicator has the info key "
+          "\"" COLL_LOOM_ORDERED_STARTS_KEY "\" with the value \"true\""};
+  loom_count_fallback(collective, reason);
+  if (coll_loom_variables.verbose < 2 || ompi_comm_rank(self->communicator) != 0) return;
+  if (self->explained[reason] >> collective & 1) return;
+  self->explained[reason] |= 1u << collective;
+  const bool named = reason == LOOM_NO_KERNEL && op != NULL && type != NULL;
+  /* Only the types that have got one have a name. */
+  char unnamed[48];
+  const char* type_name = named ? type->name : "";
+  if (named && *type_name == '\0') {
+    snprintf(unnamed, sizeof unnamed, "an unnamed type of %zu bytes", type->super.size);
+    type_name = unnamed;
+  }
+  const bool stepped_aside = reason == LOOM_NOT_CONNECTED && self->state == COLL_LOOM_DECLINED;
+  opal_output(0, "coll:loom: %s: %s%s%s%s%s goes to the fallback component: %s",
+              coll_loom_name(self->communicator), loom_collective_name(collective), named ? " of " : "",
+              type_name, named ? " with " : "", named ? op->o_name : "",
+              stepped_aside ? "loom could not connect the ranks" : because[reason]);
+}
+
+/* By some algorithm, in some size: which, the core knows, once the ranks have met. */
+static bool may_go_between_hosts(enum loom_collective collective) {
+  return collective <= LOOM_BARRIER || collective == LOOM_REDUCE_SCATTER || collective == LOOM_ALLGATHERV;
+}
+
+bool coll_loom_may_make_an_id(const struct coll_loom_args* args) {
+  enum { MOST_INTS = 4 };
+  const enum loom_collective collective = args->collective;
+  if (collective != LOOM_BCAST && collective != LOOM_ALLREDUCE && collective != LOOM_REDUCE) return false;
+  const size_t bytes = args->in.count * args->in.type->super.size;
+  if (collective == LOOM_BCAST) return bytes == sizeof(int);
+  enum loom_op op;
+  enum loom_type type;
+  return bytes <= MOST_INTS * sizeof(int) && coll_loom_kernel(args->op, args->in.type, &op, &type) &&
+         (op == LOOM_MAX || op == LOOM_MIN) && type == LOOM_INT32;
+}
+
+/* Whatever failed, the peers may be about to wait for this rank's part in the call. */
+static enum coll_loom_way fails(struct coll_loom_module* self) {
+  if (self->comm != NULL) loom_comm_leave(self->comm);
+  return COLL_LOOM_FAILS;
+}
+
+enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct coll_loom_args* args,
+                                    enum coll_loom_form form, enum loom_op* op, enum loom_type* type) {
+  *op = LOOM_SUM;
+  *type = LOOM_UINT8;
+  if (loom_reduces(args->collective) && !coll_loom_kernel(args->op, args->in.type, op, type)) {
+    if (self->state == COLL_LOOM_BROKEN) return fails(self);
+    coll_loom_fall_back(self, args->collective, LOOM_NO_KERNEL, args->op, args->in.type);
+    return COLL_LOOM_BY_FALLBACK;
+  }
+  if (OPAL_UNLIKELY(form == COLL_LOOM_PERSISTENT_FORM && !coll_loom_starts_are_ordered(self->communicator))) {
+    if (self->state == COLL_LOOM_BROKEN) return fails(self);
+    if (loom_reduces(args->collective) && coll_loom_wants_order(*type)) return COLL_LOOM_IN_ORDER;
+    coll_loom_fall_back(self, args->collective, LOOM_ANY_START_ORDER, NULL, NULL);
+    return COLL_LOOM_BY_FALLBACK;
+  }
+  if (OPAL_UNLIKELY(!self->one_host)) {
+    if (loom_reduces(args->collective) && coll_loom_wants_order(*type)) return COLL_LOOM_IN_ORDER;
+    if (!may_go_between_hosts(args->collective)) {
+      coll_loom_fall_back(self, args->collective, LOOM_NOT_BETTER, NULL, NULL);
+      return COLL_LOOM_BY_FALLBACK;
+    }
+  }
+  if (OPAL_UNLIKELY(self->state == COLL_LOOM_COLD)) {
+    if (form != COLL_LOOM_NONBLOCKING_FORM || ompi_comm_size(self->communicator) == 1)
+      coll_loom_set_up(self);
+    else if (!coll_loom_start_connecting(self))
+      coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
+  }
+  switch (coll_loom_state_of(self)) {
+    case COLL_LOOM_CONNECTING:
+      return coll_loom_is_gathering() ? COLL_LOOM_BY_FALLBACK : COLL_LOOM_DEFERRED;
+    case COLL_LOOM_READY:
+      return COLL_LOOM_BY_LOOM;
+    case COLL_LOOM_BROKEN:
+      return fails(self);
+    case COLL_LOOM_DECLINED:
+      coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
+      return COLL_LOOM_BY_FALLBACK;
+    case COLL_LOOM_COLD: /* also a call from inside a set-up, which is not the program's */
+      return COLL_LOOM_BY_FALLBACK;
+  }
+  return COLL_LOOM_BY_FALLBACK;
+}

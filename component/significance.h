@@ -1,0 +1,233 @@
+/* Which arguments of a collective mean something on which rank: the MPI standard calls them significant
+ * (chapter "Collective Communication"). One table, a row for each collective; whoever is about to look at a
+ * buffer, a count, a type or an array of a call asks it first.
+ *
+ * Knows nothing of Open MPI and CUDA: C and C++ include it. */
+#ifndef LOOM_COMPONENT_SIGNIFICANCE_H
+#define LOOM_COMPONENT_SIGNIFICANCE_H
+
+#include "device/call.h"
+
+#ifdef __cplusplus
+#define LOOM_TABLE inline constexpr
+#define LOOM_QUESTION constexpr
+#else
+#define LOOM_TABLE static const
+#define LOOM_QUESTION static inline
+#endif
+
+/* What loom does not carry: it only keeps buffers on devices from whoever does. */
+enum loom_staged_only {
+  LOOM_NEIGHBOR_ALLGATHER = LOOM_COLLECTIVE_COUNT,
+  LOOM_NEIGHBOR_ALLGATHERV,
+  LOOM_NEIGHBOR_ALLTOALL,
+  LOOM_NEIGHBOR_ALLTOALLV,
+  LOOM_NEIGHBOR_ALLTOALLW,
+  LOOM_REDUCE_LOCAL,
+  LOOM_SIGNIFICANCE_COUNT
+};
+
+/* The two sides of a call: what a rank gives, and what it gets. */
+enum loom_side { LOOM_IN, LOOM_OUT, LOOM_SIDE_COUNT };
+
+/* Sets of ranks. Between two groups, "all" are those of the group that the root serves. */
+enum loom_ranks {
+  LOOM_NO_RANK = 0,
+  LOOM_ROOT = 1,
+  LOOM_ALL_BUT_ROOT = 2,
+  LOOM_ALL_BUT_FIRST = 4,
+  LOOM_ALL_RANKS = 8
+};
+
+/* LOOM_BLOCK_EACH: one for each rank; of neighbourhood collectives for each neighbour on this side. */
+enum loom_blocks { LOOM_NO_BLOCK, LOOM_ONE_BLOCK, LOOM_BLOCK_EACH };
+
+/* What is given by an array, with an element for each block. */
+enum { LOOM_COUNTS = 1, LOOM_DISPS = 2, LOOM_TYPES = 4 };
+
+/* Where the data of a side lies that is MPI_IN_PLACE: in the block of the other side that is this rank's, or
+ * in as many blocks of the other side as this one has. */
+enum loom_stand_in { LOOM_NOTHING, LOOM_OWN_BLOCK, LOOM_SAME_BLOCKS };
+
+/* What ranks know of a call's size. LOOM_SIZE_OF_ALL: every rank the number of bytes of the message, or of a
+ * block if all are equal. LOOM_SIZE_OF_PAIRS: only two ranks what passes between them. */
+enum loom_size { LOOM_NO_SIZE, LOOM_SIZE_OF_PAIRS, LOOM_SIZE_OF_ALL };
+
+enum {
+  /* MPI gives one count (or array) and one type, significant on all ranks: those of the operand. */
+  LOOM_REDUCES = 1,
+  LOOM_HAS_ROOT = 2,
+  /* One argument is the buffer of both sides. */
+  LOOM_SHARES_BUFFER = 4,
+  /* The buffer of the result has an operand before the call. */
+  LOOM_UPDATES_RESULT = 8
+};
+
+struct loom_significant_side {
+  enum loom_ranks ranks; /* where the buffer is significant; of a move its count, type and arrays, too */
+  enum loom_blocks blocks;
+  unsigned arrays;
+};
+struct loom_significant_in_place {
+  enum loom_side side;   /* the one that may be MPI_IN_PLACE; of a move its count, type and arrays are ignored
+                            then */
+  enum loom_ranks ranks; /* that may say so */
+  bool alike;            /* all of them have to, or none */
+  enum loom_stand_in stand_in;
+};
+struct loom_significance {
+  int collective; /* enum loom_collective or loom_staged_only: the row's index */
+  unsigned traits;
+  enum loom_size size;
+  struct loom_significant_side sides[LOOM_SIDE_COUNT];
+  struct loom_significant_in_place in_place;
+};
+
+/* clang-format off */
+#define LOOM_NOT_IN_PLACE      {LOOM_IN,  LOOM_NO_RANK,   false, LOOM_NOTHING}
+#define LOOM_EACH_BY_ITSELF    {LOOM_IN,  LOOM_ALL_RANKS, false, LOOM_SAME_BLOCKS}
+#define LOOM_ALL_OR_NONE(what) {LOOM_IN,  LOOM_ALL_RANKS, true,  what}
+#define LOOM_ROOTS(side, what) {side,     LOOM_ROOT,      false, what}
+/* Indexed by enum loom_collective, and then enum loom_staged_only. */
+LOOM_TABLE struct loom_significance loom_significance_table[LOOM_SIGNIFICANCE_COUNT] = {
+    {LOOM_ALLREDUCE, LOOM_REDUCES, LOOM_SIZE_OF_ALL,
+     {{LOOM_ALL_RANKS, LOOM_ONE_BLOCK, 0}, {LOOM_ALL_RANKS, LOOM_ONE_BLOCK, 0}},
+     LOOM_ALL_OR_NONE(LOOM_SAME_BLOCKS)},
+    {LOOM_REDUCE, LOOM_REDUCES | LOOM_HAS_ROOT, LOOM_SIZE_OF_ALL,
+     {{LOOM_ALL_RANKS, LOOM_ONE_BLOCK, 0}, {LOOM_ROOT, LOOM_ONE_BLOCK, 0}},
+     LOOM_ROOTS(LOOM_IN, LOOM_SAME_BLOCKS)},
+    {LOOM_REDUCE_SCATTER_BLOCK, LOOM_REDUCES, LOOM_SIZE_OF_ALL,
+     {{LOOM_ALL_RANKS, LOOM_BLOCK_EACH, 0}, {LOOM_ALL_RANKS, LOOM_ONE_BLOCK, 0}},
+     LOOM_EACH_BY_ITSELF},
+    {LOOM_BCAST, LOOM_HAS_ROOT | LOOM_SHARES_BUFFER, LOOM_SIZE_OF_ALL,
+     {{LOOM_ROOT, LOOM_ONE_BLOCK, 0}, {LOOM_ALL_BUT_ROOT, LOOM_ONE_BLOCK, 0}},
+     LOOM_NOT_IN_PLACE},
+    {LOOM_ALLGATHER, 0, LOOM_SIZE_OF_ALL,
+     {{LOOM_ALL_RANKS, LOOM_ONE_BLOCK, 0}, {LOOM_ALL_RANKS, LOOM_BLOCK_EACH, 0}},
+     LOOM_ALL_OR_NONE(LOOM_OWN_BLOCK)},
+    {LOOM_ALLTOALL, 0, LOOM_SIZE_OF_ALL,
+     {{LOOM_ALL_RANKS, LOOM_BLOCK_EACH, 0}, {LOOM_ALL_RANKS, LOOM_BLOCK_EACH, 0}},
+     LOOM_ALL_OR_NONE(LOOM_SAME_BLOCKS)},
+    {LOOM_BARRIER, 0, LOOM_NO_SIZE,
+     {{LOOM_NO_RANK, LOOM_NO_BLOCK, 0}, {LOOM_NO_RANK, LOOM_NO_BLOCK, 0}},
+     LOOM_NOT_IN_PLACE},
+    {LOOM_REDUCE_SCATTER, LOOM_REDUCES, LOOM_SIZE_OF_ALL,
+     {{LOOM_ALL_RANKS, LOOM_BLOCK_EACH, LOOM_COUNTS}, {LOOM_ALL_RANKS, LOOM_ONE_BLOCK, 0}},
+     LOOM_EACH_BY_ITSELF},
+    {LOOM_SCAN, LOOM_REDUCES, LOOM_SIZE_OF_ALL,
+     {{LOOM_ALL_RANKS, LOOM_ONE_BLOCK, 0}, {LOOM_ALL_RANKS, LOOM_ONE_BLOCK, 0}},
+     LOOM_EACH_BY_ITSELF},
+    {LOOM_EXSCAN, LOOM_REDUCES, LOOM_SIZE_OF_ALL,
+     {{LOOM_ALL_RANKS, LOOM_ONE_BLOCK, 0}, {LOOM_ALL_BUT_FIRST, LOOM_ONE_BLOCK, 0}},
+     LOOM_EACH_BY_ITSELF},
+    {LOOM_GATHER, LOOM_HAS_ROOT, LOOM_SIZE_OF_ALL,
+     {{LOOM_ALL_RANKS, LOOM_ONE_BLOCK, 0}, {LOOM_ROOT, LOOM_BLOCK_EACH, 0}},
+     LOOM_ROOTS(LOOM_IN, LOOM_OWN_BLOCK)},
+    {LOOM_GATHERV, LOOM_HAS_ROOT, LOOM_SIZE_OF_PAIRS,
+     {{LOOM_ALL_RANKS, LOOM_ONE_BLOCK, 0}, {LOOM_ROOT, LOOM_BLOCK_EACH, LOOM_COUNTS | LOOM_DISPS}},
+     LOOM_ROOTS(LOOM_IN, LOOM_OWN_BLOCK)},
+    {LOOM_SCATTER, LOOM_HAS_ROOT, LOOM_SIZE_OF_ALL,
+     {{LOOM_ROOT, LOOM_BLOCK_EACH, 0}, {LOOM_ALL_RANKS, LOOM_ONE_BLOCK, 0}},
+     LOOM_ROOTS(LOOM_OUT, LOOM_OWN_BLOCK)},
+    {LOOM_SCATTERV, LOOM_HAS_ROOT, LOOM_SIZE_OF_PAIRS,
+     {{LOOM_ROOT, LOOM_BLOCK_EACH, LOOM_COUNTS | LOOM_DISPS}, {LOOM_ALL_RANKS, LOOM_ONE_BLOCK, 0}},
+     LOOM_ROOTS(LOOM_OUT, LOOM_OWN_BLOCK)},
+    {LOOM_ALLGATHERV, 0, LOOM_SIZE_OF_ALL,
+     {{LOOM_ALL_RANKS, LOOM_ONE_BLOCK, 0}, {LOOM_ALL_RANKS, LOOM_BLOCK_EACH, LOOM_COUNTS | LOOM_DISPS}},
+     LOOM_ALL_OR_NONE(LOOM_OWN_BLOCK)},
+    {LOOM_ALLTOALLV, 0, LOOM_SIZE_OF_PAIRS,
+     {{LOOM_ALL_RANKS, LOOM_BLOCK_EACH, LOOM_COUNTS | LOOM_DISPS},
+      {LOOM_ALL_RANKS, LOOM_BLOCK_EACH, LOOM_COUNTS | LOOM_DISPS}},
+     LOOM_ALL_OR_NONE(LOOM_SAME_BLOCKS)},
+    {LOOM_ALLTOALLW, 0, LOOM_SIZE_OF_PAIRS,
+     {{LOOM_ALL_RANKS, LOOM_BLOCK_EACH, LOOM_COUNTS | LOOM_DISPS | LOOM_TYPES},
+      {LOOM_ALL_RANKS, LOOM_BLOCK_EACH, LOOM_COUNTS | LOOM_DISPS | LOOM_TYPES}},
+     LOOM_ALL_OR_NONE(LOOM_SAME_BLOCKS)},
+    {LOOM_NEIGHBOR_ALLGATHER, 0, LOOM_SIZE_OF_ALL,
+     {{LOOM_ALL_RANKS, LOOM_ONE_BLOCK, 0}, {LOOM_ALL_RANKS, LOOM_BLOCK_EACH, 0}},
+     LOOM_NOT_IN_PLACE},
+    {LOOM_NEIGHBOR_ALLGATHERV, 0, LOOM_SIZE_OF_PAIRS,
+     {{LOOM_ALL_RANKS, LOOM_ONE_BLOCK, 0}, {LOOM_ALL_RANKS, LOOM_BLOCK_EACH, LOOM_COUNTS | LOOM_DISPS}},
+     LOOM_NOT_IN_PLACE},
+    {LOOM_NEIGHBOR_ALLTOALL, 0, LOOM_SIZE_OF_ALL,
+     {{LOOM_ALL_RANKS, LOOM_BLOCK_EACH, 0}, {LOOM_ALL_RANKS, LOOM_BLOCK_EACH, 0}},
+     LOOM_NOT_IN_PLACE},
+    {LOOM_NEIGHBOR_ALLTOALLV, 0, LOOM_SIZE_OF_PAIRS,
+     {{LOOM_ALL_RANKS, LOOM_BLOCK_EACH, LOOM_COUNTS | LOOM_DISPS},
+      {LOOM_ALL_RANKS, LOOM_BLOCK_EACH, LOOM_COUNTS | LOOM_DISPS}},
+     LOOM_NOT_IN_PLACE},
+    {LOOM_NEIGHBOR_ALLTOALLW, 0, LOOM_SIZE_OF_PAIRS,
+     {{LOOM_ALL_RANKS, LOOM_BLOCK_EACH, LOOM_COUNTS | LOOM_DISPS | LOOM_TYPES},
+      {LOOM_ALL_RANKS, LOOM_BLOCK_EACH, LOOM_COUNTS | LOOM_DISPS | LOOM_TYPES}},
+     LOOM_NOT_IN_PLACE},
+    {LOOM_REDUCE_LOCAL, LOOM_REDUCES | LOOM_UPDATES_RESULT, LOOM_NO_SIZE,
+     {{LOOM_ALL_RANKS, LOOM_ONE_BLOCK, 0}, {LOOM_ALL_RANKS, LOOM_ONE_BLOCK, 0}},
+     LOOM_NOT_IN_PLACE}};
+#undef LOOM_NOT_IN_PLACE
+#undef LOOM_EACH_BY_ITSELF
+#undef LOOM_ALL_OR_NONE
+#undef LOOM_ROOTS
+/* clang-format on */
+
+LOOM_QUESTION const struct loom_significance* loom_significance_of(int collective) {
+  return &loom_significance_table[collective];
+}
+
+LOOM_QUESTION bool loom_reduces(int collective) {
+  return (loom_significance_of(collective)->traits & LOOM_REDUCES) != 0;
+}
+
+/* What a rank is in a call: the sets that it is in, as bits of enum loom_ranks. */
+typedef unsigned loom_role;
+LOOM_QUESTION loom_role loom_role_of(int rank, int root) {
+  return (unsigned)LOOM_ALL_RANKS | (unsigned)(rank == root ? LOOM_ROOT : LOOM_ALL_BUT_ROOT) |
+         (unsigned)(rank == 0 ? LOOM_NO_RANK : LOOM_ALL_BUT_FIRST);
+}
+/* Between two groups the root gives MPI_ROOT, and the ranks of the group that it serves give its rank. The
+ * ranks beside it give MPI_PROC_NULL, and are neither. */
+LOOM_QUESTION loom_role loom_role_between_groups(bool is_root, bool is_served) {
+  return (unsigned)(is_root ? LOOM_ROOT : LOOM_NO_RANK) |
+         (is_served ? (unsigned)LOOM_ALL_RANKS | (unsigned)LOOM_ALL_BUT_ROOT : 0U);
+}
+
+/* MPI_IN_PLACE apart. */
+LOOM_QUESTION bool loom_is_significant(const struct loom_significance* row, enum loom_side side,
+                                       loom_role role) {
+  return (role & (unsigned)row->sides[side].ranks) != 0;
+}
+
+/* How many blocks this side has on this rank, wherever they lie. each: of LOOM_BLOCK_EACH. */
+LOOM_QUESTION int loom_blocks_of(const struct loom_significance* row, enum loom_side side, loom_role role,
+                                 int each) {
+  if (!loom_is_significant(row, side, role)) return 0;
+  return row->sides[side].blocks == LOOM_BLOCK_EACH ? each : 1;
+}
+
+/* Whether this side may be MPI_IN_PLACE on this rank. */
+LOOM_QUESTION bool loom_may_be_in_place(const struct loom_significance* row, enum loom_side side,
+                                        loom_role role) {
+  return row->in_place.side == side && (role & (unsigned)row->in_place.ranks) != 0;
+}
+
+/* Which arrays of this side may be read on this rank. Those of a reduction stay significant in place. */
+LOOM_QUESTION unsigned loom_arrays_of(const struct loom_significance* row, enum loom_side side,
+                                      loom_role role, bool in_place) {
+  if (!loom_is_significant(row, side, role)) return 0;
+  return in_place && (row->traits & LOOM_REDUCES) == 0 ? 0 : row->sides[side].arrays;
+}
+
+/* The side whose count and type say the size that all ranks know: never one that is in place. */
+LOOM_QUESTION enum loom_side loom_side_of_size(const struct loom_significance* row, loom_role role) {
+  if ((row->traits & LOOM_REDUCES) != 0 || !loom_is_significant(row, LOOM_OUT, role)) return LOOM_IN;
+  if (!loom_is_significant(row, LOOM_IN, role)) return LOOM_OUT;
+  return row->sides[LOOM_OUT].blocks >= row->sides[LOOM_IN].blocks ? LOOM_OUT : LOOM_IN;
+}
+
+/* Whether bytes of a move go from one rank to the other. */
+LOOM_QUESTION bool loom_passes(const struct loom_significance* row, loom_role from, loom_role to) {
+  return loom_is_significant(row, LOOM_IN, from) && loom_is_significant(row, LOOM_OUT, to);
+}
+
+#undef LOOM_TABLE
+#undef LOOM_QUESTION
+#endif
