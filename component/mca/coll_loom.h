@@ -14,8 +14,6 @@ extern struct coll_loom_variables coll_loom_variables;
 
 /* register.c: makes the variables and counters known to Open MPI. An OMPI_* error code. */
 int coll_loom_register(void);
-/* counters.c */
-int coll_loom_register_counters(void);
 /* Variables that are out of range get their defaults, once. */
 void coll_loom_correct_variables(void);
 /* Says which these were, once. One rank shows it for all. */

@@ -1,7 +1,9 @@
-/* Makes the table of variables known to Open MPI. */
+/* Makes the tables of variables.c and counters.c known to Open MPI. */
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #include "component/mca/coll_loom.h"
+#include "component/mca/counters.h"
 
 struct coll_loom_variables coll_loom_variables;
 static char corrected[2048]; /* what the user has to hear of them */
@@ -37,12 +39,45 @@ static int register_variable(const struct coll_loom_variable* variable) {
   return index;
 }
 
+_Static_assert(sizeof(uint64_t) == sizeof(unsigned long long), "MPI_T reads the counters as they are");
+
+static int read_counter(const mca_base_pvar_t* variable, void* value, void* object) {
+  (void)object;
+  coll_loom_read_counter(variable->ctx, value);
+  return OMPI_SUCCESS;
+}
+
+/* A new handle asks how many elements there are. */
+static int count_elements(mca_base_pvar_t* variable, mca_base_pvar_event_t event, void* object, int* count) {
+  (void)object;
+  if (event == MCA_BASE_PVAR_HANDLE_BIND) *count = coll_loom_counter_elements(variable->ctx);
+  return OMPI_SUCCESS;
+}
+
+static int register_counter(const struct coll_loom_counter* counter) {
+  const size_t bytes = coll_loom_describe_counter(counter, NULL, 0) + 1;
+  char* const description = malloc(bytes);
+  if (description == NULL) return OMPI_ERR_OUT_OF_RESOURCE;
+  coll_loom_describe_counter(counter, description, bytes);
+  const int index = mca_base_component_pvar_register(
+      &mca_coll_loom_component.collm_version, counter->name, description, OPAL_INFO_LVL_4,
+      MCA_BASE_PVAR_CLASS_COUNTER, MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
+      MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS, read_counter, NULL, count_elements,
+      (void*)counter);
+  free(description); /* Open MPI has copied it */
+  return index;
+}
+
 int coll_loom_register(void) {
   for (const struct coll_loom_variable* variable = coll_loom_variable_table; variable->name; ++variable) {
     const int index = register_variable(variable);
     if (index < 0) return index;
   }
-  return coll_loom_register_counters();
+  for (const struct coll_loom_counter* counter = coll_loom_counter_table; counter->name; ++counter) {
+    const int index = register_counter(counter);
+    if (index < 0) return index;
+  }
+  return OMPI_SUCCESS;
 }
 
 void coll_loom_correct_variables(void) {
