@@ -213,9 +213,6 @@ const char* loom_algorithm_name(int algorithm) {
 const char* loom_fallback_name(loom_fallback reason) {
   return loom::name_of(static_cast<loom::FallbackReason>(reason)).data();
 }
-bool loom_algorithm_carries(int algorithm, loom_collective collective) {
-  return loom::may_carry(static_cast<loom::Algorithm>(algorithm), static_cast<Collective>(collective));
-}
 
 bool loom_depends_on_order(loom_type type) {
   return loom::device::depends_on_order(static_cast<Type>(type));

@@ -134,8 +134,6 @@ enum { LOOM_ALGORITHM_COUNT = 14 }; /* of component/select/plan.hpp, without the
 const char* loom_collective_name(enum loom_collective collective);
 const char* loom_algorithm_name(int algorithm);
 const char* loom_fallback_name(enum loom_fallback reason);
-/* Whether the algorithm can carry such calls at all. */
-bool loom_algorithm_carries(int algorithm, enum loom_collective collective);
 
 /* Counters since start-up; each only grows. Users read them through MPI_T. */
 struct loom_collective_counters {

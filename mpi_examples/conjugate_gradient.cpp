@@ -151,13 +151,13 @@ int run(int grid, double tolerance, int rank, int ranks) {
   apply_laplacian(slab, known, b);
 
   loom::mpi::ToolInterface tool;
-  const auto carried_before = tool.counter("coll_loom_allreduce_calls");
+  const auto carried_before = tool.counter("coll_loom_calls", "allreduce");
   MPI_Barrier(MPI_COMM_WORLD);
   const double start = MPI_Wtime();
   Field x(slab);
   const int iterations = solve(slab, b, x, tolerance, 20 * grid);
   const double seconds = MPI_Wtime() - start;
-  const auto carried_after = tool.counter("coll_loom_allreduce_calls");
+  const auto carried_after = tool.counter("coll_loom_calls", "allreduce");
 
   // The residual that the iteration carries along drifts from the true one; judge by the true one.
   Field difference(slab);

@@ -25,39 +25,17 @@
 #include "component/mca/calls.h"
 #include "component/mca/ompi_compat.h"
 #include "component/mca/operands.h"
+#include "component/mca/variables.h"
 
 extern mca_coll_base_component_t mca_coll_loom_component;
 
-/* The component's MCA variables; component.c. */
-struct coll_loom_variables {
-  bool enable;
-  int priority;
-  int verbose;
-  bool progress_thread;
-  char* net_devices;
-  int rendezvous; /* enum loom_rendezvous */
-  double timeout_s;
-  char* topo_file;
-  char* topo_dump_file;
-  char* graph_file;
-  char* graph_dump_file;
-  bool reproducible;
-  bool single_copy;
-  int protocol;  /* enum loom_protocol */
-  int algorithm; /* enum loom_preference */
-  int hier;
-  char* include;
-  char* exclude;
-  char* memory;
-  unsigned long long memory_limit;
-  int cuda_executor; /* enum loom_cuda_executor */
-  unsigned long long small_bytes;
-  unsigned long long overlap_bytes;
-  bool check; /* may change at any time */
-};
 extern struct coll_loom_variables coll_loom_variables;
 
-/* Says, once, which values made no sense and were replaced. One rank shows it for all. */
+/* register.c: makes the variables and counters known to Open MPI. An OMPI_* error code. */
+int coll_loom_register(void);
+/* Variables that are out of range get their defaults, once. */
+void coll_loom_correct_variables(void);
+/* Says which these were, once. One rank shows it for all. */
 void coll_loom_complain(bool show);
 
 /* One per communicator.
@@ -139,17 +117,14 @@ OBJ_CLASS_DECLARATION(coll_loom_module_t);
 /* module.c */
 mca_coll_base_module_t* coll_loom_comm_query(ompi_communicator_t* communicator, int* priority);
 
-/* switches.c: coll_loom_include and coll_loom_exclude. */
+/* filter.c: coll_loom_include and coll_loom_exclude. */
 void coll_loom_read_filter(void);
 bool coll_loom_takes(enum loom_collective collective);
 /* The first name in either list that is no collective of loom's, and which variable has it; NULL if all are
  * known. */
 const char* coll_loom_bad_filter(const char** variable);
 
-/* counters.c */
-int coll_loom_register_counters(void);
-
-/* help.c: shows a topic of help-coll-loom.txt; each has two %s, for where and cause. */
+/* help.c: shows a topic of help-coll-loom.txt; each has up to two %s, for where and cause. */
 void coll_loom_find_help(void);
 void coll_loom_help(const char* topic, const char* where, const char* cause);
 

@@ -1,77 +1,116 @@
-/* The counters as MPI_T performance variables. */
-#include "component/mca/coll_loom.h"
+/* The table of counters. */
+#include "component/mca/counters.h"
 
-_Static_assert(sizeof(uint64_t) == sizeof(unsigned long long), "MPI_T reads the counters as they are");
+#include <stdio.h>
+#include <string.h>
 
-static int read_counter(const mca_base_pvar_t* variable, void* value, void* object) {
-  (void)object;
+#include "component/core.h"
+
+#define AT(member) offsetof(struct loom_counters, member)
+
+const struct coll_loom_counter coll_loom_counter_table[] = {
+    {.name = "calls",
+     .help = "Calls, of any form, that loom has carried",
+     .rows = COLL_LOOM_COLLECTIVE,
+     .columns = COLL_LOOM_ALGORITHM,
+     .at = AT(of[0].by)},
+    {.name = "bytes",
+     .help = "Bytes of the calls that loom has carried, on this process (the message's, a block's, or in v "
+             "forms what is sent)",
+     .rows = COLL_LOOM_COLLECTIVE,
+     .at = AT(of[0].bytes)},
+    {.name = "fallbacks",
+     .help = "Calls that loom handed to the fallback component",
+     .rows = COLL_LOOM_COLLECTIVE,
+     .columns = COLL_LOOM_REASON,
+     .at = AT(of[0].fallbacks_by)},
+    {.name = "communicators",
+     .help =
+         "Communicators that loom has connected; one with ordered persistent requests counts again for these",
+     .at = AT(communicators)},
+    {.name = "declined",
+     .help = "Communicators that loom stepped aside from, because connecting them failed",
+     .at = AT(declined)},
+    {.name = "net_bytes_sent",
+     .help = "Bytes that this process has sent to other hosts through loom",
+     .at = AT(net_bytes_sent)},
+    {.name = "staged_bytes",
+     .help = "Bytes that this process has copied from GPUs to the host and back",
+     .at = AT(staged_bytes)},
+    {.name = NULL}};
+
+int coll_loom_dimension_length(enum coll_loom_dimension dimension) {
+  static const int lengths[] = {[COLL_LOOM_NO_DIMENSION] = 1,
+                                [COLL_LOOM_COLLECTIVE] = LOOM_COLLECTIVE_COUNT,
+                                [COLL_LOOM_ALGORITHM] = LOOM_ALGORITHM_COUNT,
+                                [COLL_LOOM_REASON] = LOOM_FALLBACK_COUNT};
+  return lengths[dimension];
+}
+
+const char* coll_loom_dimension_name(enum coll_loom_dimension dimension) {
+  static const char* const names[] = {[COLL_LOOM_NO_DIMENSION] = "",
+                                      [COLL_LOOM_COLLECTIVE] = "collective",
+                                      [COLL_LOOM_ALGORITHM] = "algorithm",
+                                      [COLL_LOOM_REASON] = "reason"};
+  return names[dimension];
+}
+
+const char* coll_loom_place_name(enum coll_loom_dimension dimension, int place) {
+  switch (dimension) {
+    case COLL_LOOM_COLLECTIVE:
+      return loom_collective_name((enum loom_collective)place);
+    case COLL_LOOM_ALGORITHM:
+      return loom_algorithm_name(place);
+    case COLL_LOOM_REASON:
+      return loom_fallback_name((enum loom_fallback)place);
+    case COLL_LOOM_NO_DIMENSION:
+      break;
+  }
+  return "";
+}
+
+const char* coll_loom_reason_help(int reason) {
+  static const char* const helps[] = {
+      [LOOM_NO_KERNEL] = "loom has no such operation",
+      [LOOM_NOT_CONNECTED] = "the ranks are not connected",
+      [LOOM_NOT_BETTER] = "the fallback component is at least as good at them",
+      [LOOM_NOT_ORDERED] = "Open MPI's own, made in MPI_Comm_dup and the like, or of their form",
+      [LOOM_ANY_START_ORDER] = "persistent requests, which ranks may start in any order"};
+  _Static_assert(sizeof helps / sizeof *helps == LOOM_FALLBACK_COUNT, "a text for each reason");
+  return helps[reason];
+}
+
+int coll_loom_counter_elements(const struct coll_loom_counter* counter) {
+  return coll_loom_dimension_length(counter->rows) * coll_loom_dimension_length(counter->columns);
+}
+
+void coll_loom_read_counter(const struct coll_loom_counter* counter, uint64_t* elements) {
   struct loom_counters now;
   loom_read_counters(&now);
-  memcpy(value, (const char*)&now + (size_t)variable->ctx, sizeof(uint64_t));
-  return OMPI_SUCCESS;
-}
-
-/* The counter at `offset` of struct loom_counters. Open MPI copies the texts. */
-static int add(const char* name, const char* description, size_t offset) {
-  return mca_base_component_pvar_register(
-      &mca_coll_loom_component.collm_version, name, description, OPAL_INFO_LVL_4, MCA_BASE_PVAR_CLASS_COUNTER,
-      MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
-      MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS, read_counter, NULL, NULL, (void*)offset);
-}
-
-#define ADD(offset, description, ...)                 \
-  do {                                                \
-    char name[64];                                    \
-    snprintf(name, sizeof name, __VA_ARGS__);         \
-    const int index = add(name, description, offset); \
-    if (index < 0) return index;                      \
-  } while (0)
-
-static int add_of(enum loom_collective collective) {
-  const size_t base =
-      offsetof(struct loom_counters, of) + (size_t)collective * sizeof(struct loom_collective_counters);
-  const char* const which = loom_collective_name(collective);
-  ADD(base + offsetof(struct loom_collective_counters, calls),
-      "Such calls, of any form, that loom has carried", "%s_calls", which);
-  ADD(base + offsetof(struct loom_collective_counters, bytes),
-      "Bytes of these calls on this process: the message's, a block's, or in v forms what is sent",
-      "%s_bytes", which);
-  ADD(base + offsetof(struct loom_collective_counters, fallbacks),
-      "Such calls that loom handed to the fallback component", "%s_fallbacks", which);
-  for (int algorithm = 0; algorithm < LOOM_ALGORITHM_COUNT; ++algorithm) {
-    if (!loom_algorithm_carries(algorithm, collective)) continue;
-    ADD(base + offsetof(struct loom_collective_counters, by) + (size_t)algorithm * sizeof(uint64_t),
-        "Such calls that this algorithm has carried", "%s_by_%s", which, loom_algorithm_name(algorithm));
+  const size_t row_bytes = (size_t)coll_loom_dimension_length(counter->columns) * sizeof *elements;
+  const char* row = (const char*)&now + counter->at;
+  for (int r = 0; r < coll_loom_dimension_length(counter->rows); ++r) {
+    memcpy(elements, row, row_bytes);
+    elements += row_bytes / sizeof *elements;
+    row += sizeof *now.of;
   }
-  static const char* const because[] = {
-      [LOOM_NO_KERNEL] = "Such calls handed to the fallback component: loom has no such operation",
-      [LOOM_NOT_CONNECTED] = "Such calls handed to the fallback component: the ranks are not connected",
-      [LOOM_NOT_BETTER] = "Such calls handed to the fallback component: it is at least as good at them",
-      [LOOM_NOT_ORDERED] =
-          "Such calls handed to the fallback component: Open MPI's own, made in MPI_Comm_dup and the like, "
-          "or "
-          "of their form",
-      [LOOM_ANY_START_ORDER] =
-          "Such persistent calls handed to the fallback component: ranks may start them in any order"};
-  for (int reason = 0; reason < LOOM_FALLBACK_COUNT; ++reason)
-    ADD(base + offsetof(struct loom_collective_counters, fallbacks_by) + (size_t)reason * sizeof(uint64_t),
-        because[reason], "%s_fallbacks_%s", which, loom_fallback_name((enum loom_fallback)reason));
-  return OMPI_SUCCESS;
 }
 
-int coll_loom_register_counters(void) {
-  ADD(offsetof(struct loom_counters, communicators),
-      "Communicators that loom has connected; one with ordered persistent requests counts again for these",
-      "communicators");
-  ADD(offsetof(struct loom_counters, declined),
-      "Communicators that loom stepped aside from, because connecting them failed", "declined");
-  ADD(offsetof(struct loom_counters, net_bytes_sent),
-      "Bytes that this process has sent to other hosts through loom", "net_bytes_sent");
-  ADD(offsetof(struct loom_counters, staged_bytes),
-      "Bytes that this process has copied from GPUs to the host and back", "staged_bytes");
-  for (int collective = 0; collective < LOOM_COLLECTIVE_COUNT; ++collective) {
-    const int error = add_of((enum loom_collective)collective);
-    if (error != OMPI_SUCCESS) return error;
+/* snprintf at the end of a text that may have outgrown its room. */
+#define APPEND(...)                                                                                      \
+  length += (size_t)snprintf(length < bytes ? text + length : NULL, length < bytes ? bytes - length : 0, \
+                             __VA_ARGS__)
+
+size_t coll_loom_describe_counter(const struct coll_loom_counter* counter, char* text, size_t bytes) {
+  const enum coll_loom_dimension dimensions[] = {counter->rows, counter->columns};
+  size_t length = 0;
+  APPEND("%s", counter->help);
+  for (int d = 0; d < 2 && dimensions[d] != COLL_LOOM_NO_DIMENSION; ++d)
+    APPEND("%s[%s]", d == 0 ? "; element " : "", coll_loom_dimension_name(dimensions[d]));
+  for (int d = 0; d < 2 && dimensions[d] != COLL_LOOM_NO_DIMENSION; ++d) {
+    APPEND("; %s:", coll_loom_dimension_name(dimensions[d]));
+    for (int place = 0; place < coll_loom_dimension_length(dimensions[d]); ++place)
+      APPEND(" %s", coll_loom_place_name(dimensions[d], place));
   }
-  return OMPI_SUCCESS;
+  return length;
 }

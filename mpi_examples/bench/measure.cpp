@@ -193,7 +193,7 @@ std::uint64_t Bench::count_wrong(const Case& one, std::size_t slots, std::uint64
 }
 
 std::optional<std::uint64_t> Bench::carried_calls() {
-  return tool_.counter("coll_loom_" + std::string(options_.collective->name) + "_calls");
+  return tool_.counter("coll_loom_calls", options_.collective->name);
 }
 
 }  // namespace loom::bench

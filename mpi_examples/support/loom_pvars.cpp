@@ -1,9 +1,35 @@
 #include "mpi_examples/support/loom_pvars.hpp"
 
 #include <array>
+#include <iterator>
+#include <sstream>
 #include <vector>
 
 namespace loom::mpi {
+namespace {
+
+/// The names of one dimension, from the description of a variable (docs/parameters.md):
+/// "...; collective: allreduce reduce; reason: no_kernel not_connected" has two.
+std::vector<std::string> names_of_dimension(const std::string& description, int dimension) {
+  std::istringstream parts(description);
+  for (std::string part; std::getline(parts, part, ';');) {
+    const std::size_t colon = part.find(':');
+    if (colon == std::string::npos || dimension-- > 0) continue;
+    std::istringstream names(part.substr(colon + 1));
+    return {std::istream_iterator<std::string>(names), {}};
+  }
+  return {""};
+}
+
+/// The numbers of the places that have this name; of all of them where it is empty.
+std::vector<std::size_t> places_of(const std::vector<std::string>& names, std::string_view wanted) {
+  std::vector<std::size_t> places;
+  for (std::size_t place = 0; place < names.size(); ++place)
+    if (wanted.empty() || names[place] == wanted) places.push_back(place);
+  return places;
+}
+
+}  // namespace
 
 ToolInterface::ToolInterface() {
   // Open MPI takes the level asked for here as the new one of the whole library, so ask for what it has.
@@ -14,34 +40,43 @@ ToolInterface::ToolInterface() {
 }
 
 ToolInterface::~ToolInterface() {
-  for (auto& [name, handle] : handles_) {
-    if (handle) MPI_T_pvar_handle_free(session_, &*handle);
+  for (auto& [name, counter] : counters_) {
+    if (counter) MPI_T_pvar_handle_free(session_, &counter->handle);
   }
   MPI_T_pvar_session_free(&session_);
   MPI_T_finalize();
 }
 
-std::optional<std::uint64_t> ToolInterface::counter(const std::string& name) {
-  auto known = handles_.find(name);
-  if (known == handles_.end()) known = handles_.emplace(name, handle_of(name)).first;
+std::optional<std::uint64_t> ToolInterface::counter(const std::string& name, std::string_view row,
+                                                    std::string_view column) {
+  auto known = counters_.find(name);
+  if (known == counters_.end()) known = counters_.emplace(name, find(name)).first;
   if (!known->second) return std::nullopt;
-  std::uint64_t value = 0;
-  if (MPI_T_pvar_read(session_, *known->second, &value) != MPI_SUCCESS) return std::nullopt;
-  return value;
+  Counter& counter = *known->second;
+  if (MPI_T_pvar_read(session_, counter.handle, counter.values.data()) != MPI_SUCCESS) return std::nullopt;
+
+  const auto rows = places_of(counter.rows, row), columns = places_of(counter.columns, column);
+  if (rows.empty() || columns.empty()) return std::nullopt;
+  std::uint64_t sum = 0;
+  for (const std::size_t r : rows)
+    for (const std::size_t c : columns) sum += counter.values[r * counter.columns.size() + c];
+  return sum;
 }
 
 // MPI_T_pvar_get_index would want the variable's class as well; a walk over all names asks for less.
-std::optional<MPI_T_pvar_handle> ToolInterface::handle_of(const std::string& name) {
+std::optional<ToolInterface::Counter> ToolInterface::find(const std::string& name) const {
   int variable_count = 0;
   MPI_T_pvar_get_num(&variable_count);
   for (int index = 0; index < variable_count; ++index) {
     std::array<char, 256> found{};
+    std::array<char, 4096> description{};
     int length = static_cast<int>(found.size());
-    int no_text = 0;
+    int description_length = static_cast<int>(description.size());
     int verbosity, var_class, bind, readonly, continuous, atomic;
     MPI_Datatype type;
-    if (MPI_T_pvar_get_info(index, found.data(), &length, &verbosity, &var_class, &type, nullptr, nullptr,
-                            &no_text, &bind, &readonly, &continuous, &atomic) != MPI_SUCCESS) {
+    if (MPI_T_pvar_get_info(index, found.data(), &length, &verbosity, &var_class, &type, nullptr,
+                            description.data(), &description_length, &bind, &readonly, &continuous,
+                            &atomic) != MPI_SUCCESS) {
       continue;
     }
     if (name != found.data() || bind != MPI_T_BIND_NO_OBJECT) continue;
@@ -49,12 +84,19 @@ std::optional<MPI_T_pvar_handle> ToolInterface::handle_of(const std::string& nam
     MPI_Type_size(type, &bytes);
     if (bytes != static_cast<int>(sizeof(std::uint64_t))) return std::nullopt;
 
-    MPI_T_pvar_handle handle = MPI_T_PVAR_HANDLE_NULL;
+    Counter counter{.rows = names_of_dimension(description.data(), 0),
+                    .columns = names_of_dimension(description.data(), 1),
+                    .values = {}};
     int values = 0;
-    if (MPI_T_pvar_handle_alloc(session_, index, nullptr, &handle, &values) != MPI_SUCCESS)
+    if (MPI_T_pvar_handle_alloc(session_, index, nullptr, &counter.handle, &values) != MPI_SUCCESS)
       return std::nullopt;
-    if (!continuous) MPI_T_pvar_start(session_, handle);
-    return handle;
+    counter.values.resize(static_cast<std::size_t>(values));
+    if (counter.values.size() != counter.rows.size() * counter.columns.size()) {
+      MPI_T_pvar_handle_free(session_, &counter.handle);
+      return std::nullopt;
+    }
+    if (!continuous) MPI_T_pvar_start(session_, counter.handle);
+    return counter;
   }
   return std::nullopt;
 }

@@ -8,6 +8,8 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace loom::mpi {
 
@@ -19,18 +21,26 @@ class ToolInterface {
   ToolInterface(const ToolInterface&) = delete;
   ToolInterface& operator=(const ToolInterface&) = delete;
 
-  /// Value of a performance variable, e.g. "coll_loom_allreduce_calls"; empty when there is none of that
-  /// name. Open MPI counts for each reader from when it first asked: only differences mean something.
-  std::optional<std::uint64_t> counter(const std::string& name);
+  /// A performance variable: of its elements the one with this row and column name, or the sum of all that
+  /// agree with the names given. counter("coll_loom_calls", "allreduce") is what all algorithms have carried.
+  /// Empty when there is no such variable or name. Open MPI counts for each reader from when it first asked
+  /// for the variable: only differences mean something.
+  std::optional<std::uint64_t> counter(const std::string& name, std::string_view row = {},
+                                       std::string_view column = {});
 
   /// Value of an MCA variable, as text; empty when there is none of that name or it is of another kind.
   std::optional<std::string> variable(const std::string& name);
 
  private:
-  std::optional<MPI_T_pvar_handle> handle_of(const std::string& name);
+  struct Counter {
+    MPI_T_pvar_handle handle = MPI_T_PVAR_HANDLE_NULL;
+    std::vector<std::string> rows, columns;  ///< names in order; one without a name where it is not divided
+    std::vector<std::uint64_t> values;       ///< row by row, as last read
+  };
+  std::optional<Counter> find(const std::string& name) const;
 
   MPI_T_pvar_session session_ = MPI_T_PVAR_SESSION_NULL;
-  std::map<std::string, std::optional<MPI_T_pvar_handle>> handles_;
+  std::map<std::string, std::optional<Counter>> counters_;
 };
 
 /// Duplicates a communicator in such a way that loom carries none of its collectives.

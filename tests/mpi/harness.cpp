@@ -65,17 +65,16 @@ int Suite::run(const Settings& settings) {
   MPI_Comm control = mpi::dup_without_loom(MPI_COMM_WORLD);
   int rank;
   MPI_Comm_rank(control, &rank);
-  const auto counter = [&](const char* name) { return tool.counter(name).value_or(0); };
+  const auto counter = [&](const char* name) { return tool.counter(name, "allreduce").value_or(0); };
 
   int passed = 0, failed = 0, skipped = 0;
   for (const auto& [sentence, body] : checks_) {
     if (sentence.find(settings.filter) == std::string::npos) continue;
     Check check(settings);
-    const std::uint64_t carried = counter("coll_loom_allreduce_calls");
-    const std::uint64_t fallbacks = counter("coll_loom_allreduce_fallbacks");
+    const std::uint64_t carried = counter("coll_loom_calls");
+    const std::uint64_t fallbacks = counter("coll_loom_fallbacks");
     body(check);
-    judge_carrier(check, counter("coll_loom_allreduce_calls") - carried,
-                  counter("coll_loom_allreduce_fallbacks") - fallbacks);
+    judge_carrier(check, counter("coll_loom_calls") - carried, counter("coll_loom_fallbacks") - fallbacks);
 
     for (const std::string& failure : check.failures_) fmt::print(stderr, "  rank {}: {}\n", rank, failure);
     std::uint64_t failures = check.failure_count_;

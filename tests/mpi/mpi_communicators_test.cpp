@@ -179,7 +179,7 @@ int main(int argc, char** argv) {
   const bool expect_loom = argc > 1 && std::strcmp(argv[1], "--expect-loom") == 0;
   {
     loom::mpi::ToolInterface tools;
-    const auto carried = [&] { return tools.counter("coll_loom_reduce_calls").value_or(0); };
+    const auto carried = [&] { return tools.counter("coll_loom_calls", "reduce").value_or(0); };
     carried();  // a counter counts from when it is first asked for
     for (const auto kind : {split, duplicate, from_groups, with_topology, between_groups}) {
       const std::uint64_t before = carried();

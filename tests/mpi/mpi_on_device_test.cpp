@@ -86,7 +86,7 @@ struct Counts {
 Counts counts_of(const std::string& collective) {
   const std::string of_auto = collective == "alltoall" ? "handed_over" : "persistent";
   const std::string& carries = executor == "auto" ? of_auto : executor;
-  return {tools->counter("coll_loom_" + collective + "_by_" + carries).value_or(0),
+  return {tools->counter("coll_loom_calls", collective, carries).value_or(0),
           tools->counter("coll_loom_staged_bytes").value_or(0)};
 }
 

@@ -318,7 +318,7 @@ void threads_share_a_communicator(const char* key) {
 std::uint64_t carried_on(const Comm& comm, bool expects_loom) {
   loom::mpi::ToolInterface tools;
   if (!expects_loom) return 0;
-  const auto before = tools.counter("coll_loom_allreduce_calls");
+  const auto before = tools.counter("coll_loom_calls", "allreduce");
   require(before.has_value(), "there is no counter of loom's");
   Call call(Call::Kind::kSum, 1, 1000, comm);
   for (int round = 0; round < 3; ++round) {
@@ -327,7 +327,7 @@ std::uint64_t carried_on(const Comm& comm, bool expects_loom) {
     MPI_Wait(&call.request, MPI_STATUS_IGNORE);
     call.check("a sum by whoever carries it");
   }
-  return *tools.counter("coll_loom_allreduce_calls") - *before;
+  return *tools.counter("coll_loom_calls", "allreduce") - *before;
 }
 
 /// On one host. Whoever carries the requests can be told from loom's counters.

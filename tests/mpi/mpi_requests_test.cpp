@@ -427,8 +427,7 @@ int main(int argc, char** argv) {
   const auto not_connected = [&] {
     std::uint64_t calls = 0;
     for (const char* collective : {"allreduce", "scan", "alltoall", "allgather"})
-      calls +=
-          tools->counter(std::string("coll_loom_") + collective + "_fallbacks_not_connected").value_or(0);
+      calls += tools->counter("coll_loom_fallbacks", collective, "not_connected").value_or(0);
     return calls;
   };
   not_connected();  // a counter counts from when it is first asked for
@@ -451,7 +450,7 @@ int main(int argc, char** argv) {
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
     MPI_Comm_size(host, &on_host);
     MPI_Comm_free(&host);
-    if (on_host == ranks && tools->counter("coll_loom_allreduce_calls")) {
+    if (on_host == ranks && tools->counter("coll_loom_calls", "allreduce")) {
       free_what_is_in_use(MPI_COMM_WORLD);
       exchange_nothing(MPI_COMM_WORLD);
       require(not_connected() == 0, "calls have gone below because loom had not connected the ranks");

@@ -20,22 +20,10 @@ constexpr const char* kCollectives[] = {"allreduce",      "reduce",    "reduce_s
                                         "scatterv",       "alltoall",  "alltoallv",
                                         "alltoallw",      "barrier"};
 
-constexpr const char* kAlgorithms[] = {"copy", "direct",      "boards",     "single_copy",   "blocks",
-                                       "scan", "two_levels",  "rails",      "trees",         "flat_ring",
-                                       "mesh", "handed_over", "persistent", "two_level_star"};
-
-/// Calls that loom has carried, as the counters by algorithm have it.
-std::uint64_t by_algorithms(mpi::ToolInterface& tools, const std::string& collective) {
-  std::uint64_t sum = 0;
-  for (const char* algorithm : kAlgorithms)
-    sum += tools.counter(fmt::format("coll_loom_{}_by_{}", collective, algorithm)).value_or(0);
-  return sum;
-}
-
 /// Calls of the form of Open MPI's own, and persistent ones whose starts may come in any order.
 std::uint64_t handed_down_for_order(mpi::ToolInterface& tools, const std::string& collective) {
-  return tools.counter(fmt::format("coll_loom_{}_fallbacks_not_ordered", collective)).value_or(0) +
-         tools.counter(fmt::format("coll_loom_{}_fallbacks_any_start_order", collective)).value_or(0);
+  return tools.counter("coll_loom_fallbacks", collective, "not_ordered").value_or(0) +
+         tools.counter("coll_loom_fallbacks", collective, "any_start_order").value_or(0);
 }
 
 /// Whether loom has carried at least one call of each collective of the cases, and handed down those alone
@@ -43,16 +31,13 @@ std::uint64_t handed_down_for_order(mpi::ToolInterface& tools, const std::string
 bool loom_has_carried_all(mpi::ToolInterface& tools, const std::map<std::string, int>& cases, int rank) {
   bool all = true;
   for (const auto& [collective, number] : cases) {
-    const auto calls = tools.counter(fmt::format("coll_loom_{}_calls", collective));
-    const auto below = tools.counter(fmt::format("coll_loom_{}_fallbacks", collective));
-    if (calls && below && *calls > 0 && *below == handed_down_for_order(tools, collective) &&
-        by_algorithms(tools, collective) == *calls)
-      continue;
+    const auto calls = tools.counter("coll_loom_calls", collective);
+    const auto below = tools.counter("coll_loom_fallbacks", collective);
+    if (calls && below && *calls > 0 && *below == handed_down_for_order(tools, collective)) continue;
     all = false;
     if (rank == 0)
-      fmt::print(stderr,
-                 "{}: {} carried by loom ({} by its algorithms), {} handed to the fallback component\n",
-                 collective, calls.value_or(0), by_algorithms(tools, collective), below.value_or(0));
+      fmt::print(stderr, "{}: {} carried by loom, {} handed to the fallback component\n", collective,
+                 calls.value_or(0), below.value_or(0));
   }
   return all;
 }
@@ -109,12 +94,8 @@ int run(const Settings& settings, int threads, bool expect_loom) {
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   mpi::ToolInterface tools;
   MPI_Barrier(MPI_COMM_WORLD);
-  for (const char* collective : kCollectives) {  // a counter counts from when it is first asked for
-    tools.counter(fmt::format("coll_loom_{}_calls", collective));
-    tools.counter(fmt::format("coll_loom_{}_fallbacks", collective));
-    handed_down_for_order(tools, collective);
-    by_algorithms(tools, collective);
-  }
+  tools.counter("coll_loom_calls");  // a counter counts from when it is first asked for
+  tools.counter("coll_loom_fallbacks");
   int wrong = 0, cases = 0;
   std::map<std::string, int> by_collective;
   for (const Run& one : run_in(threads, settings)) {

@@ -36,8 +36,7 @@ std::uint64_t carried(mpi::ToolInterface& tools, const Totals& totals) {
   for (int index = 0; index < kCollectives; ++index) {
     const auto collective = static_cast<Collective>(index);
     const auto i = static_cast<std::size_t>(index);
-    const std::uint64_t calls =
-        tools.counter(fmt::format("coll_loom_{}_calls", name(collective))).value_or(0);
+    const std::uint64_t calls = tools.counter("coll_loom_calls", name(collective)).value_or(0);
     const std::uint64_t others = totals.blocking[i] + totals.nonblocking[i];
     if (!is_called_by_mpi(collective) && calls > others) sum += calls - others;
   }

@@ -1,0 +1,387 @@
+/* The table of MCA variables. */
+#include "component/mca/variables.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "component/core.h"
+
+static const struct coll_loom_word memories[] = {{0, "auto"}, {1, "host"}, {0, NULL}};
+static const struct coll_loom_word rendezvous[] = {{LOOM_RENDEZVOUS_AUTO, "auto"},
+                                                   {LOOM_RENDEZVOUS_NEVER, "never"},
+                                                   {LOOM_RENDEZVOUS_ALWAYS, "always"},
+                                                   {0, NULL}};
+static const struct coll_loom_word executors[] = {{LOOM_STAGED, "staged"},
+                                                  {LOOM_HANDED_OVER, "handed_over"},
+                                                  {LOOM_PERSISTENT, "persistent"},
+                                                  {LOOM_EITHER, "auto"},
+                                                  {0, NULL}};
+static const struct coll_loom_word algorithms[] = {
+    {LOOM_BEST, "auto"},   {LOOM_BOARDS, "boards"}, {LOOM_SINGLE_COPY, "single_copy"}, {LOOM_RINGS, "rings"},
+    {LOOM_TREES, "trees"}, {LOOM_STAR, "star"},     {LOOM_BY_SIZE, "by_size"},         {0, NULL}};
+static const struct coll_loom_word protocols[] = {
+    {LOOM_INLINE, "inline"}, {LOOM_SIMPLE, "simple"}, {LOOM_LL, "ll"}, {LOOM_LL128, "ll128"}, {0, NULL}};
+
+#define AT(member) offsetof(struct coll_loom_variables, member)
+#define KIB 1024.0
+#define MIB (1024 * KIB)
+
+const struct coll_loom_variable coll_loom_variable_table[] = {
+    /* Users: what a program or a job may need. */
+    {.name = "enable",
+     .type = COLL_LOOM_BOOL,
+     .level = 1,
+     .at = AT(enable),
+     .same_on_all_ranks = true,
+     .help = "1: loom carries collective operations. 0: it does nothing at all"},
+    {.name = "verbose",
+     .type = COLL_LOOM_INT,
+     .level = 2,
+     .at = AT(verbose),
+     .highest = INFINITY,
+     .help = "What loom reports. 0: errors only. 1: also a line for each communicator that it connects, with "
+             "the time and bytes of each part, and a line whenever the ranks of a host find the other of two "
+             "algorithms faster. 2: also a line for the first call of each collective by each algorithm"},
+    {.name = "timeout",
+     .type = COLL_LOOM_SECONDS,
+     .level = 2,
+     .at = AT(timeout_s),
+     .highest = INFINITY,
+     .help = "Seconds that a call waits for another process without progress. Then it fails with a message "
+             "that names who is missing. 0: no limit. The exchanges that set a communicator up, and those of "
+             "coll_loom_check, have no limit"},
+    {.name = "reproducible",
+     .type = COLL_LOOM_BOOL,
+     .level = 2,
+     .at = AT(reproducible),
+     .same_on_all_ranks = true,
+     .help = "1: reductions of floating-point numbers by the same ranks give the same bits for every message "
+             "size, number of hosts and placement. Between hosts each rank then fetches every operand, which "
+             "is slower"},
+    {.name = "net_devices",
+     .type = COLL_LOOM_STRING,
+     .level = 3,
+     .at = AT(net_devices),
+     .help =
+         "Network devices between hosts, as in UCX_NET_DEVICES: mlx5_0:1,mlx5_1:1. Each device carries an "
+         "equal share, and the first of a host sends to the first of another and so on: so name equally "
+         "fast devices, in the same order on all hosts. Empty: UCX chooses among those in UCX_NET_DEVICES; "
+         "if that is empty too, loom takes the InfiniBand ports nearest to the rank; if there are none, "
+         "UCX chooses. coll_loom_verbose 1 tells which are used"},
+    {.name = "progress_thread",
+     .type = COLL_LOOM_BOOL,
+     .level = 3,
+     .at = AT(progress_thread),
+     .help = "1: nonblocking and persistent calls advance in a thread of each process while the program "
+             "computes. The thread sleeps while there are none, and is not bound to the core of its process. "
+             "Worth it where a core is free"},
+    {.name = "memory",
+     .type = COLL_LOOM_STRING,
+     .level = 3,
+     .at = AT(memory),
+     .words = memories,
+     .help = "Where the program's buffers are. auto: anywhere, so loom asks CUDA's driver, if there is one, "
+             "about each buffer. host: none is on a GPU, so loom need not ask"},
+    {.name = "check",
+     .type = COLL_LOOM_BOOL,
+     .level = 3,
+     .at = AT(check),
+     .same_on_all_ranks = true,
+     .settable = true,
+     .help = "1: before each call the ranks compare what they are about to call, and report who differs "
+             "instead of hanging or mixing up data. Each call then costs at least an allgather, and "
+             "nonblocking ones wait for it. A program may set it while it runs (MPI_T control variable), on "
+             "all ranks between the same two calls"},
+
+    /* Tuners and administrators. */
+    {.name = "include",
+     .type = COLL_LOOM_STRING,
+     .level = 4,
+     .at = AT(include),
+     .same_on_all_ranks = true,
+     .help = "Collectives that loom may carry, by name, such as allreduce,bcast; after a ^ those that it may "
+             "not. Empty: all. A name stands for the blocking, the nonblocking and the persistent form"},
+    {.name = "exclude",
+     .type = COLL_LOOM_STRING,
+     .level = 4,
+     .at = AT(exclude),
+     .same_on_all_ranks = true,
+     .help = "Collectives that loom may not carry, by name, such as allreduce,bcast; after a ^ the only ones "
+             "that it may. Empty: none. A name stands for the blocking, the nonblocking and the persistent "
+             "form"},
+    {.name = "single_copy",
+     .type = COLL_LOOM_BOOL,
+     .level = 5,
+     .at = AT(single_copy),
+     .initial = true,
+     .help =
+         "1: ranks of one host read each other's buffers where the kernel permits it and where that is "
+         "faster. 0: they always copy through shared memory. Programs need 0 if the kernel lets no other "
+         "process read their memory: mapped device registers, or a process that drops privileges after it "
+         "has begun"},
+    /* An int: Open MPI would not load a component with a negative number in a shorter unsigned variable. */
+    {.name = "two_levels",
+     .type = COLL_LOOM_INT,
+     .level = 5,
+     .at = AT(hier),
+     .initial = 64,
+     .highest = INFINITY,
+     .help =
+         "From which small call of a communicator on such calls go inside each host first and then between "
+         "one rank of each host. This takes links, which few calls are not worth; a larger call that makes "
+         "them ends the wait. It holds between up to 16 hosts for allreduces, reduces, "
+         "reduce_scatter_blocks, bcasts, allgathers and barriers, and where all hosts have one rank for "
+         "allreduces and reduce_scatter_blocks alone. 1: at once. 0: never; the fallback component carries "
+         "them. Of different values the largest counts, but 0 on any rank is 0 for all"},
+    {.name = "rendezvous",
+     .type = COLL_LOOM_ENUM,
+     .level = 5,
+     .at = AT(rendezvous),
+     .initial = LOOM_RENDEZVOUS_AUTO,
+     .words = rendezvous,
+     .help = "Whether the receiver's network card fetches what crosses between hosts straight into its slot, "
+             "which saves a copy. auto: above 16 KiB, from the size on that UCX_RNDV_THRESH says, unless the "
+             "network is TCP or UD. never: no. always: above 16 KiB"},
+    {.name = "memory_limit",
+     .type = COLL_LOOM_SIZE,
+     .level = 5,
+     .at = AT(memory_limit),
+     .initial = 256 * MIB,
+     .highest = INFINITY,
+     .help =
+         "Bytes of page-locked host memory that a process keeps for copies of buffers on GPUs. What needs "
+         "more goes through memory that is not locked, which is slower. With coll_loom_cuda_executor also "
+         "the most of each GPU's memory that links take: communicators that get none go through the host"},
+    /* An estimate, not measured: this hides what it costs to make two streams. */
+    {.name = "overlap_bytes",
+     .type = COLL_LOOM_SIZE,
+     .level = 5,
+     .at = AT(overlap_bytes),
+     .initial = 1 * MIB,
+     .highest = INFINITY,
+     .help =
+         "From this size on, blocking allreduces, reduces, reduce_scatters, bcasts, allgathers and "
+         "alltoalls copy a GPU buffer through host memory part by part while the call goes on. The buffer "
+         "has to be contiguous and fit page-locked memory, and boards, rails, flat_ring or trees have to "
+         "carry the call. Such a call that fails may have changed part of its result. 0: never"},
+    {.name = "priority",
+     .type = COLL_LOOM_INT,
+     .level = 6,
+     .at = AT(priority),
+     .initial = 90, /* above all of Open MPI's own: the highest, coll/cuda and coll/accelerator, have 78 */
+     .highest = 100,
+     .same_on_all_ranks = true,
+     .help =
+         "Priority of loom among Open MPI's coll components: of those that can carry an operation, the one "
+         "with the highest does"},
+    {.name = "topo_file",
+     .type = COLL_LOOM_STRING,
+     .level = 6,
+     .at = AT(topo_file),
+     .same_on_all_ranks = true,
+     .help = "Topology file of one host, in NCCL's XML or hwloc's, which stands for every host in place of "
+             "what loom finds there. See: loom topo"},
+    {.name = "topo_dump_file",
+     .type = COLL_LOOM_STRING,
+     .level = 6,
+     .at = AT(topo_dump_file),
+     .help = "File to which rank 0 writes its host as loom sees it, ranks included, in hwloc's XML"},
+    {.name = "graph_file",
+     .type = COLL_LOOM_STRING,
+     .level = 6,
+     .at = AT(graph_file),
+     .same_on_all_ranks = true,
+     .help =
+         "Channel file, in NCCL's graph XML, whose ring each host takes instead of searching one. With "
+         "ranks in it, it serves the communicators whose hosts all have these ranks; without, any with as "
+         "many ranks on each host. See: loom search --graph-file"},
+    {.name = "graph_dump_file",
+     .type = COLL_LOOM_STRING,
+     .level = 6,
+     .at = AT(graph_dump_file),
+     .help = "File to which rank 0 writes the ring of its host, in NCCL's graph XML"},
+
+    /* Developers: experiments and comparisons. */
+    {.name = "cuda_executor",
+     .type = COLL_LOOM_ENUM,
+     .level = 7,
+     .at = AT(cuda_executor),
+     .initial = LOOM_STAGED,
+     .words = executors,
+     .same_on_all_ranks = true,
+     .help =
+         "What carries blocking calls of one host whose buffers are contiguous and on GPUs on all ranks. "
+         "staged: copies through host memory. handed_over: copies and kernels on the GPUs, step by step. "
+         "persistent: one kernel for a call, on at most 8 ranks, where each has its own GPU or MPS serves "
+         "all who share one. auto: persistent where each rank has its own GPU and the collective has such "
+         "a kernel, else handed_over. Experimental: all but staged have run with a simulated driver only. "
+         "Takes effect where all ranks set the same and can"},
+    /* An estimate, not measured: below, two copies to and from the host cost less than a round's launches. */
+    {.name = "small_bytes",
+     .type = COLL_LOOM_SIZE,
+     .level = 7,
+     .at = AT(small_bytes),
+     .initial = 64 * KIB,
+     .highest = INFINITY,
+     .same_on_all_ranks = true,
+     .help = "With coll_loom_cuda_executor: calls whose message, or block, is smaller go through host memory "
+             "all the same. An estimate"},
+    {.name = "algorithm",
+     .type = COLL_LOOM_ENUM,
+     .level = 8,
+     .at = AT(algorithm),
+     .initial = LOOM_BEST,
+     .words = algorithms,
+     .same_on_all_ranks = true,
+     .help =
+         "Which algorithm carries what several could, for tests and comparisons. auto: the best one at the "
+         "size, or of two the one that has been faster. by_size: without timing any calls. Inside a host: "
+         "boards or single_copy. Between hosts: rings or trees, for small messages too, or star, of the "
+         "two algorithms of coll_loom_two_levels. What one does not carry goes as without it, but for "
+         "trees by rings. Takes effect where all ranks set the same; coll_loom_verbose 1 says why it does "
+         "not"},
+    {.name = "protocol",
+     .type = COLL_LOOM_ENUM,
+     .level = 8,
+     .at = AT(protocol),
+     .initial = LOOM_INLINE,
+     .words = protocols,
+     .same_on_all_ranks = true,
+     .help =
+         "How small messages cross between the ranks of a host, for tests and comparisons. inline: in the "
+         "cache line of their flag as far as they fit. simple, ll, ll128: by one of the protocols that "
+         "GPUs use. Takes effect where all ranks set the same"},
+    {.name = NULL}};
+
+/* The value of a variable as a number, whatever its type. */
+static double number_at(const struct coll_loom_variable* variable, const void* at) {
+  switch (variable->type) {
+    case COLL_LOOM_BOOL:
+      return *(const bool*)at;
+    case COLL_LOOM_INT:
+    case COLL_LOOM_ENUM:
+      return *(const int*)at;
+    case COLL_LOOM_SECONDS:
+      return *(const double*)at;
+    /* Open MPI makes a huge number of a negative one. */
+    case COLL_LOOM_SIZE:
+      return (double)*(const long long*)at;
+    case COLL_LOOM_STRING:
+      break;
+  }
+  return 0;
+}
+
+static bool is_word(const struct coll_loom_word* words, const char* name) {
+  for (; words->name != NULL; ++words)
+    if (name != NULL && strcmp(words->name, name) == 0) return true;
+  return false;
+}
+
+static const char* word_of(const struct coll_loom_word* words, int value) {
+  while (words->name != NULL && words->value != value) ++words;
+  return words->name;
+}
+
+void coll_loom_set_default(const struct coll_loom_variable* variable, struct coll_loom_variables* values) {
+  void* const at = (char*)values + variable->at;
+  switch (variable->type) {
+    case COLL_LOOM_BOOL:
+      *(bool*)at = variable->initial != 0;
+      break;
+    case COLL_LOOM_INT:
+    case COLL_LOOM_ENUM:
+      *(int*)at = (int)variable->initial;
+      break;
+    case COLL_LOOM_SECONDS:
+      *(double*)at = variable->initial;
+      break;
+    case COLL_LOOM_SIZE:
+      *(unsigned long long*)at = (unsigned long long)variable->initial;
+      break;
+    case COLL_LOOM_STRING:
+      *(const char**)at = variable->words == NULL ? NULL : word_of(variable->words, (int)variable->initial);
+      break;
+  }
+}
+
+static bool is_in_range(const struct coll_loom_variable* variable, const void* at) {
+  switch (variable->type) {
+    case COLL_LOOM_BOOL:
+    case COLL_LOOM_ENUM:
+      return true; /* Open MPI has seen to that */
+    case COLL_LOOM_STRING:
+      return variable->words == NULL || is_word(variable->words, *(char* const*)at);
+    default: {
+      const double number = number_at(variable, at);
+      return number >= variable->lowest && number <= variable->highest; /* not NaN */
+    }
+  }
+}
+
+static void write_value(const struct coll_loom_variable* variable, const void* at, char* text, size_t bytes) {
+  if (variable->type == COLL_LOOM_STRING) {
+    const char* const string = *(char* const*)at;
+    snprintf(text, bytes, "%s", string == NULL ? "" : string);
+  } else if (variable->type == COLL_LOOM_SIZE) {
+    snprintf(text, bytes, "%lld", *(const long long*)at);
+  } else {
+    snprintf(text, bytes, "%.15g", number_at(variable, at));
+  }
+}
+
+void coll_loom_correct(struct coll_loom_variables* values, char* report, size_t report_bytes) {
+  size_t used = 0;
+  *report = '\0';
+  for (const struct coll_loom_variable* variable = coll_loom_variable_table; variable->name; ++variable) {
+    void* const at = (char*)values + variable->at;
+    if (is_in_range(variable, at)) continue;
+    char value[128], range[128], otherwise[32];
+    write_value(variable, at, value, sizeof value);
+    coll_loom_write_range(variable, range, sizeof range);
+    coll_loom_write_default(variable, otherwise, sizeof otherwise);
+    const int written = snprintf(report + used, report_bytes - used,
+                                 "  coll_loom_%s = %s is out of range (%s); loom takes %s\n", variable->name,
+                                 value, range, otherwise);
+    used += (size_t)written < report_bytes - used ? (size_t)written : report_bytes - used - 1;
+
+    char** const string = variable->type == COLL_LOOM_STRING ? at : NULL;
+    if (string != NULL) free(*string);
+    coll_loom_set_default(variable, values);
+    if (string != NULL && *string != NULL) *string = strdup(*string);
+  }
+}
+
+void coll_loom_write_default(const struct coll_loom_variable* variable, char* text, size_t bytes) {
+  static const char* const units[] = {"", " KiB", " MiB", " GiB"};
+  double number = variable->initial;
+  size_t unit = 0;
+  if (variable->words != NULL) {
+    snprintf(text, bytes, "%s", word_of(variable->words, (int)number));
+  } else if (variable->type == COLL_LOOM_STRING) {
+    snprintf(text, bytes, "%s", "");
+  } else {
+    if (variable->type == COLL_LOOM_SIZE)
+      for (; number >= 1024 && fmod(number, 1024) == 0 && unit < 3; ++unit) number /= 1024;
+    snprintf(text, bytes, "%.15g%s", number, units[unit]);
+  }
+}
+
+void coll_loom_write_range(const struct coll_loom_variable* variable, char* text, size_t bytes) {
+  *text = '\0';
+  if (variable->words != NULL) {
+    size_t used = 0;
+    for (const struct coll_loom_word* word = variable->words; word->name != NULL && used < bytes; ++word)
+      used += (size_t)snprintf(text + used, bytes - used, "%s%s", used > 0 ? ", " : "", word->name);
+  } else if (variable->type == COLL_LOOM_BOOL) {
+    snprintf(text, bytes, "0, 1");
+  } else if (variable->type == COLL_LOOM_STRING) {
+    snprintf(text, bytes, "text");
+  } else if (isinf(variable->highest)) {
+    snprintf(text, bytes, "%.15g or more", variable->lowest);
+  } else {
+    snprintf(text, bytes, "%.15g to %.15g", variable->lowest, variable->highest);
+  }
+}

@@ -1,0 +1,87 @@
+/* The MCA variables: their values, and a table that says what each of them is. The table registers them with
+ * Open MPI (register.c), checks them, and prints docs/parameters.md (parameters_page.c): so nothing here is
+ * of Open MPI. A new variable is a member and a row. */
+#ifndef LOOM_COMPONENT_MCA_VARIABLES_H
+#define LOOM_COMPONENT_MCA_VARIABLES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct coll_loom_variables {
+  bool enable;
+  int verbose;
+  double timeout_s;
+  bool reproducible;
+  char* net_devices;
+  bool progress_thread;
+  char* memory;
+  bool check; /* may change at any time */
+  char* include;
+  char* exclude;
+  bool single_copy;
+  int hier;
+  int rendezvous; /* enum loom_rendezvous */
+  unsigned long long memory_limit;
+  unsigned long long overlap_bytes;
+  int priority;
+  char* topo_file;
+  char* topo_dump_file;
+  char* graph_file;
+  char* graph_dump_file;
+  int cuda_executor; /* enum loom_cuda_executor */
+  unsigned long long small_bytes;
+  int algorithm; /* enum loom_preference */
+  int protocol;  /* enum loom_protocol */
+};
+
+/* How a variable is stored, and what a user may write. */
+enum coll_loom_variable_type {
+  COLL_LOOM_BOOL,    /* bool */
+  COLL_LOOM_INT,     /* int */
+  COLL_LOOM_SECONDS, /* double */
+  COLL_LOOM_SIZE,    /* unsigned long long, bytes: 65536, 64k, 1m, 2g */
+  COLL_LOOM_STRING,  /* char*; where the row has words, one of them */
+  COLL_LOOM_ENUM /* int: one of the words; at any other Open MPI itself complains and does not load loom */
+};
+
+struct coll_loom_word {
+  int value;
+  const char* name; /* NULL: the end of the list */
+};
+
+struct coll_loom_variable {
+  const char* name; /* without coll_loom_ */
+  enum coll_loom_variable_type type;
+  int level;              /* of ompi_info: user 1 to 3, tuner 4 to 6, developer 7 to 9 */
+  size_t at;              /* where struct coll_loom_variables has it */
+  double initial;         /* the default: a number, or the value of a word; other strings are empty */
+  double lowest, highest; /* of numbers */
+  const struct coll_loom_word* words;
+  bool same_on_all_ranks;
+  bool settable; /* while the program runs */
+  const char* help;
+};
+
+/* By level. The last row has no name. */
+extern const struct coll_loom_variable coll_loom_variable_table[];
+
+/* The default; strings are constants, which Open MPI copies as it registers the variable. */
+void coll_loom_set_default(const struct coll_loom_variable* variable, struct coll_loom_variables* values);
+
+/* Gives each variable that is out of range its default, and writes a line about each into report. Strings
+ * are from malloc. */
+void coll_loom_correct(struct coll_loom_variables* values, char* report, size_t report_bytes);
+
+/* Texts for people: "256 MiB", "0 to 100". */
+void coll_loom_write_default(const struct coll_loom_variable* variable, char* text, size_t bytes);
+void coll_loom_write_range(const struct coll_loom_variable* variable, char* text, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

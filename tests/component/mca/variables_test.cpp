@@ -1,0 +1,143 @@
+#include "component/mca/variables.h"
+
+#include <gmock/gmock.h>
+
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+std::vector<const coll_loom_variable*> rows() {
+  std::vector<const coll_loom_variable*> rows;
+  for (const coll_loom_variable* row = coll_loom_variable_table; row->name != nullptr; ++row)
+    rows.push_back(row);
+  return rows;
+}
+
+/// Values as Open MPI has them after registration, save that only `memory` is a copy.
+class Variables : public ::testing::Test {
+ protected:
+  Variables() {
+    for (const coll_loom_variable* row : rows()) coll_loom_set_default(row, &values);
+    values.memory = ::strdup(values.memory);
+  }
+  ~Variables() override { std::free(values.memory); }
+
+  std::string correct() {
+    std::array<char, 2048> report;
+    coll_loom_correct(&values, report.data(), report.size());
+    return report.data();
+  }
+  coll_loom_variables values{};
+};
+
+TEST(VariableTable, HasEachNameAndEachPlaceOnce) {
+  std::set<std::string> names;
+  std::set<std::size_t> places;
+  for (const coll_loom_variable* row : rows()) {
+    EXPECT_TRUE(names.insert(row->name).second) << row->name;
+    EXPECT_TRUE(places.insert(row->at).second) << row->name;
+    EXPECT_LT(row->at, sizeof(coll_loom_variables)) << row->name;
+  }
+}
+
+TEST(VariableTable, GoesByLevel) {
+  int level = 1;
+  for (const coll_loom_variable* row : rows()) {
+    EXPECT_GE(row->level, level) << row->name;
+    EXPECT_LE(row->level, 9) << row->name;
+    level = row->level;
+  }
+}
+
+TEST(VariableTable, HasHelpThatFitsATable) {
+  for (const coll_loom_variable* row : rows()) {
+    EXPECT_THAT(row->help, Not(HasSubstr("|"))) << row->name;
+    EXPECT_NE(std::string(row->help).back(), '.')
+        << row->name << ": Open MPI's own texts have none at the end";
+  }
+}
+
+TEST(VariableTable, HasWordsForEveryEnumeration) {
+  for (const coll_loom_variable* row : rows()) {
+    if (row->words == nullptr) {
+      EXPECT_NE(row->type, COLL_LOOM_ENUM) << row->name;
+      continue;
+    }
+    std::array<char, 64> text;
+    coll_loom_write_default(row, text.data(), text.size());
+    EXPECT_STRNE(text.data(), "(null)") << row->name << ": the default is none of the words";
+  }
+}
+
+TEST_F(Variables, AreInRangeByDefault) {
+  EXPECT_THAT(correct(), IsEmpty());
+}
+
+TEST_F(Variables, OutOfRangeGetTheirDefaultsWithALineForEach) {
+  values.priority = 101;
+  values.verbose = -1;
+  values.timeout_s = -0.5;
+  values.memory_limit = static_cast<unsigned long long>(-5LL);
+  const std::string report = correct();
+  EXPECT_EQ(values.priority, 90);
+  EXPECT_EQ(values.verbose, 0);
+  EXPECT_EQ(values.timeout_s, 0);
+  EXPECT_EQ(values.memory_limit, 256ULL << 20);
+  EXPECT_THAT(report, HasSubstr("coll_loom_priority = 101 is out of range (0 to 100); loom takes 90\n"));
+  EXPECT_THAT(report, HasSubstr("coll_loom_verbose = -1 is out of range (0 or more); loom takes 0\n"));
+  EXPECT_THAT(report, HasSubstr("coll_loom_timeout = -0.5 is out of range (0 or more); loom takes 0\n"));
+  EXPECT_THAT(report,
+              HasSubstr("coll_loom_memory_limit = -5 is out of range (0 or more); loom takes 256 MiB\n"));
+  EXPECT_THAT(correct(), IsEmpty());
+}
+
+TEST_F(Variables, AtTheEndsOfTheirRangesStay) {
+  values.priority = 100;
+  values.timeout_s = std::numeric_limits<double>::infinity();
+  values.memory_limit = std::numeric_limits<long long>::max();
+  values.overlap_bytes = 0;
+  EXPECT_THAT(correct(), IsEmpty());
+  EXPECT_EQ(values.priority, 100);
+}
+
+TEST_F(Variables, ThatAreNoNumberGetTheirDefaults) {
+  values.timeout_s = std::nan("");
+  EXPECT_THAT(correct(), HasSubstr("coll_loom_timeout = nan is out of range"));
+  EXPECT_EQ(values.timeout_s, 0);
+}
+
+TEST_F(Variables, WithAnUnknownWordGetTheirDefaults) {
+  std::free(values.memory);
+  values.memory = ::strdup("gpu");
+  EXPECT_THAT(correct(), HasSubstr("coll_loom_memory = gpu is out of range (auto, host); loom takes auto\n"));
+  EXPECT_STREQ(values.memory, "auto");
+}
+
+TEST_F(Variables, WithAnotherKnownWordStay) {
+  std::free(values.memory);
+  values.memory = ::strdup("host");
+  EXPECT_THAT(correct(), IsEmpty());
+  EXPECT_STREQ(values.memory, "host");
+}
+
+TEST_F(Variables, AreReportedAsFarAsThereIsRoom) {
+  values.priority = -1;
+  values.timeout_s = -1;
+  std::array<char, 20> report;
+  coll_loom_correct(&values, report.data(), report.size());
+  EXPECT_STREQ(report.data(), "  coll_loom_timeout");
+  EXPECT_EQ(values.priority, 90);
+}
+
+}  // namespace
