@@ -40,12 +40,12 @@ struct RankProcess {
   }
   int perform(loom_collective collective, const void* in, void* out, std::uint64_t count, loom_type type) {
     loom_call call = {};
-    call.collective = collective;
-    call.in = in;
-    call.out = out;
+    call.collective = static_cast<loom::device::Collective>(collective);
+    call.in = static_cast<const std::byte*>(in);
+    call.out = static_cast<std::byte*>(out);
     call.count = count;
-    call.type = type;
-    call.op = LOOM_SUM;
+    call.type = static_cast<loom::device::Type>(type);
+    call.op = loom::device::Op::kSum;
     return loom_perform(comm, &call);
   }
 };
