@@ -1,4 +1,4 @@
-// communicator_links.cpp -- the second part of a communicator's set-up, at the first call that needs them:
+// make_links.cpp -- the second part of a communicator's set-up, at the first call that needs them:
 // where do the links lie, and does the network carry data?
 #include <fmt/format.h>
 #include <fmt/ranges.h>
