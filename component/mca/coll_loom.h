@@ -4,8 +4,8 @@
  * Includes go downwards; a file of a line includes headers of the lines below it alone:
  *
  *   module.c, component.c
- *   staged.h, allgatherv.c       what Open MPI calls, if a buffer may be on a device
- *   entries.h                    what Open MPI calls
+ *   staged.h                     what Open MPI calls, if a buffer may be on a device
+ *   entries.h (allgatherv.c too) what Open MPI calls
  *   device.h, staged_request.h   calls with buffers on devices
  *   perform.h, make_request.h    a call that waits, and one that does not
  *   way.h                        who carries a call

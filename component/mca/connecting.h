@@ -7,7 +7,7 @@
  * and afterwards everything goes as the program made it. So this needs all collectives of the communicator to
  * come by loom.
  *
- * Includes deferred.h and setup.h downwards; perform.c and make_request.c ask it. */
+ * Includes deferred.h and setup.h downwards; way.c, perform.c, device.c and make_request.c ask it. */
 #ifndef LOOM_COMPONENT_MCA_CONNECTING_H
 #define LOOM_COMPONENT_MCA_CONNECTING_H
 

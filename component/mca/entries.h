@@ -1,5 +1,5 @@
-/* What Open MPI calls: the three forms of each collective. On top of all that carries a call; only staged.h,
- * which looks for buffers on devices first, and module.c include it. */
+/* What Open MPI calls: the three forms of each collective. On top of all that carries a call; only module.c
+ * and staged.c, which looks for buffers on devices first, include it. */
 #ifndef LOOM_COMPONENT_MCA_ENTRIES_H
 #define LOOM_COMPONENT_MCA_ENTRIES_H
 
