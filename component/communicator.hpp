@@ -14,7 +14,7 @@
 #include "base/error.hpp"
 #include "component/execute/adopted_broadcast.hpp"
 #include "component/execute/requests.hpp"
-#include "component/select/plan.hpp"
+#include "component/select/select.hpp"
 #include "component/setup/agreement.hpp"
 #include "component/setup/bootstrap.hpp"
 #include "component/setup/group.hpp"
@@ -39,7 +39,7 @@ void without_failing(Body&& body) noexcept {
 }
 
 namespace test {
-struct ForcedRaces;
+struct ForcedTuner;
 }
 
 /// Not for several threads at once: MPI allows one collective at a time on a communicator.
@@ -68,7 +68,7 @@ class Communicator {
 
   /// See loom_small_below and loom_perform_small in core.h. Small: a immediate exchange, as ready_plan()
   /// would find after some more steps, with nothing to be told or done before it.
-  const std::uint64_t* small_below() const noexcept { return &small_below_; }
+  const std::uint64_t* small_below() const noexcept { return small_below_.data(); }
   /// Throws as perform().
   void perform_small(const device::Call& call) {
     // requests_ first: they may have failed in another thread.
@@ -86,7 +86,7 @@ class Communicator {
   }
 
   /// Whether making this call, which does not wait, has to wait until there are links. The same on all ranks.
-  bool needs_links(const device::Call& call) const;
+  bool needs_links(const device::Call& call);
   /// Makes the links, through exchanges of another bootstrap. pause: what to do in place of letting the MPI
   /// library progress; may be null. Throws as perform().
   void connect(const Bootstrap& bootstrap, std::function<void()> pause);
@@ -121,13 +121,13 @@ class Communicator {
 
  private:
   friend class RequestQueue;
-  friend struct test::ForcedRaces;  // in place of what the ranks would find out
+  friend struct test::ForcedTuner;  // in place of what the ranks would find out
   struct PeerInfo;
   Communicator(const Bootstrap& bootstrap, Process& process);
 
   void learn(Agreement& agreement);
   bool find_group(Agreement& agreement, const Groups::Members& members);
-  loom_cuda_executor cuda_executor_here() const;
+  bool uses_devices_here() const;
   void learn_group(Agreement& agreement, std::chrono::steady_clock::time_point& began);
   void set_wait_policy();
   bool link();
@@ -141,10 +141,11 @@ class Communicator {
   std::vector<std::int64_t> readable_peers(const GatheredBytes& handles) const;
   void try_network(std::span<const LinkSet> sets, std::optional<int> to);
   std::string describe_links() const;
-  const char* why_no_preference() const;
 
-  // communicator_gpus.cpp
+  // links/make_gpu_links.cpp
   bool goes_on_device(const device::Call& call) const;
+  std::optional<Algorithm> device_algorithm(const device::Call& call) const;
+  bool may_carry_on_device(Algorithm algorithm, const device::Call& call) const;
   std::optional<device::cuda::Owner> gpu_of(const device::Call& call);
   bool holds_everywhere(bool here);
   bool make_gpu_links(const device::cuda::Owner& owner);
@@ -158,7 +159,7 @@ class Communicator {
   template <class Body>
   bool try_everywhere(const char* otherwise, Body&& body);
 
-  // communicator_mesh.cpp
+  // links/make_pairwise.cpp
   bool has_pairwise();
   void make_pairwise(Agreement& agreement);
   std::vector<std::byte> make_pairwise_ends();
@@ -172,7 +173,8 @@ class Communicator {
     const std::size_t bytes = call.bytes();
     if (bytes == 0 && call.collective != device::Collective::kBarrier) return false;
     // Another thread may fail a job of this communicator meanwhile: perform_small() looks after that.
-    const std::uint64_t below = std::atomic_ref(small_below_).load(std::memory_order_relaxed);
+    const std::uint64_t below = std::atomic_ref(small_below_[static_cast<std::size_t>(call.collective)])
+                                    .load(std::memory_order_relaxed);
     return bytes < below &&  // a product of it may be beyond 64 bits
            device::offered_bytes(call.collective, bytes, bootstrap_.size()) < below;
   }
@@ -187,21 +189,20 @@ class Communicator {
   [[noreturn]] void fail_call();
   [[noreturn]] void fail_immediate() const;
   std::optional<Algorithm> try_perform(const device::Call& call);
-  Algorithm ready_plan(const device::Call& call);
+  Choice choose(const device::Call& call, bool may_wait);
+  Choice choose_when_ready(const device::Call& call);
   bool is_linked();
   void count(const device::Call& call, std::optional<Algorithm> carried) noexcept;
 
-  // communicator_races.cpp
-  std::optional<Algorithm> rival_of(Algorithm usual, const device::Call& call) const;
+  // select/tuned_calls.cpp
   std::size_t whole_message_of(const device::Call& call) const;
-  Race& race_of(const device::Call& call, Algorithm usual);
-  Algorithm perform_racing(const device::Call& call, Algorithm usual, Algorithm rival);
+  Window& window_of(const device::Call& call, Algorithm usual);
+  Algorithm perform_probing(const device::Call& call, Algorithm usual, Algorithm candidate);
   std::uint64_t largest_on_host(std::uint64_t mine);
-  Algorithm one_shot_or_star();
-  void try_star();
-  void explain_race(const device::Call& call, const Race& race, Algorithm usual, Algorithm rival) const;
+  void explain_probe(const device::Call& call, const Window& window, Algorithm usual,
+                     Algorithm candidate) const;
 
-  // communicator_jobs.cpp
+  // execute/
   void finish_requests() noexcept;
   void finish_requests_before_call();
   void make_executor(Executor& executor, Algorithm algorithm, const device::Call& call, device::Begun begun);
@@ -222,12 +223,11 @@ class Communicator {
   device::HostAndLocal place_in_grid(int rank) const;
   device::RootedExecutor rooted(const device::Call& call) const;
   device::DbtExecutor over_trees(const device::Call& call) const;
-  Abilities abilities() const {
-    return {.single_copy = !links_.pids.empty(),
+  Conditions conditions() const {
+    return {.shape = group_->wiring.shape,
+            .single_copy = !links_.pids.empty(),
             .hier = goes_by_hier(),
-            .oversubscribed = group_->oversubscribed,
-            .protocol = group_->protocol,
-            .preference = group_->preference};
+            .oversubscribed = group_->oversubscribed};
   }
   /// Links are not made for a few small calls. All ranks count the same ones.
   bool goes_by_hier() const {
@@ -241,7 +241,7 @@ class Communicator {
     return group_->placement.ranks_of(place.host)[static_cast<std::size_t>(place.local)];
   }
   std::string awaited_text(int peer) const;
-  void explain(Algorithm algorithm, const device::Call& call);
+  void explain(Algorithm algorithm, const device::Call& call, bool may_wait = true);
   void check_peers() const;
   [[noreturn]] void fail_for(const device::ProcessEnded& ended) const;
   void abandon() noexcept;
@@ -273,9 +273,10 @@ class Communicator {
   LinkState link_state_ = LinkState::kNotMade;  ///< where they have failed, all calls are declined
   std::atomic<bool> linking_ = false;           ///< calls from inside the bootstrap are its own
   Links links_;
-  std::function<void()> pause_;            ///< while links are made for a caller that may not wait
-  std::uint64_t small_calls_ = 0;          ///< between hosts, before the links were made
-  mutable std::uint64_t small_below_ = 0;  ///< read by C
+  std::function<void()> pause_;    ///< while links are made for a caller that may not wait
+  std::uint64_t small_calls_ = 0;  ///< between hosts, before the links were made
+  mutable std::array<std::uint64_t, LOOM_BARRIER + 1> small_below_{};  ///< by collective; read by C
+  Selector selector_;
   std::vector<std::pair<device::Collective, Algorithm>> explained_;
   std::array<SetUpPart, 6> parts_;
   std::size_t part_count_ = 0;

@@ -24,10 +24,6 @@ using loom::device::Op;
 using loom::device::Type;
 static_assert(LOOM_ALGORITHM_COUNT == loom::kAlgorithmCount && LOOM_FALLBACK_COUNT == loom::kFallbackCount &&
               LOOM_ANY_START_ORDER == static_cast<int>(loom::FallbackReason::kAnyStartOrder));
-static_assert(LOOM_PROTOCOL_COUNT == loom::device::kOfferProtocols &&
-              LOOM_LL128 == static_cast<int>(loom::device::OfferProtocol::kLL128));
-static_assert(LOOM_BOARDS == static_cast<int>(loom::Preference::kCico) &&
-              LOOM_BY_SIZE == static_cast<int>(loom::Preference::kBySize));
 static_assert(sizeof(loom_strided_region) == sizeof(loom::device::cuda::StridedRegion) &&
               offsetof(loom_strided_region, row_bytes) ==
                   offsetof(loom::device::cuda::StridedRegion, row_bytes) &&
@@ -201,14 +197,7 @@ const char* loom_collective_name(loom_collective collective) {
   return loom::name_of(static_cast<Collective>(collective)).data();
 }
 const char* loom_algorithm_name(int algorithm) {
-  const auto which = static_cast<loom::Algorithm>(algorithm);
-  // As a part of a variable's name.
-  if (which == loom::Algorithm::kSingleCopy) return "single_copy";
-  if (which == loom::Algorithm::kHier) return "two_levels";
-  if (which == loom::Algorithm::kHierStar) return "two_level_star";
-  if (which == loom::Algorithm::kFlatRing) return "flat_ring";
-  if (which == loom::Algorithm::kHostDriven) return "handed_over";
-  return loom::name_of(which).data();
+  return loom::name_of(static_cast<loom::Algorithm>(algorithm)).data();
 }
 const char* loom_fallback_name(loom_fallback reason) {
   return loom::name_of(static_cast<loom::FallbackReason>(reason)).data();
@@ -227,6 +216,10 @@ void loom_reduce_in_order(const void* operands, int n, uint64_t count, loom_type
       loom::device::find_reduce(static_cast<Op>(op), static_cast<Type>(type));
   for (int i = 1; i < n; ++i)
     reduce(out, i == 1 ? from : out, from + static_cast<std::size_t>(i) * bytes, count);
+}
+
+bool loom_wants_devices() {
+  return the_process != nullptr && the_process->wants_devices();
 }
 
 bool loom_may_have_device_memory() {

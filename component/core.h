@@ -33,43 +33,24 @@ enum loom_result {
   LOOM_ERR_MISMATCH = -9   /* the ranks do not make the same call */
 };
 
-/* How small messages cross inside a host. The order is that of device/host/immediate_exchange.hpp. */
-enum loom_protocol { LOOM_INLINE, LOOM_SIMPLE, LOOM_LL, LOOM_LL128, LOOM_PROTOCOL_COUNT };
-
-/* Who carries what several algorithms could. The order is that of component/select/plan.hpp. */
-enum loom_preference {
-  LOOM_BEST,
-  LOOM_BOARDS,
-  LOOM_SINGLE_COPY,
-  LOOM_RINGS,
-  LOOM_TREES,
-  LOOM_STAR,
-  LOOM_BY_SIZE,
-  LOOM_PREFERENCE_COUNT
-};
 /* Whether the data of a message between hosts is fetched by its receiver. The order is that of
  * ucx_transport/transport.hpp. */
 enum loom_rendezvous { LOOM_RENDEZVOUS_AUTO, LOOM_RENDEZVOUS_NEVER, LOOM_RENDEZVOUS_ALWAYS };
-/* What carries calls whose buffers are on GPUs. LOOM_EITHER: whichever of the last two suits the GPUs and the
- * call. */
-enum loom_cuda_executor { LOOM_STAGED, LOOM_HANDED_OVER, LOOM_PERSISTENT, LOOM_EITHER };
 
 /* Values of the MCA variables that the core reads. They may differ between ranks. */
 struct loom_parameters {
-  int verbose;             /* 0: silent; 1: one line per communicator; 2: and one per kind of call */
-  unsigned hier;           /* small calls between hosts go by hier from this one on; 0 on any rank: never */
-  bool avoid_single_copy;  /* not even where the kernel permits it */
-  bool progress_thread;    /* advance nonblocking calls in a thread of their own, too */
-  const char* net_devices; /* network devices in UCX's words; NULL or "": as UCX_NET_DEVICES says */
+  int verbose;                     /* 0: silent; 1: one line per communicator; 2: and one per kind of call */
+  bool avoid_single_copy;          /* not even where the kernel permits it */
+  bool progress_thread;            /* advance nonblocking calls in a thread of their own, too */
+  const char* net_devices;         /* network devices in UCX's words; NULL or "": as UCX_NET_DEVICES says */
   enum loom_rendezvous rendezvous; /* of what this rank sends */
-  enum loom_protocol protocol;     /* of small messages of one host; if all ranks say the same */
-  enum loom_preference preference; /* if all ranks say the same */
   bool only_host_memory;           /* the program has no buffers on devices */
   uint64_t staging_bytes; /* the most host memory that is kept for copies of device buffers; and the most of a
                              GPU's that links take */
-  enum loom_cuda_executor cuda_executor; /* if all ranks say the same */
-  uint64_t small_bytes;        /* calls on device buffers below this are staged; if all ranks say the same */
-  double timeout_s;            /* longest wait for a peer inside one call; 0: no limit */
+  bool reproducible; /* no algorithm whose order of operands depends on the size; if all ranks say the same */
+  double timeout_s;  /* longest wait for a peer inside one call; 0: no limit */
+  const char* tune;  /* see component/select/tune.hpp; alike on all ranks */
+  const char* tune_file;       /* the same text in a file; `tune` counts before it */
   const char* topo_file;       /* describes the hosts, alike on all ranks; NULL or "": look at the hosts */
   const char* topo_dump_file;  /* rank 0 writes its host's description there; NULL or "": nothing */
   const char* graph_file;      /* has the ring of each host, alike on all ranks; NULL or "": search it */
@@ -118,7 +99,7 @@ struct loom_bootstrap {
   bool looks_for_devices; /* this rank calls loom_perform_on_device where others may */
 };
 
-/* Why a call falls back to the fallback component; the order is that of component/select/plan.hpp. */
+/* Why a call falls back to the fallback component; the order is that of component/select/algorithms.hpp. */
 enum loom_fallback {
   LOOM_NO_KERNEL,     /* loom has no such operation on such a type */
   LOOM_NOT_CONNECTED, /* the ranks are not connected: that failed, or a call that may not wait came first */
@@ -128,7 +109,7 @@ enum loom_fallback {
   LOOM_ANY_START_ORDER, /* it is persistent, and its ranks may start such requests in different orders */
   LOOM_FALLBACK_COUNT
 };
-enum { LOOM_ALGORITHM_COUNT = 14 }; /* of component/select/plan.hpp, without the fallback component */
+enum { LOOM_ALGORITHM_COUNT = 10 }; /* of component/select/algorithms.hpp, without the fallback component */
 
 /* Names as in variables: "reduce_scatter_block", "single_copy", "no_kernel". */
 const char* loom_collective_name(enum loom_collective collective);
@@ -199,9 +180,9 @@ void loom_comm_destroy(struct loom_comm* comm);
 int loom_perform(struct loom_comm* comm, const struct loom_call* call);
 
 /* The same for small calls, which consist of their instructions: those up to LOOM_BARRIER of contiguous
- * buffers, not empty, in which a rank offers fewer bytes than *loom_small_below(): the message, or n blocks
- * of a reduce_scatter_block and an alltoall. It is 0 where no call is small, and changes when the ranks are
- * connected or fail; read it atomically. */
+ * buffers, not empty, in which a rank offers fewer bytes than loom_small_below()[collective]: the message, or
+ * n blocks of a reduce_scatter_block and an alltoall. It is 0 where no call is small, and changes when the
+ * ranks are connected or fail; read it atomically. */
 const uint64_t* loom_small_below(const struct loom_comm* comm);
 struct loom_kind { /* of a size that fits a register */
   uint8_t collective, type, op;
@@ -236,6 +217,10 @@ void loom_request_destroy(struct loom_request* call);
 void loom_comm_abandon(struct loom_comm* comm);
 /* The same, for a communicator whose failure the user has been told. Not from inside a call. */
 void loom_comm_leave(struct loom_comm* comm);
+
+/* coll_loom_tune keeps calls on GPUs by some algorithm. False also where it is wrong, which the set-up tells.
+ */
+bool loom_wants_devices(void);
 
 /* Buffers on devices. The CPU cannot use them: host memory stands in for each while a call goes on
  * (device/cuda/staging.hpp). Whether a rank has any is its own affair. */

@@ -19,14 +19,11 @@ std::optional<Algorithm> Communicator::try_perform(const device::Call& call) {
   if (!device::has_kernel(call)) return {};
   count_small_call(call);
   try {
-    Algorithm algorithm = ready_plan(call);
+    const Choice choice = choose_when_ready(call);
+    const Algorithm algorithm = choice.algorithm;
     // Where sizes differ from rank to rank, nobody knows alone that there is nothing to do.
     const bool nothing = device::is_empty(call);
-    const std::optional<Algorithm> rival = nothing ? std::nullopt : rival_of(algorithm, call);
-    if (rival == Algorithm::kHierStar)
-      algorithm = one_shot_or_star();
-    else if (rival)
-      return perform_racing(call, algorithm, *rival);
+    if (choice.candidate && !nothing) return perform_probing(call, algorithm, *choice.candidate);
     explain(algorithm, call);
     if (algorithm == Algorithm::kFallback) return {};
     if (!nothing) perform_by(algorithm, call);
@@ -149,26 +146,26 @@ void Communicator::count(const device::Call& call, std::optional<Algorithm> carr
 
 void Communicator::count_small_call(const device::Call& call) {
   if (linking_ || link_state_ != LinkState::kNotMade || group_->hier_from == 0) return;
-  Abilities with = abilities();
+  Conditions with = conditions();
   with.hier = true;
-  const connect::Shape& shape = group_->wiring.shape;
-  const Algorithm planned = plan(call.collective, shape, device::shared_bytes(call, shape.ranks), with);
-  if (planned == Algorithm::kHier || planned == Algorithm::kHierStar) ++small_calls_;
+  const std::size_t bytes = device::shared_bytes(call, with.shape.ranks);
+  if (loom::choose(with, call.collective, bytes, true, group_->tune).algorithm == Algorithm::kHier)
+    ++small_calls_;
 }
 
-/// The plan, once what it needs is there. Whether all ranks may read each other's memory is known with the
-/// links.
-Algorithm Communicator::ready_plan(const device::Call& call) {
-  const auto planned = [&] {
-    return plan(call.collective, group_->wiring.shape, device::shared_bytes(call, group_->wiring.shape.ranks),
-                abilities());
-  };
-  Algorithm algorithm = planned();
-  if (algorithm == Algorithm::kFallback || algorithm == Algorithm::kCopy) return algorithm;
+Choice Communicator::choose(const device::Call& call, bool may_wait) {
+  const std::size_t bytes = device::shared_bytes(call, group_->wiring.shape.ranks);
+  return selector_.choose(conditions(), call.collective, bytes, may_wait, group_->tune);
+}
+
+/// Once what it needs is there. Whether all ranks may read each other's memory is known with the links.
+Choice Communicator::choose_when_ready(const device::Call& call) {
+  Choice choice = choose(call, true);
+  if (choice.algorithm == Algorithm::kFallback || choice.algorithm == Algorithm::kCopy) return choice;
   const bool was_linked = link_state_ != LinkState::kNotMade;
-  if (!is_linked()) return Algorithm::kFallback;
-  if (!was_linked) algorithm = planned();
-  return algorithm == Algorithm::kPairwise && !has_pairwise() ? Algorithm::kFallback : algorithm;
+  if (!is_linked()) return {};
+  if (!was_linked) choice = choose(call, true);
+  return choice.algorithm == Algorithm::kPairwise && !has_pairwise() ? Choice{} : choice;
 }
 
 /// Makes the links at its first call.
@@ -196,7 +193,7 @@ void Communicator::tell_cut(device::Collective collective, const std::optional<d
 }
 
 void Communicator::perform_by(Algorithm algorithm, const device::Call& call) {
-  const bool streamed = streams(algorithm);
+  const bool streamed = row_of(algorithm).streams;
   // Packers read an operand without a word to anybody.
   if (call.streaming != nullptr && (!streamed || call.in_packer != nullptr)) call.streaming->need_all();
   if (call.streaming != nullptr && !streamed) {
@@ -206,7 +203,7 @@ void Communicator::perform_by(Algorithm algorithm, const device::Call& call) {
   }
   if (algorithm == Algorithm::kCopy) return copy_alone(call);
   if (algorithm == Algorithm::kImmediate) return exchange_immediately(call);
-  if (const auto family = family_of(algorithm)) announce(call, *family);
+  if (const auto family = row_of(algorithm).family) announce(call, *family);
   Operation operation{call, algorithm};
   drive(operation);
 }
@@ -233,7 +230,7 @@ void Communicator::pack_and_exchange(const device::Call& call, device::Waiter& w
   const bool many_in = call.collective == Collective::kAllToAll;
   const bool many_out = many_in || call.collective == Collective::kAllGather;
   const bool bcast = call.collective == Collective::kBroadcast;
-  if (const std::size_t most = device::most_offered(group_->protocol); bcast && call.bytes() > most) {
+  if (const std::size_t most = device::ImmediateArea::kMostOffered; bcast && call.bytes() > most) {
     device::Call piece = call;
     piece.type = device::Type::kUint8;
     for (std::size_t at = 0; at < call.bytes(); at += most) {
@@ -355,7 +352,7 @@ device::HierLinks Communicator::levels(device::Across across) {
           .across = across};
 }
 
-void Communicator::explain(Algorithm algorithm, const device::Call& call) {
+void Communicator::explain(Algorithm algorithm, const device::Call& call, bool may_wait) {
   if (process_.runtime().parameters.verbose < 2 || rank_ != 0) return;
   const std::pair kind{call.collective, algorithm};
   if (std::find(explained_.begin(), explained_.end(), kind) != explained_.end()) return;
@@ -365,8 +362,12 @@ void Communicator::explain(Algorithm algorithm, const device::Call& call) {
     const std::size_t bytes = whole_message(call.collective, ranks, device::shared_bytes(call, ranks));
     // Of other calls not all ranks know how long they are.
     const std::string size = bytes > 0 ? fmt::format(" of {} bytes", bytes) : "";
+    const bool on_devices = algorithm != Algorithm::kFallback && row_of(algorithm).on_devices;
+    const std::string why = on_devices ? "a rule of coll_loom_tune"
+                                       : reason_of(conditions(), call.collective,
+                                                   device::shared_bytes(call, ranks), may_wait, group_->tune);
     process_.runtime().log(
-        fmt::format("{}: {}{} goes by {}", name_, name_of(call.collective), size, name_of(algorithm))
+        fmt::format("{}: {}{} goes by {}: {}", name_, name_of(call.collective), size, name_of(algorithm), why)
             .c_str());
   });
 }
@@ -389,7 +390,7 @@ void Communicator::fail_for(const device::ProcessEnded& ended) const {
 /// While nobody advances jobs.
 void Communicator::abandon() noexcept {
   if (std::exchange(abandoned_, true)) return;
-  std::atomic_ref(small_below_).store(0, std::memory_order_relaxed);
+  for (std::uint64_t& below : small_below_) std::atomic_ref(below).store(0, std::memory_order_relaxed);
   links_.abandon();
   if (twin_) twin_->stop();
 }

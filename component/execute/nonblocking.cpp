@@ -14,12 +14,10 @@ namespace loom {
 
 using State = device::RingExecutor::State;
 
-bool Communicator::needs_links(const device::Call& call) const {
+bool Communicator::needs_links(const device::Call& call) {
   if (link_state_ != LinkState::kNotMade || linking_) return false;
   if (!device::has_kernel(call)) return false;
-  const Algorithm algorithm =
-      plan_resumable(call.collective, group_->wiring.shape,
-                     device::shared_bytes(call, group_->wiring.shape.ranks), abilities());
+  const Algorithm algorithm = choose(call, false).algorithm;
   return algorithm != Algorithm::kFallback && algorithm != Algorithm::kCopy;
 }
 
@@ -69,17 +67,13 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, bo
   // Unless it waits: whether the communicator is broken shows when the job's turn comes, for another thread
   // may be finding out now.
   const auto planned = [&] {
-    const Algorithm usual =
-        plan_resumable(call.collective, group_->wiring.shape,
-                       device::shared_bytes(call, group_->wiring.shape.ranks), abilities());
-    // Links made later would wait for ranks which may first want jobs of this queue to be started elsewhere.
+    const auto [usual, candidate] = choose(call, false);
+    // Links made later would wait for ranks which may first want requests of this queue to be started
+    // elsewhere.
     if (usual == Algorithm::kPairwise && twin_of_ != nullptr) return Algorithm::kFallback;
-    const std::optional<Algorithm> rival = rival_of(usual, call);
-    if (!rival) return usual;
+    if (!candidate) return usual;
     Communicator& timed = twin_of_ != nullptr ? *twin_of_ : *this;  // only blocking calls are timed
-    const bool leads = *rival == Algorithm::kHierStar ? timed.links_.trials.star_leads
-                                                      : timed.race_of(call, usual).rival_leads();
-    return leads ? *rival : usual;
+    return timed.window_of(call, usual).candidate_leads() ? *candidate : usual;
   };
   const bool has_kernel = device::has_kernel(call);
   if (has_kernel) count_small_call(call);
@@ -91,7 +85,7 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, bo
       if (twin_of_ == nullptr) finish_requests();
       if (broken_) throw *broken_;
       try {
-        ready_plan(call);  // makes the links
+        choose_when_ready(call);  // makes the links
       } catch (...) {
         fail_call();
       }
@@ -106,7 +100,7 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, bo
     if (algorithm == Algorithm::kPairwise && links_.pairwise_state == LinkState::kFailed)
       algorithm = Algorithm::kFallback;
   }
-  explain(algorithm, call);
+  explain(algorithm, call, false);
   if (algorithm == Algorithm::kFallback) {
     count(call, {});
     return nullptr;

@@ -15,13 +15,12 @@ void Communicator::make_executor(Executor& executor, Algorithm algorithm, const 
                                  device::Begun begun) {
   switch (algorithm) {
     case Algorithm::kCico:
-      executor.emplace<device::CicoExecutor>(*links_.cico, call, begun);
-      return;
-    case Algorithm::kBlocks:
-      executor.emplace<device::CicoBlocksExecutor>(*links_.cico, call);
-      return;
-    case Algorithm::kScan:
-      executor.emplace<device::CicoScanExecutor>(*links_.cico, call);
+      if (device::lists_blocks(call.collective) || call.collective == Collective::kBarrier)
+        executor.emplace<device::CicoBlocksExecutor>(*links_.cico, call);
+      else if (call.collective == Collective::kScan || call.collective == Collective::kExscan)
+        executor.emplace<device::CicoScanExecutor>(*links_.cico, call);
+      else
+        executor.emplace<device::CicoExecutor>(*links_.cico, call, begun);
       return;
     case Algorithm::kSingleCopy:
       executor.emplace<device::SingleCopyExecutor>(*links_.cico, links_.pids, call, begun);
@@ -29,11 +28,7 @@ void Communicator::make_executor(Executor& executor, Algorithm algorithm, const 
     case Algorithm::kHier:
       executor.emplace<device::HierExecutor>(levels(device::Across::kOneShot), call);
       return;
-    case Algorithm::kHierStar:
-      executor.emplace<device::HierExecutor>(levels(device::Across::kStar), call);
-      return;
-    case Algorithm::kSplitRail:
-    case Algorithm::kFlatRing:
+    case Algorithm::kRing:
       if (device::SplitRailExecutor::takes(call.collective))
         executor.emplace<device::SplitRailExecutor>(grid(), call);
       else

@@ -8,7 +8,7 @@
 #include <variant>
 
 #include "component/execute/adopted_broadcast.hpp"
-#include "component/select/plan.hpp"
+#include "component/select/select.hpp"
 #include "device/cuda/host_driven_executor.hpp"
 #include "device/cuda/kernel_executor.hpp"
 #include "device/host/cico_blocks_executor.hpp"

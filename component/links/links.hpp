@@ -14,7 +14,7 @@
 
 #include "component/links/link_set.hpp"
 #include "component/links/link_specs.hpp"
-#include "component/select/race.hpp"
+#include "component/select/tuner.hpp"
 #include "device/cuda/gpu_links.hpp"
 #include "device/host/cico_executor.hpp"
 #include "device/host/grid.hpp"
@@ -47,8 +47,7 @@ struct Links {
   device::DbtLinks trees;                                ///< those of them along trees, as executors see them
   LinkState pairwise_state = LinkState::kNotMade;
   std::vector<std::int64_t> pids;  ///< of all ranks, where they may read each other's memory; else empty
-  Races races;    ///< on one host; the same on all ranks, save what each has yet to tell the others
-  Trials trials;  ///< between hosts; the same on all ranks
+  Tuner tuner;  ///< on one host; the same on all ranks, save what each has yet to tell the others
   /// For calls with all buffers on GPUs. The communicator's own, never left to another.
   LinkState gpu_state = LinkState::kNotMade;
   std::unique_ptr<device::cuda::GpuLinks> gpus;

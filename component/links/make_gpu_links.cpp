@@ -25,24 +25,35 @@ constexpr const char *kStaged = "device buffers go through the host",
 
 }  // namespace
 
+/// The user wants it, and it can carry the call.
+bool Communicator::may_carry_on_device(Algorithm algorithm, const device::Call& call) const {
+  if (algorithm == Algorithm::kKernel && group_->reproducible) return false;
+  const std::size_t bytes = device::shared_bytes(call, group_->wiring.shape.ranks);
+  return row_of(algorithm).can(conditions(), call.collective, bytes) &&
+         group_->tune.wants_on_devices(algorithm, call.collective,
+                                       whole_message(call.collective, group_->wiring.shape.ranks, bytes));
+}
+
 /// As far as that is known to all: then the ranks ask each other for the rest.
 bool Communicator::goes_on_device(const device::Call& call) const {
-  const connect::Shape& shape = group_->wiring.shape;
-  if (group_->cuda_executor == LOOM_STAGED || shape.hosts > 1 || shape.ranks == 1) return false;
-  // One of either takes whatever one of the two does.
-  const bool takes = group_->cuda_executor == LOOM_PERSISTENT
-                         ? kernel_way(call.collective, 1, shape.ranks).has_value()
-                         : HostDrivenExecutor::takes(call.collective);
-  if (!takes || links_.gpu_state == LinkState::kFailed) return false;
+  if (!group_->uses_devices || links_.gpu_state == LinkState::kFailed) return false;
   if (device::is_reduction(call.collective) && !Gpu::supports(call.op, call.type)) return false;
-  return device::shared_bytes(call, shape.ranks) >= std::max<std::uint64_t>(1, group_->small_bytes);
+  return may_carry_on_device(Algorithm::kKernel, call) || may_carry_on_device(Algorithm::kHostDriven, call);
+}
+
+/// By the links that there are.
+std::optional<Algorithm> Communicator::device_algorithm(const device::Call& call) const {
+  if (links_.gpus->has_kernel() && may_carry_on_device(Algorithm::kKernel, call)) return Algorithm::kKernel;
+  if (links_.gpus->has_cico() && may_carry_on_device(Algorithm::kHostDriven, call))
+    return Algorithm::kHostDriven;
+  return {};
 }
 
 bool Communicator::perform_on_device(const device::Call& call) {
   if (linking_ || !goes_on_device(call)) return false;
   if (!requests_.empty()) finish_requests();
   if (broken_) throw *broken_;
-  Algorithm algorithm = Algorithm::kHostDriven;
+  std::optional<Algorithm> algorithm;
   try {
     if (!is_linked()) return false;
     const std::optional<Owner> owner = gpu_of(call);
@@ -50,10 +61,10 @@ bool Communicator::perform_on_device(const device::Call& call) {
     if (links_.gpu_state == LinkState::kNotMade)
       links_.gpu_state = make_gpu_links(*owner) ? LinkState::kReady : LinkState::kFailed;
     if (links_.gpu_state == LinkState::kFailed) return false;
-    if (links_.gpus->has_kernel() && kernel_way(call.collective, 1, group_->wiring.shape.ranks))
-      algorithm = Algorithm::kKernel;
-    explain(algorithm, call);
-    Operation operation{call, algorithm};
+    algorithm = device_algorithm(call);
+    if (!algorithm) return false;
+    explain(*algorithm, call);
+    Operation operation{call, *algorithm};
     drive(operation);
   } catch (...) {
     fail_call();
@@ -128,20 +139,20 @@ void Communicator::gather_on_host(const T& mine, std::vector<T>& all) {
                           .in = reinterpret_cast<const std::byte*>(&mine),
                           .out = reinterpret_cast<std::byte*>(all.data()),
                           .count = sizeof(mine)};
-  perform_by(plan(call.collective, group_->wiring.shape, sizeof(mine), abilities()), call);
+  perform_by(choose(call, true).algorithm, call);
 }
 
-/// For what coll_loom_cuda_executor says, on GPUs of all ranks; nothing where that cannot be. Persistent
-/// kernels that are wanted share a GPU where they can; those that are chosen here do not, for there they
-/// would wait for multiprocessors that other work of the program has.
+/// For the algorithms that coll_loom_tune names, on GPUs of all ranks; nothing where that cannot be. Where
+/// kernels are all that is named they share a GPU where they can; beside host_driven they do not, for there
+/// they would wait for multiprocessors that other work of the program has.
 std::optional<GpuLinks::Kind> Communicator::kind_of_gpu_links(std::span<const GpuFacts> facts) const {
-  if (group_->cuda_executor == LOOM_HANDED_OVER) return GpuLinks::Kind::kHostDriven;
+  const bool kernels = group_->tune.names(Algorithm::kKernel) && !group_->reproducible &&
+                       kernel_way(Collective::kAllreduce, 1, group_->wiring.shape.ranks).has_value();
+  const bool steps = group_->tune.names(Algorithm::kHostDriven);
   const Sharing sharing = sharing_of(facts, device::cuda::kMostChannels);
-  if (group_->cuda_executor == LOOM_EITHER) {
-    const bool few = kernel_way(Collective::kAllreduce, 1, group_->wiring.shape.ranks).has_value();
-    return few && sharing == Sharing::kNone ? GpuLinks::Kind::kBoth : GpuLinks::Kind::kHostDriven;
-  }
-  if (sharing == Sharing::kTakingTurns) return {};
+  if (kernels && steps && sharing == Sharing::kNone) return GpuLinks::Kind::kBoth;
+  if (steps) return GpuLinks::Kind::kHostDriven;
+  if (!kernels || sharing == Sharing::kTakingTurns) return {};
   return GpuLinks::Kind::kKernel;
 }
 

@@ -30,18 +30,18 @@ bool Communicator::link() {
   if (linked && process_.runtime().parameters.verbose >= 1 && rank_ == 0)
     without_failing([&] {
       process_.runtime().log(describe_links().c_str());
-      if (const char* why = why_no_preference())
-        process_.runtime().log(fmt::format("{}: coll_loom_algorithm has no effect: {}", name_, why).c_str());
+      for (const std::string& line : group_->tune.without_effect(conditions()))
+        process_.runtime().log(fmt::format("{}: {}", name_, line).c_str());
     });
   return linked;
 }
 
 void Communicator::learn_what_is_small() noexcept {
   // At coll_loom_verbose 2 the first call of each kind is told.
-  if (links_.immediate && process_.runtime().parameters.verbose < 2 &&
-      (group_->preference == Preference::kBest || group_->preference == Preference::kBySize))
-    std::atomic_ref(small_below_)
-        .store(most_small_bytes(bootstrap_.size(), group_->protocol) + 1, std::memory_order_relaxed);
+  if (!links_.immediate || process_.runtime().parameters.verbose >= 2) return;
+  for (std::size_t collective = 0; collective < small_below_.size(); ++collective)
+    std::atomic_ref(small_below_[collective])
+        .store(group_->small_below[collective], std::memory_order_relaxed);
 }
 
 /// Links that an earlier communicator over these processes has left, if all ranks offer the same. Of
@@ -150,34 +150,6 @@ void Communicator::try_network(std::span<const LinkSet> sets, std::optional<int>
                             to ? fmt::format("from {}, to {}", from, group_->names.at(*to))
                                : fmt::format("waiting for {}", from)));
   }
-}
-
-/// nullptr where coll_loom_algorithm has its effect, or is not set.
-const char* Communicator::why_no_preference() const {
-  if (process_.runtime().parameters.preference == LOOM_BEST) return nullptr;
-  const connect::Shape& shape = group_->wiring.shape;
-  switch (group_->preference) {
-    case Preference::kBest:
-      return "the ranks do not set the same";
-    case Preference::kBySize:
-      return nullptr;
-    case Preference::kRings:
-      return shape.hosts == 1 ? "there are rings between hosts only" : nullptr;
-    case Preference::kTrees:
-      return shape.hosts == 1 ? "there are trees between hosts only"
-             : shape.ranks_per_host == 0
-                 ? "there are no trees between hosts with different numbers of ranks, but rings"
-                 : nullptr;
-    case Preference::kStar:
-      if (!may_use_hier(shape) || shape.hosts == 2) return "there are stars between 3 and 16 hosts only";
-      return group_->hier_from == 0 ? "coll_loom_two_levels is 0" : nullptr;
-    case Preference::kCico:
-      return shape.hosts > 1 ? "boards are a choice inside one host only" : nullptr;
-    case Preference::kSingleCopy:
-      if (shape.hosts > 1) return "single copies are a choice inside one host only";
-      return links_.pids.empty() ? "the ranks may not read each other's memory" : nullptr;
-  }
-  return nullptr;
 }
 
 std::string Communicator::describe_links() const {

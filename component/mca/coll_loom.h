@@ -86,7 +86,7 @@ struct coll_loom_module {
                                     went on */
   int error;                     /* what calls return while broken */
   struct loom_comm* comm;        /* while ready or broken */
-  const uint64_t* small_below;   /* while ready: loom_small_below, or 0 */
+  const uint64_t* small_below;   /* while ready: loom_small_below, or zeros */
   ompi_communicator_t* communicator;
   bool carries[LOOM_COLLECTIVE_COUNT]; /* else the fallback component does */
   bool carries_all;
@@ -95,6 +95,7 @@ struct coll_loom_module {
   bool one_host;                       /* all ranks are on this host: loom carries everything */
   struct loom_streamed_copies* copies; /* of the blocking call that is on its way to coll_loom_perform */
   bool stages; /* there may be buffers on devices, and the entry points look for them */
+  bool wants_devices; /* and coll_loom_tune keeps calls on them */
   struct coll_loom_operands operands; /* of the blocking call */
   bool operands_in_use;
   /* The fallback component, one function and module for each collective: loom holds a reference to the

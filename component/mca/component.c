@@ -40,13 +40,6 @@ static void show(enum loom_message message, const char* where, const char* cause
   coll_loom_help(topics[message], where, cause);
 }
 
-/* Rings of persistent kernels do not go in order of rank. */
-static enum loom_cuda_executor cuda_executor(const struct coll_loom_variables* variables) {
-  const enum loom_cuda_executor wanted = (enum loom_cuda_executor)variables->cuda_executor;
-  if (!variables->reproducible) return wanted;
-  return wanted == LOOM_PERSISTENT ? LOOM_STAGED : wanted == LOOM_EITHER ? LOOM_HANDED_OVER : wanted;
-}
-
 /* Once per process, before the first communicator is queried. A disabled component stays open, so that tools
  * find its variables. */
 static int init_query(bool progress_threads, bool mpi_threads) {
@@ -66,18 +59,16 @@ static int init_query(bool progress_threads, bool mpi_threads) {
                              .show = show,
                              .log = log_line,
                              .parameters = {.verbose = variables->verbose,
-                                            .hier = (unsigned)variables->hier,
                                             .avoid_single_copy = !variables->single_copy,
                                             .progress_thread = variables->progress_thread,
                                             .net_devices = variables->net_devices,
                                             .rendezvous = (enum loom_rendezvous)variables->rendezvous,
-                                            .protocol = (enum loom_protocol)variables->protocol,
-                                            .preference = (enum loom_preference)variables->algorithm,
+                                            .reproducible = variables->reproducible,
                                             .only_host_memory = memory_is("host"),
                                             .staging_bytes = variables->memory_limit,
-                                            .cuda_executor = cuda_executor(variables),
-                                            .small_bytes = variables->small_bytes,
                                             .timeout_s = variables->timeout_s,
+                                            .tune = variables->tune,
+                                            .tune_file = variables->tune_file,
                                             .topo_file = variables->topo_file,
                                             .topo_dump_file = variables->topo_dump_file,
                                             .graph_file = variables->graph_file,

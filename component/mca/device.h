@@ -1,5 +1,6 @@
 /* Blocking calls whose buffers lie on GPUs on all ranks, carried there before anybody makes staging buffers:
- * with coll_loom_cuda_executor. Includes coll_loom.h downwards; staged.c includes it. */
+ * by an algorithm that coll_loom_tune names for them. Includes coll_loom.h downwards; staged.c includes it.
+ */
 #ifndef LOOM_COMPONENT_MCA_DEVICE_H
 #define LOOM_COMPONENT_MCA_DEVICE_H
 

@@ -12,6 +12,7 @@ static int enable(mca_coll_base_module_t* module, ompi_communicator_t* communica
   self->communicator = communicator;
   self->one_host = !ompi_group_have_remote_peers(communicator->c_local_group);
   const bool stages = self->stages = loom_may_have_device_memory();
+  self->wants_devices = stages && loom_wants_devices();
   /* An operation that nobody below carries is not loom's either: there would be no one to hand it to. */
 #define REMEMBER(api)                                         \
   self->fallback_##api = below->coll_##api;                   \

@@ -55,7 +55,7 @@ static inline __attribute__((always_inline)) bool coll_loom_perform_small(const 
   if (args->collective <= LOOM_REDUCE_SCATTER_BLOCK) offered *= coll_loom_bytes_of(args->in.type);
   if (args->collective == LOOM_REDUCE_SCATTER_BLOCK || args->collective == LOOM_ALLTOALL)
     offered *= (uint64_t)ompi_comm_size(self->communicator);
-  if (offered >= __atomic_load_n(self->small_below, __ATOMIC_RELAXED)) return false;
+  if (offered >= __atomic_load_n(&self->small_below[args->collective], __ATOMIC_RELAXED)) return false;
   const struct loom_kind kind = {
       .collective = args->collective, .type = (uint8_t)type, .op = (uint8_t)op, .root = args->root};
   *result = loom_perform_small(self->comm, in, args->out.buffer, count, kind);

@@ -24,24 +24,23 @@
   (self->carries[which] ? coll_loom_longer_way_##api(__VA_ARGS__, self) : FALLBACK(api, __VA_ARGS__))
 #define NEXT_FALLBACK_STAGED(api, which, ...) FALLBACK(api, __VA_ARGS__)
 
-#define STAGED_BLOCKING(api, which, USE, GO_ON)                                                    \
-  int coll_loom_staged_##api(PARAMS_##api struct ompi_communicator_t* communicator,                \
-                             mca_coll_base_module_t* module) {                                     \
-    struct coll_loom_module* self = (struct coll_loom_module*)module;                              \
-    struct coll_loom_args args = {CALL_##api};                                                     \
-    struct coll_loom_staging* staging;                                                             \
-    int error;                                                                                     \
-    if (OPAL_UNLIKELY(coll_loom_variables.cuda_executor != LOOM_STAGED) &&                         \
-        coll_loom_carry_on_device(self, which, &args, &error))                                     \
-      return error;                                                                                \
-    error = coll_loom_stage(self, which, &args, &staging);                                         \
-    if (OPAL_UNLIKELY(error != OMPI_SUCCESS)) return error;                                        \
-    if (OPAL_LIKELY(staging == NULL)) return GO_ON(api, which, ARGS_##api communicator);           \
-    USE error = coll_loom_staging_begin_blocking(staging);                                         \
-    if (error == OMPI_SUCCESS)                                                                     \
-      error = coll_loom_staging_end(staging, GO_ON##_STAGED(api, which, ARGS_##api communicator)); \
-    coll_loom_staging_free(staging);                                                               \
-    return error;                                                                                  \
+#define STAGED_BLOCKING(api, which, USE, GO_ON)                                                      \
+  int coll_loom_staged_##api(PARAMS_##api struct ompi_communicator_t* communicator,                  \
+                             mca_coll_base_module_t* module) {                                       \
+    struct coll_loom_module* self = (struct coll_loom_module*)module;                                \
+    struct coll_loom_args args = {CALL_##api};                                                       \
+    struct coll_loom_staging* staging;                                                               \
+    int error;                                                                                       \
+    if (OPAL_UNLIKELY(self->wants_devices) && coll_loom_carry_on_device(self, which, &args, &error)) \
+      return error;                                                                                  \
+    error = coll_loom_stage(self, which, &args, &staging);                                           \
+    if (OPAL_UNLIKELY(error != OMPI_SUCCESS)) return error;                                          \
+    if (OPAL_LIKELY(staging == NULL)) return GO_ON(api, which, ARGS_##api communicator);             \
+    USE error = coll_loom_staging_begin_blocking(staging);                                           \
+    if (error == OMPI_SUCCESS)                                                                       \
+      error = coll_loom_staging_end(staging, GO_ON##_STAGED(api, which, ARGS_##api communicator));   \
+    coll_loom_staging_free(staging);                                                                 \
+    return error;                                                                                    \
   }
 
 #define STAGED_NOT_WAITING(api, which, USE, GO_ON)                                                    \

@@ -13,17 +13,6 @@ static const struct coll_loom_word rendezvous[] = {{LOOM_RENDEZVOUS_AUTO, "auto"
                                                    {LOOM_RENDEZVOUS_NEVER, "never"},
                                                    {LOOM_RENDEZVOUS_ALWAYS, "always"},
                                                    {0, NULL}};
-static const struct coll_loom_word executors[] = {{LOOM_STAGED, "staged"},
-                                                  {LOOM_HANDED_OVER, "handed_over"},
-                                                  {LOOM_PERSISTENT, "persistent"},
-                                                  {LOOM_EITHER, "auto"},
-                                                  {0, NULL}};
-static const struct coll_loom_word algorithms[] = {
-    {LOOM_BEST, "auto"},   {LOOM_BOARDS, "boards"}, {LOOM_SINGLE_COPY, "single_copy"}, {LOOM_RINGS, "rings"},
-    {LOOM_TREES, "trees"}, {LOOM_STAR, "star"},     {LOOM_BY_SIZE, "by_size"},         {0, NULL}};
-static const struct coll_loom_word protocols[] = {
-    {LOOM_INLINE, "inline"}, {LOOM_SIMPLE, "simple"}, {LOOM_LL, "ll"}, {LOOM_LL128, "ll128"}, {0, NULL}};
-
 #define AT(member) offsetof(struct coll_loom_variables, member)
 #define KIB 1024.0
 #define MIB (1024 * KIB)
@@ -84,6 +73,19 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .words = memories,
      .help = "Where the program's buffers are. auto: anywhere, so loom asks CUDA's driver, if there is one, "
              "about each buffer. host: none is on a GPU, so loom need not ask"},
+    {.name = "tune",
+     .type = COLL_LOOM_STRING,
+     .level = 3,
+     .at = AT(tune),
+     .same_on_all_ranks = true,
+     .help = "Which algorithm carries what, in place of loom's own choice: rules COLLECTIVE:ALGORITHM or "
+             "COLLECTIVE:FROM-TO:ALGORITHM, separated by commas, such as allreduce:0-8k:hier,bcast:ring. "
+             "COLLECTIVE may "
+             "be all. Sizes are bytes of the whole message, FROM included and TO not; 8k, 1m and inf are "
+             "sizes. ALGORITHM "
+             "is copy, immediate, cico, single_copy, hier, ring, dbt, pairwise, host_driven, kernel, "
+             "fallback, or table "
+             "(loom's choice without timing calls). The last rule that fits and can carry the call counts"},
     {.name = "check",
      .type = COLL_LOOM_BOOL,
      .level = 3,
@@ -96,6 +98,14 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
              "all ranks between the same two calls"},
 
     /* Tuners and administrators. */
+    {.name = "tune_file",
+     .type = COLL_LOOM_STRING,
+     .level = 4,
+     .at = AT(tune_file),
+     .same_on_all_ranks = true,
+     .help = "File with rules as in coll_loom_tune, also one a line, with comments from # on. Rules of "
+             "coll_loom_tune "
+             "count before these"},
     {.name = "include",
      .type = COLL_LOOM_STRING,
      .level = 4,
@@ -122,19 +132,6 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
          "process read their memory: mapped device registers, or a process that drops privileges after it "
          "has begun"},
     /* An int: Open MPI would not load a component with a negative number in a shorter unsigned variable. */
-    {.name = "two_levels",
-     .type = COLL_LOOM_INT,
-     .level = 5,
-     .at = AT(hier),
-     .initial = 64,
-     .highest = INFINITY,
-     .help =
-         "From which small call of a communicator on such calls go inside each host first and then between "
-         "one rank of each host. This takes links, which few calls are not worth; a larger call that makes "
-         "them ends the wait. It holds between up to 16 hosts for allreduces, reduces, "
-         "reduce_scatter_blocks, bcasts, allgathers and barriers, and where all hosts have one rank for "
-         "allreduces and reduce_scatter_blocks alone. 1: at once. 0: never; the fallback component carries "
-         "them. Of different values the largest counts, but 0 on any rank is 0 for all"},
     {.name = "rendezvous",
      .type = COLL_LOOM_ENUM,
      .level = 5,
@@ -152,7 +149,8 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .highest = INFINITY,
      .help =
          "Bytes of page-locked host memory that a process keeps for copies of buffers on GPUs. What needs "
-         "more goes through memory that is not locked, which is slower. With coll_loom_cuda_executor also "
+         "more goes through memory that is not locked, which is slower. Where coll_loom_tune names "
+         "algorithms for GPUs also "
          "the most of each GPU's memory that links take: communicators that get none go through the host"},
     /* An estimate, not measured: this hides what it costs to make two streams. */
     {.name = "overlap_bytes",
@@ -164,7 +162,7 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .help =
          "From this size on, blocking allreduces, reduces, reduce_scatters, bcasts, allgathers and "
          "alltoalls copy a GPU buffer through host memory part by part while the call goes on. The buffer "
-         "has to be contiguous and fit page-locked memory, and boards, rails, flat_ring or trees have to "
+         "has to be contiguous and fit page-locked memory, and cico, ring or dbt have to "
          "carry the call. Such a call that fails may have changed part of its result. 0: never"},
     {.name = "priority",
      .type = COLL_LOOM_INT,
@@ -202,57 +200,6 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .level = 6,
      .at = AT(graph_dump_file),
      .help = "File to which rank 0 writes the ring of its host, in NCCL's graph XML"},
-
-    /* Developers: experiments and comparisons. */
-    {.name = "cuda_executor",
-     .type = COLL_LOOM_ENUM,
-     .level = 7,
-     .at = AT(cuda_executor),
-     .initial = LOOM_STAGED,
-     .words = executors,
-     .same_on_all_ranks = true,
-     .help =
-         "What carries blocking calls of one host whose buffers are contiguous and on GPUs on all ranks. "
-         "staged: copies through host memory. handed_over: copies and kernels on the GPUs, step by step. "
-         "persistent: one kernel for a call, on at most 8 ranks, where each has its own GPU or MPS serves "
-         "all who share one. auto: persistent where each rank has its own GPU and the collective has such "
-         "a kernel, else handed_over. Experimental: all but staged have run with a simulated driver only. "
-         "Takes effect where all ranks set the same and can"},
-    /* An estimate, not measured: below, two copies to and from the host cost less than a round's launches. */
-    {.name = "small_bytes",
-     .type = COLL_LOOM_SIZE,
-     .level = 7,
-     .at = AT(small_bytes),
-     .initial = 64 * KIB,
-     .highest = INFINITY,
-     .same_on_all_ranks = true,
-     .help = "With coll_loom_cuda_executor: calls whose message, or block, is smaller go through host memory "
-             "all the same. An estimate"},
-    {.name = "algorithm",
-     .type = COLL_LOOM_ENUM,
-     .level = 8,
-     .at = AT(algorithm),
-     .initial = LOOM_BEST,
-     .words = algorithms,
-     .same_on_all_ranks = true,
-     .help =
-         "Which algorithm carries what several could, for tests and comparisons. auto: the best one at the "
-         "size, or of two the one that has been faster. by_size: without timing any calls. Inside a host: "
-         "boards or single_copy. Between hosts: rings or trees, for small messages too, or star, of the "
-         "two algorithms of coll_loom_two_levels. What one does not carry goes as without it, but for "
-         "trees by rings. Takes effect where all ranks set the same; coll_loom_verbose 1 says why it does "
-         "not"},
-    {.name = "protocol",
-     .type = COLL_LOOM_ENUM,
-     .level = 8,
-     .at = AT(protocol),
-     .initial = LOOM_INLINE,
-     .words = protocols,
-     .same_on_all_ranks = true,
-     .help =
-         "How small messages cross between the ranks of a host, for tests and comparisons. inline: in the "
-         "cache line of their flag as far as they fit. simple, ll, ll128: by one of the protocols that "
-         "GPUs use. Takes effect where all ranks set the same"},
     {.name = NULL}};
 
 /* The value of a variable as a number, whatever its type. */

@@ -23,19 +23,16 @@ struct coll_loom_variables {
   char* include;
   char* exclude;
   bool single_copy;
-  int hier;
   int rendezvous; /* enum loom_rendezvous */
   unsigned long long memory_limit;
   unsigned long long overlap_bytes;
   int priority;
+  char* tune;
+  char* tune_file;
   char* topo_file;
   char* topo_dump_file;
   char* graph_file;
   char* graph_dump_file;
-  int cuda_executor; /* enum loom_cuda_executor */
-  unsigned long long small_bytes;
-  int algorithm; /* enum loom_preference */
-  int protocol;  /* enum loom_protocol */
 };
 
 /* How a variable is stored, and what a user may write. */

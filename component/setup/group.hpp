@@ -14,7 +14,7 @@
 
 #include "component/core.h"
 #include "component/links/links.hpp"
-#include "component/select/plan.hpp"
+#include "component/select/select.hpp"
 #include "connect/view.hpp"
 #include "device/host/hier_executor.hpp"
 #include "device/link/process_watch.hpp"
@@ -46,18 +46,24 @@ struct Group {
   std::vector<topo::Place> host_places;      ///< where those of my host run, in order of rank
   std::size_t self_on_host = 0;              ///< which of them is this one
   bool oversubscribed = false;               ///< ranks outnumber CPUs; the same on all ranks of my host
-  std::uint64_t hier_from = 0;               ///< coll_loom_two_levels; 0: never
-  device::OfferProtocol protocol = device::OfferProtocol::kInline;  ///< of small messages inside the host
-  Preference preference = Preference::kBest;
-  loom_cuda_executor cuda_executor = LOOM_STAGED;
-  std::uint64_t small_bytes = 0;                ///< calls on device buffers below this are staged
+  /// The small call from which on the node leaders carry such calls, for links are not worth making for a
+  /// few; 0: never.
+  std::uint64_t hier_from = 0;
+  Tune tune;  ///< the user's choice of algorithms
+  /// By collective: immediate_below(), of one host.
+  std::array<std::uint64_t, LOOM_BARRIER + 1> small_below{};
+  bool reproducible = false;                    ///< some rank wants coll_loom_reproducible
+  bool uses_devices = false;                    ///< it names some for buffers on GPUs, and all ranks can
   std::map<int, device::ProcessId> host_mates;  ///< by rank, myself included
   RankNames names;                              ///< of host mates and neighbours
   IdleLinks idle;
 
   /// Of several hosts: the ring that crosses them.
   const connect::Ring& across() const { return wiring.rail ? *wiring.rail : *wiring.flat; }
-  bool has_trees() const { return has_tree_sizes(wiring.shape, preference); }
+  bool has_trees() const {
+    return wiring.shape.hosts > 1 && wiring.shape.ranks_per_host > 0 &&
+           (suits_dbt(wiring.shape) || tune.names(Algorithm::kDbt));
+  }
   /// On the rail of this group's rank.
   int rank_on_rail(int host) const {
     return grid_ranks[static_cast<std::size_t>(host * wiring.local.size + wiring.local.position)];

@@ -16,6 +16,9 @@
 namespace loom {
 namespace {
 
+// Links between node leaders pay after so many small calls, or once a larger call has made links.
+constexpr std::uint64_t kSmallCallsBeforeLinks = 64;
+
 template <std::size_t N>
 void copy_text(std::array<char, N>& to, const std::string& from) {
   to.fill('\0');
@@ -65,13 +68,11 @@ struct Communicator::PeerInfo {
   topo::Place place;
   device::ProcessId process;
   std::array<char, 64> host_name{};
-  std::uint64_t description = 0;    ///< which coll_loom_topo_file it reads
-  std::uint64_t hier = 0;           ///< coll_loom_two_levels
-  std::uint64_t graph = 0;          ///< which coll_loom_graph_file
-  std::uint64_t protocol = 0;       ///< coll_loom_protocol
-  std::uint64_t cuda_executor = 0;  ///< coll_loom_cuda_executor, as far as this rank can
-  std::uint64_t small_bytes = 0;    ///< coll_loom_small_bytes
-  std::uint64_t preference = 0;     ///< coll_loom_algorithm
+  std::uint64_t description = 0;   ///< which coll_loom_topo_file it reads
+  std::uint64_t graph = 0;         ///< which coll_loom_graph_file
+  std::uint64_t tune = 0;          ///< which coll_loom_tune, and text of coll_loom_tune_file
+  std::uint64_t reproducible = 0;  ///< coll_loom_reproducible
+  std::uint64_t uses_devices = 0;  ///< it keeps calls on GPUs, as far as this rank can
 };
 
 Communicator::Communicator(const Bootstrap& bootstrap, Process& process)
@@ -139,19 +140,19 @@ bool Communicator::find_group(Agreement& agreement, const Groups::Members& membe
     group_ = std::move(known);
     // A communicator made before CUDA's driver was there has no eye for GPUs, unlike one that the group is
     // of.
-    offer = group_->number << 2 | static_cast<std::uint64_t>(cuda_executor_here());
+    offer = group_->number << 1 | static_cast<std::uint64_t>(uses_devices_here());
     set_wait_policy();
   }
-  const bool found = agreement.all_have(offer) && (offer & 3) == group_->cuda_executor;
+  const bool found =
+      agreement.all_have(offer) && (offer & 1) == static_cast<std::uint64_t>(group_->uses_devices);
   if (!found) group_ = std::make_shared<Group>();
   return found;
 }
 
-/// What this rank has a use for on this communicator.
-loom_cuda_executor Communicator::cuda_executor_here() const {
-  const bool can = bootstrap_.looks_for_devices() && process_.staging() != nullptr &&
-                   device::cuda::kernel_image(0) != nullptr;
-  return can ? process_.runtime().parameters.cuda_executor : LOOM_STAGED;
+/// The user keeps calls on GPUs, and this rank can on this communicator.
+bool Communicator::uses_devices_here() const {
+  return bootstrap_.looks_for_devices() && process_.staging() != nullptr &&
+         device::cuda::kernel_image(0) != nullptr && process_.wants_devices();
 }
 
 /// Who are the peers, and how do they join?
@@ -162,11 +163,9 @@ void Communicator::learn_group(Agreement& agreement, std::chrono::steady_clock::
   copy_text(mine.host_name, process_.host_name());
   mine.description = process_.description_mark();
   mine.graph = process_.graph_mark();
-  mine.hier = process_.runtime().parameters.hier;
-  mine.protocol = static_cast<std::uint64_t>(process_.runtime().parameters.protocol);
-  mine.preference = static_cast<std::uint64_t>(process_.runtime().parameters.preference);
-  mine.cuda_executor = cuda_executor_here();
-  mine.small_bytes = process_.runtime().parameters.small_bytes;
+  mine.tune = process_.tune().mark();
+  mine.reproducible = process_.runtime().parameters.reproducible;
+  mine.uses_devices = uses_devices_here();
   mine.layout = kLayout;
   const std::vector<PeerInfo> peers = agreement.all_gather(mine);
 
@@ -206,6 +205,12 @@ std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& pee
                   fmt::format("Rank {} on host {} reads another coll_loom_graph_file than rank 0, or one of "
                               "them none.",
                               rank, peers[rank].host_name.data()));
+    if (peers[rank].tune != peers[0].tune)
+      throw Error(
+          ErrorCode::kBadInput,
+          fmt::format("Rank {} on host {} has another coll_loom_tune, or text in coll_loom_tune_file, than "
+                      "rank 0, or one of them none.",
+                      rank, peers[rank].host_name.data()));
     places.push_back(peers[rank].place);
     if (places.back().host != peers[static_cast<std::size_t>(rank_)].place.host) continue;
     if (static_cast<int>(rank) == rank_) group_->self_on_host = group_->host_places.size();
@@ -239,22 +244,16 @@ std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& pee
 /// My neighbours in the job's rings.
 void Communicator::take_place(const connect::Job& job, const std::vector<PeerInfo>& peers) {
   group_->wiring = connect::wire(job, rank_);
-  const auto [fewest, most] = std::ranges::minmax(peers, {}, &PeerInfo::hier);
-  if (may_use_hier(group_->wiring.shape) && fewest.hier > 0) group_->hier_from = most.hier;
-  const auto all_say = [&](std::uint64_t PeerInfo::*what) {
-    return std::all_of(peers.begin(), peers.end(),
-                       [&](const PeerInfo& peer) { return peer.*what == peers[0].*what; });
-  };
-  if (all_say(&PeerInfo::protocol)) group_->protocol = static_cast<device::OfferProtocol>(peers[0].protocol);
-  if (all_say(&PeerInfo::preference)) group_->preference = static_cast<Preference>(peers[0].preference);
-
-  const bool one_executor = std::all_of(peers.begin(), peers.end(), [&](const PeerInfo& peer) {
-    return peer.cuda_executor == peers[0].cuda_executor && peer.small_bytes == peers[0].small_bytes;
-  });
-  if (one_executor) {
-    group_->cuda_executor = static_cast<loom_cuda_executor>(peers[0].cuda_executor);
-    group_->small_bytes = peers[0].small_bytes;
-  }
+  group_->tune = process_.tune();
+  group_->reproducible =
+      std::ranges::any_of(peers, [](const PeerInfo& peer) { return peer.reproducible != 0; });
+  group_->uses_devices =
+      std::ranges::all_of(peers, [](const PeerInfo& peer) { return peer.uses_devices != 0; });
+  for (std::size_t i = 0; i < group_->small_below.size() && group_->wiring.shape.hosts == 1; ++i)
+    group_->small_below[i] =
+        immediate_below({.shape = group_->wiring.shape}, static_cast<device::Collective>(i), group_->tune);
+  if (may_use_hier(group_->wiring.shape))
+    group_->hier_from = group_->tune.names(Algorithm::kHier) ? 1 : kSmallCallsBeforeLinks;
 
   std::vector<int> known = {group_->wiring.local.previous, group_->wiring.local.next};
   for (const auto& ring : {group_->wiring.rail, group_->wiring.flat})

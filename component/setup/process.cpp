@@ -228,6 +228,25 @@ void Process::tell(const std::vector<std::string>& notes) const {
   for (const std::string& note : notes) runtime_.log(note.c_str());
 }
 
+const Tune& Process::tune() {
+  const std::lock_guard lock(mutex_);
+  if (tune_) return *tune_;
+  const auto& [text, path] = std::pair(runtime_.parameters.tune, runtime_.parameters.tune_file);
+  Tune tune;
+  if (is_set(path))
+    naming("coll_loom_tune_file", [&] { tune = Tune::parse(topo::read_text_file(path), path); });
+  if (is_set(text)) tune.append(Tune::parse(text, "coll_loom_tune"));
+  return tune_.emplace(std::move(tune));
+}
+
+bool Process::wants_devices() noexcept {
+  try {
+    return tune().names(Algorithm::kHostDriven) || tune().names(Algorithm::kKernel);
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 const std::string* Process::graph() {
   const char* path = runtime_.parameters.graph_file;
   if (!is_set(path)) return nullptr;

@@ -13,7 +13,7 @@
 
 #include "component/core.h"
 #include "component/execute/requests.hpp"
-#include "component/select/plan.hpp"
+#include "component/select/select.hpp"
 #include "component/setup/group.hpp"
 #include "device/call.h"
 #include "device/cuda/staging.hpp"
@@ -85,6 +85,10 @@ class Process {
   void tell(const std::vector<std::string>& notes) const;
   /// Tells descriptions apart; 0 where there is none. Throws Error.
   std::uint64_t description_mark();
+  /// What coll_loom_tune and the file of coll_loom_tune_file say. Read at the first call. Throws Error.
+  const Tune& tune();
+  /// It names an algorithm for buffers on GPUs; false also where tune() throws.
+  bool wants_devices() noexcept;
   /// The text of coll_loom_graph_file; nullptr where it is not set. Read at the first call. Throws Error.
   const std::string* graph();
   /// Tells such files apart; 0 where there is none. Throws Error.
@@ -155,6 +159,7 @@ class Process {
   std::vector<std::string> description_notes_;
   bool description_told_ = false;
   std::uint64_t description_mark_ = 0;
+  std::optional<Tune> tune_;
   std::unique_ptr<std::string> graph_;
   std::uint64_t graph_mark_ = 0;
   bool dumped_ = false, graph_dumped_ = false;

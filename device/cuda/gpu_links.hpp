@@ -59,6 +59,7 @@ class GpuLinks {
 
   /// Of its kind.
   bool has_kernel() const noexcept { return kernels_.has_value(); }
+  bool has_cico() const noexcept { return cico_.has_value(); }
   const Form& form() const noexcept { return form_; }
   GpuCicoBuffers& cico() noexcept { return *cico_; }
   KernelLinks& kernels() noexcept { return *kernels_; }

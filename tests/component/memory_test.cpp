@@ -74,7 +74,7 @@ struct Program {
   const char* name;
   bool two_hosts;
   device::Collective collective;
-  loom_preference preference = LOOM_BEST;
+  const char* tune = kHierAtOnce;
   friend void PrintTo(const Program& program, std::ostream* to) { *to << program.name; }
 };
 class OutOfMemory : public ::testing::TestWithParam<Program> {};
@@ -97,8 +97,7 @@ Came come_about(Rank& self, const device::Call& call) {
 
 TEST_P(OutOfMemory, OfOneRankAtAnyPointOfTheSetUpEndsItOnAll) {
   Job job{.ranks = GetParam().two_hosts ? 4 : 3};
-  job.parameters.hier = 1;
-  job.parameters.preference = GetParam().preference;
+  job.parameters.tune = GetParam().tune;
   if (GetParam().two_hosts) job.host = [](int rank) { return "host" + std::to_string(rank / 2); };
   std::size_t failures = 0;
   job.run([&](Rank& self) {
@@ -134,13 +133,14 @@ TEST_P(OutOfMemory, OfOneRankAtAnyPointOfTheSetUpEndsItOnAll) {
   EXPECT_GT(failures, 200U);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Programs, OutOfMemory,
-    ::testing::Values(Program{"OneHost", false, device::Collective::kBarrier},
-                      Program{"TwoHosts", true, device::Collective::kBarrier},
-                      Program{"TreesOfTwoHosts", true, device::Collective::kBroadcast, LOOM_TREES},
-                      Program{"AllToAllOfTwoHosts", true, device::Collective::kAllToAll}),
-    [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Programs, OutOfMemory,
+                         ::testing::Values(Program{"OneHost", false, device::Collective::kBarrier},
+                                           Program{"TwoHosts", true, device::Collective::kBarrier},
+                                           Program{"TreesOfTwoHosts", true, device::Collective::kBroadcast,
+                                                   "all:dbt,allreduce:0-1:hier"},
+                                           Program{"AllToAllOfTwoHosts", true,
+                                                   device::Collective::kAllToAll}),
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace loom::test

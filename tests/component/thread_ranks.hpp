@@ -54,6 +54,10 @@ class Rank {
   std::unique_ptr<Process> process_;
 };
 
+/// coll_loom_tune: the table's choice, with links between node leaders from the first small call on. (The
+/// rule fits no call that has a byte, but it names the algorithm.)
+inline constexpr const char* kHierAtOnce = "allreduce:0-1:hier";
+
 inline loom_parameters with_rendezvous(loom_rendezvous rendezvous) {
   loom_parameters parameters{};
   parameters.rendezvous = rendezvous;

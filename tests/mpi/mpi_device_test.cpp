@@ -363,7 +363,7 @@ int main(int argc, char** argv) {
         call_from_a_thread_without_a_context, use_two_devices})
     scenario();
   // Of a CICO buffer on each rank's GPU this process has one, and the others mapped.
-  const bool cico = std::getenv("OMPI_MCA_coll_loom_cuda_executor") != nullptr;
+  const bool stays = std::getenv("OMPI_MCA_coll_loom_tune") != nullptr;
   require(counts().allocations <= (cico ? 3 * static_cast<std::uint64_t>(ranks) : 0),
           "the test has left allocations");
   MPI_Finalize();

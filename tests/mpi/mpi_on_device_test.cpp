@@ -1,4 +1,4 @@
-// mpi_on_device_test -- calls whose buffers stay on a device, by coll_loom_cuda_executor: which calls those
+// mpi_on_device_test -- calls whose buffers stay on a device, by coll_loom_tune: which calls those
 // are, that all ranks decide alike, and what happens when it does not work. On tests/fake_cuda. Exit code 1:
 // wrong.
 //
@@ -28,7 +28,7 @@ using loom::mpi::Driver;
 using loom::mpi::Memory;
 using loom::mpi::MemoryKind;
 
-constexpr int kCount = 300'000;  // more than coll_loom_small_bytes
+constexpr int kCount = 300'000;  // more than the rules of coll_loom_tune begin with
 int rank, ranks;
 std::string executor;
 std::optional<loom::mpi::ToolInterface> tools;
@@ -84,8 +84,8 @@ struct Counts {
   std::uint64_t stayed, staged;
 };
 Counts counts_of(const std::string& collective) {
-  const std::string of_auto = collective == "alltoall" ? "handed_over" : "persistent";
-  const std::string& carries = executor == "auto" ? of_auto : executor;
+  const std::string of_both = collective == "alltoall" ? "host_driven" : "kernel";
+  const std::string& carries = executor == "both" ? of_both : executor;
   return {tools->counter("coll_loom_calls", collective, carries).value_or(0),
           tools->counter("coll_loom_staged_bytes").value_or(0)};
 }
@@ -141,7 +141,7 @@ void every_collective() {
     MPI_Reduce(in.at(), rank == root ? out.at() : nullptr, kCount, MPI_INT, MPI_SUM, root, MPI_COMM_WORLD);
     if (rank == root) out.is(sum, "a reduce is wrong");
   });
-  check("alltoall", expected && executor != "persistent", [&] {
+  check("alltoall", expected && executor != "kernel", [&] {
     Ints in(kCount * ranks, [](int i) { return i / kCount + rank * 10'000; }), out(kCount * ranks, nothing);
     MPI_Alltoall(in.at(), kCount, MPI_INT, out.at(), kCount, MPI_INT, MPI_COMM_WORLD);
     out.is([](int i) { return rank + i / kCount * 10'000; }, "an alltoall is wrong");
@@ -313,7 +313,6 @@ int main(int argc, char** argv) {
     }
     repeats |= word == "repeat";
     expected &= word == "repeat";
-    if (word == "differ" && first) ::setenv("OMPI_MCA_coll_loom_cuda_executor", "staged", 1);
   }
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -321,7 +320,7 @@ int main(int argc, char** argv) {
   tools.emplace();
   every_collective();
   if (expected) {
-    check("allreduce", false, [] {  // below coll_loom_small_bytes
+    check("allreduce", false, [] {  // shorter than the rules want
       Ints in(100, mine), out(100, mine);
       MPI_Allreduce(in.at(), out.at(), 100, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
       out.is(sum, "a small allreduce is wrong");

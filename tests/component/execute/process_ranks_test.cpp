@@ -94,7 +94,7 @@ std::string run_rank(RankProcess& self, bool own_host, double timeout_s, const B
   runtime.progress = [] {
     if (dies_when_it_waits) ::raise(SIGKILL);
   };
-  if (prefers_single_copy) runtime.parameters.preference = LOOM_SINGLE_COPY;
+  if (prefers_single_copy) runtime.parameters.tune = "all:single_copy";
   runtime.parameters.timeout_s = timeout_s;
   loom_initialize(&runtime);
   const loom_bootstrap bootstrap{&self, self.rank, self.size, gather, reduce, "TEST_COMM", false, false};

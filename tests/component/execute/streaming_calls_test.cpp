@@ -33,7 +33,7 @@ class Counting final : public device::Streaming {
 struct Way {
   const char* name;
   std::vector<int> host_of;  ///< by rank
-  loom_preference preference;
+  const char* tune;
   bool knows;
   std::size_t count = 1'000'003;
 };
@@ -48,9 +48,7 @@ TEST_P(StreamingOfCalls, IsUsedByThoseWhoKnowOfIt) {
   Job job{.ranks = static_cast<int>(way.host_of.size()), .host = [&](int rank) {
             return "host" + std::to_string(way.host_of[static_cast<std::size_t>(rank)]);
           }};
-  job.parameters.preference = way.preference;
-  job.parameters.avoid_single_copy = way.preference != LOOM_SINGLE_COPY;
-  job.parameters.hier = 1;
+  job.parameters.tune = way.tune;
   job.run([&](Rank& self) {
     const auto communicator = self.connect();
     ASSERT_NE(communicator, nullptr);
@@ -79,13 +77,13 @@ TEST_P(StreamingOfCalls, IsUsedByThoseWhoKnowOfIt) {
   });
 }
 INSTANTIATE_TEST_SUITE_P(Of, StreamingOfCalls,
-                         ::testing::Values(Way{"Boards", {0, 0, 0}, LOOM_BOARDS, true},
-                                           Way{"SingleCopy", {0, 0, 0}, LOOM_SINGLE_COPY, false},
-                                           Way{"Direct", {0, 0, 0}, LOOM_BEST, false, 100},
-                                           Way{"Rails", {0, 1, 0, 1}, LOOM_RINGS, true},
-                                           Way{"FlatRing", {0, 1, 0}, LOOM_RINGS, true},
-                                           Way{"Trees", {0, 1, 2, 3}, LOOM_TREES, true},
-                                           Way{"TwoLevels", {0, 1, 0, 1}, LOOM_BEST, false, 5000}),
+                         ::testing::Values(Way{"Cico", {0, 0, 0}, "all:cico", true},
+                                           Way{"SingleCopy", {0, 0, 0}, "all:single_copy", false},
+                                           Way{"Immediate", {0, 0, 0}, "", false, 100},
+                                           Way{"SplitRails", {0, 1, 0, 1}, "all:ring", true},
+                                           Way{"FlatRing", {0, 1, 0}, "all:ring", true},
+                                           Way{"Dbt", {0, 1, 2, 3}, "all:dbt", true},
+                                           Way{"Hier", {0, 1, 0, 1}, kHierAtOnce, false, 5000}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "tests/component/allreduce_cases.hpp"
-#include "tests/component/select/forced_races.hpp"
 
 namespace loom::test {
 namespace {
@@ -51,84 +50,39 @@ TEST_P(AllreduceAcrossHosts, SumsMessagesOfEverySize) {
   EXPECT_TRUE(job.transcript.messages(LOOM_MESSAGE_DECLINED).empty());
 }
 
-TEST_P(AllreduceAcrossHosts, GoesThroughTwoLevelsIfAllWantThat) {
+TEST_P(AllreduceAcrossHosts, GoesByHierIfItIsSmall) {
   std::vector<int> hosts = GetParam().host_of;
   std::ranges::sort(hosts);
   const bool several = std::ranges::adjacent_find(hosts) != hosts.end();
-  for (const bool all : {true, false}) {
-    Job job = job_on(GetParam());
-    job.parameters_of = [all, last = job.ranks - 1, common = job.parameters](int rank) {
-      loom_parameters parameters = common;
-      parameters.hier = all || rank != last ? 1 : 0;
-      return parameters;
-    };
-    job.run([&](Rank& self) {
-      const auto communicator = self.connect();
-      ASSERT_NE(communicator, nullptr);
-      int call = 0;
-      for (const std::size_t count : {1UL, 1000UL, 2000UL, 5000UL, 60000UL}) {
-        ++call;
-        EXPECT_EQ(check_sum<float>(self, *communicator, device::Type::kFloat, count, call % 2 == 0, call),
-                  (several || count <= 2000) && all);
-      }
-      EXPECT_EQ(communicator->perform({.collective = device::Collective::kBarrier}), several && all);
-    });
-  }
+  Job job = job_on(GetParam());
+  job.parameters.tune = kHierAtOnce;
+  job.run([&](Rank& self) {
+    const auto communicator = self.connect();
+    ASSERT_NE(communicator, nullptr);
+    int call = 0;
+    for (const std::size_t count : {1UL, 1000UL, 2000UL, 5000UL, 60000UL}) {
+      ++call;
+      EXPECT_EQ(check_sum<float>(self, *communicator, device::Type::kFloat, count, call % 2 == 0, call),
+                several || count <= 2000);
+    }
+    EXPECT_EQ(communicator->perform({.collective = device::Collective::kBarrier}), several);
+  });
 }
 
-TEST(HierLinks, BeginWithTheSmallCallThatAllRanksWantOrOnceThereAreLinks) {
+TEST(HierLinks, BeginWithTheSixtyFourthSmallCallOrOnceThereAreLinks) {
   setenv("UCX_TLS", "tcp,self", 1);
   Job job{.ranks = 4, .host = [](int rank) { return "host" + std::to_string(rank / 2); }};
-  job.parameters_of = [](int rank) {
-    loom_parameters parameters{};
-    parameters.hier = rank == 1 ? 3 : 2;
-    return parameters;
-  };
   job.run([&](Rank& self) {
     const auto sum = [&](Communicator& communicator, std::size_t count, int call) {
       return check_sum<float>(self, communicator, device::Type::kFloat, count, false, call);
     };
     const auto small = self.connect();
-    for (int call = 1; call <= 4; ++call) EXPECT_EQ(sum(*small, 10, call), call >= 3) << call;
+    for (int call = 1; call <= 66; ++call) EXPECT_EQ(sum(*small, 10, call), call >= 64) << call;
     const auto large = self.connect();
     EXPECT_FALSE(sum(*large, 10, 1));
     EXPECT_TRUE(sum(*large, 1'000'000, 2));
     EXPECT_TRUE(sum(*large, 10, 3));
   });
-}
-
-TEST(HierLinks, TryAStarAndGoByWhoeverLeads) {
-  setenv("UCX_TLS", "tcp,self", 1);
-  for (const std::vector<int>& host_of : {std::vector{0, 1, 2}, std::vector{0, 1, 0, 2, 0}}) {
-    Job job{.ranks = static_cast<int>(host_of.size()), .host = [&](int rank) {
-              return "host" + std::to_string(host_of[static_cast<std::size_t>(rank)]);
-            }};
-    job.parameters.hier = 1;
-    job.run([](Rank& self) {
-      const auto communicator = self.connect();
-      ASSERT_NE(communicator, nullptr);
-      const auto performed = [&](Algorithm way) { return ForcedRaces::performed(*communicator, way); };
-      const auto sum = [&](int call) {
-        const std::size_t count = call % 5 == 4 ? 2048 : static_cast<std::size_t>(call % 7 + 1);
-        EXPECT_TRUE(check_sum<float>(self, *communicator, device::Type::kFloat, count, call % 2 == 0, call));
-      };
-      // Through two trials, whatever they find out.
-      ForcedRaces::set(*communicator, false, 3);
-      for (int call = 0; call < 4; ++call) sum(call);
-      EXPECT_GE(performed(Algorithm::kHier), 3);
-      ForcedRaces::set(*communicator, true, 2);
-      for (int call = 4; call < 9; ++call) sum(call);
-      EXPECT_GE(performed(Algorithm::kHierStar), 2);
-      EXPECT_EQ(performed(Algorithm::kHier) + performed(Algorithm::kHierStar), 9);
-      for (const bool star_leads : {true, false, true, true}) {
-        const Algorithm way = star_leads ? Algorithm::kHierStar : Algorithm::kHier;
-        ForcedRaces::set(*communicator, star_leads);
-        const std::uint64_t before = performed(way);
-        for (int call = 0; call < 9; ++call) sum(call);
-        EXPECT_EQ(performed(way), before + 9);
-      }
-    });
-  }
 }
 
 TEST_P(AllreduceAcrossHosts, MayBeFreedRightAfterTheCall) {

@@ -19,7 +19,7 @@ using Ways = LinkPeer::Ways;
 using Hosts = std::vector<std::vector<int>>;
 
 /// What each rank knows, as far as plans look at it.
-std::deque<Group> groups_of(const Hosts& hosts, Preference preference) {
+std::deque<Group> groups_of(const Hosts& hosts, const char* tune) {
   std::vector<connect::NodeSummary> summaries;
   for (const auto& ranks : hosts) {
     std::vector<int> order(ranks.size());
@@ -32,7 +32,7 @@ std::deque<Group> groups_of(const Hosts& hosts, Preference preference) {
     Group& group = groups[static_cast<std::size_t>(rank)];
     group.wiring = connect::wire(job, rank);
     group.placement = job.placement();
-    group.preference = preference;
+    group.tune = Tune::parse(tune, "test");
     group.hier_from = may_use_hier(group.wiring.shape) ? 1 : 0;
     for (const int mate : group.placement.ranks_of(group.placement.node_of(rank))) group.host_mates[mate];
     for (int position = 0; position < job.ranks() && hosts.size() > 1; ++position)
@@ -77,8 +77,8 @@ TEST_P(LinkPlans, MakeEndsThatMeet) {
   for (const connect::Order order :
        {connect::Order::kBlock, connect::Order::kRoundRobin, connect::Order::kRandom}) {
     const Hosts hosts = connect::placed(GetParam(), order, random);
-    for (const Preference preference : {Preference::kBest, Preference::kTrees}) {
-      const std::deque<Group> groups = groups_of(hosts, preference);
+    for (const char* const tune : {"", "all:dbt"}) {
+      const std::deque<Group> groups = groups_of(hosts, tune);
       for (const LinkSpec& spec : kLinkSpecs) expect_that_ends_meet(spec, groups);
     }
   }
@@ -98,7 +98,7 @@ TEST(LinkPlan, LeadAsFarAsTheAlgorithmsNeed) {
     return ranks;
   };
   using Ranks = std::multiset<int>;
-  const std::deque<Group> groups = groups_of({{0, 1}, {2, 3}, {4, 5}}, Preference::kTrees);
+  const std::deque<Group> groups = groups_of({{0, 1}, {2, 3}, {4, 5}}, "all:dbt");
   EXPECT_EQ(peers(LinkKind::kRing, groups, 1), (Ranks{3, 5}));
   EXPECT_EQ(peers(LinkKind::kLeaders, groups, 2), (Ranks{0, 4}));
   EXPECT_EQ(peers(LinkKind::kLeaders, groups, 3), Ranks{});
@@ -107,7 +107,7 @@ TEST(LinkPlan, LeadAsFarAsTheAlgorithmsNeed) {
   for (int rank = 0; rank < 6; rank += 2) of_trees.merge(peers(LinkKind::kTrees, groups, rank));
   EXPECT_EQ(of_trees.size(), 2 * 2 * 2) << "two trees of two edges with two ends each, on each rail";
 
-  const std::deque<Group> one_host = groups_of({{0, 1, 2}}, Preference::kTrees);
+  const std::deque<Group> one_host = groups_of({{0, 1, 2}}, "all:dbt");
   for (std::size_t kind = 0; kind < kLinkKinds; ++kind)
     EXPECT_EQ(peers(static_cast<LinkKind>(kind), one_host, 0), Ranks{});
 }

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "component/links/shared_layout.hpp"
-#include "component/select/plan.hpp"
+#include "component/select/select.hpp"
 #include "device/cuda/kernel_links.hpp"
 
 namespace loom {
@@ -22,23 +22,19 @@ using device::Collective;
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 31;
 
-struct Machine {
-  connect::Shape shape;
-  Abilities abilities;
-};
-
-std::vector<Machine> machines() {
-  std::vector<Machine> all;
+std::vector<Conditions> machines() {
+  std::vector<Conditions> all;
   for (const int ranks : {1, 2, 3, 4, 5, 8, 16, 33, 128, 256})
     for (const bool single_copy : {false, true})
       for (const bool oversubscribed : {false, true})
-        all.push_back({{ranks, 1, ranks}, {.single_copy = single_copy, .oversubscribed = oversubscribed}});
+        all.push_back(
+            {.shape = {ranks, 1, ranks}, .single_copy = single_copy, .oversubscribed = oversubscribed});
   for (const int hosts : {2, 3, 4, 5, 6, 8, 9, 16, 17, 33, 64, 128})
     for (const int per_host : {1, 2, 3, 8})
       for (const bool hier : {false, true})
-        all.push_back({{hosts * per_host, hosts, per_host}, {.hier = hier}});
+        all.push_back({.shape = {hosts * per_host, hosts, per_host}, .hier = hier});
   for (const int hosts : {2, 3, 5, 16, 17, 40})
-    for (const bool hier : {false, true}) all.push_back({{hosts * 2 + 1, hosts, 0}, {.hier = hier}});
+    for (const bool hier : {false, true}) all.push_back({.shape = {hosts * 2 + 1, hosts, 0}, .hier = hier});
   return all;
 }
 
@@ -66,28 +62,28 @@ std::string by_size(const std::function<std::string(std::size_t)>& decide) {
   return text;
 }
 
-/// The blocking way, "/" that of a call that may not wait where it is another, "|" the rival.
-std::string decision(const Machine& machine, Collective collective, std::size_t bytes) {
-  const auto& [shape, abilities] = machine;
-  const auto with_rival = [&](Algorithm usual) {
-    const auto rival = rival_of(usual, collective, shape, bytes, abilities);
-    return fmt::format("{}{}", name_of(usual), rival ? fmt::format("|{}", name_of(*rival)) : "");
+/// The blocking choice, "/" that of a call that may not wait where it is another, "|" the candidate.
+std::string decision(const Conditions& machine, Collective collective, std::size_t bytes) {
+  const auto text = [&](bool may_wait) {
+    const Choice choice = choose(machine, collective, bytes, may_wait);
+    return fmt::format("{}{}", name_of(choice.algorithm),
+                       choice.candidate ? fmt::format("|{}", name_of(*choice.candidate)) : "");
   };
-  const std::string blocking = with_rival(plan(collective, shape, bytes, abilities));
-  const std::string resumable = with_rival(plan_resumable(collective, shape, bytes, abilities));
+  const std::string blocking = text(true), resumable = text(false);
   return blocking == resumable ? blocking : blocking + " / " + resumable;
 }
 
 std::string decisions() {
   std::string text;
-  for (const Machine& machine : machines()) {
-    const auto& [shape, abilities] = machine;
-    text += fmt::format(
-        "ranks {} hosts {} per host {}{}{}{}: small {}, meshes {}, trees {}, two levels {}\n", shape.ranks,
-        shape.hosts, shape.ranks_per_host, abilities.single_copy ? " single_copy" : "",
-        abilities.oversubscribed ? " oversubscribed" : "", abilities.hier ? " two_levels" : "",
-        shape.hosts == 1 ? most_small_bytes(shape.ranks, abilities.protocol) : 0, may_use_pairwise(shape),
-        has_tree_sizes(shape, abilities.preference), may_use_hier(shape));
+  for (const Conditions& machine : machines()) {
+    const connect::Shape& shape = machine.shape;
+    const std::size_t small =
+        shape.hosts == 1 && shape.ranks > 1 ? immediate_below(machine, Collective::kAllreduce, {}) - 1 : 0;
+    text +=
+        fmt::format("ranks {} hosts {} per host {}{}{}{}: small {}, pairwise {}, dbt {}, hier {}\n",
+                    shape.ranks, shape.hosts, shape.ranks_per_host, machine.single_copy ? " single_copy" : "",
+                    machine.oversubscribed ? " oversubscribed" : "", machine.hier ? " hier" : "", small,
+                    may_use_pairwise(shape), suits_dbt(shape), may_use_hier(shape));
     // Collectives that go alike share a line.
     std::vector<std::pair<std::string, std::string>> lines;
     for (std::size_t i = 0; i < device::kCollectiveCount; ++i) {
@@ -109,7 +105,7 @@ std::string decisions() {
     const auto algorithm = static_cast<Algorithm>(i);
     text += fmt::format("  {}:", name_of(algorithm));
     for (std::size_t c = 0; c < device::kCollectiveCount; ++c)
-      if (may_carry(algorithm, static_cast<Collective>(c)))
+      if (row_of(algorithm).carries(static_cast<Collective>(c)))
         text += fmt::format(" {}", name_of(static_cast<Collective>(c)));
     text += "\n";
   }
@@ -128,8 +124,8 @@ std::string decisions() {
   };
   fifo("shared", kSharedFifo);
   fifo("net", kNetFifo);
-  fifo("tree", kTreeFifo);
-  fifo("mesh", kPairwiseFifo);
+  fifo("dbt", kTreeFifo);
+  fifo("pairwise", kPairwiseFifo);
   for (const int hosts : {2, 3, 4, 5, 6, 9, 10, 16}) {
     fifo(fmt::format("hosts {}", hosts).c_str(), hosts_fifo(hosts));
     text += fmt::format("untaken {} slots, {} bytes\n", most_untaken(hosts_fifo(hosts)), kMostUntakenBytes);

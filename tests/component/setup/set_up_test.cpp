@@ -125,16 +125,16 @@ TEST(SetUp, CountsCommunicators) {
 TEST(SetUp, SaysWhatTheRanksSentEachOther) {
   loom_parameters verbose{};
   verbose.verbose = 1;
-  verbose.preference = LOOM_RINGS;
+  verbose.tune = "all:ring";
   Job job{.ranks = 2, .parameters = verbose};
   job.run([](Rank& self) { EXPECT_TRUE(call(*self.connect())); });
   ASSERT_EQ(job.transcript.lines().size(), 2);
   EXPECT_THAT(job.transcript.lines()[1],
-              HasSubstr("coll_loom_algorithm has no effect: there are rings between hosts only"));
+              HasSubstr("coll_loom_tune: \"all:ring\" has no effect: it is for several hosts"));
   const std::string line = job.transcript.lines()[0];
   EXPECT_THAT(line,
               ::testing::ContainsRegex("set up in [0-9.]+ ms: group [0-9.]+ ms .56 bytes from each rank., "
-                                       "peers [0-9.]+ ms .232 bytes from each rank"));
+                                       "peers [0-9.]+ ms .216 bytes from each rank"));
   EXPECT_THAT(line, HasSubstr("(24 bytes from each rank), links"));  // on one host nobody needs a summary
 }
 
@@ -158,7 +158,7 @@ TEST(SetUp, LeavesTheThreadWhereItRanAndItsMemoryPolicyAsItWas) {
   setenv("HWLOC_SYNTHETIC", "numa:2 pu:1", 1);
   setenv("HWLOC_THISSYSTEM", "1", 1);
   Job job{.ranks = 4, .host = [](int rank) { return "host" + std::to_string(rank % 2); }};
-  job.parameters.preference = LOOM_RINGS;
+  job.parameters.tune = "all:ring,alltoall:pairwise";
   job.run([](Rank& self) {
     cpu_set_t first;
     CPU_ZERO(&first);
@@ -180,7 +180,7 @@ TEST(SetUp, OpensTheNetworkWithTheMemoryPolicyOfTheProgram) {
   setenv("HWLOC_THISSYSTEM", "1", 1);
   Job job{.ranks = 2, .host = [](int rank) { return "host" + std::to_string(rank); }};
   job.parameters.verbose = 2;
-  job.parameters.preference = LOOM_RINGS;
+  job.parameters.tune = "all:ring,alltoall:pairwise";
   job.parameters.net_devices = "lo";
   std::atomic<int> opened{0};
   job.run([&](Rank& self) {
@@ -295,7 +295,7 @@ class SharedSetUp : public ::testing::TestWithParam<bool> {
  protected:
   void run(int ranks, const std::function<void(Rank&)>& body, std::size_t threads = 1) const {
     Job job{.ranks = ranks, .threads_per_rank = threads};
-    job.parameters.preference = LOOM_RINGS;
+    job.parameters.tune = "all:ring,alltoall:pairwise";
     if (GetParam()) job.host = [](int rank) { return "host" + std::to_string(rank % 2); };
     job.run(body);
   }
@@ -487,7 +487,7 @@ INSTANTIATE_TEST_SUITE_P(Hosts, SharedSetUp, ::testing::Bool(),
 TEST(SetUp, SendsSomeHundredBytesBetweenHosts) {
   loom_parameters verbose{};
   verbose.verbose = 1;
-  verbose.preference = LOOM_RINGS;
+  verbose.tune = "all:ring";
   Job job{.ranks = 2, .host = [](int rank) { return "host" + std::to_string(rank); }, .parameters = verbose};
   job.run([](Rank& self) { EXPECT_TRUE(call(*self.connect())); });
   ASSERT_EQ(job.transcript.lines().size(), 1);

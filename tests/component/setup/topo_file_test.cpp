@@ -131,7 +131,7 @@ TEST_F(TopoFile, WithFewerGpusThanRanksGivesEachItsPlaceOnAllHosts) {
                                    "<nic><net dev='0' name='eth7' speed='1000'/></nic></cpu></system>");
   const std::string out = temporary("ranks.xml");
   loom_parameters parameters = with_files(in.c_str(), out.c_str());
-  parameters.preference = LOOM_RINGS;
+  parameters.tune = "all:ring,alltoall:pairwise";
   Job job{
       .ranks = 5, .host = [](int rank) { return rank < 3 ? "host0" : "host1"; }, .parameters = parameters};
   job.run([](Rank& self) {

@@ -1,11 +1,27 @@
-#include "component/select/plan.hpp"
+#include "component/select/select.hpp"
 
 #include <gtest/gtest.h>
+
+#include <string_view>
 
 #include "device/host/immediate_exchange.hpp"
 
 namespace loom {
 namespace {
+
+Choice chosen(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
+              Conditions conditions, bool may_wait, const char* tune = "") {
+  conditions.shape = shape;
+  return choose(conditions, collective, bytes, may_wait, Tune::parse(tune, "test"));
+}
+Algorithm plan(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
+               const Conditions& conditions = {}, const char* tune = "") {
+  return chosen(collective, shape, bytes, conditions, true, tune).algorithm;
+}
+Algorithm plan_resumable(device::Collective collective, const connect::Shape& shape, std::size_t bytes,
+                         const Conditions& conditions = {}) {
+  return chosen(collective, shape, bytes, conditions, false).algorithm;
+}
 
 TEST(AllreducePlan, CopiesForOneRank) {
   EXPECT_EQ(plan(device::Collective::kAllreduce, {1, 1, 1}, 1 << 20), Algorithm::kCopy);
@@ -23,11 +39,8 @@ TEST(Plan, NeverExceedsWhatADirectOfferHolds) {
        {Collective::kAllreduce, Collective::kReduceScatter, Collective::kAllGather, Collective::kAllToAll})
     for (int ranks = 2; ranks < 300; ++ranks)
       for (std::size_t bytes = 1; bytes <= 1 << 20; bytes *= 2)
-        for (std::size_t p = 0; p < device::kOfferProtocols; ++p) {
-          const auto protocol = static_cast<device::OfferProtocol>(p);
-          if (plan(collective, {ranks, 1, ranks}, bytes, {.protocol = protocol}) == Algorithm::kImmediate) {
-            EXPECT_LE(device::offered_bytes(collective, bytes, ranks), device::most_offered(protocol));
-          }
+        if (plan(collective, {ranks, 1, ranks}, bytes) == Algorithm::kImmediate) {
+          EXPECT_LE(device::offered_bytes(collective, bytes, ranks), device::ImmediateArea::kMostOffered);
         }
 }
 
@@ -52,10 +65,9 @@ TEST(Plan, HasARivalWhereMachinesDiffer) {
   using device::Collective;
   using Answer = std::pair<Algorithm, std::optional<Algorithm>>;
   const auto answer = [](Collective collective, std::size_t bytes, int ranks = 2,
-                         const Abilities& abilities = {.single_copy = true}) {
-    const connect::Shape shape{ranks, 1, ranks};
-    const Algorithm usual = plan(collective, shape, bytes, abilities);
-    return Answer{usual, rival_of(usual, collective, shape, bytes, abilities)};
+                         const Conditions& conditions = {.single_copy = true}, const char* tune = "") {
+    const Choice choice = chosen(collective, {ranks, 1, ranks}, bytes, conditions, true, tune);
+    return Answer{choice.algorithm, choice.candidate};
   };
   const Answer cico_or_copy{Algorithm::kCico, Algorithm::kSingleCopy};
   const Answer copy_or_cico{Algorithm::kSingleCopy, Algorithm::kCico};
@@ -76,12 +88,13 @@ TEST(Plan, HasARivalWhereMachinesDiffer) {
   // Nor where ranks take turns, or the user has chosen.
   EXPECT_EQ(answer(Collective::kAllreduce, 1 << 20, 2, {.single_copy = true, .oversubscribed = true}),
             (Answer{Algorithm::kCico, {}}));
-  for (const Preference preference : {Preference::kCico, Preference::kBySize})
-    EXPECT_EQ(answer(Collective::kAllreduce, 1 << 20, 2, {.single_copy = true, .preference = preference}),
+  for (const char* const tune : {"all:cico", "all:table", "allreduce:512k-inf:table"})
+    EXPECT_EQ(answer(Collective::kAllreduce, 1 << 20, 2, {.single_copy = true}, tune),
               (Answer{Algorithm::kCico, {}}));
+  EXPECT_EQ(answer(Collective::kAllreduce, 1 << 20, 2, {.single_copy = true}, "bcast:table"), cico_or_copy);
 }
 
-constexpr Abilities kAll{.single_copy = true, .hier = true};
+constexpr Conditions kAll{.single_copy = true, .hier = true};
 constexpr connect::Shape kShapes[] = {{1, 1, 1}, {2, 1, 2}, {7, 1, 7}, {6, 3, 2}, {5, 3, 0}};
 
 TEST(Plan, NeverDependsOnSizesThatRanksDoNotShare) {
@@ -106,7 +119,7 @@ TEST(Plan, OfACallThatMayNotWaitIsResumable) {
         }
         // Every answer has its counter.
         for (const Algorithm algorithm : {resumable, waits}) {
-          EXPECT_EQ(may_carry(algorithm, collective), algorithm != Algorithm::kFallback);
+          EXPECT_TRUE(algorithm == Algorithm::kFallback || row_of(algorithm).carries(collective));
         }
       }
 }
@@ -116,8 +129,8 @@ TEST(Plan, UsesRailsAcrossEqualHostsAndOneRingAcrossUnequalOnes) {
   for (const auto collective :
        {Collective::kAllreduce, Collective::kReduce, Collective::kBroadcast, Collective::kReduceScatter,
         Collective::kReduceScatterV, Collective::kAllGather, Collective::kAllGatherV}) {
-    EXPECT_EQ(plan(collective, {6, 3, 2}, 16 << 20), Algorithm::kSplitRail);
-    EXPECT_EQ(plan(collective, {5, 3, 0}, 16 << 20), Algorithm::kFlatRing);
+    EXPECT_EQ(plan(collective, {6, 3, 2}, 16 << 20), Algorithm::kRing);
+    EXPECT_EQ(plan(collective, {5, 3, 0}, 16 << 20), Algorithm::kRing);
     EXPECT_EQ(plan(collective, {6, 3, 2}, 8), Algorithm::kFallback);
   }
 }
@@ -127,18 +140,18 @@ TEST(Plan, TakesRingsForSmallerMessagesTheFewerTheHosts) {
   const connect::Shape three{6, 3, 2}, six{12, 6, 2}, many{400, 100, 4}, unequal{5, 3, 0},
       many_unequal{401, 100, 0};
   EXPECT_EQ(plan(Collective::kReduceScatterV, six, 191 << 10), Algorithm::kFallback);
-  EXPECT_EQ(plan(Collective::kReduceScatterV, six, 192 << 10), Algorithm::kSplitRail);
+  EXPECT_EQ(plan(Collective::kReduceScatterV, six, 192 << 10), Algorithm::kRing);
   EXPECT_EQ(plan(Collective::kBroadcast, three, (32 << 10) - 1), Algorithm::kFallback);
-  EXPECT_EQ(plan(Collective::kBroadcast, three, 32 << 10), Algorithm::kSplitRail);
-  EXPECT_EQ(plan(Collective::kReduceScatter, three, (128 << 10) / 6 + 1), Algorithm::kSplitRail);
+  EXPECT_EQ(plan(Collective::kBroadcast, three, 32 << 10), Algorithm::kRing);
+  EXPECT_EQ(plan(Collective::kReduceScatter, three, (128 << 10) / 6 + 1), Algorithm::kRing);
   EXPECT_EQ(plan(Collective::kAllreduce, three, 255 << 10), Algorithm::kFallback);
   for (const Collective collective : {Collective::kBroadcast, Collective::kReduce, Collective::kAllreduce}) {
     EXPECT_EQ(plan(collective, unequal, (512 << 10) - 1), Algorithm::kFallback);
     EXPECT_EQ(plan(collective, many_unequal, 6 << 20), Algorithm::kFallback);
-    EXPECT_EQ(plan(collective, many_unequal, 7 << 20), Algorithm::kFlatRing);
+    EXPECT_EQ(plan(collective, many_unequal, 7 << 20), Algorithm::kRing);
   }
   EXPECT_EQ(plan(Collective::kReduceScatterV, many, 1 << 20), Algorithm::kFallback);
-  EXPECT_EQ(plan(Collective::kReduceScatterV, many, 2 << 20), Algorithm::kSplitRail);
+  EXPECT_EQ(plan(Collective::kReduceScatterV, many, 2 << 20), Algorithm::kRing);
 }
 
 TEST(Plan, TakesTreesBetweenWhatIsSmallAndWhereRingsHaveMoreBandwidth) {
@@ -149,28 +162,27 @@ TEST(Plan, TakesTreesBetweenWhatIsSmallAndWhereRingsHaveMoreBandwidth) {
   EXPECT_EQ(plan(Collective::kReduce, six, (64 << 10) - 1), Algorithm::kFallback);
   for (const Collective collective : {Collective::kBroadcast, Collective::kReduce}) {
     EXPECT_EQ(plan(collective, six, 64 << 10), Algorithm::kDbt);
-    EXPECT_EQ(plan(collective, six, 1 << 20), Algorithm::kSplitRail);
-    EXPECT_EQ(plan(collective, three, 64 << 10), Algorithm::kSplitRail);
+    EXPECT_EQ(plan(collective, six, 1 << 20), Algorithm::kRing);
+    EXPECT_EQ(plan(collective, three, 64 << 10), Algorithm::kRing);
   }
   // Between few hosts, hier have what a tree would be better at.
   EXPECT_EQ(plan(Collective::kAllreduce, six, 128 << 10), Algorithm::kFallback);
   EXPECT_EQ(plan(Collective::kAllreduce, {32, 16, 2}, 1 << 20), Algorithm::kDbt);
-  EXPECT_EQ(plan(Collective::kAllreduce, {32, 16, 2}, 16 << 20), Algorithm::kSplitRail);
+  EXPECT_EQ(plan(Collective::kAllreduce, {32, 16, 2}, 16 << 20), Algorithm::kRing);
   EXPECT_EQ(plan(Collective::kAllreduce, many, (128 << 10) - 1), Algorithm::kFallback);
   EXPECT_EQ(plan(Collective::kAllreduce, many, 128 << 10), Algorithm::kDbt);
   EXPECT_EQ(plan(Collective::kReduce, many, 32 << 10), Algorithm::kFallback);
   EXPECT_EQ(plan(Collective::kAllreduce, {32, 16, 2}, 64 << 10), Algorithm::kFallback);
   EXPECT_EQ(plan(Collective::kAllreduce, {16, 16, 1}, 128 << 10), Algorithm::kDbt);
   EXPECT_EQ(plan(Collective::kAllreduce, many, 32 << 20), Algorithm::kDbt);
-  EXPECT_EQ(plan(Collective::kAllreduce, many, 64 << 20), Algorithm::kSplitRail);
+  EXPECT_EQ(plan(Collective::kAllreduce, many, 64 << 20), Algorithm::kRing);
   EXPECT_EQ(plan(Collective::kReduceScatterV, many, 1 << 20), Algorithm::kFallback);
   EXPECT_EQ(plan(Collective::kBroadcast, unequal, 64 << 10), Algorithm::kFallback);
 
-  EXPECT_TRUE(has_tree_sizes(six, Preference::kBest));
-  EXPECT_FALSE(has_tree_sizes(three, Preference::kBest));
-  EXPECT_TRUE(has_tree_sizes(three, Preference::kTrees));
-  EXPECT_FALSE(has_tree_sizes(unequal, Preference::kTrees));
-  EXPECT_FALSE(has_tree_sizes({4, 1, 4}, Preference::kTrees));
+  EXPECT_TRUE(suits_dbt(six));
+  EXPECT_FALSE(suits_dbt(three));
+  EXPECT_FALSE(suits_dbt(unequal));
+  EXPECT_FALSE(suits_dbt({4, 1, 4}));
 }
 
 TEST(Plan, SendsStraightToAllRanksOfOtherHostsWhileTheyAreFew) {
@@ -183,7 +195,7 @@ TEST(Plan, SendsStraightToAllRanksOfOtherHostsWhileTheyAreFew) {
 
 TEST(Plan, CountsAllBlocksTogetherAcrossHosts) {
   for (const auto collective : {device::Collective::kReduceScatter, device::Collective::kAllGather}) {
-    EXPECT_EQ(plan(collective, {32, 16, 2}, 32 << 10), Algorithm::kSplitRail);
+    EXPECT_EQ(plan(collective, {32, 16, 2}, 32 << 10), Algorithm::kRing);
     EXPECT_EQ(plan(collective, {2, 2, 1}, 32 << 10), Algorithm::kFallback);
   }
 }
@@ -195,13 +207,7 @@ TEST(AllreducePlan, TakesTwoLevelsForSmallMessagesBetweenAFewHostsIfWanted) {
     EXPECT_EQ(plan(rooted, {32, 16, 2}, (64 << 10) / 15, {.hier = true}), Algorithm::kHier);
     EXPECT_EQ(plan(rooted, {32, 16, 2}, (64 << 10) / 15 + 1, {.hier = true}), Algorithm::kFallback);
     EXPECT_EQ(plan(rooted, {3, 3, 1}, 8, {.hier = true}), Algorithm::kFallback);
-    EXPECT_EQ(rival_of(Algorithm::kHier, rooted, {6, 3, 2}, 8, {.hier = true}), std::nullopt);
   }
-  EXPECT_EQ(rival_of(Algorithm::kHier, device::Collective::kAllreduce, {6, 3, 2}, 8, {.hier = true}),
-            Algorithm::kHierStar);
-  EXPECT_EQ(rival_of(Algorithm::kHier, device::Collective::kAllreduce, {6, 3, 2}, 8,
-                     {.hier = true, .preference = Preference::kBySize}),
-            std::nullopt);
   EXPECT_EQ(plan(device::Collective::kAllreduce, {6, 3, 2}, 8, {.hier = true}), Algorithm::kHier);
   EXPECT_EQ(plan(device::Collective::kAllreduce, {5, 3, 0}, 8, {.hier = true}), Algorithm::kHier);
   EXPECT_EQ(plan(device::Collective::kAllreduce, {6, 3, 2}, 8), Algorithm::kFallback);
@@ -236,29 +242,106 @@ TEST(AllreducePlan, TakesTwoLevelsForSmallMessagesBetweenAFewHostsIfWanted) {
 
 TEST(Plan, TakesTheAlgorithmThatIsWantedWhereThatCanCarryTheCall) {
   using device::Collective;
-  const Abilities cico{.single_copy = true, .preference = Preference::kCico},
-      single{.single_copy = true, .preference = Preference::kSingleCopy},
-      rings{.preference = Preference::kRings}, trees{.preference = Preference::kTrees},
-      star{.hier = true, .preference = Preference::kStar};
+  const Conditions readable{.single_copy = true};
+  const char *const rings = "all:ring,alltoall:pairwise", *const trees = "all:ring,all:dbt";
   for (const std::size_t bytes : {1, 1 << 24}) {
-    EXPECT_EQ(plan(Collective::kBroadcast, {4, 1, 4}, bytes, cico), Algorithm::kCico);
-    EXPECT_EQ(plan(Collective::kBroadcast, {4, 1, 4}, bytes, single), Algorithm::kSingleCopy);
-    EXPECT_EQ(plan(Collective::kAllreduce, {6, 3, 2}, bytes, rings), Algorithm::kSplitRail);
-    EXPECT_EQ(plan(Collective::kAllreduce, {5, 3, 0}, bytes, rings), Algorithm::kFlatRing);
-    EXPECT_EQ(plan(Collective::kAllToAll, {6, 3, 2}, bytes, rings), Algorithm::kPairwise);
-    EXPECT_EQ(plan(Collective::kReduce, {6, 3, 2}, bytes, trees), Algorithm::kDbt);
-    EXPECT_EQ(plan(Collective::kReduce, {5, 3, 0}, bytes, trees), Algorithm::kFlatRing);
-    EXPECT_EQ(plan(Collective::kReduceScatter, {6, 3, 2}, bytes, trees), Algorithm::kSplitRail);
+    EXPECT_EQ(plan(Collective::kBroadcast, {4, 1, 4}, bytes, readable, "all:cico"), Algorithm::kCico);
+    EXPECT_EQ(plan(Collective::kBroadcast, {4, 1, 4}, bytes, readable, "all:single_copy"),
+              Algorithm::kSingleCopy);
+    EXPECT_EQ(plan(Collective::kAllreduce, {6, 3, 2}, bytes, {}, rings), Algorithm::kRing);
+    EXPECT_EQ(plan(Collective::kAllreduce, {5, 3, 0}, bytes, {}, rings), Algorithm::kRing);
+    EXPECT_EQ(plan(Collective::kAllToAll, {6, 3, 2}, bytes, {}, rings), Algorithm::kPairwise);
+    EXPECT_EQ(plan(Collective::kReduce, {6, 3, 2}, bytes, {}, trees), Algorithm::kDbt);
+    EXPECT_EQ(plan(Collective::kReduce, {5, 3, 0}, bytes, {}, trees), Algorithm::kRing);
+    EXPECT_EQ(plan(Collective::kReduceScatter, {6, 3, 2}, bytes, {}, trees), Algorithm::kRing);
+    EXPECT_EQ(plan(Collective::kAllreduce, {6, 3, 2}, bytes, {}, "all:fallback"), Algorithm::kFallback);
   }
-  EXPECT_EQ(plan(Collective::kBarrier, {6, 3, 2}, 0, star), Algorithm::kHierStar);
-  EXPECT_EQ(plan(Collective::kAllreduce, {5, 3, 0}, 8 << 10, star), Algorithm::kHierStar);
-  EXPECT_EQ(plan(Collective::kAllreduce, {6, 3, 2}, (8 << 10) + 1, star), Algorithm::kHier);
-  EXPECT_EQ(plan(Collective::kAllreduce, {4, 2, 2}, 8, star), Algorithm::kHier);
-  EXPECT_EQ(plan(Collective::kBarrier, {4, 1, 4}, 0, cico), Algorithm::kImmediate);
-  EXPECT_EQ(plan(Collective::kAllreduce, {4, 1, 4}, 8, single), Algorithm::kSingleCopy);
-  EXPECT_EQ(plan(Collective::kReduce, {4, 1, 4}, 8, single), Algorithm::kImmediate);
-  EXPECT_EQ(plan(Collective::kScan, {6, 3, 2}, 8, rings), Algorithm::kFallback);
-  EXPECT_EQ(plan(Collective::kAllreduce, {6, 3, 2}, 0, rings), Algorithm::kFallback);
+  EXPECT_EQ(plan(Collective::kAllreduce, {4, 1, 4}, 8, readable, "all:single_copy"), Algorithm::kSingleCopy);
+  EXPECT_EQ(plan(Collective::kReduce, {4, 1, 4}, 8, readable, "all:single_copy"), Algorithm::kImmediate);
+  EXPECT_EQ(plan(Collective::kScan, {6, 3, 2}, 8, {}, rings), Algorithm::kFallback);
+  EXPECT_EQ(plan(Collective::kAllreduce, {6, 3, 2}, 0, {}, rings), Algorithm::kFallback);
+  // What has to stay short does, and what may not wait has no immediate exchange.
+  EXPECT_EQ(plan(Collective::kAllreduce, {4, 1, 4}, 1 << 20, readable, "all:immediate"), Algorithm::kCico);
+  EXPECT_EQ(chosen(Collective::kAllreduce, {4, 1, 4}, 8, readable, false, "all:immediate").algorithm,
+            Algorithm::kCico);
+  // Algorithms for GPUs carry nothing in host memory.
+  EXPECT_EQ(plan(Collective::kAllreduce, {4, 1, 4}, 1 << 20, {}, "all:kernel,all:host_driven"),
+            Algorithm::kCico);
+}
+
+TEST(Plan, TakesWhatIsWantedInARangeOfSizesOfTheWholeMessage) {
+  using device::Collective;
+  const char* const tune =
+      "allreduce:1k-8k:cico, allreduce:4k-8k:immediate\nallgather:4k-inf:cico # all blocks";
+  const auto allreduce = [&](std::size_t bytes) {
+    return plan(Collective::kAllreduce, {2, 1, 2}, bytes, {}, tune);
+  };
+  EXPECT_EQ(allreduce(1023), Algorithm::kImmediate);
+  EXPECT_EQ(allreduce(1024), Algorithm::kCico);
+  EXPECT_EQ(allreduce(4095), Algorithm::kCico);
+  EXPECT_EQ(allreduce(4096), Algorithm::kImmediate);  // the last rule counts
+  EXPECT_EQ(allreduce(8192), Algorithm::kImmediate);
+  EXPECT_EQ(plan(Collective::kAllGather, {2, 1, 2}, 2047, {}, tune), Algorithm::kImmediate);
+  EXPECT_EQ(plan(Collective::kAllGather, {2, 1, 2}, 2048, {}, tune), Algorithm::kCico);
+}
+
+TEST(Selector, AnswersAsTheTableDoes) {
+  const Tune tune =
+      Tune::parse("allreduce:3000-5001:cico,allgather:7k-9k:single_copy,bcast:fallback", "test");
+  std::uint64_t state = 1;
+  const auto random = [&] {
+    return state = state * 6364136223846793005U + 1442695040888963407U, state >> 33;
+  };
+  for (const Conditions& conditions :
+       {Conditions{.shape = {5, 1, 5}, .single_copy = true},
+        Conditions{.shape = {16, 1, 16}, .oversubscribed = true},
+        Conditions{.shape = {12, 6, 2}, .hier = true}, Conditions{.shape = {200, 100, 2}},
+        Conditions{.shape = {31, 5, 0}, .hier = true}})
+    for (const Tune& rules : {Tune(), tune}) {
+      Selector selector;
+      for (int i = 0; i < 20'000; ++i) {
+        const auto collective = static_cast<device::Collective>(random() % device::kCollectiveCount);
+        const std::size_t bytes = collective == device::Collective::kBarrier ? 0 : random() >> random() % 31;
+        const bool may_wait = random() % 2 == 0;
+        ASSERT_EQ(selector.choose(conditions, collective, bytes, may_wait, rules),
+                  choose(conditions, collective, bytes, may_wait, rules))
+            << name_of(collective) << ", " << bytes << " bytes, " << conditions.shape.ranks << " ranks";
+      }
+    }
+}
+
+TEST(Selector, SeesThatConditionsHaveChanged) {
+  Selector selector;
+  Conditions conditions{.shape = {6, 3, 2}};
+  const auto now = [&] {
+    return selector.choose(conditions, device::Collective::kBarrier, 0, true, {}).algorithm;
+  };
+  EXPECT_EQ(now(), Algorithm::kFallback);
+  conditions.hier = true;
+  EXPECT_EQ(now(), Algorithm::kHier);
+}
+
+TEST(SmallCalls, GoByAnImmediateExchangeWithoutAProbe) {
+  using device::Collective;
+  for (const Collective collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter,
+                                      Collective::kBroadcast, Collective::kAllGather, Collective::kAllToAll})
+    for (const int ranks : {2, 3, 5, 8, 100})
+      for (const char* const rules :
+           {"", "all:64-128:cico", "all:0-100:cico", "all:100-inf:cico", "all:ring", "all:0-1:hier"}) {
+        const Conditions conditions{.shape = {ranks, 1, ranks}, .single_copy = true};
+        const Tune tune = Tune::parse(rules, "test");
+        const std::size_t below = immediate_below(conditions, collective, tune);
+        const std::size_t per_block = device::offered_bytes(collective, 1, ranks);
+        for (std::size_t bytes = 1; bytes * per_block < below; ++bytes)
+          ASSERT_EQ(choose(conditions, collective, bytes, true, tune), (Choice{Algorithm::kImmediate, {}}))
+              << name_of(collective) << ", " << bytes << " bytes, " << ranks << " ranks, " << rules;
+        if (std::string_view(rules).empty() || std::string_view(rules) == "all:ring") {
+          EXPECT_GT(below, per_block) << name_of(collective) << ", " << ranks << " ranks, " << rules;
+        }
+      }
+  EXPECT_EQ(immediate_below({.shape = {4, 1, 4}}, Collective::kBarrier, {}), 1U);
+  EXPECT_EQ(immediate_below({.shape = {4, 1, 4}}, Collective::kBarrier, Tune::parse("barrier:cico", "test")),
+            0U);
 }
 
 TEST(Plan, LeavesToTheComponentBelowWhatHasNoAlgorithmAcrossHosts) {

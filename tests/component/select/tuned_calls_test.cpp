@@ -1,10 +1,10 @@
-// Calls for which there are two ways (race.hpp): by both, whoever would be faster, with changes from one to
-// the other in a row of calls; and races as they come.
+// Calls for which there are two ways (window.hpp): by both, whoever would be faster, with changes from one to
+// the other in a row of calls; and tuner as they come.
 #include <algorithm>
 #include <cstdint>
 #include <tuple>
 
-#include "forced_races.hpp"
+#include "forced_tuner.hpp"
 #include "tests/component/allreduce_cases.hpp"
 
 namespace loom::test {
@@ -80,14 +80,14 @@ TEST_P(RacingCalls, MayChangeTheirWayBetweenAnyTwo) {
     const auto communicator = self.connect();
     ASSERT_NE(communicator, nullptr);
     check_call(self, *communicator, Collective::kBarrier, 0, false, 0);  // makes the links
-    if (!ForcedRaces::start(*communicator)) return;
+    if (!ForcedTuner::start(*communicator)) return;
     int call = 0;
     // Within a line, direct or by single copy, direct in neither case, in several tiles.
     for (const std::size_t count : {5UL, 2100UL, 9000UL, 150'000UL})
       for (const Collective collective : kAll) {
         // Each way after each; and other collectives meet in what the change leaves behind.
-        for (const bool rivals_lead : {false, true, true, false, false, true}) {
-          ForcedRaces::set(*communicator, rivals_lead);
+        for (const bool candidates_lead : {false, true, true, false, false, true}) {
+          ForcedTuner::set(*communicator, candidates_lead);
           check_call(self, *communicator, collective, count,
                      call % 2 == 1 && !device::scatters_result(collective), call);
           check_call(self, *communicator, kAll[static_cast<std::size_t>(call) % std::size(kAll)], 3000, false,
@@ -96,7 +96,7 @@ TEST_P(RacingCalls, MayChangeTheirWayBetweenAnyTwo) {
         }
       }
     for (const Algorithm way : {Algorithm::kImmediate, Algorithm::kCico, Algorithm::kSingleCopy})
-      EXPECT_GT(ForcedRaces::performed(*communicator, way), 0U);
+      EXPECT_GT(ForcedTuner::performed(*communicator, way), 0U);
   });
 }
 
@@ -105,20 +105,20 @@ TEST_P(RacingCalls, TakeTurns) {
   job.run([](Rank& self) {
     const auto communicator = self.connect();
     check_call(self, *communicator, Collective::kBarrier, 0, false, 0);
-    if (!ForcedRaces::start(*communicator)) return;
+    if (!ForcedTuner::start(*communicator)) return;
     constexpr std::size_t kShortCount = 30'000, kLongCount = 300'000;
     for (const auto& [collective, count, pace] :
-         {std::tuple{Collective::kAllreduce, kShortCount, Race::kShort},
-          std::tuple{Collective::kBroadcast, kShortCount, Race::kShort},
-          std::tuple{Collective::kAllreduce, kLongCount, Race::kLong}}) {
-      const auto performed = [&](Algorithm way) { return ForcedRaces::performed(*communicator, way); };
+         {std::tuple{Collective::kAllreduce, kShortCount, Window::kShort},
+          std::tuple{Collective::kBroadcast, kShortCount, Window::kShort},
+          std::tuple{Collective::kAllreduce, kLongCount, Window::kLong}}) {
+      const auto performed = [&](Algorithm way) { return ForcedTuner::performed(*communicator, way); };
       const std::uint64_t by_cico = performed(Algorithm::kCico), by_copy = performed(Algorithm::kSingleCopy);
-      const int calls = static_cast<int>(4 * pace.lap);
+      const int calls = static_cast<int>(4 * pace.probe);
       for (int call = 0; call < calls; ++call)
         check_call(self, *communicator, collective, count, call % 2 == 1, call);
       EXPECT_EQ(performed(Algorithm::kCico) - by_cico + performed(Algorithm::kSingleCopy) - by_copy, calls);
-      EXPECT_GE(performed(Algorithm::kCico), by_cico + pace.lap);
-      EXPECT_GE(performed(Algorithm::kSingleCopy), by_copy + pace.lap);
+      EXPECT_GE(performed(Algorithm::kCico), by_cico + pace.probe);
+      EXPECT_GE(performed(Algorithm::kSingleCopy), by_copy + pace.probe);
     }
   });
 }
@@ -128,15 +128,15 @@ TEST_P(RacingCalls, GoByWhoeverLeads) {
   job.run([](Rank& self) {
     const auto communicator = self.connect();
     check_call(self, *communicator, Collective::kBarrier, 0, false, 0);
-    if (!ForcedRaces::start(*communicator)) return;
-    for (const bool rivals_lead : {false, true}) {
-      ForcedRaces::set(*communicator, rivals_lead);
-      const Algorithm way = rivals_lead ? Algorithm::kSingleCopy : Algorithm::kCico;
-      const std::uint64_t before = ForcedRaces::performed(*communicator, way);
+    if (!ForcedTuner::start(*communicator)) return;
+    for (const bool candidates_lead : {false, true}) {
+      ForcedTuner::set(*communicator, candidates_lead);
+      const Algorithm way = candidates_lead ? Algorithm::kSingleCopy : Algorithm::kCico;
+      const std::uint64_t before = ForcedTuner::performed(*communicator, way);
       for (const Collective collective :
            {Collective::kAllreduce, Collective::kReduceScatter, Collective::kReduceScatterV})
         check_call(self, *communicator, collective, 50'000, false, 1);
-      EXPECT_EQ(ForcedRaces::performed(*communicator, way), before + 3);
+      EXPECT_EQ(ForcedTuner::performed(*communicator, way), before + 3);
     }
   });
 }

@@ -1,0 +1,107 @@
+// algorithms.hpp -- the algorithms: one table, a row each. Which of them carries a call is a pure function of
+// facts that all ranks share (select.hpp), never of where a buffer lies, how it is aligned, or whether it is
+// in place.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "connect/job.hpp"
+#include "device/call.h"
+#include "device/host/call_note.hpp"
+
+namespace loom {
+
+enum class Algorithm {
+  kCopy,        ///< one rank: the result is the operand
+  kImmediate,   ///< one host, small: every rank reads what it needs of every other's offer
+  kCico,        ///< one host: copy in, copy out, through a buffer of each rank, tile by tile
+  kSingleCopy,  ///< one host: every rank reads the others' buffers
+  kHier,        ///< several hosts: inside each, between the node leaders, and back
+  kRing,      ///< several hosts: rings inside and split rails across; unequal hosts: one ring over all ranks
+  kDbt,       ///< equal hosts: the double binary tree across them
+  kPairwise,  ///< several hosts: straight to every rank of the others
+  kHostDriven,  ///< one host, all buffers on GPUs: CICO buffers there, driven by the host
+  kKernel,      ///< one host, all buffers on GPUs: one kernel for each rank
+  kFallback,    ///< not one of loom's: the fallback component
+};
+/// Of loom's own.
+inline constexpr std::size_t kAlgorithmCount = static_cast<std::size_t>(Algorithm::kFallback);
+
+/// Why a call goes to the fallback component.
+enum class FallbackReason {
+  kNoKernel,      ///< loom has no such operation on such a type
+  kNotConnected,  ///< the ranks are not connected: that failed, or a call that may not wait came first
+  kNotBetter,     ///< no algorithm of loom's is better, or the user has chosen so
+  kNotOrdered,    ///< of the form of Open MPI's own calls for communicator ids, which come in any order
+  kAnyStartOrder  ///< persistent, and its ranks may start such requests in different orders
+};
+inline constexpr std::size_t kFallbackCount = 5;
+
+std::string_view name_of(FallbackReason reason);
+std::string_view name_of(device::Collective collective);
+/// Nothing where there is no such collective.
+std::optional<device::Collective> collective_named(std::string_view name);
+
+/// What decides between algorithms, the same on all ranks of a communicator.
+struct Conditions {
+  connect::Shape shape = {};
+  bool single_copy = false;     ///< all ranks of the one host may read each other's memory
+  bool hier = false;            ///< the node leaders are joined, each with each, or are to be
+  bool oversubscribed = false;  ///< one host: ranks outnumber the CPUs that they may use
+  friend bool operator==(const Conditions&, const Conditions&) = default;
+};
+
+/// A row of the table. Sizes are device::shared_bytes(): of the message, or of a block.
+struct AlgorithmRow {
+  Algorithm algorithm;
+  std::string_view name;     ///< in messages, performance variables and coll_loom_tune
+  std::string_view summary;  ///< for people
+  bool on_devices =
+      false;  ///< for calls whose buffers lie on GPUs on all ranks; the others are for host memory
+  bool may_wait = false;  ///< only for calls that may wait for other ranks
+  bool streams = false;   ///< its executors say what they need of the operand and have of the result
+  bool varies = false;  ///< how fast it is differs from machine to machine by up to four times: worth a probe
+  /// What a rank of one host announces before it performs a call by it; nothing where it need not.
+  std::optional<device::CallFamily> family = {};
+
+  bool (*carries)(device::Collective);
+  /// nullptr, or why it cannot carry such calls on such a communicator: a sentence.
+  const char* (*why_not)(const Conditions&, device::Collective);
+  /// Whether it can carry a call of this size, and whether it is to, as far as was measured.
+  bool (*takes)(const Conditions&, device::Collective, std::size_t bytes);
+  bool (*suits)(const Conditions&, device::Collective, std::size_t bytes);
+  /// Predicted, in microseconds; of device algorithms 0, for nothing has been measured.
+  double (*cost)(const Conditions&, device::Collective, std::size_t bytes);
+
+  /// Whether it can carry the call, whatever is better.
+  bool can(const Conditions& conditions, device::Collective collective, std::size_t bytes) const {
+    return carries(collective) && why_not(conditions, collective) == nullptr &&
+           takes(conditions, collective, bytes);
+  }
+};
+
+/// In the order of Algorithm, without kFallback.
+std::span<const AlgorithmRow> algorithms();
+const AlgorithmRow& row_of(Algorithm algorithm);
+/// "fallback" is one. Nothing where there is no such algorithm.
+std::optional<Algorithm> algorithm_named(std::string_view name);
+std::string_view name_of(Algorithm algorithm);
+
+/// Bytes of all blocks together, of a call of which all ranks know device::shared_bytes().
+std::size_t whole_message(device::Collective collective, int ranks, std::size_t bytes);
+
+/// So few hosts that their leaders can be joined, each with each.
+bool may_use_hier(const connect::Shape& shape);
+/// So few ranks that each can have links to all those of other hosts; and several on some host, for where
+/// each has one the fallback component's pairwise exchange fills the links as well, with a copy less (6
+/// virtual hosts, 2.5 Gbit/s).
+bool may_use_pairwise(const connect::Shape& shape);
+/// Whether there are sizes at which the double binary tree over such hosts is to carry calls.
+bool suits_dbt(const connect::Shape& shape);
+/// The longest offer (device::offered_bytes()) of which no probe is made: it is over before a system call is.
+inline constexpr std::size_t kMostUnprobed = 8 * 1024;
+
+}  // namespace loom

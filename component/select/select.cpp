@@ -1,0 +1,191 @@
+#include "component/select/select.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "device/host/immediate_exchange.hpp"
+
+namespace loom {
+namespace {
+
+using device::Collective;
+
+// The runner-up is worth a probe where it is predicted to take at most so many times as long: by so much
+// machines differ.
+constexpr double kProbeMargin = 4;
+
+const AlgorithmRow* cheapest(const Conditions& conditions, Collective collective, std::size_t bytes,
+                             bool may_wait) {
+  const AlgorithmRow* best = nullptr;
+  double least = 0;
+  for (const AlgorithmRow& row : algorithms()) {
+    if (row.on_devices || (row.may_wait && !may_wait)) continue;
+    if (!row.can(conditions, collective, bytes) || !row.suits(conditions, collective, bytes)) continue;
+    const double cost = row.cost(conditions, collective, bytes);
+    if (best != nullptr && cost >= least) continue;
+    best = &row;
+    least = cost;
+  }
+  return best;
+}
+
+/// One of the two has a speed that no size tells. Where ranks share CPUs, times tell nothing.
+std::optional<Algorithm> candidate_of(const AlgorithmRow& chosen, const Conditions& conditions,
+                                      Collective collective, std::size_t bytes, bool may_wait) {
+  if (conditions.oversubscribed) return {};
+  if (conditions.shape.hosts == 1 &&
+      device::offered_bytes(collective, bytes, conditions.shape.ranks) <= kMostUnprobed)
+    return {};
+  const AlgorithmRow* second = nullptr;
+  for (const AlgorithmRow& row : algorithms()) {
+    if (row.on_devices || row.varies == chosen.varies || (row.may_wait && !may_wait)) continue;
+    if (!row.can(conditions, collective, bytes)) continue;
+    if (!row.varies && !row.suits(conditions, collective, bytes)) continue;
+    if (second == nullptr ||
+        row.cost(conditions, collective, bytes) < second->cost(conditions, collective, bytes))
+      second = &row;
+  }
+  const bool is_close = second != nullptr && second->cost(conditions, collective, bytes) <=
+                                                 kProbeMargin * chosen.cost(conditions, collective, bytes);
+  return is_close ? std::optional(second->algorithm) : std::nullopt;
+}
+
+}  // namespace
+
+Choice choose(const Conditions& conditions, Collective collective, std::size_t bytes, bool may_wait,
+              const Tune& tune) {
+  const std::size_t all = whole_message(collective, conditions.shape.ranks, bytes);
+  if (conditions.shape.ranks > 1) {
+    const auto carries = [&](Algorithm algorithm) {
+      if (algorithm == Algorithm::kFallback) return true;
+      const AlgorithmRow& row = row_of(algorithm);
+      return !row.on_devices && (may_wait || !row.may_wait) && row.can(conditions, collective, bytes);
+    };
+    if (const auto wanted = tune.wanted(collective, all, carries)) return {*wanted, {}};
+  }
+  const AlgorithmRow* const row = cheapest(conditions, collective, bytes, may_wait);
+  if (row == nullptr) return {};
+  return {row->algorithm, tune.probes(collective, all)
+                              ? candidate_of(*row, conditions, collective, bytes, may_wait)
+                              : std::nullopt};
+}
+
+std::vector<Alternative> alternatives(const Conditions& conditions, Collective collective, std::size_t bytes,
+                                      bool may_wait) {
+  std::vector<Alternative> all;
+  for (const AlgorithmRow& row : algorithms())
+    if (!row.on_devices && (may_wait || !row.may_wait) && row.can(conditions, collective, bytes))
+      all.push_back(
+          {row.algorithm, row.cost(conditions, collective, bytes), row.suits(conditions, collective, bytes)});
+  std::ranges::stable_sort(all, [](const Alternative& a, const Alternative& b) {
+    return std::tuple(!a.suits, a.us) < std::tuple(!b.suits, b.us);
+  });
+  return all;
+}
+
+std::string reason_of(const Conditions& conditions, Collective collective, std::size_t bytes, bool may_wait,
+                      const Tune& tune) {
+  const Choice choice = choose(conditions, collective, bytes, may_wait, tune);
+  const std::vector<Alternative> all = alternatives(conditions, collective, bytes, may_wait);
+  if (choice.algorithm != choose(conditions, collective, bytes, may_wait).algorithm)
+    return "a rule of coll_loom_tune";
+  if (all.empty()) return "loom has no algorithm for it here";
+  if (choice.algorithm == Algorithm::kFallback)
+    return fmt::format("at this size it is faster than {}", name_of(all[0].algorithm));
+  const auto own = std::ranges::find(all, choice.algorithm, &Alternative::algorithm);
+  std::string text = fmt::format("predicted {:.1f} us", own->us);
+  const auto other = std::ranges::find_if(all, [&](const Alternative& one) {
+    return choice.candidate ? one.algorithm == *choice.candidate : one.algorithm != choice.algorithm;
+  });
+  if (other != all.end()) text += fmt::format(", {} {:.1f} us", name_of(other->algorithm), other->us);
+  if (choice.candidate) text += "; probes decide";
+  return text;
+}
+
+Choice Selector::choose(const Conditions& conditions, Collective collective, std::size_t bytes, bool may_wait,
+                        const Tune& tune) {
+  if (conditions != conditions_) {
+    for (auto& of_collective : steps_)
+      for (Steps& steps : of_collective) steps.clear();
+    conditions_ = conditions;
+    calls_ = {};
+  }
+  int& calls = calls_[static_cast<std::size_t>(collective)][may_wait];
+  if (calls < kCallsBeforeCompiling) {
+    ++calls;
+    return loom::choose(conditions, collective, bytes, may_wait, tune);
+  }
+  Steps& steps = steps_[static_cast<std::size_t>(collective)][may_wait];
+  if (steps.empty()) steps = compile(conditions, collective, may_wait, tune);
+  const auto above = std::ranges::upper_bound(steps, bytes, {}, &Step::from);
+  return std::prev(above)->choice;
+}
+
+/// Looks at powers of two and what lies next to them and between, and at the limits of the user's ranges;
+/// where two neighbours differ, for the size from which on they do.
+Selector::Steps Selector::compile(const Conditions& conditions, Collective collective, bool may_wait,
+                                  const Tune& tune) {
+  const auto at = [&](std::size_t bytes) {
+    return loom::choose(conditions, collective, bytes, may_wait, tune);
+  };
+  const std::size_t per_block =
+      std::max<std::size_t>(1, whole_message(collective, conditions.shape.ranks, 1));
+  std::vector<std::size_t> sizes;
+  for (std::size_t power = 1; power <= std::size_t{1} << 40; power *= 2)
+    for (const std::size_t size : {power, power + 1, power + power / 2}) sizes.push_back(size);
+  for (const std::size_t limit : tune.limits(collective)) {
+    sizes.push_back(limit / per_block);
+    sizes.push_back(limit / per_block + 1);
+  }
+  std::ranges::sort(sizes);
+  Steps steps{{0, at(0)}};
+  std::size_t last = 0;
+  for (const std::size_t size : sizes) {
+    while (at(size) != steps.back().choice) {
+      std::size_t same = last, other = size;
+      while (other - same > 1) {
+        const std::size_t middle = same + (other - same) / 2;
+        (at(middle) == steps.back().choice ? same : other) = middle;
+      }
+      steps.push_back({other, at(other)});
+      last = other;
+    }
+    last = std::max(last, size);
+  }
+  return steps;
+}
+
+std::size_t immediate_below(const Conditions& conditions, Collective collective, const Tune& tune) {
+  if (!row_of(Algorithm::kImmediate).carries(collective)) return 0;
+  const auto is_immediate = [&](std::size_t bytes) {
+    return choose(conditions, collective, bytes, true, tune) == Choice{Algorithm::kImmediate, {}};
+  };
+  if (collective == Collective::kBarrier) return is_immediate(0) ? 1 : 0;
+  if (!is_immediate(1)) return 0;
+  // Between two limits of the user's ranges short messages are immediate, if any are.
+  const std::size_t per_block = device::offered_bytes(collective, 1, conditions.shape.ranks);
+  const std::size_t in_whole = whole_message(collective, conditions.shape.ranks, 1);
+  const std::size_t most = std::max<std::size_t>(1, kMostUnprobed / per_block);
+  std::vector<std::size_t> sizes{most};
+  for (const std::size_t limit : tune.limits(collective))
+    for (const std::size_t size : {limit / in_whole, limit / in_whole + 1})
+      if (size > 1 && size < most) sizes.push_back(size);
+  std::ranges::sort(sizes);
+  std::size_t yes = 1;
+  for (const std::size_t size : sizes) {
+    if (is_immediate(size)) {
+      yes = size;
+      continue;
+    }
+    for (std::size_t no = size; no - yes > 1;) {
+      const std::size_t middle = yes + (no - yes) / 2;
+      (is_immediate(middle) ? yes : no) = middle;
+    }
+    break;
+  }
+  return yes * per_block + 1;
+}
+
+}  // namespace loom

@@ -1,0 +1,89 @@
+#include "component/select/tune.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+
+namespace loom {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string error_of(const char* text) {
+  try {
+    Tune::parse(text, "coll_loom_tune");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kBadInput);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Tune, SaysWhatIsWrongWhereAndWhatThereIs) {
+  EXPECT_THAT(
+      error_of("allreduce:ring,bcst:ring"),
+      HasSubstr(
+          "coll_loom_tune: \"bcst:ring\": There is no collective \"bcst\". There are: all, allreduce, "));
+  EXPECT_THAT(error_of("bcast:rings"),
+              HasSubstr("There is no algorithm \"rings\". There are: table, fallback, copy, immediate, "));
+  EXPECT_THAT(error_of("bcast:8k-4k:ring"), HasSubstr("\"8k-4k\" is no range of sizes"));
+  EXPECT_THAT(error_of("bcast:8k-8k:ring"), HasSubstr("is no range of sizes"));
+  EXPECT_THAT(error_of("bcast:8x-9k:ring"), HasSubstr("is no range of sizes"));
+  EXPECT_THAT(error_of("bcast:-1-9k:ring"), HasSubstr("is no range of sizes"));
+  EXPECT_THAT(error_of("bcast:1-99999999999g:ring"), HasSubstr("is no range of sizes"));
+  EXPECT_THAT(error_of("bcast:1k:ring"), HasSubstr("is no range of sizes"));
+  EXPECT_THAT(error_of("ring"), HasSubstr("A rule is COLLECTIVE:ALGORITHM"));
+  EXPECT_THAT(error_of("bcast:0-8k:ring:x"), HasSubstr("A rule is COLLECTIVE:ALGORITHM"));
+  EXPECT_THAT(error_of("scan:ring"), HasSubstr("ring does not carry scan."));
+  for (const char* const right :
+       {"", " , \n# nothing\n", "all:ring", "all:fallback", "scan:table", " bcast : 0 - inf : dbt "})
+    EXPECT_EQ(error_of(right), "no error") << right;
+}
+
+TEST(Tune, KnowsSizes) {
+  const Tune tune =
+      Tune::parse("bcast:1k-2K:ring,bcast:3m-4g:ring,all:1-inf:fallback,reduce:5-6:ring", "test");
+  EXPECT_THAT(tune.limits(device::Collective::kBroadcast),
+              ElementsAre(1024, 2048, 3 << 20, std::size_t{4} << 30, 1));
+}
+
+TEST(Tune, HasAMarkThatTellsRulesApart) {
+  EXPECT_EQ(Tune().mark(), 0U);
+  EXPECT_EQ(Tune::parse(" bcast:ring # one", "a").mark(), Tune::parse("bcast:0-inf:ring", "b").mark());
+  const char* const texts[] = {"bcast:ring",      "bcast:dbt",         "bcast:table",          "reduce:ring",
+                               "bcast:0-8k:ring", "bcast:8k-inf:ring", "bcast:ring,bcast:ring"};
+  for (const char* const a : texts)
+    for (const char* const b : texts)
+      EXPECT_EQ(Tune::parse(a, "").mark() == Tune::parse(b, "").mark(), a == b) << a << ", " << b;
+  // The file's rules come first.
+  Tune both = Tune::parse("bcast:ring", "file");
+  both.append(Tune::parse("bcast:dbt", "coll_loom_tune"));
+  EXPECT_EQ(both.mark(), Tune::parse("bcast:ring,bcast:dbt", "").mark());
+  EXPECT_EQ(both.wanted(device::Collective::kBroadcast, 1, [](Algorithm) { return true; }), Algorithm::kDbt);
+}
+
+TEST(Tune, SaysWhyARuleHasNoEffect) {
+  const Tune tune = Tune::parse(
+      "all:ring,bcast:cico,all:single_copy,alltoall:pairwise,all:fallback,all:table", "coll_loom_tune");
+  const Conditions one_host{.shape = {4, 1, 4}, .single_copy = true}, three{.shape = {6, 3, 2}, .hier = true};
+  EXPECT_THAT(tune.without_effect(one_host),
+              ElementsAre("coll_loom_tune: \"all:ring\" has no effect: it is for several hosts",
+                          "coll_loom_tune: \"alltoall:pairwise\" has no effect: it is for several hosts"));
+  EXPECT_THAT(tune.without_effect(three),
+              ElementsAre("coll_loom_tune: \"bcast:cico\" has no effect: it is for ranks of one host",
+                          "coll_loom_tune: \"all:single_copy\" has no effect: it is for ranks of one host"));
+}
+
+TEST(Tune, TellsWhatIsForBuffersOnGpus) {
+  const Tune tune = Tune::parse("allreduce:64k-inf:kernel,bcast:host_driven", "test");
+  EXPECT_TRUE(tune.wants_on_devices(Algorithm::kKernel, device::Collective::kAllreduce, 64 << 10));
+  EXPECT_FALSE(tune.wants_on_devices(Algorithm::kKernel, device::Collective::kAllreduce, (64 << 10) - 1));
+  EXPECT_FALSE(tune.wants_on_devices(Algorithm::kKernel, device::Collective::kBroadcast, 64 << 10));
+  EXPECT_TRUE(tune.names(Algorithm::kHostDriven));
+  EXPECT_FALSE(tune.names(Algorithm::kRing));
+}
+
+}  // namespace
+}  // namespace loom

@@ -1,0 +1,206 @@
+// plan_command.cpp -- `loom plan`: which algorithm the plugin takes for a call, and why. It asks the
+// functions that the plugin asks (component/select/).
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "component/select/select.hpp"
+#include "tools/commands.hpp"
+#include "tools/options.hpp"
+#include "topo/xml_file.hpp"
+
+namespace loom::tools {
+namespace {
+
+using device::Collective;
+
+struct Options {
+  std::string file, ranks_per_host, collectives = "all", bytes = "8..1G", tune, tune_file, model = "loom";
+  int hosts = 1;
+  bool no_single_copy = false, oversubscribed = false, nonblocking = false, json = false;
+  int* exit_code = nullptr;
+};
+
+/// One rank stands for each GPU of a machine file; else as --ranks-per-host says.
+connect::Shape shape_of(const Options& options) {
+  std::vector<int> counts;
+  if (!options.ranks_per_host.empty()) {
+    counts = counts_of(options.ranks_per_host, "--ranks-per-host");
+  } else if (!options.file.empty()) {
+    const auto machine = read_machine(options.file, model_of(options.model));
+    counts = {static_cast<int>(machine.system.gpus().size())};
+    if (counts[0] == 0) refuse(options.file + ": it has no GPUs: give --ranks-per-host");
+  } else {
+    counts = {2};
+  }
+  if (counts.size() == 1) counts.resize(static_cast<std::size_t>(options.hosts), counts[0]);
+  if (counts.size() != static_cast<std::size_t>(options.hosts))
+    refuse(fmt::format("--ranks-per-host has {} numbers, for {} hosts", counts.size(), options.hosts));
+  connect::Shape shape{.ranks = 0, .hosts = options.hosts, .ranks_per_host = counts[0]};
+  for (const int count : counts) {
+    shape.ranks += count;
+    if (count != counts[0]) shape.ranks_per_host = 0;
+  }
+  return shape;
+}
+
+/// "8..1G": powers of two; "8,100,1M": these.
+std::vector<std::size_t> sizes_of(const std::string& text) {
+  std::vector<std::size_t> sizes;
+  if (const auto dots = text.find(".."); dots != std::string::npos) {
+    const std::uint64_t least = bytes_of(text.substr(0, dots), "--bytes"),
+                        most = bytes_of(text.substr(dots + 2), "--bytes");
+    if (least > most) refuse("--bytes: the first size is larger than the last");
+    for (std::uint64_t size = least; size < most; size *= 2) sizes.push_back(size);
+    sizes.push_back(most);
+    return sizes;
+  }
+  for (const std::string& item : items_of(text, "--bytes")) sizes.push_back(bytes_of(item, "--bytes"));
+  return sizes;
+}
+
+std::vector<Collective> collectives_of(const std::string& text) {
+  std::vector<Collective> all;
+  if (text == "all") {
+    for (std::size_t i = 0; i < device::kCollectiveCount; ++i) all.push_back(static_cast<Collective>(i));
+    return all;
+  }
+  for (const std::string& name : items_of(text, "--collective")) {
+    const auto collective = collective_named(name);
+    if (!collective) refuse(fmt::format("there is no collective \"{}\"", name));
+    all.push_back(*collective);
+  }
+  return all;
+}
+
+Tune tune_of(const Options& options) {
+  Tune tune;
+  if (!options.tune_file.empty())
+    tune = Tune::parse(topo::read_text_file(options.tune_file.c_str()), options.tune_file);
+  tune.append(Tune::parse(options.tune, "--tune"));
+  return tune;
+}
+
+/// A row of the answer.
+struct Row {
+  Collective collective;
+  std::size_t whole;  ///< bytes of the message, all blocks together
+  Choice choice;
+  double us;  ///< predicted; 0 of the fallback component
+  std::optional<Alternative> runner_up;
+  std::string why;
+};
+
+Row row_for(const Conditions& conditions, Collective collective, std::size_t whole, bool may_wait,
+            const Tune& tune) {
+  const std::size_t bytes = whole / whole_message(collective, conditions.shape.ranks, 1);
+  Row row{collective, whole, choose(conditions, collective, bytes, may_wait, tune), 0, {}, {}};
+  for (const Alternative& one : alternatives(conditions, collective, bytes, may_wait)) {
+    if (one.algorithm == row.choice.algorithm)
+      row.us = one.us;
+    else if (!row.runner_up)
+      row.runner_up = one;
+  }
+  row.why = reason_of(conditions, collective, bytes, may_wait, tune);
+  return row;
+}
+
+std::string text_of(std::size_t bytes) {
+  constexpr const char* kUnits[] = {"", "K", "M", "G", "T", "P", "E"};
+  std::size_t unit = 0;
+  for (; bytes >= 1024 && bytes % 1024 == 0; bytes /= 1024) ++unit;
+  return fmt::format("{}{}", bytes, kUnits[unit]);
+}
+
+void print(const std::vector<Row>& rows) {
+  fmt::print("{:<21}{:>8}  {:<12}{:>12}  {:<24}{}\n", "collective", "bytes", "algorithm", "predicted us",
+             "runner-up", "why");
+  for (const Row& row : rows) {
+    const bool by_loom = row.choice.algorithm != Algorithm::kFallback;
+    const std::string runner_up =
+        row.runner_up ? fmt::format("{} {:.1f} us", name_of(row.runner_up->algorithm), row.runner_up->us)
+                      : "-";
+    fmt::print("{:<21}{:>8}  {:<12}{:>12}  {:<24}{}\n", name_of(row.collective), text_of(row.whole),
+               name_of(row.choice.algorithm), by_loom ? fmt::format("{:.1f}", row.us) : "-", runner_up,
+               row.why);
+  }
+}
+
+void print_json(const Conditions& conditions, const std::vector<Row>& rows) {
+  nlohmann::json all = {{"ranks", conditions.shape.ranks},
+                        {"hosts", conditions.shape.hosts},
+                        {"ranks_per_host", conditions.shape.ranks_per_host},
+                        {"decisions", nlohmann::json::array()}};
+  for (const Row& row : rows) {
+    nlohmann::json one = {{"collective", name_of(row.collective)},
+                          {"bytes", row.whole},
+                          {"algorithm", name_of(row.choice.algorithm)},
+                          {"why", row.why}};
+    if (row.choice.algorithm != Algorithm::kFallback) one["predicted_us"] = row.us;
+    if (row.choice.candidate) one["candidate"] = name_of(*row.choice.candidate);
+    if (row.runner_up)
+      one["runner_up"] = {{"algorithm", name_of(row.runner_up->algorithm)},
+                          {"predicted_us", row.runner_up->us}};
+    all["decisions"].push_back(one);
+  }
+  fmt::print("{}\n", all.dump(2));
+}
+
+void run(const Options& options) {
+  const connect::Shape shape = shape_of(options);
+  const Conditions conditions{.shape = shape,
+                              .single_copy = shape.hosts == 1 && !options.no_single_copy,
+                              .hier = may_use_hier(shape),
+                              .oversubscribed = options.oversubscribed};
+  const Tune tune = tune_of(options);
+  for (const std::string& line : tune.without_effect(conditions)) fmt::print(stderr, "loom: {}\n", line);
+  std::vector<Row> rows;
+  for (const Collective collective : collectives_of(options.collectives)) {
+    // Where not all ranks know the size, nothing depends on it.
+    const bool sized = collective != Collective::kBarrier &&
+                       (!device::lists_blocks(collective) || collective == Collective::kAllGatherV);
+    for (const std::size_t size : sized ? sizes_of(options.bytes) : std::vector<std::size_t>{0})
+      rows.push_back(row_for(conditions, collective, size, !options.nonblocking, tune));
+  }
+  if (options.json)
+    print_json(conditions, rows);
+  else
+    print(rows);
+  *options.exit_code = kOk;
+}
+
+}  // namespace
+
+void add_plan_command(CLI::App& loom, int& exit_code) {
+  auto options = std::make_shared<Options>();
+  options->exit_code = &exit_code;
+  CLI::App& plan = *loom.add_subcommand(
+      "plan", "which algorithm carries a call on a communicator of some form, its predicted time, and why");
+  plan.add_option("FILE", options->file, "machine file: one rank for each of its GPUs on each host");
+  plan.add_option("--hosts", options->hosts, "number of hosts (1)")->check(whole_number(1, 1 << 20));
+  plan.add_option("--ranks-per-host", options->ranks_per_host,
+                  "ranks on each host (2), or a number for each: 8,8,4");
+  plan.add_option("--collective", options->collectives, "some, separated by commas, or all (all)");
+  plan.add_option("--bytes", options->bytes,
+                  "sizes of the whole message, all blocks together: 8,64K or powers of two, 8..1G (8..1G)");
+  plan.add_option("--tune", options->tune, "rules as in coll_loom_tune");
+  plan.add_option("--tune-file", options->tune_file, "file with such rules");
+  plan.add_flag("--nonblocking", options->nonblocking, "a call that does not wait");
+  plan.add_flag("--no-single-copy", options->no_single_copy, "ranks may not read each other's memory");
+  plan.add_flag("--oversubscribed", options->oversubscribed, "ranks outnumber the CPUs that they may use");
+  plan.add_flag("--json", options->json, "as JSON");
+  add_model(plan, options->model);
+  plan.footer(
+      "Between hosts it takes links between node leaders for granted: the plugin makes them at the 64th "
+      "small call, or "
+      "with the first large one. Times are predicted for 100 Gbit/s and 1.3 us between hosts; the plugin "
+      "compares "
+      "times, so only their order counts.");
+  plan.callback([options] { run(*options); });
+}
+
+}  // namespace loom::tools
