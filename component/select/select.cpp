@@ -88,20 +88,15 @@ std::vector<Alternative> alternatives(const Conditions& conditions, Collective c
 std::string reason_of(const Conditions& conditions, Collective collective, std::size_t bytes, bool may_wait,
                       const Tune& tune) {
   const Choice choice = choose(conditions, collective, bytes, may_wait, tune);
-  const std::vector<Alternative> all = alternatives(conditions, collective, bytes, may_wait);
   if (choice.algorithm != choose(conditions, collective, bytes, may_wait).algorithm)
     return "a rule of coll_loom_tune";
+  const std::vector<Alternative> all = alternatives(conditions, collective, bytes, may_wait);
   if (all.empty()) return "loom has no algorithm for it here";
   if (choice.algorithm == Algorithm::kFallback)
-    return fmt::format("at this size it is faster than {}", name_of(all[0].algorithm));
-  const auto own = std::ranges::find(all, choice.algorithm, &Alternative::algorithm);
-  std::string text = fmt::format("predicted {:.1f} us", own->us);
-  const auto other = std::ranges::find_if(all, [&](const Alternative& one) {
-    return choice.candidate ? one.algorithm == *choice.candidate : one.algorithm != choice.algorithm;
-  });
-  if (other != all.end()) text += fmt::format(", {} {:.1f} us", name_of(other->algorithm), other->us);
-  if (choice.candidate) text += "; probes decide";
-  return text;
+    return fmt::format("faster than {} at this size, as measured", name_of(all[0].algorithm));
+  if (choice.candidate) return fmt::format("probes decide between it and {}", name_of(*choice.candidate));
+  if (all.size() == 1) return "the only one here";
+  return all[1].suits ? "predicted to be the fastest" : "the only one that pays at this size, as measured";
 }
 
 Choice Selector::choose(const Conditions& conditions, Collective collective, std::size_t bytes, bool may_wait,
