@@ -226,7 +226,6 @@ class Communicator {
     return {.single_copy = !links_.pids.empty(),
             .hier = goes_by_hier(),
             .oversubscribed = group_->oversubscribed,
-            .protocol = group_->protocol,
             .preference = group_->preference};
   }
   /// Links are not made for a few small calls. All ranks count the same ones.

@@ -24,8 +24,6 @@ using loom::device::Op;
 using loom::device::Type;
 static_assert(LOOM_ALGORITHM_COUNT == loom::kAlgorithmCount && LOOM_FALLBACK_COUNT == loom::kFallbackCount &&
               LOOM_ANY_START_ORDER == static_cast<int>(loom::FallbackReason::kAnyStartOrder));
-static_assert(LOOM_PROTOCOL_COUNT == loom::device::kOfferProtocols &&
-              LOOM_LL128 == static_cast<int>(loom::device::OfferProtocol::kLL128));
 static_assert(LOOM_BOARDS == static_cast<int>(loom::Preference::kCico) &&
               LOOM_BY_SIZE == static_cast<int>(loom::Preference::kBySize));
 static_assert(sizeof(loom_strided_region) == sizeof(loom::device::cuda::StridedRegion) &&

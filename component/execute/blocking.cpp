@@ -233,7 +233,7 @@ void Communicator::pack_and_exchange(const device::Call& call, device::Waiter& w
   const bool many_in = call.collective == Collective::kAllToAll;
   const bool many_out = many_in || call.collective == Collective::kAllGather;
   const bool bcast = call.collective == Collective::kBroadcast;
-  if (const std::size_t most = device::most_offered(group_->protocol); bcast && call.bytes() > most) {
+  if (const std::size_t most = device::ImmediateArea::kMostOffered; bcast && call.bytes() > most) {
     device::Call piece = call;
     piece.type = device::Type::kUint8;
     for (std::size_t at = 0; at < call.bytes(); at += most) {

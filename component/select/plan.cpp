@@ -60,8 +60,8 @@ bool rings_take(device::Collective collective) {
 }
 
 /// Of an exchange in which each reads what all offer.
-std::size_t most_immediate_bytes(int ranks, device::OfferProtocol protocol) {
-  return std::min(device::most_offered(protocol), kImmediateBytesRead / static_cast<std::size_t>(ranks));
+std::size_t most_immediate_bytes(int ranks) {
+  return std::min(device::ImmediateArea::kMostOffered, kImmediateBytesRead / static_cast<std::size_t>(ranks));
 }
 
 /// Of more than two ranks the root of a reduce should not do the work of all.
@@ -252,8 +252,8 @@ std::size_t whole_message(device::Collective collective, int ranks, std::size_t 
   return blocks ? bytes * static_cast<std::size_t>(ranks) : bytes;
 }
 
-std::size_t most_small_bytes(int ranks, device::OfferProtocol protocol) {
-  return std::min(most_immediate_bytes(ranks, protocol), kMostUnrivalled);
+std::size_t most_small_bytes(int ranks) {
+  return std::min(most_immediate_bytes(ranks), kMostUnrivalled);
 }
 
 bool may_use_hier(const connect::Shape& shape) {
@@ -284,7 +284,7 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
     const std::size_t offered = device::offered_bytes(collective, bytes, shape.ranks);
     const bool rooted =
         collective == Collective::kBroadcast || (collective == Collective::kReduce && shape.ranks == 2);
-    if (offered <= (rooted ? kMostImmediateRooted : most_immediate_bytes(shape.ranks, abilities.protocol)))
+    if (offered <= (rooted ? kMostImmediateRooted : most_immediate_bytes(shape.ranks)))
       return Algorithm::kImmediate;
     if (!can_single || device::is_reduction(collective)) return Algorithm::kCico;
     if (abilities.oversubscribed) return plan_in_turns(collective, offered);

@@ -64,7 +64,6 @@ struct Abilities {
   bool single_copy = false;     ///< all ranks of the one host may read each other's memory
   bool hier = false;            ///< the node leaders are joined, each with each
   bool oversubscribed = false;  ///< one host: ranks outnumber the CPUs that they may use
-  device::OfferProtocol protocol = device::OfferProtocol::kInline;  ///< of what goes by kImmediate
   Preference preference = Preference::kBest;
 };
 
@@ -73,7 +72,7 @@ std::size_t whole_message(device::Collective collective, int ranks, std::size_t 
 
 /// The longest offer (device::offered_bytes()) that goes by kImmediate on one host whatever the collective,
 /// and has no rival; plan() lets some go further.
-std::size_t most_small_bytes(int ranks, device::OfferProtocol protocol);
+std::size_t most_small_bytes(int ranks);
 
 /// So few hosts that their node leaders can be joined, each with each.
 bool may_use_hier(const connect::Shape& shape);

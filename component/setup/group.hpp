@@ -47,7 +47,6 @@ struct Group {
   std::size_t self_on_host = 0;              ///< which of them is this one
   bool oversubscribed = false;               ///< ranks outnumber CPUs; the same on all ranks of my host
   std::uint64_t hier_from = 0;               ///< coll_loom_two_levels; 0: never
-  device::OfferProtocol protocol = device::OfferProtocol::kInline;  ///< of small messages inside the host
   Preference preference = Preference::kBest;
   loom_cuda_executor cuda_executor = LOOM_STAGED;
   std::uint64_t small_bytes = 0;                ///< calls on device buffers below this are staged

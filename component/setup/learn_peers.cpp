@@ -245,7 +245,6 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
     return std::all_of(peers.begin(), peers.end(),
                        [&](const PeerInfo& peer) { return peer.*what == peers[0].*what; });
   };
-  if (all_say(&PeerInfo::protocol)) group_->protocol = static_cast<device::OfferProtocol>(peers[0].protocol);
   if (all_say(&PeerInfo::preference)) group_->preference = static_cast<Preference>(peers[0].preference);
 
   const bool one_executor = std::all_of(peers.begin(), peers.end(), [&](const PeerInfo& peer) {

@@ -86,7 +86,7 @@ std::string decisions() {
         "ranks {} hosts {} per host {}{}{}{}: small {}, meshes {}, trees {}, two levels {}\n", shape.ranks,
         shape.hosts, shape.ranks_per_host, abilities.single_copy ? " single_copy" : "",
         abilities.oversubscribed ? " oversubscribed" : "", abilities.hier ? " two_levels" : "",
-        shape.hosts == 1 ? most_small_bytes(shape.ranks, abilities.protocol) : 0, may_use_pairwise(shape),
+        shape.hosts == 1 ? most_small_bytes(shape.ranks) : 0, may_use_pairwise(shape),
         has_tree_sizes(shape, abilities.preference), may_use_hier(shape));
     // Collectives that go alike share a line.
     std::vector<std::pair<std::string, std::string>> lines;

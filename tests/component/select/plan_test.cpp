@@ -23,11 +23,8 @@ TEST(Plan, NeverExceedsWhatADirectOfferHolds) {
        {Collective::kAllreduce, Collective::kReduceScatter, Collective::kAllGather, Collective::kAllToAll})
     for (int ranks = 2; ranks < 300; ++ranks)
       for (std::size_t bytes = 1; bytes <= 1 << 20; bytes *= 2)
-        for (std::size_t p = 0; p < device::kOfferProtocols; ++p) {
-          const auto protocol = static_cast<device::OfferProtocol>(p);
-          if (plan(collective, {ranks, 1, ranks}, bytes, {.protocol = protocol}) == Algorithm::kImmediate) {
-            EXPECT_LE(device::offered_bytes(collective, bytes, ranks), device::most_offered(protocol));
-          }
+        if (plan(collective, {ranks, 1, ranks}, bytes) == Algorithm::kImmediate) {
+          EXPECT_LE(device::offered_bytes(collective, bytes, ranks), device::ImmediateArea::kMostOffered);
         }
 }
 
