@@ -27,10 +27,8 @@ void Communicator::make_executor(Executor& executor, Algorithm algorithm, const 
       executor.emplace<device::SingleCopyExecutor>(*links_.cico, links_.pids, call, begun);
       return;
     case Algorithm::kHier:
-      executor.emplace<device::HierExecutor>(levels(device::Across::kOneShot), call);
-      return;
     case Algorithm::kHierStar:
-      executor.emplace<device::HierExecutor>(levels(device::Across::kStar), call);
+      executor.emplace<device::HierExecutor>(levels(), call);
       return;
     case Algorithm::kSplitRail:
     case Algorithm::kFlatRing:

@@ -298,11 +298,7 @@ Algorithm plan(device::Collective collective, const connect::Shape& shape, std::
   const bool forced =
       abilities.preference == Preference::kRings || abilities.preference == Preference::kTrees;
   const std::size_t least = forced ? 1 : least_between_hosts(collective, shape);
-  if (abilities.hier && whole < least && hier_takes(collective, shape, whole))
-    return abilities.preference == Preference::kStar &&
-                   device::HierExecutor::has_star(collective, shape.hosts, whole)
-               ? Algorithm::kHierStar
-               : Algorithm::kHier;
+  if (abilities.hier && whole < least && hier_takes(collective, shape, whole)) return Algorithm::kHier;
   if (collective == Collective::kAllToAll && may_use_pairwise(shape) && whole >= least)
     return Algorithm::kPairwise;
   if (!rings_take(collective) || whole < least) return Algorithm::kFallback;
@@ -323,11 +319,6 @@ Algorithm plan_resumable(device::Collective collective, const connect::Shape& sh
 std::optional<Algorithm> rival_of(Algorithm usual, device::Collective collective, const connect::Shape& shape,
                                   std::size_t bytes, const Abilities& abilities) {
   if (abilities.preference != Preference::kBest) return {};
-  if (usual == Algorithm::kHier) {
-    const bool has_star = device::HierExecutor::has_star(collective, shape.hosts,
-                                                         whole_message(collective, shape.ranks, bytes));
-    return has_star ? std::optional(Algorithm::kHierStar) : std::nullopt;
-  }
   if (shape.hosts != 1 || abilities.oversubscribed || !may_copy_once(collective, shape, abilities)) return {};
   if (device::offered_bytes(collective, bytes, shape.ranks) <= kMostUnrivalled) return {};
   switch (usual) {
@@ -359,9 +350,8 @@ bool may_carry(Algorithm algorithm, device::Collective collective) {
     case Algorithm::kScan:
       return scans;
     case Algorithm::kHier:
-      return device::HierExecutor::takes(collective);
     case Algorithm::kHierStar:
-      return device::HierExecutor::all_reduce(collective);
+      return device::HierExecutor::takes(collective);
     case Algorithm::kSplitRail:
     case Algorithm::kFlatRing:
       return rings_take(collective);

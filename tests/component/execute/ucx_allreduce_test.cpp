@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "tests/component/allreduce_cases.hpp"
-#include "tests/component/select/forced_races.hpp"
 
 namespace loom::test {
 namespace {
@@ -95,40 +94,6 @@ TEST(HierLinks, BeginWithTheSmallCallThatAllRanksWantOrOnceThereAreLinks) {
     EXPECT_TRUE(sum(*large, 1'000'000, 2));
     EXPECT_TRUE(sum(*large, 10, 3));
   });
-}
-
-TEST(HierLinks, TryAStarAndGoByWhoeverLeads) {
-  setenv("UCX_TLS", "tcp,self", 1);
-  for (const std::vector<int>& host_of : {std::vector{0, 1, 2}, std::vector{0, 1, 0, 2, 0}}) {
-    Job job{.ranks = static_cast<int>(host_of.size()), .host = [&](int rank) {
-              return "host" + std::to_string(host_of[static_cast<std::size_t>(rank)]);
-            }};
-    job.parameters.hier = 1;
-    job.run([](Rank& self) {
-      const auto communicator = self.connect();
-      ASSERT_NE(communicator, nullptr);
-      const auto performed = [&](Algorithm way) { return ForcedRaces::performed(*communicator, way); };
-      const auto sum = [&](int call) {
-        const std::size_t count = call % 5 == 4 ? 2048 : static_cast<std::size_t>(call % 7 + 1);
-        EXPECT_TRUE(check_sum<float>(self, *communicator, device::Type::kFloat, count, call % 2 == 0, call));
-      };
-      // Through two trials, whatever they find out.
-      ForcedRaces::set(*communicator, false, 3);
-      for (int call = 0; call < 4; ++call) sum(call);
-      EXPECT_GE(performed(Algorithm::kHier), 3);
-      ForcedRaces::set(*communicator, true, 2);
-      for (int call = 4; call < 9; ++call) sum(call);
-      EXPECT_GE(performed(Algorithm::kHierStar), 2);
-      EXPECT_EQ(performed(Algorithm::kHier) + performed(Algorithm::kHierStar), 9);
-      for (const bool star_leads : {true, false, true, true}) {
-        const Algorithm way = star_leads ? Algorithm::kHierStar : Algorithm::kHier;
-        ForcedRaces::set(*communicator, star_leads);
-        const std::uint64_t before = performed(way);
-        for (int call = 0; call < 9; ++call) sum(call);
-        EXPECT_EQ(performed(way), before + 9);
-      }
-    });
-  }
 }
 
 TEST_P(AllreduceAcrossHosts, MayBeFreedRightAfterTheCall) {

@@ -195,9 +195,6 @@ TEST(AllreducePlan, TakesTwoLevelsForSmallMessagesBetweenAFewHostsIfWanted) {
     EXPECT_EQ(rival_of(Algorithm::kHier, rooted, {6, 3, 2}, 8, {.hier = true}), std::nullopt);
   }
   EXPECT_EQ(rival_of(Algorithm::kHier, device::Collective::kAllreduce, {6, 3, 2}, 8, {.hier = true}),
-            Algorithm::kHierStar);
-  EXPECT_EQ(rival_of(Algorithm::kHier, device::Collective::kAllreduce, {6, 3, 2}, 8,
-                     {.hier = true, .preference = Preference::kBySize}),
             std::nullopt);
   EXPECT_EQ(plan(device::Collective::kAllreduce, {6, 3, 2}, 8, {.hier = true}), Algorithm::kHier);
   EXPECT_EQ(plan(device::Collective::kAllreduce, {5, 3, 0}, 8, {.hier = true}), Algorithm::kHier);
@@ -235,8 +232,7 @@ TEST(Plan, TakesTheAlgorithmThatIsWantedWhereThatCanCarryTheCall) {
   using device::Collective;
   const Abilities cico{.single_copy = true, .preference = Preference::kCico},
       single{.single_copy = true, .preference = Preference::kSingleCopy},
-      rings{.preference = Preference::kRings}, trees{.preference = Preference::kTrees},
-      star{.hier = true, .preference = Preference::kStar};
+      rings{.preference = Preference::kRings}, trees{.preference = Preference::kTrees};
   for (const std::size_t bytes : {1, 1 << 24}) {
     EXPECT_EQ(plan(Collective::kBroadcast, {4, 1, 4}, bytes, cico), Algorithm::kCico);
     EXPECT_EQ(plan(Collective::kBroadcast, {4, 1, 4}, bytes, single), Algorithm::kSingleCopy);
@@ -247,10 +243,6 @@ TEST(Plan, TakesTheAlgorithmThatIsWantedWhereThatCanCarryTheCall) {
     EXPECT_EQ(plan(Collective::kReduce, {5, 3, 0}, bytes, trees), Algorithm::kFlatRing);
     EXPECT_EQ(plan(Collective::kReduceScatter, {6, 3, 2}, bytes, trees), Algorithm::kSplitRail);
   }
-  EXPECT_EQ(plan(Collective::kBarrier, {6, 3, 2}, 0, star), Algorithm::kHierStar);
-  EXPECT_EQ(plan(Collective::kAllreduce, {5, 3, 0}, 8 << 10, star), Algorithm::kHierStar);
-  EXPECT_EQ(plan(Collective::kAllreduce, {6, 3, 2}, (8 << 10) + 1, star), Algorithm::kHier);
-  EXPECT_EQ(plan(Collective::kAllreduce, {4, 2, 2}, 8, star), Algorithm::kHier);
   EXPECT_EQ(plan(Collective::kBarrier, {4, 1, 4}, 0, cico), Algorithm::kImmediate);
   EXPECT_EQ(plan(Collective::kAllreduce, {4, 1, 4}, 8, single), Algorithm::kSingleCopy);
   EXPECT_EQ(plan(Collective::kReduce, {4, 1, 4}, 8, single), Algorithm::kImmediate);
