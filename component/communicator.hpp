@@ -236,7 +236,7 @@ class Communicator {
     return from > 0 && (link_state_ == LinkState::kReady || small_calls_ >= from);
   }
   void count_small_call(const device::Call& call);
-  device::HierLinks levels(device::Across across);
+  device::HierLinks levels();
   int rank_at(const device::HostAndLocal& place) const {
     return group_->placement.ranks_of(place.host)[static_cast<std::size_t>(place.local)];
   }

@@ -342,14 +342,13 @@ std::string Communicator::awaited_text(int peer) const {
   return standing.empty() ? name : fmt::format("{}, {}", name, standing);
 }
 
-device::HierLinks Communicator::levels(device::Across across) {
+device::HierLinks Communicator::levels() {
   return {.cico = links_.cico ? &*links_.cico : nullptr,
           .places = group_->places,
           .rank = rank_,
           .hosts = group_->wiring.shape.hosts,
           .links = links_.of(LinkKind::kLeaders).view(),
-          .slot_bytes = kHostsSlotBytes,
-          .across = across};
+          .slot_bytes = kHostsSlotBytes};
 }
 
 void Communicator::explain(Algorithm algorithm, const device::Call& call, bool may_wait) {

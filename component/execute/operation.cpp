@@ -26,7 +26,7 @@ void Communicator::make_executor(Executor& executor, Algorithm algorithm, const 
       executor.emplace<device::SingleCopyExecutor>(*links_.cico, links_.pids, call, begun);
       return;
     case Algorithm::kHier:
-      executor.emplace<device::HierExecutor>(levels(device::Across::kOneShot), call);
+      executor.emplace<device::HierExecutor>(levels(), call);
       return;
     case Algorithm::kRing:
       if (device::SplitRailExecutor::takes(call.collective))

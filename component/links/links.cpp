@@ -40,7 +40,7 @@ void Links::join_segments(const Group& group, int rank,
     for (const auto& [mate, process] : group.host_mates)
       areas.push_back(reinterpret_cast<device::ImmediateArea*>(behind_cico(mate)));
     immediate = std::make_unique<device::ImmediateExchange>(
-        std::move(areas), rank, device::OfferProtocol::kInline, group.oversubscribed);
+        std::move(areas), rank, group.oversubscribed);
     return;
   }
   local.next = ring.next;

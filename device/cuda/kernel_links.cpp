@@ -9,7 +9,7 @@ namespace {
 std::size_t whole_lines(std::size_t elems, std::size_t elem_bytes) {
   constexpr std::size_t kLine = 128;
   const std::size_t line = std::max<std::size_t>(1, kLine / elem_bytes);
-  return protocol::divide_up(elems, line) * line;
+  return steps::divide_up(elems, line) * line;
 }
 
 }  // namespace
@@ -53,8 +53,8 @@ steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_byt
   task.protocol = way.protocol;
   task.size = size;
   task.count = blocks ? count * ranks : count;
-  task.chunk = shares ? whole_lines(protocol::divide_up(count, ranks), elem_bytes) : count;
-  task.window_length = whole_lines(protocol::divide_up(task.chunk, channels), elem_bytes);
+  task.chunk = shares ? whole_lines(steps::divide_up(count, ranks), elem_bytes) : count;
+  task.window_length = whole_lines(steps::divide_up(task.chunk, channels), elem_bytes);
   return task;
 }
 
@@ -98,11 +98,11 @@ void KernelLinks::prepare(std::optional<Op> op, Type type) {
 
 bool KernelLinks::finish() {
   gpu_.synchronize();
-  return HostMemory::load(&words_[1], Order::kAcquire) == 0;
+  return steps::load_acquire(&words_[1]) == 0;
 }
 
 void KernelLinks::abandon() noexcept {
-  HostMemory::store(&words_[0], 1, Order::kRelease);
+  steps::store_release(&words_[0], 1);
 }
 
 }  // namespace loom::device::cuda

@@ -41,7 +41,7 @@ template <class T>
 __device__ void reduce(const ReduceArgs& args) {
   using steps::Buffer;
   using steps::Vector;
-  const std::size_t vectors = protocol::divide_up(args.count, steps::elems_in<T, Vector>),
+  const std::size_t vectors = steps::divide_up(args.count, steps::elems_in<T, Vector>),
                     stride = std::size_t{gridDim.x} * blockDim.x;
   const auto operand = [&](int k) {
     return Buffer<const T, Vector>(static_cast<const T*>(args.in[k]), args.count);

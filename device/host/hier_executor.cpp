@@ -59,11 +59,6 @@ void HierExecutor::plan() {
              two_shot ? share : count,
              call_.elem_bytes(),
              call_.reduce()};
-  if (levels_.across == Across::kStar &&
-      has_star(call_.collective, levels_.hosts, count * call_.elem_bytes())) {
-    across_.pattern = Pattern::kDirectReduce;
-    back_ = {Pattern::kDirectBroadcast, whole, whole, count, call_.elem_bytes()};
-  }
   spread_ = inside_call(Collective::kBroadcast, whole, whole, count);
 }
 
@@ -131,16 +126,11 @@ void HierExecutor::begin(const std::optional<Call>& inside) {
     std::memcpy(inside->out, inside->in, inside->bytes());
 }
 
-void HierExecutor::begin_across(const ExchangeStage& between) {
-  between_.reset();
-  if (is_leader()) between_.emplace(levels_.links, levels_.self().host, levels_.slot_bytes, between);
-}
-
 HierExecutor::State HierExecutor::advance() {
   bool moved = false;
   while (stage_ != Stage::kDone) {
     State state = State::kDone;
-    if (is_between_hosts())
+    if (stage_ == Stage::kAcross)
       state = between_ ? between_->advance() : State::kDone;
     else
       state = inside_ ? inside_->advance() : State::kDone;
@@ -150,16 +140,9 @@ HierExecutor::State HierExecutor::advance() {
     switch (stage_) {
       case Stage::kGather:
         stage_ = Stage::kAcross;
-        begin_across(across_);
+        if (is_leader()) between_.emplace(levels_.links, levels_.self().host, levels_.slot_bytes, across_);
         break;
       case Stage::kAcross:
-        if (back_) {
-          stage_ = Stage::kBack;
-          begin_across(*back_);
-          break;
-        }
-        [[fallthrough]];
-      case Stage::kBack:
         stage_ = Stage::kSpread;
         begin(spread_);
         break;
@@ -197,7 +180,7 @@ void HierExecutor::finish() {
 }
 
 HostAndLocal HierExecutor::awaited() const noexcept {
-  if (is_between_hosts() && between_) return {between_->awaited(), 0};
+  if (stage_ == Stage::kAcross && between_) return {between_->awaited(), 0};
   return {levels_.self().host, inside_ ? inside_->awaited() : levels_.self().local};
 }
 

@@ -3,9 +3,9 @@
 // host uses the network, and few messages follow one another. Resumable: it never waits.
 //
 //   collective       inside    between the node leaders         inside
-//   all-reduce       reduce    one-shot, star, or two-shot     broadcast
-//   reduce-scatter   reduce    one-shot, star, or two-shot     broadcast; each keeps its block
-//   barrier          reduce    one-shot, or star               broadcast
+//   all-reduce       reduce    one-shot, or two-shot           broadcast
+//   reduce-scatter   reduce    one-shot, or two-shot           broadcast; each keeps its block
+//   barrier          reduce    one-shot                        broadcast
 //   broadcast        *         to each                         broadcast
 //   reduce           reduce    from each                       *
 //   all-gather       gather    all-gather                      broadcast
@@ -13,11 +13,8 @@
 // * Where the root is not the first of its host, the two pass the message on to each other: a broadcast
 // there, and no other on that host.
 //
-// A star is a reduction at the first host's first rank, and a broadcast from there.
-//
 //   h hosts     depth   messages      sent by the busiest
 //   one-shot    1       h (h-1)       (h-1) S
-//   star        2       2 (h-1)       (h-1) S
 //   two-shot    2       2 h (h-1)     2 (h-1)/h S
 //   to each     1       h-1           (h-1) S
 //   from each   1       h-1           S
@@ -41,9 +38,6 @@ struct HostAndLocal {
   friend bool operator==(const HostAndLocal&, const HostAndLocal&) = default;
 };
 
-/// How the node leaders meet for a short message.
-enum class Across { kOneShot, kStar };
-
 /// Where a rank stands, and what it is linked by. Hosts and the ranks of a host are in the same order
 /// everywhere.
 struct HierLinks {
@@ -53,7 +47,6 @@ struct HierLinks {
   int hosts = 1;
   std::span<const PeerLinks> links;  ///< of the leader of a node: to those of the other hosts
   std::size_t slot_bytes = 0;        ///< of those links
-  Across across = Across::kOneShot;  ///< where has_star()
 
   const HostAndLocal& place(int of) const { return places[static_cast<std::size_t>(of)]; }
   const HostAndLocal& self() const { return place(rank); }
@@ -74,18 +67,13 @@ class HierExecutor {
   static constexpr bool takes(Collective collective) {
     return all_reduce(collective) || is_rooted(collective) || collective == Collective::kAllGather;
   }
-  /// Longer ones are two-shot.
-  static constexpr std::size_t kMostShortBytes = 8 * 1024;
-  /// whole_bytes: of all blocks. Between two hosts a star would have as many messages as one-shot, and take
-  /// longer.
-  static constexpr bool has_star(Collective collective, int hosts, std::size_t whole_bytes) {
-    return all_reduce(collective) && hosts > 2 && whole_bytes <= kMostShortBytes;
-  }
   /// All that is reduced comes to all hosts.
   static constexpr bool all_reduce(Collective collective) {
     return collective == Collective::kAllreduce || collective == Collective::kReduceScatter ||
            collective == Collective::kBarrier;
   }
+  /// Longer ones are two-shot.
+  static constexpr std::size_t kMostShortBytes = 8 * 1024;
 
  private:
   static constexpr bool is_rooted(Collective collective) {
@@ -101,20 +89,17 @@ class HierExecutor {
            static_cast<std::size_t>(place.local) * call_.bytes();
   }
   void begin(const std::optional<Call>& inside);
-  void begin_across(const ExchangeStage& between);
   void finish();
   bool is_root() const { return levels_.rank == call_.root; }
   bool is_leader() const { return levels_.self().local == 0; }
-  bool is_between_hosts() const { return stage_ == Stage::kAcross || stage_ == Stage::kBack; }
 
-  enum class Stage { kGather, kAcross, kBack, kSpread, kDone };
+  enum class Stage { kGather, kAcross, kSpread, kDone };
   HierLinks levels_;
   Call call_;
   std::vector<std::byte> whole_;         ///< the message, as far as it is reduced or gathered
   std::size_t host_bytes_ = 0;           ///< of an all-gather: the blocks of the host that has most
   std::optional<Call> gather_, spread_;  ///< nothing: this host has nothing to do
   ExchangeStage across_;
-  std::optional<ExchangeStage> back_;  ///< of a star
   Stage stage_ = Stage::kGather;
   std::optional<CicoExecutor> inside_;
   std::optional<ExchangeExecutor> between_;

@@ -10,20 +10,10 @@
 
 #include "device/call.h"
 #include "device/host/call_note.hpp"
-#include "device/link/protocol.hpp"
 #include "device/link/step_flag.hpp"
 #include "device/link/waiter.hpp"
 
 namespace loom::device {
-
-/// How an offer crosses to those who read it. The same on all ranks.
-enum class OfferProtocol {
-  kInline,  ///< in the line of its flag as far as it fits there, else as it is, before the flag
-  kSimple,  ///< those of protocol.hpp, in the ring
-  kLL,
-  kLL128
-};
-inline constexpr std::size_t kOfferProtocols = 4;
 
 /// A flag and what crosses with it, up to 56 bytes in a single line transfer. In pairs of cache lines, as
 /// CPUs fetch them: else a look at one would take the next away from who is about to write it.
@@ -96,26 +86,6 @@ constexpr std::uint64_t line_stride(std::uint64_t lines) {
 /// That of the product; the tests have smaller ones, which are full sooner.
 using ImmediateArea = ImmediateAreaOf<256, 16 * 1024, 8 * 16 * 1024>;
 
-/// The longest offer in one exchange.
-template <class Area = ImmediateArea>
-constexpr std::size_t most_offered(OfferProtocol protocol) {
-  constexpr std::size_t kWords = Area::kMostOffered / sizeof(Word);
-  switch (protocol) {
-    case OfferProtocol::kInline:
-      return Area::kMostOffered;
-    case OfferProtocol::kSimple:
-      return (kWords - Simple::words(0)) * sizeof(Word);
-    case OfferProtocol::kLL:
-      return kWords * sizeof(Word) / 2;
-    case OfferProtocol::kLL128:
-      return kWords / LL128::kLineWords * (LL128::kLineWords - 1) * sizeof(Word);
-  }
-  return 0;
-}
-static_assert(LL::words(most_offered(OfferProtocol::kLL)) * sizeof(Word) == ImmediateArea::kMostOffered);
-static_assert(LL128::words(most_offered(OfferProtocol::kLL128)) * sizeof(Word) ==
-              ImmediateArea::kMostOffered);
-
 /// The exchanges of one communicator whose ranks are all on one host. Not shared between threads.
 template <class Area>
 class ImmediateExchangeOf {
@@ -123,8 +93,7 @@ class ImmediateExchangeOf {
   /// areas[r] is rank r's, zeroed before any rank constructs; they must outlive this. At least two.
   /// runs_far: a sender has to run ahead as far as it can, for ranks take turns on the CPUs. Then what it
   /// leaves lies close, for CPUs to fetch ahead, and else apart, for them not to. The same on all ranks.
-  ImmediateExchangeOf(std::vector<Area*> areas, int self, OfferProtocol protocol = OfferProtocol::kInline,
-                      bool runs_far = false);
+  ImmediateExchangeOf(std::vector<Area*> areas, int self, bool runs_far = false);
 
   int size() const noexcept { return static_cast<int>(areas_.size()); }
 
@@ -179,12 +148,10 @@ class ImmediateExchangeOf {
   template <Where kWhere>
   void expect_next(int rank, std::uint64_t flag) const;
   template <Where kWhere>
-  const std::byte* take(int rank, std::size_t bytes, std::uint64_t flag, Waiter& waiter);
+  const std::byte* take(int rank, std::uint64_t flag, Waiter& waiter);
   void await(int rank, std::uint64_t flag, Waiter& waiter);
   [[noreturn]] void part(int rank, std::uint64_t seen);
   CallNote note_in(int rank, std::uint64_t flag) const;
-  template <class Protocol>
-  const std::byte* decode(int rank, std::size_t bytes, Waiter& waiter);
   void await_all(std::uint64_t exchange, Waiter& waiter);
   void perform_tagged(const Call& call, std::size_t call_bytes, Waiter& waiter);
   void perform_in_ring(const Call& call, std::size_t offered, std::size_t call_bytes, Waiter& waiter);
@@ -193,15 +160,14 @@ class ImmediateExchangeOf {
   template <Where kWhere>
   void exchange(const Call& call, std::size_t offered, std::uint64_t tag, Waiter& waiter);
   template <Where kWhere>
-  void reduce(const Call& call, std::size_t offset, std::size_t offered, std::uint64_t flag, Waiter& waiter);
+  void reduce(const Call& call, std::size_t offset, std::uint64_t flag, Waiter& waiter);
   template <Where kWhere>
-  void gather(const Call& call, std::size_t offset, std::size_t offered, std::uint64_t flag, Waiter& waiter);
+  void gather(const Call& call, std::size_t offset, std::uint64_t flag, Waiter& waiter);
 
   std::vector<Area*> areas_;
   Area* own_;  ///< areas_[self_]
   int self_;
   int awaited_ = 0;
-  OfferProtocol protocol_;
   bool runs_far_;
   std::uint64_t stride_;
   std::uint64_t exchange_ = 0;
@@ -212,7 +178,6 @@ class ImmediateExchangeOf {
   std::uint64_t place_ = 0,
                 end_ = 0;  ///< of this exchange's offers, or the last ones there were; and behind them
   std::array<std::uint64_t, 2 * Area::kLines> end_of_{};  ///< by exchange, end_ behind its offers
-  std::vector<std::byte> decoded_;                        ///< room for rank 0's offer, and for another's
 };
 extern template class ImmediateExchangeOf<ImmediateArea>;
 using ImmediateExchange = ImmediateExchangeOf<ImmediateArea>;

@@ -82,15 +82,12 @@ inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) 
 }  // namespace immediate
 
 template <class Area>
-ImmediateExchangeOf<Area>::ImmediateExchangeOf(std::vector<Area*> areas, int self, OfferProtocol protocol,
-                                               bool runs_far)
+ImmediateExchangeOf<Area>::ImmediateExchangeOf(std::vector<Area*> areas, int self, bool runs_far)
     : areas_(std::move(areas)),
       own_(areas_[static_cast<std::size_t>(self)]),
       self_(self),
-      protocol_(protocol),
       runs_far_(runs_far),
-      stride_(runs_far ? 1 : line_stride(Area::kLines)),
-      decoded_(protocol == OfferProtocol::kInline ? 0 : 2 * Area::kMostOffered) {}
+      stride_(runs_far ? 1 : line_stride(Area::kLines)) {}
 
 /// Waits until the rank has published this exchange, as this one has. It cannot be further in the same line:
 /// that takes me to be.
@@ -140,8 +137,7 @@ void ImmediateExchangeOf<Area>::await_all(std::uint64_t exchange, Waiter& waiter
   entered_ = exchange;
 }
 
-/// Room in the ring for the exchange's longest offer, on all ranks at the same place. With a protocol that is
-/// as much as for any: else flags could be where data was before.
+/// Room in the ring for the exchange's longest offer, on all ranks at the same place.
 template <class Area>
 void ImmediateExchangeOf<Area>::reserve(std::size_t bytes, Waiter& waiter) {
   constexpr std::size_t kRing = Area::kRingBytes;
@@ -165,23 +161,7 @@ void ImmediateExchangeOf<Area>::reserve(std::size_t bytes, Waiter& waiter) {
 /// To this exchange's place.
 template <class Area>
 void ImmediateExchangeOf<Area>::offer_in_ring(const std::byte* data, std::size_t bytes) {
-  HostMemory memory;
-  std::byte* const place = place_of(self_);
-  Word* const words = reinterpret_cast<Word*>(place);
-  switch (protocol_) {
-    case OfferProtocol::kInline:
-      std::memcpy(place, data, bytes);
-      break;
-    case OfferProtocol::kSimple:
-      Simple::write(memory, words, data, bytes, exchange_);
-      break;
-    case OfferProtocol::kLL:
-      LL::write(memory, words, data, bytes, exchange_);
-      break;
-    case OfferProtocol::kLL128:
-      LL128::write(memory, words, data, bytes, exchange_);
-      break;
-  }
+  std::memcpy(place_of(self_), data, bytes);
   const std::uint64_t ahead = place_ + immediate::kOffersAhead * (end_ - place_);
   if (ahead % Area::kRingBytes + immediate::kPrefetchBytes <= Area::kRingBytes)
     immediate::prefetch_for_writing(own_->ring + ahead % Area::kRingBytes,
@@ -199,8 +179,7 @@ template <typename ImmediateExchangeOf<Area>::Where kWhere>
   ++exchange_;
   if (exchange_ - entered_ >= Area::kLines) [[unlikely]]
     await_all(exchange_ - Area::kLines / 2, waiter);
-  if constexpr (kWhere == Where::kRing)
-    reserve(protocol_ == OfferProtocol::kInline ? bytes : Area::kMostOffered, waiter);
+  if constexpr (kWhere == Where::kRing) reserve(bytes, waiter);
   end_of_[exchange_ % end_of_.size()] = end_;
   typename Area::Line& line = line_in(*own_, exchange_);
   if (data != nullptr) {
@@ -226,42 +205,14 @@ inline void ImmediateExchangeOf<Area>::expect_next(int rank, std::uint64_t flag)
     __builtin_prefetch(&line_of(rank, exchange_ + immediate::kReadAhead));
 }
 
-/// What the rank offers in this exchange, valid until the next offer is taken; rank 0's until the exchange
-/// ends.
+/// What the rank offers in this exchange, valid until the exchange ends.
 template <class Area>
 template <typename ImmediateExchangeOf<Area>::Where kWhere>
-[[gnu::always_inline]] inline const std::byte* ImmediateExchangeOf<Area>::take(int rank, std::size_t bytes,
-                                                                               std::uint64_t flag,
+[[gnu::always_inline]] inline const std::byte* ImmediateExchangeOf<Area>::take(int rank, std::uint64_t flag,
                                                                                Waiter& waiter) {
   await(rank, flag, waiter);
   if constexpr (kWhere == Where::kLine) return line_of(rank, exchange_).payload;
-  switch (protocol_) {
-    case OfferProtocol::kInline:
-      return place_of(rank);
-    case OfferProtocol::kSimple:
-      return decode<Simple>(rank, bytes, waiter);
-    case OfferProtocol::kLL:
-      return decode<LL>(rank, bytes, waiter);
-    case OfferProtocol::kLL128:
-      return decode<LL128>(rank, bytes, waiter);
-  }
-  return nullptr;
-}
-
-/// The words say whether the offer is there; the line's flag has said that it is as long as this rank's.
-template <class Area>
-template <class Protocol>
-const std::byte* ImmediateExchangeOf<Area>::decode(int rank, std::size_t bytes, Waiter& waiter) {
-  HostMemory memory;
-  awaited_ = rank;
-  std::byte* const data = decoded_.data() + (rank == 0 ? 0 : Area::kMostOffered);
-  const Word* const words = reinterpret_cast<const Word*>(place_of(rank));
-  while (!Protocol::try_read(memory, words, data, bytes, exchange_)) {
-    if (line_of(rank, exchange_).published.value() == StepFlag::kAbandoned) [[unlikely]]
-      immediate::gave_up(rank);
-    waiter.pause();
-  }
-  return data;
+  return place_of(rank);
 }
 
 /// My operand where the caller has it; nullptr where ranks before mine have overwritten it by the time of its
@@ -276,12 +227,11 @@ const std::byte* ImmediateExchangeOf<Area>::own_operand(const Call& call, std::s
 template <class Area>
 template <typename ImmediateExchangeOf<Area>::Where kWhere>
 [[gnu::always_inline]] inline void ImmediateExchangeOf<Area>::reduce(const Call& call, std::size_t offset,
-                                                                     std::size_t offered, std::uint64_t flag,
-                                                                     Waiter& waiter) {
+                                                                     std::uint64_t flag, Waiter& waiter) {
   const ReduceFn apply = call.reduce();  // looked up before there is anything to wait for
   const std::byte* const own = own_operand(call, offset);
   const auto operand = [&](int rank) __attribute__((always_inline)) {
-    return rank == self_ && own != nullptr ? own : take<kWhere>(rank, offered, flag, waiter) + offset;
+    return rank == self_ && own != nullptr ? own : take<kWhere>(rank, flag, waiter) + offset;
   };
   const std::byte* so_far = operand(0);
   for (int rank = 1; rank < size(); ++rank) {
@@ -295,12 +245,11 @@ template <typename ImmediateExchangeOf<Area>::Where kWhere>
 template <class Area>
 template <typename ImmediateExchangeOf<Area>::Where kWhere>
 [[gnu::always_inline]] inline void ImmediateExchangeOf<Area>::gather(const Call& call, std::size_t offset,
-                                                                     std::size_t offered, std::uint64_t flag,
-                                                                     Waiter& waiter) {
+                                                                     std::uint64_t flag, Waiter& waiter) {
   for (int rank = 0; rank < size(); ++rank) {
     std::byte* const to = call.out + static_cast<std::size_t>(rank) * call.bytes();
     const std::byte* const from =
-        rank == self_ ? call.in + offset : take<kWhere>(rank, offered, flag, waiter) + offset;
+        rank == self_ ? call.in + offset : take<kWhere>(rank, flag, waiter) + offset;
     if (from != to) immediate::copy_small(to, from, call.bytes());
     waiter.moved();
   }
@@ -309,16 +258,10 @@ template <typename ImmediateExchangeOf<Area>::Where kWhere>
 /// What this rank lays out for others; nullptr: nothing.
 template <class Area>
 inline const std::byte* ImmediateExchangeOf<Area>::offer_of(const Call& call) const {
-  switch (call.collective) {
-    case Collective::kBarrier:
-      return nullptr;
-    case Collective::kBroadcast:
-      return self_ == call.root ? call.in : nullptr;
-    case Collective::kReduce:
-      return self_ != call.root || own_operand(call, 0) == nullptr ? call.in : nullptr;
-    default:
-      return call.in;
-  }
+  if (call.collective == Collective::kBroadcast) return self_ == call.root ? call.in : nullptr;
+  if (call.collective == Collective::kReduce)
+    return self_ != call.root || own_operand(call, 0) == nullptr ? call.in : nullptr;
+  return call.collective == Collective::kBarrier ? nullptr : call.in;
 }
 
 template <class Area>
@@ -330,30 +273,30 @@ template <typename ImmediateExchangeOf<Area>::Where kWhere>
     if (self_ != call.root) return;
     for (int rank = 0; rank < size(); ++rank)
       if (rank != self_) expect_next<kWhere>(rank, flag);
-    reduce<kWhere>(call, 0, offered, flag, waiter);
+    reduce<kWhere>(call, 0, flag, waiter);
     entered_ = exchange_;
     return;
   }
   if (call.collective == Collective::kBroadcast) {
     if (self_ == call.root) return;
     expect_next<kWhere>(call.root, flag);
-    immediate::copy_small(call.out, take<kWhere>(call.root, offered, flag, waiter), call.bytes());
+    immediate::copy_small(call.out, take<kWhere>(call.root, flag, waiter), call.bytes());
     return;
   }
   immediate::let_the_others_write();
   const std::size_t mine = static_cast<std::size_t>(self_) * call.bytes();
   switch (call.collective) {
     case Collective::kAllreduce:
-      reduce<kWhere>(call, 0, offered, flag, waiter);
+      reduce<kWhere>(call, 0, flag, waiter);
       break;
     case Collective::kReduceScatter:
-      reduce<kWhere>(call, mine, offered, flag, waiter);
+      reduce<kWhere>(call, mine, flag, waiter);
       break;
     case Collective::kAllGather:
-      gather<kWhere>(call, 0, offered, flag, waiter);
+      gather<kWhere>(call, 0, flag, waiter);
       break;
     case Collective::kAllToAll:
-      gather<kWhere>(call, mine, offered, flag, waiter);
+      gather<kWhere>(call, mine, flag, waiter);
       break;
     case Collective::kBarrier:
       for (int k = 0; k < size() - 1; ++k) await(other_position(self_, k), flag, waiter);
@@ -380,7 +323,7 @@ template <class Area>
                                                                              Waiter& waiter) {
   const std::uint64_t tag = ExchangeTag::of(call.collective, call_bytes);
   const std::size_t offered = offered_bytes(call.collective, call.bytes(), size());
-  if (offered <= Area::Line::kPayloadBytes && protocol_ == OfferProtocol::kInline)
+  if (offered <= Area::Line::kPayloadBytes)
     exchange<Where::kLine>(call, offered, tag, waiter);
   else
     perform_in_ring(call, offered, call_bytes, waiter);
@@ -422,10 +365,10 @@ void ImmediateExchangeOf<Area>::check_calls() const {
 template <class Area>
 void ImmediateExchangeOf<Area>::perform_in_ring(const Call& call, std::size_t offered, std::size_t call_bytes,
                                                 Waiter& waiter) {
-  if (offered <= most_offered<Area>(protocol_)) [[likely]]
+  if (offered <= Area::kMostOffered) [[likely]]
     return exchange<Where::kRing>(call, offered,
                                   ExchangeTag::of(call.collective, call_bytes) & ExchangeTag::kMask, waiter);
-  const std::size_t most = most_offered<Area>(protocol_) / call.elem_bytes();
+  const std::size_t most = Area::kMostOffered / call.elem_bytes();
   for (std::size_t first = 0; first < call.count; first += most) {
     Call piece = call;
     if (piece.in != nullptr) piece.in += first * call.elem_bytes();

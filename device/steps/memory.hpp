@@ -1,8 +1,11 @@
 // memory.hpp -- words that threads, blocks, processes and GPUs share, as step code reaches them: on the host
-// HostMemory of protocol.hpp, in a kernel the same orders in PTX, at system scope. Never run on a GPU so far.
+// through std::atomic_ref, in a kernel in the same orders in PTX, at system scope. Never run on a GPU so far.
 #pragma once
 
-#include "device/link/protocol.hpp"
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
 #include "device/reduce/element_types.hpp"
 
 #ifdef __CUDACC__
@@ -13,7 +16,17 @@
 #define LOOM_NOINLINE __attribute__((noinline))
 #endif
 
-namespace loom::device::steps {
+namespace loom::device {
+
+using Word = std::uint64_t;
+
+namespace steps {
+
+static_assert(std::atomic_ref<Word>::is_always_lock_free, "LL needs 8-byte stores that do not tear");
+
+LOOM_HOST_DEVICE constexpr std::size_t divide_up(std::size_t a, std::size_t b) {
+  return (a + b - 1) / b;
+}
 
 /// What a thread moves at a time. In memory that is shared it lies at a multiple of 16 bytes.
 struct alignas(16) Vector {
@@ -26,7 +39,8 @@ LOOM_HOST_DEVICE inline Word load_acquire(const Word* at) {
   asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
   return value;
 #else
-  return HostMemory::load(at, Order::kAcquire);
+  // atomic_ref<const T> comes with C++26.
+  return std::atomic_ref(*const_cast<Word*>(at)).load(std::memory_order_acquire);
 #endif
 }
 
@@ -35,7 +49,7 @@ LOOM_HOST_DEVICE inline void store_release(Word* at, Word value) {
 #ifdef __CUDA_ARCH__
   asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(at), "l"(value) : "memory");
 #else
-  HostMemory::store(at, value, Order::kRelease);
+  std::atomic_ref(*at).store(value, std::memory_order_release);
 #endif
 }
 
@@ -49,7 +63,10 @@ LOOM_HOST_DEVICE inline Vector load_relaxed(const Word* at) {
                : "memory");
   return value;
 #else
-  return {HostMemory::load(at, Order::kRelaxed), HostMemory::load(at + 1, Order::kRelaxed)};
+  const auto load = [&](int i) {
+    return std::atomic_ref(const_cast<Word*>(at)[i]).load(std::memory_order_relaxed);
+  };
+  return {load(0), load(1)};
 #endif
 }
 LOOM_HOST_DEVICE inline void store_relaxed(Word* at, Vector value) {
@@ -59,9 +76,9 @@ LOOM_HOST_DEVICE inline void store_relaxed(Word* at, Vector value) {
                : "l"(at), "l"(value.word[0]), "l"(value.word[1])
                : "memory");
 #else
-  HostMemory::store(at, value.word[0], Order::kRelaxed);
-  HostMemory::store(at + 1, value.word[1], Order::kRelaxed);
+  for (int i = 0; i < 2; ++i) std::atomic_ref(at[i]).store(value.word[i], std::memory_order_relaxed);
 #endif
 }
 
-}  // namespace loom::device::steps
+}  // namespace steps
+}  // namespace loom::device

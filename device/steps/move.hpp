@@ -1,6 +1,16 @@
 // move.hpp -- one message of each link that takes part: received, reduced, stored and sent on by a group of
-// threads. The device twins of protocol.hpp, whose slots have the same layout, as templates over the group: a
-// block of a kernel, or threads of the host in the tests.
+// threads: a block of a kernel, or threads of the host in the tests. Three protocols say how a message
+// crosses a link; their names are those of NCCL.
+//
+//            bytes in a slot    order                                          for
+//   Simple   bytes              data, then flag: release -- pairs with --      large: one flag for all
+//                               flag: acquire, then data
+//   LL       2 x bytes          none: half of each 8-byte word is its flag,    tiny: no order to wait for
+//                               stored and loaded whole, relaxed
+//   LL128    bytes x 128 / 120  per 128-byte line, as Simple; a GPU stores     medium: flags cost 1/16
+//                               such a line whole and needs no order
+//
+// tests/device/steps/protocols.hpp has the same slots as a model whose memory orders are tried one by one.
 //
 // A group has
 //   index(), size()    of this thread, and how many there are
@@ -91,7 +101,7 @@ struct SimpleMove {
       failed |= !wait_until(group, out, [&] { return load_acquire(move.from[i].filled) > move.received; });
     if (group.any(failed) || !detail::await_room(group, move, form, out)) return false;
 
-    const std::size_t vectors = protocol::divide_up(move.count, elems_in<T, Vector>);
+    const std::size_t vectors = divide_up(move.count, elems_in<T, Vector>);
     const auto index = static_cast<std::size_t>(group.index()), size = static_cast<std::size_t>(group.size());
     for (std::size_t first = index; first < vectors; first += size * kUnroll)
       several<Operation>(move, form, first, size, vectors);
@@ -154,7 +164,9 @@ struct SimpleMove {
   }
 };
 
-/// Half of each word is its flag. Small messages: nothing waits for an order of stores.
+/// Half of each word is its flag. Small messages: nothing waits for an order of stores. The flag is the lower
+/// half of the message's number, which comes again after 2^32 messages: some message before must have written
+/// the word meanwhile, as equal slices do.
 struct LLMove {
   LOOM_HOST_DEVICE static constexpr std::size_t data_bytes(const FifoForm& form) {
     return form.slot_bytes / 2;
@@ -168,7 +180,7 @@ struct LLMove {
     if (!detail::await_room(group, move, form, out)) return false;
     const Buffer<const T, Vector> in(move.in, move.count);
     const Buffer<T, Vector> result(move.out, move.count);
-    const std::size_t vectors = protocol::divide_up(move.count, elems_in<T, Vector>);
+    const std::size_t vectors = divide_up(move.count, elems_in<T, Vector>);
     bool failed = false;
     for (auto i = static_cast<std::size_t>(group.index()); i < vectors && !failed;
          i += static_cast<std::size_t>(group.size())) {
@@ -223,14 +235,13 @@ struct LL128Move {
                                                      const WayOut& out) {
     static_assert(carries<T>);
     if (!detail::await_room(group, move, form, out)) return false;
-    constexpr int kPairs = static_cast<int>(LL128::kLineWords) / 2 / Group::kLanes;  // of words, of this lane
+    constexpr int kPairs = static_cast<int>(kLineWords) / 2 / Group::kLanes;  // of words, of this lane
     struct Share {
       Vector pair[kPairs];
     };
     const Buffer<const T, Word> in(move.in, move.count);
     const Buffer<T, Word> result(move.out, move.count);
-    const std::size_t words = protocol::divide_up(move.count, elems_in<T, Word>),
-                      lines = protocol::divide_up(words, kDataWords);
+    const std::size_t words = divide_up(move.count, elems_in<T, Word>), lines = divide_up(words, kDataWords);
     const int lane = group.index() % Group::kLanes;
     const bool has_flag = lane == Group::kLanes - 1;
     bool failed = false;
@@ -262,7 +273,7 @@ struct LL128Move {
       };
       for (int end = 0; end < move.froms && !failed; ++end) {
         if (move.in != nullptr && end == move.in_at) take_in();
-        const Word* const at = slot_of(move.from[end], form, move.received + 1) + line * LL128::kLineWords;
+        const Word* const at = slot_of(move.from[end], form, move.received + 1) + line * kLineWords;
         Share received = {};
         failed |= !wait_until(
             group, out, [&] { return try_read(group, at, received, move.received + 1); },
@@ -278,7 +289,7 @@ struct LL128Move {
           result.store(line * kDataWords + w, value.pair[p].word[half]);
       if (has_flag) value.pair[kPairs - 1].word[1] = move.sent + 1;
       for (int end = 0; end < move.tos; ++end)
-        write<Group>(slot_of(move.to[end], form, move.sent + 1) + line * LL128::kLineWords, lane, value);
+        write<Group>(slot_of(move.to[end], form, move.sent + 1) + line * kLineWords, lane, value);
     }
     if (group.any(failed)) return false;
     detail::give_back(group, move);
@@ -286,8 +297,8 @@ struct LL128Move {
   }
 
  private:
-  static constexpr std::size_t kLineBytes = LL128::kLineWords * sizeof(Word),
-                               kDataWords = LL128::kLineWords - 1;
+  static constexpr std::size_t kLineBytes = 128, kLineWords = kLineBytes / sizeof(Word),
+                               kDataWords = kLineWords - 1;
 
   template <class Group, class Share>
   LOOM_HOST_DEVICE static void write(Word* line, int lane, const Share& value) {
@@ -297,9 +308,8 @@ struct LL128Move {
     for (int p = 0; p < kPairs; ++p) store_relaxed(line + (lane * kPairs + p) * 2, value.pair[p]);
 #else
     static_assert(Group::kLanes == 1, "the host has no stores of a whole line");
-    for (std::size_t w = 0; w < kDataWords; ++w)
-      HostMemory::store(line + w, value.pair[w / 2].word[w % 2], Order::kPlain);
-    HostMemory::store(line + kDataWords, value.pair[kPairs - 1].word[1], Order::kRelease);
+    for (std::size_t w = 0; w < kDataWords; ++w) line[w] = value.pair[w / 2].word[w % 2];
+    store_release(line + kDataWords, value.pair[kPairs - 1].word[1]);
     static_cast<void>(lane);
 #endif
   }
@@ -313,9 +323,8 @@ struct LL128Move {
     return group.all_lanes(lane != Group::kLanes - 1 || value.pair[kPairs - 1].word[1] == step);
 #else
     static_cast<void>(group);
-    if (HostMemory::load(line + kDataWords, Order::kAcquire) != step) return false;
-    for (std::size_t w = 0; w < kDataWords; ++w)
-      value.pair[w / 2].word[w % 2] = HostMemory::load(line + w, Order::kPlain);
+    if (load_acquire(line + kDataWords) != step) return false;
+    for (std::size_t w = 0; w < kDataWords; ++w) value.pair[w / 2].word[w % 2] = line[w];
     value.pair[kPairs - 1].word[1] = 0;
     return true;
 #endif

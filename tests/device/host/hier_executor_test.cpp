@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include "links_between_all.hpp"
@@ -17,9 +16,8 @@ namespace {
 /// Hosts whose node leaders are joined by links; ranks are spread over them in any order.
 class Cluster {
  public:
-  Cluster(std::vector<int> host_of, Across across, const FifoShape& shape)
+  Cluster(std::vector<int> host_of, const FifoShape& shape)
       : host_of_(std::move(host_of)),
-        across_(across),
         hosts_(1 + *std::max_element(host_of_.begin(), host_of_.end())),
         shape_(shape),
         pairwise_(hosts_, shape) {
@@ -44,7 +42,7 @@ class Cluster {
 
   int size() const { return static_cast<int>(host_of_.size()); }
 
-  /// Runs `body(rank, perform)` on a thread each; perform(job) performs.
+  /// Runs `body(rank, perform)` on a thread each; perform(call) performs.
   template <class Body>
   void run(Body&& body) {
     std::vector<std::jthread> threads;
@@ -60,8 +58,7 @@ class Cluster {
                          .rank = rank,
                          .hosts = hosts_,
                          .links = local == 0 ? pairwise_.of(host) : std::span<const PeerLinks>{},
-                         .slot_bytes = shape_.slot_bytes,
-                         .across = across_};
+                         .slot_bytes = shape_.slot_bytes};
         body(rank, [&](const Call& call) { loom::device::run(HierExecutor(levels, call)); });
       });
   }
@@ -69,7 +66,6 @@ class Cluster {
  private:
   std::vector<int> host_of_, local_of_, ranks_;
   std::vector<HostAndLocal> places_;
-  Across across_;
   int hosts_;
   FifoShape shape_;
   LinksBetweenAll pairwise_;
@@ -87,11 +83,10 @@ std::vector<int> operand(int rank, std::size_t count) {
   return values;
 }
 
-void check(const std::vector<int>& host_of, Across across, Collective collective, std::size_t count,
-           bool in_place) {
+void check(const std::vector<int>& host_of, Collective collective, std::size_t count, bool in_place) {
   SCOPED_TRACE(::testing::Message() << "collective " << static_cast<int>(collective) << ", " << host_of.size()
                                     << " ranks, " << count << " elements" << (in_place ? ", in place" : ""));
-  Cluster cluster(host_of, across, {.slot_bytes = 4096, .slot_count = 4});
+  Cluster cluster(host_of, {.slot_bytes = 4096, .slot_count = 4});
   const auto n = static_cast<std::size_t>(cluster.size());
   cluster.run([&](int rank, const auto& perform) {
     const bool scatters = collective == Collective::kReduceScatter;
@@ -108,19 +103,19 @@ void check(const std::vector<int>& host_of, Across across, Collective collective
   });
 }
 
-class Hier : public ::testing::TestWithParam<std::tuple<std::vector<int>, Across>> {};
+class Hier : public ::testing::TestWithParam<std::vector<int>> {};
 
 TEST_P(Hier, CarryAllreducesAndReduceScatters) {
   for (const std::size_t count : {1UL, 100UL, 2049UL, 20011UL})  // one shot, two shots, several tiles of them
     for (const bool in_place : {false, true})
       for (const auto collective : {Collective::kAllreduce, Collective::kReduceScatter})
-        check(std::get<0>(GetParam()), std::get<1>(GetParam()), collective, count, in_place);
+        check(GetParam(), collective, count, in_place);
 }
 
 TEST_P(Hier, CarryReducesToAnyRoot) {
-  const std::vector<int>& host_of = std::get<0>(GetParam());
+  const std::vector<int>& host_of = GetParam();
   for (const std::size_t count : {1UL, 100UL, 4097UL}) {
-    Cluster cluster(host_of, std::get<1>(GetParam()), {.slot_bytes = 4096, .slot_count = 4});
+    Cluster cluster(host_of, {.slot_bytes = 4096, .slot_count = 4});
     cluster.run([&](int rank, const auto& perform) {
       for (int root = 0; root < cluster.size(); ++root) {
         const std::vector<int> in = operand(rank, count);
@@ -146,7 +141,7 @@ void move_every_other(void* context, int, std::byte* packed, std::size_t bytes, 
 }
 
 TEST_P(Hier, CarryBroadcastsFromAnyRootAlsoOfBuffersWithGaps) {
-  const std::vector<int>& host_of = std::get<0>(GetParam());
+  const std::vector<int>& host_of = GetParam();
   const auto pack = [](void* values, int block, std::byte* packed, std::size_t bytes) {
     move_every_other(values, block, packed, bytes, true);
   };
@@ -155,7 +150,7 @@ TEST_P(Hier, CarryBroadcastsFromAnyRootAlsoOfBuffersWithGaps) {
   };
   for (const std::size_t count : {1UL, 100UL, 4097UL})
     for (const int gapped : {0, 1}) {  // every other rank
-      Cluster cluster(host_of, std::get<1>(GetParam()), {.slot_bytes = 4096, .slot_count = 4});
+      Cluster cluster(host_of, {.slot_bytes = 4096, .slot_count = 4});
       cluster.run([&](int rank, const auto& perform) {
         for (int root = 0; root < cluster.size(); ++root) {
           const bool has_gaps = rank % 2 == gapped;
@@ -182,11 +177,11 @@ TEST_P(Hier, CarryBroadcastsFromAnyRootAlsoOfBuffersWithGaps) {
 }
 
 TEST_P(Hier, CarryAllGathersAlsoOfBuffersWithGaps) {
-  const std::vector<int>& host_of = std::get<0>(GetParam());
+  const std::vector<int>& host_of = GetParam();
   for (const std::size_t count : {1UL, 100UL, 1500UL})
     for (const int odd_one :
          {0, 1, 2}) {  // every third rank is not contiguous, or sends its block from its place
-      Cluster cluster(host_of, std::get<1>(GetParam()), {.slot_bytes = 4096, .slot_count = 4});
+      Cluster cluster(host_of, {.slot_bytes = 4096, .slot_count = 4});
       const auto ranks = static_cast<std::size_t>(cluster.size());
       cluster.run([&](int rank, const auto& perform) {
         const bool has_gaps = rank % 3 == odd_one, in_place = rank % 3 == (odd_one + 1) % 3;
@@ -224,7 +219,7 @@ TEST_P(Hier, CarryAllGathersAlsoOfBuffersWithGaps) {
 }
 
 TEST_P(Hier, LetNobodyPassABarrierBeforeAllHaveCome) {
-  Cluster cluster(std::get<0>(GetParam()), std::get<1>(GetParam()), {.slot_bytes = 256, .slot_count = 4});
+  Cluster cluster(GetParam(), {.slot_bytes = 256, .slot_count = 4});
   std::atomic<int> here = 0;
   cluster.run([&](int, const auto& perform) {
     for (int round = 1; round <= 20; ++round) {
@@ -235,48 +230,32 @@ TEST_P(Hier, LetNobodyPassABarrierBeforeAllHaveCome) {
   });
 }
 
-TEST(HierStar, HasTheBitsOfAOneShot) {
-  const std::vector<int> host_of{0, 1, 2, 3, 0, 1, 2};
-  constexpr std::size_t kCount = 500;
-  std::vector<std::vector<float>> results;
-  for (const Across across : {Across::kOneShot, Across::kStar}) {
-    Cluster cluster(host_of, across, {.slot_bytes = 4096, .slot_count = 4});
-    std::vector<std::vector<float>> of_ranks(host_of.size());
+TEST(HierExecutor, GivesAllRanksTheSameBits) {
+  for (const std::size_t count : {500UL, 5000UL}) {  // one shot, two shots
+    Cluster cluster({0, 1, 2, 3, 0, 1, 2}, {.slot_bytes = 4096, .slot_count = 4});
+    std::vector<std::vector<float>> of_ranks(static_cast<std::size_t>(cluster.size()));
     cluster.run([&](int rank, const auto& perform) {
-      std::vector<float> in(kCount), &out = of_ranks[static_cast<std::size_t>(rank)];
-      out.resize(kCount);
+      std::vector<float> in(count), &out = of_ranks[static_cast<std::size_t>(rank)];
+      out.resize(count);
       // Far apart in size: in another order they would be rounded differently.
-      for (std::size_t i = 0; i < kCount; ++i)
+      for (std::size_t i = 0; i < count; ++i)
         in[i] = std::ldexp(1.0F + static_cast<float>(i) / 7, (rank * 5 + static_cast<int>(i)) % 24);
       perform({Collective::kAllreduce, reinterpret_cast<const std::byte*>(in.data()),
-               reinterpret_cast<std::byte*>(out.data()), kCount, Type::kFloat, Op::kSum});
+               reinterpret_cast<std::byte*>(out.data()), count, Type::kFloat, Op::kSum});
     });
-    results.insert(results.end(), of_ranks.begin(), of_ranks.end());
+    for (const auto& result : of_ranks) EXPECT_EQ(result, of_ranks.front());
   }
-  for (const auto& result : results) EXPECT_EQ(result, results.front());
 }
 
-TEST(HierStar, IsForShortMessagesOfMoreThanTwoHosts) {
-  const std::size_t most = HierExecutor::kMostShortBytes;
-  EXPECT_TRUE(HierExecutor::has_star(Collective::kBarrier, 3, 0));
-  EXPECT_TRUE(HierExecutor::has_star(Collective::kAllreduce, 16, most));
-  EXPECT_FALSE(HierExecutor::has_star(Collective::kAllreduce, 16, most + 1));
-  EXPECT_FALSE(HierExecutor::has_star(Collective::kReduceScatter, 2, 8));
-  EXPECT_FALSE(HierExecutor::has_star(Collective::kBroadcast, 3, 8));
-  EXPECT_FALSE(HierExecutor::has_star(Collective::kAllGather, 3, 8));
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Placements, Hier,
-    ::testing::Combine(::testing::Values(std::vector{0, 1}, std::vector{0, 1, 2}, std::vector{0, 0, 1, 1},
-                                         std::vector{0, 1, 2, 0, 1, 2}, std::vector{0, 1, 0, 2, 0},
-                                         std::vector{0, 1, 2, 3, 4, 5, 6, 7}),
-                       ::testing::Values(Across::kOneShot, Across::kStar)),
-    [](const auto& test) {
-      std::string name = std::get<1>(test.param) == Across::kStar ? "Star" : "OneShot";
-      for (const int host : std::get<0>(test.param)) name += std::to_string(host);
-      return name;
-    });
+INSTANTIATE_TEST_SUITE_P(Placements, Hier,
+                         ::testing::Values(std::vector{0, 1}, std::vector{0, 1, 2}, std::vector{0, 0, 1, 1},
+                                           std::vector{0, 1, 2, 0, 1, 2}, std::vector{0, 1, 0, 2, 0},
+                                           std::vector{0, 1, 2, 3, 4, 5, 6, 7}),
+                         [](const auto& test) {
+                           std::string name = "Hosts";
+                           for (const int host : test.param) name += std::to_string(host);
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace loom::device

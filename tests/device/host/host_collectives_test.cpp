@@ -115,13 +115,12 @@ void check_call(RankEnds& ends, int self, int ranks, Collective collective, std:
 }
 
 template <class Body>
-void run_ranks(Host& host, Body&& body, OfferProtocol protocol = OfferProtocol::kInline,
-               bool oversubscribed = false) {
+void run_ranks(Host& host, Body&& body, bool oversubscribed = false) {
   const auto ranks = static_cast<int>(host.areas.size());
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
-      RankEnds ends{ImmediateExchange(Host::pointers(host.areas), rank, protocol, oversubscribed),
+      RankEnds ends{ImmediateExchange(Host::pointers(host.areas), rank, oversubscribed),
                     CicoBuffers(Host::pointers(host.cico), rank, oversubscribed)};
       body(ends, rank);
     });
@@ -132,13 +131,12 @@ constexpr Collective kMoving[] = {Collective::kAllreduce, Collective::kReduce,  
 
 struct HostCase {
   int ranks;
-  OfferProtocol protocol;
   bool oversubscribed = false;
 };
 class HostCollectivesOf : public ::testing::TestWithParam<HostCase> {};
 
 TEST_P(HostCollectivesOf, AreRightForOddCountsByEveryExecutorInPlaceAndNot) {
-  const auto [ranks, protocol, oversubscribed] = GetParam();
+  const auto [ranks, oversubscribed] = GetParam();
   Host host(ranks);
   const auto body = [ranks = ranks](RankEnds& ends, int self) {
     int nth = 0;
@@ -152,11 +150,11 @@ TEST_P(HostCollectivesOf, AreRightForOddCountsByEveryExecutorInPlaceAndNot) {
               check_call(ends, self, ranks, collective, count, in_place, by, root, ++nth);
         }
   };
-  run_ranks(host, body, protocol, oversubscribed);
+  run_ranks(host, body, oversubscribed);
 }
 
 TEST_P(HostCollectivesOf, FollowEachOtherInAnyMixture) {
-  const auto [ranks, protocol, oversubscribed] = GetParam();
+  const auto [ranks, oversubscribed] = GetParam();
   Host host(ranks);
   const auto body = [ranks = ranks](RankEnds& ends, int self) {
     std::mt19937 random(11);  // the same calls on every rank
@@ -169,23 +167,17 @@ TEST_P(HostCollectivesOf, FollowEachOtherInAnyMixture) {
       if (random() % 8 == 0) ends.perform({}, By::kImmediate);  // a barrier
     }
   };
-  run_ranks(host, body, protocol, oversubscribed);
+  run_ranks(host, body, oversubscribed);
 }
 
-constexpr const char* kProtocolNames[kOfferProtocols] = {"Inline", "Simple", "LL", "LL128"};
-INSTANTIATE_TEST_SUITE_P(
-    Ranks, HostCollectivesOf,
-    ::testing::Values(HostCase{2, OfferProtocol::kInline}, HostCase{3, OfferProtocol::kInline},
-                      HostCase{4, OfferProtocol::kInline}, HostCase{7, OfferProtocol::kInline},
-                      HostCase{2, OfferProtocol::kSimple}, HostCase{3, OfferProtocol::kLL},
-                      HostCase{7, OfferProtocol::kLL}, HostCase{4, OfferProtocol::kLL128},
-                      HostCase{2, OfferProtocol::kInline, true}, HostCase{3, OfferProtocol::kInline, true},
-                      HostCase{4, OfferProtocol::kInline, true}, HostCase{7, OfferProtocol::kInline, true}),
-    [](const auto& test) {
-      return std::to_string(test.param.ranks) +
-             kProtocolNames[static_cast<std::size_t>(test.param.protocol)] +
-             (test.param.oversubscribed ? "Oversubscribed" : "");
-    });
+INSTANTIATE_TEST_SUITE_P(Ranks, HostCollectivesOf,
+                         ::testing::Values(HostCase{2}, HostCase{3}, HostCase{4}, HostCase{7},
+                                           HostCase{2, true}, HostCase{3, true}, HostCase{4, true},
+                                           HostCase{7, true}),
+                         [](const auto& test) {
+                           return std::to_string(test.param.ranks) + "Ranks" +
+                                  (test.param.oversubscribed ? "Oversubscribed" : "");
+                         });
 
 TEST(HostBarrier, LetsNobodyPassBeforeAllHaveCome) {
   constexpr int kRanks = 4;

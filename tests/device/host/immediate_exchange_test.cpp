@@ -15,25 +15,23 @@ namespace {
 
 /// body(exchange, rank) in a thread for each rank.
 template <class Body>
-void run(int ranks, OfferProtocol protocol, Body&& body) {
+void run(int ranks, Body&& body) {
   std::vector<std::unique_ptr<ImmediateArea>> areas;
   std::vector<ImmediateArea*> pointers;
   for (int rank = 0; rank < ranks; ++rank) pointers.push_back(areas.emplace_back(new ImmediateArea{}).get());
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
-      ImmediateExchange exchange(pointers, rank, protocol);
+      ImmediateExchange exchange(pointers, rank);
       body(exchange, rank);
     });
 }
 
 const WaitPolicy kPolicy{.progress = {}, .check_peers = {}, .oversubscribed = true};
 
-class ImmediateExchangeBy : public ::testing::TestWithParam<OfferProtocol> {};
-
-TEST_P(ImmediateExchangeBy, ReducesInOrderOfRankOnEveryRankManyTimes) {
+TEST(ImmediateExchange, ReducesInOrderOfRankOnEveryRankManyTimes) {
   constexpr int kRanks = 3, kRounds = 2000;
-  run(kRanks, GetParam(), [&](ImmediateExchange& exchange, int rank) {
+  run(kRanks, [&](ImmediateExchange& exchange, int rank) {
     for (int round = 0; round < kRounds; ++round) {
       Waiter waiter(kPolicy);
       // In double: (1e17 + -1e17) + r is r, while 1e17 + (-1e17 + r) is 0: the order shows.
@@ -47,12 +45,12 @@ TEST_P(ImmediateExchangeBy, ReducesInOrderOfRankOnEveryRankManyTimes) {
 }
 
 // The sender runs ahead until it comes to lines or a part of the ring that are still in use.
-TEST_P(ImmediateExchangeBy, BroadcastsAndReducesManyTimesInARow) {
+TEST(ImmediateExchange, BroadcastsAndReducesManyTimesInARow) {
   constexpr int kRanks = 3, kRounds = 1000;
-  run(kRanks, GetParam(), [&](ImmediateExchange& exchange, int rank) {
+  run(kRanks, [&](ImmediateExchange& exchange, int rank) {
     // Within a line, as long as it, beyond it, the longest, one in pieces; the last three alternate with the
     // first.
-    const std::size_t most = most_offered(GetParam()) / sizeof(int);
+    const std::size_t most = ImmediateArea::kMostOffered / sizeof(int);
     for (const std::size_t count : {std::size_t{1}, std::size_t{14}, std::size_t{15}, most, 3 * most + 1})
       for (int round = 0; round < (count >= most ? 50 : kRounds); ++round) {
         Waiter waiter(kPolicy);
@@ -70,9 +68,9 @@ TEST_P(ImmediateExchangeBy, BroadcastsAndReducesManyTimesInARow) {
   });
 }
 
-TEST_P(ImmediateExchangeBy, ReportsARankThatGaveUp) {
+TEST(ImmediateExchange, ReportsARankThatGaveUp) {
   ImmediateArea areas[2] = {};
-  ImmediateExchange mine({&areas[0], &areas[1]}, 0, GetParam()), other({&areas[0], &areas[1]}, 1, GetParam());
+  ImmediateExchange mine({&areas[0], &areas[1]}, 0), other({&areas[0], &areas[1]}, 1);
   other.abandon();
   const WaitPolicy policy;
   Waiter waiter(policy);
@@ -82,15 +80,6 @@ TEST_P(ImmediateExchangeBy, ReportsARankThatGaveUp) {
                Error);
   EXPECT_EQ(mine.awaited(), 1);
 }
-
-std::string name_of(const ::testing::TestParamInfo<OfferProtocol>& info) {
-  constexpr const char* kNames[kOfferProtocols] = {"Inline", "Simple", "LL", "LL128"};
-  return kNames[static_cast<std::size_t>(info.param)];
-}
-INSTANTIATE_TEST_SUITE_P(Protocols, ImmediateExchangeBy,
-                         ::testing::Values(OfferProtocol::kInline, OfferProtocol::kSimple, OfferProtocol::kLL,
-                                           OfferProtocol::kLL128),
-                         name_of);
 
 TEST(ImmediateLines, ComeAllInTurnAndThoseOfThirtyExchangesLieApart) {
   for (std::uint64_t lines = 2; lines <= 1024; lines += 2) {

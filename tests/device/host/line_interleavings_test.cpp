@@ -88,12 +88,8 @@ int value(std::size_t made, int from, int to, std::size_t i) {
 template <class Area>
 class Walker {
  public:
-  Walker(const std::vector<Area*>& areas, int self, OfferProtocol protocol, bool runs_far,
-         const std::vector<Made>& calls)
-      : exchange_(areas, self, protocol, runs_far),
-        self_(self),
-        calls_(calls),
-        fiber_([this] { perform(); }) {}
+  Walker(const std::vector<Area*>& areas, int self, bool runs_far, const std::vector<Made>& calls)
+      : exchange_(areas, self, runs_far), self_(self), calls_(calls), fiber_([this] { perform(); }) {}
 
   bool done() const { return fiber_.done(); }
   /// To where it stops next; false: it has to wait. Who looks at a flag for the third time waits for it: a
@@ -174,12 +170,12 @@ class Walker {
 template <class Area>
 class World {
  public:
-  World(int ranks, OfferProtocol protocol, bool runs_far, const std::vector<Made>& calls) {
+  World(int ranks, bool runs_far, const std::vector<Made>& calls) {
     for (int rank = 0; rank < ranks; ++rank) areas_.emplace_back(new Area{});
     std::vector<Area*> areas;
     for (const auto& area : areas_) areas.push_back(area.get());
     for (int rank = 0; rank < ranks; ++rank)
-      walkers_.push_back(std::make_unique<Walker<Area>>(areas, rank, protocol, runs_far, calls));
+      walkers_.push_back(std::make_unique<Walker<Area>>(areas, rank, runs_far, calls));
   }
   int size() const { return static_cast<int>(walkers_.size()); }
   bool done(int rank) const { return walkers_[static_cast<std::size_t>(rank)]->done(); }
@@ -217,7 +213,7 @@ Explored explore(int ranks, bool runs_far, const std::vector<Made>& calls) {
     State state(static_cast<std::size_t>(ranks));
     for (const int rank : way) ++state[static_cast<std::size_t>(rank)];
     if (tried[state].ranks == ranks) continue;
-    World<Area> world(ranks, OfferProtocol::kInline, runs_far, calls);
+    World<Area> world(ranks, runs_far, calls);
     for (const int rank : way) EXPECT_TRUE(world.move(rank)) << "what happens depends on more than the state";
     // On from there, as far as there is something new.
     while (!::testing::Test::HasFailure()) {
@@ -246,12 +242,12 @@ constexpr Collective kAll[] = {Collective::kAllreduce, Collective::kReduce,    C
 /// Roots and sizes change. The longest offers of all ranks are within an exchange, save of broadcasts and
 /// reduces, which may take three.
 template <class Area>
-Made random_call(std::mt19937& random, int ranks, OfferProtocol protocol = OfferProtocol::kInline) {
+Made random_call(std::mt19937& random, int ranks) {
   Made made{.collective = kAll[random() % std::size(kAll)], .count = 0};
   // Broadcasts and reduces are those in which ranks run ahead.
   if (random() % 2 == 0) made.collective = random() % 2 == 0 ? Collective::kBroadcast : Collective::kReduce;
   if (made.collective == Collective::kBarrier) return made;
-  std::size_t most = most_offered<Area>(protocol) / sizeof(int);
+  std::size_t most = Area::kMostOffered / sizeof(int);
   if (has_block_for_each(made.collective)) most /= static_cast<std::size_t>(ranks);
   const bool takes_more = made.collective == Collective::kBroadcast || made.collective == Collective::kReduce;
   if (takes_more && random() % 4 == 0) most *= 3;
@@ -308,9 +304,8 @@ TEST(LineInterleavings, AreRightInEveryOrderOfPublishingAndLooking) {
 /// Whoever is chosen goes on for some steps, so that ranks get as far ahead of others as they can; one may
 /// hardly ever be.
 template <class Area>
-void go_in_random_order(std::mt19937& random, int ranks, OfferProtocol protocol, bool runs_far,
-                        const std::vector<Made>& calls) {
-  World<Area> world(ranks, protocol, runs_far, calls);
+void go_in_random_order(std::mt19937& random, int ranks, bool runs_far, const std::vector<Made>& calls) {
+  World<Area> world(ranks, runs_far, calls);
   const int slow = random() % 2 == 0 ? static_cast<int>(random() % static_cast<unsigned>(ranks)) : -1;
   for (int fruitless = 0; !world.done() && !::testing::Test::HasFailure();) {
     const int rank = static_cast<int>(random() % static_cast<unsigned>(ranks));
@@ -333,11 +328,9 @@ TEST(LineInterleavings, AreRightInRandomOrdersOnUpToNineRanks) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
     const int ranks = 2 + static_cast<int>(random() % 8);
-    const auto protocol =
-        random() % 2 == 0 ? OfferProtocol::kInline : static_cast<OfferProtocol>(random() % kOfferProtocols);
     std::vector<Made> calls;
-    for (int i = 0; i < 24; ++i) calls.push_back(random_call<Larger>(random, ranks, protocol));
-    go_in_random_order<Larger>(random, ranks, protocol, random() % 2 == 0, calls);
+    for (int i = 0; i < 24; ++i) calls.push_back(random_call<Larger>(random, ranks));
+    go_in_random_order<Larger>(random, ranks, random() % 2 == 0, calls);
   }
 }
 

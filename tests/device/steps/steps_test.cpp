@@ -2,6 +2,7 @@
 // (under TSan) and its arithmetic. That a GPU does the same is for the tests with the label `cuda`.
 #include <gtest/gtest.h>
 
+#include "tests/device/steps/protocols.hpp"
 #include "tests/device/steps/steps_world.hpp"
 
 namespace loom::device::steps {
@@ -159,9 +160,9 @@ TEST(Steps, LeaveWhenTheCommunicatorIsAbandoned) {
   }
 }
 
-// --- The twins lay out a slot as protocol.hpp does.
+// --- Slots are laid out as in the model, whose memory orders protocols_test.cpp tries.
 
-template <class MoveBy, class HostProtocol>
+template <class MoveBy, class Model>
 void check_layout() {
   const FifoForm form{1024, 2};
   AlignedBytes memory(form.bytes() + 256);
@@ -172,10 +173,10 @@ void check_layout() {
   HostGroup group(0, 1, agreement);
   const Word no = 0;
   const WayOut never{&no};
-  HostMemory host;
+  model::HostMemory host;
   Word message = 0;
   for (const std::size_t bytes : {1UL, 8UL, 119UL, 121UL, 400UL})
-    for (const bool twin_writes : {true, false}) {
+    for (const bool step_code_writes : {true, false}) {
       const Bytes data = elements<std::int8_t>(bytes, 7);
       Bytes got(bytes);
       const auto* const in = reinterpret_cast<const std::int8_t*>(data.data());
@@ -183,32 +184,31 @@ void check_layout() {
       Move<std::int8_t> move;
       move.sent = move.received = message++;
       move.count = bytes;
-      if (twin_writes) {
+      if (step_code_writes) {
         move.to = &send;
         move.tos = 1;
         move.in = in;
         EXPECT_TRUE((MoveBy::template perform<NoOperation>(group, move, form, never)));
-        EXPECT_TRUE(
-            HostProtocol::try_read(host, slot_of(receive, form, message), got.data(), bytes, message));
+        EXPECT_TRUE(Model::try_read(host, slot_of(receive, form, message), got.data(), bytes, message));
         store_release(receive.consumed, message);
       } else {
-        HostProtocol::write(host, slot_of(send, form, message), data.data(), bytes, message);
+        Model::write(host, slot_of(send, form, message), data.data(), bytes, message);
         move.from = &receive;
         move.froms = 1;
         move.out = out;
-        // A vector of LL is read whole; protocol.hpp writes no more words than it needs.
+        // A vector of LL is read whole; the model writes no more words than it needs.
         if (std::is_same_v<MoveBy, LL128Move> || bytes % sizeof(Vector) == 0)
           EXPECT_TRUE((MoveBy::template perform<NoOperation>(group, move, form, never)));
         else
           got = data;
       }
-      EXPECT_EQ(got, data) << bytes << " bytes, " << twin_writes;
+      EXPECT_EQ(got, data) << bytes << " bytes, " << step_code_writes;
     }
 }
 
-TEST(Steps, LayOutSlotsAsTheHostsProtocolsDo) {
-  check_layout<LLMove, LL>();
-  check_layout<LL128Move, LL128>();
+TEST(Steps, LayOutSlotsAsTheModelOfTheProtocolsDoes) {
+  check_layout<LLMove, model::LL>();
+  check_layout<LL128Move, model::LL128>();
 }
 
 }  // namespace

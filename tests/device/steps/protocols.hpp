@@ -1,24 +1,16 @@
-// protocol.hpp -- how one slot crosses one link: Simple, LL, LL128 (the names are those of NCCL). Each is a
-// type with
+// protocols.hpp -- a model of device/steps/move.hpp: how one message crosses one link by Simple, LL and
+// LL128, with slots as they are there. Each is a type with
 //
 //   words(bytes)
-//       how long a slot of so many bytes of data is, in 8-byte words
+//       how long a slot of so many bytes of data is, in words
 //   write(memory, slot, data, bytes, step)
 //       the producer; never waits
 //   try_read(memory, slot, data, bytes, step)
 //       the consumer: false while step is not all there; then call again
 //
-// `step` numbers the messages of a link from 1; a slot holds an older message, or zeros, before. That a slot
-// is free is the affair of the link's consumed counter: see step_flag.hpp. Memory is how words are reached:
-// HostMemory here, a model of delayed and torn stores in the tests.
-//
-//            cost on the wire       ordering                                       for
-//   Simple   bytes + 8              data, then flag: release -- pairs with --      large: one flag for all
-//                                   flag: acquire, then data
-//   LL       2 x bytes              none: half of each 8-byte word is its flag,    tiny: no order to wait for
-//                                   stored and loaded whole, relaxed
-//   LL128    bytes x 128 / 120      per 128-byte line, as Simple; a GPU stores     medium: flags cost 1/16
-//                                   such a line whole and needs no order
+// `step` numbers the messages of a link from 1; a slot holds an older message, or zeros, before. Memory is
+// how words are reached, each in the order that the step code has for it: HostMemory here, stores that are
+// delayed and torn in protocols_test.cpp. There the flag of Simple lies in front of the data.
 #pragma once
 
 #include <atomic>
@@ -26,9 +18,10 @@
 #include <cstdint>
 #include <cstring>
 
-namespace loom::device {
+#include "device/steps/memory.hpp"
 
-using Word = std::uint64_t;
+namespace loom::device::steps::model {
+
 enum class Order {
   kPlain,    ///< not atomic: may tear; nobody looks at the same time
   kRelaxed,  ///< whole, in no order with others
@@ -51,14 +44,7 @@ struct HostMemory {
     return std::atomic_ref(*const_cast<Word*>(at))
         .load(order == Order::kAcquire ? std::memory_order_acquire : std::memory_order_relaxed);
   }
-  static_assert(std::atomic_ref<Word>::is_always_lock_free, "LL needs 8-byte stores that do not tear");
 };
-
-namespace protocol {
-
-constexpr std::size_t divide_up(std::size_t a, std::size_t b) {
-  return (a + b - 1) / b;
-}
 
 /// Word i of the data, its end filled with zeros.
 inline Word data_word(const std::byte* data, std::size_t bytes, std::size_t i) {
@@ -91,36 +77,27 @@ bool try_read_flagged(Memory& memory, const Word* line, std::byte* data, std::si
   return true;
 }
 
-}  // namespace protocol
-
 struct Simple {
-  static constexpr std::size_t words(std::size_t bytes) {
-    return 1 + protocol::divide_up(bytes, sizeof(Word));
-  }
+  static constexpr std::size_t words(std::size_t bytes) { return 1 + divide_up(bytes, sizeof(Word)); }
 
   template <class Memory>
   static void write(Memory& memory, Word* slot, const std::byte* data, std::size_t bytes, Word step) {
-    protocol::write_flagged(memory, slot + 1, data, bytes, 0, words(bytes) - 1, slot, step);
+    write_flagged(memory, slot + 1, data, bytes, 0, words(bytes) - 1, slot, step);
   }
   template <class Memory>
   static bool try_read(Memory& memory, const Word* slot, std::byte* data, std::size_t bytes, Word step) {
-    return protocol::try_read_flagged(memory, slot + 1, data, bytes, 0, words(bytes) - 1, slot, step);
+    return try_read_flagged(memory, slot + 1, data, bytes, 0, words(bytes) - 1, slot, step);
   }
 };
 
 struct LL {
-  /// The upper half of a word is its flag: the step's lower half, which comes again after 2^32 steps. By then
-  /// no such old word may be left in a slot: FIFOs of equal slices are safe; in the banks of small messages,
-  /// where a long message may meet what the last long one left 2^32 calls before, LL is there to be compared
-  /// with. A message of no bytes is one word.
-  static constexpr std::size_t words(std::size_t bytes) {
-    return bytes == 0 ? 1 : protocol::divide_up(bytes, 4);
-  }
+  /// The upper half of a word is its flag: the step's lower half. A message of no bytes is one word.
+  static constexpr std::size_t words(std::size_t bytes) { return bytes == 0 ? 1 : divide_up(bytes, 4); }
 
   template <class Memory>
   static void write(Memory& memory, Word* slot, const std::byte* data, std::size_t bytes, Word step) {
     for (std::size_t i = 0; i < words(bytes); ++i)
-      memory.store(slot + i, protocol::data_word(data, bytes, i / 2) >> (i % 2 * 32) << 32 >> 32 | step << 32,
+      memory.store(slot + i, data_word(data, bytes, i / 2) >> (i % 2 * 32) << 32 >> 32 | step << 32,
                    Order::kRelaxed);
   }
   /// What has been read before a word was missing is read again.
@@ -136,12 +113,12 @@ struct LL {
   }
 };
 
-/// 15 words of data and a flag in a line of 128 bytes; kDataWords is a parameter for the model's sake.
+/// 15 words of data and a flag in a line of 128 bytes; fewer words make for fewer interleavings.
 template <std::size_t kDataWords>
 struct FlaggedLines {
   static constexpr std::size_t kLineWords = kDataWords + 1;
   static constexpr std::size_t lines(std::size_t bytes) {
-    return bytes == 0 ? 1 : protocol::divide_up(bytes, kDataWords * sizeof(Word));
+    return bytes == 0 ? 1 : divide_up(bytes, kDataWords * sizeof(Word));
   }
   static constexpr std::size_t words(std::size_t bytes) { return lines(bytes) * kLineWords; }
 
@@ -149,16 +126,16 @@ struct FlaggedLines {
   static void write(Memory& memory, Word* slot, const std::byte* data, std::size_t bytes, Word step) {
     for (std::size_t line = 0; line < lines(bytes); ++line) {
       Word* const first = slot + line * kLineWords;
-      protocol::write_flagged(memory, first, data, bytes, line * kDataWords, data_words(bytes, line),
-                              first + kDataWords, step);
+      write_flagged(memory, first, data, bytes, line * kDataWords, data_words(bytes, line),
+                    first + kDataWords, step);
     }
   }
   template <class Memory>
   static bool try_read(Memory& memory, const Word* slot, std::byte* data, std::size_t bytes, Word step) {
     for (std::size_t line = 0; line < lines(bytes); ++line) {
       const Word* const first = slot + line * kLineWords;
-      if (!protocol::try_read_flagged(memory, first, data, bytes, line * kDataWords, data_words(bytes, line),
-                                      first + kDataWords, step))
+      if (!try_read_flagged(memory, first, data, bytes, line * kDataWords, data_words(bytes, line),
+                            first + kDataWords, step))
         return false;
     }
     return true;
@@ -166,11 +143,11 @@ struct FlaggedLines {
 
  private:
   static constexpr std::size_t data_words(std::size_t bytes, std::size_t line) {
-    const std::size_t left = protocol::divide_up(bytes, sizeof(Word)) - line * kDataWords;
+    const std::size_t left = divide_up(bytes, sizeof(Word)) - line * kDataWords;
     return left < kDataWords ? left : kDataWords;
   }
 };
 using LL128 = FlaggedLines<15>;
 static_assert(LL128::kLineWords * sizeof(Word) == 128);
 
-}  // namespace loom::device
+}  // namespace loom::device::steps::model

@@ -1,8 +1,6 @@
-// Checks the protocols against a model of memory: the producer's stores become visible in every order that
-// their memory orders allow, plain ones in halves, and each load of the consumer may see any moment that its
-// order allows.
-#include "device/link/protocol.hpp"
-
+// Tries the protocols of the step code in a model of memory: the producer's stores become visible in every
+// order that their memory orders allow, plain ones in halves, and each load of the consumer may see any
+// moment that its order allows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,8 +10,9 @@
 #include <vector>
 
 #include "device/link/step_flag.hpp"
+#include "tests/device/steps/protocols.hpp"
 
-namespace loom::device {
+namespace loom::device::steps::model {
 namespace {
 
 /// A store, or a half of one, on its way.
@@ -197,4 +196,4 @@ TEST(Protocols, CarryMessagesBetweenThreads) {
 }
 
 }  // namespace
-}  // namespace loom::device
+}  // namespace loom::device::steps::model
