@@ -172,7 +172,7 @@ class Communicator {
     if (!device::has_kernel(call)) return false;
     const std::size_t bytes = call.bytes();
     if (bytes == 0 && call.collective != device::Collective::kBarrier) return false;
-    // Another thread may fail a job of this communicator meanwhile: perform_small() looks after that.
+    // Another thread may fail a request of this communicator meanwhile: perform_small() looks after that.
     const std::uint64_t below = std::atomic_ref(small_below_[static_cast<std::size_t>(call.collective)])
                                     .load(std::memory_order_relaxed);
     return bytes < below &&  // a product of it may be beyond 64 bits

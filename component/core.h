@@ -196,8 +196,8 @@ int loom_perform_small(struct loom_comm* comm, const void* in, void* out, uint64
  * all have theirs there and an executor for them. */
 int loom_perform_on_device(struct loom_comm* comm, const struct loom_call* call);
 
-/* A call that does not wait: planned once, started any number of times, one after the other. The jobs of a
- * communicator are performed in the order in which they were started, from the MPI library's progress loop
+/* A call that does not wait: planned once, started any number of times, one after the other. The requests of
+ * a communicator are performed in the order in which they were started, from the MPI library's progress loop
  * and whatever else waits. */
 struct loom_request;
 /* Called once for each start, when the result is in place or the call has failed; maybe before
@@ -205,12 +205,13 @@ struct loom_request;
  */
 typedef void (*loom_request_done)(void* context, int result);
 /* Not persistent: LOOM_UNCONNECTED where the links have to be made first. Persistent: makes them here, which
- * is collective. All ranks have to start the persistent jobs of a communicator in one order, and the others
- * in another: the two do not meet. Copies *call, not what it points to. LOOM_DECLINED as loom_perform. */
+ * is collective. All ranks have to start the persistent requests of a communicator in one order, and the
+ * others in another: the two do not meet. Copies *call, not what it points to. LOOM_DECLINED as loom_perform.
+ */
 int loom_request_create(struct loom_comm* comm, const struct loom_call* call, bool persistent,
                         loom_request_done done, void* context, struct loom_request** out);
 void loom_request_start(struct loom_request* call);
-/* The job is not started, or done. */
+/* The request is not started, or done. */
 void loom_request_destroy(struct loom_request* call);
 
 /* This rank cannot go on: its peers' calls fail soon, and so does every later one here. */

@@ -1,4 +1,4 @@
-// communicator.cpp -- the calls. How a communicator comes about is in communicator_setup.cpp.
+// blocking.cpp -- blocking calls: an algorithm is chosen, and an operation driven to its end.
 #include "component/communicator.hpp"
 
 #include <fmt/format.h>
@@ -386,7 +386,7 @@ void Communicator::fail_for(const device::ProcessEnded& ended) const {
   throw;
 }
 
-/// While nobody advances jobs.
+/// While nobody advances requests.
 void Communicator::abandon() noexcept {
   if (std::exchange(abandoned_, true)) return;
   for (std::uint64_t& below : small_below_) std::atomic_ref(below).store(0, std::memory_order_relaxed);

@@ -1,4 +1,4 @@
-// communicator_jobs.cpp -- the calls that do not wait, and what a failed one does to the rest.
+// nonblocking.cpp -- calls that do not wait, and what a failed one does to the rest.
 #include <fmt/format.h>
 #include <sched.h>
 
@@ -107,7 +107,7 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, bo
   }
   try {
     process_.start_thread();
-  } catch (const std::system_error&) {  // no thread to be had: jobs advance in MPI calls alone
+  } catch (const std::system_error&) {  // no thread to be had: requests advance in MPI calls alone
   }
   return std::unique_ptr<Request>(new Request{*this, {call, algorithm}, done, context});
 }

@@ -12,7 +12,7 @@
 namespace loom {
 namespace {
 
-// A large job gives way to those of other communicators, and to the caller, after so many steps.
+// A large request gives way to those of other communicators, and to the caller, after so many steps.
 constexpr int kStepsAtATime = 8;
 // The clock is asked once in so many fruitless looks; peers are looked after as often as in a Waiter.
 constexpr unsigned kLooksPerClock = 64;
@@ -33,8 +33,9 @@ void RequestQueue::append(Request& request) noexcept {
   outstanding_.fetch_add(1, std::memory_order_relaxed);
 }
 
-/// Some steps of the first job. Returns it once it is done; then the queue knows no more of it, but counts it
-/// until let_go(). may_tell: this is a call of the MPI library, to whose user failures can be shown.
+/// Some steps of the first request. Returns it once it is done; then the queue knows no more of it, but
+/// counts it until let_go(). may_tell: this is a call of the MPI library, to whose user failures can be
+/// shown.
 Request* RequestQueue::advance(int& steps, bool may_tell) noexcept {
   Request& request = *first_;
   bool done = false;
@@ -153,7 +154,7 @@ int ProgressEngine::advance_all(bool may_tell) noexcept {
       *link = queue.next_;
     else if (done == nullptr)
       link = &queue.next_;
-    // With its last job the communicator may go, at once and in another thread.
+    // With its last request the communicator may go, at once and in another thread.
     if (done != nullptr) queue.let_go();
     if (done != nullptr && may_tell) {
       done->done(done->context, done->result);
@@ -165,7 +166,7 @@ int ProgressEngine::advance_all(bool may_tell) noexcept {
   return steps;
 }
 
-/// What the thread has done. A job may be gone, or started again, once it has been told.
+/// What the thread has done. A request may be gone, or started again, once it has been told.
 void ProgressEngine::tell_done() noexcept {
   for (Request* request = std::exchange(done_first_, nullptr); request != nullptr;) {
     Request* const next = std::exchange(request->next, nullptr);

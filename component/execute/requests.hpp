@@ -1,7 +1,7 @@
-// jobs.hpp -- calls that do not wait. Each communicator has a queue of started jobs, performed strictly in
-// order: MPI has all ranks start a communicator's collectives in one order, so jobs that go in this order
-// meet their counterparts, and nobody who waits for a later one can miss an earlier one. The engine of the
-// process drives all queues.
+// requests.hpp -- calls that do not wait. Each communicator has a queue of started requests, performed
+// strictly in order: MPI has all ranks start a communicator's collectives in one order, so requests that go
+// in this order meet their counterparts, and nobody who waits for a later one can miss an earlier one. The
+// engine of the process drives all queues.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,7 @@ struct Request {
   Request* next = nullptr;
 };
 
-/// The started jobs of one communicator.
+/// The started requests of one communicator.
 class RequestQueue {
  public:
   explicit RequestQueue(Communicator& communicator) : communicator_(communicator) {}
@@ -41,7 +41,8 @@ class RequestQueue {
   RequestQueue(const RequestQueue&) = delete;
   RequestQueue& operator=(const RequestQueue&) = delete;
 
-  /// Pairs with the decrement after a job's last step: once this is true, all that the jobs did is visible.
+  /// Pairs with the decrement after a request's last step: once this is true, all that the requests did is
+  /// visible.
   bool empty() const noexcept { return outstanding_.load(std::memory_order_acquire) == 0; }
 
  private:
@@ -57,8 +58,8 @@ class RequestQueue {
   Request* last_ = nullptr;
   std::atomic<unsigned> outstanding_{0};
   RequestQueue* next_ = nullptr;  ///< in the engine's list
-  std::exception_ptr failure_;    ///< of the first job, until somebody who may tell comes by
-  // Since when the first job has been waiting, and when its peers were last looked after.
+  std::exception_ptr failure_;    ///< of the first request, until somebody who may tell comes by
+  // Since when the first request has been waiting, and when its peers were last looked after.
   unsigned fruitless_ = 0;
   bool has_said_ = false;
   std::chrono::steady_clock::time_point began_, checked_;
@@ -66,9 +67,9 @@ class RequestQueue {
 
 /// Drives the queues of one process. From any thread; one at a time is let in, the others pass by.
 ///
-/// A thread of its own (coll_loom_progress_thread) advances jobs while the program computes. It calls nothing
-/// of the MPI library, which may not expect threads: that a job is done or has failed is told by whoever
-/// comes by in an MPI call. Without jobs it sleeps.
+/// A thread of its own (coll_loom_progress_thread) advances requests while the program computes. It calls
+/// nothing of the MPI library, which may not expect threads: that a request is done or has failed is told by
+/// whoever comes by in an MPI call. Without requests it sleeps.
 class ProgressEngine {
  public:
   /// `callback` leads to progress(), for the MPI library's progress loop; may be null.
@@ -76,14 +77,14 @@ class ProgressEngine {
       : runtime_(runtime), callback_(callback) {}
   ~ProgressEngine() { stop_thread(); }
 
-  /// From now on a thread advances jobs, too. `rest` is what it does when nothing moves: waits for the
+  /// From now on a thread advances requests, too. `rest` is what it does when nothing moves: waits for the
   /// network, not long. Throws std::system_error.
   void start_thread(std::function<void()> rest);
   void stop_thread() noexcept;
 
   void start(RequestQueue& queue, Request& request) noexcept;
   void forget(RequestQueue& queue) noexcept;
-  /// Runs body while nobody advances jobs. Not from inside one's steps.
+  /// Runs body while nobody advances requests. Not from inside one's steps.
   template <class Body>
   void apart(Body&& body) noexcept {
     enter();
@@ -103,7 +104,7 @@ class ProgressEngine {
   const loom_runtime& runtime_;
   int (*callback_)(void);
   std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
-  RequestQueue* queues_ = nullptr;  ///< those with jobs
+  RequestQueue* queues_ = nullptr;  ///< those with requests
   Request* done_first_ = nullptr;   ///< done, but not told so
   Request* done_last_ = nullptr;
   bool registered_ = false;  ///< the callback, with the library's progress loop

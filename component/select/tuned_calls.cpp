@@ -1,4 +1,4 @@
-// communicator_races.cpp -- calls that two ways may carry: now and then both are timed.
+// tuned_calls.cpp -- calls that two algorithms may carry: probes time both now and then.
 #include <fmt/format.h>
 
 #include <array>

@@ -1,5 +1,5 @@
-// window.hpp -- which of two ways carries calls of a kind faster, as the program's own calls show: now and
-// then some are timed. Arithmetic alone; communicator_races.cpp has the calls.
+// tuner.hpp -- which of two algorithms carries calls of a kind faster, as the program's own calls show: now
+// and then some are timed. Arithmetic alone; tuned_calls.cpp has the calls.
 //
 // No topology tells it. What a core has just written comes to another from its cache, and where the two have
 // no last cache in common a quarter as fast as the kernel copies it; virtual machines do not say what their

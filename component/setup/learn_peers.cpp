@@ -1,5 +1,5 @@
-// communicator_setup.cpp -- how a communicator comes about: who are the peers, and which rings join them? The
-// links follow at the first call that needs them (communicator_links.cpp). What fails on one rank fails on
+// learn_peers.cpp -- how a communicator comes about: who are the peers, and which rings join them? The
+// links follow at the first call that needs them (links/make_links.cpp). What fails on one rank fails on
 // all (agreement.hpp).
 #include <fmt/format.h>
 
@@ -108,7 +108,7 @@ Communicator::~Communicator() {
   if (requests_.empty())
     group_->idle.put(std::move(links_));
   else
-    process_.engine().forget(requests_);  // before anything goes that a job may use
+    process_.engine().forget(requests_);  // before anything goes that a request may use
   group_.reset();
   process_.groups().trim();
 }
