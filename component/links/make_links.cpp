@@ -39,9 +39,17 @@ bool Communicator::link() {
 void Communicator::learn_what_is_small() noexcept {
   // At coll_loom_verbose 2 the first call of each kind is told.
   if (!links_.immediate || process_.runtime().parameters.verbose >= 2) return;
-  for (std::size_t collective = 0; collective < small_below_.size(); ++collective)
-    std::atomic_ref(small_below_[collective])
-        .store(group_->small_below[collective], std::memory_order_relaxed);
+  // Without memory for it calls take the longer way.
+  without_failing([&] {
+    for (std::size_t i = 0; i < small_below_.size(); ++i) {
+      // A rule may name an algorithm that not all communicators of the group can use.
+      const std::uint64_t below =
+          group_->tune.empty()
+              ? group_->small_below[i]
+              : immediate_below(conditions(), static_cast<device::Collective>(i), group_->tune);
+      std::atomic_ref(small_below_[i]).store(below, std::memory_order_relaxed);
+    }
+  });
 }
 
 /// Links that an earlier communicator over these processes has left, if all ranks offer the same. Of

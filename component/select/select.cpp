@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <tuple>
 
 #include "device/host/immediate_exchange.hpp"
@@ -113,7 +114,11 @@ Choice Selector::choose(const Conditions& conditions, Collective collective, std
     return loom::choose(conditions, collective, bytes, may_wait, tune);
   }
   Steps& steps = steps_[static_cast<std::size_t>(collective)][may_wait];
-  if (steps.empty()) steps = compile(conditions, collective, may_wait, tune);
+  try {
+    if (steps.empty()) steps = compile(conditions, collective, may_wait, tune);
+  } catch (const std::bad_alloc&) {  // other ranks go on, and so does this one
+    return loom::choose(conditions, collective, bytes, may_wait, tune);
+  }
   const auto above = std::ranges::upper_bound(steps, bytes, {}, &Step::from);
   return std::prev(above)->choice;
 }

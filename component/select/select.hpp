@@ -41,8 +41,8 @@ std::string reason_of(const Conditions& conditions, device::Collective collectiv
 /// The table compiled for one communicator: by size, looked up by a few comparisons.
 class Selector {
  public:
-  /// As choose(). Compiles when a collective has been called some times; anew when the conditions have
-  /// changed.
+  /// As choose(), also where there is no memory. Compiles when a collective has been called some times; anew
+  /// when the conditions have changed.
   Choice choose(const Conditions& conditions, device::Collective collective, std::size_t bytes, bool may_wait,
                 const Tune& tune);
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
-#include <ranges>
 
 #include "base/error.hpp"
 
@@ -111,16 +110,6 @@ Tune Tune::parse(std::string_view text, std::string_view where) {
 
 void Tune::append(const Tune& other) {
   rules_.insert(rules_.end(), other.rules_.begin(), other.rules_.end());
-}
-
-std::optional<Algorithm> Tune::wanted(device::Collective collective, std::size_t whole_bytes,
-                                      const std::function<bool(Algorithm)>& carries) const {
-  for (const Rule& rule : rules_ | std::views::reverse) {
-    if (!rule.fits(collective, whole_bytes)) continue;
-    if (!rule.algorithm) return {};
-    if (carries(*rule.algorithm)) return rule.algorithm;
-  }
-  return {};
 }
 
 bool Tune::probes(device::Collective collective, std::size_t whole_bytes) const {

@@ -12,7 +12,6 @@
 
 #include <bitset>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,9 +28,18 @@ class Tune {
   /// Those of `other` count before these.
   void append(const Tune& other);
 
-  /// Of a call on host memory: what the user wants and `carries` says yes to; or nothing.
+  /// Of a call on host memory: what the user wants and carries(algorithm) says yes to; or nothing. Allocates
+  /// nothing.
+  template <class Carries>
   std::optional<Algorithm> wanted(device::Collective collective, std::size_t whole_bytes,
-                                  const std::function<bool(Algorithm)>& carries) const;
+                                  Carries&& carries) const {
+    for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) {
+      if (!rule->fits(collective, whole_bytes)) continue;
+      if (!rule->algorithm) return {};
+      if (carries(*rule->algorithm)) return rule->algorithm;
+    }
+    return {};
+  }
   /// Probes are allowed.
   bool probes(device::Collective collective, std::size_t whole_bytes) const;
   /// The user wants calls whose buffers all lie on GPUs to stay there, by this algorithm.

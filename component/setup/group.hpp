@@ -50,7 +50,7 @@ struct Group {
   /// few; 0: never.
   std::uint64_t hier_from = 0;
   Tune tune;  ///< the user's choice of algorithms
-  /// By collective: immediate_below(), of one host.
+  /// By collective: immediate_below(), of one host and without rules.
   std::array<std::uint64_t, LOOM_BARRIER + 1> small_below{};
   bool reproducible = false;                    ///< some rank wants coll_loom_reproducible
   bool uses_devices = false;                    ///< it names some for buffers on GPUs, and all ranks can

@@ -251,7 +251,7 @@ void Communicator::take_place(const connect::Job& job, const std::vector<PeerInf
       std::ranges::all_of(peers, [](const PeerInfo& peer) { return peer.uses_devices != 0; });
   for (std::size_t i = 0; i < group_->small_below.size() && group_->wiring.shape.hosts == 1; ++i)
     group_->small_below[i] =
-        immediate_below({.shape = group_->wiring.shape}, static_cast<device::Collective>(i), group_->tune);
+        immediate_below({.shape = group_->wiring.shape}, static_cast<device::Collective>(i), {});
   if (may_use_hier(group_->wiring.shape))
     group_->hier_from = group_->tune.names(Algorithm::kHier) ? 1 : kSmallCallsBeforeLinks;
 
