@@ -53,12 +53,8 @@ void HierExecutor::plan() {
   const std::byte* const in = call_.collective == Collective::kBarrier ? whole : call_.in;
 
   gather_ = inside_call(Collective::kReduce, in, whole, count);
-  across_ = {two_shot ? Pattern::kTwoShotAllreduce : Pattern::kOneShotAllreduce,
-             whole,
-             whole,
-             two_shot ? share : count,
-             call_.elem_bytes(),
-             call_.reduce()};
+  across_ = {two_shot ? Pattern::kTwoShotAllreduce : Pattern::kOneShotAllreduce, whole,
+             two_shot ? share : count, call_.elem_bytes(), call_.reduce()};
   spread_ = inside_call(Collective::kBroadcast, whole, whole, count);
 }
 
@@ -87,7 +83,6 @@ void HierExecutor::plan_rooted() {
   }
   across_ = {reduces ? Pattern::kDirectReduce : Pattern::kDirectBroadcast,
              whole,
-             whole,
              call_.count,
              call_.elem_bytes(),
              reduces ? call_.reduce() : nullptr,
@@ -110,7 +105,7 @@ void HierExecutor::plan_all_gather() {
     std::memcpy(own, call_.in, bytes);
   std::byte* const of_host = gathered_from({levels_.self().host, 0});
   gather_ = inside_call(Collective::kAllGather, own, of_host, bytes);
-  across_ = {Pattern::kDirectAllGather, whole, whole, host_bytes_, 1, nullptr};
+  across_ = {Pattern::kDirectAllGather, whole, host_bytes_};
   spread_ = inside_call(Collective::kBroadcast, whole, whole, whole_.size());
 }
 

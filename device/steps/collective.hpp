@@ -215,8 +215,8 @@ LOOM_HOST_DEVICE bool two_shot(Group& group, const Task& task, const MeshEnds& e
   for (std::size_t offset = 0; offset < length; offset += slice) {
     const auto slice_of_chunk = [&](int chunk) { return slice_of(part_of(task, chunk), offset, slice); };
     for (int k = 0; k < others; ++k) {
-      const Exchange step = exchange_step(Pattern::kTwoShotAllreduce, task.rank, task.size, k);
-      const Part elems = slice_of_chunk(step.sent.first);
+      const Exchange step = exchange_step(Pattern::kTwoShotAllreduce, 0, task.rank, k);
+      const Part elems = slice_of_chunk(step.sent);
       Move<T> offer;
       offer.to = &ends.to[end_of(step.to)];
       offer.tos = 1;
@@ -237,9 +237,9 @@ LOOM_HOST_DEVICE bool two_shot(Group& group, const Task& task, const MeshEnds& e
     reduce.out = out + own.first;
     reduce.count = own.length;
     if (!MoveBy::template perform<Operation>(group, reduce, form, way_out)) return false;
-    for (int k = others; k < 2 * others; ++k) {
-      const Exchange step = exchange_step(Pattern::kTwoShotAllreduce, task.rank, task.size, k);
-      const Part elems = slice_of_chunk(step.received.first);
+    for (int k = 0; k < others; ++k) {
+      const Exchange step = exchange_step(Pattern::kTwoShotAllreduce, 1, task.rank, k);
+      const Part elems = slice_of_chunk(step.received);
       Move<T> take;
       take.from = &ends.from[end_of(step.from)];
       take.froms = 1;
