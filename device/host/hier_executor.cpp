@@ -14,7 +14,7 @@ std::size_t divide_up(std::size_t a, std::size_t b) {
 
 HierExecutor::HierExecutor(const HierLinks& levels, const Call& call) : levels_(levels), call_(call) {
   if (call_.collective == Collective::kBarrier) {
-    // A reduction of one byte: nobody has the result before everybody has given his share.
+    // A reduction of one byte: nobody has the result before everybody has given its share.
     call_.count = 1;
     call_.type = Type::kUint8;
     call_.op = Op::kBor;
@@ -40,8 +40,7 @@ Call HierExecutor::inside_call(Collective collective, const std::byte* in, std::
   return {.collective = collective, .in = in, .out = out, .count = count, .type = call_.type, .op = call_.op};
 }
 
-/// whole_: the sum inside the host, then over all of them, at node leaders; then, for others, what the first
-/// rank spreads.
+/// whole_: at node leaders the sum inside the host, then over all hosts; at others what their leader spreads.
 void HierExecutor::plan() {
   const std::size_t hosts = static_cast<std::size_t>(levels_.hosts);
   const std::size_t blocks = call_.collective == Collective::kReduceScatter ? levels_.places.size() : 1;
