@@ -95,8 +95,6 @@ class NetSendLink final : public device::SendLink, public NetEnd {
   /// The two ends of this rank that lead to and from the same one tell each other's news: what is sent also
   /// says what has been released of the other way. Both must live while messages come in.
   void pair_with(NetRecvLink& other_way) noexcept;
-  /// The receiver has released everything.
-  bool drained() override { return released() == step_; }
   /// Bytes published after so many slots, at most slot_count ago.
   std::uint64_t bytes_after(std::uint64_t steps) const noexcept {
     return steps == step_ ? 0 : bytes_ - bytes_before_[steps % shape_.slot_count];

@@ -24,7 +24,7 @@ class GpuLinks {
     SegmentHandle flags;
     MemoryHandle memory;
   };
-  /// Whom the memory is for. Persistent kernels must all be at work at once (see Sharing).
+  /// Whom the memory is for. Kernels of the kernel executor must all be at work at once (see Sharing).
   enum class Kind { kHostDriven, kKernel, kBoth };
 
   /// How much of it there is; the same on all ranks.

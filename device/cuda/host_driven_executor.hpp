@@ -43,7 +43,7 @@ class HostDrivenExecutor : public CicoWalk {
  public:
   static constexpr bool takes(Collective collective) { return collective <= Collective::kAllToAll; }
 
-  /// A call whose buffers lie on the GPU, that is contiguous. takes(job.collective), count >= 1; a reduction
+  /// A call whose buffers lie on the GPU and are contiguous. takes(call.collective), count >= 1; a reduction
   /// is supported by Gpu.
   HostDrivenExecutor(GpuCicoBuffers& cico, const Call& call);
 

@@ -1,4 +1,4 @@
-// kernel_links.hpp -- a rank's links of the persistent executor: one kernel for a call, a block for each
+// kernel_links.hpp -- a rank's links of the kernel executor: one kernel for a call, a block for each
 // channel, which meets the other ranks' kernels in memory (steps/collective.hpp). All ranks' kernels must be
 // resident at once: each rank has its GPU, or they share one through streams of a process or through MPS.
 // Never run on a GPU so far.
@@ -13,7 +13,7 @@
 namespace loom::device::cuda {
 
 /// Slots as they suit a GPU (estimates, not measured): a slice of a ring keeps one block busy for some 10 us;
-/// a mesh has one FIFO of each protocol for every two ranks.
+/// pairwise links are one FIFO of each protocol for every two ranks.
 constexpr steps::ChannelForm kernel_form() {
   using steps::Protocol;
   steps::ChannelForm form;

@@ -1,5 +1,5 @@
 // kernels.cu -- the kernels of one operation (LOOM_OP, by number): reductions of what lies in memory, for the
-// handed-over executor, and whole collectives, for the persistent one. Compiled once for each operation, to
+// host-driven executor, and whole collectives, for the kernel executor. Compiled once for each operation, to
 // an image that the driver loads. Never run on a GPU so far.
 #include <tuple>
 

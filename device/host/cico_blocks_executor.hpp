@@ -22,7 +22,7 @@ struct CutBlock {
 
 class CicoBlocksExecutor {
  public:
-  /// lists_blocks(job.collective), or a barrier. The blocks must stay where they are until this is done.
+  /// lists_blocks(call.collective), or a barrier. The blocks must stay where they are until this is done.
   CicoBlocksExecutor(CicoBuffers& cico, const Call& call);
 
   using State = RingExecutor::State;
@@ -63,7 +63,7 @@ class CicoBlocksExecutor {
   int awaited_ = 0;
 };
 
-/// What a rank owes itself, from its operand to its result; all of the job where it is alone. Not for
+/// What a rank owes itself, from its operand to its result; all of the call where it is alone. Not for
 /// reductions. Returns the block if it does not fit.
 std::optional<CutBlock> move_own_block(const Call& call, int self);
 

@@ -149,8 +149,8 @@ void CicoExecutor::offer(std::size_t tile) {
       return;
     }
     const std::size_t own = static_cast<std::size_t>(self) * call_.bytes() + range.first;
-    const bool gaps = call_.in_packer != nullptr || call_.out_packer != nullptr;
-    const bool in_place = !gaps && call_.in + range.first == call_.out + own;
+    const bool packs = call_.in_packer != nullptr || call_.out_packer != nullptr;
+    const bool in_place = !packs && call_.in + range.first == call_.out + own;
     for (std::size_t at = 0; at < range.bytes; at += kBlockBytes) {
       const std::size_t bytes = std::min(kBlockBytes, range.bytes - at);
       read(0, range.first + at, piece(0) + at, bytes);

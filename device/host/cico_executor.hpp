@@ -1,4 +1,4 @@
-// cico_executor.hpp -- collectives of one host, for messages larger than a ImmediateExchange takes: every
+// cico_executor.hpp -- collectives of one host, for messages larger than an ImmediateExchange takes: every
 // rank has a CICO buffer that all others read. Performs the direct schedules (two-shot all-reduce, direct
 // reduce-scatter, all-gather, broadcast, and pairwise all-to-all) tile by tile, in rounds. Resumable: it
 // never waits.
@@ -29,7 +29,7 @@ struct CicoBuffer {
 /// The CICO buffers of one communicator whose ranks are all on one host.
 class CicoBuffers : public Rounds {
  public:
-  /// CICO buffers[r] is rank r's, zeroed before any rank constructs; they must outlive this. At least two.
+  /// cico[r] is rank r's, zeroed before any rank constructs; they must outlive this. At least two.
   /// The rest as for Rounds.
   CicoBuffers(std::vector<CicoBuffer*> cico, int self, bool few_rounds = false,
               std::uint64_t banks = CicoBuffer::kBanks)
@@ -66,8 +66,7 @@ class CicoExecutor : public CicoWalk {
  public:
   /// begun: as of a CicoWalk.
   CicoExecutor(CicoBuffers& cico, const Call& call, Begun begun = Begun::kNo);
-  /// As told, and not as large as the buffers are against the caches, an output that is contiguous goes past
-  /// them.
+  /// streams: whether a contiguous output goes past the caches, whatever the buffers' size.
   CicoExecutor(CicoBuffers& cico, const Call& call, bool streams, Begun begun = Begun::kNo);
 
   /// Performs one round unless it must wait.

@@ -12,7 +12,7 @@ namespace {
 // much longer than what fills the trees.
 constexpr std::size_t kMinBlockBytes = 2 * 1024 * 1024;
 constexpr std::size_t kBlocks = 8;
-// Blocks of the others follow each other without a gap.
+// Blocks of the others follow each other at once.
 constexpr std::size_t kOneWayBlockBytes = 256 * 1024;
 constexpr std::size_t kBlocksBetween = 4;  // of a reduce, between host and rail
 
@@ -92,12 +92,12 @@ RootedExecutor DbtExecutor::chain(const TreeStage& part, int root_place) const {
 void DbtExecutor::plan_broadcast(const DbtLinks& trees, int root_host, int root_place) {
   const bool on_rail = grid_.local.position == root_place;
   const bool is_root = on_rail && grid_.rail.position == root_host;
-  const Packer* const gaps = is_root ? call_.in_packer : call_.out_packer;
+  const Packer* const packer = is_root ? call_.in_packer : call_.out_packer;
   const std::byte* data = is_root ? call_.in : call_.out;
-  if (gaps != nullptr) {
+  if (packer != nullptr) {
     between_.resize(call_.bytes());
     data = between_.data();
-    if (is_root) gaps->move(gaps->context, 0, between_.data(), between_.size());
+    if (is_root) packer->move(packer->context, 0, between_.data(), between_.size());
     unpacks_ = !is_root;
   }
   const std::size_t block = block_elems(kOneWayBlockBytes);

@@ -69,7 +69,7 @@ class DbtExecutor {
 
   Grid grid_;
   Call call_;
-  std::vector<std::byte> between_;  ///< a buffer that is contiguous, or sums of a host's operands
+  std::vector<std::byte> between_;  ///< a non-contiguous message packed, or sums of a host's operands
   bool unpacks_ = false;            ///< at the end, between_ to where the caller wants it
   StageSequence<DoubleTreeExecutor> across_;
   StageSequence<Inside> inside_;

@@ -11,8 +11,8 @@ namespace loom::device {
 class DoubleTreeExecutor {
  public:
   /// host: my place on the rail of `hosts`. root: the root's; kNobody, of an all-reduce: each tree has its
-  /// own. message_bytes: of the whole that the job is a part of. The job's buffers are contiguous; all ranks
-  /// of the rail give the same FIFO shape.
+  /// own. message_bytes: of the whole that the stage is a part of. All ranks of the rail give the same FIFO
+  /// shape.
   DoubleTreeExecutor(const DbtLinks& trees, int host, int hosts, int root, const TreeStage& stage,
                      std::size_t message_bytes);
 

@@ -14,7 +14,7 @@ std::size_t divide_up(std::size_t a, std::size_t b) {
 
 HierExecutor::HierExecutor(const HierLinks& levels, const Call& call) : levels_(levels), call_(call) {
   if (call_.collective == Collective::kBarrier) {
-    // A reduction of one byte: nobody has the result before everybody has given his share.
+    // A reduction of one byte: nobody has the result before everybody has given its share.
     call_.count = 1;
     call_.type = Type::kUint8;
     call_.op = Op::kBor;
@@ -40,8 +40,7 @@ Call HierExecutor::inside_call(Collective collective, const std::byte* in, std::
   return {.collective = collective, .in = in, .out = out, .count = count, .type = call_.type, .op = call_.op};
 }
 
-/// whole_: the sum inside the host, then over all of them, at node leaders; then, for others, what the first
-/// rank spreads.
+/// whole_: at node leaders the sum inside the host, then over all hosts; at others what their leader spreads.
 void HierExecutor::plan() {
   const std::size_t hosts = static_cast<std::size_t>(levels_.hosts);
   const std::size_t blocks = call_.collective == Collective::kReduceScatter ? levels_.places.size() : 1;
@@ -53,12 +52,8 @@ void HierExecutor::plan() {
   const std::byte* const in = call_.collective == Collective::kBarrier ? whole : call_.in;
 
   gather_ = inside_call(Collective::kReduce, in, whole, count);
-  across_ = {two_shot ? Pattern::kTwoShotAllreduce : Pattern::kOneShotAllreduce,
-             whole,
-             whole,
-             two_shot ? share : count,
-             call_.elem_bytes(),
-             call_.reduce()};
+  across_ = {two_shot ? Pattern::kTwoShotAllreduce : Pattern::kOneShotAllreduce, whole,
+             two_shot ? share : count, call_.elem_bytes(), call_.reduce()};
   spread_ = inside_call(Collective::kBroadcast, whole, whole, count);
 }
 
@@ -87,7 +82,6 @@ void HierExecutor::plan_rooted() {
   }
   across_ = {reduces ? Pattern::kDirectReduce : Pattern::kDirectBroadcast,
              whole,
-             whole,
              call_.count,
              call_.elem_bytes(),
              reduces ? call_.reduce() : nullptr,
@@ -110,7 +104,7 @@ void HierExecutor::plan_all_gather() {
     std::memcpy(own, call_.in, bytes);
   std::byte* const of_host = gathered_from({levels_.self().host, 0});
   gather_ = inside_call(Collective::kAllGather, own, of_host, bytes);
-  across_ = {Pattern::kDirectAllGather, whole, whole, host_bytes_, 1, nullptr};
+  across_ = {Pattern::kDirectAllGather, whole, host_bytes_};
   spread_ = inside_call(Collective::kBroadcast, whole, whole, whole_.size());
 }
 

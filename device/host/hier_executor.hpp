@@ -54,8 +54,8 @@ struct HierLinks {
 
 class HierExecutor {
  public:
-  /// For collectives that takes() names; reductions between buffers that is contiguous. The job is that of
-  /// the whole communicator; a barrier's is left as it is. What `levels` refers to must outlive this.
+  /// A call of the whole communicator that takes() names, a reduction between contiguous buffers. What
+  /// `levels` refers to must outlive this.
   HierExecutor(const HierLinks& levels, const Call& call);
 
   using State = RingExecutor::State;

@@ -98,11 +98,11 @@ class ImmediateExchangeOf {
   int size() const noexcept { return static_cast<int>(areas_.size()); }
 
   /// Reductions go in order of rank, so that the result is bitwise the same everywhere. offered_bytes() of
-  /// the job is at most most_offered(), save of a broadcast and a reduce, which take several exchanges then.
-  /// Throws what the waiter throws, and Error (kGivenUp) when a rank has abandoned the communicator.
-  /// And DifferentCall when a rank whose offer this one takes is in another call, or has another number of
-  /// bytes. Then this exchange has not been: it can be performed anew. call_bytes: of the whole call, of
-  /// which the job may be a part.
+  /// the call is at most Area::kMostOffered, save of a broadcast and a reduce, which take several exchanges
+  /// then. Throws what the waiter throws, Error (kGivenUp) when a rank has abandoned the communicator, and
+  /// DifferentCall when a rank whose offer this one takes is in another call, or has another number of bytes.
+  /// Then this exchange has not been: it can be performed anew. perform_part(): `call` is a part of one of
+  /// call_bytes.
   void perform(const Call& call, Waiter& waiter);
   void perform_part(const Call& call, std::size_t call_bytes, Waiter& waiter);
 
@@ -114,7 +114,7 @@ class ImmediateExchangeOf {
   /// exchange was of, and Error as perform(). Receivers of a broadcast may yet find that out themselves.
   void check_calls() const;
 
-  /// The rank that the last job waited for when it threw.
+  /// The rank that the last call waited for when it threw.
   int awaited() const noexcept { return awaited_; }
   void abandon() noexcept;
 

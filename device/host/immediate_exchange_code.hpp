@@ -302,7 +302,7 @@ template <typename ImmediateExchangeOf<Area>::Where kWhere>
       for (int k = 0; k < size() - 1; ++k) await(other_position(self_, k), flag, waiter);
       break;
     default:
-      throw Error(ErrorCode::kInternal, "A collective that is no direct exchange was performed as one.");
+      throw Error(ErrorCode::kInternal, "A collective that is no immediate exchange was performed as one.");
   }
   entered_ = level_ = exchange_;
 }

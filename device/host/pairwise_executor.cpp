@@ -34,11 +34,11 @@ void PairwiseExecutor::plan_inside() {
   inside_call_.out_blocks = out_blocks_.data();
   inside_call_.owns_its_block =
       call_.in == call_.out && call_.in_packer == nullptr && call_.out_packer == nullptr;
-  const auto select = [&](const Packer* all, Selected& selected, Packer& gaps) -> const Packer* {
+  const auto select = [&](const Packer* all, Selected& selected, Packer& packer) -> const Packer* {
     if (all == nullptr) return nullptr;
     selected = {all, pairwise_.mates};
-    gaps = {Selected::move, &selected};
-    return &gaps;
+    packer = {Selected::move, &selected};
+    return &packer;
   };
   inside_call_.in_packer = select(call_.in_packer, in_selected_, in_packer_);
   inside_call_.out_packer = select(call_.out_packer, out_selected_, out_packer_);

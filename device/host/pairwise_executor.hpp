@@ -17,13 +17,13 @@ struct PairwiseLinks {
   std::span<const PeerLinks> links;  ///< by rank; to those of other hosts
   std::size_t slot_bytes = 0;        ///< of these links
   CicoBuffers* cico = nullptr;       ///< of my host; nullptr where I am alone
-  std::span<const int> mates;        ///< the ranks of my host, myself among them, as in `CICO buffers`
+  std::span<const int> mates;        ///< the ranks of my host, myself among them, as in `cico`
   int rank = 0;
 };
 
 class PairwiseExecutor {
  public:
-  /// An all-to-all of the whole communicator. What `mesh` refers to must outlive this.
+  /// An all-to-all of the whole communicator. What `pairwise` refers to must outlive this.
   PairwiseExecutor(const PairwiseLinks& pairwise, const Call& call);
   PairwiseExecutor(const PairwiseExecutor&) = delete;
   PairwiseExecutor& operator=(const PairwiseExecutor&) = delete;

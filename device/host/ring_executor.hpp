@@ -73,7 +73,7 @@ class RingExecutor {
   enum class State {
     kMoved,    ///< came at least one slice further
     kBlocked,  ///< waits for a neighbour
-    kDone,  ///< the result is in place; what was sent may not have left this process (see SendLink::drained)
+    kDone,     ///< the result is in place; what was sent may not have left this process
   };
   /// Goes on until it must wait. Throws what the links throw.
   State advance();

@@ -127,7 +127,7 @@ SingleCopyExecutor::State SingleCopyExecutor::read_operands() {
   if (operand_ == nullptr && !is_reader()) return go_by_cico();
   const bool broadcast = call_.collective == Collective::kBroadcast;
   const int sources = broadcast ? (is_reader() ? 1 : 0) : cico_.size() - 1;
-  // Packer cannot be filled again.
+  // What a packer has unpacked cannot be unpacked again.
   const int needed_at_once =
       call_.out_packer != nullptr && read_ == 0 ? sources : std::min(read_ + 1, sources);
   for (int k = read_; k < needed_at_once; ++k) {
@@ -269,7 +269,7 @@ SingleCopyExecutor::State SingleCopyExecutor::go_by_cico() {
   return by_cico_.emplace(cico_, call_).advance();
 }
 
-/// What I owe myself, but in gaps, which cannot be filled again.
+/// What I owe myself, save in a non-contiguous output, which cannot be unpacked again.
 void SingleCopyExecutor::keep_own() const {
   if (call_.collective == Collective::kBroadcast || reduces() || operand_ == nullptr ||
       call_.out_packer != nullptr)

@@ -25,7 +25,7 @@ class SingleCopyExecutor {
     return collective <= Collective::kAllToAll || collective == Collective::kReduceScatterV;
   }
 
-  /// pids: by rank; all of them permit read_peer_memory(). takes(job.collective), count >= 1.
+  /// pids: by rank; all of them permit read_peer_memory(). takes(call.collective), count >= 1.
   /// begun: as of a CicoWalk.
   SingleCopyExecutor(CicoBuffers& cico, std::span<const std::int64_t> pids, const Call& call,
                      Begun begun = Begun::kNo);

@@ -96,8 +96,8 @@ bool TreeExecutor::slice_down() {
   return true;
 }
 
-/// The root's slice of a broadcast. Packer are packed once, although it may be a while until the children can
-/// take it.
+/// The root's slice of a broadcast. A non-contiguous one is packed once, although it may be a while until the
+/// children can take it.
 const std::byte* TreeExecutor::operand(std::size_t at, std::size_t bytes) {
   if (stage_.in_packer == nullptr) {
     need(stage_.in + at, bytes);

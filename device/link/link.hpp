@@ -54,8 +54,6 @@ class SendLink : public LinkInCall {
   virtual std::byte* try_acquire() = 0;
   /// Hands the acquired slot, with its first `bytes` bytes, to the receiver.
   virtual void publish(std::size_t bytes) = 0;
-  /// The receiver needs no further call from us to get everything published.
-  virtual bool drained() = 0;
   /// Tells the receiver that nothing further will come. Never throws; for a communicator that cannot go on.
   virtual void abandon() noexcept = 0;
   /// Tells the receiver that this end has been waiting for long. Never throws.

@@ -71,7 +71,6 @@ class SharedSendLink final : public SendLink, SharedFifoEnd {
     note_of(step_) = note().word();
     header_->filled.publish(++step_);
   }
-  bool drained() override { return true; }
   void abandon() noexcept override { header_->filled.publish(StepFlag::kAbandoned); }
   void say_waiting() noexcept override { header_->sender_waits.publish(step_ + 1); }
   bool other_waits() const noexcept override {

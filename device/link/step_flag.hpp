@@ -6,7 +6,7 @@
 
 namespace loom::device {
 
-/// Counts slots host-driven. One writer, any number of readers, possibly in other processes.
+/// Counts slots that have been handed over. One writer, any number of readers, possibly in other processes.
 ///   publish(n): release  -- pairs with --  value(): acquire
 /// so once value() >= n is seen, the contents of slots 1..n are visible. Only grows; 64 bits never wrap.
 class StepFlag {

@@ -1,12 +1,12 @@
-// tree_schedule.hpp -- the double binary tree over hosts, with a chain inside each host: who is whose parent.
-// Each tree carries half of the message, cut into slices. A reduction goes up, a broadcast down, an
+// tree_schedule.hpp -- the double binary tree over positions, which are hosts in the product: who is whose
+// parent. Each tree carries half of the message, cut into slices. A reduction goes up, a broadcast down, an
 // all-reduce up and then down.
 //
-// Depth 2 (log2 h + l) for an all-reduce over h hosts of l ranks, half of that for the other two, and a slice
-// more for each further slice. A rank that is inside one tree is a leaf of the other (save one rank where h
-// is odd), so that at full pipeline no rank sends or receives more than 2 S for an all-reduce (least: 2
-// (n-1)/n S), or 1 S for the other two (Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth
-// broadcast, reduction and scan", 2009).
+// Depth 2 log2 n for an all-reduce over n positions, half of that for the other two, and a slice more for
+// each further slice. A position that is inside one tree is a leaf of the other (save one where n is odd), so
+// that at full pipeline none sends or receives more than 2 S for an all-reduce (least: 2 (n-1)/n S), or 1 S
+// for the other two (Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and
+// scan", 2009).
 #pragma once
 
 #include <bit>
@@ -73,28 +73,6 @@ LOOM_HOST_DEVICE constexpr RootedPlace double_tree_from(int tree, int root, int 
     below = double_tree(tree, below, size).parent;
   if (below == kNobody) return {place.parent, {place.child[0], place.child[1], kNobody}};
   return {below, {place.parent, place.child[below == place.child[0] ? 1 : 0], kNobody}};
-}
-
-/// A rank's place, with ranks numbered host after host, `locals` of them each. The first of a host is in the
-/// tree over hosts; the others hang below it as a chain.
-struct ChainedPlace {
-  int parent = kNobody;
-  int child[3] = {kNobody, kNobody, kNobody};
-};
-LOOM_HOST_DEVICE constexpr ChainedPlace chained_tree(int tree, int rank, int hosts, int locals) {
-  const int host = rank / locals, local = rank % locals;
-  ChainedPlace place;
-  if (local + 1 < locals) place.child[2] = rank + 1;
-  if (local > 0) {
-    place.parent = rank - 1;
-    return place;
-  }
-  const TreePlace above = double_tree(tree, host, hosts);
-  const auto head_of = [&](int h) { return h == kNobody ? kNobody : h * locals; };
-  place.parent = head_of(above.parent);
-  place.child[0] = head_of(above.child[0]);
-  place.child[1] = head_of(above.child[1]);
-  return place;
 }
 
 }  // namespace loom::device

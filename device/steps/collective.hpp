@@ -35,7 +35,7 @@ struct RingEnds {
   Passed passed;
 };
 /// Links to and from every other rank, in order of rank. All have passed equally many messages.
-struct MeshEnds {
+struct PairwiseEnds {
   RecvEnd from[kMostRanks - 1];
   SendEnd to[kMostRanks - 1];
   Passed passed;
@@ -43,7 +43,7 @@ struct MeshEnds {
 /// The links of one channel of one rank, by protocol.
 struct Channel {
   RingEnds ring[kProtocols];
-  MeshEnds pairwise[kProtocols];
+  PairwiseEnds pairwise[kProtocols];
 };
 struct ChannelForm {
   FifoForm ring[kProtocols], pairwise[kProtocols];
@@ -52,11 +52,13 @@ struct ChannelForm {
 /// One rank's share of one call; equal on all ranks but for rank and buffers. Sizes in elements.
 ///
 ///   algorithm            in                    out                    message
-///   kAllreduceRing,...   count                 count                  chunks of `chunk`, the last one
-///   shorter kReduceScatterRing   size x chunk          chunk                  count = size x chunk
+///   kAllreduceRing       count                 count                  chunks of `chunk`; a shorter last one
+///   kReduceScatterRing   size x chunk          chunk                  count = size x chunk
 ///   kAllGatherRing       chunk                 size x chunk           count = size x chunk
 ///   kBroadcastChain      count, at the root    count, elsewhere       one chunk
 ///   kReduceChain         count                 count, at the root     one chunk
+///   kOneShot             count                 count                  one chunk
+///   kTwoShot             count                 count                  as of kAllreduceRing
 struct Task {
   Algorithm algorithm = Algorithm::kAllreduceRing;
   Protocol protocol = Protocol::kSimple;
@@ -177,7 +179,7 @@ LOOM_HOST_DEVICE bool chain(Group& group, const Task& task, const RingEnds& ends
 
 /// All of a slice to all; each reduces for itself.
 template <class MoveBy, class Operation, class T, class Group>
-LOOM_HOST_DEVICE bool one_shot(Group& group, const Task& task, const MeshEnds& ends, Passed& passed,
+LOOM_HOST_DEVICE bool one_shot(Group& group, const Task& task, const PairwiseEnds& ends, Passed& passed,
                                const FifoForm& form, const WayOut& way_out) {
   const Part part = part_of(task, 0);
   const std::size_t slice = MoveBy::data_bytes(form) / sizeof(T);
@@ -205,7 +207,7 @@ LOOM_HOST_DEVICE bool one_shot(Group& group, const Task& task, const MeshEnds& e
 
 /// Two messages of every link for a slice of all chunks: operands for the peer's chunk, results of mine.
 template <class MoveBy, class Operation, class T, class Group>
-LOOM_HOST_DEVICE bool two_shot(Group& group, const Task& task, const MeshEnds& ends, Passed& passed,
+LOOM_HOST_DEVICE bool two_shot(Group& group, const Task& task, const PairwiseEnds& ends, Passed& passed,
                                const FifoForm& form, const WayOut& way_out) {
   const auto* const in = static_cast<const T*>(task.in);
   auto* const out = static_cast<T*>(task.out);
@@ -215,8 +217,8 @@ LOOM_HOST_DEVICE bool two_shot(Group& group, const Task& task, const MeshEnds& e
   for (std::size_t offset = 0; offset < length; offset += slice) {
     const auto slice_of_chunk = [&](int chunk) { return slice_of(part_of(task, chunk), offset, slice); };
     for (int k = 0; k < others; ++k) {
-      const Exchange step = exchange_step(Pattern::kTwoShotAllreduce, task.rank, task.size, k);
-      const Part elems = slice_of_chunk(step.sent.first);
+      const Exchange step = exchange_step(Pattern::kTwoShotAllreduce, 0, task.rank, k);
+      const Part elems = slice_of_chunk(step.sent);
       Move<T> offer;
       offer.to = &ends.to[end_of(step.to)];
       offer.tos = 1;
@@ -237,9 +239,9 @@ LOOM_HOST_DEVICE bool two_shot(Group& group, const Task& task, const MeshEnds& e
     reduce.out = out + own.first;
     reduce.count = own.length;
     if (!MoveBy::template perform<Operation>(group, reduce, form, way_out)) return false;
-    for (int k = others; k < 2 * others; ++k) {
-      const Exchange step = exchange_step(Pattern::kTwoShotAllreduce, task.rank, task.size, k);
-      const Part elems = slice_of_chunk(step.received.first);
+    for (int k = 0; k < others; ++k) {
+      const Exchange step = exchange_step(Pattern::kTwoShotAllreduce, 1, task.rank, k);
+      const Part elems = slice_of_chunk(step.received);
       Move<T> take;
       take.from = &ends.from[end_of(step.from)];
       take.froms = 1;
@@ -270,8 +272,8 @@ LOOM_HOST_DEVICE bool perform_ring(Group& group, const Task& task, RingEnds& end
   return done;
 }
 template <class MoveBy, class Operation, class T, class Group>
-LOOM_HOST_DEVICE bool perform_pairwise(Group& group, const Task& task, MeshEnds& ends, const FifoForm& form,
-                                       const WayOut& way_out) {
+LOOM_HOST_DEVICE bool perform_pairwise(Group& group, const Task& task, PairwiseEnds& ends,
+                                       const FifoForm& form, const WayOut& way_out) {
   Passed passed = ends.passed;
   const bool done = task.algorithm == Algorithm::kOneShot
                         ? detail::one_shot<MoveBy, Operation, T>(group, task, ends, passed, form, way_out)
@@ -281,12 +283,13 @@ LOOM_HOST_DEVICE bool perform_pairwise(Group& group, const Task& task, MeshEnds&
   return done;
 }
 
-/// Rings go by Simple and LL128, meshes by LL and LL128; by the other one where LL128 has no such elements.
+/// Rings go by Simple and LL128, pairwise links by LL and LL128; by the other one where LL128 has no such
+/// elements.
 template <class T>
 LOOM_HOST_DEVICE constexpr Protocol protocol_for(const Task& task) {
-  const bool meshes = task.algorithm == Algorithm::kOneShot || task.algorithm == Algorithm::kTwoShot;
+  const bool is_pairwise = task.algorithm == Algorithm::kOneShot || task.algorithm == Algorithm::kTwoShot;
   if (task.protocol == Protocol::kLL128 && LL128Move::carries<T>) return Protocol::kLL128;
-  return meshes ? Protocol::kLL : Protocol::kSimple;
+  return is_pairwise ? Protocol::kLL : Protocol::kSimple;
 }
 
 /// `channel` is shared by the group. False, on all threads: the way out was taken, and the links are of no
@@ -294,18 +297,19 @@ LOOM_HOST_DEVICE constexpr Protocol protocol_for(const Task& task) {
 template <class Operation, class T, class Group>
 LOOM_HOST_DEVICE bool perform(Group& group, const Task& task, Channel& channel, const ChannelForm& forms,
                               const WayOut& way_out) {
-  const bool meshes = task.algorithm == Algorithm::kOneShot || task.algorithm == Algorithm::kTwoShot;
+  const bool is_pairwise = task.algorithm == Algorithm::kOneShot || task.algorithm == Algorithm::kTwoShot;
   const Protocol protocol = protocol_for<T>(task);
   const int p = static_cast<int>(protocol);
   RingEnds& ring = channel.ring[p];
-  MeshEnds& pairwise = channel.pairwise[p];
+  PairwiseEnds& pairwise = channel.pairwise[p];
   if constexpr (LL128Move::carries<T>)
     if (protocol == Protocol::kLL128)
-      return meshes ? perform_pairwise<LL128Move, Operation, T>(group, task, pairwise, forms.pairwise[p],
-                                                                way_out)
-                    : perform_ring<LL128Move, Operation, T>(group, task, ring, forms.ring[p], way_out);
-  return meshes ? perform_pairwise<LLMove, Operation, T>(group, task, pairwise, forms.pairwise[p], way_out)
-                : perform_ring<SimpleMove, Operation, T>(group, task, ring, forms.ring[p], way_out);
+      return is_pairwise ? perform_pairwise<LL128Move, Operation, T>(group, task, pairwise, forms.pairwise[p],
+                                                                     way_out)
+                         : perform_ring<LL128Move, Operation, T>(group, task, ring, forms.ring[p], way_out);
+  return is_pairwise
+             ? perform_pairwise<LLMove, Operation, T>(group, task, pairwise, forms.pairwise[p], way_out)
+             : perform_ring<SimpleMove, Operation, T>(group, task, ring, forms.ring[p], way_out);
 }
 
 }  // namespace loom::device::steps

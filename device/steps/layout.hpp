@@ -34,7 +34,7 @@ class Layout {
                           .to = send(at(next, begin), at(rank, begin)),
                           .passed = {}};
       }
-      for (int k = 0; k < ranks_ - 1 && has_mesh(p); ++k) {
+      for (int k = 0; k < ranks_ - 1 && has_pairwise(p); ++k) {
         const int peer = other_position(rank, k);
         const std::size_t mine = pairwise_begin(p, peer, rank), theirs = pairwise_begin(p, rank, peer);
         result.pairwise[p].from[k] = receive(at(rank, mine), at(peer, theirs));
@@ -58,10 +58,10 @@ class Layout {
   static Word* word(std::byte* at) { return reinterpret_cast<Word*>(at); }
 
   constexpr bool has_ring(int p) const { return form_.ring[p].slot_count > 0; }
-  constexpr bool has_mesh(int p) const { return form_.pairwise[p].slot_count > 0; }
+  constexpr bool has_pairwise(int p) const { return form_.pairwise[p].slot_count > 0; }
   constexpr std::size_t ring_bytes(int p) const { return has_ring(p) ? kSlots + form_.ring[p].bytes() : 0; }
   constexpr std::size_t pairwise_bytes(int p) const {
-    return has_mesh(p) ? kSlots + form_.pairwise[p].bytes() : 0;
+    return has_pairwise(p) ? kSlots + form_.pairwise[p].bytes() : 0;
   }
   constexpr std::size_t protocol_bytes(int p) const {
     return ring_bytes(p) + static_cast<std::size_t>(ranks_ - 1) * pairwise_bytes(p);

@@ -14,9 +14,8 @@
 //
 // A group has
 //   index(), size()    of this thread, and how many there are
-//   any(condition)     whether it holds for one of them, on all; a barrier, and nobody leaves the moment
-//   before
-//                      all have come: what each wrote before is visible to each after
+//   any(condition)     whether it holds for one of them, on all; a barrier, too: what each wrote before is
+//                      visible to each after
 //   pause()            in a fruitless wait
 //   kLanes             so many threads, side by side, move a line of LL128 together; size() is a multiple
 //   all_lanes(cond)    whether it holds for all of these

@@ -76,7 +76,7 @@ struct Reach {
       translate(to.slots), translate(to.filled), translate(to.consumed);
     };
     for (steps::RingEnds& ring : channel.ring) both(ring.from, ring.to);
-    for (steps::MeshEnds& pairwise : channel.pairwise)
+    for (steps::PairwiseEnds& pairwise : channel.pairwise)
       for (int peer = 0; peer < steps::kMostRanks - 1; ++peer) both(pairwise.from[peer], pairwise.to[peer]);
   }
 };

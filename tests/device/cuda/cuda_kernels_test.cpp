@@ -1,5 +1,5 @@
 // Kernels and executors on a GPU, against the host: reductions, collectives of 2 to 8 ranks that share the
-// GPU through streams of this process, and the handed-over executor. Skipped where there is no GPU.
+// GPU through streams of this process, and the host-driven executor. Skipped where there is no GPU.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

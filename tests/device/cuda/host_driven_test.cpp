@@ -1,4 +1,4 @@
-// The handed-over executor and its links, on a driver without a GPU (tests/fake_cuda); ranks are threads.
+// The host-driven executor and its links, on a driver without a GPU (tests/fake_cuda); ranks are threads.
 // Between processes: tests/mpi.
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ class World {
   GpuLinks& links(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
   Gpu& gpu() { return *gpus_[0]; }
 
-  /// jobs: by rank. Throws nothing; a rank that fails fails the test.
+  /// calls: by rank. Throws nothing; a rank that fails fails the test.
   void perform(const std::vector<Call>& calls) {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < size(); ++rank)

@@ -15,13 +15,12 @@
 //           ranks channels
 //           bytes us           message of each rank; median of the calls
 //           GB/s               bytes / us
-//           of roofline        of what reading and writing each rank's message once takes at copy GB/s: 2
-//           ranks
-//                              bytes / copy GB/s / us
+//           of roofline        of what reading and writing each rank's message once takes at copy GB/s:
+//                              2 ranks bytes / copy GB/s / us
 //           of copies          of what plain copies take in the same run, in which each rank sends the next
-//           one
-//                              as much as it sends in an all-reduce, 2 (ranks - 1) / ranks bytes, all at
-//                              once. The aim for large messages is 0.85 by Simple, 0.75 by LL128, 0.4 by LL
+//                              one as much as it sends in an all-reduce, 2 (ranks - 1) / ranks bytes, all
+//                              at once. The aim for large messages is 0.85 by Simple, 0.75 by LL128, 0.4 by
+//                              LL
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

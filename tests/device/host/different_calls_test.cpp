@@ -21,7 +21,7 @@ namespace {
 
 const WaitPolicy kPolicy{.progress = {}, .check_peers = {}, .oversubscribed = true, .timeout_s = 30};
 
-/// body(direct, CICO buffers, rank) in a thread for each rank.
+/// body(immediate, cico, rank) in a thread for each rank.
 template <class Body>
 void run_ranks(int ranks, Body&& body) {
   Host host(ranks);

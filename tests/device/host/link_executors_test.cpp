@@ -50,20 +50,18 @@ Buffers outputs(const Buffers& in, bool in_place, Body&& body) {
   return out;
 }
 
-void check_exchange(Pattern pattern, int size, std::size_t count, bool in_place, int root) {
+void check_exchange(Pattern pattern, int size, std::size_t count, int root) {
   SCOPED_TRACE(::testing::Message() << "pattern " << static_cast<int>(pattern) << ", " << size
-                                    << " positions, " << count << " elements, root " << root
-                                    << (in_place ? ", in place" : ""));
+                                    << " positions, " << count << " elements, root " << root);
   const FifoShape shape{.slot_bytes = 256, .slot_count = 2};
   const LinksBetweenAll pairwise(size, shape);
   const auto blocks = static_cast<std::size_t>(block_count(pattern, size));
   const Buffers in = operands(size, blocks * count);
   Buffers out;
   for (int repetition = 0; repetition < 2; ++repetition)  // slots are used again
-    out = outputs(in, in_place, [&](int p, const std::byte* from, std::byte* to) {
-      run(ExchangeExecutor(
-          pairwise.of(p), p, shape.slot_bytes,
-          {pattern, from, to, count, sizeof(float), find_reduce(Op::kSum, Type::kFloat), root}));
+    out = outputs(in, true, [&](int p, const std::byte*, std::byte* data) {
+      run(ExchangeExecutor(pairwise.of(p), p, shape.slot_bytes,
+                           {pattern, data, count, sizeof(float), find_reduce(Op::kSum, Type::kFloat), root}));
     });
 
   for (std::size_t p = 0; p < out.size(); ++p)
@@ -71,23 +69,13 @@ void check_exchange(Pattern pattern, int size, std::size_t count, bool in_place,
       for (std::size_t i = block * count; i < (block + 1) * count; ++i) {
         const auto r = static_cast<std::size_t>(root);
         switch (pattern) {
-          case Pattern::kRecursiveDoublingAllreduce:
           case Pattern::kOneShotAllreduce:
           case Pattern::kTwoShotAllreduce:
             expect_near_sum(in, out[p][i], i);
             ASSERT_EQ(out[p][i], out[0][i]) << "not the same everywhere";
             break;
-          case Pattern::kHalvingReduceScatter:
-          case Pattern::kDirectReduceScatter:
-            if (block == p) expect_near_sum(in, out[p][i], i);
-            break;
-          case Pattern::kDoublingAllGather:
-          case Pattern::kBruckAllGather:
           case Pattern::kDirectAllGather:
             ASSERT_EQ(out[p][i], in[block][i]);
-            break;
-          case Pattern::kPairwiseAllToAll:
-            ASSERT_EQ(out[p][i], in[block][p * count + i - block * count]);
             break;
           case Pattern::kDirectBroadcast:
             ASSERT_EQ(out[p][i], in[r][i]);
@@ -95,18 +83,6 @@ void check_exchange(Pattern pattern, int size, std::size_t count, bool in_place,
           case Pattern::kDirectReduce:
             if (p == r) expect_near_sum(in, out[p][i], i);
             break;
-          case Pattern::kGather:
-            if (p == r) {
-              ASSERT_EQ(out[p][i], in[block][i]);
-            }
-            break;
-          case Pattern::kScatter:
-            if (block == p) {
-              ASSERT_EQ(out[p][i], in[r][i]);
-            }
-            break;
-          case Pattern::kDissemination:
-            FAIL() << "has no blocks";
         }
       }
 }
@@ -114,42 +90,15 @@ void check_exchange(Pattern pattern, int size, std::size_t count, bool in_place,
 class Exchanges : public ::testing::TestWithParam<Pattern> {};
 
 TEST_P(Exchanges, ComeOutRightForEverySize) {
-  const Pattern pattern = GetParam();
-  // Each position gives a block of its own to every other: what it sends, an in-place result would cover.
-  const bool may_be_in_place = pattern != Pattern::kPairwiseAllToAll;
-  for (const int size : {1, 2, 3, 4, 5, 6, 7, 8, 9}) {
-    if (needs_power_of_two(pattern) && (size & (size - 1)) != 0) continue;
+  for (const int size : {2, 3, 4, 5, 6, 7, 8, 9})
     for (const std::size_t count : {1UL, 7UL, 64UL, 1000UL})
-      for (const bool in_place : {false, may_be_in_place})
-        check_exchange(pattern, size, count, in_place, size / 2);
-  }
+      check_exchange(GetParam(), size, count, size / 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Patterns, Exchanges,
-                         ::testing::Values(Pattern::kRecursiveDoublingAllreduce,
-                                           Pattern::kHalvingReduceScatter, Pattern::kDoublingAllGather,
-                                           Pattern::kBruckAllGather, Pattern::kOneShotAllreduce,
-                                           Pattern::kTwoShotAllreduce, Pattern::kDirectReduceScatter,
+                         ::testing::Values(Pattern::kOneShotAllreduce, Pattern::kTwoShotAllreduce,
                                            Pattern::kDirectAllGather, Pattern::kDirectBroadcast,
-                                           Pattern::kDirectReduce, Pattern::kPairwiseAllToAll,
-                                           Pattern::kGather, Pattern::kScatter));
-
-TEST(Dissemination, LetsNobodyGoBeforeAllHaveCome) {
-  for (const int size : {2, 3, 5, 8}) {
-    const FifoShape shape{.slot_bytes = 64, .slot_count = 2};
-    const LinksBetweenAll pairwise(size, shape);
-    std::vector<std::jthread> threads;
-    std::atomic<int> here = 0;
-    for (int p = 0; p < size; ++p)
-      threads.emplace_back([&, p] {
-        for (int round = 1; round <= 20; ++round) {
-          ++here;
-          run(ExchangeExecutor(pairwise.of(p), p, shape.slot_bytes, {.pattern = Pattern::kDissemination}));
-          EXPECT_GE(here, round * size);
-        }
-      });
-  }
-}
+                                           Pattern::kDirectReduce));
 
 TEST(Trees, CarryTheirThreeCollectivesFromEveryRoot) {
   for (const int size : {2, 3, 4, 5, 6, 9})

@@ -79,7 +79,7 @@ int sum_at(int ranks, std::size_t i) {
   return ranks * value_at(0, i) + 1000 * ranks * (ranks - 1) / 2;
 }
 
-/// One rank's part of one call: perform(job), and all of its result has left, once. The message, or all of
+/// One rank's part of one call: perform(call), and all of its result has left, once. The message, or all of
 /// its blocks, has about `most` ints.
 template <class Perform>
 void check_call(int rank, int ranks, Collective collective, std::size_t most, bool in_place,

@@ -165,11 +165,10 @@ Program program_of(RingCollective collective, int p, int size) {
   for (int k = 0; k < ring_step_count(collective, size); ++k) {
     const RingStep step = ring_step(collective, p, size, k);
     const bool copies = step.action == RingAction::kRecvCopySend || step.action == RingAction::kRecvCopy;
-    const Blocks chunk{step.chunk, 1};
     if (receives(step.action))
       program.operations.push_back(
-          {copies ? Operation::kReceive : Operation::kReceiveReduce, (p + size - 1) % size, 0, chunk});
-    if (sends(step.action)) program.operations.push_back({Operation::kSend, (p + 1) % size, 0, chunk});
+          {copies ? Operation::kReceive : Operation::kReceiveReduce, (p + size - 1) % size, 0, step.chunk});
+    if (sends(step.action)) program.operations.push_back({Operation::kSend, (p + 1) % size, 0, step.chunk});
   }
   return program;
 }

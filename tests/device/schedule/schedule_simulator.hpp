@@ -11,8 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "device/schedule/exchange_schedule.hpp"
-
 namespace loom::device {
 
 /// Whose contributions a block holds, how often each, and which block of the message it is.
@@ -25,8 +23,7 @@ struct Block {
 struct Operation {
   enum Kind { kSend, kReceive, kReceiveReduce } kind;
   int peer, channel = 0;
-  Blocks blocks = {};
-  bool from_input = false;
+  int block = 0;
 };
 
 /// A sequence of operations of one rank; a rank may run several side by side.
@@ -38,16 +35,14 @@ struct Program {
 class Simulator {
  public:
   Simulator(int ranks, int blocks, std::size_t slots, std::vector<Program> programs)
-      : ranks_(ranks), blocks_(blocks), slots_(slots), programs_(std::move(programs)) {
+      : ranks_(ranks), slots_(slots), programs_(std::move(programs)) {
     state_.at.resize(programs_.size());
     state_.clock.resize(programs_.size());
     messages_.resize(static_cast<std::size_t>(ranks));
-    sent_blocks_.resize(messages_.size());
     for (int rank = 0; rank < ranks; ++rank) {
       state_.output.emplace_back();
       for (int block = 0; block < blocks; ++block) state_.output.back().push_back(contribution(rank, block));
     }
-    input_ = state_.output;
   }
 
   /// What a rank has at first.
@@ -111,11 +106,10 @@ class Simulator {
 
   int depth() const { return *std::max_element(state_.clock.begin(), state_.clock.end()); }
   int most_messages() const { return *std::max_element(messages_.begin(), messages_.end()); }
-  int most_blocks() const { return *std::max_element(sent_blocks_.begin(), sent_blocks_.end()); }
 
  private:
   struct Message {
-    std::vector<Block> blocks;
+    Block block;
     int clock;  ///< messages that had to follow one another up to this one
   };
   struct State {
@@ -139,7 +133,7 @@ class Simulator {
       for (const auto& [ends, fifo] : fifos)
         for (const Message& message : fifo) {
           text.append(ends.begin(), ends.end());
-          for (const Block& block : message.blocks) add(block);
+          add(message.block);
         }
       return text;
     }
@@ -152,26 +146,19 @@ class Simulator {
     const int rank = programs_[p].rank;
     const auto self = static_cast<std::size_t>(rank);
     const Operation& operation = programs_[p].operations[state.at[p]];
-    const auto block_at = [&](int i) {
-      return static_cast<std::size_t>((operation.blocks.first + i) % blocks_);
-    };
+    Block& block = state.output[self][static_cast<std::size_t>(operation.block)];
     if (operation.kind == Operation::kSend) {
       auto& fifo = state.fifos[{rank, operation.peer, operation.channel}];
       if (fifo.size() == slots_) return false;
-      Message message{{}, state.clock[p] + 1};
-      for (int i = 0; i < operation.blocks.count; ++i)
-        message.blocks.push_back((operation.from_input ? input_ : state.output)[self][block_at(i)]);
-      fifo.push_back(std::move(message));
+      fifo.push_back({block, state.clock[p] + 1});
       ++messages_[self];
-      sent_blocks_[self] += operation.blocks.count;
     } else {
       auto& fifo = state.fifos[{operation.peer, rank, operation.channel}];
       if (fifo.empty()) return false;
       const Message message = std::move(fifo.front());
       fifo.pop_front();
       state.clock[p] = std::max(state.clock[p], message.clock);
-      for (int i = 0; i < operation.blocks.count; ++i)
-        take(state.output[self][block_at(i)], message.blocks[static_cast<std::size_t>(i)], operation.kind);
+      take(block, message.block, operation.kind);
     }
     ++state.at[p];
     return true;
@@ -187,12 +174,11 @@ class Simulator {
       into.counts[i] = static_cast<std::uint8_t>(into.counts[i] + received.counts[i]);
   }
 
-  int ranks_, blocks_;
+  int ranks_;
   std::size_t slots_;
   std::vector<Program> programs_;
   State state_;
-  std::vector<std::vector<Block>> input_;
-  std::vector<int> messages_, sent_blocks_;
+  std::vector<int> messages_;
 };
 
 }  // namespace loom::device

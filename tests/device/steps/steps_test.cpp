@@ -9,11 +9,11 @@ namespace loom::device::steps {
 namespace {
 
 /// Little room, so that short messages take many slices and come round the FIFOs.
-ChannelForm small_form(std::size_t slot_bytes, std::size_t slots, bool meshes = true) {
+ChannelForm small_form(std::size_t slot_bytes, std::size_t slots, bool pairwise = true) {
   ChannelForm form;
   for (int p = 0; p < kProtocols; ++p) {
     form.ring[p] = {slot_bytes, slots};
-    if (meshes) form.pairwise[p] = {slot_bytes, slots};
+    if (pairwise) form.pairwise[p] = {slot_bytes, slots};
   }
   form.pairwise[static_cast<int>(Protocol::kSimple)] = form.ring[static_cast<int>(Protocol::kLL)] = {};
   return form;
@@ -64,7 +64,7 @@ void check(const Call& call, HostWorld& world, std::size_t offset_bytes = 0) {
 struct Way {
   Algorithm algorithm;
   Protocol protocol;
-  bool meshes = false;
+  bool pairwise = false;
 };
 constexpr Way kWays[] = {
     {Algorithm::kAllreduceRing, Protocol::kSimple},     {Algorithm::kAllreduceRing, Protocol::kLL128},
@@ -78,7 +78,7 @@ constexpr Way kWays[] = {
 void check_every_algorithm(HostWorld& world, int size, std::size_t count, bool in_place, int root,
                            std::size_t offset = 0) {
   for (const Way& way : kWays) {
-    if (way.meshes && size > kMostRanks) continue;
+    if (way.pairwise && size > kMostRanks) continue;
     check<Sum, int>({way.algorithm, way.protocol, size, root, count, sizeof(int),
                      find_reduce(Op::kSum, Type::kInt32), in_place},
                     world, offset);
@@ -118,7 +118,7 @@ template <class Operation, class T>
 int check_type(HostWorld& world, Op op, Type type) {
   if constexpr (on_device<T> && std::is_invocable_v<Operation, T, T>) {
     for (const Way& way : kWays)
-      if (way.algorithm == Algorithm::kAllreduceRing || way.meshes)
+      if (way.algorithm == Algorithm::kAllreduceRing || way.pairwise)
         check<Operation, T>({way.algorithm, way.protocol, 3, 0, 203, sizeof(T), find_reduce(op, type)},
                             world);
     return 1;
