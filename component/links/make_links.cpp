@@ -164,7 +164,7 @@ std::string Communicator::describe_links() const {
   const connect::Shape& shape = group_->wiring.shape;
   const char* how = group_->wiring.rail ? "rings inside and rails across" : "one ring over unequal hosts";
   if (shape.hosts == 1)
-    how = links_.pids.empty() ? "boards in shared memory" : "boards in shared memory and single copy";
+    how = links_.pids.empty() ? "CICO buffers in shared memory" : "CICO buffers in shared memory and single copy";
   std::string way = links_.way();
   if (!way.empty()) way = " over " + way;
   std::string text = fmt::format("{}: {} ranks on {} host{}, {}{}{}; set up in", name_, shape.ranks,
