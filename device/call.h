@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-/* Those from LOOM_GATHER on list their blocks one by one. */
+/* The collectives from LOOM_GATHER on list their blocks one by one. */
 enum loom_collective {
   LOOM_ALLREDUCE,
   LOOM_REDUCE,
@@ -122,16 +122,16 @@ extern "C" {
 #define LOOM_IS(value)
 #endif
 
-/* A block of bytes; without data where the buffer is not contiguous. */
+/* A block of bytes; data is NULL where the buffer is not contiguous. */
 struct loom_block {
   LOOM_BYTES* data LOOM_IS(nullptr);
   size_t bytes LOOM_IS(0);
 };
 
-/* A buffer that is not contiguous, and whose layout only its owner knows. */
+/* A non-contiguous buffer, whose layout only its owner knows. */
 struct loom_packer {
   /* Packs the next `bytes` of a block to `packed`, or unpacks them from there: each block from its first byte
-   * to its last, in as many steps as it takes. Never throws. */
+   * to its last, in any number of steps. Never throws. */
   void (*move)(void* context, int block, LOOM_BYTES* packed, size_t bytes) LOOM_IS(nullptr);
   void* context LOOM_IS(nullptr);
 };
@@ -149,9 +149,10 @@ struct loom_packer {
  *   alltoall               n * count              n * count              elements of a block
  *   barrier                --                     --                     0
  *
- * `in` may be `out`, and for an all-gather this rank's block of `out`. What moves data only counts bytes.
+ * `in` may be `out`; of an all-gather, it may be this rank's block of `out`. Collectives that only move data
+ * count in bytes.
  *
- * And of those that list their blocks (count: all bytes of in_blocks):
+ * Collectives that list their blocks (count: all bytes of in_blocks):
  *
  *   collective             in_blocks              out_blocks
  *   gather, gatherv        1                      n, at the root
@@ -159,8 +160,8 @@ struct loom_packer {
  *   allgatherv             1                      n
  *   alltoallv, alltoallw   n                      n
  *
- * What rank a sends to rank b has as many bytes as what b receives from a; nobody else need know how many.
- * What is pointed to must stay until the call has ended. */
+ * Rank a's block for rank b has as many bytes as b's block from a; no other rank needs to know how many.
+ * Everything that a call points to must stay until the call has ended. */
 struct loom_call {
   LOOM_COLLECTIVE collective LOOM_IS(LOOM_COLLECTIVE::kBarrier);
   const LOOM_BYTES* in LOOM_IS(nullptr);
@@ -169,17 +170,17 @@ struct loom_call {
   LOOM_TYPE type LOOM_IS(LOOM_TYPE::kUint8); /* of an element */
   LOOM_OP op LOOM_IS(LOOM_OP::kSum);         /* of reductions */
   int root LOOM_IS(0);
-  /* Not NULL: the buffer is not contiguous, and `in`, or the blocks' data, are nothing. */
+  /* Not NULL: the buffer is not contiguous, and `in` or `out`, or the blocks' data, are not used. */
   const struct loom_packer* in_packer LOOM_IS(nullptr);
   const struct loom_packer* out_packer LOOM_IS(nullptr);
   const struct loom_block* in_blocks LOOM_IS(nullptr);
   const struct loom_block* out_blocks LOOM_IS(nullptr);
-  bool owns_its_block
-      LOOM_IS(false); /* what this rank would send itself is in its place already (with blocks) */
+  /* With blocks: this rank's block for itself is already in place. */
+  bool owns_its_block LOOM_IS(false);
   /* Of a reduce_scatter: rank r's part is elements [bounds[r], bounds[r + 1]). */
   const uint64_t* bounds LOOM_IS(nullptr);
-  /* Of contiguous buffers whose bytes come and go during the call; NULL: operands are there, and results
-   * stay. Of blocking calls alone. */
+  /* For contiguous buffers whose bytes come and go during the call, in blocking calls alone. NULL: operands
+   * are there from the start, and results stay. */
   LOOM_STREAMING* streaming LOOM_IS(nullptr);
 
 #ifdef __cplusplus
@@ -189,7 +190,7 @@ struct loom_call {
   size_t bytes() const noexcept {
     return count * elem_bytes();
   }
-  /* nullptr where there is no kernel. Of a reduction. */
+  /* Only of a reduction; nullptr where there is no kernel. */
   loom::device::ReduceFn reduce() const noexcept {
     return loom::device::find_reduce(op, type);
   }
@@ -224,7 +225,7 @@ using Call = ::loom_call;
 
 inline constexpr std::size_t kCollectiveCount = LOOM_COLLECTIVE_COUNT;
 
-/// Those whose blocks are listed one by one: Call::in_blocks and out_blocks.
+/// Collectives whose blocks are listed one by one: Call::in_blocks and out_blocks.
 constexpr bool lists_blocks(Collective collective) {
   return collective >= Collective::kGather;
 }
@@ -237,8 +238,8 @@ constexpr bool scatters_result(Collective collective) {
   return collective == Collective::kReduceScatter || collective == Collective::kReduceScatterV;
 }
 
-/// What all ranks know of the size of a call: the bytes of its message, or of a block where it has blocks; of
-/// an all-gather of listed blocks, of all of them. 0 of other calls with listed blocks.
+/// The size of a call as far as all ranks know it: the bytes of its message, or of one block if it has
+/// blocks; of an all-gather of listed blocks, the bytes of all blocks; of other calls with listed blocks, 0.
 constexpr std::size_t shared_bytes(const Call& call, int ranks) {
   if (!lists_blocks(call.collective)) return call.bytes();
   std::size_t bytes = 0;
@@ -247,18 +248,18 @@ constexpr std::size_t shared_bytes(const Call& call, int ranks) {
   return bytes;
 }
 
-/// Bytes that the busiest rank lays out for the others in such a call, at the most.
+/// The most bytes that any rank offers the others in such a call.
 constexpr std::size_t offered_bytes(Collective collective, std::size_t bytes, int ranks) {
   const bool blocks = collective == Collective::kReduceScatter || collective == Collective::kAllToAll;
   return blocks ? bytes * static_cast<std::size_t>(ranks) : bytes;
 }
 
-/// Else only the fallback component can perform it.
+/// Whether loom has a kernel for the call; if not, only the fallback component can perform it.
 inline bool has_kernel(const Call& call) noexcept {
   return !is_reduction(call.collective) || call.reduce() != nullptr;
 }
 
-/// The call has not a byte to move, on any rank, as far as all of them know.
+/// No rank has a byte to move, as far as all ranks know.
 constexpr bool is_empty(const Call& call) {
   return call.count == 0 && call.collective != Collective::kBarrier && !lists_blocks(call.collective);
 }

@@ -87,7 +87,7 @@ Driver::CurrentContext::CurrentContext(const Driver& driver, const Owner& owner)
     unsigned flags = 0;
     int active = 0;
     result_ = functions.primary_state(owner.device, &flags, &active);
-    if (result_ == kSuccess)  // none is made: the memory is gone with the one it was in
+    if (result_ == kSuccess)  // none is made: the memory has gone with the context it was in
       result_ = active != 0 ? functions.retain_primary(&context, owner.device) : kInvalidContext;
     if (result_ != kSuccess) return;
     retained_ = owner.device;
@@ -106,7 +106,7 @@ Driver::Driver(std::unique_ptr<Functions> functions) : functions_(std::move(func
 Driver::~Driver() = default;
 
 std::unique_ptr<Driver> Driver::open(const char* name, bool if_loaded) {
-  // Once initialised it must stay: it has threads, and the application may have it too.
+  // Once initialised it must stay loaded: it has threads, and the application may use it, too.
   const int flags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE | (if_loaded ? RTLD_NOLOAD : 0);
   auto functions = std::make_unique<Functions>();
   functions->library = ::dlopen(name, flags);
@@ -141,8 +141,8 @@ std::optional<Owner> Driver::owner_of(const void* address) const {
   switch (result) {
     case kSuccess:
       break;
-    case kInvalidValue:    // no memory of CUDA's
-    case kNotInitialized:  // there cannot be any yet, or in a forked child
+    case kInvalidValue:    // not CUDA's memory
+    case kNotInitialized:  // CUDA has no memory yet, or this is a forked child
     case kDeinitialized:
     case kStubLibrary:
     case kNoDevice:
@@ -171,7 +171,7 @@ void Driver::copy(const Owner& owner, std::span<const StridedRegion> regions, Di
       copy.src_pitch = copy.dst_pitch = region.pitch;
       copy.width_bytes = region.row_bytes;
       copy.height = region.rows;
-      // Unified: the driver finds out what kind of its memory it is.
+      // Unified: the driver finds out which kind of memory it is.
       copy.src_type = to_host ? kUnifiedMemory : kHostMemory;
       copy.dst_type = to_host ? kHostMemory : kUnifiedMemory;
       (to_host ? copy.src_device : copy.dst_device) = address_of(region.device);
@@ -189,7 +189,7 @@ void Driver::copy(const Owner& owner, std::span<const StridedRegion> regions, Di
   };
   Result result = kSuccess;
   for (std::size_t i = 0; i < regions.size() && result == kSuccess; ++i) result = copy_region(regions[i]);
-  // Also after a failure: copies on their way may not meet memory that is used again.
+  // Also after a failure: copies on their way must not touch memory that is used again.
   const Result ended = functions_->synchronize(kLegacyStream);
   in_flight = ended != kSuccess;
   if (result == kSuccess) result = ended;

@@ -11,8 +11,8 @@
 
 namespace loom::device::cuda {
 
-/// Rows of bytes that lie alike in a device buffer and in the host memory that stands in for it. As
-/// loom_strided_region in component/core.h.
+/// Rows of bytes that lie alike in a device buffer and in its staging buffer. As loom_strided_region in
+/// component/core.h.
 struct StridedRegion {
   std::byte* device;
   std::byte* host;
@@ -22,9 +22,9 @@ struct StridedRegion {
 
 enum class Direction { kToHost, kToDevice };
 
-/// Where memory that the CPU is to leave alone belongs.
+/// Who owns memory that the CPU must not touch.
 struct Owner {
-  void* context;  ///< nullptr: that of no context, as memory of pools and of virtual mappings is
+  void* context;  ///< nullptr: no context, as of memory of pools and of virtual mappings
   int device;     ///< ordinal in this process
 };
 
@@ -35,9 +35,9 @@ class Driver {
   static std::unique_ptr<Driver> open(const char* name, bool if_loaded);
   ~Driver();
 
-  /// Nothing: the CPU may use it, for it is plain, or host memory that CUDA knows of. Managed memory has an
-  /// owner: copies wait for the device's work on it. Never cached: addresses are freed and used again. Throws
-  /// Error.
+  /// Nothing: the CPU may use the memory, because it is plain, or host memory that CUDA knows. Managed memory
+  /// has an owner: copies wait for the device's work on it. Never cached: addresses are freed and used again.
+  /// Throws Error.
   std::optional<Owner> owner_of(const void* address) const;
 
   /// Copies after what the program has put into the legacy default stream and the streams that synchronise
@@ -49,13 +49,12 @@ class Driver {
   /// Locks pages in memory, which makes their copies faster; whether that worked. The pages stay the caller's
   /// even when the context has gone.
   bool pin(const Owner& owner, void* memory, std::size_t bytes) const noexcept;
-  /// With no owner, in whatever context is current: one that is known from earlier may have come to its end.
-  /// Whether CUDA has let go of them, so that they may be unmapped.
+  /// With no owner, in the current context: an owner known from earlier may be gone. Whether CUDA has
+  /// unlocked the pages, so that they may be unmapped.
   bool unpin(const std::optional<Owner>& in_context_of, void* memory) const noexcept;
 
-  /// The owner's context, current in this thread as long as this lives: streams and copies belong to
-  /// contexts, and a thread that MPI's progress runs in may have none. result(): the driver's, 0 where that
-  /// worked.
+  /// Makes the owner's context current in this thread as long as this lives: streams and copies belong to
+  /// contexts, and a thread that MPI's progress runs in may have none. result(): the driver's; 0: success.
   class CurrentContext {
    public:
     CurrentContext(const Driver& driver, const Owner& owner);
@@ -73,7 +72,7 @@ class Driver {
 
   /// Any function of the driver, or nullptr.
   void* find(const char* name) const noexcept;
-  /// The same for who cannot do without it. Throws Error (kDevice).
+  /// The same for a function that must be there. Throws Error (kDevice).
   template <class Function>
   void find(Function*& function, const char* name) const {
     function = reinterpret_cast<Function*>(find_or_throw(name));

@@ -1,5 +1,5 @@
 // driver_interface.hpp -- numbers and structures of cuda.h, declared again so that nothing of CUDA is needed
-// to build loom. tests/device/cuda/driver_interface_test.cpp holds them to the header where there is one.
+// to build loom. tests/device/cuda/driver_interface_test.cpp compares them with the header if there is one.
 #pragma once
 
 #include <cstdint>

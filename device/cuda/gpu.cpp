@@ -21,8 +21,8 @@ void* const kLegacyStream = reinterpret_cast<void*>(std::uintptr_t{1});  // CU_S
 constexpr unsigned kNonBlocking = 1;                                     // CU_STREAM_NON_BLOCKING
 constexpr unsigned kPortableAndMapped = 3;  // CU_MEMHOSTALLOC_PORTABLE and _DEVICEMAP
 constexpr unsigned kLazyPeerAccess = 1;     // CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
-constexpr std::size_t kMostBlocks =
-    1024;  // several for each multiprocessor of any GPU; a loop strides over the rest
+// Several for each multiprocessor of any GPU; a loop strides over the rest.
+constexpr std::size_t kMostBlocks = 1024;
 
 /// CUipcMemHandle, which the driver takes by value.
 struct IpcHandle {
@@ -121,7 +121,7 @@ Gpu::Gpu(const Driver& driver, const Owner& owner, Stream stream, std::size_t mo
       most_bytes_(most_bytes) {
   if (kernel_image(0) == nullptr)
     throw Error(ErrorCode::kDevice, "This build of loom has no kernels: it was made without nvcc.");
-  if (context_ == nullptr) {  // memory of pools: the program has made the primary one, and uses it
+  if (context_ == nullptr) {  // memory of pools: the program has made the primary context, and uses it
     check(functions_->retain_primary(&context_, owner.device), "a context is retained");
     retained_ = true;
   }
@@ -138,7 +138,7 @@ Gpu::Gpu(const Driver& driver, const Owner& owner, Stream stream, std::size_t mo
 Gpu::~Gpu() {
   {
     const Current current(*this);
-    if (current.is()) {  // else all went with it
+    if (current.is()) {  // else all went with the context
       for (void* module : modules_)
         if (module != nullptr) functions_->unload_module(module);
       if (stream_ != kLegacyStream) functions_->destroy_stream(stream_);
@@ -196,7 +196,7 @@ std::byte* Gpu::allocate_any(std::size_t bytes, Memory kind) {
 
 void Gpu::release(std::byte* memory) noexcept {
   {
-    const std::lock_guard lock(mutex_);  // before the address can be given again
+    const std::lock_guard lock(mutex_);  // before the address can be allocated again
     if (const auto found = allocated_.find(memory); found != allocated_.end()) {
       used_ -= found->second;
       allocated_.erase(found);
@@ -225,7 +225,7 @@ bool Gpu::drop(std::byte* memory) noexcept {
   if (found == virtual_.end()) return false;
   const auto dropped = virtual_.extract(found);
   lock.unlock();
-  // Unlike other memory it does not wait until nothing uses it. It outlives its context.
+  // Unlike that of other memory, its release does not wait until nothing uses it. It outlives its context.
   if (const Current current(*this); current.is()) functions_->synchronize(stream_);
   return true;
 }
@@ -371,7 +371,7 @@ GpuFacts Gpu::facts() const {
   }
   facts.multiprocessors = attribute(kMultiprocessorCount, 0);
   facts.mps = attribute(kMpsEnabled, 0) != 0;
-  // CUDA's documentation has memory handles go with those of events; older drivers do not tell.
+  // By CUDA's documentation memory handles work where event handles do; older drivers do not tell.
   facts.ipc = attribute(kIpcEventsSupported, 1) != 0;
   facts.virtual_memory =
       attribute(kVirtualMemorySupported, 0) != 0 && attribute(kFileDescriptorsSupported, 0) != 0;

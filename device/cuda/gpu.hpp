@@ -1,5 +1,5 @@
 // gpu.hpp -- one GPU of this process as executors use it: memory that other processes reach, copies, kernels,
-// all by way of the driver that driver.hpp has opened. Nothing of CUDA is needed to build it.
+// all through the driver of driver.hpp. Nothing of CUDA is needed to build it.
 #pragma once
 
 #include <array>
@@ -25,8 +25,8 @@ struct MemoryHandle {
   std::array<std::byte, 64> driver{};  ///< CUipcMemHandle, of other memory
 };
 
-/// All that is enqueued goes into one stream, and nothing waits but synchronize(). Every function throws
-/// Error (kDevice, kOutOfMemory) unless it is noexcept.
+/// All work goes into one stream, and only synchronize() waits for it. Every function throws Error (kDevice,
+/// kOutOfMemory) unless it is noexcept.
 class Gpu {
  public:
   enum class Stream {
@@ -39,15 +39,15 @@ class Gpu {
     kVirtual  ///< of the device (virtual_memory.hpp); shared where IPC does not work
   };
 
-  /// The owner's context, or the primary one of its device. most_bytes: that allocate() gives at a time.
-  /// Throws, too, where this build has no kernels.
+  /// Uses the owner's context, or its device's primary one. most_bytes: the limit of what allocate() has
+  /// given out at a time. Also throws where this build has no kernels.
   Gpu(const Driver& driver, const Owner& owner, Stream stream = Stream::kDefault,
       std::size_t most_bytes = std::numeric_limits<std::size_t>::max());
   ~Gpu();
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
-  /// Memory of this owner is this GPU's, in this context.
+  /// Whether this owner's memory is this GPU's, in this context.
   bool is_of(const Owner& owner) const noexcept {
     return owner.context == nullptr ? owner.device == device_ : owner.context == context_;
   }
@@ -59,10 +59,10 @@ class Gpu {
   std::byte* allocate_on_host(std::size_t bytes);
   void release_on_host(std::byte* memory) noexcept;
   MemoryHandle share(std::byte* memory) const;
-  /// Closes what its handle keeps open: all have attached it who will.
+  /// Closes what the memory's handle keeps open; afterwards no process can attach it.
   void close_handle(std::byte* memory) noexcept;
-  /// A peer's memory where this process reaches it, on this GPU or on another that this one has a path to. Of
-  /// this process the memory itself.
+  /// Where this process reaches a peer's memory, on this GPU or on another that this one has a path to. For
+  /// memory of this process, the memory itself.
   std::byte* attach(const MemoryHandle& handle);
   void detach(const MemoryHandle& handle, std::byte* memory) noexcept;
 
@@ -78,7 +78,7 @@ class Gpu {
   bool is_idle() const;
   GpuFacts facts() const;
 
-  /// MPI defines the operation on the type, and a GPU has it.
+  /// Whether MPI defines the operation on the type, and a GPU has the type.
   static bool supports(Op op, Type type) noexcept;
 
  private:

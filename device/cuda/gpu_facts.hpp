@@ -1,5 +1,5 @@
 // gpu_facts.hpp -- what the ranks of a host tell each other of their GPUs before they share memory of them,
-// and what follows from it. Pure functions, so that all come to the same answer.
+// and what follows from it. Pure functions, so that all ranks get the same answer.
 #pragma once
 
 #include <array>
@@ -21,15 +21,15 @@ struct GpuFacts {
 
 enum class Sharing {
   kNone,         ///< each rank has a GPU of its own
-  kResident,     ///< some share one, but the kernels of all can be at work at once
-  kTakingTurns,  ///< some share one, where a kernel that waits for another's may keep it out for ever
+  kResident,     ///< some share one, but the kernels of all can be resident at once
+  kTakingTurns,  ///< some share one, and a kernel that waits may keep the one it waits for out for ever
 };
 
 /// facts: of all ranks. blocks: the most that a rank's kernel has.
 ///
 /// Work of several processes is on a GPU at once only where MPS serves all of them. Even then it must have
-/// room: each block is compiled to fit a multiprocessor, so with one for each there is, whatever else it
-/// needs.
+/// room: each block is compiled to fit a multiprocessor, so one multiprocessor for each block suffices,
+/// whatever else it needs.
 Sharing sharing_of(std::span<const GpuFacts> facts, int blocks);
 
 }  // namespace loom::device::cuda

@@ -7,7 +7,7 @@ namespace loom::device::cuda {
 /// In host memory that all ranks share.
 struct GpuLinks::Flags {
   alignas(kCacheLine) RoundFlags rounds;
-  alignas(kCacheLine) StepFlag left;  ///< 1 when the rank has let go of all CICO buffers
+  alignas(kCacheLine) StepFlag left;  ///< 1 when the rank has detached from the others' memory
 };
 
 GpuLinks::Flags& GpuLinks::flags_in(const Segment& segment) {
@@ -18,7 +18,7 @@ namespace {
 
 /// Beside the slots: tables and words, and what a driver rounds up to.
 constexpr std::size_t kBeside = 2 * 1024 * 1024;
-/// A round of smaller banks would be all launches (an estimate; not measured).
+/// With smaller banks a round would be mostly launches (an estimate; not measured).
 constexpr std::size_t kLeastBankBytes = 256 * 1024;
 
 }  // namespace
@@ -54,7 +54,7 @@ GpuLinks::GpuLinks(std::shared_ptr<Gpu> gpu, const Form& form, int ranks, Gpu::M
 
 GpuLinks::~GpuLinks() {
   leave();
-  // Else it stays until the process ends; virtual memory by itself until nobody has it mapped.
+  // Else plain memory stays until the process ends. Virtual memory stays until nobody has it mapped anyway.
   if (memory_kind_ == Gpu::Memory::kPlain && !all_have_left()) static_cast<void>(memory_.release());
 }
 
@@ -68,7 +68,7 @@ void GpuLinks::connect(std::span<const Handle> handles, int self) {
   handles_.assign(handles.begin(), handles.end());
   mapped_.assign(handles.size(), nullptr);
   std::vector<RoundFlags*> rounds;
-  // All of them before any memory: then it can be seen who has left, whatever becomes of the memory.
+  // All flags before any memory: then this rank sees who has left, even if attaching the memory fails.
   for (std::size_t rank = 0; rank < handles.size(); ++rank) {
     attached_.push_back(static_cast<int>(rank) == self ? segment_ : Segment::attach(handles[rank].flags));
     rounds.push_back(&flags_in(attached_.back()).rounds);
@@ -91,7 +91,7 @@ bool GpuLinks::delivers() {
   bool all = true;
   for (std::size_t rank = 0; rank < mapped_.size(); ++rank) {
     std::uint64_t found = 0;
-    // By way of the own memory: what is copied there has been read by this GPU.
+    // Through the own memory, so that this GPU reads the peer's.
     gpu_->copy(scratch_.get(), mapped_[rank] + bytes_, sizeof(found));
     gpu_->copy(&found, scratch_.get(), sizeof(found));
     gpu_->synchronize();
@@ -129,7 +129,7 @@ void GpuLinks::leave() noexcept {
 
 bool GpuLinks::all_have_left() const noexcept {
   if (!told_) return true;
-  if (attached_.empty() || attached_.size() != handles_.size()) return false;  // who has it cannot be seen
+  if (attached_.empty() || attached_.size() != handles_.size()) return false;  // that is not known
   for (const Segment& segment : attached_)
     if (flags_in(segment).left.value() == 0) return false;
   return true;

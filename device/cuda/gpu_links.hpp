@@ -1,5 +1,5 @@
 // gpu_links.hpp -- memory of GPUs that the ranks of one communicator share, for either executor, from its
-// making to its end. The caller carries handles and verdicts between the ranks.
+// allocation to its release. The caller exchanges handles and results between the ranks.
 #pragma once
 
 #include <memory>
@@ -12,22 +12,21 @@
 
 namespace loom::device::cuda {
 
-/// One rank's ends. First make it, then, with all ranks' handles, connect(); when all have, see whether
-/// delivers(). Each step throws Error or answers no where it does not work, and then no rank may go on.
+/// One rank's ends. First construct it; then connect() with all ranks' handles; when all have, call
+/// delivers(). If a step throws Error or returns false on any rank, no rank may go on.
 ///
-/// The memory of a GPU that IPC shares must not be freed while another process has it mapped, nor is it known
-/// when that has come to its end. So a rank leaves, which its peers see, and its memory is freed when all
-/// have left.
+/// GPU memory that IPC shares must not be freed while another process has it mapped, and CUDA does not tell
+/// when that ends. So a rank leaves, which its peers see, and its memory is freed when all have left.
 class GpuLinks {
  public:
   struct Handle {
     SegmentHandle flags;
     MemoryHandle memory;
   };
-  /// Whom the memory is for. Kernels of the kernel executor must all be at work at once (see Sharing).
+  /// The executor that the memory is for. All ranks' kernels must be resident at once (see Sharing).
   enum class Kind { kHostDriven, kKernel, kBoth };
 
-  /// How much of it there is; the same on all ranks.
+  /// How much memory there is; the same on all ranks.
   struct Form {
     Form(Kind wanted) : kind(wanted) {}  // NOLINT(google-explicit-constructor)
     Kind kind;
@@ -40,11 +39,11 @@ class GpuLinks {
       return cico_bytes() + (kind == Kind::kHostDriven ? 0 : kernel_bytes(ranks, channels));
     }
   };
-  /// The largest form that takes no more than `room` bytes: smaller banks, fewer channels, and where kBoth is
-  /// wanted the CICO buffers alone. Nothing: there is none.
+  /// The largest form that takes no more than `room` bytes: with smaller banks, fewer channels, or, if kBoth
+  /// is wanted, the CICO buffers alone. Nothing: there is none.
   static std::optional<Form> fitting(Kind wanted, int ranks, std::uint64_t room);
 
-  /// memory: what the ranks share, of the same kind on all of them.
+  /// memory: the kind that the ranks share, the same on all of them.
   GpuLinks(std::shared_ptr<Gpu> gpu, const Form& form, int ranks, Gpu::Memory memory = Gpu::Memory::kPlain);
   ~GpuLinks();
   GpuLinks(const GpuLinks&) = delete;
@@ -54,10 +53,10 @@ class GpuLinks {
   Handle handle() noexcept;
   /// handles: by rank. Puts a word into this rank's memory.
   void connect(std::span<const Handle> handles, int self);
-  /// Whether every rank's word can be read, by way of this GPU: peer access may be there and not work.
+  /// Whether this GPU reads every rank's word: peer access may be announced and not work.
   bool delivers();
 
-  /// Of its kind.
+  /// What its form's kind includes.
   bool has_kernel() const noexcept { return kernels_.has_value(); }
   bool has_cico() const noexcept { return cico_.has_value(); }
   const Form& form() const noexcept { return form_; }
@@ -72,7 +71,7 @@ class GpuLinks {
   void check_peers() const;
   const Gpu& gpu() const noexcept { return *gpu_; }
 
-  /// Touches no other rank's memory any more.
+  /// Detaches from the other ranks' memory.
   void leave() noexcept;
   bool all_have_left() const noexcept;
 

@@ -49,7 +49,7 @@ void HostDrivenExecutor::offer(std::size_t tile) {
     gpu_.copy(call_.out + own.first, call_.in + own.first, own.bytes);
 }
 
-/// In order; what does not fit in one kernel goes on from the result so far.
+/// Reduces in order. Where one kernel cannot take all operands, the next goes on from the result so far.
 template <class OperandOf>
 void HostDrivenExecutor::reduce_all(std::byte* out, int operands, OperandOf&& operand_of, std::size_t bytes) {
   ReduceArgs args{.out = out, .count = bytes / call_.elem_bytes()};
@@ -62,12 +62,13 @@ void HostDrivenExecutor::reduce_all(std::byte* out, int operands, OperandOf&& op
   }
 }
 
-/// All ranks' operands of my part; the result goes to my output and, where others want it, to my CICO buffer.
+/// Reduces all ranks' operands of my part; the result goes to my output and, where others want it, to my CICO
+/// buffer.
 void HostDrivenExecutor::reduce_own(std::size_t tile) {
   const int self = cico_.self();
   const Range range = tile_of(self, tile);
-  // In place, a scattered result lies where operands have been offered from in an earlier round. A whole one
-  // of two ranks' lies where one of them does, which one kernel reads before it writes.
+  // In place, a scattered result overwrites operands that were offered in an earlier round. A whole result of
+  // two ranks overwrites one of the operands, which the one kernel reads before it writes.
   std::byte* const result =
       chunked_ ? piece(self) : call_.out + (scatters() ? tile * tile_bytes_ : range.first);
   reduce_all(
@@ -77,7 +78,7 @@ void HostDrivenExecutor::reduce_own(std::size_t tile) {
   if (chunked_ && keeps) gpu_.copy(call_.out + range.first, result, range.bytes);
 }
 
-/// What others have offered for me, or made, in the round before.
+/// Takes what others offered me, or reduced, in the round before.
 void HostDrivenExecutor::take(std::size_t tile) {
   const int self = cico_.self();
   if (call_.collective == Collective::kBroadcast) {
@@ -88,11 +89,8 @@ void HostDrivenExecutor::take(std::size_t tile) {
   if (call_.collective == Collective::kReduce && self != call_.root) return;
   for (int k = 0; k < cico_.size() - 1; ++k) {
     const int peer = other_position(self, k);
-    const Range range = tile_of(peer, tile);
-    const std::size_t block =
-        call_.collective == Collective::kAllGather ? static_cast<std::size_t>(peer) * call_.bytes() : 0;
-    const int part = call_.collective == Collective::kAllToAll ? self : peer;
-    gpu_.copy(call_.out + block + range.first, piece_of(peer, part), range.bytes);
+    const Taken taken = taken_from(peer, tile);
+    gpu_.copy(call_.out + taken.first, piece_of(peer, taken.part), taken.bytes);
   }
 }
 

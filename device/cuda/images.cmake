@@ -1,5 +1,5 @@
-# An image of kernels.cu for each operation, and one for what is only moved: in the library as bytes, which the driver
-# loads when the first call needs one. Neither the CUDA runtime nor libcuda is linked.
+# An image of kernels.cu for each operation, and one for data that is only moved: bytes in the library, which the driver
+# loads when a call first needs them. Neither the CUDA runtime nor libcuda is linked.
 set(images_dir ${CMAKE_CURRENT_BINARY_DIR}/kernels)
 file(MAKE_DIRECTORY ${images_dir})
 set(architectures "")

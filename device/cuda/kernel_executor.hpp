@@ -1,5 +1,5 @@
-// kernel_executor.hpp -- a collective of one host by one kernel on each rank's GPU: the kernels meet in
-// memory of the GPUs (kernel_links.hpp), and the host waits for its own. Never run on a GPU so far.
+// kernel_executor.hpp -- a collective of one host by one kernel on each rank's GPU: the kernels exchange data
+// through GPU memory (kernel_links.hpp), and the host waits for its own kernel. Never run on a GPU so far.
 #pragma once
 
 #include "device/call.h"
@@ -10,11 +10,10 @@ namespace loom::device::cuda {
 
 class KernelExecutor {
  public:
-  /// A call whose buffers lie on the GPU of `links`, contiguous, of `ranks` ranks; kernel_way() has a way for
+  /// A call of `ranks` ranks whose buffers are contiguous on the GPU of `links`; kernel_way() has a way for
   /// it. What `links` refers to must outlive this.
   KernelExecutor(GpuLinks& links, const Call& call, int rank, int ranks);
-  /// Nobody may use the buffers while a kernel does: one that has not ended is told to give up, and waited
-  /// for.
+  /// Tells a kernel that has not ended to give up, and waits for it: until then nobody may use the buffers.
   ~KernelExecutor();
   KernelExecutor(const KernelExecutor&) = delete;
   KernelExecutor& operator=(const KernelExecutor&) = delete;

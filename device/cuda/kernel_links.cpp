@@ -9,7 +9,7 @@ namespace {
 std::size_t whole_lines(std::size_t elems, std::size_t elem_bytes) {
   constexpr std::size_t kLine = 128;
   const std::size_t line = std::max<std::size_t>(1, kLine / elem_bytes);
-  return steps::divide_up(elems, line) * line;
+  return divide_up(elems, line) * line;
 }
 
 }  // namespace
@@ -17,7 +17,7 @@ std::size_t whole_lines(std::size_t elems, std::size_t elem_bytes) {
 std::optional<KernelWay> kernel_way(Collective collective, std::size_t bytes, int ranks, int most_channels) {
   using steps::Algorithm;
   using steps::Protocol;
-  // Estimates, not measured: how short a message is whose latency counts, and what keeps a block busy.
+  // Estimates, not measured: up to which size latency counts most, and how many bytes keep a block busy.
   constexpr std::size_t kMostOneShot = 64 * 1024, kMostTwoShot = 2 * 1024 * 1024, kMostLL128 = 512 * 1024;
   constexpr std::size_t kBytesPerChannel = 32 * 1024;
   if (ranks < 2 || ranks > steps::kMostRanks) return {};
@@ -53,8 +53,8 @@ steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_byt
   task.protocol = way.protocol;
   task.size = size;
   task.count = blocks ? count * ranks : count;
-  task.chunk = shares ? whole_lines(steps::divide_up(count, ranks), elem_bytes) : count;
-  task.window_length = whole_lines(steps::divide_up(task.chunk, channels), elem_bytes);
+  task.chunk = shares ? whole_lines(divide_up(count, ranks), elem_bytes) : count;
+  task.window_length = whole_lines(divide_up(task.chunk, channels), elem_bytes);
   return task;
 }
 

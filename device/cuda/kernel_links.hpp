@@ -1,7 +1,7 @@
-// kernel_links.hpp -- a rank's links of the kernel executor: one kernel for a call, a block for each
-// channel, which meets the other ranks' kernels in memory (steps/collective.hpp). All ranks' kernels must be
-// resident at once: each rank has its GPU, or they share one through streams of a process or through MPS.
-// Never run on a GPU so far.
+// kernel_links.hpp -- a rank's links of the kernel executor: one kernel for a call, with a block for each
+// channel, which exchanges data with the other ranks' kernels through memory (steps/collective.hpp). All
+// ranks' kernels must be resident at once: each rank has its GPU, or they share one through streams of a
+// process or through MPS. Never run on a GPU so far.
 #pragma once
 
 #include <span>
@@ -26,12 +26,12 @@ constexpr steps::ChannelForm kernel_form() {
 
 inline constexpr int kMostChannels = 16;
 
-/// Memory of each rank.
+/// Bytes of memory of each rank.
 constexpr std::size_t kernel_bytes(int ranks, int channels = kMostChannels) {
   return steps::Layout(kernel_form(), ranks).bytes(channels);
 }
 
-/// Which way a call goes. Pure arithmetic on what all ranks share.
+/// How kernels perform a call. Pure arithmetic on what all ranks share.
 struct KernelWay {
   steps::Algorithm algorithm;
   steps::Protocol protocol;
@@ -48,7 +48,7 @@ steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_byt
 /// Throws what Gpu throws.
 class KernelLinks {
  public:
-  /// memory: by rank, where this process reaches the kernel_bytes() of it, all zeros. It and `gpu` must
+  /// memory: by rank, where this process reaches that rank's kernel_bytes(), all zeros. It and `gpu` must
   /// outlive this.
   KernelLinks(Gpu& gpu, int rank, std::span<std::byte* const> memory, int channels = kMostChannels);
   ~KernelLinks();
@@ -64,7 +64,7 @@ class KernelLinks {
   void start(steps::Task task, std::optional<Op> op, Type type, int channels);
   /// Whether it has ended.
   bool has_ended() const { return gpu_.is_idle(); }
-  /// Waits for it. False: it was abandoned, and the links are of no use any more.
+  /// Waits for it. False: it was abandoned, and the links must not be used any more.
   bool finish();
   /// The kernel ends soon, wherever it waits.
   void abandon() noexcept;

@@ -36,12 +36,12 @@ class Block {
   __device__ void pause() {}
 };
 
-/// Vectors, several at a time; what is left, and what is aligned for its type alone, is put together.
+/// Reduces several vectors at a time. A Buffer assembles those that are partial or not aligned as vectors.
 template <class T>
 __device__ void reduce(const ReduceArgs& args) {
   using steps::Buffer;
   using steps::Vector;
-  const std::size_t vectors = steps::divide_up(args.count, steps::elems_in<T, Vector>),
+  const std::size_t vectors = divide_up(args.count, steps::elems_in<T, Vector>),
                     stride = std::size_t{gridDim.x} * blockDim.x;
   const auto operand = [&](int k) {
     return Buffer<const T, Vector>(static_cast<const T*>(args.in[k]), args.count);
@@ -88,7 +88,8 @@ __device__ void collective(const CollectiveArgs& args) {
 }  // namespace
 }  // namespace loom::device::cuda
 
-// One by one, for their names; those that there are none of do nothing, and nobody launches them.
+// One by one, for their names. Where the operation does not take the type, a kernel does nothing and is never
+// launched.
 #define LOOM_JOINED(kind, op, type) loom_##kind##_##op##_##type
 #define LOOM_NAME(kind, op, type) LOOM_JOINED(kind, op, type)
 #define LOOM_KERNELS(type)                                                                      \

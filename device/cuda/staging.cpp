@@ -19,14 +19,14 @@ constexpr std::size_t kCacheLine = 64;
 /// reach from the program's data to its farthest mapping, and no free range is as long as that.
 constexpr std::size_t kOneRange = std::size_t{1} << 30;
 
-/// Empty: there is no memory, or it is taken at that address. Pages come into being when they are touched.
+/// Empty: there is no memory, or the address is taken. Pages are allocated when they are touched.
 Memory map(std::size_t bytes, std::byte* at = nullptr) {
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at == nullptr ? 0 : MAP_FIXED_NOREPLACE);
   void* const memory = ::mmap(at, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
   if (memory == MAP_FAILED) return {};
   const Memory mapped(static_cast<std::byte*>(memory), bytes);
   if (at == nullptr || memory == at) return mapped;
-  ::munmap(memory, bytes);  // Linux before 4.17 takes the address for a wish
+  ::munmap(memory, bytes);  // Linux before 4.17 takes the address as a hint
   return {};
 }
 
@@ -43,7 +43,7 @@ Range range_of(const StridedRegion& region) {
   return {begin, begin + (region.rows - 1) * region.pitch + region.row_bytes};
 }
 
-/// In whole pages, sorted, and one where little lies between them.
+/// In whole pages, sorted; ranges with little between them become one.
 std::vector<Range> far_apart(std::vector<Range> ranges) {
   std::ranges::sort(ranges, {}, &Range::begin);
   std::vector<Range> result;
@@ -105,7 +105,7 @@ void StagingBuffer::copy(std::span<const StridedRegion> regions, Direction direc
   note_copied(bytes);
 }
 
-/// Asked anew: the buffer of a persistent call may be gone, and its context with it.
+/// Looked up each time: the buffer of a persistent request may be gone, and its context with it.
 Owner StagingBuffer::owner() const {
   return staging_.owner_of(address_);
 }
@@ -211,8 +211,7 @@ void Staging::give_back(const StagingBuffer& staging_buffer) noexcept {
   }
 }
 
-/// Memory that CUDA does not let go of, because the driver has come to its end or no context is current,
-/// stays mapped.
+/// Memory that CUDA does not unlock, because the driver has ended or no context is current, stays mapped.
 void Staging::forget_last(const std::optional<Owner>& in_context_of) noexcept {
   const Memory kept = free_.back();
   free_.pop_back();

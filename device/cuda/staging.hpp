@@ -1,5 +1,5 @@
-// staging.hpp -- host memory that stands in for device buffers while a call goes on. Which bytes are copied
-// when, the caller says.
+// staging.hpp -- staging buffers: host memory in place of device buffers while a call goes on. The caller
+// says which bytes are copied when.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace loom::device::cuda {
 class Staging;
 
 /// Host memory in place of one device buffer, as long as this lives; and the copies between the two. Each
-/// byte of it stands at the same distance from the one that it stands for.
+/// byte of it lies at the same distance from its byte in the device buffer.
 class StagingBuffer {
  public:
   ~StagingBuffer();
@@ -28,8 +28,8 @@ class StagingBuffer {
   /// See Driver::copy. Throws Error.
   void copy(std::span<const StridedRegion> regions, Direction direction);
 
-  /// For those who copy otherwise (streamed_copies.hpp): whose the buffer is now (throws Error), that so many
-  /// bytes have been copied, and that copies may go on for ever.
+  /// For code that copies in another way (streamed_copies.hpp): who owns the buffer now (throws Error); a
+  /// note of how many bytes have been copied; and a note that copies may go on for ever.
   Owner owner() const;
   /// Its pages are locked in memory, unless CUDA refused that.
   bool is_locked() const noexcept { return kept_; }
@@ -45,14 +45,14 @@ class StagingBuffer {
   std::ptrdiff_t distance_ = 0;
   std::vector<std::span<std::byte>> memory_;  ///< one range, unless blocks lie far apart
   bool kept_ = false;
-  bool lost_ = false;  ///< copies may still be going on, long after: never to be used again, nor unmapped
+  bool lost_ = false;  ///< copies may still be going on, long after: never used again, nor unmapped
 };
 
 /// The staging buffers of one process. From any thread.
 class Staging {
  public:
-  /// kept_bytes: the most memory that is kept from call to call, with its pages locked. What needs more goes
-  /// through plain memory.
+  /// kept_bytes: the most memory that is kept from call to call, with its pages locked. Calls that need more
+  /// use plain memory.
   Staging(std::unique_ptr<Driver> driver, std::size_t kept_bytes)
       : driver_(std::move(driver)), most_kept_(kept_bytes) {}
   ~Staging();
@@ -61,9 +61,9 @@ class Staging {
 
   /// Throws Error.
   bool is_on_device(const void* address) const { return driver_->owner_of(address).has_value(); }
-  /// For the regions that will be copied from and to the device buffer that `address` is in: they may lie far
-  /// apart, with some on the host, and are as well aligned as in the buffer, up to a cache line. Sets their
-  /// `host`. Throws Error.
+  /// For the regions that will be copied from and to the device buffer that `address` is in. They may lie far
+  /// apart, some of them on the host; they are as well aligned as in the buffer, up to a cache line. Sets
+  /// their `host`. Throws Error.
   std::unique_ptr<StagingBuffer> staging_buffer(const void* address, std::span<StridedRegion> load,
                                                 std::span<StridedRegion> store);
 

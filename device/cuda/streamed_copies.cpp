@@ -64,7 +64,7 @@ class StreamedCopies::Side {
   Side(const Side&) = delete;
   Side& operator=(const Side&) = delete;
 
-  /// Apart from the constructor, so that what was made before a failure is destroyed.
+  /// Not in the constructor, so that what was made before a failure is destroyed.
   void begin();
   void need(const std::byte* first, std::size_t bytes);
   void need_all();
@@ -114,10 +114,10 @@ class StreamedCopies::Side {
   std::vector<State> loaded_;  ///< by part of load_
   std::vector<void*> events_;  ///< of those on their way
   std::vector<void*> spare_;   ///< events
-  /// Bytes of each part of store_ that stay as they are; a part is on its way back once all do.
+  /// Bytes of each part of store_ that are final; a part is on its way back once all of them are.
   std::vector<std::uint32_t> final_;
   bool busy_ = false;         ///< copies may be on their way
-  bool stores_early_ = true;  ///< until that has failed: then finish() tries again, and says so
+  bool stores_early_ = true;  ///< until that has failed: then finish() tries again, and reports it
 };
 
 void StreamedCopies::Side::begin() {
@@ -138,8 +138,8 @@ void StreamedCopies::Side::begin() {
   }
 }
 
-/// A context that has ended has taken its streams along, and its copies; but that is not the only reason why
-/// it cannot be made current.
+/// A context that has ended has taken its streams and copies along; but there are other reasons why it cannot
+/// be made current.
 StreamedCopies::Side::~Side() {
   const Driver::CurrentContext context(driver_, owner_);
   if (context.result() != kSuccess) {
@@ -165,7 +165,7 @@ void StreamedCopies::Side::need(const std::byte* first, std::size_t bytes) {
   });
 }
 
-/// At once, if nobody has begun.
+/// In one copy, if none has begun.
 void StreamedCopies::Side::need_all() {
   if (std::ranges::any_of(loaded_, [](State state) { return state != State::kThere; }))
     return need(load_.host, load_.bytes);

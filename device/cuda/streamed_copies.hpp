@@ -12,16 +12,17 @@
 
 namespace loom::device::cuda {
 
-/// A staging buffer with the one piece of it that is copied to the host, and the one that is copied back,
-/// contiguous both.
+/// A staging buffer with the one piece of it that is copied to the host, and the one that is copied back;
+/// both are contiguous.
 struct StreamedSide {
   StagingBuffer* staging_buffer = nullptr;
   std::optional<StridedRegion> load, store;
 };
 
-/// Copies go in parts, in two streams for each side that wait for nothing but what the program had put into
-/// the legacy default stream, and streams that synchronise with it, when this was made. Operands are read by
-/// ascending address, in one or several places at a time: what a place comes to next is on its way already.
+/// Copies go in parts, in two streams for each side. The streams wait only for what the program had put into
+/// the legacy default stream, and into streams that synchronise with it, when this was made. Operands are
+/// read by ascending address, in one or several places at a time: the next part at each place is already on
+/// its way.
 class StreamedCopies final : public Streaming {
  public:
   static constexpr std::size_t kPartBytes = 256 * 1024;  ///< hides what a copy costs to start (an estimate)
@@ -37,7 +38,8 @@ class StreamedCopies final : public Streaming {
   void need(const std::byte* first, std::size_t bytes) override;
   void need_all() override;
   void have(const std::byte* first, std::size_t bytes) noexcept override;
-  /// The rest of the results; returns when all is in its place. Throws Error, also what have() kept.
+  /// Copies the rest of the results, also what have() could not; returns when all is in its place. Throws
+  /// Error.
   void finish();
 
  private:

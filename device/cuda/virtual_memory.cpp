@@ -70,8 +70,8 @@ class File {
   int fd_;
 };
 
-/// A descriptor of another process, as one of this. Its path in /proc leads to files that have one, and what
-/// a driver makes has none.
+/// Another process's descriptor, duplicated into this one. Its path in /proc cannot be opened instead: what a
+/// driver makes has no path of its own.
 int take_file(std::int64_t pid, int fd) {
   const auto unreachable = [&](const char* call) {
     return Error(ErrorCode::kUnreachable,
@@ -143,7 +143,7 @@ class VirtualMemory::Mapping {
     const AccessDescription access{.location = location_};
     check(functions_.set_access(address_, bytes_, &access, 1), "memory of a GPU is made accessible");
   }
-  /// What is mapped stays without its handle.
+  /// A mapping stays without its handle.
   void release() {
     allocated_ = false;
     check(functions_.release(allocation_), "a handle of a GPU's memory is released");

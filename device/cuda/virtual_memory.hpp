@@ -17,15 +17,15 @@ struct MemoryFile {
   std::uint64_t bytes = 0;
 };
 
-/// Such memory as this process has it mapped, its own or another process's. It belongs to a device and to no
-/// context, and is there until nobody has it mapped any more, and no descriptor of it is open. Movable.
+/// A mapping of such memory in this process, its own or another process's. The memory belongs to a device and
+/// to no context, and is there until nobody has it mapped and no descriptor of it is open. Movable.
 class VirtualMemory {
  public:
   /// Of a device, by its ordinal: at least so many bytes, not cleared. Throws Error.
   static VirtualMemory create(const Driver& driver, int device, std::size_t bytes);
-  /// What a process has created, mapped for work on a device. Takes the descriptor by the kernel's ptrace
-  /// rules, as single copies do; a container may permit less. Throws Error, of kind kUnreachable where these
-  /// do not permit it.
+  /// Maps what a process has created, for work on a device. The kernel's ptrace rules must permit taking the
+  /// descriptor, as for single copies; a container may permit less. Throws Error (kUnreachable where it is
+  /// not permitted).
   static VirtualMemory attach(const Driver& driver, int device, std::int64_t pid, const MemoryFile& file);
   /// No work on it may be going on.
   ~VirtualMemory();

@@ -1,5 +1,5 @@
-// call_note.hpp -- what a rank says of the call that it is in, for others to see whether they are in the same
-// one. In a right program they always are.
+// call_note.hpp -- what a rank tells of the call that it is in, so that others see whether they are in the
+// same one. In a correct program they always are.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,11 +11,11 @@
 
 namespace loom::device {
 
-/// By what a call goes. Ranks that plan differently do not understand each other.
+/// What carries a call. Ranks that choose different families cannot complete a call together.
 enum class CallFamily : std::uint8_t { kImmediate, kCico, kSingleCopy, kBlocks, kBetweenHosts };
 
-/// A collective, the family, and the bytes that all ranks know; in one word, whose low 8 bits are for whoever
-/// keeps it.
+/// A collective, the family, and the bytes that all ranks know, in one word. Its low 8 bits are free for the
+/// user of the note.
 class CallNote {
  public:
   CallNote() = default;
@@ -40,7 +40,7 @@ class CallNote {
   friend constexpr bool operator==(const CallNote&, const CallNote&) = default;
 
  private:
-  /// Those in which every rank does the same, whatever the program calls them.
+  /// One name for collectives in which every rank does the same.
   static constexpr Collective alike(Collective collective) {
     switch (collective) {
       case Collective::kGatherV:
@@ -58,21 +58,22 @@ class CallNote {
   std::uint64_t word_ = 0;
 };
 
-/// What this rank has done of its call: nothing; as a receiver of a broadcast, published a first round, in
-/// which receivers do nothing else; or more.
+/// How far this rank is in its call: nothing is done; a first round is published, in which the receivers of a
+/// broadcast do nothing else; or more.
 enum class CallProgress { kNone, kFirstRound, kMore };
 
-/// The same collective, and another number of bytes. Of a call that is not known, CallNote(), nobody can say.
+/// The same collective with another number of bytes. False where a call is not known: CallNote().
 constexpr bool differ_in_size(const CallNote& a, const CallNote& b) {
   return a != CallNote() && b != CallNote() && a.collective() == b.collective() && a.bytes() != b.bytes();
 }
-/// Of who is in `mine` where another is in `its`.
+/// The error of a rank that is in `mine` while another is in `its`.
 constexpr ErrorCode code_of_difference(const CallNote& its, const CallNote& mine) {
   return differ_in_size(its, mine) && its.bytes() > mine.bytes() ? ErrorCode::kTruncated
                                                                  : ErrorCode::kMismatch;
 }
 
-/// A peer is in another call than this rank. kTruncated: in the same one, with more bytes; else kMismatch.
+/// A peer is in another call than this rank. kTruncated: in the same collective with more bytes; else
+/// kMismatch.
 class DifferentCall : public Error {
  public:
   DifferentCall(int peer, const CallNote& its, const CallNote& mine, CallProgress progress)

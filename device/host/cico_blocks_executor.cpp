@@ -14,7 +14,7 @@ bool is_gather(Collective collective) {
 bool is_scatter(Collective collective) {
   return collective == Collective::kScatter || collective == Collective::kScatterV;
 }
-/// One block goes to everybody alike.
+/// Each rank sends one block to all others.
 bool is_shared(Collective collective) {
   return collective == Collective::kAllGatherV;
 }
@@ -93,7 +93,7 @@ CicoBlocksExecutor::State CicoBlocksExecutor::advance() {
   }
   if (round_ > 0) take();
   if (round_ > 0 && round_ == rounds_) {
-    // Everybody ends here. That I have read will show when I next publish, before which nobody writes there.
+    // All ranks end here. Nobody writes to the banks that I have read before I publish again.
     ++round_;
     return State::kDone;
   }
@@ -137,7 +137,7 @@ void CicoBlocksExecutor::learn_rounds() {
     rounds_ = std::max<std::size_t>(rounds_, header_of(rank, 0));
 }
 
-/// Whoever sends less than there is room for is taken at its word.
+/// A sender may send less than there is room for.
 void CicoBlocksExecutor::learn_lengths() {
   for (int rank = 0; rank < cico_.size(); ++rank) {
     if (!receives_from(rank)) continue;
@@ -166,7 +166,7 @@ void CicoBlocksExecutor::offer() {
   }
 }
 
-/// My own block of an all-gather, as it goes to the others.
+/// Copies my own block of an all-gather as it goes to the others.
 void CicoBlocksExecutor::keep_shared(std::size_t first, const std::byte* piece, std::size_t bytes) {
   const int self = cico_.self();
   const std::size_t sent = call_.in_blocks[0].bytes, room = call_.out_blocks[self].bytes;
@@ -174,7 +174,7 @@ void CicoBlocksExecutor::keep_shared(std::size_t first, const std::byte* piece, 
   if (first < room) write(call_, self, first, piece, std::min(bytes, room - first));
 }
 
-/// What others have offered me in the round before.
+/// Takes what others offered me in the round before.
 void CicoBlocksExecutor::take() {
   const std::size_t first = (round_ - 1) * piece_bytes_;
   for (int k = 0; k < cico_.size() - 1; ++k) {

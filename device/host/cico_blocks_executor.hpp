@@ -2,10 +2,10 @@
 // gather and scatter, and the v and w forms. Also a barrier, which is the same without blocks. Resumable: it
 // never waits.
 //
-// How long a call takes must be known to all, while a block's size is known only to the two ranks that it
-// concerns. So every rank says in the first round how many rounds its own blocks need; the longest decides.
-// It says how long each block is, too: who has less room than that for it takes what fits, goes through all
-// rounds as the others do, and tells its caller.
+// All ranks must know how many rounds a call takes, but only sender and receiver know the size of a block. So
+// every rank says in the first round how many rounds its own blocks need; the highest number decides. It also
+// says how long each block is: a receiver with less room takes what fits, goes through all rounds as the
+// others do, and tells its caller.
 #pragma once
 
 #include <optional>
@@ -29,12 +29,12 @@ class CicoBlocksExecutor {
   /// Performs one round unless it must wait.
   State advance();
   int awaited() const noexcept { return awaited_; }
-  /// The first one, once this is done.
+  /// The first block that did not fit, once this is done.
   const std::optional<CutBlock>& cut() const noexcept { return cut_; }
 
  private:
-  /// The number of rounds, at the start of a bank in the first one; the bytes of the block behind each piece
-  /// come next.
+  /// The start of a bank in the first round: the number of rounds, and then the bytes of each piece's whole
+  /// block.
   std::uint64_t* header() const { return reinterpret_cast<std::uint64_t*>(cico_.to_write()); }
   std::uint64_t header_of(int rank, std::size_t word) const;
 
@@ -54,7 +54,7 @@ class CicoBlocksExecutor {
 
   CicoBuffers& cico_;
   Call call_;
-  std::size_t header_bytes_;          ///< as long in all rounds
+  std::size_t header_bytes_;          ///< the same in all rounds
   std::size_t piece_bytes_;           ///< of each block in a round
   std::vector<std::size_t> to_take_;  ///< by rank: bytes of its block that have room here; from round 1 on
   std::optional<CutBlock> cut_;
@@ -63,8 +63,8 @@ class CicoBlocksExecutor {
   int awaited_ = 0;
 };
 
-/// What a rank owes itself, from its operand to its result; all of the call where it is alone. Not for
-/// reductions. Returns the block if it does not fit.
+/// Moves a rank's own block from its operand to its result; that is all of a call where the rank is alone.
+/// Not for reductions. Returns the block if it does not fit.
 std::optional<CutBlock> move_own_block(const Call& call, int self);
 
 }  // namespace loom::device

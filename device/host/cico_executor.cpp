@@ -11,15 +11,15 @@
 namespace loom::device {
 namespace {
 
-// Work on so much at a time that operands and result of a reduction meet in the L1 cache.
+// Bytes processed at a time, so that operands and result of a reduction stay in the L1 cache.
 constexpr std::size_t kBlockBytes = 8 * 1024;
-// And where the result is then streamed to the output, so little that both can overlap inside the CPU.
+// Where the result is then streamed to the output: so few that both can overlap inside the CPU.
 constexpr std::size_t kStreamBlockBytes = 1024;
 TileLimits limits(const CicoBuffers& cico) {
   return {.bank_bytes = cico.bank_bytes(), .min_tile_bytes = 4 * 1024, .min_chunk_tile_bytes = 16 * 1024};
 }
 
-/// Bytes of the buffers of all ranks in such a call.
+/// Bytes of all ranks' buffers in such a call.
 constexpr std::size_t touched_bytes(const Call& call, std::size_t ranks) {
   switch (call.collective) {
     case Collective::kBroadcast:
@@ -42,10 +42,10 @@ constexpr std::size_t touched_bytes(const Call& call, std::size_t ranks) {
   return size > 0 ? static_cast<std::size_t>(size) : 0;
 }
 
-/// What the caches may be expected to keep of the ranks' buffers from one call to the next: those of the
-/// cores, or the last one. Streaming what they would have kept costs twice the time, not streaming what they
-/// cannot keep a third more (loom_bench). Of a large cache the neighbours have their share: on 480 MiB in a
-/// virtual machine the two are level at 112 MiB.
+/// Bytes of the ranks' buffers that the cores' caches, or the last-level cache, may be expected to keep from
+/// one call to the next. Streaming what they would have kept doubles the time; not streaming what they cannot
+/// keep takes a third more (loom_bench). Others share a large cache: with 480 MiB in a virtual machine both
+/// take equally long at 112 MiB.
 std::size_t cached_bytes(std::size_t ranks) {
 #if defined(_SC_LEVEL2_CACHE_SIZE) && defined(_SC_LEVEL3_CACHE_SIZE)
   static const std::size_t l2 = cache_bytes(_SC_LEVEL2_CACHE_SIZE), l3 = cache_bytes(_SC_LEVEL3_CACHE_SIZE);
@@ -85,7 +85,7 @@ void CicoExecutor::copy_out(std::byte* to, const std::byte* from, std::size_t by
     std::memcpy(to, from, bytes);
 }
 
-/// The bytes of my operand from `first` on, which lie in `block`.
+/// Reads my operand from `first` on, which lies in `block`.
 void CicoExecutor::read(int block, std::size_t first, std::byte* to, std::size_t bytes) const {
   if (call_.in_packer != nullptr)
     call_.in_packer->move(call_.in_packer->context, block, to, bytes);
@@ -93,13 +93,13 @@ void CicoExecutor::read(int block, std::size_t first, std::byte* to, std::size_t
     std::memcpy(to, fetched(first, bytes), bytes);
 }
 
-/// As far as it is on its way, it has come.
+/// Returns once these bytes of the operand are on the host.
 const std::byte* CicoExecutor::fetched(std::size_t first, std::size_t bytes) const {
   if (call_.streaming != nullptr) call_.streaming->need(call_.in + first, bytes);
   return call_.in + first;
 }
 
-/// What is at `out` stays as it is.
+/// The bytes at `out` are final.
 void CicoExecutor::tell(const std::byte* out, std::size_t bytes) const {
   if (call_.streaming == nullptr) return;
   if (streams_) stream_fence();
@@ -118,7 +118,7 @@ void CicoExecutor::write(int block, std::size_t first, const std::byte* from, st
   if (call_.out_packer == nullptr) tell(call_.out + first, bytes);
 }
 
-/// What I owe myself in an all-to-all.
+/// Moves my own block of an all-to-all.
 void CicoExecutor::keep(const Range& own) const {
   const int self = cico_.self();
   if (call_.in_packer == nullptr && call_.out_packer == nullptr) {
@@ -135,7 +135,7 @@ void CicoExecutor::keep(const Range& own) const {
   }
 }
 
-/// My contribution, for everybody or for each other rank; what I owe myself goes straight to its place.
+/// Offers my operand, to all or a part to each other rank; my own block goes straight to its place.
 void CicoExecutor::offer(std::size_t tile) {
   const int self = cico_.self();
   if (one_part_) {
@@ -167,8 +167,8 @@ void CicoExecutor::offer(std::size_t tile) {
   if (call_.collective == Collective::kAllToAll) keep(tile_of(self, tile));
 }
 
-/// What is reduced at a time, from `at` on. Streamed blocks end where lines of the output do: what is left of
-/// a line would have to be fetched.
+/// Bytes to reduce at a time, from `at` on. Streamed blocks end where cache lines of the output do: the rest
+/// of a line would have to be fetched.
 std::size_t CicoExecutor::block_bytes(const std::byte* out, std::size_t at) const {
   const std::size_t block =
       (streams_ ? kStreamBlockBytes : kBlockBytes) / call_.elem_bytes() * call_.elem_bytes();
@@ -176,8 +176,8 @@ std::size_t CicoExecutor::block_bytes(const std::byte* out, std::size_t at) cons
   return streams_ && at == 0 && over % call_.elem_bytes() == 0 && over < block ? block - over : block;
 }
 
-/// All ranks' operands of my part, in order of rank; the result goes to my output and, where others want it,
-/// to my CICO buffer.
+/// Reduces all ranks' operands of my part, in order of rank; the result goes to my output and, where others
+/// want it, to my CICO buffer.
 void CicoExecutor::reduce_own(std::size_t tile) {
   const int self = cico_.self(), ranks = cico_.size();
   const Range range = tile_of(self, tile);
@@ -194,8 +194,7 @@ void CicoExecutor::reduce_own(std::size_t tile) {
     const std::size_t count = bytes / call_.elem_bytes();
     const auto operand = [&](int rank) { return rank == self ? mine + at : piece_of(rank, self) + at; };
     std::byte* const result = chunked_ ? piece(self) + at : apart ? own_block : out + at;
-    // In place, the result may lie where my own operand does: what is still to be read must not be written
-    // yet.
+    // In place, the result may lie where my own operand does, which must be read before it is overwritten.
     std::byte* const partial = ranks == 2 ? result : own_block;
     reduce(ranks == 2 ? result : partial, operand(0), operand(1), count);
     for (int rank = 2; rank < ranks; ++rank)
@@ -205,7 +204,7 @@ void CicoExecutor::reduce_own(std::size_t tile) {
   if (keep) tell(out, range.bytes);
 }
 
-/// What others have offered for me in the round before.
+/// Takes what others offered me in the round before.
 void CicoExecutor::take(std::size_t tile) {
   const int self = cico_.self();
   if (call_.collective == Collective::kBroadcast) {
@@ -216,12 +215,8 @@ void CicoExecutor::take(std::size_t tile) {
   if (call_.collective == Collective::kReduce && self != call_.root) return;
   for (int k = 0; k < cico_.size() - 1; ++k) {
     const int peer = other_position(self, k);
-    const Range range = tile_of(peer, tile);
-    const std::size_t block =
-        call_.collective == Collective::kAllGather ? static_cast<std::size_t>(peer) * call_.bytes() : 0;
-    // A result lies in its owner's own piece, a block of an all-to-all in mine.
-    const int part = call_.collective == Collective::kAllToAll ? self : peer;
-    write(peer, block + range.first, piece_of(peer, part), range.bytes);
+    const Taken taken = taken_from(peer, tile);
+    write(peer, taken.first, piece_of(peer, taken.part), taken.bytes);
   }
 }
 

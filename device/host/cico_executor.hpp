@@ -1,6 +1,6 @@
 // cico_executor.hpp -- collectives of one host, for messages larger than an ImmediateExchange takes: every
-// rank has a CICO buffer that all others read. Performs the direct schedules (two-shot all-reduce, direct
-// reduce-scatter, all-gather, broadcast, and pairwise all-to-all) tile by tile, in rounds. Resumable: it
+// rank has a CICO buffer that all others read. Performs all-reduce (two-shot), reduce, reduce-scatter,
+// all-gather, broadcast and all-to-all straight between the ranks, tile by tile, in rounds. Resumable: it
 // never waits.
 //
 // Reductions go in order of rank: the result depends on the operands alone, not on their number, their sizes
@@ -39,9 +39,9 @@ class CicoBuffers : public Rounds {
 
   std::size_t bank_bytes() const noexcept { return bank_bytes_; }
   std::byte* to_write() const { return bank(self(), bank_to_write()); }
-  /// Two banks of this rank's, once all are level: the one to write, if the round says nothing in it, and the
-  /// next one, or both of the next two. Nobody looks at them before this rank publishes the round after this
-  /// one.
+  /// Two adjacent banks of this rank for its own use, once all are level: the bank to write, if the round
+  /// writes nothing there, and the next one; or the next two. Nobody reads them before this rank publishes
+  /// the round after this one.
   std::span<std::byte> room() const {
     static_assert(kFewestBanks >= 4);
     const std::uint64_t first = bank_to_write() < banks() - 1 ? bank_to_write() : 0;
@@ -64,9 +64,9 @@ class CicoBuffers : public Rounds {
 
 class CicoExecutor : public CicoWalk {
  public:
-  /// begun: as of a CicoWalk.
+  /// begun: as for CicoWalk.
   CicoExecutor(CicoBuffers& cico, const Call& call, Begun begun = Begun::kNo);
-  /// streams: whether a contiguous output goes past the caches, whatever the buffers' size.
+  /// streams: whether writes to a contiguous output bypass the caches, whatever the buffers' size.
   CicoExecutor(CicoBuffers& cico, const Call& call, bool streams, Begun begun = Begun::kNo);
 
   /// Performs one round unless it must wait.
@@ -88,7 +88,7 @@ class CicoExecutor : public CicoWalk {
   void copy_out(std::byte* to, const std::byte* from, std::size_t bytes) const;
 
   CicoBuffers& cico_;
-  bool streams_;  ///< the output goes past the caches
+  bool streams_;  ///< writes to the output bypass the caches
 };
 
 }  // namespace loom::device

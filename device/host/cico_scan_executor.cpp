@@ -8,8 +8,8 @@
 namespace loom::device {
 namespace {
 
-// As in a CicoExecutor: a block stays in the L1 cache while the operands pass; several tiles let writing and
-// reading overlap, but none is shorter than what a round costs to agree on.
+// As in CicoExecutor: a block stays in the L1 cache while the operands pass. Several tiles let writing and
+// reading overlap, but none is so short that the round costs more than that saves.
 constexpr std::size_t kBlockBytes = 8 * 1024;
 constexpr std::size_t kTiles = 4;
 constexpr std::size_t kMinTileBytes = 16 * 1024;

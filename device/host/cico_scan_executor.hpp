@@ -1,5 +1,6 @@
-// cico_scan_executor.hpp -- prefix reductions of one host: every rank lays out its operand, tile by tile, and
-// reduces those of the ranks before it, and in a scan its own, in order of rank. Resumable: it never waits.
+// cico_scan_executor.hpp -- prefix reductions of one host: every rank offers its operand, tile by tile, and
+// reduces the operands of the ranks before it, in a scan also its own, in order of rank. Resumable: it never
+// waits.
 #pragma once
 
 #include "device/host/cico_executor.hpp"
@@ -8,7 +9,7 @@ namespace loom::device {
 
 class CicoScanExecutor {
  public:
-  /// kScan or kExscan; count >= 1. The first rank's output of an exclusive scan stays as it is.
+  /// kScan or kExscan; count >= 1. An exclusive scan leaves rank 0's output as it is.
   CicoScanExecutor(CicoBuffers& cico, const Call& call);
 
   using State = RingExecutor::State;

@@ -11,19 +11,15 @@ namespace {
 
 constexpr std::size_t kTilesPerPart = 4;
 
-std::size_t divide_up(std::size_t a, std::size_t b) {
-  return (a + b - 1) / b;
-}
+// With more ranks there are likely enough CPUs that one of them should not reduce for all.
+constexpr int kMostRanksOfWholeOperands = 8;
 
-// With more, CPUs are likely to be many enough that one of them should not reduce for all.
-constexpr int kMostRanksHandingOver = 8;
-
-/// The root of a reduce takes whole operands. Of two ranks one may as well hand the other all of its own:
-/// together they move less. And so may a few that have to take turns on the CPUs, as much as they can lay out
-/// without waiting: then only the root waits.
+/// Whether the root of a reduce takes whole operands. Two ranks then move fewer bytes together. A few ranks
+/// that take turns on the CPUs do so for messages that they can offer without waiting: then only the root
+/// waits.
 bool has_whole_operands(const Rounds& rounds, const Call& call, std::size_t bank_bytes) {
   if (rounds.size() == 2) return true;
-  return rounds.few_rounds() && rounds.size() <= kMostRanksHandingOver &&
+  return rounds.few_rounds() && rounds.size() <= kMostRanksOfWholeOperands &&
          call.bytes() <= (rounds.banks() - 1) * bank_bytes;
 }
 /// Every rank reduces a chunk of the message.
@@ -108,7 +104,7 @@ bool CicoWalk::ready() {
   return true;
 }
 
-/// In this round; in the first there is nothing to read yet.
+/// Whether this round reads from the rank; in the first there is nothing to read yet.
 bool CicoWalk::reads_from(int rank) const {
   if (round_ == 0) return false;
   if (call_.collective == Collective::kBroadcast) return rank == call_.root;
@@ -136,6 +132,15 @@ CicoWalk::Range CicoWalk::tile_of(int part, std::size_t tile) const {
   }
   const std::size_t offset = std::min(length, tile * tile_bytes_);
   return {first + offset, std::min(tile_bytes_, length - offset)};
+}
+
+CicoWalk::Taken CicoWalk::taken_from(int peer, std::size_t tile) const {
+  const Range range = tile_of(peer, tile);
+  const std::size_t block =
+      call_.collective == Collective::kAllGather ? static_cast<std::size_t>(peer) * call_.bytes() : 0;
+  // A result lies in its owner's own piece, a block of an all-to-all in mine.
+  const int part = call_.collective == Collective::kAllToAll ? rounds_.self() : peer;
+  return {part, block + range.first, range.bytes};
 }
 
 }  // namespace loom::device

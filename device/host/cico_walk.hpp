@@ -23,31 +23,30 @@ struct RoundFlags {
   StepFlag filled;                     ///< see Rounds
   StepFlag waits;                      ///< one more than `filled` was when the rank had been waiting for long
   Note left;                           ///< see say_left(); or 0
-  std::array<Note, kMostBanks> notes;  ///< by bank; of as few as there can be, in the line of `filled`
+  std::array<Note, kMostBanks> notes;  ///< by bank; those of kFewestBanks lie in the line of `filled`
 };
 
 /// How far each rank is. A rank has a CICO buffer of b banks: in round r it writes bank r % b and reads what
 /// others wrote in round r - 1; then it publishes r. In a call's last round nobody writes: nothing is
 /// published, and the next call begins with a round of the same number.
 ///
-/// Who writes in round r first sees that everybody has published r - b + 1, and has thus read all of round
-/// r - b, which lies in the same bank. Who reads first sees that those whose CICO buffers it reads have
-/// published r - 1. So a rank that only writes for others may be some rounds ahead of them, through the end
-/// of a call and into the next.
+/// A rank that writes in round r first sees that all others have published r - b + 1, and have thus read all
+/// of round r - b, which lies in the same bank. A rank that reads first sees that the owners of the CICO
+/// buffers it reads have published r - 1. So a rank that only writes may be some rounds ahead of the others,
+/// also in the next call.
 ///   filled.publish(r): release  -- pairs with --  filled.value(): acquire
 ///
-/// A note beside the bank that a rank writes first in a call says which call that is. Who reads the rank for
-/// the first time compares it with its own call. It is written when the bank may be, and read when the bank
-/// is: so it stays for whoever reads it, as the bank does. A rank that reads what another has not written in
-/// this call, for the two are in different ones, finds the note of an earlier turn of the bank, which says
-/// so.
+/// A note beside the bank that a rank writes first in a call says which call that is. A rank that reads from
+/// it for the first time compares the note with its own call. The note is written and read under the same
+/// conditions as the bank, so it stays as long. If two ranks are in different calls, and the one has not
+/// written the bank that the other reads, the note is that of an earlier turn of the bank, which shows it.
 class Rounds {
  public:
   static constexpr std::uint64_t kFewestBanks = 4;
 
   /// flags[r] are rank r's; they must outlive this. At least two.
-  /// few_rounds: as few as can be, for ranks outnumber CPUs, and a round costs a turn of the scheduler.
-  /// banks: a power of two. Both the same on all ranks.
+  /// few_rounds: as few rounds as possible, because ranks outnumber CPUs and a round costs a turn of the
+  /// scheduler. banks: a power of two. Both are the same on all ranks.
   Rounds(std::vector<RoundFlags*> flags, int self, bool few_rounds = false,
          std::uint64_t banks = kFewestBanks)
       : flags_(std::move(flags)), seen_(flags_.size()), self_(self), few_rounds_(few_rounds), banks_(banks) {}
@@ -57,7 +56,7 @@ class Rounds {
   int self() const noexcept { return self_; }
   bool few_rounds() const noexcept { return few_rounds_; }
   void abandon() noexcept { mine().filled.publish(StepFlag::kAbandoned); }
-  /// Before abandon(), for others to find out what the matter is: this rank was in that call, another was
+  /// To be called before abandon(), so that others learn the reason: this rank was in that call, another was
   /// not.
   void say_left(const CallNote& note) noexcept { mine().left.store(note.word(), std::memory_order_relaxed); }
   /// From now on this rank is in that call.
@@ -66,15 +65,15 @@ class Rounds {
   void sign() noexcept {
     mine().notes[bank_to_write()].store(note_.word() | turn_of(round_ + 1), std::memory_order_relaxed);
   }
-  /// In a call's second round: the rank has signed the bank to read, and is in the same call. Throws
-  /// DifferentCall unless so.
+  /// In a call's second round: throws DifferentCall unless the rank has signed the bank to read, and is in
+  /// the same call.
   void compare(int rank) const {
     const RoundFlags& flags = *flags_[static_cast<std::size_t>(rank)];
     const std::uint64_t note = flags.notes[bank_to_read()].load(std::memory_order_relaxed);
     if (note != (note_.word() | turn_of(round_))) [[unlikely]]
       part(rank, note);
   }
-  /// Tells the others that this rank has been waiting for long; and whether another has, and not moved since.
+  /// Tells the others that this rank has waited for long. waits(): another has, and has not moved since.
   void say_waiting() noexcept { mine().waits.publish(mine().filled.value() + 1); }
   bool waits(int rank) const noexcept {
     const RoundFlags& flags = *flags_[static_cast<std::size_t>(rank)];
@@ -84,12 +83,13 @@ class Rounds {
   /// The rank has published the round that this one published last: what it wrote then may be read. Throws
   /// Error (kGivenUp) when the rank has abandoned the communicator.
   bool is_level(int rank) { return has_published(rank, round_); }
-  /// The rank has left the bank that this one writes in the round that it is in. Implied by is_level().
+  /// The rank has left the bank that this one writes in its current round. Implied by is_level().
   bool is_past(int rank) { return round_ + 2 <= banks_ || has_published(rank, round_ + 2 - banks_); }
-  /// What the rank has published last; throws as is_level(), whatever was seen before. For who has read a
-  /// buffer of the rank and leaves without another look: once it has given up, it may have written there.
+  /// What the rank has published last; throws as is_level(), whatever was seen before. For a rank that has
+  /// read a buffer of the other and leaves without another look: once that one has given up, it may have
+  /// written there.
   std::uint64_t check(int rank) const;
-  /// Where this rank writes in the round that it is in, and what another wrote in the one before.
+  /// Where this rank writes in its current round, and where others wrote in the round before.
   std::uint64_t bank_to_write() const noexcept { return (round_ + 1) & (banks_ - 1); }
   std::uint64_t bank_to_read() const noexcept { return round_ & (banks_ - 1); }
   /// Ends the round.
@@ -97,7 +97,7 @@ class Rounds {
 
  private:
   bool has_published(int rank, std::uint64_t round);
-  /// Of a round: how often its bank has been in use, as far as 8 bits go.
+  /// How often a round's bank has been in use, modulo 256.
   std::uint64_t turn_of(std::uint64_t round) const { return round / banks_ & 0xff; }
   [[noreturn]] void part(int rank, std::uint64_t note) const;
 
@@ -112,8 +112,8 @@ class Rounds {
   CallNote note_;            ///< of the call that this rank is in
 };
 
-/// How a message is cut. A part that does not fill its piece is cut into some tiles all the same, so that
-/// reading overlaps with writing, but into none shorter than what a round costs to agree on.
+/// How a message is cut. Even a part that does not fill its piece is cut into some tiles, so that reading
+/// overlaps with writing, but into none so short that the round costs more than that saves.
 struct TileLimits {
   std::size_t bank_bytes;
   std::size_t min_tile_bytes, min_chunk_tile_bytes;  ///< the latter where all reduce: three stages in a row
@@ -123,14 +123,13 @@ struct TileLimits {
 /// nothing else.
 enum class Begun { kNo, kYes };
 
-/// One call's way through the rounds, for one rank. Round r offers tile r, reduces tile r - 1, which all have
-/// offered, and takes the results of tile r - 2; where nothing is reduced, or no result goes back, tile r
-/// - 1.
+/// One call's rounds on one rank. Round r offers tile r, reduces tile r - 1, which all have offered, and
+/// takes the results of tile r - 2 (of tile r - 1 where nothing is reduced, or no result goes back).
 class CicoWalk {
  public:
   using State = RingExecutor::State;
 
-  /// Whom a blocked executor waits for.
+  /// The rank that a blocked executor waits for.
   int awaited() const noexcept { return awaited_; }
 
  protected:
@@ -146,6 +145,12 @@ class CicoWalk {
     std::size_t first, bytes;
   };
   Range tile_of(int part, std::size_t tile) const;
+  /// What this rank takes from a peer: the tile of this part, to bytes [first, first + bytes) of the output.
+  struct Taken {
+    int part;
+    std::size_t first, bytes;
+  };
+  Taken taken_from(int peer, std::size_t tile) const;
   /// From the start of a bank to the piece of a part.
   std::size_t piece_at(int part) const {
     return one_part_ ? 0 : static_cast<std::size_t>(part) * piece_bytes_;
@@ -170,7 +175,7 @@ class CicoWalk {
     return State::kMoved;
   }
 
-  /// This rank reduces: its part, or as the root all.
+  /// Whether this rank reduces: its part, or everything as the root.
   bool reduces() const {
     const bool whole = call_.collective == Collective::kReduce && one_part_;
     return chunked_ || scatters() || (whole && rounds_.self() == call_.root);
@@ -181,7 +186,7 @@ class CicoWalk {
   Call call_;
   bool chunked_;            ///< every rank reduces a chunk of the message
   bool one_part_;           ///< a bank holds one piece for everybody rather than one for each rank
-  std::size_t tile_bytes_;  ///< of a part, worked off in one round
+  std::size_t tile_bytes_;  ///< of a part, processed in one round
 
  private:
   bool reads_from(int rank) const;

@@ -8,11 +8,11 @@
 namespace loom::device {
 namespace {
 
-// The next block of an all-reduce begins across hosts when the last one is back, so that a block is to be
-// much longer than what fills the trees.
+// An all-reduce's next block begins across hosts when the last one is back, so a block must be much longer
+// than what fills the trees.
 constexpr std::size_t kMinBlockBytes = 2 * 1024 * 1024;
 constexpr std::size_t kBlocks = 8;
-// Blocks of the others follow each other at once.
+// Blocks of a broadcast or reduce follow each other at once.
 constexpr std::size_t kOneWayBlockBytes = 256 * 1024;
 constexpr std::size_t kBlocksBetween = 4;  // of a reduce, between host and rail
 
@@ -46,7 +46,7 @@ void DbtExecutor::plan_allreduce(const DbtLinks& trees) {
     const FifoShape& fifo = grid_.local_fifo;
     RingStage half{collective, part.in, part.out, part.count, part.elem_bytes, part.reduce};
     half.streaming = part.streaming;
-    half.writes_result = collective == RingCollective::kAllGather;  // before, a host's sums
+    half.writes_result = collective == RingCollective::kAllGather;  // else a host's sums
     return Inside(RingExecutor(
         local, half, slice_ring(part.count, part.elem_bytes, local.size, fifo.slot_bytes, fifo.slot_count)));
   };
@@ -103,7 +103,7 @@ void DbtExecutor::plan_broadcast(const DbtLinks& trees, int root_host, int root_
   const std::size_t block = block_elems(kOneWayBlockBytes);
   for (std::size_t first = 0; first < call_.count; first += block) {
     const std::byte* const at = data + first * call_.elem_bytes();
-    // The root's is only read; whoever else has nothing to read here, and writes what is its own.
+    // The root only reads its message; the others have nothing to read here, and only write.
     TreeStage part{TreeCollective::kBroadcast, at, is_root ? nullptr : const_cast<std::byte*>(at),
                    std::min(block, call_.count - first), call_.elem_bytes()};
     part.streaming = call_.streaming;

@@ -9,7 +9,8 @@
 //   reduce        chain to the root's     to the root, on its rail                          S at most
 //                 rail
 //
-// Depth across hosts: 2 log2 h of an all-reduce, log2 h of the others, and a slice more for each further one.
+// Depth across hosts: 2 log2 h of an all-reduce, log2 h of the others, and one step more for each further
+// slice.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,7 @@ namespace loom::device {
 
 class DbtExecutor {
  public:
-  /// Takes what takes() names. Every rank gives the same FIFO shapes; root_host and root_place: where the
+  /// A call that takes() accepts. Every rank gives the same FIFO shapes; root_host and root_place: where the
   /// root of a broadcast or reduce is in the grid.
   DbtExecutor(const Grid& grid, const DbtLinks& trees, const Call& call, int root_host, int root_place);
   DbtExecutor(DbtExecutor&&) = default;
@@ -40,7 +41,7 @@ class DbtExecutor {
   }
 
  private:
-  /// A stage inside a host: the two halves of an all-reduce go round the ring, the others along a chain.
+  /// A stage inside a host: the two halves of an all-reduce use the ring, broadcast and reduce a chain.
   class Inside {
    public:
     explicit Inside(RingExecutor ring) : ring_(std::move(ring)) {}
@@ -70,7 +71,7 @@ class DbtExecutor {
   Grid grid_;
   Call call_;
   std::vector<std::byte> between_;  ///< a non-contiguous message packed, or sums of a host's operands
-  bool unpacks_ = false;            ///< at the end, between_ to where the caller wants it
+  bool unpacks_ = false;            ///< at the end, between_ to the caller's buffer
   StageSequence<DoubleTreeExecutor> across_;
   StageSequence<Inside> inside_;
 };

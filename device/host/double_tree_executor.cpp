@@ -7,8 +7,8 @@
 namespace loom::device {
 namespace {
 
-// As many slices of a tree's half as fill a deep tree soon, and not so short that each costs more than it
-// carries.
+// Enough slices of a tree's half to fill a deep tree soon, but none so short that its overhead is more than
+// its transfer.
 constexpr std::size_t kSlicesPerHalf = 16;
 constexpr std::size_t kMinSliceBytes = 8 * 1024;
 

@@ -10,9 +10,9 @@ namespace loom::device {
 
 class DoubleTreeExecutor {
  public:
-  /// host: my place on the rail of `hosts`. root: the root's; kNobody, of an all-reduce: each tree has its
-  /// own. message_bytes: of the whole that the stage is a part of. All ranks of the rail give the same FIFO
-  /// shape.
+  /// host: my place on the rail of `hosts`. root: the root's place; kNobody, of an all-reduce: each tree has
+  /// its own root. message_bytes: of the whole message that the stage is a part of. All ranks of the rail
+  /// give the same FIFO shape.
   DoubleTreeExecutor(const DbtLinks& trees, int host, int hosts, int root, const TreeStage& stage,
                      std::size_t message_bytes);
 

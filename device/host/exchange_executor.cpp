@@ -33,7 +33,7 @@ ExchangeExecutor::State ExchangeExecutor::advance() {
       sending_ = false;
       next_ = 0;
     }
-    // Who receives operands in a round receives nothing else in it, and some from every other position.
+    // A position that receives operands in a round receives one from every other position, and nothing else.
     if (step(0).reduces) {
       if (!reduce_in_order()) return waiting();
       moved = true;

@@ -11,7 +11,7 @@
 
 namespace loom::device {
 
-/// Both ways between this position and another; nullptr where nothing goes.
+/// The links between this position and another; nullptr where nothing is sent.
 struct PeerLinks {
   SendLink* send = nullptr;
   RecvLink* receive = nullptr;
@@ -21,7 +21,7 @@ struct PeerLinks {
 struct ExchangeStage {
   Pattern pattern = Pattern::kOneShotAllreduce;
   std::byte* data = nullptr;  ///< block_count(pattern, size) blocks: what this position gives, then its
-                              ///< result. Of a reduce, only the root's is one
+                              ///< result (of a reduce, at the root alone)
   std::size_t count = 0;      ///< elements of a block
   std::size_t elem_bytes = 1;
   ReduceFn reduce = nullptr;  ///< of patterns that reduce
@@ -31,7 +31,7 @@ struct ExchangeStage {
 /// Reductions come out bitwise equal on all positions: operands are taken in order of position.
 class ExchangeExecutor {
  public:
-  ~ExchangeExecutor();  // not inline: GCC 14 would warn of members of one that is not there
+  ~ExchangeExecutor();  // not inline: GCC 14 would warn about members of one that does not exist
   /// links[p] leads to position p, of at least two; every link that the pattern uses is there, and each has
   /// at least slot_bytes per slot, which is at least elem_bytes.
   ExchangeExecutor(std::span<const PeerLinks> links, int position, std::size_t slot_bytes,

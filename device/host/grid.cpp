@@ -7,7 +7,7 @@
 namespace loom::device {
 namespace {
 
-// Many short slices fill a chain soon, few long ones cost less each.
+// Many short slices fill a chain soon; few long ones cost less for each byte.
 constexpr std::size_t kSlicesPerMessage = 64;
 constexpr std::size_t kMinSliceBytes = 8 * 1024;
 

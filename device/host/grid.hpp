@@ -1,6 +1,5 @@
-// grid.hpp -- the ranks of several hosts as a grid: a ring inside each host, and rails, rings across the
-// hosts that join the ranks at the same place of every local ring. One rail of all ranks, with nobody beside
-// it, is a grid too.
+// grid.hpp -- the ranks of several hosts as a grid: a ring inside each host, and rails: rings across the
+// hosts that join the ranks at the same place of every local ring. A single rail of all ranks is a grid, too.
 #pragma once
 
 #include <array>
@@ -12,12 +11,12 @@
 
 namespace loom::device {
 
-/// A rank's links to the ranks of its rail that are above or below it in the double binary tree over hosts
+/// A rank's links to its parents and children on its rail in the double binary tree over hosts
 /// (tree_schedule.hpp), for each of the two trees.
 struct DbtLinks {
   static constexpr int kMostNeighbours = 3;
   struct Neighbour {
-    int host = kNobody;  ///< place on the rail; kNobody: there is no further one
+    int host = kNobody;  ///< place on the rail; kNobody: this entry is unused
     PeerLinks links;
   };
   std::array<std::array<Neighbour, kMostNeighbours>, 2> neighbours;
@@ -36,13 +35,13 @@ struct Grid {
   FifoShape local_fifo;
   RingLinks rail;
   FifoShape rail_fifo;
-  std::span<const int>
-      ranks;  ///< in the communicator: along the rails host after host, each along its local ring
+  /// In the communicator: along the rails host after host, each along its local ring.
+  std::span<const int> ranks;
 
   int rank_at(int host, int place) const {
     return ranks[static_cast<std::size_t>(host * local.size + place)];
   }
-  /// So many places on, at least -size.
+  /// The rank so many places on; steps >= -size.
   int local_neighbour(int steps) const {
     return rank_at(rail.position, (local.position + steps + local.size) % local.size);
   }
@@ -52,8 +51,8 @@ struct Grid {
 };
 
 /// Broadcast and reduce: a chain along the root's rail, and from each rank of it a chain inside its host. A
-/// host's link carries the message once each way at most. Depth h + l - 2 for h hosts of l ranks, and a slice
-/// more for each further slice.
+/// host's link carries the message once each way at most. Depth h + l - 2 for h hosts of l ranks, and one
+/// step more for each further slice.
 class RootedExecutor {
  public:
   /// A broadcast or reduce of the whole communicator, whose root is at (root_host, root_place) of the grid.

@@ -4,13 +4,6 @@
 #include <cstring>
 
 namespace loom::device {
-namespace {
-
-std::size_t divide_up(std::size_t a, std::size_t b) {
-  return (a + b - 1) / b;
-}
-
-}  // namespace
 
 HierExecutor::HierExecutor(const HierLinks& levels, const Call& call) : levels_(levels), call_(call) {
   if (call_.collective == Collective::kBarrier) {
@@ -28,24 +21,25 @@ HierExecutor::HierExecutor(const HierLinks& levels, const Call& call) : levels_(
   begin(gather_);
 }
 
-/// Ranks need not agree on what an element of data is that is moved.
+/// Ranks need not agree on the element type of data that is only moved.
 void HierExecutor::count_bytes() {
   call_.count = call_.bytes();
   call_.type = Type::kUint8;
 }
 
-/// By the ranks of this host, from or to its leader.
+/// A call of this host's ranks, from or to their leader.
 Call HierExecutor::inside_call(Collective collective, const std::byte* in, std::byte* out,
                                std::size_t count) const {
   return {.collective = collective, .in = in, .out = out, .count = count, .type = call_.type, .op = call_.op};
 }
 
-/// whole_: at node leaders the sum inside the host, then over all hosts; at others what their leader spreads.
+/// whole_: on node leaders the sum inside the host, then over all hosts; on others what their leader
+/// broadcasts.
 void HierExecutor::plan() {
   const std::size_t hosts = static_cast<std::size_t>(levels_.hosts);
   const std::size_t blocks = call_.collective == Collective::kReduceScatter ? levels_.places.size() : 1;
   const std::size_t count = call_.count * blocks, share = divide_up(count, hosts);
-  // From there on the bytes that a one-shot sends cost more than a second step (three virtual hosts).
+  // Above this size the bytes that a one-shot sends cost more than a second step (three virtual hosts).
   const bool two_shot = count * call_.elem_bytes() > kMostShortBytes;
   whole_.resize((two_shot ? share * hosts : count) * call_.elem_bytes());
   std::byte* const whole = whole_.data();
@@ -57,7 +51,7 @@ void HierExecutor::plan() {
   spread_ = inside_call(Collective::kBroadcast, whole, whole, count);
 }
 
-/// whole_: the message; of a reduce as far as it is reduced.
+/// whole_: the message; of a reduce, as far as it is reduced.
 void HierExecutor::plan_rooted() {
   const bool reduces = call_.collective == Collective::kReduce;
   if (!reduces) count_bytes();
@@ -80,7 +74,7 @@ void HierExecutor::plan_rooted() {
       std::memcpy(whole, call_.in, call_.bytes());
     (passes_on ? gather_ : spread_) = broadcast_from(passes_on ? root.local : 0);
   }
-  across_ = {reduces ? Pattern::kDirectReduce : Pattern::kDirectBroadcast,
+  across_ = {reduces ? Pattern::kLinearReduce : Pattern::kLinearBroadcast,
              whole,
              call_.count,
              call_.elem_bytes(),
@@ -88,8 +82,8 @@ void HierExecutor::plan_rooted() {
              root.host};
 }
 
-/// whole_: the blocks of the first host in the order of its ranks, then those of the next; as much for each
-/// as the one with most ranks has.
+/// whole_: the blocks of the first host in the order of its ranks, then those of the next; each host has as
+/// much room as the one with most ranks needs.
 void HierExecutor::plan_all_gather() {
   count_bytes();
   const std::size_t bytes = call_.bytes(), hosts = static_cast<std::size_t>(levels_.hosts);
@@ -104,17 +98,17 @@ void HierExecutor::plan_all_gather() {
     std::memcpy(own, call_.in, bytes);
   std::byte* const of_host = gathered_from({levels_.self().host, 0});
   gather_ = inside_call(Collective::kAllGather, own, of_host, bytes);
-  across_ = {Pattern::kDirectAllGather, whole, host_bytes_};
+  across_ = {Pattern::kLinearAllGather, whole, host_bytes_};
   spread_ = inside_call(Collective::kBroadcast, whole, whole, whole_.size());
 }
 
-/// A rank alone on its host has nothing to agree on: its operand is the host's.
+/// A rank that is alone on its host has nobody to exchange with there: its operand is the host's.
 void HierExecutor::begin(const std::optional<Call>& inside) {
   inside_.reset();
   if (!inside) return;
   if (levels_.cico != nullptr) {
     inside_.emplace(*levels_.cico, *inside);
-    // What ranks compare is the whole call, whatever part of it each is in.
+    // Ranks compare the whole call, whatever part of it each is in.
     levels_.cico->enter({call_, CallFamily::kBetweenHosts});
   } else if (inside->in != inside->out)
     std::memcpy(inside->out, inside->in, inside->bytes());
@@ -148,7 +142,7 @@ HierExecutor::State HierExecutor::advance() {
   return State::kDone;
 }
 
-/// From whole_ to where the caller wants it.
+/// Moves whole_, or this rank's part of it, to the caller's buffer.
 void HierExecutor::finish() {
   const std::size_t bytes = call_.bytes();
   if (call_.collective == Collective::kBarrier) return;

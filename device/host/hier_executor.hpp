@@ -10,8 +10,8 @@
 //   reduce           reduce    from each                       *
 //   all-gather       gather    all-gather                      broadcast
 //
-// * Where the root is not the first of its host, the two pass the message on to each other: a broadcast
-// there, and no other on that host.
+// * Where the root is not the leader of its node, one passes the message on to the other by a broadcast on
+// that host, which has no other broadcast.
 //
 //   h hosts     depth   messages      sent by the busiest
 //   one-shot    1       h (h-1)       (h-1) S
@@ -38,14 +38,13 @@ struct HostAndLocal {
   friend bool operator==(const HostAndLocal&, const HostAndLocal&) = default;
 };
 
-/// Where a rank stands, and what it is linked by. Hosts and the ranks of a host are in the same order
-/// everywhere.
+/// A rank's place, and its links. Hosts and the ranks of a host are in the same order everywhere.
 struct HierLinks {
   CicoBuffers* cico = nullptr;           ///< of this host's ranks; nullptr where there is one alone
   std::span<const HostAndLocal> places;  ///< of all ranks of the communicator
   int rank = 0;                          ///< this one
   int hosts = 1;
-  std::span<const PeerLinks> links;  ///< of the leader of a node: to those of the other hosts
+  std::span<const PeerLinks> links;  ///< of a node leader: to the other hosts' node leaders
   std::size_t slot_bytes = 0;        ///< of those links
 
   const HostAndLocal& place(int of) const { return places[static_cast<std::size_t>(of)]; }
@@ -54,25 +53,25 @@ struct HierLinks {
 
 class HierExecutor {
  public:
-  /// A call of the whole communicator that takes() names, a reduction between contiguous buffers. What
-  /// `levels` refers to must outlive this.
+  /// A call of the whole communicator that takes() accepts; a reduction has contiguous buffers. What `levels`
+  /// refers to must outlive this.
   HierExecutor(const HierLinks& levels, const Call& call);
 
   using State = RingExecutor::State;
   /// Goes on until it must wait. Throws what CICO buffers and links throw.
   State advance();
-  /// Whom a blocked executor waits for.
+  /// The rank that a blocked executor waits for.
   HostAndLocal awaited() const noexcept;
 
   static constexpr bool takes(Collective collective) {
     return all_reduce(collective) || is_rooted(collective) || collective == Collective::kAllGather;
   }
-  /// All that is reduced comes to all hosts.
+  /// The reduced result goes to all hosts.
   static constexpr bool all_reduce(Collective collective) {
     return collective == Collective::kAllreduce || collective == Collective::kReduceScatter ||
            collective == Collective::kBarrier;
   }
-  /// Longer ones are two-shot.
+  /// Longer messages are two-shot.
   static constexpr std::size_t kMostShortBytes = 8 * 1024;
 
  private:

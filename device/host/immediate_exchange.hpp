@@ -1,5 +1,5 @@
-// immediate_exchange.hpp -- small collectives of one host: each rank puts what others need where all of them
-// read it, and takes what it needs from them. One flag each way; what fits beside the flag crosses with it.
+// immediate_exchange.hpp -- small collectives of one host: each rank writes what others need where all can
+// read it, and reads what it needs from them. One flag each way; data that fits beside it crosses with it.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace loom::device {
 
 /// A flag and what crosses with it, up to 56 bytes in a single line transfer. In pairs of cache lines, as
-/// CPUs fetch them: else a look at one would take the next away from who is about to write it.
+/// CPUs fetch them: else a look at one would take the next away from the rank that is about to write it.
 template <class Flag>
 struct ImmediateLineOf {
   static constexpr std::size_t kPayloadBytes = 2 * kCacheLine - sizeof(Flag);
@@ -27,9 +27,9 @@ struct ImmediateLineOf {
 using ImmediateLine = ImmediateLineOf<StepFlag>;
 static_assert(sizeof(ImmediateLine) == 2 * kCacheLine);
 
-/// What is published of an exchange: its number, and below it which call it is part of. So a rank that takes
-/// an offer sees by the same look that the other is in the same call, and with as many bytes. Numbers may
-/// come round: what is compared is at most kLines apart.
+/// What is published of an exchange: its number in the high bits, and in the low bits the call that it is
+/// part of. So a rank that takes an offer sees by the same look whether the other is in the same call with as
+/// many bytes. Numbers may wrap: those that are compared are at most kLines apart.
 struct ExchangeTag {
   static constexpr unsigned kBits = 20;
   static constexpr std::uint64_t kMask = (std::uint64_t{1} << kBits) - 1;
@@ -43,23 +43,23 @@ struct ExchangeTag {
     return static_cast<std::uint64_t>(other.kind()) * 8 + kOther;
   }
   static constexpr bool is_other(std::uint64_t tag) { return (tag & 7) == kOther; }
-  /// Not of others.
+  /// Not of a tag that is_other().
   static constexpr CallNote note(std::uint64_t tag) {
     return {static_cast<Collective>(tag & 7), CallFamily::kImmediate, (tag & kMask) >> 3};
   }
-  /// The exchange, or one after it; of `seen`, which is no abandoned flag.
+  /// Whether `seen`, which must not be kAbandoned, is of the exchange or of one after it.
   static constexpr bool has_come(std::uint64_t seen, std::uint64_t exchange) {
     return static_cast<std::int64_t>(seen - (exchange << kBits)) >= 0;
   }
 };
 static_assert(static_cast<unsigned>(Collective::kBarrier) < ExchangeTag::kOther);
 
-/// One rank's offers. Exchange s is published in line s * stride % kLines, after its offer, which is in that
-/// line or in the ring, behind that of the last exchange that was there. A rank writes to a line only when
-/// all have published s - kLines + 1, and have thus left s - kLines, and to a place in the ring likewise.
-/// Where everybody reads everybody that is known without another look; where only some do (broadcast,
-/// reduce), the others' flags are looked at when all lines or the whole ring are in use, and then half of
-/// them get free: so far a sender runs ahead.
+/// One rank's offers. Exchange s is published in line s * stride % kLines, after its offer is written to that
+/// line, or to the ring behind the last offer there. A rank writes to a line only when all have published
+/// s - kLines + 1, and have thus left s - kLines, and to a place in the ring likewise. Where everybody reads
+/// everybody, that is known without another look. Where only some read (broadcast, reduce), a sender runs
+/// ahead until all lines or the whole ring are in use; then it looks at the others' flags until half of them
+/// are free.
 template <std::uint64_t kLinesInTurn, std::size_t kLongestOffer, std::size_t kRing, class FlagType = StepFlag>
 struct ImmediateAreaOf {
   using Flag = FlagType;
@@ -68,22 +68,22 @@ struct ImmediateAreaOf {
   static constexpr std::size_t kMostOffered = kLongestOffer;
   static constexpr std::size_t kRingBytes = kRing;
   static_assert(kLines % 2 == 0, "half of them get free at a time");
-  // What this exchange and the last one take, and are rounded up by, is never still in use.
+  // The space of this exchange and of the last one, with its rounding, is never still in use.
   static_assert(kRingBytes % kMostOffered == 0 && kRingBytes >= 4 * kMostOffered);
 
   Line line[kLines];
   alignas(2 * kCacheLine) std::byte ring[kRingBytes];
 };
-/// From one exchange's line to the next one's, with all lines in turn. Not to the neighbour, for CPUs fetch
-/// ahead what is read line by line, or at any short distance, and so would take lines away from who is about
-/// to write them. Of 256 lines those of 30 exchanges in a row are at least 7 apart.
+/// From one exchange's line to the next one's; all lines are used in turn. The next line is not the
+/// neighbour, because CPUs prefetch lines that are read at any short distance, and would take them away from
+/// the rank that is about to write them. Of 256 lines, those of 30 exchanges in a row are at least 7 apart.
 constexpr std::uint64_t line_stride(std::uint64_t lines) {
   std::uint64_t stride = lines * 12 / 31;
   while (std::gcd(stride, lines) != 1) ++stride;
   return stride;
 }
 
-/// That of the product; the tests have smaller ones, which are full sooner.
+/// The product's; the tests have smaller ones, which are full sooner.
 using ImmediateArea = ImmediateAreaOf<256, 16 * 1024, 8 * 16 * 1024>;
 
 /// The exchanges of one communicator whose ranks are all on one host. Not shared between threads.
@@ -91,27 +91,27 @@ template <class Area>
 class ImmediateExchangeOf {
  public:
   /// areas[r] is rank r's, zeroed before any rank constructs; they must outlive this. At least two.
-  /// runs_far: a sender has to run ahead as far as it can, for ranks take turns on the CPUs. Then what it
-  /// leaves lies close, for CPUs to fetch ahead, and else apart, for them not to. The same on all ranks.
+  /// runs_far: a sender runs ahead as far as it can, because ranks take turns on the CPUs. Its offers then
+  /// lie close together, so that CPUs prefetch them; else apart, so that CPUs do not. The same on all ranks.
   ImmediateExchangeOf(std::vector<Area*> areas, int self, bool runs_far = false);
 
   int size() const noexcept { return static_cast<int>(areas_.size()); }
 
   /// Reductions go in order of rank, so that the result is bitwise the same everywhere. offered_bytes() of
-  /// the call is at most Area::kMostOffered, save of a broadcast and a reduce, which take several exchanges
-  /// then. Throws what the waiter throws, Error (kGivenUp) when a rank has abandoned the communicator, and
-  /// DifferentCall when a rank whose offer this one takes is in another call, or has another number of bytes.
-  /// Then this exchange has not been: it can be performed anew. perform_part(): `call` is a part of one of
-  /// call_bytes.
+  /// the call is at most Area::kMostOffered, except of a broadcast or reduce, which then takes several
+  /// exchanges. Throws what the waiter throws, Error (kGivenUp) when a rank has abandoned the communicator,
+  /// and DifferentCall when a rank whose offer this one takes is in another call, or has another number of
+  /// bytes. Then the exchange counts as not performed, and can be performed again. perform_part(): `call` is
+  /// a part of a call of call_bytes.
   void perform(const Call& call, Waiter& waiter);
   void perform_part(const Call& call, std::size_t call_bytes, Waiter& waiter);
 
-  /// An exchange that carries nothing but which call this rank makes by other means; so whoever waits for
-  /// this rank in a call of another family sees that it is in vain. Waits for the root of a broadcast to say
-  /// the same, and throws as perform().
+  /// An exchange that only says which call this rank makes by another family, so that a rank that waits for
+  /// this one in an immediate call sees that it waits in vain. Of a broadcast, waits for the root to say the
+  /// same. Throws as perform().
   void announce(const Call& call, CallFamily family, Waiter& waiter);
-  /// For who has waited for long: throws DifferentCall when a rank is in another call than this one's last
-  /// exchange was of, and Error as perform(). Receivers of a broadcast may yet find that out themselves.
+  /// To be called after a long wait: throws DifferentCall when a rank is in another call than this rank's
+  /// last exchange, and Error as perform(). Ignores different broadcasts: their receivers may yet find out.
   void check_calls() const;
 
   /// The rank that the last call waited for when it threw.
@@ -119,7 +119,7 @@ class ImmediateExchangeOf {
   void abandon() noexcept;
 
  private:
-  /// Where an exchange's offers are. Small calls consist of their instructions: code that knows needs fewer.
+  /// Where an exchange's offers are. A template argument, because every instruction counts in a small call.
   enum class Where { kLine, kRing };
 
   typename Area::Line& line_in(Area& area, std::uint64_t exchange) const {
@@ -128,13 +128,13 @@ class ImmediateExchangeOf {
   typename Area::Line& line_of(int rank, std::uint64_t exchange) const {
     return line_in(*areas_[static_cast<std::size_t>(rank)], exchange);
   }
-  /// Where the exchange's offers lie that are not in a line.
+  /// Where this exchange's offer lies in the ring.
   std::byte* place_of(int rank) const {
     return areas_[static_cast<std::size_t>(rank)]->ring + place_ % Area::kRingBytes;
   }
-  /// Offers of so many bytes begin and end at multiples of this in the ring. Apart, else who reads one would
-  /// fetch the next, which is about to be written, too; less so where somebody runs ahead, and only by the
-  /// pairs of lines that CPUs fetch where he should run far.
+  /// Offers of so many bytes begin and end at multiples of this in the ring. They lie apart, because a reader
+  /// of one would else prefetch the next, which is about to be written; less far apart where a sender runs
+  /// ahead; and, where it should run far, only by the pairs of lines that CPUs fetch.
   std::size_t place_unit(std::size_t bytes) const {
     constexpr std::size_t kLinePair = 2 * kCacheLine, kShort = Area::kMostOffered / 4;
     if (level_ + 1 == exchange_) return Area::kMostOffered;
@@ -174,10 +174,10 @@ class ImmediateExchangeOf {
   std::uint64_t entered_ = 0;  ///< all ranks are known to have published this exchange
   std::uint64_t level_ = 0;    ///< the last one in which everybody read everybody; the same on all ranks
   std::uint64_t parted_ = 0;   ///< the last one in which a rank was seen in another call
-  // Places in the ring count on from turn to turn.
-  std::uint64_t place_ = 0,
-                end_ = 0;  ///< of this exchange's offers, or the last ones there were; and behind them
-  std::array<std::uint64_t, 2 * Area::kLines> end_of_{};  ///< by exchange, end_ behind its offers
+  // Places in the ring count on from turn to turn: where this exchange's offers, or the last ones there were,
+  // begin and end.
+  std::uint64_t place_ = 0, end_ = 0;
+  std::array<std::uint64_t, 2 * Area::kLines> end_of_{};  ///< by exchange: end_ after its offers
 };
 extern template class ImmediateExchangeOf<ImmediateArea>;
 using ImmediateExchange = ImmediateExchangeOf<ImmediateArea>;

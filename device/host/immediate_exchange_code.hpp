@@ -27,24 +27,24 @@ inline void prefetch_for_writing(const void* address, std::size_t bytes) {
   }
 }
 
-inline constexpr std::size_t kPrefetchBytes =
-    1024;  // more would push out what the caller has in its L1 cache
-// Lines are taken back so many exchanges before they are written: a loop of broadcasts writes one in less
-// time than a line needs to come.
+// More would evict what the caller has in its L1 cache.
+inline constexpr std::size_t kPrefetchBytes = 1024;
+// Lines are prefetched so many exchanges before they are written: a loop of broadcasts writes one in less
+// time than a line takes to arrive.
 inline constexpr std::uint64_t kLinesAhead = 8;
 inline constexpr std::uint64_t kOffersAhead = 2;
-// Of a sender that runs ahead, the line that is fetched while this one is read. (At 4 and more a loop of
-// broadcasts takes twice as long.)
+// How far ahead of the line that is read a sender's next line is prefetched, if the sender runs ahead. (At 4
+// and more a loop of broadcasts takes twice as long.)
 inline constexpr std::uint64_t kReadAhead = 2;
-// Ranks in step publish at the same time. Who looks at the other's line before it is written takes it away
-// from the writer, who has to fetch it back: a look that comes a moment later is answered sooner. In turns of
-// an empty loop (8-byte allreduce and barrier of 2 ranks, 0 to 120 turns).
+// Ranks in step publish at the same time. A look at the other's line before it is written takes the line away
+// from the writer, which has to fetch it back: a look a moment later is answered sooner. In turns of an empty
+// loop (measured with 8-byte allreduce and barrier of 2 ranks, 0 to 120 turns).
 inline constexpr int kTurnsBeforeLook = 50;
 inline void let_the_others_write() {
   for (int turn = 0; turn < kTurnsBeforeLook; ++turn) asm volatile("");
 }
 
-/// kBytes at each of these places: all are read before any is written.
+/// Copies kBytes at each of these places: all are read before any is written.
 template <std::size_t kBytes, class... Places>
 inline void copy_parts(std::byte* to, const std::byte* from, Places... places) {
   struct Part {
@@ -60,7 +60,7 @@ inline void copy_parts(std::byte* to, const std::byte* from, Places... places) {
   (std::memcpy(to + places, part++, kBytes), ...);
 }
 
-/// memcpy whose commonest lengths cost no call. Parts may overlap.
+/// memcpy whose most common lengths need no function call. Parts may overlap.
 inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes == 8)
     std::memcpy(to, from, 8);
@@ -76,7 +76,7 @@ inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) 
     std::memcpy(to, from, bytes);
 }
 
-/// Throws Error (kGivenUp). Not inlined into calls, with the formatting.
+/// Throws Error (kGivenUp). Out of line, because it formats.
 [[noreturn, gnu::noinline, gnu::cold]] void gave_up(int rank);
 
 }  // namespace immediate
@@ -89,8 +89,8 @@ ImmediateExchangeOf<Area>::ImmediateExchangeOf(std::vector<Area*> areas, int sel
       runs_far_(runs_far),
       stride_(runs_far ? 1 : line_stride(Area::kLines)) {}
 
-/// Waits until the rank has published this exchange, as this one has. It cannot be further in the same line:
-/// that takes me to be.
+/// Waits until the rank has published this exchange, as this one has. It cannot have published a later one in
+/// the same line: for that this rank must have left this exchange.
 template <class Area>
 [[gnu::always_inline]] inline void ImmediateExchangeOf<Area>::await(int rank, std::uint64_t flag,
                                                                     Waiter& waiter) {
@@ -104,8 +104,8 @@ template <class Area>
   }
 }
 
-/// The rank is in another call, or has given up. This exchange has not been; its line stays for others to
-/// see, also if this rank gives up in turn.
+/// The rank is in another call, or has given up. This exchange counts as not performed; its line stays for
+/// others to see, even if this rank gives up in turn.
 template <class Area>
 [[gnu::cold, gnu::noinline]] void ImmediateExchangeOf<Area>::part(int rank, std::uint64_t seen) {
   if (seen == StepFlag::kAbandoned) immediate::gave_up(rank);
@@ -116,7 +116,7 @@ template <class Area>
   throw DifferentCall(rank, its, mine, CallProgress::kNone);
 }
 
-/// Of the rank's line of this exchange, where `flag` was seen.
+/// The call that the rank's line of this exchange tells of; `flag` was seen there.
 template <class Area>
 CallNote ImmediateExchangeOf<Area>::note_in(int rank, std::uint64_t flag) const {
   if (!ExchangeTag::is_other(flag)) return ExchangeTag::note(flag);
@@ -137,7 +137,7 @@ void ImmediateExchangeOf<Area>::await_all(std::uint64_t exchange, Waiter& waiter
   entered_ = exchange;
 }
 
-/// Room in the ring for the exchange's longest offer, on all ranks at the same place.
+/// Reserves room in the ring for the exchange's longest offer, at the same place on all ranks.
 template <class Area>
 void ImmediateExchangeOf<Area>::reserve(std::size_t bytes, Waiter& waiter) {
   constexpr std::size_t kRing = Area::kRingBytes;
@@ -158,7 +158,7 @@ void ImmediateExchangeOf<Area>::reserve(std::size_t bytes, Waiter& waiter) {
   await_all(entered, waiter);
 }
 
-/// To this exchange's place.
+/// Writes `data` to this exchange's place in the ring.
 template <class Area>
 void ImmediateExchangeOf<Area>::offer_in_ring(const std::byte* data, std::size_t bytes) {
   std::memcpy(place_of(self_), data, bytes);
@@ -168,8 +168,8 @@ void ImmediateExchangeOf<Area>::offer_in_ring(const std::byte* data, std::size_t
                                     std::min(bytes, immediate::kPrefetchBytes));
 }
 
-/// `bytes`: of the longest offer of any rank; what this one offers, if anything, is `data`. Returns what it
-/// has published.
+/// Offers `data`, or nothing if that is nullptr. `bytes`: of the longest offer of any rank. Returns the
+/// published flag.
 template <class Area>
 template <typename ImmediateExchangeOf<Area>::Where kWhere>
 [[gnu::always_inline]] inline std::uint64_t ImmediateExchangeOf<Area>::offer(const std::byte* data,
@@ -197,7 +197,8 @@ template <typename ImmediateExchangeOf<Area>::Where kWhere>
   return flag;
 }
 
-/// If the rank has run ahead, its next line comes while this one is read. Else it must not be taken away.
+/// If the rank has run ahead, prefetches its next line while this one is read. Else that line must not be
+/// taken away from it.
 template <class Area>
 template <typename ImmediateExchangeOf<Area>::Where kWhere>
 inline void ImmediateExchangeOf<Area>::expect_next(int rank, std::uint64_t flag) const {
@@ -215,8 +216,8 @@ template <typename ImmediateExchangeOf<Area>::Where kWhere>
   return place_of(rank);
 }
 
-/// My operand where the caller has it; nullptr where ranks before mine have overwritten it by the time of its
-/// turn. (What others have read of my line is no longer in this core's cache.)
+/// My operand in the caller's buffer; nullptr where the partial result overwrites it before its turn. (My
+/// line is no longer in this core's cache once others have read it.)
 template <class Area>
 const std::byte* ImmediateExchangeOf<Area>::own_operand(const Call& call, std::size_t offset) const {
   const std::byte* const own = call.in + offset;
@@ -255,7 +256,7 @@ template <typename ImmediateExchangeOf<Area>::Where kWhere>
   }
 }
 
-/// What this rank lays out for others; nullptr: nothing.
+/// What this rank offers the others; nullptr: nothing.
 template <class Area>
 inline const std::byte* ImmediateExchangeOf<Area>::offer_of(const Call& call) const {
   if (call.collective == Collective::kBroadcast) return self_ == call.root ? call.in : nullptr;
@@ -360,8 +361,7 @@ void ImmediateExchangeOf<Area>::check_calls() const {
   }
 }
 
-/// A broadcast or reduce that is too long for one exchange takes several, of which who sends may be some
-/// ahead.
+/// A broadcast or reduce that is too long for one exchange takes several; a sender may be some of them ahead.
 template <class Area>
 void ImmediateExchangeOf<Area>::perform_in_ring(const Call& call, std::size_t offered, std::size_t call_bytes,
                                                 Waiter& waiter) {
@@ -381,7 +381,7 @@ void ImmediateExchangeOf<Area>::perform_in_ring(const Call& call, std::size_t of
 
 template <class Area>
 void ImmediateExchangeOf<Area>::abandon() noexcept {
-  // Who has not come as far as this rank shall find out the same, not that this rank has given up.
+  // A rank that is not as far as this one is to find out the same, not that this rank has given up.
   const bool parted = parted_ == exchange_ + 1;
   for (typename Area::Line& line : own_->line) {
     const bool stays = parted && (&line == &line_in(*own_, parted_) || &line == &line_in(*own_, exchange_));

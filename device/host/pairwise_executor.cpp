@@ -7,7 +7,7 @@ namespace loom::device {
 
 PairwiseExecutor::PairwiseExecutor(const PairwiseLinks& pairwise, const Call& call)
     : pairwise_(pairwise), call_(call), awaited_(pairwise.rank) {
-  // Each rank begins with the one behind it, so that not all send to one at once.
+  // Each rank begins with the next one, so that not all send to one at once.
   const auto ranks = static_cast<int>(pairwise.links.size());
   for (int k = 1; k < ranks; ++k)
     if (const int rank = (pairwise.rank + k) % ranks;
@@ -21,7 +21,7 @@ void PairwiseExecutor::Selected::move(void* context, int block, std::byte* packe
   self.all->move(self.all->context, self.ranks[static_cast<std::size_t>(block)], packed, bytes);
 }
 
-/// What my host's ranks owe each other is an all-to-all of its own.
+/// My host's ranks exchange their blocks by an all-to-all of their own.
 void PairwiseExecutor::plan_inside() {
   for (const int mate : pairwise_.mates) {
     const std::size_t at = static_cast<std::size_t>(mate) * call_.bytes();
@@ -82,7 +82,7 @@ bool PairwiseExecutor::send(Peer& peer) {
   return true;
 }
 
-/// In place, what comes takes the place of what has been sent.
+/// In place, received bytes overwrite what has been sent.
 bool PairwiseExecutor::receive(Peer& peer) {
   if (peer.received == peer.sent) return false;
   RecvLink& link = *pairwise_.links[static_cast<std::size_t>(peer.rank)].receive;

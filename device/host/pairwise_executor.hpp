@@ -29,8 +29,8 @@ class PairwiseExecutor {
   PairwiseExecutor& operator=(const PairwiseExecutor&) = delete;
 
   using State = RingExecutor::State;
-  /// A slot to and from each rank, as far as that goes without waiting. Throws what CICO buffers and links
-  /// throw.
+  /// Moves a slot to and from each rank, as far as possible without waiting. Throws what CICO buffers and
+  /// links throw.
   State advance();
   /// The rank that a blocked executor waits for.
   int awaited() const noexcept { return awaited_; }

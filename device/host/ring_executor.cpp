@@ -8,17 +8,13 @@
 namespace loom::device {
 namespace {
 
-// Blocks in which a slice that goes to two places is worked off: the second copy finds the data in the L1
-// cache.
+// A slice that goes to two places is processed in blocks of this size, so that the second copy finds the data
+// in the L1 cache.
 constexpr std::size_t kBlockBytes = 8 * 1024;
 
 // Below this a slice costs more in flags than its share of the pipeline saves (host, 2 ranks, loom_bench
 // allreduce).
 constexpr std::size_t kMinSliceBytes = 8 * 1024;
-
-std::size_t divide_up(std::size_t a, std::size_t b) {
-  return (a + b - 1) / b;
-}
 
 std::size_t longest_chunk(std::size_t count, std::size_t elem_bytes, int size) {
   const std::size_t elems_per_line = std::max<std::size_t>(1, kCacheLine / elem_bytes);

@@ -40,18 +40,18 @@ struct RingStage {
   /// By position, where chunks are the ranks' blocks rather than equal shares: they may lie in any order and
   /// be of any length. Must outlive the executor; the same on all ranks.
   std::span<const ChunkRange> chunks = {};
-  /// Of each of these chunks only so much is worked off.
+  /// Only this window of each of these chunks is processed.
   ChunkRange window = {0, std::numeric_limits<std::size_t>::max()};
-  /// Of the message, the element that lies at in[0] and at out[0]; not 0 in a reduce-scatter alone.
+  /// The element of the message that lies at in[0] and at out[0]; 0 except in a reduce-scatter.
   std::size_t in_first = 0, out_first = 0;
-  /// Is told of what is read of `in`, unless this gathers, and of what has been written to `out`, if that is
-  /// the call's result.
+  /// Told what is read of `in`, except in an all-gather, and what has been written to `out`, if that is the
+  /// call's result (writes_result).
   Streaming* streaming = nullptr;
   bool writes_result = true;
 };
 
-/// How a message is cut. The message falls into `size` chunks, one per rank; a chunk is worked off in rounds
-/// of slices_per_round slices, each of which travels in one slot.
+/// How a message is cut. The message has `size` chunks, one per rank; a chunk is processed in rounds of
+/// slices_per_round slices, each of which travels in one slot.
 ///
 /// No deadlock while slices_per_round < slot_count: a rank is never more than slices_per_round slots ahead of
 /// what its successor has consumed, so the FIFOs of a ring are never all full, and a rank whose FIFO has room
@@ -61,8 +61,8 @@ struct Slicing {
   std::size_t slices_per_round = 1;
 };
 
-/// Slices as large as the slots allow where the message is large, and smaller ones for a shorter message, so
-/// that the ring is a pipeline there too. Needs slot_count >= 2 and slot_bytes >= elem_bytes.
+/// Slices as large as the slots allow for a large message, and smaller ones for a shorter message, so that
+/// the ring is still a pipeline. Needs slot_count >= 2 and slot_bytes >= elem_bytes.
 Slicing slice_ring(std::size_t count, std::size_t elem_bytes, int size, std::size_t slot_bytes,
                    std::size_t slot_count);
 
@@ -91,7 +91,7 @@ class RingExecutor {
   RingLinks links_;
   RingStage stage_;
   Slicing slicing_;
-  std::size_t chunk_elems_;  ///< of the longest chunk: the walk is the same for all
+  std::size_t chunk_elems_;  ///< of the longest chunk: all ranks take the same steps
   std::size_t round_ = 0;    ///< slices_per_round slices of each chunk, through all steps
   int step_ = 0;
   std::size_t slice_ = 0;

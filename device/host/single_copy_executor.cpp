@@ -10,9 +10,9 @@ namespace loom::device {
 namespace {
 
 constexpr std::size_t kStepBytes = 16 * 1024;  // of a block on its way into a non-contiguous buffer
-// Of an operand in place; what is longer goes by CICO buffers rather than take so much memory again.
+// The longest operand in place that is copied; longer ones use the CICO buffers rather than so much memory.
 constexpr std::size_t kMostCopiedBytes = 32 * 1024 * 1024;
-// Between two returns to a caller that has other things to do, and looks at the clock.
+// Read between two returns to the caller, which has other things to do, and looks at the clock.
 constexpr std::size_t kPieceBytes = 1024 * 1024;
 
 }  // namespace
@@ -59,7 +59,7 @@ bool SingleCopyExecutor::is_reader() const {
   return call_.collective == Collective::kBroadcast && cico_.self() != call_.root;
 }
 
-/// All others have come as far.
+/// Whether all others have come as far.
 bool SingleCopyExecutor::has_all(bool (CicoBuffers::*as_far)(int)) {
   for (int rank = 0; rank < cico_.size(); ++rank) {
     if (rank == cico_.self()) continue;
@@ -69,7 +69,7 @@ bool SingleCopyExecutor::has_all(bool (CicoBuffers::*as_far)(int)) {
   return true;
 }
 
-/// Who only reads writes nothing to its CICO buffer.
+/// A rank that only reads writes nothing to its CICO buffer.
 SingleCopyExecutor::State SingleCopyExecutor::tell() {
   if (!is_reader()) {
     if (!has_all(&CicoBuffers::is_past)) return State::kBlocked;
@@ -97,7 +97,7 @@ SingleCopyExecutor::Buffers SingleCopyExecutor::buffers_of(int rank) const {
   return buffers;
 }
 
-/// The next piece of the rank's block at `offset`, to one of my output. True: that was the last.
+/// Reads the next piece of the rank's block at `offset` to a block of my output. True: it was the last piece.
 bool SingleCopyExecutor::read_piece(int rank, int block, std::size_t offset) {
   const std::byte* const from = buffers_of(rank).operand + offset;
   const auto pid = pids_[static_cast<std::size_t>(rank)];
@@ -116,13 +116,13 @@ bool SingleCopyExecutor::read_piece(int rank, int block, std::size_t offset) {
   return at_ == call_.bytes();
 }
 
-/// Whose operand is the k-th that this rank reads: not all from the same one at a time.
+/// The rank whose operand this rank reads as the k-th: not all ranks read from the same one at a time.
 int SingleCopyExecutor::source(int k) const {
   return call_.collective == Collective::kBroadcast ? call_.root : (cico_.self() + 1 + k) % cico_.size();
 }
 
-/// All operands, each as soon as it is there; then this rank needs nobody's any more, and says so. All ranks
-/// come upon one that cannot be read, and what has been read by then is read again from the CICO buffers.
+/// Reads all operands, each as soon as it is there; then this rank needs none any more, and says so. If one
+/// cannot be read, all ranks see that, and what has been read by then is read again from the CICO buffers.
 SingleCopyExecutor::State SingleCopyExecutor::read_operands() {
   if (operand_ == nullptr && !is_reader()) return go_by_cico();
   const bool broadcast = call_.collective == Collective::kBroadcast;
@@ -152,7 +152,7 @@ SingleCopyExecutor::State SingleCopyExecutor::read_operands() {
   return is_reader() ? State::kDone : State::kMoved;
 }
 
-/// Of the message, what the rank reduces. The root of a reduce takes all.
+/// The part of the message that the rank reduces. The root of a reduce takes all.
 SingleCopyExecutor::Range SingleCopyExecutor::part_of(int rank) const {
   switch (call_.collective) {
     case Collective::kAllreduce: {
@@ -169,9 +169,9 @@ SingleCopyExecutor::Range SingleCopyExecutor::part_of(int rank) const {
   }
 }
 
-/// A tile of my part of all ranks' operands; the arithmetic that ends the last one is left. Where there is
-/// only one result, its owner alone looks at what the others have told: none of them can say that it cannot
-/// be read.
+/// Reduces a tile of my part of all ranks' operands, but leaves the last reduction of the last tile to
+/// reduce_last(). Of a reduce, only the root looks at what the others have told: they never say that their
+/// operands cannot be read.
 SingleCopyExecutor::State SingleCopyExecutor::reduce_operands() {
   const bool rooted = call_.collective == Collective::kReduce;
   const int self = cico_.self();
@@ -193,15 +193,15 @@ SingleCopyExecutor::State SingleCopyExecutor::reduce_operands() {
     check_peers();
   }
   at_ = 0;
-  // The others need not wait for my arithmetic, save for the results of an all-reduce.
+  // The others need not wait for my arithmetic, except for the results of an all-reduce.
   if (call_.collective == Collective::kAllreduce) reduce_last();
   cico_.publish();
   step_ = call_.collective == Collective::kAllreduce ? Step::kReadResults : Step::kReduceLast;
   return State::kMoved;
 }
 
-/// Those whose memory I have read, and who go on only once I say so: none of them has given up before that,
-/// and written there. (Others may have left, and failed in a later call.)
+/// Checks the ranks whose memory I have read, and who go on only once I say so: if one had given up before
+/// that, it might have written there. (Others may have left, and failed in a later call.)
 void SingleCopyExecutor::check_peers() const {
   for (int rank = 0; rank < cico_.size(); ++rank)
     if (rank != cico_.self() && (!is_reader() || rank == call_.root)) cico_.check(rank);
@@ -211,9 +211,9 @@ void SingleCopyExecutor::reduce_last() {
   if (last_.count > 0) call_.reduce()(last_.to, last_.left, last_.right, last_.count);
 }
 
-/// In order of rank. Without a copy in between where the output is free from the beginning; in place it is my
-/// operand, and takes what is reduced from my turn on. What is not in its place yet lies in banks of mine,
-/// where nobody looks.
+/// Reduces in order of rank. The output takes the partial results if it is free from the beginning; in place
+/// it is my operand, and takes them only from my turn on. Until then they lie in banks of mine that nobody
+/// reads.
 void SingleCopyExecutor::reduce_tile(const Range& part) {
   const int self = cico_.self(), ranks = cico_.size();
   const bool in_place = call_.in == call_.out;
@@ -240,8 +240,8 @@ void SingleCopyExecutor::reduce_tile(const Range& part) {
   at_ += bytes;
 }
 
-/// A piece of one of an all-reduce's results, as soon as it is there. In place: its owner has read my operand
-/// there.
+/// Reads a piece of another rank's result of an all-reduce, as soon as it is there. In place this is safe:
+/// the result's owner has read my operand there.
 SingleCopyExecutor::State SingleCopyExecutor::read_results() {
   if (read_ < cico_.size() - 1) {
     const int peer = awaited_ = source(read_);
@@ -269,7 +269,7 @@ SingleCopyExecutor::State SingleCopyExecutor::go_by_cico() {
   return by_cico_.emplace(cico_, call_).advance();
 }
 
-/// What I owe myself, save in a non-contiguous output, which cannot be unpacked again.
+/// Copies my own block, except to a non-contiguous output, which cannot be unpacked again.
 void SingleCopyExecutor::keep_own() const {
   if (call_.collective == Collective::kBroadcast || reduces() || operand_ == nullptr ||
       call_.out_packer != nullptr)

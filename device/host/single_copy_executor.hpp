@@ -2,12 +2,12 @@
 // copied once, and a call needs three rounds whatever its size, an all-reduce four. The CICO buffers carry
 // addresses. Resumable: it never waits.
 //
-// What is reduced comes tile by tile, into the output or a bank of the own CICO buffer that nobody looks at,
-// and is still in the cache when it meets the other operands. Reductions go in order of rank, as on the CICO
-// buffers: the same bits.
+// Operands of reductions are read tile by tile, to the output or to a bank of the own CICO buffer that nobody
+// else reads, and are still in the cache when they are reduced. Reductions go in order of rank, as on the
+// CICO buffers: the same bits.
 //
-// An operand that others cannot read (it is not contiguous, or is overwritten too early) is told as no
-// address: then all ranks see that, and go by CICO buffers.
+// An operand that others cannot read (it is not contiguous, or is overwritten too early) is told as a null
+// address: then all ranks see that, and use the CICO buffers.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class SingleCopyExecutor {
   }
 
   /// pids: by rank; all of them permit read_peer_memory(). takes(call.collective), count >= 1.
-  /// begun: as of a CicoWalk.
+  /// begun: as for CicoWalk.
   SingleCopyExecutor(CicoBuffers& cico, std::span<const std::int64_t> pids, const Call& call,
                      Begun begun = Begun::kNo);
 
@@ -38,7 +38,7 @@ class SingleCopyExecutor {
  private:
   /// Tell where my buffers are; read the others' operands, or reduce my part of them; of an all-reduce, read
   /// the others' results; wait until they have read mine. A round each, the last of which publishes nothing.
-  /// kReduceLast: after the round in which all was read; of banks it touches those of CicoBuffers::room().
+  /// kReduceLast: after the round in which all was read; it touches only the banks of CicoBuffers::room().
   enum class Step { kTell, kRead, kReduceLast, kReadResults, kWait };
   /// What a rank tells.
   struct Buffers {
@@ -76,11 +76,11 @@ class SingleCopyExecutor {
     std::byte* to;
     const std::byte *left, *right;
     std::size_t count = 0;  ///< elements
-  } last_;                  ///< arithmetic
+  } last_;                  ///< the reduction that is left to reduce_last()
   std::size_t at_ = 0;      ///< bytes of the operand, part or result at hand that are done
   int awaited_ = 0;
   const std::byte* operand_;   ///< that others read; nullptr: they cannot
-  std::vector<Buffers> told_;  ///< by rank, of a reduction, whose later rounds look at other banks
+  std::vector<Buffers> told_;  ///< by rank, of a reduction, whose later rounds read other banks
   /// Of an all-to-all in place, whose operand is overwritten too early.
   std::unique_ptr<std::byte[]> operand_copy_;
   std::optional<CicoExecutor> by_cico_;

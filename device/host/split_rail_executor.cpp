@@ -11,17 +11,14 @@ namespace {
 // A block of an all-reduce is long enough that its rail is a pipeline of several slices, and a message has
 // enough blocks to overlap (three virtual hosts of two ranks at 1 Gbit/s, loom_bench allreduce at 16 MiB).
 constexpr std::size_t kBlockBytes = 2 * 1024 * 1024;
-constexpr std::size_t kBlocksAhead =
-    2;  // blocks reduced inside before the first one has to be back from the rail
-// Of the whole message, what block collectives work off at once. It crosses the network once, not twice.
+// Blocks reduced inside before the first one has to be back from the rail.
+constexpr std::size_t kBlocksAhead = 2;
+// The part of the whole message that block collectives process at once. It crosses the network once, not
+// twice.
 constexpr std::size_t kTileBytes = 2 * kBlockBytes;
 constexpr std::size_t kTilesBetween = 3;  // tiles of a reduce-scatter between host and rail
 
-std::size_t divide_up(std::size_t a, std::size_t b) {
-  return (a + b - 1) / b;
-}
-
-/// At least one cache line.
+/// The elements of so many bytes, in whole cache lines; at least one line.
 std::size_t whole_lines(std::size_t bytes, std::size_t elem_bytes) {
   const std::size_t line = std::max<std::size_t>(1, kCacheLine / elem_bytes);
   return std::max<std::size_t>(1, bytes / elem_bytes / line) * line;
@@ -88,8 +85,8 @@ void SplitRailExecutor::plan_allreduce() {
   }
 }
 
-/// The message is that of all blocks by rank. Listed blocks lie anywhere in the program's buffer, each rank's
-/// own way; a non-contiguous result is gathered in result_ first.
+/// The message is all blocks, by rank. Listed blocks may lie anywhere in the program's buffer, differently on
+/// each rank; a non-contiguous result is gathered in result_ first.
 void SplitRailExecutor::lay_out_blocks() {
   if (call_.collective == Collective::kAllGatherV) {
     const std::span all(call_.out_blocks, grid_.ranks.size());
@@ -132,7 +129,7 @@ std::size_t SplitRailExecutor::longest_block() const {
   return std::ranges::max(blocks_, {}, &ChunkRange::count).count;
 }
 
-/// Of each block, what is worked off at once. Without ranks beside this one there is nothing to overlap with.
+/// Elements of each block that are processed at once. On a host of one rank there is nothing to overlap with.
 std::size_t SplitRailExecutor::tile_elems() const {
   if (grid_.local.size == 1) return std::max<std::size_t>(1, longest_block());
   return whole_lines(kTileBytes / blocks_.size(), call_.elem_bytes());
@@ -156,8 +153,8 @@ void SplitRailExecutor::plan_reduce_scatter() {
     return add(across_, grid_.rail, grid_.rail_fifo, stage, 0);
   }
 
-  // Tile t of what goes to each host lies in between_ one behind the other, as if each block began `tile`
-  // elements after the one before.
+  // In between_ the t-th tiles of the blocks for each host lie one behind the other, as if each block began
+  // `tile` elements after the one before.
   between_.resize(std::min(kTilesBetween, divide_up(longest, tile)) * hosts * tile * call_.elem_bytes());
   for (std::size_t host = 0; host < hosts; ++host) rail_blocks_[host].first = host * tile;
   for (std::size_t t = 0; t * tile < longest; ++t) {
@@ -222,7 +219,7 @@ void SplitRailExecutor::put_own_block() {
   if (call_.streaming != nullptr) call_.streaming->have(to, bytes);
 }
 
-/// From result_ to where the caller wants it.
+/// Moves result_ to the caller's buffer.
 void SplitRailExecutor::finish() {
   if (finished_) return;
   finished_ = true;

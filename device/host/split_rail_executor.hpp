@@ -1,13 +1,13 @@
-// split_rail_executor.hpp -- what leaves blocks or the whole message with all ranks, over a grid of ranks.
-// The blocks of the message overlap, so that the network is at work while the hosts prepare the next one and
-// spread the last one. Resumable: it never waits.
+// split_rail_executor.hpp -- all-reduce, reduce-scatter and all-gather over a grid of ranks. The blocks of
+// the message overlap, so that the network is busy while the hosts prepare the next block and spread the last
+// one. Resumable: it never waits.
 //
 //   collective        inside              along the rails    inside       a host sends, h hosts
 //   all-reduce        reduce-scatter      all-reduce         all-gather   2 (h-1)/h S
 //   reduce-scatter    reduce-scatter      reduce-scatter                  (h-1)/h S
 //   all-gather                            all-gather         all-gather   (h-1)/h S
 //
-// S: the message, of block collectives with all blocks. Each is the least that any algorithm can do.
+// S: bytes of the message; of block collectives, of all blocks. Each is the least that any algorithm can do.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace loom::device {
 
 class SplitRailExecutor {
  public:
-  /// Takes what takes() names. Every rank gives the same FIFO shapes.
+  /// A call that takes() accepts. Every rank gives the same FIFO shapes.
   SplitRailExecutor(const Grid& grid, const Call& call);
   SplitRailExecutor(const SplitRailExecutor&) = delete;
   SplitRailExecutor& operator=(const SplitRailExecutor&) = delete;

@@ -1,6 +1,6 @@
-// stages.hpp -- a call over a grid as two sequences of stages, inside the host and across the hosts, that go
-// on side by side: parts of the message overlap, so that the network is at work while hosts prepare the next
-// part and spread the last one.
+// stages.hpp -- a call over a grid as two concurrent sequences of stages, inside the host and across the
+// hosts: parts of the message overlap, so that the network is busy while hosts prepare the next part and
+// spread the last one.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +20,12 @@ class StageSequence {
 
   std::size_t size() const noexcept { return stages_.size(); }
   bool done() const noexcept { return done_ == stages_.size(); }
-  /// The stage that is at work or the next to be, if there is one and nothing of `other` is in its way.
+  /// The current stage; nullptr if all are done, or if it must wait for a stage of `other`.
   template <class Other>
   const Executor* head(const StageSequence<Other>& other) const {
     return done() || other.count_done() < stages_[done_].after ? nullptr : &stages_[done_].executor;
   }
-  /// As far as its head goes without waiting. Whether that was any further.
+  /// Advances the current stage as far as possible without waiting. Returns whether it moved.
   template <class Other>
   bool advance(const StageSequence<Other>& other) {
     if (head(other) == nullptr) return false;
@@ -44,7 +44,7 @@ class StageSequence {
   std::size_t done_ = 0;
 };
 
-/// One step of both. The network first: what it has brought is what everybody waits for.
+/// One step of both. The network goes first: everybody waits for what it brings.
 template <class Across, class Inside>
 RingExecutor::State advance_both(StageSequence<Across>& across, StageSequence<Inside>& inside) {
   bool moved = across.advance(inside);

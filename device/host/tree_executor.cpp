@@ -11,7 +11,7 @@ TreeExecutor::TreeExecutor(const TreeLinks& links, const TreeStage& stage, std::
       slice_elems_(slice_elems),
       is_root_(links.parent.send == nullptr && links.parent.receive == nullptr) {
   if (stage.collective == TreeCollective::kBroadcast) up_ = stage.count;
-  // At its root what has come up goes down in the same step.
+  // At the root of an all-reduce, what has come up goes down in the same step.
   if (stage.collective == TreeCollective::kReduce ||
       (stage.collective == TreeCollective::kAllreduce && is_root_))
     down_ = stage.count;

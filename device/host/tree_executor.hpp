@@ -12,7 +12,7 @@
 
 namespace loom::device {
 
-/// A rank's links in a tree; both ways each, as far as the collective uses them. Absent ones are empty.
+/// A rank's links in a tree, each both ways as far as the collective uses them. Absent ones are empty.
 struct TreeLinks {
   static constexpr int kMostChildren = 3;
   PeerLinks parent;
@@ -22,7 +22,7 @@ struct TreeLinks {
 enum class TreeCollective { kAllreduce, kBroadcast, kReduce };
 
 /// All ranks give the same collective, count and elem_bytes. The root is the rank without a parent: a tree
-/// can be taken up at any rank, since every link of it leads both ways.
+/// can be rooted at any rank, since each of its links leads both ways.
 struct TreeStage {
   TreeCollective collective = TreeCollective::kAllreduce;
   const std::byte* in = nullptr;  ///< count elements; of a broadcast only at the root; may be out
@@ -32,11 +32,11 @@ struct TreeStage {
   ReduceFn reduce = nullptr;
   const Packer* in_packer = nullptr;  ///< of a broadcast: its only block is not contiguous
   const Packer* out_packer = nullptr;
-  Streaming* streaming = nullptr;  ///< is told of what is read of `in` and has been written to `out`
+  Streaming* streaming = nullptr;  ///< told what is read of `in` and has been written to `out`
 };
 
-/// Slices go up, reduced with each child's in turn, and down; the two ways are independent of each other but
-/// at the root, where what has come up goes down.
+/// Slices go up, reduced with each child's in turn, and down; the two directions are independent except at
+/// the root, where what has come up goes down.
 class TreeExecutor {
  public:
   TreeExecutor(const TreeLinks& links, const TreeStage& stage, std::size_t slice_elems);

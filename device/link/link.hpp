@@ -1,6 +1,5 @@
 // link.hpp -- one connection from a rank to a neighbour, as an executor sees it: a FIFO of equal slots.
-// The receiver owns the memory. Whether it is shared or reached over a network is the implementation's
-// affair.
+// The receiver owns the memory; the implementation decides whether it is shared or reached over a network.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +14,17 @@ namespace loom::device {
 struct FifoShape {
   std::size_t slot_bytes = 0;  ///< a multiple of 64
   std::size_t slot_count = 0;
-  /// Of a network, where every word costs: the sender is told of releases when there have been so many, or of
-  /// so many bytes. Before, what has been released still looks untaken to it.
+  /// On a network, where every message costs: the receiver tells the sender of its releases after this many
+  /// slots, or this many bytes. Until then released slots still look occupied to the sender.
   std::size_t releases_per_credit = 1;
   std::size_t bytes_per_credit = SIZE_MAX;
 };
 
-/// What both ends know of the call that uses them. Every slot says which call it is part of: the last slots
-/// of one that was longer here than there would else be taken for the first ones of the next.
+/// What both ends know of the call that uses them. Every slot says which call it is part of: if one end's
+/// call was longer, its last slots would else be taken for the first slots of the next call.
 class LinkInCall {
  public:
-  /// From now on. Equal at both ends in a right program.
+  /// Begins a call. Equal at both ends in a correct program.
   void enter(const CallNote& note) noexcept { note_ = note; }
 
  protected:
@@ -58,7 +57,7 @@ class SendLink : public LinkInCall {
   virtual void abandon() noexcept = 0;
   /// Tells the receiver that this end has been waiting for long. Never throws.
   virtual void say_waiting() noexcept = 0;
-  /// The receiver has said so, and not moved since: it waits as well, rather than not answering.
+  /// The receiver has said that it waits, and has not moved since: it answers, but waits itself.
   virtual bool other_waits() const noexcept = 0;
 };
 

@@ -9,7 +9,7 @@
 namespace loom::device {
 
 MemoryNear::MemoryNear(std::optional<int> numa_node) noexcept {
-  // The kernel takes one bit less of a mask than it is told.
+  // The kernel reads one bit less of a mask than it is told.
   if (!numa_node || *numa_node < 0 || *numa_node >= kMostNodes - 1) return;
   if (::syscall(SYS_get_mempolicy, &mode_before_, nodes_before_.data(), kMostNodes, nullptr, 0) != 0) return;
   NodeMask near{};

@@ -7,10 +7,10 @@
 
 namespace loom::device {
 
-/// While this lives, what the calling thread touches first comes from the NUMA node (by operating system
-/// index) as long as that has memory; after it the thread's policy is what it was. Nothing changes without a
-/// node, or where the system does not let the thread choose, as in some containers. To be destroyed by the
-/// thread that made it.
+/// While this lives, memory that the calling thread touches first comes from the NUMA node (by operating
+/// system index) as long as the node has memory; afterwards the thread's policy is as before. Nothing changes
+/// without a node, or where the system does not let the thread choose, as in some containers. The thread that
+/// made it must destroy it.
 class MemoryNear {
  public:
   explicit MemoryNear(std::optional<int> numa_node) noexcept;

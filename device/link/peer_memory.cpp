@@ -19,7 +19,7 @@ ProcessEnded::ProcessEnded(std::int64_t pid)
     : Error(ErrorCode::kPeerFailed, fmt::format("Process {} has ended.", pid)), pid_(pid) {}
 
 void read_peer_memory(std::int64_t pid, std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (pid == ::getpid()) {  // ranks as threads: race detectors see the accesses
+  if (pid == ::getpid()) {  // ranks as threads: ThreadSanitizer sees the accesses
     std::memcpy(to, from, bytes);
     return;
   }
@@ -30,7 +30,7 @@ void read_peer_memory(std::int64_t pid, std::byte* to, const std::byte* from, st
     if (copied < 0 && errno == ESRCH) throw ProcessEnded(pid);
     if (copied <= 0)
       throw system_error(
-          fmt::format("Reading memory of process {} failed (coll_loom_single_copy 0 does without)", pid),
+          fmt::format("Reading memory of process {} failed (coll_loom_single_copy 0 avoids it)", pid),
           copied < 0 ? errno : EFAULT);
     to += copied;
     from += copied;

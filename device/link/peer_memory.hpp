@@ -9,7 +9,7 @@
 
 namespace loom::device {
 
-/// Who knows ranks and hosts, too, tells the user more (kPeerFailed).
+/// kPeerFailed. A caller that knows ranks and hosts tells the user more.
 class ProcessEnded : public Error {
  public:
   explicit ProcessEnded(std::int64_t pid);
@@ -19,7 +19,7 @@ class ProcessEnded : public Error {
   std::int64_t pid_;
 };
 
-/// Copies from memory of the process; within this process too. Throws ProcessEnded, or Error (kSystem).
+/// Copies from the process's memory; it may be this process. Throws ProcessEnded, or Error (kSystem).
 void read_peer_memory(std::int64_t pid, std::byte* to, const std::byte* from, std::size_t bytes);
 
 /// Whether that is permitted (the kernel's ptrace rules and a container's filter decide), tried on 8 bytes

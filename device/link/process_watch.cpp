@@ -20,7 +20,7 @@ struct ProcessStat {
   std::uint64_t start_time = 0;
 };
 
-/// Throws Error (kSystem) where nothing can be said; nullopt: there is no such process.
+/// nullopt: there is no such process. Throws Error (kSystem) where that cannot be found out.
 std::optional<ProcessStat> read_stat(std::int64_t pid) {
   const int fd = ::open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
@@ -33,7 +33,7 @@ std::optional<ProcessStat> read_stat(std::int64_t pid) {
   ::close(fd);
   if (length < 0 && read_error == ESRCH) return std::nullopt;
   if (length <= 0) throw system_error("Reading /proc failed", read_error);
-  // "pid (name) state ...": the name may hold spaces and parentheses, so what follows its last one is parsed.
+  // "pid (name) state ...": the name may hold spaces and parentheses, so parsing starts behind the last one.
   const std::string line(text.data(), static_cast<std::size_t>(length));
   std::istringstream fields(line.substr(line.rfind(')') + 1));
   ProcessStat stat;
@@ -61,7 +61,7 @@ bool is_alive(const ProcessId& process) {
     const auto stat = read_stat(process.pid);
     return stat && stat->start_time == process.start_time && stat->state != 'Z' && stat->state != 'X';
   } catch (const Error&) {
-    return true;  // no descriptor to spare, say: nobody is declared dead for that
+    return true;  // for example no free descriptor: no reason to declare a process dead
   }
 }
 

@@ -1,4 +1,4 @@
-// process_watch.hpp -- is a process of this host still alive? Asked seldom, by those who have waited long.
+// process_watch.hpp -- whether a process of this host is still alive. Slow: for ranks that have waited long.
 #pragma once
 
 #include <cstdint>

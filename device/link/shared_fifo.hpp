@@ -9,8 +9,8 @@
 
 namespace loom::device {
 
-/// At the start of a FIFO in shared memory; the slots follow, and then the note of each. A line for each
-/// flag: each is spun on by one side.
+/// The start of a FIFO in shared memory; the slots follow, and then the note of each. `filled` and `consumed`
+/// have a cache line each, because each is spun on by one side.
 struct SharedFifoHeader {
   alignas(kCacheLine) StepFlag filled;    ///< slots filled so far; written by the sender
   alignas(kCacheLine) StepFlag consumed;  ///< slots given back so far; written by the receiver
@@ -48,12 +48,12 @@ class SharedFifoEnd {
 
   SharedFifoHeader* header_;
   std::byte* slots_;
-  std::uint64_t* notes_;  ///< by slot; as its bytes
+  std::uint64_t* notes_;  ///< by slot; published with its bytes
   FifoShape shape_;
   int peer_;
   std::uint64_t step_ = 0;  ///< slots published or released by this end
-  std::uint64_t seen_ =
-      0;  ///< the other end's flag when last read: spares reading its line while it suffices
+  /// The other end's flag when last read; its cache line is not read again while this suffices.
+  std::uint64_t seen_ = 0;
 };
 
 class SharedSendLink final : public SendLink, SharedFifoEnd {

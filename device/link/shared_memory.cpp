@@ -35,8 +35,8 @@ std::byte* map(int fd, std::size_t bytes) {
 
 /// Gives the file its size and all its memory. Returns 0 or an errno.
 int allocate(int fd, std::size_t bytes) {
-  // Beyond a limit on file size (RLIMIT_FSIZE) the kernel sends SIGXFSZ, which ends a process that did not
-  // ask for it.
+  // Beyond a limit on file size (RLIMIT_FSIZE) the kernel sends SIGXFSZ, which ends a process that does not
+  // handle it.
   sigset_t file_too_large, before;
   sigemptyset(&file_too_large);
   sigaddset(&file_too_large, SIGXFSZ);

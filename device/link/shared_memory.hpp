@@ -27,8 +27,8 @@ class Segment {
   /// SIGBUS). Throws Error (kOutOfMemory, kSystem).
   static Segment create(std::size_t bytes);
   /// Maps a peer's segment through /proc/<pid>/fd/<fd>; the peer must still have its handle open. Within one
-  /// process (ranks as threads) all share one mapping, so that race detectors see one memory. Throws Error
-  /// (kUnreachable) naming the pid when this is not permitted or is not what the handle says.
+  /// process (ranks as threads) all share one mapping, so that ThreadSanitizer sees one memory. Throws Error
+  /// (kUnreachable) naming the pid when this is not permitted or the file is not what the handle says.
   static Segment attach(const SegmentHandle& handle);
 
   /// Only of a segment from create(), until close_handle().

@@ -1,4 +1,4 @@
-// step_flag.hpp -- the monotonic counter by which two ends of a connection meet.
+// step_flag.hpp -- the monotonic counter that synchronises the two ends of a connection.
 #pragma once
 
 #include <atomic>
@@ -6,14 +6,14 @@
 
 namespace loom::device {
 
-/// Counts slots that have been handed over. One writer, any number of readers, possibly in other processes.
+/// Counts published slots. One writer, any number of readers, possibly in other processes.
 ///   publish(n): release  -- pairs with --  value(): acquire
 /// so once value() >= n is seen, the contents of slots 1..n are visible. Only grows; 64 bits never wrap.
 class StepFlag {
  public:
   /// Above every step: the writer has abandoned the connection.
   static constexpr std::uint64_t kAbandoned = ~std::uint64_t{0};
-  /// Below that, and above every step: of messages, the writer has been waiting for long.
+  /// Below kAbandoned, and above every step. In messages: the writer has been waiting for long.
   static constexpr std::uint64_t kWaiting = kAbandoned - 1;
 
   void publish(std::uint64_t step) noexcept { step_.store(step, std::memory_order_release); }

@@ -41,8 +41,8 @@ void Waiter::pause_longer() {
     if (pauses_ % kProgressEvery == 0 && policy_.progress) policy_.progress();
     return;
   }
-  // By turns, for the library's progress may give the CPU away as well, and whom this rank waits for may have
-  // had it meanwhile.
+  // Progress and yielding take turns: the library's progress may give the CPU away, too, and the awaited rank
+  // may have run meanwhile.
   if (pauses_ == spins + 2 && policy_.progress) return policy_.progress();
   const auto now = std::chrono::steady_clock::now();
   if (pauses_ == spins + 1) {

@@ -166,7 +166,7 @@ using Operations = std::tuple<Sum, Prod, Min, Max, Land, Lor, Lxor, Band, Bor, B
 static_assert(std::tuple_size_v<Operations> == kOpCount);
 
 /// Whether a different order of the operands, or of the brackets, may change the bits of a result: sums and
-/// products of floating point numbers, and minima and maxima where NaNs, or zeros of both signs, meet.
+/// products of floating point numbers, and minima and maxima of NaNs or of zeros of both signs.
 constexpr bool depends_on_order(Type type) {
   return (type >= Type::kFloat && type <= Type::kDoubleInt) || type >= Type::kLongDoubleInt;
 }

@@ -8,7 +8,7 @@
 #include <utility>
 
 // AVX-512 as of Skylake, AVX2, and the instructions that the compiler may use anyway (which Highway, allowed
-// nothing else, calls EMU128 or SCALAR): further versions change nothing that memory does not hide.
+// nothing else, calls EMU128 or SCALAR): further targets gain nothing where memory is the limit.
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (~(HWY_AVX3 | HWY_AVX2 | HWY_EMU128 | HWY_SCALAR))
 #undef HWY_TARGET_INCLUDE
@@ -51,7 +51,7 @@ void reduce(std::byte* out, const std::byte* a, const std::byte* b, std::size_t 
     store(out + i * sizeof(T), Operation{}(load<T>(a + i * sizeof(T)), load<T>(b + i * sizeof(T))));
 }
 
-// What follows computes the same from parts of equal size: compilers vectorise interleaved numbers, not
+// The functions below compute the same from parts of equal size: compilers vectorise interleaved numbers, not
 // structures.
 
 template <class T>

@@ -2,9 +2,16 @@
 // and by the simulator in the tests. Knows nothing of bytes, slots or memory.
 #pragma once
 
+#include <cstddef>
+
 #include "device/reduce/operations.hpp"
 
 namespace loom::device {
+
+/// How many pieces of b hold a: a / b, rounded up.
+LOOM_HOST_DEVICE constexpr std::size_t divide_up(std::size_t a, std::size_t b) {
+  return (a + b - 1) / b;
+}
 
 /// What a rank does in one step with one chunk; "send" is to the next rank, "receive" from the previous one.
 enum class RingAction {
@@ -44,9 +51,9 @@ LOOM_HOST_DEVICE constexpr int ring_step_count(RingCollective collective, int si
 }
 
 /// Step k, in [0, ring_step_count), of the rank at `position`, for size >= 2. The chunk walks backwards
-/// around the ring; only the action changes. Afterwards the rank at position p holds, complete: after an
-/// allreduce and an all-gather every chunk; after a reduce-scatter chunk p. An all-gather starts from chunk p
-/// in the output of position p.
+/// around the ring; only the action changes. At the end the rank at position p has every chunk of an
+/// allreduce or all-gather, and chunk p of a reduce-scatter. An all-gather starts from chunk p in the output
+/// of position p.
 LOOM_HOST_DEVICE constexpr RingStep ring_step(RingCollective collective, int position, int size, int k) {
   if (collective == RingCollective::kAllGather) {
     const int chunk = (position - k + size) % size;
@@ -56,7 +63,7 @@ LOOM_HOST_DEVICE constexpr RingStep ring_step(RingCollective collective, int pos
   const int chunk = (position - 1 - k + 2 * size) % size;
   if (k == 0) return {RingAction::kSend, chunk};
   if (k < size - 1) return {RingAction::kRecvReduceSend, chunk};
-  if (k == size - 1) {  // chunk == position: it has met every rank's contribution
+  if (k == size - 1) {  // chunk == position: it contains every rank's contribution
     return {collective == RingCollective::kAllreduce ? RingAction::kRecvReduceCopySend
                                                      : RingAction::kRecvReduceCopy,
             chunk};

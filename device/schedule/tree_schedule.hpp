@@ -2,11 +2,11 @@
 // parent. Each tree carries half of the message, cut into slices. A reduction goes up, a broadcast down, an
 // all-reduce up and then down.
 //
-// Depth 2 log2 n for an all-reduce over n positions, half of that for the other two, and a slice more for
-// each further slice. A position that is inside one tree is a leaf of the other (save one where n is odd), so
-// that at full pipeline none sends or receives more than 2 S for an all-reduce (least: 2 (n-1)/n S), or 1 S
-// for the other two (Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and
-// scan", 2009).
+// Depth 2 log2 n for an all-reduce over n positions, half of that for the other two, and one step more for
+// each further slice. An inner position of one tree is a leaf of the other (except one where n is odd), so
+// that with a full pipeline none sends or receives more than 2 S for an all-reduce (least: 2 (n-1)/n S), or
+// 1 S for the other two (Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction
+// and scan", 2009).
 #pragma once
 
 #include <bit>
@@ -23,9 +23,9 @@ struct TreePlace {
   int child[2] = {kNobody, kNobody};
 };
 
-/// The first tree. Position 0 is the root and has one child. Below, a position stands above the two halves of
-/// the interval of positions around it that its lowest set bit spans; where the tree is not full, the upper
-/// one moves up.
+/// The first tree. Position 0 is the root and has one child. Any other position is the parent of the two
+/// halves of its interval, the positions around it that its lowest set bit spans; where the tree is not full,
+/// the upper child moves up.
 ///
 ///   n = 6:  0 - 4        n = 8:  0 - 4
 ///             2   5                2   6
@@ -47,7 +47,7 @@ LOOM_HOST_DEVICE constexpr TreePlace first_tree(int position, int size) {
 }
 
 /// Tree 0 is the first tree; tree 1 the same, mirrored where n is even and shifted by one where it is odd, so
-/// that insides become leaves.
+/// that inner positions become leaves.
 LOOM_HOST_DEVICE constexpr TreePlace double_tree(int tree, int position, int size) {
   if (tree == 0) return first_tree(position, size);
   const bool mirrored = size % 2 == 0;
@@ -59,7 +59,7 @@ LOOM_HOST_DEVICE constexpr TreePlace double_tree(int tree, int position, int siz
   return place;
 }
 
-/// The same tree taken up at `root`: links are used the other way round on the path between the two.
+/// The same tree, rooted at `root`: on the path between the two roots, links are used in the other direction.
 struct RootedPlace {
   int parent = kNobody;
   int child[3] = {kNobody, kNobody, kNobody};
@@ -67,8 +67,8 @@ struct RootedPlace {
 LOOM_HOST_DEVICE constexpr RootedPlace double_tree_from(int tree, int root, int position, int size) {
   const TreePlace place = double_tree(tree, position, size);
   if (position == root) return {kNobody, {place.parent, place.child[0], place.child[1]}};
-  int below =
-      root;  // the last one on the way up from the new root before this position, or past the old root
+  // The last position on the way up from the new root before this one, or kNobody past the old root.
+  int below = root;
   while (below != kNobody && double_tree(tree, below, size).parent != position)
     below = double_tree(tree, below, size).parent;
   if (below == kNobody) return {place.parent, {place.child[0], place.child[1], kNobody}};

@@ -1,7 +1,7 @@
 // collective.hpp -- collectives of one host as a group of threads performs its share of them: rings and
 // chains over the links of a ring, one-shot and two-shot all-reduces over links between every two ranks.
-// Which chunk goes where in which step the schedules say; a message is moved by move.hpp. In a kernel a block
-// is the group of one channel, and works off its own part of every chunk.
+// The schedules say which chunk goes where in which step; move.hpp moves a message. In a kernel a block is
+// the group of one channel, and processes its own part of every chunk.
 #pragma once
 
 #include "device/schedule/exchange_schedule.hpp"
@@ -18,17 +18,17 @@ enum class Algorithm : int {
   kAllGatherRing,
   kBroadcastChain,
   kReduceChain,
-  kOneShot,  ///< all-reduce: everybody sends everything to everybody. In order of rank
-  kTwoShot   ///< all-reduce: everybody reduces a chunk and sends the result to all. In order of rank
+  kOneShot,  ///< all-reduce: each rank sends its operand to all. Reduces in order of rank
+  kTwoShot   ///< all-reduce: each rank reduces a chunk and sends the result to all. In order of rank
 };
 enum class Protocol : int { kSimple, kLL, kLL128 };
 inline constexpr int kProtocols = 3;
 
-/// Messages that have passed.
+/// Messages received and sent so far.
 struct Passed {
   Word received = 0, sent = 0;
 };
-/// Both ways of one ring.
+/// A rank's two ends in a ring.
 struct RingEnds {
   RecvEnd from;
   SendEnd to;
@@ -67,11 +67,11 @@ struct Task {
   void* out = nullptr;  ///< may be in; of an all-gather `in` may be its own block
   std::size_t count = 0;
   std::size_t chunk = 0;
-  /// What this channel works off of every chunk: [first, first + length).
+  /// This channel's part of every chunk: [first, first + length).
   std::size_t window_first = 0, window_length = 0;
 };
 
-/// Elements of a chunk, from the start of the message, that this channel works off.
+/// This channel's elements of a chunk, counted from the start of the message.
 struct Part {
   std::size_t first = 0, length = 0;
 };
@@ -94,7 +94,7 @@ LOOM_HOST_DEVICE T* at(T* base, std::size_t elem) {
   return base == nullptr ? nullptr : base + elem;
 }
 
-/// Of a slice, for a rank of a ring.
+/// A ring rank's action on one slice.
 template <class MoveBy, class Operation, class T, class Group>
 LOOM_HOST_DEVICE bool act(Group& group, const RingEnds& ends, Passed& passed, const FifoForm& form,
                           const WayOut& way_out, RingAction action, const T* in, T* out, std::size_t count) {
@@ -123,7 +123,7 @@ LOOM_HOST_DEVICE bool act(Group& group, const RingEnds& ends, Passed& passed, co
   return done;
 }
 
-/// Slices of a chunk go around in rounds of fewer than a FIFO has slots: see Slicing of the host's rings.
+/// A round has fewer slices of a chunk than a FIFO has slots: see Slicing in host/ring_executor.hpp.
 template <class MoveBy, class Operation, class T, class Group>
 LOOM_HOST_DEVICE bool ring(Group& group, const Task& task, const RingEnds& ends, Passed& passed,
                            const FifoForm& form, const WayOut& way_out) {
@@ -149,7 +149,7 @@ LOOM_HOST_DEVICE bool ring(Group& group, const Task& task, const RingEnds& ends,
         T* to = at(out, elems.first);
         if (collective == RingCollective::kAllGather) from = at(in, elems.first - before);
         if (collective == RingCollective::kReduceScatter) to = at(out, elems.first - before);
-        // What is sent first and is no result stays out of the output.
+        // The chunk that is sent first is no result: it is not written to the output.
         if (step.action == RingAction::kSend && collective != RingCollective::kAllGather) to = nullptr;
         if (!act<MoveBy, Operation>(group, ends, passed, form, way_out, step.action, from, to, elems.length))
           return false;
@@ -177,7 +177,7 @@ LOOM_HOST_DEVICE bool chain(Group& group, const Task& task, const RingEnds& ends
   return true;
 }
 
-/// All of a slice to all; each reduces for itself.
+/// Each rank sends its slice to all, and reduces all slices for itself.
 template <class MoveBy, class Operation, class T, class Group>
 LOOM_HOST_DEVICE bool one_shot(Group& group, const Task& task, const PairwiseEnds& ends, Passed& passed,
                                const FifoForm& form, const WayOut& way_out) {
@@ -205,7 +205,7 @@ LOOM_HOST_DEVICE bool one_shot(Group& group, const Task& task, const PairwiseEnd
   return true;
 }
 
-/// Two messages of every link for a slice of all chunks: operands for the peer's chunk, results of mine.
+/// For a slice of all chunks each link carries two messages: operands of the peer's chunk, results of mine.
 template <class MoveBy, class Operation, class T, class Group>
 LOOM_HOST_DEVICE bool two_shot(Group& group, const Task& task, const PairwiseEnds& ends, Passed& passed,
                                const FifoForm& form, const WayOut& way_out) {
@@ -258,7 +258,7 @@ LOOM_HOST_DEVICE bool two_shot(Group& group, const Task& task, const PairwiseEnd
 
 }  // namespace detail
 
-/// The group's share of a call over a ring. Counters go on with the call.
+/// The group's share of a call over a ring. Counters go on from call to call.
 template <class MoveBy, class Operation, class T, class Group>
 LOOM_HOST_DEVICE bool perform_ring(Group& group, const Task& task, RingEnds& ends, const FifoForm& form,
                                    const WayOut& way_out) {
@@ -267,7 +267,7 @@ LOOM_HOST_DEVICE bool perform_ring(Group& group, const Task& task, RingEnds& end
       task.algorithm == Algorithm::kBroadcastChain || task.algorithm == Algorithm::kReduceChain;
   const bool done = chains ? detail::chain<MoveBy, Operation, T>(group, task, ends, passed, form, way_out)
                            : detail::ring<MoveBy, Operation, T>(group, task, ends, passed, form, way_out);
-  group.any(false);  // nobody reads the counters any more
+  group.any(false);  // a barrier: all threads have read the counters
   if (group.index() == 0) ends.passed = passed;
   return done;
 }
@@ -283,8 +283,8 @@ LOOM_HOST_DEVICE bool perform_pairwise(Group& group, const Task& task, PairwiseE
   return done;
 }
 
-/// Rings go by Simple and LL128, pairwise links by LL and LL128; by the other one where LL128 has no such
-/// elements.
+/// Rings use Simple or LL128, pairwise links LL or LL128. Where LL128 cannot carry the elements, they use the
+/// other one.
 template <class T>
 LOOM_HOST_DEVICE constexpr Protocol protocol_for(const Task& task) {
   const bool is_pairwise = task.algorithm == Algorithm::kOneShot || task.algorithm == Algorithm::kTwoShot;
@@ -292,8 +292,8 @@ LOOM_HOST_DEVICE constexpr Protocol protocol_for(const Task& task) {
   return is_pairwise ? Protocol::kLL : Protocol::kSimple;
 }
 
-/// `channel` is shared by the group. False, on all threads: the way out was taken, and the links are of no
-/// use any more.
+/// `channel` is shared by the group. False, on all threads: the communicator was abandoned, and the links
+/// must not be used any more.
 template <class Operation, class T, class Group>
 LOOM_HOST_DEVICE bool perform(Group& group, const Task& task, Channel& channel, const ChannelForm& forms,
                               const WayOut& way_out) {

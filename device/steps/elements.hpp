@@ -10,7 +10,7 @@
 
 namespace loom::device::steps {
 
-/// Of data that is only moved.
+/// For data that is only moved.
 struct NoOperation {
   template <class T>
   LOOM_HOST_DEVICE T operator()(T a, T) const {
@@ -43,7 +43,7 @@ LOOM_HOST_DEVICE Unit combine(Unit a, Unit b) {
   return __builtin_bit_cast(Unit, result);
 }
 
-/// The program's elements, aligned for their type alone, as units. One at the end may be cut short.
+/// The program's elements, aligned for their type alone, as units. The last unit may be partial.
 template <class T, class Unit>
 class Buffer {
  public:

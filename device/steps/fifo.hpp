@@ -1,7 +1,7 @@
 // fifo.hpp -- the two ends of a FIFO between ranks whose memory both can reach, as plain pointers.
 //
 // The slots and `filled` lie in the receiver's memory, `consumed` in the sender's, so that each spins on its
-// own. Which message is the next, numbered from 1, the user of an end counts; both ends count alike.
+// own memory. The user of an end counts the messages, from 1; both ends count alike.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct FifoForm {
 /// All zeros before the first message.
 struct SendEnd {
   std::byte* slots = nullptr;
-  Word* filled = nullptr;          ///< messages that are there; of Simple alone
+  Word* filled = nullptr;          ///< messages published; used by Simple alone
   const Word* consumed = nullptr;  ///< messages whose slots may be used again
 };
 struct RecvEnd {
@@ -29,7 +29,7 @@ struct RecvEnd {
   Word* consumed = nullptr;
 };
 
-/// Words of a message's slot.
+/// The slot of a message.
 LOOM_HOST_DEVICE inline Word* slot_of(const SendEnd& end, const FifoForm& form, Word message) {
   return reinterpret_cast<Word*>(end.slots + (message - 1) % form.slot_count * form.slot_bytes);
 }
@@ -37,15 +37,15 @@ LOOM_HOST_DEVICE inline const Word* slot_of(const RecvEnd& end, const FifoForm& 
   return reinterpret_cast<const Word*>(end.slots + (message - 1) % form.slot_count * form.slot_bytes);
 }
 
-/// The way out of every wait: the word is no longer 0 when the communicator has been abandoned.
+/// Ends every wait: the word is no longer 0 when the communicator has been abandoned.
 struct WayOut {
   const Word* abandoned = nullptr;
 
   LOOM_HOST_DEVICE bool taken() const { return load_acquire(abandoned) != 0; }
 };
 
-/// Until `ready()`. False: the way out was taken. `agreed(condition)`: whether it holds for one of those who
-/// wait for the same, and must leave together.
+/// Waits until `ready()`. False: the communicator was abandoned. `agreed(condition)`: whether the condition
+/// holds for any of the threads that wait for the same and must leave together.
 template <class Group, class Ready, class Agreed>
 LOOM_HOST_DEVICE bool wait_until(Group& group, const WayOut& way_out, Ready&& ready, Agreed&& agreed) {
   constexpr unsigned kLookEvery = 1024;  // the word may lie in host memory, far from a GPU

@@ -1,5 +1,5 @@
 // layout.hpp -- where the links of a rank's channels lie: in one piece of memory for each rank, which all
-// others reach. Host code; of the pointers it makes, only ranks' step code ever follows any.
+// others reach. Host code; only step code dereferences the pointers that it makes.
 #pragma once
 
 #include <span>
@@ -11,15 +11,15 @@ namespace loom::device::steps {
 
 class Layout {
  public:
-  /// Rings in order of rank. At most kMostRanks ranks; a form without slots leaves its links out.
+  /// Rings in order of rank. At most kMostRanks ranks; a form without slots has no links.
   constexpr Layout(const ChannelForm& form, int ranks) : form_(form), ranks_(ranks) {}
 
-  /// Of one rank, for so many channels; zeros before the first call.
+  /// Of one rank, for this many channels; must be zeroed before the first call.
   constexpr std::size_t bytes(int channels) const {
     return static_cast<std::size_t>(channels) * channel_bytes();
   }
 
-  /// memory[r]: where this rank reaches that of rank r, at a multiple of 128.
+  /// memory[r]: where this rank reaches rank r's memory, at a multiple of 128.
   Channel channel(std::span<std::byte* const> memory, int rank, int channel) const {
     Channel result;
     const int next = (rank + 1) % ranks_, previous = (rank + ranks_ - 1) % ranks_;
@@ -45,8 +45,8 @@ class Layout {
   }
 
  private:
-  // Of a link in each rank's memory: what it is told as a receiver, what it is told as a sender on the link
-  // the other way (of a ring: to the next), and the slots that it receives in.
+  // What a rank's memory has for a link: its flag as the receiver, its flag as the sender on the link in the
+  // other direction (of a ring: to the next), and the slots that it receives in.
   static constexpr std::size_t kFilled = 0, kConsumed = 128, kSlots = 256;
 
   static RecvEnd receive(std::byte* mine, std::byte* senders) {
@@ -72,7 +72,7 @@ class Layout {
     for (int before = 0; before < p; ++before) begin += protocol_bytes(before);
     return begin;
   }
-  /// In `of`'s memory, for its links with a peer.
+  /// Where `of`'s memory has its links with a peer.
   constexpr std::size_t pairwise_begin(int p, int peer, int of) const {
     return ring_begin(p) + ring_bytes(p) +
            static_cast<std::size_t>(peer < of ? peer : peer - 1) * pairwise_bytes(p);

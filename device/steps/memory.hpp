@@ -24,10 +24,6 @@ namespace steps {
 
 static_assert(std::atomic_ref<Word>::is_always_lock_free, "LL needs 8-byte stores that do not tear");
 
-LOOM_HOST_DEVICE constexpr std::size_t divide_up(std::size_t a, std::size_t b) {
-  return (a + b - 1) / b;
-}
-
 /// What a thread moves at a time. In memory that is shared it lies at a multiple of 16 bytes.
 struct alignas(16) Vector {
   Word word[2];
@@ -44,7 +40,8 @@ LOOM_HOST_DEVICE inline Word load_acquire(const Word* at) {
 #endif
 }
 
-/// Of a group of threads one does so after a barrier: what the others wrote before it comes first, too.
+/// One thread of a group does so after a barrier: then what the others wrote before the barrier is released,
+/// too.
 LOOM_HOST_DEVICE inline void store_release(Word* at, Word value) {
 #ifdef __CUDA_ARCH__
   asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(at), "l"(value) : "memory");
@@ -53,7 +50,7 @@ LOOM_HOST_DEVICE inline void store_release(Word* at, Word value) {
 #endif
 }
 
-/// Two words, each whole, in no order.
+/// Two words, each loaded whole, in no order.
 LOOM_HOST_DEVICE inline Vector load_relaxed(const Word* at) {
 #ifdef __CUDA_ARCH__
   Vector value;

@@ -24,13 +24,14 @@
 // operation would take as many minutes to compile, and a call costs nothing beside a slice.
 #pragma once
 
+#include "device/schedule/ring_schedule.hpp"
 #include "device/steps/elements.hpp"
 #include "device/steps/fifo.hpp"
 
 namespace loom::device::steps {
 
-/// value = op over what is received, in order, with `in` before number in_at of it; -> out, -> every `to`.
-/// What there is none of is nullptr, or has the number 0. All ends are of one form.
+/// value = op over the received operands, in order, with `in` before operand in_at; value -> out and every
+/// `to`. What is absent is nullptr, or has the number 0. All ends are of one form.
 template <class T>
 struct Move {
   const RecvEnd* from = nullptr;
@@ -45,12 +46,13 @@ struct Move {
   std::size_t count = 0;  ///< elements, as many as a slot holds at the most
 };
 
-/// Loads of a thread on their way at once, for each operand.
+/// Loads that a thread has in flight at once, for each operand.
 inline constexpr int kUnroll = 4;
 
 namespace detail {
 
-/// The slots that the message goes to are free. Thread i looks after end i. On all threads alike.
+/// Waits until the slots that the message goes to are free; thread i watches end i. The same result on all
+/// threads. False: the communicator was abandoned.
 template <class T, class Group>
 LOOM_HOST_DEVICE bool await_room(Group& group, const Move<T>& move, const FifoForm& form, const WayOut& out) {
   bool failed = false;
@@ -66,7 +68,7 @@ LOOM_HOST_DEVICE void give_back(Group& group, const Move<T>& move) {
     store_release(move.from[i].consumed, move.received + 1);
 }
 
-/// Operands in order: load(-1) is `in`, load(i) what end i has.
+/// Reduces the operands in order: load(-1) is `in`, load(i) what end i has.
 template <class Operation, class T, class Unit, class Load>
 LOOM_HOST_DEVICE Unit fold(const Move<T>& move, Load&& load) {
   Unit value = {};
@@ -91,7 +93,7 @@ struct SimpleMove {
   template <class T>
   static constexpr bool carries = true;
 
-  /// False, on all threads: the way out was taken.
+  /// False, on all threads: the communicator was abandoned.
   template <class Operation, class T, class Group>
   LOOM_HOST_DEVICE LOOM_NOINLINE static bool perform(Group& group, const Move<T>& move, const FifoForm& form,
                                                      const WayOut& out) {
@@ -164,8 +166,8 @@ struct SimpleMove {
 };
 
 /// Half of each word is its flag. Small messages: nothing waits for an order of stores. The flag is the lower
-/// half of the message's number, which comes again after 2^32 messages: some message before must have written
-/// the word meanwhile, as equal slices do.
+/// half of the message's number, which repeats after 2^32 messages: some message in between must have written
+/// the word, as equal slices do.
 struct LLMove {
   LOOM_HOST_DEVICE static constexpr std::size_t data_bytes(const FifoForm& form) {
     return form.slot_bytes / 2;

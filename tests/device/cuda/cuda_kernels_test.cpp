@@ -182,7 +182,7 @@ TEST_F(CudaKernels, LeaveWhenTheCommunicatorIsAbandoned) {
   EXPECT_FALSE(ranks.links(0).finish());
 }
 
-TEST_F(CudaKernels, AreHandedOver) {
+TEST_F(CudaKernels, AreDrivenByTheHost) {
   for (const int size : {2, 3, 8}) {
     std::vector<std::shared_ptr<Gpu>> gpus;
     std::vector<std::unique_ptr<GpuLinks>> links;
@@ -273,7 +273,7 @@ TEST_F(CudaKernels, StreamedCopiesWaitForStreamsOfTheProgram) {
   real_->call<int(void**)>("cuCtxPopCurrent_v2")(&context);
 }
 
-/// A memory's file leads to it, in the process that has it as in any other.
+/// A memory's file descriptor leads to it, in its own process as in any other.
 TEST_F(CudaKernels, ReachVirtualMemoryAtEveryMapping) {
   Gpu gpu(real_->driver(), real_->owner());
   if (!gpu.facts().virtual_memory) GTEST_SKIP() << "skipped: the device has no virtual memory management";

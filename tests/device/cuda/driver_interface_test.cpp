@@ -1,4 +1,4 @@
-// What loom declares of CUDA's driver, held to cuda.h by the compiler.
+// The compiler compares what loom declares of CUDA's driver with cuda.h.
 #include "device/cuda/driver_interface.hpp"
 
 #include <cuda.h>

@@ -22,7 +22,7 @@ class FakeDevice : public FakeLibrary {
   void use(int device) const { function<int(void*)>("cuCtxPushCurrent_v2")(context(device)); }
   std::byte* allocate(std::size_t bytes, const char* how = "cuMemAlloc_v2") const {
     std::byte* memory = nullptr;
-    // The managed form has one argument more, which the others do not look at.
+    // The managed form has one more argument, which the others ignore.
     function<int(std::byte**, std::size_t, unsigned)>(how)(&memory, bytes, 0);
     return memory;
   }

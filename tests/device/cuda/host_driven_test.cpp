@@ -187,7 +187,7 @@ TEST_F(HostDriven, CarriesEveryCollectiveOnDeviceBuffers) {
   }
 }
 
-/// More than a bank holds, so that all of them come round.
+/// More than a bank holds, so that all banks are used again.
 TEST_F(HostDriven, WorksInManyRounds) {
   const Fake fake;
   World world(fake, 2);
@@ -246,7 +246,7 @@ TEST_F(HostDriven, WorksWithSmallBanks) {
     check(fake, world, collective, 300'001, true);
 }
 
-TEST_F(HostDriven, FreesItsBoardWhenAllHaveLeft) {
+TEST_F(HostDriven, FreesItsCicoBufferWhenAllHaveLeft) {
   const Fake fake;
   const std::uint64_t before = fake.counts().allocations;
   auto gpu = std::make_shared<Gpu>(fake.driver(), fake.owner());
@@ -265,7 +265,7 @@ TEST_F(HostDriven, FreesItsBoardWhenAllHaveLeft) {
   EXPECT_EQ(fake.counts().allocations, before);
 }
 
-TEST_F(HostDriven, FreesABoardThatNobodyWasToldOf) {
+TEST_F(HostDriven, FreesACicoBufferWhoseHandleNobodyHas) {
   const Fake fake;
   const std::uint64_t before = fake.counts().allocations;
   auto gpu = std::make_shared<Gpu>(fake.driver(), fake.owner());

@@ -1,8 +1,8 @@
-// loom_cuda_bench -- what a GPU makes of loom's kernels: reductions of every type and operation, and
-// all-reduces of ranks that share it, by executor, algorithm and protocol. Ranks are those of this one
-// process, each with a stream of its own; scripts/bench/gpu has the processes. Needs no Open MPI.
+// loom_cuda_bench -- how fast loom's kernels are on a GPU: reductions of every type and operation, and
+// all-reduces of ranks that share it, by executor, algorithm and protocol. The ranks are streams of this one
+// process; scripts/bench/gpu measures ranks that are processes. Needs no Open MPI.
 //
-//   loom_cuda_bench [copy | reduce | ranks] [--largest BYTES] [--ranks N,...] [--without-persistent]
+//   loom_cuda_bench [copy | reduce | ranks] [--largest BYTES] [--ranks N,...] [--without-kernel]
 //
 // Two tables, with the GPU's name before them. "copy GB/s" is what the driver's own copy inside the GPU's
 // memory reaches, read and written bytes together, in the same run; `copy` prints no more than that.
@@ -10,17 +10,16 @@
 //   reduce  op type
 //           GB/s               read (2 operands) and written bytes per second, of operands of --largest bytes
 //           of copy            GB/s / copy GB/s. The aim is 0.9
-//   ranks   executor           persistent (kernels of all ranks at once) or handed_over (stepped by the host)
+//   ranks   executor           kernel (kernels of all ranks at once) or host_driven
 //           algorithm protocol as in device/steps/collective.hpp
 //           ranks channels
 //           bytes us           message of each rank; median of the calls
 //           GB/s               bytes / us
 //           of roofline        of what reading and writing each rank's message once takes at copy GB/s:
 //                              2 ranks bytes / copy GB/s / us
-//           of copies          of what plain copies take in the same run, in which each rank sends the next
-//                              one as much as it sends in an all-reduce, 2 (ranks - 1) / ranks bytes, all
-//                              at once. The aim for large messages is 0.85 by Simple, 0.75 by LL128, 0.4 by
-//                              LL
+//           of copies          of what plain copies take in the same run: each rank sends the next one as
+//                              much as in an all-reduce, 2 (ranks - 1) / ranks bytes, all at once. The aim
+//                              for large messages is 0.85 by Simple, 0.75 by LL128, 0.4 by LL
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -105,7 +104,7 @@ void bench_reduce(const RealGpu& real, std::size_t bytes, double copy_gbps) {
     }
 }
 
-/// Ranks of this process that share the GPU, and what their calls are held against.
+/// Ranks of this process that share the GPU, and what their calls are compared with.
 class Ranks {
  public:
   Ranks(const RealGpu& real, int size, std::size_t largest, double copy_gbps) : copy_gbps_(copy_gbps) {
@@ -186,8 +185,8 @@ void bench_kernel(Ranks& world, std::size_t largest, int channels) {
         for (auto& each : links) all_done &= each->finish();
       });
       if (!all_done) throw Error(ErrorCode::kInternal, "A kernel gave up.");
-      world.print("persistent", kAlgorithms[static_cast<int>(algorithm)],
-                  kProtocols[static_cast<int>(protocol)], channels, bytes, us);
+      world.print("kernel", kAlgorithms[static_cast<int>(algorithm)], kProtocols[static_cast<int>(protocol)],
+                  channels, bytes, us);
     }
 }
 
@@ -228,14 +227,14 @@ void bench_host_driven(Ranks& world, std::size_t largest) {
     throw Error(ErrorCode::kInternal, "A sum is wrong.");
   for (std::size_t bytes = few; bytes <= largest; bytes *= 4) {
     const double us = median_us(10, [&] { allreduce(bytes); });
-    world.print("handed_over", "two_shot", "-", 0, bytes, us);
+    world.print("host_driven", "two_shot", "-", 0, bytes, us);
   }
   for (auto& each : links) each->leave();
 }
 
 Options options_of(int argc, char** argv) {
   Options options;
-  CLI::App app{"What a GPU makes of loom's kernels. The columns are explained in the source."};
+  CLI::App app{"How fast loom's kernels are on a GPU. The columns are explained in the source."};
   app.add_option("what", options.what, "copy, reduce or ranks alone")
       ->check(CLI::IsMember({"copy", "reduce", "ranks"}));
   app.add_option("--largest", options.largest, "Largest message in bytes")
@@ -244,7 +243,8 @@ Options options_of(int argc, char** argv) {
   app.add_option("--ranks", options.ranks, "Numbers of ranks")
       ->delimiter(',')
       ->check(CLI::Range(2, steps::kMostRanks));
-  app.add_flag("--without-persistent", options.without_kernel, "Leave out kernels that wait for each other");
+  app.add_flag("--without-kernel", options.without_kernel,
+               "Leave out the kernel executor, whose kernels wait for each other");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

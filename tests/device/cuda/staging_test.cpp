@@ -121,7 +121,7 @@ TEST(Staging, KeepsMemoryUpToItsLimit) {
   device.release(memory);
 }
 
-// A message from MPI_BOTTOM may have parts on the device and on the host: as far apart as addresses are.
+// A message from MPI_BOTTOM may have parts on the device and on the host, as far apart as addresses can be.
 TEST(Staging, TakesBlocksThatLieFarApart) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "the thread sanitizer keeps the addresses for itself";

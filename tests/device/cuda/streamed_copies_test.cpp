@@ -76,7 +76,7 @@ TEST_F(StreamedCopiesTest, BringWhatIsNeededAndALittleMore) {
   std::memset(buffer_.host(), 0, kBytes);
   const auto copies = start(buffer_.operand());
   EXPECT_EQ(copied(), 0);
-  copies->need(buffer_.host() + kPart - 10, 30);  // in two parts
+  copies->need(buffer_.host() + kPart - 10, 30);  // of two parts
   for (std::size_t i = 0; i < 2 * kPart; ++i) ASSERT_EQ(buffer_.host()[i], value_at(i)) << i;
   EXPECT_EQ(copied(), (2 + StreamedCopies::kPartsAhead) * kPart);
   const std::uint64_t so_far = copied();

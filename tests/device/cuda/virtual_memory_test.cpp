@@ -1,5 +1,5 @@
 // Memory of a GPU that is shared as a file descriptor, on a driver without a GPU (tests/fake_cuda), which
-// minds the order of calls. Within one process; between processes: tests/mpi.
+// checks the order of calls. Within one process; between processes: tests/mpi.
 #include "device/cuda/virtual_memory.hpp"
 
 #include <dirent.h>

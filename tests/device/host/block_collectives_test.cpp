@@ -40,8 +40,8 @@ void run_ranks(int ranks, Body&& body) {
 /// A buffer of blocks whose bytes lie two apart, walked through as a library would walk through a derived
 /// type.
 struct Comb {
-  explicit Comb(const std::vector<std::size_t>& bytes_of) : at(bytes_of.size()), gaps{move, this} {
-    for (const std::size_t bytes : bytes_of) teeth.emplace_back(2 * bytes, kGap);
+  explicit Comb(const std::vector<std::size_t>& bytes_of) : at(bytes_of.size()), packer{move, this} {
+    for (const std::size_t bytes : bytes_of) teeth.emplace_back(2 * bytes, kUnused);
   }
   static void move(void* context, int block, std::byte* packed, std::size_t bytes) {
     auto& self = *static_cast<Comb*>(context);
@@ -50,30 +50,30 @@ struct Comb {
       (self.packs ? packed[i] : self.teeth[b].at(2 * self.at[b])) =
           self.packs ? self.teeth[b].at(2 * self.at[b]) : packed[i];
   }
-  static constexpr std::byte kGap{0xee};
+  static constexpr std::byte kUnused{0xee};
   std::vector<std::vector<std::byte>> teeth;
   std::vector<std::size_t> at;
   bool packs = false;
-  Packer gaps;
+  Packer packer;
 };
 
 std::byte value(int from, int to, std::size_t i, int nth) {
   return static_cast<std::byte>(i * 7 + static_cast<std::size_t>(from * 31 + to * 11 + nth * 3));
 }
 
-/// One rank's side of a call: its blocks, contiguous or with gaps, and a check of each.
+/// One rank's side of a call: its blocks, contiguous or not, and a check of each.
 struct Side {
-  Side(const std::vector<std::size_t>& bytes_of, bool gapped) : comb(bytes_of), has_gaps(gapped) {
-    for (const std::size_t bytes : bytes_of) plain.emplace_back(bytes, Comb::kGap);
+  Side(const std::vector<std::size_t>& bytes_of, bool combed) : comb(bytes_of), is_combed(combed) {
+    for (const std::size_t bytes : bytes_of) plain.emplace_back(bytes, Comb::kUnused);
     for (std::size_t b = 0; b < bytes_of.size(); ++b)
-      blocks.push_back({gapped ? nullptr : plain[b].data(), bytes_of[b]});
+      blocks.push_back({combed ? nullptr : plain[b].data(), bytes_of[b]});
   }
   std::byte& at(std::size_t block, std::size_t i) {
-    return has_gaps ? comb.teeth[block][2 * i] : plain[block][i];
+    return is_combed ? comb.teeth[block][2 * i] : plain[block][i];
   }
-  const Packer* gaps() const { return has_gaps ? &comb.gaps : nullptr; }
+  const Packer* packer() const { return is_combed ? &comb.packer : nullptr; }
   Comb comb;
-  bool has_gaps;
+  bool is_combed;
   std::vector<std::vector<std::byte>> plain;
   std::vector<Block> blocks;
 };
@@ -99,7 +99,7 @@ std::size_t length(Collective collective, int from, int to, int nth) {
 constexpr int kNobodyIsShort = -1;
 
 /// short_rank has half the room for what it receives, also from itself.
-void check_blocks(CicoBuffers& cico, Collective collective, int root, int nth, bool gaps,
+void check_blocks(CicoBuffers& cico, Collective collective, int root, int nth, bool packs,
                   int short_rank = kNobodyIsShort) {
   const int self = cico.self(), ranks = cico.size();
   const bool gather = collective == Collective::kGather || collective == Collective::kGatherV;
@@ -122,15 +122,15 @@ void check_blocks(CicoBuffers& cico, Collective collective, int root, int nth, b
       fits &= bytes == 0;
       bytes /= 2;
     }
-  Side in(sent, gaps && (self + nth) % 2 == 0), out(received, gaps && (self + nth) % 3 == 0);
+  Side in(sent, packs && (self + nth) % 2 == 0), out(received, packs && (self + nth) % 3 == 0);
   in.comb.packs = true;
   for (std::size_t b = 0; b < sent.size(); ++b)
     for (std::size_t i = 0; i < sent[b]; ++i)
       in.at(b, i) = value(self, one_in ? 0 : static_cast<int>(b), i, nth);
 
   Call call{.collective = collective, .root = root};
-  call.in_packer = in.gaps();
-  call.out_packer = out.gaps();
+  call.in_packer = in.packer();
+  call.out_packer = out.packer();
   call.in_blocks = in.blocks.data();
   call.out_blocks = out.blocks.data();
   CicoBlocksExecutor executor(cico, call);
@@ -144,15 +144,15 @@ void check_blocks(CicoBuffers& cico, Collective collective, int root, int nth, b
     for (std::size_t i = 0; i < received[b]; ++i) {
       ASSERT_EQ(out.at(b, i), value(scatter ? root : static_cast<int>(b), one_in ? 0 : self, i, nth))
           << "block " << b << " byte " << i << " call " << nth;
-      if (out.has_gaps) {
-        ASSERT_EQ(out.comb.teeth[b][2 * i + 1], Comb::kGap);
+      if (out.is_combed) {
+        ASSERT_EQ(out.comb.teeth[b][2 * i + 1], Comb::kUnused);
       }
     }
 }
 
 class BlocksOf : public ::testing::TestWithParam<int> {};
 
-TEST_P(BlocksOf, AnySizeArriveWithAndWithoutGaps) {
+TEST_P(BlocksOf, AnySizeArriveContiguousOrNot) {
   run_ranks(GetParam(), [](CicoBuffers& cico, int) {
     for (int nth = 0; nth < 14; ++nth)
       for (const auto collective :
@@ -259,7 +259,7 @@ TEST_P(BlocksOf, AReduceScatterMayHaveUnequalParts) {
   });
 }
 
-TEST_P(BlocksOf, EqualSizesPassGapsByBoardsAndBySingleCopy) {
+TEST_P(BlocksOf, EqualSizesPassNonContiguousByCicoAndBySingleCopy) {
   run_ranks(GetParam(), [](CicoBuffers& cico, int self) {
     const auto n = static_cast<std::size_t>(cico.size());
     const std::vector<std::int64_t> pids(n, ::getpid());
@@ -270,14 +270,14 @@ TEST_P(BlocksOf, EqualSizesPassGapsByBoardsAndBySingleCopy) {
           for (int pattern = 0; pattern < 5; ++pattern, ++nth) {
             const bool bcast = collective == Collective::kBroadcast;
             const int root = nth % cico.size();
-            // pattern 0: nobody's buffers are not contiguous; 1: operands of odd ranks; 2: results; 3: both
-            // of rank 0; 4: rank 0's operand, and all others are in place.
+            // Non-contiguous are, in pattern 0: no buffers; 1: operands of odd ranks; 2: results; 3: both of
+            // rank 0; 4: rank 0's operand, and all others are in place.
             const bool in_packer = pattern == 1 ? self % 2 == 1 : pattern >= 3 && self == 0;
             const bool in_place = pattern == 4 && self != 0 && !bcast;
             const bool out_packer = pattern == 2 || (pattern == 3 && self == 0);
             const std::size_t in_blocks = collective == Collective::kAllToAll ? n : 1,
                               out_blocks = bcast ? 1 : n;
-            // Contiguous buffers are one block here; with gaps, as many as the collective has.
+            // Contiguous buffers are one block here; others as many as the collective has.
             Side in(in_packer ? std::vector<std::size_t>(in_blocks, bytes)
                               : std::vector<std::size_t>{in_blocks * bytes},
                     in_packer);
@@ -301,8 +301,8 @@ TEST_P(BlocksOf, EqualSizesPassGapsByBoardsAndBySingleCopy) {
               call.in = own;
             }
             call.root = root;
-            call.in_packer = in.gaps();
-            call.out_packer = out.gaps();
+            call.in_packer = in.packer();
+            call.out_packer = out.packer();
             if (single_copy)
               run(SingleCopyExecutor(cico, pids, call));
             else

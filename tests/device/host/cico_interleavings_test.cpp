@@ -82,7 +82,7 @@ class Walker {
         pids_(static_cast<std::size_t>(cico_.size()), ::getpid()) {}
 
   bool done() const { return at_ == calls_.size(); }
-  /// By one round; false: it has to wait.
+  /// Moves by one round; false: it has to wait.
   bool move() {
     if (!executor_) begin();
     const auto state = std::visit([](auto& executor) { return executor->advance(); }, *executor_);
@@ -208,7 +208,7 @@ class World {
   bool done() const {
     return std::ranges::all_of(walkers_, [](const auto& walker) { return walker->done(); });
   }
-  /// Whoever can moves, in turn, to the end; false: nobody can.
+  /// All ranks that can move do so in turn, to the end; false: none can.
   bool finish() {
     for (bool moved = true; moved;) {
       moved = false;
@@ -228,8 +228,8 @@ constexpr Collective kAll[] = {
     Collective::kExscan,    Collective::kGather,     Collective::kGatherV,       Collective::kScatter,
     Collective::kScatterV,  Collective::kAllGatherV, Collective::kAllToAllV,     Collective::kAllToAllW};
 
-/// In each state that can be reached, whoever can moves first, and everything comes to its right end. What a
-/// rank does next depends on how many rounds it has behind it alone: so many of each rank are a state,
+/// From each state that can be reached, each rank that can move does so first, and all calls end right. What
+/// a rank does next depends only on how many rounds it has done: so the rounds of each rank are a state,
 /// whatever their order was. Returns the number of states.
 std::size_t explore(int ranks, bool few_rounds, const std::vector<Made>& calls) {
   std::set<std::vector<int>> seen;
@@ -263,7 +263,7 @@ TEST(CicoInterleavings, AreRightInEveryOrderOfRounds) {
       for (const bool single_copy : {false, true}) {
         if (single_copy && !SingleCopyExecutor::takes(collective)) continue;
         const bool in_place = collective <= Collective::kReduceScatter;
-        // Two calls meet in the banks; the one between them has another root.
+        // Two calls use the banks at once; the one between them has another root.
         const std::vector<Made> calls = {{collective, 9000, 0, single_copy},
                                          {Collective::kBroadcast, 5000, 1, false},
                                          {collective, 3000, 1, single_copy, in_place}};
@@ -294,7 +294,7 @@ TEST(CicoInterleavings, AreRightInRandomOrdersOnUpToNineRanks) {
                        random() % 2 == 0 && collective <= Collective::kReduceScatter});
     }
     World world(ranks, seed % 2 == 0, calls, many_banks ? 16 : CicoBuffer::kBanks);
-    // Whoever is chosen goes on for some rounds: so ranks get as far ahead of others as they can.
+    // A rank that is chosen goes on for some rounds, so that ranks get as far ahead of others as they can.
     for (int fruitless = 0; !world.done() && fruitless < 1000;) {
       const int rank = static_cast<int>(random() % static_cast<unsigned>(ranks));
       bool moved = false;

@@ -1,5 +1,5 @@
-// Ranks that do not make the same call, by an error of the program: they find out, each by itself, and where
-// one can do as the others do it goes on with them. Threads as ranks.
+// Ranks that do not make the same call, by an error of the program: each finds out by itself, and goes on
+// with the others if it can do as they do. Threads as ranks.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -103,7 +103,7 @@ TEST(DifferentCalls, TheRootOfAReduceSeesThatItsRoomIsShort) {
 }
 
 // The sender runs ahead; sizes are of a line, of the ring, and of several exchanges.
-TEST(DifferentCalls, ADirectBroadcastCanBePerformedAnewWithTheSizeOfItsRoot) {
+TEST(DifferentCalls, AnImmediateBroadcastCanBePerformedAnewWithTheSizeOfItsRoot) {
   constexpr std::size_t kCounts[] = {2, 14, 40, 4000, 9000, 16'000};
   run_ranks(3, [&](ImmediateExchange& immediate, CicoBuffers&, int rank) {
     for (int call = 0; call < 2000; ++call) {
@@ -141,7 +141,7 @@ TEST(DifferentCalls, ADirectBroadcastCanBePerformedAnewWithTheSizeOfItsRoot) {
   });
 }
 
-TEST(DifferentCalls, WhoWaitsForADirectOneSeesThatTheOtherIsInNone) {
+TEST(DifferentCalls, WhoWaitsInAnImmediateOneSeesThatTheOtherIsInNone) {
   run_ranks(2, [&](ImmediateExchange& immediate, CicoBuffers&, int rank) {
     Buffers buffers(100'000);
     Waiter waiter(kPolicy);
@@ -157,7 +157,7 @@ TEST(DifferentCalls, WhoWaitsForADirectOneSeesThatTheOtherIsInNone) {
   });
 }
 
-TEST(DifferentCalls, WhoWaitsElsewhereCanLookWhetherAnotherHasLeftForADirectOne) {
+TEST(DifferentCalls, WhoWaitsElsewhereCanLookWhetherAnotherHasLeftForAnImmediateOne) {
   Host host(2);
   ImmediateExchange first(Host::pointers(host.areas), 0), second(Host::pointers(host.areas), 1);
   Buffers buffers(10'000);
@@ -193,8 +193,8 @@ void run(Executor& executor) {
   }
 }
 
-// Tiles of the same number and of another; who has found out says so, and gives up at once.
-TEST(DifferentCalls, ThroughTheBoardsWithAnotherSizeFailOnEveryRank) {
+// With as many tiles and with another number; a rank that has found out says so, and gives up at once.
+TEST(DifferentCalls, ThroughCicoBuffersWithAnotherSizeFailOnEveryRank) {
   constexpr int kRanks = 2;
   const std::vector<std::int64_t> pids(kRanks, ::getpid());
   for (const int which : {kByCico, kBySingleCopy, kByScan})
@@ -225,7 +225,7 @@ TEST(DifferentCalls, ThroughTheBoardsWithAnotherSizeFailOnEveryRank) {
       }
 }
 
-TEST(DifferentCalls, ABroadcastThroughTheBoardsGoesOnWithTheSizeOfItsRoot) {
+TEST(DifferentCalls, ABroadcastThroughCicoBuffersGoesOnWithTheSizeOfItsRoot) {
   constexpr int kRanks = 3;
   const std::vector<std::int64_t> pids(kRanks, ::getpid());
   constexpr std::size_t kCounts[] = {3, 5000, 90'000, 400'000};
@@ -238,7 +238,7 @@ TEST(DifferentCalls, ABroadcastThroughTheBoardsGoesOnWithTheSizeOfItsRoot) {
       buffers.in.assign(buffers.in.size(), call);
       const bool odd_one = rank == (root + 1) % kRanks && count != other;
       Executor executor;
-      // By another way, too.
+      // Also by another executor.
       emplace(executor, odd_one && call % 3 == 0 ? kByCico : which, cico, pids,
               buffers.call(Collective::kBroadcast, odd_one ? other : count, root));
       std::optional<DifferentCall> found;

@@ -25,7 +25,7 @@
 
 namespace loom::device {
 
-/// One that is dropped before it is done leaves what is on its stack as it is: nothing there may own memory.
+/// A fiber that is dropped before it is done destroys nothing on its stack: nothing there may own memory.
 class Fiber {
  public:
   explicit Fiber(std::function<void()> body) : body_(std::move(body)) {
@@ -95,7 +95,7 @@ class Fiber {
   }
 
   inline static Fiber* running_ = nullptr;
-  // A simulator makes many, and fresh memory costs more than all that a fiber does.
+  // A simulator makes many fibers, and fresh memory costs more than all that a fiber does.
   inline static std::vector<std::unique_ptr<std::byte[]>> spare_stacks_;
   std::function<void()> body_;
   std::unique_ptr<std::byte[]> stack_;

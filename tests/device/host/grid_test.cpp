@@ -57,7 +57,7 @@ TEST(GridReduceScatter, LeavesEachRankItsBlock) {
         }
 }
 
-/// A block with a hole of one int after each: moves elements of the packed block from or to there.
+/// A non-contiguous block, whose ints lie at every other place: packs it, or unpacks it.
 struct Holed {
   std::vector<int>* ints;
   std::vector<std::size_t> first;  ///< of each block, in ints
@@ -91,7 +91,7 @@ TEST(GridAllGather, GivesAllRanksAllBlocks) {
           const auto length = lengths(ranks, count, equal);
           grids.run([&](int rank) {
             const auto r = static_cast<std::size_t>(rank);
-            // The listed blocks lie in reverse order, with a gap between them.
+            // The listed blocks lie in reverse order, with one unused int between them.
             std::vector<std::size_t> first(length.size());
             std::size_t end = 0;
             for (std::size_t i = 0; i < length.size(); ++i) {
@@ -124,7 +124,7 @@ TEST(GridAllGather, GivesAllRanksAllBlocks) {
         }
 }
 
-TEST(GridAllGather, TakesGapsOnSomeRanks) {
+TEST(GridAllGather, TakesNonContiguousBuffersOnSomeRanks) {
   for (const auto& [hosts, per_host] : kForms) {
     Grids grids(hosts, per_host);
     const auto ranks = static_cast<std::size_t>(grids.size());
@@ -146,7 +146,7 @@ TEST(GridAllGather, TakesGapsOnSomeRanks) {
           const std::size_t at = out_packer ? first[from] + 2 * i : from * kCount + i;
           ASSERT_EQ(out[at], value_at(static_cast<int>(from), i)) << rank << ", " << i;
           if (out_packer) {
-            ASSERT_EQ(out[at + 1], -1) << "a gap";
+            ASSERT_EQ(out[at + 1], -1) << "between elements";
           }
         }
     });
@@ -205,15 +205,15 @@ TEST_P(GridBroadcast, ReachesAllFromAnyRoot) {
                      << hosts << " hosts of " << per_host << ", " << count << " from " << root);
         Grids grids(hosts, per_host);
         grids.run([&](int rank) {
-          const bool gaps = rank % 2 == 1;
-          const std::size_t stride = gaps ? 2 : 1;
+          const bool packs = rank % 2 == 1;
+          const std::size_t stride = packs ? 2 : 1;
           std::vector<int> buffer(count * 2, -1);
           for (std::size_t i = 0; i < count && rank == root; ++i) buffer[stride * i] = value_at(root, i);
           Holed holed{&buffer, {0}, {0}, rank == root};
           const Packer moving{Holed::move, &holed};
           Call call{Collective::kBroadcast, bytes_of(buffer), bytes_of(buffer), count * sizeof(int)};
           call.root = root;
-          if (gaps) (rank == root ? call.in_packer : call.out_packer) = &moving;
+          if (packs) (rank == root ? call.in_packer : call.out_packer) = &moving;
           grids.run_rooted(rank, call, by_trees());
           for (std::size_t i = 0; i < count; ++i)
             ASSERT_EQ(buffer[stride * i], value_at(root, i)) << rank << ", " << i;

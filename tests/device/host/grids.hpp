@@ -22,7 +22,7 @@ inline std::byte* bytes_of(std::vector<int>& values) {
   return reinterpret_cast<std::byte*>(values.data());
 }
 
-/// Ranks are dealt out to the hosts at random, as they may be to a communicator.
+/// Ranks are distributed over the hosts at random, as they may be in a communicator.
 class Grids {
  public:
   Grids(int hosts, int per_host)

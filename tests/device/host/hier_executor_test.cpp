@@ -140,7 +140,7 @@ void move_every_other(void* context, int, std::byte* packed, std::size_t bytes, 
                 packs ? reinterpret_cast<std::byte*>(values + 2 * i) : packed + i * sizeof(int), sizeof(int));
 }
 
-TEST_P(Hier, CarryBroadcastsFromAnyRootAlsoOfBuffersWithGaps) {
+TEST_P(Hier, CarryBroadcastsFromAnyRootAlsoOfNonContiguousBuffers) {
   const std::vector<int>& host_of = GetParam();
   const auto pack = [](void* values, int block, std::byte* packed, std::size_t bytes) {
     move_every_other(values, block, packed, bytes, true);
@@ -149,16 +149,16 @@ TEST_P(Hier, CarryBroadcastsFromAnyRootAlsoOfBuffersWithGaps) {
     move_every_other(values, block, packed, bytes, false);
   };
   for (const std::size_t count : {1UL, 100UL, 4097UL})
-    for (const int gapped : {0, 1}) {  // every other rank
+    for (const int packing : {0, 1}) {  // every other rank
       Cluster cluster(host_of, {.slot_bytes = 4096, .slot_count = 4});
       cluster.run([&](int rank, const auto& perform) {
         for (int root = 0; root < cluster.size(); ++root) {
-          const bool has_gaps = rank % 2 == gapped;
-          const std::size_t stride = has_gaps ? 2 : 1;
+          const bool packs = rank % 2 == packing;
+          const std::size_t stride = packs ? 2 : 1;
           std::vector<int> values(stride * count, -1);
           for (std::size_t i = 0; rank == root && i < count; ++i) values[stride * i] = value_at(root, i);
           const Packer in{pack, values.data()}, out{unpack, values.data()};
-          auto* const there = has_gaps ? nullptr : reinterpret_cast<std::byte*>(values.data());
+          auto* const there = packs ? nullptr : reinterpret_cast<std::byte*>(values.data());
           // Ranks need not agree on what an element is.
           const bool in_bytes = rank % 3 == 1;
           perform({.collective = Collective::kBroadcast,
@@ -167,8 +167,8 @@ TEST_P(Hier, CarryBroadcastsFromAnyRootAlsoOfBuffersWithGaps) {
                    .count = in_bytes ? count * sizeof(int) : count,
                    .type = in_bytes ? Type::kUint8 : Type::kInt32,
                    .root = root,
-                   .in_packer = has_gaps && rank == root ? &in : nullptr,
-                   .out_packer = has_gaps && rank != root ? &out : nullptr});
+                   .in_packer = packs && rank == root ? &in : nullptr,
+                   .out_packer = packs && rank != root ? &out : nullptr});
           for (std::size_t i = 0; i < values.size(); ++i)
             ASSERT_EQ(values[i], i % stride == 0 ? value_at(root, i / stride) : -1) << "root " << root;
         }
@@ -176,7 +176,7 @@ TEST_P(Hier, CarryBroadcastsFromAnyRootAlsoOfBuffersWithGaps) {
     }
 }
 
-TEST_P(Hier, CarryAllGathersAlsoOfBuffersWithGaps) {
+TEST_P(Hier, CarryAllGathersAlsoOfNonContiguousBuffers) {
   const std::vector<int>& host_of = GetParam();
   for (const std::size_t count : {1UL, 100UL, 1500UL})
     for (const int odd_one :
@@ -184,8 +184,8 @@ TEST_P(Hier, CarryAllGathersAlsoOfBuffersWithGaps) {
       Cluster cluster(host_of, {.slot_bytes = 4096, .slot_count = 4});
       const auto ranks = static_cast<std::size_t>(cluster.size());
       cluster.run([&](int rank, const auto& perform) {
-        const bool has_gaps = rank % 3 == odd_one, in_place = rank % 3 == (odd_one + 1) % 3;
-        const std::size_t stride = has_gaps ? 2 : 1;
+        const bool packs = rank % 3 == odd_one, in_place = rank % 3 == (odd_one + 1) % 3;
+        const std::size_t stride = packs ? 2 : 1;
         std::vector<int> all(stride * ranks * count, -1), mine(stride * count, -1);
         for (std::size_t i = 0; i < count; ++i) mine[stride * i] = value_at(rank, i);
         std::byte* const out = reinterpret_cast<std::byte*>(all.data());
@@ -203,17 +203,17 @@ TEST_P(Hier, CarryAllGathersAlsoOfBuffersWithGaps) {
             },
             &there};
         perform({.collective = Collective::kAllGather,
-                 .in = has_gaps   ? nullptr
+                 .in = packs      ? nullptr
                        : in_place ? own
                                   : reinterpret_cast<const std::byte*>(mine.data()),
-                 .out = has_gaps ? nullptr : out,
+                 .out = packs ? nullptr : out,
                  .count = count,
                  .type = Type::kInt32,
-                 .in_packer = has_gaps ? &in_packer : nullptr,
-                 .out_packer = has_gaps ? &out_packer : nullptr});
+                 .in_packer = packs ? &in_packer : nullptr,
+                 .out_packer = packs ? &out_packer : nullptr});
         for (std::size_t i = 0; i < ranks * count; ++i)
           ASSERT_EQ(all[stride * i], value_at(static_cast<int>(i / count), i % count));
-        for (std::size_t i = 0; has_gaps && i < ranks * count; ++i) ASSERT_EQ(all[2 * i + 1], -1);
+        for (std::size_t i = 0; packs && i < ranks * count; ++i) ASSERT_EQ(all[2 * i + 1], -1);
       });
     }
 }

@@ -60,7 +60,7 @@ class WatchedFlag {
   StepFlag flag_;
 };
 
-/// Where who runs ahead has all lines in use first, or the whole ring, or either.
+/// Which a sender that runs ahead uses up first: all lines, the whole ring, or either.
 using FewLines = ImmediateAreaOf<6, 256, 4 * 256, WatchedFlag>;
 using ShortRing = ImmediateAreaOf<8, 256, 4 * 256, WatchedFlag>;
 using Larger = ImmediateAreaOf<8, 512, 5 * 512, WatchedFlag>;
@@ -92,8 +92,8 @@ class Walker {
       : exchange_(areas, self, runs_far), self_(self), calls_(calls), fiber_([this] { perform(); }) {}
 
   bool done() const { return fiber_.done(); }
-  /// To where it stops next; false: it has to wait. Who looks at a flag for the third time waits for it: a
-  /// first look may be one that only fetches the line.
+  /// Runs to where it stops next; false: it has to wait. A rank that looks at a flag for the third time waits
+  /// for it: a first look may be one that only fetches the line.
   bool move() {
     for (int look = 0; look < 3; ++look) {
       fiber_.resume();
@@ -194,7 +194,7 @@ struct Explored {
 };
 
 /// In each state that can be reached, each rank that can go on does so once. Where a rank stops next depends
-/// on how often it has stopped alone: so many stops of each rank are a state, whatever their order was, and
+/// only on how often it has stopped: so the stops of each rank are a state, whatever their order was, and
 /// what a rank reads in a move depends on the state before it.
 template <class Area>
 Explored explore(int ranks, bool runs_far, const std::vector<Made>& calls) {
@@ -204,7 +204,7 @@ Explored explore(int ranks, bool runs_far, const std::vector<Made>& calls) {
     bool any_moved = false;
   };
   std::map<State, Tried> tried;
-  // Ways to states: who moved. The first ones first, else what follows has been tried already.
+  // Ways to states: who moved. In order of discovery, else what follows has been tried already.
   std::deque<std::vector<int>> open = {{}};
   Explored explored;
   while (!open.empty() && !::testing::Test::HasFailure()) {
@@ -239,7 +239,7 @@ constexpr Collective kAll[] = {Collective::kAllreduce, Collective::kReduce,    C
                                Collective::kBroadcast, Collective::kAllGather, Collective::kAllToAll,
                                Collective::kBarrier};
 
-/// Roots and sizes change. The longest offers of all ranks are within an exchange, save of broadcasts and
+/// Roots and sizes change. The longest offers of all ranks fit in an exchange, except of broadcasts and
 /// reduces, which may take three.
 template <class Area>
 Made random_call(std::mt19937& random, int ranks) {
@@ -301,8 +301,8 @@ TEST(LineInterleavings, AreRightInEveryOrderOfPublishingAndLooking) {
   std::printf("%zu states, %zu moves\n", all.states, all.moves);
 }
 
-/// Whoever is chosen goes on for some steps, so that ranks get as far ahead of others as they can; one may
-/// hardly ever be.
+/// A rank that is chosen goes on for some steps, so that ranks get as far ahead of others as they can; one
+/// rank may hardly ever be chosen.
 template <class Area>
 void go_in_random_order(std::mt19937& random, int ranks, bool runs_far, const std::vector<Made>& calls) {
   World<Area> world(ranks, runs_far, calls);

@@ -74,13 +74,13 @@ void check_exchange(Pattern pattern, int size, std::size_t count, int root) {
             expect_near_sum(in, out[p][i], i);
             ASSERT_EQ(out[p][i], out[0][i]) << "not the same everywhere";
             break;
-          case Pattern::kDirectAllGather:
+          case Pattern::kLinearAllGather:
             ASSERT_EQ(out[p][i], in[block][i]);
             break;
-          case Pattern::kDirectBroadcast:
+          case Pattern::kLinearBroadcast:
             ASSERT_EQ(out[p][i], in[r][i]);
             break;
-          case Pattern::kDirectReduce:
+          case Pattern::kLinearReduce:
             if (p == r) expect_near_sum(in, out[p][i], i);
             break;
         }
@@ -97,8 +97,8 @@ TEST_P(Exchanges, ComeOutRightForEverySize) {
 
 INSTANTIATE_TEST_SUITE_P(Patterns, Exchanges,
                          ::testing::Values(Pattern::kOneShotAllreduce, Pattern::kTwoShotAllreduce,
-                                           Pattern::kDirectAllGather, Pattern::kDirectBroadcast,
-                                           Pattern::kDirectReduce));
+                                           Pattern::kLinearAllGather, Pattern::kLinearBroadcast,
+                                           Pattern::kLinearReduce));
 
 TEST(Trees, CarryTheirThreeCollectivesFromEveryRoot) {
   for (const int size : {2, 3, 4, 5, 6, 9})

@@ -15,8 +15,8 @@ namespace {
 using Ints = std::vector<int>;
 constexpr int kNothing = -77;
 
-/// The buffers of a call on "a device": the operand comes part by part when it is needed, over what is there,
-/// and the result is what the host had when it was told of.
+/// The buffers of a call on "a device": the operand arrives part by part when it is needed, over what is
+/// there, and the result is what the host had when the executor told of it.
 class Held final : public Streaming {
  public:
   Held(Ints operand, int* operand_here, const int* result_here, std::size_t result_count)
@@ -79,8 +79,8 @@ int sum_at(int ranks, std::size_t i) {
   return ranks * value_at(0, i) + 1000 * ranks * (ranks - 1) / 2;
 }
 
-/// One rank's part of one call: perform(call), and all of its result has left, once. The message, or all of
-/// its blocks, has about `most` ints.
+/// One rank's part of one call: after perform(call), each byte of its result has left once. The message, or
+/// all of its blocks, has about `most` ints.
 template <class Perform>
 void check_call(int rank, int ranks, Collective collective, std::size_t most, bool in_place,
                 Perform&& perform) {
@@ -119,8 +119,8 @@ void check_call(int rank, int ranks, Collective collective, std::size_t most, bo
   }
 }
 
-/// A reduce-scatter of unequal blocks, some empty, the result of one of which may lie over the operands of
-/// others.
+/// A reduce-scatter of unequal blocks, some of them empty, whose result may overlap the operands of other
+/// blocks.
 template <class Perform>
 void check_unequal(int rank, int ranks, std::size_t most, bool in_place, Perform&& perform) {
   std::vector<std::uint64_t> bounds{0};
@@ -196,8 +196,8 @@ TEST(StreamingOverGridV, BringsAllAndTakesAllOnce) {
   });
 }
 
-/// perform(rank, check) for a host of some ranks, check being a call of the CICO buffer executor; with
-/// outputs past the caches or not, and in few rounds or many.
+/// perform(rank, check) for a host of some ranks; check is a call of CicoExecutor, with outputs that bypass
+/// the caches or not, and in few rounds or many.
 template <class Body>
 void for_hosts(Body&& body) {
   for (const int ranks : {2, 3, 5})

@@ -80,7 +80,7 @@ TEST(Segment, RefusesAHandleThatNamesSomethingElse) {
 }
 
 TEST(Segment, SaysHowMuchWasMissing) {
-  // A limit on file size stands in for a full machine, which the test must not make.
+  // A limit on file size simulates full memory, which the test must not cause.
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   const rlimit small{4096, before.rlim_max};

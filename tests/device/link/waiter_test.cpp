@@ -12,7 +12,7 @@ TEST(Waiter, LetsOthersProgressWhileItWaits) {
   const WaitPolicy policy{.progress = [&] { ++calls; }, .check_peers = {}};
   Waiter waiter(policy);
   for (int i = 0; i < 3000; ++i) waiter.pause();
-  EXPECT_GT(calls, 450);  // by turns with a yield, once it has spun
+  EXPECT_GT(calls, 450);  // in turn with yields, once it has spun
 }
 
 TEST(Waiter, LooksAfterPeersAndEndsAtTheTimeout) {

@@ -48,7 +48,7 @@ double median_seconds(Body&& body) {
 
 int main(int argc, char** argv) {
   const std::size_t bytes = argc > 1 ? std::stoul(argv[1]) : std::size_t{32} << 20;
-  // Zeros: no type takes longer for them than for others, and sums and products stay what they are.
+  // Zeros: no type takes longer for them than for other values, and sums and products stay the same.
   std::vector<std::byte> a(bytes), b(bytes);
   const int repeat = static_cast<int>(std::max<std::size_t>(1, (std::size_t{32} << 20) / bytes));
   const auto gigabytes_per_second = [&](double moved, auto&& body) {

@@ -8,6 +8,8 @@
 #include <random>
 #include <vector>
 
+#include "tests/device/element.hpp"
+
 namespace loom::device {
 namespace {
 
@@ -67,21 +69,6 @@ TEST(Reduce, HasNoLogicalOrBitwiseOperationOnFloatingPoint) {
 }
 
 // --- Every entry of the table against its functor, one element at a time.
-
-template <class T>
-T element(std::mt19937_64& random) {
-  const auto small = static_cast<int>(random() % 9) - 4;  // ties, zeros, signs
-  if constexpr (requires(T t) { t.re; })
-    return {element<decltype(T::re)>(random), element<decltype(T::re)>(random)};
-  else if constexpr (requires(T t) { t.index; })
-    return {static_cast<decltype(T::value)>(small), static_cast<decltype(T::index)>(random() % 5)};
-  else if constexpr (requires(T t) { t.bits; })
-    return T::from_float(static_cast<float>(small) / 3);
-  else if constexpr (std::is_floating_point_v<T>)
-    return static_cast<T>(small) / 3;
-  else
-    return random() % 2 ? static_cast<T>(random()) : static_cast<T>(small);
-}
 
 template <class T>
 bool same(const T& a, const T& b) {

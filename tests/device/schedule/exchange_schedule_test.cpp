@@ -48,13 +48,13 @@ std::vector<Program> programs_of(Pattern pattern, int size, int root) {
         case Pattern::kTwoShotAllreduce:
           expected = simulator.complete(block);
           break;
-        case Pattern::kDirectAllGather:
+        case Pattern::kLinearAllGather:
           expected = simulator.contribution(block, block);
           break;
-        case Pattern::kDirectBroadcast:
+        case Pattern::kLinearBroadcast:
           expected = simulator.contribution(root, block);
           break;
-        case Pattern::kDirectReduce:
+        case Pattern::kLinearReduce:
           if (position != root) continue;
           expected = simulator.complete(block);
           break;
@@ -69,7 +69,7 @@ std::vector<Program> programs_of(Pattern pattern, int size, int root) {
 
 /// What the busiest position sends, by the table at the head of exchange_schedule.hpp.
 int most_messages(Pattern pattern, int size) {
-  return pattern == Pattern::kDirectReduce ? 1 : round_count(pattern) * (size - 1);
+  return pattern == Pattern::kLinearReduce ? 1 : round_count(pattern) * (size - 1);
 }
 
 class ExchangePattern : public ::testing::TestWithParam<Pattern> {};
@@ -104,15 +104,15 @@ TEST_P(ExchangePattern, EndsAlikeAfterEveryInterleaving) {
 }
 
 std::string name_of(const ::testing::TestParamInfo<Pattern>& test) {
-  static constexpr const char* kNames[] = {"OneShotAllreduce", "TwoShotAllreduce", "DirectAllGather",
-                                           "DirectBroadcast", "DirectReduce"};
+  static constexpr const char* kNames[] = {"OneShotAllreduce", "TwoShotAllreduce", "LinearAllGather",
+                                           "LinearBroadcast", "LinearReduce"};
   return kNames[static_cast<std::size_t>(test.param)];
 }
 
 INSTANTIATE_TEST_SUITE_P(Patterns, ExchangePattern,
                          ::testing::Values(Pattern::kOneShotAllreduce, Pattern::kTwoShotAllreduce,
-                                           Pattern::kDirectAllGather, Pattern::kDirectBroadcast,
-                                           Pattern::kDirectReduce),
+                                           Pattern::kLinearAllGather, Pattern::kLinearBroadcast,
+                                           Pattern::kLinearReduce),
                          name_of);
 
 TEST(Simulator, SeesADeadlock) {

@@ -16,7 +16,7 @@
 namespace loom::device {
 namespace {
 
-/// How often each rank's contribution is in it.
+/// How often it contains each rank's contribution.
 using Contributions = std::vector<std::uint8_t>;
 
 Contributions none(int size) {
@@ -106,7 +106,7 @@ struct Simulation {
       std::shuffle(order.begin(), order.end(), random);
       bool moved = false;
       for (const int p : order) {
-        // Sometimes a position races far ahead of the others.
+        // Sometimes a position runs far ahead of the others.
         const int burst = random() % 4 == 0 ? 1000 : 1;
         for (int i = 0; i < burst && !done(positions[static_cast<std::size_t>(p)]) && try_slice(p); ++i)
           moved = true;

@@ -26,7 +26,7 @@ struct Operation {
   int block = 0;
 };
 
-/// A sequence of operations of one rank; a rank may run several side by side.
+/// A sequence of operations of one rank; a rank may run several concurrently.
 struct Program {
   int rank;
   std::vector<Operation> operations;
@@ -58,7 +58,7 @@ class Simulator {
     return state_.output[static_cast<std::size_t>(rank)][static_cast<std::size_t>(block)];
   }
 
-  /// Lets a random process go on, for a moment or for long, until all are done; false on deadlock.
+  /// Lets random processes go on, for few or many steps, until all are done; false on deadlock.
   bool run(unsigned seed) {
     std::mt19937 random(seed);
     std::vector<std::size_t> running;

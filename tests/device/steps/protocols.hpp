@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "device/schedule/ring_schedule.hpp"
 #include "device/steps/memory.hpp"
 
 namespace loom::device::steps::model {

@@ -8,7 +8,7 @@
 namespace loom::device::steps {
 namespace {
 
-/// Little room, so that short messages take many slices and come round the FIFOs.
+/// Small FIFOs, so that short messages take many slices and use all slots again.
 ChannelForm small_form(std::size_t slot_bytes, std::size_t slots, bool pairwise = true) {
   ChannelForm form;
   for (int p = 0; p < kProtocols; ++p) {
@@ -19,7 +19,7 @@ ChannelForm small_form(std::size_t slot_bytes, std::size_t slots, bool pairwise 
   return form;
 }
 
-/// Every rank's output is what it should be; its neighbourhood is left alone.
+/// Checks that every rank's output is right, and that no byte beside it has changed.
 template <class Operation, class T>
 void check(const Call& call, HostWorld& world, std::size_t offset_bytes = 0) {
   SCOPED_TRACE(::testing::Message() << "algorithm " << static_cast<int>(call.algorithm) << ", protocol "

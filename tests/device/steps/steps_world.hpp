@@ -10,11 +10,12 @@
 
 #include "device/reduce/reduce.hpp"
 #include "device/steps/layout.hpp"
+#include "tests/device/element.hpp"
 #include "tests/device/host/host_group.hpp"
 
 namespace loom::device::steps {
 
-/// Of bytes as `new` has them, at a multiple of 128.
+/// The first multiple of 128 in bytes from `new`.
 class AlignedBytes {
  public:
   explicit AlignedBytes(std::size_t bytes) : lines_(bytes / sizeof(Line) + 1) {}
@@ -133,21 +134,6 @@ inline Bytes expected(const Call& call, const std::vector<Bytes>& in, int rank, 
   return before;
 }
 
-/// Small numbers as elements of the type, with ties, zeros and signs.
-template <class T>
-T element(std::mt19937_64& random) {
-  const auto small = static_cast<int>(random() % 9) - 4;
-  if constexpr (requires(T t) { t.re; })
-    return {element<decltype(T::re)>(random), element<decltype(T::re)>(random)};
-  else if constexpr (requires(T t) { t.index; })
-    return {static_cast<decltype(T::value)>(small), static_cast<decltype(T::index)>(random() % 5)};
-  else if constexpr (requires(T t) { t.bits; })
-    return T::from_float(static_cast<float>(small) / 3);
-  else if constexpr (std::is_floating_point_v<T>)
-    return static_cast<T>(small) / 3;
-  else
-    return random() % 2 ? static_cast<T>(random()) : static_cast<T>(small);
-}
 /// The padding of pairs is zero.
 template <class T>
 Bytes elements(std::size_t count, unsigned seed) {
