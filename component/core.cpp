@@ -1,4 +1,4 @@
-// core.cpp -- the C face: one Process per process, and the only place where exceptions become results.
+// core.cpp -- the C interface: one Process per process, and the only place where exceptions become results.
 #include "component/core.h"
 
 #include <unistd.h>
@@ -44,7 +44,7 @@ int request_callback() {
   return the_process->engine().progress();
 }
 
-/// Every function that Open MPI's glue calls and that can fail is one call to this.
+/// Wraps every function that Open MPI's glue calls and that can fail.
 template <class Body>
 int at_c_boundary(const char* where, Body&& body) noexcept {
   try {
@@ -55,7 +55,7 @@ int at_c_boundary(const char* where, Body&& body) noexcept {
   }
 }
 
-/// The same for copies of device buffers, whose failures the communicator may survive.
+/// The same for copies of device buffers: the communicator may survive their failures.
 template <class Body>
 int at_device_boundary(const char* where, Body&& body) noexcept {
   try {
@@ -77,7 +77,7 @@ void loom_initialize(const loom_runtime* runtime) {
 }
 
 void loom_finalize() {
-  // A forked child shares the parent's sockets: it must not say anything through them.
+  // A forked child shares the parent's sockets: it must not send anything through them.
   if (its_pid == ::getpid()) delete the_process;
   the_process = nullptr;
 }
@@ -125,8 +125,8 @@ int loom_set_up_now(const loom_bootstrap* bootstrap, loom_comm* comm, loom_comm*
 }
 
 void loom_comm_destroy(loom_comm* comm) {
-  // A communicator that outlives the component, or a fork, is left alone: what it refers to is gone or not
-  // ours.
+  // A communicator that outlives the component or a fork is not freed: what it refers to is gone, or belongs
+  // to the parent.
   if (the_process != nullptr && its_pid == ::getpid()) delete reinterpret_cast<Communicator*>(comm);
 }
 
@@ -249,7 +249,7 @@ int loom_staging_buffer_create(const void* address, loom_strided_region* load, u
 }
 
 void loom_staging_buffer_destroy(loom_staging_buffer* staging_buffer) {
-  // As for communicators: one that outlives the component is left alone.
+  // As for communicators: a buffer that outlives the component is not freed.
   if (the_process != nullptr) delete reinterpret_cast<loom::device::cuda::StagingBuffer*>(staging_buffer);
 }
 
@@ -265,7 +265,8 @@ int loom_copy_regions(loom_staging_buffer* staging_buffer, const loom_strided_re
   });
 }
 
-// A loom_streamed_copies is a StreamedCopies that C cannot look into, as the Streaming that a call points to.
+// A loom_streamed_copies is the Streaming base of a StreamedCopies, for a call points to one; C cannot look
+// into it.
 namespace {
 StreamedCopies& streamed(loom_streamed_copies* copies) {
   return *static_cast<StreamedCopies*>(reinterpret_cast<loom::device::Streaming*>(copies));

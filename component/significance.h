@@ -1,6 +1,6 @@
 /* Which arguments of a collective mean something on which rank: the MPI standard calls them significant
- * (chapter "Collective Communication"). One table, a row for each collective; whoever is about to look at a
- * buffer, a count, a type or an array of a call asks it first.
+ * (chapter "Collective Communication"). One table has a row for each collective. Code that reads a buffer, a
+ * count, a type or an array of a call asks it first.
  *
  * Knows nothing of Open MPI and CUDA: C and C++ include it. */
 #ifndef LOOM_COMPONENT_SIGNIFICANCE_H
@@ -16,7 +16,7 @@
 #define LOOM_QUESTION static inline
 #endif
 
-/* What loom does not carry: it only keeps buffers on devices from whoever does. */
+/* Calls that loom never performs: it only replaces their device buffers by staging buffers. */
 enum loom_staged_only {
   LOOM_NEIGHBOR_ALLGATHER = LOOM_COLLECTIVE_COUNT,
   LOOM_NEIGHBOR_ALLGATHERV,
@@ -27,7 +27,7 @@ enum loom_staged_only {
   LOOM_SIGNIFICANCE_COUNT
 };
 
-/* The two sides of a call: what a rank gives, and what it gets. */
+/* The two sides of a call: what a rank sends, and what it receives. */
 enum loom_side { LOOM_IN, LOOM_OUT, LOOM_SIDE_COUNT };
 
 /* Sets of ranks. Between two groups, "all" are those of the group that the root serves. */
@@ -39,18 +39,18 @@ enum loom_ranks {
   LOOM_ALL_RANKS = 8
 };
 
-/* LOOM_BLOCK_EACH: one for each rank; of neighbourhood collectives for each neighbour on this side. */
+/* LOOM_BLOCK_EACH: one for each rank; in neighbourhood collectives, one for each neighbour on this side. */
 enum loom_blocks { LOOM_NO_BLOCK, LOOM_ONE_BLOCK, LOOM_BLOCK_EACH };
 
-/* What is given by an array, with an element for each block. */
+/* Arguments that are arrays, with an element for each block. */
 enum { LOOM_COUNTS = 1, LOOM_DISPS = 2, LOOM_TYPES = 4 };
 
-/* Where the data of a side lies that is MPI_IN_PLACE: in the block of the other side that is this rank's, or
- * in as many blocks of the other side as this one has. */
+/* Where the data of a side lies if it is MPI_IN_PLACE: in this rank's block of the other side, or in the same
+ * blocks of the other side. */
 enum loom_stand_in { LOOM_NOTHING, LOOM_OWN_BLOCK, LOOM_SAME_BLOCKS };
 
-/* What ranks know of a call's size. LOOM_SIZE_OF_ALL: every rank the number of bytes of the message, or of a
- * block if all are equal. LOOM_SIZE_OF_PAIRS: only two ranks what passes between them. */
+/* What ranks know of a call's size. LOOM_SIZE_OF_ALL: every rank knows the bytes of the message, or of a
+ * block if all blocks are equal. LOOM_SIZE_OF_PAIRS: two ranks know only the bytes between them. */
 enum loom_size { LOOM_NO_SIZE, LOOM_SIZE_OF_PAIRS, LOOM_SIZE_OF_ALL };
 
 enum {
@@ -64,14 +64,14 @@ enum {
 };
 
 struct loom_significant_side {
-  enum loom_ranks ranks; /* where the buffer is significant; of a move its count, type and arrays, too */
+  enum loom_ranks ranks; /* where the buffer is significant; in a move also its count, type and arrays */
   enum loom_blocks blocks;
   unsigned arrays;
 };
 struct loom_significant_in_place {
-  enum loom_side side;   /* the one that may be MPI_IN_PLACE; of a move its count, type and arrays are ignored
+  enum loom_side side;   /* the one that may be MPI_IN_PLACE; in a move its count, type and arrays are ignored
                             then */
-  enum loom_ranks ranks; /* that may say so */
+  enum loom_ranks ranks; /* that may give MPI_IN_PLACE */
   bool alike;            /* all of them have to, or none */
   enum loom_stand_in stand_in;
 };
@@ -177,26 +177,26 @@ LOOM_QUESTION bool loom_reduces(int collective) {
   return (loom_significance_of(collective)->traits & LOOM_REDUCES) != 0;
 }
 
-/* What a rank is in a call: the sets that it is in, as bits of enum loom_ranks. */
+/* A rank's role in a call: the sets that contain it, as bits of enum loom_ranks. */
 typedef unsigned loom_role;
 LOOM_QUESTION loom_role loom_role_of(int rank, int root) {
   return (unsigned)LOOM_ALL_RANKS | (unsigned)(rank == root ? LOOM_ROOT : LOOM_ALL_BUT_ROOT) |
          (unsigned)(rank == 0 ? LOOM_NO_RANK : LOOM_ALL_BUT_FIRST);
 }
 /* Between two groups the root gives MPI_ROOT, and the ranks of the group that it serves give its rank. The
- * ranks beside it give MPI_PROC_NULL, and are neither. */
+ * other ranks of the root's group give MPI_PROC_NULL: they are neither. */
 LOOM_QUESTION loom_role loom_role_between_groups(bool is_root, bool is_served) {
   return (unsigned)(is_root ? LOOM_ROOT : LOOM_NO_RANK) |
          (is_served ? (unsigned)LOOM_ALL_RANKS | (unsigned)LOOM_ALL_BUT_ROOT : 0U);
 }
 
-/* MPI_IN_PLACE apart. */
+/* Apart from MPI_IN_PLACE. */
 LOOM_QUESTION bool loom_is_significant(const struct loom_significance* row, enum loom_side side,
                                        loom_role role) {
   return (role & (unsigned)row->sides[side].ranks) != 0;
 }
 
-/* How many blocks this side has on this rank, wherever they lie. each: of LOOM_BLOCK_EACH. */
+/* How many blocks this side has on this rank, wherever they lie. each: the number for LOOM_BLOCK_EACH. */
 LOOM_QUESTION int loom_blocks_of(const struct loom_significance* row, enum loom_side side, loom_role role,
                                  int each) {
   if (!loom_is_significant(row, side, role)) return 0;
@@ -216,7 +216,7 @@ LOOM_QUESTION unsigned loom_arrays_of(const struct loom_significance* row, enum 
   return in_place && (row->traits & LOOM_REDUCES) == 0 ? 0 : row->sides[side].arrays;
 }
 
-/* The side whose count and type say the size that all ranks know: never one that is in place. */
+/* The side whose count and type give the size that all ranks know: never one that is in place. */
 LOOM_QUESTION enum loom_side loom_side_of_size(const struct loom_significance* row, loom_role role) {
   if ((row->traits & LOOM_REDUCES) != 0 || !loom_is_significant(row, LOOM_OUT, role)) return LOOM_IN;
   if (!loom_is_significant(row, LOOM_IN, role)) return LOOM_OUT;

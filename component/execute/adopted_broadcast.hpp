@@ -1,5 +1,5 @@
-// adopted_broadcast.hpp -- a broadcast whose root has another number of bytes than this rank. The root's
-// counts: this rank performs the call with those, and keeps what it has room for.
+// adopted_broadcast.hpp -- a broadcast whose root has another number of bytes than this rank. This rank
+// performs the call with the root's number, and keeps what it has room for.
 #pragma once
 
 #include <algorithm>
@@ -11,19 +11,19 @@ namespace loom {
 
 class AdoptedBroadcast {
  public:
-  /// own: as the program has it on this rank; bytes: of the root's.
+  /// own: the program's call on this rank; bytes: those of the root.
   AdoptedBroadcast(const device::Call& own, std::size_t bytes)
-      : own_(own), bytes_(bytes), gaps_{move, this} {}
+      : own_(own), bytes_(bytes), packer_{move, this} {}
   AdoptedBroadcast(const AdoptedBroadcast&) = delete;
   AdoptedBroadcast& operator=(const AdoptedBroadcast&) = delete;
 
-  /// Refers to this, and can be performed once.
+  /// The call refers to this object, and can be performed once.
   device::Call call() const {
     device::Call call = own_;
     call.count = bytes_;
     call.type = device::Type::kUint8;
     call.out = nullptr;
-    call.out_packer = &gaps_;
+    call.out_packer = &packer_;
     call.streaming = nullptr;
     return call;
   }
@@ -44,7 +44,7 @@ class AdoptedBroadcast {
 
   device::Call own_;
   std::size_t bytes_, at_ = 0;
-  device::Packer gaps_;
+  device::Packer packer_;
 };
 
 }  // namespace loom

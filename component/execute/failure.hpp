@@ -1,4 +1,4 @@
-// failure.hpp -- what an exception is to the C side: a result, and a message for the user.
+// failure.hpp -- turns an exception into what the C side knows: a result, and a message for the user.
 #pragma once
 
 #include <exception>
@@ -53,7 +53,7 @@ constexpr loom_message message_for(ErrorCode code) noexcept {
     case ErrorCode::kTruncated:
     case ErrorCode::kMismatch:
       return LOOM_MESSAGE_MISMATCH;
-    case ErrorCode::kUnreachable:  // this and the next: a matter of the set-up, where it is agreed on
+    case ErrorCode::kUnreachable:  // this and the next: the set-up deals with these, by an agreement
     case ErrorCode::kBadInput:
     case ErrorCode::kInternal:
       return LOOM_MESSAGE_INTERNAL;
@@ -61,8 +61,7 @@ constexpr loom_message message_for(ErrorCode code) noexcept {
   return LOOM_MESSAGE_INTERNAL;
 }
 
-/// For a catch (...): gives show(message, cause) what is being caught, and returns the result that stands for
-/// it.
+/// For a catch (...): calls show(message, cause) for the exception being caught, and returns its result.
 template <class Show>
 int result_of_exception(Show&& show) noexcept {
   try {

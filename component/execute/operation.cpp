@@ -1,18 +1,74 @@
-// operation.cpp -- what performs a call, and the steps of an operation, whoever drives it.
+// operation.cpp -- the factory of executors, what they see of the links, and the steps of an operation,
+// whoever drives it.
 #include "component/execute/operation.hpp"
 
+#include <algorithm>
 #include <concepts>
 #include <utility>
 
-#include "component/communicator.hpp"
+#include "component/execute/execution.hpp"
+#include "component/links/shared_layout.hpp"
 
 namespace loom {
 
 using device::Collective;
 
+/// The flat ring is a rail of all ranks. It crosses both kinds of link, and all its ranks must cut alike.
+device::Grid Execution::grid() const {
+  static_assert(kSharedFifo.slot_bytes <= kNetFifo.slot_bytes &&
+                kSharedFifo.slot_count <= kNetFifo.slot_count);
+  const connect::Ring& ring = group().across();
+  const device::PeerLinks& between_hosts = links_.of(LinkKind::kRing).view()[0];
+  device::Grid grid{.local = {},
+                    .local_fifo = kSharedFifo,
+                    .rail = {ring.position, ring.size, between_hosts.send, between_hosts.receive},
+                    .rail_fifo = group().wiring.rail ? kNetFifo : kSharedFifo,
+                    .ranks = group().grid_ranks};
+  if (group().wiring.rail) {
+    grid.local = {group().wiring.local.position, group().wiring.local.size, links_.local.to_next.get(),
+                  links_.local.from_previous.get()};
+  } else {
+    if (group().on_my_host(ring.next)) grid.rail.next = links_.local.to_next.get();
+    if (group().on_my_host(ring.previous)) grid.rail.previous = links_.local.from_previous.get();
+  }
+  return grid;
+}
+
+/// Of a rank: its place on its rail, and in its host.
+device::HostAndLocal Execution::place_in_grid(int rank) const {
+  const std::vector<int>& ranks = group().grid_ranks;
+  const auto seat = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+  const int per_host = group().wiring.rail ? group().wiring.local.size : 1;
+  return {seat / per_host, seat % per_host};
+}
+
+device::HierLinks Execution::levels() {
+  return {.cico = links_.cico ? &*links_.cico : nullptr,
+          .places = group().places,
+          .rank = member_.rank,
+          .hosts = group().wiring.shape.hosts,
+          .links = links_.of(LinkKind::kLeaders).view(),
+          .slot_bytes = kHostsSlotBytes};
+}
+
+device::PairwiseLinks Execution::pairwise() {
+  return {.links = links_.of(LinkKind::kPairwise).view(),
+          .slot_bytes = kPairwiseFifo.slot_bytes,
+          .cico = links_.cico ? &*links_.cico : nullptr,
+          .mates = group().placement.ranks_of(group().placement.node_of(member_.rank)),
+          .rank = member_.rank};
+}
+
+/// What links of several hosts are told before a call.
+device::CallNote Execution::note_between_hosts(const device::Call& call) const {
+  return {call.collective, device::CallFamily::kBetweenHosts,
+          device::shared_bytes(call, group().wiring.shape.ranks)};
+}
+
 /// For the algorithms that have executors: all but a copy, and an immediate exchange, which waits.
-void Communicator::make_executor(Executor& executor, Algorithm algorithm, const device::Call& call,
-                                 device::Begun begun) {
+void Execution::make_executor(Executor& executor, Algorithm algorithm, const device::Call& call,
+                              device::Begun begun) {
+  const auto root = [&] { return place_in_grid(call.root); };
   switch (algorithm) {
     case Algorithm::kCico:
       if (device::lists_blocks(call.collective) || call.collective == Collective::kBarrier)
@@ -32,10 +88,10 @@ void Communicator::make_executor(Executor& executor, Algorithm algorithm, const 
       if (device::SplitRailExecutor::takes(call.collective))
         executor.emplace<device::SplitRailExecutor>(grid(), call);
       else
-        executor.emplace<device::RootedExecutor>(rooted(call));
+        executor.emplace<device::RootedExecutor>(grid(), call, root().host, root().local);
       return;
     case Algorithm::kDbt:
-      executor.emplace<device::DbtExecutor>(over_trees(call));
+      executor.emplace<device::DbtExecutor>(grid(), links_.trees, call, root().host, root().local);
       return;
     case Algorithm::kPairwise:
       executor.emplace<device::PairwiseExecutor>(pairwise(), call);
@@ -44,7 +100,8 @@ void Communicator::make_executor(Executor& executor, Algorithm algorithm, const 
       executor.emplace<device::cuda::HostDrivenExecutor>(links_.gpus->cico(), call);
       return;
     case Algorithm::kKernel:
-      executor.emplace<device::cuda::KernelExecutor>(*links_.gpus, call, rank_, group_->wiring.shape.ranks);
+      executor.emplace<device::cuda::KernelExecutor>(*links_.gpus, call, member_.rank,
+                                                     group().wiring.shape.ranks);
       return;
     case Algorithm::kCopy:
     case Algorithm::kImmediate:
@@ -54,8 +111,7 @@ void Communicator::make_executor(Executor& executor, Algorithm algorithm, const 
   throw Error(ErrorCode::kInternal, "There is no executor for a call that was planned.");
 }
 
-/// As far as it goes without waiting.
-State Communicator::advance(Operation& operation) try {
+State Execution::advance(Operation& operation) try {
   const device::Call& call = operation.call;
   if (operation.algorithm == Algorithm::kCopy) {
     copy_alone(call);
@@ -64,7 +120,7 @@ State Communicator::advance(Operation& operation) try {
   if (!operation.executed) {
     if (operation.executor.index() == 0) {
       if (device::is_empty(call)) return State::kDone;
-      if (group_->wiring.shape.hosts > 1) links_.enter(note_between_hosts(call));
+      if (group().wiring.shape.hosts > 1) links_.enter(note_between_hosts(call));
       make_executor(operation.executor, operation.algorithm, call, device::Begun::kNo);
     }
     const State state = std::visit(
@@ -98,8 +154,8 @@ State Communicator::advance(Operation& operation) try {
 }
 
 /// The rank that a blocked operation waits for.
-int Communicator::awaited_rank(const Operation& operation) const {
-  if (operation.executed) return operation.not_quiet.value_or(rank_);
+int Execution::awaited_rank(const Operation& operation) const {
+  if (operation.executed) return operation.not_quiet.value_or(member_.rank);
   if (const auto* levels = std::get_if<device::HierExecutor>(&operation.executor))
     return rank_at(levels->awaited());
   return std::visit(
@@ -109,7 +165,7 @@ int Communicator::awaited_rank(const Operation& operation) const {
                       })
           return executor.awaited();
         else
-          return rank_;
+          return member_.rank;
       },
       operation.executor);
 }

@@ -12,9 +12,9 @@
 namespace loom {
 namespace {
 
-// A large request gives way to those of other communicators, and to the caller, after so many steps.
+// After this many steps a large request yields to those of other communicators, and to the caller.
 constexpr int kStepsAtATime = 8;
-// The clock is asked once in so many fruitless looks; peers are looked after as often as in a Waiter.
+// Fruitless looks between two readings of the clock. Peers are checked as often as in a Waiter.
 constexpr unsigned kLooksPerClock = 64;
 constexpr auto kCheckPeersEvery = std::chrono::milliseconds(200);
 
@@ -33,9 +33,8 @@ void RequestQueue::append(Request& request) noexcept {
   outstanding_.fetch_add(1, std::memory_order_relaxed);
 }
 
-/// Some steps of the first request. Returns it once it is done; then the queue knows no more of it, but
-/// counts it until let_go(). may_tell: this is a call of the MPI library, to whose user failures can be
-/// shown.
+/// Takes some steps of the first request. Returns it once it is done; it has then left the queue, but counts
+/// until let_go(). may_tell: this is a call of the MPI library, which can show failures to the user.
 Request* RequestQueue::advance(int& steps, bool may_tell) noexcept {
   Request& request = *first_;
   bool done = false;
@@ -73,7 +72,7 @@ Request* RequestQueue::advance(int& steps, bool may_tell) noexcept {
   return &request;
 }
 
-/// Throws Error once a peer is known to be dead, or the limit has passed.
+/// Throws Error if a peer is known to be dead, or the time limit has passed.
 void RequestQueue::look_after(const Operation& operation) {
   if (++fruitless_ % kLooksPerClock != 1) return;
   const auto now = std::chrono::steady_clock::now();
@@ -82,18 +81,18 @@ void RequestQueue::look_after(const Operation& operation) {
     has_said_ = false;
   }
   const double waited_s = std::chrono::duration<double>(now - began_).count();
-  const double limit_s = communicator_.process_.runtime().parameters.timeout_s;
+  const double limit_s = communicator_.execution().time_limit_s();
   if (limit_s > 0 && !has_said_ && waited_s > limit_s / 2) {
     has_said_ = true;
-    communicator_.links_.say_waiting();
+    communicator_.execution().say_waiting();
   }
-  communicator_.check_waiting(operation, waited_s);
+  communicator_.execution().check_waiting(operation, waited_s);
   if (now - checked_ < kCheckPeersEvery) return;
   checked_ = now;
-  communicator_.check_peers();
+  communicator_.execution().check_peers();
 }
 
-/// Whoever is inside never waits.
+/// The thread that is inside never waits, so this does not wait long.
 void ProgressEngine::enter() noexcept {
   while (busy_.test_and_set(std::memory_order_acquire)) ::sched_yield();
 }
@@ -113,7 +112,7 @@ void ProgressEngine::start(RequestQueue& queue, Request& request) noexcept {
     has_work_ = true;
     started_.notify_one();
   }
-  progress();  // what can go out at once should
+  progress();  // sends at once what can be sent
 }
 
 void ProgressEngine::forget(RequestQueue& queue) noexcept {
@@ -127,7 +126,7 @@ void ProgressEngine::forget(RequestQueue& queue) noexcept {
 }
 
 int ProgressEngine::progress() noexcept {
-  if (busy_.test_and_set(std::memory_order_acquire)) {  // also where this thread is inside already
+  if (busy_.test_and_set(std::memory_order_acquire)) {  // maybe by this thread itself
     passed_by_.store(true, std::memory_order_relaxed);
     return 0;
   }
@@ -154,7 +153,7 @@ int ProgressEngine::advance_all(bool may_tell) noexcept {
       *link = queue.next_;
     else if (done == nullptr)
       link = &queue.next_;
-    // With its last request the communicator may go, at once and in another thread.
+    // After its last request the communicator may be freed, at once and in another thread.
     if (done != nullptr) queue.let_go();
     if (done != nullptr && may_tell) {
       done->done(done->context, done->result);
@@ -166,7 +165,7 @@ int ProgressEngine::advance_all(bool may_tell) noexcept {
   return steps;
 }
 
-/// What the thread has done. A request may be gone, or started again, once it has been told.
+/// Reports what the thread has done. A request may be freed, or started again, once it has been reported.
 void ProgressEngine::tell_done() noexcept {
   for (Request* request = std::exchange(done_first_, nullptr); request != nullptr;) {
     Request* const next = std::exchange(request->next, nullptr);
@@ -182,7 +181,7 @@ void ProgressEngine::start_thread(std::function<void()> rest) {
       rest_ = std::move(rest);
       sigset_t all, before;
       sigfillset(&all);
-      pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the program's
+      pthread_sigmask(SIG_SETMASK, &all, &before);  // signals go to the program's threads
       thread_ = std::thread([this] { work(); });
       pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
@@ -204,7 +203,7 @@ void ProgressEngine::stop_thread() noexcept {
 }
 
 void ProgressEngine::work() noexcept {
-  // The core that the rank is bound to computes.
+  // The program computes on the core that the rank is bound to.
   cpu_set_t anywhere;
   std::memset(&anywhere, 0xff, sizeof(anywhere));
   ::sched_setaffinity(0, sizeof(anywhere), &anywhere);

@@ -1,6 +1,6 @@
-// requests.hpp -- calls that do not wait. Each communicator has a queue of started requests, performed
-// strictly in order: MPI has all ranks start a communicator's collectives in one order, so requests that go
-// in this order meet their counterparts, and nobody who waits for a later one can miss an earlier one. The
+// requests.hpp -- calls that do not wait. Each communicator has a queue of started requests, which are
+// performed strictly in order. MPI has all ranks start a communicator's collectives in one order, so each
+// request matches its counterparts, and waiting for a later request also completes the earlier ones. The
 // engine of the process drives all queues.
 #pragma once
 
@@ -36,7 +36,7 @@ struct Request {
 class RequestQueue {
  public:
   explicit RequestQueue(Communicator& communicator) : communicator_(communicator) {}
-  /// Of a program that ends with calls outstanding: they are never told done.
+  /// If the program ends with calls outstanding, they are never reported as done.
   ~RequestQueue();
   RequestQueue(const RequestQueue&) = delete;
   RequestQueue& operator=(const RequestQueue&) = delete;
@@ -58,33 +58,34 @@ class RequestQueue {
   Request* last_ = nullptr;
   std::atomic<unsigned> outstanding_{0};
   RequestQueue* next_ = nullptr;  ///< in the engine's list
-  std::exception_ptr failure_;    ///< of the first request, until somebody who may tell comes by
-  // Since when the first request has been waiting, and when its peers were last looked after.
+  std::exception_ptr failure_;    ///< of the first request, until a call that may tell the user
+  // How long the first request has been waiting, and when its peers were last checked.
   unsigned fruitless_ = 0;
   bool has_said_ = false;
   std::chrono::steady_clock::time_point began_, checked_;
 };
 
-/// Drives the queues of one process. From any thread; one at a time is let in, the others pass by.
+/// Drives the queues of one process. Any thread may call it; one at a time advances requests, and progress()
+/// returns at once in the others.
 ///
 /// A thread of its own (coll_loom_progress_thread) advances requests while the program computes. It calls
-/// nothing of the MPI library, which may not expect threads: that a request is done or has failed is told by
-/// whoever comes by in an MPI call. Without requests it sleeps.
+/// nothing of the MPI library, which may not expect threads: the next MPI call reports that a request is done
+/// or has failed. Without requests the thread sleeps.
 class ProgressEngine {
  public:
-  /// `callback` leads to progress(), for the MPI library's progress loop; may be null.
+  /// `callback` calls progress() from the MPI library's progress loop; may be null.
   ProgressEngine(const loom_runtime& runtime, int (*callback)(void))
       : runtime_(runtime), callback_(callback) {}
   ~ProgressEngine() { stop_thread(); }
 
-  /// From now on a thread advances requests, too. `rest` is what it does when nothing moves: waits for the
-  /// network, not long. Throws std::system_error.
+  /// From now on a thread advances requests, too. When nothing moves it calls `rest`, which waits a short
+  /// time for the network. Throws std::system_error.
   void start_thread(std::function<void()> rest);
   void stop_thread() noexcept;
 
   void start(RequestQueue& queue, Request& request) noexcept;
   void forget(RequestQueue& queue) noexcept;
-  /// Runs body while nobody advances requests. Not from inside one's steps.
+  /// Runs body while nobody advances requests. Not from inside a request's steps.
   template <class Body>
   void apart(Body&& body) noexcept {
     enter();
@@ -105,14 +106,14 @@ class ProgressEngine {
   int (*callback_)(void);
   std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
   RequestQueue* queues_ = nullptr;  ///< those with requests
-  Request* done_first_ = nullptr;   ///< done, but not told so
+  Request* done_first_ = nullptr;   ///< done, but not reported
   Request* done_last_ = nullptr;
   bool registered_ = false;  ///< the callback, with the library's progress loop
 
   std::thread thread_;
   std::function<void()> rest_;
-  std::atomic<bool> passed_by_{false};  ///< somebody found the thread inside
-  std::mutex mutex_;                    ///< of what follows, and only where there is a thread
+  std::atomic<bool> passed_by_{false};  ///< a call of progress() found another thread inside
+  std::mutex mutex_;                    ///< of what follows; used only if there is a thread
   std::condition_variable started_;
   bool has_work_ = false, stops_ = false;
 };

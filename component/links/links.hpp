@@ -24,7 +24,7 @@
 
 namespace loom {
 
-/// Of links that the first call which needs them makes; the same on all ranks.
+/// Links are made by the first call that needs them. The same on all ranks.
 enum class LinkState { kNotMade, kReady, kFailed };
 
 /// In shared memory, the ring of a host's ranks.
@@ -35,6 +35,7 @@ struct LocalRing {
 };
 
 struct Links {
+  LinkState state = LinkState::kNotMade;  ///< of the first links; where they have failed, all calls fall back
   /// The same on all ranks; the links of a group have different ones. 0 before they are made, and once they
   /// have been abandoned.
   std::uint64_t number = 0;

@@ -1,18 +1,18 @@
-/* MPI_Allgatherv, which loom leaves to the fallback component where it is small and between hosts. coll/tuned
- * chooses an algorithm by the size of the own send type times all counts, which are of the receive type (seen
- * in Open MPI 4.1.4): ranks that describe one message by different types choose different ones and wait for
- * ever. In place it looks at the receive type alone, and comes to the bytes of the whole message. */
+/* MPI_Allgatherv falls back where it is small and between hosts. coll/tuned then chooses an algorithm by the
+ * size of a rank's own send type times the sum of all counts, though the counts are of the receive type (seen
+ * in Open MPI 4.1.4). Ranks that describe one message by different types choose different algorithms and wait
+ * for ever. In place coll/tuned uses only the receive type, and finds the bytes of the whole message. */
 #include "component/mca/entries.h"
 #include "component/mca/fallback.h"
 #include "component/mca/perform.h"
 
 int coll_loom_allgatherv(PARAMS_allgatherv struct ompi_communicator_t* communicator,
                          mca_coll_base_module_t* module) {
-  return coll_loom_longer_way_allgatherv(ARGS_allgatherv communicator, (struct coll_loom_module*)module);
+  return coll_loom_slow_path_allgatherv(ARGS_allgatherv communicator, (struct coll_loom_module*)module);
 }
 
-int coll_loom_longer_way_allgatherv(PARAMS_allgatherv struct ompi_communicator_t* communicator,
-                                    struct coll_loom_module* self) {
+int coll_loom_slow_path_allgatherv(PARAMS_allgatherv struct ompi_communicator_t* communicator,
+                                   struct coll_loom_module* self) {
   const struct coll_loom_args args = {.collective = LOOM_ALLGATHERV, CALL_allgatherv};
   int error;
   if (OPAL_LIKELY(coll_loom_perform(self, &args, &error))) return error;

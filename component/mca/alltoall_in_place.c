@@ -1,7 +1,7 @@
-/* All-to-alls in place that do not wait and go to the fallback component. Open MPI's own (coll/libnbc, 4.1
- * to 6.0) give wrong results for the v and w forms, and with 4.1 may never end; and 4.1 reads the send type
- * of MPI_Ialltoall, which means nothing there. So the blocks to be sent are copied before each start, and the
- * call is made as one that is not in place, on all ranks. */
+/* All-to-alls in place that do not wait and fall back. Open MPI's own (coll/libnbc, 4.1 to 6.0) gives wrong
+ * results for the v and w forms, and with 4.1 may never end; and 4.1 reads the send type of MPI_Ialltoall,
+ * which means nothing there. So on all ranks the blocks to be sent are copied before each start, and the call
+ * is made out of place. */
 #include "component/mca/alltoall_in_place.h"
 
 #include "component/mca/fallback_request.h"
@@ -29,7 +29,7 @@ static int copy_blocks(struct coll_loom_wrapper* wrapper) {
   return OMPI_SUCCESS;
 }
 
-/* Room for all that the blocks take, from the first byte of any to the last one. */
+/* Makes room for all blocks, from the first byte of any to the last one. */
 static bool make_room(struct coll_loom_copied_request* self, const struct coll_loom_side* side) {
   ptrdiff_t first = PTRDIFF_MAX, end = PTRDIFF_MIN;
   self->buffer = side->buffer;
@@ -64,20 +64,20 @@ static void destruct(coll_loom_copied_request_t* self) {
 }
 OBJ_CLASS_INSTANCE(coll_loom_copied_request_t, coll_loom_wrapper_t, construct, destruct);
 
-/* A call of the fallback component that does not wait, with these arguments for its operand. */
-#define HAND_DOWN(api, ...)                                                          \
+/* Has the fallback component make the call, with these arguments. */
+#define FALL_BACK(api, ...)                                                          \
   (persistent ? self->fallback_##api##_init(__VA_ARGS__, communicator, info, &inner, \
                                             self->fallback_##api##_init_module)      \
               : self->fallback_i##api(__VA_ARGS__, communicator, &inner, self->fallback_i##api##_module))
 
-int coll_loom_hand_down_in_place(struct coll_loom_module* self, const struct coll_loom_args* call,
+int coll_loom_fall_back_in_place(struct coll_loom_module* self, const struct coll_loom_args* call,
                                  bool persistent, struct ompi_info_t* info, ompi_request_t** request) {
   ompi_communicator_t* const communicator = self->communicator;
   const struct coll_loom_side* const out = &call->out;
   ompi_request_t* inner = NULL;
   if (call->collective == LOOM_ALLTOALL) {
     const coll_loom_count_t count = (coll_loom_count_t)out->count;
-    const int error = HAND_DOWN(alltoall, MPI_IN_PLACE, count, out->type, out->buffer, count, out->type);
+    const int error = FALL_BACK(alltoall, MPI_IN_PLACE, count, out->type, out->buffer, count, out->type);
     *request = inner;
     return coll_loom_keep_communicator(communicator, inner, error);
   }
@@ -87,10 +87,10 @@ int coll_loom_hand_down_in_place(struct coll_loom_module* self, const struct col
   int error = make_room(made, out) ? OMPI_SUCCESS : MPI_ERR_NO_MEM;
   if (error == OMPI_SUCCESS && !persistent) error = copy_blocks(&made->super);
   if (error == OMPI_SUCCESS && call->collective == LOOM_ALLTOALLV)
-    error = HAND_DOWN(alltoallv, made->copy, out->counts, out->disps, out->type, out->buffer, out->counts,
+    error = FALL_BACK(alltoallv, made->copy, out->counts, out->disps, out->type, out->buffer, out->counts,
                       out->disps, out->type);
   else if (error == OMPI_SUCCESS)
-    error = HAND_DOWN(alltoallw, made->copy, out->counts, out->disps, out->types, out->buffer, out->counts,
+    error = FALL_BACK(alltoallw, made->copy, out->counts, out->disps, out->types, out->buffer, out->counts,
                       out->disps, out->types);
   if (error != OMPI_SUCCESS) {
     coll_loom_request_drop(&made->super.super);

@@ -1,5 +1,5 @@
-/* The collectives that loom takes over, and the arguments of each: what the three forms of an entry point are
- * made of. */
+/* The collectives that loom takes over, and the arguments of each. The three forms of an entry point are made
+ * from them. */
 #ifndef LOOM_COMPONENT_MCA_CALLS_H
 #define LOOM_COMPONENT_MCA_CALLS_H
 
@@ -68,7 +68,7 @@
   X(barrier_init, LOOM_BARRIER)
 #define COLL_LOOM_APIS(X) COLL_LOOM_BLOCKING(X) COLL_LOOM_NONBLOCKING(X) COLL_LOOM_PERSISTENT(X)
 
-/* What loom only stands before, for buffers on devices: X(name), each in three forms. */
+/* What loom intercepts only for buffers on devices: X(name), each in three forms. */
 #define COLL_LOOM_NEIGHBORHOODS(X) \
   X(neighbor_allgather)            \
   X(neighbor_allgatherv)           \
@@ -89,8 +89,8 @@
   X(neighbor_alltoallw_init)
 /* clang-format on */
 
-/* One side of a call that moves data: blocks in a buffer. Of v forms counts and displacements are by rank, of
- * alltoallw the types too, and its displacements are bytes; else blocks lie one behind the other. */
+/* One side of a call that moves data: blocks in a buffer. In v forms counts and displacements are by rank; in
+ * alltoallw the types too, and displacements are in bytes. In other forms blocks lie one behind the other. */
 struct coll_loom_side {
   void* buffer;
   size_t count;
@@ -103,8 +103,8 @@ struct coll_loom_side {
 
 enum coll_loom_form { COLL_LOOM_BLOCKING_FORM, COLL_LOOM_NONBLOCKING_FORM, COLL_LOOM_PERSISTENT_FORM };
 
-/* A call as the program made it. Reductions have their operand in `in`, with count and type, and their result
- * in `out`; a bcast has its buffer in both. */
+/* A call as the program made it. A reduction has its operand in `in`, with count and type, and its result in
+ * `out`; a bcast has its buffer in both. */
 struct coll_loom_args {
   enum loom_collective collective;
   struct coll_loom_side in, out;
@@ -116,7 +116,7 @@ static inline const struct coll_loom_side* coll_loom_side_of(const struct coll_l
   return side == LOOM_IN ? &args->in : &args->out;
 }
 
-/* Of each collective: parameters, arguments (both with the comma that what follows needs), and struct
+/* For each collective: parameters and arguments (both end in a comma), and the members of struct
  * coll_loom_args. */
 #define COLL_LOOM_ONE_TO_ONE_PARAMS                                                                  \
   const void *sendbuf, coll_loom_count_t sendcount, struct ompi_datatype_t *sendtype, void *recvbuf, \

@@ -5,11 +5,11 @@
 #include "component/mca/persistent.h"
 #include "component/mca/setup.h"
 
-/* What all ranks must give alike. Which fields mean something depends on the collective; the others are 0. */
+/* What all ranks must give alike. The collective decides which fields mean something; the others are 0. */
 enum field { COLLECTIVE, FORM, START_ORDER, ROOT, OPERATION, IN_PLACE, BYTES, RECEIVED, TYPES, FIELDS };
 struct signature {
   uint64_t fields[FIELDS];
-  uint64_t lists; /* the rank will also tell how many bytes it exchanges with each other one */
+  uint64_t lists; /* the rank will also tell how many bytes it exchanges with each other rank */
 };
 static const struct {
   const char* what;
@@ -26,8 +26,8 @@ static const struct {
 
 enum { NO_TYPES = 0, ANY_TYPES = 1 };
 
-/* Which basic types a datatype is made of: equal for all datatypes of one signature. MPI_PACKED goes with
- * anything. */
+/* Which basic types a datatype is made of: equal for all datatypes of one signature. MPI_PACKED matches any
+ * type. */
 static uint64_t types_of(const struct ompi_datatype_t* type) {
   if (type == &ompi_mpi_packed.dt) return ANY_TYPES;
   return (uint64_t)type->super.bdt_used << 1;
@@ -48,7 +48,7 @@ static uint64_t hash_of_counts(const struct coll_loom_side* side, int ranks) {
   return hash;
 }
 
-/* A move whose counts are by rank: what passes between two ranks is compared, pair by pair. */
+/* A move whose counts are by rank: the bytes between two ranks are compared, pair by pair. */
 static bool has_lists(const struct loom_significance* row) {
   return (row->traits & LOOM_REDUCES) == 0 && (row->sides[LOOM_IN].arrays | row->sides[LOOM_OUT].arrays) != 0;
 }
@@ -59,7 +59,7 @@ static struct signature signature_of(const struct coll_loom_args* args, int rank
   const struct loom_significance* const row = loom_significance_of(args->collective);
   const bool in_place = args->in.buffer == MPI_IN_PLACE;
   if (row->traits & LOOM_HAS_ROOT) fields[ROOT] = (uint64_t)args->root;
-  /* User-defined operations cannot be told from each other. */
+  /* One user-defined operation cannot be told from another. */
   if (args->op != NULL)
     fields[OPERATION] = ompi_op_is_intrinsic(args->op) ? (uint64_t)args->op->o_f_to_c_index + 1 : UINT64_MAX;
   if (row->in_place.alike) fields[IN_PLACE] = in_place;
@@ -70,7 +70,7 @@ static struct signature signature_of(const struct coll_loom_args* args, int rank
   fields[TYPES] = types_of(sized->type);
   fields[BYTES] =
       row->sides[side].arrays == 0 ? bytes_of(sized->type, sized->count) : hash_of_counts(sized, ranks);
-  /* Where all ranks give a size for either side, both are compared. */
+  /* Where all ranks give a size for both sides, both are compared. */
   if (!loom_reduces(args->collective) && row->sides[LOOM_IN].ranks == LOOM_ALL_RANKS &&
       row->sides[LOOM_OUT].ranks == LOOM_ALL_RANKS) {
     fields[RECEIVED] = fields[BYTES];
@@ -85,7 +85,7 @@ static uint64_t block_bytes(const struct coll_loom_side* side, int rank) {
   return count == 0 ? 0 : bytes_of(side->types != NULL ? side->types[rank] : side->type, count);
 }
 
-/* Bytes that this rank sends to each other one, and then bytes that it expects from each. */
+/* First the bytes that this rank sends to each other rank, then the bytes that it expects from each. */
 static void list_exchanges(const struct coll_loom_args* args, int rank, int ranks, uint64_t* list) {
   const struct loom_significance* const row = loom_significance_of(args->collective);
   const loom_role self = loom_role_of(rank, args->root);
@@ -96,7 +96,7 @@ static void list_exchanges(const struct coll_loom_args* args, int rank, int rank
     const loom_role other = loom_role_of(peer, args->root);
     list[peer] = 0;
     list[ranks + peer] = 0;
-    /* What goes from a rank to itself is its own affair where MPI_IN_PLACE may stand. */
+    /* In place, what a rank sends to itself concerns no other rank. */
     if (peer == rank && (in_place || args->out.buffer == MPI_IN_PLACE)) continue;
     if (loom_passes(row, self, other)) list[peer] = block_bytes(from, in_place && one_block ? rank : peer);
     if (loom_passes(row, other, self)) list[ranks + peer] = block_bytes(&args->out, peer);
@@ -152,7 +152,7 @@ static void say_value(struct text* text, enum field field, const uint64_t fields
   }
 }
 
-/* The first field that differs, or FIELDS. *usual: a rank whose value most ranks have. */
+/* The first field that differs, or FIELDS. *usual: a rank that has the most frequent value. */
 static enum field first_difference(const struct signature* all, int ranks, int* usual) {
   for (enum field field = 0; field < FIELDS; ++field) {
     int most = 0;
@@ -197,7 +197,7 @@ static void describe(struct text* text, const struct signature* all, int ranks, 
   if (named > MOST_NAMED) say(text, " And %d more.", named - MOST_NAMED);
 }
 
-/* Whether every rank sends what the other expects. Every rank gathers every other's list: 16 n^2 bytes. */
+/* Whether each rank sends what its peers expect. Every rank gathers every other's list: 16 n^2 bytes. */
 static int check_lists(struct coll_loom_module* self, const struct coll_loom_args* args, int rank, int ranks,
                        struct text* text, int* error) {
   const size_t n = (size_t)ranks;

@@ -1,8 +1,8 @@
 /* coll_loom_check of persistent requests whose starts have to come in one order on all ranks: a request
- * around the one that loom has made. As it starts, the ranks tell each other the how-manieth start of the
- * communicator this one is, by a persistent all-gather of the fallback component, which meets its
- * counterparts by the order of making. The call itself starts after that, and after those that were started
- * before it. So a rank that is in another order sees an error, on all ranks, and no data moves. */
+ * around the one that loom has made. When it starts, the ranks tell each other the number of this start on
+ * the communicator. They use a persistent all-gather of the fallback component, which matches requests by the
+ * order of their making. The call itself starts after that, and after the calls that were started before it.
+ * If the ranks start in different orders, the call fails on all of them, and no data moves. */
 #include "component/mca/checked_start.h"
 
 #include <pthread.h>
@@ -11,7 +11,7 @@
 #include "component/mca/wrapper_request.h"
 
 struct coll_loom_checked_start {
-  struct coll_loom_wrapper super; /* its `inner` is one of the next two */
+  struct coll_loom_wrapper super; /* its `inner` is one of the next two members */
   ompi_request_t *exchange, *call;
   struct coll_loom_module* module;
   enum loom_collective collective;
@@ -22,7 +22,7 @@ struct coll_loom_checked_start {
 typedef struct coll_loom_checked_start coll_loom_checked_start_t;
 OBJ_CLASS_DECLARATION(coll_loom_checked_start_t);
 
-/* Of struct coll_loom_starts in all modules. */
+/* Guards struct coll_loom_starts of all modules. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static int begin(struct coll_loom_wrapper* wrapper) {
@@ -39,7 +39,7 @@ static int begin(struct coll_loom_wrapper* wrapper) {
   return OMPI_SUCCESS;
 }
 
-/* Rank 0 says how they differ. */
+/* Whether all ranks have the same number; if not, rank 0 reports how they differ. */
 static bool are_alike(const struct coll_loom_checked_start* self) {
   ompi_communicator_t* const communicator = self->module->communicator;
   const int ranks = ompi_comm_size(communicator);
@@ -57,7 +57,7 @@ static bool are_alike(const struct coll_loom_checked_start* self) {
   return true;
 }
 
-/* The exchange has ended, and then the call. */
+/* Called when the exchange has ended, and again when the call has. */
 static int end(struct coll_loom_wrapper* wrapper, int error) {
   struct coll_loom_checked_start* self = (struct coll_loom_checked_start*)wrapper;
   struct coll_loom_starts* const starts = &self->module->starts;
@@ -94,7 +94,8 @@ int coll_loom_check_starts(struct coll_loom_module* self, enum loom_collective c
                            ompi_request_t** request) {
   const int ranks = ompi_comm_size(self->communicator);
   if (ranks == 1) return OMPI_SUCCESS;
-  /* One answer for all requests of a communicator: one that is not compared would pass those that are. */
+  /* One answer for all requests of a communicator: a request that is not compared would overtake those that
+   * are. */
   if (self->starts.state == COLL_LOOM_STARTS_UNDECIDED)
     self->starts.state = coll_loom_variables.check ? COLL_LOOM_STARTS_COMPARED : COLL_LOOM_STARTS_TRUSTED;
   if (self->starts.state == COLL_LOOM_STARTS_TRUSTED) return OMPI_SUCCESS;

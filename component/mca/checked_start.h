@@ -5,8 +5,8 @@
 
 #include "component/mca/coll_loom.h"
 
-/* Where the program has promised to start persistent requests in one order, puts one around *request that
- * compares the order. An MPI error class; then *request is freed. Collective. */
+/* For programs that have promised to start persistent requests in one order: puts a request around *request
+ * that compares the order. Returns an MPI error class; after an error *request is freed. Collective. */
 int coll_loom_check_starts(struct coll_loom_module* self, enum loom_collective collective,
                            ompi_request_t** request);
 

@@ -1,7 +1,7 @@
-/* The module of a communicator, and what there is once per process: the data that the files of the glue
- * share. What they do for each other is in a header for each.
+/* The data that the files of the glue share: the module of a communicator, and what exists once per process.
+ * The functions of each file are in a header of its own.
  *
- * Includes go downwards; a file of a line includes headers of the lines below it alone:
+ * Includes go downwards; a file of one line includes only headers of the lines below it:
  *
  *   module.c, component.c
  *   staged.h                     what Open MPI calls, if a buffer may be on a device
@@ -33,20 +33,20 @@ extern struct coll_loom_variables coll_loom_variables;
 
 /* register.c: makes the variables and counters known to Open MPI. An OMPI_* error code. */
 int coll_loom_register(void);
-/* Variables that are out of range get their defaults, once. */
+/* Gives variables that are out of range their defaults, once. */
 void coll_loom_correct_variables(void);
-/* Says which these were, once. One rank shows it for all. */
+/* Reports these variables, once. show: this rank does it for all. */
 void coll_loom_complain(bool show);
 
 /* One per communicator.
  *
  *   cold -- first call that loom has a kernel for --> ready | declined | broken
- *   cold | ready -- a call that may not wait, but needs more set-up --> connecting
+ *   cold | ready -- a call that may not wait but needs more set-up --> connecting
  *   connecting -- the set-up is over --> ready | declined | broken
  *   ready -- a call fails --> broken
  *
- * A declined communicator falls back to the fallback component for good; a broken one fails for good. A ready
- * one whose links cannot be made stays ready: the core declines its calls, save those that need none. */
+ * All later calls of a declined communicator fall back; those of a broken one fail. A ready communicator
+ * whose links cannot be made stays ready: the core declines the calls that need links. */
 enum coll_loom_state {
   COLL_LOOM_COLD,
   COLL_LOOM_READY,
@@ -64,17 +64,17 @@ struct coll_loom_deferred_queue {
 struct coll_loom_connection {
   struct loom_set_up* set_up;
   ompi_request_t* exchange;     /* under way */
-  ompi_datatype_t* bytes;       /* of that */
+  ompi_datatype_t* bytes;       /* its type */
   enum coll_loom_state outcome; /* for the calls that are made again */
   struct coll_loom_deferred_queue deferred;
-  struct coll_loom_module* next; /* that is connecting, too */
+  struct coll_loom_module* next; /* in the list of connecting modules */
 };
 
 /* Of checked_start.h. */
 struct coll_loom_starts {
   enum { COLL_LOOM_STARTS_UNDECIDED, COLL_LOOM_STARTS_COMPARED, COLL_LOOM_STARTS_TRUSTED } state;
   uint64_t made, started;                        /* requests */
-  struct coll_loom_checked_start *first, **last; /* that are compared, in the order of their starts */
+  struct coll_loom_checked_start *first, **last; /* being compared, in the order of their starts */
 };
 
 struct coll_loom_module {
@@ -82,8 +82,8 @@ struct coll_loom_module {
   enum coll_loom_state state;
   uint32_t
       explained[LOOM_FALLBACK_COUNT]; /* bit 1 << collective: that such calls fall back for this reason */
-  uint32_t explained_staging[2]; /* bit 1 << collective: that a buffer was on a device; copied while the call
-                                    went on */
+  uint32_t explained_staging[2]; /* bit 1 << collective: that a buffer was on a device; [1]: and was copied
+                                    during the call */
   int error;                     /* what calls return while broken */
   struct loom_comm* comm;        /* while ready or broken */
   const uint64_t* small_below;   /* while ready: loom_small_below, or zeros */
@@ -92,13 +92,13 @@ struct coll_loom_module {
   bool carries_all;
   struct coll_loom_connection connection; /* while connecting */
   struct coll_loom_starts starts;
-  bool one_host;                       /* all ranks are on this host: loom carries everything */
-  struct loom_streamed_copies* copies; /* of the blocking call that is on its way to coll_loom_perform */
-  bool stages; /* there may be buffers on devices, and the entry points look for them */
-  bool wants_devices; /* and coll_loom_tune keeps calls on them */
+  bool one_host;                       /* all ranks are on this host: loom performs everything */
+  struct loom_streamed_copies* copies; /* of the blocking call that coll_loom_perform gets next */
+  bool stages;        /* there may be buffers on devices, and the entry points look for them */
+  bool wants_devices; /* and coll_loom_tune has a rule for them */
   struct coll_loom_operands operands; /* of the blocking call */
   bool operands_in_use;
-  /* The fallback component, one function and module for each collective: loom holds a reference to the
+  /* The fallback component: a function and a module for each collective. loom holds a reference to the
    * modules from enable to disable. */
 #define COLL_LOOM_FALLBACK_MEMBER(api, which)       \
   mca_coll_base_module_##api##_fn_t fallback_##api; \
@@ -121,11 +121,11 @@ mca_coll_base_module_t* coll_loom_comm_query(ompi_communicator_t* communicator, 
 /* filter.c: coll_loom_include and coll_loom_exclude. */
 void coll_loom_read_filter(void);
 bool coll_loom_takes(enum loom_collective collective);
-/* The first name in either list that is no collective of loom's, and which variable has it; NULL if all are
- * known. */
+/* The first name in either list that is no collective of loom's, and the variable that contains it; NULL if
+ * all names are known. */
 const char* coll_loom_bad_filter(const char** variable);
 
-/* help.c: shows a topic of help-coll-loom.txt; each has up to two %s, for where and cause. */
+/* help.c: shows a topic of help-coll-loom.txt, which has up to two %s, for where and cause. */
 void coll_loom_find_help(void);
 void coll_loom_help(const char* topic, const char* where, const char* cause);
 

@@ -1,4 +1,4 @@
-/* The component itself: its beginning and end. */
+/* The component itself: how it begins and ends. */
 #include <string.h>
 
 #include "component/mca/coll_loom.h"
@@ -27,7 +27,7 @@ static void log_line(const char* line) {
 }
 
 static void show(enum loom_message message, const char* where, const char* cause) {
-  /* One message for one cause; and of what does not fit MPI's error handler speaks. */
+  /* One message for one cause: the peer shows the other. MPI's error handler reports a truncation. */
   if (message == LOOM_MESSAGE_GIVEN_UP || message == LOOM_MESSAGE_TRUNCATED) {
     if (coll_loom_variables.verbose >= 1) opal_output(0, "coll:loom: %s: %s", where, cause);
     return;
@@ -40,8 +40,8 @@ static void show(enum loom_message message, const char* where, const char* cause
   coll_loom_help(topics[message], where, cause);
 }
 
-/* Once per process, before the first communicator is queried. A disabled component stays open, so that tools
- * find its variables. */
+/* Called once per process, before the first communicator is queried. A disabled component stays open, so that
+ * tools find its variables. */
 static int init_query(bool progress_threads, bool mpi_threads) {
   (void)progress_threads, (void)mpi_threads;
   struct coll_loom_variables* variables = &coll_loom_variables;

@@ -4,15 +4,15 @@
 
 #include "component/mca/setup.h"
 
-/* Of the lists, of everything in the modules on them, and of the step from connecting to another state. Taken
- * again by the calls that are made again. */
+/* Guards the lists, everything in the modules on them, and the step from connecting to another state.
+ * Recursive: the calls that are made again take it. */
 static pthread_mutex_t mutex;
 static pthread_once_t mutex_is_made = PTHREAD_ONCE_INIT;
 static struct coll_loom_module* connecting;
 static struct coll_loom_deferred* made_again; /* in this pass of the progress loop */
 static bool inside, registered;
 
-/* Whose calls this thread makes again. */
+/* The module whose calls this thread makes again. */
 static _Thread_local struct coll_loom_module* releasing;
 
 static void make_mutex(void) {
@@ -36,7 +36,7 @@ bool coll_loom_is_releasing(void) {
   return releasing != NULL;
 }
 
-/* The exchanges, through collectives of the fallback component that do not wait either. */
+/* The exchanges use collectives of the fallback component that do not wait either. */
 static int start_exchange(struct coll_loom_module* self, const struct loom_exchange* exchange,
                           ompi_request_t** request) {
   const bool before = coll_loom_set_gathering(true);
@@ -48,7 +48,7 @@ static int start_exchange(struct coll_loom_module* self, const struct loom_excha
                                       exchange->op == LOOM_SUM ? &ompi_mpi_op_sum.op : &ompi_mpi_op_max.op,
                                       self->communicator, request, self->fallback_iallreduce_module);
   } else {
-    /* As one element: counts are int up to 5.0, and components multiply them by the communicator's size. */
+    /* As one element: counts are int up to 5.0, and components multiply counts by the communicator's size. */
     error = exchange->bytes_per_rank > INT_MAX
                 ? MPI_ERR_COUNT
                 : ompi_datatype_create_contiguous((int)exchange->bytes_per_rank, &ompi_mpi_byte.dt,
@@ -72,7 +72,7 @@ static int end_exchange(struct coll_loom_module* self, int error, ompi_request_t
   return error;
 }
 
-/* For the core, where it cannot but wait. */
+/* For the core, where it has to wait. */
 static int exchange_now(struct coll_loom_module* self, const struct loom_exchange* exchange) {
   ompi_request_t* request = NULL;
   const int error = start_exchange(self, exchange, &request);
@@ -87,8 +87,8 @@ static int all_reduce(void* context, const uint64_t* in, uint64_t* out, size_t n
   return exchange_now(context, &(struct loom_exchange){.in = in, .out = out, .words = n, .op = op});
 }
 
-/* The set-up is over. A call that needs more of it is deferred once more, inside its first request, and so
- * are those after it. */
+/* The set-up is over. A call that needs another set-up is deferred once more, inside its first request, and
+ * so are the calls after it. */
 static void release(struct coll_loom_module* self, enum coll_loom_state outcome) {
   struct coll_loom_connection* const connection = &self->connection;
   connection->outcome = outcome;
@@ -135,7 +135,7 @@ static int progress(void) {
     return 0;
   }
   inside = true;
-  /* Whoever waits here may wait for an exchange of another communicator. */
+  /* Code that waits here may wait for an exchange of another communicator. */
   const bool gathered = coll_loom_set_gathering(false);
   int steps = 0;
   for (struct coll_loom_module *self = connecting, *next; self != NULL; self = next) {
@@ -151,14 +151,14 @@ static int progress(void) {
   coll_loom_set_gathering(gathered);
   inside = false;
   pthread_mutex_unlock(&mutex);
-  coll_loom_deferred_follow(made); /* comes last: then communicators may be gone */
+  coll_loom_deferred_follow(made); /* comes last: communicators may be gone after it */
   return steps;
 }
 
 bool coll_loom_start_connecting(struct coll_loom_module* self) {
   if (!self->carries_all || OMPI_COMM_IS_TOPO(self->communicator))
-    return false; /* neighbourhoods go past loom */
-  /* Calls made again began before the variable was set. */
+    return false; /* neighbourhood collectives do not come to loom */
+  /* Calls that are made again began before the variable was set. */
   if ((coll_loom_variables.check && !coll_loom_is_releasing()) || coll_loom_is_gathering()) return false;
   if (self->fallback_iallreduce == NULL || self->fallback_iallgather == NULL) return false;
   lock();
@@ -168,7 +168,7 @@ bool coll_loom_start_connecting(struct coll_loom_module* self) {
   bootstrap.all_reduce = all_reduce;
   connection->set_up = loom_set_up_create(&bootstrap, self->comm);
   if (connection->set_up == NULL) {
-    /* Without a thread or memory this rank waits, for the others are on their way. */
+    /* Without a thread or memory this rank waits, because the others have begun. */
     const enum coll_loom_state outcome =
         coll_loom_state_after(self, loom_set_up_now(&bootstrap, self->comm, &self->comm));
     if (releasing == self)

@@ -1,11 +1,11 @@
-/* Set-up for programs whose calls do not wait. Starting such a call may not wait for other ranks, and the
- * set-up does: so it goes on in Open MPI's progress loop, while the calls made meanwhile are deferred. Then
- * they are made again, in their order.
+/* Set-up for programs whose calls do not wait. Starting such a call may not wait for other ranks, but the
+ * set-up has to. So the set-up advances in Open MPI's progress loop, and the calls made meanwhile are
+ * deferred. When it is over they are made again, in their order.
  *
- * That keeps what MPI asks of the fallback component, that all ranks start its collectives in one order:
- * until the set-up is over, which began at the same call on all ranks, nothing but its exchanges falls back,
- * and afterwards everything goes as the program made it. So this needs all collectives of the communicator to
- * come by loom.
+ * MPI asks that all ranks start the collectives of the fallback component in one order. The set-up keeps that
+ * order: it begins at the same call on all ranks; until it is over only its exchanges fall back; and
+ * afterwards all calls go in the order of the program. So all collectives of the communicator must come to
+ * loom.
  *
  * Includes deferred.h and setup.h downwards; way.c, perform.c, device.c and make_request.c ask it. */
 #ifndef LOOM_COMPONENT_MCA_CONNECTING_H
@@ -13,18 +13,18 @@
 
 #include "component/mca/deferred.h"
 
-/* The module's state as calls in this thread have to see it. */
+/* The module's state as calls in this thread must see it. */
 enum coll_loom_state coll_loom_state_of(const struct coll_loom_module* self);
-/* In this thread: calls are made again, from inside the progress loop. */
+/* Whether this thread makes calls again, inside the progress loop. */
 bool coll_loom_is_releasing(void);
 
-/* False: this communicator waits for a call that may wait. Else a set-up is under way, or over. */
+/* False: only a call that may wait can set this communicator up. Else a set-up is under way, or over. */
 bool coll_loom_start_connecting(struct coll_loom_module* self);
-/* True: the call is deferred until the set-up is over, with *request and *error, and `maker` makes it then.
- * Not the exchanges of a set-up, nor what is called from inside one, unless from_anywhere. */
+/* True: the call is deferred, with *request and *error, and `maker` makes it when the set-up is over. The
+ * exchanges of a set-up, and calls from inside one, are not deferred unless from_anywhere. */
 bool coll_loom_defer(struct coll_loom_module* self, const struct coll_loom_args* args, bool from_anywhere,
                      coll_loom_maker_t maker, ompi_request_t** request, int* error);
-/* Waits for the end of the set-up. For calls that may. */
+/* Waits for the end of the set-up. For calls that may wait. */
 void coll_loom_finish_connecting(struct coll_loom_module* self);
 
 #endif

@@ -19,7 +19,7 @@ static void start(struct coll_loom_core_request* self) {
   loom_request_start(self->core); /* maybe done on return */
 }
 
-/* Of MPI_Start and MPI_Startall. */
+/* For MPI_Start and MPI_Startall. */
 static int start_all(size_t count, ompi_request_t** requests) {
   for (size_t i = 0; i < count; ++i) start((struct coll_loom_core_request*)requests[i]);
   return OMPI_SUCCESS;

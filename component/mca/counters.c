@@ -20,7 +20,7 @@ const struct coll_loom_counter coll_loom_counter_table[] = {
      .rows = COLL_LOOM_COLLECTIVE,
      .at = AT(of[0].bytes)},
     {.name = "fallbacks",
-     .help = "Calls that loom handed to the fallback component",
+     .help = "Calls that loom left to the fallback component",
      .rows = COLL_LOOM_COLLECTIVE,
      .columns = COLL_LOOM_REASON,
      .at = AT(of[0].fallbacks_by)},
@@ -29,7 +29,7 @@ const struct coll_loom_counter coll_loom_counter_table[] = {
          "Communicators that loom has connected; one with ordered persistent requests counts again for these",
      .at = AT(communicators)},
     {.name = "declined",
-     .help = "Communicators that loom stepped aside from, because connecting them failed",
+     .help = "Communicators that use the fallback component, because their set-up failed",
      .at = AT(declined)},
     {.name = "net_bytes_sent",
      .help = "Bytes that this process has sent to other hosts through loom",
@@ -74,7 +74,7 @@ const char* coll_loom_reason_help(int reason) {
       [LOOM_NO_KERNEL] = "loom has no such operation",
       [LOOM_NOT_CONNECTED] = "the ranks are not connected",
       [LOOM_NOT_BETTER] = "the fallback component is at least as good at them",
-      [LOOM_NOT_ORDERED] = "Open MPI's own, made in MPI_Comm_dup and the like, or of their form",
+      [LOOM_NOT_ORDERED] = "Open MPI's own calls, in MPI_Comm_dup and the like, or calls of the same form",
       [LOOM_ANY_START_ORDER] = "persistent requests, which ranks may start in any order"};
   _Static_assert(sizeof helps / sizeof *helps == LOOM_FALLBACK_COUNT, "a text for each reason");
   return helps[reason];
@@ -96,7 +96,7 @@ void coll_loom_read_counter(const struct coll_loom_counter* counter, uint64_t* e
   }
 }
 
-/* snprintf at the end of a text that may have outgrown its room. */
+/* snprintf at the end of a text that may be longer than its room. */
 #define APPEND(...)                                                                                      \
   length += (size_t)snprintf(length < bytes ? text + length : NULL, length < bytes ? bytes - length : 0, \
                              __VA_ARGS__)

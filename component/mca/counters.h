@@ -1,6 +1,6 @@
-/* The counters as performance variables of MPI_T: a table of a few, of which some have an element for each
- * collective, or for each collective and algorithm or reason. register.c makes them known to Open MPI, and
- * docs/parameters.md shows them (parameters_page.c): so nothing here is of Open MPI. */
+/* The counters as a table of MPI_T performance variables. Some have an element for each collective, or for
+ * each collective and algorithm or reason. register.c makes them known to Open MPI, and docs/parameters.md
+ * shows them (parameters_page.c): so nothing here includes Open MPI. */
 #ifndef LOOM_COMPONENT_MCA_COUNTERS_H
 #define LOOM_COMPONENT_MCA_COUNTERS_H
 
@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* What elements are counted by: each has a name for every place. */
+/* The dimensions of the elements; each place of a dimension has a name. */
 enum coll_loom_dimension {
   COLL_LOOM_NO_DIMENSION,
   COLL_LOOM_COLLECTIVE,
@@ -38,7 +38,7 @@ extern const struct coll_loom_counter coll_loom_counter_table[];
 int coll_loom_counter_elements(const struct coll_loom_counter* counter);
 void coll_loom_read_counter(const struct coll_loom_counter* counter, uint64_t* elements);
 
-/* The help, and for programs the layout:
+/* The help text, and the layout for programs:
  *   Help; element [collective][reason]; collective: allreduce reduce ...; reason: no_kernel ...
  * Returns the length without the final zero, as snprintf. */
 size_t coll_loom_describe_counter(const struct coll_loom_counter* counter, char* text, size_t bytes);

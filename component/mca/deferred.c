@@ -5,9 +5,9 @@
 struct coll_loom_deferred {
   struct coll_loom_wrapper super;
   struct coll_loom_args args;
-  void* arrays; /* of v and w forms: what converts a program's (Fortran, mpi4py) keeps them not for long */
+  void* arrays; /* of v and w forms, copied: bindings (Fortran, mpi4py) may free theirs soon */
   coll_loom_maker_t maker;
-  ompi_request_t* made; /* by that, with `error` */
+  ompi_request_t* made; /* by the maker, with `error` */
   int error;
   struct coll_loom_deferred* next;
 };
@@ -23,7 +23,7 @@ static void destruct(coll_loom_deferred_t* self) {
 }
 OBJ_CLASS_INSTANCE(coll_loom_deferred_t, coll_loom_wrapper_t, construct, destruct);
 
-/* Whether arrays on this side mean anything on this rank. */
+/* Whether this side's arrays are significant on this rank. */
 static bool reads_arrays(struct coll_loom_module* self, const struct coll_loom_args* args,
                          enum loom_side side) {
   const struct loom_significance* const row = loom_significance_of(args->collective);
@@ -43,7 +43,7 @@ static void keep_arrays(struct coll_loom_side* side, size_t ranks, char** room) 
   *room += ranks * ARRAY_ELEMENT_BYTES;
 }
 
-/* False: there is no memory for them. */
+/* False: there is no memory for the copies. */
 static bool keep_all_arrays(struct coll_loom_deferred* deferred, struct coll_loom_module* self) {
   const size_t ranks = (size_t)ompi_comm_size(self->communicator);
   struct coll_loom_args* const args = &deferred->args;

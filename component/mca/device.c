@@ -6,10 +6,11 @@
 #include "component/mca/setup.h"
 #include "component/mca/way.h"
 
-/* The core asks the other ranks, so all come here or none: only what they share is looked at before. */
+/* The core asks the other ranks, so all ranks get there or none: before that, only facts that they share
+ * decide. */
 bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const struct coll_loom_args* given,
                                int* error) {
-  if (coll_loom_variables.check) return false; /* which all ranks come to at one place, once */
+  if (coll_loom_variables.check) return false; /* the check must come once, at the same place on all ranks */
   if (which > LOOM_ALLTOALL || !self->carries[which] || !self->one_host) return false;
   struct coll_loom_args args = *given;
   args.collective = (enum loom_collective)which;

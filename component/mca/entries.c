@@ -1,4 +1,4 @@
-/* A call that loom does not carry goes to the fallback component as it came. */
+/* A call that loom does not perform goes to the fallback component unchanged. */
 #include "component/mca/entries.h"
 
 #include "component/mca/alltoall_in_place.h"
@@ -9,7 +9,7 @@
 #include "component/mca/setup.h"
 #include "component/mca/small.h"
 
-/* A call that was deferred. */
+/* Makes a call that was deferred. */
 static int make_again(struct coll_loom_module* self, const struct coll_loom_args* call,
                       ompi_request_t** request) {
   switch (call->collective) {
@@ -22,10 +22,10 @@ static int make_again(struct coll_loom_module* self, const struct coll_loom_args
   }
 }
 
-/* What is not small, in a function of its own: else each call would write its arguments to memory. Whoever
- * has left copies to coll_loom_perform comes here. */
+/* The slow path is a function of its own: otherwise small calls, too, would write their arguments to memory.
+ * staged.c calls it when it has left copies to coll_loom_perform. */
 #define ENTRY_BLOCKING(api, which)                                                            \
-  __attribute__((noinline)) int coll_loom_longer_way_##api(                                   \
+  __attribute__((noinline)) int coll_loom_slow_path_##api(                                    \
       PARAMS_##api struct ompi_communicator_t* communicator, struct coll_loom_module* self) { \
     const struct coll_loom_args args = {.collective = which, CALL_##api};                     \
     int error;                                                                                \
@@ -38,12 +38,12 @@ static int make_again(struct coll_loom_module* self, const struct coll_loom_args
     const struct coll_loom_args args = {.collective = which, CALL_##api};                     \
     int result;                                                                               \
     if (!coll_loom_perform_small(self, &args, &result))                                       \
-      return coll_loom_longer_way_##api(ARGS_##api communicator, self);                       \
+      return coll_loom_slow_path_##api(ARGS_##api communicator, self);                        \
     if (OPAL_LIKELY(result == LOOM_SUCCESS)) return OMPI_SUCCESS;                             \
     return coll_loom_failed(self, result);                                                    \
   }
 
-/* An all-to-all in place: alltoall_in_place.c. */
+/* Whether it is an all-to-all in place: alltoall_in_place.c. */
 static inline bool is_in_place(const struct coll_loom_args* args) {
   return args->in.buffer == MPI_IN_PLACE && !loom_reduces(args->collective) &&
          loom_significance_of(args->collective)->in_place.stand_in == LOOM_SAME_BLOCKS;
@@ -56,7 +56,7 @@ static inline bool is_in_place(const struct coll_loom_args* args) {
     const struct coll_loom_args args = {.collective = which, CALL_##api};                               \
     int error;                                                                                          \
     if (coll_loom_make_request(self, &args, false, make_again, request, &error)) return error;          \
-    if (is_in_place(&args)) return coll_loom_hand_down_in_place(self, &args, false, NULL, request);     \
+    if (is_in_place(&args)) return coll_loom_fall_back_in_place(self, &args, false, NULL, request);     \
     error = self->fallback_i##api(ARGS_##api communicator, request, self->fallback_i##api##_module);    \
     return coll_loom_keep_communicator(communicator, *request, error);                                  \
   }                                                                                                     \
@@ -67,7 +67,7 @@ static inline bool is_in_place(const struct coll_loom_args* args) {
     const struct coll_loom_args args = {.collective = which, CALL_##api};                               \
     int error;                                                                                          \
     if (coll_loom_make_request(self, &args, true, NULL, request, &error)) return error;                 \
-    if (is_in_place(&args)) return coll_loom_hand_down_in_place(self, &args, true, info, request);      \
+    if (is_in_place(&args)) return coll_loom_fall_back_in_place(self, &args, true, info, request);      \
     error = self->fallback_##api##_init(ARGS_##api communicator, info, request,                         \
                                         self->fallback_##api##_init_module);                            \
     return coll_loom_keep_communicator(communicator, *request, error);                                  \
@@ -91,5 +91,5 @@ ENTRIES(gatherv, LOOM_GATHERV)
 ENTRIES(scatter, LOOM_SCATTER)
 ENTRIES(scatterv, LOOM_SCATTERV)
 ENTRIES(barrier, LOOM_BARRIER)
-/* MPI_Allgatherv has a longer way: allgatherv.c. */
+/* MPI_Allgatherv has a slow path of its own: allgatherv.c. */
 ENTRY_NOT_WAITING(allgatherv, LOOM_ALLGATHERV)

@@ -1,11 +1,11 @@
-/* What Open MPI calls: the three forms of each collective. On top of all that carries a call; only module.c
+/* What Open MPI calls: the three forms of each collective. Above all files that perform a call; only module.c
  * and staged.c, which looks for buffers on devices first, include it. */
 #ifndef LOOM_COMPONENT_MCA_ENTRIES_H
 #define LOOM_COMPONENT_MCA_ENTRIES_H
 
 #include "component/mca/coll_loom.h"
 
-/* One function for each that the framework has: entries.c and allgatherv.c. */
+/* One function for each function of the framework: entries.c and allgatherv.c. */
 #define COLL_LOOM_DECLARE_BLOCKING(api, which) \
   int coll_loom_##api(PARAMS_##api struct ompi_communicator_t* communicator, mca_coll_base_module_t* module);
 #define COLL_LOOM_DECLARE_NOT_WAITING(api, which)                                                       \
@@ -17,10 +17,10 @@
 COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_BLOCKING)
 COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_NOT_WAITING)
 
-/* A blocking call, without a look whether it is small. */
-#define COLL_LOOM_DECLARE_LONGER_WAY(api, which)                                        \
-  int coll_loom_longer_way_##api(PARAMS_##api struct ompi_communicator_t* communicator, \
-                                 struct coll_loom_module* self);
-COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_LONGER_WAY)
+/* A blocking call that does not try the fast path of small calls. */
+#define COLL_LOOM_DECLARE_SLOW_PATH(api, which)                                        \
+  int coll_loom_slow_path_##api(PARAMS_##api struct ompi_communicator_t* communicator, \
+                                struct coll_loom_module* self);
+COLL_LOOM_COLLECTIVES(COLL_LOOM_DECLARE_SLOW_PATH)
 
 #endif

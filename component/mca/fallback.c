@@ -1,7 +1,7 @@
 #include "component/mca/fallback.h"
 
-/* That component may step aside for the one below it: then what it leaves in the table is what is below loom
- * from now on, and loom's reference is one to it. */
+/* The fallback component may put the next component into the table in its own place. Then that one is loom's
+ * fallback component from now on, and loom's reference moves to it. */
 #define FALLBACK(api, which)                                                                        \
   int coll_loom_fallback_##api(PARAMS_##api struct ompi_communicator_t* communicator,               \
                                struct coll_loom_module* self) {                                     \

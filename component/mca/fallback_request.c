@@ -34,7 +34,7 @@ static bool put(ompi_request_t* request, struct kept* kept) {
   return is_put;
 }
 
-/* Once freed, the same object may be another request in another thread: so it is taken out before. */
+/* Once freed, the object may become another request in another thread. So it leaves the table before. */
 static int free_kept(ompi_request_t** request) {
   ompi_request_t* const object = *request;
   struct kept* const kept = take(object);
@@ -56,7 +56,7 @@ int coll_loom_keep_communicator(ompi_communicator_t* communicator, ompi_request_
   if (OMPI_COMM_IS_INTRINSIC(communicator)) return error; /* nobody can free it */
   if (!request->req_persistent && REQUEST_COMPLETE(request)) return error;
   struct kept* const kept = malloc(sizeof *kept);
-  if (kept == NULL) return error; /* as without loom */
+  if (kept == NULL) return error; /* the communicator may then go, as without loom */
   *kept = (struct kept){.communicator = communicator, .free = request->req_free};
   if (!put(request, kept)) {
     free(kept);

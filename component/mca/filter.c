@@ -15,8 +15,8 @@ static int collective_named(const char* name, size_t length) {
   return -1;
 }
 
-/* Marks the collectives that a list names, or after a ^ those that it does not. False: it has a name that is
- * none. */
+/* Marks the collectives that a list names; after a ^, those that it does not name. False: one name is no
+ * collective. */
 static bool read_list(const char* variable, const char* list, bool named[LOOM_COLLECTIVE_COUNT]) {
   const bool opposite = *list == '^';
   for (int i = 0; i < LOOM_COLLECTIVE_COUNT; ++i) named[i] = opposite;

@@ -12,8 +12,8 @@
 
 #if COLL_LOOM_HAVE_SHOW_HELP
 
-/* An installed help text lies where Open MPI looks for it. In a build folder and in ~/.openmpi it lies beside
- * the plugin's folder, in share/openmpi. */
+/* An installed help text lies where Open MPI looks for it. In a build folder and in ~/.openmpi it lies in
+ * share/openmpi, beside the plugin's folder. */
 void coll_loom_find_help(void) {
   Dl_info plugin;
   char dir[PATH_MAX], file[PATH_MAX + sizeof FILE_NAME];
@@ -50,7 +50,7 @@ void coll_loom_help(const char* topic, const char* where, const char* cause) {
   snprintf(format, sizeof format, "%s%.*s%s", line, end == NULL ? (int)strlen(begin) : (int)(end + 1 - begin),
            begin, line);
 
-  /* In one piece, that the lines of several ranks do not mix. */
+  /* In one piece, so that the lines of several ranks do not mix. */
   char* text;
   if (asprintf(&text, format, where, cause) < 0) return;
   fputs(text, stderr);

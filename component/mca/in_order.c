@@ -53,7 +53,7 @@ int coll_loom_in_order(struct coll_loom_module* self, const struct coll_loom_arg
   const size_t elem = coll_loom_element_bytes(datatype), tile = TILE_BYTES / elem;
   char* const operands = malloc((ranks + 2) * tile * elem);
   if (operands == NULL) return MPI_ERR_NO_MEM;
-  char* const mine = operands + ranks * tile * elem; /* in place, `in` is overwritten by results */
+  char* const mine = operands + ranks * tile * elem; /* a copy: in place, results overwrite `in` */
   char* const result = mine + tile * elem;
   int error = MPI_SUCCESS;
   for (size_t at = 0; at < part.total && error == MPI_SUCCESS; at += tile) {
@@ -62,7 +62,7 @@ int coll_loom_in_order(struct coll_loom_module* self, const struct coll_loom_arg
     error = coll_loom_fallback_allgather(mine, (coll_loom_count_t)length, datatype, operands,
                                          (coll_loom_count_t)length, datatype, self->communicator, self);
     if (error != MPI_SUCCESS) break;
-    /* What of this tile is wanted. */
+    /* The part of this tile that this rank needs. */
     const size_t from = at > part.first ? at : part.first;
     const size_t part_end = part.first + part.count, end = at + length < part_end ? at + length : part_end;
     if (from >= end) continue;

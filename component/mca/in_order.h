@@ -1,7 +1,7 @@
-/* coll_loom_reproducible: reductions of floating point numbers in order of rank, whatever the hosts, the
- * sizes and the algorithms. Every rank gets every operand from the fallback component and reduces them
- * itself: (n-1) S bytes in and out of each rank instead of 2 (n-1)/n S. What loom carries on one host is in
- * order of rank anyway.
+/* coll_loom_reproducible: reductions of floating-point numbers in order of rank, for all hosts, sizes and
+ * algorithms. Every rank gets all operands through the fallback component and reduces them itself: (n-1) S
+ * bytes in and out of each rank instead of 2 (n-1)/n S. loom's own reductions on one host are in order of
+ * rank anyway.
  *
  * Includes coll_loom.h downwards, fallback.h and wrapper_request.h in its code. */
 #ifndef LOOM_COMPONENT_MCA_IN_ORDER_H
@@ -19,20 +19,20 @@ int coll_loom_make_in_order_request(struct coll_loom_module* self, const struct 
                                     enum loom_op op, enum loom_type type, bool persistent,
                                     ompi_request_t** request);
 
-/* What a rank makes of the operands of `total` elements: elements [first, first + count) over the first
- * ranks. */
+/* What a rank computes from operands of `total` elements: elements [first, first + count), reduced over the
+ * first `operands` ranks. */
 struct coll_loom_part {
   int operands;
   size_t total, first, count;
 };
 struct coll_loom_part coll_loom_part_of(struct coll_loom_module* self, const struct coll_loom_args* args);
 
-/* Of a predefined type. */
+/* type: a predefined one. */
 static inline size_t coll_loom_element_bytes(const struct ompi_datatype_t* type) {
   return (size_t)(type->super.ub - type->super.lb);
 }
 
-/* Over n >= 1 operands that lie one behind the other. */
+/* Reduces n >= 1 operands that lie one behind the other. */
 void coll_loom_reduce_operands(const void* operands, int n, size_t count, size_t elem, enum loom_op op,
                                enum loom_type type, void* out);
 

@@ -1,6 +1,6 @@
 /* Reductions in order of rank that do not wait, between hosts or persistent: a request around an all-gather
- * of the fallback component, which fetches all operands in one piece, n S bytes. They are reduced when it is
- * complete. */
+ * of the fallback component, which fetches all operands in one piece, n S bytes. They are reduced when the
+ * all-gather is complete. */
 #include "component/mca/in_order.h"
 #include "component/mca/wrapper_request.h"
 

@@ -1,4 +1,4 @@
-# Run by "cmake --install"; plugin.cmake sets the variables in small letters, and says what goes where.
+# Run by "cmake --install". CMakeLists.txt sets the variables in small letters, and says what goes where.
 execute_process(COMMAND id -u OUTPUT_VARIABLE user_id OUTPUT_STRIP_TRAILING_WHITESPACE)
 set(prefix "")
 if(NOT CMAKE_INSTALL_PREFIX STREQUAL /usr/local)

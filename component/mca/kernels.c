@@ -119,7 +119,7 @@ static void add(ompi_predefined_datatype_t* const datatypes[], enum loom_type (*
   for (; *datatypes != NULL; ++datatypes) {
     const ompi_datatype_t* datatype = &(*datatypes)->dt;
     const unsigned index = (unsigned)datatype->d_f_to_c_index;
-    /* From one element to the next: pairs have packer. */
+    /* From one element to the next: pairs have padding. */
     const size_t bytes = datatype->super.size == 0 ? 0 : (size_t)(datatype->super.ub - datatype->super.lb);
     const enum loom_type type = type_of(bytes);
     if (index >= COLL_LOOM_TYPES || type == LOOM_TYPE_COUNT) continue;
@@ -128,7 +128,7 @@ static void add(ompi_predefined_datatype_t* const datatypes[], enum loom_type (*
   }
 }
 
-/* A kind with one type. */
+/* The same for one type. */
 static void add_one(ompi_predefined_datatype_t* datatype, enum loom_type (*type_of)(size_t), uint16_t ops) {
   add((ompi_predefined_datatype_t* const[]){datatype, NULL}, type_of, ops);
 }

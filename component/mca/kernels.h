@@ -1,9 +1,9 @@
-/* From MPI's predefined operations and types to those that loom has kernels for: two table lookups per call.
+/* Maps MPI's predefined operations and types to those that loom has kernels for: two table lookups per call.
  *
- * Ranks of one call may name one type differently (MPI_LONG, MPI_INT64_T, MPI_INTEGER8): same representation,
- * same entry. Types that only look alike are told apart as the MPI standard does, which Open MPI's own type
- * numbers do not: MPI_CHAR is no integer, MPI_BYTE has bitwise operations only, MPI_C_BOOL logical ones only.
- */
+ * Ranks of one call may name one type differently (MPI_LONG, MPI_INT64_T, MPI_INTEGER8): these have the same
+ * representation and the same entry. Other types only look alike; the table keeps them apart as the MPI
+ * standard does and Open MPI's own type numbers do not: MPI_CHAR is no integer, MPI_BYTE has only bitwise
+ * operations, MPI_C_BOOL only logical ones. */
 #ifndef LOOM_COMPONENT_MCA_KERNELS_H
 #define LOOM_COMPONENT_MCA_KERNELS_H
 
@@ -16,13 +16,14 @@ struct coll_loom_type {
   uint8_t bytes; /* from one element to the next */
 };
 
-/* Both are indexed by Fortran handle. Those of predefined objects are small, fixed and never used again. */
+/* Both tables are indexed by Fortran handle. The handles of predefined objects are small, fixed and never
+ * reused. */
 enum { COLL_LOOM_OPS = OMPI_OP_BASE_FORTRAN_MINLOC + 1, COLL_LOOM_TYPES = 128 };
 /* enum loom_op, or LOOM_OP_COUNT, a bit that no type has. */
 extern const uint8_t coll_loom_ops[COLL_LOOM_OPS];
 extern struct coll_loom_type coll_loom_types[COLL_LOOM_TYPES];
 
-/* Fills the table of types; they must be initialised already. */
+/* Fills the table of types. Open MPI must have initialised its types already. */
 void coll_loom_kernels_init(void);
 
 static inline bool coll_loom_kernel(const struct ompi_op_t* ompi_op, const struct ompi_datatype_t* datatype,
@@ -35,7 +36,7 @@ static inline bool coll_loom_kernel(const struct ompi_op_t* ompi_op, const struc
   return coll_loom_types[type_index].ops >> *op & 1;
 }
 
-/* Of a type that coll_loom_kernel knows. */
+/* datatype: one that coll_loom_kernel knows. */
 static inline uint64_t coll_loom_bytes_of(const struct ompi_datatype_t* datatype) {
   return coll_loom_types[datatype->d_f_to_c_index].bytes;
 }

@@ -8,7 +8,7 @@
 #include "component/mca/setup.h"
 #include "component/mca/way.h"
 
-/* The core cannot carry the call: *error, or false if the fallback component can. */
+/* The core cannot perform the call. False: the fallback component can. Else sets *error. */
 static bool give_up(struct coll_loom_module* self, const struct coll_loom_args* args, int result,
                     int* error) {
   if (result == LOOM_UNCONNECTED) coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
@@ -41,8 +41,8 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
     coll_loom_finish_connecting(self);
     if (!coll_loom_check(self, args, form, error)) return true;
   }
-  /* Once more for each set-up that the call turns out to need: it is deferred until that is over, unless that
-   * is over already. */
+  /* Once more for each set-up that the call turns out to need. It is deferred until the set-up is over,
+   * unless that has happened already. */
   for (;;) {
     if (may_wait)
       coll_loom_finish_connecting(self);

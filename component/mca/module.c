@@ -2,24 +2,24 @@
 #include "component/mca/entries.h"
 #include "component/mca/staged.h"
 
-/* Remembers the fallback component, and takes its place. Every communicator of the program comes through
- * here, so nothing is set up before the first collective. */
+/* Remembers the fallback component, and takes its place. This runs for every communicator of the program, so
+ * nothing is set up before the first collective. */
 static int enable(mca_coll_base_module_t* module, ompi_communicator_t* communicator) {
   struct coll_loom_module* self = (struct coll_loom_module*)module;
-  const mca_coll_base_comm_coll_t* below = communicator->c_coll;
-  if (below->coll_allreduce == NULL || below->coll_allgather == NULL) return OMPI_ERR_NOT_AVAILABLE;
+  const mca_coll_base_comm_coll_t* fallback = communicator->c_coll;
+  if (fallback->coll_allreduce == NULL || fallback->coll_allgather == NULL) return OMPI_ERR_NOT_AVAILABLE;
 
   self->communicator = communicator;
   self->one_host = !ompi_group_have_remote_peers(communicator->c_local_group);
   const bool stages = self->stages = loom_may_have_device_memory();
   self->wants_devices = stages && loom_wants_devices();
-  /* An operation that nobody below carries is not loom's either: there would be no one to hand it to. */
-#define REMEMBER(api)                                         \
-  self->fallback_##api = below->coll_##api;                   \
-  self->fallback_##api##_module = below->coll_##api##_module; \
+  /* loom does not take over an operation that no other component has: there would be no fallback. */
+#define REMEMBER(api)                                            \
+  self->fallback_##api = fallback->coll_##api;                   \
+  self->fallback_##api##_module = fallback->coll_##api##_module; \
   OBJ_RETAIN(self->fallback_##api##_module);
 #define TAKE_OVER(api, which)                                                           \
-  if (below->coll_##api != NULL) {                                                      \
+  if (fallback->coll_##api != NULL) {                                                   \
     REMEMBER(api)                                                                       \
     self->carries[which] = coll_loom_takes(which) && !OMPI_COMM_IS_INTER(communicator); \
     self->carries_all = self->carries_all && self->carries[which];                      \
@@ -28,22 +28,22 @@ static int enable(mca_coll_base_module_t* module, ompi_communicator_t* communica
     else if (self->carries[which])                                                      \
       COLL_LOOM_INSTALL(communicator, api, coll_loom_##api, module);                    \
   }
-#define STAND_BEFORE(api)                                                 \
-  if (stages && below->coll_##api != NULL) {                              \
+#define INTERCEPT(api)                                                    \
+  if (stages && fallback->coll_##api != NULL) {                           \
     REMEMBER(api)                                                         \
     COLL_LOOM_INSTALL(communicator, api, coll_loom_staged_##api, module); \
   }
   self->carries_all = true;
   COLL_LOOM_APIS(TAKE_OVER)
-  COLL_LOOM_NEIGHBORHOOD_APIS(STAND_BEFORE)
-  STAND_BEFORE(reduce_local)
-#undef STAND_BEFORE
+  COLL_LOOM_NEIGHBORHOOD_APIS(INTERCEPT)
+  INTERCEPT(reduce_local)
+#undef INTERCEPT
 #undef TAKE_OVER
 #undef REMEMBER
   return OMPI_SUCCESS;
 }
 
-/* Called any number of times: up to 5.0 once per slot that the module has, and by the destructor. */
+/* May be called several times: up to 5.0 once per slot that the module has, and by the destructor. */
 static void release(struct coll_loom_module* self) {
   if (self->comm != NULL) loom_comm_destroy(self->comm);
   self->comm = NULL;
@@ -83,8 +83,8 @@ static void construct(coll_loom_module_t* self) {
 }
 OBJ_CLASS_INSTANCE(coll_loom_module_t, mca_coll_base_module_t, construct, release);
 
-/* Collective set-up needs one set of ranks that all reduce together, which inter-communicators are not: there
- * loom only keeps device buffers from the fallback component. */
+/* The set-up needs ranks that all reduce together. Those of an inter-communicator do not: there loom only
+ * replaces device buffers by staging buffers. */
 mca_coll_base_module_t* coll_loom_comm_query(ompi_communicator_t* communicator, int* priority) {
   if (!coll_loom_variables.enable) return NULL;
   if (OMPI_COMM_IS_INTER(communicator) && !loom_may_have_device_memory()) return NULL;

@@ -1,5 +1,5 @@
-/* All that differs between Open MPI 4.1, 5.0 and 6.0, for the glue; every other file is the same for all
- * three. */
+/* All differences between Open MPI 4.1, 5.0 and 6.0; every other file of the glue is the same for all three.
+ */
 #ifndef LOOM_COMPONENT_MCA_OMPI_COMPAT_H
 #define LOOM_COMPONENT_MCA_OMPI_COMPAT_H
 
@@ -18,7 +18,7 @@
 #include "opal/util/output.h"
 #include "opal/util/show_help.h"
 
-/* The version that the component states must be exactly the library's. */
+/* The component must state exactly the library's version. */
 #if OMPI_MAJOR_VERSION == 4
 #define COLL_LOOM_API_VERSION MCA_COLL_BASE_VERSION_2_0_0
 #elif OMPI_MAJOR_VERSION == 5
@@ -47,7 +47,7 @@ static inline ptrdiff_t coll_loom_disp_at(coll_loom_disps_t disps, size_t i) {
 static inline ptrdiff_t coll_loom_byte_disp_at(coll_loom_byte_disps_t disps, size_t i) {
   return disps[i];
 }
-/* Copies of n of them in `room`, which has 8 bytes for each. */
+/* Copies n elements into `room`, which has 8 bytes for each. */
 static inline coll_loom_counts_t coll_loom_copy_counts(void* room, coll_loom_counts_t counts, size_t n) {
   return (coll_loom_counts_t)memcpy(room, counts, n * sizeof *counts);
 }
@@ -86,7 +86,7 @@ static inline coll_loom_disps_t coll_loom_copy_disps(void* room, coll_loom_disps
 }
 #endif
 
-/* Neighbourhood collectives have the signatures of the others, save one. */
+/* Neighbourhood collectives have the signatures of the others, except neighbor_alltoallw. */
 typedef mca_coll_base_module_allgather_fn_t mca_coll_base_module_neighbor_allgather_fn_t;
 typedef mca_coll_base_module_allgatherv_fn_t mca_coll_base_module_neighbor_allgatherv_fn_t;
 typedef mca_coll_base_module_alltoall_fn_t mca_coll_base_module_neighbor_alltoall_fn_t;
@@ -100,10 +100,10 @@ typedef mca_coll_base_module_allgatherv_init_fn_t mca_coll_base_module_neighbor_
 typedef mca_coll_base_module_alltoall_init_fn_t mca_coll_base_module_neighbor_alltoall_init_fn_t;
 typedef mca_coll_base_module_alltoallv_init_fn_t mca_coll_base_module_neighbor_alltoallv_init_fn_t;
 
-/* Puts function into the communicator's slot, to be used in the module's enable. Up to 5.0 the base does that
- * after enable, from the module's own fields; in 6.0 the module does it, and puts the previous function back
- * in disable (unless someone above still has the slot). A module that puts another in its place moves the
- * slot's reference to it up to 5.0; in 6.0 slots have none. */
+/* For the module's enable: puts function into the communicator's slot. Up to 5.0 the base does that after
+ * enable, from the module's own fields. In 6.0 the module does it, and puts the fallback's function back in
+ * disable (unless a component of higher priority still has the slot). Up to 5.0 a module that puts another in
+ * its place also moves the slot's reference to it; in 6.0 slots hold no reference. */
 #if OMPI_MAJOR_VERSION < 6
 #define COLL_LOOM_INSTALL(communicator, api, function, module) \
   ((void)(communicator), (module)->coll_##api = (function))
@@ -141,10 +141,10 @@ static inline const char* coll_loom_name(const ompi_communicator_t* communicator
 #define COLL_LOOM_PROC_FAILED MPI_ERR_OTHER
 #endif
 
-/* Whether a message can go through opal_show_help, which shows what many ranks say once. In 6.0 it knows only
- * the texts that were compiled into Open MPI, whatever its header says. In 4.1 with PMIx 4 (Debian's 4.1.4)
- * it loses about every third message, Open MPI's own included: mpirun then prints "ORTE_ERROR_LOG: Data
- * unpack ... show_help.c". */
+/* Whether messages can go through opal_show_help, which shows a message of many ranks only once. In 6.0 it
+ * knows only the texts that were compiled into Open MPI, although its header promises more. In 4.1 with PMIx
+ * 4 (Debian's 4.1.4) it loses about every third message, Open MPI's own included: mpirun then prints
+ * "ORTE_ERROR_LOG: Data unpack ... show_help.c". */
 #define COLL_LOOM_HAVE_SHOW_HELP (OMPI_MAJOR_VERSION == 5)
 
 #endif

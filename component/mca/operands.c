@@ -30,15 +30,15 @@ static char* data_of(const struct coll_loom_piece* piece) {
   return piece->bytes == 0 ? piece->address : piece->address + piece->type->super.true_lb;
 }
 
-/* The next bytes of a block, packed or to be unpacked. */
+/* Packs or unpacks the next bytes of a block. */
 static void move(void* context, int block, void* packed, uint64_t bytes) {
-  struct coll_loom_cursor* cursor = &((struct coll_loom_gapped*)context)->cursors[block];
+  struct coll_loom_cursor* cursor = &((struct coll_loom_packing*)context)->cursors[block];
   char* at = packed;
   while (bytes > 0) {
-    if (cursor->deferred > 0) {
-      const size_t length = bytes < cursor->deferred ? bytes : cursor->deferred;
+    if (cursor->kept > 0) {
+      const size_t length = bytes < cursor->kept ? bytes : cursor->kept;
       memcpy(at, cursor->element + cursor->taken, length);
-      cursor->deferred -= (unsigned)length;
+      cursor->kept -= (unsigned)length;
       cursor->taken += (unsigned)length;
       at += length;
       bytes -= length;
@@ -59,16 +59,16 @@ static void move(void* context, int block, void* packed, uint64_t bytes) {
     pieces = 1;
     converted = sizeof cursor->element;
     opal_convertor_pack(&cursor->convertor, &piece, &pieces, &converted);
-    cursor->deferred = (unsigned)converted;
+    cursor->kept = (unsigned)converted;
     cursor->taken = 0;
     if (converted == 0) return; /* the peer expects more than there is: the program's error */
   }
 }
 
-void coll_loom_cursors_begin(struct coll_loom_gapped* gapped) {
-  for (int block = 0; block < gapped->blocks; ++block) {
-    struct coll_loom_cursor* cursor = &gapped->cursors[block];
-    cursor->deferred = 0;
+void coll_loom_cursors_begin(struct coll_loom_packing* packing) {
+  for (int block = 0; block < packing->blocks; ++block) {
+    struct coll_loom_cursor* cursor = &packing->cursors[block];
+    cursor->kept = 0;
     OBJ_CONSTRUCT(&cursor->convertor, opal_convertor_t);
     if (cursor->count == 0) continue;
     if (cursor->packs)
@@ -80,11 +80,11 @@ void coll_loom_cursors_begin(struct coll_loom_gapped* gapped) {
   }
 }
 
-void coll_loom_cursors_end(struct coll_loom_gapped* gapped) {
-  for (int block = 0; block < gapped->blocks; ++block) OBJ_DESTRUCT(&gapped->cursors[block].convertor);
+void coll_loom_cursors_end(struct coll_loom_packing* packing) {
+  for (int block = 0; block < packing->blocks; ++block) OBJ_DESTRUCT(&packing->cursors[block].convertor);
 }
 
-/* Room for a call; what was in it goes. */
+/* Makes room for a call; what was there before is lost. */
 static bool make_room(struct coll_loom_operands* operands, size_t bytes) {
   operands->used = 0;
   if (bytes <= operands->room) return true;
@@ -109,14 +109,14 @@ static bool needs_packing(const struct coll_loom_blocks* blocks, bool listed) {
   return false;
 }
 
-static void make_cursors(struct coll_loom_operands* operands, struct coll_loom_gapped* gapped,
+static void make_cursors(struct coll_loom_operands* operands, struct coll_loom_packing* packing,
                          const struct coll_loom_blocks* blocks, bool packs) {
-  gapped->blocks = blocks->number;
-  gapped->packer = (struct loom_packer){.move = move, .context = gapped};
-  gapped->cursors = take_room(operands, sizeof *gapped->cursors * (size_t)blocks->number);
+  packing->blocks = blocks->number;
+  packing->packer = (struct loom_packer){.move = move, .context = packing};
+  packing->cursors = take_room(operands, sizeof *packing->cursors * (size_t)blocks->number);
   for (int block = 0; block < blocks->number; ++block) {
     const struct coll_loom_piece piece = coll_loom_piece_of(blocks, block);
-    struct coll_loom_cursor* cursor = &gapped->cursors[block];
+    struct coll_loom_cursor* cursor = &packing->cursors[block];
     cursor->address = piece.address;
     cursor->count = piece.bytes == 0 ? 0 : piece.count;
     cursor->type = piece.type;
@@ -124,7 +124,7 @@ static void make_cursors(struct coll_loom_operands* operands, struct coll_loom_g
   }
 }
 
-/* Returns all bytes of the blocks. */
+/* Returns the bytes of all blocks. */
 static uint64_t list_blocks(struct loom_block* list, const struct coll_loom_blocks* blocks) {
   uint64_t bytes = 0;
   for (int block = 0; block < blocks->number; ++block) {
@@ -155,7 +155,6 @@ static bool lists_blocks(enum loom_collective collective) {
   return collective >= LOOM_GATHER;
 }
 
-/* Data that is moved. */
 static int make_moving(struct coll_loom_operands* operands, const struct coll_loom_args* args, int rank,
                        int ranks, struct loom_call* call) {
   const bool listed = lists_blocks(args->collective);
@@ -170,8 +169,8 @@ static int make_moving(struct coll_loom_operands* operands, const struct coll_lo
     sent = coll_loom_piece_of(in.number > 0 ? &in : &out, 0);
     received = coll_loom_piece_of(out.number > 0 ? &out : &in, 0);
   }
-  /* Blocks of the two sides differ in size, an error of the program: those that are sent count, for that is
-   * what the other ranks see. The cursors know where blocks lie, and where they end. */
+  /* If blocks of the two sides differ in size, an error of the program, the size of the sent ones counts:
+   * that is what the other ranks see. The cursors know where blocks lie and end. */
   const bool uneven = sent.bytes != received.bytes;
   operands->cuts = uneven && sent.bytes > received.bytes;
   const bool in_packer = needs_packing(&in, listed), out_packer = uneven || needs_packing(&out, listed);

@@ -1,37 +1,37 @@
-/* The buffers of a call as the core wants them. Contiguous ones are used where they lie; what has packer is
- * packed and unpacked by Open MPI's convertors, piece by piece while the call goes on. Which it is differs
- * from rank to rank. */
+/* The buffers of a call as the core needs them. Contiguous buffers are used where they lie. Open MPI's
+ * convertors pack and unpack the others, piece by piece during the call. Ranks may differ in which kind they
+ * have. */
 #ifndef LOOM_COMPONENT_MCA_OPERANDS_H
 #define LOOM_COMPONENT_MCA_OPERANDS_H
 
 #include "component/mca/calls.h"
 #include "opal/datatype/opal_convertor.h"
 
-/* Where a block with packer has come to. Convertors pack whole elements only: the rest of one that a piece
- * has cut is deferred until the next piece. */
+/* The position in a non-contiguous block. Convertors pack only whole elements: if a piece ends inside one,
+ * its rest is kept for the next piece. */
 struct coll_loom_cursor {
   opal_convertor_t convertor;
   char* address;
   size_t count;
   struct ompi_datatype_t* type;
   bool packs;
-  unsigned deferred, taken;
-  char element[64]; /* the largest basic type has 32 bytes */
+  unsigned kept, taken; /* bytes of `element` */
+  char element[64];     /* the largest basic type has 32 bytes */
 };
 
-/* One side's blocks, if they have packer. */
-struct coll_loom_gapped {
+/* One side's blocks, if they are not contiguous. */
+struct coll_loom_packing {
   struct loom_packer packer;
   struct coll_loom_cursor* cursors;
   int blocks; /* 0: contiguous */
 };
 
-/* What a call's buffers need besides themselves. All zero at first; kept from call to call. */
+/* What a call's buffers need in addition. All zero at first; reused by later calls. */
 struct coll_loom_operands {
   void* memory;
   size_t room, used;
-  struct coll_loom_gapped in, out;
-  bool cuts; /* this rank has less room for each block than it sends itself: what does not fit is left out */
+  struct coll_loom_packing in, out;
+  bool cuts; /* this rank has less room for a block than it sends itself: the data that do not fit are lost */
 };
 
 /* A side's blocks, from `first` on. */
@@ -50,8 +50,8 @@ struct coll_loom_piece {
 };
 struct coll_loom_piece coll_loom_piece_of(const struct coll_loom_blocks* blocks, int block);
 
-/* Where the data of a move lies on this rank, of each side: in place, on the other one. each: the blocks of a
- * side that has one for each peer. Returns whether a side is in place. */
+/* Where the data of each side of a move lies on this rank; if a side is in place, on the other side. each:
+ * the blocks of a side that has one for each peer. Returns whether a side is in place. */
 bool coll_loom_find_blocks(const struct coll_loom_args* args, const struct loom_significance* row,
                            loom_role role, int rank, const int each[LOOM_SIDE_COUNT],
                            struct coll_loom_blocks blocks[LOOM_SIDE_COUNT]);
@@ -62,14 +62,14 @@ int coll_loom_operands_make(struct coll_loom_operands* operands, ompi_communicat
                             struct loom_call* call);
 void coll_loom_operands_free(struct coll_loom_operands* operands);
 
-/* Before and after each time that the call is performed. */
-void coll_loom_cursors_begin(struct coll_loom_gapped* gapped);
-void coll_loom_cursors_end(struct coll_loom_gapped* gapped);
+/* Before and after each time the call is performed. */
+void coll_loom_cursors_begin(struct coll_loom_packing* packing);
+void coll_loom_cursors_end(struct coll_loom_packing* packing);
 static inline void coll_loom_operands_begin(struct coll_loom_operands* operands) {
   if (OPAL_UNLIKELY(operands->in.blocks > 0)) coll_loom_cursors_begin(&operands->in);
   if (OPAL_UNLIKELY(operands->out.blocks > 0)) coll_loom_cursors_begin(&operands->out);
 }
-/* Returns what has become of the call, which the core has performed with `result`. */
+/* result: that of the core. Returns that of the call. */
 static inline int coll_loom_operands_end(struct coll_loom_operands* operands, int result) {
   if (OPAL_UNLIKELY(operands->in.blocks > 0)) coll_loom_cursors_end(&operands->in);
   if (OPAL_UNLIKELY(operands->out.blocks > 0)) coll_loom_cursors_end(&operands->out);

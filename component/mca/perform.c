@@ -15,13 +15,13 @@ static bool fetch_all(struct coll_loom_module* self, struct loom_streamed_copies
   return false;
 }
 
-/* copies: NULL, or those of the call's buffers, which only loom's own executors wait for. */
+/* copies: NULL, or the copies of the call's buffers, for which only loom's own executors wait. */
 static bool perform(struct coll_loom_module* self, const struct coll_loom_args* args,
                     struct loom_streamed_copies* copies, int* error) {
   *error = OMPI_SUCCESS;
   if (OPAL_UNLIKELY(coll_loom_is_empty(self, args))) return true;
-  /* From inside this module's own call, which is making the links through the fallback component. The core
-   * would decline it as well, but the operands are in use. */
+  /* The call comes from inside this module's own call, which is making the links through the fallback
+   * component. The core would decline it as well, but the operands are in use. */
   if (OPAL_UNLIKELY(self->operands_in_use)) return false;
   coll_loom_finish_connecting(self);
   if (OPAL_UNLIKELY(coll_loom_variables.check) &&
@@ -31,7 +31,7 @@ static bool perform(struct coll_loom_module* self, const struct coll_loom_args* 
   enum loom_type type;
   switch (coll_loom_way_of(self, args, COLL_LOOM_BLOCKING_FORM, &op, &type)) {
     case COLL_LOOM_BY_FALLBACK:
-    case COLL_LOOM_DEFERRED: /* not a call that may wait */
+    case COLL_LOOM_DEFERRED: /* never for a call that may wait */
       return false;
     case COLL_LOOM_FAILS:
       *error = self->error;

@@ -6,10 +6,10 @@
 #include "component/mca/counters.h"
 
 struct coll_loom_variables coll_loom_variables;
-static char corrected[2048]; /* what the user has to hear of them */
+static char corrected[2048]; /* the report about variables that are out of range */
 static atomic_bool complained;
 
-/* The words of a choice, which Open MPI copies; NULL where there is no memory, or for another type. */
+/* The words of an enumeration, which Open MPI copies; NULL if there is no memory, or for another type. */
 static mca_base_var_enum_t* make_enum(const struct coll_loom_variable* variable) {
   if (variable->type != COLL_LOOM_ENUM) return NULL;
   size_t n = 0;
@@ -47,7 +47,7 @@ static int read_counter(const mca_base_pvar_t* variable, void* value, void* obje
   return OMPI_SUCCESS;
 }
 
-/* A new handle asks how many elements there are. */
+/* Open MPI asks for the number of elements when it makes a handle. */
 static int count_elements(mca_base_pvar_t* variable, mca_base_pvar_event_t event, void* object, int* count) {
   (void)object;
   if (event == MCA_BASE_PVAR_HANDLE_BIND) *count = coll_loom_counter_elements(variable->ctx);
@@ -89,5 +89,5 @@ void coll_loom_complain(bool show) {
   if (!show) return;
   if (*corrected != '\0') coll_loom_help("bad-values", corrected, "");
   const char *variable, *name = coll_loom_bad_filter(&variable);
-  if (name != NULL) coll_loom_help("bad-switch", variable, name);
+  if (name != NULL) coll_loom_help("bad-filter", variable, name);
 }

@@ -1,13 +1,15 @@
-/* What every request of loom's shares: what Open MPI calls on it, and that its communicator lives as long as
- * it does. Includes nothing of loom's but ompi_compat.h; all that make requests include it. */
+/* What all of loom's requests share: the functions that Open MPI calls, and a reference that keeps the
+ * communicator as long as the request. Of loom's headers includes only ompi_compat.h; all files that make
+ * requests include it. */
 #ifndef LOOM_COMPONENT_MCA_REQUEST_BASE_H
 #define LOOM_COMPONENT_MCA_REQUEST_BASE_H
 
 #include "component/mca/ompi_compat.h"
 #include "ompi/mca/coll/base/coll_base_util.h"
 
-/* Begins with what Open MPI's bindings expect of a collective's request: they keep types and operations
- * there. A constructor of what is made of it sets req_start, unless it is never persistent. */
+/* Begins with the struct that Open MPI's bindings expect of a collective's request: they keep types and
+ * operations there. The constructor of a derived class sets req_start, unless its requests are never
+ * persistent. */
 struct coll_loom_request_base {
   ompi_coll_base_nbc_request_t super;
 };
@@ -18,14 +20,14 @@ static inline ompi_request_t* coll_loom_as_mpi(struct coll_loom_request_base* se
   return &self->super.super;
 }
 
-/* Before the program sees it. From now on the request holds a reference to its communicator: MPI_Comm_free
- * lets calls finish that were started before. */
+/* Called before the program sees the request. From now on it holds a reference to its communicator: calls
+ * that were started before MPI_Comm_free can finish. */
 void coll_loom_request_open(struct coll_loom_request_base* self, bool persistent,
                             ompi_communicator_t* communicator);
-/* Frees one that the program has not seen, open or not. */
+/* Frees a request that the program has not seen, open or not. */
 void coll_loom_request_drop(struct coll_loom_request_base* self);
 
-/* As it starts. */
+/* Called when the request starts. */
 static inline void coll_loom_request_activate(struct coll_loom_request_base* self) {
   ompi_request_t* const request = coll_loom_as_mpi(self);
   request->req_status =
@@ -33,19 +35,20 @@ static inline void coll_loom_request_activate(struct coll_loom_request_base* sel
   request->req_complete = REQUEST_PENDING;
   request->req_state = OMPI_REQUEST_ACTIVE;
 }
-/* Comes last: whoever waits may free the request as soon as it is complete. error: an MPI error class. */
+/* Called last: the program may free the request as soon as it is complete. error: an MPI error class. */
 static inline void coll_loom_request_complete(struct coll_loom_request_base* self, int error) {
   ompi_request_t* const request = coll_loom_as_mpi(self);
   request->req_status.MPI_ERROR = error;
   ompi_request_complete(request, true);
 }
 
-/* Of anybody's request that is complete, as MPI's wait would: the empty one belongs to all. */
+/* Makes any complete request inactive, as MPI's wait would, except the empty request, which all calls share.
+ */
 static inline void coll_loom_request_retire(ompi_request_t* request) {
   if (request != &ompi_request_empty) request->req_state = OMPI_REQUEST_INACTIVE;
 }
 
-/* For constructors: what an object has beyond its superclass becomes zero. */
+/* For constructors: zeroes the members that an object has beyond its superclass. */
 #define COLL_LOOM_CLEAR(self) \
   memset((char*)(self) + sizeof(self)->super, 0, sizeof *(self) - sizeof(self)->super)
 

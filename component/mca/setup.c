@@ -18,8 +18,8 @@ static int gather(struct coll_loom_module* self, const void* in, void* out, coll
   return coll_loom_fallback_allgather(in, count, datatype, out, count, datatype, self->communicator, self);
 }
 
-/* Counts are int up to 5.0, and components multiply them by the communicator's size: what would not fit goes
- * as one element of a large type per rank. */
+/* Counts are int up to 5.0, and components multiply them by the communicator's size. If the product does not
+ * fit, each rank sends one element of a large type. */
 static int gather_large(struct coll_loom_module* self, const void* in, void* out, size_t bytes_per_rank) {
   ompi_datatype_t* large;
   if (bytes_per_rank > INT_MAX) return MPI_ERR_COUNT;
@@ -78,7 +78,8 @@ int coll_loom_error_class(int result) {
   }
 }
 
-/* An error of the fallback component, which the bootstrap has kept, says more than the core can. */
+/* If the fallback component has failed, the bootstrap has kept its error, which says more than the core's
+ * result. */
 void coll_loom_break(struct coll_loom_module* self, int result) {
   self->state = COLL_LOOM_BROKEN;
   if (self->error == OMPI_SUCCESS) self->error = coll_loom_error_class(result);

@@ -1,33 +1,32 @@
-/* Lets the ranks of a communicator meet at its first collective, with the fallback component as the
- * bootstrap; and what becomes of a module whose calls fail. Includes coll_loom.h downwards, fallback.h in its
- * code. */
+/* Sets a communicator up at its first collective, with the fallback component as the bootstrap; and handles
+ * failures of calls. Includes coll_loom.h downwards, fallback.h in its code. */
 #ifndef LOOM_COMPONENT_MCA_SETUP_H
 #define LOOM_COMPONENT_MCA_SETUP_H
 
 #include "component/mca/coll_loom.h"
 
-/* Takes a cold module to its next state. Collective. Leaves it cold when this thread is in an exchange of
- * another set-up: the call comes from inside the fallback component and belongs to it. */
+/* Takes a cold module to its next state. Collective. Leaves it cold if this thread is in an exchange of
+ * another set-up: then the call comes from inside the fallback component and belongs to it. */
 void coll_loom_set_up(struct coll_loom_module* self);
 /* For the same set-up by a caller that may not wait. */
 struct loom_bootstrap coll_loom_bootstrap_of(struct coll_loom_module* self);
-/* What the core has answered becomes the module's state. */
+/* The module's state after the core's result. */
 enum coll_loom_state coll_loom_state_after(struct coll_loom_module* self, int result);
 
 /* An MPI error class for LOOM_TRUNCATED, or a negative result of the core. */
 int coll_loom_error_class(int result);
 /* The module fails from now on, because of a negative result of the core. */
 void coll_loom_break(struct coll_loom_module* self, int result);
-/* The MPI error of a call that has ended so. A negative result breaks the module, LOOM_TRUNCATED does not. */
+/* The MPI error of a call with this result. A negative result breaks the module, LOOM_TRUNCATED does not. */
 int coll_loom_failed(struct coll_loom_module* self, int result);
-/* This rank cannot take part: its communicator's peers are told, and later calls fail. An MPI error class. */
+/* This rank cannot take part in a call: tells its peers, and later calls fail. Returns an MPI error class. */
 int coll_loom_fail_alone(struct coll_loom_module* self, int result);
 
-/* In this thread: a call of the fallback component's own. */
+/* Whether this thread is in an exchange, so that its calls are the fallback component's own. */
 bool coll_loom_is_gathering(void);
-/* From now on; returns what was. */
+/* Sets this, and returns the former value. */
 bool coll_loom_set_gathering(bool yes);
-/* Gathers bytes of all ranks through the fallback component. An MPI error class. */
+/* Gathers bytes of all ranks through the fallback component. Returns an MPI error class. */
 int coll_loom_exchange(struct coll_loom_module* self, const void* in, void* out, size_t bytes_per_rank);
 
 #endif

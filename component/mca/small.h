@@ -1,6 +1,6 @@
-/* The shorter way of small calls, which consist of their instructions: blocking ones on contiguous buffers of
- * predefined types, once the ranks of the one host are connected. Whether a call takes it may differ from
- * rank to rank: loom_perform decides alike. */
+/* The fast path of small calls, in whose time every instruction shows: blocking calls on contiguous buffers
+ * of predefined types, once the ranks of one host are connected. Ranks of one call may differ in whether they
+ * use it: loom_perform chooses the same algorithm. */
 #ifndef LOOM_COMPONENT_MCA_SMALL_H
 #define LOOM_COMPONENT_MCA_SMALL_H
 
@@ -16,8 +16,8 @@ static inline __attribute__((always_inline)) bool coll_loom_plain_bytes(const st
   return (type->flags & PLAIN) == PLAIN && *bytes > 0;
 }
 
-/* False: the call needs the longer way. Inlined where args->collective is known and args is nothing but names
- * for parameters. */
+/* False: the call needs the slow path. Inlined where args->collective is a constant, so that args stays in
+ * registers. */
 static inline __attribute__((always_inline)) bool coll_loom_perform_small(const struct coll_loom_module* self,
                                                                           const struct coll_loom_args* args,
                                                                           int* result) {

@@ -1,5 +1,5 @@
-/* Each entry point makes staging buffers if a buffer is on a device, and goes on to loom's own, or for what
- * loom does not carry to the fallback component. */
+/* Each entry point makes staging buffers if a buffer is on a device. Then it calls loom's own entry point;
+ * for collectives that loom does not perform, the fallback component. */
 #include "component/mca/staged.h"
 
 #include "component/mca/device.h"
@@ -7,7 +7,7 @@
 #include "component/mca/staged_request.h"
 #include "component/mca/staging.h"
 
-/* The program's buffers give way to their staging buffers. */
+/* Replaces the program's buffers by their staging buffers. */
 #define BOTH_BUFFERS        \
   sendbuf = args.in.buffer; \
   recvbuf = args.out.buffer;
@@ -15,13 +15,13 @@
 #define NO_BUFFER
 
 #define FALLBACK(api, ...) self->fallback_##api(__VA_ARGS__, self->fallback_##api##_module)
-/* Whoever comes next; `module` is loom's. */
+/* The next function to call; `module` is loom's. */
 #define NEXT(api, which, ...) \
   (self->carries[which] ? coll_loom_##api(__VA_ARGS__, module) : FALLBACK(api, __VA_ARGS__))
 #define NEXT_FALLBACK(api, which, ...) FALLBACK(api, __VA_ARGS__)
-/* The same for a blocking call whose copies may go on meanwhile. */
+/* The same for a blocking call whose copies may overlap with it. */
 #define NEXT_STAGED(api, which, ...) \
-  (self->carries[which] ? coll_loom_longer_way_##api(__VA_ARGS__, self) : FALLBACK(api, __VA_ARGS__))
+  (self->carries[which] ? coll_loom_slow_path_##api(__VA_ARGS__, self) : FALLBACK(api, __VA_ARGS__))
 #define NEXT_FALLBACK_STAGED(api, which, ...) FALLBACK(api, __VA_ARGS__)
 
 #define STAGED_BLOCKING(api, which, USE, GO_ON)                                                      \

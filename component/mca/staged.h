@@ -1,4 +1,4 @@
-/* What Open MPI calls where a buffer may be on a device. On top of all else; module.c alone includes it. */
+/* What Open MPI calls if a buffer may be on a device. Above all other files; only module.c includes it. */
 #ifndef LOOM_COMPONENT_MCA_STAGED_H
 #define LOOM_COMPONENT_MCA_STAGED_H
 

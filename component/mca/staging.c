@@ -3,7 +3,7 @@
 #include "component/mca/setup.h"
 #include "ompi/mca/topo/base/base.h"
 
-/* The blocks of each side's buffer that this rank reads, and those that it writes; of a reduction as sides of
+/* The blocks of each side's buffer that this rank reads, and those that it writes. A reduction has sides of
  * one block. */
 struct significant {
   struct coll_loom_side operand, result;
@@ -26,9 +26,9 @@ struct coll_loom_staging {
   } sides[LOOM_SIDE_COUNT];
 };
 
-/* ---- What is read and written? Arguments that MPI does not have this rank give are not looked at. */
+/* ---- What is read and written? Reads only arguments that are significant on this rank. */
 
-/* Elements of the operand, of which the result is one rank's part. */
+/* Elements of the operand. */
 static size_t operand_count(const struct loom_significance* row, const struct coll_loom_side* in,
                             size_t ranks) {
   if (row->sides[LOOM_IN].blocks == LOOM_ONE_BLOCK) return in->count;
@@ -107,7 +107,7 @@ static void add(struct regions* regions, char* device, size_t row_bytes, size_t 
       (struct loom_strided_region){.device = device, .row_bytes = row_bytes, .rows = rows, .pitch = pitch};
 }
 
-/* Rows as one region, if they do not overlap. */
+/* Adds rows as one region, if they do not overlap. */
 static void add_rows(struct regions* regions, char* device, size_t row_bytes, size_t rows, ptrdiff_t pitch) {
   if (rows == 1 || (pitch > 0 && (size_t)pitch >= row_bytes)) {
     add(regions, device, row_bytes, rows, rows == 1 ? 0 : (size_t)pitch);
@@ -116,7 +116,7 @@ static void add_rows(struct regions* regions, char* device, size_t row_bytes, si
   for (size_t row = 0; row < rows; ++row) add(regions, device + (ptrdiff_t)row * pitch, row_bytes, 1, 0);
 }
 
-/* The bytes of one element, those that follow each other at one distance in one region. */
+/* Adds the bytes of one element. Rows that follow each other at equal distances become one region. */
 static void add_element(struct regions* regions, struct ompi_datatype_t* type, char* address) {
   const size_t first = regions->number;
   opal_convertor_t convertor;
@@ -147,7 +147,8 @@ static void add_element(struct regions* regions, struct ompi_datatype_t* type, c
   OBJ_DESTRUCT(&convertor);
 }
 
-/* A contiguous block: with the one before it, if that ends where this begins and both are of one buffer. */
+/* Adds a contiguous block; joins it with the block before, if that ends where this one begins and both are of
+ * one buffer. */
 static void add_whole(struct regions* regions, char* device, size_t bytes, bool of_one_buffer) {
   struct loom_strided_region* const last = regions->number > 0 ? &regions->list[regions->number - 1] : NULL;
   if (of_one_buffer && last != NULL && last->rows == 1 && (char*)last->device + last->row_bytes == device)
@@ -156,8 +157,8 @@ static void add_whole(struct regions* regions, char* device, size_t bytes, bool 
     add(regions, device, bytes, 1, 0);
 }
 
-/* The bytes of a block with packer. Of several elements each row of the first one begins a column of `count`
- * rows, unless repeating its regions makes fewer. */
+/* Adds the bytes of a non-contiguous block. For several elements, each row of the first one begins a column
+ * of `count` rows, unless repeating its regions gives fewer regions. */
 static void add_block(struct regions* regions, const struct coll_loom_piece* block) {
   struct regions element = {.list = NULL};
   add_element(&element, block->type, block->address);
@@ -201,15 +202,15 @@ static const char* first_byte(const struct coll_loom_blocks* blocks) {
   return NULL;
 }
 
-/* ---- Stand-ins */
+/* ---- Staging buffers */
 
-/* Others, if the call has any, are told. */
+/* Tells the other ranks, if the call has any. */
 static int fail(struct coll_loom_module* self, int which, int result) {
   return which == LOOM_REDUCE_LOCAL ? coll_loom_error_class(result) : coll_loom_fail_alone(self, result);
 }
 
-/* An address in the buffer that is on a device. From MPI_BOTTOM everything can be reached, so each region is
- * looked at; any other buffer is of one kind. */
+/* Finds an address on a device, from MPI_BOTTOM. This reaches all memory, so each region is looked at; any
+ * other buffer lies in one kind of memory. */
 static int find_on_device(const struct coll_loom_module* self, const struct regions* load,
                           const struct regions* store, const char** address) {
   *address = NULL;
@@ -228,14 +229,14 @@ static int find_on_device(const struct coll_loom_module* self, const struct regi
   return LOOM_SUCCESS;
 }
 
-/* Leaves *staging NULL, or as it was, if the side's buffer is not on a device. */
+/* Leaves *staging as it was if the side's buffer is not on a device. */
 static int stage_side(struct coll_loom_module* self, const struct significant* significant, int side,
                       void** buffer, struct coll_loom_staging** staging) {
   const char* const where = coll_loom_name(self->communicator);
   const struct coll_loom_blocks *load = &significant->load[side], *store = &significant->store[side];
   const char* address = first_byte(load);
   if (address == NULL) address = first_byte(store);
-  if (address == NULL) return LOOM_SUCCESS; /* nothing of it is this rank's */
+  if (address == NULL) return LOOM_SUCCESS; /* this rank uses nothing of it */
   if (OPAL_LIKELY(*buffer != MPI_BOTTOM)) {
     bool yes = false;
     const int result = loom_is_on_device(address, where, &yes);
@@ -267,7 +268,7 @@ static int stage_side(struct coll_loom_module* self, const struct significant* s
   return result;
 }
 
-/* Once for each collective, communicator and way. */
+/* Once for each collective, communicator and value of overlaps. */
 static void explain(struct coll_loom_module* self, int which, bool overlaps) {
   uint32_t* const explained = &self->explained_staging[overlaps];
   if (coll_loom_variables.verbose < 2 || *explained >> which & 1) return;
@@ -285,7 +286,8 @@ int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_a
   *staging = NULL;
   significant_of(self, which, args, &significant);
   int result = stage_side(self, &significant, LOOM_IN, &args->in.buffer, staging);
-  /* The blocks are found from the buffer that the program gave. */
+  /* `significant` has the blocks in the program's buffers: stage_side() has already replaced args->in.buffer.
+   */
   if (OPAL_LIKELY(result == LOOM_SUCCESS))
     result = stage_side(self, &significant, LOOM_OUT, &args->out.buffer, staging);
   if (OPAL_LIKELY(result == LOOM_SUCCESS)) {
@@ -311,15 +313,15 @@ int coll_loom_staging_begin(struct coll_loom_staging* staging) {
   return OMPI_SUCCESS;
 }
 
-/* Calls that loom's CICO buffers, rings or trees may carry, of buffers without packer, one of them long. Who
- * carries it is not known yet. */
+/* Whether cico, ring or dbt may run the call, its buffers are contiguous, and one of them is long. Which
+ * algorithm runs it is not known yet. */
 static bool may_stream(const struct coll_loom_staging* staging) {
   const struct coll_loom_module* const self = staging->self;
   const int which = staging->which;
   if (coll_loom_variables.overlap_bytes == 0) return false;
   if (which >= LOOM_COLLECTIVE_COUNT || !self->carries[which]) return false;
   if (which > LOOM_ALLTOALL && which != LOOM_REDUCE_SCATTER && which != LOOM_ALLGATHERV) return false;
-  if (which == (self->one_host ? LOOM_ALLGATHERV : LOOM_ALLTOALL)) return false; /* those have other ways */
+  if (which == (self->one_host ? LOOM_ALLGATHERV : LOOM_ALLTOALL)) return false; /* these have others */
   if (ompi_comm_size(self->communicator) == 1) return false;
   uint64_t longest = 0;
   for (int side = 0; side < LOOM_SIDE_COUNT; ++side) {
@@ -362,7 +364,7 @@ int coll_loom_staging_end(struct coll_loom_staging* staging, int error) {
   for (int side = 0; side < LOOM_SIDE_COUNT && error == OMPI_SUCCESS; ++side) {
     const struct regions* const store = &staging->sides[side].store;
     if (store->number == 0) continue;
-    /* The other ranks have what they wanted: the communicator is as good as before. */
+    /* The other ranks have their results, so the communicator goes on. */
     const int result = loom_copy_regions(staging->sides[side].staging_buffer, store->list, store->number,
                                          true, coll_loom_name(staging->self->communicator));
     if (result != LOOM_SUCCESS) error = coll_loom_error_class(result);

@@ -1,7 +1,6 @@
-/* Calls with buffers on devices: host memory stands in for each while a call goes on, whoever carries it, so
- * neither loom nor the fallback component ever meets a device buffer. Only where CUDA's driver is there does
- * anything of this stand before the other entry points. What is on a device differs from rank to rank, and
- * nothing is asked of the others.
+/* Calls with buffers on devices: each has a staging buffer in host memory during a call, so neither loom nor
+ * the fallback component ever gets a device buffer. This runs before the other entry points, and only if
+ * CUDA's driver is loaded. Ranks may differ in what is on a device, and do not ask each other.
  *
  * Includes coll_loom.h downwards; staged.c and staged_request.c are above it. */
 #ifndef LOOM_COMPONENT_MCA_STAGING_H
@@ -9,24 +8,26 @@
 
 #include "component/mca/coll_loom.h"
 
-/* The staging buffers of one call, and what is copied. */
+/* The staging buffers of one call, and the regions to copy. */
 struct coll_loom_staging;
 
-/* Looks where the buffers of a call lie that matter on this rank. If one is on a device, args gets its
- * staging buffer, and *staging describes the copies; else *staging is NULL. `which`: enum loom_collective, or
- * of calls.h. Returns an MPI error class; then the communicator's peers have been told, as far as they can
- * be. */
+/* Finds out where the buffers lie that are significant on this rank. If one is on a device, its staging
+ * buffer replaces it in args, and *staging describes the copies; else *staging is NULL. which: enum
+ * loom_collective or loom_staged_only. Returns an MPI error class; after an error the communicator's peers
+ * have been told, if possible. */
 int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_args* args,
                     struct coll_loom_staging** staging);
 
-/* Before and after each time that the call is performed: copies operands to the staging buffers, and results
- * back unless `error` says that there are none. Return an MPI error class, the latter also `error`. */
+/* Before and after each time the call is performed: copies operands to the staging buffers, and results back
+ * unless there is an `error`. Both return an MPI error class; the latter may return `error`. */
 int coll_loom_staging_begin(struct coll_loom_staging* staging);
-/* Of a blocking call: may leave the copies to the call, which is next to come to coll_loom_perform. */
+/* For a blocking call: may leave the copies to the call, which must be the next to reach coll_loom_perform.
+ */
 int coll_loom_staging_begin_blocking(struct coll_loom_staging* staging);
 int coll_loom_staging_end(struct coll_loom_staging* staging, int error);
 void coll_loom_staging_free(struct coll_loom_staging* staging);
-/* Instead of the call, for lack of memory: frees it, and tells the peers. An MPI error class. */
+/* For lack of memory, instead of the call: frees *staging, and tells the peers. Returns an MPI error class.
+ */
 int coll_loom_staging_give_up(struct coll_loom_staging* staging);
 
 #endif

@@ -18,7 +18,7 @@ static const struct coll_loom_word rendezvous[] = {{LOOM_RENDEZVOUS_AUTO, "auto"
 #define MIB (1024 * KIB)
 
 const struct coll_loom_variable coll_loom_variable_table[] = {
-    /* Users: what a program or a job may need. */
+    /* For users: what a program or a job may need. */
     {.name = "enable",
      .type = COLL_LOOM_BOOL,
      .level = 1,
@@ -78,14 +78,12 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .level = 3,
      .at = AT(tune),
      .same_on_all_ranks = true,
-     .help = "Which algorithm carries what, in place of loom's own choice: rules COLLECTIVE:ALGORITHM or "
+     .help = "Rules that replace loom's own choice of algorithms: COLLECTIVE:ALGORITHM or "
              "COLLECTIVE:FROM-TO:ALGORITHM, separated by commas, such as allreduce:0-8k:hier,bcast:ring. "
-             "COLLECTIVE may "
-             "be all. Sizes are bytes of the whole message, FROM included and TO not; 8k, 1m and inf are "
-             "sizes. ALGORITHM "
-             "is copy, immediate, cico, single_copy, hier, ring, dbt, pairwise, host_driven, kernel, "
-             "fallback, or table "
-             "(loom's choice without timing calls). The last rule that fits and can carry the call counts"},
+             "COLLECTIVE may be all. Sizes are bytes of the whole message, FROM included and TO not; 8k, 1m "
+             "and inf are sizes. ALGORITHM is copy, immediate, cico, single_copy, hier, ring, dbt, pairwise, "
+             "host_driven, kernel, fallback, or table (loom's choice without timing calls). The last rule "
+             "counts that fits the call and whose algorithm can run it"},
     {.name = "check",
      .type = COLL_LOOM_BOOL,
      .level = 3,
@@ -97,15 +95,14 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
              "nonblocking ones wait for it. A program may set it while it runs (MPI_T control variable), on "
              "all ranks between the same two calls"},
 
-    /* Tuners and administrators. */
+    /* For tuning and administration. */
     {.name = "tune_file",
      .type = COLL_LOOM_STRING,
      .level = 4,
      .at = AT(tune_file),
      .same_on_all_ranks = true,
-     .help = "File with rules as in coll_loom_tune, also one a line, with comments from # on. Rules of "
-             "coll_loom_tune "
-             "count before these"},
+     .help = "File with rules as in coll_loom_tune, separated by commas or line ends; # begins a comment. "
+             "The rules of coll_loom_tune override these"},
     {.name = "include",
      .type = COLL_LOOM_STRING,
      .level = 4,
@@ -131,7 +128,8 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
          "faster. 0: they always copy through shared memory. Programs need 0 if the kernel lets no other "
          "process read their memory: mapped device registers, or a process that drops privileges after it "
          "has begun"},
-    /* An int: Open MPI would not load a component with a negative number in a shorter unsigned variable. */
+    /* An int: with a negative number in a shorter unsigned variable, Open MPI would not load the component.
+     */
     {.name = "rendezvous",
      .type = COLL_LOOM_ENUM,
      .level = 5,
@@ -139,7 +137,7 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .initial = LOOM_RENDEZVOUS_AUTO,
      .words = rendezvous,
      .help = "Whether the receiver's network card fetches what crosses between hosts straight into its slot, "
-             "which saves a copy. auto: above 16 KiB, from the size on that UCX_RNDV_THRESH says, unless the "
+             "which saves a copy. auto: above 16 KiB, from the size in UCX_RNDV_THRESH on, unless the "
              "network is TCP or UD. never: no. always: above 16 KiB"},
     {.name = "memory_limit",
      .type = COLL_LOOM_SIZE,
@@ -148,11 +146,11 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .initial = 256 * MIB,
      .highest = INFINITY,
      .help =
-         "Bytes of page-locked host memory that a process keeps for copies of buffers on GPUs. What needs "
-         "more goes through memory that is not locked, which is slower. Where coll_loom_tune names "
-         "algorithms for GPUs also "
-         "the most of each GPU's memory that links take: communicators that get none go through the host"},
-    /* An estimate, not measured: this hides what it costs to make two streams. */
+         "Bytes of page-locked host memory that a process keeps for copies of buffers on GPUs. Calls that "
+         "need more use memory that is not locked, which is slower. If coll_loom_tune names algorithms for "
+         "GPUs, this is also the most memory of each GPU that links take: communicators that get none go "
+         "through the host"},
+    /* An estimate, not measured: at this size the overlap saves as much as two streams cost to make. */
     {.name = "overlap_bytes",
      .type = COLL_LOOM_SIZE,
      .level = 5,
@@ -212,7 +210,7 @@ static double number_at(const struct coll_loom_variable* variable, const void* a
       return *(const int*)at;
     case COLL_LOOM_SECONDS:
       return *(const double*)at;
-    /* Open MPI makes a huge number of a negative one. */
+    /* Open MPI turns a negative number into a huge one. */
     case COLL_LOOM_SIZE:
       return (double)*(const long long*)at;
     case COLL_LOOM_STRING:

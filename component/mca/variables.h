@@ -1,6 +1,6 @@
-/* The MCA variables: their values, and a table that says what each of them is. The table registers them with
- * Open MPI (register.c), checks them, and prints docs/parameters.md (parameters_page.c): so nothing here is
- * of Open MPI. A new variable is a member and a row. */
+/* The MCA variables: their values, and a table that describes each of them. The table is used to register
+ * them with Open MPI (register.c), to check them, and to print docs/parameters.md (parameters_page.c): so
+ * nothing here includes Open MPI. A new variable is a member and a row. */
 #ifndef LOOM_COMPONENT_MCA_VARIABLES_H
 #define LOOM_COMPONENT_MCA_VARIABLES_H
 
@@ -42,7 +42,7 @@ enum coll_loom_variable_type {
   COLL_LOOM_SECONDS, /* double */
   COLL_LOOM_SIZE,    /* unsigned long long, bytes: 65536, 64k, 1m, 2g */
   COLL_LOOM_STRING,  /* char*; where the row has words, one of them */
-  COLL_LOOM_ENUM /* int: one of the words; at any other Open MPI itself complains and does not load loom */
+  COLL_LOOM_ENUM     /* int: one of the words; for others Open MPI itself complains and does not load loom */
 };
 
 struct coll_loom_word {
@@ -69,11 +69,11 @@ extern const struct coll_loom_variable coll_loom_variable_table[];
 /* The default; strings are constants, which Open MPI copies as it registers the variable. */
 void coll_loom_set_default(const struct coll_loom_variable* variable, struct coll_loom_variables* values);
 
-/* Gives each variable that is out of range its default, and writes a line about each into report. Strings
- * are from malloc. */
+/* Gives each variable that is out of range its default, and writes a line about it into report. Strings are
+ * from malloc. */
 void coll_loom_correct(struct coll_loom_variables* values, char* report, size_t report_bytes);
 
-/* Texts for people: "256 MiB", "0 to 100". */
+/* Texts for users: "256 MiB", "0 to 100". */
 void coll_loom_write_default(const struct coll_loom_variable* variable, char* text, size_t bytes);
 void coll_loom_write_range(const struct coll_loom_variable* variable, char* text, size_t bytes);
 

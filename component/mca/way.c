@@ -1,6 +1,6 @@
-/* Ranks may describe one message by different datatypes. What they share is its number of bytes (of the v
- * forms: each pair of ranks the number that passes between them), and for reductions the operation and the
- * type; only on these may it depend who carries a call. */
+/* Ranks may describe one message by different datatypes. They share the number of its bytes (in v forms, each
+ * pair of ranks shares the number between them), and in reductions the operation and the type. The choice of
+ * who performs a call may depend only on these. */
 #include "component/mca/way.h"
 
 #include "component/mca/connecting.h"
@@ -33,7 +33,7 @@ void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective col
       [LOOM_NOT_CONNECTED] = "loom has not connected the ranks, and this call may not wait",
       [LOOM_NOT_BETTER] = "loom does not carry it between hosts",
       [LOOM_NOT_ORDERED] =
-          "Open MPI makes such calls itself, in MPI_Comm_dup and the like, in no order with the "
+          "Open MPI makes such calls itself, in MPI_Comm_dup and the like, in no fixed order with the "
           "program's",
       [LOOM_ANY_START_ORDER] =
           "ranks may start persistent requests in any order, unless the communicator has the info key "
@@ -43,7 +43,7 @@ void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective col
   if (self->explained[reason] >> collective & 1) return;
   self->explained[reason] |= 1u << collective;
   const bool named = reason == LOOM_NO_KERNEL && op != NULL && type != NULL;
-  /* Only the types that have got one have a name. */
+  /* Not all types have a name. */
   char unnamed[48];
   const char* type_name = named ? type->name : "";
   if (named && *type_name == '\0') {
@@ -57,7 +57,7 @@ void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective col
               stepped_aside ? "loom could not connect the ranks" : because[reason]);
 }
 
-/* By some algorithm, in some size: which, the core knows, once the ranks have met. */
+/* Whether loom has an algorithm for some size. The core chooses, after the set-up. */
 static bool may_go_between_hosts(enum loom_collective collective) {
   return collective <= LOOM_BARRIER || collective == LOOM_REDUCE_SCATTER || collective == LOOM_ALLGATHERV;
 }
@@ -74,7 +74,7 @@ bool coll_loom_may_make_an_id(const struct coll_loom_args* args) {
          (op == LOOM_MAX || op == LOOM_MIN) && type == LOOM_INT32;
 }
 
-/* Whatever failed, the peers may be about to wait for this rank's part in the call. */
+/* Whatever failed, the peers may wait for this rank in the call. */
 static enum coll_loom_way fails(struct coll_loom_module* self) {
   if (self->comm != NULL) loom_comm_leave(self->comm);
   return COLL_LOOM_FAILS;
@@ -118,7 +118,7 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
     case COLL_LOOM_DECLINED:
       coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
       return COLL_LOOM_BY_FALLBACK;
-    case COLL_LOOM_COLD: /* also a call from inside a set-up, which is not the program's */
+    case COLL_LOOM_COLD: /* also for a call from inside a set-up, which is not the program's */
       return COLL_LOOM_BY_FALLBACK;
   }
   return COLL_LOOM_BY_FALLBACK;

@@ -2,8 +2,8 @@
 
 #include <pthread.h>
 
-/* Those that wait. Whether their inner ones are complete is looked up from Open MPI's progress loop: a
- * callback of the inner request could be set too late where another thread completes it. */
+/* The wrappers that wait. Open MPI's progress loop looks whether their inner requests are complete: a
+ * callback of the inner request could be set too late if another thread completes it. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct coll_loom_wrapper* waiting;
 
@@ -79,15 +79,14 @@ void coll_loom_wrapper_let_go(struct coll_loom_wrapper* self) {
   if (self->inner != NULL && self->inner != MPI_REQUEST_NULL) ompi_request_free(&self->inner);
 }
 
-/* As MPI_Start does: a request that has nothing to do (no ranks to talk to, no bytes) has no function for it.
- */
+/* As MPI_Start does: a request that has nothing to do (no peers, no bytes) has no start function. */
 static int start_inner(struct coll_loom_wrapper* self) {
   if (self->inner->req_type != OMPI_REQUEST_NOOP) return self->inner->req_start(1, &self->inner);
   self->inner->req_state = OMPI_REQUEST_ACTIVE;
   return OMPI_SUCCESS;
 }
 
-/* Of MPI_Start and MPI_Startall. A call that fails as it starts is complete. */
+/* For MPI_Start and MPI_Startall. A call whose start fails is complete. */
 static int start_all(size_t count, ompi_request_t** requests) {
   for (size_t i = 0; i < count; ++i) {
     struct coll_loom_wrapper* const self = (struct coll_loom_wrapper*)requests[i];

@@ -1,6 +1,6 @@
-// algorithms.hpp -- the algorithms: one table, a row each. Which of them carries a call is a pure function of
-// facts that all ranks share (select.hpp), never of where a buffer lies, how it is aligned, or whether it is
-// in place.
+// algorithms.hpp -- the algorithms: one table, a row each. Which algorithm runs a call is a pure function of
+// facts that all ranks share (select.hpp). It never depends on where a buffer lies, how it is aligned, or
+// whether it is in place.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace loom {
 
 enum class Algorithm {
   kCopy,        ///< one rank: the result is the operand
-  kImmediate,   ///< one host, small: every rank reads what it needs of every other's offer
+  kImmediate,   ///< one host, small: every rank reads what it needs of what the others offer
   kCico,        ///< one host: copy in, copy out, through a buffer of each rank, tile by tile
   kSingleCopy,  ///< one host: every rank reads the others' buffers
   kHier,        ///< several hosts: inside each, between the node leaders, and back
@@ -34,22 +34,22 @@ inline constexpr std::size_t kAlgorithmCount = static_cast<std::size_t>(Algorith
 enum class FallbackReason {
   kNoKernel,      ///< loom has no such operation on such a type
   kNotConnected,  ///< the ranks are not connected: that failed, or a call that may not wait came first
-  kNotBetter,     ///< no algorithm of loom's is better, or the user has chosen so
-  kNotOrdered,    ///< of the form of Open MPI's own calls for communicator ids, which come in any order
-  kAnyStartOrder  ///< persistent, and its ranks may start such requests in different orders
+  kNotBetter,     ///< no algorithm of loom's is better, or the user has chosen the fallback component
+  kNotOrdered,    ///< it may be one of Open MPI's own calls for communicator ids, which come in any order
+  kAnyStartOrder  ///< it is persistent, and the ranks may start such requests in different orders
 };
 inline constexpr std::size_t kFallbackCount = 5;
 
 std::string_view name_of(FallbackReason reason);
 std::string_view name_of(device::Collective collective);
-/// Nothing where there is no such collective.
+/// Empty if there is no such collective.
 std::optional<device::Collective> collective_named(std::string_view name);
 
-/// What decides between algorithms, the same on all ranks of a communicator.
+/// The facts that decide between algorithms; the same on all ranks of a communicator.
 struct Conditions {
   connect::Shape shape = {};
   bool single_copy = false;     ///< all ranks of the one host may read each other's memory
-  bool hier = false;            ///< the node leaders are joined, each with each, or are to be
+  bool hier = false;            ///< the node leaders are linked, each with each, or will be
   bool oversubscribed = false;  ///< one host: ranks outnumber the CPUs that they may use
   friend bool operator==(const Conditions&, const Conditions&) = default;
 };
@@ -58,25 +58,24 @@ struct Conditions {
 struct AlgorithmRow {
   Algorithm algorithm;
   std::string_view name;     ///< in messages, performance variables and coll_loom_tune
-  std::string_view summary;  ///< for people
-  bool on_devices =
-      false;  ///< for calls whose buffers lie on GPUs on all ranks; the others are for host memory
-  bool may_wait = false;  ///< only for calls that may wait for other ranks
-  bool streams = false;   ///< its executors say what they need of the operand and have of the result
-  bool varies = false;  ///< how fast it is differs from machine to machine by up to four times: worth a probe
-  /// What a rank of one host announces before it performs a call by it; nothing where it need not.
+  std::string_view summary;  ///< for users
+  bool on_devices = false;   ///< for buffers that lie on GPUs on all ranks; the others are for host memory
+  bool may_wait = false;     ///< only for calls that may wait for other ranks
+  bool streams = false;      ///< its executors report the operand they need and the result they have
+  bool varies = false;       ///< its speed differs between machines by up to four times: worth a probe
+  /// What a rank of one host announces before it runs a call by this algorithm; empty where it need not.
   std::optional<device::CallFamily> family = {};
 
   bool (*carries)(device::Collective);
-  /// nullptr, or why it cannot carry such calls on such a communicator: a sentence.
+  /// nullptr, or a sentence that says why it cannot run such calls on such a communicator.
   const char* (*why_not)(const Conditions&, device::Collective);
-  /// Whether it can carry a call of this size, and whether it is to, as far as was measured.
+  /// takes: it can run a call of this size. suits: it should, as measured.
   bool (*takes)(const Conditions&, device::Collective, std::size_t bytes);
   bool (*suits)(const Conditions&, device::Collective, std::size_t bytes);
-  /// Predicted, in microseconds; of device algorithms 0, for nothing has been measured.
+  /// Predicted, in microseconds; 0 for algorithms on GPUs, which have not been measured.
   double (*cost)(const Conditions&, device::Collective, std::size_t bytes);
 
-  /// Whether it can carry the call, whatever is better.
+  /// Whether it can run the call, even if another algorithm is better.
   bool can(const Conditions& conditions, device::Collective collective, std::size_t bytes) const {
     return carries(collective) && why_not(conditions, collective) == nullptr &&
            takes(conditions, collective, bytes);
@@ -86,22 +85,22 @@ struct AlgorithmRow {
 /// In the order of Algorithm, without kFallback.
 std::span<const AlgorithmRow> algorithms();
 const AlgorithmRow& row_of(Algorithm algorithm);
-/// "fallback" is one. Nothing where there is no such algorithm.
+/// Also "fallback". Empty if there is no such algorithm.
 std::optional<Algorithm> algorithm_named(std::string_view name);
 std::string_view name_of(Algorithm algorithm);
 
-/// Bytes of all blocks together, of a call of which all ranks know device::shared_bytes().
+/// Bytes of all blocks together. bytes: device::shared_bytes(), where all ranks know it.
 std::size_t whole_message(device::Collective collective, int ranks, std::size_t bytes);
 
-/// So few hosts that their leaders can be joined, each with each.
+/// The hosts are few enough to link each leader with each other one.
 bool may_use_hier(const connect::Shape& shape);
-/// So few ranks that each can have links to all those of other hosts; and several on some host, for where
-/// each has one the fallback component's pairwise exchange fills the links as well, with a copy less (6
+/// The ranks are few enough to link each with all ranks of other hosts, and some host has several. Where each
+/// host has one, the fallback component's pairwise exchange fills the network as well, with one copy less (6
 /// virtual hosts, 2.5 Gbit/s).
 bool may_use_pairwise(const connect::Shape& shape);
-/// Whether there are sizes at which the double binary tree over such hosts is to carry calls.
+/// Whether dbt over such hosts should run calls of any size.
 bool suits_dbt(const connect::Shape& shape);
-/// The longest offer (device::offered_bytes()) of which no probe is made: it is over before a system call is.
+/// The longest offer (device::offered_bytes()) that is not probed: it takes less time than a system call.
 inline constexpr std::size_t kMostUnprobed = 8 * 1024;
 
 }  // namespace loom

@@ -13,8 +13,8 @@ namespace {
 
 using device::Collective;
 
-// The runner-up is worth a probe where it is predicted to take at most so many times as long: by so much
-// machines differ.
+// The runner-up is worth a probe if it is predicted to take at most this many times as long: machines differ
+// by as much.
 constexpr double kProbeMargin = 4;
 
 const AlgorithmRow* cheapest(const Conditions& conditions, Collective collective, std::size_t bytes,
@@ -32,7 +32,8 @@ const AlgorithmRow* cheapest(const Conditions& conditions, Collective collective
   return best;
 }
 
-/// One of the two has a speed that no size tells. Where ranks share CPUs, times tell nothing.
+/// The best other algorithm, if a probe is worthwhile: one of the two must have a speed that the machine
+/// decides. Where ranks share CPUs, times tell nothing.
 std::optional<Algorithm> candidate_of(const AlgorithmRow& chosen, const Conditions& conditions,
                                       Collective collective, std::size_t bytes, bool may_wait) {
   if (conditions.oversubscribed) return {};
@@ -116,15 +117,15 @@ Choice Selector::choose(const Conditions& conditions, Collective collective, std
   Steps& steps = steps_[static_cast<std::size_t>(collective)][may_wait];
   try {
     if (steps.empty()) steps = compile(conditions, collective, may_wait, tune);
-  } catch (const std::bad_alloc&) {  // other ranks go on, and so does this one
+  } catch (const std::bad_alloc&) {  // the other ranks continue, so this one must too
     return loom::choose(conditions, collective, bytes, may_wait, tune);
   }
   const auto above = std::ranges::upper_bound(steps, bytes, {}, &Step::from);
   return std::prev(above)->choice;
 }
 
-/// Looks at powers of two and what lies next to them and between, and at the limits of the user's ranges;
-/// where two neighbours differ, for the size from which on they do.
+/// Asks for powers of two, the sizes next to them and halfway between, and the limits of the user's ranges.
+/// Where two neighbours differ, searches for the first size that does.
 Selector::Steps Selector::compile(const Conditions& conditions, Collective collective, bool may_wait,
                                   const Tune& tune) {
   const auto at = [&](std::size_t bytes) {
@@ -164,7 +165,7 @@ std::size_t immediate_below(const Conditions& conditions, Collective collective,
   };
   if (collective == Collective::kBarrier) return is_immediate(0) ? 1 : 0;
   if (!is_immediate(1)) return 0;
-  // Between two limits of the user's ranges short messages are immediate, if any are.
+  // Between two limits of the user's ranges: if any messages are immediate, the short ones are.
   const std::size_t per_block = device::offered_bytes(collective, 1, conditions.shape.ranks);
   const std::size_t in_whole = whole_message(collective, conditions.shape.ranks, 1);
   const std::size_t most = std::max<std::size_t>(1, kMostUnprobed / per_block);

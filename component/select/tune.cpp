@@ -21,7 +21,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
-/// "8k". False where it is no size, or more than a size can be.
+/// "8k". False if it is no size, or too large for a size.
 bool read_size(std::string_view text, std::size_t& size) {
   size = kNoLimit;
   if (text == kInfinite) return true;

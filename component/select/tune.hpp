@@ -3,11 +3,10 @@
 //   TUNE       = RULE { ("," | newline) RULE }     "#" begins a comment, up to the end of the line
 //   RULE       = COLLECTIVE ":" [ RANGE ":" ] ALGORITHM
 //   COLLECTIVE = a collective's name, or "all"
-//   RANGE      = FROM "-" TO                       bytes of the whole message, FROM <= size < TO; 8k, 1m, 2g,
-//   inf ALGORITHM  = a name of the table (algorithms.hpp), "fallback", or "table": as the table says, without
-//   probes
+//   RANGE      = FROM "-" TO          bytes of the whole message, FROM <= size < TO; 8k, 1m, 2g, inf
+//   ALGORITHM  = a name of the table (algorithms.hpp), "fallback", or "table": the table's choice, no probes
 //
-// The last rule that fits a call, and whose algorithm can carry it, counts.
+// The last rule counts that fits a call and whose algorithm can run it.
 #pragma once
 
 #include <bitset>
@@ -25,11 +24,11 @@ class Tune {
   Tune() = default;
   /// where: for messages, "coll_loom_tune" or a file's name. Throws Error (kBadInput).
   static Tune parse(std::string_view text, std::string_view where);
-  /// Those of `other` count before these.
+  /// The rules of `other` override these.
   void append(const Tune& other);
 
-  /// Of a call on host memory: what the user wants and carries(algorithm) says yes to; or nothing. Allocates
-  /// nothing.
+  /// For a call on host memory: the algorithm that the user wants, of those for which carries(algorithm) is
+  /// true; or nothing. Allocates nothing.
   template <class Carries>
   std::optional<Algorithm> wanted(device::Collective collective, std::size_t whole_bytes,
                                   Carries&& carries) const {
@@ -42,13 +41,13 @@ class Tune {
   }
   /// Probes are allowed.
   bool probes(device::Collective collective, std::size_t whole_bytes) const;
-  /// The user wants calls whose buffers all lie on GPUs to stay there, by this algorithm.
+  /// The user wants this algorithm for calls whose buffers lie on GPUs on all ranks.
   bool wants_on_devices(Algorithm algorithm, device::Collective collective, std::size_t whole_bytes) const;
-  /// Some rule has it.
+  /// Some rule names it.
   bool names(Algorithm algorithm) const;
-  /// Where ranges of rules for the collective begin and end, but 0 and infinity.
+  /// Where the ranges of the collective's rules begin and end, except 0 and infinity.
   std::vector<std::size_t> limits(device::Collective collective) const;
-  /// A line for each rule that cannot have an effect on such a communicator, and why.
+  /// A line for each rule that has no effect on such a communicator, with the reason.
   std::vector<std::string> without_effect(const Conditions& conditions) const;
 
   bool empty() const { return rules_.empty(); }
@@ -60,7 +59,7 @@ class Tune {
     std::string text, where;
     std::bitset<device::kCollectiveCount> collectives;
     std::size_t from, to;
-    std::optional<Algorithm> algorithm;  ///< nothing: "table"
+    std::optional<Algorithm> algorithm;  ///< empty: "table"
 
     bool fits(device::Collective collective, std::size_t whole_bytes) const {
       return collectives[static_cast<std::size_t>(collective)] && from <= whole_bytes && whole_bytes < to;

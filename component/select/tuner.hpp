@@ -1,9 +1,9 @@
-// tuner.hpp -- which of two algorithms carries calls of a kind faster, as the program's own calls show: now
-// and then some are timed. Arithmetic alone; tuned_calls.cpp has the calls.
+// tuner.hpp -- which of two algorithms is faster for calls of a kind? Now and then some of the program's own
+// calls are timed. Only the arithmetic is here; call_selector.cpp performs the calls.
 //
-// No topology tells it. What a core has just written comes to another from its cache, and where the two have
-// no last cache in common a quarter as fast as the kernel copies it; virtual machines do not say what their
-// CPUs share, and their hosts move them.
+// No topology tells which is faster. A core reads from another core's cache what that one has just written;
+// if the two share no last-level cache, this has a quarter of the speed of the kernel's copy. Virtual
+// machines do not report which caches their CPUs share, and hosts move their CPUs.
 #pragma once
 
 #include <algorithm>
@@ -22,45 +22,46 @@ namespace test {
 struct ForcedTuner;
 }
 
-/// The usual way against its candidate, for one kind of call. All ranks make the same calls of it, with the
-/// same arguments save finish()'s. For each call of the kind:
+/// Compares the usual algorithm with its candidate, for one kind of call. All ranks call these functions in
+/// the same order and with the same arguments, except finish(). For each call of the kind:
 ///
 ///   if meets(): settle(the largest own_time() of all ranks, ...); by_candidate(); the call; finish()
 ///
-/// In each period the usual way and then its candidate carry a probe of calls, of which the last are timed,
-/// from when all ranks have come to them: the first ones find the caches as the other way has left them, and
-/// are up to twice as fast or as slow. Then the faster of the two has the rest, of which a few are timed as
-/// well: where these are not what they were, the next period begins early, once in a period at the most.
+/// A period begins with two probes: a few calls by the usual algorithm, then as many by its candidate. Only
+/// the last calls of a probe are timed, from the moment when all ranks have arrived: the first ones find the
+/// caches as the other algorithm has left them, and take up to twice or half the time. The faster algorithm
+/// then runs the rest of the period. A few of these calls are timed too: if their times have changed, the
+/// next period begins early, at most once in a period.
 ///
-/// A program repeats itself, too: both probes time the same of two, three or four calls by turns, and a
-/// period is a prime number of calls, so that what one probe has found easier in other patterns, another will
-/// have in a later one.
+/// Programs repeat patterns of calls. If a pattern has two, three or four calls, both probes time the same
+/// ones. A period is a prime number of calls, so that in longer patterns no probe always gets the easier
+/// calls.
 class Window {
  public:
   struct Pace {
     std::uint32_t period, probe, timed;  ///< calls
     std::uint32_t watched_every;         ///< of the rest
   };
-  /// What takes long is timed more often, for CPUs are moved by the clock, and noticed by fewer calls.
+  /// Long calls are timed more often: CPUs are moved by the clock, so fewer calls have to notice it.
   static constexpr Pace kShort{.period = 1021, .probe = 24, .timed = 6, .watched_every = 61};
   static constexpr Pace kLong{.period = 97, .probe = 4, .timed = 3, .watched_every = 7};
 
-  /// Whether all ranks meet before the next call.
+  /// Whether all ranks agree on times (settle()) before the next call.
   bool meets() const { return is_timed() || at_ == pace().probe || at_ == 2 * pace().probe; }
   bool is_timed() const {
     return is_in_probes() ? at_ % pace().probe >= pace().probe - pace().timed
                           : (at_ - 2 * pace().probe + 1) % pace().watched_every == 0;
   }
-  /// What this rank's last timed call has taken, until the ranks meet again; or 0.
+  /// The time of this rank's last timed call, until settle(); else 0.
   std::uint64_t own_time() const { return own_time_; }
 
-  /// Before a call at which the ranks meet: the longest own_time(). Once both probes are over the candidate
-  /// takes the lead if the usual way took more than `margin` times as long, and loses it if it took longer
-  /// itself. True: the leader has changed.
+  /// Before a call for which meets() is true. longest: the largest own_time() of all ranks. After both probes
+  /// the candidate takes the lead if the usual algorithm took more than `margin` times as long, and loses it
+  /// if it took longer itself. True: the leader has changed.
   bool settle(std::uint64_t longest, double margin) {
     own_time_ = 0;
-    if (at_ == pace().probe - pace().timed) return false;  // of the period before
-    if (longest == 0) return false;                        // the first of several to be timed
+    if (at_ == pace().probe - pace().timed) return false;  // a time of the period before
+    if (longest == 0) return false;                        // no call has been timed since the last settle()
     if (at_ > 2 * pace().probe) {
       watch(longest);
       return false;
@@ -75,10 +76,10 @@ class Window {
   }
 
   bool candidate_leads() const { return candidate_leads_; }
-  /// Who carries the next call.
+  /// Whether the candidate runs the next call.
   bool by_candidate() const { return is_in_probes() ? at_ >= pace().probe : candidate_leads_; }
 
-  /// took: by this rank for a timed call; in any unit, for the size of the call.
+  /// took: this rank's time for a timed call, per byte, in any unit.
   void finish(std::uint64_t took = 0) {
     if (is_timed()) own_time_ = std::max<std::uint64_t>(took, 1);
     if (++at_ < pace().period) return;
@@ -86,7 +87,7 @@ class Window {
     was_early_ = false;
   }
 
-  /// Of the last probe's timed calls, save the longest: who is held up tells nothing of the way.
+  /// Of the last probe's timed calls, except the longest: a delayed call tells nothing about the algorithm.
   double mean(bool of_candidate) const {
     const Probe& probe = probes_[of_candidate ? 1 : 0];
     return static_cast<double>(probe.sum - probe.most) / (pace().timed - 1);
@@ -107,8 +108,8 @@ class Window {
     probes_.fill({});
   }
 
-  /// One call may have been held up; two tell that the machine has changed, or that the program's calls are
-  /// not alike: that is no reason to begin again and again.
+  /// One call may have been delayed. Two in a row tell that the machine has changed, or that the program's
+  /// calls differ; the latter is no reason to begin again more than once.
   void watch(std::uint64_t longest) {
     constexpr double kChange = 1.5;
     const Probe& probe = probes_[candidate_leads_ ? 1 : 0];
@@ -122,16 +123,16 @@ class Window {
   }
 
   std::uint32_t at_ = 0;       ///< calls of the period
-  std::uint32_t changes_ = 0;  ///< watched calls that took another time, one after the other
-  bool was_early_ = false;     ///< this period, or the one before that it has cut short
+  std::uint32_t changes_ = 0;  ///< watched calls in a row whose time has changed
+  bool was_early_ = false;     ///< this period has begun early
   bool is_long_ = false;
   bool candidate_leads_ = false;
   std::uint64_t own_time_ = 0;
   std::array<Probe, 2> probes_;
 };
 
-/// The tuner of one communicator's links: one for each collective and power of two of the whole message,
-/// where a immediate exchange is the usual way and where it is not.
+/// The windows of one communicator's links: two for each collective and power of two of the whole message,
+/// one where an immediate exchange is the usual algorithm and one where it is not.
 class Tuner {
  public:
   Tuner() {
@@ -140,7 +141,7 @@ class Tuner {
         for (Window& window : of_collective[size]) window.is_long_ = true;
   }
 
-  /// collective: as SingleCopyExecutor takes. Sizes (2^(k-1), 2^k] window together.
+  /// collective: one that SingleCopyExecutor takes. Sizes (2^(k-1), 2^k] share a window.
   Window& of(device::Collective collective, std::size_t whole_bytes, bool usually_immediate = false) {
     if (collective == device::Collective::kReduceScatterV) collective = device::Collective::kReduceScatter;
     const auto width = static_cast<std::size_t>(std::bit_width(whole_bytes > 0 ? whole_bytes - 1 : 0));

@@ -1,13 +1,14 @@
-// learn_peers.cpp -- how a communicator comes about: who are the peers, and which rings join them? The
-// links follow at the first call that needs them (links/make_links.cpp). What fails on one rank fails on
-// all (agreement.hpp).
+// learn_peers.cpp -- the links follow at the first call that needs them (links/link_maker.cpp). What fails on
+// one rank fails on all (agreement.hpp).
+#include "component/setup/learn_peers.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <chrono>
+#include <string_view>
+#include <vector>
 
-#include "component/communicator.hpp"
 #include "component/links/layout.hpp"
 #include "connect/exchange.hpp"
 #include "device/cuda/images.hpp"
@@ -60,10 +61,8 @@ std::string as_graph(const topo::System& host, const search::ChannelPlan& ring) 
   return search::to_graph_xml(tables, {&plans, 1});
 }
 
-}  // namespace
-
 /// What every rank knows of every other. Plain data.
-struct Communicator::PeerInfo {
+struct PeerInfo {
   std::uint64_t layout = 0;
   topo::Place place;
   device::ProcessId process;
@@ -75,221 +74,168 @@ struct Communicator::PeerInfo {
   std::uint64_t uses_devices = 0;  ///< it keeps calls on GPUs, as far as this rank can
 };
 
-Communicator::Communicator(const Bootstrap& bootstrap, Process& process)
-    : process_(process), name_(bootstrap.name()), bootstrap_(bootstrap), rank_(bootstrap.rank()) {
-  bootstrap_.rename(name_.c_str());
-  where_ = fmt::format("rank {} of {} of {} on host {}", rank_, bootstrap.size(), name_, process.host_name());
-  process_.include(calls_);
+/// The user keeps calls on GPUs, and this rank can on this communicator.
+bool uses_devices_here(const Member& member) {
+  return member.bootstrap.looks_for_devices() && member.process.staging() != nullptr &&
+         device::cuda::kernel_image(0) != nullptr && member.process.wants_devices();
 }
 
-std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, Process& process) {
-  std::unique_ptr<Communicator> communicator;
-  const auto make = [&] { communicator.reset(new Communicator(bootstrap, process)); };
-  // A rank that is alone has nobody to meet, but files to read and write.
-  const bool learns = bootstrap.size() > 1 || (bootstrap.alone() && process.names_files());
-  const auto make_and_learn = [&](Agreement& agreement) {
-    make();
-    communicator->learn(agreement);
+PeerInfo info_of(const Member& member) {
+  Process& process = member.process;
+  PeerInfo info;
+  info.layout = kLayout;
+  info.place = process.place();
+  info.process = process.id();
+  copy_text(info.host_name, process.host_name());
+  info.description = process.description_mark();
+  info.graph = process.graph_mark();
+  info.tune = process.tune().mark();
+  info.reproducible = process.runtime().parameters.reproducible;
+  info.uses_devices = uses_devices_here(member);
+  return info;
+}
+
+/// Throws Error where ranks differ in what all must have alike.
+void check_alike(const std::vector<PeerInfo>& peers) {
+  const auto differs = [&](std::size_t rank, ErrorCode code, std::string_view how) {
+    throw Error(code, fmt::format("Rank {} on host {} {}.", rank, peers[rank].host_name.data(), how));
   };
-  if (!learns) {
-    make();
-  } else if (!meet(bootstrap, process, make_and_learn)) {
-    process.count_communicator(false);
-    return nullptr;
+  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+    if (peers[rank].layout != kLayout) differs(rank, ErrorCode::kUnreachable, "runs another build of loom");
+    if (peers[rank].description != peers[0].description)
+      differs(rank, ErrorCode::kBadInput,
+              "reads another coll_loom_topo_file than rank 0, or one of them none");
+    if (peers[rank].graph != peers[0].graph)
+      differs(rank, ErrorCode::kBadInput,
+              "reads another coll_loom_graph_file than rank 0, or one of them none");
+    if (peers[rank].tune != peers[0].tune)
+      differs(rank, ErrorCode::kBadInput,
+              "has another coll_loom_tune, or text in coll_loom_tune_file, than rank 0, or one of them none");
   }
-  return communicator;
 }
 
-Communicator::~Communicator() {
-  twin_.reset();
-  process_.retire(calls_);
-  if (links_.gpus) process_.retire(std::move(links_.gpus));
-  links_.gpu_state = LinkState::kNotMade;
-  if (requests_.empty())
-    group_->idle.put(std::move(links_));
-  else
-    process_.engine().forget(requests_);  // before anything goes that a request may use
-  group_.reset();
-  process_.groups().trim();
+/// Who is on my host, and its channels as bytes.
+std::vector<std::byte> learn_host(Member& member, const std::vector<PeerInfo>& peers) {
+  Process& process = member.process;
+  Group& group = *member.group;
+  const int rank = member.rank;
+  const topo::HostId own_host = peers[static_cast<std::size_t>(rank)].place.host;
+  std::vector<topo::Place> places;
+  for (std::size_t peer = 0; peer < peers.size(); ++peer) {
+    places.push_back(peers[peer].place);
+    if (places.back().host != own_host) continue;
+    if (static_cast<int>(peer) == rank) group.self_on_host = group.host_places.size();
+    group.host_places.push_back(places.back());
+  }
+  topo::Host host = topo::host_of(places, rank);
+  const topo::System* const description = process.described_machine();
+  if (description != nullptr) {
+    topo::SystemWithNotes described = on_machine(*description, host, places);
+    if (rank == 0) process.tell_of_description(described.notes);
+    host.system = std::move(described.system);
+  }
+  std::vector<int> mates;
+  for (const topo::NodeId id : host.system.gpus()) {
+    mates.push_back(host.system.node(id).gpu().rank);
+    group.host_mates[mates.back()] = peers[static_cast<std::size_t>(mates.back())].process;
+  }
+  group.oversubscribed = topo::oversubscribed(host.system);
+  if (rank == 0 && process.wants_dump() && description != nullptr) {
+    process.dump(host.system);
+  } else if (rank == 0 && process.wants_dump()) {
+    const topo::SystemWithNotes live = on_machine(process.discovered_machine(), host, places);
+    process.tell(live.notes);
+    process.dump(live.system);
+  }
+  const search::ChannelPlan ring = ring_of(host.system, process);
+  if (rank == 0 && process.wants_graph_dump())
+    process.dump_graph([&] { return as_graph(host.system, ring); });
+  return connect::encode(connect::summarize(host.system, mates, std::span(&ring, 1)));
 }
 
-/// Adds what has been done since `began`, which moves on.
-void Communicator::note_part(const char* name, Agreement& agreement,
-                             std::chrono::steady_clock::time_point& began) noexcept {
-  const auto now = std::chrono::steady_clock::now();
-  parts_[part_count_++] = {name, agreement.take_bytes(),
-                           std::chrono::duration<double, std::milli>(now - began).count()};
-  began = now;
-}
+/// My neighbours in the job's rings.
+void take_place(Member& member, const connect::Job& job, const std::vector<PeerInfo>& peers) {
+  Group& group = *member.group;
+  group.wiring = connect::wire(job, member.rank);
+  group.tune = member.process.tune();
+  group.reproducible =
+      std::ranges::any_of(peers, [](const PeerInfo& peer) { return peer.reproducible != 0; });
+  group.uses_devices =
+      std::ranges::all_of(peers, [](const PeerInfo& peer) { return peer.uses_devices != 0; });
+  for (std::size_t i = 0; i < group.small_below.size() && group.wiring.shape.hosts == 1; ++i)
+    group.small_below[i] =
+        immediate_below({.shape = group.wiring.shape}, static_cast<device::Collective>(i), {});
+  if (may_use_hier(group.wiring.shape))
+    group.hier_from = group.tune.names(Algorithm::kHier) ? 1 : kSmallCallsBeforeLinks;
 
-/// First part of the set-up. Takes nothing that others would miss.
-void Communicator::learn(Agreement& agreement) {
-  auto began = std::chrono::steady_clock::now();
-  const Groups::Members members = agreement.all_gather(process_.number());
-  group_is_known_ = find_group(agreement, members);
-  note_part("group", agreement, began);
-  if (group_is_known_) return;
-  learn_group(agreement, began);
-  process_.groups().keep(members, group_);
+  std::vector<int> known = {group.wiring.local.previous, group.wiring.local.next};
+  for (const auto& ring : {group.wiring.rail, group.wiring.flat})
+    if (ring) known.insert(known.end(), {ring->previous, ring->next});
+  for (const auto& [rank, process] : group.host_mates) known.push_back(rank);
+  group.placement = job.placement();
+  for (int rank = 0; rank < group.placement.ranks(); ++rank)
+    group.places.push_back({group.placement.node_of(rank), group.placement.local_of(rank)});
+  if (group.hier_from > 0)
+    for (int host = 0; host < group.placement.nodes(); ++host)
+      known.push_back(group.placement.ranks_of(host).front());
+  for (int position = 0; position < job.ranks() && group.wiring.shape.hosts > 1; ++position)
+    group.grid_ranks.push_back(connect::rank_at(job, 0, position));
+  for (const LinkSpec& spec : kLinkSpecs)
+    for (const LinkPeer& peer : spec.plan(group, member.rank).peers) known.push_back(peer.rank);
+  for (const int rank : known) {
+    const PeerInfo& peer = peers[static_cast<std::size_t>(rank)];
+    group.names[rank] =
+        fmt::format("rank {} (process {} on host {})", rank, peer.process.pid, peer.host_name.data());
+  }
 }
 
 /// Takes what an earlier communicator over these processes has learned, if all ranks have the same.
-bool Communicator::find_group(Agreement& agreement, const Groups::Members& members) {
+bool find_group(Member& member, Agreement& agreement, const Groups::Members& members) {
   std::uint64_t offer = 0;
-  if (std::shared_ptr<Group> known = process_.groups().find(members)) {
-    group_ = std::move(known);
-    // A communicator made before CUDA's driver was there has no eye for GPUs, unlike one that the group is
-    // of.
-    offer = group_->number << 1 | static_cast<std::uint64_t>(uses_devices_here());
-    set_wait_policy();
+  if (std::shared_ptr<Group> known = member.process.groups().find(members)) {
+    member.group = std::move(known);
+    // A communicator that was made before CUDA's driver was loaded does not look for GPUs; the group's may.
+    offer = member.group->number << 1 | static_cast<std::uint64_t>(uses_devices_here(member));
   }
   const bool found =
-      agreement.all_have(offer) && (offer & 1) == static_cast<std::uint64_t>(group_->uses_devices);
-  if (!found) group_ = std::make_shared<Group>();
+      agreement.all_have(offer) && (offer & 1) == static_cast<std::uint64_t>(member.group->uses_devices);
+  if (!found) member.group = std::make_shared<Group>();
   return found;
 }
 
-/// The user keeps calls on GPUs, and this rank can on this communicator.
-bool Communicator::uses_devices_here() const {
-  return bootstrap_.looks_for_devices() && process_.staging() != nullptr &&
-         device::cuda::kernel_image(0) != nullptr && process_.wants_devices();
-}
-
-/// Who are the peers, and how do they join?
-void Communicator::learn_group(Agreement& agreement, std::chrono::steady_clock::time_point& began) {
-  PeerInfo mine;
-  mine.place = process_.place();
-  mine.process = process_.id();
-  copy_text(mine.host_name, process_.host_name());
-  mine.description = process_.description_mark();
-  mine.graph = process_.graph_mark();
-  mine.tune = process_.tune().mark();
-  mine.reproducible = process_.runtime().parameters.reproducible;
-  mine.uses_devices = uses_devices_here();
-  mine.layout = kLayout;
-  const std::vector<PeerInfo> peers = agreement.all_gather(mine);
-
-  const std::vector<std::byte> summary = learn_node(peers);
+void learn_group(Member& member, Agreement& agreement) {
+  const std::vector<PeerInfo> peers = agreement.all_gather(info_of(member));
+  check_alike(peers);
+  const std::vector<std::byte> summary = learn_host(member, peers);
+  Group& group = *member.group;
   const std::vector<std::uint64_t> words =
-      agreement.all_gather(connect::word_of(rank_, group_->host_mates.begin()->first, summary));
-  note_part("peers", agreement, began);
+      agreement.all_gather(connect::word_of(member.rank, group.host_mates.begin()->first, summary));
+  member.times.note("peers", agreement);
 
   // On one host everybody has the only summary. All ranks have the same words, and so see the same here, even
   // if the words contradict each other.
   const bool one_node =
       std::count(words.begin() + 1, words.end(), 0) == static_cast<std::ptrdiff_t>(words.size()) - 1;
   const connect::Announced announced(words);
-  const std::vector<std::byte> slices = one_node
-                                            ? announced.all_slices(std::span(&summary, 1))
-                                            : agreement.all_gather_slices(announced.slice(rank_, summary));
-  take_place(announced.join(slices, rank_, summary), peers);
-  set_wait_policy();
-  group_->number = agreement.largest({rank_ == 0 ? process_.groups().next_number() : 0, 0})[0];
-  note_part("nodes", agreement, began);
+  const std::vector<std::byte> slices =
+      one_node ? announced.all_slices(std::span(&summary, 1))
+               : agreement.all_gather_slices(announced.slice(member.rank, summary));
+  take_place(member, announced.join(slices, member.rank, summary), peers);
+  const std::uint64_t number = member.rank == 0 ? member.process.groups().next_number() : 0;
+  group.number = agreement.largest({number, 0})[0];
+  member.times.note("nodes", agreement);
 }
 
-/// Who is on my host, and its channels as bytes.
-std::vector<std::byte> Communicator::learn_node(const std::vector<PeerInfo>& peers) {
-  std::vector<topo::Place> places;
-  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
-    if (peers[rank].layout != kLayout)
-      throw Error(ErrorCode::kUnreachable, fmt::format("Rank {} on host {} runs another build of loom.", rank,
-                                                       peers[rank].host_name.data()));
-    if (peers[rank].description != peers[0].description)
-      throw Error(ErrorCode::kBadInput,
-                  fmt::format("Rank {} on host {} reads another coll_loom_topo_file than rank 0, or one of "
-                              "them none.",
-                              rank, peers[rank].host_name.data()));
-    if (peers[rank].graph != peers[0].graph)
-      throw Error(ErrorCode::kBadInput,
-                  fmt::format("Rank {} on host {} reads another coll_loom_graph_file than rank 0, or one of "
-                              "them none.",
-                              rank, peers[rank].host_name.data()));
-    if (peers[rank].tune != peers[0].tune)
-      throw Error(
-          ErrorCode::kBadInput,
-          fmt::format("Rank {} on host {} has another coll_loom_tune, or text in coll_loom_tune_file, than "
-                      "rank 0, or one of them none.",
-                      rank, peers[rank].host_name.data()));
-    places.push_back(peers[rank].place);
-    if (places.back().host != peers[static_cast<std::size_t>(rank_)].place.host) continue;
-    if (static_cast<int>(rank) == rank_) group_->self_on_host = group_->host_places.size();
-    group_->host_places.push_back(places.back());
-  }
-  topo::Host host = topo::host_of(places, rank_);
-  if (const topo::System* machine = process_.described_machine()) {
-    topo::SystemWithNotes described = on_machine(*machine, host, places);
-    if (rank_ == 0) process_.tell_of_description(described.notes);
-    host.system = std::move(described.system);
-  }
-  std::vector<int> mates;
-  for (const topo::NodeId id : host.system.gpus()) {
-    mates.push_back(host.system.node(id).gpu().rank);
-    group_->host_mates[mates.back()] = peers[static_cast<std::size_t>(mates.back())].process;
-  }
-  group_->oversubscribed = topo::oversubscribed(host.system);
-  if (rank_ == 0 && process_.wants_dump() && process_.described_machine() != nullptr) {
-    process_.dump(host.system);
-  } else if (rank_ == 0 && process_.wants_dump()) {
-    const topo::SystemWithNotes live = on_machine(process_.discovered_machine(), host, places);
-    process_.tell(live.notes);
-    process_.dump(live.system);
-  }
-  const search::ChannelPlan ring = ring_of(host.system, process_);
-  if (rank_ == 0 && process_.wants_graph_dump())
-    process_.dump_graph([&] { return as_graph(host.system, ring); });
-  return connect::encode(connect::summarize(host.system, mates, std::span(&ring, 1)));
-}
+}  // namespace
 
-/// My neighbours in the job's rings.
-void Communicator::take_place(const connect::Job& job, const std::vector<PeerInfo>& peers) {
-  group_->wiring = connect::wire(job, rank_);
-  group_->tune = process_.tune();
-  group_->reproducible =
-      std::ranges::any_of(peers, [](const PeerInfo& peer) { return peer.reproducible != 0; });
-  group_->uses_devices =
-      std::ranges::all_of(peers, [](const PeerInfo& peer) { return peer.uses_devices != 0; });
-  for (std::size_t i = 0; i < group_->small_below.size() && group_->wiring.shape.hosts == 1; ++i)
-    group_->small_below[i] =
-        immediate_below({.shape = group_->wiring.shape}, static_cast<device::Collective>(i), {});
-  if (may_use_hier(group_->wiring.shape))
-    group_->hier_from = group_->tune.names(Algorithm::kHier) ? 1 : kSmallCallsBeforeLinks;
-
-  std::vector<int> known = {group_->wiring.local.previous, group_->wiring.local.next};
-  for (const auto& ring : {group_->wiring.rail, group_->wiring.flat})
-    if (ring) known.insert(known.end(), {ring->previous, ring->next});
-  for (const auto& [rank, process] : group_->host_mates) known.push_back(rank);
-  group_->placement = job.placement();
-  for (int rank = 0; rank < group_->placement.ranks(); ++rank)
-    group_->places.push_back({group_->placement.node_of(rank), group_->placement.local_of(rank)});
-  if (group_->hier_from > 0)
-    for (int host = 0; host < group_->placement.nodes(); ++host)
-      known.push_back(group_->placement.ranks_of(host).front());
-  for (int position = 0; position < job.ranks() && group_->wiring.shape.hosts > 1; ++position)
-    group_->grid_ranks.push_back(connect::rank_at(job, 0, position));
-  for (const LinkSpec& spec : kLinkSpecs)
-    for (const LinkPeer& peer : spec.plan(*group_, rank_).peers) known.push_back(peer.rank);
-  for (const int rank : known) {
-    const PeerInfo& peer = peers[static_cast<std::size_t>(rank)];
-    group_->names[rank] =
-        fmt::format("rank {} (process {} on host {})", rank, peer.process.pid, peer.host_name.data());
-  }
-}
-
-void Communicator::set_wait_policy() {
-  const loom_runtime& runtime = process_.runtime();
-  // A network answers so late that a CPU spent on spinning is better given to whoever moves its data.
-  const bool yields = group_->oversubscribed || group_->wiring.shape.hosts > 1 ||
-                      (runtime.yield_when_idle != nullptr && runtime.yield_when_idle());
-  wait_policy_ = {runtime.progress, [this] { check_peers(); }, [this] { links_.say_waiting(); }, yields,
-                  runtime.parameters.timeout_s};
-  // Whatever a rank waits for, what it has sent must get out: the library's own loop drives the transport
-  // only now and then.
-  if (group_->wiring.shape.hosts > 1)
-    wait_policy_.progress = [this, library = runtime.progress] {
-      if (library != nullptr) library();
-      if (ucx_transport::Transport* transport = process_.open_transport()) transport->progress();
-    };
+void learn_peers(Member& member, Agreement& agreement) {
+  member.times.begin();
+  const Groups::Members members = agreement.all_gather(member.process.number());
+  member.group_is_known = find_group(member, agreement, members);
+  member.times.note("group", agreement);
+  if (member.group_is_known) return;
+  learn_group(member, agreement);
+  member.process.groups().keep(members, member.group);
 }
 
 }  // namespace loom

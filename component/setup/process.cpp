@@ -79,17 +79,11 @@ loom_counters Process::counters() {
     for (std::size_t c = 0; c < calls.of.size(); ++c) {
       loom_collective_counters& to = sum.of[c];
       const CallCounters::Counts& from = calls.of[c];
-      for (std::size_t a = 0; a < kAlgorithmCount; ++a) {
-        const std::uint64_t carried = from.by[a].load(std::memory_order_relaxed);
-        to.by[a] += carried;
-        to.calls += carried;
-      }
+      for (std::size_t a = 0; a < kAlgorithmCount; ++a)
+        to.by[a] += from.by[a].load(std::memory_order_relaxed);
       to.bytes += from.bytes.load(std::memory_order_relaxed);
-      for (std::size_t r = 0; r < kFallbackCount; ++r) {
-        const std::uint64_t declined = from.fallbacks[r].load(std::memory_order_relaxed);
-        to.fallbacks_by[r] += declined;
-        to.fallbacks += declined;
-      }
+      for (std::size_t r = 0; r < kFallbackCount; ++r)
+        to.fallbacks_by[r] += from.fallbacks[r].load(std::memory_order_relaxed);
     }
   };
   add(retired_calls_);

@@ -27,13 +27,13 @@ TEST(AllreducePlan, CopiesForOneRank) {
   EXPECT_EQ(plan(device::Collective::kAllreduce, {1, 1, 1}, 1 << 20), Algorithm::kCopy);
 }
 
-TEST(AllreducePlan, IsDirectForSmallAndGoesByBoardsForLargeMessagesOfOneHost) {
+TEST(AllreducePlan, IsImmediateForSmallAndCicoForLargeMessagesOfOneHost) {
   EXPECT_EQ(plan(device::Collective::kAllreduce, {2, 1, 2}, 8), Algorithm::kImmediate);
   EXPECT_EQ(plan(device::Collective::kAllreduce, {2, 1, 2}, 1 << 20), Algorithm::kCico);
 }
 
-// Save broadcasts and reduces, which go in pieces.
-TEST(Plan, NeverExceedsWhatADirectOfferHolds) {
+// Except broadcasts and reduces, which go in pieces.
+TEST(Plan, NeverExceedsWhatAnImmediateOfferHolds) {
   using device::Collective;
   for (const auto collective :
        {Collective::kAllreduce, Collective::kReduceScatter, Collective::kAllGather, Collective::kAllToAll})
@@ -61,7 +61,7 @@ TEST(Plan, TakesTurnsOnCpusIntoAccount) {
   EXPECT_EQ(planned(Collective::kAllGather, 64 << 10, true), Algorithm::kCico);
 }
 
-TEST(Plan, HasARivalWhereMachinesDiffer) {
+TEST(Plan, HasACandidateWhereMachinesDiffer) {
   using device::Collective;
   using Answer = std::pair<Algorithm, std::optional<Algorithm>>;
   const auto answer = [](Collective collective, std::size_t bytes, int ranks = 2,
@@ -80,12 +80,12 @@ TEST(Plan, HasARivalWhereMachinesDiffer) {
   for (const auto collective : {Collective::kBroadcast, Collective::kReduce, Collective::kAllGather})
     EXPECT_EQ(answer(collective, 16 << 10), immediate_or_copy);
   EXPECT_EQ(answer(Collective::kBroadcast, 32 << 10), immediate_or_copy);
-  // Nobody but small calls, those in which the root would do the work of all, and those that cannot be read.
+  // No candidate: small calls, a reduce whose root would do the work of all, buffers that cannot be read.
   EXPECT_EQ(answer(Collective::kBroadcast, 8 << 10), (Answer{Algorithm::kImmediate, {}}));
   EXPECT_EQ(answer(Collective::kReduce, 1 << 20, 3), (Answer{Algorithm::kCico, {}}));
   EXPECT_EQ(answer(Collective::kAllreduce, 1 << 20, 2, {}), (Answer{Algorithm::kCico, {}}));
   EXPECT_EQ(answer(Collective::kBarrier, 0), (Answer{Algorithm::kImmediate, {}}));
-  // Nor where ranks take turns, or the user has chosen.
+  // No candidate either where ranks take turns, or the user has chosen.
   EXPECT_EQ(answer(Collective::kAllreduce, 1 << 20, 2, {.single_copy = true, .oversubscribed = true}),
             (Answer{Algorithm::kCico, {}}));
   for (const char* const tune : {"all:cico", "all:table", "allreduce:512k-inf:table"})
@@ -154,7 +154,7 @@ TEST(Plan, TakesRingsForSmallerMessagesTheFewerTheHosts) {
   EXPECT_EQ(plan(Collective::kReduceScatterV, many, 2 << 20), Algorithm::kRing);
 }
 
-TEST(Plan, TakesTreesBetweenWhatIsSmallAndWhereRingsHaveMoreBandwidth) {
+TEST(Plan, TakesDbtBetweenSmallSizesAndThoseWhereRingsHaveMoreBandwidth) {
   using device::Collective;
   const connect::Shape three{6, 3, 2}, six{12, 6, 2}, many{400, 100, 4}, unequal{5, 3, 0};
   EXPECT_EQ(plan(Collective::kBroadcast, six, (32 << 10) - 1), Algorithm::kFallback);
@@ -165,7 +165,7 @@ TEST(Plan, TakesTreesBetweenWhatIsSmallAndWhereRingsHaveMoreBandwidth) {
     EXPECT_EQ(plan(collective, six, 1 << 20), Algorithm::kRing);
     EXPECT_EQ(plan(collective, three, 64 << 10), Algorithm::kRing);
   }
-  // Between few hosts, hier have what a tree would be better at.
+  // Between few hosts, hier runs the sizes that suit a tree.
   EXPECT_EQ(plan(Collective::kAllreduce, six, 128 << 10), Algorithm::kFallback);
   EXPECT_EQ(plan(Collective::kAllreduce, {32, 16, 2}, 1 << 20), Algorithm::kDbt);
   EXPECT_EQ(plan(Collective::kAllreduce, {32, 16, 2}, 16 << 20), Algorithm::kRing);
@@ -200,7 +200,7 @@ TEST(Plan, CountsAllBlocksTogetherAcrossHosts) {
   }
 }
 
-TEST(AllreducePlan, TakesTwoLevelsForSmallMessagesBetweenAFewHostsIfWanted) {
+TEST(AllreducePlan, TakesHierForSmallMessagesBetweenAFewHostsIfItsLinksAreThere) {
   for (const device::Collective rooted : {device::Collective::kReduce, device::Collective::kBroadcast}) {
     EXPECT_EQ(plan(rooted, {6, 3, 2}, 16 << 10, {.hier = true}), Algorithm::kHier);
     EXPECT_EQ(plan(rooted, {6, 3, 2}, (16 << 10) + 1, {.hier = true}), Algorithm::kFallback);
@@ -240,10 +240,10 @@ TEST(AllreducePlan, TakesTwoLevelsForSmallMessagesBetweenAFewHostsIfWanted) {
   EXPECT_FALSE(may_use_hier({2, 1, 2}));
 }
 
-TEST(Plan, TakesTheAlgorithmThatIsWantedWhereThatCanCarryTheCall) {
+TEST(Plan, TakesTheWantedAlgorithmIfItCanRunTheCall) {
   using device::Collective;
   const Conditions readable{.single_copy = true};
-  const char *const rings = "all:ring,alltoall:pairwise", *const trees = "all:ring,all:dbt";
+  const char *const rings = "all:ring,alltoall:pairwise", *const dbt = "all:ring,all:dbt";
   for (const std::size_t bytes : {1, 1 << 24}) {
     EXPECT_EQ(plan(Collective::kBroadcast, {4, 1, 4}, bytes, readable, "all:cico"), Algorithm::kCico);
     EXPECT_EQ(plan(Collective::kBroadcast, {4, 1, 4}, bytes, readable, "all:single_copy"),
@@ -251,20 +251,20 @@ TEST(Plan, TakesTheAlgorithmThatIsWantedWhereThatCanCarryTheCall) {
     EXPECT_EQ(plan(Collective::kAllreduce, {6, 3, 2}, bytes, {}, rings), Algorithm::kRing);
     EXPECT_EQ(plan(Collective::kAllreduce, {5, 3, 0}, bytes, {}, rings), Algorithm::kRing);
     EXPECT_EQ(plan(Collective::kAllToAll, {6, 3, 2}, bytes, {}, rings), Algorithm::kPairwise);
-    EXPECT_EQ(plan(Collective::kReduce, {6, 3, 2}, bytes, {}, trees), Algorithm::kDbt);
-    EXPECT_EQ(plan(Collective::kReduce, {5, 3, 0}, bytes, {}, trees), Algorithm::kRing);
-    EXPECT_EQ(plan(Collective::kReduceScatter, {6, 3, 2}, bytes, {}, trees), Algorithm::kRing);
+    EXPECT_EQ(plan(Collective::kReduce, {6, 3, 2}, bytes, {}, dbt), Algorithm::kDbt);
+    EXPECT_EQ(plan(Collective::kReduce, {5, 3, 0}, bytes, {}, dbt), Algorithm::kRing);
+    EXPECT_EQ(plan(Collective::kReduceScatter, {6, 3, 2}, bytes, {}, dbt), Algorithm::kRing);
     EXPECT_EQ(plan(Collective::kAllreduce, {6, 3, 2}, bytes, {}, "all:fallback"), Algorithm::kFallback);
   }
   EXPECT_EQ(plan(Collective::kAllreduce, {4, 1, 4}, 8, readable, "all:single_copy"), Algorithm::kSingleCopy);
   EXPECT_EQ(plan(Collective::kReduce, {4, 1, 4}, 8, readable, "all:single_copy"), Algorithm::kImmediate);
   EXPECT_EQ(plan(Collective::kScan, {6, 3, 2}, 8, {}, rings), Algorithm::kFallback);
   EXPECT_EQ(plan(Collective::kAllreduce, {6, 3, 2}, 0, {}, rings), Algorithm::kFallback);
-  // What has to stay short does, and what may not wait has no immediate exchange.
+  // Immediate exchanges stay short, and calls that may not wait have none.
   EXPECT_EQ(plan(Collective::kAllreduce, {4, 1, 4}, 1 << 20, readable, "all:immediate"), Algorithm::kCico);
   EXPECT_EQ(chosen(Collective::kAllreduce, {4, 1, 4}, 8, readable, false, "all:immediate").algorithm,
             Algorithm::kCico);
-  // Algorithms for GPUs carry nothing in host memory.
+  // Algorithms for GPUs run nothing in host memory.
   EXPECT_EQ(plan(Collective::kAllreduce, {4, 1, 4}, 1 << 20, {}, "all:kernel,all:host_driven"),
             Algorithm::kCico);
 }
@@ -344,7 +344,7 @@ TEST(SmallCalls, GoByAnImmediateExchangeWithoutAProbe) {
             0U);
 }
 
-TEST(Plan, LeavesToTheComponentBelowWhatHasNoAlgorithmAcrossHosts) {
+TEST(Plan, LeavesToTheFallbackComponentWhatHasNoAlgorithmAcrossHosts) {
   EXPECT_EQ(plan(device::Collective::kAllToAll, {6, 3, 2}, 8), Algorithm::kFallback);
   EXPECT_EQ(plan(device::Collective::kAllGather, {5, 3, 0}, 8), Algorithm::kFallback);
   for (const auto collective :

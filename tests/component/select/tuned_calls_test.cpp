@@ -1,5 +1,5 @@
-// Calls for which there are two ways (window.hpp): by both, whoever would be faster, with changes from one to
-// the other in a row of calls; and tuner as they come.
+// Calls that have two algorithms (tuner.hpp): by both, whichever would be faster, with changes from one to
+// the other in a row of calls; and with the tuner's own decisions.
 #include <algorithm>
 #include <cstdint>
 #include <tuple>
@@ -72,9 +72,9 @@ void check_call(Rank& self, Communicator& communicator, Collective collective, s
                            << static_cast<int>(collective) << ", count " << count;
 }
 
-class RacingCalls : public ::testing::TestWithParam<int> {};
+class TunedCalls : public ::testing::TestWithParam<int> {};
 
-TEST_P(RacingCalls, MayChangeTheirWayBetweenAnyTwo) {
+TEST_P(TunedCalls, MayChangeTheirAlgorithmBetweenAnyTwo) {
   Job job{.ranks = GetParam()};
   job.run([](Rank& self) {
     const auto communicator = self.connect();
@@ -82,10 +82,10 @@ TEST_P(RacingCalls, MayChangeTheirWayBetweenAnyTwo) {
     check_call(self, *communicator, Collective::kBarrier, 0, false, 0);  // makes the links
     if (!ForcedTuner::start(*communicator)) return;
     int call = 0;
-    // Within a line, direct or by single copy, direct in neither case, in several tiles.
+    // Within a line; immediate or by single copy; never immediate; in several tiles.
     for (const std::size_t count : {5UL, 2100UL, 9000UL, 150'000UL})
       for (const Collective collective : kAll) {
-        // Each way after each; and other collectives meet in what the change leaves behind.
+        // Each algorithm after each; and another collective finds what the change leaves behind.
         for (const bool candidates_lead : {false, true, true, false, false, true}) {
           ForcedTuner::set(*communicator, candidates_lead);
           check_call(self, *communicator, collective, count,
@@ -100,7 +100,7 @@ TEST_P(RacingCalls, MayChangeTheirWayBetweenAnyTwo) {
   });
 }
 
-TEST_P(RacingCalls, TakeTurns) {
+TEST_P(TunedCalls, TakeTurns) {
   Job job{.ranks = GetParam()};
   job.run([](Rank& self) {
     const auto communicator = self.connect();
@@ -123,7 +123,7 @@ TEST_P(RacingCalls, TakeTurns) {
   });
 }
 
-TEST_P(RacingCalls, GoByWhoeverLeads) {
+TEST_P(TunedCalls, UseTheAlgorithmThatLeads) {
   Job job{.ranks = GetParam()};
   job.run([](Rank& self) {
     const auto communicator = self.connect();
@@ -141,7 +141,7 @@ TEST_P(RacingCalls, GoByWhoeverLeads) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, RacingCalls, ::testing::Values(2, 3, 4),
+INSTANTIATE_TEST_SUITE_P(Ranks, TunedCalls, ::testing::Values(2, 3, 4),
                          [](const auto& test) { return std::to_string(test.param) + "Ranks"; });
 
 }  // namespace

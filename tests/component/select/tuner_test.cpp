@@ -14,7 +14,7 @@ using device::Collective;
 constexpr std::size_t kShortBytes = 64 << 10, kLongBytes = 8 << 20;
 constexpr double kMargin = 1.1;
 
-/// What one rank's calls of a kind come to, where a call takes took(by_candidate, call).
+/// What the window decides for one rank's calls of a kind, where a call takes took(by_candidate, call).
 struct Calls {
   std::vector<bool> by_candidate;
   std::vector<int> met, news;  ///< calls
@@ -54,7 +54,7 @@ TEST(Window, GivesTheRestOfAPeriodToTheFaster) {
     }
 }
 
-TEST(Window, TimesTheLastCallsOfALapAndAFewOfTheRest) {
+TEST(Window, TimesTheLastCallsOfAProbeAndAFewOfTheRest) {
   Tuner tuner;
   std::vector<int> timed;
   const auto note = [&](bool, int call) {
@@ -76,7 +76,7 @@ TEST(Window, FollowsAMachineThatChanges) {
                       const bool candidate_is_faster = call >= first && call < second;
                       return by_candidate == candidate_is_faster ? 100 : 200;
                     });
-    // Two watched calls tell, the second of them at the next one.
+    // Two watched calls tell; the second one counts when the next one begins.
     ASSERT_EQ(run.news.size(), 2);
     EXPECT_LE(run.news[0] - first, probes + 3 * watched_every);
     EXPECT_LE(run.news[1] - second, probes + 3 * watched_every);
@@ -115,14 +115,14 @@ TEST(Window, FindsTheFasterAmongCallsThatAreNotAlike) {
         }
 }
 
-TEST(Window, IsNotLostByOneCallThatWasHeldUp) {
+TEST(Window, IsNotLostByOneDelayedCall) {
   Tuner tuner;
   const int probe = calls_of(Window::kShort.probe), period = calls_of(Window::kShort.period);
-  for (const int held_up : {probe - 1, probe - calls_of(Window::kShort.timed), 2 * probe - 1}) {
+  for (const int delayed : {probe - 1, probe - calls_of(Window::kShort.timed), 2 * probe - 1}) {
     const Calls run(tuner.of(Collective::kAllGather, kShortBytes), period, [&](bool by_candidate, int call) {
-      return (by_candidate ? 150 : 100) + (call == held_up ? 100'000 : 0);
+      return (by_candidate ? 150 : 100) + (call == delayed ? 100'000 : 0);
     });
-    EXPECT_TRUE(run.news.empty()) << held_up;
+    EXPECT_TRUE(run.news.empty()) << delayed;
   }
 }
 

@@ -1,0 +1,252 @@
+// communicator.cpp -- a communicator's life, its blocking calls, and how they fail. Those that do not wait
+// are in execute/nonblocking.cpp.
+#include "component/communicator.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "component/execute/failure.hpp"
+#include "component/setup/learn_peers.hpp"
+
+namespace loom {
+
+Communicator::Communicator(const Bootstrap& bootstrap, Process& process) : member_(bootstrap, process) {
+  process.include(calls_);
+}
+
+std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, Process& process) {
+  std::unique_ptr<Communicator> communicator;
+  const auto make = [&] { communicator.reset(new Communicator(bootstrap, process)); };
+  // A rank that is alone has nobody to meet, but files to read and write.
+  const bool learns = bootstrap.size() > 1 || (bootstrap.alone() && process.names_files());
+  const auto make_and_learn = [&](Agreement& agreement) {
+    make();
+    learn_peers(communicator->member_, agreement);
+    communicator->execution_.set_wait_policy();
+  };
+  if (!learns) {
+    make();
+  } else if (!meet(bootstrap, process, make_and_learn)) {
+    process.count_communicator(false);
+    return nullptr;
+  }
+  return communicator;
+}
+
+Communicator::~Communicator() {
+  twin_.reset();
+  Process& process = member_.process;
+  process.retire(calls_);
+  if (links_.gpus) process.retire(std::move(links_.gpus));
+  links_.gpu_state = LinkState::kNotMade;
+  if (requests_.empty())
+    member_.group->idle.put(std::move(links_));
+  else
+    process.engine().forget(requests_);  // before anything goes that a request may use
+  member_.group.reset();
+  process.groups().trim();
+}
+
+/// Makes the links at its first call.
+bool Communicator::is_linked() {
+  if (linking_) return false;
+  if (links_.state == LinkState::kNotMade) {
+    linking_ = true;
+    link_maker_.make();
+    linking_ = false;
+    if (stopping_) leave();
+    if (links_.state == LinkState::kReady) {
+      learn_what_is_small();
+      if (member_.tells(1))
+        without_failing([&] {
+          const loom_runtime& runtime = member_.process.runtime();
+          runtime.log(link_maker_.description().c_str());
+          for (const std::string& line : member_.group->tune.without_effect(selector_.conditions()))
+            runtime.log(fmt::format("{}: {}", member_.name, line).c_str());
+        });
+    }
+  }
+  return links_.state == LinkState::kReady;
+}
+
+/// Makes them at its first call.
+bool Communicator::has_pairwise() {
+  if (linking_) return false;
+  if (links_.pairwise_state == LinkState::kNotMade) {
+    linking_ = true;
+    link_maker_.make_pairwise();
+    linking_ = false;
+  }
+  return links_.pairwise_state == LinkState::kReady;
+}
+
+void Communicator::learn_what_is_small() noexcept {
+  // At coll_loom_verbose 2 the first call of each kind is told.
+  if (!links_.immediate || member_.process.runtime().parameters.verbose >= 2) return;
+  // Without memory for it calls take the longer way.
+  without_failing([&] {
+    const Group& group = *member_.group;
+    for (std::size_t i = 0; i < small_below_.size(); ++i) {
+      // A rule may name an algorithm that not all communicators of the group can use.
+      const auto collective = static_cast<device::Collective>(i);
+      const std::uint64_t below = group.tune.empty()
+                                      ? group.small_below[i]
+                                      : immediate_below(selector_.conditions(), collective, group.tune);
+      std::atomic_ref(small_below_[i]).store(below, std::memory_order_relaxed);
+    }
+  });
+}
+
+/// Once what it needs is there. Whether all ranks may read each other's memory is known with the links.
+Choice Communicator::choose_when_linked(const device::Call& call) {
+  Choice choice = selector_.choose(call, true);
+  if (choice.algorithm == Algorithm::kFallback || choice.algorithm == Algorithm::kCopy) return choice;
+  const bool was_linked = links_.state != LinkState::kNotMade;
+  if (!is_linked()) return {};
+  if (!was_linked) choice = selector_.choose(call, true);
+  return choice.algorithm == Algorithm::kPairwise && !has_pairwise() ? Choice{} : choice;
+}
+
+/// The algorithm that has carried the call; nothing: it is declined.
+std::optional<Algorithm> Communicator::try_perform(const device::Call& call) {
+  finish_requests_before_call();
+  if (!device::has_kernel(call)) return {};
+  if (!linking_) selector_.count_small_call(call);
+  try {
+    const Choice choice = choose_when_linked(call);
+    // Where sizes differ from rank to rank, nobody knows alone that there is nothing to do.
+    const bool nothing = device::is_empty(call);
+    if (choice.candidate && !nothing) return selector_.perform_probing(call, choice);
+    selector_.explain(choice.algorithm, call);
+    if (choice.algorithm == Algorithm::kFallback) return {};
+    if (!nothing) execution_.perform(choice.algorithm, call);
+    return choice.algorithm;
+  } catch (...) {
+    return end_call(call);
+  }
+}
+
+bool Communicator::perform_on_device(const device::Call& call) {
+  if (linking_ || !device_calls_.may_carry(call)) return false;
+  finish_requests_before_call();
+  std::optional<Algorithm> carried;
+  try {
+    if (is_linked()) carried = device_calls_.try_perform(call);
+  } catch (...) {
+    fail_call();
+  }
+  if (carried) count(call, carried);
+  return carried.has_value();
+}
+
+void Communicator::count(const device::Call& call, std::optional<Algorithm> carried) noexcept {
+  CallCounters::Counts& counts = calls_[call.collective];
+  if (carried) {
+    calls_.add(counts.by[static_cast<std::size_t>(*carried)], 1);
+    calls_.add(counts.bytes, call.bytes());
+  } else if (!linking_) {
+    const FallbackReason reason = !device::has_kernel(call)            ? FallbackReason::kNoKernel
+                                  : links_.state == LinkState::kFailed ? FallbackReason::kNotConnected
+                                                                       : FallbackReason::kNotBetter;
+    calls_.add(counts.fallbacks[static_cast<std::size_t>(reason)], 1);
+  }
+}
+
+/// From inside a handler. A broadcast whose root has another size is performed as the root does; all else
+/// ends the communicator, save what has ended the call alone.
+std::optional<Algorithm> Communicator::end_call(const device::Call& call) {
+  try {
+    throw;
+  } catch (const Truncated&) {
+    throw;
+  } catch (const device::DifferentCall& other) {
+    if (!execution_.adopts(call, other, device::CallProgress::kNone)) {
+      try {
+        execution_.fail_for(other);
+      } catch (...) {
+        fail_call();
+      }
+    }
+    const AdoptedBroadcast adopted(call, other.its().bytes());
+    const std::optional<Algorithm> carried = try_perform(adopted.call());
+    execution_.tell_adopted(adopted, call.root);
+    return carried;
+  } catch (...) {
+    fail_call();
+  }
+}
+
+/// From inside a handler.
+void Communicator::end_small_call(const device::Call& call) {
+  try {
+    execution_.fail_immediate();
+  } catch (...) {
+    end_call(call);
+  }
+}
+
+/// From inside a handler: every later call fails too.
+void Communicator::fail_call() {
+  leave();
+  try {
+    throw;
+  } catch (const Error& error) {
+    broken_ = error;
+    throw;
+  } catch (...) {
+    broken_.emplace(ErrorCode::kInternal, "An earlier call on this communicator failed.");
+    throw;
+  }
+}
+
+int Communicator::fail() noexcept {
+  const bool first = !broken_;
+  abandon();
+  return result_of_exception([&](loom_message message, const char* cause) {
+    if (!first) return;
+    try {
+      broken_.emplace(ErrorCode::kInternal, "An earlier call on this communicator failed.");
+      throw;
+    } catch (const Error& error) {
+      broken_ = error;
+    } catch (...) {
+    }
+    member_.process.runtime().show(message, where().c_str(), cause);
+  });
+}
+
+void Communicator::give_up() noexcept {
+  bool first = false;
+  member_.process.engine().apart([&] {
+    abandon();
+    first = !broken_;
+    try {
+      if (first) broken_.emplace(ErrorCode::kOutOfMemory, "There is no memory left.");
+    } catch (...) {  // even the text is too much; the peers know
+      first = false;
+    }
+  });
+  if (first) member_.process.runtime().show(LOOM_MESSAGE_RESOURCES, where().c_str(), broken_->what());
+}
+
+void Communicator::leave() noexcept {
+  member_.process.engine().apart([&] { abandon(); });
+}
+
+/// While nobody advances requests.
+void Communicator::abandon() noexcept {
+  if (std::exchange(abandoned_, true)) return;
+  for (std::uint64_t& below : small_below_) std::atomic_ref(below).store(0, std::memory_order_relaxed);
+  links_.abandon();
+  if (twin_) twin_->stop();
+}
+
+/// The communicator whose persistent calls this one carries is abandoned. Started ones find out when they are
+/// next advanced, and links that are being made when they are done.
+void Communicator::stop() noexcept {
+  stopping_.store(true);
+  if (requests_.empty() && !linking_) abandon();
+}
+
+}  // namespace loom

@@ -1,0 +1,201 @@
+#include "component/execute/device_calls.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "component/significance.h"
+
+namespace loom {
+
+using device::Collective;
+using device::cuda::Gpu;
+using device::cuda::GpuFacts;
+using device::cuda::GpuLinks;
+using device::cuda::HostDrivenExecutor;
+using device::cuda::kernel_way;
+using device::cuda::Owner;
+using device::cuda::Sharing;
+
+namespace {
+
+constexpr const char *kStaged = "device buffers go through the host",
+                     *kNoIpc = "memory of GPUs is shared by file descriptors next";
+
+}  // namespace
+
+/// The user wants it, and it can carry the call.
+bool DeviceCalls::may_carry_by(Algorithm algorithm, const device::Call& call) const {
+  if (algorithm == Algorithm::kKernel && member_.group->reproducible) return false;
+  const std::size_t bytes = device::shared_bytes(call, member_.group->wiring.shape.ranks);
+  return row_of(algorithm).can(selector_.conditions(), call.collective, bytes) &&
+         member_.group->tune.wants_on_devices(
+             algorithm, call.collective,
+             whole_message(call.collective, member_.group->wiring.shape.ranks, bytes));
+}
+
+bool DeviceCalls::may_carry(const device::Call& call) const {
+  if (!member_.group->uses_devices || links_.gpu_state == LinkState::kFailed) return false;
+  if (device::is_reduction(call.collective) && !Gpu::supports(call.op, call.type)) return false;
+  return may_carry_by(Algorithm::kKernel, call) || may_carry_by(Algorithm::kHostDriven, call);
+}
+
+/// By the links that there are.
+std::optional<Algorithm> DeviceCalls::algorithm_for(const device::Call& call) const {
+  if (links_.gpus->has_kernel() && may_carry_by(Algorithm::kKernel, call)) return Algorithm::kKernel;
+  if (links_.gpus->has_cico() && may_carry_by(Algorithm::kHostDriven, call)) return Algorithm::kHostDriven;
+  return {};
+}
+
+std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
+  const std::optional<Owner> owner = gpu_of(call);
+  if (!execution_.holds_everywhere(owner.has_value())) return {};
+  if (links_.gpu_state == LinkState::kNotMade)
+    links_.gpu_state = make_links(*owner) ? LinkState::kReady : LinkState::kFailed;
+  if (links_.gpu_state == LinkState::kFailed) return {};
+  const std::optional<Algorithm> algorithm = algorithm_for(call);
+  if (!algorithm) return {};
+  selector_.explain(*algorithm, call);
+  Operation operation{call, *algorithm};
+  execution_.drive(operation);
+  return algorithm;
+}
+
+/// Whose the buffers are that matter on this rank, if they are contiguous, of one GPU, and of the one that
+/// the links are on.
+std::optional<Owner> DeviceCalls::gpu_of(const device::Call& call) const {
+  const loom_significance* const row = loom_significance_of(static_cast<int>(call.collective));
+  const loom_role role = loom_role_of(member_.rank, call.root);
+  const bool reads = loom_is_significant(row, LOOM_IN, role),
+             writes = loom_is_significant(row, LOOM_OUT, role);
+  std::optional<Owner> owner;
+  const auto is_there = [&](const std::byte* buffer, const device::Packer* packer) {
+    if (packer != nullptr) return false;
+    const std::optional<Owner> found = member_.process.staging()->driver().owner_of(buffer);
+    if (!found || (owner && (found->device != owner->device || found->context != owner->context)))
+      return false;
+    owner = found;
+    return true;
+  };
+  try {
+    if ((reads && !is_there(call.in, call.in_packer)) || (writes && !is_there(call.out, call.out_packer)))
+      return {};
+    if (links_.gpus && !(links_.gpus->gpu().is_of(*owner) && links_.gpus->is_alive())) return {};
+  } catch (const Error&) {  // who stages the buffer finds out again, and says so
+    return {};
+  }
+  return owner;
+}
+
+/// At coll_loom_verbose 1, for it is no error.
+void DeviceCalls::say(const char* what, const char* why) const {
+  if (member_.process.runtime().parameters.verbose < 1) return;
+  without_failing(
+      [&] { member_.process.runtime().log(fmt::format("{}: {}: {}", member_.where, what, why).c_str()); });
+}
+
+/// Whether body() is true on all ranks; what it throws is told, with what is done otherwise, and is a no.
+template <class Body>
+bool DeviceCalls::try_everywhere(const char* otherwise, Body&& body) {
+  bool here = false;
+  try {
+    here = body();
+  } catch (const std::exception& error) {
+    say(otherwise, error.what());
+  }
+  return execution_.holds_everywhere(here);
+}
+
+/// all: of as many as there are ranks.
+template <class T>
+void DeviceCalls::gather_on_host(const T& mine, std::vector<T>& all) {
+  const device::Call call{.collective = Collective::kAllGather,
+                          .in = reinterpret_cast<const std::byte*>(&mine),
+                          .out = reinterpret_cast<std::byte*>(all.data()),
+                          .count = sizeof(mine)};
+  execution_.perform(selector_.choose(call, true).algorithm, call);
+}
+
+/// For the algorithms that coll_loom_tune names, on GPUs of all ranks; nothing where that cannot be. Where
+/// kernels are all that is named they share a GPU where they can; beside host_driven they do not, for there
+/// they would wait for multiprocessors that other work of the program has.
+std::optional<GpuLinks::Kind> DeviceCalls::kind_of_links(std::span<const GpuFacts> facts) const {
+  const bool kernels = member_.group->tune.names(Algorithm::kKernel) && !member_.group->reproducible &&
+                       kernel_way(Collective::kAllreduce, 1, member_.group->wiring.shape.ranks).has_value();
+  const bool steps = member_.group->tune.names(Algorithm::kHostDriven);
+  const Sharing sharing = sharing_of(facts, device::cuda::kMostChannels);
+  if (kernels && steps && sharing == Sharing::kNone) return GpuLinks::Kind::kBoth;
+  if (steps) return GpuLinks::Kind::kHostDriven;
+  if (!kernels || sharing == Sharing::kTakingTurns) return {};
+  return GpuLinks::Kind::kKernel;
+}
+
+/// Memory of the GPUs that all reach; true on every rank or on none.
+bool DeviceCalls::make_links(const Owner& owner) {
+  std::shared_ptr<Gpu> gpu;
+  GpuFacts mine;
+  std::vector<GpuFacts> facts;
+  member_.process.free_retired_links();
+  const auto look = [&] {
+    facts.resize(static_cast<std::size_t>(member_.bootstrap.size()));
+    gpu = member_.process.gpu(owner);
+    mine = gpu->facts();
+    return true;
+  };
+  if (!try_everywhere(kStaged, look)) return false;
+  gather_on_host(mine, facts);
+  const std::optional<GpuLinks::Kind> kind = kind_of_links(facts);
+  if (!kind) {
+    say(kStaged, "Ranks share a GPU, where kernels would wait for each other's turn for ever.");
+    return false;
+  }
+  // Half of what is left is for later communicators, as long as the other half will do.
+  const std::uint64_t room = std::ranges::min(facts, {}, &GpuFacts::room).room;
+  auto form = GpuLinks::fitting(*kind, member_.bootstrap.size(), room / 2);
+  if (!form) form = GpuLinks::fitting(*kind, member_.bootstrap.size(), room);
+  if (!form) {
+    say(kStaged, "The GPU of a rank has no room left under coll_loom_memory_limit.");
+    return false;
+  }
+  const bool ipc = std::ranges::all_of(facts, &GpuFacts::ipc),
+             files = std::ranges::all_of(facts, &GpuFacts::virtual_memory);
+  if (ipc && connect(gpu, *form, Gpu::Memory::kPlain, files ? kNoIpc : kStaged)) return true;
+  member_.process.free_retired_links();  // those of the attempt
+  if (files) return connect(gpu, *form, Gpu::Memory::kVirtual, kStaged);
+  if (!ipc) say(kStaged, "The GPU of a rank shares no memory with other processes.");
+  return false;
+}
+
+/// By memory of one kind; what that has made is let go of where it does not work on all ranks.
+bool DeviceCalls::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, Gpu::Memory memory,
+                          const char* otherwise) {
+  std::vector<GpuLinks::Handle> handles;
+  GpuLinks::Handle mine;
+  const auto make = [&] {
+    handles.resize(static_cast<std::size_t>(member_.bootstrap.size()));
+    links_.gpus = std::make_unique<GpuLinks>(gpu, form, member_.bootstrap.size(), memory);
+    return true;
+  };
+  const auto gather = [&] {
+    mine = links_.gpus->handle();
+    gather_on_host(mine, handles);
+    return true;
+  };
+  const auto join = [&] {
+    links_.gpus->connect(handles, member_.rank);
+    return true;
+  };
+  const auto deliver = [&] {
+    if (!links_.gpus->delivers())
+      throw Error(ErrorCode::kDevice, "what other ranks write to their GPUs cannot be read from this one.");
+    return true;
+  };
+  if (try_everywhere(otherwise, make) && gather() && try_everywhere(otherwise, join) &&
+      try_everywhere(otherwise, deliver))
+    return true;
+  if (links_.gpus) member_.process.retire(std::move(links_.gpus));
+  return false;
+}
+
+}  // namespace loom

@@ -1,0 +1,54 @@
+// device_calls.hpp -- calls whose buffers lie on GPUs on all ranks, and stay there. Whether they do is a fact
+// of each rank: a round of flags makes it one that all share, and every verdict of the set-up likewise.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "component/execute/execution.hpp"
+#include "component/links/links.hpp"
+#include "component/select/call_selector.hpp"
+#include "component/setup/member.hpp"
+#include "device/call.h"
+#include "device/cuda/gpu_links.hpp"
+
+namespace loom {
+
+class DeviceCalls {
+ public:
+  /// All must outlive this.
+  DeviceCalls(Member& member, Links& links, Execution& execution, CallSelector& selector)
+      : member_(member), links_(links), execution_(execution), selector_(selector) {}
+
+  /// As far as that is known to all: the ranks have yet to ask each other for the rest. The same on all.
+  bool may_carry(const device::Call& call) const;
+  /// Collective, once there are links. What has carried the call; nothing, on all ranks: it is to be staged.
+  /// Throws as Execution::perform().
+  std::optional<Algorithm> try_perform(const device::Call& call);
+
+ private:
+  using Gpu = device::cuda::Gpu;
+  using GpuLinks = device::cuda::GpuLinks;
+
+  bool may_carry_by(Algorithm algorithm, const device::Call& call) const;
+  std::optional<Algorithm> algorithm_for(const device::Call& call) const;
+  std::optional<device::cuda::Owner> gpu_of(const device::Call& call) const;
+  std::optional<GpuLinks::Kind> kind_of_links(std::span<const device::cuda::GpuFacts> facts) const;
+  bool make_links(const device::cuda::Owner& owner);
+  bool connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, Gpu::Memory memory,
+               const char* otherwise);
+  void say(const char* what, const char* why) const;
+  template <class T>
+  void gather_on_host(const T& mine, std::vector<T>& all);
+  template <class Body>
+  bool try_everywhere(const char* otherwise, Body&& body);
+
+  Member& member_;
+  Links& links_;
+  Execution& execution_;
+  CallSelector& selector_;
+};
+
+}  // namespace loom

@@ -1,0 +1,101 @@
+// immediate_calls.cpp -- calls by immediate exchanges, and what ranks of one host tell each other before
+// others.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "component/execute/execution.hpp"
+
+namespace loom {
+
+void Execution::announce(const device::Call& call, device::CallFamily family) {
+  if (!links_.immediate) return;
+  device::Waiter waiter(wait_policy_);
+  try {
+    links_.immediate->announce(call, family, waiter);
+  } catch (...) {
+    fail_immediate();
+  }
+}
+
+void Execution::exchange_immediately(const device::Call& call) {
+  device::Waiter waiter(wait_policy_);
+  try {
+    if (call.in_packer == nullptr && call.out_packer == nullptr) [[likely]]
+      links_.immediate->perform(call, waiter);
+    else
+      pack_and_exchange(call, waiter, call.bytes());
+  } catch (...) {
+    fail_immediate();
+  }
+}
+
+/// A small call with non-contiguous buffers: they are packed on the stack. A long broadcast goes piece by
+/// piece, cut as ranks with contiguous buffers cut it. No other immediate call is longer than an offer.
+void Execution::pack_and_exchange(const device::Call& call, device::Waiter& waiter, std::size_t call_bytes) {
+  using device::Collective;
+  constexpr std::size_t kMostBytes = device::ImmediateArea::kMostOffered;
+  alignas(device::kCacheLine) std::byte in[kMostBytes], out[2 * kMostBytes];
+  const bool many_in = call.collective == Collective::kAllToAll;
+  const bool many_out = many_in || call.collective == Collective::kAllGather;
+  const bool bcast = call.collective == Collective::kBroadcast;
+  if (const std::size_t most = device::ImmediateArea::kMostOffered; bcast && call.bytes() > most) {
+    device::Call piece = call;
+    piece.type = device::Type::kUint8;
+    for (std::size_t at = 0; at < call.bytes(); at += most) {
+      if (call.in != nullptr) piece.in = call.in + at;
+      if (call.out != nullptr) piece.out = call.out + at;
+      piece.count = std::min(most, call.bytes() - at);
+      pack_and_exchange(piece, waiter, call_bytes);
+      waiter.moved();
+    }
+    return;
+  }
+  const auto ranks = static_cast<std::size_t>(links_.immediate->size());
+  const std::size_t in_blocks = many_in ? ranks : 1, out_blocks = many_out ? ranks : 1;
+  if (in_blocks * call.bytes() > sizeof(in) || out_blocks * call.bytes() > sizeof(out))
+    throw Error(ErrorCode::kInternal, "A non-contiguous message is too large for an immediate exchange.");
+  const bool sends = !bcast || member_.rank == call.root, receives = !bcast || member_.rank != call.root;
+  device::Call packed = call;
+  if (call.in_packer != nullptr) {
+    for (std::size_t block = 0; sends && block < in_blocks; ++block)
+      call.in_packer->move(call.in_packer->context, static_cast<int>(block), in + block * call.bytes(),
+                           call.bytes());
+    packed.in = in;
+  }
+  if (call.out_packer != nullptr) packed.out = out;
+  links_.immediate->perform_part(packed, call_bytes, waiter);
+  if (call.out_packer == nullptr || !receives) return;
+  for (std::size_t block = 0; block < out_blocks; ++block)
+    call.out_packer->move(call.out_packer->context, static_cast<int>(block), out + block * call.bytes(),
+                          call.bytes());
+}
+
+bool Execution::holds_everywhere(bool here) {
+  const auto mine = static_cast<std::byte>(here);
+  std::byte all{};
+  device::Waiter waiter(wait_policy_);
+  try {
+    links_.immediate->perform({.collective = device::Collective::kAllreduce,
+                               .in = &mine,
+                               .out = &all,
+                               .count = 1,
+                               .op = device::Op::kMin},
+                              waiter);
+  } catch (...) {
+    fail_immediate();
+  }
+  return all != std::byte{0};
+}
+
+void Execution::fail_immediate() const {
+  try {
+    throw;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTimeout) throw;
+    throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(),
+                                          group().names.at(links_.immediate->awaited())));
+  }
+}
+
+}  // namespace loom

@@ -1,0 +1,138 @@
+#include "component/select/call_selector.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <string>
+
+namespace loom {
+namespace {
+
+constexpr std::uint64_t kMiB = 1024 * 1024;
+
+}  // namespace
+
+std::size_t CallSelector::bytes_of(const device::Call& call) const {
+  return device::shared_bytes(call, member_.bootstrap.size());
+}
+
+std::size_t CallSelector::whole_message_of(const device::Call& call) const {
+  return whole_message(call.collective, member_.bootstrap.size(), bytes_of(call));
+}
+
+bool CallSelector::hier_is_due() const {
+  if (counts_with_ != nullptr && counts_with_->hier_is_due()) return true;
+  const std::uint64_t from = member_.group->hier_from;
+  return from > 0 && (links_.state == LinkState::kReady || small_calls_ >= from);
+}
+
+Conditions CallSelector::conditions() const {
+  return {.shape = member_.group->wiring.shape,
+          .single_copy = !links_.pids.empty(),
+          .hier = hier_is_due(),
+          .oversubscribed = member_.group->oversubscribed};
+}
+
+void CallSelector::count_small_call(const device::Call& call) {
+  if (links_.state != LinkState::kNotMade || member_.group->hier_from == 0) return;
+  Conditions with = conditions();
+  with.hier = true;
+  if (loom::choose(with, call.collective, bytes_of(call), true, member_.group->tune).algorithm ==
+      Algorithm::kHier)
+    ++small_calls_;
+}
+
+Choice CallSelector::choose(const device::Call& call, bool may_wait) {
+  return selector_.choose(conditions(), call.collective, bytes_of(call), may_wait, member_.group->tune);
+}
+
+Window& CallSelector::window_of(const device::Call& call, Algorithm usual) {
+  return links_.tuner.of(call.collective, whole_message_of(call), usual == Algorithm::kImmediate);
+}
+
+Algorithm CallSelector::leading(const device::Call& call, Choice choice) {
+  if (!choice.candidate) return choice.algorithm;
+  return window_of(call, choice.algorithm).candidate_leads() ? *choice.candidate : choice.algorithm;
+}
+
+Algorithm CallSelector::perform_probing(const device::Call& call, Choice choice) {
+  const Algorithm usual = choice.algorithm, candidate = *choice.candidate;
+  // The root of a broadcast, and the senders of a reduce, run ahead of the others in a row of immediate
+  // calls. Times that are taken from the moment when all ranks are there do not show that. By single copy
+  // they wait for the others.
+  const bool runs_ahead =
+      usual == Algorithm::kImmediate &&
+      (call.collective == device::Collective::kBroadcast || call.collective == device::Collective::kReduce);
+  const double margin = runs_ahead ? 1.2 : 1.1;
+  using Clock = std::chrono::steady_clock;
+  Window& window = window_of(call, usual);
+  if (window.meets())
+    execution_.announce(call, device::CallFamily::kImmediate);  // a broadcast's sizes differ before others do
+  const bool news = window.meets() && window.settle(largest_on_host(window.own_time()), margin);
+  const bool timed = window.is_timed();
+  const Algorithm way = window.by_candidate() ? candidate : usual;
+  explain(window.candidate_leads() ? candidate : usual, call);  // probes are no news
+  const auto began = timed ? Clock::now() : Clock::time_point();
+  execution_.perform(way, call);
+  std::uint64_t ns_per_mib = 0;
+  if (timed) {
+    const auto ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - began).count());
+    ns_per_mib = ns * kMiB / whole_message_of(call);
+  }
+  window.finish(ns_per_mib);
+  if (news) explain_probe(call, window, choice);  // not while the others wait
+  return way;
+}
+
+/// By all ranks, which leave it together.
+std::uint64_t CallSelector::largest_on_host(std::uint64_t mine) {
+  auto* const there = reinterpret_cast<std::byte*>(&mine);
+  execution_.perform(Algorithm::kImmediate, {.collective = device::Collective::kAllreduce,
+                                             .in = there,
+                                             .out = there,
+                                             .count = 1,
+                                             .type = device::Type::kUint64,
+                                             .op = device::Op::kMax});
+  return mine;
+}
+
+void CallSelector::explain(Algorithm algorithm, const device::Call& call, bool may_wait) {
+  if (!member_.tells(2)) return;
+  const std::pair kind{call.collective, algorithm};
+  if (std::find(explained_.begin(), explained_.end(), kind) != explained_.end()) return;
+  without_failing([&] {
+    explained_.push_back(kind);
+    // Of some calls not all ranks know how long they are.
+    const std::size_t bytes = whole_message_of(call);
+    const std::string size = bytes > 0 ? fmt::format(" of {} bytes", bytes) : "";
+    const bool on_devices = algorithm != Algorithm::kFallback && row_of(algorithm).on_devices;
+    const std::string why =
+        on_devices ? "a rule of coll_loom_tune"
+                   : reason_of(conditions(), call.collective, bytes_of(call), may_wait, member_.group->tune);
+    member_.process.runtime().log(fmt::format("{}: {}{} goes by {}: {}", member_.name,
+                                              name_of(call.collective), size, name_of(algorithm), why)
+                                      .c_str());
+  });
+}
+
+void CallSelector::explain_probe(const device::Call& call, const Window& window, Choice choice) const {
+  if (!member_.tells(1)) return;
+  without_failing([&] {
+    const std::size_t bytes = whole_message_of(call);
+    const auto us = [&](bool by_candidate) {
+      return window.mean(by_candidate) * static_cast<double>(bytes) / static_cast<double>(kMiB) / 1e3;
+    };
+    const std::string_view usual = name_of(choice.algorithm), candidate = name_of(*choice.candidate);
+    member_.process.runtime().log(
+        fmt::format(
+            "{}: {} of {} bytes takes {:.1f} us by {}, {:.1f} by {}: calls of {} to {} bytes go by {}",
+            member_.name, name_of(call.collective), bytes, us(false), usual, us(true), candidate,
+            std::bit_ceil(bytes) / 2 + 1, std::bit_ceil(bytes),
+            window.candidate_leads() ? fmt::format("{} now", candidate) : fmt::format("{} again", usual))
+            .c_str());
+  });
+}
+
+}  // namespace loom

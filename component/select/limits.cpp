@@ -1,0 +1,258 @@
+#include "component/select/limits.hpp"
+
+#include <algorithm>
+
+#include "component/select/sizes.hpp"
+#include "device/cuda/host_driven_executor.hpp"
+#include "device/cuda/kernel_links.hpp"
+#include "device/host/dbt_executor.hpp"
+#include "device/host/hier_executor.hpp"
+#include "device/host/immediate_exchange.hpp"
+#include "device/host/single_copy_executor.hpp"
+#include "device/host/split_rail_executor.hpp"
+
+namespace loom {
+namespace {
+
+using connect::Shape;
+using device::Collective;
+using sizes::depth_of;
+using sizes::kBytesPerStep;
+using sizes::kKiB;
+using sizes::kMiB;
+using sizes::kMostSingleCopyBytes;
+using sizes::offered;
+using sizes::ring_size;
+using sizes::rooted_between_two;
+using sizes::whole;
+
+// As measured. Between hosts a size is that of the whole message, all blocks together.
+
+// Each of n ranks reads what n offer, so the crossing point with CICO buffers falls with n.
+constexpr std::size_t kImmediateBytesRead = 32 * kKiB;
+// Of a broadcast, and of what a rank sends to the root of a reduce: one rank reads all of a piece while the
+// next piece is written (2 ranks, 2 MiB of L2 cache each).
+constexpr std::size_t kMostImmediateRooted = 64 * kKiB;
+static_assert(kMostImmediateRooted * 8 + 7 <= device::ExchangeTag::kMask,
+              "the flag of an exchange has its bytes");
+// From here on rings are fastest for every collective.
+constexpr std::size_t kRingMinBytes = 512 * kKiB;
+// From here on dbt is fastest for broadcasts between up to kHostsOfDbtMin hosts, and from twice as much
+// between more.
+constexpr std::size_t kDbtMinBytes = 32 * kKiB;
+constexpr std::size_t kHostsOfDbtMin = 8;
+// dbt packs a buffer that is not contiguous in one piece.
+constexpr std::size_t kMostByDbt = 64 * kMiB;
+// A node leader sends to all others at once. Between more hosts, the logarithmic patterns of the fallback
+// component send fewer messages.
+constexpr int kMostHostsAtOnce = 16;
+// Below this hier runs a reduce_scatter: its node leaders receive the whole message before they scatter it
+// (six virtual hosts of two ranks, two to eight of one).
+constexpr std::size_t kMostScatteredByHier = 16 * kKiB, kMostScatteredOfOne = 2 * kKiB;
+// What a leader sends to, or receives from, all other hosts together where the fallback component would use a
+// tree (three and six virtual hosts of two ranks, two to eight of one).
+constexpr std::size_t kMostAtOnce = 64 * kKiB;
+constexpr std::size_t kMostRootedByHier = 16 * kKiB;
+constexpr std::size_t kMostGatheredByHier = 16 * kKiB;
+// Each rank needs 512 KiB of slots for each rank of another host.
+constexpr int kMostPairwiseRanks = 64;
+
+/// Below this, dbt over the hosts is faster than a ring: it has fewer steps, 2 log2 h for an all-reduce
+/// instead of 2 (h - 1), but sends 2 S instead of 2 (h - 1)/h S. With a step's latency t and a host's
+/// bandwidth B, the two are equal at h (h - 1 - log2 h) t B.
+std::size_t ring_over_dbt_bytes(const Shape& shape) {
+  if (shape.ranks_per_host == 0) return 0;
+  const auto hosts = static_cast<std::size_t>(shape.hosts), depth = depth_of(shape);
+  return hosts > depth + 1 ? hosts * (hosts - 1 - depth) * kBytesPerStep : 0;
+}
+
+/// Below this, the latency of loom's steps costs more than the fallback component loses otherwise (three to
+/// eight virtual hosts of one and two ranks, 1 Gbit/s, with a delay of 200 us and without, against tuned and
+/// han). A ring has more steps between more hosts.
+std::size_t least_between_hosts(Collective collective, const Shape& shape) {
+  const auto hosts = static_cast<std::size_t>(shape.hosts);
+  const std::size_t any_ring = std::max(kRingMinBytes, ring_size(shape) * kBytesPerStep);
+  const auto ring_from = [&](std::size_t kib) {
+    return std::clamp(kib * kKiB / 4 * hosts, kib * kKiB, any_ring);
+  };
+  if (shape.ranks_per_host == 0) return any_ring;
+  const bool has_dbt = ring_over_dbt_bytes(shape) > 0;
+  const std::size_t dbt_from = hosts <= kHostsOfDbtMin ? kDbtMinBytes : 2 * kDbtMinBytes;
+  switch (collective) {
+    case Collective::kBroadcast:
+      return has_dbt ? dbt_from : ring_from(32);
+    case Collective::kReduce:
+      return has_dbt ? 2 * kDbtMinBytes : ring_from(64);
+    case Collective::kReduceScatter:
+    case Collective::kReduceScatterV:
+      return ring_from(128);
+    case Collective::kAllreduce:
+      return hosts <= kHostsOfDbtMin || (may_use_hier(shape) && shape.ranks > shape.hosts) ? ring_from(256)
+                                                                                           : 2 * dbt_from;
+    default:
+      return any_ring;
+  }
+}
+
+}  // namespace
+
+namespace limits {
+
+// ---- Which collectives?
+
+bool any_collective(Collective) {
+  return true;
+}
+bool immediate_carries(Collective collective) {
+  return collective <= Collective::kBarrier;
+}
+bool single_copy_carries(Collective collective) {
+  return device::SingleCopyExecutor::takes(collective);
+}
+bool hier_carries(Collective collective) {
+  return device::HierExecutor::takes(collective);
+}
+bool ring_carries(Collective collective) {
+  return device::SplitRailExecutor::takes(collective) || collective == Collective::kBroadcast ||
+         collective == Collective::kReduce;
+}
+bool dbt_carries(Collective collective) {
+  return device::DbtExecutor::takes(collective);
+}
+bool pairwise_carries(Collective collective) {
+  return collective == Collective::kAllToAll;
+}
+bool host_driven_carries(Collective collective) {
+  return device::cuda::HostDrivenExecutor::takes(collective);
+}
+bool kernel_carries(Collective collective) {
+  return device::cuda::kernel_way(collective, 1, 2).has_value();
+}
+
+// ---- On which communicators?
+
+const char* needs_one_rank(const Conditions& conditions, Collective) {
+  return conditions.shape.ranks > 1 ? "it is for one rank alone" : nullptr;
+}
+const char* needs_one_host(const Conditions& conditions, Collective) {
+  return conditions.shape.hosts > 1    ? "it is for ranks of one host"
+         : conditions.shape.ranks == 1 ? "there is one rank alone"
+                                       : nullptr;
+}
+const char* needs_readable_memory(const Conditions& conditions, Collective collective) {
+  if (const char* why = needs_one_host(conditions, collective)) return why;
+  if (!conditions.single_copy) return "the ranks may not read each other's memory";
+  return collective == Collective::kReduce && conditions.shape.ranks > 2
+             ? "the root of a reduce would do the work of all ranks"
+             : nullptr;
+}
+const char* needs_kernels(const Conditions& conditions, Collective collective) {
+  if (const char* why = needs_one_host(conditions, collective)) return why;
+  return device::cuda::kernel_way(collective, 1, conditions.shape.ranks) ? nullptr
+                                                                         : "there are too many ranks";
+}
+const char* needs_several_hosts(const Conditions& conditions, Collective) {
+  return conditions.shape.hosts == 1 ? "it is for several hosts" : nullptr;
+}
+const char* needs_equal_hosts(const Conditions& conditions, Collective collective) {
+  if (const char* why = needs_several_hosts(conditions, collective)) return why;
+  return conditions.shape.ranks_per_host == 0 ? "the hosts have different numbers of ranks" : nullptr;
+}
+const char* needs_leaders(const Conditions& conditions, Collective collective) {
+  if (const char* why = needs_several_hosts(conditions, collective)) return why;
+  if (!may_use_hier(conditions.shape)) return "there are too many hosts for links between all leaders";
+  return conditions.hier ? nullptr : "the node leaders are not joined yet";
+}
+const char* needs_few_ranks(const Conditions& conditions, Collective collective) {
+  if (const char* why = needs_several_hosts(conditions, collective)) return why;
+  return may_use_pairwise(conditions.shape)
+             ? nullptr
+             : "there are too many ranks for links between all, or each host has only one";
+}
+
+// ---- Which sizes can it take?
+
+bool any_size(const Conditions&, Collective, std::size_t) {
+  return true;
+}
+bool has_bytes(const Conditions&, Collective collective, std::size_t bytes) {
+  return bytes > 0 || collective == Collective::kBarrier;
+}
+/// A broadcast and a reduce go in pieces.
+bool immediate_takes(const Conditions& conditions, Collective collective, std::size_t bytes) {
+  const bool in_pieces = collective == Collective::kBroadcast || collective == Collective::kReduce;
+  return offered(conditions, collective, bytes) <=
+         (in_pieces ? kMostImmediateRooted : device::ImmediateArea::kMostOffered);
+}
+
+// ---- Which sizes suit it?
+
+bool immediate_suits(const Conditions& conditions, Collective collective, std::size_t bytes) {
+  const int ranks = conditions.shape.ranks;
+  return rooted_between_two(collective, ranks) ||
+         offered(conditions, collective, bytes) <=
+             std::min(device::ImmediateArea::kMostOffered,
+                      kImmediateBytesRead / static_cast<std::size_t>(ranks));
+}
+
+/// A message that an immediate exchange suits has arrived before three rounds have ended. Where ranks share
+/// CPUs, only two collectives wait rarely: the root of a broadcast waits once, at the end, and the ranks of
+/// an all-to-all wait twice. The CICO buffers of an all-gather are read by several ranks, faster than the
+/// kernel reads (4 and 8 ranks on 2 cores).
+bool single_copy_suits(const Conditions& conditions, Collective collective, std::size_t bytes) {
+  if (immediate_takes(conditions, collective, bytes) && immediate_suits(conditions, collective, bytes))
+    return false;
+  return !conditions.oversubscribed ||
+         ((collective == Collective::kBroadcast || collective == Collective::kAllToAll) &&
+          offered(conditions, collective, bytes) <= kMostSingleCopyBytes);
+}
+
+/// Where each host has one rank, the fallback component needs fewer messages for a barrier, and fewer bytes
+/// for a message that is not short (two to eight virtual hosts, with a delay of 100 us and without).
+bool hier_suits(const Conditions& conditions, Collective collective, std::size_t bytes) {
+  const Shape& shape = conditions.shape;
+  if (is_long_between_hosts(conditions, collective, bytes)) return false;
+  const std::size_t all = whole(conditions, collective, bytes);
+  const bool several = shape.ranks > shape.hosts;
+  const std::size_t most_at_once = kMostAtOnce / static_cast<std::size_t>(shape.hosts - 1);
+  switch (collective) {
+    case Collective::kBarrier:
+      return several;
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+      return several && all <= std::min(kMostRootedByHier, most_at_once);
+    case Collective::kAllGather:
+      return several && all <= kMostGatheredByHier;
+    case Collective::kReduceScatter:
+      return all < (several ? kMostScatteredByHier : kMostScatteredOfOne);
+    default:
+      return several ? all < kRingMinBytes
+                     : all <= std::min(device::HierExecutor::kMostShortBytes, most_at_once);
+  }
+}
+
+/// The ring of a broadcast or a reduce is a chain along the root's rail, with no more bandwidth than a tree.
+bool dbt_suits(const Conditions& conditions, Collective collective, std::size_t bytes) {
+  const std::size_t rooted = collective == Collective::kAllreduce ? 1 : 4;
+  return is_long_between_hosts(conditions, collective, bytes) &&
+         whole(conditions, collective, bytes) <
+             std::min(rooted * ring_over_dbt_bytes(conditions.shape), kMostByDbt);
+}
+
+bool is_long_between_hosts(const Conditions& conditions, Collective collective, std::size_t bytes) {
+  return whole(conditions, collective, bytes) >= least_between_hosts(collective, conditions.shape);
+}
+
+}  // namespace limits
+
+bool may_use_hier(const Shape& shape) {
+  return shape.hosts > 1 && shape.hosts <= kMostHostsAtOnce;
+}
+bool may_use_pairwise(const Shape& shape) {
+  return shape.hosts > 1 && shape.ranks > shape.hosts && shape.ranks <= kMostPairwiseRanks;
+}
+bool suits_dbt(const Shape& shape) {
+  return shape.hosts > 1 && ring_over_dbt_bytes(shape) > 0;
+}
+
+}  // namespace loom

@@ -1,0 +1,38 @@
+#include "component/setup/member.hpp"
+
+#include <fmt/format.h>
+
+#include <span>
+
+#include "component/setup/agreement.hpp"
+
+namespace loom {
+
+void SetUpTimes::note(const char* part, Agreement& agreement) noexcept {
+  const Clock::time_point now = Clock::now();
+  parts_[count_++] = {part, agreement.take_bytes(),
+                      std::chrono::duration<double, std::milli>(now - began_).count()};
+  began_ = now;
+}
+
+std::string SetUpTimes::text() const {
+  const std::span parts(parts_.data(), count_);
+  double sum = 0;
+  for (const Part& part : parts) sum += part.milliseconds;
+  std::string text = fmt::format("{:.1f} ms:", sum);
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    text += fmt::format("{} {} {:.1f} ms ({} bytes from each rank)", i == 0 ? "" : ",", parts[i].name,
+                        parts[i].milliseconds, parts[i].bytes);
+  return text;
+}
+
+Member::Member(const Bootstrap& with, Process& of)
+    : process(of),
+      name(with.name()),
+      bootstrap(with),
+      rank(with.rank()),
+      where(fmt::format("rank {} of {} of {} on host {}", rank, with.size(), name, of.host_name())) {
+  bootstrap.rename(name.c_str());
+}
+
+}  // namespace loom
