@@ -31,8 +31,8 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-/// The call has ended, on this rank without what its buffers had no room for; nothing else has suffered. Code
-/// kTruncated. Any other Error inside a call ends its communicator.
+/// The call has ended and its communicator goes on; this rank's result lacks what its buffers had no room
+/// for. Code kTruncated. Any other Error inside a call ends its communicator.
 class Truncated : public Error {
  public:
   explicit Truncated(const std::string& what) : Error(ErrorCode::kTruncated, what) {}

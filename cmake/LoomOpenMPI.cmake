@@ -6,7 +6,7 @@
 #   loom::mpi      the MPI library, for programs
 find_program(LOOM_MPICC NAMES mpicc.openmpi mpicc DOC "Open MPI's compiler wrapper, mpicc")
 
-# The wrapper and ompi_info describe the installation; what they write to stderr is of no interest here.
+# The wrapper and ompi_info describe the installation; what they write to stderr does not matter here.
 macro(loom_ask_openmpi out program)
   execute_process(COMMAND ${program} ${ARGN} OUTPUT_VARIABLE ${out} ERROR_QUIET RESULT_VARIABLE _status
                   OUTPUT_STRIP_TRAILING_WHITESPACE)

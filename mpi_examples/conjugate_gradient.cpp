@@ -28,7 +28,7 @@ struct Slab {
 
   Slab(int grid, int rank, int ranks) : n(grid) {
     const int share = n / ranks;
-    const int larger = n % ranks;  // the node leaders take one plane more
+    const int larger = n % ranks;  // the first ranks take one plane more
     planes = share + (rank < larger ? 1 : 0);
     first = rank * share + std::min(rank, larger);
     below = planes > 0 && first > 0 ? rank - 1 : MPI_PROC_NULL;
@@ -97,7 +97,7 @@ void combine(double a, const Field& x, double b, Field& y) {
   for (double* to = y.begin(); to != y.end(); ++to, ++from) *to = a * *from + b * *to;
 }
 
-/// Zero on the box's faces, lopsided inside: a smoother choice could be an eigenvector, solved in one
+/// Zero on the box's faces, asymmetric inside: a smoother choice could be an eigenvector, solved in one
 /// iteration.
 Field known_solution(const Slab& slab) {
   Field u(slab);
@@ -159,7 +159,7 @@ int run(int grid, double tolerance, int rank, int ranks) {
   const double seconds = MPI_Wtime() - start;
   const auto carried_after = tool.counter("coll_loom_calls", "allreduce");
 
-  // The residual that the iteration carries along drifts from the true one; judge by the true one.
+  // The residual that the iteration updates drifts from the true one, so judge by the true one.
   Field difference(slab);
   apply_laplacian(slab, x, difference);
   combine(1, b, -1, difference);

@@ -3,8 +3,7 @@
 //   mpirun ... loom_overlap [MIB [REPETITIONS]]        (16 MiB, 9 times)
 //
 // Times MPI_Iallreduce and MPI_Wait alone, a computation that takes as long, and the computation between the
-// two. What is hidden is what the three times say: (alone + computation - both) / alone. Medians of the
-// slowest rank.
+// two. The hidden share of the call is (alone + computation - both) / alone. Medians of the slowest rank.
 #include <mpi.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// channels_svg.cpp -- channels over the picture of their machine: each follows the links that it takes, in a
-// colour of its own and a little beside the others; beside the links what they carry.
+// channels_svg.cpp -- channels over the picture of their machine: each follows its links, in a colour of its
+// own and a little beside the others. Tags beside the links say what they carry.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -41,7 +41,7 @@ class Overlay {
     std::vector<Point> way = points;
     for (Point& point : way) point.x += shift, point.y += shift;
     if (points.size() < 2) return;
-    // At its ends across its direction alone, so that it does not enter boxes.
+    // At its ends shift only across its direction, so that it does not enter boxes.
     for (const auto& [end, next] :
          {std::pair(std::size_t{0}, std::size_t{1}), {way.size() - 1, way.size() - 2}})
       if (points[end].x == points[next].x)
@@ -51,7 +51,7 @@ class Overlay {
     picture_.canvas().way(way, colour, kWidth);
   }
 
-  /// What a link and its other direction carry, of what they can, where there is room beside other text.
+  /// What a link and its other direction carry, and of how much, where there is room beside other text.
   void tag(const Link& link, double carried, double back) {
     std::string text = fmt::format("{:.4g}", carried);
     if (const std::string other = fmt::format("{:.4g}", back); other != text) text += "|" + other;
@@ -79,7 +79,7 @@ class Overlay {
     while (kind(id) == NodeKind::kNet || kind(id) == NodeKind::kC2cPort) id = system_.node(id).parent;
     return id;
   }
-  /// Where a link of `id` to its parent leaves it; NVLink and C2C do beside PCI.
+  /// Where the link of `id` to its parent leaves the box; NVLink and C2C leave beside PCI.
   Point head(NodeId id, LinkType type) const {
     if (type == LinkType::kNvl || type == LinkType::kC2c) return {box(id).centre() - 2, box(id).y};
     if (places_.aside[static_cast<std::size_t>(id)])
@@ -162,7 +162,7 @@ class Overlay {
     return places;
   }
 
-  /// Where a tag begins that no text is in the way of.
+  /// The left end of a tag that covers no other text.
   Point beside(const Link& link, NodeId from, NodeId to) const {
     if (kind(to) == NodeKind::kNvSwitch) return {box(from).centre() + 14, box(from).bottom() + 12};
     if (kind(from) == NodeKind::kCpu && kind(to) == NodeKind::kCpu)

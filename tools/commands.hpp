@@ -1,5 +1,5 @@
-// commands.hpp -- the subcommands of `loom`. Each adds itself to the command line; the exit code is set by
-// what runs.
+// commands.hpp -- the subcommands of `loom`. Each adds itself to the command line; the one that runs sets the
+// exit code.
 #pragma once
 
 namespace CLI {

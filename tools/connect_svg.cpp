@@ -1,6 +1,6 @@
-// connect_svg.cpp -- a channel across nodes: its ring as lines of text, ranks in the order in which data
-// passes them; below its two trees as indented lists, a node in each row and children below their parents. No
-// edge passes a rank that it is not of.
+// connect_svg.cpp -- a channel across nodes: its ring as lines of ranks, in the order in which data passes
+// them; below, its two trees as indented lists, a node in each row and children below their parents. No edge
+// passes a rank that is not one of its ends.
 #include <fmt/format.h>
 
 #include <array>
@@ -58,7 +58,7 @@ void legend(Canvas& canvas, double y, const std::string& heading, const Agreed& 
   if (network) entry(true, fmt::format("between nodes: {:.5g} GB/s", agreed.inter_gbps[at]));
 }
 
-/// Ranks from left to right and row after row; a node starts a row of its own rather than to be broken.
+/// Ranks from left to right, row after row; a node starts a new row rather than being broken.
 class RingPicture {
  public:
   RingPicture(const Job& job, int channel, double top) : job_(job), channel_(channel) {

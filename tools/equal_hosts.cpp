@@ -10,10 +10,10 @@ using namespace loom::topo;
 
 namespace {
 
-/// A host without what tells it from one like it.
+/// A host without what distinguishes it from an equal one.
 struct Shape {
   std::vector<Node> nodes;  // parents by their place in the host
-  std::vector<Link> links;  // the same; to kNoNode: to what hosts share
+  std::vector<Link> links;  // the same; to kNoNode: to something that hosts share
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 

@@ -1,4 +1,4 @@
-// equal_hosts.hpp -- which hosts of a machine are alike, so that a picture needs one of them only.
+// equal_hosts.hpp -- which hosts of a machine are alike, so that a picture needs only one of them.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ struct EqualHosts {
   std::vector<int> others;  ///< ascending
 };
 
-/// All hosts, those together that differ in nothing but ids (of PCI functions, ports, hosts) and ranks. In
-/// order of the first of each.
+/// All hosts, in groups that differ in nothing but ids (of PCI functions, ports, hosts) and ranks. In order
+/// of the first host of each group.
 std::vector<EqualHosts> equal_hosts(const topo::System& system);
 /// Every host by itself.
 std::vector<EqualHosts> single_hosts(const topo::System& system);

@@ -41,7 +41,7 @@ std::string unknown_command(const CLI::App& loom, int argc, char** argv) {
   return "";
 }
 
-/// For what CLI11 complains of: with the name of the command that it is about.
+/// CLI11's complaint, with the name of the command that it is about.
 std::string failure(const CLI::App* app, const CLI::Error& error) {
   std::string path = app->get_name();
   for (auto parsed = app->get_subcommands(); !parsed.empty(); parsed = app->get_subcommands()) {

@@ -150,9 +150,9 @@ Machines plan_machines(const JobRequest& request, const std::map<std::string, to
   return machines;
 }
 
-/// The number of channels to which each node's search is to be limited. Where machines differ it may be less
-/// than the user's: five rings of 12, 12, 12, 8 and 4 GB/s suit a node with four of 12 less than four would.
-/// Not where the user wants channels cut: fewer would carry more each.
+/// The limit on channels for each node's search. Where machines differ it may be less than the user's: for a
+/// node with four rings of 12 GB/s, four suit better than five of 12, 12, 12, 8 and 4. Not where the user
+/// wants channels cut: fewer would carry more each.
 int best_limit(const JobRequest& asked, const std::map<std::string, topo::System>& systems) {
   const bool alike = std::all_of(asked.machines.begin(), asked.machines.end(), [&](const MachineFile& file) {
     return file.path == asked.machines[0].path && file.ranks == asked.machines[0].ranks;
@@ -193,7 +193,7 @@ int best_limit(const JobRequest& asked, const std::map<std::string, topo::System
   return best->limit;
 }
 
-/// The same as over MPI, without MPI: every rank's word and slice, and then one rank's set-up.
+/// As over MPI, but without it: every rank's word and slice, and then one rank's set-up.
 ExchangeSize exchange(const connect::Job& job, const connect::ChannelLimits& limits) {
   std::vector<std::vector<std::byte>> kinds;
   for (const connect::NodeSummary& kind : job.kinds()) kinds.push_back(connect::encode(kind));

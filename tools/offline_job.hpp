@@ -1,5 +1,5 @@
-// offline_job.hpp -- a whole job on one's desk: machines from files, as many as one likes, ranks placed on
-// them.
+// offline_job.hpp -- a whole job without its machines: they come from files, any number of them, with ranks
+// placed on them.
 #pragma once
 
 #include <cstdint>

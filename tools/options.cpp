@@ -78,7 +78,7 @@ CLI::Validator number(double least, double most) {
 }
 
 CLI::Validator not_empty() {
-  // What a forgotten variable of a script leaves.
+  // An unset variable of a script leaves an empty argument.
   return {[](const std::string& text) { return std::string(text.empty() ? "it is empty" : ""); }, "",
           "not empty"};
 }

@@ -16,7 +16,7 @@ namespace loom::tools {
 /// Throws Error (kBadInput).
 [[noreturn]] void refuse(const std::string& reason);
 
-/// For CLI::Option::check. They look at the text, before it becomes a number that is none or another one.
+/// For CLI::Option::check. They look at the text, before CLI11 turns it into no number or another one.
 CLI::Validator whole_number(std::int64_t least, std::int64_t most);
 CLI::Validator number(double least, double most);
 CLI::Validator not_empty();

@@ -25,7 +25,7 @@ struct Options {
   int* exit_code = nullptr;
 };
 
-/// One rank stands for each GPU of a machine file; else as --ranks-per-host says.
+/// One rank for each GPU of a machine file; else as --ranks-per-host says.
 connect::Shape shape_of(const Options& options) {
   std::vector<int> counts;
   if (!options.ranks_per_host.empty()) {

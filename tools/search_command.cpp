@@ -83,8 +83,8 @@ std::string picture_of(const std::string& picture, Pattern pattern) {
       .string();
 }
 
-/// What does not go together would be passed over in silence; what cannot be written is known before the
-/// work.
+/// Refuses options that do not go together, which would otherwise have no effect, and files that cannot be
+/// written, before the work.
 void check_options(Options& options, const CLI::App& command) {
   refuse_with(command, "--graph-file",
               {"--explain", "--pattern", "--compare", "--cross-nic", "--min-channels", "--max-channels",

@@ -51,7 +51,7 @@ topo::PathType type_named(const std::string& name) {
   return topo::PathType::kDis;
 }
 
-/// Links that one of our channels crosses, counted as NCCL does: it has one more between a GPU and its
+/// Links that one of loom's channels crosses, counted as NCCL counts: it has one more between a GPU and its
 /// device.
 double hops_of(const ChannelPlan& plan) {
   const auto gpus = static_cast<double>(plan.channels[0].ranks.size());
@@ -60,7 +60,7 @@ double hops_of(const ChannelPlan& plan) {
   return static_cast<double>(plan.hops) / static_cast<double>(plan.channels.size()) + 2 * inside + ports;
 }
 
-/// The same of NCCL's, on all GPUs of the node. Channels that NCCL copied are not in its sum.
+/// The same for NCCL's channels, on all GPUs of the node. Channels that NCCL copied are not in its sum.
 double hops_of(const json& theirs, const ChannelPlan& ours, int gpus) {
   int channels = std::max(1, theirs.at("nChannels").get<int>());
   const double hops = theirs.at("nHops"), ports = ours.network ? 2 : 0;
@@ -68,7 +68,7 @@ double hops_of(const json& theirs, const ChannelPlan& ours, int gpus) {
   return hops / channels * std::round(static_cast<double>(ours.channels[0].ranks.size()) / gpus);
 }
 
-/// What is worse in `ours` though it carries as much; empty: nothing.
+/// What is worse in `ours`, which carries as much; empty: nothing.
 std::string worse(const ChannelPlan& ours, const json& theirs, int gpus) {
   if (ours.channels.empty() || theirs.at("nChannels") == 0) return "";
   const topo::PathType intra = type_named(theirs.at("typeIntra")), inter = type_named(theirs.at("typeInter"));

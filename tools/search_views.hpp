@@ -23,15 +23,15 @@ bool has_channels(const search::NodePlans& plans);
 /// What the validator says of a part.
 std::vector<std::string> violations_of(const search::PathTables& tables, const search::NodePlans& plans,
                                        std::size_t part);
-/// The same of all parts.
+/// The same for all parts.
 std::vector<std::string> violations_of(const search::PathTables& tables, const search::NodePlans& plans);
 
 /// "ring: 6 channels, 120 GB/s of at most 120 (100 %), NVL, ..." and a line for each channel.
 std::string plan_text(const search::PathTables& tables, const SearchResult& result);
-/// Each limit that was tried and what came of it; the ones chosen last.
+/// Each limit that was tried and its result; the chosen ones last.
 std::string attempts_text(const SearchResult& result);
-/// The fields of docs/search.md for each part; where `explain` with the limits that were tried, where `check`
-/// with what the validator says.
+/// The fields of docs/search.md for each part; with `explain` also the limits that were tried, with `check`
+/// what the validator says.
 nlohmann::json to_json(const search::PathTables& tables, const SearchResult& result, bool explain,
                        bool check);
 /// The picture of `system` with the channels laid over it, one colour each, and what each link carries.

@@ -83,7 +83,7 @@ class Canvas {
         "stroke-width='{:.1f}' stroke-opacity='0.8'/>\n",
         x1, y1, x1, bottom, x2, bottom, x2, y2, colour, width);
   }
-  /// From one height to another, first down to `bottom1`, in the end up from `bottom2`.
+  /// From one height to another: first down to `bottom1`, at the end up from `bottom2`.
   void curve(double x1, double y1, double bottom1, double x2, double y2, double bottom2, const char* colour,
              double width) {
     lines_ += fmt::format(
@@ -148,7 +148,7 @@ class Canvas {
   };
   static constexpr double kTagSize = 10;
 
-  /// About: the font is the viewer's.
+  /// An estimate: the viewer chooses the font.
   static Rectangle text_box(double x, double y, std::string_view content, double size,
                             std::string_view anchor) {
     const double width = 0.6 * size * static_cast<double>(content.size());

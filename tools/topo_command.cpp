@@ -76,7 +76,7 @@ void write(const std::string& path, const std::string& text) {
   fmt::print("{}", text);
 }
 
-/// In capitals or not.
+/// Ignores case.
 bool ends_with(std::string text, std::string_view end) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return std::string_view(text).ends_with(end);
@@ -128,7 +128,7 @@ void draw(const Options& options) {
 void check_machine(const Options& options) {
   SystemWithNotes loaded = read(options, options.file);
   const System& system = loaded.system;
-  // What the findings say again.
+  // The findings repeat these.
   const std::vector<std::string> said = gap_notes(system);
   std::erase_if(loaded.notes, [&](const std::string& note) {
     return std::find(said.begin(), said.end(), note) != said.end();

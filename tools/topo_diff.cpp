@@ -1,5 +1,4 @@
-// topo_diff.cpp -- how one machine differs from another. Unequal Systems always differ in something that is
-// said.
+// topo_diff.cpp -- how one machine differs from another. Unequal Systems always give at least one difference.
 #include <fmt/format.h>
 
 #include <map>
@@ -12,7 +11,7 @@ namespace {
 using nlohmann::json;
 using namespace loom::topo;
 
-/// Nodes by what they are called, which both Systems agree on: numbers of nodes do not tell.
+/// Nodes by name, on which both Systems agree; node numbers differ.
 class Names {
  public:
   Names(const System& system, bool several_hosts, Ignore ignore)
@@ -106,7 +105,7 @@ class Differences {
     };
     // Numbers and labels are not the node's own; the parent and the host are compared by name.
     without({"id", "parent", "label", "host"});
-    // What the rows say is clearer from the links that they make.
+    // The links that these rows make are clearer than the rows.
     if (links_differ) without({"nvlinks", "c2c"});
     if (ignore_ == Ignore::kIds) without({"bus_id", "bus_ids", "guid", "nvlinks", "peers"});
     json keys = old;

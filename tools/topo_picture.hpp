@@ -1,7 +1,7 @@
-// topo_picture.hpp -- inside tools: the picture of a machine, and where in it things stand, for those who
-// draw over it. Boxes stand in boxes along the PCI tree, GPUs at the bottom of each, so that NVLinks can
-// leave downwards: as arcs between GPUs, or straight to a bar that stands for the NVSwitches. Two passes:
-// sizes from the inside out, then positions from the outside in.
+// topo_picture.hpp -- inside tools: the picture of a machine, and the positions in it, for code that draws
+// over it. Boxes nest along the PCI tree, GPUs at the bottom of each, so that NVLinks can leave downwards: as
+// arcs between GPUs, or straight to a bar that stands for the NVSwitches. Two passes: sizes from the inside
+// out, then positions from the outside in.
 #pragma once
 
 #include <map>
@@ -138,8 +138,8 @@ class Picture {
   std::vector<double> foot_;            // per GPU: y from which its NVLinks turn
   std::vector<bool> folded_;            // per GPU: it is in a box of several rows
   std::vector<bool> folds_;             // per switch and NUMA node: its GPUs stand in several rows
-  /// Raised until the picture is narrow enough: NICs above what stands in the same switch and less space
-  /// between boxes; then NUMA nodes in rows although NVLinks leave them downwards.
+  /// Raised until the picture is narrow enough: first NICs move above the other boxes of their switch and
+  /// there is less space between boxes; then NUMA nodes fold into rows although NVLinks leave them downwards.
   int compact_ = 0;
   static constexpr int kMostCompact = 2;
   double gap_;

@@ -63,7 +63,7 @@ void Picture::draw_sys_bus(const HostBox& host, std::size_t row, double x, doubl
 
 // --- along the PCI tree
 
-/// What stands on no PCI bus is joined by a thin dashed line without a figure.
+/// A thin dashed line without a figure joins devices on no PCI bus.
 void Picture::draw_up(double x1, double y1, double x2, double y2, float gbps) {
   const bool bus = gbps < kLocalGbps;
   canvas_.line(x1, y1, x2, y2, bus ? kPciColour : kLocColour, bus ? line_width(gbps) : 1.5, !bus);
@@ -142,7 +142,7 @@ void Picture::draw_links_up(NodeId id, NodeId parent, double x, double top, doub
   }
 }
 
-/// The partitions of a GPU share what leads to the CPU.
+/// The partitions of a GPU share the link to the CPU.
 void Picture::draw_c2c_ports() {
   for (const NodeId port : system_.of_kind(NodeKind::kC2cPort)) {
     if (!is_drawn(port)) continue;
@@ -186,8 +186,8 @@ void Picture::draw_arcs(const HostBox& host) {
   for (const Link* link : meshes_)
     if (system_.node(link->from).host == host.host)
       peers[link->from].push_back(link->to), peers[link->to].push_back(link->from);
-  // Ends are spread along a GPU's lower edge: the way to the left leaves on the left, near peers towards
-  // the middle.
+  // Ends are spread along a GPU's lower edge: links to the left leave on the left, those to near peers
+  // towards the middle.
   for (auto& [gpu, others] : peers)
     std::sort(others.begin(), others.end(), [g = gpu](NodeId a, NodeId b) {
       const bool left_a = a < g, left_b = b < g;
@@ -231,7 +231,7 @@ void Picture::tag_arcs(const HostBox& host) {
     if (deepest == nullptr || lowest(link) > lowest(deepest)) deepest = link;
   }
   if (deepest == nullptr) return;
-  // One figure for all stands below the lines, others on theirs.
+  // One figure for all is below the lines; others are on their lines.
   const auto tag = [&](const Link& link, const std::string& text, double below) {
     const Places::Arc& arc = places_.arcs[{link.from, link.to}];
     canvas_.tag((arc.from.x + arc.to.x) / 2, arc.foot + (arc.lowest - arc.foot) * 3 / 4 + below, text,
@@ -276,7 +276,7 @@ void Picture::switch_bar(const std::vector<const HostBox*>& hosts, double left, 
   if (without > 0) text += fmt::format("; {} without", without);
   if (system_.hosts().size() > 1)
     right = std::max(right, left + 1.2 * kCharWidth * static_cast<double>(text.size()) + 2 * kPadding);
-  // Of several rows the first says it.
+  // Of several rows the first has it.
   canvas_.text((left + right) / 2, y + 18, bars_.empty() ? text : "the same NVSwitch", 13, "middle",
                "#2d5200", bars_.empty(), kSwitchFill, 10);
   for (const HostBox* host : hosts) places_.bar[static_cast<std::size_t>(host->host)] = y;

@@ -1,4 +1,4 @@
-// topo_picture_sizes.cpp -- Picture: what stands where, and how large it is.
+// topo_picture_sizes.cpp -- Picture: positions and sizes.
 #include <algorithm>
 #include <set>
 
@@ -111,7 +111,7 @@ void Picture::measure(NodeId id) {
   own.h += places_.padding;
 }
 
-/// What stands side by side in a box: NICs in columns, everything else alone; in a compact picture NICs above
+/// The columns of a box: NICs share columns, everything else has its own; in a compact picture NICs are above
 /// the one other thing.
 std::vector<Picture::Column> Picture::columns_of(NodeId id) const {
   std::vector<Column> columns, nics;
@@ -216,7 +216,7 @@ int Picture::position(NodeId gpu) const {
   return static_cast<int>(std::lower_bound(gpus.begin(), gpus.end(), gpu) - gpus.begin());
 }
 
-/// Room below a row of boxes with these GPUs; those in boxes that fold have theirs there.
+/// Room below a row of boxes with these GPUs; GPUs in boxes that fold have their room inside.
 double Picture::arc_depth(const std::vector<NodeId>& gpus) const {
   const std::set<NodeId> here(gpus.begin(), gpus.end());
   double depth = 0;

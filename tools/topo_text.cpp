@@ -156,7 +156,7 @@ class TreeWriter {
     for (const Link& link : system_.links_of(id)) {
       const std::string to = name(link.to, node.host);
       if (link.to == node.parent && link.type != LinkType::kC2c && link.type != LinkType::kNvl)
-        // What stands on no PCI bus has no speed there.
+        // Devices on no PCI bus have no speed there.
         up = fmt::format("{}[{}{}]{}", colours_.blue, name_of(link.type),
                          link.gbps < kLocalGbps ? fmt::format(" {:g} GB/s", link.gbps) : "", colours_.reset);
       else if (link.type == LinkType::kLoc && node.kind() == NodeKind::kPciSwitch)
@@ -183,7 +183,7 @@ std::string cell_text(const Path& path) {
   return fmt::format("{} {:g}", name_of(path.type), std::round(path.gbps * 10) / 10);
 }
 
-/// Columns that are as wide as what stands in them, in as many blocks as the width of a terminal takes.
+/// Columns as wide as their contents, in as many blocks as the width of the terminal requires.
 class MatrixWriter {
  public:
   MatrixWriter(const Paths& paths, std::vector<NodeId> nodes, const Colours& colours)

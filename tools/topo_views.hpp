@@ -19,9 +19,9 @@ Colours terminal_colours();
 
 /// What the matrix of paths is about: GPUs with a rank, or NUMA nodes where there are none; then ports.
 std::vector<topo::NodeId> matrix_nodes(const topo::System& system);
-/// These by each other: type and GB/s of the best paths. Of more than 16 GPUs or ports those of the first
-/// host, at most 16, are shown unless `all`. Lines are at most `width` columns long, as far as that is
-/// possible; 0: as long as it takes.
+/// The matrix of these nodes: type and GB/s of the best paths. Of more than 16 GPUs or ports only those of
+/// the first host, at most 16, are shown unless `all`. Lines are at most `width` columns long, as far as that
+/// is possible; 0: as long as it takes.
 std::string matrix_text(const topo::Paths& paths, const Colours& colours, bool all = false,
                         std::size_t width = 0);
 /// The machine as a tree, with each link's GB/s.
@@ -56,7 +56,7 @@ struct Difference {
 };
 nlohmann::json to_json(const std::vector<Difference>& differences);
 
-/// What to look past, for machines that are alike but not the same.
+/// What to ignore, for machines that are alike but not the same.
 enum class Ignore { kNothing, kIds };  ///< kIds: bus ids, GUIDs, host hashes
 /// How `b` differs from `a`. Empty for equal Systems, and, with kNothing, for no others.
 std::vector<Difference> differences(const topo::System& a, const topo::System& b,

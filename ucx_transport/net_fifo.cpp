@@ -84,7 +84,7 @@ void NetEnd::say_waiting_at_end() noexcept {
   try {
     send({StepFlag::kWaiting}, nullptr, 0);
   } catch (const std::exception&) {
-    // The connection is broken: whoever waits for it sees that by itself.
+    // The connection is broken: a peer that waits for it sees that by itself.
   }
 }
 
@@ -101,7 +101,7 @@ NetSendLink::NetSendLink(Transport& transport, const device::FifoShape& shape, s
 }
 
 std::byte* NetSendLink::try_acquire() {
-  // A slot that the receiver has released has been read by UCX, even where UCX has not said so yet.
+  // UCX has read every slot that the receiver has released, even where UCX has not said so yet.
   const auto free = [&](std::uint64_t released) { return step_ - released < shape_.slot_count; };
   if (!free(released_.load(std::memory_order_acquire)) && !free(released())) return nullptr;
   return outbox_->slots.get() + slot_offset(step_);
@@ -135,7 +135,7 @@ void NetSendLink::take(Word word, std::span<const std::byte>) noexcept {
 }
 
 void NetSendLink::note_released(std::uint64_t step) noexcept {
-  // Under the transport's lock: one at a time. Messages may overtake each other.
+  // Runs under the transport's lock: one at a time. Messages may overtake each other.
   if (step > released_.load(std::memory_order_relaxed)) released_.store(step, std::memory_order_release);
 }
 

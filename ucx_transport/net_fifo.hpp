@@ -23,14 +23,15 @@ class NetEnd : protected Inbox {
   void connect(const Bytes& worker_address, InboxId other_end);
   /// Neither UCX nor the other end has said that the connection has ended. From any thread.
   bool is_connected() const noexcept;
-  /// UCX holds back nothing that this end has sent, as far as it tells: what a socket's full buffer did not
-  /// take it counts as sent. So for what is short against that, and sent along. Throws Error (kPeerFailed).
+  /// Whether UCX holds back nothing that this end has sent, as far as UCX tells: it counts as sent what a
+  /// socket's full buffer did not take. So ask only for messages that are sent eagerly and short against that
+  /// buffer. Throws Error (kPeerFailed).
   bool handed_over();
   /// The way to the other end and the last step, for messages: "over tcp/eth0: 9 slots sent, 8 of them
   /// taken".
   std::string standing() const;
   std::string way() const;
-  /// See Endpoint. Once connected.
+  /// See Endpoint. Only once connected.
   std::size_t rails() const noexcept { return endpoint_->rails(); }
   /// Memory for slots.
   std::size_t bytes() const noexcept { return shape_.slot_count * shape_.slot_bytes; }
@@ -52,15 +53,15 @@ class NetEnd : protected Inbox {
 
   std::size_t slot_offset(std::uint64_t step) const { return step % shape_.slot_count * shape_.slot_bytes; }
   void send(Word word, const std::byte* data, std::size_t bytes);
-  /// Lets messages come in, after a look for one that found none. Throws Error (kPeerFailed; kGivenUp;
-  /// kInternal when a message came that no correct peer sends).
+  /// Progresses, after a look for a message found none. Throws Error (kPeerFailed; kGivenUp; kInternal when a
+  /// message came that no correct peer sends).
   void await();
   void check() const;
   const std::string& peer() const noexcept { return peer_; }
   ucs_status_t status() const noexcept;
   virtual std::string last_step() const = 0;
 
-  // By the constructor and the destructor of the class whose take() takes the messages.
+  // Called by the constructor and the destructor of the class whose take() takes the messages.
   void open_inbox() { inbox_ = transport_.open(*this); }
   void close_inbox() noexcept { transport_.close(inbox_); }
   /// Whether a message was a word about the other end, and not about a slot.
@@ -92,8 +93,8 @@ class NetSendLink final : public device::SendLink, public NetEnd {
 
   std::byte* try_acquire() override;
   void publish(std::size_t bytes) override;
-  /// The two ends of this rank that lead to and from the same one tell each other's news: what is sent also
-  /// says what has been released of the other way. Both must live while messages come in.
+  /// Pairs the two ends of this rank that lead to and from the same peer: what is sent on one also tells what
+  /// has been released of the other. Both must live while messages come in.
   void pair_with(NetRecvLink& other_way) noexcept;
   /// Bytes published after so many slots, at most slot_count ago.
   std::uint64_t bytes_after(std::uint64_t steps) const noexcept {
@@ -101,7 +102,7 @@ class NetSendLink final : public device::SendLink, public NetEnd {
   }
   /// Slots that the receiver is known to have released, without looking for news.
   std::uint64_t taken() const noexcept { return released_.load(std::memory_order_relaxed); }
-  /// The same. Lets messages come in. Throws Error.
+  /// The same, after progressing. Throws Error.
   std::uint64_t released();
   void abandon() noexcept override { abandon_end(); }
   void say_waiting() noexcept override { say_waiting_at_end(); }
@@ -131,7 +132,7 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
 
   const std::byte* try_receive() override;
   void release() override;
-  /// Tells the sender of all releases, who may be waiting for the last ones.
+  /// Tells the sender of all releases: it may be waiting for the last ones.
   void settle();
   void abandon() noexcept override { abandon_end(); }
   void say_waiting() noexcept override { say_waiting_at_end(); }
@@ -142,9 +143,9 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
   void take(Word word, std::span<const std::byte> data) noexcept override;
   Slots place(Word word, std::size_t bytes) noexcept override;
   void arrive(Word word) noexcept override;
-  /// Of the message with this step; nullptr, and refused, where no correct peer sends it.
+  /// The slot of the message with this step; nullptr, and refused, where no correct peer sends such a step.
   std::byte* slot_for(std::uint64_t step, std::size_t bytes) noexcept;
-  /// What has been released, for a message that tells it.
+  /// The number of released slots, for a message that carries it.
   std::uint64_t tell_released() noexcept {
     untold_bytes_ = 0;
     return told_ = step_;

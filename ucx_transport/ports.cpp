@@ -60,8 +60,8 @@ topo::UcxPort named(const std::string& device) {
   return port;
 }
 
-/// What transport `resource` of `domain` makes of its port; a speed of 0 where it cannot be opened or does
-/// not know.
+/// What transport `resource` of `domain` says of its port; a speed of 0 where it cannot be opened or does not
+/// know.
 topo::UcxPort ask(uct_md_h domain, uct_worker_h worker, const uct_tl_resource_desc_t& resource) {
   topo::UcxPort port = named(resource.dev_name);
   uct_iface_config_t* config = nullptr;
@@ -81,8 +81,8 @@ topo::UcxPort ask(uct_md_h domain, uct_worker_h worker, const uct_tl_resource_de
       uct_md_query(domain, &domain_attributes) != UCS_OK)
     return port;
   port.gpu_direct = (domain_attributes.cap.reg_mem_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
-  // Of Ethernet it knows what sysfs says; where sysfs is silent it takes 100 Mbit/s, and latencies are always
-  // a guess.
+  // Of Ethernet UCX knows what sysfs says. Where sysfs is silent it takes 100 Mbit/s. Latencies are always a
+  // guess.
   if (std::string_view(resource.tl_name) == "tcp") return port;
   constexpr double kBitsPerByte = 8, kMega = 1e6;  // UCX counts in bytes and seconds
   port.speed_mbps = (interface_attributes.bandwidth.dedicated + interface_attributes.bandwidth.shared) *
@@ -91,7 +91,7 @@ topo::UcxPort ask(uct_md_h domain, uct_worker_h worker, const uct_tl_resource_de
   return port;
 }
 
-/// Transports of one port tell of one thing: the fastest, the quickest, any with GPUDirect.
+/// Merges what transports of one port say: the highest speed, the lowest latency, GPUDirect if any has it.
 void merge(std::vector<topo::UcxPort>& ports, const topo::UcxPort& more) {
   const auto known = std::find_if(ports.begin(), ports.end(), [&](const topo::UcxPort& port) {
     return port.name == more.name && port.port == more.port;

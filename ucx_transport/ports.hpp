@@ -14,8 +14,8 @@ namespace loom::ucx_transport {
 std::vector<topo::UcxPort> ports();
 
 /// UCX handles SIGSEGV and the like as soon as it is loaded: it prints its own backtrace, and may wait for a
-/// debugger. This gives them back, unless the user set UCX_HANDLE_ERRORS. For programs that use UCX by the
-/// way.
+/// debugger. This restores the default handlers, unless the user set UCX_HANDLE_ERRORS. For programs that use
+/// UCX only in passing.
 void leave_signals_alone();
 
 }  // namespace loom::ucx_transport

@@ -20,7 +20,7 @@ namespace {
 
 /// UCX's number for loom's messages. The worker is loom's own: there are no others.
 constexpr unsigned kMessageId = 0;
-// Over TCP one for each direction, and as many for peers that connect to here in the meantime.
+// Over TCP one for each direction, and as many for peers that connect to this worker meanwhile.
 constexpr int kDescriptorsOfConnection = 8;
 
 struct MessageHeader {
@@ -28,13 +28,13 @@ struct MessageHeader {
   Word word;
 };
 
-/// A message that UCX has not done with.
+/// A message that UCX has not completed.
 struct Pending {
   MessageHeader header;
   std::shared_ptr<Outbox> outbox;
 };
 
-/// A message whose data are being fetched. Its place lives as long, whatever becomes of the inbox.
+/// A message whose data are being fetched. Its place lives until they are, whatever becomes of the inbox.
 struct Fetched {
   Transport& transport;
   InboxId inbox;
@@ -50,7 +50,7 @@ void on_endpoint_error(void* argument, ucp_ep_h, ucs_status_t status) {
   static_cast<std::atomic<ucs_status_t>*>(argument)->store(status, std::memory_order_relaxed);
 }
 
-/// From what UCX prints of an endpoint, for the lower layer is all that UCX 1.13 can be asked about:
+/// From what UCX prints of an endpoint: UCX 1.13 has no other way to ask which transport it took.
 ///   #   lane[0]:  1:tcp/eth0.0 md[1]   -> ...
 std::string way_of(ucp_ep_h endpoint) {
   char* text = nullptr;
@@ -67,9 +67,9 @@ std::string way_of(ucp_ep_h endpoint) {
   return end == std::string::npos ? "UCX" : printed.substr(first, end - first);
 }
 
-/// These have no remote reads of their own: UCX would imitate them by more messages. Nor are they known to be
-/// there where UCX does not say.
-bool is_imitated_over(const std::string& way) {
+/// Whether a transport may lack remote reads: UCX would emulate them by more messages. Also where UCX does
+/// not say which transport it is.
+bool is_emulated_over(const std::string& way) {
   return way.starts_with("tcp") || way.starts_with("ud_") || way == "UCX";
 }
 
@@ -89,7 +89,7 @@ void append(Bytes& bytes, const void* data, std::size_t size) {
   bytes.insert(bytes.end(), first, first + size);
 }
 
-/// Of each rail: the length of its worker's address, and that.
+/// For each rail: the length of its worker's address, then the address.
 std::vector<std::span<const std::byte>> worker_addresses(std::span<const std::byte> address) {
   std::vector<std::span<const std::byte>> all;
   while (!address.empty()) {
@@ -193,7 +193,7 @@ Transport::Rail::~Rail() {
 }
 
 Transport::Transport(const TransportOptions& options) : rendezvous_(options.rendezvous) {
-  // Of what is left out UCX may use all the others.
+  // A list of devices to leave out (^) stays one rail: UCX may use all the others.
   const bool one = options.net_devices.starts_with('^');
   for (const std::string& devices : one ? std::vector{options.net_devices} : listed(options.net_devices))
     rails_.push_back(std::make_unique<Rail>(*this, devices, options.can_sleep));
@@ -230,7 +230,7 @@ std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::st
   endpoint->eps_.reserve(rails);
   const auto place = endpoints_.emplace(key, endpoint).first;
   std::string ways;
-  bool imitated = false;
+  bool emulated = false;
   try {
     for (std::size_t rail = 0; rail < rails; ++rail) {
       ucp_ep_params_t params{};
@@ -249,7 +249,7 @@ std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::st
       }
       endpoint->eps_.push_back(ep);
       const std::string way = way_of(ep);
-      imitated |= is_imitated_over(way);
+      emulated |= is_emulated_over(way);
       ways += (ways.empty() ? "" : ",") + way;
     }
   } catch (...) {
@@ -259,7 +259,7 @@ std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::st
   }
   endpoint->way_ = ways;
   endpoint->sends_eagerly_ =
-      rendezvous_ == Rendezvous::kNever || (rendezvous_ == Rendezvous::kWhereDirect && imitated);
+      rendezvous_ == Rendezvous::kNever || (rendezvous_ == Rendezvous::kWhereDirect && emulated);
   return endpoint;
 }
 

@@ -1,6 +1,6 @@
 // transport.hpp -- this process's place on the network: a UCX worker for each of the devices that it is told
-// to use (a rail), endpoints, and the messages between them. Knows how to bring bytes to an inbox of a peer;
-// what they mean is net_fifo's affair.
+// to use (a rail), endpoints, and the messages between them. It brings bytes to an inbox of a peer; net_fifo
+// knows what they mean.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -25,7 +25,7 @@ using Slots = std::shared_ptr<std::byte>;
 /// `bytes` bytes, 64-byte aligned. Throws Error (kOutOfMemory).
 Slots allocate_slots(std::size_t bytes);
 
-/// Of a Transport with this address(). Throws Error.
+/// The rails of a Transport with this address(). Throws Error.
 std::size_t rails_of(const Bytes& address);
 
 /// Names an inbox of one Transport. Never used twice, so what comes too late for a closed one is recognized.
@@ -42,23 +42,22 @@ struct Word {
 class Inbox {
  public:
   virtual ~Inbox() = default;
-  // All run under the transport's lock in whichever thread progresses, and messages may come in any order.
+  // All run under the transport's lock, in the thread that progresses. Messages may come in any order.
 
   /// Takes a message; `data` is gone after the call.
   virtual void take(Word word, std::span<const std::byte> data) noexcept = 0;
-  /// Where the data of a message go that UCX fetches from the sender from now on. Null: nowhere, it is
-  /// dropped.
+  /// Where UCX is to put the data of a message that it fetches from the sender. Null: the message is dropped.
   virtual Slots place(Word word, std::size_t bytes) noexcept = 0;
-  /// They are there.
+  /// The fetched data are there.
   virtual void arrive(Word word) noexcept = 0;
-  /// Data could not be fetched.
+  /// The data could not be fetched.
   virtual void lose(ucs_status_t status) noexcept = 0;
 };
 
 /// What one link sends from. Shared with its messages under way, which may outlive the link.
 struct Outbox {
   Slots slots;                              ///< may be null
-  std::atomic<std::size_t> pending{0};      ///< messages that UCX has not done with
+  std::atomic<std::size_t> pending{0};      ///< messages that UCX has not completed
   std::atomic<ucs_status_t> error{UCS_OK};  ///< of one that could not be sent
 };
 
@@ -70,8 +69,8 @@ class Endpoint {
   /// The transport and device that UCX has chosen for most of the data, of each rail: "tcp/eth0",
   /// "tcp/eth0,tcp/eth1"; "UCX" where it does not say.
   const std::string& way() const noexcept { return way_; }
-  /// How many workers at each end it joins, the first to the first and so on: as many as the end with fewer
-  /// has. So many slots in a row take all of them.
+  /// How many pairs of workers it joins, the first to the first and so on: as many as the end with fewer has.
+  /// That many slots in a row use all of them.
   std::size_t rails() const noexcept { return eps_.size(); }
 
  private:
@@ -82,19 +81,20 @@ class Endpoint {
   std::atomic<ucs_status_t> error_{UCS_OK};
 };
 
-/// What is longer may be fetched by the receiver's UCX, straight to its place, rather than sent along. Then
-/// UCX is done with it when the receiver has answered, which senders of short messages do not wait for.
+/// The receiver's UCX may fetch longer messages straight to their place (rendezvous); others are sent
+/// eagerly. A fetched message completes when the receiver has answered; senders of short messages do not wait
+/// for that.
 inline constexpr std::size_t kMostSentAlong = 16 * 1024;
 enum class Rendezvous {
-  kWhereDirect,  ///< where the network can do that by itself, from the size on that UCX thinks best
+  kWhereDirect,  ///< where the network can fetch by itself, from the size on that UCX thinks best
                  ///< (UCX_RNDV_THRESH)
   kNever,
-  kAlways  ///< also where UCX has to imitate it
+  kAlways  ///< also where UCX has to emulate it
 };
 
 struct TransportOptions {
-  /// In UCX's words; empty: as the environment says. Each of several listed is a rail: slots take them by
-  /// turns.
+  /// As in UCX_NET_DEVICES; empty: as the environment says. Each device of a list is a rail; slots use the
+  /// rails in turn.
   std::string net_devices = {};
   bool can_sleep = false;  ///< wait() ends when something comes, where UCX can do that
   Rendezvous rendezvous = Rendezvous::kWhereDirect;
@@ -106,10 +106,11 @@ struct TransportOptions {
 /// may end up on one network (UCX 1.13).
 ///
 /// Messages are UCX active messages: each carries its own step, so nothing has to be ordered behind it. Over
-/// sockets they are normally sent eagerly and ask nothing of the sender after they have left; elsewhere UCX
-/// may have a long one's data fetched from the sender's memory, without a copy, and is done with it when they
-/// have been. (Remote writes need a counter that follows the data. UCX from 1.16 on orders the two by waiting
-/// for the peer, and a remote write that meets a closed worker ends the process in UCX 1.13.)
+/// sockets they are normally sent eagerly and need nothing of the sender after they have left. Elsewhere the
+/// receiver's UCX may fetch the data of a long message from the sender's memory, without a copy; the message
+/// completes when they have been fetched. (Remote writes need a counter that follows the data. UCX from 1.16
+/// on orders the two by waiting for the peer, and a remote write that meets a closed worker ends the process
+/// in UCX 1.13.)
 class Transport {
  public:
   /// Opens UCX as the environment (UCX_*) and `options` say. Throws Error (kUnreachable).
@@ -134,10 +135,11 @@ class Transport {
   ucs_status_t send(const Endpoint& to, InboxId inbox, Word word, const std::byte* data, std::size_t bytes,
                     const std::shared_ptr<Outbox>& outbox);
 
-  /// Advances all communication. Returns the number of events; 0 also when another thread is at it.
+  /// Advances all communication. Returns the number of events; 0 also when another thread is doing so.
   unsigned progress();
 
-  /// Sleeps until something comes, or so long (below a second); always so long where UCX cannot wake.
+  /// Sleeps until something comes, at most this long (below a second); always this long where UCX cannot
+  /// wake.
   void wait(std::chrono::microseconds most) noexcept;
 
   std::uint64_t bytes_sent() const noexcept { return bytes_sent_.load(std::memory_order_relaxed); }

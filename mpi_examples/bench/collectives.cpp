@@ -38,8 +38,7 @@ const std::array kCollectives = {
                .output = Part::kWhole,
                .call =
                    [](const Call& c) {
-                     // Only the root may say MPI_IN_PLACE; the others send from where they would have
-                     // received.
+                     // Only the root may say MPI_IN_PLACE; the others send from their receive buffer.
                      const bool moved = c.send == MPI_IN_PLACE && c.one->rank != c.root;
                      return MPI_Reduce(moved ? c.recv : c.send, moved ? nullptr : c.recv, c.count(), c.type(),
                                        c.op(), c.root, c.comm);

@@ -22,7 +22,7 @@ struct Case {
   mpi::Type type;
   mpi::Op op;
   int rank, ranks;
-  int root;  // of the first call of a batch; of call i the rank i * root_step further
+  int root;  // of the first call of a batch; call i has the rank i * root_step further
   int root_step = 0;
   bool in_place;
   std::size_t count = 0;  // elements of the larger buffer

@@ -44,7 +44,7 @@ Floor::Floor(MPI_Comm comm, std::size_t most_bytes)
 
 Floor::~Floor() = default;
 
-/// Two counters on two lines, each written by one rank and awaited by the other.
+/// Two counters on two lines; each is written by one rank and awaited by the other.
 double Floor::flag_us() {
   constexpr int kRounds = 100;
   const int self = std::min(rank_, 1);

@@ -1,5 +1,5 @@
-// floor.hpp -- what the machine itself needs: the least that a collective of one host can take, measured
-// without MPI's help beyond shared memory, and by turns with the collective.
+// floor.hpp -- what the machine itself needs: the least time that a collective of one host can take. Measured
+// with nothing of MPI but shared memory, in turn with the collective.
 #pragma once
 
 #include <mpi.h>
@@ -19,7 +19,7 @@ class Floor {
   double flag_us();
   /// Every rank adds up its share of all ranks' operands where they lie. Collective, as copy_us().
   double reduce_us(std::size_t bytes);
-  /// Every rank copies the other shares from where they have been added up.
+  /// Every rank copies the other ranks' sums from where they lie.
   double copy_us(std::size_t bytes);
 
  private:

@@ -50,7 +50,7 @@ Measured Bench::measure(const Case& one, std::span<const MPI_Comm> comms) {
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::mt19937 random;  // not seeded: all ranks take the same turns
   for (int iteration = 0; iteration < iterations; ++iteration) {
-    // In any order, so that none always finds the caches as a certain other left them.
+    // In random order, so that none always runs after the same other one and finds its caches.
     std::shuffle(order.begin(), order.end(), random);
     for (const std::size_t which : order) {
       if (options_.check) fill(one, slots, ++shift);
@@ -91,7 +91,7 @@ Measured Bench::measure(const Case& one, std::span<const MPI_Comm> comms) {
   return measured;
 }
 
-/// One sample of the least that such a call can take; the same answer on every rank whether there is one.
+/// One sample of the least time that such a call can take. All ranks agree whether there is one.
 std::optional<double> Bench::floor_seconds(const Case& one) {
   if (floor_ == nullptr) return {};
   if (one.bytes() <= kMostBytesInALine) return floor_->flag_us() * 1e-6;
@@ -135,7 +135,7 @@ Bench::Plan Bench::plan(const Case& one, std::span<const MPI_Comm> comms) {
     double fastest = HUGE_VAL, together = 0;
     for (const MPI_Comm comm : comms) {
       double seconds = HUGE_VAL;
-      for (int time = 0; time < 2; ++time) {  // one may have been held up, or have set something up
+      for (int time = 0; time < 2; ++time) {  // one may have been delayed, or have set something up
         fill(one, slots, 0);
         seconds = std::min(seconds, slowest(run(one, comm, slots)));
       }
@@ -159,7 +159,7 @@ void Bench::make_room(const Case& one, std::size_t slots) {
 
 void Bench::fill(const Case& one, std::size_t slots, std::uint64_t shift) {
   for (std::size_t slot = 0; slot < slots; ++slot) {
-    // Slots, too, differ from each other: a result in the wrong slot is a wrong result.
+    // Slots differ from each other, too, so that a result in the wrong slot is wrong.
     fill_input(*options_.collective, one, send_->mirror.data() + slot * stride_bytes_,
                recv_->mirror.data() + slot * stride_bytes_, shift + 7 * slot);
   }

@@ -41,7 +41,7 @@ struct Measured {
 class Bench {
  public:
   /// control: a communicator of the same ranks for everything that is not measured.
-  /// floor: to be measured by turns with the collective, where there is one for its size; or nullptr.
+  /// floor: measured in turn with the collective, where there is one for its size; or nullptr.
   Bench(const Options& options, MPI_Comm control, mpi::ToolInterface& tool, Floor* floor)
       : options_(options), control_(control), tool_(tool), floor_(floor) {}
 

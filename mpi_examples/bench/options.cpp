@@ -144,7 +144,7 @@ ParsedOptions parse_options(int argc, char** argv, int ranks) {
   app.add_flag("--in-place", options.in_place, "Use MPI_IN_PLACE");
   app.add_flag("--check,!--no-check", options.check,
                "Check every result, outside the measured time (default)");
-  app.add_flag("--compare", options.compare, "Measure the fallback component loom side by side");
+  app.add_flag("--compare", options.compare, "Measure the fallback component side by side");
   app.add_option("--peers", options.peers,
                  "Measure these coll components of Open MPI side by side, each with tuned for what it lacks; "
                  "loom's is "
@@ -154,9 +154,8 @@ ParsedOptions parse_options(int argc, char** argv, int ranks) {
   app.add_flag("--rotate-root", options.rotate_root,
                "Each call has the next rank as its root, so that no rank can run ahead");
   app.add_flag("--require-loom", options.require_loom, "Fail unless loom carried every measured call");
-  app.add_flag(
-      "--floor", options.floor,
-      "Measure by turns what the machine itself needs: a flag's way, or reducing and copying as much");
+  app.add_flag("--floor", options.floor,
+               "Also measure what the machine itself needs: a flag's way, or reducing and copying as much");
   app.add_option("--memory", options.memory,
                  "Where buffers lie: host, or on a CUDA device: device, managed, pool")
       ->check(CLI::IsMember({"host", "device", "managed", "pool"}))

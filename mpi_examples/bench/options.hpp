@@ -28,7 +28,7 @@ struct Options {
   bool in_place = false;
   bool check = true;
   bool compare = false;
-  std::vector<std::string> peers;  // components of Open MPI to compare with; empty: the one below loom
+  std::vector<std::string> peers;  // components of Open MPI to compare with; empty: the fallback
   bool rotate_root = false;        // the root of each call is the rank after the one before's
   bool require_loom = false;
   bool floor = false;

@@ -39,7 +39,7 @@ class Report {
   nlohmann::ordered_json json() const;
 
   std::uint64_t wrong() const { return wrong_; }
-  /// loom carried every call of the communicator as the user has it, and none of the one below.
+  /// loom carried every call of the communicator as the user has it, and none of the compared one.
   bool carried_as_expected() const;
 
  private:

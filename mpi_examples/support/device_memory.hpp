@@ -18,7 +18,7 @@ class Driver {
   static bool is_there();
   /// Opened, initialised, and with device 0's context current in this thread.
   static Driver& get();
-  /// Makes the context of a device current in this thread, beside what was.
+  /// Makes the context of a device current in this thread, on top of the one before.
   void use(int device);
   void leave();
   void reset(int device);
@@ -28,7 +28,7 @@ class Driver {
   void to_device(void* device, const void* host, std::size_t bytes);
   void to_host(void* host, const void* device, std::size_t bytes);
 
-  /// Any function of it, or nullptr.
+  /// Any function of the driver, or nullptr.
   template <class Function>
   Function* function(const char* name) {
     return reinterpret_cast<Function*>(find(name));

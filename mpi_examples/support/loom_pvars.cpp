@@ -21,7 +21,7 @@ std::vector<std::string> names_of_dimension(const std::string& description, int 
   return {""};
 }
 
-/// The numbers of the places that have this name; of all of them where it is empty.
+/// The indices of all places with this name; all indices where it is empty.
 std::vector<std::size_t> places_of(const std::vector<std::string>& names, std::string_view wanted) {
   std::vector<std::size_t> places;
   for (std::size_t place = 0; place < names.size(); ++place)
@@ -32,7 +32,7 @@ std::vector<std::size_t> places_of(const std::vector<std::string>& names, std::s
 }  // namespace
 
 ToolInterface::ToolInterface() {
-  // Open MPI takes the level asked for here as the new one of the whole library, so ask for what it has.
+  // Open MPI takes the thread level given here as that of the whole library, so ask for the current one.
   int level = MPI_THREAD_SINGLE;
   MPI_Query_thread(&level);
   MPI_T_init_thread(level, &level);
@@ -63,7 +63,7 @@ std::optional<std::uint64_t> ToolInterface::counter(const std::string& name, std
   return sum;
 }
 
-// MPI_T_pvar_get_index would want the variable's class as well; a walk over all names asks for less.
+// MPI_T_pvar_get_index would also want the variable's class; a walk over all names does not.
 std::optional<ToolInterface::Counter> ToolInterface::find(const std::string& name) const {
   int variable_count = 0;
   MPI_T_pvar_get_num(&variable_count);

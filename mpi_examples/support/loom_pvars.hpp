@@ -21,10 +21,10 @@ class ToolInterface {
   ToolInterface(const ToolInterface&) = delete;
   ToolInterface& operator=(const ToolInterface&) = delete;
 
-  /// A performance variable: of its elements the one with this row and column name, or the sum of all that
-  /// agree with the names given. counter("coll_loom_calls", "allreduce") is what all algorithms have carried.
-  /// Empty when there is no such variable or name. Open MPI counts for each reader from when it first asked
-  /// for the variable: only differences mean something.
+  /// A performance variable: its element with this row and column name, or the sum of all elements that match
+  /// the names given. counter("coll_loom_calls", "allreduce") is what all algorithms have carried. Empty when
+  /// there is no such variable or name. Open MPI counts for each reader from its first request for the
+  /// variable: only differences mean something.
   std::optional<std::uint64_t> counter(const std::string& name, std::string_view row = {},
                                        std::string_view column = {});
 
@@ -43,10 +43,10 @@ class ToolInterface {
   std::map<std::string, std::optional<Counter>> counters_;
 };
 
-/// Duplicates a communicator in such a way that loom carries none of its collectives.
+/// Duplicates a communicator so that loom carries none of its collectives.
 MPI_Comm dup_without_loom(MPI_Comm comm);
-/// The same, with this component of Open MPI before all others; for what it does not carry, tuned and then
-/// the others. The component must have a priority above 0 to be asked at all.
+/// The same, with this component of Open MPI before all others; tuned, then the others carry what it does
+/// not. The component must have a priority above 0 to be asked at all.
 MPI_Comm dup_with_component(MPI_Comm comm, const std::string& component);
 
 }  // namespace loom::mpi

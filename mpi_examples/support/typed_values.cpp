@@ -66,8 +66,8 @@ template <class T>
 T operand_value(Op op, Range range, std::uint64_t index, int rank, int ranks) {
   const std::uint64_t random = draw(index, rank);
   const bool wrapping = range == Range::kWrapping && std::is_integral_v<T>;
-  // Rare values stay visible in a logical result. One rank alone is not normalized to 0 or 1, so it has no
-  // others.
+  // Rare values stay visible in a logical result. The result of one rank alone is not normalized to 0 or 1,
+  // so it has no other values.
   const bool rare = random % (2 * static_cast<std::uint64_t>(ranks)) == 0;
   const T truth = ranks == 1 ? T{1} : static_cast<T>(1 + (random >> 32) % 100);
   const std::uint64_t sparse_bits = random & mix(random) & mix(random + 1);  // one bit in eight

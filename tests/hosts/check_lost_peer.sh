@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# check_lost_peer.sh PROGRAM HOW HOSTS PER_HOST [COUNT MPIRUN-ARGUMENT...] -- beside virtual hosts: PROGRAM, whose last rank goes missing as HOW
-# says in the middle of sums of COUNT numbers, gets errors within coll_loom_timeout and a message that names the peer, its host, the device and the last step,
-# and ends.
+# check_lost_peer.sh PROGRAM HOW HOSTS PER_HOST [COUNT MPIRUN-ARGUMENT...] -- beside virtual hosts: the last
+# rank of PROGRAM goes missing, as HOW says, in the middle of sums of COUNT numbers. The others get errors
+# within coll_loom_timeout and a message that names the peer, its host, the device and the last step; then
+# PROGRAM ends.
 set -euo pipefail
 program=$1 how=$2 hosts=$3 per_host=$4 count=${5:-1048576} arguments=("${@:6}")
 virtual_hosts=$(cd "$(dirname "$0")/../.." && pwd)/scripts/hosts/virtual-hosts
@@ -25,11 +26,13 @@ fail() { echo "check_lost_peer: $1" >&2; failures=1; }
 (( $(grep -c 'the rest goes on' "$output") == stays )) || fail "not all of the $stays other ranks went on"
 ! grep -q 'the rest fails' "$output" || fail "a communicator without the missing rank failed"
 ! grep -q 'error class 0\|error class -1\|then 0\|then -1' "$output" || fail "a call with the missing rank succeeded"
-# Who hears that another rank gave up before its own limit says nothing; some reach it at the same moment.
+# A rank that learns before its own limit that another gave up says nothing; some reach their limits at the
+# same moment.
 who=$(sed -n 's/^ *Communicator: rank \([0-9]*\) of .*/\1/p' "$output")
 [[ -n $who ]] || fail "no message"
 [[ -z $(sort <<<"$who" | uniq -d) ]] || fail "more than one message from one rank"
-# Who waits for it across the network, or on its own host, whoever of them comes to the limit first.
+# The message comes from a rank that waits for the lost one, across the network or on its host: the first to
+# reach its limit.
 named="[0-9]* (process [0-9]* on host host$((hosts - 1)))[^.]* over tcp/eth0[^: ]*: [0-9]* slots"
 if [[ $how == stop ]] && ((per_host > 1)); then
   named="\\($named\\|$((ranks - 1)) (process [0-9]* on host host$((hosts - 1)))\\.\\)"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check_rails.sh PROGRAM -- beside two virtual hosts with two links each: of what PROGRAM, loom_bench, sends in long
-# messages, each link carries its share.
+# check_rails.sh PROGRAM -- beside two virtual hosts with two links each: each link carries its share of what
+# PROGRAM, loom_bench, sends in long messages.
 set -euo pipefail
 program=$1
 virtual_hosts=$(cd "$(dirname "$0")/../.." && pwd)/scripts/hosts/virtual-hosts

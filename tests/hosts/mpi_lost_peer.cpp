@@ -1,7 +1,8 @@
 // mpi_lost_peer -- the last rank goes missing in the middle of a loop of collectives across hosts, in the way
 // that the first argument names: stop (SIGSTOP), kill (SIGKILL), down (its host's link goes down, and comes
-// back later). The second argument: how many numbers are summed. Every other rank must get an MPI error from the call, go on with a communicator without the
-// missing host, and then end the job. check_lost_peer.sh runs it and looks at the messages.
+// back later). The second argument: how many numbers are summed. Every other rank must get an MPI error from
+// the call, go on with a communicator without the missing host, and then end the job. check_lost_peer.sh runs
+// it and looks at the messages.
 #include <mpi.h>
 #if OMPI_MAJOR_VERSION > 4
 #include <mpi-ext.h>
@@ -21,7 +22,7 @@ constexpr int kExitCode = 7;
 void go_missing(const char* how) {
   if (std::strcmp(how, "stop") == 0) std::raise(SIGSTOP);
   if (std::strcmp(how, "kill") == 0) std::raise(SIGKILL);
-  // The launcher needs the link, too, to end what runs here.
+  // The launcher needs the link, too, to end the processes on this host.
   if (std::strcmp(how, "down") == 0 &&
       std::system("ip link set eth0 down && (sleep 8; ip link set eth0 up) &") != 0)
     std::fprintf(stderr, "the link could not be taken down\n");
@@ -40,7 +41,8 @@ int sum(std::vector<int>& values, MPI_Comm comm) {
   int ranks, error_class;
   MPI_Comm_size(comm, &ranks);
   for (int& value : values) value = 1;
-  const int error = MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_INT, MPI_SUM, comm);
+  const int error =
+      MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_INT, MPI_SUM, comm);
   MPI_Error_class(error, &error_class);
   if (error_class != MPI_SUCCESS) return error_class;
   for (const int value : values)
@@ -67,7 +69,7 @@ int main(int argc, char** argv) {
   MPI_Comm_set_errhandler(rest, MPI_ERRORS_RETURN);
 
   std::vector<int> values(argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 1 << 20);
-  sum(values, rest);  // links are made while all are well
+  sum(values, rest);  // makes links while all ranks are well
   int error_class = MPI_SUCCESS;
   for (int call = 0; error_class == MPI_SUCCESS; ++call) {
     if (call == 20 && rank == ranks - 1) go_missing(how);

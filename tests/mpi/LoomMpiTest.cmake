@@ -5,7 +5,7 @@
 # plugin of this build loaded and enabled: scripts/loom-mpirun knows how, for each Open MPI series and for root.
 #   MPIRUN  further arguments of mpirun
 #   CHECK   a command that gets the whole mpirun command as its last arguments and judges it
-#   SERIAL  no other test at the same time, as for those that look at what the machine is left with
+#   SERIAL  no other test at the same time, as for tests that look at what a job leaves behind
 function(loom_add_mpi_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "SERIAL" "NAME;PROGRAM;TIMEOUT" "RANKS;ARGS;MPIRUN;CHECK")
   if(NOT arg_TIMEOUT)

@@ -1,4 +1,5 @@
-# cmake -D FILE=file -P check_json.cmake -- the file is what mpi_examples/README.md says that loom_bench --json writes.
+# cmake -D FILE=file -P check_json.cmake -- the file has what loom_bench --json writes by
+# mpi_examples/README.md.
 file(READ ${FILE} text)
 foreach(path "program" "format" "environment;mpi_library" "environment;component_path" "environment;loom"
              "environment;ranks" "environment;hosts;0;name" "options;collective" "results;0;size_bytes"

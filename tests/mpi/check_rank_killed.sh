@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check_rank_killed.sh COMMAND... -- the command runs mpi_rank_killed under mpirun, with coll_loom_verbose 1. It ends soon and with an error, and
-# leaves neither a process nor anything in /dev/shm.
+# check_rank_killed.sh COMMAND... -- the command runs mpi_rank_killed under mpirun, with coll_loom_verbose 1.
+# It ends soon and with an error, and leaves neither a process nor anything in /dev/shm.
 set -euo pipefail
 limit_s=20
 

@@ -35,7 +35,7 @@ struct Settings {
   }
 };
 
-/// A communicator with what everybody asks it.
+/// A communicator with its rank and size.
 struct Group {
   MPI_Comm comm;
   int rank = 0, ranks = 0;
@@ -61,7 +61,7 @@ class Check {
   /// Called on all ranks or on none.
   void skip(std::string why) { skipped_ = std::move(why); }
 
-  // Which counters of loom must move by how much; asked of runs that know who carries the calls.
+  // Which counters of loom must move by how much; only in runs that know who carries the calls.
   void expect_carried(std::size_t bytes);
   void expect_fallback();
   void expect_either();

@@ -119,7 +119,7 @@ int main(int argc, char** argv) {
   }
   if (argc > 1 && std::strcmp(argv[1], "--in-order") == 0)
     for (const int count : {1, 1000, 30000, 300000}) reduce_in_order(count);
-  // Nothing at all.
+  // No elements.
   MPI_Bcast(nullptr, 0, MPI_INT, 0, MPI_COMM_WORLD);
   MPI_Allgather(nullptr, 0, MPI_INT, nullptr, 0, MPI_INT, MPI_COMM_WORLD);
   MPI_Alltoall(nullptr, 0, MPI_INT, nullptr, 0, MPI_INT, MPI_COMM_WORLD);

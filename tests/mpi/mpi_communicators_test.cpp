@@ -54,8 +54,7 @@ void split() {
   use_up(part, "the ranks of a host");
 }
 
-/// Open MPI goes on with it from the progress loop: on ranks that look around at once, on others in their
-/// next call.
+/// Open MPI goes on with it from the progress loop: on some ranks at once, on others in their next call.
 MPI_Request begin_duplicate(MPI_Comm of, MPI_Comm& copy) {
   MPI_Request request;
   MPI_Comm_idup(of, &copy, &request);
@@ -108,7 +107,7 @@ void from_groups() {
   MPI_Group_free(&world);
 }
 
-/// The ranks in a circle: neighbours by the fallback component, all other collectives as anywhere.
+/// The ranks in a circle: neighbourhood collectives fall back, all others are as on any communicator.
 void with_topology() {
   const int periodic = 1;
   MPI_Comm circle;
@@ -148,7 +147,7 @@ void between_groups() {
     MPI_Intercomm_create(side, 0, MPI_COMM_WORLD, first ? first_ranks : 0, 4, &both);
     const char* wrong = loom::mpi_test::wrong_between_groups(both, first);
     require(wrong == nullptr, wrong);
-    // With what Open MPI does on the groups' own communicators.
+    // Together with what Open MPI does on the groups' own communicators.
     for (const std::size_t count : {1UL, 50'000UL}) {
       MPI_Request request = begin_duplicate(both, again);
       std::vector<int> sum(count, 1);

@@ -43,7 +43,7 @@ void fail_after_the_call() {
 }
 
 /// An operand that one rank cannot fetch: all ranks get an error, in each form, on this communicator only.
-/// (Of a persistent request that loom does not carry, the others would not hear.)
+/// (Of a persistent request that falls back, the others would not learn.)
 void fail_before_the_call() {
   MPI_Info ordered;
   MPI_Info_create(&ordered);
@@ -116,10 +116,10 @@ void outlive_a_context() {
     MPI_Allreduce(in.at(), out.at(), 1000, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     out.is([](int) { return ranks * (ranks - 1) / 2; }, "an allreduce in a new context is wrong");
   }
-  driver.reset(0);  // and MPI_Finalize comes without any
+  driver.reset(0);  // and MPI_Finalize runs without a context
 }
 
-/// Of what is kept on the host, never more than the limit.
+/// loom never keeps more memory on the host than the limit.
 void keep_to_the_limit() {
   for (const int n : {1000, 100'000, 300'000, 50, 2'000'000}) {
     Ints in(n, rank, MemoryKind::kDevice), out(n, -1, MemoryKind::kDevice);
@@ -148,7 +148,7 @@ int main(int argc, char** argv) {
   for (const auto scenario : {do_without_locked_pages, fail_after_the_call, fail_before_the_call,
                               fail_during_the_call, keep_to_the_limit})
     scenario();
-  // Of a CICO buffer on each rank's GPU this process has one, and the others mapped.
+  // Each rank has a CICO buffer on its GPU; this process has mapped the others'.
   const bool stays = std::getenv("OMPI_MCA_coll_loom_tune") != nullptr;
   require(counts().allocations <= (stays ? 3 * static_cast<std::uint64_t>(ranks) : 0),
           "the test has left allocations");

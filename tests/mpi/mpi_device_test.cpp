@@ -25,7 +25,7 @@ MPI_Op user_sum() {
   return op;
 }
 
-/// Of short messages, and of some so long that copies may go on during the call, which loom does not carry.
+/// Short messages, and some so long that they would be copied during the call if loom carried it.
 void use_user_defined_operation(MPI_Op op, int count) {
   Ints in(count), out(count);
   const auto sum = [](int i) { return ranks * i + ranks * (ranks - 1) / 2; };
@@ -226,7 +226,7 @@ void call_between_groups() {
   MPI_Comm_free(&half);
 }
 
-/// From MPI_BOTTOM one message has parts on the device and on the host.
+/// A message from MPI_BOTTOM has parts on the device and on the host.
 void start_at_the_bottom() {
   Ints device(100, 0, MemoryKind::kDevice), host(50, 0, MemoryKind::kHost);
   device.fill([](int i) { return rank == 0 ? i : -1; });
@@ -362,7 +362,7 @@ int main(int argc, char** argv) {
         copy_no_more_than_the_message, start_many_and_free_their_communicator,
         call_from_a_thread_without_a_context, use_two_devices})
     scenario();
-  // Of a CICO buffer on each rank's GPU this process has one, and the others mapped.
+  // Each rank has a CICO buffer on its GPU; this process has mapped the others'.
   const bool stays = std::getenv("OMPI_MCA_coll_loom_tune") != nullptr;
   require(counts().allocations <= (stays ? 3 * static_cast<std::uint64_t>(ranks) : 0),
           "the test has left allocations");

@@ -48,7 +48,7 @@ struct Held {
   }
 };
 
-/// A first call that waits or not, of few bytes or many, and a second beside it.
+/// A first call that waits or does not, of few bytes or many, and a second beside it.
 void use(MPI_Comm comm, int which) {
   std::vector<int> numbers(which % 2 == 0 ? 10 : 20'000, 1), copy(numbers.size(), -1);
   const std::vector<int> ones(static_cast<std::size_t>(ranks), 1);
@@ -117,8 +117,8 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   require(threads == 0 || provided == MPI_THREAD_MULTIPLE, "MPI_THREAD_MULTIPLE is not provided");
-  MPI_Barrier(MPI_COMM_WORLD);  // has its links from now on
-  // Until all links have been written to, everywhere: which ones are taken over, and by whom, threads decide.
+  MPI_Barrier(MPI_COMM_WORLD);  // has links from now on
+  // Until all links have been written to, everywhere: threads decide which ones are taken over, and by whom.
   come_and_go_in(threads, threads > 0 ? number : number / 5 + 100);
   const Held before = Held::now();
   MPI_Barrier(MPI_COMM_WORLD);

@@ -3,8 +3,8 @@
 //
 //   mpi_large_device_test [COUNT]
 //
-// COUNT of MPI_INT (2^29 + 3). Exit code 77: there is no device, or not enough memory on the host for one
-// that is none, with its staging buffers.
+// COUNT of MPI_INT (2^29 + 3). Exit code 77: there is no device, or not enough memory on the host for a
+// simulated one with its staging buffers.
 #include <mpi.h>
 
 #include <algorithm>
@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  // Alike on all ranks: each may look at another moment.
+  // The same on all ranks, although each may look at another moment.
   int can = Driver::is_there() && available_bytes() > static_cast<std::uint64_t>(ranks) * count * 9;
   MPI_Bcast(&can, 1, MPI_INT, 0, MPI_COMM_WORLD);
   if (!can) {

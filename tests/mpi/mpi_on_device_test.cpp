@@ -1,11 +1,10 @@
-// mpi_on_device_test -- calls whose buffers stay on a device, by coll_loom_tune: which calls those
-// are, that all ranks decide alike, and what happens when it does not work. On tests/fake_cuda. Exit code 1:
-// wrong.
+// mpi_on_device_test -- calls whose buffers stay on a device, by coll_loom_tune: which calls those are, that
+// all ranks decide alike, and what happens when it does not work. On tests/fake_cuda. Exit code 1: wrong.
 //
 //   mpi_on_device_test EXECUTOR [staged | differ | repeat] [without VARIABLE]
-//       EXECUTOR  who is to carry calls: handed_over, persistent or, where it has a way, persistent: auto
-//       staged    it cannot be used here, and all calls are staged
-//       differ    the same, because one rank sets another one
+//       EXECUTOR  which algorithm carries the calls: host_driven, kernel, or both (kernel where it can)
+//       staged    the algorithm cannot be used here, and all calls are staged
+//       differ    the same, because one rank sets another algorithm
 //       repeat    what fails does so again and again, and leaves nothing behind
 //       without   rank 0 does not have that variable in its environment
 #include <dirent.h>
@@ -90,7 +89,7 @@ Counts counts_of(const std::string& collective) {
           tools->counter("coll_loom_staged_bytes").value_or(0)};
 }
 
-/// The call stays on the device, or does not. Its result is the body's affair.
+/// Checks that the call stays on the device, or does not. The body checks its result.
 void check(const std::string& collective, bool stays, const std::function<void()>& body) {
   counts_of(collective);
   const Counts before = counts_of(collective);
@@ -148,7 +147,7 @@ void every_collective() {
   });
 }
 
-/// Whether a buffer is on the device is one rank's affair, and yet all have to do the same.
+/// Whether a buffer is on the device is one rank's own fact, and yet all have to do the same.
 void step_back_together() {
   allreduce(false, rank == 0 ? MemoryKind::kHost : MemoryKind::kDevice);
   allreduce(expected, MemoryKind::kDevice);
@@ -183,7 +182,7 @@ void step_back_together() {
   });
 }
 
-/// Memory that cannot be shared in one way on one rank is shared in another by all.
+/// Where memory cannot be shared in one way on one rank, all share it in another way.
 void do_in_another_way(const char* function) {
   MPI_Comm copy;
   MPI_Comm_dup(MPI_COMM_WORLD, &copy);
@@ -238,8 +237,8 @@ Holdings holdings() {
           files - counts.allocations - counts.handles};
 }
 
-/// What the body leaves behind when it is done again and again: nothing, once all ranks have left the
-/// communicators that have gone.
+/// Checks that the body leaves nothing behind when it is repeated, once all ranks have left the freed
+/// communicators.
 void leaves_nothing(const char* what, const std::function<void()>& body) {
   const auto settle = [] {
     for (int i = 0; i < 2; ++i) {
@@ -256,7 +255,7 @@ void leaves_nothing(const char* what, const std::function<void()>& body) {
   for (int i = 0; i < 4; ++i) body();
   settle();
   const Holdings after = holdings();
-  // Of the last ones some may not know yet that all have left.
+  // Some ranks may not know yet that all have left the last ones.
   const bool nothing = after.allocations <= before.allocations + 2 &&
                        after.reservations <= before.reservations + 2 && after.handles == before.handles &&
                        after.files <= before.files;
@@ -269,7 +268,7 @@ void leaves_nothing(const char* what, const std::function<void()>& body) {
   require(nothing, "communicators that have gone leave something behind");
 }
 
-/// CicoBuffers of communicators that have gone are freed once all ranks have left them.
+/// CICO buffers of freed communicators are freed once all ranks have left them.
 void free_what_communicators_had() {
   leaves_nothing("calls", [] {
     MPI_Comm copy;
@@ -280,7 +279,7 @@ void free_what_communicators_had() {
   });
 }
 
-/// Whatever fails on one rank as memory is shared: all find another way, or none stays on the device.
+/// Whatever fails on one rank while memory is shared: all use another way, or no call stays on the device.
 void share_otherwise_or_not_at_all() {
   const auto is_set = [](const char* variable) { return std::getenv(variable) != nullptr; };
   const bool ipc = !is_set("FAKE_CUDA_NO_IPC"), virtual_memory = is_set("FAKE_CUDA_VIRTUAL_MEMORY");

@@ -145,7 +145,7 @@ void sums_start_together_rotated() {
   }
 }
 
-/// On rank 0 before another call, elsewhere after it. With the promise, too: it is about starts alone.
+/// Rank 0 starts before another call, the others after it. With the promise, too: it covers starts alone.
 void start_around(const std::string& where, const char* key, const std::function<void(MPI_Comm, int)>& begin,
                   const std::function<void()>& end) {
   for (const int count : kCounts) {
@@ -184,7 +184,7 @@ void starts_differ_in_their_place_among_other_calls(const char* key) {
       "a start around a barrier", key, [&](MPI_Comm comm, int) { MPI_Barrier(comm); }, [] {});
 }
 
-/// One rank starts a request before it makes another, the others after. Making may wait, but not for that.
+/// One rank starts a request before it makes another, the others after. Making may wait, but not for a start.
 void starts_differ_in_their_place_among_makings(const char* key) {
   const Comm comm(key);
   Call call(Call::Kind::kSum, 1, 1000, comm);
@@ -205,7 +205,7 @@ void starts_differ_in_their_place_among_makings(const char* key) {
   }
 }
 
-/// Of requests that are never started, and freed in an order of each rank's own.
+/// Requests that are never started, and freed in an order of each rank's own.
 void some_are_never_started(const char* key) {
   const Comm comm(key);
   std::vector<std::unique_ptr<Call>> calls;
@@ -245,7 +245,7 @@ void communicators_are_freed_early(const char* key) {
   }
 }
 
-/// A nonblocking call that loom hands down, for it has a user's operation.
+/// A nonblocking call that falls back, because it has a user's operation.
 void communicators_are_freed_under_calls_handed_down() {
   MPI_Op op;
   MPI_Op_create(
@@ -266,7 +266,7 @@ void communicators_are_freed_under_calls_handed_down() {
   MPI_Op_free(&op);
 }
 
-/// In one MPI_Startall, in an order of each rank's own; those with the promise keep it.
+/// One MPI_Startall, in an order of each rank's own; requests with the promise keep one order.
 void communicators_are_mixed_in_one_start() {
   const Comm free, ordered(kOrdered), also_free;
   std::vector<std::unique_ptr<Call>> calls;
@@ -314,7 +314,7 @@ void threads_share_a_communicator(const char* key) {
   }
 }
 
-/// Starts of a sum of 1000 elements on such a communicator that loom carries.
+/// The number of starts that loom carries, of a sum of 1000 elements on such a communicator.
 std::uint64_t carried_on(const Comm& comm, bool expects_loom) {
   loom::mpi::ToolInterface tools;
   if (!expects_loom) return 0;
@@ -330,7 +330,7 @@ std::uint64_t carried_on(const Comm& comm, bool expects_loom) {
   return *tools.counter("coll_loom_calls", "allreduce") - *before;
 }
 
-/// On one host. Whoever carries the requests can be told from loom's counters.
+/// On one host. loom's counters tell who carries the requests.
 void loom_carries_those_that_start_in_order() {
   const std::string standard = standard_key();
   require(carried_on(Comm(), true) == 0, "loom carries requests whose starts may come in any order");

@@ -130,7 +130,7 @@ void start_before_others_can(MPI_Comm comm) {
   }
 }
 
-/// Rank 0 sits in a receive until the others, who need its part, are through.
+/// Rank 0 waits in a receive until the others, who need its part of the call, are through.
 void progress_inside_other_calls(MPI_Comm comm) {
   Call call(0, 200'000, comm);
   if (rank == 0) {
@@ -144,7 +144,8 @@ void progress_inside_other_calls(MPI_Comm comm) {
   call.check();
 }
 
-/// Rank 0 sits in a collective until the others come to it, which they do when it has received from them.
+/// Rank 0 waits in a collective until the others make that call, which they do once rank 0 has received from
+/// them.
 void receive_inside_collectives(MPI_Comm comm) {
   for (const int count : {1, 3000, 300'000})
     for (int collective = 0; collective < 6; ++collective) {
@@ -181,7 +182,7 @@ void receive_inside_collectives(MPI_Comm comm) {
     }
 }
 
-/// Rank 0 sits in a collective of one communicator until the others are through one of another.
+/// Rank 0 waits in a collective of one communicator until the others are through one of another.
 void progress_inside_other_communicators(MPI_Comm comm) {
   MPI_Comm other;
   MPI_Comm_dup(comm, &other);
@@ -275,7 +276,7 @@ void start_persistent_calls_together(MPI_Comm comm) {
 }
 
 /// No elements, and elements of no size: the same to MPI, though a rank may see at once that there is nothing
-/// to do. On a fresh communicator, where the first call that anybody waits in connects the ranks.
+/// to do. On a fresh communicator, where the first call that waits connects the ranks.
 void exchange_nothing(MPI_Comm comm) {
   MPI_Datatype empty;
   MPI_Type_contiguous(0, MPI_INT, &empty);
@@ -423,7 +424,7 @@ int main(int argc, char** argv) {
   MPI_Init_thread(&argc, &argv, threads > 0 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  std::optional<loom::mpi::ToolInterface> tools(std::in_place);  // which must go before MPI does
+  std::optional<loom::mpi::ToolInterface> tools(std::in_place);  // destroyed before MPI_Finalize
   const auto not_connected = [&] {
     std::uint64_t calls = 0;
     for (const char* collective : {"allreduce", "scan", "alltoall", "allgather"})

@@ -60,7 +60,7 @@ struct Blocks {
       byte_disps[of] = disps[of] * static_cast<int>(sizeof(int));
     }
   }
-  /// The blocks that `value` says, by number and place.
+  /// Blocks with the values that `value` gives, by number and place.
   template <class Value>
   void fill(std::vector<int>& buffer, Value&& value) const {
     buffer.resize(all);
@@ -198,7 +198,7 @@ void run_connected() {
     }
 }
 
-/// Each on a communicator that no call has connected yet, which holds it back.
+/// Each on a communicator that no call has connected yet, so that the call is deferred.
 void run_unconnected() {
   const Blocks blocks(100);
   const auto on_a_fresh_one = [](const auto& call) {

@@ -31,7 +31,7 @@ int class_of(int error) {
   return error_class;
 }
 
-/// By messages: no collective component has a part in it.
+/// By messages, without any collective component.
 void meet() {
   for (int tag = 0; tag < 2; ++tag)
     for (int other = 1; other < ranks; ++other) {
@@ -144,7 +144,8 @@ class Buffers {
     if (request_ != MPI_REQUEST_NULL) MPI_Request_free(&request_);
   }
 
-  /// What has come from rank 0, as far as there was room; a gather's root alone receives, its root is short.
+  /// Checks what has come from rank 0, as far as there was room. In a gather only the root receives; there
+  /// the root is the short rank.
   bool is_right(const std::string& which) const {
     const bool to_root = which == "gather" || which == "gatherv";
     if ((to_root && rank != kShortRank) || (which == "bcast" && rank == 0)) return true;
@@ -154,7 +155,7 @@ class Buffers {
     for (int i = 0; i < n_; ++i) {
       const int got = out_[static_cast<std::size_t>(i)];
       const bool beyond = i >= room;
-      // The next rank's block begins there where blocks are as long as there is room.
+      // Where blocks are as long as the room for them, the next rank's block begins there.
       if (beyond && (which == "gather" || which == "allgather")) break;
       if (got != (beyond ? -1 : value(0, to, i))) return false;
     }
@@ -235,7 +236,8 @@ int main(int argc, char** argv) {
   const std::string only = argc > 1 ? argv[1] : "";
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   int cases = 0;
-  // Integers: in a line, in the ring, either half beyond where other ways begin, in several pieces or tiles.
+  // Integers: in a line, in the ring, around the sizes where other algorithms begin, in several pieces or
+  // tiles.
   for (const char* collective :
        {"bcast", "gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv", "alltoallv",
         "alltoallw", "allreduce", "reduce", "reduce_scatter_block", "reduce_scatter", "scan", "exscan"})

@@ -67,12 +67,12 @@ using Displacement = int;
   } while (0)
 
 struct Settings {
-  double share = 1;  ///< of all cases that are run, drawn alike on all ranks
+  double share = 1;  ///< of all cases, drawn alike on all ranks
   std::uint64_t seed = 1;
   std::size_t big = 30'011;
-  double seconds = 0;            ///< draw again and again so long
-  bool in_order = false;         ///< sums of floating point numbers are rounded as they are in order of rank
-  bool ordered_starts = true;    ///< the program promises so of its persistent requests
+  double seconds = 0;                       ///< draw again and again so long
+  bool in_order = false;                    ///< floating-point sums are rounded as in order of rank
+  bool ordered_starts = true;               ///< the program promises so of its persistent requests
   std::set<std::string, std::less<>> only;  ///< collectives, by name; empty: all
 };
 

@@ -90,9 +90,9 @@ class Buffer {
     memory_.mirror.assign(bytes_, std::byte{0xee});
     expected_.assign(bytes_, std::byte{0xee});
   }
-  /// What has been filled in comes to where the call finds it.
+  /// Moves the filled-in data to where the call finds them.
   void upload() { memory_.upload(); }
-  /// An operand: there, and to be there afterwards.
+  /// An operand: there before the call, and expected to be there afterwards.
   void fill(int unit, std::int64_t value) {
     layout_.put(address(memory_.mirror, unit), value);
     expect(unit, value);
@@ -342,7 +342,7 @@ bool one_clock(const Run& run) {
   return extremes[0] == -extremes[1];
 }
 
-/// Nobody leaves before the last, here `late`, has come.
+/// No rank leaves before the last one, here `late`, has come.
 bool barrier(const Run& run, Form form, int late) {
   using Clock = std::chrono::steady_clock;
   Clock::time_point came;

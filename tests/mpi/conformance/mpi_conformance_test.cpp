@@ -21,19 +21,19 @@ constexpr const char* kCollectives[] = {"allreduce",      "reduce",    "reduce_s
                                         "alltoallw",      "barrier"};
 
 /// Calls of the form of Open MPI's own, and persistent ones whose starts may come in any order.
-std::uint64_t handed_down_for_order(mpi::ToolInterface& tools, const std::string& collective) {
+std::uint64_t fell_back_for_order(mpi::ToolInterface& tools, const std::string& collective) {
   return tools.counter("coll_loom_fallbacks", collective, "not_ordered").value_or(0) +
          tools.counter("coll_loom_fallbacks", collective, "any_start_order").value_or(0);
 }
 
-/// Whether loom has carried at least one call of each collective of the cases, and handed down those alone
-/// that have no order.
+/// Whether loom has carried at least one call of each collective of the cases, and only calls without an
+/// order fell back.
 bool loom_has_carried_all(mpi::ToolInterface& tools, const std::map<std::string, int>& cases, int rank) {
   bool all = true;
   for (const auto& [collective, number] : cases) {
     const auto calls = tools.counter("coll_loom_calls", collective);
     const auto below = tools.counter("coll_loom_fallbacks", collective);
-    if (calls && below && *calls > 0 && *below == handed_down_for_order(tools, collective)) continue;
+    if (calls && below && *calls > 0 && *below == fell_back_for_order(tools, collective)) continue;
     all = false;
     if (rank == 0)
       fmt::print(stderr, "{}: {} carried by loom, {} handed to the fallback component\n", collective,
@@ -42,7 +42,7 @@ bool loom_has_carried_all(mpi::ToolInterface& tools, const std::map<std::string,
   return all;
 }
 
-/// The promise of one order for the starts of persistent requests; they go down without it.
+/// The promise of one order for the starts of persistent requests; without it they fall back.
 void promise_start_order(MPI_Comm comm) {
   MPI_Info info;
   MPI_Info_create(&info);

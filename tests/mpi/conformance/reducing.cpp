@@ -105,7 +105,7 @@ std::vector<ElementType> element_types() {
 const struct Operation {
   const char* name;
   MPI_Op op;
-  unsigned ops;  ///< the types that take it have one of these
+  unsigned ops;  ///< a type takes the operation if it has one of these
   Value (*apply)(Value, Value);
 } kOperations[] = {
     {"sum", MPI_SUM, kArithmetic | kComplex, [](Value a, Value b) { return Value{a.value + b.value}; }},
@@ -224,7 +224,7 @@ bool call(Run& run, Reduction which, Form form, MPI_Datatype type, std::size_t b
   return right;
 }
 
-/// Ranks whose operands this rank's result has: [0, that).
+/// This rank's result covers the operands of ranks [0, returned value).
 int operands(const Run& run, Reduction which) {
   return which == Reduction::kScan ? run.rank + 1 : which == Reduction::kExscan ? run.rank : run.ranks;
 }
@@ -237,7 +237,8 @@ double random_operand(int rank, std::size_t i) {
   return static_cast<double>(static_cast<std::int64_t>(x ^ (x >> 31))) * 0x1p-63;
 }
 
-/// Whether it may be the sum over ranks [0, end), end > 0; in order: the one that is rounded after each rank.
+/// Whether it may be the sum over ranks [0, end), end > 0. in_order: it must be the sum rounded after each
+/// rank.
 bool is_sum(double sum, int end, std::size_t i, bool in_order) {
   long double exact = 0, size = 0;
   double rounded = random_operand(0, i);

@@ -27,8 +27,8 @@ bool ordered(const Program& program, const Start& start) {
   return program.comms[static_cast<std::size_t>(program.call_of(start).comm)].assertion != Assertion::kNone;
 }
 
-/// The one order of starts on communicators that promise it. The step after which a rank starts one is then
-/// never before that of the one before, and within its window, for windows of the later end no earlier.
+/// The one order of starts on communicators that promise it: by the end of their windows. So a rank can start
+/// each no earlier than the one before, and within its window.
 std::vector<int> common_order(const Program& program) {
   std::vector<int> order;
   for (std::size_t start = 0; start < program.starts.size(); ++start)
@@ -70,7 +70,7 @@ std::vector<int> starts_after(const Numbers& numbers, int step) {
   return result;
 }
 
-/// The numbers of what is waited for after a step, in order.
+/// The numbers of the requests that are waited for after a step, in order.
 std::vector<int> waits_after(const Numbers& numbers, int step) {
   const Program& program = numbers.program;
   std::vector<int> result;

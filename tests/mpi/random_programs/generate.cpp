@@ -73,7 +73,7 @@ class Generator {
   explicit Generator(const Options& options) : draw_(options.seed) { program_.options = options; }
 
   Program generate() {
-    // What is small in some programs makes them quick, and shows calls that overtake each other.
+    // Small messages in some programs make them quick, and show calls that overtake each other.
     const int scale = draw_.below(3);
     max_bytes_ = scale == 0 ? 1 << 10 : scale == 1 ? 64 << 10 : kBytesOfProgram;
     max_bytes_ = std::min(max_bytes_, program_.options.max_bytes);
@@ -104,7 +104,7 @@ class Generator {
                         : which < 9 ? Membership::kPart
                                     : Membership::kHalves;
     const Asserted asserted = program_.options.asserted;
-    // Others use the world, too: so it says nothing.
+    // Others use the world, too, so it makes no promise.
     if (result.membership == Membership::kWorld && asserted == Asserted::kAlways)
       result.membership = Membership::kDuplicate;
     result.groups = groups_of(result.membership, program_.options.ranks, draw_);
@@ -308,11 +308,11 @@ class Generator {
   Draw draw_;
   std::size_t max_bytes_ = 0, used_ = 0;
   int in_all_ = 0;
-  double alike_ = 0;  ///< the share of calls that are as the one before
+  double alike_ = 0;  ///< the share of calls that equal the one before
   std::optional<Call> last_;
   std::vector<bool> made_, freed_;        ///< communicators
   std::vector<int> busy_until_;           ///< of each request: the step after which it may be active
-  std::vector<std::size_t> left_active_;  ///< starts whose wait is in the next round
+  std::vector<std::size_t> left_active_;  ///< starts that are waited for in the next round
 };
 
 }  // namespace

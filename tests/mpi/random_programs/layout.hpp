@@ -26,10 +26,10 @@ class UserOperations {
   MPI_Op sum_, compose_;
 };
 
-/// Values have 64 bits, of which an element takes what it has room for.
+/// Values have 64 bits; an element holds as many of them as it has room for.
 class Layout {
  public:
-  /// Of triples, `which` of the ways to place them is taken.
+  /// For triples, `which` selects one of the ways to place them.
   Layout(Element element, std::uint64_t which);
   ~Layout();
   Layout(const Layout&) = delete;
@@ -53,7 +53,7 @@ class Layout {
   MPI_Datatype type_;
 };
 
-/// An operand of a rank, and what operands of all become: exact in every element's type.
+/// An operand of a rank, and the result over all operands: exact in every element's type.
 std::uint64_t operand(Element element, std::uint64_t block, std::size_t i);
 std::uint64_t combine(Operation operation, std::uint64_t below, std::uint64_t above);
 

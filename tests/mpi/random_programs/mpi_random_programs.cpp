@@ -30,7 +30,7 @@ bool is_called_by_mpi(Collective collective) {
          collective == Collective::kBcast || collective == Collective::kBarrier;
 }
 
-/// Persistent calls that loom has certainly carried: more than all others that there were.
+/// Persistent calls that loom has certainly carried: its calls beyond the number of all others.
 std::uint64_t carried(mpi::ToolInterface& tools, const Totals& totals) {
   std::uint64_t sum = 0;
   for (int index = 0; index < kCollectives; ++index) {

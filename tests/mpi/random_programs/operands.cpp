@@ -250,7 +250,7 @@ std::vector<std::uint64_t> Operands::sources(const Block& block) const {
   return result;
 }
 
-/// What the buffer holds before or after the call; of what may be anything, what has been found.
+/// What the buffer holds before or after the call; where anything is allowed, what was found.
 void Operands::paint(const Side& side, bool after, std::vector<std::byte>& bytes,
                      const std::vector<std::byte>* found) const {
   std::fill(bytes.begin(), bytes.end(), kPoison);

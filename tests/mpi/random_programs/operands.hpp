@@ -31,14 +31,14 @@ class Operands {
   void fill(std::uint64_t run);
   /// The request belongs to the two forms that have one.
   void call(Form form, MPI_Request* request);
-  /// Whether all is as it ought to be after this run; else what is not, first.
+  /// Empty if all is right after this run; else what is wrong first.
   std::optional<std::string> wrong();
 
  private:
   /// Units next to each other in a buffer.
   struct Block {
     std::size_t first = 0, units = 0;
-    bool before = false, after = false;  ///< when they are these values
+    bool before = false, after = false;  ///< when its values must be there
     int from = 0, to = 0;
     std::size_t offset = 0;  ///< of the first unit among those from one rank to another
     int operands = 0;        ///< above 0: results of ranks [0, that)

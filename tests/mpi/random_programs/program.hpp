@@ -1,12 +1,12 @@
 // program.hpp -- a random MPI program around persistent collective requests, as a value: a function of a
 // seed, the number of ranks and options, the same on every rank.
 //
-// It consists of steps, which all ranks come to in the same order, and of starts of persistent requests.
-// After each step a rank starts requests, then waits for some, then frees some. Where a rank starts a
-// request, and where it waits for it, is drawn for each rank in two windows of steps; the first window ends
-// no later than the second begins. So nobody waits for what another rank starts only after a later step, and
-// the program comes to an end if MPI does what the standard says: a start is local, and calls that wait come
-// in one order over all communicators.
+// It consists of steps, which all ranks reach in the same order, and of starts of persistent requests. After
+// each step a rank starts requests, then waits for some, then frees some. Where a rank starts a request, and
+// where it waits for it, is drawn for each rank in two windows of steps; the first window ends no later than
+// the second begins. So no rank waits for what another rank starts only after a later step, and the program
+// ends if MPI does what the standard says: a start is local, and calls that wait come in one order over all
+// communicators.
 #pragma once
 
 #include <cstddef>
@@ -78,18 +78,17 @@ struct Window {
 
 /// kHalves: the lower half of the ranks has one, the upper half another.
 enum class Membership { kWorld, kDuplicate, kReversed, kPart, kHalves };
-/// Whether the communicator says that persistent collectives start in one order on all ranks, and how it says
-/// so.
+/// Whether, and how, the communicator promises that persistent collectives start in one order on all ranks.
 enum class Assertion { kNone, kAtDuplication, kSetLater };
 
 struct Communicator {
   Membership membership = Membership::kWorld;
   Assertion assertion = Assertion::kNone;
-  /// World ranks in order of rank, for each communicator that there is then.
+  /// World ranks in order of rank, for each existing communicator.
   std::vector<std::vector<int>> groups;
 };
 
-/// What all ranks of the communicator come to in the same order.
+/// What all ranks of the communicator do in the same order.
 struct Step {
   enum Kind { kNothing, kMake, kFree, kInit, kBlocking, kNonblocking, kMessage };
   Kind kind = kNothing;

@@ -25,7 +25,7 @@ struct Persistent {
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
-/// What is to be waited for: an active request.
+/// An active request, to be waited for.
 struct Pending {
   MPI_Request request = MPI_REQUEST_NULL;
   int persistent = -1;                 ///< or that of a call that does not wait:
@@ -298,7 +298,7 @@ class Runner {
     pending_.erase(found);
   }
 
-  /// MPI_Test of active requests, now and then, which may complete them before their time.
+  /// Now and then MPI_Test of active requests, which may complete them early.
   void look_at_some(int step) {
     const std::uint64_t which = hash({program_.options.seed, static_cast<std::uint64_t>(environment_.rank),
                                       kTest, static_cast<std::uint64_t>(step)});

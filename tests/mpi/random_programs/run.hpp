@@ -17,7 +17,7 @@ struct Environment {
   const UserOperations& operations;
   int rank = 0, ranks = 0;
   std::string memory = "host";
-  std::string ordered_key;  ///< of the info that says that starts are in one order
+  std::string ordered_key;  ///< of the info that promises one order of starts
   bool traces = false;      ///< says what it does, on stderr
 };
 
