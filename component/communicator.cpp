@@ -84,7 +84,7 @@ bool Communicator::has_pairwise() {
 void Communicator::learn_what_is_small() noexcept {
   // At coll_loom_verbose 2 the first call of each kind is told.
   if (!links_.immediate || member_.process.runtime().parameters.verbose >= 2) return;
-  // Without memory for it calls take the longer way.
+  // Without memory for it calls take the slow path.
   without_failing([&] {
     const Group& group = *member_.group;
     for (std::size_t i = 0; i < small_below_.size(); ++i) {

@@ -16,7 +16,7 @@
 #include "component/execute/requests.hpp"
 #include "component/links/link_maker.hpp"
 #include "component/links/links.hpp"
-#include "component/select/call_selector.hpp"
+#include "component/execute/call_selector.hpp"
 #include "component/setup/bootstrap.hpp"
 #include "component/setup/member.hpp"
 #include "component/setup/process.hpp"
@@ -52,8 +52,8 @@ class Communicator {
     return carried.has_value();
   }
 
-  /// See loom_small_below and loom_perform_small in core.h. Small: an immediate exchange, as choose() would
-  /// find after some more steps, with nothing to be told or done before it.
+  /// See loom_small_below and loom_perform_small in core.h. Small: an immediate exchange, as choose_when_linked()
+  /// would find after some more steps, with nothing to be told or done before it.
   const std::uint64_t* small_below() const noexcept { return small_below_.data(); }
   /// Throws as perform().
   void perform_small(const device::Call& call) {

@@ -50,7 +50,7 @@ enum { LOOM_COUNTS = 1, LOOM_DISPS = 2, LOOM_TYPES = 4 };
 enum loom_stand_in { LOOM_NOTHING, LOOM_OWN_BLOCK, LOOM_SAME_BLOCKS };
 
 /* What ranks know of a call's size. LOOM_SIZE_OF_ALL: every rank knows the bytes of the message, or of a
- * block if all blocks are equal. LOOM_SIZE_OF_PAIRS: two ranks know only the bytes between them. */
+ * block if all blocks are equal. LOOM_SIZE_OF_PAIRS: only the two ranks know what passes between them. */
 enum loom_size { LOOM_NO_SIZE, LOOM_SIZE_OF_PAIRS, LOOM_SIZE_OF_ALL };
 
 enum {

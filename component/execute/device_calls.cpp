@@ -13,7 +13,6 @@ using device::Collective;
 using device::cuda::Gpu;
 using device::cuda::GpuFacts;
 using device::cuda::GpuLinks;
-using device::cuda::HostDrivenExecutor;
 using device::cuda::kernel_way;
 using device::cuda::Owner;
 using device::cuda::Sharing;

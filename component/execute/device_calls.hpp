@@ -9,7 +9,7 @@
 
 #include "component/execute/execution.hpp"
 #include "component/links/links.hpp"
-#include "component/select/call_selector.hpp"
+#include "component/execute/call_selector.hpp"
 #include "component/setup/member.hpp"
 #include "device/call.h"
 #include "device/cuda/gpu_links.hpp"

@@ -16,7 +16,8 @@
 
 namespace loom {
 
-/// As for Communicator: one call at a time. What throws ends the communicator, save Truncated.
+/// As for Communicator: one call at a time. What throws ends the communicator, save
+/// Truncated, and DifferentCall, which a broadcast may adopt.
 class Execution {
  public:
   /// Both must outlive this.

@@ -68,7 +68,6 @@ device::CallNote Execution::note_between_hosts(const device::Call& call) const {
 /// For the algorithms that have executors: all but a copy, and an immediate exchange, which waits.
 void Execution::make_executor(Executor& executor, Algorithm algorithm, const device::Call& call,
                               device::Begun begun) {
-  const auto root = [&] { return place_in_grid(call.root); };
   switch (algorithm) {
     case Algorithm::kCico:
       if (device::lists_blocks(call.collective) || call.collective == Collective::kBarrier)
@@ -85,14 +84,18 @@ void Execution::make_executor(Executor& executor, Algorithm algorithm, const dev
       executor.emplace<device::HierExecutor>(levels(), call);
       return;
     case Algorithm::kRing:
-      if (device::SplitRailExecutor::takes(call.collective))
+      if (device::SplitRailExecutor::takes(call.collective)) {
         executor.emplace<device::SplitRailExecutor>(grid(), call);
-      else
-        executor.emplace<device::RootedExecutor>(grid(), call, root().host, root().local);
+      } else {
+        const device::HostAndLocal root = place_in_grid(call.root);
+        executor.emplace<device::RootedExecutor>(grid(), call, root.host, root.local);
+      }
       return;
-    case Algorithm::kDbt:
-      executor.emplace<device::DbtExecutor>(grid(), links_.trees, call, root().host, root().local);
+    case Algorithm::kDbt: {
+      const device::HostAndLocal root = place_in_grid(call.root);
+      executor.emplace<device::DbtExecutor>(grid(), links_.trees, call, root.host, root.local);
       return;
+    }
     case Algorithm::kPairwise:
       executor.emplace<device::PairwiseExecutor>(pairwise(), call);
       return;
@@ -134,9 +137,11 @@ State Execution::advance(Operation& operation) try {
     if (state != State::kDone) return state;
     operation.executed = true;
   }
-  const std::uint64_t before = operation.released;
-  operation.not_quiet = links_.not_quiet(operation.released);
-  if (operation.not_quiet) return operation.released != before ? State::kMoved : State::kBlocked;
+  if (group().wiring.shape.hosts > 1) {
+    const std::uint64_t before = operation.released;
+    operation.not_quiet = links_.not_quiet(operation.released);
+    if (operation.not_quiet) return operation.released != before ? State::kMoved : State::kBlocked;
+  }
   if (const auto* blocks = std::get_if<device::CicoBlocksExecutor>(&operation.executor))
     tell_cut(call.collective, blocks->cut());
   if (operation.adopted) tell_adopted(*operation.adopted, call.root);

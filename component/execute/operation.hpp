@@ -22,7 +22,7 @@
 
 namespace loom {
 
-/// What performs a call; nothing before its turn has come. Communicator::make_executor() makes them all.
+/// What performs a call; nothing before its turn has come. Execution::make_executor() makes them all.
 using Executor =
     std::variant<std::monostate, device::CicoExecutor, device::SingleCopyExecutor, device::CicoBlocksExecutor,
                  device::CicoScanExecutor, device::HierExecutor, device::SplitRailExecutor,

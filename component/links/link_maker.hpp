@@ -13,7 +13,6 @@
 #include "component/links/links.hpp"
 #include "component/setup/agreement.hpp"
 #include "component/setup/member.hpp"
-#include "device/host/pairwise_executor.hpp"
 #include "device/link/waiter.hpp"
 
 namespace loom {

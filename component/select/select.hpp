@@ -55,7 +55,7 @@ class Selector {
   static Steps compile(const Conditions& conditions, device::Collective collective, bool may_wait,
                        const Tune& tune);
 
-  static constexpr int kCallsBeforeCompiling = 16;  ///< compiling costs as much as a hundred of them
+  static constexpr int kCallsBeforeCompiling = 16;  ///< compiling costs a hundred looks at the table
 
   Conditions conditions_;
   std::array<std::array<int, 2>, device::kCollectiveCount> calls_{};

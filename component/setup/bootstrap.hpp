@@ -16,7 +16,7 @@ class BootstrapFailed : public std::runtime_error {
  public:
   BootstrapFailed()
       : std::runtime_error(
-            "The component below could not gather what the processes have to tell each other.") {}
+            "The fallback component could not gather what the processes have to tell each other.") {}
 };
 
 /// Its functions are collective and throw BootstrapFailed.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "device/schedule/divide_up.hpp"
+
 namespace loom::device::cuda {
 namespace {
 

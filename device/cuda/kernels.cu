@@ -30,10 +30,12 @@ class Block {
   __device__ int index() const { return static_cast<int>(threadIdx.x); }
   __device__ int size() const { return static_cast<int>(blockDim.x); }
   __device__ bool any(bool condition) { return __syncthreads_or(condition) != 0; }
-  __device__ bool all_lanes(bool condition) {
-    return __all_sync(0xffU << (threadIdx.x % 32 / kLanes * kLanes), condition) != 0;
-  }
+  __device__ bool all_lanes(bool condition) { return __all_sync(lanes(), condition) != 0; }
+  __device__ void join_lanes() { __syncwarp(lanes()); }
   __device__ void pause() {}
+
+ private:
+  __device__ static unsigned lanes() { return 0xffU << (threadIdx.x % 32 / kLanes * kLanes); }
 };
 
 /// Reduces several vectors at a time. A Buffer assembles those that are partial or not aligned as vectors.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "device/schedule/divide_up.hpp"
 
 namespace loom::device {
 namespace {

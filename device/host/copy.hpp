@@ -20,7 +20,7 @@ inline constexpr bool kCanStream = false;
 
 /// memcpy past the caches: spares reading the target's lines before they are overwritten, a third of the
 /// traffic. For targets too large to be still cached when somebody reads them. Other threads may see it late,
-/// even after a release store, unless stream_fence() comes before that.
+/// even after a release store, unless stream_fence() comes before that store.
 inline void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes) {
 #if defined(__x86_64__)
   constexpr std::size_t kLine = 64;

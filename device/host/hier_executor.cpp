@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device/schedule/divide_up.hpp"
+
 namespace loom::device {
 
 HierExecutor::HierExecutor(const HierLinks& levels, const Call& call) : levels_(levels), call_(call) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "device/link/step_flag.hpp"
+#include "device/schedule/divide_up.hpp"
 
 namespace loom::device {
 namespace {

@@ -8,11 +8,6 @@
 
 namespace loom::device {
 
-/// How many pieces of b hold a: a / b, rounded up.
-LOOM_HOST_DEVICE constexpr std::size_t divide_up(std::size_t a, std::size_t b) {
-  return (a + b - 1) / b;
-}
-
 /// What a rank does in one step with one chunk; "send" is to the next rank, "receive" from the previous one.
 enum class RingAction {
   kSend,                ///< send my chunk

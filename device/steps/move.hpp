@@ -19,12 +19,13 @@
 //   pause()            in a fruitless wait
 //   kLanes             so many threads, side by side, move a line of LL128 together; size() is a multiple
 //   all_lanes(cond)    whether it holds for all of these
+//   join_lanes()       on GPUs: these go on together; what each did before comes before what each does after
 //
 // Moves are functions of their own, not inlined in each schedule: a hundred combinations of type and
 // operation would take as many minutes to compile, and a call costs nothing beside a slice.
 #pragma once
 
-#include "device/schedule/ring_schedule.hpp"
+#include "device/schedule/divide_up.hpp"
 #include "device/steps/elements.hpp"
 #include "device/steps/fifo.hpp"
 
@@ -290,7 +291,7 @@ struct LL128Move {
           result.store(line * kDataWords + w, value.pair[p].word[half]);
       if (has_flag) value.pair[kPairs - 1].word[1] = move.sent + 1;
       for (int end = 0; end < move.tos; ++end)
-        write<Group>(slot_of(move.to[end], form, move.sent + 1) + line * kLineWords, lane, value);
+        write(group, slot_of(move.to[end], form, move.sent + 1) + line * kLineWords, lane, value);
     }
     if (group.any(failed)) return false;
     detail::give_back(group, move);
@@ -302,12 +303,14 @@ struct LL128Move {
                                kDataWords = kLineWords - 1;
 
   template <class Group, class Share>
-  LOOM_HOST_DEVICE static void write(Word* line, int lane, const Share& value) {
+  LOOM_HOST_DEVICE static void write(Group& group, Word* line, int lane, const Share& value) {
     constexpr int kPairs = sizeof(Share) / sizeof(Vector);
 #ifdef __CUDA_ARCH__
+    group.join_lanes();  // bounds and alignment have parted them: the line is whole if they store it together
     LOOM_UNROLL
     for (int p = 0; p < kPairs; ++p) store_relaxed(line + (lane * kPairs + p) * 2, value.pair[p]);
 #else
+    static_cast<void>(group);
     static_assert(Group::kLanes == 1, "the host has no stores of a whole line");
     for (std::size_t w = 0; w < kDataWords; ++w) line[w] = value.pair[w / 2].word[w % 2];
     store_release(line + kDataWords, value.pair[kPairs - 1].word[1]);
@@ -319,9 +322,15 @@ struct LL128Move {
     constexpr int kPairs = sizeof(Share) / sizeof(Vector);
 #ifdef __CUDA_ARCH__
     const int lane = group.index() % Group::kLanes;
-    LOOM_UNROLL
-    for (int p = 0; p < kPairs; ++p) value.pair[p] = load_relaxed(line + (lane * kPairs + p) * 2);
-    return group.all_lanes(lane != Group::kLanes - 1 || value.pair[kPairs - 1].word[1] == step);
+    const auto load = [&] {
+      group.join_lanes();
+      LOOM_UNROLL
+      for (int p = 0; p < kPairs; ++p) value.pair[p] = load_relaxed(line + (lane * kPairs + p) * 2);
+    };
+    load();
+    if (!group.all_lanes(lane != Group::kLanes - 1 || value.pair[kPairs - 1].word[1] == step)) return false;
+    load();  // other lanes may have loaded their part before the one with the flag did
+    return true;
 #else
     static_cast<void>(group);
     if (load_acquire(line + kDataWords) != step) return false;

@@ -49,20 +49,28 @@ Measured Bench::measure(const Case& one, std::span<const MPI_Comm> comms) {
   std::vector<std::size_t> order(comms.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::mt19937 random;  // not seeded: all ranks take the same turns
+  // Where ranks share CPUs, what one does between its calls delays the others in theirs: with one communicator
+  // counters are read once before all calls, and once after them.
+  const bool takes_turns = comms.size() > 1;
+  auto before = carried_calls();
+  const auto count_since = [&](std::size_t which) {
+    const auto after = carried_calls();
+    counted = counted && before && after;
+    if (counted) carried[which] += *after - *before;
+  };
   for (int iteration = 0; iteration < iterations; ++iteration) {
     // In random order, so that none always runs after the same other one and finds its caches.
     std::shuffle(order.begin(), order.end(), random);
     for (const std::size_t which : order) {
       if (options_.check) fill(one, slots, ++shift);
-      const auto before = carried_calls();
+      if (takes_turns) before = carried_calls();
       seconds[which].push_back(run(one, comms[which], slots));
-      const auto after = carried_calls();
-      counted = counted && before && after;
-      if (counted) carried[which] += *after - *before;
+      if (takes_turns) count_since(which);
       if (options_.check) wrong[which] += count_wrong(one, slots, shift);
     }
     if (const auto floor = this->floor_seconds(one)) floor_seconds.push_back(*floor);
   }
+  if (!takes_turns) count_since(0);
 
   Measured measured{.iterations = iterations, .calls_per_iteration = batch, .timings = {}};
   const MPI_Op across = options_.across_ranks == AcrossRanks::kMax ? MPI_MAX : MPI_SUM;

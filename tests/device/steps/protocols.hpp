@@ -18,7 +18,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "device/schedule/ring_schedule.hpp"
+#include "device/schedule/divide_up.hpp"
 #include "device/steps/memory.hpp"
 
 namespace loom::device::steps::model {

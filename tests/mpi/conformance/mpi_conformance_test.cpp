@@ -32,12 +32,12 @@ bool loom_has_carried_all(mpi::ToolInterface& tools, const std::map<std::string,
   bool all = true;
   for (const auto& [collective, number] : cases) {
     const auto calls = tools.counter("coll_loom_calls", collective);
-    const auto below = tools.counter("coll_loom_fallbacks", collective);
-    if (calls && below && *calls > 0 && *below == fell_back_for_order(tools, collective)) continue;
+    const auto fallbacks = tools.counter("coll_loom_fallbacks", collective);
+    if (calls && fallbacks && *calls > 0 && *fallbacks == fell_back_for_order(tools, collective)) continue;
     all = false;
     if (rank == 0)
-      fmt::print(stderr, "{}: {} carried by loom, {} handed to the fallback component\n", collective,
-                 calls.value_or(0), below.value_or(0));
+      fmt::print(stderr, "{}: {} carried by loom, {} by the fallback component\n", collective,
+                 calls.value_or(0), fallbacks.value_or(0));
   }
   return all;
 }

@@ -1,4 +1,4 @@
-#include "component/select/call_selector.hpp"
+#include "component/execute/call_selector.hpp"
 
 #include <fmt/format.h>
 
