@@ -1,13 +1,15 @@
-# Options in three states: AUTO uses what is there, ON requires it, OFF leaves it out.
+# Options: AUTO uses what is there, ON requires it, OFF leaves it out; some take more.
 macro(loom_option name text)
-  set(${name} AUTO CACHE STRING "${text}: AUTO, ON or OFF")
-  set_property(CACHE ${name} PROPERTY STRINGS AUTO ON OFF)
-  if(NOT ${name} MATCHES "^(AUTO|ON|OFF)$")
-    message(FATAL_ERROR "${name} is '${${name}}'; it takes AUTO, ON or OFF")
+  set(_values AUTO ON OFF ${ARGN})
+  list(JOIN _values ", " _known)
+  set(${name} AUTO CACHE STRING "${text}: ${_known}")
+  set_property(CACHE ${name} PROPERTY STRINGS ${_values})
+  if(NOT ${name} IN_LIST _values)
+    message(FATAL_ERROR "${name} is '${${name}}'; it takes one of: ${_known}")
   endif()
 endmacro()
 
-loom_option(LOOM_CUDA "CUDA backend")
+loom_option(LOOM_CUDA "Kernels for GPUs, by nvcc and by clang; ON requires one of them" nvcc clang)
 loom_option(LOOM_OPENMPI "Open MPI component and example programs")
 set(LOOM_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=: address,undefined or thread")
 option(LOOM_FUZZ "Build the libFuzzer programs of tests/topo/fuzz (clang)" OFF)

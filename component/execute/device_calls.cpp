@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "component/significance.h"
+#include "device/cuda/images.hpp"
 
 namespace loom {
 
@@ -143,6 +144,7 @@ bool DeviceCalls::make_links(const Owner& owner) {
     return true;
   };
   if (!try_everywhere(kStaged, look)) return false;
+  if (member_.tells(1)) say("kernels", device::cuda::all_kernels().c_str());
   gather_on_host(mine, facts);
   const std::optional<GpuLinks::Kind> kind = kind_of_links(facts);
   if (!kind) {

@@ -77,7 +77,7 @@ struct PeerInfo {
 /// The user keeps calls on GPUs, and this rank can on this communicator.
 bool uses_devices_here(const Member& member) {
   return member.bootstrap.looks_for_devices() && member.process.staging() != nullptr &&
-         device::cuda::kernel_image(0) != nullptr && member.process.wants_devices();
+         device::cuda::has_kernels() && member.process.wants_devices();
 }
 
 PeerInfo info_of(const Member& member) {

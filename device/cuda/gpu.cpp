@@ -119,8 +119,10 @@ Gpu::Gpu(const Driver& driver, const Owner& owner, Stream stream, std::size_t mo
       device_(owner.device),
       stream_(kLegacyStream),
       most_bytes_(most_bytes) {
-  if (kernel_image(0) == nullptr)
-    throw Error(ErrorCode::kDevice, "This build of loom has no kernels: it was made without nvcc.");
+  if (!has_kernels())
+    throw Error(
+        ErrorCode::kDevice,
+        "This build of loom has no kernels: it was made without nvcc and clang, or LOOM_CUDA was OFF.");
   if (context_ == nullptr) {  // memory of pools: the program has made the primary context, and uses it
     check(functions_->retain_primary(&context_, owner.device), "a context is retained");
     retained_ = true;
@@ -139,8 +141,8 @@ Gpu::~Gpu() {
   {
     const Current current(*this);
     if (current.is()) {  // else all went with the context
-      for (void* module : modules_)
-        if (module != nullptr) functions_->unload_module(module);
+      for (const auto& [image, module] : modules_)
+        if (module.handle != nullptr) functions_->unload_module(module.handle);
       if (stream_ != kLegacyStream) functions_->destroy_stream(stream_);
     }
   }
@@ -302,14 +304,30 @@ bool Gpu::supports(Op op, Type type) noexcept {
   return !long_double && device::supports(op, type);
 }
 
+/// Of the first compiler whose image the driver takes.
+void* Gpu::module(int op, Type type) {
+  std::string why_not;
+  for (const Compiler compiler : kCompilers) {
+    const char* const image = kernel_image(compiler, op, type);
+    if (image == nullptr) continue;
+    const auto [at, is_new] = modules_.try_emplace(image);
+    Module& module = at->second;
+    if (is_new)
+      if (const Result result = functions_->load_module(&module.handle, image); result != kSuccess)
+        module.why_not =
+            driver_.error(fmt::format("it loads kernels by {}", kernels_by(compiler)).c_str(), result).what();
+    if (module.handle != nullptr) return module.handle;
+    why_not += (why_not.empty() ? "" : " ") + module.why_not;
+  }
+  throw Error(ErrorCode::kDevice, why_not);
+}
+
 /// The driver finds it by its name each time, in its own table.
-void* Gpu::kernel(const char* kind, int image, Type type) {
+void* Gpu::kernel(const char* kind, int op, Type type) {
+  type = kernel_type(op, type);
   const std::lock_guard lock(mutex_);
-  void*& module = modules_[static_cast<std::size_t>(image)];
-  if (module == nullptr)
-    check(functions_->load_module(&module, kernel_image(image)),
-          "kernels are loaded (see LOOM_CUDA_ARCHITECTURES)");
-  const std::string name = fmt::format("loom_{}_{}_{}", kind, image, static_cast<int>(type));
+  void* const module = this->module(op, type);
+  const std::string name = fmt::format("loom_{}_{}_{}", kind, op, static_cast<int>(type));
   void* function = nullptr;
   check(functions_->get_function(&function, module, name.c_str()), "a kernel is looked up");
   return function;
@@ -337,8 +355,21 @@ void Gpu::perform(std::optional<Op> op, Type type, const CollectiveArgs& args, u
   const Current current(*this);
   current.check();
   CollectiveArgs copied = args;
-  launch(kernel("collective", op ? static_cast<int>(*op) : kMoveImage, type), channels, kCollectiveThreads,
+  launch(kernel("collective", op ? static_cast<int>(*op) : kMove, type), channels, kCollectiveThreads,
          &copied);
+}
+
+unsigned Gpu::resident_blocks(std::optional<Op> op, Type type) {
+  const Current current(*this);
+  current.check();
+  Result (*occupancy)(int*, void*, int, std::size_t) = nullptr;
+  driver_.find(occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+  int blocks = 0, multiprocessors = 0;
+  check(occupancy(&blocks, kernel("collective", op ? static_cast<int>(*op) : kMove, type), kCollectiveThreads,
+                  0),
+        "it says how many blocks fit");
+  check(functions_->get_attribute(&multiprocessors, kMultiprocessorCount, device()), "a GPU is looked up");
+  return static_cast<unsigned>(blocks * multiprocessors);
 }
 
 bool Gpu::is_idle() const {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include "device/cuda/driver.hpp"
 #include "device/cuda/gpu_facts.hpp"
@@ -73,6 +74,8 @@ class Gpu {
   void reduce(Op op, Type type, const ReduceArgs& args);
   /// A kernel that performs the collective; one block for each channel. No op: data is only moved, as kUint8.
   void perform(std::optional<Op> op, Type type, const CollectiveArgs& args, unsigned channels);
+  /// Of perform()'s kernel: blocks that the GPU holds at once where nothing else is on it.
+  unsigned resident_blocks(std::optional<Op> op, Type type);
   void synchronize();
   /// Whether all that was enqueued has ended.
   bool is_idle() const;
@@ -84,7 +87,13 @@ class Gpu {
  private:
   struct Functions;
   class Current;
-  void* kernel(const char* kind, int image, Type type);
+  /// As the driver has loaded it, or why it has not.
+  struct Module {
+    void* handle = nullptr;
+    std::string why_not;
+  };
+  void* module(int op, Type type);
+  void* kernel(const char* kind, int op, Type type);
   void launch(void* kernel, unsigned blocks, unsigned threads, void* args);
   std::byte* allocate_any(std::size_t bytes, Memory kind);
   void release_any(std::byte* memory) noexcept;
@@ -103,7 +112,7 @@ class Gpu {
   mutable std::mutex mutex_;
   std::map<std::byte*, std::size_t> allocated_;  // by address; guarded by mutex_
   std::size_t used_ = 0;                         // bytes of these, and those about to be; guarded by mutex_
-  std::array<void*, kImages> modules_{};         // guarded by mutex_
+  std::map<const char*, Module> modules_;        // by image; guarded by mutex_
   std::map<std::byte*, VirtualMemory> virtual_;  // by address, own and attached; guarded by mutex_
 };
 

@@ -1,7 +1,7 @@
 // host_driven_executor.hpp -- collectives of one host on memory of GPUs, driven by the host: each round of
 // the CICO buffers puts small copies and reductions on a stream, and sets a flag in host memory for the
 // others when they have ended. Nothing spins on a GPU, so ranks may share one. Resumable as the others,
-// except that it waits for a round's own work. Never run on a GPU so far: the tests use tests/fake_cuda.
+// except that it waits for a round's own work. Never run on a GPU so far: the tests use tests/virtual_gpu.
 //
 // Reductions go in order of rank, as on the host.
 #pragma once

@@ -1,51 +1,60 @@
 #include "device/cuda/images.hpp"
 
-#include "device/cuda/kernel_args.hpp"
+#include <fmt/format.h>
 
-#ifdef LOOM_KERNEL_IMAGES
+#include <string_view>
 
-#define LOOM_IMAGE(which)                                                                                    \
-  asm(".pushsection .rodata\n.balign 64\n.globl loom_kernel_image_" #which                                   \
-      "\n.hidden loom_kernel_image_" #which "\nloom_kernel_image_" #which ":\n.incbin \"" LOOM_KERNEL_IMAGES \
-      "/kernels_" #which ".fatbin\"\n.popsection\n");                                                        \
-  extern "C" const char loom_kernel_image_##which[];
-
-LOOM_IMAGE(0)
-LOOM_IMAGE(1)
-LOOM_IMAGE(2)
-LOOM_IMAGE(3)
-LOOM_IMAGE(4)
-LOOM_IMAGE(5)
-LOOM_IMAGE(6)
-LOOM_IMAGE(7)
-LOOM_IMAGE(8)
-LOOM_IMAGE(9)
-LOOM_IMAGE(10)
-LOOM_IMAGE(11)
-LOOM_IMAGE(12)
-
-namespace loom::device::cuda {
-
-const void* kernel_image(int which) noexcept {
-  static const char* const images[] = {loom_kernel_image_0, loom_kernel_image_1,  loom_kernel_image_2,
-                                       loom_kernel_image_3, loom_kernel_image_4,  loom_kernel_image_5,
-                                       loom_kernel_image_6, loom_kernel_image_7,  loom_kernel_image_8,
-                                       loom_kernel_image_9, loom_kernel_image_10, loom_kernel_image_11,
-                                       loom_kernel_image_12};
-  static_assert(sizeof(images) / sizeof(*images) == kImages);
-  return images[which];
-}
-
-}  // namespace loom::device::cuda
-
+#ifdef LOOM_IMAGES
+#define LOOM_IMAGE(name, file)                                                                       \
+  asm(".pushsection .rodata\n.balign 64\n.globl loom_kernels_" #name "\n.hidden loom_kernels_" #name \
+      "\nloom_kernels_" #name ":\n.incbin \"" file "\"\n.byte 0\n.popsection\n");                    \
+  extern "C" const char loom_kernels_##name[];
+#include LOOM_IMAGES
+#undef LOOM_IMAGE
 #else
+#define LOOM_NVCC_KERNELS ""
+#define LOOM_CLANG_KERNELS ""
+#endif
 
 namespace loom::device::cuda {
+namespace {
 
-const void* kernel_image(int) noexcept {
+struct Image {
+  std::string_view name;
+  const char* at = nullptr;
+};
+constexpr Image kImages[] = {
+#ifdef LOOM_IMAGES
+#define LOOM_IMAGE(name, file) {#name, loom_kernels_##name},
+#include LOOM_IMAGES
+#endif
+    {}};
+
+}  // namespace
+
+const char* kernel_image(Compiler compiler, int op, Type type) {
+  const std::string name = compiler == Compiler::kNvcc
+                               ? fmt::format("nvcc_{}", op)
+                               : fmt::format("clang_{}_{}", op, static_cast<int>(type));
+  for (const Image& image : kImages)
+    if (image.name == name) return image.at;
   return nullptr;
 }
 
-}  // namespace loom::device::cuda
+std::string kernels_by(Compiler compiler) {
+  return compiler == Compiler::kNvcc ? LOOM_NVCC_KERNELS : LOOM_CLANG_KERNELS;
+}
 
-#endif
+bool has_kernels() {
+  return std::size(kImages) > 1;
+}
+
+std::string all_kernels() {
+  std::string all;
+  for (const Compiler compiler : kCompilers)
+    if (const std::string kernels = kernels_by(compiler); !kernels.empty())
+      all += (all.empty() ? "" : "; ") + kernels;
+  return all.empty() ? "none" : all;
+}
+
+}  // namespace loom::device::cuda

@@ -1,19 +1,44 @@
 // kernel_args.hpp -- what kernels.cu and those who launch its kernels agree on. Plain data, of host and
 // device.
 //
-// There is an image for each operation of device/reduce/operations.hpp, by its number, and one more for data
-// that is only moved. Each image has a kernel of both kinds for each type, by its number: loom_reduce_0_8,
-// loom_collective_0_8.
+// There are kernels for each operation of device/reduce/operations.hpp, by its number, and for data that is
+// only moved, as one more operation. Each has a kernel of both kinds for each type, by its number:
+// loom_reduce_0_8, loom_collective_0_8. Signed integers take those of unsigned ones where these give the same
+// bits.
 #pragma once
+
+#include <tuple>
+#include <type_traits>
 
 #include "device/steps/collective.hpp"
 
 namespace loom::device::cuda {
 
-inline constexpr int kImages = kOpCount + 1;
-inline constexpr int kMoveImage = kOpCount;  ///< with kernels for kUint8 alone
+inline constexpr int kMove = kOpCount;  ///< with kernels for kUint8 alone
+inline constexpr int kKernelOps = kOpCount + 1;
 
-/// loom_reduce_<image>_<type>: out = op over the operands, in order. `out` may be one of them.
+template <int kOp>
+using OperationOf =
+    std::tuple_element_t<kOp, decltype(std::tuple_cat(Operations{}, std::tuple<steps::NoOperation>{}))>;
+template <int kType>
+using TypeOf = std::tuple_element_t<kType, Types>;
+
+/// The type whose kernels an operation on this type takes.
+constexpr Type kernel_type(int op, Type type) {
+  constexpr int kToUnsigned = static_cast<int>(Type::kUint8) - static_cast<int>(Type::kInt8);
+  const bool looks_at_sign = op == static_cast<int>(Op::kMin) || op == static_cast<int>(Op::kMax);
+  const bool is_signed = type <= Type::kInt64;
+  return is_signed && !looks_at_sign ? static_cast<Type>(static_cast<int>(type) + kToUnsigned) : type;
+}
+static_assert(kernel_type(0, Type::kInt64) == Type::kUint64 && kernel_type(0, Type::kFloat) == Type::kFloat);
+
+template <int kOp, int kType>
+inline constexpr bool has_kernel =
+    kOp == kMove ? std::is_same_v<TypeOf<kType>, std::uint8_t>
+                 : steps::on_device<TypeOf<kType>>&& kernel_type(kOp, Type{kType}) == Type{kType} &&
+                       std::is_invocable_v<OperationOf<kOp>, TypeOf<kType>, TypeOf<kType>>;
+
+/// loom_reduce_<op>_<type>: out = op over the operands, in order. `out` may be one of them.
 struct ReduceArgs {
   static constexpr int kMostOperands = 8;
 
@@ -24,7 +49,7 @@ struct ReduceArgs {
 };
 inline constexpr unsigned kReduceThreads = 512;
 
-/// loom_collective_<image>_<type>: one block for each channel.
+/// loom_collective_<op>_<type>: one block for each channel.
 struct CollectiveArgs {
   steps::Task task;  ///< of channel 0; the windows of the others are as long, one behind the other
   steps::ChannelForm form;
@@ -33,5 +58,7 @@ struct CollectiveArgs {
   Word* failed = nullptr;              ///< set when a wait has ended so
 };
 inline constexpr unsigned kCollectiveThreads = 512;
+/// So many blocks fit a multiprocessor, for ranks that share a GPU: 64 registers a thread.
+inline constexpr unsigned kCollectiveBlocks = 2;
 
 }  // namespace loom::device::cuda

@@ -1,26 +1,16 @@
-// kernels.cu -- the kernels of one operation (LOOM_OP, by number): reductions of what lies in memory, for the
-// host-driven executor, and whole collectives, for the kernel executor. Compiled once for each operation, to
-// an image that the driver loads. Never run on a GPU so far.
-#include <tuple>
+// kernels.cu -- the kernels of one operation (LOOM_OP, by number), for every type or for one (LOOM_TYPE):
+// reductions of what lies in memory, for the host-driven executor, and whole collectives, for the kernel
+// executor. Compiled by nvcc or clang, to images that the driver loads. Never run on a GPU so far.
+#ifdef __CUDA__  // clang
+#include "device/cuda/without_toolkit.hpp"
+#endif
 
 #include "device/cuda/kernel_args.hpp"
 
 namespace loom::device::cuda {
 namespace {
 
-#if LOOM_OP == 12
-using Operation = steps::NoOperation;
-#else
-using Operation = std::tuple_element_t<LOOM_OP, Operations>;
-#endif
-static_assert(LOOM_OP <= kMoveImage);
-
-template <int kType>
-using TypeAt = std::tuple_element_t<kType, Types>;
-template <class T>
-inline constexpr bool has_kernel =
-    LOOM_OP == kMoveImage ? std::is_same_v<T, std::uint8_t>
-                          : steps::on_device<T>&& std::is_invocable_v<Operation, T, T>;
+using Operation = OperationOf<LOOM_OP>;
 
 /// A block as a group that performs step code.
 class Block {
@@ -70,45 +60,49 @@ __device__ void reduce(const ReduceArgs& args) {
 
 template <class T>
 __device__ void collective(const CollectiveArgs& args) {
-  __shared__ steps::Channel channel;
-  static_assert(sizeof(channel) % sizeof(Word) == 0);
-  const auto copy = [](steps::Channel& to, const steps::Channel& from) {
-    for (unsigned i = threadIdx.x; i < sizeof(channel) / sizeof(Word); i += blockDim.x)
-      reinterpret_cast<Word*>(&to)[i] = reinterpret_cast<const Word*>(&from)[i];
-  };
-  copy(channel, args.channels[blockIdx.x]);
+  constexpr unsigned kWords = sizeof(steps::Channel) / sizeof(Word);
+  static_assert(sizeof(steps::Channel) % sizeof(Word) == 0);
+  __shared__ Word words[kWords];  // a Channel has initial values, which shared memory cannot have
+  auto& channel = *reinterpret_cast<steps::Channel*>(words);
+  Word* const in_memory = reinterpret_cast<Word*>(args.channels + blockIdx.x);
+  for (unsigned i = threadIdx.x; i < kWords; i += blockDim.x) words[i] = in_memory[i];
   __syncthreads();
   steps::Task task = args.task;
   task.window_first += blockIdx.x * task.window_length;
   Block block;
   const bool done = steps::perform<Operation, T>(block, task, channel, args.form, {args.abandoned});
   __syncthreads();
-  copy(args.channels[blockIdx.x], channel);
+  for (unsigned i = threadIdx.x; i < kWords; i += blockDim.x) in_memory[i] = words[i];
   if (!done && threadIdx.x == 0) steps::store_release(args.failed, 1);
 }
 
 }  // namespace
 }  // namespace loom::device::cuda
 
-// One by one, for their names. Where the operation does not take the type, a kernel does nothing and is never
-// launched.
+// One by one, for their names. Where there is none for the type, a kernel does nothing and is never launched.
+// clang-format off
 #define LOOM_JOINED(kind, op, type) loom_##kind##_##op##_##type
 #define LOOM_NAME(kind, op, type) LOOM_JOINED(kind, op, type)
-#define LOOM_KERNELS(type)                                                                      \
-  extern "C" __global__ void __launch_bounds__(loom::device::cuda::kReduceThreads)              \
-      LOOM_NAME(reduce, LOOM_OP, type)(__grid_constant__ const loom::device::cuda::ReduceArgs args) {         \
-    using T = loom::device::cuda::TypeAt<type>;                                                 \
-    if constexpr (loom::device::cuda::has_kernel<T>) loom::device::cuda::reduce<T>(args);       \
-  }                                                                                             \
-  extern "C" __global__ void __launch_bounds__(loom::device::cuda::kCollectiveThreads)          \
-      LOOM_NAME(collective, LOOM_OP, type)(__grid_constant__ const loom::device::cuda::CollectiveArgs args) { \
-    using T = loom::device::cuda::TypeAt<type>;                                                 \
-    if constexpr (loom::device::cuda::has_kernel<T>) loom::device::cuda::collective<T>(args);   \
+#define LOOM_KERNELS(type)                                                                                     \
+  extern "C" __global__ void __launch_bounds__(loom::device::cuda::kReduceThreads)                             \
+      LOOM_NAME(reduce, LOOM_OP, type)(__grid_constant__ const loom::device::cuda::ReduceArgs args) {          \
+    if constexpr (loom::device::cuda::has_kernel<LOOM_OP, type>)                                               \
+      loom::device::cuda::reduce<loom::device::cuda::TypeOf<type>>(args);                                      \
+  }                                                                                                            \
+  extern "C" __global__ void __launch_bounds__(loom::device::cuda::kCollectiveThreads,                         \
+                                               loom::device::cuda::kCollectiveBlocks)                          \
+      LOOM_NAME(collective, LOOM_OP, type)(__grid_constant__ const loom::device::cuda::CollectiveArgs args) {  \
+    if constexpr (loom::device::cuda::has_kernel<LOOM_OP, type>)                                               \
+      loom::device::cuda::collective<loom::device::cuda::TypeOf<type>>(args);                                  \
   }
 
-// clang-format off
+#ifdef LOOM_TYPE
+static_assert(loom::device::cuda::has_kernel<LOOM_OP, LOOM_TYPE>);
+LOOM_KERNELS(LOOM_TYPE)
+#else
 LOOM_KERNELS(0) LOOM_KERNELS(1) LOOM_KERNELS(2) LOOM_KERNELS(3) LOOM_KERNELS(4) LOOM_KERNELS(5) LOOM_KERNELS(6)
 LOOM_KERNELS(7) LOOM_KERNELS(8) LOOM_KERNELS(9) LOOM_KERNELS(10) LOOM_KERNELS(11) LOOM_KERNELS(12)
 LOOM_KERNELS(13) LOOM_KERNELS(14) LOOM_KERNELS(15) LOOM_KERNELS(16) LOOM_KERNELS(17) LOOM_KERNELS(18)
 LOOM_KERNELS(19) LOOM_KERNELS(20) LOOM_KERNELS(21) LOOM_KERNELS(22) LOOM_KERNELS(23)
+#endif
     // clang-format on

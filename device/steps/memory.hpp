@@ -2,7 +2,9 @@
 // through std::atomic_ref, in a kernel in the same orders in PTX, at system scope. Never run on a GPU so far.
 #pragma once
 
+#ifndef __CUDA_ARCH__
 #include <atomic>
+#endif
 #include <cstddef>
 #include <cstdint>
 
@@ -10,11 +12,10 @@
 
 #ifdef __CUDACC__
 #define LOOM_UNROLL _Pragma("unroll")
-#define LOOM_NOINLINE __noinline__
 #else
 #define LOOM_UNROLL
-#define LOOM_NOINLINE __attribute__((noinline))
 #endif
+#define LOOM_NOINLINE __attribute__((noinline))
 
 namespace loom::device {
 
@@ -22,7 +23,9 @@ using Word = std::uint64_t;
 
 namespace steps {
 
+#ifndef __CUDA_ARCH__
 static_assert(std::atomic_ref<Word>::is_always_lock_free, "LL needs 8-byte stores that do not tear");
+#endif
 
 /// What a thread moves at a time. In memory that is shared it lies at a multiple of 16 bytes.
 struct alignas(16) Vector {

@@ -1,4 +1,4 @@
-// device_memory.hpp -- buffers for MPI calls that may lie on a GPU, real or the one of tests/fake_cuda.
+// device_memory.hpp -- buffers for MPI calls that may lie on a GPU, real or the one of tests/virtual_gpu.
 // CUDA's driver is opened when the first of them is made.
 #pragma once
 

@@ -1,5 +1,5 @@
 // device_ints.hpp -- what tests of calls on device buffers have in common: numbers on a device, and what they
-// ask of tests/fake_cuda.
+// ask of tests/virtual_gpu.
 #pragma once
 
 #include <mpi.h>
@@ -16,7 +16,7 @@
 #include <functional>
 
 #include "mpi_examples/support/device_memory.hpp"
-#include "tests/fake_cuda/fake_cuda.hpp"
+#include "tests/virtual_gpu/driver/virtual_gpu.hpp"
 
 namespace loom::mpi_test {
 
@@ -32,13 +32,13 @@ inline void require(bool condition, const char* what) {
   std::exit(1);
 }
 
-inline FakeCudaCounts counts() {
-  FakeCudaCounts result;
-  Driver::get().function<FakeCudaRead>("fake_cuda_read")(&result);
+inline VirtualGpuCounts counts() {
+  VirtualGpuCounts result;
+  Driver::get().function<decltype(virtual_gpu_read)>("virtual_gpu_read")(&result);
   return result;
 }
 inline void fail(const char* function, int after, int error) {
-  Driver::get().function<FakeCudaFail>("fake_cuda_fail")(function, after, error);
+  Driver::get().function<decltype(virtual_gpu_fail)>("virtual_gpu_fail")(function, after, error);
 }
 
 /// Numbers on a device, or on every third rank on the host.

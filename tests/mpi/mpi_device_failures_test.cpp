@@ -1,5 +1,5 @@
 // mpi_device_failures_test -- calls on device buffers where the driver fails, memory is short or a context
-// ends. On tests/fake_cuda. Exit code 1: wrong.
+// ends. On tests/virtual_gpu. Exit code 1: wrong.
 //
 //   mpi_device_failures_test [coll_loom_memory_limit, if it is set]
 #include <cstdint>
@@ -126,7 +126,7 @@ void keep_to_the_limit() {
     MPI_Allreduce(in.at(), out.at(), n, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     out.is([](int) { return ranks * (ranks - 1) / 2; }, "an allreduce with little memory is wrong");
   }
-  const FakeCudaCounts now = counts();
+  const VirtualGpuCounts now = counts();
   if (limit > 0)
     require(now.most_registered <= limit, "more memory is locked than coll_loom_memory_limit allows");
   require(limit == 1 || now.most_registered > 0, "no memory is locked");

@@ -1,6 +1,6 @@
 // mpi_device_test -- calls on device buffers that loom does not carry, or that begin or end in unusual ways:
 // user-defined operations, intercommunicators, neighbourhoods, reduce_local, MPI_BOTTOM, freed buffers. On
-// tests/fake_cuda. Exit code 1: wrong.
+// tests/virtual_gpu. Exit code 1: wrong.
 #include <sys/mman.h>
 #include <algorithm>
 #include <cstdlib>
@@ -245,15 +245,19 @@ void start_at_the_bottom() {
   MPI_Type_free(&both);
 }
 
-/// Copies come after kernels of the default stream, and are done when the call returns.
+/// Copies come after work in the default stream, and are done when the call returns.
 void keep_the_order_of_the_default_stream() {
-  auto* const kernel = Driver::get().function<FakeCudaFill>("fake_cuda_fill");
+  const auto fill = [](int* memory, unsigned char value) {
+    void* const default_stream = nullptr;
+    Driver::get().function<int(int*, unsigned char, std::size_t, void*)>("cuMemsetD8Async")(
+        memory, value, 4000, default_stream);
+  };
   for (const MemoryKind kind : {MemoryKind::kDevice, MemoryKind::kManaged, MemoryKind::kPool}) {
     Ints in(1000, 1, kind), out(1000, 0, kind);
-    kernel(in.at(), 2, 4000);
-    kernel(out.at(), 3, 4000);
+    fill(in.at(), 2);
+    fill(out.at(), 3);
     MPI_Allreduce(in.at(), out.at(), 1000, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    out.is([](int) { return ranks * 0x02020202; }, "an allreduce after a kernel is wrong");
+    out.is([](int) { return ranks * 0x02020202; }, "an allreduce after work in the default stream is wrong");
   }
 }
 

@@ -1,5 +1,5 @@
 // mpi_large_device_test -- an in-place allreduce and a bcast of more than 2^31 bytes on a device, every
-// element checked. On a GPU, or on tests/fake_cuda.
+// element checked. On a GPU, or on tests/virtual_gpu.
 //
 //   mpi_large_device_test [COUNT]
 //

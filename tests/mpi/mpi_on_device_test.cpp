@@ -1,5 +1,5 @@
 // mpi_on_device_test -- calls whose buffers stay on a device, by coll_loom_tune: which calls those are, that
-// all ranks decide alike, and what happens when it does not work. On tests/fake_cuda. Exit code 1: wrong.
+// all ranks decide alike, and what happens when it does not work. On tests/virtual_gpu. Exit code 1: wrong.
 //
 //   mpi_on_device_test EXECUTOR [staged | differ | repeat] [without VARIABLE]
 //       EXECUTOR  which algorithm carries the calls: host_driven, kernel, or both (kernel where it can)
@@ -19,7 +19,7 @@
 
 #include "mpi_examples/support/device_memory.hpp"
 #include "mpi_examples/support/loom_pvars.hpp"
-#include "tests/fake_cuda/fake_cuda.hpp"
+#include "tests/virtual_gpu/driver/virtual_gpu.hpp"
 
 namespace {
 
@@ -41,7 +41,7 @@ void require(bool condition, const char* what) {
 }
 
 void fail(const char* function, int error) {
-  Driver::get().function<FakeCudaFail>("fake_cuda_fail")(function, 0, error);
+  Driver::get().function<decltype(virtual_gpu_fail)>("virtual_gpu_fail")(function, 0, error);
 }
 
 class Ints {
@@ -227,8 +227,8 @@ struct Holdings {
   std::uint64_t allocations, reservations, handles, files;
 };
 Holdings holdings() {
-  FakeCudaCounts counts;
-  Driver::get().function<FakeCudaRead>("fake_cuda_read")(&counts);
+  VirtualGpuCounts counts;
+  Driver::get().function<decltype(virtual_gpu_read)>("virtual_gpu_read")(&counts);
   std::uint64_t files = 0;
   DIR* const folder = ::opendir("/proc/self/fd");
   while (::readdir(folder) != nullptr) ++files;
@@ -282,7 +282,7 @@ void free_what_communicators_had() {
 /// Whatever fails on one rank while memory is shared: all use another way, or no call stays on the device.
 void share_otherwise_or_not_at_all() {
   const auto is_set = [](const char* variable) { return std::getenv(variable) != nullptr; };
-  const bool ipc = !is_set("FAKE_CUDA_NO_IPC"), virtual_memory = is_set("FAKE_CUDA_VIRTUAL_MEMORY");
+  const bool ipc = !is_set("VIRTUAL_GPU_NO_IPC"), virtual_memory = is_set("VIRTUAL_GPU_VIRTUAL_MEMORY");
   const char* const of_ipc[] = {"cuIpcGetMemHandle", "cuIpcOpenMemHandle"};
   const char* const of_virtual_memory[] = {
       "cuMemCreate",    "cuMemAddressReserve",          "cuMemMap",

@@ -27,9 +27,20 @@ std::vector<GpuInfo> gpus_of(const Draft& draft) {
   return gpus;
 }
 
+/// Sets a variable of the environment while it lives.
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Environment() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
 TEST(Nvml, TellsNvLinksAndC2c) {
+  const Environment machine("VIRTUAL_GPU_MACHINE", LOOM_TWO_H100);
   Draft draft = two_gpus();
-  add_from_nvml(draft, LOOM_FAKE_NVIDIA);
+  add_from_nvml(draft, LOOM_VIRTUAL_NVML);
   const auto gpus = gpus_of(draft);
   EXPECT_EQ(gpus[1].device, 1);
   EXPECT_EQ(gpus[0].compute_capability, 90);
@@ -51,29 +62,20 @@ TEST(Cuda, TellsCapabilityAndWhoMayNotAccessWhom) {
   EXPECT_THAT(gpus[1].p2p_denied, ElementsAre());
 }
 
-/// Sets a variable of the environment while it lives.
-class Environment {
- public:
-  Environment(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  ~Environment() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
-
 TEST(Nvml, ThatFailsOrHidesGpusSaysThatNvLinksAreNotKnown) {
+  const Environment machine("VIRTUAL_GPU_MACHINE", LOOM_TWO_H100);
   Draft draft = two_gpus();
   draft.notes.clear();
   {
-    const Environment failing("LOOM_FAKE_NVML_ERROR", "18");
-    add_from_nvml(draft, LOOM_FAKE_NVIDIA);
+    const Environment failing("VIRTUAL_GPU_FAIL", "nvmlInit:0:18");
+    add_from_nvml(draft, LOOM_VIRTUAL_NVML);
   }
   EXPECT_EQ(draft.nodes, two_gpus().nodes);
   EXPECT_THAT(draft.notes,
               ElementsAre(HasSubstr("NVML fails with error 18: NVLinks and C2C links of 2 GPUs")));
   draft.notes.clear();
-  const Environment one("LOOM_FAKE_GPUS", "1");
-  add_from_nvml(draft, LOOM_FAKE_NVIDIA);
+  const Environment one("VIRTUAL_GPU_FAIL", "nvmlDeviceGetHandleByPciBusId:1:6");  // not found
+  add_from_nvml(draft, LOOM_VIRTUAL_NVML);
   EXPECT_THAT(draft.notes, ElementsAre(HasSubstr("NVLinks and C2C links of 1 GPUs")));
 }
 

@@ -1,4 +1,4 @@
-// The host-driven executor and its links, on a driver without a GPU (tests/fake_cuda); ranks are threads.
+// The host-driven executor and its links, on a driver without a GPU (tests/virtual_gpu); ranks are threads.
 // Between processes: tests/mpi.
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -11,30 +11,37 @@
 
 #include "device/cuda/gpu_links.hpp"
 #include "device/cuda/images.hpp"
-#include "tests/fake_cuda/fake_library.hpp"
+#include "tests/virtual_gpu/driver/virtual_library.hpp"
 
 namespace loom::device::cuda {
 namespace {
 
-class Fake : public FakeLibrary {
+class Gpus : public virtual_gpu::Library {
  public:
+  Gpus() : Library(VIRTUAL_GPU_LIBRARY) { call("cuCtxPushCurrent_v2", context_); }
+  ~Gpus() {
+    void* context;
+    call("cuCtxPopCurrent_v2", &context);
+  }
+  Gpus(const Gpus&) = delete;
+  Gpus& operator=(const Gpus&) = delete;
   const Driver& driver() const { return *driver_; }
   Owner owner() const { return {context_, 0}; }
 
  private:
-  std::unique_ptr<Driver> driver_ = Driver::open(LOOM_FAKE_CUDA, false);
+  std::unique_ptr<Driver> driver_ = Driver::open(VIRTUAL_GPU_LIBRARY, false);
   void* context_ = context(0);
 };
 
-/// Ranks that have CICO buffers on one fake GPU.
+/// Ranks that have CICO buffers on one virtual GPU.
 class World {
  public:
-  World(const Fake& fake, int size, Gpu::Memory memory = Gpu::Memory::kPlain,
+  World(const Gpus& gpus, int size, Gpu::Memory memory = Gpu::Memory::kPlain,
         const GpuLinks::Form& form = GpuLinks::Kind::kHostDriven)
-      : fake_(fake) {
+      : all_(gpus) {
     std::vector<GpuLinks::Handle> handles;
     for (int rank = 0; rank < size; ++rank) {
-      gpus_.push_back(std::make_shared<Gpu>(fake.driver(), fake.owner()));
+      gpus_.push_back(std::make_shared<Gpu>(gpus.driver(), gpus.owner()));
       links_.push_back(std::make_unique<GpuLinks>(gpus_.back(), form, size, memory));
       handles.push_back(links_.back()->handle());
     }
@@ -64,7 +71,7 @@ class World {
   }
 
  private:
-  const Fake& fake_;
+  const Gpus& all_;
   std::vector<std::shared_ptr<Gpu>> gpus_;
   std::vector<std::unique_ptr<GpuLinks>> links_;
 };
@@ -79,9 +86,9 @@ std::vector<std::byte> bytes_of(const Ints& ints) {
 /// A buffer on the device, freed at the end.
 class Buffer {
  public:
-  Buffer(const Fake& fake, Gpu& gpu, const Ints& ints)
-      : fake_(fake), gpu_(gpu), size_(ints.size()), at_(gpu.allocate(ints.size() * sizeof(int))) {
-    fake.write(at_, bytes_of(ints));
+  Buffer(const Gpus& gpus, Gpu& gpu, const Ints& ints)
+      : all_(gpus), gpu_(gpu), size_(ints.size()), at_(gpu.allocate(ints.size() * sizeof(int))) {
+    gpus.write(at_, bytes_of(ints));
   }
   ~Buffer() { gpu_.release(at_); }
   Buffer(const Buffer&) = delete;
@@ -89,13 +96,13 @@ class Buffer {
   std::byte* at(std::size_t elem = 0) const { return at_ + elem * sizeof(int); }
   Ints read() const {
     Ints ints(size_);
-    const std::vector<std::byte> bytes = fake_.read(at_, size_ * sizeof(int));
+    const std::vector<std::byte> bytes = all_.read(at_, size_ * sizeof(int));
     std::memcpy(ints.data(), bytes.data(), bytes.size());
     return ints;
   }
 
  private:
-  const Fake& fake_;
+  const Gpus& all_;
   Gpu& gpu_;
   std::size_t size_;
   std::byte* at_;
@@ -105,7 +112,7 @@ int value(int rank, std::size_t i) {
   return static_cast<int>(i % 1000) * 7 + rank * 10'000;
 }
 
-void check(const Fake& fake, World& world, Collective collective, std::size_t count, bool in_place) {
+void check(const Gpus& gpus, World& world, Collective collective, std::size_t count, bool in_place) {
   SCOPED_TRACE(::testing::Message() << "collective " << static_cast<int>(collective) << ", " << world.size()
                                     << " ranks, " << count << " elements, in place " << in_place);
   const auto ranks = static_cast<std::size_t>(world.size());
@@ -122,8 +129,8 @@ void check(const Fake& fake, World& world, Collective collective, std::size_t co
     Ints out(std::max(in_count, out_count), -1);
     const std::size_t own = collective == Collective::kAllGather ? r * count : 0;
     if (in_place) std::copy(in.begin(), in.end(), out.begin() + static_cast<std::ptrdiff_t>(own));
-    ins.push_back(std::make_unique<Buffer>(fake, world.gpu(), in));
-    outs.push_back(std::make_unique<Buffer>(fake, world.gpu(), out));
+    ins.push_back(std::make_unique<Buffer>(gpus, world.gpu(), in));
+    outs.push_back(std::make_unique<Buffer>(gpus, world.gpu(), out));
     Call call{.collective = collective,
               .in = in_place ? outs[r]->at(own) : ins[r]->at(),
               .out = outs[r]->at(),
@@ -169,31 +176,31 @@ void check(const Fake& fake, World& world, Collective collective, std::size_t co
 class HostDriven : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (kernel_image(0) == nullptr) GTEST_SKIP() << "skipped: this build has no kernels";
+    if (!has_kernels()) GTEST_SKIP() << "skipped: this build has no kernels";
   }
 };
 
 TEST_F(HostDriven, CarriesEveryCollectiveOnDeviceBuffers) {
-  const Fake fake;
+  const Gpus gpus;
   for (const int size : {2, 3, 5, 9}) {
-    World world(fake, size, size == 3 ? Gpu::Memory::kVirtual : Gpu::Memory::kPlain);
+    World world(gpus, size, size == 3 ? Gpu::Memory::kVirtual : Gpu::Memory::kPlain);
     for (const auto collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter,
                                   Collective::kBroadcast, Collective::kAllGather, Collective::kAllToAll})
       for (const std::size_t count : {1UL, 1000UL, 200'003UL})
         for (const bool in_place : {false, true}) {
           if (count > 1000 && size > 3) continue;
-          check(fake, world, collective, count, in_place);
+          check(gpus, world, collective, count, in_place);
         }
   }
 }
 
 /// More than a bank holds, so that all banks are used again.
 TEST_F(HostDriven, WorksInManyRounds) {
-  const Fake fake;
-  World world(fake, 2);
+  const Gpus gpus;
+  World world(gpus, 2);
   constexpr std::size_t kCount = 7 * GpuCicoBuffers::kBankBytes / sizeof(int) + 3;
   for (const auto collective : {Collective::kAllreduce, Collective::kBroadcast, Collective::kReduceScatter})
-    check(fake, world, collective, kCount, true);
+    check(gpus, world, collective, kCount, true);
 }
 
 TEST(GpuLinksForm, IsAsLargeAsThereIsRoom) {
@@ -220,8 +227,8 @@ TEST(GpuLinksForm, IsAsLargeAsThereIsRoom) {
 }
 
 TEST_F(HostDriven, MemoryEndsAtItsLimit) {
-  const Fake fake;
-  Gpu gpu(fake.driver(), fake.owner(), Gpu::Stream::kDefault, 100'000);
+  const Gpus gpus;
+  Gpu gpu(gpus.driver(), gpus.owner(), Gpu::Stream::kDefault, 100'000);
   EXPECT_EQ(gpu.facts().room, 100'000U);
   std::byte* const memory = gpu.allocate(60'000);
   EXPECT_EQ(gpu.facts().room, 40'000U);
@@ -237,57 +244,57 @@ TEST_F(HostDriven, MemoryEndsAtItsLimit) {
 }
 
 TEST_F(HostDriven, WorksWithSmallBanks) {
-  const Fake fake;
+  const Gpus gpus;
   const auto form = GpuLinks::fitting(GpuLinks::Kind::kHostDriven, 3, 4 << 20);
   ASSERT_TRUE(form);
   ASSERT_LT(form->bank_bytes, GpuCicoBuffers::kBankBytes);
-  World world(fake, 3, Gpu::Memory::kPlain, *form);
+  World world(gpus, 3, Gpu::Memory::kPlain, *form);
   for (const auto collective : {Collective::kAllreduce, Collective::kBroadcast, Collective::kAllToAll})
-    check(fake, world, collective, 300'001, true);
+    check(gpus, world, collective, 300'001, true);
 }
 
 TEST_F(HostDriven, FreesItsCicoBufferWhenAllHaveLeft) {
-  const Fake fake;
-  const std::uint64_t before = fake.counts().allocations;
-  auto gpu = std::make_shared<Gpu>(fake.driver(), fake.owner());
+  const Gpus gpus;
+  const std::uint64_t before = gpus.counts().allocations;
+  auto gpu = std::make_shared<Gpu>(gpus.driver(), gpus.owner());
   const auto make = [&] { return std::make_unique<GpuLinks>(gpu, GpuLinks::Kind::kHostDriven, 2); };
   auto a = make(), b = make();
   const std::vector<GpuLinks::Handle> handles = {a->handle(), b->handle()};
   a->connect(handles, 0);
   b->connect(handles, 1);
-  EXPECT_EQ(fake.counts().allocations, before + 4);  // a CICO buffer and a word each
+  EXPECT_EQ(gpus.counts().allocations, before + 4);  // a CICO buffer and a word each
   a->leave();
   EXPECT_FALSE(a->all_have_left());
-  EXPECT_EQ(fake.counts().allocations, before + 3);
+  EXPECT_EQ(gpus.counts().allocations, before + 3);
   b.reset();
   EXPECT_TRUE(a->all_have_left());
   a.reset();
-  EXPECT_EQ(fake.counts().allocations, before);
+  EXPECT_EQ(gpus.counts().allocations, before);
 }
 
 TEST_F(HostDriven, FreesACicoBufferWhoseHandleNobodyHas) {
-  const Fake fake;
-  const std::uint64_t before = fake.counts().allocations;
-  auto gpu = std::make_shared<Gpu>(fake.driver(), fake.owner());
+  const Gpus gpus;
+  const std::uint64_t before = gpus.counts().allocations;
+  auto gpu = std::make_shared<Gpu>(gpus.driver(), gpus.owner());
   for (const auto memory : {Gpu::Memory::kPlain, Gpu::Memory::kVirtual})
     GpuLinks(gpu, GpuLinks::Kind::kBoth, 2, memory);
-  fake.fail("cuIpcGetMemHandle", 801);
+  gpus.fail("cuIpcGetMemHandle", 801);
   EXPECT_THROW(GpuLinks(gpu, GpuLinks::Kind::kHostDriven, 2), Error);
-  fake.fail("cuIpcGetMemHandle", 0);
-  EXPECT_EQ(fake.counts().allocations, before);
-  EXPECT_EQ(fake.counts().reservations, 0U);
+  gpus.fail("cuIpcGetMemHandle", 0);
+  EXPECT_EQ(gpus.counts().allocations, before);
+  EXPECT_EQ(gpus.counts().reservations, 0U);
 }
 
 TEST_F(HostDriven, SaysSoWhereTheWordOfARankIsNotItsOwn) {
-  const Fake fake;
-  auto gpu = std::make_shared<Gpu>(fake.driver(), fake.owner());
+  const Gpus gpus;
+  auto gpu = std::make_shared<Gpu>(gpus.driver(), gpus.owner());
   for (const auto memory : {Gpu::Memory::kPlain, Gpu::Memory::kVirtual}) {
     GpuLinks a(gpu, GpuLinks::Kind::kHostDriven, 2, memory), b(gpu, GpuLinks::Kind::kHostDriven, 2, memory);
     const std::vector<GpuLinks::Handle> handles = {a.handle(), b.handle()};
     a.connect(handles, 0);
     b.connect(handles, 1);
     EXPECT_TRUE(a.delivers());
-    fake.write(reinterpret_cast<std::byte*>(handles[0].memory.address) +
+    gpus.write(reinterpret_cast<std::byte*>(handles[0].memory.address) +
                    GpuCicoBuffers::bytes(GpuCicoBuffers::kBankBytes),
                std::vector<std::byte>(sizeof(Word)));
     EXPECT_FALSE(b.delivers());
@@ -295,8 +302,8 @@ TEST_F(HostDriven, SaysSoWhereTheWordOfARankIsNotItsOwn) {
 }
 
 TEST_F(HostDriven, LetsGoOfVirtualMemoryWhenItLeaves) {
-  const Fake fake;
-  auto gpu = std::make_shared<Gpu>(fake.driver(), fake.owner());
+  const Gpus gpus;
+  auto gpu = std::make_shared<Gpu>(gpus.driver(), gpus.owner());
   GpuLinks links(gpu, GpuLinks::Kind::kHostDriven, 1, Gpu::Memory::kVirtual);
   const GpuLinks::Handle handle = links.handle();
   links.connect({&handle, 1}, 0);
@@ -309,18 +316,18 @@ TEST_F(HostDriven, LetsGoOfVirtualMemoryWhenItLeaves) {
 }
 
 TEST_F(HostDriven, FailsWithTheDriversErrorAndTellsTheOthers) {
-  const Fake fake;
-  World world(fake, 2);
-  const Buffer one(fake, world.gpu(), Ints(1000, 1)), two(fake, world.gpu(), Ints(1000, 2));
+  const Gpus gpus;
+  World world(gpus, 2);
+  const Buffer one(gpus, world.gpu(), Ints(1000, 1)), two(gpus, world.gpu(), Ints(1000, 2));
   const auto call = [&](const Buffer& buffer) {
     return Call{.in = buffer.at(), .out = buffer.at(), .count = 1000, .type = Type::kInt32};
   };
   Call first = call(one), second = call(two);
   first.collective = second.collective = Collective::kAllreduce;
   HostDrivenExecutor executor(world.links(0).cico(), first);
-  fake.fail("cuMemcpyAsync", 719);
+  gpus.fail("cuMemcpyAsync", 719);
   EXPECT_THROW(executor.advance(), Error);
-  fake.fail("cuMemcpyAsync", 0);
+  gpus.fail("cuMemcpyAsync", 0);
   world.links(0).cico().abandon();
   HostDrivenExecutor other(world.links(1).cico(), second);
   EXPECT_EQ(other.advance(), CicoWalk::State::kMoved);

@@ -152,10 +152,18 @@ class Ranks {
   std::map<std::size_t, double> copies_us_;
 };
 
+/// Kernels wait for those of the other ranks: all blocks must be on the GPU at once.
 void bench_kernel(Ranks& world, std::size_t largest, int channels) {
   using steps::Algorithm;
   using steps::Protocol;
   const int size = world.size();
+  const auto blocks = static_cast<unsigned>(size * channels),
+             most = world.gpu(0)->resident_blocks(Op::kSum, Type::kFloat);
+  if (blocks > most) {
+    fmt::print("kernel: not with {} channels of {} ranks, {} blocks, for the GPU holds {} at once\n",
+               channels, size, blocks, most);
+    return;
+  }
   std::vector<std::unique_ptr<KernelLinks>> links;
   std::vector<std::unique_ptr<GpuBytes>> areas;
   std::vector<std::byte*> memory;
@@ -256,7 +264,7 @@ Options options_of(int argc, char** argv) {
 int run(int argc, char** argv) {
   const Options options = options_of(argc, argv);
   const auto real = RealGpu::find();
-  if (!real || kernel_image(0) == nullptr) {
+  if (!real || !has_kernels()) {
     fmt::print(stderr, "skipped: {}\n", real ? "this build has no kernels" : "no CUDA device");
     return 77;
   }

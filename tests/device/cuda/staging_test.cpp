@@ -1,4 +1,4 @@
-// Copies of device buffers, on a driver without a GPU (tests/fake_cuda).
+// Copies of device buffers, on a driver without a GPU (tests/virtual_gpu).
 #include "device/cuda/staging.hpp"
 
 #include <gmock/gmock.h>
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <thread>
 
-#include "fake_device.hpp"
+#include "virtual_device.hpp"
 
 namespace loom::device::cuda {
 namespace {
@@ -22,15 +22,14 @@ std::unique_ptr<StagingBuffer> staging_buffer(Staging& staging, std::byte* memor
 TEST(CudaDriver, IsNotThereWithoutALibraryOrWithAnotherOne) {
   EXPECT_EQ(Driver::open("libloom-has-no-such-library.so.1", false), nullptr);
   EXPECT_EQ(Driver::open("libm.so.6", false), nullptr);
-  EXPECT_NE(open_fake(), nullptr);
+  EXPECT_NE(open_virtual(), nullptr);
 }
 
 TEST(CudaDriver, KnowsWhatTheCpuMayNotTouch) {
-  const FakeDevice device;
-  const auto driver = open_fake();
-  std::byte *const plain = device.allocate(4096), *const managed = device.allocate(4096, "cuMemAllocManaged"),
-                   *const pool = device.allocate(4096, "cuMemAllocAsync"),
-                   *const locked = device.allocate(4096, "cuMemHostAlloc");
+  const VirtualDevice device;
+  const auto driver = open_virtual();
+  std::byte *const plain = device.allocate(4096), *const managed = device.allocate_managed(4096),
+                   *const pool = device.allocate_in_pool(4096), *const locked = device.allocate_on_host(4096);
   int local = 0;
   EXPECT_FALSE(driver->owner_of(&local));
   EXPECT_FALSE(driver->owner_of(nullptr));
@@ -40,22 +39,23 @@ TEST(CudaDriver, KnowsWhatTheCpuMayNotTouch) {
   EXPECT_TRUE(driver->owner_of(managed));
   ASSERT_TRUE(driver->owner_of(pool));
   EXPECT_EQ(driver->owner_of(pool)->context, nullptr);
-  for (std::byte* memory : {plain, managed, pool, locked}) device.release(memory);
+  for (std::byte* memory : {plain, managed, pool}) device.release(memory);
+  device.release_on_host(locked);
   EXPECT_FALSE(driver->owner_of(plain));
 }
 
-TEST(CudaDriverDeathTest, FakeDeviceMemoryCannotBeReadByTheCpu) {
-  const FakeDevice device;
+TEST(CudaDriverDeathTest, DeviceMemoryCannotBeReadByTheCpu) {
+  const VirtualDevice device;
   volatile std::byte* const memory = device.allocate(4096);
   EXPECT_DEATH(static_cast<void>(memory[0]), "");
 }
 
 TEST(CudaDriver, CopiesRowsAndNothingBetweenThem) {
-  const FakeDevice device;
-  const auto driver = open_fake();
+  const VirtualDevice device;
+  const auto driver = open_virtual();
   bool in_flight = true;
-  for (const char* how : {"cuMemAlloc_v2", "cuMemAllocAsync"}) {
-    std::byte* const memory = device.allocate(1000, how);
+  for (const bool in_pool : {false, true}) {
+    std::byte* const memory = in_pool ? device.allocate_in_pool(1000) : device.allocate(1000);
     device.write(memory, std::vector<std::byte>(1000, std::byte{1}));
     std::vector<std::byte> host(1000, std::byte{2});
     const std::array regions{StridedRegion{memory + 10, host.data() + 10, 3, 20, 7},
@@ -74,8 +74,8 @@ TEST(CudaDriver, CopiesRowsAndNothingBetweenThem) {
 }
 
 TEST(CudaDriver, NamesTheErrorAndWhatItWasDoing) {
-  const FakeDevice device;
-  const auto driver = open_fake();
+  const VirtualDevice device;
+  const auto driver = open_virtual();
   std::byte* const memory = device.allocate(100);
   const Owner owner = *driver->owner_of(memory);
   bool in_flight = true;
@@ -97,11 +97,11 @@ TEST(CudaDriver, NamesTheErrorAndWhatItWasDoing) {
 }
 
 TEST(Staging, KeepsMemoryUpToItsLimit) {
-  const FakeDevice device;
+  const VirtualDevice device;
   std::byte* const memory = device.allocate(1 << 20);
   const std::uint64_t before = device.counts().registered;
   {
-    Staging staging(open_fake(), 256 * 1024);
+    Staging staging(open_virtual(), 256 * 1024);
     { const auto first = staging_buffer(staging, memory, 100'000); }
     EXPECT_EQ(device.counts().registered - before, 128 * 1024);
     {
@@ -127,9 +127,9 @@ TEST(Staging, TakesBlocksThatLieFarApart) {
   GTEST_SKIP() << "the thread sanitizer keeps the addresses for itself";
 #endif
   static std::byte data[5000];
-  const FakeDevice device;
+  const VirtualDevice device;
   std::byte* const memory = device.allocate(4096);
-  Staging staging(open_fake(), 1 << 20);
+  Staging staging(open_virtual(), 1 << 20);
   std::vector<std::byte> heap(5000);
   std::vector<std::unique_ptr<StagingBuffer>>
       kept;  // as with calls that have not ended: these distances are taken
@@ -155,12 +155,12 @@ TEST(Staging, TakesBlocksThatLieFarApart) {
 }
 
 TEST(Staging, ServesSeveralThreads) {
-  const FakeDevice device;
-  Staging staging(open_fake(), 1 << 20);
+  const VirtualDevice device;
+  Staging staging(open_virtual(), 1 << 20);
   std::vector<std::jthread> threads;
   for (int thread = 0; thread < 4; ++thread)
     threads.emplace_back([&, thread] {
-      const FakeDevice mine;
+      const VirtualDevice mine;
       for (std::size_t round = 1; round <= 50; ++round) {
         const std::size_t bytes = round * 3000;
         std::byte* const memory = mine.allocate(bytes);
@@ -179,9 +179,9 @@ TEST(Staging, ServesSeveralThreads) {
 }
 
 TEST(Staging, KeepsItsHandsOffMemoryThatCopiesMayStillReach) {
-  const FakeDevice device;
+  const VirtualDevice device;
   std::byte* const memory = device.allocate(100'000);
-  Staging staging(open_fake(), 0);
+  Staging staging(open_virtual(), 0);
   {
     std::array regions{StridedRegion{memory, nullptr, 100'000, 1, 0}};
     const auto staging_buffer = staging.staging_buffer(memory, regions, {});
@@ -194,10 +194,10 @@ TEST(Staging, KeepsItsHandsOffMemoryThatCopiesMayStillReach) {
 }
 
 TEST(Staging, OutlivesAContext) {
-  const FakeDevice device;
+  const VirtualDevice device;
   device.use(1);
   std::byte* const memory = device.allocate(5000);
-  Staging staging(open_fake(), 1 << 20);
+  Staging staging(open_virtual(), 1 << 20);
   std::array regions{StridedRegion{memory, nullptr, 5000, 1, 0}};
   const auto staging_buffer = staging.staging_buffer(memory, regions, {});
   device.function<int(int)>("cuDevicePrimaryCtxReset_v2")(1);

@@ -1,5 +1,4 @@
-// Copies that go on during a call, on a driver without a GPU (tests/fake_cuda), where nothing in a stream
-// happens until somebody waits for it.
+// Copies that go on during a call, on a driver without a GPU (tests/virtual_gpu).
 #include "device/cuda/streamed_copies.hpp"
 
 #include <gmock/gmock.h>
@@ -8,7 +7,7 @@
 #include <array>
 #include <cstring>
 
-#include "fake_device.hpp"
+#include "virtual_device.hpp"
 
 namespace loom::device::cuda {
 namespace {
@@ -28,10 +27,10 @@ std::vector<std::byte> values(std::size_t bytes) {
   return result;
 }
 
-/// A buffer on the fake device, and its staging buffer.
+/// A buffer on the device, and its staging buffer.
 class Buffer {
  public:
-  explicit Buffer(const FakeDevice& device, Staging& staging)
+  explicit Buffer(const VirtualDevice& device, Staging& staging)
       : device_(device), memory_(device.allocate(kBytes)) {
     region_ = {memory_, nullptr, kBytes, 1, 0};
     staging_buffer_ = staging.staging_buffer(memory_, {&region_, 1}, {});
@@ -47,7 +46,7 @@ class Buffer {
   std::byte* memory() const { return memory_; }
 
  private:
-  const FakeDevice& device_;
+  const VirtualDevice& device_;
   std::byte* memory_;
   StridedRegion region_;
   std::unique_ptr<StagingBuffer> staging_buffer_;
@@ -59,14 +58,15 @@ class StreamedCopiesTest : public ::testing::Test {
   std::uint64_t copied() const { return device_.counts().bytes - before_; }
   /// From the program, in the default stream.
   void fill(std::byte* memory, int value) const {
-    device_.function<FakeCudaFill>("fake_cuda_fill")(memory, value, kBytes);
+    device_.call("cuMemsetD8Async", memory, static_cast<unsigned char>(value), kBytes,
+                 static_cast<void*>(nullptr));
   }
   static std::unique_ptr<StreamedCopies> start(const StreamedSide& side) {
     return std::make_unique<StreamedCopies>(std::span(&side, 1));
   }
 
-  FakeDevice device_;
-  Staging staging_{open_fake(), 16 << 20};
+  VirtualDevice device_;
+  Staging staging_{open_virtual(), 16 << 20};
   Buffer buffer_{device_, staging_};
   std::uint64_t before_ = device_.counts().bytes;
 };
@@ -191,8 +191,8 @@ TEST_F(StreamedCopiesTest, TryAgainWhatCouldNotBeStoredEarly) {
 }
 
 TEST(StreamedCopies, LeaveMemoryAloneThatCopiesMayStillReach) {
-  const FakeDevice device;
-  Staging staging(open_fake(), 0);
+  const VirtualDevice device;
+  Staging staging(open_virtual(), 0);
   std::byte* const memory = device.allocate(kBytes);
   {
     StridedRegion region{memory, nullptr, kBytes, 1, 0};
@@ -222,10 +222,10 @@ TEST_F(StreamedCopiesTest, BringAllInOneCopyWhereNobodyHasBegun) {
 }
 
 TEST(StreamedCopies, OutliveAContext) {
-  const FakeDevice device;
+  const VirtualDevice device;
   device.use(1);
   std::byte* const memory = device.allocate(kBytes);
-  Staging staging(open_fake(), 16 << 20);
+  Staging staging(open_virtual(), 16 << 20);
   StridedRegion region{memory, nullptr, kBytes, 1, 0};
   const auto staging_buffer = staging.staging_buffer(memory, {&region, 1}, {});
   const StreamedSide side{staging_buffer.get(), region, region};

@@ -1,4 +1,4 @@
-// Memory of a GPU that is shared as a file descriptor, on a driver without a GPU (tests/fake_cuda), which
+// Memory of a GPU that is shared as a file descriptor, on a driver without a GPU (tests/virtual_gpu), which
 // checks the order of calls. Within one process; between processes: tests/mpi.
 #include "device/cuda/virtual_memory.hpp"
 
@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "tests/fake_cuda/fake_library.hpp"
+#include "virtual_device.hpp"
 
 namespace loom::device::cuda {
 namespace {
@@ -28,18 +28,15 @@ std::size_t open_files() {
 
 class VirtualMemoryTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    context_ = fake_.context(0);
-    files_ = open_files();
-  }
+  void SetUp() override { files_ = open_files(); }
   VirtualMemory create() const { return VirtualMemory::create(*driver_, 0, kBytes); }
   VirtualMemory attach(const MemoryFile& file) const {
     return VirtualMemory::attach(*driver_, 0, ::getpid(), file);
   }
   void expect_nothing() const {
-    EXPECT_EQ(fake_.counts().allocations, 0U);
-    EXPECT_EQ(fake_.counts().handles, 0U);
-    EXPECT_EQ(fake_.counts().reservations, 0U);
+    EXPECT_EQ(cuda_.counts().allocations, 0U);
+    EXPECT_EQ(cuda_.counts().handles, 0U);
+    EXPECT_EQ(cuda_.counts().reservations, 0U);
     EXPECT_EQ(open_files(), files_);
   }
   static Bytes some_bytes() {
@@ -48,9 +45,8 @@ class VirtualMemoryTest : public ::testing::Test {
     return bytes;
   }
 
-  FakeLibrary fake_;
-  std::unique_ptr<Driver> driver_ = Driver::open(LOOM_FAKE_CUDA, false);
-  void* context_ = nullptr;
+  VirtualDevice cuda_;
+  std::unique_ptr<Driver> driver_ = Driver::open(VIRTUAL_GPU_LIBRARY, false);
   std::size_t files_ = 0;
 };
 
@@ -63,9 +59,9 @@ TEST_F(VirtualMemoryTest, IsOneMemoryAtEveryMapping) {
     EXPECT_NE(::fcntl(file.fd, F_GETFD) & FD_CLOEXEC, 0);
     const VirtualMemory attached = attach(file);
     EXPECT_NE(attached.data(), mine.data());
-    EXPECT_EQ(fake_.counts().handles, 0U);  // the mappings suffice
-    fake_.write(mine.data(), bytes);
-    EXPECT_EQ(fake_.read(attached.data(), bytes.size()), bytes);
+    EXPECT_EQ(cuda_.counts().handles, 0U);  // the mappings suffice
+    cuda_.write(mine.data(), bytes);
+    EXPECT_EQ(cuda_.read(attached.data(), bytes.size()), bytes);
   }
   expect_nothing();
 }
@@ -74,10 +70,10 @@ TEST_F(VirtualMemoryTest, StaysWhileItIsMapped) {
   const Bytes bytes = some_bytes();
   {
     auto mine = std::make_unique<VirtualMemory>(create());
-    fake_.write(mine->data(), bytes);
+    cuda_.write(mine->data(), bytes);
     const VirtualMemory attached = attach(mine->file());
     mine.reset();
-    EXPECT_EQ(fake_.read(attached.data(), bytes.size()), bytes);
+    EXPECT_EQ(cuda_.read(attached.data(), bytes.size()), bytes);
   }
   expect_nothing();
 }
@@ -94,9 +90,11 @@ TEST_F(VirtualMemoryTest, BelongsToNoContext) {
 }
 
 TEST_F(VirtualMemoryTest, CannotBeAttachedOnceItsFileIsClosed) {
+  const int other = ::dup(0);  // else the number of the closed file is given to the next one
   VirtualMemory mine = create();
   const MemoryFile file = mine.file();
   mine.close_file();
+  ::close(other);
   EXPECT_LT(mine.file().fd, 0);
   try {
     attach(file);
@@ -110,9 +108,9 @@ TEST_F(VirtualMemoryTest, LeavesNothingBehindWhereAnythingFails) {
   for (const char* function : {"cuMemGetAllocationGranularity", "cuMemCreate", "cuMemAddressReserve",
                                "cuMemMap", "cuMemSetAccess", "cuMemExportToShareableHandle"}) {
     SCOPED_TRACE(function);
-    fake_.fail(function, 801);
+    cuda_.fail(function, 801);
     EXPECT_THROW(create(), Error);
-    fake_.fail(function, 0);
+    cuda_.fail(function, 0);
     expect_nothing();
   }
   for (const char* function :
@@ -120,9 +118,9 @@ TEST_F(VirtualMemoryTest, LeavesNothingBehindWhereAnythingFails) {
     SCOPED_TRACE(function);
     {
       const VirtualMemory mine = create();
-      fake_.fail(function, 801);
+      cuda_.fail(function, 801);
       EXPECT_THROW(attach(mine.file()), Error);
-      fake_.fail(function, 0);
+      cuda_.fail(function, 0);
     }
     expect_nothing();
   }

@@ -1,0 +1,46 @@
+// gpus.hpp -- the GPUs that this process sees, and the machine that they are in.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tests/virtual_gpu/driver/memory_file.hpp"
+#include "tests/virtual_gpu/machine/machine.hpp"
+#include "tests/virtual_gpu/machine/shared_state.hpp"
+#include "tests/virtual_gpu/machine/traffic.hpp"
+
+namespace virtual_gpu {
+
+class Gpus {
+ public:
+  /// From the environment. Each process has GPUs of its own, unless VIRTUAL_GPU_SHARED gives them a name or
+  /// VIRTUAL_GPU_MACHINE says which they are. Throws machine::Error.
+  Gpus();
+
+  std::size_t size() const { return visible_.size(); }
+  /// By CUDA's ordinal.
+  const machine::Gpu& operator[](int ordinal) const { return gpus_[index(ordinal)]; }
+  /// Nothing: this process does not see it.
+  std::optional<int> ordinal_of(const Uuid& uuid) const;
+  /// Whether one reaches the other's memory.
+  bool can_access(int from, int to) const;
+  /// How a GPU reaches memory of another, which this process may not see.
+  memory::Path path(int from, const Uuid& to) const;
+
+  /// A copy; nullptr: memory of the host.
+  void count(const Uuid* from, const Uuid* to, std::size_t bytes);
+
+ private:
+  std::size_t index(int ordinal) const { return visible_[static_cast<std::size_t>(ordinal)]; }
+  std::optional<std::size_t> index_of(const Uuid& uuid) const;
+
+  machine::Machine machine_;
+  machine::SharedState state_;
+  machine::Traffic traffic_;
+  std::vector<machine::Gpu> gpus_;    ///< of the machine, with the UUIDs that they have here
+  std::vector<std::size_t> visible_;  ///< by ordinal, in gpus_
+};
+
+}  // namespace virtual_gpu

@@ -1,0 +1,54 @@
+// virtual_gpu.hpp -- the virtual GPU: a libcuda.so.1 without a GPU, as strict as NVIDIA's driver. Here are
+// the variables that say what it is like, and what tests may ask beyond CUDA's interface; found with dlsym.
+//
+// Device memory is mapped twice: where the program has its address, no CPU may touch it; where the driver
+// knows it, copies and kernels do. Work in streams goes on by itself, in any legal order, a random while
+// later; whoever waits for it hurries it. Kernels run from their PTX. Memory that is freed is reused soon.
+//
+// Variables, read by each process when it initialises the driver:
+//
+//   VIRTUAL_GPU_MACHINE=FILE         which GPUs there are (machine/machine.hpp); without it two
+//   VIRTUAL_GPU_SHARED=NAME          all processes with this name have the same GPUs; else, without a
+//   machine,
+//                                    each has its own
+//   VIRTUAL_GPU_MPS=0|1              what a driver answers that has heard of MPS; with 1, kernels of several
+//                                    processes are on a GPU at once; else they take turns
+//   VIRTUAL_GPU_MULTIPROCESSORS=N    of each GPU
+//   VIRTUAL_GPU_CAPABILITY=90        compute capability of each GPU, major and minor digit
+//   VIRTUAL_GPU_DRIVER_VERSION=13000 what cuDriverGetVersion says; which PTX is too new follows from it
+//   VIRTUAL_GPU_MEMORY_MIB=N         memory of each GPU
+//   VIRTUAL_GPU_NO_IPC=get|open|attribute   CUDA's IPC fails there, or so that its attribute says so
+//   VIRTUAL_GPU_VIRTUAL_MEMORY=1     virtual memory management is offered
+//   VIRTUAL_GPU_NO_PIDFD=1           the kernel refuses pidfd_getfd, as where Yama restricts ptrace (by
+//   seccomp) VIRTUAL_GPU_GBPS=X               each stream copies X GB/s, while the CPU does something else
+//   VIRTUAL_GPU_DELAY_US=N           work begins up to N us after it could, unless somebody waits (2000)
+//   VIRTUAL_GPU_SEED=N               of everything that is random (1)
+//   VIRTUAL_GPU_MODE=WORDS           how kernels run: "weak" (memory order), "random" (order of warps),
+//                                    "votes" (lanes that parted meet at votes alone); joined by commas
+//   VIRTUAL_GPU_WRITTEN=1            kernels that read memory which nobody has written fail
+//   VIRTUAL_GPU_FAIL=F:N:E,...       see virtual_gpu_fail
+//   VIRTUAL_GPU_VERBOSE=1            calls that fail are written to stderr, with the cause
+#pragma once
+
+#include <cstdint>
+
+struct VirtualGpuCounts {
+  std::uint64_t copies;  ///< asynchronous ones, as the library under test makes them
+  std::uint64_t bytes;   ///< that these copy
+  std::uint64_t synchronisations;
+  std::uint64_t foreign_context;  ///< copies of a device's memory while another's context was current
+  std::uint64_t allocations;      ///< alive, and mappings; for each, the driver has a file open
+  std::uint64_t handles;          ///< of virtual memory, alive; likewise
+  std::uint64_t reservations;     ///< of addresses, alive
+  std::uint64_t registered, most_registered;  ///< bytes of host memory, now and at the most
+  std::uint64_t looks;                        ///< questions of where a pointer points
+  std::uint64_t kernels;                      ///< that have been launched
+  std::uint64_t streams;                      ///< and events, alive
+};
+
+extern "C" {
+void virtual_gpu_read(VirtualGpuCounts*);
+/// The call of this function (its name in CUDA's documentation) after `after` more of it,
+/// and all that follow, fail with the error; 0: none fails. "machine code" and "PTX" are the loading of such an image.
+void virtual_gpu_fail(const char* function, int after, int error);
+}

@@ -1,0 +1,57 @@
+// words.hpp -- what both models have in common: finding and checking addresses, and words of the host's
+// memory.
+#pragma once
+
+#include <algorithm>
+#include <bitset>
+#include <vector>
+
+#include "tests/virtual_gpu/memory/space.hpp"
+
+namespace virtual_gpu::memory {
+
+inline constexpr std::size_t kLineBytes = 128;
+
+/// In words of 8 bytes or less, each whole. Host and size as device code has them: aligned.
+void load_words(std::byte* to, const std::byte* host, std::size_t bytes);
+void store_words(std::byte* host, const std::byte* from, std::size_t bytes);
+std::uint64_t update_word(std::byte* host, std::size_t bytes, View::Change change, std::uint64_t a,
+                          std::uint64_t b);
+
+/// The regions that a view has used, so that the space is not asked for each access.
+class Regions {
+ public:
+  explicit Regions(const Space& space) : space_(space) {}
+
+  /// Throws Error if the access is wrong.
+  const Region& find(unsigned thread, std::uint64_t address, std::size_t bytes, bool stores);
+
+ private:
+  const Space& space_;
+  std::uint64_t generation_ = 0;
+  std::vector<Region> found_;  ///< the latest first
+};
+
+/// Throws Error for what nobody has stored.
+void expect_written(const Region& region, unsigned thread, std::uint64_t address, std::size_t bytes);
+
+inline std::byte* host_of(const Region& region, std::uint64_t address) {
+  return region.host + (address - region.begin);
+}
+/// The lines, by address, that the lanes cover whole on a path that keeps them so.
+std::vector<std::uint64_t> whole_lines(Regions& regions, const Form& form, std::span<const Access> lanes,
+                                       bool stores);
+
+/// Holds a line's lock.
+class LineGuard {
+ public:
+  LineGuard(const Region& region, std::uint64_t line);
+  ~LineGuard();
+  LineGuard(const LineGuard&) = delete;
+  LineGuard& operator=(const LineGuard&) = delete;
+
+ private:
+  std::atomic<std::uint32_t>& lock_;
+};
+
+}  // namespace virtual_gpu::memory

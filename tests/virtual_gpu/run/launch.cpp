@@ -1,0 +1,91 @@
+#include "tests/virtual_gpu/run/launch.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <thread>
+
+#include "tests/virtual_gpu/run/block.hpp"
+
+namespace virtual_gpu::run {
+
+Fault::Fault(Kind kind, Place place, const std::string& what)
+    : std::runtime_error(fmt::format("{}, block ({}, {}, {}), thread ({}, {}, {}), line {}: {}\n{}",
+                                     place.kernel, place.block.x, place.block.y, place.block.z,
+                                     place.thread.x, place.thread.y, place.thread.z, place.line, place.text,
+                                     what)),
+      kind_(kind),
+      place_(std::move(place)) {}
+
+Program::Program(const ptx::Module& module, const Place& place)
+    : code_(std::make_unique<detail::Code>(detail::lower(module, place))) {}
+Program::~Program() = default;
+Program::Program(Program&&) noexcept = default;
+Program& Program::operator=(Program&&) noexcept = default;
+
+const Entry* Program::find(std::string_view name) const {
+  const auto found = std::find_if(code_->entries.begin(), code_->entries.end(),
+                                  [&](const Entry& entry) { return entry.name == name; });
+  return found == code_->entries.end() ? nullptr : &*found;
+}
+std::span<const Entry> Program::entries() const {
+  return code_->entries;
+}
+
+namespace {
+
+void check(const Entry& entry, const Launch& launch) {
+  constexpr std::size_t kMostThreads = 1024;
+  const std::size_t threads = launch.block.count();
+  if (launch.grid.count() == 0 || threads == 0 || threads > kMostThreads)
+    throw std::invalid_argument(fmt::format("{} blocks of {} threads", launch.grid.count(), threads));
+  if (entry.most_threads && threads > entry.most_threads->count())
+    throw std::invalid_argument(
+        fmt::format("{} takes {} threads, not {}", entry.name, entry.most_threads->count(), threads));
+  if (launch.parameters.size() != entry.parameter_bytes)
+    throw std::invalid_argument(fmt::format("{} takes {} bytes of parameters, not {}", entry.name,
+                                            entry.parameter_bytes, launch.parameters.size()));
+}
+
+Dim block_at(const Dim& grid, std::size_t i) {
+  return {static_cast<unsigned>(i % grid.x), static_cast<unsigned>(i / grid.x % grid.y),
+          static_cast<unsigned>(i / grid.x / grid.y)};
+}
+
+}  // namespace
+
+void run(const Program& program, const Entry& entry, const Launch& launch, memory::Space& space,
+         const Settings& settings, const std::atomic<bool>& stop) {
+  check(entry, launch);
+  std::atomic<std::size_t> next = 0;
+  std::atomic<bool> failed = false;
+  std::exception_ptr first;
+  std::mutex mutex;
+  const auto run_blocks = [&] {
+    for (std::size_t i = next++; i < launch.grid.count() && !failed; i = next++) {
+      const std::uint64_t seed = (settings.seed + 1) * 0x9e3779b97f4a7c15U + i;
+      auto view = settings.weak_memory
+                      ? memory::weak_view(space, static_cast<unsigned>(launch.block.count()), ~seed)
+                      : memory::strong_view(space);
+      try {
+        detail::Block block(program.code(), entry, launch, settings, block_at(launch.grid, i),
+                            std::move(view), seed);
+        block.run([&] { return stop.load() || failed.load(); });
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (first == nullptr) first = std::current_exception();
+        failed = true;
+      }
+    }
+  };
+  const std::size_t workers =
+      std::min<std::size_t>(launch.grid.count(), std::max(1U, settings.resident_blocks));
+  std::vector<std::jthread> threads;
+  for (std::size_t i = 1; i < workers; ++i) threads.emplace_back(run_blocks);
+  run_blocks();
+  threads.clear();
+  if (first != nullptr) std::rethrow_exception(first);
+}
+
+}  // namespace virtual_gpu::run
