@@ -15,9 +15,9 @@ constexpr double kBytesPerUs = 1000;  // of one GB/s
 
 }  // namespace
 
-NodeLoads::NodeLoads(const Machine& machine, const Costs& costs) : machine_(&machine), costs_(costs) {
-  for (const topo::Link& link : machine.paths->system().links())
-    gbps_.push_back(static_cast<double>(link.gbps));
+NodeLoads::NodeLoads(const Machine& machine, const Costs& costs)
+    : machine_(&machine), resources_(machine.paths->system()), costs_(costs) {
+  for (int number = 0; number < resources_.size(); ++number) gbps_.push_back(resources_.gbps(number));
   gbps_.insert(gbps_.end(), 2, static_cast<double>(topo::net_gbps(topo::kUnknownNetMbps)));
   if (costs.cpu_gbps > 0) gbps_.insert(gbps_.end(), machine.ranks.size(), costs.cpu_gbps);
   load_.resize(gbps_.size());
@@ -40,8 +40,8 @@ int NodeLoads::add(End from, End to, double bytes) {
     links.push_back(first_cpu() - (to.is_port ? 2 : 1));
     load_[links.back()] += bytes;
   } else {
-    for (const auto& [link, factor] : search::charges(*machine_->paths, node(from), node(to))) {
-      links.push_back(static_cast<std::size_t>(link));
+    for (const auto& [number, factor] : search::charges(*machine_->paths, node(from), node(to))) {
+      links.push_back(static_cast<std::size_t>(number));
       load_[links.back()] += bytes * factor;
     }
   }
@@ -50,7 +50,7 @@ int NodeLoads::add(End from, End to, double bytes) {
 }
 
 std::size_t NodeLoads::first_cpu() const {
-  return machine_->paths->system().links().size() + 2;
+  return static_cast<std::size_t>(resources_.size()) + 2;
 }
 
 double NodeLoads::us_of(std::size_t link) const {
@@ -74,13 +74,9 @@ std::string NodeLoads::busiest() const {
   for (std::size_t link = 1; link < load_.size(); ++link)
     if (us_of(link) > us_of(busiest)) busiest = link;
   if (us_of(busiest) == 0) return "no link";
-  const topo::System& system = machine_->paths->system();
   if (busiest >= first_cpu()) return fmt::format("a rank's CPU, {:g} GB/s", gbps_[busiest]);
-  if (busiest >= system.links().size())
-    return fmt::format("a port of unknown speed, {:g} GB/s", gbps_[busiest]);
-  const topo::Link& link = system.links()[busiest];
-  return fmt::format("{} to {}, {:g} GB/s", topo::label(system, link.from), topo::label(system, link.to),
-                     link.gbps);
+  if (busiest + 2 >= first_cpu()) return fmt::format("a port of unknown speed, {:g} GB/s", gbps_[busiest]);
+  return fmt::format("{}, {:g} GB/s", resources_.label(static_cast<int>(busiest)), gbps_[busiest]);
 }
 
 void add_tree_flows(NodeLoads& loads, search::Pattern pattern, const ChannelSummary& channel, int roles,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "connect/summary.hpp"
+#include "search/resources.hpp"
 #include "topo/paths.hpp"
 
 namespace loom::connect {
@@ -42,7 +43,7 @@ class NodeLoads {
   double us(int flow) const;
   /// The same of the busiest of all links.
   double busiest_us() const;
-  /// That link and its load: "NIC 0000:19:00.0 to mlx5_0, 50 GB/s".
+  /// That link and what it carries: "NIC 0000:19:00.0 -> mlx5_0 (NET), 50 GB/s".
   std::string busiest() const;
 
  private:
@@ -50,8 +51,10 @@ class NodeLoads {
   double us_of(std::size_t link) const;
 
   const Machine* machine_;
+  search::Resources resources_;
   Costs costs_;
-  std::vector<double> load_, gbps_;  // by LinkId, then the unknown port's two ways, then ranks' CPUs
+  std::vector<double> load_,
+      gbps_;  // by number of Resources, then the unknown port's two ways, then ranks' CPUs
   std::vector<std::vector<std::size_t>> flows_;
 };
 

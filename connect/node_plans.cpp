@@ -1,8 +1,11 @@
 #include "connect/node_plans.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "connect/node_loads.hpp"
+#include "search/graph_xml.hpp"
+#include "search/path_tables.hpp"
 #include "topo/bandwidth.hpp"
 
 namespace loom::connect {
@@ -11,35 +14,68 @@ namespace {
 using search::ChannelPlan;
 using search::Pattern;
 
-ChannelPlan plan_of(const topo::Paths& paths, const search::Request& request) {
-  ChannelPlan plan = search::find_channels(paths, request);
-  const bool needed = request.pattern == Pattern::kRing || family_of(request.pattern) == Family::kTree;
-  if (!plan.channels.empty() || !needed || request.nodes == 1) return plan;
-  search::Request inside = request;
-  inside.nodes = 1;
-  plan = search::find_channels(paths, inside);
+/// The plans of one machine: of all its GPUs, or of the parts that it is split into.
+class Planner {
+ public:
+  Planner(const search::PathTables& tables, const search::NodePlans& rings, const search::Request& request)
+      : tables_(tables), request_(request) {
+    for (std::size_t i = 0; i < rings.parts.size(); ++i) parts_.push_back(&search::part_of(tables, rings, i));
+  }
+
+  const search::PartOfMachine& part(std::size_t i) const { return *parts_[i]; }
+  std::vector<ChannelPlan> of(Pattern pattern) const;
+  std::vector<ChannelPlan> best_trees() const;
+  /// A plan without ports, which assumes one of unknown speed.
+  ChannelPlan inside(std::size_t part, Pattern pattern) const;
+
+ private:
+  bool is_split() const { return parts_.size() > 1; }
+
+  const search::PathTables& tables_;
+  search::Request request_;
+  std::vector<const search::PartOfMachine*> parts_;
+};
+
+ChannelPlan Planner::inside(std::size_t part, Pattern pattern) const {
+  search::Request request = request_;
+  request.pattern = pattern;
+  request.nodes = 1;
+  ChannelPlan plan = search::find_channels(parts_[part]->paths, request);
   const double most = topo::net_gbps(topo::kUnknownNetMbps) / static_cast<double>(plan.channels.size());
   for (search::Channel& channel : plan.channels) channel.inter_gbps = std::min(channel.inter_gbps, most);
   return plan;
 }
 
-/// Of the three patterns the one with which an inner node carries most; of equal ones the one with the
-/// shortest ways.
-ChannelPlan best_tree(const topo::Paths& paths, std::span<const int> ranks, search::Request request) {
-  request.pattern = Pattern::kTree;
-  ChannelPlan best = plan_of(paths, request);
-  if (request.nodes == 1 || ranks.size() == 1) return best;
-  Machine machine{&paths, {ranks.begin(), ranks.end()}};
-  std::sort(machine.ranks.begin(), machine.ranks.end());
-  const auto carried = [&](const ChannelPlan& plan) {
-    const NodeSummary summary = summarize(paths.system(), ranks, std::span(&plan, 1));
-    return inner_node_gbps(machine, summary.family(Family::kTree));
+std::vector<ChannelPlan> Planner::of(Pattern pattern) const {
+  search::Request request = request_;
+  request.pattern = pattern;
+  std::vector<ChannelPlan> plans = is_split() ? search::plan_parts(tables_, request).parts
+                                              : std::vector{search::find_channels(parts_[0]->paths, request)};
+  const bool needed = pattern == Pattern::kRing || family_of(pattern) == Family::kTree;
+  for (std::size_t i = 0; i < plans.size(); ++i)
+    if (plans[i].channels.empty() && needed && request.nodes > 1) plans[i] = inside(i, pattern);
+  return plans;
+}
+
+/// Of the three patterns the one with which an inner node, or the slowest part of one, carries most; of equal
+/// ones the one with the shortest ways.
+std::vector<ChannelPlan> Planner::best_trees() const {
+  std::vector<ChannelPlan> best = of(Pattern::kTree);
+  if (request_.nodes == 1 || (!is_split() && parts_[0]->ranks.size() == 1)) return best;
+  const auto carried = [&](const std::vector<ChannelPlan>& plans) {
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+      Machine machine{&parts_[i]->paths, parts_[i]->ranks};
+      const NodeSummary summary = summarize(parts_[i]->system, machine.ranks, std::span(&plans[i], 1));
+      std::sort(machine.ranks.begin(), machine.ranks.end());
+      least = std::min(least, inner_node_gbps(machine, summary.family(Family::kTree)));
+    }
+    return least;
   };
   double most = carried(best);
   for (const Pattern pattern : {Pattern::kSplitTree, Pattern::kBalancedTree}) {
-    request.pattern = pattern;
-    ChannelPlan plan = plan_of(paths, request);
-    if (const double gbps = carried(plan); gbps > most * (1 + 1e-6)) best = std::move(plan), most = gbps;
+    std::vector<ChannelPlan> plans = of(pattern);
+    if (const double gbps = carried(plans); gbps > most * (1 + 1e-6)) best = std::move(plans), most = gbps;
   }
   return best;
 }
@@ -52,31 +88,26 @@ std::vector<NodePlan> plan_nodes(const topo::System& system, const PlanRequest& 
   search_request.cross_nic = request.cross_nic;
   search_request.max_channels = request.max_channels;
   search_request.most_gbps = request.most_gbps;
-  const search::NodePlans rings = search::find_plans(system, search_request);
+  const search::PathTables tables(system);
+  const search::NodePlans rings = search::find_plans(tables, search_request);
   if (rings.parts.size() > 1) search_request.nodes = std::max(2, request.nodes);
-  topo::PathRules rules;
-  rules.network_inside_host = false;
+  const Planner planner(tables, rings, search_request);
   std::vector<NodePlan> nodes;
   for (std::size_t i = 0; i < rings.parts.size(); ++i) {
-    NodePlan node;
-    node.ranks = rings.ranks[i];
-    const topo::System part = topo::trimmed_to(system, node.ranks);
-    const topo::Paths paths(part, rules);
-    node.plans.push_back(rings.parts[i]);
-    if (rings.parts[i].channels.empty()) node.plans.back() = plan_of(paths, search_request);
-    const auto add = [&](Pattern pattern) {
-      search_request.pattern = pattern;
-      node.plans.push_back(plan_of(paths, search_request));
-    };
-    const bool several = node.ranks.size() > 1;
-    node.plans.push_back(best_tree(paths, node.ranks, search_request));
-    if (several) add(Pattern::kNvls);
-    add(Pattern::kCollnetChain);
-    if (several) add(Pattern::kCollnetDirect);
-    search_request.pattern = Pattern::kRing;
-    std::erase_if(node.plans, [](const ChannelPlan& plan) { return plan.channels.empty(); });
-    nodes.push_back(std::move(node));
+    nodes.push_back({rings.ranks[i], {rings.parts[i]}});
+    if (rings.parts[i].channels.empty() && search_request.nodes > 1)
+      nodes.back().plans.back() = planner.inside(i, Pattern::kRing);
   }
+  const auto add = [&](std::vector<ChannelPlan> plans, bool to_single) {
+    for (std::size_t i = 0; i < nodes.size(); ++i)
+      if (to_single || nodes[i].ranks.size() > 1) nodes[i].plans.push_back(std::move(plans[i]));
+  };
+  add(planner.best_trees(), true);
+  add(planner.of(Pattern::kNvls), false);
+  add(planner.of(Pattern::kCollnetChain), true);
+  add(planner.of(Pattern::kCollnetDirect), false);
+  for (NodePlan& node : nodes)
+    std::erase_if(node.plans, [](const ChannelPlan& plan) { return plan.channels.empty(); });
   return nodes;
 }
 

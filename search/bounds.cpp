@@ -1,6 +1,9 @@
 #include "search/bounds.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <limits>
 #include <queue>
 #include <span>
 #include <vector>
@@ -9,6 +12,7 @@ namespace loom::search {
 namespace {
 
 constexpr double kLeast = 1e-9;
+constexpr double kUnlimited = 1e9, kRounding = 1e-7;
 
 /// Maximum flow by shortest augmenting paths in layers (Dinic), on a machine's links.
 class Flow {
@@ -30,6 +34,7 @@ class Flow {
     edges_.push_back({from, 0, 0});
   }
 
+  /// GB/s.
   double between(int from, int to) {
     for (Edge& edge : edges_) edge.left = edge.capacity;
     double total = 0;
@@ -40,6 +45,9 @@ class Flow {
     }
     return total;
   }
+  /// On the side of `from` of the cut that limited the last between(): links from there to the other side are
+  /// used up.
+  bool is_before(int node) const { return layer_[static_cast<std::size_t>(node)] >= 0; }
 
  private:
   struct Edge {
@@ -95,15 +103,34 @@ class Flow {
   Steps& steps_;
 };
 
-}  // namespace
+Proof::Price price_of(const HopTable& table, int resource, double price) {
+  const Resource& entry = table.resources()[static_cast<std::size_t>(resource)];
+  return {entry.number, entry.node, entry.gbps, price};
+}
 
-namespace {
+double worth(std::span<const Proof::Price> prices) {
+  double sum = 0;
+  for (const Proof::Price& entry : prices) sum += entry.price * entry.gbps;
+  return sum;
+}
 
-constexpr double kUnlimited = 1e9;
+void lower(Proof& proof, Proof other) {
+  if (other.gbps < proof.gbps) proof = std::move(other);
+}
 
-/// The sum of the links that hops `from`[i] -> `to`[i] take at `end`, the last ones of those that come in or
-/// the first ones of those that go out.
-double ends_at(const HopTable& table, int end, bool in, int first_other, int last_other) {
+/// What enters or leaves an end: its prices are those at which a GB/s that does costs at least 1.
+Proof by_prices(std::vector<Proof::Price> prices) {
+  Proof proof;
+  proof.gbps = worth(prices);
+  proof.prices = std::move(prices);
+  return proof;
+}
+
+/// The links that hops `from`[i] -> `to`[i] take at `end`, the last ones of those that come in or the first
+/// ones of those that go out; or the memory of a GPU, where that takes or gives less. Infinite where some hop
+/// takes none.
+Proof ends_at(const HopTable& table, int end, bool in, int first_other, int last_other) {
+  const Resources all(table.system());
   std::vector<Load> least_factor;  // each resource once
   for (int other = first_other; other < last_other; ++other) {
     if (other == end) continue;
@@ -111,13 +138,13 @@ double ends_at(const HopTable& table, int end, bool in, int first_other, int las
     if (hop.count == 0) continue;
     const std::span<const Load> loads = table.loads(hop);
     const auto is_there = [&](const Load& load) {
-      const topo::LinkId link = table.resources()[static_cast<std::size_t>(load.resource)].link;
-      if (link == topo::kNoLink) return false;
-      const topo::Link& crossed = table.system().link(link);
+      const int number = table.resources()[static_cast<std::size_t>(load.resource)].number;
+      if (number == Resource::kNone || !all.is_link(number)) return false;
+      const topo::Link& crossed = table.system().link(number);
       return (in ? crossed.to : crossed.from) == table.node(end);
     };
     const auto last = std::find_if(loads.rbegin(), loads.rend(), is_there);
-    if (last == loads.rend()) return kUnlimited;
+    if (last == loads.rend()) return {};
     const auto known = std::find_if(least_factor.begin(), least_factor.end(),
                                     [&](const Load& load) { return load.resource == last->resource; });
     if (known == least_factor.end())
@@ -125,48 +152,71 @@ double ends_at(const HopTable& table, int end, bool in, int first_other, int las
     else
       known->factor = std::min(known->factor, last->factor);
   }
-  double sum = 0;
-  for (const Load& load : least_factor)
-    sum += table.resources()[static_cast<std::size_t>(load.resource)].gbps / load.factor;
-  return sum;
+  std::vector<Proof::Price> prices;
+  for (const Load& load : least_factor) prices.push_back(price_of(table, load.resource, 1 / load.factor));
+  Proof proof = by_prices(std::move(prices));
+  const int memory = in ? all.into_memory(table.node(end)) : all.out_of_memory(table.node(end));
+  if (memory >= 0) lower(proof, by_prices({{memory, topo::kNoNode, all.gbps(memory), 1}}));
+  return proof;
 }
 
-/// What ports can carry together, in one direction.
-double ports_sum(const HopTable& table, bool in, double* widest) {
-  double sum = 0;
+/// What all ports carry together, in one direction. `widest`: the most of one port so far.
+Proof ports_sum(const HopTable& table, bool in, double& widest) {
+  std::vector<Proof::Price> prices;
   for (int net = 0; net < table.nets(); ++net) {
-    const double gbps = ends_at(table, table.net(net), !in, 0, table.gpus());
-    *widest = std::max(*widest, gbps);
-    sum += gbps;
+    const Proof port = ends_at(table, table.net(net), !in, 0, table.gpus());
+    widest = std::max(widest, port.gbps);
+    prices.insert(prices.end(), port.prices.begin(), port.prices.end());
   }
-  return sum;
+  return by_prices(std::move(prices));
 }
 
 /// Every channel passes all these ends but the one where it begins (or ends): b GB/s that begin at end e
-/// spare its `gbps`. So m of them carry T GB/s only if m T <= sum + T, and one at which no channel begins all
-/// of T.
-double chain_bound(std::vector<double> gbps, int max_channels) {
-  std::sort(gbps.begin(), gbps.end());
-  double bound = kUnlimited, sum = 0;
-  for (std::size_t m = 1; m <= gbps.size(); ++m) {
-    sum += gbps[m - 1];
-    if (m > static_cast<std::size_t>(max_channels)) return std::min(bound, gbps[m - 1]);
-    if (m > 1) bound = std::min(bound, sum / static_cast<double>(m - 1));
+/// spare its `gbps`. So m of them carry T GB/s only if m T <= sum + T. At one at which no channel begins all
+/// of T passes: with so few channels there is one among the narrowest.
+Proof chain_bound(std::vector<Proof> ends, int max_channels, const char* begins) {
+  std::sort(ends.begin(), ends.end(), [](const Proof& a, const Proof& b) { return a.gbps < b.gbps; });
+  Proof bound;
+  std::vector<Proof::Price> prices;
+  for (std::size_t m = 1; m <= ends.size(); ++m) {
+    if (m > static_cast<std::size_t>(max_channels)) {
+      Proof narrow;
+      narrow.gbps = ends[m - 1].gbps;
+      narrow.because = fmt::format(
+          "{} channels {} at {} GPUs at most, so that all pass one of the {} narrowest, with {:.6g} GB/s",
+          max_channels, begins, max_channels, m, narrow.gbps);
+      lower(bound, std::move(narrow));
+      return bound;
+    }
+    prices.insert(prices.end(), ends[m - 1].prices.begin(), ends[m - 1].prices.end());
+    if (m < 2) continue;
+    std::vector<Proof::Price> shared = prices;
+    for (Proof::Price& entry : shared) entry.price /= static_cast<double>(m - 1);
+    lower(bound, by_prices(std::move(shared)));
   }
   return bound;
 }
 
+bool is_finite(const Proof& proof) {
+  return proof.gbps < std::numeric_limits<double>::infinity();
+}
+
 }  // namespace
 
-double end_bound(const HopTable& table, Pattern pattern, bool network, int max_channels) {
-  double bound = kUnlimited;
+Proof end_bound(const HopTable& table, Pattern pattern, bool network, int max_channels) {
+  Proof bound;
   if (network) {
     double widest = 0;
-    bound = std::min(ports_sum(table, true, &widest), ports_sum(table, false, &widest));
-    bound = std::min(bound, widest * max_channels);
+    lower(bound, ports_sum(table, true, widest));
+    lower(bound, ports_sum(table, false, widest));
+    Proof few;
+    few.gbps = widest * max_channels;
+    few.because =
+        fmt::format("{} channels, none faster than the widest port, {:.6g} GB/s", max_channels, widest);
+    lower(bound, std::move(few));
   }
   if (pattern == Pattern::kNvls || pattern == Pattern::kCollnetDirect || table.gpus() < 2) return bound;
-  std::vector<double> in, out;
+  std::vector<Proof> in, out;
   for (int gpu = 0; gpu < table.gpus(); ++gpu) {
     in.push_back(ends_at(table, gpu, true, 0, table.gpus()));
     out.push_back(ends_at(table, gpu, false, 0, table.gpus()));
@@ -174,18 +224,35 @@ double end_bound(const HopTable& table, Pattern pattern, bool network, int max_c
   const int ends = table.gpus() + table.nets();
   for (int gpu = 0; network && gpu < table.gpus(); ++gpu) {  // from a port every channel enters every GPU
     const auto i = static_cast<std::size_t>(gpu);            // ports only add to what other GPUs can send
-    if (in[i] < bound) bound = std::min(bound, ends_at(table, gpu, true, 0, ends));
-    if (pattern == Pattern::kRing && out[i] < bound)
-      bound = std::min(bound, ends_at(table, gpu, false, 0, ends));
+    if (in[i].gbps < bound.gbps) lower(bound, ends_at(table, gpu, true, 0, ends));
+    if (pattern == Pattern::kRing && out[i].gbps < bound.gbps)
+      lower(bound, ends_at(table, gpu, false, 0, ends));
   }
-  if (pattern == Pattern::kRing && !network)
-    return std::min(*std::min_element(in.begin(), in.end()), *std::min_element(out.begin(), out.end()));
-  return std::min(
-      {bound, chain_bound(std::move(in), max_channels), chain_bound(std::move(out), max_channels)});
+  if (pattern == Pattern::kRing && !network) {
+    for (std::vector<Proof>* all : {&in, &out})
+      for (Proof& end : *all) lower(bound, std::move(end));
+    return bound;
+  }
+  std::erase_if(in, [](const Proof& end) { return !is_finite(end); });
+  std::erase_if(out, [](const Proof& end) { return !is_finite(end); });
+  lower(bound, chain_bound(std::move(in), max_channels, "begin"));
+  lower(bound, chain_bound(std::move(out), max_channels, "end"));
+  return bound;
 }
 
-double ring_cut_bound(const topo::System& system, const HopTable& table, bool network, Steps& steps) {
-  double bound = kUnlimited;
+Proof ring_cut_bound(const topo::System& system, const HopTable& table, bool network, Steps& steps) {
+  Proof bound;
+  const auto cut = [&](Flow& flow, int from, int to) {
+    Proof proof;
+    proof.gbps = flow.between(from, to);
+    if (proof.gbps >= bound.gbps) return;
+    for (topo::LinkId id = 0; id < static_cast<topo::LinkId>(system.links().size()); ++id)
+      if (const topo::Link& link = system.link(id); flow.is_before(link.from) && !flow.is_before(link.to))
+        proof.prices.push_back({id, topo::kNoNode, static_cast<double>(link.gbps), 1});
+    for (int gpu = 0; gpu < table.gpus(); ++gpu)
+      if (flow.is_before(table.node(gpu))) proof.side.push_back(table.rank(gpu));
+    bound = std::move(proof);
+  };
   if (network) {  // every channel comes from outside to every GPU, and goes back
     Flow in(system, steps), out(system, steps);
     const int outside = in.add_node();
@@ -195,14 +262,25 @@ double ring_cut_bound(const topo::System& system, const HopTable& table, bool ne
       out.add(table.node(table.net(net)), outside, kUnlimited);
     }
     for (int gpu = 0; gpu < table.gpus() && !steps.are_spent(); ++gpu)
-      bound = std::min({bound, in.between(outside, table.node(gpu)), out.between(table.node(gpu), outside)});
+      cut(in, outside, table.node(gpu)), cut(out, table.node(gpu), outside);
     return bound;
   }
   Flow flow(system, steps);
   for (int gpu = 1; gpu < table.gpus() && !steps.are_spent(); ++gpu)
-    bound = std::min(
-        {bound, flow.between(table.node(0), table.node(gpu)), flow.between(table.node(gpu), table.node(0))});
+    cut(flow, table.node(0), table.node(gpu)), cut(flow, table.node(gpu), table.node(0));
   return bound;
+}
+
+Proof price_bound(const HopTable& table, std::span<const double> prices, double least) {
+  Proof proof;
+  if (least <= 0) return proof;
+  double largest = 0;  // a hop's cost leaves tiny prices, which prove nothing
+  for (const double price : prices) largest = std::max(largest, price);
+  for (std::size_t i = 0; i < prices.size(); ++i)
+    if (prices[i] > kRounding * largest)
+      proof.prices.push_back(price_of(table, static_cast<int>(i), prices[i] / least));
+  proof.gbps = worth(proof.prices);
+  return proof;
 }
 
 }  // namespace loom::search

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,12 +56,31 @@ struct Attempt {
   std::string outcome;  ///< a sentence
 };
 
+/// Why no channels of a pattern carry more than `gbps` together. Mostly by prices: a GB/s of any channel
+/// costs at least 1 (of two rings that swap their ports on average), and all that there is of what has a
+/// price costs `gbps`. Nobody buys more for that (duality of linear programs). Where prices are those of the
+/// links of a cut, `side` has the ranks on one side. Otherwise `because` says how the number of channels
+/// limits what they carry.
+struct Proof {
+  struct Price {
+    int number;         ///< of Resources; -1: what ports of one ASIC receive in sum, or a GPU alone
+    topo::NodeId node;  ///< where `number` is -1: the first of these ports, or the GPU
+    double gbps;        ///< that there are
+    double price;       ///< of one of them
+  };
+  double gbps = std::numeric_limits<double>::infinity();
+  std::vector<Price> prices{};
+  std::vector<int> side{};
+  std::string because{};
+};
+
 struct ChannelPlan {
   std::vector<Channel> channels;  ///< each visits every GPU of the System exactly once
   Pattern pattern = Pattern::kRing;
   bool network = false;   ///< channels begin and end at ports
   double total_gbps = 0;  ///< sum over the channels, of inter_gbps with the network
   double bound_gbps = 0;  ///< no set of channels of this pattern carries more
+  Proof proof{};          ///< of that; of channels that were not searched for there may be none
   Limits limits{};        ///< the strictest that reach total_gbps
   topo::PathType type_intra = topo::PathType::kLoc,
                  type_inter = topo::PathType::kLoc;  ///< the worst hops used
@@ -95,10 +115,14 @@ ChannelPlan find_channels(const topo::Paths& paths, const Request& request);
 struct NodePlans {
   std::vector<ChannelPlan> parts;
   std::vector<std::vector<int>> ranks;  ///< of each part
-  double total_gbps = 0;                ///< of the slowest part
+  double total_gbps = 0;                ///< of the slowest part, while all others carry as much
+  double alone_gbps = 0;                ///< the same while all others are silent, as NCCL counts
 };
 NodePlans find_plans(const PathTables& tables, const Request& request);
-/// The same for one request alone.
+/// The parts' plans, at the same time: where their channels together would overload a link, they share it.
+/// Nothing where the slowest carries no more than `more_than` GB/s (-1: whatever they carry).
+NodePlans plan_parts(const PathTables& tables, const Request& request, double more_than = -1);
+/// The same as find_plans() above for one request alone.
 NodePlans find_plans(const topo::System& system, const Request& request, topo::PathRules rules = {});
 
 /// Gives channels that were not searched for, those of a file, the bounds that the search of the same GPUs

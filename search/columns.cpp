@@ -7,7 +7,6 @@
 namespace loom::search {
 namespace {
 
-constexpr double kNvlsShare = 0.5;
 constexpr double kGain = 1e-9;
 
 void add_chain(std::vector<Charge>& charges, const Order& order) {
@@ -17,7 +16,7 @@ void add_chain(std::vector<Charge>& charges, const Order& order) {
 
 /// Port to GPU or back.
 Charge port(int from, int to, double factor = 1) {
-  return {from, to, factor, true, factor == 1};
+  return {from, to, factor, true};
 }
 
 void add_ports(std::vector<Charge>& charges, const HopTable& table, Pattern pattern, const Order& order) {
@@ -67,14 +66,14 @@ std::vector<Charge> charges_of(const HopTable& table, Pattern pattern, const Ord
     const double inside = order.in >= 0 ? kNvlsShare : 1;
     for (int gpu = 0; gpu < table.gpus(); ++gpu) {
       const double factor = gpu == head ? 2 * inside : inside;
-      charges.push_back({table.nv_switch(), gpu, factor, false, gpu != head});
-      charges.push_back({gpu, table.nv_switch(), factor, false, gpu != head});
+      charges.push_back({table.nv_switch(), gpu, factor});
+      charges.push_back({gpu, table.nv_switch(), factor});
     }
   } else if (pattern == Pattern::kCollnetDirect) {
     for (int gpu = 0; gpu < table.gpus(); ++gpu) {
       if (gpu == head) continue;
-      charges.push_back({head, gpu, 1.0 / others, false, others == 1});
-      charges.push_back({gpu, head, 1.0 / others, false, others == 1});
+      charges.push_back({head, gpu, 1.0 / others});
+      charges.push_back({gpu, head, 1.0 / others});
     }
   } else {
     add_chain(charges, order);
@@ -102,13 +101,13 @@ Column make_column(const HopTable& table, Pattern pattern, std::vector<Order> or
       }
       if (charge.factor >= kNvlsShare) column.hops += hop.hops;  // a share each, the field does not count
       column.weighted_hops += charge.factor * hop.hops;
-      if (!charge.limited) continue;
       topo::PathType type = hop.type;
       if (is_tree(pattern)) type = std::max(type, table.hop(charge.to, charge.from).type);
       topo::PathType& worst = charge.network ? column.limits.type_inter : column.limits.type_intra;
       worst = std::max(worst, type);
     }
     if (order.in >= 0 && !table.may_pair(order.in, order.out, 0)) column.limits.cross_nic = 2;
+    if (order.in >= 0 && has_heads(pattern)) sum.add(table.head_resource(order.gpus.front()), 1);
   }
   column.loads = sum.take();
   for (const Load& load : network_loads) sum.add(load.resource, load.factor);
@@ -177,7 +176,7 @@ void ColumnSource::set_prices(std::span<const double> prices, double hop_cost) {
   const auto size = static_cast<std::size_t>(n_);
   chain_.assign(size * size, kNever);
   in_.assign(size * static_cast<std::size_t>(k_), kNever);
-  out_ = out_any_ = in_;
+  out_ = in_;
   for (int from = 0; from < n_; ++from) {
     for (int to = 0; to < n_; ++to)
       if ((n_ == 1 || from != to) && within(from, to, limits_.type_intra))
@@ -186,8 +185,7 @@ void ColumnSource::set_prices(std::span<const double> prices, double hop_cost) {
       const auto place = static_cast<std::size_t>(net * n_ + from);
       const int end = table_.net(net);
       if (within(end, from, limits_.type_inter)) in_[place] = price_of(end, from);
-      if (table_.hop(from, end).type < topo::PathType::kNet) out_any_[place] = price_of(from, end);
-      if (within(from, end, limits_.type_inter)) out_[place] = out_any_[place];
+      if (within(from, end, limits_.type_inter)) out_[place] = price_of(from, end);
     }
   }
   steps_.take(static_cast<std::int64_t>(n_) * (n_ + 2 * k_) * 4);
@@ -275,9 +273,7 @@ double ColumnSource::least_cost(std::span<const double> prices, double enough) {
 
 void ColumnSource::find_heads() {
   const auto cost_of = [&](const Charge& charge) {
-    const topo::PathType limit = !charge.limited  ? topo::PathType::kSys
-                                 : charge.network ? limits_.type_inter
-                                                  : limits_.type_intra;
+    const topo::PathType limit = charge.network ? limits_.type_inter : limits_.type_intra;
     return within(charge.from, charge.to, limit) ? charge.factor * price_of(charge.from, charge.to) : kNever;
   };
   for (int head = 0; head < n_; ++head) {
@@ -287,8 +283,9 @@ void ColumnSource::find_heads() {
     steps_.take(4 * n_ + 8 * k_);
     if (is_possible(inside) && k_ == 0) add({{{head}}}, inside);
     for (int net = 0; is_possible(inside) && net < k_; ++net) {
-      const double cost =
-          inside + cost_of(port(table_.net(net), head)) + cost_of(port(head, table_.net(net)));
+      const double cost = inside + cost_of(port(table_.net(net), head)) +
+                          cost_of(port(head, table_.net(net))) +
+                          prices_[static_cast<std::size_t>(table_.head_resource(head))];
       if (is_possible(cost)) add({{{head}, net, net}}, cost);
     }
   }

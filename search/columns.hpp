@@ -21,12 +21,12 @@ struct Order {
   friend bool operator==(const Order&, const Order&) = default;
 };
 
-/// A hop of a channel: it carries `factor` of the channel's bandwidth.
+/// A hop of a channel: it carries `factor` of the channel's bandwidth. Its path's type counts, however little
+/// it carries. (NCCL counts hops of factor 1 only.)
 struct Charge {
   int from, to;
   double factor = 1;
   bool network = false;  ///< between a GPU and a port
-  bool limited = true;   ///< its path type counts (the field looks at hops of factor 1 only)
 };
 
 /// `channel` in the numbers of `table`; -1 where the table does not have a GPU or port.
@@ -44,6 +44,11 @@ constexpr bool is_tree(Pattern pattern) {
 constexpr bool has_heads(Pattern pattern) {
   return pattern == Pattern::kNvls || pattern == Pattern::kCollnetDirect;
 }
+
+/// With ports, multicast heads carry this part of a channel's bandwidth inside the node: an inner node of the
+/// trees over nodes passes each byte by its ports twice, so that ports up to twice as fast as the inside are
+/// of use, and no faster.
+inline constexpr double kNvlsShare = 0.5;
 
 /// A hop costs this much beside its links, so that of equally good channels the one with fewer hops is taken.
 inline constexpr double kHopCost = 1e-8;
@@ -140,7 +145,6 @@ class ColumnSource {
   double chain(int from, int to) const { return chain_[static_cast<std::size_t>(from * n_ + to)]; }
   double in(int net, int gpu) const { return in_[static_cast<std::size_t>(net * n_ + gpu)]; }
   double out(int net, int gpu) const { return out_[static_cast<std::size_t>(net * n_ + gpu)]; }
-  double out_any(int net, int gpu) const { return out_any_[static_cast<std::size_t>(net * n_ + gpu)]; }
   std::span<const double> out_to(int net) const {
     return std::span(out_).subspan(static_cast<std::size_t>(net * n_), static_cast<std::size_t>(n_));
   }
@@ -153,7 +157,7 @@ class ColumnSource {
   LoadSum sum_;
   std::span<const double> prices_;
   double hop_cost_ = 0;
-  std::vector<double> chain_, in_, out_, out_any_;
+  std::vector<double> chain_, in_, out_;
   struct ToPort {
     double cost = kNever;
     int end = 0;  // in ends_

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "search/bounds.hpp"
@@ -17,6 +18,14 @@ constexpr int kFewGpus = 16;  // fewer get as many steps as these
 // Per cent of the steps left.
 constexpr std::int64_t kForStrictest = 40, kForOnlyLimits = 70, kForColumns = 60, kForBound = 40,
                        kForTightening = 40;
+
+/// The third generation of NVSwitches, which came with sm_90, is the first that multicasts.
+constexpr int kFirstMulticast = 90;
+std::optional<int> first_that_cannot_multicast(const topo::System& system) {
+  for (const topo::NodeId gpu : system.gpus())
+    if (system.node(gpu).gpu().compute_capability < kFirstMulticast) return system.node(gpu).gpu().rank;
+  return std::nullopt;
+}
 
 /// Types between the given ends that occur, ascending.
 std::vector<topo::PathType> types_of(const HopTable& table, bool network) {
@@ -39,6 +48,12 @@ std::vector<topo::PathType> types_of(const HopTable& table, bool network) {
 
 }  // namespace
 
+void lower_bound(ChannelPlan& plan, Proof proof) {
+  if (proof.gbps >= plan.bound_gbps) return;
+  plan.bound_gbps = proof.gbps;
+  plan.proof = std::move(proof);
+}
+
 std::int64_t steps_for(const Request& request, std::size_t gpus) {
   return request.max_steps > 0 ? request.max_steps
                                : kStepsPerGpu * std::max(static_cast<int>(gpus), kFewGpus);
@@ -54,7 +69,8 @@ Search::Search(const topo::Paths& paths, const Request& request)
       inter_(types_of(table_, true)),
       steps_(steps_for(request, paths.system().gpus().size())) {
   for (const Resource& resource : table_.resources()) capacities_.push_back(resource.gbps);
-  most_ = end_bound(table_, pattern_, request.nodes > 1, request.max_channels);
+  ends_ = end_bound(table_, pattern_, request.nodes > 1, request.max_channels);
+  most_ = ends_.gbps;
 }
 
 std::string Search::why_absent() const {
@@ -65,6 +81,10 @@ std::string Search::why_absent() const {
   if (pattern_ != Pattern::kNvls) return "";
   if (table_.gpus() == 1) return "a GPU alone has nothing to multicast to";
   if (table_.nv_switch() < 0) return "it has no NVSwitch";
+  if (const std::optional<int> rank = first_that_cannot_multicast(paths_.system()))
+    return fmt::format("rank {}'s GPU is sm_{}, and switches multicast from sm_{} on", *rank,
+                       paths_.system().node(paths_.system().gpu_of_rank(*rank)).gpu().compute_capability,
+                       kFirstMulticast);
   for (int gpu = 0; gpu < table_.gpus(); ++gpu)
     if (table_.hop(gpu, table_.nv_switch()).count == 0 || table_.hop(table_.nv_switch(), gpu).count == 0)
       return fmt::format("rank {} does not hang from the NVSwitch", table_.rank(gpu));
@@ -172,19 +192,18 @@ void Search::tighten(Limits& limits, Packed& best) {
 
 /// The prices of any packing bound all of them: no set of channels carries more than the links are worth by
 /// what the cheapest channel costs.
-double Search::bound_of(const Packed& packed, const Limits& loosest) {
+Proof Search::bound_of(const Packed& packed, const Limits& loosest) {
   double worth = 0;
   for (std::size_t i = 0; i < packed.prices.size(); ++i) worth += packed.prices[i] * capacities_[i];
   const PartOfSteps part(steps_, kForBound);
   ColumnSource source(table_, pattern_, loosest, request_.exact_gpus, steps_);
   const double least = source.least_cost(packed.prices, worth / (packed.unlimited * (1 + kSame)));
-  if (!is_possible(least)) return 0;
-  return least > 0 ? worth / least : std::numeric_limits<double>::max();
+  return price_bound(table_, packed.prices, least);
 }
 
 /// Bounds `best` by its prices, and looks under the loosest limits where these allow more.
 void Search::prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& limits, Packed& best) {
-  if (best.total > 0) plan.bound_gbps = std::min(plan.bound_gbps, bound_of(best, loosest));
+  if (best.total > 0) lower_bound(plan, bound_of(best, loosest));
   if (best.unlimited < plan.bound_gbps * (1 - kSame) && limits != loosest) {
     Packed loose = best;  // to begin with
     Limits found = loosest;
@@ -193,8 +212,7 @@ void Search::prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& 
       return try_limits(loosest, 0, found, loose);
     }();
     if (fits) {
-      if (loose.total < plan.bound_gbps * (1 - kSame))
-        plan.bound_gbps = std::min(plan.bound_gbps, bound_of(loose, loosest));
+      if (loose.total < plan.bound_gbps * (1 - kSame)) lower_bound(plan, bound_of(loose, loosest));
       if (loose.total > best.total * (1 + kSame)) {
         limits = loosest;
         best = std::move(loose);
@@ -203,8 +221,22 @@ void Search::prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& 
     }
   }
   if (pattern_ == Pattern::kRing && best.unlimited < plan.bound_gbps * (1 - kSame))
-    plan.bound_gbps =
-        std::min(plan.bound_gbps, ring_cut_bound(paths_.system(), table_, plan.network, steps_));
+    lower_bound(plan, ring_cut_bound(paths_.system(), table_, plan.network, steps_));
+}
+
+/// As much by heads with one port each, where that is possible.
+void Search::spread_over_heads(const Limits& limits, Packed& best) {
+  const std::vector<double> capacities = capacities_;
+  for (int head = 0; head < table_.gpus(); ++head) {
+    double widest = 0;
+    for (int net = 0; net < table_.nets(); ++net)
+      widest = std::max(
+          widest, static_cast<double>(paths_.between(table_.node(head), table_.node(table_.net(net))).gbps));
+    capacities_[static_cast<std::size_t>(table_.head_resource(head))] = widest;
+  }
+  Packed spread = limited(pack(limits, best.total, {}), limits);
+  capacities_ = capacities;
+  if (spread.total >= best.total * (1 - kSame)) best = std::move(spread);
 }
 
 ChannelPlan Search::run() {
@@ -223,31 +255,37 @@ ChannelPlan Search::run() {
     try_limits(limits, 0, limits, best);
   }
   plan.bound_gbps = most_;
+  plan.proof = ends_;
   if (best.total < most_ * (1 - kSame)) prove_or_improve(plan, loosest, limits, best);
   plan.limits = limits;
+  if (best.total > 0 && plan.network && has_heads(pattern_)) spread_over_heads(limits, best);
   if (best.total > 0 && best.columns.size() < static_cast<std::size_t>(request_.max_channels)) {
     // the same with fewer channels, where wide ones do
     Packed wide = widest_first(limits);
     if (wide.total >= best.total * (1 - kSame / 10) && wide.columns.size() < best.columns.size())
       best = std::move(wide);
   }
-  if (best.total > 0 && pattern_ == Pattern::kNvls && plan.network)
-    fill_with_heads(plan, best, loosest);
-  else if (best.total > 0)
-    fill_plan(plan, table_, best, capacities_, steps_);
+  if (best.total > 0)
+    fill_plan(plan, table_, best, capacities_);
   else if (!has_heads(pattern_))
     take_simple_order(plan, paths_, table_);
   plan.type_intra = std::max(plan.type_intra, intra_.front());
   if (plan.network) plan.type_inter = std::max(plan.type_inter, inter_.front());
   if (plan.channels.empty()) {
     plan.bound_gbps = 0;
+    plan.proof = {};
     plan.absent = plan.network ? "no GPU reaches all others and a port, as a head must"
                                : "no GPU reaches all others, as a head must";
   }
   if (table_.gpus() > 1 && pattern_ != Pattern::kCollnetDirect &&
-      !plan.network)  // no channel is faster than a hop
-    plan.bound_gbps =
-        std::min(plan.bound_gbps, static_cast<double>(topo::max_gbps(paths_, false)) * request_.max_channels);
+      !plan.network) {  // no channel is faster than a hop
+    const auto fastest = static_cast<double>(topo::max_gbps(paths_, false));
+    Proof few;
+    few.gbps = fastest * request_.max_channels;
+    few.because = fmt::format("{} channels, none faster than the fastest path between GPUs, {:.6g} GB/s",
+                              request_.max_channels, fastest);
+    lower_bound(plan, std::move(few));
+  }
   split_channels(plan, table_, request_);
   plan.attempts = std::move(attempts_);
   plan.steps = steps_.taken();

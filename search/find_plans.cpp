@@ -1,11 +1,13 @@
 // find_plans.cpp -- the whole node, or the parts that talk to each other through the network.
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <utility>
 
 #include "search/graph_xml.hpp"
 #include "search/path_tables.hpp"
 #include "search/search.hpp"
+#include "search/together.hpp"
 #include "search/validate.hpp"
 
 namespace loom::search {
@@ -26,22 +28,19 @@ Request request_for(const PathTables& tables, const PartOfMachine& part, Request
   return request;
 }
 
-/// How many times over the busiest link is taken where all parts are as fast as the slowest, 1 at least: each
-/// was planned as if ports were its own.
+/// How many times over the busiest link is taken, 1 at least: each part was planned as if all were its own.
 double busiest(const PathTables& tables, const NodePlans& split) {
-  std::map<std::string, std::pair<double, double>> links;  // by name, since each part numbers them anew
+  std::map<std::string, double> links;  // by name, since each part numbers them anew
   double most = 1;
   for (std::size_t i = 0; i < split.parts.size(); ++i) {
     const topo::Paths& paths = tables.parts()[i]->paths;
     const std::vector<double> loads = link_loads(paths, split.parts[i]);
-    const double share = split.total_gbps / std::max(split.parts[i].total_gbps, split.total_gbps);
-    for (std::size_t link = 0; link < loads.size(); ++link) {
-      if (loads[link] <= 0) continue;
-      const Resource resource{paths.system().links()[link].gbps, static_cast<topo::LinkId>(link)};
-      auto& [load, gbps] = links[label(paths.system(), resource)];
-      load += loads[link] * share;
-      gbps = resource.gbps;
-      most = std::max(most, load / gbps);
+    const Resources resources(paths.system());
+    for (int number = 0; number < resources.size(); ++number) {
+      if (loads[static_cast<std::size_t>(number)] <= 0) continue;
+      double& load = links[resources.label(number)];
+      load += loads[static_cast<std::size_t>(number)];
+      most = std::max(most, load / resources.gbps(number));
     }
   }
   return most;
@@ -56,37 +55,47 @@ NodePlans without_channels(NodePlans plans, const std::string& reason) {
     none.absent = reason;
     plan = std::move(none);
   }
-  plans.total_gbps = 0;
+  plans.total_gbps = plans.alone_gbps = 0;
   return plans;
 }
 
 }  // namespace
 
-NodePlans find_plans(const PathTables& tables, const Request& request) {
-  NodePlans whole;
-  if (const PartOfMachine* all = tables.whole()) {
-    whole = {{find_channels(all->paths, request_for(tables, *all, request))}, {all->ranks}, 0};
-    whole.total_gbps = whole.parts[0].total_gbps;
-  }
-  if (tables.parts().size() < 2) return whole;
-  const auto faster = [&](double gbps) {
-    return whole.parts.empty() || gbps > whole.total_gbps * (1 + Search::kSame);
-  };
+NodePlans plan_parts(const PathTables& tables, const Request& request, double more_than) {
+  const auto faster = [&](double gbps) { return more_than < 0 || gbps > more_than * (1 + Search::kSame); };
   NodePlans split;
   std::string absent;
+  split.total_gbps = std::numeric_limits<double>::max();
   for (const auto& part : tables.parts()) {
     Search search(part->paths, request_for(tables, *part, request));
-    if (!faster(search.at_most_gbps())) return whole;
+    if (!faster(search.at_most_gbps())) return {};
     split.ranks.push_back(part->ranks);
     split.parts.push_back(search.run());
     const ChannelPlan& plan = split.parts.back();
-    split.total_gbps =
-        split.parts.size() == 1 ? plan.total_gbps : std::min(split.total_gbps, plan.total_gbps);
-    if (!faster(plan.total_gbps)) return whole;
+    split.total_gbps = std::min(split.total_gbps, plan.total_gbps);
+    if (!faster(plan.total_gbps)) return {};
     if (absent.empty()) absent = plan.absent;
   }
   if (!absent.empty()) return without_channels(std::move(split), absent);
-  return faster(split.total_gbps / busiest(tables, split)) ? split : whole;
+  split.alone_gbps = split.total_gbps;
+  if (busiest(tables, split) <= 1 + Search::kSame) return split;
+  std::vector<Request> requests;
+  for (const auto& part : tables.parts()) requests.push_back(request_for(tables, *part, request));
+  split.parts = plan_together(tables.parts(), requests);
+  split.total_gbps = std::numeric_limits<double>::max();
+  for (const ChannelPlan& plan : split.parts) split.total_gbps = std::min(split.total_gbps, plan.total_gbps);
+  return faster(split.total_gbps) ? split : NodePlans{};
+}
+
+NodePlans find_plans(const PathTables& tables, const Request& request) {
+  NodePlans whole;
+  if (const PartOfMachine* all = tables.whole()) {
+    whole = {{find_channels(all->paths, request_for(tables, *all, request))}, {all->ranks}};
+    whole.total_gbps = whole.alone_gbps = whole.parts[0].total_gbps;
+  }
+  if (tables.parts().size() < 2) return whole;
+  NodePlans split = plan_parts(tables, request, whole.parts.empty() ? -1 : whole.total_gbps);
+  return split.parts.empty() ? whole : split;
 }
 
 NodePlans find_plans(const topo::System& system, const Request& request, topo::PathRules rules) {
@@ -94,18 +103,33 @@ NodePlans find_plans(const topo::System& system, const Request& request, topo::P
 }
 
 void prove_bounds(const PathTables& tables, const Request& request, NodePlans& plans) {
-  for (std::size_t i = 0; i < plans.parts.size(); ++i) {
-    ChannelPlan& plan = plans.parts[i];
-    const PartOfMachine& part = part_of(tables, plans, i);
-    Request asked = request_for(tables, part, request);
+  const auto prove = [](ChannelPlan& plan, const ChannelPlan& best) {
+    if (best.channels.empty() || best.in_order) return;
+    plan.bound_gbps = std::max(plan.total_gbps, best.bound_gbps);
+    plan.proof = best.proof;
+  };
+  const auto asked_of = [&](const ChannelPlan& plan) {
+    Request asked = request;
     asked.pattern = plan.pattern;
     asked.nodes = plan.network ? std::max(2, request.nodes) : 1;
     if (plan.limits.cross_nic == 1) asked.cross_nic = 1;
     asked.max_channels = std::max(request.max_channels, static_cast<int>(plan.channels.size()));
-    const ChannelPlan best = find_channels(part.paths, asked);
-    if (!best.channels.empty() && !best.in_order)
-      plan.bound_gbps = std::max(plan.total_gbps, best.bound_gbps);
+    return asked;
+  };
+  if (plans.parts.size() < 2) {
+    for (std::size_t i = 0; i < plans.parts.size(); ++i) {
+      const PartOfMachine& part = part_of(tables, plans, i);
+      prove(plans.parts[i], find_channels(part.paths, request_for(tables, part, asked_of(plans.parts[i]))));
+    }
+    return;
   }
+  std::size_t most = 0;  // a GPU alone has another pattern than its file's
+  for (std::size_t i = 0; i < plans.parts.size(); ++i)
+    if (plans.ranks[i].size() > plans.ranks[most].size()) most = i;
+  const NodePlans best = plan_parts(tables, asked_of(plans.parts[most]));
+  for (std::size_t i = 0; i < plans.parts.size(); ++i)
+    for (std::size_t j = 0; j < best.parts.size(); ++j)
+      if (best.ranks[j] == plans.ranks[i]) prove(plans.parts[i], best.parts[j]);
 }
 
 }  // namespace loom::search

@@ -80,7 +80,7 @@ class GraphReader {
     if (!joins) found_.push_back({graph.id, element, {}});
     NodePlans& node = found_.back().plans;
     const double total = graph.plan.total_gbps;
-    node.total_gbps = node.parts.empty() ? total : std::min(node.total_gbps, total);
+    node.total_gbps = node.alone_gbps = node.parts.empty() ? total : std::min(node.total_gbps, total);
     node.parts.push_back(std::move(graph.plan));
     node.ranks.push_back(ranks);
   }
@@ -255,6 +255,21 @@ class GraphReader {
     graph.plan.channels.push_back(std::move(channel));
   }
 
+  /// The file's types leave out hops that carry a part of a channel's bandwidth, as NCCL does; a plan's have
+  /// them.
+  static void add_types_of_parts(ChannelPlan& plan, const HopTable& table) {
+    for (const Channel& channel : plan.channels)
+      for (const Charge& charge : charges_of(table, plan.pattern, order_of(table, channel))) {
+        if (charge.factor >= 1) continue;
+        topo::PathType type = table.hop(charge.from, charge.to).type;
+        if (is_tree(plan.pattern)) type = std::max(type, table.hop(charge.to, charge.from).type);
+        topo::PathType& worst = charge.network ? plan.type_inter : plan.type_intra;
+        topo::PathType& limit = charge.network ? plan.limits.type_inter : plan.limits.type_intra;
+        worst = std::max(worst, type);
+        limit = std::max(limit, type);
+      }
+  }
+
   /// What follows from the channels, and whether the machine's links carry them.
   void finish(Graph& graph, pugi::xml_node element) {
     ChannelPlan& plan = graph.plan;
@@ -262,12 +277,19 @@ class GraphReader {
     const HopTable table(graph.part->paths, plan.network, reduces, plan.pattern == Pattern::kNvls);
     if (plan.pattern == Pattern::kNvls && table.nv_switch() < 0)
       xml_.fail(element, "this machine has no NVSwitch.");
-    for (const Channel& channel : plan.channels) plan.total_gbps += channel.inter_gbps;
+    for (Channel& channel : plan.channels) {
+      if (plan.pattern == Pattern::kNvls &&
+          plan.network)  // NCCL may raise ports further, which nothing reaches
+        channel.inter_gbps = std::min(channel.inter_gbps, channel.intra_gbps / kNvlsShare);
+      plan.total_gbps += channel.inter_gbps;
+    }
     plan.hops = hops_of(table, plan);
+    add_types_of_parts(plan, table);
     plan.same_channels = std::all_of(plan.channels.begin(), plan.channels.end(), [&](const Channel& channel) {
       return channel.ranks == plan.channels[0].ranks;
     });
-    plan.bound_gbps = end_bound(table, plan.pattern, plan.network, static_cast<int>(plan.channels.size()));
+    plan.proof = end_bound(table, plan.pattern, plan.network, static_cast<int>(plan.channels.size()));
+    plan.bound_gbps = plan.proof.gbps;
     const std::vector<std::string> wrong = violations(graph.part->paths, plan);
     if (!wrong.empty())
       xml_.fail(element,

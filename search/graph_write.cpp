@@ -6,6 +6,7 @@
 #include "search/columns.hpp"
 #include "search/graph_dialect.hpp"
 #include "search/graph_xml.hpp"
+#include "search/packed.hpp"
 #include "topo/xml.hpp"
 
 namespace loom::search {
@@ -76,6 +77,31 @@ int id_of(const NodePlans& node) {
   return kind_of(node.parts[most].pattern).id;
 }
 
+bool is_half(const Channel& a, const Channel& b) {
+  return a.ranks == b.ranks && a.nets == b.nets && a.inter_gbps == b.inter_gbps;
+}
+
+/// Where rings cross NICs, NCCL swaps channels 2k and 2k + 1 on every other node, partners or not. A channel
+/// without a partner is written as two halves, which swapped are the same.
+std::vector<Channel> channels_to_write(const ChannelPlan& plan) {
+  if (plan.pattern != Pattern::kRing || !plan.network || plan.limits.cross_nic != 2) return plan.channels;
+  std::vector<Channel> channels;
+  for (std::size_t i = 0; i < plan.channels.size(); ++i) {
+    const Channel& channel = plan.channels[i];
+    const Channel* const next = i + 1 < plan.channels.size() ? &plan.channels[i + 1] : nullptr;
+    const bool has_partner = next != nullptr && (is_partner(channel, *next) || is_half(channel, *next));
+    channels.push_back(channel);
+    if (has_partner) {
+      channels.push_back(plan.channels[++i]);
+      continue;
+    }
+    channels.back().intra_gbps /= 2;
+    channels.back().inter_gbps /= 2;
+    channels.push_back(channels.back());
+  }
+  return channels;
+}
+
 bool is_written(const NodePlans& node) {
   return !node.parts.empty() &&
          std::none_of(node.parts.begin(), node.parts.end(),
@@ -87,16 +113,17 @@ void write_plan(pugi::xml_node root, const PathTables& tables, const NodePlans& 
   const PartOfMachine& part = part_of(tables, node, number);
   const topo::System& system = part.system;
   double latency = 0;
-  for (const Channel& channel : plan.channels)
+  const std::vector<Channel> channels = channels_to_write(plan);
+  for (const Channel& channel : channels)
     for (const topo::NodeId net : channel.nets)
       latency = std::max(latency, system.node(net).net().latency_us);
-  const double intra = common_speed(plan.channels, &Channel::intra_gbps);
-  const double inter = common_speed(plan.channels, &Channel::inter_gbps);
+  const double intra = common_speed(channels, &Channel::intra_gbps);
+  const double inter = common_speed(channels, &Channel::inter_gbps);
   pugi::xml_node graph = root.append_child("graph");
   set(graph, "id", id_of(node));
   set(graph, "pattern", kind_of(plan.pattern).number);
   set(graph, "crossnic", plan.limits.cross_nic);
-  set(graph, "nchannels", plan.channels.size());
+  set(graph, "nchannels", channels.size());
   set(graph, "speedintra", intra);
   set(graph, "speedinter", inter);
   set(graph, "latencyinter", latency);
@@ -104,7 +131,7 @@ void write_plan(pugi::xml_node root, const PathTables& tables, const NodePlans& 
   set(graph, "typeinter", topo::name_of(plan.type_inter));
   set(graph, "samechannels", plan.same_channels ? 1 : 0);
   if (has_heads(plan.pattern) && &part != tables.whole()) set(graph, "gpus", part.ranks.size());
-  for (const Channel& channel : plan.channels) write_channel(graph, system, channel, intra, inter);
+  for (const Channel& channel : channels) write_channel(graph, system, channel, intra, inter);
 }
 
 }  // namespace

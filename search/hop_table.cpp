@@ -1,7 +1,5 @@
 #include "search/hop_table.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "topo/bandwidth.hpp"
@@ -12,10 +10,12 @@ namespace {
 constexpr double kIntelP2pFactor = 1.2;
 constexpr double kOldGpuReturnShare = 1.0 / 8;
 constexpr int kFirstGpuWithoutReturn = 80;
+constexpr double kUnlimited = 1e9;
 
-/// Adds what a path of `type` along `route` takes.
-void add_charges(const topo::System& system, topo::NodeId from, topo::PathType type,
-                 std::span<const topo::LinkId> route, std::vector<std::pair<topo::LinkId, double>>& taken) {
+/// Adds what a hop takes whose path is of `type`, along `route`.
+void add_charges(const Resources& resources, const topo::System& system, topo::NodeId from, topo::NodeId to,
+                 topo::PathType type, std::span<const topo::LinkId> route,
+                 std::vector<std::pair<int, double>>& taken) {
   const bool from_gpu = system.node(from).kind() == topo::NodeKind::kGpu;
   const auto is_intel = [&](topo::LinkId id) {
     const topo::Node& node = system.node(system.link(id).to);
@@ -37,26 +37,22 @@ void add_charges(const topo::System& system, topo::NodeId from, topo::PathType t
     taken.emplace_back(id, forward);
     if (back > 0 && link.reverse != topo::kNoLink) taken.emplace_back(link.reverse, back);
   }
+  if (from == to) return;
+  if (const int memory = resources.out_of_memory(from); memory >= 0) taken.emplace_back(memory, 1);
+  if (const int memory = resources.into_memory(to); memory >= 0) taken.emplace_back(memory, 1);
 }
 
 }  // namespace
 
-std::vector<std::pair<topo::LinkId, double>> charges(const topo::Paths& paths, topo::NodeId from,
-                                                     topo::NodeId to) {
-  std::vector<std::pair<topo::LinkId, double>> taken;
-  add_charges(paths.system(), from, paths.between(from, to).type, paths.route(from, to), taken);
+std::vector<std::pair<int, double>> charges(const topo::Paths& paths, topo::NodeId from, topo::NodeId to) {
+  std::vector<std::pair<int, double>> taken;
+  add_charges(Resources(paths.system()), paths.system(), from, to, paths.between(from, to).type,
+              paths.route(from, to), taken);
   return taken;
 }
 
-std::string label(const topo::System& system, const Resource& resource) {
-  if (resource.link == topo::kNoLink) return topo::label(system, resource.node);
-  const topo::Link& link = system.link(resource.link);
-  return fmt::format("{} -> {} ({})", topo::label(system, link.from), topo::label(system, link.to),
-                     topo::name_of(link.type));
-}
-
 HopTable::HopTable(const topo::Paths& paths, bool network, bool collnet, bool multicast)
-    : system_(&paths.system()) {
+    : system_(&paths.system()), all_(paths.system()) {
   nodes_.assign(system_->gpus().begin(), system_->gpus().end());
   gpus_ = static_cast<int>(nodes_.size());
   if (network)
@@ -70,10 +66,14 @@ HopTable::HopTable(const topo::Paths& paths, bool network, bool collnet, bool mu
     nv_switch_ = ends();
     nodes_.push_back(switches.front());
   }
-  resource_of_link_.assign(system_->links().size(), -1);
+  number_of_.assign(static_cast<std::size_t>(all_.size()), -1);
   hops_.resize(static_cast<std::size_t>(ends()) * static_cast<std::size_t>(ends()));
   local_ = 0;
-  resources_.push_back({topo::kLocalGbps, topo::kNoLink, nodes_.empty() ? topo::kNoNode : nodes_.front()});
+  resources_.push_back({topo::kLocalGbps, Resource::kNone, nodes_.empty() ? topo::kNoNode : nodes_.front()});
+  if (nets_ > 0 && (collnet || multicast)) {
+    first_head_ = static_cast<int>(resources_.size());
+    for (int gpu = 0; gpu < gpus_; ++gpu) resources_.push_back({kUnlimited, Resource::kNone, node(gpu)});
+  }
   share_ports();
   loads_.reserve(hops_.size() * 4);
   Work work;
@@ -109,10 +109,10 @@ void HopTable::add_hop(const topo::Paths& paths, int from, int to, Work& work) {
   hop.hops = path.hops;
   work.route.clear(), work.taken.clear();
   paths.append_route(node(from), node(to), work.route);
-  add_charges(*system_, node(from), path.type, work.route, work.taken);
-  for (const auto& [link, factor] : work.taken) {
-    if (system_->link(link).gbps <= 0) return;
-    loads_.push_back({resource_of(link), factor});
+  add_charges(all_, *system_, node(from), node(to), path.type, work.route, work.taken);
+  for (const auto& [number, factor] : work.taken) {
+    if (all_.gbps(number) <= 0) return;
+    loads_.push_back({resource_of(number), factor});
   }
   if (from >= gpus_ && from < gpus_ + nets_)
     if (const int pool = pool_of_net_[static_cast<std::size_t>(from - gpus_)]; pool >= 0)
@@ -141,18 +141,18 @@ void HopTable::share_ports() {
     if (ports < 2) continue;
     if (first == i) {
       pool_of_net_[static_cast<std::size_t>(i)] = static_cast<int>(resources_.size());
-      resources_.push_back({gbps, topo::kNoLink, node(this->net(i))});
+      resources_.push_back({gbps, Resource::kNone, node(this->net(i))});
     } else {
       pool_of_net_[static_cast<std::size_t>(i)] = pool_of_net_[static_cast<std::size_t>(first)];
     }
   }
 }
 
-int HopTable::resource_of(topo::LinkId link) {
-  int& resource = resource_of_link_[static_cast<std::size_t>(link)];
+int HopTable::resource_of(int number) {
+  int& resource = number_of_[static_cast<std::size_t>(number)];
   if (resource < 0) {
     resource = static_cast<int>(resources_.size());
-    resources_.push_back({system_->link(link).gbps, link, topo::kNoNode});
+    resources_.push_back({all_.gbps(number), number, topo::kNoNode});
   }
   return resource;
 }

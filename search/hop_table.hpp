@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "search/resources.hpp"
 #include "topo/paths.hpp"
 
 namespace loom::search {
@@ -18,13 +19,13 @@ struct Load {
   double factor;
 };
 
-/// A link in one direction, or what ports that share an ASIC may receive in sum.
+/// One of Resources, or what ports that share an ASIC may receive in sum, or what a GPU alone does by itself.
 struct Resource {
   double gbps = 0;
-  topo::LinkId link = topo::kNoLink;  ///< kNoLink: not a link
-  topo::NodeId node = topo::kNoNode;  ///< where it is not a link: the first port, or the GPU itself
+  int number = kNone;                 ///< of Resources
+  topo::NodeId node = topo::kNoNode;  ///< where it is none of these: the first port, or the GPU
+  static constexpr int kNone = -1;
 };
-std::string label(const topo::System& system, const Resource& resource);
 
 struct Hop {
   topo::PathType type = topo::PathType::kDis;
@@ -32,12 +33,12 @@ struct Hop {
   std::size_t first = 0, count = 0;
 };
 
-/// The links of the path from `from` to `to` with what one GB/s takes from each. Beyond the path's own links:
+/// What a hop from `from` to `to` crosses, numbers of Resources, with what one GB/s takes from each: the
+/// links of the path, and the memory of GPUs at its ends. Beyond the path's own links:
 /// * PCI links lose 1.2 where the path goes through an Intel CPU and no farther (PHB), starting at a GPU;
 /// * entering a GPU before sm_80 from a port takes an eighth from the way back too;
 /// * entering a POWER CPU over NVLink takes the same from the way back.
-std::vector<std::pair<topo::LinkId, double>> charges(const topo::Paths& paths, topo::NodeId from,
-                                                     topo::NodeId to);
+std::vector<std::pair<int, double>> charges(const topo::Paths& paths, topo::NodeId from, topo::NodeId to);
 
 /// Ends are numbered: GPUs from 0 in the order of System::gpus(), then ports, then the NVSwitch.
 class HopTable {
@@ -66,6 +67,9 @@ class HopTable {
   std::span<const Resource> resources() const noexcept { return resources_; }
   /// What a channel takes that crosses no link: a GPU alone.
   int local_resource() const noexcept { return local_; }
+  /// What a head's channels carry together at ports: without a limit, but a search may set one. Of tables
+  /// with ports whose patterns have heads; -1: of others.
+  int head_resource(int gpu) const noexcept { return first_head_ < 0 ? -1 : first_head_ + gpu; }
 
   /// A channel that comes in at port `in` may go out at `out`.
   bool may_pair(int in, int out, int cross_nic) const;
@@ -74,19 +78,20 @@ class HopTable {
  private:
   struct Work {  // of one hop, so that the next one need not allocate
     std::vector<topo::LinkId> route;
-    std::vector<std::pair<topo::LinkId, double>> taken;
+    std::vector<std::pair<int, double>> taken;
   };
   void add_hop(const topo::Paths& paths, int from, int to, Work& work);
   void share_ports();
-  int resource_of(topo::LinkId link);
+  int resource_of(int number);
 
   const topo::System* system_;
-  int gpus_ = 0, nets_ = 0, nv_switch_ = -1, local_ = -1;
+  int gpus_ = 0, nets_ = 0, nv_switch_ = -1, local_ = -1, first_head_ = -1;
   std::vector<topo::NodeId> nodes_;
   std::vector<Hop> hops_;
   std::vector<Load> loads_;
   std::vector<Resource> resources_;
-  std::vector<int> resource_of_link_;
+  Resources all_;
+  std::vector<int> number_of_;  // of Resources -> here; -1: no hop takes it
   std::vector<int> pool_of_net_;
 };
 

@@ -38,7 +38,7 @@ double ColumnSource::end_cost(int first, int second, int last, int to) const {
     case Pattern::kSplitTree:
       return out(to, second);
     case Pattern::kBalancedTree:
-      return (out_any(to, first) + out_any(to, second)) / 2;
+      return (out(to, first) + out(to, second)) / 2;
     default:
       return out(to, first);
   }
@@ -50,7 +50,7 @@ std::vector<double> ColumnSource::costs_of_beginning(int to) const {
   for (int gpu = 0; gpu < n_; ++gpu) {
     double& cost = costs[static_cast<std::size_t>(gpu)];
     cost = in(best_in_[static_cast<std::size_t>(to * n_ + gpu)], gpu);
-    if (pattern_ == Pattern::kBalancedTree) cost += out_any(to, gpu) / 2;
+    if (pattern_ == Pattern::kBalancedTree) cost += out(to, gpu) / 2;
     if (pattern_ == Pattern::kTree || pattern_ == Pattern::kCollnetChain) cost = in(to, gpu) + out(to, gpu);
   }
   return costs;

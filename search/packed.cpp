@@ -8,42 +8,24 @@
 namespace loom::search {
 namespace {
 
-constexpr double kMostTreeRaise = 2;  // chains more than twice as fast as the network are of no use
-constexpr double kSimpleGbps = 0.1;   // what the field writes for a channel that nothing is known of
+constexpr double kMostRaise = 2;     // chains more than twice as fast as the network are of no use
+constexpr double kSimpleGbps = 0.1;  // what the field writes for a channel that nothing is known of
 
-/// What each head may send to the network beyond what it multicasts.
-std::vector<double> port_raise(const Packed& packed, std::span<const double> capacities, Steps& steps) {
-  std::vector<const Column*> columns;
-  std::vector<double> left(capacities.begin(), capacities.end()), raise;
-  for (const auto& [column, gbps] : packed.columns) {
-    columns.push_back(column);
-    take_from(left, column->loads, gbps);
-  }
-  const Packed more = pack_best(columns, left, steps, true);
-  raise.resize(columns.size(), 0);
-  for (const auto& [column, gbps] : more.columns)
-    raise[static_cast<std::size_t>(std::find(columns.begin(), columns.end(), column) - columns.begin())] =
-        gbps;
-  return raise;
-}
-
-/// How much faster or slower than packed everything between GPUs may be, where each column has `ports` GB/s
-/// more at its ports.
-double chain_raise(const Packed& packed, std::span<const double> ports, std::span<const double> capacities) {
+/// How much faster than packed everything between GPUs may be, at least 1.
+double raise_inside(const Packed& packed, std::span<const double> capacities) {
   std::vector<double> inside(capacities.size(), 0), left(capacities.begin(), capacities.end());
-  for (std::size_t i = 0; i < packed.columns.size(); ++i) {
-    const auto& [column, gbps] = packed.columns[i];
+  for (const auto& [column, gbps] : packed.columns) {
     for (const Load& load : column->loads)
       inside[static_cast<std::size_t>(load.resource)] += load.factor * gbps;
     for (const Load& load : column->network_loads) {
       inside[static_cast<std::size_t>(load.resource)] -= load.factor * gbps;
-      left[static_cast<std::size_t>(load.resource)] -= load.factor * (gbps + ports[i]);
+      left[static_cast<std::size_t>(load.resource)] -= load.factor * gbps;
     }
   }
-  double raise = kMostTreeRaise;
+  double raise = kMostRaise;
   for (std::size_t i = 0; i < left.size(); ++i)
     if (inside[i] > 1e-9) raise = std::min(raise, left[i] / inside[i]);
-  return raise;
+  return std::max(1.0, raise);
 }
 
 Channel channel_of(const HopTable& table, const Order& order, double intra, double inter) {
@@ -55,12 +37,12 @@ Channel channel_of(const HopTable& table, const Order& order, double intra, doub
   return channel;
 }
 
+}  // namespace
+
 bool is_partner(const Channel& a, const Channel& b) {
   return a.nets.size() == 2 && b.nets.size() == 2 && a.nets[0] != a.nets[1] && a.nets[0] == b.nets[1] &&
          a.nets[1] == b.nets[0] && a.inter_gbps == b.inter_gbps;
 }
-
-}  // namespace
 
 double width_in(std::span<const double> left, std::span<const Load> loads) {
   double gbps = std::numeric_limits<double>::max();
@@ -76,21 +58,18 @@ void take_from(std::vector<double>& left, std::span<const Load> loads, double gb
   }
 }
 
-Packed pack_best(const std::vector<const Column*>& columns, std::span<const double> capacities, Steps& steps,
-                 bool network_only) {
-  const auto loads_of = [&](const Column& column) -> std::span<const Load> {
-    return network_only ? column.network_loads : column.loads;
-  };
+Packed pack_best(const std::vector<const Column*>& columns, std::span<const double> capacities,
+                 Steps& steps) {
   Packing packing(capacities, steps);
-  for (const Column* column : columns) packing.add(loads_of(*column), column->value());
+  for (const Column* column : columns) packing.add(column->loads, column->value());
   const bool done = packing.optimize();
   Packed packed;
   std::vector<double> left(capacities.begin(), capacities.end());
   for (std::size_t j = 0; j < columns.size(); ++j) {
-    const double gbps = done ? packing.amount(static_cast<int>(j)) : width_in(left, loads_of(*columns[j]));
+    const double gbps = done ? packing.amount(static_cast<int>(j)) : width_in(left, columns[j]->loads);
     if (gbps <= 0) continue;
     packed.columns.emplace_back(columns[j], gbps), packed.total += gbps * columns[j]->channels();
-    if (!done) take_from(left, loads_of(*columns[j]), gbps);
+    if (!done) take_from(left, columns[j]->loads, gbps);
   }
   packed.unlimited = packed.total;
   packed.prices.assign(packing.prices().begin(), packing.prices().end());
@@ -98,21 +77,15 @@ Packed pack_best(const std::vector<const Column*>& columns, std::span<const doub
 }
 
 void fill_plan(ChannelPlan& plan, const HopTable& table, const Packed& packed,
-               std::span<const double> capacities, Steps& steps) {
-  const bool multicast = plan.network && plan.pattern == Pattern::kNvls;
-  std::vector<double> ports(packed.columns.size(), 0);
-  if (multicast) ports = port_raise(packed, capacities, steps);
-  double chain = 1;
-  if (multicast)
-    chain = chain_raise(packed, ports, capacities) / 2;
-  else if (plan.network && is_tree(plan.pattern))
-    chain = std::max(1.0, chain_raise(packed, ports, capacities));
+               std::span<const double> capacities) {
+  double inside = 1;
+  if (plan.network && is_tree(plan.pattern)) inside = raise_inside(packed, capacities);
+  if (plan.network && plan.pattern == Pattern::kNvls) inside = kNvlsShare * raise_inside(packed, capacities);
   for (const bool pairs : {true, false})  // partners stand at 2k and 2k + 1
-    for (std::size_t i = 0; i < packed.columns.size(); ++i) {
-      const auto& [column, gbps] = packed.columns[i];
+    for (const auto& [column, gbps] : packed.columns) {
       if ((column->orders.size() == 2) != pairs) continue;
       for (const Order& order : column->orders)
-        plan.channels.push_back(channel_of(table, order, gbps * chain, gbps + ports[i]));
+        plan.channels.push_back(channel_of(table, order, gbps * inside, gbps));
       plan.hops += column->hops;
       plan.type_intra = std::max(plan.type_intra, column->limits.type_intra);
       plan.type_inter = std::max(plan.type_inter, column->limits.type_inter);

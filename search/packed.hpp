@@ -19,17 +19,19 @@ struct Packed {
 };
 
 /// The columns that carry most together, of those given; once the steps are spent, each what the ones before
-/// left. `network_only`: charged for their hops to and from ports alone.
-Packed pack_best(const std::vector<const Column*>& columns, std::span<const double> capacities, Steps& steps,
-                 bool network_only = false);
+/// left.
+Packed pack_best(const std::vector<const Column*>& columns, std::span<const double> capacities, Steps& steps);
 
 /// What each channel of such a column could carry where so much is left of the links.
 double width_in(std::span<const double> left, std::span<const Load> loads);
 void take_from(std::vector<double>& left, std::span<const Load> loads, double gbps);
 
+/// Channels of one bandwidth whose ports are each other's swapped.
+bool is_partner(const Channel& a, const Channel& b);
+
 /// Writes channels, totals, types and hops of `packed` into `plan`, which says pattern, network and limits.
 void fill_plan(ChannelPlan& plan, const HopTable& table, const Packed& packed,
-               std::span<const double> capacities, Steps& steps);
+               std::span<const double> capacities);
 
 /// Splits channels into equal ones until each carries at most `most_gbps` (0: any) and there are
 /// `min_channels`, as long as there are no more than `max_channels`.

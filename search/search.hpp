@@ -14,6 +14,9 @@ namespace loom::search {
 /// The steps that `request` gives a machine of so many GPUs.
 std::int64_t steps_for(const Request& request, std::size_t gpus);
 
+/// Takes `proof` where it proves less than the plan's bound so far.
+void lower_bound(ChannelPlan& plan, Proof proof);
+
 class Search {
  public:
   static constexpr double kSame = 1e-5;  ///< totals that differ by less than this part are equal
@@ -37,12 +40,9 @@ class Search {
   Packed limited(Packed packed, const Limits& limits);
   void tighten(Limits& limits, Packed& best);
   bool try_limits(Limits limits, double enough, Limits& chosen, Packed& best);
-  double bound_of(const Packed& packed, const Limits& loosest);
+  Proof bound_of(const Packed& packed, const Limits& loosest);
+  void spread_over_heads(const Limits& limits, Packed& best);
   void prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& limits, Packed& best);
-  double port_bound();
-  std::vector<double> wider_inside(double factor, const Limits& limits) const;
-  Packed pack_wider(double factor, const Limits& limits, double enough, const Packed& known);
-  void fill_with_heads(ChannelPlan& plan, const Packed& best, const Limits& loosest);
 
   Request request_;
   Pattern pattern_;
@@ -51,7 +51,8 @@ class Search {
   HopTable table_;
   std::vector<topo::PathType> intra_, inter_;
   std::vector<double> capacities_;
-  double most_ = 0;                            // what can enter and leave each GPU allows
+  Proof ends_;                                 // what can enter and leave each GPU and port
+  double most_ = 0;                            // GB/s, that
   std::vector<std::unique_ptr<Column>> pool_;  // all columns met so far, whatever the limits
   std::vector<std::unique_ptr<Column>> wide_;  // found by fill(), unknown to pack()
   std::vector<Attempt> attempts_;

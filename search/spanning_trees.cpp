@@ -108,10 +108,11 @@ double all_reduce_gbps(const topo::Paths& paths, const ChannelPlan& plan) {
   ChannelPlan back = plan;
   for (Channel& channel : back.channels) std::reverse(channel.ranks.begin(), channel.ranks.end());
   const std::vector<double> down = link_loads(paths, plan), up = link_loads(paths, back);
+  const Resources resources(paths.system());
   double share = 1;
   for (std::size_t i = 0; i < down.size(); ++i)
     if (const double load = down[i] + up[i]; load > 0)
-      share = std::min(share, paths.system().links()[i].gbps / load);
+      share = std::min(share, resources.gbps(static_cast<int>(i)) / load);
   return plan.total_gbps * share;
 }
 

@@ -31,10 +31,10 @@ std::vector<ColumnSource::Beginning> ColumnSource::beginnings() const {
     for (int first = 0; first < n_; ++first) {
       const int from = best_in_[static_cast<std::size_t>(to * n_ + first)];
       double begin = in(from, first);
-      if (balanced) begin += out_any(to, first) / 2;
+      if (balanced) begin += out(to, first) / 2;
       for (int second = 0; second < n_ && is_possible(begin); ++second) {
         if (second == first || !is_possible(chain(first, second))) continue;
-        const double cost = begin + (balanced ? out_any(to, second) / 2 : out(to, second));
+        const double cost = begin + out(to, second) / (balanced ? 2 : 1);
         if (is_possible(cost)) all.push_back({first, second, from, to, cost});
       }
     }

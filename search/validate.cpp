@@ -27,7 +27,6 @@ struct PlannedHop {
   topo::NodeId from, to;
   double share;  // of intra_gbps or inter_gbps
   bool to_port = false;
-  bool typed = true;    // its path type counts
   bool counted = true;  // its links count
 };
 
@@ -48,15 +47,15 @@ class PlannedHops {
     if (plan_.pattern == Pattern::kNvls) {
       for (const auto& [rank, gpu] : gpus_) {
         const double share = gpu == first ? 2 : 1;
-        hops.push_back({switch_, gpu, share, false, gpu != first});
-        hops.push_back({gpu, switch_, share, false, gpu != first});
+        hops.push_back({switch_, gpu, share});
+        hops.push_back({gpu, switch_, share});
       }
     } else if (plan_.pattern == Pattern::kCollnetDirect) {
       const auto others = static_cast<double>(gpus_.size() - 1);
       for (const auto& [rank, gpu] : gpus_) {
         if (gpu == first) continue;
-        hops.push_back({first, gpu, 1 / others, false, others == 1, others <= 2});
-        hops.push_back({gpu, first, 1 / others, false, others == 1, others <= 2});
+        hops.push_back({first, gpu, 1 / others, false, others <= 2});
+        hops.push_back({gpu, first, 1 / others, false, others <= 2});
       }
     } else {
       for (std::size_t i = 0; i + 1 < order.size(); ++i) hops.push_back({order[i], order[i + 1], 1});
@@ -72,8 +71,8 @@ class PlannedHops {
                  topo::NodeId out) const {
     hops.push_back({in, order.front(), 1, true});
     if (plan_.pattern == Pattern::kBalancedTree) {
-      hops.push_back({order[0], out, 0.5, true, false});
-      hops.push_back({order[1], out, 0.5, true, false});
+      hops.push_back({order[0], out, 0.5, true});
+      hops.push_back({order[1], out, 0.5, true});
       return;
     }
     const topo::NodeId last = plan_.pattern == Pattern::kRing        ? order.back()
@@ -99,7 +98,8 @@ class Validator {
         system_(paths.system()),
         plan_(plan),
         reduces_(plan.pattern == Pattern::kCollnetChain || plan.pattern == Pattern::kCollnetDirect),
-        load_(system_.links().size(), 0.0) {
+        resources_(system_),
+        load_(static_cast<std::size_t>(resources_.size()), 0.0) {
     for (const topo::NodeId id : system_.of_kind(topo::NodeKind::kNet)) {
       const topo::NetInfo& net = system_.node(id).net();
       if (!net.guid) continue;
@@ -112,8 +112,13 @@ class Validator {
   std::vector<std::string> run() {
     double total = 0;
     const bool switches = !system_.of_kind(topo::NodeKind::kNvSwitch).empty();
-    if (plan_.pattern == Pattern::kNvls && !switches && !plan_.channels.empty())
-      return {"The machine has no NVSwitch that could multicast."};
+    if (plan_.pattern == Pattern::kNvls && !plan_.channels.empty()) {
+      if (!switches) return {"The machine has no NVSwitch that could multicast."};
+      for (const topo::NodeId gpu : system_.gpus())
+        if (const topo::GpuInfo& info = system_.node(gpu).gpu(); info.compute_capability < 90)
+          return {fmt::format("Rank {}'s GPU is sm_{}; switches multicast from sm_90 on.", info.rank,
+                              info.compute_capability)};
+    }
     const PlannedHops hops(system_, plan_);
     for (std::size_t i = 0; i < plan_.channels.size(); ++i) {
       if (check_gpus(i) && check_ports(i) && !plan_.in_order) charge(i, hops.of(plan_.channels[i]));
@@ -209,7 +214,7 @@ class Validator {
       topo::PathType type = paths_.between(hop.from, hop.to).type;
       if (both_ways(plan_.pattern)) type = std::max(type, paths_.between(hop.to, hop.from).type);
       const topo::PathType limit = hop.to_port ? plan_.type_inter : plan_.type_intra;
-      if (type >= topo::PathType::kNet || (hop.typed && type > limit)) {
+      if (type >= topo::PathType::kNet || type > limit) {
         fail("Channel {}: the way from {} to {} is {}, allowed is up to {}.", number,
              topo::label(system_, hop.from), topo::label(system_, hop.to), topo::name_of(type),
              topo::name_of(limit));
@@ -217,8 +222,8 @@ class Validator {
       }
       if (hop.counted) hops_ += paths_.between(hop.from, hop.to).hops;
       const double gbps = hop.share * (hop.to_port ? channel.inter_gbps : channel.intra_gbps);
-      for (const auto& [link, factor] : charges(paths_, hop.from, hop.to))
-        load_[static_cast<std::size_t>(link)] += factor * gbps;
+      for (const auto& [resource, factor] : charges(paths_, hop.from, hop.to))
+        load_[static_cast<std::size_t>(resource)] += factor * gbps;
       if (hop.to_port && system_.node(hop.from).kind() == topo::NodeKind::kNet) receive(hop.from, gbps);
     }
   }
@@ -232,6 +237,10 @@ class Validator {
     if (plan_.network ? short_inside : std::abs(channel.intra_gbps - channel.inter_gbps) > slack)
       fail("Channel {} carries {} GB/s between GPUs and {} beyond.", number, channel.intra_gbps,
            channel.inter_gbps);
+    else if (plan_.network && plan_.pattern == Pattern::kNvls &&
+             channel.inter_gbps > 2 * channel.intra_gbps + slack)
+      fail("Channel {} multicasts {} GB/s; of the {} at its ports twice that is of use.", number,
+           channel.intra_gbps, channel.inter_gbps);
   }
 
   /// What the plan says of its channels together.
@@ -258,12 +267,10 @@ class Validator {
   }
 
   void check_loads() {
-    for (std::size_t i = 0; i < load_.size(); ++i) {
-      const topo::Link& link = system_.links()[i];
-      if (load_[i] > link.gbps * (1 + kSlackShare) + kSlackGbps)
-        fail("{} to {} ({}) has {:g} GB/s; the channels take {:g}.", topo::label(system_, link.from),
-             topo::label(system_, link.to), topo::name_of(link.type), link.gbps, load_[i]);
-    }
+    for (int i = 0; i < resources_.size(); ++i)
+      if (const double load = load_[static_cast<std::size_t>(i)], gbps = resources_.gbps(i);
+          load > gbps * (1 + kSlackShare) + kSlackGbps)
+        fail("{} has {:g} GB/s; the channels take {:g}.", resources_.label(i), gbps, load);
     for (const auto& [port, load] : received_)
       if (load.first > load.second * (1 + kSlackShare) + kSlackGbps)
         fail("Ports of ASIC {:#x} receive {:g} GB/s, of {:g}.", port.first, load.first, load.second);
@@ -273,7 +280,8 @@ class Validator {
   const topo::System& system_;
   const ChannelPlan& plan_;
   bool reduces_;
-  std::vector<double> load_;
+  Resources resources_;
+  std::vector<double> load_;                                                     // by number of Resources
   std::map<std::pair<std::uint64_t, int>, std::pair<double, double>> received_;  // by cable: load, capacity
   int hops_ = 0;
   std::vector<std::string> found_;

@@ -17,7 +17,7 @@ namespace loom::search {
 /// claims no bandwidth and is not charged.
 std::vector<std::string> violations(const topo::Paths& paths, const ChannelPlan& plan);
 
-/// What each link carries under `plan`, GB/s by LinkId.
+/// What each of Resources carries under `plan`, GB/s: links by LinkId, memories behind them.
 std::vector<double> link_loads(const topo::Paths& paths, const ChannelPlan& plan);
 
 }  // namespace loom::search

@@ -191,7 +191,7 @@ std::string title_of(const System& system, std::size_t number, const Channel& ch
 /// One tag for both directions of a link.
 void tag_loads(Overlay& overlay, const System& system, const std::vector<double>& loads) {
   std::vector<LinkId> used;
-  for (LinkId id = 0; id < static_cast<LinkId>(loads.size()); ++id) {
+  for (LinkId id = 0; id < static_cast<LinkId>(system.links().size()); ++id) {
     const Link& link = system.link(id);
     const LinkId back = link.reverse;
     const double both =

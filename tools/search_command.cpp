@@ -149,8 +149,7 @@ void search_machine(Options& options, const CLI::App& command) {
   for (const SearchResult& result : results) {
     if (has_channels(result.plans)) plans.push_back(result.plans);
     if (!options.json) fmt::print("{}", plan_text(tables, result));
-    if (options.explain && !options.json)
-      fmt::print("limits, in the order of trying:\n{}", attempts_text(result));
+    if (options.explain && !options.json) fmt::print("{}", explanation(tables, result));
     draw(options, tables, system, result, results.size() > 1);
     if (options.check) check(options, tables, result);
     if (options.json)
@@ -203,7 +202,8 @@ void add_search_command(CLI::App& loom, int& exit_code) {
                    "work of a search, about nanoseconds; 0: 1.5 million for each GPU, at least 24 million")
       ->check(whole_number(0, 1'000'000'000'000));
   add_model(*command, options->model);
-  command->add_flag("--explain", options->explain, "each limit tried, and what came of it");
+  command->add_flag("--explain", options->explain,
+                    "each limit tried and what came of it, and why no channels carry more");
   command->add_flag("--json", options->json, "as JSON");
   command->add_flag("--check", options->check,
                     "validate the result; exit code 1 if it does not fit the machine");

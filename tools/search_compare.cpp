@@ -82,6 +82,41 @@ std::string worse(const ChannelPlan& ours, const json& theirs, int gpus) {
   return text;
 }
 
+bool has_heads(const ChannelPlan& plan) {
+  return plan.pattern == Pattern::kNvls || plan.pattern == Pattern::kCollnetDirect;
+}
+
+/// What a plan carries as NCCL counts: there a head has one channel. Ours may have one for each of its ports.
+double by_one_channel_a_head(const ChannelPlan& plan) {
+  std::map<int, double> heads;
+  for (const search::Channel& channel : plan.channels)
+    heads[channel.ranks[0]] = std::max(heads[channel.ranks[0]], channel.inter_gbps);
+  double sum = 0;
+  for (const auto& [rank, gbps] : heads) sum += gbps;
+  return sum;
+}
+
+/// NCCL's total. Its search may raise ports by a step too much: no more than twice what its heads multicast
+/// counts.
+double total_of(const json& theirs, bool multicast_at_ports) {
+  const double total = theirs.at("totalBw");
+  return multicast_at_ports
+             ? std::min(total, 2 * theirs.at("bwIntra").get<double>() * theirs.at("nChannels").get<double>())
+             : total;
+}
+
+/// GPUs beside each other in some channel that NCCL joins by the network, unless NCCL_NET_DISABLE_INTRA=1.
+bool crosses_slow_pairs(const topo::Paths& default_paths, const ChannelPlan& plan) {
+  const topo::System& system = default_paths.system();
+  for (const search::Channel& channel : plan.channels)
+    for (std::size_t i = 0;
+         i + 1 < channel.ranks.size() + (plan.network ? 0U : 1U) && channel.ranks.size() > 1; ++i)
+      if (default_paths.uses_network(system.gpu_of_rank(channel.ranks[i]),
+                                     system.gpu_of_rank(channel.ranks[(i + 1) % channel.ranks.size()])))
+        return true;
+  return false;
+}
+
 class Comparing {
  public:
   Comparing(const Comparison& comparison, const search::Request& request)
@@ -94,21 +129,23 @@ class Comparing {
     double ours = 0, theirs = 0, bound = 0, us = 0;
   };
   Outcome one(const std::string& name, const Setting& setting, const std::string& graph, const json& entry,
-              const search::PathTables& tables);
-  void row(const std::string& name, const json& entry, const search::PathTables& tables);
+              const search::PathTables& tables, const topo::Paths& default_paths);
+  void row(const std::string& name, const json& entry, const search::PathTables& tables,
+           const topo::Paths& default_paths);
   void print_heading() const;
   void print_sum() const;
 
   Comparison comparison_;
   search::Request request_;
-  int all_ = 0, at_least_ = 0, more_ = 0, near_bound_ = 0, invalid_ = 0, worse_ = 0, long_ones_ = 0,
-      slow_ = 0;
+  int all_ = 0, at_least_ = 0, more_ = 0, by_slow_pairs_ = 0, near_bound_ = 0, invalid_ = 0, worse_ = 0,
+      long_ones_ = 0, slow_ = 0;
   double most_us_ = 0;
   json searches_ = json::array();
 };
 
 Comparing::Outcome Comparing::one(const std::string& name, const Setting& setting, const std::string& graph,
-                                  const json& entry, const search::PathTables& tables) {
+                                  const json& entry, const search::PathTables& tables,
+                                  const topo::Paths& default_paths) {
   const json& theirs = entry.at("graphs").at(graph);
   search::Request request = request_;
   request.nodes = setting.nodes;
@@ -117,8 +154,12 @@ Comparing::Outcome Comparing::one(const std::string& name, const Setting& settin
   SearchResult result = timed_search(tables, request);
   for (int again = 1; again < kRuns; ++again)
     result.search_us = std::min(result.search_us, timed_search(tables, request).search_us);
-  Outcome outcome{result.plans.total_gbps, theirs.at("totalBw"), result.plans.parts[0].bound_gbps,
-                  result.search_us};
+  double ours = result.plans.alone_gbps;
+  const bool heads = has_heads(result.plans.parts[0]);
+  for (const ChannelPlan& plan : result.plans.parts)
+    if (heads) ours = std::min(ours, by_one_channel_a_head(plan));
+  Outcome outcome{ours, total_of(theirs, request.pattern == Pattern::kNvls && setting.nodes > 1),
+                  result.plans.parts[0].bound_gbps, result.search_us};
   for (const ChannelPlan& plan : result.plans.parts)  // of parts the slowest counts
     outcome.bound = std::min(outcome.bound, plan.bound_gbps);
   const bool less =
@@ -126,10 +167,13 @@ Comparing::Outcome Comparing::one(const std::string& name, const Setting& settin
   const bool valid = violations_of(tables, result.plans).empty();
   std::string remark;
   if (!less && !more) remark = worse(result.plans.parts[0], theirs, entry.at("nGpus"));
+  const bool slow_pairs = more && result.plans.parts.size() == 1 && !heads &&
+                          crosses_slow_pairs(default_paths, result.plans.parts[0]);
   const double their_us = theirs.value("search_us", 0.0);
   ++all_;
   at_least_ += less ? 0 : 1;
   more_ += more ? 1 : 0;
+  by_slow_pairs_ += slow_pairs ? 1 : 0;
   near_bound_ += outcome.ours >= kNearBound * outcome.bound || outcome.ours == 0 ? 1 : 0;
   invalid_ += valid ? 0 : 1;
   worse_ += remark.empty() ? 0 : 1;
@@ -137,6 +181,11 @@ Comparing::Outcome Comparing::one(const std::string& name, const Setting& settin
   const bool slow = their_us > kLongUs && outcome.us > kShareOfTime * their_us;
   slow_ += slow ? 1 : 0;
   most_us_ = std::max(most_us_, outcome.us);
+  if (slow_pairs) remark += "  by paths that NCCL takes with NCCL_NET_DISABLE_INTRA=1";
+  if (result.plans.total_gbps < result.plans.alone_gbps * (1 - kSame))
+    remark += fmt::format("  {:.6g} GB/s in all parts at the same time", result.plans.total_gbps);
+  if (result.plans.total_gbps > ours * (1 + kSame))
+    remark += fmt::format("  {:.6g} GB/s with all ports of each head", result.plans.total_gbps);
   if (less) remark += "  less";
   if (!valid) remark += "  INVALID";
   if (slow) remark += "  slow";
@@ -160,14 +209,15 @@ Comparing::Outcome Comparing::one(const std::string& name, const Setting& settin
 }
 
 /// A machine's rings on one and on two nodes.
-void Comparing::row(const std::string& name, const json& entry, const search::PathTables& tables) {
+void Comparing::row(const std::string& name, const json& entry, const search::PathTables& tables,
+                    const topo::Paths& default_paths) {
   std::string text = fmt::format("| {} ", name.substr(0, name.find(".xml")));
   for (const Setting& setting : {kSettings[0], kSettings[1]}) {
     if (!entry.contains(setting.label) || !entry[setting.label].contains("graphs")) {
       text += "| - | - | - | - ";
       continue;
     }
-    const Outcome ring = one(name, setting, "ring", entry[setting.label], tables);
+    const Outcome ring = one(name, setting, "ring", entry[setting.label], tables, default_paths);
     const auto figure = [](double gbps) { return fmt::format("{:g}", std::round(100 * gbps) / 100); };
     text += fmt::format("| {} | {} | {} | {:.0f} ", figure(ring.theirs), figure(ring.ours),
                         figure(ring.bound), ring.us);
@@ -212,6 +262,7 @@ void Comparing::print_sum() const {
                              {{"searches", all_},
                               {"at_least_nccl", at_least_},
                               {"more", more_},
+                              {"more_by_slow_pairs", by_slow_pairs_},
                               {"equal_but_worse", worse_},
                               {"near_bound", near_bound_},
                               {"invalid", invalid_},
@@ -221,11 +272,12 @@ void Comparing::print_sum() const {
                            .dump(2));
   else
     fmt::print(
-        "{}{}: {} at least NCCL's, {} more, {} with equal totals but worse paths or more links; {} within 95 "
+        "{}{}: {} at least NCCL's, {} more ({} of them by paths that NCCL takes with "
+        "NCCL_NET_DISABLE_INTRA=1), {} with equal totals but worse paths or more links; {} within 95 "
         "% of the bound, {} invalid; {} of {} that take NCCL over 10 ms take over a tenth of that, the "
         "longest of all {:.1f} ms\n",
         comparison_.markdown ? "\n" : "", all_ == 1 ? "1 search" : fmt::format("{} searches", all_),
-        at_least_, more_, worse_, near_bound_, invalid_, slow_, long_ones_, most_us_ / 1000);
+        at_least_, more_, by_slow_pairs_, worse_, near_bound_, invalid_, slow_, long_ones_, most_us_ / 1000);
 }
 
 bool Comparing::run() {
@@ -242,15 +294,17 @@ bool Comparing::run() {
       fmt::print(stderr, "missing: {}\n", file.string());
       continue;
     }
-    const search::PathTables tables(topo::read_system(file.string(), topo::Model::kNccl).system);
+    const topo::System system = topo::read_system(file.string(), topo::Model::kNccl).system;
+    const search::PathTables tables(system);
+    const topo::Paths default_paths(system);
     if (comparison_.markdown) {
-      row(name, entry, tables);
+      row(name, entry, tables, default_paths);
       continue;
     }
     for (const Setting& setting : kSettings)
       if (entry.contains(setting.label) && entry[setting.label].contains("graphs"))
         for (const auto& [graph, theirs] : entry[setting.label]["graphs"].items())
-          one(name, setting, graph, entry[setting.label], tables);
+          one(name, setting, graph, entry[setting.label], tables, default_paths);
   }
   if (all_ == 0)
     throw Error(ErrorCode::kBadInput,

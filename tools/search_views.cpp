@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "search/graph_xml.hpp"
+#include "search/resources.hpp"
 #include "search/spanning_trees.hpp"
 #include "search/validate.hpp"
 #include "tools/words.hpp"
@@ -16,6 +17,7 @@ namespace loom::tools {
 namespace {
 
 constexpr std::size_t kMostGpusForTrees = 32;
+constexpr std::size_t kMostPrices = 12;  // in text
 
 using search::Channel;
 using search::ChannelPlan;
@@ -47,6 +49,46 @@ nlohmann::json to_json(const search::Attempt& attempt) {
           {"type_intra", topo::name_of(attempt.limits.type_intra)},
           {"total_bandwidth_gbps", attempt.total_gbps},
           {"outcome", attempt.outcome}};
+}
+
+std::string label(const topo::System& system, const search::Proof::Price& entry) {
+  return entry.number >= 0 ? search::Resources(system).label(entry.number) : topo::label(system, entry.node);
+}
+
+/// Why no channels of the pattern carry more than the bound, as sentences.
+std::string proof_text(const topo::System& system, const ChannelPlan& plan) {
+  const search::Proof& proof = plan.proof;
+  if (!proof.because.empty())
+    return fmt::format("  no more than {:.6g} GB/s: {}\n", plan.bound_gbps, proof.because);
+  if (proof.prices.empty()) return "";
+  const bool equal = std::all_of(proof.prices.begin(), proof.prices.end(),
+                                 [](const search::Proof::Price& entry) { return entry.price == 1; });
+  std::string text = fmt::format("  no more than {:.6g} GB/s: ", plan.bound_gbps);
+  if (!proof.side.empty())
+    text += fmt::format("every channel crosses the cut with ranks {} on one side, over",
+                        fmt::join(proof.side, " "));
+  else if (equal)
+    text += "every channel takes its GB/s of these together:";
+  else
+    text += "at these prices a GB/s of any channel costs at least 1, and all there is costs that much:";
+  for (std::size_t i = 0; i < std::min(proof.prices.size(), kMostPrices); ++i) {
+    const search::Proof::Price& entry = proof.prices[i];
+    text += fmt::format("\n    {}, {:.6g} GB/s", label(system, entry), entry.gbps);
+    if (!equal) text += fmt::format(" at {:.4g}", entry.price);
+  }
+  if (proof.prices.size() > kMostPrices)
+    text += fmt::format("\n    and {} more (--json has all)", proof.prices.size() - kMostPrices);
+  return text + "\n";
+}
+
+nlohmann::json to_json(const topo::System& system, const search::Proof& proof) {
+  nlohmann::json prices = nlohmann::json::array();
+  for (const search::Proof::Price& entry : proof.prices)
+    prices.push_back({{"of", label(system, entry)}, {"gbps", entry.gbps}, {"price", entry.price}});
+  nlohmann::json result = {{"prices", std::move(prices)}};
+  if (!proof.side.empty()) result["side"] = proof.side;
+  if (!proof.because.empty()) result["because"] = proof.because;
+  return result;
 }
 
 }  // namespace
@@ -107,13 +149,15 @@ std::string plan_text(const search::PathTables& tables, const SearchResult& resu
   return text;
 }
 
-std::string attempts_text(const SearchResult& result) {
-  std::string text;
-  for (const ChannelPlan& plan : result.plans.parts) {
+std::string explanation(const search::PathTables& tables, const SearchResult& result) {
+  std::string text = "limits, in the order of trying:\n";
+  for (std::size_t i = 0; i < result.plans.parts.size(); ++i) {
+    const ChannelPlan& plan = result.plans.parts[i];
     for (const search::Attempt& attempt : plan.attempts)
       text += fmt::format("  {}: {}\n", search::to_string(attempt.limits), attempt.outcome);
     if (!plan.channels.empty() && !plan.in_order)
       text += fmt::format("  chosen: {}: {:.6g} GB/s\n", search::to_string(plan.limits), plan.total_gbps);
+    text += proof_text(search::part_of(tables, result.plans, i).system, plan);
   }
   return text;
 }
@@ -154,6 +198,7 @@ nlohmann::json to_json(const search::PathTables& tables, const SearchResult& res
     if (explain) {
       nlohmann::json& attempts = parts.back()["attempts"] = nlohmann::json::array();
       for (const search::Attempt& attempt : plan.attempts) attempts.push_back(to_json(attempt));
+      parts.back()["proof"] = to_json(part.system, plan.proof);
     }
     if (check) parts.back()["violations"] = violations_of(tables, result.plans, i);
     if (!plan.absent.empty()) parts.back()["absent"] = plan.absent;

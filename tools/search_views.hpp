@@ -28,10 +28,10 @@ std::vector<std::string> violations_of(const search::PathTables& tables, const s
 
 /// "ring: 6 channels, 120 GB/s of at most 120 (100 %), NVL, ..." and a line for each channel.
 std::string plan_text(const search::PathTables& tables, const SearchResult& result);
-/// Each limit that was tried and its result; the chosen ones last.
-std::string attempts_text(const SearchResult& result);
-/// The fields of docs/search.md for each part; with `explain` also the limits that were tried, with `check`
-/// what the validator says.
+/// Each limit that was tried and its result, the chosen ones last; and why no channels carry more.
+std::string explanation(const search::PathTables& tables, const SearchResult& result);
+/// The fields of docs/search.md for each part; with `explain` also the limits that were tried and the proof
+/// of the bound, with `check` what the validator says.
 nlohmann::json to_json(const search::PathTables& tables, const SearchResult& result, bool explain,
                        bool check);
 /// The picture of `system` with the channels laid over it, one colour each, and what each link carries.

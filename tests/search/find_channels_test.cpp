@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "search_cases.hpp"
@@ -6,6 +7,7 @@
 namespace loom::search {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 NodePlans plans_of(const topo::System& system, Pattern pattern, int nodes = 1) {
@@ -66,18 +68,101 @@ topo::System with_few_nvlinks(std::size_t gpus) {
   return topo::parse_nccl_xml(std::move(text), "few.xml", topo::Model::kNccl).system;
 }
 
-TEST(FindChannels, ReachesEveryPortWithFewNvlinks) {
-  for (const std::size_t gpus : {1, 8}) {
+/// With ports, heads carry up to twice as much there as they multicast: an inner node of the trees over nodes
+/// passes each byte by its ports twice. More would not be reached.
+TEST(FindChannels, LimitsHeadsAtPortsToTwiceTheirMulticast) {
+  // One GPU multicasts nothing of its own: 82.4 GB/s enter it, from all other heads. Of eight each reads
+  // twice.
+  for (const auto& [gpus, total] :
+       {std::pair(std::size_t{1}, 2 * 4 * 20.6), std::pair(std::size_t{8}, 2 * 4 * 20.6 * 8 / 9)}) {
     const topo::System system = with_few_nvlinks(gpus);
     const NodePlans plans = plans_of(system, Pattern::kNvls, 2);
     expect_valid(system, plans);
     ASSERT_EQ(plans.parts.size(), 1);
-    EXPECT_NEAR(plans.total_gbps, 8 * 48, 1e-2) << gpus;
-    EXPECT_NEAR(plans.parts[0].bound_gbps, 8 * 48, 1e-2) << gpus;
-    double inside = 0;
-    for (const Channel& channel : plans.parts[0].channels) inside += channel.intra_gbps;
-    EXPECT_NEAR(inside, 4 * 20.6 * 8 / 9, 0.1) << "each head reads twice, one of them over four NVLinks";
+    EXPECT_NEAR(plans.total_gbps, total, 1e-2) << gpus;
+    EXPECT_NEAR(plans.parts[0].bound_gbps, total, 1e-2) << gpus;
+    for (const Channel& channel : plans.parts[0].channels)
+      EXPECT_LE(channel.inter_gbps, 2 * channel.intra_gbps * (1 + 1e-6));
   }
+}
+
+/// GPUs of sm_`sm` with so many NVLinks to `target` each.
+topo::System with_nvlinks(int gpus, int sm, int links, bool to_switch) {
+  std::string text =
+      "<system version='1'><cpu numaid='0' affinity='f' arch='x86_64' vendor='AuthenticAMD' familyid='143' "
+      "modelid='1'>";
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    text += fmt::format(
+        "<pci busid='0000:0{}:00.0' class='0x030200' link_speed='32.0 GT/s PCIe' link_width='16'>"
+        "<gpu dev='{}' sm='{}' rank='{}' gdr='1'>",
+        gpu + 1, gpu, sm, gpu);
+    for (int peer = 0; peer < (to_switch ? 1 : gpus); ++peer)
+      if (to_switch || peer != gpu)
+        text += fmt::format("<nvlink target='0000:0{}:00.0' count='{}' tclass='{}'/>",
+                            to_switch ? 9 : peer + 1, links, to_switch ? "0x068000" : "0x030200");
+    text += "</gpu></pci>";
+  }
+  return topo::parse_nccl_xml(text + "</cpu></system>", "nvlinks.xml", topo::Model::kNccl).system;
+}
+
+/// 130 links of 40.1 GB/s are 5213; the memory of a GPU takes and gives 5000.
+TEST(FindChannels, SharesTheWayToAGpusMemory) {
+  const topo::System mesh = with_nvlinks(2, 100, 130, false), switched = with_nvlinks(2, 100, 130, true);
+  for (const topo::System* system : {&mesh, &switched}) {
+    const NodePlans rings = plans_of(*system, Pattern::kRing);
+    expect_valid(*system, rings);
+    EXPECT_NEAR(rings.total_gbps, 5000, 1e-2);
+    EXPECT_NEAR(rings.parts[0].bound_gbps, 5000, 1e-2);
+  }
+  const NodePlans heads = plans_of(switched, Pattern::kNvls);
+  expect_valid(switched, heads);
+  EXPECT_NEAR(heads.total_gbps, 5000.0 * 2 / 3, 1e-2) << "each head reads twice";
+
+  ChannelPlan plan = plans_of(mesh, Pattern::kRing).parts[0];
+  for (Channel& channel : plan.channels) channel.intra_gbps = channel.inter_gbps *= 1.01;
+  EXPECT_THAT(violations(topo::Paths(mesh, whole_rules()), plan),
+              Contains(HasSubstr("its memory has 5000 GB/s")));
+}
+
+TEST(FindChannels, HasNoMulticastWhereSwitchesDoNot) {
+  EXPECT_EQ(plans_of(with_nvlinks(2, 80, 12, true), Pattern::kNvls).parts[0].absent,
+            "rank 0's GPU is sm_80, and switches multicast from sm_90 on");
+  EXPECT_FALSE(plans_of(with_nvlinks(2, 90, 18, true), Pattern::kNvls).parts[0].channels.empty());
+}
+
+/// The port is beside the first GPU and on another socket than the second one, which sends it a half.
+TEST(FindChannels, CountsTheSecondGpusPathToThePortOfBalancedTrees) {
+  const auto socket = [](int number, const std::string& inside) {
+    return fmt::format(
+        "<cpu numaid='{}' affinity='{}' arch='x86_64' vendor='GenuineIntel' familyid='6' "
+        "modelid='85'>{}</cpu>",
+        number, number + 1, inside);
+  };
+  const auto slot = [](int bus, const char* kind, const std::string& inside) {
+    return fmt::format(
+        "<pci busid='0000:0{}:00.0' class='{}' link_speed='16.0 GT/s PCIe' link_width='16'>{}</pci>", bus,
+        kind, inside);
+  };
+  const std::string text =
+      "<system version='1'>" +
+      socket(
+          0,
+          slot(1, "0x030200", "<gpu dev='0' sm='80' rank='0' gdr='1'/>") +
+              slot(2, "0x020700",
+                   "<nic><net name='mlx5_0' dev='0' speed='100000' port='1' gdr='1' maxconn='64'/></nic>")) +
+      socket(1, slot(3, "0x030200", "<gpu dev='1' sm='80' rank='1' gdr='1'/>")) + "</system>";
+  const topo::System system = topo::parse_nccl_xml(text, "two.xml", topo::Model::kNccl).system;
+  Request request;
+  request.pattern = Pattern::kBalancedTree;
+  request.nodes = 2;
+  const topo::Paths paths(system, whole_rules());
+  ChannelPlan plan = find_channels(paths, request);
+  ASSERT_TRUE(violations(paths, plan).empty());
+  ASSERT_EQ(paths.between(system.gpus()[0], system.of_kind(topo::NodeKind::kNet)[0]).type,
+            topo::PathType::kPhb);
+  EXPECT_EQ(plan.type_inter, topo::PathType::kSys);
+  plan.type_inter = topo::PathType::kPhb;
+  EXPECT_THAT(violations(paths, plan), Contains(HasSubstr("allowed is up to PHB")));
 }
 
 TEST(FindChannels, SplitsChannelsWithoutChangingTheTotal) {
