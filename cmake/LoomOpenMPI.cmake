@@ -72,11 +72,11 @@ function(loom_find_openmpi)
   set(program_libraries ${libraries})
   list(POP_BACK program_libraries)
 
-  # From 5.0 on the internal headers include pmix.h. The stand-ins come last: an installed header goes first.
+  # From 5.0 on the internal headers include pmix.h. The stubs come last: an installed header goes first.
   find_package(PkgConfig QUIET)
   pkg_check_modules(LOOM_PMIX QUIET pmix)
   set(internal_include_dirs ${include_dirs} ${LOOM_PMIX_INCLUDE_DIRS}
-      ${PROJECT_SOURCE_DIR}/component/mca/ompi_standins)
+      ${PROJECT_SOURCE_DIR}/component/mca/ompi_stubs)
   include(CheckCSourceCompiles)
   include(CMakePushCheckState)
   cmake_push_check_state(RESET)

@@ -18,7 +18,7 @@ Communicator::Communicator(const Bootstrap& bootstrap, Process& process) : membe
 std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, Process& process) {
   std::unique_ptr<Communicator> communicator;
   const auto make = [&] { communicator.reset(new Communicator(bootstrap, process)); };
-  // A rank that is alone has nobody to meet, but files to read and write.
+  // A rank that is alone has no peers, but files to read and write.
   const bool learns = bootstrap.size() > 1 || (bootstrap.alone() && process.names_files());
   const auto make_and_learn = [&](Agreement& agreement) {
     make();
@@ -27,7 +27,7 @@ std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, P
   };
   if (!learns) {
     make();
-  } else if (!meet(bootstrap, process, make_and_learn)) {
+  } else if (!agree_on(bootstrap, process, make_and_learn)) {
     process.count_communicator(false);
     return nullptr;
   }

@@ -47,7 +47,7 @@ enum { LOOM_COUNTS = 1, LOOM_DISPS = 2, LOOM_TYPES = 4 };
 
 /* Where the data of a side lies if it is MPI_IN_PLACE: in this rank's block of the other side, or in the same
  * blocks of the other side. */
-enum loom_stand_in { LOOM_NOTHING, LOOM_OWN_BLOCK, LOOM_SAME_BLOCKS };
+enum loom_in_place_source { LOOM_NOTHING, LOOM_OWN_BLOCK, LOOM_SAME_BLOCKS };
 
 /* What ranks know of a call's size. LOOM_SIZE_OF_ALL: every rank knows the bytes of the message, or of a
  * block if all blocks are equal. LOOM_SIZE_OF_PAIRS: only the two ranks know what passes between them. */
@@ -73,7 +73,7 @@ struct loom_significant_in_place {
                             then */
   enum loom_ranks ranks; /* that may give MPI_IN_PLACE */
   bool alike;            /* all of them have to, or none */
-  enum loom_stand_in stand_in;
+  enum loom_in_place_source source;
 };
 struct loom_significance {
   int collective; /* enum loom_collective or loom_staged_only: the row's index */

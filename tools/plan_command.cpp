@@ -97,8 +97,10 @@ struct Row {
 
 Row row_for(const Conditions& conditions, Collective collective, std::size_t whole, bool may_wait,
             const Tune& tune) {
-  const std::size_t bytes = whole / whole_message(collective, conditions.shape.ranks, 1);
-  Row row{collective, whole, choose(conditions, collective, bytes, may_wait, tune), 0, {}, {}};
+  // The whole message has equal blocks: at least this many bytes of each.
+  const std::size_t blocks = whole_message(collective, conditions.shape.ranks, 1);
+  const std::size_t bytes = (whole + blocks - 1) / blocks;
+  Row row{collective, bytes * blocks, choose(conditions, collective, bytes, may_wait, tune), 0, {}, {}};
   for (const Alternative& one : alternatives(conditions, collective, bytes, may_wait)) {
     if (one.algorithm == row.choice.algorithm)
       row.us = one.us;

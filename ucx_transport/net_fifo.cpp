@@ -58,13 +58,13 @@ void NetEnd::await() {
   check();
 }
 
-bool NetEnd::handed_over() {
+bool NetEnd::is_flushed() {
   if (outbox_->pending.load(std::memory_order_relaxed) > 0) transport_.progress();
   check();
   return outbox_->pending.load(std::memory_order_relaxed) == 0;
 }
 
-bool NetEnd::holds_nothing_back() noexcept {
+bool NetEnd::has_flushed_or_failed() noexcept {
   if (!endpoint_ || status() != UCS_OK) return true;
   if (outbox_->pending.load(std::memory_order_relaxed) > 0) transport_.progress();
   return outbox_->pending.load(std::memory_order_relaxed) == 0;

@@ -26,7 +26,7 @@ class NetEnd : protected Inbox {
   /// Whether UCX holds back nothing that this end has sent, as far as UCX tells: it counts as sent what a
   /// socket's full buffer did not take. So ask only for messages that are sent eagerly and short against that
   /// buffer. Throws Error (kPeerFailed).
-  bool handed_over();
+  bool is_flushed();
   /// The way to the other end and the last step, for messages: "over tcp/eth0: 9 slots sent, 8 of them
   /// taken".
   std::string standing() const;
@@ -40,8 +40,8 @@ class NetEnd : protected Inbox {
   /// Tells the other end that nothing further will come. What UCX holds back of it leaves when this process
   /// next progresses.
   void abandon_end() noexcept;
-  /// As handed_over(); also true where the connection is broken.
-  bool holds_nothing_back() noexcept;
+  /// As is_flushed(); also true where the connection is broken.
+  bool has_flushed_or_failed() noexcept;
   /// See device::SendLink.
   void say_waiting_at_end() noexcept;
   bool other_end_waits() const noexcept { return other_waits_.load(std::memory_order_relaxed); }

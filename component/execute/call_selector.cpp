@@ -68,9 +68,9 @@ Algorithm CallSelector::perform_probing(const device::Call& call, Choice choice)
   const double margin = runs_ahead ? 1.2 : 1.1;
   using Clock = std::chrono::steady_clock;
   Window& window = window_of(call, usual);
-  if (window.meets())
+  if (window.agrees())
     execution_.announce(call, device::CallFamily::kImmediate);  // a broadcast's sizes differ before others do
-  const bool news = window.meets() && window.settle(largest_on_host(window.own_time()), margin);
+  const bool news = window.agrees() && window.settle(largest_on_host(window.own_time()), margin);
   const bool timed = window.is_timed();
   const Algorithm way = window.by_candidate() ? candidate : usual;
   explain(window.candidate_leads() ? candidate : usual, call);  // probes are no news

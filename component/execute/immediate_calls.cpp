@@ -35,7 +35,8 @@ void Execution::exchange_immediately(const device::Call& call) {
 void Execution::pack_and_exchange(const device::Call& call, device::Waiter& waiter, std::size_t call_bytes) {
   using device::Collective;
   constexpr std::size_t kMostBytes = device::ImmediateArea::kMostOffered;
-  alignas(device::kCacheLine) std::byte in[kMostBytes], out[2 * kMostBytes];
+  alignas(device::kCacheLine) std::byte in[kMostBytes],
+      out[device::ImmediateArea::kMostPackedResult];
   const bool many_in = call.collective == Collective::kAllToAll;
   const bool many_out = many_in || call.collective == Collective::kAllGather;
   const bool bcast = call.collective == Collective::kBroadcast;

@@ -48,7 +48,7 @@ device::HierLinks Execution::levels() {
           .rank = member_.rank,
           .hosts = group().wiring.shape.hosts,
           .links = links_.of(LinkKind::kLeaders).view(),
-          .slot_bytes = kHostsSlotBytes};
+          .slot_bytes = kLeaderSlotBytes};
 }
 
 device::PairwiseLinks Execution::pairwise() {

@@ -13,7 +13,7 @@
 namespace loom {
 
 void LinkMaker::make() {
-  const bool made = meet(member_.bootstrap, member_.process, [&](Agreement& agreement) {
+  const bool made = agree_on(member_.bootstrap, member_.process, [&](Agreement& agreement) {
     if (!take_over(agreement)) make_first(agreement);
   });
   // Nobody waits for links that are dropped: late messages go nowhere, and peers have mapped what they need.
@@ -136,7 +136,7 @@ void LinkMaker::try_network(std::span<const LinkSet> sets, std::optional<int> to
 
 void LinkMaker::make_pairwise() {
   const bool made =
-      meet(member_.bootstrap, member_.process, [&](Agreement& agreement) { make_every_pair(agreement); });
+      agree_on(member_.bootstrap, member_.process, [&](Agreement& agreement) { make_every_pair(agreement); });
   if (!made) links_.drop_pairwise();
   links_.pairwise_state = made ? LinkState::kReady : LinkState::kFailed;
 }

@@ -89,7 +89,7 @@ bool LinkSet::has_few_untaken(const Ends& ends) const {
 std::optional<int> LinkSet::find_not_quiet(std::uint64_t& released) const {
   if (few_untaken_suffice_) {
     for (const Ends& ends : ends_)
-      if (!(has_few_untaken(ends) && ends.send->handed_over() && ends.receive->handed_over()))
+      if (!(has_few_untaken(ends) && ends.send->is_flushed() && ends.receive->is_flushed()))
         return ends.peer.rank;
     return {};
   }
@@ -102,7 +102,7 @@ std::optional<int> LinkSet::find_not_quiet(std::uint64_t& released) const {
       released += taken;
       quiet = taken == ends.send->steps();
     }
-    if (quiet && ends.receive) quiet = ends.receive->handed_over();
+    if (quiet && ends.receive) quiet = ends.receive->is_flushed();
     if (!quiet && !waits_for) waits_for = ends.peer.rank;
   }
   return waits_for;
@@ -168,7 +168,7 @@ void abandon_all(std::span<const LinkSet> sets) noexcept {
   // This process may not progress again soon.
   const auto until = std::chrono::steady_clock::now() + kMostForLastWords;
   for_each_net_end(sets, [&](NetEnd& end) {
-    while (!end.holds_nothing_back() && std::chrono::steady_clock::now() < until) {
+    while (!end.has_flushed_or_failed() && std::chrono::steady_clock::now() < until) {
     }
   });
 }

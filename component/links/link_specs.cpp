@@ -40,7 +40,7 @@ LinkPlan plan_leaders(const Group& group, int rank) {
   return plan;
 }
 // A short call between node leaders ends when UCX is done with what was sent, not when it has been taken.
-static_assert(kHostsSlotBytes <= ucx_transport::kMostSentAlong);
+static_assert(kLeaderSlotBytes <= ucx_transport::kMostSentAlong);
 
 LinkPlan plan_trees(const Group& group, int) {
   if (!group.has_trees()) return {};

@@ -13,7 +13,7 @@ namespace loom {
 /// In the order in which handles list them.
 enum class LinkKind {
   kRing,      ///< to the next rank of the ring across hosts, and from the previous one
-  kLeaders,   ///< between the first ranks of the hosts, by host
+  kLeaders,   ///< between the node leaders, by host
   kTrees,     ///< along the double binary tree over the hosts of a rail, as device::DbtLinks has them
   kPairwise,  ///< between any two ranks of different hosts, by rank; the first call that needs them makes
               ///< them
@@ -30,7 +30,7 @@ LinkPlan plan_pairwise(const Group& group, int rank);
 /// By kind.
 inline constexpr std::array<LinkSpec, kLinkKinds> kLinkSpecs{{
     {.plan = plan_ring, .fifo = [](int) { return kNetFifo; }},
-    {.plan = plan_leaders, .fifo = hosts_fifo, .few_untaken_suffice = true},
+    {.plan = plan_leaders, .fifo = leader_fifo, .few_untaken_suffice = true},
     {.plan = plan_trees, .fifo = [](int) { return kTreeFifo; }},
     {.plan = plan_pairwise, .fifo = [](int) { return kPairwiseFifo; }},
 }};

@@ -39,7 +39,7 @@ struct Links {
   /// The same on all ranks; the links of a group have different ones. 0 before they are made, and once they
   /// have been abandoned.
   std::uint64_t number = 0;
-  device::Segment segment;  ///< mine: direct area and CICO buffer, or the FIFO from my local predecessor
+  device::Segment segment;  ///< mine: immediate area and CICO buffer, or the FIFO from my local predecessor
   std::map<int, device::Segment> attached;               ///< of host mates, by rank
   std::unique_ptr<device::ImmediateExchange> immediate;  ///< where all ranks are on one host
   std::optional<device::CicoBuffers> cico;               ///< of my host

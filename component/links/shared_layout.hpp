@@ -18,21 +18,21 @@ inline constexpr device::FifoShape kSharedFifo{.slot_bytes = 64 * 1024, .slot_co
 inline constexpr device::FifoShape kNetFifo{.slot_bytes = 128 * 1024, .slot_count = 8};
 // Between the node leaders, for what is short: a root may be many calls ahead before the first credit
 // is back. At most 4 MiB for the links of one rank.
-inline constexpr std::size_t kHostsSlotBytes = 16 * 1024;
-constexpr device::FifoShape hosts_fifo(int hosts) {
+inline constexpr std::size_t kLeaderSlotBytes = 16 * 1024;
+constexpr device::FifoShape leader_fifo(int hosts) {
   const std::size_t slots = hosts <= 3 ? 64 : hosts <= 5 ? 32 : hosts <= 9 ? 16 : 8;
-  return {.slot_bytes = kHostsSlotBytes,
+  return {.slot_bytes = kLeaderSlotBytes,
           .slot_count = slots,
           .releases_per_credit = slots / 4,
-          .bytes_per_credit = 2 * kHostsSlotBytes};
+          .bytes_per_credit = 2 * kLeaderSlotBytes};
 }
 /// With no more than this untaken a call between them may end: sockets hold it, and the last releases may
 /// stay untold.
-constexpr std::size_t most_untaken(const device::FifoShape& hosts_fifo) {
-  return hosts_fifo.slot_count / 4 * 3;
+constexpr std::size_t most_untaken(const device::FifoShape& leader_fifo) {
+  return leader_fifo.slot_count / 4 * 3;
 }
 inline constexpr std::size_t kMostUntakenBytes = 64 * 1024;
-static_assert(kMostUntakenBytes >= hosts_fifo(2).bytes_per_credit);
+static_assert(kMostUntakenBytes >= leader_fifo(2).bytes_per_credit);
 
 // Along the trees over hosts, for medium messages: two ways to up to four hosts.
 inline constexpr device::FifoShape kTreeFifo{
@@ -44,7 +44,7 @@ inline constexpr device::FifoShape kPairwiseFifo{.slot_bytes = 64 * 1024, .slot_
 /// Longest wait for the first data through the network, while every rank is known to be in the set-up.
 inline constexpr double kNetworkTrialSeconds = 20;
 
-/// A rank's segment: its CICO buffer, and then its direct area where all ranks are on one host, else the FIFO
+/// A rank's segment: its CICO buffer, and then its immediate area where all ranks are on one host, else the FIFO
 /// from its local predecessor.
 inline constexpr std::size_t kOneHostBytes = sizeof(device::CicoBuffer) + sizeof(device::ImmediateArea);
 inline constexpr std::size_t kOneOfHostsBytes =

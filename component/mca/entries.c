@@ -46,7 +46,7 @@ static int make_again(struct coll_loom_module* self, const struct coll_loom_args
 /* Whether it is an all-to-all in place: alltoall_in_place.c. */
 static inline bool is_in_place(const struct coll_loom_args* args) {
   return args->in.buffer == MPI_IN_PLACE && !loom_reduces(args->collective) &&
-         loom_significance_of(args->collective)->in_place.stand_in == LOOM_SAME_BLOCKS;
+         loom_significance_of(args->collective)->in_place.source == LOOM_SAME_BLOCKS;
 }
 
 #define ENTRY_NOT_WAITING(api, which)                                                                   \

@@ -146,7 +146,7 @@ bool coll_loom_find_blocks(const struct coll_loom_args* args, const struct loom_
       !loom_may_be_in_place(row, side, role))
     return false;
   blocks[side].side = coll_loom_side_of(args, side == LOOM_IN ? LOOM_OUT : LOOM_IN);
-  if (row->in_place.stand_in == LOOM_OWN_BLOCK) blocks[side].first = rank;
+  if (row->in_place.source == LOOM_OWN_BLOCK) blocks[side].first = rank;
   return true;
 }
 

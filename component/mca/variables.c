@@ -66,13 +66,6 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .help = "1: nonblocking and persistent calls advance in a thread of each process while the program "
              "computes. The thread sleeps while there are none, and is not bound to the core of its process. "
              "Worth it where a core is free"},
-    {.name = "memory",
-     .type = COLL_LOOM_STRING,
-     .level = 3,
-     .at = AT(memory),
-     .words = memories,
-     .help = "Where the program's buffers are. auto: anywhere, so loom asks CUDA's driver, if there is one, "
-             "about each buffer. host: none is on a GPU, so loom need not ask"},
     {.name = "tune",
      .type = COLL_LOOM_STRING,
      .level = 3,
@@ -84,9 +77,16 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
              "and inf are sizes. ALGORITHM is copy, immediate, cico, single_copy, hier, ring, dbt, pairwise, "
              "host_driven, kernel, fallback, or table (loom's choice without timing calls). The last rule "
              "counts that fits the call and whose algorithm can run it"},
+    {.name = "memory",
+     .type = COLL_LOOM_STRING,
+     .level = 4,
+     .at = AT(memory),
+     .words = memories,
+     .help = "Where the program's buffers are. auto: anywhere, so loom asks CUDA's driver, if there is one, "
+             "about each buffer. host: none is on a GPU, so loom need not ask"},
     {.name = "check",
      .type = COLL_LOOM_BOOL,
-     .level = 3,
+     .level = 4,
      .at = AT(check),
      .same_on_all_ranks = true,
      .settable = true,

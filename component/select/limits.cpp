@@ -178,11 +178,14 @@ bool any_size(const Conditions&, Collective, std::size_t) {
 bool has_bytes(const Conditions&, Collective collective, std::size_t bytes) {
   return bytes > 0 || collective == Collective::kBarrier;
 }
-/// A broadcast and a reduce go in pieces.
+/// A broadcast and a reduce go in pieces. A rank whose result is not contiguous receives it on its stack
+/// first, the blocks of all ranks at once.
 bool immediate_takes(const Conditions& conditions, Collective collective, std::size_t bytes) {
+  using device::ImmediateArea;
   const bool in_pieces = collective == Collective::kBroadcast || collective == Collective::kReduce;
   return offered(conditions, collective, bytes) <=
-         (in_pieces ? kMostImmediateRooted : device::ImmediateArea::kMostOffered);
+             (in_pieces ? kMostImmediateRooted : ImmediateArea::kMostOffered) &&
+         (in_pieces || whole(conditions, collective, bytes) <= ImmediateArea::kMostPackedResult);
 }
 
 // ---- Which sizes suit it?

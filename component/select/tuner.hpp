@@ -25,7 +25,7 @@ struct ForcedTuner;
 /// Compares the usual algorithm with its candidate, for one kind of call. All ranks call these functions in
 /// the same order and with the same arguments, except finish(). For each call of the kind:
 ///
-///   if meets(): settle(the largest own_time() of all ranks, ...); by_candidate(); the call; finish()
+///   if agrees(): settle(the largest own_time() of all ranks, ...); by_candidate(); the call; finish()
 ///
 /// A period begins with two probes: a few calls by the usual algorithm, then as many by its candidate. Only
 /// the last calls of a probe are timed, from the moment when all ranks have arrived: the first ones find the
@@ -47,7 +47,7 @@ class Window {
   static constexpr Pace kLong{.period = 97, .probe = 4, .timed = 3, .watched_every = 7};
 
   /// Whether all ranks agree on times (settle()) before the next call.
-  bool meets() const { return is_timed() || at_ == pace().probe || at_ == 2 * pace().probe; }
+  bool agrees() const { return is_timed() || at_ == pace().probe || at_ == 2 * pace().probe; }
   bool is_timed() const {
     return is_in_probes() ? at_ % pace().probe >= pace().probe - pace().timed
                           : (at_ - 2 * pace().probe + 1) % pace().watched_every == 0;
@@ -55,7 +55,7 @@ class Window {
   /// The time of this rank's last timed call, until settle(); else 0.
   std::uint64_t own_time() const { return own_time_; }
 
-  /// Before a call for which meets() is true. longest: the largest own_time() of all ranks. After both probes
+  /// Before a call for which agrees() is true. longest: the largest own_time() of all ranks. After both probes
   /// the candidate takes the lead if the usual algorithm took more than `margin` times as long, and loses it
   /// if it took longer itself. True: the leader has changed.
   bool settle(std::uint64_t longest, double margin) {

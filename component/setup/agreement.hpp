@@ -70,7 +70,7 @@ class Agreement {
 
  private:
   template <class Body>
-  friend bool meet(const Bootstrap& bootstrap, Process& process, Body&& body);
+  friend bool agree_on(const Bootstrap& bootstrap, Process& process, Body&& body);
 
   void gather(const void* mine, void* all, std::size_t bytes);
   /// Instead of the next exchange. `heard`: the failure of another rank is the cause.
@@ -86,7 +86,7 @@ class Agreement {
 /// body(agreement) on all ranks. true on all of them; or false on all of them, after rank 0 has shown a
 /// cause, where body has thrown on any. Body must not throw after its last exchange. Throws BootstrapFailed.
 template <class Body>
-bool meet(const Bootstrap& bootstrap, Process& process, Body&& body) {
+bool agree_on(const Bootstrap& bootstrap, Process& process, Body&& body) {
   Agreement agreement(bootstrap, process);
   try {
     body(agreement);

@@ -20,7 +20,7 @@ class Communicator;
 /// advance(): never two at a time, so that neither needs to expect the other.
 class ResumableSetUp {
  public:
-  /// Lets the ranks meet, or where there is a communicator, makes its links.
+  /// Makes a communicator of the ranks; or, where there is one, its links.
   /// Without a thread to be had, the first advance() waits. The process and the bootstrap's context must
   /// outlive this, and the communicator where there is one.
   ResumableSetUp(const loom_bootstrap& bootstrap, Process& process, Communicator* communicator);

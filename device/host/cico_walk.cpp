@@ -54,7 +54,7 @@ std::uint64_t Rounds::check(int rank) const {
   return now;
 }
 
-void Rounds::part(int rank, std::uint64_t note) const {
+void Rounds::throw_different(int rank, std::uint64_t note) const {
   const bool receives = note_.collective() == Collective::kBroadcast;
   const CallProgress progress = receives ? CallProgress::kFirstRound : CallProgress::kMore;
   const bool is_of_this_turn = (note & 0xff) == turn_of(round_);

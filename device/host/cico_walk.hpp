@@ -71,7 +71,7 @@ class Rounds {
     const RoundFlags& flags = *flags_[static_cast<std::size_t>(rank)];
     const std::uint64_t note = flags.notes[bank_to_read()].load(std::memory_order_relaxed);
     if (note != (note_.word() | turn_of(round_))) [[unlikely]]
-      part(rank, note);
+      throw_different(rank, note);
   }
   /// Tells the others that this rank has waited for long. waits(): another has, and has not moved since.
   void say_waiting() noexcept { mine().waits.publish(mine().filled.value() + 1); }
@@ -99,7 +99,7 @@ class Rounds {
   bool has_published(int rank, std::uint64_t round);
   /// How often a round's bank has been in use, modulo 256.
   std::uint64_t turn_of(std::uint64_t round) const { return round / banks_ & 0xff; }
-  [[noreturn]] void part(int rank, std::uint64_t note) const;
+  [[noreturn]] void throw_different(int rank, std::uint64_t note) const;
 
   RoundFlags& mine() const noexcept { return *flags_[static_cast<std::size_t>(self_)]; }
 

@@ -19,7 +19,7 @@ std::size_t slice_elems(const Grid& grid, const Call& call) {
   return std::max<std::size_t>(1, bytes / call.elem_bytes() / unit * unit);
 }
 
-TreeStage tree_job(const Call& call) {
+TreeStage tree_stage(const Call& call) {
   return {.collective =
               call.collective == Collective::kReduce ? TreeCollective::kReduce : TreeCollective::kBroadcast,
           .in = call.in,
@@ -38,7 +38,7 @@ RootedExecutor::RootedExecutor(const Grid& grid, const Call& call, int root_host
     : grid_(grid),
       reduces_(call.collective == Collective::kReduce),
       on_root_rail_(grid.local.position == root_place),
-      tree_(links_of(grid, call.collective, root_host, root_place), tree_job(call), slice_elems(grid, call)) {
+      tree_(links_of(grid, call.collective, root_host, root_place), tree_stage(call), slice_elems(grid, call)) {
 }
 
 /// Along both kinds of ring data flows from previous to next: a broadcast begins at the root, a reduction

@@ -66,6 +66,8 @@ struct ImmediateAreaOf {
   using Line = ImmediateLineOf<Flag>;
   static constexpr std::uint64_t kLines = kLinesInTurn;
   static constexpr std::size_t kMostOffered = kLongestOffer;
+  /// Bytes of a whole result that is packed, as of an all-gather.
+  static constexpr std::size_t kMostPackedResult = 2 * kLongestOffer;
   static constexpr std::size_t kRingBytes = kRing;
   static_assert(kLines % 2 == 0, "half of them get free at a time");
   // The space of this exchange and of the last one, with its rounding, is never still in use.
@@ -150,7 +152,7 @@ class ImmediateExchangeOf {
   template <Where kWhere>
   const std::byte* take(int rank, std::uint64_t flag, Waiter& waiter);
   void await(int rank, std::uint64_t flag, Waiter& waiter);
-  [[noreturn]] void part(int rank, std::uint64_t seen);
+  [[noreturn]] void throw_different(int rank, std::uint64_t seen);
   CallNote note_in(int rank, std::uint64_t flag) const;
   void await_all(std::uint64_t exchange, Waiter& waiter);
   void perform_tagged(const Call& call, std::size_t call_bytes, Waiter& waiter);

@@ -99,7 +99,7 @@ template <class Area>
   std::uint64_t seen;
   while ((seen = published.value()) != flag) {
     if (seen == StepFlag::kAbandoned || ExchangeTag::has_come(seen, exchange_)) [[unlikely]]
-      part(rank, seen);
+      throw_different(rank, seen);
     waiter.pause();
   }
 }
@@ -107,7 +107,7 @@ template <class Area>
 /// The rank is in another call, or has given up. This exchange counts as not performed; its line stays for
 /// others to see, even if this rank gives up in turn.
 template <class Area>
-[[gnu::cold, gnu::noinline]] void ImmediateExchangeOf<Area>::part(int rank, std::uint64_t seen) {
+[[gnu::cold, gnu::noinline]] void ImmediateExchangeOf<Area>::throw_different(int rank, std::uint64_t seen) {
   if (seen == StepFlag::kAbandoned) immediate::gave_up(rank);
   const CallNote mine = note_in(self_, line_of(self_, exchange_).published.value());
   const CallNote its = note_in(rank, seen);
@@ -338,7 +338,7 @@ void ImmediateExchangeOf<Area>::announce(const Call& call, CallFamily family, Wa
                                                  ExchangeTag::of(note), waiter);
   if (call.collective != Collective::kBroadcast || call.root == self_) return;
   await(call.root, flag, waiter);
-  if (note_in(call.root, flag) != note) part(call.root, flag);
+  if (note_in(call.root, flag) != note) throw_different(call.root, flag);
 }
 
 template <class Area>

@@ -6,7 +6,7 @@
 
 namespace loom::device {
 
-void LinkInCall::part(const CallNote& its, const std::string& peer) const {
+void LinkInCall::throw_different(const CallNote& its, const std::string& peer) const {
   throw Error(code_of_difference(its, note_),
               differ_in_size(its, note_)
                   ? fmt::format("{} has {} bytes in a call in which this rank has {}.", peer, its.bytes(),

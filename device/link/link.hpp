@@ -34,11 +34,11 @@ class LinkInCall {
   /// kMismatch.
   void compare(std::uint64_t slots_note, const std::string& peer) const {
     if (slots_note != note_.word()) [[unlikely]]
-      part(CallNote::from_word(slots_note), peer);
+      throw_different(CallNote::from_word(slots_note), peer);
   }
 
  private:
-  [[noreturn]] void part(const CallNote& its, const std::string& peer) const;
+  [[noreturn]] void throw_different(const CallNote& its, const std::string& peer) const;
   CallNote note_;
 };
 

@@ -84,7 +84,7 @@ void Report::begin() {
     fmt::print(text_, " {:>9} {:>6}\n", "best/loom", "wrong");
   } else if (options_.compare) {
     fmt::print(text_, "#{:>41} {:^43} {:^43} {:>7}\n#", "", environment_.loom_active() ? "loom" : "as is",
-               "below", "below/");
+               "fallback", "fallback/");
     fmt::print(text_, "{:>11} {:>11} {:>7} {:>5} ", "size", "count", "type", "op");
     for (int side = 0; side < 2; ++side) {
       fmt::print(text_, "  {:>9} {:>9} {:>9} {:>7} {:>6}", "min", "p50", "max", "busbw", "wrong");
@@ -133,7 +133,7 @@ void Report::add(const Case& one, const Measured& measured) {
     if (which > 0 && !options_.peers.empty())
       row["peers"][options_.peers[which - 1]] = side;
     else
-      row[which == 0 ? "measured" : "below"] = side;
+      row[which == 0 ? "measured" : "fallback"] = side;
 
     wrong_ += timing.wrong;
     Carried& carried = carried_[which];
@@ -164,7 +164,8 @@ void Report::add(const Case& one, const Measured& measured) {
 void Report::end() {
   if (!carried_.empty()) print_carried("", carried_[0]);
   for (std::size_t other = 1; other < carried_.size(); ++other)
-    print_carried(options_.peers.empty() ? " on the side below" : " beside " + options_.peers[other - 1],
+    print_carried(options_.peers.empty() ? " on the fallback component's communicator"
+                                         : " beside " + options_.peers[other - 1],
                   carried_[other]);
   if (wrong_ > 0) fmt::print(text_, "# WRONG RESULTS: {} elements\n", wrong_);
 }

@@ -131,7 +131,7 @@ std::string blocks_of(const loom_significance& row, loom_side side, int rank, bo
   const bool stands_aside = in_place && loom_may_be_in_place(&row, side, loom_role_of(rank, kRoot));
   const bool is_sendbuf = (side == LOOM_IN) != stands_aside;
   const std::string number =
-      stands_aside && row.in_place.stand_in == LOOM_OWN_BLOCK ? "own" : std::to_string(blocks);
+      stands_aside && row.in_place.source == LOOM_OWN_BLOCK ? "own" : std::to_string(blocks);
   return number + (is_sendbuf ? " of sendbuf" : " of recvbuf");
 }
 

@@ -5,7 +5,7 @@ foreach(path "program" "format" "environment;mpi_library" "environment;component
              "environment;ranks" "environment;hosts;0;name" "options;collective" "results;0;size_bytes"
              "results;0;count" "results;0;type" "results;0;op" "results;0;iterations" "results;0;calls_per_iteration"
              "results;0;measured;p50_us" "results;0;measured;algbw" "results;0;measured;busbw"
-             "results;0;measured;carried_by_loom" "results;0;below;p50_us" "results;0;ratio_p50")
+             "results;0;measured;carried_by_loom" "results;0;fallback;p50_us" "results;0;ratio_p50")
   string(JSON value ERROR_VARIABLE error GET "${text}" ${path})
   if(error)
     message(FATAL_ERROR "${FILE} has no ${path}: ${error}")

@@ -46,7 +46,7 @@ TEST(Layout, ListsTheFifosOfEveryKindOfLink) {
   const Layout layout;
   std::set<std::size_t> slots;
   for (const device::FifoShape& fifo : layout.fifos) slots.insert(fifo.slot_bytes);
-  EXPECT_EQ(slots, (std::set{kSharedFifo.slot_bytes, kNetFifo.slot_bytes, kHostsSlotBytes,
+  EXPECT_EQ(slots, (std::set{kSharedFifo.slot_bytes, kNetFifo.slot_bytes, kLeaderSlotBytes,
                              kTreeFifo.slot_bytes, kPairwiseFifo.slot_bytes}));
 }
 

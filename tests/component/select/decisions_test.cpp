@@ -127,8 +127,8 @@ std::string decisions() {
   fifo("dbt", kTreeFifo);
   fifo("pairwise", kPairwiseFifo);
   for (const int hosts : {2, 3, 4, 5, 6, 9, 10, 16}) {
-    fifo(fmt::format("hosts {}", hosts).c_str(), hosts_fifo(hosts));
-    text += fmt::format("untaken {} slots, {} bytes\n", most_untaken(hosts_fifo(hosts)), kMostUntakenBytes);
+    fifo(fmt::format("hosts {}", hosts).c_str(), leader_fifo(hosts));
+    text += fmt::format("untaken {} slots, {} bytes\n", most_untaken(leader_fifo(hosts)), kMostUntakenBytes);
   }
   text +=
       fmt::format("segment {} bytes on one host, {} on one of several\n", kOneHostBytes, kOneOfHostsBytes);

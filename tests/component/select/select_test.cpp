@@ -321,13 +321,26 @@ TEST(Selector, SeesThatConditionsHaveChanged) {
   EXPECT_EQ(now(), Algorithm::kHier);
 }
 
+TEST(Plan, ExchangesImmediatelyOnlyWhatRanksCanPackOnTheirStacks) {
+  const Conditions conditions{.shape = {3, 1, 3}, .single_copy = true};
+  const Tune tune = Tune::parse("all:immediate", "test");
+  const auto algorithm = [&](device::Collective collective, std::size_t bytes) {
+    return choose(conditions, collective, bytes, true, tune).algorithm;
+  };
+  constexpr std::size_t kMost = device::ImmediateArea::kMostPackedResult;
+  EXPECT_EQ(algorithm(device::Collective::kAllGather, kMost / 3), Algorithm::kImmediate);
+  EXPECT_NE(algorithm(device::Collective::kAllGather, kMost / 3 + 1), Algorithm::kImmediate);
+  EXPECT_EQ(algorithm(device::Collective::kBroadcast, 2 * kMost), Algorithm::kImmediate) << "in pieces";
+}
+
 TEST(SmallCalls, GoByAnImmediateExchangeWithoutAProbe) {
   using device::Collective;
   for (const Collective collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter,
                                       Collective::kBroadcast, Collective::kAllGather, Collective::kAllToAll})
     for (const int ranks : {2, 3, 5, 8, 100})
       for (const char* const rules :
-           {"", "all:64-128:cico", "all:0-100:cico", "all:100-inf:cico", "all:ring", "all:0-1:hier"}) {
+           {"", "all:64-128:cico", "all:0-100:cico", "all:100-inf:cico", "all:ring", "all:0-1:hier",
+            "all:immediate"}) {
         const Conditions conditions{.shape = {ranks, 1, ranks}, .single_copy = true};
         const Tune tune = Tune::parse(rules, "test");
         const std::size_t below = immediate_below(conditions, collective, tune);

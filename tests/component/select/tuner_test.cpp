@@ -21,7 +21,7 @@ struct Calls {
 
   Calls(Window& window, int calls, const std::function<std::uint64_t(bool, int)>& took) {
     for (int call = 0; call < calls; ++call) {
-      if (window.meets()) {
+      if (window.agrees()) {
         met.push_back(call);
         if (window.settle(window.own_time(), kMargin)) news.push_back(call);
       }
