@@ -5,11 +5,13 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "component/communicator.hpp"
 #include "component/execute/failure.hpp"
 #include "component/setup/set_up.hpp"
+#include "device/cuda/polled_copies.hpp"
 #include "device/cuda/streamed_copies.hpp"
 
 using loom::Communicator;
@@ -67,7 +69,14 @@ int at_device_boundary(const char* where, Body&& body) noexcept {
   }
 }
 
+using loom::device::cuda::PolledCopies;
+using loom::device::cuda::StagingBuffer;
 using loom::device::cuda::StreamedCopies;
+using loom::device::cuda::StridedRegion;
+
+std::span<const StridedRegion> strided(const loom_strided_region* regions, std::uint64_t n) {
+  return {reinterpret_cast<const StridedRegion*>(regions), static_cast<std::size_t>(n)};
+}
 
 }  // namespace
 
@@ -235,13 +244,12 @@ int loom_is_on_device(const void* address, const char* where, bool* yes) {
 
 // A loom_staging_buffer is a StagingBuffer that C cannot look into.
 int loom_staging_buffer_create(const void* address, loom_strided_region* load, uint64_t loads,
-                               loom_strided_region* store, uint64_t stores, const char* where,
+                               loom_strided_region* store, uint64_t stores, bool may_wait, const char* where,
                                loom_staging_buffer** out, ptrdiff_t* distance) {
-  using loom::device::cuda::StridedRegion;
   return at_device_boundary(where, [&]() -> int {
     auto staging_buffer = the_process->staging()->staging_buffer(
         address, {reinterpret_cast<StridedRegion*>(load), static_cast<std::size_t>(loads)},
-        {reinterpret_cast<StridedRegion*>(store), static_cast<std::size_t>(stores)});
+        {reinterpret_cast<StridedRegion*>(store), static_cast<std::size_t>(stores)}, may_wait);
     *distance = staging_buffer->distance();
     *out = reinterpret_cast<loom_staging_buffer*>(staging_buffer.release());
     return LOOM_SUCCESS;
@@ -250,17 +258,15 @@ int loom_staging_buffer_create(const void* address, loom_strided_region* load, u
 
 void loom_staging_buffer_destroy(loom_staging_buffer* staging_buffer) {
   // As for communicators: a buffer that outlives the component is not freed.
-  if (the_process != nullptr) delete reinterpret_cast<loom::device::cuda::StagingBuffer*>(staging_buffer);
+  if (the_process != nullptr) delete reinterpret_cast<StagingBuffer*>(staging_buffer);
 }
 
 int loom_copy_regions(loom_staging_buffer* staging_buffer, const loom_strided_region* regions, uint64_t n,
                       bool to_device, const char* where) {
   using loom::device::cuda::Direction;
   return at_device_boundary(where, [&]() -> int {
-    reinterpret_cast<loom::device::cuda::StagingBuffer*>(staging_buffer)
-        ->copy({reinterpret_cast<const loom::device::cuda::StridedRegion*>(regions),
-                static_cast<std::size_t>(n)},
-               to_device ? Direction::kToDevice : Direction::kToHost);
+    reinterpret_cast<StagingBuffer*>(staging_buffer)
+        ->copy(strided(regions, n), to_device ? Direction::kToDevice : Direction::kToHost);
     return LOOM_SUCCESS;
   });
 }
@@ -274,11 +280,10 @@ StreamedCopies& streamed(loom_streamed_copies* copies) {
 }  // namespace
 
 loom_streamed_copies* loom_streamed_copies_create(const loom_streamed_side* sides, std::size_t n) {
-  using loom::device::cuda::StridedRegion;
   try {
     std::vector<loom::device::cuda::StreamedSide> all(n);
     for (std::size_t i = 0; i < n; ++i) {
-      all[i].staging_buffer = reinterpret_cast<loom::device::cuda::StagingBuffer*>(sides[i].staging_buffer);
+      all[i].staging_buffer = reinterpret_cast<StagingBuffer*>(sides[i].staging_buffer);
       if (!all[i].staging_buffer->is_locked()) return nullptr;  // the driver would copy while it is called
       if (sides[i].load != nullptr) all[i].load = *reinterpret_cast<const StridedRegion*>(sides[i].load);
       if (sides[i].store != nullptr) all[i].store = *reinterpret_cast<const StridedRegion*>(sides[i].store);
@@ -306,6 +311,37 @@ int loom_streamed_copies_finish(loom_streamed_copies* copies, const char* where)
 
 void loom_streamed_copies_destroy(loom_streamed_copies* copies) {
   if (copies != nullptr) delete &streamed(copies);
+}
+
+// A loom_polled_copies is a PolledCopies that C cannot look into.
+int loom_polled_copies_create(const loom_polled_side* sides, std::size_t n, const char* where,
+                              loom_polled_copies** out) {
+  return at_device_boundary(where, [&]() -> int {
+    std::vector<loom::device::cuda::PolledSide> all(n);
+    for (std::size_t i = 0; i < n; ++i)
+      all[i] = {reinterpret_cast<StagingBuffer*>(sides[i].staging_buffer),
+                strided(sides[i].load, sides[i].loads), strided(sides[i].store, sides[i].stores)};
+    *out = reinterpret_cast<loom_polled_copies*>(new PolledCopies(all));
+    return LOOM_SUCCESS;
+  });
+}
+
+int loom_polled_copies_load(loom_polled_copies* copies, const char* where, bool* done) {
+  return at_device_boundary(where, [&]() -> int {
+    *done = reinterpret_cast<PolledCopies*>(copies)->load();
+    return LOOM_SUCCESS;
+  });
+}
+
+int loom_polled_copies_store(loom_polled_copies* copies, const char* where, bool* done) {
+  return at_device_boundary(where, [&]() -> int {
+    *done = reinterpret_cast<PolledCopies*>(copies)->store();
+    return LOOM_SUCCESS;
+  });
+}
+
+void loom_polled_copies_destroy(loom_polled_copies* copies) {
+  if (the_process != nullptr) delete reinterpret_cast<PolledCopies*>(copies);
 }
 
 void loom_read_counters(loom_counters* out) {

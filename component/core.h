@@ -241,8 +241,8 @@ struct loom_strided_region {
  * its region. */
 struct loom_staging_buffer;
 int loom_staging_buffer_create(const void* address, struct loom_strided_region* load, uint64_t loads,
-                               struct loom_strided_region* store, uint64_t stores, const char* where,
-                               struct loom_staging_buffer** out, ptrdiff_t* distance);
+                               struct loom_strided_region* store, uint64_t stores, bool may_wait,
+                               const char* where, struct loom_staging_buffer** out, ptrdiff_t* distance);
 void loom_staging_buffer_destroy(struct loom_staging_buffer* staging_buffer);
 
 /* Copies after the work that the program has put into the default stream, and is done on return. */
@@ -264,6 +264,20 @@ int loom_streamed_copies_need_all(struct loom_streamed_copies* copies, const cha
 int loom_streamed_copies_finish(struct loom_streamed_copies* copies, const char* where);
 /* Waits for copies that are under way. */
 void loom_streamed_copies_destroy(struct loom_streamed_copies* copies);
+
+/* Copies for a call that does not wait (device/cuda/polled_copies.hpp). Nothing of them waits for the device.
+ * The staging buffers and regions must outlive them. The order of calls is load, until *done, then store. */
+struct loom_polled_copies;
+struct loom_polled_side {
+  struct loom_staging_buffer* staging_buffer;
+  const struct loom_strided_region *load, *store;
+  uint64_t loads, stores;
+};
+int loom_polled_copies_create(const struct loom_polled_side* sides, size_t n, const char* where,
+                              struct loom_polled_copies** out);
+int loom_polled_copies_load(struct loom_polled_copies* copies, const char* where, bool* done);
+int loom_polled_copies_store(struct loom_polled_copies* copies, const char* where, bool* done);
+void loom_polled_copies_destroy(struct loom_polled_copies* copies);
 
 /* Whether the bits of a result of this type may depend on the order of the operands. */
 bool loom_depends_on_order(enum loom_type type);

@@ -267,5 +267,12 @@ static inline const struct coll_loom_side* coll_loom_side_of(const struct coll_l
   call->in.buffer, call->in.counts, call->in.disps, call->in.type, call->out.buffer, \
       (coll_loom_count_t)call->out.count, call->out.type, call->root,
 #define AGAIN_barrier
+#define AGAIN_neighbor_allgather AGAIN_ONE_TO_ONE
+#define AGAIN_neighbor_allgatherv AGAIN_ONE_TO_V
+#define AGAIN_neighbor_alltoall AGAIN_ONE_TO_ONE
+#define AGAIN_neighbor_alltoallv AGAIN_alltoallv
+#define AGAIN_neighbor_alltoallw                                                                             \
+  call->in.buffer, call->in.counts, call->in.byte_disps, call->in.types, call->out.buffer, call->out.counts, \
+      call->out.byte_disps, call->out.types,
 
 #endif

@@ -12,12 +12,13 @@
  *   connecting.h                 set-up that goes on while the program does
  *   core_request.h, in_order_request.c, alltoall_in_place.h, checked_start.h, deferred.h    kinds of requests
  *   staging.h, check.h, in_order.h
+ *   held.h                       calls that cannot start yet, and those after them
  *   setup.h                      set-up that waits; failures
  *   fallback.h                   blocking calls of the fallback component
  *   coll_loom.h
  *   wrapper_request.h            a request around another one
  *   request_base.h               what all of loom's requests share
- *   fallback_request.h, persistent.h, operands.h, calls.h, kernels.h, ompi_compat.h */
+ *   fallback_request.h, persistent.h, arrays.h, operands.h, calls.h, kernels.h, ompi_compat.h */
 #ifndef LOOM_COMPONENT_MCA_COLL_LOOM_H
 #define LOOM_COMPONENT_MCA_COLL_LOOM_H
 
@@ -77,6 +78,12 @@ struct coll_loom_starts {
   struct coll_loom_checked_start *first, **last; /* being compared, in the order of their starts */
 };
 
+/* Of held.h: calls in their order. */
+struct coll_loom_held_queue {
+  struct coll_loom_held *first, *last;
+  struct coll_loom_module* next_module; /* in the list of modules that hold calls */
+};
+
 struct coll_loom_module {
   mca_coll_base_module_t super;
   enum coll_loom_state state;
@@ -92,6 +99,7 @@ struct coll_loom_module {
   bool carries_all;
   struct coll_loom_connection connection; /* while connecting */
   struct coll_loom_starts starts;
+  struct coll_loom_held_queue held;
   bool one_host;                       /* all ranks are on this host: loom performs everything */
   struct loom_streamed_copies* copies; /* of the blocking call that coll_loom_perform gets next */
   bool stages;        /* there may be buffers on devices, and the entry points look for them */

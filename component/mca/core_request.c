@@ -1,5 +1,6 @@
 #include "component/mca/core_request.h"
 
+#include "component/mca/held.h"
 #include "component/mca/request_base.h"
 #include "component/mca/setup.h"
 
@@ -8,20 +9,31 @@ struct coll_loom_core_request {
   struct coll_loom_module* module;
   struct loom_request* core;
   struct coll_loom_operands operands;
+  struct coll_loom_held held;
 };
 typedef struct coll_loom_core_request coll_loom_core_request_t;
 OBJ_CLASS_DECLARATION(coll_loom_core_request_t);
 
 static void start(struct coll_loom_core_request* self) {
-  coll_loom_request_activate(&self->super);
   if (OPAL_UNLIKELY(self->module->state == COLL_LOOM_BROKEN)) loom_comm_leave(self->module->comm);
   coll_loom_operands_begin(&self->operands);
   loom_request_start(self->core); /* maybe done on return */
 }
 
-/* For MPI_Start and MPI_Startall. */
+static void start_held(struct coll_loom_held* held) {
+  start((struct coll_loom_core_request*)((char*)held - offsetof(struct coll_loom_core_request, held)));
+}
+
+/* For MPI_Start and MPI_Startall. All ranks start these requests in one order. */
 static int start_all(size_t count, ompi_request_t** requests) {
-  for (size_t i = 0; i < count; ++i) start((struct coll_loom_core_request*)requests[i]);
+  for (size_t i = 0; i < count; ++i) {
+    struct coll_loom_core_request* const self = (struct coll_loom_core_request*)requests[i];
+    coll_loom_request_activate(&self->super);
+    if (coll_loom_holds(self->module))
+      coll_loom_hold(self->module, &self->held);
+    else
+      start(self);
+  }
   return OMPI_SUCCESS;
 }
 
@@ -36,6 +48,7 @@ static void done(void* context, int result) {
 static void construct(coll_loom_core_request_t* self) {
   COLL_LOOM_CLEAR(self);
   coll_loom_as_mpi(&self->super)->req_start = start_all;
+  self->held.start = start_held;
 }
 static void destruct(coll_loom_core_request_t* self) {
   if (self->core != NULL) loom_request_destroy(self->core);
@@ -59,6 +72,8 @@ int coll_loom_make_core_request(struct coll_loom_module* self, const struct coll
   coll_loom_request_open(&made->super, persistent, self->communicator);
   made->module = self;
   *request = coll_loom_as_mpi(&made->super);
-  if (!persistent) start(made);
+  if (persistent) return LOOM_SUCCESS;
+  coll_loom_request_activate(&made->super);
+  start(made);
   return LOOM_SUCCESS;
 }

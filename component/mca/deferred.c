@@ -1,11 +1,12 @@
 #include "component/mca/deferred.h"
 
+#include "component/mca/arrays.h"
 #include "component/mca/wrapper_request.h"
 
 struct coll_loom_deferred {
   struct coll_loom_wrapper super;
   struct coll_loom_args args;
-  void* arrays; /* of v and w forms, copied: bindings (Fortran, mpi4py) may free theirs soon */
+  void* arrays; /* copies of those that args has */
   coll_loom_maker_t maker;
   ompi_request_t* made; /* by the maker, with `error` */
   int error;
@@ -23,39 +24,6 @@ static void destruct(coll_loom_deferred_t* self) {
 }
 OBJ_CLASS_INSTANCE(coll_loom_deferred_t, coll_loom_wrapper_t, construct, destruct);
 
-/* Whether this side's arrays are significant on this rank. */
-static bool reads_arrays(struct coll_loom_module* self, const struct coll_loom_args* args,
-                         enum loom_side side) {
-  const struct loom_significance* const row = loom_significance_of(args->collective);
-  const loom_role role = loom_role_of(ompi_comm_rank(self->communicator), args->root);
-  const bool in_place = coll_loom_side_of(args, side)->buffer == MPI_IN_PLACE;
-  return loom_arrays_of(row, side, role, in_place) != 0;
-}
-
-enum { ARRAY_ELEMENT_BYTES = 8 };
-
-static void keep_arrays(struct coll_loom_side* side, size_t ranks, char** room) {
-  if (side->counts != COLL_LOOM_NO_COUNTS) side->counts = coll_loom_copy_counts(*room, side->counts, ranks);
-  *room += ranks * ARRAY_ELEMENT_BYTES;
-  if (side->disps != COLL_LOOM_NO_DISPS) side->disps = coll_loom_copy_disps(*room, side->disps, ranks);
-  *room += ranks * ARRAY_ELEMENT_BYTES;
-  if (side->types != NULL) side->types = memcpy(*room, side->types, ranks * sizeof *side->types);
-  *room += ranks * ARRAY_ELEMENT_BYTES;
-}
-
-/* False: there is no memory for the copies. */
-static bool keep_all_arrays(struct coll_loom_deferred* deferred, struct coll_loom_module* self) {
-  const size_t ranks = (size_t)ompi_comm_size(self->communicator);
-  struct coll_loom_args* const args = &deferred->args;
-  const bool in = reads_arrays(self, args, LOOM_IN), out = reads_arrays(self, args, LOOM_OUT);
-  if (!in && !out) return true;
-  char* room = deferred->arrays = malloc(6 * ranks * ARRAY_ELEMENT_BYTES);
-  if (room == NULL) return false;
-  if (in) keep_arrays(&args->in, ranks, &room);
-  if (out) keep_arrays(&args->out, ranks, &room);
-  return true;
-}
-
 struct coll_loom_deferred* coll_loom_deferred_create(struct coll_loom_module* self,
                                                      const struct coll_loom_args* args,
                                                      coll_loom_maker_t maker) {
@@ -63,7 +31,7 @@ struct coll_loom_deferred* coll_loom_deferred_create(struct coll_loom_module* se
   if (deferred == NULL) return NULL;
   deferred->args = *args;
   deferred->maker = maker;
-  if (!keep_all_arrays(deferred, self)) {
+  if (!coll_loom_keep_arrays(self->communicator, &deferred->args, &deferred->arrays)) {
     coll_loom_deferred_drop(deferred);
     return NULL;
   }

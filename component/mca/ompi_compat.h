@@ -54,6 +54,10 @@ static inline coll_loom_counts_t coll_loom_copy_counts(void* room, coll_loom_cou
 static inline coll_loom_disps_t coll_loom_copy_disps(void* room, coll_loom_disps_t disps, size_t n) {
   return (coll_loom_disps_t)memcpy(room, disps, n * sizeof *disps);
 }
+static inline coll_loom_byte_disps_t coll_loom_copy_byte_disps(void* room, coll_loom_byte_disps_t disps,
+                                                               size_t n) {
+  return (coll_loom_byte_disps_t)memcpy(room, disps, n * sizeof *disps);
+}
 #else
 typedef size_t coll_loom_count_t;
 typedef ompi_count_array_t coll_loom_counts_t;
@@ -83,6 +87,10 @@ static inline coll_loom_disps_t coll_loom_copy_disps(void* room, coll_loom_disps
   for (size_t i = 0; i < n; ++i) copy[i] = ompi_disp_array_get(disps, i);
   OMPI_DISP_ARRAY_INIT(&copied, copy);
   return copied;
+}
+static inline coll_loom_byte_disps_t coll_loom_copy_byte_disps(void* room, coll_loom_byte_disps_t disps,
+                                                               size_t n) {
+  return coll_loom_copy_disps(room, disps, n);
 }
 #endif
 

@@ -1,7 +1,8 @@
 #include "component/mca/staging.h"
 
+#include "component/mca/arrays.h"
 #include "component/mca/setup.h"
-#include "ompi/mca/topo/base/base.h"
+#include "component/mca/wrapper_request.h"
 
 /* The blocks of each side's buffer that this rank reads, and those that it writes. A reduction has sides of
  * one block. */
@@ -20,6 +21,7 @@ struct coll_loom_staging {
   struct coll_loom_module* self;
   int which;                           /* the collective */
   struct loom_streamed_copies* copies; /* NULL: all is copied before and after the call */
+  struct loom_polled_copies* polled;   /* of a call that does not wait, as long as it goes on */
   struct {
     struct loom_staging_buffer* staging_buffer; /* NULL: the buffer is on the host, or not of this rank */
     struct regions load, store;
@@ -59,11 +61,8 @@ static void significant_of_reduction(const struct coll_loom_module* self, const 
 
 static void significant_of_move(const struct coll_loom_module* self, const struct loom_significance* row,
                                 const struct coll_loom_args* args, loom_role role, struct significant* of) {
-  const int peers = OMPI_COMM_IS_INTER(self->communicator) ? ompi_comm_remote_size(self->communicator)
-                                                           : ompi_comm_size(self->communicator);
-  int each[LOOM_SIDE_COUNT] = {peers, peers};
-  if (row->collective >= LOOM_COLLECTIVE_COUNT) /* of neighbourhoods */
-    mca_topo_base_neighbor_count(self->communicator, &each[LOOM_OUT], &each[LOOM_IN]);
+  int each[LOOM_SIDE_COUNT];
+  coll_loom_peers_of(self->communicator, row->collective, each);
   struct coll_loom_blocks blocks[LOOM_SIDE_COUNT];
   const bool in_place =
       coll_loom_find_blocks(args, row, role, ompi_comm_rank(self->communicator), each, blocks);
@@ -73,15 +72,10 @@ static void significant_of_move(const struct coll_loom_module* self, const struc
   if (!in_place || row->in_place.side != LOOM_OUT) of->store[LOOM_OUT] = blocks[LOOM_OUT];
 }
 
-static loom_role role_of(const struct coll_loom_module* self, int root) {
-  return OMPI_COMM_IS_INTER(self->communicator) ? loom_role_between_groups(root == MPI_ROOT, root >= 0)
-                                                : loom_role_of(ompi_comm_rank(self->communicator), root);
-}
-
 static void significant_of(const struct coll_loom_module* self, int which, const struct coll_loom_args* args,
                            struct significant* of) {
   const struct loom_significance* const row = loom_significance_of(which);
-  const loom_role role = role_of(self, args->root);
+  const loom_role role = coll_loom_role_of(self->communicator, args->root);
   memset(of, 0, sizeof *of);
   if (loom_reduces(which))
     significant_of_reduction(self, row, args, role, of);
@@ -231,7 +225,7 @@ static int find_on_device(const struct coll_loom_module* self, const struct regi
 
 /* Leaves *staging as it was if the side's buffer is not on a device. */
 static int stage_side(struct coll_loom_module* self, const struct significant* significant, int side,
-                      void** buffer, struct coll_loom_staging** staging) {
+                      bool may_wait, void** buffer, struct coll_loom_staging** staging) {
   const char* const where = coll_loom_name(self->communicator);
   const struct coll_loom_blocks *load = &significant->load[side], *store = &significant->store[side];
   const char* address = first_byte(load);
@@ -255,7 +249,7 @@ static int stage_side(struct coll_loom_module* self, const struct significant* s
   if (result == LOOM_SUCCESS && address != NULL) {
     ptrdiff_t distance;
     result = loom_staging_buffer_create(address, loaded.list, loaded.number, stored.list, stored.number,
-                                        where, &(*staging)->sides[side].staging_buffer, &distance);
+                                        may_wait, where, &(*staging)->sides[side].staging_buffer, &distance);
     if (result == LOOM_SUCCESS) {
       *buffer = (void*)((uintptr_t)*buffer + (uintptr_t)distance); /* maybe outside the memory */
       (*staging)->sides[side].load = loaded;
@@ -280,18 +274,19 @@ static void explain(struct coll_loom_module* self, int which, bool overlaps) {
               overlaps ? ", part by part if the call goes that way" : "");
 }
 
-int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_args* args,
+int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_args* args, bool may_wait,
                     struct coll_loom_staging** staging) {
   struct significant significant;
   *staging = NULL;
   significant_of(self, which, args, &significant);
-  int result = stage_side(self, &significant, LOOM_IN, &args->in.buffer, staging);
+  int result = stage_side(self, &significant, LOOM_IN, may_wait, &args->in.buffer, staging);
   /* `significant` has the blocks in the program's buffers: stage_side() has already replaced args->in.buffer.
    */
   if (OPAL_LIKELY(result == LOOM_SUCCESS))
-    result = stage_side(self, &significant, LOOM_OUT, &args->out.buffer, staging);
+    result = stage_side(self, &significant, LOOM_OUT, may_wait, &args->out.buffer, staging);
   if (OPAL_LIKELY(result == LOOM_SUCCESS)) {
     if (*staging == NULL) return OMPI_SUCCESS;
+    if (loom_significance_of(which)->traits & LOOM_SHARES_BUFFER) args->in.buffer = args->out.buffer;
     (*staging)->self = self;
     (*staging)->which = which;
     return OMPI_SUCCESS;
@@ -372,7 +367,49 @@ int coll_loom_staging_end(struct coll_loom_staging* staging, int error) {
   return error;
 }
 
+int coll_loom_staging_start(struct coll_loom_staging* staging) {
+  explain(staging->self, staging->which, false);
+  struct loom_polled_side sides[LOOM_SIDE_COUNT];
+  size_t n = 0;
+  for (int side = 0; side < LOOM_SIDE_COUNT; ++side) {
+    const struct regions *const load = &staging->sides[side].load, *const store = &staging->sides[side].store;
+    if (staging->sides[side].staging_buffer == NULL) continue;
+    sides[n++] = (struct loom_polled_side){.staging_buffer = staging->sides[side].staging_buffer,
+                                           .load = load->list,
+                                           .store = store->list,
+                                           .loads = load->number,
+                                           .stores = store->number};
+  }
+  const int result =
+      loom_polled_copies_create(sides, n, coll_loom_name(staging->self->communicator), &staging->polled);
+  return result == LOOM_SUCCESS ? OMPI_SUCCESS : fail(staging->self, staging->which, result);
+}
+
+static void end_polling(struct coll_loom_staging* staging) {
+  if (staging->polled != NULL) loom_polled_copies_destroy(staging->polled);
+  staging->polled = NULL;
+}
+
+int coll_loom_staging_load(struct coll_loom_staging* staging) {
+  bool done = false;
+  const int result =
+      loom_polled_copies_load(staging->polled, coll_loom_name(staging->self->communicator), &done);
+  if (result == LOOM_SUCCESS) return done ? OMPI_SUCCESS : COLL_LOOM_GOES_ON;
+  end_polling(staging);
+  return fail(staging->self, staging->which, result);
+}
+
+int coll_loom_staging_store(struct coll_loom_staging* staging) {
+  bool done = false;
+  const int result =
+      loom_polled_copies_store(staging->polled, coll_loom_name(staging->self->communicator), &done);
+  if (result == LOOM_SUCCESS && !done) return COLL_LOOM_GOES_ON;
+  end_polling(staging);
+  return result == LOOM_SUCCESS ? OMPI_SUCCESS : coll_loom_error_class(result);
+}
+
 void coll_loom_staging_free(struct coll_loom_staging* staging) {
+  end_polling(staging);
   if (staging->copies != NULL) loom_streamed_copies_destroy(staging->copies);
   for (int side = 0; side < LOOM_SIDE_COUNT; ++side) {
     if (staging->sides[side].staging_buffer != NULL)

@@ -13,9 +13,9 @@ struct coll_loom_staging;
 
 /* Finds out where the buffers lie that are significant on this rank. If one is on a device, its staging
  * buffer replaces it in args, and *staging describes the copies; else *staging is NULL. which: enum
- * loom_collective or loom_staged_only. Returns an MPI error class; after an error the communicator's peers
- * have been told, if possible. */
-int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_args* args,
+ * loom_collective or loom_staged_only. may_wait: for the device. Returns an MPI error class; after an error
+ * the communicator's peers have been told, if possible. */
+int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_args* args, bool may_wait,
                     struct coll_loom_staging** staging);
 
 /* Before and after each time the call is performed: copies operands to the staging buffers, and results back
@@ -25,6 +25,14 @@ int coll_loom_staging_begin(struct coll_loom_staging* staging);
  */
 int coll_loom_staging_begin_blocking(struct coll_loom_staging* staging);
 int coll_loom_staging_end(struct coll_loom_staging* staging, int error);
+
+/* The same for a call that does not wait, not even for the device. First coll_loom_staging_start, at the
+ * start; then load, before the call is performed, and store, after it, again and again as long as they return
+ * COLL_LOOM_GOES_ON. All return an MPI error class. */
+int coll_loom_staging_start(struct coll_loom_staging* staging);
+int coll_loom_staging_load(struct coll_loom_staging* staging);
+int coll_loom_staging_store(struct coll_loom_staging* staging);
+
 void coll_loom_staging_free(struct coll_loom_staging* staging);
 /* For lack of memory, instead of the call: frees *staging, and tells the peers. Returns an MPI error class.
  */

@@ -86,17 +86,22 @@ static int start_inner(struct coll_loom_wrapper* self) {
   return OMPI_SUCCESS;
 }
 
-/* For MPI_Start and MPI_Startall. A call whose start fails is complete. */
+/* A call whose start fails is complete. */
+void coll_loom_wrapper_start(struct coll_loom_wrapper* self, int error) {
+  if (error == OMPI_SUCCESS) error = start_inner(self);
+  if (error == OMPI_SUCCESS)
+    await_inner(self);
+  else
+    coll_loom_request_complete(&self->super, error);
+}
+
+/* For MPI_Start and MPI_Startall. */
 static int start_all(size_t count, ompi_request_t** requests) {
   for (size_t i = 0; i < count; ++i) {
     struct coll_loom_wrapper* const self = (struct coll_loom_wrapper*)requests[i];
     coll_loom_request_activate(&self->super);
-    int error = self->begin != NULL ? self->begin(self) : OMPI_SUCCESS;
-    if (error == OMPI_SUCCESS) error = start_inner(self);
-    if (error == OMPI_SUCCESS)
-      await_inner(self);
-    else
-      coll_loom_request_complete(&self->super, error);
+    const int error = self->begin != NULL ? self->begin(self) : OMPI_SUCCESS;
+    if (error != COLL_LOOM_GOES_ON) coll_loom_wrapper_start(self, error);
   }
   return OMPI_SUCCESS;
 }

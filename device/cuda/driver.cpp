@@ -49,6 +49,12 @@ std::uint64_t address_of(const void* memory) {
 
 }  // namespace
 
+std::size_t bytes_of(std::span<const StridedRegion> regions) noexcept {
+  std::size_t bytes = 0;
+  for (const StridedRegion& region : regions) bytes += region.row_bytes * region.rows;
+  return bytes;
+}
+
 struct Driver::Functions {
   void* library;
   Result (*get_attributes)(unsigned, int*, void**, std::uint64_t);
@@ -155,15 +161,11 @@ std::optional<Owner> Driver::owner_of(const void* address) const {
   return owner;
 }
 
-void Driver::copy(const Owner& owner, std::span<const StridedRegion> regions, Direction direction,
-                  bool& in_flight) const {
-  in_flight = false;
+int Driver::enqueue(std::span<const StridedRegion> regions, Direction direction, void* stream) const {
   const bool to_host = direction == Direction::kToHost;
-  const CurrentContext context(*this, owner);
-  if (context.result() != kSuccess) throw error("a buffer's context is made current", context.result());
   const auto copy_row = [&](std::byte* device, std::byte* host, std::size_t bytes) {
-    return to_host ? functions_->copy(address_of(host), address_of(device), bytes, kLegacyStream)
-                   : functions_->copy(address_of(device), address_of(host), bytes, kLegacyStream);
+    return to_host ? functions_->copy(address_of(host), address_of(device), bytes, stream)
+                   : functions_->copy(address_of(device), address_of(host), bytes, stream);
   };
   const auto copy_region = [&](const StridedRegion& region) -> Result {
     if (region.rows > 1 && region.pitch <= kMaxPitch) {
@@ -179,7 +181,7 @@ void Driver::copy(const Owner& owner, std::span<const StridedRegion> regions, Di
         copy.dst_host = region.host;
       else
         copy.src_host = region.host;
-      return functions_->copy_2d(&copy, kLegacyStream);
+      return functions_->copy_2d(&copy, stream);
     }
     Result result = kSuccess;
     for (std::size_t row = 0; row < region.rows && result == kSuccess; ++row)
@@ -189,12 +191,23 @@ void Driver::copy(const Owner& owner, std::span<const StridedRegion> regions, Di
   };
   Result result = kSuccess;
   for (std::size_t i = 0; i < regions.size() && result == kSuccess; ++i) result = copy_region(regions[i]);
+  return result;
+}
+
+void Driver::copy(const Owner& owner, std::span<const StridedRegion> regions, Direction direction,
+                  bool& in_flight) const {
+  in_flight = false;
+  const CurrentContext context(*this, owner);
+  if (context.result() != kSuccess) throw error("a buffer's context is made current", context.result());
+  Result result = enqueue(regions, direction, kLegacyStream);
   // Also after a failure: copies on their way must not touch memory that is used again.
   const Result ended = functions_->synchronize(kLegacyStream);
   in_flight = ended != kSuccess;
   if (result == kSuccess) result = ended;
   if (result != kSuccess)
-    throw error(to_host ? "it copies a buffer to the host" : "it copies a buffer to the device", result);
+    throw error(direction == Direction::kToHost ? "it copies a buffer to the host"
+                                                : "it copies a buffer to the device",
+                result);
 }
 
 bool Driver::pin(const Owner& owner, void* memory, std::size_t bytes) const noexcept {

@@ -20,6 +20,8 @@ struct StridedRegion {
   std::size_t pitch;  ///< bytes from row to row, at least row_bytes; means nothing for a single row
 };
 
+std::size_t bytes_of(std::span<const StridedRegion> regions) noexcept;
+
 enum class Direction { kToHost, kToDevice };
 
 /// Who owns memory that the CPU must not touch.
@@ -45,6 +47,10 @@ class Driver {
   /// going on.
   void copy(const Owner& owner, std::span<const StridedRegion> regions, Direction direction,
             bool& in_flight) const;
+
+  /// Enqueues the copies in a stream of the current context, and returns the driver's result. Copies of
+  /// memory whose pages are not locked are made before this returns.
+  int enqueue(std::span<const StridedRegion> regions, Direction direction, void* stream) const;
 
   /// Locks pages in memory, which makes their copies faster; whether that worked. The pages stay the caller's
   /// even when the context has gone.

@@ -100,9 +100,7 @@ void StagingBuffer::copy(std::span<const StridedRegion> regions, Direction direc
     lost_ |= in_flight;
     throw;
   }
-  std::size_t bytes = 0;
-  for (const StridedRegion& region : regions) bytes += region.row_bytes * region.rows;
-  note_copied(bytes);
+  note_copied(bytes_of(regions));
 }
 
 /// Looked up each time: the buffer of a persistent request may be gone, and its context with it.
@@ -123,16 +121,15 @@ Staging::~Staging() {
 }
 
 std::unique_ptr<StagingBuffer> Staging::staging_buffer(const void* address, std::span<StridedRegion> load,
-                                                       std::span<StridedRegion> store) {
+                                                       std::span<StridedRegion> store, bool may_wait) {
   const Owner owner = owner_of(address);
   std::unique_ptr<StagingBuffer> result(new StagingBuffer(*this, address));
-  std::size_t used = 0;
+  const std::size_t used = bytes_of(load) + bytes_of(store);
   Range all{UINTPTR_MAX, 0};
   for (const std::span<StridedRegion> regions : {load, store})
     for (const StridedRegion& region : regions) {
       const auto [begin, end] = range_of(region);
       all = {std::min(all.begin, begin), std::max(all.end, end)};
-      used += region.rows * region.row_bytes;
     }
   const std::size_t lead = all.begin % kCacheLine, bytes = all.end - all.begin + lead,
                     rounded = std::bit_ceil(std::max(bytes, kPage));
@@ -143,7 +140,9 @@ std::unique_ptr<StagingBuffer> Staging::staging_buffer(const void* address, std:
     for (const std::span<StridedRegion> regions : {load, store})
       for (const StridedRegion& region : regions) ranges.push_back(range_of(region));
     result->distance_ = map_apart(far_apart(std::move(ranges)), result->memory_);
-  } else if (!dense || !(reuse(*result, rounded) || keep_new(*result, owner, rounded))) {
+  } else if (!dense || !(reuse(*result, rounded, 4 * rounded) ||
+                         keep_new(*result, owner, rounded, may_wait) ||
+                         (!may_wait && reuse(*result, rounded, most_kept_)))) {
     result->memory_.reserve(1);
     if (const Memory mapped = map((bytes + kPage - 1) / kPage * kPage); !mapped.empty())
       result->memory_.push_back(mapped);
@@ -164,11 +163,11 @@ Owner Staging::owner_of(const void* address) const {
   throw Error(ErrorCode::kDevice, "A buffer on a device is not there any more.");
 }
 
-bool Staging::reuse(StagingBuffer& staging_buffer, std::size_t bytes) {
+bool Staging::reuse(StagingBuffer& staging_buffer, std::size_t bytes, std::size_t most_bytes) {
   const std::lock_guard lock(mutex_);
   auto best = free_.end();
   for (auto kept = free_.begin(); kept != free_.end(); ++kept)
-    if (kept->size() >= bytes && kept->size() <= 4 * bytes &&
+    if (kept->size() >= bytes && kept->size() <= most_bytes &&
         (best == free_.end() || kept->size() < best->size()))
       best = kept;
   if (best == free_.end()) return false;
@@ -178,12 +177,12 @@ bool Staging::reuse(StagingBuffer& staging_buffer, std::size_t bytes) {
   return true;
 }
 
-bool Staging::keep_new(StagingBuffer& staging_buffer, const Owner& owner, std::size_t bytes) {
+bool Staging::keep_new(StagingBuffer& staging_buffer, const Owner& owner, std::size_t bytes, bool may_wait) {
   staging_buffer.memory_.reserve(1);
   {
     const std::lock_guard lock(mutex_);
     if (bytes > most_kept_) return false;
-    while (kept_ + bytes > most_kept_ && !free_.empty()) forget_last(owner);
+    while (may_wait && kept_ + bytes > most_kept_ && !free_.empty()) forget_last(owner);
     if (kept_ + bytes > most_kept_) return false;
     kept_ += bytes;
   }

@@ -63,18 +63,19 @@ class Staging {
   bool is_on_device(const void* address) const { return driver_->owner_of(address).has_value(); }
   /// For the regions that will be copied from and to the device buffer that `address` is in. They may lie far
   /// apart, some of them on the host; they are as well aligned as in the buffer, up to a cache line. Sets
-  /// their `host`. Throws Error.
+  /// their `host`. may_wait: for the device, where pages have to be unlocked to make room for others; CUDA
+  /// does that only when nothing in the context is on its way. Throws Error.
   std::unique_ptr<StagingBuffer> staging_buffer(const void* address, std::span<StridedRegion> load,
-                                                std::span<StridedRegion> store);
+                                                std::span<StridedRegion> store, bool may_wait = true);
 
   const Driver& driver() const noexcept { return *driver_; }
   std::uint64_t bytes_copied() const noexcept { return copied_.load(std::memory_order_relaxed); }
 
  private:
   friend class StagingBuffer;
-  bool reuse(StagingBuffer& staging_buffer, std::size_t bytes);
+  bool reuse(StagingBuffer& staging_buffer, std::size_t bytes, std::size_t most_bytes);
   Owner owner_of(const void* address) const;
-  bool keep_new(StagingBuffer& staging_buffer, const Owner& owner, std::size_t bytes);
+  bool keep_new(StagingBuffer& staging_buffer, const Owner& owner, std::size_t bytes, bool may_wait);
   void give_back(const StagingBuffer& staging_buffer) noexcept;
   void forget_last(const std::optional<Owner>& in_context_of) noexcept;
 

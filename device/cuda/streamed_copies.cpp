@@ -1,4 +1,3 @@
-// The declarations follow the documented interface of CUDA's driver.
 #include "device/cuda/streamed_copies.hpp"
 
 #include <fmt/format.h>
@@ -6,15 +5,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "device/cuda/streams.hpp"
+
 namespace loom::device::cuda {
 namespace {
 
 using Result = int;
 using Address = std::uint64_t;
 constexpr Result kSuccess = 0;
-constexpr unsigned kNonBlocking = 1;                                     // CU_STREAM_NON_BLOCKING
-constexpr unsigned kUntimed = 2;                                         // CU_EVENT_DISABLE_TIMING
-void* const kLegacyStream = reinterpret_cast<void*>(std::uintptr_t{1});  // CU_STREAM_LEGACY
 
 constexpr const char *kLoading = "it copies a buffer to the host while a call goes on",
                      *kStoring = "it copies a buffer to the device while a call goes on",
@@ -26,34 +24,10 @@ Address address_of(const void* memory) {
 
 }  // namespace
 
-struct StreamedCopies::Functions {
-  Result (*create_stream)(void**, unsigned);
-  Result (*destroy_stream)(void*);
-  Result (*synchronize)(void*);
-  Result (*create_event)(void**, unsigned);
-  Result (*destroy_event)(void*);
-  Result (*record)(void*, void*);
-  Result (*wait_in_stream)(void*, void*, unsigned);
-  Result (*wait)(void*);
-  Result (*copy)(Address, Address, std::size_t, void*);
-
-  explicit Functions(const Driver& driver) {
-    driver.find(create_stream, "cuStreamCreate");
-    driver.find(destroy_stream, "cuStreamDestroy_v2");
-    driver.find(synchronize, "cuStreamSynchronize");
-    driver.find(create_event, "cuEventCreate");
-    driver.find(destroy_event, "cuEventDestroy_v2");
-    driver.find(record, "cuEventRecord");
-    driver.find(wait_in_stream, "cuStreamWaitEvent");
-    driver.find(wait, "cuEventSynchronize");
-    driver.find(copy, "cuMemcpyAsync");
-  }
-};
-
 /// One device buffer: its parts, and the streams that they are copied in.
 class StreamedCopies::Side {
  public:
-  Side(const Functions& functions, const StreamedSide& of)
+  Side(const StreamFunctions& functions, const StreamedSide& of)
       : functions_(functions),
         staging_buffer_(*of.staging_buffer),
         driver_(staging_buffer_.driver()),
@@ -106,7 +80,7 @@ class StreamedCopies::Side {
   void wait_for(std::size_t part);
   Result copy(const Buffer& buffer, std::size_t at, std::size_t bytes);
 
-  const Functions& functions_;
+  const StreamFunctions& functions_;
   StagingBuffer& staging_buffer_;
   const Driver& driver_;
   Owner owner_;
@@ -128,12 +102,12 @@ void StreamedCopies::Side::begin() {
   const Driver::CurrentContext context(driver_, owner_);
   check(context.result(), "a buffer's context is made current");
   void* before = nullptr;
-  check(functions_.create_event(&before, kUntimed), kPreparing);
+  check(functions_.create_event(&before, kUntimedEvent), kPreparing);
   spare_.push_back(before);
-  check(functions_.record(before, kLegacyStream), kPreparing);
+  check(functions_.record(before, legacy_stream()), kPreparing);
   for (Buffer* buffer : {&load_, &store_}) {
     if (buffer->bytes == 0) continue;
-    check(functions_.create_stream(&buffer->stream, kNonBlocking), kPreparing);
+    check(functions_.create_stream(&buffer->stream, kNonBlockingStream), kPreparing);
     check(functions_.wait_in_stream(buffer->stream, before, 0), kPreparing);
   }
 }
@@ -192,7 +166,7 @@ void StreamedCopies::Side::fetch(std::size_t part) {
   check(context.result(), kLoading);
   void* event = nullptr;
   if (spare_.empty()) {
-    check(functions_.create_event(&event, kUntimed), kLoading);
+    check(functions_.create_event(&event, kUntimedEvent), kLoading);
   } else {
     event = spare_.back();
     spare_.pop_back();
@@ -240,7 +214,7 @@ void StreamedCopies::Side::finish() {
 
 StreamedCopies::StreamedCopies(std::span<const StreamedSide> sides) {
   for (const StreamedSide& side : sides) {
-    if (!functions_) functions_ = std::make_unique<Functions>(side.staging_buffer->driver());
+    if (!functions_) functions_ = std::make_unique<StreamFunctions>(side.staging_buffer->driver());
     sides_.push_back(std::make_unique<Side>(*functions_, side));
     sides_.back()->begin();
   }

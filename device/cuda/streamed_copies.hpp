@@ -12,6 +12,8 @@
 
 namespace loom::device::cuda {
 
+struct StreamFunctions;
+
 /// A staging buffer with the one piece of it that is copied to the host, and the one that is copied back;
 /// both are contiguous.
 struct StreamedSide {
@@ -43,9 +45,8 @@ class StreamedCopies final : public Streaming {
   void finish();
 
  private:
-  struct Functions;
   class Side;
-  std::unique_ptr<Functions> functions_;
+  std::unique_ptr<StreamFunctions> functions_;
   std::vector<std::unique_ptr<Side>> sides_;
 };
 

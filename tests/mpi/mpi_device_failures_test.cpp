@@ -56,7 +56,8 @@ void fail_before_the_call() {
     Ints in(100, rank, MemoryKind::kDevice), out(100, -1, MemoryKind::kDevice);
     MPI_Request request = MPI_REQUEST_NULL;
     if (form == 2) INIT(Allreduce)(in.at(), out.at(), 100, MPI_INT, MPI_SUM, copy, MPI_INFO_NULL, &request);
-    if (rank == 0) fail("cuStreamSynchronize", 0, 700);
+    for (const char* function : {"cuStreamSynchronize", "cuEventQuery"})
+      if (rank == 0) fail(function, 0, 700);
     int error = MPI_SUCCESS;
     if (form == 0)
       error = MPI_Allreduce(in.at(), out.at(), 100, MPI_INT, MPI_SUM, copy);
@@ -66,7 +67,7 @@ void fail_before_the_call() {
       error = MPI_Start(&request);
     if (error == MPI_SUCCESS && form > 0) error = MPI_Wait(&request, MPI_STATUS_IGNORE);
     require(error != MPI_SUCCESS, "an operand that cannot be fetched is no error");
-    fail("cuStreamSynchronize", 0, 0);
+    for (const char* function : {"cuStreamSynchronize", "cuEventQuery"}) fail(function, 0, 0);
     out.is([](int) { return -1; }, "a failed call has changed the result");
     if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
     MPI_Comm_free(&copy);

@@ -121,6 +121,25 @@ TEST(Staging, KeepsMemoryUpToItsLimit) {
   device.release(memory);
 }
 
+// CUDA unlocks pages when nothing is on its way any more: perhaps never, as far as a call knows.
+TEST(Staging, UnlocksNothingForWhoMayNotWait) {
+  const VirtualDevice device;
+  std::byte* const memory = device.allocate(1 << 20);
+  Staging staging(open_virtual(), 256 * 1024);
+  std::array region{StridedRegion{memory, nullptr, 200'000, 1, 0}};
+  { const auto first = staging_buffer(staging, memory, 100'000); }
+  device.fail("cuMemHostUnregister", 700);
+  {
+    const auto larger = staging.staging_buffer(memory, region, {}, false);
+    EXPECT_FALSE(larger->is_locked());
+  }
+  device.fail("cuMemHostUnregister", 0);
+  EXPECT_TRUE(staging.staging_buffer(memory, region, {}, true)->is_locked());
+  region[0].row_bytes = 1;
+  EXPECT_TRUE(staging.staging_buffer(memory, region, {}, false)->is_locked()) << "what is free will do";
+  device.release(memory);
+}
+
 // A message from MPI_BOTTOM may have parts on the device and on the host, as far apart as addresses can be.
 TEST(Staging, TakesBlocksThatLieFarApart) {
 #ifdef __SANITIZE_THREAD__
