@@ -21,6 +21,7 @@ constexpr int kContext = 1, kMemoryType = 2, kIsManaged = 8, kDeviceOrdinal = 9;
 // CUmemorytype
 constexpr unsigned kHostMemory = 1, kDeviceMemory = 2, kUnifiedMemory = 4;
 constexpr unsigned kRegisterPortable = 1;  // CU_MEMHOSTREGISTER_PORTABLE
+constexpr int kRelaxedCaptures = 2;        // CU_STREAM_CAPTURE_MODE_RELAXED
 constexpr std::size_t kMaxPitch =
     std::numeric_limits<std::int32_t>::max();  // CU_DEVICE_ATTRIBUTE_MAX_PITCH of all GPUs
 void* const kLegacyStream = reinterpret_cast<void*>(std::uintptr_t{1});  // CU_STREAM_LEGACY
@@ -69,6 +70,7 @@ struct Driver::Functions {
   Result (*register_host)(void*, std::size_t, unsigned);
   Result (*unregister_host)(void*);
   Result (*error_string)(Result, const char**);
+  Result (*exchange_capture_mode)(int*);  ///< nullptr before CUDA 10.1
 
   /// Whether all of them are there. The names with _v2 are those that cuda.h gives the current interface.
   bool find() {
@@ -76,6 +78,7 @@ struct Driver::Functions {
       function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
       return function != nullptr;
     };
+    find(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
     return find(get_attributes, "cuPointerGetAttributes") && find(push_context, "cuCtxPushCurrent_v2") &&
            find(pop_context, "cuCtxPopCurrent_v2") && find(primary_state, "cuDevicePrimaryCtxGetState") &&
            find(retain_primary, "cuDevicePrimaryCtxRetain") &&
@@ -86,7 +89,18 @@ struct Driver::Functions {
   }
 };
 
-Driver::CurrentContext::CurrentContext(const Driver& driver, const Owner& owner) : driver_(driver) {
+Driver::RelaxedCaptures::RelaxedCaptures(const Driver& driver) noexcept
+    : driver_(driver),
+      mode_(kRelaxedCaptures),
+      exchanged_(driver.functions_->exchange_capture_mode != nullptr &&
+                 driver.functions_->exchange_capture_mode(&mode_) == kSuccess) {}
+
+Driver::RelaxedCaptures::~RelaxedCaptures() {
+  if (exchanged_) driver_.functions_->exchange_capture_mode(&mode_);
+}
+
+Driver::CurrentContext::CurrentContext(const Driver& driver, const Owner& owner)
+    : driver_(driver), relaxed_(driver) {
   const Functions& functions = *driver.functions_;
   void* context = owner.context;
   if (context == nullptr) {
@@ -221,6 +235,7 @@ bool Driver::unpin(const std::optional<Owner>& in_context_of, void* memory) cons
     const Result result = functions_->unregister_host(memory);
     return result == kSuccess || result == kNotRegistered;
   };
+  const RelaxedCaptures relaxed(*this);
   if (!in_context_of) return unregister();
   const CurrentContext context(*this, *in_context_of);
   return unregister();

@@ -59,6 +59,22 @@ class Driver {
   /// unlocked the pages, so that they may be unmapped.
   bool unpin(const std::optional<Owner>& in_context_of, void* memory) const noexcept;
 
+  /// As long as this lives, this thread's calls are allowed, and end nobody's capture, while a stream of the
+  /// program captures: by default CUDA takes calls of any thread that wait, ask or make something for
+  /// mistakes of the capturing one. What loom does has no part in a capture.
+  class RelaxedCaptures {
+   public:
+    explicit RelaxedCaptures(const Driver& driver) noexcept;
+    ~RelaxedCaptures();
+    RelaxedCaptures(const RelaxedCaptures&) = delete;
+    RelaxedCaptures& operator=(const RelaxedCaptures&) = delete;
+
+   private:
+    const Driver& driver_;
+    int mode_;        ///< of this thread, while it is relaxed
+    bool exchanged_;  ///< not before the program has initialised CUDA
+  };
+
   /// Makes the owner's context current in this thread as long as this lives: streams and copies belong to
   /// contexts, and a thread that MPI's progress runs in may have none. result(): the driver's; 0: success.
   class CurrentContext {
@@ -71,6 +87,7 @@ class Driver {
 
    private:
     const Driver& driver_;
+    const RelaxedCaptures relaxed_;
     int result_ = 0;
     bool pushed_ = false;
     std::optional<int> retained_;

@@ -96,7 +96,8 @@ struct Gpu::Functions {
 /// The context is current in this thread as long as this lives.
 class Gpu::Current {
  public:
-  explicit Current(const Gpu& gpu) : gpu_(gpu), result_(gpu.functions_->push_context(gpu.context_)) {}
+  explicit Current(const Gpu& gpu)
+      : gpu_(gpu), relaxed_(gpu.driver_), result_(gpu.functions_->push_context(gpu.context_)) {}
   ~Current() {
     void* popped;
     if (result_ == kSuccess) gpu_.functions_->pop_context(&popped);
@@ -109,6 +110,7 @@ class Gpu::Current {
 
  private:
   const Gpu& gpu_;
+  const Driver::RelaxedCaptures relaxed_;
   Result result_;
 };
 

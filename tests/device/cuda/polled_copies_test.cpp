@@ -94,6 +94,16 @@ TEST_P(PolledCopiesTest, DoNotWaitForWhatItEnqueuesLater) {
   until([&] { return copies->store(); });
 }
 
+TEST_P(PolledCopiesTest, LeaveCapturesOfOtherThreadsAlone) {
+  Capture capture(device_);
+  {
+    const auto copies = start();
+    until([&] { return copies->load(); });
+    until([&] { return copies->store(); });
+  }
+  EXPECT_EQ(capture.end(), 0);
+}
+
 TEST_P(PolledCopiesTest, SayWhatFails) {
   for (const char* function : {"cuStreamCreate", "cuEventCreate", "cuEventRecord", "cuCtxPushCurrent"}) {
     device_.fail(function, 700);
@@ -130,8 +140,9 @@ TEST_P(PolledCopiesTest, OutliveAContext) {
   EXPECT_THROW(copies->store(), Error);
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, PolledCopiesTest, ::testing::Values(16 << 20, 0),
-                         [](const auto& pages) { return pages.param > 0 ? "LockedMemory" : "PageableMemory"; });
+INSTANTIATE_TEST_SUITE_P(Of, PolledCopiesTest, ::testing::Values(16 << 20, 0), [](const auto& pages) {
+  return pages.param > 0 ? "LockedMemory" : "PageableMemory";
+});
 
 }  // namespace
 }  // namespace loom::device::cuda

@@ -197,6 +197,23 @@ TEST(Staging, ServesSeveralThreads) {
   EXPECT_EQ(staging.bytes_copied(), 4 * 2 * 3000ULL * (50 * 51 / 2));
 }
 
+// Some calls of the driver are forbidden while any thread captures a stream, unless the caller says that it
+// knows what it does.
+TEST(Staging, LeavesCapturesOfOtherThreadsAlone) {
+  const VirtualDevice device;
+  std::byte* const memory = device.allocate(100'000);
+  Capture capture(device);
+  std::array regions{StridedRegion{memory, nullptr, 100'000, 1, 0}};
+  {
+    Staging staging(open_virtual(), 1 << 20);
+    const auto staging_buffer = staging.staging_buffer(memory, regions, {});
+    EXPECT_TRUE(staging_buffer->is_locked());
+    EXPECT_NO_THROW(staging_buffer->copy(regions, Direction::kToHost));
+  }
+  EXPECT_EQ(capture.end(), 0);
+  device.release(memory);
+}
+
 TEST(Staging, KeepsItsHandsOffMemoryThatCopiesMayStillReach) {
   const VirtualDevice device;
   std::byte* const memory = device.allocate(100'000);

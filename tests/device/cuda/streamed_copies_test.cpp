@@ -161,6 +161,17 @@ TEST_F(StreamedCopiesTest, CarryOperandAndResultInOnePlace) {
   EXPECT_EQ(copied(), 2 * kBytes);
 }
 
+TEST_F(StreamedCopiesTest, LeaveCapturesOfOtherThreadsAlone) {
+  Capture capture(device_);
+  {
+    const auto copies = start(buffer_.both());
+    copies->need(buffer_.host(), kBytes);
+    copies->have(buffer_.host(), kPart);
+    copies->finish();
+  }
+  EXPECT_EQ(capture.end(), 0);
+}
+
 TEST_F(StreamedCopiesTest, SayWhatFails) {
   for (const char* function : {"cuStreamCreate", "cuEventCreate", "cuEventRecord", "cuStreamWaitEvent"}) {
     device_.fail(function, 700);

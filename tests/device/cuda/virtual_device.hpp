@@ -1,13 +1,52 @@
 // virtual_device.hpp -- a driver without a GPU, for tests that play the application and loom.
 #pragma once
 
+#include <condition_variable>
 #include <cstring>
+#include <future>
 #include <memory>
+#include <mutex>
+#include <stop_token>
+#include <thread>
 
 #include "device/cuda/driver.hpp"
 #include "tests/virtual_gpu/driver/virtual_library.hpp"
 
 namespace loom::device::cuda {
+
+/// A thread of the program that records what one of its streams is to do, as long as this lives. Unsafe calls
+/// of others would end that in vain.
+class Capture {
+ public:
+  explicit Capture(const virtual_gpu::Library& device) {
+    std::promise<void> began;
+    thread_ = std::jthread([&device, &began, this](const std::stop_token& end) {
+      void *stream = nullptr, *graph = nullptr, *popped = nullptr;
+      device.call("cuCtxPushCurrent_v2", device.context(0));
+      device.call("cuStreamCreate", &stream, 1U);         // CU_STREAM_NON_BLOCKING
+      device.call("cuStreamBeginCapture_v2", stream, 0);  // CU_STREAM_CAPTURE_MODE_GLOBAL
+      began.set_value();
+      std::mutex mutex;
+      std::unique_lock lock(mutex);
+      std::condition_variable_any().wait(lock, end, [] { return false; });
+      result_ = device.call("cuStreamEndCapture", stream, &graph);
+      device.call("cuGraphDestroy", graph);
+      device.call("cuStreamDestroy_v2", stream);
+      device.call("cuCtxPopCurrent_v2", &popped);
+    });
+    began.get_future().wait();
+  }
+  /// The driver's result.
+  int end() {
+    thread_.request_stop();
+    thread_.join();
+    return result_;
+  }
+
+ private:
+  int result_ = 0;
+  std::jthread thread_;
+};
 
 /// The virtual driver, and device 0's context current in this thread.
 class VirtualDevice : public virtual_gpu::Library {
