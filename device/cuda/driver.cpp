@@ -4,10 +4,14 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <utility>
+
+#include "device/cuda/host_memory.hpp"
 
 namespace loom::device::cuda {
 namespace {
@@ -17,7 +21,8 @@ constexpr Result kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kNotInitiali
                  kStubLibrary = 34, kNoDevice = 100, kInvalidContext = 201, kNotRegistered = 713;
 
 // CUpointer_attribute
-constexpr int kContext = 1, kMemoryType = 2, kIsManaged = 8, kDeviceOrdinal = 9;
+constexpr int kContext = 1, kMemoryType = 2, kIsManaged = 8, kDeviceOrdinal = 9, kRangeBegin = 11,
+              kRangeBytes = 12;
 // CUmemorytype
 constexpr unsigned kHostMemory = 1, kDeviceMemory = 2, kUnifiedMemory = 4;
 constexpr unsigned kRegisterPortable = 1;  // CU_MEMHOSTREGISTER_PORTABLE
@@ -151,7 +156,39 @@ Error Driver::error(const char* doing, Result result) const {
                fmt::format("CUDA's driver fails with error {} ({}) while {}.", result, text, doing));
 }
 
+/// Whole ranges, so that there are few; CUDA is asked about each once.
+void Driver::remember(const void* on_device) const {
+  if (was_on_device(on_device)) return;
+  const std::uint64_t address = address_of(on_device);
+  std::uint64_t begin = 0, bytes = 0;
+  std::array attributes{kRangeBegin, kRangeBytes};
+  std::array<void*, 2> values{&begin, &bytes};
+  if (functions_->get_attributes(attributes.size(), attributes.data(), values.data(), address) != kSuccess ||
+      address - begin >= bytes) {  // before CUDA 10.2
+    begin = address;
+    bytes = 1;
+  }
+  const std::lock_guard lock(mutex_);
+  std::uint64_t end = begin + bytes;
+  auto next = seen_.upper_bound(end);
+  while (next != seen_.begin() && std::prev(next)->second >= begin) {
+    const auto overlapping = std::prev(next);
+    begin = std::min(begin, overlapping->first);
+    end = std::max(end, overlapping->second);
+    next = seen_.erase(overlapping);
+  }
+  seen_[begin] = end;
+}
+
+bool Driver::was_on_device(const void* memory) const {
+  const std::uint64_t address = address_of(memory);
+  const std::lock_guard lock(mutex_);
+  const auto next = seen_.upper_bound(address);
+  return next != seen_.begin() && address < std::prev(next)->second;
+}
+
 std::optional<Owner> Driver::owner_of(const void* address) const {
+  if (is_program_memory(address)) return std::nullopt;
   Owner owner{nullptr, 0};
   unsigned type = 0, managed = 0;
   std::array attributes{kContext, kMemoryType, kIsManaged, kDeviceOrdinal};
@@ -169,9 +206,11 @@ std::optional<Owner> Driver::owner_of(const void* address) const {
     case kInvalidContext:
       return std::nullopt;
     default:
+      if (!was_on_device(address) && is_mapped_on_host(address)) return std::nullopt;
       throw error("it is asked where a buffer lies", result);
   }
   if (type != kDeviceMemory && managed == 0) return std::nullopt;
+  remember(address);
   return owner;
 }
 

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 
@@ -38,8 +41,11 @@ class Driver {
   ~Driver();
 
   /// Nothing: the CPU may use the memory, because it is plain, or host memory that CUDA knows. Managed memory
-  /// has an owner: copies wait for the device's work on it. Never cached: addresses are freed and used again.
-  /// Throws Error.
+  /// has an owner: copies wait for the device's work on it. One question to CUDA, or none where the memory
+  /// can never be a device's (host_memory.hpp). Never cached: addresses are freed and used again.
+  ///
+  /// Where CUDA does not answer, because a kernel of the program has failed, memory that the CPU may read is
+  /// the host's if none there has been seen to be a device's. Throws Error where that is not so.
   std::optional<Owner> owner_of(const void* address) const;
 
   /// Copies after what the program has put into the legacy default stream and the streams that synchronise
@@ -107,8 +113,13 @@ class Driver {
   struct Functions;
   explicit Driver(std::unique_ptr<Functions> functions);
   void* find_or_throw(const char* name) const;
+  void remember(const void* on_device) const;
+  bool was_on_device(const void* address) const;
 
   std::unique_ptr<Functions> functions_;
+  mutable std::mutex mutex_;
+  /// Ends, by beginnings, of memory that has been seen to have an owner, now or earlier. Guarded by mutex_.
+  mutable std::map<std::uint64_t, std::uint64_t> seen_;
 };
 
 }  // namespace loom::device::cuda

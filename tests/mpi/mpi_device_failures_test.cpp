@@ -4,6 +4,7 @@
 //   mpi_device_failures_test [coll_loom_memory_limit, if it is set]
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "device_ints.hpp"
 
@@ -96,6 +97,27 @@ void fail_during_the_call() {
   out.is([](int) { return ranks * (ranks - 1) / 2; }, "a long allreduce after a failed one is wrong");
 }
 
+/// A kernel of the program has failed, and the driver answers no question any more: calls on the host's
+/// buffers go on, those on a device's end with an error.
+void go_on_without_the_driver() {
+  MPI_Comm copy;
+  MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+  MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN);
+  MPI_Barrier(copy);
+  constexpr int kCount = 100'000;
+  Ints on_device(kCount, rank, MemoryKind::kDevice);
+  std::vector<int> in(kCount, rank), out(kCount, -1);
+  fail("cuPointerGetAttributes", 0, 719);
+  MPI_Allreduce(in.data(), out.data(), kCount, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  require(out[0] == ranks * (ranks - 1) / 2 && out[kCount - 1] == out[0],
+          "an allreduce on the host after an error of a kernel is wrong");
+  const int error = MPI_Allreduce(MPI_IN_PLACE, on_device.at(), kCount, MPI_INT, MPI_SUM, copy);
+  require(error != MPI_SUCCESS, "a buffer on a device is no error where the driver does not answer");
+  fail("cuPointerGetAttributes", 0, 0);
+  MPI_Comm_free(&copy);
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 /// The context ends with a persistent call and staging buffers alive; the host's buffers go on, and so do a
 /// new context's.
 void outlive_a_context() {
@@ -147,7 +169,7 @@ int main(int argc, char** argv) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Barrier(MPI_COMM_WORLD);
   for (const auto scenario : {do_without_locked_pages, fail_after_the_call, fail_before_the_call,
-                              fail_during_the_call, keep_to_the_limit})
+                              fail_during_the_call, go_on_without_the_driver, keep_to_the_limit})
     scenario();
   // Each rank has a CICO buffer on its GPU; this process has mapped the others'.
   const bool stays = std::getenv("OMPI_MCA_coll_loom_tune") != nullptr;

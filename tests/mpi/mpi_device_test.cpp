@@ -335,6 +335,31 @@ void call_from_a_thread_without_a_context() {
   out.is([](int) { return ranks * (ranks - 1) / 2; }, "an allreduce from another thread is wrong");
 }
 
+/// What CUDA is asked for calls on the host's buffers: where one lies, if it may be freed and become a
+/// device's.
+void ask_no_more_than_needed() {
+  if (std::getenv("OMPI_MCA_coll_loom_tune") != nullptr) return;  // then more is asked
+  static int in_the_program[10];
+  int on_the_stack[10] = {};
+  constexpr int kCount = 100'000;
+  const auto map = [] {
+    return static_cast<int*>(
+        ::mmap(nullptr, kCount * sizeof(int), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  };
+  int *const mapped = map(), *const too = map();
+  const auto asks = [](const void* in, void* out, int count) {
+    const std::uint64_t before = counts().looks;
+    MPI_Allreduce(in, out, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    return counts().looks - before;
+  };
+  require(asks(on_the_stack, in_the_program, 10) == 0, "CUDA is asked about the program's own memory");
+  require(asks(MPI_IN_PLACE, in_the_program, 10) == 0, "CUDA is asked about memory in place");
+  require(asks(MPI_IN_PLACE, mapped, kCount) == 1, "CUDA is asked twice about a buffer");
+  require(asks(mapped, too, kCount) == 2, "CUDA is asked more than once for each buffer");
+  require(asks(mapped, in_the_program, 10) == 1, "CUDA is asked about more than it may have");
+  for (int* memory : {mapped, too}) ::munmap(memory, kCount * sizeof(int));
+}
+
 void use_two_devices() {
   Driver& driver = Driver::get();
   Ints in(3000, rank, MemoryKind::kDevice);
@@ -364,7 +389,7 @@ int main(int argc, char** argv) {
        {use_user_defined_operations, leave_insignificant_buffers_alone, reduce_locally, call_neighbours,
         call_between_groups, start_at_the_bottom, keep_the_order_of_the_default_stream, reuse_an_address,
         copy_no_more_than_the_message, start_many_and_free_their_communicator,
-        call_from_a_thread_without_a_context, use_two_devices})
+        call_from_a_thread_without_a_context, ask_no_more_than_needed, use_two_devices})
     scenario();
   // Each rank has a CICO buffer on its GPU; this process has mapped the others'.
   const bool stays = std::getenv("OMPI_MCA_coll_loom_tune") != nullptr;

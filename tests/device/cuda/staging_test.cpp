@@ -2,6 +2,8 @@
 #include "device/cuda/staging.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <thread>
@@ -42,6 +44,53 @@ TEST(CudaDriver, KnowsWhatTheCpuMayNotTouch) {
   for (std::byte* memory : {plain, managed, pool}) device.release(memory);
   device.release_on_host(locked);
   EXPECT_FALSE(driver->owner_of(plain));
+}
+
+/// Memory of the host that CUDA might have, as far as loom knows.
+std::byte* map_on_host(std::size_t bytes) {
+  return static_cast<std::byte*>(
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+}
+
+TEST(CudaDriver, IsAskedOnlyAboutAddressesThatMayBecomeItsOwn) {
+  static std::byte in_the_program[100];
+  const VirtualDevice device;
+  const auto driver = open_virtual();
+  const auto looks = [&, before = device.counts().looks] { return device.counts().looks - before; };
+  auto* const on_the_heap = static_cast<std::byte*>(::sbrk(4096));
+  auto* const on_the_stack = static_cast<std::byte*>(__builtin_frame_address(0));
+  for (const std::byte* memory : {on_the_stack, static_cast<std::byte*>(in_the_program), on_the_heap})
+    EXPECT_FALSE(driver->owner_of(memory));
+  std::jthread([&] {
+    EXPECT_FALSE(driver->owner_of(__builtin_frame_address(0)));
+    EXPECT_EQ(looks(), 0);
+    EXPECT_FALSE(driver->owner_of(on_the_stack)) << "another thread's stack";
+  }).join();
+  EXPECT_EQ(looks(), 1);
+  std::byte* const mapped = map_on_host(4096);
+  EXPECT_FALSE(driver->owner_of(mapped));
+  EXPECT_FALSE(driver->owner_of(mapped)) << "again, for it may have been freed";
+  EXPECT_EQ(looks(), 3);
+  ::munmap(mapped, 4096);
+}
+
+// A kernel that has failed makes every later call fail, this question too.
+TEST(CudaDriver, KnowsTheHostsMemoryWhereItDoesNotAnswer) {
+  const VirtualDevice device;
+  const auto driver = open_virtual();
+  std::byte *const mapped = map_on_host(8192), *const plain = device.allocate(8192),
+                   *const managed = device.allocate_managed(8192);
+  EXPECT_TRUE(driver->owner_of(managed));
+  device.fail("cuPointerGetAttributes", 719);
+  EXPECT_FALSE(driver->owner_of(mapped));
+  EXPECT_THAT([&] { static_cast<void>(driver->owner_of(plain)); },
+              ThrowsMessage<Error>(HasSubstr("error 719")))
+      << "not for the CPU";
+  EXPECT_THROW(static_cast<void>(driver->owner_of(managed + 8191)), Error) << "it was the device's";
+  ::munmap(mapped, 8192);
+  EXPECT_THROW(static_cast<void>(driver->owner_of(mapped)), Error) << "nothing is there";
+  device.fail("cuPointerGetAttributes", 0);
+  for (std::byte* memory : {plain, managed}) device.release(memory);
 }
 
 TEST(CudaDriverDeathTest, DeviceMemoryCannotBeReadByTheCpu) {
