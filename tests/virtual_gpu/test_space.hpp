@@ -14,6 +14,7 @@ class TestSpace : public memory::Space {
   struct Kind {
     memory::Path path = memory::Path::kSameGpu;
     bool writable = true, this_gpu_only = false, tracks_written = false;
+    std::atomic<std::uint64_t>*loaded = nullptr, *stored = nullptr;
   };
 
   /// Zeros, or for a space that tracks what is written nothing that may be loaded. Returns the address.
@@ -25,7 +26,9 @@ class TestSpace : public memory::Space {
                     .host = piece.lines.front().bytes,
                     .path = kind.path,
                     .writable = kind.writable,
-                    .this_gpu_only = kind.this_gpu_only};
+                    .this_gpu_only = kind.this_gpu_only,
+                    .loaded = kind.loaded,
+                    .stored = kind.stored};
     if (kind.tracks_written) {
       piece.bits.resize(memory::WrittenMap::words_for(bytes));
       piece.written = std::make_unique<memory::WrittenMap>(piece.bits.data());

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/virtual_gpu/driver/driver.hpp"
@@ -33,12 +34,6 @@ void refuse_pidfd_getfd() {
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
       ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0)
     std::perror("virtual GPU: VIRTUAL_GPU_NO_PIDFD");
-}
-
-std::string name_of(const Uuid& uuid) {
-  std::string name;
-  for (const std::byte byte : uuid) name += fmt::format("{:02x}", static_cast<unsigned>(byte));
-  return name;
 }
 
 struct Attribute {
@@ -116,22 +111,23 @@ EXPORT int cuInit(unsigned flags) {
   if (d.process != 0) return kSuccess;
   try {
     d.gpus.emplace();
+    d.multiprocessors.clear();
+    for (Ordinal device = 0; device < d.count(); ++device)
+      d.multiprocessors.push_back(std::make_unique<Multiprocessors>((*d.gpus)[device].multiprocessors,
+                                                                    d.gpus->residents(device),
+                                                                    number("VIRTUAL_GPU_MPS", 0) != 0));
   } catch (const machine::Error& error) {
     std::fprintf(stderr, "virtual GPU: %s\n", error.what());
     return kNoDevice;
   }
   if (d.gpus->size() == 0) return kNoDevice;
-  const bool take_turns = variable("VIRTUAL_GPU_SHARED") && number("VIRTUAL_GPU_MPS", 0) == 0;
-  for (Ordinal device = 0; device < d.count(); ++device) {
-    const machine::Gpu& gpu = (*d.gpus)[device];
-    d.multiprocessors.push_back(std::make_unique<Multiprocessors>(
-        gpu.multiprocessors,
-        take_turns ? fmt::format("/dev/shm/virtual-gpu-{}-{}", ::getuid(), name_of(gpu.uuid)) : ""));
-  }
   d.primary.resize(d.gpus->size());
   d.used.resize(d.gpus->size());
   if (number("VIRTUAL_GPU_NO_PIDFD", 0) != 0) refuse_pidfd_getfd();
   d.process = ::getpid();
+  std::atexit([] {
+    if (driver().process == ::getpid()) driver().gpus->leave();
+  });
   return kSuccess;
 }
 EXPORT int cuDriverGetVersion(int* version) {

@@ -245,3 +245,8 @@ EXPORT void virtual_gpu_fail(const char* function, int after, int error) {
   else
     d.failures[function] = {after, error};
 }
+EXPORT std::uint64_t virtual_gpu_carried(const char* from, const char* to) {
+  Driver& d = driver();
+  const std::lock_guard lock(d.mutex);
+  return d.gpus ? d.gpus->carried(from, to).value_or(~std::uint64_t{0}) : ~std::uint64_t{0};
+}

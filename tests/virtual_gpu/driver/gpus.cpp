@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -13,7 +14,7 @@ namespace virtual_gpu {
 
 Gpus::Gpus()
     : machine_(machine::Machine::from_environment()),
-      state_(machine_, machine::variable("VIRTUAL_GPU_STATE")),
+      state_(machine_, machine::state_file(machine_)),
       traffic_(machine_, state_),
       gpus_(machine_.gpus()) {
   const auto shared = variable("VIRTUAL_GPU_SHARED");
@@ -28,6 +29,25 @@ Gpus::Gpus()
     if (variable("VIRTUAL_GPU_MEMORY_MIB")) gpu.memory_bytes = number("VIRTUAL_GPU_MEMORY_MIB", 0) << 20;
   }
   visible_ = machine::visible_gpus(gpus_, std::getenv("CUDA_VISIBLE_DEVICES"));
+}
+
+/// Threads of the driver may still count.
+void Gpus::leave() {
+  try {
+    machine::leave(machine_, state_);
+  } catch (const machine::Error& error) {
+    std::fprintf(stderr, "virtual GPU: %s\n", error.what());
+  }
+}
+
+std::optional<std::uint64_t> Gpus::carried(std::string_view from, std::string_view to) const {
+  const auto& links = machine_.links();
+  const auto link = std::ranges::find_if(
+      links, [&](const machine::Link& each) { return each.from == from && each.to == to; });
+  if (link == links.end()) return {};
+  for (const machine::TrafficReport::Row& row : traffic_.report().rows)
+    if (row.link == static_cast<std::size_t>(link - links.begin())) return row.bytes;
+  return 0;
 }
 
 std::optional<std::size_t> Gpus::index_of(const Uuid& uuid) const {
@@ -56,13 +76,34 @@ memory::Path Gpus::path(int from, const Uuid& to) const {
                                                                                  : memory::Path::kPcie;
 }
 
-/// The host's memory is taken for that of the GPU's socket.
+std::optional<machine::Place> Gpus::place_of(const Uuid* memory, std::size_t user) const {
+  if (memory == nullptr) return machine::host_memory(gpus_[user].socket);
+  const std::optional<std::size_t> gpu = index_of(*memory);
+  return gpu ? std::optional(machine::gpu_memory(*gpu)) : std::nullopt;
+}
+
+/// Where a GPU of another machine takes part, no link here is known to carry it.
+std::atomic<std::uint64_t>& Gpus::counter(std::optional<machine::Place> from,
+                                          std::optional<machine::Place> to) {
+  return from && to ? traffic_.counter(*from, *to) : traffic_.elsewhere();
+}
+
 void Gpus::count(const Uuid* from, const Uuid* to, std::size_t bytes) {
-  const auto gpu = [this](const Uuid* uuid) { return uuid == nullptr ? 0 : index_of(*uuid).value_or(0); };
-  const auto place = [&](const Uuid* uuid, const Uuid* other) {
-    return uuid != nullptr ? machine::gpu_memory(gpu(uuid)) : machine::host_memory(gpus_[gpu(other)].socket);
-  };
-  traffic_.add(place(from, to), place(to, from), bytes);
+  const Uuid* const gpu = from != nullptr ? from : to;
+  const std::size_t user = gpu == nullptr ? 0 : index_of(*gpu).value_or(0);
+  counter(place_of(from, user), place_of(to, user)).fetch_add(bytes, std::memory_order_relaxed);
+}
+
+void Gpus::count_fill(int by, const Uuid* to, std::size_t bytes) {
+  counter(machine::gpu(index(by)), place_of(to, index(by))).fetch_add(bytes, std::memory_order_relaxed);
+}
+
+void Gpus::count_in(memory::Region& region, int by, const Uuid* of) {
+  if (of != nullptr && *of == (*this)[by].uuid) return;
+  const machine::Place user = machine::gpu(index(by));
+  const std::optional<machine::Place> memory = place_of(of, user.index);
+  region.loaded = &counter(memory, user);
+  region.stored = &counter(user, memory);
 }
 
 }  // namespace virtual_gpu

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "tests/virtual_gpu/driver/memory_file.hpp"
@@ -29,10 +30,24 @@ class Gpus {
   /// How a GPU reaches memory of another, which this process may not see.
   memory::Path path(int from, const Uuid& to) const;
 
-  /// A copy; nullptr: memory of the host.
+  /// A copy between memories, whose GPUs this process may not see; nullptr: memory of the host.
   void count(const Uuid* from, const Uuid* to, std::size_t bytes);
+  /// A fill by a GPU.
+  void count_fill(int by, const Uuid* to, std::size_t bytes);
+  /// Tells a region where to add up what kernels of a GPU load and store there. nullptr: memory of the host.
+  /// The GPU's own is not counted: how much of that its caches take, nothing here knows.
+  void count_in(memory::Region& region, int by, const Uuid* of);
+  /// Bytes that a link has carried, for all who share the machine. Nothing: there is no such link.
+  std::optional<std::uint64_t> carried(std::string_view from, std::string_view to) const;
+  /// Which kernels of all processes are on a GPU.
+  machine::Residents& residents(int ordinal) const { return state_.residents(index(ordinal)); }
+  /// At the end of the process.
+  void leave();
 
  private:
+  std::atomic<std::uint64_t>& counter(std::optional<machine::Place> from, std::optional<machine::Place> to);
+  /// Memory of the host is that of the socket of `user`. Nothing: it is of no GPU of this machine.
+  std::optional<machine::Place> place_of(const Uuid* memory, std::size_t user) const;
   std::size_t index(int ordinal) const { return visible_[static_cast<std::size_t>(ordinal)]; }
   std::optional<std::size_t> index_of(const Uuid& uuid) const;
 

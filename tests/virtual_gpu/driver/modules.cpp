@@ -163,6 +163,7 @@ class KernelSpace final : public memory::Space {
     memory::Region region{.begin = in->begin, .bytes = in->bytes, .host = in->at(in->begin)};
     region.path =
         in->on_host() ? memory::Path::kHost : driver_.gpus->path(context_.device, in->file->shared().gpu);
+    driver_.gpus->count_in(region, context_.device, in->on_host() ? nullptr : &in->file->shared().gpu);
     region.this_gpu_only = is_private(*in);
     if (in->kind == Kind::kVirtual) region.writable = (in->access.at(context_.device) & 2) != 0;
     if (in->file) {
@@ -218,14 +219,14 @@ Result error_of(run::Fault::Kind kind) {
   }
 }
 
-run::Settings settings(std::uint64_t seed, std::size_t resident_blocks) {
+run::Settings settings(std::uint64_t seed, run::Residency& residency) {
   const std::string mode = variable("VIRTUAL_GPU_MODE").value_or("");
   const auto has = [&](const char* word) { return mode.find(word) != std::string::npos; };
   return {.meeting = has("votes") ? run::Meeting::kVotesOnly : run::Meeting::kPostDominators,
           .random_order = has("random"),
           .weak_memory = has("weak"),
           .seed = seed,
-          .resident_blocks = static_cast<unsigned>(resident_blocks)};
+          .residency = &residency};
 }
 
 /// One grid, from when it is in its stream to its end.
@@ -241,12 +242,11 @@ struct Grid {
 
   void perform() {
     Multiprocessors& gpu = *driver.multiprocessors[static_cast<std::size_t>(context.device)];
-    const Multiprocessors::Room room(gpu, launch.grid.count(), needs, context.stop);
-    if (room.blocks() == 0) return;
+    Multiprocessors::Room room(gpu, needs);
     launch.parameters = parameters;
     KernelSpace space(driver, context);
     try {
-      run::run(*program, entry, launch, space, settings(seed, room.blocks()), context.stop);
+      run::run(*program, entry, launch, space, settings(seed, room), context.stop);
     } catch (const run::Fault& fault) {
       if (fault.kind() != run::Fault::Kind::kStopped) fail(error_of(fault.kind()), fault.what());
     } catch (const std::exception& error) {

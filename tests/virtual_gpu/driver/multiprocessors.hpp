@@ -1,13 +1,17 @@
-// multiprocessors.hpp -- which blocks of kernels are on a GPU at once. Figures of compute capability 9.0; a
-// kernel's registers are as many as its largest block may have at most, since ptxas is not there to ask.
+// multiprocessors.hpp -- which blocks of kernels are on a GPU at once, of all processes that share it. Figures
+// of compute capability 9.0; a kernel's registers are as many as its largest block may have at most, since
+// ptxas is not there to ask.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <cstddef>
+#include <functional>
+#include <list>
 #include <mutex>
-#include <string>
 #include <vector>
+
+#include "tests/virtual_gpu/machine/shared_state.hpp"
+#include "tests/virtual_gpu/run/residency.hpp"
 
 namespace virtual_gpu {
 
@@ -30,44 +34,54 @@ constexpr unsigned registers_of_thread(unsigned most_threads) {
 /// How many of such blocks one multiprocessor holds.
 unsigned blocks_of_multiprocessor(const BlockNeeds& needs);
 
-/// Those of one GPU. Processes that share it take turns where turns is the name of a file: whoever has it
-/// locked runs kernels, until none of its own is left. The lock ends with its process.
+/// Those of one GPU, as this process uses them. Kernels of processes that share it are there together where
+/// all of them say so (MPS), and take what room the others leave. Else processes take turns, in the order in
+/// which they asked: whose turn it is runs kernels until none of its own is left. A process that dies leaves
+/// its turn and its room.
 class Multiprocessors {
  public:
-  Multiprocessors(int count, std::string turns);
+  /// Throws machine::Error if too many processes share them.
+  Multiprocessors(int count, machine::Residents& residents, bool together);
   ~Multiprocessors();
   Multiprocessors(const Multiprocessors&) = delete;
   Multiprocessors& operator=(const Multiprocessors&) = delete;
 
-  /// Waits until some block fits, and takes room for as many as fit, up to `blocks`. (A GPU gives the rest of
-  /// a grid whatever room comes free; here they wait for blocks of their own grid.) False: `stop` was set.
-  class Room {
+  /// What a grid has of them. Of those that wait, the one that came first takes what fits, then the next.
+  class Room final : public run::Residency {
    public:
-    Room(Multiprocessors& of, std::size_t blocks, const BlockNeeds& needs, const std::atomic<bool>& stop);
-    ~Room();
+    Room(Multiprocessors& of, const BlockNeeds& needs) : of_(of), needs_(needs) {}
+    ~Room() override;  ///< gives back what it has
     Room(const Room&) = delete;
     Room& operator=(const Room&) = delete;
-    std::size_t blocks() const { return taken_.size(); }  ///< 0: `stop` was set
+    std::size_t take(std::size_t most, const std::function<bool()>& given_up) override;
+    void give_back() override;
 
    private:
+    friend class Multiprocessors;
     Multiprocessors& of_;
     BlockNeeds needs_;
     std::vector<std::size_t> taken_;  ///< the multiprocessor of each block
+    std::size_t wanted_ = 0;          ///< while it waits
+    std::size_t granted_ = 0;         ///< since it has waited
   };
 
  private:
-  struct Use {
-    unsigned blocks = 0, threads = 0, registers = 0;
-    std::size_t shared = 0;
-  };
-  bool fits(const Use& use, const BlockNeeds& needs) const;
-  bool take_turn();
+  using Use = machine::Residents::Use;
+  using Process = machine::Residents::Process;
+
+  void serve();
+  void grant(Room& room, std::vector<Use>& use);
+  void release(Room& room, std::size_t multiprocessor);
+  bool may_run();
+  std::vector<Use> use_of_all() const;
+
+  const std::size_t count_;
+  machine::Residents& residents_;
+  Process* mine_ = nullptr;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Use> use_;
-  std::size_t kernels_ = 0;
-  int file_ = -1;
+  std::list<Room*> waiting_;  ///< the first to come first
 };
 
 }  // namespace virtual_gpu

@@ -51,4 +51,7 @@ void virtual_gpu_read(VirtualGpuCounts*);
 /// The call of this function (its name in CUDA's documentation) after `after` more of it,
 /// and all that follow, fail with the error; 0: none fails. "machine code" and "PTX" are the loading of such an image.
 void virtual_gpu_fail(const char* function, int after, int error);
+/// Bytes that all processes of the machine have sent over the link, once they have waited for what they
+/// enqueued; in this direction, with names as in the table of VIRTUAL_GPU_TRAFFIC. ~0: there is no such link.
+std::uint64_t virtual_gpu_carried(const char* from, const char* to);
 }

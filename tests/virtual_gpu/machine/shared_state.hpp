@@ -1,9 +1,16 @@
-// shared_state.hpp -- what the processes of one run have in common: bytes that have moved, and transfers on
-// their way. It lies in a file of the folder that VIRTUAL_GPU_STATE names, which whoever starts the run makes
-// for that run alone, and removes. Without it each process has its own.
+// shared_state.hpp -- what the processes of one run have in common: bytes that have moved, transfers on their
+// way, and which kernels are on each GPU. It lies in a file.
+//
+// Variables of the environment:
+//   VIRTUAL_GPU_STATE=FOLDER   of this run alone; whoever starts the run makes and removes it. Without it:
+//                              where VIRTUAL_GPU_SHARED or VIRTUAL_GPU_MACHINE makes GPUs common to processes,
+//                              a file that the last of them removes, in the folder of mpirun's job
+//                              (PMIX_SERVER_TMPDIR), so that jobs have nothing in common; with no mpirun, in
+//                              /dev/shm. Else each process has its own.
 #pragma once
 
 #include <pthread.h>
+#include <sys/types.h>
 
 #include <atomic>
 #include <cstddef>
@@ -26,6 +33,46 @@ struct Transfer {
   Range after[2];
 };
 
+/// Of one GPU: what each process has of its multiprocessors. Only whose process it is changes a row, but for
+/// rows of processes that are not alive: these are free.
+struct Residents {
+  static constexpr std::size_t kProcesses = 64, kMultiprocessors = 256;
+  struct Use {
+    std::uint32_t blocks, threads, registers, shared;
+  };
+  struct Process {
+    pid_t process;           ///< 0: nobody's
+    std::uint32_t together;  ///< its kernels may be there with those of other processes
+    std::uint32_t grids;     ///< that are there, with some block at least
+    std::uint64_t waits;     ///< when it asked for a turn, by `next_wait`; 0: it does not
+    Use use[kMultiprocessors];
+  };
+  pthread_mutex_t mutex;
+  std::uint64_t next_wait;
+  Process processes[kProcesses];
+};
+
+/// Until it goes out of scope. A process that dies meanwhile does not block others.
+class MutexLock {
+ public:
+  explicit MutexLock(pthread_mutex_t& mutex);
+  ~MutexLock();
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+
+ private:
+  pthread_mutex_t& mutex_;
+};
+
+struct StateFile {
+  std::string path;      ///< "": none, the state is of this process alone
+  bool removed = false;  ///< by the last process that leaves
+};
+/// In a folder; "": none.
+StateFile state_file_in(const std::string& folder, std::size_t host);
+/// As the environment says.
+StateFile state_file(const Machine& machine);
+
 class SharedState {
  public:
   static constexpr std::size_t kTransfers = 1024;
@@ -37,32 +84,31 @@ class SharedState {
     double before_ns;                 ///< when the last of those ended that are not kept
     Transfer transfers[kTransfers];   ///< by their number modulo kTransfers
     std::atomic<std::uint32_t> told;  ///< somebody has left as the last one
+    std::atomic<std::uint64_t> elsewhere;  ///< bytes moved from or to places that the machine does not have
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "shared between processes");
 
-  /// folder "": of this process alone. Throws Error; also where another machine uses the folder.
-  SharedState(const Machine& machine, const std::string& folder);
+  /// Throws Error; also where another machine uses the file.
+  SharedState(const Machine& machine, const StateFile& file);
+  SharedState(const Machine& machine, const std::string& folder)
+      : SharedState(machine, state_file_in(folder, machine.host())) {}
   ~SharedState();
   SharedState(const SharedState&) = delete;
   SharedState& operator=(const SharedState&) = delete;
 
-  /// True for one of those processes that leave when no other is left, and once only.
+  /// True for one of those processes that leave when no other is left, and once only. The file goes then, if
+  /// it is to be removed.
   bool leave();
 
   Header& header() const { return *header_; }
   /// Bytes moved, by place from and place to.
   std::atomic<std::uint64_t>* moved() const { return moved_; }
+  /// By GPU of the machine.
+  Residents& residents(std::size_t gpu) const { return residents_[gpu]; }
 
-  /// Until it goes out of scope. A process that dies meanwhile does not block others.
-  class Lock {
+  class Lock : public MutexLock {
    public:
-    explicit Lock(const SharedState& state);
-    ~Lock();
-    Lock(const Lock&) = delete;
-    Lock& operator=(const Lock&) = delete;
-
-   private:
-    pthread_mutex_t& mutex_;
+    explicit Lock(const SharedState& state) : MutexLock(state.header().mutex) {}
   };
 
  private:
@@ -73,13 +119,16 @@ class SharedState {
     File& operator=(const File&) = delete;
     int number = -1;
   };
+  void open_file(const Machine& machine);
   void map(int flags, const std::string& what);
-  void set_up(std::uint64_t fingerprint);
+  void set_up(const Machine& machine);
 
-  std::size_t bytes_;
+  StateFile where_;
+  std::size_t residents_offset_, bytes_;
   File file_;
   Header* header_ = nullptr;
   std::atomic<std::uint64_t>* moved_ = nullptr;
+  Residents* residents_ = nullptr;
 };
 
 }  // namespace virtual_gpu::machine

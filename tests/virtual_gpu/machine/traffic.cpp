@@ -13,6 +13,7 @@ std::uint64_t Traffic::bytes(Place from, Place to) const {
 
 TrafficReport Traffic::report() const {
   TrafficReport report;
+  report.elsewhere = state_.header().elsewhere.load(std::memory_order_relaxed);
   const std::vector<Link>& links = machine_.links();
   std::vector<std::uint64_t> of_link(links.size()), of_capacity(links.size());
   for (std::size_t from = 0; from < machine_.place_count(); ++from)
@@ -43,15 +44,17 @@ std::string to_string(const TrafficReport& report, const Machine& machine) {
     text += fmt::format("{:<8} {:<20} {:<20} {:>9.1f} {:>16} {:>14.1f}\n", to_string(link.kind), link.from,
                         link.to, link.gbps, row.bytes, row.us);
   }
+  if (report.elsewhere > 0)
+    text += fmt::format("{} bytes from or to GPUs of other machines are in no row\n", report.elsewhere);
   if (report.rows.empty()) return text + "nothing has moved\n";
   const Link& slowest = machine.links()[report.slowest.link];
   return text +
          fmt::format("the slowest link: {} to {}, {:.1f} us\n", slowest.from, slowest.to, report.slowest.us);
 }
 
-void write_if_last(const Machine& machine, SharedState& state) {
+void leave(const Machine& machine, SharedState& state) {
   const std::string path = variable("VIRTUAL_GPU_TRAFFIC");
-  if (path.empty() || !state.leave()) return;
+  if (!state.leave() || path.empty()) return;
   const std::string text = to_string(Traffic(machine, state).report(), machine);
   std::FILE* const file = path == "-" ? stderr : std::fopen(path.c_str(), "w");
   bool written = file != nullptr && std::fputs(text.c_str(), file) >= 0;

@@ -24,6 +24,7 @@ struct TrafficReport {
   };
   std::vector<Flow> flows;  ///< those that are not empty
   std::vector<Row> rows;    ///< of links that carried something
+  std::uint64_t elsewhere = 0;  ///< bytes from or to places that the machine does not have
   Row slowest{};            ///< the first of those that need longest; rows empty: none
 };
 
@@ -40,6 +41,12 @@ class Traffic {
   void add(std::size_t from, std::size_t to, std::uint64_t bytes) noexcept {
     state_.moved()[from * machine_.place_count() + to].fetch_add(bytes, std::memory_order_relaxed);
   }
+  /// What add() adds to; as long as the state.
+  std::atomic<std::uint64_t>& counter(Place from, Place to) {
+    return state_.moved()[machine_.index_of(from) * machine_.place_count() + machine_.index_of(to)];
+  }
+  /// Bytes from or to places that the machine does not have.
+  std::atomic<std::uint64_t>& elsewhere() { return state_.header().elsewhere; }
   std::uint64_t bytes(Place from, Place to) const;
   TrafficReport report() const;
 
@@ -51,8 +58,8 @@ class Traffic {
 /// A table of links, and the slowest of them.
 std::string to_string(const TrafficReport& report, const Machine& machine);
 
-/// At the end of a process: what VIRTUAL_GPU_TRAFFIC asks for. Throws Error for a file that cannot be
-/// written.
-void write_if_last(const Machine& machine, SharedState& state);
+/// At the end of a process; the last one writes what VIRTUAL_GPU_TRAFFIC asks for. Throws Error for a file that
+/// cannot be written.
+void leave(const Machine& machine, SharedState& state);
 
 }  // namespace virtual_gpu::machine

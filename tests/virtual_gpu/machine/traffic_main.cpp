@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   }
   try {
     const Machine machine = Machine::from_environment();
-    const SharedState state(machine, argv[1]);
+    const SharedState state(machine, std::string(argv[1]));
     fmt::print("{}", to_string(Traffic(machine, state).report(), machine));
     return 0;
   } catch (const Error& error) {

@@ -147,9 +147,9 @@ TEST(SharedTraffic, IsWrittenByTheLastProcessToLeave) {
   const Environment wanted("VIRTUAL_GPU_TRAFFIC", folder.path() + "/table");
   SharedState first(machine, folder.path()), last(machine, folder.path());
   Traffic(machine, first).add(gpu(0), host_memory(0), 44'712'000);
-  write_if_last(machine, first);
+  leave(machine, first);
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/table"));
-  write_if_last(machine, last);
+  leave(machine, last);
   std::ostringstream table;
   table << std::ifstream(folder.path() + "/table").rdbuf();
   EXPECT_THAT(table.str(), HasSubstr("the slowest link: GPU 0 to CPU 0, 100.0 us\n"));

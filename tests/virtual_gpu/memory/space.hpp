@@ -49,6 +49,8 @@ struct Region {
   WrittenMap* written =
       nullptr;                 ///< nullptr: all counts as written. Outlives the region's place in the space
   LineLocks* locks = nullptr;  ///< nullptr: this process alone reaches it
+  /// Where the bytes that kernels load from it and store to it are added up; nullptr: nobody counts them.
+  std::atomic<std::uint64_t>*loaded = nullptr, *stored = nullptr;
 };
 
 /// The addresses that a kernel may use. Any thread may call it.

@@ -10,21 +10,25 @@ class StrongView final : public View {
   explicit StrongView(const Space& space) : regions_(space) {}
 
   void load(const Form& form, std::span<const Access> lanes) override {
-    access(form, lanes, false, [&](const Region& region, const Access& lane) {
+    access(form, lanes, false, [&](Regions::Found& region, const Access& lane) {
+      region.loaded_here += form.bytes;
       expect_written(region, lane.thread, lane.address, form.bytes);
       load_words(lane.data, host_of(region, lane.address), form.bytes);
     });
   }
   void store(const Form& form, std::span<const Access> lanes) override {
     if (form.order == Order::kRelease) std::atomic_thread_fence(std::memory_order_seq_cst);
-    access(form, lanes, true, [&](const Region& region, const Access& lane) {
+    access(form, lanes, true, [&](Regions::Found& region, const Access& lane) {
+      region.stored_here += form.bytes;
       store_words(host_of(region, lane.address), lane.data, form.bytes);
       if (region.written != nullptr) region.written->mark(lane.address - region.begin, form.bytes);
     });
   }
   std::uint64_t update(const Form& form, unsigned thread, std::uint64_t address, Change change,
                        std::uint64_t a, std::uint64_t b) override {
-    const Region& region = regions_.find(thread, address, form.bytes, true);
+    Regions::Found& region = regions_.find(thread, address, form.bytes, true);
+    region.loaded_here += form.bytes;
+    region.stored_here += form.bytes;
     expect_written(region, thread, address, form.bytes);
     return update_word(host_of(region, address), form.bytes, change, a, b);
   }
@@ -38,7 +42,7 @@ class StrongView final : public View {
     const auto whole = whole_lines(regions_, form, lanes, stores);
     const auto line_of = [](const Access& lane) { return lane.address / kLineBytes * kLineBytes; };
     for (const std::uint64_t line : whole) {
-      const Region region = regions_.find(lanes.front().thread, line, kLineBytes, stores);
+      Regions::Found& region = regions_.find(lanes.front().thread, line, kLineBytes, stores);
       const LineGuard guard(region, line);
       for (const Access& lane : lanes)
         if (line_of(lane) == line) body(region, lane);

@@ -215,5 +215,34 @@ TEST(Views, NameWrongAccesses) {
   }
 }
 
+/// Whatever is cached, merged or late: what instructions ask for.
+TEST(Views, CountWhatIsLoadedAndStoredWhereSomebodyCounts) {
+  for (const bool weak : {false, true}) {
+    std::atomic<std::uint64_t> loaded = 0, stored = 0;
+    TestSpace space;
+    const std::uint64_t counted = space.add(4096, {.loaded = &loaded, .stored = &stored});
+    std::vector<std::uint64_t> others;
+    for (int i = 0; i < 20; ++i) others.push_back(space.add(64));  // more than a view remembers
+    {
+      const auto view = weak ? weak_view(space, 64, 1) : strong_view(space);
+      for (int i = 0; i < 3; ++i) Blocks::store(*view, 0, counted + 8, 1);
+      for (const std::uint64_t other : others) Blocks::store(*view, 0, other, 1);
+      for (int i = 0; i < 2; ++i) Blocks::load(*view, 1, counted + 8);
+      Blocks::load(*view, 1, counted, Order::kAcquire);
+      const auto sum = [](std::uint64_t old, std::uint64_t a, std::uint64_t) { return old + a; };
+      view->update({4, Order::kRelaxed, Scope::kSystem}, 0, counted, sum, 1, 0);
+      std::array<std::uint64_t, 16> line{};
+      std::vector<Access> lanes;
+      for (unsigned i = 0; i < 16; ++i)
+        lanes.push_back({i, counted + 128 + 8 * i, reinterpret_cast<std::byte*>(&line[i])});
+      view->store({8, Order::kRelaxed, Scope::kSystem}, lanes);
+      view->load({8, Order::kRelaxed, Scope::kSystem}, lanes);
+      view->finish();
+    }
+    EXPECT_EQ(loaded, 3 * 8 + 4 + 128);
+    EXPECT_EQ(stored, 3 * 8 + 4 + 128);
+  }
+}
+
 }  // namespace
 }  // namespace virtual_gpu::memory

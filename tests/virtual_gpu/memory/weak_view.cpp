@@ -203,7 +203,8 @@ void WeakView::load(const Form& form, std::span<const Access> lanes) {
 
 /// `line`: the whole line as the instruction has read it, or nullptr.
 void WeakView::read(const Form& form, const Access& lane, const std::byte* line) {
-  const Region& region = regions_.find(lane.thread, lane.address, form.bytes, false);
+  Regions::Found& region = regions_.find(lane.thread, lane.address, form.bytes, false);
+  region.loaded_here += form.bytes;
   std::array<std::byte, 16> own{};
   const Bytes found = overlay(lane.thread, lane.address, form.bytes, own.data());
   if (found.count() < form.bytes) {
@@ -245,7 +246,8 @@ void WeakView::read_weakly(const Region& region, const Form& form, const Access&
 
 void WeakView::store(const Form& form, std::span<const Access> lanes) {
   some_leave();
-  for (const Access& lane : lanes) regions_.find(lane.thread, lane.address, form.bytes, true);
+  for (const Access& lane : lanes)
+    regions_.find(lane.thread, lane.address, form.bytes, true).stored_here += form.bytes;
   std::vector<std::uint64_t> whole;
   if (form.order != Order::kRelease) whole = whole_lines(regions_, form, lanes, true);
   for (const std::uint64_t line : whole) {
@@ -295,7 +297,10 @@ void WeakView::put(const Access& lane, std::size_t bytes) {
 std::uint64_t WeakView::update(const Form& form, unsigned thread, std::uint64_t address, Change change,
                                std::uint64_t a, std::uint64_t b) {
   some_leave();
-  const Region region = regions_.find(thread, address, form.bytes, true);
+  Regions::Found& found = regions_.find(thread, address, form.bytes, true);
+  found.loaded_here += form.bytes;
+  found.stored_here += form.bytes;
+  const Region region = found;
   if (form.order == Order::kRelease || form.order == Order::kAcquireRelease) publish(thread, form.scope);
   // The word's own stores come first.
   for (std::size_t i = waiting_.size(); i-- > 0;)

@@ -80,11 +80,25 @@ std::uint64_t update_word(std::byte* host, std::size_t bytes, View::Change chang
   });
 }
 
-const Region& Regions::find(unsigned thread, std::uint64_t address, std::size_t bytes, bool stores) {
+namespace {
+
+void flush(const Regions::Found& found) {
+  if (found.loaded != nullptr) found.loaded->fetch_add(found.loaded_here, std::memory_order_relaxed);
+  if (found.stored != nullptr) found.stored->fetch_add(found.stored_here, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void Regions::forget_all() {
+  for (const Found& found : found_) flush(found);
+  found_.clear();
+}
+
+Regions::Found& Regions::find(unsigned thread, std::uint64_t address, std::size_t bytes, bool stores) {
   if (address % bytes != 0)
     throw Error(Error::Kind::kMisaligned, thread, fmt::format("{:#x} is no multiple of {}", address, bytes));
   if (const std::uint64_t now = space_.generation(); now != generation_) {
-    found_.clear();
+    forget_all();
     generation_ = now;
   }
   auto at = std::find_if(found_.begin(), found_.end(),
@@ -94,8 +108,11 @@ const Region& Regions::find(unsigned thread, std::uint64_t address, std::size_t 
     if (address - region.begin >= region.bytes)
       throw Error(Error::Kind::kForeignAddress, thread, fmt::format("there is no memory at {:#x}", address));
     constexpr std::size_t kMost = 16;
-    if (found_.size() == kMost) found_.pop_back();
-    at = found_.insert(found_.begin(), region);
+    if (found_.size() == kMost) {
+      flush(found_.back());
+      found_.pop_back();
+    }
+    at = found_.insert(found_.begin(), Found(region));
   } else if (at != found_.begin()) {
     std::iter_swap(at, std::prev(at));
     --at;

@@ -18,18 +18,29 @@ void store_words(std::byte* host, const std::byte* from, std::size_t bytes);
 std::uint64_t update_word(std::byte* host, std::size_t bytes, View::Change change, std::uint64_t a,
                           std::uint64_t b);
 
-/// The regions that a view has used, so that the space is not asked for each access.
+/// The regions that a view has used, so that the space is not asked for each access. What was counted in them
+/// goes to the region's counters when it leaves, or they do.
 class Regions {
  public:
-  explicit Regions(const Space& space) : space_(space) {}
+  struct Found : Region {
+    explicit Found(const Region& region) : Region(region) {}
+    std::uint64_t loaded_here = 0, stored_here = 0;  ///< bytes, since it was found
+  };
 
-  /// Throws Error if the access is wrong.
-  const Region& find(unsigned thread, std::uint64_t address, std::size_t bytes, bool stores);
+  explicit Regions(const Space& space) : space_(space) {}
+  ~Regions() { forget_all(); }
+  Regions(const Regions&) = delete;
+  Regions& operator=(const Regions&) = delete;
+
+  /// Throws Error if the access is wrong. Valid until the next call.
+  Found& find(unsigned thread, std::uint64_t address, std::size_t bytes, bool stores);
 
  private:
+  void forget_all();
+
   const Space& space_;
   std::uint64_t generation_ = 0;
-  std::vector<Region> found_;  ///< the latest first
+  std::vector<Found> found_;  ///< the latest first
 };
 
 /// Throws Error for what nobody has stored.

@@ -79,11 +79,24 @@ void run(const Program& program, const Entry& entry, const Launch& launch, memor
       }
     }
   };
-  const std::size_t workers =
-      std::min<std::size_t>(launch.grid.count(), std::max(1U, settings.resident_blocks));
+  const std::size_t blocks = launch.grid.count();
+  Residency* const residency = settings.residency;
+  const auto is_over = [&] { return next >= blocks || failed || stop; };
+  const auto work = [&] {
+    run_blocks();
+    if (residency != nullptr) residency->give_back();
+  };
   std::vector<std::jthread> threads;
-  for (std::size_t i = 1; i < workers; ++i) threads.emplace_back(run_blocks);
-  run_blocks();
+  for (std::size_t workers = 0; workers < blocks && !is_over();) {
+    const std::size_t more = residency != nullptr
+                                 ? residency->take(blocks - workers, is_over)
+                                 : std::min<std::size_t>(blocks, std::max(1U, settings.resident_blocks));
+    workers = residency != nullptr ? workers + more : blocks;
+    const bool last = workers == blocks && more > 0;  // this thread has nothing else to do then
+    for (std::size_t i = last ? 1 : 0; i < more; ++i) threads.emplace_back(work);
+    if (last) work();
+    if (more == 0) break;
+  }
   threads.clear();
   if (first != nullptr) std::rethrow_exception(first);
 }

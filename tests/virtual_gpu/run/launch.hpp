@@ -16,6 +16,7 @@
 
 #include "tests/virtual_gpu/memory/space.hpp"
 #include "tests/virtual_gpu/ptx/module.hpp"
+#include "tests/virtual_gpu/run/residency.hpp"
 
 namespace virtual_gpu::run {
 
@@ -46,6 +47,7 @@ struct Settings {
   std::uint64_t seed = 0;
   /// Blocks of a grid that run at once; the others wait for one to end.
   unsigned resident_blocks = 64;
+  Residency* residency = nullptr;  ///< instead: as many as get a place there, more when more places come free
 };
 
 /// What a kernel did wrong, and where.
