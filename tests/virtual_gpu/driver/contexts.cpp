@@ -173,17 +173,21 @@ EXPORT int cuDeviceCanAccessPeer(int* out, Ordinal from, Ordinal to) {
 }
 EXPORT int cuCtxEnablePeerAccess(Context* peer, unsigned flags) {
   return enter("cuCtxEnablePeerAccess", kInContext | kUnsafe, [&](Call& call) -> Result {
-    const Driver& d = call.driver;
+    Driver& d = call.driver;
     if (flags != 0) return kInvalidValue;
     if (!is_alive(d, peer) || !peer->active || peer == call.context) return kInvalidContext;
     if (peer->device != call.context->device && !d.gpus->can_access(call.context->device, peer->device))
       return kPeerAccessUnsupported;
-    return call.context->peers.insert(peer).second ? kSuccess : kPeerAccessAlreadyEnabled;
+    if (!call.context->peers.insert(peer).second) return kPeerAccessAlreadyEnabled;
+    d.memory.touch();
+    return kSuccess;
   });
 }
 EXPORT int cuCtxDisablePeerAccess(Context* peer) {
   return enter("cuCtxDisablePeerAccess", kInContext | kUnsafe, [&](Call& call) -> Result {
     if (!is_alive(call.driver, peer)) return kInvalidContext;
-    return call.context->peers.erase(peer) != 0 ? kSuccess : kPeerAccessNotEnabled;
+    if (call.context->peers.erase(peer) == 0) return kPeerAccessNotEnabled;
+    call.driver.memory.touch();
+    return kSuccess;
   });
 }

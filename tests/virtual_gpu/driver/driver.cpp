@@ -86,7 +86,7 @@ void AddressMap::add(AllocationPtr allocation) {
 
 void AddressMap::remove(Address begin) {
   by_begin_.erase(begin);
-  generation_.fetch_add(1, std::memory_order_release);
+  touch();
 }
 
 std::vector<AllocationPtr> AddressMap::all() const {

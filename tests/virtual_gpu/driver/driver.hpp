@@ -109,6 +109,8 @@ class AddressMap {
   void add(AllocationPtr allocation);
   void remove(Address begin);
   std::vector<AllocationPtr> all() const;
+  /// Kernels that run look again at what they have found: who reaches it has changed.
+  void touch() noexcept { generation_.fetch_add(1, std::memory_order_release); }
   std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_acquire); }
 
  private:

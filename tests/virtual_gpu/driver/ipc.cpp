@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "tests/virtual_gpu/driver/memory.hpp"
 
@@ -32,7 +33,7 @@ EXPORT int cuIpcGetMemHandle(IpcHandle* out, Address address) {
     if (fails("get")) return kNotSupported;
     const AllocationPtr in = find_begin(call.driver, address, Kind::kDevice);
     if (out == nullptr || in == nullptr) return say(kInvalidValue, "no handle: not where memory begins");
-    in->exported = true;
+    if (!std::exchange(in->exported, true)) call.driver.memory.touch();
     *out = {::getpid(), in->file->file(), in->device, in->file->shared().cookie, {}};
     return kSuccess;
   });

@@ -1,6 +1,9 @@
 // Modules and kernels of the virtual driver: what is loaded, what a launch checks, and what a kernel that
 // fails leaves behind.
+#include <atomic>
 #include <cstring>
+#include <functional>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -318,6 +321,149 @@ TEST_F(Kernels, MustNotReadWhatNobodyHasWritten) {
   EXPECT_EQ(read(copied), 4U) << "the first word is written, here and in what was copied";
   EXPECT_EQ(launch(function("add"), 1, 2, parameters), kSuccess);
   expect_sticky(kLaunchFailed);
+}
+
+TEST_F(Kernels, AreCountedOnTheLinksThatTheyUse) {
+  const auto carried = [&](const char* from, const char* to) {
+    return cuda_.function<decltype(virtual_gpu_carried)>("virtual_gpu_carried")(from, to);
+  };
+  EXPECT_EQ(carried("GPU 0", "GPU 9"), ~std::uint64_t{0});
+  void *const peer = cuda_.context(1), *popped;
+  call("cuCtxPushCurrent_v2", peer);
+  Address theirs = zeros(4096);
+  call("cuCtxPopCurrent_v2", &popped);
+  Address mine = zeros(4096), host = address(allocate_ints(512));
+  ASSERT_EQ(call("cuCtxEnablePeerAccess", peer, 0U), kSuccess);
+  unsigned n = 1;
+  const auto add = [&](Address& memory, unsigned blocks, unsigned threads) {
+    void* parameters[] = {&memory, &n};
+    EXPECT_EQ(launch(function("add"), blocks, threads, parameters), kSuccess);
+    EXPECT_EQ(synchronize(nullptr), kSuccess);
+  };
+  struct Way {
+    const char *from, *to;
+    std::uint64_t before = 0;
+  };
+  Way ways[] = {{"GPU 0", "CPU 0"},  {"CPU 0", "GPU 0"},           {"CPU 0", "GPU 1"},
+                {"GPU 1", "CPU 0"},  {"memory of CPU 0", "CPU 0"}, {"GPU 1", "memory of GPU 1"},
+                {"GPU 0", "memory of GPU 0"}};
+  const auto expect = [&](std::initializer_list<std::uint64_t> bytes) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      const std::uint64_t now = carried(ways[i].from, ways[i].to);
+      EXPECT_EQ(now - ways[i].before, bytes.begin()[i]) << ways[i].from << " to " << ways[i].to;
+      ways[i].before = now;
+    }
+  };
+  for (Way& way : ways) way.before = carried(way.from, way.to);
+  add(theirs, 3, 200);
+  expect({2400, 2400, 2400, 2400, 0, 2400, 0});
+  add(host, 1, 64);
+  expect({256, 256, 0, 0, 256, 0, 0});
+  add(mine, 1, 64);
+  expect({0, 0, 0, 0, 0, 0, 0});
+  call("cuMemsetD16_v2", mine, static_cast<unsigned short>(7), std::size_t{100});
+  call("cuMemsetD8_v2", theirs, '\1', std::size_t{50});
+  call("cuCtxSynchronize");
+  expect({50, 0, 50, 0, 0, 50, 200});
+  store(mine, 0);
+  EXPECT_EQ(call("cuCtxDisablePeerAccess", peer), kSuccess);
+}
+
+/// poll: until the first word is 1, with loads that acquire at the GPU's scope; then loads 32 words, 64 bytes
+/// apart, that it has loaded before, and adds them up.
+const std::string kPoll = R"(
+.visible .entry poll(.param .u64 p, .param .u64 host)
+{
+  .reg .pred %p<3>;
+  .reg .b32 %r<6>;
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [p];
+  ld.param.u64 %rd2, [host];
+  mov.u32 %r1, 0;
+again:
+  mov.u32 %r2, 0;
+  mov.u32 %r3, 0;
+  mov.u64 %rd3, %rd1;
+next:
+  ld.global.u32 %r4, [%rd3];
+  add.s32 %r3, %r3, %r4;
+  add.s64 %rd3, %rd3, 64;
+  add.s32 %r2, %r2, 1;
+  setp.lt.u32 %p1, %r2, 32;
+  @%p1 bra next;
+  add.s32 %r1, %r1, 1;
+  setp.eq.s32 %p1, %r1, 2;
+  @%p1 bra end;
+  st.relaxed.sys.global.u32 [%rd2], 1;
+wait:
+  ld.relaxed.sys.global.u32 %r5, [%rd2+4];
+  setp.eq.s32 %p2, %r5, 0;
+  @%p2 bra wait;
+  fence.acq_rel.gpu;
+  bra again;
+end:
+  st.relaxed.sys.global.u32 [%rd2+8], %r3;
+  ret;
+}
+)";
+
+/// Whether a fence at the GPU's scope is enough for a kernel to see what a copy has written meanwhile.
+class WhatAKernelReads : public Kernels {
+ protected:
+  /// Of the memory that a kernel reads, which has begun and goes on when words_[1] is not 0.
+  Address begin() {
+    void *module = nullptr, *poll = nullptr;
+    EXPECT_EQ(load(kHead + kPoll, &module), kSuccess);
+    EXPECT_EQ(call("cuModuleGetFunction", &poll, module, static_cast<const char*>("poll")), kSuccess);
+    Address memory = zeros(32 * 64);
+    words_ = allocate_ints(3);
+    words_[0] = words_[1] = words_[2] = 0;
+    Address host = address(words_);
+    void* parameters[] = {&memory, &host};
+    EXPECT_EQ(launch(poll, 1, 1, parameters, stream(kNonBlocking)), kSuccess);
+    while (std::atomic_ref(words_[0]).load() == 0) query(nullptr);
+    return memory;
+  }
+  unsigned sum_after(const std::function<void(Address)>& meanwhile) {
+    const Address memory = begin();
+    meanwhile(memory);
+    void* const other = stream(kNonBlocking);
+    EXPECT_EQ(call("cuMemsetD32Async", memory, 1U, std::size_t{32 * 16}, other), kSuccess);
+    EXPECT_EQ(synchronize(other), kSuccess);
+    std::atomic_ref(words_[1]).store(1);
+    EXPECT_EQ(call("cuCtxSynchronize"), kSuccess);
+    return static_cast<unsigned>(words_[2]);
+  }
+  int* words_ = nullptr;
+  Variable weak_{"VIRTUAL_GPU_MODE", "weak"};
+};
+
+TEST_F(WhatAKernelReads, IsNewAfterAFenceWhereOnlyItsGpuReachesIt) {
+  EXPECT_EQ(sum_after([](Address) {}), 32U);
+}
+TEST_F(WhatAKernelReads, MayBeOldOnceOtherProcessesReachIt) {
+  EXPECT_LT(sum_after([&](Address memory) {
+              unsigned char handle[64];
+              EXPECT_EQ(call("cuIpcGetMemHandle", static_cast<void*>(handle), memory), kSuccess);
+            }),
+            32U);
+}
+TEST_F(WhatAKernelReads, MayBeOldOnceAPeerReachesIt) {
+  EXPECT_LT(sum_after([&](Address) {
+              void* popped;
+              call("cuCtxPushCurrent_v2", cuda_.context(1));
+              EXPECT_EQ(call("cuCtxEnablePeerAccess", context_, 0U), kSuccess);
+              call("cuCtxPopCurrent_v2", &popped);
+            }),
+            32U);
+}
+
+TEST_F(WhatAKernelReads, IsSaidWhenItEndsBeforeItsTime) {
+  begin();
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(call("cuDevicePrimaryCtxReset_v2", 0), kSuccess);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("warp 0, lanes 0x00000001: runs at line"),
+            std::string::npos);
 }
 
 }  // namespace

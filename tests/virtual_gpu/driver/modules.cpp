@@ -226,7 +226,12 @@ run::Settings settings(std::uint64_t seed, run::Residency& residency) {
           .random_order = has("random"),
           .weak_memory = has("weak"),
           .seed = seed,
-          .residency = &residency};
+          .residency = &residency,
+          .on_patience_lost =
+              [](const std::string& text) {
+                std::fprintf(stderr, "virtual GPU: %s\n", text.c_str());
+              },
+          .patience = std::chrono::milliseconds(number("VIRTUAL_GPU_PATIENCE_MS", 30'000))};
 }
 
 /// One grid, from when it is in its stream to its end.
@@ -248,7 +253,10 @@ struct Grid {
     try {
       run::run(*program, entry, launch, space, settings(seed, room), context.stop);
     } catch (const run::Fault& fault) {
-      if (fault.kind() != run::Fault::Kind::kStopped) fail(error_of(fault.kind()), fault.what());
+      if (fault.kind() == run::Fault::Kind::kStopped)  // with its context
+        std::fprintf(stderr, "virtual GPU: a kernel ends before its time: %s\n", fault.what());
+      else
+        fail(error_of(fault.kind()), fault.what());
     } catch (const std::exception& error) {
       fail(kLaunchFailed, error.what());
     }

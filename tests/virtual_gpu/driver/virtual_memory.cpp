@@ -199,6 +199,7 @@ EXPORT int cuMemSetAccess(Address address, std::size_t bytes, const AccessDescri
     }
     for (std::size_t i = 0; i < count; ++i)
       for (const AllocationPtr& mapping : mappings) mapping->access[access[i].location.id] = access[i].flags;
+    d.memory.touch();
     return kSuccess;
   });
 }

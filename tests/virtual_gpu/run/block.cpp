@@ -72,14 +72,29 @@ void Block::round() {
   for (const std::size_t i : order) ran |= run_warp(warps_[i], slice());
   if (progress_ != before) {
     fruitless_rounds_ = 0;
+    waits_since_ = {};
+    has_lost_patience_ = false;
     return;
   }
   // Every GPU lets lanes go on that others wait for, also if these wait for them elsewhere.
   constexpr unsigned kPatience = 4096;
   if (!ran && !has_ended() && !break_meetings())
     fail_waiting(Fault::Kind::kDeadlock, "all threads that are left wait for others");
-  if (++fruitless_rounds_ % kPatience == 0) break_meetings();
+  if (++fruitless_rounds_ % kPatience == 0) {
+    break_meetings();
+    watch_patience();
+  }
   if (fruitless_rounds_ % 8 == 0) std::this_thread::yield();  // they may wait for another block
+}
+
+/// Once for each time that nothing has gone on.
+void Block::watch_patience() {
+  const auto now = std::chrono::steady_clock::now();
+  const bool first = waits_since_ == std::chrono::steady_clock::time_point{};
+  if (first) waits_since_ = now;
+  if (has_lost_patience_ || !settings_.on_patience_lost || now - waits_since_ < settings_.patience) return;
+  has_lost_patience_ = true;
+  settings_.on_patience_lost(waiting(Fault::Kind::kStopped, "has waited long").what());
 }
 
 unsigned Block::slice() {
@@ -433,7 +448,7 @@ void Block::fail_stopped() {
 }
 
 /// Says where every set is.
-void Block::fail_waiting(Fault::Kind kind, const std::string& what) {
+Fault Block::waiting(Fault::Kind kind, const std::string& what) const {
   std::string report = what;
   const Warp* some_warp = nullptr;
   const Set* some_set = nullptr;
@@ -449,8 +464,12 @@ void Block::fail_waiting(Fault::Kind kind, const std::string& what) {
       some_warp = &warp;
       some_set = &set;
     }
-  fail(kind, *some_warp, static_cast<unsigned>(std::countr_zero(some_set->lanes)), code_.ops[some_set->pc],
-       report);
+  const auto lane = static_cast<unsigned>(std::countr_zero(some_set->lanes));
+  return {kind, place_of(*some_warp, lane, code_.ops[some_set->pc]), report};
+}
+
+void Block::fail_waiting(Fault::Kind kind, const std::string& what) const {
+  throw waiting(kind, what);
 }
 
 }  // namespace virtual_gpu::run::detail

@@ -4,6 +4,7 @@
 // waits is a set, too: at a meeting, in a vote or in a barrier.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <random>
 
@@ -138,7 +139,9 @@ class Block {
   [[noreturn]] void fail(Fault::Kind kind, const Warp& warp, unsigned lane, const Op& op,
                          const std::string& what) const;
   [[noreturn]] void fail_stopped();
-  [[noreturn]] void fail_waiting(Fault::Kind kind, const std::string& what);
+  [[noreturn]] void fail_waiting(Fault::Kind kind, const std::string& what) const;
+  Fault waiting(Fault::Kind kind, const std::string& what) const;
+  void watch_patience();
 
   const Code& code_;
   const Entry& entry_;
@@ -155,6 +158,8 @@ class Block {
   std::uint64_t clock_ = 0;
   std::uint64_t progress_ = 0;  ///< stores, barriers and exits so far
   unsigned fruitless_rounds_ = 0;
+  std::chrono::steady_clock::time_point waits_since_{};
+  bool has_lost_patience_ = false;
 };
 
 }  // namespace virtual_gpu::run::detail

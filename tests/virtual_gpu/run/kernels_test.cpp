@@ -320,9 +320,9 @@ Program changed(std::string_view from, std::string_view to) {
   EXPECT_GT(times, 0U) << from;
   return Program(ptx::parse(text));
 }
-constexpr Settings kWeak{.random_order = true, .weak_memory = true};
-constexpr Settings kApart{.meeting = Meeting::kVotesOnly, .random_order = true};
-constexpr Settings kWeakAndApart{.meeting = Meeting::kVotesOnly, .random_order = true, .weak_memory = true};
+const Settings kWeak{.random_order = true, .weak_memory = true};
+const Settings kApart{.meeting = Meeting::kVotesOnly, .random_order = true};
+const Settings kWeakAndApart{.meeting = Meeting::kVotesOnly, .random_order = true, .weak_memory = true};
 
 class Mistakes : public Kernels {};
 

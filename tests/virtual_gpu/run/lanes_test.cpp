@@ -1,6 +1,7 @@
 // What lanes, warps and blocks do together, and what is found when they do not.
 #include <gmock/gmock.h>
 
+#include <mutex>
 #include <thread>
 
 #include "tests/virtual_gpu/run/kernel.hpp"
@@ -10,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr Settings kSeparately{.meeting = Meeting::kVotesOnly};
+const Settings kSeparately{.meeting = Meeting::kVotesOnly};
 
 std::optional<Fault> fault_of(const Kernel& kernel, TestSpace& space, const Dim& grid, const Dim& block,
                               const std::vector<std::uint64_t>& parameters, const Settings& settings = {}) {
@@ -237,6 +238,66 @@ TEST(Blocks, RunAllAndWaitForEachOther) {
     EXPECT_EQ(fault.kind(), Fault::Kind::kStopped);
     EXPECT_THAT(fault.what(), HasSubstr("warp 0, lanes 0x00000001: runs at line"));
   }
+}
+
+TEST(Blocks, SayWhereTheyWaitWhenThatTakesLong) {
+  TestSpace space;
+  const std::uint64_t memory = space.add(64);
+  const Kernel kernel("WAIT: ld.acquire.gpu.global.u64 %d1, [%p0]; setp.eq.u64 %q2, %d1, 0; @%q2 bra WAIT;", 1);
+  std::string text;
+  Settings settings{.patience = std::chrono::milliseconds(0)};
+  settings.on_patience_lost = [&](const std::string& why) {
+    text = why;
+    space.put<std::uint64_t>(memory, 1);
+  };
+  kernel.run(space, {1}, {40}, {memory}, settings);
+  EXPECT_THAT(text, HasSubstr("has waited long"));
+  EXPECT_THAT(text, HasSubstr("warp 1, lanes 0x000000ff: runs at line"));
+}
+
+/// Gives one place at a time, and the second only after `second` is set.
+class TwoPlaces final : public Residency {
+ public:
+  std::size_t take(std::size_t, const std::function<bool()>& given_up) override {
+    while (taken_ > 0 && !second && !given_up()) std::this_thread::yield();
+    if (given_up()) return 0;
+    ++taken_;
+    return 1;
+  }
+  void give_back() override { ++given_back; }
+  std::atomic<bool> second = false;
+  std::atomic<int> given_back = 0;
+
+ private:
+  int taken_ = 0;
+};
+
+TEST(Blocks, BecomeResidentWhenThereIsRoom) {
+  TestSpace space;
+  const std::uint64_t memory = space.add(64);
+  // Block 0 waits for a word from block 1, which has no place at first.
+  const Kernel kernel(
+      "mov.u32 %r1, %ctaid.x; setp.eq.u32 %q1, %r1, 1; @%q1 bra GIVE;\nWAIT: ld.acquire.gpu.global.u64 %d1, "
+      "[%p0];"
+      "setp.eq.u64 %q2, %d1, 0; @%q2 bra WAIT; ret;\n"
+      "GIVE: st.release.gpu.global.u64 [%p0], 5;",
+      1);
+  TwoPlaces places;
+  int seen = 0;
+  std::vector<std::string> texts;
+  std::mutex mutex;
+  Settings settings{.residency = &places, .patience = std::chrono::milliseconds(0)};
+  settings.on_patience_lost = [&](const std::string& text) {
+    const std::lock_guard lock(mutex);
+    texts.push_back(text);
+    const bool waits = text.find("block (0, 0, 0)") != std::string::npos;
+    seen += waits ? 1 : text.find("more than 1 of 2") != std::string::npos ? 2 : 0;
+    places.second = seen == 3;  // both
+  };
+  kernel.run(space, {2}, {1}, {memory}, settings);
+  EXPECT_EQ(space.get<std::uint64_t>(memory), 5U);
+  EXPECT_EQ(places.given_back, 2);
+  EXPECT_THAT(texts, ::testing::Contains(HasSubstr("long for room for more than 1 of 2 blocks")));
 }
 
 TEST(Faults, SayWhatAndWhere) {

@@ -86,10 +86,21 @@ void run(const Program& program, const Entry& entry, const Launch& launch, memor
     run_blocks();
     if (residency != nullptr) residency->give_back();
   };
+  std::size_t workers = 0;
+  auto asked = std::chrono::steady_clock::time_point{};
+  const auto give_up = [&] {
+    if (settings.on_patience_lost && std::chrono::steady_clock::now() - asked > settings.patience) {
+      settings.on_patience_lost(
+          fmt::format("{}: has waited long for room for more than {} of {} blocks", entry.name, workers, blocks));
+      asked = std::chrono::steady_clock::time_point::max() - settings.patience;  // once
+    }
+    return is_over();
+  };
   std::vector<std::jthread> threads;
-  for (std::size_t workers = 0; workers < blocks && !is_over();) {
+  while (workers < blocks && !is_over()) {
+    asked = std::chrono::steady_clock::now();
     const std::size_t more = residency != nullptr
-                                 ? residency->take(blocks - workers, is_over)
+                                 ? residency->take(blocks - workers, give_up)
                                  : std::min<std::size_t>(blocks, std::max(1U, settings.resident_blocks));
     workers = residency != nullptr ? workers + more : blocks;
     const bool last = workers == blocks && more > 0;  // this thread has nothing else to do then

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -48,6 +49,10 @@ struct Settings {
   /// Blocks of a grid that run at once; the others wait for one to end.
   unsigned resident_blocks = 64;
   Residency* residency = nullptr;  ///< instead: as many as get a place there, more when more places come free
+  /// Gets a text that says who waits where, once a block has waited, or waited for a place, for so long. It may
+  /// still go on. Called by any thread.
+  std::function<void(const std::string&)> on_patience_lost = {};
+  std::chrono::milliseconds patience{30'000};
 };
 
 /// What a kernel did wrong, and where.
