@@ -154,7 +154,7 @@ void refuse_with(const CLI::App& command, const char* option, std::initializer_l
 }
 
 topo::SystemWithNotes read_machine(const std::string& file, topo::Model model) {
-  return file.empty() ? topo::discover({.ucx_ports = ucx_transport::ports()}, model)
+  return file.empty() ? topo::discover({.initialise_cuda = true, .ucx_ports = ucx_transport::ports()}, model)
                       : read_machine_file(file, model);
 }
 

@@ -83,7 +83,7 @@ SystemWithNotes discover(const LiveSources& sources, Model model) {
   add_from_sysfs(draft, sources.sysfs);
   add_from_ucx(draft, sources.ucx_ports);
   add_from_nvml(draft, sources.nvml);
-  add_from_cuda(draft, sources.cuda);
+  add_from_cuda(draft, sources.cuda, sources.initialise_cuda);
   return build(std::move(draft), model);
 }
 

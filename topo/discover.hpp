@@ -34,7 +34,10 @@ struct UcxPort {
 /// Where live discovery looks; tests name others.
 struct LiveSources {
   std::string sysfs = "/sys";
-  std::string cuda = "libcuda.so.1";       ///< opened if it is there
+  std::string cuda = "libcuda.so.1";  ///< asked if the process has initialised it
+  /// For programs that are about the machine. Nobody else may: it takes a second, spends memory on every GPU,
+  /// and the program may not have said yet which GPUs it wants to see, or may fork later.
+  bool initialise_cuda = false;
   std::string nvml = "libnvidia-ml.so.1";  ///< opened if it is there
   std::vector<UcxPort> ucx_ports;          ///< empty: UCX was not asked
 };

@@ -11,8 +11,10 @@ class Library {
  public:
   /// `keep`: it stays in the process when this object goes, as libraries must that have started threads or
   /// have been given out to others.
-  explicit Library(const std::string& name, bool keep = false)
-      : handle_(::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | (keep ? RTLD_NODELETE : 0))) {}
+  /// `load`: if the process does not have it yet; else it is absent then.
+  explicit Library(const std::string& name, bool keep = false, bool load = true)
+      : handle_(::dlopen(name.c_str(),
+                         RTLD_NOW | RTLD_LOCAL | (keep ? RTLD_NODELETE : 0) | (load ? 0 : RTLD_NOLOAD))) {}
   ~Library() {
     if (handle_ != nullptr) ::dlclose(handle_);
   }

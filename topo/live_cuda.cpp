@@ -18,19 +18,23 @@ constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76, kGpuDirectRdma = 116
 class Driver {
  public:
   /// Once initialised it must stay: it has threads, and the application may have it too.
-  explicit Driver(const std::string& name) : library_(name, true) {}
+  Driver(const std::string& name, bool initialise)
+      : library_(name, true, initialise), initialise_(initialise) {}
 
   /// The number of devices; negative: `trouble` says why there are none.
   int start(const std::string& name, std::string& trouble) const {
+    constexpr const char* kUnused = "The program has not initialised CUDA";
     const auto init = library_.function<Result(unsigned)>("cuInit");
+    if (!library_ && !initialise_) return trouble = kUnused, -1;
     if (!library_) return trouble = fmt::format("{} is not there", name), -1;
     if (init == nullptr || !get_count_ || !get_ || !bus_id_ || !attribute_)
       return trouble = fmt::format("{} lacks functions of the driver's interface", name), -1;
-    constexpr Result kNoDevice = 100;  // CUDA_ERROR_NO_DEVICE: it works, and lists none
+    constexpr Result kNotInitialised = 3, kNoDevice = 100;  // CUDA_ERROR_NO_DEVICE: it works, and lists none
     int count = 0;
-    Result error = init(0);
-    if (error == kNoDevice) return 0;
+    Result error = initialise_ ? init(0) : 0;
     if (error == 0) error = get_count_(&count);
+    if (error == kNoDevice) return 0;
+    if (error == kNotInitialised && !initialise_) return trouble = kUnused, -1;
     return error == 0 ? count : (trouble = fmt::format("CUDA's driver fails with error {}", error), -1);
   }
   std::optional<BusId> bus_id(int index) const {
@@ -52,6 +56,7 @@ class Driver {
 
  private:
   Library library_;
+  bool initialise_;
   Result (*get_count_)(int*) = library_.function<Result(int*)>("cuDeviceGetCount");
   Result (*get_)(int*, int) = library_.function<Result(int*, int)>("cuDeviceGet");
   Result (*bus_id_)(char*, int, int) = library_.function<Result(char*, int, int)>("cuDeviceGetPCIBusId");
@@ -87,9 +92,9 @@ void take_ranks_of_unlisted(Draft& draft, const std::vector<GpuInfo*>& listed) {
 
 }  // namespace
 
-void add_from_cuda(Draft& draft, const std::string& library) {
+void add_from_cuda(Draft& draft, const std::string& library, bool initialise) {
   const int present = nvidia_gpus(draft);
-  const Driver driver(library);
+  const Driver driver(library, initialise);
   std::string trouble;
   const int count = driver.start(library, trouble);
   if (count < 0) {

@@ -20,7 +20,8 @@ void add_from_ucx(Draft& draft, const std::vector<UcxPort>& ports);
 
 /// The CUDA driver: compute capability, GPUDirect, which GPUs may not access each other. NVIDIA GPUs that it
 /// does not list, in containers and under CUDA_VISIBLE_DEVICES, lose their rank. `library`: libcuda.so.1.
-void add_from_cuda(Draft& draft, const std::string& library);
+/// Unless it is to `initialise` CUDA, it asks only where the process has done so itself.
+void add_from_cuda(Draft& draft, const std::string& library, bool initialise);
 
 /// NVML: GPU indices, NVLinks and what they lead to, C2C links. `library`: libnvidia-ml.so.1.
 void add_from_nvml(Draft& draft, const std::string& library);

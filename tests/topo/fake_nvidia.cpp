@@ -15,10 +15,14 @@ int from_environment(const char* name, int fallback) {
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
+static bool initialised = false;
 EXPORT int cuInit(unsigned) {
-  return from_environment("LOOM_FAKE_CUDA_ERROR", 0);
+  const int error = from_environment("LOOM_FAKE_CUDA_ERROR", 0);
+  initialised |= error == 0;
+  return error;
 }
 EXPORT int cuDeviceGetCount(int* count) {
+  if (!initialised) return 3;
   return *count = from_environment("LOOM_FAKE_GPUS", 2), 0;
 }
 EXPORT int cuDeviceGet(int* device, int index) {

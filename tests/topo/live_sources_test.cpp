@@ -1,8 +1,10 @@
 #include "topo/live_sources.hpp"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "test_data.hpp"
@@ -54,7 +56,7 @@ TEST(Nvml, TellsNvLinksAndC2c) {
 
 TEST(Cuda, TellsCapabilityAndWhoMayNotAccessWhom) {
   Draft draft = two_gpus();
-  add_from_cuda(draft, LOOM_FAKE_NVIDIA);
+  add_from_cuda(draft, LOOM_FAKE_NVIDIA, true);
   const auto gpus = gpus_of(draft);
   EXPECT_EQ(gpus[0].compute_capability, 90);
   EXPECT_TRUE(gpus[0].gpu_direct);
@@ -79,11 +81,40 @@ TEST(Nvml, ThatFailsOrHidesGpusSaysThatNvLinksAreNotKnown) {
   EXPECT_THAT(draft.notes, ElementsAre(HasSubstr("NVLinks and C2C links of 1 GPUs")));
 }
 
+/// Whatever was initialised by other tests: the library is loaded anew once nobody has it.
+TEST(Cuda, IsNotInitialisedForProgramsThatDoNot) {
+  const std::string copy = ::testing::TempDir() + "/libfake_cuda_" + std::to_string(::getpid()) + ".so";
+  std::filesystem::copy_file(LOOM_FAKE_NVIDIA, copy, std::filesystem::copy_options::overwrite_existing);
+  const auto expect_unknown = [&] {
+    Draft draft = two_gpus();
+    draft.notes.clear();
+    add_from_cuda(draft, copy, false);
+    EXPECT_EQ(draft.nodes, two_gpus().nodes);
+    EXPECT_THAT(draft.notes,
+                ElementsAre(HasSubstr("The program has not initialised CUDA: whether programs")));
+  };
+  expect_unknown();
+  EXPECT_EQ(::dlopen(copy.c_str(), RTLD_NOW | RTLD_NOLOAD), nullptr) << "it is loaded";
+  void* const library = ::dlopen(copy.c_str(), RTLD_NOW);
+  ASSERT_NE(library, nullptr);
+  expect_unknown();
+  const auto init = reinterpret_cast<int (*)(unsigned)>(::dlsym(library, "cuInit"));
+  const auto count = reinterpret_cast<int (*)(int*)>(::dlsym(library, "cuDeviceGetCount"));
+  int devices = 0;
+  EXPECT_EQ(count(&devices), 3) << "it is initialised";
+  ASSERT_EQ(init(0), 0);
+  Draft draft = two_gpus();
+  add_from_cuda(draft, copy, false);
+  EXPECT_EQ(gpus_of(draft)[0].compute_capability, 90);
+  ::dlclose(library);
+  std::filesystem::remove(copy);
+}
+
 TEST(Cuda, ThatFailsSaysWhatIsNotKnown) {
   Draft draft = two_gpus();
   draft.notes.clear();
   const Environment failing("LOOM_FAKE_CUDA_ERROR", "803");
-  add_from_cuda(draft, LOOM_FAKE_NVIDIA);
+  add_from_cuda(draft, LOOM_FAKE_NVIDIA, true);
   EXPECT_EQ(draft.nodes, two_gpus().nodes);
   EXPECT_THAT(draft.notes, ElementsAre(HasSubstr("error 803: whether programs can use the 2 NVIDIA GPUs")));
 }
@@ -92,7 +123,7 @@ TEST(Cuda, TakesRanksFromGpusThatItDoesNotList) {
   Draft draft = two_gpus();
   draft.notes.clear();
   const Environment one("LOOM_FAKE_GPUS", "1");
-  add_from_cuda(draft, LOOM_FAKE_NVIDIA);
+  add_from_cuda(draft, LOOM_FAKE_NVIDIA, true);
   EXPECT_EQ(gpus_of(draft)[0].rank, 0);
   EXPECT_EQ(gpus_of(draft)[1].rank, kNoRank);
   EXPECT_THAT(draft.notes, ElementsAre(HasSubstr("CUDA lists 1 GPUs; 1 more")));
@@ -105,7 +136,7 @@ TEST(LiveSources, SayNothingWhereThereIsNothingToKnow) {
   erase_leaves(draft, is_gpu);
   draft.notes.clear();
   add_from_nvml(draft, "libno-such-thing.so.1");
-  add_from_cuda(draft, "libno-such-thing.so.1");
+  add_from_cuda(draft, "libno-such-thing.so.1", true);
   add_from_ucx(draft, {});
   EXPECT_THAT(draft.notes, ElementsAre());
 }
@@ -114,7 +145,7 @@ TEST(LiveSources, ThatAreAbsentChangeNothingAndSaySo) {
   Draft draft = two_gpus();
   draft.notes.clear();
   add_from_nvml(draft, "libno-such-thing.so.1");
-  add_from_cuda(draft, "libno-such-thing.so.1");
+  add_from_cuda(draft, "libno-such-thing.so.1", true);
   add_from_sysfs(draft, "/no/such/folder");
   EXPECT_EQ(draft.nodes, two_gpus().nodes);
   EXPECT_THAT(draft.notes, ElementsAre(HasSubstr("libno-such-thing.so.1 is not there: NVLinks"),
