@@ -8,6 +8,7 @@
 
 #include "topo/library.hpp"
 #include "topo/live_sources.hpp"
+#include "topo/nvlink_peers.hpp"
 #include "topo/pci_ids.hpp"
 
 namespace loom::topo {
@@ -37,7 +38,8 @@ struct FieldValue {
 enum class RemoteType { kGpu = 0, kCpu = 1, kSwitch = 2 };
 constexpr unsigned kNvLinksAsked = 36, kMostC2cLinks = 64;
 constexpr unsigned kFieldC2cCount = 170, kFieldC2cStatus = 171,
-                   kFieldC2cMbps = 172;  // NVML_FI_DEV_C2C_LINK_...
+                   kFieldC2cMbps = 172;      // NVML_FI_DEV_C2C_LINK_...
+constexpr int kP2pByNvlink = 2, kP2pOk = 0;  // NVML_P2P_CAPS_INDEX_NVLINK, NVML_P2P_STATUS_OK
 
 class Nvml {
  public:
@@ -64,6 +66,10 @@ class Nvml {
   Device device(const BusId& bus_id) const {
     Device device = nullptr;
     return by_bus_id_(bus_id.to_string().c_str(), &device) == 0 ? device : nullptr;
+  }
+  bool joins_by_nvlink(Device from, Device to) const {
+    int status = kP2pOk + 1;
+    return p2p_status_ && p2p_status_(from, to, kP2pByNvlink, &status) == 0 && status == kP2pOk;
   }
   void describe(Device device, GpuInfo& gpu) const {
     unsigned index = 0;
@@ -136,6 +142,8 @@ class Nvml {
   Result (*index_)(Device, unsigned*) = library_.function<Result(Device, unsigned*)>("nvmlDeviceGetIndex");
   Result (*capability_)(Device, int*, int*) =
       library_.function<Result(Device, int*, int*)>("nvmlDeviceGetCudaComputeCapability");
+  Result (*p2p_status_)(Device, Device, int, int*) =
+      library_.function<Result(Device, Device, int, int*)>("nvmlDeviceGetP2PStatus");
   Result (*state_)(Device, unsigned,
                    int*) = library_.function<Result(Device, unsigned, int*)>("nvmlDeviceGetNvLinkState");
   Result (*remote_)(Device, unsigned, PciInfo*) =
@@ -168,6 +176,20 @@ void add_from_nvml(Draft& draft, const std::string& library) {
       ++hidden;
   }
   if (hidden > 0) note_gap("NVML does not show every GPU of this machine", hidden);
+}
+
+bool reaches_all_by_nvlink(const std::string& gpu, std::span<const std::string> others,
+                           const std::string& library) {
+  const Nvml nvml(library);
+  const auto device = [&](const std::string& text) {
+    const std::optional<BusId> id = nvml.started() ? BusId::parse(text) : std::nullopt;
+    return id ? nvml.device(*id) : nullptr;
+  };
+  const Device from = device(gpu);
+  return from != nullptr && std::ranges::all_of(others, [&](const std::string& other) {
+           const Device to = device(other);
+           return to != nullptr && nvml.joins_by_nvlink(from, to);
+         });
 }
 
 }  // namespace loom::topo

@@ -7,6 +7,7 @@
 
 #include "component/significance.h"
 #include "device/cuda/images.hpp"
+#include "topo/nvlink_peers.hpp"
 
 namespace loom {
 
@@ -114,21 +115,36 @@ void DeviceCalls::gather_on_host(const T& mine, std::vector<T>& all) {
                           .in = reinterpret_cast<const std::byte*>(&mine),
                           .out = reinterpret_cast<std::byte*>(all.data()),
                           .count = sizeof(mine)};
-  execution_.perform(selector_.choose(call, true).algorithm, call);
+  // Not what the user's rules name: those are for the program's calls, and may leave them to others.
+  execution_.perform(Algorithm::kCico, call);
 }
 
 /// For the algorithms that coll_loom_tune names, on GPUs of all ranks; nothing where that cannot be. Where
 /// kernels are all that is named they share a GPU where they can; beside host_driven they do not, for there
 /// they would wait for multiprocessors that other work of the program has.
 std::optional<GpuLinks::Kind> DeviceCalls::kind_of_links(std::span<const GpuFacts> facts) const {
-  const bool kernels = member_.group->tune.names(Algorithm::kKernel) && !member_.group->reproducible &&
-                       kernel_way(Collective::kAllreduce, 1, member_.group->wiring.shape.ranks).has_value();
+  const bool kernels =
+      member_.group->tune.names(Algorithm::kKernel) && !member_.group->reproducible &&
+      kernel_way(Collective::kAllreduce, 1, member_.group->wiring.shape.ranks, false).has_value();
   const bool steps = member_.group->tune.names(Algorithm::kHostDriven);
   const Sharing sharing = sharing_of(facts, device::cuda::kMostChannels);
   if (kernels && steps && sharing == Sharing::kNone) return GpuLinks::Kind::kBoth;
   if (steps) return GpuLinks::Kind::kHostDriven;
   if (!kernels || sharing == Sharing::kTakingTurns) return {};
   return GpuLinks::Kind::kKernel;
+}
+
+/// Whether NVLink, or nothing, lies between the GPUs of any two ranks; the same on all.
+bool DeviceCalls::may_ll128(std::span<const GpuFacts> facts) {
+  const auto self = static_cast<std::size_t>(member_.rank);
+  const bool may = try_everywhere("kernels do without LL128", [&] {
+    const auto peers = nvlink_peers_for_ll128(facts, self);
+    return peers && (peers->empty() || topo::reaches_all_by_nvlink(facts[self].bus_id.data(), *peers));
+  });
+  if (member_.tells(1))
+    say("kernels", may ? "They may use LL128: NVLink joins the GPUs, or all ranks share one."
+                       : "They do without LL128: NVML does not say that NVLink joins the GPUs of all ranks.");
+  return may;
 }
 
 /// Memory of the GPUs that all reach; true on every rank or on none.
@@ -159,6 +175,7 @@ bool DeviceCalls::make_links(const Owner& owner) {
     say(kStaged, "The GPU of a rank has no room left under coll_loom_memory_limit.");
     return false;
   }
+  if (form->kind != GpuLinks::Kind::kHostDriven) form->may_ll128 = may_ll128(facts);
   const bool ipc = std::ranges::all_of(facts, &GpuFacts::ipc),
              files = std::ranges::all_of(facts, &GpuFacts::virtual_memory);
   if (ipc && connect(gpu, *form, Gpu::Memory::kPlain, files ? kNoIpc : kStaged)) return true;

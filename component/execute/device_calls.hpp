@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
+#include "component/execute/call_selector.hpp"
 #include "component/execute/execution.hpp"
 #include "component/links/links.hpp"
-#include "component/execute/call_selector.hpp"
 #include "component/setup/member.hpp"
 #include "device/call.h"
 #include "device/cuda/gpu_links.hpp"
@@ -36,6 +36,7 @@ class DeviceCalls {
   std::optional<Algorithm> algorithm_for(const device::Call& call) const;
   std::optional<device::cuda::Owner> gpu_of(const device::Call& call) const;
   std::optional<GpuLinks::Kind> kind_of_links(std::span<const device::cuda::GpuFacts> facts) const;
+  bool may_ll128(std::span<const device::cuda::GpuFacts> facts);
   bool make_links(const device::cuda::Owner& owner);
   bool connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, Gpu::Memory memory,
                const char* otherwise);

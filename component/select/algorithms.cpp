@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 
 #include "component/select/costs.hpp"
 #include "component/select/limits.hpp"
@@ -129,6 +130,7 @@ std::span<const AlgorithmRow> algorithms() {
   return kTable;
 }
 const AlgorithmRow& row_of(Algorithm algorithm) {
+  assert(algorithm != Algorithm::kFallback);  // it has none
   return kTable[static_cast<std::size_t>(algorithm)];
 }
 

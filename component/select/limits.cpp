@@ -126,7 +126,7 @@ bool host_driven_carries(Collective collective) {
   return device::cuda::HostDrivenExecutor::takes(collective);
 }
 bool kernel_carries(Collective collective) {
-  return device::cuda::kernel_way(collective, 1, 2).has_value();
+  return device::cuda::kernel_way(collective, 1, 2, false).has_value();
 }
 
 // ---- On which communicators?
@@ -148,8 +148,8 @@ const char* needs_readable_memory(const Conditions& conditions, Collective colle
 }
 const char* needs_kernels(const Conditions& conditions, Collective collective) {
   if (const char* why = needs_one_host(conditions, collective)) return why;
-  return device::cuda::kernel_way(collective, 1, conditions.shape.ranks) ? nullptr
-                                                                         : "there are too many ranks";
+  return device::cuda::kernel_way(collective, 1, conditions.shape.ranks, false) ? nullptr
+                                                                                : "there are too many ranks";
 }
 const char* needs_several_hosts(const Conditions& conditions, Collective) {
   return conditions.shape.hosts == 1 ? "it is for several hosts" : nullptr;

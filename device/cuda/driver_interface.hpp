@@ -7,8 +7,9 @@
 namespace loom::device::cuda {
 
 // CUdevice_attribute
-inline constexpr int kMultiprocessorCount = 16, kVirtualMemorySupported = 102,
-                     kFileDescriptorsSupported = 103, kIpcEventsSupported = 125, kMpsEnabled = 133;
+inline constexpr int kMultiprocessorCount = 16, kCapabilityMajor = 75, kCapabilityMinor = 76,
+                     kVirtualMemorySupported = 102, kFileDescriptorsSupported = 103,
+                     kIpcEventsSupported = 125, kMpsEnabled = 133;
 
 // Of virtual memory management.
 inline constexpr int kPinnedAllocation = 1;      // CU_MEM_ALLOCATION_TYPE_PINNED

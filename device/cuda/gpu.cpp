@@ -56,6 +56,7 @@ struct Gpu::Functions {
   Result (*get_device)(int*, int);
   Result (*get_uuid)(std::byte*, int);
   Result (*get_attribute)(int*, int, int);
+  Result (*get_bus_id)(char*, int, int);
   Result (*get_handle)(IpcHandle*, Address);
   Result (*open_handle)(Address*, IpcHandle, unsigned);
   Result (*close_handle)(Address);
@@ -83,6 +84,7 @@ struct Gpu::Functions {
     driver.find(get_device, "cuDeviceGet");
     driver.find(get_uuid, "cuDeviceGetUuid_v2");
     driver.find(get_attribute, "cuDeviceGetAttribute");
+    driver.find(get_bus_id, "cuDeviceGetPCIBusId");
     driver.find(get_handle, "cuIpcGetMemHandle");
     driver.find(open_handle, "cuIpcOpenMemHandle_v2");
     driver.find(close_handle, "cuIpcCloseMemHandle");
@@ -403,6 +405,9 @@ GpuFacts Gpu::facts() const {
     facts.room = most_bytes_ - used_;
   }
   facts.multiprocessors = attribute(kMultiprocessorCount, 0);
+  facts.capability = 10 * attribute(kCapabilityMajor, 0) + attribute(kCapabilityMinor, 0);
+  if (functions_->get_bus_id(facts.bus_id.data(), static_cast<int>(facts.bus_id.size()), device) != kSuccess)
+    facts.bus_id = {};
   facts.mps = attribute(kMpsEnabled, 0) != 0;
   // By CUDA's documentation memory handles work where event handles do; older drivers do not tell.
   facts.ipc = attribute(kIpcEventsSupported, 1) != 0;

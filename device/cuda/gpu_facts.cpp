@@ -16,4 +16,19 @@ Sharing sharing_of(std::span<const GpuFacts> facts, int blocks) {
   return sharing;
 }
 
+std::optional<std::vector<std::string>> nvlink_peers_for_ll128(std::span<const GpuFacts> facts,
+                                                               std::size_t self) {
+  constexpr int kFirstWithWholeLines = 70;
+  std::vector<std::string> peers;
+  for (const GpuFacts& other : facts) {
+    if (other.capability < kFirstWithWholeLines) return {};
+    if (other.uuid == facts[self].uuid) continue;
+    // Another instance of the same GPU is none of its peers.
+    const std::string bus_id = other.bus_id.data();
+    if (bus_id.empty() || bus_id == facts[self].bus_id.data()) return {};
+    if (std::ranges::find(peers, bus_id) == peers.end()) peers.push_back(bus_id);
+  }
+  return peers;
+}
+
 }  // namespace loom::device::cuda

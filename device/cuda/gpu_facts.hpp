@@ -5,7 +5,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
+#include <vector>
 
 namespace loom::device::cuda {
 
@@ -14,6 +17,8 @@ struct GpuFacts {
   std::array<std::byte, 16> uuid{};  ///< ranks with the same one share a GPU (or an instance of one)
   std::uint64_t room = 0;            ///< bytes that this process may still allocate there
   std::int32_t multiprocessors = 0;  ///< that this process may use
+  std::int32_t capability = 0;       ///< compute capability: 90 is 9.0
+  std::array<char, 20> bus_id{};     ///< "0000:0a:00.0"; its end is a 0
   bool mps = false;                  ///< its work reaches the GPU through MPS
   bool ipc = false;                  ///< Gpu::Memory::kPlain may be shared, as far as the driver tells
   bool virtual_memory = false;       ///< Gpu::Memory::kVirtual, likewise
@@ -31,5 +36,11 @@ enum class Sharing {
 /// room: each block is compiled to fit a multiprocessor, so one multiprocessor for each block suffices,
 /// whatever else it needs.
 Sharing sharing_of(std::span<const GpuFacts> facts, int blocks);
+
+/// LL128 relies on lines of 128 bytes that arrive whole: within a GPU they do, and over NVLink, from compute
+/// capability 7.0 on. So a rank's kernels may use it if NVLink leads to the GPUs with these bus ids, which
+/// are none where all share its own. Nothing: they may not, whatever leads there.
+std::optional<std::vector<std::string>> nvlink_peers_for_ll128(std::span<const GpuFacts> facts,
+                                                               std::size_t self);
 
 }  // namespace loom::device::cuda

@@ -26,12 +26,13 @@ class GpuLinks {
   /// The executor that the memory is for. All ranks' kernels must be resident at once (see Sharing).
   enum class Kind { kHostDriven, kKernel, kBoth };
 
-  /// How much memory there is; the same on all ranks.
+  /// How much memory there is, and what kernels may do in it; the same on all ranks.
   struct Form {
     Form(Kind wanted) : kind(wanted) {}  // NOLINT(google-explicit-constructor)
     Kind kind;
     std::size_t bank_bytes = GpuCicoBuffers::kBankBytes;
     int channels = kMostChannels;
+    bool may_ll128 = false;  ///< lines of 128 bytes stay whole between all ranks (nvlink_peers_for_ll128)
 
     std::size_t cico_bytes() const { return kind == Kind::kKernel ? 0 : GpuCicoBuffers::bytes(bank_bytes); }
     /// Of each rank's GPU.

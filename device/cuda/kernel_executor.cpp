@@ -21,7 +21,8 @@ KernelExecutor::~KernelExecutor() {
 KernelExecutor::State KernelExecutor::advance() {
   KernelLinks& kernels = links_.kernels();
   if (!runs_) {
-    const auto way = kernel_way(call_.collective, call_.bytes(), ranks_, links_.form().channels);
+    const auto way =
+        kernel_way(call_.collective, call_.bytes(), ranks_, links_.form().may_ll128, links_.form().channels);
     steps::Task task = divide(*way, call_.count, call_.elem_bytes(), ranks_);
     task.root = call_.root;
     task.in = call_.in;

@@ -16,7 +16,8 @@ std::size_t whole_lines(std::size_t elems, std::size_t elem_bytes) {
 
 }  // namespace
 
-std::optional<KernelWay> kernel_way(Collective collective, std::size_t bytes, int ranks, int most_channels) {
+std::optional<KernelWay> kernel_way(Collective collective, std::size_t bytes, int ranks, bool may_ll128,
+                                    int most_channels) {
   using steps::Algorithm;
   using steps::Protocol;
   // Estimates, not measured: up to which size latency counts most, and how many bytes keep a block busy.
@@ -25,11 +26,12 @@ std::optional<KernelWay> kernel_way(Collective collective, std::size_t bytes, in
   if (ranks < 2 || ranks > steps::kMostRanks) return {};
   const int channels = static_cast<int>(
       std::clamp<std::size_t>(bytes / kBytesPerChannel, 1, static_cast<std::size_t>(most_channels)));
-  const Protocol of_rings = bytes <= kMostLL128 ? Protocol::kLL128 : Protocol::kSimple;
+  const Protocol of_rings = may_ll128 && bytes <= kMostLL128 ? Protocol::kLL128 : Protocol::kSimple;
+  const Protocol of_pairs = may_ll128 ? Protocol::kLL128 : Protocol::kLL;
   switch (collective) {
     case Collective::kAllreduce:
       if (bytes <= kMostOneShot) return KernelWay{Algorithm::kOneShot, Protocol::kLL, channels};
-      if (bytes <= kMostTwoShot) return KernelWay{Algorithm::kTwoShot, Protocol::kLL128, channels};
+      if (bytes <= kMostTwoShot) return KernelWay{Algorithm::kTwoShot, of_pairs, channels};
       return KernelWay{Algorithm::kAllreduceRing, Protocol::kSimple, channels};
     case Collective::kReduceScatter:
       return KernelWay{Algorithm::kReduceScatterRing, of_rings, channels};

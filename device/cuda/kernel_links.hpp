@@ -37,8 +37,8 @@ struct KernelWay {
   steps::Protocol protocol;
   int channels;
 };
-/// Nothing: there is none. bytes: of the message, or of a block. most_channels: of the links.
-std::optional<KernelWay> kernel_way(Collective collective, std::size_t bytes, int ranks,
+/// Nothing: there is none. bytes: of the message, or of a block. may_ll128, most_channels: of the links.
+std::optional<KernelWay> kernel_way(Collective collective, std::size_t bytes, int ranks, bool may_ll128,
                                     int most_channels = kMostChannels);
 
 /// A Task of a call's sizes (see steps::Task), equal on all ranks. Chunks and windows are whole lines, so

@@ -1,11 +1,13 @@
 // mpi_on_device_test -- calls whose buffers stay on a device, by coll_loom_tune: which calls those are, that
 // all ranks decide alike, and what happens when it does not work. On tests/virtual_gpu. Exit code 1: wrong.
 //
-//   mpi_on_device_test EXECUTOR [staged | differ | repeat] [without VARIABLE]
+//   mpi_on_device_test EXECUTOR [staged | differ | repeat | brief] [apart] [without VARIABLE]
 //       EXECUTOR  which algorithm carries the calls: host_driven, kernel, or both (kernel where it can)
 //       staged    the algorithm cannot be used here, and all calls are staged
 //       differ    the same, because one rank sets another algorithm
 //       repeat    what fails does so again and again, and leaves nothing behind
+//       brief     a few all-reduces alone, shorter ones
+//       apart     each rank takes a GPU of its own, by its rank
 //       without   rank 0 does not have that variable in its environment
 #include <dirent.h>
 #include <mpi.h>
@@ -103,11 +105,11 @@ void check(const std::string& collective, bool stays, const std::function<void()
   }
 }
 
-void allreduce(bool stays, MemoryKind kind, MPI_Comm comm = MPI_COMM_WORLD) {
+void allreduce(bool stays, MemoryKind kind, MPI_Comm comm = MPI_COMM_WORLD, int count = kCount) {
   check("allreduce", stays, [&] {
-    Ints in(kCount, mine, kind), out(
-                                     kCount, [](int) { return -1; }, kind);
-    MPI_Allreduce(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, comm);
+    Ints in(count, mine, kind), out(
+                                    count, [](int) { return -1; }, kind);
+    MPI_Allreduce(in.at(), out.at(), count, MPI_INT, MPI_SUM, comm);
     out.is(sum, "an allreduce is wrong");
     in.is(mine, "an allreduce changes its operand");
   });
@@ -303,6 +305,7 @@ void share_otherwise_or_not_at_all() {
 int main(int argc, char** argv) {
   executor = argc > 1 ? argv[1] : "";
   const char* const number = std::getenv("OMPI_COMM_WORLD_RANK");
+  bool apart = false, brief = false;
   const bool first = number != nullptr && std::atoi(number) == 0;
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
@@ -310,15 +313,21 @@ int main(int argc, char** argv) {
       if (first) ::unsetenv(argv[i]);
       continue;
     }
+    apart |= word == "apart";
+    brief |= word == "brief";
     repeats |= word == "repeat";
-    expected &= word == "repeat";
+    expected &= word != "staged" && word != "differ";
   }
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  if (apart) Driver::get().use(rank);
   tools.emplace();
-  every_collective();
-  if (expected) {
+  if (brief)
+    for (int i = 0; i < 3; ++i) allreduce(expected, MemoryKind::kDevice, MPI_COMM_WORLD, 20'000 + i);
+  else
+    every_collective();
+  if (expected && !brief) {
     check("allreduce", false, [] {  // shorter than the rules want
       Ints in(100, mine), out(100, mine);
       MPI_Allreduce(in.at(), out.at(), 100, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

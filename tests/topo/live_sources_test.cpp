@@ -10,6 +10,7 @@
 #include "test_data.hpp"
 #include "topo/check.hpp"
 #include "topo/discover.hpp"
+#include "topo/nvlink_peers.hpp"
 #include "topo/xml_file.hpp"
 
 namespace loom::topo {
@@ -52,6 +53,25 @@ TEST(Nvml, TellsNvLinksAndC2c) {
   const System system = build(std::move(draft), Model::kLoom).system;
   EXPECT_TRUE(check(system).empty());
   EXPECT_EQ(system.of_kind(NodeKind::kNvSwitch).size(), 1);
+}
+
+TEST(NvlinkPeers, AreThoseThatNvmlNames) {
+  const std::string one = "0000:13:00.0", two = "0000:14:00.0";
+  const auto reaches = [&](const std::string& from, const std::vector<std::string>& others) {
+    return reaches_all_by_nvlink(from, others, LOOM_VIRTUAL_NVML);
+  };
+  {
+    const Environment machine("VIRTUAL_GPU_MACHINE", LOOM_TWO_H100);
+    EXPECT_TRUE(reaches(one, {two}));
+    EXPECT_TRUE(reaches(two, {one}));
+    EXPECT_FALSE(reaches(one, {two, "0000:15:00.0"})) << "there is none";
+    EXPECT_FALSE(reaches(one, {"?"}));
+    EXPECT_FALSE(reaches_all_by_nvlink(one, std::vector{two}, "/no/such/library"));
+    const Environment silent("VIRTUAL_GPU_FAIL", "nvmlDeviceGetP2PStatus:0:3");  // not supported
+    EXPECT_FALSE(reaches(one, {two}));
+  }
+  const Environment machine("VIRTUAL_GPU_MACHINE", LOOM_TEST_DATA "/pcie-2socket.xml");
+  EXPECT_FALSE(reaches("0000:10:00.0", {"0000:12:00.0"}));
 }
 
 TEST(Cuda, TellsCapabilityAndWhoMayNotAccessWhom) {

@@ -112,7 +112,7 @@ std::string decisions() {
   for (const Collective collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter,
                                       Collective::kBroadcast, Collective::kAllGather, Collective::kAllToAll})
     text += fmt::format("kernels {}: {}\n", name_of(collective), by_size([&](std::size_t bytes) {
-                          const auto way = device::cuda::kernel_way(collective, bytes, 4, 16);
+                          const auto way = device::cuda::kernel_way(collective, bytes, 4, true, 16);
                           return way ? fmt::format("{}.{}.{}", static_cast<int>(way->algorithm),
                                                    static_cast<int>(way->protocol), way->channels)
                                      : "-";

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string_view>
 #include <vector>
+
+#include "device/cuda/kernel_links.hpp"
 
 namespace loom::device::cuda {
 namespace {
@@ -42,6 +45,46 @@ TEST(Sharing, TakesTurnsWhereAGpuHasNoRoomForTheBlocksOfAll) {
   EXPECT_EQ(of(four(4 * kBlocks)), Sharing::kResident);
   EXPECT_EQ(of(four(4 * kBlocks - 1)), Sharing::kTakingTurns);
   EXPECT_EQ(of({on_gpu(0, true, 132), on_gpu(0, true, 31)}), Sharing::kTakingTurns);  // as MPS limits clients
+}
+
+GpuFacts at(int gpu, std::string_view bus_id, int capability = 90) {
+  GpuFacts facts = on_gpu(gpu);
+  facts.capability = capability;
+  bus_id.copy(facts.bus_id.data(), facts.bus_id.size() - 1);
+  return facts;
+}
+
+TEST(LL128, WantsNvlinkToEveryOtherGpuOnce) {
+  using Peers = std::vector<std::string>;
+  const std::vector<GpuFacts> facts = {at(0, "0000:0a:00.0"), at(1, "0000:0b:00.0"), at(0, "0000:0a:00.0"),
+                                       at(2, "0001:0a:00.0"), at(1, "0000:0b:00.0")};
+  EXPECT_EQ(nvlink_peers_for_ll128(facts, 0), (Peers{"0000:0b:00.0", "0001:0a:00.0"}));
+  EXPECT_EQ(nvlink_peers_for_ll128(facts, 3), (Peers{"0000:0a:00.0", "0000:0b:00.0"}));
+  EXPECT_EQ(nvlink_peers_for_ll128({{at(0, ""), at(0, "")}}, 1), Peers{}) << "one GPU for all";
+}
+
+TEST(LL128, IsOutWhereAGpuIsTooOldUnknownOrCut) {
+  EXPECT_FALSE(nvlink_peers_for_ll128({{at(0, "0000:0a:00.0"), at(1, "0000:0b:00.0", 61)}}, 0));
+  EXPECT_FALSE(nvlink_peers_for_ll128({{at(0, "0000:0a:00.0", 61), at(0, "0000:0a:00.0", 61)}}, 1));
+  EXPECT_FALSE(nvlink_peers_for_ll128({{at(0, "0000:0a:00.0"), at(1, "")}}, 0));
+  EXPECT_FALSE(nvlink_peers_for_ll128({{at(0, "0000:0a:00.0"), at(1, "0000:0a:00.0")}}, 0))
+      << "two instances of a GPU";
+}
+
+TEST(LL128, IsInNoWayWhereItMayNotBe) {
+  for (const auto collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter,
+                                Collective::kBroadcast, Collective::kAllGather}) {
+    bool used = false;
+    for (std::size_t bytes = 1; bytes <= std::size_t{64} << 20; bytes *= 2) {
+      const auto with = kernel_way(collective, bytes, 4, true),
+                 without = kernel_way(collective, bytes, 4, false);
+      ASSERT_TRUE(with && without);
+      EXPECT_NE(without->protocol, steps::Protocol::kLL128) << bytes;
+      EXPECT_EQ(with->algorithm, without->algorithm) << bytes;
+      used |= with->protocol == steps::Protocol::kLL128;
+    }
+    EXPECT_TRUE(used);
+  }
 }
 
 }  // namespace
