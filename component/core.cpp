@@ -284,7 +284,9 @@ loom_streamed_copies* loom_streamed_copies_create(const loom_streamed_side* side
     std::vector<loom::device::cuda::StreamedSide> all(n);
     for (std::size_t i = 0; i < n; ++i) {
       all[i].staging_buffer = reinterpret_cast<StagingBuffer*>(sides[i].staging_buffer);
-      if (!all[i].staging_buffer->is_locked()) return nullptr;  // the driver would copy while it is called
+      // From other memory the driver would copy while it is called.
+      if (!all[i].staging_buffer->is_locked() && all[i].staging_buffer->locked_window().empty())
+        return nullptr;
       if (sides[i].load != nullptr) all[i].load = *reinterpret_cast<const StridedRegion*>(sides[i].load);
       if (sides[i].store != nullptr) all[i].store = *reinterpret_cast<const StridedRegion*>(sides[i].store);
     }

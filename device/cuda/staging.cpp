@@ -108,6 +108,11 @@ Owner StagingBuffer::owner() const {
   return staging_.owner_of(address_);
 }
 
+Memory StagingBuffer::locked_window() {
+  if (window_.empty()) window_ = staging_.locked_memory(owner(), kWindowBytes, true);
+  return window_;
+}
+
 void StagingBuffer::note_copied(std::size_t bytes) noexcept {
   staging_.copied_.fetch_add(bytes, std::memory_order_relaxed);
 }
@@ -140,12 +145,12 @@ std::unique_ptr<StagingBuffer> Staging::staging_buffer(const void* address, std:
     for (const std::span<StridedRegion> regions : {load, store})
       for (const StridedRegion& region : regions) ranges.push_back(range_of(region));
     result->distance_ = map_apart(far_apart(std::move(ranges)), result->memory_);
-  } else if (!dense || !(reuse(*result, rounded, 4 * rounded) ||
-                         keep_new(*result, owner, rounded, may_wait) ||
-                         (!may_wait && reuse(*result, rounded, most_kept_)))) {
+  } else {
     result->memory_.reserve(1);
-    if (const Memory mapped = map((bytes + kPage - 1) / kPage * kPage); !mapped.empty())
-      result->memory_.push_back(mapped);
+    Memory memory = dense ? locked_memory(owner, rounded, may_wait) : Memory{};
+    result->kept_ = !memory.empty();
+    if (memory.empty()) memory = map((bytes + kPage - 1) / kPage * kPage);
+    if (!memory.empty()) result->memory_.push_back(memory);
   }
   if (result->memory_.empty())
     throw Error(ErrorCode::kOutOfMemory,
@@ -163,50 +168,61 @@ Owner Staging::owner_of(const void* address) const {
   throw Error(ErrorCode::kDevice, "A buffer on a device is not there any more.");
 }
 
-bool Staging::reuse(StagingBuffer& staging_buffer, std::size_t bytes, std::size_t most_bytes) {
+/// Empty: nothing fits.
+Memory Staging::reuse(std::size_t bytes, std::size_t most_bytes) {
   const std::lock_guard lock(mutex_);
   auto best = free_.end();
   for (auto kept = free_.begin(); kept != free_.end(); ++kept)
     if (kept->size() >= bytes && kept->size() <= most_bytes &&
         (best == free_.end() || kept->size() < best->size()))
       best = kept;
-  if (best == free_.end()) return false;
-  staging_buffer.memory_.push_back(*best);
-  staging_buffer.kept_ = true;
+  if (best == free_.end()) return {};
+  const Memory found = *best;
   free_.erase(best);
-  return true;
+  return found;
 }
 
-bool Staging::keep_new(StagingBuffer& staging_buffer, const Owner& owner, std::size_t bytes, bool may_wait) {
-  staging_buffer.memory_.reserve(1);
+/// Empty: there is no memory, it would be too much, or CUDA does not lock it.
+Memory Staging::keep_new(const Owner& owner, std::size_t bytes, bool may_wait) {
   {
     const std::lock_guard lock(mutex_);
-    if (bytes > most_kept_) return false;
+    if (bytes > most_kept_) return {};
     while (may_wait && kept_ + bytes > most_kept_ && !free_.empty()) forget_last(owner);
-    if (kept_ + bytes > most_kept_) return false;
+    if (kept_ + bytes > most_kept_) return {};
     kept_ += bytes;
   }
-  if (const Memory mapped = map(bytes); !mapped.empty()) {
-    staging_buffer.memory_.push_back(mapped);
-    staging_buffer.kept_ = true;
-    driver_->pin(owner, mapped.data(), bytes);  // slower without
-    return true;
-  }
+  const Memory mapped = map(bytes);
+  if (!mapped.empty() && driver_->pin(owner, mapped.data(), bytes)) return mapped;
+  if (!mapped.empty()) unmap({&mapped, 1});
   const std::lock_guard lock(mutex_);
   kept_ -= bytes;
-  return false;
+  return {};
+}
+
+/// Who may not wait takes longer memory, too, rather than none.
+Memory Staging::locked_memory(const Owner& owner, std::size_t bytes, bool may_wait) {
+  Memory found = reuse(bytes, 4 * bytes);
+  if (found.empty()) found = keep_new(owner, bytes, may_wait);
+  if (found.empty() && !may_wait) found = reuse(bytes, most_kept_);
+  return found;
 }
 
 void Staging::give_back(const StagingBuffer& staging_buffer) noexcept {
   if (staging_buffer.lost_) return;
-  if (!staging_buffer.kept_) return unmap(staging_buffer.memory_);
-  const Memory memory = staging_buffer.memory_.front();
+  if (!staging_buffer.window_.empty()) keep(staging_buffer.window_);
+  if (staging_buffer.kept_)
+    keep(staging_buffer.memory_.front());
+  else
+    unmap(staging_buffer.memory_);
+}
+
+void Staging::keep(Memory locked) noexcept {
   const std::lock_guard lock(mutex_);
   try {
-    free_.push_back(memory);
+    free_.push_back(locked);
   } catch (...) {
-    kept_ -= memory.size();
-    if (driver_->unpin({}, memory.data())) unmap({&memory, 1});
+    kept_ -= locked.size();
+    if (driver_->unpin({}, locked.data())) unmap({&locked, 1});
   }
 }
 

@@ -31,8 +31,12 @@ class StagingBuffer {
   /// For code that copies in another way (streamed_copies.hpp): who owns the buffer now (throws Error); a
   /// note of how many bytes have been copied; and a note that copies may go on for ever.
   Owner owner() const;
-  /// Its pages are locked in memory, unless CUDA refused that.
+  /// Its pages are locked in memory.
   bool is_locked() const noexcept { return kept_; }
+  /// Locked memory beside it, of a fixed length: a long message has too many pages to lock, and passes
+  /// through this. Empty: there is none to be had. May wait for the device.
+  static constexpr std::size_t kWindowBytes = std::size_t{2} << 20;
+  std::span<std::byte> locked_window();
   void note_copied(std::size_t bytes) noexcept;
   void lose() noexcept { lost_ = true; }
   const Driver& driver() const noexcept;
@@ -45,6 +49,7 @@ class StagingBuffer {
   std::ptrdiff_t distance_ = 0;
   std::vector<std::span<std::byte>> memory_;  ///< one range, unless blocks lie far apart
   bool kept_ = false;
+  std::span<std::byte> window_;
   bool lost_ = false;  ///< copies may still be going on, long after: never used again, nor unmapped
 };
 
@@ -73,9 +78,11 @@ class Staging {
 
  private:
   friend class StagingBuffer;
-  bool reuse(StagingBuffer& staging_buffer, std::size_t bytes, std::size_t most_bytes);
+  std::span<std::byte> reuse(std::size_t bytes, std::size_t most_bytes);
   Owner owner_of(const void* address) const;
-  bool keep_new(StagingBuffer& staging_buffer, const Owner& owner, std::size_t bytes, bool may_wait);
+  std::span<std::byte> keep_new(const Owner& owner, std::size_t bytes, bool may_wait);
+  std::span<std::byte> locked_memory(const Owner& owner, std::size_t bytes, bool may_wait);
+  void keep(std::span<std::byte> locked) noexcept;
   void give_back(const StagingBuffer& staging_buffer) noexcept;
   void forget_last(const std::optional<Owner>& in_context_of) noexcept;
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "device/cuda/streams.hpp"
@@ -73,12 +74,26 @@ class StreamedCopies::Side {
     void* stream = nullptr;
   };
 
+  /// Of the staging buffer's locked window, if its own pages are not locked; used in turn. The CPU copies
+  /// between slots and the staging buffer.
+  struct Slot {
+    std::byte* memory;
+    void* stored = nullptr;                 ///< event: it is on its way to the device
+    std::optional<std::size_t> loads = {};  ///< the part that it brings
+  };
+
   void check(Result result, const char* doing) const {
     if (result != kSuccess) throw driver_.error(doing, result);
   }
+  bool passes_through_window() const noexcept { return !slots_.empty(); }
   void fetch(std::size_t part);
   void wait_for(std::size_t part);
-  Result copy(const Buffer& buffer, std::size_t at, std::size_t bytes);
+  Result bring(std::size_t part);
+  Result store(std::size_t part, std::size_t end);
+  Result copy(const Buffer& buffer, std::size_t at, std::size_t bytes, std::byte* host);
+  Result take_slot(Slot*& out);
+  Result record(void*& event, void* stream);
+  Result await(void*& event);
 
   const StreamFunctions& functions_;
   StagingBuffer& staging_buffer_;
@@ -90,15 +105,24 @@ class StreamedCopies::Side {
   std::vector<void*> spare_;   ///< events
   /// Bytes of each part of store_ that are final; a part is on its way back once all of them are.
   std::vector<std::uint32_t> final_;
-  bool busy_ = false;         ///< copies may be on their way
-  bool stores_early_ = true;  ///< until that has failed: then finish() tries again, and reports it
+  std::vector<Slot> slots_;
+  std::size_t next_slot_ = 0;
+  std::vector<Slot*> slot_of_;  ///< by part of load_ that is on its way
+  bool busy_ = false;           ///< copies may be on their way
+  bool stores_early_ = true;    ///< until that has failed: then finish() tries again, and reports it
 };
 
 void StreamedCopies::Side::begin() {
   loaded_.assign(load_.parts(), State::kThere);
   events_.assign(load_.parts(), nullptr);
-  spare_.reserve(load_.parts() + 1);
   final_.assign(store_.parts(), 0);
+  if (!staging_buffer_.is_locked()) {
+    const std::span<std::byte> window = staging_buffer_.locked_window();
+    for (std::size_t at = 0; at + kPartBytes <= window.size(); at += kPartBytes)
+      slots_.push_back({.memory = &window[at]});
+    slot_of_.assign(load_.parts(), nullptr);
+  }
+  spare_.reserve(load_.parts() + slots_.size() + 1);  // all events that there will be
   const Driver::CurrentContext context(driver_, owner_);
   check(context.result(), "a buffer's context is made current");
   void* before = nullptr;
@@ -128,6 +152,8 @@ StreamedCopies::Side::~Side() {
   for (const auto* events : {&events_, &spare_})
     for (void* event : *events)
       if (event != nullptr) functions_.destroy_event(event);
+  for (const Slot& slot : slots_)
+    if (slot.stored != nullptr) functions_.destroy_event(slot.stored);
 }
 
 void StreamedCopies::Side::need(const std::byte* first, std::size_t bytes) {
@@ -139,50 +165,110 @@ void StreamedCopies::Side::need(const std::byte* first, std::size_t bytes) {
   });
 }
 
-/// In one copy, if none has begun.
+/// In one copy, if none has begun and the memory is locked.
 void StreamedCopies::Side::need_all() {
-  if (std::ranges::any_of(loaded_, [](State state) { return state != State::kThere; }))
+  if (passes_through_window() ||
+      std::ranges::any_of(loaded_, [](State state) { return state != State::kThere; }))
     return need(load_.host, load_.bytes);
   if (load_.bytes == 0) return;
   const Driver::CurrentContext context(driver_, owner_);
   check(context.result(), kLoading);
-  check(copy(load_, 0, load_.bytes), kLoading);
+  check(copy(load_, 0, load_.bytes, load_.host), kLoading);
   check(functions_.synchronize(load_.stream), kLoading);
   std::ranges::fill(loaded_, State::kHere);
 }
 
-Result StreamedCopies::Side::copy(const Buffer& buffer, std::size_t at, std::size_t bytes) {
+/// host: where the bytes pass.
+Result StreamedCopies::Side::copy(const Buffer& buffer, std::size_t at, std::size_t bytes, std::byte* host) {
   busy_ = true;
-  const Address host = address_of(buffer.host + at), device = address_of(buffer.device + at);
+  const Address here = address_of(host), there = address_of(buffer.device + at);
   const bool loads = &buffer == &load_;
-  const Result result = functions_.copy(loads ? host : device, loads ? device : host, bytes, buffer.stream);
+  const Result result = functions_.copy(loads ? here : there, loads ? there : here, bytes, buffer.stream);
   if (result == kSuccess) staging_buffer_.note_copied(bytes);
   return result;
+}
+
+/// An event for the stream's work so far.
+Result StreamedCopies::Side::record(void*& event, void* stream) {
+  if (spare_.empty()) {
+    if (const Result result = functions_.create_event(&event, kUntimedEvent); result != kSuccess)
+      return result;
+  } else {
+    event = spare_.back();
+    spare_.pop_back();
+  }
+  return functions_.record(event, stream);
+}
+
+Result StreamedCopies::Side::await(void*& event) {
+  const Result result = functions_.wait(event);
+  if (result == kSuccess) spare_.push_back(std::exchange(event, nullptr));
+  return result;
+}
+
+/// The next one, when what it holds is where it belongs.
+Result StreamedCopies::Side::take_slot(Slot*& out) {
+  Slot& slot = slots_[next_slot_];
+  if (slot.stored != nullptr)
+    if (const Result result = await(slot.stored); result != kSuccess) return result;
+  if (slot.loads)
+    if (const Result result = bring(*slot.loads); result != kSuccess) return result;
+  next_slot_ = (next_slot_ + 1) % slots_.size();
+  out = &slot;
+  return kSuccess;
 }
 
 void StreamedCopies::Side::fetch(std::size_t part) {
   if (loaded_[part] != State::kThere) return;
   const Driver::CurrentContext context(driver_, owner_);
   check(context.result(), kLoading);
-  void* event = nullptr;
-  if (spare_.empty()) {
-    check(functions_.create_event(&event, kUntimedEvent), kLoading);
-  } else {
-    event = spare_.back();
-    spare_.pop_back();
+  std::byte* host = load_.host + part * kPartBytes;
+  Slot* slot = nullptr;
+  if (passes_through_window()) {
+    check(take_slot(slot), kLoading);
+    host = slot->memory;
   }
-  events_[part] = event;
-  check(copy(load_, part * kPartBytes, load_.part_bytes(part)), kLoading);
-  check(functions_.record(event, load_.stream), kLoading);
+  check(copy(load_, part * kPartBytes, load_.part_bytes(part), host), kLoading);
+  check(record(events_[part], load_.stream), kLoading);
   loaded_[part] = State::kOnItsWay;
+  if (slot == nullptr) return;
+  slot->loads = part;
+  slot_of_[part] = slot;
 }
 
+/// A part that is on its way.
+Result StreamedCopies::Side::bring(std::size_t part) {
+  if (const Result result = await(events_[part]); result != kSuccess) return result;
+  loaded_[part] = State::kHere;
+  if (!passes_through_window()) return kSuccess;
+  std::memcpy(load_.host + part * kPartBytes, slot_of_[part]->memory, load_.part_bytes(part));
+  std::exchange(slot_of_[part], nullptr)->loads.reset();
+  return kSuccess;
+}
+
+/// A part that fetch() has begun with; a later one may have taken its slot since.
 void StreamedCopies::Side::wait_for(std::size_t part) {
+  if (loaded_[part] == State::kHere) return;
   const Driver::CurrentContext context(driver_, owner_);
   check(context.result(), kLoading);
-  check(functions_.wait(events_[part]), kLoading);
-  loaded_[part] = State::kHere;
-  spare_.push_back(std::exchange(events_[part], nullptr));
+  check(bring(part), kLoading);
+}
+
+/// Parts of the result that follow each other.
+Result StreamedCopies::Side::store(std::size_t part, std::size_t end) {
+  if (!passes_through_window()) {
+    const std::size_t at = part * kPartBytes;
+    return copy(store_, at, std::min(store_.bytes, end * kPartBytes) - at, store_.host + at);
+  }
+  for (; part < end; ++part) {
+    Slot* slot = nullptr;
+    if (const Result result = take_slot(slot); result != kSuccess) return result;
+    const std::size_t at = part * kPartBytes, bytes = store_.part_bytes(part);
+    std::memcpy(slot->memory, store_.host + at, bytes);
+    if (const Result result = copy(store_, at, bytes, slot->memory); result != kSuccess) return result;
+    if (const Result result = record(slot->stored, store_.stream); result != kSuccess) return result;
+  }
+  return kSuccess;
 }
 
 void StreamedCopies::Side::have(const std::byte* first, std::size_t bytes) {
@@ -191,8 +277,7 @@ void StreamedCopies::Side::have(const std::byte* first, std::size_t bytes) {
     final_[part] += static_cast<std::uint32_t>(count);
     if (final_[part] != store_.part_bytes(part)) return;
     const Driver::CurrentContext context(driver_, owner_);
-    stores_early_ =
-        context.result() == kSuccess && copy(store_, part * kPartBytes, store_.part_bytes(part)) == kSuccess;
+    stores_early_ = context.result() == kSuccess && store(part, part + 1) == kSuccess;
     if (!stores_early_) final_[part] = 0;
   });
 }
@@ -205,8 +290,7 @@ void StreamedCopies::Side::finish() {
   for (std::size_t part = 0; part < store_.parts();) {
     const std::size_t first = part;
     while (part < store_.parts() && !is_stored(part)) ++part;
-    if (const std::size_t at = first * kPartBytes; part > first)
-      check(copy(store_, at, std::min(store_.bytes, part * kPartBytes) - at), kStoring);
+    if (part > first) check(store(first, part), kStoring);
     while (part < store_.parts() && is_stored(part)) ++part;
   }
   check(functions_.synchronize(store_.stream), kStoring);

@@ -189,6 +189,18 @@ TEST(Staging, UnlocksNothingForWhoMayNotWait) {
   device.release(memory);
 }
 
+TEST(Staging, KnowsWhereCudaDoesNotLockMemory) {
+  const VirtualDevice device;
+  std::byte* const memory = device.allocate(100'000);
+  Staging staging(open_virtual(), 1 << 20);
+  device.fail("cuMemHostRegister", 2);
+  EXPECT_FALSE(staging_buffer(staging, memory, 100'000)->is_locked());
+  device.fail("cuMemHostRegister", 0);
+  EXPECT_TRUE(staging_buffer(staging, memory, 100'000)->is_locked());
+  EXPECT_TRUE(staging_buffer(staging, memory, 900'000)->is_locked()) << "memory that was not locked counts";
+  device.release(memory);
+}
+
 // A message from MPI_BOTTOM may have parts on the device and on the host, as far apart as addresses can be.
 TEST(Staging, TakesBlocksThatLieFarApart) {
 #ifdef __SANITIZE_THREAD__

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "virtual_device.hpp"
 
@@ -17,7 +19,9 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 constexpr std::size_t kPart = StreamedCopies::kPartBytes;
-constexpr std::size_t kBytes = 6 * kPart + 1000;
+/// Longer than the locked window is.
+constexpr std::size_t kBytes = 10 * kPart + 1000;
+static_assert(kBytes > StagingBuffer::kWindowBytes);
 
 std::byte value_at(std::size_t i) {
   return std::byte(i * 7 + i / kPart);
@@ -53,9 +57,14 @@ class Buffer {
   std::unique_ptr<StagingBuffer> staging_buffer_;
 };
 
-class StreamedCopiesTest : public ::testing::Test {
+/// By how much memory may be locked: all of it, or a window that everything passes through.
+class StreamedCopiesTest : public ::testing::TestWithParam<std::size_t> {
  protected:
-  ~StreamedCopiesTest() override { EXPECT_EQ(device_.counts().streams, 0) << "streams or events are left"; }
+  ~StreamedCopiesTest() override {
+    EXPECT_EQ(device_.counts().streams, 0) << "streams or events are left";
+    EXPECT_LE(device_.counts().registered, GetParam()) << "more memory is locked than allowed";
+  }
+  static bool has_window() { return GetParam() < kBytes; }
   std::uint64_t copied() const { return device_.counts().bytes - before_; }
   /// From the program, in the default stream.
   void fill(std::byte* memory, int value) const {
@@ -67,12 +76,12 @@ class StreamedCopiesTest : public ::testing::Test {
   }
 
   VirtualDevice device_;
-  Staging staging_{open_virtual(), 16 << 20};
+  Staging staging_{open_virtual(), GetParam()};
   Buffer buffer_{device_, staging_};
   std::uint64_t before_ = device_.counts().bytes;
 };
 
-TEST_F(StreamedCopiesTest, BringWhatIsNeededAndALittleMore) {
+TEST_P(StreamedCopiesTest, BringWhatIsNeededAndALittleMore) {
   device_.write(buffer_.memory(), values(kBytes));
   std::memset(buffer_.host(), 0, kBytes);
   const auto copies = start(buffer_.operand());
@@ -90,7 +99,7 @@ TEST_F(StreamedCopiesTest, BringWhatIsNeededAndALittleMore) {
   EXPECT_EQ(copied(), kBytes) << "each byte once";
 }
 
-TEST_F(StreamedCopiesTest, ComeAfterWhatTheProgramHasEnqueued) {
+TEST_P(StreamedCopiesTest, ComeAfterWhatTheProgramHasEnqueued) {
   fill(buffer_.memory(), 5);
   const auto copies = start(buffer_.operand());
   fill(buffer_.memory(), 6);  // comes later: the copies may see it or not
@@ -99,7 +108,7 @@ TEST_F(StreamedCopiesTest, ComeAfterWhatTheProgramHasEnqueued) {
   EXPECT_THAT(buffer_.host()[0], AnyOf(std::byte{5}, std::byte{6}));
 }
 
-TEST_F(StreamedCopiesTest, PassOverAddressesOfOtherBuffers) {
+TEST_P(StreamedCopiesTest, PassOverAddressesOfOtherBuffers) {
   const auto copies = start(buffer_.both());
   std::vector<std::byte> elsewhere(kBytes);
   copies->need(elsewhere.data(), kBytes);
@@ -109,7 +118,7 @@ TEST_F(StreamedCopiesTest, PassOverAddressesOfOtherBuffers) {
   EXPECT_EQ(copied(), 0);
 }
 
-TEST_F(StreamedCopiesTest, TakeResultsAsSoonAsAPartIsWhole) {
+TEST_P(StreamedCopiesTest, TakeResultsAsSoonAsAPartIsWhole) {
   device_.write(buffer_.memory(), std::vector<std::byte>(kBytes));
   const auto copies = start(buffer_.result());
   const auto truth = values(kBytes);
@@ -126,7 +135,7 @@ TEST_F(StreamedCopiesTest, TakeResultsAsSoonAsAPartIsWhole) {
   EXPECT_EQ(device_.read(buffer_.memory(), kBytes), truth);
 }
 
-TEST_F(StreamedCopiesTest, OverwriteResultsAfterWhatTheProgramHasEnqueued) {
+TEST_P(StreamedCopiesTest, OverwriteResultsAfterWhatTheProgramHasEnqueued) {
   fill(buffer_.memory(), 5);
   const auto copies = start(buffer_.result());
   std::memset(buffer_.host(), 9, kBytes);
@@ -135,7 +144,46 @@ TEST_F(StreamedCopiesTest, OverwriteResultsAfterWhatTheProgramHasEnqueued) {
   EXPECT_EQ(device_.read(buffer_.memory(), kBytes), std::vector<std::byte>(kBytes, std::byte{9}));
 }
 
-TEST_F(StreamedCopiesTest, LeaveResultsThatAreNotWhole) {
+// The driver waits for the device before it copies from memory whose pages are not locked.
+TEST_P(StreamedCopiesTest, TakeResultsWithoutWaitingForTheDevice) {
+  std::atomic<bool> may_end{false};
+  void (*const wait)(void*) = [](void* end) {
+    while (!*static_cast<std::atomic<bool>*>(end)) std::this_thread::yield();
+  };
+  device_.call("cuLaunchHostFunc", static_cast<void*>(nullptr), wait, static_cast<void*>(&may_end));
+  const auto copies = start(buffer_.result());
+  const auto truth = values(kBytes);
+  std::copy(truth.begin(), truth.end(), buffer_.host());
+  copies->have(buffer_.host(), 3 * kPart);
+  EXPECT_EQ(copied(), 3 * kPart);
+  may_end = true;
+  copies->finish();
+  EXPECT_EQ(device_.read(buffer_.memory(), kBytes), truth);
+}
+
+// Executors read at several places by turns, as many as there are ranks.
+TEST_P(StreamedCopiesTest, BringPartsOfManyPlaces) {
+  device_.write(buffer_.memory(), values(kBytes));
+  std::memset(buffer_.host(), 0, kBytes);
+  const auto copies = start(buffer_.both());
+  for (std::size_t step = 0; step < kPart; step += kPart / 4)
+    for (std::size_t place = 0; place < kBytes / kPart; ++place) {
+      const std::size_t at = place * kPart + step;
+      copies->need(buffer_.host() + at, kPart / 4);
+      for (std::size_t i = at; i < at + kPart / 4; ++i) {
+        ASSERT_EQ(buffer_.host()[i], value_at(i)) << i;
+        buffer_.host()[i] ^= std::byte{0xff};
+      }
+      copies->have(buffer_.host() + at, kPart / 4);
+    }
+  copies->need(buffer_.host() + kBytes - 1000, 1000);
+  copies->finish();
+  auto truth = values(kBytes);
+  for (std::size_t i = 0; i < kBytes - 1000; ++i) truth[i] ^= std::byte{0xff};
+  EXPECT_EQ(device_.read(buffer_.memory(), kBytes), truth);
+}
+
+TEST_P(StreamedCopiesTest, LeaveResultsThatAreNotWhole) {
   device_.write(buffer_.memory(), values(kBytes));
   {
     const auto copies = start(buffer_.result());  // of a call that fails
@@ -145,7 +193,7 @@ TEST_F(StreamedCopiesTest, LeaveResultsThatAreNotWhole) {
   EXPECT_EQ(device_.read(buffer_.memory(), kBytes), values(kBytes));
 }
 
-TEST_F(StreamedCopiesTest, CarryOperandAndResultInOnePlace) {
+TEST_P(StreamedCopiesTest, CarryOperandAndResultInOnePlace) {
   device_.write(buffer_.memory(), values(kBytes));
   const auto copies = start(buffer_.both());
   for (std::size_t at = 0; at < kBytes; at += kPart / 4) {
@@ -161,7 +209,7 @@ TEST_F(StreamedCopiesTest, CarryOperandAndResultInOnePlace) {
   EXPECT_EQ(copied(), 2 * kBytes);
 }
 
-TEST_F(StreamedCopiesTest, LeaveCapturesOfOtherThreadsAlone) {
+TEST_P(StreamedCopiesTest, LeaveCapturesOfOtherThreadsAlone) {
   Capture capture(device_);
   {
     const auto copies = start(buffer_.both());
@@ -172,7 +220,7 @@ TEST_F(StreamedCopiesTest, LeaveCapturesOfOtherThreadsAlone) {
   EXPECT_EQ(capture.end(), 0);
 }
 
-TEST_F(StreamedCopiesTest, SayWhatFails) {
+TEST_P(StreamedCopiesTest, SayWhatFails) {
   for (const char* function : {"cuStreamCreate", "cuEventCreate", "cuEventRecord", "cuStreamWaitEvent"}) {
     device_.fail(function, 700);
     EXPECT_THROW(start(buffer_.both()), Error) << function;
@@ -188,7 +236,7 @@ TEST_F(StreamedCopiesTest, SayWhatFails) {
   }
 }
 
-TEST_F(StreamedCopiesTest, TryAgainWhatCouldNotBeStoredEarly) {
+TEST_P(StreamedCopiesTest, TryAgainWhatCouldNotBeStoredEarly) {
   const auto copies = start(buffer_.result());
   std::memset(buffer_.host(), 9, kBytes);
   copies->have(buffer_.host(), kPart);
@@ -219,20 +267,25 @@ TEST(StreamedCopies, LeaveMemoryAloneThatCopiesMayStillReach) {
   device.release(memory);  // what was on its way comes now
 }
 
-TEST_F(StreamedCopiesTest, BringAllInOneCopyWhereNobodyHasBegun) {
+TEST_P(StreamedCopiesTest, BringAllInOneCopyWhereNobodyHasBegun) {
   device_.write(buffer_.memory(), values(kBytes));
   const std::uint64_t copies_before = device_.counts().copies;
   const auto copies = start(buffer_.both());
   copies->need_all();
-  EXPECT_EQ(device_.counts().copies, copies_before + 1);
+  const std::size_t parts = (kBytes + kPart - 1) / kPart, pieces = has_window() ? parts : 1;
+  EXPECT_EQ(device_.counts().copies, copies_before + pieces);
   EXPECT_TRUE(std::ranges::equal(std::span(buffer_.host(), kBytes), values(kBytes)));
   copies->need(buffer_.host(), kBytes);
   EXPECT_EQ(copied(), kBytes);
   std::memset(buffer_.host(), 9, kBytes);
   copies->finish();
-  EXPECT_EQ(device_.counts().copies, copies_before + 2);
+  EXPECT_EQ(device_.counts().copies, copies_before + 2 * pieces);
   EXPECT_EQ(device_.read(buffer_.memory(), kBytes), std::vector<std::byte>(kBytes, std::byte{9}));
 }
+
+INSTANTIATE_TEST_SUITE_P(Through, StreamedCopiesTest,
+                         ::testing::Values(std::size_t{16} << 20, StagingBuffer::kWindowBytes),
+                         [](const auto& bytes) { return bytes.param > kBytes ? "LockedMemory" : "AWindow"; });
 
 TEST(StreamedCopies, OutliveAContext) {
   const VirtualDevice device;
