@@ -275,7 +275,8 @@ std::byte* Gpu::attach(const MemoryHandle& handle) {
   if (handle.pid == ::getpid()) return memory_at(handle.address);
   const Current current(*this);
   current.check();
-  if (handle.file.fd >= 0) return keep(VirtualMemory::attach(driver_, device(), handle.pid, handle.file));
+  if (handle.file.file.fd >= 0)
+    return keep(VirtualMemory::attach(driver_, device(), handle.pid, handle.file));
   IpcHandle raw;
   std::memcpy(raw.bytes, handle.driver.data(), sizeof(raw.bytes));
   Address address = 0;

@@ -1,23 +1,12 @@
 #include "device/cuda/virtual_memory.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <system_error>
+#include <optional>
 #include <utility>
 
 #include "device/cuda/driver_interface.hpp"
-
-// Of Linux 5.3 and 5.6; headers and libraries may be older than the kernel.
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
-#ifndef SYS_pidfd_getfd
-#define SYS_pidfd_getfd 438
-#endif
 
 namespace loom::device::cuda {
 namespace {
@@ -70,21 +59,6 @@ class File {
   int fd_;
 };
 
-/// Another process's descriptor, duplicated into this one. Its path in /proc cannot be opened instead: what a
-/// driver makes has no path of its own.
-int take_file(std::int64_t pid, int fd) {
-  const auto unreachable = [&](const char* call) {
-    return Error(ErrorCode::kUnreachable,
-                 fmt::format("File descriptor {} of process {}, memory of a GPU, cannot be used: {}: {}.", fd,
-                             pid, call, std::generic_category().message(errno)));
-  };
-  const File process(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0U)));
-  if (process.fd() < 0) throw unreachable("pidfd_open");
-  const auto taken = static_cast<int>(::syscall(SYS_pidfd_getfd, process.fd(), fd, 0U));
-  if (taken < 0) throw unreachable("pidfd_getfd");
-  return taken;
-}
-
 }  // namespace
 
 class VirtualMemory::Mapping {
@@ -112,11 +86,12 @@ class VirtualMemory::Mapping {
           "memory of a GPU becomes a file descriptor");
     file_.take(fd);
     ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+    giver_.emplace(fd);
     release();
   }
   void attach(std::int64_t pid, const MemoryFile& file) {
     bytes_ = file.bytes;
-    const File taken(take_file(pid, file.fd));
+    const File taken(take_file(pid, file.file));
     void* const as_pointer = reinterpret_cast<void*>(static_cast<std::intptr_t>(taken.fd()));
     check(functions_.from_file(&allocation_, as_pointer, kFileDescriptorHandle),
           "another process's memory of a GPU is opened");
@@ -128,8 +103,13 @@ class VirtualMemory::Mapping {
   std::byte* data() const noexcept {
     return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address_));
   }
-  MemoryFile file() const noexcept { return {.fd = file_.fd(), .bytes = bytes_}; }
-  void close_file() noexcept { file_.close(); }
+  MemoryFile file() const noexcept {
+    return {.file = giver_ ? giver_->file() : PassedFile{}, .bytes = bytes_};
+  }
+  void close_file() noexcept {
+    giver_.reset();
+    file_.close();
+  }
 
  private:
   void check(Result result, const char* doing) const {
@@ -158,6 +138,7 @@ class VirtualMemory::Mapping {
   std::size_t bytes_ = 0;
   bool reserved_ = false, mapped_ = false;
   File file_;
+  std::optional<FileGiver> giver_;  ///< of file_
 };
 
 VirtualMemory::VirtualMemory(std::unique_ptr<Mapping> mapping) : mapping_(std::move(mapping)) {}

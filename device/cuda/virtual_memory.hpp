@@ -7,13 +7,13 @@
 #include <memory>
 
 #include "device/cuda/driver.hpp"
+#include "device/link/passed_file.hpp"
 
 namespace loom::device::cuda {
 
 /// Where another process of the host finds such memory. Plain data: it travels as bytes.
 struct MemoryFile {
-  std::int32_t fd = -1;  ///< of the process that has the memory
-  std::uint32_t padding = 0;
+  PassedFile file{};
   std::uint64_t bytes = 0;
 };
 
@@ -23,9 +23,8 @@ class VirtualMemory {
  public:
   /// Of a device, by its ordinal: at least so many bytes, not cleared. Throws Error.
   static VirtualMemory create(const Driver& driver, int device, std::size_t bytes);
-  /// Maps what a process has created, for work on a device. The kernel's ptrace rules must permit taking the
-  /// descriptor, as for single copies; a container may permit less. Throws Error (kUnreachable where it is
-  /// not permitted).
+  /// Maps what a process has created, for work on a device. Throws Error (kUnreachable where its descriptor
+  /// cannot be taken).
   static VirtualMemory attach(const Driver& driver, int device, std::int64_t pid, const MemoryFile& file);
   /// No work on it may be going on.
   ~VirtualMemory();

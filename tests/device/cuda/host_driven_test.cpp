@@ -307,9 +307,9 @@ TEST_F(HostDriven, LetsGoOfVirtualMemoryWhenItLeaves) {
   GpuLinks links(gpu, GpuLinks::Kind::kHostDriven, 1, Gpu::Memory::kVirtual);
   const GpuLinks::Handle handle = links.handle();
   links.connect({&handle, 1}, 0);
-  EXPECT_GE(::fcntl(handle.memory.file.fd, F_GETFD), 0);
+  EXPECT_GE(::fcntl(handle.memory.file.file.fd, F_GETFD), 0);
   EXPECT_TRUE(links.delivers());
-  EXPECT_LT(::fcntl(handle.memory.file.fd, F_GETFD), 0);  // everybody has it mapped
+  EXPECT_LT(::fcntl(handle.memory.file.file.fd, F_GETFD), 0);  // everybody has it mapped
   EXPECT_TRUE(links.is_alive());
   links.leave();
   EXPECT_FALSE(links.is_alive());

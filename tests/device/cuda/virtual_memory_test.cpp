@@ -56,7 +56,7 @@ TEST_F(VirtualMemoryTest, IsOneMemoryAtEveryMapping) {
     const VirtualMemory mine = create();
     const MemoryFile file = mine.file();
     EXPECT_GE(file.bytes, kBytes);
-    EXPECT_NE(::fcntl(file.fd, F_GETFD) & FD_CLOEXEC, 0);
+    EXPECT_NE(::fcntl(file.file.fd, F_GETFD) & FD_CLOEXEC, 0);
     const VirtualMemory attached = attach(file);
     EXPECT_NE(attached.data(), mine.data());
     EXPECT_EQ(cuda_.counts().handles, 0U);  // the mappings suffice
@@ -95,7 +95,7 @@ TEST_F(VirtualMemoryTest, CannotBeAttachedOnceItsFileIsClosed) {
   const MemoryFile file = mine.file();
   mine.close_file();
   ::close(other);
-  EXPECT_LT(mine.file().fd, 0);
+  EXPECT_LT(mine.file().file.fd, 0);
   try {
     attach(file);
     FAIL() << "it can";
