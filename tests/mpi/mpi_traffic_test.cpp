@@ -31,8 +31,7 @@ std::vector<std::uint64_t> carried() {
   MPI_Barrier(MPI_COMM_WORLD);
   std::vector<std::uint64_t> result;
   for (const auto& [from, to] : links) {
-    result.push_back(
-        Driver::get().function<decltype(virtual_gpu_carried)>("virtual_gpu_carried")(from, to));
+    result.push_back(Driver::get().function<decltype(virtual_gpu_carried)>("virtual_gpu_carried")(from, to));
     require(result.back() != ~std::uint64_t{0}, "there is no such link in this machine");
   }
   MPI_Barrier(MPI_COMM_WORLD);
@@ -60,7 +59,9 @@ int main(int argc, char** argv) {
   require(ranks == 4 && !links.empty(), "the test is for four ranks, and links");
   {
     loom::mpi::ToolInterface tools;
-    const auto by_kernel = [&] { return tools.counter("coll_loom_calls", "allreduce", "kernel").value_or(0); };
+    const auto by_kernel = [&] {
+      return tools.counter("coll_loom_calls", "allreduce", "kernel").value_or(0);
+    };
     allreduce(1);  // sets up
     const std::uint64_t calls = by_kernel();
     const auto sent = allreduce(kCount);

@@ -196,12 +196,13 @@ Result fill(const char* function, void* handle, Address address, Value value, st
     if (const Result result = find_end(call, address, count * sizeof(Value), 0, Is::kDevice, true, target);
         result != kSuccess)
       return result;
-    const Result result = enqueue(call, *stream, [target, value, count, user = User(target.in),
-                                                  gpus = &*call.driver.gpus, by = call.context->device] {
-      std::fill_n(reinterpret_cast<Value*>(target.at), count, value);
-      note_written(target, target.at, nullptr, nullptr, count * sizeof(Value));
-      gpus->count_fill(by, target.gpu(), count * sizeof(Value));
-    });
+    const Result result = enqueue(
+        call, *stream,
+        [target, value, count, user = User(target.in), gpus = &*call.driver.gpus, by = call.context->device] {
+          std::fill_n(reinterpret_cast<Value*>(target.at), count, value);
+          note_written(target, target.at, nullptr, nullptr, count * sizeof(Value));
+          gpus->count_fill(by, target.gpu(), count * sizeof(Value));
+        });
     if (result != kSuccess || async || !target.on_host()) return result;
     call.wait(stream->last);
     return call.context->sticky;

@@ -113,9 +113,8 @@ EXPORT int cuInit(unsigned flags) {
     d.gpus.emplace();
     d.multiprocessors.clear();
     for (Ordinal device = 0; device < d.count(); ++device)
-      d.multiprocessors.push_back(std::make_unique<Multiprocessors>((*d.gpus)[device].multiprocessors,
-                                                                    d.gpus->residents(device),
-                                                                    number("VIRTUAL_GPU_MPS", 0) != 0));
+      d.multiprocessors.push_back(std::make_unique<Multiprocessors>(
+          (*d.gpus)[device].multiprocessors, d.gpus->residents(device), number("VIRTUAL_GPU_MPS", 0) != 0));
   } catch (const machine::Error& error) {
     std::fprintf(stderr, "virtual GPU: %s\n", error.what());
     return kNoDevice;

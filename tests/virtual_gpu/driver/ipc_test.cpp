@@ -1,6 +1,9 @@
 // Memory that processes share by handles: this one and driver_peer.
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <memory>
 #include <string>
 
 #include "driver_fixture.hpp"
@@ -148,6 +151,36 @@ TEST(Variables, GiveProcessesTheSameGpusOrNot) {
   first.ask("uuid");
   second.ask("uuid");
   EXPECT_NE(first.value, second.value);
+}
+
+/// What processes with the same GPUs have in common lies with the job, as mpirun tells.
+TEST(Variables, GiveProcessesOfAJobTheSameStateAndLeaveNothing) {
+  const std::string folder = ::testing::TempDir() + "/virtual_gpu_job_" + std::to_string(::getpid());
+  std::filesystem::create_directory(folder);
+  const auto files = [&] {
+    return std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator());
+  };
+  const Variable job("PMIX_SERVER_TMPDIR", folder.c_str());
+  {
+    Peer alone;
+    EXPECT_EQ(alone.ask("uuid"), kSuccess);
+    EXPECT_EQ(files(), 0) << "its GPUs are its own";
+    const Variable name("VIRTUAL_GPU_SHARED", "name");
+    Peer first;
+    auto second = std::make_unique<Peer>();
+    EXPECT_EQ(first.ask("uuid"), kSuccess);
+    EXPECT_EQ(second->ask("uuid"), kSuccess);
+    EXPECT_EQ(files(), 1);
+    second.reset();
+    EXPECT_EQ(files(), 1);
+  }
+  EXPECT_EQ(files(), 0);
+  std::filesystem::remove(folder);
+}
+
+TEST(Variables, ThatNameNoFolderLeaveNoGpu) {
+  const Variable state("VIRTUAL_GPU_STATE", "/no/such/folder");
+  EXPECT_NE(Peer().ask("uuid"), kSuccess);
 }
 
 }  // namespace

@@ -228,9 +228,7 @@ run::Settings settings(std::uint64_t seed, run::Residency& residency) {
           .seed = seed,
           .residency = &residency,
           .on_patience_lost =
-              [](const std::string& text) {
-                std::fprintf(stderr, "virtual GPU: %s\n", text.c_str());
-              },
+              [](const std::string& text) { std::fprintf(stderr, "virtual GPU: %s\n", text.c_str()); },
           .patience = std::chrono::milliseconds(number("VIRTUAL_GPU_PATIENCE_MS", 30'000))};
 }
 

@@ -1,6 +1,6 @@
-// multiprocessors.hpp -- which blocks of kernels are on a GPU at once, of all processes that share it. Figures
-// of compute capability 9.0; a kernel's registers are as many as its largest block may have at most, since
-// ptxas is not there to ask.
+// multiprocessors.hpp -- which blocks of kernels are on a GPU at once, of all processes that share it.
+// Figures of compute capability 9.0; a kernel's registers are as many as its largest block may have at most,
+// since ptxas is not there to ask.
 #pragma once
 
 #include <condition_variable>

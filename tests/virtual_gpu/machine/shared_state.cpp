@@ -65,7 +65,8 @@ StateFile state_file(const Machine& machine) {
 SharedState::SharedState(const Machine& machine, const StateFile& file)
     : where_(file),
       residents_offset_(kMovedOffset +
-                        (machine.place_count() * machine.place_count() * sizeof(std::uint64_t) + 63) / 64 * 64),
+                        (machine.place_count() * machine.place_count() * sizeof(std::uint64_t) + 63) / 64 *
+                            64),
       bytes_(residents_offset_ + machine.gpus().size() * sizeof(Residents)) {
   if (!file.path.empty()) {
     open_file(machine);

@@ -3,8 +3,8 @@
 //
 // Variables of the environment:
 //   VIRTUAL_GPU_STATE=FOLDER   of this run alone; whoever starts the run makes and removes it. Without it:
-//                              where VIRTUAL_GPU_SHARED or VIRTUAL_GPU_MACHINE makes GPUs common to processes,
-//                              a file that the last of them removes, in the folder of mpirun's job
+//                              where VIRTUAL_GPU_SHARED or VIRTUAL_GPU_MACHINE makes GPUs common to
+//                              processes, a file that the last of them removes, in the folder of mpirun's job
 //                              (PMIX_SERVER_TMPDIR), so that jobs have nothing in common; with no mpirun, in
 //                              /dev/shm. Else each process has its own.
 #pragma once

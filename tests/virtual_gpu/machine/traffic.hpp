@@ -22,10 +22,10 @@ struct TrafficReport {
     std::uint64_t bytes;
     double us;  ///< that the link needs for them at least; of memory: for both directions together
   };
-  std::vector<Flow> flows;  ///< those that are not empty
-  std::vector<Row> rows;    ///< of links that carried something
+  std::vector<Flow> flows;      ///< those that are not empty
+  std::vector<Row> rows;        ///< of links that carried something
   std::uint64_t elsewhere = 0;  ///< bytes from or to places that the machine does not have
-  Row slowest{};            ///< the first of those that need longest; rows empty: none
+  Row slowest{};                ///< the first of those that need longest; rows empty: none
 };
 
 /// Any thread may call it.
@@ -58,8 +58,8 @@ class Traffic {
 /// A table of links, and the slowest of them.
 std::string to_string(const TrafficReport& report, const Machine& machine);
 
-/// At the end of a process; the last one writes what VIRTUAL_GPU_TRAFFIC asks for. Throws Error for a file that
-/// cannot be written.
+/// At the end of a process; the last one writes what VIRTUAL_GPU_TRAFFIC asks for. Throws Error for a file
+/// that cannot be written.
 void leave(const Machine& machine, SharedState& state);
 
 }  // namespace virtual_gpu::machine

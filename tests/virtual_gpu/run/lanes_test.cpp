@@ -243,7 +243,8 @@ TEST(Blocks, RunAllAndWaitForEachOther) {
 TEST(Blocks, SayWhereTheyWaitWhenThatTakesLong) {
   TestSpace space;
   const std::uint64_t memory = space.add(64);
-  const Kernel kernel("WAIT: ld.acquire.gpu.global.u64 %d1, [%p0]; setp.eq.u64 %q2, %d1, 0; @%q2 bra WAIT;", 1);
+  const Kernel kernel("WAIT: ld.acquire.gpu.global.u64 %d1, [%p0]; setp.eq.u64 %q2, %d1, 0; @%q2 bra WAIT;",
+                      1);
   std::string text;
   Settings settings{.patience = std::chrono::milliseconds(0)};
   settings.on_patience_lost = [&](const std::string& why) {

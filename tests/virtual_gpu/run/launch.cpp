@@ -90,8 +90,8 @@ void run(const Program& program, const Entry& entry, const Launch& launch, memor
   auto asked = std::chrono::steady_clock::time_point{};
   const auto give_up = [&] {
     if (settings.on_patience_lost && std::chrono::steady_clock::now() - asked > settings.patience) {
-      settings.on_patience_lost(
-          fmt::format("{}: has waited long for room for more than {} of {} blocks", entry.name, workers, blocks));
+      settings.on_patience_lost(fmt::format("{}: has waited long for room for more than {} of {} blocks",
+                                            entry.name, workers, blocks));
       asked = std::chrono::steady_clock::time_point::max() - settings.patience;  // once
     }
     return is_over();
