@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "component/significance.h"
@@ -23,12 +24,28 @@ namespace {
 
 constexpr const char *kStaged = "device buffers go through the host",
                      *kNoIpc = "memory of GPUs is shared by file descriptors next";
+/// A kernel that tries links takes microseconds, or never ends.
+constexpr std::chrono::seconds kLinkCheckLimit{10};
 
 }  // namespace
 
+/// Of the kernel that performs the call, or reduces for it; nullptr: it needs none. The same place on all
+/// ranks.
+DeviceCalls::Prepared* DeviceCalls::prepared_for(Algorithm algorithm, const device::Call& call) {
+  const bool reduces = device::is_reduction(call.collective);
+  if (algorithm == Algorithm::kHostDriven && !reduces) return nullptr;
+  const int op = reduces ? static_cast<int>(call.op) : device::cuda::kMove;
+  const device::Type type = reduces ? call.type : device::Type::kUint8;
+  return &prepared_[algorithm == Algorithm::kKernel][static_cast<std::size_t>(op)]
+                   [static_cast<std::size_t>(device::cuda::kernel_type(op, type))];
+}
+
 /// The user wants it, and it can carry the call.
-bool DeviceCalls::may_carry_by(Algorithm algorithm, const device::Call& call) const {
+bool DeviceCalls::may_carry_by(Algorithm algorithm, const device::Call& call) {
   if (algorithm == Algorithm::kKernel && member_.group->reproducible) return false;
+  if (const Prepared* const prepared = prepared_for(algorithm, call);
+      prepared != nullptr && *prepared == Prepared::kRefused)
+    return false;
   const std::size_t bytes = device::shared_bytes(call, member_.group->wiring.shape.ranks);
   return row_of(algorithm).can(selector_.conditions(), call.collective, bytes) &&
          member_.group->tune.wants_on_devices(
@@ -36,17 +53,42 @@ bool DeviceCalls::may_carry_by(Algorithm algorithm, const device::Call& call) co
              whole_message(call.collective, member_.group->wiring.shape.ranks, bytes));
 }
 
-bool DeviceCalls::may_carry(const device::Call& call) const {
+bool DeviceCalls::may_carry(const device::Call& call) {
   if (!member_.group->uses_devices || links_.gpu_state == LinkState::kFailed) return false;
   if (device::is_reduction(call.collective) && !Gpu::supports(call.op, call.type)) return false;
   return may_carry_by(Algorithm::kKernel, call) || may_carry_by(Algorithm::kHostDriven, call);
 }
 
-/// By the links that there are.
-std::optional<Algorithm> DeviceCalls::algorithm_for(const device::Call& call) const {
-  if (links_.gpus->has_kernel() && may_carry_by(Algorithm::kKernel, call)) return Algorithm::kKernel;
-  if (links_.gpus->has_cico() && may_carry_by(Algorithm::kHostDriven, call)) return Algorithm::kHostDriven;
+/// By the links that there are. Collective where the call's kernel has yet to be loaded.
+std::optional<Algorithm> DeviceCalls::algorithm_for(const device::Call& call) {
+  for (const Algorithm algorithm : {Algorithm::kKernel, Algorithm::kHostDriven}) {
+    const bool has_links =
+        algorithm == Algorithm::kKernel ? links_.gpus->has_kernel() : links_.gpus->has_cico();
+    if (has_links && may_carry_by(algorithm, call) && prepare(algorithm, call)) return algorithm;
+  }
   return {};
+}
+
+/// Whether the kernel that the call needs is there on all ranks: it is loaded and launched once, with nothing
+/// to do, before any rank begins a call with it.
+bool DeviceCalls::prepare(Algorithm algorithm, const device::Call& call) {
+  Prepared* const prepared = prepared_for(algorithm, call);
+  if (prepared == nullptr) return true;
+  if (*prepared == Prepared::kNotYet)
+    *prepared =
+        try_everywhere("calls with this operation and type do without the kernel",
+                       [&] {
+                         const bool reduces = device::is_reduction(call.collective);
+                         if (algorithm == Algorithm::kHostDriven)
+                           links_.gpus->stream().prepare_reduce(call.op, call.type);
+                         else
+                           links_.gpus->kernels().prepare(reduces ? std::optional(call.op) : std::nullopt,
+                                                          reduces ? call.type : device::Type::kUint8);
+                         return true;
+                       })
+            ? Prepared::kReady
+            : Prepared::kRefused;
+  return *prepared == Prepared::kReady;
 }
 
 std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
@@ -209,8 +251,12 @@ bool DeviceCalls::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form&
       throw Error(ErrorCode::kDevice, "what other ranks write to their GPUs cannot be read from this one.");
     return true;
   };
+  const auto check = [&] {
+    links_.gpus->check_kernels(kLinkCheckLimit);
+    return true;
+  };
   if (try_everywhere(otherwise, make) && gather() && try_everywhere(otherwise, join) &&
-      try_everywhere(otherwise, deliver))
+      try_everywhere(otherwise, deliver) && try_everywhere(otherwise, check))
     return true;
   if (links_.gpus) member_.process.retire(std::move(links_.gpus));
   return false;

@@ -2,6 +2,8 @@
 // of each rank: a round of flags makes it one that all share, and every verdict of the set-up likewise.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,7 +25,7 @@ class DeviceCalls {
       : member_(member), links_(links), execution_(execution), selector_(selector) {}
 
   /// As far as that is known to all: the ranks have yet to ask each other for the rest. The same on all.
-  bool may_carry(const device::Call& call) const;
+  bool may_carry(const device::Call& call);
   /// Collective, once there are links. What has carried the call; nothing, on all ranks: it is to be staged.
   /// Throws as Execution::perform().
   std::optional<Algorithm> try_perform(const device::Call& call);
@@ -32,8 +34,13 @@ class DeviceCalls {
   using Gpu = device::cuda::Gpu;
   using GpuLinks = device::cuda::GpuLinks;
 
-  bool may_carry_by(Algorithm algorithm, const device::Call& call) const;
-  std::optional<Algorithm> algorithm_for(const device::Call& call) const;
+  /// A kernel, on all ranks alike.
+  enum class Prepared : std::uint8_t { kNotYet, kReady, kRefused };
+
+  Prepared* prepared_for(Algorithm algorithm, const device::Call& call);
+  bool may_carry_by(Algorithm algorithm, const device::Call& call);
+  std::optional<Algorithm> algorithm_for(const device::Call& call);
+  bool prepare(Algorithm algorithm, const device::Call& call);
   std::optional<device::cuda::Owner> gpu_of(const device::Call& call) const;
   std::optional<GpuLinks::Kind> kind_of_links(std::span<const device::cuda::GpuFacts> facts) const;
   bool may_ll128(std::span<const device::cuda::GpuFacts> facts);
@@ -50,6 +57,8 @@ class DeviceCalls {
   Links& links_;
   Execution& execution_;
   CallSelector& selector_;
+  /// By algorithm (host_driven, kernel), operation and type.
+  std::array<std::array<std::array<Prepared, device::kTypeCount>, device::cuda::kKernelOps>, 2> prepared_{};
 };
 
 }  // namespace loom

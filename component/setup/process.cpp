@@ -110,9 +110,9 @@ std::shared_ptr<device::cuda::Gpu> Process::gpu(const device::cuda::Owner& owner
   const std::lock_guard lock(mutex_);
   std::erase_if(gpus_, [](const auto& known) { return known.expired(); });
   for (const auto& known : gpus_)
-    if (auto gpu = known.lock(); gpu && gpu->is_of(owner)) return gpu;
-  auto gpu = std::make_shared<device::cuda::Gpu>(
-      staging_->driver(), owner, device::cuda::Gpu::Stream::kDefault, runtime_.parameters.staging_bytes);
+    if (auto gpu = known.lock(); gpu && gpu->is_of(owner) && gpu->is_alive()) return gpu;
+  auto gpu =
+      std::make_shared<device::cuda::Gpu>(staging_->driver(), owner, runtime_.parameters.staging_bytes);
   gpus_.push_back(gpu);
   return gpu;
 }

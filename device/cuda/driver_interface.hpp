@@ -11,6 +11,11 @@ inline constexpr int kMultiprocessorCount = 16, kCapabilityMajor = 75, kCapabili
                      kVirtualMemorySupported = 102, kFileDescriptorsSupported = 103,
                      kIpcEventsSupported = 125, kMpsEnabled = 133;
 
+// Of streams and pointers.
+inline void* const kLegacyStream = reinterpret_cast<void*>(std::uintptr_t{1});  // CU_STREAM_LEGACY
+inline constexpr unsigned kNonBlocking = 1;                                     // CU_STREAM_NON_BLOCKING
+inline constexpr int kBufferId = 7;  // CU_POINTER_ATTRIBUTE_BUFFER_ID
+
 // Of virtual memory management.
 inline constexpr int kPinnedAllocation = 1;      // CU_MEM_ALLOCATION_TYPE_PINNED
 inline constexpr int kFileDescriptorHandle = 1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR

@@ -16,13 +16,9 @@ namespace {
 
 using Result = int;
 using Address = std::uint64_t;
-constexpr Result kSuccess = 0, kNotReady = 600;
-void* const kLegacyStream = reinterpret_cast<void*>(std::uintptr_t{1});  // CU_STREAM_LEGACY
-constexpr unsigned kNonBlocking = 1;                                     // CU_STREAM_NON_BLOCKING
+constexpr Result kSuccess = 0;
 constexpr unsigned kPortableAndMapped = 3;  // CU_MEMHOSTALLOC_PORTABLE and _DEVICEMAP
 constexpr unsigned kLazyPeerAccess = 1;     // CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
-// Several for each multiprocessor of any GPU; a loop strides over the rest.
-constexpr std::size_t kMostBlocks = 1024;
 
 /// CUipcMemHandle, which the driver takes by value.
 struct IpcHandle {
@@ -52,7 +48,7 @@ struct Gpu::Functions {
   Result (*create_stream)(void**, unsigned);
   Result (*destroy_stream)(void*);
   Result (*synchronize)(void*);
-  Result (*query)(void*);
+  Result (*get_pointer_attribute)(void*, int, Address);
   Result (*get_device)(int*, int);
   Result (*get_uuid)(std::byte*, int);
   Result (*get_attribute)(int*, int, int);
@@ -63,8 +59,6 @@ struct Gpu::Functions {
   Result (*load_module)(void**, const void*);
   Result (*unload_module)(void*);
   Result (*get_function)(void**, void*, const char*);
-  Result (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
-                   void**);
 
   explicit Functions(const Driver& driver) {
     driver.find(push_context, "cuCtxPushCurrent_v2");
@@ -80,7 +74,7 @@ struct Gpu::Functions {
     driver.find(create_stream, "cuStreamCreate");
     driver.find(destroy_stream, "cuStreamDestroy_v2");
     driver.find(synchronize, "cuStreamSynchronize");
-    driver.find(query, "cuStreamQuery");
+    driver.find(get_pointer_attribute, "cuPointerGetAttribute");
     driver.find(get_device, "cuDeviceGet");
     driver.find(get_uuid, "cuDeviceGetUuid_v2");
     driver.find(get_attribute, "cuDeviceGetAttribute");
@@ -91,7 +85,6 @@ struct Gpu::Functions {
     driver.find(load_module, "cuModuleLoadData");
     driver.find(unload_module, "cuModuleUnload");
     driver.find(get_function, "cuModuleGetFunction");
-    driver.find(launch, "cuLaunchKernel");
   }
 };
 
@@ -116,12 +109,11 @@ class Gpu::Current {
   Result result_;
 };
 
-Gpu::Gpu(const Driver& driver, const Owner& owner, Stream stream, std::size_t most_bytes)
+Gpu::Gpu(const Driver& driver, const Owner& owner, std::size_t most_bytes)
     : driver_(driver),
       functions_(std::make_unique<Functions>(driver)),
       context_(owner.context),
       device_(owner.device),
-      stream_(kLegacyStream),
       most_bytes_(most_bytes) {
   if (!has_kernels())
     throw Error(
@@ -131,26 +123,40 @@ Gpu::Gpu(const Driver& driver, const Owner& owner, Stream stream, std::size_t mo
     check(functions_->retain_primary(&context_, owner.device), "a context is retained");
     retained_ = true;
   }
-  if (stream == Stream::kDefault) return;
-  const Current current(*this);
-  if (const Result result = current.is() ? functions_->create_stream(&stream_, kNonBlocking) : kSuccess;
-      !current.is() || result != kSuccess) {
-    if (retained_) functions_->release_primary(device_);
+  try {
+    const Current current(*this);
     current.check();
-    check(result, "a stream is made");
+    check(functions_->allocate(&anchor_, sizeof(Word)), "memory of a GPU is allocated");
+    check(functions_->get_pointer_attribute(&anchor_id_, kBufferId, anchor_), "memory of a GPU is looked up");
+    check(functions_->create_stream(&stream_, kNonBlocking), "a stream is made");
+  } catch (const Error&) {
+    free_all();
+    throw;
   }
 }
 
 Gpu::~Gpu() {
+  if (is_alive()) {
+    const Current current(*this);
+    for (const auto& [image, module] : modules_)
+      if (current.is() && module.handle != nullptr) functions_->unload_module(module.handle);
+  }
+  free_all();
+}
+
+void Gpu::free_all() noexcept {
+  if (anchor_id_ != 0 && !is_alive()) return;  // all went with the context, and a new one is not ours
   {
     const Current current(*this);
-    if (current.is()) {  // else all went with the context
-      for (const auto& [image, module] : modules_)
-        if (module.handle != nullptr) functions_->unload_module(module.handle);
-      if (stream_ != kLegacyStream) functions_->destroy_stream(stream_);
-    }
+    if (current.is() && anchor_ != 0) functions_->release(anchor_);
+    if (current.is() && stream_ != nullptr) functions_->destroy_stream(stream_);
   }
   if (retained_) functions_->release_primary(device_);
+}
+
+bool Gpu::is_alive() const noexcept {
+  std::uint64_t id = 0;
+  return functions_->get_pointer_attribute(&id, kBufferId, anchor_) == kSuccess && id == anchor_id_;
 }
 
 void Gpu::check(int result, const char* doing) const {
@@ -212,7 +218,7 @@ void Gpu::release(std::byte* memory) noexcept {
 }
 
 void Gpu::release_any(std::byte* memory) noexcept {
-  if (drop(memory)) return;
+  if (drop(memory) || !is_alive()) return;  // the address may be another's by now
   const Current current(*this);
   if (current.is()) functions_->release(address_of(memory));
 }
@@ -231,8 +237,6 @@ bool Gpu::drop(std::byte* memory) noexcept {
   if (found == virtual_.end()) return false;
   const auto dropped = virtual_.extract(found);
   lock.unlock();
-  // Unlike that of other memory, its release does not wait until nothing uses it. It outlives its context.
-  if (const Current current(*this); current.is()) functions_->synchronize(stream_);
   return true;
 }
 
@@ -245,6 +249,7 @@ std::byte* Gpu::allocate_on_host(std::size_t bytes) {
 }
 
 void Gpu::release_on_host(std::byte* memory) noexcept {
+  if (!is_alive()) return;
   const Current current(*this);
   if (current.is()) functions_->release_host(memory);
 }
@@ -286,21 +291,16 @@ std::byte* Gpu::attach(const MemoryHandle& handle) {
 }
 
 void Gpu::detach(const MemoryHandle& handle, std::byte* memory) noexcept {
-  if (handle.pid == ::getpid() || drop(memory)) return;
+  if (handle.pid == ::getpid() || drop(memory) || !is_alive()) return;
   const Current current(*this);
   if (current.is()) functions_->close_handle(address_of(memory));
 }
 
-bool Gpu::is_alive(const std::byte* memory) const {
-  const std::optional<Owner> owner = driver_.owner_of(memory);
-  return owner && owner->context == context_;
-}
-
 void Gpu::copy(void* to, const void* from, std::size_t bytes) {
-  if (bytes == 0) return;
   const Current current(*this);
   current.check();
   check(functions_->copy(address_of(to), address_of(from), bytes, stream_), "a GPU copies");
+  check(functions_->synchronize(stream_), "a GPU copies");
 }
 
 bool Gpu::supports(Op op, Type type) noexcept {
@@ -327,41 +327,25 @@ void* Gpu::module(int op, Type type) {
   throw Error(ErrorCode::kDevice, why_not);
 }
 
-/// The driver finds it by its name each time, in its own table.
 void* Gpu::kernel(const char* kind, int op, Type type) {
   type = kernel_type(op, type);
-  const std::lock_guard lock(mutex_);
-  void* const module = this->module(op, type);
   const std::string name = fmt::format("loom_{}_{}_{}", kind, op, static_cast<int>(type));
+  const auto known = [&]() -> void* {
+    const std::lock_guard lock(mutex_);
+    const auto found = kernels_.find(name);
+    return found == kernels_.end() ? nullptr : found->second;
+  };
+  if (void* const function = known()) return function;
+  // While it loads, a driver may wait for kernels that wait for those of other ranks: nobody else waits for
+  // it who has his kernel.
+  const std::lock_guard loading(loading_);
+  const Current current(*this);
+  current.check();
+  void* const module = this->module(op, type);
   void* function = nullptr;
   check(functions_->get_function(&function, module, name.c_str()), "a kernel is looked up");
-  return function;
-}
-
-void Gpu::launch(void* kernel, unsigned blocks, unsigned threads, void* args) {
-  void* parameters[] = {args};
-  check(functions_->launch(kernel, blocks, 1, 1, threads, 1, 1, 0, stream_, parameters, nullptr),
-        "a kernel is launched");
-}
-
-void Gpu::reduce(Op op, Type type, const ReduceArgs& args) {
-  if (args.count == 0) return;
-  const Current current(*this);
-  current.check();
-  constexpr std::size_t kVector = sizeof(steps::Vector);
-  const std::size_t vectors = (args.count * size_of(type) + kVector - 1) / kVector,
-                    blocks = (vectors + kReduceThreads - 1) / kReduceThreads;
-  ReduceArgs copied = args;
-  launch(kernel("reduce", static_cast<int>(op), type), static_cast<unsigned>(std::min(blocks, kMostBlocks)),
-         kReduceThreads, &copied);
-}
-
-void Gpu::perform(std::optional<Op> op, Type type, const CollectiveArgs& args, unsigned channels) {
-  const Current current(*this);
-  current.check();
-  CollectiveArgs copied = args;
-  launch(kernel("collective", op ? static_cast<int>(*op) : kMove, type), channels, kCollectiveThreads,
-         &copied);
+  const std::lock_guard lock(mutex_);
+  return kernels_.emplace(name, function).first->second;
 }
 
 unsigned Gpu::resident_blocks(std::optional<Op> op, Type type) {
@@ -370,20 +354,10 @@ unsigned Gpu::resident_blocks(std::optional<Op> op, Type type) {
   Result (*occupancy)(int*, void*, int, std::size_t) = nullptr;
   driver_.find(occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
   int blocks = 0, multiprocessors = 0;
-  check(occupancy(&blocks, kernel("collective", op ? static_cast<int>(*op) : kMove, type), kCollectiveThreads,
-                  0),
+  check(occupancy(&blocks, collective_kernel(op, type), kCollectiveThreads, 0),
         "it says how many blocks fit");
   check(functions_->get_attribute(&multiprocessors, kMultiprocessorCount, device()), "a GPU is looked up");
   return static_cast<unsigned>(blocks * multiprocessors);
-}
-
-bool Gpu::is_idle() const {
-  const Current current(*this);
-  current.check();
-  const Result result = functions_->query(stream_);
-  if (result == kNotReady) return false;
-  check(result, "a GPU works");
-  return true;
 }
 
 /// As the driver names it.
@@ -415,12 +389,6 @@ GpuFacts Gpu::facts() const {
   facts.virtual_memory =
       attribute(kVirtualMemorySupported, 0) != 0 && attribute(kFileDescriptorsSupported, 0) != 0;
   return facts;
-}
-
-void Gpu::synchronize() {
-  const Current current(*this);
-  current.check();
-  check(functions_->synchronize(stream_), "a GPU works");
 }
 
 }  // namespace loom::device::cuda

@@ -1,5 +1,6 @@
-// gpu.hpp -- one GPU of this process as executors use it: memory that other processes reach, copies, kernels,
-// all through the driver of driver.hpp. Nothing of CUDA is needed to build it.
+// gpu.hpp -- one GPU of this process as executors use it: memory that other processes reach, and kernels, all
+// through the driver of driver.hpp. Work goes through streams (gpu_stream.hpp). Nothing of CUDA is needed to
+// build it.
 #pragma once
 
 #include <array>
@@ -26,15 +27,10 @@ struct MemoryHandle {
   std::array<std::byte, 64> driver{};  ///< CUipcMemHandle, of other memory
 };
 
-/// All work goes into one stream, and only synchronize() waits for it. Every function throws Error (kDevice,
-/// kOutOfMemory) unless it is noexcept.
+/// What the communicators of a process share of it. Every function throws Error (kDevice, kOutOfMemory)
+/// unless it is noexcept.
 class Gpu {
  public:
-  enum class Stream {
-    kDefault,  ///< the legacy default stream: after the program's work in it and those that synchronise with
-               ///< it
-    kOwn       ///< one that waits for no other
-  };
   enum class Memory {
     kPlain,   ///< of the context; CUDA's IPC shares it
     kVirtual  ///< of the device (virtual_memory.hpp); shared where IPC does not work
@@ -42,7 +38,7 @@ class Gpu {
 
   /// Uses the owner's context, or its device's primary one. most_bytes: the limit of what allocate() has
   /// given out at a time. Also throws where this build has no kernels.
-  Gpu(const Driver& driver, const Owner& owner, Stream stream = Stream::kDefault,
+  Gpu(const Driver& driver, const Owner& owner,
       std::size_t most_bytes = std::numeric_limits<std::size_t>::max());
   ~Gpu();
   Gpu(const Gpu&) = delete;
@@ -53,8 +49,15 @@ class Gpu {
     return owner.context == nullptr ? owner.device == device_ : owner.context == context_;
   }
 
+  /// Whether its context is still the one that this was made in: a program may reset its device at any time.
+  /// Then contexts, memory and kernels of new ones get the addresses of the old.
+  bool is_alive() const noexcept;
+  const Driver& driver() const noexcept { return driver_; }
+  Owner owner() const noexcept { return {context_, device_}; }
+
   /// Zeroed.
   std::byte* allocate(std::size_t bytes, Memory kind = Memory::kPlain);
+  /// Nothing may use it any more.
   void release(std::byte* memory) noexcept;
   /// Host memory that the GPU reaches at the same address.
   std::byte* allocate_on_host(std::size_t bytes);
@@ -67,18 +70,15 @@ class Gpu {
   std::byte* attach(const MemoryHandle& handle);
   void detach(const MemoryHandle& handle, std::byte* memory) noexcept;
 
-  /// Whether plain memory is still there: a context may end at any time.
-  bool is_alive(const std::byte* memory) const;
-
+  /// For set-up: waits for no other stream, and has ended on return.
   void copy(void* to, const void* from, std::size_t bytes);
-  void reduce(Op op, Type type, const ReduceArgs& args);
-  /// A kernel that performs the collective; one block for each channel. No op: data is only moved, as kUint8.
-  void perform(std::optional<Op> op, Type type, const CollectiveArgs& args, unsigned channels);
-  /// Of perform()'s kernel: blocks that the GPU holds at once where nothing else is on it.
+  /// As the driver knows it; loaded at its first use. No op: data is only moved, as kUint8.
+  void* reduce_kernel(Op op, Type type) { return kernel("reduce", static_cast<int>(op), type); }
+  void* collective_kernel(std::optional<Op> op, Type type) {
+    return kernel("collective", op ? static_cast<int>(*op) : kMove, type);
+  }
+  /// Of collective_kernel(): blocks that the GPU holds at once where nothing else is on it.
   unsigned resident_blocks(std::optional<Op> op, Type type);
-  void synchronize();
-  /// Whether all that was enqueued has ended.
-  bool is_idle() const;
   GpuFacts facts() const;
 
   /// Whether MPI defines the operation on the type, and a GPU has the type.
@@ -94,25 +94,29 @@ class Gpu {
   };
   void* module(int op, Type type);
   void* kernel(const char* kind, int op, Type type);
-  void launch(void* kernel, unsigned blocks, unsigned threads, void* args);
   std::byte* allocate_any(std::size_t bytes, Memory kind);
   void release_any(std::byte* memory) noexcept;
   std::byte* keep(VirtualMemory memory);
   bool drop(std::byte* memory) noexcept;
   void check(int result, const char* doing) const;
   int device() const;
+  void free_all() noexcept;
 
   const Driver& driver_;
   std::unique_ptr<Functions> functions_;
   void* context_;
   int device_;
-  bool retained_ = false;  ///< the context, the device's primary one
-  void* stream_;
+  bool retained_ = false;        ///< the context, the device's primary one
+  void* stream_ = nullptr;       ///< for set-up
+  std::uint64_t anchor_ = 0;     ///< address of some memory: it is there as long as the context
+  std::uint64_t anchor_id_ = 0;  ///< the driver's number for this memory, which never recurs
   std::size_t most_bytes_;
   mutable std::mutex mutex_;
   std::map<std::byte*, std::size_t> allocated_;  // by address; guarded by mutex_
   std::size_t used_ = 0;                         // bytes of these, and those about to be; guarded by mutex_
-  std::map<const char*, Module> modules_;        // by image; guarded by mutex_
+  std::map<std::string, void*> kernels_;         // by name; guarded by mutex_
+  std::mutex loading_;
+  std::map<const char*, Module> modules_;        // by image; guarded by loading_
   std::map<std::byte*, VirtualMemory> virtual_;  // by address, own and attached; guarded by mutex_
 };
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "device/cuda/link_check.hpp"
+
 namespace loom::device::cuda {
 
 /// In host memory that all ranks share.
@@ -50,6 +52,7 @@ GpuLinks::GpuLinks(std::shared_ptr<Gpu> gpu, const Form& form, int ranks, Gpu::M
       segment_(Segment::create(sizeof(Flags))),
       memory_(gpu_->allocate(bytes_ + sizeof(Word), memory), Release{gpu_.get()}),
       scratch_(gpu_->allocate(sizeof(Word)), Release{gpu_.get()}),
+      stream_(std::make_unique<GpuStream>(*gpu_)),
       shared_(gpu_->share(memory_.get())) {}
 
 GpuLinks::~GpuLinks() {
@@ -75,29 +78,45 @@ void GpuLinks::connect(std::span<const Handle> handles, int self) {
   }
   for (std::size_t rank = 0; rank < handles.size(); ++rank)
     mapped_[rank] = static_cast<int>(rank) == self ? memory_.get() : gpu_->attach(handles[rank].memory);
-  if (form_.kind != Kind::kKernel) cico_.emplace(*gpu_, mapped_, form_.bank_bytes, std::move(rounds), self);
+  if (form_.kind != Kind::kKernel)
+    cico_.emplace(*stream_, mapped_, form_.bank_bytes, std::move(rounds), self);
   if (form_.kind != Kind::kHostDriven) {
     std::vector<std::byte*> behind_cico = mapped_;
     for (std::byte*& memory : behind_cico) memory += form_.cico_bytes();
-    kernels_.emplace(*gpu_, self, behind_cico, form_.channels);
+    kernels_.emplace(*stream_, self, behind_cico, form_.channels);
   }
   const std::uint64_t word = word_of(handles_[static_cast<std::size_t>(self)]);
   gpu_->copy(memory_.get() + bytes_, &word, sizeof(word));
-  gpu_->synchronize();
 }
 
 bool GpuLinks::delivers() {
   close_handles();  // everybody has it mapped
   bool all = true;
   for (std::size_t rank = 0; rank < mapped_.size(); ++rank) {
+    const std::byte* const at = mapped_[rank] + bytes_;
     std::uint64_t found = 0;
     // Through the own memory, so that this GPU reads the peer's.
-    gpu_->copy(scratch_.get(), mapped_[rank] + bytes_, sizeof(found));
+    gpu_->copy(scratch_.get(), at, sizeof(found));
     gpu_->copy(&found, scratch_.get(), sizeof(found));
-    gpu_->synchronize();
     all &= found == word_of(handles_[rank]);
+    if (!cico_) continue;
+    stream_->reduce(kCheckOp, kCheckType, {.out = scratch_.get(), .in = {at, at}, .operands = 2, .count = 1});
+    stream_->synchronize();
+    gpu_->copy(&found, scratch_.get(), sizeof(found));
+    all &= found == 2 * word_of(handles_[rank]);
   }
   return all;
+}
+
+void GpuLinks::check_kernels(std::chrono::milliseconds limit) {
+  if (!kernels_) return;
+  try {
+    check_links(*kernels_, *stream_, self_, static_cast<int>(handles_.size()), form_.channels,
+                form_.may_ll128, limit, [this] { check_peers(); });
+  } catch (const Error&) {
+    abandon();
+    throw;
+  }
 }
 
 void GpuLinks::close_handles() noexcept {
@@ -116,7 +135,13 @@ void GpuLinks::check_peers() const {
 }
 
 void GpuLinks::leave() noexcept {
+  try {
+    if (stream_ && gpu_->is_alive()) stream_->synchronize();  // the end of a kernel whose results are there
+  } catch (const Error&) {  // the GPU has failed: nothing runs there any more
+  }
   kernels_.reset();
+  cico_.reset();
+  stream_.reset();
   for (std::size_t rank = 0; rank < mapped_.size(); ++rank) {
     if (static_cast<int>(rank) != self_ && mapped_[rank] != nullptr)
       gpu_->detach(handles_[rank].memory, mapped_[rank]);

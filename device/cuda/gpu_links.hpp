@@ -2,6 +2,7 @@
 // allocation to its release. The caller exchanges handles and results between the ranks.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <span>
 #include <vector>
@@ -13,7 +14,8 @@
 namespace loom::device::cuda {
 
 /// One rank's ends. First construct it; then connect() with all ranks' handles; when all have, call
-/// delivers(). If a step throws Error or returns false on any rank, no rank may go on.
+/// delivers(), and when it has been true for all, check_kernels(). If a step throws Error or returns false on
+/// any rank, no rank may go on.
 ///
 /// GPU memory that IPC shares must not be freed while another process has it mapped, and CUDA does not tell
 /// when that ends. So a rank leaves, which its peers see, and its memory is freed when all have left.
@@ -54,8 +56,12 @@ class GpuLinks {
   Handle handle() noexcept;
   /// handles: by rank. Puts a word into this rank's memory.
   void connect(std::span<const Handle> handles, int self);
-  /// Whether this GPU reads every rank's word: peer access may be announced and not work.
+  /// Whether this GPU reads every rank's word, by copies and, for the CICO buffers, by kernels: peer access
+  /// may be announced and not work.
   bool delivers();
+  /// Where there are links of kernels: tries them with all other ranks (link_check.hpp). Throws Error, and
+  /// lets the others know.
+  void check_kernels(std::chrono::milliseconds limit);
 
   /// What its form's kind includes.
   bool has_kernel() const noexcept { return kernels_.has_value(); }
@@ -64,13 +70,15 @@ class GpuLinks {
   GpuCicoBuffers& cico() noexcept { return *cico_; }
   KernelLinks& kernels() noexcept { return *kernels_; }
   /// The memory is still there, and the context.
-  bool is_alive() const { return scratch_ && gpu_->is_alive(scratch_.get()); }
+  bool is_alive() const noexcept { return scratch_ && gpu_->is_alive(); }
 
   /// Peers find out when they wait.
   void abandon() noexcept;
   /// Throws Error (kGivenUp) when a rank has abandoned them.
   void check_peers() const;
   const Gpu& gpu() const noexcept { return *gpu_; }
+  /// Of this communicator's calls.
+  GpuStream& stream() noexcept { return *stream_; }
 
   /// Detaches from the other ranks' memory.
   void leave() noexcept;
@@ -93,7 +101,8 @@ class GpuLinks {
   std::size_t bytes_;
   Segment segment_;
   Owned memory_;   ///< bytes_, the CICO buffers first, and a word behind
-  Owned scratch_;  ///< a word, in plain memory: it is there as long as the context
+  Owned scratch_;  ///< a word
+  std::unique_ptr<GpuStream> stream_;
   MemoryHandle shared_;
   std::vector<Handle> handles_;
   std::vector<Segment> attached_;   ///< by rank

@@ -15,14 +15,27 @@ TileLimits limits(const GpuCicoBuffers& cico) {
 }  // namespace
 
 HostDrivenExecutor::HostDrivenExecutor(GpuCicoBuffers& cico, const Call& call)
-    : CicoWalk(cico, call, limits(cico)), cico_(cico), gpu_(cico.gpu()) {}
+    : CicoWalk(cico, call, limits(cico)), cico_(cico), stream_(cico.stream()) {}
+
+HostDrivenExecutor::~HostDrivenExecutor() {
+  if (!works_) return;
+  try {
+    stream_.synchronize();
+  } catch (const Error&) {  // the GPU has failed: its work has ended, too
+  }
+}
 
 HostDrivenExecutor::State HostDrivenExecutor::advance() {
   if (done()) return State::kDone;
-  if (!ready()) return State::kBlocked;
-  perform([this](std::size_t tile) { take(tile); }, [this](std::size_t tile) { reduce_own(tile); },
-          [this](std::size_t tile) { offer(tile); });
-  gpu_.synchronize();
+  if (!works_) {
+    if (!ready()) return State::kBlocked;
+    if (!follows_) stream_.follow_program();
+    follows_ = works_ = true;
+    perform([this](std::size_t tile) { take(tile); }, [this](std::size_t tile) { reduce_own(tile); },
+            [this](std::size_t tile) { offer(tile); });
+  }
+  if (!stream_.is_idle()) return State::kBlocked;
+  works_ = false;
   return end_round();
 }
 
@@ -33,20 +46,20 @@ void HostDrivenExecutor::offer(std::size_t tile) {
     const bool offers = call_.collective == Collective::kBroadcast ? self == call_.root
                         : call_.collective == Collective::kReduce  ? self != call_.root
                                                                    : true;
-    if (offers) gpu_.copy(piece(0), call_.in + range.first, range.bytes);
+    if (offers) stream_.copy(piece(0), call_.in + range.first, range.bytes);
     if (call_.collective != Collective::kAllGather) return;
     std::byte* const own = call_.out + static_cast<std::size_t>(self) * call_.bytes() + range.first;
-    if (call_.in + range.first != own) gpu_.copy(own, call_.in + range.first, range.bytes);
+    if (call_.in + range.first != own) stream_.copy(own, call_.in + range.first, range.bytes);
     return;
   }
   for (int k = 0; k < cico_.size() - 1; ++k) {
     const int peer = other_position(self, k);
     const Range range = tile_of(peer, tile);
-    gpu_.copy(piece(peer), call_.in + range.first, range.bytes);
+    stream_.copy(piece(peer), call_.in + range.first, range.bytes);
   }
   const Range own = tile_of(self, tile);
   if (call_.collective == Collective::kAllToAll && call_.in != call_.out)
-    gpu_.copy(call_.out + own.first, call_.in + own.first, own.bytes);
+    stream_.copy(call_.out + own.first, call_.in + own.first, own.bytes);
 }
 
 /// Reduces in order. Where one kernel cannot take all operands, the next goes on from the result so far.
@@ -58,7 +71,7 @@ void HostDrivenExecutor::reduce_all(std::byte* out, int operands, OperandOf&& op
     if (rank > 0) args.in[args.operands++] = out;
     while (rank < operands && args.operands < ReduceArgs::kMostOperands)
       args.in[args.operands++] = operand_of(rank++);
-    gpu_.reduce(call_.op, call_.type, args);
+    stream_.reduce(call_.op, call_.type, args);
   }
 }
 
@@ -75,7 +88,7 @@ void HostDrivenExecutor::reduce_own(std::size_t tile) {
       result, cico_.size(),
       [&](int rank) { return rank == self ? call_.in + range.first : piece_of(rank, self); }, range.bytes);
   const bool keeps = call_.collective != Collective::kReduce || self == call_.root;
-  if (chunked_ && keeps) gpu_.copy(call_.out + range.first, result, range.bytes);
+  if (chunked_ && keeps) stream_.copy(call_.out + range.first, result, range.bytes);
 }
 
 /// Takes what others offered me, or reduced, in the round before.
@@ -83,14 +96,14 @@ void HostDrivenExecutor::take(std::size_t tile) {
   const int self = cico_.self();
   if (call_.collective == Collective::kBroadcast) {
     const Range range = tile_of(0, tile);
-    if (self != call_.root) gpu_.copy(call_.out + range.first, piece_of(call_.root, 0), range.bytes);
+    if (self != call_.root) stream_.copy(call_.out + range.first, piece_of(call_.root, 0), range.bytes);
     return;
   }
   if (call_.collective == Collective::kReduce && self != call_.root) return;
   for (int k = 0; k < cico_.size() - 1; ++k) {
     const int peer = other_position(self, k);
     const Taken taken = taken_from(peer, tile);
-    gpu_.copy(call_.out + taken.first, piece_of(peer, taken.part), taken.bytes);
+    stream_.copy(call_.out + taken.first, piece_of(peer, taken.part), taken.bytes);
   }
 }
 

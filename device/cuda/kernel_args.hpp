@@ -56,6 +56,9 @@ struct CollectiveArgs {
   steps::Channel* channels = nullptr;  ///< this rank's, in device memory
   const Word* abandoned = nullptr;     ///< every wait ends once this is not 0
   Word* failed = nullptr;              ///< set when a wait has ended so
+  Word* arrived = nullptr;  ///< in device memory: blocks of this call that have come to their end; 0 before
+  Word* ended = nullptr;    ///< on the host: the last block writes `call` here
+  Word call = 0;            ///< this call's number on these links
 };
 inline constexpr unsigned kCollectiveThreads = 512;
 /// So many blocks fit a multiprocessor, for ranks that share a GPU: 64 registers a thread.

@@ -28,6 +28,7 @@ KernelExecutor::State KernelExecutor::advance() {
     task.in = call_.in;
     task.out = call_.out;
     const bool reduces = is_reduction(call_.collective);
+    links_.stream().follow_program();
     kernels.start(task, reduces ? std::optional(call_.op) : std::nullopt, reduces ? call_.type : Type::kUint8,
                   way->channels);
     runs_ = true;
@@ -38,7 +39,7 @@ KernelExecutor::State KernelExecutor::advance() {
     return State::kBlocked;
   }
   runs_ = false;
-  if (!kernels.finish()) throw Error(ErrorCode::kGivenUp, "A kernel was told to give up.");
+  if (kernels.was_abandoned()) throw Error(ErrorCode::kGivenUp, "A kernel was told to give up.");
   return State::kDone;
 }
 

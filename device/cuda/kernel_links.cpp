@@ -1,6 +1,7 @@
 #include "device/cuda/kernel_links.hpp"
 
 #include <algorithm>
+#include <new>
 #include <vector>
 
 #include "device/schedule/divide_up.hpp"
@@ -62,27 +63,26 @@ steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_byt
   return task;
 }
 
-KernelLinks::KernelLinks(Gpu& gpu, int rank, std::span<std::byte* const> memory, int channels)
-    : gpu_(gpu), rank_(rank) {
+KernelLinks::KernelLinks(GpuStream& stream, int rank, std::span<std::byte* const> memory, int channels)
+    : stream_(stream), rank_(rank) {
   const steps::Layout layout(kernel_form(), static_cast<int>(memory.size()));
   std::vector<steps::Channel> table;
   for (int channel = 0; channel < channels; ++channel) table.push_back(layout.channel(memory, rank, channel));
-  words_ = reinterpret_cast<Word*>(gpu.allocate_on_host(2 * sizeof(Word)));
-  words_[0] = words_[1] = 0;
+  table_bytes_ = table.size() * sizeof(steps::Channel);
+  words_ = new (gpu().allocate_on_host(sizeof(Words))) Words{};
   try {
-    table_ = gpu.allocate(table.size() * sizeof(steps::Channel));
-    gpu_.copy(table_, table.data(), table.size() * sizeof(steps::Channel));
-    gpu_.synchronize();
+    table_ = gpu().allocate(table_bytes_ + sizeof(Word));
+    gpu().copy(table_, table.data(), table_bytes_);
   } catch (...) {
-    if (table_ != nullptr) gpu.release(table_);
-    gpu.release_on_host(reinterpret_cast<std::byte*>(words_));
+    if (table_ != nullptr) gpu().release(table_);
+    gpu().release_on_host(reinterpret_cast<std::byte*>(words_));
     throw;
   }
 }
 
 KernelLinks::~KernelLinks() {
-  gpu_.release(table_);
-  gpu_.release_on_host(reinterpret_cast<std::byte*>(words_));
+  gpu().release(table_);
+  gpu().release_on_host(reinterpret_cast<std::byte*>(words_));
 }
 
 void KernelLinks::start(steps::Task task, std::optional<Op> op, Type type, int channels) {
@@ -90,23 +90,41 @@ void KernelLinks::start(steps::Task task, std::optional<Op> op, Type type, int c
   const CollectiveArgs args{.task = task,
                             .form = kernel_form(),
                             .channels = reinterpret_cast<steps::Channel*>(table_),
-                            .abandoned = &words_[0],
-                            .failed = &words_[1]};
-  gpu_.perform(op, type, args, static_cast<unsigned>(channels));
+                            .abandoned = &words_->abandoned,
+                            .failed = &words_->failed,
+                            .arrived = reinterpret_cast<Word*>(table_ + table_bytes_),
+                            .ended = &words_->ended,
+                            .call = calls_ + 1};
+  stream_.perform(op, type, args, static_cast<unsigned>(channels));
+  ++calls_;
 }
 
 void KernelLinks::prepare(std::optional<Op> op, Type type) {
   start({}, op, type, 1);
-  gpu_.synchronize();
+  stream_.synchronize();
+}
+
+bool KernelLinks::has_ended() {
+  // A kernel that has faulted writes no word. To ask the driver takes as long as many looks.
+  constexpr unsigned kLooksPerQuery = 256;
+  const auto is_there = [this] { return steps::load_acquire(&words_->ended) == calls_; };
+  if (is_there()) return true;
+  if (++looks_ % kLooksPerQuery != 0 || !stream_.is_idle()) return false;
+  if (is_there()) return true;
+  throw Error(ErrorCode::kDevice, "A kernel has ended and has not said so.");
+}
+
+bool KernelLinks::was_abandoned() const {
+  return steps::load_acquire(&words_->failed) != 0;
 }
 
 bool KernelLinks::finish() {
-  gpu_.synchronize();
-  return steps::load_acquire(&words_[1]) == 0;
+  stream_.synchronize();
+  return !was_abandoned();
 }
 
 void KernelLinks::abandon() noexcept {
-  steps::store_release(&words_[0], 1);
+  steps::store_release(&words_->abandoned, 1);
 }
 
 }  // namespace loom::device::cuda

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "device/call.h"
-#include "device/cuda/gpu.hpp"
+#include "device/cuda/gpu_stream.hpp"
 #include "device/steps/layout.hpp"
 
 namespace loom::device::cuda {
@@ -48,9 +48,9 @@ steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_byt
 /// Throws what Gpu throws.
 class KernelLinks {
  public:
-  /// memory: by rank, where this process reaches that rank's kernel_bytes(), all zeros. It and `gpu` must
+  /// memory: by rank, where this process reaches that rank's kernel_bytes(), all zeros. It and `stream` must
   /// outlive this.
-  KernelLinks(Gpu& gpu, int rank, std::span<std::byte* const> memory, int channels = kMostChannels);
+  KernelLinks(GpuStream& stream, int rank, std::span<std::byte* const> memory, int channels = kMostChannels);
   ~KernelLinks();
   KernelLinks(const KernelLinks&) = delete;
   KernelLinks& operator=(const KernelLinks&) = delete;
@@ -60,20 +60,35 @@ class KernelLinks {
   /// context.
   void prepare(std::optional<Op> op, Type type);
   /// Enqueues the call: a task of divide() for so many channels, with its buffers and its root. No op: data
-  /// is only moved, as kUint8.
+  /// is only moved, as kUint8. One at a time.
   void start(steps::Task task, std::optional<Op> op, Type type, int channels);
-  /// Whether it has ended.
-  bool has_ended() const { return gpu_.is_idle(); }
-  /// Waits for it. False: it was abandoned, and the links must not be used any more.
+  /// Whether it has ended: then its results are there, for the GPU and for whoever copies them. Mostly one
+  /// look at host memory.
+  bool has_ended();
+  /// Of a call that has ended: it was abandoned, and the links must not be used any more.
+  bool was_abandoned() const;
+  /// Waits for it. False: it was abandoned.
   bool finish();
   /// The kernel ends soon, wherever it waits.
   void abandon() noexcept;
 
  private:
-  Gpu& gpu_;
+  /// In host memory that the GPU reaches. Each on a line of its own.
+  struct Words {
+    alignas(128) Word abandoned;
+    alignas(128) Word failed;
+    alignas(128) Word ended;  ///< number of the last call that has
+  };
+  Gpu& gpu() const noexcept { return stream_.gpu(); }
+
+  GpuStream& stream_;
   int rank_;
-  std::byte* table_ = nullptr;  ///< steps::Channel of each channel
-  Word* words_ = nullptr;       ///< on the host: abandoned, failed
+  std::byte* table_ =
+      nullptr;  ///< steps::Channel of each channel, and a word in which blocks count themselves
+  std::size_t table_bytes_;
+  Words* words_ = nullptr;
+  Word calls_ = 0;
+  unsigned looks_ = 0;
 };
 
 }  // namespace loom::device::cuda

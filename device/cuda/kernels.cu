@@ -58,6 +58,14 @@ __device__ void reduce(const ReduceArgs& args) {
   }
 }
 
+/// By one thread of each block, after a barrier. Whether all other blocks have come here before: then it sees
+/// what they have written.
+__device__ bool is_last(Word* arrived) {
+  Word before;
+  asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], 1;" : "=l"(before) : "l"(arrived) : "memory");
+  return before == gridDim.x - 1;
+}
+
 template <class T>
 __device__ void collective(const CollectiveArgs& args) {
   constexpr unsigned kWords = sizeof(steps::Channel) / sizeof(Word);
@@ -74,6 +82,13 @@ __device__ void collective(const CollectiveArgs& args) {
   __syncthreads();
   for (unsigned i = threadIdx.x; i < kWords; i += blockDim.x) in_memory[i] = words[i];
   if (!done && threadIdx.x == 0) steps::store_release(args.failed, 1);
+  // The host waits for the word, and not for the kernel: once it is there, all results are, for everybody.
+  // (The channels, which the block has just written, are there for the next kernel, which waits for this
+  // one.)
+  if (threadIdx.x == 0 && is_last(args.arrived)) {
+    *args.arrived = 0;  // for the next call, whose kernel begins when this one has ended
+    steps::store_release(args.ended, args.call);
+  }
 }
 
 }  // namespace
@@ -105,4 +120,4 @@ LOOM_KERNELS(7) LOOM_KERNELS(8) LOOM_KERNELS(9) LOOM_KERNELS(10) LOOM_KERNELS(11
 LOOM_KERNELS(13) LOOM_KERNELS(14) LOOM_KERNELS(15) LOOM_KERNELS(16) LOOM_KERNELS(17) LOOM_KERNELS(18)
 LOOM_KERNELS(19) LOOM_KERNELS(20) LOOM_KERNELS(21) LOOM_KERNELS(22) LOOM_KERNELS(23)
 #endif
-    // clang-format on
+// clang-format on

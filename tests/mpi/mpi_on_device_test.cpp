@@ -208,6 +208,27 @@ void do_without_links(const char* function) {
   allreduce(expected, MemoryKind::kDevice);
 }
 
+/// A kernel that cannot be loaded on one rank at its first call is used on none; others are.
+void do_without_a_kernel() {
+  MPI_Comm copy;
+  MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+  allreduce(expected, MemoryKind::kDevice, copy);
+  const auto in_all = [&](bool stays) {
+    check("allreduce", stays, [&] {
+      Ints in(kCount, [](int i) { return i | 1 << (rank + 20); }), out(kCount, mine);
+      MPI_Allreduce(in.at(), out.at(), kCount, MPI_INT, MPI_BXOR, copy);
+      out.is([](int i) { return ((1 << ranks) - 1) << 20 | (ranks % 2 == 1 ? i : 0); },
+             "a bitwise one is wrong");
+    });
+  };
+  if (rank == 0) fail("machine code", 209), fail("PTX", 222);
+  in_all(false);
+  if (rank == 0) fail("machine code", 0), fail("PTX", 0);
+  in_all(false);
+  allreduce(expected, MemoryKind::kDevice, copy);
+  MPI_Comm_free(&copy);
+}
+
 /// A kernel that cannot be launched on one rank ends the call on all, on this communicator alone.
 void fail_in_a_call() {
   MPI_Comm copy;
@@ -290,6 +311,7 @@ void share_otherwise_or_not_at_all() {
       "cuMemCreate",    "cuMemAddressReserve",          "cuMemMap",
       "cuMemSetAccess", "cuMemExportToShareableHandle", "cuMemImportFromShareableHandle"};
   do_without_links("cuMemsetD8Async");
+  do_without_links("cuLaunchKernel");
   for (const char* function : of_ipc) {
     if (virtual_memory && ipc) do_in_another_way(function);
     if (!virtual_memory) do_without_links(function);
@@ -338,6 +360,7 @@ int main(int argc, char** argv) {
       leaves_nothing("memory that is not shared", share_otherwise_or_not_at_all);
     else
       share_otherwise_or_not_at_all();
+    do_without_a_kernel();
     fail_in_a_call();
     free_what_communicators_had();
   }

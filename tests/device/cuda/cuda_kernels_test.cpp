@@ -53,8 +53,9 @@ void reduce_as_the_host(Gpu& gpu, Op op, Type type, int operands, int& combinati
           on_host(right.data(), right.data(), values.data() + offset * sizeof(T), count);
       }
       args.out = const_cast<void*>(args.in[0]);
-      gpu.reduce(op, type, args);
-      gpu.synchronize();
+      GpuStream stream(gpu);
+      stream.reduce(op, type, args);
+      stream.synchronize();
       Bytes found = in[0]->read();
       found.erase(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(offset * sizeof(T)));
       ASSERT_EQ(steps::first_difference<T>(found, right), -1)
@@ -87,12 +88,14 @@ class Ranks {
   Ranks(const RealGpu& real, int size, int channels) : channels_(channels) {
     std::vector<std::byte*> memory;
     for (int r = 0; r < size; ++r) {
-      gpus_.push_back(std::make_unique<Gpu>(real.driver(), real.owner(), Gpu::Stream::kOwn));
+      gpus_.push_back(std::make_unique<Gpu>(real.driver(), real.owner()));
+      streams_.push_back(std::make_unique<GpuStream>(*gpus_.back()));
       memory_.push_back(std::make_unique<GpuBytes>(*gpus_.back(), kernel_bytes(size, channels)));
       memory.push_back(memory_.back()->at());
     }
     for (int r = 0; r < size; ++r)
-      links_.push_back(std::make_unique<KernelLinks>(gpu(r), r, memory, channels));
+      links_.push_back(
+          std::make_unique<KernelLinks>(*streams_[static_cast<std::size_t>(r)], r, memory, channels));
   }
   Gpu& gpu(int rank) { return *gpus_[static_cast<std::size_t>(rank)]; }
   KernelLinks& links(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
@@ -137,6 +140,7 @@ class Ranks {
  private:
   int channels_;
   std::vector<std::unique_ptr<Gpu>> gpus_;
+  std::vector<std::unique_ptr<GpuStream>> streams_;
   std::vector<std::unique_ptr<GpuBytes>> memory_;
   std::vector<std::unique_ptr<KernelLinks>> links_;
 };
@@ -270,7 +274,6 @@ TEST_F(CudaKernels, StreamedCopiesWaitForStreamsOfTheProgram) {
   }
   Bytes found(kBytes);
   gpu.copy(found.data(), memory.at(), kBytes);
-  gpu.synchronize();
   EXPECT_EQ(std::ranges::count(found, std::byte{203}), static_cast<std::ptrdiff_t>(kBytes));
   real_->call<int(void*)>("cuStreamDestroy_v2")(stream);
   void* context;
@@ -287,7 +290,6 @@ TEST_F(CudaKernels, ReachVirtualMemoryAtEveryMapping) {
   Bytes found(values.size());
   gpu.copy(mine.data(), values.data(), values.size());
   gpu.copy(found.data(), attached.data(), found.size());
-  gpu.synchronize();
   EXPECT_EQ(steps::first_difference<int>(found, values), -1);
 }
 

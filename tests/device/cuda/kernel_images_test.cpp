@@ -11,7 +11,7 @@
 #include <set>
 #include <sstream>
 
-#include "device/cuda/gpu.hpp"
+#include "device/cuda/gpu_stream.hpp"
 #include "device/cuda/images.hpp"
 #include "tests/device/cuda/every_kernel.hpp"
 #include "tests/device/cuda/virtual_device.hpp"
@@ -174,9 +174,10 @@ class KernelLoading : public ::testing::Test {
     int sum = 0;
     gpu.copy(at, operands, sizeof(operands));
     ReduceArgs args{.out = at, .in = {at, at + 1}, .operands = 2, .count = 1};
-    gpu.reduce(Op::kSum, Type::kInt32, args);
+    GpuStream stream(gpu);
+    stream.reduce(Op::kSum, Type::kInt32, args);
+    stream.synchronize();
     gpu.copy(&sum, at, sizeof(sum));
-    gpu.synchronize();
     gpu.release(reinterpret_cast<std::byte*>(at));
     return sum == 23;
   }
@@ -207,12 +208,13 @@ TEST_F(KernelLoading, SaysWhyTheDriverTakesNoneInTheOrderOfTheAttempts) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kDevice);
     std::vector<std::string> right;
-    for (const auto& [compiler, number] : {std::pair(Compiler::kNvcc, 209), std::pair(Compiler::kClang, 222)}) {
+    for (const auto& [compiler, number] :
+         {std::pair(Compiler::kNvcc, 209), std::pair(Compiler::kClang, 222)}) {
       const char* meaning = nullptr;
       cuda_.call("cuGetErrorString", number, &meaning);
       if (has_kernels_by(compiler))
-        right.push_back(fmt::format("CUDA's driver fails with error {} ({}) while it loads kernels by {}.", number,
-                                    meaning, kernels_by(compiler)));
+        right.push_back(fmt::format("CUDA's driver fails with error {} ({}) while it loads kernels by {}.",
+                                    number, meaning, kernels_by(compiler)));
     }
     EXPECT_EQ(error.what(), fmt::format("{}", fmt::join(right, " ")));
   }

@@ -77,16 +77,18 @@ double median_us(int times, Body&& body) {
 /// Read and written bytes per second of the driver's copy inside the GPU's memory.
 double copy_gbps(const RealGpu& real, std::size_t bytes) {
   Gpu gpu(real.driver(), real.owner());
+  GpuStream stream(gpu);
   const GpuBytes from(gpu, bytes), to(gpu, bytes);
   const double us = median_us(20, [&] {
-    gpu.copy(to.at(), from.at(), bytes);
-    gpu.synchronize();
+    stream.copy(to.at(), from.at(), bytes);
+    stream.synchronize();
   });
   return 2.0 * static_cast<double>(bytes) / us / 1e3;
 }
 
 void bench_reduce(const RealGpu& real, std::size_t bytes, double copy_gbps) {
   Gpu gpu(real.driver(), real.owner());
+  GpuStream stream(gpu);
   const GpuBytes a(gpu, bytes), b(gpu, bytes), out(gpu, bytes);
   fmt::print("{:>6} {:<20} {:>8} {:>8}\n", "op", "type", "GB/s", "of copy");
   for (int op = 0; op < kOpCount; ++op)
@@ -96,8 +98,8 @@ void bench_reduce(const RealGpu& real, std::size_t bytes, double copy_gbps) {
       args.in[0] = a.at();
       args.in[1] = b.at();
       const double us = median_us(10, [&] {
-        gpu.reduce(static_cast<Op>(op), static_cast<Type>(type), args);
-        gpu.synchronize();
+        stream.reduce(static_cast<Op>(op), static_cast<Type>(type), args);
+        stream.synchronize();
       });
       const double gbps = 3.0 * static_cast<double>(bytes) / us / 1e3;
       fmt::print("{:>6} {:<20} {:>8.1f} {:>8.2f}\n", kOps[op], kTypes[type], gbps, gbps / copy_gbps);
@@ -109,13 +111,15 @@ class Ranks {
  public:
   Ranks(const RealGpu& real, int size, std::size_t largest, double copy_gbps) : copy_gbps_(copy_gbps) {
     for (int r = 0; r < size; ++r) {
-      gpus_.push_back(std::make_shared<Gpu>(real.driver(), real.owner(), Gpu::Stream::kOwn));
+      gpus_.push_back(std::make_shared<Gpu>(real.driver(), real.owner()));
+      streams_.push_back(std::make_unique<GpuStream>(*gpus_.back()));
       buffers_.push_back(std::make_unique<GpuBytes>(*gpus_.back(), largest));
       arrivals_.push_back(std::make_unique<GpuBytes>(*gpus_.back(), 2 * largest));
     }
   }
   int size() const { return static_cast<int>(gpus_.size()); }
   const std::shared_ptr<Gpu>& gpu(int rank) const { return gpus_[static_cast<std::size_t>(rank)]; }
+  GpuStream& stream(int rank) const { return *streams_[static_cast<std::size_t>(rank)]; }
   std::byte* buffer(int rank) const { return buffers_[static_cast<std::size_t>(rank)]->at(); }
 
   void print(const char* executor, const char* algorithm, const char* protocol, int channels,
@@ -140,14 +144,15 @@ class Ranks {
     known->second = median_us(20, [&] {
       for (std::size_t r = 0; r < n; ++r)
         for (const std::size_t at : {std::size_t{0}, half})
-          gpus_[r]->copy(arrivals_[(r + 1) % n]->at() + at, buffers_[r]->at(), half);
-      for (const auto& gpu : gpus_) gpu->synchronize();
+          streams_[r]->copy(arrivals_[(r + 1) % n]->at() + at, buffers_[r]->at(), half);
+      for (const auto& stream : streams_) stream->synchronize();
     });
     return known->second;
   }
 
   double copy_gbps_;
   std::vector<std::shared_ptr<Gpu>> gpus_;
+  std::vector<std::unique_ptr<GpuStream>> streams_;
   std::vector<std::unique_ptr<GpuBytes>> buffers_, arrivals_;
   std::map<std::size_t, double> copies_us_;
 };
@@ -172,7 +177,7 @@ void bench_kernel(Ranks& world, std::size_t largest, int channels) {
     memory.push_back(areas.back()->at());
   }
   for (int r = 0; r < size; ++r) {
-    links.push_back(std::make_unique<KernelLinks>(*world.gpu(r), r, memory, channels));
+    links.push_back(std::make_unique<KernelLinks>(world.stream(r), r, memory, channels));
     links.back()->prepare(Op::kSum, Type::kFloat);
   }
   const std::pair<Algorithm, Protocol> ways[] = {
@@ -224,13 +229,9 @@ void bench_host_driven(Ranks& world, std::size_t largest) {
   const std::vector<float> ones(256, 1.0F);
   std::vector<float> sums(ones.size());
   const std::size_t few = ones.size() * sizeof(float);
-  for (int r = 0; r < size; ++r) {
-    world.gpu(r)->copy(world.buffer(r), ones.data(), few);
-    world.gpu(r)->synchronize();
-  }
+  for (int r = 0; r < size; ++r) world.gpu(r)->copy(world.buffer(r), ones.data(), few);
   allreduce(few);
   world.gpu(0)->copy(sums.data(), world.buffer(0), few);
-  world.gpu(0)->synchronize();
   if (sums != std::vector<float>(ones.size(), static_cast<float>(size)))
     throw Error(ErrorCode::kInternal, "A sum is wrong.");
   for (std::size_t bytes = few; bytes <= largest; bytes *= 4) {

@@ -57,14 +57,10 @@ class GpuBytes {
   GpuBytes(const GpuBytes&) = delete;
   GpuBytes& operator=(const GpuBytes&) = delete;
   std::byte* at() const { return at_; }
-  void write(const std::vector<std::byte>& bytes) {
-    gpu_.copy(at_, bytes.data(), bytes.size());
-    gpu_.synchronize();
-  }
+  void write(const std::vector<std::byte>& bytes) { gpu_.copy(at_, bytes.data(), bytes.size()); }
   std::vector<std::byte> read() {
     std::vector<std::byte> bytes(bytes_);
     gpu_.copy(bytes.data(), at_, bytes_);
-    gpu_.synchronize();
     return bytes;
   }
 

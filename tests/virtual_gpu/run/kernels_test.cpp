@@ -169,7 +169,7 @@ class World {
         space_.put(links_.back() + static_cast<std::size_t>(c) * sizeof(steps::Channel),
                    layout.channel(memory, r, c));
     }
-    words_ = space_.add(16);
+    words_ = space_.add(16 + 2 * 64);
   }
 
   /// What went wrong; empty: all ranks have the right result.
@@ -197,6 +197,9 @@ class World {
         args.channels = device<steps::Channel>(links_[r]);
         args.abandoned = device<const loom::device::Word>(words_);
         args.failed = device<loom::device::Word>(words_ + 8);
+        args.arrived = device<loom::device::Word>(words_ + 16 + 8 * r);
+        args.ended = device<loom::device::Word>(words_ + 80 + 8 * r);
+        args.call = 1;
         Settings mine = settings;
         mine.seed = settings.seed * ranks + r;
         try {

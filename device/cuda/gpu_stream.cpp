@@ -1,0 +1,132 @@
+// The declarations follow the documented interface of CUDA's driver.
+#include "device/cuda/gpu_stream.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "device/cuda/driver_interface.hpp"
+#include "device/reduce/reduce.hpp"
+
+namespace loom::device::cuda {
+namespace {
+
+using Result = int;
+using Address = std::uint64_t;
+constexpr Result kSuccess = 0, kNotReady = 600;
+constexpr unsigned kWithoutTiming = 2;  // CU_EVENT_DISABLE_TIMING
+// Several for each multiprocessor of any GPU; a loop strides over the rest.
+constexpr std::size_t kMostBlocks = 1024;
+
+}  // namespace
+
+struct GpuStream::Functions {
+  Result (*create_stream)(void**, unsigned);
+  Result (*destroy_stream)(void*);
+  Result (*create_event)(void**, unsigned);
+  Result (*destroy_event)(void*);
+  Result (*record)(void*, void*);
+  Result (*wait)(void*, void*, unsigned);
+  Result (*query)(void*);
+  Result (*synchronize)(void*);
+  Result (*copy)(Address, Address, std::size_t, void*);
+  Result (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+                   void**);
+
+  explicit Functions(const Driver& driver) {
+    driver.find(create_stream, "cuStreamCreate");
+    driver.find(destroy_stream, "cuStreamDestroy_v2");
+    driver.find(create_event, "cuEventCreate");
+    driver.find(destroy_event, "cuEventDestroy_v2");
+    driver.find(record, "cuEventRecord");
+    driver.find(wait, "cuStreamWaitEvent");
+    driver.find(query, "cuStreamQuery");
+    driver.find(synchronize, "cuStreamSynchronize");
+    driver.find(copy, "cuMemcpyAsync");
+    driver.find(launch, "cuLaunchKernel");
+  }
+};
+
+GpuStream::GpuStream(Gpu& gpu) : gpu_(gpu), functions_(std::make_unique<Functions>(gpu.driver())) {
+  const Driver::CurrentContext context(gpu.driver(), gpu.owner());
+  check(context.result(), "a context is made current");
+  check(functions_->create_stream(&stream_, kNonBlocking), "a stream is made");
+  if (const Result result = functions_->create_event(&event_, kWithoutTiming); result != kSuccess) {
+    functions_->destroy_stream(stream_);
+    check(result, "an event is made");
+  }
+}
+
+/// Work that is still in it goes on.
+GpuStream::~GpuStream() {
+  if (!gpu_.is_alive()) return;  // they have gone with the context
+  const Driver::CurrentContext context(gpu_.driver(), gpu_.owner());
+  if (context.result() != kSuccess) return;
+  functions_->destroy_event(event_);
+  functions_->destroy_stream(stream_);
+}
+
+void GpuStream::check(int result, const char* doing) const {
+  if (result != kSuccess) throw gpu_.driver().error(doing, result);
+}
+
+void GpuStream::follow_program() {
+  const Driver::CurrentContext context(gpu_.driver(), gpu_.owner());
+  check(context.result(), "a context is made current");
+  check(functions_->record(event_, kLegacyStream), "an event is put into the default stream");
+  check(functions_->wait(stream_, event_, 0), "a stream waits for the default stream");
+}
+
+void GpuStream::copy(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  const Driver::CurrentContext context(gpu_.driver(), gpu_.owner());
+  check(context.result(), "a context is made current");
+  check(functions_->copy(reinterpret_cast<std::uintptr_t>(to), reinterpret_cast<std::uintptr_t>(from), bytes,
+                         stream_),
+        "a GPU copies");
+}
+
+void GpuStream::launch(void* kernel, std::size_t blocks, unsigned threads, void* args) {
+  const Driver::CurrentContext context(gpu_.driver(), gpu_.owner());
+  check(context.result(), "a context is made current");
+  void* parameters[] = {args};
+  check(functions_->launch(kernel, static_cast<unsigned>(blocks), 1, 1, threads, 1, 1, 0, stream_, parameters,
+                           nullptr),
+        "a kernel is launched");
+}
+
+void GpuStream::reduce(Op op, Type type, const ReduceArgs& args) {
+  if (args.count == 0) return;
+  constexpr std::size_t kVector = sizeof(steps::Vector);
+  const std::size_t vectors = (args.count * size_of(type) + kVector - 1) / kVector,
+                    blocks = (vectors + kReduceThreads - 1) / kReduceThreads;
+  ReduceArgs copied = args;
+  launch(gpu_.reduce_kernel(op, type), std::min(blocks, kMostBlocks), kReduceThreads, &copied);
+}
+
+void GpuStream::prepare_reduce(Op op, Type type) {
+  ReduceArgs nothing;
+  launch(gpu_.reduce_kernel(op, type), 1, kReduceThreads, &nothing);
+  synchronize();
+}
+
+void GpuStream::perform(std::optional<Op> op, Type type, const CollectiveArgs& args, unsigned channels) {
+  CollectiveArgs copied = args;
+  launch(gpu_.collective_kernel(op, type), channels, kCollectiveThreads, &copied);
+}
+
+bool GpuStream::is_idle() const {
+  const Driver::CurrentContext context(gpu_.driver(), gpu_.owner());
+  check(context.result(), "a context is made current");
+  const Result result = functions_->query(stream_);
+  if (result == kNotReady) return false;
+  check(result, "a GPU works");
+  return true;
+}
+
+void GpuStream::synchronize() {
+  const Driver::CurrentContext context(gpu_.driver(), gpu_.owner());
+  check(context.result(), "a context is made current");
+  check(functions_->synchronize(stream_), "a GPU works");
+}
+
+}  // namespace loom::device::cuda

@@ -1,0 +1,48 @@
+// gpu_stream.hpp -- a GPU's work for the calls of one communicator: a stream that waits for no other, so that
+// kernels which wait for other ranks hold up nobody else. Never run on a GPU so far.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+
+#include "device/cuda/gpu.hpp"
+
+namespace loom::device::cuda {
+
+/// Only synchronize() waits for what is enqueued. Every function throws Error (kDevice, kOutOfMemory).
+class GpuStream {
+ public:
+  /// gpu must outlive this.
+  explicit GpuStream(Gpu& gpu);
+  ~GpuStream();
+  GpuStream(const GpuStream&) = delete;
+  GpuStream& operator=(const GpuStream&) = delete;
+
+  Gpu& gpu() const noexcept { return gpu_; }
+
+  /// What is enqueued from now on begins after all that the program has put so far into the legacy default
+  /// stream and into those that synchronise with it.
+  void follow_program();
+  void copy(void* to, const void* from, std::size_t bytes);
+  void reduce(Op op, Type type, const ReduceArgs& args);
+  /// A kernel that performs the collective; one block for each channel. No op: data is only moved, as kUint8.
+  void perform(std::optional<Op> op, Type type, const CollectiveArgs& args, unsigned channels);
+  /// Whether all that was enqueued has ended.
+  bool is_idle() const;
+  void synchronize();
+  /// Loads reduce()'s kernel, launches it with nothing to do, and waits for it.
+  void prepare_reduce(Op op, Type type);
+
+ private:
+  struct Functions;
+  void launch(void* kernel, std::size_t blocks, unsigned threads, void* args);
+  void check(int result, const char* doing) const;
+
+  Gpu& gpu_;
+  std::unique_ptr<Functions> functions_;
+  void* stream_ = nullptr;
+  void* event_ = nullptr;  ///< in the program's stream
+};
+
+}  // namespace loom::device::cuda

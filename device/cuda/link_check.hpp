@@ -1,0 +1,23 @@
+// link_check.hpp -- tries the links of kernels once before calls use them: peer access may be announced and
+// not work, or not as a protocol needs it.
+#pragma once
+
+#include <chrono>
+#include <functional>
+
+#include "device/cuda/kernel_links.hpp"
+
+namespace loom::device::cuda {
+
+/// An all-reduce of a few elements through every channel, for each pattern of links and each protocol that
+/// kernel_way() may choose. All ranks call it at a time. Throws Error, which names pattern and protocol,
+/// where a result is wrong or is not there after so long; and what `check_peers` throws, which is called
+/// while this waits. Then the links must not be used any more, and no kernel is on them.
+void check_links(KernelLinks& links, GpuStream& stream, int rank, int ranks, int channels, bool may_ll128,
+                 std::chrono::milliseconds limit, const std::function<void()>& check_peers);
+
+/// The operation of these calls, whose kernels are loaded for it.
+inline constexpr Op kCheckOp = Op::kSum;
+inline constexpr Type kCheckType = Type::kUint64;
+
+}  // namespace loom::device::cuda

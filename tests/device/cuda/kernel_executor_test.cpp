@@ -1,0 +1,169 @@
+// The kernel executor and its links, on a driver without a GPU (tests/virtual_gpu); ranks are threads.
+// Between processes: tests/mpi.
+#include "device/cuda/kernel_executor.hpp"
+
+#include <gmock/gmock.h>
+
+#include <numeric>
+
+#include "device/cuda/images.hpp"
+#include "device/cuda/link_check.hpp"
+#include "tests/device/cuda/gpu_world.hpp"
+
+namespace loom::device::cuda {
+namespace {
+
+using namespace std::chrono_literals;
+
+GpuLinks::Form one_channel() {
+  GpuLinks::Form form = GpuLinks::Kind::kKernel;
+  form.channels = 1;
+  form.may_ll128 = true;
+  return form;
+}
+
+class Kernels : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!has_kernels()) GTEST_SKIP() << "skipped: this build has no kernels";
+  }
+};
+
+Call sum_of(const Buffer& buffer, std::size_t count) {
+  return {.collective = Collective::kAllreduce,
+          .in = buffer.at(),
+          .out = buffer.at(),
+          .count = count,
+          .type = Type::kInt32};
+}
+
+/// Kernels of one communicator wait for each other, and hold up neither those of another one, whatever the
+/// order in which ranks start them, nor what the program has put into its own stream since.
+TEST_F(Kernels, OfTwoCommunicatorsBeginInAnyOrder) {
+  const Gpus gpus;
+  World a(gpus, 2, Gpu::Memory::kPlain, one_channel()), b(gpus, 2, Gpu::Memory::kPlain, one_channel());
+  const Buffer of_a0(gpus, a.gpu(), Ints(100, 1)), of_a1(gpus, a.gpu(), Ints(100, 2)),
+      of_b0(gpus, a.gpu(), Ints(100, 10)), of_b1(gpus, a.gpu(), Ints(100, 20)),
+      other(gpus, a.gpu(), Ints(10, 7));
+  for (World* world : {&a, &b})
+    for (int rank : {0, 1}) world->links(rank).kernels().prepare(Op::kSum, Type::kInt32);
+  KernelExecutor a0(a.links(0), sum_of(of_a0, 100), 0, 2), b0(b.links(0), sum_of(of_b0, 100), 0, 2),
+      b1(b.links(1), sum_of(of_b1, 100), 1, 2), a1(a.links(1), sum_of(of_a1, 100), 1, 2);
+  // Each advance starts one. None but the first two of a communicator can end.
+  for (KernelExecutor* executor : {&a0, &b0}) EXPECT_EQ(executor->advance(), KernelExecutor::State::kMoved);
+  EXPECT_EQ(other.read(), Ints(10, 7)) << "a copy in the default stream, which waits for no kernel of theirs";
+  for (KernelExecutor* executor : {&b1, &a1}) EXPECT_EQ(executor->advance(), KernelExecutor::State::kMoved);
+  for (KernelExecutor* executor : {&a1, &b0, &a0, &b1})
+    while (executor->advance() != KernelExecutor::State::kDone) std::this_thread::yield();
+  EXPECT_EQ(of_a0.read(), Ints(100, 3));
+  EXPECT_EQ(of_b1.read(), Ints(100, 30));
+}
+
+/// The word is there as soon as the results are: nobody waits for the driver.
+TEST_F(Kernels, AreWaitedForByAWord) {
+  const Gpus gpus;
+  World world(gpus, 1, Gpu::Memory::kPlain, one_channel());
+  KernelLinks& kernels = world.links(0).kernels();
+  kernels.prepare(Op::kSum, Type::kInt32);
+  EXPECT_TRUE(kernels.has_ended());
+  kernels.start({}, Op::kSum, Type::kInt32, 1);
+  gpus.fail("cuStreamQuery", 719);
+  world.links(0).stream().synchronize();
+  EXPECT_TRUE(kernels.has_ended());
+  gpus.fail("cuStreamQuery", 0);
+}
+
+/// One that faults writes no word: the driver says so.
+TEST_F(Kernels, ThatFaultAreNotWaitedForForEver) {
+  const Gpus gpus;
+  World world(gpus, 2, Gpu::Memory::kPlain, one_channel());
+  KernelLinks& kernels = world.links(0).kernels();
+  kernels.prepare(Op::kSum, Type::kInt32);
+  steps::Task task = divide({steps::Algorithm::kOneShot, steps::Protocol::kLL, 1}, 10, sizeof(int), 2);
+  task.in = reinterpret_cast<void*>(std::uintptr_t{64});
+  task.out = reinterpret_cast<void*>(std::uintptr_t{64});
+  kernels.start(task, Op::kSum, Type::kInt32, 1);
+  const auto wait = [&] {
+    while (!kernels.has_ended()) std::this_thread::yield();
+  };
+  EXPECT_THROW(wait(), Error);
+  gpus.call("cuDevicePrimaryCtxReset_v2", 0);  // all calls in the context fail from now on
+}
+
+/// What check_links() throws on each rank; "" where it throws nothing.
+std::vector<std::string> check_all(const std::vector<KernelLinks*>& links,
+                                   const std::vector<GpuStream*>& streams, std::chrono::milliseconds limit) {
+  std::vector<std::string> errors(links.size());
+  std::vector<std::jthread> ranks;
+  for (std::size_t rank = 0; rank < links.size(); ++rank)
+    ranks.emplace_back([&, rank] {
+      try {
+        check_links(*links[rank], *streams[rank], static_cast<int>(rank), static_cast<int>(links.size()), 1,
+                    true, limit, [] {});
+      } catch (const Error& error) {
+        errors[rank] = error.what();
+      }
+    });
+  ranks.clear();
+  return errors;
+}
+
+TEST_F(Kernels, FindTheirLinksInOrder) {
+  const Gpus gpus;
+  for (const int size : {2, 3}) {
+    World world(gpus, size, Gpu::Memory::kPlain, one_channel());
+    std::vector<KernelLinks*> links;
+    std::vector<GpuStream*> streams;
+    for (int rank = 0; rank < size; ++rank) {
+      links.push_back(&world.links(rank).kernels());
+      streams.push_back(&world.links(rank).stream());
+    }
+    EXPECT_EQ(check_all(links, streams, 60s), std::vector<std::string>(links.size()));
+  }
+}
+
+/// What rank 1 writes never comes to rank 0.
+TEST_F(Kernels, SayWhichLinksDeliverNothing) {
+  const Gpus gpus;
+  Gpu gpu(gpus.driver(), gpus.owner());
+  GpuStream stream0(gpu), stream1(gpu);
+  std::vector<std::byte*> memory, as_1_sees_it;
+  for (int i = 0; i < 3; ++i) memory.push_back(gpu.allocate(kernel_bytes(2, 1)));
+  as_1_sees_it = {memory[2], memory[1]};
+  memory.pop_back();
+  {
+    KernelLinks links0(stream0, 0, memory, 1), links1(stream1, 1, as_1_sees_it, 1);
+    for (const std::string& error : check_all({&links0, &links1}, {&stream0, &stream1}, 50ms))
+      EXPECT_EQ(error, "Kernels try rings by Simple: They have not ended within 50 ms.");
+  }
+  for (std::byte* each : {memory[0], memory[1], as_1_sees_it[0]}) gpu.release(each);
+}
+
+/// After a reset of the device, contexts and memory get the addresses of old ones.
+TEST_F(Kernels, LinksAreNotThoseOfAnEarlierContextAtTheSameAddress) {
+  const Gpus gpus;
+  auto gpu = std::make_shared<Gpu>(gpus.driver(), gpus.owner());
+  GpuLinks links(gpu, one_channel(), 1);
+  const GpuLinks::Handle handle = links.handle();
+  links.connect({&handle, 1}, 0);
+  EXPECT_TRUE(links.is_alive());
+  const auto before = gpus.counts().allocations;
+  gpus.call("cuDevicePrimaryCtxReset_v2", 0);
+  EXPECT_FALSE(links.is_alive());
+  void* const context = gpus.context(0);
+  gpus.call("cuCtxPushCurrent_v2", context);
+  std::vector<std::uint64_t> memory(64 * before);
+  for (std::uint64_t& address : memory) gpus.call("cuMemAlloc_v2", &address, std::size_t{8});
+  const auto recurs = [&](std::byte* old) {
+    const auto owner = gpus.driver().owner_of(old);
+    return owner && owner->context == context;
+  };
+  EXPECT_TRUE(recurs(reinterpret_cast<std::byte*>(handle.memory.address))) << "else this test shows nothing";
+  EXPECT_FALSE(links.is_alive());
+  links.leave();
+  for (const std::uint64_t address : memory)
+    EXPECT_EQ(gpus.call("cuMemFree_v2", address), 0) << "it was another's";
+}
+
+}  // namespace
+}  // namespace loom::device::cuda
