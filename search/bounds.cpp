@@ -103,8 +103,8 @@ class Flow {
   Steps& steps_;
 };
 
-Proof::Price price_of(const HopTable& table, int resource, double price) {
-  const Resource& entry = table.resources()[static_cast<std::size_t>(resource)];
+Proof::Price price_of(std::span<const Resource> resources, int resource, double price) {
+  const Resource& entry = resources[static_cast<std::size_t>(resource)];
   return {entry.number, entry.node, entry.gbps, price};
 }
 
@@ -153,10 +153,12 @@ Proof ends_at(const HopTable& table, int end, bool in, int first_other, int last
       known->factor = std::min(known->factor, last->factor);
   }
   std::vector<Proof::Price> prices;
-  for (const Load& load : least_factor) prices.push_back(price_of(table, load.resource, 1 / load.factor));
+  for (const Load& load : least_factor)
+    prices.push_back(price_of(table.resources(), load.resource, 1 / load.factor));
   Proof proof = by_prices(std::move(prices));
   const int memory = in ? all.into_memory(table.node(end)) : all.out_of_memory(table.node(end));
-  if (memory >= 0) lower(proof, by_prices({{memory, topo::kNoNode, all.gbps(memory), 1}}));
+  if (all.counts_memory_of(table.node(end)))
+    lower(proof, by_prices({{memory, topo::kNoNode, all.gbps(memory), 1}}));
   return proof;
 }
 
@@ -171,34 +173,41 @@ Proof ports_sum(const HopTable& table, bool in, double& widest) {
   return by_prices(std::move(prices));
 }
 
+bool is_finite(const Proof& proof) {
+  return proof.gbps < std::numeric_limits<double>::infinity();
+}
+
 /// Every channel passes all these ends but the one where it begins (or ends): b GB/s that begin at end e
 /// spare its `gbps`. So m of them carry T GB/s only if m T <= sum + T. At one at which no channel begins all
-/// of T passes: with so few channels there is one among the narrowest.
-Proof chain_bound(std::vector<Proof> ends, int max_channels, const char* begins) {
-  std::sort(ends.begin(), ends.end(), [](const Proof& a, const Proof& b) { return a.gbps < b.gbps; });
+/// of T passes: with so few channels there is one among the narrowest. `ranks`: of the ends.
+Proof chain_bound(const std::vector<Proof>& of_ranks, const std::vector<int>& ranks, int max_channels,
+                  const char* begins) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < of_ranks.size(); ++i)
+    if (is_finite(of_ranks[i])) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return of_ranks[a].gbps < of_ranks[b].gbps; });
   Proof bound;
   std::vector<Proof::Price> prices;
-  for (std::size_t m = 1; m <= ends.size(); ++m) {
+  for (std::size_t m = 1; m <= order.size(); ++m) {
+    const Proof& end = of_ranks[order[m - 1]];
     if (m > static_cast<std::size_t>(max_channels)) {
       Proof narrow;
-      narrow.gbps = ends[m - 1].gbps;
+      narrow.gbps = end.gbps;
+      for (std::size_t i = 0; i < m; ++i) narrow.side.push_back(ranks[order[i]]);
       narrow.because = fmt::format(
           "{} channels {} at {} GPUs at most, so that all pass one of the {} narrowest, with {:.6g} GB/s",
           max_channels, begins, max_channels, m, narrow.gbps);
       lower(bound, std::move(narrow));
       return bound;
     }
-    prices.insert(prices.end(), ends[m - 1].prices.begin(), ends[m - 1].prices.end());
+    prices.insert(prices.end(), end.prices.begin(), end.prices.end());
     if (m < 2) continue;
     std::vector<Proof::Price> shared = prices;
     for (Proof::Price& entry : shared) entry.price /= static_cast<double>(m - 1);
     lower(bound, by_prices(std::move(shared)));
   }
   return bound;
-}
-
-bool is_finite(const Proof& proof) {
-  return proof.gbps < std::numeric_limits<double>::infinity();
 }
 
 }  // namespace
@@ -217,9 +226,11 @@ Proof end_bound(const HopTable& table, Pattern pattern, bool network, int max_ch
   }
   if (pattern == Pattern::kNvls || pattern == Pattern::kCollnetDirect || table.gpus() < 2) return bound;
   std::vector<Proof> in, out;
+  std::vector<int> ranks;
   for (int gpu = 0; gpu < table.gpus(); ++gpu) {
     in.push_back(ends_at(table, gpu, true, 0, table.gpus()));
     out.push_back(ends_at(table, gpu, false, 0, table.gpus()));
+    ranks.push_back(table.rank(gpu));
   }
   const int ends = table.gpus() + table.nets();
   for (int gpu = 0; network && gpu < table.gpus(); ++gpu) {  // from a port every channel enters every GPU
@@ -233,10 +244,8 @@ Proof end_bound(const HopTable& table, Pattern pattern, bool network, int max_ch
       for (Proof& end : *all) lower(bound, std::move(end));
     return bound;
   }
-  std::erase_if(in, [](const Proof& end) { return !is_finite(end); });
-  std::erase_if(out, [](const Proof& end) { return !is_finite(end); });
-  lower(bound, chain_bound(std::move(in), max_channels, "begin"));
-  lower(bound, chain_bound(std::move(out), max_channels, "end"));
+  lower(bound, chain_bound(in, ranks, max_channels, "begin"));
+  lower(bound, chain_bound(out, ranks, max_channels, "end"));
   return bound;
 }
 
@@ -271,14 +280,14 @@ Proof ring_cut_bound(const topo::System& system, const HopTable& table, bool net
   return bound;
 }
 
-Proof price_bound(const HopTable& table, std::span<const double> prices, double least) {
+Proof price_bound(std::span<const Resource> resources, std::span<const double> prices, double least) {
   Proof proof;
   if (least <= 0) return proof;
   double largest = 0;  // a hop's cost leaves tiny prices, which prove nothing
   for (const double price : prices) largest = std::max(largest, price);
   for (std::size_t i = 0; i < prices.size(); ++i)
     if (prices[i] > kRounding * largest)
-      proof.prices.push_back(price_of(table, static_cast<int>(i), prices[i] / least));
+      proof.prices.push_back(price_of(resources, static_cast<int>(i), prices[i] / least));
   proof.gbps = worth(proof.prices);
   return proof;
 }

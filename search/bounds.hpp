@@ -18,7 +18,7 @@ Proof ring_cut_bound(const topo::System& system, const HopTable& table, bool net
 /// that begin somewhere, all enter some GPU where there are more GPUs.
 Proof end_bound(const HopTable& table, Pattern pattern, bool network, int max_channels);
 
-/// The proof by `prices`, one for each of the table's resources, at which no channel costs less than `least`.
-Proof price_bound(const HopTable& table, std::span<const double> prices, double least);
+/// The proof by `prices`, one for each of `resources`, at which no channel costs less than `least`.
+Proof price_bound(std::span<const Resource> resources, std::span<const double> prices, double least);
 
 }  // namespace loom::search

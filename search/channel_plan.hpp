@@ -60,7 +60,7 @@ struct Attempt {
 /// costs at least 1 (of two rings that swap their ports on average), and all that there is of what has a
 /// price costs `gbps`. Nobody buys more for that (duality of linear programs). Where prices are those of the
 /// links of a cut, `side` has the ranks on one side. Otherwise `because` says how the number of channels
-/// limits what they carry.
+/// limits what they carry; where they are too few to begin at all GPUs of `side`, with these.
 struct Proof {
   struct Price {
     int number;         ///< of Resources; -1: what ports of one ASIC receive in sum, or a GPU alone
@@ -72,6 +72,7 @@ struct Proof {
   std::vector<Price> prices{};
   std::vector<int> side{};
   std::string because{};
+  bool together = false;  ///< of several parts: a GB/s in all of them at the same time costs at least 1
 };
 
 struct ChannelPlan {
@@ -79,7 +80,7 @@ struct ChannelPlan {
   Pattern pattern = Pattern::kRing;
   bool network = false;   ///< channels begin and end at ports
   double total_gbps = 0;  ///< sum over the channels, of inter_gbps with the network
-  double bound_gbps = 0;  ///< no set of channels of this pattern carries more
+  double bound_gbps = 0;  ///< no set of channels of this pattern carries more; see NodePlans
   Proof proof{};          ///< of that; of channels that were not searched for there may be none
   Limits limits{};        ///< the strictest that reach total_gbps
   topo::PathType type_intra = topo::PathType::kLoc,
@@ -112,11 +113,14 @@ ChannelPlan find_channels(const topo::Paths& paths, const Request& request);
 
 /// The plans of a machine: one for the whole, or one for each of the parts that talk to each other through
 /// the network because that is faster. All parts have the pattern that was asked for, or none has channels.
+/// Parts carry what they do at the same time. Where they share links, all carry the same, and the bound of
+/// each is that of all together.
 struct NodePlans {
   std::vector<ChannelPlan> parts;
   std::vector<std::vector<int>> ranks;  ///< of each part
   double total_gbps = 0;                ///< of the slowest part, while all others carry as much
-  double alone_gbps = 0;                ///< the same while all others are silent, as NCCL counts
+  double alone_gbps = 0;  ///< the same as NCCL counts: the others are silent, and a head has one channel
+  double alone_bound_gbps = 0;  ///< of the slowest part, while the others are silent
 };
 NodePlans find_plans(const PathTables& tables, const Request& request);
 /// The parts' plans, at the same time: where their channels together would overload a link, they share it.
@@ -126,7 +130,8 @@ NodePlans plan_parts(const PathTables& tables, const Request& request, double mo
 NodePlans find_plans(const topo::System& system, const Request& request, topo::PathRules rules = {});
 
 /// Gives channels that were not searched for, those of a file, the bounds that the search of the same GPUs
-/// under `request` proves. Where it finds none to compare with they stay as they are.
+/// under `request` proves. Where it finds none to compare with they stay as they are. Channels above such a
+/// bound contradict it: violations() says so.
 void prove_bounds(const PathTables& tables, const Request& request, NodePlans& plans);
 
 /// The one ring that carries most and, of equally good ones, crosses the fewest links: on a host without GPU

@@ -198,7 +198,7 @@ Proof Search::bound_of(const Packed& packed, const Limits& loosest) {
   const PartOfSteps part(steps_, kForBound);
   ColumnSource source(table_, pattern_, loosest, request_.exact_gpus, steps_);
   const double least = source.least_cost(packed.prices, worth / (packed.unlimited * (1 + kSame)));
-  return price_bound(table_, packed.prices, least);
+  return price_bound(table_.resources(), packed.prices, least);
 }
 
 /// Bounds `best` by its prices, and looks under the loosest limits where these allow more.

@@ -1,9 +1,9 @@
 // find_plans.cpp -- the whole node, or the parts that talk to each other through the network.
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <utility>
 
+#include "search/beside_nccl.hpp"
 #include "search/graph_xml.hpp"
 #include "search/path_tables.hpp"
 #include "search/search.hpp"
@@ -28,24 +28,6 @@ Request request_for(const PathTables& tables, const PartOfMachine& part, Request
   return request;
 }
 
-/// How many times over the busiest link is taken, 1 at least: each part was planned as if all were its own.
-double busiest(const PathTables& tables, const NodePlans& split) {
-  std::map<std::string, double> links;  // by name, since each part numbers them anew
-  double most = 1;
-  for (std::size_t i = 0; i < split.parts.size(); ++i) {
-    const topo::Paths& paths = tables.parts()[i]->paths;
-    const std::vector<double> loads = link_loads(paths, split.parts[i]);
-    const Resources resources(paths.system());
-    for (int number = 0; number < resources.size(); ++number) {
-      if (loads[static_cast<std::size_t>(number)] <= 0) continue;
-      double& load = links[resources.label(number)];
-      load += loads[static_cast<std::size_t>(number)];
-      most = std::max(most, load / resources.gbps(number));
-    }
-  }
-  return most;
-}
-
 /// Every part without channels, because one of them has none.
 NodePlans without_channels(NodePlans plans, const std::string& reason) {
   for (ChannelPlan& plan : plans.parts) {
@@ -55,8 +37,22 @@ NodePlans without_channels(NodePlans plans, const std::string& reason) {
     none.absent = reason;
     plan = std::move(none);
   }
-  plans.total_gbps = plans.alone_gbps = 0;
+  plans.total_gbps = plans.alone_gbps = plans.alone_bound_gbps = 0;
   return plans;
+}
+
+/// While the others are silent.
+void add_alone(NodePlans& plans, const ChannelPlan& plan) {
+  const bool first = plans.parts.empty();
+  const double gbps = by_one_channel_a_head(plan);
+  plans.alone_gbps = first ? gbps : std::min(plans.alone_gbps, gbps);
+  plans.alone_bound_gbps = first ? plan.bound_gbps : std::min(plans.alone_bound_gbps, plan.bound_gbps);
+}
+
+double slowest_of(const std::vector<ChannelPlan>& parts) {
+  double least = std::numeric_limits<double>::max();
+  for (const ChannelPlan& plan : parts) least = std::min(least, plan.total_gbps);
+  return least;
 }
 
 }  // namespace
@@ -65,33 +61,34 @@ NodePlans plan_parts(const PathTables& tables, const Request& request, double mo
   const auto faster = [&](double gbps) { return more_than < 0 || gbps > more_than * (1 + Search::kSame); };
   NodePlans split;
   std::string absent;
-  split.total_gbps = std::numeric_limits<double>::max();
   for (const auto& part : tables.parts()) {
     Search search(part->paths, request_for(tables, *part, request));
     if (!faster(search.at_most_gbps())) return {};
-    split.ranks.push_back(part->ranks);
-    split.parts.push_back(search.run());
-    const ChannelPlan& plan = split.parts.back();
-    split.total_gbps = std::min(split.total_gbps, plan.total_gbps);
+    ChannelPlan plan = search.run();
     if (!faster(plan.total_gbps)) return {};
     if (absent.empty()) absent = plan.absent;
+    add_alone(split, plan);
+    split.ranks.push_back(part->ranks);
+    split.parts.push_back(std::move(plan));
   }
   if (!absent.empty()) return without_channels(std::move(split), absent);
-  split.alone_gbps = split.total_gbps;
-  if (busiest(tables, split) <= 1 + Search::kSame) return split;
-  std::vector<Request> requests;
-  for (const auto& part : tables.parts()) requests.push_back(request_for(tables, *part, request));
-  split.parts = plan_together(tables.parts(), requests);
-  split.total_gbps = std::numeric_limits<double>::max();
-  for (const ChannelPlan& plan : split.parts) split.total_gbps = std::min(split.total_gbps, plan.total_gbps);
+  if (!overloads(tables, split).empty()) {
+    std::vector<Request> requests;
+    for (const auto& part : tables.parts()) requests.push_back(request_for(tables, *part, request));
+    plan_together(tables.parts(), requests, split.parts);
+  }
+  split.total_gbps = slowest_of(split.parts);
   return faster(split.total_gbps) ? split : NodePlans{};
 }
 
 NodePlans find_plans(const PathTables& tables, const Request& request) {
   NodePlans whole;
   if (const PartOfMachine* all = tables.whole()) {
-    whole = {{find_channels(all->paths, request_for(tables, *all, request))}, {all->ranks}};
-    whole.total_gbps = whole.alone_gbps = whole.parts[0].total_gbps;
+    ChannelPlan plan = find_channels(all->paths, request_for(tables, *all, request));
+    add_alone(whole, plan);
+    whole.total_gbps = plan.total_gbps;
+    whole.parts.push_back(std::move(plan));
+    whole.ranks.push_back(all->ranks);
   }
   if (tables.parts().size() < 2) return whole;
   NodePlans split = plan_parts(tables, request, whole.parts.empty() ? -1 : whole.total_gbps);
@@ -105,31 +102,45 @@ NodePlans find_plans(const topo::System& system, const Request& request, topo::P
 void prove_bounds(const PathTables& tables, const Request& request, NodePlans& plans) {
   const auto prove = [](ChannelPlan& plan, const ChannelPlan& best) {
     if (best.channels.empty() || best.in_order) return;
-    plan.bound_gbps = std::max(plan.total_gbps, best.bound_gbps);
+    plan.bound_gbps = best.bound_gbps;
     plan.proof = best.proof;
   };
+  std::size_t most = 0;  // of parts' channels; a GPU alone has another pattern than its file's
+  int channels = request.max_channels;
+  for (std::size_t i = 0; i < plans.parts.size(); ++i) {
+    if (plans.ranks[i].size() > plans.ranks[most].size()) most = i;
+    channels = std::max(channels, static_cast<int>(plans.parts[i].channels.size()));
+  }
   const auto asked_of = [&](const ChannelPlan& plan) {
     Request asked = request;
     asked.pattern = plan.pattern;
     asked.nodes = plan.network ? std::max(2, request.nodes) : 1;
     if (plan.limits.cross_nic == 1) asked.cross_nic = 1;
-    asked.max_channels = std::max(request.max_channels, static_cast<int>(plan.channels.size()));
+    asked.max_channels = channels;
     return asked;
   };
-  if (plans.parts.size() < 2) {
-    for (std::size_t i = 0; i < plans.parts.size(); ++i) {
-      const PartOfMachine& part = part_of(tables, plans, i);
-      prove(plans.parts[i], find_channels(part.paths, request_for(tables, part, asked_of(plans.parts[i]))));
+  const auto prove_alone = [&](std::size_t i) {
+    const PartOfMachine& part = part_of(tables, plans, i);
+    prove(plans.parts[i], find_channels(part.paths, request_for(tables, part, asked_of(plans.parts[i]))));
+  };
+  NodePlans best;  // of all parts at the same time, if all are there
+  if (plans.parts.size() > 1 && plans.parts.size() == tables.parts().size())
+    best = plan_parts(tables, asked_of(plans.parts[most]));
+  for (std::size_t i = 0; i < plans.parts.size(); ++i) {
+    const auto same = std::find(best.ranks.begin(), best.ranks.end(), plans.ranks[i]);
+    if (same == best.ranks.end()) {
+      prove_alone(i);
+      continue;
     }
-    return;
+    // What all carry together does not bound a part that is faster than the slowest.
+    const ChannelPlan& together = best.parts[static_cast<std::size_t>(same - best.ranks.begin())];
+    const bool bounds_it =
+        !together.proof.together || plans.parts[i].total_gbps <= plans.total_gbps * (1 + Search::kSame);
+    if (bounds_it)
+      prove(plans.parts[i], together);
+    else
+      prove_alone(i);
   }
-  std::size_t most = 0;  // a GPU alone has another pattern than its file's
-  for (std::size_t i = 0; i < plans.parts.size(); ++i)
-    if (plans.ranks[i].size() > plans.ranks[most].size()) most = i;
-  const NodePlans best = plan_parts(tables, asked_of(plans.parts[most]));
-  for (std::size_t i = 0; i < plans.parts.size(); ++i)
-    for (std::size_t j = 0; j < best.parts.size(); ++j)
-      if (best.ranks[j] == plans.ranks[i]) prove(plans.parts[i], best.parts[j]);
 }
 
 }  // namespace loom::search

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "search/beside_nccl.hpp"
 #include "search/bounds.hpp"
 #include "search/columns.hpp"
 #include "search/graph_dialect.hpp"
@@ -38,6 +39,9 @@ class GraphReader {
     }
     if (elements_of(root).empty()) xml_.fail(root, "it has no <graph>: no ring, no tree.");
     if (found_.empty()) xml_.fail(root, "none of its graphs has channels.");
+    for (const Found& node : found_)
+      refuse_if(node.element, "it and the other parts do not fit this machine at the same time.",
+                overloads(tables_, node.plans));
     return without_repeats();
   }
 
@@ -79,8 +83,12 @@ class GraphReader {
     const bool joins = !found_.empty() && graph.id == found_.back().id && has_other_gpus(found_.back().plans);
     if (!joins) found_.push_back({graph.id, element, {}});
     NodePlans& node = found_.back().plans;
-    const double total = graph.plan.total_gbps;
-    node.total_gbps = node.alone_gbps = node.parts.empty() ? total : std::min(node.total_gbps, total);
+    const double total = graph.plan.total_gbps, alone = by_one_channel_a_head(graph.plan);
+    const bool is_first = node.parts.empty();
+    node.total_gbps = is_first ? total : std::min(node.total_gbps, total);
+    node.alone_gbps = is_first ? alone : std::min(node.alone_gbps, alone);
+    node.alone_bound_gbps =
+        is_first ? graph.plan.bound_gbps : std::min(node.alone_bound_gbps, graph.plan.bound_gbps);
     node.parts.push_back(std::move(graph.plan));
     node.ranks.push_back(ranks);
   }
@@ -290,11 +298,13 @@ class GraphReader {
     });
     plan.proof = end_bound(table, plan.pattern, plan.network, static_cast<int>(plan.channels.size()));
     plan.bound_gbps = plan.proof.gbps;
-    const std::vector<std::string> wrong = violations(graph.part->paths, plan);
-    if (!wrong.empty())
-      xml_.fail(element,
-                fmt::format("it does not fit this machine. {}{}", wrong[0],
-                            wrong.size() > 1 ? fmt::format(" (and {} more)", wrong.size() - 1) : ""));
+    refuse_if(element, "it does not fit this machine.", violations(graph.part->paths, plan));
+  }
+
+  void refuse_if(pugi::xml_node element, const char* what, const std::vector<std::string>& wrong) const {
+    if (wrong.empty()) return;
+    xml_.fail(element, fmt::format("{} {}{}", what, wrong[0],
+                                   wrong.size() > 1 ? fmt::format(" (and {} more)", wrong.size() - 1) : ""));
   }
 
   topo::XmlDocument xml_;

@@ -25,7 +25,7 @@ namespace loom::search {
 /// (prove_bounds() has better ones). With `nodes` > 1 channels must have ports. Throws Error (kBadInput):
 /// "<file>:<line>: <element>: ...", where the file is none of this kind, has no channels or does not fit the
 /// machine: GPUs or ports that it does not have, GPUs left out or twice, links charged beyond what they
-/// carry.
+/// carry, also by several parts at the same time.
 std::vector<NodePlans> read_graph_xml(const std::string& path, const PathTables& tables, int nodes = 1);
 /// The same from memory; `name` takes the file's place in messages.
 std::vector<NodePlans> parse_graph_xml(std::string text, const std::string& name, const PathTables& tables,

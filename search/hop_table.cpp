@@ -13,9 +13,8 @@ constexpr int kFirstGpuWithoutReturn = 80;
 constexpr double kUnlimited = 1e9;
 
 /// Adds what a hop takes whose path is of `type`, along `route`.
-void add_charges(const Resources& resources, const topo::System& system, topo::NodeId from, topo::NodeId to,
-                 topo::PathType type, std::span<const topo::LinkId> route,
-                 std::vector<std::pair<int, double>>& taken) {
+void add_link_charges(const topo::System& system, topo::NodeId from, topo::PathType type,
+                      std::span<const topo::LinkId> route, std::vector<std::pair<int, double>>& taken) {
   const bool from_gpu = system.node(from).kind() == topo::NodeKind::kGpu;
   const auto is_intel = [&](topo::LinkId id) {
     const topo::Node& node = system.node(system.link(id).to);
@@ -37,17 +36,26 @@ void add_charges(const Resources& resources, const topo::System& system, topo::N
     taken.emplace_back(id, forward);
     if (back > 0 && link.reverse != topo::kNoLink) taken.emplace_back(link.reverse, back);
   }
-  if (from == to) return;
-  if (const int memory = resources.out_of_memory(from); memory >= 0) taken.emplace_back(memory, 1);
-  if (const int memory = resources.into_memory(to); memory >= 0) taken.emplace_back(memory, 1);
+}
+
+void add_memories(const Resources& resources, topo::NodeId from, topo::NodeId to,
+                  std::vector<std::pair<int, double>>& taken) {
+  if (resources.counts_memory_of(from)) taken.emplace_back(resources.out_of_memory(from), 1);
+  if (resources.counts_memory_of(to)) taken.emplace_back(resources.into_memory(to), 1);
 }
 
 }  // namespace
 
+std::vector<std::pair<topo::LinkId, double>> link_charges(const topo::Paths& paths, topo::NodeId from,
+                                                          topo::NodeId to) {
+  std::vector<std::pair<topo::LinkId, double>> taken;
+  add_link_charges(paths.system(), from, paths.between(from, to).type, paths.route(from, to), taken);
+  return taken;
+}
+
 std::vector<std::pair<int, double>> charges(const topo::Paths& paths, topo::NodeId from, topo::NodeId to) {
-  std::vector<std::pair<int, double>> taken;
-  add_charges(Resources(paths.system()), paths.system(), from, to, paths.between(from, to).type,
-              paths.route(from, to), taken);
+  std::vector<std::pair<int, double>> taken = link_charges(paths, from, to);
+  if (from != to) add_memories(Resources(paths.system()), from, to, taken);
   return taken;
 }
 
@@ -109,7 +117,8 @@ void HopTable::add_hop(const topo::Paths& paths, int from, int to, Work& work) {
   hop.hops = path.hops;
   work.route.clear(), work.taken.clear();
   paths.append_route(node(from), node(to), work.route);
-  add_charges(all_, *system_, node(from), node(to), path.type, work.route, work.taken);
+  add_link_charges(*system_, node(from), path.type, work.route, work.taken);
+  add_memories(all_, node(from), node(to), work.taken);
   for (const auto& [number, factor] : work.taken) {
     if (all_.gbps(number) <= 0) return;
     loads_.push_back({resource_of(number), factor});

@@ -33,11 +33,14 @@ struct Hop {
   std::size_t first = 0, count = 0;
 };
 
-/// What a hop from `from` to `to` crosses, numbers of Resources, with what one GB/s takes from each: the
-/// links of the path, and the memory of GPUs at its ends. Beyond the path's own links:
+/// The links that a hop from `from` to `to` crosses, with what one GB/s takes from each. Beyond the path's
+/// own:
 /// * PCI links lose 1.2 where the path goes through an Intel CPU and no farther (PHB), starting at a GPU;
 /// * entering a GPU before sm_80 from a port takes an eighth from the way back too;
 /// * entering a POWER CPU over NVLink takes the same from the way back.
+std::vector<std::pair<topo::LinkId, double>> link_charges(const topo::Paths& paths, topo::NodeId from,
+                                                          topo::NodeId to);
+/// The same, numbers of Resources, and the memory of GPUs at its ends.
 std::vector<std::pair<int, double>> charges(const topo::Paths& paths, topo::NodeId from, topo::NodeId to);
 
 /// Ends are numbered: GPUs from 0 in the order of System::gpus(), then ports, then the NVSwitch.

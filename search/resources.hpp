@@ -23,14 +23,12 @@ class Resources {
   /// "GPU 0 -> GPU 1 (NVL)", "GPU 0 -> its memory".
   std::string label(int resource) const;
 
-  /// -1: more than the links, so that nothing needs to be counted, or not a GPU.
-  int into_memory(topo::NodeId node) const { return counts_memory_of(node) ? memory(node) : -1; }
-  int out_of_memory(topo::NodeId node) const { return counts_memory_of(node) ? memory(node) + 1 : -1; }
-
- private:
-  int memory(topo::NodeId gpu) const noexcept { return links_ + 2 * gpu; }
+  int into_memory(topo::NodeId gpu) const noexcept { return links_ + 2 * gpu; }
+  int out_of_memory(topo::NodeId gpu) const noexcept { return into_memory(gpu) + 1; }
+  /// Not of other nodes than GPUs.
   bool counts_memory_of(topo::NodeId node) const;
 
+ private:
   const topo::System* system_;
   int links_;
 };

@@ -1,93 +1,51 @@
 #include "search/together.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
 
 #include "search/bounds.hpp"
-#include "search/search.hpp"
+#include "search/joint_search.hpp"
 
 namespace loom::search {
 namespace {
 
-constexpr double kGain = 1e-9, kSame = 1e-6;
-constexpr double kScale =
-    0.5;  // of prices, so that the cheapest channel of a part costs less than it is worth
-constexpr std::size_t kOfAPart = 8;  // columns in one round
-constexpr int kSeeds = 3;            // rounds of local search that find nothing before the end
+constexpr double kGain = 1e-9;           // smaller gains are rounding
+constexpr double kLeastPrice = 1e-9;     // a part whose channels cost less than this shares nothing
+constexpr std::size_t kCombined = 8;     // the cheapest columns of a part, in one look
+constexpr int kSeeds = 3;                // rounds of local search that find nothing before the end
+constexpr int kPatience = 8;             // rounds in which the total must grow by
+constexpr double kLeastProgress = 1e-3;  // this part
 
-/// What several parts carry at the same time is one linear program, as that of one part. A column has a
-/// channel of every part, each with the same GB/s, and takes what all of them take.
-class Together {
- public:
-  Together(std::span<const std::unique_ptr<PartOfMachine>> parts, std::span<const Request> requests)
-      : steps_(0) {
-    std::int64_t most = 0;
-    for (std::size_t i = 0; i < parts.size(); ++i) most += steps_for(requests[i], parts[i]->ranks.size());
-    steps_ = Steps(most);
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      parts_.push_back(std::make_unique<Part>(*parts[i], requests[i], steps_));
-    for (const auto& part : parts_)
-      for (const Resource& resource : part->table.resources()) {
-        const auto [entry, is_new] =
-            numbers_.try_emplace({resource.number, resource.node}, static_cast<int>(capacities_.size()));
-        if (is_new) capacities_.push_back(resource.gbps);
-        part->common.push_back(entry->second);
-      }
+std::int64_t steps_of(std::span<const PartOfMachine* const> parts, std::span<const Request> requests) {
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) sum += steps_for(requests[i], parts[i]->ranks.size());
+  return sum;
+}
+
+}  // namespace
+
+Together::Together(std::span<const PartOfMachine* const> parts, std::span<const Request> requests)
+    : steps_(steps_of(parts, requests)) {
+  std::map<std::pair<int, topo::NodeId>, int> numbers;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    parts_.push_back(std::make_unique<Part>(*parts[i], requests[i], steps_));
+    for (const Resource& resource : parts_.back()->table.resources()) {
+      // Links and cables are common; what stands for a GPU is its part's own.
+      const bool is_common = resource.number != Resource::kNone ||
+                             parts[i]->system.node(resource.node).kind() == topo::NodeKind::kNet;
+      const auto next = static_cast<int>(resources_.size());
+      const int number =
+          is_common ? numbers.try_emplace({resource.number, resource.node}, next).first->second : next;
+      if (number == next) resources_.push_back(resource);
+      parts_.back()->common.push_back(number);
+    }
   }
-
-  std::vector<ChannelPlan> run();
-
- private:
-  struct Part {
-    Part(const PartOfMachine& machine, const Request& asked, Steps& steps)
-        : request(asked),
-          pattern(effective(asked.pattern, static_cast<int>(machine.ranks.size()))),
-          table(machine.paths, true, pattern == Pattern::kCollnetChain || pattern == Pattern::kCollnetDirect,
-                pattern == Pattern::kNvls),
-          source(table, pattern, loosest(), asked.exact_gpus, steps) {}
-    Limits loosest() const {
-      const bool crosses =
-          pattern == Pattern::kRing || pattern == Pattern::kBalancedTree || pattern == Pattern::kSplitTree;
-      const int cross_nic = crosses && table.nets() > 1 ? request.cross_nic : 0;
-      return {cross_nic, topo::PathType::kSys, topo::PathType::kSys};
-    }
-
-    const Column* column(std::vector<Order> orders) {
-      const auto known = std::find_if(columns.begin(), columns.end(),
-                                      [&](const auto& other) { return other->orders == orders; });
-      if (known != columns.end()) return known->get();
-      return columns.emplace_back(std::make_unique<Column>(source.column(std::move(orders)))).get();
-    }
-
-    Request request;
-    Pattern pattern;
-    HopTable table;
-    ColumnSource source;
-    std::vector<int> common;  // number among all parts' resources, of each of the table's
-    std::vector<std::unique_ptr<Column>> columns;
-    Packed packed;
-    double raise = 1;  // of what passes between GPUs, beyond `packed`
-  };
-  struct Joint {
-    std::vector<const Column*> of_part;
-    std::vector<Load> loads;  // of a GB/s in every part
-  };
-
-  bool add_joints(const std::vector<std::vector<const Column*>>& found, LoadSum& sum);
-  std::vector<double> prices_of(const Part& part, double scale) const;
-  Packed packed_of(std::size_t part) const;
-  void limit(Part& part, std::span<const double> left);
-  std::vector<double> left_for(const Part& part) const;
-  double bound() const;
-
-  Steps steps_;
-  std::vector<std::unique_ptr<Part>> parts_;
-  std::map<std::pair<int, topo::NodeId>, int> numbers_;
-  std::vector<double> capacities_;
-  std::vector<std::unique_ptr<Joint>> joints_;
-  std::unique_ptr<Packing> packing_;
-};
+  for (const Resource& resource : resources_) capacities_.push_back(resource.gbps);
+  packing_ = std::make_unique<Packing>(capacities_, steps_);
+}
 
 std::vector<double> Together::prices_of(const Part& part, double scale) const {
   std::vector<double> prices;
@@ -96,60 +54,134 @@ std::vector<double> Together::prices_of(const Part& part, double scale) const {
   return prices;
 }
 
-/// The k-th columns of all parts are one joint column, with the cheapest of parts that have fewer.
-bool Together::add_joints(const std::vector<std::vector<const Column*>>& found, LoadSum& sum) {
-  std::size_t most = 0;
-  for (const auto& columns : found) most = std::max(most, columns.size());
-  bool helps = false;
-  for (std::size_t k = 0; k < most; ++k) {
-    auto joint = std::make_unique<Joint>();
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
-      const Column* column = found[i][k < found[i].size() ? k : 0];
-      joint->of_part.push_back(column);
-      for (const Load& load : column->loads)
-        sum.add(parts_[i]->common[static_cast<std::size_t>(load.resource)], load.factor / column->channels());
-    }
-    joint->loads = sum.take();
-    if (packing_->gain(joint->loads, 1) <= kGain) continue;
-    packing_->add(joint->loads, 1);
-    joints_.push_back(std::move(joint));
-    helps = true;
+/// The cheapest first; returns what a GB/s of that costs.
+double Together::sort_by_cost(const Part& part, std::vector<const Column*>& columns) {
+  const std::vector<double> prices = prices_of(part, 1);
+  std::vector<std::pair<double, const Column*>> costs;
+  for (const Column* column : columns) {
+    double cost = 0;
+    for (const Load& load : column->loads)
+      cost += prices[static_cast<std::size_t>(load.resource)] * load.factor;
+    costs.emplace_back(cost / column->channels(), column);
+    steps_.take(static_cast<std::int64_t>(column->loads.size()) + 4);
   }
-  return helps;
+  std::stable_sort(costs.begin(), costs.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (std::size_t i = 0; i < costs.size(); ++i) columns[i] = costs[i].second;
+  return costs.front().first;
 }
 
-/// What of `part` goes into the joint columns: GB/s of each channel of its columns.
-Packed Together::packed_of(std::size_t part) const {
-  std::map<std::size_t, double> gbps;  // by place in Part::columns, which is the order they were found in
-  for (std::size_t j = 0; j < joints_.size(); ++j) {
-    const double amount = packing_->amount(static_cast<int>(j));
-    if (amount <= 0) continue;
-    const Column* column = joints_[j]->of_part[part];
-    const auto place = std::find_if(parts_[part]->columns.begin(), parts_[part]->columns.end(),
-                                    [&](const auto& other) { return other.get() == column; });
-    gbps[static_cast<std::size_t>(place - parts_[part]->columns.begin())] += amount / column->channels();
+/// The columns at `place` of all parts are one joint column, with the first of parts that have fewer.
+bool Together::add_joint(const Columns& columns, std::size_t place) {
+  auto joint = std::make_unique<Joint>();
+  LoadSum sum(capacities_.size());
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const Column* column = columns[i][place < columns[i].size() ? place : 0];
+    joint->of_part.push_back(column);
+    for (const Load& load : column->loads)
+      sum.add(parts_[i]->common[static_cast<std::size_t>(load.resource)], load.factor / column->channels());
   }
+  joint->loads = sum.take();
+  if (packing_->gain(joint->loads, 1) <= kGain) return false;
+  packing_->add(joint->loads, 1);
+  joints_.push_back(std::move(joint));
+  return true;
+}
+
+/// The best amounts of these columns.
+void Together::pack(Columns columns) {
+  for (bool helps = true; helps;) {
+    packing_->optimize();
+    std::size_t most = 0;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      sort_by_cost(*parts_[i], columns[i]);
+      most = std::max(most, columns[i].size());
+    }
+    helps = false;
+    for (std::size_t place = 0; place < std::min(most, kCombined); ++place)
+      helps = add_joint(columns, place) || helps;
+    if (steps_.are_spent()) break;
+  }
+  settle();
+}
+
+/// Where the steps ended too soon, each joint column may carry more as what the ones before left.
+void Together::settle() {
+  const bool done = packing_->optimize();
+  amounts_.clear();
+  for (std::size_t j = 0; j < joints_.size(); ++j) amounts_.push_back(packing_->amount(static_cast<int>(j)));
+  total_ = packing_->total();
+  if (done) return;
+  std::vector<double> left = capacities_, amounts;
+  double total = 0;
+  for (const auto& joint : joints_) {
+    amounts.push_back(width_in(left, joint->loads));
+    take_from(left, joint->loads, amounts.back());
+    total += amounts.back();
+  }
+  if (total > total_) amounts_ = std::move(amounts), total_ = total;
+}
+
+bool Together::can_be_exact(bool hard) const {
+  return std::all_of(parts_.begin(), parts_.end(), [&](const auto& part) {
+    return part->source.is_exact() || (hard && part->source.can_be_exact());
+  });
+}
+
+/// Columns that cost less than the cheapest known ones of their part. Any of them makes the cheapest joint
+/// column cheaper, and that costs 1 as yet.
+bool Together::find_columns(int round, bool hard) {
+  bool found = false;
+  for (const auto& part : parts_) {
+    std::vector<const Column*> known;
+    for (const auto& column : part->columns) known.push_back(column.get());
+    const double cost = sort_by_cost(*part, known);
+    if (cost < kLeastPrice) continue;
+    const bool exact = part->source.is_exact() || (hard && part->source.can_be_exact());
+    for (std::vector<Order>& orders : part->source.cheaper(prices_of(*part, 1 / cost), round, exact))
+      found = part->add(std::move(orders)) || found;
+  }
+  return found;
+}
+
+Together::Columns Together::all_columns() const {
+  Columns all(parts_.size());
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    for (const auto& column : parts_[i]->columns) all[i].push_back(column.get());
+  return all;
+}
+
+void Together::search() {
+  pack(all_columns());
+  double before = total_;
+  for (int round = 0, failures = 0; !steps_.are_spent(); ++round) {
+    if (round % kPatience == kPatience - 1) {  // the tail of many small gains is cut
+      if (total_ <= before * (1 + kLeastProgress)) failures = std::max(failures, kSeeds - 1);
+      before = total_;
+    }
+    const bool hard = failures > 0;
+    if (find_columns(round, hard)) {
+      pack(all_columns());
+      if (failures < kSeeds - 1) failures = 0;
+      continue;
+    }
+    if (can_be_exact(hard) || ++failures >= kSeeds) break;
+  }
+}
+
+/// What of a part goes into the joint columns: GB/s of each channel of its columns.
+Packed Together::packed_of(std::size_t part) const {
   Packed packed;
-  for (const auto& [place, amount] : gbps) {
-    const Column* column = parts_[part]->columns[place].get();
-    packed.columns.emplace_back(column, amount);
-    packed.total += amount * column->channels();
+  for (const auto& column : parts_[part]->columns) {
+    double gbps = 0;
+    for (std::size_t j = 0; j < joints_.size(); ++j)
+      if (joints_[j]->of_part[part] == column.get()) gbps += amounts_[j] / column->channels();
+    if (gbps <= 0) continue;
+    packed.columns.emplace_back(column.get(), gbps);
+    packed.total += gbps * column->channels();
   }
   packed.unlimited = packed.total;
   return packed;
-}
-
-/// At most as many channels as are asked for: the widest, which share what the others had.
-void Together::limit(Part& part, std::span<const double> left) {
-  auto& columns = part.packed.columns;
-  std::stable_sort(columns.begin(), columns.end(),
-                   [](const auto& a, const auto& b) { return a.second > b.second; });
-  std::vector<const Column*> kept;
-  std::size_t count = 0;
-  for (const auto& [column, gbps] : columns)
-    if (count + column->orders.size() <= static_cast<std::size_t>(part.request.max_channels))
-      kept.push_back(column), count += column->orders.size();
-  if (kept.size() < columns.size()) part.packed = pack_best(kept, left, steps_);
 }
 
 /// What the other parts leave of each of the table's resources.
@@ -171,49 +203,41 @@ std::vector<double> Together::left_for(const Part& part) const {
   return mine;
 }
 
-/// All parts carry at least the total, so a GB/s of it costs at least what the cheapest channels of all cost.
-double Together::bound() const {
-  double worth = 0, least = 0;
-  for (std::size_t i = 0; i < capacities_.size(); ++i) worth += packing_->prices()[i] * capacities_[i];
-  for (const auto& part : parts_) least += part->source.least_cost(prices_of(*part, 1), 0);
-  return least > 0 ? worth / least : std::numeric_limits<double>::infinity();
+/// A GB/s in every part costs at least what the cheapest channels of all cost.
+Proof Together::proof() {
+  double least = 0;
+  for (const auto& part : parts_) {
+    std::vector<const Column*> known;
+    for (const auto& column : part->columns) known.push_back(column.get());
+    const double cost = sort_by_cost(*part, known);
+    least += part->source.least_cost(prices_of(*part, 1), cost * (1 - Search::kSame));
+  }
+  return price_bound(resources_, packing_->prices(), least);
 }
 
-std::vector<ChannelPlan> Together::run() {
-  std::vector<ChannelPlan> plans(parts_.size());
-  packing_ = std::make_unique<Packing>(capacities_, steps_);
-  LoadSum sum(capacities_.size());
-  for (int round = 0, failures = 0; round == 0 || !steps_.are_spent(); ++round) {
-    packing_->optimize();
-    std::vector<std::vector<const Column*>> found;
-    bool exact = true;
-    for (const auto& part : parts_) {
-      const bool part_exact = part->source.is_exact() || (failures > 0 && part->source.can_be_exact());
-      exact = exact && part_exact;
-      found.emplace_back();
-      for (std::vector<Order>& orders : part->source.cheaper(prices_of(*part, kScale), round, part_exact)) {
-        if (found.back().size() == kOfAPart) break;
-        found.back().push_back(part->column(std::move(orders)));
-      }
-      if (found.back().empty()) return plans;
-    }
-    if (add_joints(found, sum)) {
-      failures = 0;
-      continue;
-    }
-    if (exact || ++failures >= kSeeds) break;
+void Together::run(std::span<ChannelPlan* const> plans) {
+  Proof proof;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {  // what one cannot alone, all cannot
+    parts_[i]->add(*plans[i]);
+    if (plans[i]->bound_gbps >= proof.gbps) continue;
+    proof = plans[i]->proof;
+    proof.gbps = plans[i]->bound_gbps;
+    if (!proof.because.empty())
+      proof.because =
+          fmt::format("in the part of rank {}: {}", plans[i]->channels[0].ranks[0], proof.because);
   }
-  packing_->optimize();
-  const double bound = this->bound();
-  for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i]->packed = packed_of(i);
+  search();
+  if (Proof joint = this->proof(); joint.gbps < proof.gbps) proof = std::move(joint);
+  proof.together = true;
+  limit();
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     Part& part = *parts_[i];
     const std::vector<double> left = left_for(part);
-    limit(part, left);
-    ChannelPlan& plan = plans[i];
+    ChannelPlan plan;
     plan.pattern = part.pattern;
     plan.network = true;
-    plan.bound_gbps = bound;
+    plan.proof = proof;
+    plan.bound_gbps = proof.gbps;
     fill_plan(plan, part.table, part.packed, left);
     part.raise = plan.channels[0].intra_gbps / plan.channels[0].inter_gbps /
                  (part.pattern == Pattern::kNvls ? kNvlsShare : 1);
@@ -222,15 +246,25 @@ std::vector<ChannelPlan> Together::run() {
       plan.limits.cross_nic = std::max(plan.limits.cross_nic, column->limits.cross_nic);
     if (part.request.cross_nic == 1) plan.limits.cross_nic = std::min(1, plan.limits.cross_nic);
     split_channels(plan, part.table, part.request);
+    plan.attempts = std::move(plans[i]->attempts);
+    plan.steps = plans[i]->steps;
+    *plans[i] = std::move(plan);
   }
-  return plans;
+  plans[0]->steps += steps_.taken();
 }
 
-}  // namespace
-
-std::vector<ChannelPlan> plan_together(std::span<const std::unique_ptr<PartOfMachine>> parts,
-                                       std::span<const Request> requests) {
-  return Together(parts, requests).run();
+void plan_together(std::span<const std::unique_ptr<PartOfMachine>> parts, std::span<const Request> requests,
+                   std::vector<ChannelPlan>& plans) {
+  std::vector<const PartOfMachine*> sharing;
+  std::vector<Request> asked;
+  std::vector<ChannelPlan*> of_sharing;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (plans[i].in_order) continue;
+    sharing.push_back(parts[i].get());
+    asked.push_back(requests[i]);
+    of_sharing.push_back(&plans[i]);
+  }
+  Together(sharing, asked).run(of_sharing);
 }
 
 }  // namespace loom::search

@@ -9,9 +9,10 @@
 
 namespace loom::search {
 
-/// Channels for all parts that carry most at the same time, the same in each: the total is of one part. Under
-/// the loosest limits. `requests`: one for each part, of one pattern. No channels where a part has none.
-std::vector<ChannelPlan> plan_together(std::span<const std::unique_ptr<PartOfMachine>> parts,
-                                       std::span<const Request> requests);
+/// Puts channels that carry most at the same time, the same in each, into `plans`, which has each part's
+/// alone; with the bound of that, and its proof. Under the loosest limits. `requests`: one for each part, of
+/// one pattern. Parts in simple order stay as they are: they claim nothing.
+void plan_together(std::span<const std::unique_ptr<PartOfMachine>> parts, std::span<const Request> requests,
+                   std::vector<ChannelPlan>& plans);
 
 }  // namespace loom::search

@@ -222,10 +222,19 @@ class Validator {
       }
       if (hop.counted) hops_ += paths_.between(hop.from, hop.to).hops;
       const double gbps = hop.share * (hop.to_port ? channel.inter_gbps : channel.intra_gbps);
-      for (const auto& [resource, factor] : charges(paths_, hop.from, hop.to))
-        load_[static_cast<std::size_t>(resource)] += factor * gbps;
+      for (const auto& [link, factor] : link_charges(paths_, hop.from, hop.to))
+        load_[static_cast<std::size_t>(link)] += factor * gbps;
+      if (has_memory(hop.from)) load_[static_cast<std::size_t>(resources_.out_of_memory(hop.from))] += gbps;
+      if (has_memory(hop.to)) load_[static_cast<std::size_t>(resources_.into_memory(hop.to))] += gbps;
       if (hop.to_port && system_.node(hop.from).kind() == topo::NodeKind::kNet) receive(hop.from, gbps);
     }
+  }
+
+  /// A further rank on a GPU reaches its memory by a link to the first one.
+  bool has_memory(topo::NodeId id) const {
+    const topo::Node& node = system_.node(id);
+    return node.kind() == topo::NodeKind::kGpu &&
+           (node.parent == topo::kNoNode || system_.node(node.parent).kind() != topo::NodeKind::kGpu);
   }
 
   /// What comes in at the ports passes every GPU; multicast heads may send more than they multicast.

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "search/graph_xml.hpp"
+#include "search/validate.hpp"
 #include "tools/commands.hpp"
 #include "tools/options.hpp"
 #include "tools/search_compare.hpp"
@@ -86,9 +87,9 @@ std::string picture_of(const std::string& picture, Pattern pattern) {
 /// Refuses options that do not go together, which would otherwise have no effect, and files that cannot be
 /// written, before the work.
 void check_options(Options& options, const CLI::App& command) {
-  refuse_with(command, "--graph-file",
-              {"--explain", "--pattern", "--compare", "--cross-nic", "--min-channels", "--max-channels",
-               "--channel-gbps"});
+  refuse_with(
+      command, "--graph-file",
+      {"--pattern", "--compare", "--cross-nic", "--min-channels", "--max-channels", "--channel-gbps"});
   refuse_with(command, "--compare",
               {"--explain", "--check", "--draw", "--pattern", "--graph-dump", "--gpus", "--nodes",
                "--cross-nic", "--model"});
@@ -121,7 +122,7 @@ void draw(const Options& options, const search::PathTables& tables, const topo::
 
 /// Tells what the validator says.
 void check(const Options& options, const search::PathTables& tables, const SearchResult& result) {
-  const std::vector<std::string> found = violations_of(tables, result.plans);
+  const std::vector<std::string> found = search::violations(tables, result.plans);
   for (const std::string& line : found) fmt::print(stderr, "violation: {}\n", line);
   if (!found.empty()) *options.exit_code = kFound;
   if (found.empty() && !options.json && has_channels(result.plans))

@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "search/beside_nccl.hpp"
+#include "search/validate.hpp"
 #include "tools/search_views.hpp"
 #include "topo/hwloc_xml.hpp"
 #include "topo/xml_file.hpp"
@@ -82,41 +84,6 @@ std::string worse(const ChannelPlan& ours, const json& theirs, int gpus) {
   return text;
 }
 
-bool has_heads(const ChannelPlan& plan) {
-  return plan.pattern == Pattern::kNvls || plan.pattern == Pattern::kCollnetDirect;
-}
-
-/// What a plan carries as NCCL counts: there a head has one channel. Ours may have one for each of its ports.
-double by_one_channel_a_head(const ChannelPlan& plan) {
-  std::map<int, double> heads;
-  for (const search::Channel& channel : plan.channels)
-    heads[channel.ranks[0]] = std::max(heads[channel.ranks[0]], channel.inter_gbps);
-  double sum = 0;
-  for (const auto& [rank, gbps] : heads) sum += gbps;
-  return sum;
-}
-
-/// NCCL's total. Its search may raise ports by a step too much: no more than twice what its heads multicast
-/// counts.
-double total_of(const json& theirs, bool multicast_at_ports) {
-  const double total = theirs.at("totalBw");
-  return multicast_at_ports
-             ? std::min(total, 2 * theirs.at("bwIntra").get<double>() * theirs.at("nChannels").get<double>())
-             : total;
-}
-
-/// GPUs beside each other in some channel that NCCL joins by the network, unless NCCL_NET_DISABLE_INTRA=1.
-bool crosses_slow_pairs(const topo::Paths& default_paths, const ChannelPlan& plan) {
-  const topo::System& system = default_paths.system();
-  for (const search::Channel& channel : plan.channels)
-    for (std::size_t i = 0;
-         i + 1 < channel.ranks.size() + (plan.network ? 0U : 1U) && channel.ranks.size() > 1; ++i)
-      if (default_paths.uses_network(system.gpu_of_rank(channel.ranks[i]),
-                                     system.gpu_of_rank(channel.ranks[(i + 1) % channel.ranks.size()])))
-        return true;
-  return false;
-}
-
 class Comparing {
  public:
   Comparing(const Comparison& comparison, const search::Request& request)
@@ -154,27 +121,28 @@ Comparing::Outcome Comparing::one(const std::string& name, const Setting& settin
   SearchResult result = timed_search(tables, request);
   for (int again = 1; again < kRuns; ++again)
     result.search_us = std::min(result.search_us, timed_search(tables, request).search_us);
-  double ours = result.plans.alone_gbps;
-  const bool heads = has_heads(result.plans.parts[0]);
-  for (const ChannelPlan& plan : result.plans.parts)
-    if (heads) ours = std::min(ours, by_one_channel_a_head(plan));
-  Outcome outcome{ours, total_of(theirs, request.pattern == Pattern::kNvls && setting.nodes > 1),
-                  result.plans.parts[0].bound_gbps, result.search_us};
-  for (const ChannelPlan& plan : result.plans.parts)  // of parts the slowest counts
-    outcome.bound = std::min(outcome.bound, plan.bound_gbps);
+  const search::NodePlans& plans = result.plans;
+  Outcome outcome;
+  outcome.ours = plans.alone_gbps;
+  outcome.bound = plans.alone_bound_gbps;
+  outcome.us = result.search_us;
+  outcome.theirs = search::nccl_total(request.pattern, setting.nodes > 1, theirs.at("totalBw"),
+                                      theirs.at("bwIntra"), theirs.at("nChannels"));
+  double bound = plans.alone_bound_gbps;  // of what all parts carry at the same time
+  for (const ChannelPlan& plan : plans.parts) bound = std::min(bound, plan.bound_gbps);
   const bool less =
       outcome.ours<outcome.theirs*(1 - kSame), more = outcome.ours> outcome.theirs * (1 + kSame);
-  const bool valid = violations_of(tables, result.plans).empty();
+  const bool valid = search::violations(tables, plans).empty();
   std::string remark;
-  if (!less && !more) remark = worse(result.plans.parts[0], theirs, entry.at("nGpus"));
-  const bool slow_pairs = more && result.plans.parts.size() == 1 && !heads &&
-                          crosses_slow_pairs(default_paths, result.plans.parts[0]);
+  if (!less && !more) remark = worse(plans.parts[0], theirs, entry.at("nGpus"));
+  const bool slow_pairs =
+      more && plans.parts.size() == 1 && search::crosses_slow_pairs(default_paths, plans.parts[0]);
   const double their_us = theirs.value("search_us", 0.0);
   ++all_;
   at_least_ += less ? 0 : 1;
   more_ += more ? 1 : 0;
   by_slow_pairs_ += slow_pairs ? 1 : 0;
-  near_bound_ += outcome.ours >= kNearBound * outcome.bound || outcome.ours == 0 ? 1 : 0;
+  near_bound_ += plans.total_gbps >= kNearBound * bound || plans.total_gbps == 0 ? 1 : 0;
   invalid_ += valid ? 0 : 1;
   worse_ += remark.empty() ? 0 : 1;
   long_ones_ += their_us > kLongUs ? 1 : 0;
@@ -182,10 +150,10 @@ Comparing::Outcome Comparing::one(const std::string& name, const Setting& settin
   slow_ += slow ? 1 : 0;
   most_us_ = std::max(most_us_, outcome.us);
   if (slow_pairs) remark += "  by paths that NCCL takes with NCCL_NET_DISABLE_INTRA=1";
-  if (result.plans.total_gbps < result.plans.alone_gbps * (1 - kSame))
-    remark += fmt::format("  {:.6g} GB/s in all parts at the same time", result.plans.total_gbps);
-  if (result.plans.total_gbps > ours * (1 + kSame))
-    remark += fmt::format("  {:.6g} GB/s with all ports of each head", result.plans.total_gbps);
+  if (plans.total_gbps < plans.alone_gbps * (1 - kSame))
+    remark += fmt::format("  {:.6g} of {:.6g} GB/s in all parts at the same time", plans.total_gbps, bound);
+  if (plans.total_gbps > plans.alone_gbps * (1 + kSame))
+    remark += fmt::format("  {:.6g} GB/s with all ports of each head", plans.total_gbps);
   if (less) remark += "  less";
   if (!valid) remark += "  INVALID";
   if (slow) remark += "  slow";
@@ -196,6 +164,9 @@ Comparing::Outcome Comparing::one(const std::string& name, const Setting& settin
                          {"total_bandwidth_gbps", outcome.ours},
                          {"nccl_gbps", outcome.theirs},
                          {"bound_gbps", outcome.bound},
+                         {"all_parts_gbps", plans.total_gbps},
+                         {"all_parts_bound_gbps", bound},
+                         {"by_slow_pairs", slow_pairs},
                          {"search_us", outcome.us},
                          {"nccl_us", their_us},
                          {"less", less},

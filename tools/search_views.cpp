@@ -70,7 +70,9 @@ std::string proof_text(const topo::System& system, const ChannelPlan& plan) {
   else if (equal)
     text += "every channel takes its GB/s of these together:";
   else
-    text += "at these prices a GB/s of any channel costs at least 1, and all there is costs that much:";
+    text += fmt::format(
+        "at these prices a GB/s of any channel{} costs at least 1, and all there is costs that much:",
+        proof.together ? " in every part" : "");
   for (std::size_t i = 0; i < std::min(proof.prices.size(), kMostPrices); ++i) {
     const search::Proof::Price& entry = proof.prices[i];
     text += fmt::format("\n    {}, {:.6g} GB/s", label(system, entry), entry.gbps);
@@ -88,6 +90,7 @@ nlohmann::json to_json(const topo::System& system, const search::Proof& proof) {
   nlohmann::json result = {{"prices", std::move(prices)}};
   if (!proof.side.empty()) result["side"] = proof.side;
   if (!proof.because.empty()) result["because"] = proof.because;
+  if (proof.together) result["all_parts"] = true;
   return result;
 }
 
@@ -104,18 +107,6 @@ SearchResult timed_search(const search::PathTables& tables, const search::Reques
 bool has_channels(const search::NodePlans& plans) {
   return std::any_of(plans.parts.begin(), plans.parts.end(),
                      [](const ChannelPlan& plan) { return !plan.channels.empty(); });
-}
-
-std::vector<std::string> violations_of(const search::PathTables& tables, const search::NodePlans& plans,
-                                       std::size_t part) {
-  return search::violations(search::part_of(tables, plans, part).paths, plans.parts[part]);
-}
-
-std::vector<std::string> violations_of(const search::PathTables& tables, const search::NodePlans& plans) {
-  std::vector<std::string> found;
-  for (std::size_t i = 0; i < plans.parts.size(); ++i)
-    for (std::string& line : violations_of(tables, plans, i)) found.push_back(std::move(line));
-  return found;
 }
 
 std::string plan_text(const search::PathTables& tables, const SearchResult& result) {
@@ -150,9 +141,10 @@ std::string plan_text(const search::PathTables& tables, const SearchResult& resu
 }
 
 std::string explanation(const search::PathTables& tables, const SearchResult& result) {
-  std::string text = "limits, in the order of trying:\n";
+  std::string text;
   for (std::size_t i = 0; i < result.plans.parts.size(); ++i) {
     const ChannelPlan& plan = result.plans.parts[i];
+    if (!plan.attempts.empty()) text += "limits, in the order of trying:\n";  // of a file's channels none
     for (const search::Attempt& attempt : plan.attempts)
       text += fmt::format("  {}: {}\n", search::to_string(attempt.limits), attempt.outcome);
     if (!plan.channels.empty() && !plan.in_order)
@@ -165,6 +157,8 @@ std::string explanation(const search::PathTables& tables, const SearchResult& re
 nlohmann::json to_json(const search::PathTables& tables, const SearchResult& result, bool explain,
                        bool check) {
   nlohmann::json parts = nlohmann::json::array();
+  std::vector<std::string> violations;
+  if (check) violations = search::violations(tables, result.plans);
   for (std::size_t i = 0; i < result.plans.parts.size(); ++i) {
     const ChannelPlan& plan = result.plans.parts[i];
     const search::PartOfMachine& part = search::part_of(tables, result.plans, i);
@@ -200,7 +194,7 @@ nlohmann::json to_json(const search::PathTables& tables, const SearchResult& res
       for (const search::Attempt& attempt : plan.attempts) attempts.push_back(to_json(attempt));
       parts.back()["proof"] = to_json(part.system, plan.proof);
     }
-    if (check) parts.back()["violations"] = violations_of(tables, result.plans, i);
+    if (check) parts.back()["violations"] = violations;
     if (!plan.absent.empty()) parts.back()["absent"] = plan.absent;
     if (!has_trees_beside(plan)) continue;
     parts.back()["all_reduce_gbps"] = search::all_reduce_gbps(part.paths, plan);

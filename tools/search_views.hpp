@@ -20,12 +20,6 @@ SearchResult timed_search(const search::PathTables& tables, const search::Reques
 /// All parts have channels, or none has.
 bool has_channels(const search::NodePlans& plans);
 
-/// What the validator says of a part.
-std::vector<std::string> violations_of(const search::PathTables& tables, const search::NodePlans& plans,
-                                       std::size_t part);
-/// The same for all parts.
-std::vector<std::string> violations_of(const search::PathTables& tables, const search::NodePlans& plans);
-
 /// "ring: 6 channels, 120 GB/s of at most 120 (100 %), NVL, ..." and a line for each channel.
 std::string plan_text(const search::PathTables& tables, const SearchResult& result);
 /// Each limit that was tried and its result, the chosen ones last; and why no channels carry more.

@@ -26,8 +26,10 @@ class NcclReader : DraftReader {
       xml_.fail(root, "the outermost element of a topology file is <system>.");
     const auto version = xml_.integer(root, "version", 0, 1000);
     if (version != 1 && !(version == 2 && model_ == Model::kLoom))
-      xml_.fail(root, fmt::format("version {} is not known: NCCL's rules have version 1, loom's 1 and 2.",
-                                  version));
+      xml_.fail(
+          root,
+          fmt::format("version {} is not known: NCCL's rules have version 1, loom's (--model loom) 1 and 2.",
+                      version));
     know(root, {"version"});
     read_tree(root);
     if (draft_.nodes.empty()) xml_.fail(root, "it has no <cpu>.");

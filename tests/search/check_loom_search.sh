@@ -2,7 +2,7 @@
 # What `loom search` prints, writes and refuses, as its users see it.
 #   check_loom_search.sh LOOM FOLDER-OF-MACHINES
 set -euo pipefail
-loom=$(realpath "$1") data=$2
+loom=$(realpath "$1") data=$2 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "check_loom_search: $*" >&2; exit 1; }
@@ -49,7 +49,9 @@ trouble "$data/dgx1v.xml" --gpus ""
 trouble "$data/dgx1v.xml" --markdown
 trouble "$data/dgx1v.xml" --min-channels 8 --max-channels 4
 trouble "$data/dgx1v.xml" --channel-gbps nan
-trouble "$data/dgxa100.xml" --graph-file "$work/graph.xml" --explain
+"$loom" search "$data/dgxa100.xml" --graph-file "$work/graph.xml" --explain > "$work/text" || fail "--graph-file --explain"
+grep -q 'no more than 192 GB/s: ' "$work/text" || fail "no proof for channels of a file"
+if grep -q 'order of trying' "$work/text"; then fail "tells of a search for channels of a file"; fi
 "$loom" search --gpus 0,1,2 "$data/dgx1v.xml" > "$work/text" || fail "--gpus takes FILE"
 grep -q '^ring' "$work/text" || fail "--gpus before FILE"
 echo "<system version='1'><cpu numaid='0' affinity='f' arch='x86_64' vendor='AuthenticAMD' familyid='143' modelid='1'/></system>" > "$work/none.xml"
@@ -119,12 +121,31 @@ for field in '"violations": \[\]' '"attempts"' '"outcome"'; do grep -q "$field" 
 grep -q '"violations": \[\]' "$work/json" || fail "--graph-file --json"
 "$loom" search "$data/dgxa100.xml" --graph-file "$work/graph.xml" --draw "$work/file.svg" > /dev/null
 grep -q '</svg>' "$work/file-ring.svg" || fail "no picture of a file's channels"
-figures='"patternName": "RING", "nChannels": 12, "totalBw": 120, "typeIntra": "NVL", "typeInter": "PIX", "nHops": 264, "search_us": 20'
+figures='"patternName": "RING", "nChannels": 12, "totalBw": 120, "typeIntra": "NVL", "typeInter": "PIX", "bwIntra": 10, "nHops": 264, "search_us": 20'
 echo "{\"files\": {\"dgx1v.xml\": {\"n1\": {\"nGpus\": 8, \"graphs\": {\"ring\": {$figures}}}}}}" > "$work/figures.json"
 "$loom" search "$data" --compare "$work/figures.json" --json > "$work/json" || fail "--compare --json"
 grep -q '"nccl_gbps": 120' "$work/json" || fail "--compare --json"
 printf 'file(READ "%s" text)\nstring(JSON searches LENGTH "${text}" searches)\n' "$work/json" > "$work/read_json.cmake"
 cmake -P "$work/read_json.cmake" || fail "--compare --json is none"
+
+grep -q '"by_slow_pairs": false' "$work/json" || fail "--compare --json does not say whose paths"
+slow='"patternName": "RING", "nChannels": 1, "totalBw": 6, "bwIntra": 6, "typeIntra": "PIX", "typeInter": "PIX", "nHops": 30'
+cp "$here/data/three-sockets-two-ports.xml" "$work/empty"
+echo "{\"files\": {\"three-sockets-two-ports.xml\": {\"n1\": {\"nGpus\": 3, \"graphs\": {\"ring\": {$slow}}}}}}" > "$work/slow.json"
+"$loom" search "$work/empty" --compare "$work/slow.json" --json > "$work/json" || fail "--compare with slow pairs"
+grep -q '"by_slow_pairs": true' "$work/json" || fail "does not say that a figure is by slow pairs"
+grep -q '"more_by_slow_pairs": 1' "$work/json" || fail "does not count figures by slow pairs"
+
+# what parts share
+"$loom" search "$here/data/two-sockets-one-cable.xml" --graph-dump "$work/parts.xml" --check --explain > "$work/text" || fail "parts"
+[[ $(grep -c '12.5 of at most 12.5 GB/s' "$work/text") == 2 ]] || fail "parts of one cable: $(cat "$work/text")"
+grep -q 'any channel in every part' "$work/text" || fail "no proof for parts together"
+sed 's/"12.5"/"24"/g' "$work/parts.xml" > "$work/too-much.xml"
+refused 'too-much.xml:[0-9]*: <graph>: .*at the same time.*ASIC 0x5' "$here/data/two-sockets-one-cable.xml" --graph-file "$work/too-much.xml"
+
+# files of another model
+echo '<system version="2"><cpu numaid="0" affinity="1" arch="x86_64"/></system>' > "$work/amd.xml"
+refused 'version 2 .*--model loom' "$work/amd.xml"
 
 # what reading a file assumes
 "$loom" search "$data/lstopo-2gpu.xml" 2>&1 > /dev/null | grep -q 'note: mlx5_0: Its speed is not known' || fail "no note"

@@ -274,6 +274,19 @@ TEST(Validator, KnowsTheHopsOfEveryPattern) {
   }
 }
 
+TEST(Validator, RefusesHeadsOfGpusThatDoNotMulticast) {
+  const topo::System system = machine("dgxh100.xml");
+  Request request;
+  request.pattern = Pattern::kNvls;
+  const ChannelPlan plan = find_channels(topo::Paths(system, whole_rules()), request);
+  ASSERT_TRUE(violations(topo::Paths(system, whole_rules()), plan).empty());
+  std::vector<topo::Node> nodes = topo::source_nodes(system);
+  std::get<topo::GpuInfo>(nodes[static_cast<std::size_t>(system.gpus()[3])].info).compute_capability = 80;
+  const topo::System older = topo::build_system(std::move(nodes), {0}, topo::Model::kNccl).system;
+  EXPECT_THAT(violations(topo::Paths(older, whole_rules()), plan),
+              ::testing::ElementsAre("Rank 3's GPU is sm_80; switches multicast from sm_90 on."));
+}
+
 TEST(Validator, RefusesHeadsThatMulticastNothing) {
   EXPECT_THAT(
       complaint_about("dgxh100.xml", Pattern::kNvls, 2, [](ChannelPlan& p) { p.channels[0].intra_gbps = 0; }),

@@ -49,16 +49,31 @@ Request some_request() {
   return request;
 }
 
+void expect_sound(const PathTables& tables, const NodePlans& plans, const Request& request) {
+  const std::vector<std::string> found = violations(tables, plans);
+  if (!found.empty()) RC_FAIL(found.front());
+  for (const ChannelPlan& plan : plans.parts)
+    RC_ASSERT(static_cast<int>(plan.channels.size()) <= request.max_channels);
+}
+
 RC_GTEST_PROP(AnyMachine, HasValidPlansOfEveryPattern, (bool intel)) {
   const topo::System system = machine_of(*some_choices(), intel);
   Request request = some_request();
   request.max_channels = *rc::gen::inRange(1, 33);
-  const NodePlans plans = find_plans(system, request);
-  for (std::size_t i = 0; i < plans.parts.size(); ++i) {
-    const topo::System part = topo::trimmed_to(system, plans.ranks[i]);
-    RC_ASSERT(violations(topo::Paths(part, whole_rules()), plans.parts[i]).empty());
-    RC_ASSERT(static_cast<int>(plans.parts[i].channels.size()) <= request.max_channels);
-  }
+  const PathTables tables(system);
+  expect_sound(tables, find_plans(tables, request), request);
+}
+
+/// Whether parts are faster than the whole or not.
+RC_GTEST_PROP(AnyMachine, HasValidPlansOfItsParts, (std::vector<unsigned> choices)) {
+  std::size_t next = 0;
+  const PathTables tables(
+      machine_in_parts_from([&] { return next < choices.size() ? choices[next++] : 0U; }));
+  Request request = some_request();
+  request.max_channels = *rc::gen::inRange(1, 33);
+  const NodePlans plans = plan_parts(tables, request);
+  RC_CLASSIFY(!plans.parts.empty() && plans.parts[0].proof.together);
+  expect_sound(tables, plans, request);
 }
 
 RC_GTEST_PROP(AnyMachine, IsNeverBelowTheSimpleOrder, (bool intel)) {
@@ -89,13 +104,11 @@ RC_GTEST_PROP(AnyMachine, IsSearchedWithinTheSteps, (bool intel)) {
   const topo::System system = machine_of(*some_choices(), intel);
   Request request = some_request();
   request.max_steps = *rc::gen::inRange<std::int64_t>(1, 2'000'000);
-  const NodePlans plans = find_plans(system, request);
+  const PathTables tables(system);
+  const NodePlans plans = find_plans(tables, request);
+  expect_sound(tables, plans, request);
   std::int64_t steps = 0;
-  for (std::size_t i = 0; i < plans.parts.size(); ++i) {
-    const topo::System part = topo::trimmed_to(system, plans.ranks[i]);
-    RC_ASSERT(violations(topo::Paths(part, whole_rules()), plans.parts[i]).empty());
-    steps += plans.parts[i].steps;
-  }
+  for (const ChannelPlan& plan : plans.parts) steps += plan.steps;
   RC_ASSERT(steps <= request.max_steps + kOneRound);
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "search/beside_nccl.hpp"
 #include "search_cases.hpp"
 
 namespace loom::search {
@@ -35,7 +36,7 @@ TEST(NcclReference, IsReachedByEveryPatternOnEveryMachine) {
          {std::tuple("n1", 1, 2), std::tuple("n2", 2, 2), std::tuple("n2_crossnic0", 2, 0),
           std::tuple("n2_crossnic1", 2, 1)}) {
       if (!entry.contains(label) || !entry[label].contains("graphs")) continue;
-      const topo::System system = topo::read_nccl_xml((folder / name).string(), topo::Model::kNccl).system;
+      const PathTables tables(topo::read_nccl_xml((folder / name).string(), topo::Model::kNccl).system);
       for (const auto& [graph, theirs] : entry[label]["graphs"].items()) {
         SCOPED_TRACE(fmt::format("{} {} {}", name, label, graph));
         Request request;
@@ -43,13 +44,11 @@ TEST(NcclReference, IsReachedByEveryPatternOnEveryMachine) {
             graph == "collnetChain" ? Pattern::kCollnetChain : patterns.at(theirs["patternName"]);
         request.nodes = nodes;
         request.cross_nic = cross_nic;
-        const NodePlans plans = find_plans(system, request);
-        expect_valid(system, plans);
-        double reference = theirs["totalBw"];
-        if (request.pattern == Pattern::kNvls && nodes > 1)  // its search may raise ports by a step too much
-          reference =
-              std::min(reference, 2 * theirs["bwIntra"].get<double>() * theirs["nChannels"].get<double>());
-        EXPECT_GE(plans.alone_gbps, reference * (1 - 1e-6));  // NCCL's parts do not know of each other
+        const NodePlans plans = find_plans(tables, request);
+        expect_valid(tables, plans);
+        const double reference =
+            nccl_total(request.pattern, nodes > 1, theirs["totalBw"], theirs["bwIntra"], theirs["nChannels"]);
+        EXPECT_GE(plans.alone_gbps, reference * (1 - 1e-6));
         ++compared;
         near += plans.total_gbps >= 0.95 * plans.parts[0].bound_gbps ? 1 : 0;
       }

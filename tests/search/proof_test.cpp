@@ -1,146 +1,209 @@
 // proof_test.cpp -- every bound comes with a proof that can be checked without the search: prices at which no
 // channel is cheaper than what it carries, tried on all channels that small machines have.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include <limits>
 #include <map>
+#include <set>
 
-#include "search/resources.hpp"
+#include "brute_force.hpp"
+#include "search/graph_xml.hpp"
 #include "search_cases.hpp"
-#include "topo/bandwidth.hpp"
 
 namespace loom::search {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr std::size_t kMostGpus = 5;
-
-bool is_head_pattern(Pattern pattern) {
-  return pattern == Pattern::kNvls || pattern == Pattern::kCollnetDirect;
-}
-
-/// Whether a channel may come in and go out there, whatever it costs.
-bool may_pair(const topo::System& system, topo::NodeId in, topo::NodeId out, Pattern pattern) {
-  if (in == out) return true;
-  const bool crosses =
-      pattern == Pattern::kRing || pattern == Pattern::kSplitTree || pattern == Pattern::kBalancedTree;
-  const topo::NetInfo &a = system.node(in).net(), &b = system.node(out).net();
-  return crosses && !(a.plane && b.plane && a.plane != b.plane);
-}
-
-/// All channels of a pattern, each with 1 GB/s.
-std::vector<Channel> all_channels(const topo::System& system, Pattern pattern, bool network) {
-  std::vector<int> ranks;
-  for (const topo::NodeId gpu : system.gpus()) ranks.push_back(system.node(gpu).gpu().rank);
-  std::sort(ranks.begin(), ranks.end());
-  std::vector<std::vector<int>> orders;
-  if (is_head_pattern(pattern))
-    for (const int rank : ranks) orders.push_back({rank});
-  else
-    do orders.push_back(ranks);
-    while (std::next_permutation(ranks.begin(), ranks.end()));
-  std::vector<Channel> channels;
-  for (const std::vector<int>& order : orders) {
-    if (!network) channels.push_back({order, {}, 1, 1});
-    const auto nets = system.of_kind(topo::NodeKind::kNet);
-    for (std::size_t i = 0; network && i < nets.size(); ++i)
-      for (const topo::NodeId out : nets)
-        if (may_pair(system, nets[i], out, pattern))
-          channels.push_back({order, {nets[i], out}, pattern == Pattern::kNvls ? 0.5 : 1, 1});
-  }
-  return channels;
-}
-
-bool shares_cable(const topo::System& system, topo::NodeId a, topo::NodeId b) {
-  const topo::NetInfo &x = system.node(a).net(), &y = system.node(b).net();
-  return a == b || (x.guid && x.guid == y.guid && x.port == y.port);
-}
+constexpr int kMostGpus = 4;
 
 /// What a channel costs; infinite where it is not possible.
 double cost_of(const topo::Paths& paths, const ChannelPlan& plan, const Channel& channel) {
-  ChannelPlan alone;
-  alone.pattern = plan.pattern;
-  alone.network = plan.network;
-  alone.limits = {2, topo::PathType::kSys, topo::PathType::kSys};
-  alone.type_intra = alone.type_inter = topo::PathType::kSys;
-  alone.channels = {channel};
-  for (const std::string& wrong : violations(paths, alone))
-    if (wrong.find("allowed is up to") != std::string::npos) return std::numeric_limits<double>::infinity();
-  const std::vector<double> loads = link_loads(paths, alone);
+  const Taken taken = taken_by(paths, plan.pattern, plan.network, channel);
+  if (!taken.possible) return std::numeric_limits<double>::infinity();
   double cost = 0;
   for (const Proof::Price& entry : plan.proof.prices)
     if (entry.number >= 0)
-      cost += entry.price * loads[static_cast<std::size_t>(entry.number)];
+      cost += entry.price * taken.of_resources[static_cast<std::size_t>(entry.number)];
     else if (!channel.nets.empty() && shares_cable(paths.system(), entry.node, channel.nets[0]))
       cost += entry.price;
   return cost;
 }
 
-double gbps_of(const topo::System& system, const Proof::Price& entry) {
-  if (entry.number >= 0) return Resources(system).gbps(entry.number);
+/// What a GB/s of the cheapest channel costs. Rings that cross NICs come in pairs with swapped ports.
+double least_cost(const topo::Paths& paths, const ChannelPlan& plan, int cross_nic) {
+  std::map<std::vector<topo::NodeId>, double> of_ports;
+  for (const Channel& channel : all_channels(paths.system(), plan.pattern, plan.network, cross_nic)) {
+    const double cost = cost_of(paths, plan, channel);
+    double& known = of_ports.try_emplace(channel.nets, cost).first->second;
+    known = std::min(known, cost);
+  }
   double least = std::numeric_limits<double>::infinity();
-  for (const topo::NodeId net : system.of_kind(topo::NodeKind::kNet))
-    if (shares_cable(system, entry.node, net))
-      least = std::min(least, static_cast<double>(topo::net_gbps(system.node(net).net().speed_mbps)));
+  for (const auto& [nets, cost] : of_ports) {
+    const bool pairs = plan.pattern == Pattern::kRing && plan.network && cross_nic == 2 &&
+                       !may_pair(paths.system(), nets[0], nets[1], plan.pattern, 0);
+    least = std::min(least, pairs ? (cost + of_ports.at({nets[1], nets[0]})) / 2 : cost);
+  }
   return least;
 }
 
-/// Returns whether there were prices.
-bool expect_proven(const topo::Paths& paths, const ChannelPlan& plan) {
-  if (plan.channels.empty() || plan.in_order) return false;
-  if (!plan.proof.because.empty()) return false;
+/// The prices are of what there is, and what there is costs the bound.
+void expect_worth(const topo::System& system, const ChannelPlan& plan) {
   EXPECT_FALSE(plan.proof.prices.empty());
   double worth = 0;
   for (const Proof::Price& entry : plan.proof.prices) {
     EXPECT_GT(entry.price, 0);
-    EXPECT_NEAR(entry.gbps, gbps_of(paths.system(), entry), 1e-6 * entry.gbps);
+    const double gbps =
+        entry.number >= 0 ? Resources(system).gbps(entry.number) : cable_gbps(system, entry.node);
+    EXPECT_NEAR(entry.gbps, gbps, 1e-6 * gbps);
     worth += entry.price * entry.gbps;
   }
   EXPECT_NEAR(worth, plan.bound_gbps, 1e-6 * worth);
-  std::map<std::vector<topo::NodeId>, double> least;  // by ports
-  for (const Channel& channel : all_channels(paths.system(), plan.pattern, plan.network)) {
-    const double cost = cost_of(paths, plan, channel);
-    double& known = least.try_emplace(channel.nets, cost).first->second;
-    known = std::min(known, cost);
+}
+
+/// No way leads from the GPUs on one side (or, from outside, from the ports) to the other ones, nor out, but
+/// over the links with prices.
+void expect_cut(const topo::System& system, const ChannelPlan& plan) {
+  std::set<topo::LinkId> cut;
+  for (const Proof::Price& entry : plan.proof.prices) cut.insert(entry.number);
+  const std::set<int> side(plan.proof.side.begin(), plan.proof.side.end());
+  const auto reached_from = [&](std::vector<topo::NodeId> reached) {
+    std::set<topo::NodeId> known(reached.begin(), reached.end());
+    for (std::size_t i = 0; i < reached.size(); ++i)
+      for (const topo::Link& link : system.links_of(reached[i]))
+        if (!cut.contains(system.id_of(link)) && known.insert(link.to).second) reached.push_back(link.to);
+    return known;
+  };
+  std::vector<topo::NodeId> gpus, ports, others;
+  for (const topo::NodeId gpu : system.gpus())
+    (side.contains(system.node(gpu).gpu().rank) ? gpus : others).push_back(gpu);
+  for (const topo::NodeId net : system.of_kind(topo::NodeKind::kNet)) ports.push_back(net);
+  const auto is_apart = [&](const std::vector<topo::NodeId>& from, const std::vector<topo::NodeId>& to) {
+    const std::set<topo::NodeId> known = reached_from(from);
+    return std::none_of(to.begin(), to.end(), [&](topo::NodeId node) { return known.contains(node); });
+  };
+  EXPECT_TRUE(is_apart(gpus, others));
+  if (!plan.network) {
+    EXPECT_FALSE(gpus.empty() || others.empty());
+    return;
   }
-  for (const auto& [nets, cost] : least) {
-    // Rings that cross NICs come in pairs with swapped ports: both together cost 2.
-    const bool pairs =
-        plan.pattern == Pattern::kRing && plan.network && !shares_cable(paths.system(), nets[0], nets[1]);
-    EXPECT_GE(pairs ? (cost + least.at({nets[1], nets[0]})) / 2 : cost, 1 - 1e-6);
+  EXPECT_TRUE((!others.empty() && is_apart(ports, others)) || (!gpus.empty() && is_apart(gpus, ports)));
+}
+
+/// That so few channels carry no more, by all channels that there are.
+void expect_limited_by_channels(const topo::Paths& paths, const ChannelPlan& plan, const Request& request) {
+  const topo::Paths* const all[] = {&paths};
+  const Pattern patterns[] = {plan.pattern};
+  const auto most_of = [&](const std::function<bool(const Channel&)>& counts) {
+    return most_gbps(all, patterns, plan.network, request.cross_nic == 2 ? 1 : request.cross_nic, counts);
+  };
+  const double slack = 1e-6 * plan.bound_gbps;
+  if (plan.proof.side.empty()) {
+    for (const Channel& channel :
+         all_channels(paths.system(), plan.pattern, plan.network, request.cross_nic)) {
+      const auto is_it = [&](const Channel& other) {
+        return other.ranks == channel.ranks && other.nets == channel.nets;
+      };
+      EXPECT_LE(most_of(is_it) * request.max_channels, plan.bound_gbps + slack);
+    }
+    return;
   }
+  EXPECT_GT(plan.proof.side.size(), static_cast<std::size_t>(request.max_channels));
+  const bool at_end = plan.proof.because.find(" end at ") != std::string::npos;
+  for (const int rank : plan.proof.side)
+    EXPECT_LE(most_of([&](const Channel& channel) {
+                return (at_end ? channel.ranks.back() : channel.ranks.front()) != rank;
+              }),
+              plan.bound_gbps + slack)
+        << "without rank " << rank;
+}
+
+/// Returns whether there is something to prove.
+bool expect_proven(const topo::Paths& paths, const ChannelPlan& plan, const Request& request) {
+  if (plan.channels.empty() || plan.in_order) return false;
+  if (!plan.proof.because.empty()) {
+    expect_limited_by_channels(paths, plan, request);
+    return true;
+  }
+  expect_worth(paths.system(), plan);
+  EXPECT_GE(least_cost(paths, plan, request.cross_nic), 1 - 1e-6);
+  if (!plan.proof.side.empty()) expect_cut(paths.system(), plan);
   return true;
 }
 
 class ProofOnRandomMachines : public ::testing::TestWithParam<unsigned> {};
 
 TEST_P(ProofOnRandomMachines, HoldsForAllChannelsThatThereAre) {
-  const topo::System system = random_machine(GetParam());
-  if (system.gpus().size() > kMostGpus) GTEST_SKIP() << "too many orders to try them all";
+  const topo::System system = random_machine(GetParam(), kMostGpus);
   const topo::Paths paths(system, whole_rules());
   int proven = 0;
   for (const Pattern pattern : kAllPatterns)
-    for (const int nodes : {1, 2}) {
-      SCOPED_TRACE(std::string(name_of(pattern)) + (nodes == 2 ? ", two nodes" : ""));
+    for (const auto& [nodes, cross_nic, channels] :
+         {std::tuple(1, 2, 32), std::tuple(1, 2, 2), std::tuple(2, 2, 32), std::tuple(2, 0, 2),
+          std::tuple(2, 1, 32)}) {
+      SCOPED_TRACE(fmt::format("{}, {} nodes, cross-NIC {}, {} channels", name_of(pattern), nodes, cross_nic,
+                               channels));
       Request request;
       request.pattern = pattern;
       request.nodes = nodes;
-      proven += expect_proven(paths, find_channels(paths, request)) ? 1 : 0;
+      request.cross_nic = cross_nic;
+      request.max_channels = channels;
+      proven += expect_proven(paths, find_channels(paths, request), request) ? 1 : 0;
     }
   EXPECT_GE(proven, 1);
 }
-INSTANTIATE_TEST_SUITE_P(Seeds, ProofOnRandomMachines, ::testing::Range(1U, 81U));
+INSTANTIATE_TEST_SUITE_P(Seeds, ProofOnRandomMachines, ::testing::Range(1U, 41U));
 
-TEST(Proof, IsTheCutBetweenTwoSockets) {
+class ProofOfRandomParts : public ::testing::TestWithParam<unsigned> {};
+
+/// In every part a GB/s costs something, in all together at least 1.
+TEST_P(ProofOfRandomParts, HoldsForAllChannelsOfAllParts) {
+  const PathTables tables(random_machine_in_parts(GetParam()));
+  for (const Pattern pattern : kAllPatterns)
+    for (const int cross_nic : {0, 1, 2}) {
+      Request request;
+      request.pattern = pattern;
+      request.nodes = 2;
+      request.cross_nic = cross_nic;
+      const NodePlans plans = plan_parts(tables, request);
+      if (plans.parts.empty() || !plans.parts[0].proof.together || !plans.parts[0].proof.because.empty())
+        continue;
+      SCOPED_TRACE(fmt::format("{}, cross-NIC {}", name_of(pattern), cross_nic));
+      double least = 0;
+      for (std::size_t i = 0; i < plans.parts.size(); ++i) {
+        const topo::Paths& paths = part_of(tables, plans, i).paths;
+        expect_worth(paths.system(), plans.parts[i]);
+        least += least_cost(paths, plans.parts[i], cross_nic);
+      }
+      EXPECT_GE(least, 1 - 1e-6);
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, ProofOfRandomParts, ::testing::Range(1U, 41U));
+
+TEST(Proof, IsTheCutBetweenTwoIslands) {
+  const topo::System system =
+      topo::read_nccl_xml(LOOM_SEARCH_DATA "/sixteen-gpus-two-islands.xml", topo::Model::kNccl).system;
+  Request request;
+  for (const int nodes : {1, 2}) {
+    SCOPED_TRACE(nodes);
+    request.nodes = nodes;
+    const ChannelPlan plan = find_plans(system, request).parts[0];
+    const bool first = nodes == 1;
+    EXPECT_THAT(plan.proof.side,
+                first ? ElementsAre(0, 1, 2, 3, 4, 5, 6, 7) : ElementsAre(8, 9, 10, 11, 12, 13, 14, 15));
+    expect_worth(system, plan);
+    expect_cut(system, plan);
+  }
+}
+
+/// Between the sockets of a host without NVLinks.
+TEST(Proof, IsTheLinkBetweenTwoSockets) {
   const topo::System system = machine("pcie-2socket.xml");
   const topo::Paths paths(system, whole_rules());
   const ChannelPlan plan = find_channels(paths, {});
-  expect_proven(paths, plan);
-  double crossing = 0;
-  for (const Proof::Price& entry : plan.proof.prices) crossing += entry.price * entry.gbps;
-  EXPECT_NEAR(crossing, plan.bound_gbps, 1e-6);
+  expect_worth(system, plan);
+  for (const Proof::Price& entry : plan.proof.prices)
+    EXPECT_THAT(Resources(system).label(entry.number), HasSubstr("NUMA"));
 }
 
 TEST(Proof, SaysWhenTheNumberOfChannelsLimits) {

@@ -2,6 +2,7 @@
 // repository.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 
 #include "base/error.hpp"
 #include "search/hop_table.hpp"
+#include "search/path_tables.hpp"
 #include "search/validate.hpp"
 #include "topo/nccl_xml.hpp"
 
@@ -50,14 +52,13 @@ inline topo::PathRules whole_rules() {
   return rules;
 }
 
-/// Every part of `plans` on its GPUs; fails the test with what is wrong.
-inline void expect_valid(const topo::System& system, const NodePlans& plans) {
+/// All parts of `plans` at the same time; fails the test with what is wrong.
+inline void expect_valid(const PathTables& tables, const NodePlans& plans) {
   ASSERT_EQ(plans.parts.size(), plans.ranks.size());
-  for (std::size_t i = 0; i < plans.parts.size(); ++i) {
-    const topo::System part = topo::trimmed_to(system, plans.ranks[i]);
-    for (const std::string& violation : violations(topo::Paths(part, whole_rules()), plans.parts[i]))
-      ADD_FAILURE() << violation;
-  }
+  for (const std::string& violation : violations(tables, plans)) ADD_FAILURE() << violation;
+}
+inline void expect_valid(const topo::System& system, const NodePlans& plans) {
+  expect_valid(PathTables(system), plans);
 }
 
 /// A machine that nobody would build: one or two hosts' worth of switches, some NVLinks, some NICs. `draw`
@@ -99,7 +100,7 @@ inline topo::System machine_from(const std::function<unsigned()>& draw, bool int
     topo::NetInfo info;
     info.device = net;
     info.speed_mbps = 100000 * (1 + one_of(4));
-    info.gpu_direct = true;
+    info.gpu_direct = info.collectives = true;
     info.max_connections = 64;
     add(info, nic);
   }
@@ -129,9 +130,53 @@ inline topo::System machine_from(const std::function<unsigned()>& draw, bool int
   return topo::build_system(std::move(nodes), {0}, topo::Model::kNccl).system;
 }
 
-inline topo::System random_machine(unsigned seed) {
+/// A machine whose sockets talk to each other more slowly than to the network, so that it is planned in
+/// parts; with ports that share links, cables and rails.
+inline topo::System machine_in_parts_from(const std::function<unsigned()>& draw) {
+  const auto one_of = [&](int count) { return static_cast<int>(draw() % static_cast<unsigned>(count)); };
+  constexpr int kModels[] = {63, 85, 143};  // Intel's: 6, 10 and 22 GB/s between sockets
+  const int model = kModels[one_of(3)], sm = one_of(2) == 0 ? 70 : 80, sockets = 2 + one_of(2);
+  int buses = 0, gpus = 0, nets = 0;
+  const auto pci = [&](const char* kind, int width) {
+    ++buses;
+    return fmt::format(
+        "<pci busid='0000:{:02x}:00.0' class='{}' link_speed='16.0 GT/s PCIe' link_width='{}'>", buses, kind,
+        width);
+  };
+  const auto width = [&] { return one_of(2) == 0 ? 8 : 16; };
+  std::string text = "<system version='1'>";
+  for (int socket = 0; socket < sockets; ++socket) {
+    text += fmt::format(
+        "<cpu numaid='{}' affinity='{}' arch='x86_64' vendor='GenuineIntel' familyid='6' modelid='{}'>",
+        socket, socket + 1, model);
+    for (int i = 0, switches = 1 + one_of(2); i < switches; ++i) {
+      text += pci("0x060400", width());
+      for (int gpu = 0, count = 1 + one_of(2); gpu < count; ++gpu, ++gpus)
+        text +=
+            pci("0x030200", 16) + fmt::format("<gpu dev='{0}' sm='{1}' rank='{0}' gdr='1'/></pci>", gpus, sm);
+      for (int net = 0, count = one_of(3); net < count; ++net, ++nets) {
+        const std::string rail = one_of(3) == 0 ? fmt::format(" rail='{}'", one_of(2)) : "";
+        const std::string guid = one_of(3) == 0 ? fmt::format(" guid='0x{}'", 5 + one_of(2)) : "";
+        text += pci("0x020000", width());
+        text += fmt::format(
+            "<nic><net name='n{0}' dev='{0}' speed='{1}'{2}{3} port='1' gdr='1' coll='1'/></nic></pci>", nets,
+            100000 << one_of(3), rail, guid);
+      }
+      text += "</pci>";
+    }
+    text += "</cpu>";
+  }
+  return topo::parse_nccl_xml(text + "</system>", "parts.xml", topo::Model::kNccl).system;
+}
+
+inline topo::System random_machine_in_parts(unsigned seed) {
   std::mt19937 random(seed);
-  return machine_from([&] { return static_cast<unsigned>(random()); }, seed % 2 == 0);
+  return machine_in_parts_from([&] { return static_cast<unsigned>(random()); });
+}
+
+inline topo::System random_machine(unsigned seed, int most_gpus = 9) {
+  std::mt19937 random(seed);
+  return machine_from([&] { return static_cast<unsigned>(random()); }, seed % 2 == 0, most_gpus);
 }
 
 /// What one ring through the GPUs in the machine's order carries.
