@@ -162,6 +162,16 @@ TEST_F(CudaKernels, PerformEveryCollectiveOfRanksThatShareAGpu) {
     }
 }
 
+TEST_F(CudaKernels, PerformSmallCollectives) {
+  Ranks ranks(*real_, 2, 1);
+  for (const auto algorithm :
+       {Algorithm::kAllreduceRing, Algorithm::kReduceScatterRing, Algorithm::kAllGatherRing,
+        Algorithm::kBroadcastChain, Algorithm::kReduceChain, Algorithm::kOneShot, Algorithm::kTwoShot})
+    for (const auto protocol : {Protocol::kSimple, Protocol::kLL, Protocol::kLL128})
+      ranks.check<int>({algorithm, protocol, 2, 0, 1003, sizeof(int), find_reduce(Op::kSum, Type::kInt32)},
+                       Op::kSum, Type::kInt32);
+}
+
 TEST_F(CudaKernels, CarryElementsOf16Bytes) {
   Ranks ranks(*real_, 3, 2);
   for (const auto algorithm : {Algorithm::kAllreduceRing, Algorithm::kOneShot, Algorithm::kTwoShot})
