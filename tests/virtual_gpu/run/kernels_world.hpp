@@ -6,6 +6,7 @@
 #include <cstring>
 #include <future>
 #include <map>
+#include <mutex>
 #include <ranges>
 #include <span>
 #include <string>
@@ -98,7 +99,7 @@ class World {
         space_.put(links_.back() + static_cast<std::size_t>(c) * sizeof(steps::Channel),
                    layout.channel(memory, r, c));
     }
-    words_ = space_.add(16);
+    words_ = space_.add(8 * static_cast<std::size_t>(1 + size));
   }
 
   /// What went wrong; empty: all ranks have the right result.
@@ -114,20 +115,86 @@ class World {
       out_at[r] = space_.add(call.out_count() * sizeof(T) + offset) + offset;
       std::memcpy(space_.host(in_at[r]), in[r].data(), in[r].size());
     }
+    Company company(static_cast<unsigned>(size_ * channels_));
+    const std::string error =
+        launch(program, kernel, call, threads, settings, in_at, out_at, size_, company, call.count);
+    if (!error.empty()) return error;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const steps::Bytes right =
+          steps::expected(call, in, static_cast<int>(r), steps::Bytes(call.out_count() * sizeof(T)));
+      const steps::Bytes found(space_.host(out_at[r]), space_.host(out_at[r]) + right.size());
+      if (const auto at = steps::first_difference<T>(found, right); at >= 0)
+        return "rank " + std::to_string(r) + " has a wrong element " + std::to_string(at);
+      if (space_.get<loom::device::Word>(failed_word(static_cast<int>(r))) != 0)
+        return "rank " + std::to_string(r) + " has left as if the call were abandoned";
+      for (std::size_t i = 0; i < offset; ++i)
+        if (space_.get<std::byte>(out_at[r] - offset + i) != std::byte{})
+          return "rank " + std::to_string(r) + " has stored before its buffer";
+    }
+    return {};
+  }
+
+  /// Why a call does not come to its end.
+  enum class Hindrance {
+    kAbsent,  ///< the last rank does not come
+    kPart,    ///< all that it does is a shorter call
+    kFull     ///< nobody has consumed what was sent before, and there is no slot left
+  };
+  /// What goes wrong when the ranks are told to leave. The word that says so is seen by one thread now, by
+  /// another one later.
+  template <class T>
+  std::string abandon(const Program& program, const std::string& kernel, const steps::Call& call,
+                      unsigned threads, const Settings& settings, Hindrance hindrance) {
+    if (hindrance == Hindrance::kFull) fill();
+    const std::vector<std::uint64_t> in(static_cast<std::size_t>(size_),
+                                        space_.add(call.in_count() * sizeof(T))),
+        out(in.size(), space_.add(call.out_count() * sizeof(T)));
+    const int ranks = hindrance == Hindrance::kAbsent ? size_ - 1 : size_;
+    Company company(static_cast<unsigned>(ranks * channels_ + 1));
+    std::atomic<bool> over = false;
+    std::jthread leaver([&] {
+      std::atomic_ref word(*reinterpret_cast<loom::device::Word*>(space_.host(words_)));
+      for (std::uint64_t i = 0; i < 1 << 23 && !over; ++i) {
+        word = i % 2;
+        if (i % 64 == 0) std::this_thread::yield();
+      }
+      word = 1;
+      company.leave();
+    });
+    const std::string error = launch(program, kernel, call, threads, settings, in, out, ranks, company,
+                                     hindrance == Hindrance::kPart ? 24 / sizeof(T) : call.count);
+    over = true;
+    if (!error.empty()) return error;
+    for (int r = 0; r < size_ - 1; ++r)
+      if (space_.get<loom::device::Word>(failed_word(r)) != 1)
+        return "rank " + std::to_string(r) + " does not say that the call was abandoned";
+    return {};
+  }
+
+ private:
+  /// One grid for each of the ranks [0, ranks). The first fault.
+  std::string launch(const Program& program, const std::string& kernel, const steps::Call& call,
+                     unsigned threads, const Settings& settings, const std::vector<std::uint64_t>& in,
+                     const std::vector<std::uint64_t>& out, int ranks, Company& company,
+                     std::size_t last_count) {
     Watch watch;
-    std::vector<std::string> errors(ranks);
+    std::mutex mutex;
+    std::string first;
     std::vector<std::jthread> grids;
-    for (std::size_t r = 0; r < ranks; ++r)
-      grids.emplace_back([&, r] {
+    for (int rank = 0; rank < ranks; ++rank)
+      grids.emplace_back([&, rank] {
+        const auto r = static_cast<std::size_t>(rank);
         cuda::CollectiveArgs args;
-        args.task =
-            call.task(static_cast<int>(r), device<void>(in_at[r]), device<void>(out_at[r]), 0, channels_);
+        steps::Call mine_of = call;
+        if (rank == size_ - 1) mine_of.count = last_count;
+        args.task = mine_of.task(rank, device<void>(in[r]), device<void>(out[r]), 0, channels_);
         args.form = form_;
         args.channels = device<steps::Channel>(links_[r]);
         args.abandoned = device<const loom::device::Word>(words_);
-        args.failed = device<loom::device::Word>(words_ + 8);
+        args.failed = device<loom::device::Word>(failed_word(rank));
         Settings mine = settings;
-        mine.seed = settings.seed * ranks + r;
+        mine.company = &company;
+        mine.seed = settings.seed * static_cast<std::uint64_t>(size_) + r;
         try {
           run(program, *program.find(kernel),
               {.grid = {static_cast<unsigned>(channels_)},
@@ -135,33 +202,33 @@ class World {
                .parameters = parameters(args)},
               space_, mine, watch.stop);
         } catch (const std::exception& error) {
-          errors[r] = error.what();
+          const std::lock_guard lock(mutex);
+          if (first.empty()) first = error.what();
           watch.stop = true;
         }
       });
     grids.clear();
-    for (std::size_t r = 0; r < ranks; ++r)
-      if (!errors[r].empty()) return errors[r];
-    for (std::size_t r = 0; r < ranks; ++r) {
-      const steps::Bytes right =
-          steps::expected(call, in, static_cast<int>(r), steps::Bytes(call.out_count() * sizeof(T)));
-      const steps::Bytes found(space_.host(out_at[r]), space_.host(out_at[r]) + right.size());
-      if (const auto at = steps::first_difference<T>(found, right); at >= 0)
-        return "rank " + std::to_string(r) + " has a wrong element " + std::to_string(at);
-      for (std::size_t i = 0; i < offset; ++i)
-        if (space_.get<std::byte>(out_at[r] - offset + i) != std::byte{})
-          return "rank " + std::to_string(r) + " has stored before its buffer";
-    }
-    if (space_.get<loom::device::Word>(words_ + 8) != 0) return "a wait has ended as if it were abandoned";
-    return {};
+    return first;
   }
 
- private:
+  /// Every link is as if as many messages had been sent as it has slots.
+  void fill() {
+    for (const std::uint64_t channels : links_) {
+      auto channel = space_.get<steps::Channel>(channels);
+      for (int p = 0; p < steps::kProtocols; ++p) {
+        channel.ring[p].passed.sent = form_.ring[p].slot_count;
+        channel.pairwise[p].passed.sent = form_.pairwise[p].slot_count;
+      }
+      space_.put(channels, channel);
+    }
+  }
+  std::uint64_t failed_word(int rank) const { return words_ + 8 * static_cast<std::uint64_t>(1 + rank); }
+
   int size_, channels_;
   steps::ChannelForm form_;
   TestSpace space_;
   std::vector<std::uint64_t> links_;  ///< where each rank's channels lie
-  std::uint64_t words_ = 0;
+  std::uint64_t words_ = 0;           ///< whether the call is abandoned; whether each rank has left for that
 };
 
 }  // namespace virtual_gpu::run
