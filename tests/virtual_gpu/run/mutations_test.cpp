@@ -172,10 +172,11 @@ class Course {
       if (mutant.line == kAll && &mode != std::end(kModes) - 1) continue;
       Settings settings = mode.settings;
       for (settings.seed = 0; settings.seed < mode.seeds; ++settings.seed)
-        for (const Tried& tried : mutant.mutation->orders ? ordering_ : bounds_)
-          if ((mutant.line == kAll || tried.runs[mutant.line]) && settings.seed < tried.seeds)
-            if (const std::string error = tried.run(mutated, settings); !error.empty())
-              return std::string(mode.name) + ", " + error.substr(0, error.find('\n'));
+        for (const auto* cases : {mutant.mutation->orders ? nullptr : &bounds_, &ordering_})
+          for (const Tried& tried : cases != nullptr ? *cases : std::vector<Tried>())
+            if ((mutant.line == kAll || tried.runs[mutant.line]) && settings.seed < tried.seeds)
+              if (const std::string error = tried.run(mutated, settings); !error.empty())
+                return std::string(mode.name) + ", " + error.substr(0, error.find('\n'));
       if (!mutant.mutation->orders) break;  // a matter of values
     }
     return {};
