@@ -299,7 +299,15 @@ constexpr const char* kAlone = "the host reads the word alone";
 constexpr const char* kEachWordHasAFlag = "of LL: each word has its flag, and what is old is loaded again";
 constexpr const char* kAllStoresWait =
     "here weak and relaxed stores leave in the same ways; PTX promises less for weak ones";
+constexpr const char* kBehindTheMessage =
+    "of the first element of a vector: there is one; of vectors in slots: what lies behind a message is the "
+    "links' "
+    "memory still, one region here, and elements of buffers have checks of their own";
 constexpr Survivors kSurvivors[] = {
+    {"SimpleMove", "no bounds check", 20, 18, kBehindTheMessage},
+    {"LLMove", "no bounds check", 3, 3, kBehindTheMessage},
+    {"collective", "no bounds check", 2, 2,
+     "of rounds that end early: without it ranks send each other empty messages, all alike"},
     {"LL128Move", "lanes do not join", 2, 2,
      "before loads: the vote between brings them together, and the load behind it comes after the flag for "
      "each"},
