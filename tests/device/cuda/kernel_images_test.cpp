@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -197,6 +198,26 @@ TEST_F(KernelLoading, TakesNvccsWhereTheDriverRefusesClangs) {
   cuda_.fail("PTX", 222);
   if (!has_kernels_by(Compiler::kNvcc)) GTEST_SKIP() << "skipped: this build has no kernels by nvcc";
   EXPECT_TRUE(adds());
+}
+
+/// CUDA 12.2 compiles PTX up to 8.2, CUDA 13.0 up to 9.0.
+TEST_F(KernelLoading, TakesWhatTheDriverIsNewEnoughFor) {
+  const bool nvccs_is_newer = has_kernels_by(Compiler::kNvcc) && kernels_by(Compiler::kNvcc) >= "nvcc 13";
+  for (const auto& [version, takes_nvccs] : {std::pair("12020", !nvccs_is_newer), std::pair("13000", true)}) {
+    SCOPED_TRACE(version);
+    ::setenv("VIRTUAL_GPU_DRIVER_VERSION", version, 1);
+    if (has_kernels_by(Compiler::kClang) || takes_nvccs) {
+      EXPECT_TRUE(adds());
+    }
+    cuda_.fail("PTX", 222);  // clang's
+    if (has_kernels_by(Compiler::kNvcc) && takes_nvccs) {
+      EXPECT_TRUE(adds());
+    } else {
+      EXPECT_THROW(adds(), Error);
+    }
+    cuda_.fail("PTX", 0);
+  }
+  ::unsetenv("VIRTUAL_GPU_DRIVER_VERSION");
 }
 
 TEST_F(KernelLoading, SaysWhyTheDriverTakesNoneInTheOrderOfTheAttempts) {

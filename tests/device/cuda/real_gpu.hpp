@@ -1,4 +1,5 @@
-// real_gpu.hpp -- a GPU for tests and benchmarks, by way of the driver alone.
+// real_gpu.hpp -- a GPU for tests and benchmarks, by way of the driver alone. LD_LIBRARY_PATH may put a
+// virtual one first.
 #pragma once
 
 #include <memory>
@@ -36,6 +37,8 @@ class RealGpu {
   }
   const Driver& driver() const { return *driver_; }
   Owner owner() const { return {context_, 0}; }
+  /// tests/virtual_gpu: sizes have to be small.
+  bool is_virtual() const { return driver_->find("virtual_gpu_read") != nullptr; }
   /// "NVIDIA H100 80GB HBM3", and its multiprocessors.
   std::string name() const {
     char name[128] = "?";

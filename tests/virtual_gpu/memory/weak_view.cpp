@@ -7,16 +7,19 @@
 // Before a release or a fence, what waits of the thread and what is the block's leaves: at system scope all
 // of it, at the GPU's what no other GPU or process reaches. At the block's scope it becomes the block's.
 //
-// Weak loads may find a sector as the block has loaded it before, unless the thread has acquired since,
-// itself or through a barrier. All others read memory.
+// Weak loads, and those of a scope that leaves out who stores there, may find a sector as the block has
+// loaded it before, unless the thread has acquired since, itself or through a barrier. What was loaded once
+// may be loaded again at any time, early for the next who asks. All others read memory.
 //
 // Lines that the lanes of one instruction cover stay whole on paths that keep them so. Weak loads alone take
-// each sector by itself.
+// each sector by itself. Lanes need not load at once, even if they are together: whoever has seen a flag
+// loads again what others have loaded.
 //
 // What it does not have: loads that overtake earlier ones to memory that was never loaded before, and atomics
 // that wait.
 #include <cstring>
 #include <random>
+#include <thread>
 #include <unordered_map>
 
 #include "tests/virtual_gpu/memory/words.hpp"
@@ -102,6 +105,8 @@ class WeakView final : public View {
 
   bool one_in(unsigned n) { return random_() % n == 0; }
   void some_leave();
+  void load_early(unsigned thread);
+  void load_at_once(const Form& form, std::span<const Access> lanes);
   void leave(std::size_t index, Bytes which);
   void put(const Access& lane, std::size_t bytes);
   void publish(unsigned thread, Scope scope);
@@ -181,6 +186,27 @@ Bytes WeakView::overlay(unsigned thread, std::uint64_t address, std::size_t byte
 
 void WeakView::load(const Form& form, std::span<const Access> lanes) {
   some_leave();
+  if (form.order != Order::kWeak && one_in(32)) load_early(lanes.front().thread);
+  if (lanes.size() > 1 && form.order != Order::kWeak && one_in(4)) {
+    const std::size_t first = 1 + random_() % (lanes.size() - 1);
+    load_at_once(form, lanes.first(first));
+    std::this_thread::yield();
+    load_at_once(form, lanes.subspan(first));
+  } else {
+    load_at_once(form, lanes);
+  }
+}
+
+/// What will be loaded later may be on its way already.
+void WeakView::load_early(unsigned thread) {
+  for (auto& [sector, loaded] : loaded_) {
+    load_words(loaded.data.data(), host_of(regions_.find(thread, sector, kSectorBytes, false), sector),
+               kSectorBytes);
+    loaded.time = ++time_;
+  }
+}
+
+void WeakView::load_at_once(const Form& form, std::span<const Access> lanes) {
   std::vector<std::uint64_t> whole;
   if (form.order != Order::kWeak) whole = whole_lines(regions_, form, lanes, false);
   std::vector<std::array<std::byte, kLineBytes>> lines(whole.size());
@@ -210,7 +236,7 @@ void WeakView::read(const Form& form, const Access& lane, const std::byte* line)
   if (found.count() < form.bytes) {
     for (std::size_t i = 0; i < form.bytes; ++i)
       if (!found[i]) expect_written(region, lane.thread, lane.address + i, 1);
-    if (form.order == Order::kWeak) {
+    if (form.order == Order::kWeak || !suffices(form.scope, region)) {
       read_weakly(region, form, lane);
     } else {
       if (line != nullptr)

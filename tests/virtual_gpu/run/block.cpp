@@ -74,6 +74,7 @@ void Block::round() {
     fruitless_rounds_ = 0;
     waits_since_ = {};
     has_lost_patience_ = false;
+    if (settings_.company != nullptr) settings_.company->get_on();
     return;
   }
   // Every GPU lets lanes go on that others wait for, also if these wait for them elsewhere.
@@ -84,6 +85,9 @@ void Block::round() {
     break_meetings();
     watch_patience();
   }
+  if (settings_.company != nullptr && fruitless_rounds_ % (4 * kPatience) == 0 &&
+      settings_.company->is_stuck(this))
+    fail_waiting(Fault::Kind::kDeadlock, "what it waits for does not come");
   if (fruitless_rounds_ % 8 == 0) std::this_thread::yield();  // they may wait for another block
 }
 
@@ -148,6 +152,7 @@ unsigned Block::run_set(Warp& warp, Set& set, unsigned budget) {
     const Op& op = code_.ops[set.pc];
     const Frame registers = frame(warp, set);
     ++clock_;
+    if (settings_.runs_of_lines != nullptr) ++(*settings_.runs_of_lines)[static_cast<std::size_t>(op.line)];
     Mask mask = set.lanes;
     if (op.guarded) {
       const Slot* const guard = registers.slots + static_cast<std::size_t>(op.guard) * kLanes;

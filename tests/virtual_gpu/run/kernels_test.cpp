@@ -1,21 +1,13 @@
-// loom's kernels as nvcc compiles them: reductions, and collectives of ranks that are grids of this process.
-// Where there was no nvcc, they are skipped.
+// loom's kernels as nvcc and clang compile them: reductions, and collectives of ranks that are grids of this
+// process. Those of a compiler that this build has not are skipped.
 #include <gmock/gmock.h>
 
-#include <fstream>
-#include <future>
-#include <sstream>
-
-#include "device/cuda/kernel_args.hpp"
-#include "tests/device/steps/steps_world.hpp"
-#include "tests/virtual_gpu/run/launch.hpp"
-#include "tests/virtual_gpu/test_space.hpp"
+#include "tests/virtual_gpu/run/kernels_world.hpp"
 
 namespace virtual_gpu::run {
 namespace {
 
-namespace cuda = loom::device::cuda;
-namespace steps = loom::device::steps;
+using cuda::Compiler;
 using loom::device::Op;
 using loom::device::Type;
 using steps::Algorithm;
@@ -23,64 +15,24 @@ using steps::Protocol;
 
 constexpr int kSum = 0, kMin = 2, kMinloc = 10, kMove = cuda::kMove;
 
-/// The PTX of an image; empty if there is none.
-std::string ptx_of(int image) {
-#ifdef LOOM_PTX_FOLDER
-  std::ifstream file(std::string(LOOM_PTX_FOLDER "/kernels_") + std::to_string(image) + ".ptx");
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-#else
-  static_cast<void>(image);
-  return {};
-#endif
-}
-/// Parsed once.
-const Program& program_of(int image) {
-  static std::map<int, Program> programs;
-  const auto found = programs.find(image);
-  return found != programs.end() ? found->second
-                                 : programs.emplace(image, ptx::parse(ptx_of(image))).first->second;
-}
-
-class Kernels : public ::testing::Test {
+class Kernels : public ::testing::TestWithParam<Compiler> {
  protected:
   void SetUp() override {
-    if (ptx_of(kMove).empty()) GTEST_SKIP() << "there was no nvcc to compile kernels to PTX";
+    if (cuda::kernels_by(GetParam()).empty())
+      GTEST_SKIP() << "skipped: this build has no kernels of this compiler";
   }
 };
 
-/// Ends grids that do not come to an end.
-class Watch {
- public:
-  Watch()
-      : thread_([this] {
-          if (done_.get_future().wait_for(std::chrono::seconds(100)) == std::future_status::timeout)
-            stop = true;
-        }) {}
-  ~Watch() { done_.set_value(); }
-  std::atomic<bool> stop = false;
+// -----------------------------------------------------------------------------------------------
+// reductions
 
- private:
-  std::promise<void> done_;
-  std::jthread thread_;
-};
-
-template <class Args>
-std::span<const std::byte> parameters(const Args& args) {
-  return std::as_bytes(std::span(&args, 1));
-}
-template <class T>
-T* device(std::uint64_t address) {
-  return reinterpret_cast<T*>(address);
-}
-
-// ----------------------------------------------------------------------------------------------- reductions
-
-TEST_F(Kernels, AreAllThereAndKnown) {
-  for (const int image : {kSum, kMin, kMinloc, kMove}) {
-    const Program& program = program_of(image);
-    EXPECT_EQ(program.entries().size(), 2U * loom::device::kTypeCount) << image;
+TEST_P(Kernels, AreAllThereAndKnown) {
+  const std::pair<int, Type> kinds[] = {
+      {kSum, Type::kFloat}, {kMin, Type::kInt8}, {kMinloc, Type::kDoubleInt}, {kMove, Type::kUint8}};
+  for (const auto& [op, type] : kinds) {
+    const Program& program = program_of({GetParam(), op, type});
+    EXPECT_EQ(program.entries().size(), GetParam() == Compiler::kNvcc ? 2U * loom::device::kTypeCount : 2U)
+        << op;
     for (const Entry& entry : program.entries()) {
       const bool reduces = entry.name.starts_with("loom_reduce");
       EXPECT_EQ(entry.parameter_bytes, reduces ? sizeof(cuda::ReduceArgs) : sizeof(cuda::CollectiveArgs));
@@ -90,10 +42,9 @@ TEST_F(Kernels, AreAllThereAndKnown) {
 }
 
 template <class T>
-void check_reduction(int image, Op op, Type type, int operands, std::size_t count, std::size_t offset,
+void check_reduction(const KernelOf& kernel, int operands, std::size_t count, std::size_t offset,
                      const Settings& settings) {
-  SCOPED_TRACE(::testing::Message() << "image " << image << ", type " << static_cast<int>(type) << ", "
-                                    << operands << " operands of " << count);
+  SCOPED_TRACE(::testing::Message() << kernel.name("reduce") << ", " << operands << " operands of " << count);
   TestSpace space;
   cuda::ReduceArgs args;
   args.operands = operands;
@@ -109,11 +60,11 @@ void check_reduction(int image, Op op, Type type, int operands, std::size_t coun
     if (k == 0)
       right = bytes;
     else
-      loom::device::find_reduce(op, type)(right.data(), right.data(), bytes.data(), count);
+      loom::device::find_reduce(static_cast<Op>(kernel.op), kernel.type)(right.data(), right.data(),
+                                                                         bytes.data(), count);
   }
-  const Program& program = program_of(image);
-  const Entry* const entry =
-      program.find("loom_reduce_" + std::to_string(image) + "_" + std::to_string(static_cast<int>(cuda::kernel_type(image, type))));
+  const Program& program = program_of(kernel);
+  const Entry* const entry = program.find(kernel.name("reduce"));
   ASSERT_NE(entry, nullptr);
   Watch watch;
   ASSERT_NO_THROW(run(program, *entry, {.grid = {2}, .block = {96}, .parameters = parameters(args)}, space,
@@ -123,116 +74,36 @@ void check_reduction(int image, Op op, Type type, int operands, std::size_t coun
 }
 
 template <class T>
-void check_reductions(int image, Op op, Type type) {
+void check_reductions(Compiler compiler, Op op, Type type) {
+  const KernelOf kernel{compiler, static_cast<int>(op), type};
   for (const Settings& settings :
        {Settings{},
         Settings{.meeting = Meeting::kVotesOnly, .random_order = true, .weak_memory = true, .seed = 3}}) {
-    check_reduction<T>(image, op, type, 2, 1000, 0, settings);
-    check_reduction<T>(image, op, type, 3, 333, sizeof(T) % 16, settings);
+    check_reduction<T>(kernel, 2, 1000, 0, settings);
+    check_reduction<T>(kernel, 3, 333, sizeof(T) % 16, settings);
   }
-  check_reduction<T>(image, op, type, 8, 1, 0, {});
+  check_reduction<T>(kernel, 8, 1, 0, {});
 }
 
-TEST_F(Kernels, ReduceAsTheHostDoes) {
-  check_reductions<std::int8_t>(kSum, Op::kSum, Type::kInt8);
-  check_reductions<std::uint16_t>(kSum, Op::kSum, Type::kUint16);
-  check_reductions<std::int32_t>(kSum, Op::kSum, Type::kInt32);
-  check_reductions<std::uint64_t>(kSum, Op::kSum, Type::kUint64);
-  check_reductions<float>(kSum, Op::kSum, Type::kFloat);
-  check_reductions<double>(kSum, Op::kSum, Type::kDouble);
-  check_reductions<loom::device::Half>(kSum, Op::kSum, Type::kHalf);
-  check_reductions<loom::device::Bfloat16>(kSum, Op::kSum, Type::kBfloat16);
-  check_reductions<loom::device::Complex<double>>(kSum, Op::kSum, Type::kComplexDouble);
-  check_reductions<std::int16_t>(kMin, Op::kMin, Type::kInt16);
-  check_reductions<float>(kMin, Op::kMin, Type::kFloat);
-  check_reductions<loom::device::Half>(kMin, Op::kMin, Type::kHalf);
-  check_reductions<loom::device::Pair<double, int>>(kMinloc, Op::kMinloc, Type::kDoubleInt);
-  check_reductions<loom::device::Pair<std::int16_t, int>>(kMinloc, Op::kMinloc, Type::kShortInt);
+TEST_P(Kernels, ReduceAsTheHostDoes) {
+  check_reductions<std::int8_t>(GetParam(), Op::kSum, Type::kInt8);
+  check_reductions<std::uint16_t>(GetParam(), Op::kSum, Type::kUint16);
+  check_reductions<std::int32_t>(GetParam(), Op::kSum, Type::kInt32);
+  check_reductions<std::uint64_t>(GetParam(), Op::kSum, Type::kUint64);
+  check_reductions<float>(GetParam(), Op::kSum, Type::kFloat);
+  check_reductions<double>(GetParam(), Op::kSum, Type::kDouble);
+  check_reductions<loom::device::Half>(GetParam(), Op::kSum, Type::kHalf);
+  check_reductions<loom::device::Bfloat16>(GetParam(), Op::kSum, Type::kBfloat16);
+  check_reductions<loom::device::Complex<double>>(GetParam(), Op::kSum, Type::kComplexDouble);
+  check_reductions<std::int16_t>(GetParam(), Op::kMin, Type::kInt16);
+  check_reductions<float>(GetParam(), Op::kMin, Type::kFloat);
+  check_reductions<loom::device::Half>(GetParam(), Op::kMin, Type::kHalf);
+  check_reductions<loom::device::Pair<double, int>>(GetParam(), Op::kMinloc, Type::kDoubleInt);
+  check_reductions<loom::device::Pair<std::int16_t, int>>(GetParam(), Op::kMinloc, Type::kShortInt);
 }
 
-// ---------------------------------------------------------------------------------------------- collectives
-
-/// Ranks that reach each other's memory.
-class World {
- public:
-  World(int size, int channels, std::size_t slot_bytes, std::size_t slots,
-        memory::Path path = memory::Path::kNvlink)
-      : size_(size), channels_(channels) {
-    for (int p = 0; p < steps::kProtocols; ++p) form_.ring[p] = form_.pairwise[p] = {slot_bytes, slots};
-    const steps::Layout layout(form_, size);
-    std::vector<std::byte*> memory;
-    for (int r = 0; r < size; ++r)
-      memory.push_back(device<std::byte>(space_.add(layout.bytes(channels), {.path = path})));
-    for (int r = 0; r < size; ++r) {
-      links_.push_back(space_.add(sizeof(steps::Channel) * static_cast<std::size_t>(channels)));
-      for (int c = 0; c < channels; ++c)
-        space_.put(links_.back() + static_cast<std::size_t>(c) * sizeof(steps::Channel),
-                   layout.channel(memory, r, c));
-    }
-    words_ = space_.add(16 + 2 * 64);
-  }
-
-  /// What went wrong; empty: all ranks have the right result.
-  template <class T>
-  std::string perform(const Program& program, const std::string& kernel, const steps::Call& call,
-                      unsigned threads, Settings settings, std::size_t offset = 0) {
-    const auto ranks = static_cast<std::size_t>(size_);
-    std::vector<steps::Bytes> in(ranks);
-    std::vector<std::uint64_t> in_at(ranks), out_at(ranks);
-    for (std::size_t r = 0; r < ranks; ++r) {
-      in[r] = steps::elements<T>(call.in_count(), static_cast<unsigned>(settings.seed * 8 + r + 1));
-      in_at[r] = space_.add(in[r].size() + 64) + offset;
-      out_at[r] = space_.add(call.out_count() * sizeof(T) + 64) + offset;
-      std::memcpy(space_.host(in_at[r]), in[r].data(), in[r].size());
-    }
-    Watch watch;
-    std::vector<std::string> errors(ranks);
-    std::vector<std::jthread> grids;
-    for (std::size_t r = 0; r < ranks; ++r)
-      grids.emplace_back([&, r] {
-        cuda::CollectiveArgs args;
-        args.task =
-            call.task(static_cast<int>(r), device<void>(in_at[r]), device<void>(out_at[r]), 0, channels_);
-        args.form = form_;
-        args.channels = device<steps::Channel>(links_[r]);
-        args.abandoned = device<const loom::device::Word>(words_);
-        args.failed = device<loom::device::Word>(words_ + 8);
-        args.arrived = device<loom::device::Word>(words_ + 16 + 8 * r);
-        args.ended = device<loom::device::Word>(words_ + 80 + 8 * r);
-        args.call = 1;
-        Settings mine = settings;
-        mine.seed = settings.seed * ranks + r;
-        try {
-          run(program, *program.find(kernel),
-              {.grid = {static_cast<unsigned>(channels_)},
-               .block = {threads},
-               .parameters = parameters(args)},
-              space_, mine, watch.stop);
-        } catch (const std::exception& error) {
-          errors[r] = error.what();
-          watch.stop = true;
-        }
-      });
-    grids.clear();
-    for (std::size_t r = 0; r < ranks; ++r)
-      if (!errors[r].empty()) return errors[r];
-    for (std::size_t r = 0; r < ranks; ++r) {
-      const steps::Bytes right =
-          steps::expected(call, in, static_cast<int>(r), steps::Bytes(call.out_count() * sizeof(T)));
-      const steps::Bytes found(space_.host(out_at[r]), space_.host(out_at[r]) + right.size());
-      if (const auto at = steps::first_difference<T>(found, right); at >= 0)
-        return "rank " + std::to_string(r) + " has a wrong element " + std::to_string(at);
-    }
-    return {};
-  }
-
- private:
-  int size_, channels_;
-  steps::ChannelForm form_;
-  TestSpace space_;
-  std::vector<std::uint64_t> links_;  ///< where each rank's channels lie
-  std::uint64_t words_ = 0;
-};
+// ----------------------------------------------------------------------------------------------
+// collectives
 
 std::vector<Settings> every_mode() {
   std::vector<Settings> result{{}};
@@ -261,10 +132,8 @@ constexpr Way kMoving[] = {{Algorithm::kAllGatherRing, Protocol::kSimple},
                            {Algorithm::kBroadcastChain, Protocol::kLL128}};
 
 template <class T>
-void check_collectives(int image, Type type, std::span<const Way> ways, int ranks, int channels,
+void check_collectives(const KernelOf& kernel, std::span<const Way> ways, int ranks, int channels,
                        std::size_t count, std::size_t offset = 0) {
-  const std::string kernel =
-      "loom_collective_" + std::to_string(image) + "_" + std::to_string(static_cast<int>(cuda::kernel_type(image, type)));
   for (const Settings& settings : every_mode()) {
     World world(ranks, channels, 256, 4);
     for (const Way& way : ways) {
@@ -275,89 +144,50 @@ void check_collectives(int image, Type type, std::span<const Way> ways, int rank
           0,
           count,
           sizeof(T),
-          image == kMove ? nullptr : loom::device::find_reduce(static_cast<Op>(image), type)};
-      EXPECT_EQ(world.perform<T>(program_of(image), kernel, call, 64, settings, offset), "")
-          << kernel << ", algorithm " << static_cast<int>(way.algorithm) << ", protocol "
+          kernel.op == kMove ? nullptr : loom::device::find_reduce(static_cast<Op>(kernel.op), kernel.type)};
+      EXPECT_EQ(world.perform<T>(program_of(kernel), kernel.name("collective"), call, 64, settings, offset),
+                "")
+          << kernel.name("collective") << ", algorithm " << static_cast<int>(way.algorithm) << ", protocol "
           << static_cast<int>(way.protocol) << ", meeting " << static_cast<int>(settings.meeting) << ", weak "
           << settings.weak_memory << ", seed " << settings.seed;
     }
   }
 }
 
-TEST_F(Kernels, PerformCollectivesOfTwoRanks) {
-  check_collectives<std::int32_t>(kSum, Type::kInt32, kReducing, 2, 1, 301);
+TEST_P(Kernels, PerformCollectivesOfTwoRanks) {
+  check_collectives<std::int32_t>({GetParam(), kSum, Type::kInt32}, kReducing, 2, 1, 301);
 }
-TEST_F(Kernels, PerformCollectivesOfThreeRanksAndTwoChannels) {
-  check_collectives<float>(kSum, Type::kFloat, kReducing, 3, 2, 203, 4);
+TEST_P(Kernels, PerformCollectivesOfThreeRanksAndTwoChannels) {
+  check_collectives<float>({GetParam(), kSum, Type::kFloat}, kReducing, 3, 2, 203, 4);
 }
-TEST_F(Kernels, PerformCollectivesOfFourRanks) {
-  check_collectives<loom::device::Half>(kMin, Type::kHalf, kReducing, 4, 1, 151);
+TEST_P(Kernels, PerformCollectivesOfFourRanks) {
+  check_collectives<loom::device::Half>({GetParam(), kMin, Type::kHalf}, kReducing, 4, 1, 151);
 }
-TEST_F(Kernels, MoveDataAsItIs) {
-  check_collectives<std::uint8_t>(kMove, Type::kUint8, kMoving, 3, 1, 1001);
-  check_collectives<std::uint8_t>(kMove, Type::kUint8, kMoving, 2, 2, 777, 3);
+TEST_P(Kernels, MoveDataAsItIs) {
+  check_collectives<std::uint8_t>({GetParam(), kMove, Type::kUint8}, kMoving, 3, 1, 1001);
+  check_collectives<std::uint8_t>({GetParam(), kMove, Type::kUint8}, kMoving, 2, 2, 777, 3);
 }
 
-// ------------------------------------------------------------------------------------------------ mistakes
-
-/// Whether kernels that move data come to a wrong result or a fault with one of the seeds. Each slot is
-/// used several times, so that there are old data in it.
-bool is_found(const Program& program, Protocol protocol, Settings settings, std::uint64_t seeds = 50,
-              memory::Path path = memory::Path::kNvlink) {
-  for (settings.seed = 0; settings.seed < seeds; ++settings.seed) {
-    World world(2, 1, 256, 4, path);
-    for (int i = 0; i < 2; ++i) {
+TEST_P(Kernels, NeedLinesThatStayWhole) {
+  const KernelOf kernel{GetParam(), kMove, Type::kUint8};
+  const auto goes_wrong = [&](Protocol protocol, std::uint64_t seeds) {
+    for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+      World world(2, 1, 256, 4, memory::Path::kPcie);
       const steps::Call call{Algorithm::kAllGatherRing, protocol, 2, 0, 2003, 1, nullptr};
-      if (!world.perform<std::uint8_t>(program, "loom_collective_12_4", call, 64, settings, 3).empty())
+      if (!world
+               .perform<std::uint8_t>(program_of(kernel), kernel.name("collective"), call, 64,
+                                      {.random_order = true, .weak_memory = true, .seed = seed}, 3)
+               .empty())
         return true;
     }
-  }
-  return false;
+    return false;
+  };
+  EXPECT_TRUE(goes_wrong(Protocol::kLL128, 50));
+  EXPECT_FALSE(goes_wrong(Protocol::kSimple, 4));
 }
-/// The program that moves data, with `from` replaced by `to` everywhere.
-Program changed(std::string_view from, std::string_view to) {
-  std::string text = ptx_of(kMove);
-  std::size_t times = 0;
-  for (std::size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size(), ++times)
-    text.replace(at, from.size(), to);
-  EXPECT_GT(times, 0U) << from;
-  return Program(ptx::parse(text));
-}
-const Settings kWeak{.random_order = true, .weak_memory = true};
-const Settings kApart{.meeting = Meeting::kVotesOnly, .random_order = true};
-const Settings kWeakAndApart{.meeting = Meeting::kVotesOnly, .random_order = true, .weak_memory = true};
 
-class Mistakes : public Kernels {};
-
-TEST_F(Mistakes, AreNoneInTheKernels) {
-  for (const Settings& settings : {kWeak, kApart, kWeakAndApart}) {
-    EXPECT_FALSE(is_found(program_of(kMove), Protocol::kSimple, settings, 4));
-    EXPECT_FALSE(is_found(program_of(kMove), Protocol::kLL128, settings, 4));
-  }
-}
-TEST_F(Mistakes, AreFoundWhenLanesDoNotJoinBeforeALine) {
-  const Program program = changed("bar.warp.sync", "// ");
-  EXPECT_FALSE(is_found(program, Protocol::kSimple, kApart, 2));
-  EXPECT_TRUE(is_found(program, Protocol::kLL128, kApart));
-  EXPECT_TRUE(is_found(program, Protocol::kLL128, kWeakAndApart));
-}
-TEST_F(Mistakes, AreFoundWhenAFlagIsNotReleased) {
-  EXPECT_TRUE(is_found(changed("st.release.sys", "st.relaxed.sys"), Protocol::kSimple, kWeak));
-}
-TEST_F(Mistakes, AreFoundWhenAFlagIsNotAcquired) {
-  EXPECT_TRUE(is_found(changed("ld.acquire.sys", "ld.relaxed.sys"), Protocol::kSimple, kWeak));
-}
-TEST_F(Mistakes, AreFoundWhenTheScopeIsTooNarrow) {
-  EXPECT_TRUE(is_found(changed("st.release.sys", "st.release.gpu"), Protocol::kSimple, kWeak));
-  EXPECT_TRUE(is_found(changed("ld.acquire.sys", "ld.acquire.gpu"), Protocol::kSimple, kWeak));
-}
-TEST_F(Mistakes, AreFoundWhenThreadsDoNotMeetBeforeAFlag) {
-  EXPECT_TRUE(is_found(changed("bar.red.or.pred", "or.pred"), Protocol::kSimple, kWeak));
-}
-TEST_F(Mistakes, AreFoundWhereThePathDoesNotKeepLinesWhole) {
-  EXPECT_TRUE(is_found(program_of(kMove), Protocol::kLL128, kWeak, 50, memory::Path::kPcie));
-  EXPECT_FALSE(is_found(program_of(kMove), Protocol::kSimple, kWeak, 4, memory::Path::kPcie));
-}
+INSTANTIATE_TEST_SUITE_P(By, Kernels, ::testing::ValuesIn(cuda::kCompilers),
+                         [](const auto& test) { return test.param == Compiler::kNvcc ? "nvcc" : "clang"; });
 
 }  // namespace
 }  // namespace virtual_gpu::run

@@ -33,6 +33,16 @@ std::span<const Entry> Program::entries() const {
   return code_->entries;
 }
 
+bool Company::is_stuck(const void* member) {
+  const std::lock_guard lock(mutex_);
+  if (const std::uint64_t now = progress_; now != seen_) {
+    seen_ = now;
+    stuck_.clear();
+  }
+  ++stuck_[member];  // the first time, part of the spinning may have been before somebody got on
+  return std::ranges::count_if(stuck_, [](const auto& each) { return each.second > 1; }) >= members_;
+}
+
 namespace {
 
 void check(const Entry& entry, const Launch& launch) {
@@ -77,6 +87,7 @@ void run(const Program& program, const Entry& entry, const Launch& launch, memor
         if (first == nullptr) first = std::current_exception();
         failed = true;
       }
+      if (settings.company != nullptr) settings.company->leave();
     }
   };
   const std::size_t blocks = launch.grid.count();

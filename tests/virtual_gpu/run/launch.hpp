@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -41,6 +43,29 @@ enum class Meeting {
               ///< order
 };
 
+/// Blocks of several grids that wait for each other. When none of them gets on, it is a deadlock.
+class Company {
+ public:
+  /// So many blocks; whoever else may end their waiting counts, too.
+  explicit Company(unsigned members) : members_(members) {}
+
+  void get_on() { ++progress_; }
+  /// One of them has ended.
+  void leave() {
+    --members_;
+    ++progress_;
+  }
+  /// A member has spun in vain for long. Whether all have, since anybody got on.
+  bool is_stuck(const void* member);
+
+ private:
+  std::atomic<unsigned> members_;
+  std::atomic<std::uint64_t> progress_ = 0;
+  std::mutex mutex_;
+  std::uint64_t seen_ = 0;             ///< of progress_
+  std::map<const void*, int> stuck_;  ///< how often each has said so since
+};
+
 struct Settings {
   Meeting meeting = Meeting::kPostDominators;
   bool random_order = false;  ///< of the warps of a block
@@ -53,6 +78,9 @@ struct Settings {
   /// still go on. Called by any thread.
   std::function<void(const std::string&)> on_patience_lost = {};
   std::chrono::milliseconds patience{30'000};
+  Company* company = nullptr;  ///< that the blocks of this grid are of; nullptr: they may spin for ever
+  /// Where it is set: how often each line of the PTX has run, from line 0. At least as long as the text.
+  std::vector<std::atomic<unsigned>>* runs_of_lines = nullptr;
 };
 
 /// What a kernel did wrong, and where.

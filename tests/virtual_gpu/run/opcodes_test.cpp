@@ -1,47 +1,10 @@
 // Every opcode with values worked out by hand.
 #include <gmock/gmock.h>
 
-#include "tests/virtual_gpu/run/kernel.hpp"
+#include "tests/virtual_gpu/run/rows.hpp"
 
 namespace virtual_gpu::run {
 namespace {
-
-struct Row {
-  std::string code;  ///< the result goes to register 0 of any kind, the inputs are in 1, 2 and 3 of all kinds
-  std::vector<std::uint64_t> in;
-  std::uint64_t out;
-};
-
-std::uint64_t result_of(const Row& row) {
-  std::string body =
-      "mov.b64 %d0, 0; mov.b32 %r0, 0; mov.b16 %h0, 0; mov.f32 %f0, 0f00000000; mov.f64 %e0, "
-      "0d0000000000000000;"
-      "mov.pred %q0, 0;\n";
-  for (std::size_t i = 0; i < 3; ++i) {
-    const std::string n = std::to_string(i + 1);
-    body += "mov.b64 %d" + n + ", " + std::to_string(i < row.in.size() ? row.in[i] : 0) + "; cvt.u32.u64 %r" +
-            n + ", %d" + n + "; cvt.u16.u64 %h" + n + ", %d" + n + "; mov.b32 %f" + n + ", %r" + n +
-            "; mov.b64 %e" + n + ", %d" + n + "; setp.ne.u64 %q" + n + ", %d" + n + ", 0;\n";
-  }
-  body +=
-      row.code +
-      "\ncvt.u64.u32 %d4, %r0; or.b64 %d0, %d0, %d4; cvt.u64.u16 %d4, %h0; or.b64 %d0, %d0, %d4;"
-      "mov.b32 %r4, %f0; cvt.u64.u32 %d4, %r4; or.b64 %d0, %d0, %d4; mov.b64 %d4, %e0; or.b64 %d0, %d0, %d4;"
-      "selp.b64 %d4, 1, 0, %q0; or.b64 %d0, %d0, %d4; st.global.u64 [%p0], %d0;";
-  TestSpace space;
-  const std::uint64_t out = space.add(8);
-  Kernel(body, 1).run(space, {1}, {1}, {out});
-  return space.get<std::uint64_t>(out);
-}
-void check(const std::vector<Row>& rows) {
-  for (const Row& row : rows) {
-    try {
-      EXPECT_EQ(result_of(row), row.out) << row.code << std::hex << " gives " << result_of(row);
-    } catch (const std::exception& error) {
-      ADD_FAILURE() << row.code << ": " << error.what();
-    }
-  }
-}
 
 constexpr std::uint64_t kMinus1 = ~0ULL;
 constexpr std::uint64_t kHalf = 0x3f000000, kOne = 0x3f800000, kTwo = 0x40000000, kThree = 0x40400000,
