@@ -99,7 +99,7 @@ class World {
         space_.put(links_.back() + static_cast<std::size_t>(c) * sizeof(steps::Channel),
                    layout.channel(memory, r, c));
     }
-    words_ = space_.add(8 * static_cast<std::size_t>(1 + size));
+    words_ = space_.add(8 * static_cast<std::size_t>(1 + 3 * size));
   }
 
   /// What went wrong; empty: all ranks have the right result.
@@ -192,8 +192,8 @@ class World {
         args.channels = device<steps::Channel>(links_[r]);
         args.abandoned = device<const loom::device::Word>(words_);
         args.failed = device<loom::device::Word>(failed_word(rank));
-        args.arrived = device<loom::device::Word>(words_ + 16 + 8 * r);
-        args.ended = device<loom::device::Word>(words_ + 80 + 8 * r);
+        args.arrived = device<loom::device::Word>(words_ + 8 * (1 + ranks + r));
+        args.ended = device<loom::device::Word>(words_ + 8 * (1 + 2 * ranks + r));
         args.call = 1;
         Settings mine = settings;
         mine.company = &company;
