@@ -8,6 +8,10 @@
 namespace loom::device::cuda {
 namespace {
 
+/// Fruitless looks at a flag before a kernel leaves; each takes about a microsecond (an estimate, not
+/// measured).
+constexpr unsigned kPatience = 1 << 14;
+
 std::size_t whole_lines(std::size_t elems, std::size_t elem_bytes) {
   constexpr std::size_t kLine = 128;
   const std::size_t line = std::max<std::size_t>(1, kLine / elem_bytes);
@@ -23,7 +27,7 @@ std::optional<KernelWay> kernel_way(Collective collective, std::size_t bytes, in
   // Estimates, not measured: up to which size latency counts most, and how many bytes keep a block busy.
   constexpr std::size_t kMostOneShot = 64 * 1024, kMostTwoShot = 2 * 1024 * 1024, kMostLL128 = 512 * 1024;
   constexpr std::size_t kBytesPerChannel = 32 * 1024;
-  if (ranks < 2 || ranks > steps::kMostRanks) return {};
+  if (ranks < 2 || ranks > steps::kMostPairwise) return {};
   const int channels = static_cast<int>(
       std::clamp<std::size_t>(bytes / kBytesPerChannel, 1, static_cast<std::size_t>(most_channels)));
   const Protocol of_rings = may_ll128 && bytes <= kMostLL128 ? Protocol::kLL128 : Protocol::kSimple;
@@ -48,7 +52,7 @@ std::optional<KernelWay> kernel_way(Collective collective, std::size_t bytes, in
 
 steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_bytes, int size) {
   using steps::Algorithm;
-  const auto ranks = static_cast<std::size_t>(size), channels = static_cast<std::size_t>(way.channels);
+  const auto ranks = static_cast<std::size_t>(size);
   const bool blocks =
                  way.algorithm == Algorithm::kReduceScatterRing || way.algorithm == Algorithm::kAllGatherRing,
              shares = way.algorithm == Algorithm::kAllreduceRing || way.algorithm == Algorithm::kTwoShot;
@@ -58,20 +62,24 @@ steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_byt
   task.size = size;
   task.count = blocks ? count * ranks : count;
   task.chunk = shares ? whole_lines(divide_up(count, ranks), elem_bytes) : count;
-  task.window_length = whole_lines(divide_up(task.chunk, channels), elem_bytes);
+  task.total_weight = static_cast<unsigned>(way.channels);
   return task;
+}
+
+std::size_t kernel_bytes(int ranks, int channels) {
+  return steps::Layout(kernel_form(), ranks, steps::plain_channels(ranks, channels)).bytes(channels);
 }
 
 KernelLinks::KernelLinks(Gpu& gpu, int rank, std::span<std::byte* const> memory, int channels)
     : gpu_(gpu), rank_(rank) {
-  const steps::Layout layout(kernel_form(), static_cast<int>(memory.size()));
-  std::vector<steps::Channel> table;
-  for (int channel = 0; channel < channels; ++channel) table.push_back(layout.channel(memory, rank, channel));
-  words_ = reinterpret_cast<Word*>(gpu.allocate_on_host(2 * sizeof(Word)));
-  words_[0] = words_[1] = 0;
+  const int ranks = static_cast<int>(memory.size());
+  const steps::Layout layout(kernel_form(), ranks, steps::plain_channels(ranks, channels));
+  words_ = reinterpret_cast<Word*>(gpu.allocate_on_host(kWords * sizeof(Word)));
+  std::fill_n(words_, kWords, 0);
   try {
-    table_ = gpu.allocate(table.size() * sizeof(steps::Channel));
-    gpu_.copy(table_, table.data(), table.size() * sizeof(steps::Channel));
+    table_ = gpu.allocate(layout.table_bytes(channels));
+    const std::vector<std::byte> table = layout.table(memory, rank, channels, table_);
+    gpu_.copy(table_, table.data(), table.size());
     gpu_.synchronize();
   } catch (...) {
     if (table_ != nullptr) gpu.release(table_);
@@ -87,12 +95,29 @@ KernelLinks::~KernelLinks() {
 
 void KernelLinks::start(steps::Task task, std::optional<Op> op, Type type, int channels) {
   task.rank = rank_;
-  const CollectiveArgs args{.task = task,
-                            .form = kernel_form(),
-                            .channels = reinterpret_cast<steps::Channel*>(table_),
-                            .abandoned = &words_[0],
-                            .failed = &words_[1]};
-  gpu_.perform(op, type, args, static_cast<unsigned>(channels));
+  args_ = {.task = task,
+           .form = kernel_form(),
+           .channels = reinterpret_cast<steps::Channel*>(table_),
+           .abandoned = &words_[kAbandoned],
+           .failed = &words_[kFailed],
+           .left = &words_[kLeft],
+           .patience = kPatience};
+  op_ = op;
+  type_ = type;
+  blocks_ = static_cast<unsigned>(channels);
+  launch();
+}
+
+void KernelLinks::launch() {
+  steps::store_release(&words_[kLeft], 0);
+  gpu_.perform(op_, type_, args_, blocks_);
+}
+
+bool KernelLinks::goes_on() {
+  if (steps::load_acquire(&words_[kLeft]) == 0 || steps::load_acquire(&words_[kFailed]) != 0) return false;
+  args_.task.resumes = true;
+  launch();
+  return true;
 }
 
 void KernelLinks::prepare(std::optional<Op> op, Type type) {
@@ -101,12 +126,14 @@ void KernelLinks::prepare(std::optional<Op> op, Type type) {
 }
 
 bool KernelLinks::finish() {
-  gpu_.synchronize();
-  return steps::load_acquire(&words_[1]) == 0;
+  do {
+    gpu_.synchronize();
+  } while (goes_on());
+  return steps::load_acquire(&words_[kFailed]) == 0;
 }
 
 void KernelLinks::abandon() noexcept {
-  steps::store_release(&words_[0], 1);
+  steps::store_release(&words_[kAbandoned], 1);
 }
 
 }  // namespace loom::device::cuda

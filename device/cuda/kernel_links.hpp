@@ -19,6 +19,9 @@ constexpr steps::ChannelForm kernel_form() {
   steps::ChannelForm form;
   form.ring[static_cast<int>(Protocol::kSimple)] = {.slot_bytes = 128 * 1024, .slot_count = 8};
   form.ring[static_cast<int>(Protocol::kLL128)] = {.slot_bytes = 32 * 1024, .slot_count = 8};
+  form.tree[static_cast<int>(Protocol::kSimple)] = {.slot_bytes = 64 * 1024, .slot_count = 8};
+  form.tree[static_cast<int>(Protocol::kLL)] = {.slot_bytes = 8 * 1024, .slot_count = 8};
+  form.tree[static_cast<int>(Protocol::kLL128)] = {.slot_bytes = 16 * 1024, .slot_count = 8};
   form.pairwise[static_cast<int>(Protocol::kLL)] = {.slot_bytes = 16 * 1024, .slot_count = 4};
   form.pairwise[static_cast<int>(Protocol::kLL128)] = {.slot_bytes = 32 * 1024, .slot_count = 4};
   return form;
@@ -27,9 +30,7 @@ constexpr steps::ChannelForm kernel_form() {
 inline constexpr int kMostChannels = 16;
 
 /// Bytes of memory of each rank.
-constexpr std::size_t kernel_bytes(int ranks, int channels = kMostChannels) {
-  return steps::Layout(kernel_form(), ranks).bytes(channels);
-}
+std::size_t kernel_bytes(int ranks, int channels = kMostChannels);
 
 /// How kernels perform a call. Pure arithmetic on what all ranks share.
 struct KernelWay {
@@ -41,8 +42,8 @@ struct KernelWay {
 std::optional<KernelWay> kernel_way(Collective collective, std::size_t bytes, int ranks, bool may_ll128,
                                     int most_channels = kMostChannels);
 
-/// A Task of a call's sizes (see steps::Task), equal on all ranks. Chunks and windows are whole lines, so
-/// that vectors stay aligned.
+/// A Task of a call's sizes (see steps::Task), equal on all ranks. Chunks are whole lines, so that vectors
+/// stay aligned.
 steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_bytes, int size);
 
 /// Throws what Gpu throws.
@@ -62,18 +63,27 @@ class KernelLinks {
   /// Enqueues the call: a task of divide() for so many channels, with its buffers and its root. No op: data
   /// is only moved, as kUint8.
   void start(steps::Task task, std::optional<Op> op, Type type, int channels);
-  /// Whether it has ended.
-  bool has_ended() const { return gpu_.is_idle(); }
+  /// Whether it has ended. Launches it again where it has left.
+  bool has_ended() { return gpu_.is_idle() && !goes_on(); }
   /// Waits for it. False: it was abandoned, and the links must not be used any more.
   bool finish();
   /// The kernel ends soon, wherever it waits.
   void abandon() noexcept;
 
  private:
+  enum : int { kAbandoned, kFailed, kLeft, kWords };
+  void launch();
+  /// Whether the kernel had left, and has been launched again.
+  bool goes_on();
+
   Gpu& gpu_;
   int rank_;
-  std::byte* table_ = nullptr;  ///< steps::Channel of each channel
-  Word* words_ = nullptr;       ///< on the host: abandoned, failed
+  std::byte* table_ = nullptr;  ///< of steps::Layout
+  Word* words_ = nullptr;       ///< on the host
+  CollectiveArgs args_;         ///< of the last launch
+  std::optional<Op> op_;
+  Type type_ = Type::kUint8;
+  unsigned blocks_ = 0;
 };
 
 }  // namespace loom::device::cuda
