@@ -84,8 +84,8 @@ __device__ void collective(const CollectiveArgs& args) {
   for (unsigned i = threadIdx.x; i < kWords; i += blockDim.x) words[i] = in_memory[i];
   __syncthreads();
   Warps group(steps::groups_of(args.task.algorithm));
-  const steps::Outcome outcome = steps::perform<Operation, T>(group, group.number(), args.task, channel, args.form,
-                                                              {args.abandoned, args.patience});
+  const steps::Outcome outcome = steps::perform<Operation, T>(
+      group, group.number(), args.task, channel, args.form, {args.abandoned, args.patience});
   __syncthreads();
   for (unsigned i = threadIdx.x; i < kWords; i += blockDim.x) in_memory[i] = words[i];
   if (group.index() != 0) return;
