@@ -51,16 +51,19 @@ inline constexpr unsigned kReduceThreads = 512;
 
 /// loom_collective_<op>_<type>: one block for each channel.
 struct CollectiveArgs {
-  steps::Task task;  ///< of channel 0; the windows of the others are as long, one behind the other
+  steps::Task task;
   steps::ChannelForm form;
   steps::Channel* channels = nullptr;  ///< this rank's, in device memory
   const Word* abandoned = nullptr;     ///< every wait ends once this is not 0
   Word* failed = nullptr;              ///< set when a wait has ended so
-  Word* arrived = nullptr;  ///< in device memory: blocks of this call that have come to their end; 0 before
-  Word* ended = nullptr;    ///< on the host: the last block writes `call` here
-  Word call = 0;            ///< this call's number on these links
+  Word* left = nullptr;  ///< set when a block has left: launch it all again, with task.resumes
+  Word* arrived = nullptr;  ///< in device memory: blocks of this launch that have come to their end; 0 before
+  Word* ended = nullptr;    ///< on the host: the last block writes `launch` here
+  Word launch = 0;          ///< this launch's number on these links
+  unsigned patience = 0;    ///< see steps::WayOut
 };
 inline constexpr unsigned kCollectiveThreads = 512;
+static_assert(kCollectiveThreads <= steps::kMostThreads);
 /// So many blocks fit a multiprocessor, for ranks that share a GPU: 64 registers a thread.
 inline constexpr unsigned kCollectiveBlocks = 2;
 

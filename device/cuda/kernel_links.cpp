@@ -9,6 +9,10 @@
 namespace loom::device::cuda {
 namespace {
 
+/// Fruitless looks at a flag before a kernel leaves; each takes about a microsecond (an estimate, not
+/// measured).
+constexpr unsigned kPatience = 1 << 14;
+
 std::size_t whole_lines(std::size_t elems, std::size_t elem_bytes) {
   constexpr std::size_t kLine = 128;
   const std::size_t line = std::max<std::size_t>(1, kLine / elem_bytes);
@@ -24,7 +28,7 @@ std::optional<KernelWay> kernel_way(Collective collective, std::size_t bytes, in
   // Estimates, not measured: up to which size latency counts most, and how many bytes keep a block busy.
   constexpr std::size_t kMostOneShot = 64 * 1024, kMostTwoShot = 2 * 1024 * 1024, kMostLL128 = 512 * 1024;
   constexpr std::size_t kBytesPerChannel = 32 * 1024;
-  if (ranks < 2 || ranks > steps::kMostRanks) return {};
+  if (ranks < 2 || ranks > steps::kMostPairwise) return {};
   const int channels = static_cast<int>(
       std::clamp<std::size_t>(bytes / kBytesPerChannel, 1, static_cast<std::size_t>(most_channels)));
   const Protocol of_rings = may_ll128 && bytes <= kMostLL128 ? Protocol::kLL128 : Protocol::kSimple;
@@ -49,7 +53,7 @@ std::optional<KernelWay> kernel_way(Collective collective, std::size_t bytes, in
 
 steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_bytes, int size) {
   using steps::Algorithm;
-  const auto ranks = static_cast<std::size_t>(size), channels = static_cast<std::size_t>(way.channels);
+  const auto ranks = static_cast<std::size_t>(size);
   const bool blocks =
                  way.algorithm == Algorithm::kReduceScatterRing || way.algorithm == Algorithm::kAllGatherRing,
              shares = way.algorithm == Algorithm::kAllreduceRing || way.algorithm == Algorithm::kTwoShot;
@@ -59,20 +63,24 @@ steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_byt
   task.size = size;
   task.count = blocks ? count * ranks : count;
   task.chunk = shares ? whole_lines(divide_up(count, ranks), elem_bytes) : count;
-  task.window_length = whole_lines(divide_up(task.chunk, channels), elem_bytes);
+  task.total_weight = static_cast<unsigned>(way.channels);
   return task;
+}
+
+std::size_t kernel_bytes(int ranks, int channels) {
+  return steps::Layout(kernel_form(), ranks, steps::plain_channels(ranks, channels)).bytes(channels);
 }
 
 KernelLinks::KernelLinks(GpuStream& stream, int rank, std::span<std::byte* const> memory, int channels)
     : stream_(stream), rank_(rank) {
-  const steps::Layout layout(kernel_form(), static_cast<int>(memory.size()));
-  std::vector<steps::Channel> table;
-  for (int channel = 0; channel < channels; ++channel) table.push_back(layout.channel(memory, rank, channel));
-  table_bytes_ = table.size() * sizeof(steps::Channel);
+  const int ranks = static_cast<int>(memory.size());
+  const steps::Layout layout(kernel_form(), ranks, steps::plain_channels(ranks, channels));
+  table_bytes_ = layout.table_bytes(channels);
   words_ = new (gpu().allocate_on_host(sizeof(Words))) Words{};
   try {
     table_ = gpu().allocate(table_bytes_ + sizeof(Word));
-    gpu().copy(table_, table.data(), table_bytes_);
+    const std::vector<std::byte> table = layout.table(memory, rank, channels, table_);
+    gpu().copy(table_, table.data(), table.size());
   } catch (...) {
     if (table_ != nullptr) gpu().release(table_);
     gpu().release_on_host(reinterpret_cast<std::byte*>(words_));
@@ -87,16 +95,33 @@ KernelLinks::~KernelLinks() {
 
 void KernelLinks::start(steps::Task task, std::optional<Op> op, Type type, int channels) {
   task.rank = rank_;
-  const CollectiveArgs args{.task = task,
-                            .form = kernel_form(),
-                            .channels = reinterpret_cast<steps::Channel*>(table_),
-                            .abandoned = &words_->abandoned,
-                            .failed = &words_->failed,
-                            .arrived = reinterpret_cast<Word*>(table_ + table_bytes_),
-                            .ended = &words_->ended,
-                            .call = calls_ + 1};
-  stream_.perform(op, type, args, static_cast<unsigned>(channels));
-  ++calls_;
+  args_ = {.task = task,
+           .form = kernel_form(),
+           .channels = reinterpret_cast<steps::Channel*>(table_),
+           .abandoned = &words_->abandoned,
+           .failed = &words_->failed,
+           .left = &words_->left,
+           .arrived = reinterpret_cast<Word*>(table_ + table_bytes_),
+           .ended = &words_->ended,
+           .patience = kPatience};
+  op_ = op;
+  type_ = type;
+  blocks_ = static_cast<unsigned>(channels);
+  launch();
+}
+
+void KernelLinks::launch() {
+  steps::store_release(&words_->left, 0);
+  args_.launch = launches_ + 1;
+  stream_.perform(op_, type_, args_, blocks_);
+  ++launches_;
+}
+
+bool KernelLinks::goes_on() {
+  if (steps::load_acquire(&words_->left) == 0 || was_abandoned()) return false;
+  args_.task.resumes = true;
+  launch();
+  return true;
 }
 
 void KernelLinks::prepare(std::optional<Op> op, Type type) {
@@ -107,10 +132,10 @@ void KernelLinks::prepare(std::optional<Op> op, Type type) {
 bool KernelLinks::has_ended() {
   // A kernel that has faulted writes no word. To ask the driver takes as long as many looks.
   constexpr unsigned kLooksPerQuery = 256;
-  const auto is_there = [this] { return steps::load_acquire(&words_->ended) == calls_; };
-  if (is_there()) return true;
+  const auto is_there = [this] { return steps::load_acquire(&words_->ended) == launches_; };
+  if (is_there()) return !goes_on();
   if (++looks_ % kLooksPerQuery != 0 || !stream_.is_idle()) return false;
-  if (is_there()) return true;
+  if (is_there()) return !goes_on();
   throw Error(ErrorCode::kDevice, "A kernel has ended and has not said so.");
 }
 
@@ -119,7 +144,9 @@ bool KernelLinks::was_abandoned() const {
 }
 
 bool KernelLinks::finish() {
-  stream_.synchronize();
+  do {
+    stream_.synchronize();
+  } while (goes_on());
   return !was_abandoned();
 }
 

@@ -19,6 +19,9 @@ constexpr steps::ChannelForm kernel_form() {
   steps::ChannelForm form;
   form.ring[static_cast<int>(Protocol::kSimple)] = {.slot_bytes = 128 * 1024, .slot_count = 8};
   form.ring[static_cast<int>(Protocol::kLL128)] = {.slot_bytes = 32 * 1024, .slot_count = 8};
+  form.tree[static_cast<int>(Protocol::kSimple)] = {.slot_bytes = 64 * 1024, .slot_count = 8};
+  form.tree[static_cast<int>(Protocol::kLL)] = {.slot_bytes = 8 * 1024, .slot_count = 8};
+  form.tree[static_cast<int>(Protocol::kLL128)] = {.slot_bytes = 16 * 1024, .slot_count = 8};
   form.pairwise[static_cast<int>(Protocol::kLL)] = {.slot_bytes = 16 * 1024, .slot_count = 4};
   form.pairwise[static_cast<int>(Protocol::kLL128)] = {.slot_bytes = 32 * 1024, .slot_count = 4};
   return form;
@@ -27,9 +30,7 @@ constexpr steps::ChannelForm kernel_form() {
 inline constexpr int kMostChannels = 16;
 
 /// Bytes of memory of each rank.
-constexpr std::size_t kernel_bytes(int ranks, int channels = kMostChannels) {
-  return steps::Layout(kernel_form(), ranks).bytes(channels);
-}
+std::size_t kernel_bytes(int ranks, int channels = kMostChannels);
 
 /// How kernels perform a call. Pure arithmetic on what all ranks share.
 struct KernelWay {
@@ -41,8 +42,8 @@ struct KernelWay {
 std::optional<KernelWay> kernel_way(Collective collective, std::size_t bytes, int ranks, bool may_ll128,
                                     int most_channels = kMostChannels);
 
-/// A Task of a call's sizes (see steps::Task), equal on all ranks. Chunks and windows are whole lines, so
-/// that vectors stay aligned.
+/// A Task of a call's sizes (see steps::Task), equal on all ranks. Chunks are whole lines, so that vectors
+/// stay aligned.
 steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_bytes, int size);
 
 /// Throws what Gpu throws.
@@ -63,7 +64,7 @@ class KernelLinks {
   /// is only moved, as kUint8. One at a time.
   void start(steps::Task task, std::optional<Op> op, Type type, int channels);
   /// Whether it has ended: then its results are there, for the GPU and for whoever copies them. Mostly one
-  /// look at host memory.
+  /// look at host memory. Launches it again where it has left.
   bool has_ended();
   /// Of a call that has ended: it was abandoned, and the links must not be used any more.
   bool was_abandoned() const;
@@ -77,17 +78,24 @@ class KernelLinks {
   struct Words {
     alignas(128) Word abandoned;
     alignas(128) Word failed;
-    alignas(128) Word ended;  ///< number of the last call that has
+    alignas(128) Word left;
+    alignas(128) Word ended;  ///< number of the last launch that has
   };
   Gpu& gpu() const noexcept { return stream_.gpu(); }
+  void launch();
+  /// Whether the kernel had left, and has been launched again.
+  bool goes_on();
 
   GpuStream& stream_;
   int rank_;
-  std::byte* table_ =
-      nullptr;  ///< steps::Channel of each channel, and a word in which blocks count themselves
+  std::byte* table_ = nullptr;  ///< of steps::Layout, and a word in which blocks count themselves
   std::size_t table_bytes_;
   Words* words_ = nullptr;
-  Word calls_ = 0;
+  CollectiveArgs args_;  ///< of the last launch
+  std::optional<Op> op_;
+  Type type_ = Type::kUint8;
+  unsigned blocks_ = 0;
+  Word launches_ = 0;
   unsigned looks_ = 0;
 };
 

@@ -12,20 +12,36 @@ namespace {
 
 using Operation = OperationOf<LOOM_OP>;
 
-/// A block as a group that performs step code.
-class Block {
+/// Warps of a block as a group that performs step code: all of them, or one of `groups` equal parts.
+class Warps {
  public:
   static constexpr int kLanes = 8;  ///< 16 bytes each
 
-  __device__ int index() const { return static_cast<int>(threadIdx.x); }
-  __device__ int size() const { return static_cast<int>(blockDim.x); }
-  __device__ bool any(bool condition) { return __syncthreads_or(condition) != 0; }
+  __device__ explicit Warps(int groups)
+      : size_(static_cast<int>(blockDim.x) / groups), number_(static_cast<int>(threadIdx.x) / size_) {}
+
+  __device__ int number() const { return number_; }
+  __device__ int index() const { return static_cast<int>(threadIdx.x) - number_ * size_; }
+  __device__ int size() const { return size_; }
+  __device__ bool any(bool condition) {
+    int result;
+    // Barrier 0 is that of the whole block. Waits have parted the lanes of a warp: not `.aligned`.
+    asm volatile(
+        "{\n\t.reg .pred holds;\n\tsetp.ne.s32 holds, %1, 0;\n\t"
+        "barrier.red.or.pred holds, %2, %3, holds;\n\tselp.s32 %0, 1, 0, holds;\n\t}"
+        : "=r"(result)
+        : "r"(static_cast<int>(condition)), "r"(number_ + 1), "r"(size_)
+        : "memory");
+    return result != 0;
+  }
   __device__ bool all_lanes(bool condition) { return __all_sync(lanes(), condition) != 0; }
   __device__ void join_lanes() { __syncwarp(lanes()); }
   __device__ void pause() {}
 
  private:
   __device__ static unsigned lanes() { return 0xffU << (threadIdx.x % 32 / kLanes * kLanes); }
+
+  int size_, number_;
 };
 
 /// Reduces several vectors at a time. A Buffer assembles those that are partial or not aligned as vectors.
@@ -75,19 +91,22 @@ __device__ void collective(const CollectiveArgs& args) {
   Word* const in_memory = reinterpret_cast<Word*>(args.channels + blockIdx.x);
   for (unsigned i = threadIdx.x; i < kWords; i += blockDim.x) words[i] = in_memory[i];
   __syncthreads();
-  steps::Task task = args.task;
-  task.window_first += blockIdx.x * task.window_length;
-  Block block;
-  const bool done = steps::perform<Operation, T>(block, task, channel, args.form, {args.abandoned});
+  Warps group(steps::groups_of(args.task.algorithm));
+  const steps::Outcome outcome = steps::perform<Operation, T>(
+      group, group.number(), args.task, channel, args.form, {args.abandoned, args.patience});
   __syncthreads();
   for (unsigned i = threadIdx.x; i < kWords; i += blockDim.x) in_memory[i] = words[i];
-  if (!done && threadIdx.x == 0) steps::store_release(args.failed, 1);
-  // The host waits for the word, and not for the kernel: once it is there, all results are, for everybody.
-  // (The channels, which the block has just written, are there for the next kernel, which waits for this
-  // one.)
+  if (group.index() == 0) {
+    if (outcome == steps::Outcome::kAbandoned) steps::store_release(args.failed, 1);
+    if (outcome == steps::Outcome::kLeft) steps::store_release(args.left, 1);
+  }
+  __syncthreads();
+  // The host waits for the word, and not for the kernel: once it is there, all results are, for everybody, and
+  // so are the words that say how the launch went. (The channels, which the block has just written, are there
+  // for the next kernel, which waits for this one.)
   if (threadIdx.x == 0 && is_last(args.arrived)) {
-    *args.arrived = 0;  // for the next call, whose kernel begins when this one has ended
-    steps::store_release(args.ended, args.call);
+    *args.arrived = 0;  // for the next launch, which begins when this one has ended
+    steps::store_release(args.ended, args.launch);
   }
 }
 

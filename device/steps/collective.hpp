@@ -1,254 +1,269 @@
-// collective.hpp -- collectives of one host as a group of threads performs its share of them: rings and
-// chains over the links of a ring, one-shot and two-shot all-reduces over links between every two ranks.
-// The schedules say which chunk goes where in which step; move.hpp moves a message. In a kernel a block is
-// the group of one channel, and processes its own part of every chunk.
+// collective.hpp -- collectives of one host as groups of threads perform a channel's share of them: rings and
+// chains over the links of a ring, trees, one-shot and two-shot all-reduces over links between every two
+// ranks. The schedules say which block goes where in which step; move.hpp moves a message. In a kernel a
+// block is the group of one channel, or two groups where a tree's halves work at the same time.
+//
+// Why results may overwrite operands: a rank stores an element of the result only from a message whose value
+// depends on what this rank has sent of that very element, or in the move that loads it. (An all-gather's and
+// a broadcast's result has no operand.) All schedules cut a block into the same slices in both directions. A
+// reduce-scatter stores its block's slice at last; put at the beginning of `in`, it covers the same slice of
+// the first block, which is as long and has been sent by then.
 #pragma once
 
 #include "device/schedule/exchange_schedule.hpp"
 #include "device/schedule/ring_schedule.hpp"
+#include "device/steps/channel.hpp"
 #include "device/steps/move.hpp"
 
 namespace loom::device::steps {
 
-inline constexpr int kMostRanks = 8;  ///< of the collectives over links between every two ranks
-
-enum class Algorithm : int {
-  kAllreduceRing,
-  kReduceScatterRing,
-  kAllGatherRing,
-  kBroadcastChain,
-  kReduceChain,
-  kOneShot,  ///< all-reduce: each rank sends its operand to all. Reduces in order of rank
-  kTwoShot   ///< all-reduce: each rank reduces a chunk and sends the result to all. In order of rank
-};
-enum class Protocol : int { kSimple, kLL, kLL128 };
-inline constexpr int kProtocols = 3;
-
-/// Messages received and sent so far.
-struct Passed {
-  Word received = 0, sent = 0;
-};
-/// A rank's two ends in a ring.
-struct RingEnds {
-  RecvEnd from;
-  SendEnd to;
-  Passed passed;
-};
-/// Links to and from every other rank, in order of rank. All have passed equally many messages.
-struct PairwiseEnds {
-  RecvEnd from[kMostRanks - 1];
-  SendEnd to[kMostRanks - 1];
-  Passed passed;
-};
-/// The links of one channel of one rank, by protocol.
-struct Channel {
-  RingEnds ring[kProtocols];
-  PairwiseEnds pairwise[kProtocols];
-};
-struct ChannelForm {
-  FifoForm ring[kProtocols], pairwise[kProtocols];
-};
-
-/// One rank's share of one call; equal on all ranks but for rank and buffers. Sizes in elements.
-///
-///   algorithm            in                    out                    message
-///   kAllreduceRing       count                 count                  chunks of `chunk`; a shorter last one
-///   kReduceScatterRing   size x chunk          chunk                  count = size x chunk
-///   kAllGatherRing       chunk                 size x chunk           count = size x chunk
-///   kBroadcastChain      count, at the root    count, elsewhere       one chunk
-///   kReduceChain         count                 count, at the root     one chunk
-///   kOneShot             count                 count                  one chunk
-///   kTwoShot             count                 count                  as of kAllreduceRing
-struct Task {
-  Algorithm algorithm = Algorithm::kAllreduceRing;
-  Protocol protocol = Protocol::kSimple;
-  int rank = 0, size = 1, root = 0;
-  const void* in = nullptr;
-  void* out = nullptr;  ///< may be in; of an all-gather `in` may be its own block
-  std::size_t count = 0;
-  std::size_t chunk = 0;
-  /// This channel's part of every chunk: [first, first + length).
-  std::size_t window_first = 0, window_length = 0;
-};
-
-/// This channel's elements of a chunk, counted from the start of the message.
-struct Part {
-  std::size_t first = 0, length = 0;
-};
-LOOM_HOST_DEVICE inline Part part_of(const Task& task, int chunk) {
-  const auto least = [](std::size_t a, std::size_t b) { return a < b ? a : b; };
-  const std::size_t begin = least(task.count, static_cast<std::size_t>(chunk) * task.chunk),
-                    length = least(task.count - begin, task.chunk), first = least(length, task.window_first);
-  return {begin + first, least(length - first, task.window_length)};
+/// Rings, chains and trees use what the task says, if the channel has such links, or else Simple; pairwise
+/// links likewise, or else LL. LL128 cannot carry all elements.
+template <class T>
+LOOM_HOST_DEVICE constexpr Protocol protocol_for(const Task& task, const ChannelForm& forms) {
+  const FifoForm* const of_links = is_pairwise(task.algorithm)                   ? forms.pairwise
+                                   : task.algorithm == Algorithm::kAllreduceTree ? forms.tree
+                                                                                 : forms.ring;
+  if (of_links[static_cast<int>(task.protocol)].slot_count > 0 &&
+      (task.protocol != Protocol::kLL128 || LL128Move::carries<T>))
+    return task.protocol;
+  return is_pairwise(task.algorithm) ? Protocol::kLL : Protocol::kSimple;
 }
 
+/// The moves of a group in a call, one after the other. Schedules are pure: a kernel that is launched again
+/// goes through all of them, and those that have been done are passed over.
+template <class Operation, class T, class Group>
+class Moves {
+ public:
+  /// `done` moves have been, and of the next one this thread's `turns`.
+  LOOM_HOST_DEVICE Moves(Group& group, Protocol protocol, const FifoForm& form, const WayOut& way_out,
+                         Word done, std::uint32_t turns)
+      : group_(group), protocol_(protocol), form_(form), way_out_(way_out), done_(done), turns_(turns) {}
+
+  /// Elements in a slot.
+  LOOM_HOST_DEVICE std::size_t slice() const {
+    const std::size_t bytes = protocol_ == Protocol::kSimple ? SimpleMove::data_bytes(form_)
+                              : protocol_ == Protocol::kLL   ? LLMove::data_bytes(form_)
+                                                             : LL128Move::data_bytes(form_);
+    return bytes / sizeof(T);
+  }
+  LOOM_HOST_DEVICE std::size_t slots() const { return form_.slot_count; }
+
+  /// False, on all threads: the group leaves, and makes no further move.
+  LOOM_HOST_DEVICE bool perform(const Move<T>& move) {
+    if (asked_++ < done_) return true;
+    if (!perform_now(move)) return false;
+    ++done_;
+    turns_ = 0;
+    return true;
+  }
+
+  LOOM_HOST_DEVICE Word done() const { return done_; }
+  LOOM_HOST_DEVICE std::uint32_t turns() const { return turns_; }
+
+ private:
+  LOOM_HOST_DEVICE LOOM_NOINLINE bool perform_now(const Move<T>& move) {
+    if constexpr (LL128Move::carries<T>)
+      if (protocol_ == Protocol::kLL128)
+        return LL128Move::perform<Operation>(group_, move, form_, way_out_, turns_);
+    return protocol_ == Protocol::kLL ? LLMove::perform<Operation>(group_, move, form_, way_out_, turns_)
+                                      : SimpleMove::perform<Operation>(group_, move, form_, way_out_, turns_);
+  }
+
+  Group& group_;
+  Protocol protocol_;
+  const FifoForm& form_;
+  const WayOut& way_out_;
+  Word done_, asked_ = 0;
+  std::uint32_t turns_;
+};
+
+/// Schedules are functions of their own: a kernel keeps more in registers so.
 namespace detail {
 
-/// Elements [offset, offset + most) of a part.
-LOOM_HOST_DEVICE inline Part slice_of(const Part& part, std::size_t offset, std::size_t most) {
-  const std::size_t skipped = part.length < offset ? part.length : offset, left = part.length - skipped;
-  return {part.first + skipped, left < most ? left : most};
-}
 template <class T>
 LOOM_HOST_DEVICE T* at(T* base, std::size_t elem) {
   return base == nullptr ? nullptr : base + elem;
 }
 
 /// A ring rank's action on one slice.
-template <class MoveBy, class Operation, class T, class Group>
-LOOM_HOST_DEVICE bool act(Group& group, const RingEnds& ends, Passed& passed, const FifoForm& form,
-                          const WayOut& way_out, RingAction action, const T* in, T* out, std::size_t count) {
-  const bool reduces = action == RingAction::kRecvReduceSend || action == RingAction::kRecvReduceCopySend ||
-                       action == RingAction::kRecvReduceCopy;
+template <class Moves, class T>
+LOOM_HOST_DEVICE bool act(Moves& moves, const Ends<1>& ends, Passed& passed, RingAction action, const T* in,
+                          T* out, std::size_t count) {
   Move<T> move;
   move.count = count;
   move.received = passed.received;
   move.sent = passed.sent;
   if (receives(action)) {
-    move.from = &ends.from;
+    move.from = ends.from;
     move.froms = 1;
   }
   if (sends(action)) {
-    move.to = &ends.to;
+    move.to = ends.to;
     move.tos = 1;
   }
-  if (!receives(action) || reduces) {
+  if (reads_own(action)) {
     move.in = in;
     move.in_at = move.froms;  // received op mine
   }
   if (action != RingAction::kRecvReduceSend && (receives(action) || out != in)) move.out = out;
-  const bool done = MoveBy::template perform<Operation>(group, move, form, way_out);
   passed.received += static_cast<Word>(move.froms);
   passed.sent += static_cast<Word>(move.tos);
-  return done;
+  return moves.perform(move);
 }
 
-/// A round has fewer slices of a chunk than a FIFO has slots: see Slicing in host/ring_executor.hpp.
-template <class MoveBy, class Operation, class T, class Group>
-LOOM_HOST_DEVICE bool ring(Group& group, const Task& task, const RingEnds& ends, Passed& passed,
-                           const FifoForm& form, const WayOut& way_out) {
+/// A round has fewer slices of a block than a FIFO has slots: see Slicing in host/ring_executor.hpp.
+template <class Moves, class T>
+LOOM_HOST_DEVICE LOOM_NOINLINE bool by_ring(Moves& moves, const Task& task, const Share& share,
+                                            const Ring& ring, const Ends<1>& ends, Passed& passed,
+                                            const T* in, T* out) {
   const RingCollective collective = task.algorithm == Algorithm::kAllreduceRing ? RingCollective::kAllreduce
                                     : task.algorithm == Algorithm::kReduceScatterRing
                                         ? RingCollective::kReduceScatter
                                         : RingCollective::kAllGather;
-  const auto* const in = static_cast<const T*>(task.in);
-  auto* const out = static_cast<T*>(task.out);
-  const std::size_t slice = MoveBy::data_bytes(form) / sizeof(T), per_round = form.slot_count / 2;
-  const std::size_t length = part_of(task, 0).length;  // the longest
-  const int steps = ring_step_count(collective, task.size);
+  const std::size_t slice = moves.slice(), per_round = moves.slots() / 2,
+                    length = longest_window(task.chunk, line_elems<T>, share);
+  const std::size_t own = block_of(task, task.rank).first;  // where an operand or a result of one block lies
+  const int steps = ring_step_count(collective, ring.size);
   for (std::size_t round = 0; round * per_round * slice < length; ++round)
     for (int k = 0; k < steps; ++k) {
-      const RingStep step = ring_step(collective, task.rank, task.size, k);
-      const Part part = part_of(task, step.chunk);
-      const std::size_t before = static_cast<std::size_t>(step.chunk) * task.chunk;
+      const RingStep step = ring_step(collective, ring.position, ring.size, k);
+      const Part part = part_of<T>(task, share, ring.ranks[step.chunk]);
       for (std::size_t s = 0; s < per_round; ++s) {
         const std::size_t offset = (round * per_round + s) * slice;
         if (offset >= length) break;
         const Part elems = slice_of(part, offset, slice);
         const T* from = at(in, elems.first);
         T* to = at(out, elems.first);
-        if (collective == RingCollective::kAllGather) from = at(in, elems.first - before);
-        if (collective == RingCollective::kReduceScatter) to = at(out, elems.first - before);
-        // The chunk that is sent first is no result: it is not written to the output.
+        if (collective == RingCollective::kAllGather) from = at(in, elems.first - own);
+        if (collective == RingCollective::kReduceScatter) to = at(out, elems.first - own);
+        // The block that is sent first is no result: it is not written to the output.
         if (step.action == RingAction::kSend && collective != RingCollective::kAllGather) to = nullptr;
-        if (!act<MoveBy, Operation>(group, ends, passed, form, way_out, step.action, from, to, elems.length))
-          return false;
+        if (!act(moves, ends, passed, step.action, from, to, elems.length)) return false;
       }
     }
   return true;
 }
 
-template <class MoveBy, class Operation, class T, class Group>
-LOOM_HOST_DEVICE bool chain(Group& group, const Task& task, const RingEnds& ends, Passed& passed,
-                            const FifoForm& form, const WayOut& way_out) {
+template <class Moves, class T>
+LOOM_HOST_DEVICE LOOM_NOINLINE bool by_chain(Moves& moves, const Task& task, const Share& share,
+                                             const Ring& ring, const Ends<1>& ends, Passed& passed,
+                                             const T* in, T* out) {
   const ChainCollective collective =
       task.algorithm == Algorithm::kBroadcastChain ? ChainCollective::kBroadcast : ChainCollective::kReduce;
-  const RingAction action = chain_action(collective, task.rank, task.size, task.root);
-  const Part part = part_of(task, 0);
-  const std::size_t slice = MoveBy::data_bytes(form) / sizeof(T);
-  const bool has_result = receives(action) && action != RingAction::kRecvReduceSend;
+  int root = 0;
+  while (root + 1 < ring.size && ring.ranks[root] != task.root) ++root;
+  const RingAction action = chain_action(collective, ring.position, ring.size, root);
+  const Part part = part_of<T>(task, share, 0);
+  const std::size_t slice = moves.slice();
+  if (!stores(action)) out = nullptr;
   for (std::size_t offset = 0; offset < part.length; offset += slice) {
     const Part elems = slice_of(part, offset, slice);
-    if (!act<MoveBy, Operation>(
-            group, ends, passed, form, way_out, action, at(static_cast<const T*>(task.in), elems.first),
-            has_result ? at(static_cast<T*>(task.out), elems.first) : nullptr, elems.length))
+    if (!act(moves, ends, passed, action, at(in, elems.first), at(out, elems.first), elems.length))
       return false;
   }
+  return true;
+}
+
+/// One half of all trees of the channel, slice by slice in turn. passed: by tree.
+template <class Moves, class T>
+LOOM_HOST_DEVICE LOOM_NOINLINE bool by_trees(Moves& moves, const Task& task, const Channel& channel, int half,
+                                             int protocol, Passed* passed, const T* in, T* out) {
+  const Part part = part_of<T>(task, share_of(task, channel), 0);
+  const Share first{.before = 0, .weight = 1, .total = static_cast<unsigned>(channel.trees)};
+  const std::size_t slice = moves.slice(), longest = longest_window(part.length, line_elems<T>, first);
+  for (std::size_t offset = 0; offset < longest; offset += slice)
+    for (int t = 0; t < channel.trees; ++t) {
+      const Tree& tree = channel.tree[t];
+      const auto& ends = tree.ends[half][protocol];
+      const Part of_tree =
+          window(part.length, line_elems<T>, {static_cast<unsigned>(t), first.weight, first.total});
+      const Part elems = slice_of(of_tree, offset, slice);
+      if (elems.length == 0 || ends.froms + ends.tos == 0) continue;
+      Move<T> move;
+      move.from = ends.from;
+      move.froms = ends.froms;
+      move.received = passed[t].received++;
+      move.to = ends.to;
+      move.tos = ends.tos;
+      move.sent = passed[t].sent++;
+      if (half == 0) move.in = in + part.first + elems.first;
+      move.in_at = move.froms;  // the children's op mine
+      if (half == 1 || tree.is_root) move.out = out + part.first + elems.first;
+      move.count = elems.length;
+      if (!moves.perform(move)) return false;
+    }
   return true;
 }
 
 /// Each rank sends its slice to all, and reduces all slices for itself.
-template <class MoveBy, class Operation, class T, class Group>
-LOOM_HOST_DEVICE bool one_shot(Group& group, const Task& task, const PairwiseEnds& ends, Passed& passed,
-                               const FifoForm& form, const WayOut& way_out) {
-  const Part part = part_of(task, 0);
-  const std::size_t slice = MoveBy::data_bytes(form) / sizeof(T);
+template <class Moves, class T, class Links>
+LOOM_HOST_DEVICE LOOM_NOINLINE bool by_one_shot(Moves& moves, const Task& task, const Share& share,
+                                                const Links& ends, Passed& passed, const T* in, T* out) {
+  const Part part = part_of<T>(task, share, 0);
+  const std::size_t slice = moves.slice();
   for (std::size_t offset = 0; offset < part.length; offset += slice) {
     const Part elems = slice_of(part, offset, slice);
-    const T* const in = static_cast<const T*>(task.in) + elems.first;
     Move<T> offer, reduce;
     offer.to = ends.to;
-    offer.tos = task.size - 1;
+    offer.tos = ends.tos;
     offer.sent = passed.sent++;
-    offer.in = in;
+    offer.in = reduce.in = in + elems.first;
     reduce.from = ends.from;
-    reduce.froms = task.size - 1;
+    reduce.froms = ends.froms;
     reduce.received = passed.received++;
-    reduce.in = in;
     reduce.in_at = task.rank;  // in order of rank
-    reduce.out = static_cast<T*>(task.out) + elems.first;
+    reduce.out = out + elems.first;
     offer.count = reduce.count = elems.length;
-    if (!MoveBy::template perform<Operation>(group, offer, form, way_out) ||
-        !MoveBy::template perform<Operation>(group, reduce, form, way_out))
-      return false;
+    if (!moves.perform(offer) || !moves.perform(reduce)) return false;
   }
   return true;
 }
 
-/// For a slice of all chunks each link carries two messages: operands of the peer's chunk, results of mine.
-template <class MoveBy, class Operation, class T, class Group>
-LOOM_HOST_DEVICE bool two_shot(Group& group, const Task& task, const PairwiseEnds& ends, Passed& passed,
-                               const FifoForm& form, const WayOut& way_out) {
-  const auto* const in = static_cast<const T*>(task.in);
-  auto* const out = static_cast<T*>(task.out);
-  const std::size_t slice = MoveBy::data_bytes(form) / sizeof(T), length = part_of(task, 0).length;
-  const int others = task.size - 1;
+/// For a slice of all blocks each link carries two messages: operands of the peer's block, results of mine.
+template <class Moves, class T, class Links>
+LOOM_HOST_DEVICE LOOM_NOINLINE bool by_two_shot(Moves& moves, const Task& task, const Share& share,
+                                                const Links& ends, Passed& passed, const T* in, T* out) {
+  const std::size_t slice = moves.slice(), length = longest_window(task.chunk, line_elems<T>, share);
   const auto end_of = [&](int peer) { return peer < task.rank ? peer : peer - 1; };
   for (std::size_t offset = 0; offset < length; offset += slice) {
-    const auto slice_of_chunk = [&](int chunk) { return slice_of(part_of(task, chunk), offset, slice); };
-    for (int k = 0; k < others; ++k) {
+    const auto slice_of_block = [&](int block) {
+      return slice_of(part_of<T>(task, share, block), offset, slice);
+    };
+    for (int k = 0; k < ends.tos; ++k) {
       const Exchange step = exchange_step(Pattern::kTwoShotAllreduce, 0, task.rank, k);
-      const Part elems = slice_of_chunk(step.sent);
+      const Part elems = slice_of_block(step.sent);
       Move<T> offer;
       offer.to = &ends.to[end_of(step.to)];
       offer.tos = 1;
       offer.sent = passed.sent;
       offer.in = in + elems.first;
       offer.count = elems.length;
-      if (!MoveBy::template perform<Operation>(group, offer, form, way_out)) return false;
+      if (!moves.perform(offer)) return false;
     }
-    const Part own = slice_of_chunk(task.rank);
+    const Part own = slice_of_block(task.rank);
     Move<T> reduce;
     reduce.from = ends.from;
+    reduce.froms = ends.froms;
     reduce.to = ends.to;
-    reduce.froms = reduce.tos = others;
+    reduce.tos = ends.tos;
     reduce.received = passed.received;
     reduce.sent = passed.sent + 1;
     reduce.in = in + own.first;
     reduce.in_at = task.rank;
     reduce.out = out + own.first;
     reduce.count = own.length;
-    if (!MoveBy::template perform<Operation>(group, reduce, form, way_out)) return false;
-    for (int k = 0; k < others; ++k) {
+    if (!moves.perform(reduce)) return false;
+    for (int k = 0; k < ends.froms; ++k) {
       const Exchange step = exchange_step(Pattern::kTwoShotAllreduce, 1, task.rank, k);
-      const Part elems = slice_of_chunk(step.received);
+      const Part elems = slice_of_block(step.received);
       Move<T> take;
       take.from = &ends.from[end_of(step.from)];
       take.froms = 1;
       take.received = passed.received + 1;
       take.out = out + elems.first;
       take.count = elems.length;
-      if (!MoveBy::template perform<Operation>(group, take, form, way_out)) return false;
+      if (!moves.perform(take)) return false;
     }
     passed.sent += 2;
     passed.received += 2;
@@ -258,58 +273,62 @@ LOOM_HOST_DEVICE bool two_shot(Group& group, const Task& task, const PairwiseEnd
 
 }  // namespace detail
 
-/// The group's share of a call over a ring. Counters go on from call to call.
-template <class MoveBy, class Operation, class T, class Group>
-LOOM_HOST_DEVICE bool perform_ring(Group& group, const Task& task, RingEnds& ends, const FifoForm& form,
-                                   const WayOut& way_out) {
-  Passed passed = ends.passed;  // each thread counts for itself
-  const bool chains =
-      task.algorithm == Algorithm::kBroadcastChain || task.algorithm == Algorithm::kReduceChain;
-  const bool done = chains ? detail::chain<MoveBy, Operation, T>(group, task, ends, passed, form, way_out)
-                           : detail::ring<MoveBy, Operation, T>(group, task, ends, passed, form, way_out);
-  group.any(false);  // a barrier: all threads have read the counters
-  if (group.index() == 0) ends.passed = passed;
-  return done;
-}
-template <class MoveBy, class Operation, class T, class Group>
-LOOM_HOST_DEVICE bool perform_pairwise(Group& group, const Task& task, PairwiseEnds& ends,
-                                       const FifoForm& form, const WayOut& way_out) {
-  Passed passed = ends.passed;
-  const bool done = task.algorithm == Algorithm::kOneShot
-                        ? detail::one_shot<MoveBy, Operation, T>(group, task, ends, passed, form, way_out)
-                        : detail::two_shot<MoveBy, Operation, T>(group, task, ends, passed, form, way_out);
-  group.any(false);
-  if (group.index() == 0) ends.passed = passed;
-  return done;
-}
+/// How a group's share of a call ends, on all its threads.
+enum class Outcome : int {
+  kDone,
+  kLeft,      ///< somebody let it wait; perform the task again, with `resumes`
+  kAbandoned  ///< the links must not be used any more
+};
 
-/// Rings use Simple or LL128, pairwise links LL or LL128. Where LL128 cannot carry the elements, they use the
-/// other one.
-template <class T>
-LOOM_HOST_DEVICE constexpr Protocol protocol_for(const Task& task) {
-  const bool is_pairwise = task.algorithm == Algorithm::kOneShot || task.algorithm == Algorithm::kTwoShot;
-  if (task.protocol == Protocol::kLL128 && LL128Move::carries<T>) return Protocol::kLL128;
-  return is_pairwise ? Protocol::kLL : Protocol::kSimple;
-}
-
-/// `channel` is shared by the group. False, on all threads: the communicator was abandoned, and the links
-/// must not be used any more.
+/// Group number `half` of groups_of(task.algorithm). They share `channel`, and agree on nothing. The links'
+/// counters go on from call to call; those of a call that has left stay as they were before it.
 template <class Operation, class T, class Group>
-LOOM_HOST_DEVICE bool perform(Group& group, const Task& task, Channel& channel, const ChannelForm& forms,
-                              const WayOut& way_out) {
-  const bool is_pairwise = task.algorithm == Algorithm::kOneShot || task.algorithm == Algorithm::kTwoShot;
-  const Protocol protocol = protocol_for<T>(task);
-  const int p = static_cast<int>(protocol);
-  RingEnds& ring = channel.ring[p];
-  PairwiseEnds& pairwise = channel.pairwise[p];
-  if constexpr (LL128Move::carries<T>)
-    if (protocol == Protocol::kLL128)
-      return is_pairwise ? perform_pairwise<LL128Move, Operation, T>(group, task, pairwise, forms.pairwise[p],
-                                                                     way_out)
-                         : perform_ring<LL128Move, Operation, T>(group, task, ring, forms.ring[p], way_out);
-  return is_pairwise
-             ? perform_pairwise<LLMove, Operation, T>(group, task, pairwise, forms.pairwise[p], way_out)
-             : perform_ring<SimpleMove, Operation, T>(group, task, ring, forms.ring[p], way_out);
+LOOM_HOST_DEVICE Outcome perform(Group& group, int half, const Task& task, Channel& channel,
+                                 const ChannelForm& forms, const WayOut& way_out) {
+  Word& moves_done = channel.moves_done[half];
+  std::uint32_t& turns = channel.turns[half * group.size() + group.index()];
+  const Word done = task.resumes ? moves_done : 0;
+  if (done == kAllMoves) return Outcome::kDone;
+
+  const int protocol = static_cast<int>(protocol_for<T>(task, forms));
+  const bool goes_by_trees = task.algorithm == Algorithm::kAllreduceTree,
+             goes_by_ring = !goes_by_trees && !is_pairwise(task.algorithm);
+  const FifoForm& form = goes_by_trees  ? forms.tree[protocol]
+                         : goes_by_ring ? forms.ring[protocol]
+                                        : forms.pairwise[protocol];
+  Moves<Operation, T, Group> moves(group, Protocol{protocol}, form, way_out, done, task.resumes ? turns : 0);
+  const auto* const in = static_cast<const T*>(task.in);
+  auto* const out = static_cast<T*>(task.out);
+  const Share share = share_of(task, channel);
+  auto& ring_ends = channel.ring.ends[protocol];
+  auto& pairwise_ends = channel.pairwise[protocol];
+  Passed* const kept[kTrees] = {goes_by_trees  ? &channel.tree[0].ends[half][protocol].passed
+                                : goes_by_ring ? &ring_ends.passed
+                                               : &pairwise_ends.passed,
+                                &channel.tree[1].ends[half][protocol].passed};
+  Passed passed[kTrees] = {*kept[0], *kept[1]};  // each thread counts for itself
+  bool complete = false;
+  if (goes_by_trees) {
+    complete = detail::by_trees(moves, task, channel, half, protocol, passed, in, out);
+  } else if (goes_by_ring) {
+    const bool is_chain =
+        task.algorithm == Algorithm::kBroadcastChain || task.algorithm == Algorithm::kReduceChain;
+    complete = is_chain ? detail::by_chain(moves, task, share, channel.ring, ring_ends, passed[0], in, out)
+                        : detail::by_ring(moves, task, share, channel.ring, ring_ends, passed[0], in, out);
+  } else {
+    complete = task.algorithm == Algorithm::kOneShot
+                   ? detail::by_one_shot(moves, task, share, pairwise_ends, passed[0], in, out)
+                   : detail::by_two_shot(moves, task, share, pairwise_ends, passed[0], in, out);
+  }
+
+  // A barrier, too: all threads have read what one of them writes now.
+  const bool abandoned = group.any(!complete && way_out.taken());
+  if (!complete) turns = moves.turns();
+  if (group.index() == 0) {
+    moves_done = complete ? kAllMoves : moves.done();
+    for (int t = 0; complete && t < kTrees; ++t) *kept[t] = passed[t];
+  }
+  return complete ? Outcome::kDone : abandoned ? Outcome::kAbandoned : Outcome::kLeft;
 }
 
 }  // namespace loom::device::steps

@@ -15,6 +15,10 @@ struct FifoForm {
   std::size_t slot_count = 0;
 
   LOOM_HOST_DEVICE constexpr std::size_t bytes() const { return slot_bytes * slot_count; }
+  /// Where a message's slot lies.
+  LOOM_HOST_DEVICE constexpr std::size_t offset_of(Word message) const {
+    return (message - 1) % slot_count * slot_bytes;
+  }
 };
 
 /// All zeros before the first message.
@@ -29,28 +33,29 @@ struct RecvEnd {
   Word* consumed = nullptr;
 };
 
-/// The slot of a message.
-LOOM_HOST_DEVICE inline Word* slot_of(const SendEnd& end, const FifoForm& form, Word message) {
-  return reinterpret_cast<Word*>(end.slots + (message - 1) % form.slot_count * form.slot_bytes);
+/// The slot that lies `offset` behind the first one.
+LOOM_HOST_DEVICE inline Word* slot_of(const SendEnd& end, std::size_t offset) {
+  return reinterpret_cast<Word*>(end.slots + offset);
 }
-LOOM_HOST_DEVICE inline const Word* slot_of(const RecvEnd& end, const FifoForm& form, Word message) {
-  return reinterpret_cast<const Word*>(end.slots + (message - 1) % form.slot_count * form.slot_bytes);
+LOOM_HOST_DEVICE inline const Word* slot_of(const RecvEnd& end, std::size_t offset) {
+  return reinterpret_cast<const Word*>(end.slots + offset);
 }
 
-/// Ends every wait: the word is no longer 0 when the communicator has been abandoned.
+/// Ends every wait.
 struct WayOut {
-  const Word* abandoned = nullptr;
+  const Word* abandoned = nullptr;  ///< no longer 0 when the communicator has been abandoned
+  unsigned patience = 0;            ///< so many fruitless looks, and the kernel leaves. 0: 2^32
 
   LOOM_HOST_DEVICE bool taken() const { return load_acquire(abandoned) != 0; }
 };
 
-/// Waits until `ready()`. False: the communicator was abandoned. `agreed(condition)`: whether the condition
-/// holds for any of the threads that wait for the same and must leave together.
+/// Waits until `ready()`. False: in vain. `agreed(condition)`: whether the condition holds for any of the
+/// threads that wait for the same and must leave together; they look equally often.
 template <class Group, class Ready, class Agreed>
 LOOM_HOST_DEVICE bool wait_until(Group& group, const WayOut& way_out, Ready&& ready, Agreed&& agreed) {
   constexpr unsigned kLookEvery = 1024;  // the word may lie in host memory, far from a GPU
-  for (unsigned spins = 1; !ready(); ++spins) {
-    if (spins % kLookEvery == 0 && agreed(way_out.taken())) return false;
+  for (unsigned looks = 0; !ready();) {
+    if (++looks == way_out.patience || (looks % kLookEvery == 0 && agreed(way_out.taken()))) return false;
     group.pause();
   }
   return true;

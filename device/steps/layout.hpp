@@ -1,85 +1,71 @@
-// layout.hpp -- where the links of a rank's channels lie: in one piece of memory for each rank, which all
-// others reach. Host code; only step code dereferences the pointers that it makes.
+// layout.hpp -- where the links of all channels lie: in one piece of memory of each rank, which all others
+// reach. Pure arithmetic on what all ranks know alike. Host code; only step code dereferences the pointers
+// that it makes.
 #pragma once
 
 #include <span>
+#include <vector>
 
-#include "device/schedule/exchange_schedule.hpp"
-#include "device/steps/collective.hpp"
+#include "device/steps/channel.hpp"
 
 namespace loom::device::steps {
 
+/// What all ranks know of a channel.
+struct ChannelShape {
+  std::vector<int> ring = {};  ///< ranks in the order in which data passes them. Empty: none
+  std::vector<int> trees[kTrees] =
+      {};  ///< by rank its parent, kNobody of the root. Empty: none; the second last
+  unsigned weight = 1;
+};
+
+/// Rings in order of rank, of equal weights.
+std::vector<ChannelShape> plain_channels(int ranks, int channels);
+
 class Layout {
  public:
-  /// Rings in order of rank. At most kMostRanks ranks; a form without slots has no links.
-  constexpr Layout(const ChannelForm& form, int ranks) : form_(form), ranks_(ranks) {}
+  /// Every two ranks of up to kMostPairwise have links in each channel, as far as the form has any. Throws
+  /// Error (kInternal) if a ring is not all ranks, or a tree no tree of all ranks with up to kMostChildren
+  /// children.
+  Layout(const ChannelForm& form, int ranks, std::vector<ChannelShape> shapes);
 
-  /// Of one rank, for this many channels; must be zeroed before the first call.
-  constexpr std::size_t bytes(int channels) const {
-    return static_cast<std::size_t>(channels) * channel_bytes();
-  }
+  int channels() const { return static_cast<int>(shapes_.size()); }
+  /// Of the rank that needs most, for the first so many channels. Must be zeroed before the first call.
+  std::size_t bytes(int channels) const;
+  /// Task::total_weight of a call that goes by the first so many channels.
+  unsigned total_weight(int channels) const;
 
-  /// memory[r]: where this rank reaches rank r's memory, at a multiple of 128.
-  Channel channel(std::span<std::byte* const> memory, int rank, int channel) const {
-    Channel result;
-    const int next = (rank + 1) % ranks_, previous = (rank + ranks_ - 1) % ranks_;
-    const auto at = [&](int of, std::size_t offset) {
-      return memory[static_cast<std::size_t>(of)] + static_cast<std::size_t>(channel) * channel_bytes() +
-             offset;
-    };
-    for (int p = 0; p < kProtocols && ranks_ > 1; ++p) {
-      if (has_ring(p)) {
-        const std::size_t begin = ring_begin(p);
-        result.ring[p] = {.from = receive(at(rank, begin), at(previous, begin)),
-                          .to = send(at(next, begin), at(rank, begin)),
-                          .passed = {}};
-      }
-      for (int k = 0; k < ranks_ - 1 && has_pairwise(p); ++k) {
-        const int peer = other_position(rank, k);
-        const std::size_t mine = pairwise_begin(p, peer, rank), theirs = pairwise_begin(p, rank, peer);
-        result.pairwise[p].from[k] = receive(at(rank, mine), at(peer, theirs));
-        result.pairwise[p].to[k] = send(at(peer, theirs), at(rank, mine));
-      }
-    }
-    return result;
-  }
+  /// A rank's own table of the first so many channels: `Channel`s, and what they refer to. Only this rank's
+  /// threads use it.
+  std::size_t table_bytes(int channels) const;
+  /// What is to be copied to `at`, where the table will lie, at a multiple of 16. memory[r]: where this rank
+  /// reaches rank r's memory, at a multiple of 128.
+  std::vector<std::byte> table(std::span<std::byte* const> memory, int rank, int channels,
+                               std::byte* at) const;
 
  private:
-  // What a rank's memory has for a link: its flag as the receiver, its flag as the sender on the link in the
-  // other direction (of a ring: to the next), and the slots that it receives in.
-  static constexpr std::size_t kFilled = 0, kConsumed = 128, kSlots = 256;
+  /// Where a FIFO lies.
+  struct Link {
+    std::size_t in_receiver = 0;  ///< the flag `filled`, then the slots
+    std::size_t in_sender = 0;    ///< the flag `consumed`
+  };
+  /// A channel's links by protocol.
+  struct Links {
+    std::vector<Link> ring[kProtocols];          ///< by the position of the sender
+    std::vector<Link> up[kTrees][kProtocols];    ///< by child, to its parent
+    std::vector<Link> down[kTrees][kProtocols];  ///< by child, from its parent
+    std::vector<Link> pairwise[kProtocols];      ///< by sender and receiver
+  };
+  class Place;
 
-  static RecvEnd receive(std::byte* mine, std::byte* senders) {
-    return {mine + kSlots, word(mine + kFilled), word(senders + kConsumed)};
-  }
-  static SendEnd send(std::byte* receivers, std::byte* mine) {
-    return {receivers + kSlots, word(receivers + kFilled), word(mine + kConsumed)};
-  }
-  static Word* word(std::byte* at) { return reinterpret_cast<Word*>(at); }
-
-  constexpr bool has_ring(int p) const { return form_.ring[p].slot_count > 0; }
-  constexpr bool has_pairwise(int p) const { return form_.pairwise[p].slot_count > 0; }
-  constexpr std::size_t ring_bytes(int p) const { return has_ring(p) ? kSlots + form_.ring[p].bytes() : 0; }
-  constexpr std::size_t pairwise_bytes(int p) const {
-    return has_pairwise(p) ? kSlots + form_.pairwise[p].bytes() : 0;
-  }
-  constexpr std::size_t protocol_bytes(int p) const {
-    return ring_bytes(p) + static_cast<std::size_t>(ranks_ - 1) * pairwise_bytes(p);
-  }
-  constexpr std::size_t channel_bytes() const { return ring_begin(kProtocols); }
-  constexpr std::size_t ring_begin(int p) const {
-    std::size_t begin = 0;
-    for (int before = 0; before < p; ++before) begin += protocol_bytes(before);
-    return begin;
-  }
-  /// Where `of`'s memory has its links with a peer.
-  constexpr std::size_t pairwise_begin(int p, int peer, int of) const {
-    return ring_begin(p) + ring_bytes(p) +
-           static_cast<std::size_t>(peer < of ? peer : peer - 1) * pairwise_bytes(p);
-  }
+  Channel channel(std::span<std::byte* const> memory, int rank, int channel) const;
+  void fill_tree(std::span<std::byte* const> memory, int rank, const ChannelShape& shape, const Links& links,
+                 int t, Tree& tree) const;
 
   ChannelForm form_;
   int ranks_;
+  std::vector<ChannelShape> shapes_;
+  std::vector<Links> links_;
+  std::vector<std::size_t> bytes_;  ///< by number of channels
 };
 
 }  // namespace loom::device::steps

@@ -21,6 +21,11 @@
 //   all_lanes(cond)    whether it holds for all of these
 //   join_lanes()       on GPUs: these go on together; what each did before comes before what each does after
 //
+// No move waits without limit: perform() is false, on all threads, when one of them has waited in vain. It
+// may then be called again with the same arguments, by as many threads, and goes on. Simple waits before it
+// does anything. By LL and LL128 each thread has stored and sent some of its elements, as `turns` says, and
+// never computes them again: `in` may be overwritten by then.
+//
 // Moves are functions of their own, not inlined in each schedule: a hundred combinations of type and
 // operation would take as many minutes to compile, and a call costs nothing beside a slice.
 #pragma once
@@ -53,7 +58,7 @@ inline constexpr int kUnroll = 4;
 namespace detail {
 
 /// Waits until the slots that the message goes to are free; thread i watches end i. The same result on all
-/// threads. False: the communicator was abandoned.
+/// threads.
 template <class T, class Group>
 LOOM_HOST_DEVICE bool await_room(Group& group, const Move<T>& move, const FifoForm& form, const WayOut& out) {
   bool failed = false;
@@ -94,10 +99,9 @@ struct SimpleMove {
   template <class T>
   static constexpr bool carries = true;
 
-  /// False, on all threads: the communicator was abandoned.
   template <class Operation, class T, class Group>
   LOOM_HOST_DEVICE LOOM_NOINLINE static bool perform(Group& group, const Move<T>& move, const FifoForm& form,
-                                                     const WayOut& out) {
+                                                     const WayOut& out, std::uint32_t& /*turns*/) {
     bool failed = false;
     for (int i = group.index(); i < move.froms; i += group.size())
       failed |= !wait_until(group, out, [&] { return load_acquire(move.from[i].filled) > move.received; });
@@ -105,8 +109,9 @@ struct SimpleMove {
 
     const std::size_t vectors = divide_up(move.count, elems_in<T, Vector>);
     const auto index = static_cast<std::size_t>(group.index()), size = static_cast<std::size_t>(group.size());
+    const std::size_t from_slot = form.offset_of(move.received + 1), to_slot = form.offset_of(move.sent + 1);
     for (std::size_t first = index; first < vectors; first += size * kUnroll)
-      several<Operation>(move, form, first, size, vectors);
+      several<Operation>(move, from_slot, to_slot, first, size, vectors);
 
     group.any(false);
     for (int i = group.index(); i < move.tos; i += group.size())
@@ -118,8 +123,8 @@ struct SimpleMove {
  private:
   /// kUnroll vectors, `stride` apart: all loads of an operand come before anything is computed.
   template <class Operation, class T>
-  LOOM_HOST_DEVICE static void several(const Move<T>& move, const FifoForm& form, std::size_t first,
-                                       std::size_t stride, std::size_t vectors) {
+  LOOM_HOST_DEVICE static void several(const Move<T>& move, std::size_t from_slot, std::size_t to_slot,
+                                       std::size_t first, std::size_t stride, std::size_t vectors) {
     struct Several {
       Vector vector[kUnroll];
     };
@@ -143,8 +148,7 @@ struct SimpleMove {
     };
     for (int end = 0; end < move.froms; ++end) {
       if (move.in != nullptr && end == move.in_at) take_in();
-      const auto* const slot =
-          reinterpret_cast<const Vector*>(slot_of(move.from[end], form, move.received + 1));
+      const auto* const slot = reinterpret_cast<const Vector*>(slot_of(move.from[end], from_slot));
       Several operand = {};
       LOOM_UNROLL
       for (int u = 0; u < kUnroll; ++u)
@@ -161,7 +165,7 @@ struct SimpleMove {
       if (i >= vectors) continue;
       if (move.out != nullptr) result.store(i, value.vector[u]);
       for (int end = 0; end < move.tos; ++end)
-        reinterpret_cast<Vector*>(slot_of(move.to[end], form, move.sent + 1))[i] = value.vector[u];
+        reinterpret_cast<Vector*>(slot_of(move.to[end], to_slot))[i] = value.vector[u];
     }
   }
 };
@@ -178,26 +182,30 @@ struct LLMove {
 
   template <class Operation, class T, class Group>
   LOOM_HOST_DEVICE LOOM_NOINLINE static bool perform(Group& group, const Move<T>& move, const FifoForm& form,
-                                                     const WayOut& out) {
+                                                     const WayOut& out, std::uint32_t& turns) {
     if (!detail::await_room(group, move, form, out)) return false;
     const Buffer<const T, Vector> in(move.in, move.count);
     const Buffer<T, Vector> result(move.out, move.count);
     const std::size_t vectors = divide_up(move.count, elems_in<T, Vector>);
+    const std::size_t from_slot = form.offset_of(move.received + 1), to_slot = form.offset_of(move.sent + 1),
+                      stride = static_cast<std::size_t>(group.size());
     bool failed = false;
-    for (auto i = static_cast<std::size_t>(group.index()); i < vectors && !failed;
-         i += static_cast<std::size_t>(group.size())) {
+    std::uint32_t done = turns;
+    for (std::size_t i = static_cast<std::size_t>(group.index()) + done * stride; i < vectors;
+         i += stride, ++done) {
       const Vector value = detail::fold<Operation, T, Vector>(move, [&](int end) {
         if (end < 0) return in.load(i);
         Vector received = {};
-        const Word* const at = slot_of(move.from[end], form, move.received + 1) + i * kWords;
-        failed |= !wait_until(group, out, [&] { return try_read(at, received, move.received + 1); });
+        const Word* const at = slot_of(move.from[end], from_slot) + i * kWords;
+        failed = failed || !wait_until(group, out, [&] { return try_read(at, received, move.received + 1); });
         return received;
       });
       if (failed) break;
       if (move.out != nullptr) result.store(i, value);
       for (int end = 0; end < move.tos; ++end)
-        write(slot_of(move.to[end], form, move.sent + 1) + i * kWords, value, move.sent + 1);
+        write(slot_of(move.to[end], to_slot) + i * kWords, value, move.sent + 1);
     }
+    turns = done;
     if (group.any(failed)) return false;
     detail::give_back(group, move);
     return true;
@@ -234,7 +242,7 @@ struct LL128Move {
 
   template <class Operation, class T, class Group>
   LOOM_HOST_DEVICE LOOM_NOINLINE static bool perform(Group& group, const Move<T>& move, const FifoForm& form,
-                                                     const WayOut& out) {
+                                                     const WayOut& out, std::uint32_t& turns) {
     static_assert(carries<T>);
     if (!detail::await_room(group, move, form, out)) return false;
     constexpr int kPairs = static_cast<int>(kLineWords) / 2 / Group::kLanes;  // of words, of this lane
@@ -246,9 +254,12 @@ struct LL128Move {
     const std::size_t words = divide_up(move.count, elems_in<T, Word>), lines = divide_up(words, kDataWords);
     const int lane = group.index() % Group::kLanes;
     const bool has_flag = lane == Group::kLanes - 1;
+    const std::size_t from_slot = form.offset_of(move.received + 1), to_slot = form.offset_of(move.sent + 1),
+                      stride = static_cast<std::size_t>(group.size() / Group::kLanes);
     bool failed = false;
-    for (std::size_t line = static_cast<std::size_t>(group.index() / Group::kLanes); line < lines && !failed;
-         line += static_cast<std::size_t>(group.size() / Group::kLanes)) {
+    std::uint32_t done = turns;
+    for (std::size_t line = static_cast<std::size_t>(group.index() / Group::kLanes) + done * stride;
+         line < lines; line += stride, ++done) {
       const auto word_in_line = [&](int pair, int half) {
         return static_cast<std::size_t>((lane * kPairs + pair) * 2 + half);
       };
@@ -275,7 +286,7 @@ struct LL128Move {
       };
       for (int end = 0; end < move.froms && !failed; ++end) {
         if (move.in != nullptr && end == move.in_at) take_in();
-        const Word* const at = slot_of(move.from[end], form, move.received + 1) + line * kLineWords;
+        const Word* const at = slot_of(move.from[end], from_slot) + line * kLineWords;
         Share received = {};
         failed |= !wait_until(
             group, out, [&] { return try_read(group, at, received, move.received + 1); },
@@ -291,8 +302,9 @@ struct LL128Move {
           result.store(line * kDataWords + w, value.pair[p].word[half]);
       if (has_flag) value.pair[kPairs - 1].word[1] = move.sent + 1;
       for (int end = 0; end < move.tos; ++end)
-        write(group, slot_of(move.to[end], form, move.sent + 1) + line * kLineWords, lane, value);
+        write(group, slot_of(move.to[end], to_slot) + line * kLineWords, lane, value);
     }
+    turns = done;
     if (group.any(failed)) return false;
     detail::give_back(group, move);
     return true;

@@ -112,9 +112,9 @@ class Ranks {
                                       << call.count << " elements of type " << static_cast<int>(type));
     std::vector<Bytes> in;
     std::vector<std::unique_ptr<GpuBytes>> ins, outs;
-    const Bytes before(call.out_count() * sizeof(T), std::byte{0x5a});
+    const Bytes before(call.out_count(0) * sizeof(T), std::byte{0x5a});
     for (int r = 0; r < call.size; ++r) {
-      in.push_back(steps::elements<T>(call.in_count(), static_cast<unsigned>(r + 1)));
+      in.push_back(steps::elements<T>(call.in_count(r), static_cast<unsigned>(r + 1)));
       ins.push_back(std::make_unique<GpuBytes>(gpu(r), in.back().size()));
       outs.push_back(std::make_unique<GpuBytes>(gpu(r), before.size()));
       ins.back()->write(in.back());

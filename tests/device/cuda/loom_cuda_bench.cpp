@@ -48,7 +48,7 @@ constexpr const char* kTypes[] = {"int8",      "int16",           "int32",      
                                   "float int", "double int",      "long int",       "int int",
                                   "short int", "long double int", "float float",    "double double"};
 constexpr const char* kAlgorithms[] = {"ring",         "reduce_scatter", "all_gather", "bcast_chain",
-                                       "reduce_chain", "one_shot",       "two_shot"};
+                                       "reduce_chain", "one_shot",       "two_shot",   "tree"};
 constexpr const char* kProtocols[] = {"simple", "ll", "ll128"};
 static_assert(std::size(kOps) == kOpCount && std::size(kTypes) == kTypeCount &&
               std::size(kProtocols) == steps::kProtocols);
@@ -251,7 +251,7 @@ Options options_of(int argc, char** argv) {
       ->check(CLI::Range(std::size_t{1024}, std::size_t{1} << 34));
   app.add_option("--ranks", options.ranks, "Numbers of ranks")
       ->delimiter(',')
-      ->check(CLI::Range(2, steps::kMostRanks));
+      ->check(CLI::Range(2, steps::kMostPairwise));
   app.add_flag("--without-kernel", options.without_kernel,
                "Leave out the kernel executor, whose kernels wait for each other");
   try {

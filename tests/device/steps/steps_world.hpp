@@ -2,13 +2,18 @@
 // place of the GPUs'; and what they should find. Shared with the tests that run the same calls on a GPU.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
+#include <barrier>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <vector>
 
 #include "device/reduce/reduce.hpp"
+#include "device/steps/collective.hpp"
 #include "device/steps/layout.hpp"
 #include "tests/device/element.hpp"
 #include "tests/device/host/host_group.hpp"
@@ -36,6 +41,7 @@ struct Call {
   std::size_t count, elem_bytes;
   ReduceFn reduce;  ///< nullptr where nothing is reduced
   bool in_place = false;
+  std::vector<std::size_t> counts = {};  ///< of the blocks, by rank; empty: `count` each
 
   bool moves() const {
     return algorithm == Algorithm::kAllGatherRing || algorithm == Algorithm::kBroadcastChain;
@@ -43,41 +49,50 @@ struct Call {
   bool has_blocks() const {
     return algorithm == Algorithm::kReduceScatterRing || algorithm == Algorithm::kAllGatherRing;
   }
-  bool is_chain() const {
-    return algorithm == Algorithm::kBroadcastChain || algorithm == Algorithm::kReduceChain;
+  /// Of a rank, of has_blocks().
+  Part block(int rank) const {
+    const auto r = static_cast<std::size_t>(rank);
+    if (counts.empty()) return {r * count, count};
+    return {std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0}), counts[r]};
   }
-  /// A block, or a rank's chunk of an all-reduce in whole lines.
+  std::vector<Part> blocks() const {
+    std::vector<Part> result;
+    for (int r = 0; r < size; ++r) result.push_back(block(r));
+    return result;
+  }
+  /// The longest block, or a rank's chunk of an all-reduce in whole lines.
   std::size_t chunk() const {
-    if (has_blocks()) return count;
-    if (is_chain() || algorithm == Algorithm::kOneShot) return count;
+    if (has_blocks()) return counts.empty() ? count : *std::max_element(counts.begin(), counts.end());
+    if (algorithm != Algorithm::kAllreduceRing && algorithm != Algorithm::kTwoShot) return count;
     const std::size_t line = std::max<std::size_t>(1, 64 / elem_bytes),
                       ranks = static_cast<std::size_t>(size);
     return ((count + ranks - 1) / ranks + line - 1) / line * line;
   }
-  std::size_t in_count() const {
-    return algorithm == Algorithm::kReduceScatterRing ? count * static_cast<std::size_t>(size) : count;
+  std::size_t in_count(int rank) const {
+    return algorithm == Algorithm::kReduceScatterRing ? total()
+           : algorithm == Algorithm::kAllGatherRing   ? block(rank).length
+                                                      : count;
   }
-  std::size_t out_count() const {
-    return algorithm == Algorithm::kAllGatherRing ? count * static_cast<std::size_t>(size) : count;
+  std::size_t out_count(int rank) const {
+    return algorithm == Algorithm::kAllGatherRing       ? total()
+           : algorithm == Algorithm::kReduceScatterRing ? block(rank).length
+                                                        : count;
   }
-  std::size_t total() const { return has_blocks() ? count * static_cast<std::size_t>(size) : count; }
+  std::size_t total() const { return has_blocks() ? block(size - 1).first + block(size - 1).length : count; }
 
-  /// The part of channel c of `channels`.
-  Task task(int rank, const void* in, void* out, int c, int channels) const {
-    const std::size_t line = std::max<std::size_t>(1, 64 / elem_bytes),
-                      all = static_cast<std::size_t>(channels);
-    const std::size_t window = ((chunk() + all - 1) / all + line - 1) / line * line;
+  /// blocks: what blocks() returns, as the ranks reach it.
+  Task task(int rank, const void* in, void* out, unsigned total_weight, const Part* blocks) const {
     return {.algorithm = algorithm,
             .protocol = protocol,
             .rank = rank,
             .size = size,
             .root = root,
+            .total_weight = total_weight,
             .in = in,
             .out = out,
             .count = total(),
             .chunk = chunk(),
-            .window_first = window * static_cast<std::size_t>(c),
-            .window_length = window};
+            .blocks = counts.empty() ? nullptr : blocks};
   }
 };
 
@@ -93,7 +108,8 @@ inline Bytes reduced(const Call& call, const std::vector<Bytes>& in, std::size_t
   return result;
 }
 
-/// What a rank's output is to be; of a rank that has none, what it was before.
+/// What a rank's output is to be; of a rank that has none, what it was before. Operands in the order that the
+/// schedules promise over rings in order of rank; trees promise none.
 inline Bytes expected(const Call& call, const std::vector<Bytes>& in, int rank, Bytes before) {
   const auto order_from = [&](int first) {
     std::vector<int> order;
@@ -112,12 +128,11 @@ inline Bytes expected(const Call& call, const std::vector<Bytes>& in, int rank, 
       }
       break;
     case Algorithm::kReduceScatterRing:
-      put(0, reduced(call, in, static_cast<std::size_t>(rank) * call.count, call.count,
+      put(0, reduced(call, in, call.block(rank).first, call.block(rank).length,
                      order_from((rank + 1) % call.size)));
       break;
     case Algorithm::kAllGatherRing:
-      for (int r = 0; r < call.size; ++r)
-        put(static_cast<std::size_t>(r) * call.count, in[static_cast<std::size_t>(r)]);
+      for (int r = 0; r < call.size; ++r) put(call.block(r).first, in[static_cast<std::size_t>(r)]);
       break;
     case Algorithm::kBroadcastChain:
       if (rank != call.root) put(0, in[static_cast<std::size_t>(call.root)]);
@@ -128,6 +143,7 @@ inline Bytes expected(const Call& call, const std::vector<Bytes>& in, int rank, 
       break;
     case Algorithm::kOneShot:
     case Algorithm::kTwoShot:
+    case Algorithm::kAllreduceTree:
       put(0, reduced(call, in, 0, call.count, order_from(0)));
       break;
   }
@@ -169,54 +185,97 @@ std::ptrdiff_t first_difference(const Bytes& a, const Bytes& b) {
   return -1;
 }
 
-/// Ranks with links between them.
+/// Ranks with links between them, in the form of groups of threads of this process.
 class HostWorld {
  public:
-  HostWorld(int size, int threads, int channels, const ChannelForm& form)
-      : size_(size), threads_(threads), channels_(channels), form_(form) {
-    const Layout layout(form, size);
+  HostWorld(int size, int threads, const ChannelForm& form, std::vector<ChannelShape> shapes)
+      : threads_(threads), form_(form), layout_(form, size, std::move(shapes)) {
     std::vector<std::byte*> bases;
     for (int r = 0; r < size; ++r) {
-      memory_.emplace_back(layout.bytes(channels));
+      memory_.emplace_back(layout_.bytes(channels()));
       bases.push_back(memory_.back().data());
     }
-    for (int r = 0; r < size; ++r)
-      for (int c = 0; c < channels; ++c) links_.push_back(layout.channel(bases, r, c));
+    for (int r = 0; r < size; ++r) {
+      tables_.emplace_back(layout_.table_bytes(channels()));
+      const auto table = layout_.table(bases, r, channels(), tables_.back().data());
+      std::memcpy(tables_.back().data(), table.data(), table.size());
+    }
   }
+  HostWorld(int size, int threads, int channels, const ChannelForm& form)
+      : HostWorld(size, threads, form, plain_channels(size, channels)) {}
+
+  int channels() const { return layout_.channels(); }
+  int groups(Algorithm algorithm) const { return channels() * groups_of(algorithm); }
   /// Afterwards all waits end.
   void abandon() { store_release(&abandoned_, 1); }
+  void be_patient(unsigned looks) { patience_ = looks; }
 
-  /// Whether the ranks [0, ranks) came to the end; the buffers are of T, offset bytes off.
+  Task task(const Call& call, int rank, const std::vector<std::byte*>& in, const std::vector<std::byte*>& out,
+            const Part* blocks) const {
+    const auto r = static_cast<std::size_t>(rank);
+    return call.task(rank, in[r], out[r], layout_.total_weight(channels()), blocks);
+  }
+  /// The share of one group of groups(), by one of its threads.
+  template <class Operation, class T, class Group>
+  Outcome perform_group(Group& group, int number, const Task& task) {
+    auto* const table = reinterpret_cast<Channel*>(tables_[static_cast<std::size_t>(task.rank)].data());
+    const int halves = groups_of(task.algorithm);
+    return steps::perform<Operation, T>(group, number % halves, task, table[number / halves], form_,
+                                        {&abandoned_, patience_});
+  }
+
+  /// Whether the ranks [0, ranks) came to the end. As a host launches kernels: once all groups of a rank have
+  /// ended, and one of them has left, all are launched again.
   template <class Operation, class T>
   bool perform(const Call& call, const std::vector<std::byte*>& in, const std::vector<std::byte*>& out,
                int ranks) {
+    struct Rank {
+      explicit Rank(int threads) : launch(threads) {}
+      std::barrier<> launch;
+      std::atomic<bool> leaves[2] = {false, false};  ///< in turn, so that one can be cleared
+      std::vector<std::unique_ptr<HostGroup::Agreement>> agreements;
+    };
+    const std::vector<Part> blocks = call.blocks();
     std::atomic<bool> all_done = true;
-    std::vector<std::unique_ptr<HostGroup::Agreement>> meetings;
+    std::vector<std::unique_ptr<Rank>> states;
     std::vector<std::jthread> workers;
-    for (int r = 0; r < ranks; ++r)
-      for (int c = 0; c < channels_; ++c) {
+    for (int r = 0; r < ranks; ++r) {
+      Rank& state = *states.emplace_back(std::make_unique<Rank>(groups(call.algorithm) * threads_));
+      for (int g = 0; g < groups(call.algorithm); ++g) {
         HostGroup::Agreement& agreement =
-            *meetings.emplace_back(std::make_unique<HostGroup::Agreement>(threads_));
+            *state.agreements.emplace_back(std::make_unique<HostGroup::Agreement>(threads_));
         for (int t = 0; t < threads_; ++t)
-          workers.emplace_back([&, r, c, t] {
+          workers.emplace_back([&, r, g, t] {
             HostGroup group(t, threads_, agreement);
-            const Task task =
-                call.task(r, in[static_cast<std::size_t>(r)], out[static_cast<std::size_t>(r)], c, channels_);
-            if (!steps::perform<Operation, T>(
-                    group, task, links_[static_cast<std::size_t>(r * channels_ + c)], form_, {&abandoned_}))
-              all_done = false;
+            Task mine = task(call, r, in, out, blocks.data());
+            for (unsigned launch = 0;; ++launch) {
+              const Outcome outcome = perform_group<Operation, T>(group, g, mine);
+              if (outcome == Outcome::kLeft) state.leaves[launch % 2] = true;
+              if (outcome == Outcome::kAbandoned) all_done = false;
+              state.launch.arrive_and_wait();
+              if (!state.leaves[launch % 2]) break;
+              state.leaves[(launch + 1) % 2] = false;
+              state.launch.arrive_and_wait();
+              mine.resumes = true;
+              if (t == 0) ++launches_;
+            }
           });
       }
+    }
     workers.clear();
     return all_done;
   }
+  /// How often a group was launched again.
+  unsigned launches() const { return launches_; }
 
  private:
-  int size_, threads_, channels_;
+  int threads_;
   ChannelForm form_;
-  std::vector<AlignedBytes> memory_;
-  std::vector<Channel> links_;
+  Layout layout_;
+  std::vector<AlignedBytes> memory_, tables_;
   alignas(8) Word abandoned_ = 0;
+  unsigned patience_ = 0;
+  std::atomic<unsigned> launches_ = 0;
 };
 
 }  // namespace loom::device::steps

@@ -122,10 +122,15 @@ constexpr Way kReducing[] = {{Algorithm::kAllreduceRing, Protocol::kSimple},
                              {Algorithm::kAllreduceRing, Protocol::kLL128},
                              {Algorithm::kReduceScatterRing, Protocol::kSimple},
                              {Algorithm::kReduceChain, Protocol::kLL128},
+                             {Algorithm::kReduceChain, Protocol::kLL},
                              {Algorithm::kOneShot, Protocol::kLL},
                              {Algorithm::kOneShot, Protocol::kLL128},
                              {Algorithm::kTwoShot, Protocol::kLL},
                              {Algorithm::kTwoShot, Protocol::kLL128}};
+/// Operands in no promised order.
+constexpr Way kByTrees[] = {{Algorithm::kAllreduceTree, Protocol::kSimple},
+                            {Algorithm::kAllreduceTree, Protocol::kLL},
+                            {Algorithm::kAllreduceTree, Protocol::kLL128}};
 constexpr Way kMoving[] = {{Algorithm::kAllGatherRing, Protocol::kSimple},
                            {Algorithm::kAllGatherRing, Protocol::kLL128},
                            {Algorithm::kBroadcastChain, Protocol::kSimple},
@@ -133,9 +138,11 @@ constexpr Way kMoving[] = {{Algorithm::kAllGatherRing, Protocol::kSimple},
 
 template <class T>
 void check_collectives(const KernelOf& kernel, std::span<const Way> ways, int ranks, int channels,
-                       std::size_t count, std::size_t offset = 0) {
+                       std::size_t count, std::size_t offset = 0, unsigned patience = 0,
+                       bool by_turns = false) {
   for (const Settings& settings : every_mode()) {
     World world(ranks, channels, 256, 4);
+    world.leave_after(patience, by_turns);
     for (const Way& way : ways) {
       const steps::Call call{
           way.algorithm,
@@ -150,6 +157,9 @@ void check_collectives(const KernelOf& kernel, std::span<const Way> ways, int ra
           << kernel.name("collective") << ", algorithm " << static_cast<int>(way.algorithm) << ", protocol "
           << static_cast<int>(way.protocol) << ", meeting " << static_cast<int>(settings.meeting) << ", weak "
           << settings.weak_memory << ", seed " << settings.seed;
+    }
+    if (by_turns) {
+      EXPECT_GT(world.launches(), ways.size() * static_cast<unsigned>(ranks));
     }
   }
 }
@@ -166,6 +176,20 @@ TEST_P(Kernels, PerformCollectivesOfFourRanks) {
 TEST_P(Kernels, MoveDataAsItIs) {
   check_collectives<std::uint8_t>({GetParam(), kMove, Type::kUint8}, kMoving, 3, 1, 1001);
   check_collectives<std::uint8_t>({GetParam(), kMove, Type::kUint8}, kMoving, 2, 2, 777, 3);
+}
+
+TEST_P(Kernels, SumUpAndDownTrees) {
+  check_collectives<std::int32_t>({GetParam(), kSum, Type::kInt32}, kByTrees, 2, 1, 301);
+  check_collectives<std::uint64_t>({GetParam(), kSum, Type::kUint64}, kByTrees, 4, 2, 203);
+}
+TEST_P(Kernels, LeaveAndGoOnAgain) {
+  check_collectives<std::int32_t>({GetParam(), kSum, Type::kInt32}, kByTrees, 3, 1, 301, 0, 2);
+  check_collectives<std::uint8_t>({GetParam(), kMove, Type::kUint8}, kMoving, 2, 1, 777, 3, 2);
+}
+TEST_P(Kernels, ComeToTheirEndWhereOneRunsAtATime) {
+  check_collectives<std::int32_t>({GetParam(), kSum, Type::kInt32}, kReducing, 2, 1, 301, 0, 2, true);
+  check_collectives<std::int32_t>({GetParam(), kSum, Type::kInt32}, kByTrees, 3, 1, 301, 0, 2, true);
+  check_collectives<std::uint8_t>({GetParam(), kMove, Type::kUint8}, kMoving, 2, 1, 777, 3, 2, true);
 }
 
 TEST_P(Kernels, NeedLinesThatStayWhole) {

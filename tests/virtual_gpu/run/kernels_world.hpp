@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <ranges>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -16,7 +17,7 @@
 
 #include "device/cuda/images.hpp"
 #include "device/cuda/kernel_args.hpp"
-#include "tests/device/steps/steps_world.hpp"
+#include "tests/device/steps/step_calls.hpp"
 #include "tests/virtual_gpu/driver/image.hpp"
 #include "tests/virtual_gpu/run/launch.hpp"
 #include "tests/virtual_gpu/test_space.hpp"
@@ -88,19 +89,27 @@ class World {
   World(int size, int channels, std::size_t slot_bytes, std::size_t slots,
         memory::Path path = memory::Path::kNvlink)
       : size_(size), channels_(channels) {
-    for (int p = 0; p < steps::kProtocols; ++p) form_.ring[p] = form_.pairwise[p] = {slot_bytes, slots};
-    const steps::Layout layout(form_, size);
+    for (int p = 0; p < steps::kProtocols; ++p)
+      form_.ring[p] = form_.tree[p] = form_.pairwise[p] = {slot_bytes, slots};
+    const steps::Layout layout(form_, size, steps::channels_with_chains(size, channels));
     std::vector<std::byte*> memory;
     for (int r = 0; r < size; ++r)
       memory.push_back(device<std::byte>(space_.add(layout.bytes(channels), {.path = path})));
     for (int r = 0; r < size; ++r) {
-      links_.push_back(space_.add(sizeof(steps::Channel) * static_cast<std::size_t>(channels)));
-      for (int c = 0; c < channels; ++c)
-        space_.put(links_.back() + static_cast<std::size_t>(c) * sizeof(steps::Channel),
-                   layout.channel(memory, r, c));
+      tables_.push_back(space_.add(layout.table_bytes(channels)));
+      const steps::Bytes table = layout.table(memory, r, channels, device<std::byte>(tables_.back()));
+      std::memcpy(space_.host(tables_.back()), table.data(), table.size());
+      words_.push_back(space_.add(kWords * sizeof(loom::device::Word)));
     }
-    words_ = space_.add(8 * static_cast<std::size_t>(1 + 3 * size));
+    abandoned_ = space_.add(sizeof(loom::device::Word));
   }
+  /// Kernels leave after so many looks in vain, and are launched again. by_turns: one rank's at a time.
+  void leave_after(unsigned looks, bool by_turns) {
+    patience_ = looks;
+    by_turns_ = by_turns;
+  }
+  /// How often kernels were launched in all.
+  unsigned launches() const { return launches_; }
 
   /// What went wrong; empty: all ranks have the right result.
   template <class T>
@@ -110,9 +119,9 @@ class World {
     std::vector<steps::Bytes> in(ranks);
     std::vector<std::uint64_t> in_at(ranks), out_at(ranks);
     for (std::size_t r = 0; r < ranks; ++r) {
-      in[r] = steps::elements<T>(call.in_count(), static_cast<unsigned>(settings.seed * 8 + r + 1));
+      in[r] = steps::elements<T>(call.in_count(static_cast<int>(r)), static_cast<unsigned>(settings.seed * 8 + r + 1));
       in_at[r] = space_.add(in[r].size() + offset) + offset;  // what lies behind the last element is foreign
-      out_at[r] = space_.add(call.out_count() * sizeof(T) + offset) + offset;
+      out_at[r] = space_.add(call.out_count(static_cast<int>(r)) * sizeof(T) + offset) + offset;
       std::memcpy(space_.host(in_at[r]), in[r].data(), in[r].size());
     }
     Company company(static_cast<unsigned>(size_ * channels_));
@@ -121,11 +130,11 @@ class World {
     if (!error.empty()) return error;
     for (std::size_t r = 0; r < ranks; ++r) {
       const steps::Bytes right =
-          steps::expected(call, in, static_cast<int>(r), steps::Bytes(call.out_count() * sizeof(T)));
+          steps::expected(call, in, static_cast<int>(r), steps::Bytes(call.out_count(static_cast<int>(r)) * sizeof(T)));
       const steps::Bytes found(space_.host(out_at[r]), space_.host(out_at[r]) + right.size());
       if (const auto at = steps::first_difference<T>(found, right); at >= 0)
         return "rank " + std::to_string(r) + " has a wrong element " + std::to_string(at);
-      if (space_.get<loom::device::Word>(failed_word(static_cast<int>(r))) != 0)
+      if (word(r, kFailed) != 0)
         return "rank " + std::to_string(r) + " has left as if the call were abandoned";
       for (std::size_t i = 0; i < offset; ++i)
         if (space_.get<std::byte>(out_at[r] - offset + i) != std::byte{})
@@ -147,13 +156,13 @@ class World {
                       unsigned threads, const Settings& settings, Hindrance hindrance) {
     if (hindrance == Hindrance::kFull) fill();
     const std::vector<std::uint64_t> in(static_cast<std::size_t>(size_),
-                                        space_.add(call.in_count() * sizeof(T))),
-        out(in.size(), space_.add(call.out_count() * sizeof(T)));
+                                        space_.add(call.in_count(0) * sizeof(T))),
+        out(in.size(), space_.add(call.out_count(0) * sizeof(T)));
     const int ranks = hindrance == Hindrance::kAbsent ? size_ - 1 : size_;
     Company company(static_cast<unsigned>(ranks * channels_ + 1));
     std::atomic<bool> over = false;
     std::jthread leaver([&] {
-      std::atomic_ref word(*reinterpret_cast<loom::device::Word*>(space_.host(words_)));
+      std::atomic_ref word(*reinterpret_cast<loom::device::Word*>(space_.host(abandoned_)));
       for (std::uint64_t i = 0; i < 1 << 23 && !over; ++i) {
         word = i % 2;
         if (i % 64 == 0) std::this_thread::yield();
@@ -166,7 +175,7 @@ class World {
     over = true;
     if (!error.empty()) return error;
     for (int r = 0; r < size_ - 1; ++r)
-      if (space_.get<loom::device::Word>(failed_word(r)) != 1)
+      if (word(static_cast<std::size_t>(r), kFailed) != 1)
         return "rank " + std::to_string(r) + " does not say that the call was abandoned";
     return {};
   }
@@ -180,35 +189,51 @@ class World {
     Watch watch;
     std::mutex mutex;
     std::string first;
+    /// Whether the kernel has left, and is to be launched again.
+    const auto launch_one = [&](std::size_t r, bool resumes) {
+      const int rank = static_cast<int>(r);
+      steps::Call mine_of = call;
+      if (rank == size_ - 1) mine_of.count = last_count;
+      const auto at = [&](int which) { return device<loom::device::Word>(address_of(r, which)); };
+      cuda::CollectiveArgs args{.task = mine_of.task(rank, device<void>(in[r]), device<void>(out[r]),
+                                                     static_cast<unsigned>(channels_), nullptr),
+                                .form = form_,
+                                .channels = device<steps::Channel>(tables_[r]),
+                                .abandoned = device<const loom::device::Word>(abandoned_),
+                                .failed = at(kFailed),
+                                .left = at(kLeft),
+                                .arrived = at(kArrived),
+                                .ended = at(kEnded),
+                                .launch = 1,
+                                .patience = patience_};
+      args.task.resumes = resumes;
+      space_.put(address_of(r, kLeft), loom::device::Word{0});
+      ++launches_;
+      Settings mine = settings;
+      mine.company = patience_ == 0 ? &company : nullptr;
+      mine.seed = settings.seed * static_cast<std::uint64_t>(size_) + r;
+      try {
+        run(program, *program.find(kernel),
+            {.grid = {static_cast<unsigned>(channels_)}, .block = {threads}, .parameters = parameters(args)},
+            space_, mine, watch.stop);
+      } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex);
+        if (first.empty()) first = error.what();
+        watch.stop = true;
+      }
+      return !watch.stop && word(r, kLeft) != 0;
+    };
+    if (by_turns_) {
+      std::set<std::size_t> unfinished;
+      for (std::size_t r = 0; r < static_cast<std::size_t>(ranks); ++r)
+        if (launch_one(r, false)) unfinished.insert(r);
+      while (!unfinished.empty()) std::erase_if(unfinished, [&](std::size_t r) { return !launch_one(r, true); });
+      return first;
+    }
     std::vector<std::jthread> grids;
-    for (int rank = 0; rank < ranks; ++rank)
-      grids.emplace_back([&, rank] {
-        const auto r = static_cast<std::size_t>(rank);
-        cuda::CollectiveArgs args;
-        steps::Call mine_of = call;
-        if (rank == size_ - 1) mine_of.count = last_count;
-        args.task = mine_of.task(rank, device<void>(in[r]), device<void>(out[r]), 0, channels_);
-        args.form = form_;
-        args.channels = device<steps::Channel>(links_[r]);
-        args.abandoned = device<const loom::device::Word>(words_);
-        args.failed = device<loom::device::Word>(failed_word(rank));
-        args.arrived = device<loom::device::Word>(words_ + 8 * (1 + ranks + r));
-        args.ended = device<loom::device::Word>(words_ + 8 * (1 + 2 * ranks + r));
-        args.call = 1;
-        Settings mine = settings;
-        mine.company = &company;
-        mine.seed = settings.seed * static_cast<std::uint64_t>(size_) + r;
-        try {
-          run(program, *program.find(kernel),
-              {.grid = {static_cast<unsigned>(channels_)},
-               .block = {threads},
-               .parameters = parameters(args)},
-              space_, mine, watch.stop);
-        } catch (const std::exception& error) {
-          const std::lock_guard lock(mutex);
-          if (first.empty()) first = error.what();
-          watch.stop = true;
-        }
+    for (std::size_t r = 0; r < static_cast<std::size_t>(ranks); ++r)
+      grids.emplace_back([&, r] {
+        for (bool resumes = false; launch_one(r, resumes);) resumes = true;
       });
     grids.clear();
     return first;
@@ -216,22 +241,34 @@ class World {
 
   /// Every link is as if as many messages had been sent as it has slots.
   void fill() {
-    for (const std::uint64_t channels : links_) {
-      auto channel = space_.get<steps::Channel>(channels);
+    for (const std::uint64_t table : tables_) {
+      auto channel = space_.get<steps::Channel>(table);  // these worlds have one
       for (int p = 0; p < steps::kProtocols; ++p) {
-        channel.ring[p].passed.sent = form_.ring[p].slot_count;
+        channel.ring.ends[p].passed.sent = form_.ring[p].slot_count;
         channel.pairwise[p].passed.sent = form_.pairwise[p].slot_count;
       }
-      space_.put(channels, channel);
+      space_.put(table, channel);
     }
   }
-  std::uint64_t failed_word(int rank) const { return words_ + 8 * static_cast<std::uint64_t>(1 + rank); }
+
+  /// A rank's: whether it has left for good, or to be launched again; its blocks that have ended; its launch
+  /// that has.
+  enum { kFailed, kLeft, kArrived, kEnded, kWords };
+  std::uint64_t address_of(std::size_t rank, int which) const {
+    return words_[rank] + static_cast<std::uint64_t>(which) * sizeof(loom::device::Word);
+  }
+  loom::device::Word word(std::size_t rank, int which) {
+    return space_.get<loom::device::Word>(address_of(rank, which));
+  }
 
   int size_, channels_;
   steps::ChannelForm form_;
   TestSpace space_;
-  std::vector<std::uint64_t> links_;  ///< where each rank's channels lie
-  std::uint64_t words_ = 0;           ///< whether the call is abandoned; whether each rank has left for that
+  std::vector<std::uint64_t> tables_, words_;  ///< by rank
+  std::uint64_t abandoned_ = 0;                ///< a word for all: the call is abandoned
+  unsigned patience_ = 0;
+  bool by_turns_ = false;
+  std::atomic<unsigned> launches_ = 0;
 };
 
 }  // namespace virtual_gpu::run

@@ -32,7 +32,7 @@ struct Mutation {
   const char* to;
   bool orders;  ///< threads or memory; else it is a matter of values
 };
-#define BLOCK_VOTE R"(bar\.red\.or\.pred\s+(%p\d+), 0, (!?%p\d+);)"
+#define GROUP_VOTE R"(barrier\.red\.or\.pred\s+([\w%$]+), ([^,]+), ([^,]+), (!?[\w%$]+);)"
 constexpr Mutation kMutations[] = {
     // Both compilers write "leave out an element that is no longer in the buffer" so.
     {"no bounds check", R"(setp\.ge\.u64\s+(%p\d+), [^;]*;)", "setp.ne.u32 $1, 0, 0;", false},
@@ -40,10 +40,10 @@ constexpr Mutation kMutations[] = {
     {"no fence", R"(membar\.[^;]*;)", "", true},
     {"lanes do not join", R"(bar\.warp\.sync[^;]*;)", "", true},
     {"no barrier", R"(bar\.sync[^;]*;)", "", true},
-    {"a vote of the block without barrier", BLOCK_VOTE,
-     "selp.b32 %mutant, 1, 0, $2; setp.ne.u32 $1, %mutant, 0;", true},
-    {"a barrier without vote", BLOCK_VOTE,
-     "bar.sync 0; selp.b32 %mutant, 1, 0, $2; setp.ne.u32 $1, %mutant, 0;", true},
+    {"a vote of the group without barrier", GROUP_VOTE,
+     "selp.b32 %mutant, 1, 0, $4; setp.ne.u32 $1, %mutant, 0;", true},
+    {"a barrier without vote", GROUP_VOTE,
+     "barrier.sync $2, $3; selp.b32 %mutant, 1, 0, $4; setp.ne.u32 $1, %mutant, 0;", true},
     {"no vote of lanes", R"(vote\.sync\.all\.pred\s+(%p\d+), (!?%p\d+), [^;]*;)",
      "selp.b32 %mutant, 1, 0, $2; setp.ne.u32 $1, %mutant, 0;", true},
     {"any lane's vote", R"(vote\.sync\.all)", "vote.sync.any", true},
@@ -311,7 +311,7 @@ constexpr Survivors kSurvivors[] = {
     {"LL128Move", "lanes do not join", 2, 2,
      "before loads: the vote between brings them together, and the load behind it comes after the flag for "
      "each"},
-    {"collective", "a vote of the block without barrier", 3, 3,
+    {"collective", "a vote of the group without barrier", 3, 3,
      "before counters are stored: each message has barriers, and without a message they stay as they are"},
     {"collective", "a barrier without vote", 3, 3, kVoteOfNobody},
     {"SimpleMove", "a barrier without vote", 1, 1, kVoteOfNobody},
@@ -384,7 +384,7 @@ void check(const KernelOf& kernel) {
 /// communicator.
 TEST_P(Mutations, InAllPlacesAreFound) {
   const Course<std::uint8_t> course({GetParam(), cuda::kMove, Type::kUint8}, false);
-  for (const char* name : {"lanes do not join", "no barrier", "a vote of the block without barrier",
+  for (const char* name : {"lanes do not join", "no barrier", "a vote of the group without barrier",
                            "no vote of lanes", "any lane's vote", "no release", "relaxed for release",
                            "release to the GPU alone", "relaxed for acquire", "acquire from the GPU alone",
                            "no load of a line", "weak load of a line", "a line in two stores"}) {

@@ -1,0 +1,131 @@
+// channel.hpp -- the channels of a rank, and its share of a call, as plain data that kernels read.
+#pragma once
+
+#include "device/schedule/share.hpp"
+#include "device/steps/fifo.hpp"
+
+namespace loom::device::steps {
+
+inline constexpr int kMostPairwise = 8;  ///< ranks with links between every two of them
+inline constexpr int kTrees = 2, kMostChildren = 3, kHalves = 2;
+
+enum class Protocol : int { kSimple, kLL, kLL128 };
+inline constexpr int kProtocols = 3;
+
+/// Messages received from each end and sent to each.
+struct Passed {
+  Word received = 0, sent = 0;
+};
+
+/// Ends whose messages go together: from all of `from`, to all of `to`.
+template <int kMost>
+struct Ends {
+  RecvEnd from[kMost];
+  SendEnd to[kMost];
+  int froms = 0, tos = 0;
+  Passed passed;  ///< in the calls before this one
+};
+
+/// From the previous rank, to the next.
+struct Ring {
+  int position = 0, size = 1;
+  const int* ranks = nullptr;  ///< by position
+  Ends<1> ends[kProtocols];
+};
+
+/// A rank's place in a tree, in two halves that work at the same time. The upper one (0) goes from the
+/// children to the parent, the lower one (1) from the parent to the children. The root has an upper half
+/// alone, from its children back to them.
+struct Tree {
+  bool is_root = false;
+  Ends<kMostChildren> ends[kHalves][kProtocols];
+};
+
+inline constexpr Word kAllMoves = ~Word{0};
+
+struct Channel {
+  unsigned before = 0, weight = 1;  ///< the weights of the channels before this one, and its own
+  int trees = 0;
+  Ring ring;
+  Tree tree[kTrees];
+  Ends<kMostPairwise - 1> pairwise[kProtocols];  ///< in order of rank
+  // How far each half has come in a call whose kernel has left, and each of its threads inside the next move.
+  Word moves_done[kHalves] = {};
+  std::uint32_t* turns = nullptr;
+};
+static_assert(sizeof(Channel) % sizeof(Word) == 0);
+inline constexpr std::size_t kMostThreads = 512;  ///< of a block
+
+/// Of all channels alike. A form without slots: there are no such links.
+struct ChannelForm {
+  FifoForm ring[kProtocols], tree[kProtocols], pairwise[kProtocols];
+};
+
+enum class Algorithm : int {
+  kAllreduceRing,
+  kReduceScatterRing,
+  kAllGatherRing,
+  kBroadcastChain,
+  kReduceChain,
+  kOneShot,       ///< all-reduce: each rank sends its operand to all. Reduces in order of rank
+  kTwoShot,       ///< all-reduce: each rank reduces a chunk and sends the result to all. In order of rank
+  kAllreduceTree  ///< up to the root and down again, each of a channel's trees for its part
+};
+LOOM_HOST_DEVICE constexpr bool is_pairwise(Algorithm algorithm) {
+  return algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot;
+}
+/// How many groups of threads perform a channel's share at the same time.
+LOOM_HOST_DEVICE constexpr int groups_of(Algorithm algorithm) {
+  return algorithm == Algorithm::kAllreduceTree ? kHalves : 1;
+}
+
+/// One rank's share of one call; equal on all ranks but for rank, buffers and `resumes`. Sizes in elements.
+///
+///   algorithm            in                    out                    message
+///   kAllreduceRing       count                 count                  blocks of `chunk`; a shorter last one
+///   kReduceScatterRing   all blocks            its block              count = size x chunk, or `blocks`
+///   kAllGatherRing       its block             all blocks             the same
+///   kBroadcastChain      count, at the root    count, elsewhere       one block
+///   kReduceChain         count                 count, at the root     one block
+///   kOneShot             count                 count                  one block
+///   kTwoShot             count                 count                  as of kAllreduceRing
+///   kAllreduceTree       count                 count                  one block
+///
+/// Block b belongs to rank b, wherever it stands in a ring.
+///
+/// `out` may be `in`. Of an all-gather `in` may be its block in `out`. Of a reduce-scatter `out` may be its
+/// block in `in`; it may be `in` itself if the blocks are equally long (see collective.hpp).
+struct Task {
+  Algorithm algorithm = Algorithm::kAllreduceRing;
+  Protocol protocol = Protocol::kSimple;
+  int rank = 0, size = 1, root = 0;
+  unsigned total_weight = 1;  ///< of the channels that take part
+  bool resumes = false;       ///< the same task again, whose kernel has left
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::size_t count = 0;
+  std::size_t chunk = 0;         ///< with `blocks`: the longest of them
+  const Part* blocks = nullptr;  ///< by rank, where their sizes differ; in memory that all threads reach
+};
+
+/// Elements in a line of 128 bytes.
+template <class T>
+inline constexpr std::size_t line_elems = sizeof(T) < 128 ? 128 / sizeof(T) : 1;
+
+LOOM_HOST_DEVICE inline Part block_of(const Task& task, int block) {
+  if (task.blocks != nullptr) return task.blocks[block];
+  const auto least = [](std::size_t a, std::size_t b) { return a < b ? a : b; };
+  const std::size_t first = least(task.count, static_cast<std::size_t>(block) * task.chunk);
+  return {first, least(task.count - first, task.chunk)};
+}
+LOOM_HOST_DEVICE inline Share share_of(const Task& task, const Channel& channel) {
+  return {channel.before, channel.weight, task.total_weight};
+}
+/// This channel's elements of a block, counted from the start of the message.
+template <class T>
+LOOM_HOST_DEVICE Part part_of(const Task& task, const Share& share, int block) {
+  const Part whole = block_of(task, block), part = window(whole.length, line_elems<T>, share);
+  return {whole.first + part.first, part.length};
+}
+
+}  // namespace loom::device::steps

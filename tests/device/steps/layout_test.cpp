@@ -1,0 +1,173 @@
+// Where links lie: each alone in its place, and both of its ends see the same.
+#include "device/steps/layout.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/error.hpp"
+#include "tests/device/steps/step_calls.hpp"
+
+namespace loom::device::steps {
+namespace {
+
+/// The memory of ranks that is never touched: addresses alone.
+struct Memory {
+  static constexpr std::uintptr_t kApart = std::uintptr_t{1} << 40;
+  explicit Memory(int ranks) {
+    for (int r = 0; r < ranks; ++r)
+      at.push_back(reinterpret_cast<std::byte*>(kApart * static_cast<std::uintptr_t>(r + 1)));
+  }
+  static int rank_of(const void* address) {
+    return static_cast<int>(reinterpret_cast<std::uintptr_t>(address) / kApart) - 1;
+  }
+  static std::size_t offset_of(const void* address) {
+    return reinterpret_cast<std::uintptr_t>(address) % kApart;
+  }
+  std::vector<std::byte*> at;
+};
+
+/// All ends of a world, and what they take of each rank's memory.
+class Places {
+ public:
+  Places(const ChannelForm& form, int ranks, const std::vector<ChannelShape>& shapes)
+      : layout(form, ranks, shapes) {
+    const Memory memory(ranks);
+    const int channels = layout.channels();
+    for (int r = 0; r < ranks; ++r) {
+      std::vector<std::byte> table(layout.table_bytes(channels));
+      tables_.push_back(layout.table(memory.at, r, channels, table.data()));
+      for (int c = 0; c < channels; ++c) {
+        const Channel& channel = channel_of(r, c);
+        for (int p = 0; p < kProtocols; ++p) {
+          add(channel.ring.ends[p], form.ring[p], r);
+          add(channel.pairwise[p], form.pairwise[p], r);
+          for (const Tree& tree : channel.tree)
+            for (const auto& half : tree.ends) add(half[p], form.tree[p], r);
+        }
+      }
+    }
+  }
+  const Channel& channel_of(int rank, int channel) const {
+    return reinterpret_cast<const Channel*>(tables_[static_cast<std::size_t>(rank)].data())[channel];
+  }
+
+  Layout layout;
+  std::map<std::pair<int, std::size_t>, std::size_t> taken;  ///< bytes by rank and offset
+  std::map<const std::byte*, int> senders, receivers;        ///< by slots
+
+ private:
+  template <int kMost>
+  void add(const Ends<kMost>& ends, const FifoForm& form, int rank) {
+    for (int i = 0; i < ends.froms; ++i) {
+      const RecvEnd& from = ends.from[i];
+      EXPECT_TRUE(receivers.emplace(from.slots, rank).second);
+      EXPECT_EQ(Memory::rank_of(from.slots), rank) << "the receiver owns the slots";
+      EXPECT_EQ(Memory::rank_of(from.filled), rank);
+      take(from.slots, form.bytes());
+      take(from.filled, sizeof(Word));
+      take(from.consumed, sizeof(Word));
+      ends_[from.slots].first = {from.filled, from.consumed};
+    }
+    for (int i = 0; i < ends.tos; ++i) {
+      const SendEnd& to = ends.to[i];
+      EXPECT_TRUE(senders.emplace(to.slots, rank).second);
+      EXPECT_EQ(Memory::rank_of(to.consumed), rank) << "the sender spins on its own memory";
+      ends_[to.slots].second = {to.filled, to.consumed};
+    }
+  }
+  void take(const void* at, std::size_t bytes) {
+    EXPECT_EQ(Memory::offset_of(at) % 128, 0U);
+    EXPECT_TRUE(taken.emplace(std::pair(Memory::rank_of(at), Memory::offset_of(at)), bytes).second);
+  }
+
+  std::vector<std::vector<std::byte>> tables_;
+
+ public:
+  using Flags = std::pair<const Word*, const Word*>;
+  std::map<const std::byte*, std::pair<Flags, Flags>> ends_;  ///< by slots
+};
+
+void check_places(const Places& places, int ranks, std::size_t links) {
+  EXPECT_EQ(places.senders.size(), links);
+  EXPECT_EQ(places.receivers.size(), links);
+  for (const auto& [slots, ends] : places.ends_) EXPECT_EQ(ends.first, ends.second);
+  const std::size_t bytes = places.layout.bytes(places.layout.channels());
+  std::size_t most = 0;
+  auto last = std::pair(std::pair(-1, std::size_t{0}), std::size_t{0});
+  for (const auto& [at, length] : places.taken) {
+    if (at.first == last.first.first) {
+      EXPECT_GE(at.second, last.first.second + last.second) << "overlaps";
+    }
+    EXPECT_LT(at.first, ranks);
+    most = std::max(most, at.second + length);
+    last = {at, length};
+  }
+  EXPECT_LE(most, bytes);
+  EXPECT_GT(most + 128, bytes);
+}
+
+TEST(Layout, GivesEachLinkItsOwnPlaceThatBothEndsSee) {
+  for (const int ranks : {2, 3, 8, 17}) {
+    std::mt19937_64 random(static_cast<unsigned>(ranks));
+    const auto shapes = random_channels(random, ranks, 32);
+    const Places places(small_form(256, 4), ranks, shapes);
+    std::size_t links = 0;
+    const auto n = static_cast<std::size_t>(ranks);
+    for (const ChannelShape& shape : shapes) {
+      links += kProtocols * n;
+      for (const auto& tree : shape.trees) links += tree.empty() ? 0 : kProtocols * 2 * (n - 1);
+      if (ranks <= kMostPairwise) links += 2 * n * (n - 1);  // by LL and LL128
+    }
+    check_places(places, ranks, links);
+  }
+}
+
+TEST(Layout, KnowsWhereARankStands) {
+  ChannelShape shape{.ring = {2, 0, 3, 1}, .trees = {{1, kNobody, 1, 2}, {}}, .weight = 3};
+  const Places places(small_form(256, 4), 4, {shape, shape});
+  const auto peer = [&](const std::byte* slots) { return Memory::rank_of(slots); };
+  const Channel& of_3 = places.channel_of(3, 1);
+  EXPECT_EQ(of_3.before, 3U);
+  EXPECT_EQ(of_3.weight, 3U);
+  EXPECT_EQ(places.layout.total_weight(2), 6U);
+  EXPECT_EQ(of_3.ring.position, 2);
+  EXPECT_EQ(of_3.ring.size, 4);
+  EXPECT_EQ(peer(of_3.ring.ends[0].to[0].slots), 1);
+  EXPECT_EQ(places.senders.at(of_3.ring.ends[0].from[0].slots), 0);
+  EXPECT_EQ(of_3.trees, 1);
+  const Tree& root = places.channel_of(1, 0).tree[0];
+  EXPECT_TRUE(root.is_root);
+  EXPECT_EQ(root.ends[0][0].froms, 2);
+  EXPECT_EQ(root.ends[0][0].tos, 2);
+  EXPECT_EQ(root.ends[1][0].froms + root.ends[1][0].tos, 0);
+  const Tree& inner = places.channel_of(2, 0).tree[0];
+  EXPECT_FALSE(inner.is_root);
+  EXPECT_EQ(places.senders.at(inner.ends[0][0].from[0].slots), 3);
+  EXPECT_EQ(peer(inner.ends[0][0].to[0].slots), 1);
+  EXPECT_EQ(places.senders.at(inner.ends[1][0].from[0].slots), 1);
+  EXPECT_EQ(peer(inner.ends[1][0].to[0].slots), 3);
+}
+
+TEST(Layout, NeedsLessForFewerChannels) {
+  const Layout layout(small_form(256, 4), 4, plain_channels(4, 16));
+  EXPECT_EQ(layout.bytes(0), 0U);
+  EXPECT_EQ(layout.bytes(16), 16 * layout.bytes(1));
+}
+
+TEST(Layout, RefusesWhatIsNoRingOrTreeOfAllRanks) {
+  const auto refused = [](ChannelShape shape, int ranks) {
+    EXPECT_THROW(Layout(small_form(256, 4), ranks, {shape}), Error);
+  };
+  refused({.ring = {0, 1, 1}}, 3);
+  refused({.ring = {0, 1}}, 3);
+  refused({.ring = {0, 1, 3}}, 3);
+  refused({.trees = {{kNobody, 0}}}, 3);
+  refused({.trees = {{kNobody, kNobody, 0}}}, 3);
+  refused({.trees = {{kNobody, 2, 1}}}, 3);
+  refused({.trees = {{kNobody, 0, 7}}}, 3);
+  refused({.trees = {{kNobody, 0, 0, 0, 0}}}, 5);
+}
+
+}  // namespace
+}  // namespace loom::device::steps
