@@ -80,15 +80,32 @@ std::vector<ChannelPlan> Planner::best_trees() const {
   return best;
 }
 
-}  // namespace
-
-std::vector<NodePlan> plan_nodes(const topo::System& system, const PlanRequest& request) {
+search::Request to_search(const PlanRequest& request) {
   search::Request search_request;
   search_request.nodes = request.nodes;
   search_request.cross_nic = request.cross_nic;
   search_request.max_channels = request.max_channels;
   search_request.most_gbps = request.most_gbps;
-  const search::PathTables tables(system);
+  return search_request;
+}
+
+}  // namespace
+
+search::ChannelPlan plan_inside(const search::PartOfMachine& part, Family family,
+                                const PlanRequest& request) {
+  search::Request search_request = to_search(request);
+  search_request.nodes = 1;
+  // Without ports the tree patterns are one: they differ in which GPUs talk to the network.
+  search_request.pattern = family == Family::kRing ? Pattern::kRing : Pattern::kTree;
+  return search::find_channels(part.paths, search_request);
+}
+
+std::vector<NodePlan> plan_nodes(const topo::System& system, const PlanRequest& request) {
+  search::Request search_request = to_search(request);
+  // A host that is alone has nobody to reach through its ports.
+  topo::PathRules rules;
+  rules.network_inside_host = request.nodes > 1 || system.hosts().size() > 1;
+  const search::PathTables tables(system, rules);
   const search::NodePlans rings = search::find_plans(tables, search_request);
   if (rings.parts.size() > 1) search_request.nodes = std::max(2, request.nodes);
   const Planner planner(tables, rings, search_request);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "connect/summary.hpp"
+#include "search/path_tables.hpp"
 
 namespace loom::connect {
 
@@ -18,6 +19,9 @@ struct PlanRequest {
   int max_channels = 32;
   double most_gbps = 0;  ///< of one channel; see search::Request
 };
+
+/// The plan of a family on one machine or part of it that is alone, without ports.
+search::ChannelPlan plan_inside(const search::PartOfMachine& part, Family family, const PlanRequest& request);
 
 /// Usually one node. Several where the rings through the machine are faster if parts of it talk through the
 /// network; the other families follow the rings. On a machine without ports a job of several nodes gets the

@@ -78,13 +78,14 @@ std::string hwloc_description() {
 
 }  // namespace
 
-SystemWithNotes discover(const LiveSources& sources, Model model) {
+Discovered discover(const LiveSources& sources, Model model) {
   Draft draft = draft_from_hwloc_xml(hwloc_description(), "this machine");
+  add_missing_gpus(draft, sources.gpus, sources.sysfs);
   add_from_sysfs(draft, sources.sysfs);
   add_from_ucx(draft, sources.ucx_ports);
-  add_from_nvml(draft, sources.nvml);
-  add_from_cuda(draft, sources.cuda, sources.initialise_cuda);
-  return build(std::move(draft), model);
+  std::vector<BusId> unseen = add_from_nvml(draft, sources.nvml);
+  if (!sources.cuda.empty()) add_from_cuda(draft, sources.cuda, sources.initialise_cuda);
+  return {build(std::move(draft), model), std::move(unseen)};
 }
 
 namespace {

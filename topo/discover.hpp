@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "topo/bus_id.hpp"
 #include "topo/place.hpp"
 
 struct hwloc_topology;
@@ -34,18 +35,24 @@ struct UcxPort {
 /// Where live discovery looks; tests name others.
 struct LiveSources {
   std::string sysfs = "/sys";
-  std::string cuda = "libcuda.so.1";  ///< asked if the process has initialised it
+  std::string cuda = "libcuda.so.1";  ///< asked if the process has initialised it; empty: not asked
   /// For programs that are about the machine. Nobody else may: it takes a second, spends memory on every GPU,
   /// and the program may not have said yet which GPUs it wants to see, or may fork later.
   bool initialise_cuda = false;
   std::string nvml = "libnvidia-ml.so.1";  ///< opened if it is there
-  std::vector<UcxPort> ucx_ports;          ///< empty: UCX was not asked
+  std::vector<UcxPort> ucx_ports{};        ///< empty: UCX was not asked
+  std::vector<BusId> gpus{};               ///< that there are, as drivers say, whether hwloc sees them or not
+};
+
+/// A host as live discovery sees it.
+struct Discovered : SystemWithNotes {
+  std::vector<BusId> unseen;  ///< GPUs of which NVML tells this process nothing, though it tells of others
 };
 
 /// This host as a System: its PCI tree and NUMA nodes from hwloc, link and port speeds from sysfs, GPUs from
 /// CUDA and NVML. A GPU's rank is its index. Takes tens of milliseconds, a second where GPUs must wake up.
 /// Throws Error.
-SystemWithNotes discover(const LiveSources& sources = {}, Model model = Model::kLoom);
+Discovered discover(const LiveSources& sources = {}, Model model = Model::kLoom);
 
 /// The machine as hwloc read it, which takes some milliseconds.
 class Machine {

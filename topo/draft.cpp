@@ -34,6 +34,25 @@ void sort_depth_first(Draft& draft) {
   draft.nodes = std::move(sorted);
 }
 
+NodeId cpu_with(Draft& draft, int numa_id) {
+  NodeId first = kNoNode;
+  for (std::size_t id = 0; id < draft.nodes.size(); ++id) {
+    if (draft.nodes[id].kind() != NodeKind::kCpu) continue;
+    if (draft.nodes[id].cpu().numa_id == numa_id) return static_cast<NodeId>(id);
+    if (first == kNoNode) first = static_cast<NodeId>(id);
+  }
+  return first != kNoNode ? first : draft.add({CpuInfo{}, kNoNode, 0, std::nullopt});
+}
+
+NodeId add_gpu(Draft& draft, const BusId& bus_id, NodeId parent) {
+  GpuInfo gpu;
+  for (const Node& node : draft.nodes)
+    if (node.kind() == NodeKind::kGpu) gpu.device = std::max(gpu.device, node.gpu().device + 1);
+  PciFunction pci;
+  pci.bus_id = bus_id, pci.class_code = kClassGpu3d, pci.vendor = kVendorNvidia;
+  return draft.add({std::move(gpu), parent, 0, std::move(pci)});
+}
+
 void erase_leaves(Draft& draft, const std::vector<bool>& gone) {
   std::vector<NodeId> now(draft.nodes.size(), kNoNode);
   std::vector<Node> kept;

@@ -22,6 +22,14 @@ struct Draft {
 /// A NIC that is no PCI function and has no ports is left out.
 void sort_depth_first(Draft& draft);
 
+/// The CPU of a NUMA node; the first one where there is none of that number.
+inline constexpr int kNoNuma = -1;
+NodeId cpu_with(Draft& draft, int numa_id);
+
+/// A GPU of NVIDIA's of which nothing but its address is known, with a device number that no other has and
+/// without a rank.
+NodeId add_gpu(Draft& draft, const BusId& bus_id, NodeId parent);
+
 /// Takes out nodes that have no children; `gone` says which, by NodeId.
 void erase_leaves(Draft& draft, const std::vector<bool>& gone);
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <optional>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "topo/library.hpp"
 #include "topo/live_sources.hpp"
@@ -70,6 +72,15 @@ class Nvml {
   bool joins_by_nvlink(Device from, Device to) const {
     int status = kP2pOk + 1;
     return p2p_status_ && p2p_status_(from, to, kP2pByNvlink, &status) == 0 && status == kP2pOk;
+  }
+  /// NVML does not know, or the two may read and write each other's memory.
+  bool may_access(Device device, Device peer) const {
+    constexpr int kRead = 0, kWrite = 1, kUnknown = 6;  // NVML_P2P_CAPS_INDEX_..., NVML_P2P_STATUS_UNKNOWN
+    for (const int index : {kRead, kWrite})
+      if (int status = kP2pOk; p2p_status_ && p2p_status_(device, peer, index, &status) == 0 &&
+                               status != kP2pOk && status != kUnknown)
+        return false;
+    return true;
   }
   void describe(Device device, GpuInfo& gpu) const {
     unsigned index = 0;
@@ -156,26 +167,34 @@ class Nvml {
 
 }  // namespace
 
-void add_from_nvml(Draft& draft, const std::string& library) {
+std::vector<BusId> add_from_nvml(Draft& draft, const std::string& library) {
   const int present = nvidia_gpus(draft);
-  if (present == 0) return;
+  if (present == 0) return {};
   const Nvml nvml(library);
-  const auto note_gap = [&](const std::string& why, int gpus) {
+  const auto note_gap = [&](const std::string& why, std::size_t gpus) {
     draft.notes.push_back(fmt::format(
         "{}: NVLinks and C2C links of {} GPUs are not known; give a topology file if they have any.", why,
         gpus));
   };
-  if (!nvml.started()) return note_gap(nvml.trouble(), present);
-  int hidden = 0;
+  if (!nvml.started())
+    return note_gap(nvml.trouble(), static_cast<std::size_t>(present)), std::vector<BusId>();
+  std::vector<BusId> hidden;
+  std::vector<std::pair<Device, GpuInfo*>> seen;
   for (Node& node : draft.nodes) {
     auto* gpu = std::get_if<GpuInfo>(&node.info);
     if (gpu == nullptr || !node.pci || node.pci->vendor != kVendorNvidia) continue;
-    if (const Device device = nvml.device(node.pci->bus_id))
+    if (const Device device = nvml.device(node.pci->bus_id)) {
       nvml.describe(device, *gpu);
-    else
-      ++hidden;
+      seen.emplace_back(device, gpu);
+    } else {
+      hidden.push_back(node.pci->bus_id);
+    }
   }
-  if (hidden > 0) note_gap("NVML does not show every GPU of this machine", hidden);
+  for (const auto& [device, gpu] : seen)
+    for (const auto& [peer_device, peer] : seen)
+      if (gpu != peer && !nvml.may_access(device, peer_device)) gpu->p2p_denied.push_back(peer->device);
+  if (!hidden.empty()) note_gap("NVML does not show every GPU of this machine", hidden.size());
+  return hidden;
 }
 
 bool reaches_all_by_nvlink(const std::string& gpu, std::span<const std::string> others,

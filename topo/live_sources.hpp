@@ -3,12 +3,18 @@
 // that, or because a source fails, becomes a note.
 #pragma once
 
+#include <span>
 #include <string>
+#include <vector>
 
 #include "topo/discover.hpp"
 #include "topo/draft.hpp"
 
 namespace loom::topo {
+
+/// GPUs of `bus_ids` that hwloc has not found: below the closest switch or at the NUMA node that sysfs names,
+/// or, with a note, at the first NUMA node. `root`: /sys.
+void add_missing_gpus(Draft& draft, std::span<const BusId> bus_ids, const std::string& root);
 
 /// PCI link speeds and widths, ports' speeds and GUIDs, further ports of a device; ports that are down are
 /// left out. `root`: /sys.
@@ -23,7 +29,8 @@ void add_from_ucx(Draft& draft, const std::vector<UcxPort>& ports);
 /// Unless it is to `initialise` CUDA, it asks only where the process has done so itself.
 void add_from_cuda(Draft& draft, const std::string& library, bool initialise);
 
-/// NVML: GPU indices, NVLinks and what they lead to, C2C links. `library`: libnvidia-ml.so.1.
-void add_from_nvml(Draft& draft, const std::string& library);
+/// NVML: GPU indices, NVLinks and what they lead to, C2C links, which GPUs may not access each other. Returns
+/// the GPUs that it hides while it shows others. `library`: libnvidia-ml.so.1.
+std::vector<BusId> add_from_nvml(Draft& draft, const std::string& library);
 
 }  // namespace loom::topo

@@ -133,7 +133,43 @@ class Ports {
   const std::filesystem::path verbs_, networks_;
 };
 
+bool has_gpu(const Draft& draft, const BusId& bus_id) {
+  return std::any_of(draft.nodes.begin(), draft.nodes.end(), [&](const Node& node) {
+    return node.kind() == NodeKind::kGpu && node.pci && node.pci->bus_id == bus_id;
+  });
+}
+
+/// kNoNode where sysfs does not know the function.
+NodeId place_in_sysfs(Draft& draft, const std::filesystem::path& device) {
+  std::error_code error;
+  std::filesystem::path above = std::filesystem::canonical(device, error);
+  if (error) return kNoNode;
+  const auto numa = first_number(above / "numa_node");
+  for (above = above.parent_path(); BusId::parse(above.filename().string()); above = above.parent_path())
+    for (std::size_t id = 0; id < draft.nodes.size(); ++id)
+      if (const Node& node = draft.nodes[id];
+          node.kind() == NodeKind::kPciSwitch && node.pci->bus_id == BusId::parse(above.filename().string()))
+        return static_cast<NodeId>(id);
+  return numa && *numa >= 0 ? cpu_with(draft, static_cast<int>(*numa)) : kNoNode;
+}
+
 }  // namespace
+
+void add_missing_gpus(Draft& draft, std::span<const BusId> bus_ids, const std::string& root) {
+  for (const BusId& bus_id : bus_ids) {
+    if (has_gpu(draft, bus_id)) continue;
+    NodeId parent =
+        place_in_sysfs(draft, std::filesystem::path(root) / "bus/pci/devices" / bus_id.to_string());
+    if (parent == kNoNode) {
+      parent = cpu_with(draft, kNoNuma);
+      draft.notes.push_back(
+          fmt::format("Where GPU {} is on this machine is not known: NUMA node {} is taken.",
+                      bus_id.to_string(), draft.node(parent).cpu().numa_id));
+    }
+    add_gpu(draft, bus_id, parent);
+  }
+  sort_depth_first(draft);
+}
 
 void add_from_sysfs(Draft& draft, const std::string& root) {
   const std::filesystem::path sysfs(root);

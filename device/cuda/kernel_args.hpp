@@ -56,7 +56,7 @@ struct CollectiveArgs {
   steps::Channel* channels = nullptr;  ///< this rank's, in device memory
   const Word* abandoned = nullptr;     ///< every wait ends once this is not 0
   Word* failed = nullptr;              ///< set when a wait has ended so
-  Word* left = nullptr;  ///< set when a block has left: launch it all again, with task.resumes
+  Word* left = nullptr;                ///< set when a block has left: launch it all again, with task.resumes
   Word* arrived = nullptr;  ///< in device memory: blocks of this launch that have come to their end; 0 before
   Word* ended = nullptr;    ///< on the host: the last block writes `launch` here
   Word launch = 0;          ///< this launch's number on these links

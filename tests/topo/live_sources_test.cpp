@@ -1,6 +1,7 @@
 #include "topo/live_sources.hpp"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -55,6 +56,30 @@ TEST(Nvml, TellsNvLinksAndC2c) {
   EXPECT_EQ(system.of_kind(NodeKind::kNvSwitch).size(), 1);
 }
 
+TEST(Nvml, TellsWhoMayNotAccessWhom) {
+  Draft draft = two_gpus();
+  {
+    const Environment machine("VIRTUAL_GPU_MACHINE", LOOM_TWO_H100);
+    add_from_nvml(draft, LOOM_VIRTUAL_NVML);
+  }
+  EXPECT_THAT(gpus_of(draft)[0].p2p_denied, ElementsAre());
+  // Without NVLinks and on two sockets of a kind that passes nothing on.
+  const std::string path = ::testing::TempDir() + "loom-denied-" + std::to_string(getpid()) + ".xml";
+  const auto cpu = [](int numa, const char* bus_id, int device) {
+    return fmt::format(
+        "<cpu numaid='{}' arch='x86_64' vendor='GenuineIntel' familyid='6' modelid='79'><pci busid='{}' "
+        "class='0x030200' vendor='0x10de' device='0x2330'><gpu dev='{}' sm='90'/></pci></cpu>",
+        numa, bus_id, device);
+  };
+  write_text_file(
+      path, "<system version='1'>" + cpu(0, "0000:13:00.0", 0) + cpu(1, "0000:14:00.0", 1) + "</system>");
+  const Environment machine("VIRTUAL_GPU_MACHINE", path.c_str());
+  add_from_nvml(draft, LOOM_VIRTUAL_NVML);
+  std::filesystem::remove(path);
+  EXPECT_THAT(gpus_of(draft)[0].p2p_denied, ElementsAre(1));
+  EXPECT_THAT(gpus_of(draft)[1].p2p_denied, ElementsAre(0));
+}
+
 TEST(NvlinkPeers, AreThoseThatNvmlNames) {
   const std::string one = "0000:13:00.0", two = "0000:14:00.0";
   const auto reaches = [&](const std::string& from, const std::vector<std::string>& others) {
@@ -97,7 +122,7 @@ TEST(Nvml, ThatFailsOrHidesGpusSaysThatNvLinksAreNotKnown) {
               ElementsAre(HasSubstr("NVML fails with error 18: NVLinks and C2C links of 2 GPUs")));
   draft.notes.clear();
   const Environment one("VIRTUAL_GPU_FAIL", "nvmlDeviceGetHandleByPciBusId:1:6");  // not found
-  add_from_nvml(draft, LOOM_VIRTUAL_NVML);
+  EXPECT_THAT(add_from_nvml(draft, LOOM_VIRTUAL_NVML), ElementsAre(*BusId::parse("0000:14:00.0")));
   EXPECT_THAT(draft.notes, ElementsAre(HasSubstr("NVLinks and C2C links of 1 GPUs")));
 }
 
@@ -194,6 +219,38 @@ class FakeSysfs {
   std::filesystem::path root_ =
       std::filesystem::path(::testing::TempDir()) / ("loom-sysfs-" + std::to_string(getpid()));
 };
+
+/// Of the GPU at this address: the label of what it hangs on.
+std::string above(const System& system, const char* bus_id) {
+  for (const NodeId gpu : system.of_kind(NodeKind::kGpu))
+    if (system.node(gpu).pci->bus_id == BusId::parse(bus_id)) return label(system, system.node(gpu).parent);
+  return "nothing";
+}
+
+TEST(MissingGpus, ArePutWhereSysfsKnowsThem) {
+  const FakeSysfs sysfs;
+  Draft draft = draft_from_hwloc_xml(read_text_file(data_file("lstopo-2gpu.xml")), "lstopo-2gpu.xml");
+  const auto pci_switch = std::find_if(draft.nodes.begin(), draft.nodes.end(),
+                                       [](const Node& node) { return node.kind() == NodeKind::kPciSwitch; });
+  ASSERT_NE(pci_switch, draft.nodes.end());
+  const std::string switch_id = pci_switch->pci->bus_id.to_string();
+  // Below a bridge that hwloc leaves out, below a switch that it has.
+  sysfs.device("0000:aa:00.0", ("pci0000:00/" + switch_id + "/0000:a0:00.0").c_str(), "16.0 GT/s PCIe", "8");
+  sysfs.device("0000:bb:00.0", "pci0000:80", "16.0 GT/s PCIe", "16");
+  sysfs.put("bus/pci/devices/0000:bb:00.0/numa_node", "0");
+  draft.notes.clear();
+  const std::vector ids{*BusId::parse("0000:aa:00.0"), *BusId::parse("0000:bb:00.0"),
+                        *BusId::parse("0000:cc:00.0"), *BusId::parse("0000:13:00.0")};
+  add_missing_gpus(draft, ids, sysfs.root());
+  add_from_sysfs(draft, sysfs.root());
+  EXPECT_THAT(draft.notes, ElementsAre(HasSubstr("Where GPU 0000:cc:00.0 is on this machine is not known")));
+  const System system = build(std::move(draft), Model::kLoom).system;
+  EXPECT_TRUE(check(system).empty());
+  EXPECT_EQ(system.of_kind(NodeKind::kGpu).size(), 5);
+  EXPECT_EQ(above(system, "0000:aa:00.0"), "switch " + switch_id);
+  EXPECT_EQ(above(system, "0000:bb:00.0"), "NUMA 0");
+  EXPECT_EQ(above(system, "0000:cc:00.0"), "NUMA 0");
+}
 
 std::vector<NetInfo> ports_of(const Draft& draft) {
   std::vector<NetInfo> ports;

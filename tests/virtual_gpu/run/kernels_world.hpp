@@ -119,7 +119,8 @@ class World {
     std::vector<steps::Bytes> in(ranks);
     std::vector<std::uint64_t> in_at(ranks), out_at(ranks);
     for (std::size_t r = 0; r < ranks; ++r) {
-      in[r] = steps::elements<T>(call.in_count(static_cast<int>(r)), static_cast<unsigned>(settings.seed * 8 + r + 1));
+      in[r] = steps::elements<T>(call.in_count(static_cast<int>(r)),
+                                 static_cast<unsigned>(settings.seed * 8 + r + 1));
       in_at[r] = space_.add(in[r].size() + offset) + offset;  // what lies behind the last element is foreign
       out_at[r] = space_.add(call.out_count(static_cast<int>(r)) * sizeof(T) + offset) + offset;
       std::memcpy(space_.host(in_at[r]), in[r].data(), in[r].size());
@@ -129,8 +130,8 @@ class World {
         launch(program, kernel, call, threads, settings, in_at, out_at, size_, company, call.count);
     if (!error.empty()) return error;
     for (std::size_t r = 0; r < ranks; ++r) {
-      const steps::Bytes right =
-          steps::expected(call, in, static_cast<int>(r), steps::Bytes(call.out_count(static_cast<int>(r)) * sizeof(T)));
+      const steps::Bytes right = steps::expected(
+          call, in, static_cast<int>(r), steps::Bytes(call.out_count(static_cast<int>(r)) * sizeof(T)));
       const steps::Bytes found(space_.host(out_at[r]), space_.host(out_at[r]) + right.size());
       if (const auto at = steps::first_difference<T>(found, right); at >= 0)
         return "rank " + std::to_string(r) + " has a wrong element " + std::to_string(at);
@@ -227,7 +228,8 @@ class World {
       std::set<std::size_t> unfinished;
       for (std::size_t r = 0; r < static_cast<std::size_t>(ranks); ++r)
         if (launch_one(r, false)) unfinished.insert(r);
-      while (!unfinished.empty()) std::erase_if(unfinished, [&](std::size_t r) { return !launch_one(r, true); });
+      while (!unfinished.empty())
+        std::erase_if(unfinished, [&](std::size_t r) { return !launch_one(r, true); });
       return first;
     }
     std::vector<std::jthread> grids;

@@ -1,0 +1,292 @@
+#include "connect/gpu_channels.hpp"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+#include <random>
+
+#include "base/error.hpp"
+#include "connect/checks.hpp"
+#include "connect/node_plans.hpp"
+#include "search/graph_xml.hpp"
+#include "topo/hwloc_xml.hpp"
+
+namespace loom::connect {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using topo::MachineOfRanks;
+using topo::PathType;
+using topo::RankGpu;
+
+std::vector<topo::BusId> bus_ids_of(const topo::System& system) {
+  std::vector<topo::BusId> ids;
+  for (const topo::NodeId gpu : system.gpus()) ids.push_back(system.node(gpu).pci->bus_id);
+  return ids;
+}
+
+/// gpu_of[r] is the GPU of rank r, in the machine's order.
+MachineOfRanks with_ranks(const topo::System& system, const std::vector<int>& gpu_of) {
+  const std::vector<topo::BusId> ids = bus_ids_of(system);
+  std::vector<RankGpu> gpus;
+  for (std::size_t rank = 0; rank < gpu_of.size(); ++rank)
+    gpus.push_back({.rank = static_cast<int>(rank), .bus_id = ids[static_cast<std::size_t>(gpu_of[rank])]});
+  return topo::with_rank_gpus(system, gpus);
+}
+
+std::vector<int> in_turn(int count) {
+  std::vector<int> numbers(static_cast<std::size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+double sum_of(const auto& channels) {
+  double sum = 0;
+  for (const auto& channel : channels) sum += channel.gbps;
+  return sum;
+}
+
+/// Whatever the machine and its ranks: all ranks in every ring and tree, and no more than there is.
+void expect_sound(const GpuChannels& found) {
+  EXPECT_THAT(violations(found.job), IsEmpty());
+  ASSERT_THAT(found.rings, Not(IsEmpty()));
+  ASSERT_THAT(found.trees, Not(IsEmpty()));
+  for (const GpuChannels::RingChannel& ring : found.rings) {
+    std::vector<int> order = ring.order;
+    std::ranges::sort(order);
+    EXPECT_EQ(order, in_turn(found.ranks));
+  }
+  for (const GpuChannels::TreeChannel& channel : found.trees)
+    for (const std::vector<TreeLinks>& tree : channel.trees) {
+      ASSERT_EQ(tree.size(), static_cast<std::size_t>(found.ranks));
+      int roots = 0;
+      for (int rank = 0; rank < found.ranks; ++rank) {
+        const TreeLinks& mine = tree[static_cast<std::size_t>(rank)];
+        roots += mine.parent == kNobody ? 1 : 0;
+        for (int i = 0; i < mine.child_count; ++i)
+          EXPECT_EQ(tree[static_cast<std::size_t>(mine.children[static_cast<std::size_t>(i)])].parent, rank);
+      }
+      EXPECT_EQ(roots, 1);
+    }
+  EXPECT_NEAR(sum_of(found.rings), found.ring.gbps, 1e-4 * found.ring.gbps);
+  EXPECT_NEAR(sum_of(found.trees), found.tree.gbps, 1e-4 * found.tree.gbps);
+  EXPECT_LE(found.ring.gbps, found.ring.bound_gbps * (1 + 1e-5));
+  EXPECT_LE(found.tree.gbps, found.tree.bound_gbps * (1 + 1e-5));
+}
+
+/// What search says of a pattern on the machine, without its network.
+double searched(const MachineOfRanks& machine, search::Pattern pattern) {
+  search::Request request;
+  request.pattern = pattern;
+  request.max_channels = GpuChannelRequest{}.max_channels;
+  request.most_gbps = GpuChannelRequest{}.most_gbps;
+  topo::PathRules rules;
+  rules.network_inside_host = false;
+  return search::find_plans(machine.system, request, rules).total_gbps;
+}
+
+class EveryMachine : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    for (const char* folder : {LOOM_TEST_DATA, LOOM_SHARED_TOPOLOGIES})
+      if (const auto path = std::filesystem::path(folder) / (GetParam() + ".xml");
+          std::filesystem::exists(path))
+        system = topo::read_system(path.string()).system;
+    if (system.gpus().empty()) GTEST_SKIP() << GetParam() << ": the file is not there";
+    gpus = static_cast<int>(system.gpus().size());
+  }
+  std::vector<int> shuffled(unsigned seed) const {
+    std::vector<int> gpu_of = in_turn(gpus);
+    std::mt19937 random(seed);
+    for (std::size_t i = gpu_of.size(); i > 1; --i) std::swap(gpu_of[i - 1], gpu_of[random() % i]);
+    return gpu_of;
+  }
+  topo::System system;
+  int gpus = 0;
+};
+
+TEST_P(EveryMachine, RunsWhatSearchFinds) {
+  const MachineOfRanks machine = with_ranks(system, in_turn(gpus));
+  const GpuChannels found = gpu_channels(machine);
+  expect_sound(found);
+  EXPECT_THAT(found.notes, IsEmpty());
+  EXPECT_LE(found.rings.size(), 16);
+  EXPECT_DOUBLE_EQ(found.ring.gbps, searched(machine, search::Pattern::kRing));
+  EXPECT_DOUBLE_EQ(found.tree.gbps, searched(machine, search::Pattern::kTree));
+  for (const auto pattern : {search::Pattern::kSplitTree, search::Pattern::kBalancedTree})
+    EXPECT_LE(searched(machine, pattern), found.tree.gbps * (1 + 1e-9)) << "one host has plain trees";
+}
+
+TEST_P(EveryMachine, CarriesAsMuchWhateverItsRanksAreCalled) {
+  const GpuChannels in_order = gpu_channels(with_ranks(system, in_turn(gpus)));
+  for (const unsigned seed : {1U, 2U}) {
+    const std::vector<int> gpu_of = shuffled(seed);
+    const GpuChannels found = gpu_channels(with_ranks(system, gpu_of));
+    expect_sound(found);
+    EXPECT_NEAR(found.ring.gbps, in_order.ring.gbps, 1e-6 * in_order.ring.gbps);
+    EXPECT_NEAR(found.tree.gbps, in_order.tree.gbps, 1e-6 * in_order.tree.gbps);
+  }
+}
+
+TEST_P(EveryMachine, MaySendOnlySomeOfItsGpus) {
+  std::vector<int> gpu_of = shuffled(3);
+  gpu_of.resize(static_cast<std::size_t>(gpus + 1) / 2);
+  const GpuChannels found = gpu_channels(with_ranks(system, gpu_of));
+  expect_sound(found);
+  EXPECT_EQ(found.gpus, (gpus + 1) / 2);
+}
+
+TEST_P(EveryMachine, PutsRanksOfOneGpuOneAfterTheOther) {
+  std::vector<int> gpu_of = shuffled(4);
+  const std::vector<int> once = gpu_of;
+  gpu_of.insert(gpu_of.end(), once.rbegin(), once.rend());
+  const GpuChannels found = gpu_channels(with_ranks(system, gpu_of));
+  expect_sound(found);
+  EXPECT_EQ(found.ranks, 2 * gpus);
+  EXPECT_EQ(found.gpus, gpus);
+  for (const GpuChannels::RingChannel& ring : found.rings)
+    for (std::size_t at = 0; at < ring.order.size(); at += 2) {
+      EXPECT_LT(ring.order[at], ring.order[at + 1]);
+      EXPECT_EQ(found.between(ring.order[at], ring.order[at + 1]), PathType::kLoc);
+      EXPECT_EQ(gpu_of[static_cast<std::size_t>(ring.order[at])],
+                gpu_of[static_cast<std::size_t>(ring.order[at + 1])]);
+    }
+}
+
+TEST_P(EveryMachine, IsDumpedAsItIsReadAgain) {
+  const MachineOfRanks machine = with_ranks(system, shuffled(5));
+  const GpuChannels found = gpu_channels(machine);
+  const GraphFile graph{to_graph_xml(machine, found), "dumped"};
+  const GpuChannels again = gpu_channels(machine, {}, &graph);
+  expect_sound(again);
+  ASSERT_EQ(again.rings.size(), found.rings.size());
+  for (std::size_t ring = 0; ring < found.rings.size(); ++ring)
+    EXPECT_EQ(again.rings[ring].order, found.rings[ring].order);
+  EXPECT_NEAR(again.ring.bound_gbps, found.ring.bound_gbps, 1e-6 * found.ring.bound_gbps);
+  EXPECT_EQ(again.summary, found.summary);
+}
+
+TEST_P(EveryMachine, IsWhatLoomConnectShowsOfItAlone) {
+  const MachineOfRanks machine = with_ranks(system, in_turn(gpus));
+  const GpuChannels found = gpu_channels(machine);
+  const std::vector<NodePlan> plans = plan_nodes(
+      machine.system,
+      {.max_channels = GpuChannelRequest{}.max_channels, .most_gbps = GpuChannelRequest{}.most_gbps});
+  ASSERT_EQ(plans.size(), 1);
+  const NodeSummary shown = summarize(machine.system, plans[0].ranks, plans[0].plans);
+  for (const Family family : {Family::kRing, Family::kTree})
+    EXPECT_EQ(shown.family(family), found.job.summary(0).family(family));
+}
+
+INSTANTIATE_TEST_SUITE_P(GpuChannels, EveryMachine,
+                         ::testing::Values("dgx1v", "dgxa100", "dgxh100", "pcie-2socket", "gh200",
+                                           "alps-4xGH200", "dgx2-16xV100-hwloc", "16xPCIe-2socket-cascade",
+                                           "8x3090-skl-plx", "gb200-tray-4x", "perlmutter-4xA100"),
+                         [](const auto& machine_name) {
+                           std::string name = machine_name.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+topo::System machine(const char* name) {
+  return topo::read_system(std::string(LOOM_TEST_DATA "/") + name).system;
+}
+
+TEST(GpuChannels, OfOneGpuHaveItsRanksInOrder) {
+  const GpuChannels found = gpu_channels(with_ranks(machine("dgxh100.xml"), {5, 5, 5}));
+  expect_sound(found);
+  for (const GpuChannels::RingChannel& ring : found.rings) EXPECT_THAT(ring.order, ElementsAre(0, 1, 2));
+  EXPECT_EQ(found.between(0, 2), PathType::kLoc);
+  // All data of a ring passes the GPU's memory once for each rank.
+  EXPECT_NEAR(found.ring.gbps, 5000.0 / 3, 0.1);
+  EXPECT_THAT(found.summary, HasSubstr("3 ranks on 1 GPU; "));
+}
+
+TEST(GpuChannels, SayInALineWhatTheyAre) {
+  EXPECT_EQ(gpu_channels(with_ranks(machine("dgxh100.xml"), in_turn(8))).summary.substr(0, 56),
+            "8 GPUs, NVSwitch; 16 rings, 370.8 of at most 370.8 GB/s;");
+  EXPECT_THAT(gpu_channels(with_ranks(machine("dgx1v.xml"), in_turn(8))).summary,
+              HasSubstr("8 GPUs, NVLink; 12 rings, 120 of at most 120 GB/s; "));
+  EXPECT_THAT(gpu_channels(with_ranks(machine("pcie-2socket.xml"), {0, 4, 0})).summary,
+              HasSubstr("3 ranks on 2 GPUs, PCIe and links between NUMA nodes; "));
+}
+
+TEST(GpuChannels, TellHowGpusReachEachOther) {
+  const GpuChannels dgx = gpu_channels(with_ranks(machine("dgx1v.xml"), in_turn(8)));
+  EXPECT_EQ(dgx.between(0, 0), PathType::kLoc);
+  EXPECT_EQ(dgx.between(0, 1), PathType::kNvl);
+  EXPECT_EQ(dgx.between(0, 5), PathType::kNvb);
+  const GpuChannels pcie = gpu_channels(with_ranks(machine("pcie-2socket.xml"), in_turn(8)));
+  EXPECT_GT(pcie.between(0, 7), PathType::kPhb);
+}
+
+TEST(GpuChannels, GoWhereDriversAllowIt) {
+  const topo::System dgx = machine("dgxa100.xml");
+  const std::vector<topo::BusId> ids = bus_ids_of(dgx);
+  std::vector<RankGpu> gpus;
+  for (int rank = 0; rank < 4; ++rank)
+    gpus.push_back({.rank = rank, .bus_id = ids[static_cast<std::size_t>(rank)]});
+  gpus[0].denied = {ids[1]};
+  gpus[1].denied = {ids[0]};
+  const GpuChannels found = gpu_channels(topo::with_rank_gpus(dgx, gpus));
+  expect_sound(found);
+  EXPECT_GT(found.between(0, 1), PathType::kPxb);
+  for (const GpuChannels::RingChannel& ring : found.rings)
+    for (std::size_t at = 0; at < 4; ++at)
+      EXPECT_NE(ring.order[at] + ring.order[(at + 1) % 4], 1) << "0 and 1 are neighbours";
+}
+
+TEST(GpuChannels, AreOneRingInOrderWhereNothingFits) {
+  const GpuChannels found = gpu_channels_in_order(4, 3, "Nobody knows this machine.");
+  EXPECT_THAT(violations(found.job), IsEmpty());
+  ASSERT_EQ(found.rings.size(), 1);
+  EXPECT_THAT(found.rings[0].order, ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(found.trees[0].trees[1][2].parent, 1);
+  EXPECT_EQ(found.between(0, 1), PathType::kDis);
+  EXPECT_EQ(found.between(1, 1), PathType::kLoc);
+  EXPECT_THAT(found.notes, ElementsAre("Nobody knows this machine."));
+  EXPECT_EQ(found.summary, "4 ranks on 3 GPUs, ranks in order; 1 ring; 1 tree");
+}
+
+TEST(GpuChannels, OfARankAloneAreSound) {
+  expect_sound(gpu_channels(with_ranks(machine("gh200.xml"), {0})));
+  EXPECT_THAT(violations(gpu_channels_in_order(1, 1, "Why not.").job), IsEmpty());
+}
+
+TEST(GraphOfGpus, MayHaveRingsAlone) {
+  const MachineOfRanks four = with_ranks(machine("dgxa100.xml"), {0, 1, 2, 3});
+  const GraphFile graph{
+      "<graphs version='1'><graph id='0' pattern='4' crossnic='0' nchannels='1' speedintra='10' "
+      "speedinter='10' "
+      "latencyinter='0' typeintra='NVL' typeinter='LOC' samechannels='1'><channel><gpu rank='2'/><gpu "
+      "rank='0'/>"
+      "<gpu rank='3'/><gpu rank='1'/></channel></graph></graphs>",
+      "ring.xml"};
+  const GpuChannels found = gpu_channels(four, {}, &graph);
+  expect_sound(found);
+  ASSERT_EQ(found.rings.size(), 1);
+  EXPECT_THAT(found.rings[0].order, ElementsAre(2, 0, 3, 1));
+  EXPECT_EQ(found.ring.gbps, 10);
+  EXPECT_EQ(found.ring.bound_gbps, 240);
+  EXPECT_DOUBLE_EQ(found.tree.gbps, searched(four, search::Pattern::kTree));
+}
+
+TEST(GraphOfGpus, ThatDoesNotFitIsRefused) {
+  const topo::System dgx = machine("dgxa100.xml");
+  const MachineOfRanks all = with_ranks(dgx, in_turn(8)), four = with_ranks(dgx, {0, 1, 2, 3});
+  const GraphFile graph{to_graph_xml(all, gpu_channels(all)), "eight.xml"};
+  EXPECT_THAT([&] { gpu_channels(four, {}, &graph); },
+              ::testing::ThrowsMessage<Error>(HasSubstr("eight.xml:")));
+  EXPECT_THAT(
+      [&] { gpu_channels(all, {.max_channels = 4}, &graph); },
+      ::testing::ThrowsMessage<Error>(HasSubstr("eight.xml: it has 16 channels, of which GPUs run 4")));
+}
+
+}  // namespace
+}  // namespace loom::connect
