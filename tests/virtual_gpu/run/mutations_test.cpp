@@ -120,10 +120,6 @@ constexpr Algorithm kMoves[] = {Algorithm::kAllGatherRing, Algorithm::kBroadcast
                     kReductions[] = {Algorithm::kAllreduceRing, Algorithm::kReduceScatterRing,
                                      Algorithm::kReduceChain, Algorithm::kOneShot, Algorithm::kTwoShot};
 
-bool is_pairwise(Algorithm algorithm) {
-  return algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot;
-}
-
 template <class T>
 class Course {
  public:
@@ -132,7 +128,7 @@ class Course {
     const bool moves = kernel.op == cuda::kMove;
     for (const Algorithm algorithm : moves ? std::span<const Algorithm>(kMoves) : kReductions)
       for (const Protocol protocol :
-           {is_pairwise(algorithm) ? Protocol::kLL : Protocol::kSimple, Protocol::kLL128})
+           {steps::is_pairwise(algorithm) ? Protocol::kLL : Protocol::kSimple, Protocol::kLL128})
         add(algorithm, protocol);
     if (moves)  // no collective moves data by LL
       for (const Algorithm algorithm : {Algorithm::kOneShot, Algorithm::kTwoShot})
