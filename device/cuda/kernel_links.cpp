@@ -75,7 +75,7 @@ KernelLinks::KernelLinks(GpuStream& stream, int rank, std::span<std::byte* const
     : stream_(stream), rank_(rank) {
   const int ranks = static_cast<int>(memory.size());
   const steps::Layout layout(kernel_form(), ranks, steps::plain_channels(ranks, channels));
-  table_bytes_ = layout.table_bytes(channels);
+  table_bytes_ = divide_up(layout.table_bytes(channels), sizeof(Word)) * sizeof(Word);
   words_ = new (gpu().allocate_on_host(sizeof(Words))) Words{};
   try {
     table_ = gpu().allocate(table_bytes_ + sizeof(Word));

@@ -88,7 +88,7 @@ class KernelLinks {
 
   GpuStream& stream_;
   int rank_;
-  std::byte* table_ = nullptr;  ///< of steps::Layout, and a word in which blocks count themselves
+  std::byte* table_ = nullptr;  ///< of steps::Layout, and behind it a word in which blocks count themselves
   std::size_t table_bytes_;
   Words* words_ = nullptr;
   CollectiveArgs args_;  ///< of the last launch

@@ -35,6 +35,7 @@ TEST(OpcodesOfImages, ComputeWithIntegers) {
          {"min.u64 %d0, %d1, %d2;", {kMinus1, 1}, 1},
          {"mul.lo.s16 %h0, %h1, %h2;", {0x101, 0x101}, 0x201},
          {"rem.u32 %r0, %r1, %r2;", {0xffffffff, 7}, 3},
+         {"div.u64 %d0, %d1, %d2;", {kMinus1, 16}, 0x0fffffffffffffff},
          {"mov.u16 %h0, %h1;", {0x1234}, 0x1234},
          {"mov.f64 %e0, %e1;", {kOne64}, kOne64},
          {"cvt.u32.u64 %r0, %d1;", {0x1122334455667788}, 0x55667788},
@@ -96,11 +97,13 @@ TEST(OpcodesOfImages, Load) {
          {"ld.v4.u8 {%h0, %h5, %h6, %h7}, [%p1+4];", {}, 0xa4},
          {"ld.v4.u16 {%h4, %h5, %h0, %h7}, [%p1+8];", {}, 0xadac},
          {"ld.v4.u32 {%r4, %r0, %r6, %r7}, [%p1+16];", {}, 0xb7b6b5b4},
+         {"ld.v2.u32 {%r4, %r0}, [%p1+8];", {}, 0xafaeadac},
          {"ld.v2.u64 {%d5, %d0}, [%p1+16];", {}, 0xbfbebdbcbbbab9b8},
          {"ld.acquire.sys.global.u64 %d0, [%p1+8];", {}, 0xafaeadacabaaa9a8},
          {"ld.relaxed.sys.global.v2.u64 {%d5, %d0}, [%p1];", {}, 0xafaeadacabaaa9a8},
          {"cvta.global.u64 %d5, %p1; ld.u64 %d0, [%d5+8];", {}, 0xafaeadacabaaa9a8},
          {"cvta.to.global.u64 %d5, %p1; ld.global.u64 %d0, [%d5+8];", {}, 0xafaeadacabaaa9a8},
+         {"ld.param.u8 %h0, [p2+4];", {}, 0x22},
          {"ld.param.u32 %r0, [p2+4];", {}, 0x11112222},
          {"ld.param.v2.u32 {%r4, %r0}, [p2];", {}, 0x11112222},
          {"ld.param.v2.u64 {%d5, %d0}, [p2];", {}, 0x5555666677778888},
@@ -131,6 +134,21 @@ TEST(OpcodesOfImages, Store) {
          {"st.v4.u8 [%p1], {%h1, %h2, %h3, %h1}; ld.global.u64 %d0, [%p1];",
           {0x11, 0x22, 0x33},
           0xa7a6a5a411332211}});
+}
+
+TEST(OpcodesOfImages, ReachSharedMemory) {
+  check(
+      {{".shared .align 8 .b8 s[16]; st.shared.u64 [s+8], %d1; ld.shared.u8 %h0, [s+10];", {0x332211}, 0x33},
+       {".shared .align 8 .b8 s[16]; st.shared.u64 [s+8], %d1; ld.shared.v2.u32 {%r4, %r0}, [s+8];",
+        {0x1122334455667788},
+        0x11223344}});
+}
+
+TEST(OpcodesOfImages, CountInMemory) {
+  check({{"atom.acq_rel.gpu.global.add.u64 %d0, [%p1], %d1;", {5}, 0xa7a6a5a4a3a2a1a0},
+         {"atom.acq_rel.gpu.global.add.u64 %d5, [%p1], %d1; ld.global.u64 %d0, [%p1];",
+          {0x10},
+          0xa7a6a5a4a3a2a1b0}});
 }
 
 TEST(OpcodesOfImages, ReachLocalMemory) {

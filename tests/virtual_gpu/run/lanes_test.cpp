@@ -213,6 +213,15 @@ TEST(Blocks, LetPartsOfThemMeet) {
       95U);
 }
 
+TEST(Blocks, ReduceInBarriersOfTheirParts) {
+  // Each warp has a barrier, whose number it computes; thread 5 alone says yes.
+  const auto words = words_of(
+      "shr.u32 %r2, %r1, 5; add.u32 %r2, %r2, 1; setp.eq.u32 %q1, %r1, 5;\n"
+      "barrier.red.or.pred %q2, %r2, 32, %q1; selp.u32 %r3, 1, 0, %q2; st.global.u32 [%d1], %r3;",
+      64);
+  for (unsigned i = 0; i < 64; ++i) ASSERT_EQ(words[i], i < 32 ? 1U : 0U) << i;
+}
+
 TEST(Blocks, RunAllAndWaitForEachOther) {
   // Block 0 waits for a word from block 1, though one alone is resident at a time... of 2.
   TestSpace space;
