@@ -12,13 +12,16 @@
 #include "component/links/layout.hpp"
 #include "connect/exchange.hpp"
 #include "device/cuda/images.hpp"
-#include "search/graph_xml.hpp"
+#include "search/channel_plan.hpp"
 
 namespace loom {
 namespace {
 
 // Links between node leaders pay after so many small calls, or once a larger call has made links.
 constexpr std::uint64_t kSmallCallsBeforeLinks = 64;
+
+constexpr const char* kNoGpuChannels =
+    "it is for the channels of GPUs, and this communicator keeps no calls on GPUs.";
 
 template <std::size_t N>
 void copy_text(std::array<char, N>& to, const std::string& from) {
@@ -36,29 +39,6 @@ topo::SystemWithNotes on_machine(const topo::System& machine, const topo::Host& 
     theirs.push_back(places[static_cast<std::size_t>(ranks.back())]);
   }
   return {topo::with_virtual_gpus(machine, theirs, ranks), topo::placement_notes(machine, theirs, ranks)};
-}
-
-search::PathTables tables_of(const topo::System& host) {
-  topo::PathRules rules;
-  rules.network_inside_host = false;  // a host's ranks share its memory
-  return search::PathTables(host, rules);
-}
-
-/// A host's ring: the one of coll_loom_graph_file, or the best.
-search::ChannelPlan ring_of(const topo::System& host, Process& process) {
-  const std::string* graph = process.graph();
-  if (graph == nullptr) return search::find_ring(host);
-  const char* path = process.runtime().parameters.graph_file;
-  for (search::NodePlans& plans : search::parse_graph_xml(*graph, path, tables_of(host)))
-    if (plans.parts[0].pattern == search::Pattern::kRing) return std::move(plans.parts[0]);
-  throw Error(ErrorCode::kBadInput, fmt::format("{}: it has no ring (<graph id=\"0\">).", path));
-}
-
-std::string as_graph(const topo::System& host, const search::ChannelPlan& ring) {
-  const search::PathTables tables = tables_of(host);
-  if (tables.whole() == nullptr) return search::to_graph_xml(tables, {});
-  const search::NodePlans plans{{ring}, {tables.whole()->ranks}, ring.total_gbps};
-  return search::to_graph_xml(tables, {&plans, 1});
 }
 
 /// What every rank knows of every other. Plain data.
@@ -147,9 +127,7 @@ std::vector<std::byte> learn_host(Member& member, const std::vector<PeerInfo>& p
     process.tell(live.notes);
     process.dump(live.system);
   }
-  const search::ChannelPlan ring = ring_of(host.system, process);
-  if (rank == 0 && process.wants_graph_dump())
-    process.dump_graph([&] { return as_graph(host.system, ring); });
+  const search::ChannelPlan ring = search::find_ring(host.system);
   return connect::encode(connect::summarize(host.system, mates, std::span(&ring, 1)));
 }
 
@@ -221,6 +199,8 @@ void learn_group(Member& member, Agreement& agreement) {
       one_node ? announced.all_slices(std::span(&summary, 1))
                : agreement.all_gather_slices(announced.slice(member.rank, summary));
   take_place(member, announced.join(slices, member.rank, summary), peers);
+  if (member.rank == 0 && !group.uses_devices)
+    without_failing([&] { member.process.tell_graphs_unused(kNoGpuChannels); });
   const std::uint64_t number = member.rank == 0 ? member.process.groups().next_number() : 0;
   group.number = agreement.largest({number, 0})[0];
   member.times.note("nodes", agreement);

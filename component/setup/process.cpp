@@ -201,6 +201,19 @@ topo::System Process::discovered_machine() {
   return std::move(live.system);
 }
 
+topo::Discovered Process::machine_with(const std::vector<topo::BusId>& gpus) {
+  const std::lock_guard lock(mutex_);
+  if (!machine_with_gpus_ || gpus != gpus_of_machine_) {
+    // NVML tells what CUDA's driver does, of all GPUs, without having to be initialised.
+    topo::LiveSources sources;
+    sources.cuda.clear();
+    sources.gpus = gpus;
+    machine_with_gpus_ = std::make_unique<topo::Discovered>(topo::discover(sources));
+    gpus_of_machine_ = gpus;
+  }
+  return *machine_with_gpus_;
+}
+
 void Process::tell_of_description(const std::vector<std::string>& placed) {
   const std::lock_guard lock(mutex_);
   if (!described_ || std::exchange(description_told_, true)) return;
@@ -270,6 +283,20 @@ void Process::write_once(bool& written, const char* variable, const char* path,
 void Process::dump(const topo::System& system) noexcept {
   write_once(dumped_, "coll_loom_topo_dump_file", runtime_.parameters.topo_dump_file,
              [&] { return topo::to_hwloc_xml(system); });
+}
+
+void Process::dump_gpus(const topo::System& system) noexcept {
+  write_once(gpus_dumped_, "coll_loom_topo_dump_file", runtime_.parameters.topo_dump_file,
+             [&] { return topo::to_hwloc_xml(system); });
+}
+
+void Process::tell_graphs_unused(const char* why) {
+  const auto tell_of = [&](const char* variable, const char* path) {
+    if (is_set(path)) tell({fmt::format("{} has no effect: {}", variable, why)});
+  };
+  if (std::exchange(graphs_told_, true)) return;
+  tell_of("coll_loom_graph_file", runtime_.parameters.graph_file);
+  tell_of("coll_loom_graph_dump_file", runtime_.parameters.graph_dump_file);
 }
 
 void Process::dump_graph(const std::function<std::string()>& text) noexcept {

@@ -78,6 +78,9 @@ class Process {
   const topo::System* described_machine();
   /// This host as live discovery sees it, now. Throws Error.
   topo::System discovered_machine();
+  /// This host with these GPUs, ascending, as hwloc, sysfs and NVML show it; the last one is kept. Throws
+  /// Error.
+  topo::Discovered machine_with(const std::vector<topo::BusId>& gpus);
   /// Logs, at coll_loom_verbose >= 1, what had to be assumed for the description, and how it fits this host
   /// (`placed`: what topo::placement_notes says): once. For rank 0.
   void tell_of_description(const std::vector<std::string>& placed);
@@ -96,12 +99,16 @@ class Process {
   bool wants_graph_dump() const noexcept {
     return !graph_dumped_ && is_set(runtime_.parameters.graph_dump_file);
   }
+  /// At coll_loom_verbose >= 1, once: the variables for graph files that have no effect because of `why`.
+  void tell_graphs_unused(const char* why);
   /// Writes `text` to coll_loom_graph_dump_file, once per process and if that is set. A failure is only told.
   void dump_graph(const std::function<std::string()>& text) noexcept;
   bool wants_dump() const noexcept { return !dumped_ && is_set(runtime_.parameters.topo_dump_file); }
   /// Writes `system` to coll_loom_topo_dump_file, once per process and if that is set. A failure is only
   /// told.
   void dump(const topo::System& system) noexcept;
+  /// The same, once more, of the host with the GPUs that run channels.
+  void dump_gpus(const topo::System& system) noexcept;
   /// Opened at the first call, over the ports_near() those `places`; from then on the MPI library's progress
   /// loop drives it. Throws Error.
   ucx_transport::Transport& transport(std::span<const topo::Place> places, std::size_t self);
@@ -162,7 +169,9 @@ class Process {
   std::optional<Tune> tune_;
   std::unique_ptr<std::string> graph_;
   std::uint64_t graph_mark_ = 0;
-  bool dumped_ = false, graph_dumped_ = false;
+  bool dumped_ = false, gpus_dumped_ = false, graph_dumped_ = false, graphs_told_ = false;
+  std::vector<topo::BusId> gpus_of_machine_;
+  std::unique_ptr<topo::Discovered> machine_with_gpus_;
   std::unique_ptr<device::cuda::Staging> staging_;
   std::atomic<device::cuda::Staging*> found_staging_{nullptr};
   std::vector<std::weak_ptr<device::cuda::Gpu>> gpus_;
