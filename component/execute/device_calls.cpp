@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "component/setup/learn_gpus.hpp"
 #include "component/significance.h"
 #include "device/cuda/images.hpp"
 #include "topo/nvlink_peers.hpp"
@@ -153,10 +154,13 @@ bool DeviceCalls::try_everywhere(const char* otherwise, Body&& body) {
 /// all: of as many as there are ranks.
 template <class T>
 void DeviceCalls::gather_on_host(const T& mine, std::vector<T>& all) {
+  gather_on_host(&mine, all.data(), sizeof(mine));
+}
+void DeviceCalls::gather_on_host(const void* mine, void* all, std::size_t bytes) {
   const device::Call call{.collective = Collective::kAllGather,
-                          .in = reinterpret_cast<const std::byte*>(&mine),
-                          .out = reinterpret_cast<std::byte*>(all.data()),
-                          .count = sizeof(mine)};
+                          .in = static_cast<const std::byte*>(mine),
+                          .out = static_cast<std::byte*>(all),
+                          .count = bytes};
   // Not what the user's rules name: those are for the program's calls, and may leave them to others.
   execution_.perform(Algorithm::kCico, call);
 }
@@ -189,6 +193,40 @@ bool DeviceCalls::may_ll128(std::span<const GpuFacts> facts) {
   return may;
 }
 
+/// The rings that search and connect find for the ranks' GPUs on this machine, the fastest ones if memory
+/// does not do for all; each carries a share by its speed. True on every rank or on none.
+bool DeviceCalls::take_channels(std::span<const GpuFacts> facts, GpuLinks::Form& form) {
+  const HostExchange exchange{
+      .rank = member_.rank,
+      .size = static_cast<int>(facts.size()),
+      .holds_everywhere = [this](bool here) { return execution_.holds_everywhere(here); },
+      .all_gather = [this](const void* mine, void* all,
+                           std::size_t bytes) { gather_on_host(mine, all, bytes); }};
+  try {
+    std::vector<topo::RankGpu> gpus;
+    for (const GpuFacts& of : facts)
+      gpus.push_back({.rank = static_cast<int>(gpus.size()),
+                      .bus_id = topo::BusId::parse(of.bus_id.data()).value_or(topo::BusId{}),
+                      .uuid = of.uuid,
+                      .compute_capability = of.capability});
+    const connect::GpuChannels channels =
+        learn_gpu_channels(member_.process, exchange, gpus, {.max_channels = form.channels});
+    // Weights tell speeds apart to a part in 10,000 of the fastest; theirs is known, or nobody's.
+    constexpr float kSteps = 10'000;
+    for (const auto& ring : channels.rings) {
+      const float fastest = channels.rings.front().gbps;
+      const float share = fastest > 0 ? ring.gbps / fastest : 1;
+      form.shapes.push_back(
+          {.ring = ring.order, .weight = std::max(1U, static_cast<unsigned>(share * kSteps + 0.5F))});
+    }
+    form.channels = static_cast<int>(form.shapes.size());
+    return true;
+  } catch (const Error& error) {  // on all ranks
+    say(kStaged, error.what());
+    return false;
+  }
+}
+
 /// Memory of the GPUs that all reach; true on every rank or on none.
 bool DeviceCalls::make_links(const Owner& owner) {
   std::shared_ptr<Gpu> gpu;
@@ -217,7 +255,10 @@ bool DeviceCalls::make_links(const Owner& owner) {
     say(kStaged, "The GPU of a rank has no room left under coll_loom_memory_limit.");
     return false;
   }
-  if (form->kind != GpuLinks::Kind::kHostDriven) form->may_ll128 = may_ll128(facts);
+  if (form->kind != GpuLinks::Kind::kHostDriven) {
+    form->may_ll128 = may_ll128(facts);
+    if (!take_channels(facts, *form)) return false;
+  }
   const bool ipc = std::ranges::all_of(facts, &GpuFacts::ipc),
              files = std::ranges::all_of(facts, &GpuFacts::virtual_memory);
   if (ipc && connect(gpu, *form, Gpu::Memory::kPlain, files ? kNoIpc : kStaged)) return true;

@@ -44,12 +44,14 @@ class DeviceCalls {
   std::optional<device::cuda::Owner> gpu_of(const device::Call& call) const;
   std::optional<GpuLinks::Kind> kind_of_links(std::span<const device::cuda::GpuFacts> facts) const;
   bool may_ll128(std::span<const device::cuda::GpuFacts> facts);
+  bool take_channels(std::span<const device::cuda::GpuFacts> facts, GpuLinks::Form& form);
   bool make_links(const device::cuda::Owner& owner);
   bool connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, Gpu::Memory memory,
                const char* otherwise);
   void say(const char* what, const char* why) const;
   template <class T>
   void gather_on_host(const T& mine, std::vector<T>& all);
+  void gather_on_host(const void* mine, void* all, std::size_t bytes);
   template <class Body>
   bool try_everywhere(const char* otherwise, Body&& body);
 

@@ -190,14 +190,15 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .at = AT(graph_file),
      .same_on_all_ranks = true,
      .help =
-         "Channel file, in NCCL's graph XML, whose ring each host takes instead of searching one. With "
-         "ranks in it, it serves the communicators whose hosts all have these ranks; without, any with as "
-         "many ranks on each host. See: loom search --graph-file"},
+         "Channel file, in NCCL's graph XML, whose channels the kernels of GPUs run instead of those that "
+         "loom searches; host buffers do not use it. With ranks in it, it serves the communicators that "
+         "have these ranks; without, any whose ranks have these GPUs. See: loom search --graph-file"},
     {.name = "graph_dump_file",
      .type = COLL_LOOM_STRING,
      .level = 6,
      .at = AT(graph_dump_file),
-     .help = "File to which rank 0 writes the ring of its host, in NCCL's graph XML"},
+     .help = "File to which rank 0 writes the channels that the kernels of its host's GPUs run, in NCCL's "
+             "graph XML"},
     {.name = NULL}};
 
 /* The value of a variable as a number, whatever its type. */

@@ -83,7 +83,10 @@ void GpuLinks::connect(std::span<const Handle> handles, int self) {
   if (form_.kind != Kind::kHostDriven) {
     std::vector<std::byte*> behind_cico = mapped_;
     for (std::byte*& memory : behind_cico) memory += form_.cico_bytes();
-    kernels_.emplace(*stream_, self, behind_cico, form_.channels);
+    kernels_.emplace(*stream_, self, behind_cico,
+                     form_.shapes.empty()
+                         ? steps::plain_channels(static_cast<int>(handles.size()), form_.channels)
+                         : form_.shapes);
   }
   const std::uint64_t word = word_of(handles_[static_cast<std::size_t>(self)]);
   gpu_->copy(memory_.get() + bytes_, &word, sizeof(word));

@@ -34,6 +34,7 @@ class GpuLinks {
     Kind kind;
     std::size_t bank_bytes = GpuCicoBuffers::kBankBytes;
     int channels = kMostChannels;
+    std::vector<steps::ChannelShape> shapes = {};  ///< of so many channels; empty: rings in order of rank
     bool may_ll128 = false;  ///< lines of 128 bytes stay whole between all ranks (nvlink_peers_for_ll128)
 
     std::size_t cico_bytes() const { return kind == Kind::kKernel ? 0 : GpuCicoBuffers::bytes(bank_bytes); }

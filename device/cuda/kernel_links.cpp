@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "device/schedule/divide_up.hpp"
@@ -63,7 +64,6 @@ steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_byt
   task.size = size;
   task.count = blocks ? count * ranks : count;
   task.chunk = shares ? whole_lines(divide_up(count, ranks), elem_bytes) : count;
-  task.total_weight = static_cast<unsigned>(way.channels);
   return task;
 }
 
@@ -71,10 +71,12 @@ std::size_t kernel_bytes(int ranks, int channels) {
   return steps::Layout(kernel_form(), ranks, steps::plain_channels(ranks, channels)).bytes(channels);
 }
 
-KernelLinks::KernelLinks(GpuStream& stream, int rank, std::span<std::byte* const> memory, int channels)
+KernelLinks::KernelLinks(GpuStream& stream, int rank, std::span<std::byte* const> memory,
+                         std::vector<steps::ChannelShape> shapes)
     : stream_(stream), rank_(rank) {
-  const int ranks = static_cast<int>(memory.size());
-  const steps::Layout layout(kernel_form(), ranks, steps::plain_channels(ranks, channels));
+  const int channels = static_cast<int>(shapes.size());
+  const steps::Layout layout(kernel_form(), static_cast<int>(memory.size()), std::move(shapes));
+  for (int used = 1; used <= channels; ++used) total_weights_.push_back(layout.total_weight(used));
   table_bytes_ = divide_up(layout.table_bytes(channels), sizeof(Word)) * sizeof(Word);
   words_ = new (gpu().allocate_on_host(sizeof(Words))) Words{};
   try {
@@ -95,6 +97,7 @@ KernelLinks::~KernelLinks() {
 
 void KernelLinks::start(steps::Task task, std::optional<Op> op, Type type, int channels) {
   task.rank = rank_;
+  task.total_weight = total_weights_.at(static_cast<std::size_t>(channels) - 1);
   args_ = {.task = task,
            .form = kernel_form(),
            .channels = reinterpret_cast<steps::Channel*>(table_),

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "device/call.h"
 #include "device/cuda/gpu_stream.hpp"
@@ -50,8 +51,9 @@ steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_byt
 class KernelLinks {
  public:
   /// memory: by rank, where this process reaches that rank's kernel_bytes(), all zeros. It and `stream` must
-  /// outlive this.
-  KernelLinks(GpuStream& stream, int rank, std::span<std::byte* const> memory, int channels = kMostChannels);
+  /// outlive this. shapes: of the channels, fastest first; the same on all ranks, and without trees.
+  KernelLinks(GpuStream& stream, int rank, std::span<std::byte* const> memory,
+              std::vector<steps::ChannelShape> shapes);
   ~KernelLinks();
   KernelLinks(const KernelLinks&) = delete;
   KernelLinks& operator=(const KernelLinks&) = delete;
@@ -95,6 +97,7 @@ class KernelLinks {
   std::optional<Op> op_;
   Type type_ = Type::kUint8;
   unsigned blocks_ = 0;
+  std::vector<unsigned> total_weights_;  ///< of the first channel, of the first two, ...
   Word launches_ = 0;
   unsigned looks_ = 0;
 };

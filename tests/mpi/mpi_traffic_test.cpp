@@ -17,12 +17,13 @@ using namespace loom::mpi_test;
 
 constexpr int kCount = 9 << 16;  // of integers: more than an exchange without a ring takes
 
-/// A rank sends 6 of 4 chunks, 3 of them reduced on the way and 3 results. Each of 16 channels passes its
-/// share of a chunk, 36 KiB, as one message; for each message there is a word to the next rank, and one back
-/// to the previous rank for each that has come from there. All of this leaves the GPU.
-constexpr std::uint64_t kData = 6 * (kCount / 4 * sizeof(int)), kMessages = 6 * 16,
-                        kExpected = kData + kMessages * 8 + kMessages * 8;
-static_assert(kExpected == 3'540'480);
+/// A rank sends 6 of 4 chunks, 3 of them reduced on the way and 3 results, over all its channels together.
+/// For each message there is a word to the next rank, and one back to the previous rank for each that has
+/// come from there; how many there are is a matter of the channels: of one for each step to one for each of
+/// 16 channels in each step. A word tells the host that the kernel has ended. All of this leaves the GPU.
+constexpr std::uint64_t kData = 6 * (kCount / 4 * sizeof(int)), kMostMessages = 6 * 16,
+                        kLeast = kData + 6 * 2 * 8, kMost = kData + kMostMessages * 2 * 8 + 8;
+static_assert(kMost < kData + kData / 1000);
 
 std::vector<std::pair<const char*, const char*>> links;
 
@@ -67,10 +68,11 @@ int main(int argc, char** argv) {
     const auto sent = allreduce(kCount);
     require(by_kernel() == calls + 1, "no kernel carries the allreduce");
     for (std::size_t i = 0; i < links.size(); ++i) {
-      if (sent[i] != kExpected && rank == 0)
-        std::fprintf(stderr, "%s to %s: %ju bytes and not %ju\n", links[i].first, links[i].second,
-                     static_cast<std::uintmax_t>(sent[i]), static_cast<std::uintmax_t>(kExpected));
-      require(sent[i] == kExpected, "a ring sends too much or too little");
+      const bool is_right = kLeast <= sent[i] && sent[i] <= kMost;
+      if (!is_right && rank == 0)
+        std::fprintf(stderr, "%s to %s: %ju bytes, of which %ju are data\n", links[i].first, links[i].second,
+                     static_cast<std::uintmax_t>(sent[i]), static_cast<std::uintmax_t>(kData));
+      require(is_right, "a ring sends too much or too little");
     }
   }
   MPI_Finalize();

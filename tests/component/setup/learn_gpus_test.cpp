@@ -137,7 +137,9 @@ TEST_F(LearnGpus, TakesGpusThatAreHiddenFromRankZeroAsTheirOwnRanksSeeThem) {
     ++looks;
     std::vector<BusId> others = ids;  // each process sees its own GPU alone
     std::erase(others, gpus[static_cast<std::size_t>(rank)].bus_id);
-    if (rank != 0) EXPECT_THAT(asked, ElementsAre(gpus[static_cast<std::size_t>(rank)].bus_id));
+    if (rank != 0) {
+      EXPECT_THAT(asked, ElementsAre(gpus[static_cast<std::size_t>(rank)].bus_id));
+    }
     return hiding(dgx, others);
   });
   expect_alike(learned);
@@ -223,13 +225,15 @@ TEST_F(TopoFileOfGpus, CountsWithItsGpusAndIsWrittenWithTheirRanks) {
 
 TEST_F(TopoFileOfGpus, IsWrittenAgainWithGpusAfterTheHostWithout) {
   const std::string in = file_of("dgx1v.xml"), out = temporary("out.xml");
-  job = {.ranks = 2};
+  job.ranks = 2;
   job.parameters.topo_file = in.c_str();
   job.parameters.topo_dump_file = out.c_str();
   job.run([&](Rank& self) {
     ASSERT_NE(self.connect(), nullptr);
     const Bootstrap bootstrap(self.bootstrap());
-    if (self.rank() == 0) EXPECT_THAT(topo::read_system(out).system.gpus().size(), 2);
+    if (self.rank() == 0) {
+      EXPECT_EQ(topo::read_system(out).system.gpus().size(), 2);
+    }
     EXPECT_THAT([&] { return topo::to_nccl_xml(topo::read_system(out).system); }, ::testing::Throws<Error>());
     self.all_gather(0);  // all have looked
     learn_gpu_channels(self.process(), exchange_of(bootstrap), gpus_of(machine("dgx1v.xml"), {1, 0}));
@@ -292,7 +296,7 @@ TEST_F(GraphFileOfGpus, ThatDoesNotFitFailsOnAllRanksAndSaysWhere) {
 
 TEST_F(GraphFileOfGpus, HasNoEffectWithoutThemAndSaysSoOnce) {
   const std::string in = temporary("ring.xml", ring_over({"rank='1'", "rank='0'"}));
-  job = {.ranks = 2};
+  job.ranks = 2;
   job.parameters.graph_file = in.c_str();
   job.parameters.verbose = 1;
   job.run([&](Rank& self) {

@@ -99,8 +99,8 @@ class Ranks {
       memory.push_back(memory_.back()->at());
     }
     for (int r = 0; r < size; ++r)
-      links_.push_back(
-          std::make_unique<KernelLinks>(*streams_[static_cast<std::size_t>(r)], r, memory, channels));
+      links_.push_back(std::make_unique<KernelLinks>(*streams_[static_cast<std::size_t>(r)], r, memory,
+                                                     steps::plain_channels(size, channels)));
   }
   Gpu& gpu(int rank) { return *gpus_[static_cast<std::size_t>(rank)]; }
   KernelLinks& links(int rank) { return *links_[static_cast<std::size_t>(rank)]; }

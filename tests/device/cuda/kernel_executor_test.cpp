@@ -132,7 +132,8 @@ TEST_F(Kernels, SayWhichLinksDeliverNothing) {
   as_1_sees_it = {memory[2], memory[1]};
   memory.pop_back();
   {
-    KernelLinks links0(stream0, 0, memory, 1), links1(stream1, 1, as_1_sees_it, 1);
+    KernelLinks links0(stream0, 0, memory, steps::plain_channels(2, 1)),
+        links1(stream1, 1, as_1_sees_it, steps::plain_channels(2, 1));
     for (const std::string& error : check_all({&links0, &links1}, {&stream0, &stream1}, 50ms))
       EXPECT_EQ(error, "Kernels try rings by Simple: They have not ended within 50 ms.");
   }

@@ -177,7 +177,8 @@ void bench_kernel(Ranks& world, std::size_t largest, int channels) {
     memory.push_back(areas.back()->at());
   }
   for (int r = 0; r < size; ++r) {
-    links.push_back(std::make_unique<KernelLinks>(world.stream(r), r, memory, channels));
+    links.push_back(
+        std::make_unique<KernelLinks>(world.stream(r), r, memory, steps::plain_channels(size, channels)));
     links.back()->prepare(Op::kSum, Type::kFloat);
   }
   const std::pair<Algorithm, Protocol> ways[] = {
