@@ -67,7 +67,8 @@ SharedState::SharedState(const Machine& machine, const StateFile& file)
       residents_offset_(kMovedOffset +
                         (machine.place_count() * machine.place_count() * sizeof(std::uint64_t) + 63) / 64 *
                             64),
-      bytes_(residents_offset_ + machine.gpus().size() * sizeof(Residents)) {
+      calendars_offset_(residents_offset_ + machine.gpus().size() * sizeof(Residents)),
+      bytes_(calendars_offset_ + machine.links().size() * sizeof(Calendar)) {
   if (!file.path.empty()) {
     open_file(machine);
     return;
@@ -109,6 +110,7 @@ void SharedState::map(int flags, const std::string& what) {
   header_ = static_cast<Header*>(memory);  // zeros are the values of its atomics
   moved_ = reinterpret_cast<std::atomic<std::uint64_t>*>(static_cast<std::byte*>(memory) + kMovedOffset);
   residents_ = reinterpret_cast<Residents*>(static_cast<std::byte*>(memory) + residents_offset_);
+  calendars_ = reinterpret_cast<Calendar*>(static_cast<std::byte*>(memory) + calendars_offset_);
 }
 
 void SharedState::set_up(const Machine& machine) {

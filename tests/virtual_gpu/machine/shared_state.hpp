@@ -1,5 +1,5 @@
-// shared_state.hpp -- what the processes of one run have in common: bytes that have moved, transfers on their
-// way, and which kernels are on each GPU. It lies in a file.
+// shared_state.hpp -- what the processes of one run have in common: bytes that have moved, when links are busy,
+// which kernels are on each GPU, and what they must know of each other's time. It lies in a file.
 //
 // Variables of the environment:
 //   VIRTUAL_GPU_STATE=FOLDER   of this run alone; whoever starts the run makes and removes it. Without it:
@@ -22,15 +22,25 @@
 
 namespace virtual_gpu::machine {
 
-/// Of the run's transfers; see clock.hpp.
-struct Transfer {
-  struct Range {
-    std::uint64_t first = 0, count = 0;
+/// Nanoseconds. 1 GB/s is 1 byte in each.
+using Ns = double;
+
+/// When a link is busy; see clock.hpp.
+struct Calendar {
+  static constexpr std::uint32_t kSpans = 64;
+  struct Span {
+    Ns begin, end;
   };
-  double earliest_ns = 0, work_ns = 0;
-  std::uint32_t from = 0, to = 0;  ///< places
-  std::uint64_t bytes = 0;
-  Range after[2];
+  Span spans[kSpans];  ///< one behind the other
+  std::uint32_t count;
+
+  /// Takes so much of what is free from `earliest` on. When that is used up.
+  Ns take(Ns earliest, Ns needed);
+};
+
+/// What others must know of a kernel that was launched: see driver/kernel_time.hpp.
+struct KernelRecord {
+  std::atomic<Ns> start, moved;
 };
 
 /// Of one GPU: what each process has of its multiprocessors. Only whose process it is changes a row, but for
@@ -75,18 +85,18 @@ StateFile state_file(const Machine& machine);
 
 class SharedState {
  public:
-  static constexpr std::size_t kTransfers = 1024;
+  static constexpr std::size_t kKernels = 1 << 16;
 
   struct Header {
     std::uint64_t fingerprint;        ///< of the machine
-    pthread_mutex_t mutex;            ///< guards what follows
-    std::uint64_t first, next;        ///< numbers: of the first transfer that is kept, and of the next one
-    double before_ns;                 ///< when the last of those ended that are not kept
-    Transfer transfers[kTransfers];   ///< by their number modulo kTransfers
+    pthread_mutex_t mutex;            ///< guards calendars
     std::atomic<std::uint32_t> told;  ///< somebody has left as the last one
     std::atomic<std::uint64_t> elsewhere;  ///< bytes moved from or to places that the machine does not have
+    std::atomic<std::uint64_t> launched;
+    KernelRecord kernels[kKernels];  ///< the latest ones, by their number modulo kKernels
   };
-  static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "shared between processes");
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<Ns>::is_always_lock_free,
+                "shared between processes");
 
   /// Throws Error; also where another machine uses the file.
   SharedState(const Machine& machine, const StateFile& file);
@@ -105,6 +115,8 @@ class SharedState {
   std::atomic<std::uint64_t>* moved() const { return moved_; }
   /// By GPU of the machine.
   Residents& residents(std::size_t gpu) const { return residents_[gpu]; }
+  /// By Link::capacity. With the lock.
+  Calendar& calendar(std::size_t capacity) const { return calendars_[capacity]; }
 
   class Lock : public MutexLock {
    public:
@@ -124,11 +136,12 @@ class SharedState {
   void set_up(const Machine& machine);
 
   StateFile where_;
-  std::size_t residents_offset_, bytes_;
+  std::size_t residents_offset_, calendars_offset_, bytes_;
   File file_;
   Header* header_ = nullptr;
   std::atomic<std::uint64_t>* moved_ = nullptr;
   Residents* residents_ = nullptr;
+  Calendar* calendars_ = nullptr;
 };
 
 }  // namespace virtual_gpu::machine
