@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include "component/mca/setup.h"
+
 /* Guards the queues and the list of modules that have calls in theirs. Recursive: what a call does as it
  * starts may come here again, for another communicator. */
 static pthread_mutex_t mutex;
@@ -44,6 +46,8 @@ static int progress(void) {
   int steps = 0;
   if (!inside) {
     inside = true;
+    /* This thread may be in an exchange of another communicator's set-up, and calls start as everywhere. */
+    const bool gathered = coll_loom_set_gathering(false);
     for (struct coll_loom_module** link = &holding; *link != NULL;) {
       struct coll_loom_module* const self = *link;
       steps += start_those_that_can(self);
@@ -58,6 +62,7 @@ static int progress(void) {
       opal_progress_unregister(progress);
       registered = false;
     }
+    coll_loom_set_gathering(gathered);
     inside = false;
   }
   pthread_mutex_unlock(&mutex);
