@@ -11,12 +11,12 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "component/execute/call_selector.hpp"
 #include "component/execute/device_calls.hpp"
 #include "component/execute/execution.hpp"
 #include "component/execute/requests.hpp"
 #include "component/links/link_maker.hpp"
 #include "component/links/links.hpp"
-#include "component/execute/call_selector.hpp"
 #include "component/setup/bootstrap.hpp"
 #include "component/setup/member.hpp"
 #include "component/setup/process.hpp"
@@ -52,8 +52,8 @@ class Communicator {
     return carried.has_value();
   }
 
-  /// See loom_small_below and loom_perform_small in core.h. Small: an immediate exchange, as choose_when_linked()
-  /// would find after some more steps, with nothing to be told or done before it.
+  /// See loom_small_below and loom_perform_small in core.h. Small: an immediate exchange, as
+  /// choose_when_linked() would find after some more steps, with nothing to be told or done before it.
   const std::uint64_t* small_below() const noexcept { return small_below_.data(); }
   /// Throws as perform().
   void perform_small(const device::Call& call) {
@@ -73,6 +73,7 @@ class Communicator {
   /// Any collective on buffers that may lie on GPUs. false, on all ranks: they are to be staged. Throws as
   /// perform().
   bool perform_on_device(const device::Call& call);
+  void staged_call_ended() noexcept { device_calls_.call_ended(); }
 
   /// Whether making this call, which does not wait, has to wait until there are links. The same on all ranks.
   bool needs_links(const device::Call& call);

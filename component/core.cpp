@@ -170,6 +170,10 @@ int loom_perform_on_device(loom_comm* comm, const loom_call* call) {
   });
 }
 
+void loom_staged_call_ended(loom_comm* comm) {
+  reinterpret_cast<Communicator*>(comm)->staged_call_ended();
+}
+
 // A loom_request is a Request that C cannot look into.
 int loom_request_create(loom_comm* comm, const loom_call* call, bool persistent, loom_request_done done,
                         void* context, loom_request** out) {

@@ -193,6 +193,9 @@ int loom_perform_small(struct loom_comm* comm, const void* in, void* out, uint64
 /* The same for buffers that may lie on GPUs and have no staging buffers: LOOM_DECLINED on all ranks unless
  * all of them have their buffers there and an executor for them. */
 int loom_perform_on_device(struct loom_comm* comm, const struct loom_call* call);
+/* After a blocking call that loom_perform_on_device has declined: the results are in the program's buffers.
+ */
+void loom_staged_call_ended(struct loom_comm* comm);
 
 /* A call that does not wait: planned once, started any number of times, one start after the other. The
  * requests of a communicator are performed in the order of their starts, from the MPI library's progress loop
@@ -217,8 +220,8 @@ void loom_comm_abandon(struct loom_comm* comm);
 /* The same, after the user has been told of the failure. Not from inside a call. */
 void loom_comm_leave(struct loom_comm* comm);
 
-/* A rule of coll_loom_tune names an algorithm on GPUs. Also false if the rules are wrong; the set-up reports
- * that. */
+/* coll_loom_tune leaves some calls to algorithms on GPUs. Also false if the rules are wrong; the set-up
+ * reports that. */
 bool loom_wants_devices(void);
 
 /* Buffers on devices. The CPU cannot use them: each has a staging buffer in host memory during a call

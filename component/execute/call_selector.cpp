@@ -66,36 +66,17 @@ Algorithm CallSelector::perform_probing(const device::Call& call, Choice choice)
       usual == Algorithm::kImmediate &&
       (call.collective == device::Collective::kBroadcast || call.collective == device::Collective::kReduce);
   const double margin = runs_ahead ? 1.2 : 1.1;
-  using Clock = std::chrono::steady_clock;
   Window& window = window_of(call, usual);
   if (window.agrees())
     execution_.announce(call, device::CallFamily::kImmediate);  // a broadcast's sizes differ before others do
-  const bool news = window.agrees() && window.settle(largest_on_host(window.own_time()), margin);
-  const bool timed = window.is_timed();
+  const bool news = window.agrees() && window.settle(execution_.largest(window.own_time()), margin);
   const Algorithm way = window.by_candidate() ? candidate : usual;
   explain(window.candidate_leads() ? candidate : usual, call);  // probes are no news
-  const auto began = timed ? Clock::now() : Clock::time_point();
+  TimedCall timed(window, whole_message_of(call));
   execution_.perform(way, call);
-  std::uint64_t ns_per_mib = 0;
-  if (timed) {
-    const auto ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - began).count());
-    ns_per_mib = ns * kMiB / whole_message_of(call);
-  }
-  window.finish(ns_per_mib);
-  if (news) explain_probe(call, window, choice);  // not while the others wait
+  timed.finish();
+  if (news) explain_leader(call, window, usual, candidate);  // not while the others wait
   return way;
-}
-
-/// By all ranks, which leave it together.
-std::uint64_t CallSelector::largest_on_host(std::uint64_t mine) {
-  auto* const there = reinterpret_cast<std::byte*>(&mine);
-  execution_.perform(Algorithm::kImmediate, {.collective = device::Collective::kAllreduce,
-                                             .in = there,
-                                             .out = there,
-                                             .count = 1,
-                                             .type = device::Type::kUint64,
-                                             .op = device::Op::kMax});
-  return mine;
 }
 
 void CallSelector::explain(Algorithm algorithm, const device::Call& call, bool may_wait) {
@@ -107,30 +88,34 @@ void CallSelector::explain(Algorithm algorithm, const device::Call& call, bool m
     // Of some calls not all ranks know how long they are.
     const std::size_t bytes = whole_message_of(call);
     const std::string size = bytes > 0 ? fmt::format(" of {} bytes", bytes) : "";
-    const bool on_devices = algorithm != Algorithm::kFallback && row_of(algorithm).on_devices;
-    const std::string why =
-        on_devices ? "a rule of coll_loom_tune"
-                   : reason_of(conditions(), call.collective, bytes_of(call), may_wait, member_.group->tune);
+    const Tune& tune = member_.group->tune;
+    const bool on_devices =
+        algorithm == Algorithm::kStaged || (has_row(algorithm) && row_of(algorithm).on_devices);
+    const std::string why = !on_devices
+                                ? reason_of(conditions(), call.collective, bytes_of(call), may_wait, tune)
+                            : tune.has_rule_on_devices(call.collective, bytes) ? "a rule of coll_loom_tune"
+                                                                               : "all buffers are on GPUs";
     member_.process.runtime().log(fmt::format("{}: {}{} goes by {}: {}", member_.name,
                                               name_of(call.collective), size, name_of(algorithm), why)
                                       .c_str());
   });
 }
 
-void CallSelector::explain_probe(const device::Call& call, const Window& window, Choice choice) const {
+void CallSelector::explain_leader(const device::Call& call, const Window& window, Algorithm usual,
+                                  Algorithm candidate) const {
   if (!member_.tells(1)) return;
   without_failing([&] {
     const std::size_t bytes = whole_message_of(call);
     const auto us = [&](bool by_candidate) {
       return window.mean(by_candidate) * static_cast<double>(bytes) / static_cast<double>(kMiB) / 1e3;
     };
-    const std::string_view usual = name_of(choice.algorithm), candidate = name_of(*choice.candidate);
     member_.process.runtime().log(
         fmt::format(
             "{}: {} of {} bytes takes {:.1f} us by {}, {:.1f} by {}: calls of {} to {} bytes go by {}",
-            member_.name, name_of(call.collective), bytes, us(false), usual, us(true), candidate,
-            std::bit_ceil(bytes) / 2 + 1, std::bit_ceil(bytes),
-            window.candidate_leads() ? fmt::format("{} now", candidate) : fmt::format("{} again", usual))
+            member_.name, name_of(call.collective), bytes, us(false), name_of(usual), us(true),
+            name_of(candidate), std::bit_ceil(bytes) / 2 + 1, std::bit_ceil(bytes),
+            window.candidate_leads() ? fmt::format("{} now", name_of(candidate))
+                                     : fmt::format("{} again", name_of(usual)))
             .c_str());
   });
 }

@@ -15,6 +15,25 @@
 
 namespace loom {
 
+/// A call of a window, from the moment when all ranks have arrived.
+class TimedCall {
+ public:
+  /// bytes: of the whole message; more than 0.
+  TimedCall(Window& window, std::size_t bytes)
+      : window_(window), bytes_(bytes), began_(window.is_timed() ? Clock::now() : Clock::time_point()) {}
+  void finish() {
+    constexpr std::uint64_t kMiB = 1024 * 1024;
+    const auto ns = window_.is_timed() ? std::chrono::nanoseconds(Clock::now() - began_).count() : 0;
+    window_.finish(static_cast<std::uint64_t>(ns) * kMiB / bytes_);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Window& window_;
+  std::size_t bytes_;
+  Clock::time_point began_;
+};
+
 /// All of it answers alike on all ranks.
 class CallSelector {
  public:
@@ -36,16 +55,18 @@ class CallSelector {
   /// Throws as Execution::perform().
   Algorithm perform_probing(const device::Call& call, Choice choice);
 
+  /// Of all blocks together.
+  std::size_t whole_message_of(const device::Call& call) const;
+  /// At coll_loom_verbose 1, when a window has another leader.
+  void explain_leader(const device::Call& call, const Window& window, Algorithm usual,
+                      Algorithm candidate) const;
   /// At coll_loom_verbose 2: says what carries such calls, and why; once for each collective and algorithm.
   void explain(Algorithm algorithm, const device::Call& call, bool may_wait = true);
 
  private:
   bool hier_is_due() const;
   std::size_t bytes_of(const device::Call& call) const;
-  std::size_t whole_message_of(const device::Call& call) const;
   Window& window_of(const device::Call& call, Algorithm usual);
-  std::uint64_t largest_on_host(std::uint64_t mine);
-  void explain_probe(const device::Call& call, const Window& window, Choice choice) const;
 
   const Member& member_;
   Links& links_;

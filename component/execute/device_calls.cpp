@@ -27,6 +27,8 @@ constexpr const char *kStaged = "device buffers go through the host",
                      *kNoIpc = "memory of GPUs is shared by file descriptors next";
 /// A kernel that tries links takes microseconds, or never ends.
 constexpr std::chrono::seconds kLinkCheckLimit{10};
+/// A kernel leaves the CPUs to the program, so staging has to be faster by as much.
+constexpr double kMargin = 1.1;
 
 }  // namespace
 
@@ -41,33 +43,48 @@ DeviceCalls::Prepared* DeviceCalls::prepared_for(Algorithm algorithm, const devi
                    [static_cast<std::size_t>(device::cuda::kernel_type(op, type))];
 }
 
-/// The user wants it, and it can carry the call.
+/// Whatever links there will be.
 bool DeviceCalls::may_carry_by(Algorithm algorithm, const device::Call& call) {
   if (algorithm == Algorithm::kKernel && member_.group->reproducible) return false;
   if (const Prepared* const prepared = prepared_for(algorithm, call);
       prepared != nullptr && *prepared == Prepared::kRefused)
     return false;
-  const std::size_t bytes = device::shared_bytes(call, member_.group->wiring.shape.ranks);
-  return row_of(algorithm).can(selector_.conditions(), call.collective, bytes) &&
-         member_.group->tune.wants_on_devices(
-             algorithm, call.collective,
-             whole_message(call.collective, member_.group->wiring.shape.ranks, bytes));
+  return row_of(algorithm).can(selector_.conditions(), call.collective,
+                               device::shared_bytes(call, member_.group->wiring.shape.ranks));
+}
+
+/// By the links that there are. Collective where the call's kernel has yet to be loaded.
+bool DeviceCalls::can_carry(Algorithm algorithm, const device::Call& call) {
+  const bool has_links =
+      algorithm == Algorithm::kKernel ? links_.gpus->has_kernel() : links_.gpus->has_cico();
+  return has_links && may_carry_by(algorithm, call) && prepare(algorithm, call);
+}
+
+/// What the user wants, of what carries(algorithm) is true for.
+template <class Carries>
+Algorithm DeviceCalls::algorithm_for(const device::Call& call, Carries&& carries) {
+  const int ranks = member_.group->wiring.shape.ranks;
+  const std::size_t all = whole_message(call.collective, ranks, device::shared_bytes(call, ranks));
+  return member_.group->tune.on_devices(call.collective, all, carries);
 }
 
 bool DeviceCalls::may_carry(const device::Call& call) {
   if (!member_.group->uses_devices || links_.gpu_state == LinkState::kFailed) return false;
   if (device::is_reduction(call.collective) && !Gpu::supports(call.op, call.type)) return false;
-  return may_carry_by(Algorithm::kKernel, call) || may_carry_by(Algorithm::kHostDriven, call);
+  const auto may = [&](Algorithm algorithm) { return may_carry_by(algorithm, call); };
+  if (algorithm_for(call, may) == Algorithm::kStaged) return false;
+  return questions_.of(call.collective, device::shared_bytes(call, member_.group->wiring.shape.ranks)).asks();
 }
 
-/// By the links that there are. Collective where the call's kernel has yet to be loaded.
-std::optional<Algorithm> DeviceCalls::algorithm_for(const device::Call& call) {
-  for (const Algorithm algorithm : {Algorithm::kKernel, Algorithm::kHostDriven}) {
-    const bool has_links =
-        algorithm == Algorithm::kKernel ? links_.gpus->has_kernel() : links_.gpus->has_cico();
-    if (has_links && may_carry_by(algorithm, call) && prepare(algorithm, call)) return algorithm;
-  }
-  return {};
+/// Of a call that staging may carry as fast; else nullptr.
+Window* DeviceCalls::window_of(const device::Call& call, Algorithm algorithm) {
+  const int ranks = member_.group->wiring.shape.ranks;
+  const std::size_t bytes = device::shared_bytes(call, ranks);
+  Conditions conditions = selector_.conditions();
+  conditions.gpu_gbps = gpu_gbps_;
+  return may_pay_to_stage(conditions, call.collective, bytes, algorithm, member_.group->tune)
+             ? &tuner_->of(call.collective, whole_message(call.collective, ranks, bytes))
+             : nullptr;
 }
 
 /// Whether the kernel that the call needs is there on all ranks: it is loaded and launched once, with nothing
@@ -93,17 +110,35 @@ bool DeviceCalls::prepare(Algorithm algorithm, const device::Call& call) {
 }
 
 std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
+  call_ended();  // the one before, if it has failed on this rank alone
   const std::optional<Owner> owner = gpu_of(call);
-  if (!execution_.holds_everywhere(owner.has_value())) return {};
+  const bool everywhere = execution_.holds_everywhere(owner.has_value());
+  questions_.of(call.collective, device::shared_bytes(call, member_.group->wiring.shape.ranks))
+      .answered(everywhere);
+  if (!everywhere) return {};
   if (links_.gpu_state == LinkState::kNotMade)
     links_.gpu_state = make_links(*owner) ? LinkState::kReady : LinkState::kFailed;
   if (links_.gpu_state == LinkState::kFailed) return {};
-  const std::optional<Algorithm> algorithm = algorithm_for(call);
-  if (!algorithm) return {};
-  selector_.explain(*algorithm, call);
-  Operation operation{call, *algorithm};
+  const Algorithm algorithm = algorithm_for(call, [&](Algorithm each) { return can_carry(each, call); });
+  if (algorithm == Algorithm::kStaged) return {};
+  Window* const window = window_of(call, algorithm);
+  const bool settles = window != nullptr && window->agrees();
+  const bool news = settles && window->settle(execution_.largest(window->own_time()), kMargin);
+  const bool stages = window != nullptr && window->by_candidate();
+  const Algorithm leader = window != nullptr && window->candidate_leads() ? Algorithm::kStaged : algorithm;
+  selector_.explain(leader, call);  // probes are no news
+  if (news) selector_.explain_leader(call, *window, algorithm, Algorithm::kStaged);
+  if (window != nullptr) timed_.emplace(*window, selector_.whole_message_of(call));
+  if (stages) return {};
+  Operation operation{call, algorithm};
   execution_.drive(operation);
+  call_ended();
   return algorithm;
+}
+
+void DeviceCalls::call_ended() noexcept {
+  if (timed_) timed_->finish();
+  timed_.reset();
 }
 
 /// Whose the buffers are that matter on this rank, if they are contiguous, of one GPU, and of the one that
@@ -170,9 +205,9 @@ void DeviceCalls::gather_on_host(const void* mine, void* all, std::size_t bytes)
 /// they would wait for multiprocessors that other work of the program has.
 std::optional<GpuLinks::Kind> DeviceCalls::kind_of_links(std::span<const GpuFacts> facts) const {
   const bool kernels =
-      member_.group->tune.names(Algorithm::kKernel) && !member_.group->reproducible &&
+      member_.group->tune.may_use_on_devices(Algorithm::kKernel) && !member_.group->reproducible &&
       kernel_way(Collective::kAllreduce, 1, member_.group->wiring.shape.ranks, false).has_value();
-  const bool steps = member_.group->tune.names(Algorithm::kHostDriven);
+  const bool steps = member_.group->tune.may_use_on_devices(Algorithm::kHostDriven);
   const Sharing sharing = sharing_of(facts, device::cuda::kMostChannels);
   if (kernels && steps && sharing == Sharing::kNone) return GpuLinks::Kind::kBoth;
   if (steps) return GpuLinks::Kind::kHostDriven;
@@ -220,6 +255,8 @@ bool DeviceCalls::take_channels(std::span<const GpuFacts> facts, GpuLinks::Form&
           {.ring = ring.order, .weight = std::max(1U, static_cast<unsigned>(share * kSteps + 0.5F))});
     }
     form.channels = static_cast<int>(form.shapes.size());
+    gpu_gbps_ = 0;
+    for (const auto& ring : channels.rings) gpu_gbps_ += ring.gbps;
     return true;
   } catch (const Error& error) {  // on all ranks
     say(kStaged, error.what());
@@ -275,6 +312,7 @@ bool DeviceCalls::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form&
   GpuLinks::Handle mine;
   const auto make = [&] {
     handles.resize(static_cast<std::size_t>(member_.bootstrap.size()));
+    tuner_ = std::make_unique<Tuner>();
     links_.gpus = std::make_unique<GpuLinks>(gpu, form, member_.bootstrap.size(), memory);
     return true;
   };

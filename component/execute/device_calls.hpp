@@ -12,6 +12,8 @@
 #include "component/execute/call_selector.hpp"
 #include "component/execute/execution.hpp"
 #include "component/links/links.hpp"
+#include "component/select/device_question.hpp"
+#include "component/select/tuner.hpp"
 #include "component/setup/member.hpp"
 #include "device/call.h"
 #include "device/cuda/gpu_links.hpp"
@@ -25,10 +27,12 @@ class DeviceCalls {
       : member_(member), links_(links), execution_(execution), selector_(selector) {}
 
   /// As far as that is known to all: the ranks have yet to ask each other for the rest. The same on all.
+  /// Once before each call.
   bool may_carry(const device::Call& call);
-  /// Collective, once there are links. What has carried the call; nothing, on all ranks: it is to be staged.
-  /// Throws as Execution::perform().
+  /// Collective, once there are links and may_carry() was true. What has carried the call; nothing, on all
+  /// ranks: it is to be staged, and call_ended() follows. Throws as Execution::perform().
   std::optional<Algorithm> try_perform(const device::Call& call);
+  void call_ended() noexcept;
 
  private:
   using Gpu = device::cuda::Gpu;
@@ -39,7 +43,10 @@ class DeviceCalls {
 
   Prepared* prepared_for(Algorithm algorithm, const device::Call& call);
   bool may_carry_by(Algorithm algorithm, const device::Call& call);
-  std::optional<Algorithm> algorithm_for(const device::Call& call);
+  template <class Carries>
+  Algorithm algorithm_for(const device::Call& call, Carries&& carries);
+  bool can_carry(Algorithm algorithm, const device::Call& call);
+  Window* window_of(const device::Call& call, Algorithm algorithm);
   bool prepare(Algorithm algorithm, const device::Call& call);
   std::optional<device::cuda::Owner> gpu_of(const device::Call& call) const;
   std::optional<GpuLinks::Kind> kind_of_links(std::span<const device::cuda::GpuFacts> facts) const;
@@ -59,6 +66,11 @@ class DeviceCalls {
   Links& links_;
   Execution& execution_;
   CallSelector& selector_;
+  DeviceQuestions questions_;
+  /// Between a kernel and staging. Made with the links.
+  std::unique_ptr<Tuner> tuner_;
+  float gpu_gbps_ = 0;              ///< of all ring channels together
+  std::optional<TimedCall> timed_;  ///< the call that is under way, if it is one of a window
   /// By algorithm (host_driven, kernel), operation and type.
   std::array<std::array<std::array<Prepared, device::kTypeCount>, device::cuda::kKernelOps>, 2> prepared_{};
 };

@@ -43,8 +43,10 @@ class Execution {
   /// for this rank, nor take its next one for this one. And the receivers of a broadcast learn its size while
   /// they can still do as the root does.
   void announce(const device::Call& call, device::CallFamily family);
+  /// Of all ranks, which leave it together.
+  std::uint64_t largest(std::uint64_t mine);
   /// Whether it is so here on all ranks; the same answer to all.
-  bool holds_everywhere(bool here);
+  bool holds_everywhere(bool here) { return largest(here ? 0 : 1) == 0; }
   /// From inside a handler of what an immediate exchange has thrown: names the rank that was waited for in
   /// vain.
   [[noreturn]] void fail_immediate() const;

@@ -35,8 +35,7 @@ void Execution::exchange_immediately(const device::Call& call) {
 void Execution::pack_and_exchange(const device::Call& call, device::Waiter& waiter, std::size_t call_bytes) {
   using device::Collective;
   constexpr std::size_t kMostBytes = device::ImmediateArea::kMostOffered;
-  alignas(device::kCacheLine) std::byte in[kMostBytes],
-      out[device::ImmediateArea::kMostPackedResult];
+  alignas(device::kCacheLine) std::byte in[kMostBytes], out[device::ImmediateArea::kMostPackedResult];
   const bool many_in = call.collective == Collective::kAllToAll;
   const bool many_out = many_in || call.collective == Collective::kAllGather;
   const bool bcast = call.collective == Collective::kBroadcast;
@@ -72,21 +71,15 @@ void Execution::pack_and_exchange(const device::Call& call, device::Waiter& wait
                           call.bytes());
 }
 
-bool Execution::holds_everywhere(bool here) {
-  const auto mine = static_cast<std::byte>(here);
-  std::byte all{};
-  device::Waiter waiter(wait_policy_);
-  try {
-    links_.immediate->perform({.collective = device::Collective::kAllreduce,
-                               .in = &mine,
-                               .out = &all,
-                               .count = 1,
-                               .op = device::Op::kMin},
-                              waiter);
-  } catch (...) {
-    fail_immediate();
-  }
-  return all != std::byte{0};
+std::uint64_t Execution::largest(std::uint64_t mine) {
+  auto* const there = reinterpret_cast<std::byte*>(&mine);
+  exchange_immediately({.collective = device::Collective::kAllreduce,
+                        .in = there,
+                        .out = there,
+                        .count = 1,
+                        .type = device::Type::kUint64,
+                        .op = device::Op::kMax});
+  return mine;
 }
 
 void Execution::fail_immediate() const {

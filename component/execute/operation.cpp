@@ -109,6 +109,7 @@ void Execution::make_executor(Executor& executor, Algorithm algorithm, const dev
     case Algorithm::kCopy:
     case Algorithm::kImmediate:
     case Algorithm::kFallback:
+    case Algorithm::kStaged:
       break;
   }
   throw Error(ErrorCode::kInternal, "There is no executor for a call that was planned.");

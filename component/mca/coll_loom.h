@@ -103,7 +103,7 @@ struct coll_loom_module {
   bool one_host;                       /* all ranks are on this host: loom performs everything */
   struct loom_streamed_copies* copies; /* of the blocking call that coll_loom_perform gets next */
   bool stages;        /* there may be buffers on devices, and the entry points look for them */
-  bool wants_devices; /* and coll_loom_tune has a rule for them */
+  bool wants_devices; /* and algorithms on GPUs may carry calls */
   struct coll_loom_operands operands; /* of the blocking call */
   bool operands_in_use;
   /* The fallback component: a function and a module for each collective. loom holds a reference to the

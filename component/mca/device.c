@@ -30,3 +30,7 @@ bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const s
     result = loom_perform_on_device(self->comm, &call);
   return coll_loom_has_ended(self, result, error);
 }
+
+void coll_loom_staged_call_ended(struct coll_loom_module* self) {
+  if (self->comm != NULL) loom_staged_call_ended(self->comm);
+}

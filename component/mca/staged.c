@@ -45,6 +45,7 @@
     if (error == OMPI_SUCCESS)                                                                       \
       error = coll_loom_staging_end(staging, GO_ON##_STAGED(api, which, ARGS_##api communicator));   \
     coll_loom_staging_free(staging);                                                                 \
+    if (self->wants_devices) coll_loom_staged_call_ended(self);                                      \
     return error;                                                                                    \
   }
 

@@ -95,7 +95,7 @@ constexpr std::array kTable{
                  .why_not = limits::needs_one_host,
                  .takes = limits::has_bytes,
                  .suits = limits::any_size,
-                 .cost = costs::unmeasured},
+                 .cost = costs::host_driven},
     AlgorithmRow{.algorithm = Algorithm::kKernel,
                  .name = "kernel",
                  .summary = "one host, buffers on GPUs: one kernel for each rank",
@@ -105,7 +105,7 @@ constexpr std::array kTable{
                  .why_not = limits::needs_kernels,
                  .takes = limits::has_bytes,
                  .suits = limits::any_size,
-                 .cost = costs::unmeasured},
+                 .cost = costs::kernel},
 };
 static_assert(kTable.size() == kAlgorithmCount);
 static_assert([] {
@@ -114,7 +114,7 @@ static_assert([] {
   return true;
 }());
 
-constexpr std::string_view kFallbackName = "fallback";
+constexpr std::string_view kFallbackName = "fallback", kStagedName = "staged";
 
 constexpr std::array<std::string_view, device::kCollectiveCount> kCollectiveNames{
     "allreduce", "reduce",         "reduce_scatter_block",
@@ -130,15 +130,17 @@ std::span<const AlgorithmRow> algorithms() {
   return kTable;
 }
 const AlgorithmRow& row_of(Algorithm algorithm) {
-  assert(algorithm != Algorithm::kFallback);  // it has none
+  assert(has_row(algorithm));
   return kTable[static_cast<std::size_t>(algorithm)];
 }
 
 std::string_view name_of(Algorithm algorithm) {
+  if (algorithm == Algorithm::kStaged) return kStagedName;
   return algorithm == Algorithm::kFallback ? kFallbackName : row_of(algorithm).name;
 }
 std::optional<Algorithm> algorithm_named(std::string_view name) {
   if (name == kFallbackName) return Algorithm::kFallback;
+  if (name == kStagedName) return Algorithm::kStaged;
   const auto row = std::ranges::find(kTable, name, &AlgorithmRow::name);
   return row == kTable.end() ? std::nullopt : std::optional(row->algorithm);
 }

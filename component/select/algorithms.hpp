@@ -26,6 +26,7 @@ enum class Algorithm {
   kHostDriven,  ///< one host, all buffers on GPUs: CICO buffers there, driven by the host
   kKernel,      ///< one host, all buffers on GPUs: one kernel for each rank
   kFallback,    ///< not one of loom's: the fallback component
+  kStaged,      ///< buffers on GPUs are copied to the host, and its algorithms carry the call
 };
 /// Of loom's own.
 inline constexpr std::size_t kAlgorithmCount = static_cast<std::size_t>(Algorithm::kFallback);
@@ -51,6 +52,7 @@ struct Conditions {
   bool single_copy = false;     ///< all ranks of the one host may read each other's memory
   bool hier = false;            ///< the node leaders are linked, each with each, or will be
   bool oversubscribed = false;  ///< one host: ranks outnumber the CPUs that they may use
+  float gpu_gbps = 0;           ///< what the ring channels over all ranks' GPUs carry; 0: not known
   friend bool operator==(const Conditions&, const Conditions&) = default;
 };
 
@@ -72,7 +74,7 @@ struct AlgorithmRow {
   /// takes: it can run a call of this size. suits: it should, as measured.
   bool (*takes)(const Conditions&, device::Collective, std::size_t bytes);
   bool (*suits)(const Conditions&, device::Collective, std::size_t bytes);
-  /// Predicted, in microseconds; 0 for algorithms on GPUs, which have not been measured.
+  /// Predicted, in microseconds.
   double (*cost)(const Conditions&, device::Collective, std::size_t bytes);
 
   /// Whether it can run the call, even if another algorithm is better.
@@ -82,10 +84,14 @@ struct AlgorithmRow {
   }
 };
 
-/// In the order of Algorithm, without kFallback.
+/// In the order of Algorithm, without kFallback and kStaged.
 std::span<const AlgorithmRow> algorithms();
+/// Whether the table has it.
+constexpr bool has_row(Algorithm algorithm) {
+  return algorithm < Algorithm::kFallback;
+}
 const AlgorithmRow& row_of(Algorithm algorithm);
-/// Also "fallback". Empty if there is no such algorithm.
+/// Also "fallback" and "staged". Empty if there is no such algorithm.
 std::optional<Algorithm> algorithm_named(std::string_view name);
 std::string_view name_of(Algorithm algorithm);
 

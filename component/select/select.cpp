@@ -6,6 +6,7 @@
 #include <new>
 #include <tuple>
 
+#include "component/select/costs.hpp"
 #include "device/host/immediate_exchange.hpp"
 
 namespace loom {
@@ -62,6 +63,7 @@ Choice choose(const Conditions& conditions, Collective collective, std::size_t b
   if (conditions.shape.ranks > 1) {
     const auto carries = [&](Algorithm algorithm) {
       if (algorithm == Algorithm::kFallback) return true;
+      if (algorithm == Algorithm::kStaged) return false;
       const AlgorithmRow& row = row_of(algorithm);
       return !row.on_devices && (may_wait || !row.may_wait) && row.can(conditions, collective, bytes);
     };
@@ -85,6 +87,18 @@ std::vector<Alternative> alternatives(const Conditions& conditions, Collective c
     return std::tuple(!a.suits, a.us) < std::tuple(!b.suits, b.us);
   });
   return all;
+}
+
+bool may_pay_to_stage(const Conditions& conditions, Collective collective, std::size_t bytes, Algorithm by,
+                      const Tune& tune) {
+  const std::size_t all = whole_message(collective, conditions.shape.ranks, bytes);
+  if (conditions.oversubscribed || tune.has_rule_on_devices(collective, all) || !tune.probes(collective, all))
+    return false;
+  const Choice on_host = choose(conditions, collective, bytes, true, tune);
+  if (!has_row(on_host.algorithm)) return false;
+  const double on_host_us = row_of(on_host.algorithm).cost(conditions, collective, bytes);
+  return costs::staged(conditions, collective, bytes, on_host_us) <=
+         kProbeMargin * row_of(by).cost(conditions, collective, bytes);
 }
 
 std::string reason_of(const Conditions& conditions, Collective collective, std::size_t bytes, bool may_wait,

@@ -85,12 +85,12 @@ Tune::Rule Tune::parse_rule(std::string_view text, std::string_view where) {
   if (parts.back() != kTable) {
     rule.algorithm = algorithm_named(parts.back());
     if (!rule.algorithm) {
-      std::vector<std::string_view> names{kTable, name_of(Algorithm::kFallback)};
+      std::vector<std::string_view> names{kTable, name_of(Algorithm::kFallback), name_of(Algorithm::kStaged)};
       for (const AlgorithmRow& row : algorithms()) names.push_back(row.name);
       throw wrong(
           fmt::format("There is no algorithm \"{}\". There are: {}.", parts.back(), fmt::join(names, ", ")));
     }
-    bool any = *rule.algorithm == Algorithm::kFallback;
+    bool any = !has_row(*rule.algorithm);
     for (std::size_t i = 0; i < device::kCollectiveCount && !any; ++i)
       any = rule.collectives[i] && row_of(*rule.algorithm).carries(static_cast<device::Collective>(i));
     if (!any) throw wrong(fmt::format("{} does not carry {}.", parts.back(), parts[0]));
@@ -117,11 +117,29 @@ bool Tune::probes(device::Collective collective, std::size_t whole_bytes) const 
       rules_, [&](const Rule& rule) { return !rule.algorithm && rule.fits(collective, whole_bytes); });
 }
 
-bool Tune::wants_on_devices(Algorithm algorithm, device::Collective collective,
-                            std::size_t whole_bytes) const {
+bool Tune::has_rule_on_devices(device::Collective collective, std::size_t whole_bytes) const {
   return std::ranges::any_of(rules_, [&](const Rule& rule) {
-    return rule.algorithm == algorithm && rule.fits(collective, whole_bytes);
+    return rule.algorithm && (!has_row(*rule.algorithm) || row_of(*rule.algorithm).on_devices) &&
+           rule.fits(collective, whole_bytes);
   });
+}
+
+bool Tune::may_use_on_devices(Algorithm algorithm) const {
+  for (std::size_t i = 0; i < device::kCollectiveCount; ++i) {
+    const auto collective = static_cast<device::Collective>(i);
+    if (!row_of(algorithm).carries(collective)) continue;
+    std::vector<std::size_t> sizes = limits(collective);
+    sizes.push_back(1);
+    for (const std::size_t size : sizes) {
+      bool uses = false;  // nothing can carry the call, so each is asked for in turn
+      on_devices(collective, size, [&](Algorithm other) {
+        uses |= other == algorithm;
+        return false;
+      });
+      if (uses) return true;
+    }
+  }
+  return false;
 }
 
 bool Tune::names(Algorithm algorithm) const {
@@ -140,7 +158,7 @@ std::vector<std::size_t> Tune::limits(device::Collective collective) const {
 std::vector<std::string> Tune::without_effect(const Conditions& conditions) const {
   std::vector<std::string> lines;
   for (const Rule& rule : rules_) {
-    if (!rule.algorithm || *rule.algorithm == Algorithm::kFallback) continue;
+    if (!rule.algorithm || !has_row(*rule.algorithm)) continue;
     const AlgorithmRow& row = row_of(*rule.algorithm);
     const char* why = nullptr;
     bool can = false;

@@ -4,9 +4,12 @@
 //   RULE       = COLLECTIVE ":" [ RANGE ":" ] ALGORITHM
 //   COLLECTIVE = a collective's name, or "all"
 //   RANGE      = FROM "-" TO          bytes of the whole message, FROM <= size < TO; 8k, 1m, 2g, inf
-//   ALGORITHM  = a name of the table (algorithms.hpp), "fallback", or "table": the table's choice, no probes
+//   ALGORITHM  = a name of the table (algorithms.hpp), "fallback", or "table": the table's choice, no probes;
+//                for buffers on GPUs also "staged": they are copied to the host
 //
-// The last rule counts that fits a call and whose algorithm can run it.
+// The last rule counts that fits a call and whose algorithm can run it. Rules with algorithms for buffers on
+// GPUs are for calls whose buffers lie there on all ranks, the others for host memory, staged copies
+// included; "fallback" is for both.
 #pragma once
 
 #include <bitset>
@@ -41,8 +44,25 @@ class Tune {
   }
   /// Probes are allowed.
   bool probes(device::Collective collective, std::size_t whole_bytes) const;
-  /// The user wants this algorithm for calls whose buffers lie on GPUs on all ranks.
-  bool wants_on_devices(Algorithm algorithm, device::Collective collective, std::size_t whole_bytes) const;
+  /// For a call whose buffers lie on GPUs on all ranks: one of the table, of those for which
+  /// carries(algorithm) is true, or kStaged. Without a rule for such a call a kernel carries it, if it can.
+  /// Allocates nothing.
+  template <class Carries>
+  Algorithm on_devices(device::Collective collective, std::size_t whole_bytes, Carries&& carries) const {
+    bool any = false;
+    for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) {
+      if (!rule->algorithm || !rule->fits(collective, whole_bytes)) continue;
+      if (!has_row(*rule->algorithm)) return Algorithm::kStaged;
+      if (!row_of(*rule->algorithm).on_devices) continue;
+      any = true;
+      if (carries(*rule->algorithm)) return *rule->algorithm;
+    }
+    return !any && carries(Algorithm::kKernel) ? Algorithm::kKernel : Algorithm::kStaged;
+  }
+  /// Some rule is for buffers on GPUs in such calls.
+  bool has_rule_on_devices(device::Collective collective, std::size_t whole_bytes) const;
+  /// Some call with buffers on GPUs would use the algorithm, if it can.
+  bool may_use_on_devices(Algorithm algorithm) const;
   /// Some rule names it.
   bool names(Algorithm algorithm) const;
   /// Where the ranges of the collective's rules begin and end, except 0 and infinity.

@@ -53,7 +53,7 @@ struct Group {
   /// By collective: immediate_below(), of one host and without rules.
   std::array<std::uint64_t, LOOM_BARRIER + 1> small_below{};
   bool reproducible = false;                    ///< some rank wants coll_loom_reproducible
-  bool uses_devices = false;                    ///< it names some for buffers on GPUs, and all ranks can
+  bool uses_devices = false;                    ///< it leaves calls to algorithms on GPUs, and all ranks can
   std::map<int, device::ProcessId> host_mates;  ///< by rank, myself included
   RankNames names;                              ///< of host mates and neighbours
   IdleLinks idle;

@@ -51,7 +51,7 @@ struct PeerInfo {
   std::uint64_t graph = 0;         ///< which coll_loom_graph_file
   std::uint64_t tune = 0;          ///< which coll_loom_tune, and text of coll_loom_tune_file
   std::uint64_t reproducible = 0;  ///< coll_loom_reproducible
-  std::uint64_t uses_devices = 0;  ///< it keeps calls on GPUs, as far as this rank can
+  std::uint64_t uses_devices = 0;  ///< it may keep calls on GPUs
 };
 
 /// The user keeps calls on GPUs, and this rank can on this communicator.

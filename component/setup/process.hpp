@@ -90,7 +90,7 @@ class Process {
   std::uint64_t description_mark();
   /// What coll_loom_tune and the file of coll_loom_tune_file say. Read at the first call. Throws Error.
   const Tune& tune();
-  /// It names an algorithm for buffers on GPUs; false also where tune() throws.
+  /// It leaves some calls to algorithms on GPUs; false also where tune() throws.
   bool wants_devices() noexcept;
   /// The text of coll_loom_graph_file; nullptr where it is not set. Read at the first call. Throws Error.
   const std::string* graph();

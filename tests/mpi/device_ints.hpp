@@ -32,6 +32,12 @@ inline void require(bool condition, const char* what) {
   std::exit(1);
 }
 
+/// No call keeps its buffers on GPUs.
+inline bool all_are_staged() {
+  const char* const rules = std::getenv("OMPI_MCA_coll_loom_tune");
+  return rules != nullptr && std::strcmp(rules, "all:staged") == 0;
+}
+
 inline VirtualGpuCounts counts() {
   VirtualGpuCounts result;
   Driver::get().function<decltype(virtual_gpu_read)>("virtual_gpu_read")(&result);

@@ -173,7 +173,7 @@ int main(int argc, char** argv) {
                               fail_during_the_call, go_on_without_the_driver, keep_to_the_limit})
     scenario();
   // Each rank has a CICO buffer on its GPU; this process has mapped the others'.
-  const bool stays = std::getenv("OMPI_MCA_coll_loom_tune") != nullptr;
+  const bool stays = !all_are_staged();
   require(counts().allocations <= (stays ? 3 * static_cast<std::uint64_t>(ranks) : 0),
           "the test has left allocations");
   outlive_a_context();

@@ -338,7 +338,7 @@ void call_from_a_thread_without_a_context() {
 /// What CUDA is asked for calls on the host's buffers: where one lies, if it may be freed and become a
 /// device's.
 void ask_no_more_than_needed() {
-  if (std::getenv("OMPI_MCA_coll_loom_tune") != nullptr) return;  // then more is asked
+  if (!all_are_staged()) return;  // then more is asked
   static int in_the_program[10];
   int on_the_stack[10] = {};
   constexpr int kCount = 100'000;
@@ -392,7 +392,7 @@ int main(int argc, char** argv) {
         call_from_a_thread_without_a_context, ask_no_more_than_needed, use_two_devices})
     scenario();
   // Each rank has a CICO buffer on its GPU; this process has mapped the others'.
-  const bool stays = std::getenv("OMPI_MCA_coll_loom_tune") != nullptr;
+  const bool stays = !all_are_staged();
   require(counts().allocations <= (stays ? 3 * static_cast<std::uint64_t>(ranks) : 0),
           "the test has left allocations");
   MPI_Finalize();

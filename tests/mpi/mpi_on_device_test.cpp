@@ -350,7 +350,9 @@ int main(int argc, char** argv) {
   else
     every_collective();
   if (expected && !brief) {
-    check("allreduce", false, [] {  // shorter than the rules want
+    const char* const rules = std::getenv("OMPI_MCA_coll_loom_tune");
+    const bool are_for_long_calls = std::strstr(rules, "64k-inf") != nullptr;
+    check("allreduce", !are_for_long_calls, [] {
       Ints in(100, mine), out(100, mine);
       MPI_Allreduce(in.at(), out.at(), 100, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
       out.is(sum, "a small allreduce is wrong");

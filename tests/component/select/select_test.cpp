@@ -338,9 +338,8 @@ TEST(SmallCalls, GoByAnImmediateExchangeWithoutAProbe) {
   for (const Collective collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter,
                                       Collective::kBroadcast, Collective::kAllGather, Collective::kAllToAll})
     for (const int ranks : {2, 3, 5, 8, 100})
-      for (const char* const rules :
-           {"", "all:64-128:cico", "all:0-100:cico", "all:100-inf:cico", "all:ring", "all:0-1:hier",
-            "all:immediate"}) {
+      for (const char* const rules : {"", "all:64-128:cico", "all:0-100:cico", "all:100-inf:cico", "all:ring",
+                                      "all:0-1:hier", "all:immediate"}) {
         const Conditions conditions{.shape = {ranks, 1, ranks}, .single_copy = true};
         const Tune tune = Tune::parse(rules, "test");
         const std::size_t below = immediate_below(conditions, collective, tune);
@@ -364,6 +363,24 @@ TEST(Plan, LeavesToTheFallbackComponentWhatHasNoAlgorithmAcrossHosts) {
        {device::Collective::kBarrier, device::Collective::kScan, device::Collective::kGather,
         device::Collective::kScatter, device::Collective::kAllToAllV})
     EXPECT_EQ(plan(collective, {6, 3, 2}, 8 << 20), Algorithm::kFallback);
+}
+
+TEST(BuffersOnGpus, AreStagedAtTimesWhereThatMayPay) {
+  using device::Collective;
+  const auto may_pay = [](float gpu_gbps, std::size_t bytes, const char* tune = "",
+                          bool shares_cpus = false) {
+    return may_pay_to_stage({.shape = {4, 1, 4}, .oversubscribed = shares_cpus, .gpu_gbps = gpu_gbps},
+                            Collective::kAllreduce, bytes, Algorithm::kKernel, Tune::parse(tune, "test"));
+  };
+  // Over PCIe a kernel is not much faster, over NVLink it is for all but short messages.
+  EXPECT_TRUE(may_pay(12, 1 << 20));
+  EXPECT_FALSE(may_pay(370, 4 << 20));
+  EXPECT_TRUE(may_pay(370, 8));
+  EXPECT_TRUE(may_pay(0, 1 << 20));  // nothing is known of the links
+  EXPECT_FALSE(may_pay(12, 1 << 20, "all:kernel"));
+  EXPECT_FALSE(may_pay(12, 1 << 20, "all:table"));
+  EXPECT_FALSE(may_pay(12, 1 << 20, "", true));  // times tell nothing
+  EXPECT_TRUE(may_pay(12, 1 << 20, "bcast:kernel"));
 }
 
 }  // namespace

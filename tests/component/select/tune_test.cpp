@@ -27,7 +27,7 @@ TEST(Tune, SaysWhatIsWrongWhereAndWhatThereIs) {
       HasSubstr(
           "coll_loom_tune: \"bcst:ring\": There is no collective \"bcst\". There are: all, allreduce, "));
   EXPECT_THAT(error_of("bcast:rings"),
-              HasSubstr("There is no algorithm \"rings\". There are: table, fallback, copy, immediate, "));
+              HasSubstr("There is no algorithm \"rings\". There are: table, fallback, staged, copy, "));
   EXPECT_THAT(error_of("bcast:8k-4k:ring"), HasSubstr("\"8k-4k\" is no range of sizes"));
   EXPECT_THAT(error_of("bcast:8k-8k:ring"), HasSubstr("is no range of sizes"));
   EXPECT_THAT(error_of("bcast:8x-9k:ring"), HasSubstr("is no range of sizes"));
@@ -76,13 +76,55 @@ TEST(Tune, SaysWhyARuleHasNoEffect) {
                           "coll_loom_tune: \"all:single_copy\" has no effect: it is for ranks of one host"));
 }
 
+constexpr auto kAll = device::Collective::kAllreduce, kBcast = device::Collective::kBroadcast;
+
+Algorithm on_gpus(const Tune& tune, device::Collective collective, std::size_t bytes,
+                  std::optional<Algorithm> impossible = {}) {
+  return tune.on_devices(collective, bytes, [&](Algorithm algorithm) { return algorithm != impossible; });
+}
+
+TEST(Tune, LeavesBuffersOnGpusToKernels) {
+  EXPECT_EQ(on_gpus({}, kAll, 1), Algorithm::kKernel);
+  EXPECT_EQ(on_gpus({}, kAll, 1, Algorithm::kKernel), Algorithm::kStaged);
+  // Rules for host memory are for staged copies.
+  const Tune host = Tune::parse("all:cico,all:table", "test");
+  EXPECT_EQ(on_gpus(host, kAll, 1), Algorithm::kKernel);
+  EXPECT_FALSE(host.has_rule_on_devices(kAll, 1));
+}
+
 TEST(Tune, TellsWhatIsForBuffersOnGpus) {
-  const Tune tune = Tune::parse("allreduce:64k-inf:kernel,bcast:host_driven", "test");
-  EXPECT_TRUE(tune.wants_on_devices(Algorithm::kKernel, device::Collective::kAllreduce, 64 << 10));
-  EXPECT_FALSE(tune.wants_on_devices(Algorithm::kKernel, device::Collective::kAllreduce, (64 << 10) - 1));
-  EXPECT_FALSE(tune.wants_on_devices(Algorithm::kKernel, device::Collective::kBroadcast, 64 << 10));
+  const Tune tune = Tune::parse("all:staged,allreduce:64k-inf:kernel,bcast:kernel,bcast:host_driven", "test");
+  EXPECT_EQ(on_gpus(tune, kAll, 64 << 10), Algorithm::kKernel);
+  EXPECT_EQ(on_gpus(tune, kAll, 64 << 10, Algorithm::kKernel), Algorithm::kStaged);
+  EXPECT_EQ(on_gpus(tune, kAll, (64 << 10) - 1), Algorithm::kStaged);
+  EXPECT_EQ(on_gpus(tune, kBcast, 1), Algorithm::kHostDriven);
+  EXPECT_EQ(on_gpus(tune, kBcast, 1, Algorithm::kHostDriven), Algorithm::kKernel);
+  EXPECT_EQ(on_gpus(tune, device::Collective::kAllGather, 1), Algorithm::kStaged);
+  EXPECT_TRUE(tune.has_rule_on_devices(kAll, 1));
   EXPECT_TRUE(tune.names(Algorithm::kHostDriven));
   EXPECT_FALSE(tune.names(Algorithm::kRing));
+  // Who names an algorithm for GPUs does not mean another one.
+  EXPECT_EQ(on_gpus(Tune::parse("all:host_driven", "test"), kAll, 1, Algorithm::kHostDriven),
+            Algorithm::kStaged);
+  // What the fallback component carries it gets in host memory.
+  EXPECT_EQ(on_gpus(Tune::parse("all:fallback", "test"), kAll, 1), Algorithm::kStaged);
+  EXPECT_EQ(on_gpus(Tune::parse("all:fallback,allreduce:kernel", "test"), kAll, 1), Algorithm::kKernel);
+}
+
+TEST(Tune, TellsWhichAlgorithmsOnGpusSomeCallMayUse) {
+  const auto may = [](const char* text, Algorithm algorithm) {
+    return Tune::parse(text, "test").may_use_on_devices(algorithm);
+  };
+  EXPECT_TRUE(may("", Algorithm::kKernel));
+  EXPECT_FALSE(may("", Algorithm::kHostDriven));
+  EXPECT_FALSE(may("all:staged", Algorithm::kKernel));
+  EXPECT_FALSE(may("all:kernel,all:fallback", Algorithm::kKernel));
+  EXPECT_TRUE(may("allreduce:staged", Algorithm::kKernel));
+  EXPECT_TRUE(may("all:staged,bcast:1m-2m:kernel", Algorithm::kKernel));
+  EXPECT_FALSE(may("all:staged,bcast:1m-2m:kernel,bcast:staged", Algorithm::kKernel));
+  EXPECT_FALSE(may("all:host_driven", Algorithm::kKernel));
+  EXPECT_TRUE(may("all:kernel,all:host_driven", Algorithm::kKernel));  // where host_driven cannot
+  EXPECT_TRUE(may("all:host_driven", Algorithm::kHostDriven));
 }
 
 }  // namespace
