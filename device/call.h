@@ -11,8 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "device/host/streaming.hpp"
 #include "device/reduce/reduce.hpp"
+#include "device/streaming.hpp"
 extern "C" {
 #endif
 

@@ -10,7 +10,7 @@
 
 #include "connect/job.hpp"
 #include "device/call.h"
-#include "device/host/call_note.hpp"
+#include "device/link/call_note.hpp"
 
 namespace loom {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "device/cuda/staging.hpp"
-#include "device/host/streaming.hpp"
+#include "device/streaming.hpp"
 
 namespace loom::device::cuda {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "device/call.h"
-#include "device/host/call_note.hpp"
 #include "device/host/ring_executor.hpp"
+#include "device/link/call_note.hpp"
 #include "device/link/step_flag.hpp"
 
 namespace loom::device {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "device/call.h"
-#include "device/host/call_note.hpp"
+#include "device/link/call_note.hpp"
 #include "device/link/step_flag.hpp"
 #include "device/link/waiter.hpp"
 

@@ -5,10 +5,10 @@
 #include <limits>
 #include <span>
 
-#include "device/host/streaming.hpp"
 #include "device/link/link.hpp"
 #include "device/reduce/reduce.hpp"
 #include "device/schedule/ring_schedule.hpp"
+#include "device/streaming.hpp"
 
 namespace loom::device {
 

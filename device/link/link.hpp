@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "device/host/call_note.hpp"
+#include "device/link/call_note.hpp"
 
 namespace loom::device {
 

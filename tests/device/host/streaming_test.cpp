@@ -1,5 +1,5 @@
 // Operands that come and results that leave during calls, ranks being threads.
-#include "device/host/streaming.hpp"
+#include "device/streaming.hpp"
 
 #include <gtest/gtest.h>
 
