@@ -1,5 +1,5 @@
 // error.hpp -- the one exception type of loom. Setting up throws it, and so does a data path that cannot go
-// on; "not ready yet" is never an error. It crosses the C boundary once, in component/core.cpp.
+// on; "not ready yet" is never an error. It crosses the C boundary once, in component/communicator/core.cpp.
 #pragma once
 
 #include <stdexcept>

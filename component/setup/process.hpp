@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "component/communicator/requests.hpp"
 #include "component/core.h"
-#include "component/execute/requests.hpp"
 #include "component/select/select.hpp"
 #include "component/setup/group.hpp"
 #include "device/call.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "component/communicator.hpp"
+#include "component/communicator/communicator.hpp"
 
 namespace loom::test {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "component/communicator.hpp"
+#include "component/communicator/communicator.hpp"
 
 namespace loom::test {
 

@@ -11,10 +11,10 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "component/communicator/requests.hpp"
 #include "component/execute/call_selector.hpp"
 #include "component/execute/device_calls.hpp"
 #include "component/execute/execution.hpp"
-#include "component/execute/requests.hpp"
 #include "component/links/link_maker.hpp"
 #include "component/links/links.hpp"
 #include "component/setup/bootstrap.hpp"

@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "component/communicator.hpp"
-#include "component/execute/failure.hpp"
-#include "component/setup/set_up.hpp"
+#include "component/communicator/communicator.hpp"
+#include "component/communicator/failure.hpp"
+#include "component/communicator/set_up.hpp"
 #include "device/cuda/polled_copies.hpp"
 #include "device/cuda/streamed_copies.hpp"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "component/setup/set_up.hpp"
+#include "component/communicator/set_up.hpp"
 #include "tests/component/thread_ranks.hpp"
 
 namespace loom::test {

@@ -1,13 +1,13 @@
 // communicator.cpp -- a communicator's life, its blocking calls, and how they fail. Those that do not wait
-// are in execute/nonblocking.cpp.
-#include "component/communicator.hpp"
+// are in nonblocking.cpp.
+#include "component/communicator/communicator.hpp"
 
 #include <fmt/format.h>
 
 #include <utility>
 
-#include "component/execute/failure.hpp"
-#include "component/setup/learn_peers.hpp"
+#include "component/communicator/failure.hpp"
+#include "component/communicator/learn_peers.hpp"
 
 namespace loom {
 

@@ -1,4 +1,4 @@
-#include "component/execute/requests.hpp"
+#include "component/communicator/requests.hpp"
 
 #include <pthread.h>
 #include <sched.h>
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "component/communicator.hpp"
+#include "component/communicator/communicator.hpp"
 
 namespace loom {
 namespace {

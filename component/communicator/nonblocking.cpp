@@ -5,7 +5,7 @@
 #include <system_error>
 #include <utility>
 
-#include "component/communicator.hpp"
+#include "component/communicator/communicator.hpp"
 
 namespace loom {
 

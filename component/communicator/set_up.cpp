@@ -1,10 +1,10 @@
-#include "component/setup/set_up.hpp"
+#include "component/communicator/set_up.hpp"
 
 #include <pthread.h>
 
 #include <csignal>
 
-#include "component/communicator.hpp"
+#include "component/communicator/communicator.hpp"
 
 namespace loom {
 

@@ -1,6 +1,6 @@
 // learn_peers.cpp -- the links follow at the first call that needs them (links/link_maker.cpp). What fails on
 // one rank fails on all (agreement.hpp).
-#include "component/setup/learn_peers.hpp"
+#include "component/communicator/learn_peers.hpp"
 
 #include <fmt/format.h>
 
