@@ -8,16 +8,19 @@
 
 #include "component/communicator/failure.hpp"
 #include "component/communicator/learn_peers.hpp"
+#include "component/links/idle_links.hpp"
 
 namespace loom {
 
-Communicator::Communicator(const Bootstrap& bootstrap, Process& process) : member_(bootstrap, process) {
+Communicator::Communicator(const Bootstrap& bootstrap, Process& process, ProgressEngine& engine)
+    : member_(bootstrap, process), engine_(engine) {
   process.include(calls_);
 }
 
-std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, Process& process) {
+std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, Process& process,
+                                                   ProgressEngine& engine) {
   std::unique_ptr<Communicator> communicator;
-  const auto make = [&] { communicator.reset(new Communicator(bootstrap, process)); };
+  const auto make = [&] { communicator.reset(new Communicator(bootstrap, process, engine)); };
   // A rank that is alone has no peers, but files to read and write.
   const bool learns = bootstrap.size() > 1 || (bootstrap.alone() && process.names_files());
   const auto make_and_learn = [&](Agreement& agreement) {
@@ -40,10 +43,10 @@ Communicator::~Communicator() {
   process.retire(calls_);
   if (links_.gpus) process.retire(std::move(links_.gpus));
   links_.gpu_state = LinkState::kNotMade;
-  if (requests_.empty())
-    member_.group->idle.put(std::move(links_));
-  else
-    process.engine().forget(requests_);  // before anything goes that a request may use
+  if (!requests_.empty())
+    engine_.forget(requests_);  // before anything goes that a request may use
+  else if (member_.group->idle)
+    member_.group->idle->put(std::move(links_));
   member_.group.reset();
   process.groups().trim();
 }
@@ -218,7 +221,7 @@ int Communicator::fail() noexcept {
 
 void Communicator::give_up() noexcept {
   bool first = false;
-  member_.process.engine().apart([&] {
+  engine_.apart([&] {
     abandon();
     first = !broken_;
     try {
@@ -231,7 +234,7 @@ void Communicator::give_up() noexcept {
 }
 
 void Communicator::leave() noexcept {
-  member_.process.engine().apart([&] { abandon(); });
+  engine_.apart([&] { abandon(); });
 }
 
 /// While nobody advances requests.

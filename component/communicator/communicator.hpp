@@ -32,9 +32,10 @@ struct ForcedTuner;
 class Communicator {
  public:
   /// Collective; either every rank gets a communicator, or every rank gets nullptr after one message that
-  /// says why. Links are made by the first call that needs them. `process` and the bootstrap's context must
-  /// outlive it. Throws BootstrapFailed.
-  static std::unique_ptr<Communicator> create(const Bootstrap& bootstrap, Process& process);
+  /// says why. Links are made by the first call that needs them. The process, its engine and the bootstrap's
+  /// context must outlive it. Throws BootstrapFailed.
+  static std::unique_ptr<Communicator> create(const Bootstrap& bootstrap, Process& process,
+                                              ProgressEngine& engine);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -118,7 +119,7 @@ class Communicator {
 
  private:
   friend struct test::ForcedTuner;  // in place of what the ranks would find out
-  Communicator(const Bootstrap& bootstrap, Process& process);
+  Communicator(const Bootstrap& bootstrap, Process& process, ProgressEngine& engine);
 
   bool is_small(const device::Call& call) const noexcept {
     if (call.collective > device::Collective::kBarrier || call.in_packer != nullptr ||
@@ -147,6 +148,7 @@ class Communicator {
   void stop() noexcept;
 
   Member member_;
+  ProgressEngine& engine_;
   Links links_;
   Execution execution_{member_, links_};
   LinkMaker link_maker_{member_, links_, execution_.wait_policy()};

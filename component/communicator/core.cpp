@@ -16,6 +16,7 @@
 
 using loom::Communicator;
 using loom::Process;
+using loom::ProgressEngine;
 
 // A loom_comm is a Communicator that C cannot look into.
 
@@ -31,9 +32,10 @@ static_assert(sizeof(loom_strided_region) == sizeof(loom::device::cuda::StridedR
                   offsetof(loom::device::cuda::StridedRegion, row_bytes) &&
               offsetof(loom_strided_region, pitch) == offsetof(loom::device::cuda::StridedRegion, pitch));
 
-// Not a static object: its destructor would run in a forked child that calls exit(), and end the parent's
+// Not static objects: their destructors would run in a forked child that calls exit(), and end the parent's
 // connections.
 Process* the_process = nullptr;
+ProgressEngine* the_engine = nullptr;
 pid_t its_pid = 0;
 
 int progress_callback() {
@@ -43,7 +45,7 @@ int progress_callback() {
 }
 
 int request_callback() {
-  return the_process->engine().progress();
+  return the_engine->progress();
 }
 
 /// Wraps every function that Open MPI's glue calls and that can fail.
@@ -81,19 +83,24 @@ std::span<const StridedRegion> strided(const loom_strided_region* regions, std::
 }  // namespace
 
 void loom_initialize(const loom_runtime* runtime) {
-  the_process = new Process(*runtime, {}, progress_callback, request_callback);
+  the_process = new Process(*runtime, {}, progress_callback);
+  the_engine = new ProgressEngine(*the_process, request_callback);
   its_pid = ::getpid();
 }
 
 void loom_finalize() {
   // A forked child shares the parent's sockets: it must not send anything through them.
-  if (its_pid == ::getpid()) delete the_process;
+  if (its_pid == ::getpid()) {
+    delete the_engine;
+    delete the_process;
+  }
+  the_engine = nullptr;
   the_process = nullptr;
 }
 
 int loom_comm_create(const loom_bootstrap* bootstrap, loom_comm** out) {
   return at_c_boundary(bootstrap->name, [&]() -> int {
-    auto communicator = Communicator::create(loom::Bootstrap(*bootstrap), *the_process);
+    auto communicator = Communicator::create(loom::Bootstrap(*bootstrap), *the_process, *the_engine);
     if (!communicator) return LOOM_DECLINED;
     *out = reinterpret_cast<loom_comm*>(communicator.release());
     return LOOM_SUCCESS;
@@ -103,8 +110,8 @@ int loom_comm_create(const loom_bootstrap* bootstrap, loom_comm** out) {
 // A loom_set_up is a ResumableSetUp that C cannot look into.
 loom_set_up* loom_set_up_create(const loom_bootstrap* bootstrap, loom_comm* comm) {
   try {
-    return reinterpret_cast<loom_set_up*>(
-        new loom::ResumableSetUp(*bootstrap, *the_process, reinterpret_cast<Communicator*>(comm)));
+    return reinterpret_cast<loom_set_up*>(new loom::ResumableSetUp(*bootstrap, *the_process, *the_engine,
+                                                                   reinterpret_cast<Communicator*>(comm)));
   } catch (const std::exception&) {
     return nullptr;
   }

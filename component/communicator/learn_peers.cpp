@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <string_view>
 #include <vector>
 
+#include "component/links/idle_links.hpp"
 #include "component/links/layout.hpp"
 #include "connect/exchange.hpp"
 #include "device/cuda/images.hpp"
@@ -201,6 +203,7 @@ void learn_group(Member& member, Agreement& agreement) {
   take_place(member, announced.join(slices, member.rank, summary), peers);
   if (member.rank == 0 && !group.uses_devices)
     without_failing([&] { member.process.tell_graphs_unused(kNoGpuChannels); });
+  group.idle = std::make_shared<IdleLinks>();
   const std::uint64_t number = member.rank == 0 ? member.process.groups().next_number() : 0;
   group.number = agreement.largest({number, 0})[0];
   member.times.note("nodes", agreement);

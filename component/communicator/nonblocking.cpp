@@ -42,7 +42,7 @@ Communicator* Communicator::for_persistent_calls() {
       Bootstrap bootstrap = member_.bootstrap;
       const std::string name = member_.name + " (persistent requests)";
       bootstrap.rename(name.c_str());
-      twin_ = create(bootstrap, member_.process);
+      twin_ = create(bootstrap, member_.process, engine_);
     } catch (...) {
       linking_ = false;
       fail_call();
@@ -54,7 +54,7 @@ Communicator* Communicator::for_persistent_calls() {
       twin_->selector_.count_with(selector_);
       twin_->execution_.expect_promised_order();
     }
-    member_.process.engine().apart([&] {
+    engine_.apart([&] {
       if (twin_ && abandoned_) twin_->stop();
     });
   }
@@ -104,7 +104,7 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, bo
     return nullptr;
   }
   try {
-    member_.process.start_thread();
+    engine_.start_thread();
   } catch (const std::system_error&) {  // no thread to be had: requests advance in MPI calls alone
   }
   return std::unique_ptr<Request>(new Request{*this, {call, algorithm}, done, context});
@@ -112,7 +112,7 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, bo
 
 void Communicator::start(Request& request) noexcept {
   count(request.operation.call, request.operation.algorithm);
-  member_.process.engine().start(requests_, request);
+  engine_.start(requests_, request);
 }
 
 /// Whatever becomes of them is told to those who wait for them.
@@ -120,7 +120,7 @@ void Communicator::finish_requests() noexcept {
   constexpr unsigned kLooksBeforeYield = 100;
   const device::WaitPolicy& policy = execution_.wait_policy();
   for (unsigned fruitless = 0; !requests_.empty();) {
-    if (member_.process.engine().progress() > 0) {
+    if (engine_.progress() > 0) {
       fruitless = 0;
       continue;
     }

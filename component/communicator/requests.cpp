@@ -17,6 +17,8 @@ constexpr int kStepsAtATime = 8;
 // Fruitless looks between two readings of the clock. Peers are checked as often as in a Waiter.
 constexpr unsigned kLooksPerClock = 64;
 constexpr auto kCheckPeersEvery = std::chrono::milliseconds(200);
+// Of the progress thread: ranks of one host wake nobody when they write to each other's memory.
+constexpr std::chrono::microseconds kNap{100};
 
 }  // namespace
 
@@ -102,8 +104,9 @@ void ProgressEngine::start(RequestQueue& queue, Request& request) noexcept {
   if (queue.first_ == nullptr) queue.next_ = std::exchange(queues_, &queue);
   queue.engine_ = this;
   queue.append(request);
-  if (!registered_ && callback_ != nullptr && runtime_.register_progress != nullptr) {
-    runtime_.register_progress(callback_);
+  const loom_runtime& runtime = process_.runtime();
+  if (!registered_ && callback_ != nullptr && runtime.register_progress != nullptr) {
+    runtime.register_progress(callback_);
     registered_ = true;
   }
   leave();
@@ -137,7 +140,7 @@ int ProgressEngine::progress() noexcept {
   }
   steps += advance_all(true);
   if (registered_ && queues_ == nullptr && done_first_ == nullptr) {
-    runtime_.unregister_progress(callback_);
+    process_.runtime().unregister_progress(callback_);
     registered_ = false;
   }
   leave();
@@ -174,11 +177,11 @@ void ProgressEngine::tell_done() noexcept {
   }
 }
 
-void ProgressEngine::start_thread(std::function<void()> rest) {
+void ProgressEngine::start_thread() {
+  if (!process_.runtime().parameters.progress_thread) return;
   enter();
   try {
     if (!thread_.joinable()) {
-      rest_ = std::move(rest);
       sigset_t all, before;
       sigfillset(&all);
       pthread_sigmask(SIG_SETMASK, &all, &before);  // signals go to the program's threads
@@ -202,6 +205,14 @@ void ProgressEngine::stop_thread() noexcept {
   thread_.join();
 }
 
+/// When nothing moves: waits a short time for the network.
+void ProgressEngine::rest() noexcept {
+  if (ucx_transport::Transport* transport = process_.open_transport())
+    transport->wait(kNap);
+  else
+    std::this_thread::sleep_for(kNap);
+}
+
 void ProgressEngine::work() noexcept {
   // The program computes on the core that the rank is bound to.
   cpu_set_t anywhere;
@@ -220,7 +231,7 @@ void ProgressEngine::work() noexcept {
       requests = queues_ != nullptr;
       leave();
       if (passed_by_.exchange(false, std::memory_order_relaxed)) ::sched_yield();
-      if (steps == 0 && requests) rest_();
+      if (steps == 0 && requests) rest();
       const std::lock_guard lock(mutex_);
       if (stops_) return;
     }

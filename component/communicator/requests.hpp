@@ -8,7 +8,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,6 +19,7 @@
 namespace loom {
 
 class Communicator;
+class Process;
 class ProgressEngine;
 
 /// See loom_request in core.h.
@@ -73,15 +73,16 @@ class RequestQueue {
 /// or has failed. Without requests the thread sleeps.
 class ProgressEngine {
  public:
-  /// `callback` calls progress() from the MPI library's progress loop; may be null.
-  ProgressEngine(const loom_runtime& runtime, int (*callback)(void))
-      : runtime_(runtime), callback_(callback) {}
+  /// `callback` calls progress() from the MPI library's progress loop, while nonblocking calls are
+  /// outstanding; may be null. The process must outlive this.
+  explicit ProgressEngine(Process& process, int (*callback)(void) = nullptr)
+      : process_(process), callback_(callback) {}
   ~ProgressEngine() { stop_thread(); }
+  ProgressEngine(const ProgressEngine&) = delete;
+  ProgressEngine& operator=(const ProgressEngine&) = delete;
 
-  /// From now on a thread advances requests, too. When nothing moves it calls `rest`, which waits a short
-  /// time for the network. Throws std::system_error.
-  void start_thread(std::function<void()> rest);
-  void stop_thread() noexcept;
+  /// Starts coll_loom_progress_thread, if that is wanted and not done. Throws std::system_error.
+  void start_thread();
 
   void start(RequestQueue& queue, Request& request) noexcept;
   void forget(RequestQueue& queue) noexcept;
@@ -101,8 +102,10 @@ class ProgressEngine {
   int advance_all(bool may_tell) noexcept;
   void tell_done() noexcept;
   void work() noexcept;
+  void rest() noexcept;
+  void stop_thread() noexcept;
 
-  const loom_runtime& runtime_;
+  Process& process_;
   int (*callback_)(void);
   std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
   RequestQueue* queues_ = nullptr;  ///< those with requests
@@ -111,7 +114,6 @@ class ProgressEngine {
   bool registered_ = false;  ///< the callback, with the library's progress loop
 
   std::thread thread_;
-  std::function<void()> rest_;
   std::atomic<bool> passed_by_{false};  ///< a call of progress() found another thread inside
   std::mutex mutex_;                    ///< of what follows; used only if there is a thread
   std::condition_variable started_;

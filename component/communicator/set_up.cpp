@@ -8,8 +8,9 @@
 
 namespace loom {
 
-ResumableSetUp::ResumableSetUp(const loom_bootstrap& bootstrap, Process& process, Communicator* communicator)
-    : bootstrap_(bootstrap), pausing_(bootstrap), process_(process), linked_(communicator) {
+ResumableSetUp::ResumableSetUp(const loom_bootstrap& bootstrap, Process& process, ProgressEngine& engine,
+                               Communicator* communicator)
+    : bootstrap_(bootstrap), pausing_(bootstrap), process_(process), engine_(engine), linked_(communicator) {
   pausing_.context = this;
   pausing_.all_gather = [](void* self, const void* in, void* out, std::size_t bytes_per_rank) {
     return static_cast<ResumableSetUp*>(self)->exchange(
@@ -48,7 +49,7 @@ void ResumableSetUp::run() noexcept {
     if (linked_ != nullptr)
       linked_->connect(Bootstrap(pausing_), [this] { pause(LOOM_SET_UP_WAITS); });
     else
-      made_ = Communicator::create(Bootstrap(pausing_), process_);
+      made_ = Communicator::create(Bootstrap(pausing_), process_, engine_);
     if (made_) made_->exchange_through(Bootstrap(bootstrap_));
   } catch (const Cancelled&) {
   } catch (...) {

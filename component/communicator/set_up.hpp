@@ -15,15 +15,17 @@
 namespace loom {
 
 class Communicator;
+class ProgressEngine;
 
 /// The set-up is written as code that waits, so it has a thread, which runs only while the caller waits in
 /// advance(): never two at a time, so that neither needs to expect the other.
 class ResumableSetUp {
  public:
   /// Makes a communicator of the ranks; or, where there is one, its links.
-  /// Without a thread to be had, the first advance() waits. The process and the bootstrap's context must
-  /// outlive this, and the communicator where there is one.
-  ResumableSetUp(const loom_bootstrap& bootstrap, Process& process, Communicator* communicator);
+  /// Without a thread to be had, the first advance() waits. The process, its engine and the bootstrap's
+  /// context must outlive this, and the communicator where there is one.
+  ResumableSetUp(const loom_bootstrap& bootstrap, Process& process, ProgressEngine& engine,
+                 Communicator* communicator);
   /// Where it has not been done, nobody waits for its exchanges any more.
   ~ResumableSetUp();
   ResumableSetUp(const ResumableSetUp&) = delete;
@@ -46,6 +48,7 @@ class ResumableSetUp {
   const loom_bootstrap bootstrap_;
   loom_bootstrap pausing_;  ///< the same, whose exchanges the caller performs
   Process& process_;
+  ProgressEngine& engine_;
   Communicator* const linked_;
   std::unique_ptr<Communicator> made_;
   std::exception_ptr failure_;

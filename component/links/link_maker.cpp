@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "component/links/idle_links.hpp"
 #include "component/links/shared_layout.hpp"
 #include "component/setup/byte_stream.hpp"
 #include "device/link/memory_near.hpp"
@@ -28,7 +29,7 @@ void LinkMaker::make() {
 bool LinkMaker::take_over(Agreement& agreement) {
   if (!member_.group_is_known) return false;
   member_.times.begin();
-  std::optional<Links> left = member_.group->idle.take();
+  std::optional<Links> left = member_.group->idle->take();
   const std::uint64_t mine = left && left->are_connected() ? left->number : 0;
   const auto [most, least_inverted] = agreement.largest({mine, ~mine});
   const std::uint64_t least = ~least_inverted;
@@ -36,7 +37,7 @@ bool LinkMaker::take_over(Agreement& agreement) {
   if (taken_over)
     links_ = std::move(*left);
   else if (least != 0 && mine == most)
-    member_.group->idle.put(std::move(*left));
+    member_.group->idle->put(std::move(*left));
   member_.times.note("links left over", agreement);
   return taken_over;
 }

@@ -8,7 +8,6 @@
 
 #include "component/links/layout.hpp"
 #include "component/links/shared_layout.hpp"
-#include "component/setup/group.hpp"
 
 namespace loom {
 namespace {

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,16 +14,12 @@
 #include <vector>
 
 #include "component/setup/byte_stream.hpp"
+#include "component/setup/group.hpp"
 #include "device/host/exchange_executor.hpp"
 #include "device/link/waiter.hpp"
 #include "ucx_transport/net_fifo.hpp"
 
 namespace loom {
-
-struct Group;
-
-/// By rank, for messages: "rank 3 (process 71 on host a)".
-using RankNames = std::map<int, std::string>;
 
 /// The other end of a link.
 struct LinkPeer {

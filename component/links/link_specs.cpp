@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "component/setup/group.hpp"
-
 namespace loom {
 namespace {
 

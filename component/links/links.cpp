@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "component/links/shared_layout.hpp"
-#include "component/setup/group.hpp"
 
 namespace loom {
 

@@ -8,12 +8,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "component/core.h"
-#include "component/links/links.hpp"
 #include "component/select/select.hpp"
 #include "connect/view.hpp"
 #include "device/host/hier_executor.hpp"
@@ -22,19 +20,10 @@
 
 namespace loom {
 
-/// Links that no communicator has. Their counters stand where the last call left them, on all ranks alike.
-class IdleLinks {
- public:
-  /// Keeps a few that have a number, without pairwise ones; which ones does not depend on the order of the
-  /// calls.
-  void put(Links links) noexcept;
-  /// Those with the lowest number, for the caller alone.
-  std::optional<Links> take();
+class IdleLinks;
 
- private:
-  std::mutex mutex_;
-  std::map<std::uint64_t, Links> by_number_;
-};
+/// By rank, for messages: "rank 3 (process 71 on host a)".
+using RankNames = std::map<int, std::string>;
 
 struct Group {
   std::uint64_t number =
@@ -56,7 +45,7 @@ struct Group {
   bool uses_devices = false;                    ///< it leaves calls to algorithms on GPUs, and all ranks can
   std::map<int, device::ProcessId> host_mates;  ///< by rank, myself included
   RankNames names;                              ///< of host mates and neighbours
-  IdleLinks idle;
+  std::shared_ptr<IdleLinks> idle;              ///< once the group is known
 
   /// Of several hosts: the ring that crosses them.
   const connect::Ring& across() const { return wiring.rail ? *wiring.rail : *wiring.flat; }

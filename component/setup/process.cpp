@@ -5,13 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <iterator>
 #include <numeric>
 #include <random>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "base/error.hpp"
@@ -26,9 +24,6 @@
 namespace loom {
 namespace {
 
-// Of the progress thread: ranks of one host wake nobody when they write to each other's memory.
-constexpr std::chrono::microseconds kNap{100};
-
 /// What goes wrong in `body` names the MCA variable that asked for it.
 template <class Body>
 void naming(const char* variable, Body&& body) {
@@ -42,7 +37,6 @@ void naming(const char* variable, Body&& body) {
 }  // namespace
 
 Process::~Process() {
-  engine_.stop_thread();
   if (transport_ && progress_callback_ != nullptr && runtime_.unregister_progress != nullptr)
     runtime_.unregister_progress(progress_callback_);
 }
@@ -301,16 +295,6 @@ void Process::tell_graphs_unused(const char* why) {
 
 void Process::dump_graph(const std::function<std::string()>& text) noexcept {
   write_once(graph_dumped_, "coll_loom_graph_dump_file", runtime_.parameters.graph_dump_file, text);
-}
-
-void Process::start_thread() {
-  if (!runtime_.parameters.progress_thread) return;
-  engine_.start_thread([this] {
-    if (ucx_transport::Transport* transport = open_transport())
-      transport->wait(kNap);
-    else
-      std::this_thread::sleep_for(kNap);
-  });
 }
 
 std::vector<std::string> ports_near(const topo::System& machine, std::span<const topo::Place> places,

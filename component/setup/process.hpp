@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "component/communicator/requests.hpp"
 #include "component/core.h"
 #include "component/select/select.hpp"
 #include "component/setup/group.hpp"
 #include "device/call.h"
+#include "device/cuda/gpu_links.hpp"
 #include "device/cuda/staging.hpp"
 #include "device/link/process_watch.hpp"
 #include "topo/discover.hpp"
@@ -48,13 +48,10 @@ class Process {
  public:
   /// `host_name` empty: this host's. Tests give ranks of one process different ones.
   /// `progress_callback`: what the MPI library's progress loop is to call once the transport is open; may be
-  /// null. `request_callback`: what it is to call while nonblocking calls are outstanding; may be null.
+  /// null.
   explicit Process(const loom_runtime& runtime, std::string host_name = {},
-                   int (*progress_callback)(void) = nullptr, int (*request_callback)(void) = nullptr)
-      : runtime_(runtime),
-        host_name_(std::move(host_name)),
-        progress_callback_(progress_callback),
-        engine_(runtime_, request_callback) {
+                   int (*progress_callback)(void) = nullptr)
+      : runtime_(runtime), host_name_(std::move(host_name)), progress_callback_(progress_callback) {
     open_driver(false);
   }
   ~Process();
@@ -123,9 +120,6 @@ class Process {
   void include(const CallCounters& calls);
   void retire(const CallCounters& calls);
 
-  ProgressEngine& engine() noexcept { return engine_; }
-  /// Starts coll_loom_progress_thread, if that is wanted and not done. Throws std::system_error.
-  void start_thread();
   Groups& groups() noexcept { return groups_; }
 
   /// For buffers on devices; nullptr where there can be none. Looks for CUDA's driver among the libraries
@@ -182,7 +176,6 @@ class Process {
   CallCounters early_fallbacks_;  ///< by any thread: added to atomically
   std::vector<const CallCounters*> live_calls_;
   CallCounters retired_calls_;
-  ProgressEngine engine_;
   Groups groups_;  ///< their links end before the transport
 };
 

@@ -108,6 +108,7 @@ void Job::run(const std::function<void(Rank&)>& body) {
         loom_runtime mine = runtime;
         if (parameters_of) mine.parameters = parameters_of(rank);
         self.process_ = std::make_unique<Process>(mine, host ? host(rank) : "testhost");
+        self.engine_ = std::make_unique<ProgressEngine>(*self.process_);
         try {
           body(self);
         } catch (...) {

@@ -36,6 +36,7 @@ class Rank {
   int rank() const { return bootstrap().rank; }
   int size() const { return bootstrap().size; }
   Process& process() { return *process_; }
+  ProgressEngine& engine() { return *engine_; }
   /// For one of the threads of the rank that meet those of the others.
   const loom_bootstrap& bootstrap(std::size_t thread = 0) const { return bootstraps_[thread]; }
   /// Collective.
@@ -46,12 +47,15 @@ class Rank {
     return all;
   }
   /// Collective; nullptr if the ranks stepped aside.
-  std::unique_ptr<Communicator> connect() { return Communicator::create(Bootstrap(bootstrap()), *process_); }
+  std::unique_ptr<Communicator> connect() {
+    return Communicator::create(Bootstrap(bootstrap()), *process_, *engine_);
+  }
 
  private:
   friend struct Job;
   std::vector<loom_bootstrap> bootstraps_;
   std::unique_ptr<Process> process_;
+  std::unique_ptr<ProgressEngine> engine_;
 };
 
 /// coll_loom_tune: the table's choice, with links between node leaders from the first small call on. (The

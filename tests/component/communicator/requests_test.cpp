@@ -64,7 +64,7 @@ void start(Started& call, Communicator& communicator, Collective collective = Co
 
 void wait(Started& call, Rank& self) {
   while (!call.done)
-    if (self.process().engine().progress() == 0) ::sched_yield();
+    if (self.engine().progress() == 0) ::sched_yield();
 }
 
 void barrier(Communicator& communicator) {
@@ -194,7 +194,7 @@ TEST(Jobs, AdvanceInAThreadWhileTheProgramComputes) {
       int looks = 0;
       for (; !large.done; ++looks) {
         if (looks < kFew) usleep(50'000U << looks / 2);
-        self.process().engine().progress();
+        self.engine().progress();
       }
       EXPECT_LT(looks, kFew);
       EXPECT_EQ(large.result, LOOM_SUCCESS);

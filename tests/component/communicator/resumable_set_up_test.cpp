@@ -57,13 +57,13 @@ TEST(ResumableSetUp, LetsTheRanksMeetAndThenMakesTheirLinks) {
   job.run([](Rank& self) {
     std::unique_ptr<Communicator> communicator;
     {
-      ResumableSetUp agreement(self.bootstrap(), self.process(), nullptr);
+      ResumableSetUp agreement(self.bootstrap(), self.process(), self.engine(), nullptr);
       EXPECT_GT(drive(agreement, self.bootstrap()), 0);
       communicator = agreement.take();
     }
     ASSERT_NE(communicator, nullptr);
     EXPECT_TRUE(communicator->needs_links(large_sum()));
-    ResumableSetUp linking(self.bootstrap(), self.process(), communicator.get());
+    ResumableSetUp linking(self.bootstrap(), self.process(), self.engine(), communicator.get());
     EXPECT_GT(drive(linking, self.bootstrap()), 0);
     EXPECT_EQ(linking.take(), nullptr);
     EXPECT_FALSE(communicator->needs_links(large_sum()));
@@ -80,7 +80,7 @@ TEST(ResumableSetUp, CanBeGivenUpAtAnyExchange) {
   const std::ptrdiff_t before = threads();
   job.run([](Rank& self) {
     for (int most = 0; most < 6; ++most) {
-      ResumableSetUp set_up(self.bootstrap(), self.process(), nullptr);
+      ResumableSetUp set_up(self.bootstrap(), self.process(), self.engine(), nullptr);
       int exchanged = 0;
       loom_exchange next;
       for (int i = 0; i < most && set_up.advance(exchanged, &next) == LOOM_SET_UP_EXCHANGES; ++i)
@@ -95,7 +95,7 @@ TEST(ResumableSetUp, CanBeGivenUpAtAnyExchange) {
 TEST(ResumableSetUp, FailsWhereAnExchangeFails) {
   Job job{.ranks = 2};
   job.run([](Rank& self) {
-    ResumableSetUp set_up(self.bootstrap(), self.process(), nullptr);
+    ResumableSetUp set_up(self.bootstrap(), self.process(), self.engine(), nullptr);
     loom_exchange next;
     ASSERT_EQ(set_up.advance(0, &next), LOOM_SET_UP_EXCHANGES);
     ASSERT_EQ(set_up.advance(1, &next), LOOM_SET_UP_DONE);
@@ -111,7 +111,7 @@ TEST(ResumableSetUp, EndsOnAllRanksWhereOneStepsAside) {
     return parameters;
   };
   job.run([](Rank& self) {
-    ResumableSetUp set_up(self.bootstrap(), self.process(), nullptr);
+    ResumableSetUp set_up(self.bootstrap(), self.process(), self.engine(), nullptr);
     drive(set_up, self.bootstrap());
     EXPECT_EQ(set_up.take(), nullptr);
   });

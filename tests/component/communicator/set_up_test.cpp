@@ -15,6 +15,7 @@
 #include <random>
 #include <thread>
 
+#include "component/links/idle_links.hpp"
 #include "tests/component/allreduce_cases.hpp"
 
 namespace loom::test {
@@ -234,7 +235,7 @@ TEST(SetUp, StepsAsideOnAllRanksWhenWordsContradictEachOther) {
       bootstrap.context = &spoilt;
       bootstrap.all_gather = SpoiltGather::all_gather;
       bootstrap.all_reduce = SpoiltGather::all_reduce;
-      EXPECT_EQ(Communicator::create(Bootstrap(bootstrap), self.process()), nullptr);
+      EXPECT_EQ(Communicator::create(Bootstrap(bootstrap), self.process(), self.engine()), nullptr);
       EXPECT_EQ(self.process().counters().declined, 1U);
     });
     EXPECT_EQ(job.transcript.messages(LOOM_MESSAGE_DECLINED).size(), 1);
@@ -281,7 +282,7 @@ struct CountingGather {
 std::unique_ptr<Communicator> duplicate(Rank& self, CountingGather& gather, std::size_t thread = 0) {
   gather.inner = self.bootstrap(thread);
   gather.calls = gather.bytes = 0;
-  auto communicator = Communicator::create(Bootstrap(gather.outer()), self.process());
+  auto communicator = Communicator::create(Bootstrap(gather.outer()), self.process(), self.engine());
   EXPECT_TRUE(call(*communicator));
   return communicator;
 }
@@ -385,7 +386,7 @@ TEST_P(SharedSetUp, IsMadeAnewOnAllRanksWhereOneHasLostIt) {
     EXPECT_EQ(bytes_of_next(), kBytesOfShared);
     const auto members = self.all_gather(self.process().number());
 
-    if (self.rank() == 1) self.process().groups().find(members)->idle.take();
+    if (self.rank() == 1) self.process().groups().find(members)->idle->take();
     const std::size_t without_links = bytes_of_next();
     EXPECT_GT(without_links, kBytesOfShared);
     EXPECT_LT(without_links, first);
@@ -402,7 +403,7 @@ TEST_P(SharedSetUp, IsLevelAgainWhereOneRankFreesACommunicatorLater) {
     CountingGather gather{};
     const auto late = duplicate(self, gather);
     const auto members = self.all_gather(self.process().number());
-    IdleLinks& idle = self.process().groups().find(members)->idle;
+    IdleLinks& idle = *self.process().groups().find(members)->idle;
     duplicate(self, gather);
     std::optional<Links> kept;
     if (self.rank() == 1) kept = idle.take();
@@ -469,7 +470,7 @@ TEST_P(SharedSetUp, KeepsNoLinksToAllRanks) {
     };
     all_to_all(*duplicate(self, gather));
     self.all_gather(0);
-    IdleLinks& idle = self.process().groups().find(members)->idle;
+    IdleLinks& idle = *self.process().groups().find(members)->idle;
     std::optional<Links> left = idle.take();
     ASSERT_TRUE(left);
     EXPECT_TRUE(left->of(LinkKind::kPairwise).ends().empty());

@@ -206,7 +206,7 @@ void start_and_check(Rank& self, Communicator& communicator, std::span<const Col
     communicator.start(*started.job);
   }
   while (!all.back()->done)
-    if (self.process().engine().progress() == 0) ::sched_yield();
+    if (self.engine().progress() == 0) ::sched_yield();
   for (const auto& started : all) check(started->call, self);
 }
 

@@ -186,7 +186,7 @@ TEST_F(TopoFile, ThatDoesNotFitTheHostSaysSoAtVerbose1) {
 std::unique_ptr<Communicator> alone(Rank& self) {
   loom_bootstrap bootstrap = self.bootstrap();
   bootstrap.alone = true;
-  return Communicator::create(Bootstrap(bootstrap), self.process());
+  return Communicator::create(Bootstrap(bootstrap), self.process(), self.engine());
 }
 
 TEST_F(TopoFile, IsReadAndWrittenByAJobOfOneRank) {
