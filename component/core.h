@@ -115,6 +115,13 @@ const char* loom_collective_name(enum loom_collective collective);
 const char* loom_algorithm_name(int algorithm);
 const char* loom_fallback_name(enum loom_fallback reason);
 
+/* Whether some algorithm carries such calls on host memory, for ranks of one host or of several; and whether
+ * some such algorithm takes copies (loom_call.streaming). Which one it is turns out after the set-up. */
+bool loom_may_carry(enum loom_collective collective, bool one_host);
+bool loom_may_stream(enum loom_collective collective, bool one_host);
+/* The same on buffers that lie on GPUs on all ranks. */
+bool loom_may_carry_on_devices(enum loom_collective collective);
+
 /* Counters since start-up; each only grows. Users read them through MPI_T. */
 struct loom_collective_counters {
   /* Of the calls that loom performed, on this rank: the message's, or a block's where there are blocks. */

@@ -223,6 +223,16 @@ const char* loom_fallback_name(loom_fallback reason) {
   return loom::name_of(static_cast<loom::FallbackReason>(reason)).data();
 }
 
+bool loom_may_carry(loom_collective collective, bool one_host) {
+  return loom::may_carry(static_cast<Collective>(collective), one_host);
+}
+bool loom_may_carry_on_devices(loom_collective collective) {
+  return loom::may_carry_on_devices(static_cast<Collective>(collective));
+}
+bool loom_may_stream(loom_collective collective, bool one_host) {
+  return loom::may_stream(static_cast<Collective>(collective), one_host);
+}
+
 bool loom_depends_on_order(loom_type type) {
   return loom::device::depends_on_order(static_cast<Type>(type));
 }

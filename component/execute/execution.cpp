@@ -23,7 +23,7 @@ void Execution::set_wait_policy() noexcept {
 }
 
 void Execution::perform(Algorithm algorithm, const device::Call& call) {
-  const bool streamed = row_of(algorithm).streams;
+  const bool streamed = row_of(algorithm).streams(call.collective);
   // Packers read an operand without a word to anybody.
   if (call.streaming != nullptr && (!streamed || call.in_packer != nullptr)) call.streaming->need_all();
   if (call.streaming != nullptr && !streamed) {

@@ -70,12 +70,12 @@ void Execution::make_executor(Executor& executor, Algorithm algorithm, const dev
                               device::Begun begun) {
   switch (algorithm) {
     case Algorithm::kCico:
-      if (device::lists_blocks(call.collective) || call.collective == Collective::kBarrier)
-        executor.emplace<device::CicoBlocksExecutor>(*links_.cico, call);
+      if (device::CicoExecutor::takes(call.collective))
+        executor.emplace<device::CicoExecutor>(*links_.cico, call, begun);
       else if (call.collective == Collective::kScan || call.collective == Collective::kExscan)
         executor.emplace<device::CicoScanExecutor>(*links_.cico, call);
       else
-        executor.emplace<device::CicoExecutor>(*links_.cico, call, begun);
+        executor.emplace<device::CicoBlocksExecutor>(*links_.cico, call);
       return;
     case Algorithm::kSingleCopy:
       executor.emplace<device::SingleCopyExecutor>(*links_.cico, links_.pids, call, begun);

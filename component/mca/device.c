@@ -11,7 +11,9 @@
 bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const struct coll_loom_args* given,
                                int* error) {
   if (coll_loom_variables.check) return false; /* the check must come once, at the same place on all ranks */
-  if (which > LOOM_ALLTOALL || !self->carries[which] || !self->one_host) return false;
+  if (which >= LOOM_COLLECTIVE_COUNT || !self->carries[which] || !self->one_host ||
+      !loom_may_carry_on_devices((enum loom_collective)which))
+    return false;
   struct coll_loom_args args = *given;
   args.collective = (enum loom_collective)which;
   if (coll_loom_is_empty(self, &args)) return false;

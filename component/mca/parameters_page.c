@@ -54,11 +54,12 @@ static void print_variables(const char* heading, int lowest_level, int highest_l
              "| --- | --- | --- | --- | --- |\n",
              heading);
     is_first = false;
-    char standard[64], range[128];
+    char standard[64], range[128], help[1024];
     coll_loom_write_default(variable, standard, sizeof standard);
     coll_loom_write_range(variable, range, sizeof range);
+    coll_loom_write_help(variable, help, sizeof help);
     printf("| `coll_loom_%s` | %s | %s | %s | %s |\n", variable->name, standard, range,
-           variable->same_on_all_ranks ? "yes" : "", variable->help);
+           variable->same_on_all_ranks ? "yes" : "", help);
   }
 }
 

@@ -29,8 +29,10 @@ static int register_variable(const struct coll_loom_variable* variable) {
   mca_base_var_enum_t* words = make_enum(variable);
   if (words == NULL && variable->type == COLL_LOOM_ENUM) return OMPI_ERR_OUT_OF_RESOURCE;
   coll_loom_set_default(variable, &coll_loom_variables);
+  char help[1024];
+  coll_loom_write_help(variable, help, sizeof help);
   const int index = mca_base_component_var_register(
-      &mca_coll_loom_component.collm_version, variable->name, variable->help, types[variable->type], words, 0,
+      &mca_coll_loom_component.collm_version, variable->name, help, types[variable->type], words, 0,
       variable->settable ? MCA_BASE_VAR_FLAG_SETTABLE : 0,
       (mca_base_var_info_lvl_t)(OPAL_INFO_LVL_1 + variable->level - 1),
       variable->settable ? MCA_BASE_VAR_SCOPE_ALL : MCA_BASE_VAR_SCOPE_READONLY,

@@ -308,15 +308,13 @@ int coll_loom_staging_begin(struct coll_loom_staging* staging) {
   return OMPI_SUCCESS;
 }
 
-/* Whether cico, ring or dbt may run the call, its buffers are contiguous, and one of them is long. Which
- * algorithm runs it is not known yet. */
+/* Whether an algorithm that streams may run the call, its buffers are contiguous, and one of them is long. */
 static bool may_stream(const struct coll_loom_staging* staging) {
   const struct coll_loom_module* const self = staging->self;
   const int which = staging->which;
   if (coll_loom_variables.overlap_bytes == 0) return false;
   if (which >= LOOM_COLLECTIVE_COUNT || !self->carries[which]) return false;
-  if (which > LOOM_ALLTOALL && which != LOOM_REDUCE_SCATTER && which != LOOM_ALLGATHERV) return false;
-  if (which == (self->one_host ? LOOM_ALLGATHERV : LOOM_ALLTOALL)) return false; /* these have others */
+  if (!loom_may_stream((enum loom_collective)which, self->one_host)) return false;
   if (ompi_comm_size(self->communicator) == 1) return false;
   uint64_t longest = 0;
   for (int side = 0; side < LOOM_SIDE_COUNT; ++side) {

@@ -74,9 +74,8 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .help = "Rules that replace loom's own choice of algorithms: COLLECTIVE:ALGORITHM or "
              "COLLECTIVE:FROM-TO:ALGORITHM, separated by commas, such as allreduce:0-8k:hier,bcast:ring. "
              "COLLECTIVE may be all. Sizes are bytes of the whole message, FROM included and TO not; 8k, 1m "
-             "and inf are sizes. ALGORITHM is copy, immediate, cico, single_copy, hier, ring, dbt, pairwise, "
-             "host_driven, kernel, fallback, or table (loom's choice without timing calls). The last rule "
-             "counts that fits the call and whose algorithm can run it"},
+             "and inf are sizes. ALGORITHM is {algorithms}, fallback, or table (loom's choice without timing "
+             "calls). The last rule counts that fits the call and whose algorithm can run it"},
     {.name = "memory",
      .type = COLL_LOOM_STRING,
      .level = 4,
@@ -299,6 +298,17 @@ void coll_loom_correct(struct coll_loom_variables* values, char* report, size_t 
     coll_loom_set_default(variable, values);
     if (string != NULL && *string != NULL) *string = strdup(*string);
   }
+}
+
+void coll_loom_write_help(const struct coll_loom_variable* variable, char* text, size_t bytes) {
+  static const char mark[] = "{algorithms}";
+  const char* const names = strstr(variable->help, mark);
+  snprintf(text, bytes, "%s", variable->help);
+  if (names == NULL) return;
+  size_t used = (size_t)(names - variable->help);
+  for (int i = 0; i < LOOM_ALGORITHM_COUNT && used < bytes; ++i)
+    used += (size_t)snprintf(text + used, bytes - used, "%s%s", i > 0 ? ", " : "", loom_algorithm_name(i));
+  if (used < bytes) snprintf(text + used, bytes - used, "%s", names + sizeof mark - 1);
 }
 
 void coll_loom_write_default(const struct coll_loom_variable* variable, char* text, size_t bytes) {

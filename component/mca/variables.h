@@ -59,8 +59,8 @@ struct coll_loom_variable {
   double lowest, highest; /* of numbers */
   const struct coll_loom_word* words;
   bool same_on_all_ranks;
-  bool settable; /* while the program runs */
-  const char* help;
+  bool settable;    /* while the program runs */
+  const char* help; /* {algorithms} stands for their names */
 };
 
 /* By level. The last row has no name. */
@@ -73,7 +73,8 @@ void coll_loom_set_default(const struct coll_loom_variable* variable, struct col
  * from malloc. */
 void coll_loom_correct(struct coll_loom_variables* values, char* report, size_t report_bytes);
 
-/* Texts for users: "256 MiB", "0 to 100". */
+/* Texts for users: the help, with the names; "256 MiB"; "0 to 100". */
+void coll_loom_write_help(const struct coll_loom_variable* variable, char* text, size_t bytes);
 void coll_loom_write_default(const struct coll_loom_variable* variable, char* text, size_t bytes);
 void coll_loom_write_range(const struct coll_loom_variable* variable, char* text, size_t bytes);
 

@@ -57,11 +57,6 @@ void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective col
               stepped_aside ? "loom could not connect the ranks" : because[reason]);
 }
 
-/* Whether loom has an algorithm for some size. The core chooses, after the set-up. */
-static bool may_go_between_hosts(enum loom_collective collective) {
-  return collective <= LOOM_BARRIER || collective == LOOM_REDUCE_SCATTER || collective == LOOM_ALLGATHERV;
-}
-
 bool coll_loom_may_make_an_id(const struct coll_loom_args* args) {
   enum { MOST_INTS = 4 };
   const enum loom_collective collective = args->collective;
@@ -97,7 +92,7 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
   }
   if (OPAL_UNLIKELY(!self->one_host)) {
     if (loom_reduces(args->collective) && coll_loom_wants_order(*type)) return COLL_LOOM_IN_ORDER;
-    if (!may_go_between_hosts(args->collective)) {
+    if (!loom_may_carry(args->collective, false)) {
       coll_loom_fall_back(self, args->collective, LOOM_NOT_BETTER, NULL, NULL);
       return COLL_LOOM_BY_FALLBACK;
     }

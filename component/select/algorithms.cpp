@@ -34,9 +34,9 @@ constexpr std::array kTable{
     AlgorithmRow{.algorithm = Algorithm::kCico,
                  .name = "cico",
                  .summary = "one host: copy in, copy out, through a shared buffer of each rank",
-                 .streams = true,
                  .family = Family::kCico,
                  .carries = limits::any_collective,
+                 .streams = limits::cico_streams,
                  .why_not = limits::needs_one_host,
                  .takes = limits::any_size,
                  .suits = limits::any_size,
@@ -63,8 +63,8 @@ constexpr std::array kTable{
         .algorithm = Algorithm::kRing,
         .name = "ring",
         .summary = "several hosts: rings inside and split rails across; one flat ring where hosts differ",
-        .streams = true,
         .carries = limits::ring_carries,
+        .streams = limits::ring_carries,
         .why_not = limits::needs_several_hosts,
         .takes = limits::has_bytes,
         .suits = limits::is_long_between_hosts,
@@ -72,8 +72,8 @@ constexpr std::array kTable{
     AlgorithmRow{.algorithm = Algorithm::kDbt,
                  .name = "dbt",
                  .summary = "equal hosts: the double binary tree across them",
-                 .streams = true,
                  .carries = limits::dbt_carries,
+                 .streams = limits::dbt_carries,
                  .why_not = limits::needs_equal_hosts,
                  .takes = limits::has_bytes,
                  .suits = limits::dbt_suits,
@@ -114,6 +114,10 @@ static_assert([] {
   return true;
 }());
 
+// Communicators that lack nothing.
+constexpr Conditions kOneHost{.shape = {.ranks = 4, .hosts = 1, .ranks_per_host = 4}, .single_copy = true},
+    kSeveralHosts{.shape = {.ranks = 4, .hosts = 2, .ranks_per_host = 2}, .hier = true};
+
 constexpr std::string_view kFallbackName = "fallback", kStagedName = "staged";
 
 constexpr std::array<std::string_view, device::kCollectiveCount> kCollectiveNames{
@@ -132,6 +136,22 @@ std::span<const AlgorithmRow> algorithms() {
 const AlgorithmRow& row_of(Algorithm algorithm) {
   assert(has_row(algorithm));
   return kTable[static_cast<std::size_t>(algorithm)];
+}
+
+bool may_carry(Collective collective, bool one_host) {
+  return std::ranges::any_of(kTable, [&](const AlgorithmRow& row) {
+    return !row.on_devices && row.carries(collective) &&
+           row.why_not(one_host ? kOneHost : kSeveralHosts, collective) == nullptr;
+  });
+}
+bool may_carry_on_devices(Collective collective) {
+  return std::ranges::any_of(
+      kTable, [&](const AlgorithmRow& row) { return row.on_devices && row.carries(collective); });
+}
+bool may_stream(Collective collective, bool one_host) {
+  return std::ranges::any_of(kTable, [&](const AlgorithmRow& row) {
+    return row.streams(collective) && row.why_not(one_host ? kOneHost : kSeveralHosts, collective) == nullptr;
+  });
 }
 
 std::string_view name_of(Algorithm algorithm) {

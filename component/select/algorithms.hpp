@@ -63,12 +63,13 @@ struct AlgorithmRow {
   std::string_view summary;  ///< for users
   bool on_devices = false;   ///< for buffers that lie on GPUs on all ranks; the others are for host memory
   bool may_wait = false;     ///< only for calls that may wait for other ranks
-  bool streams = false;      ///< its executors report the operand they need and the result they have
   bool varies = false;       ///< its speed differs between machines by up to four times: worth a probe
   /// What a rank of one host announces before it runs a call by this algorithm; empty where it need not.
   std::optional<device::CallFamily> family = {};
 
   bool (*carries)(device::Collective);
+  /// Of these: its executors report the operand that they need and the result that they have.
+  bool (*streams)(device::Collective) = [](device::Collective) { return false; };
   /// nullptr, or a sentence that says why it cannot run such calls on such a communicator.
   const char* (*why_not)(const Conditions&, device::Collective);
   /// takes: it can run a call of this size. suits: it should, as measured.
@@ -94,6 +95,13 @@ const AlgorithmRow& row_of(Algorithm algorithm);
 /// Also "fallback" and "staged". Empty if there is no such algorithm.
 std::optional<Algorithm> algorithm_named(std::string_view name);
 std::string_view name_of(Algorithm algorithm);
+
+/// On host memory, some algorithm carries such calls, or even streams them, for ranks of one host or of
+/// several. Which one it is depends on more.
+bool may_carry(device::Collective collective, bool one_host);
+bool may_stream(device::Collective collective, bool one_host);
+/// On buffers that lie on GPUs on all ranks.
+bool may_carry_on_devices(device::Collective collective);
 
 /// Bytes of all blocks together. bytes: device::shared_bytes(), where all ranks know it.
 std::size_t whole_message(device::Collective collective, int ranks, std::size_t bytes);

@@ -5,6 +5,7 @@
 #include "component/select/sizes.hpp"
 #include "device/cuda/host_driven_executor.hpp"
 #include "device/cuda/kernel_links.hpp"
+#include "device/host/cico_executor.hpp"
 #include "device/host/dbt_executor.hpp"
 #include "device/host/hier_executor.hpp"
 #include "device/host/immediate_exchange.hpp"
@@ -105,6 +106,9 @@ bool any_collective(Collective) {
 }
 bool immediate_carries(Collective collective) {
   return collective <= Collective::kBarrier;
+}
+bool cico_streams(Collective collective) {
+  return device::CicoExecutor::takes(collective);
 }
 bool single_copy_carries(Collective collective) {
   return device::SingleCopyExecutor::takes(collective);

@@ -8,6 +8,7 @@ namespace loom::limits {
 
 bool any_collective(device::Collective collective);
 bool immediate_carries(device::Collective collective);
+bool cico_streams(device::Collective collective);
 bool single_copy_carries(device::Collective collective);
 bool hier_carries(device::Collective collective);
 bool ring_carries(device::Collective collective);

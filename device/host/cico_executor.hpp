@@ -64,7 +64,11 @@ class CicoBuffers : public Rounds {
 
 class CicoExecutor : public CicoWalk {
  public:
-  /// begun: as for CicoWalk.
+  static constexpr bool takes(Collective collective) {
+    return collective <= Collective::kAllToAll || collective == Collective::kReduceScatterV;
+  }
+
+  /// A call that takes() accepts. begun: as for CicoWalk.
   CicoExecutor(CicoBuffers& cico, const Call& call, Begun begun = Begun::kNo);
   /// streams: whether writes to a contiguous output bypass the caches, whatever the buffers' size.
   CicoExecutor(CicoBuffers& cico, const Call& call, bool streams, Begun begun = Begun::kNo);

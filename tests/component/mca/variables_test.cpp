@@ -68,6 +68,27 @@ TEST(VariableTable, HasHelpThatFitsATable) {
   }
 }
 
+TEST(VariableTable, NamesTheAlgorithmsInTheHelp) {
+  for (const coll_loom_variable* row : rows()) {
+    std::array<char, 1024> text;
+    coll_loom_write_help(row, text.data(), text.size());
+    EXPECT_LT(std::strlen(text.data()), text.size() - 1) << row->name << ": it may be cut";
+    if (std::strcmp(row->name, "tune") == 0)
+      EXPECT_THAT(text.data(), HasSubstr("ALGORITHM is copy, immediate, cico, single_copy, hier, ring, dbt, "
+                                         "pairwise, host_driven, kernel, fallback, or table (loom's"));
+    else
+      EXPECT_STREQ(text.data(), row->help);
+  }
+}
+
+TEST(VariableTable, CutsHelpThatHasNoRoom) {
+  coll_loom_variable row{};
+  row.help = "{algorithms}.";
+  std::array<char, 12> text;
+  coll_loom_write_help(&row, text.data(), text.size());
+  EXPECT_STREQ(text.data(), "copy, immed");
+}
+
 TEST(VariableTable, HasWordsForEveryEnumeration) {
   for (const coll_loom_variable* row : rows()) {
     if (row->words == nullptr) {

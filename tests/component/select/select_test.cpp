@@ -32,6 +32,25 @@ TEST(AllreducePlan, IsImmediateForSmallAndCicoForLargeMessagesOfOneHost) {
   EXPECT_EQ(plan(device::Collective::kAllreduce, {2, 1, 2}, 1 << 20), Algorithm::kCico);
 }
 
+TEST(Table, SaysWhatMayBeCarriedAndStreamed) {
+  using device::Collective;
+  for (std::size_t i = 0; i < device::kCollectiveCount; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    const bool equal = collective <= Collective::kAllToAll;  // equal blocks, of one length that all know
+    const bool reduce_scatter = collective == Collective::kReduceScatterV;
+    const bool allgatherv = collective == Collective::kAllGatherV;
+    EXPECT_TRUE(may_carry(collective, true)) << name_of(collective);
+    EXPECT_EQ(may_carry_on_devices(collective), equal) << name_of(collective);
+    EXPECT_EQ(may_carry(collective, false),
+              equal || collective == Collective::kBarrier || reduce_scatter || allgatherv)
+        << name_of(collective);
+    EXPECT_EQ(may_stream(collective, true), equal || reduce_scatter) << name_of(collective);
+    EXPECT_EQ(may_stream(collective, false),
+              (equal && collective != Collective::kAllToAll) || reduce_scatter || allgatherv)
+        << name_of(collective);
+  }
+}
+
 // Except broadcasts and reduces, which go in pieces.
 TEST(Plan, NeverExceedsWhatAnImmediateOfferHolds) {
   using device::Collective;
