@@ -86,7 +86,7 @@ std::size_t CicoBlocksExecutor::place_of(int rank, int sender) const {
 
 CicoBlocksExecutor::State CicoBlocksExecutor::advance() {
   if (rounds_ > 0 && round_ > rounds_) return State::kDone;
-  if (!ready()) return State::kBlocked;
+  if (!cico_.all_are_ready(round_, awaited_)) return State::kBlocked;
   if (round_ == 1) {
     learn_rounds();
     learn_lengths();
@@ -106,15 +106,6 @@ CicoBlocksExecutor::State CicoBlocksExecutor::advance() {
   cico_.publish();
   ++round_;
   return State::kMoved;
-}
-
-bool CicoBlocksExecutor::ready() {
-  for (int k = 0; k < cico_.size() - 1; ++k) {
-    awaited_ = other_position(cico_.self(), k);
-    if (!(round_ == 0 ? cico_.is_past(awaited_) : cico_.is_level(awaited_))) return false;
-    if (round_ == 1) cico_.compare(awaited_);
-  }
-  return true;
 }
 
 void CicoBlocksExecutor::announce() {

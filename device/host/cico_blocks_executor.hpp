@@ -43,7 +43,6 @@ class CicoBlocksExecutor {
   int in_block(int rank) const;
   int out_block(int rank) const;
   std::size_t place_of(int rank, int sender) const;
-  bool ready();
   void learn_rounds();
   void learn_lengths();
   void announce();

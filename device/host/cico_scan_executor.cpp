@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "device/schedule/exchange_schedule.hpp"
-
 namespace loom::device {
 namespace {
 
@@ -29,7 +27,7 @@ CicoScanExecutor::CicoScanExecutor(CicoBuffers& cico, const Call& call) : cico_(
 /// Round r offers tile r and reduces tile r - 1, which all have offered.
 CicoScanExecutor::State CicoScanExecutor::advance() {
   if (round_ > tiles_) return State::kDone;
-  if (!ready()) return State::kBlocked;
+  if (!cico_.all_are_ready(round_, awaited_)) return State::kBlocked;
   if (round_ > 0) reduce(round_ - 1);
   if (round_ == tiles_) {
     ++round_;
@@ -40,15 +38,6 @@ CicoScanExecutor::State CicoScanExecutor::advance() {
   cico_.publish();
   ++round_;
   return State::kMoved;
-}
-
-bool CicoScanExecutor::ready() {
-  for (int k = 0; k < cico_.size() - 1; ++k) {
-    awaited_ = other_position(cico_.self(), k);
-    if (!(round_ == 0 ? cico_.is_past(awaited_) : cico_.is_level(awaited_))) return false;
-    if (round_ == 1) cico_.compare(awaited_);
-  }
-  return true;
 }
 
 std::size_t CicoScanExecutor::bytes_of(std::size_t tile) const {

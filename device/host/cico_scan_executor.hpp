@@ -18,7 +18,6 @@ class CicoScanExecutor {
   int awaited() const noexcept { return awaited_; }
 
  private:
-  bool ready();
   void reduce(std::size_t tile) const;
   std::size_t bytes_of(std::size_t tile) const;
 

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "device/schedule/divide_up.hpp"
+#include "device/schedule/exchange_schedule.hpp"
 
 namespace loom::device {
 namespace {
@@ -40,6 +41,15 @@ bool Rounds::has_published(int rank, std::uint64_t round) {
   if (seen >= round) return true;
   seen = check(rank);
   return seen >= round;
+}
+
+bool Rounds::all_are_ready(std::size_t round, int& awaited) {
+  for (int k = 0; k < size() - 1; ++k) {
+    awaited = other_position(self_, k);
+    if (!(round == 0 ? is_past(awaited) : is_level(awaited))) return false;
+    if (round == 1) compare(awaited);
+  }
+  return true;
 }
 
 std::uint64_t Rounds::check(int rank) const {

@@ -85,6 +85,9 @@ class Rounds {
   bool is_level(int rank) { return has_published(rank, round_); }
   /// The rank has left the bank that this one writes in its current round. Implied by is_level().
   bool is_past(int rank) { return round_ + 2 <= banks_ || has_published(rank, round_ + 2 - banks_); }
+  /// For a call in which every rank writes in every round: whether this rank may go on with the call's round
+  /// (0, 1, ...); if not, `awaited` is a rank that it waits for. Throws as is_level() and compare().
+  bool all_are_ready(std::size_t round, int& awaited);
   /// What the rank has published last; throws as is_level(), whatever was seen before. For a rank that has
   /// read a buffer of the other and leaves without another look: once that one has given up, it may have
   /// written there.
