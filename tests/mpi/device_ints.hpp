@@ -26,6 +26,15 @@ using mpi::MemoryKind;
 
 inline int rank, ranks;
 
+/// Calls may come from any thread, one at a time.
+inline void begin(int& argc, char**& argv) {
+  int provided;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  Driver::get();
+}
+
 inline void require(bool condition, const char* what) {
   if (condition) return;
   std::fprintf(stderr, "rank %d of %d: %s\n", rank, ranks, what);
@@ -54,8 +63,11 @@ class Ints {
       : Ints(n, value, rank % 3 == 2 ? MemoryKind::kHost : MemoryKind::kDevice) {}
   Ints(int n, int value, MemoryKind kind)
       : size_(n), memory_(static_cast<std::size_t>(n) * sizeof(int), kind) {
-    for (int i = 0; i < n; ++i) set(i, value);
-    memory_.upload();
+    fill([value](int) { return value; });
+  }
+  Ints(int n, const std::function<int(int)>& value, MemoryKind kind = MemoryKind::kDevice)
+      : size_(n), memory_(static_cast<std::size_t>(n) * sizeof(int), kind) {
+    fill(value);
   }
   int* at() { return reinterpret_cast<int*>(memory_.address()); }
   void set(int i, int value) { std::memcpy(memory_.mirror.data() + i * 4, &value, 4); }

@@ -161,12 +161,8 @@ void keep_to_the_limit() {
 
 int main(int argc, char** argv) {
   using namespace loom::mpi_test;
-  int provided;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  begin(argc, argv);
   if (argc > 1) limit = std::stoull(argv[1]);
-  Driver::get();
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Barrier(MPI_COMM_WORLD);
   for (const auto scenario : {do_without_locked_pages, fail_after_the_call, fail_before_the_call,

@@ -217,11 +217,7 @@ void free_the_communicator() {
 
 int main(int argc, char** argv) {
   using namespace loom::mpi_test;
-  int provided;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  Driver::get();
+  begin(argc, argv);
   MPI_Info ordered;
   MPI_Info_create(&ordered);
   MPI_Info_set(ordered, "coll_loom_ordered_starts", "true");

@@ -377,11 +377,7 @@ void use_two_devices() {
 
 int main(int argc, char** argv) {
   using namespace loom::mpi_test;
-  int provided;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  Driver::get();
+  begin(argc, argv);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   use_user_defined_operations();  // on ranks that have not met: some of these fall back
   MPI_Barrier(MPI_COMM_WORLD);

@@ -19,59 +19,18 @@
 #include <optional>
 #include <string>
 
-#include "mpi_examples/support/device_memory.hpp"
 #include "mpi_examples/support/loom_pvars.hpp"
-#include "tests/virtual_gpu/driver/virtual_gpu.hpp"
+#include "tests/mpi/device_ints.hpp"
 
 namespace {
 
-using loom::mpi::Driver;
-using loom::mpi::Memory;
-using loom::mpi::MemoryKind;
+using namespace loom::mpi_test;
 
 constexpr int kCount = 300'000;  // more than the rules of coll_loom_tune begin with
-int rank, ranks;
 std::string executor;
 std::optional<loom::mpi::ToolInterface> tools;
 bool expected = true;  ///< that calls stay on the device
 bool repeats = false;
-
-void require(bool condition, const char* what) {
-  if (condition) return;
-  std::fprintf(stderr, "rank %d of %d: %s\n", rank, ranks, what);
-  std::exit(1);
-}
-
-void fail(const char* function, int error) {
-  Driver::get().function<decltype(virtual_gpu_fail)>("virtual_gpu_fail")(function, 0, error);
-}
-
-class Ints {
- public:
-  Ints(int n, const std::function<int(int)>& value, MemoryKind kind = MemoryKind::kDevice)
-      : size_(n), memory_(static_cast<std::size_t>(n) * sizeof(int), kind) {
-    for (int i = 0; i < n; ++i) {
-      const int v = value(i);
-      std::memcpy(memory_.mirror.data() + i * 4, &v, 4);
-    }
-    memory_.upload();
-  }
-  void* at() { return memory_.address(); }
-  void is(const std::function<int(int)>& value, const char* what) {
-    memory_.download();
-    for (int i = 0; i < size_; ++i) {
-      int found;
-      std::memcpy(&found, memory_.mirror.data() + i * 4, 4);
-      if (found != value(i))
-        std::fprintf(stderr, "rank %d: element %d is %d and not %d\n", rank, i, found, value(i));
-      require(found == value(i), what);
-    }
-  }
-
- private:
-  int size_;
-  Memory memory_;
-};
 
 int mine(int i) {
   return i % 1000 + rank * 10'000;
@@ -188,9 +147,9 @@ void step_back_together() {
 void do_in_another_way(const char* function) {
   MPI_Comm copy;
   MPI_Comm_dup(MPI_COMM_WORLD, &copy);
-  if (rank == 0) fail(function, 801);
+  if (rank == 0) fail(function, 0, 801);
   allreduce(expected, MemoryKind::kDevice, copy);
-  if (rank == 0) fail(function, 0);
+  if (rank == 0) fail(function, 0, 0);
   allreduce(expected, MemoryKind::kDevice, copy);
   MPI_Comm_free(&copy);
   allreduce(expected, MemoryKind::kDevice);
@@ -200,9 +159,9 @@ void do_in_another_way(const char* function) {
 void do_without_links(const char* function) {
   MPI_Comm copy;
   MPI_Comm_dup(MPI_COMM_WORLD, &copy);
-  if (rank == 0) fail(function, 801);
+  if (rank == 0) fail(function, 0, 801);
   allreduce(false, MemoryKind::kDevice, copy);
-  if (rank == 0) fail(function, 0);
+  if (rank == 0) fail(function, 0, 0);
   allreduce(false, MemoryKind::kDevice, copy);
   MPI_Comm_free(&copy);
   allreduce(expected, MemoryKind::kDevice);
@@ -221,9 +180,9 @@ void do_without_a_kernel() {
              "a bitwise one is wrong");
     });
   };
-  if (rank == 0) fail("machine code", 209), fail("PTX", 222);
+  if (rank == 0) fail("machine code", 0, 209), fail("PTX", 0, 222);
   in_all(false);
-  if (rank == 0) fail("machine code", 0), fail("PTX", 0);
+  if (rank == 0) fail("machine code", 0, 0), fail("PTX", 0, 0);
   in_all(false);
   allreduce(expected, MemoryKind::kDevice, copy);
   MPI_Comm_free(&copy);
@@ -235,11 +194,11 @@ void fail_in_a_call() {
   MPI_Comm_dup(MPI_COMM_WORLD, &copy);
   MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN);
   allreduce(expected, MemoryKind::kDevice, copy);
-  if (rank == 0) fail("cuLaunchKernel", 719);
+  if (rank == 0) fail("cuLaunchKernel", 0, 719);
   Ints in(kCount, mine), out(kCount, mine);
   const int error = MPI_Allreduce(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, copy);
   require(error != MPI_SUCCESS, "a failed kernel is no error");
-  if (rank == 0) fail("cuLaunchKernel", 0);
+  if (rank == 0) fail("cuLaunchKernel", 0, 0);
   MPI_Comm_free(&copy);
   MPI_Barrier(MPI_COMM_WORLD);
   allreduce(expected, MemoryKind::kDevice);
@@ -250,8 +209,7 @@ struct Holdings {
   std::uint64_t allocations, reservations, handles, files;
 };
 Holdings holdings() {
-  VirtualGpuCounts counts;
-  Driver::get().function<decltype(virtual_gpu_read)>("virtual_gpu_read")(&counts);
+  const VirtualGpuCounts counts = loom::mpi_test::counts();
   std::uint64_t files = 0;
   DIR* const folder = ::opendir("/proc/self/fd");
   while (::readdir(folder) != nullptr) ++files;
