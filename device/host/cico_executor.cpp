@@ -206,18 +206,10 @@ void CicoExecutor::reduce_own(std::size_t tile) {
 
 /// Takes what others offered me in the round before.
 void CicoExecutor::take(std::size_t tile) {
-  const int self = cico_.self();
-  if (call_.collective == Collective::kBroadcast) {
-    const Range range = tile_of(0, tile);
-    if (self != call_.root) write(0, range.first, piece_of(call_.root, 0), range.bytes);
-    return;
-  }
-  if (call_.collective == Collective::kReduce && self != call_.root) return;
-  for (int k = 0; k < cico_.size() - 1; ++k) {
-    const int peer = other_position(self, k);
-    const Taken taken = taken_from(peer, tile);
-    write(peer, taken.first, piece_of(peer, taken.part), taken.bytes);
-  }
+  for_each_taken(tile, [&](int peer, const Taken& taken) {
+    const int block = call_.collective == Collective::kBroadcast ? 0 : peer;
+    write(block, taken.first, piece_of(peer, taken.part), taken.bytes);
+  });
 }
 
 }  // namespace loom::device

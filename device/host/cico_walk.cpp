@@ -6,7 +6,6 @@
 
 #include "base/error.hpp"
 #include "device/schedule/divide_up.hpp"
-#include "device/schedule/exchange_schedule.hpp"
 
 namespace loom::device {
 namespace {

@@ -12,6 +12,7 @@
 #include "device/host/ring_executor.hpp"
 #include "device/link/call_note.hpp"
 #include "device/link/step_flag.hpp"
+#include "device/schedule/exchange_schedule.hpp"
 
 namespace loom::device {
 
@@ -153,7 +154,20 @@ class CicoWalk {
     int part;
     std::size_t first, bytes;
   };
-  Taken taken_from(int peer, std::size_t tile) const;
+  /// Calls body(peer, taken) for each peer that this rank takes from.
+  template <class Body>
+  void for_each_taken(std::size_t tile, Body&& body) const {
+    const int self = rounds_.self();
+    if (call_.collective == Collective::kBroadcast) {
+      if (self != call_.root) body(call_.root, taken_from(call_.root, tile));
+      return;
+    }
+    if (call_.collective == Collective::kReduce && self != call_.root) return;
+    for (int k = 0; k < rounds_.size() - 1; ++k) {
+      const int peer = other_position(self, k);
+      body(peer, taken_from(peer, tile));
+    }
+  }
   /// From the start of a bank to the piece of a part.
   std::size_t piece_at(int part) const {
     return one_part_ ? 0 : static_cast<std::size_t>(part) * piece_bytes_;
@@ -195,6 +209,7 @@ class CicoWalk {
   bool reads_from(int rank) const;
   bool writes() const;
   std::size_t longest_part() const;
+  Taken taken_from(int peer, std::size_t tile) const;
 
   std::size_t piece_bytes_;  ///< room for a piece in a bank
   std::size_t tiles_;
