@@ -11,7 +11,8 @@
 bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const struct coll_loom_args* given,
                                int* error) {
   if (coll_loom_variables.check) return false; /* the check must come once, at the same place on all ranks */
-  if (which > LOOM_ALLTOALL || !self->carries[which] || !self->one_host) return false;
+  if (which > LOOM_ALLTOALL && which != LOOM_REDUCE_SCATTER && which != LOOM_ALLGATHERV) return false;
+  if (!self->carries[which] || !self->one_host) return false;
   struct coll_loom_args args = *given;
   args.collective = (enum loom_collective)which;
   if (coll_loom_is_empty(self, &args)) return false;
