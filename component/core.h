@@ -108,7 +108,7 @@ enum loom_fallback {
   LOOM_ANY_START_ORDER, /* it is persistent, and its ranks may start such requests in different orders */
   LOOM_FALLBACK_COUNT
 };
-enum { LOOM_ALGORITHM_COUNT = 10 }; /* of component/select/algorithms.hpp, without the fallback component */
+enum { LOOM_ALGORITHM_COUNT = 12 }; /* of component/select/algorithms.hpp, without the fallback component */
 
 /* Names as in variables: "reduce_scatter_block", "single_copy", "no_kernel". */
 const char* loom_collective_name(enum loom_collective collective);

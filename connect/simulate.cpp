@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "connect/tree_places.hpp"
+#include "device/schedule/kernel_costs.hpp"
 #include "device/schedule/tree_schedule.hpp"
 
 namespace loom::connect {
@@ -17,27 +18,19 @@ constexpr double kSliceBytes =
     256 * 1024;                       // what is handed on at once where a message flows through as a whole
 constexpr double kBytesPerUs = 1000;  // of one GB/s
 
-struct Protocol {
-  std::string_view name;
-  Latencies ring, tree;
-  double efficiency;  // of the bytes that cross a link, those that are data
+struct Protocol : device::ProtocolCosts {
   Costs costs = {};
 };
-// NCCL 2.30's figures for its kernels (src/graph/tuning.cc). LL sends a flag with every 4 bytes, LL128 one
-// with every 120.
-constexpr std::array kProtocols = {
-    Protocol{"LL", {6.6, 0.6, 1, 2.7}, {6.8, 0.6, 1, 5}, 0.5},
-    Protocol{"LL128", {14, 1.9, 2.5, 4}, {14, 1.25, 1.9, 8.5}, 120.0 / 128},
-    Protocol{"Simple", {8.4, 3.4, 5.7, 14}, {8.4, 4, 5.7, 14}, 1},
-};
+constexpr std::array kProtocols = {Protocol{device::kCostsOfLL}, Protocol{device::kCostsOfLL128},
+                                   Protocol{device::kCostsOfSimple}};
 // CPUs through shared memory, and TCP between hosts (docs/benchmarks.md; 2 virtual CPUs of an Intel Xeon): 8
 // bytes around a ring of three virtual hosts take 96 us in four steps; a cache line goes from core to core in
 // 0.15 us; two ranks of one host need 35 ms for 64 MiB, of which each sends 64 and receives as many.
-constexpr Protocol kHost = {
-    "host", {1, 0.15, 0.15, 24}, {1, 0.15, 0.15, 24}, 1, {kHostCpuGbps, kTcpEfficiency}};
+constexpr Protocol kHost = {{"host", {1, 0.15, 0.15, 24}, {1, 0.15, 0.15, 24}, 1},
+                            {kHostCpuGbps, kTcpEfficiency}};
 
 // What LL carries in all, GB/s on the bus, by GPU generation and on one, two, and more nodes: CPUs forward
-// its words between nodes. From the same source.
+// its words between nodes. Of NCCL 2.30, as kernel_costs.hpp.
 constexpr std::array kLlGenerations = {70, 80, 90, 100};
 constexpr double kLlBusGbps[kLlGenerations.size()][3] = {
     {39, 39, 20.4}, {87.7, 22.5, 19}, {141, 45, 35}, {282, 90, 70}};
@@ -73,10 +66,10 @@ class Simulator {
   };
 
   std::size_t kind_of(int node) const { return static_cast<std::size_t>(job_.kind_of(node)); }
-  double net_us(const Latencies& latencies) const {
+  double net_us(const device::Latencies& latencies) const {
     return request_.net_us >= 0 ? request_.net_us : latencies.net_us;
   }
-  double latency_us(std::size_t kind, int from, int to, const Latencies& latencies) const;
+  double latency_us(std::size_t kind, int from, int to, const device::Latencies& latencies) const;
   std::vector<double> shares(Family family) const;
   double least_transfer_us(const std::string& algorithm) const;
   const RingNode& ring_node(int node, double bytes, bool closed,
@@ -96,7 +89,7 @@ class Simulator {
   double wire_bytes_;
 };
 
-double Simulator::latency_us(std::size_t kind, int from, int to, const Latencies& latencies) const {
+double Simulator::latency_us(std::size_t kind, int from, int to, const device::Latencies& latencies) const {
   const Machine& machine = machines_[kind];
   const topo::System& system = machine.paths->system();
   const auto gpu = [&](int local) {

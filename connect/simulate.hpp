@@ -22,11 +22,6 @@ inline constexpr double kHostCpuGbps = 3.8;
 enum class Collective : std::uint8_t { kAllreduce, kReduceScatter, kAllGather, kBroadcast, kReduce };
 std::string_view name_of(Collective collective);
 
-/// Microseconds: of a call, and of one hop by what it crosses.
-struct Latencies {
-  double call_us = 0, nvlink_us = 0, pci_us = 0, net_us = 0;
-};
-
 struct SimulationRequest {
   Collective collective = Collective::kAllreduce;
   double bytes = 0;    ///< of the whole: each rank's operand or result, whichever is longer

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "component/execute/kernel_channels.hpp"
 #include "component/setup/learn_gpus.hpp"
 #include "component/significance.h"
 #include "device/cuda/images.hpp"
@@ -17,7 +18,6 @@ using device::Collective;
 using device::cuda::Gpu;
 using device::cuda::GpuFacts;
 using device::cuda::GpuLinks;
-using device::cuda::kernel_way;
 using device::cuda::Owner;
 using device::cuda::Sharing;
 
@@ -30,6 +30,33 @@ constexpr std::chrono::seconds kLinkCheckLimit{10};
 /// A kernel leaves the CPUs to the program, so staging has to be faster by as much.
 constexpr double kMargin = 1.1;
 
+/// A buffer, or a block of one, that matters on this rank.
+struct Piece {
+  const std::byte* data;
+  std::size_t bytes;
+};
+
+/// Calls visit(piece) for all of them until it is false. False: it was, or some are not contiguous.
+template <class Visit>
+bool for_all_pieces(const device::Call& call, int rank, int ranks, Visit&& visit) {
+  const loom_significance* const row = loom_significance_of(static_cast<int>(call.collective));
+  const loom_role role = loom_role_of(rank, call.root);
+  const bool reads = loom_is_significant(row, LOOM_IN, role),
+             writes = loom_is_significant(row, LOOM_OUT, role);
+  if ((reads && call.in_packer != nullptr) || (writes && call.out_packer != nullptr)) return false;
+  if (device::lists_blocks(call.collective)) {  // an all-gather of blocks
+    const auto visit_block = [&](const device::Block& block) {
+      return visit(Piece{block.data, block.bytes});
+    };
+    const std::span<const device::Block> out(call.out_blocks, static_cast<std::size_t>(ranks));
+    return call.in_blocks[0].bytes == out[static_cast<std::size_t>(rank)].bytes &&
+           visit_block(call.in_blocks[0]) && std::ranges::all_of(out, visit_block);
+  }
+  const bool in_parts = call.collective == Collective::kReduceScatterV;
+  const std::size_t written = in_parts ? call.bounds[rank + 1] - call.bounds[rank] : call.count;
+  return (!reads || visit(Piece{call.in, call.count})) && (!writes || visit(Piece{call.out, written}));
+}
+
 }  // namespace
 
 /// Of the kernel that performs the call, or reduces for it; nullptr: it needs none. The same place on all
@@ -39,13 +66,13 @@ DeviceCalls::Prepared* DeviceCalls::prepared_for(Algorithm algorithm, const devi
   if (algorithm == Algorithm::kHostDriven && !reduces) return nullptr;
   const int op = reduces ? static_cast<int>(call.op) : device::cuda::kMove;
   const device::Type type = reduces ? call.type : device::Type::kUint8;
-  return &prepared_[algorithm == Algorithm::kKernel][static_cast<std::size_t>(op)]
+  return &prepared_[is_by_kernel(algorithm)][static_cast<std::size_t>(op)]
                    [static_cast<std::size_t>(device::cuda::kernel_type(op, type))];
 }
 
 /// Whatever links there will be.
 bool DeviceCalls::may_carry_by(Algorithm algorithm, const device::Call& call) {
-  if (algorithm == Algorithm::kKernel && member_.group->reproducible) return false;
+  if (is_by_kernel(algorithm) && member_.group->reproducible) return false;
   if (const Prepared* const prepared = prepared_for(algorithm, call);
       prepared != nullptr && *prepared == Prepared::kRefused)
     return false;
@@ -55,8 +82,7 @@ bool DeviceCalls::may_carry_by(Algorithm algorithm, const device::Call& call) {
 
 /// By the links that there are. Collective where the call's kernel has yet to be loaded.
 bool DeviceCalls::can_carry(Algorithm algorithm, const device::Call& call) {
-  const bool has_links =
-      algorithm == Algorithm::kKernel ? links_.gpus->has_kernel() : links_.gpus->has_cico();
+  const bool has_links = is_by_kernel(algorithm) ? links_.gpus->has_kernel() : links_.gpus->has_cico();
   return has_links && may_carry_by(algorithm, call) && prepare(algorithm, call);
 }
 
@@ -112,7 +138,8 @@ bool DeviceCalls::prepare(Algorithm algorithm, const device::Call& call) {
 std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
   call_ended();  // the one before, if it has failed on this rank alone
   const std::optional<Owner> owner = gpu_of(call);
-  const bool everywhere = execution_.holds_everywhere(owner.has_value());
+  const ElsewhereFirst elsewhere = owner ? elsewhere_first(call, *owner) : ElsewhereFirst{};
+  const bool everywhere = execution_.holds_everywhere(owner.has_value() && elsewhere.possible);
   questions_.of(call.collective, device::shared_bytes(call, member_.group->wiring.shape.ranks))
       .answered(everywhere);
   if (!everywhere) return {};
@@ -131,7 +158,10 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
   if (window != nullptr) timed_.emplace(*window, selector_.whole_message_of(call));
   if (stages) return {};
   Operation operation{call, algorithm};
+  if (elsewhere.memory) operation.call.out = elsewhere.memory.get();
   execution_.drive(operation);
+  if (elsewhere.memory)
+    elsewhere.memory.get_deleter().gpu->copy(call.out, elsewhere.memory.get(), elsewhere.bytes);
   call_ended();
   return algorithm;
 }
@@ -141,26 +171,38 @@ void DeviceCalls::call_ended() noexcept {
   timed_.reset();
 }
 
+/// Memory for a result that may not lie in its place until the call has ended.
+DeviceCalls::ElsewhereFirst DeviceCalls::elsewhere_first(const device::Call& call, const Owner& owner) {
+  ElsewhereFirst result;
+  if (!device::cuda::needs_another_place(call, member_.bootstrap.size())) return result;
+  const auto part = call.bounds + member_.rank;
+  result.bytes = (part[1] - part[0]) * call.elem_bytes();
+  if (result.bytes == 0) return result;
+  try {
+    const std::shared_ptr<Gpu> gpu = member_.process.gpu(owner);
+    result.memory = {gpu->allocate(result.bytes), ElsewhereFirst::Release{gpu}};
+  } catch (const std::exception& error) {
+    say(kStaged, error.what());
+    result.possible = false;
+  }
+  return result;
+}
+
 /// Whose the buffers are that matter on this rank, if they are contiguous, of one GPU, and of the one that
 /// the links are on.
 std::optional<Owner> DeviceCalls::gpu_of(const device::Call& call) const {
-  const loom_significance* const row = loom_significance_of(static_cast<int>(call.collective));
-  const loom_role role = loom_role_of(member_.rank, call.root);
-  const bool reads = loom_is_significant(row, LOOM_IN, role),
-             writes = loom_is_significant(row, LOOM_OUT, role);
   std::optional<Owner> owner;
-  const auto is_there = [&](const std::byte* buffer, const device::Packer* packer) {
-    if (packer != nullptr) return false;
-    const std::optional<Owner> found = member_.process.staging()->driver().owner_of(buffer);
+  const auto is_there = [&](const Piece& piece) {
+    if (piece.bytes == 0) return true;
+    const std::optional<Owner> found = member_.process.staging()->driver().owner_of(piece.data);
     if (!found || (owner && (found->device != owner->device || found->context != owner->context)))
       return false;
     owner = found;
     return true;
   };
   try {
-    if ((reads && !is_there(call.in, call.in_packer)) || (writes && !is_there(call.out, call.out_packer)))
-      return {};
-    if (links_.gpus && !(links_.gpus->gpu().is_of(*owner) && links_.gpus->is_alive())) return {};
+    if (!for_all_pieces(call, member_.rank, member_.bootstrap.size(), is_there)) return {};
+    if (owner && links_.gpus && !(links_.gpus->gpu().is_of(*owner) && links_.gpus->is_alive())) return {};
   } catch (const Error&) {  // who stages the buffer finds out again, and says so
     return {};
   }
@@ -204,9 +246,7 @@ void DeviceCalls::gather_on_host(const void* mine, void* all, std::size_t bytes)
 /// kernels are all that is named they share a GPU where they can; beside host_driven they do not, for there
 /// they would wait for multiprocessors that other work of the program has.
 std::optional<GpuLinks::Kind> DeviceCalls::kind_of_links(std::span<const GpuFacts> facts) const {
-  const bool kernels =
-      member_.group->tune.may_use_on_devices(Algorithm::kKernel) && !member_.group->reproducible &&
-      kernel_way(Collective::kAllreduce, 1, member_.group->wiring.shape.ranks, false).has_value();
+  const bool kernels = member_.group->tune.may_use_kernels() && !member_.group->reproducible;
   const bool steps = member_.group->tune.may_use_on_devices(Algorithm::kHostDriven);
   const Sharing sharing = sharing_of(facts, device::cuda::kMostChannels);
   if (kernels && steps && sharing == Sharing::kNone) return GpuLinks::Kind::kBoth;
@@ -228,8 +268,8 @@ bool DeviceCalls::may_ll128(std::span<const GpuFacts> facts) {
   return may;
 }
 
-/// The rings that search and connect find for the ranks' GPUs on this machine, the fastest ones if memory
-/// does not do for all; each carries a share by its speed. True on every rank or on none.
+/// The rings and trees that search and connect find for the ranks' GPUs on this machine; each carries a share
+/// by its speed. True on every rank or on none.
 bool DeviceCalls::take_channels(std::span<const GpuFacts> facts, GpuLinks::Form& form) {
   const HostExchange exchange{
       .rank = member_.rank,
@@ -246,15 +286,8 @@ bool DeviceCalls::take_channels(std::span<const GpuFacts> facts, GpuLinks::Form&
                       .compute_capability = of.capability});
     const connect::GpuChannels channels =
         learn_gpu_channels(member_.process, exchange, gpus, {.max_channels = form.channels});
-    // Weights tell speeds apart to a part in 10,000 of the fastest; theirs is known, or nobody's.
-    constexpr float kSteps = 10'000;
-    for (const auto& ring : channels.rings) {
-      const float fastest = channels.rings.front().gbps;
-      const float share = fastest > 0 ? ring.gbps / fastest : 1;
-      form.shapes.push_back(
-          {.ring = ring.order, .weight = std::max(1U, static_cast<unsigned>(share * kSteps + 0.5F))});
-    }
-    form.channels = static_cast<int>(form.shapes.size());
+    form.kernels = kernel_channels_of(channels, form.kernels);
+    form.channels = static_cast<int>(form.kernels.shapes.size());
     gpu_gbps_ = 0;
     for (const auto& ring : channels.rings) gpu_gbps_ += ring.gbps;
     return true;
@@ -284,17 +317,22 @@ bool DeviceCalls::make_links(const Owner& owner) {
     say(kStaged, "Ranks share a GPU, where kernels would wait for each other's turn for ever.");
     return false;
   }
+  GpuLinks::Form wanted = *kind;
+  if (*kind != GpuLinks::Kind::kHostDriven) wanted.kernels.may_ll128 = may_ll128(facts);
   // Half of what is left is for later communicators, as long as the other half will do.
   const std::uint64_t room = std::ranges::min(facts, {}, &GpuFacts::room).room;
-  auto form = GpuLinks::fitting(*kind, member_.bootstrap.size(), room / 2);
-  if (!form) form = GpuLinks::fitting(*kind, member_.bootstrap.size(), room);
+  const auto fitting = [&](const GpuLinks::Form& like) {
+    const auto in_half = GpuLinks::fitting(like, member_.bootstrap.size(), room / 2);
+    return in_half ? in_half : GpuLinks::fitting(like, member_.bootstrap.size(), room);
+  };
+  auto form = fitting(wanted);
+  if (form && form->kind != GpuLinks::Kind::kHostDriven) {
+    if (!take_channels(facts, *form)) return false;
+    form = fitting(*form);  // trees may take more than chains, of which nothing was known
+  }
   if (!form) {
     say(kStaged, "The GPU of a rank has no room left under coll_loom_memory_limit.");
     return false;
-  }
-  if (form->kind != GpuLinks::Kind::kHostDriven) {
-    form->may_ll128 = may_ll128(facts);
-    if (!take_channels(facts, *form)) return false;
   }
   const bool ipc = std::ranges::all_of(facts, &GpuFacts::ipc),
              files = std::ranges::all_of(facts, &GpuFacts::virtual_memory);

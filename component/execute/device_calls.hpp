@@ -41,6 +41,17 @@ class DeviceCalls {
   /// A kernel, on all ranks alike.
   enum class Prepared : std::uint8_t { kNotYet, kReady, kRefused };
 
+  /// For a result that must not be written to its place before the call has ended.
+  struct ElsewhereFirst {
+    struct Release {
+      std::shared_ptr<Gpu> gpu;
+      void operator()(std::byte* memory) const noexcept { gpu->release(memory); }
+    };
+    bool possible = true;
+    std::size_t bytes = 0;
+    std::unique_ptr<std::byte, Release> memory = {};  ///< nullptr: none is needed
+  };
+
   Prepared* prepared_for(Algorithm algorithm, const device::Call& call);
   bool may_carry_by(Algorithm algorithm, const device::Call& call);
   template <class Carries>
@@ -49,6 +60,7 @@ class DeviceCalls {
   Window* window_of(const device::Call& call, Algorithm algorithm);
   bool prepare(Algorithm algorithm, const device::Call& call);
   std::optional<device::cuda::Owner> gpu_of(const device::Call& call) const;
+  ElsewhereFirst elsewhere_first(const device::Call& call, const device::cuda::Owner& owner);
   std::optional<GpuLinks::Kind> kind_of_links(std::span<const device::cuda::GpuFacts> facts) const;
   bool may_ll128(std::span<const device::cuda::GpuFacts> facts);
   bool take_channels(std::span<const device::cuda::GpuFacts> facts, GpuLinks::Form& form);

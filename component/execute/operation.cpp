@@ -13,6 +13,17 @@ namespace loom {
 
 using device::Collective;
 
+namespace {
+
+device::cuda::KernelLinkage linkage_of(Algorithm algorithm) {
+  using device::cuda::KernelLinkage;
+  return algorithm == Algorithm::kKernelRing   ? KernelLinkage::kRings
+         : algorithm == Algorithm::kKernelTree ? KernelLinkage::kTrees
+                                               : KernelLinkage::kAny;
+}
+
+}  // namespace
+
 /// The flat ring is a rail of all ranks. It crosses both kinds of link, and all its ranks must cut alike.
 device::Grid Execution::grid() const {
   static_assert(kSharedFifo.slot_bytes <= kNetFifo.slot_bytes &&
@@ -103,8 +114,10 @@ void Execution::make_executor(Executor& executor, Algorithm algorithm, const dev
       executor.emplace<device::cuda::HostDrivenExecutor>(links_.gpus->cico(), call);
       return;
     case Algorithm::kKernel:
+    case Algorithm::kKernelRing:
+    case Algorithm::kKernelTree:
       executor.emplace<device::cuda::KernelExecutor>(*links_.gpus, call, member_.rank,
-                                                     group().wiring.shape.ranks);
+                                                     group().wiring.shape.ranks, linkage_of(algorithm));
       return;
     case Algorithm::kCopy:
     case Algorithm::kImmediate:

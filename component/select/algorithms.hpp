@@ -25,11 +25,18 @@ enum class Algorithm {
   kPairwise,  ///< several hosts: straight to every rank of the others
   kHostDriven,  ///< one host, all buffers on GPUs: CICO buffers there, driven by the host
   kKernel,      ///< one host, all buffers on GPUs: one kernel for each rank
+  kKernelRing,  ///< the same over rings, whatever is predicted to be faster
+  kKernelTree,  ///< the same over trees
   kFallback,    ///< not one of loom's: the fallback component
   kStaged,      ///< buffers on GPUs are copied to the host, and its algorithms carry the call
 };
 /// Of loom's own.
 inline constexpr std::size_t kAlgorithmCount = static_cast<std::size_t>(Algorithm::kFallback);
+
+/// Performed by a kernel on each rank's GPU.
+constexpr bool is_by_kernel(Algorithm algorithm) {
+  return algorithm >= Algorithm::kKernel && algorithm <= Algorithm::kKernelTree;
+}
 
 /// Why a call goes to the fallback component.
 enum class FallbackReason {

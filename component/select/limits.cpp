@@ -4,7 +4,7 @@
 
 #include "component/select/sizes.hpp"
 #include "device/cuda/host_driven_executor.hpp"
-#include "device/cuda/kernel_links.hpp"
+#include "device/cuda/kernel_way.hpp"
 #include "device/host/cico_executor.hpp"
 #include "device/host/dbt_executor.hpp"
 #include "device/host/hier_executor.hpp"
@@ -130,7 +130,10 @@ bool host_driven_carries(Collective collective) {
   return device::cuda::HostDrivenExecutor::takes(collective);
 }
 bool kernel_carries(Collective collective) {
-  return device::cuda::kernel_way(collective, 1, 2, false).has_value();
+  return device::cuda::kernels_carry(collective, device::cuda::KernelLinkage::kAny);
+}
+bool kernel_tree_carries(Collective collective) {
+  return device::cuda::kernels_carry(collective, device::cuda::KernelLinkage::kTrees);
 }
 
 // ---- On which communicators?
@@ -149,11 +152,6 @@ const char* needs_readable_memory(const Conditions& conditions, Collective colle
   return collective == Collective::kReduce && conditions.shape.ranks > 2
              ? "the root of a reduce would do the work of all ranks"
              : nullptr;
-}
-const char* needs_kernels(const Conditions& conditions, Collective collective) {
-  if (const char* why = needs_one_host(conditions, collective)) return why;
-  return device::cuda::kernel_way(collective, 1, conditions.shape.ranks, false) ? nullptr
-                                                                                : "there are too many ranks";
 }
 const char* needs_several_hosts(const Conditions& conditions, Collective) {
   return conditions.shape.hosts == 1 ? "it is for several hosts" : nullptr;

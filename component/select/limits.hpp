@@ -16,12 +16,12 @@ bool dbt_carries(device::Collective collective);
 bool pairwise_carries(device::Collective collective);
 bool host_driven_carries(device::Collective collective);
 bool kernel_carries(device::Collective collective);
+bool kernel_tree_carries(device::Collective collective);
 
 /// nullptr, or a sentence that says what is missing.
 const char* needs_one_rank(const Conditions& conditions, device::Collective collective);
 const char* needs_one_host(const Conditions& conditions, device::Collective collective);
 const char* needs_readable_memory(const Conditions& conditions, device::Collective collective);
-const char* needs_kernels(const Conditions& conditions, device::Collective collective);
 const char* needs_several_hosts(const Conditions& conditions, device::Collective collective);
 const char* needs_equal_hosts(const Conditions& conditions, device::Collective collective);
 const char* needs_leaders(const Conditions& conditions, device::Collective collective);

@@ -146,6 +146,12 @@ bool Tune::names(Algorithm algorithm) const {
   return std::ranges::any_of(rules_, [&](const Rule& rule) { return rule.algorithm == algorithm; });
 }
 
+bool Tune::may_use_kernels() const {
+  return std::ranges::any_of(algorithms(), [&](const AlgorithmRow& row) {
+    return is_by_kernel(row.algorithm) && may_use_on_devices(row.algorithm);
+  });
+}
+
 std::vector<std::size_t> Tune::limits(device::Collective collective) const {
   std::vector<std::size_t> limits;
   for (const Rule& rule : rules_)

@@ -63,6 +63,8 @@ class Tune {
   bool has_rule_on_devices(device::Collective collective, std::size_t whole_bytes) const;
   /// Some call with buffers on GPUs would use the algorithm, if it can.
   bool may_use_on_devices(Algorithm algorithm) const;
+  /// Of one that is_by_kernel().
+  bool may_use_kernels() const;
   /// Some rule names it.
   bool names(Algorithm algorithm) const;
   /// Where the ranges of the collective's rules begin and end, except 0 and infinity.

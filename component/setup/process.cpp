@@ -242,7 +242,7 @@ const Tune& Process::tune() {
 
 bool Process::wants_devices() noexcept {
   try {
-    return tune().may_use_on_devices(Algorithm::kHostDriven) || tune().may_use_on_devices(Algorithm::kKernel);
+    return tune().may_use_on_devices(Algorithm::kHostDriven) || tune().may_use_kernels();
   } catch (const std::exception&) {
     return false;
   }

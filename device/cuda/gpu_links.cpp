@@ -25,17 +25,26 @@ constexpr std::size_t kLeastBankBytes = 256 * 1024;
 
 }  // namespace
 
-std::optional<GpuLinks::Form> GpuLinks::fitting(Kind wanted, int ranks, std::uint64_t room) {
-  Form form = wanted;
+KernelChannels GpuLinks::Form::of_kernels(int ranks) const {
+  KernelChannels result = kernels;
+  if (result.shapes.empty()) result.shapes = steps::plain_channels(ranks, channels);
+  return result;
+}
+
+std::optional<GpuLinks::Form> GpuLinks::fitting(Form form, int ranks, std::uint64_t room) {
+  const auto halve_channels = [&] {
+    form.channels /= 2;
+    if (!form.kernels.shapes.empty()) form.kernels.shapes.resize(static_cast<std::size_t>(form.channels));
+  };
   while (form.bytes(ranks) + kBeside > room) {
     const bool has_cico = form.kind != Kind::kKernel, has_channels = form.kind != Kind::kHostDriven;
     const std::size_t channels_bytes = form.bytes(ranks) - form.cico_bytes();
     if (has_channels && form.channels > 1 && channels_bytes >= form.cico_bytes())
-      form.channels /= 2;
+      halve_channels();
     else if (has_cico && form.bank_bytes > kLeastBankBytes)
       form.bank_bytes /= 2;
     else if (has_channels && form.channels > 1)
-      form.channels /= 2;
+      halve_channels();
     else if (form.kind == Kind::kBoth)
       form = Kind::kHostDriven;
     else
@@ -83,10 +92,7 @@ void GpuLinks::connect(std::span<const Handle> handles, int self) {
   if (form_.kind != Kind::kHostDriven) {
     std::vector<std::byte*> behind_cico = mapped_;
     for (std::byte*& memory : behind_cico) memory += form_.cico_bytes();
-    kernels_.emplace(*stream_, self, behind_cico,
-                     form_.shapes.empty()
-                         ? steps::plain_channels(static_cast<int>(handles.size()), form_.channels)
-                         : form_.shapes);
+    kernels_.emplace(*stream_, self, behind_cico, form_.of_kernels(static_cast<int>(handles.size())));
   }
   const std::uint64_t word = word_of(handles_[static_cast<std::size_t>(self)]);
   gpu_->copy(memory_.get() + bytes_, &word, sizeof(word));
@@ -114,8 +120,8 @@ bool GpuLinks::delivers() {
 void GpuLinks::check_kernels(std::chrono::milliseconds limit) {
   if (!kernels_) return;
   try {
-    check_links(*kernels_, *stream_, self_, static_cast<int>(handles_.size()), form_.channels,
-                form_.may_ll128, limit, [this] { check_peers(); });
+    check_links(*kernels_, *stream_, self_, form_.of_kernels(static_cast<int>(handles_.size())),
+                static_cast<int>(handles_.size()), limit, [this] { check_peers(); });
   } catch (const Error&) {
     abandon();
     throw;

@@ -34,18 +34,19 @@ class GpuLinks {
     Kind kind;
     std::size_t bank_bytes = GpuCicoBuffers::kBankBytes;
     int channels = kMostChannels;
-    std::vector<steps::ChannelShape> shapes = {};  ///< of so many channels; empty: rings in order of rank
-    bool may_ll128 = false;  ///< lines of 128 bytes stay whole between all ranks (nvlink_peers_for_ll128)
+    KernelChannels kernels = {};  ///< so many shapes; none: rings and trees in order of rank
 
     std::size_t cico_bytes() const { return kind == Kind::kKernel ? 0 : GpuCicoBuffers::bytes(bank_bytes); }
+    /// With the shapes that there are.
+    KernelChannels of_kernels(int ranks) const;
     /// Of each rank's GPU.
     std::size_t bytes(int ranks) const {
-      return cico_bytes() + (kind == Kind::kHostDriven ? 0 : kernel_bytes(ranks, channels));
+      return cico_bytes() + (kind == Kind::kHostDriven ? 0 : kernel_bytes(ranks, of_kernels(ranks)));
     }
   };
   /// The largest form that takes no more than `room` bytes: with smaller banks, fewer channels, or, if kBoth
   /// is wanted, the CICO buffers alone. Nothing: there is none.
-  static std::optional<Form> fitting(Kind wanted, int ranks, std::uint64_t room);
+  static std::optional<Form> fitting(Form form, int ranks, std::uint64_t room);
 
   /// memory: the kind that the ranks share, the same on all of them.
   GpuLinks(std::shared_ptr<Gpu> gpu, const Form& form, int ranks, Gpu::Memory memory = Gpu::Memory::kPlain);

@@ -1,13 +1,60 @@
 #include "device/cuda/kernel_executor.hpp"
 
+#include <algorithm>
+#include <functional>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "base/error.hpp"
 
 namespace loom::device::cuda {
+namespace {
 
-KernelExecutor::KernelExecutor(GpuLinks& links, const Call& call, int rank, int ranks)
-    : links_(links), call_(call), rank_(rank), ranks_(ranks) {}
+bool has_equal_parts(const Call& call, int ranks) {
+  for (int r = 1; r < ranks; ++r)
+    if (call.bounds[r + 1] - call.bounds[r] != call.bounds[1] - call.bounds[0]) return false;
+  return true;
+}
+
+/// What a kernel gets of a call beside the sizes of divide().
+struct Operands {
+  const std::byte* in;
+  std::byte* out;
+  std::vector<Part> blocks = {};  ///< by rank, where their lengths differ
+};
+
+/// Blocks lie anywhere in the output: they are counted from the first one.
+Operands gathered(const Call& call, int ranks) {
+  const std::span<const Block> all(call.out_blocks, static_cast<std::size_t>(ranks));
+  std::byte* out = nullptr;
+  for (const Block& block : all)
+    if (block.bytes > 0 && (out == nullptr || std::less<>()(block.data, out))) out = block.data;
+  Operands operands{call.in_blocks[0].data, out};
+  for (const Block& block : all)
+    operands.blocks.push_back(
+        {block.bytes > 0 ? static_cast<std::size_t>(block.data - out) : 0, block.bytes});
+  return operands;
+}
+
+Operands operands_of(const Call& call, int ranks) {
+  if (call.collective == Collective::kAllGatherV) return gathered(call, ranks);
+  Operands operands{call.in, call.out};
+  if (call.collective == Collective::kReduceScatterV && !has_equal_parts(call, ranks))
+    for (int r = 0; r < ranks; ++r)
+      operands.blocks.push_back({call.bounds[r], call.bounds[r + 1] - call.bounds[r]});
+  return operands;
+}
+
+}  // namespace
+
+bool needs_another_place(const Call& call, int ranks) {
+  return call.collective == Collective::kReduceScatterV && call.in == call.out &&
+         !has_equal_parts(call, ranks);
+}
+
+KernelExecutor::KernelExecutor(GpuLinks& links, const Call& call, int rank, int ranks, KernelLinkage linkage)
+    : links_(links), call_(call), rank_(rank), ranks_(ranks), linkage_(linkage) {}
 
 KernelExecutor::~KernelExecutor() {
   if (!runs_) return;
@@ -18,19 +65,30 @@ KernelExecutor::~KernelExecutor() {
   }
 }
 
+void KernelExecutor::start() {
+  const auto size = static_cast<std::size_t>(ranks_);
+  const bool has_blocks =
+                 call_.collective == Collective::kReduceScatter || call_.collective == Collective::kAllGather,
+             reduces = is_reduction(call_.collective);
+  const std::size_t whole = shared_bytes(call_, ranks_) * (has_blocks ? size : 1);
+  const KernelWay way = links_.kernels().ways().way(call_.collective, whole, linkage_);
+  const Operands operands = operands_of(call_, ranks_);
+  const bool in_parts = call_.collective == Collective::kReduceScatterV;
+  steps::Task task = operands.blocks.empty() ? divide(way, in_parts ? call_.count / size : call_.count,
+                                                      call_.elem_bytes(), ranks_)
+                                             : divide(way, operands.blocks);
+  task.root = call_.root;
+  task.in = operands.in;
+  task.out = operands.out;
+  links_.stream().follow_program();
+  links_.kernels().start(task, reduces ? std::optional(call_.op) : std::nullopt,
+                         reduces ? call_.type : Type::kUint8, way.channels, operands.blocks);
+}
+
 KernelExecutor::State KernelExecutor::advance() {
   KernelLinks& kernels = links_.kernels();
   if (!runs_) {
-    const auto way =
-        kernel_way(call_.collective, call_.bytes(), ranks_, links_.form().may_ll128, links_.form().channels);
-    steps::Task task = divide(*way, call_.count, call_.elem_bytes(), ranks_);
-    task.root = call_.root;
-    task.in = call_.in;
-    task.out = call_.out;
-    const bool reduces = is_reduction(call_.collective);
-    links_.stream().follow_program();
-    kernels.start(task, reduces ? std::optional(call_.op) : std::nullopt, reduces ? call_.type : Type::kUint8,
-                  way->channels);
+    start();
     runs_ = true;
     return State::kMoved;
   }

@@ -8,11 +8,16 @@
 
 namespace loom::device::cuda {
 
+/// A reduce-scatter into the place of its operand, whose blocks differ in length: then the result must go
+/// elsewhere first, for it would cover blocks that are yet to be sent.
+bool needs_another_place(const Call& call, int ranks);
+
 class KernelExecutor {
  public:
-  /// A call of `ranks` ranks whose buffers are contiguous on the GPU of `links`; kernel_way() has a way for
-  /// it. What `links` refers to must outlive this.
-  KernelExecutor(GpuLinks& links, const Call& call, int rank, int ranks);
+  /// A call of `ranks` ranks whose buffers are contiguous on the GPU of `links`, and that kernels_carry() by
+  /// such links. What `links` refers to must outlive this.
+  KernelExecutor(GpuLinks& links, const Call& call, int rank, int ranks,
+                 KernelLinkage linkage = KernelLinkage::kAny);
   /// Tells a kernel that has not ended to give up, and waits for it: until then nobody may use the buffers.
   ~KernelExecutor();
   KernelExecutor(const KernelExecutor&) = delete;
@@ -25,9 +30,12 @@ class KernelExecutor {
   int awaited() const noexcept { return rank_; }
 
  private:
+  void start();
+
   GpuLinks& links_;
   Call call_;
   int rank_, ranks_;
+  KernelLinkage linkage_;
   bool runs_ = false;
 };
 

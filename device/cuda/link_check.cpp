@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <thread>
 #include <vector>
+
+#include "device/schedule/divide_up.hpp"
 
 namespace loom::device::cuda {
 namespace {
@@ -18,8 +22,41 @@ struct Pattern {
 constexpr Pattern kPatterns[] = {
     {steps::Algorithm::kAllreduceRing, steps::Protocol::kSimple, "rings by Simple"},
     {steps::Algorithm::kOneShot, steps::Protocol::kLL, "links of every two ranks by LL"},
+    {steps::Algorithm::kAllreduceRing, steps::Protocol::kLL, "rings by LL"},
+    {steps::Algorithm::kAllreduceTree, steps::Protocol::kSimple, "trees by Simple"},
+    {steps::Algorithm::kAllreduceTree, steps::Protocol::kLL, "trees by LL"},
     {steps::Algorithm::kAllreduceRing, steps::Protocol::kLL128, "rings by LL128"},
-    {steps::Algorithm::kTwoShot, steps::Protocol::kLL128, "links of every two ranks by LL128"}};
+    {steps::Algorithm::kTwoShot, steps::Protocol::kLL128, "links of every two ranks by LL128"},
+    {steps::Algorithm::kAllreduceTree, steps::Protocol::kLL128, "trees by LL128"}};
+
+/// There are such links.
+bool is_there(const Pattern& pattern, const KernelChannels& channels, int ranks) {
+  if (pattern.protocol == steps::Protocol::kLL128 && !channels.may_ll128) return false;
+  if (steps::is_pairwise(pattern.algorithm)) return ranks <= steps::kMostPairwise;
+  return channels.count(steps::links_of(pattern.algorithm)) > 0;
+}
+
+/// So many lines of 128 bytes that each channel has one of each block, the slowest one, too, and both of its
+/// trees.
+std::size_t lines_for(const Pattern& pattern, const KernelChannels& channels, int ranks) {
+  const steps::LinkKind kind = steps::links_of(pattern.algorithm);
+  const bool by_tree = kind == steps::LinkKind::kTree;
+  unsigned total = 0, least = ~0U;
+  for (const steps::ChannelShape& shape : channels.shapes) {
+    if (!shape.has(kind)) continue;
+    const unsigned weight = kind == steps::LinkKind::kPairwise ? 1
+                            : by_tree                          ? shape.tree_weight
+                                                               : shape.weight;
+    total += weight;
+    least = std::min(least, std::max(weight, 1U));
+  }
+  std::size_t blocks = 1;
+  if (by_tree) blocks = steps::kTrees;
+  if (pattern.algorithm == steps::Algorithm::kAllreduceRing ||
+      pattern.algorithm == steps::Algorithm::kTwoShot)
+    blocks = static_cast<std::size_t>(ranks);
+  return divide_up(total, least) * blocks;
+}
 
 /// No two elements are alike, nor what two ranks have.
 std::uint64_t value(int rank, std::size_t elem) {
@@ -50,32 +87,39 @@ bool ends_in_time(KernelLinks& links, std::chrono::milliseconds limit,
 
 }  // namespace
 
-void check_links(KernelLinks& links, GpuStream& stream, int rank, int ranks, int channels, bool may_ll128,
+void check_links(KernelLinks& links, GpuStream& stream, int rank, const KernelChannels& channels, int ranks,
                  std::chrono::milliseconds limit, const std::function<void()>& check_peers) {
-  constexpr std::size_t kLine = 128 / sizeof(std::uint64_t);  // of each rank's chunk for each channel
-  const std::size_t count = static_cast<std::size_t>(ranks) * static_cast<std::size_t>(channels) * kLine;
-  std::vector<std::uint64_t> values(count), right(count, 0);
-  for (std::size_t i = 0; i < count; ++i)
+  constexpr std::size_t kLine = 128 / sizeof(std::uint64_t);
+  std::size_t most = 0;
+  for (const Pattern& pattern : kPatterns)
+    if (is_there(pattern, channels, ranks))
+      most = std::max(most, lines_for(pattern, channels, ranks) * kLine);
+  std::vector<std::uint64_t> right(most, 0);
+  for (std::size_t i = 0; i < most; ++i)
     for (int r = 0; r < ranks; ++r) right[i] += value(r, i);
-  const std::size_t bytes = count * sizeof(std::uint64_t);
   Gpu& gpu = stream.gpu();
   const auto release = [&](std::byte* memory) { gpu.release(memory); };
-  const std::unique_ptr<std::byte, decltype(release)> buffer(gpu.allocate(bytes), release);
+  const std::unique_ptr<std::byte, decltype(release)> buffer(
+      gpu.allocate(std::max<std::size_t>(most, 1) * sizeof(std::uint64_t)), release);
   links.prepare(kCheckOp, kCheckType);
   const auto try_out = [&](const Pattern& pattern) {
+    const std::size_t count = lines_for(pattern, channels, ranks) * kLine;
+    std::vector<std::uint64_t> values(count);
     for (std::size_t i = 0; i < count; ++i) values[i] = value(rank, i);
-    gpu.copy(buffer.get(), values.data(), bytes);
+    gpu.copy(buffer.get(), values.data(), count * sizeof(std::uint64_t));
+    const int used = channels.count(steps::links_of(pattern.algorithm));
     steps::Task task =
-        divide({pattern.algorithm, pattern.protocol, channels}, count, sizeof(std::uint64_t), ranks);
+        divide({pattern.algorithm, pattern.protocol, used}, count, sizeof(std::uint64_t), ranks);
     task.in = task.out = buffer.get();
-    links.start(task, kCheckOp, kCheckType, channels);
+    links.start(task, kCheckOp, kCheckType, used);
     if (!ends_in_time(links, limit, check_peers))
       throw Error(ErrorCode::kDevice, fmt::format("They have not ended within {} ms.", limit.count()));
-    gpu.copy(values.data(), buffer.get(), bytes);
-    if (values != right) throw Error(ErrorCode::kDevice, "A result is wrong.");
+    gpu.copy(values.data(), buffer.get(), count * sizeof(std::uint64_t));
+    if (!std::ranges::equal(values, std::span(right).first(count)))
+      throw Error(ErrorCode::kDevice, "A result is wrong.");
   };
   for (const Pattern& pattern : kPatterns) {
-    if (pattern.protocol == steps::Protocol::kLL128 && !may_ll128) continue;
+    if (!is_there(pattern, channels, ranks)) continue;
     try {
       try_out(pattern);
     } catch (const Error& error) {

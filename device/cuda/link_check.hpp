@@ -10,10 +10,11 @@
 namespace loom::device::cuda {
 
 /// An all-reduce of a few elements through every channel, for each pattern of links and each protocol that
-/// kernel_way() may choose. All ranks call it at a time. Throws Error, which names pattern and protocol,
-/// where a result is wrong or is not there after so long; and what `check_peers` throws, which is called
-/// while this waits. Then the links must not be used any more, and no kernel is on them.
-void check_links(KernelLinks& links, GpuStream& stream, int rank, int ranks, int channels, bool may_ll128,
+/// KernelWays may choose. All ranks call it at a time. channels: what the links are of. Throws Error, which
+/// names pattern and protocol, where a result is wrong or is not there after so long; and what `check_peers`
+/// throws, which is called while this waits. Then the links must not be used any more, and no kernel is on
+/// them.
+void check_links(KernelLinks& links, GpuStream& stream, int rank, const KernelChannels& channels, int ranks,
                  std::chrono::milliseconds limit, const std::function<void()>& check_peers);
 
 /// The operation of these calls, whose kernels are loaded for it.

@@ -7,7 +7,8 @@
 namespace loom::device::steps {
 
 inline constexpr int kMostPairwise = 8;  ///< ranks with links between every two of them
-inline constexpr int kTrees = 2, kMostChildren = 3, kHalves = 2;
+inline constexpr int kTrees = 2, kMostChildren = 3, kMostNeighbours = kMostChildren + 1, kHalves = 2;
+inline constexpr int kNoHead = -1;
 
 enum class Protocol : int { kSimple, kLL, kLL128 };
 inline constexpr int kProtocols = 3;
@@ -33,18 +34,34 @@ struct Ring {
   Ends<1> ends[kProtocols];
 };
 
-/// A rank's place in a tree, in two halves that work at the same time. The upper one (0) goes from the
-/// children to the parent, the lower one (1) from the parent to the children. The root has an upper half
-/// alone, from its children back to them.
+/// A rank's links with its neighbours in a tree. They stand in a circle: the parent first, then the children,
+/// and all but the last once more. So those from behind one up to before it again are all others.
+struct TreeEnds {
+  RecvEnd from[2 * kMostNeighbours - 1];
+  SendEnd to[2 * kMostNeighbours - 1];
+  /// Messages on each link and in both directions, in the calls before this one, as each half counts them. A
+  /// call passes over a direction that it does not use as if as many had gone there.
+  Word passed[kHalves] = {};
+};
+
+/// A rank's place in a tree. A call's root is the top of the tree, whatever its shape: then one neighbour,
+/// the head, is above this rank, and all others below it.
 struct Tree {
-  bool is_root = false;
-  Ends<kMostChildren> ends[kHalves][kProtocols];
+  int neighbours = 0;
+  int parent = kNoHead;        ///< 0: there is one, the head of an all-reduce
+  const int* heads = nullptr;  ///< by root; kNoHead where that is this rank
+  TreeEnds ends[kProtocols];
 };
 
 inline constexpr Word kAllMoves = ~Word{0};
 
+/// A channel's part of the calls that go by its kind of links.
+struct Weight {
+  unsigned before = 0, own = 1;  ///< of the channels before this one, and of this one
+};
+
 struct Channel {
-  unsigned before = 0, weight = 1;  ///< the weights of the channels before this one, and its own
+  Weight of_ring, of_trees, of_pairs;
   int trees = 0;
   Ring ring;
   Tree tree[kTrees];
@@ -67,16 +84,35 @@ enum class Algorithm : int {
   kAllGatherRing,
   kBroadcastChain,
   kReduceChain,
-  kOneShot,       ///< all-reduce: each rank sends its operand to all. Reduces in order of rank
-  kTwoShot,       ///< all-reduce: each rank reduces a chunk and sends the result to all. In order of rank
-  kAllreduceTree  ///< up to the root and down again, each of a channel's trees for its part
+  kOneShot,        ///< all-reduce: each rank sends its operand to all. Reduces in order of rank
+  kTwoShot,        ///< all-reduce: each rank reduces a chunk and sends the result to all. In order of rank
+  kAllreduceTree,  ///< up to the root and down again, each of a channel's trees for its part
+  kBroadcastTree,  ///< down the same trees, from any rank
+  kReduceTree      ///< up, to any rank
 };
+enum class LinkKind : int { kRing, kTree, kPairwise };
+LOOM_HOST_DEVICE constexpr LinkKind links_of(Algorithm algorithm) {
+  if (algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot) return LinkKind::kPairwise;
+  return algorithm >= Algorithm::kAllreduceTree ? LinkKind::kTree : LinkKind::kRing;
+}
 LOOM_HOST_DEVICE constexpr bool is_pairwise(Algorithm algorithm) {
-  return algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot;
+  return links_of(algorithm) == LinkKind::kPairwise;
 }
 /// How many groups of threads perform a channel's share at the same time.
 LOOM_HOST_DEVICE constexpr int groups_of(Algorithm algorithm) {
   return algorithm == Algorithm::kAllreduceTree ? kHalves : 1;
+}
+
+/// The form of an algorithm's links.
+LOOM_HOST_DEVICE constexpr const FifoForm* forms_of(Algorithm algorithm, const ChannelForm& forms) {
+  switch (links_of(algorithm)) {
+    case LinkKind::kRing:
+      return forms.ring;
+    case LinkKind::kTree:
+      return forms.tree;
+    default:
+      return forms.pairwise;
+  }
 }
 
 /// One rank's share of one call; equal on all ranks but for rank, buffers and `resumes`. Sizes in elements.
@@ -90,6 +126,8 @@ LOOM_HOST_DEVICE constexpr int groups_of(Algorithm algorithm) {
 ///   kOneShot             count                 count                  one block
 ///   kTwoShot             count                 count                  as of kAllreduceRing
 ///   kAllreduceTree       count                 count                  one block
+///   kBroadcastTree       as of kBroadcastChain
+///   kReduceTree          as of kReduceChain
 ///
 /// Block b belongs to rank b, wherever it stands in a ring.
 ///
@@ -99,7 +137,7 @@ struct Task {
   Algorithm algorithm = Algorithm::kAllreduceRing;
   Protocol protocol = Protocol::kSimple;
   int rank = 0, size = 1, root = 0;
-  unsigned total_weight = 1;  ///< of the channels that take part
+  unsigned total_weight = 1;  ///< of the channels that take part, by the algorithm's kind of links
   bool resumes = false;       ///< the same task again, whose kernel has left
   const void* in = nullptr;
   void* out = nullptr;
@@ -119,7 +157,11 @@ LOOM_HOST_DEVICE inline Part block_of(const Task& task, int block) {
   return {first, least(task.count - first, task.chunk)};
 }
 LOOM_HOST_DEVICE inline Share share_of(const Task& task, const Channel& channel) {
-  return {channel.before, channel.weight, task.total_weight};
+  const LinkKind kind = links_of(task.algorithm);
+  const Weight& weight = kind == LinkKind::kRing   ? channel.of_ring
+                         : kind == LinkKind::kTree ? channel.of_trees
+                                                   : channel.of_pairs;
+  return {weight.before, weight.own, task.total_weight};
 }
 /// This channel's elements of a block, counted from the start of the message.
 template <class T>

@@ -21,9 +21,7 @@ namespace loom::device::steps {
 /// links likewise, or else LL. LL128 cannot carry all elements.
 template <class T>
 LOOM_HOST_DEVICE constexpr Protocol protocol_for(const Task& task, const ChannelForm& forms) {
-  const FifoForm* const of_links = is_pairwise(task.algorithm)                   ? forms.pairwise
-                                   : task.algorithm == Algorithm::kAllreduceTree ? forms.tree
-                                                                                 : forms.ring;
+  const FifoForm* const of_links = forms_of(task.algorithm, forms);
   if (of_links[static_cast<int>(task.protocol)].slot_count > 0 &&
       (task.protocol != Protocol::kLL128 || LL128Move::carries<T>))
     return task.protocol;
@@ -165,35 +163,65 @@ LOOM_HOST_DEVICE LOOM_NOINLINE bool by_chain(Moves& moves, const Task& task, con
   return true;
 }
 
+/// The neighbour above this rank in a call.
+LOOM_HOST_DEVICE inline int head_of(const Task& task, const Tree& tree) {
+  return task.algorithm == Algorithm::kAllreduceTree ? tree.parent : tree.heads[task.root];
+}
+
 /// One half of all trees of the channel, slice by slice in turn. passed: by tree.
 template <class Moves, class T>
 LOOM_HOST_DEVICE LOOM_NOINLINE bool by_trees(Moves& moves, const Task& task, const Channel& channel, int half,
-                                             int protocol, Passed* passed, const T* in, T* out) {
+                                             int protocol, Word* passed, const T* in, T* out) {
+  const bool both = task.algorithm == Algorithm::kAllreduceTree,
+             up = both ? half == 0 : task.algorithm == Algorithm::kReduceTree;
   const Part part = part_of<T>(task, share_of(task, channel), 0);
   const Share first{.before = 0, .weight = 1, .total = static_cast<unsigned>(channel.trees)};
   const std::size_t slice = moves.slice(), longest = longest_window(part.length, line_elems<T>, first);
   for (std::size_t offset = 0; offset < longest; offset += slice)
     for (int t = 0; t < channel.trees; ++t) {
       const Tree& tree = channel.tree[t];
-      const auto& ends = tree.ends[half][protocol];
+      const TreeEnds& ends = tree.ends[protocol];
       const Part of_tree =
           window(part.length, line_elems<T>, {static_cast<unsigned>(t), first.weight, first.total});
       const Part elems = slice_of(of_tree, offset, slice);
-      if (elems.length == 0 || ends.froms + ends.tos == 0) continue;
+      if (elems.length == 0) continue;
+      const int head = head_of(task, tree);
+      const bool is_top = head == kNoHead;
+      const int others = tree.neighbours - (is_top ? 0 : 1);
       Move<T> move;
-      move.from = ends.from;
-      move.froms = ends.froms;
-      move.received = passed[t].received++;
-      move.to = ends.to;
-      move.tos = ends.tos;
-      move.sent = passed[t].sent++;
-      if (half == 0) move.in = in + part.first + elems.first;
-      move.in_at = move.froms;  // the children's op mine
-      if (half == 1 || tree.is_root) move.out = out + part.first + elems.first;
       move.count = elems.length;
+      move.received = move.sent = passed[t]++;
+      if (both && !up && is_top) continue;  // its upper half sends down, too
+      const T* const mine = at(in, part.first + elems.first);
+      T* const result = at(out, part.first + elems.first);
+      if (up) {
+        move.from = ends.from + (head + 1);
+        move.froms = others;
+        move.to = is_top ? ends.to : ends.to + head;
+        move.tos = !is_top ? 1 : both ? others : 0;
+        move.in = mine;
+        move.in_at = move.froms;  // the others' op mine
+        if (is_top) move.out = result;
+      } else {
+        move.to = ends.to + (head + 1);
+        move.tos = others;
+        if (is_top) move.in = mine;
+        if (!is_top) move.from = ends.from + head, move.froms = 1, move.out = result;
+      }
       if (!moves.perform(move)) return false;
     }
   return true;
+}
+
+/// The directions of a tree's links that a call has not used, by one thread of its only group: the neighbours
+/// find room there again.
+LOOM_HOST_DEVICE inline void pass_over(const Task& task, const Tree& tree, const TreeEnds& ends,
+                                       Word passed) {
+  if (task.algorithm == Algorithm::kAllreduceTree) return;
+  const int head = head_of(task, tree);
+  for (int i = 0; i < tree.neighbours; ++i)
+    if ((i == head) == (task.algorithm == Algorithm::kReduceTree))
+      store_release(ends.from[i].consumed, passed);
 }
 
 /// Each rank sends its slice to all, and reduces all slices for itself.
@@ -291,34 +319,31 @@ LOOM_HOST_DEVICE Outcome perform(Group& group, int half, const Task& task, Chann
   if (done == kAllMoves) return Outcome::kDone;
 
   const int protocol = static_cast<int>(protocol_for<T>(task, forms));
-  const bool goes_by_trees = task.algorithm == Algorithm::kAllreduceTree,
-             goes_by_ring = !goes_by_trees && !is_pairwise(task.algorithm);
-  const FifoForm& form = goes_by_trees  ? forms.tree[protocol]
-                         : goes_by_ring ? forms.ring[protocol]
-                                        : forms.pairwise[protocol];
-  Moves<Operation, T, Group> moves(group, Protocol{protocol}, form, way_out, done, task.resumes ? turns : 0);
+  const LinkKind kind = links_of(task.algorithm);
+  Moves<Operation, T, Group> moves(group, Protocol{protocol}, forms_of(task.algorithm, forms)[protocol],
+                                   way_out, done, task.resumes ? turns : 0);
   const auto* const in = static_cast<const T*>(task.in);
   auto* const out = static_cast<T*>(task.out);
   const Share share = share_of(task, channel);
   auto& ring_ends = channel.ring.ends[protocol];
   auto& pairwise_ends = channel.pairwise[protocol];
-  Passed* const kept[kTrees] = {goes_by_trees  ? &channel.tree[0].ends[half][protocol].passed
-                                : goes_by_ring ? &ring_ends.passed
-                                               : &pairwise_ends.passed,
-                                &channel.tree[1].ends[half][protocol].passed};
-  Passed passed[kTrees] = {*kept[0], *kept[1]};  // each thread counts for itself
+  Passed& kept = kind == LinkKind::kRing ? ring_ends.passed : pairwise_ends.passed;
+  // Each thread counts for itself.
+  Passed passed = kept;
+  Word passed_by_tree[kTrees] = {channel.tree[0].ends[protocol].passed[half],
+                                 channel.tree[1].ends[protocol].passed[half]};
   bool complete = false;
-  if (goes_by_trees) {
-    complete = detail::by_trees(moves, task, channel, half, protocol, passed, in, out);
-  } else if (goes_by_ring) {
+  if (kind == LinkKind::kTree) {
+    complete = detail::by_trees(moves, task, channel, half, protocol, passed_by_tree, in, out);
+  } else if (kind == LinkKind::kRing) {
     const bool is_chain =
         task.algorithm == Algorithm::kBroadcastChain || task.algorithm == Algorithm::kReduceChain;
-    complete = is_chain ? detail::by_chain(moves, task, share, channel.ring, ring_ends, passed[0], in, out)
-                        : detail::by_ring(moves, task, share, channel.ring, ring_ends, passed[0], in, out);
+    complete = is_chain ? detail::by_chain(moves, task, share, channel.ring, ring_ends, passed, in, out)
+                        : detail::by_ring(moves, task, share, channel.ring, ring_ends, passed, in, out);
   } else {
     complete = task.algorithm == Algorithm::kOneShot
-                   ? detail::by_one_shot(moves, task, share, pairwise_ends, passed[0], in, out)
-                   : detail::by_two_shot(moves, task, share, pairwise_ends, passed[0], in, out);
+                   ? detail::by_one_shot(moves, task, share, pairwise_ends, passed, in, out)
+                   : detail::by_two_shot(moves, task, share, pairwise_ends, passed, in, out);
   }
 
   // A barrier, too: all threads have read what one of them writes now.
@@ -326,7 +351,13 @@ LOOM_HOST_DEVICE Outcome perform(Group& group, int half, const Task& task, Chann
   if (!complete) turns = moves.turns();
   if (group.index() == 0) {
     moves_done = complete ? kAllMoves : moves.done();
-    for (int t = 0; complete && t < kTrees; ++t) *kept[t] = passed[t];
+    if (complete && kind != LinkKind::kTree) kept = passed;
+    for (int t = 0; complete && kind == LinkKind::kTree && t < channel.trees; ++t) {
+      TreeEnds& ends = channel.tree[t].ends[protocol];
+      detail::pass_over(task, channel.tree[t], ends, passed_by_tree[t]);
+      for (int h = 0; h < kHalves; ++h)
+        if (h == half || groups_of(task.algorithm) == 1) ends.passed[h] = passed_by_tree[t];
+    }
   }
   return complete ? Outcome::kDone : abandoned ? Outcome::kAbandoned : Outcome::kLeft;
 }

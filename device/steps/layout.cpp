@@ -50,7 +50,37 @@ void check_tree(const std::vector<int>& parents, int ranks, int channel) {
                             kMostChildren));
 }
 
-/// What lies behind the channels in a table.
+unsigned weight_of(const ChannelShape& shape, LinkKind kind) {
+  if (!shape.has(kind)) return 0;
+  return kind == LinkKind::kRing ? shape.weight : kind == LinkKind::kTree ? shape.tree_weight : 1;
+}
+
+/// By root, the place in Tree::ends of the neighbour that leads there from `rank`, whose neighbours these
+/// are.
+std::vector<int> heads_of(const std::vector<int>& parents, int rank, const std::vector<int>& neighbours) {
+  std::vector<int> heads(parents.size(), kNoHead);
+  for (int root = 0; root < static_cast<int>(parents.size()); ++root) {
+    int above = root;
+    while (above != kNobody && above != rank && parents[index(above)] != rank) above = parents[index(above)];
+    if (above == rank) continue;
+    const int leads = above == kNobody ? parents[index(rank)] : above;
+    heads[index(root)] = static_cast<int>(std::ranges::find(neighbours, leads) - neighbours.begin());
+  }
+  return heads;
+}
+
+/// The parent first.
+std::vector<int> neighbours_of(const std::vector<int>& parents, int rank) {
+  std::vector<int> neighbours;
+  if (parents[index(rank)] != kNobody) neighbours.push_back(parents[index(rank)]);
+  for (int child = 0; child < static_cast<int>(parents.size()); ++child)
+    if (parents[index(child)] == rank) neighbours.push_back(child);
+  return neighbours;
+}
+
+/// What lies behind the channels in a table: turns, then orders. Of each channel: ranks by position of the
+/// ring, and heads by root of each tree.
+constexpr int kOrders = 1 + kTrees;
 std::size_t turns_begin(int channels) {
   return index(channels) * sizeof(Channel);
 }
@@ -62,7 +92,10 @@ std::size_t orders_begin(int channels) {
 
 std::vector<ChannelShape> plain_channels(int ranks, int channels) {
   ChannelShape shape;
-  for (int rank = 0; rank < ranks; ++rank) shape.ring.push_back(rank);
+  for (int rank = 0; rank < ranks; ++rank) {
+    shape.ring.push_back(rank);
+    shape.trees[0].push_back(rank == 0 ? kNobody : rank - 1);
+  }
   return std::vector<ChannelShape>(index(channels), shape);
 }
 
@@ -116,9 +149,9 @@ std::size_t Layout::bytes(int channels) const {
   return bytes_.at(index(channels));
 }
 
-unsigned Layout::total_weight(int channels) const {
+unsigned Layout::total_weight(LinkKind kind, int channels) const {
   unsigned sum = 0;
-  for (int c = 0; c < channels; ++c) sum += shapes_.at(index(c)).weight;
+  for (int c = 0; c < channels; ++c) sum += weight_of(shapes_.at(index(c)), kind);
   return sum;
 }
 
@@ -152,25 +185,25 @@ void add(Ends<kMost>& ends, const SendEnd& to) {
 
 }  // namespace
 
-void Layout::fill_tree(std::span<std::byte* const> memory, int rank, const ChannelShape& shape,
-                       const Links& links, int t, Tree& tree) const {
+Tree Layout::tree(std::span<std::byte* const> memory, int rank, int channel, int t) const {
   const Reach reach{memory};
-  const std::vector<int>& parents = shape.trees[t];
-  const int parent = parents[index(rank)];
-  tree.is_root = parent == kNobody;
+  const std::vector<int>& parents = shapes_[index(channel)].trees[t];
+  const Links& links = links_[index(channel)];
+  const std::vector<int> neighbours = neighbours_of(parents, rank);
+  const int parent = parents[index(rank)], count = static_cast<int>(neighbours.size());
+  Tree tree;
+  tree.neighbours = count;
+  tree.parent = parent == kNobody ? kNoHead : 0;
   for (int p = 0; p < kProtocols; ++p) {
     const auto &up = links.up[t][p], &down = links.down[t][p];
-    if (up.empty()) continue;
-    auto &upper = tree.ends[0][p], &lower = tree.ends[1][p];
-    for (int child = 0; child < ranks_; ++child) {
-      if (parents[index(child)] != rank) continue;
-      add(upper, reach.receive(up[index(child)], child, rank));
-      add(tree.is_root ? upper : lower, reach.send(down[index(child)], rank, child));
+    for (int i = 0; i < 2 * count - 1 && !up.empty(); ++i) {
+      const int peer = neighbours[index(i % count)];
+      const bool is_parent = peer == parent;
+      tree.ends[p].from[i] = reach.receive(is_parent ? down[index(rank)] : up[index(peer)], peer, rank);
+      tree.ends[p].to[i] = reach.send(is_parent ? up[index(rank)] : down[index(peer)], rank, peer);
     }
-    if (tree.is_root) continue;
-    add(upper, reach.send(up[index(rank)], rank, parent));
-    add(lower, reach.receive(down[index(rank)], parent, rank));
   }
+  return tree;
 }
 
 Channel Layout::channel(std::span<std::byte* const> memory, int rank, int channel) const {
@@ -178,8 +211,12 @@ Channel Layout::channel(std::span<std::byte* const> memory, int rank, int channe
   const ChannelShape& shape = shapes_[index(channel)];
   const Links& links = links_[index(channel)];
   Channel result;
-  result.before = total_weight(channel);
-  result.weight = shape.weight;
+  const auto weight = [&](LinkKind kind) {
+    return Weight{total_weight(kind, channel), weight_of(shape, kind)};
+  };
+  result.of_ring = weight(LinkKind::kRing);
+  result.of_trees = weight(LinkKind::kTree);
+  result.of_pairs = weight(LinkKind::kPairwise);
   const std::size_t size = shape.ring.size(),
                     position =
                         index(static_cast<int>(std::ranges::find(shape.ring, rank) - shape.ring.begin()));
@@ -199,26 +236,32 @@ Channel Layout::channel(std::span<std::byte* const> memory, int rank, int channe
     }
   }
   for (int t = 0; t < kTrees && !shape.trees[t].empty(); ++t, ++result.trees)
-    fill_tree(memory, rank, shape, links, t, result.tree[t]);
+    result.tree[t] = tree(memory, rank, channel, t);
   return result;
 }
 
 std::size_t Layout::table_bytes(int channels) const {
-  return orders_begin(channels) + index(channels) * index(ranks_) * sizeof(int);
+  return orders_begin(channels) + index(channels) * kOrders * index(ranks_) * sizeof(int);
 }
 
 std::vector<std::byte> Layout::table(std::span<std::byte* const> memory, int rank, int channels,
                                      std::byte* at) const {
   std::vector<std::byte> bytes(table_bytes(channels));
   for (int c = 0; c < channels; ++c) {
-    const std::size_t turns = turns_begin(channels) + index(c) * kMostThreads * sizeof(std::uint32_t),
-                      order = orders_begin(channels) + index(c) * index(ranks_) * sizeof(int);
+    const ChannelShape& shape = shapes_[index(c)];
     Channel result = channel(memory, rank, c);
-    result.turns = reinterpret_cast<std::uint32_t*>(at + turns);
-    result.ring.ranks = reinterpret_cast<const int*>(at + order);
+    result.turns = reinterpret_cast<std::uint32_t*>(at + turns_begin(channels) +
+                                                    index(c) * kMostThreads * sizeof(std::uint32_t));
+    const auto put = [&](int order, const std::vector<int>& values) {
+      const std::size_t to =
+          orders_begin(channels) + index(c * kOrders + order) * index(ranks_) * sizeof(int);
+      if (!values.empty()) std::memcpy(bytes.data() + to, values.data(), values.size() * sizeof(int));
+      return reinterpret_cast<const int*>(at + to);
+    };
+    result.ring.ranks = put(0, shape.ring);
+    for (int t = 0; t < result.trees; ++t)
+      result.tree[t].heads = put(1 + t, heads_of(shape.trees[t], rank, neighbours_of(shape.trees[t], rank)));
     std::memcpy(bytes.data() + index(c) * sizeof(Channel), &result, sizeof(result));
-    const std::vector<int>& ring = shapes_[index(c)].ring;
-    if (!ring.empty()) std::memcpy(bytes.data() + order, ring.data(), ring.size() * sizeof(int));
   }
   return bytes;
 }

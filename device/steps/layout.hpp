@@ -10,15 +10,20 @@
 
 namespace loom::device::steps {
 
-/// What all ranks know of a channel.
+/// What all ranks know of a channel: a ring and trees that have nothing to do with each other but their
+/// number. A call goes by the first so many channels, which must all have its kind of links.
 struct ChannelShape {
   std::vector<int> ring = {};  ///< ranks in the order in which data passes them. Empty: none
   std::vector<int> trees[kTrees] =
       {};  ///< by rank its parent, kNobody of the root. Empty: none; the second last
-  unsigned weight = 1;
+  unsigned weight = 1, tree_weight = 1;  ///< of the ring, and of the trees
+
+  bool has(LinkKind kind) const {
+    return kind == LinkKind::kPairwise || !(kind == LinkKind::kRing ? ring : trees[0]).empty();
+  }
 };
 
-/// Rings in order of rank, of equal weights.
+/// Rings in order of rank and one such chain as a tree, of equal weights.
 std::vector<ChannelShape> plain_channels(int ranks, int channels);
 
 class Layout {
@@ -31,8 +36,8 @@ class Layout {
   int channels() const { return static_cast<int>(shapes_.size()); }
   /// Of the rank that needs most, for the first so many channels. Must be zeroed before the first call.
   std::size_t bytes(int channels) const;
-  /// Task::total_weight of a call that goes by the first so many channels.
-  unsigned total_weight(int channels) const;
+  /// Task::total_weight of a call that goes by such links of the first so many channels.
+  unsigned total_weight(LinkKind kind, int channels) const;
 
   /// A rank's own table of the first so many channels: `Channel`s, and what they refer to. Only this rank's
   /// threads use it.
@@ -58,8 +63,7 @@ class Layout {
   class Place;
 
   Channel channel(std::span<std::byte* const> memory, int rank, int channel) const;
-  void fill_tree(std::span<std::byte* const> memory, int rank, const ChannelShape& shape, const Links& links,
-                 int t, Tree& tree) const;
+  Tree tree(std::span<std::byte* const> memory, int rank, int channel, int t) const;
 
   ChannelForm form_;
   int ranks_;

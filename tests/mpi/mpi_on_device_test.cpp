@@ -18,6 +18,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "mpi_examples/support/loom_pvars.hpp"
 #include "tests/mpi/device_ints.hpp"
@@ -74,6 +75,54 @@ void allreduce(bool stays, MemoryKind kind, MPI_Comm comm = MPI_COMM_WORLD, int 
   });
 }
 
+/// Rank r has so many elements; rank 1 has none.
+int length_of(int r) {
+  return r == 1 ? 0 : 20'000 + 7 * r;
+}
+int first_of(int r) {
+  int first = 0;
+  for (int other = 0; other < r; ++other) first += length_of(other);
+  return first;
+}
+
+void blocks_of_different_lengths(bool stays) {
+  std::vector<int> counts, places;
+  for (int r = 0; r < ranks; ++r) {
+    counts.push_back(length_of(r));
+    places.push_back(first_of(ranks) - first_of(r + 1) + 3 * (ranks - r));  // the last first, with gaps
+  }
+  const int own = length_of(rank), all = first_of(ranks);
+  const auto nothing = [](int) { return -1; };
+  const auto my_sum = [](int i) { return sum(first_of(rank) + i); };
+  check("reduce_scatter", stays, [&] {
+    Ints in(all, mine), out(own + 1, nothing);
+    MPI_Reduce_scatter(in.at(), out.at(), counts.data(), MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    out.is([&](int i) { return i < own ? my_sum(i) : -1; }, "a reduce_scatter is wrong");
+    in.is(mine, "a reduce_scatter changes its operand");
+  });
+  check("reduce_scatter", stays, [&] {
+    Ints both(all, mine);
+    MPI_Reduce_scatter(MPI_IN_PLACE, both.at(), counts.data(), MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    both.is([&](int i) { return i < own ? my_sum(i) : mine(i); }, "a reduce_scatter in place is wrong");
+  });
+  for (const bool in_place : {false, true})
+    check("allgatherv", stays, [&] {
+      const auto owner = [&](int i) {
+        for (int r = 0; r < ranks; ++r)
+          if (i >= places[r] && i < places[r] + counts[r]) return r;
+        return -1;
+      };
+      const auto value = [](int r, int i) { return i % 1000 + r * 10'000; };
+      Ints in(own + 1, mine), out(all + 4 * ranks, [&](int i) {
+        return in_place && owner(i) == rank ? value(rank, i - places[rank]) : -1;
+      });
+      MPI_Allgatherv(in_place ? MPI_IN_PLACE : in.at(), own, MPI_INT, out.at(), counts.data(), places.data(),
+                     MPI_INT, MPI_COMM_WORLD);
+      out.is([&](int i) { return owner(i) < 0 ? -1 : value(owner(i), i - places[owner(i)]); },
+             "an allgatherv is wrong");
+    });
+}
+
 void every_collective() {
   const auto nothing = [](int) { return -1; };
   const int root = ranks - 1;
@@ -95,6 +144,7 @@ void every_collective() {
     MPI_Reduce_scatter_block(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     out.is([](int i) { return sum(rank * kCount + i); }, "a reduce_scatter_block is wrong");
   });
+  blocks_of_different_lengths(expected && executor != "host_driven");
   check("reduce", expected, [&] {
     Ints in(kCount, mine), out(kCount, nothing);
     // Only the root's result counts.

@@ -1,7 +1,9 @@
-// mpi_traffic_test -- what the ring of an allreduce by kernels sends over links of the machine, against what
-// it has to. Four ranks, each with a GPU of its own of tests/virtual_gpu. Exit code 1: it differs.
+// mpi_traffic_test -- what an allreduce by kernels sends over links of the machine, against what it has to.
+// Four ranks, each with a GPU of its own of tests/virtual_gpu. Exit code 1: it differs.
 //
-//   mpi_traffic_test FROM TO [FROM TO]...   links that carry what one rank sends
+//   mpi_traffic_test FROM TO [FROM TO]...               links that carry what one rank sends around rings
+//   mpi_traffic_test trees FROM TO PART [FROM TO PART]...
+//       PART   of the message, which the trees over this link carry up or down: 2/3
 #include <mpi.h>
 
 #include <cstdint>
@@ -25,14 +27,18 @@ constexpr std::uint64_t kData = 6 * (kCount / 4 * sizeof(int)), kMostMessages = 
                         kLeast = kData + 6 * 2 * 8, kMost = kData + kMostMessages * 2 * 8 + 8;
 static_assert(kMost < kData + kData / 1000);
 
-std::vector<std::pair<const char*, const char*>> links;
+struct Link {
+  const char *from, *to;
+  double part = 0;
+};
+std::vector<Link> links;
 
 /// By all links, while no rank has anything on the way: a call may end before its kernel's last block.
 std::vector<std::uint64_t> carried() {
   require(Driver::get().function<int()>("cuCtxSynchronize")() == 0, "a kernel has failed");
   MPI_Barrier(MPI_COMM_WORLD);
   std::vector<std::uint64_t> result;
-  for (const auto& [from, to] : links) {
+  for (const auto& [from, to, part] : links) {
     result.push_back(Driver::get().function<decltype(virtual_gpu_carried)>("virtual_gpu_carried")(from, to));
     require(result.back() != ~std::uint64_t{0}, "there is no such link in this machine");
   }
@@ -51,29 +57,45 @@ std::vector<std::uint64_t> allreduce(int count) {
   return sent;
 }
 
+/// Beside data: words of the links, and one that tells the host.
+bool is_right(const Link& link, std::uint64_t sent, bool by_trees) {
+  if (!by_trees) return kLeast <= sent && sent <= kMost;
+  const double data = link.part * kCount * sizeof(int);
+  return data <= static_cast<double>(sent) && static_cast<double>(sent) <= 1.02 * data + 64;
+}
+
+double part_of(const char* text) {
+  double part = 0, whole = 1;
+  std::sscanf(text, "%lf/%lf", &part, &whole);
+  return part / whole;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  for (int i = 1; i + 1 < argc; i += 2) links.emplace_back(argv[i], argv[i + 1]);
+  const bool by_trees = argc > 1 && std::strcmp(argv[1], "trees") == 0;
+  const char* const algorithm = by_trees ? "kernel_tree" : "kernel";
+  for (int i = by_trees ? 2 : 1, each = by_trees ? 3 : 2; i + each <= argc; i += each)
+    links.push_back({argv[i], argv[i + 1], by_trees ? part_of(argv[i + 2]) : 0});
   require(ranks == 4 && !links.empty(), "the test is for four ranks, and links");
   {
     loom::mpi::ToolInterface tools;
     const auto by_kernel = [&] {
-      return tools.counter("coll_loom_calls", "allreduce", "kernel").value_or(0);
+      return tools.counter("coll_loom_calls", "allreduce", algorithm).value_or(0);
     };
     allreduce(1);  // sets up
     const std::uint64_t calls = by_kernel();
     const auto sent = allreduce(kCount);
     require(by_kernel() == calls + 1, "no kernel carries the allreduce");
     for (std::size_t i = 0; i < links.size(); ++i) {
-      const bool is_right = kLeast <= sent[i] && sent[i] <= kMost;
-      if (!is_right && rank == 0)
-        std::fprintf(stderr, "%s to %s: %ju bytes, of which %ju are data\n", links[i].first, links[i].second,
-                     static_cast<std::uintmax_t>(sent[i]), static_cast<std::uintmax_t>(kData));
-      require(is_right, "a ring sends too much or too little");
+      const bool right = is_right(links[i], sent[i], by_trees);
+      if (!right && rank == 0)
+        std::fprintf(stderr, "%s to %s: %ju bytes\n", links[i].from, links[i].to,
+                     static_cast<std::uintmax_t>(sent[i]));
+      require(right, "a channel sends too much or too little");
     }
   }
   MPI_Finalize();

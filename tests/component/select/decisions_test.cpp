@@ -13,7 +13,7 @@
 
 #include "component/links/shared_layout.hpp"
 #include "component/select/select.hpp"
-#include "device/cuda/kernel_links.hpp"
+#include "device/cuda/kernel_way.hpp"
 
 namespace loom {
 namespace {
@@ -109,14 +109,19 @@ std::string decisions() {
         text += fmt::format(" {}", name_of(static_cast<Collective>(c)));
     text += "\n";
   }
-  for (const Collective collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter,
-                                      Collective::kBroadcast, Collective::kAllGather, Collective::kAllToAll})
-    text += fmt::format("kernels {}: {}\n", name_of(collective), by_size([&](std::size_t bytes) {
-                          const auto way = device::cuda::kernel_way(collective, bytes, 4, true, 16);
-                          return way ? fmt::format("{}.{}.{}", static_cast<int>(way->algorithm),
-                                                   static_cast<int>(way->protocol), way->channels)
-                                     : "-";
-                        }));
+  // Bytes of all blocks together; 16 channels of speeds that nobody knows, with LL128.
+  for (const int ranks : {4, 16})
+    for (const Collective collective :
+         {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter, Collective::kBroadcast,
+          Collective::kAllGather}) {
+      const device::cuda::KernelWays ways(ranks, device::cuda::plain_kernel_channels(ranks, 16));
+      text += fmt::format("kernels of {} ranks {}: {}\n", ranks, name_of(collective),
+                          by_size([&](std::size_t bytes) {
+                            const auto way = ways.way(collective, bytes, device::cuda::KernelLinkage::kAny);
+                            return fmt::format("{}.{}.{}", static_cast<int>(way.algorithm),
+                                               static_cast<int>(way.protocol), way.channels);
+                          }));
+    }
   const auto fifo = [&](const char* name, const device::FifoShape& shape) {
     text +=
         fmt::format("fifo {}: {} slots of {} bytes, credit after {} releases or {} bytes\n", name,

@@ -102,6 +102,9 @@ TEST(Tune, TellsWhatIsForBuffersOnGpus) {
   EXPECT_EQ(on_gpus(tune, device::Collective::kAllGather, 1), Algorithm::kStaged);
   EXPECT_TRUE(tune.has_rule_on_devices(kAll, 1));
   EXPECT_TRUE(tune.names(Algorithm::kHostDriven));
+  EXPECT_TRUE(Tune::parse("all:host_driven,bcast:kernel_tree", "test").may_use_kernels());
+  EXPECT_TRUE(Tune::parse("all:staged,allgatherv:kernel_ring", "test").may_use_kernels());
+  EXPECT_FALSE(Tune::parse("all:staged", "test").may_use_kernels());
   EXPECT_FALSE(tune.names(Algorithm::kRing));
   // Who names an algorithm for GPUs does not mean another one.
   EXPECT_EQ(on_gpus(Tune::parse("all:host_driven", "test"), kAll, 1, Algorithm::kHostDriven),

@@ -95,12 +95,13 @@ class Ranks {
     for (int r = 0; r < size; ++r) {
       gpus_.push_back(std::make_unique<Gpu>(real.driver(), real.owner()));
       streams_.push_back(std::make_unique<GpuStream>(*gpus_.back()));
-      memory_.push_back(std::make_unique<GpuBytes>(*gpus_.back(), kernel_bytes(size, channels)));
+      memory_.push_back(std::make_unique<GpuBytes>(
+          *gpus_.back(), kernel_bytes(size, plain_kernel_channels(size, channels))));
       memory.push_back(memory_.back()->at());
     }
     for (int r = 0; r < size; ++r)
       links_.push_back(std::make_unique<KernelLinks>(*streams_[static_cast<std::size_t>(r)], r, memory,
-                                                     steps::plain_channels(size, channels)));
+                                                     plain_kernel_channels(size, channels)));
   }
   Gpu& gpu(int rank) { return *gpus_[static_cast<std::size_t>(rank)]; }
   KernelLinks& links(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
@@ -110,33 +111,37 @@ class Ranks {
     SCOPED_TRACE(::testing::Message() << "algorithm " << static_cast<int>(call.algorithm) << ", protocol "
                                       << static_cast<int>(call.protocol) << ", " << call.size << " ranks, "
                                       << call.count << " elements of type " << static_cast<int>(type));
-    std::vector<Bytes> in;
+    std::vector<Bytes> in, before;
     std::vector<std::unique_ptr<GpuBytes>> ins, outs;
-    const Bytes before(call.out_count(0) * sizeof(T), std::byte{0x5a});
     for (int r = 0; r < call.size; ++r) {
       in.push_back(steps::elements<T>(call.in_count(r), static_cast<unsigned>(r + 1)));
+      before.emplace_back(call.out_count(r) * sizeof(T), std::byte{0x5a});
       ins.push_back(std::make_unique<GpuBytes>(gpu(r), in.back().size()));
-      outs.push_back(std::make_unique<GpuBytes>(gpu(r), before.size()));
+      outs.push_back(std::make_unique<GpuBytes>(gpu(r), before.back().size()));
       ins.back()->write(in.back());
-      outs.back()->write(before);
+      outs.back()->write(before.back());
     }
     // Data that is only moved goes as bytes.
     const std::size_t units = call.moves() ? sizeof(T) : 1;
     if (call.moves()) op.reset(), type = Type::kUint8;
     for (auto& links : links_) links->prepare(op, type);
+    std::vector<Part> blocks;
+    if (!call.counts.empty()) blocks = call.blocks();
+    for (Part& block : blocks) block = {block.first * units, block.length * units};
+    const KernelWay way = {call.algorithm, call.protocol, channels_};
     for (int r = 0; r < call.size; ++r) {
-      steps::Task task = divide({call.algorithm, call.protocol, channels_}, call.count * units,
-                                sizeof(T) / units, call.size);
+      steps::Task task = blocks.empty() ? divide(way, call.count * units, sizeof(T) / units, call.size)
+                                        : divide(way, blocks);
       task.root = call.root;
       task.in = ins[static_cast<std::size_t>(r)]->at();
       task.out = outs[static_cast<std::size_t>(r)]->at();
-      links(r).start(task, op, type, channels_);
+      links(r).start(task, op, type, channels_, blocks);
     }
     for (int r = 0; r < call.size; ++r) ASSERT_TRUE(links(r).finish());
     for (int r = 0; r < call.size; ++r) {
       // An all-reduce over a ring is cut into other chunks here than expected() has: only the order of
       // operands depends on it, which none of the types here feels.
-      const Bytes right = steps::expected(call, in, r, before);
+      const Bytes right = steps::expected(call, in, r, before[static_cast<std::size_t>(r)]);
       ASSERT_EQ(steps::first_difference<T>(outs[static_cast<std::size_t>(r)]->read(), right), -1)
           << "rank " << r;
     }
@@ -157,7 +162,8 @@ TEST_F(CudaKernels, PerformEveryCollectiveOfRanksThatShareAGpu) {
       Ranks ranks(*real_, size, channels);
       for (const auto algorithm :
            {Algorithm::kAllreduceRing, Algorithm::kReduceScatterRing, Algorithm::kAllGatherRing,
-            Algorithm::kBroadcastChain, Algorithm::kReduceChain, Algorithm::kOneShot, Algorithm::kTwoShot})
+            Algorithm::kBroadcastChain, Algorithm::kReduceChain, Algorithm::kOneShot, Algorithm::kTwoShot,
+            Algorithm::kAllreduceTree, Algorithm::kBroadcastTree, Algorithm::kReduceTree})
         for (const auto protocol : {Protocol::kSimple, Protocol::kLL, Protocol::kLL128})
           for (const std::size_t count : {std::size_t{1}, much(1000), much(300'007)})
             ranks.check<int>({algorithm, protocol, size, size - 1, count, sizeof(int),
@@ -170,9 +176,21 @@ TEST_F(CudaKernels, PerformSmallCollectives) {
   Ranks ranks(*real_, 2, 1);
   for (const auto algorithm :
        {Algorithm::kAllreduceRing, Algorithm::kReduceScatterRing, Algorithm::kAllGatherRing,
-        Algorithm::kBroadcastChain, Algorithm::kReduceChain, Algorithm::kOneShot, Algorithm::kTwoShot})
+        Algorithm::kBroadcastChain, Algorithm::kReduceChain, Algorithm::kOneShot, Algorithm::kTwoShot,
+        Algorithm::kAllreduceTree, Algorithm::kBroadcastTree, Algorithm::kReduceTree})
     for (const auto protocol : {Protocol::kSimple, Protocol::kLL, Protocol::kLL128})
       ranks.check<int>({algorithm, protocol, 2, 0, 1003, sizeof(int), find_reduce(Op::kSum, Type::kInt32)},
+                       Op::kSum, Type::kInt32);
+}
+
+/// Where blocks begin, a kernel reads in memory of its GPU, which the next call uses again.
+TEST_F(CudaKernels, CarryBlocksOfDifferentLengths) {
+  Ranks ranks(*real_, 3, 2);
+  for (const std::vector<std::size_t>& counts :
+       {std::vector<std::size_t>{5, 0, 1003}, {700, 1, 0}, {0, 0, 1}, {64, 64, 65}})
+    for (const auto algorithm : {Algorithm::kReduceScatterRing, Algorithm::kAllGatherRing})
+      ranks.check<int>({algorithm, Protocol::kLL, 3, 0, 0, sizeof(int), find_reduce(Op::kSum, Type::kInt32),
+                        false, counts},
                        Op::kSum, Type::kInt32);
 }
 

@@ -6,8 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "device/cuda/kernel_links.hpp"
-
 namespace loom::device::cuda {
 namespace {
 
@@ -69,22 +67,6 @@ TEST(LL128, IsOutWhereAGpuIsTooOldUnknownOrCut) {
   EXPECT_FALSE(nvlink_peers_for_ll128({{at(0, "0000:0a:00.0"), at(1, "")}}, 0));
   EXPECT_FALSE(nvlink_peers_for_ll128({{at(0, "0000:0a:00.0"), at(1, "0000:0a:00.0")}}, 0))
       << "two instances of a GPU";
-}
-
-TEST(LL128, IsInNoWayWhereItMayNotBe) {
-  for (const auto collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter,
-                                Collective::kBroadcast, Collective::kAllGather}) {
-    bool used = false;
-    for (std::size_t bytes = 1; bytes <= std::size_t{64} << 20; bytes *= 2) {
-      const auto with = kernel_way(collective, bytes, 4, true),
-                 without = kernel_way(collective, bytes, 4, false);
-      ASSERT_TRUE(with && without);
-      EXPECT_NE(without->protocol, steps::Protocol::kLL128) << bytes;
-      EXPECT_EQ(with->algorithm, without->algorithm) << bytes;
-      used |= with->protocol == steps::Protocol::kLL128;
-    }
-    EXPECT_TRUE(used);
-  }
 }
 
 }  // namespace

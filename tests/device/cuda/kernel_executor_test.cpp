@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 GpuLinks::Form one_channel() {
   GpuLinks::Form form = GpuLinks::Kind::kKernel;
   form.channels = 1;
-  form.may_ll128 = true;
+  form.kernels.may_ll128 = true;
   return form;
 }
 
@@ -57,6 +57,28 @@ TEST_F(Kernels, OfTwoCommunicatorsBeginInAnyOrder) {
     while (executor->advance() != KernelExecutor::State::kDone) std::this_thread::yield();
   EXPECT_EQ(of_a0.read(), Ints(100, 3));
   EXPECT_EQ(of_b1.read(), Ints(100, 30));
+}
+
+/// More than have links between every two of them: over a ring, over a tree, and whatever is predicted to be
+/// faster.
+TEST_F(Kernels, OfSixteenRanksGoByRingsAndTrees) {
+  constexpr int kRanks = 16, kCount = 100;
+  const Gpus gpus;
+  World world(gpus, kRanks, Gpu::Memory::kPlain, one_channel());
+  for (const KernelLinkage linkage : {KernelLinkage::kAny, KernelLinkage::kRings, KernelLinkage::kTrees}) {
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    std::vector<std::unique_ptr<KernelExecutor>> executors;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      world.links(rank).kernels().prepare(Op::kSum, Type::kInt32);
+      buffers.push_back(std::make_unique<Buffer>(gpus, world.gpu(), Ints(kCount, 1 << rank)));
+      executors.push_back(std::make_unique<KernelExecutor>(world.links(rank), sum_of(*buffers.back(), kCount),
+                                                           rank, kRanks, linkage));
+      EXPECT_EQ(executors.back()->advance(), KernelExecutor::State::kMoved);
+    }
+    for (auto& executor : executors)
+      while (executor->advance() != KernelExecutor::State::kDone) std::this_thread::yield();
+    for (const auto& buffer : buffers) EXPECT_EQ(buffer->read(), Ints(kCount, (1 << kRanks) - 1));
+  }
 }
 
 /// The word is there as soon as the results are: nobody waits for the driver.
@@ -98,8 +120,9 @@ std::vector<std::string> check_all(const std::vector<KernelLinks*>& links,
   for (std::size_t rank = 0; rank < links.size(); ++rank)
     ranks.emplace_back([&, rank] {
       try {
-        check_links(*links[rank], *streams[rank], static_cast<int>(rank), static_cast<int>(links.size()), 1,
-                    true, limit, [] {});
+        const int size = static_cast<int>(links.size());
+        check_links(*links[rank], *streams[rank], static_cast<int>(rank), plain_kernel_channels(size, 1),
+                    size, limit, [] {});
       } catch (const Error& error) {
         errors[rank] = error.what();
       }
@@ -128,12 +151,12 @@ TEST_F(Kernels, SayWhichLinksDeliverNothing) {
   Gpu gpu(gpus.driver(), gpus.owner());
   GpuStream stream0(gpu), stream1(gpu);
   std::vector<std::byte*> memory, as_1_sees_it;
-  for (int i = 0; i < 3; ++i) memory.push_back(gpu.allocate(kernel_bytes(2, 1)));
+  for (int i = 0; i < 3; ++i) memory.push_back(gpu.allocate(kernel_bytes(2, plain_kernel_channels(2, 1))));
   as_1_sees_it = {memory[2], memory[1]};
   memory.pop_back();
   {
-    KernelLinks links0(stream0, 0, memory, steps::plain_channels(2, 1)),
-        links1(stream1, 1, as_1_sees_it, steps::plain_channels(2, 1));
+    KernelLinks links0(stream0, 0, memory, plain_kernel_channels(2, 1)),
+        links1(stream1, 1, as_1_sees_it, plain_kernel_channels(2, 1));
     for (const std::string& error : check_all({&links0, &links1}, {&stream0, &stream1}, 50ms))
       EXPECT_EQ(error, "Kernels try rings by Simple: They have not ended within 50 ms.");
   }

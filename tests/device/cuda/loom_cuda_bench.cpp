@@ -173,18 +173,20 @@ void bench_kernel(Ranks& world, std::size_t largest, int channels) {
   std::vector<std::unique_ptr<GpuBytes>> areas;
   std::vector<std::byte*> memory;
   for (int r = 0; r < size; ++r) {
-    areas.push_back(std::make_unique<GpuBytes>(*world.gpu(r), kernel_bytes(size, channels)));
+    areas.push_back(
+        std::make_unique<GpuBytes>(*world.gpu(r), kernel_bytes(size, plain_kernel_channels(size, channels))));
     memory.push_back(areas.back()->at());
   }
   for (int r = 0; r < size; ++r) {
     links.push_back(
-        std::make_unique<KernelLinks>(world.stream(r), r, memory, steps::plain_channels(size, channels)));
+        std::make_unique<KernelLinks>(world.stream(r), r, memory, plain_kernel_channels(size, channels)));
     links.back()->prepare(Op::kSum, Type::kFloat);
   }
   const std::pair<Algorithm, Protocol> ways[] = {
       {Algorithm::kOneShot, Protocol::kLL},          {Algorithm::kOneShot, Protocol::kLL128},
       {Algorithm::kTwoShot, Protocol::kLL},          {Algorithm::kTwoShot, Protocol::kLL128},
-      {Algorithm::kAllreduceRing, Protocol::kLL128}, {Algorithm::kAllreduceRing, Protocol::kSimple}};
+      {Algorithm::kAllreduceRing, Protocol::kLL128}, {Algorithm::kAllreduceRing, Protocol::kSimple},
+      {Algorithm::kAllreduceTree, Protocol::kLL128}, {Algorithm::kAllreduceTree, Protocol::kSimple}};
   for (const auto& [algorithm, protocol] : ways)
     for (std::size_t bytes = 1024; bytes <= largest; bytes *= 4) {
       if (algorithm == Algorithm::kOneShot && bytes > (1U << 20)) break;

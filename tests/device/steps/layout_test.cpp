@@ -35,15 +35,15 @@ class Places {
     const Memory memory(ranks);
     const int channels = layout.channels();
     for (int r = 0; r < ranks; ++r) {
-      std::vector<std::byte> table(layout.table_bytes(channels));
-      tables_.push_back(layout.table(memory.at, r, channels, table.data()));
+      auto& table = tables_.emplace_back(layout.table_bytes(channels));
+      const auto bytes = layout.table(memory.at, r, channels, table.data());
+      std::ranges::copy(bytes, table.begin());
       for (int c = 0; c < channels; ++c) {
         const Channel& channel = channel_of(r, c);
         for (int p = 0; p < kProtocols; ++p) {
           add(channel.ring.ends[p], form.ring[p], r);
           add(channel.pairwise[p], form.pairwise[p], r);
-          for (const Tree& tree : channel.tree)
-            for (const auto& half : tree.ends) add(half[p], form.tree[p], r);
+          for (const Tree& tree : channel.tree) add(neighbours(tree, p), form.tree[p], r);
         }
       }
     }
@@ -57,6 +57,15 @@ class Places {
   std::map<const std::byte*, int> senders, receivers;        ///< by slots
 
  private:
+  /// Each once.
+  static Ends<kMostNeighbours> neighbours(const Tree& tree, int protocol) {
+    Ends<kMostNeighbours> ends;
+    for (ends.froms = 0; ends.froms < tree.neighbours; ends.tos = ++ends.froms) {
+      ends.from[ends.froms] = tree.ends[protocol].from[ends.froms];
+      ends.to[ends.froms] = tree.ends[protocol].to[ends.froms];
+    }
+    return ends;
+  }
   template <int kMost>
   void add(const Ends<kMost>& ends, const FifoForm& form, int rank) {
     for (int i = 0; i < ends.froms; ++i) {
@@ -124,29 +133,60 @@ TEST(Layout, GivesEachLinkItsOwnPlaceThatBothEndsSee) {
 }
 
 TEST(Layout, KnowsWhereARankStands) {
-  ChannelShape shape{.ring = {2, 0, 3, 1}, .trees = {{1, kNobody, 1, 2}, {}}, .weight = 3};
+  const ChannelShape shape{
+      .ring = {2, 0, 3, 1}, .trees = {{1, kNobody, 1, 2}, {}}, .weight = 3, .tree_weight = 5};
   const Places places(small_form(256, 4), 4, {shape, shape});
   const auto peer = [&](const std::byte* slots) { return Memory::rank_of(slots); };
   const Channel& of_3 = places.channel_of(3, 1);
-  EXPECT_EQ(of_3.before, 3U);
-  EXPECT_EQ(of_3.weight, 3U);
-  EXPECT_EQ(places.layout.total_weight(2), 6U);
+  EXPECT_EQ(of_3.of_ring.before, 3U);
+  EXPECT_EQ(of_3.of_ring.own, 3U);
+  EXPECT_EQ(of_3.of_trees.before, 5U);
+  EXPECT_EQ(of_3.of_trees.own, 5U);
+  EXPECT_EQ(of_3.of_pairs.before, 1U);
+  EXPECT_EQ(of_3.of_pairs.own, 1U);
+  EXPECT_EQ(places.layout.total_weight(LinkKind::kRing, 2), 6U);
+  EXPECT_EQ(places.layout.total_weight(LinkKind::kTree, 1), 5U);
+  EXPECT_EQ(places.layout.total_weight(LinkKind::kPairwise, 2), 2U);
   EXPECT_EQ(of_3.ring.position, 2);
   EXPECT_EQ(of_3.ring.size, 4);
   EXPECT_EQ(peer(of_3.ring.ends[0].to[0].slots), 1);
   EXPECT_EQ(places.senders.at(of_3.ring.ends[0].from[0].slots), 0);
-  EXPECT_EQ(of_3.trees, 1);
-  const Tree& root = places.channel_of(1, 0).tree[0];
-  EXPECT_TRUE(root.is_root);
-  EXPECT_EQ(root.ends[0][0].froms, 2);
-  EXPECT_EQ(root.ends[0][0].tos, 2);
-  EXPECT_EQ(root.ends[1][0].froms + root.ends[1][0].tos, 0);
-  const Tree& inner = places.channel_of(2, 0).tree[0];
-  EXPECT_FALSE(inner.is_root);
-  EXPECT_EQ(places.senders.at(inner.ends[0][0].from[0].slots), 3);
-  EXPECT_EQ(peer(inner.ends[0][0].to[0].slots), 1);
-  EXPECT_EQ(places.senders.at(inner.ends[1][0].from[0].slots), 1);
-  EXPECT_EQ(peer(inner.ends[1][0].to[0].slots), 3);
+}
+
+/// From a neighbour on, and once around: in whatever direction a call goes, the others stand in one row.
+TEST(Layout, HasTheNeighboursOfATreeInACircle) {
+  const ChannelShape shape{.trees = {{1, kNobody, 1, 2, 2}, {}}};
+  const Places places(small_form(256, 4), 5, {shape});
+  const auto sends_to = [&](int rank) {
+    std::vector<int> peers;
+    const Tree& tree = places.channel_of(rank, 0).tree[0];
+    for (int i = 0; i < 2 * tree.neighbours - 1; ++i) {
+      peers.push_back(Memory::rank_of(tree.ends[1].to[i].slots));
+      EXPECT_EQ(places.senders.at(tree.ends[1].from[i].slots), peers.back());
+    }
+    return peers;
+  };
+  EXPECT_EQ(sends_to(1), (std::vector<int>{0, 2, 0}));
+  EXPECT_EQ(sends_to(2), (std::vector<int>{1, 3, 4, 1, 3}));
+  EXPECT_EQ(sends_to(4), (std::vector<int>{2}));
+  EXPECT_EQ(places.channel_of(1, 0).tree[0].parent, kNoHead);
+  EXPECT_EQ(places.channel_of(2, 0).tree[0].parent, 0);
+  const auto heads = [&](int rank) {
+    const int* const by_root = places.channel_of(rank, 0).tree[0].heads;
+    return std::vector<int>(by_root, by_root + 5);
+  };
+  EXPECT_EQ(heads(1), (std::vector<int>{0, kNoHead, 1, 1, 1}));
+  EXPECT_EQ(heads(2), (std::vector<int>{0, 0, kNoHead, 1, 2}));
+  EXPECT_EQ(heads(4), (std::vector<int>{0, 0, 0, 0, kNoHead}));
+}
+
+TEST(Layout, MayHaveMoreRingsThanTrees) {
+  std::vector<ChannelShape> shapes = plain_channels(3, 3);
+  shapes[1].trees[0].clear();
+  shapes[2].trees[0].clear();
+  const Layout layout(small_form(256, 4), 3, shapes);
+  EXPECT_EQ(layout.total_weight(LinkKind::kRing, 3), 3U);
+  EXPECT_EQ(layout.total_weight(LinkKind::kTree, 3), 1U);
 }
 
 TEST(Layout, NeedsLessForFewerChannels) {

@@ -85,9 +85,10 @@ struct Way {
 };
 inline std::vector<Way> every_way() {
   std::vector<Way> ways;
-  for (const auto algorithm : {Algorithm::kAllreduceRing, Algorithm::kReduceScatterRing,
-                               Algorithm::kAllGatherRing, Algorithm::kBroadcastChain, Algorithm::kReduceChain,
-                               Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kAllreduceTree})
+  for (const auto algorithm :
+       {Algorithm::kAllreduceRing, Algorithm::kReduceScatterRing, Algorithm::kAllGatherRing,
+        Algorithm::kBroadcastChain, Algorithm::kReduceChain, Algorithm::kOneShot, Algorithm::kTwoShot,
+        Algorithm::kAllreduceTree, Algorithm::kBroadcastTree, Algorithm::kReduceTree})
     for (const auto protocol : {Protocol::kSimple, Protocol::kLL, Protocol::kLL128})
       if (!is_pairwise(algorithm) || protocol != Protocol::kSimple) ways.push_back({algorithm, protocol});
   return ways;
@@ -120,18 +121,16 @@ inline std::vector<ChannelShape> random_channels(std::mt19937_64& random, int ra
       shape.trees[t] = random_tree(random, order);
     }
     shape.weight = 1 + static_cast<unsigned>(random() % 7);
+    shape.tree_weight = 1 + static_cast<unsigned>(random() % 7);
   }
-  if (channels > 1 && random() % 3 == 0) shapes.back().weight = 0;
+  if (channels > 1 && random() % 3 == 0) shapes.back().weight = shapes.back().tree_weight = 0;
   return shapes;
 }
 /// Rings in order of rank, and two chains up and down.
 inline std::vector<ChannelShape> channels_with_chains(int ranks, int channels) {
   std::vector<ChannelShape> shapes = plain_channels(ranks, channels);
   for (ChannelShape& shape : shapes)
-    for (int r = 0; r < ranks; ++r) {
-      shape.trees[0].push_back(r == 0 ? kNobody : r - 1);
-      shape.trees[1].push_back(r == ranks - 1 ? kNobody : r + 1);
-    }
+    for (int r = 0; r < ranks; ++r) shape.trees[1].push_back(r == ranks - 1 ? kNobody : r + 1);
   return shapes;
 }
 

@@ -44,7 +44,8 @@ struct Call {
   std::vector<std::size_t> counts = {};  ///< of the blocks, by rank; empty: `count` each
 
   bool moves() const {
-    return algorithm == Algorithm::kAllGatherRing || algorithm == Algorithm::kBroadcastChain;
+    return algorithm == Algorithm::kAllGatherRing || algorithm == Algorithm::kBroadcastChain ||
+           algorithm == Algorithm::kBroadcastTree;
   }
   bool has_blocks() const {
     return algorithm == Algorithm::kReduceScatterRing || algorithm == Algorithm::kAllGatherRing;
@@ -135,9 +136,11 @@ inline Bytes expected(const Call& call, const std::vector<Bytes>& in, int rank, 
       for (int r = 0; r < call.size; ++r) put(call.block(r).first, in[static_cast<std::size_t>(r)]);
       break;
     case Algorithm::kBroadcastChain:
+    case Algorithm::kBroadcastTree:
       if (rank != call.root) put(0, in[static_cast<std::size_t>(call.root)]);
       break;
     case Algorithm::kReduceChain:
+    case Algorithm::kReduceTree:
       if (rank == call.root)
         put(0, reduced(call, in, 0, call.count, order_from((call.root + 1) % call.size)));
       break;
@@ -213,7 +216,7 @@ class HostWorld {
   Task task(const Call& call, int rank, const std::vector<std::byte*>& in, const std::vector<std::byte*>& out,
             const Part* blocks) const {
     const auto r = static_cast<std::size_t>(rank);
-    return call.task(rank, in[r], out[r], layout_.total_weight(channels()), blocks);
+    return call.task(rank, in[r], out[r], layout_.total_weight(links_of(call.algorithm), channels()), blocks);
   }
   /// The share of one group of groups(), by one of its threads.
   template <class Operation, class T, class Group>

@@ -1,0 +1,46 @@
+#include "component/execute/kernel_channels.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace loom {
+namespace {
+
+/// Weights tell speeds apart to a part in 10,000 of the fastest; theirs is known, or nobody's.
+unsigned weight_of(float gbps, float fastest) {
+  constexpr float kSteps = 10'000;
+  const float share = fastest > 0 ? gbps / fastest : 1;
+  return std::max(1U, static_cast<unsigned>(share * kSteps + 0.5F));
+}
+
+std::vector<int> parents_of(const std::vector<connect::TreeLinks>& tree) {
+  std::vector<int> parents;
+  for (const connect::TreeLinks& of_rank : tree) parents.push_back(of_rank.parent);
+  return parents;
+}
+
+}  // namespace
+
+device::cuda::KernelChannels kernel_channels_of(const connect::GpuChannels& found,
+                                                device::cuda::KernelChannels channels) {
+  channels.shapes.assign(std::max(found.rings.size(), found.trees.size()), {});
+  channels.over_nvlink =
+      std::ranges::all_of(found.types, [](topo::PathType type) { return type <= topo::PathType::kC2c; });
+  channels.ring_gbps = found.rings.empty() ? 0 : found.rings.front().gbps;
+  channels.tree_gbps = found.trees.empty() ? 0 : found.trees.front().gbps;
+  for (std::size_t c = 0; c < found.rings.size(); ++c) {
+    channels.shapes[c].ring = found.rings[c].order;
+    channels.shapes[c].weight = weight_of(found.rings[c].gbps, found.rings.front().gbps);
+  }
+  for (std::size_t c = 0; c < found.trees.size(); ++c) {
+    device::steps::ChannelShape& shape = channels.shapes[c];
+    for (std::size_t t = 0; t < found.trees[c].trees.size(); ++t)
+      shape.trees[t] = parents_of(found.trees[c].trees[t]);
+    if (shape.trees[1] == shape.trees[0]) shape.trees[1].clear();
+    shape.tree_weight = weight_of(found.trees[c].gbps, found.trees.front().gbps);
+  }
+  return channels;
+}
+
+}  // namespace loom

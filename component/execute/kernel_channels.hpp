@@ -1,0 +1,14 @@
+// kernel_channels.hpp -- the channels that search and connect find, as kernels run them. A pure function.
+#pragma once
+
+#include "connect/gpu_channels.hpp"
+#include "device/cuda/kernel_way.hpp"
+
+namespace loom {
+
+/// Channel c has the c-th ring and the c-th pair of trees, each with a share of its kind by its speed; a pair
+/// of equal trees is one. What the channels do not say stays as in `known`.
+device::cuda::KernelChannels kernel_channels_of(const connect::GpuChannels& found,
+                                                device::cuda::KernelChannels known = {});
+
+}  // namespace loom

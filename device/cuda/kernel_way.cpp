@@ -1,0 +1,247 @@
+#include "device/cuda/kernel_way.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "device/schedule/divide_up.hpp"
+#include "device/schedule/kernel_costs.hpp"
+#include "device/schedule/tree_schedule.hpp"
+
+namespace loom::device::cuda {
+namespace {
+
+using steps::Algorithm;
+using steps::LinkKind;
+using steps::Protocol;
+
+constexpr std::size_t kKiB = 1024;
+constexpr double kBytesPerUs = 1000;  // of one GB/s
+/// Of a channel whose speed nobody knows.
+constexpr double kSomeGbps = 12;
+
+// Estimates, not measured: up to which size each rank had better look at the data of all others, and how many
+// bytes keep a block busy.
+constexpr std::size_t kMostOneShot = 64 * kKiB, kMostTwoShot = 2048 * kKiB;
+constexpr std::size_t kBytesPerChannel = 32 * kKiB, kBytesPerPairwiseChannel = 16 * kKiB;
+
+struct Costs {
+  Protocol protocol;
+  const ProtocolCosts& costs;
+  std::size_t most_bytes;  ///< then a block's instructions count more than its latency (estimates)
+};
+constexpr Costs kCosts[] = {{Protocol::kLL, kCostsOfLL, 64 * kKiB},
+                            {Protocol::kLL128, kCostsOfLL128, 512 * kKiB},
+                            {Protocol::kSimple, kCostsOfSimple, ~std::size_t{0}}};
+
+const ProtocolCosts& costs_of(Protocol protocol) {
+  return std::ranges::find(kCosts, protocol, &Costs::protocol)->costs;
+}
+
+std::optional<Algorithm> by_rings(Collective collective) {
+  switch (collective) {
+    case Collective::kAllreduce:
+      return Algorithm::kAllreduceRing;
+    case Collective::kReduceScatter:
+    case Collective::kReduceScatterV:
+      return Algorithm::kReduceScatterRing;
+    case Collective::kAllGather:
+    case Collective::kAllGatherV:
+      return Algorithm::kAllGatherRing;
+    case Collective::kBroadcast:
+      return Algorithm::kBroadcastChain;
+    case Collective::kReduce:
+      return Algorithm::kReduceChain;
+    default:
+      return {};
+  }
+}
+std::optional<Algorithm> by_trees(Collective collective) {
+  switch (collective) {
+    case Collective::kAllreduce:
+      return Algorithm::kAllreduceTree;
+    case Collective::kBroadcast:
+      return Algorithm::kBroadcastTree;
+    case Collective::kReduce:
+      return Algorithm::kReduceTree;
+    default:
+      return {};
+  }
+}
+
+/// From the root to the farthest rank.
+int depth_of(const std::vector<int>& parents) {
+  int most = 0;
+  for (int rank : parents) {
+    int depth = rank == kNobody ? 0 : 1;
+    for (; rank != kNobody && parents[static_cast<std::size_t>(rank)] != kNobody; ++depth)
+      rank = parents[static_cast<std::size_t>(rank)];
+    most = std::max(most, depth);
+  }
+  return most;
+}
+
+int channels_for(std::size_t bytes, std::size_t bytes_per_channel, int most) {
+  return static_cast<int>(
+      std::clamp<std::size_t>(bytes / bytes_per_channel, 1, static_cast<std::size_t>(most)));
+}
+
+std::size_t whole_lines(std::size_t elems, std::size_t elem_bytes) {
+  constexpr std::size_t kLine = 128;
+  const std::size_t line = std::max<std::size_t>(1, kLine / elem_bytes);
+  return divide_up(elems, line) * line;
+}
+
+}  // namespace
+
+steps::ChannelForm kernel_form(int channels, bool may_ll128) {
+  constexpr int kSimple = static_cast<int>(Protocol::kSimple), kLL = static_cast<int>(Protocol::kLL),
+                kLL128 = static_cast<int>(Protocol::kLL128);
+  // Of every two ranks, in each direction; a channel has at least a slot of so much.
+  constexpr std::size_t kPairLL = 256 * kKiB, kPairLL128 = 512 * kKiB, kPairSlots = 4;
+  const auto pair_slot = [&](std::size_t bytes, std::size_t most) {
+    return std::min(most, bytes / kPairSlots / static_cast<std::size_t>(channels) / 128 * 128);
+  };
+  steps::ChannelForm form;
+  form.ring[kSimple] = {.slot_bytes = 128 * kKiB, .slot_count = 8};
+  form.ring[kLL] = {.slot_bytes = 8 * kKiB, .slot_count = 8};
+  form.tree[kSimple] = {.slot_bytes = 64 * kKiB, .slot_count = 4};
+  form.tree[kLL] = {.slot_bytes = 8 * kKiB, .slot_count = 4};
+  form.pairwise[kLL] = {.slot_bytes = pair_slot(kPairLL, 16 * kKiB), .slot_count = kPairSlots};
+  if (!may_ll128) return form;
+  form.ring[kLL128] = {.slot_bytes = 32 * kKiB, .slot_count = 8};
+  form.tree[kLL128] = {.slot_bytes = 16 * kKiB, .slot_count = 4};
+  form.pairwise[kLL128] = {.slot_bytes = pair_slot(kPairLL128, 32 * kKiB), .slot_count = kPairSlots};
+  return form;
+}
+
+KernelChannels plain_kernel_channels(int ranks, int channels, bool may_ll128) {
+  return {.shapes = steps::plain_channels(ranks, channels), .may_ll128 = may_ll128};
+}
+
+std::size_t kernel_bytes(int ranks, const KernelChannels& channels) {
+  const int count = static_cast<int>(channels.shapes.size());
+  return steps::Layout(kernel_form(count, channels.may_ll128), ranks, channels.shapes).bytes(count);
+}
+
+bool kernels_carry(Collective collective, KernelLinkage linkage) {
+  return (linkage == KernelLinkage::kTrees ? by_trees(collective) : by_rings(collective)).has_value();
+}
+
+int KernelChannels::count(LinkKind kind) const {
+  return static_cast<int>(
+      std::ranges::count_if(shapes, [&](const steps::ChannelShape& shape) { return shape.has(kind); }));
+}
+
+KernelWays::Kind KernelWays::kind_of(const KernelChannels& channels, LinkKind links, int ranks) {
+  const bool of_trees = links == LinkKind::kTree;
+  Kind kind{.channels = channels.count(links), .hops = of_trees ? 0 : ranks - 1};
+  const double known = of_trees ? channels.tree_gbps : channels.ring_gbps;
+  double weights = 0, first = 0;
+  for (const steps::ChannelShape& shape : channels.shapes) {
+    if (!shape.has(links)) continue;
+    const double weight = of_trees ? shape.tree_weight : shape.weight;
+    if (first == 0) first = weight;
+    weights += weight;
+    for (const std::vector<int>& parents : shape.trees)
+      if (of_trees) kind.hops = std::max(kind.hops, depth_of(parents));
+  }
+  if (first > 0) kind.gbps = (known > 0 ? known : kSomeGbps) * weights / first;
+  return kind;
+}
+
+KernelWays::KernelWays(int ranks, const KernelChannels& channels)
+    : ranks_(ranks),
+      channels_(static_cast<int>(channels.shapes.size())),
+      may_ll128_(channels.may_ll128),
+      over_nvlink_(channels.over_nvlink),
+      rings_(kind_of(channels, LinkKind::kRing, ranks)),
+      trees_(kind_of(channels, LinkKind::kTree, ranks)) {}
+
+double KernelWays::us(const KernelWay& way, std::size_t bytes) const {
+  const bool by_tree = steps::links_of(way.algorithm) == LinkKind::kTree;
+  const Kind& kind = by_tree ? trees_ : rings_;
+  const ProtocolCosts& costs = costs_of(way.protocol);
+  const Latencies& latencies = by_tree ? costs.tree : costs.ring;
+  const double hop_us = over_nvlink_ ? latencies.nvlink_us : latencies.pci_us;
+  const double channel_bytes_per_us = kBytesPerUs * costs.efficiency * kind.gbps / kind.channels,
+               bytes_per_us = channel_bytes_per_us * way.channels;
+  const auto whole = static_cast<double>(bytes);
+  const double in_chunks = whole * (ranks_ - 1) / ranks_ / bytes_per_us;
+  // A whole message flows through in slices: the first one is late by its own length at each hop, too.
+  const steps::ChannelForm form = kernel_form(kMostChannels, may_ll128_);
+  const double slice_bytes =
+      static_cast<double>((by_tree ? form.tree : form.ring)[static_cast<int>(way.protocol)].slot_bytes) *
+      costs.efficiency;
+  const double slice_us = std::min(whole / way.channels, slice_bytes) / channel_bytes_per_us;
+  const auto flowing = [&](int hops, double carried) {
+    return latencies.call_us + hops * (hop_us + slice_us) + carried / bytes_per_us;
+  };
+  switch (way.algorithm) {
+    case Algorithm::kAllreduceRing:
+      return latencies.call_us + 2 * kind.hops * hop_us + 2 * in_chunks;
+    case Algorithm::kReduceScatterRing:
+    case Algorithm::kAllGatherRing:
+      return latencies.call_us + kind.hops * hop_us + in_chunks;
+    // The search reserves one direction of a tree's links. An all-reduce uses both, and so does a call whose
+    // root is in the middle.
+    case Algorithm::kAllreduceTree:
+      return flowing(2 * kind.hops, 2 * whole);
+    case Algorithm::kBroadcastTree:
+    case Algorithm::kReduceTree:
+      return flowing(std::min(2 * kind.hops, ranks_ - 1), 2 * whole);
+    default:
+      return flowing(kind.hops, whole);
+  }
+}
+
+KernelWay KernelWays::way(Collective collective, std::size_t bytes, KernelLinkage linkage) const {
+  if (collective == Collective::kAllreduce && linkage == KernelLinkage::kAny &&
+      ranks_ <= steps::kMostPairwise) {
+    const int channels = channels_for(bytes, kBytesPerPairwiseChannel, channels_);
+    if (bytes <= kMostOneShot) return {Algorithm::kOneShot, Protocol::kLL, channels};
+    if (bytes <= kMostTwoShot)
+      return {Algorithm::kTwoShot, may_ll128_ ? Protocol::kLL128 : Protocol::kLL, channels};
+  }
+  std::optional<KernelWay> best;
+  double best_us = 0;
+  const auto consider = [&](std::optional<Algorithm> algorithm, const Kind& kind) {
+    if (!algorithm || kind.channels == 0) return;
+    for (const Costs& costs : kCosts) {
+      if ((costs.protocol == Protocol::kLL128 && !may_ll128_) || bytes > costs.most_bytes) continue;
+      const KernelWay way = {*algorithm, costs.protocol,
+                             channels_for(bytes, kBytesPerChannel, kind.channels)};
+      if (const double takes_us = us(way, bytes); !best || takes_us < best_us) best = way, best_us = takes_us;
+    }
+  };
+  if (linkage != KernelLinkage::kTrees || trees_.channels == 0) consider(by_rings(collective), rings_);
+  if (linkage != KernelLinkage::kRings || rings_.channels == 0) consider(by_trees(collective), trees_);
+  return best.value();
+}
+
+steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_bytes, int size) {
+  const auto ranks = static_cast<std::size_t>(size);
+  const bool blocks =
+                 way.algorithm == Algorithm::kReduceScatterRing || way.algorithm == Algorithm::kAllGatherRing,
+             shares = way.algorithm == Algorithm::kAllreduceRing || way.algorithm == Algorithm::kTwoShot;
+  steps::Task task;
+  task.algorithm = way.algorithm;
+  task.protocol = way.protocol;
+  task.size = size;
+  task.count = blocks ? count * ranks : count;
+  task.chunk = shares ? whole_lines(divide_up(count, ranks), elem_bytes) : count;
+  return task;
+}
+
+steps::Task divide(const KernelWay& way, std::span<const Part> blocks) {
+  steps::Task task;
+  task.algorithm = way.algorithm;
+  task.protocol = way.protocol;
+  task.size = static_cast<int>(blocks.size());
+  for (const Part& block : blocks) {
+    task.count += block.length;
+    task.chunk = std::max(task.chunk, block.length);
+  }
+  return task;
+}
+
+}  // namespace loom::device::cuda

@@ -1,0 +1,79 @@
+// kernel_way.hpp -- by which links and which protocol kernels perform a call, and how much memory the links
+// take. Pure arithmetic on what all ranks share.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "device/call.h"
+#include "device/steps/layout.hpp"
+
+namespace loom::device::cuda {
+
+inline constexpr int kMostChannels = 16;
+
+/// Slots as they suit a GPU (estimates, not measured): a slice of a ring keeps one block busy for some 10 us.
+/// Every two ranks have as much for small messages, whatever the number of channels, which share it.
+steps::ChannelForm kernel_form(int channels, bool may_ll128);
+
+/// What all ranks know of the channels of their kernels.
+struct KernelChannels {
+  /// Fastest first. Those with rings come before those without, and likewise those with trees.
+  std::vector<steps::ChannelShape> shapes = {};
+  bool may_ll128 = false;    ///< lines of 128 bytes stay whole between all ranks (nvlink_peers_for_ll128)
+  bool over_nvlink = false;  ///< nothing slower lies between any two ranks
+  double ring_gbps = 0, tree_gbps = 0;  ///< of the first channel's ring, and of its trees; 0: not known
+
+  /// That have such links.
+  int count(steps::LinkKind kind) const;
+};
+/// Rings and trees in order of rank.
+KernelChannels plain_kernel_channels(int ranks, int channels, bool may_ll128 = true);
+
+/// Bytes of memory of each rank.
+std::size_t kernel_bytes(int ranks, const KernelChannels& channels);
+
+/// How kernels perform a call.
+struct KernelWay {
+  steps::Algorithm algorithm;
+  steps::Protocol protocol;
+  int channels;
+};
+/// By what a call may go.
+enum class KernelLinkage { kAny, kRings, kTrees };
+
+bool kernels_carry(Collective collective, KernelLinkage linkage);
+
+/// The ways of one communicator.
+class KernelWays {
+ public:
+  KernelWays(int ranks, const KernelChannels& channels);
+  /// For a collective that kernels_carry(), of two ranks or more. bytes: of the message, all blocks together.
+  KernelWay way(Collective collective, std::size_t bytes, KernelLinkage linkage) const;
+  /// What a way is predicted to take, by kernel_costs.hpp and the speed of the channels; only for rings and
+  /// trees. They compare ways; no call has been measured.
+  double us(const KernelWay& way, std::size_t bytes) const;
+
+ private:
+  /// The channels of one kind.
+  struct Kind {
+    int channels = 0;
+    int hops = 0;  ///< of a tree from its root to the farthest rank; of a ring to the last one
+    double gbps = 0;
+  };
+  static Kind kind_of(const KernelChannels& channels, steps::LinkKind links, int ranks);
+
+  int ranks_, channels_;
+  bool may_ll128_, over_nvlink_;
+  Kind rings_, trees_;
+};
+
+/// A Task of a call's sizes (see steps::Task), equal on all ranks. Chunks are whole lines, so that vectors
+/// stay aligned. count: of a block, where the collective has equal ones.
+steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_bytes, int size);
+/// The same for blocks of any lengths, in elements; Task::blocks is left to the caller.
+steps::Task divide(const KernelWay& way, std::span<const Part> blocks);
+
+}  // namespace loom::device::cuda

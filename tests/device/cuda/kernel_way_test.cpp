@@ -1,0 +1,138 @@
+// By which links and protocol kernels perform a call, and what the links take of a GPU.
+#include "device/cuda/kernel_way.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace loom::device::cuda {
+namespace {
+
+using steps::Algorithm;
+using steps::is_pairwise;
+using steps::LinkKind;
+using steps::Protocol;
+
+constexpr std::size_t kKiB = 1024, kMiB = 1024 * kKiB;
+constexpr Collective kCarried[] = {
+    Collective::kAllreduce, Collective::kReduce,    Collective::kReduceScatter, Collective::kReduceScatterV,
+    Collective::kBroadcast, Collective::kAllGather, Collective::kAllGatherV};
+
+/// As a DGX with an NVSwitch has them: rings of 370 GB/s, and trees that all-reduce as fast.
+KernelWays nvswitch(int ranks, bool may_ll128 = true) {
+  KernelChannels channels = plain_kernel_channels(ranks, 16, may_ll128);
+  channels.over_nvlink = true;
+  channels.ring_gbps = 370.0 / 16;
+  channels.tree_gbps = channels.ring_gbps * ranks / (ranks - 1);
+  return {ranks, channels};
+}
+
+TEST(KernelWay, IsByLL128OnlyWhereLinesStayWhole) {
+  for (const int ranks : {4, 9})
+    for (const Collective collective : kCarried) {
+      bool used = false;
+      for (std::size_t bytes = 1; bytes <= 64 * kMiB; bytes *= 2) {
+        used |= nvswitch(ranks).way(collective, bytes, KernelLinkage::kAny).protocol == Protocol::kLL128;
+        EXPECT_NE(nvswitch(ranks, false).way(collective, bytes, KernelLinkage::kAny).protocol,
+                  Protocol::kLL128);
+      }
+      EXPECT_TRUE(used) << static_cast<int>(collective);
+    }
+}
+
+TEST(KernelWay, IsThereForEveryNumberOfRanks) {
+  for (int ranks = 2; ranks <= 72; ++ranks)
+    for (const Collective collective : kCarried)
+      for (const std::size_t bytes : {std::size_t{1}, 64 * kKiB, kMiB, 64 * kMiB}) {
+        const KernelWay way = nvswitch(ranks).way(collective, bytes, KernelLinkage::kAny);
+        EXPECT_EQ(is_pairwise(way.algorithm),
+                  collective == Collective::kAllreduce && ranks <= steps::kMostPairwise && bytes <= 2 * kMiB);
+        EXPECT_GE(way.channels, 1);
+        EXPECT_LE(way.channels, 16);
+      }
+}
+
+TEST(KernelWay, IsRingOrTreeByWhatIsPredicted) {
+  for (const Collective collective : {Collective::kAllreduce, Collective::kReduce, Collective::kBroadcast}) {
+    std::set<LinkKind> used;
+    for (const double tree_gbps : {5, 20, 80}) {
+      KernelChannels channels = plain_kernel_channels(16, 16);
+      channels.ring_gbps = 20, channels.tree_gbps = tree_gbps;
+      const KernelWays ways(16, channels);
+      for (std::size_t bytes = 8; bytes <= 1024 * kMiB; bytes *= 2) {
+        const KernelWay way = ways.way(collective, bytes, KernelLinkage::kAny);
+        for (const KernelLinkage other : {KernelLinkage::kRings, KernelLinkage::kTrees})
+          EXPECT_LE(ways.us(way, bytes), ways.us(ways.way(collective, bytes, other), bytes));
+        used.insert(steps::links_of(way.algorithm));
+      }
+    }
+    EXPECT_EQ(used, (std::set<LinkKind>{LinkKind::kRing, LinkKind::kTree}));
+  }
+}
+
+/// Shallow trees against a long ring: their speeds and depths are what the plan says.
+TEST(KernelWay, KnowsTheSpeedAndTheDepthOfTrees) {
+  KernelChannels channels = plain_kernel_channels(9, 4);
+  const auto at = [&](std::size_t bytes) {
+    return KernelWays(9, channels).way(Collective::kAllreduce, bytes, KernelLinkage::kAny).algorithm;
+  };
+  channels.ring_gbps = channels.tree_gbps = 10;
+  EXPECT_EQ(at(16 * kMiB), Algorithm::kAllreduceRing);
+  channels.tree_gbps = 40;
+  EXPECT_EQ(at(16 * kMiB), Algorithm::kAllreduceTree);
+  channels.tree_gbps = 10;
+  for (steps::ChannelShape& shape : channels.shapes) shape.trees[0] = {-1, 0, 0, 0, 1, 1, 1, 2, 2};
+  EXPECT_EQ(at(32 * kKiB), Algorithm::kAllreduceTree) << "of depth 2";
+  const KernelWay tree = {Algorithm::kAllreduceTree, Protocol::kLL, 1};
+  EXPECT_LT(KernelWays(9, channels).us(tree, 8), KernelWays(9, plain_kernel_channels(9, 4)).us(tree, 8));
+}
+
+TEST(KernelWay, IsWhatTheUserWants) {
+  for (const Collective collective : kCarried) {
+    EXPECT_TRUE(kernels_carry(collective, KernelLinkage::kAny));
+    EXPECT_TRUE(kernels_carry(collective, KernelLinkage::kRings));
+    const bool by_trees = kernels_carry(collective, KernelLinkage::kTrees);
+    EXPECT_EQ(by_trees, collective == Collective::kAllreduce || collective == Collective::kReduce ||
+                            collective == Collective::kBroadcast);
+    for (const std::size_t bytes : {std::size_t{1}, kMiB, 64 * kMiB}) {
+      const auto links = [&](KernelLinkage linkage) {
+        return steps::links_of(nvswitch(4).way(collective, bytes, linkage).algorithm);
+      };
+      EXPECT_EQ(links(KernelLinkage::kRings), LinkKind::kRing);
+      if (by_trees) {
+        EXPECT_EQ(links(KernelLinkage::kTrees), LinkKind::kTree);
+      }
+    }
+  }
+  for (const Collective collective : {Collective::kAllToAll, Collective::kBarrier, Collective::kScan})
+    EXPECT_FALSE(kernels_carry(collective, KernelLinkage::kAny));
+}
+
+/// A part of them has no more of either kind than it has.
+TEST(KernelWay, UsesTheChannelsThatThereAre) {
+  KernelChannels channels = plain_kernel_channels(9, 4);
+  for (std::size_t c = 1; c < 4; ++c) channels.shapes[c].trees[0].clear();
+  const KernelWays ways(9, channels);
+  EXPECT_EQ(ways.way(Collective::kAllreduce, 64 * kMiB, KernelLinkage::kTrees).channels, 1);
+  EXPECT_EQ(ways.way(Collective::kAllreduce, 64 * kMiB, KernelLinkage::kRings).channels, 4);
+}
+
+/// What docs/architecture.md says of it.
+TEST(KernelWay, TakesBoundedMemory) {
+  const auto bytes = [](int ranks, bool may_ll128) {
+    return kernel_bytes(ranks, plain_kernel_channels(ranks, kMostChannels, may_ll128));
+  };
+  EXPECT_LE(bytes(8, true), 38 * kMiB);
+  EXPECT_LE(bytes(8, false), 28 * kMiB);
+  for (const int ranks : {9, 16, 72}) EXPECT_LE(bytes(ranks, true), 34 * kMiB);
+  // Between every two ranks as much for one channel as for all of them.
+  const auto between_pairs = [&](int channels) {
+    const auto with = kernel_form(channels, true);
+    return static_cast<std::size_t>(channels) * with.pairwise[static_cast<int>(Protocol::kLL128)].bytes();
+  };
+  for (const int channels : {4, 8, 16}) EXPECT_EQ(between_pairs(channels), 512 * kKiB);
+  EXPECT_EQ(kernel_form(16, false).ring[static_cast<int>(Protocol::kLL128)].bytes(), 0U);
+}
+
+}  // namespace
+}  // namespace loom::device::cuda
