@@ -51,6 +51,10 @@ struct Region {
   LineLocks* locks = nullptr;  ///< nullptr: this process alone reaches it
   /// Where the bytes that kernels load from it and store to it are added up; nullptr: nobody counts them.
   std::atomic<std::uint64_t>*loaded = nullptr, *stored = nullptr;
+  static constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
+  std::size_t place = kNowhere;  ///< in the machine, where somebody keeps virtual time
+  std::atomic<double>* arrivals =
+      nullptr;  ///< by line of 128 bytes, in virtual time; nullptr: nobody notes them
 };
 
 /// The addresses that a kernel may use. Any thread may call it.
