@@ -1,10 +1,14 @@
 #include "tests/virtual_gpu/driver/kernel_time.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstring>
+#include <map>
 #include <thread>
 #include <vector>
 
+#include "tests/virtual_gpu/memory/arrivals.hpp"
 #include "tests/virtual_gpu/memory/words.hpp"
 
 namespace virtual_gpu {
@@ -24,8 +28,8 @@ class TimedView final : public memory::View {
       const memory::Region& region = regions_.find(lane.thread, lane.address, form.bytes, false);
       if (is_weak)
         move(region.place, time_.gpu, form.bytes);
-      else
-        look(region, lane.address);
+      else if (region.arrivals != nullptr && region.place != memory::Region::kNowhere)
+        look(form, region, lane);
     }
     if (is_weak) return;
     if (at_ > before)
@@ -35,12 +39,13 @@ class TimedView final : public memory::View {
   }
   void store(const memory::Form& form, std::span<const memory::Access> lanes) override {
     looks_ = 0;
+    ++stores_;
     const bool releases = form.order == memory::Order::kRelease;
     if (releases || (form.order != memory::Order::kWeak && waiting_bytes_ >= kRound)) settle(releases);
     for (const memory::Access& lane : lanes) {
       const memory::Region& region = regions_.find(lane.thread, lane.address, form.bytes, true);
       move(time_.gpu, region.place, form.bytes);
-      if (form.order != memory::Order::kWeak) tell(region, lane.address);
+      if (form.order != memory::Order::kWeak) tell(form, region, lane);
     }
     view_->store(form, lanes);
   }
@@ -48,9 +53,10 @@ class TimedView final : public memory::View {
                        std::uint64_t a, std::uint64_t b) override {
     settle(true);
     const memory::Region region = regions_.find(thread, address, form.bytes, true);
-    tell(region, address);
+    const memory::Form relaxed{form.bytes, memory::Order::kRelaxed, form.scope};
+    tell(relaxed, region, {thread, address, nullptr});
     const std::uint64_t old = view_->update(form, thread, address, change, a, b);
-    look(region, address);
+    if (region.arrivals != nullptr) look(relaxed, region, {thread, address, nullptr});
     return old;
   }
   void fence(unsigned thread, memory::Scope scope) override {
@@ -96,18 +102,47 @@ class TimedView final : public memory::View {
     waiting_bytes_ = 0;
   }
 
-  void tell(const memory::Region& region, std::uint64_t address) {
+  static memory::Arrivals& line_of(const memory::Region& region, std::uint64_t address) {
+    return region.arrivals[(address - region.begin) / memory::kLineBytes];
+  }
+  static std::uint64_t word_at(const std::byte* at, std::size_t bytes) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, at, bytes);
+    return word;
+  }
+  static bool is_word(const memory::Form& form, memory::Order order) {
+    return form.order == order && form.bytes <= sizeof(std::uint64_t);
+  }
+
+  void tell(const memory::Form& form, const memory::Region& region, const memory::Access& lane) {
     if (region.place == memory::Region::kNowhere) return;
     const Ns there = at_ + clock_.latency(time_.gpu, region.place);
-    note_arrival(region.arrivals, address - region.begin, there);
     // The program may look at it with the CPU, which asks nobody.
     if (region.path == memory::Path::kHost) clock_.wait_until(there);
+    if (region.arrivals == nullptr) return;
+    if (!is_word(form, memory::Order::kRelease)) return line_of(region, lane.address).note(there);
+    std::array<std::byte, sizeof(std::uint64_t)> before{};
+    memory::load_words(before.data(), memory::host_of(region, lane.address), form.bytes);
+    line_of(region, lane.address)
+        .note_release(lane.address % memory::kLineBytes, word_at(before.data(), form.bytes),
+                      word_at(lane.data, form.bytes), there);
   }
-  void look(const memory::Region& region, std::uint64_t address) {
-    const Ns there = arrival_of(region.arrivals, address - region.begin);
-    if (there <= at_ || region.place == memory::Region::kNowhere) return;
+  void look(const memory::Form& form, const memory::Region& region, const memory::Access& lane) {
+    memory::Arrivals& line = line_of(region, lane.address);
+    const Ns latency = clock_.latency(region.place, time_.gpu);
+    if (!is_word(form, memory::Order::kAcquire)) return take_on(line.latest(), latency);
+    Look& last = looked_[lane.address];
+    const std::uint64_t value = word_at(lane.data, form.bytes);
+    const auto seen = line.find(lane.address % memory::kLineBytes, value, at_ - latency,
+                                last.stores == stores_ ? last.number : memory::Arrivals::kNone);
+    last = {seen.number, stores_};
+    if (seen.value != value) std::memcpy(lane.data, &seen.value, form.bytes);
+    take_on(seen.at, latency);
+  }
+  void take_on(Ns there, Ns latency) {
+    if (there + latency <= at_) return;
     settle(false);
-    at_ = std::max(at_, there + clock_.latency(region.place, time_.gpu));
+    at_ = std::max(at_, there + latency);
   }
   /// A kernel that has looked in vain for so many times may leave. That they take this machine long to come
   /// by is not to be a reason.
@@ -125,6 +160,13 @@ class TimedView final : public memory::View {
   std::vector<Flow> flows_;  ///< what has been loaded and stored since settle()
   std::uint64_t waiting_bytes_ = 0;
   unsigned looks_ = 0;  ///< in vain, one after the other
+  /// By address: which release the block has seen when it looked last, and how often it had stored by then.
+  struct Look {
+    std::int64_t number = memory::Arrivals::kNone;
+    std::uint64_t stores = 0;
+  };
+  std::map<std::uint64_t, Look> looked_;
+  std::uint64_t stores_ = 0;
 };
 
 }  // namespace
@@ -132,13 +174,6 @@ class TimedView final : public memory::View {
 std::unique_ptr<memory::View> timed_view(GridTime& time, const memory::Space& space,
                                          std::unique_ptr<memory::View> view) {
   return std::make_unique<TimedView>(time, space, std::move(view));
-}
-
-void note_arrival(std::atomic<double>* arrivals, std::size_t offset, Ns at) {
-  if (arrivals != nullptr) machine::raise(arrivals[offset / memory::kLineBytes], at);
-}
-Ns arrival_of(const std::atomic<double>* arrivals, std::size_t offset) {
-  return arrivals == nullptr ? 0 : arrivals[offset / memory::kLineBytes].load(std::memory_order_acquire);
 }
 
 }  // namespace virtual_gpu

@@ -5,10 +5,11 @@
 // they have passed. One latency comes on top for all the loads, and for a release one for the stores: warps
 // do these side by side.
 //
-// A strong store leaves the time at which it arrives with its line of 128 bytes, in memory that processes
-// share; a strong load that finds a later time than the block's takes it on. So no block goes on before what
-// it waits for has come, and looks in vain take no time: how many there are is this machine's affair. A line
-// has one time: whoever looks late finds that of the latest store, though an earlier one would have done.
+// A strong store leaves the time at which it arrives beside its line, in memory that processes share
+// (memory/arrivals.hpp); a strong load that finds a later time than the block's takes it on. So no block goes
+// on before what it waits for has come, and looks in vain take no time: how many there are is this machine's
+// affair. An acquiring load of a word that others release gives what the word had at the block's time, or, to
+// a block that has stored nothing since it looked last, what comes next.
 #pragma once
 
 #include <atomic>
@@ -34,9 +35,5 @@ struct GridTime {
 /// A block of it, which sees its memory by `view`. `space` and `time` must outlive the result.
 std::unique_ptr<memory::View> timed_view(GridTime& time, const memory::Space& space,
                                          std::unique_ptr<memory::View> view);
-
-/// Of the line of a byte at this offset; arrivals nullptr: nobody notes any.
-void note_arrival(std::atomic<double>* arrivals, std::size_t offset, Ns at);
-Ns arrival_of(const std::atomic<double>* arrivals, std::size_t offset);
 
 }  // namespace virtual_gpu

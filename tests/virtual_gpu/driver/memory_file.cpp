@@ -19,7 +19,8 @@ std::unique_ptr<MemoryFile> MemoryFile::create(std::size_t bytes, std::size_t fi
                                                bool notes_written) {
   const std::size_t pages = whole_pages(first + bytes),
                     bits = notes_written ? whole_pages(memory::WrittenMap::words_for(bytes) * 8) : 0,
-                    arrivals = machine::keeps_time() ? whole_pages((bytes / 128 + 1) * sizeof(double)) : 0;
+                    arrivals =
+                        machine::keeps_time() ? whole_pages((bytes / 128 + 1) * sizeof(memory::Arrivals)) : 0;
   const int descriptor = ::memfd_create("virtual_gpu", MFD_CLOEXEC);
   if (descriptor < 0) return nullptr;
   std::unique_ptr<MemoryFile> memory(new MemoryFile(descriptor));

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "tests/virtual_gpu/memory/arrivals.hpp"
 #include "tests/virtual_gpu/memory/space.hpp"
 
 namespace virtual_gpu {
@@ -43,10 +44,10 @@ class MemoryFile {
   std::byte* data() const { return mapped_ + first(); }
   Shared& shared() const { return *shared_; }
   memory::WrittenMap* written() const { return written_.get(); }
-  /// In virtual time, by lines of 128 bytes; nullptr: nobody keeps it.
-  std::atomic<double>* arrivals() const {
+  /// By lines of 128 bytes; nullptr: nobody keeps virtual time.
+  memory::Arrivals* arrivals() const {
     return shared_->arrivals_at == 0 ? nullptr
-                                     : reinterpret_cast<std::atomic<double>*>(mapped_ + shared_->arrivals_at);
+                                     : reinterpret_cast<memory::Arrivals*>(mapped_ + shared_->arrivals_at);
   }
   /// Whole pages, and where in them the memory begins.
   std::size_t mapped_bytes() const;

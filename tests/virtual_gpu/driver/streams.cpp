@@ -2,7 +2,7 @@
 #include <thread>
 
 #include "tests/virtual_gpu/driver/driver.hpp"
-#include "tests/virtual_gpu/driver/kernel_time.hpp"
+#include "tests/virtual_gpu/memory/words.hpp"
 
 using namespace virtual_gpu;
 
@@ -155,6 +155,12 @@ EXPORT int cuLaunchHostFunc(void* handle, HostFunction* function, void* data) {
 /// Words in memory that streams write, and wait for.
 namespace {
 
+/// nullptr: nobody keeps virtual time.
+memory::Arrivals* line_of(const Allocation& in, Address address) {
+  memory::Arrivals* const lines = in.file ? in.file->arrivals() : nullptr;
+  return lines == nullptr ? nullptr : lines + (address - in.begin) / memory::kLineBytes;
+}
+
 template <class Word>
 Result write_value(const char* function, void* handle, Address address, Word value) {
   return enter(function, kInContext, [&](Call& call) -> Result {
@@ -163,7 +169,7 @@ Result write_value(const char* function, void* handle, Address address, Word val
     const AllocationPtr in = call.driver.memory.holding(address, sizeof(Word));
     if (in == nullptr || address % sizeof(Word) != 0) return kInvalidValue;
     return enqueue(call, *stream, [in, address, value](Work& work) {
-      if (in->file) note_arrival(in->file->arrivals(), address - in->begin, work.begin());
+      if (memory::Arrivals* const line = line_of(*in, address)) line->note(work.begin());
       std::atomic_ref(*reinterpret_cast<Word*>(in->at(address))).store(value, std::memory_order_release);
       if (in->file && in->file->written() != nullptr)
         in->file->written()->mark(address - in->begin, sizeof(Word));
@@ -195,7 +201,7 @@ Result wait_value(const char* function, void* handle, Address address, Word valu
         }
       };
       while (!is_there() && !context->stop) std::this_thread::sleep_for(std::chrono::microseconds(20));
-      if (in->file) work.end = std::max(work.begin(), arrival_of(in->file->arrivals(), address - in->begin));
+      if (const memory::Arrivals* const line = line_of(*in, address)) work.end = line->latest();
     });
   });
 }
