@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <string>
 
 namespace loom {
@@ -66,7 +65,6 @@ Algorithm CallSelector::perform_probing(const device::Call& call, Choice choice)
       usual == Algorithm::kImmediate &&
       (call.collective == device::Collective::kBroadcast || call.collective == device::Collective::kReduce);
   const double margin = runs_ahead ? 1.2 : 1.1;
-  using Clock = std::chrono::steady_clock;
   Window& window = window_of(call, usual);
   if (window.agrees())
     execution_.announce(call, device::CallFamily::kImmediate);  // a broadcast's sizes differ before others do
@@ -74,11 +72,11 @@ Algorithm CallSelector::perform_probing(const device::Call& call, Choice choice)
   const bool timed = window.is_timed();
   const Algorithm way = window.by_candidate() ? candidate : usual;
   explain(window.candidate_leads() ? candidate : usual, call);  // probes are no news
-  const auto began = timed ? Clock::now() : Clock::time_point();
+  const double began = timed ? member_.process.now() : 0;
   execution_.perform(way, call);
   std::uint64_t ns_per_mib = 0;
   if (timed) {
-    const auto ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - began).count());
+    const auto ns = static_cast<std::uint64_t>((member_.process.now() - began) * 1e9);
     ns_per_mib = ns * kMiB / whole_message_of(call);
   }
   window.finish(ns_per_mib);
