@@ -80,6 +80,9 @@ struct loom_runtime {
   /* Shows a message to the user. where: the communicator and rank; cause: one or more whole sentences. */
   void (*show)(enum loom_message message, const char* where, const char* cause);
   void (*log)(const char* line); /* coll_loom_verbose output, without a newline */
+  /* Seconds of a clock that never goes back, by which calls are timed. NULL: the system's, or that of a
+   * driver which keeps time of its own (device/cuda/driver.hpp). */
+  double (*now)(void);
   struct loom_parameters parameters;
 };
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <string>
 
 namespace loom {
@@ -72,7 +71,7 @@ Algorithm CallSelector::perform_probing(const device::Call& call, Choice choice)
   const bool news = window.agrees() && window.settle(execution_.largest(window.own_time()), margin);
   const Algorithm way = window.by_candidate() ? candidate : usual;
   explain(window.candidate_leads() ? candidate : usual, call);  // probes are no news
-  TimedCall timed(window, whole_message_of(call));
+  TimedCall timed(member_.process, window, whole_message_of(call));
   execution_.perform(way, call);
   timed.finish();
   if (news) explain_leader(call, window, usual, candidate);  // not while the others wait

@@ -18,20 +18,20 @@ namespace loom {
 /// A call of a window, from the moment when all ranks have arrived.
 class TimedCall {
  public:
-  /// bytes: of the whole message; more than 0.
-  TimedCall(Window& window, std::size_t bytes)
-      : window_(window), bytes_(bytes), began_(window.is_timed() ? Clock::now() : Clock::time_point()) {}
+  /// bytes: of the whole message; more than 0. Both must outlive this.
+  TimedCall(const Process& process, Window& window, std::size_t bytes)
+      : process_(process), window_(window), bytes_(bytes), began_(window.is_timed() ? process.now() : 0) {}
   void finish() {
-    constexpr std::uint64_t kMiB = 1024 * 1024;
-    const auto ns = window_.is_timed() ? std::chrono::nanoseconds(Clock::now() - began_).count() : 0;
-    window_.finish(static_cast<std::uint64_t>(ns) * kMiB / bytes_);
+    constexpr double kNsPerMib = 1e9 * 1024 * 1024;
+    const double took = window_.is_timed() ? process_.now() - began_ : 0;
+    window_.finish(static_cast<std::uint64_t>(took / static_cast<double>(bytes_) * kNsPerMib));
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
+  const Process& process_;
   Window& window_;
   std::size_t bytes_;
-  Clock::time_point began_;
+  double began_;
 };
 
 /// All of it answers alike on all ranks.

@@ -155,7 +155,7 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
   const Algorithm leader = window != nullptr && window->candidate_leads() ? Algorithm::kStaged : algorithm;
   selector_.explain(leader, call);  // probes are no news
   if (news) selector_.explain_leader(call, *window, algorithm, Algorithm::kStaged);
-  if (window != nullptr) timed_.emplace(*window, selector_.whole_message_of(call));
+  if (window != nullptr) timed_.emplace(member_.process, *window, selector_.whole_message_of(call));
   if (stages) return {};
   Operation operation{call, algorithm};
   if (elsewhere.memory) operation.call.out = elsewhere.memory.get();

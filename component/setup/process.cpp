@@ -94,6 +94,13 @@ void Process::open_driver(bool if_loaded) {
   found_staging_.store(staging_.get(), std::memory_order_release);
 }
 
+device::cuda::Driver::Clock Process::clock() const noexcept {
+  if (const auto of_driver = staging_ ? staging_->driver().own_clock() : nullptr) return of_driver;
+  return [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  };
+}
+
 device::cuda::Staging* Process::look_for_devices() {
   const std::lock_guard lock(mutex_);
   if (!staging_) open_driver(true);

@@ -53,12 +53,15 @@ class Process {
                    int (*progress_callback)(void) = nullptr)
       : runtime_(runtime), host_name_(std::move(host_name)), progress_callback_(progress_callback) {
     open_driver(false);
+    if (runtime_.now == nullptr) runtime_.now = clock();
   }
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
   const loom_runtime& runtime() const noexcept { return runtime_; }
+  /// In seconds; only differences mean something.
+  double now() const noexcept { return runtime_.now(); }
   const std::string& host_name();
   const device::ProcessId& id();
   /// Random, not 0: names this process among all that it may share a communicator with. Throws Error.
@@ -146,6 +149,7 @@ class Process {
   const topo::Machine& machine();
   static bool is_set(const char* path) noexcept { return path != nullptr && *path != '\0'; }
   void open_driver(bool if_loaded);
+  device::cuda::Driver::Clock clock() const noexcept;
   void write_once(bool& written, const char* variable, const char* path,
                   const std::function<std::string()>& text) noexcept;
 

@@ -99,6 +99,11 @@ class Driver {
     std::optional<int> retained_;
   };
 
+  /// The seconds of a driver that keeps time of its own, as the one of tests/virtual_gpu where its user asks
+  /// for that; else nullptr.
+  using Clock = double (*)();
+  Clock own_clock() const noexcept;
+
   /// Any function of the driver, or nullptr.
   void* find(const char* name) const noexcept;
   /// The same for a function that must be there. Throws Error (kDevice).

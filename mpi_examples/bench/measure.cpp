@@ -5,6 +5,8 @@
 #include <numeric>
 #include <random>
 
+#include "mpi_examples/support/clock.hpp"
+
 namespace loom::bench {
 namespace {
 
@@ -113,10 +115,9 @@ std::optional<double> Bench::floor_seconds(const Case& one) {
 /// How long all ranks together need for a barrier; the same on every rank.
 double Bench::barrier_seconds() {
   constexpr int kBarriers = 20;
-  MPI_Barrier(control_);
-  const double start = MPI_Wtime();
+  const double start = mpi::begin_together(control_);
   for (int i = 0; i < kBarriers; ++i) MPI_Barrier(control_);
-  return slowest((MPI_Wtime() - start) / kBarriers);
+  return slowest((mpi::now() - start) / kBarriers);
 }
 
 double Bench::slowest(double seconds) {
@@ -177,8 +178,7 @@ void Bench::fill(const Case& one, std::size_t slots, std::uint64_t shift) {
 
 double Bench::run(const Case& one, MPI_Comm comm, std::size_t slots) {
   const Collective& collective = *options_.collective;
-  MPI_Barrier(control_);
-  const double start = MPI_Wtime();
+  const double start = mpi::begin_together(control_);
   for (std::size_t slot = 0; slot < slots; ++slot) {
     const std::size_t at = slot * stride_bytes_;
     collective.call({.send = one.in_place ? MPI_IN_PLACE : send_->address() + at,
@@ -187,7 +187,7 @@ double Bench::run(const Case& one, MPI_Comm comm, std::size_t slots) {
                      .root = one.root_of(slot),
                      .comm = comm});
   }
-  return MPI_Wtime() - start;
+  return mpi::now() - start;
 }
 
 std::uint64_t Bench::count_wrong(const Case& one, std::size_t slots, std::uint64_t shift) {

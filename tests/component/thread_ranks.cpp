@@ -89,6 +89,7 @@ void Job::run(const std::function<void(Rank&)>& body) {
     }
   };
   runtime.log = [](const char* line) { current_transcript->add_line(line); };
+  runtime.now = now;
   runtime.parameters = parameters;
 
   std::deque<Gatherer> gatherers;

@@ -89,6 +89,7 @@ struct Job {
   /// In which a rank may meet the others at the same time, each with its bootstrap.
   std::size_t threads_per_rank = 1;
   Transcript transcript = {};
+  double (*now)(void) = nullptr;  ///< as in loom_runtime
 
   /// Runs body(rank) in one thread for each rank and rethrows the first exception of any.
   void run(const std::function<void(Rank&)>& body);

@@ -141,6 +141,33 @@ TEST_P(TunedCalls, UseTheAlgorithmThatLeads) {
   });
 }
 
+/// Of a rank: on this clock the first calls that are timed, which are by the usual algorithm, take twice as
+/// long as the later ones, or half as long.
+thread_local int looks;
+template <bool kLater>
+double faster_later() {
+  const int call = looks / 2;
+  const bool is_early = call < static_cast<int>(Window::kLong.timed);
+  return 100 * call + (looks++ % 2 == 0 ? 0 : is_early == kLater ? 2 : 1);
+}
+
+TEST_P(TunedCalls, GoByTheClockOfTheRuntime) {
+  for (const bool candidate_is_faster : {false, true}) {
+    Job job{.ranks = GetParam(), .now = candidate_is_faster ? faster_later<true> : faster_later<false>};
+    job.run([&](Rank& self) {
+      const auto communicator = self.connect();
+      check_call(self, *communicator, Collective::kBarrier, 0, false, 0);
+      if (!ForcedTuner::start(*communicator)) return;
+      constexpr int kCalls = 10;
+      for (int call = 0; call < static_cast<int>(2 * Window::kLong.probe) + kCalls; ++call)
+        check_call(self, *communicator, Collective::kAllreduce, 300'000, false, call);
+      EXPECT_EQ(ForcedTuner::performed(*communicator,
+                                       candidate_is_faster ? Algorithm::kSingleCopy : Algorithm::kCico),
+                Window::kLong.probe + kCalls);
+    });
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, TunedCalls, ::testing::Values(2, 3, 4),
                          [](const auto& test) { return std::to_string(test.param) + "Ranks"; });
 

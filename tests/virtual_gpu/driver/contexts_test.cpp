@@ -43,6 +43,10 @@ TEST_F(Contexts, ChildrenOfForkAreNotInitialised) {
   EXPECT_EQ(status, 0);
 }
 
+TEST_F(Contexts, KeepNoVirtualTimeUnlessAsked) {
+  EXPECT_LT(cuda_.function<decltype(virtual_gpu_now)>("virtual_gpu_now")(), 0);
+}
+
 TEST_F(Contexts, DevicesAreKnownByTheirNumbersAndBuses) {
   int count = 0, device = -1, value = 0;
   EXPECT_EQ(call("cuDeviceGetCount", &count), kSuccess);

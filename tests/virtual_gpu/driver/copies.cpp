@@ -122,6 +122,7 @@ Result copy(Call& call, void* handle, Address to, Is to_is, Address from, Is fro
     for (const End& end : {target, source})
       if (!end.on_host()) d.counts.foreign_context += end.in->device != call.context->device;
   }
+  const double share = source.pageable() || target.pageable() ? machine::kPageableShare : 1;
   std::shared_ptr<std::vector<std::byte>> staged;
   if (source.pageable() && !target.on_host() && stream->capture == nullptr) {
     if (!async || bytes > kInCommand) {
@@ -135,12 +136,14 @@ Result copy(Call& call, void* handle, Address to, Is to_is, Address from, Is fro
     std::memcpy(staged->data(), source.at, staged->size());
     source.at = staged->data();
   }
-  result = enqueue(call, *stream,
-                   [target, source, shape, staged, gpus = &*d.gpus, to_user = User(target.in),
-                    from_user = User(source.in)] {
-                     copy_rows(target, source, shape.width, shape.rows);
-                     gpus->count(source.gpu(), target.gpu(), shape.width * shape.rows);
-                   });
+  result = enqueue(
+      call, *stream,
+      [target, source, shape, share, staged, gpus = &*d.gpus, to_user = User(target.in),
+       from_user = User(source.in)](Work& work) {
+        copy_rows(target, source, shape.width, shape.rows);
+        work.end = gpus->copy(source.gpu(), target.gpu(), shape.width * shape.rows, share, work.begin());
+      },
+      kCopy);
   if (result != kSuccess || stream->capture != nullptr) return result;
   const bool between_devices = !target.on_host() && !source.on_host();
   const bool waits = target.pageable() || (target.on_host() && source.on_host()) ||
@@ -198,11 +201,13 @@ Result fill(const char* function, void* handle, Address address, Value value, st
       return result;
     const Result result = enqueue(
         call, *stream,
-        [target, value, count, user = User(target.in), gpus = &*call.driver.gpus, by = call.context->device] {
+        [target, value, count, user = User(target.in), gpus = &*call.driver.gpus,
+         by = call.context->device](Work& work) {
           std::fill_n(reinterpret_cast<Value*>(target.at), count, value);
           note_written(target, target.at, nullptr, nullptr, count * sizeof(Value));
-          gpus->count_fill(by, target.gpu(), count * sizeof(Value));
-        });
+          work.end = gpus->fill(by, target.gpu(), count * sizeof(Value), work.begin());
+        },
+        kLaunch);
     if (result != kSuccess || async || !target.on_host()) return result;
     call.wait(stream->last);
     return call.context->sticky;

@@ -154,6 +154,20 @@ std::shared_ptr<Stream> Call::stream(void* handle) const {
   return found == driver.streams.end() ? nullptr : found->second;
 }
 
+void Call::wait(const WorkPtr& work) {
+  driver.engine.wait(lock, work);
+  machine::VirtualClock* const clock = driver.gpus->clock();
+  if (work != nullptr && clock != nullptr) clock->wait_until(work->end + machine::kSynchronizeNs);
+}
+
+/// Questions in vain take no time: how many there are is this machine's affair.
+void Call::find_ended(const WorkPtr& work) {
+  machine::VirtualClock* const clock = driver.gpus->clock();
+  if (clock == nullptr) return;
+  if (work != nullptr) clock->wait_until(work->end);
+  clock->spend(machine::kQueryNs);
+}
+
 Result Call::wait_for_all(Context& of) {
   std::vector<WorkPtr> works;
   for (const auto& stream : of.streams) works.push_back(stream->last);
@@ -163,7 +177,8 @@ Result Call::wait_for_all(Context& of) {
   return of.sticky;
 }
 
-Result enqueue(Call& call, Stream& stream, std::function<void()> body, const WorkPtr& after) {
+Result enqueue(Call& call, Stream& stream, std::function<void(Work&)> body, const Cost& cost,
+               const WorkPtr& after) {
   Driver& d = call.driver;
   Context& context = *stream.context;
   if (stream.capture != nullptr) {
@@ -186,10 +201,15 @@ Result enqueue(Call& call, Stream& stream, std::function<void()> body, const Wor
     before.push_back(context.legacy->last);
   }
   if (body)
-    body = [&context, body = std::move(body)] {
-      if (context.sticky == kSuccess) body();
+    body = [&context, body = std::move(body)](Work& work) {
+      if (context.sticky == kSuccess) body(work);
     };
-  stream.last = d.engine.enqueue(std::move(body), before);
+  Schedule schedule;
+  if (machine::VirtualClock* const clock = d.gpus->clock(); clock != nullptr) {
+    clock->spend(cost.call);
+    schedule = {clock->now() + cost.start, cost.gap};
+  }
+  stream.last = d.engine.enqueue(std::move(body), before, schedule);
   return kSuccess;
 }
 
@@ -236,6 +256,17 @@ EXPORT void virtual_gpu_read(VirtualGpuCounts* counts) {
   Driver& d = driver();
   const std::lock_guard lock(d.mutex);
   *counts = d.counts;
+}
+EXPORT double virtual_gpu_now(void) {
+  Driver& d = driver();
+  const std::lock_guard lock(d.mutex);
+  if (!d.gpus) return machine::keeps_time() ? 0 : -1;
+  return d.gpus->clock() != nullptr ? d.gpus->clock()->now() * 1e-9 : -1;
+}
+EXPORT void virtual_gpu_wait_until(double seconds) {
+  Driver& d = driver();
+  const std::lock_guard lock(d.mutex);
+  if (d.gpus && d.gpus->clock() != nullptr) d.gpus->clock()->wait_until(seconds * 1e9);
 }
 EXPORT void virtual_gpu_fail(const char* function, int after, int error) {
   Driver& d = driver();

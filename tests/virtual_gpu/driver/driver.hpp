@@ -187,7 +187,9 @@ struct Call {
 
   /// nullptr: there is no such stream.
   std::shared_ptr<Stream> stream(void* handle) const;
-  void wait(const WorkPtr& work) { driver.engine.wait(lock, work); }
+  void wait(const WorkPtr& work);
+  /// The program has asked, and learns that it has ended; work nullptr: that there is none.
+  void find_ended(const WorkPtr& work);
   /// All that streams of a context have to do. Then: its error.
   Result wait_for_all(Context& context);
 };
@@ -210,9 +212,19 @@ Result enter(const char* function, unsigned needs, Body&& body) {
   }
 }
 
+/// Of virtual time, in ns: what it takes to enqueue work, beside what the work itself moves.
+struct Cost {
+  machine::Ns call = 0;   ///< of the program's
+  machine::Ns start = 0;  ///< from there until the work may begin
+  machine::Ns gap = 0;    ///< between what came before it and the work
+};
+inline constexpr Cost kLaunch{machine::kLaunchCallNs, machine::kKernelStartNs, machine::kKernelGapNs},
+    kCopy{machine::kCopyCallNs, machine::kCopyStartNs, 0}, kMark{machine::kEventRecordNs, 0, 0};
+
 /// Puts work into a stream; where that captures, into its capture, and the body is not called. Work of a
 /// context that has failed is left out, but for marks.
-Result enqueue(Call& call, Stream& stream, std::function<void()> body, const WorkPtr& after = nullptr);
+Result enqueue(Call& call, Stream& stream, std::function<void(Work&)> body, const Cost& cost = {},
+               const WorkPtr& after = nullptr);
 
 /// A pointer that the program gave, or that it gets.
 inline void* pointer(Address address) {

@@ -17,6 +17,7 @@ Gpus::Gpus()
       state_(machine_, machine::state_file(machine_)),
       traffic_(machine_, state_),
       gpus_(machine_.gpus()) {
+  if (machine::keeps_time()) clock_.emplace(machine_, state_);
   const auto shared = variable("VIRTUAL_GPU_SHARED");
   const std::uint64_t owner =
       shared ? std::hash<std::string>()(*shared) : static_cast<std::uint64_t>(::getpid());
@@ -88,14 +89,29 @@ std::atomic<std::uint64_t>& Gpus::counter(std::optional<machine::Place> from,
   return from && to ? traffic_.counter(*from, *to) : traffic_.elsewhere();
 }
 
-void Gpus::count(const Uuid* from, const Uuid* to, std::size_t bytes) {
-  const Uuid* const gpu = from != nullptr ? from : to;
-  const std::size_t user = gpu == nullptr ? 0 : index_of(*gpu).value_or(0);
-  counter(place_of(from, user), place_of(to, user)).fetch_add(bytes, std::memory_order_relaxed);
+machine::Ns Gpus::moved(std::optional<machine::Place> from, std::optional<machine::Place> to,
+                        std::size_t bytes, double share, machine::Ns begin) {
+  counter(from, to).fetch_add(bytes, std::memory_order_relaxed);
+  if (!clock_ || !from || !to) return begin;
+  const std::size_t source = machine_.index_of(*from), target = machine_.index_of(*to);
+  const machine::Ns least = static_cast<double>(bytes) / (machine_.route(source, target).gbps * share);
+  return std::max(clock_->carry(source, target, bytes, begin), begin + least) +
+         clock_->latency(source, target);
 }
 
-void Gpus::count_fill(int by, const Uuid* to, std::size_t bytes) {
-  counter(machine::gpu(index(by)), place_of(to, index(by))).fetch_add(bytes, std::memory_order_relaxed);
+machine::Ns Gpus::copy(const Uuid* from, const Uuid* to, std::size_t bytes, double share, machine::Ns begin) {
+  const Uuid* const gpu = from != nullptr ? from : to;
+  const std::size_t user = gpu == nullptr ? 0 : index_of(*gpu).value_or(0);
+  return moved(place_of(from, user), place_of(to, user), bytes, share, begin);
+}
+
+machine::Ns Gpus::fill(int by, const Uuid* to, std::size_t bytes, machine::Ns begin) {
+  return moved(machine::gpu(index(by)), place_of(to, index(by)), bytes, 1, begin);
+}
+
+std::size_t Gpus::place_of_memory(const Uuid* memory, int user) const {
+  const std::optional<machine::Place> place = place_of(memory, index(user));
+  return place ? machine_.index_of(*place) : memory::Region::kNowhere;
 }
 
 void Gpus::count_in(memory::Region& region, int by, const Uuid* of) {

@@ -195,7 +195,7 @@ EXPORT int cuMemFreeAsync(Address address, void* handle) {
     if (allocation == nullptr || allocation->leaves) return say(kInvalidValue, "not memory of a pool");
     if (stream->capture != nullptr) return kNotSupported;
     allocation->leaves = true;
-    return enqueue(call, *stream, [&d = call.driver, allocation] {
+    return enqueue(call, *stream, [&d = call.driver, allocation](Work&) {
       const std::lock_guard lock(d.mutex);
       if (d.memory.at(allocation->begin) == allocation) d.release(allocation);
     });

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/virtual_gpu/machine/clock.hpp"
+
 namespace virtual_gpu {
 namespace {
 
@@ -16,11 +18,13 @@ static_assert(sizeof(MemoryFile::Shared) <= kPage);
 std::unique_ptr<MemoryFile> MemoryFile::create(std::size_t bytes, std::size_t first, const Uuid& gpu,
                                                bool notes_written) {
   const std::size_t pages = whole_pages(first + bytes),
-                    bits = notes_written ? whole_pages(memory::WrittenMap::words_for(bytes) * 8) : 0;
+                    bits = notes_written ? whole_pages(memory::WrittenMap::words_for(bytes) * 8) : 0,
+                    arrivals =
+                        machine::keeps_time() ? whole_pages((bytes / 128 + 1) * sizeof(memory::Arrivals)) : 0;
   const int descriptor = ::memfd_create("virtual_gpu", MFD_CLOEXEC);
   if (descriptor < 0) return nullptr;
   std::unique_ptr<MemoryFile> memory(new MemoryFile(descriptor));
-  memory->file_bytes_ = pages + bits + kPage;
+  memory->file_bytes_ = pages + bits + arrivals + kPage;
   if (::ftruncate(descriptor, static_cast<off_t>(memory->file_bytes_)) != 0) return nullptr;
   Shared shared{};
   shared.magic = kMagic;
@@ -28,6 +32,7 @@ std::unique_ptr<MemoryFile> MemoryFile::create(std::size_t bytes, std::size_t fi
   shared.first = first;
   shared.gpu = gpu;
   shared.written_at = notes_written ? pages : 0;
+  shared.arrivals_at = arrivals > 0 ? pages + bits : 0;
   if (::getrandom(&shared.cookie, sizeof(shared.cookie), 0) != sizeof(shared.cookie)) return nullptr;
   if (::pwrite(descriptor, &shared, sizeof(shared), static_cast<off_t>(memory->file_bytes_ - kPage)) !=
       sizeof(shared))

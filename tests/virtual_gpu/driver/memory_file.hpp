@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "tests/virtual_gpu/memory/arrivals.hpp"
 #include "tests/virtual_gpu/memory/space.hpp"
 
 namespace virtual_gpu {
@@ -22,6 +23,7 @@ class MemoryFile {
     std::uint64_t bytes, first;
     Uuid gpu;
     std::uint64_t written_at;          ///< 0: nobody notes what is written
+    std::uint64_t arrivals_at;         ///< 0: nobody keeps virtual time
     std::atomic<std::uint32_t> freed;  ///< its owner has freed it
     std::uint32_t exportable;          ///< of virtual memory
     memory::LineLocks locks;
@@ -42,6 +44,11 @@ class MemoryFile {
   std::byte* data() const { return mapped_ + first(); }
   Shared& shared() const { return *shared_; }
   memory::WrittenMap* written() const { return written_.get(); }
+  /// By lines of 128 bytes; nullptr: nobody keeps virtual time.
+  memory::Arrivals* arrivals() const {
+    return shared_->arrivals_at == 0 ? nullptr
+                                     : reinterpret_cast<memory::Arrivals*>(mapped_ + shared_->arrivals_at);
+  }
   /// Whole pages, and where in them the memory begins.
   std::size_t mapped_bytes() const;
   std::size_t first() const { return shared_->first; }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "tests/virtual_gpu/driver/image.hpp"
+#include "tests/virtual_gpu/driver/kernel_time.hpp"
 #include "tests/virtual_gpu/driver/memory.hpp"
 #include "tests/virtual_gpu/driver/module.hpp"
 
@@ -163,12 +164,15 @@ class KernelSpace final : public memory::Space {
     memory::Region region{.begin = in->begin, .bytes = in->bytes, .host = in->at(in->begin)};
     region.path =
         in->on_host() ? memory::Path::kHost : driver_.gpus->path(context_.device, in->file->shared().gpu);
-    driver_.gpus->count_in(region, context_.device, in->on_host() ? nullptr : &in->file->shared().gpu);
+    const Uuid* const gpu = in->on_host() ? nullptr : &in->file->shared().gpu;
+    driver_.gpus->count_in(region, context_.device, gpu);
+    region.place = driver_.gpus->place_of_memory(gpu, context_.device);
     region.this_gpu_only = is_private(*in);
     if (in->kind == Kind::kVirtual) region.writable = (in->access.at(context_.device) & 2) != 0;
     if (in->file) {
       region.written = in->file->written();
       region.locks = &in->file->shared().locks;
+      region.arrivals = in->file->arrivals();
     }
     return region;
   }
@@ -243,13 +247,20 @@ struct Grid {
   BlockNeeds needs;
   std::uint64_t seed;
 
-  void perform() {
+  void perform(Work& work) {
     Multiprocessors& gpu = *driver.multiprocessors[static_cast<std::size_t>(context.device)];
     Multiprocessors::Room room(gpu, needs);
     launch.parameters = parameters;
     KernelSpace space(driver, context);
+    run::Settings how = settings(seed, room);
+    std::optional<GridTime> time;
+    if (machine::VirtualClock* const clock = driver.gpus->clock(); clock != nullptr) {
+      time.emplace(*clock, driver.gpus->place_of_gpu(context.device), work.begin());
+      how.observe = [&](auto view) { return timed_view(*time, space, std::move(view)); };
+    }
     try {
-      run::run(*program, entry, launch, space, settings(seed, room), context.stop);
+      run::run(*program, entry, launch, space, how, context.stop);
+      if (time) work.end = time->end;
     } catch (const run::Fault& fault) {
       if (fault.kind() == run::Fault::Kind::kStopped)  // with its context
         std::fprintf(stderr, "virtual GPU: a kernel ends before its time: %s\n", fault.what());
@@ -443,7 +454,8 @@ EXPORT int cuLaunchKernel(void* handle, unsigned grid_x, unsigned grid_y, unsign
     if (const Result result = take_parameters(*function->entry, values, extra, launched->parameters);
         result != kSuccess)
       return say(result, "a kernel's parameters are missing");
-    const Result result = enqueue(call, *stream, [launched] { launched->perform(); });
+    const Result result = enqueue(
+        call, *stream, [launched](Work& work) { launched->perform(work); }, kLaunch);
     if (result == kSuccess) ++d.counts.kernels;
     return result;
   });

@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "tests/virtual_gpu/driver/driver.hpp"
+#include "tests/virtual_gpu/memory/words.hpp"
 
 using namespace virtual_gpu;
 
@@ -84,11 +85,16 @@ EXPORT int cuStreamQuery(void* handle) {
     const auto stream = call.stream(handle);
     if (const Result result = check_stream(call, stream); result != kSuccess) return result;
     Result result = stream->context->sticky;
+    WorkPtr last;
     for (const WorkPtr& work : works_of(*stream)) {
-      if (!is_unfinished(work)) continue;
-      call.driver.engine.hurry(work);
-      result = kNotReady;
+      if (is_unfinished(work)) {
+        call.driver.engine.hurry(work);
+        result = kNotReady;
+      } else if (work != nullptr && (last == nullptr || work->end > last->end)) {
+        last = work;
+      }
     }
+    if (result == kSuccess) call.find_ended(last);
     return result;
   });
 }
@@ -138,7 +144,7 @@ EXPORT int cuLaunchHostFunc(void* handle, HostFunction* function, void* data) {
     const auto stream = call.stream(handle);
     if (stream == nullptr) return kInvalidHandle;
     if (function == nullptr) return kInvalidValue;
-    return enqueue(call, *stream, [=] {
+    return enqueue(call, *stream, [=](Work&) {
       in_host_function = true;
       function(data);
       in_host_function = false;
@@ -149,6 +155,12 @@ EXPORT int cuLaunchHostFunc(void* handle, HostFunction* function, void* data) {
 /// Words in memory that streams write, and wait for.
 namespace {
 
+/// nullptr: nobody keeps virtual time.
+memory::Arrivals* line_of(const Allocation& in, Address address) {
+  memory::Arrivals* const lines = in.file ? in.file->arrivals() : nullptr;
+  return lines == nullptr ? nullptr : lines + (address - in.begin) / memory::kLineBytes;
+}
+
 template <class Word>
 Result write_value(const char* function, void* handle, Address address, Word value) {
   return enter(function, kInContext, [&](Call& call) -> Result {
@@ -156,7 +168,8 @@ Result write_value(const char* function, void* handle, Address address, Word val
     if (stream == nullptr) return kInvalidHandle;
     const AllocationPtr in = call.driver.memory.holding(address, sizeof(Word));
     if (in == nullptr || address % sizeof(Word) != 0) return kInvalidValue;
-    return enqueue(call, *stream, [in, address, value] {
+    return enqueue(call, *stream, [in, address, value](Work& work) {
+      if (memory::Arrivals* const line = line_of(*in, address)) line->note(work.begin());
       std::atomic_ref(*reinterpret_cast<Word*>(in->at(address))).store(value, std::memory_order_release);
       if (in->file && in->file->written() != nullptr)
         in->file->written()->mark(address - in->begin, sizeof(Word));
@@ -172,7 +185,7 @@ Result wait_value(const char* function, void* handle, Address address, Word valu
     const AllocationPtr in = call.driver.memory.holding(address, sizeof(Word));
     const unsigned how = flags & 3;  // greater or equal (cyclic), equal, and, nor
     if (in == nullptr || address % sizeof(Word) != 0) return kInvalidValue;
-    return enqueue(call, *stream, [in, address, value, how, context = stream->context] {
+    return enqueue(call, *stream, [in, address, value, how, context = stream->context](Work& work) {
       const auto is_there = [&] {
         const Word now =
             std::atomic_ref(*reinterpret_cast<Word*>(in->at(address))).load(std::memory_order_acquire);
@@ -188,6 +201,7 @@ Result wait_value(const char* function, void* handle, Address address, Word valu
         }
       };
       while (!is_there() && !context->stop) std::this_thread::sleep_for(std::chrono::microseconds(20));
+      if (const memory::Arrivals* const line = line_of(*in, address)) work.end = line->latest();
     });
   });
 }
@@ -239,7 +253,7 @@ EXPORT int cuEventRecord(void* handle, void* stream_handle) {
       event->tail = stream->tail;
       return kSuccess;
     }
-    if (const Result result = enqueue(call, *stream, {}); result != kSuccess) return result;
+    if (const Result result = enqueue(call, *stream, {}, kMark); result != kSuccess) return result;
     event->capture = nullptr;
     event->recorded = true;
     event->work = stream->last;
@@ -270,14 +284,17 @@ EXPORT int cuStreamWaitEvent(void* stream_handle, void* handle, unsigned flags) 
       stream->capture->valid = false;
       return say(kCaptureIsolation, "a capture waits for work outside it");
     }
-    return event->recorded ? enqueue(call, *stream, {}, event->work) : kSuccess;
+    return event->recorded ? enqueue(call, *stream, {}, kMark, event->work) : kSuccess;
   });
 }
 EXPORT int cuEventQuery(void* handle) {
   return enter("cuEventQuery", kInContext, [&](Call& call) -> Result {
     const Event* const event = find_event(call, handle);
     if (const Result result = check_event(call, event); result != kSuccess) return result;
-    if (!is_unfinished(event->work)) return event->context->sticky;
+    if (!is_unfinished(event->work)) {
+      call.find_ended(event->work);
+      return event->context->sticky;
+    }
     call.driver.engine.hurry(event->work);
     return kNotReady;
   });
@@ -300,8 +317,10 @@ EXPORT int cuEventElapsedTime(float* milliseconds, void* from, void* to) {
           event->context != first->context)
         return kInvalidHandle;
     if (is_unfinished(first->work) || is_unfinished(last->work)) return kNotReady;
-    *milliseconds =
-        std::chrono::duration<float, std::milli>(last->work->when_ended - first->work->when_ended).count();
+    const std::chrono::duration<float, std::milli> here(last->work->when_ended - first->work->when_ended);
+    *milliseconds = call.driver.gpus->clock() != nullptr
+                        ? static_cast<float>((last->work->end - first->work->end) * 1e-6)
+                        : here.count();
     return kSuccess;
   });
 }

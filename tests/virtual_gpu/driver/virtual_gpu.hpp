@@ -23,6 +23,7 @@
 //   VIRTUAL_GPU_VIRTUAL_MEMORY=1     virtual memory management is offered
 //   VIRTUAL_GPU_NO_PIDFD=1           the kernel refuses pidfd_getfd, as where Yama restricts ptrace (by seccomp)
 //   VIRTUAL_GPU_GBPS=X               each stream copies X GB/s, while the CPU does something else
+//   VIRTUAL_GPU_TIME=1               virtual time is kept; set for all processes of a machine, or for none
 //   VIRTUAL_GPU_DELAY_US=N           work begins up to N us after it could, unless somebody waits (2000)
 //   VIRTUAL_GPU_PATIENCE_MS=N        a kernel that waits for so long says where (30,000), and goes on waiting
 //   VIRTUAL_GPU_SEED=N               of everything that is random (1)
@@ -31,6 +32,14 @@
 //   VIRTUAL_GPU_WRITTEN=1            kernels that read memory which nobody has written fail
 //   VIRTUAL_GPU_FAIL=F:N:E,...       see virtual_gpu_fail
 //   VIRTUAL_GPU_VERBOSE=1            calls that fail are written to stderr, with the cause
+//
+// Virtual time is what the machine would take, by machine/figures.hpp and clock.hpp: CUDA's events show it,
+// and virtual_gpu_now. Each process has a clock, from 0 at cuInit. It knows launches, copies, fills, the
+// bandwidth of each link among all processes of the machine, latency, and what kernels wait for by words that
+// others store strongly (driver/kernel_time.hpp). Not known, and taken for nothing: instructions, so that a
+// kernel of few blocks reaches the rate of its links; caches; what the program does between its calls; that it
+// waits for another process by host memory or MPI, unless it says so by virtual_gpu_wait_until. Of transfers
+// that want a link at the same time, the one that asks first here comes first: two runs differ by some per cent.
 #pragma once
 
 #include <cstdint>
@@ -54,6 +63,10 @@ void virtual_gpu_read(VirtualGpuCounts*);
 /// The call of this function (its name in CUDA's documentation) after `after` more of it,
 /// and all that follow, fail with the error; 0: none fails. "machine code" and "PTX" are the loading of such an image.
 void virtual_gpu_fail(const char* function, int after, int error);
+/// Virtual time of this process in seconds. 0: the driver is not initialised. Less: nobody keeps it.
+double virtual_gpu_now(void);
+/// The program has learned of what happened then, in another process: it is no earlier now.
+void virtual_gpu_wait_until(double seconds);
 /// Bytes that all processes of the machine have sent over the link, once they have waited for what they
 /// enqueued; in this direction, with names as in the table of VIRTUAL_GPU_TRAFFIC. ~0: there is no such link.
 std::uint64_t virtual_gpu_carried(const char* from, const char* to);

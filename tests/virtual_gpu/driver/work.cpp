@@ -6,11 +6,17 @@
 
 namespace virtual_gpu {
 
-WorkPtr Engine::enqueue(std::function<void()> body, const std::vector<WorkPtr>& after) {
+WorkPtr Engine::enqueue(std::function<void(Work&)> body, const std::vector<WorkPtr>& after,
+                        Schedule schedule) {
   const auto work = std::make_shared<Work>();
   work->body = std::move(body);
+  work->schedule = schedule;
   for (const WorkPtr& other : after) {
-    if (other == nullptr || other->ended) continue;
+    if (other == nullptr) continue;
+    if (other->ended) {
+      work->previous_end = std::max(work->previous_end, other->end);
+      continue;
+    }
     work->after.push_back(other);
     other->dependents.push_back(work);
     ++work->blockers;
@@ -37,9 +43,12 @@ void Engine::make_ready(const WorkPtr& work) {
 void Engine::end(const WorkPtr& work) {
   work->ended = true;
   work->when_ended = Clock::now();
+  work->end = std::max(work->end, work->begin());
   work->after.clear();
-  for (const WorkPtr& next : std::exchange(work->dependents, {}))
+  for (const WorkPtr& next : std::exchange(work->dependents, {})) {
+    next->previous_end = std::max(next->previous_end, work->end);
     if (--next->blockers == 0) make_ready(next);
+  }
   changed_.notify_all();
 }
 
@@ -82,7 +91,7 @@ void Engine::serve() {
     ready_.erase(chosen);
     --idle_;
     lock.unlock();
-    work->body();
+    work->body(*work);
     work->body = {};  // what it holds may be large
     lock.lock();
     ++idle_;

@@ -1,7 +1,9 @@
 // work.hpp -- what streams do: pieces of work, each after some others, done by threads as soon as these have
-// ended, or a random while later. A stream is a chain of such pieces.
+// ended, or a random while later. A stream is a chain of such pieces. Each has a beginning and an end in
+// virtual time, too, which do not depend on when it is really done.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -15,14 +17,26 @@ namespace virtual_gpu {
 
 using Clock = std::chrono::steady_clock;
 
+/// Of virtual time, in ns: when work may begin, and how much later than what it comes after.
+struct Schedule {
+  double earliest = 0, gap = 0;
+};
+
 struct Work {
-  std::function<void()> body;                ///< empty: a mark, which takes no thread and no time
+  std::function<void(Work&)> body;           ///< empty: a mark, which takes no thread and no time
   std::vector<std::shared_ptr<Work>> after;  ///< until it has ended
   std::vector<std::shared_ptr<Work>> dependents;
   std::size_t blockers = 0;
   Clock::time_point due{};  ///< earlier where somebody waits for it
   bool wanted = false, ended = false;
   Clock::time_point when_ended{};
+  Schedule schedule{};
+  double previous_end = 0;  ///< of all that it comes after
+  double end = 0;           ///< the body may set a later one than begin()
+
+  double begin() const {
+    return std::max(schedule.earliest, previous_end > 0 ? previous_end + schedule.gap : 0);
+  }
 };
 using WorkPtr = std::shared_ptr<Work>;
 
@@ -34,7 +48,7 @@ class Engine {
       : mutex_(mutex), delay_(delay), random_(seed) {}
 
   /// The body runs without the lock. Pieces in `after` that are null or have ended do not matter.
-  WorkPtr enqueue(std::function<void()> body, const std::vector<WorkPtr>& after);
+  WorkPtr enqueue(std::function<void(Work&)> body, const std::vector<WorkPtr>& after, Schedule schedule);
   /// Work is done without delay from now on, with all that it waits for.
   void hurry(const WorkPtr& work);
   void wait(std::unique_lock<std::mutex>& lock, const WorkPtr& work);

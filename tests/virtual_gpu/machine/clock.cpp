@@ -38,9 +38,13 @@ Ns Calendar::take(Ns earliest, Ns needed) {
   return joined.end;
 }
 
+bool keeps_time() {
+  return variable("VIRTUAL_GPU_TIME") == "1";
+}
+
 void raise(std::atomic<Ns>& at, Ns ns) noexcept {
   Ns now = at.load(std::memory_order_relaxed);
-  while (now < ns && !at.compare_exchange_weak(now, ns, std::memory_order_relaxed)) {
+  while (now < ns && !at.compare_exchange_weak(now, ns, std::memory_order_release)) {
   }
 }
 

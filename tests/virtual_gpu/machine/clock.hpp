@@ -1,5 +1,5 @@
-// clock.hpp -- the time that the machine would take. Each process has its own, from 0 when it begins; links
-// are shared with all processes of the run.
+// clock.hpp -- virtual time, that the machine would take. Each process has its own, from 0 when it begins;
+// links are shared with all processes of the run.
 //
 // A link keeps a calendar. Whatever moves over it takes the time that its bytes need there, from its
 // beginning on, where the link is still free; it has passed when the last link of its route has carried it.
@@ -28,8 +28,7 @@ inline constexpr Ns kCopyCallNs = 2200;
 inline constexpr Ns kCopyStartNs = 3300;
 /// Nobody publishes these: estimates, of calls that at most look at a word or write a command.
 inline constexpr Ns kEventRecordNs = 1000;
-inline constexpr Ns kEventQueryNs = 400;
-inline constexpr Ns kStreamQueryNs = 600;
+inline constexpr Ns kQueryNs = 500;  ///< of an event or a stream
 /// Copies of pageable memory: 2.3 GB/s where page-locked memory has 5.8 (Harris, "How to Optimize Data
 /// Transfers in CUDA C/C++", 2012).
 inline constexpr double kPageableShare = 0.4;
@@ -54,6 +53,9 @@ class VirtualClock {
   const SharedState& state_;
   std::atomic<Ns> now_{0};
 };
+
+/// What VIRTUAL_GPU_TIME says.
+bool keeps_time();
 
 /// The larger one stays.
 void raise(std::atomic<Ns>& at, Ns ns) noexcept;

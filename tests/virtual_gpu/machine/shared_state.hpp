@@ -1,5 +1,5 @@
-// shared_state.hpp -- what the processes of one run have in common: bytes that have moved, when links are busy,
-// which kernels are on each GPU, and what they must know of each other's time. It lies in a file.
+// shared_state.hpp -- what the processes of one run have in common: bytes that have moved, when links are busy
+// in virtual time, and which kernels are on each GPU. It lies in a file.
 //
 // Variables of the environment:
 //   VIRTUAL_GPU_STATE=FOLDER   of this run alone; whoever starts the run makes and removes it. Without it:
@@ -36,11 +36,6 @@ struct Calendar {
 
   /// Takes so much of what is free from `earliest` on. When that is used up.
   Ns take(Ns earliest, Ns needed);
-};
-
-/// What others must know of a kernel that was launched: see driver/kernel_time.hpp.
-struct KernelRecord {
-  std::atomic<Ns> start, moved;
 };
 
 /// Of one GPU: what each process has of its multiprocessors. Only whose process it is changes a row, but for
@@ -85,15 +80,11 @@ StateFile state_file(const Machine& machine);
 
 class SharedState {
  public:
-  static constexpr std::size_t kKernels = 1 << 16;
-
   struct Header {
-    std::uint64_t fingerprint;        ///< of the machine
-    pthread_mutex_t mutex;            ///< guards calendars
-    std::atomic<std::uint32_t> told;  ///< somebody has left as the last one
+    std::uint64_t fingerprint;             ///< of the machine
+    pthread_mutex_t mutex;                 ///< guards calendars
+    std::atomic<std::uint32_t> told;       ///< somebody has left as the last one
     std::atomic<std::uint64_t> elsewhere;  ///< bytes moved from or to places that the machine does not have
-    std::atomic<std::uint64_t> launched;
-    KernelRecord kernels[kKernels];  ///< the latest ones, by their number modulo kKernels
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<Ns>::is_always_lock_free,
                 "shared between processes");

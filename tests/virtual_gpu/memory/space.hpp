@@ -13,6 +13,8 @@
 
 namespace virtual_gpu::memory {
 
+class Arrivals;
+
 /// How a GPU reaches memory. Lines of 128 bytes stay whole in its own and over NVLink.
 enum class Path : std::uint8_t { kSameGpu, kNvlink, kPcie, kHost };
 
@@ -51,6 +53,9 @@ struct Region {
   LineLocks* locks = nullptr;  ///< nullptr: this process alone reaches it
   /// Where the bytes that kernels load from it and store to it are added up; nullptr: nobody counts them.
   std::atomic<std::uint64_t>*loaded = nullptr, *stored = nullptr;
+  static constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
+  std::size_t place = kNowhere;  ///< in the machine, where somebody keeps virtual time
+  Arrivals* arrivals = nullptr;  ///< by line of 128 bytes; nullptr: nobody notes them
 };
 
 /// The addresses that a kernel may use. Any thread may call it.

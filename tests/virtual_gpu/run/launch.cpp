@@ -78,6 +78,7 @@ void run(const Program& program, const Entry& entry, const Launch& launch, memor
       auto view = settings.weak_memory
                       ? memory::weak_view(space, static_cast<unsigned>(launch.block.count()), ~seed)
                       : memory::strong_view(space);
+      if (settings.observe) view = settings.observe(std::move(view));
       try {
         detail::Block block(program.code(), entry, launch, settings, block_at(launch.grid, i),
                             std::move(view), seed);

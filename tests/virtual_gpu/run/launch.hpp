@@ -71,6 +71,8 @@ struct Settings {
   bool random_order = false;  ///< of the warps of a block
   bool weak_memory = false;
   std::uint64_t seed = 0;
+  /// Where set: what a block sees its memory through, made of the view that it would have.
+  std::function<std::unique_ptr<memory::View>(std::unique_ptr<memory::View>)> observe = {};
   /// Blocks of a grid that run at once; the others wait for one to end.
   unsigned resident_blocks = 64;
   Residency* residency = nullptr;  ///< instead: as many as get a place there, more when more places come free
