@@ -184,7 +184,7 @@ Result copy_2d(const char* function, const Copy2D* form, void* handle, bool asyn
   });
 }
 
-/// Fills of device memory are asynchronous in any case; those of host memory wait.
+/// Fills of device memory are asynchronous in any case; those of host and of managed memory wait.
 template <class Value>
 Result fill(const char* function, void* handle, Address address, Value value, std::size_t count, bool async) {
   return enter(function, async ? kInContext : kInContext | kUnsafe, [&](Call& call) -> Result {
@@ -203,7 +203,7 @@ Result fill(const char* function, void* handle, Address address, Value value, st
           note_written(target, target.at, nullptr, nullptr, count * sizeof(Value));
           gpus->count_fill(by, target.gpu(), count * sizeof(Value));
         });
-    if (result != kSuccess || async || !target.on_host()) return result;
+    if (result != kSuccess || async || !target.in->cpu_may()) return result;
     call.wait(stream->last);
     return call.context->sticky;
   });
