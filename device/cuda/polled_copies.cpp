@@ -1,5 +1,7 @@
 #include "device/cuda/polled_copies.hpp"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "device/cuda/streams.hpp"
@@ -11,6 +13,46 @@ constexpr int kSuccess = 0;
 constexpr const char *kPreparing = "a stream for copies is made", *kAsking = "it is asked how far copies are",
                      *kLoading = "it copies a buffer to the host",
                      *kStoring = "it copies a buffer to the device";
+
+/// What a copy of pageable memory costs at least, as so many bytes: a call of the driver takes some
+/// microseconds.
+constexpr std::size_t kBytesOfCall = 16384;
+
+/// What is left of regions.
+class Rest {
+ public:
+  explicit Rest(std::span<const StridedRegion> regions) : regions_(regions) {}
+
+  bool is_empty() const { return regions_.empty(); }
+  /// The next rows, or a part of one, of up to so many bytes.
+  StridedRegion take(std::size_t most) {
+    StridedRegion next = regions_.front();
+    next.device += row_ * next.pitch + in_row_;
+    next.host += row_ * next.pitch + in_row_;
+    next.rows -= row_;
+    if (in_row_ == 0 && next.row_bytes <= most) {
+      next.rows = std::min(next.rows, most / std::max<std::size_t>(next.row_bytes, 1));
+      row_ += next.rows;
+    } else {
+      next.rows = 1;
+      next.row_bytes = std::min(next.row_bytes - in_row_, most);
+      in_row_ += next.row_bytes;
+      if (in_row_ == regions_.front().row_bytes) {
+        in_row_ = 0;
+        ++row_;
+      }
+    }
+    if (row_ == regions_.front().rows) {
+      row_ = 0;
+      regions_ = regions_.subspan(1);
+    }
+    return next;
+  }
+
+ private:
+  std::span<const StridedRegion> regions_;
+  std::size_t row_ = 0, in_row_ = 0;  ///< of the first region, what has been taken
+};
 
 }  // namespace
 
@@ -29,18 +71,29 @@ class PolledCopies::Side {
 
   /// Not in the constructor, so that what was made before a failure is destroyed.
   void begin();
-  bool load() { return advance(loading_, of_.load, Direction::kToHost, kLoading); }
-  bool store() { return advance(storing_, of_.store, Direction::kToDevice, kStoring); }
+  /// most_pageable: bytes of pageable memory that are still copied in this step.
+  bool load(std::size_t& most_pageable) {
+    return advance(loading_, Direction::kToHost, most_pageable, kLoading);
+  }
+  bool store(std::size_t& most_pageable) {
+    return advance(storing_, Direction::kToDevice, most_pageable, kStoring);
+  }
 
  private:
-  enum class State : unsigned char { kWaits, kOnItsWay, kDone };
+  struct Way {
+    std::size_t bytes;
+    Rest rest;                ///< that has not been enqueued
+    bool on_its_way = false;  ///< something is
+    explicit Way(std::span<const StridedRegion> regions) : bytes(bytes_of(regions)), rest(regions) {}
+    bool is_done() const { return rest.is_empty() && !on_its_way; }
+  };
 
   void check(int result, const char* doing) const {
     if (result != kSuccess) throw driver_.error(doing, result);
   }
-  bool advance(State& state, std::span<const StridedRegion> regions, Direction direction, const char* doing);
+  bool advance(Way& way, Direction direction, std::size_t& most_pageable, const char* doing);
   bool has_ended(void* event) const;
-  void enqueue(std::span<const StridedRegion> regions, Direction direction, const char* doing);
+  void enqueue(Way& way, Direction direction, std::size_t& most_pageable, const char* doing);
 
   const StreamFunctions& functions_;
   const PolledSide of_;
@@ -49,7 +102,7 @@ class PolledCopies::Side {
   void* stream_ = nullptr;
   void *before_ = nullptr, *after_ = nullptr;  ///< events: the program's work, and the copies
   bool after_program_ = false;                 ///< before_ has ended
-  State loading_ = State::kWaits, storing_ = State::kWaits;
+  Way loading_{of_.load}, storing_{of_.store};
   bool busy_ = false;  ///< copies may be on their way
 };
 
@@ -80,29 +133,35 @@ bool PolledCopies::Side::has_ended(void* event) const {
   return true;
 }
 
-bool PolledCopies::Side::advance(State& state, std::span<const StridedRegion> regions, Direction direction,
+bool PolledCopies::Side::advance(Way& way, Direction direction, std::size_t& most_pageable,
                                  const char* doing) {
-  if (state == State::kDone || regions.empty()) return true;
+  if (way.is_done()) return true;
   const Driver::CurrentContext context(driver_, owner_);
   check(context.result(), "a buffer's context is made current");
   if (!after_program_) after_program_ = has_ended(before_);
   if (!after_program_) return false;
-  if (state == State::kWaits) {
-    enqueue(regions, direction, doing);
-    state = State::kOnItsWay;
-  }
-  if (!has_ended(after_)) return false;
-  busy_ = false;
-  state = State::kDone;
-  of_.staging_buffer->note_copied(bytes_of(regions));
+  if (!way.on_its_way) enqueue(way, direction, most_pageable, doing);
+  if (!way.on_its_way || !has_ended(after_)) return false;
+  way.on_its_way = busy_ = false;
+  if (!way.is_done()) return false;
+  of_.staging_buffer->note_copied(way.bytes);
   return true;
 }
 
-void PolledCopies::Side::enqueue(std::span<const StridedRegion> regions, Direction direction,
+/// All of it; but of pageable memory, which is copied now, no more than the caller can wait for. Of that
+/// nothing is enqueued behind what has not ended, for the driver would wait for it.
+void PolledCopies::Side::enqueue(Way& way, Direction direction, std::size_t& most_pageable,
                                  const char* doing) {
-  busy_ = true;
-  check(driver_.enqueue(regions, direction, stream_), doing);
-  check(functions_.record(after_, stream_), doing);
+  const bool is_locked = of_.staging_buffer->is_locked();
+  while (!way.rest.is_empty() && (is_locked || most_pageable > 0)) {
+    const StridedRegion next =
+        way.rest.take(is_locked ? std::numeric_limits<std::size_t>::max() : most_pageable);
+    busy_ = way.on_its_way = true;
+    check(driver_.enqueue({&next, 1}, direction, stream_), doing);
+    if (!is_locked)
+      most_pageable -= std::min(most_pageable, std::max(next.row_bytes * next.rows, kBytesOfCall));
+  }
+  if (way.on_its_way) check(functions_.record(after_, stream_), doing);
 }
 
 PolledCopies::PolledCopies(std::span<const PolledSide> sides) {
@@ -117,13 +176,15 @@ PolledCopies::~PolledCopies() = default;
 
 bool PolledCopies::load() {
   bool all = true;
-  for (const auto& side : sides_) all &= side->load();
+  std::size_t most_pageable = kPageableBytes;
+  for (const auto& side : sides_) all &= side->load(most_pageable);
   return all;
 }
 
 bool PolledCopies::store() {
   bool all = true;
-  for (const auto& side : sides_) all &= side->store();
+  std::size_t most_pageable = kPageableBytes;
+  for (const auto& side : sides_) all &= side->store(most_pageable);
   return all;
 }
 

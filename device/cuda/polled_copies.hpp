@@ -31,6 +31,10 @@ class PolledCopies {
   PolledCopies(const PolledCopies&) = delete;
   PolledCopies& operator=(const PolledCopies&) = delete;
 
+  /// The driver copies pageable memory while it is called. So each call here copies no more of it than this,
+  /// and the next one goes on.
+  static constexpr std::size_t kPageableBytes = StagingBuffer::kWindowBytes;
+
   /// Whether all operands are in host memory. The first call that can begins their copies. Throws Error.
   bool load();
   /// The same for the results, after load(): whether all are in the program's buffers. Throws Error.

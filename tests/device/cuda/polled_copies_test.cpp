@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -92,6 +93,49 @@ TEST_P(PolledCopiesTest, DoNotWaitForWhatItEnqueuesLater) {
   enqueue_waiting_work();
   until([&] { return copies->load(); });
   until([&] { return copies->store(); });
+}
+
+// The driver copies pageable memory while it is called, in the program's progress loop.
+TEST_P(PolledCopiesTest, CopyLittlePageableMemoryInAStep) {
+  constexpr std::size_t kPitch = 4 << 20, kRow = 5 << 19, kMost = PolledCopies::kPageableBytes;
+  std::byte* const memory = device_.allocate(2 * kPitch);
+  device_.write(memory, std::vector<std::byte>(2 * kPitch, std::byte{5}));
+  // Long rows, short ones that are many, and a few bytes.
+  std::array regions{StridedRegion{memory, nullptr, kRow, 2, kPitch},
+                     StridedRegion{memory + kRow, nullptr, 1000, 700, 2000},
+                     StridedRegion{memory + 2 * kPitch - 7, nullptr, 7, 1, 0}};
+  const std::size_t all = bytes_of(regions);
+  const auto buffer = staging_.staging_buffer(memory, regions, {}, false);
+  ASSERT_EQ(buffer->is_locked(), GetParam() > 0);
+  const PolledSide side{buffer.get(), regions, regions};
+  PolledCopies copies(std::span(&side, 1));
+  const auto most_in_a_step = [&](const auto& step) {
+    std::uint64_t most = 0, copied = 0;
+    for (bool done = false; !done; std::this_thread::yield()) {
+      const std::uint64_t before = device_.counts().bytes;
+      done = step();
+      const std::uint64_t now = device_.counts().bytes - before;
+      most = std::max(most, now);
+      copied += now;
+    }
+    EXPECT_EQ(copied, all);
+    return most;
+  };
+  const std::uint64_t loaded_at_once = most_in_a_step([&] { return copies.load(); });
+  for (const StridedRegion& region : regions)
+    for (std::size_t row = 0; row < region.rows; ++row) {
+      ASSERT_EQ(region.host[row * region.pitch + region.row_bytes - 1], std::byte{5});
+      std::memset(region.host + row * region.pitch, 6, region.row_bytes);
+    }
+  const std::uint64_t stored_at_once = most_in_a_step([&] { return copies.store(); });
+  for (const std::uint64_t most : {loaded_at_once, stored_at_once})
+    EXPECT_EQ(most, GetParam() > 0 ? all : kMost);
+  const auto now = device_.read(memory, 2 * kPitch);
+  EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(now, std::byte{6})), all);
+  EXPECT_EQ(now[0], std::byte{6});
+  EXPECT_EQ(now[kPitch + kRow - 1], std::byte{6});
+  EXPECT_EQ(now.back(), std::byte{6});
+  device_.release(memory);
 }
 
 TEST_P(PolledCopiesTest, LeaveCapturesOfOtherThreadsAlone) {

@@ -52,8 +52,9 @@ EXPORT int cuStreamEndCapture(void* handle, Graph** out) {
     if (capture->mode != CaptureMode::kRelaxed && capture->thread != std::this_thread::get_id())
       return kCaptureWrongThread;
     const bool joined = is_joined(*capture);
-    for (const auto& each : stream->context->streams)
-      if (each->capture == capture) each->capture = nullptr;
+    for (const Context* const context : d.contexts)  // streams of other GPUs may have joined
+      for (const auto& each : context->streams)
+        if (each->capture == capture) each->capture = nullptr;
     std::erase(d.captures, capture);
     if (!capture->valid) return kCaptureInvalidated;
     if (!joined) return say(kCaptureUnjoined, "work of a capture is not joined to its first stream");

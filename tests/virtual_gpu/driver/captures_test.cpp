@@ -180,6 +180,49 @@ TEST_F(Captures, EndOnlyWhereAllIsJoined) {
   EXPECT_EQ(status(second), CaptureStatus::kNone);
 }
 
+// A stream takes part in one capture after the other, each with nodes of its own.
+TEST_F(Captures, TakeInAStreamAgain) {
+  void *const first = stream(kNonBlocking), *const second = stream(kNonBlocking), *const fork = event(),
+              *const join = event();
+  for (const int before : {100, 0}) {
+    begin(first);
+    for (int i = 0; i < before; ++i) fill(first);
+    call("cuEventRecord", fork, first);
+    call("cuStreamWaitEvent", second, fork, 0U);
+    call("cuEventRecord", join, second);
+    call("cuStreamWaitEvent", first, join, 0U);
+    fill(first);
+    std::size_t nodes = 0;
+    EXPECT_EQ(end(first, &nodes), kSuccess);
+    EXPECT_EQ(nodes, static_cast<std::size_t>(before) + 1);
+  }
+  EXPECT_EQ(call("cuStreamWaitEvent", second, join, 0U), kCapturedEvent) << "of a capture that has ended";
+  EXPECT_EQ(status(second), CaptureStatus::kNone);
+}
+
+TEST_F(Captures, LetGoTheStreamsOfOtherGpus) {
+  void *const first = stream(kNonBlocking), *const fork = event(), *const second = cuda_.context(1);
+  call("cuCtxPushCurrent_v2", second);
+  void *const other = stream(kNonBlocking), *const join = event();
+  call("cuCtxPushCurrent_v2", context_);
+  begin(first);
+  call("cuEventRecord", fork, first);
+  EXPECT_EQ(call("cuStreamWaitEvent", other, fork, 0U), kSuccess);
+  EXPECT_EQ(status(other), CaptureStatus::kActive);
+  call("cuEventRecord", join, other);
+  call("cuStreamWaitEvent", first, join, 0U);
+  EXPECT_EQ(end(first), kSuccess);
+  EXPECT_EQ(status(other), CaptureStatus::kNone);
+}
+
+TEST_F(Captures, NeverTakeInTheLegacyStream) {
+  void *const s = stream(kNonBlocking), *const e = event();
+  begin(s);
+  call("cuEventRecord", e, s);
+  EXPECT_EQ(call("cuStreamWaitEvent", legacy_, e, 0U), kCaptureImplicit);
+  EXPECT_EQ(end(s), kCaptureInvalidated);
+}
+
 TEST_F(Captures, KeepToThemselves) {
   void *const first = stream(kNonBlocking), *const second = stream(kNonBlocking), *const e = event(),
               *const outside = event();

@@ -187,7 +187,7 @@ Result copy_2d(const char* function, const Copy2D* form, void* handle, bool asyn
   });
 }
 
-/// Fills of device memory are asynchronous in any case; those of host memory wait.
+/// Fills of device memory are asynchronous in any case; those of host and of managed memory wait.
 template <class Value>
 Result fill(const char* function, void* handle, Address address, Value value, std::size_t count, bool async) {
   return enter(function, async ? kInContext : kInContext | kUnsafe, [&](Call& call) -> Result {
@@ -208,7 +208,7 @@ Result fill(const char* function, void* handle, Address address, Value value, st
           work.end = gpus->fill(by, target.gpu(), count * sizeof(Value), work.begin());
         },
         kLaunch);
-    if (result != kSuccess || async || !target.on_host()) return result;
+    if (result != kSuccess || async || !target.in->cpu_may()) return result;
     call.wait(stream->last);
     return call.context->sticky;
   });

@@ -272,6 +272,16 @@ TEST_F(Memory, AnAsynchronousCopyToPageableMemoryIsDoneWhenItReturns) {
   }
 }
 
+TEST_F(Memory, AFillOfManagedMemoryIsDoneWhenItReturns) {
+  Address memory = 0;
+  ASSERT_EQ(call("cuMemAllocManaged", &memory, std::size_t{4}, 1U), kSuccess);
+  for (unsigned i = 1; i < 20; ++i) {
+    EXPECT_EQ(call("cuMemsetD32_v2", memory, i, std::size_t{1}), kSuccess);
+    EXPECT_EQ(query(legacy_), kSuccess) << i;
+  }
+  EXPECT_EQ(release(memory), kSuccess);
+}
+
 TEST_F(Memory, CopiesAreCounted) {
   const auto before = cuda_.counts();
   const Address memory = allocate(100);

@@ -1,4 +1,5 @@
 // streams.cpp -- streams and events.
+#include <algorithm>
 #include <thread>
 
 #include "tests/virtual_gpu/driver/driver.hpp"
@@ -272,9 +273,15 @@ EXPORT int cuStreamWaitEvent(void* stream_handle, void* handle, unsigned flags) 
     if (event == nullptr || stream == nullptr) return kInvalidHandle;
     if (flags > 1) return kInvalidValue;
     if (event->capture != nullptr) {
+      if (std::ranges::count(call.driver.captures, event->capture) == 0)
+        return say(kCapturedEvent, "an event is waited for whose capture has ended");
       if (!event->capture->valid) return kCaptureInvalidated;
+      if (stream == stream->context->legacy) {  // it cannot be captured (which error is inferred)
+        event->capture->valid = false;
+        return say(kCaptureImplicit, "the legacy stream waits for a capture");
+      }
       if (stream->capture != nullptr && stream->capture != event->capture) return kCaptureMerge;
-      if (stream == stream->context->legacy) return check_legacy(call, *stream->context);
+      if (stream->capture == nullptr) stream->tail.clear();  // of an earlier capture
       stream->capture = event->capture;
       stream->tail.insert(stream->tail.end(), event->tail.begin(), event->tail.end());
       return kSuccess;

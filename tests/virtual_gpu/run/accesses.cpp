@@ -1,7 +1,6 @@
-// accesses.cpp -- loads, stores and atomics of a set of lanes; and registers that say where a thread is.
+// accesses.cpp -- loads, stores and atomics of a set of lanes; and special registers.
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstring>
 
 #include "tests/virtual_gpu/run/block.hpp"
@@ -139,66 +138,15 @@ void Block::atomic(Warp& warp, const Set& set, const Op& op, Mask mask) {
 
 void Block::special(Warp& warp, const Set& set, const Op& op, Mask mask) {
   Slot* const to = frame(warp, set).out(op, 0);
-  const Dim grid = launch_.grid, block = launch_.block;
   for_lanes(mask, [&](unsigned lane) {
-    const unsigned at = thread(warp, lane);
-    const auto value = [&]() -> Slot {
-      switch (op.special) {
-        case Special::kTidX:
-          return at % block.x;
-        case Special::kTidY:
-          return at / block.x % block.y;
-        case Special::kTidZ:
-          return at / block.x / block.y;
-        case Special::kNtidX:
-          return block.x;
-        case Special::kNtidY:
-          return block.y;
-        case Special::kNtidZ:
-          return block.z;
-        case Special::kCtaidX:
-          return index_.x;
-        case Special::kCtaidY:
-          return index_.y;
-        case Special::kCtaidZ:
-          return index_.z;
-        case Special::kNctaidX:
-          return grid.x;
-        case Special::kNctaidY:
-          return grid.y;
-        case Special::kNctaidZ:
-          return grid.z;
-        case Special::kLaneid:
-          return lane;
-        case Special::kWarpid:
-          return warp.index;
-        case Special::kNwarpid:
-          return warps_.size();
-        case Special::kSmid:
-          return index_.x + std::uint64_t{grid.x} * (index_.y + std::uint64_t{grid.y} * index_.z);
-        case Special::kClock:
-        case Special::kClock64:
-          return clock_;
-        case Special::kGlobaltimer:
-          return static_cast<Slot>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                       std::chrono::system_clock::now().time_since_epoch())
-                                       .count());
-        case Special::kLanemaskEq:
-          return 1ULL << lane;
-        case Special::kLanemaskLe:
-          return (2ULL << lane) - 1;
-        case Special::kLanemaskLt:
-          return (1ULL << lane) - 1;
-        case Special::kLanemaskGe:
-          return 0 - (1ULL << lane);
-        case Special::kLanemaskGt:
-          return 0 - (2ULL << lane);
-        case Special::kDynamicSmemSize:
-          return launch_.dynamic_shared_bytes;
-      }
-      return 0;
-    };
-    to[lane] = value() & op.width;
+    to[lane] = op.special({.index = thread(warp, lane),
+                           .block = launch_.block,
+                           .grid = launch_.grid,
+                           .in_grid = index_,
+                           .warps = warps_.size(),
+                           .dynamic_shared_bytes = launch_.dynamic_shared_bytes,
+                           .clock = clock_}) &
+               op.width;
   });
 }
 

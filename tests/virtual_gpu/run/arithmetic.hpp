@@ -7,12 +7,22 @@
 
 namespace virtual_gpu::run::detail {
 
-/// All return nullptr for what there is not. Types without sign also serve as bits.
-///
-/// opcode: "add", "mul.lo", "min.ftz", ...
-Handler arithmetic(std::string_view opcode, ptx::Type type);
+struct Arithmetic {
+  Handler handler = nullptr;  ///< nullptr: there is none
+  ptx::Type result{};
+  std::size_t sources = 0;
+  std::array<ptx::Type, 4> from{};
+};
+/// name: "add", "mul.lo", "min.ftz", ... Types without sign also serve as bits.
+Arithmetic arithmetic(std::string_view name, ptx::Type type);
+/// Whether there are any of this opcode.
+bool is_arithmetic(std::string_view opcode);
+
+/// These return nullptr for what there is not.
 Handler comparison(std::string_view compare, ptx::Type type, bool flushes);
+memory::View::Change atomic_change(std::string_view operation, ptx::Type type);
 Handler conversion(const Conversion& conversion);
+
 Handler select();
 Handler move();
 /// Op::elems parts of Op::elem_bytes: from one register, or into one.
@@ -23,7 +33,5 @@ Handler add_offset();
 
 /// Signed results come with their sign in all 64 bits.
 Slot convert(Slot value, const Conversion& conversion);
-
-memory::View::Change atomic_change(std::string_view operation, ptx::Type type);
 
 }  // namespace virtual_gpu::run::detail

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/virtual_gpu/memory/space.hpp"
@@ -52,33 +53,16 @@ enum class Flow : std::uint8_t {
   kWarp  ///< bar.warp.sync, votes, shuffles
 };
 
-enum class Special : std::uint8_t {
-  kTidX,
-  kTidY,
-  kTidZ,
-  kNtidX,
-  kNtidY,
-  kNtidZ,
-  kCtaidX,
-  kCtaidY,
-  kCtaidZ,
-  kNctaidX,
-  kNctaidY,
-  kNctaidZ,
-  kLaneid,
-  kWarpid,
-  kNwarpid,
-  kSmid,
-  kClock,
-  kClock64,
-  kGlobaltimer,
-  kLanemaskEq,
-  kLanemaskLe,
-  kLanemaskLt,
-  kLanemaskGe,
-  kLanemaskGt,
-  kDynamicSmemSize
+/// What a special register depends on.
+struct SpecialThread {
+  unsigned index = 0;  ///< in its block
+  Dim block{}, grid{}, in_grid{};
+  std::size_t warps = 0, dynamic_shared_bytes = 0;
+  std::uint64_t clock = 0;
 };
+using Special = Slot (*)(const SpecialThread&);
+/// nullptr: there is none of that name.
+Special find_special(std::string_view name);
 
 /// Where an address points.
 enum class Where : std::uint8_t { kGlobal, kShared, kLocal, kFrame, kParameters, kGeneric };
@@ -151,7 +135,7 @@ struct Op {
 
   std::uint32_t target = kNowhere;   ///< of a branch: an op; of a call: its index in Code::calls
   std::uint32_t meeting = kNowhere;  ///< where lanes that part here meet: an op, or kAtReturn
-  Special special{};
+  Special special = nullptr;
   LaneAction lanes{};
   Reduction reduction{};
   Boolean boolean{};

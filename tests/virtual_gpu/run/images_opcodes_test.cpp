@@ -168,18 +168,30 @@ TEST(OpcodesOfImages, ReachLocalMemory) {
           7}});
 }
 
-/// "setp.ge.u64": the first word of each instruction, behind its guard.
-void add_forms(const std::string& text, std::set<std::string>& forms) {
+/// "setp.ge.u64": the first word of each instruction, behind its guard; and "tid.x": registers that say where
+/// a thread runs.
+void add_forms(std::string text, std::set<std::string>& forms) {
+  std::ranges::replace_if(
+      text, [](char c) { return c == ';' || c == '{' || c == '}'; }, '\n');
+  const auto is_lower = [](char c) { return std::islower(static_cast<unsigned char>(c)) != 0; };
   std::istringstream lines(text);
+  std::set<std::string> registers;
   for (std::string line; std::getline(lines, line);) {
+    line.resize(std::min(line.find("//"), line.size()));
     std::istringstream words(line);
     std::string word;
     if (!(words >> word) || (word.starts_with("@") && !(words >> word))) continue;
-    const std::size_t end = word.find_first_of(";:,");
-    const bool is_instruction = end == word.npos || word[end] == ';';
-    word.resize(std::min(end, word.size()));
-    if (is_instruction && std::islower(static_cast<unsigned char>(word[0])) && !word.starts_with("param"))
-      forms.insert(word);
+    if (word == ".reg") {
+      if (words >> word >> word) registers.insert(word);
+      continue;
+    }
+    const bool is_instruction =  // else a label, or what a call has on lines of its own
+        is_lower(word[0]) && word.find_first_of(":,") == word.npos && !word.starts_with("param");
+    if (is_instruction) forms.insert(word);
+    if (!is_instruction || !(words >> word >> word) || word[0] != '%' || !is_lower(word[1])) continue;
+    if (!registers.contains(word) &&
+        std::ranges::none_of(word, [](unsigned char c) { return std::isdigit(c) != 0; }))
+      forms.insert(word.substr(1));
   }
 }
 /// All that stands in strings of a source.
@@ -187,15 +199,19 @@ void add_tested(const char* source, std::set<std::string>& forms) {
   std::ifstream file(std::string(LOOM_TESTS_DIR "/virtual_gpu/run/") + source);
   EXPECT_TRUE(file) << source;
   for (std::string line; std::getline(file, line);) {
-    line.resize(std::min(line.find("//"), line.size()));
+    bool in_string = false;
     std::string word;
-    for (const char c : line + " ")
-      if (std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_') {
+    for (std::size_t i = 0; i < line.size(); ++i) {
+      const char c = line[i];
+      if (in_string && (std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_')) {
         word += c;
-      } else {
-        forms.insert(word);
-        word.clear();
+        continue;
       }
+      forms.insert(word);
+      word.clear();
+      if (c == '"') in_string = !in_string;
+      if (c == '\\') ++i;
+    }
   }
 }
 
