@@ -71,11 +71,13 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .level = 3,
      .at = AT(tune),
      .same_on_all_ranks = true,
-     .help = "Rules that replace loom's own choice of algorithms: COLLECTIVE:ALGORITHM or "
-             "COLLECTIVE:FROM-TO:ALGORITHM, separated by commas, such as allreduce:0-8k:hier,bcast:ring. "
-             "COLLECTIVE may be all. Sizes are bytes of the whole message, FROM included and TO not; 8k, 1m "
-             "and inf are sizes. ALGORITHM is {algorithms}, fallback, or table (loom's choice without timing "
-             "calls). The last rule counts that fits the call and whose algorithm can run it"},
+     .help =
+         "Rules that replace loom's own choice of algorithms: COLLECTIVE:ALGORITHM or "
+         "COLLECTIVE:FROM-TO:ALGORITHM, separated by commas, such as allreduce:0-8k:hier,bcast:ring. "
+         "COLLECTIVE may be all. Sizes are bytes of the whole message, FROM included and TO not; 8k, 1m "
+         "and inf are sizes. ALGORITHM is {algorithms}, staged (copies through the host), fallback, or table "
+         "(loom's choice without timing calls). The last rule counts that fits the call and whose "
+         "algorithm can run it"},
     {.name = "memory",
      .type = COLL_LOOM_STRING,
      .level = 4,
@@ -148,8 +150,7 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
          "Bytes of page-locked host memory that a process keeps for copies of buffers on GPUs. Calls that "
          "need more use memory that is not locked, which is slower; long blocking ones copy through 2 MiB "
          "of it. It is also the most memory of each GPU that links between GPUs take: the calls of "
-         "communicators "
-         "that get none go through the host"},
+         "communicators that get none go through the host"},
     /* An estimate, not measured: at this size the overlap saves as much as two streams cost to make. */
     {.name = "overlap_bytes",
      .type = COLL_LOOM_SIZE,

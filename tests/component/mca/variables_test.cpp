@@ -75,7 +75,7 @@ TEST(VariableTable, NamesTheAlgorithmsInTheHelp) {
     EXPECT_LT(std::strlen(text.data()), text.size() - 1) << row->name << ": it may be cut";
     if (std::strcmp(row->name, "tune") == 0)
       EXPECT_THAT(text.data(), HasSubstr("ALGORITHM is copy, immediate, cico, single_copy, hier, ring, dbt, "
-                                         "pairwise, host_driven, kernel, fallback, or table (loom's"));
+                                         "pairwise, host_driven, kernel, staged (copies"));
     else
       EXPECT_STREQ(text.data(), row->help);
   }
