@@ -228,16 +228,11 @@ void Search::prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& 
     lower_bound(plan, ring_cut_bound(paths_.system(), table_, plan.network, steps_));
 }
 
-/// As much by heads with one port each, where that is possible.
+/// As much by heads that fill one port each, where that is possible.
 void Search::spread_over_heads(const Limits& limits, Packed& best) {
   const std::vector<double> capacities = capacities_;
-  for (int head = 0; head < table_.gpus(); ++head) {
-    double widest = 0;
-    for (int net = 0; net < table_.nets(); ++net)
-      widest = std::max(
-          widest, static_cast<double>(paths_.between(table_.node(head), table_.node(table_.net(net))).gbps));
-    capacities_[static_cast<std::size_t>(table_.head_resource(head))] = widest;
-  }
+  for (int head = 0; head < table_.gpus(); ++head)
+    capacities_[static_cast<std::size_t>(table_.head_resource(head))] = 1;
   Packed spread = limited(pack(limits, best.total, {}), limits);
   capacities_ = capacities;
   if (spread.total >= best.total * (1 - kSame)) best = std::move(spread);
