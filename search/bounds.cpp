@@ -280,14 +280,19 @@ Proof ring_cut_bound(const topo::System& system, const HopTable& table, bool net
   return bound;
 }
 
+std::vector<double> without_rounding(std::span<const double> prices) {
+  double largest = 0;
+  for (const double price : prices) largest = std::max(largest, price);
+  std::vector<double> kept;
+  for (const double price : prices) kept.push_back(price > kRounding * largest ? price : 0);
+  return kept;
+}
+
 Proof price_bound(std::span<const Resource> resources, std::span<const double> prices, double least) {
   Proof proof;
   if (least <= 0) return proof;
-  double largest = 0;  // a hop's cost leaves tiny prices, which prove nothing
-  for (const double price : prices) largest = std::max(largest, price);
   for (std::size_t i = 0; i < prices.size(); ++i)
-    if (prices[i] > kRounding * largest)
-      proof.prices.push_back(price_of(resources, static_cast<int>(i), prices[i] / least));
+    if (prices[i] > 0) proof.prices.push_back(price_of(resources, static_cast<int>(i), prices[i] / least));
   proof.gbps = worth(proof.prices);
   return proof;
 }

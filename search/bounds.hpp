@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "search/channel_plan.hpp"
 #include "search/hop_table.hpp"
@@ -18,6 +19,8 @@ Proof ring_cut_bound(const topo::System& system, const HopTable& table, bool net
 /// that begin somewhere, all enter some GPU where there are more GPUs.
 Proof end_bound(const HopTable& table, Pattern pattern, bool network, int max_channels);
 
+/// `prices` without tiny ones, which a hop's cost leaves and which prove nothing.
+std::vector<double> without_rounding(std::span<const double> prices);
 /// The proof by `prices`, one for each of `resources`, at which no channel costs less than `least`.
 Proof price_bound(std::span<const Resource> resources, std::span<const double> prices, double least);
 

@@ -58,6 +58,11 @@ Order order_of(const HopTable& table, const Channel& channel) {
   return order;
 }
 
+double share_of_port(const HopTable& table, int head, int net) {
+  const int end = table.net(net);
+  return 1 / std::min(table.width(table.hop(end, head)), table.width(table.hop(head, end)));
+}
+
 std::vector<Charge> charges_of(const HopTable& table, Pattern pattern, const Order& order) {
   std::vector<Charge> charges;
   const int head = order.gpus.front(), others = table.gpus() - 1;
@@ -107,7 +112,8 @@ Column make_column(const HopTable& table, Pattern pattern, std::vector<Order> or
       worst = std::max(worst, type);
     }
     if (order.in >= 0 && !table.may_pair(order.in, order.out, 0)) column.limits.cross_nic = 2;
-    if (order.in >= 0 && has_heads(pattern)) sum.add(table.head_resource(order.gpus.front()), 1);
+    if (order.in >= 0 && has_heads(pattern))
+      sum.add(table.head_resource(order.gpus.front()), share_of_port(table, order.gpus.front(), order.in));
   }
   column.loads = sum.take();
   for (const Load& load : network_loads) sum.add(load.resource, load.factor);
@@ -283,10 +289,10 @@ void ColumnSource::find_heads() {
     steps_.take(4 * n_ + 8 * k_);
     if (is_possible(inside) && k_ == 0) add({{{head}}}, inside);
     for (int net = 0; is_possible(inside) && net < k_; ++net) {
-      const double cost = inside + cost_of(port(table_.net(net), head)) +
-                          cost_of(port(head, table_.net(net))) +
-                          prices_[static_cast<std::size_t>(table_.head_resource(head))];
-      if (is_possible(cost)) add({{{head}, net, net}}, cost);
+      const double ways = cost_of(port(table_.net(net), head)) + cost_of(port(head, table_.net(net)));
+      if (!is_possible(inside + ways)) continue;
+      const double place = prices_[static_cast<std::size_t>(table_.head_resource(head))];
+      add({{{head}, net, net}}, inside + ways + (place > 0 ? place * share_of_port(table_, head, net) : 0));
     }
   }
 }

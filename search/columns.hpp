@@ -31,6 +31,8 @@ struct Charge {
 
 /// `channel` in the numbers of `table`; -1 where the table does not have a GPU or port.
 Order order_of(const HopTable& table, const Channel& channel);
+/// What a GB/s of a head's channel fills of a port.
+double share_of_port(const HopTable& table, int head, int net);
 /// All hops of a channel.
 std::vector<Charge> charges_of(const HopTable& table, Pattern pattern, const Order& order);
 

@@ -115,6 +115,31 @@ bool Search::connects(const Limits& limits) const {
   return left.empty();
 }
 
+/// What is found under `limits`, beginning with the columns `known`; no more than `target` is sought.
+/// `quick`: a few wide channels are tried first.
+Packed Search::best_under(const Limits& limits, double target, bool quick, const Packed& known) {
+  const auto in_part = [&](auto&& find) {
+    const PartOfSteps part(steps_, kForColumns);
+    return find();
+  };
+  Packed filled;
+  if (!has_heads(pattern_) && target > 0 && quick)
+    filled = limited(in_part([&] { return fill(limits, target); }), limits);
+  if (filled.total >= target * (1 - kSame) || filled.impossible) return filled;
+  const Packed all = in_part([&] { return pack(limits, target, known); });
+  Packed packed = limited(all, limits);
+  const auto take_better = [&](Packed other) {  // but not its prices
+    packed.unlimited = std::max(packed.unlimited, other.unlimited);
+    if (other.total <= packed.total * (1 + kSame)) return;
+    packed.total = other.total;
+    packed.columns = std::move(other.columns);
+  };
+  if (target > 0 && packed.total < target * (1 - kSame) && packed.unlimited >= target * (1 - kSame))
+    take_better(limited(in_part([&] { return pack(limits, 0, all); }), limits));  // it took too many channels
+  take_better(std::move(filled));
+  return packed;
+}
+
 bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& best) {
   const bool already =
       enough > 0 && std::all_of(best.columns.begin(), best.columns.end(),
@@ -132,30 +157,8 @@ bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& be
     attempts_.push_back({limits, 0, "no channel reaches every GPU"});
     return false;
   }
-  const double target = enough > 0 ? enough : most_;
-  const auto in_part = [&](auto&& find) {
-    const PartOfSteps part(steps_, kForColumns);
-    return find();
-  };
-  Packed packed;
-  const auto take_better = [&](Packed other) {  // but not its prices
-    packed.unlimited = std::max(packed.unlimited, other.unlimited);
-    if (other.total <= packed.total * (1 + kSame)) return;
-    packed.total = other.total;
-    packed.columns = std::move(other.columns);
-  };
   const bool quick = enough == 0 || table_.gpus() <= kFewGpus;  // of many, `best` is there to begin with
-  if (!has_heads(pattern_) && target > 0 && quick)
-    packed = limited(in_part([&] { return fill(limits, target); }), limits);
-  if (packed.total < target * (1 - kSame) && !packed.impossible) {
-    Packed filled = std::exchange(packed, {});
-    const Packed all = in_part([&] { return pack(limits, target, best); });
-    packed = limited(all, limits);
-    if (target > 0 && packed.total < target * (1 - kSame) && packed.unlimited >= target * (1 - kSame))
-      take_better(
-          limited(in_part([&] { return pack(limits, 0, all); }), limits));  // it took too many channels
-    take_better(std::move(filled));
-  }
+  Packed packed = best_under(limits, enough > 0 ? enough : most_, quick, best);
   const bool reached = packed.total > 0 && packed.total >= enough * (1 - kSame);
   attempts_.push_back({limits, packed.total, ""});
   if (packed.total <= 0)
@@ -193,12 +196,13 @@ void Search::tighten(Limits& limits, Packed& best) {
 /// The prices of any packing bound all of them: no set of channels carries more than the links are worth by
 /// what the cheapest channel costs.
 Proof Search::bound_of(const Packed& packed, const Limits& loosest) {
+  const std::vector<double> prices = without_rounding(packed.prices);
   double worth = 0;
-  for (std::size_t i = 0; i < packed.prices.size(); ++i) worth += packed.prices[i] * capacities_[i];
+  for (std::size_t i = 0; i < prices.size(); ++i) worth += prices[i] * capacities_[i];
   const PartOfSteps part(steps_, kForBound);
   ColumnSource source(table_, pattern_, loosest, request_.exact_gpus, steps_);
-  const double least = source.least_cost(packed.prices, worth / (packed.unlimited * (1 + kSame)));
-  return price_bound(table_.resources(), packed.prices, least);
+  const double least = source.least_cost(prices, worth / (packed.unlimited * (1 + kSame)));
+  return price_bound(table_.resources(), prices, least);
 }
 
 /// Bounds `best` by its prices, and looks under the loosest limits where these allow more.
@@ -224,16 +228,11 @@ void Search::prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& 
     lower_bound(plan, ring_cut_bound(paths_.system(), table_, plan.network, steps_));
 }
 
-/// As much by heads with one port each, where that is possible.
+/// As much by heads that fill one port each, where that is possible.
 void Search::spread_over_heads(const Limits& limits, Packed& best) {
   const std::vector<double> capacities = capacities_;
-  for (int head = 0; head < table_.gpus(); ++head) {
-    double widest = 0;
-    for (int net = 0; net < table_.nets(); ++net)
-      widest = std::max(
-          widest, static_cast<double>(paths_.between(table_.node(head), table_.node(table_.net(net))).gbps));
-    capacities_[static_cast<std::size_t>(table_.head_resource(head))] = widest;
-  }
+  for (int head = 0; head < table_.gpus(); ++head)
+    capacities_[static_cast<std::size_t>(table_.head_resource(head))] = 1;
   Packed spread = limited(pack(limits, best.total, {}), limits);
   capacities_ = capacities;
   if (spread.total >= best.total * (1 - kSame)) best = std::move(spread);

@@ -8,7 +8,8 @@
 
 namespace loom::search {
 
-inline constexpr int kGraphVersion = 1;  ///< of the dialect, the only one so far
+inline constexpr int kGraphVersion = 1;        ///< of the dialect, the only one so far
+inline constexpr int kMostGraphChannels = 64;  ///< of a graph; the field has no more
 
 struct GraphKind {
   Pattern pattern;

@@ -16,7 +16,7 @@ namespace loom::search {
 namespace {
 
 constexpr double kMostGbps = 1e6;
-constexpr int kMostChannels = 64, kMostRank = 1 << 24;
+constexpr int kMostRank = 1 << 24;
 constexpr std::uint64_t kDeviceMask = (std::uint64_t{1} << kHostShift) - 1;
 
 bool is(pugi::xml_node element, const char* tag) {
@@ -126,7 +126,7 @@ class GraphReader {
     const double intra = speed(element, "speedintra"), inter = speed(element, "speedinter");
 
     const std::vector<pugi::xml_node> channels = elements_of(element);
-    const auto said = static_cast<std::size_t>(xml_.integer(element, "nchannels", 0, kMostChannels));
+    const auto said = static_cast<std::size_t>(xml_.integer(element, "nchannels", 0, kMostGraphChannels));
     if (channels.size() != said)
       xml_.fail(element, fmt::format("it says {} channels and has {}.", said, channels.size()));
     if (channels.empty()) return graph;

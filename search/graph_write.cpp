@@ -99,6 +99,12 @@ std::vector<Channel> channels_to_write(const ChannelPlan& plan) {
     channels.back().inter_gbps /= 2;
     channels.push_back(channels.back());
   }
+  if (channels.size() > kMostGraphChannels)
+    throw Error(
+        ErrorCode::kBadInput,
+        fmt::format("A graph file has {} channels at most. These {} rings would be {} there: one without "
+                    "a partner that swaps its ports becomes two halves.",
+                    kMostGraphChannels, plan.channels.size(), channels.size()));
   return channels;
 }
 

@@ -33,7 +33,8 @@ std::vector<NodePlans> parse_graph_xml(std::string text, const std::string& name
 
 /// Parsing the result gives plans with the same channels. Left out are plans without channels, those in
 /// simple order, which claim nothing that could be checked, and those whose patterns and GPUs an earlier one
-/// has: of a GPU alone all trees are one. Throws Error (kBadInput) where nothing is left.
+/// has: of a GPU alone all trees are one. Throws Error (kBadInput) where nothing is left, or rings that cross
+/// NICs would be more channels than a graph has.
 std::string to_graph_xml(const PathTables& tables, std::span<const NodePlans> plans);
 
 /// The machine, or part of it, that part `part` of `plans` is for, by its ranks. Throws Error (kBadInput)

@@ -92,6 +92,13 @@ HopTable::HopTable(const topo::Paths& paths, bool network, bool collnet, bool mu
     }
 }
 
+double HopTable::width(const Hop& hop) const {
+  double width = kUnlimited;
+  for (const Load& load : loads(hop))
+    width = std::min(width, resources_[static_cast<std::size_t>(load.resource)].gbps / load.factor);
+  return width;
+}
+
 int HopTable::gpu_of_rank(int rank) const {
   for (int gpu = 0; gpu < gpus_; ++gpu)
     if (this->rank(gpu) == rank) return gpu;

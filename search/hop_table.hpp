@@ -67,10 +67,12 @@ class HopTable {
   std::span<const Load> loads(const Hop& hop) const {
     return std::span(loads_).subspan(hop.first, hop.count);
   }
+  /// GB/s of a channel that has all that a hop takes to itself.
+  double width(const Hop& hop) const;
   std::span<const Resource> resources() const noexcept { return resources_; }
   /// What a channel takes that crosses no link: a GPU alone.
   int local_resource() const noexcept { return local_; }
-  /// What a head's channels carry together at ports: without a limit, but a search may set one. Of tables
+  /// How many ports a head's channels fill together: without a limit, but a search may set one. Of tables
   /// with ports whose patterns have heads; -1: of others.
   int head_resource(int gpu) const noexcept { return first_head_ < 0 ? -1 : first_head_ + gpu; }
 

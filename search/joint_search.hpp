@@ -80,7 +80,7 @@ class Together {
   };
   using Columns = std::vector<std::vector<const Column*>>;  // of each part
 
-  std::vector<double> prices_of(const Part& part, double scale) const;
+  std::vector<double> prices_of(const Part& part, std::span<const double> prices, double scale) const;
   double sort_by_cost(const Part& part, std::vector<const Column*>& columns);
   bool add_joint(const Columns& columns, std::size_t place);
   void pack(Columns columns);

@@ -39,6 +39,7 @@ class Search {
   Packed exchanged(Packed few, const Limits& limits);
   Packed limited(Packed packed, const Limits& limits);
   void tighten(Limits& limits, Packed& best);
+  Packed best_under(const Limits& limits, double target, bool quick, const Packed& known);
   bool try_limits(Limits limits, double enough, Limits& chosen, Packed& best);
   Proof bound_of(const Packed& packed, const Limits& loosest);
   void spread_over_heads(const Limits& limits, Packed& best);

@@ -47,16 +47,17 @@ Together::Together(std::span<const PartOfMachine* const> parts, std::span<const 
   packing_ = std::make_unique<Packing>(capacities_, steps_);
 }
 
-std::vector<double> Together::prices_of(const Part& part, double scale) const {
-  std::vector<double> prices;
-  for (const int number : part.common)
-    prices.push_back(packing_->prices()[static_cast<std::size_t>(number)] * scale);
-  return prices;
+/// Those of a part's own resources, of `prices` of all.
+std::vector<double> Together::prices_of(const Part& part, std::span<const double> prices,
+                                        double scale) const {
+  std::vector<double> own;
+  for (const int number : part.common) own.push_back(prices[static_cast<std::size_t>(number)] * scale);
+  return own;
 }
 
 /// The cheapest first; returns what a GB/s of that costs.
 double Together::sort_by_cost(const Part& part, std::vector<const Column*>& columns) {
-  const std::vector<double> prices = prices_of(part, 1);
+  const std::vector<double> prices = prices_of(part, packing_->prices(), 1);
   std::vector<std::pair<double, const Column*>> costs;
   for (const Column* column : columns) {
     double cost = 0;
@@ -138,7 +139,8 @@ bool Together::find_columns(int round, bool hard) {
     const double cost = sort_by_cost(*part, known);
     if (cost < kLeastPrice) continue;
     const bool exact = part->source.is_exact() || (hard && part->source.can_be_exact());
-    for (std::vector<Order>& orders : part->source.cheaper(prices_of(*part, 1 / cost), round, exact))
+    for (std::vector<Order>& orders :
+         part->source.cheaper(prices_of(*part, packing_->prices(), 1 / cost), round, exact))
       found = part->add(std::move(orders)) || found;
   }
   return found;
@@ -205,14 +207,15 @@ std::vector<double> Together::left_for(const Part& part) const {
 
 /// A GB/s in every part costs at least what the cheapest channels of all cost.
 Proof Together::proof() {
+  const std::vector<double> prices = without_rounding(packing_->prices());
   double least = 0;
   for (const auto& part : parts_) {
     std::vector<const Column*> known;
     for (const auto& column : part->columns) known.push_back(column.get());
     const double cost = sort_by_cost(*part, known);
-    least += part->source.least_cost(prices_of(*part, 1), cost * (1 - Search::kSame));
+    least += part->source.least_cost(prices_of(*part, prices, 1), cost * (1 - Search::kSame));
   }
-  return price_bound(resources_, packing_->prices(), least);
+  return price_bound(resources_, prices, least);
 }
 
 void Together::run(std::span<ChannelPlan* const> plans) {

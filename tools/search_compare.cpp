@@ -92,9 +92,19 @@ class Comparing {
   bool run();
 
  private:
+  /// A search beside NCCL's.
   struct Outcome {
-    double ours = 0, theirs = 0, bound = 0, us = 0;
+    double ours = 0, theirs = 0, bound = 0, us = 0, their_us = 0;
+    double all_parts = 0, all_parts_bound = 0;  // GB/s at the same time
+    bool less = false, more = false, slow_pairs = false, valid = true, slow = false;
+    std::string worse;
   };
+  Outcome judge(const Setting& setting, const std::string& graph, const json& entry,
+                const search::PathTables& tables, const topo::Paths& default_paths) const;
+  void count(const Outcome& outcome);
+  static std::string remark_on(const Outcome& outcome);
+  void tell(const std::string& name, const Setting& setting, const std::string& graph,
+            const Outcome& outcome);
   Outcome one(const std::string& name, const Setting& setting, const std::string& graph, const json& entry,
               const search::PathTables& tables, const topo::Paths& default_paths);
   void row(const std::string& name, const json& entry, const search::PathTables& tables,
@@ -110,9 +120,9 @@ class Comparing {
   json searches_ = json::array();
 };
 
-Comparing::Outcome Comparing::one(const std::string& name, const Setting& setting, const std::string& graph,
-                                  const json& entry, const search::PathTables& tables,
-                                  const topo::Paths& default_paths) {
+Comparing::Outcome Comparing::judge(const Setting& setting, const std::string& graph, const json& entry,
+                                    const search::PathTables& tables,
+                                    const topo::Paths& default_paths) const {
   const json& theirs = entry.at("graphs").at(graph);
   search::Request request = request_;
   request.nodes = setting.nodes;
@@ -128,35 +138,51 @@ Comparing::Outcome Comparing::one(const std::string& name, const Setting& settin
   outcome.us = result.search_us;
   outcome.theirs = search::nccl_total(request.pattern, setting.nodes > 1, theirs.at("totalBw"),
                                       theirs.at("bwIntra"), theirs.at("nChannels"));
-  double bound = plans.alone_bound_gbps;  // of what all parts carry at the same time
-  for (const ChannelPlan& plan : plans.parts) bound = std::min(bound, plan.bound_gbps);
-  const bool less =
-      outcome.ours<outcome.theirs*(1 - kSame), more = outcome.ours> outcome.theirs * (1 + kSame);
-  const bool valid = search::violations(tables, plans).empty();
-  std::string remark;
-  if (!less && !more) remark = worse(plans.parts[0], theirs, entry.at("nGpus"));
-  const bool slow_pairs =
-      more && plans.parts.size() == 1 && search::crosses_slow_pairs(default_paths, plans.parts[0]);
-  const double their_us = theirs.value("search_us", 0.0);
+  outcome.their_us = theirs.value("search_us", 0.0);
+  outcome.all_parts = plans.total_gbps;
+  outcome.all_parts_bound = plans.alone_bound_gbps;
+  for (const ChannelPlan& plan : plans.parts)
+    outcome.all_parts_bound = std::min(outcome.all_parts_bound, plan.bound_gbps);
+  outcome.less = outcome.ours < outcome.theirs * (1 - kSame);
+  outcome.more = outcome.ours > outcome.theirs * (1 + kSame);
+  outcome.valid = search::violations(tables, plans).empty();
+  outcome.slow_pairs =
+      outcome.more && plans.parts.size() == 1 && search::crosses_slow_pairs(default_paths, plans.parts[0]);
+  outcome.slow = outcome.their_us > kLongUs && outcome.us > kShareOfTime * outcome.their_us;
+  if (!outcome.less && !outcome.more) outcome.worse = worse(plans.parts[0], theirs, entry.at("nGpus"));
+  return outcome;
+}
+
+void Comparing::count(const Outcome& outcome) {
   ++all_;
-  at_least_ += less ? 0 : 1;
-  more_ += more ? 1 : 0;
-  by_slow_pairs_ += slow_pairs ? 1 : 0;
-  near_bound_ += plans.total_gbps >= kNearBound * bound || plans.total_gbps == 0 ? 1 : 0;
-  invalid_ += valid ? 0 : 1;
-  worse_ += remark.empty() ? 0 : 1;
-  long_ones_ += their_us > kLongUs ? 1 : 0;
-  const bool slow = their_us > kLongUs && outcome.us > kShareOfTime * their_us;
-  slow_ += slow ? 1 : 0;
+  at_least_ += outcome.less ? 0 : 1;
+  more_ += outcome.more ? 1 : 0;
+  by_slow_pairs_ += outcome.slow_pairs ? 1 : 0;
+  near_bound_ += outcome.all_parts >= kNearBound * outcome.all_parts_bound || outcome.all_parts == 0 ? 1 : 0;
+  invalid_ += outcome.valid ? 0 : 1;
+  worse_ += outcome.worse.empty() ? 0 : 1;
+  long_ones_ += outcome.their_us > kLongUs ? 1 : 0;
+  slow_ += outcome.slow ? 1 : 0;
   most_us_ = std::max(most_us_, outcome.us);
-  if (slow_pairs) remark += "  by paths that NCCL takes with NCCL_NET_DISABLE_INTRA=1";
-  if (plans.total_gbps < plans.alone_gbps * (1 - kSame))
-    remark += fmt::format("  {:.6g} of {:.6g} GB/s in all parts at the same time", plans.total_gbps, bound);
-  if (plans.total_gbps > plans.alone_gbps * (1 + kSame))
-    remark += fmt::format("  {:.6g} GB/s with all ports of each head", plans.total_gbps);
-  if (less) remark += "  less";
-  if (!valid) remark += "  INVALID";
-  if (slow) remark += "  slow";
+}
+
+std::string Comparing::remark_on(const Outcome& outcome) {
+  std::string remark = outcome.worse;
+  if (outcome.slow_pairs) remark += "  by paths that NCCL takes with NCCL_NET_DISABLE_INTRA=1";
+  if (outcome.all_parts < outcome.ours * (1 - kSame))
+    remark += fmt::format("  {:.6g} of {:.6g} GB/s in all parts at the same time", outcome.all_parts,
+                          outcome.all_parts_bound);
+  if (outcome.all_parts > outcome.ours * (1 + kSame))
+    remark += fmt::format("  {:.6g} GB/s with all ports of each head", outcome.all_parts);
+  if (outcome.less) remark += "  less";
+  if (!outcome.valid) remark += "  INVALID";
+  if (outcome.slow) remark += "  slow";
+  return remark;
+}
+
+void Comparing::tell(const std::string& name, const Setting& setting, const std::string& graph,
+                     const Outcome& outcome) {
+  const std::string remark = remark_on(outcome);
   if (comparison_.json)
     searches_.push_back({{"file", name},
                          {"setting", setting.label},
@@ -164,18 +190,27 @@ Comparing::Outcome Comparing::one(const std::string& name, const Setting& settin
                          {"total_bandwidth_gbps", outcome.ours},
                          {"nccl_gbps", outcome.theirs},
                          {"bound_gbps", outcome.bound},
-                         {"all_parts_gbps", plans.total_gbps},
-                         {"all_parts_bound_gbps", bound},
-                         {"by_slow_pairs", slow_pairs},
+                         {"all_parts_gbps", outcome.all_parts},
+                         {"all_parts_bound_gbps", outcome.all_parts_bound},
+                         {"by_slow_pairs", outcome.slow_pairs},
                          {"search_us", outcome.us},
-                         {"nccl_us", their_us},
-                         {"less", less},
-                         {"valid", valid},
+                         {"nccl_us", outcome.their_us},
+                         {"less", outcome.less},
+                         {"valid", outcome.valid},
                          {"remark", remark.substr(std::min(remark.size(), remark.find_first_not_of(' ')))}});
   else if (!comparison_.markdown)
     fmt::print("{:36} {:12} {:13} {:9.2f} {:9.2f} {:9.2f} {:5.1f} {:9.0f} {:9.0f}{}\n", name, setting.label,
                graph, outcome.ours, outcome.theirs, outcome.bound,
-               outcome.bound > 0 ? 100 * outcome.ours / outcome.bound : 100, outcome.us, their_us, remark);
+               outcome.bound > 0 ? 100 * outcome.ours / outcome.bound : 100, outcome.us, outcome.their_us,
+               remark);
+}
+
+Comparing::Outcome Comparing::one(const std::string& name, const Setting& setting, const std::string& graph,
+                                  const json& entry, const search::PathTables& tables,
+                                  const topo::Paths& default_paths) {
+  Outcome outcome = judge(setting, graph, entry, tables, default_paths);
+  count(outcome);
+  tell(name, setting, graph, outcome);
   return outcome;
 }
 

@@ -146,6 +146,10 @@ refused 'too-much.xml:[0-9]*: <graph>: .*at the same time.*ASIC 0x5' "$here/data
 # files of another model
 echo '<system version="2"><cpu numaid="0" affinity="1" arch="x86_64"/></system>' > "$work/amd.xml"
 refused 'version 2 .*--model loom' "$work/amd.xml"
+amd_gpu() { echo "<pci busid='0000:0$1:00.0' class='0x038000' link_speed='16.0 GT/s PCIe' link_width='16'><gpu dev='$3' sm='104' gcn='gfx90a' rank='$3' gdr='1'><xgmi target='0000:0$2:00.0' count='1' tclass='0x038000'/></gpu></pci>"; }
+echo "<system version='2'><cpu numaid='0' affinity='1' arch='x86_64' vendor='AuthenticAMD' familyid='175' modelid='48'>$(amd_gpu 1 2 0)$(amd_gpu 2 1 1)</cpu></system>" > "$work/amd.xml"
+"$loom" search "$work/amd.xml" --model loom --check > "$work/text" || fail "AMD's own links"
+grep -q '37.5 of at most 37.5 GB/s' "$work/text" || fail "AMD's own links: $(cat "$work/text")"
 
 # what reading a file assumes
 "$loom" search "$data/lstopo-2gpu.xml" 2>&1 > /dev/null | grep -q 'note: mlx5_0: Its speed is not known' || fail "no note"

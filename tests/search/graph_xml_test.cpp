@@ -42,13 +42,14 @@ TEST_P(GraphXml, AgreesOnTheLinksOfSplitChannels) {
   const PathTables tables(random_machine(GetParam()));
   Request request;
   request.min_channels = 17;  // channels are split unevenly
+  request.cross_nic = 0;      // none in halves, of which a file would have more
   const NodePlans plans = find_plans(tables, request);
   if (plans.parts[0].in_order) return;
   const std::vector<NodePlans> read = parse_graph_xml(to_graph_xml(tables, {&plans, 1}), "graph.xml", tables);
   ASSERT_EQ(read.size(), 1);
   EXPECT_EQ(read[0].parts[0].hops, plans.parts[0].hops);
 }
-INSTANTIATE_TEST_SUITE_P(Seeds, GraphXml, ::testing::Range(1U, 31U));
+INSTANTIATE_TEST_SUITE_P(Seeds, GraphXml, seeds(30));
 
 // ---- files that do not fit
 

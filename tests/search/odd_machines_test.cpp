@@ -55,6 +55,8 @@ INSTANTIATE_TEST_SUITE_P(
         Odd{"sixteen-gpus-two-islands", Pattern::kRing, 2, 32, "between sockets, there or back"},
         Odd{"nic-on-the-other-socket", Pattern::kRing, 2, 16, "between sockets"},
         Odd{"narrow-slots", Pattern::kRing, 1, 6, "four lanes"},
+        Odd{"power-two-gpus", Pattern::kRing, 1, 20, "into POWER's CPUs as much again comes back, of 40"},
+        Odd{"ports-on-two-planes", Pattern::kRing, 2, 16, "between sockets, there and back to the same port"},
         Odd{"four-trays-one-gpu-without-nvlink", Pattern::kRing, 2, 204,
             "two ports by the GPU's own socket, 96, and 6 from the other, begun or ended there"}));
 

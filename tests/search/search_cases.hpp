@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <random>
@@ -61,14 +63,14 @@ inline void expect_valid(const topo::System& system, const NodePlans& plans) {
   expect_valid(PathTables(system), plans);
 }
 
-/// A machine that nobody would build: one or two hosts' worth of switches, some NVLinks, some NICs. `draw`
-/// gives a number for each choice.
+/// A machine that nobody would build: one or two hosts' worth of switches, some NVLinks, some NICs, whose
+/// ports may share rails, planes and cables, and need not reduce. `draw` gives a number for each choice.
 inline topo::System machine_from(const std::function<unsigned()>& draw, bool intel, int most_gpus = 9) {
   const auto one_of = [&](int count) { return static_cast<int>(draw() % static_cast<unsigned>(count)); };
   const int cpus = 1 + one_of(2), gpus = 2 + one_of(most_gpus - 1);
   const int sm[] = {70, 80, 86, 90, 100};
   const int capability = sm[one_of(5)];
-  const bool nvswitch = one_of(3) == 0;
+  const bool nvswitch = one_of(3) == 0, power = one_of(6) == 0;
   std::vector<topo::Node> nodes;
   std::vector<topo::NodeId> switches;
   const auto add = [&](topo::NodeInfo info, topo::NodeId parent) {
@@ -78,8 +80,8 @@ inline topo::System machine_from(const std::function<unsigned()>& draw, bool int
   for (int cpu = 0; cpu < cpus; ++cpu) {
     topo::CpuInfo info;
     info.numa_id = cpu;
-    info.arch = "x86_64";
-    info.vendor = intel ? "GenuineIntel" : "AuthenticAMD";
+    info.arch = power ? "ppc64" : "x86_64";
+    if (!power) info.vendor = intel ? "GenuineIntel" : "AuthenticAMD";
     info.family = 6;
     info.model = 0x8f;
     nodes.push_back({info, topo::kNoNode, 0, {}});
@@ -100,7 +102,11 @@ inline topo::System machine_from(const std::function<unsigned()>& draw, bool int
     topo::NetInfo info;
     info.device = net;
     info.speed_mbps = 100000 * (1 + one_of(4));
-    info.gpu_direct = info.collectives = true;
+    info.gpu_direct = true;
+    info.collectives = one_of(4) != 0;
+    if (one_of(4) == 0) info.rail = one_of(2);
+    if (one_of(6) == 0) info.plane = one_of(2);
+    if (one_of(4) == 0) info.guid = static_cast<std::uint64_t>(5 + one_of(2));
     info.max_connections = 64;
     add(info, nic);
   }
@@ -117,6 +123,7 @@ inline topo::System machine_from(const std::function<unsigned()>& draw, bool int
   for (std::size_t i = 0; i < gpu_nodes.size(); ++i) {
     auto& info = std::get<topo::GpuInfo>(nodes[static_cast<std::size_t>(gpu_nodes[i])].info);
     if (nvswitch) info.nvlinks.push_back({{}, 4 + one_of(9), 0x068000, false});
+    if (power) info.nvlinks.push_back({{}, 1 + one_of(3), 0x068001, true});
     for (std::size_t j = 0; j < i && !nvswitch; ++j) {
       if (one_of(3) != 0) continue;
       auto& peer = std::get<topo::GpuInfo>(nodes[static_cast<std::size_t>(gpu_nodes[j])].info);
@@ -177,6 +184,14 @@ inline topo::System random_machine_in_parts(unsigned seed) {
 inline topo::System random_machine(unsigned seed, int most_gpus = 9) {
   std::mt19937 random(seed);
   return machine_from([&] { return static_cast<unsigned>(random()); }, seed % 2 == 0, most_gpus);
+}
+
+/// Seeds of random machines: the first ones, or those that LOOM_SEARCH_SEEDS in the environment says:
+/// "100-5000".
+inline auto seeds(unsigned count) {
+  unsigned first = 1, last = count;
+  if (const char* asked = std::getenv("LOOM_SEARCH_SEEDS")) std::sscanf(asked, "%u-%u", &first, &last);
+  return ::testing::Range(first, last + 1);
 }
 
 /// What one ring through the GPUs in the machine's order carries.

@@ -47,12 +47,40 @@ TEST(SwappedChannels, AreWiredOnEveryDgx1vWithoutTwoGpus) {
         for (const Channel& channel : plan.channels) mixed += channel.nets[0] == channel.nets[1] ? 1 : 0;
       }
       const std::string text = to_graph_xml(tables, {&plans, 1});
-      for (const NodePlans& node : parse_graph_xml(text, "graph.xml", tables, 2))
+      const std::vector<NodePlans> read = parse_graph_xml(text, "graph.xml", tables, 2);
+      for (const NodePlans& node : read)
         for (const ChannelPlan& plan : node.parts)
           if (plan.limits.cross_nic == 2) expect_wired(plan);
+      EXPECT_EQ(to_graph_xml(tables, read), text) << "what is in halves stays as it is";
     }
   EXPECT_GT(crossing, 0);
   EXPECT_GT(mixed, 0) << "rings without a partner are among them";
+}
+
+/// Of 64 rings some have no partner and become two halves.
+TEST(SwappedChannels, AreNoMoreThanAFileHas) {
+  const topo::System whole = machine("dgx1v.xml");
+  int refused = 0, written = 0;
+  for (int second = 1; second < 8; ++second) {
+    std::vector<int> ranks;
+    for (int rank = 1; rank < 8; ++rank)
+      if (rank != second) ranks.push_back(rank);
+    const PathTables tables(topo::trimmed_to(whole, ranks));
+    Request request;
+    request.nodes = 2;
+    request.min_channels = request.max_channels = 64;
+    const NodePlans plans = find_plans(tables, request);
+    try {
+      const std::string text = to_graph_xml(tables, {&plans, 1});
+      EXPECT_NO_THROW(parse_graph_xml(text, "graph.xml", tables, 2));
+      ++written;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("A graph file has 64 channels at most"), std::string::npos);
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(written, 0);
 }
 
 }  // namespace
