@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -39,6 +40,8 @@ struct LineLocks {
   std::array<std::atomic<std::uint32_t>, kCount> locks{};
 };
 
+class LateLoads;
+
 /// One allocation, or one mapping of it.
 struct Region {
   std::uint64_t begin = 0;
@@ -51,6 +54,8 @@ struct Region {
   WrittenMap* written =
       nullptr;                 ///< nullptr: all counts as written. Outlives the region's place in the space
   LineLocks* locks = nullptr;  ///< nullptr: this process alone reaches it
+  LateLoads* late = nullptr;   ///< nullptr: nobody watches loads from there
+  const std::function<void()>* on_store = nullptr;  ///< called when a store has come there
   /// Where the bytes that kernels load from it and store to it are added up; nullptr: nobody counts them.
   std::atomic<std::uint64_t>*loaded = nullptr, *stored = nullptr;
   static constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
@@ -71,7 +76,7 @@ class Space {
 /// A wrong access.
 class Error : public std::runtime_error {
  public:
-  enum class Kind { kMisaligned, kForeignAddress, kReadOnly, kNeverWritten };
+  enum class Kind { kMisaligned, kForeignAddress, kReadOnly, kNeverWritten, kUnordered };
   Error(Kind kind, unsigned thread, const std::string& what)
       : std::runtime_error(what), kind_(kind), thread_(thread) {}
   Kind kind() const noexcept { return kind_; }

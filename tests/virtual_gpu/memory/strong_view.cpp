@@ -22,6 +22,7 @@ class StrongView final : public View {
       region.stored_here += form.bytes;
       store_words(host_of(region, lane.address), lane.data, form.bytes);
       if (region.written != nullptr) region.written->mark(lane.address - region.begin, form.bytes);
+      if (region.on_store != nullptr) (*region.on_store)();
     });
   }
   std::uint64_t update(const Form& form, unsigned thread, std::uint64_t address, Change change,

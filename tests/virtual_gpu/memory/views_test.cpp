@@ -49,7 +49,8 @@ struct Way {
   Scope store_scope = Scope::kSystem, load_scope = Scope::kSystem;
   unsigned storing_thread = 0, loading_thread = 0;  ///< of the data; the flag's is 0
   bool writers_meet = false, readers_meet = false;
-  bool fences = false;  ///< beside relaxed flags
+  bool neighbours_meet = false;  ///< the storing thread and the one beside it
+  bool fences = false;           ///< beside relaxed flags
   TestSpace::Kind kind{};
 };
 /// Over all seeds: how often the flag was seen, and how often old data behind it.
@@ -65,6 +66,7 @@ Seen pass_messages(const Way& way) {
     Blocks::load(*blocks.reader, way.loading_thread, data);
     Blocks::store(*blocks.writer, way.storing_thread, data, 1);
     if (way.writers_meet) blocks.writer->meet(kThreads);
+    if (way.neighbours_meet) blocks.writer->meet(std::array{way.storing_thread, way.storing_thread + 1});
     if (way.fences) blocks.writer->fence(0, Scope::kSystem);
     Blocks::store(*blocks.writer, 0, flag, 1, way.flag_store, way.store_scope);
     blocks.pass();
@@ -97,6 +99,38 @@ TEST(WeakMemory, PassesAMessageByFences) {
 TEST(WeakMemory, ReleasesWhatAnotherThreadHasStoredBehindABarrierAlone) {
   expect_right({.storing_thread = 40, .writers_meet = true});
   expect_wrong({.storing_thread = 40});
+  expect_wrong({.storing_thread = 40, .neighbours_meet = true});
+}
+TEST(WeakMemory, PassesOnThroughAThirdThread) {
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    Blocks blocks(seed);
+    Blocks::store(*blocks.writer, 50, blocks.memory, 1);
+    blocks.writer->meet(std::array{50U, 40U});
+    blocks.writer->meet(std::array{40U, 0U});
+    ASSERT_EQ(Blocks::load(*blocks.writer, 0, blocks.memory), 1U);
+    Blocks::store(*blocks.writer, 0, blocks.other, 1, Order::kRelease);
+    ASSERT_EQ(Blocks::load(*blocks.reader, 0, blocks.memory, Order::kRelaxed), 1U) << "seed " << seed;
+  }
+}
+
+// Who synchronises inside a GPU passes on what lies elsewhere.
+TEST(WeakMemory, PassesOnWhatLiesBeyondTheScope) {
+  const auto add = [](std::uint64_t old, std::uint64_t a, std::uint64_t) { return old + a; };
+  const Form in_gpu{8, Order::kAcquireRelease, Scope::kGpu};
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    Blocks blocks(seed);
+    const std::uint64_t count = blocks.space.add(64, {.this_gpu_only = true}), data = blocks.memory,
+                        flag = blocks.other;
+    const auto third = weak_view(blocks.space, 64, seed);
+    Blocks::load(*third, 0, data);
+    Blocks::store(*blocks.writer, 0, data, 1);
+    blocks.writer->update(in_gpu, 0, count, add, 1, 0);
+    ASSERT_EQ(third->update(in_gpu, 0, count, add, 1, 0), 1U);
+    ASSERT_EQ(Blocks::load(*third, 0, data), 1U) << "seed " << seed;
+    Blocks::store(*third, 0, flag, 1, Order::kRelease);
+    ASSERT_EQ(Blocks::load(*blocks.reader, 0, flag, Order::kAcquire), 1U);
+    ASSERT_EQ(Blocks::load(*blocks.reader, 0, data), 1U) << "seed " << seed;
+  }
 }
 TEST(WeakMemory, LetsAThreadUseAnothersAcquireBehindABarrierAlone) {
   expect_right({.loading_thread = 40, .readers_meet = true});
@@ -141,6 +175,59 @@ TEST(WeakMemory, ChangesWordsInMemoryBehindEarlierStoresToThem) {
     EXPECT_EQ(blocks.writer->update({8, Order::kRelaxed, Scope::kSystem}, 0, blocks.memory, add, 3, 0), 5U);
     EXPECT_EQ(Blocks::load(*blocks.reader, 0, blocks.memory, Order::kRelaxed), 8U);
   }
+}
+
+/// A slot is loaded, given back by a flag and stored to again. What a view says of it, over all seeds.
+struct GiveBack {
+  Order flag_store = Order::kRelease, flag_load = Order::kAcquire;
+  Scope store_scope = Scope::kSystem, load_scope = Scope::kSystem;
+  Order slot_load = Order::kWeak, slot_store = Order::kWeak;
+  bool readers_meet = true, looks_again = false;
+};
+bool is_unordered(const GiveBack& way) {
+  constexpr unsigned kThreads[] = {0, 40};
+  int given_back = 0;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    Blocks blocks(seed, {.watches_loads = true});
+    const auto pass = [&](View& view) { Blocks::load(view, 63, blocks.other + 1024); };
+    try {
+      Blocks::load(*blocks.reader, 40, blocks.memory, way.slot_load);
+      if (way.readers_meet) blocks.reader->meet(kThreads);
+      Blocks::store(*blocks.reader, 0, blocks.other, 1, way.flag_store, way.store_scope);
+      for (int i = 0; i < 500; ++i) pass(*blocks.reader);
+      if (Blocks::load(*blocks.writer, 0, blocks.other, way.flag_load, way.load_scope) != 1) continue;
+      ++given_back;
+      blocks.writer->meet(kThreads);
+      Blocks::store(*blocks.writer, 40, blocks.memory, 2, way.slot_store);
+      blocks.writer->finish();
+      if (way.looks_again) Blocks::load(*blocks.reader, 40, blocks.memory, way.slot_load);
+      blocks.reader->finish();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), Error::Kind::kUnordered);
+      return true;
+    }
+  }
+  EXPECT_GT(given_back, 0);
+  return false;
+}
+TEST(WeakMemory, FindsStoresThatEarlierLoadsOfOthersMightSee) {
+  EXPECT_FALSE(is_unordered({}));
+  EXPECT_FALSE(is_unordered({.slot_load = Order::kRelaxed}));
+  EXPECT_TRUE(is_unordered({.flag_store = Order::kRelaxed}));
+  EXPECT_TRUE(is_unordered({.flag_load = Order::kRelaxed}));
+  EXPECT_TRUE(is_unordered({.store_scope = Scope::kGpu}));
+  EXPECT_TRUE(is_unordered({.load_scope = Scope::kGpu}));
+  EXPECT_TRUE(is_unordered({.readers_meet = false})) << "the thread that releases has loaded nothing";
+}
+TEST(WeakMemory, LetsLoadsThatPollAndStoresRunAgainstEachOtherIfBothAreStrong) {
+  const auto is_wrong = [](Order load, Order store, bool looks_again) {
+    return is_unordered(
+        {.flag_store = Order::kRelaxed, .slot_load = load, .slot_store = store, .looks_again = looks_again});
+  };
+  EXPECT_FALSE(is_wrong(Order::kRelaxed, Order::kRelaxed, true));
+  EXPECT_TRUE(is_wrong(Order::kRelaxed, Order::kRelaxed, false));
+  EXPECT_TRUE(is_wrong(Order::kRelaxed, Order::kWeak, true));
+  EXPECT_TRUE(is_wrong(Order::kWeak, Order::kRelaxed, true));
 }
 
 /// A line of 16 words that lanes store `at_once` at a time and others load so. How often it was torn.

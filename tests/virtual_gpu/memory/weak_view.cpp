@@ -1,11 +1,13 @@
 // weak_view.cpp -- memory as weak as PTX allows, by rules that a random order of events keeps:
 //
-// Stores wait in a buffer, by line. Their thread sees them; all of the block see those of threads that a
-// barrier has joined. They leave at any time and in any order, whole or sector by sector, except that stores
-// to the same bytes keep theirs.
+// Stores wait in a buffer, by line. Their thread sees them, and who has met it since, or somebody who had.
+// They leave at any time and in any order, whole or sector by sector, except that stores to the same bytes
+// keep theirs.
 //
-// Before a release or a fence, what waits of the thread and what is the block's leaves: at system scope all
-// of it, at the GPU's what no other GPU or process reaches. At the block's scope it becomes the block's.
+// Before a release or a fence, what the thread sees of them leaves. A fence at the GPU's scope lets go what
+// no other GPU or process reaches; so does a release whose scope leaves out who reaches the word. At the
+// block's scope all threads of the block see them. A release or an acquire is as good as one at system scope
+// if its scope has all that reach the word: who synchronises so passes on what he knows, wherever that lies.
 //
 // Weak loads, and those of a scope that leaves out who stores there, may find a sector as the block has
 // loaded it before, unless the thread has acquired since, itself or through a barrier. What was loaded once
@@ -15,20 +17,24 @@
 // each sector by itself. Lanes need not load at once, even if they are together: whoever has seen a flag
 // loads again what others have loaded.
 //
+// Loads that come late have no value yet, so they are not run but judged, in memory that says so
+// (late_loads.hpp).
+//
 // What it does not have: loads that overtake earlier ones to memory that was never loaded before, and atomics
-// that wait.
+// that wait. Too weak is a fence at the GPU's scope before a relaxed store, for who passes on what lies
+// elsewhere.
 #include <cstring>
 #include <random>
 #include <thread>
 #include <unordered_map>
 
+#include "tests/virtual_gpu/memory/late_loads.hpp"
 #include "tests/virtual_gpu/memory/words.hpp"
 
 namespace virtual_gpu::memory {
 namespace {
 
 constexpr std::size_t kSectorBytes = 32;
-constexpr unsigned kWarpLanes = 32;
 using Bytes = std::bitset<kLineBytes>;
 
 std::uint64_t line_of(std::uint64_t address) {
@@ -52,21 +58,16 @@ std::size_t widest_word(const Bytes& bytes, std::size_t at) {
 /// Stores that wait.
 struct Waiting {
   std::uint64_t line = 0;
-  unsigned warp = 0;
-  std::uint32_t lanes = 0;  ///< of the warp: whose they are
-  bool of_block = false;    ///< all threads see them
-  bool whole = false;       ///< they leave together
-  Bytes bytes;              ///< which of the line
+  unsigned thread = 0;         ///< one of those whose they are
+  Threads by, seen_by;         ///< whose they are; who sees them
+  bool whole = false;          ///< they leave together
+  bool strong = true;          ///< all of them, at a scope that has all who reach the line
+  std::uint64_t acquired = 0;  ///< when their thread last did, by the clock of LateLoads
+  Bytes bytes;                 ///< which of the line
   std::array<std::byte, kLineBytes> data{};
 
-  bool seen_by(unsigned thread) const {
-    return of_block || (warp == thread / kWarpLanes && (lanes >> thread % kWarpLanes & 1) != 0);
-  }
-  /// Of one thread's point of view, stores that come one behind the other.
-  bool ordered_with(const Waiting& other) const {
-    return line == other.line &&
-           (of_block || other.of_block || (warp == other.warp && (lanes & other.lanes) != 0));
-  }
+  /// Whether the other one's come behind these, as these threads know.
+  bool come_before(const Waiting& other) const { return line == other.line && (seen_by & other.by).any(); }
 };
 
 /// A sector as it was loaded.
@@ -93,6 +94,7 @@ class WeakView final : public View {
   }
   void meet(std::span<const unsigned> threads) override;
   void finish() override {
+    late_.end_all();
     while (!waiting_.empty()) leave(random_() % waiting_.size(), Bytes().set());
   }
 
@@ -100,6 +102,7 @@ class WeakView final : public View {
   /// When a thread last acquired what others have released, at either scope.
   struct Acquired {
     std::uint64_t gpu = 0, system = 0;
+    std::uint64_t of_late_loads = 0;  ///< at system scope, by their clock
   };
   static constexpr std::size_t kMostWaiting = 64, kMostLoaded = 4096;
 
@@ -108,13 +111,17 @@ class WeakView final : public View {
   void load_early(unsigned thread);
   void load_at_once(const Form& form, std::span<const Access> lanes);
   void leave(std::size_t index, Bytes which);
-  void put(const Access& lane, std::size_t bytes);
+  void expect_loads_ended(const Waiting& going, const Bytes& which);
+  void put(const Access& lane, std::size_t bytes, bool strong);
   void publish(unsigned thread, Scope scope);
   void acquire(unsigned thread, Scope scope);
   void read(const Form& form, const Access& lane, const std::byte* line);
   void read_weakly(const Region& region, const Form& form, const Access& lane);
   void write_memory(unsigned thread, std::uint64_t address, const std::byte* from, std::size_t bytes);
   Bytes overlay(unsigned thread, std::uint64_t address, std::size_t bytes, std::byte* to) const;
+  static bool is_strong(const Form& form, const Region& region) {
+    return form.order != Order::kWeak && suffices(form.scope, region);
+  }
   static bool suffices(Scope scope, const Region& region) {
     return scope == Scope::kSystem || (scope == Scope::kGpu && region.this_gpu_only);
   }
@@ -126,6 +133,7 @@ class WeakView final : public View {
   std::unordered_map<std::uint64_t, Loaded> loaded_;
   std::uint64_t time_ = 0;
   std::vector<Acquired> acquired_;  ///< by thread
+  OpenLoads late_;
 };
 
 void WeakView::some_leave() {
@@ -143,20 +151,35 @@ void WeakView::leave(std::size_t index, Bytes which) {
   if (going.whole) which.set();
   which &= going.bytes;
   for (std::size_t i = 0; i <= index; ++i)
-    if (i == index || waiting_[i].ordered_with(going)) waiting_[i].bytes &= ~which;
+    if (i == index || waiting_[i].come_before(going)) waiting_[i].bytes &= ~which;
   std::erase_if(waiting_, [](const Waiting& stores) { return stores.bytes.none(); });
 
-  const unsigned thread = going.warp * kWarpLanes + static_cast<unsigned>(std::countr_zero(going.lanes));
+  if (which.none()) return;
+  expect_loads_ended(going, which);
   const auto write = [&] {
     for (std::size_t at = 0, bytes; at < kLineBytes; at += std::max<std::size_t>(bytes, 1)) {
       bytes = widest_word(which, at);
-      if (bytes > 0) write_memory(thread, going.line + at, going.data.data() + at, bytes);
+      if (bytes > 0) write_memory(going.thread, going.line + at, going.data.data() + at, bytes);
     }
   };
   if (!going.whole) return write();
-  const Region region = regions_.find(thread, going.line, kLineBytes, true);
+  const Region region = regions_.find(going.thread, going.line, kLineBytes, true);
   const LineGuard guard(region, going.line);
   write();
+}
+
+void WeakView::expect_loads_ended(const Waiting& going, const Bytes& which) {
+  std::size_t at = 0;
+  while (!which[at]) ++at;
+  const Region& region = regions_.find(going.thread, going.line + at, 1, true);
+  for (; at < kLineBytes && region.late != nullptr; ++at) {
+    if (!which[at]) continue;
+    if (!region.late->store(going.line + at - region.begin, going.acquired, going.strong))
+      throw Error(
+          Error::Kind::kUnordered, going.thread,
+          "a store and a load by others race: the load is not released and acquired before the store");
+    at |= LateLoads::kBytes - 1;
+  }
 }
 
 void WeakView::write_memory(unsigned thread, std::uint64_t address, const std::byte* from,
@@ -166,6 +189,7 @@ void WeakView::write_memory(unsigned thread, std::uint64_t address, const std::b
   if (region.written != nullptr) region.written->mark(address - region.begin, bytes);
   const auto loaded = loaded_.find(sector_of(address));
   if (loaded != loaded_.end()) std::memcpy(loaded->second.data.data() + address % kSectorBytes, from, bytes);
+  if (region.on_store != nullptr) (*region.on_store)();
 }
 
 /// What the thread sees of stores that wait, the latest first.
@@ -173,7 +197,7 @@ Bytes WeakView::overlay(unsigned thread, std::uint64_t address, std::size_t byte
   Bytes found;
   const std::uint64_t line = line_of(address);
   for (auto stores = waiting_.rbegin(); stores != waiting_.rend(); ++stores) {
-    if (stores->line != line || !stores->seen_by(thread)) continue;
+    if (stores->line != line || !stores->seen_by[thread]) continue;
     for (std::size_t i = 0; i < bytes; ++i) {
       const std::size_t at = address - line + i;
       if (!stores->bytes[at] || found[i]) continue;
@@ -224,7 +248,7 @@ void WeakView::load_at_once(const Form& form, std::span<const Access> lanes) {
   if (form.order != Order::kAcquire) return;
   for (const Access& lane : lanes)
     if (suffices(form.scope, regions_.find(lane.thread, lane.address, form.bytes, false)))
-      acquire(lane.thread, form.scope);
+      acquire(lane.thread, Scope::kSystem);
 }
 
 /// `line`: the whole line as the instruction has read it, or nullptr.
@@ -236,7 +260,7 @@ void WeakView::read(const Form& form, const Access& lane, const std::byte* line)
   if (found.count() < form.bytes) {
     for (std::size_t i = 0; i < form.bytes; ++i)
       if (!found[i]) expect_written(region, lane.thread, lane.address + i, 1);
-    if (form.order == Order::kWeak || !suffices(form.scope, region)) {
+    if (!is_strong(form, region)) {
       read_weakly(region, form, lane);
     } else {
       if (line != nullptr)
@@ -250,6 +274,7 @@ void WeakView::read(const Form& form, const Access& lane, const std::byte* line)
   }
   for (std::size_t i = 0; i < form.bytes; ++i)
     if (found[i]) lane.data[i] = own[i];
+  if (region.late != nullptr) late_.add(region, lane.address, lane.thread, is_strong(form, region));
 }
 
 void WeakView::read_weakly(const Region& region, const Form& form, const Access& lane) {
@@ -279,41 +304,45 @@ void WeakView::store(const Form& form, std::span<const Access> lanes) {
   for (const std::uint64_t line : whole) {
     Waiting& together = waiting_.emplace_back();
     together.line = line;
-    together.warp = lanes.front().thread / kWarpLanes;
+    together.thread = lanes.front().thread;
     together.whole = true;
+    together.strong = is_strong(form, regions_.find(lanes.front().thread, line, kLineBytes, true));
+    together.acquired = acquired_[lanes.front().thread].of_late_loads;
     together.bytes.set();
     for (const Access& lane : lanes) {
       if (line_of(lane.address) != line) continue;
-      together.lanes |= 1U << lane.thread % kWarpLanes;
+      together.by.set(lane.thread);
       std::memcpy(together.data.data() + (lane.address - line), lane.data, form.bytes);
     }
+    together.seen_by = together.by;
   }
   for (const Access& lane : lanes) {
     const Region region = regions_.find(lane.thread, lane.address, form.bytes, true);
-    if (form.order == Order::kRelease) publish(lane.thread, form.scope);
-    if (form.order == Order::kRelease && suffices(form.scope, region))
+    const bool releases = form.order == Order::kRelease, to_all = releases && suffices(form.scope, region);
+    if (releases) publish(lane.thread, to_all ? Scope::kSystem : form.scope);
+    if (to_all)
       write_memory(lane.thread, lane.address, lane.data, form.bytes);
     else if (std::find(whole.begin(), whole.end(), line_of(lane.address)) == whole.end())
-      put(lane, form.bytes);
-    if (form.order == Order::kRelease && form.scope == Scope::kBlock) publish(lane.thread, form.scope);
+      put(lane, form.bytes, is_strong(form, region));
+    if (releases && form.scope == Scope::kBlock) publish(lane.thread, form.scope);
   }
   while (waiting_.size() > kMostWaiting) leave(random_() % waiting_.size(), Bytes().set());
 }
 
 /// Joins what the thread has stored to the line last, if that is its alone.
-void WeakView::put(const Access& lane, std::size_t bytes) {
+void WeakView::put(const Access& lane, std::size_t bytes, bool strong) {
   const std::uint64_t line = line_of(lane.address);
-  const unsigned warp = lane.thread / kWarpLanes;
-  const std::uint32_t mask = 1U << lane.thread % kWarpLanes;
+  const Threads alone = Threads().set(lane.thread);
   const auto latest = std::find_if(waiting_.rbegin(), waiting_.rend(), [&](const Waiting& stores) {
-    return stores.line == line && stores.seen_by(lane.thread);
+    return stores.line == line && stores.seen_by[lane.thread];
   });
-  const bool joins =
-      latest != waiting_.rend() && !latest->of_block && !latest->whole && latest->lanes == mask;
+  const bool joins = latest != waiting_.rend() && !latest->whole && latest->seen_by == alone;
   Waiting& stores = joins ? *latest : waiting_.emplace_back();
   stores.line = line;
-  stores.warp = warp;
-  stores.lanes = mask;
+  stores.thread = lane.thread;
+  stores.by = stores.seen_by = alone;
+  stores.strong &= strong;
+  stores.acquired = acquired_[lane.thread].of_late_loads;
   for (std::size_t i = 0; i < bytes; ++i) {
     stores.bytes.set(lane.address - line + i);
     stores.data[lane.address - line + i] = lane.data[i];
@@ -327,32 +356,35 @@ std::uint64_t WeakView::update(const Form& form, unsigned thread, std::uint64_t 
   found.loaded_here += form.bytes;
   found.stored_here += form.bytes;
   const Region region = found;
-  if (form.order == Order::kRelease || form.order == Order::kAcquireRelease) publish(thread, form.scope);
+  const Scope scope = suffices(form.scope, region) ? Scope::kSystem : form.scope;
+  if (form.order == Order::kRelease || form.order == Order::kAcquireRelease) publish(thread, scope);
   // The word's own stores come first.
   for (std::size_t i = waiting_.size(); i-- > 0;)
-    if (i < waiting_.size() && waiting_[i].line == line_of(address) && waiting_[i].seen_by(thread))
+    if (i < waiting_.size() && waiting_[i].line == line_of(address) && waiting_[i].seen_by[thread])
       leave(i, Bytes().set());
   expect_written(region, thread, address, form.bytes);
   const std::uint64_t old = update_word(host_of(region, address), form.bytes, change, a, b);
   loaded_.erase(sector_of(address));
-  if ((form.order == Order::kAcquire || form.order == Order::kAcquireRelease) && suffices(form.scope, region))
-    acquire(thread, form.scope);
+  if ((form.order == Order::kAcquire || form.order == Order::kAcquireRelease) && scope == Scope::kSystem)
+    acquire(thread, scope);
   return old;
 }
 
 /// What the thread knows to be stored is there for all in the scope before anything that follows.
 void WeakView::publish(unsigned thread, Scope scope) {
   if (scope == Scope::kBlock) {
-    for (Waiting& stores : waiting_) stores.of_block |= stores.seen_by(thread);
+    for (Waiting& stores : waiting_)
+      if (stores.seen_by[thread]) stores.seen_by.set();
     return;
   }
+  late_.end(thread, scope == Scope::kSystem);
   for (;;) {
     std::vector<std::size_t> going;
     for (std::size_t i = 0; i < waiting_.size(); ++i) {
       const Waiting& stores = waiting_[i];
       std::size_t first = 0;
       while (!stores.bytes[first]) ++first;
-      if (stores.seen_by(thread) && suffices(scope, regions_.find(thread, stores.line + first, 1, true)))
+      if (stores.seen_by[thread] && suffices(scope, regions_.find(thread, stores.line + first, 1, true)))
         going.push_back(i);
     }
     if (going.empty()) return;
@@ -363,7 +395,9 @@ void WeakView::publish(unsigned thread, Scope scope) {
 void WeakView::acquire(unsigned thread, Scope scope) {
   if (scope == Scope::kBlock) return;
   acquired_[thread].gpu = ++time_;
-  if (scope == Scope::kSystem) acquired_[thread].system = time_;
+  if (scope != Scope::kSystem) return;
+  acquired_[thread].system = time_;
+  acquired_[thread].of_late_loads = LateLoads::now();
 }
 
 void WeakView::meet(std::span<const unsigned> threads) {
@@ -371,13 +405,16 @@ void WeakView::meet(std::span<const unsigned> threads) {
   for (const unsigned thread : threads) {
     latest.gpu = std::max(latest.gpu, acquired_[thread].gpu);
     latest.system = std::max(latest.system, acquired_[thread].system);
+    latest.of_late_loads = std::max(latest.of_late_loads, acquired_[thread].of_late_loads);
   }
-  std::vector<std::uint32_t> warps(acquired_.size() / kWarpLanes + 1);
+  Threads all;
   for (const unsigned thread : threads) {
     acquired_[thread] = latest;
-    warps[thread / kWarpLanes] |= 1U << thread % kWarpLanes;
+    all.set(thread);
   }
-  for (Waiting& stores : waiting_) stores.of_block |= (stores.lanes & warps[stores.warp]) != 0;
+  for (Waiting& stores : waiting_)
+    if ((stores.seen_by & all).any()) stores.seen_by |= all;
+  late_.meet(all);
 }
 
 }  // namespace

@@ -12,7 +12,8 @@ namespace {
 
 Fault::Kind kind_of(const memory::Error& error) {
   constexpr Fault::Kind kKinds[] = {Fault::Kind::kMisaligned, Fault::Kind::kForeignAddress,
-                                    Fault::Kind::kReadOnly, Fault::Kind::kNeverWritten};
+                                    Fault::Kind::kReadOnly, Fault::Kind::kNeverWritten,
+                                    Fault::Kind::kUnordered};
   return kKinds[static_cast<std::size_t>(error.kind())];
 }
 

@@ -141,7 +141,8 @@ void check_collectives(const KernelOf& kernel, std::span<const Way> ways, int ra
                        std::size_t count, std::size_t offset = 0, unsigned patience = 0,
                        bool by_turns = false) {
   for (const Settings& settings : every_mode()) {
-    World world(ranks, channels, 256, 4);
+    // Who leaves does not look again at what it has waited for.
+    World world(ranks, channels, 256, 4, {.path = memory::Path::kNvlink, .watches_loads = patience == 0});
     world.leave_after(patience, by_turns);
     for (const Way& way : ways) {
       const steps::Call call{
@@ -192,11 +193,25 @@ TEST_P(Kernels, ComeToTheirEndWhereOneRunsAtATime) {
   check_collectives<std::uint8_t>({GetParam(), kMove, Type::kUint8}, kMoving, 2, 1, 777, 3, 2, true);
 }
 
+TEST_P(Kernels, LeaveWhenTheyAreTold) {
+  using Hindrance = World::Hindrance;
+  for (const Protocol protocol : {Protocol::kSimple, Protocol::kLL128})
+    for (const Hindrance hindrance : {Hindrance::kAbsent, Hindrance::kFull})
+      for (const bool weak : {false, true}) {
+        World world(2, 1, 256, 4);
+        const steps::Call call{Algorithm::kAllGatherRing, protocol, 2, 0, 2000, 1, nullptr};
+        const KernelOf kernel{GetParam(), kMove, Type::kUint8};
+        EXPECT_EQ(world.abandon<std::uint8_t>(program_of(kernel), kernel.name("collective"), call, 64,
+                                              {.random_order = weak, .weak_memory = weak}, hindrance),
+                  "");
+      }
+}
+
 TEST_P(Kernels, NeedLinesThatStayWhole) {
   const KernelOf kernel{GetParam(), kMove, Type::kUint8};
   const auto goes_wrong = [&](Protocol protocol, std::uint64_t seeds) {
     for (std::uint64_t seed = 0; seed < seeds; ++seed) {
-      World world(2, 1, 256, 4, memory::Path::kPcie);
+      World world(2, 1, 256, 4, {.path = memory::Path::kPcie});
       const steps::Call call{Algorithm::kAllGatherRing, protocol, 2, 0, 2003, 1, nullptr};
       if (!world
                .perform<std::uint8_t>(program_of(kernel), kernel.name("collective"), call, 64,

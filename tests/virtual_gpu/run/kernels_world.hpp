@@ -2,8 +2,12 @@
 // this process. Here, and in kernel_args.hpp, is what tests know of the kernels.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <map>
 #include <mutex>
@@ -83,23 +87,36 @@ T* device(std::uint64_t address) {
   return reinterpret_cast<T*>(address);
 }
 
-/// Ranks that reach each other's memory.
+/// Ranks that reach each other's memory. Each FIFO is a region of its own: what lies behind it is foreign.
 class World {
  public:
+  /// kind: of the FIFOs.
   World(int size, int channels, std::size_t slot_bytes, std::size_t slots,
-        memory::Path path = memory::Path::kNvlink)
-      : size_(size), channels_(channels) {
+        const TestSpace::Kind& kind = {.path = memory::Path::kNvlink})
+      : size_(size), channels_(channels), kind_(kind), ends_(static_cast<std::size_t>(size)) {
     for (int p = 0; p < steps::kProtocols; ++p)
       form_.ring[p] = form_.tree[p] = form_.pairwise[p] = {slot_bytes, slots};
     const steps::Layout layout(form_, size, steps::channels_with_chains(size, channels));
     std::vector<std::byte*> memory;
     for (int r = 0; r < size; ++r)
-      memory.push_back(device<std::byte>(space_.add(layout.bytes(channels), {.path = path})));
+      memory.push_back(device<std::byte>(static_cast<std::uint64_t>(r + 1) << 40));  // to tell links apart
     for (int r = 0; r < size; ++r) {
       tables_.push_back(space_.add(layout.table_bytes(channels)));
-      const steps::Bytes table = layout.table(memory, r, channels, device<std::byte>(tables_.back()));
+      steps::Bytes table = layout.table(memory, r, channels, device<std::byte>(tables_.back()));
+      for (int c = 0; c < channels; ++c) {
+        std::byte* const at = table.data() + static_cast<std::size_t>(c) * sizeof(steps::Channel);
+        steps::Channel channel;
+        std::memcpy(&channel, at, sizeof(channel));
+        give_places(channel);
+        std::memcpy(at, &channel, sizeof(channel));
+      }
       std::memcpy(space_.host(tables_.back()), table.data(), table.size());
-      words_.push_back(space_.add(kWords * sizeof(loom::device::Word)));
+      End& end = ends_[static_cast<std::size_t>(r)];
+      end.look = [this, &end] { look_at(end); };
+      for (int which = 0; which < kWords; ++which)
+        end.words[which] = space_.add(
+            sizeof(loom::device::Word),
+            {.this_gpu_only = which == kArrived, .on_store = which == kEnded ? &end.look : nullptr});
     }
     abandoned_ = space_.add(sizeof(loom::device::Word));
   }
@@ -122,7 +139,8 @@ class World {
       in[r] = steps::elements<T>(call.in_count(static_cast<int>(r)),
                                  static_cast<unsigned>(settings.seed * 8 + r + 1));
       in_at[r] = space_.add(in[r].size() + offset) + offset;  // what lies behind the last element is foreign
-      out_at[r] = space_.add(call.out_count(static_cast<int>(r)) * sizeof(T) + offset) + offset;
+      ends_[r].out_bytes = call.out_count(static_cast<int>(r)) * sizeof(T);
+      ends_[r].out = out_at[r] = space_.add(ends_[r].out_bytes + offset) + offset;
       std::memcpy(space_.host(in_at[r]), in[r].data(), in[r].size());
     }
     Company company(static_cast<unsigned>(size_ * channels_));
@@ -132,11 +150,10 @@ class World {
     for (std::size_t r = 0; r < ranks; ++r) {
       const steps::Bytes right = steps::expected(
           call, in, static_cast<int>(r), steps::Bytes(call.out_count(static_cast<int>(r)) * sizeof(T)));
-      const steps::Bytes found(space_.host(out_at[r]), space_.host(out_at[r]) + right.size());
-      if (const auto at = steps::first_difference<T>(found, right); at >= 0)
+      if (!ends_[r].seen) return "rank " + std::to_string(r) + " has not said that it has ended";
+      if (const auto at = steps::first_difference<T>(ends_[r].result, right); at >= 0)
         return "rank " + std::to_string(r) + " has a wrong element " + std::to_string(at);
-      if (word(r, kFailed) != 0)
-        return "rank " + std::to_string(r) + " has left as if the call were abandoned";
+      if (ends_[r].failed) return "rank " + std::to_string(r) + " has left as if the call were abandoned";
       for (std::size_t i = 0; i < offset; ++i)
         if (space_.get<std::byte>(out_at[r] - offset + i) != std::byte{})
           return "rank " + std::to_string(r) + " has stored before its buffer";
@@ -164,7 +181,8 @@ class World {
     std::atomic<bool> over = false;
     std::jthread leaver([&] {
       std::atomic_ref word(*reinterpret_cast<loom::device::Word*>(space_.host(abandoned_)));
-      for (std::uint64_t i = 0; i < 1 << 23 && !over; ++i) {
+      // Until a kernel has seen the word, and then no longer: it is launched again.
+      for (std::uint64_t i = 0; i < 1 << 23 && !over && launches_ <= static_cast<unsigned>(ranks); ++i) {
         word = i % 2;
         if (i % 64 == 0) std::this_thread::yield();
       }
@@ -176,12 +194,38 @@ class World {
     over = true;
     if (!error.empty()) return error;
     for (int r = 0; r < size_ - 1; ++r)
-      if (word(static_cast<std::size_t>(r), kFailed) != 1)
+      if (!ends_[static_cast<std::size_t>(r)].failed)
         return "rank " + std::to_string(r) + " does not say that the call was abandoned";
     return {};
   }
 
  private:
+  /// Both ends of a link get the same.
+  template <class T>
+  void give_place(T*& at, std::size_t bytes, const TestSpace::Kind& kind) {
+    const auto [place, is_new] = places_.try_emplace(reinterpret_cast<std::uintptr_t>(at));
+    if (is_new) place->second = space_.add(bytes, kind);
+    at = device<T>(place->second);
+  }
+  template <int kMost>
+  void give_places(steps::Ends<kMost>& ends, const steps::FifoForm& form) {
+    const auto give = [&](auto& end) {
+      give_place(end.slots, form.bytes(), kind_);
+      give_place(end.filled, sizeof(loom::device::Word), {.path = kind_.path});
+      give_place(end.consumed, sizeof(loom::device::Word), {.path = kind_.path});
+    };
+    std::for_each_n(ends.from, ends.froms, give);
+    std::for_each_n(ends.to, ends.tos, give);
+  }
+  void give_places(steps::Channel& channel) {
+    for (int p = 0; p < steps::kProtocols; ++p) {
+      give_places(channel.ring.ends[p], form_.ring[p]);
+      give_places(channel.pairwise[p], form_.pairwise[p]);
+      for (steps::Tree& tree : channel.tree)
+        for (auto& half : tree.ends) give_places(half[p], form_.tree[p]);
+    }
+  }
+
   /// One grid for each of the ranks [0, ranks). The first fault.
   std::string launch(const Program& program, const std::string& kernel, const steps::Call& call,
                      unsigned threads, const Settings& settings, const std::vector<std::uint64_t>& in,
@@ -192,10 +236,11 @@ class World {
     std::string first;
     /// Whether the kernel has left, and is to be launched again.
     const auto launch_one = [&](std::size_t r, bool resumes) {
+      End& end = ends_[r];
       const int rank = static_cast<int>(r);
       steps::Call mine_of = call;
       if (rank == size_ - 1) mine_of.count = last_count;
-      const auto at = [&](int which) { return device<loom::device::Word>(address_of(r, which)); };
+      const auto at = [&](int which) { return device<loom::device::Word>(end.words[which]); };
       cuda::CollectiveArgs args{.task = mine_of.task(rank, device<void>(in[r]), device<void>(out[r]),
                                                      static_cast<unsigned>(channels_), nullptr),
                                 .form = form_,
@@ -208,10 +253,12 @@ class World {
                                 .launch = 1,
                                 .patience = patience_};
       args.task.resumes = resumes;
-      space_.put(address_of(r, kLeft), loom::device::Word{0});
+      for (const int which : {kLeft, kEnded}) space_.put(end.words[which], loom::device::Word{0});
+      end.seen = end.failed = end.left = false;
       ++launches_;
       Settings mine = settings;
       mine.company = patience_ == 0 ? &company : nullptr;
+      for (int c = 0; c < channels_ && resumes; ++c) company.join();  // its blocks had left with the kernel
       mine.seed = settings.seed * static_cast<std::uint64_t>(size_) + r;
       try {
         run(program, *program.find(kernel),
@@ -222,7 +269,7 @@ class World {
         if (first.empty()) first = error.what();
         watch.stop = true;
       }
-      return !watch.stop && word(r, kLeft) != 0;
+      return !watch.stop && end.left;
     };
     if (by_turns_) {
       std::set<std::size_t> unfinished;
@@ -253,21 +300,35 @@ class World {
     }
   }
 
-  /// A rank's: whether it has left for good, or to be launched again; its blocks that have ended; its launch
-  /// that has.
+  /// Words of a rank: whether it has left for good, or to be launched again; its blocks that have ended; its
+  /// launch that has.
   enum { kFailed, kLeft, kArrived, kEnded, kWords };
-  std::uint64_t address_of(std::size_t rank, int which) const {
-    return words_[rank] + static_cast<std::uint64_t>(which) * sizeof(loom::device::Word);
-  }
-  loom::device::Word word(std::size_t rank, int which) {
-    return space_.get<loom::device::Word>(address_of(rank, which));
+  /// And what the host sees as soon as the last one says so.
+  struct End {
+    std::array<std::uint64_t, kWords> words{};
+    std::uint64_t out = 0;
+    std::size_t out_bytes = 0;
+    std::function<void()> look{};
+    bool seen = false, failed = false, left = false;
+    steps::Bytes result{};
+  };
+  void look_at(End& end) {
+    const auto is_set = [&](int which) { return space_.get<loom::device::Word>(end.words[which]) != 0; };
+    end.seen = is_set(kEnded);
+    end.failed = is_set(kFailed);
+    end.left = is_set(kLeft);
+    end.result.clear();
+    if (end.out_bytes > 0) end.result.assign(space_.host(end.out), space_.host(end.out) + end.out_bytes);
   }
 
   int size_, channels_;
+  TestSpace::Kind kind_;
   steps::ChannelForm form_;
   TestSpace space_;
-  std::vector<std::uint64_t> tables_, words_;  ///< by rank
-  std::uint64_t abandoned_ = 0;                ///< a word for all: the call is abandoned
+  std::map<std::uintptr_t, std::uint64_t> places_;  ///< of FIFOs and words, by where the layout has them
+  std::vector<std::uint64_t> tables_;               ///< by rank
+  std::vector<End> ends_;                           ///< by rank
+  std::uint64_t abandoned_ = 0;                     ///< a word for all: the call is abandoned
   unsigned patience_ = 0;
   bool by_turns_ = false;
   std::atomic<unsigned> launches_ = 0;

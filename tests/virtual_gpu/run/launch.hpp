@@ -50,6 +50,7 @@ class Company {
   explicit Company(unsigned members) : members_(members) {}
 
   void get_on() { ++progress_; }
+  void join() { ++members_; }
   /// One of them has ended.
   void leave() {
     --members_;
@@ -62,7 +63,7 @@ class Company {
   std::atomic<unsigned> members_;
   std::atomic<std::uint64_t> progress_ = 0;
   std::mutex mutex_;
-  std::uint64_t seen_ = 0;             ///< of progress_
+  std::uint64_t seen_ = 0;            ///< of progress_
   std::map<const void*, int> stuck_;  ///< how often each has said so since
 };
 
@@ -76,8 +77,8 @@ struct Settings {
   /// Blocks of a grid that run at once; the others wait for one to end.
   unsigned resident_blocks = 64;
   Residency* residency = nullptr;  ///< instead: as many as get a place there, more when more places come free
-  /// Gets a text that says who waits where, once a block has waited, or waited for a place, for so long. It may
-  /// still go on. Called by any thread.
+  /// Gets a text that says who waits where, once a block has waited, or waited for a place, for so long. It
+  /// may still go on. Called by any thread.
   std::function<void(const std::string&)> on_patience_lost = {};
   std::chrono::milliseconds patience{30'000};
   Company* company = nullptr;  ///< that the blocks of this grid are of; nullptr: they may spin for ever
@@ -93,6 +94,7 @@ class Fault : public std::runtime_error {
     kForeignAddress,  ///< in no region, or beyond its end
     kReadOnly,        ///< a store to memory that is mapped for loads alone
     kNeverWritten,    ///< loads what nobody has stored
+    kUnordered,       ///< a load and a store of others that nothing keeps apart
     kVote,      ///< a vote or bar.warp.sync whose lanes do not agree, or that names lanes that have exited
     kBarrier,   ///< threads of one barrier that do not agree on it
     kDeadlock,  ///< all threads of a block wait
@@ -133,7 +135,7 @@ struct Entry {
   unsigned registers = 0;        ///< of each thread, as PTX has them
   std::optional<Dim> most_threads{};
   unsigned least_blocks = 1;  ///< that its registers leave room for on a multiprocessor
-  std::size_t function = 0;  ///< its index in the program
+  std::size_t function = 0;   ///< its index in the program
 };
 
 class Program {

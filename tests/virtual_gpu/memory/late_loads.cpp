@@ -1,0 +1,43 @@
+#include "tests/virtual_gpu/memory/late_loads.hpp"
+
+#include <algorithm>
+
+namespace virtual_gpu::memory {
+
+void OpenLoads::add(const Region& region, std::uint64_t address, unsigned thread, bool strong) {
+  const std::size_t offset = (address - region.begin) / LateLoads::kBytes * LateLoads::kBytes;
+  auto at = std::ranges::find_if(
+      loads_, [&](const Load& load) { return load.in == region.late && load.offset == offset; });
+  if (at == loads_.end()) at = loads_.insert(at, {region.late, offset, region.this_gpu_only, {}});
+  at->before = Threads().set(thread);
+  region.late->open(offset, strong);
+}
+
+void OpenLoads::meet(const Threads& threads) {
+  for (Load& load : loads_)
+    if ((load.before & threads).any()) load.before |= threads;
+}
+
+void OpenLoads::end(unsigned thread, bool all) {
+  std::vector<Load> left;
+  for (const Load& load : loads_) {
+    if (load.before[thread] && (all || load.this_gpu_only))
+      end(load, thread);
+    else
+      left.push_back(load);
+  }
+  loads_ = std::move(left);
+}
+
+void OpenLoads::end_all() {
+  for (const Load& load : loads_) end(load, 0);
+  loads_.clear();
+}
+
+void OpenLoads::end(const Load& load, unsigned thread) {
+  if (!load.in->close(load.offset))
+    throw Error(Error::Kind::kUnordered, thread,
+                "a load may come after a later store of its block, and see what others stored then");
+}
+
+}  // namespace virtual_gpu::memory
