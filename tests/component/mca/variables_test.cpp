@@ -11,11 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "component/core.h"
+
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 std::vector<const coll_loom_variable*> rows() {
   std::vector<const coll_loom_variable*> rows;
@@ -69,13 +72,15 @@ TEST(VariableTable, HasHelpThatFitsATable) {
 }
 
 TEST(VariableTable, NamesTheAlgorithmsInTheHelp) {
+  std::string names;
+  for (int i = 0; i < LOOM_ALGORITHM_COUNT; ++i) names += std::string(loom_algorithm_name(i)) + ", ";
+  EXPECT_THAT(names, StartsWith("copy, immediate, "));
   for (const coll_loom_variable* row : rows()) {
     std::array<char, 1024> text;
     coll_loom_write_help(row, text.data(), text.size());
     EXPECT_LT(std::strlen(text.data()), text.size() - 1) << row->name << ": it may be cut";
     if (std::strcmp(row->name, "tune") == 0)
-      EXPECT_THAT(text.data(), HasSubstr("ALGORITHM is copy, immediate, cico, single_copy, hier, ring, dbt, "
-                                         "pairwise, host_driven, kernel, staged (copies"));
+      EXPECT_THAT(text.data(), HasSubstr("ALGORITHM is " + names + "staged (copies"));
     else
       EXPECT_STREQ(text.data(), row->help);
   }
