@@ -207,22 +207,26 @@ class World {
     if (is_new) place->second = space_.add(bytes, kind);
     at = device<T>(place->second);
   }
-  template <int kMost>
-  void give_places(steps::Ends<kMost>& ends, const steps::FifoForm& form) {
+  template <class Ends>
+  void give_places(Ends& ends, int froms, int tos, const steps::FifoForm& form) {
     const auto give = [&](auto& end) {
       give_place(end.slots, form.bytes(), kind_);
       give_place(end.filled, sizeof(loom::device::Word), {.path = kind_.path});
       give_place(end.consumed, sizeof(loom::device::Word), {.path = kind_.path});
     };
-    std::for_each_n(ends.from, ends.froms, give);
-    std::for_each_n(ends.to, ends.tos, give);
+    std::for_each_n(ends.from, froms, give);
+    std::for_each_n(ends.to, tos, give);
   }
   void give_places(steps::Channel& channel) {
     for (int p = 0; p < steps::kProtocols; ++p) {
-      give_places(channel.ring.ends[p], form_.ring[p]);
-      give_places(channel.pairwise[p], form_.pairwise[p]);
-      for (steps::Tree& tree : channel.tree)
-        for (auto& half : tree.ends) give_places(half[p], form_.tree[p]);
+      auto& ring = channel.ring.ends[p];
+      auto& pairwise = channel.pairwise[p];
+      give_places(ring, ring.froms, ring.tos, form_.ring[p]);
+      give_places(pairwise, pairwise.froms, pairwise.tos, form_.pairwise[p]);
+      for (int t = 0; t < channel.trees; ++t) {
+        const int ends = std::max(0, 2 * channel.tree[t].neighbours - 1);  // all but the last twice
+        give_places(channel.tree[t].ends[p], ends, ends, form_.tree[p]);
+      }
     }
   }
 
