@@ -59,13 +59,12 @@ TEST_F(Kernels, OfTwoCommunicatorsBeginInAnyOrder) {
   EXPECT_EQ(of_b1.read(), Ints(100, 30));
 }
 
-/// More than have links between every two of them: over a ring, over a tree, and whatever is predicted to be
-/// faster.
+/// More than have links between every two of them.
 TEST_F(Kernels, OfSixteenRanksGoByRingsAndTrees) {
   constexpr int kRanks = 16, kCount = 100;
   const Gpus gpus;
   World world(gpus, kRanks, Gpu::Memory::kPlain, one_channel());
-  for (const KernelLinkage linkage : {KernelLinkage::kAny, KernelLinkage::kRings, KernelLinkage::kTrees}) {
+  for (const KernelLinkage linkage : {KernelLinkage::kRings, KernelLinkage::kTrees}) {
     std::vector<std::unique_ptr<Buffer>> buffers;
     std::vector<std::unique_ptr<KernelExecutor>> executors;
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -75,8 +74,12 @@ TEST_F(Kernels, OfSixteenRanksGoByRingsAndTrees) {
                                                            rank, kRanks, linkage));
       EXPECT_EQ(executors.back()->advance(), KernelExecutor::State::kMoved);
     }
-    for (auto& executor : executors)
-      while (executor->advance() != KernelExecutor::State::kDone) std::this_thread::yield();
+    // Kernels leave where others have left, so all go on by turns.
+    while (!executors.empty()) {
+      std::erase_if(executors,
+                    [](auto& executor) { return executor->advance() == KernelExecutor::State::kDone; });
+      std::this_thread::yield();
+    }
     for (const auto& buffer : buffers) EXPECT_EQ(buffer->read(), Ints(kCount, (1 << kRanks) - 1));
   }
 }

@@ -2,6 +2,7 @@
 // virtual one first.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -55,15 +56,17 @@ class RealGpu {
 /// Memory of a GPU, freed at the end.
 class GpuBytes {
  public:
-  GpuBytes(Gpu& gpu, std::size_t bytes) : gpu_(gpu), at_(gpu.allocate(bytes)), bytes_(bytes) {}
+  GpuBytes(Gpu& gpu, std::size_t bytes) : gpu_(gpu), at_(gpu.allocate(std::max<std::size_t>(bytes, 1))), bytes_(bytes) {}
   ~GpuBytes() { gpu_.release(at_); }
   GpuBytes(const GpuBytes&) = delete;
   GpuBytes& operator=(const GpuBytes&) = delete;
   std::byte* at() const { return at_; }
-  void write(const std::vector<std::byte>& bytes) { gpu_.copy(at_, bytes.data(), bytes.size()); }
+  void write(const std::vector<std::byte>& bytes) {
+    if (!bytes.empty()) gpu_.copy(at_, bytes.data(), bytes.size());
+  }
   std::vector<std::byte> read() {
     std::vector<std::byte> bytes(bytes_);
-    gpu_.copy(bytes.data(), at_, bytes_);
+    if (!bytes.empty()) gpu_.copy(bytes.data(), at_, bytes_);
     return bytes;
   }
 
