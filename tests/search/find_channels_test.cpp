@@ -270,6 +270,13 @@ TEST(Validator, RefusesHeadsThatMulticastNothing) {
       HasSubstr("between GPUs"));
 }
 
+TEST(Validator, RefusesPortsOfHeadsAboveTwiceTheirMulticast) {
+  EXPECT_THAT(
+      complaint_about("dgxh100.xml", Pattern::kNvls, 2,
+                      [](ChannelPlan& p) { p.channels[0].intra_gbps = p.channels[0].inter_gbps / 3; }),
+      HasSubstr("at its ports twice that is of use"));
+}
+
 TEST(Validator, RefusesPortsThatMayNotPair) {
   const auto cross = [](ChannelPlan& p) { p.channels[0].nets[1] = p.channels.back().nets[0]; };
   EXPECT_THAT(complaint_about("dgxh100.xml", Pattern::kRing, 0, cross), HasSubstr("cross-NIC 0"));

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.hpp"
 #include "graph_cases.hpp"
@@ -178,6 +179,101 @@ TEST(GraphXmlOfOneGpu, HasTheTreeInPlaceOfHeads) {
   const PathTables several(topo::trimmed_to(machine("dgxh100.xml"), std::vector<int>{0, 1}));
   EXPECT_EQ(read(graph(1, "<gpu rank='1'/>"), several).size(), 1);
   EXPECT_THROW(read(graph(3, "<gpu rank='1'/>"), several), Error);
+}
+
+// ---- what a file says and what a plan does
+
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  EXPECT_NE(text.find(what), std::string::npos) << what;
+  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size())
+    text.replace(at, what.size(), by);
+  return text;
+}
+
+PathTables tables_of(const char* path) {
+  return PathTables(topo::read_nccl_xml(path, topo::Model::kNccl).system);
+}
+
+NodePlans plan_of_whole(const PathTables& tables, const Request& request) {
+  const ChannelPlan plan = find_channels(tables.whole()->paths, request);
+  return {{plan}, {tables.whole()->ranks}, plan.total_gbps};
+}
+
+/// NCCL leaves out the second GPU's path to the port, which is on another socket.
+TEST(GraphXmlTypes, HaveTheSecondGpuOfBalancedTreesInAPlanAlone) {
+  const PathTables tables = tables_of(LOOM_SEARCH_DATA "/three-sockets-two-ports.xml");
+  Request request;
+  request.pattern = Pattern::kBalancedTree;
+  request.nodes = 2;
+  const NodePlans plans = plan_of_whole(tables, request);
+  ASSERT_EQ(plans.parts[0].type_inter, topo::PathType::kSys);
+  const std::string text =
+      replaced(to_graph_xml(tables, {&plans, 1}), "typeinter=\"SYS\"", "typeinter=\"PIX\"");
+  const std::vector<NodePlans> read = parse_graph_xml(text, "graph.xml", tables, 2);
+  EXPECT_EQ(read.at(0).parts.at(0).type_inter, topo::PathType::kSys);
+}
+
+/// NCCL may raise ports further, which nothing reaches.
+TEST(GraphXmlOfHeads, CountsPortsUpToTwiceTheirMulticast) {
+  const PathTables tables = tables_of(LOOM_TEST_DATA "/dgxh100.xml");
+  const std::string channel = "<channel><net dev='0'/><gpu rank='0'/><net dev='0'/></channel>";
+  const std::string text =
+      "<graphs version='1'><graph id='3' pattern='5' crossnic='0' nchannels='1' speedintra='10' "
+      "speedinter='40' typeintra='NVL' typeinter='SYS' samechannels='1'>" +
+      channel + "</graph></graphs>";
+  const std::vector<NodePlans> read = parse_graph_xml(text, "graph.xml", tables, 2);
+  EXPECT_DOUBLE_EQ(read.at(0).total_gbps, 20);
+  expect_valid(tables, read[0]);
+}
+
+/// Two ports of one host say that they are number 0.
+TEST(GraphXmlOfPorts, TellsThoseOfOneNumberApart) {
+  const std::string second =
+      "<pci busid='0000:05:00.0' class='0x020000' link_speed='16.0 GT/s PCIe' link_width='16'><nic><net "
+      "name='n1' dev='0' speed='100000' gdr='1'/></nic></pci>\n</pci></cpu>";
+  const PathTables tables(
+      topo::parse_nccl_xml(replaced(kMachine, "</pci></cpu>", second), "two.xml", topo::Model::kNccl).system);
+  Request request;
+  request.nodes = 2;
+  const NodePlans plans = find_plans(tables, request);
+  std::set<topo::NodeId> ports;
+  for (const Channel& channel : plans.parts.at(0).channels)
+    ports.insert(channel.nets.begin(), channel.nets.end());
+  ASSERT_EQ(ports.size(), 2U);
+  const std::vector<NodePlans> read =
+      parse_graph_xml(to_graph_xml(tables, {&plans, 1}), "graph.xml", tables, 2);
+  expect_same_channels({plans}, read);
+}
+
+TEST(GraphXmlBounds, AreOfAsManyChannelsAsTheFileHas) {
+  const PathTables tables = tables_of(LOOM_TEST_DATA "/dgx1v.xml");
+  const NodePlans plans = plan_of_whole(tables, {});
+  ASSERT_GT(plans.parts[0].channels.size(), 2U);
+  std::vector<NodePlans> read = parse_graph_xml(to_graph_xml(tables, {&plans, 1}), "graph.xml", tables);
+  Request request;
+  request.max_channels = 2;
+  prove_bounds(tables, request, read.at(0));
+  EXPECT_NEAR(read[0].parts[0].bound_gbps, 120, 1e-3);
+}
+
+/// Rings of cross-NIC 1 need no partner, and carry more than those of cross-NIC 2 on some machines.
+TEST(GraphXmlBounds, AreOfTheCrossNicOfTheFile) {
+  int more = 0;
+  for (unsigned seed = 1; seed <= 200 && more < 3; ++seed) {
+    const PathTables tables(random_machine(seed, 4));
+    if (tables.whole() == nullptr) continue;
+    Request in_pairs, any;
+    in_pairs.nodes = any.nodes = 2;
+    any.cross_nic = 1;
+    NodePlans plans = plan_of_whole(tables, any);
+    const NodePlans pairs = plan_of_whole(tables, in_pairs);
+    if (plans.parts[0].limits.cross_nic != 1 || plans.total_gbps <= pairs.parts[0].bound_gbps * 1.01)
+      continue;
+    ++more;
+    prove_bounds(tables, in_pairs, plans);
+    EXPECT_NEAR(plans.parts[0].bound_gbps, plans.total_gbps, 1e-3 * plans.total_gbps) << seed;
+  }
+  EXPECT_GT(more, 0);
 }
 
 // ---- what NCCL itself finds

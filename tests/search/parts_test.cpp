@@ -57,14 +57,22 @@ TEST(Parts, CarryNoMoreThanTheBoundOfAllWithFewChannels) {
   }
 }
 
+/// By exact orders, and by local search.
 TEST(Parts, SwapPortsWhereRingsOfOnePortAreNotAll) {
   const PathTables tables = tables_of("parts-that-swap-ports");
-  const NodePlans plans = plan_parts(tables, rings());
-  ASSERT_EQ(plans.parts.size(), 2);
-  expect_valid(tables, plans);
-  EXPECT_GT(plans.total_gbps, 21);
-  EXPECT_NEAR(plans.total_gbps, plans.parts[0].bound_gbps, 1e-3);
-  EXPECT_EQ(std::max(plans.parts[0].limits.cross_nic, plans.parts[1].limits.cross_nic), 2);
+  for (const int exact_gpus : {16, 2}) {
+    SCOPED_TRACE(exact_gpus);
+    Request request = rings();
+    request.exact_gpus = exact_gpus;
+    const NodePlans plans = plan_parts(tables, request);
+    ASSERT_EQ(plans.parts.size(), 2);
+    expect_valid(tables, plans);
+    EXPECT_GT(plans.total_gbps, 21);
+    EXPECT_EQ(std::max(plans.parts[0].limits.cross_nic, plans.parts[1].limits.cross_nic), 2);
+    if (exact_gpus > 2) {
+      EXPECT_NEAR(plans.total_gbps, plans.parts[0].bound_gbps, 1e-3);
+    }
+  }
 }
 
 /// Parts as each is planned alone.
@@ -169,6 +177,25 @@ TEST_P(RandomParts, CarryTheMostThatAnyChannelsDo) {
     }
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomParts, seeds(40));
+
+/// Between GPUs chains are up to twice as fast as the ports ask for: only links stop them, whatever other
+/// parts take.
+TEST_P(RandomParts, AreAsFastInsideAsLinksAllow) {
+  const PathTables tables(random_machine_in_parts(GetParam()));
+  for (const Pattern pattern : {Pattern::kTree, Pattern::kSplitTree, Pattern::kBalancedTree}) {
+    Request request = rings();
+    request.pattern = pattern;
+    const NodePlans plans = plan_parts(tables, request);
+    for (std::size_t i = 0; i < plans.parts.size(); ++i) {
+      if (!plans.parts[i].proof.together || plans.ranks[i].size() < 2) continue;
+      NodePlans faster = plans;
+      for (Channel& channel : faster.parts[i].channels) channel.intra_gbps *= 1.02;
+      const Channel& first = faster.parts[i].channels.at(0);
+      EXPECT_TRUE(first.intra_gbps > 2 * first.inter_gbps || !violations(tables, faster).empty())
+          << name_of(pattern) << ", part " << i;
+    }
+  }
+}
 
 TEST(RandomPartsOfAll, ShareLinksOften) {
   int together = 0;

@@ -146,8 +146,8 @@ TEST(SplitNode, DoesNotStandInForAPatternThatAGpuDoesNotHave) {
   }
 }
 
-/// Two GPUs and two ports of one cable, which claim different speeds.
-NodePlans rings_over_one_cable(int first_mbps, int second_mbps) {
+/// Two GPUs and two ports with attributes of their own.
+topo::System with_two_ports(const std::string& first, const std::string& second) {
   std::string text =
       "<system version='1'><cpu numaid='0' affinity='f' arch='x86_64' vendor='AuthenticAMD' familyid='143' "
       "modelid='1'><pci busid='0000:01:00.0' class='0x060400' link_speed='32.0 GT/s PCIe' link_width='16'>";
@@ -156,21 +156,45 @@ NodePlans rings_over_one_cable(int first_mbps, int second_mbps) {
         "<pci busid='0000:0{}:00.0' class='0x030200' link_speed='32.0 GT/s PCIe' link_width='16'>"
         "<gpu dev='{}' sm='90' rank='{}' gdr='1'/></pci>",
         gpu + 2, gpu, gpu);
-  text += "<pci busid='0000:04:00.0' class='0x020000' link_speed='32.0 GT/s PCIe' link_width='16'><nic>";
-  for (const int net : {0, 1})
-    text += fmt::format("<net name='n{}' dev='{}' speed='{}' guid='0x5' port='1' gdr='1'/>", net, net,
-                        net == 0 ? first_mbps : second_mbps);
-  const topo::System system =
-      topo::parse_nccl_xml(text + "</nic></pci></pci></cpu></system>", "cable.xml", topo::Model::kNccl)
-          .system;
+  text += fmt::format(
+      "<pci busid='0000:04:00.0' class='0x020000' link_speed='32.0 GT/s PCIe' link_width='16'><nic>"
+      "<net name='n0' dev='0' gdr='1' {}/><net name='n1' dev='1' gdr='1' "
+      "{}/></nic></pci></pci></cpu></system>",
+      first, second);
+  return topo::parse_nccl_xml(text, "ports.xml", topo::Model::kNccl).system;
+}
+
+double rings_over(const std::string& first, const std::string& second) {
+  const topo::System system = with_two_ports(first, second);
   const NodePlans plans = ring_of(system, 2);
   expect_valid(system, plans);
-  return plans;
+  return plans.total_gbps;
 }
 
 TEST(SharedCable, IsAsFastAsTheSlowestOfItsPorts) {
-  EXPECT_NEAR(rings_over_one_cable(100000, 200000).total_gbps, 12.5, 1e-3);
-  EXPECT_NEAR(rings_over_one_cable(200000, 100000).total_gbps, 12.5, 1e-3);
+  const std::string slow = "speed='100000' guid='0x5' port='1'", fast = "speed='200000' guid='0x5' port='1'";
+  EXPECT_NEAR(rings_over(slow, fast), 12.5, 1e-3);
+  EXPECT_NEAR(rings_over(fast, slow), 12.5, 1e-3);
+}
+
+TEST(SharedCable, IsOfOnePortNumber) {
+  EXPECT_NEAR(rings_over("speed='100000' guid='0x5' port='1'", "speed='100000' guid='0x5' port='2'"), 25,
+              1e-3);
+}
+
+TEST(Ports, PairOnOneRailOrWhereRailsAreNotKnownOnOneCable) {
+  const auto pair = [](const char* first, const char* second, int cross_nic) {
+    const topo::System system = with_two_ports(first, second);
+    const topo::Paths paths(system, whole_rules());
+    return HopTable(paths, true, false, false).may_pair(0, 1, cross_nic);
+  };
+  EXPECT_TRUE(pair("rail='1'", "rail='1' guid='0x5'", 0));
+  EXPECT_FALSE(pair("rail='1' guid='0x5' port='1'", "rail='2' guid='0x5' port='1'", 0));
+  EXPECT_TRUE(pair("rail='1' guid='0x5' port='1'", "rail='2' guid='0x5' port='1'", 1));
+  EXPECT_TRUE(pair("rail='1' guid='0x5' port='1'", "guid='0x5' port='1'", 0));
+  EXPECT_FALSE(pair("guid='0x5' port='1'", "guid='0x5' port='2'", 0));
+  EXPECT_FALSE(pair("", "", 0));
+  EXPECT_FALSE(pair("plane='0' rail='1'", "plane='1' rail='1'", 2));
 }
 
 }  // namespace
