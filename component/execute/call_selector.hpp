@@ -2,6 +2,7 @@
 // shape and links, and probes where two algorithms may be the fastest (tuner.hpp).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -18,9 +19,12 @@ namespace loom {
 /// A call of a window, from the moment when all ranks have arrived.
 class TimedCall {
  public:
-  /// bytes: of the whole message; more than 0. Both must outlive this.
+  /// bytes: of the whole message. The others must outlive this.
   TimedCall(const Process& process, Window& window, std::size_t bytes)
-      : process_(process), window_(window), bytes_(bytes), began_(window.is_timed() ? process.now() : 0) {}
+      : process_(process),
+        window_(window),
+        bytes_(std::max<std::size_t>(bytes, 1)),
+        began_(window.is_timed() ? process.now() : 0) {}
   void finish() {
     constexpr double kNsPerMib = 1e9 * 1024 * 1024;
     const double took = window_.is_timed() ? process_.now() - began_ : 0;

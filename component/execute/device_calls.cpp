@@ -99,17 +99,23 @@ bool DeviceCalls::may_carry(const device::Call& call) {
   if (device::is_reduction(call.collective) && !Gpu::supports(call.op, call.type)) return false;
   const auto may = [&](Algorithm algorithm) { return may_carry_by(algorithm, call); };
   if (algorithm_for(call, may) == Algorithm::kStaged) return false;
-  return questions_.of(call.collective, device::shared_bytes(call, member_.group->wiring.shape.ranks)).asks();
-}
-
-/// Of a call that staging may carry as fast; else nullptr.
-Window* DeviceCalls::window_of(const device::Call& call, Algorithm algorithm) {
   const int ranks = member_.group->wiring.shape.ranks;
   const std::size_t bytes = device::shared_bytes(call, ranks);
-  Conditions conditions = selector_.conditions();
-  conditions.gpu_gbps = gpu_gbps_;
-  return may_pay_to_stage(conditions, call.collective, bytes, algorithm, member_.group->tune)
-             ? &tuner_->of(call.collective, whole_message(call.collective, ranks, bytes))
+  return member_.group->tune.has_rule_on_devices(call.collective,
+                                                 whole_message(call.collective, ranks, bytes)) ||
+         questions_.of(call.collective, bytes).asks();
+}
+
+/// Of a call that staging may carry as fast; else nullptr. Exchanges between all ranks, which nobody
+/// predicts, are chosen where rings would take longer.
+Window* DeviceCalls::window_of(const device::Call& call, Algorithm algorithm) {
+  if (algorithm != Algorithm::kKernel) return nullptr;  // a rule asks for others
+  const int ranks = member_.group->wiring.shape.ranks;
+  const std::size_t bytes = device::shared_bytes(call, ranks), all = selector_.whole_message_of(call);
+  const device::cuda::KernelWays& ways = links_.gpus->kernels().ways();
+  const double us = ways.us(ways.way(call.collective, all, device::cuda::KernelLinkage::kRings), all);
+  return may_pay_to_stage(selector_.conditions(), call.collective, bytes, us, member_.group->tune)
+             ? &tuner_->of(call.collective, all)
              : nullptr;
 }
 
@@ -288,8 +294,6 @@ bool DeviceCalls::take_channels(std::span<const GpuFacts> facts, GpuLinks::Form&
         learn_gpu_channels(member_.process, exchange, gpus, {.max_channels = form.channels});
     form.kernels = kernel_channels_of(channels, form.kernels);
     form.channels = static_cast<int>(form.kernels.shapes.size());
-    gpu_gbps_ = 0;
-    for (const auto& ring : channels.rings) gpu_gbps_ += ring.gbps;
     return true;
   } catch (const Error& error) {  // on all ranks
     say(kStaged, error.what());

@@ -81,7 +81,6 @@ class DeviceCalls {
   DeviceQuestions questions_;
   /// Between a kernel and staging. Made with the links.
   std::unique_ptr<Tuner> tuner_;
-  float gpu_gbps_ = 0;              ///< of all ring channels together
   std::optional<TimedCall> timed_;  ///< the call that is under way, if it is one of a window
   /// By algorithm (host_driven, kernel), operation and type.
   std::array<std::array<std::array<Prepared, device::kTypeCount>, device::cuda::kKernelOps>, 2> prepared_{};

@@ -95,7 +95,7 @@ constexpr std::array kTable{
                  .why_not = limits::needs_one_host,
                  .takes = limits::has_bytes,
                  .suits = limits::any_size,
-                 .cost = costs::host_driven},
+                 .cost = costs::unmeasured},
     AlgorithmRow{.algorithm = Algorithm::kKernel,
                  .name = "kernel",
                  .summary = "one host, buffers on GPUs: one kernel for each rank",
@@ -105,7 +105,7 @@ constexpr std::array kTable{
                  .why_not = limits::needs_one_host,
                  .takes = limits::has_bytes,
                  .suits = limits::any_size,
-                 .cost = costs::kernel},
+                 .cost = costs::unmeasured},
     AlgorithmRow{.algorithm = Algorithm::kKernelRing,
                  .name = "kernel_ring",
                  .summary = "one host, buffers on GPUs: the same over rings alone",
@@ -115,7 +115,7 @@ constexpr std::array kTable{
                  .why_not = limits::needs_one_host,
                  .takes = limits::has_bytes,
                  .suits = limits::any_size,
-                 .cost = costs::kernel},
+                 .cost = costs::unmeasured},
     AlgorithmRow{.algorithm = Algorithm::kKernelTree,
                  .name = "kernel_tree",
                  .summary = "one host, buffers on GPUs: the same over trees alone",
@@ -125,7 +125,7 @@ constexpr std::array kTable{
                  .why_not = limits::needs_one_host,
                  .takes = limits::has_bytes,
                  .suits = limits::any_size,
-                 .cost = costs::kernel},
+                 .cost = costs::unmeasured},
 };
 static_assert(kTable.size() == kAlgorithmCount);
 static_assert([] {

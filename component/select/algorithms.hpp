@@ -59,7 +59,6 @@ struct Conditions {
   bool single_copy = false;     ///< all ranks of the one host may read each other's memory
   bool hier = false;            ///< the node leaders are linked, each with each, or will be
   bool oversubscribed = false;  ///< one host: ranks outnumber the CPUs that they may use
-  float gpu_gbps = 0;           ///< what the ring channels over all ranks' GPUs carry; 0: not known
   friend bool operator==(const Conditions&, const Conditions&) = default;
 };
 
@@ -82,7 +81,7 @@ struct AlgorithmRow {
   /// takes: it can run a call of this size. suits: it should, as measured.
   bool (*takes)(const Conditions&, device::Collective, std::size_t bytes);
   bool (*suits)(const Conditions&, device::Collective, std::size_t bytes);
-  /// Predicted, in microseconds.
+  /// Predicted, in microseconds; 0 for algorithms on GPUs.
   double (*cost)(const Conditions&, device::Collective, std::size_t bytes);
 
   /// Whether it can run the call, even if another algorithm is better.

@@ -13,8 +13,8 @@ double hier(const Conditions& conditions, device::Collective collective, std::si
 double ring(const Conditions& conditions, device::Collective collective, std::size_t bytes);
 double dbt(const Conditions& conditions, device::Collective collective, std::size_t bytes);
 double pairwise(const Conditions& conditions, device::Collective collective, std::size_t bytes);
-double host_driven(const Conditions& conditions, device::Collective collective, std::size_t bytes);
-double kernel(const Conditions& conditions, device::Collective collective, std::size_t bytes);
+/// 0: of algorithms on GPUs. device::cuda::KernelWays predicts kernels once their channels are known.
+double unmeasured(const Conditions& conditions, device::Collective collective, std::size_t bytes);
 /// Of buffers on GPUs that are copied to the host and back, where the call takes on_host_us.
 double staged(const Conditions& conditions, device::Collective collective, std::size_t bytes,
               double on_host_us);

@@ -89,16 +89,15 @@ std::vector<Alternative> alternatives(const Conditions& conditions, Collective c
   return all;
 }
 
-bool may_pay_to_stage(const Conditions& conditions, Collective collective, std::size_t bytes, Algorithm by,
-                      const Tune& tune) {
+bool may_pay_to_stage(const Conditions& conditions, Collective collective, std::size_t bytes,
+                      double kernel_us, const Tune& tune) {
   const std::size_t all = whole_message(collective, conditions.shape.ranks, bytes);
   if (conditions.oversubscribed || tune.has_rule_on_devices(collective, all) || !tune.probes(collective, all))
     return false;
   const Choice on_host = choose(conditions, collective, bytes, true, tune);
   if (!has_row(on_host.algorithm)) return false;
   const double on_host_us = row_of(on_host.algorithm).cost(conditions, collective, bytes);
-  return costs::staged(conditions, collective, bytes, on_host_us) <=
-         kProbeMargin * row_of(by).cost(conditions, collective, bytes);
+  return costs::staged(conditions, collective, bytes, on_host_us) <= kProbeMargin * kernel_us;
 }
 
 std::string reason_of(const Conditions& conditions, Collective collective, std::size_t bytes, bool may_wait,

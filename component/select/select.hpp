@@ -34,10 +34,10 @@ struct Alternative {
 /// For a call on host memory, by predicted time; those that suit it come first.
 std::vector<Alternative> alternatives(const Conditions& conditions, device::Collective collective,
                                       std::size_t bytes, bool may_wait);
-/// For a call whose buffers lie on GPUs on all ranks, and which `by` can carry: whether staging it may be as
-/// fast on this machine, so that only a probe tells.
+/// For a call whose buffers lie on GPUs on all ranks, where it is predicted to take kernel_us: whether
+/// staging it may be as fast on this machine, so that only a probe tells.
 bool may_pay_to_stage(const Conditions& conditions, device::Collective collective, std::size_t bytes,
-                      Algorithm by, const Tune& tune);
+                      double kernel_us, const Tune& tune);
 /// Why choose() answers as it does: half a sentence for users.
 std::string reason_of(const Conditions& conditions, device::Collective collective, std::size_t bytes,
                       bool may_wait, const Tune& tune);

@@ -144,6 +144,7 @@ class Tuner {
   /// collective: one that SingleCopyExecutor takes. Sizes (2^(k-1), 2^k] share a window.
   Window& of(device::Collective collective, std::size_t whole_bytes, bool usually_immediate = false) {
     if (collective == device::Collective::kReduceScatterV) collective = device::Collective::kReduceScatter;
+    if (collective == device::Collective::kAllGatherV) collective = device::Collective::kAllGather;
     const auto width = static_cast<std::size_t>(std::bit_width(whole_bytes > 0 ? whole_bytes - 1 : 0));
     return windows_[static_cast<std::size_t>(collective)]
                    [std::clamp(width, kLeastWidth, kLeastWidth + kSizes - 1) - kLeastWidth]

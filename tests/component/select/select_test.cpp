@@ -386,20 +386,19 @@ TEST(Plan, LeavesToTheFallbackComponentWhatHasNoAlgorithmAcrossHosts) {
 
 TEST(BuffersOnGpus, AreStagedAtTimesWhereThatMayPay) {
   using device::Collective;
-  const auto may_pay = [](float gpu_gbps, std::size_t bytes, const char* tune = "",
+  const auto may_pay = [](double kernel_us, std::size_t bytes, const char* tune = "",
                           bool shares_cpus = false) {
-    return may_pay_to_stage({.shape = {4, 1, 4}, .oversubscribed = shares_cpus, .gpu_gbps = gpu_gbps},
-                            Collective::kAllreduce, bytes, Algorithm::kKernel, Tune::parse(tune, "test"));
+    return may_pay_to_stage({.shape = {4, 1, 4}, .oversubscribed = shares_cpus}, Collective::kAllreduce,
+                            bytes, kernel_us, Tune::parse(tune, "test"));
   };
-  // Over PCIe a kernel is not much faster, over NVLink it is for all but short messages.
-  EXPECT_TRUE(may_pay(12, 1 << 20));
-  EXPECT_FALSE(may_pay(370, 4 << 20));
-  EXPECT_TRUE(may_pay(370, 8));
-  EXPECT_TRUE(may_pay(0, 1 << 20));  // nothing is known of the links
-  EXPECT_FALSE(may_pay(12, 1 << 20, "all:kernel"));
-  EXPECT_FALSE(may_pay(12, 1 << 20, "all:table"));
-  EXPECT_FALSE(may_pay(12, 1 << 20, "", true));  // times tell nothing
-  EXPECT_TRUE(may_pay(12, 1 << 20, "bcast:kernel"));
+  // 4 MiB over PCIe, and over NVLink; copies of short messages take about as long as two launches.
+  EXPECT_TRUE(may_pay(700, 4 << 20));
+  EXPECT_FALSE(may_pay(40, 4 << 20));
+  EXPECT_TRUE(may_pay(8, 8));
+  EXPECT_FALSE(may_pay(700, 4 << 20, "all:kernel"));
+  EXPECT_FALSE(may_pay(700, 4 << 20, "all:table"));
+  EXPECT_FALSE(may_pay(700, 4 << 20, "", true));  // times tell nothing
+  EXPECT_TRUE(may_pay(700, 4 << 20, "bcast:kernel"));
 }
 
 }  // namespace

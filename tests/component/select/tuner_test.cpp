@@ -155,5 +155,12 @@ TEST(Window, IsOneForEachCollectiveAndPowerOfTwo) {
   EXPECT_EQ(&tuner.of(Collective::kReduceScatter, 1 << 20), &tuner.of(Collective::kReduceScatterV, 1 << 20));
 }
 
+TEST(TunerWindows, AreThoseOfTheFormWithEqualBlocks) {
+  using device::Collective;
+  Tuner tuner;
+  EXPECT_EQ(&tuner.of(Collective::kReduceScatterV, 1 << 20), &tuner.of(Collective::kReduceScatter, 1 << 20));
+  EXPECT_EQ(&tuner.of(Collective::kAllGatherV, 1 << 20), &tuner.of(Collective::kAllGather, 1 << 20));
+}
+
 }  // namespace
 }  // namespace loom
