@@ -171,14 +171,17 @@ void take_place(Member& member, const connect::Job& job, const std::vector<PeerI
 
 /// Takes what an earlier communicator over these processes has learned, if all ranks have the same.
 bool find_group(Member& member, Agreement& agreement, const Groups::Members& members) {
-  std::uint64_t offer = 0;
+  std::uint64_t number = 0;
   if (std::shared_ptr<Group> known = member.process.groups().find(members)) {
     member.group = std::move(known);
-    // A communicator that was made before CUDA's driver was loaded does not look for GPUs; the group's may.
-    offer = member.group->number << 1 | static_cast<std::uint64_t>(uses_devices_here(member));
+    number = member.group->number;
   }
-  const bool found =
-      agreement.all_have(offer) && (offer & 1) == static_cast<std::uint64_t>(member.group->uses_devices);
+  // The lowest bit: some rank does not look for GPUs, as in a communicator that was made before CUDA's driver
+  // was loaded; others of the group may.
+  const std::uint64_t without = uses_devices_here(member) ? 0 : 1;
+  const Agreement::Words all = agreement.largest({number << 1 | without, ~number << 1});
+  const bool found = number != 0 && all[0] >> 1 == number && all[1] == ~number << 1 &&
+                     member.group->uses_devices == ((all[0] & 1) == 0);
   if (!found) member.group = std::make_shared<Group>();
   return found;
 }

@@ -93,7 +93,8 @@ void CallSelector::explain(Algorithm algorithm, const device::Call& call, bool m
     const std::string why = !on_devices
                                 ? reason_of(conditions(), call.collective, bytes_of(call), may_wait, tune)
                             : tune.has_rule_on_devices(call.collective, bytes) ? "a rule of coll_loom_tune"
-                                                                               : "all buffers are on GPUs";
+                            : algorithm == Algorithm::kStaged ? "no slower than kernels, as timed"
+                                                              : "all buffers are on GPUs";
     member_.process.runtime().log(fmt::format("{}: {}{} goes by {}: {}", member_.name,
                                               name_of(call.collective), size, name_of(algorithm), why)
                                       .c_str());

@@ -57,6 +57,22 @@ bool for_all_pieces(const device::Call& call, int rank, int ranks, Visit&& visit
   return (!reads || visit(Piece{call.in, call.count})) && (!writes || visit(Piece{call.out, written}));
 }
 
+/// Another one for calls that differ, but for a hash's chance. Not 0.
+std::uint64_t note_of(const device::Call& call, int ranks) {
+  const bool reduces = device::is_reduction(call.collective),
+             has_root = call.collective == Collective::kBroadcast || call.collective == Collective::kReduce;
+  const std::array<std::uint64_t, 4> parts{
+      static_cast<std::uint64_t>(call.collective), device::shared_bytes(call, ranks),
+      has_root ? static_cast<std::uint64_t>(call.root) : 0,
+      reduces ? static_cast<std::uint64_t>(call.op) << 8 | static_cast<std::uint64_t>(call.type) : 0};
+  std::uint64_t note = 14695981039346656037U;  // FNV-1a, by words
+  for (const std::uint64_t part : parts) {
+    note = (note ^ part) * 1099511628211U;
+    note ^= note >> 29;  // high bits count, too
+  }
+  return note | 1;
+}
+
 }  // namespace
 
 /// Of the kernel that performs the call, or reduces for it; nullptr: it needs none. The same place on all
@@ -70,8 +86,10 @@ DeviceCalls::Prepared* DeviceCalls::prepared_for(Algorithm algorithm, const devi
                    [static_cast<std::size_t>(device::cuda::kernel_type(op, type))];
 }
 
-/// Whatever links there will be.
+/// As far as links are known.
 bool DeviceCalls::may_carry_by(Algorithm algorithm, const device::Call& call) {
+  if (links_.gpus && !(is_by_kernel(algorithm) ? links_.gpus->has_kernel() : links_.gpus->has_cico()))
+    return false;
   if (is_by_kernel(algorithm) && member_.group->reproducible) return false;
   if (const Prepared* const prepared = prepared_for(algorithm, call);
       prepared != nullptr && *prepared == Prepared::kRefused)
@@ -82,8 +100,7 @@ bool DeviceCalls::may_carry_by(Algorithm algorithm, const device::Call& call) {
 
 /// By the links that there are. Collective where the call's kernel has yet to be loaded.
 bool DeviceCalls::can_carry(Algorithm algorithm, const device::Call& call) {
-  const bool has_links = is_by_kernel(algorithm) ? links_.gpus->has_kernel() : links_.gpus->has_cico();
-  return has_links && may_carry_by(algorithm, call) && prepare(algorithm, call);
+  return may_carry_by(algorithm, call) && prepare(algorithm, call);
 }
 
 /// What the user wants, of what carries(algorithm) is true for.
@@ -145,7 +162,9 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
   call_ended();  // the one before, if it has failed on this rank alone
   const std::optional<Owner> owner = gpu_of(call);
   const ElsewhereFirst elsewhere = owner ? elsewhere_first(call, *owner) : ElsewhereFirst{};
-  const bool everywhere = execution_.holds_everywhere(owner.has_value() && elsewhere.possible);
+  // Kernels carry no note of their call. So calls that differ go through the host, which finds out how.
+  const bool everywhere =
+      execution_.all_have(owner && elsewhere.possible ? note_of(call, member_.group->wiring.shape.ranks) : 0);
   questions_.of(call.collective, device::shared_bytes(call, member_.group->wiring.shape.ranks))
       .answered(everywhere);
   if (!everywhere) return {};
@@ -277,12 +296,22 @@ bool DeviceCalls::may_ll128(std::span<const GpuFacts> facts) {
 /// The rings and trees that search and connect find for the ranks' GPUs on this machine; each carries a share
 /// by its speed. True on every rank or on none.
 bool DeviceCalls::take_channels(std::span<const GpuFacts> facts, GpuLinks::Form& form) {
-  const HostExchange exchange{
-      .rank = member_.rank,
-      .size = static_cast<int>(facts.size()),
-      .holds_everywhere = [this](bool here) { return execution_.holds_everywhere(here); },
-      .all_gather = [this](const void* mine, void* all,
-                           std::size_t bytes) { gather_on_host(mine, all, bytes); }};
+  bool exchanges = false;  // what an exchange throws is no verdict of all ranks
+  const HostExchange exchange{.rank = member_.rank,
+                              .size = static_cast<int>(facts.size()),
+                              .holds_everywhere =
+                                  [&](bool here) {
+                                    exchanges = true;
+                                    const bool all = execution_.holds_everywhere(here);
+                                    exchanges = false;
+                                    return all;
+                                  },
+                              .all_gather =
+                                  [&](const void* mine, void* all, std::size_t bytes) {
+                                    exchanges = true;
+                                    gather_on_host(mine, all, bytes);
+                                    exchanges = false;
+                                  }};
   try {
     std::vector<topo::RankGpu> gpus;
     for (const GpuFacts& of : facts)
@@ -296,6 +325,7 @@ bool DeviceCalls::take_channels(std::span<const GpuFacts> facts, GpuLinks::Form&
     form.channels = static_cast<int>(form.kernels.shapes.size());
     return true;
   } catch (const Error& error) {  // on all ranks
+    if (exchanges) throw;
     say(kStaged, error.what());
     return false;
   }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "component/execute/adopted_broadcast.hpp"
@@ -45,6 +46,8 @@ class Execution {
   void announce(const device::Call& call, device::CallFamily family);
   /// Of all ranks, which leave it together.
   std::uint64_t largest(std::uint64_t mine);
+  /// Whether it is the same on all ranks, and not 0.
+  bool all_have(std::uint64_t word);
   /// Whether it is so here on all ranks; the same answer to all.
   bool holds_everywhere(bool here) { return largest(here ? 0 : 1) == 0; }
   /// From inside a handler of what an immediate exchange has thrown: names the rank that was waited for in
@@ -71,6 +74,7 @@ class Execution {
   const Group& group() const noexcept { return *member_.group; }
 
   void exchange_immediately(const device::Call& call);
+  void take_largest(std::span<std::uint64_t> words);
   void pack_and_exchange(const device::Call& call, device::Waiter& waiter, std::size_t call_bytes);
   void copy_alone(const device::Call& call) const;
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "component/execute/execution.hpp"
 
@@ -71,15 +72,25 @@ void Execution::pack_and_exchange(const device::Call& call, device::Waiter& wait
                           call.bytes());
 }
 
-std::uint64_t Execution::largest(std::uint64_t mine) {
-  auto* const there = reinterpret_cast<std::byte*>(&mine);
+void Execution::take_largest(std::span<std::uint64_t> words) {
+  const auto there = std::as_writable_bytes(words);
   exchange_immediately({.collective = device::Collective::kAllreduce,
-                        .in = there,
-                        .out = there,
-                        .count = 1,
+                        .in = there.data(),
+                        .out = there.data(),
+                        .count = words.size(),
                         .type = device::Type::kUint64,
                         .op = device::Op::kMax});
+}
+
+std::uint64_t Execution::largest(std::uint64_t mine) {
+  take_largest(std::span(&mine, 1));
   return mine;
+}
+
+bool Execution::all_have(std::uint64_t word) {
+  std::array words{word, ~word};
+  take_largest(words);
+  return word != 0 && words[0] == word && words[1] == ~word;
 }
 
 void Execution::fail_immediate() const {

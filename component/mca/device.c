@@ -24,12 +24,15 @@ bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const s
   if (self->state == COLL_LOOM_COLD) coll_loom_set_up(self);
   if (self->state != COLL_LOOM_READY || coll_loom_is_gathering()) return false;
 
+  if (self->operands_in_use) return false; /* the call comes from inside the fallback component */
+  self->operands_in_use = true;
   struct loom_call call;
   int result = coll_loom_operands_make(&self->operands, self->communicator, &args, op, type, &call);
   if (result != LOOM_SUCCESS)
     loom_comm_abandon(self->comm);
   else
     result = loom_perform_on_device(self->comm, &call);
+  self->operands_in_use = false;
   return coll_loom_has_ended(self, result, error);
 }
 

@@ -48,11 +48,13 @@ class DeviceQuestion {
   std::int32_t calls_until_next_ = 0;
 };
 
-/// Of one communicator: for each collective, and sizes in steps of four times.
+/// Of one communicator: for each collective, and for most of them sizes in steps of four times.
 class DeviceQuestions {
  public:
-  /// bytes: the same on all ranks.
+  /// bytes: the same on all ranks, but in calls whose truncation ends nothing but the call.
   DeviceQuestion& of(device::Collective collective, std::size_t bytes) {
+    if (collective == device::Collective::kBroadcast || collective == device::Collective::kAllGatherV)
+      bytes = 0;
     const std::size_t size = std::min<std::size_t>(std::bit_width(bytes) / 2, kSizes - 1);
     return questions_[static_cast<std::size_t>(collective)][size];
   }

@@ -118,10 +118,12 @@ bool Tune::probes(device::Collective collective, std::size_t whole_bytes) const 
 }
 
 bool Tune::has_rule_on_devices(device::Collective collective, std::size_t whole_bytes) const {
-  return std::ranges::any_of(rules_, [&](const Rule& rule) {
-    return rule.algorithm && (!has_row(*rule.algorithm) || row_of(*rule.algorithm).on_devices) &&
-           rule.fits(collective, whole_bytes);
-  });
+  for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) {
+    if (!rule->fits(collective, whole_bytes)) continue;
+    if (!rule->algorithm) return false;
+    if (!has_row(*rule->algorithm) || row_of(*rule->algorithm).on_devices) return true;
+  }
+  return false;
 }
 
 bool Tune::may_use_on_devices(Algorithm algorithm) const {

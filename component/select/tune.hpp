@@ -51,7 +51,9 @@ class Tune {
   Algorithm on_devices(device::Collective collective, std::size_t whole_bytes, Carries&& carries) const {
     bool any = false;
     for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) {
-      if (!rule->algorithm || !rule->fits(collective, whole_bytes)) continue;
+      if (!rule->fits(collective, whole_bytes)) continue;
+      any &= rule->algorithm.has_value();
+      if (!rule->algorithm) break;
       if (!has_row(*rule->algorithm)) return Algorithm::kStaged;
       if (!row_of(*rule->algorithm).on_devices) continue;
       any = true;

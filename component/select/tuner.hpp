@@ -55,9 +55,9 @@ class Window {
   /// The time of this rank's last timed call, until settle(); else 0.
   std::uint64_t own_time() const { return own_time_; }
 
-  /// Before a call for which agrees() is true. longest: the largest own_time() of all ranks. After both probes
-  /// the candidate takes the lead if the usual algorithm took more than `margin` times as long, and loses it
-  /// if it took longer itself. True: the leader has changed.
+  /// Before a call for which agrees() is true. longest: the largest own_time() of all ranks. After both
+  /// probes the candidate takes the lead if the usual algorithm took more than `margin` times as long, and
+  /// loses it if it took longer itself. True: the leader has changed.
   bool settle(std::uint64_t longest, double margin) {
     own_time_ = 0;
     if (at_ == pace().probe - pace().timed) return false;  // a time of the period before

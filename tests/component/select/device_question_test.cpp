@@ -57,6 +57,9 @@ TEST(DeviceQuestions, AreApartForCollectivesAndSizes) {
   EXPECT_NE(&questions.of(Collective::kAllreduce, 8), &questions.of(Collective::kBroadcast, 8));
   EXPECT_NE(&questions.of(Collective::kAllreduce, 8), &questions.of(Collective::kAllreduce, 64));
   EXPECT_EQ(&questions.of(Collective::kAllreduce, 2048), &questions.of(Collective::kAllreduce, 8191));
+  // Of these ranks may take different sizes for one, and go on.
+  for (const auto collective : {Collective::kBroadcast, Collective::kAllGatherV})
+    EXPECT_EQ(&questions.of(collective, 8), &questions.of(collective, 1 << 20));
   questions.of(Collective::kAllToAllW, ~std::size_t{0}).answered(false);
 }
 

@@ -112,6 +112,11 @@ TEST(Tune, TellsWhatIsForBuffersOnGpus) {
   // What the fallback component carries it gets in host memory.
   EXPECT_EQ(on_gpus(Tune::parse("all:fallback", "test"), kAll, 1), Algorithm::kStaged);
   EXPECT_EQ(on_gpus(Tune::parse("all:fallback,allreduce:kernel", "test"), kAll, 1), Algorithm::kKernel);
+  // "table" leaves the choice to loom.
+  const Tune table = Tune::parse("all:fallback,bcast:table", "test");
+  EXPECT_EQ(on_gpus(table, kBcast, 1), Algorithm::kKernel);
+  EXPECT_FALSE(table.has_rule_on_devices(kBcast, 1));
+  EXPECT_EQ(on_gpus(table, kAll, 1), Algorithm::kStaged);
 }
 
 TEST(Tune, TellsWhichAlgorithmsOnGpusSomeCallMayUse) {
