@@ -52,8 +52,8 @@ struct loom_parameters {
   const char* tune_file;       /* the same text in a file; the rules of `tune` override it */
   const char* topo_file;       /* describes the hosts, alike on all ranks; NULL or "": look at the hosts */
   const char* topo_dump_file;  /* rank 0 writes its host's description there; NULL or "": nothing */
-  const char* graph_file;      /* has the ring of each host, alike on all ranks; NULL or "": search a ring */
-  const char* graph_dump_file; /* rank 0 writes its host's ring there; NULL or "": nothing */
+  const char* graph_file;      /* has the channels of GPUs, alike on all ranks; NULL or "": search them */
+  const char* graph_dump_file; /* rank 0 writes the channels there; NULL or "": nothing */
 };
 
 /* Messages with a topic in help-coll-loom.txt. */
@@ -67,6 +67,7 @@ enum loom_message {
   LOOM_MESSAGE_DEVICE,      /* copying a device buffer failed */
   LOOM_MESSAGE_TRUNCATED,   /* a call has ended without the data that did not fit */
   LOOM_MESSAGE_MISMATCH,    /* the ranks do not make the same call */
+  LOOM_MESSAGE_UNFIT_GRAPH, /* a communicator's GPUs do not run the channels of coll_loom_graph_file */
   LOOM_MESSAGE_INTERNAL     /* a defect of loom */
 };
 

@@ -50,10 +50,12 @@ std::string joined_by(PathType type, bool has_switch) {
   }
 }
 
-/// A host's ranks share its memory: data never leaves it through a port to come back.
-search::PathTables tables_of(const topo::System& system) {
+/// A host's ranks share its memory: data never leaves it through a port to come back. `through`: a GPU passes
+/// on what goes from one to another.
+search::PathTables tables_of(const topo::System& system, bool through) {
   topo::PathRules rules;
   rules.network_inside_host = false;
+  rules.nvb = through;
   return search::PathTables(system, rules);
 }
 
@@ -92,6 +94,18 @@ std::vector<ChannelPlan> plans_of(const search::PathTables& tables, const GpuCha
                            {.max_channels = request.max_channels, .most_gbps = request.most_gbps}));
   }
   return plans;
+}
+
+bool pass_through_gpus(const std::vector<ChannelPlan>& plans, const topo::Paths& paths) {
+  const auto gpu = [&](int rank) { return paths.system().gpu_of_rank(rank); };
+  for (const ChannelPlan& plan : plans)
+    for (const search::Channel& channel : plan.channels)
+      for (std::size_t i = 0; i < channel.ranks.size(); ++i) {
+        const int next = channel.ranks[(i + 1) % channel.ranks.size()];
+        const bool ends = i + 1 == channel.ranks.size() && family_of(plan.pattern) != Family::kRing;
+        if (!ends && paths.between(gpu(channel.ranks[i]), gpu(next)).type == PathType::kNvb) return true;
+      }
+  return false;
 }
 
 /// Each GPU becomes its ranks, one after the other. Between them data crosses the GPU's memory, which all of
@@ -160,6 +174,29 @@ std::vector<PathType> types_of(const topo::Paths& paths, const std::vector<std::
   return types;
 }
 
+/// Ranks that share a GPU exchange in its memory.
+double exchange_gbps_of(const topo::Paths& paths, const std::vector<std::vector<int>>& sharers, int ranks) {
+  std::vector<double> flows(paths.system().links().size());
+  double each = topo::kLocalGbps;
+  std::vector<topo::LinkId> route;
+  for (const std::vector<int>& from : sharers) {
+    const auto inside = static_cast<double>(from.size() * (from.size() - 1));
+    if (inside > 0) each = std::min(each, topo::kLocalGbps / inside);
+    for (const std::vector<int>& to : sharers) {
+      if (&from == &to) continue;
+      route.clear();
+      paths.append_route(paths.system().gpu_of_rank(from.front()), paths.system().gpu_of_rank(to.front()),
+                         route);
+      for (const topo::LinkId link : route)
+        flows[static_cast<std::size_t>(link)] += static_cast<double>(from.size() * to.size());
+    }
+  }
+  for (std::size_t link = 0; link < flows.size(); ++link)
+    if (flows[link] > 0)
+      each = std::min(each, static_cast<double>(paths.system().links()[link].gbps) / flows[link]);
+  return each * (ranks - 1);
+}
+
 }  // namespace
 
 GpuChannels gpu_channels_in_order(int ranks, int gpus, const std::string& why) {
@@ -195,9 +232,14 @@ GpuChannels gpu_channels(const topo::MachineOfRanks& machine, const GpuChannelRe
     simple.notes.insert(simple.notes.begin(), machine.notes.begin(), machine.notes.end());
     return simple;
   };
-  const search::PathTables tables = tables_of(machine.system);
-  if (tables.whole() == nullptr) return in_order("Nothing but the network joins the GPUs of this host.");
+  // Kernels store right into a neighbour's memory. Where NVLinks through another GPU would pay, channels go
+  // without; where not, these paths keep the search off slower ones that would carry little more.
+  const search::PathTables tables = tables_of(machine.system, true),
+                           direct = tables_of(machine.system, false);
+  if (tables.whole() == nullptr || direct.whole() == nullptr)
+    return in_order("Nothing but the network joins the GPUs of this host.");
   std::vector<ChannelPlan> plans = plans_of(tables, request, graph);
+  if (pass_through_gpus(plans, tables.whole()->paths)) plans = plans_of(direct, request, graph);
   for (const ChannelPlan& plan : plans)
     if (plan.channels.empty() || plan.in_order || plan.total_gbps <= 0)
       return in_order("No channel fits the GPUs of this host.");
@@ -209,7 +251,8 @@ GpuChannels gpu_channels(const topo::MachineOfRanks& machine, const GpuChannelRe
   channels.tree = {plans[1].total_gbps, plans[1].bound_gbps};
   take_channels(channels, summarize(machine.system, numbers_up_to(channels.ranks), plans),
                 request.max_channels);
-  channels.types = types_of(tables.whole()->paths, machine.sharers, channels.ranks);
+  channels.types = types_of(direct.whole()->paths, machine.sharers, channels.ranks);
+  channels.exchange_gbps = exchange_gbps_of(direct.whole()->paths, machine.sharers, channels.ranks);
   channels.notes = machine.notes;
   channels.summary = summary_of(
       channels, joined_by(plans[0].type_intra, !machine.system.of_kind(topo::NodeKind::kNvSwitch).empty()));
@@ -217,7 +260,7 @@ GpuChannels gpu_channels(const topo::MachineOfRanks& machine, const GpuChannelRe
 }
 
 std::string to_graph_xml(const topo::MachineOfRanks& machine, const GpuChannels& channels) {
-  return search::to_graph_xml(tables_of(machine.system), channels.plans);
+  return search::to_graph_xml(tables_of(machine.system, true), channels.plans);
 }
 
 }  // namespace loom::connect

@@ -43,13 +43,16 @@ struct GpuChannels {
   std::vector<RingChannel> rings;  ///< fastest first; one at least
   std::vector<TreeChannel> trees;  ///< the same
   Total ring, tree;
+  /// What each rank sends while all send as much to each of the others; 0: not known, or there are none.
+  double exchange_gbps = 0;
   Job job;  ///< that they are of: see connect()
 
   std::string summary;                   ///< "8 GPUs, NVSwitch; 16 rings, 370.8 of at most 370.8 GB/s; ..."
   std::vector<std::string> notes;        ///< what had to be assumed, in whole sentences
   std::vector<search::NodePlans> plans;  ///< over GPUs, each by the lowest of its ranks; empty: nothing fits
 
-  /// The way from a rank's GPU to another's: kLoc where they share it, kDis where it is not known.
+  /// The way of what a rank's GPU stores in another's memory: kLoc where they share it, kDis where it is not
+  /// known.
   topo::PathType between(int from, int to) const {
     return types[static_cast<std::size_t>(from * ranks + to)];
   }

@@ -123,14 +123,13 @@ bool DeviceCalls::may_carry(const device::Call& call) {
          questions_.of(call.collective, bytes).asks();
 }
 
-/// Of a call that staging may carry as fast; else nullptr. Exchanges between all ranks, which nobody
-/// predicts, are chosen where rings would take longer.
+/// Of a call that staging may carry as fast; else nullptr.
 Window* DeviceCalls::window_of(const device::Call& call, Algorithm algorithm) {
   if (algorithm != Algorithm::kKernel) return nullptr;  // a rule asks for others
   const int ranks = member_.group->wiring.shape.ranks;
   const std::size_t bytes = device::shared_bytes(call, ranks), all = selector_.whole_message_of(call);
   const device::cuda::KernelWays& ways = links_.gpus->kernels().ways();
-  const double us = ways.us(ways.way(call.collective, all, device::cuda::KernelLinkage::kRings), all);
+  const double us = ways.us(ways.way(call.collective, all, device::cuda::KernelLinkage::kAny), all);
   return may_pay_to_stage(selector_.conditions(), call.collective, bytes, us, member_.group->tune)
              ? &tuner_->of(call.collective, all)
              : nullptr;
@@ -161,10 +160,10 @@ bool DeviceCalls::prepare(Algorithm algorithm, const device::Call& call) {
 std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
   call_ended();  // the one before, if it has failed on this rank alone
   const std::optional<Owner> owner = gpu_of(call);
-  const ElsewhereFirst elsewhere = owner ? elsewhere_first(call, *owner) : ElsewhereFirst{};
+  const std::size_t elsewhere = device::cuda::bytes_elsewhere(call, member_.rank, member_.bootstrap.size());
+  const bool fits = owner && (elsewhere == 0 || make_room_elsewhere(elsewhere, *owner));
   // Kernels carry no note of their call. So calls that differ go through the host, which finds out how.
-  const bool everywhere =
-      execution_.all_have(owner && elsewhere.possible ? note_of(call, member_.group->wiring.shape.ranks) : 0);
+  const bool everywhere = execution_.all_have(fits ? note_of(call, member_.group->wiring.shape.ranks) : 0);
   questions_.of(call.collective, device::shared_bytes(call, member_.group->wiring.shape.ranks))
       .answered(everywhere);
   if (!everywhere) return {};
@@ -183,10 +182,9 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
   if (window != nullptr) timed_.emplace(member_.process, *window, selector_.whole_message_of(call));
   if (stages) return {};
   Operation operation{call, algorithm};
-  if (elsewhere.memory) operation.call.out = elsewhere.memory.get();
+  if (elsewhere > 0) operation.call.out = elsewhere_.memory;
   execution_.drive(operation);
-  if (elsewhere.memory)
-    elsewhere.memory.get_deleter().gpu->copy(call.out, elsewhere.memory.get(), elsewhere.bytes);
+  if (elsewhere > 0) elsewhere_.gpu->copy(call.out, elsewhere_.memory, elsewhere);
   call_ended();
   return algorithm;
 }
@@ -196,21 +194,29 @@ void DeviceCalls::call_ended() noexcept {
   timed_.reset();
 }
 
-/// Memory for a result that may not lie in its place until the call has ended.
-DeviceCalls::ElsewhereFirst DeviceCalls::elsewhere_first(const device::Call& call, const Owner& owner) {
-  ElsewhereFirst result;
-  if (!device::cuda::needs_another_place(call, member_.bootstrap.size())) return result;
-  const auto part = call.bounds + member_.rank;
-  result.bytes = (part[1] - part[0]) * call.elem_bytes();
-  if (result.bytes == 0) return result;
+void DeviceCalls::Elsewhere::clear() noexcept {
+  if (memory != nullptr) gpu->release(memory);
+  memory = nullptr;
+  bytes = 0;
+}
+
+void DeviceCalls::Elsewhere::make_room(const std::shared_ptr<Gpu>& of, std::size_t wanted) {
+  if (gpu == of && gpu->is_alive() && wanted <= bytes) return;
+  const std::size_t larger = std::max(wanted, gpu == of ? bytes + bytes / 2 : 0);
+  clear();
+  gpu = of;
+  memory = gpu->allocate(larger);
+  bytes = larger;
+}
+
+bool DeviceCalls::make_room_elsewhere(std::size_t bytes, const Owner& owner) {
   try {
-    const std::shared_ptr<Gpu> gpu = member_.process.gpu(owner);
-    result.memory = {gpu->allocate(result.bytes), ElsewhereFirst::Release{gpu}};
+    elsewhere_.make_room(member_.process.gpu(owner), bytes);
+    return true;
   } catch (const std::exception& error) {
     say(kStaged, error.what());
-    result.possible = false;
+    return false;
   }
-  return result;
 }
 
 /// Whose the buffers are that matter on this rank, if they are contiguous, of one GPU, and of the one that
@@ -311,7 +317,8 @@ bool DeviceCalls::take_channels(std::span<const GpuFacts> facts, GpuLinks::Form&
                                     exchanges = true;
                                     gather_on_host(mine, all, bytes);
                                     exchanges = false;
-                                  }};
+                                  },
+                              .where = member_.where};
   try {
     std::vector<topo::RankGpu> gpus;
     for (const GpuFacts& of : facts)
@@ -362,7 +369,11 @@ bool DeviceCalls::make_links(const Owner& owner) {
   auto form = fitting(wanted);
   if (form && form->kind != GpuLinks::Kind::kHostDriven) {
     if (!take_channels(facts, *form)) return false;
-    form = fitting(*form);  // trees may take more than chains, of which nothing was known
+    // Trees may take more than chains, of which nothing was known, and a file may have more channels.
+    const int found = form->channels;
+    form = fitting(*form);
+    if (form && form->channels < found && member_.tells(1))
+      say("kernels", fmt::format("Memory for {} of {} channels.", form->channels, found).c_str());
   }
   if (!form) {
     say(kStaged, "The GPU of a rank has no room left under coll_loom_memory_limit.");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -41,15 +42,17 @@ class DeviceCalls {
   /// A kernel, on all ranks alike.
   enum class Prepared : std::uint8_t { kNotYet, kReady, kRefused };
 
-  /// For a result that must not be written to its place before the call has ended.
-  struct ElsewhereFirst {
-    struct Release {
-      std::shared_ptr<Gpu> gpu;
-      void operator()(std::byte* memory) const noexcept { gpu->release(memory); }
-    };
-    bool possible = true;
+  /// GPU memory for a result that must not be written to its place before the call has ended. It grows, and
+  /// stays: to free some may wait for the program's kernels.
+  struct Elsewhere {
+    std::shared_ptr<Gpu> gpu;
+    std::byte* memory = nullptr;
     std::size_t bytes = 0;
-    std::unique_ptr<std::byte, Release> memory = {};  ///< nullptr: none is needed
+
+    ~Elsewhere() { clear(); }
+    void clear() noexcept;
+    /// Throws what Gpu throws.
+    void make_room(const std::shared_ptr<Gpu>& of, std::size_t wanted);
   };
 
   Prepared* prepared_for(Algorithm algorithm, const device::Call& call);
@@ -60,7 +63,7 @@ class DeviceCalls {
   Window* window_of(const device::Call& call, Algorithm algorithm);
   bool prepare(Algorithm algorithm, const device::Call& call);
   std::optional<device::cuda::Owner> gpu_of(const device::Call& call) const;
-  ElsewhereFirst elsewhere_first(const device::Call& call, const device::cuda::Owner& owner);
+  bool make_room_elsewhere(std::size_t bytes, const device::cuda::Owner& owner);
   std::optional<GpuLinks::Kind> kind_of_links(std::span<const device::cuda::GpuFacts> facts) const;
   bool may_ll128(std::span<const device::cuda::GpuFacts> facts);
   bool take_channels(std::span<const device::cuda::GpuFacts> facts, GpuLinks::Form& form);
@@ -79,6 +82,7 @@ class DeviceCalls {
   Execution& execution_;
   CallSelector& selector_;
   DeviceQuestions questions_;
+  Elsewhere elsewhere_;
   /// Between a kernel and staging. Made with the links.
   std::unique_ptr<Tuner> tuner_;
   std::optional<TimedCall> timed_;  ///< the call that is under way, if it is one of a window

@@ -20,14 +20,30 @@ std::vector<int> parents_of(const std::vector<connect::TreeLinks>& tree) {
   return parents;
 }
 
+/// Of all rings and trees.
+template <class Is>
+bool hops_are(Is&& is, const connect::GpuChannels& found) {
+  for (const auto& ring : found.rings)
+    for (std::size_t i = 0; i < ring.order.size(); ++i)
+      if (!is(found.between(ring.order[i], ring.order[(i + 1) % ring.order.size()]))) return false;
+  for (const auto& channel : found.trees)
+    for (const auto& tree : channel.trees)
+      for (std::size_t rank = 0; rank < tree.size(); ++rank)
+        if (tree[rank].parent >= 0 && !is(found.between(static_cast<int>(rank), tree[rank].parent)))
+          return false;
+  return true;
+}
+
 }  // namespace
 
 device::cuda::KernelChannels kernel_channels_of(const connect::GpuChannels& found,
                                                 device::cuda::KernelChannels channels) {
   channels.shapes.assign(std::max(found.rings.size(), found.trees.size()), {});
-  channels.over_nvlink =
-      std::ranges::all_of(found.types, [](topo::PathType type) { return type <= topo::PathType::kC2c; });
+  const auto is_near = [](topo::PathType type) { return type <= topo::PathType::kC2c; };
+  channels.exchange_over_nvlink = std::ranges::all_of(found.types, is_near);
+  channels.over_nvlink = hops_are(is_near, found);
   channels.ring_gbps = found.rings.empty() ? 0 : found.rings.front().gbps;
+  channels.exchange_gbps = found.exchange_gbps;
   channels.tree_gbps = found.trees.empty() ? 0 : found.trees.front().gbps;
   for (std::size_t c = 0; c < found.rings.size(); ++c) {
     channels.shapes[c].ring = found.rings[c].order;

@@ -33,10 +33,11 @@ static void show(enum loom_message message, const char* where, const char* cause
     return;
   }
   static const char* const topics[] = {
-      [LOOM_MESSAGE_DECLINED] = "declined",   [LOOM_MESSAGE_PEER_FAILED] = "peer-failed",
-      [LOOM_MESSAGE_TIMEOUT] = "timeout",     [LOOM_MESSAGE_BOOTSTRAP] = "bootstrap",
-      [LOOM_MESSAGE_RESOURCES] = "resources", [LOOM_MESSAGE_DEVICE] = "device",
-      [LOOM_MESSAGE_INTERNAL] = "internal",   [LOOM_MESSAGE_MISMATCH] = "different-calls"};
+      [LOOM_MESSAGE_DECLINED] = "declined",      [LOOM_MESSAGE_PEER_FAILED] = "peer-failed",
+      [LOOM_MESSAGE_TIMEOUT] = "timeout",        [LOOM_MESSAGE_BOOTSTRAP] = "bootstrap",
+      [LOOM_MESSAGE_RESOURCES] = "resources",    [LOOM_MESSAGE_DEVICE] = "device",
+      [LOOM_MESSAGE_INTERNAL] = "internal",      [LOOM_MESSAGE_MISMATCH] = "different-calls",
+      [LOOM_MESSAGE_UNFIT_GRAPH] = "unfit-graph"};
   coll_loom_help(topics[message], where, cause);
 }
 

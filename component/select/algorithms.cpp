@@ -13,6 +13,20 @@ namespace {
 using device::Collective;
 using Family = device::CallFamily;
 
+constexpr AlgorithmRow by_kernels(Algorithm algorithm, const char* name, const char* summary,
+                                  bool (*carries)(Collective)) {
+  return {.algorithm = algorithm,
+          .name = name,
+          .summary = summary,
+          .on_devices = true,
+          .may_wait = true,
+          .carries = carries,
+          .why_not = limits::needs_one_host,
+          .takes = limits::has_bytes,
+          .suits = limits::any_size,
+          .cost = costs::unmeasured};
+}
+
 constexpr std::array kTable{
     AlgorithmRow{.algorithm = Algorithm::kCopy,
                  .name = "copy",
@@ -96,36 +110,12 @@ constexpr std::array kTable{
                  .takes = limits::has_bytes,
                  .suits = limits::any_size,
                  .cost = costs::unmeasured},
-    AlgorithmRow{.algorithm = Algorithm::kKernel,
-                 .name = "kernel",
-                 .summary = "one host, buffers on GPUs: one kernel for each rank",
-                 .on_devices = true,
-                 .may_wait = true,
-                 .carries = limits::kernel_carries,
-                 .why_not = limits::needs_one_host,
-                 .takes = limits::has_bytes,
-                 .suits = limits::any_size,
-                 .cost = costs::unmeasured},
-    AlgorithmRow{.algorithm = Algorithm::kKernelRing,
-                 .name = "kernel_ring",
-                 .summary = "one host, buffers on GPUs: the same over rings alone",
-                 .on_devices = true,
-                 .may_wait = true,
-                 .carries = limits::kernel_carries,
-                 .why_not = limits::needs_one_host,
-                 .takes = limits::has_bytes,
-                 .suits = limits::any_size,
-                 .cost = costs::unmeasured},
-    AlgorithmRow{.algorithm = Algorithm::kKernelTree,
-                 .name = "kernel_tree",
-                 .summary = "one host, buffers on GPUs: the same over trees alone",
-                 .on_devices = true,
-                 .may_wait = true,
-                 .carries = limits::kernel_tree_carries,
-                 .why_not = limits::needs_one_host,
-                 .takes = limits::has_bytes,
-                 .suits = limits::any_size,
-                 .cost = costs::unmeasured},
+    by_kernels(Algorithm::kKernel, "kernel", "one host, buffers on GPUs: one kernel for each rank",
+               limits::kernel_carries),
+    by_kernels(Algorithm::kKernelRing, "kernel_ring", "one host, buffers on GPUs: the same over rings alone",
+               limits::kernel_carries),
+    by_kernels(Algorithm::kKernelTree, "kernel_tree", "one host, buffers on GPUs: the same over trees alone",
+               limits::kernel_tree_carries),
 };
 static_assert(kTable.size() == kAlgorithmCount);
 static_assert([] {

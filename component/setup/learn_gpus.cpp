@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "device/cuda/kernel_way.hpp"
 #include "topo/hwloc_xml.hpp"
 #include "topo/nccl_xml.hpp"
 
@@ -149,18 +150,19 @@ std::optional<topo::System> discover_together(const HostExchange& exchange,
   return std::move(seen.system);
 }
 
-/// Throws Error for a graph file that does not fit.
-connect::GpuChannels plan(Process& process, const topo::MachineOfRanks& machine,
+/// Of a graph file as many channels as there can be: whoever has no room for all leaves the last out. Where
+/// it does not fit, which all ranks see, search finds others.
+connect::GpuChannels plan(Process& process, const HostExchange& exchange, const topo::MachineOfRanks& machine,
                           const connect::GpuChannelRequest& request) {
-  const std::string* const text = process.graph();
-  std::optional<connect::GraphFile> graph;
-  if (text != nullptr) graph = {*text, process.runtime().parameters.graph_file};
-  try {
-    return connect::gpu_channels(machine, request, graph ? &*graph : nullptr);
-  } catch (const Error& error) {
-    if (graph) throw Error(error.code(), fmt::format("coll_loom_graph_file: {}", error.what()));
-    throw;
-  }
+  if (const std::string* const text = process.graph()) try {
+      const connect::GraphFile graph{*text, process.runtime().parameters.graph_file};
+      return connect::gpu_channels(
+          machine, {.max_channels = device::cuda::kMostChannels, .most_gbps = request.most_gbps}, &graph);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kBadInput) throw;
+      if (exchange.rank == 0) process.show_graph_unfit(exchange.where, error.what());
+    }
+  return connect::gpu_channels(machine, request);
 }
 
 }  // namespace
@@ -184,7 +186,7 @@ connect::GpuChannels learn_gpu_channels(Process& process, const HostExchange& ex
           connect::gpu_channels_in_order(exchange.size, static_cast<int>(bus_ids_of(gpus).size()), unknown);
     } else {
       const topo::MachineOfRanks ranked = topo::with_rank_gpus(*machine, gpus);
-      channels = plan(process, ranked, request);
+      channels = plan(process, exchange, ranked, request);
       if (exchange.rank == 0) {
         process.dump_gpus(ranked.system);
         if (process.wants_graph_dump())

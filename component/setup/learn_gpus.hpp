@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "component/setup/process.hpp"
@@ -23,6 +24,7 @@ struct HostExchange {
   std::function<bool(bool)> holds_everywhere;
   /// Each rank's bytes into `all`, by rank.
   std::function<void(const void* mine, void* all, std::size_t bytes)> all_gather;
+  std::string where = {};  ///< for messages: the communicator and rank
 };
 
 /// This host with these GPUs, as this process sees it.
@@ -33,8 +35,9 @@ using Discover = std::function<topo::Discovered(const std::vector<topo::BusId>& 
 /// as their own ranks see them. Channels are those of coll_loom_graph_file, or what search finds. Rank 0
 /// writes both where it is asked to, and tells of them at coll_loom_verbose 1.
 ///
-/// Where the machine cannot be seen: channels in order of rank, with a note. Throws on all ranks or on none,
-/// Error: for a graph file that does not fit, and where a rank has no memory.
+/// Where the machine cannot be seen: channels in order of rank, with a note. Where the graph file does not
+/// fit: rank 0 shows a message, and search finds channels. Throws on all ranks or on none, Error: where a
+/// rank has no memory.
 connect::GpuChannels learn_gpu_channels(Process& process, const HostExchange& exchange,
                                         std::span<const topo::RankGpu> gpus,
                                         const connect::GpuChannelRequest& request, const Discover& discover);

@@ -300,6 +300,11 @@ void Process::tell_graphs_unused(const char* why) {
   tell_of("coll_loom_graph_dump_file", runtime_.parameters.graph_dump_file);
 }
 
+void Process::show_graph_unfit(const std::string& where, const char* cause) {
+  if (std::exchange(graph_unfit_shown_, true)) return;
+  runtime_.show(LOOM_MESSAGE_UNFIT_GRAPH, where.c_str(), cause);
+}
+
 void Process::dump_graph(const std::function<std::string()>& text) noexcept {
   write_once(graph_dumped_, "coll_loom_graph_dump_file", runtime_.parameters.graph_dump_file, text);
 }

@@ -101,6 +101,8 @@ class Process {
   }
   /// At coll_loom_verbose >= 1, once: the variables for graph files that have no effect because of `why`.
   void tell_graphs_unused(const char* why);
+  /// Shows, once, that a communicator's GPUs cannot run the channels of coll_loom_graph_file.
+  void show_graph_unfit(const std::string& where, const char* cause);
   /// Writes `text` to coll_loom_graph_dump_file, once per process and if that is set. A failure is only told.
   void dump_graph(const std::function<std::string()>& text) noexcept;
   bool wants_dump() const noexcept { return !dumped_ && is_set(runtime_.parameters.topo_dump_file); }
@@ -167,7 +169,8 @@ class Process {
   std::optional<Tune> tune_;
   std::unique_ptr<std::string> graph_;
   std::uint64_t graph_mark_ = 0;
-  bool dumped_ = false, gpus_dumped_ = false, graph_dumped_ = false, graphs_told_ = false;
+  bool dumped_ = false, gpus_dumped_ = false, graph_dumped_ = false, graphs_told_ = false,
+       graph_unfit_shown_ = false;
   std::vector<topo::BusId> gpus_of_machine_;
   std::unique_ptr<topo::Discovered> machine_with_gpus_;
   std::unique_ptr<device::cuda::Staging> staging_;

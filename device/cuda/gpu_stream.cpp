@@ -26,6 +26,7 @@ struct GpuStream::Functions {
   Result (*destroy_event)(void*);
   Result (*record)(void*, void*);
   Result (*wait)(void*, void*, unsigned);
+  Result (*query_event)(void*);
   Result (*query)(void*);
   Result (*synchronize)(void*);
   Result (*copy)(Address, Address, std::size_t, void*);
@@ -39,6 +40,7 @@ struct GpuStream::Functions {
     driver.find(destroy_event, "cuEventDestroy_v2");
     driver.find(record, "cuEventRecord");
     driver.find(wait, "cuStreamWaitEvent");
+    driver.find(query_event, "cuEventQuery");
     driver.find(query, "cuStreamQuery");
     driver.find(synchronize, "cuStreamSynchronize");
     driver.find(copy, "cuMemcpyAsync");
@@ -114,13 +116,21 @@ void GpuStream::perform(std::optional<Op> op, Type type, const CollectiveArgs& a
   launch(gpu_.collective_kernel(op, type), channels, kCollectiveThreads, &copied);
 }
 
-bool GpuStream::is_idle() const {
+bool GpuStream::has_ended(int (*query)(void*), void* what) const {
   const Driver::CurrentContext context(gpu_.driver(), gpu_.owner());
   check(context.result(), "a context is made current");
-  const Result result = functions_->query(stream_);
+  const Result result = query(what);
   if (result == kNotReady) return false;
   check(result, "a GPU works");
   return true;
+}
+
+bool GpuStream::program_has_ended() const {
+  return has_ended(functions_->query_event, event_);
+}
+
+bool GpuStream::is_idle() const {
+  return has_ended(functions_->query, stream_);
 }
 
 void GpuStream::synchronize() {

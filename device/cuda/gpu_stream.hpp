@@ -24,6 +24,8 @@ class GpuStream {
   /// What is enqueued from now on begins after all that the program has put so far into the legacy default
   /// stream and into those that synchronise with it.
   void follow_program();
+  /// Whether what follow_program() has found there has ended. A query of the driver.
+  bool program_has_ended() const;
   void copy(void* to, const void* from, std::size_t bytes);
   void reduce(Op op, Type type, const ReduceArgs& args);
   /// A kernel that performs the collective; one block for each channel. No op: data is only moved, as kUint8.
@@ -38,6 +40,7 @@ class GpuStream {
   struct Functions;
   void launch(void* kernel, std::size_t blocks, unsigned threads, void* args);
   void check(int result, const char* doing) const;
+  bool has_ended(int (*query)(void*), void* what) const;
 
   Gpu& gpu_;
   std::unique_ptr<Functions> functions_;

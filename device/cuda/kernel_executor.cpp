@@ -48,9 +48,10 @@ Operands operands_of(const Call& call, int ranks) {
 
 }  // namespace
 
-bool needs_another_place(const Call& call, int ranks) {
-  return call.collective == Collective::kReduceScatterV && call.in == call.out &&
-         !has_equal_parts(call, ranks);
+std::size_t bytes_elsewhere(const Call& call, int rank, int ranks) {
+  const bool covers =
+      call.collective == Collective::kReduceScatterV && call.in == call.out && !has_equal_parts(call, ranks);
+  return covers ? (call.bounds[rank + 1] - call.bounds[rank]) * call.elem_bytes() : 0;
 }
 
 KernelExecutor::KernelExecutor(GpuLinks& links, const Call& call, int rank, int ranks, KernelLinkage linkage)
@@ -85,6 +86,14 @@ void KernelExecutor::start() {
                          reduces ? call_.type : Type::kUint8, way.channels, operands.blocks);
 }
 
+/// To ask the driver takes as long as many looks. Short calls have ended by then.
+bool KernelExecutor::waits_for_program() {
+  constexpr unsigned kLooksPerQuery = 256;
+  if (!follows_program_ || ++looks_ % kLooksPerQuery != 0) return false;
+  follows_program_ = !links_.stream().program_has_ended();
+  return follows_program_;
+}
+
 KernelExecutor::State KernelExecutor::advance() {
   KernelLinks& kernels = links_.kernels();
   if (!runs_) {
@@ -94,7 +103,7 @@ KernelExecutor::State KernelExecutor::advance() {
   }
   if (!kernels.has_ended()) {
     links_.check_peers();
-    return State::kBlocked;
+    return waits_for_program() ? State::kMoved : State::kBlocked;
   }
   runs_ = false;
   if (kernels.was_abandoned()) throw Error(ErrorCode::kGivenUp, "A kernel was told to give up.");

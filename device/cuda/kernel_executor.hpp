@@ -2,15 +2,17 @@
 // through GPU memory (kernel_links.hpp), and the host waits for its own kernel. Never run on a GPU so far.
 #pragma once
 
+#include <cstddef>
+
 #include "device/call.h"
 #include "device/cuda/gpu_links.hpp"
 #include "device/host/ring_executor.hpp"
 
 namespace loom::device::cuda {
 
-/// A reduce-scatter into the place of its operand, whose blocks differ in length: then the result must go
-/// elsewhere first, for it would cover blocks that are yet to be sent.
-bool needs_another_place(const Call& call, int ranks);
+/// Of the result that must go elsewhere first; 0: it may lie in its place at once. A reduce-scatter into the
+/// place of its operand, whose blocks differ in length, would cover blocks that are yet to be sent.
+std::size_t bytes_elsewhere(const Call& call, int rank, int ranks);
 
 class KernelExecutor {
  public:
@@ -24,19 +26,23 @@ class KernelExecutor {
   KernelExecutor& operator=(const KernelExecutor&) = delete;
 
   using State = RingExecutor::State;
-  /// Starts the kernel, and then looks whether it has ended. Throws what Gpu throws, and Error (kGivenUp).
+  /// Starts the kernel, and then looks whether it has ended. That the program's own work on the GPU, which
+  /// comes first, has not ended counts as a move. Throws what Gpu throws, and Error (kGivenUp).
   State advance();
   /// This rank: the host does not know whom its kernel waits for.
   int awaited() const noexcept { return rank_; }
 
  private:
   void start();
+  bool waits_for_program();
 
   GpuLinks& links_;
   Call call_;
   int rank_, ranks_;
   KernelLinkage linkage_;
   bool runs_ = false;
+  bool follows_program_ = true;  ///< as far as the driver was asked
+  unsigned looks_ = 0;
 };
 
 }  // namespace loom::device::cuda

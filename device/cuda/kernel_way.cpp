@@ -19,8 +19,8 @@ constexpr double kBytesPerUs = 1000;  // of one GB/s
 /// Of a channel whose speed nobody knows.
 constexpr double kSomeGbps = 12;
 
-// Estimates, not measured: up to which size each rank had better look at the data of all others, and how many
-// bytes keep a block busy.
+// Estimates, not measured: up to which size an exchange between all ranks may be the fastest, because of its
+// small slots, and how many bytes keep a block busy.
 constexpr std::size_t kMostOneShot = 64 * kKiB, kMostTwoShot = 2048 * kKiB;
 constexpr std::size_t kBytesPerChannel = 32 * kKiB, kBytesPerPairwiseChannel = 16 * kKiB;
 
@@ -154,15 +154,18 @@ KernelWays::KernelWays(int ranks, const KernelChannels& channels)
       channels_(static_cast<int>(channels.shapes.size())),
       may_ll128_(channels.may_ll128),
       over_nvlink_(channels.over_nvlink),
+      exchange_over_nvlink_(channels.exchange_over_nvlink),
       rings_(kind_of(channels, LinkKind::kRing, ranks)),
-      trees_(kind_of(channels, LinkKind::kTree, ranks)) {}
+      trees_(kind_of(channels, LinkKind::kTree, ranks)),
+      exchange_gbps_(channels.exchange_gbps > 0 ? channels.exchange_gbps : rings_.gbps) {}
 
 double KernelWays::us(const KernelWay& way, std::size_t bytes) const {
   const bool by_tree = steps::links_of(way.algorithm) == LinkKind::kTree;
   const Kind& kind = by_tree ? trees_ : rings_;
   const ProtocolCosts& costs = costs_of(way.protocol);
   const Latencies& latencies = by_tree ? costs.tree : costs.ring;
-  const double hop_us = over_nvlink_ ? latencies.nvlink_us : latencies.pci_us;
+  const bool near = steps::is_pairwise(way.algorithm) ? exchange_over_nvlink_ : over_nvlink_;
+  const double hop_us = near ? latencies.nvlink_us : latencies.pci_us;
   const double channel_bytes_per_us = kBytesPerUs * costs.efficiency * kind.gbps / kind.channels,
                bytes_per_us = channel_bytes_per_us * way.channels;
   const auto whole = static_cast<double>(bytes);
@@ -176,7 +179,14 @@ double KernelWays::us(const KernelWay& way, std::size_t bytes) const {
   const auto flowing = [&](int hops, double carried) {
     return latencies.call_us + hops * (hop_us + slice_us) + carried / bytes_per_us;
   };
+  // A block moves no more than this, and each rank sends to all others in turn.
+  const double exchanged_per_us =
+      kBytesPerUs * costs.efficiency * std::min(exchange_gbps_, way.channels * kSomeGbps);
   switch (way.algorithm) {
+    case Algorithm::kOneShot:
+      return latencies.call_us + hop_us + whole * (ranks_ - 1) / exchanged_per_us;
+    case Algorithm::kTwoShot:
+      return latencies.call_us + 2 * hop_us + 2 * whole * (ranks_ - 1) / ranks_ / exchanged_per_us;
     case Algorithm::kAllreduceRing:
       return latencies.call_us + 2 * kind.hops * hop_us + 2 * in_chunks;
     case Algorithm::kReduceScatterRing:
@@ -195,26 +205,28 @@ double KernelWays::us(const KernelWay& way, std::size_t bytes) const {
 }
 
 KernelWay KernelWays::way(Collective collective, std::size_t bytes, KernelLinkage linkage) const {
+  std::optional<KernelWay> best;
+  double best_us = 0;
+  const auto consider = [&](const KernelWay& way) {
+    if (way.protocol == Protocol::kLL128 && !may_ll128_) return;
+    if (const double takes_us = us(way, bytes); !best || takes_us < best_us) best = way, best_us = takes_us;
+  };
+  const auto consider_all = [&](std::optional<Algorithm> algorithm, const Kind& kind) {
+    if (!algorithm || kind.channels == 0) return;
+    for (const Costs& costs : kCosts)
+      if (bytes <= costs.most_bytes)
+        consider({*algorithm, costs.protocol, channels_for(bytes, kBytesPerChannel, kind.channels)});
+  };
   if (collective == Collective::kAllreduce && linkage == KernelLinkage::kAny &&
       ranks_ <= steps::kMostPairwise) {
     const int channels = channels_for(bytes, kBytesPerPairwiseChannel, channels_);
-    if (bytes <= kMostOneShot) return {Algorithm::kOneShot, Protocol::kLL, channels};
+    if (bytes <= kMostOneShot) consider({Algorithm::kOneShot, Protocol::kLL, channels});
     if (bytes <= kMostTwoShot)
-      return {Algorithm::kTwoShot, may_ll128_ ? Protocol::kLL128 : Protocol::kLL, channels};
+      for (const Protocol protocol : {Protocol::kLL, Protocol::kLL128})
+        consider({Algorithm::kTwoShot, protocol, channels});
   }
-  std::optional<KernelWay> best;
-  double best_us = 0;
-  const auto consider = [&](std::optional<Algorithm> algorithm, const Kind& kind) {
-    if (!algorithm || kind.channels == 0) return;
-    for (const Costs& costs : kCosts) {
-      if ((costs.protocol == Protocol::kLL128 && !may_ll128_) || bytes > costs.most_bytes) continue;
-      const KernelWay way = {*algorithm, costs.protocol,
-                             channels_for(bytes, kBytesPerChannel, kind.channels)};
-      if (const double takes_us = us(way, bytes); !best || takes_us < best_us) best = way, best_us = takes_us;
-    }
-  };
-  if (linkage != KernelLinkage::kTrees || trees_.channels == 0) consider(by_rings(collective), rings_);
-  if (linkage != KernelLinkage::kRings || rings_.channels == 0) consider(by_trees(collective), trees_);
+  if (linkage != KernelLinkage::kTrees || trees_.channels == 0) consider_all(by_rings(collective), rings_);
+  if (linkage != KernelLinkage::kRings || rings_.channels == 0) consider_all(by_trees(collective), trees_);
   return best.value();
 }
 

@@ -23,8 +23,10 @@ struct KernelChannels {
   /// Fastest first. Those with rings come before those without, and likewise those with trees.
   std::vector<steps::ChannelShape> shapes = {};
   bool may_ll128 = false;    ///< lines of 128 bytes stay whole between all ranks (nvlink_peers_for_ll128)
-  bool over_nvlink = false;  ///< nothing slower lies between any two ranks
+  bool over_nvlink = false;  ///< nothing slower lies between neighbours in rings and trees
+  bool exchange_over_nvlink = false;    ///< nor between any two ranks
   double ring_gbps = 0, tree_gbps = 0;  ///< of the first channel's ring, and of its trees; 0: not known
+  double exchange_gbps = 0;  ///< what each rank sends while all send as much to all others; 0: not known
 
   /// That have such links.
   int count(steps::LinkKind kind) const;
@@ -52,8 +54,8 @@ class KernelWays {
   KernelWays(int ranks, const KernelChannels& channels);
   /// For a collective that kernels_carry(), of two ranks or more. bytes: of the message, all blocks together.
   KernelWay way(Collective collective, std::size_t bytes, KernelLinkage linkage) const;
-  /// What a way is predicted to take, by kernel_costs.hpp and the speed of the channels; only for rings and
-  /// trees. They compare ways; no call has been measured.
+  /// What a way is predicted to take, by kernel_costs.hpp and the speed of the links. It compares ways; no
+  /// call has been measured.
   double us(const KernelWay& way, std::size_t bytes) const;
 
  private:
@@ -66,8 +68,9 @@ class KernelWays {
   static Kind kind_of(const KernelChannels& channels, steps::LinkKind links, int ranks);
 
   int ranks_, channels_;
-  bool may_ll128_, over_nvlink_;
+  bool may_ll128_, over_nvlink_, exchange_over_nvlink_;
   Kind rings_, trees_;
+  double exchange_gbps_;
 };
 
 /// A Task of a call's sizes (see steps::Task), equal on all ranks. Chunks are whole lines, so that vectors

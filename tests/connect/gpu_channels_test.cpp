@@ -221,7 +221,7 @@ TEST(GpuChannels, TellHowGpusReachEachOther) {
   const GpuChannels dgx = gpu_channels(with_ranks(machine("dgx1v.xml"), in_turn(8)));
   EXPECT_EQ(dgx.between(0, 0), PathType::kLoc);
   EXPECT_EQ(dgx.between(0, 1), PathType::kNvl);
-  EXPECT_EQ(dgx.between(0, 5), PathType::kNvb);
+  EXPECT_EQ(dgx.between(0, 5), PathType::kSys) << "no GPU passes on what another one stores";
   const GpuChannels pcie = gpu_channels(with_ranks(machine("pcie-2socket.xml"), in_turn(8)));
   EXPECT_GT(pcie.between(0, 7), PathType::kPhb);
 }
@@ -286,6 +286,28 @@ TEST(GraphOfGpus, ThatDoesNotFitIsRefused) {
   EXPECT_THAT(
       [&] { gpu_channels(all, {.max_channels = 4}, &graph); },
       ::testing::ThrowsMessage<Error>(HasSubstr("eight.xml: it has 16 channels, of which GPUs run 4")));
+}
+
+/// What each rank gets through to all others at once. On a DGX-1V 12 pairs in each direction have but the
+/// link between the sockets, of 6 GB/s.
+TEST(GpuChannels, KnowWhatAnExchangeBetweenAllRanksGets) {
+  const auto exchange = [](const char* name, const std::vector<int>& gpu_of) {
+    return gpu_channels(with_ranks(machine(name), gpu_of)).exchange_gbps;
+  };
+  EXPECT_NEAR(exchange("dgxh100.xml", in_turn(8)), 370.8, 0.1);
+  EXPECT_NEAR(exchange("dgxh100.xml", {3, 0}), 370.8, 0.1);
+  EXPECT_NEAR(exchange("dgx1v.xml", in_turn(8)), 7 * 6.0 / 12, 0.1);
+  EXPECT_NEAR(exchange("dgx1v.xml", in_turn(4)), 3 * 20, 0.1);
+  // From three ranks of one GPU to two of another one, six pairs by its NVLinks.
+  EXPECT_NEAR(exchange("dgxh100.xml", {0, 0, 0, 1, 1}), 370.8 / 6 * 4, 0.1);
+  EXPECT_EQ(exchange("dgxh100.xml", {5}), 0);
+}
+
+/// GPUs 0 and 5 of a DGX-1V have NVLinks through GPU 4 or 1, which nobody passes data on by.
+TEST(GpuChannels, DoNotCountOnGpusThatPassDataOn) {
+  const GpuChannels pair = gpu_channels(with_ranks(machine("dgx1v.xml"), {0, 5}));
+  EXPECT_THAT(pair.summary, HasSubstr("PCIe and links between NUMA nodes"));
+  EXPECT_LE(pair.ring.gbps, 12);
 }
 
 }  // namespace

@@ -335,7 +335,7 @@ void share_otherwise_or_not_at_all() {
 int main(int argc, char** argv) {
   executor = argc > 1 ? argv[1] : "";
   const char* const number = std::getenv("OMPI_COMM_WORLD_RANK");
-  bool apart = false, brief = false;
+  bool apart = false, brief = false, shares = false;
   const bool first = number != nullptr && std::atoi(number) == 0;
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
@@ -345,6 +345,7 @@ int main(int argc, char** argv) {
     }
     apart |= word == "apart";
     brief |= word == "brief";
+    shares |= word == "shares";
     repeats |= word == "repeat";
     expected &= word != "staged" && word != "differ";
   }
@@ -357,6 +358,7 @@ int main(int argc, char** argv) {
     for (int i = 0; i < 3; ++i) allreduce(expected, MemoryKind::kDevice, MPI_COMM_WORLD, 20'000 + i);
   else
     every_collective();
+  if (shares) share_otherwise_or_not_at_all();
   if (expected && !brief) {
     const char* const rules = std::getenv("OMPI_MCA_coll_loom_tune");
     const bool are_for_long_calls = std::strstr(rules, "64k-inf") != nullptr;

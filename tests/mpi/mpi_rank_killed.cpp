@@ -1,12 +1,19 @@
 // mpi_rank_killed -- the last rank dies of SIGKILL in the middle of a loop of allreduces, which otherwise has
 // no end. check_rank_killed.sh runs it and looks at what remains.
+//
+//   mpi_rank_killed [COUNT [device]]
+//       device   buffers on GPUs; it dies inside a call, most likely with its kernel under way
 #include <mpi.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <vector>
+#include <cstring>
+#include <optional>
+#include <thread>
+
+#include "mpi_examples/support/device_memory.hpp"
 
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
@@ -14,16 +21,22 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   const int count = argc > 1 ? std::atoi(argv[1]) : 1;
+  const bool device = argc > 2 && std::strcmp(argv[2], "device") == 0;
   std::printf("pid %d\n", static_cast<int>(getpid()));
   std::fflush(stdout);
 
-  std::vector<double> values(static_cast<std::size_t>(count), 1.0);
+  loom::mpi::Memory values(static_cast<std::size_t>(count) * sizeof(double),
+                           device ? loom::mpi::MemoryKind::kDevice : loom::mpi::MemoryKind::kHost);
+  values.upload();
+  std::optional<std::jthread> killer;
+  const auto die = [] {  // its last pid line is on its way by then
+    usleep(200'000);
+    std::raise(SIGKILL);
+  };
   for (int call = 0;; ++call) {
-    MPI_Allreduce(MPI_IN_PLACE, values.data(), count, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    // Its last pid line is on its way by now.
-    if (call == 100 && rank == ranks - 1) {
-      usleep(200'000);
-      std::raise(SIGKILL);
-    }
+    MPI_Allreduce(MPI_IN_PLACE, values.address(), count, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    if (rank != ranks - 1) continue;
+    if (device && call == 3) killer.emplace(die);
+    if (!device && call == 100) die();
   }
 }

@@ -75,7 +75,8 @@ struct Learned {
 };
 using DiscoverOf = std::function<topo::Discovered(int rank, const std::vector<BusId>& gpus)>;
 
-Learned learn(Job& job, const std::vector<RankGpu>& gpus, const DiscoverOf& discover) {
+Learned learn(Job& job, const std::vector<RankGpu>& gpus, const DiscoverOf& discover,
+              const connect::GpuChannelRequest& request = {}) {
   Learned learned;
   job.ranks = static_cast<int>(gpus.size());
   learned.channels.resize(gpus.size());
@@ -85,7 +86,7 @@ Learned learn(Job& job, const std::vector<RankGpu>& gpus, const DiscoverOf& disc
     const auto rank = static_cast<std::size_t>(self.rank());
     try {
       learned.channels[rank] =
-          learn_gpu_channels(self.process(), exchange_of(bootstrap), gpus, {},
+          learn_gpu_channels(self.process(), exchange_of(bootstrap), gpus, request,
                              [&](const std::vector<BusId>& ids) { return discover(self.rank(), ids); });
     } catch (const Error& error) {
       learned.errors[rank] = error.what();
@@ -283,15 +284,35 @@ TEST_F(GraphFileOfGpus, WithoutRanksGoesByDevices) {
   EXPECT_THAT(learned.channels[0].rings[0].order, ElementsAre(0, 2, 1));
 }
 
-TEST_F(GraphFileOfGpus, ThatDoesNotFitFailsOnAllRanksAndSaysWhere) {
+TEST_F(GraphFileOfGpus, MayHaveMoreChannelsThanThereIsRoomFor) {
+  const topo::System dgx = machine("dgxa100.xml");
+  const auto as_it_is = [&](int, const auto&) -> topo::Discovered { return {{dgx, {}}, {}}; };
+  const std::string out = temporary("out.xml");
+  job.parameters.graph_dump_file = out.c_str();
+  const std::vector<RankGpu> gpus = gpus_of(dgx, {1, 0});
+  const Learned learned = learn(job, gpus, as_it_is);
+  ASSERT_GT(learned.channels[0].rings.size(), 1);
+  Job again;
+  again.parameters.graph_file = out.c_str();
+  const Learned reread = learn(again, gpus, as_it_is, {.max_channels = 1});
+  EXPECT_EQ(reread.channels[0].rings.size(), learned.channels[0].rings.size());
+}
+
+TEST_F(GraphFileOfGpus, ThatDoesNotFitIsReplacedBySearchOnAllRanksAndRankZeroSaysWhy) {
   const topo::System dgx = machine("dgxa100.xml");
   const std::string in = temporary("bad.xml", ring_over({"rank='0'", "rank='5'"}));
   job.parameters.graph_file = in.c_str();
   const Learned learned = learn(job, gpus_of(dgx, {1, 0}), [&](int, const auto&) -> topo::Discovered {
     return {{dgx, {}}, {}};
   });
-  EXPECT_THAT(learned.errors, Each(HasSubstr("coll_loom_graph_file: ")));
-  EXPECT_THAT(learned.errors, Each(HasSubstr("bad.xml:4: <gpu>: this machine has no such GPU")));
+  expect_alike(learned);
+  Job without;
+  const Learned searched = learn(without, gpus_of(dgx, {1, 0}), [&](int, const auto&) -> topo::Discovered {
+    return {{dgx, {}}, {}};
+  });
+  EXPECT_EQ(learned.channels[0].summary, searched.channels[0].summary);
+  EXPECT_THAT(job.transcript.messages(LOOM_MESSAGE_UNFIT_GRAPH),
+              ElementsAre(HasSubstr("bad.xml:4: <gpu>: this machine has no such GPU")));
 }
 
 TEST_F(GraphFileOfGpus, HasNoEffectWithoutThemAndSaysSoOnce) {

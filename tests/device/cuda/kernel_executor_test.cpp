@@ -4,10 +4,12 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <numeric>
 
 #include "device/cuda/images.hpp"
 #include "device/cuda/link_check.hpp"
+#include "device/cuda/streams.hpp"
 #include "tests/device/cuda/gpu_world.hpp"
 
 namespace loom::device::cuda {
@@ -37,6 +39,16 @@ Call sum_of(const Buffer& buffer, std::size_t count) {
           .type = Type::kInt32};
 }
 
+/// Kernels leave where others have left, so all go on by turns.
+void end_all(std::vector<KernelExecutor*> executors) {
+  while (!executors.empty()) {
+    std::erase_if(executors, [](KernelExecutor* executor) {
+      return executor->advance() == KernelExecutor::State::kDone;
+    });
+    std::this_thread::yield();
+  }
+}
+
 /// Kernels of one communicator wait for each other, and hold up neither those of another one, whatever the
 /// order in which ranks start them, nor what the program has put into its own stream since.
 TEST_F(Kernels, OfTwoCommunicatorsBeginInAnyOrder) {
@@ -53,10 +65,37 @@ TEST_F(Kernels, OfTwoCommunicatorsBeginInAnyOrder) {
   for (KernelExecutor* executor : {&a0, &b0}) EXPECT_EQ(executor->advance(), KernelExecutor::State::kMoved);
   EXPECT_EQ(other.read(), Ints(10, 7)) << "a copy in the default stream, which waits for no kernel of theirs";
   for (KernelExecutor* executor : {&b1, &a1}) EXPECT_EQ(executor->advance(), KernelExecutor::State::kMoved);
-  for (KernelExecutor* executor : {&a1, &b0, &a0, &b1})
-    while (executor->advance() != KernelExecutor::State::kDone) std::this_thread::yield();
+  end_all({&a1, &b0, &a0, &b1});
   EXPECT_EQ(of_a0.read(), Ints(100, 3));
   EXPECT_EQ(of_b1.read(), Ints(100, 30));
+}
+
+/// Nobody is late while the program's own work takes its time.
+TEST_F(Kernels, CountWhatTheProgramDoesFirstAsAStep) {
+  const Gpus gpus;
+  World world(gpus, 2, Gpu::Memory::kPlain, one_channel());
+  const Buffer of_0(gpus, world.gpu(), Ints(100, 1)), of_1(gpus, world.gpu(), Ints(100, 2));
+  for (int rank : {0, 1}) world.links(rank).kernels().prepare(Op::kSum, Type::kInt32);
+  std::atomic<bool> ends = false;
+  const auto program = [](void* until) { static_cast<std::atomic<bool>*>(until)->wait(false); };
+  gpus.call("cuLaunchHostFunc", legacy_stream(), static_cast<void (*)(void*)>(program),
+            static_cast<void*>(&ends));
+  KernelExecutor first(world.links(0), sum_of(of_0, 100), 0, 2),
+      second(world.links(1), sum_of(of_1, 100), 1, 2);
+  EXPECT_EQ(first.advance(), KernelExecutor::State::kMoved);
+  const auto moves = [&] {
+    int moved = 0;
+    for (int look = 0; look < 1024; ++look) moved += first.advance() == KernelExecutor::State::kMoved;
+    return moved;
+  };
+  EXPECT_GT(moves(), 1);
+  ends = true;
+  ends.notify_all();
+  gpus.call("cuStreamSynchronize", legacy_stream());
+  EXPECT_EQ(moves(), 0) << "it waits for a rank that is late";
+  EXPECT_EQ(second.advance(), KernelExecutor::State::kMoved);
+  end_all({&first, &second});
+  EXPECT_EQ(of_0.read(), Ints(100, 3));
 }
 
 /// More than have links between every two of them.
@@ -74,12 +113,9 @@ TEST_F(Kernels, OfSixteenRanksGoByRingsAndTrees) {
                                                            rank, kRanks, linkage));
       EXPECT_EQ(executors.back()->advance(), KernelExecutor::State::kMoved);
     }
-    // Kernels leave where others have left, so all go on by turns.
-    while (!executors.empty()) {
-      std::erase_if(executors,
-                    [](auto& executor) { return executor->advance() == KernelExecutor::State::kDone; });
-      std::this_thread::yield();
-    }
+    std::vector<KernelExecutor*> all;
+    for (const auto& executor : executors) all.push_back(executor.get());
+    end_all(std::move(all));
     for (const auto& buffer : buffers) EXPECT_EQ(buffer->read(), Ints(kCount, (1 << kRanks) - 1));
   }
 }

@@ -21,9 +21,10 @@ constexpr Collective kCarried[] = {
 /// As a DGX with an NVSwitch has them: rings of 370 GB/s, and trees that all-reduce as fast.
 KernelWays nvswitch(int ranks, bool may_ll128 = true) {
   KernelChannels channels = plain_kernel_channels(ranks, 16, may_ll128);
-  channels.over_nvlink = true;
+  channels.over_nvlink = channels.exchange_over_nvlink = true;
   channels.ring_gbps = 370.0 / 16;
   channels.tree_gbps = channels.ring_gbps * ranks / (ranks - 1);
+  channels.exchange_gbps = 370;
   return {ranks, channels};
 }
 
@@ -48,8 +49,9 @@ TEST(KernelWay, IsThereForEveryNumberOfRanks) {
     for (const Collective collective : kCarried)
       for (const std::size_t bytes : {std::size_t{1}, 64 * kKiB, kMiB, 64 * kMiB}) {
         const KernelWay way = nvswitch(ranks).way(collective, bytes, KernelLinkage::kAny);
-        EXPECT_EQ(is_pairwise(way.algorithm),
-                  collective == Collective::kAllreduce && ranks <= steps::kMostPairwise && bytes <= 2 * kMiB);
+        if (is_pairwise(way.algorithm)) {
+          EXPECT_TRUE(collective == Collective::kAllreduce && ranks <= steps::kMostPairwise);
+        }
         EXPECT_GE(way.channels, 1);
         EXPECT_LE(way.channels, 16);
       }
@@ -71,6 +73,22 @@ TEST(KernelWay, IsRingOrTreeByWhatIsPredicted) {
     }
     EXPECT_EQ(used, (std::set<LinkKind>{LinkKind::kRing, LinkKind::kTree}));
   }
+}
+
+/// Over a switch two steps are the fewest. Where some pairs have but a processor between them, few bytes go
+/// so.
+TEST(KernelWay, IsAnExchangeWhereLinksBetweenAllPairsPay) {
+  const auto most = [](const KernelWays& ways) {
+    std::size_t bytes = 1;
+    while (is_pairwise(ways.way(Collective::kAllreduce, bytes, KernelLinkage::kAny).algorithm)) bytes *= 2;
+    return bytes / 2;
+  };
+  EXPECT_EQ(most(nvswitch(8)), 2 * kMiB);
+  KernelChannels channels = plain_kernel_channels(8, 12);
+  channels.ring_gbps = channels.tree_gbps = 10, channels.exchange_gbps = 3.3;
+  const std::size_t most_over_few_links = most({8, channels});
+  EXPECT_GE(most_over_few_links, 1024U);
+  EXPECT_LE(most_over_few_links, 64 * kKiB);
 }
 
 /// Shallow trees against a long ring: their speeds and depths are what the plan says.

@@ -456,7 +456,11 @@ EXPORT int cuLaunchKernel(void* handle, unsigned grid_x, unsigned grid_y, unsign
       return say(result, "a kernel's parameters are missing");
     const Result result = enqueue(
         call, *stream, [launched](Work& work) { launched->perform(work); }, kLaunch);
-    if (result == kSuccess) ++d.counts.kernels;
-    return result;
+    if (result != kSuccess) return result;
+    ++d.counts.kernels;
+    static const bool blocks = number("CUDA_LAUNCH_BLOCKING", 0) != 0;
+    if (!blocks || stream->capture != nullptr) return kSuccess;
+    call.wait(WorkPtr(stream->last));
+    return call.context->sticky;
   });
 }

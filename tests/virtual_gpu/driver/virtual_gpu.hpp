@@ -31,6 +31,7 @@
 //                                    "votes" (lanes that parted meet at votes alone); joined by commas
 //   VIRTUAL_GPU_WRITTEN=1            kernels that read memory which nobody has written fail
 //   VIRTUAL_GPU_FAIL=F:N:E,...       see virtual_gpu_fail
+//   CUDA_LAUNCH_BLOCKING=1           as CUDA has it: a launch waits for its kernel
 //   VIRTUAL_GPU_VERBOSE=1            calls that fail are written to stderr, with the cause
 //
 // Virtual time is what the machine would take, by machine/figures.hpp and clock.hpp: CUDA's events show it,

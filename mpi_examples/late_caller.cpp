@@ -1,0 +1,59 @@
+/// late_caller -- collectives of two ranks in which rank 0 does not wait, so that its instructions can be
+/// counted: it sleeps before each call until the other rank is in it, and runs under a tool that makes it the
+/// slower one. scripts/bench/instructions runs it. ELEMENTS are of 8 bytes, in a message or block.
+///
+///   mpirun -n 2 --mca coll_loom_enable 1 late_caller COLLECTIVE CALLS [ELEMENTS [device]]
+///
+/// device: buffers on a GPU.
+#include <mpi.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include "mpi_examples/support/device_memory.hpp"
+
+namespace {
+
+int call(std::string_view collective, const void* in, void* out, int n) {
+  if (collective == "allreduce") return MPI_Allreduce(in, out, n, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+  if (collective == "reduce") return MPI_Reduce(in, out, n, MPI_INT64_T, MPI_SUM, 0, MPI_COMM_WORLD);
+  if (collective == "bcast") return MPI_Bcast(out, n, MPI_INT64_T, 1, MPI_COMM_WORLD);
+  if (collective == "allgather")
+    return MPI_Allgather(in, n, MPI_INT64_T, out, n, MPI_INT64_T, MPI_COMM_WORLD);
+  if (collective == "alltoall") return MPI_Alltoall(in, n, MPI_INT64_T, out, n, MPI_INT64_T, MPI_COMM_WORLD);
+  if (collective == "reduce_scatter_block")
+    return MPI_Reduce_scatter_block(in, out, n, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+  if (collective == "barrier") return MPI_Barrier(MPI_COMM_WORLD);
+  std::fprintf(stderr, "late_caller: unknown collective '%s'\n", collective.data());
+  return MPI_ERR_ARG;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  int rank = 0, result = MPI_SUCCESS;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  const int elements = argc >= 4 ? std::atoi(argv[3]) : 1;
+  const bool device = argc == 5 && std::string_view(argv[4]) == "device";
+  if (argc < 3 || argc > 5 || (argc == 5 && !device) || std::atoi(argv[2]) < 1 || elements < 1) {
+    if (rank == 0) std::fprintf(stderr, "usage: late_caller COLLECTIVE CALLS [ELEMENTS [device]]\n");
+    MPI_Abort(MPI_COMM_WORLD, 2);
+  }
+  {
+    using namespace loom::mpi;
+    const MemoryKind kind = device ? MemoryKind::kDevice : MemoryKind::kHost;
+    const std::size_t bytes = 2 * static_cast<std::size_t>(elements) * sizeof(std::int64_t);
+    Memory in(bytes, kind), out(bytes, kind);
+    in.upload();
+    for (int i = 0; i < std::atoi(argv[2]) && result == MPI_SUCCESS; ++i) {
+      if (rank == 0) ::usleep(2000);
+      result = call(argv[1], in.address(), out.address(), elements);
+    }
+    if (result != MPI_SUCCESS) MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  return MPI_Finalize();
+}

@@ -1,0 +1,174 @@
+// mpi_channels_test -- what an all-reduce on GPUs sends over each link of a machine, beside the channels that
+// search and connect find for it. A rank for each GPU of VIRTUAL_GPU_MACHINE (scripts/own-gpu), whose links
+// tests/virtual_gpu counts by figures and ways of its own.
+//
+//   mpi_channels_test [BYTES [NAME]]    of the message, 16 MiB unless given
+//
+// Rank 0 prints a row of a table, which --heading prints the head of. Exit code 1: a channel carries another
+// share than its own by more than 2 %, or a link is busy for longer than the search allows. VIRTUAL_GPU_STATE
+// has to be set.
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "connect/gpu_channels.hpp"
+#include "mpi_examples/support/loom_pvars.hpp"
+#include "tests/mpi/device_ints.hpp"
+#include "tests/virtual_gpu/machine/traffic.hpp"
+#include "topo/hwloc_xml.hpp"
+
+namespace {
+
+using namespace loom::mpi_test;
+using loom::connect::GpuChannels;
+namespace machine = virtual_gpu::machine;
+
+constexpr double kMostDeviation = 0.02, kMostOverBound = 1.1;
+constexpr char kHeading[] =
+    "| machine | GPUs | rings | GB/s | bound | by its share, % | slowest link | MB | us | at the bound, us | "
+    "ratio |\n| --- | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: |\n";
+
+using BusIdText = std::array<char, 16>;
+
+/// By rank.
+std::vector<machine::BusId> bus_ids() {
+  BusIdText mine{};
+  require(
+      Driver::get().function<int(char*, int, int)>("cuDeviceGetPCIBusId")(mine.data(), mine.size(), 0) == 0,
+      "the driver does not say where its GPU is");
+  std::vector<BusIdText> all(static_cast<std::size_t>(ranks));
+  MPI_Allgather(mine.data(), mine.size(), MPI_CHAR, all.data(), mine.size(), MPI_CHAR, MPI_COMM_WORLD);
+  std::vector<machine::BusId> result;
+  for (const BusIdText& text : all) result.push_back(machine::BusId::parse(text.data()).value());
+  return result;
+}
+
+GpuChannels planned(const std::vector<machine::BusId>& ids) {
+  std::vector<loom::topo::RankGpu> gpus;
+  for (const machine::BusId& id : ids)
+    gpus.push_back(
+        {.rank = static_cast<int>(gpus.size()), .bus_id = loom::topo::BusId::parse(id.to_string()).value()});
+  const loom::topo::System system = loom::topo::read_system(machine::variable("VIRTUAL_GPU_MACHINE")).system;
+  return loom::connect::gpu_channels(loom::topo::with_rank_gpus(system, gpus));
+}
+
+/// Bytes and the time that they take at least, of each link that an all-reduce uses, by the link's number.
+struct Load {
+  double bytes = 0, us = 0;
+};
+using Loads = std::map<std::size_t, Load>;
+
+class Counters {
+ public:
+  Counters() : state_(machine_, machine::variable("VIRTUAL_GPU_STATE")), traffic_(machine_, state_) {}
+  const machine::Machine& machine() const { return machine_; }
+  /// While no rank has anything on the way: a call may end before its kernel's last block.
+  Loads read() const {
+    require(Driver::get().function<int()>("cuCtxSynchronize")() == 0, "a kernel has failed");
+    MPI_Barrier(MPI_COMM_WORLD);
+    Loads loads;
+    for (const auto& row : traffic_.report().rows) loads[row.link] = {static_cast<double>(row.bytes), row.us};
+    MPI_Barrier(MPI_COMM_WORLD);
+    return loads;
+  }
+
+ private:
+  machine::Machine machine_ = machine::Machine::from_environment();
+  machine::SharedState state_;
+  machine::Traffic traffic_;
+};
+
+/// What the all-reduce itself sends.
+Loads allreduce(const Counters& counters, int count) {
+  Ints in(count, rank, MemoryKind::kDevice), out(count, -1, MemoryKind::kDevice);
+  const Loads before = counters.read();
+  MPI_Allreduce(in.at(), out.at(), count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  Loads sent = counters.read();
+  for (const auto& [link, load] : before) sent[link].bytes -= load.bytes, sent[link].us -= load.us;
+  out.is([](int) { return ranks * (ranks - 1) / 2; }, "an allreduce is wrong");
+  return sent;
+}
+
+/// Of the rings, by from and to: GB/s that they have there together.
+std::map<std::pair<int, int>, double> hops(const GpuChannels& channels) {
+  std::map<std::pair<int, int>, double> result;
+  for (const auto& ring : channels.rings)
+    for (std::size_t i = 0; i < ring.order.size(); ++i)
+      result[{ring.order[i], ring.order[(i + 1) % ring.order.size()]}] += static_cast<double>(ring.gbps);
+  return result;
+}
+
+/// How much a link between two GPUs carries beside what the rings over it should, or one to a switch or a
+/// processor beside all; the most, as a part.
+double deviation(const machine::Machine& machine, const std::vector<machine::BusId>& ids,
+                 const GpuChannels& channels, const Loads& sent, double bytes) {
+  const auto name = [&](int rank_of) {
+    const auto at =
+        std::ranges::find(machine.gpus(), ids[static_cast<std::size_t>(rank_of)], &machine::Gpu::bus_id);
+    return machine.name_of(machine::gpu(static_cast<std::size_t>(at - machine.gpus().begin())));
+  };
+  double most = 0;
+  const double each_way = 2.0 * (ranks - 1) / ranks * bytes;
+  std::map<int, double> leaves;  // by rank: what hops over links of their own carry
+  for (const auto& [hop, gbps] : hops(channels)) {
+    const double right = gbps / channels.ring.gbps * each_way;
+    for (const auto& [link, load] : sent) {
+      const machine::Link& of = machine.links()[link];
+      if (of.kind != machine::Link::Kind::kNvlink || of.from != name(hop.first) || of.to != name(hop.second))
+        continue;
+      most = std::max(most, std::abs(load.bytes / right - 1));
+      leaves[hop.first] += load.bytes;
+    }
+  }
+  if (!leaves.empty()) return most;
+  for (int of = 0; of < ranks; ++of)
+    for (const auto& [link, load] : sent)
+      if (machine.links()[link].from == name(of) &&
+          machine.links()[link].kind != machine::Link::Kind::kMemory)
+        most = std::max(most, std::abs(load.bytes / each_way - 1));
+  return most;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "--heading") == 0) return std::fputs(kHeading, stdout) < 0;
+  begin(argc, argv);
+  const double bytes = argc > 1 ? std::atof(argv[1]) : 16 << 20;
+  bool right = true;
+  {
+    const Counters counters;
+    const std::vector<machine::BusId> ids = bus_ids();
+    const int count = static_cast<int>(bytes / sizeof(int));
+    loom::mpi::ToolInterface tools;
+    const auto by_kernel = [&] {
+      return tools.counter("coll_loom_calls", "allreduce", "kernel").value_or(0);
+    };
+    allreduce(counters, 1);  // sets up
+    const std::uint64_t calls = by_kernel();
+    const Loads sent = allreduce(counters, count);
+    require(by_kernel() == calls + 1, "no kernel carries the allreduce");
+    if (rank == 0) {
+      const GpuChannels channels = planned(ids);
+      const auto slowest = std::ranges::max_element(sent, {}, [&](const auto& one) { return one.second.us; });
+      const machine::Link& link = counters.machine().links()[slowest->first];
+      const double at_bound = 2.0 * (ranks - 1) / ranks * bytes / channels.ring.bound_gbps / 1000,
+                   off = deviation(counters.machine(), ids, channels, sent, bytes),
+                   ratio = slowest->second.us / at_bound;
+      fmt::print(
+          "| {} | {} | {} | {:.1f} | {:.1f} | {:.2f} | {} to {} | {:.2f} | {:.1f} | {:.1f} | {:.2f} |\n",
+          argc > 2 ? argv[2] : "", ranks, channels.rings.size(), channels.ring.gbps, channels.ring.bound_gbps,
+          100 * off, link.from, link.to, slowest->second.bytes / 1e6, slowest->second.us, at_bound, ratio);
+      right = off <= kMostDeviation && ratio <= kMostOverBound;
+      if (!right)
+        fmt::print(stderr, "more than {} off, or over the bound by {}\n", kMostDeviation, kMostOverBound);
+    }
+  }
+  MPI_Finalize();
+  return right ? 0 : 1;
+}

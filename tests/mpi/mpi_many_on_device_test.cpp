@@ -1,0 +1,53 @@
+// mpi_many_on_device_test -- many communicators at a time, each with a call on GPUs: the first have links of
+// kernels, those for which no memory is left are staged, and what is freed serves later ones.
+//
+//   mpi_many_on_device_test COMMUNICATORS LEAST MOST    how many of them kernels should carry
+//
+// Exit code 1: a result is wrong, or kernels carry fewer or more.
+#include <mpi.h>
+
+#include <cinttypes>
+#include <vector>
+
+#include "mpi_examples/support/loom_pvars.hpp"
+#include "tests/mpi/device_ints.hpp"
+
+using namespace loom::mpi_test;
+
+int main(int argc, char** argv) {
+  begin(argc, argv);
+  require(argc == 4, "usage: mpi_many_on_device_test COMMUNICATORS LEAST MOST");
+  const auto least = std::strtoull(argv[2], nullptr, 10), most = std::strtoull(argv[3], nullptr, 10);
+  {
+    loom::mpi::ToolInterface tools;
+    const auto by_kernel = [&] {
+      return tools.counter("coll_loom_calls", "allreduce", "kernel").value_or(0);
+    };
+    const auto allreduce = [](MPI_Comm comm) {
+      Ints in(1000, rank, MemoryKind::kDevice), out(1000, -1, MemoryKind::kDevice);
+      MPI_Allreduce(in.at(), out.at(), 1000, MPI_INT, MPI_SUM, comm);
+      out.is([](int) { return ranks * (ranks - 1) / 2; }, "an allreduce is wrong");
+    };
+    std::vector<MPI_Comm> comms(static_cast<std::size_t>(std::atoi(argv[1])));
+    const std::uint64_t before = by_kernel();
+    for (MPI_Comm& comm : comms) {
+      MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+      allreduce(comm);
+    }
+    const std::uint64_t carried = by_kernel() - before;
+    if (rank == 0) std::printf("kernels carry %" PRIu64 " of %zu\n", carried, comms.size());
+    require(least <= carried && carried <= most, "kernels carry fewer communicators, or more");
+    for (MPI_Comm& comm : comms) allreduce(comm);
+    require(by_kernel() - before == 2 * carried, "a communicator has changed its mind");
+    for (MPI_Comm& comm : comms) MPI_Comm_free(&comm);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Comm later;
+    MPI_Comm_dup(MPI_COMM_WORLD, &later);
+    const std::uint64_t freed = by_kernel();
+    allreduce(later);
+    require(by_kernel() == freed + 1, "what has been freed serves no later communicator");
+    MPI_Comm_free(&later);
+  }
+  MPI_Finalize();
+  return 0;
+}
