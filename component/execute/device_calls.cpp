@@ -128,8 +128,7 @@ Window* DeviceCalls::window_of(const device::Call& call, Algorithm algorithm) {
   if (algorithm != Algorithm::kKernel) return nullptr;  // a rule asks for others
   const int ranks = member_.group->wiring.shape.ranks;
   const std::size_t bytes = device::shared_bytes(call, ranks), all = selector_.whole_message_of(call);
-  const device::cuda::KernelWays& ways = links_.gpus->kernels().ways();
-  const double us = ways.us(ways.way(call.collective, all, device::cuda::KernelLinkage::kAny), all);
+  const double us = links_.gpus->kernels().choose(call.collective, all, device::cuda::KernelLinkage::kAny).us;
   return may_pay_to_stage(selector_.conditions(), call.collective, bytes, us, member_.group->tune)
              ? &tuner_->of(call.collective, all)
              : nullptr;

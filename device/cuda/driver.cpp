@@ -104,8 +104,16 @@ Driver::RelaxedCaptures::~RelaxedCaptures() {
   if (exchanged_) driver_.functions_->exchange_capture_mode(&mode_);
 }
 
+namespace {
+thread_local const Driver::CurrentContext* innermost = nullptr;  // of this thread
+}
+
 Driver::CurrentContext::CurrentContext(const Driver& driver, const Owner& owner)
-    : driver_(driver), relaxed_(driver) {
+    : driver_(driver), owner_(owner), around_(innermost) {
+  if (around_ != nullptr && around_->owner_.context == owner.context &&
+      around_->owner_.device == owner.device)
+    return;
+  relaxed_.emplace(driver);
   const Functions& functions = *driver.functions_;
   void* context = owner.context;
   if (context == nullptr) {
@@ -119,11 +127,12 @@ Driver::CurrentContext::CurrentContext(const Driver& driver, const Owner& owner)
   }
   result_ = functions.push_context(context);
   pushed_ = result_ == kSuccess;
+  if (pushed_) innermost = this;
 }
 
 Driver::CurrentContext::~CurrentContext() {
   void* popped;
-  if (pushed_) driver_.functions_->pop_context(&popped);
+  if (pushed_) driver_.functions_->pop_context(&popped), innermost = around_;
   if (retained_) driver_.functions_->release_primary(*retained_);
 }
 

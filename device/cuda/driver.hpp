@@ -83,6 +83,7 @@ class Driver {
 
   /// Makes the owner's context current in this thread as long as this lives: streams and copies belong to
   /// contexts, and a thread that MPI's progress runs in may have none. result(): the driver's; 0: success.
+  /// Inside another one of the same context it has nothing to do.
   class CurrentContext {
    public:
     CurrentContext(const Driver& driver, const Owner& owner);
@@ -93,7 +94,9 @@ class Driver {
 
    private:
     const Driver& driver_;
-    const RelaxedCaptures relaxed_;
+    const Owner owner_;
+    const CurrentContext* const around_;
+    std::optional<RelaxedCaptures> relaxed_;
     int result_ = 0;
     bool pushed_ = false;
     std::optional<int> retained_;

@@ -327,15 +327,12 @@ void* Gpu::module(int op, Type type) {
   throw Error(ErrorCode::kDevice, why_not);
 }
 
-void* Gpu::kernel(const char* kind, int op, Type type) {
+void* Gpu::kernel(int kind, int op, Type type) {
+  constexpr const char* kKinds[] = {"reduce", "collective"};
   type = kernel_type(op, type);
-  const std::string name = fmt::format("loom_{}_{}_{}", kind, op, static_cast<int>(type));
-  const auto known = [&]() -> void* {
-    const std::lock_guard lock(mutex_);
-    const auto found = kernels_.find(name);
-    return found == kernels_.end() ? nullptr : found->second;
-  };
-  if (void* const function = known()) return function;
+  std::atomic<void*>& known =
+      kernels_[static_cast<std::size_t>(kind)][static_cast<std::size_t>(op)][static_cast<std::size_t>(type)];
+  if (void* const function = known.load(std::memory_order_acquire)) return function;
   // While it loads, a driver may wait for kernels that wait for those of other ranks: nobody else waits for
   // it who has his kernel.
   const std::lock_guard loading(loading_);
@@ -343,9 +340,10 @@ void* Gpu::kernel(const char* kind, int op, Type type) {
   current.check();
   void* const module = this->module(op, type);
   void* function = nullptr;
+  const std::string name = fmt::format("loom_{}_{}_{}", kKinds[kind], op, static_cast<int>(type));
   check(functions_->get_function(&function, module, name.c_str()), "a kernel is looked up");
-  const std::lock_guard lock(mutex_);
-  return kernels_.emplace(name, function).first->second;
+  known.store(function, std::memory_order_release);
+  return function;
 }
 
 unsigned Gpu::resident_blocks(std::optional<Op> op, Type type) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -73,9 +74,9 @@ class Gpu {
   /// For set-up: waits for no other stream, and has ended on return.
   void copy(void* to, const void* from, std::size_t bytes);
   /// As the driver knows it; loaded at its first use. No op: data is only moved, as kUint8.
-  void* reduce_kernel(Op op, Type type) { return kernel("reduce", static_cast<int>(op), type); }
+  void* reduce_kernel(Op op, Type type) { return kernel(0, static_cast<int>(op), type); }
   void* collective_kernel(std::optional<Op> op, Type type) {
-    return kernel("collective", op ? static_cast<int>(*op) : kMove, type);
+    return kernel(1, op ? static_cast<int>(*op) : kMove, type);
   }
   /// Of collective_kernel(): blocks that the GPU holds at once where nothing else is on it.
   unsigned resident_blocks(std::optional<Op> op, Type type);
@@ -93,7 +94,7 @@ class Gpu {
     std::string why_not;
   };
   void* module(int op, Type type);
-  void* kernel(const char* kind, int op, Type type);
+  void* kernel(int kind, int op, Type type);
   std::byte* allocate_any(std::size_t bytes, Memory kind);
   void release_any(std::byte* memory) noexcept;
   std::byte* keep(VirtualMemory memory);
@@ -114,7 +115,8 @@ class Gpu {
   mutable std::mutex mutex_;
   std::map<std::byte*, std::size_t> allocated_;  // by address; guarded by mutex_
   std::size_t used_ = 0;                         // bytes of these, and those about to be; guarded by mutex_
-  std::map<std::string, void*> kernels_;         // by name; guarded by mutex_
+  /// By kind, operation and type; those that were loaded, with what they were loaded from.
+  std::array<std::array<std::array<std::atomic<void*>, kTypeCount>, kKernelOps>, 2> kernels_{};
   std::mutex loading_;
   std::map<const char*, Module> modules_;        // by image; guarded by loading_
   std::map<std::byte*, VirtualMemory> virtual_;  // by address, own and attached; guarded by mutex_

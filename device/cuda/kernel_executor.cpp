@@ -72,7 +72,7 @@ void KernelExecutor::start() {
                  call_.collective == Collective::kReduceScatter || call_.collective == Collective::kAllGather,
              reduces = is_reduction(call_.collective);
   const std::size_t whole = shared_bytes(call_, ranks_) * (has_blocks ? size : 1);
-  const KernelWay way = links_.kernels().ways().way(call_.collective, whole, linkage_);
+  const KernelWay way = links_.kernels().choose(call_.collective, whole, linkage_).way;
   const Operands operands = operands_of(call_, ranks_);
   const bool in_parts = call_.collective == Collective::kReduceScatterV;
   steps::Task task = operands.blocks.empty() ? divide(way, in_parts ? call_.count / size : call_.count,
@@ -81,6 +81,7 @@ void KernelExecutor::start() {
   task.root = call_.root;
   task.in = operands.in;
   task.out = operands.out;
+  const Driver::CurrentContext context(links_.gpu().driver(), links_.gpu().owner());  // once for both
   links_.stream().follow_program();
   links_.kernels().start(task, reduces ? std::optional(call_.op) : std::nullopt,
                          reduces ? call_.type : Type::kUint8, way.channels, operands.blocks);

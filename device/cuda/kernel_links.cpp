@@ -67,6 +67,15 @@ void KernelLinks::start(steps::Task task, std::optional<Op> op, Type type, int c
   launch();
 }
 
+KernelLinks::Choice KernelLinks::choose(Collective collective, std::size_t bytes, KernelLinkage linkage) {
+  if (!chosen_ || chosen_->collective != collective || chosen_->bytes != bytes ||
+      chosen_->linkage != linkage) {
+    const KernelWay way = ways_.way(collective, bytes, linkage);
+    chosen_ = {collective, bytes, linkage, {way, ways_.us(way, bytes)}};
+  }
+  return chosen_->choice;
+}
+
 void KernelLinks::launch() {
   steps::store_release(&words_->left, 0);
   args_.launch = launches_ + 1;

@@ -4,6 +4,8 @@
 // process or through MPS. Never run on a GPU so far.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,7 +30,13 @@ class KernelLinks {
   /// at a first launch, and may wait for all kernels of the context before it does. For ranks that share a
   /// context.
   void prepare(std::optional<Op> op, Type type);
-  const KernelWays& ways() const noexcept { return ways_; }
+  /// How to make such a call, and what it is predicted to take.
+  struct Choice {
+    KernelWay way;
+    double us;
+  };
+  /// Of KernelWays; that of the last call is remembered.
+  Choice choose(Collective collective, std::size_t bytes, KernelLinkage linkage);
   /// Enqueues the call: a task of divide() for so many channels, with its buffers and its root. No op: data
   /// is only moved, as kUint8. blocks: by rank, where their lengths differ. One at a time.
   void start(steps::Task task, std::optional<Op> op, Type type, int channels,
@@ -63,6 +71,13 @@ class KernelLinks {
   steps::ChannelForm form_;
   steps::Layout layout_;
   KernelWays ways_;
+  struct Chosen {
+    Collective collective;
+    std::size_t bytes;
+    KernelLinkage linkage;
+    Choice choice;
+  };
+  std::optional<Chosen> chosen_;
   /// Of steps::Layout; behind it a word in which a kernel's blocks count themselves, and a call's blocks.
   std::byte* table_ = nullptr;
   std::size_t table_bytes_;

@@ -30,7 +30,8 @@ namespace machine = virtual_gpu::machine;
 
 constexpr double kMostDeviation = 0.02, kMostOverBound = 1.1;
 constexpr char kHeading[] =
-    "| machine | GPUs | rings | GB/s | bound | by its share, % | slowest link | MB | us | at the bound, us | "
+    "| machine | GPUs | rings | GB/s | bound | off its share, % | slowest link | MB | us | at the bound, us "
+    "| "
     "ratio |\n| --- | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: |\n";
 
 using BusIdText = std::array<char, 16>;
@@ -103,8 +104,7 @@ std::map<std::pair<int, int>, double> hops(const GpuChannels& channels) {
   return result;
 }
 
-/// How much a link between two GPUs carries beside what the rings over it should, or one to a switch or a
-/// processor beside all; the most, as a part.
+/// By how much of its share a link between two GPUs is off; where there are none, what leaves a GPU.
 double deviation(const machine::Machine& machine, const std::vector<machine::BusId>& ids,
                  const GpuChannels& channels, const Loads& sent, double bytes) {
   const auto name = [&](int rank_of) {
@@ -114,7 +114,7 @@ double deviation(const machine::Machine& machine, const std::vector<machine::Bus
   };
   double most = 0;
   const double each_way = 2.0 * (ranks - 1) / ranks * bytes;
-  std::map<int, double> leaves;  // by rank: what hops over links of their own carry
+  bool by_pairs = false;
   for (const auto& [hop, gbps] : hops(channels)) {
     const double right = gbps / channels.ring.gbps * each_way;
     for (const auto& [link, load] : sent) {
@@ -122,15 +122,18 @@ double deviation(const machine::Machine& machine, const std::vector<machine::Bus
       if (of.kind != machine::Link::Kind::kNvlink || of.from != name(hop.first) || of.to != name(hop.second))
         continue;
       most = std::max(most, std::abs(load.bytes / right - 1));
-      leaves[hop.first] += load.bytes;
+      by_pairs = true;
     }
   }
-  if (!leaves.empty()) return most;
-  for (int of = 0; of < ranks; ++of)
-    for (const auto& [link, load] : sent)
-      if (machine.links()[link].from == name(of) &&
-          machine.links()[link].kind != machine::Link::Kind::kMemory)
-        most = std::max(most, std::abs(load.bytes / each_way - 1));
+  if (by_pairs) return most;
+  for (int of = 0; of < ranks; ++of) {
+    double leaves = 0;
+    for (const auto& [link, load] : sent) {
+      const machine::Link& by = machine.links()[link];
+      if (by.from == name(of) && by.kind != machine::Link::Kind::kMemory) leaves += load.bytes;
+    }
+    most = std::max(most, std::abs(leaves / each_way - 1));
+  }
   return most;
 }
 
