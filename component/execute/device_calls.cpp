@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-#include "component/execute/kernel_channels.hpp"
+#include "component/select/kernel_channels.hpp"
 #include "component/setup/learn_gpus.hpp"
 #include "component/significance.h"
 #include "device/cuda/images.hpp"

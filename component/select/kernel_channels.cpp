@@ -1,4 +1,4 @@
-#include "component/execute/kernel_channels.hpp"
+#include "component/select/kernel_channels.hpp"
 
 #include <algorithm>
 #include <cstddef>
