@@ -59,4 +59,9 @@ device::cuda::KernelChannels kernel_channels_of(const connect::GpuChannels& foun
   return channels;
 }
 
+void run_channels(device::cuda::GpuLinks::Form& form, const connect::GpuChannels& found) {
+  form.kernels = kernel_channels_of(found, form.kernels);
+  form.channels = static_cast<int>(form.kernels.shapes.size());
+}
+
 }  // namespace loom
