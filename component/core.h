@@ -36,6 +36,9 @@ enum loom_result {
  * ucx_transport/transport.hpp. */
 enum loom_rendezvous { LOOM_RENDEZVOUS_AUTO, LOOM_RENDEZVOUS_NEVER, LOOM_RENDEZVOUS_ALWAYS };
 
+/* loom_parameters.staging_bytes where the user says nothing. */
+enum { LOOM_STAGING_BYTES = 256 << 20 };
+
 /* Values of the MCA variables that the core reads. They may differ between ranks. */
 struct loom_parameters {
   int verbose;                     /* 0: silent; 1: one line per communicator; 2: and one per kind of call */

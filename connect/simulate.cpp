@@ -343,13 +343,6 @@ std::optional<Prediction> Simulator::tree() {
   return finished("tree", protocol_.tree.call_us + ways * path + prediction.transfer_us, prediction);
 }
 
-/// Bytes on the bus for each byte of the message: what a port beside every rank would have to carry.
-double bus_factor(Collective collective, int ranks) {
-  const double n = ranks;
-  if (collective == Collective::kAllreduce) return 2 * (n - 1) / n;
-  return collective == Collective::kReduceScatter || collective == Collective::kAllGather ? (n - 1) / n : 1;
-}
-
 /// What the protocol itself needs, however fast the links are.
 double Simulator::least_transfer_us(const std::string& algorithm) const {
   if (protocol_.name != "LL") return 0;
@@ -394,6 +387,12 @@ std::string_view name_of(Collective collective) {
   return kNames[static_cast<std::size_t>(collective)];
 }
 
+double bus_factor(Collective collective, int ranks) {
+  const double n = ranks;
+  if (collective == Collective::kAllreduce) return 2 * (n - 1) / n;
+  return collective == Collective::kReduceScatter || collective == Collective::kAllGather ? (n - 1) / n : 1;
+}
+
 double ring_us(std::span<const RingHop> hops, int steps) {
   if (hops.size() < 2 || steps == 0) return 0;
   double slowest = 0;
@@ -431,6 +430,7 @@ std::vector<Prediction> simulate(const Job& job, std::span<const Machine> machin
   const bool ll128 = rings.type_intra <= topo::PathType::kNvb && rings.type_inter <= topo::PathType::kPxn;
   for (const Protocol& protocol : host ? std::span(&kHost, 1) : std::span<const Protocol>(kProtocols)) {
     if (protocol.name == "LL128" && !ll128) continue;
+    if (!request.protocol.empty() && protocol.name != request.protocol) continue;
     Simulator simulator(job, machines, request, protocol);
     offer(simulator.ring());
     offer(simulator.tree());

@@ -26,18 +26,22 @@ struct SimulationRequest {
   Collective collective = Collective::kAllreduce;
   double bytes = 0;    ///< of the whole: each rank's operand or result, whichever is longer
   double net_us = -1;  ///< of a hop between nodes, instead of the protocol's; negative: the protocol's
+  std::string_view protocol = {};  ///< by this one alone; empty: by the best one
 };
 
 struct Prediction {
   std::string algorithm;  ///< "ring", "tree", "rails"
   std::string protocol;   ///< "LL", "LL128", "Simple"; "host" where ranks are CPUs
   double us = 0;
-  double transfer_us = 0;     ///< the part that the busiest link takes
-  std::string bottleneck;     ///< that link
-  double algorithm_gbps = 0;  ///< bytes / time
+  double transfer_us = 0;       ///< the part that the busiest link takes
+  std::string bottleneck = {};  ///< that link
+  double algorithm_gbps = 0;    ///< bytes / time
   double bus_gbps =
       0;  ///< times 2(n-1)/n for an all-reduce, (n-1)/n for its halves: comparable with a link's speed
 };
+
+/// Bytes on the bus for each byte of the message: what a port beside every rank would have to carry.
+double bus_factor(Collective collective, int ranks);
 
 /// One prediction for each algorithm that can do it, each with its best protocol; the fastest first.
 /// machines[k] is that of job.kinds()[k]. Rings are followed hop by hop; time grows with ranks times

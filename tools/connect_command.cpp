@@ -57,6 +57,16 @@ std::vector<MachineFile> machines_of(const Options& options) {
   return machines;
 }
 
+/// As the plugin asks, but for what was said.
+connect::GpuChannelRequest gpu_request(const ChannelOptions& channels, const CLI::App& command) {
+  connect::GpuChannelRequest request;
+  request.max_channels = command.count("--max-channels") > 0
+                             ? channels.max_channels
+                             : std::max(request.max_channels, channels.min_channels);
+  if (command.count("--channel-gbps") > 0) request.most_gbps = channels.most_gbps;
+  return request;
+}
+
 /// What can be known before the work.
 void check_options(Options& options, const CLI::App& command) {
   if (options.orders && !options.all && options.rank < 0) refuse("--orders needs --rank or --all.");
@@ -98,7 +108,7 @@ nlohmann::json simulated(const Options& options, const OfflineJob& offline,
     const connect::SimulationRequest request{collective_of(options.collective), static_cast<double>(bytes),
                                              options.net_us};
     nlohmann::json predictions = nlohmann::json::array();
-    for (const connect::Prediction& prediction : connect::simulate(offline.job, offline.machines, request)) {
+    for (const connect::Prediction& prediction : predictions_of(offline, request)) {
       if (!options.json) fmt::print("{}", prediction_text(request.bytes, prediction));
       predictions.push_back(to_json(prediction));
     }
@@ -123,7 +133,8 @@ void connect_job(Options& options, const CLI::App& command) {
   if (!options.sizes.empty())
     for (const std::string& size : items_of(options.sizes, "--simulate"))
       sizes.push_back(bytes_of(size, "--simulate"));
-  options.job.model = model_of(options.model);
+  if (command.count("--model") > 0) options.job.model = model_of(options.model);
+  options.job.gpus = gpu_request(options.channels, command);
   options.job.channels = {options.channels.min_channels, options.channels.max_channels};
   options.job.plans.cross_nic = options.channels.cross_nic;
   options.job.plans.max_channels = options.channels.max_channels;
@@ -180,7 +191,12 @@ void add_connect_command(CLI::App& loom, int& exit_code) {
   CLI::App* command =
       loom.add_subcommand("connect", "The channels of a job of many nodes, and what collectives would take");
   command->footer(
+      "With --nodes 1, of a host with GPUs, rings and trees are those that the plugin's kernels run there, "
+      "at "
+      "most 16 of up to 12 GB/s by the rules of loom unless options say other, and --simulate predicts what "
+      "they choose by. All else is offline: the plugin does not run it.\n"
       "Examples:\n"
+      "  loom connect dgx.xml --nodes 1 --simulate 16M              what do the GPUs of one host run?\n"
       "  loom connect dgx.xml --nodes 4 --rank 6                    rank 6's rings and trees\n"
       "  loom connect dgx.xml --nodes 512 --simulate 1K,16M,1G      how long would an all-reduce take?\n"
       "  loom connect dgx.xml --nodes 3 --mix old.xml:2 --placement random:1 --all --json\n"

@@ -53,6 +53,20 @@ nlohmann::json optional_port(int port) {
 nlohmann::json optional_rank(int rank) {
   return rank < 0 ? nlohmann::json() : nlohmann::json(rank);
 }
+/// What of all this the plugin does.
+std::string offline_text(const OfflineJob& offline) {
+  if (!offline.on_gpus)
+    return "offline: not run by the plugin. Its kernels run rings and trees between the GPUs of one host "
+           "(--nodes 1); between hosts it wires by the first ring of each\n";
+  const GpuChannelRequest usual;
+  if (offline.is_offline)
+    return fmt::format(
+        "offline: not run by the plugin, which asks for at most {} channels of up to {:g} GB/s, by the "
+        "rules of loom\n",
+        usual.max_channels, usual.most_gbps);
+  return fmt::format("run by the plugin's kernels: {}; offline: multicast, and what goes through ports\n",
+                     offline.on_gpus->channels()->summary);
+}
 
 }  // namespace
 
@@ -88,8 +102,9 @@ std::string job_text(const OfflineJob& offline) {
                         topo::name_of(agreed.type_intra));
     if (job.nodes() > 1 && ports)
       text += fmt::format(", ports {}, cross-NIC {}", topo::name_of(agreed.type_inter), agreed.cross_nic);
-    text += "\n";
+    text += offline.is_run(family) ? "\n" : "; offline\n";
   }
+  text += offline_text(offline);
   const ExchangeSize& size = offline.exchange;
   text += fmt::format(
       "exchanged: {} bytes of words, {} of summaries ({} the largest), {:.1f} for each rank; set-up of one "
@@ -166,7 +181,8 @@ nlohmann::json to_json(const OfflineJob& offline) {
                                             {"inter_gbps", mine.inter_gbps},
                                             {"type_intra", topo::name_of(mine.type_intra)},
                                             {"type_inter", topo::name_of(mine.type_inter)},
-                                            {"cross_nic", mine.cross_nic}};
+                                            {"cross_nic", mine.cross_nic},
+                                            {"offline", !offline.is_run(family)}};
   }
   return {{"notes", offline.notes},
           {"ranks", job.ranks()},

@@ -26,6 +26,11 @@ constexpr double kLittle = 0.02;  // of the bandwidth: for less no channel is ad
   throw Error(ErrorCode::kBadInput, "The job has more than 10 million ranks.");
 }
 
+[[noreturn]] void refuse_ranks(const std::string& path, int gpus, int ranks) {
+  throw Error(ErrorCode::kBadInput,
+              fmt::format("{} has {} for {}.", path, counted(gpus, "GPU"), counted(ranks, "rank")));
+}
+
 /// The ranks of one machine: its first GPUs, or CPUs where it has none.
 topo::System with_ranks(topo::System system, int wanted, const std::string& path) {
   std::vector<int> ranks;
@@ -42,9 +47,7 @@ topo::System with_ranks(topo::System system, int wanted, const std::string& path
     return topo::with_virtual_gpus(system, places, ranks);
   }
   if (wanted == 0) return system;
-  if (wanted > static_cast<int>(ranks.size()))
-    throw Error(ErrorCode::kBadInput, fmt::format("{} has {} for {}.", path, counted(ranks.size(), "GPU"),
-                                                  counted(wanted, "rank")));
+  if (wanted > static_cast<int>(ranks.size())) refuse_ranks(path, static_cast<int>(ranks.size()), wanted);
   ranks.resize(static_cast<std::size_t>(wanted));
   return topo::trimmed_to(system, ranks);
 }
@@ -90,8 +93,59 @@ struct Part {
   std::string name;
 };
 
+/// A machine that has nobody to talk to.
+bool is_alone(const JobRequest& request) {
+  return request.machines.size() == 1 && request.machines[0].count == 1;
+}
+
+topo::Model model_of(const JobRequest& request) {
+  return request.model.value_or(is_alone(request) ? topo::Model::kLoom : topo::Model::kNccl);
+}
+
+bool asks_as_the_plugin(const JobRequest& request) {
+  const connect::GpuChannelRequest usual;
+  return request.gpus.max_channels == usual.max_channels && request.gpus.most_gbps == usual.most_gbps &&
+         request.channels.min_channels <= 1 && model_of(request) == topo::Model::kLoom;
+}
+
+/// One host alone with GPUs: rings and trees that its kernels run, and the families that they do not.
+Part part_on_gpus(const MachineFile& file, const topo::System& whole, const JobRequest& request,
+                  OfflineJob& offline) {
+  const int gpus = static_cast<int>(whole.gpus().size());
+  if (file.ranks > gpus) refuse_ranks(file_name(file.path), gpus, file.ranks);
+  topo::MachineOfRanks machine = machine_of_ranks(whole, file.ranks == 0 ? gpus : file.ranks);
+  offline.is_offline = !asks_as_the_plugin(request);
+  const std::uint64_t room =
+      offline.is_offline ? std::numeric_limits<std::uint64_t>::max() : std::uint64_t{LOOM_STAGING_BYTES};
+  const connect::GpuChannels& channels =
+      *offline.on_gpus.emplace(machine, Tune(), request.gpus, room).channels();
+  offline.notes.insert(offline.notes.end(), channels.notes.begin(), channels.notes.end());
+  Part part;
+  part.summary = channels.job.summary(0);
+  if (!channels.plans.empty()) {
+    const connect::NodePlan all = connect::plan_nodes(machine.system, request.plans).front();
+    const connect::NodeSummary others = connect::summarize(machine.system, all.ranks, all.plans);
+    for (const connect::Family family :
+         {connect::Family::kNvls, connect::Family::kCollnetChain, connect::Family::kCollnetDirect})
+      part.summary.families[static_cast<std::size_t>(family)] = others.family(family);
+  }
+  for (int rank = 0; rank < channels.ranks; ++rank) {
+    part.positions.push_back(static_cast<std::size_t>(rank));
+    part.machine.ranks.push_back(rank);
+  }
+  part.name = file_name(file.path);
+  topo::PathRules rules;
+  rules.network_inside_host = false;
+  offline.systems.push_back(std::make_unique<topo::System>(std::move(machine.system)));
+  offline.paths.push_back(std::make_unique<topo::Paths>(*offline.systems.back(), rules));
+  part.machine.paths = offline.paths.back().get();
+  return part;
+}
+
 std::vector<Part> parts_of(const MachineFile& file, const topo::System& whole, const JobRequest& request,
                            OfflineJob& offline) {
+  if (is_alone(request) && whole.hosts().size() == 1 && has_gpus(whole))
+    return {part_on_gpus(file, whole, request, offline)};
   const topo::System system = with_ranks(whole, file.ranks, file_name(file.path));
   std::vector<int> all;
   for (const topo::NodeId gpu : system.gpus()) all.push_back(system.node(gpu).gpu().rank);
@@ -122,7 +176,7 @@ std::map<std::string, topo::System> read_files(const JobRequest& request, std::v
   std::map<std::string, topo::System> systems;
   for (const MachineFile& file : request.machines) {
     if (systems.contains(file.path)) continue;
-    topo::SystemWithNotes read = read_machine_file(file.path, request.model);
+    topo::SystemWithNotes read = read_machine_file(file.path, model_of(request));
     systems.emplace(file.path, std::move(read.system));
     for (const std::string& note : read.notes)
       notes.push_back(note.starts_with(file.path) ? note : fmt::format("{}: {}", file_name(file.path), note));
@@ -221,7 +275,55 @@ ExchangeSize exchange(const connect::Job& job, const connect::ChannelLimits& lim
   return size;
 }
 
+device::Collective collective_of(connect::Collective collective) {
+  switch (collective) {
+    case connect::Collective::kAllreduce:
+      return device::Collective::kAllreduce;
+    case connect::Collective::kReduceScatter:
+      return device::Collective::kReduceScatter;
+    case connect::Collective::kAllGather:
+      return device::Collective::kAllGather;
+    case connect::Collective::kBroadcast:
+      return device::Collective::kBroadcast;
+    case connect::Collective::kReduce:
+      break;
+  }
+  return device::Collective::kReduce;
+}
+
 }  // namespace
+
+std::vector<connect::Prediction> predictions_of(const OfflineJob& offline,
+                                                const connect::SimulationRequest& request) {
+  if (!offline.on_gpus) return connect::simulate(offline.job, offline.machines, request);
+  using device::cuda::KernelLinkage;
+  const auto by = [&](KernelLinkage linkage) {
+    return offline.on_gpus->by(linkage, collective_of(request.collective),
+                               static_cast<std::size_t>(request.bytes));
+  };
+  std::vector<connect::Prediction> predictions;
+  const auto add = [&](const TimedWay& way, const char* name) {
+    connect::Prediction mine{
+        .algorithm = name, .protocol = std::string(protocol_name(way.way)), .us = way.us};
+    mine.algorithm_gbps = request.bytes / (1000 * mine.us);
+    mine.bus_gbps = mine.algorithm_gbps * connect::bus_factor(request.collective, offline.job.ranks());
+    // What its bytes take of the links is a matter of the channels. In order of rank they are none of
+    // search's.
+    connect::SimulationRequest same = request;
+    same.protocol = mine.protocol;
+    if (!offline.on_gpus->channels()->plans.empty())
+      for (const connect::Prediction& one : connect::simulate(offline.job, offline.machines, same))
+        if (one.algorithm == mine.algorithm)
+          mine.transfer_us = one.transfer_us, mine.bottleneck = one.bottleneck;
+    predictions.push_back(std::move(mine));
+  };
+  if (const auto chosen = by(KernelLinkage::kAny); chosen && links_name(chosen->way) == "exchange")
+    add(*chosen, "exchange");
+  if (const auto rings = by(KernelLinkage::kRings)) add(*rings, "ring");
+  if (const auto trees = by(KernelLinkage::kTrees)) add(*trees, "tree");
+  std::ranges::stable_sort(predictions, {}, &connect::Prediction::us);
+  return predictions;
+}
 
 OfflineJob build_job(const JobRequest& asked) {
   OfflineJob offline;
@@ -247,6 +349,9 @@ OfflineJob build_job(const JobRequest& asked) {
       machines.push_back(&machine);
     }
   }
+  const connect::ChannelLimits limits =
+      offline.on_gpus ? connect::ChannelLimits{request.channels.min_channels, request.gpus.max_channels}
+                      : request.channels;
   const std::vector<std::vector<int>> on_machine = placed(sizes, request.placement);
   std::vector<std::vector<int>> nodes;
   std::vector<const Part*> parts;
@@ -273,9 +378,8 @@ OfflineJob build_job(const JobRequest& asked) {
     }
     kind_of_node.push_back(kind->second);
   }
-  offline.job =
-      connect::Job(std::move(placement), std::move(kinds), std::move(kind_of_node), request.channels);
-  offline.exchange = exchange(offline.job, request.channels);
+  offline.job = connect::Job(std::move(placement), std::move(kinds), std::move(kind_of_node), limits);
+  offline.exchange = exchange(offline.job, limits);
   return offline;
 }
 

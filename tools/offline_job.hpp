@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "component/select/gpu_plan.hpp"
 #include "connect/node_plans.hpp"
 #include "connect/simulate.hpp"
 #include "connect/view.hpp"
@@ -24,7 +26,8 @@ struct JobRequest {
   std::string placement = "block";  ///< or "round-robin", "random:SEED"
   connect::PlanRequest plans;       ///< its number of nodes is that of the machines
   connect::ChannelLimits channels;
-  topo::Model model = topo::Model::kNccl;
+  connect::GpuChannelRequest gpus;  ///< of one host alone with GPUs, where its limits take the place of these
+  std::optional<topo::Model> model;  ///< not set: of one machine alone the plugin's, else kNccl
 };
 
 /// What the ranks would have sent each other.
@@ -39,11 +42,27 @@ struct OfflineJob {
   std::vector<connect::Machine> machines;  ///< by kind of node
   std::vector<std::string> kind_names;     ///< "dgx.xml", or "16xPCIe.xml, part 2"
   ExchangeSize exchange;
-  std::vector<std::string> notes;                      ///< what reading the files assumed
+  /// Of one host alone with GPUs: rings and trees are those of its channels.
+  std::optional<GpuPlan> on_gpus;
+  bool is_offline = true;          ///< its rings and trees are not what the plugin's kernels run
+  std::vector<std::string> notes;  ///< what reading the files assumed
   std::vector<std::unique_ptr<topo::System>> systems;  // what `machines` refers to
   std::vector<std::unique_ptr<topo::Paths>> paths;
+
+  /// Whether the plugin's kernels run such channels.
+  bool is_run(connect::Family family) const {
+    return !is_offline && (family == connect::Family::kRing || family == connect::Family::kTree);
+  }
 };
 
+/// Of a collective, each algorithm's; the fastest first. Of one host alone with GPUs they are those by which
+/// kernels choose; of an exchange between all ranks only where that is it.
+std::vector<connect::Prediction> predictions_of(const OfflineJob& offline,
+                                                const connect::SimulationRequest& request);
+
+/// What the plugin asks of the channels of GPUs, where nobody asks for other ones. Multicast heads and what
+/// goes through the network are not run by its kernels.
+///
 /// A machine without GPUs gets a virtual one for each of its ranks. Throws Error (kBadInput: a file,
 /// more ranks than GPUs, a placement that is none).
 OfflineJob build_job(const JobRequest& request);

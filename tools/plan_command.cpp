@@ -11,6 +11,8 @@
 #include "component/select/select.hpp"
 #include "tools/commands.hpp"
 #include "tools/options.hpp"
+#include "tools/plan_on_gpus.hpp"
+#include "tools/words.hpp"
 #include "topo/xml_file.hpp"
 
 namespace loom::tools {
@@ -19,23 +21,37 @@ namespace {
 using device::Collective;
 
 struct Options {
-  std::string file, ranks_per_host, collectives = "all", bytes = "8..1G", tune, tune_file, model = "loom";
+  std::string file, ranks_per_host, collectives = "all", bytes = "8..1G", tune, tune_file, model = "loom",
+                                    memory = "host";
   int hosts = 1;
   bool no_single_copy = false, oversubscribed = false, nonblocking = false, json = false;
   int* exit_code = nullptr;
+
+  bool on_gpus() const { return memory == "device"; }
 };
 
-/// One rank for each GPU of a machine file; else as --ranks-per-host says.
-connect::Shape shape_of(const Options& options) {
-  std::vector<int> counts;
+/// Where it counts. Of calls on GPUs it is one host that has some.
+std::optional<topo::System> machine_of(const Options& options) {
+  if (!options.on_gpus() && (options.file.empty() || !options.ranks_per_host.empty())) return {};
+  topo::SystemWithNotes machine = read_machine(options.file, model_of(options.model));
+  if (!options.on_gpus()) return std::move(machine.system);
+  tell(machine.notes);
+  const std::string name = name_of_machine(options.file);
+  if (!has_gpus(machine.system))
+    refuse(name + ": it has no GPUs. --memory device is for machines that have some.");
+  if (const std::size_t hosts = machine.system.hosts().size(); hosts > 1)
+    refuse(fmt::format("{}: it has {} hosts. --memory device takes a file of one.", name, hosts));
+  return std::move(machine.system);
+}
+
+/// One rank for each GPU of the machine; else as --ranks-per-host says.
+connect::Shape shape_of(const Options& options, const topo::System* machine) {
+  std::vector<int> counts = {2};
   if (!options.ranks_per_host.empty()) {
     counts = counts_of(options.ranks_per_host, "--ranks-per-host");
-  } else if (!options.file.empty()) {
-    const auto machine = read_machine(options.file, model_of(options.model));
-    counts = {static_cast<int>(machine.system.gpus().size())};
+  } else if (machine != nullptr) {
+    counts = {static_cast<int>(machine->gpus().size())};
     if (counts[0] == 0) refuse(options.file + ": it has no GPUs: give --ranks-per-host");
-  } else {
-    counts = {2};
   }
   if (counts.size() == 1) counts.resize(static_cast<std::size_t>(options.hosts), counts[0]);
   if (counts.size() != static_cast<std::size_t>(options.hosts))
@@ -63,13 +79,17 @@ std::vector<std::size_t> sizes_of(const std::string& text) {
   return sizes;
 }
 
-std::vector<Collective> collectives_of(const std::string& text) {
+/// On GPUs "all" is those that kernels carry: the others are staged, whatever their size.
+std::vector<Collective> collectives_of(const Options& options) {
   std::vector<Collective> all;
-  if (text == "all") {
-    for (std::size_t i = 0; i < device::kCollectiveCount; ++i) all.push_back(static_cast<Collective>(i));
+  if (options.collectives == "all") {
+    for (std::size_t i = 0; i < device::kCollectiveCount; ++i)
+      if (const auto each = static_cast<Collective>(i);
+          !options.on_gpus() || row_of(Algorithm::kKernel).carries(each))
+        all.push_back(each);
     return all;
   }
-  for (const std::string& name : items_of(text, "--collective")) {
+  for (const std::string& name : items_of(options.collectives, "--collective")) {
     const auto collective = collective_named(name);
     if (!collective) refuse(fmt::format("there is no collective \"{}\"", name));
     all.push_back(*collective);
@@ -95,12 +115,14 @@ struct Row {
   std::string why;
 };
 
-Row row_for(const Conditions& conditions, Collective collective, std::size_t whole, bool may_wait,
+Row row_for(const Conditions& conditions, Collective collective, std::size_t bytes, bool may_wait,
             const Tune& tune) {
-  // The whole message has equal blocks: at least this many bytes of each.
-  const std::size_t blocks = whole_message(collective, conditions.shape.ranks, 1);
-  const std::size_t bytes = (whole + blocks - 1) / blocks;
-  Row row{collective, bytes * blocks, choose(conditions, collective, bytes, may_wait, tune), 0, {}, {}};
+  Row row{collective,
+          whole_message(collective, conditions.shape.ranks, bytes),
+          choose(conditions, collective, bytes, may_wait, tune),
+          0,
+          {},
+          {}};
   for (const Alternative& one : alternatives(conditions, collective, bytes, may_wait)) {
     if (one.algorithm == row.choice.algorithm)
       row.us = one.us;
@@ -111,13 +133,6 @@ Row row_for(const Conditions& conditions, Collective collective, std::size_t who
   return row;
 }
 
-std::string text_of(std::size_t bytes) {
-  constexpr const char* kUnits[] = {"", "K", "M", "G", "T", "P", "E"};
-  std::size_t unit = 0;
-  for (; bytes >= 1024 && bytes % 1024 == 0; bytes /= 1024) ++unit;
-  return fmt::format("{}{}", bytes, kUnits[unit]);
-}
-
 void print(const std::vector<Row>& rows) {
   fmt::print("{:<21}{:>8}  {:<12}{:>12}  {:<24}{}\n", "collective", "bytes", "algorithm", "predicted us",
              "runner-up", "why");
@@ -126,7 +141,7 @@ void print(const std::vector<Row>& rows) {
     const std::string runner_up =
         row.runner_up ? fmt::format("{} {:.1f} us", name_of(row.runner_up->algorithm), row.runner_up->us)
                       : "-";
-    fmt::print("{:<21}{:>8}  {:<12}{:>12}  {:<24}{}\n", name_of(row.collective), text_of(row.whole),
+    fmt::print("{:<21}{:>8}  {:<12}{:>12}  {:<24}{}\n", name_of(row.collective), bytes_text(row.whole),
                name_of(row.choice.algorithm), by_loom ? fmt::format("{:.1f}", row.us) : "-", runner_up,
                row.why);
   }
@@ -152,27 +167,56 @@ void print_json(const Conditions& conditions, const std::vector<Row>& rows) {
   fmt::print("{}\n", all.dump(2));
 }
 
+struct Call {
+  Collective collective;
+  std::size_t bytes;  ///< device::shared_bytes()
+};
+
+std::vector<Call> calls_of(const Options& options, int ranks) {
+  std::vector<Call> calls;
+  for (const Collective collective : collectives_of(options)) {
+    // Where not all ranks know the size, nothing depends on it.
+    const bool sized = collective != Collective::kBarrier &&
+                       (!device::lists_blocks(collective) || collective == Collective::kAllGatherV);
+    // The whole message has equal blocks: at least this many bytes of each.
+    const std::size_t blocks = whole_message(collective, ranks, 1);
+    for (const std::size_t size : sized ? sizes_of(options.bytes) : std::vector<std::size_t>{0})
+      calls.push_back({collective, (size + blocks - 1) / blocks});
+  }
+  return calls;
+}
+
 void run(const Options& options) {
-  const connect::Shape shape = shape_of(options);
+  const std::optional<topo::System> machine = machine_of(options);
+  const connect::Shape shape = shape_of(options, machine ? &*machine : nullptr);
   const Conditions conditions{.shape = shape,
                               .single_copy = shape.hosts == 1 && !options.no_single_copy,
                               .hier = may_use_hier(shape),
                               .oversubscribed = options.oversubscribed};
   const Tune tune = tune_of(options);
   for (const std::string& line : tune.without_effect(conditions)) fmt::print(stderr, "loom: {}\n", line);
-  std::vector<Row> rows;
-  for (const Collective collective : collectives_of(options.collectives)) {
-    // Where not all ranks know the size, nothing depends on it.
-    const bool sized = collective != Collective::kBarrier &&
-                       (!device::lists_blocks(collective) || collective == Collective::kAllGatherV);
-    for (const std::size_t size : sized ? sizes_of(options.bytes) : std::vector<std::size_t>{0})
-      rows.push_back(row_for(conditions, collective, size, !options.nonblocking, tune));
+  const std::vector<Call> calls = calls_of(options, shape.ranks);
+  *options.exit_code = kOk;
+  if (options.on_gpus()) {
+    const int ranks = shape.hosts == 1 ? shape.ranks : static_cast<int>(machine->gpus().size());
+    const GpuPlan plan(machine_of_ranks(*machine, ranks), tune);
+    std::vector<GpuRow> rows;
+    for (const auto& [collective, bytes] : calls)
+      rows.push_back({collective, whole_message(collective, shape.ranks, bytes),
+                      plan.call(conditions, collective, bytes, !options.nonblocking)});
+    if (options.json)
+      print_json(plan, conditions, rows);
+    else
+      print(plan, conditions, rows);
+    return;
   }
+  std::vector<Row> rows;
+  for (const auto& [collective, bytes] : calls)
+    rows.push_back(row_for(conditions, collective, bytes, !options.nonblocking, tune));
   if (options.json)
     print_json(conditions, rows);
   else
     print(rows);
-  *options.exit_code = kOk;
 }
 
 }  // namespace
@@ -182,11 +226,18 @@ void add_plan_command(CLI::App& loom, int& exit_code) {
   options->exit_code = &exit_code;
   CLI::App& plan = *loom.add_subcommand(
       "plan", "which algorithm carries a call on a communicator of some form, its predicted time, and why");
-  plan.add_option("FILE", options->file, "machine file: one rank for each of its GPUs on each host");
+  plan.add_option(
+      "FILE", options->file,
+      "machine file: one rank for each of its GPUs on each host; with --memory device this machine "
+      "unless there is one");
+  plan.add_option("--memory", options->memory,
+                  "where the buffers of all ranks lie: host, or device: on the machine's GPUs (host)")
+      ->check(CLI::IsMember({"host", "device"}));
   plan.add_option("--hosts", options->hosts, "number of hosts (1)")->check(whole_number(1, 1 << 20));
   plan.add_option("--ranks-per-host", options->ranks_per_host,
                   "ranks on each host (2), or a number for each: 8,8,4");
-  plan.add_option("--collective", options->collectives, "some, separated by commas, or all (all)");
+  plan.add_option("--collective", options->collectives,
+                  "some, separated by commas, or all; on GPUs all that kernels carry (all)");
   plan.add_option("--bytes", options->bytes,
                   "sizes of the whole message, all blocks together: 8,64K or powers of two, 8..1G (8..1G)");
   plan.add_option("--tune", options->tune, "rules as in coll_loom_tune");
@@ -201,7 +252,10 @@ void add_plan_command(CLI::App& loom, int& exit_code) {
       "small call, or "
       "with the first large one. Times are predicted for 100 Gbit/s and 1.3 us between hosts; the plugin "
       "compares "
-      "times, so only their order counts.");
+      "times, so only their order counts. With --memory device it says by which links and protocol kernels "
+      "carry a call, over the channels that the plugin finds there, and what staging would take; operations "
+      "and types are such as GPUs have. Multicast (NVLS) and NVLink between hosts are offline: no prediction "
+      "has them.");
   plan.callback([options] { run(*options); });
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,14 @@ namespace loom::tools {
 template <class Count>
 std::string counted(Count count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+/// "64K", "1G"; what is no multiple stays as it is.
+inline std::string bytes_text(std::size_t bytes) {
+  constexpr const char* kUnits[] = {"", "K", "M", "G", "T", "P", "E"};
+  std::size_t unit = 0;
+  for (; bytes >= 1024 && bytes % 1024 == 0; bytes /= 1024) ++unit;
+  return fmt::format("{}{}", bytes, kUnits[unit]);
 }
 
 /// All of `text`, or nothing.

@@ -6,6 +6,8 @@
 #include <bit>
 #include <string>
 
+#include "component/select/gpu_calls.hpp"
+
 namespace loom {
 namespace {
 
@@ -78,26 +80,39 @@ Algorithm CallSelector::perform_probing(const device::Call& call, Choice choice)
   return way;
 }
 
-void CallSelector::explain(Algorithm algorithm, const device::Call& call, bool may_wait) {
-  if (!member_.tells(2)) return;
-  const std::pair kind{call.collective, algorithm};
-  if (std::find(explained_.begin(), explained_.end(), kind) != explained_.end()) return;
+/// words(bytes) of the whole message.
+template <class Words>
+void CallSelector::explain_once(const Explained& kind, const device::Call& call, Words&& words) {
+  if (!member_.tells(2) || std::ranges::find(explained_, kind) != explained_.end()) return;
   without_failing([&] {
     explained_.push_back(kind);
     // Of some calls not all ranks know how long they are.
     const std::size_t bytes = whole_message_of(call);
     const std::string size = bytes > 0 ? fmt::format(" of {} bytes", bytes) : "";
-    const Tune& tune = member_.group->tune;
-    const bool on_devices =
-        algorithm == Algorithm::kStaged || (has_row(algorithm) && row_of(algorithm).on_devices);
-    const std::string why = !on_devices
-                                ? reason_of(conditions(), call.collective, bytes_of(call), may_wait, tune)
-                            : tune.has_rule_on_devices(call.collective, bytes) ? "a rule of coll_loom_tune"
-                            : algorithm == Algorithm::kStaged ? "no slower than kernels, as timed"
-                                                              : "all buffers are on GPUs";
-    member_.process.runtime().log(fmt::format("{}: {}{} goes by {}: {}", member_.name,
-                                              name_of(call.collective), size, name_of(algorithm), why)
-                                      .c_str());
+    member_.process.runtime().log(
+        fmt::format("{}: {}{} goes by {}", member_.name, name_of(call.collective), size, words(bytes))
+            .c_str());
+  });
+}
+
+void CallSelector::explain(Algorithm algorithm, const device::Call& call, bool may_wait) {
+  explain_once({call.collective, algorithm}, call, [&](std::size_t) {
+    return fmt::format(
+        "{}: {}", name_of(algorithm),
+        reason_of(conditions(), call.collective, bytes_of(call), may_wait, member_.group->tune));
+  });
+}
+
+void CallSelector::explain_on_gpus(Algorithm algorithm, const device::Call& call,
+                                   const std::optional<device::cuda::KernelWay>& way, bool probes) {
+  Explained kind{call.collective, algorithm};
+  if (way) kind.by.emplace(way->algorithm, way->protocol);
+  explain_once(kind, call, [&](std::size_t bytes) {
+    const std::string links = way ? fmt::format(" ({})", text_of(*way)) : "";
+    return fmt::format("{}{}: {}", name_of(algorithm), links,
+                       algorithm == Algorithm::kStaged
+                           ? "no slower than kernels, as timed"
+                           : reason_on_gpus(call.collective, bytes, probes, member_.group->tune));
   });
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "component/select/select.hpp"
 #include "component/setup/member.hpp"
 #include "device/call.h"
+#include "device/cuda/kernel_way.hpp"
 
 namespace loom {
 
@@ -66,8 +68,21 @@ class CallSelector {
                       Algorithm candidate) const;
   /// At coll_loom_verbose 2: says what carries such calls, and why; once for each collective and algorithm.
   void explain(Algorithm algorithm, const device::Call& call, bool may_wait = true);
+  /// The same where all buffers are on GPUs; of kernels also once for each kind of links and protocol.
+  /// probes: staging may be as fast.
+  void explain_on_gpus(Algorithm algorithm, const device::Call& call,
+                       const std::optional<device::cuda::KernelWay>& way, bool probes);
 
  private:
+  /// What has been explained.
+  struct Explained {
+    device::Collective collective;
+    Algorithm algorithm;
+    std::optional<std::pair<device::steps::Algorithm, device::steps::Protocol>> by = {};
+    friend bool operator==(const Explained&, const Explained&) = default;
+  };
+  template <class Words>
+  void explain_once(const Explained& kind, const device::Call& call, Words&& words);
   bool hier_is_due() const;
   std::size_t bytes_of(const device::Call& call) const;
   Window& window_of(const device::Call& call, Algorithm usual);
@@ -78,7 +93,7 @@ class CallSelector {
   Selector selector_;
   std::uint64_t small_calls_ = 0;  ///< between hosts, before the links were made
   const CallSelector* counts_with_ = nullptr;
-  std::vector<std::pair<device::Collective, Algorithm>> explained_;
+  std::vector<Explained> explained_;
 };
 
 }  // namespace loom

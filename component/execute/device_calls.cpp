@@ -6,7 +6,8 @@
 #include <chrono>
 #include <utility>
 
-#include "component/execute/kernel_channels.hpp"
+#include "component/select/gpu_calls.hpp"
+#include "component/select/kernel_channels.hpp"
 #include "component/setup/learn_gpus.hpp"
 #include "component/significance.h"
 #include "device/cuda/images.hpp"
@@ -19,7 +20,6 @@ using device::cuda::Gpu;
 using device::cuda::GpuFacts;
 using device::cuda::GpuLinks;
 using device::cuda::Owner;
-using device::cuda::Sharing;
 
 namespace {
 
@@ -88,14 +88,13 @@ DeviceCalls::Prepared* DeviceCalls::prepared_for(Algorithm algorithm, const devi
 
 /// As far as links are known.
 bool DeviceCalls::may_carry_by(Algorithm algorithm, const device::Call& call) {
-  if (links_.gpus && !(is_by_kernel(algorithm) ? links_.gpus->has_kernel() : links_.gpus->has_cico()))
+  const auto kind = links_.gpus ? std::optional(links_.gpus->form().kind) : std::nullopt;
+  if (!can_on_gpus(algorithm, selector_.conditions(), call.collective,
+                   device::shared_bytes(call, member_.group->wiring.shape.ranks), member_.group->reproducible,
+                   kind))
     return false;
-  if (is_by_kernel(algorithm) && member_.group->reproducible) return false;
-  if (const Prepared* const prepared = prepared_for(algorithm, call);
-      prepared != nullptr && *prepared == Prepared::kRefused)
-    return false;
-  return row_of(algorithm).can(selector_.conditions(), call.collective,
-                               device::shared_bytes(call, member_.group->wiring.shape.ranks));
+  const Prepared* const prepared = prepared_for(algorithm, call);
+  return prepared == nullptr || *prepared != Prepared::kRefused;
 }
 
 /// By the links that there are. Collective where the call's kernel has yet to be loaded.
@@ -125,11 +124,11 @@ bool DeviceCalls::may_carry(const device::Call& call) {
 
 /// Of a call that staging may carry as fast; else nullptr.
 Window* DeviceCalls::window_of(const device::Call& call, Algorithm algorithm) {
-  if (algorithm != Algorithm::kKernel) return nullptr;  // a rule asks for others
-  const int ranks = member_.group->wiring.shape.ranks;
-  const std::size_t bytes = device::shared_bytes(call, ranks), all = selector_.whole_message_of(call);
-  const double us = links_.gpus->kernels().choose(call.collective, all, device::cuda::KernelLinkage::kAny).us;
-  return may_pay_to_stage(selector_.conditions(), call.collective, bytes, us, member_.group->tune)
+  if (!is_by_kernel(algorithm)) return nullptr;
+  const std::size_t bytes = device::shared_bytes(call, member_.group->wiring.shape.ranks),
+                    all = selector_.whole_message_of(call);
+  const double us = links_.gpus->kernels().choose(call.collective, all, linkage_of(algorithm)).us;
+  return probes_staging(algorithm, selector_.conditions(), call.collective, bytes, us, member_.group->tune)
              ? &tuner_->of(call.collective, all)
              : nullptr;
 }
@@ -156,6 +155,17 @@ bool DeviceCalls::prepare(Algorithm algorithm, const device::Call& call) {
   return *prepared == Prepared::kReady;
 }
 
+/// The leader of a window, for probes are no news.
+void DeviceCalls::explain(Algorithm leader, const device::Call& call, bool probes) {
+  if (!member_.tells(2)) return;
+  std::optional<device::cuda::KernelWay> way;
+  if (is_by_kernel(leader))
+    way = links_.gpus->kernels()
+              .choose(call.collective, selector_.whole_message_of(call), linkage_of(leader))
+              .way;
+  selector_.explain_on_gpus(leader, call, way, probes);
+}
+
 std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
   call_ended();  // the one before, if it has failed on this rank alone
   const std::optional<Owner> owner = gpu_of(call);
@@ -175,8 +185,8 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
   const bool settles = window != nullptr && window->agrees();
   const bool news = settles && window->settle(execution_.largest(window->own_time()), kMargin);
   const bool stages = window != nullptr && window->by_candidate();
-  const Algorithm leader = window != nullptr && window->candidate_leads() ? Algorithm::kStaged : algorithm;
-  selector_.explain(leader, call);  // probes are no news
+  explain(window != nullptr && window->candidate_leads() ? Algorithm::kStaged : algorithm, call,
+          window != nullptr);
   if (news) selector_.explain_leader(call, *window, algorithm, Algorithm::kStaged);
   if (window != nullptr) timed_.emplace(member_.process, *window, selector_.whole_message_of(call));
   if (stages) return {};
@@ -272,19 +282,6 @@ void DeviceCalls::gather_on_host(const void* mine, void* all, std::size_t bytes)
   execution_.perform(Algorithm::kCico, call);
 }
 
-/// For the algorithms that coll_loom_tune names, on GPUs of all ranks; nothing where that cannot be. Where
-/// kernels are all that is named they share a GPU where they can; beside host_driven they do not, for there
-/// they would wait for multiprocessors that other work of the program has.
-std::optional<GpuLinks::Kind> DeviceCalls::kind_of_links(std::span<const GpuFacts> facts) const {
-  const bool kernels = member_.group->tune.may_use_kernels() && !member_.group->reproducible;
-  const bool steps = member_.group->tune.may_use_on_devices(Algorithm::kHostDriven);
-  const Sharing sharing = sharing_of(facts, device::cuda::kMostChannels);
-  if (kernels && steps && sharing == Sharing::kNone) return GpuLinks::Kind::kBoth;
-  if (steps) return GpuLinks::Kind::kHostDriven;
-  if (!kernels || sharing == Sharing::kTakingTurns) return {};
-  return GpuLinks::Kind::kKernel;
-}
-
 /// Whether NVLink, or nothing, lies between the GPUs of any two ranks; the same on all.
 bool DeviceCalls::may_ll128(std::span<const GpuFacts> facts) {
   const auto self = static_cast<std::size_t>(member_.rank);
@@ -327,8 +324,7 @@ bool DeviceCalls::take_channels(std::span<const GpuFacts> facts, GpuLinks::Form&
                       .compute_capability = of.capability});
     const connect::GpuChannels channels =
         learn_gpu_channels(member_.process, exchange, gpus, {.max_channels = form.channels});
-    form.kernels = kernel_channels_of(channels, form.kernels);
-    form.channels = static_cast<int>(form.kernels.shapes.size());
+    run_channels(form, channels);
     return true;
   } catch (const Error& error) {  // on all ranks
     if (exchanges) throw;
@@ -352,25 +348,21 @@ bool DeviceCalls::make_links(const Owner& owner) {
   if (!try_everywhere(kStaged, look)) return false;
   if (member_.tells(1)) say("kernels", device::cuda::all_kernels().c_str());
   gather_on_host(mine, facts);
-  const std::optional<GpuLinks::Kind> kind = kind_of_links(facts);
+  const std::optional<GpuLinks::Kind> kind =
+      kind_of_links(member_.group->tune, member_.group->reproducible, facts);
   if (!kind) {
     say(kStaged, "Ranks share a GPU, where kernels would wait for each other's turn for ever.");
     return false;
   }
   GpuLinks::Form wanted = *kind;
   if (*kind != GpuLinks::Kind::kHostDriven) wanted.kernels.may_ll128 = may_ll128(facts);
-  // Half of what is left is for later communicators, as long as the other half will do.
   const std::uint64_t room = std::ranges::min(facts, {}, &GpuFacts::room).room;
-  const auto fitting = [&](const GpuLinks::Form& like) {
-    const auto in_half = GpuLinks::fitting(like, member_.bootstrap.size(), room / 2);
-    return in_half ? in_half : GpuLinks::fitting(like, member_.bootstrap.size(), room);
-  };
-  auto form = fitting(wanted);
+  auto form = form_in(wanted, member_.bootstrap.size(), room);
   if (form && form->kind != GpuLinks::Kind::kHostDriven) {
     if (!take_channels(facts, *form)) return false;
     // Trees may take more than chains, of which nothing was known, and a file may have more channels.
     const int found = form->channels;
-    form = fitting(*form);
+    form = form_in(*form, member_.bootstrap.size(), room);
     if (form && form->channels < found && member_.tells(1))
       say("kernels", fmt::format("Memory for {} of {} channels.", form->channels, found).c_str());
   }

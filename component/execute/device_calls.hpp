@@ -60,11 +60,11 @@ class DeviceCalls {
   template <class Carries>
   Algorithm algorithm_for(const device::Call& call, Carries&& carries);
   bool can_carry(Algorithm algorithm, const device::Call& call);
+  void explain(Algorithm leader, const device::Call& call, bool probes);
   Window* window_of(const device::Call& call, Algorithm algorithm);
   bool prepare(Algorithm algorithm, const device::Call& call);
   std::optional<device::cuda::Owner> gpu_of(const device::Call& call) const;
   bool make_room_elsewhere(std::size_t bytes, const device::cuda::Owner& owner);
-  std::optional<GpuLinks::Kind> kind_of_links(std::span<const device::cuda::GpuFacts> facts) const;
   bool may_ll128(std::span<const device::cuda::GpuFacts> facts);
   bool take_channels(std::span<const device::cuda::GpuFacts> facts, GpuLinks::Form& form);
   bool make_links(const device::cuda::Owner& owner);

@@ -8,21 +8,11 @@
 
 #include "component/execute/execution.hpp"
 #include "component/links/shared_layout.hpp"
+#include "component/select/gpu_calls.hpp"
 
 namespace loom {
 
 using device::Collective;
-
-namespace {
-
-device::cuda::KernelLinkage linkage_of(Algorithm algorithm) {
-  using device::cuda::KernelLinkage;
-  return algorithm == Algorithm::kKernelRing   ? KernelLinkage::kRings
-         : algorithm == Algorithm::kKernelTree ? KernelLinkage::kTrees
-                                               : KernelLinkage::kAny;
-}
-
-}  // namespace
 
 /// The flat ring is a rail of all ranks. It crosses both kinds of link, and all its ranks must cut alike.
 device::Grid Execution::grid() const {

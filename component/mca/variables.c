@@ -144,7 +144,7 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .type = COLL_LOOM_SIZE,
      .level = 5,
      .at = AT(memory_limit),
-     .initial = 256 * MIB,
+     .initial = LOOM_STAGING_BYTES,
      .highest = INFINITY,
      .help =
          "Bytes of page-locked host memory that a process keeps for copies of buffers on GPUs. Calls that "

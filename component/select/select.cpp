@@ -89,15 +89,21 @@ std::vector<Alternative> alternatives(const Conditions& conditions, Collective c
   return all;
 }
 
+std::optional<double> staged_us(const Conditions& conditions, Collective collective, std::size_t bytes,
+                                bool may_wait, const Tune& tune) {
+  const Choice on_host = choose(conditions, collective, bytes, may_wait, tune);
+  if (!has_row(on_host.algorithm)) return {};
+  return costs::staged(conditions, collective, bytes,
+                       row_of(on_host.algorithm).cost(conditions, collective, bytes));
+}
+
 bool may_pay_to_stage(const Conditions& conditions, Collective collective, std::size_t bytes,
                       double kernel_us, const Tune& tune) {
   const std::size_t all = whole_message(collective, conditions.shape.ranks, bytes);
   if (conditions.oversubscribed || tune.has_rule_on_devices(collective, all) || !tune.probes(collective, all))
     return false;
-  const Choice on_host = choose(conditions, collective, bytes, true, tune);
-  if (!has_row(on_host.algorithm)) return false;
-  const double on_host_us = row_of(on_host.algorithm).cost(conditions, collective, bytes);
-  return costs::staged(conditions, collective, bytes, on_host_us) <= kProbeMargin * kernel_us;
+  const std::optional<double> us = staged_us(conditions, collective, bytes, true, tune);
+  return us && *us <= kProbeMargin * kernel_us;
 }
 
 std::string reason_of(const Conditions& conditions, Collective collective, std::size_t bytes, bool may_wait,

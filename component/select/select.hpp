@@ -34,6 +34,10 @@ struct Alternative {
 /// For a call on host memory, by predicted time; those that suit it come first.
 std::vector<Alternative> alternatives(const Conditions& conditions, device::Collective collective,
                                       std::size_t bytes, bool may_wait);
+/// What a call whose buffers lie on GPUs is predicted to take through the host; nothing where the fallback
+/// component carries it there.
+std::optional<double> staged_us(const Conditions& conditions, device::Collective collective,
+                                std::size_t bytes, bool may_wait, const Tune& tune);
 /// For a call whose buffers lie on GPUs on all ranks, where it is predicted to take kernel_us: whether
 /// staging it may be as fast on this machine, so that only a probe tells.
 bool may_pay_to_stage(const Conditions& conditions, device::Collective collective, std::size_t bytes,

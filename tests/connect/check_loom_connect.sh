@@ -115,10 +115,22 @@ done
 grep -v '<net\|<nic\|</nic' "$data/dgx1v.xml" >"$work/portless.xml"
 contains "$("$loom" connect "$work/portless.xml" 2>/dev/null)" 'has no network port: one of 1.25 GB/s is assumed'
 
+# one host: what the plugin's kernels run, and what stays offline
+out=$("$loom" connect "$machine" --nodes 1 --simulate 8,1G)
+contains "$out" 'ring: 16 channels, 370.8 GB/s; NVL'
+contains "$out" "run by the plugin's kernels: 8 GPUs, NVSwitch; 16 rings, 370.8 of at most 370.8 GB/s; "
+for line in '^nvls: .*; offline$' '^ +8 exchange +LL +[0-9.]+ ' '^ +1073741824 +ring +Simple +[0-9.]+ '; do
+  grep -Eq -- "$line" <<<"$out" || fail "one host: no /$line/ in $out"
+done
+! grep -Eq '^(ring|tree): .*offline' <<<"$out" || fail "one host: what the plugin runs is offline: $out"
+contains "$("$loom" connect "$machine" --nodes 1 --max-channels 4)" 'offline: not run by the plugin, which asks for at most 16 channels'
+contains "$("$loom" connect "$machine" --nodes 1 --min-channels 20)" 'ring: 20 channels'
+contains "$("$loom" connect "$machine" --nodes 2)" 'offline: not run by the plugin. Its kernels'
+
 # stdin, also mixed with itself; fractions of units; one of a thing; FILE behind lists; null is what a job has not
 contains "$("$loom" connect - --nodes 2 --mix -:1 <"$machine")" '3 x stdin (8 ranks)'
 contains "$("$loom" connect --simulate 1.5G,0.5k --mix "$data/dgx1v.xml:1" --ranks-per-node 8,2 "$machine")" '1610612736'
-out=$("$loom" connect "$data/gh200.xml" --nodes 1)
+out=$("$loom" connect "$data/gh200.xml" --nodes 1 --max-channels 1)
 contains "$out" '1 rank on 1 node'
 contains "$out" 'ring: 1 channel,'
 contains "$("$loom" connect "$data/dgx1v.xml" --rank 0 --json)" '"nvls": null'

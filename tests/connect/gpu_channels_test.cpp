@@ -12,6 +12,7 @@
 #include "connect/checks.hpp"
 #include "connect/node_plans.hpp"
 #include "search/graph_xml.hpp"
+#include "tools/offline_job.hpp"
 #include "topo/hwloc_xml.hpp"
 
 namespace loom::connect {
@@ -96,8 +97,10 @@ class EveryMachine : public ::testing::TestWithParam<std::string> {
   void SetUp() override {
     for (const char* folder : {LOOM_TEST_DATA, LOOM_SHARED_TOPOLOGIES})
       if (const auto path = std::filesystem::path(folder) / (GetParam() + ".xml");
-          std::filesystem::exists(path))
+          std::filesystem::exists(path)) {
         system = topo::read_system(path.string()).system;
+        file = path.string();
+      }
     if (system.gpus().empty()) GTEST_SKIP() << GetParam() << ": the file is not there";
     gpus = static_cast<int>(system.gpus().size());
   }
@@ -108,6 +111,7 @@ class EveryMachine : public ::testing::TestWithParam<std::string> {
     return gpu_of;
   }
   topo::System system;
+  std::string file;
   int gpus = 0;
 };
 
@@ -172,7 +176,7 @@ TEST_P(EveryMachine, IsDumpedAsItIsReadAgain) {
   EXPECT_EQ(again.summary, found.summary);
 }
 
-TEST_P(EveryMachine, IsWhatLoomConnectShowsOfItAlone) {
+TEST_P(EveryMachine, HasThePlansOfANodeThatIsAlone) {
   const MachineOfRanks machine = with_ranks(system, in_turn(gpus));
   const GpuChannels found = gpu_channels(machine);
   const std::vector<NodePlan> plans = plan_nodes(
@@ -182,6 +186,31 @@ TEST_P(EveryMachine, IsWhatLoomConnectShowsOfItAlone) {
   const NodeSummary shown = summarize(machine.system, plans[0].ranks, plans[0].plans);
   for (const Family family : {Family::kRing, Family::kTree})
     EXPECT_EQ(shown.family(family), found.job.summary(0).family(family));
+}
+
+/// What `loom connect --nodes 1` prints, option by option as the plugin asks.
+TEST_P(EveryMachine, IsWhatLoomConnectShows) {
+  const GpuChannels found = gpu_channels(with_ranks(system, in_turn(gpus)));
+  tools::JobRequest request;
+  request.machines = {{file, 1}};
+  const tools::OfflineJob shown = tools::build_job(request);
+  EXPECT_FALSE(shown.is_offline);
+  EXPECT_THAT(violations(shown.job), IsEmpty());
+  ASSERT_EQ(shown.job.ranks(), found.ranks);
+  const Agreed &rings = shown.job.agreed(Family::kRing), &trees = shown.job.agreed(Family::kTree);
+  ASSERT_EQ(rings.channels, static_cast<int>(found.rings.size()));
+  ASSERT_EQ(trees.channels, static_cast<int>(found.trees.size()));
+  for (std::size_t c = 0; c < found.rings.size(); ++c) {
+    EXPECT_EQ(ring_order(shown.job, static_cast<int>(c), found.rings[c].order.front()), found.rings[c].order);
+    EXPECT_EQ(rings.inter_gbps[c], found.rings[c].gbps);
+  }
+  for (std::size_t c = 0; c < found.trees.size(); ++c) {
+    EXPECT_EQ(trees.inter_gbps[c], found.trees[c].gbps);
+    for (int rank = 0; rank < found.ranks; ++rank)
+      for (std::size_t t = 0; t < 2; ++t)
+        EXPECT_EQ(tree_of(shown.job, static_cast<int>(c), rank).trees[t].parent,
+                  found.trees[c].trees[t][static_cast<std::size_t>(rank)].parent);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(GpuChannels, EveryMachine,

@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
 
 #include "base/error.hpp"
 #include "job_cases.hpp"
 #include "tools/connect_views.hpp"
+#include "topo/hwloc_xml.hpp"
 
 namespace loom::tools {
 namespace {
@@ -110,6 +112,60 @@ TEST(OfflineJob, KeepsFilesApart) {
   EXPECT_EQ(offline.exchange.slice_bytes,
             (offline.exchange.summary_bytes + 47) / 48 * 48);  // and yet are sent once
   expect_sound(offline.job);
+}
+
+OfflineJob alone(const char* name, const std::function<void(JobRequest&)>& change = {}) {
+  JobRequest request;
+  request.machines = {{fmt::format("{}/{}", LOOM_TEST_DATA, name), 1}};
+  if (change) change(request);
+  return build_job(request);
+}
+
+TEST(OneHost, IsOfflineWhereItAsksForOtherChannelsThanThePlugin) {
+  EXPECT_FALSE(alone("dgxh100.xml").is_offline);
+  const OfflineJob few = alone("dgxh100.xml", [](JobRequest& request) { request.gpus.max_channels = 3; });
+  EXPECT_TRUE(few.is_offline);
+  EXPECT_EQ(few.job.agreed(Family::kRing).channels, 3);
+  const OfflineJob more = alone("dgxh100.xml", [](JobRequest& request) {
+    request.gpus.max_channels = 40, request.channels.min_channels = 40;
+  });
+  EXPECT_TRUE(more.is_offline);
+  EXPECT_EQ(more.job.agreed(Family::kRing).channels, 40);
+  EXPECT_TRUE(
+      alone("dgxh100.xml", [](JobRequest& request) { request.model = topo::Model::kNccl; }).is_offline);
+  EXPECT_TRUE(job_with({{"dgxh100.xml", 2}}).is_offline);
+}
+
+TEST(OneHost, HasMulticastOffline) {
+  const OfflineJob offline = alone("dgxh100.xml");
+  EXPECT_GT(offline.job.agreed(Family::kNvls).channels, 0);
+  const nlohmann::json agreed = to_json(offline).at("agreed");
+  EXPECT_EQ(agreed.at("nvls").at("offline"), true);
+  EXPECT_EQ(agreed.at("ring").at("offline"), false);
+  EXPECT_EQ(agreed.at("tree").at("offline"), false);
+  for (const double bytes : {8.0, 64e3, 1e9})
+    for (const Prediction& prediction : predictions_of(offline, {.bytes = bytes}))
+      EXPECT_THAT(prediction.algorithm, ::testing::AnyOf("exchange", "ring", "tree"));
+}
+
+/// By the costs that kernels choose by, not by those of a job of several hosts.
+TEST(OneHost, TakesTheTimeThatThePluginPredicts) {
+  for (const char* name : {"dgx1v.xml", "dgxa100.xml", "dgxh100.xml", "pcie-2socket.xml"}) {
+    const OfflineJob offline = alone(name);
+    const Conditions conditions{.shape = offline.job.shape(), .single_copy = true};
+    for (const std::size_t bytes :
+         {std::size_t{8}, std::size_t{1} << 16, std::size_t{1} << 20, std::size_t{1} << 30}) {
+      const std::vector<Prediction> shown = predictions_of(offline, {.bytes = static_cast<double>(bytes)});
+      const GpuCall call =
+          GpuPlan(machine_of_ranks(topo::read_system(std::string(LOOM_TEST_DATA "/") + name).system, 8), {})
+              .call(conditions, device::Collective::kAllreduce, bytes, true);
+      ASSERT_TRUE(call.kernel) << name;
+      EXPECT_THAT(std::string(links_name(call.kernel->way)), ::testing::StartsWith(shown.front().algorithm));
+      EXPECT_EQ(shown.front().protocol, protocol_name(call.kernel->way));
+      EXPECT_EQ(shown.front().us, call.kernel->us);
+      EXPECT_FALSE(shown.back().bottleneck.empty());
+    }
+  }
 }
 
 TEST(OfflineJob, RefusesTooManyMachines) {

@@ -1,4 +1,4 @@
-#include "component/execute/kernel_channels.hpp"
+#include "component/select/kernel_channels.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -57,6 +57,11 @@ device::cuda::KernelChannels kernel_channels_of(const connect::GpuChannels& foun
     shape.tree_weight = weight_of(found.trees[c].gbps, found.trees.front().gbps);
   }
   return channels;
+}
+
+void run_channels(device::cuda::GpuLinks::Form& form, const connect::GpuChannels& found) {
+  form.kernels = kernel_channels_of(found, form.kernels);
+  form.channels = static_cast<int>(form.kernels.shapes.size());
 }
 
 }  // namespace loom

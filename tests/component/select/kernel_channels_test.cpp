@@ -1,5 +1,5 @@
 // The channels of search and connect, as kernels run them.
-#include "component/execute/kernel_channels.hpp"
+#include "component/select/kernel_channels.hpp"
 
 #include <gtest/gtest.h>
 

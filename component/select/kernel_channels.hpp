@@ -1,7 +1,8 @@
-// kernel_channels.hpp -- the channels that search and connect find, as kernels run them. A pure function.
+// kernel_channels.hpp -- the channels that search and connect find, as kernels run them. Pure functions.
 #pragma once
 
 #include "connect/gpu_channels.hpp"
+#include "device/cuda/gpu_links.hpp"
 #include "device/cuda/kernel_way.hpp"
 
 namespace loom {
@@ -10,5 +11,7 @@ namespace loom {
 /// of equal trees is one. What the channels do not say stays as in `known`.
 device::cuda::KernelChannels kernel_channels_of(const connect::GpuChannels& found,
                                                 device::cuda::KernelChannels known = {});
+/// The form's kernels run them from now on.
+void run_channels(device::cuda::GpuLinks::Form& form, const connect::GpuChannels& found);
 
 }  // namespace loom

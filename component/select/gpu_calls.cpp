@@ -1,0 +1,88 @@
+#include "component/select/gpu_calls.hpp"
+
+#include <fmt/format.h>
+
+#include "component/select/select.hpp"
+#include "device/schedule/kernel_costs.hpp"
+
+namespace loom {
+
+using device::Collective;
+using device::cuda::GpuLinks;
+using device::cuda::KernelLinkage;
+using device::cuda::KernelWay;
+using device::cuda::KernelWays;
+using device::cuda::Sharing;
+
+std::optional<GpuLinks::Kind> kind_of_links(const Tune& tune, bool reproducible,
+                                            std::span<const device::cuda::GpuFacts> facts) {
+  const bool kernels = tune.may_use_kernels() && !reproducible;
+  const bool steps = tune.may_use_on_devices(Algorithm::kHostDriven);
+  const Sharing sharing = device::cuda::sharing_of(facts, device::cuda::kMostChannels);
+  if (kernels && steps && sharing == Sharing::kNone) return GpuLinks::Kind::kBoth;
+  if (steps) return GpuLinks::Kind::kHostDriven;
+  if (!kernels || sharing == Sharing::kTakingTurns) return {};
+  return GpuLinks::Kind::kKernel;
+}
+
+std::optional<GpuLinks::Form> form_in(const GpuLinks::Form& wanted, int ranks, std::uint64_t room) {
+  const auto in_half = GpuLinks::fitting(wanted, ranks, room / 2);
+  return in_half ? in_half : GpuLinks::fitting(wanted, ranks, room);
+}
+
+bool can_on_gpus(Algorithm algorithm, const Conditions& conditions, Collective collective, std::size_t bytes,
+                 bool reproducible, std::optional<GpuLinks::Kind> links) {
+  const bool by_kernel = is_by_kernel(algorithm);
+  if (links == (by_kernel ? GpuLinks::Kind::kHostDriven : GpuLinks::Kind::kKernel)) return false;
+  if (by_kernel && reproducible) return false;
+  return row_of(algorithm).can(conditions, collective, bytes);
+}
+
+KernelLinkage linkage_of(Algorithm algorithm) {
+  return algorithm == Algorithm::kKernelRing   ? KernelLinkage::kRings
+         : algorithm == Algorithm::kKernelTree ? KernelLinkage::kTrees
+                                               : KernelLinkage::kAny;
+}
+
+bool probes_staging(Algorithm algorithm, const Conditions& conditions, Collective collective,
+                    std::size_t bytes, double us, const Tune& tune) {
+  // A rule asks for other kernels.
+  return algorithm == Algorithm::kKernel && may_pay_to_stage(conditions, collective, bytes, us, tune);
+}
+
+std::string_view reason_on_gpus(Collective collective, std::size_t whole_bytes, bool probes,
+                                const Tune& tune) {
+  if (tune.has_rule_on_devices(collective, whole_bytes)) return "a rule of coll_loom_tune";
+  return probes ? "probes compare it with staging" : "all buffers are on GPUs";
+}
+
+std::string_view links_name(const KernelWay& way) {
+  switch (device::steps::links_of(way.algorithm)) {
+    case device::steps::LinkKind::kRing:
+      return "rings";
+    case device::steps::LinkKind::kTree:
+      return "trees";
+    case device::steps::LinkKind::kPairwise:
+      break;
+  }
+  return "exchange";
+}
+
+std::string_view protocol_name(const KernelWay& way) {
+  switch (way.protocol) {
+    case device::steps::Protocol::kLL:
+      return device::kCostsOfLL.name;
+    case device::steps::Protocol::kLL128:
+      return device::kCostsOfLL128.name;
+    case device::steps::Protocol::kSimple:
+      break;
+  }
+  return device::kCostsOfSimple.name;
+}
+
+std::string text_of(const KernelWay& way) {
+  return fmt::format("{} by {}, {} channel{}", links_name(way), protocol_name(way), way.channels,
+                     way.channels == 1 ? "" : "s");
+}
+
+}  // namespace loom

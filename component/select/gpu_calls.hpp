@@ -1,0 +1,53 @@
+// gpu_calls.hpp -- calls whose buffers lie on GPUs on all ranks of a host: which links they need, what
+// carries them, and whether staging may be as fast. Pure functions of what all ranks share. device_calls.cpp
+// asks them as it goes, gpu_plan.hpp for `loom plan`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "component/select/algorithms.hpp"
+#include "component/select/tune.hpp"
+#include "device/cuda/gpu_facts.hpp"
+#include "device/cuda/gpu_links.hpp"
+#include "device/cuda/kernel_way.hpp"
+
+namespace loom {
+
+/// For the algorithms that `tune` names, on GPUs of all ranks; nothing where that cannot be. Where kernels
+/// are all that is named they share a GPU where they can; beside host_driven they do not, for there they
+/// would wait for multiprocessors that other work of the program has.
+std::optional<device::cuda::GpuLinks::Kind> kind_of_links(const Tune& tune, bool reproducible,
+                                                          std::span<const device::cuda::GpuFacts> facts);
+
+/// The largest form in half of `room`, for the rest is for later communicators, or else in all of it.
+/// Nothing: there is none.
+std::optional<device::cuda::GpuLinks::Form> form_in(const device::cuda::GpuLinks::Form& wanted, int ranks,
+                                                    std::uint64_t room);
+
+/// Whether the algorithm carries such a call over links of this kind; nothing: they are yet to be made.
+bool can_on_gpus(Algorithm algorithm, const Conditions& conditions, device::Collective collective,
+                 std::size_t bytes, bool reproducible, std::optional<device::cuda::GpuLinks::Kind> links);
+
+/// What a kernel may go by.
+device::cuda::KernelLinkage linkage_of(Algorithm algorithm);
+
+/// Whether a call that `algorithm` carries, in `us` as predicted, may be as fast through the host, so that
+/// only a probe tells.
+bool probes_staging(Algorithm algorithm, const Conditions& conditions, device::Collective collective,
+                    std::size_t bytes, double us, const Tune& tune);
+
+/// Why an algorithm on GPUs carries a call: half a sentence for users. probes: of probes_staging().
+std::string_view reason_on_gpus(device::Collective collective, std::size_t whole_bytes, bool probes,
+                                const Tune& tune);
+
+/// For users: "rings", "trees", "exchange"; "LL128"; and "rings by LL128, 16 channels".
+std::string_view links_name(const device::cuda::KernelWay& way);
+std::string_view protocol_name(const device::cuda::KernelWay& way);
+std::string text_of(const device::cuda::KernelWay& way);
+
+}  // namespace loom

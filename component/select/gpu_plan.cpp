@@ -1,0 +1,160 @@
+#include "component/select/gpu_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "component/select/kernel_channels.hpp"
+#include "component/select/select.hpp"
+#include "topo/paths.hpp"
+
+namespace loom {
+namespace {
+
+using device::Collective;
+using device::cuda::GpuFacts;
+using device::cuda::GpuLinks;
+using device::cuda::KernelLinkage;
+using device::cuda::KernelWay;
+
+/// What each rank would tell the others.
+std::vector<GpuFacts> facts_of(const topo::MachineOfRanks& machine, std::uint64_t room) {
+  std::size_t ranks = 0;
+  for (const std::vector<int>& some : machine.sharers) ranks += some.size();
+  std::vector<GpuFacts> facts(ranks);
+  for (std::size_t g = 0; g < machine.sharers.size(); ++g) {
+    const topo::Node& gpu = machine.system.node(machine.system.gpu_of_rank(machine.sharers[g].front()));
+    GpuFacts mine{.room = room, .capability = gpu.gpu().compute_capability, .ipc = true};
+    mine.uuid[0] = static_cast<std::byte>(g & 0xff), mine.uuid[1] = static_cast<std::byte>(g >> 8);
+    const std::string bus_id = gpu.pci ? gpu.pci->bus_id.to_string() : "";
+    bus_id.copy(mine.bus_id.data(), mine.bus_id.size() - 1);
+    for (const int rank : machine.sharers[g]) facts[static_cast<std::size_t>(rank)] = mine;
+  }
+  return facts;
+}
+
+/// Whether NVLink joins the GPUs of any two ranks, or all share one.
+bool may_ll128_between(const topo::MachineOfRanks& machine, const std::vector<GpuFacts>& facts) {
+  for (std::size_t rank = 0; rank < facts.size(); ++rank)
+    if (!device::cuda::nvlink_peers_for_ll128(facts, rank)) return false;
+  const topo::Paths paths(machine.system);
+  const auto gpu = [&](const std::vector<int>& ranks) { return machine.system.gpu_of_rank(ranks.front()); };
+  return std::ranges::all_of(machine.sharers, [&](const std::vector<int>& from) {
+    return std::ranges::all_of(machine.sharers, [&](const std::vector<int>& to) {
+      return paths.physical(gpu(from), gpu(to)).type <= topo::PathType::kNvl;
+    });
+  });
+}
+
+}  // namespace
+
+bool has_gpus(const topo::System& machine) {
+  return std::ranges::any_of(machine.gpus(),
+                             [&](topo::NodeId gpu) { return !machine.node(gpu).gpu().is_virtual; });
+}
+
+topo::MachineOfRanks machine_of_ranks(const topo::System& machine, int ranks) {
+  std::vector<topo::NodeId> gpus(machine.gpus().begin(), machine.gpus().end());
+  std::ranges::sort(gpus, {}, [&](topo::NodeId gpu) { return machine.node(gpu).gpu().rank; });
+  std::vector<topo::RankGpu> of_ranks;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::size_t place = static_cast<std::size_t>(rank) % gpus.size();
+    const topo::Node& gpu = machine.node(gpus[place]);
+    topo::RankGpu mine{.rank = rank,
+                       .bus_id = gpu.pci ? gpu.pci->bus_id : topo::BusId{},
+                       .compute_capability = gpu.gpu().compute_capability};
+    mine.uuid[0] = static_cast<std::byte>(place & 0xff), mine.uuid[1] = static_cast<std::byte>(place >> 8);
+    of_ranks.push_back(std::move(mine));
+  }
+  return topo::with_rank_gpus(machine, of_ranks);
+}
+
+GpuPlan::GpuPlan(const topo::MachineOfRanks& machine, const Tune& tune,
+                 const connect::GpuChannelRequest& request, std::uint64_t room)
+    : tune_(tune) {
+  const std::vector<GpuFacts> facts = facts_of(machine, room);
+  const int ranks = static_cast<int>(facts.size());
+  kind_ = kind_of_links(tune, false, facts);
+  if (!kind_ || *kind_ == GpuLinks::Kind::kHostDriven) {
+    why_no_kernels_ = "ranks share a GPU, where kernels would wait for each other's turn for ever";
+    return;
+  }
+  GpuLinks::Form wanted = *kind_;
+  wanted.channels = request.max_channels;
+  wanted.kernels.may_ll128 = may_ll128_between(machine, facts);
+  std::optional<GpuLinks::Form> form = form_in(wanted, ranks, room);
+  if (form && form->kind != GpuLinks::Kind::kHostDriven) {
+    channels_ =
+        connect::gpu_channels(machine, {.max_channels = form->channels, .most_gbps = request.most_gbps});
+    run_channels(*form, *channels_);
+    form = form_in(*form, ranks, room);
+  }
+  kind_ = form ? std::optional(form->kind) : std::nullopt;
+  if (!kind_ || *kind_ == GpuLinks::Kind::kHostDriven) {
+    why_no_kernels_ = "a GPU has no room left under coll_loom_memory_limit";
+    channels_.reset();
+    return;
+  }
+  may_ll128_ = form->kernels.may_ll128;
+  ways_.emplace(ranks, form->of_kernels(ranks));
+}
+
+std::optional<TimedWay> GpuPlan::by(KernelLinkage linkage, Collective collective,
+                                    std::size_t whole_bytes) const {
+  if (!ways_ || !device::cuda::kernels_carry(collective, linkage)) return {};
+  const KernelWay way = ways_->way(collective, whole_bytes, linkage);
+  return TimedWay{way, ways_->us(way, whole_bytes)};
+}
+
+/// The faster one by rings or trees, where `way` is by other links.
+std::optional<TimedWay> GpuPlan::besides(const KernelWay& way, Collective collective,
+                                         std::size_t whole_bytes) const {
+  std::optional<TimedWay> best;
+  for (const KernelLinkage linkage : {KernelLinkage::kRings, KernelLinkage::kTrees}) {
+    const std::optional<TimedWay> other = by(linkage, collective, whole_bytes);
+    if (!other || device::steps::links_of(other->way.algorithm) == device::steps::links_of(way.algorithm))
+      continue;
+    if (!best || other->us < best->us) best = other;
+  }
+  return best;
+}
+
+std::string GpuPlan::why_staged(const Conditions& conditions, Collective collective, std::size_t bytes,
+                                bool may_wait) const {
+  const std::size_t all = whole_message(collective, conditions.shape.ranks, bytes);
+  const Algorithm wanted = tune_.on_devices(collective, all, [](Algorithm) { return true; });
+  if (wanted == Algorithm::kStaged) return "a rule of coll_loom_tune";
+  const AlgorithmRow& row = row_of(wanted);
+  if (!row.carries(collective)) return fmt::format("{} does not carry {}", row.name, name_of(collective));
+  if (const char* why = row.why_not(conditions, collective)) return why;
+  if (row.may_wait && !may_wait) return fmt::format("{} carries blocking calls alone", row.name);
+  if (!row.takes(conditions, collective, bytes)) return "it has no bytes";
+  return why_no_kernels_;
+}
+
+GpuCall GpuPlan::call(const Conditions& conditions, Collective collective, std::size_t bytes,
+                      bool may_wait) const {
+  const std::size_t all = whole_message(collective, conditions.shape.ranks, bytes);
+  const auto carries = [&](Algorithm algorithm) {
+    return kind_ && (may_wait || !row_of(algorithm).may_wait) &&
+           can_on_gpus(algorithm, conditions, collective, bytes, false, kind_);
+  };
+  GpuCall call{.algorithm = tune_.on_devices(collective, all, carries),
+               .on_host = choose(conditions, collective, bytes, may_wait, tune_).algorithm,
+               .staged_us = staged_us(conditions, collective, bytes, may_wait, tune_)};
+  if (call.algorithm == Algorithm::kStaged) {
+    call.why = why_staged(conditions, collective, bytes, may_wait);
+    return call;
+  }
+  if (is_by_kernel(call.algorithm)) {
+    call.kernel = by(linkage_of(call.algorithm), collective, all);
+    call.runner_up = besides(call.kernel->way, collective, all);
+    call.probes = probes_staging(call.algorithm, conditions, collective, bytes, call.kernel->us, tune_);
+  }
+  call.why = reason_on_gpus(collective, all, call.probes, tune_);
+  return call;
+}
+
+}  // namespace loom

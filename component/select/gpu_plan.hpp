@@ -1,0 +1,75 @@
+// gpu_plan.hpp -- what the plugin does with buffers on the GPUs of a host that a file describes, for the
+// tools: by the functions that it asks itself (gpu_calls.hpp, connect/gpu_channels.hpp,
+// device/cuda/kernel_way.hpp).
+//
+// What only a running program finds out is taken to be well: NVML confirms the NVLinks of the file, no other
+// communicator has memory of the GPUs, no MPS lets ranks share one, and links pass their test. Multicast is
+// never predicted: no kernel uses it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "component/core.h"
+#include "component/select/gpu_calls.hpp"
+#include "connect/gpu_channels.hpp"
+
+namespace loom {
+
+/// Real ones: no ranks' shares of CPUs.
+bool has_gpus(const topo::System& machine);
+/// Rank r on the r-th GPU of the machine in order of its own ranks; those beyond its GPUs on the first ones
+/// again. `machine` is one host, and has a GPU at least.
+topo::MachineOfRanks machine_of_ranks(const topo::System& machine, int ranks);
+
+struct TimedWay {
+  device::cuda::KernelWay way;
+  double us;  ///< predicted
+};
+
+/// What carries a call.
+struct GpuCall {
+  Algorithm algorithm = Algorithm::kStaged;
+  std::optional<TimedWay> kernel = {};       ///< where a kernel carries it
+  std::optional<TimedWay> runner_up = {};    ///< of kernels: by rings or trees
+  Algorithm on_host = Algorithm::kFallback;  ///< what carries staged copies
+  std::optional<double> staged_us = {};      ///< predicted; nothing: of the fallback component
+  bool probes = false;                       ///< the tuner compares it with staging
+  std::string why = {};                      ///< half a sentence
+};
+
+class GpuPlan {
+ public:
+  /// room: bytes of each GPU that links may take. Throws what gpu_channels() throws.
+  GpuPlan(const topo::MachineOfRanks& machine, const Tune& tune,
+          const connect::GpuChannelRequest& request = {}, std::uint64_t room = LOOM_STAGING_BYTES);
+
+  /// Those of the kernels; nullptr where no call can go by one.
+  const connect::GpuChannels* channels() const { return channels_ ? &*channels_ : nullptr; }
+  /// Lines of 128 bytes stay whole between all ranks.
+  bool may_ll128() const { return may_ll128_; }
+
+  /// bytes: device::shared_bytes(), of a call on a communicator of such ranks on each host.
+  GpuCall call(const Conditions& conditions, device::Collective collective, std::size_t bytes,
+               bool may_wait) const;
+  /// How a kernel carries a call over such links; nothing where it cannot.
+  std::optional<TimedWay> by(device::cuda::KernelLinkage linkage, device::Collective collective,
+                             std::size_t whole_bytes) const;
+
+ private:
+  std::optional<TimedWay> besides(const device::cuda::KernelWay& way, device::Collective collective,
+                                  std::size_t whole_bytes) const;
+  std::string why_staged(const Conditions& conditions, device::Collective collective, std::size_t bytes,
+                         bool may_wait) const;
+
+  Tune tune_;
+  std::optional<device::cuda::GpuLinks::Kind> kind_;  ///< of the links that the ranks make
+  const char* why_no_kernels_ = "";                   ///< links of kernels that rules would use
+  bool may_ll128_ = false;
+  std::optional<connect::GpuChannels> channels_;
+  std::optional<device::cuda::KernelWays> ways_;
+};
+
+}  // namespace loom

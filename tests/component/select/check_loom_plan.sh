@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# check_loom_plan.sh -- `loom plan` on the command line: what it prints, and how it ends. Usage: LOOM DATA_FOLDER
+set -euo pipefail
+loom=$1 data=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# expect CODE PATTERN ARGUMENT...: the exit code, and a line of what it says.
+expect() {
+  local code=$1 pattern=$2 got=0
+  shift 2
+  "$loom" plan "$@" >"$work/out" 2>&1 </dev/null || got=$?
+  if [[ $got -ne $code ]] || ! grep -Eq -- "$pattern" "$work/out"; then
+    echo "plan $*: exit code $got, expected $code and /$pattern/ in:" >&2
+    cat "$work/out" >&2
+    exit 1
+  fi
+}
+lacks() { if grep -Eq -- "$1" "$work/out"; then echo "/$1/ in:" >&2; cat "$work/out" >&2; exit 1; fi; }
+
+expect 0 '^allreduce +8 +immediate +[0-9.]+ ' --ranks-per-host 4 --collective allreduce --bytes 8
+expect 0 '^bcast +1M +dbt ' --hosts 8 --ranks-per-host 4 --collective bcast --bytes 1M
+expect 0 '^alltoall ' "$data/dgxh100.xml"
+lacks 'kernel|GPU'
+expect 2 'there is no collective "nosuch"' --collective nosuch
+
+# buffers on GPUs
+gpus=("$data/dgxh100.xml" --memory device)
+expect 0 '^8 GPUs, NVSwitch; 16 rings, 370.8 of at most 370.8 GB/s; 16 trees, ' "${gpus[@]}"
+for line in 'kernels may use LL128' 'offline, in no prediction: multicast' \
+            '^allreduce +8 +kernel +exchange by LL, 1 channel +[0-9.]+  (rings|trees) by LL [0-9.]+ us +[0-9.]+  ' \
+            '^allreduce +1G +kernel +(rings by Simple, 16 channels +[0-9.]+  trees|trees by Simple, 16 channels +[0-9.]+  rings) by' \
+            '^allgather +1G +kernel +rings by Simple, 16 channels +[0-9.]+  - ' '^reduce_scatter ' '^allgatherv '; do
+  grep -Eq -- "$line" "$work/out" || { echo "no /$line/ in:" >&2; cat "$work/out" >&2; exit 1; }
+done
+lacks '^(alltoall|barrier|scan|gather)'
+expect 0 'kernels do without LL128' "$data/pcie-2socket.xml" --memory device
+expect 0 '^bcast .* probes compare it with staging$' "$data/pcie-2socket.xml" --memory device
+expect 0 '^bcast .* all buffers are on GPUs$' "$data/pcie-2socket.xml" --memory device --oversubscribed
+lacks 'probes'
+expect 0 '^alltoall +1M +staged +then [a-z_]+ +[0-9.]+ .* kernel does not carry alltoall' "${gpus[@]}" --collective alltoall --bytes 1M
+expect 0 '^bcast +64K +kernel_tree +trees by .* a rule of coll_loom_tune' "${gpus[@]}" --collective bcast --bytes 64K --tune bcast:kernel_tree
+expect 0 '^bcast +64K +staged .* a rule of coll_loom_tune' "${gpus[@]}" --collective bcast --bytes 64K --tune all:staged
+expect 0 '^bcast +64K +staged .* kernel carries blocking calls alone' "${gpus[@]}" --collective bcast --bytes 64K --nonblocking
+expect 0 '^bcast +64K +staged .* it is for ranks of one host' "${gpus[@]}" --collective bcast --bytes 64K --hosts 2
+expect 0 '^bcast +64K +staged .* ranks share a GPU' "${gpus[@]}" --collective bcast --bytes 64K --ranks-per-host 16
+expect 0 '^3 GPUs, NVSwitch; ' "${gpus[@]}" --ranks-per-host 3
+expect 0 '^1 GPU; ' "$data/gh200.xml" --memory device
+expect 0 '"links": "exchange"' "${gpus[@]}" --json
+for field in '"ll128": true' '"channels": "8 GPUs, NVSwitch' '"predicted_us": ' '"probes_staging": ' '"runner_up": ' '"staged": '; do
+  grep -Fq -- "$field" "$work/out" || { echo "no $field in the JSON" >&2; exit 1; }
+done
+
+# machines that have none
+echo '<system version="1"><cpu numaid="0" affinity="00ff" arch="x86_64"/></system>' >"$work/without.xml"
+expect 2 'without.xml: it has no GPUs' "$work/without.xml" --memory device
+expect 2 'without.xml: it has no GPUs: give --ranks-per-host' "$work/without.xml"
+expect 2 'memory' --memory nowhere

@@ -1,0 +1,134 @@
+// What `loom plan --memory device` says, against the parts that the plugin puts together.
+#include "component/select/gpu_plan.hpp"
+
+#include <gmock/gmock.h>
+
+#include <cstdint>
+#include <string>
+
+#include "component/select/kernel_channels.hpp"
+#include "component/select/select.hpp"
+#include "topo/hwloc_xml.hpp"
+
+namespace loom {
+namespace {
+
+using device::Collective;
+using device::cuda::KernelLinkage;
+using device::cuda::KernelWays;
+using device::steps::Protocol;
+
+constexpr Collective kCarried[] = {
+    Collective::kAllreduce, Collective::kReduce,    Collective::kReduceScatter, Collective::kReduceScatterV,
+    Collective::kBroadcast, Collective::kAllGather, Collective::kAllGatherV};
+
+topo::System machine(const char* name) {
+  return topo::read_system(std::string(LOOM_TEST_DATA "/") + name + ".xml").system;
+}
+
+GpuPlan plan_of(const char* name, int ranks = 8, const char* rules = "",
+                std::uint64_t room = LOOM_STAGING_BYTES) {
+  return {machine_of_ranks(machine(name), ranks), Tune::parse(rules, "rules"), {}, room};
+}
+
+Conditions one_host(int ranks = 8) {
+  return {.shape = {.ranks = ranks, .hosts = 1, .ranks_per_host = ranks}, .single_copy = true};
+}
+
+GpuCall call_on(const GpuPlan& plan, Collective collective, std::size_t bytes, int ranks = 8) {
+  return plan.call(one_host(ranks), collective, bytes, true);
+}
+
+/// The plugin's: DeviceCalls::make_links(), KernelExecutor::start() and DeviceCalls::window_of().
+TEST(GpuPlan, IsWhatThePluginPutsTogether) {
+  for (const auto& [name, ll128] :
+       {std::pair("dgx1v", false), {"dgxa100", true}, {"dgxh100", true}, {"pcie-2socket", false}}) {
+    const topo::MachineOfRanks eight = machine_of_ranks(machine(name), 8);
+    const connect::GpuChannels found = connect::gpu_channels(eight);
+    const KernelWays ways(8, kernel_channels_of(found, {.may_ll128 = ll128}));
+    const GpuPlan plan(eight, {});
+    ASSERT_NE(plan.channels(), nullptr);
+    EXPECT_EQ(plan.channels()->summary, found.summary);
+    EXPECT_EQ(plan.may_ll128(), ll128) << name;
+    for (const Collective collective : kCarried)
+      for (std::size_t bytes = 8; bytes <= std::size_t{1} << 28; bytes *= 8) {
+        const std::size_t all = whole_message(collective, 8, bytes);
+        const auto way = ways.way(collective, all, KernelLinkage::kAny);
+        const GpuCall call = call_on(plan, collective, bytes);
+        EXPECT_EQ(call.algorithm, Algorithm::kKernel);
+        ASSERT_TRUE(call.kernel);
+        EXPECT_EQ(text_of(call.kernel->way), text_of(way)) << name << " " << all;
+        EXPECT_EQ(call.kernel->way.algorithm, way.algorithm);
+        EXPECT_EQ(call.kernel->us, ways.us(way, all));
+        EXPECT_EQ(call.probes, may_pay_to_stage(one_host(), collective, bytes, ways.us(way, all), {}));
+        if (call.runner_up) {
+          EXPECT_GE(call.runner_up->us, call.kernel->us);
+        }
+      }
+  }
+}
+
+TEST(GpuPlan, NamesTheOtherLinksAsTheRunnerUp) {
+  const GpuPlan plan = plan_of("dgxh100");
+  EXPECT_TRUE(call_on(plan, Collective::kAllreduce, 1 << 30).runner_up);
+  EXPECT_TRUE(call_on(plan, Collective::kAllreduce, 8).runner_up) << "of an exchange";
+  EXPECT_FALSE(call_on(plan, Collective::kAllGather, 1 << 20).runner_up) << "no tree gathers";
+}
+
+TEST(GpuPlan, TakesTheUsersRules) {
+  const GpuPlan trees = plan_of("dgxh100", 8, "all:kernel,allreduce:kernel_tree,bcast:staged");
+  const GpuCall tree = call_on(trees, Collective::kAllreduce, 8);
+  EXPECT_EQ(tree.algorithm, Algorithm::kKernelTree);
+  EXPECT_EQ(links_name(tree.kernel->way), "trees");
+  EXPECT_FALSE(tree.probes);
+  EXPECT_EQ(tree.why, "a rule of coll_loom_tune");
+  const GpuCall staged = call_on(trees, Collective::kBroadcast, 1 << 20);
+  EXPECT_EQ(staged.algorithm, Algorithm::kStaged);
+  EXPECT_EQ(staged.why, "a rule of coll_loom_tune");
+  EXPECT_GT(staged.staged_us.value_or(0), 0);
+  EXPECT_EQ(plan_of("dgxh100", 8, "all:staged").channels(), nullptr) << "nobody looks for them";
+}
+
+TEST(GpuPlan, SaysWhyACallIsStaged) {
+  const GpuPlan plan = plan_of("dgxh100");
+  const auto why = [&](const Conditions& conditions, Collective collective, std::size_t bytes,
+                       bool may_wait = true) {
+    const GpuCall call = plan.call(conditions, collective, bytes, may_wait);
+    EXPECT_EQ(call.algorithm, Algorithm::kStaged);
+    EXPECT_FALSE(call.kernel);
+    return call.why;
+  };
+  EXPECT_EQ(why(one_host(), Collective::kAllToAll, 1 << 20), "kernel does not carry alltoall");
+  EXPECT_EQ(why(one_host(), Collective::kAllreduce, 0), "it has no bytes");
+  EXPECT_EQ(why(one_host(), Collective::kAllreduce, 8, false), "kernel carries blocking calls alone");
+  const Conditions two{.shape = {.ranks = 16, .hosts = 2, .ranks_per_host = 8}};
+  EXPECT_EQ(why(two, Collective::kAllreduce, 8), "it is for ranks of one host");
+}
+
+TEST(GpuPlan, StagesWhereRanksShareAGpuOrLinksHaveNoRoom) {
+  const GpuCall shared = call_on(plan_of("dgxh100", 9), Collective::kAllreduce, 1 << 20, 9);
+  EXPECT_EQ(shared.algorithm, Algorithm::kStaged);
+  EXPECT_THAT(shared.why, ::testing::HasSubstr("ranks share a GPU"));
+  const GpuCall driven = call_on(plan_of("dgxh100", 9, "all:host_driven"), Collective::kAllreduce, 8, 9);
+  EXPECT_EQ(driven.algorithm, Algorithm::kHostDriven) << "which ranks of a GPU may do";
+  const GpuCall crowded = call_on(plan_of("dgxh100", 8, "", 3 << 20), Collective::kAllreduce, 8);
+  EXPECT_THAT(crowded.why, ::testing::HasSubstr("no room left"));
+}
+
+/// As links in little memory do.
+TEST(GpuPlan, HasFewerChannelsInLittleMemory) {
+  const GpuPlan plan = plan_of("dgxh100", 8, "", 32 << 20);
+  ASSERT_NE(plan.channels(), nullptr);
+  EXPECT_LT(plan.channels()->rings.size(), plan_of("dgxh100").channels()->rings.size());
+  EXPECT_EQ(call_on(plan, Collective::kAllGather, 1 << 27).kernel->way.channels,
+            static_cast<int>(plan.channels()->rings.size()));
+}
+
+/// Only some of a machine's GPUs: on a DGX-1V the first four are all joined by NVLinks, eight are not.
+TEST(GpuPlan, AsksForNvlinkBetweenAllGpusThatRanksHave) {
+  EXPECT_TRUE(plan_of("dgx1v", 4).may_ll128());
+  EXPECT_FALSE(plan_of("dgx1v", 5).may_ll128());
+}
+
+}  // namespace
+}  // namespace loom

@@ -1,0 +1,97 @@
+#include "tools/plan_on_gpus.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tools/options.hpp"
+#include "tools/words.hpp"
+
+namespace loom::tools {
+namespace {
+
+std::string us_text(const std::optional<double>& us) {
+  return us ? fmt::format("{:.1f}", *us) : "-";
+}
+
+/// By what a call goes: a kernel's links, or the algorithm that carries staged copies.
+std::string way_text(const GpuCall& call) {
+  if (call.kernel) return text_of(call.kernel->way);
+  return call.algorithm == Algorithm::kStaged ? fmt::format("then {}", name_of(call.on_host)) : "-";
+}
+
+std::string runner_up_text(const std::optional<TimedWay>& way) {
+  if (!way) return "-";
+  return fmt::format("{} by {} {:.1f} us", links_name(way->way), protocol_name(way->way), way->us);
+}
+
+nlohmann::json to_json(const std::optional<double>& us) {
+  return us ? nlohmann::json(*us) : nlohmann::json();
+}
+
+nlohmann::json to_json(const TimedWay& way) {
+  return {{"links", links_name(way.way)},
+          {"protocol", protocol_name(way.way)},
+          {"channels", way.way.channels},
+          {"predicted_us", way.us}};
+}
+
+nlohmann::json to_json(const GpuRow& row) {
+  const GpuCall& call = row.call;
+  nlohmann::json one = {
+      {"collective", name_of(row.collective)},
+      {"bytes", row.whole},
+      {"algorithm", name_of(call.algorithm)},
+      {"staged", {{"algorithm", name_of(call.on_host)}, {"predicted_us", to_json(call.staged_us)}}},
+      {"probes_staging", call.probes},
+      {"why", call.why}};
+  if (call.kernel) one["kernel"] = to_json(*call.kernel);
+  if (call.runner_up) one["runner_up"] = to_json(*call.runner_up);
+  return one;
+}
+
+}  // namespace
+
+void print(const GpuPlan& plan, const Conditions& conditions, const std::vector<GpuRow>& rows) {
+  if (const connect::GpuChannels* channels = plan.channels();
+      channels != nullptr && conditions.shape.hosts == 1) {
+    tell(channels->notes);
+    fmt::print("{}\n", channels->summary);
+    fmt::print("kernels {}\n", plan.may_ll128()
+                                   ? "may use LL128: NVLink joins the GPUs"
+                                   : "do without LL128: NVLink does not join the GPUs of all ranks");
+  }
+  fmt::print("offline, in no prediction: multicast (NVLS), NVLink between hosts\n");
+  static constexpr char kRow[] = "{:<21}{:>8}  {:<12}{:<32}{:>12}  {:<30}{:>10}  {}\n";
+  fmt::print(kRow, "collective", "bytes", "algorithm", "by", "predicted us", "runner-up", "staged us", "why");
+  for (const GpuRow& row : rows) {
+    const GpuCall& call = row.call;
+    std::string us = "-";
+    if (call.algorithm == Algorithm::kStaged)
+      us = us_text(call.staged_us);
+    else if (call.kernel)
+      us = us_text(call.kernel->us);
+    fmt::print(kRow, name_of(row.collective), bytes_text(row.whole), name_of(call.algorithm), way_text(call),
+               us, runner_up_text(call.runner_up), us_text(call.staged_us), call.why);
+  }
+}
+
+void print_json(const GpuPlan& plan, const Conditions& conditions, const std::vector<GpuRow>& rows) {
+  nlohmann::json all = {{"memory", "device"},
+                        {"ranks", conditions.shape.ranks},
+                        {"hosts", conditions.shape.hosts},
+                        {"ranks_per_host", conditions.shape.ranks_per_host},
+                        {"ll128", plan.may_ll128()},
+                        {"offline", {"multicast", "NVLink between hosts"}},
+                        {"decisions", nlohmann::json::array()}};
+  if (const connect::GpuChannels* channels = plan.channels();
+      channels != nullptr && conditions.shape.hosts == 1) {
+    all["notes"] = channels->notes;
+    all["channels"] = channels->summary;
+  }
+  for (const GpuRow& row : rows) all["decisions"].push_back(to_json(row));
+  fmt::print("{}\n", all.dump(2));
+}
+
+}  // namespace loom::tools
