@@ -1,7 +1,9 @@
 #include "component/mca/staging.h"
 
 #include "component/mca/arrays.h"
+#include "component/mca/cuda_aware.h"
 #include "component/mca/setup.h"
+#include "component/mca/way.h"
 #include "component/mca/wrapper_request.h"
 
 /* The blocks of each side's buffer that this rank reads, and those that it writes. A reduction has sides of
@@ -22,6 +24,9 @@ struct coll_loom_staging {
   int which;                           /* the collective */
   struct loom_streamed_copies* copies; /* NULL: all is copied before and after the call */
   struct loom_polled_copies* polled;   /* of a call that does not wait, as long as it goes on */
+  bool for_loom;                       /* coll_loom_staging_is_for_loom */
+  bool is_late;                        /* the copies bring the operands alone, if loom carries the call */
+  struct coll_loom_staged_call call;   /* for coll_loom_perform */
   struct {
     struct loom_staging_buffer* staging_buffer; /* NULL: the buffer is on the host, or not of this rank */
     struct regions load, store;
@@ -274,14 +279,39 @@ static void explain(struct coll_loom_module* self, int which, bool overlaps) {
               overlaps ? ", part by part if the call goes that way" : "");
 }
 
-int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_args* args, bool may_wait,
+/* Whether the fallback component finds this rank's bytes on a device by the addresses of their buffers: not
+ * from MPI_BOTTOM, and not by displacements that lead there from host memory. */
+static bool are_found_by_address(const struct coll_loom_module* self, const struct significant* significant,
+                                 const struct coll_loom_args* args) {
+  const char* const where = coll_loom_name(self->communicator);
+  for (int side = 0; side < LOOM_SIDE_COUNT; ++side) {
+    const char* address = first_byte(&significant->load[side]);
+    if (address == NULL) address = first_byte(&significant->store[side]);
+    if (address == NULL) continue;
+    const void* const buffer = coll_loom_side_of(args, (enum loom_side)side)->buffer;
+    bool is_there = false;
+    if (buffer == MPI_BOTTOM || loom_is_on_device(address, where, &is_there) != LOOM_SUCCESS) return false;
+    bool begins_there = is_there;
+    if (address != buffer && loom_is_on_device(buffer, where, &begins_there) != LOOM_SUCCESS) return false;
+    if (begins_there != is_there) return false;
+    if (is_there) coll_loom_tell_cuda_aware(self);
+  }
+  return true;
+}
+
+int coll_loom_stage(struct coll_loom_module* self, int which, enum coll_loom_form form,
+                    const mca_coll_base_module_t* fallback, struct coll_loom_args* args,
                     struct coll_loom_staging** staging) {
+  const struct coll_loom_args given = *args;
   struct significant significant;
+  const bool may_wait = form != COLL_LOOM_NONBLOCKING_FORM;
   *staging = NULL;
-  significant_of(self, which, args, &significant);
+  significant_of(self, which, &given, &significant);
+  const bool takes_devices = coll_loom_falls_back_on_devices(self, which, form, fallback);
+  if (OPAL_UNLIKELY(takes_devices) && coll_loom_always_falls_back(self, args) &&
+      are_found_by_address(self, &significant, &given))
+    return OMPI_SUCCESS;
   int result = stage_side(self, &significant, LOOM_IN, may_wait, &args->in.buffer, staging);
-  /* `significant` has the blocks in the program's buffers: stage_side() has already replaced args->in.buffer.
-   */
   if (OPAL_LIKELY(result == LOOM_SUCCESS))
     result = stage_side(self, &significant, LOOM_OUT, may_wait, &args->out.buffer, staging);
   if (OPAL_LIKELY(result == LOOM_SUCCESS)) {
@@ -289,11 +319,18 @@ int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_a
     if (loom_significance_of(which)->traits & LOOM_SHARES_BUFFER) args->in.buffer = args->out.buffer;
     (*staging)->self = self;
     (*staging)->which = which;
+    (*staging)->for_loom =
+        takes_devices && form == COLL_LOOM_BLOCKING_FORM && are_found_by_address(self, &significant, &given);
+    coll_loom_tell_cuda_aware(self);
     return OMPI_SUCCESS;
   }
   if (*staging != NULL) coll_loom_staging_free(*staging);
   *staging = NULL;
   return fail(self, which, result);
+}
+
+bool coll_loom_staging_is_for_loom(const struct coll_loom_staging* staging) {
+  return staging->for_loom;
 }
 
 int coll_loom_staging_begin(struct coll_loom_staging* staging) {
@@ -328,28 +365,52 @@ static bool may_stream(const struct coll_loom_staging* staging) {
   return longest >= coll_loom_variables.overlap_bytes;
 }
 
-int coll_loom_staging_begin_blocking(struct coll_loom_staging* staging) {
-  if (may_stream(staging)) {
-    struct loom_streamed_side sides[LOOM_SIDE_COUNT];
-    size_t n = 0;
-    for (int side = 0; side < LOOM_SIDE_COUNT; ++side) {
-      const struct regions *const load = &staging->sides[side].load, *const store =
-                                                                         &staging->sides[side].store;
-      if (staging->sides[side].staging_buffer == NULL) continue;
-      sides[n++] = (struct loom_streamed_side){.staging_buffer = staging->sides[side].staging_buffer,
-                                               .load = load->number > 0 ? load->list : NULL,
-                                               .store = store->number > 0 ? store->list : NULL};
-    }
-    staging->copies = loom_streamed_copies_create(sides, n);
+static struct loom_streamed_copies* stream(const struct coll_loom_staging* staging) {
+  struct loom_streamed_side sides[LOOM_SIDE_COUNT];
+  size_t n = 0;
+  for (int side = 0; side < LOOM_SIDE_COUNT; ++side) {
+    const struct regions *const load = &staging->sides[side].load, *const store = &staging->sides[side].store;
+    if (staging->sides[side].staging_buffer == NULL) continue;
+    sides[n++] = (struct loom_streamed_side){.staging_buffer = staging->sides[side].staging_buffer,
+                                             .load = load->number > 0 ? load->list : NULL,
+                                             .store = store->number > 0 ? store->list : NULL};
   }
-  if (staging->copies == NULL) return coll_loom_staging_begin(staging);
-  explain(staging->self, staging->which, true);
-  staging->self->copies = staging->copies;
+  return loom_streamed_copies_create(sides, n);
+}
+
+static struct loom_streamed_copies* copy_late(const struct coll_loom_staging* staging) {
+  struct loom_late_side sides[LOOM_SIDE_COUNT];
+  size_t n = 0;
+  for (int side = 0; side < LOOM_SIDE_COUNT; ++side) {
+    const struct regions* const load = &staging->sides[side].load;
+    if (load->number == 0) continue;
+    sides[n++] = (struct loom_late_side){staging->sides[side].staging_buffer, load->list, load->number};
+  }
+  return loom_late_copies_create(sides, n);
+}
+
+int coll_loom_staging_begin_blocking(struct coll_loom_staging* staging, const struct coll_loom_args* args) {
+  if (may_stream(staging)) staging->copies = stream(staging);
+  if (staging->copies != NULL) {
+    explain(staging->self, staging->which, true);
+  } else if (staging->for_loom) {
+    staging->copies = copy_late(staging);
+    staging->is_late = staging->copies != NULL;
+  }
+  if (staging->copies == NULL) {
+    const int error = coll_loom_staging_begin(staging);
+    if (error != OMPI_SUCCESS) return error;
+  }
+  staging->call =
+      (struct coll_loom_staged_call){.copies = staging->copies, .args = staging->for_loom ? args : NULL};
+  if (staging->copies != NULL || staging->for_loom) staging->self->staged = &staging->call;
   return OMPI_SUCCESS;
 }
 
 int coll_loom_staging_end(struct coll_loom_staging* staging, int error) {
-  if (staging->copies != NULL && error == OMPI_SUCCESS) {
+  if (staging->call.fell_back) return error; /* the results are in the program's buffers */
+  if (staging->is_late) explain(staging->self, staging->which, false);
+  if (staging->copies != NULL && !staging->is_late && error == OMPI_SUCCESS) {
     const int result =
         loom_streamed_copies_finish(staging->copies, coll_loom_name(staging->self->communicator));
     return result == LOOM_SUCCESS ? OMPI_SUCCESS : coll_loom_error_class(result);
