@@ -19,6 +19,7 @@
  *   coll_loom.h
  *   wrapper_request.h            a request around another one
  *   request_base.h               what all of loom's requests share
+ *   regions.h                    which bytes a call reads and writes
  *   fallback_request.h, persistent.h, arrays.h, operands.h, calls.h, kernels.h, ompi_compat.h */
 #ifndef LOOM_COMPONENT_MCA_COLL_LOOM_H
 #define LOOM_COMPONENT_MCA_COLL_LOOM_H
