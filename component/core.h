@@ -245,6 +245,9 @@ bool loom_wants_devices(void);
  * again among the libraries that the process has loaded since. */
 bool loom_may_have_device_memory(void);
 
+/* Whether UCX, as this process's environment has Open MPI open it, moves memory of CUDA's devices. */
+bool loom_ucx_moves_device_memory(void);
+
 /* LOOM_SUCCESS and *yes, or LOOM_ERR_DEVICE. where: for messages, as in the following. */
 int loom_is_on_device(const void* address, const char* where, bool* yes);
 
@@ -275,6 +278,14 @@ struct loom_streamed_side {
   const struct loom_strided_region *load, *store;
 };
 struct loom_streamed_copies* loom_streamed_copies_create(const struct loom_streamed_side* sides, size_t n);
+/* For a call that may be declined: copies its operands all at once when they are needed. Has no results, so
+ * it is never finished. NULL: there is no memory. */
+struct loom_late_side {
+  struct loom_staging_buffer* staging_buffer;
+  const struct loom_strided_region* load;
+  uint64_t loads;
+};
+struct loom_streamed_copies* loom_late_copies_create(const struct loom_late_side* sides, size_t n);
 /* Waits until all operands are in host memory, where another component performs the call. */
 int loom_streamed_copies_need_all(struct loom_streamed_copies* copies, const char* where);
 /* Waits until all results are in the program's buffers. */

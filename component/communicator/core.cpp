@@ -6,13 +6,16 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "component/communicator/communicator.hpp"
 #include "component/communicator/failure.hpp"
 #include "component/communicator/set_up.hpp"
+#include "device/cuda/late_copies.hpp"
 #include "device/cuda/polled_copies.hpp"
 #include "device/cuda/streamed_copies.hpp"
+#include "ucx_transport/memory_types.hpp"
 
 using loom::Communicator;
 using loom::Process;
@@ -71,6 +74,8 @@ int at_device_boundary(const char* where, Body&& body) noexcept {
   }
 }
 
+using loom::device::cuda::LateCopies;
+using loom::device::cuda::LateSide;
 using loom::device::cuda::PolledCopies;
 using loom::device::cuda::StagingBuffer;
 using loom::device::cuda::StreamedCopies;
@@ -263,6 +268,10 @@ int loom_is_on_device(const void* address, const char* where, bool* yes) {
   });
 }
 
+bool loom_ucx_moves_device_memory() {
+  return loom::ucx_transport::open_mpi_moves_cuda_memory();
+}
+
 // A loom_staging_buffer is a StagingBuffer that C cannot look into.
 int loom_staging_buffer_create(const void* address, loom_strided_region* load, uint64_t loads,
                                loom_strided_region* store, uint64_t stores, bool may_wait, const char* where,
@@ -292,11 +301,14 @@ int loom_copy_regions(loom_staging_buffer* staging_buffer, const loom_strided_re
   });
 }
 
-// A loom_streamed_copies is the Streaming base of a StreamedCopies, for a call points to one; C cannot look
-// into it.
+// A loom_streamed_copies is the Streaming base of a StreamedCopies or LateCopies, for a call points to one; C
+// cannot look into it.
 namespace {
-StreamedCopies& streamed(loom_streamed_copies* copies) {
-  return *static_cast<StreamedCopies*>(reinterpret_cast<loom::device::Streaming*>(copies));
+loom_streamed_copies* for_c(loom::device::Streaming* copies) {
+  return reinterpret_cast<loom_streamed_copies*>(copies);
+}
+loom::device::Streaming& streaming(loom_streamed_copies* copies) {
+  return *reinterpret_cast<loom::device::Streaming*>(copies);
 }
 }  // namespace
 
@@ -311,8 +323,19 @@ loom_streamed_copies* loom_streamed_copies_create(const loom_streamed_side* side
       if (sides[i].load != nullptr) all[i].load = *reinterpret_cast<const StridedRegion*>(sides[i].load);
       if (sides[i].store != nullptr) all[i].store = *reinterpret_cast<const StridedRegion*>(sides[i].store);
     }
-    loom::device::Streaming* const copies = new StreamedCopies(all);
-    return reinterpret_cast<loom_streamed_copies*>(copies);
+    return for_c(new StreamedCopies(all));
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+loom_streamed_copies* loom_late_copies_create(const loom_late_side* sides, std::size_t n) {
+  try {
+    std::vector<LateSide> all(n);
+    for (std::size_t i = 0; i < n; ++i)
+      all[i] = {reinterpret_cast<StagingBuffer*>(sides[i].staging_buffer),
+                strided(sides[i].load, sides[i].loads)};
+    return for_c(new LateCopies(std::move(all)));
   } catch (const std::exception&) {
     return nullptr;
   }
@@ -320,20 +343,20 @@ loom_streamed_copies* loom_streamed_copies_create(const loom_streamed_side* side
 
 int loom_streamed_copies_need_all(loom_streamed_copies* copies, const char* where) {
   return at_device_boundary(where, [&]() -> int {
-    streamed(copies).need_all();
+    streaming(copies).need_all();
     return LOOM_SUCCESS;
   });
 }
 
 int loom_streamed_copies_finish(loom_streamed_copies* copies, const char* where) {
   return at_device_boundary(where, [&]() -> int {
-    streamed(copies).finish();
+    static_cast<StreamedCopies&>(streaming(copies)).finish();
     return LOOM_SUCCESS;
   });
 }
 
 void loom_streamed_copies_destroy(loom_streamed_copies* copies) {
-  if (copies != nullptr) delete &streamed(copies);
+  if (copies != nullptr) delete &streaming(copies);
 }
 
 // A loom_polled_copies is a PolledCopies that C cannot look into.

@@ -1,5 +1,5 @@
 /* The arrays of a call (counts, displacements, types): how many elements they have on this rank, and copies
- * of them for calls that start later. Includes operands.h downwards; staging.c, deferred.c and
+ * of them for calls that start later. Includes operands.h downwards; regions.c, deferred.c and
  * staged_request.c include it. */
 #ifndef LOOM_COMPONENT_MCA_ARRAYS_H
 #define LOOM_COMPONENT_MCA_ARRAYS_H

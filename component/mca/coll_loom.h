@@ -8,16 +8,18 @@
  *   entries.h (allgatherv.c too) what Open MPI calls
  *   device.h, staged_request.h   calls with buffers on devices
  *   perform.h, make_request.h    a call that waits, and one that does not
- *   way.h                        who carries a call
+ *   staging.h                    copies of buffers on devices
+ *   way.h, cuda_aware.h          who carries a call, and whether the fallback component takes such buffers
  *   connecting.h                 set-up that goes on while the program does
  *   core_request.h, in_order_request.c, alltoall_in_place.h, checked_start.h, deferred.h    kinds of requests
- *   staging.h, check.h, in_order.h
+ *   check.h, in_order.h
  *   held.h                       calls that cannot start yet, and those after them
  *   setup.h                      set-up that waits; failures
  *   fallback.h                   blocking calls of the fallback component
  *   coll_loom.h
  *   wrapper_request.h            a request around another one
  *   request_base.h               what all of loom's requests share
+ *   regions.h                    which bytes a call reads and writes
  *   fallback_request.h, persistent.h, arrays.h, operands.h, calls.h, kernels.h, ompi_compat.h */
 #ifndef LOOM_COMPONENT_MCA_COLL_LOOM_H
 #define LOOM_COMPONENT_MCA_COLL_LOOM_H
@@ -84,6 +86,15 @@ struct coll_loom_held_queue {
   struct coll_loom_module* next_module; /* in the list of modules that hold calls */
 };
 
+/* A blocking call with staging buffers. */
+struct coll_loom_staged_call {
+  struct loom_streamed_copies* copies; /* for loom_call.streaming; or NULL: its operands are there */
+  /* The call with its staging buffers; if loom declines it, the fallback component gets the program's buffers
+   * as they are, and `fell_back` is set. NULL: coll_loom_perform gets the staging buffers itself. */
+  const struct coll_loom_args* args;
+  bool fell_back;
+};
+
 struct coll_loom_module {
   mca_coll_base_module_t super;
   enum coll_loom_state state;
@@ -100,8 +111,8 @@ struct coll_loom_module {
   struct coll_loom_connection connection; /* while connecting */
   struct coll_loom_starts starts;
   struct coll_loom_held_queue held;
-  bool one_host;                       /* all ranks are on this host: loom performs everything */
-  struct loom_streamed_copies* copies; /* of the blocking call that coll_loom_perform gets next */
+  bool one_host;                        /* all ranks are on this host: loom performs everything */
+  struct coll_loom_staged_call* staged; /* the blocking call that coll_loom_perform gets next, or NULL */
   bool stages;        /* there may be buffers on devices, and the entry points look for them */
   bool wants_devices; /* and algorithms on GPUs may carry calls */
   struct coll_loom_operands operands; /* of the blocking call */

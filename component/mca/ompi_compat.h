@@ -11,12 +11,16 @@
 #include "ompi/datatype/ompi_datatype.h"
 #include "ompi/mca/coll/base/base.h"
 #include "ompi/mca/coll/coll.h"
+#include "ompi/mca/pml/base/base.h"
 #include "ompi/op/op.h"
 #include "opal/mca/base/mca_base_pvar.h"
 #include "opal/mca/base/mca_base_var.h"
 #include "opal/runtime/opal_progress.h"
 #include "opal/util/output.h"
 #include "opal/util/show_help.h"
+#if OMPI_MAJOR_VERSION == 4
+#include "opal/runtime/opal_params.h" /* opal_cuda_support */
+#endif
 
 /* The component must state exactly the library's version. */
 #if OMPI_MAJOR_VERSION == 4
@@ -148,6 +152,22 @@ static inline const char* coll_loom_name(const ompi_communicator_t* communicator
 #else
 #define COLL_LOOM_PROC_FAILED MPI_ERR_OTHER
 #endif
+
+/* Whether Open MPI has been built with CUDA, and uses it in this process. Up to 4.1 MPIX_Query_cuda_support
+ * tells the first alone. It is an extension, which a build may lack. */
+__attribute__((weak)) int MPIX_Query_cuda_support(void);
+#if OMPI_MAJOR_VERSION == 4
+#define COLL_LOOM_CUDA_IS_ON opal_cuda_support
+#else
+#define COLL_LOOM_CUDA_IS_ON true
+#endif
+static inline bool coll_loom_open_mpi_uses_cuda(void) {
+  return MPIX_Query_cuda_support != NULL && MPIX_Query_cuda_support() == 1 && COLL_LOOM_CUDA_IS_ON;
+}
+/* What carries its messages: "ob1", "ucx". */
+static inline const char* coll_loom_messages_by(void) {
+  return mca_pml_base_selected_component.pmlm_version.mca_component_name;
+}
 
 /* Whether messages can go through opal_show_help, which shows a message of many ranks only once. In 6.0 it
  * knows only the texts that were compiled into Open MPI, although its header promises more. In 4.1 with PMIx

@@ -58,9 +58,12 @@ static bool perform(struct coll_loom_module* self, const struct coll_loom_args* 
 }
 
 bool coll_loom_perform(struct coll_loom_module* self, const struct coll_loom_args* args, int* error) {
-  struct loom_streamed_copies* const copies = self->copies;
-  self->copies = NULL;
-  return perform(self, args, copies, error) || !fetch_all(self, copies, error);
+  struct coll_loom_staged_call* const staged = self->staged;
+  if (OPAL_LIKELY(staged == NULL)) return perform(self, args, NULL, error);
+  self->staged = NULL;
+  if (perform(self, staged->args != NULL ? staged->args : args, staged->copies, error)) return true;
+  staged->fell_back = staged->args != NULL;
+  return !staged->fell_back && !fetch_all(self, staged->copies, error);
 }
 
 bool coll_loom_has_ended(struct coll_loom_module* self, int result, int* error) {

@@ -1,200 +1,24 @@
 #include "component/mca/staging.h"
 
-#include "component/mca/arrays.h"
+#include "component/mca/cuda_aware.h"
+#include "component/mca/regions.h"
 #include "component/mca/setup.h"
+#include "component/mca/way.h"
 #include "component/mca/wrapper_request.h"
-
-/* The blocks of each side's buffer that this rank reads, and those that it writes. A reduction has sides of
- * one block. */
-struct significant {
-  struct coll_loom_side operand, result;
-  struct coll_loom_blocks load[LOOM_SIDE_COUNT], store[LOOM_SIDE_COUNT];
-};
-
-struct regions {
-  struct loom_strided_region* list;
-  size_t number, room;
-  bool failed; /* there was no memory */
-};
 
 struct coll_loom_staging {
   struct coll_loom_module* self;
   int which;                           /* the collective */
   struct loom_streamed_copies* copies; /* NULL: all is copied before and after the call */
   struct loom_polled_copies* polled;   /* of a call that does not wait, as long as it goes on */
+  bool for_loom;                       /* coll_loom_staging_is_for_loom */
+  bool is_late;                        /* the copies bring the operands alone, if loom carries the call */
+  struct coll_loom_staged_call call;   /* for coll_loom_perform */
   struct {
     struct loom_staging_buffer* staging_buffer; /* NULL: the buffer is on the host, or not of this rank */
-    struct regions load, store;
+    struct coll_loom_regions load, store;
   } sides[LOOM_SIDE_COUNT];
 };
-
-/* ---- What is read and written? Reads only arguments that are significant on this rank. */
-
-/* Elements of the operand. */
-static size_t operand_count(const struct loom_significance* row, const struct coll_loom_side* in,
-                            size_t ranks) {
-  if (row->sides[LOOM_IN].blocks == LOOM_ONE_BLOCK) return in->count;
-  if (row->sides[LOOM_IN].arrays == 0) return ranks * in->count;
-  size_t count = 0;
-  for (size_t part = 0; part < ranks; ++part) count += coll_loom_count_at(in->counts, part);
-  return count;
-}
-
-static void significant_of_reduction(const struct coll_loom_module* self, const struct loom_significance* row,
-                                     const struct coll_loom_args* args, loom_role role,
-                                     struct significant* of) {
-  const struct coll_loom_side* const in = &args->in;
-  const bool in_place = in->buffer == MPI_IN_PLACE;
-  const size_t result = row->sides[LOOM_IN].arrays == 0
-                            ? in->count
-                            : coll_loom_count_at(in->counts, (size_t)ompi_comm_rank(self->communicator));
-  of->operand =
-      (struct coll_loom_side){.buffer = in_place ? args->out.buffer : in->buffer,
-                              .count = operand_count(row, in, (size_t)ompi_comm_size(self->communicator)),
-                              .type = in->type};
-  of->result = (struct coll_loom_side){.buffer = args->out.buffer, .count = result, .type = in->type};
-  of->load[in_place ? LOOM_OUT : LOOM_IN] =
-      (struct coll_loom_blocks){&of->operand, 0, loom_is_significant(row, LOOM_IN, role)};
-  of->store[LOOM_OUT] = (struct coll_loom_blocks){&of->result, 0, loom_is_significant(row, LOOM_OUT, role)};
-  if (row->traits & LOOM_UPDATES_RESULT) of->load[LOOM_OUT] = of->store[LOOM_OUT];
-}
-
-static void significant_of_move(const struct coll_loom_module* self, const struct loom_significance* row,
-                                const struct coll_loom_args* args, loom_role role, struct significant* of) {
-  int each[LOOM_SIDE_COUNT];
-  coll_loom_peers_of(self->communicator, row->collective, each);
-  struct coll_loom_blocks blocks[LOOM_SIDE_COUNT];
-  const bool in_place =
-      coll_loom_find_blocks(args, row, role, ompi_comm_rank(self->communicator), each, blocks);
-  const bool reads_out =
-      (in_place && row->in_place.side == LOOM_IN) || (row->traits & LOOM_SHARES_BUFFER) != 0;
-  of->load[reads_out ? LOOM_OUT : LOOM_IN] = blocks[LOOM_IN];
-  if (!in_place || row->in_place.side != LOOM_OUT) of->store[LOOM_OUT] = blocks[LOOM_OUT];
-}
-
-static void significant_of(const struct coll_loom_module* self, int which, const struct coll_loom_args* args,
-                           struct significant* of) {
-  const struct loom_significance* const row = loom_significance_of(which);
-  const loom_role role = coll_loom_role_of(self->communicator, args->root);
-  memset(of, 0, sizeof *of);
-  if (loom_reduces(which))
-    significant_of_reduction(self, row, args, role, of);
-  else
-    significant_of_move(self, row, args, role, of);
-}
-
-/* ---- Which bytes are they? */
-
-static void add(struct regions* regions, char* device, size_t row_bytes, size_t rows, size_t pitch) {
-  if (regions->failed) return;
-  if (regions->number == regions->room) {
-    const size_t room = regions->room == 0 ? 4 : 2 * regions->room;
-    struct loom_strided_region* const list = realloc(regions->list, room * sizeof *list);
-    if (list == NULL) {
-      regions->failed = true;
-      return;
-    }
-    regions->list = list;
-    regions->room = room;
-  }
-  regions->list[regions->number++] =
-      (struct loom_strided_region){.device = device, .row_bytes = row_bytes, .rows = rows, .pitch = pitch};
-}
-
-/* Adds rows as one region, if they do not overlap. */
-static void add_rows(struct regions* regions, char* device, size_t row_bytes, size_t rows, ptrdiff_t pitch) {
-  if (rows == 1 || (pitch > 0 && (size_t)pitch >= row_bytes)) {
-    add(regions, device, row_bytes, rows, rows == 1 ? 0 : (size_t)pitch);
-    return;
-  }
-  for (size_t row = 0; row < rows; ++row) add(regions, device + (ptrdiff_t)row * pitch, row_bytes, 1, 0);
-}
-
-/* Adds the bytes of one element. Rows that follow each other at equal distances become one region. */
-static void add_element(struct regions* regions, struct ompi_datatype_t* type, char* address) {
-  const size_t first = regions->number;
-  opal_convertor_t convertor;
-  OBJ_CONSTRUCT(&convertor, opal_convertor_t);
-  opal_convertor_copy_and_prepare_for_send(ompi_mpi_local_convertor, &type->super, 1, address, 0, &convertor);
-  for (bool done = false; !done && !regions->failed;) {
-    struct iovec pieces[32];
-    uint32_t number = sizeof pieces / sizeof *pieces;
-    size_t bytes = SIZE_MAX;
-    done = opal_convertor_raw(&convertor, pieces, &number, &bytes) != 0 || number == 0;
-    for (uint32_t i = 0; i < number; ++i) {
-      char* const at = pieces[i].iov_base;
-      const size_t length = pieces[i].iov_len;
-      struct loom_strided_region* const last =
-          regions->number > first ? &regions->list[regions->number - 1] : NULL;
-      if (last != NULL && last->row_bytes == length) {
-        const char* const end = (char*)last->device + (last->rows - 1) * last->pitch;
-        const ptrdiff_t pitch = at - end;
-        if (pitch >= (ptrdiff_t)length && (last->rows == 1 || (size_t)pitch == last->pitch)) {
-          last->pitch = (size_t)pitch;
-          ++last->rows;
-          continue;
-        }
-      }
-      add(regions, at, length, 1, 0);
-    }
-  }
-  OBJ_DESTRUCT(&convertor);
-}
-
-/* Adds a contiguous block; joins it with the block before, if that ends where this one begins and both are of
- * one buffer. */
-static void add_whole(struct regions* regions, char* device, size_t bytes, bool of_one_buffer) {
-  struct loom_strided_region* const last = regions->number > 0 ? &regions->list[regions->number - 1] : NULL;
-  if (of_one_buffer && last != NULL && last->rows == 1 && (char*)last->device + last->row_bytes == device)
-    last->row_bytes += bytes;
-  else
-    add(regions, device, bytes, 1, 0);
-}
-
-/* Adds the bytes of a non-contiguous block. For several elements, each row of the first one begins a column
- * of `count` rows, unless repeating its regions gives fewer regions. */
-static void add_block(struct regions* regions, const struct coll_loom_piece* block) {
-  struct regions element = {.list = NULL};
-  add_element(&element, block->type, block->address);
-  const ptrdiff_t extent = block->type->super.ub - block->type->super.lb;
-  size_t rows = 0;
-  for (size_t i = 0; i < element.number; ++i) rows += element.list[i].rows;
-  for (size_t i = 0; i < element.number; ++i) {
-    const struct loom_strided_region* const region = &element.list[i];
-    if (element.number * block->count <= rows) {
-      for (size_t k = 0; k < block->count; ++k)
-        add(regions, (char*)region->device + (ptrdiff_t)k * extent, region->row_bytes, region->rows,
-            region->pitch);
-    } else {
-      for (size_t row = 0; row < region->rows; ++row)
-        add_rows(regions, (char*)region->device + row * region->pitch, region->row_bytes, block->count,
-                 extent);
-    }
-  }
-  regions->failed |= element.failed;
-  free(element.list);
-}
-
-static void add_blocks(struct regions* regions, const struct coll_loom_blocks* blocks) {
-  for (int i = 0; i < blocks->number; ++i) {
-    const struct coll_loom_piece block = coll_loom_piece_of(blocks, i);
-    if (block.bytes == 0) continue;
-    const bool of_one_buffer = blocks->side->buffer != MPI_BOTTOM && blocks->side->types == NULL;
-    if (block.contiguous)
-      add_whole(regions, block.address + block.type->super.true_lb, block.bytes, of_one_buffer);
-    else
-      add_block(regions, &block);
-  }
-}
-
-/* The first byte of the first block that has any, or NULL. */
-static const char* first_byte(const struct coll_loom_blocks* blocks) {
-  for (int i = 0; i < blocks->number; ++i) {
-    const struct coll_loom_piece block = coll_loom_piece_of(blocks, i);
-    if (block.bytes > 0) return block.address + block.type->super.true_lb;
-  }
-  return NULL;
-}
 
 /* ---- Staging buffers */
 
@@ -205,11 +29,11 @@ static int fail(struct coll_loom_module* self, int which, int result) {
 
 /* Finds an address on a device, from MPI_BOTTOM. This reaches all memory, so each region is looked at; any
  * other buffer lies in one kind of memory. */
-static int find_on_device(const struct coll_loom_module* self, const struct regions* load,
-                          const struct regions* store, const char** address) {
+static int find_on_device(const struct coll_loom_module* self, const struct coll_loom_regions* load,
+                          const struct coll_loom_regions* store, const char** address) {
   *address = NULL;
   for (int which = 0; which < 2; ++which) {
-    const struct regions* const regions = which == 0 ? load : store;
+    const struct coll_loom_regions* const regions = which == 0 ? load : store;
     for (size_t i = 0; i < regions->number; ++i) {
       bool yes = false;
       const int result = loom_is_on_device(regions->list[i].device, coll_loom_name(self->communicator), &yes);
@@ -224,21 +48,21 @@ static int find_on_device(const struct coll_loom_module* self, const struct regi
 }
 
 /* Leaves *staging as it was if the side's buffer is not on a device. */
-static int stage_side(struct coll_loom_module* self, const struct significant* significant, int side,
-                      bool may_wait, void** buffer, struct coll_loom_staging** staging) {
+static int stage_side(struct coll_loom_module* self, const struct coll_loom_significant* significant,
+                      int side, bool may_wait, void** buffer, struct coll_loom_staging** staging) {
   const char* const where = coll_loom_name(self->communicator);
   const struct coll_loom_blocks *load = &significant->load[side], *store = &significant->store[side];
-  const char* address = first_byte(load);
-  if (address == NULL) address = first_byte(store);
+  const char* address = coll_loom_first_byte(load);
+  if (address == NULL) address = coll_loom_first_byte(store);
   if (address == NULL) return LOOM_SUCCESS; /* this rank uses nothing of it */
   if (OPAL_LIKELY(*buffer != MPI_BOTTOM)) {
     bool yes = false;
     const int result = loom_is_on_device(address, where, &yes);
     if (OPAL_LIKELY(result != LOOM_SUCCESS || !yes)) return result;
   }
-  struct regions loaded = {.list = NULL}, stored = {.list = NULL};
-  add_blocks(&loaded, load);
-  add_blocks(&stored, store);
+  struct coll_loom_regions loaded = {.list = NULL}, stored = {.list = NULL};
+  coll_loom_add_blocks(&loaded, load);
+  coll_loom_add_blocks(&stored, store);
   int result = loaded.failed || stored.failed ? LOOM_ERR_OUT_OF_MEMORY : LOOM_SUCCESS;
   if (result == LOOM_SUCCESS && *buffer == MPI_BOTTOM)
     result = find_on_device(self, &loaded, &stored, &address);
@@ -274,14 +98,40 @@ static void explain(struct coll_loom_module* self, int which, bool overlaps) {
               overlaps ? ", part by part if the call goes that way" : "");
 }
 
-int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_args* args, bool may_wait,
+/* Whether the fallback component finds this rank's bytes on a device by the addresses of their buffers: not
+ * from MPI_BOTTOM, and not by displacements that lead there from host memory. */
+static bool are_found_by_address(const struct coll_loom_module* self,
+                                 const struct coll_loom_significant* significant,
+                                 const struct coll_loom_args* args) {
+  const char* const where = coll_loom_name(self->communicator);
+  for (int side = 0; side < LOOM_SIDE_COUNT; ++side) {
+    const char* address = coll_loom_first_byte(&significant->load[side]);
+    if (address == NULL) address = coll_loom_first_byte(&significant->store[side]);
+    if (address == NULL) continue;
+    const void* const buffer = coll_loom_side_of(args, (enum loom_side)side)->buffer;
+    bool is_there = false;
+    if (buffer == MPI_BOTTOM || loom_is_on_device(address, where, &is_there) != LOOM_SUCCESS) return false;
+    bool begins_there = is_there;
+    if (address != buffer && loom_is_on_device(buffer, where, &begins_there) != LOOM_SUCCESS) return false;
+    if (begins_there != is_there) return false;
+    if (is_there) coll_loom_tell_cuda_aware(self);
+  }
+  return true;
+}
+
+int coll_loom_stage(struct coll_loom_module* self, int which, enum coll_loom_form form,
+                    const mca_coll_base_module_t* fallback, struct coll_loom_args* args,
                     struct coll_loom_staging** staging) {
-  struct significant significant;
+  const struct coll_loom_args given = *args;
+  struct coll_loom_significant significant;
+  const bool may_wait = form != COLL_LOOM_NONBLOCKING_FORM;
   *staging = NULL;
-  significant_of(self, which, args, &significant);
+  coll_loom_find_significant(self->communicator, which, &given, &significant);
+  const bool takes_devices = coll_loom_falls_back_on_devices(self, which, form, fallback);
+  if (OPAL_UNLIKELY(takes_devices) && coll_loom_always_falls_back(self, args) &&
+      are_found_by_address(self, &significant, &given))
+    return OMPI_SUCCESS;
   int result = stage_side(self, &significant, LOOM_IN, may_wait, &args->in.buffer, staging);
-  /* `significant` has the blocks in the program's buffers: stage_side() has already replaced args->in.buffer.
-   */
   if (OPAL_LIKELY(result == LOOM_SUCCESS))
     result = stage_side(self, &significant, LOOM_OUT, may_wait, &args->out.buffer, staging);
   if (OPAL_LIKELY(result == LOOM_SUCCESS)) {
@@ -289,6 +139,9 @@ int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_a
     if (loom_significance_of(which)->traits & LOOM_SHARES_BUFFER) args->in.buffer = args->out.buffer;
     (*staging)->self = self;
     (*staging)->which = which;
+    (*staging)->for_loom =
+        takes_devices && form == COLL_LOOM_BLOCKING_FORM && are_found_by_address(self, &significant, &given);
+    coll_loom_tell_cuda_aware(self);
     return OMPI_SUCCESS;
   }
   if (*staging != NULL) coll_loom_staging_free(*staging);
@@ -296,10 +149,14 @@ int coll_loom_stage(struct coll_loom_module* self, int which, struct coll_loom_a
   return fail(self, which, result);
 }
 
+bool coll_loom_staging_is_for_loom(const struct coll_loom_staging* staging) {
+  return staging->for_loom;
+}
+
 int coll_loom_staging_begin(struct coll_loom_staging* staging) {
   explain(staging->self, staging->which, false);
   for (int side = 0; side < LOOM_SIDE_COUNT; ++side) {
-    const struct regions* const load = &staging->sides[side].load;
+    const struct coll_loom_regions* const load = &staging->sides[side].load;
     if (load->number == 0) continue;
     const int result = loom_copy_regions(staging->sides[side].staging_buffer, load->list, load->number, false,
                                          coll_loom_name(staging->self->communicator));
@@ -318,7 +175,7 @@ static bool may_stream(const struct coll_loom_staging* staging) {
   if (ompi_comm_size(self->communicator) == 1) return false;
   uint64_t longest = 0;
   for (int side = 0; side < LOOM_SIDE_COUNT; ++side) {
-    const struct regions* const both[] = {&staging->sides[side].load, &staging->sides[side].store};
+    const struct coll_loom_regions* const both[] = {&staging->sides[side].load, &staging->sides[side].store};
     for (int i = 0; i < 2; ++i) {
       if (both[i]->number == 0) continue;
       if (both[i]->number > 1 || both[i]->list[0].rows > 1) return false;
@@ -328,34 +185,59 @@ static bool may_stream(const struct coll_loom_staging* staging) {
   return longest >= coll_loom_variables.overlap_bytes;
 }
 
-int coll_loom_staging_begin_blocking(struct coll_loom_staging* staging) {
-  if (may_stream(staging)) {
-    struct loom_streamed_side sides[LOOM_SIDE_COUNT];
-    size_t n = 0;
-    for (int side = 0; side < LOOM_SIDE_COUNT; ++side) {
-      const struct regions *const load = &staging->sides[side].load, *const store =
-                                                                         &staging->sides[side].store;
-      if (staging->sides[side].staging_buffer == NULL) continue;
-      sides[n++] = (struct loom_streamed_side){.staging_buffer = staging->sides[side].staging_buffer,
-                                               .load = load->number > 0 ? load->list : NULL,
-                                               .store = store->number > 0 ? store->list : NULL};
-    }
-    staging->copies = loom_streamed_copies_create(sides, n);
+static struct loom_streamed_copies* stream(const struct coll_loom_staging* staging) {
+  struct loom_streamed_side sides[LOOM_SIDE_COUNT];
+  size_t n = 0;
+  for (int side = 0; side < LOOM_SIDE_COUNT; ++side) {
+    const struct coll_loom_regions *const load = &staging->sides[side].load, *const store =
+                                                                                 &staging->sides[side].store;
+    if (staging->sides[side].staging_buffer == NULL) continue;
+    sides[n++] = (struct loom_streamed_side){.staging_buffer = staging->sides[side].staging_buffer,
+                                             .load = load->number > 0 ? load->list : NULL,
+                                             .store = store->number > 0 ? store->list : NULL};
   }
-  if (staging->copies == NULL) return coll_loom_staging_begin(staging);
-  explain(staging->self, staging->which, true);
-  staging->self->copies = staging->copies;
+  return loom_streamed_copies_create(sides, n);
+}
+
+static struct loom_streamed_copies* copy_late(const struct coll_loom_staging* staging) {
+  struct loom_late_side sides[LOOM_SIDE_COUNT];
+  size_t n = 0;
+  for (int side = 0; side < LOOM_SIDE_COUNT; ++side) {
+    const struct coll_loom_regions* const load = &staging->sides[side].load;
+    if (load->number == 0) continue;
+    sides[n++] = (struct loom_late_side){staging->sides[side].staging_buffer, load->list, load->number};
+  }
+  return loom_late_copies_create(sides, n);
+}
+
+int coll_loom_staging_begin_blocking(struct coll_loom_staging* staging, const struct coll_loom_args* args) {
+  if (may_stream(staging)) staging->copies = stream(staging);
+  if (staging->copies != NULL) {
+    explain(staging->self, staging->which, true);
+  } else if (staging->for_loom) {
+    staging->copies = copy_late(staging);
+    staging->is_late = staging->copies != NULL;
+  }
+  if (staging->copies == NULL) {
+    const int error = coll_loom_staging_begin(staging);
+    if (error != OMPI_SUCCESS) return error;
+  }
+  staging->call =
+      (struct coll_loom_staged_call){.copies = staging->copies, .args = staging->for_loom ? args : NULL};
+  if (staging->copies != NULL || staging->for_loom) staging->self->staged = &staging->call;
   return OMPI_SUCCESS;
 }
 
 int coll_loom_staging_end(struct coll_loom_staging* staging, int error) {
-  if (staging->copies != NULL && error == OMPI_SUCCESS) {
+  if (staging->call.fell_back) return error; /* the results are in the program's buffers */
+  if (staging->is_late) explain(staging->self, staging->which, false);
+  if (staging->copies != NULL && !staging->is_late && error == OMPI_SUCCESS) {
     const int result =
         loom_streamed_copies_finish(staging->copies, coll_loom_name(staging->self->communicator));
     return result == LOOM_SUCCESS ? OMPI_SUCCESS : coll_loom_error_class(result);
   }
   for (int side = 0; side < LOOM_SIDE_COUNT && error == OMPI_SUCCESS; ++side) {
-    const struct regions* const store = &staging->sides[side].store;
+    const struct coll_loom_regions* const store = &staging->sides[side].store;
     if (store->number == 0) continue;
     /* The other ranks have their results, so the communicator goes on. */
     const int result = loom_copy_regions(staging->sides[side].staging_buffer, store->list, store->number,
@@ -370,7 +252,8 @@ int coll_loom_staging_start(struct coll_loom_staging* staging) {
   struct loom_polled_side sides[LOOM_SIDE_COUNT];
   size_t n = 0;
   for (int side = 0; side < LOOM_SIDE_COUNT; ++side) {
-    const struct regions *const load = &staging->sides[side].load, *const store = &staging->sides[side].store;
+    const struct coll_loom_regions *const load = &staging->sides[side].load, *const store =
+                                                                                 &staging->sides[side].store;
     if (staging->sides[side].staging_buffer == NULL) continue;
     sides[n++] = (struct loom_polled_side){.staging_buffer = staging->sides[side].staging_buffer,
                                            .load = load->list,

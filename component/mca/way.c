@@ -69,6 +69,18 @@ bool coll_loom_may_make_an_id(const struct coll_loom_args* args) {
          (op == LOOM_MAX || op == LOOM_MIN) && type == LOOM_INT32;
 }
 
+bool coll_loom_always_falls_back(const struct coll_loom_module* self, const struct coll_loom_args* args) {
+  const enum loom_collective collective = args->collective;
+  enum loom_op op;
+  enum loom_type type;
+  if (!self->carries[collective]) return true;
+  if (loom_reduces(collective)) {
+    if (!coll_loom_kernel(args->op, args->in.type, &op, &type)) return true;
+    if (coll_loom_wants_order(type)) return false; /* in_order.h reads the operand */
+  }
+  return self->state == COLL_LOOM_DECLINED || (!self->one_host && !loom_may_carry(collective, false));
+}
+
 /* Whatever failed, the peers may wait for this rank in the call. */
 static enum coll_loom_way fails(struct coll_loom_module* self) {
   if (self->comm != NULL) loom_comm_leave(self->comm);

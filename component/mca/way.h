@@ -28,6 +28,10 @@ enum coll_loom_way {
 enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct coll_loom_args* args,
                                     enum coll_loom_form form, enum loom_op* op, enum loom_type* type);
 
+/* Whether the fallback component gets the call whatever the ranks find out later: loom never reads or writes
+ * its buffers. */
+bool coll_loom_always_falls_back(const struct coll_loom_module* self, const struct coll_loom_args* args);
+
 /* Counts a call that never reaches the core, and reports it once for each kind. op, type: of a reduction, or
  * NULL. */
 void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective collective,
