@@ -251,6 +251,13 @@ bool loom_ucx_moves_device_memory(void);
 /* LOOM_SUCCESS and *yes, or LOOM_ERR_DEVICE. where: for messages, as in the following. */
 int loom_is_on_device(const void* address, const char* where, bool* yes);
 
+/* Whether the device memory at the address is a context's, as other libraries take it for granted: that of
+ * pools and of virtual mappings is not, and CUDA's IPC does not share it. LOOM_SUCCESS or LOOM_ERR_DEVICE. */
+int loom_is_in_a_context(const void* address, const char* where, bool* yes);
+/* Waits for what the program has put into the legacy default stream there. LOOM_SUCCESS or LOOM_ERR_DEVICE.
+ */
+int loom_wait_for_program(const void* address, const char* where);
+
 /* Rows of bytes with the same layout in the buffer and in its staging buffer. As device::cuda::StridedRegion.
  */
 struct loom_strided_region {

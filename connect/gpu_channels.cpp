@@ -59,10 +59,11 @@ search::PathTables tables_of(const topo::System& system, bool through) {
   return search::PathTables(system, rules);
 }
 
-/// The pattern's channels in the file, with the bound of a search.
+/// The pattern's channels in the file, with the bound of a search: that without slow pairs, unless they carry
+/// more.
 std::optional<ChannelPlan> plan_in(std::vector<search::NodePlans>& file, const std::string& name,
-                                   Family family, const search::PathTables& tables,
-                                   const GpuChannelRequest& request) {
+                                   Family family, const search::PathTables& through,
+                                   const search::PathTables& direct, const GpuChannelRequest& request) {
   for (search::NodePlans& plans : file) {
     ChannelPlan& plan = plans.parts.front();
     if (family_of(plan.pattern) != family) continue;
@@ -74,38 +75,45 @@ std::optional<ChannelPlan> plan_in(std::vector<search::NodePlans>& file, const s
       throw Error(ErrorCode::kBadInput,
                   fmt::format("{}: it has {}, of which GPUs run {} at the most.", name,
                               counted(plan.channels.size(), "channel"), request.max_channels));
-    search::prove_bounds(tables, {.max_channels = request.max_channels}, plans);
-    return plans.parts.front();
+    for (const search::PathTables* const tables : {&through, &direct}) {
+      search::prove_bounds(*tables, {.max_channels = request.max_channels}, plans);
+      if (plan.total_gbps <= plan.bound_gbps * (1 + 1e-6)) break;
+    }
+    return plan;
   }
   return {};
 }
 
-std::vector<ChannelPlan> plans_of(const search::PathTables& tables, const GpuChannelRequest& request,
-                                  const GraphFile* graph) {
+bool passes_through_gpus(const ChannelPlan& plan, const topo::Paths& paths) {
+  const auto gpu = [&](int rank) { return paths.system().gpu_of_rank(rank); };
+  for (const search::Channel& channel : plan.channels)
+    for (std::size_t i = 0; i < channel.ranks.size(); ++i) {
+      const int next = channel.ranks[(i + 1) % channel.ranks.size()];
+      const bool ends = i + 1 == channel.ranks.size() && family_of(plan.pattern) != Family::kRing;
+      if (!ends && paths.between(gpu(channel.ranks[i]), gpu(next)).type == PathType::kNvb) return true;
+    }
+  return false;
+}
+
+/// Kernels store right into a neighbour's memory. Where NVLinks through another GPU would pay, channels go
+/// without; where not, these paths (`through`) keep the search off slower ones that would carry little more.
+std::vector<ChannelPlan> plans_of(const search::PathTables& through, const search::PathTables& direct,
+                                  const GpuChannelRequest& request, const GraphFile* graph) {
   std::vector<search::NodePlans> file;
-  if (graph != nullptr) file = search::parse_graph_xml(graph->text, graph->name, tables);
+  if (graph != nullptr) file = search::parse_graph_xml(graph->text, graph->name, direct);
+  const PlanRequest inside{.max_channels = request.max_channels, .most_gbps = request.most_gbps};
   std::vector<ChannelPlan> plans;
   for (const Family family : {Family::kRing, Family::kTree}) {
     std::optional<ChannelPlan> plan;
-    if (graph != nullptr) plan = plan_in(file, graph->name, family, tables, request);
-    plans.push_back(
-        plan ? *std::move(plan)
-             : plan_inside(*tables.whole(), family,
-                           {.max_channels = request.max_channels, .most_gbps = request.most_gbps}));
+    if (graph != nullptr) plan = plan_in(file, graph->name, family, through, direct, request);
+    if (!plan) {
+      plan = plan_inside(*through.whole(), family, inside);
+      if (passes_through_gpus(*plan, through.whole()->paths))
+        plan = plan_inside(*direct.whole(), family, inside);
+    }
+    plans.push_back(*std::move(plan));
   }
   return plans;
-}
-
-bool pass_through_gpus(const std::vector<ChannelPlan>& plans, const topo::Paths& paths) {
-  const auto gpu = [&](int rank) { return paths.system().gpu_of_rank(rank); };
-  for (const ChannelPlan& plan : plans)
-    for (const search::Channel& channel : plan.channels)
-      for (std::size_t i = 0; i < channel.ranks.size(); ++i) {
-        const int next = channel.ranks[(i + 1) % channel.ranks.size()];
-        const bool ends = i + 1 == channel.ranks.size() && family_of(plan.pattern) != Family::kRing;
-        if (!ends && paths.between(gpu(channel.ranks[i]), gpu(next)).type == PathType::kNvb) return true;
-      }
-  return false;
 }
 
 /// Each GPU becomes its ranks, one after the other. Between them data crosses the GPU's memory, which all of
@@ -232,14 +240,11 @@ GpuChannels gpu_channels(const topo::MachineOfRanks& machine, const GpuChannelRe
     simple.notes.insert(simple.notes.begin(), machine.notes.begin(), machine.notes.end());
     return simple;
   };
-  // Kernels store right into a neighbour's memory. Where NVLinks through another GPU would pay, channels go
-  // without; where not, these paths keep the search off slower ones that would carry little more.
   const search::PathTables tables = tables_of(machine.system, true),
                            direct = tables_of(machine.system, false);
   if (tables.whole() == nullptr || direct.whole() == nullptr)
     return in_order("Nothing but the network joins the GPUs of this host.");
-  std::vector<ChannelPlan> plans = plans_of(tables, request, graph);
-  if (pass_through_gpus(plans, tables.whole()->paths)) plans = plans_of(direct, request, graph);
+  std::vector<ChannelPlan> plans = plans_of(tables, direct, request, graph);
   for (const ChannelPlan& plan : plans)
     if (plan.channels.empty() || plan.in_order || plan.total_gbps <= 0)
       return in_order("No channel fits the GPUs of this host.");
@@ -260,7 +265,7 @@ GpuChannels gpu_channels(const topo::MachineOfRanks& machine, const GpuChannelRe
 }
 
 std::string to_graph_xml(const topo::MachineOfRanks& machine, const GpuChannels& channels) {
-  return search::to_graph_xml(tables_of(machine.system, true), channels.plans);
+  return search::to_graph_xml(tables_of(machine.system, false), channels.plans);
 }
 
 }  // namespace loom::connect

@@ -1,6 +1,7 @@
 /// late_caller -- collectives of two ranks in which rank 0 does not wait, so that its instructions can be
 /// counted: it sleeps before each call until the other rank is in it, and runs under a tool that makes it the
-/// slower one. scripts/bench/instructions runs it. ELEMENTS are of 8 bytes, in a message or block.
+/// slower one. scripts/bench/instructions and gpu-calls run it. ELEMENTS are of 8 bytes, in a message or
+/// block.
 ///
 ///   mpirun -n 2 --mca coll_loom_enable 1 late_caller COLLECTIVE CALLS [ELEMENTS [device]]
 ///

@@ -108,17 +108,24 @@ bool asks_as_the_plugin(const JobRequest& request) {
          request.channels.min_channels <= 1 && model_of(request) == topo::Model::kLoom;
 }
 
-/// One host alone with GPUs: rings and trees that its kernels run, and the families that they do not.
-Part part_on_gpus(const MachineFile& file, const topo::System& whole, const JobRequest& request,
-                  OfflineJob& offline) {
+/// One host alone with GPUs: rings and trees that its kernels run, and the families that they do not. Nothing
+/// where it runs no kernels, as for ranks that share a GPU.
+std::optional<Part> part_on_gpus(const MachineFile& file, const topo::System& whole,
+                                 const JobRequest& request, OfflineJob& offline) {
   const int gpus = static_cast<int>(whole.gpus().size());
   if (file.ranks > gpus) refuse_ranks(file_name(file.path), gpus, file.ranks);
   topo::MachineOfRanks machine = machine_of_ranks(whole, file.ranks == 0 ? gpus : file.ranks);
   offline.is_offline = !asks_as_the_plugin(request);
   const std::uint64_t room =
       offline.is_offline ? std::numeric_limits<std::uint64_t>::max() : std::uint64_t{LOOM_STAGING_BYTES};
-  const connect::GpuChannels& channels =
-      *offline.on_gpus.emplace(machine, Tune(), request.gpus, room).channels();
+  const connect::GpuChannels* const found =
+      offline.on_gpus.emplace(machine, Tune(), request.gpus, room).channels();
+  if (found == nullptr) {
+    offline.on_gpus.reset();
+    offline.is_offline = true;
+    return {};
+  }
+  const connect::GpuChannels& channels = *found;
   offline.notes.insert(offline.notes.end(), channels.notes.begin(), channels.notes.end());
   Part part;
   part.summary = channels.job.summary(0);
@@ -136,6 +143,7 @@ Part part_on_gpus(const MachineFile& file, const topo::System& whole, const JobR
   part.name = file_name(file.path);
   topo::PathRules rules;
   rules.network_inside_host = false;
+  rules.nvb = false;
   offline.systems.push_back(std::make_unique<topo::System>(std::move(machine.system)));
   offline.paths.push_back(std::make_unique<topo::Paths>(*offline.systems.back(), rules));
   part.machine.paths = offline.paths.back().get();
@@ -145,7 +153,7 @@ Part part_on_gpus(const MachineFile& file, const topo::System& whole, const JobR
 std::vector<Part> parts_of(const MachineFile& file, const topo::System& whole, const JobRequest& request,
                            OfflineJob& offline) {
   if (is_alone(request) && whole.hosts().size() == 1 && has_gpus(whole))
-    return {part_on_gpus(file, whole, request, offline)};
+    if (auto part = part_on_gpus(file, whole, request, offline)) return {*std::move(part)};
   const topo::System system = with_ranks(whole, file.ranks, file_name(file.path));
   std::vector<int> all;
   for (const topo::NodeId gpu : system.gpus()) all.push_back(system.node(gpu).gpu().rank);

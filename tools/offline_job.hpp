@@ -60,9 +60,6 @@ struct OfflineJob {
 std::vector<connect::Prediction> predictions_of(const OfflineJob& offline,
                                                 const connect::SimulationRequest& request);
 
-/// What the plugin asks of the channels of GPUs, where nobody asks for other ones. Multicast heads and what
-/// goes through the network are not run by its kernels.
-///
 /// A machine without GPUs gets a virtual one for each of its ranks. Throws Error (kBadInput: a file,
 /// more ranks than GPUs, a placement that is none).
 OfflineJob build_job(const JobRequest& request);

@@ -268,6 +268,22 @@ int loom_is_on_device(const void* address, const char* where, bool* yes) {
   });
 }
 
+int loom_is_in_a_context(const void* address, const char* where, bool* yes) {
+  return at_device_boundary(where, [&]() -> int {
+    const auto owner = the_process->staging()->driver().owner_of(address);
+    *yes = owner && owner->context != nullptr;
+    return LOOM_SUCCESS;
+  });
+}
+
+int loom_wait_for_program(const void* address, const char* where) {
+  return at_device_boundary(where, [&]() -> int {
+    const loom::device::cuda::Driver& driver = the_process->staging()->driver();
+    if (const auto owner = driver.owner_of(address)) driver.wait_for_program(*owner);
+    return LOOM_SUCCESS;
+  });
+}
+
 bool loom_ucx_moves_device_memory() {
   return loom::ucx_transport::open_mpi_moves_cuda_memory();
 }

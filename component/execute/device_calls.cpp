@@ -211,11 +211,19 @@ void DeviceCalls::Elsewhere::clear() noexcept {
 
 void DeviceCalls::Elsewhere::make_room(const std::shared_ptr<Gpu>& of, std::size_t wanted) {
   if (gpu == of && gpu->is_alive() && wanted <= bytes) return;
-  const std::size_t larger = std::max(wanted, gpu == of ? bytes + bytes / 2 : 0);
+  const std::size_t ample = std::max(wanted, gpu == of ? bytes + bytes / 2 : 0);
   clear();
   gpu = of;
-  memory = gpu->allocate(larger);
-  bytes = larger;
+  const auto take = [&](std::size_t some) {
+    memory = gpu->allocate(some);
+    bytes = some;
+  };
+  try {
+    take(ample);
+  } catch (const Error&) {
+    if (ample == wanted) throw;
+    take(wanted);
+  }
 }
 
 bool DeviceCalls::make_room_elsewhere(std::size_t bytes, const Owner& owner) {

@@ -99,10 +99,12 @@ static void explain(struct coll_loom_module* self, int which, bool overlaps) {
 }
 
 /* Whether the fallback component finds this rank's bytes on a device by the addresses of their buffers: not
- * from MPI_BOTTOM, and not by displacements that lead there from host memory. */
+ * from MPI_BOTTOM, and not by displacements that lead there from host memory; and whether that memory is of a
+ * kind that its transports share. waits: what the program has put into the default stream has ended by then,
+ * as with a copy: Open MPI orders nothing by streams. */
 static bool are_found_by_address(const struct coll_loom_module* self,
                                  const struct coll_loom_significant* significant,
-                                 const struct coll_loom_args* args) {
+                                 const struct coll_loom_args* args, bool waits) {
   const char* const where = coll_loom_name(self->communicator);
   for (int side = 0; side < LOOM_SIDE_COUNT; ++side) {
     const char* address = coll_loom_first_byte(&significant->load[side]);
@@ -114,7 +116,11 @@ static bool are_found_by_address(const struct coll_loom_module* self,
     bool begins_there = is_there;
     if (address != buffer && loom_is_on_device(buffer, where, &begins_there) != LOOM_SUCCESS) return false;
     if (begins_there != is_there) return false;
-    if (is_there) coll_loom_tell_cuda_aware(self);
+    if (!is_there) continue;
+    bool has_context = false;
+    if (loom_is_in_a_context(address, where, &has_context) != LOOM_SUCCESS || !has_context) return false;
+    if (waits && loom_wait_for_program(address, where) != LOOM_SUCCESS) return false;
+    coll_loom_tell_cuda_aware(self);
   }
   return true;
 }
@@ -127,9 +133,13 @@ int coll_loom_stage(struct coll_loom_module* self, int which, enum coll_loom_for
   const bool may_wait = form != COLL_LOOM_NONBLOCKING_FORM;
   *staging = NULL;
   coll_loom_find_significant(self->communicator, which, &given, &significant);
-  const bool takes_devices = coll_loom_falls_back_on_devices(self, which, form, fallback);
+  const bool blocks = form == COLL_LOOM_BLOCKING_FORM;
+  /* The fallback component has no such calls: coll_loom_fall_back_in_place makes them of a copy, at once. */
+  const bool of_a_copy =
+      !blocks && given.in.buffer == MPI_IN_PLACE && (which == LOOM_ALLTOALLV || which == LOOM_ALLTOALLW);
+  const bool takes_devices = !of_a_copy && coll_loom_falls_back_on_devices(self, which, form, fallback);
   if (OPAL_UNLIKELY(takes_devices) && coll_loom_always_falls_back(self, args) &&
-      are_found_by_address(self, &significant, &given))
+      are_found_by_address(self, &significant, &given, blocks))
     return OMPI_SUCCESS;
   int result = stage_side(self, &significant, LOOM_IN, may_wait, &args->in.buffer, staging);
   if (OPAL_LIKELY(result == LOOM_SUCCESS))
@@ -139,8 +149,7 @@ int coll_loom_stage(struct coll_loom_module* self, int which, enum coll_loom_for
     if (loom_significance_of(which)->traits & LOOM_SHARES_BUFFER) args->in.buffer = args->out.buffer;
     (*staging)->self = self;
     (*staging)->which = which;
-    (*staging)->for_loom =
-        takes_devices && form == COLL_LOOM_BLOCKING_FORM && are_found_by_address(self, &significant, &given);
+    (*staging)->for_loom = takes_devices && blocks && are_found_by_address(self, &significant, &given, true);
     coll_loom_tell_cuda_aware(self);
     return OMPI_SUCCESS;
   }

@@ -262,6 +262,13 @@ int Driver::enqueue(std::span<const StridedRegion> regions, Direction direction,
   return result;
 }
 
+void Driver::wait_for_program(const Owner& owner) const {
+  const CurrentContext context(*this, owner);
+  if (context.result() != kSuccess) throw error("a buffer's context is made current", context.result());
+  if (const Result result = functions_->synchronize(kLegacyStream); result != kSuccess)
+    throw error("it waits for the default stream", result);
+}
+
 void Driver::copy(const Owner& owner, std::span<const StridedRegion> regions, Direction direction,
                   bool& in_flight) const {
   in_flight = false;

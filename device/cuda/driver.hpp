@@ -48,6 +48,10 @@ class Driver {
   /// the host's if none there has been seen to be a device's. Throws Error where that is not so.
   std::optional<Owner> owner_of(const void* address) const;
 
+  /// Until all has ended that the program has put into the legacy default stream of the owner's context.
+  /// Throws Error.
+  void wait_for_program(const Owner& owner) const;
+
   /// Copies after what the program has put into the legacy default stream and the streams that synchronise
   /// with it; all has been copied on return. Throws Error; in_flight then says whether copies may still be
   /// going on.

@@ -65,9 +65,6 @@ class GpuLinks {
   /// lets the others know.
   void check_kernels(std::chrono::milliseconds limit);
 
-  /// What its form's kind includes.
-  bool has_kernel() const noexcept { return kernels_.has_value(); }
-  bool has_cico() const noexcept { return cico_.has_value(); }
   const Form& form() const noexcept { return form_; }
   GpuCicoBuffers& cico() noexcept { return *cico_; }
   KernelLinks& kernels() noexcept { return *kernels_; }

@@ -87,10 +87,14 @@ void KernelExecutor::start() {
                          reduces ? call_.type : Type::kUint8, way.channels, operands.blocks);
 }
 
-/// To ask the driver takes as long as many looks. Short calls have ended by then.
+/// Asked seldom: a question takes as long as many looks, short calls have ended by then, and whoever moves
+/// does not yield, nor let the MPI library progress.
 bool KernelExecutor::waits_for_program() {
-  constexpr unsigned kLooksPerQuery = 256;
-  if (!follows_program_ || ++looks_ % kLooksPerQuery != 0) return false;
+  constexpr std::chrono::milliseconds kBetween{100};
+  if (!follows_program_) return false;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - asked_ < kBetween) return false;
+  asked_ = now;
   follows_program_ = !links_.stream().program_has_ended();
   return follows_program_;
 }
@@ -100,6 +104,7 @@ KernelExecutor::State KernelExecutor::advance() {
   if (!runs_) {
     start();
     runs_ = true;
+    asked_ = std::chrono::steady_clock::now();
     return State::kMoved;
   }
   if (!kernels.has_ended()) {

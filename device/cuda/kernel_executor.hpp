@@ -2,6 +2,7 @@
 // through GPU memory (kernel_links.hpp), and the host waits for its own kernel. Never run on a GPU so far.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 
 #include "device/call.h"
@@ -42,7 +43,7 @@ class KernelExecutor {
   KernelLinkage linkage_;
   bool runs_ = false;
   bool follows_program_ = true;  ///< as far as the driver was asked
-  unsigned looks_ = 0;
+  std::chrono::steady_clock::time_point asked_;
 };
 
 }  // namespace loom::device::cuda

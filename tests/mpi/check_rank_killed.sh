@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_rank_killed.sh COMMAND... -- the command runs mpi_rank_killed under mpirun, with coll_loom_verbose 1.
+# check_rank_killed.sh COMMAND... -- the command runs mpi_rank_killed under mpirun, with coll_loom_verbose 1 or more.
 # It ends soon and with an error, and leaves neither a process nor anything in /dev/shm.
 set -euo pipefail
 limit_s=20
@@ -18,6 +18,7 @@ echo "mpirun ended with exit code $rc after $SECONDS s"
 failures=0
 fail() { echo "check_rank_killed: $1" >&2; failures=1; }
 grep -q 'set up in' "$output" || fail "loom did not carry the calls"
+[[ "$*" != *" device" ]] || grep -q 'goes by kernel' "$output" || fail "no kernel carried the calls"
 [[ $rc -ne 0 ]] || fail "a rank was killed, but mpirun reports success"
 (( SECONDS <= limit_s )) || fail "that took longer than $limit_s s"
 
