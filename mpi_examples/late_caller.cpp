@@ -14,6 +14,12 @@
 #include <cstdlib>
 #include <string_view>
 
+#if __has_include(<valgrind/callgrind.h>)
+#include <valgrind/callgrind.h>
+#else
+#define CALLGRIND_START_INSTRUMENTATION
+#endif
+
 #include "mpi_examples/support/device_memory.hpp"
 
 namespace {
@@ -61,6 +67,7 @@ int main(int argc, char** argv) {
     in.upload();
     for (int i = 0; i < std::atoi(argv[2]) && result == MPI_SUCCESS; ++i) {
       if (rank == 0) ::usleep(2000);
+      if (i == kFirst) CALLGRIND_START_INSTRUMENTATION;  // where that has not begun at once
       result = (i < kFirst ? call : counted_call)(argv[1], in.address(), out.address(), elements);
     }
     if (result != MPI_SUCCESS) MPI_Abort(MPI_COMM_WORLD, 1);
