@@ -191,9 +191,9 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
   if (window != nullptr) timed_.emplace(member_.process, *window, selector_.whole_message_of(call));
   if (stages) return {};
   Operation operation{call, algorithm};
-  if (elsewhere > 0) operation.call.out = elsewhere_.memory;
+  if (elsewhere > 0) operation.call.out = elsewhere_.memory();
   execution_.drive(operation);
-  if (elsewhere > 0) elsewhere_.gpu->copy(call.out, elsewhere_.memory, elsewhere);
+  if (elsewhere > 0) elsewhere_.copy_to(call.out, elsewhere);
   call_ended();
   return algorithm;
 }
@@ -201,29 +201,6 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
 void DeviceCalls::call_ended() noexcept {
   if (timed_) timed_->finish();
   timed_.reset();
-}
-
-void DeviceCalls::Elsewhere::clear() noexcept {
-  if (memory != nullptr) gpu->release(memory);
-  memory = nullptr;
-  bytes = 0;
-}
-
-void DeviceCalls::Elsewhere::make_room(const std::shared_ptr<Gpu>& of, std::size_t wanted) {
-  if (gpu == of && gpu->is_alive() && wanted <= bytes) return;
-  const std::size_t ample = std::max(wanted, gpu == of ? bytes + bytes / 2 : 0);
-  clear();
-  gpu = of;
-  const auto take = [&](std::size_t some) {
-    memory = gpu->allocate(some);
-    bytes = some;
-  };
-  try {
-    take(ample);
-  } catch (const Error&) {
-    if (ample == wanted) throw;
-    take(wanted);
-  }
 }
 
 bool DeviceCalls::make_room_elsewhere(std::size_t bytes, const Owner& owner) {

@@ -12,6 +12,7 @@
 
 #include "component/execute/call_selector.hpp"
 #include "component/execute/execution.hpp"
+#include "component/execute/result_elsewhere.hpp"
 #include "component/links/links.hpp"
 #include "component/select/device_question.hpp"
 #include "component/select/tuner.hpp"
@@ -42,19 +43,6 @@ class DeviceCalls {
   /// A kernel, on all ranks alike.
   enum class Prepared : std::uint8_t { kNotYet, kReady, kRefused };
 
-  /// GPU memory for a result that must not be written to its place before the call has ended. It grows, and
-  /// stays: to free some may wait for the program's kernels.
-  struct Elsewhere {
-    std::shared_ptr<Gpu> gpu;
-    std::byte* memory = nullptr;
-    std::size_t bytes = 0;
-
-    ~Elsewhere() { clear(); }
-    void clear() noexcept;
-    /// Throws what Gpu throws.
-    void make_room(const std::shared_ptr<Gpu>& of, std::size_t wanted);
-  };
-
   Prepared* prepared_for(Algorithm algorithm, const device::Call& call);
   bool may_carry_by(Algorithm algorithm, const device::Call& call);
   template <class Carries>
@@ -82,7 +70,7 @@ class DeviceCalls {
   Execution& execution_;
   CallSelector& selector_;
   DeviceQuestions questions_;
-  Elsewhere elsewhere_;
+  ResultElsewhere elsewhere_;
   /// Between a kernel and staging. Made with the links.
   std::unique_ptr<Tuner> tuner_;
   std::optional<TimedCall> timed_;  ///< the call that is under way, if it is one of a window

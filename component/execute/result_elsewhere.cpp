@@ -1,0 +1,32 @@
+#include "component/execute/result_elsewhere.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace loom {
+
+void ResultElsewhere::clear() noexcept {
+  if (memory_ != nullptr) gpu_->release(memory_);
+  memory_ = nullptr;
+  bytes_ = 0;
+}
+
+void ResultElsewhere::make_room(const std::shared_ptr<device::cuda::Gpu>& gpu, std::size_t bytes) {
+  if (gpu_ == gpu && gpu_->is_alive() && bytes <= bytes_) return;
+  const std::size_t ample = std::max(bytes, gpu_ == gpu ? bytes_ + bytes_ / 2 : 0);
+  clear();
+  gpu_ = gpu;
+  const auto take = [&](std::size_t some) {
+    memory_ = gpu_->allocate(some);
+    bytes_ = some;
+  };
+  try {
+    take(ample);
+  } catch (const Error&) {
+    if (ample == bytes) throw;
+    take(bytes);
+  }
+}
+
+}  // namespace loom
