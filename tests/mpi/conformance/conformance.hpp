@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <random>
 #include <set>
@@ -74,6 +75,7 @@ struct Settings {
   bool in_order = false;                    ///< floating-point sums are rounded as in order of rank
   bool ordered_starts = true;               ///< the program promises so of its persistent requests
   std::set<std::string, std::less<>> only;  ///< collectives, by name; empty: all
+  std::set<Form> forms{std::begin(kForms), std::end(kForms)};
 };
 
 /// The run of one communicator.
@@ -89,6 +91,7 @@ class Run {
   bool takes(std::string_view collective) const {
     return settings.only.empty() || settings.only.contains(collective);
   }
+  bool takes(Form form) const { return settings.forms.contains(form); }
   /// Whether the next case is in the sample; the same answer on every rank.
   bool draw();
   /// Draws others from now on.

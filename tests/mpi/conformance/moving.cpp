@@ -384,7 +384,7 @@ void run_moving(Run& run) {
         for (const bool in_place : {false, true})
           for (const int count : run.counts())
             for (const int root : {0, run.ranks - 1}) {
-              if (in_place && !collective.has_in_place) continue;
+              if (!run.takes(form) || (in_place && !collective.has_in_place)) continue;
               if (root > 0 && !collective.rooted) continue;
               if (!run.draw()) continue;
               const Case one{run, form, kind, in_place, count, root};
@@ -396,7 +396,7 @@ void run_moving(Run& run) {
   if (!run.takes("barrier")) return;
   const bool comparable = one_clock(run);
   for (const Form form : kForms)
-    for (int late = 0; late < run.ranks; ++late)
+    for (int late = 0; late < run.ranks && run.takes(form); ++late)
       run.judge(barrier(run, form, late) || !comparable, "barrier", form,
                 fmt::format("left before rank {} came", late));
 }

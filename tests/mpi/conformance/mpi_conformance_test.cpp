@@ -134,12 +134,23 @@ int main(int argc, char** argv) {
       ->delimiter(',')
       ->check(CLI::IsMember(std::set<std::string>(std::begin(loom::conformance::kCollectives),
                                                   std::end(loom::conformance::kCollectives))));
+  const std::map<std::string, loom::conformance::Form> forms = [] {
+    std::map<std::string, loom::conformance::Form> by_name;
+    for (const auto form : loom::conformance::kForms) by_name.emplace(name(form), form);
+    return by_name;
+  }();
+  app.add_option("--forms", settings.forms, "Calls of these forms, separated by commas")
+      ->delimiter(',')
+      ->transform(CLI::CheckedTransformer(forms))
+      ->default_str("all");
   app.add_flag("--in-order", settings.in_order,
                "Random sums must have the bits that they have in order of rank; all of these cases are run");
   app.add_flag("!--any-start-order", settings.ordered_starts,
                "Do not promise that persistent requests are started in one order");
   app.add_option("--threads", threads, "Threads that run the cases, each on a communicator of its own");
-  app.add_option("--big", settings.big, "The largest count")->capture_default_str();
+  app.add_option("--big", settings.big, "A large count; the largest is the power of two from twice this")
+      ->check(CLI::Range(1, 1 << 28))
+      ->capture_default_str();
   app.add_option("--memory", memory, "Where buffers lie: host, device, managed, pool, registered, mixed")
       ->capture_default_str();
   app.add_flag("--skip-without-device", skips, "Exit with 77 where there is no CUDA device");

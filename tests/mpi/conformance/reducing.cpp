@@ -258,7 +258,7 @@ void random_sums(Run& run) {
     for (const Form form : kForms)
       for (const bool in_place : {false, true})
         for (const int count : {2003, static_cast<int>(run.settings.big)}) {
-          if (!run.takes(which_name) || !(run.settings.in_order || run.draw())) continue;
+          if (!run.takes(which_name) || !run.takes(form) || !(run.settings.in_order || run.draw())) continue;
           const int root = count % run.ranks;
           const bool right = call(
               run, which, form, MPI_DOUBLE, sizeof(double), MPI_SUM, count, root, in_place,
@@ -286,7 +286,7 @@ void run_reducing(Run& run) {
     for (const Form form : kForms)
       for (const ElementType& type : types)
         for (const Operation& operation : kOperations) {
-          if ((type.ops & operation.ops) == 0) continue;
+          if (!run.takes(form) || (type.ops & operation.ops) == 0) continue;
           for (const bool in_place : {false, true})
             for (const int count : run.counts())
               for (const int root : {0, run.ranks - 1}) {
