@@ -62,13 +62,18 @@ class Ints {
   explicit Ints(int n, int value = -1)
       : Ints(n, value, rank % 3 == 2 ? MemoryKind::kHost : MemoryKind::kDevice) {}
   Ints(int n, int value, MemoryKind kind)
-      : size_(n), memory_(static_cast<std::size_t>(n) * sizeof(int), kind) {
+      : size_(n),
+        is_on_device_(kind != MemoryKind::kHost),
+        memory_(static_cast<std::size_t>(n) * sizeof(int), kind) {
     fill([value](int) { return value; });
   }
   Ints(int n, const std::function<int(int)>& value, MemoryKind kind = MemoryKind::kDevice)
-      : size_(n), memory_(static_cast<std::size_t>(n) * sizeof(int), kind) {
+      : size_(n),
+        is_on_device_(kind != MemoryKind::kHost),
+        memory_(static_cast<std::size_t>(n) * sizeof(int), kind) {
     fill(value);
   }
+  bool is_on_device() const { return is_on_device_; }
   int* at() { return reinterpret_cast<int*>(memory_.address()); }
   void set(int i, int value) { std::memcpy(memory_.mirror.data() + i * 4, &value, 4); }
   void fill(const std::function<int(int)>& value) {
@@ -88,6 +93,7 @@ class Ints {
 
  private:
   int size_;
+  bool is_on_device_;
   Memory memory_;
 };
 
