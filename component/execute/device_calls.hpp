@@ -7,10 +7,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
-#include <vector>
 
 #include "component/execute/call_selector.hpp"
+#include "component/execute/device_links.hpp"
 #include "component/execute/execution.hpp"
 #include "component/execute/result_elsewhere.hpp"
 #include "component/links/links.hpp"
@@ -37,9 +36,6 @@ class DeviceCalls {
   void call_ended() noexcept;
 
  private:
-  using Gpu = device::cuda::Gpu;
-  using GpuLinks = device::cuda::GpuLinks;
-
   /// A kernel, on all ranks alike.
   enum class Prepared : std::uint8_t { kNotYet, kReady, kRefused };
 
@@ -53,17 +49,6 @@ class DeviceCalls {
   bool prepare(Algorithm algorithm, const device::Call& call);
   std::optional<device::cuda::Owner> gpu_of(const device::Call& call) const;
   bool make_room_elsewhere(std::size_t bytes, const device::cuda::Owner& owner);
-  bool may_ll128(std::span<const device::cuda::GpuFacts> facts);
-  bool take_channels(std::span<const device::cuda::GpuFacts> facts, GpuLinks::Form& form);
-  bool make_links(const device::cuda::Owner& owner);
-  bool connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, Gpu::Memory memory,
-               const char* otherwise);
-  void say(const char* what, const char* why) const;
-  template <class T>
-  void gather_on_host(const T& mine, std::vector<T>& all);
-  void gather_on_host(const void* mine, void* all, std::size_t bytes);
-  template <class Body>
-  bool try_everywhere(const char* otherwise, Body&& body);
 
   Member& member_;
   Links& links_;
@@ -71,6 +56,7 @@ class DeviceCalls {
   CallSelector& selector_;
   DeviceQuestions questions_;
   ResultElsewhere elsewhere_;
+  DeviceLinks maker_{member_, links_, execution_};
   /// Between a kernel and staging. Made with the links.
   std::unique_ptr<Tuner> tuner_;
   std::optional<TimedCall> timed_;  ///< the call that is under way, if it is one of a window

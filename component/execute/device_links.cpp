@@ -1,0 +1,180 @@
+#include "component/execute/device_links.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "component/select/gpu_calls.hpp"
+#include "component/select/kernel_channels.hpp"
+#include "component/setup/learn_gpus.hpp"
+#include "device/cuda/images.hpp"
+#include "topo/nvlink_peers.hpp"
+
+namespace loom {
+
+using device::Collective;
+using device::cuda::Gpu;
+using device::cuda::GpuFacts;
+using device::cuda::GpuLinks;
+using device::cuda::Owner;
+
+namespace {
+
+constexpr const char* kNoIpc = "memory of GPUs is shared by file descriptors next";
+/// A kernel that tries links takes microseconds, or never ends.
+constexpr std::chrono::seconds kLinkCheckLimit{10};
+
+}  // namespace
+
+void DeviceLinks::say(const char* what, const char* why) const {
+  if (member_.process.runtime().parameters.verbose < 1) return;
+  without_failing(
+      [&] { member_.process.runtime().log(fmt::format("{}: {}: {}", member_.where, what, why).c_str()); });
+}
+
+void DeviceLinks::gather_on_host(const void* mine, void* all, std::size_t bytes) {
+  const device::Call call{.collective = Collective::kAllGather,
+                          .in = static_cast<const std::byte*>(mine),
+                          .out = static_cast<std::byte*>(all),
+                          .count = bytes};
+  // Not what the user's rules name: those are for the program's calls, and may leave them to others.
+  execution_.perform(Algorithm::kCico, call);
+}
+
+/// Whether NVLink, or nothing, lies between the GPUs of any two ranks; the same on all.
+bool DeviceLinks::may_ll128(std::span<const GpuFacts> facts) {
+  const auto self = static_cast<std::size_t>(member_.rank);
+  const bool may = try_everywhere("kernels do without LL128", [&] {
+    const auto peers = nvlink_peers_for_ll128(facts, self);
+    return peers && (peers->empty() || topo::reaches_all_by_nvlink(facts[self].bus_id.data(), *peers));
+  });
+  if (member_.tells(1))
+    say("kernels", may ? "They may use LL128: NVLink joins the GPUs, or all ranks share one."
+                       : "They do without LL128: NVML does not say that NVLink joins the GPUs of all ranks.");
+  return may;
+}
+
+/// The rings and trees that search and connect find for the ranks' GPUs on this machine; each carries a share
+/// by its speed. True on every rank or on none.
+bool DeviceLinks::take_channels(std::span<const GpuFacts> facts, GpuLinks::Form& form) {
+  bool exchanges = false;  // what an exchange throws is no verdict of all ranks
+  const HostExchange exchange{.rank = member_.rank,
+                              .size = static_cast<int>(facts.size()),
+                              .holds_everywhere =
+                                  [&](bool here) {
+                                    exchanges = true;
+                                    const bool all = execution_.holds_everywhere(here);
+                                    exchanges = false;
+                                    return all;
+                                  },
+                              .all_gather =
+                                  [&](const void* mine, void* all, std::size_t bytes) {
+                                    exchanges = true;
+                                    gather_on_host(mine, all, bytes);
+                                    exchanges = false;
+                                  },
+                              .where = member_.where};
+  try {
+    std::vector<topo::RankGpu> gpus;
+    for (const GpuFacts& of : facts)
+      gpus.push_back({.rank = static_cast<int>(gpus.size()),
+                      .bus_id = topo::BusId::parse(of.bus_id.data()).value_or(topo::BusId{}),
+                      .uuid = of.uuid,
+                      .compute_capability = of.capability});
+    const connect::GpuChannels channels =
+        learn_gpu_channels(member_.process, exchange, gpus, {.max_channels = form.channels});
+    run_channels(form, channels);
+    return true;
+  } catch (const Error& error) {  // on all ranks
+    if (exchanges) throw;
+    say(kStagedCalls, error.what());
+    return false;
+  }
+}
+
+/// Memory of the GPUs that all reach; true on every rank or on none.
+bool DeviceLinks::make(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
+  std::shared_ptr<Gpu> gpu;
+  GpuFacts mine;
+  std::vector<GpuFacts> facts;
+  member_.process.free_retired_links();
+  const auto look = [&] {
+    tuner = std::make_unique<Tuner>();
+    facts.resize(static_cast<std::size_t>(member_.bootstrap.size()));
+    gpu = member_.process.gpu(owner);
+    mine = gpu->facts();
+    return true;
+  };
+  if (!try_everywhere(kStagedCalls, look)) return false;
+  if (member_.tells(1)) say("kernels", device::cuda::all_kernels().c_str());
+  gather_on_host(mine, facts);
+  const std::optional<GpuLinks::Kind> kind =
+      kind_of_links(member_.group->tune, member_.group->reproducible, facts);
+  if (!kind) {
+    say(kStagedCalls, "Ranks share a GPU, where kernels would wait for each other's turn for ever.");
+    return false;
+  }
+  GpuLinks::Form wanted = *kind;
+  if (*kind != GpuLinks::Kind::kHostDriven) wanted.kernels.may_ll128 = may_ll128(facts);
+  const std::uint64_t room = std::ranges::min(facts, {}, &GpuFacts::room).room;
+  auto form = form_in(wanted, member_.bootstrap.size(), room);
+  if (form && form->kind != GpuLinks::Kind::kHostDriven) {
+    if (!take_channels(facts, *form)) return false;
+    // Trees may take more than chains, of which nothing was known, and a file may have more channels.
+    const int found = form->channels;
+    form = form_in(*form, member_.bootstrap.size(), room);
+    if (form && form->channels < found && member_.tells(1))
+      say("kernels", fmt::format("Memory for {} of {} channels.", form->channels, found).c_str());
+  }
+  if (!form) {
+    say(kStagedCalls, "The GPU of a rank has no room left under coll_loom_memory_limit.");
+    return false;
+  }
+  const bool ipc = std::ranges::all_of(facts, &GpuFacts::ipc),
+             files = std::ranges::all_of(facts, &GpuFacts::virtual_memory);
+  if (ipc && connect(gpu, *form, Gpu::Memory::kPlain, files ? kNoIpc : kStagedCalls)) return true;
+  member_.process.free_retired_links();  // those of the attempt
+  if (files) return connect(gpu, *form, Gpu::Memory::kVirtual, kStaged);
+  if (!ipc) say(kStagedCalls, "The GPU of a rank shares no memory with other processes.");
+  return false;
+}
+
+/// By memory of one kind; what that has made is let go of where it does not work on all ranks.
+bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, Gpu::Memory memory,
+                          const char* otherwise) {
+  std::vector<GpuLinks::Handle> handles;
+  GpuLinks::Handle mine;
+  const auto make = [&] {
+    handles.resize(static_cast<std::size_t>(member_.bootstrap.size()));
+    links_.gpus = std::make_unique<GpuLinks>(gpu, form, member_.bootstrap.size(), memory);
+    return true;
+  };
+  const auto gather = [&] {
+    mine = links_.gpus->handle();
+    gather_on_host(mine, handles);
+    return true;
+  };
+  const auto join = [&] {
+    links_.gpus->connect(handles, member_.rank);
+    return true;
+  };
+  const auto deliver = [&] {
+    if (!links_.gpus->delivers())
+      throw Error(ErrorCode::kDevice, "what other ranks write to their GPUs cannot be read from this one.");
+    return true;
+  };
+  const auto check = [&] {
+    links_.gpus->check_kernels(kLinkCheckLimit);
+    return true;
+  };
+  if (try_everywhere(otherwise, make) && gather() && try_everywhere(otherwise, join) &&
+      try_everywhere(otherwise, deliver) && try_everywhere(otherwise, check))
+    return true;
+  if (links_.gpus) member_.process.retire(std::move(links_.gpus));
+  return false;
+}
+
+}  // namespace loom

@@ -1,0 +1,67 @@
+// device_links.hpp -- makes the links between the GPUs of all ranks, and finds out what each rank's GPU can
+// do. What fails on one rank is used on none: every verdict is one that all ranks share.
+#pragma once
+
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "component/execute/execution.hpp"
+#include "component/links/links.hpp"
+#include "component/select/tuner.hpp"
+#include "component/setup/member.hpp"
+#include "device/cuda/gpu_links.hpp"
+
+namespace loom {
+
+constexpr const char* kStagedCalls = "device buffers go through the host";
+
+class DeviceLinks {
+ public:
+  /// All must outlive this.
+  DeviceLinks(Member& member, Links& links, Execution& execution)
+      : member_(member), links_(links), execution_(execution) {}
+
+  /// Collective, between ranks that have links for host memory: Links::gpus, and the tuner for its calls.
+  /// True on every rank or on none. Throws as Execution::perform().
+  bool make(const device::cuda::Owner& owner, std::unique_ptr<Tuner>& tuner);
+
+  /// Collective. Whether body() is true on all ranks; what it throws is told, with what is done otherwise,
+  /// and is a no.
+  template <class Body>
+  bool try_everywhere(const char* otherwise, Body&& body) {
+    bool here = false;
+    try {
+      here = body();
+    } catch (const std::exception& error) {
+      say(otherwise, error.what());
+    }
+    return execution_.holds_everywhere(here);
+  }
+  /// At coll_loom_verbose 1, for it is no error.
+  void say(const char* what, const char* why) const;
+
+ private:
+  using Gpu = device::cuda::Gpu;
+  using GpuFacts = device::cuda::GpuFacts;
+  using GpuLinks = device::cuda::GpuLinks;
+
+  bool may_ll128(std::span<const GpuFacts> facts);
+  bool take_channels(std::span<const GpuFacts> facts, GpuLinks::Form& form);
+  bool connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, Gpu::Memory memory,
+               const char* otherwise);
+  /// all: of as many as there are ranks.
+  template <class T>
+  void gather_on_host(const T& mine, std::vector<T>& all) {
+    gather_on_host(&mine, all.data(), sizeof(mine));
+  }
+  void gather_on_host(const void* mine, void* all, std::size_t bytes);
+
+  Member& member_;
+  Links& links_;
+  Execution& execution_;
+};
+
+}  // namespace loom
