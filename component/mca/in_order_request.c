@@ -7,6 +7,7 @@
 struct coll_loom_in_order_request {
   struct coll_loom_wrapper super;
   struct coll_loom_part part;
+  struct ompi_datatype_t* operand; /* one element of it is the whole operand */
   char* operands;
   void* out;
   size_t elem;
@@ -35,9 +36,28 @@ static void construct(coll_loom_in_order_request_t* self) {
 }
 static void destruct(coll_loom_in_order_request_t* self) {
   coll_loom_wrapper_let_go(&self->super);
+  if (self->operand != NULL) ompi_datatype_destroy(&self->operand);
   free(self->operands);
 }
 OBJ_CLASS_INSTANCE(coll_loom_in_order_request_t, coll_loom_wrapper_t, construct, destruct);
+
+/* `total` elements as one: counts are int up to 5.0, and components multiply counts by the communicator's
+ * size. By tiles, for a type counts the elements of a block in 32 bits. */
+static int make_operand_type(size_t total, struct ompi_datatype_t* element, struct ompi_datatype_t** made) {
+  enum { TILE = 1 << 16 };
+  const size_t bytes = coll_loom_element_bytes(element), tiles = total / TILE, rest = total % TILE;
+  struct ompi_datatype_t* tile = NULL;
+  int error = ompi_datatype_create_contiguous(TILE, element, &tile);
+  if (error != OMPI_SUCCESS) return error;
+  *made = ompi_datatype_create(2);
+  error = *made == NULL ? MPI_ERR_NO_MEM : OMPI_SUCCESS;
+  if (error == OMPI_SUCCESS && tiles > 0)
+    error = ompi_datatype_add(*made, tile, tiles, 0, (ptrdiff_t)(TILE * bytes));
+  if (error == OMPI_SUCCESS && rest > 0)
+    error = ompi_datatype_add(*made, element, rest, (ptrdiff_t)(tiles * TILE * bytes), (ptrdiff_t)bytes);
+  ompi_datatype_destroy(&tile);
+  return error == OMPI_SUCCESS ? ompi_datatype_commit(made) : error;
+}
 
 int coll_loom_make_in_order_request(struct coll_loom_module* self, const struct coll_loom_args* args,
                                     enum loom_op op, enum loom_type type, bool persistent,
@@ -53,16 +73,16 @@ int coll_loom_make_in_order_request(struct coll_loom_module* self, const struct 
   made->operands = malloc(ranks * made->part.total * made->elem);
   int error = MPI_ERR_NO_MEM;
   ompi_request_t* inner = NULL;
-  if (made->operands != NULL) {
+  if (made->operands != NULL) error = make_operand_type(made->part.total, args->in.type, &made->operand);
+  if (error == OMPI_SUCCESS) {
     /* In place the operand stays where it is until all have been fetched. */
     const void* const in = args->in.buffer == MPI_IN_PLACE ? args->out.buffer : args->in.buffer;
-    const coll_loom_count_t total = (coll_loom_count_t)made->part.total;
     if (persistent)
-      error = self->fallback_allgather_init(in, total, args->in.type, made->operands, total, args->in.type,
+      error = self->fallback_allgather_init(in, 1, made->operand, made->operands, 1, made->operand,
                                             self->communicator, MPI_INFO_NULL, &inner,
                                             self->fallback_allgather_init_module);
     else
-      error = self->fallback_iallgather(in, total, args->in.type, made->operands, total, args->in.type,
+      error = self->fallback_iallgather(in, 1, made->operand, made->operands, 1, made->operand,
                                         self->communicator, &inner, self->fallback_iallgather_module);
   }
   if (error != OMPI_SUCCESS) {
