@@ -137,7 +137,7 @@ bool DeviceLinks::make(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
              files = std::ranges::all_of(facts, &GpuFacts::virtual_memory);
   if (ipc && connect(gpu, *form, Gpu::Memory::kPlain, files ? kNoIpc : kStagedCalls)) return true;
   member_.process.free_retired_links();  // those of the attempt
-  if (files) return connect(gpu, *form, Gpu::Memory::kVirtual, kStaged);
+  if (files) return connect(gpu, *form, Gpu::Memory::kVirtual, kStagedCalls);
   if (!ipc) say(kStagedCalls, "The GPU of a rank shares no memory with other processes.");
   return false;
 }
