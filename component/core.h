@@ -21,6 +21,7 @@ enum loom_result {
   LOOM_DECLINED = 1,
   LOOM_UNCONNECTED = 2, /* of loom_request_create: the call needs links, which have not been made yet */
   LOOM_TRUNCATED = 3,   /* the call has ended without the data that did not fit; the communicator goes on */
+  LOOM_NOT_COPIED = 4,  /* the call has ended, but its results could not be copied to the device; likewise */
   LOOM_ERR_OUT_OF_MEMORY = -1,
   LOOM_ERR_SYSTEM = -2,      /* an operating system call failed */
   LOOM_ERR_UNREACHABLE = -3, /* no way to reach a peer */
@@ -219,11 +220,17 @@ struct loom_request;
  * loom_request_start returns, and maybe in another thread. It must not call loom, except
  * loom_request_destroy. */
 typedef void (*loom_request_done)(void* context, int result);
+enum loom_request_kind {
+  LOOM_NONBLOCKING, /* buffers on host memory, maybe in place of some on a device */
+  LOOM_ON_DEVICE,   /* the same call with buffers that may lie on GPUs, and have no staging buffers */
+  LOOM_PERSISTENT
+};
 /* Not persistent: LOOM_UNCONNECTED where the links have to be made first. Persistent: makes them here, which
- * is collective. All ranks have to start the persistent requests of a communicator in one order, and the
- * other requests in one order; the two orders are independent. Copies *call, not what it points to.
- * LOOM_DECLINED as loom_perform. */
-int loom_request_create(struct loom_comm* comm, const struct loom_call* call, bool persistent,
+ * is collective. LOOM_ON_DEVICE: LOOM_DECLINED, on this rank alone, also if a buffer is not contiguous on the
+ * GPU of the links; then the same call is made again as LOOM_NONBLOCKING. All ranks have to start the
+ * persistent requests of a communicator in one order, and the other requests in one order; the two orders are
+ * independent. Copies *call, not what it points to. LOOM_DECLINED as loom_perform. */
+int loom_request_create(struct loom_comm* comm, const struct loom_call* call, enum loom_request_kind kind,
                         loom_request_done done, void* context, struct loom_request** out);
 void loom_request_start(struct loom_request* call);
 /* For a request that has not been started, or is done. */

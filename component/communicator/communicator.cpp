@@ -15,6 +15,7 @@ namespace loom {
 Communicator::Communicator(const Bootstrap& bootstrap, Process& process, ProgressEngine& engine)
     : member_(bootstrap, process), engine_(engine) {
   process.include(calls_);
+  process.include(queued_calls_);
 }
 
 std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, Process& process,
@@ -41,6 +42,7 @@ Communicator::~Communicator() {
   twin_.reset();
   Process& process = member_.process;
   process.retire(calls_);
+  process.retire(queued_calls_);
   if (links_.gpus) process.retire(std::move(links_.gpus));
   links_.gpu_state = LinkState::kNotMade;
   if (!requests_.empty())
@@ -131,8 +133,9 @@ std::optional<Algorithm> Communicator::try_perform(const device::Call& call) {
 }
 
 bool Communicator::perform_on_device(const device::Call& call) {
-  if (linking_ || !device_calls_.may_carry(call)) return false;
-  finish_requests_before_call();
+  if (linking_) return false;
+  finish_requests_before_call();  // first: what they have found out decides, too
+  if (!device_calls_.may_carry(call)) return false;
   std::optional<Algorithm> carried;
   try {
     if (is_linked()) carried = device_calls_.try_perform(call);
@@ -144,16 +147,20 @@ bool Communicator::perform_on_device(const device::Call& call) {
 }
 
 void Communicator::count(const device::Call& call, std::optional<Algorithm> carried) noexcept {
-  CallCounters::Counts& counts = calls_[call.collective];
   if (carried) {
-    calls_.add(counts.by[static_cast<std::size_t>(*carried)], 1);
-    calls_.add(counts.bytes, call.bytes());
+    count(calls_, call, *carried);
   } else if (!linking_) {
     const FallbackReason reason = !device::has_kernel(call)            ? FallbackReason::kNoKernel
                                   : links_.state == LinkState::kFailed ? FallbackReason::kNotConnected
                                                                        : FallbackReason::kNotBetter;
-    calls_.add(counts.fallbacks[static_cast<std::size_t>(reason)], 1);
+    calls_.add(calls_[call.collective].fallbacks[static_cast<std::size_t>(reason)], 1);
   }
+}
+
+void Communicator::count(CallCounters& calls, const device::Call& call, Algorithm carried) noexcept {
+  CallCounters::Counts& counts = calls[call.collective];
+  calls.add(counts.by[static_cast<std::size_t>(carried)], 1);
+  calls.add(counts.bytes, call.bytes());
 }
 
 /// From inside a handler. A broadcast whose root has another size is performed as the root does; all else
@@ -195,12 +202,17 @@ void Communicator::fail_call() {
   try {
     throw;
   } catch (const Error& error) {
-    broken_ = error;
+    break_for(error);
     throw;
   } catch (...) {
-    broken_.emplace(ErrorCode::kInternal, "An earlier call on this communicator failed.");
+    break_for(Error(ErrorCode::kInternal, "An earlier call on this communicator failed."));
     throw;
   }
+}
+
+void Communicator::break_for(const Error& cause) {
+  broken_ = cause;
+  has_due_ = true;
 }
 
 int Communicator::fail() noexcept {
@@ -209,10 +221,10 @@ int Communicator::fail() noexcept {
   return result_of_exception([&](loom_message message, const char* cause) {
     if (!first) return;
     try {
-      broken_.emplace(ErrorCode::kInternal, "An earlier call on this communicator failed.");
+      break_for(Error(ErrorCode::kInternal, "An earlier call on this communicator failed."));
       throw;
     } catch (const Error& error) {
-      broken_ = error;
+      break_for(error);
     } catch (...) {
     }
     member_.process.runtime().show(message, where().c_str(), cause);
@@ -225,7 +237,7 @@ void Communicator::give_up() noexcept {
     abandon();
     first = !broken_;
     try {
-      if (first) broken_.emplace(ErrorCode::kOutOfMemory, "There is no memory left.");
+      if (first) break_for(Error(ErrorCode::kOutOfMemory, "There is no memory left."));
     } catch (...) {  // even the text is too much; the peers know
       first = false;
     }

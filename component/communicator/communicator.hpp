@@ -59,7 +59,7 @@ class Communicator {
   /// Throws as perform().
   void perform_small(const device::Call& call) {
     // requests_ first: they may have failed in another thread.
-    if (!requests_.empty() || broken_) [[unlikely]]
+    if (!requests_.empty() || has_due_) [[unlikely]]
       finish_requests_before_call();
     device::Waiter waiter(execution_.wait_policy());
     try {
@@ -84,10 +84,10 @@ class Communicator {
   /// From now on.
   void exchange_through(const Bootstrap& bootstrap) noexcept { member_.exchange_through(bootstrap); }
 
-  /// A call that does not wait; nullptr: declined. may_wait: but its making may, for the links. Throws as
-  /// perform().
-  std::unique_ptr<Request> make_request(const device::Call& call, bool may_wait, loom_request_done done,
-                                        void* context);
+  /// A call that does not wait; nullptr: declined. The making of a persistent one may wait, for the links.
+  /// Throws as perform().
+  std::unique_ptr<Request> make_request(const device::Call& call, loom_request_kind kind,
+                                        loom_request_done done, void* context);
   /// The call is performed when all that were started before it are.
   void start(Request& request) noexcept;
   /// What carries the persistent calls of this communicator: the same ranks with links and a queue of their
@@ -111,6 +111,7 @@ class Communicator {
   Execution& execution() noexcept { return execution_; }
   /// Of a call that has ended so. may_tell: as RequestQueue::advance().
   int result_of(const Truncated& truncated, bool may_tell) const noexcept;
+  int result_of(const NotCopied& not_copied, bool may_tell) const noexcept;
   /// From inside a handler: the communicator ends, and its first cause is shown. Returns the result for the C
   /// side.
   int fail() noexcept;
@@ -142,7 +143,9 @@ class Communicator {
   std::optional<Algorithm> end_call(const device::Call& call);
   void end_small_call(const device::Call& call);
   [[noreturn]] void fail_call();
+  void break_for(const Error& cause);
   void count(const device::Call& call, std::optional<Algorithm> carried) noexcept;
+  static void count(CallCounters& calls, const device::Call& call, Algorithm carried) noexcept;
   void finish_requests() noexcept;
   void finish_requests_before_call();
   void stop() noexcept;
@@ -155,11 +158,12 @@ class Communicator {
   CallSelector selector_{member_, links_, execution_};
   DeviceCalls device_calls_{member_, links_, execution_, selector_};
 
-  CallCounters calls_;
+  CallCounters calls_, queued_calls_;  ///< the latter by whoever advances requests
   mutable std::array<std::uint64_t, LOOM_BARRIER + 1> small_below_{};  ///< by collective; read by C
   std::atomic<bool> linking_ = false;  ///< calls from inside the bootstrap are its own
   bool abandoned_ = false;             ///< the peers have been told
   std::optional<Error> broken_;        ///< the cause, for all later calls
+  bool has_due_ = false;  ///< something comes before the next call: it is broken, or wants a set-up
   RequestQueue requests_{*this};
 
   // for_persistent_calls()

@@ -187,14 +187,15 @@ void loom_staged_call_ended(loom_comm* comm) {
 }
 
 // A loom_request is a Request that C cannot look into.
-int loom_request_create(loom_comm* comm, const loom_call* call, bool persistent, loom_request_done done,
-                        void* context, loom_request** out) {
+int loom_request_create(loom_comm* comm, const loom_call* call, loom_request_kind kind,
+                        loom_request_done done, void* context, loom_request** out) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
   return at_c_boundary(communicator.where().c_str(), [&]() -> int {
+    const bool persistent = kind == LOOM_PERSISTENT;
     if (!persistent && communicator.needs_links(*call)) return LOOM_UNCONNECTED;
     Communicator* const carrier = persistent ? communicator.for_persistent_calls() : &communicator;
     if (carrier == nullptr) return LOOM_DECLINED;
-    auto request = carrier->make_request(*call, persistent, done, context);
+    auto request = carrier->make_request(*call, kind, done, context);
     if (!request) return LOOM_DECLINED;
     *out = reinterpret_cast<loom_request*>(request.release());
     return LOOM_SUCCESS;

@@ -61,7 +61,7 @@ Communicator* Communicator::for_persistent_calls() {
   return twin_.get();
 }
 
-std::unique_ptr<Request> Communicator::make_request(const device::Call& call, bool may_wait,
+std::unique_ptr<Request> Communicator::make_request(const device::Call& call, loom_request_kind kind,
                                                     loom_request_done done, void* context) {
   // A call that may wait looks whether the communicator is broken. For others that shows when their turn
   // comes: another thread may be finding out now.
@@ -76,7 +76,7 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, bo
   if (has_kernel && !linking_) selector_.count_small_call(call);
   Algorithm algorithm = has_kernel ? planned() : Algorithm::kFallback;
   if (algorithm != Algorithm::kFallback && algorithm != Algorithm::kCopy) {
-    if (may_wait) {
+    if (kind == LOOM_PERSISTENT) {
       // A twin has no requests that use links before it has any. Later ones other ranks may start only after
       // they have made this one.
       if (twin_of_ == nullptr) finish_requests();
@@ -98,20 +98,25 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, bo
     if (algorithm == Algorithm::kPairwise && links_.pairwise_state == LinkState::kFailed)
       algorithm = Algorithm::kFallback;
   }
+  if (algorithm == Algorithm::kFallback && kind == LOOM_ON_DEVICE) return nullptr;  // it comes again, staged
   selector_.explain(algorithm, call, false);
   if (algorithm == Algorithm::kFallback) {
     count(call, {});
     return nullptr;
   }
+  std::unique_ptr<DeviceOperation> on_device;
+  if (kind != LOOM_PERSISTENT && algorithm != Algorithm::kCopy && device_calls_.may_ask(call))
+    on_device = device_calls_.begin(call, algorithm, kind == LOOM_ON_DEVICE);
+  if (kind == LOOM_ON_DEVICE && !on_device) return nullptr;
   try {
     engine_.start_thread();
   } catch (const std::system_error&) {  // no thread to be had: requests advance in MPI calls alone
   }
-  return std::unique_ptr<Request>(new Request{*this, {call, algorithm}, done, context});
+  return std::unique_ptr<Request>(new Request{*this, {call, algorithm}, done, context, std::move(on_device)});
 }
 
 void Communicator::start(Request& request) noexcept {
-  count(request.operation.call, request.operation.algorithm);
+  if (!request.on_device) count(request.operation.call, request.operation.algorithm);
   engine_.start(requests_, request);
 }
 
@@ -132,7 +137,14 @@ void Communicator::finish_requests() noexcept {
 /// MPI has all ranks make a communicator's calls in one order.
 void Communicator::finish_requests_before_call() {
   if (!requests_.empty()) finish_requests();
+  if (!has_due_) return;
   if (broken_) throw *broken_;
+  has_due_ = false;
+  try {
+    if (device_calls_.wants_set_up()) device_calls_.set_up();
+  } catch (...) {
+    fail_call();
+  }
 }
 
 State Communicator::advance(Request& request) {
@@ -140,12 +152,21 @@ State Communicator::advance(Request& request) {
   // A step more would take back what the peers were told.
   if (abandoned_ || stopping_.load(std::memory_order_relaxed))
     throw Error(ErrorCode::kGivenUp, "This rank has given up an earlier call.");
-  return execution_.advance(request.operation);
+  if (!request.on_device) return execution_.advance(request.operation);
+  const State state = device_calls_.advance(*request.on_device, request.operation);
+  if (state == State::kDone) count(queued_calls_, request.on_device->call, request.operation.algorithm);
+  if (device_calls_.wants_set_up()) has_due_ = true;
+  return state;
 }
 
 int Communicator::result_of(const Truncated& truncated, bool may_tell) const noexcept {
   if (may_tell) member_.process.runtime().show(LOOM_MESSAGE_TRUNCATED, where().c_str(), truncated.what());
   return LOOM_TRUNCATED;
+}
+
+int Communicator::result_of(const NotCopied& not_copied, bool may_tell) const noexcept {
+  if (may_tell) member_.process.runtime().show(LOOM_MESSAGE_DEVICE, where().c_str(), not_copied.what());
+  return LOOM_NOT_COPIED;
 }
 
 }  // namespace loom

@@ -58,6 +58,9 @@ Request* RequestQueue::advance(int& steps, bool may_tell) noexcept {
   } catch (const Truncated& truncated) {
     request.result = communicator_.result_of(truncated, may_tell);
     done = true;
+  } catch (const NotCopied& not_copied) {
+    request.result = communicator_.result_of(not_copied, may_tell);
+    done = true;
   } catch (...) {
     if (!may_tell) {
       failure_ = std::current_exception();
@@ -69,7 +72,8 @@ Request* RequestQueue::advance(int& steps, bool may_tell) noexcept {
   }
   if (!done) return nullptr;
   fruitless_ = 0;
-  request.operation.reset();
+  request.operation.reset();  // before on_device, to which it refers
+  request.on_device.reset();
   first_ = std::exchange(request.next, nullptr);
   return &request;
 }

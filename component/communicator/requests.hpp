@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "component/core.h"
+#include "component/execute/device_operation.hpp"
 #include "component/execute/operation.hpp"
 
 namespace loom {
@@ -28,6 +29,9 @@ struct Request {
   Operation operation;
   loom_request_done done;
   void* context;
+  /// In communicators whose ranks may have buffers on GPUs; `operation` then is one part of it after the
+  /// other.
+  std::unique_ptr<DeviceOperation> on_device = {};
   int result = LOOM_SUCCESS;
   Request* next = nullptr;
 };

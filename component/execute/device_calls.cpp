@@ -45,17 +45,13 @@ bool DeviceCalls::can_carry(Algorithm algorithm, const device::Call& call) {
   return may_carry_by(algorithm, call) && prepare(algorithm, call);
 }
 
-/// What the user wants, of what carries(algorithm) is true for.
-template <class Carries>
-Algorithm DeviceCalls::algorithm_for(const device::Call& call, Carries&& carries) {
-  const int ranks = member_.group->wiring.shape.ranks;
-  const std::size_t all = whole_message(call.collective, ranks, device::shared_bytes(call, ranks));
-  return member_.group->tune.on_devices(call.collective, all, carries);
+bool DeviceCalls::is_possible(const device::Call& call) const {
+  if (!member_.group->uses_devices || links_.gpu_state == LinkState::kFailed) return false;
+  return !device::is_reduction(call.collective) || Gpu::supports(call.op, call.type);
 }
 
 bool DeviceCalls::may_carry(const device::Call& call) {
-  if (!member_.group->uses_devices || links_.gpu_state == LinkState::kFailed) return false;
-  if (device::is_reduction(call.collective) && !Gpu::supports(call.op, call.type)) return false;
+  if (!is_possible(call)) return false;
   const auto may = [&](Algorithm algorithm) { return may_carry_by(algorithm, call); };
   if (algorithm_for(call, may) == Algorithm::kStaged) return false;
   const int ranks = member_.group->wiring.shape.ranks;
@@ -76,25 +72,29 @@ Window* DeviceCalls::window_of(const device::Call& call, Algorithm algorithm) {
              : nullptr;
 }
 
-/// Whether the kernel that the call needs is there on all ranks: it is loaded and launched once, with nothing
-/// to do, before any rank begins a call with it.
+/// Whether the kernel is there on all ranks: it is loaded and launched once, with nothing to do, before any
+/// rank begins a call with it.
+bool DeviceCalls::load_everywhere(bool by_kernel, std::optional<device::Op> op, device::Type type) {
+  return maker_.try_everywhere("calls with this operation and type do without the kernel", [&] {
+    if (by_kernel)
+      links_.gpus->kernels().prepare(op, type);
+    else
+      links_.gpus->stream().prepare_reduce(*op, type);
+    return true;
+  });
+}
+
+/// Of the kernel that the call needs.
 bool DeviceCalls::prepare(Algorithm algorithm, const device::Call& call) {
   Prepared* const prepared = prepared_for(algorithm, call);
   if (prepared == nullptr) return true;
-  if (*prepared == Prepared::kNotYet)
-    *prepared = maker_.try_everywhere("calls with this operation and type do without the kernel",
-                                      [&] {
-                                        const bool reduces = device::is_reduction(call.collective);
-                                        if (algorithm == Algorithm::kHostDriven)
-                                          links_.gpus->stream().prepare_reduce(call.op, call.type);
-                                        else
-                                          links_.gpus->kernels().prepare(
-                                              reduces ? std::optional(call.op) : std::nullopt,
-                                              reduces ? call.type : device::Type::kUint8);
-                                        return true;
-                                      })
+  if (*prepared == Prepared::kNotYet || *prepared == Prepared::kWanted) {
+    const bool reduces = device::is_reduction(call.collective);
+    *prepared = load_everywhere(is_by_kernel(algorithm), reduces ? std::optional(call.op) : std::nullopt,
+                                reduces ? call.type : device::Type::kUint8)
                     ? Prepared::kReady
                     : Prepared::kRefused;
+  }
   return *prepared == Prepared::kReady;
 }
 

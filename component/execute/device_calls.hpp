@@ -10,6 +10,7 @@
 
 #include "component/execute/call_selector.hpp"
 #include "component/execute/device_links.hpp"
+#include "component/execute/device_operation.hpp"
 #include "component/execute/execution.hpp"
 #include "component/execute/result_elsewhere.hpp"
 #include "component/links/links.hpp"
@@ -35,18 +36,40 @@ class DeviceCalls {
   std::optional<Algorithm> try_perform(const device::Call& call);
   void call_ended() noexcept;
 
+  // ---- Calls that do not wait. Their place among all calls is the same on all ranks.
+  /// Such calls have a DeviceOperation. The same on all ranks.
+  bool may_ask(const device::Call& call) const;
+  /// Of a call for which may_ask() is true, and that `on_host` would carry on host memory. on_device: as long
+  /// as its buffers may be on this rank's GPU; nullptr if they are not, and have to be staged. Throws Error.
+  std::unique_ptr<DeviceOperation> begin(const device::Call& call, Algorithm on_host, bool on_device);
+  /// When it is its turn. now: what there is to advance, from step to step another part of the call. Throws
+  /// as Execution::advance(), and NotCopied.
+  State advance(DeviceOperation& operation, Operation& now);
+  /// A call would have gone by a kernel, had there been links and the kernel. The same on all ranks between
+  /// calls.
+  bool wants_set_up() const noexcept { return wanted_.has_value(); }
+  /// Collective; while no call is under way. Throws as Execution::perform().
+  void set_up();
+
  private:
   /// A kernel, on all ranks alike.
-  enum class Prepared : std::uint8_t { kNotYet, kReady, kRefused };
+  enum class Prepared : std::uint8_t { kNotYet, kWanted, kReady, kRefused };
 
+  bool is_possible(const device::Call& call) const;
+  State go_through_host(DeviceOperation& operation, Operation& now);
+  std::optional<Algorithm> kernel_at_once(const DeviceOperation& operation);
   Prepared* prepared_for(Algorithm algorithm, const device::Call& call);
   bool may_carry_by(Algorithm algorithm, const device::Call& call);
+  /// What the user wants, of what carries(algorithm) is true for.
   template <class Carries>
-  Algorithm algorithm_for(const device::Call& call, Carries&& carries);
+  Algorithm algorithm_for(const device::Call& call, Carries&& carries) {
+    return member_.group->tune.on_devices(call.collective, selector_.whole_message_of(call), carries);
+  }
   bool can_carry(Algorithm algorithm, const device::Call& call);
   void explain(Algorithm leader, const device::Call& call, bool probes);
   Window* window_of(const device::Call& call, Algorithm algorithm);
   bool prepare(Algorithm algorithm, const device::Call& call);
+  bool load_everywhere(bool by_kernel, std::optional<device::Op> op, device::Type type);
   std::optional<device::cuda::Owner> gpu_of(const device::Call& call) const;
   bool make_room_elsewhere(std::size_t bytes, const device::cuda::Owner& owner);
 
@@ -59,7 +82,8 @@ class DeviceCalls {
   DeviceLinks maker_{member_, links_, execution_};
   /// Between a kernel and staging. Made with the links.
   std::unique_ptr<Tuner> tuner_;
-  std::optional<TimedCall> timed_;  ///< the call that is under way, if it is one of a window
+  std::optional<TimedCall> timed_;             ///< the call that is under way, if it is one of a window
+  std::optional<device::cuda::Owner> wanted_;  ///< whose GPU set_up() makes links for
   /// By algorithm (host_driven, kernel), operation and type.
   std::array<std::array<std::array<Prepared, device::kTypeCount>, device::cuda::kKernelOps>, 2> prepared_{};
 };

@@ -57,14 +57,15 @@ static void destruct(coll_loom_core_request_t* self) {
 OBJ_CLASS_INSTANCE(coll_loom_core_request_t, coll_loom_request_base_t, construct, destruct);
 
 int coll_loom_make_core_request(struct coll_loom_module* self, const struct coll_loom_args* args,
-                                enum loom_op op, enum loom_type type, bool persistent,
+                                enum loom_op op, enum loom_type type, enum loom_request_kind kind,
                                 ompi_request_t** request) {
+  const bool persistent = kind == LOOM_PERSISTENT;
   struct loom_call call;
   coll_loom_core_request_t* made = OBJ_NEW(coll_loom_core_request_t);
   if (made == NULL) return LOOM_ERR_OUT_OF_MEMORY;
   int result = coll_loom_operands_make(&made->operands, self->communicator, args, op, type, &call);
   if (OPAL_LIKELY(result == LOOM_SUCCESS))
-    result = loom_request_create(self->comm, &call, persistent, done, made, &made->core);
+    result = loom_request_create(self->comm, &call, kind, done, made, &made->core);
   if (OPAL_UNLIKELY(result != LOOM_SUCCESS)) {
     coll_loom_request_drop(&made->super);
     return result;

@@ -8,7 +8,7 @@
 /* LOOM_SUCCESS: sets *request, started unless it is persistent. Otherwise there is no request, and the result
  * is the core's. op, type: of a reduction. */
 int coll_loom_make_core_request(struct coll_loom_module* self, const struct coll_loom_args* args,
-                                enum loom_op op, enum loom_type type, bool persistent,
+                                enum loom_op op, enum loom_type type, enum loom_request_kind kind,
                                 ompi_request_t** request);
 
 #endif

@@ -1,25 +1,34 @@
 #include "component/mca/device.h"
 
 #include "component/mca/connecting.h"
+#include "component/mca/core_request.h"
 #include "component/mca/kernels.h"
 #include "component/mca/perform.h"
 #include "component/mca/setup.h"
 #include "component/mca/way.h"
 
-/* The core asks the other ranks, so all ranks get there or none: before that, only facts that they share
- * decide. */
-bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const struct coll_loom_args* given,
-                               int* error) {
+/* Of facts that all ranks share. Completes *args. */
+static bool may_stay(struct coll_loom_module* self, int which, struct coll_loom_args* args, enum loom_op* op,
+                     enum loom_type* type) {
   if (coll_loom_variables.check) return false; /* the check must come once, at the same place on all ranks */
   if (which >= LOOM_COLLECTIVE_COUNT || !self->carries[which] || !self->one_host ||
       !loom_may_carry_on_devices((enum loom_collective)which))
     return false;
+  args->collective = (enum loom_collective)which;
+  *op = LOOM_SUM;
+  *type = LOOM_UINT8;
+  if (coll_loom_is_empty(self, args)) return false;
+  return !loom_reduces(which) || coll_loom_kernel(args->op, args->in.type, op, type);
+}
+
+/* The core asks the other ranks, so all ranks get there or none: before that, only facts that they share
+ * decide. */
+bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const struct coll_loom_args* given,
+                               int* error) {
   struct coll_loom_args args = *given;
-  args.collective = (enum loom_collective)which;
-  if (coll_loom_is_empty(self, &args)) return false;
-  enum loom_op op = LOOM_SUM;
-  enum loom_type type = LOOM_UINT8;
-  if (loom_reduces(which) && !coll_loom_kernel(args.op, args.in.type, &op, &type)) return false;
+  enum loom_op op;
+  enum loom_type type;
+  if (!may_stay(self, which, &args, &op, &type)) return false;
   coll_loom_finish_connecting(self);
   if (self->state == COLL_LOOM_COLD) coll_loom_set_up(self);
   if (self->state != COLL_LOOM_READY || coll_loom_is_gathering()) return false;
@@ -34,6 +43,23 @@ bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const s
     result = loom_perform_on_device(self->comm, &call);
   self->operands_in_use = false;
   return coll_loom_has_ended(self, result, error);
+}
+
+/* Ranks whose buffers are staged make the same request of the core, when their operands are there. So this
+ * may rest on facts of this rank. */
+bool coll_loom_start_on_device(struct coll_loom_module* self, int which, const struct coll_loom_args* given,
+                               ompi_request_t** request, int* error) {
+  struct coll_loom_args args = *given;
+  enum loom_op op;
+  enum loom_type type;
+  if (!may_stay(self, which, &args, &op, &type) || coll_loom_may_make_an_id(&args)) return false;
+  if (self->state != COLL_LOOM_READY || coll_loom_is_gathering() || coll_loom_is_releasing()) return false;
+  const int result = coll_loom_make_core_request(self, &args, op, type, LOOM_ON_DEVICE, request);
+  *error = OMPI_SUCCESS;
+  if (result == LOOM_SUCCESS) return true;
+  if (result == LOOM_DECLINED || result == LOOM_UNCONNECTED) return false;
+  *error = coll_loom_fail_alone(self, result);
+  return true;
 }
 
 void coll_loom_staged_call_ended(struct coll_loom_module* self) {

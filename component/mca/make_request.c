@@ -65,7 +65,8 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
       case COLL_LOOM_BY_LOOM:
         break;
     }
-    const int result = coll_loom_make_core_request(self, args, op, type, persistent, request);
+    const int result = coll_loom_make_core_request(self, args, op, type,
+                                                   persistent ? LOOM_PERSISTENT : LOOM_NONBLOCKING, request);
     if (OPAL_LIKELY(result == LOOM_SUCCESS)) {
       *error = persistent ? coll_loom_check_starts(self, args->collective, request) : OMPI_SUCCESS;
       return true;

@@ -86,7 +86,7 @@ void coll_loom_break(struct coll_loom_module* self, int result) {
 }
 
 int coll_loom_failed(struct coll_loom_module* self, int result) {
-  if (result == LOOM_TRUNCATED) return coll_loom_error_class(result);
+  if (result == LOOM_TRUNCATED || result == LOOM_NOT_COPIED) return coll_loom_error_class(result);
   coll_loom_break(self, result);
   return self->error;
 }

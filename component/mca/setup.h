@@ -13,11 +13,11 @@ struct loom_bootstrap coll_loom_bootstrap_of(struct coll_loom_module* self);
 /* The module's state after the core's result. */
 enum coll_loom_state coll_loom_state_after(struct coll_loom_module* self, int result);
 
-/* An MPI error class for LOOM_TRUNCATED, or a negative result of the core. */
+/* An MPI error class for LOOM_TRUNCATED, LOOM_NOT_COPIED, or a negative result of the core. */
 int coll_loom_error_class(int result);
 /* The module fails from now on, because of a negative result of the core. */
 void coll_loom_break(struct coll_loom_module* self, int result);
-/* The MPI error of a call with this result. A negative result breaks the module, LOOM_TRUNCATED does not. */
+/* The MPI error of a call with this result. A negative result breaks the module, the others do not. */
 int coll_loom_failed(struct coll_loom_module* self, int result);
 /* This rank cannot take part in a call: tells its peers, and later calls fail. Returns an MPI error class. */
 int coll_loom_fail_alone(struct coll_loom_module* self, int result);

@@ -66,9 +66,13 @@
     struct coll_loom_module* self = (struct coll_loom_module*)module;                                       \
     struct coll_loom_args args = {.collective = (enum loom_collective)which, CALL_##api};                   \
     struct coll_loom_staging* staging;                                                                      \
+    int error;                                                                                              \
     *request = MPI_REQUEST_NULL; /* for programs that wait in spite of an error */                          \
-    const int error = coll_loom_stage(self, which, COLL_LOOM_NONBLOCKING_FORM,                              \
-                                      self->fallback_i##api##_module, &args, &staging);                     \
+    if (OPAL_UNLIKELY(self->wants_devices) && !coll_loom_must_follow(self) &&                               \
+        coll_loom_start_on_device(self, which, &args, request, &error))                                     \
+      return error;                                                                                         \
+    error = coll_loom_stage(self, which, COLL_LOOM_NONBLOCKING_FORM, self->fallback_i##api##_module, &args, \
+                            &staging);                                                                      \
     if (OPAL_UNLIKELY(error != OMPI_SUCCESS)) return error;                                                 \
     if (OPAL_LIKELY(staging == NULL && !coll_loom_must_follow(self)))                                       \
       return GO_ON(i##api, which, ARGS_##api communicator, request);                                        \

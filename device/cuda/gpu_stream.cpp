@@ -12,7 +12,7 @@ namespace {
 
 using Result = int;
 using Address = std::uint64_t;
-constexpr Result kSuccess = 0, kNotReady = 600;
+constexpr Result kSuccess = 0;
 constexpr unsigned kWithoutTiming = 2;  // CU_EVENT_DISABLE_TIMING
 // Several for each multiprocessor of any GPU; a loop strides over the rest.
 constexpr std::size_t kMostBlocks = 1024;
@@ -76,6 +76,12 @@ void GpuStream::follow_program() {
   check(context.result(), "a context is made current");
   check(functions_->record(event_, kLegacyStream), "an event is put into the default stream");
   check(functions_->wait(stream_, event_, 0), "a stream waits for the default stream");
+}
+
+void GpuStream::follow(const ProgramMark& mark) {
+  const Driver::CurrentContext context(gpu_.driver(), gpu_.owner());
+  check(context.result(), "a context is made current");
+  check(functions_->wait(stream_, mark.event(), 0), "a stream waits for the default stream");
 }
 
 void GpuStream::copy(void* to, const void* from, std::size_t bytes) {

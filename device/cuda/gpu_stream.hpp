@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "device/cuda/gpu.hpp"
+#include "device/cuda/program_mark.hpp"
 
 namespace loom::device::cuda {
 
@@ -24,6 +25,8 @@ class GpuStream {
   /// What is enqueued from now on begins after all that the program has put so far into the legacy default
   /// stream and into those that synchronise with it.
   void follow_program();
+  /// The same, but only after a mark on this GPU.
+  void follow(const ProgramMark& mark);
   /// Whether what follow_program() has found there has ended. A query of the driver.
   bool program_has_ended() const;
   void copy(void* to, const void* from, std::size_t bytes);

@@ -54,8 +54,9 @@ std::size_t bytes_elsewhere(const Call& call, int rank, int ranks) {
   return covers ? (call.bounds[rank + 1] - call.bounds[rank]) * call.elem_bytes() : 0;
 }
 
-KernelExecutor::KernelExecutor(GpuLinks& links, const Call& call, int rank, int ranks, KernelLinkage linkage)
-    : links_(links), call_(call), rank_(rank), ranks_(ranks), linkage_(linkage) {}
+KernelExecutor::KernelExecutor(GpuLinks& links, const Call& call, int rank, int ranks, KernelLinkage linkage,
+                               const ProgramMark* after)
+    : links_(links), call_(call), rank_(rank), ranks_(ranks), linkage_(linkage), after_(after) {}
 
 KernelExecutor::~KernelExecutor() {
   if (!runs_) return;
@@ -82,7 +83,7 @@ void KernelExecutor::start() {
   task.in = operands.in;
   task.out = operands.out;
   const Driver::CurrentContext context(links_.gpu().driver(), links_.gpu().owner());  // once for both
-  links_.stream().follow_program();
+  after_ != nullptr ? links_.stream().follow(*after_) : links_.stream().follow_program();
   links_.kernels().start(task, reduces ? std::optional(call_.op) : std::nullopt,
                          reduces ? call_.type : Type::kUint8, way.channels, operands.blocks);
 }
@@ -95,7 +96,7 @@ bool KernelExecutor::waits_for_program() {
   const auto now = std::chrono::steady_clock::now();
   if (now - asked_ < kBetween) return false;
   asked_ = now;
-  follows_program_ = !links_.stream().program_has_ended();
+  follows_program_ = !(after_ != nullptr ? after_->has_passed() : links_.stream().program_has_ended());
   return follows_program_;
 }
 

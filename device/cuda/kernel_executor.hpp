@@ -18,9 +18,10 @@ std::size_t bytes_elsewhere(const Call& call, int rank, int ranks);
 class KernelExecutor {
  public:
   /// A call of `ranks` ranks whose buffers are contiguous on the GPU of `links`, and that kernels_carry() by
-  /// such links. What `links` refers to must outlive this.
+  /// such links. It begins after a mark in the program's work; nullptr: after all that is there when the
+  /// kernel is started. What is referred to must outlive this.
   KernelExecutor(GpuLinks& links, const Call& call, int rank, int ranks,
-                 KernelLinkage linkage = KernelLinkage::kAny);
+                 KernelLinkage linkage = KernelLinkage::kAny, const ProgramMark* after = nullptr);
   /// Tells a kernel that has not ended to give up, and waits for it: until then nobody may use the buffers.
   ~KernelExecutor();
   KernelExecutor(const KernelExecutor&) = delete;
@@ -41,6 +42,7 @@ class KernelExecutor {
   Call call_;
   int rank_, ranks_;
   KernelLinkage linkage_;
+  const ProgramMark* after_;
   bool runs_ = false;
   bool follows_program_ = true;  ///< as far as the driver was asked
   std::chrono::steady_clock::time_point asked_;

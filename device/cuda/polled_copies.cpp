@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
+#include "device/cuda/program_mark.hpp"
 #include "device/cuda/streams.hpp"
 
 namespace loom::device::cuda {
@@ -60,11 +62,12 @@ class Rest {
 /// whose queue is full waits, and copies of pageable memory are made while the driver is called.
 class PolledCopies::Side {
  public:
-  Side(const StreamFunctions& functions, const PolledSide& of)
+  Side(const StreamFunctions& functions, const PolledSide& of, const ProgramMark* after)
       : functions_(functions),
         of_(of),
         driver_(of.staging_buffer->driver()),
-        owner_(of.staging_buffer->owner()) {}
+        owner_(of.staging_buffer->owner()),
+        after_(after) {}
   ~Side();
   Side(const Side&) = delete;
   Side& operator=(const Side&) = delete;
@@ -99,9 +102,10 @@ class PolledCopies::Side {
   const PolledSide of_;
   const Driver& driver_;
   const Owner owner_;
+  const ProgramMark* after_;          ///< the program's work before the call
+  std::optional<ProgramMark> own_{};  ///< where nobody else has made one
   void* stream_ = nullptr;
-  void *before_ = nullptr, *after_ = nullptr;  ///< events: the program's work, and the copies
-  bool after_program_ = false;                 ///< before_ has ended
+  void* copied_ = nullptr;  ///< an event behind the copies
   Way loading_{of_.load}, storing_{of_.store};
   bool busy_ = false;  ///< copies may be on their way
 };
@@ -109,10 +113,9 @@ class PolledCopies::Side {
 void PolledCopies::Side::begin() {
   const Driver::CurrentContext context(driver_, owner_);
   check(context.result(), "a buffer's context is made current");
-  for (void** const event : {&before_, &after_})
-    check(functions_.create_event(event, kUntimedEvent), kPreparing);
+  check(functions_.create_event(&copied_, kUntimedEvent), kPreparing);
   check(functions_.create_stream(&stream_, kNonBlockingStream), kPreparing);
-  check(functions_.record(before_, legacy_stream()), kPreparing);
+  if (after_ == nullptr) after_ = &own_.emplace(driver_, owner_);
 }
 
 /// A context that has ended has taken its stream and copies along; but there are other reasons why it cannot
@@ -122,8 +125,7 @@ PolledCopies::Side::~Side() {
   const Driver::CurrentContext context(driver_, owner_);
   if (context.result() != kSuccess) return;
   if (stream_ != nullptr) functions_.destroy_stream(stream_);
-  for (void* const event : {before_, after_})
-    if (event != nullptr) functions_.destroy_event(event);
+  if (copied_ != nullptr) functions_.destroy_event(copied_);
 }
 
 bool PolledCopies::Side::has_ended(void* event) const {
@@ -138,10 +140,9 @@ bool PolledCopies::Side::advance(Way& way, Direction direction, std::size_t& mos
   if (way.is_done()) return true;
   const Driver::CurrentContext context(driver_, owner_);
   check(context.result(), "a buffer's context is made current");
-  if (!after_program_) after_program_ = has_ended(before_);
-  if (!after_program_) return false;
+  if (!after_->has_passed()) return false;
   if (!way.on_its_way) enqueue(way, direction, most_pageable, doing);
-  if (!way.on_its_way || !has_ended(after_)) return false;
+  if (!way.on_its_way || !has_ended(copied_)) return false;
   way.on_its_way = busy_ = false;
   if (!way.is_done()) return false;
   of_.staging_buffer->note_copied(way.bytes);
@@ -161,13 +162,13 @@ void PolledCopies::Side::enqueue(Way& way, Direction direction, std::size_t& mos
     if (!is_locked)
       most_pageable -= std::min(most_pageable, std::max(next.row_bytes * next.rows, kBytesOfCall));
   }
-  if (way.on_its_way) check(functions_.record(after_, stream_), doing);
+  if (way.on_its_way) check(functions_.record(copied_, stream_), doing);
 }
 
-PolledCopies::PolledCopies(std::span<const PolledSide> sides) {
+PolledCopies::PolledCopies(std::span<const PolledSide> sides, const ProgramMark* after) {
   for (const PolledSide& side : sides) {
     if (!functions_) functions_ = std::make_unique<StreamFunctions>(side.staging_buffer->driver());
-    sides_.push_back(std::make_unique<Side>(*functions_, side));
+    sides_.push_back(std::make_unique<Side>(*functions_, side, after));
     sides_.back()->begin();
   }
 }

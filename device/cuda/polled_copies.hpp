@@ -10,6 +10,7 @@
 
 namespace loom::device::cuda {
 
+class ProgramMark;
 struct StreamFunctions;
 
 /// A staging buffer with the regions that are copied to the host before the call, and back after it. What
@@ -19,13 +20,12 @@ struct PolledSide {
   std::span<const StridedRegion> load, store;
 };
 
-/// Nothing here waits for the device: it may wait for the program. Copies come after what the program had put
-/// into the legacy default stream, and into streams that synchronise with it, when this was made. They go in
-/// a stream of their own, so what the program enqueues later does not matter.
+/// Nothing here waits for the device: it may wait for the program. Copies come after a mark in the program's
+/// work, and go in a stream of their own, so what the program enqueues later does not matter.
 class PolledCopies {
  public:
-  /// Throws Error.
-  explicit PolledCopies(std::span<const PolledSide> sides);
+  /// after: on the device of all sides, and outlives this. nullptr: marks are made now. Throws Error.
+  explicit PolledCopies(std::span<const PolledSide> sides, const ProgramMark* after = nullptr);
   /// Staging buffers that copies may still reach are lost (StagingBuffer::lose).
   ~PolledCopies();
   PolledCopies(const PolledCopies&) = delete;

@@ -1,38 +1,12 @@
 // mpi_device_streams_test -- calls on device buffers beside work of the program in the legacy default stream
 // that waits for the host. On tests/virtual_gpu. Exit code 1: wrong.
-#include <atomic>
-#include <chrono>
 #include <string>
-#include <thread>
 
 #include "device_ints.hpp"
+#include "waiting.hpp"
 
 namespace loom::mpi_test {
 namespace {
-
-/// Work in the legacy default stream that ends when the program says so.
-class Waiting {
- public:
-  Waiting() {
-    void* const default_stream = nullptr;
-    const auto launch = Driver::get().function<int(void*, void (*)(void*), void*)>("cuLaunchHostFunc");
-    require(launch(default_stream, wait, &may_end_) == 0, "the program cannot wait in a stream");
-  }
-  ~Waiting() {
-    end();
-    Driver::get().function<int()>("cuCtxSynchronize")();
-  }
-  Waiting(const Waiting&) = delete;
-  Waiting& operator=(const Waiting&) = delete;
-  void end() { may_end_ = true; }
-
- private:
-  static void wait(void* may_end) {
-    while (!*static_cast<std::atomic<bool>*>(may_end))
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
-  std::atomic<bool> may_end_{false};
-};
 
 bool is_done(MPI_Request& request) {
   int done;

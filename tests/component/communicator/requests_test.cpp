@@ -57,7 +57,7 @@ void expect_sum(const Started& call, Rank& self, Collective collective = Collect
 }
 
 void start(Started& call, Communicator& communicator, Collective collective = Collective::kAllreduce) {
-  call.job = communicator.make_request(sum_of(call, collective), false, Started::set_done, &call);
+  call.job = communicator.make_request(sum_of(call, collective), LOOM_NONBLOCKING, Started::set_done, &call);
   ASSERT_NE(call.job, nullptr);
   communicator.start(*call.job);
 }
@@ -76,9 +76,9 @@ TEST(Jobs, AreDeclinedUntilACallThatMayWaitHasMadeTheLinks) {
     auto communicator = self.connect();
     Started call;
     fill(call, self, 100, 1);
-    EXPECT_EQ(communicator->make_request(sum_of(call), false, Started::set_done, &call), nullptr);
+    EXPECT_EQ(communicator->make_request(sum_of(call), LOOM_NONBLOCKING, Started::set_done, &call), nullptr);
     EXPECT_EQ(self.process().counters().of[LOOM_ALLREDUCE].fallbacks_by[LOOM_NOT_CONNECTED], 1U);
-    EXPECT_NE(communicator->make_request(sum_of(call), true, Started::set_done, &call), nullptr);
+    EXPECT_NE(communicator->make_request(sum_of(call), LOOM_PERSISTENT, Started::set_done, &call), nullptr);
     start(call, *communicator);
     wait(call, self);
     expect_sum(call, self);
@@ -162,7 +162,7 @@ TEST_P(JobsOf, AreStartedAgainAndAgain) {
     auto communicator = self.connect();
     Started call;
     fill(call, self, 500, 3);
-    call.job = communicator->make_request(sum_of(call), true, Started::set_done, &call);
+    call.job = communicator->make_request(sum_of(call), LOOM_PERSISTENT, Started::set_done, &call);
     for (int start = 0; start < 30; ++start) {
       call.done = false;
       call.out.assign(call.out.size(), -1);
@@ -316,7 +316,7 @@ TEST(Jobs, OfABrokenCommunicatorAreNotMadeByACallThatMayWait) {
                                              .out = reinterpret_cast<std::byte*>(out.data()),
                                              .count = 40'000,
                                              .type = device::Type::kInt32},
-                                            true, Started::set_done, &call),
+                                            LOOM_PERSISTENT, Started::set_done, &call),
                  Error);
   });
 }

@@ -199,7 +199,7 @@ void start_and_check(Rank& self, Communicator& communicator, std::span<const Col
     Started& started = *all.back();
     make(started.call, collective, self, 1, unit);
     started.job = communicator.make_request(
-        started.call.job, true,
+        started.call.job, LOOM_PERSISTENT,
         [](void* done, int result) { *static_cast<std::atomic<bool>*>(done) = result == LOOM_SUCCESS; },
         &started.done);
     ASSERT_NE(started.job, nullptr);

@@ -1,0 +1,141 @@
+// device_requests.cpp -- the calls of DeviceCalls that do not wait.
+#include <utility>
+
+#include "component/execute/device_calls.hpp"
+#include "component/execute/device_pieces.hpp"
+#include "component/select/gpu_calls.hpp"
+
+namespace loom {
+
+using device::Collective;
+using device::cuda::KernelExecutor;
+using device::cuda::Owner;
+using device::cuda::ProgramMark;
+using Phase = DeviceOperation::Phase;
+
+bool DeviceCalls::may_ask(const device::Call& call) const {
+  return may_carry_on_devices(call.collective) && is_possible(call);
+}
+
+std::unique_ptr<DeviceOperation> DeviceCalls::begin(const device::Call& call, Algorithm on_host,
+                                                    bool on_device) {
+  std::optional<Owner> owner;
+  if (on_device) {
+    owner = gpu_of(call);
+    // Memory for a result that goes elsewhere first is made by calls that may wait.
+    if (!owner || device::cuda::bytes_elsewhere(call, member_.rank, member_.bootstrap.size()) > 0) return {};
+  }
+  auto operation = std::make_unique<DeviceOperation>(DeviceOperation{.call = call, .on_host = on_host});
+  if (owner) {
+    operation->after = std::make_unique<ProgramMark>(member_.process.staging()->driver(), *owner);
+    operation->owner = owner;
+    operation->note = note_of(call, member_.group->wiring.shape.ranks);
+  }
+  return operation;
+}
+
+State DeviceCalls::advance(DeviceOperation& operation, Operation& now) {
+  switch (operation.phase) {
+    case Phase::kHasToAsk: {
+      if (!may_carry(operation.call)) return go_through_host(operation, now);
+      operation.words = {operation.note, ~operation.note};
+      const auto words = std::as_writable_bytes(std::span(operation.words));
+      now.reset();
+      now.algorithm = Algorithm::kCico;
+      now.call = {.collective = Collective::kAllreduce,
+                  .in = words.data(),
+                  .out = words.data(),
+                  .count = operation.words.size(),
+                  .type = device::Type::kUint64,
+                  .op = device::Op::kMax};
+      operation.phase = Phase::kAsks;
+      return State::kMoved;
+    }
+    case Phase::kAsks: {
+      if (const State state = execution_.advance(now); state != State::kDone) return state;
+      const int ranks = member_.group->wiring.shape.ranks;
+      const bool everywhere = operation.note != 0 && operation.words[0] == operation.note &&
+                              operation.words[1] == ~operation.note;
+      questions_.of(operation.call.collective, device::shared_bytes(operation.call, ranks))
+          .answered(everywhere);
+      const auto algorithm = everywhere ? kernel_at_once(operation) : std::nullopt;
+      if (!algorithm) return go_through_host(operation, now);
+      now.reset();
+      now.call = operation.call;
+      now.algorithm = *algorithm;
+      now.executor.emplace<KernelExecutor>(*links_.gpus, now.call, member_.rank, ranks,
+                                           linkage_of(*algorithm), operation.after.get());
+      operation.phase = Phase::kRuns;
+      return State::kMoved;
+    }
+    case Phase::kLoads:
+      if (!operation.staged->load()) return State::kBlocked;
+      operation.phase = Phase::kRuns;
+      return State::kMoved;
+    case Phase::kRuns:
+      if (const State state = execution_.advance(now); state != State::kDone || !operation.staged)
+        return state;
+      operation.phase = Phase::kStores;
+      return State::kMoved;
+    case Phase::kStores:
+      try {
+        return operation.staged->store() ? State::kDone : State::kBlocked;
+      } catch (const Error& error) {
+        throw NotCopied(error);
+      }
+  }
+  throw Error(ErrorCode::kInternal, "A call on GPUs has come nowhere.");
+}
+
+/// From its first step, or after the ranks have asked each other.
+State DeviceCalls::go_through_host(DeviceOperation& operation, Operation& now) {
+  now.reset();
+  now.call = operation.call;
+  now.algorithm = operation.on_host;
+  operation.phase = Phase::kRuns;
+  if (!operation.owner) return State::kMoved;
+  operation.staged =
+      std::make_unique<StagedCall>(*member_.process.staging(), *operation.after, operation.call, member_.rank,
+                                   member_.group->wiring.shape.ranks);
+  now.call = operation.staged->on_host();
+  operation.phase = Phase::kLoads;
+  return State::kMoved;
+}
+
+/// Of a call that all ranks have on their GPUs; nothing, on all ranks: it goes through the host. What it
+/// lacks is noted for set_up().
+std::optional<Algorithm> DeviceCalls::kernel_at_once(const DeviceOperation& operation) {
+  const device::Call& call = operation.call;
+  const Algorithm algorithm = algorithm_for(call, [&](Algorithm each) { return may_carry_by(each, call); });
+  if (!is_by_kernel(algorithm)) return {};
+  Prepared& prepared = *prepared_for(algorithm, call);
+  if (links_.gpu_state != LinkState::kReady || prepared != Prepared::kReady) {
+    prepared = Prepared::kWanted;
+    wanted_ = operation.owner;
+    return {};
+  }
+  const Window* const window = window_of(call, algorithm);
+  if (window != nullptr && window->candidate_leads()) return {};
+  return algorithm;
+}
+
+void DeviceCalls::set_up() {
+  const Owner owner = *std::exchange(wanted_, {});
+  if (links_.gpu_state == LinkState::kNotMade)
+    links_.gpu_state = maker_.make(owner, tuner_) ? LinkState::kReady : LinkState::kFailed;
+  if (links_.gpu_state == LinkState::kFailed) return;
+  constexpr bool kByKernel = true;
+  auto& kernels = prepared_[kByKernel];
+  for (std::size_t op = 0; op < kernels.size(); ++op)
+    for (std::size_t type = 0; type < kernels[op].size(); ++type)
+      if (kernels[op][type] == Prepared::kWanted)
+        kernels[op][type] =
+            load_everywhere(
+                kByKernel,
+                op == device::cuda::kMove ? std::nullopt : std::optional(static_cast<device::Op>(op)),
+                static_cast<device::Type>(type))
+                ? Prepared::kReady
+                : Prepared::kRefused;
+}
+
+}  // namespace loom

@@ -1,0 +1,33 @@
+// program_mark.hpp -- a place in the program's own work on a GPU: that of a call, which may only begin after
+// what was enqueued before it, and does not care for what comes later.
+#pragma once
+
+#include "device/cuda/driver.hpp"
+#include "device/cuda/streams.hpp"
+
+namespace loom::device::cuda {
+
+/// Behind all that the program had put into the legacy default stream of a context, and into the streams that
+/// synchronise with it, when this was made. Nothing here waits.
+class ProgramMark {
+ public:
+  /// driver must outlive this. Throws Error.
+  ProgramMark(const Driver& driver, const Owner& owner);
+  ~ProgramMark();
+  ProgramMark(const ProgramMark&) = delete;
+  ProgramMark& operator=(const ProgramMark&) = delete;
+
+  /// Whether the work before it has ended. A query of the driver, until the answer is yes. Throws Error.
+  bool has_passed() const;
+  /// The driver's event.
+  void* event() const noexcept { return event_; }
+
+ private:
+  const StreamFunctions functions_;
+  const Driver& driver_;
+  const Owner owner_;
+  void* event_ = nullptr;
+  mutable bool passed_ = false;
+};
+
+}  // namespace loom::device::cuda
