@@ -39,8 +39,12 @@ bool for_all_pieces(const device::Call& call, int rank, int ranks, Visit&& visit
              return visit(Piece{LOOM_OUT, block.data, block.bytes});
            });
   }
-  const std::size_t read = call.collective == Collective::kReduceScatter ? all * call.bytes() : call.bytes(),
-                    written = call.collective == Collective::kAllGather ? all * call.bytes()
+  const bool sends_all =
+                 call.collective == Collective::kReduceScatter || call.collective == Collective::kAllToAll,
+             receives_all =
+                 call.collective == Collective::kAllGather || call.collective == Collective::kAllToAll;
+  const std::size_t read = sends_all ? all * call.bytes() : call.bytes(),
+                    written = receives_all ? all * call.bytes()
                               : call.collective == Collective::kReduceScatterV
                                   ? (call.bounds[rank + 1] - call.bounds[rank]) * call.elem_bytes()
                                   : call.bytes();

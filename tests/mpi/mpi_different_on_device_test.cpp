@@ -1,6 +1,10 @@
-// mpi_different_on_device_test -- broadcasts on GPUs for which a rank has less room than the root sends: an
-// error of that rank alone, and later calls are right. On tests/virtual_gpu. Exit code 1: wrong.
+// mpi_different_on_device_test -- broadcasts and allgathervs on GPUs for which a rank has less room than
+// another one sends: an error of that rank alone, and later calls are right. On tests/virtual_gpu. Exit code
+// 1: wrong.
 #include <mpi.h>
+
+#include <utility>
+#include <vector>
 
 #include "tests/mpi/device_ints.hpp"
 
@@ -24,6 +28,35 @@ void bcast(int value, bool cuts) {
   require(kind == MPI_ERR_TRUNCATE, "a message that does not fit is no error");
 }
 
+/// All ranks know of blocks with as many bytes in total, but the first one has two of them the other way
+/// round.
+void allgatherv(int value, bool swaps) {
+  std::vector<int> counts, places;
+  for (int r = 0; r < ranks; ++r) {
+    counts.push_back(kRoom + 100 * r);
+    places.push_back(2 * kSent * r);
+  }
+  const int own = counts[static_cast<std::size_t>(rank)];
+  const bool is_cut = swaps && rank == 0;
+  if (is_cut) std::swap(counts[1], counts[2]);
+  Ints in(own, value + rank, MemoryKind::kDevice), out(2 * kSent * ranks, -1, MemoryKind::kDevice);
+  const int error =
+      MPI_Allgatherv(in.at(), own, MPI_INT, out.at(), counts.data(), places.data(), MPI_INT, MPI_COMM_WORLD);
+  if (!is_cut) {
+    require(error == MPI_SUCCESS, "an allgatherv fails");
+    out.is(
+        [&](int i) {
+          const int r = i / (2 * kSent);
+          return i % (2 * kSent) < counts[static_cast<std::size_t>(r)] ? value + r : -1;
+        },
+        "an allgatherv is wrong");
+    return;
+  }
+  int kind = MPI_SUCCESS;
+  MPI_Error_class(error, &kind);
+  require(kind == MPI_ERR_TRUNCATE, "a block that does not fit is no error");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -32,6 +65,7 @@ int main(int argc, char** argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   for (int i = 0; i < 8; ++i) bcast(100 + i, i % 3 == 1);
+  for (int i = 0; i < 8 && ranks > 2; ++i) allgatherv(200 + 10 * i, i % 3 == 1);
   MPI_Finalize();
   return 0;
 }
