@@ -22,7 +22,7 @@ namespace {
 
 using namespace loom::mpi_test;
 
-constexpr int kCount = 40'000;
+constexpr int kCount = 5000;
 std::optional<loom::mpi::ToolInterface> tools;
 
 int mine(int i) {
