@@ -125,6 +125,10 @@ Packed Search::pack(const Limits& limits, double enough, const Packed& known) {
   for (std::size_t j = 0; j < columns.size(); ++j)
     if (const double gbps = packing.amount(static_cast<int>(j)); gbps > 0)
       packed.columns.emplace_back(columns[j], gbps), packed.total += gbps * columns[j]->channels();
+  if (steps_.are_spent()) {  // the last columns have no amounts yet
+    Packed greedy = pack_best(columns, capacities_, steps_);
+    if (greedy.total > packed.total) packed = std::move(greedy);
+  }
   packed.unlimited = packed.total;
   packed.prices.assign(packing.prices().begin(), packing.prices().end());
   return packed;
