@@ -135,42 +135,49 @@ int best_count(Family name, std::span<const NodeSummary> kinds, const ChannelLim
   return *count;
 }
 
-std::vector<int> heads_of(const FamilySummary& family) {
-  std::vector<int> heads;
-  for (const ChannelSummary& channel : family.channels)
-    if (std::find(heads.begin(), heads.end(), channel.order.front()) == heads.end())
-      heads.push_back(channel.order.front());
+/// A head with what all of its channels carry.
+struct Head {
+  int rank = 0, first = 0;  // local index; its first channel
+  float intra_gbps = 0, inter_gbps = 0;
+};
+
+/// Those that carry most at their ports first, so that heads of different nodes that talk to each other are
+/// the ones of like speed, and the slowest are left out.
+std::vector<Head> heads_of(const FamilySummary& family) {
+  std::vector<Head> heads;
+  for (std::size_t c = 0; c < family.channels.size(); ++c) {
+    const ChannelSummary& channel = family.channels[c];
+    const int rank = channel.order.front();
+    auto head = std::find_if(heads.begin(), heads.end(), [&](const Head& each) { return each.rank == rank; });
+    if (head == heads.end()) head = heads.insert(head, {rank, static_cast<int>(c)});
+    head->intra_gbps += channel.intra_gbps;
+    head->inter_gbps += channel.inter_gbps;
+  }
+  std::stable_sort(heads.begin(), heads.end(),
+                   [](const Head& a, const Head& b) { return a.inter_gbps > b.inter_gbps; });
   return heads;
 }
 
 void agree_on_heads(Agreed& agreed, Family name, std::span<const NodeSummary> kinds) {
+  std::vector<std::vector<Head>> by_kind;
   std::size_t count = std::numeric_limits<std::size_t>::max();
   for (const NodeSummary& kind : kinds) {
-    agreed.heads.push_back(heads_of(kind.family(name)));
-    count = std::min(count, agreed.heads.back().size());
+    by_kind.push_back(heads_of(kind.family(name)));
+    count = std::min(count, by_kind.back().size());
   }
   agreed.channels = static_cast<int>(count);
   agreed.intra_gbps.assign(count, kNoLimit);
   agreed.inter_gbps.assign(count, kNoLimit);
-  for (std::size_t k = 0; k < kinds.size(); ++k) {
-    agreed.heads[k].resize(count);
-    const FamilySummary& family = kinds[k].family(name);
-    std::vector<Part> parts;
+  for (std::vector<Head>& heads : by_kind) {
+    heads.resize(count);
+    std::vector<Part>& parts = agreed.by_kind.emplace_back();
+    std::vector<int>& ranks = agreed.heads.emplace_back();
     for (std::size_t h = 0; h < count; ++h) {
-      Part part;
-      part.partner = static_cast<int>(h);
-      float intra = 0, inter = 0;  // of all channels that the head has
-      for (std::size_t c = family.channels.size(); c-- > 0;) {
-        if (family.channels[c].order.front() != agreed.heads[k][h]) continue;
-        part.own = static_cast<int>(c);
-        intra += family.channels[c].intra_gbps;
-        inter += family.channels[c].inter_gbps;
-      }
-      parts.push_back(part);
-      agreed.intra_gbps[h] = std::min(agreed.intra_gbps[h], intra);
-      agreed.inter_gbps[h] = std::min(agreed.inter_gbps[h], inter);
+      parts.push_back({heads[h].first, 1, static_cast<int>(h)});
+      ranks.push_back(heads[h].rank);
+      agreed.intra_gbps[h] = std::min(agreed.intra_gbps[h], heads[h].intra_gbps);
+      agreed.inter_gbps[h] = std::min(agreed.inter_gbps[h], heads[h].inter_gbps);
     }
-    agreed.by_kind.push_back(std::move(parts));
   }
 }
 

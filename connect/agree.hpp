@@ -41,7 +41,7 @@ struct Agreed {
 
 /// For rings, trees and chains: the least number of channels with which the slowest nodes carry most, or not
 /// 2 % less, within `limits`. For families with heads: as many heads as the node with the fewest has, one
-/// channel for each.
+/// channel for each: those whose channels carry most at their ports together, these first.
 Agreed agree(Family family, std::span<const NodeSummary> kinds, const ChannelLimits& limits);
 
 }  // namespace loom::connect

@@ -126,6 +126,7 @@ Packed Search::best_under(const Limits& limits, double target, bool quick, const
   if (!has_heads(pattern_) && target > 0 && quick)
     filled = limited(in_part([&] { return fill(limits, target); }), limits);
   if (filled.total >= target * (1 - kSame) || filled.impossible) return filled;
+  if (filled.total > 0 && steps_.are_spent()) return filled;
   const Packed all = in_part([&] { return pack(limits, target, known); });
   Packed packed = limited(all, limits);
   const auto take_better = [&](Packed other) {  // but not its prices
@@ -134,7 +135,8 @@ Packed Search::best_under(const Limits& limits, double target, bool quick, const
     packed.total = other.total;
     packed.columns = std::move(other.columns);
   };
-  if (target > 0 && packed.total < target * (1 - kSame) && packed.unlimited >= target * (1 - kSame))
+  if (target > 0 && packed.total < target * (1 - kSame) && packed.unlimited >= target * (1 - kSame) &&
+      !steps_.are_spent())
     take_better(limited(in_part([&] { return pack(limits, 0, all); }), limits));  // it took too many channels
   take_better(std::move(filled));
   return packed;
@@ -153,6 +155,10 @@ bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& be
     return attempt.limits == limits && attempt.total_gbps <= 0;
   });
   if (in_vain) return false;
+  if (best.total > 0 && steps_.are_spent()) {
+    attempts_.push_back({limits, 0, "not tried: no steps are left"});
+    return false;
+  }
   if (!connects(limits)) {
     attempts_.push_back({limits, 0, "no channel reaches every GPU"});
     return false;
@@ -207,7 +213,7 @@ Proof Search::bound_of(const Packed& packed, const Limits& loosest) {
 
 /// Bounds `best` by its prices, and looks under the loosest limits where these allow more.
 void Search::prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& limits, Packed& best) {
-  if (best.total > 0) lower_bound(plan, bound_of(best, loosest));
+  if (best.total > 0 && !steps_.are_spent()) lower_bound(plan, bound_of(best, loosest));
   if (best.unlimited < plan.bound_gbps * (1 - kSame) && limits != loosest) {
     Packed loose = best;  // to begin with
     Limits found = loosest;
@@ -216,7 +222,8 @@ void Search::prove_or_improve(ChannelPlan& plan, const Limits& loosest, Limits& 
       return try_limits(loosest, 0, found, loose);
     }();
     if (fits) {
-      if (loose.total < plan.bound_gbps * (1 - kSame)) lower_bound(plan, bound_of(loose, loosest));
+      if (loose.total < plan.bound_gbps * (1 - kSame) && !steps_.are_spent())
+        lower_bound(plan, bound_of(loose, loosest));
       if (loose.total > best.total * (1 + kSame)) {
         limits = loosest;
         best = std::move(loose);
@@ -257,8 +264,10 @@ ChannelPlan Search::run() {
   plan.proof = ends_;
   if (best.total < most_ * (1 - kSame)) prove_or_improve(plan, loosest, limits, best);
   plan.limits = limits;
-  if (best.total > 0 && plan.network && has_heads(pattern_)) spread_over_heads(limits, best);
-  if (best.total > 0 && best.columns.size() < static_cast<std::size_t>(request_.max_channels)) {
+  if (best.total > 0 && plan.network && has_heads(pattern_) && !steps_.are_spent())
+    spread_over_heads(limits, best);
+  const bool is_few = best.columns.size() < static_cast<std::size_t>(request_.max_channels);
+  if (best.total > 0 && is_few && !steps_.are_spent()) {
     // the same with fewer channels, where wide ones do
     Packed wide = widest_first(limits);
     if (wide.total >= best.total * (1 - kSame / 10) && wide.columns.size() < best.columns.size())

@@ -19,7 +19,7 @@ Request request_for(const PathTables& tables, const PartOfMachine& part, Request
   if (tables.parts().size() < 2) return request;
   std::size_t gpus = 0;
   for (const auto& other : tables.parts()) gpus += other->ranks.size();
-  const std::int64_t half = steps_for(request, gpus) / 2;
+  const std::int64_t half = std::max<std::int64_t>(1, steps_for(request, gpus) / 2);
   request.max_steps = half;
   if (&part == tables.whole()) return request;
   request.max_steps = std::max<std::int64_t>(

@@ -120,7 +120,6 @@ class GraphReader {
     plan.pattern = kind == kGraphKinds.end() ? alone->pattern : kind->pattern;
     plan.limits = {static_cast<int>(xml_.integer(element, "crossnic", 0, 2)), type(element, "typeinter"),
                    type(element, "typeintra")};
-    plan.type_intra = plan.limits.type_intra;
     xml_.integer_or(element, "samechannels", 0, 1, 0);
     xml_.number_or(element, "latencyinter", 0, 1e9, 0);
     const double intra = speed(element, "speedintra"), inter = speed(element, "speedinter");
@@ -138,7 +137,6 @@ class GraphReader {
     if (!plan.network && nodes_ > 1)
       xml_.fail(channels[0],
                 fmt::format("it has no ports, and so does not leave the node; there are {} nodes.", nodes_));
-    if (plan.network) plan.type_inter = plan.limits.type_inter;
     if (!plan.network) plan.limits.type_inter = topo::PathType::kLoc;
     graph.part = part_for(channels[0], element, plan.pattern);
     if (kind == kGraphKinds.end() && graph.part->ranks.size() > 1)
@@ -263,18 +261,17 @@ class GraphReader {
     graph.plan.channels.push_back(std::move(channel));
   }
 
-  /// The file's types leave out hops that carry a part of a channel's bandwidth, as NCCL does; a plan's have
-  /// them.
-  static void add_types_of_parts(ChannelPlan& plan, const HopTable& table) {
+  /// The worst hops. The file's types, which are what NCCL allowed, may be worse; they leave out hops that
+  /// carry a part of a channel's bandwidth, which a plan's limits have.
+  static void add_types(ChannelPlan& plan, const HopTable& table) {
     for (const Channel& channel : plan.channels)
       for (const Charge& charge : charges_of(table, plan.pattern, order_of(table, channel))) {
-        if (charge.factor >= 1) continue;
         topo::PathType type = table.hop(charge.from, charge.to).type;
         if (is_tree(plan.pattern)) type = std::max(type, table.hop(charge.to, charge.from).type);
         topo::PathType& worst = charge.network ? plan.type_inter : plan.type_intra;
         topo::PathType& limit = charge.network ? plan.limits.type_inter : plan.limits.type_intra;
         worst = std::max(worst, type);
-        limit = std::max(limit, type);
+        if (charge.factor < 1) limit = std::max(limit, type);
       }
   }
 
@@ -292,7 +289,7 @@ class GraphReader {
       plan.total_gbps += channel.inter_gbps;
     }
     plan.hops = hops_of(table, plan);
-    add_types_of_parts(plan, table);
+    add_types(plan, table);
     plan.same_channels = std::all_of(plan.channels.begin(), plan.channels.end(), [&](const Channel& channel) {
       return channel.ranks == plan.channels[0].ranks;
     });

@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <string>
+#include <vector>
 
 #include "base/error.hpp"
 #include "search/columns.hpp"
@@ -77,35 +80,90 @@ int id_of(const NodePlans& node) {
   return kind_of(node.parts[most].pattern).id;
 }
 
+/// NCCL reads speeds as floats. More digits than those have would only tell equal channels apart.
+double rounded(double gbps) {
+  const std::string text = fmt::format("{:.7g}", gbps);
+  double value = gbps;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
 bool is_half(const Channel& a, const Channel& b) {
   return a.ranks == b.ranks && a.nets == b.nets && a.inter_gbps == b.inter_gbps;
 }
 
-/// Where rings cross NICs, NCCL swaps channels 2k and 2k + 1 on every other node, partners or not. A channel
-/// without a partner is written as two halves, which swapped are the same.
-std::vector<Channel> channels_to_write(const ChannelPlan& plan) {
-  if (plan.pattern != Pattern::kRing || !plan.network || plan.limits.cross_nic != 2) return plan.channels;
-  std::vector<Channel> channels;
-  for (std::size_t i = 0; i < plan.channels.size(); ++i) {
-    const Channel& channel = plan.channels[i];
-    const Channel* const next = i + 1 < plan.channels.size() ? &plan.channels[i + 1] : nullptr;
-    const bool has_partner = next != nullptr && (is_partner(channel, *next) || is_half(channel, *next));
-    channels.push_back(channel);
-    if (has_partner) {
-      channels.push_back(plan.channels[++i]);
-      continue;
-    }
-    channels.back().intra_gbps /= 2;
-    channels.back().inter_gbps /= 2;
-    channels.push_back(channels.back());
+std::vector<Channel> halves_of(Channel channel) {
+  channel.intra_gbps /= 2;
+  channel.inter_gbps /= 2;
+  return {channel, channel};
+}
+
+/// A channel without a partner is two halves, which swapped are the same.
+std::vector<Channel> in_pairs(const std::vector<Channel>& channels) {
+  std::vector<Channel> pairs;
+  for (std::size_t i = 0; i < channels.size(); ++i) {
+    const Channel* const next = i + 1 < channels.size() ? &channels[i + 1] : nullptr;
+    const bool has_partner =
+        next != nullptr && (is_partner(channels[i], *next) || is_half(channels[i], *next));
+    const std::vector<Channel> pair =
+        has_partner ? std::vector{channels[i++], *next} : halves_of(channels[i]);
+    pairs.insert(pairs.end(), pair.begin(), pair.end());
   }
-  if (channels.size() > kMostGraphChannels)
+  if (pairs.size() > kMostGraphChannels)
     throw Error(
         ErrorCode::kBadInput,
         fmt::format("A graph file has {} channels at most. These {} rings would be {} there: one without "
                     "a partner that swaps its ports becomes two halves.",
-                    kMostGraphChannels, plan.channels.size(), channels.size()));
-  return channels;
+                    kMostGraphChannels, channels.size(), pairs.size()));
+  return pairs;
+}
+
+/// As many as `count`: the fastest are cut into equal parts. `size` neighbours stay together.
+std::vector<Channel> cut_into(const std::vector<Channel>& channels, std::size_t count, std::size_t size) {
+  std::vector<int> copies(channels.size() / size, 1);
+  const auto gbps_of = [&](std::size_t group) { return channels[group * size].inter_gbps / copies[group]; };
+  for (std::size_t have = channels.size(); have + size <= count; have += size) {
+    std::size_t fastest = 0;
+    for (std::size_t group = 1; group < copies.size(); ++group)
+      if (gbps_of(group) > gbps_of(fastest)) fastest = group;
+    ++copies[fastest];
+  }
+  std::vector<Channel> parts;
+  for (std::size_t group = 0; group < copies.size(); ++group)
+    for (int copy = 0; copy < copies[group]; ++copy)
+      for (std::size_t i = group * size; i < (group + 1) * size; ++i) {
+        parts.push_back(channels[i]);
+        parts.back().intra_gbps /= copies[group];
+        parts.back().inter_gbps /= copies[group];
+      }
+  return parts;
+}
+
+/// One graph of a file.
+struct Written {
+  const NodePlans* node;
+  std::size_t part;
+  std::vector<Channel> channels;
+  const ChannelPlan& plan() const { return node->parts[part]; }
+  bool is_ring() const { return plan().pattern == Pattern::kRing; }
+};
+
+/// Where rings cross NICs, NCCL swaps channels 2k and 2k + 1 on every other node, partners or not, if it has
+/// an even number of channels. It has as many as rings and trees (the graphs 0 and 1) both have.
+void fit_swapping(std::vector<Written>& graphs) {
+  const auto crosses = [](const Written& graph) {
+    return graph.is_ring() && graph.plan().network && graph.plan().limits.cross_nic == 2;
+  };
+  if (std::none_of(graphs.begin(), graphs.end(), crosses)) return;
+  std::size_t most = 0;
+  const auto counts = [](const Written& graph) { return id_of(*graph.node) <= 1; };
+  for (Written& graph : graphs) {
+    if (graph.is_ring()) graph.channels = in_pairs(graph.channels);
+    if (counts(graph)) most = std::max(most, graph.channels.size());
+  }
+  const std::size_t even = (most + 1) / 2 * 2;
+  for (Written& graph : graphs)
+    if (counts(graph)) graph.channels = cut_into(graph.channels, even, graph.is_ring() ? 2 : 1);
 }
 
 bool is_written(const NodePlans& node) {
@@ -114,19 +172,22 @@ bool is_written(const NodePlans& node) {
                       [](const ChannelPlan& plan) { return plan.channels.empty() || plan.in_order; });
 }
 
-void write_plan(pugi::xml_node root, const PathTables& tables, const NodePlans& node, std::size_t number) {
-  const ChannelPlan& plan = node.parts[number];
-  const PartOfMachine& part = part_of(tables, node, number);
+void write_graph(pugi::xml_node root, const PathTables& tables, Written& written) {
+  const ChannelPlan& plan = written.plan();
+  const PartOfMachine& part = part_of(tables, *written.node, written.part);
   const topo::System& system = part.system;
   double latency = 0;
-  const std::vector<Channel> channels = channels_to_write(plan);
-  for (const Channel& channel : channels)
+  std::vector<Channel>& channels = written.channels;
+  for (Channel& channel : channels) {
+    channel.intra_gbps = rounded(channel.intra_gbps);
+    channel.inter_gbps = rounded(channel.inter_gbps);
     for (const topo::NodeId net : channel.nets)
       latency = std::max(latency, system.node(net).net().latency_us);
-  const double intra = common_speed(channels, &Channel::intra_gbps);
-  const double inter = common_speed(channels, &Channel::inter_gbps);
+  }
+  const double intra = rounded(common_speed(channels, &Channel::intra_gbps));
+  const double inter = rounded(common_speed(channels, &Channel::inter_gbps));
   pugi::xml_node graph = root.append_child("graph");
-  set(graph, "id", id_of(node));
+  set(graph, "id", id_of(*written.node));
   set(graph, "pattern", kind_of(plan.pattern).number);
   set(graph, "crossnic", plan.limits.cross_nic);
   set(graph, "nchannels", channels.size());
@@ -160,15 +221,19 @@ const PartOfMachine& part_of(const PathTables& tables, const NodePlans& plans, s
 }
 
 std::string to_graph_xml(const PathTables& tables, std::span<const NodePlans> plans) {
-  pugi::xml_document document;
-  pugi::xml_node root = document.append_child("graphs");
-  set(root, "version", kGraphVersion);
+  std::vector<Written> graphs;
   for (auto node = plans.begin(); node != plans.end(); ++node) {
     const auto repeats = [&](const NodePlans& other) { return is_same_graph(other, *node); };
     if (!is_written(*node) || std::any_of(plans.begin(), node, repeats)) continue;
-    for (std::size_t i = 0; i < node->parts.size(); ++i) write_plan(root, tables, *node, i);
+    for (std::size_t i = 0; i < node->parts.size(); ++i)
+      graphs.push_back({&*node, i, node->parts[i].channels});
   }
-  if (root.first_child().empty()) throw Error(ErrorCode::kBadInput, "There are no channels to write.");
+  if (graphs.empty()) throw Error(ErrorCode::kBadInput, "There are no channels to write.");
+  fit_swapping(graphs);
+  pugi::xml_document document;
+  pugi::xml_node root = document.append_child("graphs");
+  set(root, "version", kGraphVersion);
+  for (Written& graph : graphs) write_graph(root, tables, graph);
   return topo::to_text(document);
 }
 

@@ -108,12 +108,15 @@ void ColumnSource::find_long(int round) {
   const bool ring = pattern_ == Pattern::kRing;
   for (const std::vector<int>& trip : trips_) add_turns(trip);
   keep(short_round_trip(chain_, n_, round, steps_));
+  const auto wants_more = [&] {  // nothing more begins once the steps are taken, unless nothing is there
+    return found_.size() < most_columns() && (found_.empty() || !steps_.are_spent());
+  };
   if (k_ == 0 && !ring) keep_path(zeros_, zeros_, round);
-  for (int i = 0; i < std::min(k_, kPortsPerRound) && found_.size() < most_columns(); ++i) {
+  for (int i = 0; i < std::min(k_, kPortsPerRound) && wants_more(); ++i) {
     const int to = (round * kPortsPerRound + i) % k_;
     keep_path(costs_of_beginning(to), ring ? row(out_, to, n_) : std::span<const double>(zeros_), 0);
   }
-  if (ring && limits_.cross_nic == 2 && found_.size() < most_columns()) find_long_pairs();
+  if (ring && limits_.cross_nic == 2 && wants_more()) find_long_pairs();
 }
 
 /// A chain may begin at any place of a round trip: every turn of it, with every port.

@@ -125,6 +125,10 @@ Packed Search::pack(const Limits& limits, double enough, const Packed& known) {
   for (std::size_t j = 0; j < columns.size(); ++j)
     if (const double gbps = packing.amount(static_cast<int>(j)); gbps > 0)
       packed.columns.emplace_back(columns[j], gbps), packed.total += gbps * columns[j]->channels();
+  if (steps_.are_spent()) {  // the last columns have no amounts yet
+    Packed greedy = pack_best(columns, capacities_, steps_);
+    if (greedy.total > packed.total) packed = std::move(greedy);
+  }
   packed.unlimited = packed.total;
   packed.prices.assign(packing.prices().begin(), packing.prices().end());
   return packed;
@@ -225,10 +229,20 @@ Packed Search::limited(Packed packed, const Limits& limits) {
     thinned = true;
     const int target = count - (count - request_.max_channels + 1) / 2;
     std::vector<const Column*> kept;
+    Packed rest;  // with the amounts that they have
     count = 0;
-    for (const auto& column : columns)
-      if (count + count_of(column) <= target) count += count_of(column), kept.push_back(column.first);
+    for (const auto& column : columns) {
+      if (count + count_of(column) > target) continue;
+      count += count_of(column);
+      kept.push_back(column.first);
+      rest.columns.push_back(column);
+      rest.total += column.second * count_of(column);
+    }
     Packed fewer = pack_best(kept, capacities_, steps_);
+    if (rest.total > fewer.total) {  // the steps ended too soon for better ones
+      rest.prices = std::move(fewer.prices);
+      fewer = std::move(rest);
+    }
     if (greedy.total > fewer.total) fewer = greedy;
     fewer.unlimited = packed.unlimited;
     thinned_prices = fewer.prices;

@@ -1,6 +1,7 @@
 #include "search/path_tables.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 namespace loom::search {
 namespace {
@@ -60,7 +61,8 @@ std::vector<Gpus> connected(const topo::Paths& paths) {
 }
 
 /// The GPUs in groups within which every pair is joined by more than the network gives both. GPUs with most
-/// such neighbours choose first, so that one which is badly connected stays alone wherever it is listed.
+/// such neighbours choose first, so that one which is badly connected stays alone; of those with as many, the
+/// ones with the lower numbers on their host, so that groups are the same wherever a GPU is listed.
 std::vector<Gpus> faster_than_network(const topo::Paths& paths) {
   const Gpus gpus(paths.system().gpus().begin(), paths.system().gpus().end());
   const std::size_t count = gpus.size();
@@ -71,14 +73,16 @@ std::vector<Gpus> faster_than_network(const topo::Paths& paths) {
     return std::max(to.type, back.type) < topo::PathType::kNet &&
            std::min(to.gbps, back.gbps) >= std::min(ports[i], ports[j]);
   };
-  std::vector<std::pair<std::size_t, std::size_t>> order;  // strangers, place
+  std::vector<std::tuple<int, int, int, std::size_t>> order;  // strangers; host, device; place
   for (std::size_t i = 0; i < count; ++i) {
-    order.emplace_back(0, i);
-    for (std::size_t j = 0; j < count; ++j) order.back().first += i != j && !joined(i, j) ? 1 : 0;
+    int strangers = 0;
+    for (std::size_t j = 0; j < count; ++j) strangers += i != j && !joined(i, j) ? 1 : 0;
+    const topo::Node& gpu = paths.system().node(gpus[i]);
+    order.emplace_back(strangers, gpu.host, gpu.gpu().device, i);
   }
   std::sort(order.begin(), order.end());
   std::vector<std::vector<std::size_t>> places;
-  for (const auto& [strangers, i] : order) {
+  for (const auto& [strangers, host, device, i] : order) {
     const auto group = std::find_if(places.begin(), places.end(), [&](const auto& members) {
       return std::all_of(members.begin(), members.end(), [&](std::size_t j) { return joined(i, j); });
     });

@@ -213,13 +213,15 @@ class Validator {
     for (const PlannedHop& hop : hops) {
       topo::PathType type = paths_.between(hop.from, hop.to).type;
       if (both_ways(plan_.pattern)) type = std::max(type, paths_.between(hop.to, hop.from).type);
-      const topo::PathType limit = hop.to_port ? plan_.type_inter : plan_.type_intra;
+      const topo::PathType limit = hop.to_port ? plan_.limits.type_inter : plan_.limits.type_intra;
       if (type >= topo::PathType::kNet || type > limit) {
         fail("Channel {}: the way from {} to {} is {}, allowed is up to {}.", number,
              topo::label(system_, hop.from), topo::label(system_, hop.to), topo::name_of(type),
              topo::name_of(limit));
         continue;
       }
+      topo::PathType& worst = hop.to_port ? type_inter_ : type_intra_;
+      worst = std::max(worst, type);
       if (hop.counted) hops_ += paths_.between(hop.from, hop.to).hops;
       const double gbps = hop.share * (hop.to_port ? channel.inter_gbps : channel.intra_gbps);
       for (const auto& [link, factor] : link_charges(paths_, hop.from, hop.to))
@@ -255,12 +257,12 @@ class Validator {
   /// What the plan says of its channels together.
   void check_sums() {
     if (plan_.in_order || plan_.channels.empty() || !found_.empty()) return;
-    if (plan_.type_intra > plan_.limits.type_intra)
-      fail("Paths between GPUs are up to {}, the limits allow {}.", topo::name_of(plan_.type_intra),
-           topo::name_of(plan_.limits.type_intra));
-    if (plan_.network && plan_.type_inter > plan_.limits.type_inter)
-      fail("Paths to ports are up to {}, the limits allow {}.", topo::name_of(plan_.type_inter),
-           topo::name_of(plan_.limits.type_inter));
+    if (plan_.type_intra != type_intra_)
+      fail("Paths between GPUs are up to {}, the plan says {}.", topo::name_of(type_intra_),
+           topo::name_of(plan_.type_intra));
+    if (plan_.type_inter != type_inter_)
+      fail("Paths to ports are up to {}, the plan says {}.", topo::name_of(type_inter_),
+           topo::name_of(plan_.type_inter));
     if (hops_ != plan_.hops) fail("The channels cross {} links, the plan says {}.", hops_, plan_.hops);
     const bool same = std::all_of(plan_.channels.begin(), plan_.channels.end(), [&](const Channel& channel) {
       return channel.ranks == plan_.channels[0].ranks;
@@ -293,6 +295,7 @@ class Validator {
   std::vector<double> load_;                                                     // by number of Resources
   std::map<std::pair<std::uint64_t, int>, std::pair<double, double>> received_;  // by cable: load, capacity
   int hops_ = 0;
+  topo::PathType type_intra_ = topo::PathType::kLoc, type_inter_ = topo::PathType::kLoc;  // the worst hops
   std::vector<std::string> found_;
 };
 

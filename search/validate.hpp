@@ -11,11 +11,11 @@
 namespace loom::search {
 
 /// What is wrong with `plan` on the machine of `paths`, in whole sentences; empty: nothing. Every GPU once
-/// per channel (heads: one GPU each), hops that exist and are within the plan's types (of trees the way back
-/// too), which are within its limits, no link and no shared port charged beyond its bandwidth, ports in pairs
-/// that the plan's cross_nic allows, channels that carry between GPUs what they carry at the ports, hops,
-/// same_channels and totals that are the sum of the channels and not above the bound. A plan in simple order
-/// claims no bandwidth and is not charged.
+/// per channel (heads: one GPU each), hops that exist and are within the plan's limits (of trees the way back
+/// too), no link and no shared port charged beyond its bandwidth, ports in pairs that the plan's cross_nic
+/// allows, channels that carry between GPUs what they carry at the ports, types that are those of the worst
+/// hops, hops, same_channels and totals that are the sum of the channels and not above the bound. A plan in
+/// simple order claims no bandwidth and is not charged.
 std::vector<std::string> violations(const topo::Paths& paths, const ChannelPlan& plan);
 
 /// What is wrong with the parts of `plans` at the same time: what is wrong with each, where there are several

@@ -55,24 +55,31 @@ std::string label(const topo::System& system, const search::Proof::Price& entry)
   return entry.number >= 0 ? search::Resources(system).label(entry.number) : topo::label(system, entry.node);
 }
 
+/// What `prices` of the proof say, without them.
+std::string priced_text(const search::Proof& proof, bool equal) {
+  if (!proof.side.empty())
+    return fmt::format("every channel{} crosses the cut with ranks {} on one side, over",
+                       proof.together ? " of their part" : "", fmt::join(proof.side, " "));
+  if (!equal)
+    return fmt::format(
+        "at these prices a GB/s of any channel{} costs at least 1, and all there is costs that much:",
+        proof.together ? " in every part" : "");
+  return proof.together ? "a GB/s in every part takes at least one of these together:"
+                        : "every channel takes its GB/s of these together:";
+}
+
 /// Why no channels of the pattern carry more than the bound, as sentences.
 std::string proof_text(const topo::System& system, const ChannelPlan& plan) {
   const search::Proof& proof = plan.proof;
+  std::string text;
+  if (proof.together)
+    text = "  planned together: the parts share links, and what one carries all carry at the same time\n";
   if (!proof.because.empty())
-    return fmt::format("  no more than {:.6g} GB/s: {}\n", plan.bound_gbps, proof.because);
-  if (proof.prices.empty()) return "";
+    return text + fmt::format("  no more than {:.6g} GB/s: {}\n", plan.bound_gbps, proof.because);
+  if (proof.prices.empty()) return text;
   const bool equal = std::all_of(proof.prices.begin(), proof.prices.end(),
                                  [](const search::Proof::Price& entry) { return entry.price == 1; });
-  std::string text = fmt::format("  no more than {:.6g} GB/s: ", plan.bound_gbps);
-  if (!proof.side.empty())
-    text += fmt::format("every channel crosses the cut with ranks {} on one side, over",
-                        fmt::join(proof.side, " "));
-  else if (equal)
-    text += "every channel takes its GB/s of these together:";
-  else
-    text += fmt::format(
-        "at these prices a GB/s of any channel{} costs at least 1, and all there is costs that much:",
-        proof.together ? " in every part" : "");
+  text += fmt::format("  no more than {:.6g} GB/s: {}", plan.bound_gbps, priced_text(proof, equal));
   for (std::size_t i = 0; i < std::min(proof.prices.size(), kMostPrices); ++i) {
     const search::Proof::Price& entry = proof.prices[i];
     text += fmt::format("\n    {}, {:.6g} GB/s", label(system, entry), entry.gbps);

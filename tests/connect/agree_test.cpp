@@ -100,5 +100,26 @@ TEST(Agree, HasWhatEveryNodeHas) {
   EXPECT_EQ(agree(Family::kNvls, std::vector{with, without}, {}).channels, 0);
 }
 
+NodeSummary node_with_heads(const std::vector<std::pair<int, float>>& channels) {
+  NodeSummary node = node_with_order({0, 1, 2});
+  FamilySummary& heads = node.families[static_cast<std::size_t>(Family::kNvls)];
+  heads.pattern = search::Pattern::kNvls;
+  for (const auto& [head, gbps] : channels)
+    heads.channels.push_back({{static_cast<std::uint16_t>(head)}, 0, 0, gbps / 2, gbps});
+  return node;
+}
+
+TEST(Agree, PairsHeadsByWhatTheirPortsCarryTogether) {
+  const std::vector kinds = {node_with_heads({{0, 5}, {1, 20}, {2, 40}, {1, 30}}),
+                             node_with_heads({{2, 45}, {0, 30}, {2, 5}})};
+  const Agreed agreed = agree(Family::kNvls, kinds, {});
+  ASSERT_EQ(agreed.channels, 2);
+  EXPECT_THAT(agreed.heads, ElementsAre(ElementsAre(1, 2), ElementsAre(2, 0)));
+  EXPECT_THAT(agreed.inter_gbps, ElementsAre(50, 30));
+  EXPECT_THAT(agreed.intra_gbps, ElementsAre(25, 15));
+  EXPECT_EQ(own_and_copies(agreed.by_kind[0]), (Pairs{{1, 1}, {2, 1}}));
+  EXPECT_EQ(own_and_copies(agreed.by_kind[1]), (Pairs{{0, 1}, {1, 1}}));
+}
+
 }  // namespace
 }  // namespace loom::connect

@@ -139,7 +139,7 @@ TEST(FindChannels, CountsTheSecondGpusPathToThePortOfBalancedTrees) {
             topo::PathType::kPhb);
   EXPECT_EQ(plan.type_inter, topo::PathType::kSys);
   plan.type_inter = topo::PathType::kPhb;
-  EXPECT_THAT(violations(paths, plan), Contains(HasSubstr("allowed is up to PHB")));
+  EXPECT_THAT(violations(paths, plan), Contains("Paths to ports are up to SYS, the plan says PHB."));
 }
 
 TEST(FindChannels, SplitsChannelsWithoutChangingTheTotal) {
@@ -206,16 +206,20 @@ TEST(Validator, SeesWhatIsWrong) {
   EXPECT_THAT(complaint([](ChannelPlan& p) { p.channels[0].inter_gbps *= 3; }), HasSubstr("channels take"));
   EXPECT_THAT(complaint([](ChannelPlan& p) { p.total_gbps += 1; }), HasSubstr("in sum"));
   EXPECT_THAT(complaint([](ChannelPlan& p) { p.bound_gbps /= 2; }), HasSubstr("bound"));
-  EXPECT_THAT(complaint([](ChannelPlan& p) { p.type_intra = topo::PathType::kLoc; }),
-              HasSubstr("allowed is up to"));
+  for (const topo::PathType wrong : {topo::PathType::kLoc, topo::PathType::kSys}) {
+    EXPECT_THAT(complaint([&](ChannelPlan& p) { p.type_intra = p.limits.type_intra = wrong; }),
+                HasSubstr(wrong == topo::PathType::kLoc ? "allowed is up to LOC" : "the plan says SYS"));
+    EXPECT_THAT(complaint([&](ChannelPlan& p) { p.type_intra = wrong; }), HasSubstr("Paths between GPUs"));
+    EXPECT_THAT(complaint([&](ChannelPlan& p) { p.type_inter = wrong; }), HasSubstr("Paths to ports"));
+  }
   EXPECT_THAT(complaint([](ChannelPlan& p) { p.channels[0].intra_gbps = 0; }), HasSubstr("between GPUs"));
   EXPECT_THAT(complaint([](ChannelPlan& p) { ++p.hops; }), HasSubstr("links"));
   EXPECT_THAT(complaint([](ChannelPlan& p) { p.same_channels = !p.same_channels; }),
               HasSubstr("order of GPUs"));
   EXPECT_THAT(complaint([](ChannelPlan& p) { p.limits.type_intra = topo::PathType::kLoc; }),
-              HasSubstr("limits allow"));
+              HasSubstr("allowed is up to LOC"));
   EXPECT_THAT(complaint([](ChannelPlan& p) { p.limits.type_inter = topo::PathType::kLoc; }),
-              HasSubstr("limits allow"));
+              HasSubstr("allowed is up to LOC"));
   EXPECT_THAT(complaint([](ChannelPlan& p) { p.channels[0].nets[0] = -1; }), HasSubstr("a port is none"));
 }
 
@@ -302,7 +306,7 @@ TEST(Validator, LooksAtTheWayBackOfTrees) {
   ChannelPlan plan = find_channels(paths, request);
   ASSERT_TRUE(violations(paths, plan).empty());
   ASSERT_EQ(plan.type_intra, topo::PathType::kPhb);
-  plan.type_intra = topo::PathType::kNvl;
+  plan.type_intra = plan.limits.type_intra = topo::PathType::kNvl;
   const std::vector<std::string> found = violations(paths, plan);
   ASSERT_FALSE(found.empty());
   EXPECT_THAT(found.front(), HasSubstr("allowed is up to NVL"));

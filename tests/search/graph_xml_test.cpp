@@ -213,6 +213,37 @@ TEST(GraphXmlTypes, HaveTheSecondGpuOfBalancedTreesInAPlanAlone) {
   EXPECT_EQ(read.at(0).parts.at(0).type_inter, topo::PathType::kSys);
 }
 
+/// NCCL writes what it allowed.
+TEST(GraphXmlTypes, AreThoseOfTheWorstHopsInAPlan) {
+  const PathTables tables = tables_of(LOOM_TEST_DATA "/dgx1v.xml");
+  Request request;
+  request.nodes = 2;
+  const NodePlans plans = plan_of_whole(tables, request);
+  const ChannelPlan& plan = plans.parts[0];
+  std::string text = to_graph_xml(tables, {&plans, 1});
+  for (const auto& [name, type] : {std::pair("typeintra", plan.type_intra), {"typeinter", plan.type_inter}})
+    text =
+        replaced(text, fmt::format("{}=\"{}\"", name, topo::name_of(type)), fmt::format("{}=\"SYS\"", name));
+  const std::vector<NodePlans> read = parse_graph_xml(text, "graph.xml", tables, 2);
+  EXPECT_EQ(read.at(0).parts.at(0).type_intra, plan.type_intra);
+  EXPECT_EQ(read.at(0).parts.at(0).type_inter, plan.type_inter);
+  EXPECT_EQ(read.at(0).parts.at(0).limits.type_inter, topo::PathType::kSys);
+  expect_valid(tables, read[0]);
+}
+
+/// Amounts of a linear program are rounded: 47.99999999999999.
+TEST(GraphXmlSpeeds, HaveAsManyDigitsAsNcclReads) {
+  const PathTables tables = tables_of(LOOM_TEST_DATA "/dgx1v.xml");
+  NodePlans plans = plan_of_whole(tables, {});
+  for (std::size_t i = 0; i < plans.parts[0].channels.size(); ++i) {
+    Channel& channel = plans.parts[0].channels[i];
+    channel.intra_gbps = channel.inter_gbps = 20.0 / 3 + (i % 2 == 0 ? 1e-12 : -1e-12);
+  }
+  const std::string text = to_graph_xml(tables, {&plans, 1});
+  EXPECT_THAT(text, HasSubstr("speedintra=\"6.666667\" speedinter=\"6.666667\""));
+  EXPECT_EQ(text.find("<channel speed"), std::string::npos) << "equal channels look unequal: " << text;
+}
+
 /// NCCL may raise ports further, which nothing reaches.
 TEST(GraphXmlOfHeads, CountsPortsUpToTwiceTheirMulticast) {
   const PathTables tables = tables_of(LOOM_TEST_DATA "/dgxh100.xml");

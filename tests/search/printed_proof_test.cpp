@@ -76,13 +76,15 @@ class PrintedProof : public ::testing::TestWithParam<std::string> {
 
   std::string name() const { return std::filesystem::path(GetParam()).stem().string(); }
 
-  /// All that the tool prints for so many nodes and channels.
-  void expect_all_proven(int nodes, int channels) {
+  /// All that the tool prints for so many nodes and channels, with exact orders of up to `exact_gpus`.
+  void expect_all_proven(int nodes, int channels, int exact_gpus) {
     const json printed = printed_by(fmt::format(
-        "'{}' search '{}' 2> /dev/null --pattern all --nodes {} --max-channels {} --explain --json",
-        LOOM_TOOL, path_, nodes, channels));
+        "'{}' search '{}' 2> /dev/null --pattern all --nodes {} --max-channels {} --exact-gpus {} --explain "
+        "--json",
+        LOOM_TOOL, path_, nodes, channels, exact_gpus));
     for (const std::vector<json>& plan : plans_in(printed)) {
-      SCOPED_TRACE(fmt::format("{}, {} nodes, {} channels", plan[0].at("pattern").dump(), nodes, channels));
+      SCOPED_TRACE(fmt::format("{}, {} nodes, {} channels, orders of up to {} GPUs exact",
+                               plan[0].at("pattern").dump(), nodes, channels, exact_gpus));
       expect_room(plan);
       if (plan.size() > 1 && plan[0].at("proof").contains("all_parts"))
         expect_all_parts(plan, channels);
@@ -128,6 +130,9 @@ class PrintedProof : public ::testing::TestWithParam<std::string> {
       return;
     }
     note(part, proof.contains("side") ? "by a cut" : "by prices");
+    for (const json& price : proof.at("prices"))
+      if (price.at("of").get<std::string>().find("memory") != std::string::npos)
+        note(part, "by prices of memory");
     EXPECT_NEAR(machine.worth(), part.at("bound_gbps"), kSlack * machine.worth());
     EXPECT_GE(machine.cheapest_channel(part.at("pattern"), has_ports(part)), 1 - kSlack);
     if (proof.contains("side")) expect_cut(machine, part);
@@ -209,6 +214,8 @@ const std::map<std::string, std::vector<std::string>> kAmongProofs = {
      {"ring by prices", "tree by prices", "split-tree by prices", "balanced-tree by prices",
       "collnet-chain by prices", "collnet-direct by prices"}},
     {"dgxh100", {"nvls by prices", "nvls by the number of channels", "ring by the number of channels"}},
+    {"mesh-wider-than-memory",
+     {"ring by prices of memory", "tree by prices of memory", "collnet-direct by prices"}},
     {"parts-of-unequal-ports",
      {"ring of all parts", "tree of all parts", "split-tree of all parts", "balanced-tree of all parts",
       "collnet-chain of all parts", "collnet-direct of all parts"}},
@@ -217,7 +224,8 @@ const std::map<std::string, std::vector<std::string>> kAmongProofs = {
 
 TEST_P(PrintedProof, Holds) {
   for (const int nodes : {1, 2})
-    for (const int channels : {32, 2}) expect_all_proven(nodes, channels);
+    for (const int channels : {32, 2})
+      for (const int exact_gpus : {16, 2}) expect_all_proven(nodes, channels, exact_gpus);
   const auto among = kAmongProofs.find(name());
   for (const std::string& how : among == kAmongProofs.end() ? std::vector<std::string>{} : among->second)
     EXPECT_TRUE(seen_.contains(how)) << how;

@@ -138,16 +138,18 @@ TEST_P(ProofOnRandomMachines, HoldsForAllChannelsThatThereAre) {
   const topo::Paths paths(system, whole_rules());
   int proven = 0;
   for (const Pattern pattern : kAllPatterns)
-    for (const auto& [nodes, cross_nic, channels] :
-         {std::tuple(1, 2, 32), std::tuple(1, 2, 2), std::tuple(2, 2, 32), std::tuple(2, 0, 2),
-          std::tuple(2, 1, 32)}) {
-      SCOPED_TRACE(fmt::format("{}, {} nodes, cross-NIC {}, {} channels", name_of(pattern), nodes, cross_nic,
-                               channels));
+    for (const auto& [nodes, cross_nic, channels, exact_gpus] :
+         {std::tuple(1, 2, 32, 16), std::tuple(1, 2, 2, 16), std::tuple(2, 2, 32, 16),
+          std::tuple(2, 0, 2, 16), std::tuple(2, 1, 32, 16), std::tuple(1, 2, 32, 2), std::tuple(2, 0, 32, 2),
+          std::tuple(2, 1, 32, 2), std::tuple(2, 2, 32, 2)}) {
+      SCOPED_TRACE(fmt::format("{}, {} nodes, cross-NIC {}, {} channels, orders of up to {} GPUs exact",
+                               name_of(pattern), nodes, cross_nic, channels, exact_gpus));
       Request request;
       request.pattern = pattern;
       request.nodes = nodes;
       request.cross_nic = cross_nic;
       request.max_channels = channels;
+      request.exact_gpus = exact_gpus;
       proven += expect_proven(paths, find_channels(paths, request), request) ? 1 : 0;
     }
   EXPECT_GE(proven, 1);
@@ -160,15 +162,18 @@ class ProofOfRandomParts : public ::testing::TestWithParam<unsigned> {};
 TEST_P(ProofOfRandomParts, HoldsForAllChannelsOfAllParts) {
   const PathTables tables(random_machine_in_parts(GetParam()));
   for (const Pattern pattern : kAllPatterns)
-    for (const int cross_nic : {0, 1, 2}) {
+    for (const auto& [cross_nic, exact_gpus] :
+         {std::pair(0, 16), std::pair(1, 16), std::pair(2, 16), std::pair(0, 2), std::pair(2, 2)}) {
       Request request;
       request.pattern = pattern;
       request.nodes = 2;
       request.cross_nic = cross_nic;
+      request.exact_gpus = exact_gpus;
       const NodePlans plans = plan_parts(tables, request);
       if (plans.parts.empty() || !plans.parts[0].proof.together || !plans.parts[0].proof.because.empty())
         continue;
-      SCOPED_TRACE(fmt::format("{}, cross-NIC {}", name_of(pattern), cross_nic));
+      SCOPED_TRACE(fmt::format("{}, cross-NIC {}, orders of up to {} GPUs exact", name_of(pattern), cross_nic,
+                               exact_gpus));
       double least = 0;
       for (std::size_t i = 0; i < plans.parts.size(); ++i) {
         const topo::Paths& paths = part_of(tables, plans, i).paths;

@@ -120,14 +120,15 @@ inline topo::System machine_from(const std::function<unsigned()>& draw, bool int
       pci.link_speed = one_of(2) == 0 ? "16.0 GT/s PCIe" : "32.0 GT/s PCIe";
       pci.link_width = 16;
     }
+  const int wide = one_of(8) == 7 ? 40 : 1;  // more links than a GPU's memory carries
   for (std::size_t i = 0; i < gpu_nodes.size(); ++i) {
     auto& info = std::get<topo::GpuInfo>(nodes[static_cast<std::size_t>(gpu_nodes[i])].info);
-    if (nvswitch) info.nvlinks.push_back({{}, 4 + one_of(9), 0x068000, false});
+    if (nvswitch) info.nvlinks.push_back({{}, wide * (4 + one_of(9)), 0x068000, false});
     if (power) info.nvlinks.push_back({{}, 1 + one_of(3), 0x068001, true});
     for (std::size_t j = 0; j < i && !nvswitch; ++j) {
       if (one_of(3) != 0) continue;
       auto& peer = std::get<topo::GpuInfo>(nodes[static_cast<std::size_t>(gpu_nodes[j])].info);
-      const int count = 1 + one_of(3);
+      const int count = wide * (1 + one_of(3));
       info.nvlinks.push_back(
           {nodes[static_cast<std::size_t>(gpu_nodes[j])].pci->bus_id, count, 0x030200, true});
       peer.nvlinks.push_back(

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "search/columns.hpp"
 #include "search/graph_xml.hpp"
 #include "search_cases.hpp"
 
 namespace loom::search {
 namespace {
+
+constexpr std::size_t kMostChannels = 64;
 
 /// Rings of a file as a node has them: odd nodes with neighbours swapped.
 std::vector<Channel> on_node(const ChannelPlan& plan, bool odd) {
@@ -55,6 +58,76 @@ TEST(SwappedChannels, AreWiredOnEveryDgx1vWithoutTwoGpus) {
     }
   EXPECT_GT(crossing, 0);
   EXPECT_GT(mixed, 0) << "rings without a partner are among them";
+}
+
+double total_of(const ChannelPlan& plan) {
+  double total = 0;
+  for (const Channel& channel : plan.channels) total += channel.inter_gbps;
+  return total;
+}
+
+/// NCCL has as many channels as rings and trees both have, and swaps no odd number.
+void expect_all_used(const std::vector<NodePlans>& read) {
+  std::size_t count = kMostChannels;
+  const auto is_used = [](const ChannelPlan& plan) {
+    return plan.pattern != Pattern::kCollnetChain && !has_heads(plan.pattern);
+  };
+  for (const NodePlans& node : read)
+    for (const ChannelPlan& plan : node.parts)
+      if (is_used(plan)) count = std::min(count, plan.channels.size());
+  for (const NodePlans& node : read)
+    for (ChannelPlan plan : node.parts) {
+      if (!is_used(plan)) continue;
+      plan.channels.resize(count);
+      if (plan.pattern == Pattern::kRing && plan.limits.cross_nic == 2) expect_wired(plan);
+      EXPECT_NEAR(total_of(plan), plan.total_gbps, 1e-6 * plan.total_gbps) << name_of(plan.pattern);
+    }
+}
+
+/// Returns whether rings cross NICs.
+bool expect_all_patterns_used(const topo::System& system) {
+  const PathTables tables(system);
+  std::vector<NodePlans> plans;
+  for (const Pattern pattern : kAllPatterns) {
+    Request request;
+    request.pattern = pattern;
+    request.nodes = 2;
+    plans.push_back(find_plans(tables, request));
+  }
+  const auto& rings = plans[0].parts;
+  if (std::none_of(rings.begin(), rings.end(), [](const auto& plan) { return plan.limits.cross_nic == 2; }))
+    return false;
+  const std::string text = to_graph_xml(tables, plans);
+  const std::vector<NodePlans> read = parse_graph_xml(text, "graph.xml", tables, 2);
+  expect_all_used(read);
+  EXPECT_EQ(to_graph_xml(tables, read), text) << "what is cut stays as it is";
+  return true;
+}
+
+TEST(SwappedChannels, AreAsManyAsTrees) {
+  const topo::System whole = machine("dgx1v.xml");
+  int crossing = 0;
+  for (int second = 1; second < 8; ++second) {
+    SCOPED_TRACE(second);
+    std::vector<int> ranks;
+    for (int rank = 1; rank < 8; ++rank)
+      if (rank != second) ranks.push_back(rank);
+    crossing += expect_all_patterns_used(topo::trimmed_to(whole, ranks)) ? 1 : 0;
+  }
+  EXPECT_GT(crossing, 0);
+}
+
+TEST(SwappedChannels, AreAsManyAsTreesOnEveryMachine) {
+  std::vector<std::filesystem::path> files = machine_files();
+  for (const auto& entry : std::filesystem::directory_iterator(LOOM_SEARCH_DATA))
+    files.push_back(entry.path());
+  int crossing = 0;
+  for (const std::filesystem::path& file : files) {
+    SCOPED_TRACE(file.string());
+    const topo::System system = topo::read_nccl_xml(file.string(), topo::Model::kNccl).system;
+    crossing += expect_all_patterns_used(system) ? 1 : 0;
+  }
+  EXPECT_GT(crossing, 2);
 }
 
 /// Of 64 rings some have no partner and become two halves.
