@@ -104,6 +104,7 @@ struct loom_bootstrap {
   const char* name;       /* of the communicator, for messages; copied by loom_comm_create */
   bool alone;             /* the job has no other rank: this one writes and checks what is per job */
   bool looks_for_devices; /* this rank calls loom_perform_on_device where other ranks may */
+  bool* orders_differ;    /* set on all ranks if they differ in coll_loom_reproducible; may be NULL */
 };
 
 /* Why a call falls back to the fallback component; the order is that of component/select/algorithms.hpp. */

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <memory>
 
+#include "component/select/gpu_plan.hpp"
+#include "connect/gpu_channels.hpp"
 #include "search/graph_xml.hpp"
 #include "search/validate.hpp"
 #include "tools/commands.hpp"
@@ -129,6 +131,28 @@ void check(const Options& options, const search::PathTables& tables, const Searc
     fmt::print("checked: no link carries more than it can\n");
 }
 
+/// The rings and trees of one host as the plugin's kernels run them, and what it asks otherwise.
+std::string plugin_text(const topo::System& system) {
+  const topo::System as_it_sees =
+      topo::build_system(topo::source_nodes(system), {system.hosts().begin(), system.hosts().end()},
+                         topo::Model::kLoom)
+          .system;
+  const connect::GpuChannels channels =
+      connect::gpu_channels(machine_of_ranks(as_it_sees, static_cast<int>(system.gpus().size())));
+  const connect::GpuChannelRequest usual;
+  return fmt::format(
+      "the plugin's kernels run: {}\n  (at most {} channels of up to {:g} GB/s, by --model loom, and none "
+      "over "
+      "NVLinks through another GPU)\n",
+      channels.summary, usual.max_channels, usual.most_gbps);
+}
+
+/// Whether rings or trees inside one host were searched for.
+bool is_for_the_plugin(const Options& options, const topo::System& system) {
+  return options.graph_file.empty() && options.channels.nodes <= 1 && system.hosts().size() == 1 &&
+         (options.pattern == "all" || options.pattern == "ring" || options.pattern == "tree");
+}
+
 void search_machine(Options& options, const CLI::App& command) {
   check_options(options, command);
   if (!options.compare.empty()) {
@@ -157,6 +181,8 @@ void search_machine(Options& options, const CLI::App& command) {
       for (nlohmann::json& part : to_json(tables, result, options.explain, options.check))
         all.push_back(std::move(part));
   }
+  if (options.explain && !options.json && is_for_the_plugin(options, system))
+    fmt::print("{}", plugin_text(system));
   if (plans.empty()) *options.exit_code = kFound;
   if (plans.empty() && options.channels.nodes > 1 && system.of_kind(topo::NodeKind::kNet).empty())
     fmt::print(stderr, "note: loom connect assumes a port of {:g} GB/s on such a machine\n",
@@ -203,8 +229,9 @@ void add_search_command(CLI::App& loom, int& exit_code) {
                    "work of a search, about nanoseconds; 0: 1.5 million for each GPU, at least 24 million")
       ->check(whole_number(0, 1'000'000'000'000));
   add_model(*command, options->model);
-  command->add_flag("--explain", options->explain,
-                    "each limit tried and what came of it, and why no channels carry more");
+  command->add_flag(
+      "--explain", options->explain,
+      "each limit tried and what came of it, why no channels carry more, and what the plugin runs");
   command->add_flag("--json", options->json, "as JSON");
   command->add_flag("--check", options->check,
                     "validate the result; exit code 1 if it does not fit the machine");

@@ -67,7 +67,8 @@ bool Communicator::is_linked() {
         without_failing([&] {
           const loom_runtime& runtime = member_.process.runtime();
           runtime.log(link_maker_.description().c_str());
-          for (const std::string& line : member_.group->tune.without_effect(selector_.conditions()))
+          for (const std::string& line :
+               member_.group->tune.without_effect(selector_.conditions(), member_.group->not_on_gpus))
             runtime.log(fmt::format("{}: {}", member_.name, line).c_str());
         });
     }

@@ -12,8 +12,8 @@
 
 #include "component/links/idle_links.hpp"
 #include "component/links/layout.hpp"
+#include "component/setup/device_use.hpp"
 #include "connect/exchange.hpp"
-#include "device/cuda/images.hpp"
 #include "search/channel_plan.hpp"
 
 namespace loom {
@@ -21,9 +21,6 @@ namespace {
 
 // Links between node leaders pay after so many small calls, or once a larger call has made links.
 constexpr std::uint64_t kSmallCallsBeforeLinks = 64;
-
-constexpr const char* kNoGpuChannels =
-    "it is for the channels of GPUs, and this communicator keeps no calls on GPUs.";
 
 template <std::size_t N>
 void copy_text(std::array<char, N>& to, const std::string& from) {
@@ -53,13 +50,11 @@ struct PeerInfo {
   std::uint64_t graph = 0;         ///< which coll_loom_graph_file
   std::uint64_t tune = 0;          ///< which coll_loom_tune, and text of coll_loom_tune_file
   std::uint64_t reproducible = 0;  ///< coll_loom_reproducible
-  std::uint64_t uses_devices = 0;  ///< it may keep calls on GPUs
+  DeviceUse device_use{};          ///< whether it keeps calls on GPUs
 };
 
-/// The user keeps calls on GPUs, and this rank can on this communicator.
-bool uses_devices_here(const Member& member) {
-  return member.bootstrap.looks_for_devices() && member.process.staging() != nullptr &&
-         device::cuda::has_kernels() && member.process.wants_devices();
+DeviceUse device_use_here(const Member& member) {
+  return device_use(member.process, member.bootstrap.looks_for_devices());
 }
 
 PeerInfo info_of(const Member& member) {
@@ -73,12 +68,16 @@ PeerInfo info_of(const Member& member) {
   info.graph = process.graph_mark();
   info.tune = process.tune().mark();
   info.reproducible = process.runtime().parameters.reproducible;
-  info.uses_devices = uses_devices_here(member);
+  info.device_use = device_use_here(member);
   return info;
 }
 
 /// Throws Error where ranks differ in what all must have alike.
-void check_alike(const std::vector<PeerInfo>& peers) {
+void check_alike(const std::vector<PeerInfo>& peers, const Bootstrap& bootstrap) {
+  const auto orders_as_first = [&](const PeerInfo& peer) {
+    return peer.reproducible == peers[0].reproducible;
+  };
+  if (!std::ranges::all_of(peers, orders_as_first)) bootstrap.say_orders_differ();
   const auto differs = [&](std::size_t rank, ErrorCode code, std::string_view how) {
     throw Error(code, fmt::format("Rank {} on host {} {}.", rank, peers[rank].host_name.data(), how));
   };
@@ -90,6 +89,8 @@ void check_alike(const std::vector<PeerInfo>& peers) {
     if (peers[rank].graph != peers[0].graph)
       differs(rank, ErrorCode::kBadInput,
               "reads another coll_loom_graph_file than rank 0, or one of them none");
+    if (!orders_as_first(peers[rank]))
+      differs(rank, ErrorCode::kBadInput, "has another coll_loom_reproducible than rank 0");
     if (peers[rank].tune != peers[0].tune)
       differs(rank, ErrorCode::kBadInput,
               "has another coll_loom_tune, or text in coll_loom_tune_file, than rank 0, or one of them none");
@@ -122,12 +123,13 @@ std::vector<std::byte> learn_host(Member& member, const std::vector<PeerInfo>& p
     group.host_mates[mates.back()] = peers[static_cast<std::size_t>(mates.back())].process;
   }
   group.oversubscribed = topo::oversubscribed(host.system);
-  if (rank == 0 && process.wants_dump() && description != nullptr) {
-    process.dump(host.system);
-  } else if (rank == 0 && process.wants_dump()) {
+  constexpr auto kWithRanks = Process::Described::kRanks;
+  if (rank == 0 && process.wants_dump(kWithRanks) && description != nullptr) {
+    process.dump(host.system, kWithRanks);
+  } else if (rank == 0 && process.wants_dump(kWithRanks)) {
     const topo::SystemWithNotes live = on_machine(process.discovered_machine(), host, places);
     process.tell(live.notes);
-    process.dump(live.system);
+    process.dump(live.system, kWithRanks);
   }
   const search::ChannelPlan ring = search::find_ring(host.system);
   return connect::encode(connect::summarize(host.system, mates, std::span(&ring, 1)));
@@ -138,10 +140,10 @@ void take_place(Member& member, const connect::Job& job, const std::vector<PeerI
   Group& group = *member.group;
   group.wiring = connect::wire(job, member.rank);
   group.tune = member.process.tune();
-  group.reproducible =
-      std::ranges::any_of(peers, [](const PeerInfo& peer) { return peer.reproducible != 0; });
-  group.uses_devices =
-      std::ranges::all_of(peers, [](const PeerInfo& peer) { return peer.uses_devices != 0; });
+  group.reproducible = peers[0].reproducible != 0;
+  std::vector<DeviceUse> uses;
+  for (const PeerInfo& peer : peers) uses.push_back(peer.device_use);
+  group.not_on_gpus = why_not_on_gpus(uses, group.wiring.shape.hosts);
   for (std::size_t i = 0; i < group.small_below.size() && group.wiring.shape.hosts == 1; ++i)
     group.small_below[i] =
         immediate_below({.shape = group.wiring.shape}, static_cast<device::Collective>(i), {});
@@ -178,17 +180,18 @@ bool find_group(Member& member, Agreement& agreement, const Groups::Members& mem
   }
   // The lowest bit: some rank does not look for GPUs, as in a communicator that was made before CUDA's driver
   // was loaded; others of the group may.
-  const std::uint64_t without = uses_devices_here(member) ? 0 : 1;
+  const std::uint64_t without = device_use_here(member) == DeviceUse::kKeepsCalls ? 0 : 1;
   const Agreement::Words all = agreement.largest({number << 1 | without, ~number << 1});
-  const bool found = number != 0 && all[0] >> 1 == number && all[1] == ~number << 1 &&
-                     member.group->uses_devices == ((all[0] & 1) == 0);
+  const bool found =
+      number != 0 && all[0] >> 1 == number && all[1] == ~number << 1 &&
+      (member.group->wiring.shape.hosts > 1 || member.group->uses_devices() == ((all[0] & 1) == 0));
   if (!found) member.group = std::make_shared<Group>();
   return found;
 }
 
 void learn_group(Member& member, Agreement& agreement) {
   const std::vector<PeerInfo> peers = agreement.all_gather(info_of(member));
-  check_alike(peers);
+  check_alike(peers, member.bootstrap);
   const std::vector<std::byte> summary = learn_host(member, peers);
   Group& group = *member.group;
   const std::vector<std::uint64_t> words =
@@ -204,8 +207,8 @@ void learn_group(Member& member, Agreement& agreement) {
       one_node ? announced.all_slices(std::span(&summary, 1))
                : agreement.all_gather_slices(announced.slice(member.rank, summary));
   take_place(member, announced.join(slices, member.rank, summary), peers);
-  if (member.rank == 0 && !group.uses_devices)
-    without_failing([&] { member.process.tell_graphs_unused(kNoGpuChannels); });
+  if (member.rank == 0 && !group.uses_devices())
+    without_failing([&] { member.process.tell_graphs_unused(group.not_on_gpus); });
   group.idle = std::make_shared<IdleLinks>();
   const std::uint64_t number = member.rank == 0 ? member.process.groups().next_number() : 0;
   group.number = agreement.largest({number, 0})[0];

@@ -46,7 +46,7 @@ bool DeviceCalls::can_carry(Algorithm algorithm, const device::Call& call) {
 }
 
 bool DeviceCalls::is_possible(const device::Call& call) const {
-  if (!member_.group->uses_devices || links_.gpu_state == LinkState::kFailed) return false;
+  if (!member_.group->uses_devices() || links_.gpu_state == LinkState::kFailed) return false;
   return !device::is_reduction(call.collective) || Gpu::supports(call.op, call.type);
 }
 

@@ -28,8 +28,8 @@ class DeviceCalls {
   DeviceCalls(Member& member, Links& links, Execution& execution, CallSelector& selector)
       : member_(member), links_(links), execution_(execution), selector_(selector) {}
 
-  /// As far as that is known to all: the ranks have yet to ask each other for the rest. The same on all.
-  /// Once before each call.
+  /// Whether the call may stay on GPUs by what all ranks know; try_perform() asks them for the rest. The same
+  /// on all ranks. To be called once before each call, for it counts them.
   bool may_carry(const device::Call& call);
   /// Collective, once there are links and may_carry() was true. What has carried the call; nothing, on all
   /// ranks: it is to be staged, and call_ended() follows. Throws as Execution::perform().

@@ -77,26 +77,43 @@ bool DeviceLinks::take_channels(std::span<const GpuFacts> facts, GpuLinks::Form&
                                     exchanges = false;
                                   },
                               .where = member_.where};
-  try {
-    std::vector<topo::RankGpu> gpus;
+  std::vector<topo::RankGpu> gpus;
+  const auto list_gpus = [&] {
     for (const GpuFacts& of : facts)
       gpus.push_back({.rank = static_cast<int>(gpus.size()),
                       .bus_id = topo::BusId::parse(of.bus_id.data()).value_or(topo::BusId{}),
                       .uuid = of.uuid,
                       .compute_capability = of.capability});
-    const connect::GpuChannels channels =
-        learn_gpu_channels(member_.process, exchange, gpus, {.max_channels = form.channels});
-    run_channels(form, channels);
     return true;
-  } catch (const Error& error) {  // on all ranks
+  };
+  if (!try_everywhere(kStagedCalls, list_gpus)) return false;
+  connect::GpuChannels channels;
+  try {
+    channels = learn_gpu_channels(member_.process, exchange, gpus, {.max_channels = form.channels});
+  } catch (const std::exception& error) {  // on all ranks
     if (exchanges) throw;
     say(kStagedCalls, error.what());
     return false;
   }
+  return try_everywhere(kStagedCalls, [&] {
+    run_channels(form, channels);
+    return true;
+  });
+}
+
+bool DeviceLinks::make(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
+  const bool made = make_on(owner, tuner);
+  const bool kernels = made && links_.gpus->form().kind != GpuLinks::Kind::kHostDriven;
+  if (!kernels && member_.rank == 0)
+    without_failing([&] {
+      member_.process.tell_graphs_unused(
+          fmt::format("{} of {}", made ? "the host drives the calls" : kStagedCalls, member_.name));
+    });
+  return made;
 }
 
 /// Memory of the GPUs that all reach; true on every rank or on none.
-bool DeviceLinks::make(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
+bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
   std::shared_ptr<Gpu> gpu;
   GpuFacts mine;
   std::vector<GpuFacts> facts;
@@ -170,9 +187,20 @@ bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form&
     links_.gpus->check_kernels(kLinkCheckLimit);
     return true;
   };
-  if (try_everywhere(otherwise, make) && gather() && try_everywhere(otherwise, join) &&
-      try_everywhere(otherwise, deliver) && try_everywhere(otherwise, check))
+  const auto works = [&](const char* what, const auto& body) {
+    const std::optional<int> failed = first_failure(otherwise, body);
+    if (failed && member_.tells(1))
+      without_failing([&] {
+        say("links between GPUs", fmt::format("{} failed on rank {}: {}", what, *failed, otherwise).c_str());
+      });
+    return !failed;
+  };
+  constexpr const char* kSelfTest = "the self-test";
+  if (works("making memory for them", make) && gather() && works("reaching the others' memory", join) &&
+      works(kSelfTest, deliver) && works(kSelfTest, check)) {
+    if (member_.tells(1)) say("links between GPUs", "self-test ok");
     return true;
+  }
   if (links_.gpus) member_.process.retire(std::move(links_.gpus));
   return false;
 }

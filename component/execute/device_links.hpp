@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "base/error.hpp"
 #include "component/execute/execution.hpp"
 #include "component/links/links.hpp"
 #include "component/select/tuner.hpp"
@@ -32,13 +34,7 @@ class DeviceLinks {
   /// and is a no.
   template <class Body>
   bool try_everywhere(const char* otherwise, Body&& body) {
-    bool here = false;
-    try {
-      here = body();
-    } catch (const std::exception& error) {
-      say(otherwise, error.what());
-    }
-    return execution_.holds_everywhere(here);
+    return !first_failure(otherwise, body);
   }
   /// At coll_loom_verbose 1, for it is no error.
   void say(const char* what, const char* why) const;
@@ -48,8 +44,23 @@ class DeviceLinks {
   using GpuFacts = device::cuda::GpuFacts;
   using GpuLinks = device::cuda::GpuLinks;
 
+  /// The lowest rank where body() is false or throws, because of itself if there is one.
+  template <class Body>
+  std::optional<int> first_failure(const char* otherwise, Body&& body) {
+    bool here = false, heard = false;
+    try {
+      here = body();
+    } catch (const Error& error) {
+      heard = error.code() == ErrorCode::kGivenUp;
+      say(otherwise, error.what());
+    } catch (const std::exception& error) {
+      say(otherwise, error.what());
+    }
+    return execution_.first_without(here, heard);
+  }
   bool may_ll128(std::span<const GpuFacts> facts);
   bool take_channels(std::span<const GpuFacts> facts, GpuLinks::Form& form);
+  bool make_on(const device::cuda::Owner& owner, std::unique_ptr<Tuner>& tuner);
   bool connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, Gpu::Memory memory,
                const char* otherwise);
   /// all: of as many as there are ranks.

@@ -56,8 +56,7 @@ void Execution::drive(Operation& operation) {
       state == State::kMoved ? waiter.moved() : waiter.pause();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
-    throw Error(error.code(),
-                fmt::format("{} Waiting for {}.", error.what(), awaited_text(awaited_rank(operation))));
+    throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(), awaited_text(operation)));
   }
 }
 
@@ -66,7 +65,7 @@ void Execution::check_waiting(const Operation& operation, double waited_s) const
   const std::function<bool()> is_excused = [&] { return links_.waits_too(group(), awaited_rank(operation)); };
   if (device::is_past(limit_s, waited_s, &is_excused))
     throw Error(ErrorCode::kTimeout, fmt::format("No step forward for {:.1f} s. Waiting for {}.", waited_s,
-                                                 awaited_text(awaited_rank(operation))));
+                                                 awaited_text(operation)));
 }
 
 void Execution::check_peers() const {
@@ -76,10 +75,12 @@ void Execution::check_peers() const {
   if (links_.immediate) links_.immediate->check_calls();
 }
 
-/// Who it is; on another host also the way there and how far both have come.
-std::string Execution::awaited_text(int peer) const {
+/// Who it is; how far its kernel has come; on another host also the way there and how far both have come.
+std::string Execution::awaited_text(const Operation& operation) const {
+  const int peer = awaited_rank(operation);
   const std::string& name = group().names.at(peer);
-  const std::string standing = links_.standing(peer);
+  const auto* const kernel = std::get_if<device::cuda::KernelExecutor>(&operation.executor);
+  const std::string standing = kernel != nullptr ? kernel->standing() : links_.standing(peer);
   return standing.empty() ? name : fmt::format("{}, {}", name, standing);
 }
 

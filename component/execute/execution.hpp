@@ -44,12 +44,20 @@ class Execution {
   /// for this rank, nor take its next one for this one. And the receivers of a broadcast learn its size while
   /// they can still do as the root does.
   void announce(const device::Call& call, device::CallFamily family);
-  /// Of all ranks, which leave it together.
+  /// The largest value of all ranks. No rank returns before all have come.
   std::uint64_t largest(std::uint64_t mine);
   /// Whether it is the same on all ranks, and not 0.
   bool all_have(std::uint64_t word);
   /// Whether it is so here on all ranks; the same answer to all.
   bool holds_everywhere(bool here) { return largest(here ? 0 : 1) == 0; }
+  /// The lowest rank where it is not so, told to all; nothing: there is none. Ranks that have only `heard` of
+  /// another rank's failure come last.
+  std::optional<int> first_without(bool here, bool heard = false) {
+    const auto ranks = static_cast<std::uint64_t>(member_.bootstrap.size());
+    const std::uint64_t mine = (heard ? 0 : ranks) + ranks - static_cast<std::uint64_t>(member_.rank);
+    const std::uint64_t most = largest(here ? 0 : mine);
+    return most == 0 ? std::nullopt : std::optional(static_cast<int>((2 * ranks - most) % ranks));
+  }
   /// From inside a handler of what an immediate exchange has thrown: names the rank that was waited for in
   /// vain.
   [[noreturn]] void fail_immediate() const;
@@ -90,7 +98,7 @@ class Execution {
   int rank_at(const device::HostAndLocal& place) const {
     return group().placement.ranks_of(place.host)[static_cast<std::size_t>(place.local)];
   }
-  std::string awaited_text(int peer) const;
+  std::string awaited_text(const Operation& operation) const;
   void tell_cut(device::Collective collective, const std::optional<device::CutBlock>& cut) const;
   [[noreturn]] void fail_for(const device::ProcessEnded& ended) const;
 

@@ -78,8 +78,8 @@ struct Links {
   /// Tells the other ends that this rank has been waiting for long. Between hosts; inside one, whoever is
   /// missing is seen by all.
   void say_waiting() noexcept;
-  /// The peer has said so on every link that it has with this rank: on those that it moves on it is taken
-  /// back, and on others nobody looks.
+  /// Whether the peer waits, too, as it has said by say_waiting() on every link between it and this rank. One
+  /// link is not enough: a peer that goes on takes its word back only on the links that it uses.
   bool waits_too(const Group& group, int peer) const noexcept;
   /// The way to a rank of another host, and how far both have come; empty where no link leads there.
   std::string standing(int rank) const;

@@ -103,6 +103,7 @@ struct coll_loom_module {
   uint32_t explained_staging[2]; /* bit 1 << collective: that a buffer was on a device; [1]: and was copied
                                     during the call */
   int error;                     /* what calls return while broken */
+  bool orders_differ;            /* the ranks have found that coll_loom_reproducible does */
   struct loom_comm* comm;        /* while ready or broken */
   const uint64_t* small_below;   /* while ready: loom_small_below, or zeros */
   ompi_communicator_t* communicator;

@@ -41,6 +41,14 @@ static int start_those_that_can(struct coll_loom_module* self) {
   return steps;
 }
 
+/* Others may have come before it since: what a call does as it starts may hold calls of other communicators.
+ */
+static void forget(struct coll_loom_module* self) {
+  struct coll_loom_module** link = &holding;
+  while (*link != self) link = &(*link)->held.next_module;
+  *link = self->held.next_module;
+}
+
 static int progress(void) {
   if (pthread_mutex_trylock(&mutex) != 0) return 0;
   int steps = 0;
@@ -48,14 +56,11 @@ static int progress(void) {
     inside = true;
     /* This thread may be in an exchange of another communicator's set-up, and calls start as everywhere. */
     const bool gathered = coll_loom_set_gathering(false);
-    for (struct coll_loom_module** link = &holding; *link != NULL;) {
-      struct coll_loom_module* const self = *link;
+    for (struct coll_loom_module *self = holding, *next; self != NULL; self = next) {
       steps += start_those_that_can(self);
-      if (self->held.first != NULL) {
-        link = &self->held.next_module;
-        continue;
-      }
-      *link = self->held.next_module;
+      next = self->held.next_module;
+      if (self->held.first != NULL) continue;
+      forget(self);
       OBJ_RELEASE(self->communicator); /* the last reference, if the program has freed it already */
     }
     if (holding == NULL && registered) {

@@ -4,8 +4,8 @@
 
 enum { TILE_BYTES = 256 * 1024 };
 
-bool coll_loom_wants_order(enum loom_type type) {
-  return coll_loom_variables.reproducible && loom_depends_on_order(type);
+bool coll_loom_wants_order(const struct coll_loom_module* self, enum loom_type type) {
+  return coll_loom_variables.reproducible && !self->orders_differ && loom_depends_on_order(type);
 }
 
 struct coll_loom_part coll_loom_part_of(struct coll_loom_module* self, const struct coll_loom_args* args) {

@@ -9,7 +9,8 @@
 
 #include "component/mca/coll_loom.h"
 
-bool coll_loom_wants_order(enum loom_type type);
+/* The same on all ranks once they are connected, or have failed to be. */
+bool coll_loom_wants_order(const struct coll_loom_module* self, enum loom_type type);
 /* Gathers the operands of a reduction from all ranks and reduces them in order of rank. Returns an MPI error
  * class. */
 int coll_loom_in_order(struct coll_loom_module* self, const struct coll_loom_args* args, enum loom_op op,

@@ -113,7 +113,8 @@ struct loom_bootstrap coll_loom_bootstrap_of(struct coll_loom_module* self) {
                                  .all_reduce = all_reduce,
                                  .name = coll_loom_name(self->communicator),
                                  .alone = is_alone(),
-                                 .looks_for_devices = self->stages};
+                                 .looks_for_devices = self->stages,
+                                 .orders_differ = &self->orders_differ};
 }
 
 enum coll_loom_state coll_loom_state_after(struct coll_loom_module* self, int result) {

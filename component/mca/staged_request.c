@@ -52,9 +52,13 @@ static void wait_for_operands(struct coll_loom_staged_request* self) {
   while (!may_start(&self->held)) opal_progress();
 }
 
-/* Whether all operands are there, or have failed, and no call is before this one. */
+/* Whether all operands are there, or have failed, and no call is before this one. After a wait both are so,
+ * and a load that has failed is not tried again. */
 static bool can_start_now(struct coll_loom_staged_request* self) {
-  if (waits(self)) wait_for_operands(self);
+  if (waits(self)) {
+    wait_for_operands(self);
+    return true;
+  }
   return !coll_loom_must_follow(self->module) && may_start(&self->held);
 }
 

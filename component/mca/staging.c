@@ -256,7 +256,13 @@ int coll_loom_staging_end(struct coll_loom_staging* staging, int error) {
   return error;
 }
 
+static void end_polling(struct coll_loom_staging* staging) {
+  if (staging->polled != NULL) loom_polled_copies_destroy(staging->polled);
+  staging->polled = NULL;
+}
+
 int coll_loom_staging_start(struct coll_loom_staging* staging) {
+  end_polling(staging); /* of the start before, if its call has failed */
   explain(staging->self, staging->which, false);
   struct loom_polled_side sides[LOOM_SIDE_COUNT];
   size_t n = 0;
@@ -273,11 +279,6 @@ int coll_loom_staging_start(struct coll_loom_staging* staging) {
   const int result =
       loom_polled_copies_create(sides, n, coll_loom_name(staging->self->communicator), &staging->polled);
   return result == LOOM_SUCCESS ? OMPI_SUCCESS : fail(staging->self, staging->which, result);
-}
-
-static void end_polling(struct coll_loom_staging* staging) {
-  if (staging->polled != NULL) loom_polled_copies_destroy(staging->polled);
-  staging->polled = NULL;
 }
 
 int coll_loom_staging_load(struct coll_loom_staging* staging) {

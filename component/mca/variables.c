@@ -31,8 +31,9 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .at = AT(verbose),
      .highest = INFINITY,
      .help = "What loom reports. 0: errors only. 1: also a line for each communicator that it connects, with "
-             "the time and bytes of each part, and a line whenever the ranks of a host find the other of two "
-             "algorithms faster. 2: also a line for the first call of each collective by each algorithm"},
+             "the time and bytes of each part, lines for the links between its GPUs, for each setting that "
+             "has no effect there, and whenever the ranks of a host find the other of two algorithms "
+             "faster. 2: also a line for the first call of each collective by each algorithm"},
     {.name = "timeout",
      .type = COLL_LOOM_SECONDS,
      .level = 2,

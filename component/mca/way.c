@@ -76,7 +76,7 @@ bool coll_loom_always_falls_back(const struct coll_loom_module* self, const stru
   if (!self->carries[collective]) return true;
   if (loom_reduces(collective)) {
     if (!coll_loom_kernel(args->op, args->in.type, &op, &type)) return true;
-    if (coll_loom_wants_order(type)) return false; /* in_order.h reads the operand */
+    if (coll_loom_wants_order(self, type)) return false; /* in_order.h reads the operand */
   }
   return self->state == COLL_LOOM_DECLINED || (!self->one_host && !loom_may_carry(collective, false));
 }
@@ -87,34 +87,44 @@ static enum coll_loom_way fails(struct coll_loom_module* self) {
   return COLL_LOOM_FAILS;
 }
 
+/* False: a call of this form cannot connect the ranks. */
+static bool connect_ranks(struct coll_loom_module* self, enum coll_loom_form form) {
+  if (OPAL_LIKELY(self->state != COLL_LOOM_COLD)) return true;
+  if (form == COLL_LOOM_NONBLOCKING_FORM && ompi_comm_size(self->communicator) > 1)
+    return coll_loom_start_connecting(self);
+  coll_loom_set_up(self);
+  return true;
+}
+
 enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct coll_loom_args* args,
                                     enum coll_loom_form form, enum loom_op* op, enum loom_type* type) {
   *op = LOOM_SUM;
   *type = LOOM_UINT8;
+  if (OPAL_UNLIKELY(coll_loom_state_of(self) == COLL_LOOM_BROKEN)) return fails(self);
   if (loom_reduces(args->collective) && !coll_loom_kernel(args->op, args->in.type, op, type)) {
-    if (self->state == COLL_LOOM_BROKEN) return fails(self);
     coll_loom_fall_back(self, args->collective, LOOM_NO_KERNEL, args->op, args->in.type);
     return COLL_LOOM_BY_FALLBACK;
   }
-  if (OPAL_UNLIKELY(form == COLL_LOOM_PERSISTENT_FORM && !coll_loom_starts_are_ordered(self->communicator))) {
-    if (self->state == COLL_LOOM_BROKEN) return fails(self);
-    if (loom_reduces(args->collective) && coll_loom_wants_order(*type)) return COLL_LOOM_IN_ORDER;
-    coll_loom_fall_back(self, args->collective, LOOM_ANY_START_ORDER, NULL, NULL);
-    return COLL_LOOM_BY_FALLBACK;
-  }
-  if (OPAL_UNLIKELY(!self->one_host)) {
-    if (loom_reduces(args->collective) && coll_loom_wants_order(*type)) return COLL_LOOM_IN_ORDER;
-    if (!loom_may_carry(args->collective, false)) {
-      coll_loom_fall_back(self, args->collective, LOOM_NOT_BETTER, NULL, NULL);
+  const bool in_any_order =
+      form == COLL_LOOM_PERSISTENT_FORM && !coll_loom_starts_are_ordered(self->communicator);
+  if (OPAL_UNLIKELY(in_any_order || !self->one_host)) {
+    /* The set-up compares coll_loom_reproducible. So all ranks come to it first, whatever they have there. */
+    if (loom_reduces(args->collective) && loom_depends_on_order(*type)) {
+      connect_ranks(self, form);
+      const enum coll_loom_state state = coll_loom_state_of(self);
+      if (state == COLL_LOOM_BROKEN) return fails(self);
+      if (state == COLL_LOOM_CONNECTING && !coll_loom_is_gathering()) return COLL_LOOM_DEFERRED;
+      if (coll_loom_wants_order(self, *type)) return COLL_LOOM_IN_ORDER;
+    }
+    const bool declines = !in_any_order && !loom_may_carry(args->collective, false);
+    if (in_any_order || declines) {
+      coll_loom_fall_back(self, args->collective, declines ? LOOM_NOT_BETTER : LOOM_ANY_START_ORDER, NULL,
+                          NULL);
       return COLL_LOOM_BY_FALLBACK;
     }
   }
-  if (OPAL_UNLIKELY(self->state == COLL_LOOM_COLD)) {
-    if (form != COLL_LOOM_NONBLOCKING_FORM || ompi_comm_size(self->communicator) == 1)
-      coll_loom_set_up(self);
-    else if (!coll_loom_start_connecting(self))
-      coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
-  }
+  if (OPAL_UNLIKELY(!connect_ranks(self, form)))
+    coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
   switch (coll_loom_state_of(self)) {
     case COLL_LOOM_CONNECTING:
       return coll_loom_is_gathering() ? COLL_LOOM_BY_FALLBACK : COLL_LOOM_DEFERRED;

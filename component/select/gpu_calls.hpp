@@ -18,8 +18,8 @@
 
 namespace loom {
 
-/// For the algorithms that `tune` names, on GPUs of all ranks; nothing where that cannot be. Where kernels
-/// are all that is named they share a GPU where they can; beside host_driven they do not, for there they
+/// The links that the algorithms named by `tune` need; nothing where the ranks' GPUs cannot have them. Ranks'
+/// kernels share a GPU only where host_driven is not named: it does as well there, and kernels that share
 /// would wait for multiprocessors that other work of the program has.
 std::optional<device::cuda::GpuLinks::Kind> kind_of_links(const Tune& tune, bool reproducible,
                                                           std::span<const device::cuda::GpuFacts> facts);

@@ -163,7 +163,8 @@ std::vector<std::size_t> Tune::limits(device::Collective collective) const {
   return limits;
 }
 
-std::vector<std::string> Tune::without_effect(const Conditions& conditions) const {
+std::vector<std::string> Tune::without_effect(const Conditions& conditions,
+                                              std::string_view not_on_gpus) const {
   std::vector<std::string> lines;
   for (const Rule& rule : rules_) {
     if (!rule.algorithm || !has_row(*rule.algorithm)) continue;
@@ -176,7 +177,11 @@ std::vector<std::string> Tune::without_effect(const Conditions& conditions) cons
       why = row.why_not(conditions, collective);
       can = why == nullptr;
     }
-    if (!can) lines.push_back(fmt::format("{}: \"{}\" has no effect: {}", rule.where, rule.text, why));
+    if (!can)
+      lines.push_back(fmt::format("{}: \"{}\" has no effect: {}", rule.where, rule.text, why));
+    else if (row.on_devices && !not_on_gpus.empty())
+      lines.push_back(fmt::format("{}: \"{}\" has no effect: it is for calls that stay on GPUs, and {}.",
+                                  rule.where, rule.text, not_on_gpus));
   }
   return lines;
 }

@@ -71,8 +71,10 @@ class Tune {
   bool names(Algorithm algorithm) const;
   /// Where the ranges of the collective's rules begin and end, except 0 and infinity.
   std::vector<std::size_t> limits(device::Collective collective) const;
-  /// A line for each rule that has no effect on such a communicator, with the reason.
-  std::vector<std::string> without_effect(const Conditions& conditions) const;
+  /// A line for each rule that has no effect on such a communicator, with the reason. not_on_gpus: why no
+  /// call stays on GPUs there, as the rest of a sentence; empty: some may.
+  std::vector<std::string> without_effect(const Conditions& conditions,
+                                          std::string_view not_on_gpus = {}) const;
 
   bool empty() const { return rules_.empty(); }
   /// Tells different rules apart; 0 where there are none.

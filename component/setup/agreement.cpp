@@ -31,11 +31,6 @@ Agreement::Words Agreement::largest(const Words& mine) {
   return {all[1], all[2]};
 }
 
-bool Agreement::all_have(std::uint64_t number) {
-  const auto [most, least_inverted] = largest({number, ~number});
-  return most != 0 && most == ~least_inverted;
-}
-
 void Agreement::gather(const void* mine, void* all, std::size_t bytes) {
   agree();
   bytes_ += bytes;

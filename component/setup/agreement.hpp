@@ -50,8 +50,6 @@ class Agreement {
   void agree() { largest({}); }
   /// Of each word the largest over all ranks.
   Words largest(const Words& mine);
-  /// Whether all ranks have this number, and it is not 0.
-  bool all_have(std::uint64_t number);
 
   /// Every rank's value, by rank.
   template <class T>

@@ -29,6 +29,10 @@ class Bootstrap {
   int size() const noexcept { return raw_.size; }
   bool alone() const noexcept { return raw_.alone; }
   bool looks_for_devices() const noexcept { return raw_.looks_for_devices; }
+  /// The ranks have found that they differ in coll_loom_reproducible.
+  void say_orders_differ() const noexcept {
+    if (raw_.orders_differ != nullptr) *raw_.orders_differ = true;
+  }
   const char* name() const noexcept { return raw_.name; }
   void rename(const char* name) noexcept { raw_.name = name; }
 

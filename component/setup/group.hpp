@@ -41,12 +41,14 @@ struct Group {
   Tune tune;  ///< the user's choice of algorithms
   /// By collective: immediate_below(), of one host and without rules.
   std::array<std::uint64_t, LOOM_BARRIER + 1> small_below{};
-  bool reproducible = false;                    ///< some rank wants coll_loom_reproducible
-  bool uses_devices = false;                    ///< it leaves calls to algorithms on GPUs, and all ranks can
-  std::map<int, device::ProcessId> host_mates;  ///< by rank, myself included
-  RankNames names;                              ///< of host mates and neighbours
-  std::shared_ptr<IdleLinks> idle;              ///< once the group is known
+  bool reproducible = false;                      ///< coll_loom_reproducible
+  std::string not_on_gpus = "there is one rank";  ///< why calls do not stay on GPUs; empty: they may
+  std::map<int, device::ProcessId> host_mates;    ///< by rank, myself included
+  RankNames names;                                ///< of host mates and neighbours
+  std::shared_ptr<IdleLinks> idle;                ///< once the group is known
 
+  /// It leaves calls to algorithms on GPUs, and all ranks can.
+  bool uses_devices() const { return not_on_gpus.empty(); }
   /// Of several hosts: the ring that crosses them.
   const connect::Ring& across() const { return wiring.rail ? *wiring.rail : *wiring.flat; }
   bool has_trees() const {

@@ -21,7 +21,7 @@ namespace {
 
 constexpr char kFailed = '!';  // before what went wrong; a description begins with bus ids or a line's end
 
-/// body() on all ranks. Throws on all where it has thrown on any.
+/// body() on all ranks. Throws Error on all where it has thrown on any.
 template <class Body>
 void everywhere(const HostExchange& exchange, Body&& body) {
   std::exception_ptr failure;
@@ -31,7 +31,11 @@ void everywhere(const HostExchange& exchange, Body&& body) {
     failure = std::current_exception();
   }
   if (exchange.holds_everywhere(failure == nullptr)) return;
-  if (failure) std::rethrow_exception(failure);
+  if (failure) try {
+      std::rethrow_exception(failure);
+    } catch (const std::bad_alloc&) {
+      throw Error(ErrorCode::kOutOfMemory, "There is no memory to plan the channels of this host's GPUs.");
+    }
   throw Error(ErrorCode::kGivenUp, "Another rank could not plan the channels of this host's GPUs.");
 }
 
@@ -96,7 +100,7 @@ Description parse(const std::string& text) {
   return description;
 }
 
-/// Whose GPU rank 0 does not see; of ranks that share it the lowest.
+/// The ranks that look at what rank 0 does not see: for each such GPU the lowest that has it.
 std::vector<std::size_t> lookers(const Description& seen, std::span<const topo::RankGpu> gpus) {
   std::vector<std::size_t> ranks;
   for (const topo::BusId& bus_id : seen.unseen) {
@@ -188,7 +192,7 @@ connect::GpuChannels learn_gpu_channels(Process& process, const HostExchange& ex
       const topo::MachineOfRanks ranked = topo::with_rank_gpus(*machine, gpus);
       channels = plan(process, exchange, ranked, request);
       if (exchange.rank == 0) {
-        process.dump_gpus(ranked.system);
+        process.dump(ranked.system, Process::Described::kGpus);
         if (process.wants_graph_dump())
           process.dump_graph([&] { return connect::to_graph_xml(ranked, channels); });
       }
@@ -196,7 +200,8 @@ connect::GpuChannels learn_gpu_channels(Process& process, const HostExchange& ex
     if (exchange.rank != 0) return;
     process.tell(told);
     process.tell(channels.notes);
-    process.tell({channels.summary});
+    process.tell({exchange.where.empty() ? channels.summary
+                                         : fmt::format("{}: kernels: {}", exchange.where, channels.summary)});
   });
   return channels;
 }

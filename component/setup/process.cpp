@@ -129,8 +129,13 @@ void Process::retire(std::unique_ptr<device::cuda::GpuLinks> links) noexcept {
 }
 
 void Process::free_retired_links() noexcept {
+  RetiredLinks left;  // outlives the lock: to free memory of a GPU, CUDA waits for the program's kernels
   const std::lock_guard lock(mutex_);
-  std::erase_if(retired_gpu_links_, [](const auto& retired) { return retired->all_have_left(); });
+  for (auto links = retired_gpu_links_.begin(); links != retired_gpu_links_.end();) {
+    const auto next = std::next(links);
+    if ((*links)->all_have_left()) left.splice(left.end(), retired_gpu_links_, links);
+    links = next;
+  }
 }
 
 void Process::include(const CallCounters& calls) {
@@ -271,9 +276,9 @@ std::uint64_t Process::graph_mark() {
   return graph() != nullptr ? graph_mark_ : 0;
 }
 
-void Process::write_once(bool& written, const char* variable, const char* path,
+void Process::write_once(std::atomic<bool>& written, const char* variable, const char* path,
                          const std::function<std::string()>& text) noexcept {
-  if (!is_set(path) || std::exchange(written, true)) return;
+  if (!is_set(path) || written.exchange(true)) return;
   try {
     topo::write_text_file(path, text());
   } catch (const std::exception& error) {
@@ -281,27 +286,24 @@ void Process::write_once(bool& written, const char* variable, const char* path,
   }
 }
 
-void Process::dump(const topo::System& system) noexcept {
-  write_once(dumped_, "coll_loom_topo_dump_file", runtime_.parameters.topo_dump_file,
-             [&] { return topo::to_hwloc_xml(system); });
+void Process::dump(const topo::System& system, Described with) noexcept {
+  write_once(dumped_[static_cast<std::size_t>(with)], "coll_loom_topo_dump_file",
+             runtime_.parameters.topo_dump_file, [&] { return topo::to_hwloc_xml(system); });
 }
 
-void Process::dump_gpus(const topo::System& system) noexcept {
-  write_once(gpus_dumped_, "coll_loom_topo_dump_file", runtime_.parameters.topo_dump_file,
-             [&] { return topo::to_hwloc_xml(system); });
-}
-
-void Process::tell_graphs_unused(const char* why) {
+void Process::tell_graphs_unused(const std::string& why) {
   const auto tell_of = [&](const char* variable, const char* path) {
-    if (is_set(path)) tell({fmt::format("{} has no effect: {}", variable, why)});
+    if (is_set(path))
+      tell({fmt::format("{} has no effect: it is for the channels of kernels on GPUs, and {}.", variable,
+                        why)});
   };
-  if (std::exchange(graphs_told_, true)) return;
+  if (graphs_told_.exchange(true)) return;
   tell_of("coll_loom_graph_file", runtime_.parameters.graph_file);
   tell_of("coll_loom_graph_dump_file", runtime_.parameters.graph_dump_file);
 }
 
 void Process::show_graph_unfit(const std::string& where, const char* cause) {
-  if (std::exchange(graph_unfit_shown_, true)) return;
+  if (graph_unfit_shown_.exchange(true)) return;
   runtime_.show(LOOM_MESSAGE_UNFIT_GRAPH, where.c_str(), cause);
 }
 

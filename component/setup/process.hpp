@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -99,20 +100,23 @@ class Process {
   bool wants_graph_dump() const noexcept {
     return !graph_dumped_ && is_set(runtime_.parameters.graph_dump_file);
   }
-  /// At coll_loom_verbose >= 1, once: the variables for graph files that have no effect because of `why`.
-  void tell_graphs_unused(const char* why);
+  /// At coll_loom_verbose >= 1, once: the variables for graph files that have no effect because of `why`, the
+  /// rest of a sentence.
+  void tell_graphs_unused(const std::string& why);
   /// Shows, once, that a communicator's GPUs cannot run the channels of coll_loom_graph_file.
   void show_graph_unfit(const std::string& where, const char* cause);
   /// Writes `text` to coll_loom_graph_dump_file, once per process and if that is set. A failure is only told.
   void dump_graph(const std::function<std::string()>& text) noexcept;
-  bool wants_dump() const noexcept { return !dumped_ && is_set(runtime_.parameters.topo_dump_file); }
-  /// Writes `system` to coll_loom_topo_dump_file, once per process and if that is set. A failure is only
-  /// told.
-  void dump(const topo::System& system) noexcept;
-  /// The same, once more, of the host with the GPUs that run channels.
-  void dump_gpus(const topo::System& system) noexcept;
-  /// Opened at the first call, over the ports_near() those `places`; from then on the MPI library's progress
-  /// loop drives it. Throws Error.
+  /// What a host is described with.
+  enum class Described { kRanks, kGpus };
+  bool wants_dump(Described with) const noexcept {
+    return !dumped_[static_cast<std::size_t>(with)] && is_set(runtime_.parameters.topo_dump_file);
+  }
+  /// Writes `system` to coll_loom_topo_dump_file, if that is set: once with the ranks, and once more with the
+  /// GPUs that run channels. A failure is only told.
+  void dump(const topo::System& system, Described with) noexcept;
+  /// Opened at the first call, over the ports near places[self] (ports_near()); from then on the MPI
+  /// library's progress loop drives it. Throws Error.
   ucx_transport::Transport& transport(std::span<const topo::Place> places, std::size_t self);
 
   loom_counters counters();
@@ -152,7 +156,7 @@ class Process {
   static bool is_set(const char* path) noexcept { return path != nullptr && *path != '\0'; }
   void open_driver(bool if_loaded);
   device::cuda::Driver::Clock clock() const noexcept;
-  void write_once(bool& written, const char* variable, const char* path,
+  void write_once(std::atomic<bool>& written, const char* variable, const char* path,
                   const std::function<std::string()>& text) noexcept;
 
   loom_runtime runtime_;
@@ -169,14 +173,16 @@ class Process {
   std::optional<Tune> tune_;
   std::unique_ptr<std::string> graph_;
   std::uint64_t graph_mark_ = 0;
-  bool dumped_ = false, gpus_dumped_ = false, graph_dumped_ = false, graphs_told_ = false,
-       graph_unfit_shown_ = false;
+  /// Threads may set communicators up at the same time.
+  std::array<std::atomic<bool>, 2> dumped_{};  ///< by Described
+  std::atomic<bool> graph_dumped_ = false, graphs_told_ = false, graph_unfit_shown_ = false;
   std::vector<topo::BusId> gpus_of_machine_;
   std::unique_ptr<topo::Discovered> machine_with_gpus_;
   std::unique_ptr<device::cuda::Staging> staging_;
   std::atomic<device::cuda::Staging*> found_staging_{nullptr};
   std::vector<std::weak_ptr<device::cuda::Gpu>> gpus_;
-  std::vector<std::unique_ptr<device::cuda::GpuLinks>> retired_gpu_links_;
+  using RetiredLinks = std::list<std::unique_ptr<device::cuda::GpuLinks>>;
+  RetiredLinks retired_gpu_links_;
   std::unique_ptr<ucx_transport::Transport> transport_;
   std::atomic<ucx_transport::Transport*> open_transport_{nullptr};
   std::atomic<std::uint64_t> communicators_{0}, declined_{0};

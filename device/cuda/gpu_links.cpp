@@ -9,7 +9,10 @@ namespace loom::device::cuda {
 /// In host memory that all ranks share.
 struct GpuLinks::Flags {
   alignas(kCacheLine) RoundFlags rounds;
-  alignas(kCacheLine) StepFlag left;  ///< 1 when the rank has detached from the others' memory
+  alignas(kCacheLine) StepFlag left;   ///< 1 when the rank has detached from the others' memory
+  alignas(kCacheLine) StepFlag begun;  ///< the call that the rank has enqueued last
+  /// The last one that waits for no work of the rank's program, as far as its host has asked.
+  StepFlag free_to_run;
 };
 
 GpuLinks::Flags& GpuLinks::flags_in(const Segment& segment) {
@@ -141,6 +144,25 @@ void GpuLinks::check_peers() const {
   for (std::size_t rank = 0; rank < attached_.size(); ++rank)
     if (flags_in(attached_[rank]).rounds.filled.value() == StepFlag::kAbandoned)
       throw Error(ErrorCode::kGivenUp, fmt::format("Rank {} gave up on this communicator.", rank));
+}
+
+void GpuLinks::call_has_begun() noexcept {
+  flags_in(segment_).begun.publish(++calls_);
+}
+
+void GpuLinks::call_is_free_to_run() noexcept {
+  flags_in(segment_).free_to_run.publish(calls_);
+}
+
+std::optional<GpuLinks::HeldUpBy> GpuLinks::held_up_by() const noexcept {
+  std::optional<HeldUpBy> behind_program;
+  for (std::size_t rank = 0; rank < attached_.size(); ++rank) {
+    const Flags& flags = flags_in(attached_[rank]);
+    const auto by = static_cast<int>(rank);
+    if (flags.begun.value() < calls_) return HeldUpBy{by, false};
+    if (flags.free_to_run.value() < calls_ && !behind_program) behind_program = {by, true};
+  }
+  return behind_program;
 }
 
 void GpuLinks::leave() noexcept {

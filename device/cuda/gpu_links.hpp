@@ -3,7 +3,9 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -75,6 +77,16 @@ class GpuLinks {
   void abandon() noexcept;
   /// Throws Error (kGivenUp) when a rank has abandoned them.
   void check_peers() const;
+  /// For messages: this rank has enqueued its next call; that is behind no work of its program any more.
+  void call_has_begun() noexcept;
+  void call_is_free_to_run() noexcept;
+  /// A rank for which the kernels of this rank's last call wait.
+  struct HeldUpBy {
+    int rank;
+    bool has_begun;  ///< the call; but its program has put work on the GPU before, which has not ended
+  };
+  /// The lowest such rank, and those that have not begun first; nothing where no rank is known to be one.
+  std::optional<HeldUpBy> held_up_by() const noexcept;
   const Gpu& gpu() const noexcept { return *gpu_; }
   /// Of this communicator's calls.
   GpuStream& stream() noexcept { return *stream_; }
@@ -109,7 +121,8 @@ class GpuLinks {
   std::optional<GpuCicoBuffers> cico_;
   std::optional<KernelLinks> kernels_;
   int self_ = -1;
-  bool told_ = false;  ///< others may have the memory mapped
+  std::uint64_t calls_ = 0;  ///< that this rank has enqueued
+  bool told_ = false;        ///< others may have the memory mapped
 };
 
 }  // namespace loom::device::cuda

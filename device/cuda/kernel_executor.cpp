@@ -86,6 +86,19 @@ void KernelExecutor::start() {
   after_ != nullptr ? links_.stream().follow(*after_) : links_.stream().follow_program();
   links_.kernels().start(task, reduces ? std::optional(call_.op) : std::nullopt,
                          reduces ? call_.type : Type::kUint8, way.channels, operands.blocks);
+  links_.call_has_begun();
+}
+
+int KernelExecutor::awaited() const noexcept {
+  const auto by = links_.held_up_by();
+  return by ? by->rank : rank_;
+}
+
+const char* KernelExecutor::standing() const noexcept {
+  const auto by = links_.held_up_by();
+  if (!by) return "whose kernel has not ended, though those of all ranks may run";
+  return by->has_begun ? "whose program has work on its GPU ahead of this call, which has not ended"
+                       : "which has not begun this call";
 }
 
 /// Asked seldom: a question takes as long as many looks, short calls have ended by then, and whoever moves
@@ -97,6 +110,7 @@ bool KernelExecutor::waits_for_program() {
   if (now - asked_ < kBetween) return false;
   asked_ = now;
   follows_program_ = !(after_ != nullptr ? after_->has_passed() : links_.stream().program_has_ended());
+  if (!follows_program_) links_.call_is_free_to_run();
   return follows_program_;
 }
 

@@ -31,8 +31,10 @@ class KernelExecutor {
   /// Starts the kernel, and then looks whether it has ended. That the program's own work on the GPU, which
   /// comes first, has not ended counts as a move. Throws what Gpu throws, and Error (kGivenUp).
   State advance();
-  /// This rank: the host does not know whom its kernel waits for.
-  int awaited() const noexcept { return rank_; }
+  /// Whom its kernel waits for; this rank where the host does not know.
+  int awaited() const noexcept;
+  /// How far that rank has come: half a sentence for messages.
+  const char* standing() const noexcept;
 
  private:
   void start();

@@ -46,8 +46,9 @@ void Waiter::pause_longer() {
   if (pauses_ == spins + 2 && policy_.progress) return policy_.progress();
   const auto now = std::chrono::steady_clock::now();
   if (pauses_ == spins + 1) {
-    began_ = checked_ = now;
+    began_ = now;
     has_said_ = false;
+    if (checked_ == std::chrono::steady_clock::time_point()) checked_ = now;
   }
   pauses_ = spins + 1;
 

@@ -53,7 +53,8 @@ class Waiter {
   bool has_said_ = false;
   unsigned bare_spins_;
   unsigned pauses_ = 0;
-  std::chrono::steady_clock::time_point began_, checked_;
+  std::chrono::steady_clock::time_point began_;
+  std::chrono::steady_clock::time_point checked_ = {};  ///< whatever has moved since
 };
 
 /// Whether a wait of waited_s is past its limit (0: no limit). is_excused as for Waiter.

@@ -10,6 +10,12 @@ fail() { echo "check_loom_search: $*" >&2; exit 1; }
 "$loom" search "$data/dgx1v.xml" --explain --check > "$work/text"
 grep -q '^ring: .* 120 of at most 120 GB/s, 100.0 %' "$work/text" || fail "rings of a cube mesh"
 grep -q 'between GPUs up to NVL: 120 GB/s: taken' "$work/text" || fail "--explain"
+# and what the plugin runs
+grep -q "^the plugin's kernels run: 8 GPUs, NVLink; 12 rings, 120 of at most 120 GB/s; " "$work/text" || fail "no word of the plugin"
+"$loom" search "$data/dgx1v.xml" > "$work/text"
+if grep -q plugin "$work/text"; then fail "tells of the plugin unasked"; fi
+"$loom" search "$data/dgx1v.xml" --explain --nodes 2 > "$work/text"
+if grep -q plugin "$work/text"; then fail "tells of the plugin between nodes"; fi
 
 "$loom" search "$data/dgxh100.xml" --pattern all --json > "$work/json"
 for field in pattern channels bound_gbps steps search_us packed_trees_gbps; do

@@ -21,6 +21,8 @@
 namespace loom::test {
 namespace {
 
+using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::size_t open_files() {
@@ -510,6 +512,24 @@ TEST(SetUp, LinksHostsOnlyForCallsThatAreCarriedBetweenThem) {
     EXPECT_EQ(self.process().open_transport(), nullptr);
     EXPECT_EQ(self.process().counters().communicators, 0U);
   });
+}
+
+/// The C side needs to know why: then none of the ranks keeps an order of operands by itself.
+TEST(SetUp, DeclinesWhereRanksDifferInWhetherSumsAreReproducible) {
+  Job job{.ranks = 3, .parameters_of = [](int rank) {
+            loom_parameters parameters{};
+            parameters.reproducible = rank == 1;
+            return parameters;
+          }};
+  std::array<bool, 3> differ{};
+  job.run([&](Rank& self) {
+    loom_bootstrap bootstrap = self.bootstrap();
+    bootstrap.orders_differ = &differ[static_cast<std::size_t>(self.rank())];
+    EXPECT_EQ(Communicator::create(Bootstrap(bootstrap), self.process(), self.engine()), nullptr);
+  });
+  EXPECT_THAT(differ, Each(true));
+  EXPECT_THAT(job.transcript.messages(LOOM_MESSAGE_DECLINED),
+              ElementsAre(HasSubstr("has another coll_loom_reproducible than rank 0")));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "component/select/tune.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 namespace loom {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -74,6 +76,21 @@ TEST(Tune, SaysWhyARuleHasNoEffect) {
   EXPECT_THAT(tune.without_effect(three),
               ElementsAre("coll_loom_tune: \"bcast:cico\" has no effect: it is for ranks of one host",
                           "coll_loom_tune: \"all:single_copy\" has no effect: it is for ranks of one host"));
+}
+
+TEST(Tune, SaysWhyARuleForGpusHasNoEffect) {
+  const Tune tune =
+      Tune::parse("all:cico,bcast:kernel,all:host_driven,allreduce:kernel_tree,all:staged", "coll_loom_tune");
+  const Conditions one_host{.shape = {4, 1, 4}}, three{.shape = {6, 3, 2}};
+  EXPECT_THAT(tune.without_effect(one_host), ElementsAre());
+  const auto line = [](const char* rule) {
+    return fmt::format(
+        "coll_loom_tune: \"{}\" has no effect: it is for calls that stay on GPUs, and there are none.", rule);
+  };
+  EXPECT_THAT(tune.without_effect(one_host, "there are none"),
+              ElementsAre(line("bcast:kernel"), line("all:host_driven"), line("allreduce:kernel_tree")));
+  EXPECT_THAT(tune.without_effect(three, "there are none"),
+              Contains("coll_loom_tune: \"bcast:kernel\" has no effect: it is for ranks of one host"));
 }
 
 constexpr auto kAll = device::Collective::kAllreduce, kBcast = device::Collective::kBroadcast;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 
 #include "base/error.hpp"
 #include "connect/checks.hpp"
@@ -204,6 +205,29 @@ TEST_F(LearnGpus, FailsOnAllRanksWhereOneHasNoMemory) {
   }
 }
 
+TEST_F(LearnGpus, FailsByAnErrorWhereMemoryHasRunOut) {
+  for (const int throwing : {0, 1}) {
+    std::vector<std::string> said(2);
+    Job other{.ranks = 2};
+    other.run([&](Rank& self) {
+      const Bootstrap bootstrap(self.bootstrap());
+      const topo::System dgx = machine("dgxa100.xml");
+      try {
+        // Rank 0 looks at all GPUs, and rank 1 at its own, which is hidden from rank 0.
+        learn_gpu_channels(self.process(), exchange_of(bootstrap), gpus_of(dgx, {0, 1}), {},
+                           [&](const auto&) -> topo::Discovered {
+                             if (self.rank() == throwing) throw std::bad_alloc();
+                             return hiding(dgx, {bus_ids_of(dgx)[1]});
+                           });
+      } catch (const Error& error) {
+        said[static_cast<std::size_t>(self.rank())] = error.what();
+      }
+    });
+    EXPECT_THAT(said[static_cast<std::size_t>(throwing)], HasSubstr("no memory"));
+    EXPECT_THAT(said[static_cast<std::size_t>(1 - throwing)], HasSubstr("Another rank"));
+  }
+}
+
 topo::Discovered nobody_looks(int, const std::vector<BusId>&) {
   ADD_FAILURE() << "the machine is described";
   return {};
@@ -328,7 +352,8 @@ TEST_F(GraphFileOfGpus, HasNoEffectWithoutThemAndSaysSoOnce) {
   EXPECT_EQ(std::ranges::count_if(lines,
                                   [](const std::string& line) {
                                     return line.starts_with(
-                                        "coll_loom_graph_file has no effect: it is for the channels of GPUs");
+                                        "coll_loom_graph_file has no effect: it is for the channels of "
+                                        "kernels on GPUs, and CUDA's driver is not loaded.");
                                   }),
             1);
   EXPECT_THAT(lines, Not(Contains(HasSubstr("graph_dump_file"))));

@@ -96,6 +96,35 @@ TEST_F(Kernels, CountWhatTheProgramDoesFirstAsAStep) {
   EXPECT_EQ(of_0.read(), Ints(100, 3));
 }
 
+/// By what the ranks tell each other in host memory, for who waits too long.
+TEST_F(Kernels, KnowWhoHoldsThemUp) {
+  const Gpus gpus;
+  World world(gpus, 3, Gpu::Memory::kPlain, one_channel());
+  std::vector<std::unique_ptr<Buffer>> buffers;
+  std::vector<std::unique_ptr<KernelExecutor>> executors;
+  for (int rank = 0; rank < 3; ++rank) {
+    world.links(rank).kernels().prepare(Op::kSum, Type::kInt32);
+    buffers.push_back(std::make_unique<Buffer>(gpus, world.gpu(), Ints(100, rank)));
+    executors.push_back(
+        std::make_unique<KernelExecutor>(world.links(rank), sum_of(*buffers.back(), 100), rank, 3));
+  }
+  std::atomic<bool> ends = false;
+  const auto program = [](void* until) { static_cast<std::atomic<bool>*>(until)->wait(false); };
+  gpus.call("cuLaunchHostFunc", legacy_stream(), static_cast<void (*)(void*)>(program),
+            static_cast<void*>(&ends));
+  for (const int rank : {0, 2}) executors[static_cast<std::size_t>(rank)]->advance();
+  EXPECT_EQ(executors[0]->awaited(), 1);
+  EXPECT_STREQ(executors[0]->standing(), "which has not begun this call");
+  executors[1]->advance();
+  EXPECT_EQ(executors[1]->awaited(), 0) << "all are behind the program's work";
+  EXPECT_STREQ(executors[1]->standing(),
+               "whose program has work on its GPU ahead of this call, which has not ended");
+  ends = true;
+  ends.notify_all();
+  end_all({executors[0].get(), executors[1].get(), executors[2].get()});
+  EXPECT_EQ(buffers[1]->read(), Ints(100, 3));
+}
+
 /// More than have links between every two of them.
 TEST_F(Kernels, OfSixteenRanksGoByRingsAndTrees) {
   constexpr int kRanks = 16, kCount = 100;

@@ -28,6 +28,21 @@ TEST(Waiter, LooksAfterPeersAndEndsAtTheTimeout) {
   EXPECT_GE(looks, 2);
 }
 
+/// As a call does whose kernel comes after work of the program: a peer may die meanwhile.
+TEST(Waiter, LooksAfterPeersHoweverOftenItMoves) {
+  int looks = 0;
+  const WaitPolicy policy{.progress = {}, .check_peers = [&] { ++looks; }, .oversubscribed = true};
+  Waiter waiter(policy);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(700);
+  for (auto move = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() < until;) {
+    waiter.pause();
+    if (std::chrono::steady_clock::now() - move < std::chrono::milliseconds(50)) continue;
+    move = std::chrono::steady_clock::now();
+    waiter.moved();
+  }
+  EXPECT_GE(looks, 2);
+}
+
 TEST(Waiter, CountsTheTimeoutFromTheLastStepForward) {
   const WaitPolicy policy{.progress = {}, .check_peers = {}, .oversubscribed = true, .timeout_s = 0.5};
   Waiter waiter(policy);

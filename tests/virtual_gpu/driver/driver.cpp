@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
@@ -59,6 +60,7 @@ Result Driver::fails(const char* function) {
     --found->second.first;
     return kSuccess;
   }
+  if (found->second.second < 0) ::raise(-found->second.second);
   return found->second.second;
 }
 

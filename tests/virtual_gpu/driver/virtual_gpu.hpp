@@ -9,20 +9,23 @@
 //
 //   VIRTUAL_GPU_MACHINE=FILE         which GPUs there are (machine/machine.hpp); all processes with this file
 //                                    have the same ones, by UUID. Without it two
-//   VIRTUAL_GPU_SHARED=NAME          all processes with this name have the same GPUs; else, without a machine,
+//   VIRTUAL_GPU_SHARED=NAME          all processes with this name have the same GPUs; else, without a
+//   machine,
 //                                    each has its own
-//   VIRTUAL_GPU_STATE=FOLDER         what processes with the same GPUs have in common (machine/shared_state.hpp)
-//   VIRTUAL_GPU_TRAFFIC=FILE         the last of them writes there what each link has carried ("-": to stderr)
-//   VIRTUAL_GPU_MPS=0|1              what a driver answers that has heard of MPS; with 1, kernels of several
-//                                    processes are on a GPU at once, as far as it has room; else they take turns
+//   VIRTUAL_GPU_STATE=FOLDER         what processes with the same GPUs have in common
+//   (machine/shared_state.hpp) VIRTUAL_GPU_TRAFFIC=FILE         the last of them writes there what each link
+//   has carried ("-": to stderr) VIRTUAL_GPU_MPS=0|1              what a driver answers that has heard of
+//   MPS; with 1, kernels of several
+//                                    processes are on a GPU at once, as far as it has room; else they take
+//                                    turns
 //   VIRTUAL_GPU_MULTIPROCESSORS=N    of each GPU
 //   VIRTUAL_GPU_CAPABILITY=90        compute capability of each GPU, major and minor digit
 //   VIRTUAL_GPU_DRIVER_VERSION=13000 what cuDriverGetVersion says; which PTX is too new follows from it
 //   VIRTUAL_GPU_MEMORY_MIB=N         memory of each GPU
 //   VIRTUAL_GPU_NO_IPC=get|open|attribute   CUDA's IPC fails there, or so that its attribute says so
 //   VIRTUAL_GPU_VIRTUAL_MEMORY=1     virtual memory management is offered
-//   VIRTUAL_GPU_NO_PIDFD=1           the kernel refuses pidfd_getfd, as where Yama restricts ptrace (by seccomp)
-//   VIRTUAL_GPU_GBPS=X               each stream copies X GB/s, while the CPU does something else
+//   VIRTUAL_GPU_NO_PIDFD=1           the kernel refuses pidfd_getfd, as where Yama restricts ptrace (by
+//   seccomp) VIRTUAL_GPU_GBPS=X               each stream copies X GB/s, while the CPU does something else
 //   VIRTUAL_GPU_TIME=1               virtual time is kept; set for all processes of a machine, or for none
 //   VIRTUAL_GPU_DELAY_US=N           work begins up to N us after it could, unless somebody waits (2000)
 //   VIRTUAL_GPU_PATIENCE_MS=N        a kernel that waits for so long says where (30,000), and goes on waiting
@@ -38,9 +41,10 @@
 // and virtual_gpu_now. Each process has a clock, from 0 at cuInit. It knows launches, copies, fills, the
 // bandwidth of each link among all processes of the machine, latency, and what kernels wait for by words that
 // others store strongly (driver/kernel_time.hpp). Not known, and taken for nothing: instructions, so that a
-// kernel of few blocks reaches the rate of its links; caches; what the program does between its calls; that it
-// waits for another process by host memory or MPI, unless it says so by virtual_gpu_wait_until. Of transfers
-// that want a link at the same time, the one that asks first here comes first: two runs differ by some per cent.
+// kernel of few blocks reaches the rate of its links; caches; what the program does between its calls; that
+// it waits for another process by host memory or MPI, unless it says so by virtual_gpu_wait_until. Of
+// transfers that want a link at the same time, the one that asks first here comes first: two runs differ by
+// some per cent.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +66,8 @@ struct VirtualGpuCounts {
 extern "C" {
 void virtual_gpu_read(VirtualGpuCounts*);
 /// The call of this function (its name in CUDA's documentation) after `after` more of it,
-/// and all that follow, fail with the error; 0: none fails. "machine code" and "PTX" are the loading of such an image.
+/// and all that follow, fail with the error; 0: none fails; -N: the process dies of signal N before the call
+/// does anything. "machine code" and "PTX" are the loading of such an image.
 void virtual_gpu_fail(const char* function, int after, int error);
 /// Virtual time of this process in seconds. 0: the driver is not initialised. Less: nobody keeps it.
 double virtual_gpu_now(void);

@@ -1,0 +1,30 @@
+// device_use.hpp -- whether a rank keeps calls on GPUs, or why not: for the line that says why variables for
+// GPUs have no effect.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "component/setup/process.hpp"
+
+namespace loom {
+
+/// Plain data: ranks tell each other.
+enum class DeviceUse : std::uint64_t {
+  kKeepsCalls,
+  kHostMemory,   ///< coll_loom_memory: there are no other buffers
+  kNoDriver,     ///< CUDA's driver is not there yet
+  kNoKernels,    ///< of this build
+  kOtherRules,   ///< coll_loom_tune leaves no call to algorithms on GPUs
+  kReproducible  ///< coll_loom_reproducible, and no rule for host_driven
+};
+
+/// Of this rank. looks: it looks for devices on this communicator.
+DeviceUse device_use(Process& process, bool looks);
+
+/// Why a communicator of ranks on `hosts` hosts keeps no calls on GPUs, as the rest of a sentence; of ranks
+/// that differ the first that does not. Empty: it does.
+std::string why_not_on_gpus(std::span<const DeviceUse> ranks, int hosts);
+
+}  // namespace loom
