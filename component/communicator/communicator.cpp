@@ -41,14 +41,13 @@ std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, P
 Communicator::~Communicator() {
   twin_.reset();
   Process& process = member_.process;
+  const bool is_idle = requests_.empty();
+  if (!is_idle) engine_.forget(requests_);  // before anything goes that a request may use
   process.retire(calls_);
   process.retire(queued_calls_);
   if (links_.gpus) process.retire(std::move(links_.gpus));
   links_.gpu_state = LinkState::kNotMade;
-  if (!requests_.empty())
-    engine_.forget(requests_);  // before anything goes that a request may use
-  else if (member_.group->idle)
-    member_.group->idle->put(std::move(links_));
+  if (is_idle && member_.group->idle) member_.group->idle->put(std::move(links_));
   member_.group.reset();
   process.groups().trim();
 }

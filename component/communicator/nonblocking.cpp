@@ -99,20 +99,21 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
       algorithm = Algorithm::kFallback;
   }
   if (algorithm == Algorithm::kFallback && kind == LOOM_ON_DEVICE) return nullptr;  // it comes again, staged
-  selector_.explain(algorithm, call, false);
+  std::unique_ptr<DeviceOperation> on_device;
+  if (kind != LOOM_PERSISTENT && algorithm != Algorithm::kFallback && algorithm != Algorithm::kCopy &&
+      device_calls_.may_ask(call))
+    on_device = device_calls_.begin(call, algorithm, kind == LOOM_ON_DEVICE);
+  if (kind == LOOM_ON_DEVICE && !on_device) return nullptr;
+  if (kind != LOOM_ON_DEVICE) selector_.explain(algorithm, call, false);
   if (algorithm == Algorithm::kFallback) {
     count(call, {});
     return nullptr;
   }
-  std::unique_ptr<DeviceOperation> on_device;
-  if (kind != LOOM_PERSISTENT && algorithm != Algorithm::kCopy && device_calls_.may_ask(call))
-    on_device = device_calls_.begin(call, algorithm, kind == LOOM_ON_DEVICE);
-  if (kind == LOOM_ON_DEVICE && !on_device) return nullptr;
   try {
     engine_.start_thread();
   } catch (const std::system_error&) {  // no thread to be had: requests advance in MPI calls alone
   }
-  return std::unique_ptr<Request>(new Request{*this, {call, algorithm}, done, context, std::move(on_device)});
+  return std::unique_ptr<Request>(new Request{*this, std::move(on_device), {call, algorithm}, done, context});
 }
 
 void Communicator::start(Request& request) noexcept {

@@ -59,6 +59,10 @@ Request* RequestQueue::advance(int& steps, bool may_tell) noexcept {
     request.result = communicator_.result_of(truncated, may_tell);
     done = true;
   } catch (const NotCopied& not_copied) {
+    if (!may_tell) {
+      failure_ = std::current_exception();
+      return nullptr;
+    }
     request.result = communicator_.result_of(not_copied, may_tell);
     done = true;
   } catch (...) {

@@ -26,12 +26,12 @@ class ProgressEngine;
 /// See loom_request in core.h.
 struct Request {
   Communicator& communicator;
+  /// In communicators whose ranks may have buffers on GPUs; `operation` then performs its parts, one after
+  /// the other, and may refer to it.
+  std::unique_ptr<DeviceOperation> on_device;
   Operation operation;
   loom_request_done done;
   void* context;
-  /// In communicators whose ranks may have buffers on GPUs; `operation` then is one part of it after the
-  /// other.
-  std::unique_ptr<DeviceOperation> on_device = {};
   int result = LOOM_SUCCESS;
   Request* next = nullptr;
 };

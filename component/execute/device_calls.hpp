@@ -55,7 +55,16 @@ class DeviceCalls {
   /// A kernel, on all ranks alike.
   enum class Prepared : std::uint8_t { kNotYet, kWanted, kReady, kRefused };
 
+  /// Memory of a call that lacked links or a kernel.
+  struct Wanted {
+    device::cuda::Owner owner;
+    const std::byte* buffer;
+  };
+
   bool is_possible(const device::Call& call) const;
+  bool can_set_up_here(const Wanted& wanted) const;
+  bool may_go_by_kernel(const device::Call& call);
+  static State wait_for_program(DeviceOperation& operation);
   State go_through_host(DeviceOperation& operation, Operation& now);
   std::optional<Algorithm> kernel_at_once(const DeviceOperation& operation);
   Prepared* prepared_for(Algorithm algorithm, const device::Call& call);
@@ -82,8 +91,8 @@ class DeviceCalls {
   DeviceLinks maker_{member_, links_, execution_};
   /// Between a kernel and staging. Made with the links.
   std::unique_ptr<Tuner> tuner_;
-  std::optional<TimedCall> timed_;             ///< the call that is under way, if it is one of a window
-  std::optional<device::cuda::Owner> wanted_;  ///< whose GPU set_up() makes links for
+  std::optional<TimedCall> timed_;  ///< the call that is under way, if it is one of a window
+  std::optional<Wanted> wanted_;    ///< what set_up() makes links for
   /// By algorithm (host_driven, kernel), operation and type.
   std::array<std::array<std::array<Prepared, device::kTypeCount>, device::cuda::kKernelOps>, 2> prepared_{};
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -26,7 +27,7 @@ class NotCopied : public Error {
 /// When it is its turn, the ranks ask each other where their buffers are: by a call on host memory, for no
 /// rank may wait. Then a kernel performs it, or whoever carries it on host memory.
 struct DeviceOperation {
-  enum class Phase : std::uint8_t { kHasToAsk, kAsks, kLoads, kRuns, kStores };
+  enum class Phase : std::uint8_t { kHasToAsk, kAsks, kFollows, kLoads, kRuns, kStores };
 
   device::Call call;  ///< as the program has made it
   Algorithm on_host;  ///< what carries it there
@@ -37,7 +38,9 @@ struct DeviceOperation {
   Phase phase = Phase::kHasToAsk;
   std::uint64_t note = 0;                   ///< of the call, if there is an owner
   std::array<std::uint64_t, 2> words = {};  ///< the question, and its answer
+  std::optional<Algorithm> kernel = {};     ///< that carries it, once the ranks have asked
   std::unique_ptr<StagedCall> staged = {};
+  std::chrono::steady_clock::time_point waits_since = {};  ///< for the program's work
 };
 
 }  // namespace loom

@@ -1,4 +1,5 @@
 // device_requests.cpp -- the calls of DeviceCalls that do not wait.
+#include <chrono>
 #include <utility>
 
 #include "component/execute/device_calls.hpp"
@@ -37,7 +38,8 @@ std::unique_ptr<DeviceOperation> DeviceCalls::begin(const device::Call& call, Al
 State DeviceCalls::advance(DeviceOperation& operation, Operation& now) {
   switch (operation.phase) {
     case Phase::kHasToAsk: {
-      if (!may_carry(operation.call)) return go_through_host(operation, now);
+      if (!may_carry(operation.call) || !may_go_by_kernel(operation.call))
+        return go_through_host(operation, now);
       operation.words = {operation.note, ~operation.note};
       const auto words = std::as_writable_bytes(std::span(operation.words));
       now.reset();
@@ -58,18 +60,25 @@ State DeviceCalls::advance(DeviceOperation& operation, Operation& now) {
                               operation.words[1] == ~operation.note;
       questions_.of(operation.call.collective, device::shared_bytes(operation.call, ranks))
           .answered(everywhere);
-      const auto algorithm = everywhere ? kernel_at_once(operation) : std::nullopt;
-      if (!algorithm) return go_through_host(operation, now);
-      now.reset();
-      now.call = operation.call;
-      now.algorithm = *algorithm;
-      now.executor.emplace<KernelExecutor>(*links_.gpus, now.call, member_.rank, ranks,
-                                           linkage_of(*algorithm), operation.after.get());
-      operation.phase = Phase::kRuns;
+      operation.kernel = everywhere ? kernel_at_once(operation) : std::nullopt;
+      if (!operation.kernel) return go_through_host(operation, now);
+      operation.phase = Phase::kFollows;
       return State::kMoved;
     }
+    // A kernel that is enqueued behind work which waits for the host could not be called off if a peer dies.
+    case Phase::kFollows:
+      if (!operation.after->has_passed()) return wait_for_program(operation);
+      now.reset();
+      now.call = operation.call;
+      now.algorithm = *operation.kernel;
+      now.executor.emplace<KernelExecutor>(*links_.gpus, now.call, member_.rank,
+                                           member_.group->wiring.shape.ranks, linkage_of(now.algorithm),
+                                           operation.after.get());
+      operation.phase = Phase::kRuns;
+      return State::kMoved;
     case Phase::kLoads:
-      if (!operation.staged->load()) return State::kBlocked;
+      if (!operation.staged->load())
+        return operation.after->has_passed() ? State::kBlocked : wait_for_program(operation);
       operation.phase = Phase::kRuns;
       return State::kMoved;
     case Phase::kRuns:
@@ -85,6 +94,20 @@ State DeviceCalls::advance(DeviceOperation& operation, Operation& now) {
       }
   }
   throw Error(ErrorCode::kInternal, "A call on GPUs has come nowhere.");
+}
+
+/// The program's own work is no reason to fail: now and then it counts as a move. Peers are looked after
+/// between.
+State DeviceCalls::wait_for_program(DeviceOperation& operation) {
+  constexpr std::chrono::milliseconds kBetween{100};
+  const auto now = std::chrono::steady_clock::now();
+  if (now - operation.waits_since < kBetween) return State::kBlocked;
+  operation.waits_since = now;
+  return State::kMoved;
+}
+
+bool DeviceCalls::may_go_by_kernel(const device::Call& call) {
+  return is_by_kernel(algorithm_for(call, [&](Algorithm each) { return may_carry_by(each, call); }));
 }
 
 /// From its first step, or after the ranks have asked each other.
@@ -111,7 +134,11 @@ std::optional<Algorithm> DeviceCalls::kernel_at_once(const DeviceOperation& oper
   Prepared& prepared = *prepared_for(algorithm, call);
   if (links_.gpu_state != LinkState::kReady || prepared != Prepared::kReady) {
     prepared = Prepared::kWanted;
-    wanted_ = operation.owner;
+    wanted_ = {*operation.owner, nullptr};
+    for_all_pieces(call, member_.rank, member_.bootstrap.size(), [&](const Piece& piece) {
+      if (piece.bytes > 0) wanted_->buffer = piece.data;
+      return piece.bytes == 0;
+    });
     return {};
   }
   const Window* const window = window_of(call, algorithm);
@@ -119,10 +146,28 @@ std::optional<Algorithm> DeviceCalls::kernel_at_once(const DeviceOperation& oper
   return algorithm;
 }
 
+/// Whether nothing of the program keeps the GPU from what a set-up does there, and the context is still the
+/// one of the buffer.
+bool DeviceCalls::can_set_up_here(const Wanted& wanted) const {
+  constexpr std::chrono::microseconds kPatience{200};
+  const device::cuda::Driver& driver = member_.process.staging()->driver();
+  const std::optional<Owner> owner = driver.owner_of(wanted.buffer);
+  if (!owner || owner->device != wanted.owner.device || owner->context != wanted.owner.context) return false;
+  if (links_.gpus && !links_.gpus->is_alive()) return false;
+  const ProgramMark mark(driver, *owner);
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (!mark.has_passed())
+    if (std::chrono::steady_clock::now() > until) return false;
+  return true;
+}
+
+/// A call on host memory waits for no GPU. So this is put off while the program has work on one.
 void DeviceCalls::set_up() {
-  const Owner owner = *std::exchange(wanted_, {});
+  const Wanted wanted = *std::exchange(wanted_, {});
+  if (!maker_.try_everywhere("links between GPUs are made later", [&] { return can_set_up_here(wanted); }))
+    return;
   if (links_.gpu_state == LinkState::kNotMade)
-    links_.gpu_state = maker_.make(owner, tuner_) ? LinkState::kReady : LinkState::kFailed;
+    links_.gpu_state = maker_.make(wanted.owner, tuner_) ? LinkState::kReady : LinkState::kFailed;
   if (links_.gpu_state == LinkState::kFailed) return;
   constexpr bool kByKernel = true;
   auto& kernels = prepared_[kByKernel];

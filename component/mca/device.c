@@ -53,7 +53,8 @@ bool coll_loom_start_on_device(struct coll_loom_module* self, int which, const s
   enum loom_op op;
   enum loom_type type;
   if (!may_stay(self, which, &args, &op, &type) || coll_loom_may_make_an_id(&args)) return false;
-  if (self->state != COLL_LOOM_READY || coll_loom_is_gathering() || coll_loom_is_releasing()) return false;
+  if (coll_loom_state_of(self) != COLL_LOOM_READY || coll_loom_is_gathering() || coll_loom_is_releasing())
+    return false;
   const int result = coll_loom_make_core_request(self, &args, op, type, LOOM_ON_DEVICE, request);
   *error = OMPI_SUCCESS;
   if (result == LOOM_SUCCESS) return true;
