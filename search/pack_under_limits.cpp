@@ -239,7 +239,7 @@ Packed Search::limited(Packed packed, const Limits& limits) {
       rest.total += column.second * count_of(column);
     }
     Packed fewer = pack_best(kept, capacities_, steps_);
-    if (rest.total > fewer.total) {  // the steps ended too soon for better ones
+    if (rest.total > fewer.total * (1 + kSame)) {  // the steps ended too soon for better ones
       rest.prices = std::move(fewer.prices);
       fewer = std::move(rest);
     }
