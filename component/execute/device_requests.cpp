@@ -1,4 +1,5 @@
 // device_requests.cpp -- the calls of DeviceCalls that do not wait.
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -134,6 +135,10 @@ std::optional<Algorithm> DeviceCalls::kernel_at_once(const DeviceOperation& oper
   Prepared& prepared = *prepared_for(algorithm, call);
   if (links_.gpu_state != LinkState::kReady || prepared != Prepared::kReady) {
     prepared = Prepared::kWanted;
+    if (calls_until_wanted_ > 0) {
+      --calls_until_wanted_;
+      return {};
+    }
     wanted_ = {*operation.owner, nullptr};
     for_all_pieces(call, member_.rank, member_.bootstrap.size(), [&](const Piece& piece) {
       if (piece.bytes > 0) wanted_->buffer = piece.data;
@@ -146,26 +151,30 @@ std::optional<Algorithm> DeviceCalls::kernel_at_once(const DeviceOperation& oper
   return algorithm;
 }
 
-/// Whether nothing of the program keeps the GPU from what a set-up does there, and the context is still the
-/// one of the buffer.
+/// Whether the context of the buffer is still there, and no work of the program in its default stream.
 bool DeviceCalls::can_set_up_here(const Wanted& wanted) const {
-  constexpr std::chrono::microseconds kPatience{200};
+  constexpr std::chrono::milliseconds kPatience{3};
   const device::cuda::Driver& driver = member_.process.staging()->driver();
   const std::optional<Owner> owner = driver.owner_of(wanted.buffer);
-  if (!owner || owner->device != wanted.owner.device || owner->context != wanted.owner.context) return false;
+  const bool is_alive =
+      owner && owner->device == wanted.owner.device && owner->context == wanted.owner.context;
+  if (!is_alive && !driver.is_primary(wanted.owner)) return false;
   if (links_.gpus && !links_.gpus->is_alive()) return false;
-  const ProgramMark mark(driver, *owner);
+  const ProgramMark mark(driver, wanted.owner);
   const auto until = std::chrono::steady_clock::now() + kPatience;
   while (!mark.has_passed())
     if (std::chrono::steady_clock::now() > until) return false;
   return true;
 }
 
-/// A call on host memory waits for no GPU. So this is put off while the program has work on one.
+/// A call on host memory waits for no GPU. So this is put off while the program has work on one, and tried
+/// ever more seldom, since it takes time to see that.
 void DeviceCalls::set_up() {
   const Wanted wanted = *std::exchange(wanted_, {});
-  if (!maker_.try_everywhere("links between GPUs are made later", [&] { return can_set_up_here(wanted); }))
+  if (!maker_.try_everywhere("links between GPUs are made later", [&] { return can_set_up_here(wanted); })) {
+    calls_until_wanted_ = pause_ = std::min(2 * pause_ + 1, kLongestPause);
     return;
+  }
   if (links_.gpu_state == LinkState::kNotMade)
     links_.gpu_state = maker_.make(wanted.owner, tuner_) ? LinkState::kReady : LinkState::kFailed;
   if (links_.gpu_state == LinkState::kFailed) return;

@@ -136,6 +136,17 @@ Driver::CurrentContext::~CurrentContext() {
   if (retained_) driver_.functions_->release_primary(*retained_);
 }
 
+bool Driver::is_primary(const Owner& owner) const noexcept {
+  unsigned flags = 0;
+  int active = 0;
+  void* primary = nullptr;
+  if (functions_->primary_state(owner.device, &flags, &active) != kSuccess || active == 0 ||
+      functions_->retain_primary(&primary, owner.device) != kSuccess)
+    return false;
+  functions_->release_primary(owner.device);
+  return owner.context == nullptr || owner.context == primary;
+}
+
 Driver::Driver(std::unique_ptr<Functions> functions) : functions_(std::move(functions)) {}
 Driver::~Driver() = default;
 

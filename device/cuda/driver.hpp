@@ -48,6 +48,10 @@ class Driver {
   /// the host's if none there has been seen to be a device's. Throws Error where that is not so.
   std::optional<Owner> owner_of(const void* address) const;
 
+  /// Whether the owner's context is the primary one of its device, and there. Of another context nothing can
+  /// be asked that would not take its end badly.
+  bool is_primary(const Owner& owner) const noexcept;
+
   /// Until all has ended that the program has put into the legacy default stream of the owner's context.
   /// Throws Error.
   void wait_for_program(const Owner& owner) const;
