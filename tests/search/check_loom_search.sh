@@ -146,6 +146,9 @@ grep -q '"more_by_slow_pairs": 1' "$work/json" || fail "does not count figures b
 "$loom" search "$here/data/two-sockets-one-cable.xml" --graph-dump "$work/parts.xml" --check --explain > "$work/text" || fail "parts"
 [[ $(grep -c '12.5 of at most 12.5 GB/s' "$work/text") == 2 ]] || fail "parts of one cable: $(cat "$work/text")"
 grep -q 'any channel in every part' "$work/text" || fail "no proof for parts together"
+"$loom" search "$here/data/parts-of-unequal-ports.xml" --nodes 2 --explain > "$work/text" || fail "parts of unequal ports"
+[[ $(grep -c 'planned together' "$work/text") == $(grep -c '^part ' "$work/text") ]] || fail "parts are planned together: $(cat "$work/text")"
+grep -q 'a GB/s in every part takes at least one of these together' "$work/text" || fail "a GB/s of one part takes that of all: $(cat "$work/text")"
 sed 's/"12.5"/"24"/g' "$work/parts.xml" > "$work/too-much.xml"
 refused 'too-much.xml:[0-9]*: <graph>: .*at the same time.*ASIC 0x5' "$here/data/two-sockets-one-cable.xml" --graph-file "$work/too-much.xml"
 

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -208,6 +209,26 @@ inline double simple_order_gbps(const topo::Paths& paths) {
   for (std::size_t i = 0; i < factor.size(); ++i)
     if (factor[i] > 0) gbps = std::min(gbps, table.resources()[i].gbps / factor[i]);
   return gbps;
+}
+
+/// What each way takes of what, by names that do not depend on the order of GPUs.
+inline std::map<std::string, double> charges_by_name(const topo::System& system) {
+  const topo::Paths paths(system, whole_rules());
+  const HopTable table(paths, true, false, true);
+  std::map<std::string, double> all;
+  for (int from = 0; from < table.ends(); ++from)
+    for (int to = 0; to < table.ends(); ++to) {
+      const Hop& hop = table.hop(from, to);
+      const std::string ends = fmt::format("{} > {} ({})", topo::label(system, table.node(from)),
+                                           topo::label(system, table.node(to)), topo::name_of(hop.type));
+      for (const Load& load : table.loads(hop)) {
+        const Resource& taken = table.resources()[static_cast<std::size_t>(load.resource)];
+        const std::string what =
+            taken.number == Resource::kNone ? "its own or a cable" : Resources(system).label(taken.number);
+        all[fmt::format("{}: {}", ends, what)] += load.factor;
+      }
+    }
+  return all;
 }
 
 /// The same machine with its GPUs listed in another order and ranks dealt anew.

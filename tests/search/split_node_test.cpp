@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "search/graph_xml.hpp"
 #include "search_cases.hpp"
 
@@ -195,6 +197,68 @@ TEST(Ports, PairOnOneRailOrWhereRailsAreNotKnownOnOneCable) {
   EXPECT_FALSE(pair("guid='0x5' port='1'", "guid='0x5' port='2'", 0));
   EXPECT_FALSE(pair("", "", 0));
   EXPECT_FALSE(pair("plane='0' rail='1'", "plane='1' rail='1'", 2));
+}
+
+/// Half of one step is not "as many as the GPUs need".
+TEST(SplitNode, TakesFewStepsWhereFewAreGiven) {
+  for (const char* file :
+       {"parts-of-unequal-ports", "three-sockets-two-ports", "twelve-gpus-three-sockets"}) {
+    SCOPED_TRACE(file);
+    const PathTables tables(
+        topo::read_nccl_xml(fmt::format("{}/{}.xml", LOOM_SEARCH_DATA, file), topo::Model::kNccl).system);
+    ASSERT_GT(tables.parts().size(), 1U);
+    for (const Pattern pattern : kAllPatterns) {
+      Request request;
+      request.pattern = pattern;
+      request.nodes = 2;
+      request.max_steps = 1;
+      const NodePlans plans = find_plans(tables, request);
+      expect_valid(tables, plans);
+      std::int64_t steps = 0;
+      for (const ChannelPlan& plan : plans.parts) steps += plan.steps;
+      EXPECT_LT(steps, 400'000) << name_of(pattern);
+    }
+  }
+}
+
+/// What has no amounts yet when the steps end has some all the same.
+TEST(FewSteps, FindHeads) {
+  const topo::System system = machine("dgxh100.xml");
+  for (const int nodes : {1, 2}) {
+    Request request;
+    request.pattern = Pattern::kNvls;
+    request.nodes = nodes;
+    request.max_steps = 1;
+    const NodePlans plans = find_plans(system, request);
+    EXPECT_GT(plans.total_gbps, 20) << nodes << " nodes: " << plans.parts[0].absent;
+    expect_valid(system, plans);
+  }
+}
+
+/// Eight GPUs in two ways of listing: groups of them are the same.
+TEST(SplitNode, HasTheSamePartsInWhateverOrderGpusAreListed) {
+  int split = 0;
+  for (unsigned seed = 1; seed <= 400; ++seed) {
+    const topo::System system = random_machine(seed * 7);
+    const auto parts_of = [&](const topo::System& listed) {
+      std::set<std::set<int>> parts;  // of devices
+      const PathTables tables(listed);
+      for (const auto& part : tables.parts()) {
+        std::set<int> devices;
+        for (const int rank : part->ranks) devices.insert(listed.node(listed.gpu_of_rank(rank)).gpu().device);
+        parts.insert(devices);
+      }
+      return parts;
+    };
+    const std::set<std::set<int>> parts = parts_of(system);
+    split += parts.size() > 1 ? 1 : 0;
+    for (const unsigned order : {1U, 2U, 3U})
+      if (const topo::System other = renumbered(system, order);
+          charges_by_name(other) == charges_by_name(system)) {
+        EXPECT_EQ(parts_of(other), parts) << "seed " << seed * 7 << ", order " << order;
+      }
+  }
+  EXPECT_GT(split, 10);
 }
 
 }  // namespace
