@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
   begin(argc, argv);
   require(argc == 2, "usage: mpi_late_on_device_test late | busy");
   const std::string how = argv[1];
-  constexpr int kCount = 100'000;
+  constexpr int kCount = 1000;
   MPI_Comm copy;
   MPI_Comm_dup(MPI_COMM_WORLD, &copy);
   MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN);
@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
   require(allreduce() == MPI_SUCCESS, "the first call fails");
   const bool is_late = rank == ranks - 1;
   std::jthread end;
-  if (is_late && how == "late") std::this_thread::sleep_for(5s);
+  if (is_late && how == "late") std::this_thread::sleep_for(9s);
   std::atomic<bool> may_end = false;
   if (is_late && how == "busy") {
     const auto launch = Driver::get().function<int(void*, void (*)(void*), void*)>("cuLaunchHostFunc");
@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
     const auto work = [](void* until) { static_cast<std::atomic<bool>*>(until)->wait(false); };
     require(launch(default_stream, work, &may_end) == 0, "the program cannot wait in a stream");
     end = std::jthread([&] {
-      std::this_thread::sleep_for(5s);
+      std::this_thread::sleep_for(9s);
       may_end = true;
       may_end.notify_all();
     });
