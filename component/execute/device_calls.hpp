@@ -93,6 +93,8 @@ class DeviceCalls {
   std::unique_ptr<Tuner> tuner_;
   std::optional<TimedCall> timed_;  ///< the call that is under way, if it is one of a window
   std::optional<Wanted> wanted_;    ///< what set_up() makes links for
+  static constexpr int kLongestPause = 255;
+  int pause_ = 0, calls_until_wanted_ = 0;  ///< after a set-up that was put off
   /// By algorithm (host_driven, kernel), operation and type.
   std::array<std::array<std::array<Prepared, device::kTypeCount>, device::cuda::kKernelOps>, 2> prepared_{};
 };
