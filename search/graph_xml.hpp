@@ -31,10 +31,11 @@ std::vector<NodePlans> read_graph_xml(const std::string& path, const PathTables&
 std::vector<NodePlans> parse_graph_xml(std::string text, const std::string& name, const PathTables& tables,
                                        int nodes = 1);
 
-/// Parsing the result gives plans with the same channels. Left out are plans without channels, those in
-/// simple order, which claim nothing that could be checked, and those whose patterns and GPUs an earlier one
-/// has: of a GPU alone all trees are one. Throws Error (kBadInput) where nothing is left, or rings that cross
-/// NICs would be more channels than a graph has.
+/// Parsing the result gives plans with the same channels, to seven digits of their speeds. Left out are plans
+/// without channels, those in simple order, which claim nothing that could be checked, and those whose
+/// patterns and GPUs an earlier one has: of a GPU alone all trees are one. Where rings cross NICs, rings and
+/// trees become one even number of channels, with the same GB/s. Throws Error (kBadInput) where nothing is
+/// left, or rings that cross NICs would be more channels than a graph has.
 std::string to_graph_xml(const PathTables& tables, std::span<const NodePlans> plans);
 
 /// The machine, or part of it, that part `part` of `plans` is for, by its ranks. Throws Error (kBadInput)

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kMostGpus = 16;
 constexpr std::int64_t kOneRound = 400'000;                      // what is begun is finished
-constexpr double kFewDiffer = 1.0 / 200, kManyDiffer = 1.0 / 7;  // of what up to 10 GPUs get, and more
+constexpr double kFewDiffer = 1.0 / 100, kManyDiffer = 1.0 / 7;  // of what up to 10 GPUs get, and more
 
 topo::System machine_of(const std::vector<unsigned>& choices, bool intel) {
   std::size_t next = 0;
