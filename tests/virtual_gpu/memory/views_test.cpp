@@ -183,6 +183,7 @@ struct GiveBack {
   Scope store_scope = Scope::kSystem, load_scope = Scope::kSystem;
   Order slot_load = Order::kWeak, slot_store = Order::kWeak;
   bool readers_meet = true, looks_again = false;
+  bool polls = false;  ///< nobody has stored to the slot yet: what is loaded from it is of no use
 };
 bool is_unordered(const GiveBack& way) {
   constexpr unsigned kThreads[] = {0, 40};
@@ -191,6 +192,8 @@ bool is_unordered(const GiveBack& way) {
     Blocks blocks(seed, {.watches_loads = true});
     const auto pass = [&](View& view) { Blocks::load(view, 63, blocks.other + 1024); };
     try {
+      if (!way.polls) Blocks::store(*blocks.writer, 40, blocks.memory, 1);
+      blocks.writer->fence(40, Scope::kSystem);
       Blocks::load(*blocks.reader, 40, blocks.memory, way.slot_load);
       if (way.readers_meet) blocks.reader->meet(kThreads);
       Blocks::store(*blocks.reader, 0, blocks.other, 1, way.flag_store, way.store_scope);
@@ -220,14 +223,40 @@ TEST(WeakMemory, FindsStoresThatEarlierLoadsOfOthersMightSee) {
   EXPECT_TRUE(is_unordered({.readers_meet = false})) << "the thread that releases has loaded nothing";
 }
 TEST(WeakMemory, LetsLoadsThatPollAndStoresRunAgainstEachOtherIfBothAreStrong) {
-  const auto is_wrong = [](Order load, Order store, bool looks_again) {
-    return is_unordered(
-        {.flag_store = Order::kRelaxed, .slot_load = load, .slot_store = store, .looks_again = looks_again});
-  };
-  EXPECT_FALSE(is_wrong(Order::kRelaxed, Order::kRelaxed, true));
-  EXPECT_TRUE(is_wrong(Order::kRelaxed, Order::kRelaxed, false));
-  EXPECT_TRUE(is_wrong(Order::kRelaxed, Order::kWeak, true));
-  EXPECT_TRUE(is_wrong(Order::kWeak, Order::kRelaxed, true));
+  for (const bool looks_again : {false, true}) {
+    const auto is_wrong = [&](Order load, Order store, bool polls) {
+      return is_unordered({.flag_store = Order::kRelaxed,
+                           .slot_load = load,
+                           .slot_store = store,
+                           .looks_again = looks_again,
+                           .polls = polls});
+    };
+    EXPECT_FALSE(is_wrong(Order::kRelaxed, Order::kRelaxed, true));
+    EXPECT_TRUE(is_wrong(Order::kRelaxed, Order::kWeak, true));
+    EXPECT_TRUE(is_wrong(Order::kWeak, Order::kRelaxed, true));
+    EXPECT_TRUE(is_wrong(Order::kRelaxed, Order::kRelaxed, false))
+        << "it has used what it loaded, and looks again for the next message, if at all";
+  }
+}
+// By LL: a slot's two halves of a vector, message after message.
+TEST(WeakMemory, LetsBothWordsOfAPieceBeStoredWhileSomebodyPolls) {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    Blocks blocks(seed, {.watches_loads = true});
+    for (std::uint64_t message = 1; message <= 3; ++message) {
+      for (const std::uint64_t word : {0, 8}) {
+        Blocks::store(*blocks.writer, 0, blocks.memory + word, message, Order::kRelaxed);
+        for (int i = 0; i < 500; ++i) {
+          blocks.pass();
+          if (i % 100 == 0) Blocks::load(*blocks.reader, 0, blocks.memory + word, Order::kRelaxed);
+        }
+      }
+      for (const std::uint64_t word : {0, 8})
+        ASSERT_EQ(Blocks::load(*blocks.reader, 0, blocks.memory + word, Order::kRelaxed), message);
+      Blocks::store(*blocks.reader, 0, blocks.other + 1024, message, Order::kRelease);
+      Blocks::load(*blocks.reader, 0, blocks.memory, Order::kRelaxed);
+      ASSERT_EQ(Blocks::load(*blocks.writer, 0, blocks.other + 1024, Order::kAcquire), message);
+    }
+  }
 }
 
 /// A line of 16 words that lanes store `at_once` at a time and others load so. How often it was torn.
