@@ -141,8 +141,7 @@ void check_collectives(const KernelOf& kernel, std::span<const Way> ways, int ra
                        std::size_t count, std::size_t offset = 0, unsigned patience = 0,
                        bool by_turns = false) {
   for (const Settings& settings : every_mode()) {
-    // Who leaves does not look again at what it has waited for.
-    World world(ranks, channels, 256, 4, {.path = memory::Path::kNvlink, .watches_loads = patience == 0});
+    World world(ranks, channels, 256, 4, kWatched);
     world.leave_after(patience, by_turns);
     for (const Way& way : ways) {
       const steps::Call call{

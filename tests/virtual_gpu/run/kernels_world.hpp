@@ -87,6 +87,9 @@ T* device(std::uint64_t address) {
   return reinterpret_cast<T*>(address);
 }
 
+/// Memory in which loads are judged that may come late.
+inline constexpr TestSpace::Kind kWatched{.path = memory::Path::kNvlink, .watches_loads = true};
+
 /// Ranks that reach each other's memory. Each FIFO is a region of its own: what lies behind it is foreign.
 class World {
  public:
@@ -184,7 +187,7 @@ class World {
       // Until a kernel has seen the word, and then no longer: it is launched again.
       for (std::uint64_t i = 0; i < 1 << 23 && !over && launches_ <= static_cast<unsigned>(ranks); ++i) {
         word = i % 2;
-        if (i % 64 == 0) std::this_thread::yield();
+        if (i % 63 == 0) std::this_thread::yield();  // with either value: others may run only meanwhile
       }
       word = 1;
       company.leave();
@@ -238,6 +241,7 @@ class World {
     Watch watch;
     std::mutex mutex;
     std::string first;
+    const unsigned before = launches_;
     /// Whether the kernel has left, and is to be launched again.
     const auto launch_one = [&](std::size_t r, bool resumes) {
       End& end = ends_[r];
@@ -273,6 +277,11 @@ class World {
         if (first.empty()) first = error.what();
         watch.stop = true;
       }
+      if (end.left && launches_ - before > kMostLaunches * static_cast<unsigned>(ranks)) {
+        const std::lock_guard lock(mutex);
+        if (first.empty()) first = "ranks leave again and again";
+        watch.stop = true;
+      }
       return !watch.stop && end.left;
     };
     if (by_turns_) {
@@ -299,6 +308,8 @@ class World {
       for (int p = 0; p < steps::kProtocols; ++p) {
         channel.ring.ends[p].passed.sent = form_.ring[p].slot_count;
         channel.pairwise[p].passed.sent = form_.pairwise[p].slot_count;
+        for (steps::Tree& tree : channel.tree)
+          std::ranges::fill(tree.ends[p].passed, form_.tree[p].slot_count);
       }
       space_.put(table, channel);
     }
@@ -324,6 +335,8 @@ class World {
     end.result.clear();
     if (end.out_bytes > 0) end.result.assign(space_.host(end.out), space_.host(end.out) + end.out_bytes);
   }
+
+  static constexpr unsigned kMostLaunches = 1000;  ///< of each rank in a call
 
   int size_, channels_;
   TestSpace::Kind kind_;

@@ -101,15 +101,15 @@ inline const Mode kModes[] = {
     {"weak, votes", {.meeting = Meeting::kVotesOnly, .random_order = true, .weak_memory = true}, 10},
 };
 
-inline constexpr TestSpace::Kind kWatched{.path = memory::Path::kNvlink, .watches_loads = true};
-
 /// What kernels are tried on. Empty: all is right.
 using Case = std::function<std::string(const Program&, const Settings&)>;
 
-inline constexpr Algorithm kMoves[] = {Algorithm::kAllGatherRing, Algorithm::kBroadcastChain},
+inline constexpr Algorithm kMoves[] = {Algorithm::kAllGatherRing, Algorithm::kBroadcastChain,
+                                       Algorithm::kBroadcastTree},
                            kReductions[] = {Algorithm::kAllreduceRing, Algorithm::kReduceScatterRing,
-                                            Algorithm::kReduceChain, Algorithm::kOneShot,
-                                            Algorithm::kTwoShot};
+                                            Algorithm::kReduceChain,   Algorithm::kOneShot,
+                                            Algorithm::kTwoShot,       Algorithm::kAllreduceTree,
+                                            Algorithm::kReduceTree};
 
 template <class T>
 class Course {
@@ -203,21 +203,49 @@ class Course {
     std::memmove(out, a, count * sizeof(T));
   }
   void add(Algorithm algorithm, Protocol protocol) {
+    add_calls(algorithm, protocol);
+    if (!whole_) return;
+    add_resumed(algorithm, protocol);
+    add_abandoned(algorithm, protocol);
+    add_bounds(algorithm, protocol);
+  }
+  /// Calls one after the other. Those up or down a tree take turns with the root, so that its links have
+  /// directions that a call passes over and the next one uses.
+  std::string perform(World& world, const Program& program, const Settings& settings, int calls,
+                      steps::Call call) const {
+    std::string error;
+    const int last = call.size - 1;
+    for (int i = 0; i < calls && error.empty(); ++i) {
+      if (call.algorithm > Algorithm::kAllreduceTree) call.root = i % 2 == 0 ? 0 : last;
+      error = world.perform<T>(program, kernel_.name("collective"), call, 64, settings, 0);
+    }
+    return error;
+  }
+  void add_calls(Algorithm algorithm, Protocol protocol) {
     // Slots are used again and again, so that there are old data in them. Who exchanges messages one by one
     // needs to wait for room only if there is no more than one.
     const std::size_t fewest = algorithm == Algorithm::kOneShot ? 1 : 2;
     const bool by_two = protocol == Protocol::kSimple && algorithm <= Algorithm::kAllGatherRing;
+    const int calls = algorithm > Algorithm::kAllreduceTree ? 3 : 2;
     for (const auto& [ranks, slots, channels] :
          {std::tuple{2, std::size_t{4}, by_two ? 2 : 1}, std::tuple{3, fewest, 1}})
       ordering_.push_back({[=, this](const Program& program, const Settings& settings) {
         World world(ranks, channels, 256, slots, kWatched);
-        std::string error;
-        for (int i = 0; i < 2 && error.empty(); ++i)
-          error = world.perform<T>(program, kernel_.name("collective"),
-                                   call(algorithm, protocol, ranks, 1203 / sizeof(T)), 64, settings, 0);
-        return error;
+        return perform(world, program, settings, calls, call(algorithm, protocol, ranks, 1203 / sizeof(T)));
       }});
-    if (!whole_) return;
+  }
+  /// Kernels leave, and are launched again; one at a time, or all.
+  void add_resumed(Algorithm algorithm, Protocol protocol) {
+    for (const bool by_turns : {true, false})
+      ordering_.push_back({[=, this](const Program& program, const Settings& settings) {
+                             World world(2, 1, 256, 2, kWatched);
+                             world.leave_after(2, by_turns);
+                             return perform(world, program, settings, 2,
+                                            call(algorithm, protocol, 2, 1203 / sizeof(T)));
+                           },
+                           2});
+  }
+  void add_abandoned(Algorithm algorithm, Protocol protocol) {
     // A message of which a part comes has threads that have theirs, and others that wait.
     const auto abandons = [&](World::Hindrance hindrance, std::size_t bytes) {
       ordering_.push_back({[=, this](const Program& program, const Settings& settings) {
@@ -228,14 +256,18 @@ class Course {
                            },
                            2});
     };
-    const bool is_chain = algorithm == Algorithm::kBroadcastChain || algorithm == Algorithm::kReduceChain;
+    const bool is_one_way = algorithm == Algorithm::kBroadcastChain || algorithm == Algorithm::kReduceChain ||
+                            algorithm > Algorithm::kAllreduceTree;
     if (algorithm != Algorithm::kReduceChain) abandons(World::Hindrance::kFull, 2000);
-    if (!is_chain) abandons(World::Hindrance::kAbsent, 2000);
+    if (!is_one_way) abandons(World::Hindrance::kAbsent, 2000);
     if (algorithm == Algorithm::kAllGatherRing || algorithm == Algorithm::kOneShot)
       if (protocol != Protocol::kSimple)
         abandons(World::Hindrance::kPart, protocol == Protocol::kLL ? 100 : 200);
-    // All remainders of a vector, in all places of a thread's vectors; aligned or not.
+  }
+  /// All remainders of a vector, in all places of a thread's vectors; aligned or not.
+  void add_bounds(Algorithm algorithm, Protocol protocol) {
     constexpr std::size_t kThreads = 32, kVector = 16 / sizeof(T);
+    const auto groups = static_cast<std::size_t>(steps::groups_of(algorithm));
     for (std::size_t place = 0; place < 4; ++place)
       for (std::size_t rest = 0; rest < kVector; ++rest)
         for (const std::size_t offset : {std::size_t{0}, sizeof(T)}) {
@@ -244,7 +276,7 @@ class Course {
             World world(ranks, 1, 4096, 4, kWatched);
             return world.perform<T>(program, kernel_.name("collective"),
                                     call(algorithm, protocol, ranks, (place * kThreads + 1) * kVector + rest),
-                                    kThreads, settings, offset);
+                                    kThreads * static_cast<unsigned>(groups), settings, offset);
           }});
         }
   }
