@@ -47,11 +47,12 @@ class LateLoads {
   bool store(std::size_t offset, std::uint64_t acquired, bool strong) {
     Piece& piece = pieces_[offset / kBytes];
     const bool goes_on = piece.stored.exchange(acquired + 1) == acquired + 1,
-               polled = piece.taken.exchange(false) || goes_on;
+               polled = piece.taken.exchange(false);
     State state = State::kOpen;
     if (!piece.state.compare_exchange_strong(state, State::kOvertaken) && state == State::kOpenWeakly)
       return false;
-    return (state != State::kOpen || (strong && polled)) && piece.closed <= acquired;
+    if (state == State::kOpen && !strong) return false;
+    return goes_on || ((state != State::kOpen || polled) && piece.closed <= acquired);
   }
 
  private:

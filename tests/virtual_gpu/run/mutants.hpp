@@ -163,7 +163,7 @@ class Course {
           for (const Tried& tried : cases != nullptr ? *cases : std::vector<Tried>())
             if ((mutant.line == kAll || tried.runs[mutant.line]) && settings.seed < tried.seeds)
               if (const std::string error = tried.run(mutated, settings); !error.empty())
-                return std::string(mode.name) + ", " + error.substr(0, error.find('\n'));
+                return std::string(mode.name) + ", " + error;
       if (!mutant.mutation->orders) break;  // a matter of values
     }
     return {};
@@ -239,7 +239,7 @@ class Course {
     for (const bool by_turns : {true, false})
       ordering_.push_back({[=, this](const Program& program, const Settings& settings) {
                              World world(2, 1, 256, 2, kWatched);
-                             world.leave_after(2, by_turns);
+                             world.leave_after(by_turns ? 2 : 50, by_turns);
                              return perform(world, program, settings, 2,
                                             call(algorithm, protocol, 2, 1203 / sizeof(T)));
                            },

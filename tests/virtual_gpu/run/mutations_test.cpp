@@ -1,8 +1,8 @@
 // Who judges the judge: loom's kernels with one instruction of their PTX taken out or weakened, one at a
 // time. A mode of the virtual GPU must find each of these mistakes, or kSurvivors says why none can.
 //
-// A sample of those that order something runs; with LOOM_TEST_FULL=1 all of them. LOOM_TEST_REPORT=1 prints
-// which mode has found which, and how.
+// A sample of those that order something runs; with LOOM_TEST_FULL=1 all of them, or those whose names have
+// the text LOOM_TEST_MUTATION. LOOM_TEST_REPORT=1 prints which mode has found which, and how.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -102,6 +102,8 @@ void check(const KernelOf& kernel) {
     const auto row = std::ranges::find_if(kSurvivors, [&](const Survivors& each) {
       return each.function == mutant.function && std::string(each.mutation) == mutant.mutation->name;
     });
+    if (const char* const wanted = std::getenv("LOOM_TEST_MUTATION"))
+      if (name.find(wanted) == name.npos) continue;
     Kind& kind = kinds[name];
     if (row != std::end(kSurvivors)) kind.survivors = row;
     ++kind.mutants;
