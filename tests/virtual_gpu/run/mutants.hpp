@@ -163,7 +163,7 @@ class Course {
           for (const Tried& tried : cases != nullptr ? *cases : std::vector<Tried>())
             if ((mutant.line == kAll || tried.runs[mutant.line]) && settings.seed < tried.seeds)
               if (const std::string error = tried.run(mutated, settings); !error.empty())
-                return std::string(mode.name) + ", " + error;
+                return std::string(mode.name) + ", " + error.substr(0, error.find("\n  warp"));
       if (!mutant.mutation->orders) break;  // a matter of values
     }
     return {};

@@ -46,8 +46,9 @@ constexpr const char* kVoteOfNobody = "the barrier is what counts: nobody looks 
 constexpr const char* kAlone = "of `abandoned`: the word alone counts, nothing is read behind it";
 constexpr const char* kHasLeft =
     "of words for the host: each block's last message is released at system scope behind all that it has "
-    "stored, and "
-    "here what has left a block is seen by all; PTX needs this, too";
+    "stored; of links that a call up or down a tree passes over: who has loaded from there has ended. Here "
+    "all "
+    "see what has left a block, and a block that ends has loaded; PTX needs this, too";
 constexpr const char* kFlagInEachWord = "each word of 8 bytes has a flag of its own, and is stored whole";
 constexpr Survivors kSurvivors[] = {
     {"SimpleMove", "no bounds check", 14, 12,
@@ -58,22 +59,20 @@ constexpr Survivors kSurvivors[] = {
     {"by_ring", "no bounds check", 1, 1,
      "of rounds that end early: without it ranks send each other empty messages, all alike"},
     {"LL128Move", "lanes do not join", 2, 2,
-     "before loads: the vote between brings them together, and the load behind it comes after the flag for "
-     "each"},
+     "before loads: the vote between brings them together, and here no load overtakes it, as PTX lets "
+     "relaxed ones do"},
     {"collective", "no barrier", 1, 1,
-     "before blocks are counted: by rings and pairs, thread 0 has stored all that the host reads behind "
-     "`ended`"},
+     "before blocks are counted: where a block is one group, as for moves, its thread 0 has met all that "
+     "have "
+     "stored what the host reads behind `ended`"},
     {"collective", "a vote of the group without barrier", 1, 1,
      "before counters are stored: each message has barriers, and without a message they stay as they are"},
     {"collective", "a barrier without vote", 1, 1,
      "thread 0 looks for itself: where it no longer finds the call abandoned, the kernel is launched again"},
     {"SimpleMove", "a barrier without vote", 1, 1, kVoteOfNobody},
-    {"LLMove", "a barrier without vote", 1, 1,
-     "of the wait for room: when it is abandoned, each thread leaves by itself, and slots are nobody's any "
-     "more"},
     {"LL128Move", "any lane's vote", 1, 1, "of the way out: lanes leave together, only later"},
-    {"collective", "relaxed for release", 3, 3, kHasLeft},
-    {"collective", "release to the GPU alone", 3, 3, kHasLeft},
+    {"collective", "relaxed for release", 4, 4, kHasLeft},
+    {"collective", "release to the GPU alone", 4, 4, kHasLeft},
     {"collective", "relaxed count of blocks", 1, 1, kHasLeft},
     {"collective", "relaxed for acquire", 1, 1, kAlone},
     {"SimpleMove", "relaxed for acquire", 2, 2, kAlone},
