@@ -62,7 +62,6 @@ struct Operand {
     kSpecial,         ///< name: "%tid.x"
     kName,            ///< name: a label or a function
     kVector,          ///< {a, b}: elements
-    kPair,            ///< p|q: elements
     kList,            ///< (a, b) of a call: elements
     kSink             ///< _
   };
@@ -97,7 +96,7 @@ struct Function {
   std::vector<Instruction> instructions{};
   std::map<std::string_view, std::size_t> labels{};  ///< the index of the instruction behind; may be the end
   std::optional<std::array<unsigned, 3>> most_threads{};  ///< .maxntid
-  unsigned least_blocks = 1;  ///< that a multiprocessor is to hold: .minnctapersm
+  unsigned least_blocks = 1;                              ///< that a multiprocessor is to hold: .minnctapersm
 };
 
 struct Module {

@@ -122,7 +122,6 @@ class Parser {
   void initial(Variable& variable, std::size_t& at);
   void instruction(const std::optional<Token>& word);
   Operand operand();
-  Operand single_operand();
   Operand address();
   Operand number(bool negative);
   std::uint64_t whole_number();
@@ -433,19 +432,13 @@ void Parser::instruction(const std::optional<Token>& word) {
 }
 
 Operand Parser::operand() {
-  Operand first = single_operand();
-  if (!take_if('|')) return first;
-  return {.what = What::kPair, .elements = {std::move(first), single_operand()}};
-}
-
-Operand Parser::single_operand() {
   const bool vector = token_.is('{'), list = token_.is('(');
   if (vector || list) {
     take();
     Operand result{.what = vector ? What::kVector : What::kList};
     const char end = vector ? '}' : ')';
     while (!token_.is(end)) {
-      result.elements.push_back(single_operand());
+      result.elements.push_back(operand());
       if (!token_.is(end)) expect(',');
     }
     take();

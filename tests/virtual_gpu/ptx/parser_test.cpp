@@ -70,7 +70,7 @@ TEST(PtxParser, ReadsEveryKindOfOperand) {
   const Module module = parse_body(
       ".reg .pred %p<3>; .reg .b32 %r<4>; .reg .f32 %f; .local .b8 depot[16];\n"
       "@!%p1 mov.b64 {%r0, _}, -3;\n"
-      "setp.lt.and.s32 %p0|%p2, %r1, 0x10, !%p1;\n"
+      "barrier.red.or.pred %p0, 0x10, %r1, !%p1;\n"
       "ld.param.v2.u32 {%r1, %r2}, [%r3+-8];\n"
       "st.local.f32 [depot+4], 0f3F800000;\n"
       "mov.u32 %r0, %tid.x; mov.f64 %r0, 1.5e1; mov.u64 %r0, 0d4000000000000000; bra.uni done;\n"
@@ -87,9 +87,8 @@ TEST(PtxParser, ReadsEveryKindOfOperand) {
   EXPECT_EQ(code[0].operands[0].elements[1].what, What::kSink);
   EXPECT_EQ(code[0].operands[1].bits, static_cast<std::uint64_t>(-3));
 
-  EXPECT_THAT(code[1].modifiers, ::testing::ElementsAre("lt", "and", "s32"));
-  EXPECT_EQ(code[1].operands[0].what, What::kPair);
-  EXPECT_EQ(code[1].operands[2].bits, 16U);
+  EXPECT_THAT(code[1].modifiers, ::testing::ElementsAre("red", "or", "pred"));
+  EXPECT_EQ(code[1].operands[1].bits, 16U);
   EXPECT_TRUE(code[1].operands[3].negated);
 
   EXPECT_TRUE(code[2].operands[1].is_address);

@@ -139,14 +139,7 @@ void Block::atomic(Warp& warp, const Set& set, const Op& op, Mask mask) {
 void Block::special(Warp& warp, const Set& set, const Op& op, Mask mask) {
   Slot* const to = frame(warp, set).out(op, 0);
   for_lanes(mask, [&](unsigned lane) {
-    to[lane] = op.special({.index = thread(warp, lane),
-                           .block = launch_.block,
-                           .grid = launch_.grid,
-                           .in_grid = index_,
-                           .warps = warps_.size(),
-                           .dynamic_shared_bytes = launch_.dynamic_shared_bytes,
-                           .clock = clock_}) &
-               op.width;
+    to[lane] = op.special({thread(warp, lane), launch_.block, launch_.grid, index_}) & op.width;
   });
 }
 

@@ -29,12 +29,6 @@ T canonical(T value) {
   if constexpr (std::is_same_v<T, float>) return value == value ? value : std::bit_cast<float>(0x7fffffffU);
   return value;
 }
-/// With .ftz.
-template <auto kF>
-constexpr auto kFlushed = []<std::same_as<float>... T>(T... value) {
-  return flushed(kF(flushed(value)...));
-};
-
 constexpr auto kAdd = []<Number T>(T a, T b) {
   if constexpr (Real<T>)
     return canonical(a + b);
@@ -127,22 +121,10 @@ constexpr auto kFunnel = [](std::uint32_t low, std::uint32_t high, std::uint32_t
   const std::uint32_t amount = kWrap ? by & 31 : std::min(by, 32U);
   return static_cast<std::uint32_t>(kLeft ? both << amount >> 32 : both >> amount);
 };
-constexpr auto kPopc = []<Integer T>(T a) {
-  return static_cast<std::uint32_t>(std::popcount(Unsigned<T>(a)));
-};
-constexpr auto kClz = []<Integer T>(T a) {
-  return static_cast<std::uint32_t>(std::countl_zero(Unsigned<T>(a)));
-};
 template <Integer T>
 bool bit_of(T value, unsigned i) {
   return (Unsigned<T>(value) >> i & 1U) != 0;
 }
-constexpr auto kBrev = []<Integer T>(T a) {
-  Unsigned<T> result = 0;
-  for (unsigned i = 0; i < kBits<T>; ++i)
-    if (bit_of(a, i)) result |= Unsigned<T>{1} << (kBits<T> - 1 - i);
-  return static_cast<T>(result);
-};
 /// `length` bits from `first` on; signed ones are extended with the highest bit that is there.
 constexpr auto kBfe = []<Integer T>(T a, std::uint32_t first, std::uint32_t length) {
   first &= 0xff;
@@ -260,28 +242,16 @@ constexpr Row kArithmetic[] = {
     {"mul.rn", of<Reals, kMul, Same, Same>},
     {"fma.rn", of<Reals, kFma, Same, Same, Same>},
     {"div.rn", of<Reals, kDiv, Same, Same>},
-    {"add.rn.ftz", of<Reals, kFlushed<kAdd>, Same, Same>},
-    {"sub.rn.ftz", of<Reals, kFlushed<kSub>, Same, Same>},
-    {"mul.rn.ftz", of<Reals, kFlushed<kMul>, Same, Same>},
-    {"fma.rn.ftz", of<Reals, kFlushed<kFma>, Same, Same, Same>},
-    {"div.rn.ftz", of<Reals, kFlushed<kDiv>, Same, Same>},
     {"neg", of<Types, kNeg, Same>},
     {"abs", of<Types, kAbs, Same>},
     {"min", of<Types, kMin, Same, Same>},
     {"max", of<Types, kMax, Same, Same>},
-    {"neg.ftz", of<Reals, kFlushed<kNeg>, Same>},
-    {"abs.ftz", of<Reals, kFlushed<kAbs>, Same>},
-    {"min.ftz", of<Reals, kFlushed<kMin>, Same, Same>},
-    {"max.ftz", of<Reals, kFlushed<kMax>, Same, Same>},
     {"and", of<Types, kAnd, Same, Same>},
     {"or", of<Types, kOr, Same, Same>},
     {"xor", of<Types, kXor, Same, Same>},
     {"not", of<Types, kNot, Same>},
     {"shl", of<Types, kShl, Same, U32>},
     {"shr", of<Types, kShr, Same, U32>},
-    {"popc", of<Types, kPopc, Same>},
-    {"clz", of<Types, kClz, Same>},
-    {"brev", of<Types, kBrev, Same>},
     {"bfe", of<Types, kBfe, Same, U32, U32>},
     {"bfi", of<Types, kBfi, Same, Same, U32, U32>},
     {"shf.l.wrap", of<Words, kFunnel<true, true>, Same, Same, Same>},

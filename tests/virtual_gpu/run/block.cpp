@@ -152,7 +152,6 @@ unsigned Block::run_set(Warp& warp, Set& set, unsigned budget) {
     if (used > budget) return used;
     const Op& op = code_.ops[set.pc];
     const Frame registers = frame(warp, set);
-    ++clock_;
     if (settings_.runs_of_lines != nullptr) ++(*settings_.runs_of_lines)[static_cast<std::size_t>(op.line)];
     Mask mask = set.lanes;
     if (op.guarded) {

@@ -105,7 +105,6 @@ class Block {
   bool warp_action(Warp& warp, Set& set, const Op& op);
   bool is_complete(Warp& warp, unsigned lane);
   void perform(Warp& warp, Mask group);
-  void shuffle(Warp& warp, Mask group);
   void barrier(Warp& warp, Set& set, const Op& op);
   void check_barriers();
   bool is_complete(const Barrier& barrier) const;
@@ -155,7 +154,6 @@ class Block {
   std::vector<std::byte> shared_;  ///< static, then dynamic
   std::vector<std::uint8_t> shared_written_;
   std::map<unsigned, Barrier> barriers_;
-  std::uint64_t clock_ = 0;
   std::uint64_t progress_ = 0;  ///< stores, barriers and exits so far
   unsigned fruitless_rounds_ = 0;
   std::chrono::steady_clock::time_point waits_since_{};

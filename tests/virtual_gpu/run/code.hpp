@@ -50,15 +50,13 @@ enum class Flow : std::uint8_t {
   kExit,
   kTrap,
   kBarrier,
-  kWarp  ///< bar.warp.sync, votes, shuffles
+  kWarp  ///< bar.warp.sync, votes
 };
 
 /// What a special register depends on.
 struct SpecialThread {
   unsigned index = 0;  ///< in its block
   Dim block{}, grid{}, in_grid{};
-  std::size_t warps = 0, dynamic_shared_bytes = 0;
-  std::uint64_t clock = 0;
 };
 using Special = Slot (*)(const SpecialThread&);
 /// nullptr: there is none of that name.
@@ -70,26 +68,10 @@ enum class Where : std::uint8_t { kGlobal, kShared, kLocal, kFrame, kParameters,
 inline constexpr std::uint64_t kSharedWindow = 1ULL << 56, kLocalWindow = 2ULL << 56,
                                kParameterWindow = 3ULL << 56, kWindowBits = 56, kDynamicShared = 1ULL << 24;
 
-enum class LaneAction : std::uint8_t {
-  kJoin,
-  kAll,
-  kAny,
-  kUni,
-  kBallot,
-  kShuffleIdx,
-  kShuffleUp,
-  kShuffleDown,
-  kShuffleBfly
-};
+enum class LaneAction : std::uint8_t { kJoin, kAll, kAny, kUni, kBallot };
 enum class Reduction : std::uint8_t { kNone, kAnd, kOr, kPopc };
-enum class Boolean : std::uint8_t { kNone, kAnd, kOr, kXor };
-
-enum class Rounding : std::uint8_t { kNearest, kZero, kDown, kUp };
 struct Conversion {
   ptx::Type to{}, from{};
-  Rounding rounding = Rounding::kNearest;
-  bool to_integral = false;  ///< of floats to floats: .rni and the like
-  bool saturates = false, flushes = false;
 };
 
 struct Copy {
@@ -138,7 +120,6 @@ struct Op {
   Special special = nullptr;
   LaneAction lanes{};
   Reduction reduction{};
-  Boolean boolean{};
   Conversion conversion{};
 
   int line = 0;

@@ -6,36 +6,12 @@
 namespace virtual_gpu::run::detail {
 namespace {
 
-/// p|q = kF(a, b) boolean c | !kF(a, b) boolean c
-template <auto kF, class T, bool kFlushes>
+/// p = kF(a, b)
+template <auto kF, class T>
 void compare(const Op& op, const Frame& frame, Mask mask) {
-  const Slot *const a = frame.in(op, 0), *const b = frame.in(op, 1), *const c = frame.in(op, 2);
-  Slot* const p = op.to[0] == kNoSlot ? nullptr : frame.out(op, 0);
-  Slot* const q = op.to[1] == kNoSlot ? nullptr : frame.out(op, 1);
-  for_lanes(mask, [&](unsigned lane) {
-    T x = unpack_as<T>(a[lane]), y = unpack_as<T>(b[lane]);
-    if constexpr (kFlushes) {
-      x = flushed(x);
-      y = flushed(y);
-    }
-    const bool third = op.boolean != Boolean::kNone && (c[lane] != 0) != op.negated;
-    const auto with_third = [&](bool value) {
-      switch (op.boolean) {
-        case Boolean::kAnd:
-          return value && third;
-        case Boolean::kOr:
-          return value || third;
-        case Boolean::kXor:
-          return value != third;
-        case Boolean::kNone:
-          break;
-      }
-      return value;
-    };
-    const bool result = kF(x, y);
-    if (p != nullptr) p[lane] = with_third(result);
-    if (q != nullptr) q[lane] = with_third(!result);
-  });
+  const Slot *const a = frame.in(op, 0), *const b = frame.in(op, 1);
+  Slot* const p = frame.out(op, 0);
+  for_lanes(mask, [&](unsigned lane) { p[lane] = kF(unpack_as<T>(a[lane]), unpack_as<T>(b[lane])); });
 }
 
 constexpr std::equal_to<> kEqual{};
@@ -50,14 +26,13 @@ constexpr auto kUnordered = []<Real T>(T a, T b) { return a != a || b != b || kF
 constexpr auto kNumbers = []<Real T>(T a, T b) { return a == a && b == b; };
 constexpr auto kNotNumbers = []<Real T>(T a, T b) { return a != a || b != b; };
 
-template <auto kF, bool kFlushes>
+template <auto kF>
 Handler comparison_of(ptx::Type type) {
   return by_type(
       type,
       []<class T>() -> Handler {
-        if constexpr (Number<T> && std::predicate<decltype(kF), T, T> &&
-                      (!kFlushes || std::same_as<T, float>))
-          return compare<kF, T, kFlushes>;
+        if constexpr (Number<T> && std::predicate<decltype(kF), T, T>)
+          return compare<kF, T>;
         else
           return nullptr;
       },
@@ -65,12 +40,11 @@ Handler comparison_of(ptx::Type type) {
 }
 struct Comparison {
   std::string_view name;
-  Handler (*plain)(ptx::Type);
-  Handler (*flushing)(ptx::Type);
+  Handler (*find)(ptx::Type);
 };
 template <auto kF>
 constexpr Comparison row(std::string_view name) {
-  return {name, comparison_of<kF, false>, comparison_of<kF, true>};
+  return {name, comparison_of<kF>};
 }
 constexpr Comparison kComparisons[] = {row<kEqual>("eq"),
                                        row<kDiffer>("ne"),
@@ -93,9 +67,9 @@ constexpr Comparison kComparisons[] = {row<kEqual>("eq"),
 
 }  // namespace
 
-Handler comparison(std::string_view compare, ptx::Type type, bool flushes) {
+Handler comparison(std::string_view compare, ptx::Type type) {
   const Comparison* const row = find_row(kComparisons, compare);
-  return row == nullptr ? nullptr : (flushes ? row->flushing : row->plain)(type);
+  return row == nullptr ? nullptr : row->find(type);
 }
 
 }  // namespace virtual_gpu::run::detail

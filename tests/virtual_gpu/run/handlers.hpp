@@ -40,10 +40,6 @@ template <class T>
 concept Real = std::floating_point<T>;
 template <class T>
 concept Number = Integer<T> || Real<T>;
-inline float flushed(float value) {
-  return std::fabs(value) < std::numeric_limits<float>::min() ? std::copysign(0.0F, value) : value;
-}
-
 template <class T>
 bool is_type(ptx::Type type) {
   using ptx::Kind;

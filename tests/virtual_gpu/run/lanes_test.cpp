@@ -108,7 +108,7 @@ TEST(Lanes, VoteInGroups) {
   const std::string setup =
       "and.b32 %r2, %r1, 24; shl.b32 %r3, 0xff, %r2; shr.u32 %r4, %r1, 3; and.b32 %r5, %r1, 1; setp.eq.u32 "
       "%q1, %r5, 0;\n"
-      "setp.eq.or.u32 %q1, %r4, 1, %q1; setp.ne.and.u32 %q1, %r4, 2, %q1;\n";
+      "setp.eq.u32 %q2, %r4, 1; or.pred %q1, %q1, %q2; setp.ne.u32 %q2, %r4, 2; and.pred %q1, %q1, %q2;\n";
   const auto vote = [&](const std::string& code, const Settings& settings) {
     return words_of(setup + code + " st.global.u32 [%d1], %r6;", 32, settings);
   };
@@ -125,22 +125,6 @@ TEST(Lanes, VoteInGroups) {
     const auto uni = vote("vote.sync.uni.pred %q2, %q1, %r3; selp.u32 %r6, 1, 0, %q2;", settings);
     EXPECT_THAT((std::vector{uni[0], uni[8], uni[16], uni[24]}), ::testing::ElementsAre(0, 1, 1, 0));
   }
-}
-
-TEST(Lanes, Shuffle) {
-  const auto shuffled = [&](const std::string& code) {
-    return words_of(code + " st.global.u32 [%d1], %r2;", 32);
-  };
-  const auto up = shuffled("shfl.sync.up.b32 %r2|%q1, %r1, 1, 0, -1;");
-  EXPECT_EQ(up[0], 0U);
-  EXPECT_EQ(up[31], 30U);
-  const auto down = shuffled("shfl.sync.down.b32 %r2|%q1, %r1, 2, 31, -1; selp.u32 %r2, %r2, 99, %q1;");
-  EXPECT_EQ(down[0], 2U);
-  EXPECT_EQ(down[30], 99U);
-  EXPECT_EQ(shuffled("shfl.sync.bfly.b32 %r2, %r1, 16, 31, -1;")[3], 19U);
-  const auto idx = shuffled("shfl.sync.idx.b32 %r2, %r1, 5, 0x181f, -1;");  // in segments of 8
-  EXPECT_EQ(idx[0], 5U);
-  EXPECT_EQ(idx[31], 29U);
 }
 
 TEST(Lanes, MayComeToAVoteFromDifferentPlaces) {
@@ -357,8 +341,6 @@ TEST(Faults, AreFoundInVotesAndBarriers) {
     EXPECT_EQ(
         kind_of(odd + "@%q1 bra E; bar.warp.sync -1; ret; E: vote.sync.all.pred %q2, %q1, -1;", settings),
         Kind::kVote);
-    EXPECT_EQ(kind_of("mov.u32 %r1, %tid.x; shfl.sync.idx.b32 %r2, %r1, 9, 31, 0xff;", settings, 8),
-              Kind::kVote);
     EXPECT_EQ(kind_of("bar.sync 16;", settings), Kind::kBarrier);
     EXPECT_EQ(kind_of("bar.sync 0, 40;", settings), Kind::kBarrier);
     const std::string first_warp = "mov.u32 %r1, %tid.x; setp.lt.u32 %q1, %r1, 32;\n";

@@ -7,7 +7,7 @@ namespace virtual_gpu::run::detail {
 const std::map<std::string_view, Lowering::Opcode>& Lowering::opcodes() {
   using L = Lowering;
   static const std::map<std::string_view, Opcode> table = {
-      {"setp", {.lower = &L::lower_setp, .may_negate = true}},
+      {"setp", {&L::lower_setp}},
       {"selp", {&L::lower_selp}},
       {"mov", {&L::lower_mov}},
       {"cvt", {&L::lower_cvt}},
@@ -27,7 +27,6 @@ const std::map<std::string_view, Lowering::Opcode>& Lowering::opcodes() {
       {"bar", {&L::lower_bar, Flow::kBarrier, true}},
       {"barrier", {&L::lower_bar, Flow::kBarrier, true}},
       {"vote", {&L::lower_vote, Flow::kWarp, true}},
-      {"shfl", {&L::lower_shfl, Flow::kWarp}},
       {"activemask", {&L::lower_activemask, Flow::kActiveMask}},
   };
   return table;

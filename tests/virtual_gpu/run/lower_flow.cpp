@@ -108,22 +108,6 @@ void Lowering::lower_vote(Op& op, Modifiers& modifiers) {
   op.from[0] = source(operand(2), kB32);
 }
 
-/// shfl.sync.mode.b32 d[|p], a, b, c, mask
-void Lowering::lower_shfl(Op& op, Modifiers& modifiers) {
-  using enum LaneAction;
-  if (!modifiers.take("sync")) modifiers.fail("without .sync is gone");
-  const auto named = modifiers.take_one_of<LaneAction>(
-      {{"idx", kShuffleIdx}, {"up", kShuffleUp}, {"down", kShuffleDown}, {"bfly", kShuffleBfly}});
-  if (!named || modifiers.type() != kB32) modifiers.fail("is not known for its type");
-  op.lanes = *named;
-  expect_operands(5);
-  const Operand& to = operand(0);
-  op.to[0] = result(to.what == What::kPair ? to.elements[0] : to, kB32);
-  if (to.what == What::kPair) op.to[1] = result(to.elements[1], kPredicate);
-  for (std::size_t i = 1; i < 4; ++i) op.from[i] = source(operand(i), kB32);
-  op.from[0] = source(operand(4), kB32);
-}
-
 void Lowering::lower_activemask(Op& op, Modifiers& modifiers) {
   expect_operands(1);
   if (modifiers.type() != kB32) modifiers.fail("is not known for its type");

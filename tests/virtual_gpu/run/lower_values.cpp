@@ -18,22 +18,11 @@ void Lowering::lower_arithmetic(Op& op, Modifiers& modifiers) {
 
 void Lowering::lower_setp(Op& op, Modifiers& modifiers) {
   const Type type = modifiers.type();
-  const bool flushes = modifiers.take("ftz");
-  const std::string_view compare = modifiers.word();
-  const auto boolean =
-      modifiers.take_one_of<Boolean>({{"and", Boolean::kAnd}, {"or", Boolean::kOr}, {"xor", Boolean::kXor}});
-  op.boolean = boolean.value_or(Boolean::kNone);
-  op.handler = comparison(compare, type, flushes);
+  op.handler = comparison(modifiers.word(), type);
   if (op.handler == nullptr) modifiers.fail("is not known for its type");
-  expect_operands(boolean ? 4 : 3);
-  const Operand& to = operand(0);
-  if (to.what == What::kPair) {
-    for (std::size_t i = 0; i < 2; ++i) op.to[i] = result(to.elements[i], kPredicate);
-  } else {
-    op.to[0] = result(to, kPredicate);
-  }
+  expect_operands(3);
+  op.to[0] = kept_result(operand(0), kPredicate);
   for (std::size_t i = 0; i < 2; ++i) op.from[i] = source(operand(1 + i), type);
-  if (boolean) op.from[2] = condition(op, operand(3));
 }
 
 void Lowering::lower_selp(Op& op, Modifiers& modifiers) {
@@ -103,32 +92,16 @@ void Lowering::lower_mov(Op& op, Modifiers& modifiers) {
 }
 
 void Lowering::lower_cvt(Op& op, Modifiers& modifiers) {
-  Conversion& c = op.conversion;
-  c.to = modifiers.type();
-  c.from = modifiers.type();
-  const auto is_float = [](Type type) { return type.kind == Kind::kFloat || type.kind == Kind::kBfloat; };
-  using enum Rounding;
-  const auto rounding =
-      modifiers.take_one_of<Rounding>({{"rn", kNearest}, {"rz", kZero}, {"rm", kDown}, {"rp", kUp}});
-  const auto integral =
-      modifiers.take_one_of<Rounding>({{"rni", kNearest}, {"rzi", kZero}, {"rmi", kDown}, {"rpi", kUp}});
-  const bool from_float = is_float(c.from), to_float = is_float(c.to);
-  const bool narrows = to_float && (!from_float || c.to.bits < c.from.bits ||
-                                    (c.to.bits == c.from.bits && c.to.kind != c.from.kind));
-  if (narrows != rounding.has_value()) modifiers.fail("needs .rn or the like just where it loses bits");
-  if (from_float && !to_float && !integral) modifiers.fail("needs .rzi or the like");
-  if (integral && (!from_float || narrows)) modifiers.fail("has a rounding that does not belong there");
-  c.rounding = rounding.value_or(integral.value_or(kNearest));
-  c.to_integral = integral.has_value();
-  c.flushes = modifiers.take("ftz");
-  c.saturates = modifiers.take("sat");
-  if (c.to.packed || c.from.packed || c.to.kind == Kind::kPredicate || c.from.kind == Kind::kPredicate)
-    modifiers.fail("is not known for its types");
+  const Type to = modifiers.type(), from = modifiers.type();
+  for (const Type type : {to, from})
+    if (type.kind != Kind::kSigned && type.kind != Kind::kUnsigned)
+      modifiers.fail("is known for integers alone");
+  op.conversion = {to, from};
   expect_operands(2);
-  op.to[0] = kept_result(operand(0), c.to, true);
-  op.from[0] = source(operand(1), c.from, true);
+  op.to[0] = kept_result(operand(0), to, true);
+  op.from[0] = source(operand(1), from, true);
   op.width = width_of(operand(0));
-  op.handler = conversion(c);
+  op.handler = conversion();
 }
 
 void Lowering::lower_cvta(Op& op, Modifiers& modifiers) {

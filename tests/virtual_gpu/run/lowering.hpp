@@ -157,7 +157,6 @@ class Lowering {
   void lower_nanosleep(Op& op, Modifiers& modifiers);
   void lower_bar(Op& op, Modifiers& modifiers);
   void lower_vote(Op& op, Modifiers& modifiers);
-  void lower_shfl(Op& op, Modifiers& modifiers);
   void lower_activemask(Op& op, Modifiers& modifiers);
 
   // operands.cpp

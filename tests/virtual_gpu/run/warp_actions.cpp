@@ -1,4 +1,4 @@
-// warp_actions.cpp -- what lanes do together: votes, shuffles, bar.warp.sync; and the barriers of a block.
+// warp_actions.cpp -- what lanes do together: votes, bar.warp.sync; and the barriers of a block.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -63,8 +63,6 @@ void Block::perform(Warp& warp, Mask group) {
     std::vector<unsigned> threads;
     for_lanes(group, [&](unsigned lane) { threads.push_back(thread(warp, lane)); });
     view_->meet(threads);
-  } else if (action >= LaneAction::kShuffleIdx) {
-    shuffle(warp, group);
   } else {
     Mask ballot = 0;
     for_lanes(group, [&](unsigned lane) {
@@ -89,39 +87,6 @@ void Block::perform(Warp& warp, Mask group) {
     released.state = State::kReady;
     ++released.pc;
   }
-}
-
-void Block::shuffle(Warp& warp, Mask group) {
-  struct Got {
-    Slot value = 0, in_range = 0;
-  };
-  std::array<Got, kLanes> got;
-  for_lanes(group, [&](unsigned lane) {
-    const Set& set = set_of(warp, lane);
-    const Op& op = code_.ops[set.pc];
-    const auto by = static_cast<unsigned>(value(warp, set, op, 2, lane)) & 31,
-               c = static_cast<unsigned>(value(warp, set, op, 3, lane)), segment = c >> 8 & 31;
-    const unsigned first = lane & segment, last = first | (c & 31 & ~segment);
-    unsigned from = op.lanes == LaneAction::kShuffleUp     ? lane - by
-                    : op.lanes == LaneAction::kShuffleDown ? lane + by
-                    : op.lanes == LaneAction::kShuffleBfly ? lane ^ by
-                                                           : first | (by & ~segment & 31);
-    const bool in_range =
-        op.lanes == LaneAction::kShuffleUp ? static_cast<int>(from) >= static_cast<int>(last) : from <= last;
-    if (!in_range) from = lane;
-    if ((group >> from & 1) == 0)
-      fail(Fault::Kind::kVote, warp, lane, op,
-           fmt::format("asks lane {}, which is not in the mask {:#x}", from, group));
-    const Set& source = set_of(warp, from);
-    got[lane] = {value(warp, source, code_.ops[source.pc], 1, from), in_range};
-  });
-  for_lanes(group, [&](unsigned lane) {
-    const Set& set = set_of(warp, lane);
-    const Op& op = code_.ops[set.pc];
-    const Frame registers = frame(warp, set);
-    if (op.to[0] != kNoSlot) registers.out(op, 0)[lane] = got[lane].value;
-    if (op.to[1] != kNoSlot) registers.out(op, 1)[lane] = got[lane].in_range;
-  });
 }
 
 // ------------------------------------------------------------------------------------------------ barriers
