@@ -45,16 +45,14 @@ constexpr const char* kThereIsOne = "of the first element of a vector: there is 
 constexpr const char* kVoteOfNobody = "the barrier is what counts: nobody looks at the result";
 constexpr const char* kAlone = "of `abandoned`: the word alone counts, nothing is read behind it";
 constexpr const char* kHasLeft =
-    "of words for the host: each block's last message is released at system scope behind all that it has "
-    "stored; of links that a call up or down a tree passes over: who has loaded from there has ended. Here "
-    "all "
-    "see what has left a block, and a block that ends has loaded; PTX needs this, too";
+    "PTX needs it, here all see what has left a block, and a block that ends has loaded: of words for the "
+    "host, which come behind each block's last release at system scope, and of links that a call up or down "
+    "a tree passes over, from which only calls have loaded that have ended";
 constexpr const char* kFlagInEachWord = "each word of 8 bytes has a flag of its own, and is stored whole";
 constexpr Survivors kSurvivors[] = {
     {"SimpleMove", "no bounds check", 14, 12,
      "of the first element of a vector, and of a thread's first vector: there is one; of vectors of a "
-     "buffer: its "
-     "elements have checks of their own"},
+     "buffer: its elements have checks of their own"},
     {"LLMove", "no bounds check", 3, 3, kThereIsOne},
     {"by_ring", "no bounds check", 1, 1,
      "of rounds that end early: without it ranks send each other empty messages, all alike"},
@@ -63,8 +61,7 @@ constexpr Survivors kSurvivors[] = {
      "relaxed ones do"},
     {"collective", "no barrier", 1, 1,
      "before blocks are counted: where a block is one group, as for moves, its thread 0 has met all that "
-     "have "
-     "stored what the host reads behind `ended`"},
+     "have stored what the host reads behind `ended`"},
     {"collective", "a vote of the group without barrier", 1, 1,
      "before counters are stored: each message has barriers, and without a message they stay as they are"},
     {"collective", "a barrier without vote", 1, 1,
