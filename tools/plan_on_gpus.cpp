@@ -18,12 +18,12 @@ std::string us_text(const std::optional<double>& us) {
 /// By what a call goes: a kernel's links, or the algorithm that carries staged copies.
 std::string way_text(const GpuCall& call) {
   if (call.kernel) return text_of(call.kernel->way);
-  return call.algorithm == Algorithm::kStaged ? fmt::format("then {}", name_of(call.on_host)) : "-";
+  return call.algorithm == Algorithm::kStaged ? fmt::format("then {}", name_of(call.on_host))
+                                              : "buffers of all ranks";
 }
 
-std::string runner_up_text(const std::optional<TimedWay>& way) {
-  if (!way) return "-";
-  return fmt::format("{} by {} {:.1f} us", links_name(way->way), protocol_name(way->way), way->us);
+std::string runner_up_text(const std::optional<RunnerUp>& other) {
+  return other ? fmt::format("{} {:.1f} us", other->by, other->us) : "-";
 }
 
 nlohmann::json to_json(const std::optional<double>& us) {
@@ -47,7 +47,8 @@ nlohmann::json to_json(const GpuRow& row) {
       {"probes_staging", call.probes},
       {"why", call.why}};
   if (call.kernel) one["kernel"] = to_json(*call.kernel);
-  if (call.runner_up) one["runner_up"] = to_json(*call.runner_up);
+  if (call.algorithm != Algorithm::kStaged) one["predicted_us"] = call.us;
+  if (call.runner_up) one["runner_up"] = {{"by", call.runner_up->by}, {"predicted_us", call.runner_up->us}};
   return one;
 }
 
@@ -67,11 +68,8 @@ void print(const GpuPlan& plan, const Conditions& conditions, const std::vector<
   fmt::print(kRow, "collective", "bytes", "algorithm", "by", "predicted us", "runner-up", "staged us", "why");
   for (const GpuRow& row : rows) {
     const GpuCall& call = row.call;
-    std::string us = "-";
-    if (call.algorithm == Algorithm::kStaged)
-      us = us_text(call.staged_us);
-    else if (call.kernel)
-      us = us_text(call.kernel->us);
+    const std::string us =
+        us_text(call.algorithm == Algorithm::kStaged ? call.staged_us : std::optional(call.us));
     fmt::print(kRow, name_of(row.collective), bytes_text(row.whole), name_of(call.algorithm), way_text(call),
                us, runner_up_text(call.runner_up), us_text(call.staged_us), call.why);
   }

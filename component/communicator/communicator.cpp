@@ -139,6 +139,8 @@ bool Communicator::perform_on_device(const device::Call& call) {
   std::optional<Algorithm> carried;
   try {
     if (is_linked()) carried = device_calls_.try_perform(call);
+  } catch (const Truncated&) {
+    throw;
   } catch (...) {
     fail_call();
   }

@@ -18,26 +18,37 @@ constexpr double kMargin = 1.1;
 
 }  // namespace
 
-/// Of the kernel that performs the call, or reduces for it; nullptr: it needs none. The same place on all
-/// ranks.
-DeviceCalls::Prepared* DeviceCalls::prepared_for(Algorithm algorithm, const device::Call& call) {
+/// Of the kernel that performs the call. The same on all ranks.
+DeviceCalls::Prepared& DeviceCalls::prepared_for(Algorithm algorithm, const device::Call& call) {
   const bool reduces = device::is_reduction(call.collective);
-  if (algorithm == Algorithm::kHostDriven && !reduces) return nullptr;
   const int op = reduces ? static_cast<int>(call.op) : device::cuda::kMove;
   const device::Type type = reduces ? call.type : device::Type::kUint8;
-  return &prepared_[is_by_kernel(algorithm)][static_cast<std::size_t>(op)]
-                   [static_cast<std::size_t>(device::cuda::kernel_type(op, type))];
+  return prepared_[is_by_kernel(algorithm)][static_cast<std::size_t>(op)]
+                  [static_cast<std::size_t>(device::cuda::kernel_type(op, type))];
 }
 
 /// As far as links are known.
 bool DeviceCalls::may_carry_by(Algorithm algorithm, const device::Call& call) {
-  const auto kind = links_.gpus ? std::optional(links_.gpus->form().kind) : std::nullopt;
-  if (!can_on_gpus(algorithm, selector_.conditions(), call.collective,
-                   device::shared_bytes(call, member_.group->wiring.shape.ranks), member_.group->reproducible,
-                   kind))
-    return false;
-  const Prepared* const prepared = prepared_for(algorithm, call);
-  return prepared == nullptr || *prepared != Prepared::kRefused;
+  return can_on_gpus(algorithm, selector_.conditions(), call.collective,
+                     device::shared_bytes(call, member_.group->wiring.shape.ranks),
+                     member_.group->reproducible, links_.gpus ? &links_.gpus->form() : nullptr) &&
+         prepared_for(algorithm, call) != Prepared::kRefused;
+}
+
+/// Where no rule says so, as predicted. Before there are links it makes no difference.
+Algorithm DeviceCalls::faster(const device::Call& call) {
+  if (!links_.gpus) return Algorithm::kKernel;
+  return faster_on_gpus(links_.gpus->form(), member_.group->wiring.shape.ranks, call.collective,
+                        selector_.whole_message_of(call), [&] { return us_of(call, Algorithm::kKernel); });
+}
+
+/// As predicted.
+double DeviceCalls::us_of(const device::Call& call, Algorithm algorithm) {
+  const std::size_t all = selector_.whole_message_of(call);
+  if (is_by_kernel(algorithm))
+    return links_.gpus->kernels().choose(call.collective, all, linkage_of(algorithm)).us;
+  return device::cuda::zero_copy_us(links_.gpus->form().kernels.speeds, call.collective, all,
+                                    member_.group->wiring.shape.ranks);
 }
 
 /// By the links that there are. Collective where the call's kernel has yet to be loaded.
@@ -63,12 +74,10 @@ bool DeviceCalls::may_carry(const device::Call& call) {
 
 /// Of a call that staging may carry as fast; else nullptr.
 Window* DeviceCalls::window_of(const device::Call& call, Algorithm algorithm) {
-  if (!is_by_kernel(algorithm)) return nullptr;
-  const std::size_t bytes = device::shared_bytes(call, member_.group->wiring.shape.ranks),
-                    all = selector_.whole_message_of(call);
-  const double us = links_.gpus->kernels().choose(call.collective, all, linkage_of(algorithm)).us;
-  return probes_staging(algorithm, selector_.conditions(), call.collective, bytes, us, member_.group->tune)
-             ? &tuner_->of(call.collective, all)
+  return probes_staging(algorithm, selector_.conditions(), call.collective,
+                        device::shared_bytes(call, member_.group->wiring.shape.ranks), us_of(call, algorithm),
+                        member_.group->tune)
+             ? &tuner_->of(call.collective, selector_.whole_message_of(call))
              : nullptr;
 }
 
@@ -79,23 +88,22 @@ bool DeviceCalls::load_everywhere(bool by_kernel, std::optional<device::Op> op, 
     if (by_kernel)
       links_.gpus->kernels().prepare(op, type);
     else
-      links_.gpus->stream().prepare_reduce(*op, type);
+      links_.gpus->zero_copy().prepare(op, type);
     return true;
   });
 }
 
 /// Of the kernel that the call needs.
 bool DeviceCalls::prepare(Algorithm algorithm, const device::Call& call) {
-  Prepared* const prepared = prepared_for(algorithm, call);
-  if (prepared == nullptr) return true;
-  if (*prepared == Prepared::kNotYet || *prepared == Prepared::kWanted) {
+  Prepared& prepared = prepared_for(algorithm, call);
+  if (prepared == Prepared::kNotYet || prepared == Prepared::kWanted) {
     const bool reduces = device::is_reduction(call.collective);
-    *prepared = load_everywhere(is_by_kernel(algorithm), reduces ? std::optional(call.op) : std::nullopt,
-                                reduces ? call.type : device::Type::kUint8)
-                    ? Prepared::kReady
-                    : Prepared::kRefused;
+    prepared = load_everywhere(is_by_kernel(algorithm), reduces ? std::optional(call.op) : std::nullopt,
+                               reduces ? call.type : device::Type::kUint8)
+                   ? Prepared::kReady
+                   : Prepared::kRefused;
   }
-  return *prepared == Prepared::kReady;
+  return prepared == Prepared::kReady;
 }
 
 /// The leader of a window, for probes are no news.
@@ -134,9 +142,10 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
   if (window != nullptr) timed_.emplace(member_.process, *window, selector_.whole_message_of(call));
   if (stages) return {};
   Operation operation{call, algorithm};
-  if (elsewhere > 0) operation.call.out = elsewhere_.memory();
+  const bool goes_elsewhere = elsewhere > 0 && is_by_kernel(algorithm);
+  if (goes_elsewhere) operation.call.out = elsewhere_.memory();
   execution_.drive(operation);
-  if (elsewhere > 0) elsewhere_.copy_to(call.out, elsewhere);
+  if (goes_elsewhere) elsewhere_.copy_to(call.out, elsewhere);
   call_ended();
   return algorithm;
 }
@@ -157,7 +166,7 @@ bool DeviceCalls::make_room_elsewhere(std::size_t bytes, const Owner& owner) {
 }
 
 /// Whose the buffers are that matter on this rank, if they are contiguous, of one GPU, and of the one that
-/// the links are on.
+/// the links are on. A rank without any has that of the links.
 std::optional<Owner> DeviceCalls::gpu_of(const device::Call& call) const {
   std::optional<Owner> owner;
   const auto is_there = [&](const Piece& piece) {
@@ -170,7 +179,9 @@ std::optional<Owner> DeviceCalls::gpu_of(const device::Call& call) const {
   };
   try {
     if (!for_all_pieces(call, member_.rank, member_.bootstrap.size(), is_there)) return {};
-    if (owner && links_.gpus && !(links_.gpus->gpu().is_of(*owner) && links_.gpus->is_alive())) return {};
+    if (links_.gpus && !links_.gpus->is_alive()) return {};
+    if (links_.gpus && !owner) return links_.gpus->gpu().owner();
+    if (links_.gpus && !links_.gpus->gpu().is_of(*owner)) return {};
   } catch (const Error&) {  // who stages the buffer finds out again, and says so
     return {};
   }

@@ -63,17 +63,20 @@ class DeviceCalls {
 
   bool is_possible(const device::Call& call) const;
   bool can_set_up_here(const Wanted& wanted) const;
-  bool may_go_by_kernel(const device::Call& call);
+  bool may_stay(const device::Call& call);
   static State wait_for_program(DeviceOperation& operation);
   State go_through_host(DeviceOperation& operation, Operation& now);
-  std::optional<Algorithm> kernel_at_once(const DeviceOperation& operation);
-  Prepared* prepared_for(Algorithm algorithm, const device::Call& call);
+  std::optional<Algorithm> algorithm_at_once(const DeviceOperation& operation);
+  Prepared& prepared_for(Algorithm algorithm, const device::Call& call);
   bool may_carry_by(Algorithm algorithm, const device::Call& call);
   /// What the user wants, of what carries(algorithm) is true for.
   template <class Carries>
   Algorithm algorithm_for(const device::Call& call, Carries&& carries) {
-    return member_.group->tune.on_devices(call.collective, selector_.whole_message_of(call), carries);
+    return member_.group->tune.on_devices(call.collective, selector_.whole_message_of(call), carries,
+                                          faster(call));
   }
+  Algorithm faster(const device::Call& call);
+  double us_of(const device::Call& call, Algorithm algorithm);
   bool can_carry(Algorithm algorithm, const device::Call& call);
   void explain(Algorithm leader, const device::Call& call, bool probes);
   Window* window_of(const device::Call& call, Algorithm algorithm);
@@ -95,7 +98,7 @@ class DeviceCalls {
   std::optional<Wanted> wanted_;    ///< what set_up() makes links for
   static constexpr int kLongestPause = 255;
   int pause_ = 0, calls_until_wanted_ = 0;  ///< after a set-up that was put off
-  /// By algorithm (host_driven, kernel), operation and type.
+  /// By algorithm (zero_copy, kernel), operation and type.
   std::array<std::array<std::array<Prepared, device::kTypeCount>, device::cuda::kKernelOps>, 2> prepared_{};
 };
 

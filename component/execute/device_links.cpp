@@ -103,11 +103,11 @@ bool DeviceLinks::take_channels(std::span<const GpuFacts> facts, GpuLinks::Form&
 
 bool DeviceLinks::make(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
   const bool made = make_on(owner, tuner);
-  const bool kernels = made && links_.gpus->form().kind != GpuLinks::Kind::kHostDriven;
+  const bool kernels = made && links_.gpus->form().has_kernels();
   if (!kernels && member_.rank == 0)
     without_failing([&] {
       member_.process.tell_graphs_unused(
-          fmt::format("{} of {}", made ? "the host drives the calls" : kStagedCalls, member_.name));
+          fmt::format("{} of {}", made ? "no call goes over channels" : kStagedCalls, member_.name));
     });
   return made;
 }
@@ -128,17 +128,16 @@ bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
   if (!try_everywhere(kStagedCalls, look)) return false;
   if (member_.tells(1)) say("kernels", device::cuda::all_kernels().c_str());
   gather_on_host(mine, facts);
-  const std::optional<GpuLinks::Kind> kind =
-      kind_of_links(member_.group->tune, member_.group->reproducible, facts);
-  if (!kind) {
+  std::optional<GpuLinks::Form> wanted =
+      wanted_links(member_.group->tune, member_.group->reproducible, facts);
+  if (!wanted) {
     say(kStagedCalls, "Ranks share a GPU, where kernels would wait for each other's turn for ever.");
     return false;
   }
-  GpuLinks::Form wanted = *kind;
-  if (*kind != GpuLinks::Kind::kHostDriven) wanted.kernels.may_ll128 = may_ll128(facts);
+  if (wanted->has_kernels()) wanted->kernels.may_ll128 = may_ll128(facts);
   const std::uint64_t room = std::ranges::min(facts, {}, &GpuFacts::room).room;
-  auto form = form_in(wanted, member_.bootstrap.size(), room);
-  if (form && form->kind != GpuLinks::Kind::kHostDriven) {
+  auto form = form_in(*wanted, member_.bootstrap.size(), room);
+  if (form && form->has_kernels()) {
     if (!take_channels(facts, *form)) return false;
     // Trees may take more than chains, of which nothing was known, and a file may have more channels.
     const int found = form->channels;
@@ -184,6 +183,8 @@ bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form&
     return true;
   };
   const auto check = [&] {
+    if (!links_.gpus->has_been_reached())
+      throw Error(ErrorCode::kDevice, "what other ranks write to this rank's GPU does not arrive.");
     links_.gpus->check_kernels(kLinkCheckLimit);
     return true;
   };

@@ -38,7 +38,7 @@ struct DeviceOperation {
   Phase phase = Phase::kHasToAsk;
   std::uint64_t note = 0;                   ///< of the call, if there is an owner
   std::array<std::uint64_t, 2> words = {};  ///< the question, and its answer
-  std::optional<Algorithm> kernel = {};     ///< that carries it, once the ranks have asked
+  std::optional<Algorithm> on_gpus = {};    ///< what carries it there, once the ranks have asked
   std::unique_ptr<StagedCall> staged = {};
   std::chrono::steady_clock::time_point waits_since = {};  ///< for the program's work
 };

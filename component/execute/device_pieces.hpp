@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <span>
 
-#include "component/significance.h"
 #include "device/call.h"
+#include "device/significance.h"
 
 namespace loom {
 
@@ -30,14 +30,18 @@ bool for_all_pieces(const device::Call& call, int rank, int ranks, Visit&& visit
              writes = loom_is_significant(row, LOOM_OUT, role);
   if ((reads && call.in_packer != nullptr) || (writes && call.out_packer != nullptr)) return false;
   const auto all = static_cast<std::size_t>(ranks);
-  if (device::lists_blocks(call.collective)) {  // an all-gather of blocks
-    const device::Block& own = call.in_blocks[0];
-    const std::span<const device::Block> out(call.out_blocks, all);
-    return own.bytes == out[static_cast<std::size_t>(rank)].bytes &&
-           visit(Piece{LOOM_IN, own.data, own.bytes}) &&
-           std::ranges::all_of(out, [&](const device::Block& block) {
-             return visit(Piece{LOOM_OUT, block.data, block.bytes});
-           });
+  if (device::lists_blocks(call.collective)) {
+    // Kernels gather whole blocks.
+    if (call.collective == Collective::kAllGatherV && call.in_blocks[0].bytes != call.out_blocks[rank].bytes)
+      return false;
+    const auto all_on = [&](loom_side side, const device::Block* blocks, int count) {
+      return std::ranges::all_of(std::span(blocks, static_cast<std::size_t>(count)),
+                                 [&](const device::Block& block) {
+                                   return visit(Piece{side, block.data, block.bytes});
+                                 });
+    };
+    return all_on(LOOM_IN, call.in_blocks, loom_blocks_of(row, LOOM_IN, role, ranks)) &&
+           all_on(LOOM_OUT, call.out_blocks, loom_blocks_of(row, LOOM_OUT, role, ranks));
   }
   const bool sends_all =
                  call.collective == Collective::kReduceScatter || call.collective == Collective::kAllToAll,
@@ -70,7 +74,8 @@ class Note {
 inline std::uint64_t note_of(const device::Call& call, int ranks) {
   using device::Collective;
   const bool reduces = device::is_reduction(call.collective),
-             has_root = call.collective == Collective::kBroadcast || call.collective == Collective::kReduce;
+             has_root =
+                 (loom_significance_of(static_cast<int>(call.collective))->traits & LOOM_HAS_ROOT) != 0;
   Note note;
   note.add(static_cast<std::uint64_t>(call.collective));
   note.add(device::shared_bytes(call, ranks));

@@ -13,6 +13,7 @@ using device::Collective;
 using device::cuda::KernelExecutor;
 using device::cuda::Owner;
 using device::cuda::ProgramMark;
+using device::cuda::ZeroCopyExecutor;
 using Phase = DeviceOperation::Phase;
 
 bool DeviceCalls::may_ask(const device::Call& call) const {
@@ -39,8 +40,7 @@ std::unique_ptr<DeviceOperation> DeviceCalls::begin(const device::Call& call, Al
 State DeviceCalls::advance(DeviceOperation& operation, Operation& now) {
   switch (operation.phase) {
     case Phase::kHasToAsk: {
-      if (!may_carry(operation.call) || !may_go_by_kernel(operation.call))
-        return go_through_host(operation, now);
+      if (!may_carry(operation.call) || !may_stay(operation.call)) return go_through_host(operation, now);
       operation.words = {operation.note, ~operation.note};
       const auto words = std::as_writable_bytes(std::span(operation.words));
       now.reset();
@@ -61,8 +61,8 @@ State DeviceCalls::advance(DeviceOperation& operation, Operation& now) {
                               operation.words[1] == ~operation.note;
       questions_.of(operation.call.collective, device::shared_bytes(operation.call, ranks))
           .answered(everywhere);
-      operation.kernel = everywhere ? kernel_at_once(operation) : std::nullopt;
-      if (!operation.kernel) return go_through_host(operation, now);
+      operation.on_gpus = everywhere ? algorithm_at_once(operation) : std::nullopt;
+      if (!operation.on_gpus) return go_through_host(operation, now);
       operation.phase = Phase::kFollows;
       return State::kMoved;
     }
@@ -71,10 +71,13 @@ State DeviceCalls::advance(DeviceOperation& operation, Operation& now) {
       if (!operation.after->has_passed()) return wait_for_program(operation);
       now.reset();
       now.call = operation.call;
-      now.algorithm = *operation.kernel;
-      now.executor.emplace<KernelExecutor>(*links_.gpus, now.call, member_.rank,
-                                           member_.group->wiring.shape.ranks, linkage_of(now.algorithm),
-                                           operation.after.get());
+      now.algorithm = *operation.on_gpus;
+      if (is_by_kernel(now.algorithm))
+        now.executor.emplace<KernelExecutor>(*links_.gpus, now.call, member_.rank,
+                                             member_.group->wiring.shape.ranks, linkage_of(now.algorithm),
+                                             operation.after.get());
+      else
+        now.executor.emplace<ZeroCopyExecutor>(*links_.gpus, now.call, false, operation.after.get());
       operation.phase = Phase::kRuns;
       return State::kMoved;
     case Phase::kLoads:
@@ -107,8 +110,8 @@ State DeviceCalls::wait_for_program(DeviceOperation& operation) {
   return State::kMoved;
 }
 
-bool DeviceCalls::may_go_by_kernel(const device::Call& call) {
-  return is_by_kernel(algorithm_for(call, [&](Algorithm each) { return may_carry_by(each, call); }));
+bool DeviceCalls::may_stay(const device::Call& call) {
+  return algorithm_for(call, [&](Algorithm each) { return may_carry_by(each, call); }) != Algorithm::kStaged;
 }
 
 /// From its first step, or after the ranks have asked each other.
@@ -128,11 +131,11 @@ State DeviceCalls::go_through_host(DeviceOperation& operation, Operation& now) {
 
 /// Of a call that all ranks have on their GPUs; nothing, on all ranks: it goes through the host. What it
 /// lacks is noted for set_up().
-std::optional<Algorithm> DeviceCalls::kernel_at_once(const DeviceOperation& operation) {
+std::optional<Algorithm> DeviceCalls::algorithm_at_once(const DeviceOperation& operation) {
   const device::Call& call = operation.call;
   const Algorithm algorithm = algorithm_for(call, [&](Algorithm each) { return may_carry_by(each, call); });
-  if (!is_by_kernel(algorithm)) return {};
-  Prepared& prepared = *prepared_for(algorithm, call);
+  if (algorithm == Algorithm::kStaged) return {};
+  Prepared& prepared = prepared_for(algorithm, call);
   if (links_.gpu_state != LinkState::kReady || prepared != Prepared::kReady) {
     prepared = Prepared::kWanted;
     if (calls_until_wanted_ > 0) {
@@ -178,18 +181,19 @@ void DeviceCalls::set_up() {
   if (links_.gpu_state == LinkState::kNotMade)
     links_.gpu_state = maker_.make(wanted.owner, tuner_) ? LinkState::kReady : LinkState::kFailed;
   if (links_.gpu_state == LinkState::kFailed) return;
-  constexpr bool kByKernel = true;
-  auto& kernels = prepared_[kByKernel];
-  for (std::size_t op = 0; op < kernels.size(); ++op)
-    for (std::size_t type = 0; type < kernels[op].size(); ++type)
-      if (kernels[op][type] == Prepared::kWanted)
-        kernels[op][type] =
-            load_everywhere(
-                kByKernel,
-                op == device::cuda::kMove ? std::nullopt : std::optional(static_cast<device::Op>(op)),
-                static_cast<device::Type>(type))
-                ? Prepared::kReady
-                : Prepared::kRefused;
+  const device::cuda::GpuLinks::Form& links = links_.gpus->form();
+  for (const bool by_kernel : {false, true}) {
+    if (!(by_kernel ? links.has_kernels() : links.zero_copy())) continue;
+    for (std::size_t op = 0; op < prepared_[by_kernel].size(); ++op)
+      for (std::size_t type = 0; type < prepared_[by_kernel][op].size(); ++type)
+        if (Prepared& prepared = prepared_[by_kernel][op][type]; prepared == Prepared::kWanted)
+          prepared = load_everywhere(by_kernel,
+                                     op == device::cuda::kMove ? std::nullopt
+                                                               : std::optional(static_cast<device::Op>(op)),
+                                     static_cast<device::Type>(type))
+                         ? Prepared::kReady
+                         : Prepared::kRefused;
+  }
 }
 
 }  // namespace loom

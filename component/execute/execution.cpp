@@ -79,8 +79,14 @@ void Execution::check_peers() const {
 std::string Execution::awaited_text(const Operation& operation) const {
   const int peer = awaited_rank(operation);
   const std::string& name = group().names.at(peer);
-  const auto* const kernel = std::get_if<device::cuda::KernelExecutor>(&operation.executor);
-  const std::string standing = kernel != nullptr ? kernel->standing() : links_.standing(peer);
+  const std::string standing = std::visit(
+      [&](const auto& executor) -> std::string {
+        if constexpr (requires { executor.standing(); })
+          return executor.standing();
+        else
+          return links_.standing(peer);
+      },
+      operation.executor);
   return standing.empty() ? name : fmt::format("{}, {}", name, standing);
 }
 

@@ -100,8 +100,8 @@ void Execution::make_executor(Executor& executor, Algorithm algorithm, const dev
     case Algorithm::kPairwise:
       executor.emplace<device::PairwiseExecutor>(pairwise(), call);
       return;
-    case Algorithm::kHostDriven:
-      executor.emplace<device::cuda::HostDrivenExecutor>(links_.gpus->cico(), call);
+    case Algorithm::kZeroCopy:
+      executor.emplace<device::cuda::ZeroCopyExecutor>(*links_.gpus, call, true);
       return;
     case Algorithm::kKernel:
     case Algorithm::kKernelRing:
@@ -146,8 +146,11 @@ State Execution::advance(Operation& operation) try {
     operation.not_quiet = links_.not_quiet(operation.released);
     if (operation.not_quiet) return operation.released != before ? State::kMoved : State::kBlocked;
   }
-  if (const auto* blocks = std::get_if<device::CicoBlocksExecutor>(&operation.executor))
-    tell_cut(call.collective, blocks->cut());
+  std::visit(
+      [&](const auto& executor) {
+        if constexpr (requires { executor.cut(); }) tell_cut(call.collective, executor.cut());
+      },
+      operation.executor);
   if (operation.adopted) tell_adopted(*operation.adopted, call.root);
   return State::kDone;
 } catch (const device::ProcessEnded& ended) {

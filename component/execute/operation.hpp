@@ -9,8 +9,8 @@
 
 #include "component/execute/adopted_broadcast.hpp"
 #include "component/select/select.hpp"
-#include "device/cuda/host_driven_executor.hpp"
 #include "device/cuda/kernel_executor.hpp"
+#include "device/cuda/zero_copy_executor.hpp"
 #include "device/host/cico_blocks_executor.hpp"
 #include "device/host/cico_executor.hpp"
 #include "device/host/cico_scan_executor.hpp"
@@ -27,7 +27,7 @@ using Executor =
     std::variant<std::monostate, device::CicoExecutor, device::SingleCopyExecutor, device::CicoBlocksExecutor,
                  device::CicoScanExecutor, device::HierExecutor, device::SplitRailExecutor,
                  device::RootedExecutor, device::DbtExecutor, device::PairwiseExecutor,
-                 device::cuda::HostDrivenExecutor, device::cuda::KernelExecutor>;
+                 device::cuda::ZeroCopyExecutor, device::cuda::KernelExecutor>;
 
 using State = device::RingExecutor::State;
 

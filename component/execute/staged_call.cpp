@@ -21,7 +21,7 @@ StagedCall::StagedCall(device::cuda::Staging& staging, const device::cuda::Progr
     side->buffer = staging.staging_buffer(side->first(), side->load, side->store, kMayWait);
     sides.push_back({side->buffer.get(), side->load, side->store});
   }
-  replace_buffers(ranks);
+  replace_buffers(rank, ranks);
   copies_ = std::make_unique<device::cuda::PolledCopies>(sides, &after);
 }
 
@@ -36,17 +36,21 @@ void StagedCall::add(loom_side side, const std::byte* data, std::size_t bytes) {
 }
 
 /// Buffers that do not matter on this rank, and empty blocks, stay as they are.
-void StagedCall::replace_buffers(int ranks) {
+void StagedCall::replace_buffers(int rank, int ranks) {
   if (!device::lists_blocks(on_host_.collective)) {
     if (!side_of_in().load.empty()) on_host_.in = side_of_in().on_host(on_host_.in);
     if (!out_.store.empty()) on_host_.out = out_.on_host(on_host_.out);
     return;
   }
-  in_blocks_.assign(1, on_host_.in_blocks[0]);
-  out_blocks_.assign(on_host_.out_blocks, on_host_.out_blocks + ranks);
-  if (!in_.load.empty()) in_blocks_[0].data = in_.on_host(in_blocks_[0].data);
-  for (device::Block& block : out_blocks_)
-    if (block.bytes > 0) block.data = out_.on_host(block.data);
+  const auto replace = [&](loom_side which, const device::Block* given, std::vector<device::Block>& blocks,
+                           const Side& side) {
+    const loom_significance* const row = loom_significance_of(static_cast<int>(on_host_.collective));
+    blocks.assign(given, given + loom_blocks_of(row, which, loom_role_of(rank, on_host_.root), ranks));
+    for (device::Block& block : blocks)
+      if (block.bytes > 0) block.data = side.on_host(block.data);
+  };
+  replace(LOOM_IN, on_host_.in_blocks, in_blocks_, in_);
+  replace(LOOM_OUT, on_host_.out_blocks, out_blocks_, out_);
   on_host_.in_blocks = in_blocks_.data();
   on_host_.out_blocks = out_blocks_.data();
   on_host_.owns_its_block = false;  // the operand has a staging buffer of its own

@@ -5,11 +5,11 @@
 #include <memory>
 #include <vector>
 
-#include "component/significance.h"
 #include "device/call.h"
 #include "device/cuda/polled_copies.hpp"
 #include "device/cuda/program_mark.hpp"
 #include "device/cuda/staging.hpp"
+#include "device/significance.h"
 
 namespace loom {
 
@@ -40,7 +40,7 @@ class StagedCall {
   };
   void add(loom_side side, const std::byte* data, std::size_t bytes);
   Side& side_of_in() { return in_place_ ? out_ : in_; }
-  void replace_buffers(int ranks);
+  void replace_buffers(int rank, int ranks);
 
   device::Call on_host_;
   bool in_place_;  ///< the operand is in the side of the result

@@ -38,8 +38,7 @@ void Links::join_segments(const Group& group, int rank,
     std::vector<device::ImmediateArea*> areas;
     for (const auto& [mate, process] : group.host_mates)
       areas.push_back(reinterpret_cast<device::ImmediateArea*>(behind_cico(mate)));
-    immediate = std::make_unique<device::ImmediateExchange>(
-        std::move(areas), rank, group.oversubscribed);
+    immediate = std::make_unique<device::ImmediateExchange>(std::move(areas), rank, group.oversubscribed);
     return;
   }
   local.next = ring.next;

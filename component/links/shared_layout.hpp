@@ -44,8 +44,8 @@ inline constexpr device::FifoShape kPairwiseFifo{.slot_bytes = 64 * 1024, .slot_
 /// Longest wait for the first data through the network, while every rank is known to be in the set-up.
 inline constexpr double kNetworkTrialSeconds = 20;
 
-/// A rank's segment: its CICO buffer, and then its immediate area where all ranks are on one host, else the FIFO
-/// from its local predecessor.
+/// A rank's segment: its CICO buffer, and then its immediate area where all ranks are on one host, else the
+/// FIFO from its local predecessor.
 inline constexpr std::size_t kOneHostBytes = sizeof(device::CicoBuffer) + sizeof(device::ImmediateArea);
 inline constexpr std::size_t kOneOfHostsBytes =
     sizeof(device::CicoBuffer) + device::shared_fifo_bytes(kSharedFifo);

@@ -5,7 +5,7 @@
 
 #include "component/core.h"
 #include "component/mca/ompi_compat.h"
-#include "component/significance.h"
+#include "device/significance.h"
 
 /* clang-format off */
 /* X(name in Open MPI, enum loom_collective) */

@@ -23,8 +23,8 @@ enum class Algorithm {
   kRing,      ///< several hosts: rings inside and split rails across; unequal hosts: one ring over all ranks
   kDbt,       ///< equal hosts: the double binary tree across them
   kPairwise,  ///< several hosts: straight to every rank of the others
-  kHostDriven,  ///< one host, all buffers on GPUs: CICO buffers there, driven by the host
-  kKernel,      ///< one host, all buffers on GPUs: one kernel for each rank
+  kZeroCopy,  ///< one host, all buffers on GPUs: kernels read and write those of all ranks
+  kKernel,    ///< one host, all buffers on GPUs: kernels that exchange data through links
   kKernelRing,  ///< the same over rings, whatever is predicted to be faster
   kKernelTree,  ///< the same over trees
   kFallback,    ///< not one of loom's: the fallback component
@@ -33,7 +33,7 @@ enum class Algorithm {
 /// Of loom's own.
 inline constexpr std::size_t kAlgorithmCount = static_cast<std::size_t>(Algorithm::kFallback);
 
-/// Performed by a kernel on each rank's GPU.
+/// Performed by kernels that wait for each other.
 constexpr bool is_by_kernel(Algorithm algorithm) {
   return algorithm >= Algorithm::kKernel && algorithm <= Algorithm::kKernelTree;
 }

@@ -14,15 +14,18 @@ using device::cuda::KernelWay;
 using device::cuda::KernelWays;
 using device::cuda::Sharing;
 
-std::optional<GpuLinks::Kind> kind_of_links(const Tune& tune, bool reproducible,
-                                            std::span<const device::cuda::GpuFacts> facts) {
-  const bool kernels = tune.may_use_kernels() && !reproducible;
-  const bool steps = tune.may_use_on_devices(Algorithm::kHostDriven);
-  const Sharing sharing = device::cuda::sharing_of(facts, device::cuda::kMostChannels);
-  if (kernels && steps && sharing == Sharing::kNone) return GpuLinks::Kind::kBoth;
-  if (steps) return GpuLinks::Kind::kHostDriven;
-  if (!kernels || sharing == Sharing::kTakingTurns) return {};
-  return GpuLinks::Kind::kKernel;
+std::optional<GpuLinks::Form> wanted_links(const Tune& tune, bool reproducible,
+                                           std::span<const device::cuda::GpuFacts> facts) {
+  const bool kernels = tune.may_use_kernels() && !reproducible &&
+                       device::cuda::sharing_of(facts, device::cuda::kMostChannels) != Sharing::kTakingTurns,
+             zero_copy = tune.may_use_on_devices(Algorithm::kZeroCopy) &&
+                         facts.size() <= device::cuda::ZeroCopyLinks::kMostRanks;
+  if (!kernels && !zero_copy) return {};
+  GpuLinks::Form form;
+  if (!kernels) form.channels = 0;
+  if (!zero_copy) form.bounce_bytes = 0;
+  form.kernels.speeds = device::cuda::with_facts({}, facts);
+  return form;
 }
 
 std::optional<GpuLinks::Form> form_in(const GpuLinks::Form& wanted, int ranks, std::uint64_t room) {
@@ -31,9 +34,9 @@ std::optional<GpuLinks::Form> form_in(const GpuLinks::Form& wanted, int ranks, s
 }
 
 bool can_on_gpus(Algorithm algorithm, const Conditions& conditions, Collective collective, std::size_t bytes,
-                 bool reproducible, std::optional<GpuLinks::Kind> links) {
+                 bool reproducible, const GpuLinks::Form* links) {
   const bool by_kernel = is_by_kernel(algorithm);
-  if (links == (by_kernel ? GpuLinks::Kind::kHostDriven : GpuLinks::Kind::kKernel)) return false;
+  if (links != nullptr && !(by_kernel ? links->has_kernels() : links->zero_copy())) return false;
   if (by_kernel && reproducible) return false;
   return row_of(algorithm).can(conditions, collective, bytes);
 }
@@ -47,7 +50,9 @@ KernelLinkage linkage_of(Algorithm algorithm) {
 bool probes_staging(Algorithm algorithm, const Conditions& conditions, Collective collective,
                     std::size_t bytes, double us, const Tune& tune) {
   // A rule asks for other kernels.
-  return algorithm == Algorithm::kKernel && may_pay_to_stage(conditions, collective, bytes, us, tune);
+  const bool knows_size = !device::lists_blocks(collective) || collective == Collective::kAllGatherV;
+  return knows_size && (algorithm == Algorithm::kKernel || algorithm == Algorithm::kZeroCopy) &&
+         may_pay_to_stage(conditions, collective, bytes, us, tune);
 }
 
 std::string_view reason_on_gpus(Collective collective, std::size_t whole_bytes, bool probes,

@@ -18,20 +18,32 @@
 
 namespace loom {
 
-/// The links that the algorithms named by `tune` need; nothing where the ranks' GPUs cannot have them. Ranks'
-/// kernels share a GPU only where host_driven is not named: it does as well there, and kernels that share
-/// would wait for multiprocessors that other work of the program has.
-std::optional<device::cuda::GpuLinks::Kind> kind_of_links(const Tune& tune, bool reproducible,
-                                                          std::span<const device::cuda::GpuFacts> facts);
+/// The links that the algorithms named by `tune` need, as large as they may be; nothing where the ranks' GPUs
+/// cannot have them. What is known of the ranks' GPUs goes into its speeds.
+std::optional<device::cuda::GpuLinks::Form> wanted_links(const Tune& tune, bool reproducible,
+                                                         std::span<const device::cuda::GpuFacts> facts);
 
 /// The largest form in half of `room`, for the rest is for later communicators, or else in all of it.
 /// Nothing: there is none.
 std::optional<device::cuda::GpuLinks::Form> form_in(const device::cuda::GpuLinks::Form& wanted, int ranks,
                                                     std::uint64_t room);
 
-/// Whether the algorithm carries such a call over links of this kind; nothing: they are yet to be made.
+/// Whether the algorithm carries such a call over such links; nullptr: they are yet to be made.
 bool can_on_gpus(Algorithm algorithm, const Conditions& conditions, device::Collective collective,
-                 std::size_t bytes, bool reproducible, std::optional<device::cuda::GpuLinks::Kind> links);
+                 std::size_t bytes, bool reproducible, const device::cuda::GpuLinks::Form* links);
+
+/// Which one carries a call where no rule says so and both can: kKernel, or kZeroCopy. `kernel` predicts what
+/// a kernel over links takes, in microseconds.
+template <class Kernel>
+Algorithm faster_on_gpus(const device::cuda::GpuLinks::Form& links, int ranks, device::Collective collective,
+                         std::size_t whole_bytes, Kernel&& kernel) {
+  if (!links.zero_copy()) return Algorithm::kKernel;
+  if (!links.has_kernels() || !device::cuda::kernels_carry(collective, device::cuda::KernelLinkage::kAny))
+    return Algorithm::kZeroCopy;
+  return kernel() <= device::cuda::zero_copy_us(links.kernels.speeds, collective, whole_bytes, ranks)
+             ? Algorithm::kKernel
+             : Algorithm::kZeroCopy;
+}
 
 /// What a kernel may go by.
 device::cuda::KernelLinkage linkage_of(Algorithm algorithm);

@@ -76,29 +76,28 @@ GpuPlan::GpuPlan(const topo::MachineOfRanks& machine, const Tune& tune,
     : tune_(tune) {
   const std::vector<GpuFacts> facts = facts_of(machine, room);
   const int ranks = static_cast<int>(facts.size());
-  kind_ = kind_of_links(tune, false, facts);
-  if (!kind_ || *kind_ == GpuLinks::Kind::kHostDriven) {
-    why_no_kernels_ = "ranks share a GPU, where kernels would wait for each other's turn for ever";
-    return;
+  std::optional<GpuLinks::Form> wanted = wanted_links(tune, false, facts);
+  if (!wanted || !wanted->has_kernels())
+    why_no_links_ = "ranks share a GPU, where kernels would wait for each other's turn for ever";
+  if (!wanted) return;
+  if (wanted->has_kernels()) {
+    wanted->channels = request.max_channels;
+    wanted->kernels.may_ll128 = may_ll128_between(machine, facts);
   }
-  GpuLinks::Form wanted = *kind_;
-  wanted.channels = request.max_channels;
-  wanted.kernels.may_ll128 = may_ll128_between(machine, facts);
-  std::optional<GpuLinks::Form> form = form_in(wanted, ranks, room);
-  if (form && form->kind != GpuLinks::Kind::kHostDriven) {
+  links_ = form_in(*wanted, ranks, room);
+  if (links_ && links_->has_kernels()) {
     channels_ =
-        connect::gpu_channels(machine, {.max_channels = form->channels, .most_gbps = request.most_gbps});
-    run_channels(*form, *channels_);
-    form = form_in(*form, ranks, room);
+        connect::gpu_channels(machine, {.max_channels = links_->channels, .most_gbps = request.most_gbps});
+    run_channels(*links_, *channels_);
+    links_ = form_in(*links_, ranks, room);
   }
-  kind_ = form ? std::optional(form->kind) : std::nullopt;
-  if (!kind_ || *kind_ == GpuLinks::Kind::kHostDriven) {
-    why_no_kernels_ = "a GPU has no room left under coll_loom_memory_limit";
-    channels_.reset();
+  if (links_ && links_->has_kernels()) {
+    may_ll128_ = links_->kernels.may_ll128;
+    ways_.emplace(ranks, links_->of_kernels(ranks));
     return;
   }
-  may_ll128_ = form->kernels.may_ll128;
-  ways_.emplace(ranks, form->of_kernels(ranks));
+  if (wanted->has_kernels()) why_no_links_ = "a GPU has no room left under coll_loom_memory_limit";
+  channels_.reset();
 }
 
 std::optional<TimedWay> GpuPlan::by(KernelLinkage linkage, Collective collective,
@@ -108,51 +107,63 @@ std::optional<TimedWay> GpuPlan::by(KernelLinkage linkage, Collective collective
   return TimedWay{way, ways_->us(way, whole_bytes)};
 }
 
-/// The faster one by rings or trees, where `way` is by other links.
-std::optional<TimedWay> GpuPlan::besides(const KernelWay& way, Collective collective,
-                                         std::size_t whole_bytes) const {
-  std::optional<TimedWay> best;
-  for (const KernelLinkage linkage : {KernelLinkage::kRings, KernelLinkage::kTrees}) {
+/// The fastest one by other links than the call's, or by none.
+std::optional<RunnerUp> GpuPlan::besides(const GpuCall& call, Collective collective, std::size_t whole_bytes,
+                                         std::optional<double> zero_copy_us) const {
+  std::optional<RunnerUp> best;
+  const auto consider = [&](std::string by, double us) {
+    if (!best || us < best->us) best = {std::move(by), us};
+  };
+  const auto consider_way = [&](KernelLinkage linkage) {
     const std::optional<TimedWay> other = by(linkage, collective, whole_bytes);
-    if (!other || device::steps::links_of(other->way.algorithm) == device::steps::links_of(way.algorithm))
-      continue;
-    if (!best || other->us < best->us) best = other;
-  }
+    if (other && !(call.kernel && device::steps::links_of(other->way.algorithm) ==
+                                      device::steps::links_of(call.kernel->way.algorithm)))
+      consider(fmt::format("{} by {}", links_name(other->way), protocol_name(other->way)), other->us);
+  };
+  if (!call.kernel) consider_way(KernelLinkage::kAny);
+  consider_way(KernelLinkage::kRings);
+  consider_way(KernelLinkage::kTrees);
+  if (call.kernel && zero_copy_us) consider(std::string(name_of(Algorithm::kZeroCopy)), *zero_copy_us);
   return best;
 }
 
-std::string GpuPlan::why_staged(const Conditions& conditions, Collective collective, std::size_t bytes,
-                                bool may_wait) const {
+std::string GpuPlan::why_staged(const Conditions& conditions, Collective collective,
+                                std::size_t bytes) const {
   const std::size_t all = whole_message(collective, conditions.shape.ranks, bytes);
   const Algorithm wanted = tune_.on_devices(collective, all, [](Algorithm) { return true; });
   if (wanted == Algorithm::kStaged) return "a rule of coll_loom_tune";
   const AlgorithmRow& row = row_of(wanted);
   if (!row.carries(collective)) return fmt::format("{} does not carry {}", row.name, name_of(collective));
   if (const char* why = row.why_not(conditions, collective)) return why;
-  if (row.may_wait && !may_wait) return fmt::format("{} carries blocking calls alone", row.name);
   if (!row.takes(conditions, collective, bytes)) return "it has no bytes";
-  return why_no_kernels_;
+  return why_no_links_;
 }
 
 GpuCall GpuPlan::call(const Conditions& conditions, Collective collective, std::size_t bytes,
                       bool may_wait) const {
   const std::size_t all = whole_message(collective, conditions.shape.ranks, bytes);
   const auto carries = [&](Algorithm algorithm) {
-    return kind_ && (may_wait || !row_of(algorithm).may_wait) &&
-           can_on_gpus(algorithm, conditions, collective, bytes, false, kind_);
+    return links_ && can_on_gpus(algorithm, conditions, collective, bytes, false, &*links_);
   };
-  GpuCall call{.algorithm = tune_.on_devices(collective, all, carries),
+  const int ranks = conditions.shape.ranks;
+  const Algorithm faster = links_
+                               ? faster_on_gpus(*links_, ranks, collective, all,
+                                                [&] { return by(KernelLinkage::kAny, collective, all)->us; })
+                               : Algorithm::kKernel;
+  GpuCall call{.algorithm = tune_.on_devices(collective, all, carries, faster),
                .on_host = choose(conditions, collective, bytes, may_wait, tune_).algorithm,
                .staged_us = staged_us(conditions, collective, bytes, may_wait, tune_)};
   if (call.algorithm == Algorithm::kStaged) {
-    call.why = why_staged(conditions, collective, bytes, may_wait);
+    call.why = why_staged(conditions, collective, bytes);
     return call;
   }
-  if (is_by_kernel(call.algorithm)) {
-    call.kernel = by(linkage_of(call.algorithm), collective, all);
-    call.runner_up = besides(call.kernel->way, collective, all);
-    call.probes = probes_staging(call.algorithm, conditions, collective, bytes, call.kernel->us, tune_);
-  }
+  std::optional<double> zero_copy_us;
+  if (carries(Algorithm::kZeroCopy))
+    zero_copy_us = device::cuda::zero_copy_us(links_->kernels.speeds, collective, all, ranks);
+  if (is_by_kernel(call.algorithm)) call.kernel = by(linkage_of(call.algorithm), collective, all);
+  call.us = call.kernel ? call.kernel->us : zero_copy_us.value();
+  call.runner_up = besides(call, collective, all, zero_copy_us);
+  call.probes = probes_staging(call.algorithm, conditions, collective, bytes, call.us, tune_);
   call.why = reason_on_gpus(collective, all, call.probes, tune_);
   return call;
 }

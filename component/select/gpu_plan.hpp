@@ -29,11 +29,17 @@ struct TimedWay {
   double us;  ///< predicted
 };
 
+struct RunnerUp {
+  std::string by;  ///< "trees by LL128", "zero_copy"
+  double us;       ///< predicted
+};
+
 /// What carries a call.
 struct GpuCall {
   Algorithm algorithm = Algorithm::kStaged;
-  std::optional<TimedWay> kernel = {};       ///< where a kernel carries it
-  std::optional<TimedWay> runner_up = {};    ///< of kernels: by rings or trees
+  std::optional<TimedWay> kernel = {};       ///< where kernels over links carry it
+  double us = 0;                             ///< predicted, where it stays on GPUs
+  std::optional<RunnerUp> runner_up = {};    ///< of what stays there, too
   Algorithm on_host = Algorithm::kFallback;  ///< what carries staged copies
   std::optional<double> staged_us = {};      ///< predicted; nothing: of the fallback component
   bool probes = false;                       ///< the tuner compares it with staging
@@ -59,14 +65,14 @@ class GpuPlan {
                              std::size_t whole_bytes) const;
 
  private:
-  std::optional<TimedWay> besides(const device::cuda::KernelWay& way, device::Collective collective,
-                                  std::size_t whole_bytes) const;
-  std::string why_staged(const Conditions& conditions, device::Collective collective, std::size_t bytes,
-                         bool may_wait) const;
+  std::optional<RunnerUp> besides(const GpuCall& call, device::Collective collective, std::size_t whole_bytes,
+                                  std::optional<double> zero_copy_us) const;
+  std::string why_staged(const Conditions& conditions, device::Collective collective,
+                         std::size_t bytes) const;
 
   Tune tune_;
-  std::optional<device::cuda::GpuLinks::Kind> kind_;  ///< of the links that the ranks make
-  const char* why_no_kernels_ = "";                   ///< links of kernels that rules would use
+  std::optional<device::cuda::GpuLinks::Form> links_;  ///< that the ranks make
+  const char* why_no_links_ = "";                      ///< that rules would use
   bool may_ll128_ = false;
   std::optional<connect::GpuChannels> channels_;
   std::optional<device::cuda::KernelWays> ways_;

@@ -40,10 +40,10 @@ device::cuda::KernelChannels kernel_channels_of(const connect::GpuChannels& foun
                                                 device::cuda::KernelChannels channels) {
   channels.shapes.assign(std::max(found.rings.size(), found.trees.size()), {});
   const auto is_near = [](topo::PathType type) { return type <= topo::PathType::kC2c; };
-  channels.exchange_over_nvlink = std::ranges::all_of(found.types, is_near);
+  channels.speeds.over_nvlink = std::ranges::all_of(found.types, is_near);
   channels.over_nvlink = hops_are(is_near, found);
   channels.ring_gbps = found.rings.empty() ? 0 : found.rings.front().gbps;
-  channels.exchange_gbps = found.exchange_gbps;
+  channels.speeds.exchange_gbps = found.exchange_gbps;
   channels.tree_gbps = found.trees.empty() ? 0 : found.trees.front().gbps;
   for (std::size_t c = 0; c < found.rings.size(); ++c) {
     channels.shapes[c].ring = found.rings[c].order;

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "component/select/sizes.hpp"
-#include "device/cuda/host_driven_executor.hpp"
 #include "device/cuda/kernel_way.hpp"
+#include "device/cuda/zero_copy_links.hpp"
 #include "device/host/cico_executor.hpp"
 #include "device/host/dbt_executor.hpp"
 #include "device/host/hier_executor.hpp"
@@ -126,8 +126,8 @@ bool dbt_carries(Collective collective) {
 bool pairwise_carries(Collective collective) {
   return collective == Collective::kAllToAll;
 }
-bool host_driven_carries(Collective collective) {
-  return device::cuda::HostDrivenExecutor::takes(collective);
+bool zero_copy_carries(Collective collective) {
+  return device::cuda::zero_copy_takes(collective);
 }
 bool kernel_carries(Collective collective) {
   return device::cuda::kernels_carry(collective, device::cuda::KernelLinkage::kAny);
@@ -145,6 +145,12 @@ const char* needs_one_host(const Conditions& conditions, Collective) {
   return conditions.shape.hosts > 1    ? "it is for ranks of one host"
          : conditions.shape.ranks == 1 ? "there is one rank alone"
                                        : nullptr;
+}
+const char* needs_few_ranks_on_one_host(const Conditions& conditions, Collective collective) {
+  if (const char* why = needs_one_host(conditions, collective)) return why;
+  static_assert(device::cuda::ZeroCopyLinks::kMostRanks == 16);
+  return conditions.shape.ranks > device::cuda::ZeroCopyLinks::kMostRanks ? "it is for 16 ranks at the most"
+                                                                          : nullptr;
 }
 const char* needs_readable_memory(const Conditions& conditions, Collective collective) {
   if (const char* why = needs_one_host(conditions, collective)) return why;
@@ -179,6 +185,10 @@ bool any_size(const Conditions&, Collective, std::size_t) {
 }
 bool has_bytes(const Conditions&, Collective collective, std::size_t bytes) {
   return bytes > 0 || collective == Collective::kBarrier;
+}
+/// How many, only some of the ranks know.
+bool may_have_bytes(const Conditions&, Collective collective, std::size_t bytes) {
+  return bytes > 0 || (device::lists_blocks(collective) && collective != Collective::kAllGatherV);
 }
 /// A broadcast and a reduce go in pieces. A rank whose result is not contiguous receives it on its stack
 /// first, the blocks of all ranks at once.

@@ -14,13 +14,14 @@ bool hier_carries(device::Collective collective);
 bool ring_carries(device::Collective collective);
 bool dbt_carries(device::Collective collective);
 bool pairwise_carries(device::Collective collective);
-bool host_driven_carries(device::Collective collective);
+bool zero_copy_carries(device::Collective collective);
 bool kernel_carries(device::Collective collective);
 bool kernel_tree_carries(device::Collective collective);
 
 /// nullptr, or a sentence that says what is missing.
 const char* needs_one_rank(const Conditions& conditions, device::Collective collective);
 const char* needs_one_host(const Conditions& conditions, device::Collective collective);
+const char* needs_few_ranks_on_one_host(const Conditions& conditions, device::Collective collective);
 const char* needs_readable_memory(const Conditions& conditions, device::Collective collective);
 const char* needs_several_hosts(const Conditions& conditions, device::Collective collective);
 const char* needs_equal_hosts(const Conditions& conditions, device::Collective collective);
@@ -29,6 +30,7 @@ const char* needs_few_ranks(const Conditions& conditions, device::Collective col
 
 bool any_size(const Conditions& conditions, device::Collective collective, std::size_t bytes);
 bool has_bytes(const Conditions& conditions, device::Collective collective, std::size_t bytes);
+bool may_have_bytes(const Conditions& conditions, device::Collective collective, std::size_t bytes);
 bool immediate_takes(const Conditions& conditions, device::Collective collective, std::size_t bytes);
 
 bool immediate_suits(const Conditions& conditions, device::Collective collective, std::size_t bytes);

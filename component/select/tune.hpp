@@ -45,10 +45,11 @@ class Tune {
   /// Probes are allowed.
   bool probes(device::Collective collective, std::size_t whole_bytes) const;
   /// For a call whose buffers lie on GPUs on all ranks: one of the table, of those for which
-  /// carries(algorithm) is true, or kStaged. Without a rule for such a call a kernel carries it, if it can.
-  /// Allocates nothing.
+  /// carries(algorithm) is true, or kStaged. Without a rule for such a call kKernel or kZeroCopy, the one
+  /// that is the `faster` one first. Allocates nothing.
   template <class Carries>
-  Algorithm on_devices(device::Collective collective, std::size_t whole_bytes, Carries&& carries) const {
+  Algorithm on_devices(device::Collective collective, std::size_t whole_bytes, Carries&& carries,
+                       Algorithm faster = Algorithm::kKernel) const {
     bool any = false;
     for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) {
       if (!rule->fits(collective, whole_bytes)) continue;
@@ -59,7 +60,9 @@ class Tune {
       any = true;
       if (carries(*rule->algorithm)) return *rule->algorithm;
     }
-    return !any && carries(Algorithm::kKernel) ? Algorithm::kKernel : Algorithm::kStaged;
+    if (any) return Algorithm::kStaged;
+    const Algorithm other = faster == Algorithm::kKernel ? Algorithm::kZeroCopy : Algorithm::kKernel;
+    return carries(faster) ? faster : carries(other) ? other : Algorithm::kStaged;
   }
   /// Some rule is for buffers on GPUs in such calls.
   bool has_rule_on_devices(device::Collective collective, std::size_t whole_bytes) const;

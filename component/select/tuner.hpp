@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -141,10 +142,11 @@ class Tuner {
         for (Window& window : of_collective[size]) window.is_long_ = true;
   }
 
-  /// collective: one that SingleCopyExecutor takes. Sizes (2^(k-1), 2^k] share a window.
+  /// collective: one whose size all ranks know. Sizes (2^(k-1), 2^k] share a window.
   Window& of(device::Collective collective, std::size_t whole_bytes, bool usually_immediate = false) {
     if (collective == device::Collective::kReduceScatterV) collective = device::Collective::kReduceScatter;
     if (collective == device::Collective::kAllGatherV) collective = device::Collective::kAllGather;
+    assert(static_cast<std::size_t>(collective) < kCollectives);
     const auto width = static_cast<std::size_t>(std::bit_width(whole_bytes > 0 ? whole_bytes - 1 : 0));
     return windows_[static_cast<std::size_t>(collective)]
                    [std::clamp(width, kLeastWidth, kLeastWidth + kSizes - 1) - kLeastWidth]
@@ -155,7 +157,7 @@ class Tuner {
   friend struct test::ForcedTuner;
   static constexpr std::size_t kLeastWidth = 14, kSizes = 18;  // to 16 KiB, ... to 2 GiB
   static constexpr std::size_t kLongSize = 20 - kLeastWidth;   // above 512 KiB
-  static constexpr std::size_t kCollectives = static_cast<std::size_t>(device::Collective::kAllToAll) + 1;
+  static constexpr std::size_t kCollectives = static_cast<std::size_t>(device::Collective::kExscan) + 1;
   std::array<std::array<std::array<Window, 2>, kSizes>, kCollectives> windows_;
 };
 

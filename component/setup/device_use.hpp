@@ -17,7 +17,7 @@ enum class DeviceUse : std::uint64_t {
   kNoDriver,     ///< CUDA's driver is not there yet
   kNoKernels,    ///< of this build
   kOtherRules,   ///< coll_loom_tune leaves no call to algorithms on GPUs
-  kReproducible  ///< coll_loom_reproducible, and no rule for host_driven
+  kReproducible  ///< coll_loom_reproducible, and zero_copy is ruled out
 };
 
 /// Of this rank. looks: it looks for devices on this communicator.

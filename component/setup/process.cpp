@@ -254,7 +254,7 @@ const Tune& Process::tune() {
 
 bool Process::wants_devices() noexcept {
   try {
-    return tune().may_use_on_devices(Algorithm::kHostDriven) || tune().may_use_kernels();
+    return tune().may_use_on_devices(Algorithm::kZeroCopy) || tune().may_use_kernels();
   } catch (const std::exception&) {
     return false;
   }

@@ -49,6 +49,7 @@ struct Gpu::Functions {
   Result (*destroy_stream)(void*);
   Result (*synchronize)(void*);
   Result (*get_pointer_attribute)(void*, int, Address);
+  Result (*get_range)(Address*, std::size_t*, Address);
   Result (*get_device)(int*, int);
   Result (*get_uuid)(std::byte*, int);
   Result (*get_attribute)(int*, int, int);
@@ -75,6 +76,7 @@ struct Gpu::Functions {
     driver.find(destroy_stream, "cuStreamDestroy_v2");
     driver.find(synchronize, "cuStreamSynchronize");
     driver.find(get_pointer_attribute, "cuPointerGetAttribute");
+    driver.find(get_range, "cuMemGetAddressRange_v2");
     driver.find(get_device, "cuDeviceGet");
     driver.find(get_uuid, "cuDeviceGetUuid_v2");
     driver.find(get_attribute, "cuDeviceGetAttribute");
@@ -263,12 +265,35 @@ MemoryHandle Gpu::share(std::byte* memory) const {
       return handle;
     }
   }
+  const Result result = get_handle(handle);
+  check(result, "memory of a GPU is shared with other processes");
+  return handle;
+}
+
+int Gpu::get_handle(MemoryHandle& handle) const {
   const Current current(*this);
   current.check();
   IpcHandle raw;
-  check(functions_->get_handle(&raw, address_of(memory)), "memory of a GPU is shared with other processes");
-  std::memcpy(handle.driver.data(), raw.bytes, sizeof(raw.bytes));
-  return handle;
+  const Result result = functions_->get_handle(&raw, handle.address);
+  if (result == kSuccess) std::memcpy(handle.driver.data(), raw.bytes, sizeof(raw.bytes));
+  return result;
+}
+
+std::optional<MemoryHandle> Gpu::try_share(std::uint64_t begin) const {
+  MemoryHandle handle{.pid = ::getpid(), .address = begin};
+  return get_handle(handle) == kSuccess ? std::optional(handle) : std::nullopt;
+}
+
+Gpu::Allocation Gpu::allocation_of(const void* address) const {
+  const Current current(*this);
+  current.check();
+  Allocation found;
+  std::size_t bytes = 0;
+  if (functions_->get_pointer_attribute(&found.id, kBufferId, address_of(address)) != kSuccess ||
+      functions_->get_range(&found.begin, &bytes, address_of(address)) != kSuccess)
+    return {};
+  found.bytes = bytes;
+  return found;
 }
 
 void Gpu::close_handle(std::byte* memory) noexcept {
@@ -327,8 +352,9 @@ void* Gpu::module(int op, Type type) {
   throw Error(ErrorCode::kDevice, why_not);
 }
 
-void* Gpu::kernel(int kind, int op, Type type) {
-  constexpr const char* kKinds[] = {"reduce", "collective"};
+void* Gpu::kernel(int kind, std::optional<Op> of, Type type) {
+  constexpr const char* kKinds[] = {"combine", "collective"};
+  const int op = of ? static_cast<int>(*of) : kMove;
   type = kernel_type(op, type);
   std::atomic<void*>& known =
       kernels_[static_cast<std::size_t>(kind)][static_cast<std::size_t>(op)][static_cast<std::size_t>(type)];

@@ -64,6 +64,14 @@ class Gpu {
   std::byte* allocate_on_host(std::size_t bytes);
   void release_on_host(std::byte* memory) noexcept;
   MemoryHandle share(std::byte* memory) const;
+  /// Any memory of the program's. An id of 0: the driver does not know it.
+  struct Allocation {
+    std::uint64_t id = 0;  ///< the driver's number for it, which never recurs
+    std::uint64_t begin = 0, bytes = 0;
+  };
+  Allocation allocation_of(const void* address) const;
+  /// Of what begins there. Nothing: CUDA's IPC does not share such memory.
+  std::optional<MemoryHandle> try_share(std::uint64_t begin) const;
   /// Closes what the memory's handle keeps open; afterwards no process can attach it.
   void close_handle(std::byte* memory) noexcept;
   /// Where this process reaches a peer's memory, on this GPU or on another that this one has a path to. For
@@ -74,10 +82,8 @@ class Gpu {
   /// For set-up: waits for no other stream, and has ended on return.
   void copy(void* to, const void* from, std::size_t bytes);
   /// As the driver knows it; loaded at its first use. No op: data is only moved, as kUint8.
-  void* reduce_kernel(Op op, Type type) { return kernel(0, static_cast<int>(op), type); }
-  void* collective_kernel(std::optional<Op> op, Type type) {
-    return kernel(1, op ? static_cast<int>(*op) : kMove, type);
-  }
+  void* combine_kernel(std::optional<Op> op, Type type) { return kernel(0, op, type); }
+  void* collective_kernel(std::optional<Op> op, Type type) { return kernel(1, op, type); }
   /// Of collective_kernel(): blocks that the GPU holds at once where nothing else is on it.
   unsigned resident_blocks(std::optional<Op> op, Type type);
   GpuFacts facts() const;
@@ -94,7 +100,8 @@ class Gpu {
     std::string why_not;
   };
   void* module(int op, Type type);
-  void* kernel(int kind, int op, Type type);
+  void* kernel(int kind, std::optional<Op> op, Type type);
+  int get_handle(MemoryHandle& handle) const;
   std::byte* allocate_any(std::size_t bytes, Memory kind);
   void release_any(std::byte* memory) noexcept;
   std::byte* keep(VirtualMemory memory);

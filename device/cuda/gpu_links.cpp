@@ -2,15 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "device/cuda/link_check.hpp"
 
 namespace loom::device::cuda {
 
 /// In host memory that all ranks share.
 struct GpuLinks::Flags {
-  alignas(kCacheLine) RoundFlags rounds;
-  alignas(kCacheLine) StepFlag left;   ///< 1 when the rank has detached from the others' memory
-  alignas(kCacheLine) StepFlag begun;  ///< the call that the rank has enqueued last
+  ZeroCopyBoard board;
+  alignas(kCacheLine) StepFlag abandoned;  ///< 1 when the rank uses these links no more
+  StepFlag left;                           ///< 1 when the rank has detached from the others' memory
+  alignas(kCacheLine) StepFlag begun;      ///< the call that the rank has enqueued last
   /// The last one that waits for no work of the rank's program, as far as its host has asked.
   StepFlag free_to_run;
 };
@@ -23,8 +26,8 @@ namespace {
 
 /// Beside the slots: tables and words, and what a driver rounds up to.
 constexpr std::size_t kBeside = 2 * 1024 * 1024;
-/// With smaller banks a round would be mostly launches (an estimate; not measured).
-constexpr std::size_t kLeastBankBytes = 256 * 1024;
+/// With smaller ones a round would be mostly the host's part (an estimate; not measured).
+constexpr std::size_t kLeastBounceBytes = 256 * 1024;
 
 }  // namespace
 
@@ -40,16 +43,15 @@ std::optional<GpuLinks::Form> GpuLinks::fitting(Form form, int ranks, std::uint6
     if (!form.kernels.shapes.empty()) form.kernels.shapes.resize(static_cast<std::size_t>(form.channels));
   };
   while (form.bytes(ranks) + kBeside > room) {
-    const bool has_cico = form.kind != Kind::kKernel, has_channels = form.kind != Kind::kHostDriven;
-    const std::size_t channels_bytes = form.bytes(ranks) - form.cico_bytes();
-    if (has_channels && form.channels > 1 && channels_bytes >= form.cico_bytes())
+    const std::size_t of_channels = form.bytes(ranks) - form.zero_copy_bytes();
+    if (form.channels > 1 && of_channels >= form.zero_copy_bytes())
       halve_channels();
-    else if (has_cico && form.bank_bytes > kLeastBankBytes)
-      form.bank_bytes /= 2;
-    else if (has_channels && form.channels > 1)
+    else if (form.bounce_bytes > kLeastBounceBytes)
+      form.bounce_bytes /= 2;
+    else if (form.channels > 1)
       halve_channels();
-    else if (form.kind == Kind::kBoth)
-      form = Kind::kHostDriven;
+    else if (form.has_kernels() && form.zero_copy())
+      form.channels = 0;
     else
       return {};
   }
@@ -62,7 +64,8 @@ GpuLinks::GpuLinks(std::shared_ptr<Gpu> gpu, const Form& form, int ranks, Gpu::M
       memory_kind_(memory),
       bytes_(form.bytes(ranks)),
       segment_(Segment::create(sizeof(Flags))),
-      memory_(gpu_->allocate(bytes_ + sizeof(Word), memory), Release{gpu_.get()}),
+      memory_(gpu_->allocate(bytes_ + (1 + static_cast<std::size_t>(ranks)) * sizeof(Word), memory),
+              Release{gpu_.get()}),
       scratch_(gpu_->allocate(sizeof(Word)), Release{gpu_.get()}),
       stream_(std::make_unique<GpuStream>(*gpu_)),
       shared_(gpu_->share(memory_.get())) {}
@@ -82,20 +85,19 @@ void GpuLinks::connect(std::span<const Handle> handles, int self) {
   self_ = self;
   handles_.assign(handles.begin(), handles.end());
   mapped_.assign(handles.size(), nullptr);
-  std::vector<RoundFlags*> rounds;
+  std::vector<ZeroCopyBoard*> boards;
   // All flags before any memory: then this rank sees who has left, even if attaching the memory fails.
   for (std::size_t rank = 0; rank < handles.size(); ++rank) {
     attached_.push_back(static_cast<int>(rank) == self ? segment_ : Segment::attach(handles[rank].flags));
-    rounds.push_back(&flags_in(attached_.back()).rounds);
+    boards.push_back(&flags_in(attached_.back()).board);
   }
   for (std::size_t rank = 0; rank < handles.size(); ++rank)
     mapped_[rank] = static_cast<int>(rank) == self ? memory_.get() : gpu_->attach(handles[rank].memory);
-  if (form_.kind != Kind::kKernel)
-    cico_.emplace(*stream_, mapped_, form_.bank_bytes, std::move(rounds), self);
-  if (form_.kind != Kind::kHostDriven) {
-    std::vector<std::byte*> behind_cico = mapped_;
-    for (std::byte*& memory : behind_cico) memory += form_.cico_bytes();
-    kernels_.emplace(*stream_, self, behind_cico, form_.of_kernels(static_cast<int>(handles.size())));
+  if (form_.zero_copy()) zero_copy_.emplace(*stream_, mapped_, form_.bounce_bytes, std::move(boards), self);
+  if (form_.has_kernels()) {
+    std::vector<std::byte*> of_kernels = mapped_;
+    for (std::byte*& memory : of_kernels) memory += form_.zero_copy_bytes();
+    kernels_.emplace(*stream_, self, of_kernels, form_.of_kernels(static_cast<int>(handles.size())));
   }
   const std::uint64_t word = word_of(handles_[static_cast<std::size_t>(self)]);
   gpu_->copy(memory_.get() + bytes_, &word, sizeof(word));
@@ -111,13 +113,23 @@ bool GpuLinks::delivers() {
     gpu_->copy(scratch_.get(), at, sizeof(found));
     gpu_->copy(&found, scratch_.get(), sizeof(found));
     all &= found == word_of(handles_[rank]);
-    if (!cico_) continue;
-    stream_->reduce(kCheckOp, kCheckType, {.out = scratch_.get(), .in = {at, at}, .operands = 2, .count = 1});
+    if (!zero_copy_) continue;
+    std::byte* const there = mapped_[rank] + bytes_ + (1 + static_cast<std::size_t>(self_)) * sizeof(Word);
+    stream_->combine(kCheckOp, kCheckType,
+                     {.operands = 2, .results = 2, .count = 1, .in = {at, at}, .out = {scratch_.get(), there}});
     stream_->synchronize();
     gpu_->copy(&found, scratch_.get(), sizeof(found));
     all &= found == 2 * word_of(handles_[rank]);
   }
   return all;
+}
+
+bool GpuLinks::has_been_reached() {
+  if (!zero_copy_) return true;
+  std::vector<Word> found(handles_.size());
+  gpu_->copy(found.data(), memory_.get() + bytes_ + sizeof(Word), found.size() * sizeof(Word));
+  return std::ranges::all_of(
+      found, [&](Word word) { return word == 2 * word_of(handles_[static_cast<std::size_t>(self_)]); });
 }
 
 void GpuLinks::check_kernels(std::chrono::milliseconds limit) {
@@ -137,12 +149,12 @@ void GpuLinks::close_handles() noexcept {
 }
 
 void GpuLinks::abandon() noexcept {
-  flags_in(segment_).rounds.filled.publish(StepFlag::kAbandoned);
+  flags_in(segment_).abandoned.publish(1);
 }
 
 void GpuLinks::check_peers() const {
   for (std::size_t rank = 0; rank < attached_.size(); ++rank)
-    if (flags_in(attached_[rank]).rounds.filled.value() == StepFlag::kAbandoned)
+    if (flags_in(attached_[rank]).abandoned.value() != 0)
       throw Error(ErrorCode::kGivenUp, fmt::format("Rank {} gave up on this communicator.", rank));
 }
 
@@ -171,7 +183,7 @@ void GpuLinks::leave() noexcept {
   } catch (const Error&) {  // the GPU has failed: nothing runs there any more
   }
   kernels_.reset();
-  cico_.reset();
+  zero_copy_.reset();
   stream_.reset();
   for (std::size_t rank = 0; rank < mapped_.size(); ++rank) {
     if (static_cast<int>(rank) != self_ && mapped_[rank] != nullptr)

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "device/cuda/host_driven_executor.hpp"
 #include "device/cuda/kernel_links.hpp"
+#include "device/cuda/zero_copy_links.hpp"
 #include "device/link/shared_memory.hpp"
 
 namespace loom::device::cuda {
@@ -27,27 +27,25 @@ class GpuLinks {
     SegmentHandle flags;
     MemoryHandle memory;
   };
-  /// The executor that the memory is for. All ranks' kernels must be resident at once (see Sharing).
-  enum class Kind { kHostDriven, kKernel, kBoth };
-
-  /// How much memory there is, and what kernels may do in it; the same on all ranks.
+  /// Which executors there are links for, how much memory that takes, and what kernels may do in it; the same
+  /// on all ranks.
   struct Form {
-    Form(Kind wanted) : kind(wanted) {}  // NOLINT(google-explicit-constructor)
-    Kind kind;
-    std::size_t bank_bytes = GpuCicoBuffers::kBankBytes;
-    int channels = kMostChannels;
-    KernelChannels kernels = {};  ///< so many shapes; none: rings and trees in order of rank
+    std::size_t bounce_bytes = ZeroCopyLinks::kBounceBytes;  ///< 0: no links for zero copy
+    int channels = kMostChannels;  ///< 0: no links between kernels. Else all must be resident at once
+    KernelChannels kernels = {};   ///< so many shapes; none: rings and trees in order of rank
 
-    std::size_t cico_bytes() const { return kind == Kind::kKernel ? 0 : GpuCicoBuffers::bytes(bank_bytes); }
+    bool zero_copy() const { return bounce_bytes > 0; }
+    bool has_kernels() const { return channels > 0; }
+    std::size_t zero_copy_bytes() const { return ZeroCopyLinks::bytes(bounce_bytes); }
     /// With the shapes that there are.
     KernelChannels of_kernels(int ranks) const;
     /// Of each rank's GPU.
     std::size_t bytes(int ranks) const {
-      return cico_bytes() + (kind == Kind::kHostDriven ? 0 : kernel_bytes(ranks, of_kernels(ranks)));
+      return zero_copy_bytes() + (has_kernels() ? kernel_bytes(ranks, of_kernels(ranks)) : 0);
     }
   };
-  /// The largest form that takes no more than `room` bytes: with smaller banks, fewer channels, or, if kBoth
-  /// is wanted, the CICO buffers alone. Nothing: there is none.
+  /// The largest form that takes no more than `room` bytes: with fewer channels, smaller bounce buffers, or
+  /// those alone. Nothing: there is none.
   static std::optional<Form> fitting(Form form, int ranks, std::uint64_t room);
 
   /// memory: the kind that the ranks share, the same on all of them.
@@ -60,15 +58,17 @@ class GpuLinks {
   Handle handle() noexcept;
   /// handles: by rank. Puts a word into this rank's memory.
   void connect(std::span<const Handle> handles, int self);
-  /// Whether this GPU reads every rank's word, by copies and, for the CICO buffers, by kernels: peer access
-  /// may be announced and not work.
+  /// Whether this GPU reads every rank's word, by copies and, for zero copy, by kernels: peer access may be
+  /// announced and not work. Writes every rank a word by kernels.
   bool delivers();
-  /// Where there are links of kernels: tries them with all other ranks (link_check.hpp). Throws Error, and
-  /// lets the others know.
+  /// Whether every rank's word has come here.
+  bool has_been_reached();
+  /// Where there are links between kernels: tries them with all other ranks (link_check.hpp). Throws Error,
+  /// and lets the others know.
   void check_kernels(std::chrono::milliseconds limit);
 
   const Form& form() const noexcept { return form_; }
-  GpuCicoBuffers& cico() noexcept { return *cico_; }
+  ZeroCopyLinks& zero_copy() noexcept { return *zero_copy_; }
   KernelLinks& kernels() noexcept { return *kernels_; }
   /// The memory is still there, and the context.
   bool is_alive() const noexcept { return scratch_ && gpu_->is_alive(); }
@@ -111,14 +111,14 @@ class GpuLinks {
   Gpu::Memory memory_kind_;
   std::size_t bytes_;
   Segment segment_;
-  Owned memory_;   ///< bytes_, the CICO buffers first, and a word behind
+  Owned memory_;   ///< bytes_, the bounce buffers first, and behind them a word, and one from each rank
   Owned scratch_;  ///< a word
   std::unique_ptr<GpuStream> stream_;
   MemoryHandle shared_;
   std::vector<Handle> handles_;
   std::vector<Segment> attached_;   ///< by rank
   std::vector<std::byte*> mapped_;  ///< by rank; nullptr: not, or no longer
-  std::optional<GpuCicoBuffers> cico_;
+  std::optional<ZeroCopyLinks> zero_copy_;
   std::optional<KernelLinks> kernels_;
   int self_ = -1;
   std::uint64_t calls_ = 0;  ///< that this rank has enqueued

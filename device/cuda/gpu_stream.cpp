@@ -6,6 +6,7 @@
 
 #include "device/cuda/driver_interface.hpp"
 #include "device/reduce/reduce.hpp"
+#include "device/schedule/divide_up.hpp"
 
 namespace loom::device::cuda {
 namespace {
@@ -102,18 +103,20 @@ void GpuStream::launch(void* kernel, std::size_t blocks, unsigned threads, void*
         "a kernel is launched");
 }
 
-void GpuStream::reduce(Op op, Type type, const ReduceArgs& args) {
-  if (args.count == 0) return;
+void GpuStream::combine(std::optional<Op> op, Type type, const CombineArgs& args) {
   constexpr std::size_t kVector = sizeof(steps::Vector);
-  const std::size_t vectors = (args.count * size_of(type) + kVector - 1) / kVector,
-                    blocks = (vectors + kReduceThreads - 1) / kReduceThreads;
-  ReduceArgs copied = args;
-  launch(gpu_.reduce_kernel(op, type), std::min(blocks, kMostBlocks), kReduceThreads, &copied);
+  const std::size_t most = args.how == CombineArgs::How::kCopies
+                               ? *std::max_element(args.counts, args.counts + args.operands)
+                               : args.count,
+                    vectors = divide_up(most * size_of(type), kVector),
+                    blocks = divide_up(vectors, std::size_t{kCombineThreads});
+  CombineArgs copied = args;
+  launch(gpu_.combine_kernel(op, type), std::clamp<std::size_t>(blocks, 1, kMostBlocks), kCombineThreads,
+         &copied);
 }
 
-void GpuStream::prepare_reduce(Op op, Type type) {
-  ReduceArgs nothing;
-  launch(gpu_.reduce_kernel(op, type), 1, kReduceThreads, &nothing);
+void GpuStream::prepare_combine(std::optional<Op> op, Type type) {
+  combine(op, type, {});
   synchronize();
 }
 

@@ -30,14 +30,15 @@ class GpuStream {
   /// Whether what follow_program() has found there has ended. A query of the driver.
   bool program_has_ended() const;
   void copy(void* to, const void* from, std::size_t bytes);
-  void reduce(Op op, Type type, const ReduceArgs& args);
-  /// A kernel that performs the collective; one block for each channel. No op: data is only moved, as kUint8.
+  /// No op: data is only moved, as kUint8.
+  void combine(std::optional<Op> op, Type type, const CombineArgs& args);
+  /// A kernel that performs the collective; one block for each channel. No op as for combine().
   void perform(std::optional<Op> op, Type type, const CollectiveArgs& args, unsigned channels);
   /// Whether all that was enqueued has ended.
   bool is_idle() const;
   void synchronize();
-  /// Loads reduce()'s kernel, launches it with nothing to do, and waits for it.
-  void prepare_reduce(Op op, Type type);
+  /// Loads combine()'s kernel, launches it with nothing to do, and waits for it.
+  void prepare_combine(std::optional<Op> op, Type type);
 
  private:
   struct Functions;

@@ -3,8 +3,8 @@
 //
 // There are kernels for each operation of device/reduce/operations.hpp, by its number, and for data that is
 // only moved, as one more operation. Each has a kernel of both kinds for each type, by its number:
-// loom_reduce_0_8, loom_collective_0_8. Signed integers take those of unsigned ones where these give the same
-// bits.
+// loom_combine_0_8, loom_collective_0_8. Signed integers take those of unsigned ones where these give the
+// same bits.
 #pragma once
 
 #include <tuple>
@@ -38,16 +38,33 @@ inline constexpr bool has_kernel =
                  : steps::on_device<TypeOf<kType>>&& kernel_type(kOp, Type{kType}) == Type{kType} &&
                        std::is_invocable_v<OperationOf<kOp>, TypeOf<kType>, TypeOf<kType>>;
 
-/// loom_reduce_<op>_<type>: out = op over the operands, in order. `out` may be one of them.
-struct ReduceArgs {
-  static constexpr int kMostOperands = 8;
-
-  void* out = nullptr;
-  const void* in[kMostOperands] = {};
-  int operands = 0;  ///< at least two
-  std::size_t count = 0;
+/// Whom a kernel tells that it has ended.
+struct LaunchWords {
+  Word* arrived = nullptr;  ///< in device memory: blocks of this launch that have come to their end; 0 before
+  Word* ended = nullptr;    ///< on the host: the last block writes `launch` here. nullptr: nobody is told
+  Word launch = 0;          ///< this launch's number
 };
-inline constexpr unsigned kReduceThreads = 512;
+
+/// loom_combine_<op>_<type>: operands anywhere, of one length, in their order; results anywhere. A result may
+/// be an operand.
+struct CombineArgs {
+  static constexpr int kMost = 16;  ///< operands, and results
+  enum class How : int {
+    kFold,    ///< each result is op over all operands
+    kScan,    ///< result k is op over operands 0 to k
+    kExscan,  ///< result k is op over operands 0 to k - 1. There is none for the first one
+    kCopies   ///< result k is operand k, of counts[k] elements. For data that is only moved
+  };
+
+  How how = How::kFold;
+  int operands = 0, results = 0;  ///< at least one each, and as many unless kFold
+  std::size_t count = 0;
+  const void* in[kMost] = {};
+  void* out[kMost] = {};
+  std::size_t counts[kMost] = {};
+  LaunchWords words = {};
+};
+inline constexpr unsigned kCombineThreads = 512;
 
 /// loom_collective_<op>_<type>: one block for each channel.
 struct CollectiveArgs {
@@ -57,10 +74,8 @@ struct CollectiveArgs {
   const Word* abandoned = nullptr;     ///< every wait ends once this is not 0
   Word* failed = nullptr;              ///< set when a wait has ended so
   Word* left = nullptr;                ///< set when a block has left: launch it all again, with task.resumes
-  Word* arrived = nullptr;  ///< in device memory: blocks of this launch that have come to their end; 0 before
-  Word* ended = nullptr;    ///< on the host: the last block writes `launch` here
-  Word launch = 0;          ///< this launch's number on these links
-  unsigned patience = 0;    ///< see steps::WayOut
+  LaunchWords words;
+  unsigned patience = 0;  ///< see steps::WayOut
 };
 inline constexpr unsigned kCollectiveThreads = 512;
 static_assert(kCollectiveThreads <= steps::kMostThreads);

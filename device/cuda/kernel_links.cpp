@@ -58,8 +58,7 @@ void KernelLinks::start(steps::Task task, std::optional<Op> op, Type type, int c
            .abandoned = &words_->abandoned,
            .failed = &words_->failed,
            .left = &words_->left,
-           .arrived = reinterpret_cast<Word*>(table_ + table_bytes_),
-           .ended = &words_->ended,
+           .words = {.arrived = reinterpret_cast<Word*>(table_ + table_bytes_), .ended = &words_->ended},
            .patience = kPatience};
   op_ = op;
   type_ = type;
@@ -78,7 +77,7 @@ KernelLinks::Choice KernelLinks::choose(Collective collective, std::size_t bytes
 
 void KernelLinks::launch() {
   steps::store_release(&words_->left, 0);
-  args_.launch = launches_ + 1;
+  args_.words.launch = launches_ + 1;
   stream_.perform(op_, type_, args_, blocks_);
   ++launches_;
 }

@@ -154,17 +154,18 @@ KernelWays::KernelWays(int ranks, const KernelChannels& channels)
       channels_(static_cast<int>(channels.shapes.size())),
       may_ll128_(channels.may_ll128),
       over_nvlink_(channels.over_nvlink),
-      exchange_over_nvlink_(channels.exchange_over_nvlink),
       rings_(kind_of(channels, LinkKind::kRing, ranks)),
       trees_(kind_of(channels, LinkKind::kTree, ranks)),
-      exchange_gbps_(channels.exchange_gbps > 0 ? channels.exchange_gbps : rings_.gbps) {}
+      speeds_(channels.speeds) {
+  if (speeds_.exchange_gbps <= 0) speeds_.exchange_gbps = rings_.gbps;
+}
 
 double KernelWays::us(const KernelWay& way, std::size_t bytes) const {
   const bool by_tree = steps::links_of(way.algorithm) == LinkKind::kTree;
   const Kind& kind = by_tree ? trees_ : rings_;
   const ProtocolCosts& costs = costs_of(way.protocol);
   const Latencies& latencies = by_tree ? costs.tree : costs.ring;
-  const bool near = steps::is_pairwise(way.algorithm) ? exchange_over_nvlink_ : over_nvlink_;
+  const bool near = steps::is_pairwise(way.algorithm) ? speeds_.over_nvlink : over_nvlink_;
   const double hop_us = near ? latencies.nvlink_us : latencies.pci_us;
   const double channel_bytes_per_us = kBytesPerUs * costs.efficiency * kind.gbps / kind.channels,
                bytes_per_us = channel_bytes_per_us * way.channels;
@@ -181,27 +182,34 @@ double KernelWays::us(const KernelWay& way, std::size_t bytes) const {
   };
   // A block moves no more than this, and each rank sends to all others in turn.
   const double exchanged_per_us =
-      kBytesPerUs * costs.efficiency * std::min(exchange_gbps_, way.channels * kSomeGbps);
-  switch (way.algorithm) {
-    case Algorithm::kOneShot:
-      return latencies.call_us + hop_us + whole * (ranks_ - 1) / exchanged_per_us;
-    case Algorithm::kTwoShot:
-      return latencies.call_us + 2 * hop_us + 2 * whole * (ranks_ - 1) / ranks_ / exchanged_per_us;
-    case Algorithm::kAllreduceRing:
-      return latencies.call_us + 2 * kind.hops * hop_us + 2 * in_chunks;
-    case Algorithm::kReduceScatterRing:
-    case Algorithm::kAllGatherRing:
-      return latencies.call_us + kind.hops * hop_us + in_chunks;
-    // The search reserves one direction of a tree's links. An all-reduce uses both, and so does a call whose
-    // root is in the middle.
-    case Algorithm::kAllreduceTree:
-      return flowing(2 * kind.hops, 2 * whole);
-    case Algorithm::kBroadcastTree:
-    case Algorithm::kReduceTree:
-      return flowing(std::min(2 * kind.hops, ranks_ - 1), 2 * whole);
-    default:
-      return flowing(kind.hops, whole);
-  }
+      kBytesPerUs * costs.efficiency * std::min(speeds_.exchange_gbps, way.channels * kSomeGbps);
+  const auto over_links = [&] {
+    switch (way.algorithm) {
+      case Algorithm::kOneShot:
+        return latencies.call_us + hop_us + whole * (ranks_ - 1) / exchanged_per_us;
+      case Algorithm::kTwoShot:
+        return latencies.call_us + 2 * hop_us + 2 * whole * (ranks_ - 1) / ranks_ / exchanged_per_us;
+      case Algorithm::kAllreduceRing:
+        return latencies.call_us + 2 * kind.hops * hop_us + 2 * in_chunks;
+      case Algorithm::kReduceScatterRing:
+      case Algorithm::kAllGatherRing:
+        return latencies.call_us + kind.hops * hop_us + in_chunks;
+      // The search reserves one direction of a tree's links. An all-reduce uses both, and so does a call
+      // whose root is in the middle.
+      case Algorithm::kAllreduceTree:
+        return flowing(2 * kind.hops, 2 * whole);
+      case Algorithm::kBroadcastTree:
+      case Algorithm::kReduceTree:
+        return flowing(std::min(2 * kind.hops, ranks_ - 1), 2 * whole);
+      default:
+        return flowing(kind.hops, whole);
+    }
+  };
+  // Slots are written and read beside the buffers.
+  const bool reduces_all = way.algorithm == Algorithm::kAllreduceRing ||
+                           way.algorithm == Algorithm::kAllreduceTree ||
+                           way.algorithm == Algorithm::kTwoShot || way.algorithm == Algorithm::kOneShot;
+  return std::max(over_links(), latencies.call_us + memory_us(speeds_, reduces_all ? 5 : 3, bytes));
 }
 
 KernelWay KernelWays::way(Collective collective, std::size_t bytes, KernelLinkage linkage) const {

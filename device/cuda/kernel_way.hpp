@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/call.h"
+#include "device/cuda/zero_copy_cost.hpp"
 #include "device/steps/layout.hpp"
 
 namespace loom::device::cuda {
@@ -24,9 +25,8 @@ struct KernelChannels {
   std::vector<steps::ChannelShape> shapes = {};
   bool may_ll128 = false;    ///< lines of 128 bytes stay whole between all ranks (nvlink_peers_for_ll128)
   bool over_nvlink = false;  ///< nothing slower lies between neighbours in rings and trees
-  bool exchange_over_nvlink = false;    ///< nor between any two ranks
   double ring_gbps = 0, tree_gbps = 0;  ///< of the first channel's ring, and of its trees; 0: not known
-  double exchange_gbps = 0;  ///< what each rank sends while all send as much to all others; 0: not known
+  GpuSpeeds speeds = {};
 
   /// That have such links.
   int count(steps::LinkKind kind) const;
@@ -68,9 +68,9 @@ class KernelWays {
   static Kind kind_of(const KernelChannels& channels, steps::LinkKind links, int ranks);
 
   int ranks_, channels_;
-  bool may_ll128_, over_nvlink_, exchange_over_nvlink_;
+  bool may_ll128_, over_nvlink_;
   Kind rings_, trees_;
-  double exchange_gbps_;
+  GpuSpeeds speeds_;
 };
 
 /// A Task of a call's sizes (see steps::Task), equal on all ranks. Chunks are whole lines, so that vectors

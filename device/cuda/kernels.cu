@@ -1,5 +1,5 @@
 // kernels.cu -- the kernels of one operation (LOOM_OP, by number), for every type or for one (LOOM_TYPE):
-// reductions of what lies in memory, for the host-driven executor, and whole collectives, for the kernel
+// combinations of what lies in memory, for zero copy, and whole collectives over links, for the kernel
 // executor. Compiled by nvcc or clang, to images that the driver loads. Never run on a GPU so far.
 #ifdef __CUDA__  // clang
 #include "device/cuda/without_toolkit.hpp"
@@ -44,33 +44,68 @@ class Warps {
   int size_, number_;
 };
 
-/// Reduces several vectors at a time. A Buffer assembles those that are partial or not aligned as vectors.
-template <class T>
-__device__ void reduce(const ReduceArgs& args) {
-  using steps::Buffer;
-  using steps::Vector;
-  const std::size_t vectors = divide_up(args.count, steps::elems_in<T, Vector>),
-                    stride = std::size_t{gridDim.x} * blockDim.x;
-  const auto operand = [&](int k) {
-    return Buffer<const T, Vector>(static_cast<const T*>(args.in[k]), args.count);
-  };
-  const Buffer<T, Vector> out(static_cast<T*>(args.out), args.count);
+/// Calls body(first, stride) for the vectors of this thread, several at a time: first, first + stride, and so
+/// on.
+template <class Body>
+__device__ void for_vectors(std::size_t vectors, Body&& body) {
+  const std::size_t stride = std::size_t{gridDim.x} * blockDim.x;
   for (std::size_t first = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; first < vectors;
-       first += stride * steps::kUnroll) {
-    Vector value[steps::kUnroll];
+       first += stride * steps::kUnroll)
+    body(first, stride);
+}
+
+/// Several vectors of all operands at a time. A Buffer assembles those that are partial or not aligned as
+/// vectors. An element is stored when the thread has read it of all operands that it overwrites.
+template <class T>
+__device__ void combine(const CombineArgs& args) {
+  using steps::Buffer;
+  using steps::kUnroll;
+  using steps::Vector;
+  const std::size_t vectors = divide_up(args.count, steps::elems_in<T, Vector>);
+  const bool folds = args.how == CombineArgs::How::kFold, excludes = args.how == CombineArgs::How::kExscan;
+  for_vectors(vectors, [&](std::size_t first, std::size_t stride) {
+    Vector value[kUnroll];
+    const auto store = [&](int k) {
+      const Buffer<T, Vector> out(static_cast<T*>(args.out[k]), args.count);
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u)
+        if (first + u * stride < vectors) out.store(first + u * stride, value[u]);
+    };
     for (int k = 0; k < args.operands; ++k) {
-      const auto from = operand(k);
-      Vector next[steps::kUnroll] = {};
+      const Buffer<const T, Vector> in(static_cast<const T*>(args.in[k]), args.count);
+      Vector next[kUnroll] = {};
 #pragma unroll
-      for (int u = 0; u < steps::kUnroll; ++u)
-        if (first + u * stride < vectors) next[u] = from.load(first + u * stride);
+      for (int u = 0; u < kUnroll; ++u)
+        if (first + u * stride < vectors) next[u] = in.load(first + u * stride);
+      if (excludes && k > 0) store(k);
 #pragma unroll
-      for (int u = 0; u < steps::kUnroll; ++u)
+      for (int u = 0; u < kUnroll; ++u)
         value[u] = k == 0 ? next[u] : steps::combine<Operation, T>(value[u], next[u]);
+      if (!folds && !excludes) store(k);
     }
+    for (int k = 0; folds && k < args.results; ++k) store(k);
+  });
+}
+
+/// Blocks, one after the other.
+template <class T>
+__device__ void copy_all(const CombineArgs& args) {
+  using steps::Buffer;
+  using steps::kUnroll;
+  using steps::Vector;
+  for (int k = 0; k < args.operands; ++k) {
+    const std::size_t count = args.counts[k], vectors = divide_up(count, steps::elems_in<T, Vector>);
+    const Buffer<const T, Vector> in(static_cast<const T*>(args.in[k]), count);
+    const Buffer<T, Vector> out(static_cast<T*>(args.out[k]), count);
+    for_vectors(vectors, [&](std::size_t first, std::size_t stride) {
+      Vector value[kUnroll];
 #pragma unroll
-    for (int u = 0; u < steps::kUnroll; ++u)
-      if (first + u * stride < vectors) out.store(first + u * stride, value[u]);
+      for (int u = 0; u < kUnroll; ++u)
+        if (first + u * stride < vectors) value[u] = in.load(first + u * stride);
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u)
+        if (first + u * stride < vectors) out.store(first + u * stride, value[u]);
+    });
   }
 }
 
@@ -80,6 +115,28 @@ __device__ bool is_last(Word* arrived) {
   Word before;
   asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], 1;" : "=l"(before) : "l"(arrived) : "memory");
   return before == gridDim.x - 1;
+}
+
+/// By all threads of a block, at their end. The host waits for the word, and not for the kernel: once it is
+/// there, all that the kernel has written is, for everybody. (What a block has written for the next kernel
+/// alone is there for it, because that one waits for this one.)
+__device__ void tell_end(const LaunchWords& words) {
+  if (words.ended == nullptr) return;
+  __syncthreads();
+  if (threadIdx.x != 0 || !is_last(words.arrived)) return;
+  *words.arrived = 0;  // for the next launch, which begins when this one has ended
+  steps::store_release(words.ended, words.launch);
+}
+
+template <class T>
+__device__ void perform(const CombineArgs& args) {
+  if constexpr (LOOM_OP == kMove)
+    if (args.how == CombineArgs::How::kCopies) {
+      copy_all<T>(args);
+      return tell_end(args.words);
+    }
+  combine<T>(args);
+  tell_end(args.words);
 }
 
 template <class T>
@@ -92,22 +149,15 @@ __device__ void collective(const CollectiveArgs& args) {
   for (unsigned i = threadIdx.x; i < kWords; i += blockDim.x) words[i] = in_memory[i];
   __syncthreads();
   Warps group(steps::groups_of(args.task.algorithm));
-  const steps::Outcome outcome = steps::perform<Operation, T>(
-      group, group.number(), args.task, channel, args.form, {args.abandoned, args.patience});
+  const steps::Outcome outcome = steps::perform<Operation, T>(group, group.number(), args.task, channel,
+                                                              args.form, {args.abandoned, args.patience});
   __syncthreads();
   for (unsigned i = threadIdx.x; i < kWords; i += blockDim.x) in_memory[i] = words[i];
   if (group.index() == 0) {
     if (outcome == steps::Outcome::kAbandoned) steps::store_release(args.failed, 1);
     if (outcome == steps::Outcome::kLeft) steps::store_release(args.left, 1);
   }
-  __syncthreads();
-  // The host waits for the word, and not for the kernel: once it is there, all results are, for everybody, and
-  // so are the words that say how the launch went. (The channels, which the block has just written, are there
-  // for the next kernel, which waits for this one.)
-  if (threadIdx.x == 0 && is_last(args.arrived)) {
-    *args.arrived = 0;  // for the next launch, which begins when this one has ended
-    steps::store_release(args.ended, args.launch);
-  }
+  tell_end(args.words);
 }
 
 }  // namespace
@@ -118,10 +168,10 @@ __device__ void collective(const CollectiveArgs& args) {
 #define LOOM_JOINED(kind, op, type) loom_##kind##_##op##_##type
 #define LOOM_NAME(kind, op, type) LOOM_JOINED(kind, op, type)
 #define LOOM_KERNELS(type)                                                                                     \
-  extern "C" __global__ void __launch_bounds__(loom::device::cuda::kReduceThreads)                             \
-      LOOM_NAME(reduce, LOOM_OP, type)(__grid_constant__ const loom::device::cuda::ReduceArgs args) {          \
+  extern "C" __global__ void __launch_bounds__(loom::device::cuda::kCombineThreads)                            \
+      LOOM_NAME(combine, LOOM_OP, type)(__grid_constant__ const loom::device::cuda::CombineArgs args) {        \
     if constexpr (loom::device::cuda::has_kernel<LOOM_OP, type>)                                               \
-      loom::device::cuda::reduce<loom::device::cuda::TypeOf<type>>(args);                                      \
+      loom::device::cuda::perform<loom::device::cuda::TypeOf<type>>(args);                                     \
   }                                                                                                            \
   extern "C" __global__ void __launch_bounds__(loom::device::cuda::kCollectiveThreads,                         \
                                                loom::device::cuda::kCollectiveBlocks)                          \

@@ -1,6 +1,5 @@
 // cico_walk.hpp -- CICO buffers of the ranks of one host, and which tile is offered, reduced and taken in
-// which round. Knows nothing of how bytes are moved: the CICO buffers may lie in host memory
-// (cico_executor.hpp) or on a GPU (cuda/host_driven_executor.hpp).
+// which round. Knows nothing of how bytes are moved (cico_executor.hpp).
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 // The table of significance.h beside what the MPI standard says of each collective, stated here once more:
 // for each rank and with MPI_IN_PLACE or without, which blocks the rank reads and writes, and which of its
 // arrays.
-#include "component/significance.h"
+#include "device/significance.h"
 
 #include <gmock/gmock.h>
 

@@ -1,17 +1,19 @@
 // mpi_on_device_test -- calls whose buffers stay on a device, by coll_loom_tune: which calls those are, that
 // all ranks decide alike, and what happens when it does not work. On tests/virtual_gpu. Exit code 1: wrong.
 //
-//   mpi_on_device_test EXECUTOR [staged | differ | repeat | brief] [apart] [without VARIABLE]
-//       EXECUTOR  which algorithm carries the calls: host_driven, kernel, or both (kernel where it can)
+//   mpi_on_device_test EXECUTOR [staged | differ | repeat | brief | others] [apart] [without VARIABLE]
+//       EXECUTOR  which algorithm carries the calls: zero_copy, kernel, or both (kernel where it can)
 //       staged    the algorithm cannot be used here, and all calls are staged
 //       differ    the same, because one rank sets another algorithm
 //       repeat    what fails does so again and again, and leaves nothing behind
 //       brief     a few all-reduces alone, shorter ones
+//       others    the collectives that no kernel carries over links
 //       apart     each rank takes a GPU of its own, by its rank
 //       without   rank 0 does not have that variable in its environment
 #include <dirent.h>
 #include <mpi.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -45,7 +47,10 @@ struct Counts {
   std::uint64_t stayed, staged;
 };
 Counts counts_of(const std::string& collective) {
-  const std::string of_both = collective == "alltoall" ? "host_driven" : "kernel";
+  const bool of_kernels = collective.starts_with("all")
+                              ? collective != "alltoall" && collective != "alltoallv"
+                              : collective.starts_with("reduce") || collective == "bcast";
+  const std::string of_both = of_kernels ? "kernel" : "zero_copy";
   const std::string& carries = executor == "both" ? of_both : executor;
   return {tools->counter("coll_loom_calls", collective, carries).value_or(0),
           tools->counter("coll_loom_staged_bytes").value_or(0)};
@@ -144,7 +149,7 @@ void every_collective() {
     MPI_Reduce_scatter_block(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     out.is([](int i) { return sum(rank * kCount + i); }, "a reduce_scatter_block is wrong");
   });
-  blocks_of_different_lengths(expected && executor != "host_driven");
+  blocks_of_different_lengths(expected);
   check("reduce", expected, [&] {
     Ints in(kCount, mine), out(kCount, nothing);
     // Only the root's result counts.
@@ -156,6 +161,98 @@ void every_collective() {
     MPI_Alltoall(in.at(), kCount, MPI_INT, out.at(), kCount, MPI_INT, MPI_COMM_WORLD);
     out.is([](int i) { return rank + i / kCount * 10'000; }, "an alltoall is wrong");
   });
+}
+
+/// Those that no kernel carries over links.
+void collectives_without_links() {
+  const bool stays = expected && executor != "kernel";
+  const auto nothing = [](int) { return -1; };
+  const int root = ranks - 1;
+  const auto value = [](int r, int i) { return i % 1000 + r * 10'000; };
+  for (const bool exclusive : {false, true})
+    check(exclusive ? "exscan" : "scan", stays, [&] {
+      Ints in(kCount, mine), out(kCount, nothing);
+      (exclusive ? MPI_Exscan : MPI_Scan)(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+      const int of = exclusive ? rank : rank + 1;
+      out.is([&](int i) { return of == 0 ? -1 : of * (i % 1000) + of * (of - 1) / 2 * 10'000; },
+             "a scan is wrong");
+    });
+  // Block r has a length of its own, and lies where the rank likes it.
+  std::vector<int> counts, places;
+  for (int r = 0; r < ranks; ++r) {
+    counts.push_back(length_of(r));
+    places.push_back(first_of(ranks) - first_of(r + 1) + 3 * (ranks - r));
+  }
+  const int own = length_of(rank), all = first_of(ranks) + 4 * ranks;
+  const auto block_at = [&](int i) {
+    for (int r = 0; r < ranks; ++r)
+      if (i >= places[static_cast<std::size_t>(r)] &&
+          i < places[static_cast<std::size_t>(r)] + counts[static_cast<std::size_t>(r)])
+        return r;
+    return -1;
+  };
+  const auto from_block = [&](int i, const std::function<int(int, int)>& element) {
+    const int r = block_at(i);
+    return r < 0 ? -1 : element(r, i - places[static_cast<std::size_t>(r)]);
+  };
+  for (const bool in_place : {false, true}) {
+    check("gatherv", stays, [&] {
+      const bool mine_is_there = in_place && rank == root;
+      Ints in(own + 1, mine), out(all, [&](int i) {
+        return mine_is_there && block_at(i) == rank ? value(rank, i - places[static_cast<std::size_t>(rank)])
+                                                    : -1;
+      });
+      MPI_Gatherv(mine_is_there ? MPI_IN_PLACE : in.at(), own, MPI_INT, rank == root ? out.at() : nullptr,
+                  counts.data(), places.data(), MPI_INT, root, MPI_COMM_WORLD);
+      if (rank == root) out.is([&](int i) { return from_block(i, value); }, "a gatherv is wrong");
+    });
+    check("scatterv", stays, [&] {
+      Ints in(all, [&](int i) { return from_block(i, value); }), out(own + 1, nothing);
+      const bool stays_there = in_place && rank == root;
+      MPI_Scatterv(rank == root ? in.at() : nullptr, counts.data(), places.data(), MPI_INT,
+                   stays_there ? MPI_IN_PLACE : out.at(), own, MPI_INT, root, MPI_COMM_WORLD);
+      if (!stays_there) out.is([&](int i) { return i < own ? mine(i) : -1; }, "a scatterv is wrong");
+    });
+  }
+  check("gather", stays, [&] {
+    Ints in(kCount, mine), out(kCount * ranks, nothing);
+    MPI_Gather(in.at(), kCount, MPI_INT, rank == root ? out.at() : nullptr, kCount, MPI_INT, root,
+               MPI_COMM_WORLD);
+    if (rank == root) out.is([&](int i) { return value(i / kCount, i % kCount); }, "a gather is wrong");
+  });
+  check("scatter", stays, [&] {
+    Ints in(kCount * ranks, [&](int i) { return value(i / kCount, i % kCount); }), out(kCount, nothing);
+    MPI_Scatter(rank == root ? in.at() : nullptr, kCount, MPI_INT, out.at(), kCount, MPI_INT, root,
+                MPI_COMM_WORLD);
+    out.is(mine, "a scatter is wrong");
+  });
+  // What rank r sends to rank q has length_of(r + q) elements, modulo the ranks; its values tell both.
+  const auto length = [](int r, int q) { return length_of((r + q) % ranks); };
+  const auto pair = [](int from, int to, int i) { return (i % 100 + from * 100 + to) * 7; };
+  std::vector<int> lengths, begins{0};
+  for (int q = 0; q < ranks; ++q) {
+    lengths.push_back(length(rank, q));
+    begins.push_back(begins.back() + lengths.back() + 1);
+  }
+  const auto peer_at = [&](int i) {
+    return static_cast<int>(std::upper_bound(begins.begin(), begins.end(), i) - begins.begin()) - 1;
+  };
+  for (const bool in_place : {false, true})
+    check("alltoallv", stays, [&] {
+      const auto sent = [&](int i) {
+        const int q = peer_at(i), at = i - begins[static_cast<std::size_t>(q)];
+        return at < lengths[static_cast<std::size_t>(q)] ? pair(rank, q, at) : -1;
+      };
+      Ints in(begins.back(), sent), out(begins.back(), in_place ? std::function<int(int)>(sent) : nothing);
+      MPI_Alltoallv(in_place ? MPI_IN_PLACE : in.at(), lengths.data(), begins.data(), MPI_INT, out.at(),
+                    lengths.data(), begins.data(), MPI_INT, MPI_COMM_WORLD);
+      out.is(
+          [&](int i) {
+            const int q = peer_at(i), at = i - begins[static_cast<std::size_t>(q)];
+            return at < lengths[static_cast<std::size_t>(q)] ? pair(q, rank, at) : -1;
+          },
+          "an alltoallv is wrong");
+    });
 }
 
 /// Whether a buffer is on the device is one rank's own fact, and yet all have to do the same.
@@ -335,7 +432,7 @@ void share_otherwise_or_not_at_all() {
 int main(int argc, char** argv) {
   executor = argc > 1 ? argv[1] : "";
   const char* const number = std::getenv("OMPI_COMM_WORLD_RANK");
-  bool apart = false, brief = false, shares = false;
+  bool apart = false, brief = false, shares = false, others = false;
   const bool first = number != nullptr && std::atoi(number) == 0;
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
@@ -345,6 +442,7 @@ int main(int argc, char** argv) {
     }
     apart |= word == "apart";
     brief |= word == "brief";
+    others |= word == "others";
     shares |= word == "shares";
     repeats |= word == "repeat";
     expected &= word != "staged" && word != "differ";
@@ -356,10 +454,12 @@ int main(int argc, char** argv) {
   tools.emplace();
   if (brief)
     for (int i = 0; i < 3; ++i) allreduce(expected, MemoryKind::kDevice, MPI_COMM_WORLD, 20'000 + i);
+  else if (others)
+    collectives_without_links();
   else
     every_collective();
   if (shares) share_otherwise_or_not_at_all();
-  if (expected && !brief) {
+  if (expected && !brief && !others) {
     const char* const rules = std::getenv("OMPI_MCA_coll_loom_tune");
     const bool are_for_long_calls = std::strstr(rules, "64k-inf") != nullptr;
     check("allreduce", !are_for_long_calls, [] {

@@ -109,8 +109,8 @@ TEST(GpuPlan, StagesWhereRanksShareAGpuOrLinksHaveNoRoom) {
   const GpuCall shared = call_on(plan_of("dgxh100", 9), Collective::kAllreduce, 1 << 20, 9);
   EXPECT_EQ(shared.algorithm, Algorithm::kStaged);
   EXPECT_THAT(shared.why, ::testing::HasSubstr("ranks share a GPU"));
-  const GpuCall driven = call_on(plan_of("dgxh100", 9, "all:host_driven"), Collective::kAllreduce, 8, 9);
-  EXPECT_EQ(driven.algorithm, Algorithm::kHostDriven) << "which ranks of a GPU may do";
+  const GpuCall driven = call_on(plan_of("dgxh100", 9, "all:zero_copy"), Collective::kAllreduce, 8, 9);
+  EXPECT_EQ(driven.algorithm, Algorithm::kZeroCopy) << "which ranks of a GPU may do";
   const GpuCall crowded = call_on(plan_of("dgxh100", 8, "", 3 << 20), Collective::kAllreduce, 8);
   EXPECT_THAT(crowded.why, ::testing::HasSubstr("no room left"));
 }

@@ -25,8 +25,7 @@ TEST(KernelChannels, HaveAShareOfTheirKindByTheirSpeed) {
                                         other = {below(-1), below(0), below(0)};
   found.trees = {{{chain, chain}, 8}, {{chain, other}, 8}, {{other, other}, 2}};
   found.types.assign(9, topo::PathType::kNvl);
-  const device::cuda::KernelChannels channels =
-      kernel_channels_of(found, {.may_ll128 = true});
+  const device::cuda::KernelChannels channels = kernel_channels_of(found, {.may_ll128 = true});
   ASSERT_EQ(channels.shapes.size(), 3U);
   EXPECT_EQ(channels.count(device::steps::LinkKind::kRing), 2);
   EXPECT_EQ(channels.count(device::steps::LinkKind::kTree), 3);

@@ -284,7 +284,7 @@ TEST(Plan, TakesTheWantedAlgorithmIfItCanRunTheCall) {
   EXPECT_EQ(chosen(Collective::kAllreduce, {4, 1, 4}, 8, readable, false, "all:immediate").algorithm,
             Algorithm::kCico);
   // Algorithms for GPUs run nothing in host memory.
-  EXPECT_EQ(plan(Collective::kAllreduce, {4, 1, 4}, 1 << 20, {}, "all:kernel,all:host_driven"),
+  EXPECT_EQ(plan(Collective::kAllreduce, {4, 1, 4}, 1 << 20, {}, "all:kernel,all:zero_copy"),
             Algorithm::kCico);
 }
 

@@ -80,7 +80,7 @@ TEST(Tune, SaysWhyARuleHasNoEffect) {
 
 TEST(Tune, SaysWhyARuleForGpusHasNoEffect) {
   const Tune tune =
-      Tune::parse("all:cico,bcast:kernel,all:host_driven,allreduce:kernel_tree,all:staged", "coll_loom_tune");
+      Tune::parse("all:cico,bcast:kernel,all:zero_copy,allreduce:kernel_tree,all:staged", "coll_loom_tune");
   const Conditions one_host{.shape = {4, 1, 4}}, three{.shape = {6, 3, 2}};
   EXPECT_THAT(tune.without_effect(one_host), ElementsAre());
   const auto line = [](const char* rule) {
@@ -88,7 +88,7 @@ TEST(Tune, SaysWhyARuleForGpusHasNoEffect) {
         "coll_loom_tune: \"{}\" has no effect: it is for calls that stay on GPUs, and there are none.", rule);
   };
   EXPECT_THAT(tune.without_effect(one_host, "there are none"),
-              ElementsAre(line("bcast:kernel"), line("all:host_driven"), line("allreduce:kernel_tree")));
+              ElementsAre(line("bcast:kernel"), line("all:zero_copy"), line("allreduce:kernel_tree")));
   EXPECT_THAT(tune.without_effect(three, "there are none"),
               Contains("coll_loom_tune: \"bcast:kernel\" has no effect: it is for ranks of one host"));
 }
@@ -100,9 +100,16 @@ Algorithm on_gpus(const Tune& tune, device::Collective collective, std::size_t b
   return tune.on_devices(collective, bytes, [&](Algorithm algorithm) { return algorithm != impossible; });
 }
 
-TEST(Tune, LeavesBuffersOnGpusToKernels) {
+TEST(Tune, LeavesBuffersOnGpusToWhatIsFaster) {
   EXPECT_EQ(on_gpus({}, kAll, 1), Algorithm::kKernel);
-  EXPECT_EQ(on_gpus({}, kAll, 1, Algorithm::kKernel), Algorithm::kStaged);
+  EXPECT_EQ(on_gpus({}, kAll, 1, Algorithm::kKernel), Algorithm::kZeroCopy);
+  const auto with = [](Algorithm faster, std::optional<Algorithm> possible) {
+    return Tune().on_devices(
+        kAll, 1, [&](Algorithm algorithm) { return algorithm == possible.value_or(algorithm); }, faster);
+  };
+  EXPECT_EQ(with(Algorithm::kZeroCopy, {}), Algorithm::kZeroCopy);
+  EXPECT_EQ(with(Algorithm::kZeroCopy, Algorithm::kKernel), Algorithm::kKernel);
+  EXPECT_EQ(with(Algorithm::kZeroCopy, Algorithm::kKernelRing), Algorithm::kStaged);
   // Rules for host memory are for staged copies.
   const Tune host = Tune::parse("all:cico,all:table", "test");
   EXPECT_EQ(on_gpus(host, kAll, 1), Algorithm::kKernel);
@@ -110,22 +117,21 @@ TEST(Tune, LeavesBuffersOnGpusToKernels) {
 }
 
 TEST(Tune, TellsWhatIsForBuffersOnGpus) {
-  const Tune tune = Tune::parse("all:staged,allreduce:64k-inf:kernel,bcast:kernel,bcast:host_driven", "test");
+  const Tune tune = Tune::parse("all:staged,allreduce:64k-inf:kernel,bcast:kernel,bcast:zero_copy", "test");
   EXPECT_EQ(on_gpus(tune, kAll, 64 << 10), Algorithm::kKernel);
   EXPECT_EQ(on_gpus(tune, kAll, 64 << 10, Algorithm::kKernel), Algorithm::kStaged);
   EXPECT_EQ(on_gpus(tune, kAll, (64 << 10) - 1), Algorithm::kStaged);
-  EXPECT_EQ(on_gpus(tune, kBcast, 1), Algorithm::kHostDriven);
-  EXPECT_EQ(on_gpus(tune, kBcast, 1, Algorithm::kHostDriven), Algorithm::kKernel);
+  EXPECT_EQ(on_gpus(tune, kBcast, 1), Algorithm::kZeroCopy);
+  EXPECT_EQ(on_gpus(tune, kBcast, 1, Algorithm::kZeroCopy), Algorithm::kKernel);
   EXPECT_EQ(on_gpus(tune, device::Collective::kAllGather, 1), Algorithm::kStaged);
   EXPECT_TRUE(tune.has_rule_on_devices(kAll, 1));
-  EXPECT_TRUE(tune.names(Algorithm::kHostDriven));
-  EXPECT_TRUE(Tune::parse("all:host_driven,bcast:kernel_tree", "test").may_use_kernels());
+  EXPECT_TRUE(tune.names(Algorithm::kZeroCopy));
+  EXPECT_TRUE(Tune::parse("all:zero_copy,bcast:kernel_tree", "test").may_use_kernels());
   EXPECT_TRUE(Tune::parse("all:staged,allgatherv:kernel_ring", "test").may_use_kernels());
   EXPECT_FALSE(Tune::parse("all:staged", "test").may_use_kernels());
   EXPECT_FALSE(tune.names(Algorithm::kRing));
   // Who names an algorithm for GPUs does not mean another one.
-  EXPECT_EQ(on_gpus(Tune::parse("all:host_driven", "test"), kAll, 1, Algorithm::kHostDriven),
-            Algorithm::kStaged);
+  EXPECT_EQ(on_gpus(Tune::parse("all:zero_copy", "test"), kAll, 1, Algorithm::kZeroCopy), Algorithm::kStaged);
   // What the fallback component carries it gets in host memory.
   EXPECT_EQ(on_gpus(Tune::parse("all:fallback", "test"), kAll, 1), Algorithm::kStaged);
   EXPECT_EQ(on_gpus(Tune::parse("all:fallback,allreduce:kernel", "test"), kAll, 1), Algorithm::kKernel);
@@ -141,15 +147,15 @@ TEST(Tune, TellsWhichAlgorithmsOnGpusSomeCallMayUse) {
     return Tune::parse(text, "test").may_use_on_devices(algorithm);
   };
   EXPECT_TRUE(may("", Algorithm::kKernel));
-  EXPECT_FALSE(may("", Algorithm::kHostDriven));
+  EXPECT_TRUE(may("", Algorithm::kZeroCopy));
   EXPECT_FALSE(may("all:staged", Algorithm::kKernel));
   EXPECT_FALSE(may("all:kernel,all:fallback", Algorithm::kKernel));
   EXPECT_TRUE(may("allreduce:staged", Algorithm::kKernel));
   EXPECT_TRUE(may("all:staged,bcast:1m-2m:kernel", Algorithm::kKernel));
   EXPECT_FALSE(may("all:staged,bcast:1m-2m:kernel,bcast:staged", Algorithm::kKernel));
-  EXPECT_FALSE(may("all:host_driven", Algorithm::kKernel));
-  EXPECT_TRUE(may("all:kernel,all:host_driven", Algorithm::kKernel));  // where host_driven cannot
-  EXPECT_TRUE(may("all:host_driven", Algorithm::kHostDriven));
+  EXPECT_FALSE(may("all:zero_copy", Algorithm::kKernel));
+  EXPECT_TRUE(may("all:kernel,all:zero_copy", Algorithm::kKernel));  // where zero_copy cannot
+  EXPECT_TRUE(may("all:zero_copy", Algorithm::kZeroCopy));
 }
 
 }  // namespace

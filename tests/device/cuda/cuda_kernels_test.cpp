@@ -1,5 +1,5 @@
 // Kernels and executors on a GPU, against the host: reductions, collectives of 2 to 8 ranks that share the
-// GPU through streams of this process, and the host-driven executor. Skipped where there is no GPU; on the
+// GPU through streams of this process, and zero copy. Skipped where there is no GPU; on the
 // virtual one with smaller sizes.
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,10 +8,10 @@
 #include <cstring>
 #include <thread>
 
-#include "device/cuda/gpu_links.hpp"
 #include "device/cuda/images.hpp"
 #include "device/cuda/kernel_links.hpp"
 #include "device/cuda/streamed_copies.hpp"
+#include "device/cuda/zero_copy_executor.hpp"
 #include "tests/device/cuda/every_kernel.hpp"
 #include "tests/device/cuda/real_gpu.hpp"
 #include "tests/device/steps/steps_world.hpp"
@@ -45,7 +45,7 @@ void reduce_as_the_host(Gpu& gpu, Op op, Type type, int operands, std::size_t mo
     for (const std::size_t offset : {0UL, 1UL}) {
       std::vector<std::unique_ptr<GpuBytes>> in;
       Bytes right;
-      ReduceArgs args{.operands = operands, .count = count};
+      CombineArgs args{.operands = operands, .results = 1, .count = count};
       for (int k = 0; k < operands; ++k) {
         const Bytes values = steps::elements<T>(count + offset, static_cast<unsigned>(k + 1));
         in.push_back(std::make_unique<GpuBytes>(gpu, values.size()));
@@ -56,9 +56,9 @@ void reduce_as_the_host(Gpu& gpu, Op op, Type type, int operands, std::size_t mo
         else
           on_host(right.data(), right.data(), values.data() + offset * sizeof(T), count);
       }
-      args.out = const_cast<void*>(args.in[0]);
+      args.out[0] = const_cast<void*>(args.in[0]);
       GpuStream stream(gpu);
-      stream.reduce(op, type, args);
+      stream.combine(op, type, args);
       stream.synchronize();
       Bytes found = in[0]->read();
       found.erase(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(offset * sizeof(T)));
@@ -230,7 +230,7 @@ TEST_F(CudaKernels, LeaveWhenTheCommunicatorIsAbandoned) {
   EXPECT_FALSE(ranks.links(0).finish());
 }
 
-TEST_F(CudaKernels, AreDrivenByTheHost) {
+TEST_F(CudaKernels, ReachTheBuffersOfAllRanks) {
   for (const int size : {2, 3, 8}) {
     std::vector<std::shared_ptr<Gpu>> gpus;
     std::vector<std::unique_ptr<GpuLinks>> links;
@@ -238,7 +238,7 @@ TEST_F(CudaKernels, AreDrivenByTheHost) {
     for (int r = 0; r < size; ++r) {
       gpus.push_back(std::make_shared<Gpu>(real_->driver(), real_->owner()));
       const bool in_files = size == 3 && gpus.back()->facts().virtual_memory;
-      links.push_back(std::make_unique<GpuLinks>(gpus.back(), GpuLinks::Kind::kHostDriven, size,
+      links.push_back(std::make_unique<GpuLinks>(gpus.back(), GpuLinks::Form{.channels = 0}, size,
                                                  in_files ? Gpu::Memory::kVirtual : Gpu::Memory::kPlain));
       handles.push_back(links.back()->handle());
     }
@@ -256,13 +256,14 @@ TEST_F(CudaKernels, AreDrivenByTheHost) {
       for (int r = 0; r < size; ++r)
         threads.emplace_back([&, r] {
           std::byte* const at = buffers[static_cast<std::size_t>(r)]->at();
-          HostDrivenExecutor executor(links[static_cast<std::size_t>(r)]->cico(),
-                                      {.collective = Collective::kAllreduce,
-                                       .in = at,
-                                       .out = at,
-                                       .count = count,
-                                       .type = Type::kFloat});
-          while (executor.advance() != CicoWalk::State::kDone) std::this_thread::yield();
+          ZeroCopyExecutor executor(*links[static_cast<std::size_t>(r)],
+                                    {.collective = Collective::kAllreduce,
+                                     .in = at,
+                                     .out = at,
+                                     .count = count,
+                                     .type = Type::kFloat},
+                                    true);
+          while (executor.advance() != ZeroCopyExecutor::State::kDone) std::this_thread::yield();
         });
       threads.clear();
       const Call call{Algorithm::kTwoShot,

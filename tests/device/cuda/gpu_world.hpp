@@ -1,4 +1,4 @@
-// gpu_world.hpp -- ranks of one process on a virtual GPU (tests/virtual_gpu), for tests of both executors.
+// gpu_world.hpp -- ranks of one process on a virtual GPU (tests/virtual_gpu), for tests of executors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "device/cuda/gpu_links.hpp"
+#include "device/cuda/zero_copy_executor.hpp"
 #include "tests/virtual_gpu/driver/virtual_library.hpp"
 
 namespace loom::device::cuda {
@@ -34,7 +34,7 @@ class Gpus : public virtual_gpu::Library {
 class World {
  public:
   World(const Gpus& gpus, int size, Gpu::Memory memory = Gpu::Memory::kPlain,
-        const GpuLinks::Form& form = GpuLinks::Kind::kHostDriven) {
+        const GpuLinks::Form& form = {.channels = 0}) {
     std::vector<GpuLinks::Handle> handles;
     for (int rank = 0; rank < size; ++rank) {
       gpus_.push_back(std::make_shared<Gpu>(gpus.driver(), gpus.owner()));
@@ -43,6 +43,7 @@ class World {
     }
     for (int rank = 0; rank < size; ++rank) links_[static_cast<std::size_t>(rank)]->connect(handles, rank);
     for (auto& links : links_) EXPECT_TRUE(links->delivers());
+    for (auto& links : links_) EXPECT_TRUE(links->has_been_reached());
   }
   ~World() {
     for (auto& links : links_) links->leave();
@@ -51,19 +52,24 @@ class World {
   GpuLinks& links(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
   Gpu& gpu() { return *gpus_[0]; }
 
-  /// calls: by rank. Throws nothing; a rank that fails fails the test.
-  void perform(const std::vector<Call>& calls) {
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < size(); ++rank)
-      threads.emplace_back([&, rank] {
-        try {
-          HostDrivenExecutor executor(links(rank).cico(), calls[static_cast<std::size_t>(rank)]);
-          while (executor.advance() != CicoWalk::State::kDone) std::this_thread::yield();
-        } catch (const Error& error) {
-          ADD_FAILURE() << error.what();
-          links(rank).cico().abandon();
-        }
-      });
+  /// calls: by rank. Throws nothing; a rank that fails fails the test. Returns what did not fit, by rank.
+  std::vector<std::optional<CutBlock>> perform(const std::vector<Call>& calls) {
+    std::vector<std::optional<CutBlock>> cuts(calls.size());
+    {
+      std::vector<std::jthread> threads;
+      for (int rank = 0; rank < size(); ++rank)
+        threads.emplace_back([&, rank] {
+          try {
+            ZeroCopyExecutor executor(links(rank), calls[static_cast<std::size_t>(rank)], true);
+            while (executor.advance() != ZeroCopyExecutor::State::kDone) std::this_thread::yield();
+            cuts[static_cast<std::size_t>(rank)] = executor.cut();
+          } catch (const Error& error) {
+            ADD_FAILURE() << error.what();
+            links(rank).abandon();
+          }
+        });
+    }
+    return cuts;
   }
 
  private:

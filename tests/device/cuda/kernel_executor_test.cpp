@@ -18,7 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 
 GpuLinks::Form one_channel() {
-  GpuLinks::Form form = GpuLinks::Kind::kKernel;
+  GpuLinks::Form form{.bounce_bytes = 0};
   form.channels = 1;
   form.kernels.may_ll128 = true;
   return form;

@@ -113,7 +113,7 @@ TEST_F(ClangsKernels, AreTwoInEachImageOfThePtxThatIsPromised) {
     EXPECT_EQ(kernels_by(Compiler::kClang),
               fmt::format("clang PTX {} for {} and later", ptx.version, ptx.target));
     const int type = static_cast<int>(kernel.type);
-    EXPECT_THAT(ptx.entries, UnorderedElementsAre(fmt::format("loom_reduce_{}_{}", kernel.op, type),
+    EXPECT_THAT(ptx.entries, UnorderedElementsAre(fmt::format("loom_combine_{}_{}", kernel.op, type),
                                                   fmt::format("loom_collective_{}_{}", kernel.op, type)));
     EXPECT_EQ(ptx.bounded_to_512_threads, 2U);
     EXPECT_EQ(ptx.at_least_two_blocks, 1U);  // of collectives
@@ -148,7 +148,7 @@ TEST(NvccsKernels, RoundAsTheHostDoes) {
       EXPECT_THAT(kernels_by(Compiler::kNvcc), HasSubstr(ptx.target));
       for (const KernelId& kernel : every_kernel()) {
         if (kernel.op != op) continue;
-        for (const char* kind : {"reduce", "collective"})
+        for (const char* kind : {"combine", "collective"})
           EXPECT_THAT(ptx.entries,
                       Contains(fmt::format("loom_{}_{}_{}", kind, op, static_cast<int>(kernel.type))));
       }
@@ -174,9 +174,9 @@ class KernelLoading : public ::testing::Test {
     const int operands[2] = {20, 3};
     int sum = 0;
     gpu.copy(at, operands, sizeof(operands));
-    ReduceArgs args{.out = at, .in = {at, at + 1}, .operands = 2, .count = 1};
+    const CombineArgs args{.operands = 2, .results = 1, .count = 1, .in = {at, at + 1}, .out = {at}};
     GpuStream stream(gpu);
-    stream.reduce(Op::kSum, Type::kInt32, args);
+    stream.combine(Op::kSum, Type::kInt32, args);
     stream.synchronize();
     gpu.copy(&sum, at, sizeof(sum));
     gpu.release(reinterpret_cast<std::byte*>(at));

@@ -21,10 +21,10 @@ constexpr Collective kCarried[] = {
 /// As a DGX with an NVSwitch has them: rings of 370 GB/s, and trees that all-reduce as fast.
 KernelWays nvswitch(int ranks, bool may_ll128 = true) {
   KernelChannels channels = plain_kernel_channels(ranks, 16, may_ll128);
-  channels.over_nvlink = channels.exchange_over_nvlink = true;
+  channels.over_nvlink = channels.speeds.over_nvlink = true;
   channels.ring_gbps = 370.0 / 16;
   channels.tree_gbps = channels.ring_gbps * ranks / (ranks - 1);
-  channels.exchange_gbps = 370;
+  channels.speeds.exchange_gbps = 370;
   return {ranks, channels};
 }
 
@@ -85,7 +85,7 @@ TEST(KernelWay, IsAnExchangeWhereLinksBetweenAllPairsPay) {
   };
   EXPECT_EQ(most(nvswitch(8)), 2 * kMiB);
   KernelChannels channels = plain_kernel_channels(8, 12);
-  channels.ring_gbps = channels.tree_gbps = 10, channels.exchange_gbps = 3.3;
+  channels.ring_gbps = channels.tree_gbps = 10, channels.speeds.exchange_gbps = 3.3;
   const std::size_t most_over_few_links = most({8, channels});
   EXPECT_GE(most_over_few_links, 1024U);
   EXPECT_LE(most_over_few_links, 64 * kKiB);

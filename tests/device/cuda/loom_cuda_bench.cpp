@@ -10,7 +10,7 @@
 //   reduce  op type
 //           GB/s               read (2 operands) and written bytes per second, of operands of --largest bytes
 //           of copy            GB/s / copy GB/s. The aim is 0.9
-//   ranks   executor           kernel (kernels of all ranks at once) or host_driven
+//   ranks   executor           kernel (kernels of all ranks at once) or zero_copy
 //           algorithm protocol as in device/steps/collective.hpp
 //           ranks channels
 //           bytes us           message of each rank; median of the calls
@@ -29,9 +29,9 @@
 #include <map>
 #include <thread>
 
-#include "device/cuda/gpu_links.hpp"
 #include "device/cuda/images.hpp"
 #include "device/cuda/kernel_links.hpp"
+#include "device/cuda/zero_copy_executor.hpp"
 #include "device/reduce/reduce.hpp"
 #include "tests/device/cuda/real_gpu.hpp"
 
@@ -94,11 +94,13 @@ void bench_reduce(const RealGpu& real, std::size_t bytes, double copy_gbps) {
   for (int op = 0; op < kOpCount; ++op)
     for (int type = 0; type < kTypeCount; ++type) {
       if (!Gpu::supports(static_cast<Op>(op), static_cast<Type>(type))) continue;
-      ReduceArgs args{.out = out.at(), .operands = 2, .count = bytes / size_of(static_cast<Type>(type))};
-      args.in[0] = a.at();
-      args.in[1] = b.at();
+      const CombineArgs args{.operands = 2,
+                             .results = 1,
+                             .count = bytes / size_of(static_cast<Type>(type)),
+                             .in = {a.at(), b.at()},
+                             .out = {out.at()}};
       const double us = median_us(10, [&] {
-        stream.reduce(static_cast<Op>(op), static_cast<Type>(type), args);
+        stream.combine(static_cast<Op>(op), static_cast<Type>(type), args);
         stream.synchronize();
       });
       const double gbps = 3.0 * static_cast<double>(bytes) / us / 1e3;
@@ -206,12 +208,12 @@ void bench_kernel(Ranks& world, std::size_t largest, int channels) {
     }
 }
 
-void bench_host_driven(Ranks& world, std::size_t largest) {
+void bench_zero_copy(Ranks& world, std::size_t largest) {
   const int size = world.size();
   std::vector<std::unique_ptr<GpuLinks>> links;
   std::vector<GpuLinks::Handle> handles;
   for (int r = 0; r < size; ++r) {
-    links.push_back(std::make_unique<GpuLinks>(world.gpu(r), GpuLinks::Kind::kHostDriven, size));
+    links.push_back(std::make_unique<GpuLinks>(world.gpu(r), GpuLinks::Form{.channels = 0}, size));
     handles.push_back(links.back()->handle());
   }
   for (int r = 0; r < size; ++r) links[static_cast<std::size_t>(r)]->connect(handles, r);
@@ -220,13 +222,14 @@ void bench_host_driven(Ranks& world, std::size_t largest) {
     for (int r = 0; r < size; ++r)
       threads.emplace_back([&, r] {
         std::byte* const at = world.buffer(r);
-        HostDrivenExecutor executor(links[static_cast<std::size_t>(r)]->cico(),
-                                    {.collective = Collective::kAllreduce,
-                                     .in = at,
-                                     .out = at,
-                                     .count = bytes / sizeof(float),
-                                     .type = Type::kFloat});
-        while (executor.advance() != CicoWalk::State::kDone) std::this_thread::yield();
+        ZeroCopyExecutor executor(*links[static_cast<std::size_t>(r)],
+                                  {.collective = Collective::kAllreduce,
+                                   .in = at,
+                                   .out = at,
+                                   .count = bytes / sizeof(float),
+                                   .type = Type::kFloat},
+                                  true);
+        while (executor.advance() != ZeroCopyExecutor::State::kDone) std::this_thread::yield();
       });
   };
   const std::vector<float> ones(256, 1.0F);
@@ -239,7 +242,7 @@ void bench_host_driven(Ranks& world, std::size_t largest) {
     throw Error(ErrorCode::kInternal, "A sum is wrong.");
   for (std::size_t bytes = few; bytes <= largest; bytes *= 4) {
     const double us = median_us(10, [&] { allreduce(bytes); });
-    world.print("host_driven", "two_shot", "-", 0, bytes, us);
+    world.print("zero_copy", "-", "-", 0, bytes, us);
   }
   for (auto& each : links) each->leave();
 }
@@ -282,7 +285,7 @@ int run(int argc, char** argv) {
     Ranks world(*real, size, options.largest, gbps);
     for (const int channels : {1, 4, 16})
       if (!options.without_kernel) bench_kernel(world, options.largest, channels);
-    bench_host_driven(world, options.largest);
+    bench_zero_copy(world, options.largest);
   }
   return 0;
 }

@@ -56,7 +56,8 @@ class RealGpu {
 /// Memory of a GPU, freed at the end.
 class GpuBytes {
  public:
-  GpuBytes(Gpu& gpu, std::size_t bytes) : gpu_(gpu), at_(gpu.allocate(std::max<std::size_t>(bytes, 1))), bytes_(bytes) {}
+  GpuBytes(Gpu& gpu, std::size_t bytes)
+      : gpu_(gpu), at_(gpu.allocate(std::max<std::size_t>(bytes, 1))), bytes_(bytes) {}
   ~GpuBytes() { gpu_.release(at_); }
   GpuBytes(const GpuBytes&) = delete;
   GpuBytes& operator=(const GpuBytes&) = delete;

@@ -34,8 +34,8 @@ TEST_P(Kernels, AreAllThereAndKnown) {
     EXPECT_EQ(program.entries().size(), GetParam() == Compiler::kNvcc ? 2U * loom::device::kTypeCount : 2U)
         << op;
     for (const Entry& entry : program.entries()) {
-      const bool reduces = entry.name.starts_with("loom_reduce");
-      EXPECT_EQ(entry.parameter_bytes, reduces ? sizeof(cuda::ReduceArgs) : sizeof(cuda::CollectiveArgs));
+      const bool reduces = entry.name.starts_with("loom_combine");
+      EXPECT_EQ(entry.parameter_bytes, reduces ? sizeof(cuda::CombineArgs) : sizeof(cuda::CollectiveArgs));
       EXPECT_EQ(entry.most_threads, (Dim{512, 1, 1}));
     }
   }
@@ -44,13 +44,15 @@ TEST_P(Kernels, AreAllThereAndKnown) {
 template <class T>
 void check_reduction(const KernelOf& kernel, int operands, std::size_t count, std::size_t offset,
                      const Settings& settings) {
-  SCOPED_TRACE(::testing::Message() << kernel.name("reduce") << ", " << operands << " operands of " << count);
+  SCOPED_TRACE(::testing::Message() << kernel.name("combine") << ", " << operands << " operands of "
+                                    << count);
   TestSpace space;
-  cuda::ReduceArgs args;
+  cuda::CombineArgs args;
   args.operands = operands;
+  args.results = 1;
   args.count = count;
   const std::uint64_t out = space.add(count * sizeof(T) + 64, {.tracks_written = true}) + offset;
-  args.out = device<void>(out);
+  args.out[0] = device<void>(out);
   steps::Bytes right;
   for (int k = 0; k < operands; ++k) {
     const steps::Bytes bytes = steps::elements<T>(count, static_cast<unsigned>(k + 1));
@@ -64,7 +66,7 @@ void check_reduction(const KernelOf& kernel, int operands, std::size_t count, st
                                                                          bytes.data(), count);
   }
   const Program& program = program_of(kernel);
-  const Entry* const entry = program.find(kernel.name("reduce"));
+  const Entry* const entry = program.find(kernel.name("combine"));
   ASSERT_NE(entry, nullptr);
   Watch watch;
   ASSERT_NO_THROW(run(program, *entry, {.grid = {2}, .block = {96}, .parameters = parameters(args)}, space,

@@ -255,9 +255,7 @@ class World {
                                 .abandoned = device<const loom::device::Word>(abandoned_),
                                 .failed = at(kFailed),
                                 .left = at(kLeft),
-                                .arrived = at(kArrived),
-                                .ended = at(kEnded),
-                                .launch = 1,
+                                .words = {at(kArrived), at(kEnded), 1},
                                 .patience = patience_};
       args.task.resumes = resumes;
       for (const int which : {kLeft, kEnded}) space_.put(end.words[which], loom::device::Word{0});

@@ -180,7 +180,7 @@ class Course {
   static std::string function_of(const std::string& line) {
     if (line.find(".entry") == line.npos && line.find(".func") == line.npos) return {};
     for (const char* name : {"SimpleMove", "LLMove", "LL128Move", "by_ring", "by_chain", "by_one_shot",
-                             "by_two_shot", "by_trees", "reduce", "collective"})
+                             "by_two_shot", "by_trees", "combine", "collective"})
       if (line.find(name) != line.npos) return name;
     return "another";
   }

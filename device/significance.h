@@ -4,8 +4,8 @@
  *
  * A row also has what Open MPI documents of the call on device memory. Includes nothing of Open MPI and CUDA,
  * for C and C++ alike. */
-#ifndef LOOM_COMPONENT_SIGNIFICANCE_H
-#define LOOM_COMPONENT_SIGNIFICANCE_H
+#ifndef LOOM_DEVICE_SIGNIFICANCE_H
+#define LOOM_DEVICE_SIGNIFICANCE_H
 
 #include "device/call.h"
 

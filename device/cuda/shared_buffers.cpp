@@ -1,0 +1,96 @@
+#include "device/cuda/shared_buffers.hpp"
+
+#include <algorithm>
+
+namespace loom::device::cuda {
+
+SharedBuffers::SharedBuffers(Gpu& gpu, int ranks, int self)
+    : gpu_(gpu), self_(self), known_(static_cast<std::size_t>(ranks)) {}
+
+SharedBuffers::~SharedBuffers() {
+  close_gone();
+  for (const List& of_rank : known_)
+    for (const Known& known : of_rank)
+      if (known.mapped != nullptr) gpu_.detach(known.handle, known.mapped);
+}
+
+SharedBuffers::List::const_iterator SharedBuffers::find(int rank, std::uint64_t id) const {
+  return std::ranges::find(known_[static_cast<std::size_t>(rank)], id, &Known::id);
+}
+
+/// After learn().
+SharedBuffers::Known& SharedBuffers::known(int rank, const SharedBuffer& buffer) {
+  return const_cast<Known&>(*find(rank, buffer.id));
+}
+
+SharedBuffer SharedBuffers::tell_of(const std::byte* buffer, std::size_t bytes) {
+  const Gpu::Allocation in = gpu_.allocation_of(buffer);
+  const std::uint64_t at = reinterpret_cast<std::uintptr_t>(buffer);
+  if (in.id == 0 || at < in.begin || at - in.begin + bytes > in.bytes) return {};
+  SharedBuffer told{.id = in.id, .begin = in.begin, .bytes = in.bytes, .offset = at - in.begin};
+  if (const auto known = find(self_, in.id); known != known_[static_cast<std::size_t>(self_)].end()) {
+    if (known->refused) return {};
+    told.handle = known->handle;
+    return told;
+  }
+  const auto handle = gpu_.try_share(in.begin);
+  if (!handle) return {};
+  told.handle = *handle;
+  return told;
+}
+
+void SharedBuffers::drop(const Known& known) {
+  if (known.mapped != nullptr) gone_.push_back(known);
+}
+
+bool SharedBuffers::learn(int rank, const SharedBuffer& buffer) {
+  List& of_rank = known_[static_cast<std::size_t>(rank)];
+  if (const auto known = find(rank, buffer.id); known != of_rank.end()) {
+    of_rank.splice(of_rank.begin(), of_rank, known);
+    return true;
+  }
+  const auto overlaps = [&](const Known& other) {
+    return other.begin < buffer.begin + buffer.bytes && buffer.begin < other.begin + other.bytes;
+  };
+  for (const Known& other : of_rank)
+    if (overlaps(other)) drop(other);
+  of_rank.remove_if(overlaps);
+  if (of_rank.size() == kMostOfARank) {
+    drop(of_rank.back());
+    of_rank.pop_back();
+  }
+  of_rank.push_front(
+      {.id = buffer.id, .begin = buffer.begin, .bytes = buffer.bytes, .handle = buffer.handle});
+  return false;
+}
+
+bool SharedBuffers::open(int rank, const SharedBuffer& buffer) {
+  Known& known = this->known(rank, buffer);
+  if (rank == self_ || known.mapped != nullptr) return true;
+  try {
+    known.mapped = gpu_.attach(known.handle);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void SharedBuffers::refuse(int rank, const SharedBuffer& buffer) {
+  Known& known = this->known(rank, buffer);
+  drop(known);
+  known.mapped = nullptr;
+  known.refused = true;
+}
+
+std::byte* SharedBuffers::at(int rank, const SharedBuffer& buffer) const {
+  if (rank == self_)
+    return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(buffer.begin + buffer.offset));
+  return find(rank, buffer.id)->mapped + buffer.offset;
+}
+
+void SharedBuffers::close_gone() noexcept {
+  for (const Known& known : gone_) gpu_.detach(known.handle, known.mapped);
+  gone_.clear();
+}
+
+}  // namespace loom::device::cuda

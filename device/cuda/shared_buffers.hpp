@@ -1,0 +1,69 @@
+// shared_buffers.hpp -- the program's buffers that the ranks of a communicator have shared with each other,
+// and where this process reaches them. CUDA tells nobody when memory is freed: so a buffer goes by the
+// driver's number for its memory, which never recurs, and its owner tells that number in each call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <vector>
+
+#include "device/cuda/gpu.hpp"
+
+namespace loom::device::cuda {
+
+/// A buffer as its owner tells of it. Plain data, in memory that all ranks share.
+struct SharedBuffer {
+  std::uint64_t id = 0;     ///< of the memory that it lies in; 0: nobody else reaches it
+  std::uint64_t begin = 0;  ///< address and size of that memory in its owner's process
+  std::uint64_t bytes = 0;
+  std::uint64_t offset = 0;  ///< of the buffer in it
+  MemoryHandle handle = {};  ///< of that memory
+};
+
+/// All ranks call learn() and refuse() alike, so that all know the same. What they throw is Error (kDevice).
+class SharedBuffers {
+ public:
+  /// gpu must outlive this.
+  SharedBuffers(Gpu& gpu, int ranks, int self);
+  ~SharedBuffers();
+  SharedBuffers(const SharedBuffers&) = delete;
+  SharedBuffers& operator=(const SharedBuffers&) = delete;
+
+  /// This rank's. With an id of 0 where CUDA's IPC does not share such memory (of pools, virtual, managed,
+  /// the host's), not all of it lies in one piece, or a rank has refused it.
+  SharedBuffer tell_of(const std::byte* buffer, std::size_t bytes);
+  /// A buffer of a rank in a call. False: it is new, and to be opened. Whatever lay there before is gone.
+  bool learn(int rank, const SharedBuffer& buffer);
+  /// Whether this process reaches it now.
+  bool open(int rank, const SharedBuffer& buffer);
+  /// A rank could not open it: nobody uses it.
+  void refuse(int rank, const SharedBuffer& buffer);
+  /// Where this process reaches a buffer that all have opened.
+  std::byte* at(int rank, const SharedBuffer& buffer) const;
+  /// Lets go of memory that is gone, or has not been used for long. CUDA may wait for all work of the
+  /// context: for calls that may wait.
+  void close_gone() noexcept;
+
+ private:
+  struct Known {
+    std::uint64_t id = 0, begin = 0, bytes = 0;
+    MemoryHandle handle = {};
+    std::byte* mapped = nullptr;
+    bool refused = false;
+  };
+  /// Of a rank: a buffer for each of so many layers of a network and to spare.
+  static constexpr std::size_t kMostOfARank = 64;
+
+  using List = std::list<Known>;
+  List::const_iterator find(int rank, std::uint64_t id) const;
+  Known& known(int rank, const SharedBuffer& buffer);
+  void drop(const Known& known);
+
+  Gpu& gpu_;
+  int self_;
+  std::vector<List> known_;  ///< by rank; what learn() was last asked about comes first
+  std::vector<Known> gone_;  ///< but still mapped
+};
+
+}  // namespace loom::device::cuda

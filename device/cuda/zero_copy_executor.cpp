@@ -1,0 +1,359 @@
+#include "device/cuda/zero_copy_executor.hpp"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/error.hpp"
+
+namespace loom::device::cuda {
+namespace {
+
+std::span<const Block> blocks_on(const Call& call, Side side, int ranks) {
+  return {side == LOOM_IN ? call.in_blocks : call.out_blocks,
+          static_cast<std::size_t>(blocks_of(call.collective, side, ranks))};
+}
+
+/// The first byte of all, and the end of the last one.
+struct Extent {
+  const std::byte* begin = nullptr;
+  std::size_t bytes = 0;
+};
+Extent extent_of(std::span<const Block> blocks) {
+  const std::byte *begin = nullptr, *end = nullptr;
+  for (const Block& block : blocks) {
+    if (block.bytes == 0) continue;
+    if (begin == nullptr || std::less<>()(block.data, begin)) begin = block.data;
+    if (end == nullptr || std::less<>()(end, block.data + block.bytes)) end = block.data + block.bytes;
+  }
+  return {begin, static_cast<std::size_t>(end - begin)};
+}
+
+/// A result that a call in place would write where operands are yet to be read, and an operand that it would
+/// read where results have been written.
+bool overlaps(const Call& call, Side side, int ranks) {
+  switch (call.collective) {
+    case Collective::kReduceScatter:
+    case Collective::kReduceScatterV:
+      return side == LOOM_OUT && call.in == call.out;
+    case Collective::kAllToAll:
+      return side == LOOM_IN && call.in == call.out;
+    case Collective::kAllToAllV:
+    case Collective::kAllToAllW:
+      for (int r = 0; r < ranks && side == LOOM_IN; ++r)
+        if (call.in_blocks[r].bytes > 0 && call.in_blocks[r].data == call.out_blocks[r].data) return true;
+      return false;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+ZeroCopyExecutor::ZeroCopyExecutor(GpuLinks& links, const Call& call, bool may_wait, const ProgramMark* after)
+    : gpus_(links),
+      links_(links.zero_copy()),
+      call_(call),
+      after_(after),
+      may_wait_(may_wait),
+      rank_(links_.self()),
+      ranks_(links_.size()),
+      elem_(call.elem_bytes()) {}
+
+ZeroCopyExecutor::~ZeroCopyExecutor() {
+  if (!works_) return;
+  try {
+    links_.stream().synchronize();
+  } catch (const Error&) {  // the GPU has failed: its work has ended, too
+  }
+}
+
+// ---- Where data lies
+
+/// Of a block that this rank, or every rank, knows.
+std::size_t ZeroCopyExecutor::length(Side side, int rank, int block) const {
+  if (lists_blocks(call_.collective)) {
+    if (rank != rank_) return links_.board(rank).offer.blocks[static_cast<std::size_t>(block)].bytes;
+    const std::size_t own = blocks_on(call_, side, ranks_)[static_cast<std::size_t>(block)].bytes;
+    return side == LOOM_IN ? own : std::min(own, sent_[static_cast<std::size_t>(block)]);
+  }
+  if (call_.collective != Collective::kReduceScatterV) return call_.count;
+  const int part = side == LOOM_IN ? block : rank;
+  return call_.bounds[part + 1] - call_.bounds[part];
+}
+
+/// Elements before a block, where the call lists none.
+std::size_t ZeroCopyExecutor::first_of(Side side, int block) const {
+  if (call_.collective == Collective::kReduceScatterV && side == LOOM_IN) return call_.bounds[block];
+  return static_cast<std::size_t>(block) * call_.count;
+}
+
+std::byte* ZeroCopyExecutor::own_at(Side side, int block) const {
+  if (lists_blocks(call_.collective))
+    return blocks_on(call_, side, ranks_)[static_cast<std::size_t>(block)].data + window_.first;
+  // An operand is never written.
+  auto* const begin = side == LOOM_IN ? const_cast<std::byte*>(call_.in) : call_.out;
+  return begin + (first_of(side, block) + window_.first) * elem_;
+}
+
+std::byte* ZeroCopyExecutor::at(Side side, int rank, int block) const {
+  const ZeroCopyOffer& offer = links_.board(rank).offer;
+  const ZeroCopyOffer::Buffer& buffer = offer.side(side);
+  if (buffer.bounces)
+    return links_.bounce(rank, side) + static_cast<std::size_t>(block) * window_.most * elem_;
+  if (rank == rank_) return own_at(side, block);
+  std::byte* const begin = links_.buffers().at(rank, buffer.shared);
+  if (lists_blocks(call_.collective))
+    return begin + offer.blocks[static_cast<std::size_t>(block)].first + window_.first;
+  return begin + (first_of(side, block) + window_.first) * elem_;
+}
+
+/// Of each block, in whole lines.
+std::size_t ZeroCopyExecutor::bounced_window() const {
+  constexpr std::size_t kLine = 128;
+  const int blocks =
+      std::max(blocks_of(call_.collective, LOOM_IN, ranks_), blocks_of(call_.collective, LOOM_OUT, ranks_));
+  return links_.bounce_bytes() / static_cast<std::size_t>(blocks) / kLine * kLine / elem_;
+}
+
+// ---- What this rank tells
+
+void ZeroCopyExecutor::offer_side(Side side, ZeroCopyOffer& offer) {
+  ZeroCopyOffer::Buffer& buffer = offer.side(side);
+  buffer = {};
+  if (!has_side(call_.collective, side, rank_, call_.root)) return;
+  Extent extent;
+  if (lists_blocks(call_.collective)) {
+    const std::span<const Block> blocks = blocks_on(call_, side, ranks_);
+    extent = extent_of(blocks);
+    for (const Block& block : blocks) offer.longest = std::max<std::uint64_t>(offer.longest, block.bytes);
+    if (!lists(side)) offer.single = blocks[0].bytes;
+    for (std::size_t b = 0;
+         lists(side) && is_reached(call_.collective, side, rank_, call_.root) && b < blocks.size(); ++b)
+      offer.blocks[b] = {blocks[b].bytes == 0 ? 0 : static_cast<std::uint64_t>(blocks[b].data - extent.begin),
+                         blocks[b].bytes};
+  } else {
+    const int blocks = blocks_of(call_.collective, side, ranks_);
+    for (int b = 0; b < blocks; ++b) {
+      const std::size_t elems = length(side, rank_, b);
+      offer.longest = std::max<std::uint64_t>(offer.longest, elems);
+      extent.bytes += elems * elem_;
+    }
+    extent.begin = side == LOOM_IN ? call_.in : call_.out;
+  }
+  buffer.bounces = extent.bytes > 0 && overlaps(call_, side, ranks_);
+  if (buffer.bounces || extent.bytes == 0 || !is_reached(call_.collective, side, rank_, call_.root)) return;
+  buffer.shared = links_.buffers().tell_of(extent.begin, extent.bytes);
+  buffer.bounces = buffer.shared.id == 0;
+}
+
+void ZeroCopyExecutor::offer() {
+  ZeroCopyOffer& offer = links_.own().offer;
+  offer.longest = offer.single = 0;
+  offer_side(LOOM_IN, offer);
+  offer_side(LOOM_OUT, offer);
+}
+
+/// Of all ranks, once their offers are known.
+void ZeroCopyExecutor::look_at_lengths() {
+  bool any_bounces = false;
+  longest_ = 0;
+  for (int r = 0; r < ranks_; ++r) {
+    const ZeroCopyOffer& offer = links_.board(r).offer;
+    longest_ = std::max<std::size_t>(longest_, offer.longest);
+    any_bounces |= offer.sides[0].bounces || offer.sides[1].bounces;
+  }
+  window_ = {.first = 0, .most = any_bounces ? bounced_window() : ~std::size_t{0}};
+  if (!lists_blocks(call_.collective) || !has_side(call_.collective, LOOM_OUT, rank_, call_.root)) return;
+  const std::span<const Block> mine = blocks_on(call_, LOOM_OUT, ranks_);
+  for (std::size_t b = 0; b < mine.size(); ++b) {
+    const int sender = lists(LOOM_OUT) ? static_cast<int>(b) : call_.root;
+    const ZeroCopyOffer& offer = links_.board(sender).offer;
+    // From a list of the sender's blocks, or its only one.
+    sent_[b] = lists(LOOM_IN) ? offer.blocks[static_cast<std::size_t>(rank_)].bytes : offer.single;
+    if (sent_[b] > mine[b].bytes && !cut_) cut_ = CutBlock{sender, sent_[b], mine[b].bytes};
+  }
+}
+
+// ---- The rounds
+
+bool ZeroCopyExecutor::program_has_ended() const {
+  return after_ != nullptr ? after_->has_passed() : links_.stream().program_has_ended();
+}
+
+/// The program's own work is no reason to fail: now and then it counts as a move.
+ZeroCopyExecutor::State ZeroCopyExecutor::wait_for_program() {
+  constexpr std::chrono::milliseconds kBetween{100};
+  gpus_.check_peers();
+  const auto now = std::chrono::steady_clock::now();
+  if (now - asked_ < kBetween) return State::kBlocked;
+  asked_ = now;
+  return State::kMoved;
+}
+
+void ZeroCopyExecutor::transfer(Side side) {
+  if (!bounces(side)) return;
+  const bool loads = side == LOOM_IN;
+  for (int b = 0; b < blocks_of(call_.collective, side, ranks_); ++b) {
+    const bool is_own = b == rank_ && call_.owns_its_block && lists(side);
+    const bool has_none = !loads && call_.collective == Collective::kExscan && rank_ == 0;
+    if (is_own || has_none) continue;
+    std::byte *const user = own_at(side, b), *const bounce = at(side, rank_, b);
+    links_.stream().copy(loads ? bounce : user, loads ? user : bounce,
+                         window_.of(length(side, rank_, b)) * elem_);
+    works_ = true;
+  }
+}
+
+/// Other ranks read what this one offered for the step before no more.
+void ZeroCopyExecutor::begin_offer() {
+  offer();
+  window_ = {.first = 0, .most = bounced_window()};
+  begin_round();
+}
+
+void ZeroCopyExecutor::begin_round() {
+  links_.next_step();
+  transfer(LOOM_IN);
+  phase_ = Phase::kLoads;
+}
+
+bool ZeroCopyExecutor::all_have(StepFlag ZeroCopyBoard::*flag) {
+  if (!links_.behind(flag)) return true;
+  gpus_.check_peers();
+  return false;
+}
+
+/// All operands and results are there. In the first round all learn where; what is new has to be opened.
+ZeroCopyExecutor::State ZeroCopyExecutor::meet() {
+  if (has_met_) return run();
+  has_met_ = true;
+  look_at_lengths();
+  std::uint64_t refused = 0;
+  bool any_new = false;
+  for (int r = 0; r < ranks_; ++r)
+    for (int side = 0; side < kSides; ++side) {
+      const SharedBuffer& buffer = links_.board(r).offer.sides[static_cast<std::size_t>(side)].shared;
+      if (buffer.id == 0 || links_.buffers().learn(r, buffer)) continue;
+      any_new = true;
+      if (!links_.buffers().open(r, buffer)) refused |= std::uint64_t{1} << (r * kSides + side);
+    }
+  if (!any_new) return run();
+  links_.own().refused = refused;
+  links_.own().opened.publish(links_.step());
+  phase_ = Phase::kOpens;
+  return State::kMoved;
+}
+
+/// What one rank cannot open bounces for all.
+ZeroCopyExecutor::State ZeroCopyExecutor::agree() {
+  std::uint64_t refused = 0;
+  for (int r = 0; r < ranks_; ++r) refused |= links_.board(r).refused;
+  if (refused == 0) return run();
+  for (int r = 0; r < ranks_; ++r)
+    for (int side = 0; side < kSides; ++side)
+      if ((refused >> (r * kSides + side) & 1) != 0)
+        links_.buffers().refuse(r, links_.board(r).offer.sides[static_cast<std::size_t>(side)].shared);
+  has_met_ = false;
+  return end();  // nobody changes his offer before all have read these
+}
+
+ZeroCopyExecutor::State ZeroCopyExecutor::run() {
+  if (may_wait_) links_.buffers().close_gone();
+  const CombineArgs args = zero_copy_work(
+      call_, rank_, ranks_, window_,
+      [&](Side side, int rank, int block) { return length(side, rank, block); },
+      [&](Side side, int rank, int block) { return at(side, rank, block); });
+  phase_ = Phase::kRuns;
+  const bool copies = args.how == CombineArgs::How::kCopies;
+  if (copies ? args.operands == 0 : args.count == 0) return end();
+  const bool reduces = is_reduction(call_.collective);
+  links_.start(reduces ? std::optional(call_.op) : std::nullopt, reduces ? call_.type : Type::kUint8, args);
+  works_ = true;
+  return State::kMoved;
+}
+
+ZeroCopyExecutor::State ZeroCopyExecutor::end() {
+  works_ = false;
+  links_.own().done.publish(links_.step());
+  phase_ = Phase::kEnds;
+  return State::kMoved;
+}
+
+ZeroCopyExecutor::State ZeroCopyExecutor::end_round() {
+  works_ = false;
+  if (longest_ > window_.most && window_.first < longest_ - window_.most) {
+    window_.first += window_.most;
+    begin_round();
+    return State::kMoved;
+  }
+  phase_ = Phase::kDone;
+  return State::kDone;
+}
+
+ZeroCopyExecutor::State ZeroCopyExecutor::advance() {
+  switch (phase_) {
+    case Phase::kBegins:
+      gpus_.call_has_begun();
+      if (after_ == nullptr) links_.stream().follow_program();
+      asked_ = std::chrono::steady_clock::now();
+      phase_ = Phase::kFollows;
+      return State::kMoved;
+    case Phase::kFollows:
+      if (!program_has_ended()) return wait_for_program();
+      gpus_.call_is_free_to_run();
+      begin_offer();
+      return State::kMoved;
+    case Phase::kLoads:
+      if (works_ && !links_.stream().is_idle()) return State::kBlocked;
+      works_ = false;
+      links_.own().ready.publish(links_.step());
+      phase_ = Phase::kMeets;
+      return State::kMoved;
+    case Phase::kMeets:
+      return all_have(&ZeroCopyBoard::ready) ? meet() : State::kBlocked;
+    case Phase::kOpens:
+      return all_have(&ZeroCopyBoard::opened) ? agree() : State::kBlocked;
+    case Phase::kRuns:
+      return links_.has_ended() ? end() : State::kBlocked;
+    case Phase::kEnds:
+      if (!all_have(&ZeroCopyBoard::done)) return State::kBlocked;
+      if (has_met_) {
+        transfer(LOOM_OUT);
+        phase_ = Phase::kStores;
+      } else {
+        begin_offer();
+      }
+      return State::kMoved;
+    case Phase::kStores:
+      if (works_ && !links_.stream().is_idle()) return State::kBlocked;
+      return end_round();
+    case Phase::kDone:
+      break;
+  }
+  return State::kDone;
+}
+
+int ZeroCopyExecutor::awaited() const noexcept {
+  const auto among = [&](std::optional<int> rank) { return rank.value_or(rank_); };
+  switch (phase_) {
+    case Phase::kMeets:
+      if (const auto by = gpus_.held_up_by()) return by->rank;
+      return among(links_.behind(&ZeroCopyBoard::ready));
+    case Phase::kOpens:
+      return among(links_.behind(&ZeroCopyBoard::opened));
+    case Phase::kEnds:
+      return among(links_.behind(&ZeroCopyBoard::done));
+    default:
+      return rank_;
+  }
+}
+
+const char* ZeroCopyExecutor::standing() const noexcept {
+  if (phase_ == Phase::kMeets)
+    if (const auto by = gpus_.held_up_by())
+      return by->has_begun ? "whose program has work on its GPU ahead of this call, which has not ended"
+                           : "which has not begun this call";
+  return "whose part of the call has not ended on its GPU";
+}
+
+}  // namespace loom::device::cuda

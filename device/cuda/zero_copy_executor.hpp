@@ -1,0 +1,103 @@
+// zero_copy_executor.hpp -- a collective of one host by one kernel on each rank's GPU that reads the operands
+// and writes the results of all ranks where they lie (zero_copy_plan.hpp). The hosts see to the order: all
+// buffers are ready before any kernel starts, and a call ends when all kernels have. No kernel waits for
+// another one, so ranks may share a GPU in any way. Reductions go in order of rank, as on the host. Never run
+// on a GPU so far.
+//
+// A buffer that others cannot reach, and one that a call in place would overwrite too early, bounces: it is
+// copied by way of the rank's bounce buffer, in as many rounds as that takes.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "device/call.h"
+#include "device/cuda/gpu_links.hpp"
+#include "device/host/cico_blocks_executor.hpp"
+#include "device/host/ring_executor.hpp"
+
+namespace loom::device::cuda {
+
+class ZeroCopyExecutor {
+ public:
+  /// A call that zero_copy_takes(), whose buffers are contiguous, or lists of blocks, and on the GPU of
+  /// `links` or, if they bounce, anywhere that it reaches. It begins after a mark in the program's work;
+  /// nullptr: after all that is there when the call begins. What is referred to must outlive this. may_wait:
+  /// for what the program has on the GPU, where memory that is gone is let go of.
+  ZeroCopyExecutor(GpuLinks& links, const Call& call, bool may_wait, const ProgramMark* after = nullptr);
+  /// Waits for what is on the GPU: until then nobody may use the buffers.
+  ~ZeroCopyExecutor();
+  ZeroCopyExecutor(const ZeroCopyExecutor&) = delete;
+  ZeroCopyExecutor& operator=(const ZeroCopyExecutor&) = delete;
+
+  using State = RingExecutor::State;
+  /// As far as it goes. That the program's own work on the GPU has not ended counts as a move now and then.
+  /// Throws what Gpu throws, and Error (kGivenUp).
+  State advance();
+  /// Whom it waits for, and half a sentence on how far that rank has come.
+  int awaited() const noexcept;
+  const char* standing() const noexcept;
+  /// Once it is done: a block that did not fit.
+  const std::optional<CutBlock>& cut() const noexcept { return cut_; }
+
+ private:
+  enum class Phase : std::uint8_t {
+    kBegins,
+    kFollows,  ///< the program's work
+    kLoads,    ///< what bounces
+    kMeets,    ///< until all operands may be read, and all results written
+    kOpens,    ///< until all have tried to open what is new
+    kRuns,
+    kEnds,    ///< until all kernels have ended
+    kStores,  ///< what has bounced
+    kDone
+  };
+
+  bool program_has_ended() const;
+  State wait_for_program();
+  void offer();
+  void offer_side(Side side, ZeroCopyOffer& offer);
+  void begin_offer();
+  void begin_round();
+  void transfer(Side side);
+  State meet();
+  State agree();
+  State run();
+  State end();
+  State end_round();
+  void look_at_lengths();
+  bool all_have(StepFlag ZeroCopyBoard::*flag);
+
+  bool lists(Side side) const {
+    return lists_blocks(call_.collective) && blocks_of(call_.collective, side, ranks_) > 1;
+  }
+  bool bounces(Side side) const { return links_.own().offer.side(side).bounces; }
+  std::size_t bounced_window() const;
+  std::size_t length(Side side, int rank, int block) const;
+  std::size_t first_of(Side side, int block) const;
+  std::byte* own_at(Side side, int block) const;
+  std::byte* at(Side side, int rank, int block) const;
+
+  GpuLinks& gpus_;
+  ZeroCopyLinks& links_;
+  Call call_;
+  const ProgramMark* after_;
+  bool may_wait_;
+  int rank_, ranks_;
+  std::size_t elem_;
+  Phase phase_ = Phase::kBegins;
+  bool works_ = false;    ///< the stream has work of this call
+  bool has_met_ = false;  ///< all offers are known, and what they name is open
+  std::size_t longest_ = 0;
+  Window window_;
+  /// Bytes of the blocks that come to this rank, where the call lists blocks and they are as long as their
+  /// senders say.
+  std::array<std::size_t, CombineArgs::kMost> sent_{};
+  std::optional<CutBlock> cut_;
+  std::chrono::steady_clock::time_point asked_;
+};
+
+}  // namespace loom::device::cuda
