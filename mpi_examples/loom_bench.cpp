@@ -51,7 +51,8 @@ int run_bench(const Options& options, MPI_Comm control, mpi::ToolInterface& tool
   MPI_Bcast(&ready, 1, MPI_INT, 0, control);
   if (!ready) return 2;
 
-  std::vector<MPI_Comm> comms = {MPI_COMM_WORLD};
+  std::vector<MPI_Comm> comms = {options.ordered_starts ? mpi::dup_with_ordered_starts(MPI_COMM_WORLD)
+                                                        : MPI_COMM_WORLD};
   for (const std::string& peer : options.peers)
     comms.push_back(mpi::dup_with_component(MPI_COMM_WORLD, peer));
   if (options.compare && options.peers.empty()) comms.push_back(mpi::dup_without_loom(MPI_COMM_WORLD));
@@ -78,7 +79,8 @@ int run_bench(const Options& options, MPI_Comm control, mpi::ToolInterface& tool
     }
   }
   floor.reset();
-  for (std::size_t other = 1; other < comms.size(); ++other) MPI_Comm_free(&comms[other]);
+  for (MPI_Comm& comm : comms)
+    if (comm != MPI_COMM_WORLD) MPI_Comm_free(&comm);
 
   int exit_code = 0;
   if (rank == 0) {

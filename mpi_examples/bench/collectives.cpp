@@ -1,7 +1,15 @@
 #include "mpi_examples/bench/collectives.hpp"
 
+#if OMPI_MAJOR_VERSION == 4
+#include <mpi-ext.h>
+#define PERSISTENT(Name) MPIX_##Name##_init
+#else
+#define PERSISTENT(Name) MPI_##Name##_init
+#endif
+
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace loom::bench {
 namespace {
@@ -19,6 +27,15 @@ std::size_t wrong_reduced(const Case& one, int, const std::byte* output, std::ui
   return one.reduced->count_wrong(output, one.count, shift);
 }
 
+/// Only the root may say MPI_IN_PLACE; the others send from their receive buffer.
+struct RootedBuffers {
+  explicit RootedBuffers(const Call& c) : send(c.send), recv(c.recv) {
+    if (c.send == MPI_IN_PLACE && c.one->rank != c.root) send = std::exchange(recv, nullptr);
+  }
+  const void* send;
+  void* recv;
+};
+
 const std::array kCollectives = {
     Collective{
         .name = "allreduce",
@@ -29,6 +46,11 @@ const std::array kCollectives = {
         .busbw_factor = both_ways,
         .call =
             [](const Call& c) { return MPI_Allreduce(c.send, c.recv, c.count(), c.type(), c.op(), c.comm); },
+        .init =
+            [](const Call& c, MPI_Request* request) {
+              return PERSISTENT(Allreduce)(c.send, c.recv, c.count(), c.type(), c.op(), c.comm, MPI_INFO_NULL,
+                                           request);
+            },
         .count_wrong = wrong_reduced},
     Collective{.name = "reduce",
                .reduces = true,
@@ -38,10 +60,15 @@ const std::array kCollectives = {
                .output = Part::kWhole,
                .call =
                    [](const Call& c) {
-                     // Only the root may say MPI_IN_PLACE; the others send from their receive buffer.
-                     const bool moved = c.send == MPI_IN_PLACE && c.one->rank != c.root;
-                     return MPI_Reduce(moved ? c.recv : c.send, moved ? nullptr : c.recv, c.count(), c.type(),
-                                       c.op(), c.root, c.comm);
+                     const RootedBuffers buffers(c);
+                     return MPI_Reduce(buffers.send, buffers.recv, c.count(), c.type(), c.op(), c.root,
+                                       c.comm);
+                   },
+               .init =
+                   [](const Call& c, MPI_Request* request) {
+                     const RootedBuffers buffers(c);
+                     return PERSISTENT(Reduce)(buffers.send, buffers.recv, c.count(), c.type(), c.op(),
+                                               c.root, c.comm, MPI_INFO_NULL, request);
                    },
                .count_wrong =
                    [](const Case& one, int root, const std::byte* output, std::uint64_t shift) {
@@ -53,6 +80,11 @@ const std::array kCollectives = {
                .input = Part::kNone,
                .output = Part::kWhole,
                .call = [](const Call& c) { return MPI_Bcast(c.recv, c.count(), c.type(), c.root, c.comm); },
+               .init =
+                   [](const Call& c, MPI_Request* request) {
+                     return PERSISTENT(Bcast)(c.recv, c.count(), c.type(), c.root, c.comm, MPI_INFO_NULL,
+                                              request);
+                   },
                .count_wrong =
                    [](const Case& one, int root, const std::byte* output, std::uint64_t shift) {
                      return one.data[static_cast<std::size_t>(root)].count_wrong(output, one.count, shift);
@@ -66,6 +98,11 @@ const std::array kCollectives = {
                .call =
                    [](const Call& c) {
                      return MPI_Allgather(c.send, c.block(), c.type(), c.recv, c.block(), c.type(), c.comm);
+                   },
+               .init =
+                   [](const Call& c, MPI_Request* request) {
+                     return PERSISTENT(Allgather)(c.send, c.block(), c.type(), c.recv, c.block(), c.type(),
+                                                  c.comm, MPI_INFO_NULL, request);
                    },
                .count_wrong =
                    [](const Case& one, int, const std::byte* output, std::uint64_t shift) {
@@ -87,6 +124,11 @@ const std::array kCollectives = {
                    [](const Call& c) {
                      return MPI_Reduce_scatter_block(c.send, c.recv, c.block(), c.type(), c.op(), c.comm);
                    },
+               .init =
+                   [](const Call& c, MPI_Request* request) {
+                     return PERSISTENT(Reduce_scatter_block)(c.send, c.recv, c.block(), c.type(), c.op(),
+                                                             c.comm, MPI_INFO_NULL, request);
+                   },
                .count_wrong =
                    [](const Case& one, int, const std::byte* output, std::uint64_t shift) {
                      const std::uint64_t first = static_cast<std::uint64_t>(one.rank) * one.block();
@@ -101,6 +143,11 @@ const std::array kCollectives = {
                .call =
                    [](const Call& c) {
                      return MPI_Alltoall(c.send, c.block(), c.type(), c.recv, c.block(), c.type(), c.comm);
+                   },
+               .init =
+                   [](const Call& c, MPI_Request* request) {
+                     return PERSISTENT(Alltoall)(c.send, c.block(), c.type(), c.recv, c.block(), c.type(),
+                                                 c.comm, MPI_INFO_NULL, request);
                    },
                .count_wrong =
                    [](const Case& one, int, const std::byte* output, std::uint64_t shift) {
@@ -118,6 +165,8 @@ const std::array kCollectives = {
         .input = Part::kNone,
         .output = Part::kNone,
         .call = [](const Call& c) { return MPI_Barrier(c.comm); },
+        .init = [](const Call& c,
+                   MPI_Request* request) { return PERSISTENT(Barrier)(c.comm, MPI_INFO_NULL, request); },
         .count_wrong = [](const Case&, int, const std::byte*, std::uint64_t) { return std::size_t{0}; }},
 };
 

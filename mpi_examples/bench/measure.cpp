@@ -13,6 +13,7 @@ namespace {
 constexpr double kBatchSeconds = 20e-6;  // a thousand times what MPI_Wtime costs
 constexpr double kBatchBarriers = 10;    // ranks leave the barrier before it at different moments
 constexpr int kMostCallsPerBatch = 1024;
+constexpr int kMostRequestsPerBatch = 32;
 constexpr std::size_t kMostBytesPerBatch = 16 << 20;
 constexpr int kFewestIterations = 8;
 constexpr int kMostIterations = 10000;
@@ -37,6 +38,12 @@ std::uint64_t all_ranks(std::uint64_t value, MPI_Op op, MPI_Comm comm) {
 
 }  // namespace
 
+void Requests::clear() {
+  for (auto& [comm, requests] : made_)
+    for (MPI_Request& request : requests) MPI_Request_free(&request);
+  made_.clear();
+}
+
 Measured Bench::measure(const Case& one, std::span<const MPI_Comm> comms) {
   const auto [batch, iterations] = plan(one, comms);
   const auto slots = static_cast<std::size_t>(batch);
@@ -51,8 +58,8 @@ Measured Bench::measure(const Case& one, std::span<const MPI_Comm> comms) {
   std::vector<std::size_t> order(comms.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::mt19937 random;  // not seeded: all ranks take the same turns
-  // Where ranks share CPUs, what one does between its calls delays the others in theirs: with one communicator
-  // counters are read once before all calls, and once after them.
+  // Where ranks share CPUs, what one does between its calls delays the others in theirs: with one
+  // communicator counters are read once before all calls, and once after them.
   const bool takes_turns = comms.size() > 1;
   auto before = carried_calls();
   const auto count_since = [&](std::size_t which) {
@@ -98,6 +105,7 @@ Measured Bench::measure(const Case& one, std::span<const MPI_Comm> comms) {
     }
     measured.timings.push_back(timing);
   }
+  requests_.clear();
   return measured;
 }
 
@@ -137,7 +145,9 @@ Bench::Plan Bench::plan(const Case& one, std::span<const MPI_Comm> comms) {
   }
   const double least = std::max(kBatchSeconds, kBatchBarriers * barrier_seconds());
   const std::size_t room = kMostBytesPerBatch / std::max<std::size_t>(one.bytes(), 1);
-  const int most = std::clamp(static_cast<int>(room), 1, kMostCallsPerBatch);
+  const bool persistent = options_.form == Form::kPersistent;
+  const int most =
+      std::clamp(static_cast<int>(room), 1, persistent ? kMostRequestsPerBatch : kMostCallsPerBatch);
   for (int batch = 1;; batch = std::min(2 * batch, most)) {
     const auto slots = static_cast<std::size_t>(batch);
     make_room(one, slots);
@@ -162,8 +172,11 @@ void Bench::make_room(const Case& one, std::size_t slots) {
   constexpr std::size_t kLine = 64;
   stride_bytes_ = (one.bytes() + kLine - 1) / kLine * kLine;
   const std::size_t bytes = slots * stride_bytes_;
+  const bool has_send = send_ && (one.in_place || send_->mirror.size() >= bytes);
+  if (recv_ && recv_->mirror.size() >= bytes && has_send) return;
+  requests_.clear();
   if (!recv_ || recv_->mirror.size() < bytes) recv_.emplace(bytes);
-  if (!send_ || (!one.in_place && send_->mirror.size() < bytes)) send_.emplace(one.in_place ? 0 : bytes);
+  if (!has_send) send_.emplace(one.in_place ? 0 : bytes);
 }
 
 void Bench::fill(const Case& one, std::size_t slots, std::uint64_t shift) {
@@ -178,15 +191,25 @@ void Bench::fill(const Case& one, std::size_t slots, std::uint64_t shift) {
 
 double Bench::run(const Case& one, MPI_Comm comm, std::size_t slots) {
   const Collective& collective = *options_.collective;
-  const double start = mpi::begin_together(control_);
-  for (std::size_t slot = 0; slot < slots; ++slot) {
+  const auto call_of = [&](std::size_t slot) -> Call {
     const std::size_t at = slot * stride_bytes_;
-    collective.call({.send = one.in_place ? MPI_IN_PLACE : send_->address() + at,
-                     .recv = recv_->address() + at,
-                     .one = &one,
-                     .root = one.root_of(slot),
-                     .comm = comm});
+    return {.send = one.in_place ? MPI_IN_PLACE : send_->address() + at,
+            .recv = recv_->address() + at,
+            .one = &one,
+            .root = one.root_of(slot),
+            .comm = comm};
+  };
+  if (options_.form == Form::kPersistent) {
+    const std::span<MPI_Request> requests = requests_.of(collective, comm, slots, call_of);
+    const double start = mpi::begin_together(control_);
+    for (MPI_Request& request : requests) {
+      MPI_Start(&request);
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+    return mpi::now() - start;
   }
+  const double start = mpi::begin_together(control_);
+  for (std::size_t slot = 0; slot < slots; ++slot) collective.call(call_of(slot));
   return mpi::now() - start;
 }
 

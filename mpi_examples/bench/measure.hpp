@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,6 +37,31 @@ struct Measured {
   int calls_per_iteration = 0;
   std::vector<Timing> timings;  // one per communicator, valid on all ranks
   double floor_us = 0;          // median of what the machine itself needs; 0: not measured
+};
+
+/// Persistent requests for the calls of a batch, made when they are first asked for.
+class Requests {
+ public:
+  Requests() = default;
+  ~Requests() { clear(); }
+  Requests(const Requests&) = delete;
+  Requests& operator=(const Requests&) = delete;
+
+  /// call(slot) describes the call.
+  template <class Make>
+  std::span<MPI_Request> of(const Collective& collective, MPI_Comm comm, std::size_t slots, Make&& call) {
+    std::vector<MPI_Request>& made = made_[comm];
+    while (made.size() < slots) {
+      const Call next = call(made.size());
+      collective.init(next, &made.emplace_back(MPI_REQUEST_NULL));
+    }
+    return std::span(made).first(slots);
+  }
+  /// Before the buffers, the size or the communicators go.
+  void clear();
+
+ private:
+  std::map<MPI_Comm, std::vector<MPI_Request>> made_;
 };
 
 class Bench {
@@ -69,6 +95,7 @@ class Bench {
   // Slot s of a batch is at s * stride.
   std::optional<mpi::Memory> send_, recv_;
   std::size_t stride_bytes_ = 0;
+  Requests requests_;
 };
 
 }  // namespace loom::bench

@@ -70,6 +70,8 @@ void check(const Options& options, int ranks) {
           "--compare would hand device buffers to an Open MPI without CUDA");
   require(!options.in_place || options.collective->has_in_place,
           fmt::format("{} has no in-place form", collective));
+  require(!options.ordered_starts || options.form == Form::kPersistent,
+          "--ordered-starts is about persistent requests: see --form");
   require(!options.rotate_root || options.collective->has_root, fmt::format("{} has no root", collective));
   for (const mpi::Type type : options.types) {
     const std::uint64_t count = options.max_bytes / mpi::size_of(type);
@@ -105,7 +107,7 @@ ParsedOptions parse_options(int argc, char** argv, int ranks) {
   std::string collective = "allreduce";
   std::vector<std::string> types = {"float"};
   std::vector<std::string> ops = {"sum"};
-  std::string across = "average";
+  std::string across = "average", form = "blocking";
   int iterations = 0;
   int warmup = 0;
 
@@ -140,6 +142,12 @@ ParsedOptions parse_options(int argc, char** argv, int ranks) {
                  "Latency of one measurement from those of its ranks: average or max")
       ->check(CLI::IsMember({"average", "max"}))
       ->capture_default_str();
+  app.add_option("--form", form,
+                 "blocking; or persistent: requests that are made before, each started and waited for")
+      ->check(CLI::IsMember({"blocking", "persistent"}))
+      ->capture_default_str();
+  app.add_flag("--ordered-starts", options.ordered_starts,
+               "The communicator promises that all ranks start persistent requests in one order");
   app.add_option("--root", options.root, "Root of bcast and reduce")->capture_default_str();
   app.add_flag("--in-place", options.in_place, "Use MPI_IN_PLACE");
   app.add_flag("--check,!--no-check", options.check,
@@ -172,6 +180,7 @@ ParsedOptions parse_options(int argc, char** argv, int ranks) {
     options.ops = named<mpi::Op>(ops, mpi::kOps, mpi::op_named, "operation");
     if (iterations_given->count() > 0) options.iterations = iterations;
     if (warmup_given->count() > 0) options.warmup = warmup;
+    options.form = form == "persistent" ? Form::kPersistent : Form::kBlocking;
     options.across_ranks = across == "max" ? AcrossRanks::kMax : AcrossRanks::kAverage;
     check(options, ranks);
   } catch (const CLI::ParseError& error) {

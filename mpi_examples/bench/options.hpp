@@ -11,6 +11,7 @@
 namespace loom::bench {
 
 enum class AcrossRanks { kAverage, kMax };
+enum class Form { kBlocking, kPersistent };
 
 struct Options {
   const Collective* collective = nullptr;
@@ -24,6 +25,8 @@ struct Options {
   std::optional<int> warmup;      // calls; empty: by size
   double seconds_per_size = 0.3;
   AcrossRanks across_ranks = AcrossRanks::kAverage;
+  Form form = Form::kBlocking;
+  bool ordered_starts = false;  // what the communicator asserts; of persistent calls
   int root = 0;
   bool in_place = false;
   bool check = true;

@@ -60,7 +60,10 @@ Environment gather_environment(MPI_Comm control, mpi::ToolInterface& tool) {
 
 void Report::begin() {
   const std::string library = environment_.mpi_library.substr(0, environment_.mpi_library.find(','));
-  fmt::print(text_, "# loom_bench {}{}{}, {} ranks on {} host(s):", options_.collective->name,
+  fmt::print(text_, "# loom_bench {}{}{}{}, {} ranks on {} host(s):", options_.collective->name,
+             options_.form == Form::kBlocking ? ""
+             : options_.ordered_starts        ? ", persistent, with ordered starts"
+                                              : ", persistent",
              options_.in_place ? " in place" : "",
              options_.memory == "host" ? "" : " in " + options_.memory + " memory", environment_.ranks,
              environment_.hosts.size());
@@ -208,6 +211,8 @@ nlohmann::ordered_json Report::json() const {
             {"hosts", hosts}}},
           {"options",
            {{"collective", options_.collective->name},
+            {"form", options_.form == Form::kPersistent ? "persistent" : "blocking"},
+            {"ordered_starts", options_.ordered_starts},
             {"in_place", options_.in_place},
             {"root", options_.root},
             {"rotate_root", options_.rotate_root},

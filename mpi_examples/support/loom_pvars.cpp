@@ -133,14 +133,18 @@ std::optional<std::string> ToolInterface::variable(const std::string& name) {
 
 namespace {
 
-MPI_Comm dup_preferring(MPI_Comm comm, const std::string& components) {
+MPI_Comm dup_with(MPI_Comm comm, const char* key, const std::string& value) {
   MPI_Info info;
   MPI_Info_create(&info);
-  MPI_Info_set(info, "ompi_comm_coll_preference", components.c_str());
+  MPI_Info_set(info, key, value.c_str());
   MPI_Comm duplicate;
   MPI_Comm_dup_with_info(comm, info, &duplicate);
   MPI_Info_free(&info);
   return duplicate;
+}
+
+MPI_Comm dup_preferring(MPI_Comm comm, const std::string& components) {
+  return dup_with(comm, "ompi_comm_coll_preference", components);
 }
 
 }  // namespace
@@ -151,6 +155,10 @@ MPI_Comm dup_without_loom(MPI_Comm comm) {
 
 MPI_Comm dup_with_component(MPI_Comm comm, const std::string& component) {
   return dup_preferring(comm, component + ",tuned,libnbc,basic,self");
+}
+
+MPI_Comm dup_with_ordered_starts(MPI_Comm comm) {
+  return dup_with(comm, "coll_loom_ordered_starts", "true");
 }
 
 }  // namespace loom::mpi

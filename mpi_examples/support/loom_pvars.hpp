@@ -48,5 +48,7 @@ MPI_Comm dup_without_loom(MPI_Comm comm);
 /// The same, with this component of Open MPI before all others; tuned, then the others carry what it does
 /// not. The component must have a priority above 0 to be asked at all.
 MPI_Comm dup_with_component(MPI_Comm comm, const std::string& component);
+/// A duplicate that promises loom one order of starts on all ranks.
+MPI_Comm dup_with_ordered_starts(MPI_Comm comm);
 
 }  // namespace loom::mpi
