@@ -22,6 +22,7 @@ enum loom_result {
   LOOM_UNCONNECTED = 2, /* of loom_request_create: the call needs links, which have not been made yet */
   LOOM_TRUNCATED = 3,   /* the call has ended without the data that did not fit; the communicator goes on */
   LOOM_NOT_COPIED = 4,  /* the call has ended, but its results could not be copied to the device; likewise */
+  LOOM_NO_LANE = 5,     /* of loom_request_create: LOOM_DECLINED, for want of memory of the request's own */
   LOOM_ERR_OUT_OF_MEMORY = -1,
   LOOM_ERR_SYSTEM = -2,      /* an operating system call failed */
   LOOM_ERR_UNREACHABLE = -3, /* no way to reach a peer */
@@ -48,6 +49,7 @@ struct loom_parameters {
   const char* net_devices;         /* as in UCX_NET_DEVICES; NULL or "": what that says */
   enum loom_rendezvous rendezvous; /* for the messages that this rank sends */
   bool only_host_memory;           /* the program has no buffers on devices */
+  uint64_t lane_bytes;    /* most memory for the lanes of one communicator; the least of all ranks counts */
   uint64_t staging_bytes; /* most host memory kept for copies of device buffers, and most memory of a GPU that
                              links take */
   bool reproducible; /* no algorithm whose order of operands depends on the size; if all ranks say the same */
@@ -79,8 +81,9 @@ enum loom_message {
 struct loom_runtime {
   void (*progress)(void);        /* lets the MPI library progress; called while loom waits */
   bool (*yield_when_idle)(void); /* the launcher says that ranks outnumber cores */
-  /* Calls callback from the library's progress loop at low priority until it is unregistered. */
-  void (*register_progress)(int (*callback)(void));
+  /* Calls callback from the library's progress loop until it is unregistered; where it is not urgent, not in
+   * every turn. */
+  void (*register_progress)(int (*callback)(void), bool urgent);
   void (*unregister_progress)(int (*callback)(void));
   /* Shows a message to the user. where: the communicator and rank; cause: one or more whole sentences. */
   void (*show)(enum loom_message message, const char* where, const char* cause);
@@ -114,7 +117,8 @@ enum loom_fallback {
   LOOM_NOT_BETTER,    /* the fallback component is at least as good at it */
   LOOM_NOT_ORDERED, /* it may be one of Open MPI's own, whose place among the program's calls differs between
                        ranks */
-  LOOM_ANY_START_ORDER, /* it is persistent, and its ranks may start such requests in different orders */
+  LOOM_ANY_START_ORDER, /* it is persistent, its ranks may start such requests in different orders, and there
+                           is no lane for it */
   LOOM_FALLBACK_COUNT
 };
 enum { LOOM_ALGORITHM_COUNT = 12 }; /* of component/select/algorithms.hpp, without the fallback component */
@@ -224,13 +228,15 @@ typedef void (*loom_request_done)(void* context, int result);
 enum loom_request_kind {
   LOOM_NONBLOCKING, /* buffers on host memory, maybe in place of some on a device */
   LOOM_ON_DEVICE,   /* the same call with buffers that may lie on GPUs, and have no staging buffers */
-  LOOM_PERSISTENT
+  LOOM_PERSISTENT,  /* all ranks start it in one order among those of this kind */
+  LOOM_PERSISTENT_ANY_ORDER
 };
-/* Not persistent: LOOM_UNCONNECTED where the links have to be made first. Persistent: makes them here, which
+/* LOOM_PERSISTENT_ANY_ORDER: LOOM_NO_LANE also between hosts.
+ * Not persistent: LOOM_UNCONNECTED where the links have to be made first. Persistent: makes them here, which
  * is collective. LOOM_ON_DEVICE: LOOM_DECLINED, on this rank alone, also if a buffer is not contiguous on the
- * GPU of the links; then the same call is made again as LOOM_NONBLOCKING. All ranks have to start the
- * persistent requests of a communicator in one order, and the other requests in one order; the two orders are
- * independent. Copies *call, not what it points to. LOOM_DECLINED as loom_perform. */
+ * GPU of the links; then the same call is made again as LOOM_NONBLOCKING. All ranks have to make the
+ * persistent requests of a communicator in one order, and start the other requests in one order. Copies
+ * *call, not what it points to. LOOM_DECLINED as loom_perform. */
 int loom_request_create(struct loom_comm* comm, const struct loom_call* call, enum loom_request_kind kind,
                         loom_request_done done, void* context, struct loom_request** out);
 void loom_request_start(struct loom_request* call);

@@ -4,9 +4,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "component/communicator/failure.hpp"
+#include "component/communicator/lane.hpp"
 #include "component/communicator/learn_peers.hpp"
 #include "component/links/idle_links.hpp"
 
@@ -41,8 +43,10 @@ std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, P
 Communicator::~Communicator() {
   twin_.reset();
   Process& process = member_.process;
-  const bool is_idle = requests_.empty();
-  if (!is_idle) engine_.forget(requests_);  // before anything goes that a request may use
+  const bool is_idle =
+      requests_.empty() && std::ranges::all_of(lanes_, [](const Lane& lane) { return lane.queue.empty(); });
+  if (!requests_.empty()) engine_.forget(requests_);  // before anything goes that a request may use
+  lanes_.clear();
   process.retire(calls_);
   process.retire(queued_calls_);
   if (links_.gpus) process.retire(std::move(links_.gpus));
@@ -256,6 +260,7 @@ void Communicator::abandon() noexcept {
   if (std::exchange(abandoned_, true)) return;
   for (std::uint64_t& below : small_below_) std::atomic_ref(below).store(0, std::memory_order_relaxed);
   links_.abandon();
+  for (Lane& lane : lanes_) lane.links.abandon();
   if (twin_) twin_->stop();
 }
 

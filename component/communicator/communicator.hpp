@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -88,13 +89,19 @@ class Communicator {
   /// Throws as perform().
   std::unique_ptr<Request> make_request(const device::Call& call, loom_request_kind kind,
                                         loom_request_done done, void* context);
-  /// The call is performed when all that were started before it are.
+  /// A persistent call, which all ranks make in one order and may start in any. Collective. nullptr on all
+  /// ranks: there is no lane for it. Throws as perform().
+  std::unique_ptr<Request> make_request_with_lane(const device::Call& call, loom_request_done done,
+                                                  void* context);
+  /// No algorithm of loom's carries such calls here. The same on all ranks.
+  bool declines(const device::Call& call);
+  /// Of a request without a lane: the call is performed when all that were started before it are.
   void start(Request& request) noexcept;
-  /// What carries the persistent calls of this communicator: the same ranks with links and a queue of their
-  /// own. A program may promise to start persistent calls in one order on all ranks, but even then their
-  /// place among its other calls may differ from rank to rank (MPI 4.1, section 7.4.4). Made by the first
-  /// such call, which is collective. nullptr on all ranks: that failed, as one message has said. Throws as
-  /// perform().
+  /// What carries the persistent calls of this communicator that have no lanes: the same ranks with links and
+  /// a queue of their own. A program may promise to start persistent calls in one order on all ranks, but
+  /// even then their place among its other calls may differ from rank to rank (MPI 4.1, section 7.4.4). Made
+  /// by the first such call, which is collective. nullptr on all ranks: that failed, as one message has said.
+  /// Throws as perform().
   Communicator* for_persistent_calls();
 
   /// Peers are told, and all calls fail from now on.
@@ -108,7 +115,6 @@ class Communicator {
   /// As much as goes without waiting. Throws as Execution::advance(), and Error once the communicator is
   /// abandoned.
   State advance(Request& request);
-  Execution& execution() noexcept { return execution_; }
   /// Of a call that has ended so. may_tell: as RequestQueue::advance().
   int result_of(const Truncated& truncated, bool may_tell) const noexcept;
   int result_of(const NotCopied& not_copied, bool may_tell) const noexcept;
@@ -146,6 +152,10 @@ class Communicator {
   void break_for(const Error& cause);
   void count(const device::Call& call, std::optional<Algorithm> carried) noexcept;
   static void count(CallCounters& calls, const device::Call& call, Algorithm carried) noexcept;
+  LaneLease take_lane(const device::Call& call, Algorithm algorithm);
+  void take_lanes_back() noexcept;
+  void find_room_for_lanes(std::size_t bytes);
+  void start_thread() noexcept;
   void finish_requests() noexcept;
   void finish_requests_before_call();
   void stop() noexcept;
@@ -164,7 +174,8 @@ class Communicator {
   bool abandoned_ = false;             ///< the peers have been told
   std::optional<Error> broken_;        ///< the cause, for all later calls
   bool has_due_ = false;  ///< something comes before the next call: it is broken, or wants a set-up
-  RequestQueue requests_{*this};
+  RequestQueue requests_{*this, execution_};
+  std::list<Lane> lanes_;  ///< changes while nobody advances requests
 
   // for_persistent_calls()
   enum class Twin { kNotMade, kReady, kDeclined };

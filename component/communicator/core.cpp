@@ -191,12 +191,19 @@ int loom_request_create(loom_comm* comm, const loom_call* call, loom_request_kin
                         loom_request_done done, void* context, loom_request** out) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
   return at_c_boundary(communicator.where().c_str(), [&]() -> int {
-    const bool persistent = kind == LOOM_PERSISTENT;
+    const bool persistent = kind == LOOM_PERSISTENT || kind == LOOM_PERSISTENT_ANY_ORDER;
     if (!persistent && communicator.needs_links(*call)) return LOOM_UNCONNECTED;
-    Communicator* const carrier = persistent ? communicator.for_persistent_calls() : &communicator;
-    if (carrier == nullptr) return LOOM_DECLINED;
-    auto request = carrier->make_request(*call, kind, done, context);
-    if (!request) return LOOM_DECLINED;
+    std::unique_ptr<loom::Request> request;
+    if (persistent) request = communicator.make_request_with_lane(*call, done, context);
+    if (!request) {
+      const bool declines = kind == LOOM_PERSISTENT_ANY_ORDER && communicator.declines(*call);
+      if (kind == LOOM_PERSISTENT_ANY_ORDER && !declines) return LOOM_NO_LANE;
+      Communicator* const carrier =
+          persistent && !declines ? communicator.for_persistent_calls() : &communicator;
+      if (carrier == nullptr) return LOOM_DECLINED;
+      request = carrier->make_request(*call, persistent ? LOOM_PERSISTENT : kind, done, context);
+      if (!request) return LOOM_DECLINED;
+    }
     *out = reinterpret_cast<loom_request*>(request.release());
     return LOOM_SUCCESS;
   });

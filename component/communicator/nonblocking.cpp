@@ -1,11 +1,10 @@
-// nonblocking.cpp -- a communicator's calls that do not wait, persistent ones among them.
+// nonblocking.cpp -- a communicator's calls that do not wait, and the requests of its queue.
 #include <sched.h>
 
-#include <string>
-#include <system_error>
 #include <utility>
 
 #include "component/communicator/communicator.hpp"
+#include "component/communicator/lane.hpp"
 
 namespace loom {
 
@@ -31,34 +30,6 @@ void Communicator::connect(const Bootstrap& bootstrap, std::function<void()> pau
     fail_call();
   }
   restore();
-}
-
-Communicator* Communicator::for_persistent_calls() {
-  if (member_.bootstrap.size() == 1) return this;  // there is nobody to be in another order
-  if (twin_state_ == Twin::kNotMade && !linking_) {
-    if (broken_) throw *broken_;
-    linking_ = true;
-    try {
-      Bootstrap bootstrap = member_.bootstrap;
-      const std::string name = member_.name + " (persistent requests)";
-      bootstrap.rename(name.c_str());
-      twin_ = create(bootstrap, member_.process, engine_);
-    } catch (...) {
-      linking_ = false;
-      fail_call();
-    }
-    linking_ = false;
-    twin_state_ = twin_ ? Twin::kReady : Twin::kDeclined;
-    if (twin_) {
-      twin_->twin_of_ = this;
-      twin_->selector_.count_with(selector_);
-      twin_->execution_.expect_promised_order();
-    }
-    engine_.apart([&] {
-      if (twin_ && abandoned_) twin_->stop();
-    });
-  }
-  return twin_.get();
 }
 
 std::unique_ptr<Request> Communicator::make_request(const device::Call& call, loom_request_kind kind,
@@ -109,14 +80,12 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
     count(call, {});
     return nullptr;
   }
-  try {
-    engine_.start_thread();
-  } catch (const std::system_error&) {  // no thread to be had: requests advance in MPI calls alone
-  }
+  start_thread();
   return std::unique_ptr<Request>(new Request{*this, std::move(on_device), {call, algorithm}, done, context});
 }
 
 void Communicator::start(Request& request) noexcept {
+  if (request.lane) return engine_.start(request.lane->queue, request);
   if (!request.on_device) count(request.operation.call, request.operation.algorithm);
   engine_.start(requests_, request);
 }
@@ -153,6 +122,11 @@ State Communicator::advance(Request& request) {
   // A step more would take back what the peers were told.
   if (abandoned_ || stopping_.load(std::memory_order_relaxed))
     throw Error(ErrorCode::kGivenUp, "This rank has given up an earlier call.");
+  if (request.lane) {  // counted here: several threads may start requests
+    const State state = request.lane->execution.advance(request.operation);
+    if (state == State::kDone) count(queued_calls_, request.operation.call, request.operation.algorithm);
+    return state;
+  }
   if (!request.on_device) return execution_.advance(request.operation);
   const State state = device_calls_.advance(*request.on_device, request.operation);
   if (state == State::kDone) count(queued_calls_, request.on_device->call, request.operation.algorithm);

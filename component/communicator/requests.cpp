@@ -19,6 +19,9 @@ constexpr unsigned kLooksPerClock = 64;
 constexpr auto kCheckPeersEvery = std::chrono::milliseconds(200);
 // Of the progress thread: ranks of one host wake nobody when they write to each other's memory.
 constexpr std::chrono::microseconds kNap{100};
+// Turns of the library's progress loop without a request before it is asked to call no more: a program that
+// starts one request after the other would pay for that each time.
+constexpr unsigned kIdleTurns = 256;
 
 }  // namespace
 
@@ -91,15 +94,15 @@ void RequestQueue::look_after(const Operation& operation) {
     has_said_ = false;
   }
   const double waited_s = std::chrono::duration<double>(now - began_).count();
-  const double limit_s = communicator_.execution().time_limit_s();
+  const double limit_s = execution_.time_limit_s();
   if (limit_s > 0 && !has_said_ && waited_s > limit_s / 2) {
     has_said_ = true;
-    communicator_.execution().say_waiting();
+    execution_.say_waiting();
   }
-  communicator_.execution().check_waiting(operation, waited_s);
+  execution_.check_waiting(operation, waited_s);
   if (now - checked_ < kCheckPeersEvery) return;
   checked_ = now;
-  communicator_.execution().check_peers();
+  execution_.check_peers();
 }
 
 /// The thread that is inside never waits, so this does not wait long.
@@ -112,11 +115,7 @@ void ProgressEngine::start(RequestQueue& queue, Request& request) noexcept {
   if (queue.first_ == nullptr) queue.next_ = std::exchange(queues_, &queue);
   queue.engine_ = this;
   queue.append(request);
-  const loom_runtime& runtime = process_.runtime();
-  if (!registered_ && callback_ != nullptr && runtime.register_progress != nullptr) {
-    runtime.register_progress(callback_);
-    registered_ = true;
-  }
+  if (thread_.joinable()) register_callback();  // what the thread finishes is reported from there
   leave();
   if (thread_.joinable()) {
     const std::lock_guard lock(mutex_);
@@ -124,6 +123,25 @@ void ProgressEngine::start(RequestQueue& queue, Request& request) noexcept {
     started_.notify_one();
   }
   progress();  // sends at once what can be sent
+}
+
+/// The library looks for requests in every turn of its loop: where ranks outnumber CPUs, one between two
+/// looks is as long as a time slice.
+void ProgressEngine::register_callback() noexcept {
+  const loom_runtime& runtime = process_.runtime();
+  if (registered_ || callback_ == nullptr || runtime.register_progress == nullptr) return;
+  runtime.register_progress(callback_, true);
+  registered_ = true;
+}
+
+void ProgressEngine::unregister_callback() noexcept {
+  if (registered_) process_.runtime().unregister_progress(callback_);
+  registered_ = false;
+}
+
+ProgressEngine::~ProgressEngine() {
+  stop_thread();
+  unregister_callback();
 }
 
 void ProgressEngine::forget(RequestQueue& queue) noexcept {
@@ -147,9 +165,11 @@ int ProgressEngine::progress() noexcept {
     ++steps;
   }
   steps += advance_all(true);
-  if (registered_ && queues_ == nullptr && done_first_ == nullptr) {
-    process_.runtime().unregister_progress(callback_);
-    registered_ = false;
+  if (queues_ != nullptr || done_first_ != nullptr) {
+    idle_turns_ = 0;
+    register_callback();
+  } else if (registered_ && ++idle_turns_ > kIdleTurns) {
+    unregister_callback();
   }
   leave();
   return steps;

@@ -15,13 +15,21 @@
 
 #include "component/core.h"
 #include "component/execute/device_operation.hpp"
+#include "component/execute/execution.hpp"
 #include "component/execute/operation.hpp"
 
 namespace loom {
 
 class Communicator;
+struct Lane;
 class Process;
 class ProgressEngine;
+
+/// What a persistent request has of its own lane; the communicator takes the lane back later.
+struct ReleaseLane {
+  void operator()(Lane* lane) const noexcept;
+};
+using LaneLease = std::unique_ptr<Lane, ReleaseLane>;
 
 /// See loom_request in core.h.
 struct Request {
@@ -34,12 +42,15 @@ struct Request {
   void* context;
   int result = LOOM_SUCCESS;
   Request* next = nullptr;
+  LaneLease lane = {};  ///< nullptr: it shares the links and the queue of its communicator
 };
 
-/// The started requests of one communicator.
+/// The started requests of one communicator, or of one lane.
 class RequestQueue {
  public:
-  explicit RequestQueue(Communicator& communicator) : communicator_(communicator) {}
+  /// execution: what performs them. Both must outlive this.
+  RequestQueue(Communicator& communicator, Execution& execution)
+      : communicator_(communicator), execution_(execution) {}
   /// If the program ends with calls outstanding, they are never reported as done.
   ~RequestQueue();
   RequestQueue(const RequestQueue&) = delete;
@@ -57,6 +68,7 @@ class RequestQueue {
   void look_after(const Operation& operation);
 
   Communicator& communicator_;
+  Execution& execution_;
   ProgressEngine* engine_ = nullptr;
   Request* first_ = nullptr;
   Request* last_ = nullptr;
@@ -81,7 +93,7 @@ class ProgressEngine {
   /// outstanding; may be null. The process must outlive this.
   explicit ProgressEngine(Process& process, int (*callback)(void) = nullptr)
       : process_(process), callback_(callback) {}
-  ~ProgressEngine() { stop_thread(); }
+  ~ProgressEngine();
   ProgressEngine(const ProgressEngine&) = delete;
   ProgressEngine& operator=(const ProgressEngine&) = delete;
 
@@ -108,6 +120,8 @@ class ProgressEngine {
   void work() noexcept;
   void rest() noexcept;
   void stop_thread() noexcept;
+  void register_callback() noexcept;
+  void unregister_callback() noexcept;
 
   Process& process_;
   int (*callback_)(void);
@@ -116,6 +130,7 @@ class ProgressEngine {
   Request* done_first_ = nullptr;   ///< done, but not reported
   Request* done_last_ = nullptr;
   bool registered_ = false;  ///< the callback, with the library's progress loop
+  unsigned idle_turns_ = 0;  ///< of that loop since there was a request
 
   std::thread thread_;
   std::atomic<bool> passed_by_{false};  ///< a call of progress() found another thread inside

@@ -66,7 +66,8 @@ device::CallNote Execution::note_between_hosts(const device::Call& call) const {
           device::shared_bytes(call, group().wiring.shape.ranks)};
 }
 
-/// For the algorithms that have executors: all but a copy, and an immediate exchange, which waits.
+/// For the algorithms that have executors: all but a copy, and outside lanes an immediate exchange, which
+/// waits.
 void Execution::make_executor(Executor& executor, Algorithm algorithm, const device::Call& call,
                               device::Begun begun) {
   switch (algorithm) {
@@ -80,6 +81,10 @@ void Execution::make_executor(Executor& executor, Algorithm algorithm, const dev
       return;
     case Algorithm::kSingleCopy:
       executor.emplace<device::SingleCopyExecutor>(*links_.cico, links_.pids, call, begun);
+      return;
+    case Algorithm::kImmediate:
+      if (!links_.exchange) break;
+      executor.emplace<device::LaneExchangeExecutor>(*links_.exchange, call);
       return;
     case Algorithm::kHier:
       executor.emplace<device::HierExecutor>(levels(), call);
@@ -110,7 +115,6 @@ void Execution::make_executor(Executor& executor, Algorithm algorithm, const dev
                                                      group().wiring.shape.ranks, linkage_of(algorithm));
       return;
     case Algorithm::kCopy:
-    case Algorithm::kImmediate:
     case Algorithm::kFallback:
     case Algorithm::kStaged:
       break;

@@ -16,6 +16,7 @@
 #include "device/host/cico_scan_executor.hpp"
 #include "device/host/dbt_executor.hpp"
 #include "device/host/hier_executor.hpp"
+#include "device/host/lane_exchange.hpp"
 #include "device/host/pairwise_executor.hpp"
 #include "device/host/single_copy_executor.hpp"
 #include "device/host/split_rail_executor.hpp"
@@ -25,9 +26,9 @@ namespace loom {
 /// What performs a call; nothing before its turn has come. Execution::make_executor() makes them all.
 using Executor =
     std::variant<std::monostate, device::CicoExecutor, device::SingleCopyExecutor, device::CicoBlocksExecutor,
-                 device::CicoScanExecutor, device::HierExecutor, device::SplitRailExecutor,
-                 device::RootedExecutor, device::DbtExecutor, device::PairwiseExecutor,
-                 device::cuda::ZeroCopyExecutor, device::cuda::KernelExecutor>;
+                 device::CicoScanExecutor, device::LaneExchangeExecutor, device::HierExecutor,
+                 device::SplitRailExecutor, device::RootedExecutor, device::DbtExecutor,
+                 device::PairwiseExecutor, device::cuda::ZeroCopyExecutor, device::cuda::KernelExecutor>;
 
 using State = device::RingExecutor::State;
 

@@ -9,11 +9,15 @@ namespace loom {
 // A program that makes, uses and frees a communicator at a time needs one; some have two or three of a kind.
 // Each holds the memory of a communicator (docs/architecture.md).
 static constexpr std::size_t kIdleLinks = 2;
+// Of the lanes of links that are kept. Whether there are more, all ranks know.
+static constexpr std::size_t kMostLaneBytes = 1024 * 1024;
 
 void IdleLinks::put(Links links) noexcept {
   if (links.number == 0) return;
   if (links.pairwise_state != LinkState::kFailed) links.drop_pairwise();  // all know that there can be none
-  decltype(by_number_)::node_type last;                                   // goes after the lock
+  if (links.lanes.bytes() > kMostLaneBytes) links.lanes = {};
+  links.lanes.leave_all();
+  decltype(by_number_)::node_type last;  // goes after the lock
   try {
     const std::lock_guard lock(mutex_);
     const std::uint64_t number = links.number;

@@ -19,7 +19,7 @@ namespace loom {
 
 /// To be counted up when a protocol changes in what the list does not have: what messages mean, which
 /// algorithm carries a call, what the set-up exchanges.
-inline constexpr std::uint64_t kProtocolVersion = 16;
+inline constexpr std::uint64_t kProtocolVersion = 17;
 
 /// Sizes, offsets and counts of what ranks share or send.
 inline constexpr auto kForms = std::to_array<std::uint64_t>({

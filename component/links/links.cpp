@@ -108,6 +108,7 @@ void Links::abandon() noexcept {
   number = 0;
   if (immediate) immediate->abandon();
   if (cico) cico->abandon();
+  if (exchange) exchange->abandon();
   if (gpus && gpu_state == LinkState::kReady) gpus->abandon();
   if (local.to_next) local.to_next->abandon();
   if (local.from_previous) local.from_previous->abandon();

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "component/links/lane_memory.hpp"
 #include "component/links/link_set.hpp"
 #include "component/links/link_specs.hpp"
 #include "component/select/tuner.hpp"
@@ -43,9 +44,11 @@ struct Links {
   std::map<int, device::Segment> attached;               ///< of host mates, by rank
   std::unique_ptr<device::ImmediateExchange> immediate;  ///< where all ranks are on one host
   std::optional<device::CicoBuffers> cico;               ///< of my host
-  LocalRing local;                                       ///< on one of several hosts
-  std::array<LinkSet, kLinkKinds> between_hosts;         ///< by kind
-  device::DbtLinks trees;                                ///< those of them along trees, as executors see them
+  std::optional<device::LaneExchange> exchange;          ///< of a lane, for small calls
+  LaneMemory lanes;                               ///< for persistent requests, where all are on one host
+  LocalRing local;                                ///< on one of several hosts
+  std::array<LinkSet, kLinkKinds> between_hosts;  ///< by kind
+  device::DbtLinks trees;                         ///< those of them along trees, as executors see them
   LinkState pairwise_state = LinkState::kNotMade;
   std::vector<std::int64_t> pids;  ///< of all ranks, where they may read each other's memory; else empty
   Tuner tuner;  ///< on one host; the same on all ranks, save what each has yet to tell the others

@@ -16,8 +16,8 @@ static void progress(void) {
 static bool yield_when_idle(void) {
   return opal_progress_yield_when_idle;
 }
-static void register_progress(int (*callback)(void)) {
-  opal_progress_register_lp(callback);
+static void register_progress(int (*callback)(void), bool urgent) {
+  urgent ? opal_progress_register(callback) : opal_progress_register_lp(callback);
 }
 static void unregister_progress(int (*callback)(void)) {
   opal_progress_unregister(callback);
@@ -66,6 +66,7 @@ static int init_query(bool progress_threads, bool mpi_threads) {
                                             .rendezvous = (enum loom_rendezvous)variables->rendezvous,
                                             .reproducible = variables->reproducible,
                                             .only_host_memory = memory_is("host"),
+                                            .lane_bytes = variables->lane_bytes,
                                             .staging_bytes = variables->memory_limit,
                                             .timeout_s = variables->timeout_s,
                                             .tune = variables->tune,

@@ -24,7 +24,7 @@ static void start_held(struct coll_loom_held* held) {
   start((struct coll_loom_core_request*)((char*)held - offsetof(struct coll_loom_core_request, held)));
 }
 
-/* For MPI_Start and MPI_Startall. All ranks start these requests in one order. */
+/* For MPI_Start and MPI_Startall. */
 static int start_all(size_t count, ompi_request_t** requests) {
   for (size_t i = 0; i < count; ++i) {
     struct coll_loom_core_request* const self = (struct coll_loom_core_request*)requests[i];
@@ -59,7 +59,7 @@ OBJ_CLASS_INSTANCE(coll_loom_core_request_t, coll_loom_request_base_t, construct
 int coll_loom_make_core_request(struct coll_loom_module* self, const struct coll_loom_args* args,
                                 enum loom_op op, enum loom_type type, enum loom_request_kind kind,
                                 ompi_request_t** request) {
-  const bool persistent = kind == LOOM_PERSISTENT;
+  const bool persistent = kind == LOOM_PERSISTENT || kind == LOOM_PERSISTENT_ANY_ORDER;
   struct loom_call call;
   coll_loom_core_request_t* made = OBJ_NEW(coll_loom_core_request_t);
   if (made == NULL) return LOOM_ERR_OUT_OF_MEMORY;

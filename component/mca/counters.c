@@ -25,8 +25,8 @@ const struct coll_loom_counter coll_loom_counter_table[] = {
      .columns = COLL_LOOM_REASON,
      .at = AT(of[0].fallbacks_by)},
     {.name = "communicators",
-     .help =
-         "Communicators that loom has connected; one with ordered persistent requests counts again for these",
+     .help = "Communicators that loom has connected; one with persistent requests that share a queue counts "
+             "again for these",
      .at = AT(communicators)},
     {.name = "declined",
      .help = "Communicators that use the fallback component, because their set-up failed",

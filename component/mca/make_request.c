@@ -5,6 +5,7 @@
 #include "component/mca/connecting.h"
 #include "component/mca/core_request.h"
 #include "component/mca/in_order.h"
+#include "component/mca/persistent.h"
 #include "component/mca/setup.h"
 #include "component/mca/way.h"
 
@@ -12,10 +13,23 @@
 static bool give_up(struct coll_loom_module* self, const struct coll_loom_args* args, int result,
                     int* error) {
   if (result == LOOM_UNCONNECTED) coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
-  if (result == LOOM_DECLINED || result == LOOM_UNCONNECTED) return false;
+  if (result == LOOM_NO_LANE) coll_loom_fall_back(self, args->collective, LOOM_ANY_START_ORDER, NULL, NULL);
+  if (result == LOOM_DECLINED || result == LOOM_UNCONNECTED || result == LOOM_NO_LANE) return false;
   loom_comm_abandon(self->comm);
   coll_loom_break(self, result);
   *error = self->error;
+  return true;
+}
+
+static enum loom_request_kind kind_of(const struct coll_loom_module* self, bool persistent) {
+  if (!persistent) return LOOM_NONBLOCKING;
+  return coll_loom_starts_are_ordered(self->communicator) ? LOOM_PERSISTENT : LOOM_PERSISTENT_ANY_ORDER;
+}
+
+static bool make_in_order(struct coll_loom_module* self, const struct coll_loom_args* args, enum loom_op op,
+                          enum loom_type type, bool persistent, ompi_request_t** request, int* error) {
+  if (self->fallback_iallgather == NULL || self->fallback_allgather_init == NULL) return false;
+  *error = coll_loom_make_in_order_request(self, args, op, type, persistent, request);
   return true;
 }
 
@@ -54,9 +68,7 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
       case COLL_LOOM_BY_FALLBACK:
         return false;
       case COLL_LOOM_IN_ORDER:
-        if (self->fallback_iallgather == NULL || self->fallback_allgather_init == NULL) return false;
-        *error = coll_loom_make_in_order_request(self, args, op, type, persistent, request);
-        return true;
+        return make_in_order(self, args, op, type, persistent, request, error);
       case COLL_LOOM_FAILS:
         *error = self->error;
         return true;
@@ -65,12 +77,15 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
       case COLL_LOOM_BY_LOOM:
         break;
     }
-    const int result = coll_loom_make_core_request(self, args, op, type,
-                                                   persistent ? LOOM_PERSISTENT : LOOM_NONBLOCKING, request);
+    const enum loom_request_kind kind = kind_of(self, persistent);
+    const int result = coll_loom_make_core_request(self, args, op, type, kind, request);
     if (OPAL_LIKELY(result == LOOM_SUCCESS)) {
-      *error = persistent ? coll_loom_check_starts(self, args->collective, request) : OMPI_SUCCESS;
+      *error =
+          kind == LOOM_PERSISTENT ? coll_loom_check_starts(self, args->collective, request) : OMPI_SUCCESS;
       return true;
     }
+    if (result == LOOM_NO_LANE && loom_reduces(args->collective) && coll_loom_wants_order(self, type))
+      return make_in_order(self, args, op, type, persistent, request, error);
     if (result == LOOM_UNCONNECTED && coll_loom_start_connecting(self)) continue;
     return give_up(self, args, result, error);
   }

@@ -164,6 +164,15 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
          "alltoalls copy a GPU buffer through host memory part by part while the call goes on. The buffer "
          "has to be contiguous and fit page-locked memory, and cico, ring or dbt have to "
          "carry the call. Such a call that fails may have changed part of its result. 0: never"},
+    {.name = "lane_bytes",
+     .type = COLL_LOOM_SIZE,
+     .level = 5,
+     .at = AT(lane_bytes),
+     .initial = 64 * MIB,
+     .highest = INFINITY,
+     .help = "Most memory of a process for the persistent requests of one communicator on one host, which "
+             "have room of their own there: 0.4 to 520 KiB each, by size. The least of all ranks counts. "
+             "Requests that find no room fall back, unless the program promises one order of starts"},
     {.name = "priority",
      .type = COLL_LOOM_INT,
      .level = 6,

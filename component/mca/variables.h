@@ -26,6 +26,7 @@ struct coll_loom_variables {
   int rendezvous; /* enum loom_rendezvous */
   unsigned long long memory_limit;
   unsigned long long overlap_bytes;
+  unsigned long long lane_bytes;
   int priority;
   char* tune;
   char* tune_file;

@@ -37,7 +37,9 @@ void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective col
           "program's",
       [LOOM_ANY_START_ORDER] =
           "ranks may start persistent requests in any order, unless the communicator has the info key "
-          "\"" COLL_LOOM_ORDERED_STARTS_KEY "\" with the value \"true\""};
+          "\"" COLL_LOOM_ORDERED_STARTS_KEY
+          "\" with the value \"true\"; loom carries those of one host as far "
+          "as coll_loom_lane_bytes go"};
   loom_count_fallback(collective, reason);
   if (coll_loom_variables.verbose < 2 || ompi_comm_rank(self->communicator) != 0) return;
   if (self->explained[reason] >> collective & 1) return;
@@ -114,10 +116,11 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
       const enum coll_loom_state state = coll_loom_state_of(self);
       if (state == COLL_LOOM_BROKEN) return fails(self);
       if (state == COLL_LOOM_CONNECTING && !coll_loom_is_gathering()) return COLL_LOOM_DEFERRED;
-      if (coll_loom_wants_order(self, *type)) return COLL_LOOM_IN_ORDER;
+      const bool by_lane = self->one_host && state == COLL_LOOM_READY;
+      if (coll_loom_wants_order(self, *type) && !by_lane) return COLL_LOOM_IN_ORDER;
     }
-    const bool declines = !in_any_order && !loom_may_carry(args->collective, false);
-    if (in_any_order || declines) {
+    const bool declines = !self->one_host && !in_any_order && !loom_may_carry(args->collective, false);
+    if ((in_any_order && !self->one_host) || declines) {
       coll_loom_fall_back(self, args->collective, declines ? LOOM_NOT_BETTER : LOOM_ANY_START_ORDER, NULL,
                           NULL);
       return COLL_LOOM_BY_FALLBACK;

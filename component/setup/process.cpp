@@ -365,7 +365,7 @@ ucx_transport::Transport& Process::transport(std::span<const topo::Place> places
         .rendezvous = static_cast<ucx_transport::Rendezvous>(runtime_.parameters.rendezvous)});
     open_transport_.store(transport_.get(), std::memory_order_release);
     if (progress_callback_ != nullptr && runtime_.register_progress != nullptr)
-      runtime_.register_progress(progress_callback_);
+      runtime_.register_progress(progress_callback_, false);
   }
   return *transport_;
 }

@@ -26,6 +26,12 @@ struct CicoBuffer {
   alignas(kCacheLine) std::byte banks[kBytes];
 };
 
+/// Where a rank's CICO buffer lies.
+struct CicoPlace {
+  RoundFlags* flags;
+  std::byte* banks;
+};
+
 /// The CICO buffers of one communicator whose ranks are all on one host.
 class CicoBuffers : public Rounds {
  public:
@@ -33,9 +39,13 @@ class CicoBuffers : public Rounds {
   /// The rest as for Rounds.
   CicoBuffers(std::vector<CicoBuffer*> cico, int self, bool few_rounds = false,
               std::uint64_t banks = CicoBuffer::kBanks)
-      : Rounds(flags_of(cico), self, few_rounds, banks),
-        cico_(std::move(cico)),
-        bank_bytes_(CicoBuffer::kBytes / banks) {}
+      : CicoBuffers(places_of(cico), self, few_rounds, banks, CicoBuffer::kBytes / banks) {}
+  /// The same with banks of another length, a multiple of a cache line.
+  CicoBuffers(const std::vector<CicoPlace>& places, int self, bool few_rounds, std::uint64_t banks,
+              std::size_t bank_bytes)
+      : Rounds(flags_of(places), self, few_rounds, banks), bank_bytes_(bank_bytes) {
+    for (const CicoPlace& place : places) banks_of_.push_back(place.banks);
+  }
 
   std::size_t bank_bytes() const noexcept { return bank_bytes_; }
   std::byte* to_write() const { return bank(self(), bank_to_write()); }
@@ -50,15 +60,20 @@ class CicoBuffers : public Rounds {
   const std::byte* to_read(int rank) const { return bank(rank, bank_to_read()); }
 
  private:
-  static std::vector<RoundFlags*> flags_of(const std::vector<CicoBuffer*>& cico) {
+  static std::vector<CicoPlace> places_of(const std::vector<CicoBuffer*>& cico) {
+    std::vector<CicoPlace> places;
+    for (CicoBuffer* buffer : cico) places.push_back({&buffer->flags, buffer->banks});
+    return places;
+  }
+  static std::vector<RoundFlags*> flags_of(const std::vector<CicoPlace>& places) {
     std::vector<RoundFlags*> flags;
-    for (CicoBuffer* buffer : cico) flags.push_back(&buffer->flags);
+    for (const CicoPlace& place : places) flags.push_back(place.flags);
     return flags;
   }
   std::byte* bank(int rank, std::uint64_t which) const {
-    return cico_[static_cast<std::size_t>(rank)]->banks + which * bank_bytes_;
+    return banks_of_[static_cast<std::size_t>(rank)] + which * bank_bytes_;
   }
-  std::vector<CicoBuffer*> cico_;
+  std::vector<std::byte*> banks_of_;  ///< by rank
   std::size_t bank_bytes_;
 };
 

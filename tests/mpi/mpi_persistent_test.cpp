@@ -16,6 +16,8 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -314,6 +316,83 @@ void threads_share_a_communicator(const char* key) {
   }
 }
 
+/// Each rank starts all of them, or a part that all have in common, in an order of its own, and waits for
+/// them in another.
+void many_start_in_random_orders() {
+  const Comm comm;
+  std::vector<std::unique_ptr<Call>> calls;
+  std::mt19937 own(static_cast<unsigned>(rank)), same(11);
+  constexpr std::array counts = {1, 30, 3000, 50'000, 400'000};
+  for (int i = 0; i < 40; ++i)
+    calls.push_back(std::make_unique<Call>(i % 3 == 0 ? Call::Kind::kBcast : Call::Kind::kSum, i,
+                                           counts[static_cast<std::size_t>(i) % counts.size()], comm));
+  std::vector<std::size_t> all(calls.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  for (int round = 0; round < 6; ++round) {
+    std::shuffle(all.begin(), all.end(), same);
+    std::vector<std::size_t> some(all.begin(), all.begin() + 1 + static_cast<std::ptrdiff_t>(same() % 40));
+    std::shuffle(some.begin(), some.end(), own);
+    std::vector<MPI_Request> requests;
+    for (const std::size_t which : some) {
+      calls[which]->fill(round);
+      requests.push_back(calls[which]->request);
+    }
+    if (rank % 2 == 0)
+      MPI_Startall(static_cast<int>(requests.size()), requests.data());
+    else
+      for (MPI_Request& request : requests) MPI_Start(&request);
+    std::shuffle(some.begin(), some.end(), own);
+    for (const std::size_t which : some) {
+      MPI_Wait(&calls[which]->request, MPI_STATUS_IGNORE);
+      calls[which]->check("one of many requests");
+    }
+  }
+}
+
+/// Requests are made, started and freed all the time, freed in an order of each rank's own.
+void requests_come_and_go() {
+  const Comm comm;
+  std::vector<std::unique_ptr<Call>> live;
+  std::mt19937 own(static_cast<unsigned>(rank)), same(12);
+  for (int number = 0; number < 600; ++number) {
+    live.push_back(std::make_unique<Call>(number % 2 == 0 ? Call::Kind::kBcast : Call::Kind::kSum, number,
+                                          1 << same() % 16, comm));
+    if (live.size() < 8) continue;
+    std::shuffle(live.begin(), live.end(), own);
+    for (const auto& call : live)
+      if (call->number % 3 > 0) {
+        call->fill(number);
+        MPI_Start(&call->request);
+      }
+    for (const auto& call : live)
+      if (call->number % 3 > 0) {
+        MPI_Wait(&call->request, MPI_STATUS_IGNORE);
+        call->check("a request that comes and goes");
+      }
+    live.clear();
+  }
+}
+
+/// Some of a thousand are beyond the memory for them, and go to the fallback component on all ranks alike.
+void a_thousand_live_at_a_time() {
+  const Comm comm;
+  std::vector<std::unique_ptr<Call>> calls;
+  for (int i = 0; i < 1000; ++i)
+    calls.push_back(std::make_unique<Call>(i % 2 == 0 ? Call::Kind::kBcast : Call::Kind::kSum, i,
+                                           i % 10 == 0 ? 20'000 : 10, comm));
+  for (int round = 0; round < 2; ++round) {
+    std::vector<MPI_Request> requests;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      Call& call = *calls[rank % 2 == 0 ? i : calls.size() - 1 - i];
+      call.fill(round);
+      requests.push_back(call.request);
+    }
+    MPI_Startall(1000, requests.data());
+    MPI_Waitall(1000, requests.data(), MPI_STATUSES_IGNORE);
+    for (const auto& call : calls) call->check("one of a thousand requests");
+  }
+}
+
 /// The number of starts that loom carries, of a sum of 1000 elements on such a communicator.
 std::uint64_t carried_on(const Comm& comm, bool expects_loom) {
   loom::mpi::ToolInterface tools;
@@ -330,7 +409,14 @@ std::uint64_t carried_on(const Comm& comm, bool expects_loom) {
   return *tools.counter("coll_loom_calls", "allreduce") - *before;
 }
 
-/// On one host. loom's counters tell who carries the requests.
+/// On one host, with and without a promise.
+void loom_carries_all_within_a_host() {
+  require(carried_on(Comm(), true) == 3, "loom does not carry requests whose starts may come in any order");
+  require(carried_on(Comm(kOrdered), true) == 3, "loom does not carry requests that start in order");
+}
+
+/// On one host, without memory for lanes (coll_loom_lane_bytes 0). loom's counters tell who carries the
+/// requests.
 void loom_carries_those_that_start_in_order() {
   const std::string standard = standard_key();
   require(carried_on(Comm(), true) == 0, "loom carries requests whose starts may come in any order");
@@ -355,6 +441,7 @@ void loom_carries_those_that_start_in_order() {
 struct Case {
   const char* name;
   std::function<void()> run;
+  bool needs_settings = false;  ///< of its own: not among all of them
 };
 
 }  // namespace
@@ -380,14 +467,18 @@ int main(int argc, char** argv) {
       {"mixed", communicators_are_mixed_in_one_start},
       {"threads", with(threads_share_a_communicator, "")},
       {"threads_ordered", with(threads_share_a_communicator, kOrdered)},
-      {"carried", loom_carries_those_that_start_in_order},
+      {"random", many_start_in_random_orders},
+      {"come_and_go", requests_come_and_go},
+      {"thousand", a_thousand_live_at_a_time},
+      {"carried", loom_carries_all_within_a_host},
+      {"carried_in_order", loom_carries_those_that_start_in_order, true},
   };
   int run = 0;
   for (const Case& one : cases) {
     const bool named = std::find_if(argv + 1, argv + argc, [&](const char* name) {
                          return std::strcmp(name, one.name) == 0;
                        }) != argv + argc;
-    if (!named && (argc > 1 || provided < MPI_THREAD_MULTIPLE)) continue;
+    if (!named && (argc > 1 || provided < MPI_THREAD_MULTIPLE || one.needs_settings)) continue;
     one.run();
     ++run;
     if (rank == 0) std::printf("%s: right\n", one.name);

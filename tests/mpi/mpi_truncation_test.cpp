@@ -83,7 +83,6 @@ class Buffers {
 #define CALL(name, iname, ...)                                                                 \
   if (form == Form::kBlocking) return MPI_##name(__VA_ARGS__);                                 \
   if (form == Form::kNonblocking) return finish(MPI_I##iname(__VA_ARGS__, &request_));         \
-  if (request_ != MPI_REQUEST_NULL) return start();                                            \
   if (const int error = PERSISTENT(name)(__VA_ARGS__, MPI_INFO_NULL, &request_)) return error; \
   return start();
 
@@ -217,12 +216,13 @@ void run(const Case& of) {
     if ((of.goes_on || rank == kShortRank) && got != wanted)
       of.fail("error class " + std::to_string(got) + ", expected " + std::to_string(wanted));
     if (of.goes_on && !buffers.is_right(of.collective)) of.fail("what has come is wrong");
+    // Open MPI has freed that of the short rank, because it ended with an error; all ranks make the next one.
+    buffers.free_request();
   }
   meet();
   const int failed = make_right_calls(of, comm);
   if (of.goes_on && failed > 0) of.fail("a later call fails");
   if (!of.goes_on && failed == 0) of.fail("later calls know nothing of it");
-  buffers.free_request();
   meet();
   if (of.goes_on) MPI_Comm_free(&comm);
 }

@@ -20,10 +20,9 @@ constexpr const char* kCollectives[] = {"allreduce",      "reduce",    "reduce_s
                                         "scatterv",       "alltoall",  "alltoallv",
                                         "alltoallw",      "barrier"};
 
-/// Calls of the form of Open MPI's own, and persistent ones whose starts may come in any order.
+/// Calls of the form of Open MPI's own.
 std::uint64_t fell_back_for_order(mpi::ToolInterface& tools, const std::string& collective) {
-  return tools.counter("coll_loom_fallbacks", collective, "not_ordered").value_or(0) +
-         tools.counter("coll_loom_fallbacks", collective, "any_start_order").value_or(0);
+  return tools.counter("coll_loom_fallbacks", collective, "not_ordered").value_or(0);
 }
 
 /// Whether loom has carried at least one call of each collective of the cases, and only calls without an
@@ -42,7 +41,7 @@ bool loom_has_carried_all(mpi::ToolInterface& tools, const std::map<std::string,
   return all;
 }
 
-/// The promise of one order for the starts of persistent requests; without it they fall back.
+/// The promise of one order for the starts of persistent requests; without it they have lanes, or fall back.
 void promise_start_order(MPI_Comm comm) {
   MPI_Info info;
   MPI_Info_create(&info);

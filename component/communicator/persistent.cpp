@@ -1,0 +1,199 @@
+// persistent.cpp -- persistent requests. On one host each has a lane of its own, so ranks may start them in
+// any order. Where there is none left, requests that the program promises to start in one order share a twin
+// of the communicator.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <iterator>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "component/communicator/communicator.hpp"
+#include "component/communicator/lane.hpp"
+#include "device/link/memory_near.hpp"
+
+namespace loom {
+namespace {
+
+/// What all ranks give alike in a right program, as far as the executors depend on it. Not 0.
+std::uint64_t signature_of(const device::Call& call, Algorithm algorithm, int ranks) {
+  std::uint64_t hash = 1;
+  const auto mix = [&](std::uint64_t number) {
+    hash = (std::rotl(hash, 5) ^ number) * 0x9e37'79b9'7f4a'7c15;
+    hash ^= hash >> 32;
+  };
+  mix(static_cast<std::uint64_t>(call.collective));
+  mix(static_cast<std::uint64_t>(algorithm));
+  mix(device::shared_bytes(call, ranks));
+  mix(static_cast<std::uint64_t>(call.root));
+  mix(static_cast<std::uint64_t>(call.type));
+  mix(static_cast<std::uint64_t>(call.op));
+  return std::max<std::uint64_t>(hash, 1);
+}
+
+}  // namespace
+
+void ReleaseLane::operator()(Lane* lane) const noexcept {
+  lane->released.store(true, std::memory_order_release);
+}
+
+Links Lane::links_in(const Links& of_communicator, const Member& member, const LaneMemory::Place& at,
+                     const LaneForm& form) {
+  Links links;
+  links.state = LinkState::kReady;
+  links.pids = of_communicator.pids;
+  std::vector<std::byte*> memory;
+  for (int rank = 0; rank < member.bootstrap.size(); ++rank)
+    memory.push_back(of_communicator.lanes.address(rank, at));
+  std::byte* const mine = memory[static_cast<std::size_t>(member.rank)];
+  std::memset(mine, 0, form.bytes_to_clear());
+  if (form.slots) {
+    links.exchange.emplace(std::move(memory), member.rank, *form.slots);
+    return links;
+  }
+  std::vector<device::CicoPlace> places;
+  for (std::byte* each : memory)
+    places.push_back({reinterpret_cast<device::RoundFlags*>(each), each + LaneForm::kFlagBytes});
+  links.cico.emplace(places, member.rank, member.group->oversubscribed, device::CicoBuffer::kBanks,
+                     form.bank_bytes);
+  return links;
+}
+
+bool Communicator::declines(const device::Call& call) {
+  return links_.state == LinkState::kFailed || selector_.choose(call, true).algorithm == Algorithm::kFallback;
+}
+
+std::unique_ptr<Request> Communicator::make_request_with_lane(const device::Call& call,
+                                                              loom_request_done done, void* context) {
+  const bool one_host = member_.group->wiring.shape.hosts == 1 && member_.bootstrap.size() > 1;
+  if (linking_ || !one_host || !device::has_kernel(call)) return nullptr;
+  if (broken_) throw *broken_;
+  if (links_.state == LinkState::kNotMade) finish_requests();
+  Algorithm algorithm;
+  LaneLease lane;
+  try {
+    algorithm = selector_.leading(call, choose_when_linked(call));
+    if (algorithm == Algorithm::kFallback) return nullptr;
+    lane = take_lane(call, algorithm);
+  } catch (...) {
+    fail_call();
+  }
+  if (!lane) return nullptr;
+  selector_.explain(algorithm, call);
+  start_thread();
+  return std::unique_ptr<Request>(
+      new Request{*this, nullptr, {call, algorithm}, done, context, LOOM_SUCCESS, nullptr, std::move(lane)});
+}
+
+/// Collective. Where ranks describe different calls, none gets a lane: whoever carries these looks at their
+/// sizes as they come.
+LaneLease Communicator::take_lane(const device::Call& call, Algorithm algorithm) {
+  if (!execution_.all_have(signature_of(call, algorithm, member_.bootstrap.size()))) return nullptr;
+  take_lanes_back();
+  const LaneForm form = LaneForm::of(algorithm, call, member_.bootstrap.size());
+  bool out_of_memory = false;
+  LaneMemory::Place* place = links_.lanes.take(form.bytes(), out_of_memory);
+  if (place == nullptr && !out_of_memory) {
+    find_room_for_lanes(form.bytes());
+    if (!links_.lanes.has_room(form.bytes())) return nullptr;
+    place = links_.lanes.take(form.bytes(), out_of_memory);
+  }
+  std::list<Lane> made;
+  if (place != nullptr) without_failing([&] { made.emplace_back(*this, member_, links_, *place, form); });
+  if (!execution_.holds_everywhere(!made.empty())) {
+    links_.lanes.close();
+    return nullptr;
+  }
+  Lane& lane = made.front();
+  engine_.apart([&] {
+    lanes_.splice(lanes_.end(), made);
+    if (abandoned_) lane.links.abandon();
+  });
+  return LaneLease(&lane);
+}
+
+/// Those whose requests have gone.
+void Communicator::take_lanes_back() noexcept {
+  std::list<Lane> left;
+  engine_.apart([&] {
+    for (auto lane = lanes_.begin(); lane != lanes_.end();) {
+      const auto next = std::next(lane);
+      if (lane->released.load(std::memory_order_acquire)) left.splice(left.end(), lanes_, lane);
+      lane = next;
+    }
+  });
+}
+
+/// Collective: frees the lanes that all ranks have left, or makes more memory for lanes.
+void Communicator::find_room_for_lanes(std::size_t bytes) {
+  LaneMemory& lanes = links_.lanes;
+  if (lanes.is_closed()) return;
+  const int ranks = member_.bootstrap.size();
+  Bootstrap bootstrap = member_.bootstrap;
+  const std::string name = member_.name + " (persistent requests)";
+  bootstrap.rename(name.c_str());
+  const auto find = [&](Agreement& agreement) {
+    lanes.free_left_by_all(agreement.all_gather_bytes(lanes.left_here()), ranks);
+    if (lanes.has_room(bytes)) return;
+    const std::uint64_t most = ~agreement.largest({~member_.process.runtime().parameters.lane_bytes, 0})[0];
+    const std::size_t slab_bytes = lanes.next_slab_bytes(bytes, most);
+    if (slab_bytes == 0) return;
+    const device::MemoryNear near(member_.process.numa_node());
+    device::Segment mine = device::Segment::create(slab_bytes);
+    const auto handles = agreement.all_gather(mine.handle());
+    std::vector<device::Segment> by_rank;
+    for (int rank = 0; rank < ranks; ++rank)
+      by_rank.push_back(
+          rank == member_.rank ? mine : device::Segment::attach(handles[static_cast<std::size_t>(rank)]));
+    lanes.add(std::move(by_rank), slab_bytes);
+    agreement.agree();
+    mine.close_handle();  // everybody has it mapped
+  };
+  linking_ = true;
+  try {
+    if (!agree_on(bootstrap, member_.process, find)) lanes.close();
+  } catch (...) {
+    linking_ = false;
+    throw;
+  }
+  linking_ = false;
+}
+
+void Communicator::start_thread() noexcept {
+  try {
+    engine_.start_thread();
+  } catch (const std::system_error&) {  // no thread to be had: requests advance in MPI calls alone
+  }
+}
+
+Communicator* Communicator::for_persistent_calls() {
+  if (member_.bootstrap.size() == 1) return this;       // there is nobody to be in another order
+  if (links_.state == LinkState::kFailed) return this;  // which declines all calls
+  if (twin_state_ == Twin::kNotMade && !linking_) {
+    if (broken_) throw *broken_;
+    linking_ = true;
+    try {
+      Bootstrap bootstrap = member_.bootstrap;
+      const std::string name = member_.name + " (persistent requests)";
+      bootstrap.rename(name.c_str());
+      twin_ = create(bootstrap, member_.process, engine_);
+    } catch (...) {
+      linking_ = false;
+      fail_call();
+    }
+    linking_ = false;
+    twin_state_ = twin_ ? Twin::kReady : Twin::kDeclined;
+    if (twin_) {
+      twin_->twin_of_ = this;
+      twin_->selector_.count_with(selector_);
+      twin_->execution_.expect_promised_order();
+    }
+    engine_.apart([&] {
+      if (twin_ && abandoned_) twin_->stop();
+    });
+  }
+  return twin_.get();
+}
+
+}  // namespace loom
