@@ -50,9 +50,10 @@ struct RankProcess {
   }
 };
 
-std::string last_message;          // of this rank process
-bool dies_when_it_waits = false;   // this rank process
-bool prefers_single_copy = false;  // all of them
+std::string last_message;             // of this rank process
+bool dies_when_it_waits = false;      // this rank process
+bool prefers_single_copy = false;     // all of them
+int (*advance_requests)() = nullptr;  // in place of the MPI library's progress loop
 
 int gather(void* context, const void* in, void* out, std::size_t bytes) {
   auto& self = *static_cast<RankProcess*>(context);
@@ -94,6 +95,9 @@ std::string run_rank(RankProcess& self, bool own_host, double timeout_s, const B
   runtime.progress = [] {
     if (dies_when_it_waits) ::raise(SIGKILL);
   };
+  runtime.register_progress = [](int (*callback)(void), bool) { advance_requests = callback; };
+  runtime.unregister_progress = [](int (*)(void)) {};
+  runtime.parameters.lane_bytes = 4 << 20;
   if (prefers_single_copy) runtime.parameters.tune = "all:single_copy";
   runtime.parameters.timeout_s = timeout_s;
   loom_initialize(&runtime);
@@ -192,6 +196,45 @@ TEST(DeadRank, IsNamedByTheOneThatReadsItsMemory) {
     return {};
   });
   prefers_single_copy = false;
+}
+
+// Whoever waits on the lane of a request, and the requests that had not been started.
+TEST(DeadRank, FailsPersistentCallsThatMayStartInAnyOrder) {
+  for (const std::uint64_t count : {4, 50'000})
+    run_processes(3, false, {1}, [&](RankProcess& self) -> std::string {
+      struct Sum {
+        std::vector<float> values;
+        loom_request* request = nullptr;
+        int result = LOOM_DECLINED;
+        bool done = false;
+      } sums[2];
+      for (Sum& sum : sums) {
+        sum.values.assign(count, 1.0F);
+        loom_call call = {};
+        call.in = reinterpret_cast<const std::byte*>(sum.values.data());
+        call.out = reinterpret_cast<std::byte*>(sum.values.data());
+        call.collective = loom::device::Collective::kAllreduce;
+        call.type = loom::device::Type::kFloat;
+        call.count = count;
+        const auto done = [](void* context, int result) {
+          static_cast<Sum*>(context)->result = result;
+          static_cast<Sum*>(context)->done = true;
+        };
+        if (loom_request_create(self.comm, &call, LOOM_PERSISTENT_ANY_ORDER, done, &sum, &sum.request) !=
+            LOOM_SUCCESS)
+          return "no request: " + last_message;
+      }
+      self.meet();
+      if (self.rank == 1) ::raise(SIGKILL);
+      for (Sum& sum : sums) {
+        loom_request_start(sum.request);
+        while (!sum.done) advance_requests();
+        if (sum.result == LOOM_SUCCESS) return "a call without one rank has ended well";
+        loom_request_destroy(sum.request);
+      }
+      std::vector<float> values(4);
+      return self.allreduce(values) == LOOM_SUCCESS ? "the communicator came back to life" : "";
+    });
 }
 
 TEST(DeadRank, FailsTheCallOnAllOtherHosts) {
