@@ -310,11 +310,14 @@ std::vector<connect::Prediction> predictions_of(const OfflineJob& offline,
                                static_cast<std::size_t>(request.bytes));
   };
   std::vector<connect::Prediction> predictions;
+  const auto set_speeds = [&](connect::Prediction& of) {
+    of.algorithm_gbps = request.bytes / (1000 * of.us);
+    of.bus_gbps = of.algorithm_gbps * connect::bus_factor(request.collective, offline.job.ranks());
+  };
   const auto add = [&](const TimedWay& way, const char* name) {
     connect::Prediction mine{
         .algorithm = name, .protocol = std::string(protocol_name(way.way)), .us = way.us};
-    mine.algorithm_gbps = request.bytes / (1000 * mine.us);
-    mine.bus_gbps = mine.algorithm_gbps * connect::bus_factor(request.collective, offline.job.ranks());
+    set_speeds(mine);
     // What its bytes take of the links is a matter of the channels. In order of rank they are none of
     // search's.
     connect::SimulationRequest same = request;
@@ -329,6 +332,13 @@ std::vector<connect::Prediction> predictions_of(const OfflineJob& offline,
     add(*chosen, "exchange");
   if (const auto rings = by(KernelLinkage::kRings)) add(*rings, "ring");
   if (const auto trees = by(KernelLinkage::kTrees)) add(*trees, "tree");
+  const auto bytes = static_cast<std::size_t>(request.bytes);
+  if (const auto us = offline.on_gpus->zero_copy_us(collective_of(request.collective), bytes)) {
+    connect::Prediction zero_copy{
+        .algorithm = std::string(name_of(Algorithm::kZeroCopy)), .protocol = "-", .us = *us};
+    set_speeds(zero_copy);
+    predictions.push_back(std::move(zero_copy));
+  }
   std::ranges::stable_sort(predictions, {}, &connect::Prediction::us);
   return predictions;
 }

@@ -79,13 +79,14 @@ std::vector<std::size_t> sizes_of(const std::string& text) {
   return sizes;
 }
 
-/// On GPUs "all" is those that kernels carry: the others are staged, whatever their size.
+/// On GPUs "all" is those of a size that all ranks know: what carries the others does not depend on it.
 std::vector<Collective> collectives_of(const Options& options) {
   std::vector<Collective> all;
   if (options.collectives == "all") {
     for (std::size_t i = 0; i < device::kCollectiveCount; ++i)
       if (const auto each = static_cast<Collective>(i);
-          !options.on_gpus() || row_of(Algorithm::kKernel).carries(each))
+          !options.on_gpus() ||
+          (may_carry_on_devices(each) && (!device::lists_blocks(each) || each == Collective::kAllGatherV)))
         all.push_back(each);
     return all;
   }

@@ -75,7 +75,7 @@ GpuPlan::GpuPlan(const topo::MachineOfRanks& machine, const Tune& tune,
                  const connect::GpuChannelRequest& request, std::uint64_t room)
     : tune_(tune) {
   const std::vector<GpuFacts> facts = facts_of(machine, room);
-  const int ranks = static_cast<int>(facts.size());
+  const int ranks = ranks_ = static_cast<int>(facts.size());
   std::optional<GpuLinks::Form> wanted = wanted_links(tune, false, facts);
   if (!wanted || !wanted->has_kernels())
     why_no_links_ = "ranks share a GPU, where kernels would wait for each other's turn for ever";
@@ -105,6 +105,11 @@ std::optional<TimedWay> GpuPlan::by(KernelLinkage linkage, Collective collective
   if (!ways_ || !device::cuda::kernels_carry(collective, linkage)) return {};
   const KernelWay way = ways_->way(collective, whole_bytes, linkage);
   return TimedWay{way, ways_->us(way, whole_bytes)};
+}
+
+std::optional<double> GpuPlan::zero_copy_us(Collective collective, std::size_t whole_bytes) const {
+  if (!links_ || !links_->zero_copy() || !device::cuda::zero_copy_takes(collective)) return {};
+  return device::cuda::zero_copy_us(links_->kernels.speeds, collective, whole_bytes, ranks_);
 }
 
 /// The fastest one by other links than the call's, or by none.
@@ -157,9 +162,8 @@ GpuCall GpuPlan::call(const Conditions& conditions, Collective collective, std::
     call.why = why_staged(conditions, collective, bytes);
     return call;
   }
-  std::optional<double> zero_copy_us;
-  if (carries(Algorithm::kZeroCopy))
-    zero_copy_us = device::cuda::zero_copy_us(links_->kernels.speeds, collective, all, ranks);
+  const std::optional<double> zero_copy_us =
+      carries(Algorithm::kZeroCopy) ? this->zero_copy_us(collective, all) : std::nullopt;
   if (is_by_kernel(call.algorithm)) call.kernel = by(linkage_of(call.algorithm), collective, all);
   call.us = call.kernel ? call.kernel->us : zero_copy_us.value();
   call.runner_up = besides(call, collective, all, zero_copy_us);

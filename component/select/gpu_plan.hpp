@@ -63,6 +63,8 @@ class GpuPlan {
   /// How a kernel carries a call over such links; nothing where it cannot.
   std::optional<TimedWay> by(device::cuda::KernelLinkage linkage, device::Collective collective,
                              std::size_t whole_bytes) const;
+  /// What zero copy is predicted to take for such a call; nothing where it cannot carry it.
+  std::optional<double> zero_copy_us(device::Collective collective, std::size_t whole_bytes) const;
 
  private:
   std::optional<RunnerUp> besides(const GpuCall& call, device::Collective collective, std::size_t whole_bytes,
@@ -71,6 +73,7 @@ class GpuPlan {
                          std::size_t bytes) const;
 
   Tune tune_;
+  int ranks_ = 0;
   std::optional<device::cuda::GpuLinks::Form> links_;  ///< that the ranks make
   const char* why_no_links_ = "";                      ///< that rules would use
   bool may_ll128_ = false;

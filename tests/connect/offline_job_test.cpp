@@ -145,7 +145,7 @@ TEST(OneHost, HasMulticastOffline) {
   EXPECT_EQ(agreed.at("tree").at("offline"), false);
   for (const double bytes : {8.0, 64e3, 1e9})
     for (const Prediction& prediction : predictions_of(offline, {.bytes = bytes}))
-      EXPECT_THAT(prediction.algorithm, ::testing::AnyOf("exchange", "ring", "tree"));
+      EXPECT_THAT(prediction.algorithm, ::testing::AnyOf("exchange", "ring", "tree", "zero_copy"));
 }
 
 /// By the costs that kernels choose by, not by those of a job of several hosts.
@@ -159,11 +159,11 @@ TEST(OneHost, TakesTheTimeThatThePluginPredicts) {
       const GpuCall call =
           GpuPlan(machine_of_ranks(topo::read_system(std::string(LOOM_TEST_DATA "/") + name).system, 8), {})
               .call(conditions, device::Collective::kAllreduce, bytes, true);
-      ASSERT_TRUE(call.kernel) << name;
-      EXPECT_THAT(std::string(links_name(call.kernel->way)), ::testing::StartsWith(shown.front().algorithm));
-      EXPECT_EQ(shown.front().protocol, protocol_name(call.kernel->way));
-      EXPECT_EQ(shown.front().us, call.kernel->us);
-      EXPECT_FALSE(shown.back().bottleneck.empty());
+      const std::string by(call.kernel ? links_name(call.kernel->way) : name_of(call.algorithm));
+      EXPECT_THAT(by, ::testing::StartsWith(shown.front().algorithm)) << name;
+      EXPECT_EQ(shown.front().protocol, call.kernel ? protocol_name(call.kernel->way) : "-");
+      EXPECT_EQ(shown.front().us, call.us);
+      EXPECT_TRUE(std::ranges::any_of(shown, [](const Prediction& one) { return !one.bottleneck.empty(); }));
     }
   }
 }

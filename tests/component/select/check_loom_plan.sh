@@ -28,22 +28,23 @@ expect 2 'there is no collective "nosuch"' --collective nosuch
 gpus=("$data/dgxh100.xml" --memory device)
 expect 0 '^8 GPUs, NVSwitch; 16 rings, 370.8 of at most 370.8 GB/s; 16 trees, ' "${gpus[@]}"
 for line in 'kernels may use LL128' 'offline, in no prediction: multicast' \
-            '^allreduce +8 +kernel +exchange by LL, 1 channel +[0-9.]+  (rings|trees) by LL [0-9.]+ us +[0-9.]+  ' \
-            '^allreduce +1G +kernel +(rings by Simple, 16 channels +[0-9.]+  trees|trees by Simple, 16 channels +[0-9.]+  rings) by' \
-            '^allgather +1G +kernel +rings by Simple, 16 channels +[0-9.]+  - ' '^reduce_scatter ' '^allgatherv '; do
+            '^allreduce +8 +kernel +exchange by LL, 1 channel +[0-9.]+  (rings by LL|trees by LL|zero_copy) [0-9.]+ us +[0-9.]+  ' \
+            '^allreduce +1G +zero_copy +buffers of all ranks +[0-9.]+  rings by Simple [0-9.]+ us' \
+            '^allgather +8 +kernel +rings by LL, 1 channel +[0-9.]+  zero_copy [0-9.]+ us' '^reduce_scatter ' '^allgatherv ' '^alltoall ' '^scan '; do
   grep -Eq -- "$line" "$work/out" || { echo "no /$line/ in:" >&2; cat "$work/out" >&2; exit 1; }
 done
-lacks '^(alltoall|barrier|scan|gather)'
+lacks '^(barrier|gather)'
 expect 0 'kernels do without LL128' "$data/pcie-2socket.xml" --memory device
 expect 0 '^bcast .* probes compare it with staging$' "$data/pcie-2socket.xml" --memory device
 expect 0 '^bcast .* all buffers are on GPUs$' "$data/pcie-2socket.xml" --memory device --oversubscribed
 lacks 'probes'
-expect 0 '^alltoall +1M +staged +then [a-z_]+ +[0-9.]+ .* kernel does not carry alltoall' "${gpus[@]}" --collective alltoall --bytes 1M
+expect 0 '^alltoall +1M +zero_copy +buffers of all ranks +[0-9.]+  - ' "${gpus[@]}" --collective alltoall --bytes 1M
 expect 0 '^bcast +64K +kernel_tree +trees by .* a rule of coll_loom_tune' "${gpus[@]}" --collective bcast --bytes 64K --tune bcast:kernel_tree
 expect 0 '^bcast +64K +staged .* a rule of coll_loom_tune' "${gpus[@]}" --collective bcast --bytes 64K --tune all:staged
-expect 0 '^bcast +64K +staged .* kernel carries blocking calls alone' "${gpus[@]}" --collective bcast --bytes 64K --nonblocking
+expect 0 '^bcast +64K +kernel .* ' "${gpus[@]}" --collective bcast --bytes 64K --nonblocking
 expect 0 '^bcast +64K +staged .* it is for ranks of one host' "${gpus[@]}" --collective bcast --bytes 64K --hosts 2
-expect 0 '^bcast +64K +staged .* ranks share a GPU' "${gpus[@]}" --collective bcast --bytes 64K --ranks-per-host 16
+expect 0 '^bcast +64K +zero_copy ' "${gpus[@]}" --collective bcast --bytes 64K --ranks-per-host 16
+expect 0 '^bcast +64K +staged .* ranks share a GPU' "${gpus[@]}" --collective bcast --bytes 64K --ranks-per-host 24
 expect 0 '^3 GPUs, NVSwitch; ' "${gpus[@]}" --ranks-per-host 3
 expect 0 '^1 GPU; ' "$data/gh200.xml" --memory device
 expect 0 '"links": "exchange"' "${gpus[@]}" --json

@@ -3,8 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "component/select/kernel_channels.hpp"
 #include "component/select/select.hpp"
@@ -14,6 +16,7 @@ namespace loom {
 namespace {
 
 using device::Collective;
+using device::cuda::KernelChannels;
 using device::cuda::KernelLinkage;
 using device::cuda::KernelWays;
 using device::steps::Protocol;
@@ -45,7 +48,14 @@ TEST(GpuPlan, IsWhatThePluginPutsTogether) {
        {std::pair("dgx1v", false), {"dgxa100", true}, {"dgxh100", true}, {"pcie-2socket", false}}) {
     const topo::MachineOfRanks eight = machine_of_ranks(machine(name), 8);
     const connect::GpuChannels found = connect::gpu_channels(eight);
-    const KernelWays ways(8, kernel_channels_of(found, {.may_ll128 = ll128}));
+    std::vector<device::cuda::GpuFacts> facts(8);
+    for (std::size_t r = 0; r < facts.size(); ++r) {
+      facts[r].uuid[0] = static_cast<std::byte>(r);
+      facts[r].capability = eight.system.node(eight.system.gpus()[0]).gpu().compute_capability;
+    }
+    const KernelChannels channels =
+        kernel_channels_of(found, {.may_ll128 = ll128, .speeds = device::cuda::with_facts({}, facts)});
+    const KernelWays ways(8, channels);
     const GpuPlan plan(eight, {});
     ASSERT_NE(plan.channels(), nullptr);
     EXPECT_EQ(plan.channels()->summary, found.summary);
@@ -55,24 +65,38 @@ TEST(GpuPlan, IsWhatThePluginPutsTogether) {
         const std::size_t all = whole_message(collective, 8, bytes);
         const auto way = ways.way(collective, all, KernelLinkage::kAny);
         const GpuCall call = call_on(plan, collective, bytes);
-        EXPECT_EQ(call.algorithm, Algorithm::kKernel);
-        ASSERT_TRUE(call.kernel);
-        EXPECT_EQ(text_of(call.kernel->way), text_of(way)) << name << " " << all;
-        EXPECT_EQ(call.kernel->way.algorithm, way.algorithm);
-        EXPECT_EQ(call.kernel->us, ways.us(way, all));
-        EXPECT_EQ(call.probes, may_pay_to_stage(one_host(), collective, bytes, ways.us(way, all), {}));
-        if (call.runner_up) {
-          EXPECT_GE(call.runner_up->us, call.kernel->us);
+        const double kernel_us = ways.us(way, all),
+                     zero_copy_us = device::cuda::zero_copy_us(channels.speeds, collective, all, 8);
+        EXPECT_EQ(call.us, std::min(kernel_us, zero_copy_us)) << name << " " << all;
+        EXPECT_EQ(call.algorithm, kernel_us <= zero_copy_us ? Algorithm::kKernel : Algorithm::kZeroCopy);
+        EXPECT_EQ(call.kernel.has_value(), call.algorithm == Algorithm::kKernel);
+        if (call.kernel) {
+          EXPECT_EQ(text_of(call.kernel->way), text_of(way)) << name << " " << all;
+          EXPECT_EQ(call.kernel->way.algorithm, way.algorithm);
         }
+        EXPECT_EQ(call.probes, may_pay_to_stage(one_host(), collective, bytes, call.us, {}));
+        ASSERT_TRUE(call.runner_up);
+        EXPECT_GE(call.runner_up->us, call.us);
       }
   }
 }
 
-TEST(GpuPlan, NamesTheOtherLinksAsTheRunnerUp) {
+/// Between all GPUs of an NVSwitch zero copy does without slots; a DGX-1V has more in its rings than from
+/// each GPU to each.
+TEST(GpuPlan, TakesTheFasterOneAndNamesTheNext) {
   const GpuPlan plan = plan_of("dgxh100");
-  EXPECT_TRUE(call_on(plan, Collective::kAllreduce, 1 << 30).runner_up);
-  EXPECT_TRUE(call_on(plan, Collective::kAllreduce, 8).runner_up) << "of an exchange";
-  EXPECT_FALSE(call_on(plan, Collective::kAllGather, 1 << 20).runner_up) << "no tree gathers";
+  const GpuCall small = call_on(plan, Collective::kAllreduce, 8),
+                large = call_on(plan, Collective::kAllreduce, 1 << 30),
+                gather = call_on(plan, Collective::kAllGather, 8),
+                rings = call_on(plan_of("dgx1v"), Collective::kAllreduce, 1 << 30);
+  EXPECT_EQ(small.algorithm, Algorithm::kKernel);
+  EXPECT_EQ(large.algorithm, Algorithm::kZeroCopy);
+  EXPECT_EQ(large.runner_up->by, "rings by Simple");
+  EXPECT_EQ(gather.runner_up->by, "zero_copy") << "no tree gathers";
+  ASSERT_TRUE(rings.kernel);
+  EXPECT_EQ(links_name(rings.kernel->way), "rings");
+  for (const Collective collective : {Collective::kAllToAll, Collective::kScan, Collective::kGatherV})
+    EXPECT_EQ(call_on(plan, collective, 1 << 20).algorithm, Algorithm::kZeroCopy);
 }
 
 TEST(GpuPlan, TakesTheUsersRules) {
@@ -98,26 +122,27 @@ TEST(GpuPlan, SaysWhyACallIsStaged) {
     EXPECT_FALSE(call.kernel);
     return call.why;
   };
-  EXPECT_EQ(why(one_host(), Collective::kAllToAll, 1 << 20), "kernel does not carry alltoall");
+  EXPECT_EQ(why(one_host(), Collective::kBarrier, 0), "kernel does not carry barrier");
   EXPECT_EQ(why(one_host(), Collective::kAllreduce, 0), "it has no bytes");
-  EXPECT_EQ(why(one_host(), Collective::kAllreduce, 8, false), "kernel carries blocking calls alone");
   const Conditions two{.shape = {.ranks = 16, .hosts = 2, .ranks_per_host = 8}};
   EXPECT_EQ(why(two, Collective::kAllreduce, 8), "it is for ranks of one host");
 }
 
 TEST(GpuPlan, StagesWhereRanksShareAGpuOrLinksHaveNoRoom) {
-  const GpuCall shared = call_on(plan_of("dgxh100", 9), Collective::kAllreduce, 1 << 20, 9);
+  const GpuCall shared = call_on(plan_of("dgxh100", 9, "all:kernel"), Collective::kAllreduce, 1 << 20, 9);
   EXPECT_EQ(shared.algorithm, Algorithm::kStaged);
   EXPECT_THAT(shared.why, ::testing::HasSubstr("ranks share a GPU"));
-  const GpuCall driven = call_on(plan_of("dgxh100", 9, "all:zero_copy"), Collective::kAllreduce, 8, 9);
-  EXPECT_EQ(driven.algorithm, Algorithm::kZeroCopy) << "which ranks of a GPU may do";
-  const GpuCall crowded = call_on(plan_of("dgxh100", 8, "", 3 << 20), Collective::kAllreduce, 8);
+  const GpuCall reached = call_on(plan_of("dgxh100", 9), Collective::kAllreduce, 8, 9);
+  EXPECT_EQ(reached.algorithm, Algorithm::kZeroCopy) << "which ranks of a GPU may do";
+  const GpuCall many = call_on(plan_of("dgxh100", 17), Collective::kAllreduce, 8, 17);
+  EXPECT_EQ(many.algorithm, Algorithm::kStaged) << "it is for 16 ranks";
+  const GpuCall crowded = call_on(plan_of("dgxh100", 8, "", 2 << 20), Collective::kAllreduce, 8);
   EXPECT_THAT(crowded.why, ::testing::HasSubstr("no room left"));
 }
 
 /// As links in little memory do.
 TEST(GpuPlan, HasFewerChannelsInLittleMemory) {
-  const GpuPlan plan = plan_of("dgxh100", 8, "", 32 << 20);
+  const GpuPlan plan = plan_of("dgxh100", 8, "all:kernel", 32 << 20);
   ASSERT_NE(plan.channels(), nullptr);
   EXPECT_LT(plan.channels()->rings.size(), plan_of("dgxh100").channels()->rings.size());
   EXPECT_EQ(call_on(plan, Collective::kAllGather, 1 << 27).kernel->way.channels,
