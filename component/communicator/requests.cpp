@@ -115,7 +115,9 @@ void ProgressEngine::start(RequestQueue& queue, Request& request) noexcept {
   if (queue.first_ == nullptr) queue.next_ = std::exchange(queues_, &queue);
   queue.engine_ = this;
   queue.append(request);
-  if (thread_.joinable()) register_callback();  // what the thread finishes is reported from there
+  // Here, for progress() does nothing while another thread is inside, which may have nothing to do with
+  // requests.
+  register_callback();
   leave();
   if (thread_.joinable()) {
     const std::lock_guard lock(mutex_);

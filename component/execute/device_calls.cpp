@@ -119,6 +119,7 @@ void DeviceCalls::explain(Algorithm leader, const device::Call& call, bool probe
 
 std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
   call_ended();  // the one before, if it has failed on this rank alone
+  if (links_.gpus) links_.gpus->close_gone_buffers();
   const std::optional<Owner> owner = gpu_of(call);
   const std::size_t elsewhere = device::cuda::bytes_elsewhere(call, member_.rank, member_.bootstrap.size());
   const bool fits = owner && (elsewhere == 0 || make_room_elsewhere(elsewhere, *owner));

@@ -138,6 +138,10 @@ std::optional<Algorithm> DeviceCalls::algorithm_at_once(const DeviceOperation& o
   Prepared& prepared = prepared_for(algorithm, call);
   if (links_.gpu_state != LinkState::kReady || prepared != Prepared::kReady) {
     prepared = Prepared::kWanted;
+    // Which of them is the faster one shows once there are links.
+    for (const Algorithm other : {Algorithm::kKernel, Algorithm::kZeroCopy})
+      if (links_.gpu_state == LinkState::kNotMade && may_carry_by(other, call))
+        prepared_for(other, call) = Prepared::kWanted;
     if (calls_until_wanted_ > 0) {
       --calls_until_wanted_;
       return {};

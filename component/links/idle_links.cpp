@@ -9,13 +9,14 @@ namespace loom {
 // A program that makes, uses and frees a communicator at a time needs one; some have two or three of a kind.
 // Each holds the memory of a communicator (docs/architecture.md).
 static constexpr std::size_t kIdleLinks = 2;
-// Of the lanes of links that are kept. Whether there are more, all ranks know.
+// Of the lanes of links that are kept. Whether there are more, all ranks know, unless making more has failed:
+// then one rank may lack what others have, but all know that.
 static constexpr std::size_t kMostLaneBytes = 1024 * 1024;
 
 void IdleLinks::put(Links links) noexcept {
   if (links.number == 0) return;
   if (links.pairwise_state != LinkState::kFailed) links.drop_pairwise();  // all know that there can be none
-  if (links.lanes.bytes() > kMostLaneBytes) links.lanes = {};
+  if (links.lanes.is_closed() || links.lanes.bytes() > kMostLaneBytes) links.lanes = {};
   links.lanes.leave_all();
   decltype(by_number_)::node_type last;  // goes after the lock
   try {

@@ -96,7 +96,7 @@ GpuPlan::GpuPlan(const topo::MachineOfRanks& machine, const Tune& tune,
     ways_.emplace(ranks, links_->of_kernels(ranks));
     return;
   }
-  if (wanted->has_kernels()) why_no_links_ = "a GPU has no room left under coll_loom_memory_limit";
+  if (!links_ || wanted->has_kernels()) why_no_links_ = "a GPU has no room left under coll_loom_memory_limit";
   channels_.reset();
 }
 

@@ -70,6 +70,10 @@ class GpuLinks {
   const Form& form() const noexcept { return form_; }
   ZeroCopyLinks& zero_copy() noexcept { return *zero_copy_; }
   KernelLinks& kernels() noexcept { return *kernels_; }
+  /// In calls that may wait: lets go of buffers that other ranks have freed.
+  void close_gone_buffers() noexcept {
+    if (zero_copy_) zero_copy_->buffers().close_gone();
+  }
   /// The memory is still there, and the context.
   bool is_alive() const noexcept { return scratch_ && gpu_->is_alive(); }
 

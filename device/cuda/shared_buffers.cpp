@@ -33,8 +33,13 @@ SharedBuffer SharedBuffers::tell_of(const std::byte* buffer, std::size_t bytes) 
     told.handle = known->handle;
     return told;
   }
+  if (std::ranges::find(not_shared_, in.id) != not_shared_.end()) return {};
   const auto handle = gpu_.try_share(in.begin);
-  if (!handle) return {};
+  if (!handle) {
+    if (not_shared_.size() == kMostOfARank) not_shared_.erase(not_shared_.begin());
+    not_shared_.push_back(in.id);
+    return {};
+  }
   told.handle = *handle;
   return told;
 }
@@ -80,6 +85,12 @@ void SharedBuffers::refuse(int rank, const SharedBuffer& buffer) {
   drop(known);
   known.mapped = nullptr;
   known.refused = true;
+}
+
+void SharedBuffers::forget(int rank, const SharedBuffer& buffer) {
+  const auto known = find(rank, buffer.id);
+  drop(*known);
+  known_[static_cast<std::size_t>(rank)].erase(known);
 }
 
 std::byte* SharedBuffers::at(int rank, const SharedBuffer& buffer) const {

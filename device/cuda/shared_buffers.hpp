@@ -39,6 +39,8 @@ class SharedBuffers {
   bool open(int rank, const SharedBuffer& buffer);
   /// A rank could not open it: nobody uses it.
   void refuse(int rank, const SharedBuffer& buffer);
+  /// The same, but it is new again in the next call.
+  void forget(int rank, const SharedBuffer& buffer);
   /// Where this process reaches a buffer that all have opened.
   std::byte* at(int rank, const SharedBuffer& buffer) const;
   /// Lets go of memory that is gone, or has not been used for long. CUDA may wait for all work of the
@@ -64,6 +66,8 @@ class SharedBuffers {
   int self_;
   std::vector<List> known_;  ///< by rank; what learn() was last asked about comes first
   std::vector<Known> gone_;  ///< but still mapped
+  std::vector<std::uint64_t>
+      not_shared_;  ///< of this rank: ids of memory that IPC does not share, the last ones
 };
 
 }  // namespace loom::device::cuda

@@ -1,7 +1,9 @@
 #include "device/cuda/zero_copy_executor.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
+#include <thread>
 
 #include "base/error.hpp"
 
@@ -60,11 +62,30 @@ ZeroCopyExecutor::ZeroCopyExecutor(GpuLinks& links, const Call& call, bool may_w
       elem_(call.elem_bytes()) {}
 
 ZeroCopyExecutor::~ZeroCopyExecutor() {
-  if (!works_) return;
-  try {
-    links_.stream().synchronize();
-  } catch (const Error&) {  // the GPU has failed: its work has ended, too
+  if (works_) {
+    try {
+      links_.stream().synchronize();
+    } catch (const Error&) {  // the GPU has failed: its work has ended, too
+    }
   }
+  if (is_exposed_) withdraw();
+}
+
+/// A rank whose kernel was on its way writes to this one's buffers until it says so; one that has not started
+/// it learns that it must not. Not for ever: it may have died, and its kernels with it.
+void ZeroCopyExecutor::withdraw() noexcept {
+  constexpr std::chrono::seconds kPatience{2};
+  gpus_.abandon();
+  // Pairs with the one in run(): either this rank sees that the other is ready, or that one the abandonment.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  links_.own().done.publish(links_.step());
+  const auto works = [&](int rank) {
+    const ZeroCopyBoard& board = links_.board(rank);
+    return board.ready.value() >= links_.step() && board.done.value() < links_.step();
+  };
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  for (int r = 0; r < ranks_; ++r)
+    while (works(r) && std::chrono::steady_clock::now() < until) std::this_thread::yield();
 }
 
 // ---- Where data lies
@@ -142,7 +163,8 @@ void ZeroCopyExecutor::offer_side(Side side, ZeroCopyOffer& offer) {
   }
   buffer.bounces = extent.bytes > 0 && overlaps(call_, side, ranks_);
   if (buffer.bounces || extent.bytes == 0 || !is_reached(call_.collective, side, rank_, call_.root)) return;
-  buffer.shared = links_.buffers().tell_of(extent.begin, extent.bytes);
+  if ((bounced_ >> (rank_ * kSides + side) & 1) == 0)
+    buffer.shared = links_.buffers().tell_of(extent.begin, extent.bytes);
   buffer.bounces = buffer.shared.id == 0;
 }
 
@@ -194,9 +216,7 @@ void ZeroCopyExecutor::transfer(Side side) {
   if (!bounces(side)) return;
   const bool loads = side == LOOM_IN;
   for (int b = 0; b < blocks_of(call_.collective, side, ranks_); ++b) {
-    const bool is_own = b == rank_ && call_.owns_its_block && lists(side);
-    const bool has_none = !loads && call_.collective == Collective::kExscan && rank_ == 0;
-    if (is_own || has_none) continue;
+    if (b == rank_ && call_.owns_its_block && lists(side)) continue;
     std::byte *const user = own_at(side, b), *const bounce = at(side, rank_, b);
     links_.stream().copy(loads ? bounce : user, loads ? user : bounce,
                          window_.of(length(side, rank_, b)) * elem_);
@@ -218,47 +238,61 @@ void ZeroCopyExecutor::begin_round() {
 }
 
 bool ZeroCopyExecutor::all_have(StepFlag ZeroCopyBoard::*flag) {
-  if (!links_.behind(flag)) return true;
-  gpus_.check_peers();
-  return false;
+  const bool all = !links_.behind(flag);
+  gpus_.check_peers();  // who gives up publishes what others wait for (withdraw())
+  return all;
 }
 
-/// All operands and results are there. In the first round all learn where; what is new has to be opened.
+/// Calls body(rank, buffer, bit of the buffer) for those that other ranks reach; in one order on all ranks.
+template <class Body>
+void ZeroCopyExecutor::for_each_buffer(Body&& body) {
+  for (int r = 0; r < ranks_; ++r)
+    for (int side = 0; side < kSides; ++side) {
+      const SharedBuffer& buffer = links_.board(r).offer.sides[static_cast<std::size_t>(side)].shared;
+      if (buffer.id != 0) body(r, buffer, std::uint64_t{1} << (r * kSides + side));
+    }
+}
+
+/// All operands and results are there. In the first round all learn where; what is new has to be opened, once
+/// what lay at the same addresses is closed.
 ZeroCopyExecutor::State ZeroCopyExecutor::meet() {
   if (has_met_) return run();
   has_met_ = true;
   look_at_lengths();
-  std::uint64_t refused = 0;
-  bool any_new = false;
-  for (int r = 0; r < ranks_; ++r)
-    for (int side = 0; side < kSides; ++side) {
-      const SharedBuffer& buffer = links_.board(r).offer.sides[static_cast<std::size_t>(side)].shared;
-      if (buffer.id == 0 || links_.buffers().learn(r, buffer)) continue;
-      any_new = true;
-      if (!links_.buffers().open(r, buffer)) refused |= std::uint64_t{1} << (r * kSides + side);
-    }
-  if (!any_new) return run();
+  std::uint64_t news = 0, refused = 0;
+  for_each_buffer([&](int rank, const SharedBuffer& buffer, std::uint64_t bit) {
+    if (!links_.buffers().learn(rank, buffer)) news |= bit;
+  });
+  if (may_wait_) links_.buffers().close_gone();
+  if (news == 0) return run();
+  for_each_buffer([&](int rank, const SharedBuffer& buffer, std::uint64_t bit) {
+    if ((news & bit) != 0 && !links_.buffers().open(rank, buffer)) refused |= bit;
+  });
   links_.own().refused = refused;
   links_.own().opened.publish(links_.step());
   phase_ = Phase::kOpens;
   return State::kMoved;
 }
 
-/// What one rank cannot open bounces for all.
+/// What one rank cannot open bounces for all: for good, unless that rank may still have open what lay there
+/// before.
 ZeroCopyExecutor::State ZeroCopyExecutor::agree() {
   std::uint64_t refused = 0;
   for (int r = 0; r < ranks_; ++r) refused |= links_.board(r).refused;
   if (refused == 0) return run();
-  for (int r = 0; r < ranks_; ++r)
-    for (int side = 0; side < kSides; ++side)
-      if ((refused >> (r * kSides + side) & 1) != 0)
-        links_.buffers().refuse(r, links_.board(r).offer.sides[static_cast<std::size_t>(side)].shared);
+  for_each_buffer([&](int rank, const SharedBuffer& buffer, std::uint64_t bit) {
+    if ((refused & bit) == 0) return;
+    may_wait_ ? links_.buffers().refuse(rank, buffer) : links_.buffers().forget(rank, buffer);
+  });
+  bounced_ |= refused;
   has_met_ = false;
   return end();  // nobody changes his offer before all have read these
 }
 
 ZeroCopyExecutor::State ZeroCopyExecutor::run() {
-  if (may_wait_) links_.buffers().close_gone();
+  // Pairs with the one in withdraw().
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  gpus_.check_peers();
   const CombineArgs args = zero_copy_work(
       call_, rank_, ranks_, window_,
       [&](Side side, int rank, int block) { return length(side, rank, block); },
@@ -306,6 +340,7 @@ ZeroCopyExecutor::State ZeroCopyExecutor::advance() {
     case Phase::kLoads:
       if (works_ && !links_.stream().is_idle()) return State::kBlocked;
       works_ = false;
+      is_exposed_ = true;
       links_.own().ready.publish(links_.step());
       phase_ = Phase::kMeets;
       return State::kMoved;
@@ -317,6 +352,7 @@ ZeroCopyExecutor::State ZeroCopyExecutor::advance() {
       return links_.has_ended() ? end() : State::kBlocked;
     case Phase::kEnds:
       if (!all_have(&ZeroCopyBoard::done)) return State::kBlocked;
+      is_exposed_ = false;
       if (has_met_) {
         transfer(LOOM_OUT);
         phase_ = Phase::kStores;

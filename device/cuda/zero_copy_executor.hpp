@@ -28,7 +28,8 @@ class ZeroCopyExecutor {
   /// nullptr: after all that is there when the call begins. What is referred to must outlive this. may_wait:
   /// for what the program has on the GPU, where memory that is gone is let go of.
   ZeroCopyExecutor(GpuLinks& links, const Call& call, bool may_wait, const ProgramMark* after = nullptr);
-  /// Waits for what is on the GPU: until then nobody may use the buffers.
+  /// Waits for what is on the GPU, also of other ranks: until then nobody may use the buffers. A call that
+  /// has not ended is abandoned.
   ~ZeroCopyExecutor();
   ZeroCopyExecutor(const ZeroCopyExecutor&) = delete;
   ZeroCopyExecutor& operator=(const ZeroCopyExecutor&) = delete;
@@ -56,6 +57,7 @@ class ZeroCopyExecutor {
     kDone
   };
 
+  void withdraw() noexcept;
   bool program_has_ended() const;
   State wait_for_program();
   void offer();
@@ -63,6 +65,8 @@ class ZeroCopyExecutor {
   void begin_offer();
   void begin_round();
   void transfer(Side side);
+  template <class Body>
+  void for_each_buffer(Body&& body);
   State meet();
   State agree();
   State run();
@@ -89,10 +93,12 @@ class ZeroCopyExecutor {
   int rank_, ranks_;
   std::size_t elem_;
   Phase phase_ = Phase::kBegins;
-  bool works_ = false;    ///< the stream has work of this call
-  bool has_met_ = false;  ///< all offers are known, and what they name is open
+  bool works_ = false;         ///< the stream has work of this call
+  bool has_met_ = false;       ///< all offers are known
+  bool is_exposed_ = false;    ///< other ranks may read and write this one's buffers
+  std::uint64_t bounced_ = 0;  ///< buffers that a rank could not open in this call, as in ZeroCopyBoard
   std::size_t longest_ = 0;
-  Window window_;
+  RoundWindow window_;
   /// Bytes of the blocks that come to this rank, where the call lists blocks and they are as long as their
   /// senders say.
   std::array<std::size_t, CombineArgs::kMost> sent_{};

@@ -39,7 +39,8 @@ struct ZeroCopyOffer {
 /// A rank's, zeroed before any rank constructs. Steps are counted alike on all ranks; a rank writes what goes
 /// with a step before it publishes that.
 ///
-/// A rank changes its offer when all have published `done` of the step that it was for, or `opened`.
+/// A rank changes its offer, and what it has refused, when all have published `done` of the step that they
+/// were for.
 struct ZeroCopyBoard {
   alignas(kCacheLine) StepFlag ready;  ///< its operands may be read, and its results written
   StepFlag opened;                     ///< it has tried to open what is new

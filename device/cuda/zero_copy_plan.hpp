@@ -2,14 +2,15 @@
 // whose operands it reads, and where the result goes. Every byte is read once and written once. Pure
 // arithmetic on what all ranks know.
 //
-//   collective               a rank reads                              and writes
-//   allreduce, scan, exscan  its share of all operands                 of all results
-//   reduce                   its share of all operands                 of the root's result
-//   bcast                    its share of the root's operand           of all results
-//   reduce_scatter(_block)   its block of all operands                 its result
-//   allgather(v), gather(v)  its operand                               its block of all results, or the
-//   root's scatter(v)               its block of the root's operand           its result alltoall(v, w) its
-//   block of each operand                 a block of its result
+//   collective               a rank reads                    and writes
+//
+//   allreduce, scan, exscan  its share of all operands       of all results
+//   reduce                   its share of all operands       of the root's result
+//   bcast                    its share of the root's operand of all results
+//   reduce_scatter(_block)   its block of all operands       its result
+//   allgather(v), gather(v)  its operand                     its block of all results, or the root's
+//   scatter(v)               its block of the root's operand its result
+//   alltoall(v, w)           its block of each operand       a block of its result
 #pragma once
 
 #include <algorithm>
@@ -63,7 +64,7 @@ constexpr bool is_reached(Collective collective, Side side, int rank, int root) 
 }
 
 /// Elements [first, first + most) of each block, or of the message: a round of the call.
-struct Window {
+struct RoundWindow {
   std::size_t first = 0, most = ~std::size_t{0};
 
   std::size_t of(std::size_t length) const { return length <= first ? 0 : std::min(length - first, most); }
@@ -72,7 +73,7 @@ struct Window {
 /// A rank's work in a round. length(side, rank, block): elements of that block; as far as it is asked, all
 /// ranks know it. at(side, rank, block): where this process reaches its element window.first.
 template <class Length, class At>
-CombineArgs zero_copy_work(const Call& call, int rank, int ranks, const Window& window, Length&& length,
+CombineArgs zero_copy_work(const Call& call, int rank, int ranks, const RoundWindow& window, Length&& length,
                            At&& at) {
   using How = CombineArgs::How;
   const std::size_t elem = call.elem_bytes();
@@ -127,12 +128,14 @@ CombineArgs zero_copy_work(const Call& call, int rank, int ranks, const Window& 
     case Collective::kGather:
     case Collective::kGatherV:
       args.count = rank == call.root && call.owns_its_block ? 0 : common(rank, 0, call.root, rank);
+      if (args.count == 0) break;  // a side without bytes lies nowhere
       add_operand(rank, 0);
       add_result(call.root, rank);
       break;
     case Collective::kScatter:
     case Collective::kScatterV:
       args.count = rank == call.root && call.owns_its_block ? 0 : common(call.root, rank, rank, 0);
+      if (args.count == 0) break;
       add_operand(call.root, rank);
       add_result(rank, 0);
       break;

@@ -18,7 +18,7 @@ CicoScanExecutor::CicoScanExecutor(CicoBuffers& cico, const Call& call) : cico_(
   const std::size_t unit = std::max<std::size_t>(1, kCacheLine / call.elem_bytes()) * call.elem_bytes();
   const std::size_t most = cico.bank_bytes();
   const std::size_t wanted =
-      cico.few_rounds() ? most : std::clamp(call.bytes() / kTiles, kMinTileBytes, most);
+      cico.few_rounds() ? most : std::clamp(call.bytes() / kTiles, std::min(kMinTileBytes, most), most);
   tile_bytes_ = wanted / unit * unit;
   tiles_ = (call.bytes() + tile_bytes_ - 1) / tile_bytes_;
   cico.enter({call, CallFamily::kBlocks});

@@ -38,8 +38,8 @@ RootedExecutor::RootedExecutor(const Grid& grid, const Call& call, int root_host
     : grid_(grid),
       reduces_(call.collective == Collective::kReduce),
       on_root_rail_(grid.local.position == root_place),
-      tree_(links_of(grid, call.collective, root_host, root_place), tree_stage(call), slice_elems(grid, call)) {
-}
+      tree_(links_of(grid, call.collective, root_host, root_place), tree_stage(call),
+            slice_elems(grid, call)) {}
 
 /// Along both kinds of ring data flows from previous to next: a broadcast begins at the root, a reduction
 /// behind it.

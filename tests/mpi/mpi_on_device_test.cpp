@@ -396,7 +396,7 @@ void leaves_nothing(const char* what, const std::function<void()>& body) {
   require(nothing, "communicators that have gone leave something behind");
 }
 
-/// CICO buffers of freed communicators are freed once all ranks have left them.
+/// Memory for links of freed communicators is freed once all ranks have left them.
 void free_what_communicators_had() {
   leaves_nothing("calls", [] {
     MPI_Comm copy;

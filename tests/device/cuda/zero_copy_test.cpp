@@ -276,6 +276,52 @@ TEST_F(ZeroCopy, CutsWhatDoesNotFitAndTellsTheReceiver) {
   EXPECT_THAT(to.read(), ::testing::ElementsAre(5, 5, 5, 5, -1, -1, -1, -1, -1, -1));
 }
 
+/// Of a side without bytes nobody knows where it lies.
+TEST_F(ZeroCopy, LooksForNothingWhereNoBytesAre) {
+  World world(gpus_, 2);
+  const Buffer from(gpus_, world.gpu(), Ints(4, 5)), to(gpus_, world.gpu(), Ints(4, -1));
+  const Block none[] = {{}, {}}, some[] = {{from.at(), sizeof(int)}};
+  for (const Collective collective :
+       {Collective::kGatherV, Collective::kScatterV, Collective::kAllToAllV, Collective::kGather}) {
+    const Call empty{.collective = collective, .in_blocks = none, .out_blocks = none};
+    EXPECT_FALSE(world.perform({empty, empty})[0]);
+  }
+  Call root{.collective = Collective::kGatherV, .in_blocks = none, .out_blocks = none}, other = root;
+  other.in_blocks = some;
+  const auto cuts = world.perform({root, other});
+  ASSERT_TRUE(cuts[0]);
+  EXPECT_EQ(cuts[0]->room, 0U);
+  EXPECT_THAT(to.read(), ::testing::Each(-1));
+}
+
+/// Who has told that its operand is there, and fails then, ends the call for all, and no result counts.
+TEST_F(ZeroCopy, EndsForAllWhereOneRankFailsOnTheWay) {
+  World world(gpus_, 2);
+  Calls(Collective::kAllreduce, 2, 1000, false).perform(gpus_, world);  // loads the kernel
+  const Buffer one(gpus_, world.gpu(), Ints(1000, 1)), two(gpus_, world.gpu(), Ints(1000, 2));
+  const auto call = [&](const Buffer& buffer) {
+    return Call{.collective = Collective::kAllreduce,
+                .in = buffer.at(),
+                .out = buffer.at(),
+                .count = 1000,
+                .type = Type::kInt32};
+  };
+  const Call first = call(one), second = call(two);
+  ZeroCopyExecutor other(world.links(1), second, true);
+  {
+    ZeroCopyExecutor executor(world.links(0), first, true);
+    using State = ZeroCopyExecutor::State;
+    for (int step = 0; step < 5; ++step) executor.advance();  // it waits for the other rank
+    EXPECT_EQ(executor.advance(), State::kBlocked);
+  }
+  EXPECT_THROW(
+      {
+        while (other.advance() != ZeroCopyExecutor::State::kDone) continue;
+      },
+      Error);
+  EXPECT_THAT(one.read(), ::testing::Each(1)) << "it has gone back to its owner";
+}
+
 TEST(GpuLinksForm, IsAsLargeAsThereIsRoom) {
   constexpr std::uint64_t kMiB = 1 << 20;
   const GpuLinks::Form both, kernels{.bounce_bytes = 0}, zero_copy{.channels = 0};
