@@ -52,6 +52,14 @@ inline VirtualGpuCounts counts() {
   Driver::get().function<decltype(virtual_gpu_read)>("virtual_gpu_read")(&result);
   return result;
 }
+/// A program that has freed its memory has only that of MPI_COMM_WORLD's links left on its GPU, and has mapped
+/// the others' and some buffers that they have shared.
+inline bool has_only_links() {
+  constexpr std::uint64_t kOfLinks = 8, kMostShared = 64;
+  if (all_are_staged()) return counts().allocations == 0;
+  return counts().allocations - counts().peers <= kOfLinks &&
+         counts().peers <= (1 + kMostShared) * static_cast<std::uint64_t>(ranks - 1);
+}
 inline void fail(const char* function, int after, int error) {
   Driver::get().function<decltype(virtual_gpu_fail)>("virtual_gpu_fail")(function, after, error);
 }

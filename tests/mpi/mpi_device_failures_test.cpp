@@ -168,10 +168,7 @@ int main(int argc, char** argv) {
   for (const auto scenario : {do_without_locked_pages, fail_after_the_call, fail_before_the_call,
                               fail_during_the_call, go_on_without_the_driver, keep_to_the_limit})
     scenario();
-  // Each rank has a CICO buffer on its GPU; this process has mapped the others'.
-  const bool stays = !all_are_staged();
-  require(counts().allocations <= (stays ? 3 * static_cast<std::uint64_t>(ranks) : 0),
-          "the test has left allocations");
+  require(has_only_links(), "the test has left allocations");
   outlive_a_context();
   MPI_Finalize();
 }

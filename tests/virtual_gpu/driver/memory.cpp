@@ -46,6 +46,7 @@ Result add_allocation(Driver& d, std::shared_ptr<MemoryFile> file, Kind kind, Co
                            .file = file});
   d.memory.add(out);
   ++d.counts.allocations;
+  if (kind == Kind::kPeer) ++d.counts.peers;
   return kSuccess;
 }
 
@@ -57,6 +58,7 @@ void Driver::release(const AllocationPtr& allocation) {
     return;
   }
   --counts.allocations;
+  if (allocation->kind == Kind::kPeer) --counts.peers;
   const MemoryFile& file = *allocation->file;
   if (allocation->kind != Kind::kVirtual) {
     ::munmap(pointer(allocation->begin - file.first()), file.mapped_bytes());

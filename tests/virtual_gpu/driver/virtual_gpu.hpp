@@ -55,6 +55,7 @@ struct VirtualGpuCounts {
   std::uint64_t synchronisations;
   std::uint64_t foreign_context;  ///< copies of a device's memory while another's context was current
   std::uint64_t allocations;      ///< alive, and mappings; for each, the driver has a file open
+  std::uint64_t peers;            ///< of these, memory of other processes, by CUDA's IPC
   std::uint64_t handles;          ///< of virtual memory, alive; likewise
   std::uint64_t reservations;     ///< of addresses, alive
   std::uint64_t registered, most_registered;  ///< bytes of host memory, now and at the most
