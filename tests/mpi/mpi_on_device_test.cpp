@@ -351,7 +351,8 @@ void fail_in_a_call() {
   allreduce(expected, MemoryKind::kDevice);
 }
 
-/// What the process has of the driver, and files that are not the driver's.
+/// What the process has of the driver, without what it has open of others, and files that are not the
+/// driver's.
 struct Holdings {
   std::uint64_t allocations, reservations, handles, files;
 };
@@ -361,7 +362,11 @@ Holdings holdings() {
   DIR* const folder = ::opendir("/proc/self/fd");
   while (::readdir(folder) != nullptr) ++files;
   ::closedir(folder);
-  return {counts.allocations, counts.reservations, counts.handles,
+  // Zero copy keeps so many of another rank's buffers open, and of those that it has freed.
+  constexpr std::uint64_t kMostShared = 64;
+  require(counts.peers <= (2 + kMostShared) * static_cast<std::uint64_t>(ranks - 1),
+          "too much memory of other processes is open");
+  return {counts.allocations - counts.peers, counts.reservations, counts.handles,
           files - counts.allocations - counts.handles};
 }
 
