@@ -76,16 +76,9 @@ bool LaneExchangeExecutor::sends() const noexcept {
 }
 
 LaneExchangeExecutor::State LaneExchangeExecutor::advance() {
-  const bool was_offered = offered_;
-  const auto was_next = next_;
-  bool ended_a_piece = false;
-  const auto state = [&] {
-    return ended_a_piece || offered_ != was_offered || next_ != was_next ? State::kMoved : State::kBlocked;
-  };
   for (;;) {
-    if (!offered_ && !offer()) return state();
-    if (!take_all()) return state();
-    ended_a_piece = true;
+    if (!offered_ && !offer()) return State::kBlocked;
+    if (!take_all()) return State::kBlocked;
     lane_.advance();
     at_ += lane_.piece_bytes();
     if (!is_rooted() || at_ >= call_.bytes()) return State::kDone;
