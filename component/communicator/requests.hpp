@@ -1,7 +1,8 @@
 // requests.hpp -- calls that do not wait. Each communicator has a queue of started requests, which are
 // performed strictly in order. MPI has all ranks start a communicator's collectives in one order, so each
-// request matches its counterparts, and waiting for a later request also completes the earlier ones. The
-// engine of the process drives all queues.
+// request matches its counterparts, and waiting for a later request also completes the earlier ones. A
+// persistent request with a lane has a queue of its own, and matches by its lane. The engine of the process
+// drives all queues.
 #pragma once
 
 #include <atomic>
@@ -90,7 +91,7 @@ class RequestQueue {
 class ProgressEngine {
  public:
   /// `callback` calls progress() from the MPI library's progress loop, while nonblocking calls are
-  /// outstanding; may be null. The process must outlive this.
+  /// outstanding and for some turns after; may be null. The process must outlive this.
   explicit ProgressEngine(Process& process, int (*callback)(void) = nullptr)
       : process_(process), callback_(callback) {}
   ~ProgressEngine();
