@@ -229,14 +229,16 @@ enum loom_request_kind {
   LOOM_NONBLOCKING, /* buffers on host memory, maybe in place of some on a device */
   LOOM_ON_DEVICE,   /* the same call with buffers that may lie on GPUs, and have no staging buffers */
   LOOM_PERSISTENT,  /* all ranks start it in one order among those of this kind */
-  LOOM_PERSISTENT_ANY_ORDER
+  LOOM_PERSISTENT_ANY_ORDER,
+  LOOM_PERSISTENT_ON_DEVICE /* the same call, in any order, before buffers on GPUs have staging buffers */
 };
 /* LOOM_PERSISTENT_ANY_ORDER: LOOM_NO_LANE also between hosts.
  * Not persistent: LOOM_UNCONNECTED where the links have to be made first. Persistent: makes them here, which
  * is collective. LOOM_ON_DEVICE: LOOM_DECLINED, on this rank alone, also if a buffer is not contiguous on the
- * GPU of the links; then the same call is made again as LOOM_NONBLOCKING. All ranks have to make the
- * persistent requests of a communicator in one order, and start the other requests in one order. Copies
- * *call, not what it points to. LOOM_DECLINED as loom_perform. */
+ * GPU of the links; then the same call is made again as LOOM_NONBLOCKING. LOOM_PERSISTENT_ON_DEVICE:
+ * LOOM_DECLINED on all ranks unless all have their buffers there; then made again as another kind. All ranks
+ * have to make the persistent requests of a communicator in one order, and start the other requests in one
+ * order. Copies *call, not what it points to. LOOM_DECLINED as loom_perform. */
 int loom_request_create(struct loom_comm* comm, const struct loom_call* call, enum loom_request_kind kind,
                         loom_request_done done, void* context, struct loom_request** out);
 void loom_request_start(struct loom_request* call);

@@ -16,6 +16,7 @@ namespace loom {
 
 Communicator::Communicator(const Bootstrap& bootstrap, Process& process, ProgressEngine& engine)
     : member_(bootstrap, process), engine_(engine) {
+  links_.tuner = std::make_unique<Tuner>();
   process.include(calls_);
   process.include(queued_calls_);
 }

@@ -93,6 +93,10 @@ class Communicator {
   /// ranks: there is no lane for it. Throws as perform().
   std::unique_ptr<Request> make_request_with_lane(const device::Call& call, loom_request_done done,
                                                   void* context);
+  /// The same where the buffers of all ranks lie on GPUs, and the call stays there; before staging buffers
+  /// take their place.
+  std::unique_ptr<Request> make_request_on_gpus(const device::Call& call, loom_request_done done,
+                                                void* context);
   /// No algorithm of loom's carries such calls here. The same on all ranks.
   bool declines(const device::Call& call);
   /// Of a request without a lane: the call is performed when all that were started before it are.
@@ -152,7 +156,7 @@ class Communicator {
   void break_for(const Error& cause);
   void count(const device::Call& call, std::optional<Algorithm> carried) noexcept;
   static void count(CallCounters& calls, const device::Call& call, Algorithm carried) noexcept;
-  LaneLease take_lane(const device::Call& call, Algorithm algorithm);
+  LaneLease take_lane(const LaneForm& form);
   void take_lanes_back() noexcept;
   void find_room_for_lanes(std::size_t bytes);
   void start_thread() noexcept;

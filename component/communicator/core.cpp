@@ -191,9 +191,15 @@ int loom_request_create(loom_comm* comm, const loom_call* call, loom_request_kin
                         loom_request_done done, void* context, loom_request** out) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
   return at_c_boundary(communicator.where().c_str(), [&]() -> int {
+    std::unique_ptr<loom::Request> request;
+    if (kind == LOOM_PERSISTENT_ON_DEVICE) {
+      request = communicator.make_request_on_gpus(*call, done, context);
+      if (!request) return LOOM_DECLINED;
+      *out = reinterpret_cast<loom_request*>(request.release());
+      return LOOM_SUCCESS;
+    }
     const bool persistent = kind == LOOM_PERSISTENT || kind == LOOM_PERSISTENT_ANY_ORDER;
     if (!persistent && communicator.needs_links(*call)) return LOOM_UNCONNECTED;
-    std::unique_ptr<loom::Request> request;
     if (persistent) request = communicator.make_request_with_lane(*call, done, context);
     if (!request) {
       const bool declines = kind == LOOM_PERSISTENT_ANY_ORDER && communicator.declines(*call);

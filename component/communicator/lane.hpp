@@ -3,23 +3,50 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
+#include <optional>
+#include <vector>
 
 #include "component/communicator/requests.hpp"
 #include "component/execute/execution.hpp"
 #include "component/links/lane_memory.hpp"
 #include "component/links/links.hpp"
 #include "component/setup/member.hpp"
+#include "device/cuda/program_mark.hpp"
+#include "device/cuda/zero_copy_executor.hpp"
 
 namespace loom {
+
+/// What a request has in addition whose buffers lie on GPUs on all ranks, and stay there.
+class LaneOnGpu {
+ public:
+  /// boards: by rank. All must outlive this. Throws Error.
+  LaneOnGpu(device::cuda::GpuLinks& gpus, const device::cuda::Driver& driver,
+            std::vector<device::cuda::ZeroCopyBoard*> boards, int self)
+      : gpus_(gpus), driver_(driver), links_(gpus.stream_of_lanes(), {}, 0, std::move(boards), self) {}
+
+  /// Before anybody starts the request: tries to reach all buffers.
+  void begin_try(Operation& operation) {
+    operation.executor.emplace<device::cuda::ZeroCopyExecutor>(gpus_, links_, operation.call, nullptr);
+  }
+  /// At a start: the call comes after what the program has enqueued by now. begin() throws what fails here.
+  void mark_program() noexcept;
+  /// When the request is first advanced after a start. Throws Error.
+  void begin(Operation& operation);
+
+ private:
+  device::cuda::GpuLinks& gpus_;
+  const device::cuda::Driver& driver_;
+  device::cuda::ZeroCopyLinks links_;
+  std::optional<device::cuda::ProgramMark> after_;
+  std::exception_ptr not_marked_;
+};
 
 struct Lane {
   /// All must outlive this. Its place in this rank's memory is cleared; no other rank may use the lane before
   /// all have made it.
   Lane(Communicator& communicator, Member& member, const Links& of_communicator, LaneMemory::Place& at,
-       const LaneForm& form)
-      : execution(member, links), queue(communicator, execution), place(at) {
-    links = links_in(of_communicator, member, at, form);
-  }
+       const LaneForm& form);
   ~Lane() { place.left = true; }
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
@@ -28,11 +55,8 @@ struct Lane {
   Execution execution;
   RequestQueue queue;
   LaneMemory::Place& place;
+  std::optional<LaneOnGpu> on_gpu;
   std::atomic<bool> released{false};  ///< its request has gone; pairs with the look before it is taken back
-
- private:
-  static Links links_in(const Links& of_communicator, const Member& member, const LaneMemory::Place& at,
-                        const LaneForm& form);
 };
 
 }  // namespace loom

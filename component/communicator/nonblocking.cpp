@@ -85,7 +85,10 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
 }
 
 void Communicator::start(Request& request) noexcept {
-  if (request.lane) return engine_.start(request.lane->queue, request);
+  if (request.lane) {
+    if (request.lane->on_gpu) request.lane->on_gpu->mark_program();
+    return engine_.start(request.lane->queue, request);
+  }
   if (!request.on_device) count(request.operation.call, request.operation.algorithm);
   engine_.start(requests_, request);
 }
@@ -123,6 +126,8 @@ State Communicator::advance(Request& request) {
   if (abandoned_ || stopping_.load(std::memory_order_relaxed))
     throw Error(ErrorCode::kGivenUp, "This rank has given up an earlier call.");
   if (request.lane) {  // counted here: several threads may start requests
+    const bool has_begun = request.operation.executor.index() != 0;
+    if (request.lane->on_gpu && !has_begun) request.lane->on_gpu->begin(request.operation);
     const State state = request.lane->execution.advance(request.operation);
     if (state == State::kDone) count(queued_calls_, request.operation.call, request.operation.algorithm);
     return state;

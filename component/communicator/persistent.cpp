@@ -38,9 +38,23 @@ void ReleaseLane::operator()(Lane* lane) const noexcept {
   lane->released.store(true, std::memory_order_release);
 }
 
-Links Lane::links_in(const Links& of_communicator, const Member& member, const LaneMemory::Place& at,
-                     const LaneForm& form) {
-  Links links;
+void LaneOnGpu::mark_program() noexcept {
+  not_marked_ = nullptr;
+  try {
+    after_.emplace(driver_, gpus_.gpu().owner());
+  } catch (...) {
+    not_marked_ = std::current_exception();
+  }
+}
+
+void LaneOnGpu::begin(Operation& operation) {
+  if (not_marked_) std::rethrow_exception(not_marked_);
+  operation.executor.emplace<device::cuda::ZeroCopyExecutor>(gpus_, links_, operation.call, &*after_);
+}
+
+Lane::Lane(Communicator& communicator, Member& member, const Links& of_communicator, LaneMemory::Place& at,
+           const LaneForm& form)
+    : execution(member, links), queue(communicator, execution), place(at) {
   links.state = LinkState::kReady;
   links.pids = of_communicator.pids;
   std::vector<std::byte*> memory;
@@ -48,16 +62,21 @@ Links Lane::links_in(const Links& of_communicator, const Member& member, const L
     memory.push_back(of_communicator.lanes.address(rank, at));
   std::byte* const mine = memory[static_cast<std::size_t>(member.rank)];
   std::memset(mine, 0, form.bytes_to_clear());
+  if (form.on_gpus) {
+    std::vector<device::cuda::ZeroCopyBoard*> boards;
+    for (std::byte* each : memory) boards.push_back(reinterpret_cast<device::cuda::ZeroCopyBoard*>(each));
+    on_gpu.emplace(*of_communicator.gpus, member.process.staging()->driver(), std::move(boards), member.rank);
+    return;
+  }
   if (form.slots) {
     links.exchange.emplace(std::move(memory), member.rank, *form.slots);
-    return links;
+    return;
   }
   std::vector<device::CicoPlace> places;
   for (std::byte* each : memory)
     places.push_back({reinterpret_cast<device::RoundFlags*>(each), each + LaneForm::kFlagBytes});
   links.cico.emplace(places, member.rank, member.group->oversubscribed, device::CicoBuffer::kBanks,
                      form.bank_bytes);
-  return links;
 }
 
 bool Communicator::declines(const device::Call& call) {
@@ -75,7 +94,10 @@ std::unique_ptr<Request> Communicator::make_request_with_lane(const device::Call
   try {
     algorithm = selector_.leading(call, choose_when_linked(call));
     if (algorithm == Algorithm::kFallback) return nullptr;
-    lane = take_lane(call, algorithm);
+    // Where ranks describe different calls, none gets a lane: whoever carries these looks at their sizes as
+    // they come.
+    if (execution_.all_have(signature_of(call, algorithm, member_.bootstrap.size())))
+      lane = take_lane(LaneForm::of(algorithm, call, member_.bootstrap.size()));
   } catch (...) {
     fail_call();
   }
@@ -86,12 +108,35 @@ std::unique_ptr<Request> Communicator::make_request_with_lane(const device::Call
       new Request{*this, nullptr, {call, algorithm}, done, context, LOOM_SUCCESS, nullptr, std::move(lane)});
 }
 
-/// Collective. Where ranks describe different calls, none gets a lane: whoever carries these looks at their
-/// sizes as they come.
-LaneLease Communicator::take_lane(const device::Call& call, Algorithm algorithm) {
-  if (!execution_.all_have(signature_of(call, algorithm, member_.bootstrap.size()))) return nullptr;
+/// In a program that is right all ranks describe the same call; those that do not are told apart like other
+/// calls.
+std::unique_ptr<Request> Communicator::make_request_on_gpus(const device::Call& call, loom_request_done done,
+                                                            void* context) {
+  if (linking_ || !device_calls_.may_ask(call)) return nullptr;
+  if (broken_) throw *broken_;
+  if (links_.state == LinkState::kNotMade) finish_requests();
+  Operation tried{call, Algorithm::kZeroCopy};
+  LaneLease lane;
+  try {
+    if (!is_linked() || !device_calls_.may_have_lane(call)) return nullptr;
+    if (links_.gpu_state == LinkState::kNotMade) finish_requests();
+    if (!device_calls_.make_ready_for_lane(call)) return nullptr;
+    lane = take_lane(LaneForm::for_gpus());
+    if (!lane) return nullptr;
+    lane->on_gpu->begin_try(tried);
+    execution_.drive(tried);
+  } catch (...) {
+    fail_call();
+  }
+  if (std::get<device::cuda::ZeroCopyExecutor>(tried.executor).any_bounces()) return nullptr;
+  start_thread();
+  return std::unique_ptr<Request>(new Request{
+      *this, nullptr, {call, Algorithm::kZeroCopy}, done, context, LOOM_SUCCESS, nullptr, std::move(lane)});
+}
+
+/// Collective.
+LaneLease Communicator::take_lane(const LaneForm& form) {
   take_lanes_back();
-  const LaneForm form = LaneForm::of(algorithm, call, member_.bootstrap.size());
   bool out_of_memory = false;
   LaneMemory::Place* place = links_.lanes.take(form.bytes(), out_of_memory);
   if (place == nullptr && !out_of_memory) {

@@ -50,7 +50,7 @@ Choice CallSelector::choose(const device::Call& call, bool may_wait) {
 }
 
 Window& CallSelector::window_of(const device::Call& call, Algorithm usual) {
-  return links_.tuner.of(call.collective, whole_message_of(call), usual == Algorithm::kImmediate);
+  return links_.tuner->of(call.collective, whole_message_of(call), usual == Algorithm::kImmediate);
 }
 
 Algorithm CallSelector::leading(const device::Call& call, Choice choice) {

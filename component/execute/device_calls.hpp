@@ -45,6 +45,14 @@ class DeviceCalls {
   /// When it is its turn. now: what there is to advance, from step to step another part of the call. Throws
   /// as Execution::advance(), and NotCopied.
   State advance(DeviceOperation& operation, Operation& now);
+  // ---- Persistent calls, by zero copy over links of their own. Collective, as their making is.
+  /// Whether all ranks have the buffers of the call on their GPUs, and it may stay there. Throws as
+  /// Execution::perform().
+  bool may_have_lane(const device::Call& call);
+  /// Makes the links and the kernel, if there are none. While no call of the communicator is under way,
+  /// unless there are links. False, on all ranks: there are none to be had.
+  bool make_ready_for_lane(const device::Call& call);
+
   /// A call would have gone by a kernel, had there been links and the kernel. The same on all ranks between
   /// calls.
   bool wants_set_up() const noexcept { return wanted_.has_value(); }

@@ -48,6 +48,8 @@ LaneForm LaneForm::of(Algorithm algorithm, const device::Call& call, int ranks) 
 }
 
 std::size_t LaneForm::bytes() const noexcept {
+  static_assert(alignof(device::cuda::ZeroCopyBoard) <= kUnit);
+  if (on_gpus) return sizeof(device::cuda::ZeroCopyBoard);
   return slots ? slots->bytes() : kFlagBytes + device::CicoBuffer::kBanks * bank_bytes;
 }
 

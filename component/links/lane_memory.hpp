@@ -13,6 +13,7 @@
 
 #include "component/select/algorithms.hpp"
 #include "device/call.h"
+#include "device/cuda/zero_copy_links.hpp"
 #include "device/host/cico_executor.hpp"
 #include "device/host/lane_exchange.hpp"
 #include "device/link/shared_memory.hpp"
@@ -23,11 +24,17 @@ namespace loom {
 struct LaneForm {
   std::optional<device::LaneSlots> slots;  ///< of immediate exchanges; nothing: a CICO buffer
   std::size_t bank_bytes = 0;              ///< of that buffer
+  bool on_gpus = false;                    ///< in their place the board of a zero copy
 
+  static LaneForm for_gpus() {
+    LaneForm form;
+    form.on_gpus = true;
+    return form;
+  }
   static LaneForm of(Algorithm algorithm, const device::Call& call, int ranks);
   std::size_t bytes() const noexcept;
   /// At the beginning of the lane: what has to be 0 before anybody uses it.
-  std::size_t bytes_to_clear() const noexcept { return slots ? slots->bytes() : kFlagBytes; }
+  std::size_t bytes_to_clear() const noexcept { return slots || on_gpus ? bytes() : kFlagBytes; }
   /// In front of the banks.
   static constexpr std::size_t kFlagBytes = (sizeof(device::RoundFlags) + 127) / 128 * 128;
 };

@@ -51,7 +51,9 @@ struct Links {
   device::DbtLinks trees;                         ///< those of them along trees, as executors see them
   LinkState pairwise_state = LinkState::kNotMade;
   std::vector<std::int64_t> pids;  ///< of all ranks, where they may read each other's memory; else empty
-  Tuner tuner;  ///< on one host; the same on all ranks, save what each has yet to tell the others
+  /// On one host; the same on all ranks, save what each has yet to tell the others. Of a communicator: lanes
+  /// have none.
+  std::unique_ptr<Tuner> tuner;
   /// For calls with all buffers on GPUs. The communicator's own, never left to another.
   LinkState gpu_state = LinkState::kNotMade;
   std::unique_ptr<device::cuda::GpuLinks> gpus;

@@ -59,7 +59,7 @@ OBJ_CLASS_INSTANCE(coll_loom_core_request_t, coll_loom_request_base_t, construct
 int coll_loom_make_core_request(struct coll_loom_module* self, const struct coll_loom_args* args,
                                 enum loom_op op, enum loom_type type, enum loom_request_kind kind,
                                 ompi_request_t** request) {
-  const bool persistent = kind == LOOM_PERSISTENT || kind == LOOM_PERSISTENT_ANY_ORDER;
+  const bool persistent = kind != LOOM_NONBLOCKING && kind != LOOM_ON_DEVICE;
   struct loom_call call;
   coll_loom_core_request_t* made = OBJ_NEW(coll_loom_core_request_t);
   if (made == NULL) return LOOM_ERR_OUT_OF_MEMORY;

@@ -63,6 +63,23 @@ bool coll_loom_start_on_device(struct coll_loom_module* self, int which, const s
   return true;
 }
 
+/* As for a blocking call, only facts that all ranks share decide. */
+bool coll_loom_make_on_device(struct coll_loom_module* self, int which, const struct coll_loom_args* given,
+                              ompi_request_t** request, int* error) {
+  struct coll_loom_args args = *given;
+  enum loom_op op;
+  enum loom_type type;
+  if (!may_stay(self, which, &args, &op, &type)) return false;
+  coll_loom_finish_connecting(self);
+  if (self->state == COLL_LOOM_COLD) coll_loom_set_up(self);
+  if (self->state != COLL_LOOM_READY || coll_loom_is_gathering()) return false;
+  const int result = coll_loom_make_core_request(self, &args, op, type, LOOM_PERSISTENT_ON_DEVICE, request);
+  *error = OMPI_SUCCESS;
+  if (result == LOOM_DECLINED) return false;
+  if (result != LOOM_SUCCESS) *error = coll_loom_fail_alone(self, result);
+  return true;
+}
+
 void coll_loom_staged_call_ended(struct coll_loom_module* self) {
   if (self->comm != NULL) loom_staged_call_ended(self->comm);
 }

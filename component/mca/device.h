@@ -13,6 +13,9 @@ bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const s
  */
 bool coll_loom_start_on_device(struct coll_loom_module* self, int which, const struct coll_loom_args* args,
                                ompi_request_t** request, int* error);
+/* The same for a persistent call, as it is made; alike on all ranks. */
+bool coll_loom_make_on_device(struct coll_loom_module* self, int which, const struct coll_loom_args* args,
+                              ompi_request_t** request, int* error);
 /* After a blocking call with staging buffers. */
 void coll_loom_staged_call_ended(struct coll_loom_module* self);
 

@@ -55,46 +55,49 @@
 
 /* `make` makes a call of its staging buffers, when their operands are there, or one that follows such a call.
  */
-#define STAGED_NOT_WAITING(api, which, USE, GO_ON)                                                          \
-  static int make_i##api(struct coll_loom_module* self, const struct coll_loom_args* call,                  \
-                         ompi_request_t** request) {                                                        \
-    (void)call; /* of a barrier */                                                                          \
-    return GO_ON##_AGAIN(i##api, which, AGAIN_##api self->communicator, request);                           \
-  }                                                                                                         \
-  int coll_loom_staged_i##api(PARAMS_##api struct ompi_communicator_t* communicator,                        \
-                              ompi_request_t** request, mca_coll_base_module_t* module) {                   \
-    struct coll_loom_module* self = (struct coll_loom_module*)module;                                       \
-    struct coll_loom_args args = {.collective = (enum loom_collective)which, CALL_##api};                   \
-    struct coll_loom_staging* staging;                                                                      \
-    int error;                                                                                              \
-    *request = MPI_REQUEST_NULL; /* for programs that wait in spite of an error */                          \
-    if (OPAL_UNLIKELY(self->wants_devices) && !coll_loom_must_follow(self) &&                               \
-        coll_loom_start_on_device(self, which, &args, request, &error))                                     \
-      return error;                                                                                         \
-    error = coll_loom_stage(self, which, COLL_LOOM_NONBLOCKING_FORM, self->fallback_i##api##_module, &args, \
-                            &staging);                                                                      \
-    if (OPAL_UNLIKELY(error != OMPI_SUCCESS)) return error;                                                 \
-    if (OPAL_LIKELY(staging == NULL && !coll_loom_must_follow(self)))                                       \
-      return GO_ON(i##api, which, ARGS_##api communicator, request);                                        \
-    return coll_loom_staged_request_start(self, &args, staging, make_i##api, request);                      \
-  }                                                                                                         \
-  int coll_loom_staged_##api##_init(PARAMS_##api struct ompi_communicator_t* communicator,                  \
-                                    struct ompi_info_t* info, ompi_request_t** request,                     \
-                                    mca_coll_base_module_t* module) {                                       \
-    struct coll_loom_module* self = (struct coll_loom_module*)module;                                       \
-    struct coll_loom_args args = {.collective = (enum loom_collective)which, CALL_##api};                   \
-    struct coll_loom_staging* staging;                                                                      \
-    *request = MPI_REQUEST_NULL; /* for programs that wait in spite of an error */                          \
-    coll_loom_follow(self);                                                                                 \
-    int error = coll_loom_stage(self, which, COLL_LOOM_PERSISTENT_FORM, self->fallback_##api##_init_module, \
-                                &args, &staging);                                                           \
-    if (OPAL_UNLIKELY(error != OMPI_SUCCESS)) return error;                                                 \
-    if (OPAL_LIKELY(staging == NULL))                                                                       \
-      return GO_ON(api##_init, which, ARGS_##api communicator, info, request);                              \
-    struct coll_loom_staged_request* const made = coll_loom_staged_request_make(self, staging, &error);     \
-    if (OPAL_UNLIKELY(made == NULL)) return error;                                                          \
-    USE error = GO_ON(api##_init, which, ARGS_##api communicator, info, request);                           \
-    return coll_loom_staged_request_finish(made, error, request);                                           \
+#define STAGED_NOT_WAITING(api, which, USE, GO_ON)                                                           \
+  static int make_i##api(struct coll_loom_module* self, const struct coll_loom_args* call,                   \
+                         ompi_request_t** request) {                                                         \
+    (void)call; /* of a barrier */                                                                           \
+    return GO_ON##_AGAIN(i##api, which, AGAIN_##api self->communicator, request);                            \
+  }                                                                                                          \
+  int coll_loom_staged_i##api(PARAMS_##api struct ompi_communicator_t* communicator,                         \
+                              ompi_request_t** request, mca_coll_base_module_t* module) {                    \
+    struct coll_loom_module* self = (struct coll_loom_module*)module;                                        \
+    struct coll_loom_args args = {.collective = (enum loom_collective)which, CALL_##api};                    \
+    struct coll_loom_staging* staging;                                                                       \
+    int error;                                                                                               \
+    *request = MPI_REQUEST_NULL; /* for programs that wait in spite of an error */                           \
+    if (OPAL_UNLIKELY(self->wants_devices) && !coll_loom_must_follow(self) &&                                \
+        coll_loom_start_on_device(self, which, &args, request, &error))                                      \
+      return error;                                                                                          \
+    error = coll_loom_stage(self, which, COLL_LOOM_NONBLOCKING_FORM, self->fallback_i##api##_module, &args,  \
+                            &staging);                                                                       \
+    if (OPAL_UNLIKELY(error != OMPI_SUCCESS)) return error;                                                  \
+    if (OPAL_LIKELY(staging == NULL && !coll_loom_must_follow(self)))                                        \
+      return GO_ON(i##api, which, ARGS_##api communicator, request);                                         \
+    return coll_loom_staged_request_start(self, &args, staging, make_i##api, request);                       \
+  }                                                                                                          \
+  int coll_loom_staged_##api##_init(PARAMS_##api struct ompi_communicator_t* communicator,                   \
+                                    struct ompi_info_t* info, ompi_request_t** request,                      \
+                                    mca_coll_base_module_t* module) {                                        \
+    struct coll_loom_module* self = (struct coll_loom_module*)module;                                        \
+    struct coll_loom_args args = {.collective = (enum loom_collective)which, CALL_##api};                    \
+    struct coll_loom_staging* staging;                                                                       \
+    *request = MPI_REQUEST_NULL; /* for programs that wait in spite of an error */                           \
+    int error;                                                                                               \
+    coll_loom_follow(self);                                                                                  \
+    if (OPAL_UNLIKELY(self->wants_devices) && coll_loom_make_on_device(self, which, &args, request, &error)) \
+      return error;                                                                                          \
+    error = coll_loom_stage(self, which, COLL_LOOM_PERSISTENT_FORM, self->fallback_##api##_init_module,      \
+                            &args, &staging);                                                                \
+    if (OPAL_UNLIKELY(error != OMPI_SUCCESS)) return error;                                                  \
+    if (OPAL_LIKELY(staging == NULL))                                                                        \
+      return GO_ON(api##_init, which, ARGS_##api communicator, info, request);                               \
+    struct coll_loom_staged_request* const made = coll_loom_staged_request_make(self, staging, &error);      \
+    if (OPAL_UNLIKELY(made == NULL)) return error;                                                           \
+    USE error = GO_ON(api##_init, which, ARGS_##api communicator, info, request);                            \
+    return coll_loom_staged_request_finish(made, error, request);                                            \
   }
 
 #define STAGED(api, which, USE) \

@@ -115,8 +115,9 @@ bool GpuLinks::delivers() {
     all &= found == word_of(handles_[rank]);
     if (!zero_copy_) continue;
     std::byte* const there = mapped_[rank] + bytes_ + (1 + static_cast<std::size_t>(self_)) * sizeof(Word);
-    stream_->combine(kCheckOp, kCheckType,
-                     {.operands = 2, .results = 2, .count = 1, .in = {at, at}, .out = {scratch_.get(), there}});
+    stream_->combine(
+        kCheckOp, kCheckType,
+        {.operands = 2, .results = 2, .count = 1, .in = {at, at}, .out = {scratch_.get(), there}});
     stream_->synchronize();
     gpu_->copy(&found, scratch_.get(), sizeof(found));
     all &= found == 2 * word_of(handles_[rank]);
@@ -177,14 +178,21 @@ std::optional<GpuLinks::HeldUpBy> GpuLinks::held_up_by() const noexcept {
   return behind_program;
 }
 
+GpuStream& GpuLinks::stream_of_lanes() {
+  if (!stream_of_lanes_) stream_of_lanes_ = std::make_unique<GpuStream>(*gpu_);
+  return *stream_of_lanes_;
+}
+
 void GpuLinks::leave() noexcept {
   try {
-    if (stream_ && gpu_->is_alive()) stream_->synchronize();  // the end of a kernel whose results are there
+    for (const auto& stream : {stream_.get(), stream_of_lanes_.get()})
+      if (stream != nullptr && gpu_->is_alive()) stream->synchronize();  // a kernel whose results are there
   } catch (const Error&) {  // the GPU has failed: nothing runs there any more
   }
   kernels_.reset();
   zero_copy_.reset();
   stream_.reset();
+  stream_of_lanes_.reset();
   for (std::size_t rank = 0; rank < mapped_.size(); ++rank) {
     if (static_cast<int>(rank) != self_ && mapped_[rank] != nullptr)
       gpu_->detach(handles_[rank].memory, mapped_[rank]);

@@ -94,6 +94,9 @@ class GpuLinks {
   const Gpu& gpu() const noexcept { return *gpu_; }
   /// Of this communicator's calls.
   GpuStream& stream() noexcept { return *stream_; }
+  /// Of its persistent requests that have lanes: those must not come behind a kernel that waits for other
+  /// ranks. Made by the first call of this. Throws Error.
+  GpuStream& stream_of_lanes();
 
   /// Detaches from the other ranks' memory.
   void leave() noexcept;
@@ -117,7 +120,7 @@ class GpuLinks {
   Segment segment_;
   Owned memory_;   ///< bytes_, the bounce buffers first, and behind them a word, and one from each rank
   Owned scratch_;  ///< a word
-  std::unique_ptr<GpuStream> stream_;
+  std::unique_ptr<GpuStream> stream_, stream_of_lanes_;
   MemoryHandle shared_;
   std::vector<Handle> handles_;
   std::vector<Segment> attached_;   ///< by rank

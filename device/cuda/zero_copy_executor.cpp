@@ -61,6 +61,17 @@ ZeroCopyExecutor::ZeroCopyExecutor(GpuLinks& links, const Call& call, bool may_w
       ranks_(links_.size()),
       elem_(call.elem_bytes()) {}
 
+ZeroCopyExecutor::ZeroCopyExecutor(GpuLinks& links, ZeroCopyLinks& of_lane, const Call& call,
+                                   const ProgramMark* after)
+    : gpus_(links),
+      links_(of_lane),
+      call_(call),
+      after_(after),
+      may_wait_(after == nullptr),
+      rank_(links_.self()),
+      ranks_(links_.size()),
+      elem_(call.elem_bytes()) {}
+
 ZeroCopyExecutor::~ZeroCopyExecutor() {
   if (works_) {
     try {
@@ -177,14 +188,14 @@ void ZeroCopyExecutor::offer() {
 
 /// Of all ranks, once their offers are known.
 void ZeroCopyExecutor::look_at_lengths() {
-  bool any_bounces = false;
+  any_bounces_ = false;
   longest_ = 0;
   for (int r = 0; r < ranks_; ++r) {
     const ZeroCopyOffer& offer = links_.board(r).offer;
     longest_ = std::max<std::size_t>(longest_, offer.longest);
-    any_bounces |= offer.sides[0].bounces || offer.sides[1].bounces;
+    any_bounces_ |= offer.sides[0].bounces || offer.sides[1].bounces;
   }
-  window_ = {.first = 0, .most = any_bounces ? bounced_window() : ~std::size_t{0}};
+  window_ = {.first = 0, .most = any_bounces_ ? bounced_window() : ~std::size_t{0}};
   if (!lists_blocks(call_.collective) || !has_side(call_.collective, LOOM_OUT, rank_, call_.root)) return;
   const std::span<const Block> mine = blocks_on(call_, LOOM_OUT, ranks_);
   for (std::size_t b = 0; b < mine.size(); ++b) {
@@ -213,7 +224,7 @@ ZeroCopyExecutor::State ZeroCopyExecutor::wait_for_program() {
 }
 
 void ZeroCopyExecutor::transfer(Side side) {
-  if (!bounces(side)) return;
+  if (!bounces(side) || has_lane()) return;
   const bool loads = side == LOOM_IN;
   for (int b = 0; b < blocks_of(call_.collective, side, ranks_); ++b) {
     if (b == rank_ && call_.owns_its_block && lists(side)) continue;
@@ -259,6 +270,11 @@ ZeroCopyExecutor::State ZeroCopyExecutor::meet() {
   if (has_met_) return run();
   has_met_ = true;
   look_at_lengths();
+  if (any_bounces_ && only_tries()) return end();
+  if (any_bounces_ && has_lane())
+    throw Error(
+        ErrorCode::kDevice,
+        "Ranks reach a buffer of a persistent call no more: it has been freed since the call was made.");
   std::uint64_t news = 0, refused = 0;
   for_each_buffer([&](int rank, const SharedBuffer& buffer, std::uint64_t bit) {
     if (!links_.buffers().learn(rank, buffer)) news |= bit;
@@ -290,6 +306,7 @@ ZeroCopyExecutor::State ZeroCopyExecutor::agree() {
 }
 
 ZeroCopyExecutor::State ZeroCopyExecutor::run() {
+  if (only_tries()) return end();
   // Pairs with the one in withdraw().
   std::atomic_thread_fence(std::memory_order_seq_cst);
   gpus_.check_peers();
@@ -327,14 +344,18 @@ ZeroCopyExecutor::State ZeroCopyExecutor::end_round() {
 ZeroCopyExecutor::State ZeroCopyExecutor::advance() {
   switch (phase_) {
     case Phase::kBegins:
-      gpus_.call_has_begun();
+      if (!has_lane()) gpus_.call_has_begun();
+      if (only_tries()) {
+        begin_offer();
+        return State::kMoved;
+      }
       if (after_ == nullptr) links_.stream().follow_program();
       asked_ = std::chrono::steady_clock::now();
       phase_ = Phase::kFollows;
       return State::kMoved;
     case Phase::kFollows:
       if (!program_has_ended()) return wait_for_program();
-      gpus_.call_is_free_to_run();
+      if (!has_lane()) gpus_.call_is_free_to_run();
       begin_offer();
       return State::kMoved;
     case Phase::kLoads:
@@ -353,7 +374,10 @@ ZeroCopyExecutor::State ZeroCopyExecutor::advance() {
     case Phase::kEnds:
       if (!all_have(&ZeroCopyBoard::done)) return State::kBlocked;
       is_exposed_ = false;
-      if (has_met_) {
+      if (has_met_ && only_tries()) {
+        cut_.reset();
+        phase_ = Phase::kDone;
+      } else if (has_met_) {
         transfer(LOOM_OUT);
         phase_ = Phase::kStores;
       } else {
@@ -373,7 +397,7 @@ int ZeroCopyExecutor::awaited() const noexcept {
   const auto among = [&](std::optional<int> rank) { return rank.value_or(rank_); };
   switch (phase_) {
     case Phase::kMeets:
-      if (const auto by = gpus_.held_up_by()) return by->rank;
+      if (const auto by = gpus_.held_up_by(); by && !has_lane()) return by->rank;
       return among(links_.behind(&ZeroCopyBoard::ready));
     case Phase::kOpens:
       return among(links_.behind(&ZeroCopyBoard::opened));
@@ -385,6 +409,8 @@ int ZeroCopyExecutor::awaited() const noexcept {
 }
 
 const char* ZeroCopyExecutor::standing() const noexcept {
+  if (phase_ == Phase::kMeets && has_lane())
+    return "which has not started this request, or whose program has work on its GPU ahead of it";
   if (phase_ == Phase::kMeets)
     if (const auto by = gpus_.held_up_by())
       return by->has_begun ? "whose program has work on its GPU ahead of this call, which has not ended"

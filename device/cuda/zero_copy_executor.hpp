@@ -28,6 +28,9 @@ class ZeroCopyExecutor {
   /// nullptr: after all that is there when the call begins. What is referred to must outlive this. may_wait:
   /// for what the program has on the GPU, where memory that is gone is let go of.
   ZeroCopyExecutor(GpuLinks& links, const Call& call, bool may_wait, const ProgramMark* after = nullptr);
+  /// Of a persistent call, over links of its own, which have no bounce buffers: nothing may bounce. after
+  /// nullptr: tries that, and performs nothing.
+  ZeroCopyExecutor(GpuLinks& links, ZeroCopyLinks& of_lane, const Call& call, const ProgramMark* after);
   /// Waits for what is on the GPU, also of other ranks: until then nobody may use the buffers. A call that
   /// has not ended is abandoned.
   ~ZeroCopyExecutor();
@@ -43,6 +46,8 @@ class ZeroCopyExecutor {
   const char* standing() const noexcept;
   /// Once it is done: a block that did not fit.
   const std::optional<CutBlock>& cut() const noexcept { return cut_; }
+  /// The same on all ranks: a buffer bounces.
+  bool any_bounces() const noexcept { return any_bounces_; }
 
  private:
   enum class Phase : std::uint8_t {
@@ -75,6 +80,8 @@ class ZeroCopyExecutor {
   void look_at_lengths();
   bool all_have(StepFlag ZeroCopyBoard::*flag);
 
+  bool has_lane() const noexcept { return &links_ != &gpus_.zero_copy(); }
+  bool only_tries() const noexcept { return has_lane() && after_ == nullptr; }
   bool lists(Side side) const {
     return lists_blocks(call_.collective) && blocks_of(call_.collective, side, ranks_) > 1;
   }
@@ -95,6 +102,7 @@ class ZeroCopyExecutor {
   Phase phase_ = Phase::kBegins;
   bool works_ = false;         ///< the stream has work of this call
   bool has_met_ = false;       ///< all offers are known
+  bool any_bounces_ = false;   ///< then: a buffer of any rank
   bool is_exposed_ = false;    ///< other ranks may read and write this one's buffers
   std::uint64_t bounced_ = 0;  ///< buffers that a rank could not open in this call, as in ZeroCopyBoard
   std::size_t longest_ = 0;

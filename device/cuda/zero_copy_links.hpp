@@ -56,8 +56,8 @@ class ZeroCopyLinks {
   static constexpr std::size_t kBounceBytes = std::size_t{4} << 20;
   static constexpr std::size_t bytes(std::size_t bounce_bytes) { return kSides * bounce_bytes; }
 
-  /// bounce[r]: where this process reaches bytes() of rank r. boards: by rank. They and `stream` must outlive
-  /// this.
+  /// bounce[r]: where this process reaches bytes() of rank r; of a lane there are none, and bounce_bytes is
+  /// 0. boards: by rank. They and `stream` must outlive this.
   ZeroCopyLinks(GpuStream& stream, std::span<std::byte* const> bounce, std::size_t bounce_bytes,
                 std::vector<ZeroCopyBoard*> boards, int self);
   ~ZeroCopyLinks();

@@ -14,7 +14,7 @@ struct ForcedTuner {
       window.candidate_leads_ = candidates_lead;
       window.at_ = 2 * window.pace().probe + 1;
     };
-    for (auto& of_collective : communicator.links_.tuner.windows_)
+    for (auto& of_collective : communicator.links_.tuner->windows_)
       for (auto& of_size : of_collective) std::ranges::for_each(of_size, force);
   }
   /// Whether there are any inside a host, as if each rank had a CPU.

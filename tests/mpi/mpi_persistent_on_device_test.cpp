@@ -1,0 +1,287 @@
+// mpi_persistent_on_device_test -- persistent requests whose buffers stay on a device: in whatever order
+// ranks start them, beside other calls and the program's own work. On tests/virtual_gpu. Exit code 1: wrong.
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mpi_examples/support/loom_pvars.hpp"
+#include "tests/mpi/device_ints.hpp"
+#include "tests/mpi/waiting.hpp"
+
+namespace {
+
+using namespace loom::mpi_test;
+
+constexpr int kCount = 3000;
+std::optional<loom::mpi::ToolInterface> tools;
+
+int of_rank(int r, int i) {
+  return i % 1000 + r * 10'000;
+}
+int mine(int i) {
+  return of_rank(rank, i);
+}
+int sum(int i, int operands = ranks) {
+  return operands * (i % 1000) + operands * (operands - 1) / 2 * 10'000;
+}
+int nothing(int) {
+  return -1;
+}
+
+/// Whether so many calls of the collective have stayed on the device, and nothing was staged; or none of them
+/// have.
+void check(const char* collective, int stay, const std::function<void()>& body) {
+  const auto counts_now = [&] {
+    return std::pair(tools->counter("coll_loom_calls", collective, "zero_copy").value_or(0),
+                     tools->counter("coll_loom_staged_bytes").value_or(0));
+  };
+  const auto [calls, staged] = counts_now();
+  body();
+  const auto [calls_after, staged_after] = counts_now();
+  if (calls_after != calls + static_cast<std::uint64_t>(stay))
+    std::fprintf(stderr, "%d calls have stayed on the device, not %d\n",
+                 static_cast<int>(calls_after - calls), stay);
+  require(calls_after == calls + static_cast<std::uint64_t>(stay),
+          (std::string("a persistent ") + collective +
+           (stay > 0 ? " does not stay on the device" : " stays on the device"))
+              .c_str());
+  if (stay > 0)
+    require(staged_after == staged, (std::string(collective) + " is staged all the same").c_str());
+}
+
+void wait_for(MPI_Request& request) {
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+/// Starts the request several times; renew() comes before each start, and judge() after each.
+void run(MPI_Request& request, const std::function<void()>& renew, const std::function<void()>& judge) {
+  for (int round = 0; round < 3; ++round) {
+    renew();
+    MPI_Start(&request);
+    wait_for(request);
+    judge();
+  }
+  MPI_Request_free(&request);
+}
+
+void allreduce(int stay, MPI_Comm comm, MemoryKind kind = MemoryKind::kDevice) {
+  check("allreduce", 3 * stay, [&] {
+    Ints in(kCount, mine, kind), out(kCount, nothing, kind);
+    MPI_Request request;
+    INIT(Allreduce)(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request);
+    int round = 0;
+    run(
+        request,
+        [&] {
+          ++round;
+          in.fill([&](int i) { return mine(i) + round; });
+        },
+        [&] { out.is([&](int i) { return sum(i) + ranks * round; }, "a persistent allreduce is wrong"); });
+  });
+}
+
+/// Rank r has so many elements; rank 1 has none.
+int length_of(int r) {
+  return r == 1 ? 0 : 900 + 7 * r;
+}
+
+void every_collective(MPI_Comm comm) {
+  const int root = ranks - 1;
+  MPI_Request request;
+  allreduce(1, comm);
+  {
+    Ints both(kCount, mine);
+    check("allreduce", 3, [&] {
+      INIT(Allreduce)
+      (MPI_IN_PLACE, both.at(), kCount, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request);
+      run(
+          request, [&] { both.fill(mine); }, [&] { both.is([](int i) { return sum(i); }, "in place"); });
+    });
+    check("bcast", 3, [&] {
+      INIT(Bcast)(both.at(), kCount, MPI_INT, root, comm, MPI_INFO_NULL, &request);
+      run(
+          request, [&] { both.fill(mine); },
+          [&] { both.is([&](int i) { return of_rank(root, i); }, "a persistent bcast is wrong"); });
+    });
+  }
+  Ints in(kCount * ranks, mine), out(kCount * ranks, nothing);
+  const auto clear = [&] { out.fill(nothing); };
+  check("reduce", 3, [&] {
+    INIT(Reduce)(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, root, comm, MPI_INFO_NULL, &request);
+    run(request, clear, [&] {
+      out.is([&](int i) { return rank == root && i < kCount ? sum(i) : -1; }, "a persistent reduce is wrong");
+    });
+  });
+  check("scan", 3, [&] {
+    INIT(Scan)(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request);
+    run(request, clear, [&] {
+      out.is([&](int i) { return i < kCount ? sum(i, rank + 1) : -1; }, "a persistent scan is wrong");
+    });
+  });
+  check("allgather", 3, [&] {
+    INIT(Allgather)(in.at(), kCount, MPI_INT, out.at(), kCount, MPI_INT, comm, MPI_INFO_NULL, &request);
+    run(request, clear, [&] {
+      out.is([](int i) { return of_rank(i / kCount, i % kCount); }, "a persistent allgather is wrong");
+    });
+  });
+  check("alltoall", 3, [&] {
+    INIT(Alltoall)(in.at(), kCount, MPI_INT, out.at(), kCount, MPI_INT, comm, MPI_INFO_NULL, &request);
+    run(request, clear, [&] {
+      out.is([](int i) { return of_rank(i / kCount, rank * kCount + i % kCount); },
+             "a persistent alltoall is wrong");
+    });
+  });
+  check("reduce_scatter_block", 3, [&] {
+    INIT(Reduce_scatter_block)
+    (in.at(), out.at(), kCount, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request);
+    run(request, clear, [&] {
+      out.is([](int i) { return i < kCount ? sum(rank * kCount + i) : -1; },
+             "a persistent reduce_scatter_block is wrong");
+    });
+  });
+  check("allgatherv", 3, [&] {
+    std::vector<int> counts, places;
+    for (int r = 0; r < ranks; ++r) {
+      counts.push_back(length_of(r));
+      places.push_back(r * kCount);
+    }
+    INIT(Allgatherv)
+    (in.at(), length_of(rank), MPI_INT, out.at(), counts.data(), places.data(), MPI_INT, comm, MPI_INFO_NULL,
+     &request);
+    run(request, clear, [&] {
+      out.is([](int i) { return i % kCount < length_of(i / kCount) ? of_rank(i / kCount, i % kCount) : -1; },
+             "a persistent allgatherv is wrong");
+    });
+  });
+}
+
+/// Of requests of several collectives, which each rank starts in an order of its own.
+void start_in_any_order(MPI_Comm comm) {
+  constexpr int kRequests = 6;
+  std::vector<std::unique_ptr<Ints>> in, out;
+  std::vector<MPI_Request> requests(kRequests);
+  for (int i = 0; i < kRequests; ++i) {
+    in.push_back(std::make_unique<Ints>(kCount, [i](int e) { return mine(e) + i; }));
+    out.push_back(std::make_unique<Ints>(kCount, nothing));
+    auto& request = requests[static_cast<std::size_t>(i)];
+    if (i % 2 == 0) INIT(Allreduce)
+    (in.back()->at(), out.back()->at(), kCount, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request);
+    else INIT(Bcast)(in.back()->at(), kCount, MPI_INT, i % ranks, comm, MPI_INFO_NULL, &request);
+  }
+  for (int round = 0; round < 4; ++round) {
+    for (const auto& each : out) each->fill(nothing);
+    check("allreduce", kRequests / 2, [&] {
+      for (int i = 0; i < kRequests; ++i)
+        MPI_Start(&requests[static_cast<std::size_t>((i + rank * (round + 1)) % kRequests)]);
+      int one = rank;
+      MPI_Bcast(&one, 1, MPI_INT, 0, comm);
+      require(one == 0, "a bcast among persistent requests is wrong");
+      // The last one that this rank has started completes first, and then all others.
+      wait_for(requests[static_cast<std::size_t>((kRequests - 1 + rank * (round + 1)) % kRequests)]);
+      MPI_Waitall(kRequests, requests.data(), MPI_STATUSES_IGNORE);
+    });
+    for (int i = 0; i < kRequests; i += 2)
+      out[static_cast<std::size_t>(i)]->is([i](int e) { return sum(e) + ranks * i; },
+                                           "an allreduce among others is wrong");
+    for (int i = 1; i < kRequests; i += 2)
+      in[static_cast<std::size_t>(i)]->is([i](int e) { return of_rank(i % ranks, e) + i; },
+                                          "a bcast among others is wrong");
+  }
+  for (MPI_Request& request : requests) MPI_Request_free(&request);
+}
+
+/// A start returns although the operand waits for the host; the call ends although what the program enqueues
+/// later waits.
+void go_on_beside_the_program(MPI_Comm comm) {
+  check("allreduce", 1, [&] {
+    Ints in(kCount, mine), out(kCount, nothing);
+    MPI_Request request;
+    INIT(Allreduce)(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request);
+    Waiting earlier;
+    MPI_Start(&request);
+    for (int i = 0; i < 30; ++i) {
+      int done;
+      MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+      require(!done, "a request is complete before work that was enqueued ahead of it");
+    }
+    earlier.end();
+    {
+      Waiting later;
+      wait_for(request);
+    }
+    out.is([](int i) { return sum(i); }, "an allreduce beside work that waits for the host is wrong");
+    MPI_Request_free(&request);
+  });
+}
+
+/// Requests that cannot stay on the device on one rank are right on all; and later ones stay.
+void step_back_together(MPI_Comm comm) {
+  allreduce(0, comm, rank == 0 ? MemoryKind::kHost : MemoryKind::kDevice);
+  allreduce(0, comm, MemoryKind::kHost);
+  allreduce(1, comm);
+  check("reduce_scatter_block", 0, [&] {  // a result where operands are yet to be read
+    Ints both(kCount * ranks, mine);
+    MPI_Request request;
+    INIT(Reduce_scatter_block)
+    (MPI_IN_PLACE, both.at(), kCount, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request);
+    run(
+        request, [&] { both.fill(mine); },
+        [&] {
+          both.is([](int i) { return i < kCount ? sum(rank * kCount + i) : mine(i); },
+                  "a persistent reduce_scatter_block in place is wrong");
+        });
+  });
+  allreduce(1, comm);
+}
+
+/// Far more than a communicator has memory for at first, some never started, freed in an order of each rank.
+void make_many(MPI_Comm comm) {
+  constexpr int kRequests = 150;
+  Ints in(kCount, mine), out(kCount, nothing);
+  for (int round = 0; round < 2; ++round) {
+    std::vector<MPI_Request> requests(kRequests);
+    for (MPI_Request& request : requests)
+      INIT(Allreduce)(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request);
+    check("allreduce", 3, [&] {
+      for (const int i : {0, kRequests / 2, kRequests - 1}) {
+        out.fill(nothing);
+        MPI_Start(&requests[static_cast<std::size_t>(i)]);
+        wait_for(requests[static_cast<std::size_t>(i)]);
+        out.is([](int e) { return sum(e); }, "one of many requests is wrong");
+      }
+    });
+    std::rotate(requests.begin(), requests.begin() + rank, requests.end());
+    for (MPI_Request& request : requests) MPI_Request_free(&request);
+  }
+}
+
+/// Where the buffers of all ranks are freed and made anew between two requests, often at the same address.
+void renew_buffers(MPI_Comm comm) {
+  for (int i = 0; i < 3; ++i) allreduce(1, comm);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  begin(argc, argv);
+  tools.emplace();
+  MPI_Comm comm;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  every_collective(comm);
+  start_in_any_order(comm);
+  go_on_beside_the_program(comm);
+  step_back_together(comm);
+  make_many(comm);
+  renew_buffers(comm);
+  MPI_Comm_free(&comm);
+  tools.reset();
+  MPI_Finalize();
+  return 0;
+}
