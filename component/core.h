@@ -241,6 +241,8 @@ enum loom_request_kind {
  * order. Copies *call, not what it points to. LOOM_DECLINED as loom_perform. */
 int loom_request_create(struct loom_comm* comm, const struct loom_call* call, enum loom_request_kind kind,
                         loom_request_done done, void* context, struct loom_request** out);
+/* It matches by a place of its own, and not by the order of starts. */
+bool loom_request_is_in_any_order(const struct loom_request* call);
 void loom_request_start(struct loom_request* call);
 /* For a request that has not been started, or is done. */
 void loom_request_destroy(struct loom_request* call);

@@ -215,6 +215,10 @@ int loom_request_create(loom_comm* comm, const loom_call* call, loom_request_kin
   });
 }
 
+bool loom_request_is_in_any_order(const loom_request* request) {
+  return reinterpret_cast<const loom::Request*>(request)->lane != nullptr;
+}
+
 void loom_request_start(loom_request* request) {
   auto* started = reinterpret_cast<loom::Request*>(request);
   started->communicator.start(*started);

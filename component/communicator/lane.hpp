@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -23,7 +24,10 @@ class LaneOnGpu {
   /// boards: by rank. All must outlive this. Throws Error.
   LaneOnGpu(device::cuda::GpuLinks& gpus, const device::cuda::Driver& driver,
             std::vector<device::cuda::ZeroCopyBoard*> boards, int self)
-      : gpus_(gpus), driver_(driver), links_(gpus.stream_of_lanes(), {}, 0, std::move(boards), self) {}
+      : gpus_(gpus),
+        driver_(driver),
+        links_(gpus.stream_of_lanes(), gpus.launch_words(), {}, 0, std::move(boards), self) {}
+  ~LaneOnGpu();
 
   /// Before anybody starts the request: tries to reach all buffers.
   void begin_try(Operation& operation) {
@@ -33,12 +37,14 @@ class LaneOnGpu {
   void mark_program() noexcept;
   /// When the request is first advanced after a start. Throws Error.
   void begin(Operation& operation);
+  /// After the last step of the call.
+  void has_ended() noexcept { after_.reset(); }
 
  private:
   device::cuda::GpuLinks& gpus_;
   const device::cuda::Driver& driver_;
   device::cuda::ZeroCopyLinks links_;
-  std::optional<device::cuda::ProgramMark> after_;
+  std::unique_ptr<device::cuda::ProgramMark> after_;
   std::exception_ptr not_marked_;
 };
 
@@ -52,10 +58,10 @@ struct Lane {
   Lane& operator=(const Lane&) = delete;
 
   Links links;  ///< its memory, and nothing else
+  std::optional<LaneOnGpu> on_gpu;
   Execution execution;
   RequestQueue queue;
   LaneMemory::Place& place;
-  std::optional<LaneOnGpu> on_gpu;
   std::atomic<bool> released{false};  ///< its request has gone; pairs with the look before it is taken back
 };
 

@@ -129,7 +129,9 @@ State Communicator::advance(Request& request) {
     const bool has_begun = request.operation.executor.index() != 0;
     if (request.lane->on_gpu && !has_begun) request.lane->on_gpu->begin(request.operation);
     const State state = request.lane->execution.advance(request.operation);
-    if (state == State::kDone) count(queued_calls_, request.operation.call, request.operation.algorithm);
+    if (state != State::kDone) return state;
+    count(queued_calls_, request.operation.call, request.operation.algorithm);
+    if (request.lane->on_gpu) request.lane->on_gpu->has_ended();
     return state;
   }
   if (!request.on_device) return execution_.advance(request.operation);

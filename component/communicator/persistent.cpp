@@ -1,6 +1,8 @@
 // persistent.cpp -- persistent requests. On one host each has a lane of its own, so ranks may start them in
 // any order. Where there is none left, requests that the program promises to start in one order share a twin
 // of the communicator.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -41,7 +43,7 @@ void ReleaseLane::operator()(Lane* lane) const noexcept {
 void LaneOnGpu::mark_program() noexcept {
   not_marked_ = nullptr;
   try {
-    after_.emplace(driver_, gpus_.gpu().owner());
+    after_ = std::make_unique<device::cuda::ProgramMark>(driver_, gpus_.gpu().owner());
   } catch (...) {
     not_marked_ = std::current_exception();
   }
@@ -49,7 +51,12 @@ void LaneOnGpu::mark_program() noexcept {
 
 void LaneOnGpu::begin(Operation& operation) {
   if (not_marked_) std::rethrow_exception(not_marked_);
-  operation.executor.emplace<device::cuda::ZeroCopyExecutor>(gpus_, links_, operation.call, &*after_);
+  operation.executor.emplace<device::cuda::ZeroCopyExecutor>(gpus_, links_, operation.call, after_.get());
+}
+
+/// A call that has failed leaves its mark, which has gone with the context if that has.
+LaneOnGpu::~LaneOnGpu() {
+  if (after_ && !gpus_.is_alive()) static_cast<void>(after_.release());
 }
 
 Lane::Lane(Communicator& communicator, Member& member, const Links& of_communicator, LaneMemory::Place& at,
@@ -113,14 +120,17 @@ std::unique_ptr<Request> Communicator::make_request_with_lane(const device::Call
 std::unique_ptr<Request> Communicator::make_request_on_gpus(const device::Call& call, loom_request_done done,
                                                             void* context) {
   if (linking_ || !device_calls_.may_ask(call)) return nullptr;
-  if (broken_) throw *broken_;
   if (links_.state == LinkState::kNotMade) finish_requests();
-  Operation tried{call, Algorithm::kZeroCopy};
+  if (broken_) throw *broken_;
   LaneLease lane;
+  Operation tried{call, Algorithm::kZeroCopy};
   try {
-    if (!is_linked() || !device_calls_.may_have_lane(call)) return nullptr;
+    if (!is_linked()) return nullptr;
+    const std::optional<device::cuda::Owner> owner = device_calls_.owner_for_lane(call);
+    if (!owner) return nullptr;
     if (links_.gpu_state == LinkState::kNotMade) finish_requests();
-    if (!device_calls_.make_ready_for_lane(call)) return nullptr;
+    if (broken_) throw *broken_;
+    if (!device_calls_.make_ready_for_lane(call, *owner)) return nullptr;
     lane = take_lane(LaneForm::for_gpus());
     if (!lane) return nullptr;
     lane->on_gpu->begin_try(tried);
@@ -129,6 +139,7 @@ std::unique_ptr<Request> Communicator::make_request_on_gpus(const device::Call& 
     fail_call();
   }
   if (std::get<device::cuda::ZeroCopyExecutor>(tried.executor).any_bounces()) return nullptr;
+  device_calls_.explain_lane(call);
   start_thread();
   return std::unique_ptr<Request>(new Request{
       *this, nullptr, {call, Algorithm::kZeroCopy}, done, context, LOOM_SUCCESS, nullptr, std::move(lane)});
@@ -145,15 +156,30 @@ LaneLease Communicator::take_lane(const LaneForm& form) {
     place = links_.lanes.take(form.bytes(), out_of_memory);
   }
   std::list<Lane> made;
-  if (place != nullptr) without_failing([&] { made.emplace_back(*this, member_, links_, *place, form); });
+  try {
+    if (place != nullptr) made.emplace_back(*this, member_, links_, *place, form);
+  } catch (const std::exception& error) {
+    if (member_.process.runtime().parameters.verbose >= 1)
+      without_failing([&] {
+        member_.process.runtime().log(
+            fmt::format("{}: a persistent request has no room of its own: {}", where(), error.what())
+                .c_str());
+      });
+  }
   if (!execution_.holds_everywhere(!made.empty())) {
-    links_.lanes.close();
+    made.clear();
+    // A place that all ranks have is theirs to free. Else their lists differ from now on.
+    if (!execution_.holds_everywhere(place != nullptr))
+      links_.lanes.close();
+    else
+      place->left = true;
     return nullptr;
   }
   Lane& lane = made.front();
   engine_.apart([&] {
     lanes_.splice(lanes_.end(), made);
     if (abandoned_) lane.links.abandon();
+    if (abandoned_ && lane.on_gpu) links_.gpus->abandon();
   });
   return LaneLease(&lane);
 }

@@ -68,7 +68,7 @@ class CallSelector {
                       Algorithm candidate) const;
   /// At coll_loom_verbose 2: says what carries such calls, and why; once for each collective and algorithm.
   void explain(Algorithm algorithm, const device::Call& call, bool may_wait = true);
-  /// The same where all buffers are on GPUs; of kernels also once for each kind of links and protocol.
+  /// The same where buffers are on GPUs; of kernels also once for each kind of links and protocol.
   /// probes: staging may be as fast.
   void explain_on_gpus(Algorithm algorithm, const device::Call& call,
                        const std::optional<device::cuda::KernelWay>& way, bool probes);

@@ -1,6 +1,7 @@
 #include "component/execute/device_calls.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "component/execute/device_pieces.hpp"
@@ -119,21 +120,28 @@ void DeviceCalls::explain(Algorithm leader, const device::Call& call, bool probe
 
 std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
   call_ended();  // the one before, if it has failed on this rank alone
-  if (links_.gpus) links_.gpus->close_gone_buffers();
+  if (links_.gpus) links_.gpus->close_unused_buffers();
   const std::optional<Owner> owner = gpu_of(call);
   const std::size_t elsewhere = device::cuda::bytes_elsewhere(call, member_.rank, member_.bootstrap.size());
   const bool fits = owner && (elsewhere == 0 || make_room_elsewhere(elsewhere, *owner));
+  const int ranks = member_.group->wiring.shape.ranks;
   // Kernels carry no note of their call. So calls that differ go through the host, which finds out how.
-  const bool everywhere = execution_.all_have(fits ? note_of(call, member_.group->wiring.shape.ranks) : 0);
-  questions_.of(call.collective, device::shared_bytes(call, member_.group->wiring.shape.ranks))
-      .answered(everywhere);
-  if (!everywhere) return {};
+  const std::optional<std::uint64_t> on_host =
+      execution_.who_lacks(fits || reaches_by_copies(call) ? note_of(call, ranks) : 0, fits);
+  const bool everywhere = on_host && *on_host == 0;
+  // Less is copied where the few have other memory than the many.
+  const bool on_most = on_host && 2 * std::popcount(*on_host) < ranks;
+  questions_.of(call.collective, device::shared_bytes(call, ranks)).answered(on_most);
+  if (!on_most) return {};
   if (links_.gpu_state == LinkState::kNotMade)
     links_.gpu_state = maker_.make(*owner, tuner_) ? LinkState::kReady : LinkState::kFailed;
   if (links_.gpu_state == LinkState::kFailed) return {};
-  const Algorithm algorithm = algorithm_for(call, [&](Algorithm each) { return can_carry(each, call); });
+  // Zero copy has buffers that others cannot reach bounce, whatever memory they are in.
+  const Algorithm algorithm = algorithm_for(call, [&](Algorithm each) {
+    return (everywhere || each == Algorithm::kZeroCopy) && can_carry(each, call);
+  });
   if (algorithm == Algorithm::kStaged) return {};
-  Window* const window = window_of(call, algorithm);
+  Window* const window = everywhere ? window_of(call, algorithm) : nullptr;
   const bool settles = window != nullptr && window->agrees();
   const bool news = settles && window->settle(execution_.largest(window->own_time()), kMargin);
   const bool stages = window != nullptr && window->by_candidate();
@@ -143,6 +151,8 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
   if (window != nullptr) timed_.emplace(member_.process, *window, selector_.whole_message_of(call));
   if (stages) return {};
   Operation operation{call, algorithm};
+  if (!fits)
+    operation.executor.emplace<device::cuda::ZeroCopyExecutor>(*links_.gpus, call, true).bounce_all();
   const bool goes_elsewhere = elsewhere > 0 && is_by_kernel(algorithm);
   if (goes_elsewhere) operation.call.out = elsewhere_.memory();
   execution_.drive(operation);
@@ -154,6 +164,23 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
 void DeviceCalls::call_ended() noexcept {
   if (timed_) timed_->finish();
   timed_.reset();
+}
+
+/// Whether zero copy finds each contiguous buffer that matters on this rank on the GPU of the links, or on
+/// the host.
+bool DeviceCalls::reaches_by_copies(const device::Call& call) const {
+  if (links_.gpu_state != LinkState::kReady || !links_.gpus->form().zero_copy() || !links_.gpus->is_alive())
+    return false;
+  const auto is_reached = [&](const Piece& piece) {
+    if (piece.bytes == 0) return true;
+    const std::optional<Owner> found = member_.process.staging()->driver().owner_of(piece.data);
+    return !found || links_.gpus->gpu().is_of(*found);
+  };
+  try {
+    return for_all_pieces(call, member_.rank, member_.bootstrap.size(), is_reached);
+  } catch (const Error&) {  // who stages the buffer finds out again, and says so
+    return false;
+  }
 }
 
 bool DeviceCalls::make_room_elsewhere(std::size_t bytes, const Owner& owner) {

@@ -46,12 +46,13 @@ class DeviceCalls {
   /// as Execution::advance(), and NotCopied.
   State advance(DeviceOperation& operation, Operation& now);
   // ---- Persistent calls, by zero copy over links of their own. Collective, as their making is.
-  /// Whether all ranks have the buffers of the call on their GPUs, and it may stay there. Throws as
-  /// Execution::perform().
-  bool may_have_lane(const device::Call& call);
+  /// Whose this rank's buffers are, if all ranks have theirs on their GPUs, and the call may stay there; else
+  /// nothing, on all ranks. Throws as Execution::perform().
+  std::optional<device::cuda::Owner> owner_for_lane(const device::Call& call);
   /// Makes the links and the kernel, if there are none. While no call of the communicator is under way,
-  /// unless there are links. False, on all ranks: there are none to be had.
-  bool make_ready_for_lane(const device::Call& call);
+  /// unless there are links. False, on all ranks: there are none to be had, or staging has been faster.
+  bool make_ready_for_lane(const device::Call& call, const device::cuda::Owner& owner);
+  void explain_lane(const device::Call& call) { explain(Algorithm::kZeroCopy, call, false); }
 
   /// A call would have gone by a kernel, had there been links and the kernel. The same on all ranks between
   /// calls.
@@ -91,6 +92,7 @@ class DeviceCalls {
   bool prepare(Algorithm algorithm, const device::Call& call);
   bool load_everywhere(bool by_kernel, std::optional<device::Op> op, device::Type type);
   std::optional<device::cuda::Owner> gpu_of(const device::Call& call) const;
+  bool reaches_by_copies(const device::Call& call) const;
   bool make_room_elsewhere(std::size_t bytes, const device::cuda::Owner& owner);
 
   Member& member_;

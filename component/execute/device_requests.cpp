@@ -158,20 +158,22 @@ std::optional<Algorithm> DeviceCalls::algorithm_at_once(const DeviceOperation& o
   return algorithm;
 }
 
-bool DeviceCalls::may_have_lane(const device::Call& call) {
+std::optional<Owner> DeviceCalls::owner_for_lane(const device::Call& call) {
   const auto may = [&](Algorithm each) { return each == Algorithm::kZeroCopy && may_carry_by(each, call); };
-  if (algorithm_for(call, may) != Algorithm::kZeroCopy) return false;
-  return execution_.all_have(gpu_of(call) ? note_of(call, member_.group->wiring.shape.ranks) : 0);
+  if (algorithm_for(call, may) != Algorithm::kZeroCopy) return {};
+  const std::optional<Owner> owner = gpu_of(call);
+  const bool all = execution_.all_have(owner ? note_of(call, member_.group->wiring.shape.ranks) : 0);
+  return all ? owner : std::nullopt;
 }
 
-bool DeviceCalls::make_ready_for_lane(const device::Call& call) {
+bool DeviceCalls::make_ready_for_lane(const device::Call& call, const Owner& owner) {
   if (links_.gpu_state == LinkState::kNotMade)
-    links_.gpu_state = maker_.make(*gpu_of(call), tuner_) ? LinkState::kReady : LinkState::kFailed;
+    links_.gpu_state = maker_.make(owner, tuner_) ? LinkState::kReady : LinkState::kFailed;
   if (links_.gpu_state == LinkState::kFailed) return false;
   const auto can = [&](Algorithm each) { return each == Algorithm::kZeroCopy && can_carry(each, call); };
   if (algorithm_for(call, can) != Algorithm::kZeroCopy) return false;
-  explain(Algorithm::kZeroCopy, call, false);
-  return true;
+  const Window* const window = window_of(call, Algorithm::kZeroCopy);
+  return window == nullptr || !window->candidate_leads();
 }
 
 /// Whether the context of the buffer is still there, and no work of the program in its default stream.

@@ -72,25 +72,34 @@ void Execution::pack_and_exchange(const device::Call& call, device::Waiter& wait
                           call.bytes());
 }
 
-void Execution::take_largest(std::span<std::uint64_t> words) {
+void Execution::combine(device::Op op, std::span<std::uint64_t> words) {
   const auto there = std::as_writable_bytes(words);
   exchange_immediately({.collective = device::Collective::kAllreduce,
                         .in = there.data(),
                         .out = there.data(),
                         .count = words.size(),
                         .type = device::Type::kUint64,
-                        .op = device::Op::kMax});
+                        .op = op});
 }
 
 std::uint64_t Execution::largest(std::uint64_t mine) {
-  take_largest(std::span(&mine, 1));
+  combine(device::Op::kMax, std::span(&mine, 1));
   return mine;
 }
 
 bool Execution::all_have(std::uint64_t word) {
   std::array words{word, ~word};
-  take_largest(words);
+  combine(device::Op::kMax, words);
   return word != 0 && words[0] == word && words[1] == ~word;
+}
+
+std::optional<std::uint64_t> Execution::who_lacks(std::uint64_t word, bool here) {
+  const std::uint64_t bit = std::uint64_t{1} << std::min(member_.rank, 63);
+  // Words that are the same have no bit in common with their complement; 0 stands for one that none has.
+  std::array words{word != 0 ? word : ~word, ~word, here ? 0 : bit};
+  combine(device::Op::kBor, words);
+  if ((words[0] & words[1]) != 0) return {};
+  return words[2];
 }
 
 void Execution::fail_immediate() const {

@@ -18,7 +18,11 @@ void LinkMaker::make() {
     if (!take_over(agreement)) make_first(agreement);
   });
   // Nobody waits for links that are dropped: late messages go nowhere, and peers have mapped what they need.
-  if (!made) const Links dropped = std::exchange(links_, {});
+  if (!made) {
+    Links none;
+    none.tuner = std::move(links_.tuner);
+    const Links dropped = std::exchange(links_, std::move(none));
+  }
   links_.state = made ? LinkState::kReady : LinkState::kFailed;
   member_.process.count_communicator(made);
 }

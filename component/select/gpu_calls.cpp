@@ -58,7 +58,7 @@ bool probes_staging(Algorithm algorithm, const Conditions& conditions, Collectiv
 std::string_view reason_on_gpus(Collective collective, std::size_t whole_bytes, bool probes,
                                 const Tune& tune) {
   if (tune.has_rule_on_devices(collective, whole_bytes)) return "a rule of coll_loom_tune";
-  return probes ? "probes compare it with staging" : "all buffers are on GPUs";
+  return probes ? "probes compare it with staging" : "buffers are on GPUs";
 }
 
 std::string_view links_name(const KernelWay& way) {

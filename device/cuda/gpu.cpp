@@ -9,6 +9,7 @@
 
 #include "device/cuda/driver_interface.hpp"
 #include "device/cuda/images.hpp"
+#include "device/cuda/opened_memory.hpp"
 #include "device/reduce/reduce.hpp"
 
 namespace loom::device::cuda {
@@ -131,13 +132,15 @@ Gpu::Gpu(const Driver& driver, const Owner& owner, std::size_t most_bytes)
     check(functions_->allocate(&anchor_, sizeof(Word)), "memory of a GPU is allocated");
     check(functions_->get_pointer_attribute(&anchor_id_, kBufferId, anchor_), "memory of a GPU is looked up");
     check(functions_->create_stream(&stream_, kNonBlocking), "a stream is made");
-  } catch (const Error&) {
+    opened_ = std::make_unique<OpenedMemory>(*this);
+  } catch (...) {
     free_all();
     throw;
   }
 }
 
 Gpu::~Gpu() {
+  opened_.reset();  // which closes by what is still here
   if (is_alive()) {
     const Current current(*this);
     for (const auto& [image, module] : modules_)

@@ -28,6 +28,8 @@ struct MemoryHandle {
   std::array<std::byte, 64> driver{};  ///< CUipcMemHandle, of other memory
 };
 
+class OpenedMemory;
+
 /// What the communicators of a process share of it. Every function throws Error (kDevice, kOutOfMemory)
 /// unless it is noexcept.
 class Gpu {
@@ -78,6 +80,8 @@ class Gpu {
   /// memory of this process, the memory itself.
   std::byte* attach(const MemoryHandle& handle);
   void detach(const MemoryHandle& handle, std::byte* memory) noexcept;
+  /// The same for what several communicators and requests may have open.
+  OpenedMemory& opened() noexcept { return *opened_; }
 
   /// For set-up: waits for no other stream, and has ended on return.
   void copy(void* to, const void* from, std::size_t bytes);
@@ -127,6 +131,7 @@ class Gpu {
   std::mutex loading_;
   std::map<const char*, Module> modules_;        // by image; guarded by loading_
   std::map<std::byte*, VirtualMemory> virtual_;  // by address, own and attached; guarded by mutex_
+  std::unique_ptr<OpenedMemory> opened_;
 };
 
 }  // namespace loom::device::cuda

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "device/cuda/link_check.hpp"
+#include "device/cuda/opened_memory.hpp"
 
 namespace loom::device::cuda {
 
@@ -68,7 +69,8 @@ GpuLinks::GpuLinks(std::shared_ptr<Gpu> gpu, const Form& form, int ranks, Gpu::M
               Release{gpu_.get()}),
       scratch_(gpu_->allocate(sizeof(Word)), Release{gpu_.get()}),
       stream_(std::make_unique<GpuStream>(*gpu_)),
-      shared_(gpu_->share(memory_.get())) {}
+      shared_(gpu_->share(memory_.get())),
+      launch_words_(std::in_place, *gpu_) {}
 
 GpuLinks::~GpuLinks() {
   leave();
@@ -93,7 +95,8 @@ void GpuLinks::connect(std::span<const Handle> handles, int self) {
   }
   for (std::size_t rank = 0; rank < handles.size(); ++rank)
     mapped_[rank] = static_cast<int>(rank) == self ? memory_.get() : gpu_->attach(handles[rank].memory);
-  if (form_.zero_copy()) zero_copy_.emplace(*stream_, mapped_, form_.bounce_bytes, std::move(boards), self);
+  if (form_.zero_copy())
+    zero_copy_.emplace(*stream_, *launch_words_, mapped_, form_.bounce_bytes, std::move(boards), self);
   if (form_.has_kernels()) {
     std::vector<std::byte*> of_kernels = mapped_;
     for (std::byte*& memory : of_kernels) memory += form_.zero_copy_bytes();
@@ -178,6 +181,10 @@ std::optional<GpuLinks::HeldUpBy> GpuLinks::held_up_by() const noexcept {
   return behind_program;
 }
 
+void GpuLinks::close_unused_buffers() noexcept {
+  gpu_->opened().close_unused();
+}
+
 GpuStream& GpuLinks::stream_of_lanes() {
   if (!stream_of_lanes_) stream_of_lanes_ = std::make_unique<GpuStream>(*gpu_);
   return *stream_of_lanes_;
@@ -191,8 +198,10 @@ void GpuLinks::leave() noexcept {
   }
   kernels_.reset();
   zero_copy_.reset();
+  launch_words_.reset();
   stream_.reset();
   stream_of_lanes_.reset();
+  close_unused_buffers();
   for (std::size_t rank = 0; rank < mapped_.size(); ++rank) {
     if (static_cast<int>(rank) != self_ && mapped_[rank] != nullptr)
       gpu_->detach(handles_[rank].memory, mapped_[rank]);

@@ -70,10 +70,8 @@ class GpuLinks {
   const Form& form() const noexcept { return form_; }
   ZeroCopyLinks& zero_copy() noexcept { return *zero_copy_; }
   KernelLinks& kernels() noexcept { return *kernels_; }
-  /// In calls that may wait: lets go of buffers that other ranks have freed.
-  void close_gone_buffers() noexcept {
-    if (zero_copy_) zero_copy_->buffers().close_gone();
-  }
+  /// In calls that may wait: closes buffers of other ranks that nobody uses any more.
+  void close_unused_buffers() noexcept;
   /// The memory is still there, and the context.
   bool is_alive() const noexcept { return scratch_ && gpu_->is_alive(); }
 
@@ -97,6 +95,7 @@ class GpuLinks {
   /// Of its persistent requests that have lanes: those must not come behind a kernel that waits for other
   /// ranks. Made by the first call of this. Throws Error.
   GpuStream& stream_of_lanes();
+  LaunchWordsPool& launch_words() noexcept { return *launch_words_; }
 
   /// Detaches from the other ranks' memory.
   void leave() noexcept;
@@ -125,6 +124,7 @@ class GpuLinks {
   std::vector<Handle> handles_;
   std::vector<Segment> attached_;   ///< by rank
   std::vector<std::byte*> mapped_;  ///< by rank; nullptr: not, or no longer
+  std::optional<LaunchWordsPool> launch_words_;
   std::optional<ZeroCopyLinks> zero_copy_;
   std::optional<KernelLinks> kernels_;
   int self_ = -1;

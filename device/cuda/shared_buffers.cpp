@@ -2,16 +2,16 @@
 
 #include <algorithm>
 
+#include "device/cuda/opened_memory.hpp"
+
 namespace loom::device::cuda {
 
 SharedBuffers::SharedBuffers(Gpu& gpu, int ranks, int self)
     : gpu_(gpu), self_(self), known_(static_cast<std::size_t>(ranks)) {}
 
 SharedBuffers::~SharedBuffers() {
-  close_gone();
   for (const List& of_rank : known_)
-    for (const Known& known : of_rank)
-      if (known.mapped != nullptr) gpu_.detach(known.handle, known.mapped);
+    for (const Known& known : of_rank) drop(known);
 }
 
 SharedBuffers::List::const_iterator SharedBuffers::find(int rank, std::uint64_t id) const {
@@ -44,8 +44,8 @@ SharedBuffer SharedBuffers::tell_of(const std::byte* buffer, std::size_t bytes) 
   return told;
 }
 
-void SharedBuffers::drop(const Known& known) {
-  if (known.mapped != nullptr) gone_.push_back(known);
+void SharedBuffers::drop(const Known& known) noexcept {
+  if (known.mapped != nullptr) gpu_.opened().let_go(known.mapped);
 }
 
 bool SharedBuffers::learn(int rank, const SharedBuffer& buffer) {
@@ -73,7 +73,7 @@ bool SharedBuffers::open(int rank, const SharedBuffer& buffer) {
   Known& known = this->known(rank, buffer);
   if (rank == self_ || known.mapped != nullptr) return true;
   try {
-    known.mapped = gpu_.attach(known.handle);
+    known.mapped = gpu_.opened().open(known.id, known.handle);
     return true;
   } catch (const Error&) {
     return false;
@@ -97,11 +97,6 @@ std::byte* SharedBuffers::at(int rank, const SharedBuffer& buffer) const {
   if (rank == self_)
     return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(buffer.begin + buffer.offset));
   return find(rank, buffer.id)->mapped + buffer.offset;
-}
-
-void SharedBuffers::close_gone() noexcept {
-  for (const Known& known : gone_) gpu_.detach(known.handle, known.mapped);
-  gone_.clear();
 }
 
 }  // namespace loom::device::cuda

@@ -43,9 +43,6 @@ class SharedBuffers {
   void forget(int rank, const SharedBuffer& buffer);
   /// Where this process reaches a buffer that all have opened.
   std::byte* at(int rank, const SharedBuffer& buffer) const;
-  /// Lets go of memory that is gone, or has not been used for long. CUDA may wait for all work of the
-  /// context: for calls that may wait.
-  void close_gone() noexcept;
 
  private:
   struct Known {
@@ -60,12 +57,11 @@ class SharedBuffers {
   using List = std::list<Known>;
   List::const_iterator find(int rank, std::uint64_t id) const;
   Known& known(int rank, const SharedBuffer& buffer);
-  void drop(const Known& known);
+  void drop(const Known& known) noexcept;
 
   Gpu& gpu_;
   int self_;
   std::vector<List> known_;  ///< by rank; what learn() was last asked about comes first
-  std::vector<Known> gone_;  ///< but still mapped
   std::vector<std::uint64_t>
       not_shared_;  ///< of this rank: ids of memory that IPC does not share, the last ones
 };

@@ -172,7 +172,7 @@ void ZeroCopyExecutor::offer_side(Side side, ZeroCopyOffer& offer) {
     }
     extent.begin = side == LOOM_IN ? call_.in : call_.out;
   }
-  buffer.bounces = extent.bytes > 0 && overlaps(call_, side, ranks_);
+  buffer.bounces = extent.bytes > 0 && (bounces_all_ || overlaps(call_, side, ranks_));
   if (buffer.bounces || extent.bytes == 0 || !is_reached(call_.collective, side, rank_, call_.root)) return;
   if ((bounced_ >> (rank_ * kSides + side) & 1) == 0)
     buffer.shared = links_.buffers().tell_of(extent.begin, extent.bytes);
@@ -279,7 +279,7 @@ ZeroCopyExecutor::State ZeroCopyExecutor::meet() {
   for_each_buffer([&](int rank, const SharedBuffer& buffer, std::uint64_t bit) {
     if (!links_.buffers().learn(rank, buffer)) news |= bit;
   });
-  if (may_wait_) links_.buffers().close_gone();
+  if (may_wait_) gpus_.close_unused_buffers();
   if (news == 0) return run();
   for_each_buffer([&](int rank, const SharedBuffer& buffer, std::uint64_t bit) {
     if ((news & bit) != 0 && !links_.buffers().open(rank, buffer)) refused |= bit;
@@ -393,11 +393,16 @@ ZeroCopyExecutor::State ZeroCopyExecutor::advance() {
   return State::kDone;
 }
 
+/// Requests with lanes are not counted there.
+std::optional<GpuLinks::HeldUpBy> ZeroCopyExecutor::held_up_by() const noexcept {
+  return has_lane() ? std::nullopt : gpus_.held_up_by();
+}
+
 int ZeroCopyExecutor::awaited() const noexcept {
   const auto among = [&](std::optional<int> rank) { return rank.value_or(rank_); };
   switch (phase_) {
     case Phase::kMeets:
-      if (const auto by = gpus_.held_up_by(); by && !has_lane()) return by->rank;
+      if (const auto by = held_up_by()) return by->rank;
       return among(links_.behind(&ZeroCopyBoard::ready));
     case Phase::kOpens:
       return among(links_.behind(&ZeroCopyBoard::opened));
@@ -409,10 +414,11 @@ int ZeroCopyExecutor::awaited() const noexcept {
 }
 
 const char* ZeroCopyExecutor::standing() const noexcept {
+  if (phase_ == Phase::kMeets && only_tries()) return "which has not come to the making of this request";
   if (phase_ == Phase::kMeets && has_lane())
     return "which has not started this request, or whose program has work on its GPU ahead of it";
   if (phase_ == Phase::kMeets)
-    if (const auto by = gpus_.held_up_by())
+    if (const auto by = held_up_by())
       return by->has_begun ? "whose program has work on its GPU ahead of this call, which has not ended"
                            : "which has not begun this call";
   return "whose part of the call has not ended on its GPU";

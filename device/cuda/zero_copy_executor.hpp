@@ -34,6 +34,8 @@ class ZeroCopyExecutor {
   /// Waits for what is on the GPU, also of other ranks: until then nobody may use the buffers. A call that
   /// has not ended is abandoned.
   ~ZeroCopyExecutor();
+  /// Before it begins: this rank's buffers may be anywhere, so all are copied.
+  void bounce_all() noexcept { bounces_all_ = true; }
   ZeroCopyExecutor(const ZeroCopyExecutor&) = delete;
   ZeroCopyExecutor& operator=(const ZeroCopyExecutor&) = delete;
 
@@ -62,6 +64,7 @@ class ZeroCopyExecutor {
     kDone
   };
 
+  std::optional<GpuLinks::HeldUpBy> held_up_by() const noexcept;
   void withdraw() noexcept;
   bool program_has_ended() const;
   State wait_for_program();
@@ -97,6 +100,7 @@ class ZeroCopyExecutor {
   Call call_;
   const ProgramMark* after_;
   bool may_wait_;
+  bool bounces_all_ = false;
   int rank_, ranks_;
   std::size_t elem_;
   Phase phase_ = Phase::kBegins;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device/cuda/gpu_stream.hpp"
+#include "device/cuda/launch_words.hpp"
 #include "device/cuda/shared_buffers.hpp"
 #include "device/cuda/zero_copy_plan.hpp"
 #include "device/link/step_flag.hpp"
@@ -57,9 +58,9 @@ class ZeroCopyLinks {
   static constexpr std::size_t bytes(std::size_t bounce_bytes) { return kSides * bounce_bytes; }
 
   /// bounce[r]: where this process reaches bytes() of rank r; of a lane there are none, and bounce_bytes is
-  /// 0. boards: by rank. They and `stream` must outlive this.
-  ZeroCopyLinks(GpuStream& stream, std::span<std::byte* const> bounce, std::size_t bounce_bytes,
-                std::vector<ZeroCopyBoard*> boards, int self);
+  /// 0. boards: by rank. They, `stream` and `words` must outlive this.
+  ZeroCopyLinks(GpuStream& stream, LaunchWordsPool& words, std::span<std::byte* const> bounce,
+                std::size_t bounce_bytes, std::vector<ZeroCopyBoard*> boards, int self);
   ~ZeroCopyLinks();
   ZeroCopyLinks(const ZeroCopyLinks&) = delete;
   ZeroCopyLinks& operator=(const ZeroCopyLinks&) = delete;
@@ -88,11 +89,6 @@ class ZeroCopyLinks {
   bool has_ended();
 
  private:
-  struct Words {
-    alignas(128) Word ended;
-  };
-  Gpu& gpu() const noexcept { return stream_.gpu(); }
-
   GpuStream& stream_;
   std::vector<std::byte*> bounce_;
   std::size_t bounce_bytes_;
@@ -100,8 +96,8 @@ class ZeroCopyLinks {
   int self_;
   SharedBuffers buffers_;
   std::uint64_t step_ = 0;
-  Words* words_;        ///< in host memory that the GPU reaches
-  std::byte* arrived_;  ///< in GPU memory: a word in which a kernel's blocks count themselves
+  LaunchWordsPool& pool_;
+  LaunchWordsPool::Words words_;
   Word launches_ = 0;
   unsigned looks_ = 0;
 };

@@ -256,9 +256,18 @@ void collectives_without_links() {
 }
 
 /// Whether a buffer is on the device is one rank's own fact, and yet all have to do the same.
-void step_back_together() {
-  allreduce(false, rank == 0 ? MemoryKind::kHost : MemoryKind::kDevice);
+void step_together() {
+  const bool few_are_copied = expected && ranks > 2 && executor == "zero_copy";
+  if (executor != "both") allreduce(few_are_copied, rank == 0 ? MemoryKind::kHost : MemoryKind::kDevice);
+  allreduce(false, rank == 0 ? MemoryKind::kDevice : MemoryKind::kHost);
   allreduce(expected, MemoryKind::kDevice);
+  check("allgather", few_are_copied, [] {  // operands here, results there
+    Ints in(kCount, mine, rank == 0 ? MemoryKind::kHost : MemoryKind::kDevice),
+        out(
+            kCount * ranks, [](int) { return -1; }, MemoryKind::kDevice);
+    MPI_Allgather(in.at(), kCount, MPI_INT, out.at(), kCount, MPI_INT, MPI_COMM_WORLD);
+    out.is([](int i) { return i % kCount % 1000 + i / kCount * 10'000; }, "an allgather is wrong");
+  });
   check("bcast", false, [] {  // gaps, on the last rank alone
     MPI_Datatype pairs;
     MPI_Type_vector(kCount / 2, 2, 3, MPI_INT, &pairs);
@@ -472,7 +481,7 @@ int main(int argc, char** argv) {
       MPI_Allreduce(in.at(), out.at(), 100, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
       out.is(sum, "a small allreduce is wrong");
     });
-    step_back_together();
+    step_together();
     if (repeats)
       leaves_nothing("memory that is not shared", share_otherwise_or_not_at_all);
     else
