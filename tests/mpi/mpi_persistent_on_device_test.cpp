@@ -262,9 +262,32 @@ void make_many(MPI_Comm comm) {
   }
 }
 
-/// Where the buffers of all ranks are freed and made anew between two requests, often at the same address.
+/// The operand is freed and made anew, at the same address on all ranks, between starts of a request and of
+/// another one with the same buffers.
 void renew_buffers(MPI_Comm comm) {
-  for (int i = 0; i < 3; ++i) allreduce(1, comm);
+  auto in = std::make_unique<Ints>(kCount, mine);
+  Ints out(kCount, nothing);
+  MPI_Request requests[2];
+  for (MPI_Request& request : requests)
+    INIT(Allreduce)(in->at(), out.at(), kCount, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request);
+  int renewed = 0;
+  for (int round = 0; round < 6; ++round) {
+    for (MPI_Request& request : requests) {
+      out.fill(nothing);
+      MPI_Start(&request);
+      wait_for(request);
+      out.is([&](int i) { return sum(i) + ranks * round; }, "an allreduce of renewed memory is wrong");
+    }
+    const int* const before = in->at();
+    in.reset();
+    in = std::make_unique<Ints>(kCount, [&](int i) { return mine(i) + round + 1; });
+    int is_there = in->at() == before;
+    MPI_Allreduce(MPI_IN_PLACE, &is_there, 1, MPI_INT, MPI_MIN, comm);
+    if (!is_there) break;
+    ++renewed;
+  }
+  require(renewed > 0, "the driver never gives out an address again");
+  for (MPI_Request& request : requests) MPI_Request_free(&request);
 }
 
 }  // namespace
