@@ -332,6 +332,11 @@ int loom_polled_copies_load(struct loom_polled_copies* copies, const char* where
 int loom_polled_copies_store(struct loom_polled_copies* copies, const char* where, bool* done);
 void loom_polled_copies_destroy(struct loom_polled_copies* copies);
 
+/* inout = in op inout, of contiguous elements on a GPU; done on return. LOOM_DECLINED: not both buffers are on
+ * one, or it has no such kernel. */
+int loom_reduce_local_on_device(const void* in, void* inout, uint64_t count, enum loom_type type,
+                                enum loom_op op, const char* where);
+
 /* Whether the bits of a result of this type may depend on the order of the operands. */
 bool loom_depends_on_order(enum loom_type type);
 /* out = the op over n operands that lie one behind the other, in that order. type and op must have a kernel;

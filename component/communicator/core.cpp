@@ -12,12 +12,14 @@
 #include "component/communicator/communicator.hpp"
 #include "component/communicator/failure.hpp"
 #include "component/communicator/set_up.hpp"
+#include "component/execute/local_reduction.hpp"
 #include "device/cuda/late_copies.hpp"
 #include "device/cuda/polled_copies.hpp"
 #include "device/cuda/streamed_copies.hpp"
 #include "ucx_transport/memory_types.hpp"
 
 using loom::Communicator;
+using loom::LocalReduction;
 using loom::Process;
 using loom::ProgressEngine;
 
@@ -39,6 +41,7 @@ static_assert(sizeof(loom_strided_region) == sizeof(loom::device::cuda::StridedR
 // connections.
 Process* the_process = nullptr;
 ProgressEngine* the_engine = nullptr;
+LocalReduction* the_local_reduction = nullptr;
 pid_t its_pid = 0;
 
 int progress_callback() {
@@ -90,15 +93,18 @@ std::span<const StridedRegion> strided(const loom_strided_region* regions, std::
 void loom_initialize(const loom_runtime* runtime) {
   the_process = new Process(*runtime, {}, progress_callback);
   the_engine = new ProgressEngine(*the_process, request_callback);
+  the_local_reduction = new LocalReduction(*the_process);
   its_pid = ::getpid();
 }
 
 void loom_finalize() {
   // A forked child shares the parent's sockets: it must not send anything through them.
   if (its_pid == ::getpid()) {
+    delete the_local_reduction;
     delete the_engine;
     delete the_process;
   }
+  the_local_reduction = nullptr;
   the_engine = nullptr;
   the_process = nullptr;
 }
@@ -254,6 +260,16 @@ bool loom_may_carry_on_devices(loom_collective collective) {
 }
 bool loom_may_stream(loom_collective collective, bool one_host) {
   return loom::may_stream(static_cast<Collective>(collective), one_host);
+}
+
+int loom_reduce_local_on_device(const void* in, void* inout, std::uint64_t count, loom_type type, loom_op op,
+                                const char* where) {
+  return at_device_boundary(where, [&]() -> int {
+    const bool done =
+        the_local_reduction->perform(static_cast<const std::byte*>(in), static_cast<std::byte*>(inout), count,
+                                     static_cast<Op>(op), static_cast<Type>(type));
+    return done ? LOOM_SUCCESS : LOOM_DECLINED;
+  });
 }
 
 bool loom_depends_on_order(loom_type type) {

@@ -4,6 +4,8 @@
 
 #include "component/mca/device.h"
 #include "component/mca/entries.h"
+#include "component/mca/kernels.h"
+#include "component/mca/setup.h"
 #include "component/mca/staged_request.h"
 #include "component/mca/staging.h"
 
@@ -137,6 +139,14 @@ int coll_loom_staged_reduce_local(const void* in, void* inout, coll_loom_count_t
   struct coll_loom_args args = {.in = {.buffer = (void*)in, .count = (size_t)count, .type = type},
                                 .out = {.buffer = inout}};
   struct coll_loom_staging* staging;
+  enum loom_op kernel_op;
+  enum loom_type kernel_type;
+  if (self->wants_devices && count > 0 && coll_loom_kernel(op, type, &kernel_op, &kernel_type)) {
+    const int result = loom_reduce_local_on_device(in, inout, (uint64_t)count, kernel_type, kernel_op,
+                                                   coll_loom_name(self->communicator));
+    if (result != LOOM_DECLINED)
+      return result == LOOM_SUCCESS ? OMPI_SUCCESS : coll_loom_error_class(result);
+  }
   int error = coll_loom_stage(self, LOOM_REDUCE_LOCAL, COLL_LOOM_BLOCKING_FORM,
                               self->fallback_reduce_local_module, &args, &staging);
   if (OPAL_UNLIKELY(error != OMPI_SUCCESS)) return error;

@@ -255,6 +255,25 @@ void collectives_without_links() {
     });
 }
 
+/// Neither operand is staged.
+void reduce_locally() {
+  const auto staged = [] { return tools->counter("coll_loom_staged_bytes").value_or(0); };
+  const std::uint64_t before = staged();
+  Ints in(kCount, mine), inout(kCount, [](int i) { return 3 * i; });
+  MPI_Reduce_local(in.at(), inout.at(), kCount, MPI_INT, MPI_SUM);
+  inout.is([](int i) { return mine(i) + 3 * i; }, "a reduce_local is wrong");
+  MPI_Reduce_local(in.at() + 1, inout.at() + 1, (kCount - 1) / 2, MPI_2INT, MPI_MAXLOC);
+  inout.is(
+      [](int i) {
+        const int first = i % 2 == 1 ? i : i - 1;  // of the pair
+        if (i == 0 || first + 1 >= kCount) return mine(i) + 3 * i;
+        return mine(first) > mine(first) + 3 * first ? mine(i) : mine(i) + 3 * i;
+      },
+      "a reduce_local of pairs is wrong");
+  in.is(mine, "a reduce_local changes its operand");
+  require(staged() == before, "a reduce_local is staged");
+}
+
 /// Whether a buffer is on the device is one rank's own fact, and yet all have to do the same.
 void step_together() {
   const bool few_are_copied = expected && ranks > 2 && executor == "zero_copy";
@@ -468,8 +487,10 @@ int main(int argc, char** argv) {
   tools.emplace();
   if (brief)
     for (int i = 0; i < 3; ++i) allreduce(expected, MemoryKind::kDevice, MPI_COMM_WORLD, 20'000 + i);
-  else if (others)
+  else if (others) {
     collectives_without_links();
+    reduce_locally();
+  }
   else
     every_collective();
   if (shares) share_otherwise_or_not_at_all();
