@@ -7,25 +7,23 @@
 //
 // Variables, read by each process when it initialises the driver:
 //
+// clang-format off
 //   VIRTUAL_GPU_MACHINE=FILE         which GPUs there are (machine/machine.hpp); all processes with this file
 //                                    have the same ones, by UUID. Without it two
-//   VIRTUAL_GPU_SHARED=NAME          all processes with this name have the same GPUs; else, without a
-//   machine,
+//   VIRTUAL_GPU_SHARED=NAME          all processes with this name have the same GPUs; else, without a machine,
 //                                    each has its own
-//   VIRTUAL_GPU_STATE=FOLDER         what processes with the same GPUs have in common
-//   (machine/shared_state.hpp) VIRTUAL_GPU_TRAFFIC=FILE         the last of them writes there what each link
-//   has carried ("-": to stderr) VIRTUAL_GPU_MPS=0|1              what a driver answers that has heard of
-//   MPS; with 1, kernels of several
-//                                    processes are on a GPU at once, as far as it has room; else they take
-//                                    turns
+//   VIRTUAL_GPU_STATE=FOLDER         what processes with the same GPUs have in common (machine/shared_state.hpp)
+//   VIRTUAL_GPU_TRAFFIC=FILE         the last of them writes there what each link has carried ("-": to stderr)
+//   VIRTUAL_GPU_MPS=0|1              what a driver answers that has heard of MPS; with 1, kernels of several
+//                                    processes are on a GPU at once, as far as it has room; else they take turns
 //   VIRTUAL_GPU_MULTIPROCESSORS=N    of each GPU
 //   VIRTUAL_GPU_CAPABILITY=90        compute capability of each GPU, major and minor digit
 //   VIRTUAL_GPU_DRIVER_VERSION=13000 what cuDriverGetVersion says; which PTX is too new follows from it
 //   VIRTUAL_GPU_MEMORY_MIB=N         memory of each GPU
 //   VIRTUAL_GPU_NO_IPC=get|open|attribute   CUDA's IPC fails there, or so that its attribute says so
 //   VIRTUAL_GPU_VIRTUAL_MEMORY=1     virtual memory management is offered
-//   VIRTUAL_GPU_NO_PIDFD=1           the kernel refuses pidfd_getfd, as where Yama restricts ptrace (by
-//   seccomp) VIRTUAL_GPU_GBPS=X               each stream copies X GB/s, while the CPU does something else
+//   VIRTUAL_GPU_NO_PIDFD=1           the kernel refuses pidfd_getfd, as where Yama restricts ptrace (by seccomp)
+//   VIRTUAL_GPU_GBPS=X               each stream copies X GB/s, while the CPU does something else
 //   VIRTUAL_GPU_TIME=1               virtual time is kept; set for all processes of a machine, or for none
 //   VIRTUAL_GPU_DELAY_US=N           work begins up to N us after it could, unless somebody waits (2000)
 //   VIRTUAL_GPU_PATIENCE_MS=N        a kernel that waits for so long says where (30,000), and goes on waiting
@@ -36,6 +34,7 @@
 //   VIRTUAL_GPU_FAIL=F:N:E,...       see virtual_gpu_fail
 //   CUDA_LAUNCH_BLOCKING=1           as CUDA has it: a launch waits for its kernel
 //   VIRTUAL_GPU_VERBOSE=1            calls that fail are written to stderr, with the cause
+// clang-format on
 //
 // Virtual time is what the machine would take, by machine/figures.hpp and clock.hpp: CUDA's events show it,
 // and virtual_gpu_now. Each process has a clock, from 0 at cuInit. It knows launches, copies, fills, the
