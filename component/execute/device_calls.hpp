@@ -73,6 +73,7 @@ class DeviceCalls {
   bool is_possible(const device::Call& call) const;
   bool can_set_up_here(const Wanted& wanted) const;
   bool may_stay(const device::Call& call);
+  State ask(const DeviceOperation& operation, Operation& now);
   static State wait_for_program(DeviceOperation& operation);
   State go_through_host(DeviceOperation& operation, Operation& now);
   std::optional<Algorithm> algorithm_at_once(const DeviceOperation& operation);

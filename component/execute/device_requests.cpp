@@ -1,4 +1,6 @@
 // device_requests.cpp -- the calls of DeviceCalls that do not wait.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -55,7 +57,7 @@ State DeviceCalls::advance(DeviceOperation& operation, Operation& now) {
       return State::kMoved;
     }
     case Phase::kAsks: {
-      if (const State state = execution_.advance(now); state != State::kDone) return state;
+      if (const State state = ask(operation, now); state != State::kDone) return state;
       const int ranks = member_.group->wiring.shape.ranks;
       const bool everywhere = operation.note != 0 && operation.words[0] == operation.note &&
                               operation.words[1] == ~operation.note;
@@ -98,6 +100,17 @@ State DeviceCalls::advance(DeviceOperation& operation, Operation& now) {
       }
   }
   throw Error(ErrorCode::kInternal, "A call on GPUs has come nowhere.");
+}
+
+/// Ranks in calls that differ find out here.
+State DeviceCalls::ask(const DeviceOperation& operation, Operation& now) try {
+  return execution_.advance(now);
+} catch (const Error& error) {
+  if (error.code() != ErrorCode::kMismatch && error.code() != ErrorCode::kTruncated) throw;
+  throw Error(error.code(),
+              fmt::format("{} (That call of this rank asks where the buffers of its {} of {} bytes are.)",
+                          error.what(), name_of(operation.call.collective),
+                          device::shared_bytes(operation.call, member_.group->wiring.shape.ranks)));
 }
 
 /// The program's own work is no reason to fail: now and then it counts as a move. Peers are looked after
