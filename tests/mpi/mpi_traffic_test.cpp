@@ -4,6 +4,7 @@
 //   mpi_traffic_test FROM TO [FROM TO]...               links that carry what one rank sends around rings
 //   mpi_traffic_test trees FROM TO PART [FROM TO PART]...
 //       PART   of the message, which the trees over this link carry up or down: 2/3
+//   mpi_traffic_test shared              any number of ranks on one GPU, whose own traffic counts
 #include <mpi.h>
 
 #include <cstdint>
@@ -64,6 +65,21 @@ bool is_right(const Link& link, std::uint64_t sent, bool by_trees) {
   return data <= static_cast<double>(sent) && static_cast<double>(sent) <= 1.02 * data + 64;
 }
 
+/// Every operand is read once, and every result written once: 2 n S bytes. A little more is allowed.
+void share_a_gpu() {
+  links = {{"GPU 0", "memory of GPU 0"}, {"memory of GPU 0", "GPU 0"}};
+  loom::mpi::ToolInterface tools;
+  allreduce(kCount);  // sets up
+  const auto calls = [&] { return tools.counter("coll_loom_calls", "allreduce", "zero_copy").value_or(0); };
+  const std::uint64_t before = calls();
+  const auto moved = allreduce(kCount);
+  require(calls() == before + 1, "zero copy does not carry the allreduce");
+  const double least = 2.0 * ranks * kCount * sizeof(int);
+  const double ratio = static_cast<double>(moved[0] + moved[1]) / least;
+  if (rank == 0) std::printf("%d ranks on a GPU: %.3f of 2 n S bytes\n", ranks, ratio);
+  require(ratio >= 1 && ratio <= 1.1, "ranks that share a GPU move too much or too little there");
+}
+
 double part_of(const char* text) {
   double part = 0, whole = 1;
   std::sscanf(text, "%lf/%lf", &part, &whole);
@@ -76,6 +92,11 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  if (argc > 1 && std::strcmp(argv[1], "shared") == 0) {
+    share_a_gpu();
+    MPI_Finalize();
+    return 0;
+  }
   const bool by_trees = argc > 1 && std::strcmp(argv[1], "trees") == 0;
   const char* const algorithm = by_trees ? "kernel_tree" : "kernel";
   for (int i = by_trees ? 2 : 1, each = by_trees ? 3 : 2; i + each <= argc; i += each)

@@ -249,7 +249,6 @@ TEST_F(ZeroCopy, CarriesBuffersThatOthersCannotReach) {
   perform_all(world, {1000});
 }
 
-/// Each is read once and written once: 2 n S bytes.
 TEST_F(ZeroCopy, LaunchesOneKernelOnEachRank) {
   World world(gpus_, 3);
   Calls calls(Collective::kAllreduce, 3, 1000, false);

@@ -30,6 +30,7 @@ Gpus::Gpus()
     if (variable("VIRTUAL_GPU_MEMORY_MIB")) gpu.memory_bytes = number("VIRTUAL_GPU_MEMORY_MIB", 0) << 20;
   }
   visible_ = machine::visible_gpus(gpus_, std::getenv("CUDA_VISIBLE_DEVICES"));
+  counts_own_ = std::getenv("VIRTUAL_GPU_OWN_TRAFFIC") != nullptr;
 }
 
 /// Threads of the driver may still count.
@@ -115,7 +116,7 @@ std::size_t Gpus::place_of_memory(const Uuid* memory, int user) const {
 }
 
 void Gpus::count_in(memory::Region& region, int by, const Uuid* of) {
-  if (of != nullptr && *of == (*this)[by].uuid) return;
+  if (of != nullptr && *of == (*this)[by].uuid && !counts_own_) return;
   const machine::Place user = machine::gpu(index(by));
   const std::optional<machine::Place> memory = place_of(of, user.index);
   region.loaded = &counter(memory, user);

@@ -43,7 +43,8 @@ class Gpus {
   std::size_t place_of_gpu(int ordinal) const { return machine_.index_of(machine::gpu(index(ordinal))); }
   std::size_t place_of_memory(const Uuid* memory, int user) const;
   /// Tells a region where to add up what kernels of a GPU load and store there. nullptr: memory of the host.
-  /// The GPU's own is not counted: how much of that its caches take, nothing here knows.
+  /// The GPU's own is counted only if VIRTUAL_GPU_OWN_TRAFFIC is set: how much of that its caches take,
+  /// nothing here knows.
   void count_in(memory::Region& region, int by, const Uuid* of);
   /// Bytes that a link has carried, for all who share the machine. Nothing: there is no such link.
   std::optional<std::uint64_t> carried(std::string_view from, std::string_view to) const;
@@ -67,6 +68,7 @@ class Gpus {
   std::optional<machine::VirtualClock> clock_;
   std::vector<machine::Gpu> gpus_;    ///< of the machine, with the UUIDs that they have here
   std::vector<std::size_t> visible_;  ///< by ordinal, in gpus_
+  bool counts_own_ = false;           ///< what kernels load and store in memory of their own GPU
 };
 
 }  // namespace virtual_gpu

@@ -14,6 +14,7 @@
 //                                    each has its own
 //   VIRTUAL_GPU_STATE=FOLDER         what processes with the same GPUs have in common (machine/shared_state.hpp)
 //   VIRTUAL_GPU_TRAFFIC=FILE         the last of them writes there what each link has carried ("-": to stderr)
+//   VIRTUAL_GPU_OWN_TRAFFIC=1        also what kernels load and store in memory of their own GPU
 //   VIRTUAL_GPU_MPS=0|1              what a driver answers that has heard of MPS; with 1, kernels of several
 //                                    processes are on a GPU at once, as far as it has room; else they take turns
 //   VIRTUAL_GPU_MULTIPROCESSORS=N    of each GPU
