@@ -3,7 +3,8 @@
 #   LOOM_NVCC, LOOM_CLANG                    the compilers, empty where not used
 #   LOOM_NVCC_KERNELS, LOOM_CLANG_KERNELS    what their kernels are for, in words
 #   LOOM_HAVE_CUDA                           whether there will be kernels
-#   LOOM_IMAGES_DIR                          where
+#   LOOM_IMAGES_DIR                          where those of loom are
+# and has functions that compile kernels to images, which are bytes of a program: the driver loads them.
 set(LOOM_CUDA_ARCHITECTURES "80;90;100" CACHE STRING
     "GPU architectures that nvcc compiles kernels for; later ones take the last one's PTX")
 # The kernels need memory orders, which begin with these; drivers as of CUDA 9 know them.
@@ -65,3 +66,74 @@ if(NOT LOOM_HAVE_CUDA)
   set(kernels none)
 endif()
 message(STATUS "loom: kernels for GPUs: ${kernels}")
+
+# Products are rounded before they are added, as on the host: nothing is contracted to fused operations.
+if(LOOM_NVCC)
+  set(LOOM_NVCC_FLAGS -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr -I${PROJECT_SOURCE_DIR})
+  foreach(architecture IN LISTS LOOM_CUDA_ARCHITECTURES)
+    list(APPEND LOOM_NVCC_FLAGS -gencode arch=compute_${architecture},code=sm_${architecture})
+  endforeach()
+  list(GET LOOM_CUDA_ARCHITECTURES -1 last)
+  list(APPEND LOOM_NVCC_FLAGS -gencode arch=compute_${last},code=compute_${last})
+  if(LOOM_WERROR)
+    list(APPEND LOOM_NVCC_FLAGS -Werror=all-warnings)
+  endif()
+  # nvcc 12.8 and later pack images tightly.
+  execute_process(COMMAND ${LOOM_NVCC} --help OUTPUT_VARIABLE nvcc_help)
+  if(nvcc_help MATCHES "--compress-mode")
+    list(APPEND LOOM_NVCC_FLAGS --compress-mode=size)
+  endif()
+endif()
+if(LOOM_CLANG)
+  # The features that clang would choose by the CUDA Toolkit at hand may be of a later PTX.
+  set(LOOM_CLANG_FLAGS -x cuda --cuda-device-only --cuda-path=/nonexistent -nocudainc -nocudalib
+      --cuda-gpu-arch=sm_${LOOM_PTX_ARCHITECTURE} -Xclang -target-feature -Xclang +ptx${LOOM_PTX_VERSION}
+      -S -std=c++20 -O3 -ffp-contract=off -Wall -Wextra -I${PROJECT_SOURCE_DIR})
+  if(LOOM_WERROR)
+    list(APPEND LOOM_CLANG_FLAGS -Werror)
+  endif()
+endif()
+
+# loom_nvcc_image(NAME COMMENT SOURCE DIR [flag...]) and loom_clang_image(...), where these compilers are used, compile a source to
+#   DIR/NAME.fatbin    machine code for LOOM_CUDA_ARCHITECTURES, and PTX for later ones
+#   DIR/NAME.ptx
+# and append it to the caller's list `images`.
+function(loom_nvcc_image name comment source dir)
+  if(NOT LOOM_NVCC)
+    return()
+  endif()
+  set(image ${dir}/${name}.fatbin)
+  set(kept ${dir}/${name})  # kernel_images_test reads the PTX there
+  add_custom_command(OUTPUT ${image}
+    COMMAND ${CMAKE_COMMAND} -E rm -rf ${kept}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${kept}
+    COMMAND ${LOOM_NVCC} -fatbin ${LOOM_NVCC_FLAGS} ${ARGN} --keep --keep-dir ${kept} -MD -MF ${image}.d -MT ${image}
+            -o ${image} ${source}
+    COMMAND find ${kept} -type f ! -name *.ptx -delete
+    DEPENDS ${source} DEPFILE ${image}.d COMMENT ${comment} VERBATIM)
+  set(images ${images} ${image} PARENT_SCOPE)
+endfunction()
+function(loom_clang_image name comment source dir)
+  if(NOT LOOM_CLANG)
+    return()
+  endif()
+  set(image ${dir}/${name}.ptx)
+  add_custom_command(OUTPUT ${image}
+    COMMAND ${LOOM_CLANG} ${LOOM_CLANG_FLAGS} ${ARGN} -MD -MF ${image}.d -MT ${image} -o ${image} ${source}
+    DEPENDS ${source} DEPFILE ${image}.d COMMENT ${comment} VERBATIM)
+  set(images ${images} ${image} PARENT_SCOPE)
+endfunction()
+
+# loom_embed_images(SOURCE DIR image...): LOOM_IMAGES names a file that the source includes (device/cuda/image_bytes.hpp), with a
+# line LOOM_IMAGE(name, "path") for each.
+function(loom_embed_images source dir)
+  set(list "")
+  foreach(image IN LISTS ARGN)
+    cmake_path(GET image STEM name)
+    string(APPEND list "LOOM_IMAGE(${name}, \"${image}\")\n")
+  endforeach()
+  file(MAKE_DIRECTORY ${dir})
+  file(CONFIGURE OUTPUT ${dir}/images.inc CONTENT "${list}")
+  set_source_files_properties(${source} PROPERTIES OBJECT_DEPENDS "${ARGN}"
+    COMPILE_DEFINITIONS "LOOM_IMAGES=\"${dir}/images.inc\";LOOM_NVCC_KERNELS=\"${LOOM_NVCC_KERNELS}\";LOOM_CLANG_KERNELS=\"${LOOM_CLANG_KERNELS}\"")
+endfunction()

@@ -4,14 +4,9 @@
 
 #include <string_view>
 
-#ifdef LOOM_IMAGES
-#define LOOM_IMAGE(name, file)                                                                       \
-  asm(".pushsection .rodata\n.balign 64\n.globl loom_kernels_" #name "\n.hidden loom_kernels_" #name \
-      "\nloom_kernels_" #name ":\n.incbin \"" file "\"\n.byte 0\n.popsection\n");                    \
-  extern "C" const char loom_kernels_##name[];
-#include LOOM_IMAGES
-#undef LOOM_IMAGE
-#else
+#include "device/cuda/image_bytes.hpp"
+
+#ifndef LOOM_IMAGES
 #define LOOM_NVCC_KERNELS ""
 #define LOOM_CLANG_KERNELS ""
 #endif

@@ -13,12 +13,6 @@ namespace {
 std::vector<MemoryKind> kinds{MemoryKind::kHost};
 std::mt19937_64 random_kind;
 
-void require(int result, const char* what) {
-  if (result == 0) return;
-  std::fprintf(stderr, "%s of CUDA's driver fails with error %d\n", what, result);
-  std::abort();
-}
-
 std::uint64_t number(const void* address) {
   return reinterpret_cast<std::uint64_t>(address);
 }
@@ -32,6 +26,12 @@ bool Driver::is_there() {
   const auto get = reinterpret_cast<int (*)(int*, int)>(::dlsym(library, "cuDeviceGet"));
   int device;
   return init != nullptr && get != nullptr && init(0) == 0 && get(&device, 0) == 0;
+}
+
+void Driver::require(int result, const char* function) {
+  if (result == 0) return;
+  std::fprintf(stderr, "%s of CUDA's driver fails with error %d\n", function, result);
+  std::abort();
 }
 
 Driver& Driver::get() {

@@ -18,6 +18,8 @@ class Driver {
   static bool is_there();
   /// Opened, initialised, and with device 0's context current in this thread.
   static Driver& get();
+  /// Ends the program if a function has failed.
+  static void require(int result, const char* function);
   /// Makes the context of a device current in this thread, on top of the one before.
   void use(int device);
   void leave();

@@ -131,6 +131,26 @@ std::optional<std::string> ToolInterface::variable(const std::string& name) {
   return value;
 }
 
+CarriedAllreduces::CarriedAllreduces(bool on_gpus) : on_gpus_(on_gpus), before_(count()) {}
+
+std::optional<std::uint64_t> CarriedAllreduces::count() {
+  if (!on_gpus_) return tool_.counter("coll_loom_calls", "allreduce");
+  std::optional<std::uint64_t> sum;
+  for (const char* algorithm : {"zero_copy", "kernel", "kernel_ring", "kernel_tree"})
+    if (const auto calls = tool_.counter("coll_loom_calls", "allreduce", algorithm))
+      sum = sum.value_or(0) + *calls;
+  return sum;
+}
+
+std::pair<std::string, bool> CarriedAllreduces::of(int calls) {
+  const auto now = count();
+  if (!before_ || !now) return {"loom is not loaded", false};
+  const std::uint64_t carried = *now - *before_;
+  return {(on_gpus_ ? "kept on GPUs by loom: " : "carried by loom: ") + std::to_string(carried) + " of " +
+              std::to_string(calls) + " allreduces",
+          carried == static_cast<std::uint64_t>(calls)};
+}
+
 namespace {
 
 MPI_Comm dup_with(MPI_Comm comm, const char* key, const std::string& value) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace loom::mpi {
@@ -41,6 +42,21 @@ class ToolInterface {
 
   MPI_T_pvar_session session_ = MPI_T_PVAR_SESSION_NULL;
   std::map<std::string, std::optional<Counter>> counters_;
+};
+
+/// How many of a program's all-reduces loom carries from here on.
+class CarriedAllreduces {
+ public:
+  /// on_gpus: those alone whose buffers stay on GPUs.
+  explicit CarriedAllreduces(bool on_gpus);
+  /// "carried by loom: 7 of 7 allreduces", and whether these are all.
+  std::pair<std::string, bool> of(int calls);
+
+ private:
+  std::optional<std::uint64_t> count();
+  bool on_gpus_;
+  ToolInterface tool_;
+  std::optional<std::uint64_t> before_;
 };
 
 /// Duplicates a communicator so that loom carries none of its collectives.
