@@ -106,7 +106,9 @@ int run(int argc, char** argv) {
     if (rank == 0) fmt::print(parsed.exit_code == 0 ? stdout : stderr, "{}", parsed.text);
     return parsed.exit_code;
   }
-  mpi::set_memory_kinds(parsed.options->memory, 0);
+  const bool is_on_host = rank >= ranks - parsed.options->on_host;
+  mpi::set_memory_kinds(is_on_host ? "host" : parsed.options->memory, 0);
+  if (is_on_host && parsed.options->on_host > 0) mpi::Driver::get();  // it may keep time
   mpi::ToolInterface tool;
   MPI_Comm control = mpi::dup_without_loom(MPI_COMM_WORLD);
   const int exit_code = run_bench(*parsed.options, control, tool);

@@ -68,6 +68,8 @@ void check(const Options& options, int ranks) {
           fmt::format("--root {} is not one of the {} ranks (0 to {})", options.root, ranks, ranks - 1));
   require(options.memory == "host" || !options.compare || MPIX_Query_cuda_support() == 1,
           "--compare would hand device buffers to an Open MPI without CUDA");
+  require(options.memory != "host" || options.on_host == 0,
+          "--on-host is for buffers on devices: see --memory");
   require(!options.in_place || options.collective->has_in_place,
           fmt::format("{} has no in-place form", collective));
   require(!options.ordered_starts || options.form == Form::kPersistent,
@@ -168,6 +170,9 @@ ParsedOptions parse_options(int argc, char** argv, int ranks) {
                  "Where buffers lie: host, or on a CUDA device: device, managed, pool")
       ->check(CLI::IsMember({"host", "device", "managed", "pool"}))
       ->capture_default_str();
+  app.add_option("--on-host", options.on_host,
+                 "With --memory: so many ranks, the last ones, have theirs on the host")
+      ->check(CLI::Range(0, ranks));
   app.add_option("--json", options.json_path, "Write the results to this file; - is standard output");
 
   try {

@@ -36,6 +36,7 @@ struct Options {
   bool require_loom = false;
   bool floor = false;
   std::string memory = "host";  // a word of mpi::set_memory_kinds
+  int on_host = 0;              // ranks, the last ones, whose buffers lie on the host all the same
   std::string json_path;        // empty: none; "-": standard output
 
   /// The sizes to measure, ascending.

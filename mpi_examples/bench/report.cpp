@@ -65,8 +65,11 @@ void Report::begin() {
              : options_.ordered_starts        ? ", persistent, with ordered starts"
                                               : ", persistent",
              options_.in_place ? " in place" : "",
-             options_.memory == "host" ? "" : " in " + options_.memory + " memory", environment_.ranks,
-             environment_.hosts.size());
+             options_.memory == "host" ? ""
+             : options_.on_host == 0
+                 ? " in " + options_.memory + " memory"
+                 : fmt::format(" in {} memory, of {} ranks on the host", options_.memory, options_.on_host),
+             environment_.ranks, environment_.hosts.size());
   for (const auto& [host, ranks] : environment_.hosts) fmt::print(text_, " {} x {}", host, ranks);
   fmt::print(text_, "\n# {}; loom is {}\n# component path: {}\n", library, loom_state(environment_),
              environment_.component_path);

@@ -268,8 +268,12 @@ void renew_buffers(MPI_Comm comm) {
   auto in = std::make_unique<Ints>(kCount, mine);
   Ints out(kCount, nothing);
   MPI_Request requests[2];
-  for (MPI_Request& request : requests)
+  std::uint64_t peers = 0;
+  for (MPI_Request& request : requests) {
+    peers = counts().peers;
     INIT(Allreduce)(in->at(), out.at(), kCount, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request);
+  }
+  require(counts().peers == peers, "memory is opened once more for another request");
   int renewed = 0;
   for (int round = 0; round < 6; ++round) {
     for (MPI_Request& request : requests) {
