@@ -121,13 +121,14 @@ void DeviceCalls::explain(Algorithm leader, const device::Call& call, bool probe
 std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
   call_ended();  // the one before, if it has failed on this rank alone
   if (links_.gpus) links_.gpus->close_unused_buffers();
-  const std::optional<Owner> owner = gpu_of(call);
+  std::optional<Owner> owner = gpu_of(call);
   const std::size_t elsewhere = device::cuda::bytes_elsewhere(call, member_.rank, member_.bootstrap.size());
   const bool fits = owner && (elsewhere == 0 || make_room_elsewhere(elsewhere, *owner));
   const int ranks = member_.group->wiring.shape.ranks;
   // Kernels carry no note of their call. So calls that differ go through the host, which finds out how.
-  const std::optional<std::uint64_t> on_host =
-      execution_.who_lacks(fits || reaches_by_copies(call) ? note_of(call, ranks) : 0, fits);
+  // Else CPUs would reduce. Data that only move are as fast through the host.
+  if (!fits) owner = device::is_reduction(call.collective) ? owner_by_copies(call) : std::nullopt;
+  const std::optional<std::uint64_t> on_host = execution_.who_lacks(owner ? note_of(call, ranks) : 0, fits);
   const bool everywhere = on_host && *on_host == 0;
   // Less is copied where the few have other memory than the many.
   const bool on_most = on_host && 2 * std::popcount(*on_host) < ranks;
@@ -166,20 +167,25 @@ void DeviceCalls::call_ended() noexcept {
   timed_.reset();
 }
 
-/// Whether zero copy finds each contiguous buffer that matters on this rank on the GPU of the links, or on
-/// the host.
-bool DeviceCalls::reaches_by_copies(const device::Call& call) const {
-  if (links_.gpu_state != LinkState::kReady || !links_.gpus->form().zero_copy() || !links_.gpus->is_alive())
-    return false;
+/// The GPU that copies the call's buffers for zero copy: that of the links, or the one that this thread uses.
+/// Nothing: there is none, a buffer is not contiguous, or it is on another GPU.
+std::optional<Owner> DeviceCalls::owner_by_copies(const device::Call& call) const {
+  const device::cuda::Driver& driver = member_.process.staging()->driver();
+  if (links_.gpus && (!links_.gpus->form().zero_copy() || !links_.gpus->is_alive())) return {};
+  const std::optional<Owner> by = links_.gpus ? links_.gpus->gpu().owner() : driver.current_owner();
+  if (!by) return {};
   const auto is_reached = [&](const Piece& piece) {
     if (piece.bytes == 0) return true;
-    const std::optional<Owner> found = member_.process.staging()->driver().owner_of(piece.data);
-    return !found || links_.gpus->gpu().is_of(*found);
+    const std::optional<Owner> found = driver.owner_of(piece.data);
+    if (!found) return true;
+    return links_.gpus
+               ? links_.gpus->gpu().is_of(*found)
+               : found->device == by->device && (found->context == nullptr || found->context == by->context);
   };
   try {
-    return for_all_pieces(call, member_.rank, member_.bootstrap.size(), is_reached);
+    return for_all_pieces(call, member_.rank, member_.bootstrap.size(), is_reached) ? by : std::nullopt;
   } catch (const Error&) {  // who stages the buffer finds out again, and says so
-    return false;
+    return {};
   }
 }
 

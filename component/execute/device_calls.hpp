@@ -93,7 +93,7 @@ class DeviceCalls {
   bool prepare(Algorithm algorithm, const device::Call& call);
   bool load_everywhere(bool by_kernel, std::optional<device::Op> op, device::Type type);
   std::optional<device::cuda::Owner> gpu_of(const device::Call& call) const;
-  bool reaches_by_copies(const device::Call& call) const;
+  std::optional<device::cuda::Owner> owner_by_copies(const device::Call& call) const;
   bool make_room_elsewhere(std::size_t bytes, const device::cuda::Owner& owner);
 
   Member& member_;

@@ -240,6 +240,16 @@ std::optional<Owner> Driver::owner_of(const void* address) const {
   return owner;
 }
 
+std::optional<Owner> Driver::current_owner() const noexcept {
+  const auto get_context = reinterpret_cast<Result (*)(void**)>(find("cuCtxGetCurrent"));
+  const auto get_device = reinterpret_cast<Result (*)(int*)>(find("cuCtxGetDevice"));
+  Owner owner{nullptr, 0};
+  const bool is_there = get_context != nullptr && get_device != nullptr &&
+                        get_context(&owner.context) == kSuccess && owner.context != nullptr &&
+                        get_device(&owner.device) == kSuccess;
+  return is_there ? std::optional(owner) : std::nullopt;
+}
+
 int Driver::enqueue(std::span<const StridedRegion> regions, Direction direction, void* stream) const {
   const bool to_host = direction == Direction::kToHost;
   const auto copy_row = [&](std::byte* device, std::byte* host, std::size_t bytes) {

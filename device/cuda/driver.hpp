@@ -110,6 +110,10 @@ class Driver {
     std::optional<int> retained_;
   };
 
+  /// The context that is current in this thread, as the program uses it. Nothing: there is none, or CUDA is
+  /// not initialised.
+  std::optional<Owner> current_owner() const noexcept;
+
   /// The seconds of a driver that keeps time of its own, as the one of tests/virtual_gpu where its user asks
   /// for that; else nullptr.
   using Clock = double (*)();

@@ -280,12 +280,16 @@ void step_together() {
   if (executor != "both") allreduce(few_are_copied, rank == 0 ? MemoryKind::kHost : MemoryKind::kDevice);
   allreduce(false, rank == 0 ? MemoryKind::kDevice : MemoryKind::kHost);
   allreduce(expected, MemoryKind::kDevice);
-  check("allgather", few_are_copied, [] {  // operands here, results there
-    Ints in(kCount, mine, rank == 0 ? MemoryKind::kHost : MemoryKind::kDevice),
-        out(
-            kCount * ranks, [](int) { return -1; }, MemoryKind::kDevice);
-    MPI_Allgather(in.at(), kCount, MPI_INT, out.at(), kCount, MPI_INT, MPI_COMM_WORLD);
-    out.is([](int i) { return i % kCount % 1000 + i / kCount * 10'000; }, "an allgather is wrong");
+  check("reduce_scatter_block", few_are_copied, [] {  // operands here, results there
+    Ints in(kCount * ranks, mine, rank == 0 ? MemoryKind::kHost : MemoryKind::kDevice);
+    Ints out(kCount, -1, MemoryKind::kDevice);
+    MPI_Reduce_scatter_block(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    out.is([](int i) { return sum(rank * kCount + i); }, "a reduce_scatter_block is wrong");
+  });
+  check("bcast", false, [] {
+    Ints buffer(kCount, mine, rank == 0 ? MemoryKind::kHost : MemoryKind::kDevice);
+    MPI_Bcast(buffer.at(), kCount, MPI_INT, 0, MPI_COMM_WORLD);
+    buffer.is([](int i) { return i % 1000; }, "a bcast from the host is wrong");
   });
   check("bcast", false, [] {  // gaps, on the last rank alone
     MPI_Datatype pairs;
@@ -490,8 +494,7 @@ int main(int argc, char** argv) {
   else if (others) {
     collectives_without_links();
     reduce_locally();
-  }
-  else
+  } else
     every_collective();
   if (shares) share_otherwise_or_not_at_all();
   if (expected && !brief && !others) {
