@@ -21,6 +21,13 @@ static bool may_stay(struct coll_loom_module* self, int which, struct coll_loom_
   return !loom_reduces(which) || coll_loom_kernel(args->op, args->in.type, op, type);
 }
 
+/* For calls that may wait. Collective; the same on all ranks. */
+static bool are_connected(struct coll_loom_module* self) {
+  coll_loom_finish_connecting(self);
+  if (self->state == COLL_LOOM_COLD) coll_loom_set_up(self);
+  return self->state == COLL_LOOM_READY && !coll_loom_is_gathering();
+}
+
 /* The core asks the other ranks, so all ranks get there or none: before that, only facts that they share
  * decide. */
 bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const struct coll_loom_args* given,
@@ -28,10 +35,7 @@ bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const s
   struct coll_loom_args args = *given;
   enum loom_op op;
   enum loom_type type;
-  if (!may_stay(self, which, &args, &op, &type)) return false;
-  coll_loom_finish_connecting(self);
-  if (self->state == COLL_LOOM_COLD) coll_loom_set_up(self);
-  if (self->state != COLL_LOOM_READY || coll_loom_is_gathering()) return false;
+  if (!may_stay(self, which, &args, &op, &type) || !are_connected(self)) return false;
 
   if (self->operands_in_use) return false; /* the call comes from inside the fallback component */
   self->operands_in_use = true;
@@ -69,10 +73,7 @@ bool coll_loom_make_on_device(struct coll_loom_module* self, int which, const st
   struct coll_loom_args args = *given;
   enum loom_op op;
   enum loom_type type;
-  if (!may_stay(self, which, &args, &op, &type)) return false;
-  coll_loom_finish_connecting(self);
-  if (self->state == COLL_LOOM_COLD) coll_loom_set_up(self);
-  if (self->state != COLL_LOOM_READY || coll_loom_is_gathering()) return false;
+  if (!may_stay(self, which, &args, &op, &type) || !are_connected(self)) return false;
   const int result = coll_loom_make_core_request(self, &args, op, type, LOOM_PERSISTENT_ON_DEVICE, request);
   *error = OMPI_SUCCESS;
   if (result == LOOM_DECLINED) return false;
