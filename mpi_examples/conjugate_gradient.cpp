@@ -231,6 +231,8 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   try {
     app.parse(argc, argv);
+    const std::string no_gpu = loom::mpi::why_no_gpu(memory == "device", MPI_COMM_WORLD);
+    if (!no_gpu.empty()) throw CLI::ValidationError("--memory", no_gpu);
     exit_code = run(grid, tolerance, loom::mpi::memory_named(memory), requires_loom, rank, ranks);
   } catch (const CLI::ParseError& error) {
     std::ostringstream text;

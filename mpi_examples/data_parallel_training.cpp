@@ -259,6 +259,8 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   try {
     app.parse(argc, argv);
+    const std::string no_gpu = loom::mpi::why_no_gpu(options.memory == "device", MPI_COMM_WORLD);
+    if (!no_gpu.empty()) throw CLI::ValidationError("--memory", no_gpu);
     exit_code = run(options, rank, ranks);
   } catch (const CLI::ParseError& error) {
     std::ostringstream text;

@@ -108,9 +108,15 @@ int run(int argc, char** argv) {
   }
   const bool is_on_host = rank >= ranks - parsed.options->on_host;
   mpi::set_memory_kinds(is_on_host ? "host" : parsed.options->memory, 0);
-  if (is_on_host && parsed.options->on_host > 0) mpi::Driver::get();  // it may keep time
   mpi::ToolInterface tool;
   MPI_Comm control = mpi::dup_without_loom(MPI_COMM_WORLD);
+  const std::string no_gpu = mpi::why_no_gpu(parsed.options->memory != "host", control);
+  if (!no_gpu.empty()) {
+    if (rank == 0) fmt::print(stderr, "loom_bench: --memory {}: {}\n", parsed.options->memory, no_gpu);
+    MPI_Comm_free(&control);
+    return 2;
+  }
+  if (is_on_host && parsed.options->on_host > 0) mpi::Driver::get();  // it may keep time
   const int exit_code = run_bench(*parsed.options, control, tool);
   MPI_Comm_free(&control);
   return exit_code;

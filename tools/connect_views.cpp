@@ -151,7 +151,7 @@ std::string prediction_head() {
 std::string prediction_text(double bytes, const Prediction& prediction) {
   return fmt::format("{:>12.0f} {:>8} {:>9} {:>14.2f} {:>9.3f} {:>9.3f}  {}\n", bytes, prediction.algorithm,
                      prediction.protocol, prediction.us, prediction.algorithm_gbps, prediction.bus_gbps,
-                     prediction.bottleneck);
+                     prediction.bottleneck.empty() ? "-" : prediction.bottleneck);
 }
 
 nlohmann::json to_json(const Prediction& prediction) {

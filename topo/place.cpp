@@ -97,9 +97,10 @@ std::vector<std::string> placement_notes(const System& system, std::span<const P
   std::vector<std::string> notes;
   const std::size_t gpus = system.of_kind(NodeKind::kGpu).size();
   if (gpus > 0)
-    notes.push_back(fmt::format("Its {} {} left out{}: each rank is a virtual GPU at its NUMA node.", gpus,
-                                gpus == 1 ? "GPU is" : "GPUs are",
-                                system.of_kind(NodeKind::kNvSwitch).empty() ? "" : ", with the NVSwitch"));
+    notes.push_back(
+        fmt::format("For calls on host memory each rank is a virtual GPU at its NUMA node; its {} {} for "
+                    "calls on GPUs alone.",
+                    gpus, gpus == 1 ? "GPU counts" : "GPUs count"));
   std::map<int, std::vector<int>> cpus_of_numa;
   for (const NodeId id : system.of_kind(NodeKind::kCpu))
     cpus_of_numa.try_emplace(system.node(id).cpu().numa_id, cpus_of(system.node(id).cpu().affinity));

@@ -153,6 +153,17 @@ bool Communicator::perform_on_device(const device::Call& call) {
   return carried.has_value();
 }
 
+bool Communicator::copy_on_device(const device::Call& call, LocalCalls& by) {
+  finish_requests_before_call();
+  try {
+    if (!by.copy(call)) return false;
+  } catch (...) {
+    fail_call();
+  }
+  count(call, Algorithm::kCopy);
+  return true;
+}
+
 void Communicator::count(const device::Call& call, std::optional<Algorithm> carried) noexcept {
   if (carried) {
     count(calls_, call, *carried);

@@ -16,6 +16,7 @@
 #include "component/execute/call_selector.hpp"
 #include "component/execute/device_calls.hpp"
 #include "component/execute/execution.hpp"
+#include "component/execute/local_calls.hpp"
 #include "component/links/link_maker.hpp"
 #include "component/links/links.hpp"
 #include "component/setup/bootstrap.hpp"
@@ -75,6 +76,9 @@ class Communicator {
   /// Any collective on buffers that may lie on GPUs. false, on all ranks: they are to be staged. Throws as
   /// perform().
   bool perform_on_device(const device::Call& call);
+  bool is_alone() const { return member_.bootstrap.size() == 1; }
+  /// perform_on_device() of a communicator of one rank.
+  bool copy_on_device(const device::Call& call, LocalCalls& by);
   void staged_call_ended() noexcept { device_calls_.call_ended(); }
 
   /// Whether making this call, which does not wait, has to wait until there are links. The same on all ranks.

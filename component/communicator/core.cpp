@@ -12,14 +12,14 @@
 #include "component/communicator/communicator.hpp"
 #include "component/communicator/failure.hpp"
 #include "component/communicator/set_up.hpp"
-#include "component/execute/local_reduction.hpp"
+#include "component/execute/local_calls.hpp"
 #include "device/cuda/late_copies.hpp"
 #include "device/cuda/polled_copies.hpp"
 #include "device/cuda/streamed_copies.hpp"
 #include "ucx_transport/memory_types.hpp"
 
 using loom::Communicator;
-using loom::LocalReduction;
+using loom::LocalCalls;
 using loom::Process;
 using loom::ProgressEngine;
 
@@ -41,7 +41,7 @@ static_assert(sizeof(loom_strided_region) == sizeof(loom::device::cuda::StridedR
 // connections.
 Process* the_process = nullptr;
 ProgressEngine* the_engine = nullptr;
-LocalReduction* the_local_reduction = nullptr;
+LocalCalls* the_local_calls = nullptr;
 pid_t its_pid = 0;
 
 int progress_callback() {
@@ -93,18 +93,18 @@ std::span<const StridedRegion> strided(const loom_strided_region* regions, std::
 void loom_initialize(const loom_runtime* runtime) {
   the_process = new Process(*runtime, {}, progress_callback);
   the_engine = new ProgressEngine(*the_process, request_callback);
-  the_local_reduction = new LocalReduction(*the_process);
+  the_local_calls = new LocalCalls(*the_process);
   its_pid = ::getpid();
 }
 
 void loom_finalize() {
   // A forked child shares the parent's sockets: it must not send anything through them.
   if (its_pid == ::getpid()) {
-    delete the_local_reduction;
+    delete the_local_calls;
     delete the_engine;
     delete the_process;
   }
-  the_local_reduction = nullptr;
+  the_local_calls = nullptr;
   the_engine = nullptr;
   the_process = nullptr;
 }
@@ -184,7 +184,9 @@ int loom_perform(loom_comm* comm, const loom_call* call) {
 int loom_perform_on_device(loom_comm* comm, const loom_call* call) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
   return at_c_boundary(communicator.where().c_str(), [&]() -> int {
-    return communicator.perform_on_device(*call) ? LOOM_SUCCESS : LOOM_DECLINED;
+    const bool done = communicator.is_alone() ? communicator.copy_on_device(*call, *the_local_calls)
+                                              : communicator.perform_on_device(*call);
+    return done ? LOOM_SUCCESS : LOOM_DECLINED;
   });
 }
 
@@ -266,8 +268,8 @@ int loom_reduce_local_on_device(const void* in, void* inout, std::uint64_t count
                                 const char* where) {
   return at_device_boundary(where, [&]() -> int {
     const bool done =
-        the_local_reduction->perform(static_cast<const std::byte*>(in), static_cast<std::byte*>(inout), count,
-                                     static_cast<Op>(op), static_cast<Type>(type));
+        the_local_calls->reduce(static_cast<const std::byte*>(in), static_cast<std::byte*>(inout), count,
+                                static_cast<Op>(op), static_cast<Type>(type));
     return done ? LOOM_SUCCESS : LOOM_DECLINED;
   });
 }

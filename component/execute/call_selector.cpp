@@ -112,7 +112,7 @@ void CallSelector::explain_on_gpus(Algorithm algorithm, const device::Call& call
     return fmt::format("{}{}: {}", name_of(algorithm), links,
                        algorithm == Algorithm::kStaged
                            ? "no slower than kernels, as timed"
-                           : reason_on_gpus(call.collective, bytes, probes, member_.group->tune));
+                           : reason_on_gpus(algorithm, call.collective, bytes, probes, member_.group->tune));
   });
 }
 

@@ -1,5 +1,7 @@
 #include "component/execute/device_calls.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -118,6 +120,23 @@ void DeviceCalls::explain(Algorithm leader, const device::Call& call, bool probe
   selector_.explain_on_gpus(leader, call, way, probes);
 }
 
+/// Once, why a call is staged although some ranks have their buffers on GPUs.
+void DeviceCalls::explain_mixed(const device::Call& call, std::optional<std::uint64_t> without) {
+  if (!without || !member_.tells(1) || told_mixed_) return;
+  const int ranks = member_.bootstrap.size(), counted = std::min(ranks, 64);
+  if (std::popcount(*without) >= counted) return;  // a call on host memory
+  told_mixed_ = true;
+  const int first = std::countr_zero(*without);
+  without_failing([&] {
+    maker_.say(
+        kStagedCalls,
+        fmt::format("In this {}, buffers of rank {}{} are on the host, on another GPU than the rank's links, "
+                    "or have gaps. Others are on GPUs.",
+                    name_of(call.collective), first, std::popcount(*without) > 1 ? " and of others" : "")
+            .c_str());
+  });
+}
+
 std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
   call_ended();  // the one before, if it has failed on this rank alone
   if (links_.gpus) links_.gpus->close_unused_buffers();
@@ -133,7 +152,10 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
   // Less is copied where the few have other memory than the many.
   const bool on_most = on_host && 2 * std::popcount(*on_host) < ranks;
   questions_.of(call.collective, device::shared_bytes(call, ranks)).answered(on_most);
-  if (!on_most) return {};
+  if (!on_most) {
+    explain_mixed(call, on_host);
+    return {};
+  }
   if (links_.gpu_state == LinkState::kNotMade)
     links_.gpu_state = maker_.make(*owner, tuner_) ? LinkState::kReady : LinkState::kFailed;
   if (links_.gpu_state == LinkState::kFailed) return {};

@@ -89,6 +89,7 @@ class DeviceCalls {
   double us_of(const device::Call& call, Algorithm algorithm);
   bool can_carry(Algorithm algorithm, const device::Call& call);
   void explain(Algorithm leader, const device::Call& call, bool probes);
+  void explain_mixed(const device::Call& call, std::optional<std::uint64_t> without);
   Window* window_of(const device::Call& call, Algorithm algorithm);
   bool prepare(Algorithm algorithm, const device::Call& call);
   bool load_everywhere(bool by_kernel, std::optional<device::Op> op, device::Type type);
@@ -105,6 +106,7 @@ class DeviceCalls {
   DeviceLinks maker_{member_, links_, execution_};
   /// Between a kernel and staging. Made with the links.
   std::unique_ptr<Tuner> tuner_;
+  bool told_mixed_ = false;
   std::optional<TimedCall> timed_;  ///< the call that is under way, if it is one of a window
   std::optional<Wanted> wanted_;    ///< what set_up() makes links for
   static constexpr int kLongestPause = 255;

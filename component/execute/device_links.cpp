@@ -27,6 +27,10 @@ constexpr const char* kNoIpc = "memory of GPUs is shared by file descriptors nex
 /// A kernel that tries links takes microseconds, or never ends.
 constexpr std::chrono::seconds kLinkCheckLimit{10};
 
+double in_mib(std::uint64_t bytes) {
+  return static_cast<double>(bytes) / (1024 * 1024);
+}
+
 }  // namespace
 
 void DeviceLinks::say(const char* what, const char* why) const {
@@ -53,7 +57,7 @@ bool DeviceLinks::may_ll128(std::span<const GpuFacts> facts) {
   });
   if (member_.tells(1))
     say("kernels", may ? "They may use LL128: NVLink joins the GPUs, or all ranks share one."
-                       : "They do without LL128: NVML does not say that NVLink joins the GPUs of all ranks.");
+                       : "LL128 is not used: NVML does not say that NVLink joins the GPUs of all ranks.");
   return may;
 }
 
@@ -112,6 +116,20 @@ bool DeviceLinks::make(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
   return made;
 }
 
+/// That there are so few channels for want of memory.
+void DeviceLinks::tell_room(int channels, const GpuLinks::Form& wanted, std::uint64_t room) const {
+  if (!member_.tells(1)) return;
+  without_failing([&] {
+    say("kernels",
+        fmt::format(
+            "GPU memory for {} of up to {} channels: all would take {:.1f} MiB. A communicator "
+            "takes half of what coll_loom_memory_limit leaves, {:.1f} MiB, while it can do with that.",
+            channels, wanted.channels, in_mib(GpuLinks::room_for(wanted, member_.bootstrap.size())),
+            in_mib(room))
+            .c_str());
+  });
+}
+
 /// Memory of the GPUs that all reach; true on every rank or on none.
 bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
   std::shared_ptr<Gpu> gpu;
@@ -130,23 +148,39 @@ bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
   gather_on_host(mine, facts);
   std::optional<GpuLinks::Form> wanted =
       wanted_links(member_.group->tune, member_.group->reproducible, facts);
+  const bool no_kernels = member_.group->tune.may_use_kernels() && !(wanted && wanted->has_kernels());
+  if (no_kernels && member_.tells(1))
+    say("no call goes by kernel",
+        member_.group->reproducible
+            ? "They would not keep the order that coll_loom_reproducible asks for."
+            : "Ranks share a GPU without MPS, or MPS leaves them too few multiprocessors.");
   if (!wanted) {
-    say(kStagedCalls, "Ranks share a GPU, where kernels would wait for each other's turn for ever.");
+    say(kStagedCalls, "coll_loom_tune leaves calls to no other algorithm on GPUs.");
     return false;
   }
   if (wanted->has_kernels()) wanted->kernels.may_ll128 = may_ll128(facts);
+  const int ranks = member_.bootstrap.size();
   const std::uint64_t room = std::ranges::min(facts, {}, &GpuFacts::room).room;
-  auto form = form_in(*wanted, member_.bootstrap.size(), room);
+  auto form = form_in(*wanted, ranks, room);
   if (form && form->has_kernels()) {
+    const int limit = form->channels;
     if (!take_channels(facts, *form)) return false;
     // Trees may take more than chains, of which nothing was known, and a file may have more channels.
-    const int found = form->channels;
-    form = form_in(*form, member_.bootstrap.size(), room);
-    if (form && form->channels < found && member_.tells(1))
-      say("kernels", fmt::format("Memory for {} of {} channels.", form->channels, found).c_str());
+    const GpuLinks::Form found = *form;
+    form = form_in(*form, ranks, room);
+    const int channels = form ? form->channels : 0;
+    if (channels < found.channels)
+      tell_room(channels, found, room);
+    else if (channels == limit && limit < wanted->channels)
+      tell_room(channels, *wanted, room);
+  } else if (form && wanted->has_kernels()) {
+    tell_room(0, *wanted, room);
   }
   if (!form) {
-    say(kStagedCalls, "The GPU of a rank has no room left under coll_loom_memory_limit.");
+    say(kStagedCalls, fmt::format("The links need at least {:.1f} MiB of GPU memory. coll_loom_memory_limit "
+                                  "leaves {:.1f} MiB on the GPU of a rank.",
+                                  in_mib(GpuLinks::least_room(*wanted, ranks)), in_mib(room))
+                          .c_str());
     return false;
   }
   const bool ipc = std::ranges::all_of(facts, &GpuFacts::ipc),

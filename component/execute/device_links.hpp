@@ -60,6 +60,7 @@ class DeviceLinks {
   }
   bool may_ll128(std::span<const GpuFacts> facts);
   bool take_channels(std::span<const GpuFacts> facts, GpuLinks::Form& form);
+  void tell_room(int channels, const GpuLinks::Form& wanted, std::uint64_t room) const;
   bool make_on(const device::cuda::Owner& owner, std::unique_ptr<Tuner>& tuner);
   bool connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, Gpu::Memory memory,
                const char* otherwise);

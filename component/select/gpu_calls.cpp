@@ -16,10 +16,11 @@ using device::cuda::Sharing;
 
 std::optional<GpuLinks::Form> wanted_links(const Tune& tune, bool reproducible,
                                            std::span<const device::cuda::GpuFacts> facts) {
-  const bool kernels = tune.may_use_kernels() && !reproducible &&
-                       device::cuda::sharing_of(facts, device::cuda::kMostChannels) != Sharing::kTakingTurns,
-             zero_copy = tune.may_use_on_devices(Algorithm::kZeroCopy) &&
-                         facts.size() <= device::cuda::ZeroCopyLinks::kMostRanks;
+  const bool may_kernels = !reproducible && device::cuda::sharing_of(facts, device::cuda::kMostChannels) !=
+                                                Sharing::kTakingTurns,
+             may_zero_copy = facts.size() <= device::cuda::ZeroCopyLinks::kMostRanks,
+             kernels = may_kernels && tune.may_use_kernels(may_zero_copy),
+             zero_copy = may_zero_copy && tune.may_use_on_devices(Algorithm::kZeroCopy, may_kernels);
   if (!kernels && !zero_copy) return {};
   GpuLinks::Form form;
   if (!kernels) form.channels = 0;
@@ -55,9 +56,9 @@ bool probes_staging(Algorithm algorithm, const Conditions& conditions, Collectiv
          may_pay_to_stage(conditions, collective, bytes, us, tune);
 }
 
-std::string_view reason_on_gpus(Collective collective, std::size_t whole_bytes, bool probes,
-                                const Tune& tune) {
-  if (tune.has_rule_on_devices(collective, whole_bytes)) return "a rule of coll_loom_tune";
+std::string_view reason_on_gpus(Algorithm algorithm, Collective collective, std::size_t whole_bytes,
+                                bool probes, const Tune& tune) {
+  if (tune.has_rule_on_devices(collective, whole_bytes, algorithm)) return "a rule of coll_loom_tune";
   return probes ? "probes compare it with staging" : "buffers are on GPUs";
 }
 

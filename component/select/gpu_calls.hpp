@@ -54,8 +54,8 @@ bool probes_staging(Algorithm algorithm, const Conditions& conditions, device::C
                     std::size_t bytes, double us, const Tune& tune);
 
 /// Why an algorithm on GPUs carries a call: half a sentence for users. probes: of probes_staging().
-std::string_view reason_on_gpus(device::Collective collective, std::size_t whole_bytes, bool probes,
-                                const Tune& tune);
+std::string_view reason_on_gpus(Algorithm algorithm, device::Collective collective, std::size_t whole_bytes,
+                                bool probes, const Tune& tune);
 
 /// For users: "rings", "trees", "exchange"; "LL128"; and "rings by LL128, 16 channels".
 std::string_view links_name(const device::cuda::KernelWay& way);

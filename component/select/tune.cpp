@@ -117,29 +117,31 @@ bool Tune::probes(device::Collective collective, std::size_t whole_bytes) const 
       rules_, [&](const Rule& rule) { return !rule.algorithm && rule.fits(collective, whole_bytes); });
 }
 
-bool Tune::has_rule_on_devices(device::Collective collective, std::size_t whole_bytes) const {
+bool Tune::has_rule_on_devices(device::Collective collective, std::size_t whole_bytes,
+                               std::optional<Algorithm> algorithm) const {
   for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) {
     if (!rule->fits(collective, whole_bytes)) continue;
     if (!rule->algorithm) return false;
-    if (!has_row(*rule->algorithm) || row_of(*rule->algorithm).on_devices) return true;
+    const bool is_last = !has_row(*rule->algorithm);
+    if ((is_last || row_of(*rule->algorithm).on_devices) &&
+        rule->algorithm == algorithm.value_or(*rule->algorithm))
+      return true;
+    if (is_last) return false;
   }
   return false;
 }
 
-bool Tune::may_use_on_devices(Algorithm algorithm) const {
+bool Tune::may_use_on_devices(Algorithm algorithm, bool kernels, bool zero_copy) const {
   for (std::size_t i = 0; i < device::kCollectiveCount; ++i) {
     const auto collective = static_cast<device::Collective>(i);
-    if (!row_of(algorithm).carries(collective)) continue;
+    const auto carries = [&](Algorithm each) {
+      return row_of(each).carries(collective) && (is_by_kernel(each) ? kernels : zero_copy);
+    };
     std::vector<std::size_t> sizes = limits(collective);
     sizes.push_back(1);
-    for (const std::size_t size : sizes) {
-      bool uses = false;  // nothing can carry the call, so each is asked for in turn
-      on_devices(collective, size, [&](Algorithm other) {
-        uses |= other == algorithm;
-        return false;
-      });
-      if (uses) return true;
-    }
+    for (const std::size_t size : sizes)
+      for (const Algorithm faster : {Algorithm::kKernel, Algorithm::kZeroCopy})
+        if (on_devices(collective, size, carries, faster) == algorithm) return true;
   }
   return false;
 }
@@ -148,9 +150,9 @@ bool Tune::names(Algorithm algorithm) const {
   return std::ranges::any_of(rules_, [&](const Rule& rule) { return rule.algorithm == algorithm; });
 }
 
-bool Tune::may_use_kernels() const {
+bool Tune::may_use_kernels(bool zero_copy) const {
   return std::ranges::any_of(algorithms(), [&](const AlgorithmRow& row) {
-    return is_by_kernel(row.algorithm) && may_use_on_devices(row.algorithm);
+    return is_by_kernel(row.algorithm) && may_use_on_devices(row.algorithm, true, zero_copy);
   });
 }
 

@@ -45,31 +45,27 @@ class Tune {
   /// Probes are allowed.
   bool probes(device::Collective collective, std::size_t whole_bytes) const;
   /// For a call whose buffers lie on GPUs on all ranks: one of the table, of those for which
-  /// carries(algorithm) is true, or kStaged. Without a rule for such a call kKernel or kZeroCopy, the one
+  /// carries(algorithm) is true, or kStaged. Without a rule that can be met kKernel or kZeroCopy, the one
   /// that is the `faster` one first. Allocates nothing.
   template <class Carries>
   Algorithm on_devices(device::Collective collective, std::size_t whole_bytes, Carries&& carries,
                        Algorithm faster = Algorithm::kKernel) const {
-    bool any = false;
     for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) {
       if (!rule->fits(collective, whole_bytes)) continue;
-      any &= rule->algorithm.has_value();
       if (!rule->algorithm) break;
       if (!has_row(*rule->algorithm)) return Algorithm::kStaged;
-      if (!row_of(*rule->algorithm).on_devices) continue;
-      any = true;
-      if (carries(*rule->algorithm)) return *rule->algorithm;
+      if (row_of(*rule->algorithm).on_devices && carries(*rule->algorithm)) return *rule->algorithm;
     }
-    if (any) return Algorithm::kStaged;
     const Algorithm other = faster == Algorithm::kKernel ? Algorithm::kZeroCopy : Algorithm::kKernel;
     return carries(faster) ? faster : carries(other) ? other : Algorithm::kStaged;
   }
-  /// Some rule is for buffers on GPUs in such calls.
-  bool has_rule_on_devices(device::Collective collective, std::size_t whole_bytes) const;
-  /// Some call with buffers on GPUs would use the algorithm, if it can.
-  bool may_use_on_devices(Algorithm algorithm) const;
+  /// Some rule is for buffers on GPUs in such calls, and names `algorithm` if that is given.
+  bool has_rule_on_devices(device::Collective collective, std::size_t whole_bytes,
+                           std::optional<Algorithm> algorithm = {}) const;
+  /// Some call with buffers on GPUs would use the algorithm. kernels, zero_copy: what can be used at all.
+  bool may_use_on_devices(Algorithm algorithm, bool kernels = true, bool zero_copy = true) const;
   /// Of one that is_by_kernel().
-  bool may_use_kernels() const;
+  bool may_use_kernels(bool zero_copy = true) const;
   /// Some rule names it.
   bool names(Algorithm algorithm) const;
   /// Where the ranges of the collective's rules begin and end, except 0 and infinity.

@@ -36,7 +36,7 @@ DeviceUse device_use(Process& process, bool looks) {
   if (!looks || process.staging() == nullptr) return DeviceUse::kNoDriver;
   if (!device::cuda::has_kernels()) return DeviceUse::kNoKernels;
   if (!process.wants_devices()) return DeviceUse::kOtherRules;
-  if (parameters.reproducible && !process.tune().may_use_on_devices(Algorithm::kZeroCopy))
+  if (parameters.reproducible && !process.tune().may_use_on_devices(Algorithm::kZeroCopy, false))
     return DeviceUse::kReproducible;
   return DeviceUse::kKeepsCalls;
 }

@@ -38,25 +38,40 @@ KernelChannels GpuLinks::Form::of_kernels(int ranks) const {
   return result;
 }
 
-std::optional<GpuLinks::Form> GpuLinks::fitting(Form form, int ranks, std::uint64_t room) {
+/// To the next smaller one; false: there is none.
+bool GpuLinks::Form::shrink(int ranks) {
   const auto halve_channels = [&] {
-    form.channels /= 2;
-    if (!form.kernels.shapes.empty()) form.kernels.shapes.resize(static_cast<std::size_t>(form.channels));
+    channels /= 2;
+    if (!kernels.shapes.empty()) kernels.shapes.resize(static_cast<std::size_t>(channels));
   };
-  while (form.bytes(ranks) + kBeside > room) {
-    const std::size_t of_channels = form.bytes(ranks) - form.zero_copy_bytes();
-    if (form.channels > 1 && of_channels >= form.zero_copy_bytes())
-      halve_channels();
-    else if (form.bounce_bytes > kLeastBounceBytes)
-      form.bounce_bytes /= 2;
-    else if (form.channels > 1)
-      halve_channels();
-    else if (form.has_kernels() && form.zero_copy())
-      form.channels = 0;
-    else
-      return {};
-  }
+  const std::size_t of_channels = bytes(ranks) - zero_copy_bytes();
+  if (channels > 1 && of_channels >= zero_copy_bytes())
+    halve_channels();
+  else if (bounce_bytes > kLeastBounceBytes)
+    bounce_bytes /= 2;
+  else if (channels > 1)
+    halve_channels();
+  else if (has_kernels() && zero_copy())
+    channels = 0;
+  else
+    return false;
+  return true;
+}
+
+std::uint64_t GpuLinks::room_for(const Form& form, int ranks) {
+  return form.bytes(ranks) + kBeside;
+}
+
+std::optional<GpuLinks::Form> GpuLinks::fitting(Form form, int ranks, std::uint64_t room) {
+  while (room_for(form, ranks) > room)
+    if (!form.shrink(ranks)) return {};
   return form;
+}
+
+std::uint64_t GpuLinks::least_room(Form form, int ranks) {
+  while (form.shrink(ranks)) {
+  }
+  return room_for(form, ranks);
 }
 
 GpuLinks::GpuLinks(std::shared_ptr<Gpu> gpu, const Form& form, int ranks, Gpu::Memory memory)

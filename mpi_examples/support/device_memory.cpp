@@ -17,6 +17,12 @@ std::uint64_t number(const void* address) {
   return reinterpret_cast<std::uint64_t>(address);
 }
 
+/// Without the destructors of what may be in use. mpirun ends the other ranks.
+[[noreturn]] void end_program() {
+  std::fflush(nullptr);
+  std::_Exit(2);
+}
+
 }  // namespace
 
 bool Driver::is_there() {
@@ -31,7 +37,7 @@ bool Driver::is_there() {
 void Driver::require(int result, const char* function) {
   if (result == 0) return;
   std::fprintf(stderr, "%s of CUDA's driver fails with error %d\n", function, result);
-  std::abort();
+  end_program();
 }
 
 Driver& Driver::get() {
@@ -42,7 +48,7 @@ Driver& Driver::get() {
 Driver::Driver() : library_(::dlopen("libcuda.so.1", RTLD_NOW)) {
   if (library_ == nullptr) {
     std::fprintf(stderr, "no libcuda.so.1: %s\n", ::dlerror());
-    std::abort();
+    end_program();
   }
   require(function<int(unsigned)>("cuInit")(0), "cuInit");
   use(0);
@@ -107,6 +113,18 @@ void Driver::to_device(void* device, const void* host, std::size_t bytes) {
 void Driver::to_host(void* host, const void* device, std::size_t bytes) {
   require(function<int(void*, std::uint64_t, std::size_t)>("cuMemcpyDtoH_v2")(host, number(device), bytes),
           "cuMemcpyDtoH");
+}
+
+std::string why_no_gpu(bool needs, MPI_Comm comm) {
+  int rank, ranks;
+  MPI_Comm_rank(comm, &rank);
+  MPI_Comm_size(comm, &ranks);
+  int without = needs && !Driver::is_there() ? rank : ranks;
+  MPI_Allreduce(MPI_IN_PLACE, &without, 1, MPI_INT, MPI_MIN, comm);
+  if (without == ranks) return "";
+  return "rank " + std::to_string(without) +
+         " sees no GPU. There is no libcuda.so.1, or no GPU is left for it: see nvidia-smi and "
+         "CUDA_VISIBLE_DEVICES";
 }
 
 Memory::Memory(std::size_t bytes) : Memory(bytes, kinds[random_kind() % kinds.size()]) {}

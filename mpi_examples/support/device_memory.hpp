@@ -2,6 +2,8 @@
 // CUDA's driver is opened when the first of them is made.
 #pragma once
 
+#include <mpi.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -41,6 +43,9 @@ class Driver {
   void* find(const char* name);
   void* library_;
 };
+
+/// Collective. Why a rank that needs a GPU has none, the same on all; empty: all have one.
+std::string why_no_gpu(bool needs, MPI_Comm comm);
 
 /// Bytes that a program fills and reads through a mirror on the host, which is the memory itself for kHost:
 /// it may not be resized.

@@ -108,11 +108,13 @@ TEST(PlacementNotes, SayWhatIsLeftOutAndWhoStandsElsewhere) {
   const std::vector<int> cpus = cpus_of(system.node(system.of_kind(NodeKind::kCpu)[1]).cpu().affinity);
   const std::vector<Place> places = {{kA, 0, 0, 1}, {kA, 9, 0, 1}, {kA, 1, cpus[0], 1}, {kA, 0, cpus[0], 1}};
   const std::vector<int> ranks = {4, 5, 6, 7};
-  EXPECT_THAT(placement_notes(system, places, ranks),
-              ::testing::ElementsAre(
-                  "Its 8 GPUs are left out, with the NVSwitch: each rank is a virtual GPU at its NUMA node.",
-                  "It has no NUMA node 9, where rank 5 may run: its first is taken.",
-                  "The CPUs of its NUMA node 0 are not those that rank 7 may run on."));
+  EXPECT_THAT(
+      placement_notes(system, places, ranks),
+      ::testing::ElementsAre(
+          "For calls on host memory each rank is a virtual GPU at its NUMA node; its 8 GPUs count for "
+          "calls on GPUs alone.",
+          "It has no NUMA node 9, where rank 5 may run: its first is taken.",
+          "The CPUs of its NUMA node 0 are not those that rank 7 may run on."));
   EXPECT_THAT(
       placement_notes(with_virtual_gpus(system, {}, {}), std::vector(1, places[0]), std::vector(1, 0)),
       ::testing::IsEmpty());

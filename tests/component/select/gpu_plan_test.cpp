@@ -129,11 +129,15 @@ TEST(GpuPlan, SaysWhyACallIsStaged) {
 }
 
 TEST(GpuPlan, StagesWhereRanksShareAGpuOrLinksHaveNoRoom) {
-  const GpuCall shared = call_on(plan_of("dgxh100", 9, "all:kernel"), Collective::kAllreduce, 1 << 20, 9);
+  const GpuCall shared =
+      call_on(plan_of("dgxh100", 9, "all:staged,all:kernel"), Collective::kAllreduce, 1 << 20, 9);
   EXPECT_EQ(shared.algorithm, Algorithm::kStaged);
   EXPECT_THAT(shared.why, ::testing::HasSubstr("ranks share a GPU"));
-  const GpuCall reached = call_on(plan_of("dgxh100", 9), Collective::kAllreduce, 8, 9);
-  EXPECT_EQ(reached.algorithm, Algorithm::kZeroCopy) << "which ranks of a GPU may do";
+  for (const char* tune : {"", "all:kernel"}) {  // a rule that cannot be met is none
+    const GpuCall reached = call_on(plan_of("dgxh100", 9, tune), Collective::kAllreduce, 8, 9);
+    EXPECT_EQ(reached.algorithm, Algorithm::kZeroCopy) << "which ranks of a GPU may do";
+    EXPECT_NE(reached.why, "a rule of coll_loom_tune");
+  }
   const GpuCall many = call_on(plan_of("dgxh100", 17), Collective::kAllreduce, 8, 17);
   EXPECT_EQ(many.algorithm, Algorithm::kStaged) << "it is for 16 ranks";
   const GpuCall crowded = call_on(plan_of("dgxh100", 8, "", 2 << 20), Collective::kAllreduce, 8);

@@ -119,7 +119,7 @@ TEST(Tune, LeavesBuffersOnGpusToWhatIsFaster) {
 TEST(Tune, TellsWhatIsForBuffersOnGpus) {
   const Tune tune = Tune::parse("all:staged,allreduce:64k-inf:kernel,bcast:kernel,bcast:zero_copy", "test");
   EXPECT_EQ(on_gpus(tune, kAll, 64 << 10), Algorithm::kKernel);
-  EXPECT_EQ(on_gpus(tune, kAll, 64 << 10, Algorithm::kKernel), Algorithm::kStaged);
+  EXPECT_EQ(on_gpus(tune, kAll, 64 << 10, Algorithm::kKernel), Algorithm::kStaged);  // by the rule before it
   EXPECT_EQ(on_gpus(tune, kAll, (64 << 10) - 1), Algorithm::kStaged);
   EXPECT_EQ(on_gpus(tune, kBcast, 1), Algorithm::kZeroCopy);
   EXPECT_EQ(on_gpus(tune, kBcast, 1, Algorithm::kZeroCopy), Algorithm::kKernel);
@@ -130,8 +130,12 @@ TEST(Tune, TellsWhatIsForBuffersOnGpus) {
   EXPECT_TRUE(Tune::parse("all:staged,allgatherv:kernel_ring", "test").may_use_kernels());
   EXPECT_FALSE(Tune::parse("all:staged", "test").may_use_kernels());
   EXPECT_FALSE(tune.names(Algorithm::kRing));
-  // Who names an algorithm for GPUs does not mean another one.
-  EXPECT_EQ(on_gpus(Tune::parse("all:zero_copy", "test"), kAll, 1, Algorithm::kZeroCopy), Algorithm::kStaged);
+  // A rule that cannot be met is none.
+  EXPECT_EQ(on_gpus(Tune::parse("all:zero_copy", "test"), kAll, 1, Algorithm::kZeroCopy), Algorithm::kKernel);
+  EXPECT_EQ(on_gpus(Tune::parse("all:kernel", "test"), kAll, 1, Algorithm::kKernel), Algorithm::kZeroCopy);
+  EXPECT_TRUE(tune.has_rule_on_devices(kAll, 64 << 10, Algorithm::kKernel));
+  EXPECT_FALSE(tune.has_rule_on_devices(kAll, 64 << 10, Algorithm::kZeroCopy));
+  EXPECT_TRUE(tune.has_rule_on_devices(kAll, 64 << 10, Algorithm::kStaged));
   // What the fallback component carries it gets in host memory.
   EXPECT_EQ(on_gpus(Tune::parse("all:fallback", "test"), kAll, 1), Algorithm::kStaged);
   EXPECT_EQ(on_gpus(Tune::parse("all:fallback,allreduce:kernel", "test"), kAll, 1), Algorithm::kKernel);
@@ -154,8 +158,14 @@ TEST(Tune, TellsWhichAlgorithmsOnGpusSomeCallMayUse) {
   EXPECT_TRUE(may("all:staged,bcast:1m-2m:kernel", Algorithm::kKernel));
   EXPECT_FALSE(may("all:staged,bcast:1m-2m:kernel,bcast:staged", Algorithm::kKernel));
   EXPECT_FALSE(may("all:zero_copy", Algorithm::kKernel));
-  EXPECT_TRUE(may("all:kernel,all:zero_copy", Algorithm::kKernel));  // where zero_copy cannot
   EXPECT_TRUE(may("all:zero_copy", Algorithm::kZeroCopy));
+  EXPECT_TRUE(may("all:kernel", Algorithm::kZeroCopy));  // alltoall
+  EXPECT_FALSE(may("all:kernel,all:zero_copy", Algorithm::kKernel));
+  // What cannot be used at all leaves calls to the other one, if the rules do.
+  EXPECT_TRUE(Tune::parse("all:zero_copy", "test").may_use_on_devices(Algorithm::kKernel, true, false));
+  EXPECT_TRUE(Tune::parse("allreduce:kernel", "test").may_use_on_devices(Algorithm::kZeroCopy, false));
+  EXPECT_FALSE(
+      Tune::parse("all:staged,allreduce:kernel", "test").may_use_on_devices(Algorithm::kZeroCopy, false));
 }
 
 }  // namespace

@@ -179,7 +179,9 @@ TEST_F(TopoFile, ThatDoesNotFitTheHostSaysSoAtVerbose1) {
     return ::testing::Contains(::testing::AllOf(HasSubstr("coll_loom_topo_file: "), HasSubstr(text)))
         .Times(1);
   };
-  EXPECT_THAT(lines, about("other.xml: Its 2 GPUs are left out: each rank is a virtual GPU"));
+  EXPECT_THAT(
+      lines,
+      about("other.xml: For calls on host memory each rank is a virtual GPU at its NUMA node; its 2 GPUs"));
   EXPECT_THAT(lines, about("It has no NUMA node 0, where ranks 0, 1 may run: its first is taken."));
 }
 

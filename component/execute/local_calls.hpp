@@ -1,0 +1,46 @@
+// local_calls.hpp -- calls with buffers on a GPU that need no other rank: MPI_Reduce_local, and the calls of
+// a communicator of one rank.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "component/setup/process.hpp"
+#include "device/call.h"
+#include "device/cuda/gpu_stream.hpp"
+#include "device/reduce/operations.hpp"
+
+namespace loom {
+
+/// Of a process; any thread may call it. Calls begin after what the program has put into the legacy default
+/// stream, and are done on return. All throw Error.
+class LocalCalls {
+ public:
+  /// process must outlive this.
+  explicit LocalCalls(Process& process) : process_(process) {}
+  LocalCalls(const LocalCalls&) = delete;
+  LocalCalls& operator=(const LocalCalls&) = delete;
+
+  /// inout = in op inout, of `count` contiguous elements. False: not both buffers are on one GPU, or it has
+  /// no such kernel.
+  bool reduce(const std::byte* in, std::byte* inout, std::size_t count, device::Op op, device::Type type);
+  /// A single rank's call: the operand becomes the result. False: no buffer is on a GPU, one has gaps, or the
+  /// operand is longer than the result.
+  bool copy(const device::Call& call);
+
+ private:
+  enum class Kernel : std::uint8_t { kNotLoaded, kReady, kRefused };
+  bool is_ready(device::Op op, device::Type type);
+  bool use_gpu_of(const device::cuda::Owner& owner);
+
+  Process& process_;
+  std::mutex mutex_;  ///< of what follows
+  std::shared_ptr<device::cuda::Gpu> gpu_;
+  std::unique_ptr<device::cuda::GpuStream> stream_;  ///< on it
+  std::array<std::array<Kernel, device::kTypeCount>, device::kOpCount> kernels_{};
+};
+
+}  // namespace loom
