@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "device/packed_rows.h"
+
 #ifdef __cplusplus
 #include <cstddef>
 #include <cstdint>
@@ -134,6 +136,10 @@ struct loom_packer {
    * to its last, in any number of steps. Never throws. */
   void (*move)(void* context, int block, LOOM_BYTES* packed, size_t bytes) LOOM_IS(nullptr);
   void* context LOOM_IS(nullptr);
+  /* Lists the rows of all blocks, one block packed behind the other. False: they are more than `most`, or
+   * there is no memory. NULL: nobody may ask. *list is from malloc. */
+  bool (*list_rows)(void* context, size_t most, struct loom_packed_rows** list, size_t* number)
+      LOOM_IS(nullptr);
 };
 
 /* All ranks give the same collective, type, op, bounds and root, and the same count of elements. n: ranks.
@@ -221,6 +227,7 @@ static_assert(LOOM_INT8 == static_cast<int>(Type::kInt8) && LOOM_UINT8 == static
 
 using Block = ::loom_block;
 using Packer = ::loom_packer;
+using PackedRows = ::loom_packed_rows;
 using Call = ::loom_call;
 
 inline constexpr std::size_t kCollectiveCount = LOOM_COLLECTIVE_COUNT;

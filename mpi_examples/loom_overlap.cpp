@@ -1,39 +1,105 @@
 // loom_overlap -- how much of a nonblocking allreduce hides behind computation?
 //
-//   mpirun ... loom_overlap [MIB [REPETITIONS]]        (16 MiB, 9 times)
+//   mpirun ... loom_overlap [MIB [REPETITIONS]] [--memory host | device]        (16 MiB, 9 times)
 //
 // Times MPI_Iallreduce and MPI_Wait alone, a computation that takes as long, and the computation between the
 // two. The hidden share of the call is (alone + computation - both) / alone. Medians of the slowest rank.
+// With device memory kernels compute, in the legacy default stream, on memory of their own.
+#include <fmt/format.h>
 #include <mpi.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
+#include <functional>
+#include <sstream>
+#include <string>
 #include <vector>
+
+#include "mpi_examples/support/clock.hpp"
+#include "mpi_examples/support/vectors.hpp"
 
 namespace {
 
-/// Touches no memory that others use, and calls no MPI.
-double compute(std::size_t steps) {
-  double x = 1.0;
-  for (std::size_t i = 0; i < steps; ++i) x = std::sqrt(x + static_cast<double>(i & 7));
-  return x;
-}
+using loom::mpi::MemoryKind;
+using loom::mpi::Vector;
 
-template <class Body>
-double slowest_median(int repetitions, Body&& body) {
+/// Touches no memory that others use, and calls no MPI.
+class Computation {
+ public:
+  explicit Computation(MemoryKind where) : x_(kElements, where), y_(kElements, where) {}
+
+  /// Kernels are only started.
+  void start(int steps) {
+    if (x_.where() == MemoryKind::kDevice) {
+      for (int i = 0; i < steps; ++i)
+        loom::mpi::for_each(MemoryKind::kDevice, kElements,
+                            loom::kernels::Combine{0.5, x_.data(), 0.5, y_.data()});
+      return;
+    }
+    double x = 1.0;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(steps) * kElements; ++i)
+      x = std::sqrt(x + static_cast<double>(i & 7));
+    sink_ = sink_ + x;
+  }
+  /// Copies one element, for which the default stream waits.
+  void finish() {
+    if (x_.where() == MemoryKind::kDevice)
+      loom::mpi::Driver::get().to_host(&copied_, y_.data(), sizeof(copied_));
+  }
+  void perform(int steps) {
+    start(steps);
+    finish();
+  }
+
+ private:
+  static constexpr int kElements = 10'000;
+  Vector x_, y_;
+  double copied_ = 0;
+  volatile double sink_ = 0;
+};
+
+double slowest_median(int repetitions, const std::function<void()>& body) {
   std::vector<double> seconds;
   for (int i = 0; i < repetitions; ++i) {
-    MPI_Barrier(MPI_COMM_WORLD);
-    const double start = MPI_Wtime();
+    const double start = loom::mpi::begin_together(MPI_COMM_WORLD);
     body();
-    double taken = MPI_Wtime() - start;
+    double taken = loom::mpi::now() - start;
     MPI_Allreduce(MPI_IN_PLACE, &taken, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     seconds.push_back(taken);
   }
   std::nth_element(seconds.begin(), seconds.begin() + repetitions / 2, seconds.end());
   return seconds[static_cast<std::size_t>(repetitions / 2)];
+}
+
+void run(int mib, int repetitions, MemoryKind where, int rank) {
+  const int count = mib << 17;
+  const Vector in(std::vector<double>(static_cast<std::size_t>(count), 1.0), where);
+  Vector out(count, where);
+  Computation computation(where);
+  // Connects the ranks, and on GPUs makes the links.
+  MPI_Allreduce(in.data(), out.data(), count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+  const auto reduce = [&](int steps) {
+    MPI_Request request;
+    MPI_Iallreduce(in.data(), out.data(), count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &request);
+    if (steps > 0) computation.start(steps);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    if (steps > 0) computation.finish();
+  };
+  reduce(0);
+  const double alone = slowest_median(repetitions, [&] { reduce(0); });
+  constexpr int kTrialSteps = 100;
+  computation.perform(1);
+  const double trial = slowest_median(3, [&] { computation.perform(kTrialSteps); });
+  const int steps = std::max(1, static_cast<int>(std::lround(alone / trial * kTrialSteps)));
+  const double computing = slowest_median(repetitions, [&] { computation.perform(steps); });
+  const double both = slowest_median(repetitions, [&] { reduce(steps); });
+  if (rank == 0)
+    fmt::print(
+        "MPI_Iallreduce of {} MiB alone {:.2f} ms, computation {:.2f} ms, both {:.2f} ms: {:.0f} % of the "
+        "call hidden\n",
+        mib, alone * 1e3, computing * 1e3, both * 1e3, 100 * (alone + computing - both) / alone);
 }
 
 }  // namespace
@@ -42,30 +108,27 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   int rank;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  const int mib = argc > 1 ? std::max(1, std::atoi(argv[1])) : 16;
-  const int repetitions = argc > 2 ? std::max(1, std::atoi(argv[2])) : 9;
-  const int count = mib << 18;
-  std::vector<float> in(static_cast<std::size_t>(count), 1.0f), out(in.size());
-  volatile double sink = 0;
-
-  MPI_Allreduce(in.data(), out.data(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);  // connects the ranks
-  const auto reduce = [&](std::size_t steps) {
-    MPI_Request request;
-    MPI_Iallreduce(in.data(), out.data(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &request);
-    if (steps > 0) sink = sink + compute(steps);
-    MPI_Wait(&request, MPI_STATUS_IGNORE);
-  };
-  reduce(0);
-  const double alone = slowest_median(repetitions, [&] { reduce(0); });
-  constexpr std::size_t kTrialSteps = 1'000'000;
-  const double trial = slowest_median(3, [&] { sink = sink + compute(kTrialSteps); });
-  const auto steps = static_cast<std::size_t>(alone / trial * static_cast<double>(kTrialSteps));
-  const double computation = slowest_median(repetitions, [&] { sink = sink + compute(steps); });
-  const double both = slowest_median(repetitions, [&] { reduce(steps); });
-  if (rank == 0)
-    std::printf(
-        "MPI_Iallreduce of %d MiB alone %.2f ms, computation %.2f ms, both %.2f ms: %.0f %% of the call "
-        "hidden\n",
-        mib, alone * 1e3, computation * 1e3, both * 1e3, 100 * (alone + computation - both) / alone);
+  int mib = 16, repetitions = 9;
+  std::string memory = "host";
+  CLI::App app("Tells how much of a nonblocking allreduce hides behind computation.", "loom_overlap");
+  app.add_option("mib", mib, "Of a rank's operand")->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("repetitions", repetitions, "Of each measurement")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--memory", memory, "Where the buffers are, and what computes: host, or device")
+      ->check(loom::mpi::why_not_in)
+      ->capture_default_str();
+  int exit_code = 0;
+  try {
+    app.parse(argc, argv);
+    const std::string no_gpu = loom::mpi::why_no_gpu(memory == "device", MPI_COMM_WORLD);
+    if (!no_gpu.empty()) throw CLI::ValidationError("--memory", no_gpu);
+    run(mib, repetitions, loom::mpi::memory_named(memory), rank);
+  } catch (const CLI::ParseError& error) {
+    std::ostringstream text;
+    exit_code = app.exit(error, text, text) == 0 ? 0 : 2;  // all ranks read the same arguments
+    if (rank == 0) fmt::print(exit_code == 0 ? stdout : stderr, "{}", text.str());
+  }
   MPI_Finalize();
+  return exit_code;
 }

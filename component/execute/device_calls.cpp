@@ -137,9 +137,11 @@ void DeviceCalls::explain_mixed(const device::Call& call, std::optional<std::uin
   });
 }
 
-std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
+std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& given) {
   call_ended();  // the one before, if it has failed on this rank alone
   if (links_.gpus) links_.gpus->close_unused_buffers();
+  const device::Call* const packed = packed_call_.prepare(given, member_.rank, member_.bootstrap.size());
+  const device::Call& call = packed != nullptr ? *packed : given;
   std::optional<Owner> owner = gpu_of(call);
   const std::size_t elsewhere = device::cuda::bytes_elsewhere(call, member_.rank, member_.bootstrap.size());
   const bool fits = owner && (elsewhere == 0 || make_room_elsewhere(elsewhere, *owner));
@@ -176,10 +178,12 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& call) {
   Operation operation{call, algorithm};
   if (!fits)
     operation.executor.emplace<device::cuda::ZeroCopyExecutor>(*links_.gpus, call, true).bounce_all();
+  if (packed != nullptr) packed_call_.pack();
   const bool goes_elsewhere = elsewhere > 0 && is_by_kernel(algorithm);
   if (goes_elsewhere) operation.call.out = elsewhere_.memory();
   execution_.drive(operation);
   if (goes_elsewhere) elsewhere_.copy_to(call.out, elsewhere);
+  if (packed != nullptr) packed_call_.unpack();
   call_ended();
   return algorithm;
 }

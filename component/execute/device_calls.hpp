@@ -12,7 +12,8 @@
 #include "component/execute/device_links.hpp"
 #include "component/execute/device_operation.hpp"
 #include "component/execute/execution.hpp"
-#include "component/execute/result_elsewhere.hpp"
+#include "component/execute/gpu_buffer.hpp"
+#include "component/execute/packed_call.hpp"
 #include "component/links/links.hpp"
 #include "component/select/device_question.hpp"
 #include "component/select/tuner.hpp"
@@ -102,7 +103,8 @@ class DeviceCalls {
   Execution& execution_;
   CallSelector& selector_;
   DeviceQuestions questions_;
-  ResultElsewhere elsewhere_;
+  GpuBuffer elsewhere_;  ///< for a result that must not be in its place before the call has ended
+  PackedCall packed_call_{member_.process};
   DeviceLinks maker_{member_, links_, execution_};
   /// Between a kernel and staging. Made with the links.
   std::unique_ptr<Tuner> tuner_;

@@ -4,6 +4,7 @@
 #include "component/mca/core_request.h"
 #include "component/mca/kernels.h"
 #include "component/mca/perform.h"
+#include "component/mca/regions.h"
 #include "component/mca/setup.h"
 #include "component/mca/way.h"
 
@@ -41,10 +42,12 @@ bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const s
   self->operands_in_use = true;
   struct loom_call call;
   int result = coll_loom_operands_make(&self->operands, self->communicator, &args, op, type, &call);
-  if (result != LOOM_SUCCESS)
+  if (result != LOOM_SUCCESS) {
     loom_comm_abandon(self->comm);
-  else
+  } else {
+    self->operands.in.packer.list_rows = self->operands.out.packer.list_rows = coll_loom_list_rows;
     result = loom_perform_on_device(self->comm, &call);
+  }
   self->operands_in_use = false;
   return coll_loom_has_ended(self, result, error);
 }

@@ -169,3 +169,79 @@ const char* coll_loom_first_byte(const struct coll_loom_blocks* blocks) {
   }
   return NULL;
 }
+
+/* ---- Where are they in a packed buffer? */
+
+struct rows {
+  struct loom_packed_rows* list;
+  size_t number, room, most;
+};
+
+static bool add_packed(struct rows* rows, struct loom_packed_rows one) {
+  if (rows->number == rows->most) return false;
+  if (rows->number == rows->room) {
+    const size_t room = rows->room == 0 ? 16 : 2 * rows->room;
+    struct loom_packed_rows* const list = realloc(rows->list, room * sizeof *list);
+    if (list == NULL) return false;
+    rows->list = list;
+    rows->room = room;
+  }
+  rows->list[rows->number++] = one;
+  return true;
+}
+
+/* Elements of a type with gaps, from packed byte `at` on: those of each row of the first one, or, where that
+ * gives fewer, the rows of each element. */
+static bool add_elements(struct rows* rows, const struct coll_loom_cursor* block, size_t at) {
+  struct coll_loom_regions element = {.list = NULL};
+  add_element(&element, block->type, block->address);
+  bool added = !element.failed;
+  const ptrdiff_t extent = block->type->super.ub - block->type->super.lb;
+  const size_t size = block->type->super.size;
+  size_t element_rows = 0;
+  for (size_t i = 0; i < element.number; ++i) element_rows += element.list[i].rows;
+  const bool by_element = element.number * block->count <= element_rows;
+  const size_t elements = by_element ? block->count : 1;
+  for (size_t k = 0; k < elements && added; ++k) {
+    size_t packed = at + k * size;
+    for (size_t i = 0; i < element.number && added; ++i) {
+      const struct loom_strided_region* const region = &element.list[i];
+      char* const first = (char*)region->device + (ptrdiff_t)k * extent;
+      if (by_element)
+        added =
+            add_packed(rows, (struct loom_packed_rows){first, (ptrdiff_t)region->pitch, packed,
+                                                       region->row_bytes, region->row_bytes, region->rows});
+      for (size_t row = 0; row < region->rows && !by_element && added; ++row)
+        added = add_packed(rows, (struct loom_packed_rows){first + row * region->pitch, extent,
+                                                           packed + row * region->row_bytes, size,
+                                                           region->row_bytes, block->count});
+      packed += region->rows * region->row_bytes;
+    }
+  }
+  free(element.list);
+  return added;
+}
+
+bool coll_loom_list_rows(void* context, size_t most, struct loom_packed_rows** list, size_t* number) {
+  const struct coll_loom_packing* const packing = context;
+  struct rows rows = {.most = most};
+  size_t at = 0;
+  bool added = true;
+  for (int i = 0; i < packing->blocks && added; ++i) {
+    const struct coll_loom_cursor* const block = &packing->cursors[i];
+    const size_t bytes = block->count * block->type->super.size;
+    if (bytes == 0) continue;
+    added = ompi_datatype_is_contiguous_memory_layout(block->type, block->count > 1 ? 2 : 1)
+                ? add_packed(&rows, (struct loom_packed_rows){block->address + block->type->super.true_lb, 0,
+                                                              at, bytes, bytes, 1})
+                : add_elements(&rows, block, at);
+    at += bytes;
+  }
+  if (!added) {
+    free(rows.list);
+    return false;
+  }
+  *list = rows.list;
+  *number = rows.number;
+  return true;
+}

@@ -25,6 +25,8 @@ void coll_loom_find_significant(ompi_communicator_t* communicator, int which,
                                 const struct coll_loom_args* args, struct coll_loom_significant* of);
 
 void coll_loom_add_blocks(struct coll_loom_regions* regions, const struct coll_loom_blocks* blocks);
+/* loom_packer.list_rows of a coll_loom_packing. */
+bool coll_loom_list_rows(void* packing, size_t most, struct loom_packed_rows** list, size_t* number);
 /* The first byte of the first block that has any, or NULL. */
 const char* coll_loom_first_byte(const struct coll_loom_blocks* blocks);
 

@@ -2,6 +2,7 @@
 #include "device/cuda/gpu_stream.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "device/cuda/driver_interface.hpp"
@@ -113,6 +114,22 @@ void GpuStream::combine(std::optional<Op> op, Type type, const CombineArgs& args
   CombineArgs copied = args;
   launch(gpu_.combine_kernel(op, type), std::clamp<std::size_t>(blocks, 1, kMostBlocks), kCombineThreads,
          &copied);
+}
+
+void GpuStream::move_rows(bool packs, const PackArgs& args, std::size_t bytes) {
+  const std::size_t wanted =
+      std::clamp<std::size_t>(divide_up(bytes / args.unit, std::size_t{kCombineThreads}), 1, kMostBlocks);
+  // Each row of the table by a power of two of them.
+  const auto entries = static_cast<std::size_t>(args.entries);
+  const int log2_blocks = wanted > entries ? static_cast<int>(std::bit_width(wanted / entries)) - 1 : 0;
+  CombineArgs copied{.how = packs ? CombineArgs::How::kPack : CombineArgs::How::kUnpack,
+                     .operands = args.entries,
+                     .results = log2_blocks,
+                     .count = args.unit,
+                     .in = {args.table},
+                     .out = {args.packed}};
+  launch(gpu_.combine_kernel({}, Type::kUint8), std::min(entries << log2_blocks, kMostBlocks),
+         kCombineThreads, &copied);
 }
 
 void GpuStream::prepare_combine(std::optional<Op> op, Type type) {

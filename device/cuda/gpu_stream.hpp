@@ -11,6 +11,15 @@
 
 namespace loom::device::cuda {
 
+/// For data between rows that lie apart and a packed buffer. `unit` bytes divide all addresses, distances and
+/// lengths of `entries` rows; 1, 2, 4, 8 or 16.
+struct PackArgs {
+  const PackedRows* table;  ///< in device memory
+  int entries;
+  std::size_t unit;
+  std::byte* packed;
+};
+
 /// Only synchronize() waits for what is enqueued. Every function throws Error (kDevice, kOutOfMemory).
 class GpuStream {
  public:
@@ -32,6 +41,8 @@ class GpuStream {
   void copy(void* to, const void* from, std::size_t bytes);
   /// No op: data is only moved, as kUint8.
   void combine(std::optional<Op> op, Type type, const CombineArgs& args);
+  /// Packs rows, or unpacks them. bytes: of all.
+  void move_rows(bool packs, const PackArgs& args, std::size_t bytes);
   /// A kernel that performs the collective; one block for each channel. No op as for combine().
   void perform(std::optional<Op> op, Type type, const CollectiveArgs& args, unsigned channels);
   /// Whether all that was enqueued has ended.

@@ -10,9 +10,12 @@
 #include <tuple>
 #include <type_traits>
 
+#include "device/packed_rows.h"
 #include "device/steps/collective.hpp"
 
 namespace loom::device::cuda {
+
+using PackedRows = ::loom_packed_rows;
 
 inline constexpr int kMove = kOpCount;  ///< with kernels for kUint8 alone
 inline constexpr int kKernelOps = kOpCount + 1;
@@ -53,11 +56,17 @@ struct CombineArgs {
     kFold,    ///< each result is op over all operands
     kScan,    ///< result k is op over operands 0 to k
     kExscan,  ///< result k is op over operands 0 to k - 1. There is none for the first one
-    kCopies   ///< result k is operand k, of counts[k] elements. For data that is only moved
+    kCopies,  ///< result k is operand k, of counts[k] elements. For data that is only moved
+    /// Rows that lie apart become packed, or the other way round. For data that is only moved. in[0] is a
+    /// table of `operands` PackedRows, in device memory, and out[0] the packed buffer. 2^results blocks
+    /// divide those of an entry between them. They move units of `count` bytes (1, 2, 4, 8 or 16), which
+    /// divide all addresses, distances and lengths.
+    kPack,
+    kUnpack
   };
 
   How how = How::kFold;
-  int operands = 0, results = 0;  ///< at least one each, and as many unless kFold
+  int operands = 0, results = 0;  ///< at least one each, and as many but for kFold, kPack and kUnpack
   std::size_t count = 0;
   const void* in[kMost] = {};
   void* out[kMost] = {};

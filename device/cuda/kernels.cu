@@ -109,6 +109,49 @@ __device__ void copy_all(const CombineArgs& args) {
   }
 }
 
+/// Rows that lie apart, from or to the packed buffer. Threads of a block take columns, and what is left of
+/// them rows, so that neither needs a division.
+template <class Unit>
+__device__ void move_units(const CombineArgs& args) {
+  const auto* const table = static_cast<const PackedRows*>(args.in[0]);
+  char* const packed = static_cast<char*>(args.out[0]);
+  const bool packs = args.how == CombineArgs::How::kPack;
+  const unsigned log2_blocks = static_cast<unsigned>(args.results);
+  const std::size_t shares = static_cast<std::size_t>(args.operands) << log2_blocks;
+  for (std::size_t share = blockIdx.x; share < shares; share += gridDim.x) {
+    const PackedRows& rows = table[share >> log2_blocks];
+    const std::size_t units = rows.row_bytes / sizeof(Unit), number = rows.rows;
+    unsigned log2_columns = 0;
+    while (log2_columns < 9 && (std::size_t{1} << log2_columns) < units) ++log2_columns;
+    const unsigned columns = 1U << log2_columns, rows_at_once = blockDim.x >> log2_columns;
+    const std::size_t part = share & ((std::size_t{1} << log2_blocks) - 1);
+    const std::size_t stride = std::size_t{rows_at_once} << log2_blocks;
+    for (std::size_t row = part * rows_at_once + (threadIdx.x >> log2_columns); row < number; row += stride) {
+      auto* const apart =
+          reinterpret_cast<Unit*>(rows.first + static_cast<std::ptrdiff_t>(row) * rows.distance);
+      auto* const together = reinterpret_cast<Unit*>(packed + rows.packed + row * rows.packed_distance);
+      for (std::size_t i = threadIdx.x & (columns - 1); i < units; i += columns)
+        packs ? together[i] = apart[i] : apart[i] = together[i];
+    }
+  }
+}
+
+template <class T>
+__device__ void move_rows(const CombineArgs& args) {
+  switch (args.count) {
+    case 16:
+      return move_units<steps::Vector>(args);
+    case 8:
+      return move_units<std::uint64_t>(args);
+    case 4:
+      return move_units<std::uint32_t>(args);
+    case 2:
+      return move_units<std::uint16_t>(args);
+    default:
+      return move_units<T>(args);
+  }
+}
+
 /// By one thread of each block, after a barrier. Whether all other blocks have come here before: then it sees
 /// what they have written.
 __device__ bool is_last(Word* arrived) {
@@ -130,10 +173,16 @@ __device__ void tell_end(const LaunchWords& words) {
 
 template <class T>
 __device__ void perform(const CombineArgs& args) {
-  if constexpr (LOOM_OP == kMove)
-    if (args.how == CombineArgs::How::kCopies) {
-      copy_all<T>(args);
-      return tell_end(args.words);
+  if constexpr (LOOM_OP == kMove) switch (args.how) {
+      case CombineArgs::How::kCopies:
+        copy_all<T>(args);
+        return tell_end(args.words);
+      case CombineArgs::How::kPack:
+      case CombineArgs::How::kUnpack:
+        move_rows<T>(args);
+        return tell_end(args.words);
+      default:
+        break;
     }
   combine<T>(args);
   tell_end(args.words);

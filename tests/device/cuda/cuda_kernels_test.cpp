@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <random>
+#include <string>
 #include <thread>
 
 #include "device/cuda/images.hpp"
@@ -160,6 +162,77 @@ class Ranks {
   std::vector<std::unique_ptr<GpuBytes>> memory_;
   std::vector<std::unique_ptr<KernelLinks>> links_;
 };
+
+/// Entries of any lengths and distances, one behind the other in a buffer, in units of so many bytes. Where
+/// they lie in the packed buffer has nothing to do with their order there.
+struct Apart {
+  Apart(int entries, std::size_t unit, std::mt19937& random) {
+    const auto upto = [&](std::size_t most) {
+      return std::uniform_int_distribution<std::size_t>(0, most)(random);
+    };
+    for (int i = 0; i < entries; ++i) {
+      PackedRows each{};
+      each.row_bytes = (1 + upto(i % 5 == 0 ? 700 : 6)) * unit;
+      each.rows = 1 + upto(9);
+      const std::size_t distance = each.row_bytes + upto(3) * unit;
+      each.packed_distance = each.row_bytes + upto(1) * unit;
+      each.packed = packed;
+      packed += each.rows * each.packed_distance;
+      const bool backwards = upto(1) == 1;
+      firsts.push_back(bytes + (backwards ? (each.rows - 1) * distance : 0));
+      each.distance = static_cast<std::ptrdiff_t>(distance) * (backwards ? -1 : 1);
+      bytes += each.rows * distance + upto(2) * unit;
+      rows.push_back(each);
+    }
+  }
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      for (std::size_t row = 0; row < rows[i].rows; ++row)
+        for (std::size_t at = 0; at < rows[i].row_bytes; ++at)
+          visit(
+              firsts[i] + static_cast<std::size_t>(static_cast<std::ptrdiff_t>(row) * rows[i].distance) + at,
+              rows[i].packed + row * rows[i].packed_distance + at);
+  }
+  std::vector<PackedRows> rows;
+  std::vector<std::size_t> firsts;  ///< where they begin in the buffer
+  std::size_t bytes = 0, packed = 0;
+};
+
+TEST_F(CudaKernels, PackRowsThatLieApart) {
+  Gpu gpu(real_->driver(), real_->owner());
+  GpuStream stream(gpu);
+  std::mt19937 random(7);
+  for (const std::size_t unit : {1UL, 2UL, 4UL, 8UL, 16UL})
+    for (const int entries : {1, 3, 200}) {
+      Apart apart(entries, unit, random);
+      const Bytes values = steps::elements<std::uint8_t>(apart.bytes, 3), nothing(apart.packed),
+                  untouched = steps::elements<std::uint8_t>(apart.bytes, 4);
+      Bytes packed = nothing, unpacked = untouched;
+      apart.for_each([&](std::size_t from, std::size_t to) {
+        packed[to] = values[from];
+        unpacked[from] = values[from];
+      });
+      GpuBytes buffer(gpu, apart.bytes), together(gpu, apart.packed),
+          table(gpu, apart.rows.size() * sizeof(PackedRows));
+      for (std::size_t i = 0; i < apart.rows.size(); ++i)
+        apart.rows[i].first = reinterpret_cast<char*>(buffer.at()) + apart.firsts[i];
+      const auto* const begin = reinterpret_cast<const std::byte*>(apart.rows.data());
+      table.write(Bytes(begin, begin + apart.rows.size() * sizeof(PackedRows)));
+      const PackArgs args{reinterpret_cast<const PackedRows*>(table.at()), entries, unit, together.at()};
+      const std::string what = std::to_string(entries) + " entries of " + std::to_string(unit);
+      buffer.write(values);
+      together.write(nothing);
+      stream.move_rows(true, args, apart.packed);
+      stream.synchronize();
+      EXPECT_EQ(together.read(), packed) << what;
+      EXPECT_EQ(buffer.read(), values) << what;
+      buffer.write(untouched);
+      stream.move_rows(false, args, apart.packed);
+      stream.synchronize();
+      EXPECT_EQ(buffer.read(), unpacked) << what;
+    }
+}
 
 TEST_F(CudaKernels, PerformEveryCollectiveOfRanksThatShareAGpu) {
   for (const int size : {2, 3, 4, 8})

@@ -1,5 +1,4 @@
-// result_elsewhere.hpp -- GPU memory for a result that must not be written to its place before the call has
-// ended.
+// gpu_buffer.hpp -- GPU memory for operands and results of a call that cannot be where the program has them.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +9,12 @@
 namespace loom {
 
 /// It grows, and stays: to free GPU memory may wait for the program's kernels.
-class ResultElsewhere {
+class GpuBuffer {
  public:
-  ResultElsewhere() = default;
-  ~ResultElsewhere() { clear(); }
-  ResultElsewhere(const ResultElsewhere&) = delete;
-  ResultElsewhere& operator=(const ResultElsewhere&) = delete;
+  GpuBuffer() = default;
+  ~GpuBuffer() { clear(); }
+  GpuBuffer(const GpuBuffer&) = delete;
+  GpuBuffer& operator=(const GpuBuffer&) = delete;
 
   /// Throws what Gpu throws.
   void make_room(const std::shared_ptr<device::cuda::Gpu>& gpu, std::size_t bytes);

@@ -1,4 +1,4 @@
-#include "component/execute/result_elsewhere.hpp"
+#include "component/execute/gpu_buffer.hpp"
 
 #include <algorithm>
 
@@ -6,13 +6,13 @@
 
 namespace loom {
 
-void ResultElsewhere::clear() noexcept {
+void GpuBuffer::clear() noexcept {
   if (memory_ != nullptr) gpu_->release(memory_);
   memory_ = nullptr;
   bytes_ = 0;
 }
 
-void ResultElsewhere::make_room(const std::shared_ptr<device::cuda::Gpu>& gpu, std::size_t bytes) {
+void GpuBuffer::make_room(const std::shared_ptr<device::cuda::Gpu>& gpu, std::size_t bytes) {
   if (gpu_ == gpu && gpu_->is_alive() && bytes <= bytes_) return;
   const std::size_t ample = std::max(bytes, gpu_ == gpu ? bytes_ + bytes_ / 2 : 0);
   clear();

@@ -1,0 +1,139 @@
+#include "component/execute/packed_call.hpp"
+
+#include <cstdlib>
+#include <exception>
+#include <span>
+
+#include "component/execute/device_pieces.hpp"
+#include "device/schedule/divide_up.hpp"
+
+namespace loom {
+
+using device::Block;
+using device::cuda::GpuStream;
+using device::cuda::Owner;
+using device::cuda::PackedRows;
+
+namespace {
+
+/// A table of them takes 3 MiB.
+constexpr std::size_t kMostEntries = 65536;
+constexpr std::size_t kAlignment = 256;
+
+/// The largest unit that divides every number; at most 16.
+std::size_t unit_of(std::uint64_t all_bits) {
+  std::size_t unit = 16;
+  while ((all_bits & (unit - 1)) != 0) unit /= 2;
+  return unit;
+}
+
+/// As many packed blocks, one behind the other.
+void lay_out(std::vector<Block>& packed, const Block* blocks, int count, std::byte* memory) {
+  packed.assign(blocks, blocks + count);
+  for (Block& block : packed) {
+    block.data = memory;
+    memory += block.bytes;
+  }
+}
+
+}  // namespace
+
+std::size_t PackedCall::Side::table_at() const {
+  return device::divide_up(bytes, kAlignment) * kAlignment;
+}
+
+/// Of a side of so many bytes. Each entry of the list is looked up: a type may refer to several buffers.
+bool PackedCall::find_rows(Side& side, const device::Packer* packer, std::size_t bytes) {
+  PackedRows* list = nullptr;
+  std::size_t number = 0;
+  if (packer->list_rows == nullptr || !packer->list_rows(packer->context, kMostEntries, &list, &number))
+    return false;
+  const std::unique_ptr<PackedRows, decltype(&std::free)> owned(list, &std::free);
+  side.rows.assign(list, list + number);
+  side.bytes = 0;
+  std::uint64_t bits = 0;
+  const device::cuda::Driver& driver = process_.staging()->driver();
+  for (const PackedRows& rows : side.rows) {
+    side.bytes += rows.row_bytes * rows.rows;
+    bits |= reinterpret_cast<std::uintptr_t>(rows.first) | static_cast<std::uint64_t>(rows.distance) |
+            rows.packed | rows.packed_distance | rows.row_bytes;
+    const std::optional<Owner> owner = driver.owner_of(rows.first);
+    if (!owner || (owner_ && (owner_->device != owner->device || owner_->context != owner->context)))
+      return false;
+    owner_ = owner;
+  }
+  side.unit = unit_of(bits);
+  return side.bytes == bytes;
+}
+
+void PackedCall::take_memory(Side& side) {
+  if (!side.rows.empty())
+    side.memory.make_room(gpu_, side.table_at() + side.rows.size() * sizeof(PackedRows));
+}
+
+const device::Call* PackedCall::prepare(const device::Call& call, int rank, int ranks) {
+  if ((call.in_packer == nullptr && call.out_packer == nullptr) || call.owns_its_block) return nullptr;
+  const loom_significance* const row = loom_significance_of(static_cast<int>(call.collective));
+  const loom_role role = loom_role_of(rank, call.root);
+  const bool listed = device::lists_blocks(call.collective);
+  const auto number = [&](loom_side side) { return loom_blocks_of(row, side, role, ranks); };
+  const auto bytes_of = [&](loom_side side, const Block* blocks) {
+    if (!listed) return static_cast<std::size_t>(number(side)) * call.bytes();
+    std::size_t bytes = 0;
+    for (const Block& block : std::span(blocks, static_cast<std::size_t>(number(side)))) bytes += block.bytes;
+    return bytes;
+  };
+  in_.rows.clear();
+  out_.rows.clear();
+  owner_.reset();
+  const bool packs_in = call.in_packer != nullptr && number(LOOM_IN) > 0,
+             packs_out = call.out_packer != nullptr && number(LOOM_OUT) > 0;
+  call_ = call;
+  call_.in_packer = call_.out_packer = nullptr;
+  try {
+    if (packs_in && !find_rows(in_, call.in_packer, bytes_of(LOOM_IN, call.in_blocks))) return nullptr;
+    if (packs_out && !find_rows(out_, call.out_packer, bytes_of(LOOM_OUT, call.out_blocks))) return nullptr;
+    if (!owner_) return &call_;  // no bytes
+    if (!gpu_ || !gpu_->is_alive() || !gpu_->is_of(*owner_)) {
+      stream_.reset();
+      gpu_ = process_.gpu(*owner_);
+      stream_ = std::make_unique<GpuStream>(*gpu_);
+      stream_->prepare_combine({}, device::Type::kUint8);
+    }
+    take_memory(in_);
+    take_memory(out_);
+    if (packs_in) {
+      call_.in = in_.memory.memory();
+      if (listed) lay_out(in_.blocks, call.in_blocks, number(LOOM_IN), in_.memory.memory());
+      if (listed) call_.in_blocks = in_.blocks.data();
+    }
+    if (packs_out) {
+      call_.out = out_.memory.memory();
+      if (listed) lay_out(out_.blocks, call.out_blocks, number(LOOM_OUT), out_.memory.memory());
+      if (listed) call_.out_blocks = out_.blocks.data();
+    }
+  } catch (const std::exception&) {  // no memory, or no kernel: who stages the buffers finds out again
+    stream_.reset();
+    gpu_.reset();
+    return nullptr;
+  }
+  return &call_;
+}
+
+void PackedCall::move(bool packs) {
+  Side& side = packs ? in_ : out_;
+  if (!stream_ || (in_.rows.empty() && out_.rows.empty())) return;
+  if (packs) stream_->follow_program();
+  if (side.rows.empty()) return;
+  std::byte* const table = side.memory.memory() + side.table_at();
+  stream_->copy(table, side.rows.data(), side.rows.size() * sizeof(PackedRows));
+  stream_->move_rows(packs,
+                     {.table = reinterpret_cast<const PackedRows*>(table),
+                      .entries = static_cast<int>(side.rows.size()),
+                      .unit = side.unit,
+                      .packed = side.memory.memory()},
+                     side.bytes);
+  stream_->synchronize();
+}
+
+}  // namespace loom
