@@ -138,7 +138,7 @@ int main(int argc, char** argv) {
     const std::string no_gpu = loom::mpi::why_no_gpu(memory == "device", MPI_COMM_WORLD);
     if (!no_gpu.empty()) throw CLI::ValidationError("--memory", no_gpu);
     const double hidden = run(mib, repetitions, loom::mpi::memory_named(memory), rank);
-    exit_code = rank == 0 && hidden < least ? 1 : 0;
+    exit_code = rank == 0 && !(hidden >= least) ? 1 : 0;
   } catch (const CLI::ParseError& error) {
     std::ostringstream text;
     exit_code = app.exit(error, text, text) == 0 ? 0 : 2;  // all ranks read the same arguments

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <utility>
 
 #include "component/execute/device_pieces.hpp"
@@ -67,11 +68,12 @@ bool DeviceCalls::is_possible(const device::Call& call) const {
 bool DeviceCalls::may_carry(const device::Call& call) {
   if (!is_possible(call)) return false;
   const auto may = [&](Algorithm algorithm) { return may_carry_by(algorithm, call); };
-  if (algorithm_for(call, may) == Algorithm::kStaged) return false;
+  const Algorithm algorithm = algorithm_for(call, may);
+  if (algorithm == Algorithm::kStaged) return false;
   const int ranks = member_.group->wiring.shape.ranks;
   const std::size_t bytes = device::shared_bytes(call, ranks);
   return member_.group->tune.has_rule_on_devices(call.collective,
-                                                 whole_message(call.collective, ranks, bytes)) ||
+                                                 whole_message(call.collective, ranks, bytes), algorithm) ||
          questions_.of(call.collective, bytes).asks();
 }
 
@@ -121,19 +123,18 @@ void DeviceCalls::explain(Algorithm leader, const device::Call& call, bool probe
 }
 
 /// Once, why a call is staged although some ranks have their buffers on GPUs.
-void DeviceCalls::explain_mixed(const device::Call& call, std::optional<std::uint64_t> without) {
-  if (!without || !member_.tells(1) || told_mixed_) return;
+void DeviceCalls::explain_mixed(const device::Call& call, std::uint64_t without) {
+  if (without == 0 || !member_.tells(1) || told_mixed_) return;
   const int ranks = member_.bootstrap.size(), counted = std::min(ranks, 64);
-  if (std::popcount(*without) >= counted) return;  // a call on host memory
+  if (std::popcount(without) >= counted) return;  // a call on host memory
   told_mixed_ = true;
-  const int first = std::countr_zero(*without);
   without_failing([&] {
-    maker_.say(
-        kStagedCalls,
-        fmt::format("In this {}, buffers of rank {}{} are on the host, on another GPU than the rank's links, "
-                    "or have gaps. Others are on GPUs.",
-                    name_of(call.collective), first, std::popcount(*without) > 1 ? " and of others" : "")
-            .c_str());
+    maker_.say(kStagedCalls,
+               fmt::format("In this {}, a buffer of rank {}{} is on the host, on another GPU than the rank's "
+                           "links, or in pieces that are not packed. Those of other ranks are on GPUs.",
+                           name_of(call.collective), std::countr_zero(without),
+                           std::popcount(without) > 1 ? " and of others" : "")
+                   .c_str());
   });
 }
 
@@ -149,13 +150,13 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& given) {
   // Kernels carry no note of their call. So calls that differ go through the host, which finds out how.
   // Else CPUs would reduce. Data that only move are as fast through the host.
   if (!fits) owner = device::is_reduction(call.collective) ? owner_by_copies(call) : std::nullopt;
-  const std::optional<std::uint64_t> on_host = execution_.who_lacks(owner ? note_of(call, ranks) : 0, fits);
-  const bool everywhere = on_host && *on_host == 0;
+  const auto [alike, lacking] = execution_.who_lacks(owner ? note_of(call, ranks) : 0, fits);
+  const bool everywhere = alike && lacking == 0;
   // Less is copied where the few have other memory than the many.
-  const bool on_most = on_host && 2 * std::popcount(*on_host) < ranks;
+  const bool on_most = alike && 2 * std::popcount(lacking) < ranks;
   questions_.of(call.collective, device::shared_bytes(call, ranks)).answered(on_most);
   if (!on_most) {
-    explain_mixed(call, on_host);
+    explain_mixed(call, lacking);
     return {};
   }
   if (links_.gpu_state == LinkState::kNotMade)
@@ -178,14 +179,34 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& given) {
   Operation operation{call, algorithm};
   if (!fits)
     operation.executor.emplace<device::cuda::ZeroCopyExecutor>(*links_.gpus, call, true).bounce_all();
-  if (packed != nullptr) packed_call_.pack();
+  if (packed != nullptr) {
+    packed_call_.pack();
+    wait_for_packing();
+  }
   const bool goes_elsewhere = elsewhere > 0 && is_by_kernel(algorithm);
   if (goes_elsewhere) operation.call.out = elsewhere_.memory();
   execution_.drive(operation);
   if (goes_elsewhere) elsewhere_.copy_to(call.out, elsewhere);
-  if (packed != nullptr) packed_call_.unpack();
+  if (packed != nullptr) {
+    packed_call_.unpack();
+    wait_for_packing();
+  }
   call_ended();
   return algorithm;
+}
+
+/// What the program has put into the default stream before takes as long as it takes.
+void DeviceCalls::wait_for_packing() {
+  device::Waiter waiter(execution_.wait_policy());
+  auto last = std::chrono::steady_clock::now();
+  constexpr std::chrono::milliseconds kBetween{100};
+  while (!packed_call_.is_done()) {
+    waiter.pause();
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last < kBetween) continue;
+    last = now;
+    waiter.moved();
+  }
 }
 
 void DeviceCalls::call_ended() noexcept {

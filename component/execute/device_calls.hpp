@@ -90,7 +90,8 @@ class DeviceCalls {
   double us_of(const device::Call& call, Algorithm algorithm);
   bool can_carry(Algorithm algorithm, const device::Call& call);
   void explain(Algorithm leader, const device::Call& call, bool probes);
-  void explain_mixed(const device::Call& call, std::optional<std::uint64_t> without);
+  void explain_mixed(const device::Call& call, std::uint64_t without);
+  void wait_for_packing();
   Window* window_of(const device::Call& call, Algorithm algorithm);
   bool prepare(Algorithm algorithm, const device::Call& call);
   bool load_everywhere(bool by_kernel, std::optional<device::Op> op, device::Type type);

@@ -155,7 +155,9 @@ bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
             ? "They would not keep the order that coll_loom_reproducible asks for."
             : "Ranks share a GPU without MPS, or MPS leaves them too few multiprocessors.");
   if (!wanted) {
-    say(kStagedCalls, "coll_loom_tune leaves calls to no other algorithm on GPUs.");
+    say(kStagedCalls, facts.size() > device::cuda::ZeroCopyLinks::kMostRanks
+                          ? "zero_copy is for 16 ranks at the most."
+                          : "coll_loom_tune leaves calls to no other algorithm on GPUs.");
     return false;
   }
   if (wanted->has_kernels()) wanted->kernels.may_ll128 = may_ll128(facts);

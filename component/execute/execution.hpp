@@ -48,9 +48,11 @@ class Execution {
   std::uint64_t largest(std::uint64_t mine);
   /// Whether it is the same on all ranks, and not 0.
   bool all_have(std::uint64_t word);
-  /// Which ranks, a bit for each (the 64th and later ones share one), do not have it so, if all have the same
-  /// word, which is not 0; else nothing.
-  std::optional<std::uint64_t> who_lacks(std::uint64_t word, bool here);
+  struct Lacking {
+    bool alike;           ///< all ranks have the same word, which is not 0
+    std::uint64_t ranks;  ///< a bit for each that does not have it so; the 64th and later ones share one
+  };
+  Lacking who_lacks(std::uint64_t word, bool here);
   /// Whether it is so here on all ranks; the same answer to all.
   bool holds_everywhere(bool here) { return largest(here ? 0 : 1) == 0; }
   /// The lowest rank where it is not so, told to all; nothing: there is none. Ranks that have only `heard` of

@@ -19,6 +19,7 @@ class GpuBuffer {
   /// Throws what Gpu throws.
   void make_room(const std::shared_ptr<device::cuda::Gpu>& gpu, std::size_t bytes);
   std::byte* memory() const noexcept { return memory_; }
+  std::size_t bytes() const noexcept { return bytes_; }
   /// To the result's place, on the same GPU; complete on return.
   void copy_to(std::byte* place, std::size_t bytes) { gpu_->copy(place, memory_, bytes); }
 

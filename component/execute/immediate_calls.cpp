@@ -93,13 +93,12 @@ bool Execution::all_have(std::uint64_t word) {
   return word != 0 && words[0] == word && words[1] == ~word;
 }
 
-std::optional<std::uint64_t> Execution::who_lacks(std::uint64_t word, bool here) {
+Execution::Lacking Execution::who_lacks(std::uint64_t word, bool here) {
   const std::uint64_t bit = std::uint64_t{1} << std::min(member_.rank, 63);
   // Words that are the same have no bit in common with their complement; 0 stands for one that none has.
   std::array words{word != 0 ? word : ~word, ~word, here ? 0 : bit};
   combine(device::Op::kBor, words);
-  if ((words[0] & words[1]) != 0) return {};
-  return words[2];
+  return {(words[0] & words[1]) == 0, words[2]};
 }
 
 void Execution::fail_immediate() const {

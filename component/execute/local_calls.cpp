@@ -51,8 +51,16 @@ bool LocalCalls::copy(const device::Call& call) {
   if (!for_all_pieces(call, 0, 1, take)) return false;
   const device::cuda::Driver& driver = process_.staging()->driver();
   std::optional<Owner> owner;
-  for (const Piece& piece : {operand, result})
-    if (!owner && piece.bytes > 0) owner = driver.owner_of(piece.data);
+  try {
+    for (const Piece& piece : {operand, result}) {
+      const std::optional<Owner> found = piece.bytes > 0 ? driver.owner_of(piece.data) : std::nullopt;
+      if (found && owner && (found->device != owner->device || found->context != owner->context))
+        return false;
+      if (found) owner = found;
+    }
+  } catch (const Error&) {  // who stages the buffer finds out again, and says so
+    return false;
+  }
   if (!owner) return false;
   const bool copies = call.collective != device::Collective::kExscan && !call.owns_its_block &&
                       result.bytes > 0 && operand.bytes > 0 && operand.data != result.data;

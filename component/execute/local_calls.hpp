@@ -27,8 +27,8 @@ class LocalCalls {
   /// inout = in op inout, of `count` contiguous elements. False: not both buffers are on one GPU, or it has
   /// no such kernel.
   bool reduce(const std::byte* in, std::byte* inout, std::size_t count, device::Op op, device::Type type);
-  /// A single rank's call: the operand becomes the result. False: no buffer is on a GPU, one has gaps, or the
-  /// operand is longer than the result.
+  /// A single rank's call: the operand becomes the result. False: no buffer is on a GPU, they are on two, one
+  /// has gaps, or the operand is longer than the result.
   bool copy(const device::Call& call);
 
  private:

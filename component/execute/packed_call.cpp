@@ -1,5 +1,6 @@
 #include "component/execute/packed_call.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <span>
@@ -36,39 +37,93 @@ void lay_out(std::vector<Block>& packed, const Block* blocks, int count, std::by
   }
 }
 
+/// Kernels divide entries by their rows: long ones are cut.
+void add_rows(std::vector<PackedRows>& to, const PackedRows& rows) {
+  constexpr std::size_t kLong = 16384, kCut = 8192;
+  if (rows.row_bytes <= kLong || to.size() + 2 * rows.rows > kMostEntries) {
+    to.push_back(rows);
+    return;
+  }
+  const std::size_t whole = rows.row_bytes / kCut, rest = rows.row_bytes % kCut;
+  for (std::size_t row = 0; row < rows.rows; ++row) {
+    char* const first = rows.first + static_cast<std::ptrdiff_t>(row) * rows.distance;
+    const std::size_t packed = rows.packed + row * rows.packed_distance;
+    to.push_back({first, kCut, packed, kCut, kCut, whole});
+    if (rest > 0) to.push_back({first + whole * kCut, 0, packed + whole * kCut, rest, rest, 1});
+  }
+}
+
 }  // namespace
 
 std::size_t PackedCall::Side::table_at() const {
   return device::divide_up(bytes, kAlignment) * kAlignment;
 }
 
-/// Of a side of so many bytes. Each entry of the list is looked up: a type may refer to several buffers.
+std::size_t PackedCall::Side::room() const {
+  return rows.empty() ? 0 : table_at() + rows.size() * sizeof(PackedRows);
+}
+
+/// A type may refer to several buffers, and rows at equal distances may be of several, too. Memory of GPUs
+/// has addresses in pieces of 2 MiB, so that between two of its rows nothing else can hide from a look at
+/// each MiB.
+bool PackedCall::is_on_one_gpu(const PackedRows& rows) {
+  constexpr std::size_t kApart = std::size_t{1} << 20;
+  const device::cuda::Driver& driver = process_.staging()->driver();
+  const std::size_t distance = static_cast<std::size_t>(rows.distance < 0 ? -rows.distance : rows.distance);
+  const std::size_t step = std::max<std::size_t>(1, distance == 0 ? rows.rows : kApart / distance);
+  for (std::size_t row = 0; row < rows.rows;
+       row = row + 1 == rows.rows ? rows.rows : std::min(row + step, rows.rows - 1)) {
+    const std::optional<Owner> owner =
+        driver.owner_of(rows.first + static_cast<std::ptrdiff_t>(row) * rows.distance);
+    if (!owner || (owner_ && (owner_->device != owner->device || owner_->context != owner->context)))
+      return false;
+    owner_ = owner;
+  }
+  return true;
+}
+
+/// Of a side of so many bytes.
 bool PackedCall::find_rows(Side& side, const device::Packer* packer, std::size_t bytes) {
   PackedRows* list = nullptr;
   std::size_t number = 0;
   if (packer->list_rows == nullptr || !packer->list_rows(packer->context, kMostEntries, &list, &number))
     return false;
   const std::unique_ptr<PackedRows, decltype(&std::free)> owned(list, &std::free);
-  side.rows.assign(list, list + number);
   side.bytes = 0;
   std::uint64_t bits = 0;
-  const device::cuda::Driver& driver = process_.staging()->driver();
-  for (const PackedRows& rows : side.rows) {
+  for (const PackedRows& rows : std::span(list, number)) {
+    if (!is_on_one_gpu(rows)) return false;
     side.bytes += rows.row_bytes * rows.rows;
     bits |= reinterpret_cast<std::uintptr_t>(rows.first) | static_cast<std::uint64_t>(rows.distance) |
             rows.packed | rows.packed_distance | rows.row_bytes;
-    const std::optional<Owner> owner = driver.owner_of(rows.first);
-    if (!owner || (owner_ && (owner_->device != owner->device || owner_->context != owner->context)))
-      return false;
-    owner_ = owner;
+    add_rows(side.rows, rows);
   }
   side.unit = unit_of(bits);
   return side.bytes == bytes;
 }
 
+/// Of owner_. False: it takes no kernels.
+bool PackedCall::use_gpu() {
+  if (gpu_ && gpu_->is_alive() && gpu_->is_of(*owner_)) return !refused_;
+  stream_.reset();
+  gpu_ = process_.gpu(*owner_);
+  stream_ = std::make_unique<GpuStream>(*gpu_);
+  refused_ = true;
+  stream_->prepare_combine({}, device::Type::kUint8);
+  refused_ = false;
+  return true;
+}
+
+/// Most of it is for the links of this communicator and of later ones.
+bool PackedCall::has_room() const {
+  std::size_t more = 0;
+  for (const Side* side : {&in_, &out_})
+    if (side->room() > side->memory.bytes()) more += side->room();
+  return more <= gpu_->room() / 4;
+}
+
 void PackedCall::take_memory(Side& side) {
-  if (!side.rows.empty())
-    side.memory.make_room(gpu_, side.table_at() + side.rows.size() * sizeof(PackedRows));
+  if (side.room() > 0) side.memory.make_room(gpu_, side.room());
 }
 
 const device::Call* PackedCall::prepare(const device::Call& call, int rank, int ranks) {
@@ -85,6 +140,7 @@ const device::Call* PackedCall::prepare(const device::Call& call, int rank, int 
   };
   in_.rows.clear();
   out_.rows.clear();
+  moves_ = false;
   owner_.reset();
   const bool packs_in = call.in_packer != nullptr && number(LOOM_IN) > 0,
              packs_out = call.out_packer != nullptr && number(LOOM_OUT) > 0;
@@ -94,12 +150,7 @@ const device::Call* PackedCall::prepare(const device::Call& call, int rank, int 
     if (packs_in && !find_rows(in_, call.in_packer, bytes_of(LOOM_IN, call.in_blocks))) return nullptr;
     if (packs_out && !find_rows(out_, call.out_packer, bytes_of(LOOM_OUT, call.out_blocks))) return nullptr;
     if (!owner_) return &call_;  // no bytes
-    if (!gpu_ || !gpu_->is_alive() || !gpu_->is_of(*owner_)) {
-      stream_.reset();
-      gpu_ = process_.gpu(*owner_);
-      stream_ = std::make_unique<GpuStream>(*gpu_);
-      stream_->prepare_combine({}, device::Type::kUint8);
-    }
+    if (!use_gpu() || !has_room()) return nullptr;
     take_memory(in_);
     take_memory(out_);
     if (packs_in) {
@@ -113,8 +164,6 @@ const device::Call* PackedCall::prepare(const device::Call& call, int rank, int 
       if (listed) call_.out_blocks = out_.blocks.data();
     }
   } catch (const std::exception&) {  // no memory, or no kernel: who stages the buffers finds out again
-    stream_.reset();
-    gpu_.reset();
     return nullptr;
   }
   return &call_;
@@ -122,9 +171,9 @@ const device::Call* PackedCall::prepare(const device::Call& call, int rank, int 
 
 void PackedCall::move(bool packs) {
   Side& side = packs ? in_ : out_;
-  if (!stream_ || (in_.rows.empty() && out_.rows.empty())) return;
-  if (packs) stream_->follow_program();
-  if (side.rows.empty()) return;
+  moves_ = !side.rows.empty();
+  if (packs && (moves_ || !out_.rows.empty())) stream_->follow_program();
+  if (!moves_) return;
   std::byte* const table = side.memory.memory() + side.table_at();
   stream_->copy(table, side.rows.data(), side.rows.size() * sizeof(PackedRows));
   stream_->move_rows(packs,
@@ -133,7 +182,6 @@ void PackedCall::move(bool packs) {
                       .unit = side.unit,
                       .packed = side.memory.memory()},
                      side.bytes);
-  stream_->synchronize();
 }
 
 }  // namespace loom

@@ -26,10 +26,12 @@ class PackedCall {
   /// has gaps, or they have to be staged. These have to: buffers on the host or on several GPUs, in very many
   /// pieces, with a block that is in place already, or with blocks whose lengths do not match.
   const device::Call* prepare(const device::Call& call, int rank, int ranks);
-  /// Before and after the call that prepare() has returned last. The former begins after what the program has
-  /// put into the legacy default stream; both are done on return. They throw Error.
+  /// Before and after the call that prepare() has returned last: begin, after what the program has put into
+  /// the legacy default stream; done when is_done() says so. Of a block that came short, which is an error of
+  /// the program, the rest is what lay there before. All throw Error.
   void pack() { move(true); }
   void unpack() { move(false); }
+  bool is_done() const { return !moves_ || stream_->is_idle(); }
 
  private:
   struct Side {
@@ -39,9 +41,13 @@ class PackedCall {
     GpuBuffer memory;  ///< the packed buffer, and behind it the table of rows
 
     std::size_t table_at() const;
+    std::size_t room() const;
   };
 
   bool find_rows(Side& side, const device::Packer* packer, std::size_t bytes);
+  bool is_on_one_gpu(const device::cuda::PackedRows& rows);
+  bool use_gpu();
+  bool has_room() const;
   void take_memory(Side& side);
   void move(bool packs);
 
@@ -51,6 +57,8 @@ class PackedCall {
   std::optional<device::cuda::Owner> owner_;
   std::shared_ptr<device::cuda::Gpu> gpu_;
   std::unique_ptr<device::cuda::GpuStream> stream_;  ///< on it
+  bool refused_ = false;                             ///< the GPU takes no kernels
+  bool moves_ = false;                               ///< something is in the stream
 };
 
 }  // namespace loom

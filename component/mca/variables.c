@@ -150,8 +150,8 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .help =
          "Bytes of page-locked host memory that a process keeps for copies of buffers on GPUs. Calls that "
          "need more use memory that is not locked, which is slower; long blocking ones copy through 2 MiB "
-         "of it. It is also the most memory of each GPU that links between GPUs take: the calls of "
-         "communicators that get none go through the host"},
+         "of it. It is also the most memory of each GPU that loom takes: the calls of communicators whose "
+         "links get none go through the host, and buffers with gaps are packed in a quarter of what is left"},
     /* An estimate, not measured: at this size the overlap saves as much as two streams cost to make. */
     {.name = "overlap_bytes",
      .type = COLL_LOOM_SIZE,

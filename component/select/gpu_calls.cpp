@@ -53,7 +53,7 @@ bool probes_staging(Algorithm algorithm, const Conditions& conditions, Collectiv
   // A rule asks for other kernels.
   const bool knows_size = !device::lists_blocks(collective) || collective == Collective::kAllGatherV;
   return knows_size && (algorithm == Algorithm::kKernel || algorithm == Algorithm::kZeroCopy) &&
-         may_pay_to_stage(conditions, collective, bytes, us, tune);
+         may_pay_to_stage(conditions, collective, bytes, us, tune, algorithm);
 }
 
 std::string_view reason_on_gpus(Algorithm algorithm, Collective collective, std::size_t whole_bytes,

@@ -98,9 +98,10 @@ std::optional<double> staged_us(const Conditions& conditions, Collective collect
 }
 
 bool may_pay_to_stage(const Conditions& conditions, Collective collective, std::size_t bytes,
-                      double kernel_us, const Tune& tune) {
+                      double kernel_us, const Tune& tune, Algorithm on_gpus) {
   const std::size_t all = whole_message(collective, conditions.shape.ranks, bytes);
-  if (conditions.oversubscribed || tune.has_rule_on_devices(collective, all) || !tune.probes(collective, all))
+  if (conditions.oversubscribed || tune.has_rule_on_devices(collective, all, on_gpus) ||
+      !tune.probes(collective, all))
     return false;
   const std::optional<double> us = staged_us(conditions, collective, bytes, true, tune);
   return us && *us <= kProbeMargin * kernel_us;

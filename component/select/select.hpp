@@ -41,7 +41,7 @@ std::optional<double> staged_us(const Conditions& conditions, device::Collective
 /// For a call whose buffers lie on GPUs on all ranks, where it is predicted to take kernel_us: whether
 /// staging it may be as fast on this machine, so that only a probe tells.
 bool may_pay_to_stage(const Conditions& conditions, device::Collective collective, std::size_t bytes,
-                      double kernel_us, const Tune& tune);
+                      double kernel_us, const Tune& tune, Algorithm on_gpus);
 /// Why choose() answers as it does: half a sentence for users.
 std::string reason_of(const Conditions& conditions, device::Collective collective, std::size_t bytes,
                       bool may_wait, const Tune& tune);

@@ -394,6 +394,11 @@ int Gpu::device() const {
   return device;
 }
 
+std::uint64_t Gpu::room() const {
+  const std::lock_guard lock(mutex_);
+  return most_bytes_ - used_;
+}
+
 GpuFacts Gpu::facts() const {
   GpuFacts facts;
   const int device = this->device();
@@ -402,10 +407,7 @@ GpuFacts Gpu::facts() const {
     int value = 0;
     return functions_->get_attribute(&value, which, device) == kSuccess ? value : if_unknown;
   };
-  {
-    const std::lock_guard lock(mutex_);
-    facts.room = most_bytes_ - used_;
-  }
+  facts.room = room();
   facts.multiprocessors = attribute(kMultiprocessorCount, 0);
   facts.capability = 10 * attribute(kCapabilityMajor, 0) + attribute(kCapabilityMinor, 0);
   if (functions_->get_bus_id(facts.bus_id.data(), static_cast<int>(facts.bus_id.size()), device) != kSuccess)

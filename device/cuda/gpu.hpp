@@ -91,6 +91,8 @@ class Gpu {
   /// Of collective_kernel(): blocks that the GPU holds at once where nothing else is on it.
   unsigned resident_blocks(std::optional<Op> op, Type type);
   GpuFacts facts() const;
+  /// Bytes that this process may still allocate there.
+  std::uint64_t room() const;
 
   /// Whether MPI defines the operation on the type, and a GPU has the type.
   static bool supports(Op op, Type type) noexcept;

@@ -117,6 +117,7 @@ void GpuStream::combine(std::optional<Op> op, Type type, const CombineArgs& args
 }
 
 void GpuStream::move_rows(bool packs, const PackArgs& args, std::size_t bytes) {
+  static_assert(kCombineThreads == 512, "move_units() has at most 2^9 columns");
   const std::size_t wanted =
       std::clamp<std::size_t>(divide_up(bytes / args.unit, std::size_t{kCombineThreads}), 1, kMostBlocks);
   // Each row of the table by a power of two of them.

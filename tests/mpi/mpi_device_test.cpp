@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -295,9 +296,11 @@ void copy_no_more_than_the_message() {
   staged();
   const std::uint64_t before = staged();
   MPI_Bcast(buffer.at(), 40, apart, 0, MPI_COMM_WORLD);
-  // Open MPI itself ends a bcast to nobody.
-  require(staged() - before == (ranks > 1 ? 40 * 60 * 4 : 0),
-          "a bcast copies other bytes than those of the message");
+  // Open MPI itself ends a bcast to nobody. Without the rule it stays on the device.
+  const char* const rules = std::getenv("OMPI_MCA_coll_loom_tune");
+  const bool is_staged = rules != nullptr && std::strcmp(rules, "all:staged") == 0;
+  require(staged() - before == (is_staged && ranks > 1 ? 40 * 60 * 4 : 0),
+          "a bcast copies other bytes to the host than those of the message");
   buffer.is([](int i) { return i % 777 < 147 && i % 777 % 5 < 2 ? 0 : rank; }, "a bcast of pairs is wrong");
   MPI_Type_free(&apart);
   MPI_Type_free(&pairs);

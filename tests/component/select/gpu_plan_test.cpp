@@ -74,7 +74,7 @@ TEST(GpuPlan, IsWhatThePluginPutsTogether) {
           EXPECT_EQ(text_of(call.kernel->way), text_of(way)) << name << " " << all;
           EXPECT_EQ(call.kernel->way.algorithm, way.algorithm);
         }
-        EXPECT_EQ(call.probes, may_pay_to_stage(one_host(), collective, bytes, call.us, {}));
+        EXPECT_EQ(call.probes, may_pay_to_stage(one_host(), collective, bytes, call.us, {}, call.algorithm));
         ASSERT_TRUE(call.runner_up);
         EXPECT_GE(call.runner_up->us, call.us);
       }

@@ -389,13 +389,14 @@ TEST(BuffersOnGpus, AreStagedAtTimesWhereThatMayPay) {
   const auto may_pay = [](double kernel_us, std::size_t bytes, const char* tune = "",
                           bool shares_cpus = false) {
     return may_pay_to_stage({.shape = {4, 1, 4}, .oversubscribed = shares_cpus}, Collective::kAllreduce,
-                            bytes, kernel_us, Tune::parse(tune, "test"));
+                            bytes, kernel_us, Tune::parse(tune, "test"), Algorithm::kKernel);
   };
   // 4 MiB over PCIe, and over NVLink; copies of short messages take about as long as two launches.
   EXPECT_TRUE(may_pay(700, 4 << 20));
   EXPECT_FALSE(may_pay(40, 4 << 20));
   EXPECT_TRUE(may_pay(8, 8));
   EXPECT_FALSE(may_pay(700, 4 << 20, "all:kernel"));
+  EXPECT_TRUE(may_pay(700, 4 << 20, "all:zero_copy"));  // which cannot be met
   EXPECT_FALSE(may_pay(700, 4 << 20, "all:table"));
   EXPECT_FALSE(may_pay(700, 4 << 20, "", true));  // times tell nothing
   EXPECT_TRUE(may_pay(700, 4 << 20, "bcast:kernel"));

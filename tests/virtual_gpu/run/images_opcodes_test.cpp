@@ -24,7 +24,9 @@ TEST(OpcodesOfImages, ComputeWithIntegers) {
          {"or.b32 %r0, %r1, %r2;", {0xf0000000, 0xf}, 0xf000000f},
          {"xor.b16 %h0, %h1, %h2;", {0xffff, 0x0ff0}, 0xf00f},
          {"xor.b64 %d0, %d1, %d2;", {kMinus1, 0xff}, 0xffffffffffffff00},
+         {"not.b64 %d0, %d1;", {0xff}, 0xffffffffffffff00},
          {"shr.u16 %h0, %h1, 8;", {0x8180}, 0x81},
+         {"shr.b64 %d0, %d1, 8;", {kMinus1}, 0x00ffffffffffffff},
          {"max.s32 %r0, %r1, %r2;", {0xffffffff, 1}, 1},
          {"max.s64 %d0, %d1, %d2;", {kMinus1, 1}, 1},
          {"max.u16 %h0, %h1, %h2;", {0x8000, 1}, 0x8000},
@@ -63,6 +65,8 @@ TEST(OpcodesOfImages, Compare) {
          {"setp.gt.f32 %q0, %f1, %f2;", {kNan, kOne}, 0},
          {"setp.gt.s32 %q0, %r1, %r2;", {1, 0xffffffff}, 1},
          {"setp.gt.s32 %q0, %r1, %r2;", {1, 1}, 0},
+         {"setp.gt.s64 %q0, %d1, %d2;", {1, kMinus1}, 1},
+         {"setp.gt.s64 %q0, %d1, %d2;", {kMinus1, 1}, 0},
          {"setp.gt.u16 %q0, %h1, %h2;", {0xffff, 1}, 1},
          {"setp.gt.u16 %q0, %h1, %h2;", {1, 0xffff}, 0},
          {"setp.gt.u64 %q0, %d1, %d2;", {kMinus1, 1}, 1},
@@ -189,6 +193,7 @@ void add_forms(std::string text, std::set<std::string>& forms) {
         is_lower(word[0]) && word.find_first_of(":,") == word.npos && !word.starts_with("param");
     if (is_instruction) forms.insert(word);
     if (!is_instruction || !(words >> word >> word) || word[0] != '%' || !is_lower(word[1])) continue;
+    if (word.ends_with(',')) word.pop_back();
     if (!registers.contains(word) &&
         std::ranges::none_of(word, [](unsigned char c) { return std::isdigit(c) != 0; }))
       forms.insert(word.substr(1));
