@@ -204,7 +204,8 @@ TEST_F(CudaKernels, PackRowsThatLieApart) {
   GpuStream stream(gpu);
   std::mt19937 random(7);
   for (const std::size_t unit : {1UL, 2UL, 4UL, 8UL, 16UL})
-    for (const int entries : {1, 3, 200, 1500}) {
+    for (const int entries :
+         unit == 8 ? std::vector{1500} : std::vector{1, 3, 50}) {  // more than blocks, and fewer
       Apart apart(entries, unit, random);
       const Bytes values = steps::elements<std::uint8_t>(apart.bytes, 3), nothing(apart.packed),
                   untouched = steps::elements<std::uint8_t>(apart.bytes, 4);
