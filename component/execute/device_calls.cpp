@@ -253,8 +253,7 @@ std::optional<Owner> DeviceCalls::gpu_of(const device::Call& call) const {
   const auto is_there = [&](const Piece& piece) {
     if (piece.bytes == 0) return true;
     const std::optional<Owner> found = member_.process.staging()->driver().owner_of(piece.data);
-    if (!found || (owner && (found->device != owner->device || found->context != owner->context)))
-      return false;
+    if (!found || (owner && *found != *owner)) return false;
     owner = found;
     return true;
   };

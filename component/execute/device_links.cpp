@@ -154,10 +154,11 @@ bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
         member_.group->reproducible
             ? "They would not keep the order that coll_loom_reproducible asks for."
             : "Ranks share a GPU without MPS, or MPS leaves them too few multiprocessors.");
-  if (!wanted) {
-    say(kStagedCalls, facts.size() > device::cuda::ZeroCopyLinks::kMostRanks
-                          ? "zero_copy is for 16 ranks at the most."
-                          : "coll_loom_tune leaves calls to no other algorithm on GPUs.");
+  if (!wanted) {  // as all ranks see: one says so
+    if (member_.tells(1))
+      say(kStagedCalls, facts.size() > device::cuda::ZeroCopyLinks::kMostRanks
+                            ? "zero_copy is for 16 ranks at the most."
+                            : "coll_loom_tune leaves calls to no other algorithm on GPUs.");
     return false;
   }
   if (wanted->has_kernels()) wanted->kernels.may_ll128 = may_ll128(facts);
@@ -179,10 +180,15 @@ bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
     tell_room(0, *wanted, room);
   }
   if (!form) {
-    say(kStagedCalls, fmt::format("The links need at least {:.1f} MiB of GPU memory. coll_loom_memory_limit "
-                                  "leaves {:.1f} MiB on the GPU of a rank.",
-                                  in_mib(GpuLinks::least_room(*wanted, ranks)), in_mib(room))
-                          .c_str());
+    if (member_.tells(1))
+      without_failing([&] {
+        say(kStagedCalls,
+            fmt::format(
+                "The links need at least {:.1f} MiB of GPU memory. coll_loom_memory_limit leaves {:.1f} "
+                "MiB on the GPU of a rank.",
+                in_mib(GpuLinks::least_room(*wanted, ranks)), in_mib(room))
+                .c_str());
+      });
     return false;
   }
   const bool ipc = std::ranges::all_of(facts, &GpuFacts::ipc),

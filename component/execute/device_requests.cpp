@@ -194,8 +194,7 @@ bool DeviceCalls::can_set_up_here(const Wanted& wanted) const {
   constexpr std::chrono::milliseconds kPatience{3};
   const device::cuda::Driver& driver = member_.process.staging()->driver();
   const std::optional<Owner> owner = driver.owner_of(wanted.buffer);
-  const bool is_alive =
-      owner && owner->device == wanted.owner.device && owner->context == wanted.owner.context;
+  const bool is_alive = owner && *owner == wanted.owner;
   if (!is_alive && !driver.is_primary(wanted.owner)) return false;
   if (links_.gpus && !links_.gpus->is_alive()) return false;
   const ProgramMark mark(driver, wanted.owner);

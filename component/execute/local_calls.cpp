@@ -32,7 +32,7 @@ bool LocalCalls::reduce(const std::byte* in, std::byte* inout, std::size_t count
   if (!Gpu::supports(op, type)) return false;
   const device::cuda::Driver& driver = process_.staging()->driver();
   const std::optional<Owner> owner = driver.owner_of(inout), other = driver.owner_of(in);
-  if (!owner || !other || other->device != owner->device || other->context != owner->context) return false;
+  if (!owner || !other || *other != *owner) return false;
   const std::lock_guard lock(mutex_);
   if (!use_gpu_of(*owner) || !is_ready(op, type)) return false;
   stream_->follow_program();
@@ -54,8 +54,7 @@ bool LocalCalls::copy(const device::Call& call) {
   try {
     for (const Piece& piece : {operand, result}) {
       const std::optional<Owner> found = piece.bytes > 0 ? driver.owner_of(piece.data) : std::nullopt;
-      if (found && owner && (found->device != owner->device || found->context != owner->context))
-        return false;
+      if (found && owner && *found != *owner) return false;
       if (found) owner = found;
     }
   } catch (const Error&) {  // who stages the buffer finds out again, and says so

@@ -31,6 +31,8 @@ enum class Direction { kToHost, kToDevice };
 struct Owner {
   void* context;  ///< nullptr: no context, as of memory of pools and of virtual mappings
   int device;     ///< ordinal in this process
+
+  bool operator==(const Owner&) const = default;
 };
 
 class Driver {
