@@ -3,13 +3,16 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "component/communicator/requests.hpp"
 #include "component/execute/execution.hpp"
+#include "component/execute/packed_calls.hpp"
 #include "component/links/lane_memory.hpp"
 #include "component/links/links.hpp"
 #include "component/setup/member.hpp"
@@ -33,17 +36,22 @@ class LaneOnGpu {
   void begin_try(Operation& operation) {
     operation.executor.emplace<device::cuda::ZeroCopyExecutor>(gpus_, links_, operation.call, nullptr);
   }
-  /// At a start: the call comes after what the program has enqueued by now. begin() throws what fails here.
+  /// The request's call is that of `packed`.
+  void pack_by(PackedCalls::Lease packed) noexcept { packed_ = std::move(packed); }
+  /// At a start: the call comes after what the program has enqueued by now. advance() throws what fails here.
   void mark_program() noexcept;
-  /// When the request is first advanced after a start. Throws Error.
-  void begin(Operation& operation);
-  /// After the last step of the call.
-  void has_ended() noexcept { after_.reset(); }
+  /// Throws as Execution::advance(), and NotCopied.
+  State advance(Execution& execution, Operation& operation);
 
  private:
+  enum class Phase : std::uint8_t { kFollows, kPacks, kRuns, kUnpacks };
+
   device::cuda::GpuLinks& gpus_;
   const device::cuda::Driver& driver_;
   device::cuda::ZeroCopyLinks links_;
+  Phase phase_ = Phase::kFollows;
+  PackedCalls::Lease packed_;
+  device::cuda::ProgramWait program_wait_;
   std::unique_ptr<device::cuda::ProgramMark> after_;
   std::exception_ptr not_marked_;
 };

@@ -74,7 +74,10 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
   if (kind != LOOM_PERSISTENT && algorithm != Algorithm::kFallback && algorithm != Algorithm::kCopy &&
       device_calls_.may_ask(call))
     on_device = device_calls_.begin(call, algorithm, kind == LOOM_ON_DEVICE);
-  if (kind == LOOM_ON_DEVICE && !on_device) return nullptr;
+  if (kind == LOOM_ON_DEVICE && !on_device) {
+    if (device_calls_.wants_packing()) has_due_ = true;
+    return nullptr;
+  }
   if (kind != LOOM_ON_DEVICE) selector_.explain(algorithm, call, false);
   if (algorithm == Algorithm::kFallback) {
     count(call, {});
@@ -115,6 +118,7 @@ void Communicator::finish_requests_before_call() {
   has_due_ = false;
   try {
     if (device_calls_.wants_set_up()) device_calls_.set_up();
+    if (device_calls_.wants_packing()) device_calls_.make_packing_ready();
   } catch (...) {
     fail_call();
   }
@@ -126,12 +130,10 @@ State Communicator::advance(Request& request) {
   if (abandoned_ || stopping_.load(std::memory_order_relaxed))
     throw Error(ErrorCode::kGivenUp, "This rank has given up an earlier call.");
   if (request.lane) {  // counted here: several threads may start requests
-    const bool has_begun = request.operation.executor.index() != 0;
-    if (request.lane->on_gpu && !has_begun) request.lane->on_gpu->begin(request.operation);
-    const State state = request.lane->execution.advance(request.operation);
-    if (state != State::kDone) return state;
-    count(queued_calls_, request.operation.call, request.operation.algorithm);
-    if (request.lane->on_gpu) request.lane->on_gpu->has_ended();
+    Lane& lane = *request.lane;
+    const State state = lane.on_gpu ? lane.on_gpu->advance(lane.execution, request.operation)
+                                    : lane.execution.advance(request.operation);
+    if (state == State::kDone) count(queued_calls_, request.operation.call, request.operation.algorithm);
     return state;
   }
   if (!request.on_device) return execution_.advance(request.operation);

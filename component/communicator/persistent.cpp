@@ -42,6 +42,7 @@ void ReleaseLane::operator()(Lane* lane) const noexcept {
 
 void LaneOnGpu::mark_program() noexcept {
   not_marked_ = nullptr;
+  phase_ = Phase::kFollows;
   try {
     after_ = std::make_unique<device::cuda::ProgramMark>(driver_, gpus_.gpu().owner());
   } catch (...) {
@@ -49,9 +50,41 @@ void LaneOnGpu::mark_program() noexcept {
   }
 }
 
-void LaneOnGpu::begin(Operation& operation) {
-  if (not_marked_) std::rethrow_exception(not_marked_);
-  operation.executor.emplace<device::cuda::ZeroCopyExecutor>(gpus_, links_, operation.call, after_.get());
+State LaneOnGpu::advance(Execution& execution, Operation& operation) {
+  switch (phase_) {
+    case Phase::kFollows:
+      if (not_marked_) std::rethrow_exception(not_marked_);
+      if (packed_) {
+        gpus_.check_peers();
+        if (!after_->has_passed()) return program_wait_.is_due() ? State::kMoved : State::kBlocked;
+        packed_->pack(after_.get());
+      }
+      phase_ = Phase::kPacks;
+      [[fallthrough]];
+    case Phase::kPacks:
+      if (packed_ && !packed_->is_done()) return State::kBlocked;
+      operation.executor.emplace<device::cuda::ZeroCopyExecutor>(gpus_, links_, operation.call, after_.get());
+      phase_ = Phase::kRuns;
+      [[fallthrough]];
+    case Phase::kRuns:
+      if (const State state = execution.advance(operation); state != State::kDone) return state;
+      after_.reset();
+      if (!packed_) return State::kDone;
+      phase_ = Phase::kUnpacks;
+      try {
+        packed_->unpack();
+        return State::kMoved;
+      } catch (const Error& error) {
+        throw NotCopied(error);
+      }
+    case Phase::kUnpacks:
+      try {
+        return packed_->is_done() ? State::kDone : State::kBlocked;
+      } catch (const Error& error) {
+        throw NotCopied(error);
+      }
+  }
+  throw Error(ErrorCode::kInternal, "A persistent call on GPUs has come nowhere.");
 }
 
 /// A call that has failed leaves its mark, which has gone with the context if that has.
@@ -117,11 +150,13 @@ std::unique_ptr<Request> Communicator::make_request_with_lane(const device::Call
 
 /// In a program that is right all ranks describe the same call; those that do not are told apart like other
 /// calls.
-std::unique_ptr<Request> Communicator::make_request_on_gpus(const device::Call& call, loom_request_done done,
+std::unique_ptr<Request> Communicator::make_request_on_gpus(const device::Call& given, loom_request_done done,
                                                             void* context) {
-  if (linking_ || !device_calls_.may_ask(call)) return nullptr;
+  if (linking_ || !device_calls_.may_ask(given)) return nullptr;
   if (links_.state == LinkState::kNotMade) finish_requests();
   if (broken_) throw *broken_;
+  PackedCalls::Lease packed = device_calls_.packed_for_lane(given);
+  const device::Call& call = packed ? packed->call() : given;
   LaneLease lane;
   Operation tried{call, Algorithm::kZeroCopy};
   try {
@@ -140,6 +175,7 @@ std::unique_ptr<Request> Communicator::make_request_on_gpus(const device::Call& 
   }
   if (std::get<device::cuda::ZeroCopyExecutor>(tried.executor).any_bounces()) return nullptr;
   device_calls_.explain_lane(call);
+  lane->on_gpu->pack_by(std::move(packed));
   start_thread();
   return std::unique_ptr<Request>(new Request{
       *this, nullptr, {call, Algorithm::kZeroCopy}, done, context, LOOM_SUCCESS, nullptr, std::move(lane)});

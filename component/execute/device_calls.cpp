@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <utility>
 
 #include "component/execute/device_pieces.hpp"
@@ -141,8 +140,8 @@ void DeviceCalls::explain_mixed(const device::Call& call, std::uint64_t without)
 std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& given) {
   call_ended();  // the one before, if it has failed on this rank alone
   if (links_.gpus) links_.gpus->close_unused_buffers();
-  const device::Call* const packed = packed_call_.prepare(given, member_.rank, member_.bootstrap.size());
-  const device::Call& call = packed != nullptr ? *packed : given;
+  const PackedCalls::Lease packing = packed(given, true);
+  const device::Call& call = packing ? packing->call() : given;
   std::optional<Owner> owner = gpu_of(call);
   const std::size_t elsewhere = device::cuda::bytes_elsewhere(call, member_.rank, member_.bootstrap.size());
   const bool fits = owner && (elsewhere == 0 || make_room_elsewhere(elsewhere, *owner));
@@ -179,33 +178,29 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& given) {
   Operation operation{call, algorithm};
   if (!fits)
     operation.executor.emplace<device::cuda::ZeroCopyExecutor>(*links_.gpus, call, true).bounce_all();
-  if (packed != nullptr) {
-    packed_call_.pack();
-    wait_for_packing();
+  if (packing) {
+    packing->pack(nullptr);
+    wait_for(*packing);
   }
   const bool goes_elsewhere = elsewhere > 0 && is_by_kernel(algorithm);
   if (goes_elsewhere) operation.call.out = elsewhere_.memory();
   execution_.drive(operation);
   if (goes_elsewhere) elsewhere_.copy_to(call.out, elsewhere);
-  if (packed != nullptr) {
-    packed_call_.unpack();
-    wait_for_packing();
+  if (packing) {
+    packing->unpack();
+    wait_for(*packing);
   }
   call_ended();
   return algorithm;
 }
 
-/// What the program has put into the default stream before takes as long as it takes.
-void DeviceCalls::wait_for_packing() {
+/// It comes after what the program has put into the default stream.
+void DeviceCalls::wait_for(const PackedCall& packing) {
   device::Waiter waiter(execution_.wait_policy());
-  auto last = std::chrono::steady_clock::now();
-  constexpr std::chrono::milliseconds kBetween{100};
-  while (!packed_call_.is_done()) {
+  device::cuda::ProgramWait program_wait;
+  while (!packing.is_done()) {
     waiter.pause();
-    const auto now = std::chrono::steady_clock::now();
-    if (now - last < kBetween) continue;
-    last = now;
-    waiter.moved();
+    if (program_wait.is_due()) waiter.moved();
   }
 }
 

@@ -13,7 +13,7 @@
 #include "component/execute/device_operation.hpp"
 #include "component/execute/execution.hpp"
 #include "component/execute/gpu_buffer.hpp"
-#include "component/execute/packed_call.hpp"
+#include "component/execute/packed_calls.hpp"
 #include "component/links/links.hpp"
 #include "component/select/device_question.hpp"
 #include "component/select/tuner.hpp"
@@ -47,6 +47,8 @@ class DeviceCalls {
   /// as Execution::advance(), and NotCopied.
   State advance(DeviceOperation& operation, Operation& now);
   // ---- Persistent calls, by zero copy over links of their own. Collective, as their making is.
+  /// Of a call whose buffers on this rank have gaps; else nullptr.
+  PackedCalls::Lease packed_for_lane(const device::Call& call) { return packed(call, true); }
   /// Whose this rank's buffers are, if all ranks have theirs on their GPUs, and the call may stay there; else
   /// nothing, on all ranks. Throws as Execution::perform().
   std::optional<device::cuda::Owner> owner_for_lane(const device::Call& call);
@@ -60,6 +62,10 @@ class DeviceCalls {
   bool wants_set_up() const noexcept { return wanted_.has_value(); }
   /// Collective; while no call is under way. Throws as Execution::perform().
   void set_up();
+  /// A call on this rank lacked memory to pack its buffers, or a kernel. make_packing_ready(), in a call that
+  /// may wait, makes them for later calls.
+  bool wants_packing() const { return packed_calls_.lack(); }
+  void make_packing_ready();
 
  private:
   /// A kernel, on all ranks alike.
@@ -75,7 +81,10 @@ class DeviceCalls {
   bool can_set_up_here(const Wanted& wanted) const;
   bool may_stay(const device::Call& call);
   State ask(const DeviceOperation& operation, Operation& now);
-  static State wait_for_program(DeviceOperation& operation);
+  static State wait_for_program(DeviceOperation& operation) {
+    return operation.program_wait.is_due() ? State::kMoved : State::kBlocked;
+  }
+  void launch(const DeviceOperation& operation, Operation& now);
   State go_through_host(DeviceOperation& operation, Operation& now);
   std::optional<Algorithm> algorithm_at_once(const DeviceOperation& operation);
   Prepared& prepared_for(Algorithm algorithm, const device::Call& call);
@@ -91,7 +100,10 @@ class DeviceCalls {
   bool can_carry(Algorithm algorithm, const device::Call& call);
   void explain(Algorithm leader, const device::Call& call, bool probes);
   void explain_mixed(const device::Call& call, std::uint64_t without);
-  void wait_for_packing();
+  PackedCalls::Lease packed(const device::Call& call, bool may_wait) {
+    return packed_calls_.lend(call, member_.rank, member_.bootstrap.size(), may_wait);
+  }
+  void wait_for(const PackedCall& packing);
   Window* window_of(const device::Call& call, Algorithm algorithm);
   bool prepare(Algorithm algorithm, const device::Call& call);
   bool load_everywhere(bool by_kernel, std::optional<device::Op> op, device::Type type);
@@ -105,7 +117,7 @@ class DeviceCalls {
   CallSelector& selector_;
   DeviceQuestions questions_;
   GpuBuffer elsewhere_;  ///< for a result that must not be in its place before the call has ended
-  PackedCall packed_call_{member_.process};
+  PackedCalls packed_calls_{member_.process};
   DeviceLinks maker_{member_, links_, execution_};
   /// Between a kernel and staging. Made with the links.
   std::unique_ptr<Tuner> tuner_;

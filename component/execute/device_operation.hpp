@@ -3,12 +3,12 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 
 #include "base/error.hpp"
+#include "component/execute/packed_calls.hpp"
 #include "component/execute/staged_call.hpp"
 #include "component/select/algorithms.hpp"
 #include "device/call.h"
@@ -27,9 +27,9 @@ class NotCopied : public Error {
 /// When it is its turn, the ranks ask each other where their buffers are: by a call on host memory, for no
 /// rank may wait. Then a kernel performs it, or whoever carries it on host memory.
 struct DeviceOperation {
-  enum class Phase : std::uint8_t { kHasToAsk, kAsks, kFollows, kLoads, kRuns, kStores };
+  enum class Phase : std::uint8_t { kHasToAsk, kAsks, kFollows, kPacks, kLoads, kRuns, kStores, kUnpacks };
 
-  device::Call call;  ///< as the program has made it
+  device::Call call;  ///< as the program has made it, or on packed buffers
   Algorithm on_host;  ///< what carries it there
   /// Of buffers that a kernel of this rank can reach. Nothing: they are on the host, maybe as staging
   /// buffers.
@@ -39,8 +39,9 @@ struct DeviceOperation {
   std::uint64_t note = 0;                   ///< of the call, if there is an owner
   std::array<std::uint64_t, 2> words = {};  ///< the question, and its answer
   std::optional<Algorithm> on_gpus = {};    ///< what carries it there, once the ranks have asked
+  PackedCalls::Lease packed = {};
   std::unique_ptr<StagedCall> staged = {};
-  std::chrono::steady_clock::time_point waits_since = {};  ///< for the program's work
+  device::cuda::ProgramWait program_wait = {};
 };
 
 }  // namespace loom

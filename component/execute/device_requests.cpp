@@ -22,15 +22,18 @@ bool DeviceCalls::may_ask(const device::Call& call) const {
   return may_carry_on_devices(call.collective) && is_possible(call);
 }
 
-std::unique_ptr<DeviceOperation> DeviceCalls::begin(const device::Call& call, Algorithm on_host,
+std::unique_ptr<DeviceOperation> DeviceCalls::begin(const device::Call& given, Algorithm on_host,
                                                     bool on_device) {
   std::optional<Owner> owner;
+  auto operation = std::make_unique<DeviceOperation>(DeviceOperation{.call = given, .on_host = on_host});
+  const device::Call& call = operation->call;
   if (on_device) {
+    operation->packed = packed(given, false);
+    if (operation->packed) operation->call = operation->packed->call();
     owner = gpu_of(call);
     // Memory for a result that goes elsewhere first is made by calls that may wait.
     if (!owner || device::cuda::bytes_elsewhere(call, member_.rank, member_.bootstrap.size()) > 0) return {};
   }
-  auto operation = std::make_unique<DeviceOperation>(DeviceOperation{.call = call, .on_host = on_host});
   if (owner) {
     operation->after = std::make_unique<ProgramMark>(member_.process.staging()->driver(), *owner);
     operation->owner = owner;
@@ -71,16 +74,13 @@ State DeviceCalls::advance(DeviceOperation& operation, Operation& now) {
     // A kernel that is enqueued behind work which waits for the host could not be called off if a peer dies.
     case Phase::kFollows:
       if (!operation.after->has_passed()) return wait_for_program(operation);
-      now.reset();
-      now.call = operation.call;
-      now.algorithm = *operation.on_gpus;
-      if (is_by_kernel(now.algorithm))
-        now.executor.emplace<KernelExecutor>(*links_.gpus, now.call, member_.rank,
-                                             member_.group->wiring.shape.ranks, linkage_of(now.algorithm),
-                                             operation.after.get());
-      else
-        now.executor.emplace<ZeroCopyExecutor>(*links_.gpus, now.call, false, operation.after.get());
-      operation.phase = Phase::kRuns;
+      if (operation.packed) operation.packed->pack(operation.after.get());
+      operation.phase = Phase::kPacks;
+      return State::kMoved;
+    case Phase::kPacks:
+      if (operation.packed && !operation.packed->is_done()) return State::kBlocked;
+      if (!operation.staged) launch(operation, now);
+      operation.phase = operation.staged ? Phase::kLoads : Phase::kRuns;
       return State::kMoved;
     case Phase::kLoads:
       if (!operation.staged->load())
@@ -88,13 +88,24 @@ State DeviceCalls::advance(DeviceOperation& operation, Operation& now) {
       operation.phase = Phase::kRuns;
       return State::kMoved;
     case Phase::kRuns:
-      if (const State state = execution_.advance(now); state != State::kDone || !operation.staged)
+      if (const State state = execution_.advance(now);
+          state != State::kDone || (!operation.staged && !operation.packed))
         return state;
       operation.phase = Phase::kStores;
       return State::kMoved;
     case Phase::kStores:
       try {
-        return operation.staged->store() ? State::kDone : State::kBlocked;
+        if (operation.staged && !operation.staged->store()) return State::kBlocked;
+        if (!operation.packed) return State::kDone;
+        operation.packed->unpack();
+        operation.phase = Phase::kUnpacks;
+        return State::kMoved;
+      } catch (const Error& error) {
+        throw NotCopied(error);
+      }
+    case Phase::kUnpacks:
+      try {
+        return operation.packed->is_done() ? State::kDone : State::kBlocked;
       } catch (const Error& error) {
         throw NotCopied(error);
       }
@@ -113,14 +124,16 @@ State DeviceCalls::ask(const DeviceOperation& operation, Operation& now) try {
                           device::shared_bytes(operation.call, member_.group->wiring.shape.ranks)));
 }
 
-/// The program's own work is no reason to fail: now and then it counts as a move. Peers are looked after
-/// between.
-State DeviceCalls::wait_for_program(DeviceOperation& operation) {
-  constexpr std::chrono::milliseconds kBetween{100};
-  const auto now = std::chrono::steady_clock::now();
-  if (now - operation.waits_since < kBetween) return State::kBlocked;
-  operation.waits_since = now;
-  return State::kMoved;
+void DeviceCalls::launch(const DeviceOperation& operation, Operation& now) {
+  now.reset();
+  now.call = operation.call;
+  now.algorithm = *operation.on_gpus;
+  if (is_by_kernel(now.algorithm))
+    now.executor.emplace<KernelExecutor>(*links_.gpus, now.call, member_.rank,
+                                         member_.group->wiring.shape.ranks, linkage_of(now.algorithm),
+                                         operation.after.get());
+  else
+    now.executor.emplace<ZeroCopyExecutor>(*links_.gpus, now.call, false, operation.after.get());
 }
 
 bool DeviceCalls::may_stay(const device::Call& call) {
@@ -138,7 +151,7 @@ State DeviceCalls::go_through_host(DeviceOperation& operation, Operation& now) {
       std::make_unique<StagedCall>(*member_.process.staging(), *operation.after, operation.call, member_.rank,
                                    member_.group->wiring.shape.ranks);
   now.call = operation.staged->on_host();
-  operation.phase = Phase::kLoads;
+  operation.phase = operation.packed ? Phase::kFollows : Phase::kLoads;
   return State::kMoved;
 }
 
@@ -193,15 +206,22 @@ bool DeviceCalls::make_ready_for_lane(const device::Call& call, const Owner& own
 bool DeviceCalls::can_set_up_here(const Wanted& wanted) const {
   constexpr std::chrono::milliseconds kPatience{3};
   const device::cuda::Driver& driver = member_.process.staging()->driver();
-  const std::optional<Owner> owner = driver.owner_of(wanted.buffer);
-  const bool is_alive = owner && *owner == wanted.owner;
-  if (!is_alive && !driver.is_primary(wanted.owner)) return false;
   if (links_.gpus && !links_.gpus->is_alive()) return false;
+  const std::optional<Owner> owner = driver.owner_of(wanted.buffer);
+  const bool is_alive =
+      (owner && *owner == wanted.owner) || (links_.gpus && links_.gpus->gpu().is_of(wanted.owner));
+  if (!is_alive && !driver.is_primary(wanted.owner)) return false;
   const ProgramMark mark(driver, wanted.owner);
   const auto until = std::chrono::steady_clock::now() + kPatience;
   while (!mark.has_passed())
     if (std::chrono::steady_clock::now() > until) return false;
   return true;
+}
+
+void DeviceCalls::make_packing_ready() {
+  packed_calls_.make_ready([&](const PackedCall& call) {
+    return can_set_up_here({call.owner(), call.buffer()});
+  });
 }
 
 /// A call on host memory waits for no GPU. So this is put off while the program has work on one, and tried

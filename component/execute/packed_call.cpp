@@ -101,9 +101,17 @@ bool PackedCall::find_rows(Side& side, const device::Packer* packer, std::size_t
   return side.bytes == bytes;
 }
 
+bool PackedCall::has_gpu() const {
+  return gpu_ && gpu_->is_alive() && gpu_->is_of(*owner_);
+}
+
+bool PackedCall::has_memory() const {
+  return in_.room() <= in_.memory.bytes() && out_.room() <= out_.memory.bytes();
+}
+
 /// Of owner_. False: it takes no kernels.
 bool PackedCall::use_gpu() {
-  if (gpu_ && gpu_->is_alive() && gpu_->is_of(*owner_)) return !refused_;
+  if (has_gpu()) return !refused_;
   stream_.reset();
   gpu_ = process_.gpu(*owner_);
   stream_ = std::make_unique<GpuStream>(*gpu_);
@@ -125,8 +133,24 @@ void PackedCall::take_memory(Side& side) {
   if (side.room() > 0) side.memory.make_room(gpu_, side.room());
 }
 
-const device::Call* PackedCall::prepare(const device::Call& call, int rank, int ranks) {
-  if ((call.in_packer == nullptr && call.out_packer == nullptr) || call.owns_its_block) return nullptr;
+/// Without memory, or a kernel, whoever stages the buffers finds out again.
+bool PackedCall::make_ready() try {
+  lacks_ = false;
+  if (!use_gpu() || !has_room()) return false;
+  take_memory(in_);
+  take_memory(out_);
+  return true;
+} catch (const std::exception&) {
+  return false;
+}
+
+const std::byte* PackedCall::buffer() const noexcept {
+  return reinterpret_cast<const std::byte*>((in_.rows.empty() ? out_ : in_).rows.front().first);
+}
+
+bool PackedCall::prepare(const device::Call& call, int rank, int ranks, bool may_wait) {
+  lacks_ = false;
+  if (call.owns_its_block) return false;
   const loom_significance* const row = loom_significance_of(static_cast<int>(call.collective));
   const loom_role role = loom_role_of(rank, call.root);
   const bool listed = device::lists_blocks(call.collective);
@@ -146,12 +170,12 @@ const device::Call* PackedCall::prepare(const device::Call& call, int rank, int 
   call_ = call;
   call_.in_packer = call_.out_packer = nullptr;
   try {
-    if (packs_in && !find_rows(in_, call.in_packer, bytes_of(LOOM_IN, call.in_blocks))) return nullptr;
-    if (packs_out && !find_rows(out_, call.out_packer, bytes_of(LOOM_OUT, call.out_blocks))) return nullptr;
-    if (!owner_) return &call_;  // no bytes
-    if (!use_gpu() || !has_room()) return nullptr;
-    take_memory(in_);
-    take_memory(out_);
+    if (packs_in && !find_rows(in_, call.in_packer, bytes_of(LOOM_IN, call.in_blocks))) return false;
+    if (packs_out && !find_rows(out_, call.out_packer, bytes_of(LOOM_OUT, call.out_blocks))) return false;
+    if (!owner_) return true;  // no bytes
+    if (has_gpu() && refused_) return false;
+    lacks_ = !may_wait && !(has_gpu() && has_memory());
+    if (lacks_ || !make_ready()) return false;
     if (packs_in) {
       call_.in = in_.memory.memory();
       if (listed) lay_out(in_.blocks, call.in_blocks, number(LOOM_IN), in_.memory.memory());
@@ -162,25 +186,42 @@ const device::Call* PackedCall::prepare(const device::Call& call, int rank, int 
       if (listed) lay_out(out_.blocks, call.out_blocks, number(LOOM_OUT), out_.memory.memory());
       if (listed) call_.out_blocks = out_.blocks.data();
     }
-  } catch (const std::exception&) {  // no memory, or no kernel: who stages the buffers finds out again
-    return nullptr;
+  } catch (const std::exception&) {  // no memory
+    return false;
   }
-  return &call_;
+  return true;
 }
 
-void PackedCall::move(bool packs) {
-  Side& side = packs ? in_ : out_;
-  moves_ = !side.rows.empty();
-  if (packs && (moves_ || !out_.rows.empty())) stream_->follow_program();
-  if (!moves_) return;
-  std::byte* const table = side.memory.memory() + side.table_at();
-  stream_->copy(table, side.rows.data(), side.rows.size() * sizeof(PackedRows));
+/// From memory that is not page-locked the driver copies when the stream is empty: before it waits for the
+/// program.
+void PackedCall::upload_table(Side& side) {
+  if (side.rows.empty()) return;
+  stream_->copy(side.memory.memory() + side.table_at(), side.rows.data(),
+                side.rows.size() * sizeof(PackedRows));
+}
+
+void PackedCall::move(bool packs, Side& side) {
+  if (side.rows.empty()) return;
   stream_->move_rows(packs,
-                     {.table = reinterpret_cast<const PackedRows*>(table),
+                     {.table = reinterpret_cast<const PackedRows*>(side.memory.memory() + side.table_at()),
                       .entries = static_cast<int>(side.rows.size()),
                       .unit = side.unit,
                       .packed = side.memory.memory()},
                      side.bytes);
+}
+
+void PackedCall::pack(const device::cuda::ProgramMark* after) {
+  moves_ = !in_.rows.empty() || !out_.rows.empty();
+  if (!moves_) return;
+  upload_table(in_);
+  upload_table(out_);
+  after != nullptr ? stream_->follow(*after) : stream_->follow_program();
+  move(true, in_);
+}
+
+void PackedCall::unpack() {
+  moves_ = !out_.rows.empty();
+  move(false, out_);
 }
 
 }  // namespace loom

@@ -12,6 +12,7 @@
 #include "component/setup/process.hpp"
 #include "device/call.h"
 #include "device/cuda/gpu_stream.hpp"
+#include "device/cuda/program_mark.hpp"
 
 namespace loom {
 
@@ -22,15 +23,24 @@ class PackedCall {
   PackedCall(const PackedCall&) = delete;
   PackedCall& operator=(const PackedCall&) = delete;
 
-  /// The same call on packed buffers, which stays until the next one, or nullptr: none of the call's buffers
-  /// has gaps, or they have to be staged. These have to: buffers on the host or on several GPUs, in very many
-  /// pieces, with a block that is in place already, or with blocks whose lengths do not match.
-  const device::Call* prepare(const device::Call& call, int rank, int ranks);
-  /// Before and after the call that prepare() has returned last: begin, after what the program has put into
-  /// the legacy default stream; done when is_done() says so. Of a block that came short, which is an error of
-  /// the program, the rest is what lay there before. All throw Error.
-  void pack() { move(true); }
-  void unpack() { move(false); }
+  /// Of a call with packers. False: its buffers have to be staged, which are on the host or on several GPUs,
+  /// in very many pieces, with a block that is in place already, or with blocks whose lengths do not match.
+  /// Or it lacks memory and kernels, which to make may wait for the GPU, and it may not wait.
+  bool prepare(const device::Call& call, int rank, int ranks, bool may_wait);
+  /// Whether the call was one that lacks them. make_ready() makes them; false: they are not to be had.
+  bool lacks() const noexcept { return lacks_; }
+  bool make_ready();
+  /// Of the buffers of such a call: whose, and some of their memory.
+  const device::cuda::Owner& owner() const noexcept { return *owner_; }
+  const std::byte* buffer() const noexcept;
+
+  /// The same call on packed buffers, until the next one.
+  const device::Call& call() const noexcept { return call_; }
+  /// Before and after it: begin, pack() after a mark in the program's work; nullptr: after all that it has
+  /// put into the legacy default stream. Done when is_done() says so. Of a block that came short, which is an
+  /// error of the program, the rest is what lay there before. All throw Error.
+  void pack(const device::cuda::ProgramMark* after);
+  void unpack();
   bool is_done() const { return !moves_ || stream_->is_idle(); }
 
  private:
@@ -46,10 +56,13 @@ class PackedCall {
 
   bool find_rows(Side& side, const device::Packer* packer, std::size_t bytes);
   bool is_on_one_gpu(const device::cuda::PackedRows& rows);
+  bool has_gpu() const;
+  bool has_memory() const;
   bool use_gpu();
   bool has_room() const;
   void take_memory(Side& side);
-  void move(bool packs);
+  void upload_table(Side& side);
+  void move(bool packs, Side& side);
 
   Process& process_;
   Side in_, out_;
@@ -58,7 +71,8 @@ class PackedCall {
   std::shared_ptr<device::cuda::Gpu> gpu_;
   std::unique_ptr<device::cuda::GpuStream> stream_;  ///< on it
   bool refused_ = false;                             ///< the GPU takes no kernels
-  bool moves_ = false;                               ///< something is in the stream
+  bool lacks_ = false;
+  bool moves_ = false;  ///< something is in the stream
 };
 
 }  // namespace loom

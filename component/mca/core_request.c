@@ -1,6 +1,7 @@
 #include "component/mca/core_request.h"
 
 #include "component/mca/held.h"
+#include "component/mca/regions.h"
 #include "component/mca/request_base.h"
 #include "component/mca/setup.h"
 
@@ -64,6 +65,7 @@ int coll_loom_make_core_request(struct coll_loom_module* self, const struct coll
   coll_loom_core_request_t* made = OBJ_NEW(coll_loom_core_request_t);
   if (made == NULL) return LOOM_ERR_OUT_OF_MEMORY;
   int result = coll_loom_operands_make(&made->operands, self->communicator, args, op, type, &call);
+  if (kind == LOOM_ON_DEVICE || kind == LOOM_PERSISTENT_ON_DEVICE) coll_loom_let_list_rows(&made->operands);
   if (OPAL_LIKELY(result == LOOM_SUCCESS))
     result = loom_request_create(self->comm, &call, kind, done, made, &made->core);
   if (OPAL_UNLIKELY(result != LOOM_SUCCESS)) {

@@ -45,7 +45,7 @@ bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const s
   if (result != LOOM_SUCCESS) {
     loom_comm_abandon(self->comm);
   } else {
-    self->operands.in.packer.list_rows = self->operands.out.packer.list_rows = coll_loom_list_rows;
+    coll_loom_let_list_rows(&self->operands);
     result = loom_perform_on_device(self->comm, &call);
   }
   self->operands_in_use = false;

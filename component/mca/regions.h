@@ -27,6 +27,10 @@ void coll_loom_find_significant(ompi_communicator_t* communicator, int which,
 void coll_loom_add_blocks(struct coll_loom_regions* regions, const struct coll_loom_blocks* blocks);
 /* loom_packer.list_rows of a coll_loom_packing. */
 bool coll_loom_list_rows(void* packing, size_t most, struct loom_packed_rows** list, size_t* number);
+/* Of a call that may stay on a device. */
+static inline void coll_loom_let_list_rows(struct coll_loom_operands* operands) {
+  operands->in.packer.list_rows = operands->out.packer.list_rows = coll_loom_list_rows;
+}
 /* The first byte of the first block that has any, or NULL. */
 const char* coll_loom_first_byte(const struct coll_loom_blocks* blocks);
 

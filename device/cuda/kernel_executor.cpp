@@ -104,11 +104,7 @@ const char* KernelExecutor::standing() const noexcept {
 /// Asked seldom: a question takes as long as many looks, short calls have ended by then, and whoever moves
 /// does not yield, nor let the MPI library progress.
 bool KernelExecutor::waits_for_program() {
-  constexpr std::chrono::milliseconds kBetween{100};
-  if (!follows_program_) return false;
-  const auto now = std::chrono::steady_clock::now();
-  if (now - asked_ < kBetween) return false;
-  asked_ = now;
+  if (!follows_program_ || !program_wait_.is_due()) return false;
   follows_program_ = !(after_ != nullptr ? after_->has_passed() : links_.stream().program_has_ended());
   if (!follows_program_) links_.call_is_free_to_run();
   return follows_program_;
@@ -119,7 +115,7 @@ KernelExecutor::State KernelExecutor::advance() {
   if (!runs_) {
     start();
     runs_ = true;
-    asked_ = std::chrono::steady_clock::now();
+    program_wait_ = {};
     return State::kMoved;
   }
   if (!kernels.has_ended()) {

@@ -2,11 +2,11 @@
 // through GPU memory (kernel_links.hpp), and the host waits for its own kernel. Never run on a GPU so far.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 
 #include "device/call.h"
 #include "device/cuda/gpu_links.hpp"
+#include "device/cuda/program_mark.hpp"
 #include "device/host/ring_executor.hpp"
 
 namespace loom::device::cuda {
@@ -47,7 +47,7 @@ class KernelExecutor {
   const ProgramMark* after_;
   bool runs_ = false;
   bool follows_program_ = true;  ///< as far as the driver was asked
-  std::chrono::steady_clock::time_point asked_;
+  ProgramWait program_wait_;
 };
 
 }  // namespace loom::device::cuda

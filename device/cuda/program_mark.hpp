@@ -2,6 +2,8 @@
 // what was enqueued before it, and does not care for what comes later.
 #pragma once
 
+#include <chrono>
+
 #include "device/cuda/driver.hpp"
 #include "device/cuda/streams.hpp"
 
@@ -28,6 +30,22 @@ class ProgramMark {
   const Owner owner_;
   void* event_ = nullptr;
   mutable bool passed_ = false;
+};
+
+/// For a call that waits for such work, which takes as long as it takes: no reason to give the call up. So
+/// the wait counts as progress whenever this is due; peers are looked after between.
+class ProgramWait {
+ public:
+  bool is_due() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < kBetween) return false;
+    last_ = now;
+    return true;
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kBetween{100};
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace loom::device::cuda

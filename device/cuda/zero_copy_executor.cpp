@@ -213,14 +213,9 @@ bool ZeroCopyExecutor::program_has_ended() const {
   return after_ != nullptr ? after_->has_passed() : links_.stream().program_has_ended();
 }
 
-/// The program's own work is no reason to fail: now and then it counts as a move.
 ZeroCopyExecutor::State ZeroCopyExecutor::wait_for_program() {
-  constexpr std::chrono::milliseconds kBetween{100};
   gpus_.check_peers();
-  const auto now = std::chrono::steady_clock::now();
-  if (now - asked_ < kBetween) return State::kBlocked;
-  asked_ = now;
-  return State::kMoved;
+  return program_wait_.is_due() ? State::kMoved : State::kBlocked;
 }
 
 void ZeroCopyExecutor::transfer(Side side) {
@@ -350,7 +345,7 @@ ZeroCopyExecutor::State ZeroCopyExecutor::advance() {
         return State::kMoved;
       }
       if (after_ == nullptr) links_.stream().follow_program();
-      asked_ = std::chrono::steady_clock::now();
+      program_wait_ = {};
       phase_ = Phase::kFollows;
       return State::kMoved;
     case Phase::kFollows:

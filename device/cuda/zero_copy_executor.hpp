@@ -9,13 +9,13 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <span>
 
 #include "device/call.h"
 #include "device/cuda/gpu_links.hpp"
+#include "device/cuda/program_mark.hpp"
 #include "device/host/cico_blocks_executor.hpp"
 #include "device/host/ring_executor.hpp"
 
@@ -115,7 +115,7 @@ class ZeroCopyExecutor {
   /// senders say.
   std::array<std::size_t, CombineArgs::kMost> sent_{};
   std::optional<CutBlock> cut_;
-  std::chrono::steady_clock::time_point asked_;
+  ProgramWait program_wait_;
 };
 
 }  // namespace loom::device::cuda

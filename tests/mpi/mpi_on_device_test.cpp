@@ -322,107 +322,6 @@ void step_together() {
   });
 }
 
-/// Elements of 8 integers in 12, of which the last blocks come first, from a negative lower bound on.
-class Scattered {
- public:
-  Scattered() {
-    const int lengths[] = {3, 1, 4}, places[] = {5, 2, -4};
-    MPI_Type_indexed(3, lengths, places, MPI_INT, &pieces_);
-    MPI_Type_create_resized(pieces_, -kBefore * static_cast<MPI_Aint>(sizeof(int)), 12 * sizeof(int), &type);
-    MPI_Type_commit(&type);
-  }
-  ~Scattered() {
-    MPI_Type_free(&type);
-    MPI_Type_free(&pieces_);
-  }
-  Scattered(const Scattered&) = delete;
-  Scattered& operator=(const Scattered&) = delete;
-  static constexpr int kBefore = 4;  ///< integers before the address of an element
-  /// Which of its element's integers stands there; -1: none.
-  static int at(int place) {
-    constexpr int kWhich[] = {4, 5, 6, 7, -1, -1, 3, -1, -1, 0, 1, 2};
-    return kWhich[place % 12];
-  }
-  MPI_Datatype type;
-
- private:
-  MPI_Datatype pieces_;
-};
-constexpr int kElements = 3000;
-
-int sent(int from, int to, int i) {
-  return (i % 100 + from * 100 + to) * 7;
-}
-
-/// Only the root knows how long the message is.
-void gather_with_gaps() {
-  // The first rank's block is the last one, and rank 1 sends nothing.
-  const Scattered scattered;
-  const auto elements_of = [](int r) { return r == 1 ? 0 : kElements; };
-  std::vector<int> counts, first;
-  for (int r = 0; r < ranks; ++r)
-    counts.push_back(elements_of(r)), first.push_back((ranks - 1 - r) * kElements);
-  check("gatherv", expected && executor != "kernel", [&] {
-    const int root = ranks - 1;
-    Ints in(8 * kElements, [](int i) { return sent(rank, 1, i); }),
-        out(12 * ranks * kElements, [](int) { return -1; });
-    MPI_Gatherv(in.at(), 8 * elements_of(rank), MPI_INT, out.at() + Scattered::kBefore, counts.data(),
-                first.data(), scattered.type, root, MPI_COMM_WORLD);
-    if (rank != root) return;
-    out.is(
-        [&](int at) {
-          const int from = ranks - 1 - at / 12 / kElements, i = Scattered::at(at);
-          return i < 0 || elements_of(from) == 0 ? -1 : sent(from, 1, at / 12 % kElements * 8 + i);
-        },
-        "a gatherv to a type with gaps is wrong");
-  });
-}
-
-/// Buffers that are not contiguous are packed on the device, on the ranks that have such.
-void types_with_gaps() {
-  constexpr int kRows = 12'000;  // of two elements, which begin `ranks` columns of two apart
-  const auto nothing = [](int) { return -1; };
-  MPI_Datatype column, columns;
-  MPI_Type_vector(kRows, 2, 2 * ranks, MPI_INT, &column);
-  MPI_Type_create_resized(column, 0, 2 * sizeof(int), &columns);
-  MPI_Type_commit(&columns);
-  check("alltoall", expected && executor != "kernel", [&] {  // column r is for rank r; contiguous there
-    const auto in_columns = [&](int i) { return sent(rank, i / 2 % ranks, i / 2 / ranks * 2 + i % 2); };
-    Ints in(2 * ranks * kRows, in_columns), out(2 * ranks * kRows, nothing);
-    MPI_Alltoall(in.at(), 1, columns, out.at(), 2 * kRows, MPI_INT, MPI_COMM_WORLD);
-    out.is([&](int i) { return sent(i / (2 * kRows), rank, i % (2 * kRows)); }, "a transposition is wrong");
-  });
-  MPI_Type_free(&columns);
-  MPI_Type_free(&column);
-  const Scattered scattered;
-  const int all = ranks * kElements;
-  const bool gaps = rank % 2 == 1;
-  check("allgather", expected, [&] {
-    Ints in(8 * kElements, [](int i) { return sent(rank, 0, i); }), out(12 * all, nothing);
-    MPI_Allgather(in.at(), 8 * kElements, MPI_INT, gaps ? out.at() + Scattered::kBefore : out.at(),
-                  gaps ? kElements : 8 * kElements, gaps ? scattered.type : MPI_INT, MPI_COMM_WORLD);
-    out.is(
-        [&](int at) {
-          if (!gaps) return at < 8 * all ? sent(at / (8 * kElements), 0, at % (8 * kElements)) : -1;
-          const int i = Scattered::at(at);
-          return i < 0 ? -1 : sent(at / 12 / kElements, 0, at / 12 % kElements * 8 + i);
-        },
-        "an allgather to a type with gaps is wrong");
-  });
-  check("allgather", false, [&] {  // in place
-    const auto own = [](int at) { return sent(rank, 2, at % (12 * kElements)); };
-    Ints both(12 * all, [&](int at) { return at / 12 / kElements == rank ? own(at) : -1; });
-    MPI_Allgather(MPI_IN_PLACE, 0, MPI_INT, both.at() + Scattered::kBefore, kElements, scattered.type,
-                  MPI_COMM_WORLD);
-    both.is(
-        [&](int at) {
-          const int from = at / 12 / kElements;
-          return from == rank || Scattered::at(at) >= 0 ? sent(from, 2, at % (12 * kElements)) : -1;
-        },
-        "an allgather in place with gaps is wrong");
-  });
-}
-
 /// Where memory cannot be shared in one way on one rank, all share it in another way.
 void do_in_another_way(const char* function) {
   MPI_Comm copy;
@@ -594,7 +493,6 @@ int main(int argc, char** argv) {
     for (int i = 0; i < 3; ++i) allreduce(expected, MemoryKind::kDevice, MPI_COMM_WORLD, 20'000 + i);
   else if (others) {
     collectives_without_links();
-    if (ranks > 1) gather_with_gaps();
     reduce_locally();
   } else
     every_collective();
@@ -608,7 +506,6 @@ int main(int argc, char** argv) {
       out.is(sum, "a small allreduce is wrong");
     });
     step_together();
-    types_with_gaps();
     if (repeats)
       leaves_nothing("memory that is not shared", share_otherwise_or_not_at_all);
     else

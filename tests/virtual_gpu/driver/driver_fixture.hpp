@@ -65,25 +65,30 @@ class DriverTest : public ::testing::Test {
   }
   static Address address(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
 
-  /// Keeps a stream busy until it is opened.
+  /// Keeps a stream busy until it is opened. The stream may be destroyed before.
   class Gate {
    public:
-    Gate(const DriverTest& test, void* stream) : test_(test), stream_(stream) {
-      EXPECT_EQ(test.host_function(stream, wait, this), kSuccess);
+    Gate(const DriverTest& test, void* stream)
+        : test_(test), stream_(stream), waits_(test.host_function(stream, wait, this) == kSuccess) {
+      EXPECT_TRUE(waits_);
     }
     ~Gate() {
       open();
+      while (waits_) std::this_thread::yield();
       test_.synchronize(stream_);
     }
     void open() { open_ = true; }
 
    private:
-    static void wait(void* gate) {
-      while (!static_cast<Gate*>(gate)->open_) std::this_thread::yield();
+    static void wait(void* data) {
+      auto* const gate = static_cast<Gate*>(data);
+      while (!gate->open_) std::this_thread::yield();
+      gate->waits_ = false;
     }
     const DriverTest& test_;
     void* stream_;
     std::atomic<bool> open_{false};
+    std::atomic<bool> waits_;  ///< the function, in the stream
   };
 
   Library cuda_{VIRTUAL_GPU_LIBRARY};

@@ -133,7 +133,8 @@ constexpr auto kBfe = []<Integer T>(T a, std::uint32_t first, std::uint32_t leng
       std::is_signed_v<T> && length != 0 && bit_of(a, std::min(first + length - 1, kBits<T> - 1));
   Unsigned<T> result = 0;
   for (unsigned i = 0; i < kBits<T>; ++i)
-    if (i < length && first + i < kBits<T> ? bit_of(a, first + i) : sign) result |= Unsigned<T>{1} << i;
+    if (i < length && first + i < kBits<T> ? bit_of(a, first + i) : sign)
+      result = static_cast<Unsigned<T>>(result | Unsigned<T>{1} << i);
   return static_cast<T>(result);
 };
 constexpr auto kBfi = []<Integer T>(T bits, T into, std::uint32_t first, std::uint32_t length) {

@@ -1,0 +1,56 @@
+#include "component/execute/packed_calls.hpp"
+
+#include <utility>
+
+#include "component/setup/member.hpp"
+
+namespace loom {
+
+PackedCalls::Lease PackedCalls::lend(const device::Call& call, int rank, int ranks, bool may_wait) {
+  Lease lease(nullptr, Return{this});
+  if (call.in_packer == nullptr && call.out_packer == nullptr) return lease;
+  std::unique_ptr<PackedCall> lent;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      lent = std::move(idle_.back());
+      idle_.pop_back();
+    }
+  }
+  if (!lent) lent = std::make_unique<PackedCall>(process_);
+  if (lent->prepare(call, rank, ranks, may_wait))
+    lease.reset(lent.release());
+  else
+    take_back(std::move(lent));
+  return lease;
+}
+
+/// One whose call has failed may still be at work: to end it waits for that.
+void PackedCalls::take_back(std::unique_ptr<PackedCall> call) noexcept {
+  without_failing([&] {
+    if (!call->is_done()) return;
+    const std::lock_guard lock(mutex_);
+    std::vector<std::unique_ptr<PackedCall>>& kept = call->lacks() ? lacking_ : idle_;
+    if (kept.size() < kMost) kept.push_back(std::move(call));
+  });
+}
+
+bool PackedCalls::lack() const {
+  const std::lock_guard lock(mutex_);
+  return !lacking_.empty();
+}
+
+void PackedCalls::make_ready(const std::function<bool(const PackedCall&)>& may_wait_for_gpu) {
+  std::vector<std::unique_ptr<PackedCall>> lacking;
+  {
+    const std::lock_guard lock(mutex_);
+    lacking.swap(lacking_);
+  }
+  for (std::unique_ptr<PackedCall>& each : lacking)
+    if (may_wait_for_gpu(*each)) {
+      each->make_ready();
+      take_back(std::move(each));
+    }
+}
+
+}  // namespace loom
