@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "device/schedule/tree_schedule.hpp"
 #include "tests/device/steps/steps_world.hpp"
 
@@ -43,8 +45,8 @@ class Buffers {
         if (call.algorithm == Algorithm::kAllGatherRing) in[r] += own;
         if (call.algorithm == Algorithm::kReduceScatterRing && !call.counts.empty()) out[r] += own;
       }
-      std::memcpy(in[r], operands_[r].data(), operands_[r].size());
-      std::memcpy(before_[r].data(), out[r], before_[r].size());
+      std::ranges::copy(operands_[r], in[r]);
+      std::copy_n(out[r], before_[r].size(), before_[r].begin());
     }
   }
 
