@@ -181,7 +181,8 @@ class Communicator {
   std::atomic<bool> linking_ = false;  ///< calls from inside the bootstrap are its own
   bool abandoned_ = false;             ///< the peers have been told
   std::optional<Error> broken_;        ///< the cause, for all later calls
-  bool has_due_ = false;  ///< something comes before the next call: it is broken, or wants a set-up
+  /// Something comes before the next call: it is broken, or wants a set-up. Set by any thread.
+  std::atomic<bool> has_due_ = false;
   RequestQueue requests_{*this, execution_};
   std::list<Lane> lanes_;  ///< changes while nobody advances requests
 
