@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "component/execute/device_calls.hpp"
@@ -213,8 +214,10 @@ bool DeviceCalls::can_set_up_here(const Wanted& wanted) const {
   if (!is_alive && !driver.is_primary(wanted.owner)) return false;
   const ProgramMark mark(driver, wanted.owner);
   const auto until = std::chrono::steady_clock::now() + kPatience;
-  while (!mark.has_passed())
+  while (!mark.has_passed()) {
     if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::yield();
+  }
   return true;
 }
 
