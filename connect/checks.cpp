@@ -1,10 +1,9 @@
 #include "connect/checks.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 
+#include "base/format.hpp"
 #include "connect/port_shares.hpp"
 
 namespace loom::connect {
@@ -31,8 +30,8 @@ class Checker {
 
  private:
   template <class... Args>
-  void fail(fmt::format_string<Args...> text, Args&&... args) {
-    if (found_.size() < kMostFound) found_.push_back(fmt::format(text, std::forward<Args>(args)...));
+  void fail(FormatString<Args...> text, Args&&... args) {
+    if (found_.size() < kMostFound) found_.push_back(loom::format(text, std::forward<Args>(args)...));
   }
   int node_of(int rank) const { return job_.placement().node_of(rank); }
   bool is_rank(int rank) const { return rank >= 0 && rank < job_.ranks(); }
@@ -161,9 +160,9 @@ class Checker {
       }
     }
     for (const int tree : {0, 1})
-      check_tree(fmt::format("Tree {} of channel {}", tree, channel), all,
+      check_tree(loom::format("Tree {} of channel {}", tree, channel), all,
                  links[static_cast<std::size_t>(tree)], most_depth());
-    check_insides(fmt::format("Channel {}", channel), inner);
+    check_insides(loom::format("Channel {}", channel), inner);
   }
 
   /// No node is to carry more than it planned, whatever its ports.
@@ -218,9 +217,9 @@ class Checker {
               views[static_cast<std::size_t>(rank)].trees[static_cast<std::size_t>(tree)];
           note_inside(links[static_cast<std::size_t>(rank)], tree, rank, inner);
         }
-        check_tree(fmt::format("Tree {} of multicast head {}", tree, head), members, links, levels());
+        check_tree(loom::format("Tree {} of multicast head {}", tree, head), members, links, levels());
       }
-      check_insides(fmt::format("Multicast head {}", head), inner);
+      check_insides(loom::format("Multicast head {}", head), inner);
     }
   }
 

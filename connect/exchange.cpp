@@ -1,12 +1,11 @@
 #include "connect/exchange.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <string_view>
 #include <unordered_map>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "topo/discover.hpp"
 
 namespace loom::connect {
@@ -35,8 +34,8 @@ class Turns {
 std::uint64_t word_of(int rank, int leader, std::span<const std::byte> summary) {
   if (rank != leader) return static_cast<std::uint64_t>(leader);
   if (summary.size() > kMostSummaryBytes)
-    throw Error(ErrorCode::kInternal, fmt::format("A node's summary has {} bytes, {} are allowed.",
-                                                  summary.size(), kMostSummaryBytes));
+    throw Error(ErrorCode::kInternal, loom::format("A node's summary has {} bytes, {} are allowed.",
+                                                   summary.size(), kMostSummaryBytes));
   const std::uint64_t hash =
       topo::fingerprint({reinterpret_cast<const char*>(summary.data()), summary.size()}) >> (64 - kHashBits);
   return kLeads | (static_cast<std::uint64_t>(summary.size()) << kHashBits) |
@@ -48,8 +47,8 @@ Announced::Announced(std::span<const std::uint64_t> words) {
   for (std::size_t rank = 0; rank < words.size(); ++rank) {
     const bool leads = (words[rank] & kLeads) != 0;
     if (!leads && words[rank] >= words.size())
-      throw Error(ErrorCode::kInternal, fmt::format("Rank {} names rank {} of {} as the lowest on its node.",
-                                                    rank, words[rank], words.size()));
+      throw Error(ErrorCode::kInternal, loom::format("Rank {} names rank {} of {} as the lowest on its node.",
+                                                     rank, words[rank], words.size()));
     leaders[rank] = static_cast<std::int32_t>(leads ? rank : words[rank]);
   }
   placement_ = Placement(leaders);
@@ -101,8 +100,8 @@ std::vector<std::byte> Announced::all_slices(std::span<const std::vector<std::by
 Job Announced::join(std::span<const std::byte> slices, int rank, std::span<const std::byte> summary,
                     const ChannelLimits& limits) const {
   if (slices.size() != slice_bytes_ * static_cast<std::size_t>(placement_.ranks()))
-    throw Error(ErrorCode::kInternal, fmt::format("{} ranks sent {} bytes in slices of {}.",
-                                                  placement_.ranks(), slices.size(), slice_bytes_));
+    throw Error(ErrorCode::kInternal, loom::format("{} ranks sent {} bytes in slices of {}.",
+                                                   placement_.ranks(), slices.size(), slice_bytes_));
   std::vector<std::vector<std::byte>> kinds;
   for (const std::size_t bytes : kind_bytes_) kinds.emplace_back(bytes);
   Turns turns(placement_, kind_of_node_, kind_bytes_.size());
@@ -116,7 +115,7 @@ Job Announced::join(std::span<const std::byte> slices, int rank, std::span<const
   }
   if (!std::ranges::equal(kinds[static_cast<std::size_t>(turns.kind_of(rank))], summary))
     throw Error(ErrorCode::kInternal,
-                fmt::format("The summary of rank {}'s node came back as another node's.", rank));
+                loom::format("The summary of rank {}'s node came back as another node's.", rank));
   std::vector<NodeSummary> decoded;
   decoded.reserve(kinds.size());
   for (std::vector<std::byte>& kind : kinds) {

@@ -1,12 +1,11 @@
 #include "connect/gpu_channels.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <numeric>
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "connect/node_plans.hpp"
 #include "search/graph_xml.hpp"
 #include "search/path_tables.hpp"
@@ -19,7 +18,7 @@ using search::ChannelPlan;
 using topo::PathType;
 
 std::string counted(std::size_t count, const char* what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+  return loom::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 std::vector<int> numbers_up_to(int count) {
@@ -68,13 +67,13 @@ std::optional<ChannelPlan> plan_in(std::vector<search::NodePlans>& file, const s
     ChannelPlan& plan = plans.parts.front();
     if (family_of(plan.pattern) != family) continue;
     if (plan.network)
-      throw Error(
-          ErrorCode::kBadInput,
-          fmt::format("{}: its channels leave the host through ports, but all ranks are on one host.", name));
+      throw Error(ErrorCode::kBadInput,
+                  loom::format(
+                      "{}: its channels leave the host through ports, but all ranks are on one host.", name));
     if (static_cast<int>(plan.channels.size()) > request.max_channels)
       throw Error(ErrorCode::kBadInput,
-                  fmt::format("{}: it has {}, of which GPUs run {} at the most.", name,
-                              counted(plan.channels.size(), "channel"), request.max_channels));
+                  loom::format("{}: it has {}, of which GPUs run {} at the most.", name,
+                               counted(plan.channels.size(), "channel"), request.max_channels));
     for (const search::PathTables* const tables : {&through, &direct}) {
       search::prove_bounds(*tables, {.max_channels = request.max_channels}, plans);
       if (plan.total_gbps <= plan.bound_gbps * (1 + 1e-6)) break;
@@ -160,7 +159,7 @@ std::string summary_of(const GpuChannels& channels, const std::string& joined) {
   text += counted(channels.gpus, "GPU") + joined;
   const auto add = [&](std::size_t count, const char* what, const GpuChannels::Total& total) {
     text += "; " + counted(count, what);
-    if (total.gbps > 0) text += fmt::format(", {:.5g} of at most {:.5g} GB/s", total.gbps, total.bound_gbps);
+    if (total.gbps > 0) text += loom::format(", {:.5g} of at most {:.5g} GB/s", total.gbps, total.bound_gbps);
   };
   add(channels.rings.size(), "ring", channels.ring);
   add(channels.trees.size(), "tree", channels.tree);

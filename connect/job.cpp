@@ -1,11 +1,10 @@
 #include "connect/job.hpp"
 
-#include <fmt/format.h>
-
 #include <string>
 #include <unordered_map>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 
 namespace loom::connect {
 
@@ -13,13 +12,13 @@ Job::Job(Placement placement, std::vector<NodeSummary> kinds, std::vector<std::i
          const ChannelLimits& limits)
     : placement_(std::move(placement)), kinds_(std::move(kinds)), kind_of_node_(std::move(kind_of_node)) {
   if (static_cast<int>(kind_of_node_.size()) != nodes())
-    throw Error(ErrorCode::kInternal, fmt::format("{} nodes have {} kinds.", nodes(), kind_of_node_.size()));
+    throw Error(ErrorCode::kInternal, loom::format("{} nodes have {} kinds.", nodes(), kind_of_node_.size()));
   for (int node = 0; node < nodes(); ++node) {
     const int kind = kind_of(node);
     if (kind < 0 || kind >= static_cast<int>(kinds_.size()) ||
         summary(node).ranks != placement_.ranks_on(node))
-      throw Error(ErrorCode::kInternal, fmt::format("Node {} has {} ranks, its summary speaks of others.",
-                                                    node, placement_.ranks_on(node)));
+      throw Error(ErrorCode::kInternal, loom::format("Node {} has {} ranks, its summary speaks of others.",
+                                                     node, placement_.ranks_on(node)));
   }
   for (int family = 0; family < kFamilyCount; ++family)
     agreed_[static_cast<std::size_t>(family)] = agree(static_cast<Family>(family), kinds_, limits);

@@ -1,9 +1,8 @@
 #include "connect/node_loads.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/format.hpp"
 #include "connect/tree_places.hpp"
 #include "search/hop_table.hpp"
 #include "topo/bandwidth.hpp"
@@ -74,9 +73,9 @@ std::string NodeLoads::busiest() const {
   for (std::size_t link = 1; link < load_.size(); ++link)
     if (us_of(link) > us_of(busiest)) busiest = link;
   if (us_of(busiest) == 0) return "no link";
-  if (busiest >= first_cpu()) return fmt::format("a rank's CPU, {:g} GB/s", gbps_[busiest]);
-  if (busiest + 2 >= first_cpu()) return fmt::format("a port of unknown speed, {:g} GB/s", gbps_[busiest]);
-  return fmt::format("{}, {:g} GB/s", resources_.label(static_cast<int>(busiest)), gbps_[busiest]);
+  if (busiest >= first_cpu()) return loom::format("a rank's CPU, {:g} GB/s", gbps_[busiest]);
+  if (busiest + 2 >= first_cpu()) return loom::format("a port of unknown speed, {:g} GB/s", gbps_[busiest]);
+  return loom::format("{}, {:g} GB/s", resources_.label(static_cast<int>(busiest)), gbps_[busiest]);
 }
 
 void add_tree_flows(NodeLoads& loads, search::Pattern pattern, const ChannelSummary& channel, int roles,

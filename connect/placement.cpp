@@ -1,8 +1,7 @@
 #include "connect/placement.hpp"
 
-#include <fmt/format.h>
-
 #include "base/error.hpp"
+#include "base/format.hpp"
 
 namespace loom::connect {
 
@@ -12,8 +11,8 @@ Placement::Placement(std::span<const std::int32_t> leaders) {
     const auto leader = static_cast<std::size_t>(leaders[rank]);
     if (leader > rank || leaders[leader] != leaders[rank])
       throw Error(ErrorCode::kInternal,
-                  fmt::format("Rank {} says that rank {} is the lowest on its node, and rank {} does not.",
-                              rank, leaders[rank], leaders[rank]));
+                  loom::format("Rank {} says that rank {} is the lowest on its node, and rank {} does not.",
+                               rank, leaders[rank], leaders[rank]));
     if (leader == rank) first_.push_back(0);
     node_of_[rank] = leader == rank ? nodes() - 1 : node_of_[leader];
     ++first_[static_cast<std::size_t>(node_of_[rank]) + 1];
@@ -39,7 +38,7 @@ Placement Placement::of_nodes(std::span<const std::vector<int>> nodes) {
     for (const int rank : ranks) {
       if (rank < 0 || rank >= static_cast<int>(count) || leaders[static_cast<std::size_t>(rank)] >= 0)
         throw Error(ErrorCode::kInternal,
-                    fmt::format("Rank {} of {} is on two nodes, or is no rank.", rank, count));
+                    loom::format("Rank {} of {} is on two nodes, or is no rank.", rank, count));
       leaders[static_cast<std::size_t>(rank)] = leader;
     }
   }

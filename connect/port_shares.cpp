@@ -1,10 +1,10 @@
 #include "connect/port_shares.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <vector>
+
+#include "base/format.hpp"
 
 namespace loom::connect {
 namespace {
@@ -75,8 +75,8 @@ class Sum {
     Loads& loads = loads_[static_cast<std::size_t>(job_.placement().node_of(rank))];
     std::vector<Load>& ports = loads[static_cast<std::size_t>(way)];
     if (port < kNoPort || port + 1 >= static_cast<int>(ports.size()))
-      return fail_(fmt::format("{} {}: rank {} is to use port {}, its node has {}.", name_of(family_),
-                               channel, rank, port, ports.size() - 1));
+      return fail_(loom::format("{} {}: rank {} is to use port {}, its node has {}.", name_of(family_),
+                                channel, rank, port, ports.size() - 1));
     const double gbps = job_.agreed(family_).inter_gbps[static_cast<std::size_t>(channel)];
     ports[static_cast<std::size_t>(port + 1)].add(gbps * part, channel);
   }
@@ -110,14 +110,14 @@ class Sum {
     for (const std::size_t way : {0, 1})
       for (std::size_t i = 0; i < plan[way].size(); ++i) {
         const Load &load = loads_[static_cast<std::size_t>(node)][way][i], &share = plan[way][i];
-        const std::string port = i == 0 ? "an unknown port" : fmt::format("port {}", i - 1);
+        const std::string port = i == 0 ? "an unknown port" : loom::format("port {}", i - 1);
         const char* does = way == 0 ? "receive" : "send";
         if (load.gbps > share.gbps * (1 + kSlack) + kSlack)
-          fail_(fmt::format("{}: node {} is to {} {} GB/s by {}, it planned {}.", name_of(family_), node,
-                            does, load.gbps, port, share.gbps));
+          fail_(loom::format("{}: node {} is to {} {} GB/s by {}, it planned {}.", name_of(family_), node,
+                             does, load.gbps, port, share.gbps));
         if (equal && load.channels > share.channels * each)
-          fail_(fmt::format("{}: node {} is to {} {} channels by {}, its share is {}.", name_of(family_),
-                            node, does, load.channels, port, share.channels * each));
+          fail_(loom::format("{}: node {} is to {} {} channels by {}, its share is {}.", name_of(family_),
+                             node, does, load.channels, port, share.channels * each));
       }
   }
 

@@ -1,8 +1,8 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "connect/view.hpp"
 
 namespace loom::connect {
@@ -62,7 +62,7 @@ std::vector<int> ring_order(const Job& job, int channel, int first) {
 
 Wiring wire(const Job& job, int rank) {
   if (rank < 0 || rank >= job.ranks() || job.agreed(Family::kRing).channels == 0)
-    throw Error(ErrorCode::kInternal, fmt::format("Rank {} of {} is in no ring.", rank, job.ranks()));
+    throw Error(ErrorCode::kInternal, loom::format("Rank {} of {} is in no ring.", rank, job.ranks()));
   Wiring wiring;
   wiring.shape = job.shape();
   const Seat seat = seat_of(job, 0, rank);

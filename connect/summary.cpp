@@ -1,13 +1,12 @@
 #include "connect/summary.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "topo/bandwidth.hpp"
 
 namespace loom::connect {
@@ -22,7 +21,7 @@ std::vector<std::uint16_t> local_order(std::span<const int> sorted, std::span<co
   for (const int rank : ranks) {
     const auto place = std::lower_bound(sorted.begin(), sorted.end(), rank);
     if (place == sorted.end() || *place != rank)
-      throw Error(ErrorCode::kInternal, fmt::format("A channel has rank {}, its node has not.", rank));
+      throw Error(ErrorCode::kInternal, loom::format("A channel has rank {}, its node has not.", rank));
     order.push_back(static_cast<std::uint16_t>(place - sorted.begin()));
   }
   return order;
@@ -32,7 +31,7 @@ std::int16_t port_index(const topo::System& system, topo::NodeId net) {
   const auto ports = system.of_kind(topo::NodeKind::kNet);
   const auto port = std::find(ports.begin(), ports.end(), net);
   if (port == ports.end())
-    throw Error(ErrorCode::kInternal, fmt::format("A channel uses node {}, which is no port.", net));
+    throw Error(ErrorCode::kInternal, loom::format("A channel uses node {}, which is no port.", net));
   return static_cast<std::int16_t>(port - ports.begin());
 }
 
@@ -50,7 +49,7 @@ class Writer {
 };
 
 [[noreturn]] void unreadable(const char* what) {
-  throw Error(ErrorCode::kInternal, fmt::format("A node's summary cannot be read: {}.", what));
+  throw Error(ErrorCode::kInternal, loom::format("A node's summary cannot be read: {}.", what));
 }
 
 class Reader {
@@ -170,12 +169,12 @@ NodeSummary summarize(const topo::System& system, std::span<const int> ranks,
 std::vector<std::byte> encode(const NodeSummary& summary) {
   for (const FamilySummary& family : summary.families)
     if (family.channels.size() > kMostChannels)
-      throw Error(ErrorCode::kInternal, fmt::format("A node has {} channels for one pattern, more than {}.",
-                                                    family.channels.size(), kMostChannels));
+      throw Error(ErrorCode::kInternal, loom::format("A node has {} channels for one pattern, more than {}.",
+                                                     family.channels.size(), kMostChannels));
   if (summary.ranks > std::numeric_limits<std::uint16_t>::max() ||
       summary.port_gbps.size() > std::numeric_limits<std::int16_t>::max())
-    throw Error(ErrorCode::kInternal, fmt::format("A node has {} ranks and {} ports, which are too many.",
-                                                  summary.ranks, summary.port_gbps.size()));
+    throw Error(ErrorCode::kInternal, loom::format("A node has {} ranks and {} ports, which are too many.",
+                                                   summary.ranks, summary.port_gbps.size()));
   Orders orders;
   const auto index_of = [&](const std::vector<std::uint16_t>& order) {
     const auto same = std::find(orders.begin(), orders.end(), order);

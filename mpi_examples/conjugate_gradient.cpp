@@ -11,7 +11,6 @@
 // CPU. Exit codes: 0 solved; 1 not converged or wrong, or --require-loom was not met; 2 bad arguments, or no
 // kernels.
 
-#include <fmt/format.h>
 #include <mpi.h>
 
 #include <CLI/CLI.hpp>
@@ -21,6 +20,7 @@
 #include <sstream>
 #include <vector>
 
+#include "base/format.hpp"
 #include "mpi_examples/support/loom_pvars.hpp"
 #include "mpi_examples/support/vectors.hpp"
 
@@ -195,7 +195,7 @@ int run(int grid, double tolerance, MemoryKind where, bool requires_loom, int ra
   const bool dots_agree = std::abs(norm(b) - norm(posed)) < 1e-10 * norm(posed);
   const bool right = residual < 10 * tolerance && error < 1e4 * tolerance && dots_agree;
   if (rank == 0)
-    fmt::print(
+    loom::print(
         "grid {0}^3, {1} ranks: {2} iterations, {3:.3f} s ({4:.1f} us each), residual {5:.1e}, error "
         "{6:.1e}: {7}\n{8}\n",
         grid, ranks, iterations, seconds, 1e6 * seconds / std::max(iterations, 1), residual, error,
@@ -237,7 +237,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     std::ostringstream text;
     exit_code = app.exit(error, text, text) == 0 ? 0 : 2;  // all ranks read the same arguments
-    if (rank == 0) fmt::print(exit_code == 0 ? stdout : stderr, "{}", text.str());
+    if (rank == 0) loom::print(exit_code == 0 ? stdout : stderr, "{}", text.str());
   }
   MPI_Finalize();
   return exit_code;

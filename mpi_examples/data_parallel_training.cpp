@@ -11,7 +11,6 @@
 // rank finds alone, by the CPU. Exit codes: 0 right; 1 wrong, or --require-loom was not met; 2 bad arguments,
 // or no kernels.
 
-#include <fmt/format.h>
 #include <mpi.h>
 
 #include <CLI/CLI.hpp>
@@ -25,6 +24,7 @@
 #include <sstream>
 #include <vector>
 
+#include "base/format.hpp"
 #include "mpi_examples/support/loom_pvars.hpp"
 #include "mpi_examples/support/vectors.hpp"
 
@@ -222,7 +222,7 @@ int run(const Options& options, int rank, int ranks) {
   MPI_Bcast(&difference, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
   const bool right = loss < kLossBound && same && difference < kTolerance;
   if (rank == 0)
-    fmt::print(
+    loom::print(
         "{} samples, {} weights, {} ranks: {} steps, {:.3f} s ({:.1f} us each), loss {:.1e}, then {:.1e}; "
         "weights {} on all ranks, {:.1e} from those of one: {}\n{}\n",
         options.samples, weights.size(), ranks, options.steps, seconds, 1e6 * seconds / options.steps,
@@ -265,7 +265,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     std::ostringstream text;
     exit_code = app.exit(error, text, text) == 0 ? 0 : 2;  // all ranks read the same arguments
-    if (rank == 0) fmt::print(exit_code == 0 ? stdout : stderr, "{}", text.str());
+    if (rank == 0) loom::print(exit_code == 0 ? stdout : stderr, "{}", text.str());
   }
   MPI_Finalize();
   return exit_code;

@@ -2,13 +2,13 @@
 // --help.
 // Exit codes: 0; 1 wrong results, or --require-loom was not met; 2 bad arguments.
 
-#include <fmt/format.h>
 #include <mpi.h>
 
 #include <cstdio>
 #include <fstream>
 #include <iostream>
 
+#include "base/format.hpp"
 #include "mpi_examples/bench/floor.hpp"
 #include "mpi_examples/bench/measure.hpp"
 #include "mpi_examples/bench/options.hpp"
@@ -39,14 +39,14 @@ int run_bench(const Options& options, MPI_Comm control, mpi::ToolInterface& tool
   if (rank == 0 && !options.json_path.empty() && options.json_path != "-") {
     json_file.open(options.json_path);
     ready = json_file.is_open() ? 1 : 0;
-    if (!ready) fmt::print(stderr, "loom_bench: cannot write '{}'\n", options.json_path);
+    if (!ready) loom::print(stderr, "loom_bench: cannot write '{}'\n", options.json_path);
   }
   for (const std::string& peer : options.peers) {
     if (rank != 0 || tool.variable("coll_" + peer + "_priority")) continue;
     ready = 0;  // it would be measured as tuned
-    fmt::print(stderr,
-               "loom_bench: Open MPI has loaded no coll component '{}' ('ompi_info' lists those it has)\n",
-               peer);
+    loom::print(stderr,
+                "loom_bench: Open MPI has loaded no coll component '{}' ('ompi_info' lists those it has)\n",
+                peer);
   }
   MPI_Bcast(&ready, 1, MPI_INT, 0, control);
   if (!ready) return 2;
@@ -87,7 +87,7 @@ int run_bench(const Options& options, MPI_Comm control, mpi::ToolInterface& tool
     report.end();
     const bool without_loom = options.require_loom && !report.carried_as_expected();
     if (without_loom)
-      fmt::print(stderr, "loom_bench: --require-loom: loom did not carry the calls as required\n");
+      loom::print(stderr, "loom_bench: --require-loom: loom did not carry the calls as required\n");
     exit_code = report.wrong() > 0 || without_loom ? 1 : 0;
     if (!options.json_path.empty()) {
       (options.json_path == "-" ? std::cout : json_file) << report.json().dump(2) << std::endl;
@@ -103,7 +103,7 @@ int run(int argc, char** argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   const ParsedOptions parsed = parse_options(argc, argv, ranks);
   if (!parsed.options) {
-    if (rank == 0) fmt::print(parsed.exit_code == 0 ? stdout : stderr, "{}", parsed.text);
+    if (rank == 0) loom::print(parsed.exit_code == 0 ? stdout : stderr, "{}", parsed.text);
     return parsed.exit_code;
   }
   const bool is_on_host = rank >= ranks - parsed.options->on_host;
@@ -112,7 +112,7 @@ int run(int argc, char** argv) {
   MPI_Comm control = mpi::dup_without_loom(MPI_COMM_WORLD);
   const std::string no_gpu = mpi::why_no_gpu(parsed.options->memory != "host", control);
   if (!no_gpu.empty()) {
-    if (rank == 0) fmt::print(stderr, "loom_bench: --memory {}: {}\n", parsed.options->memory, no_gpu);
+    if (rank == 0) loom::print(stderr, "loom_bench: --memory {}: {}\n", parsed.options->memory, no_gpu);
     MPI_Comm_free(&control);
     return 2;
   }

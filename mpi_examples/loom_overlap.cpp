@@ -6,7 +6,6 @@
 // Times MPI_Iallreduce and MPI_Wait alone, a computation that takes as long, and the computation between the
 // two. The hidden share of the call is (alone + computation - both) / alone. Medians of the slowest rank.
 // With device memory kernels compute, in the legacy default stream.
-#include <fmt/format.h>
 #include <mpi.h>
 
 #include <CLI/CLI.hpp>
@@ -18,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/format.hpp"
 #include "mpi_examples/support/clock.hpp"
 #include "mpi_examples/support/vectors.hpp"
 
@@ -107,7 +107,7 @@ double run(int mib, int repetitions, MemoryKind where, int rank) {
   const double both = slowest_median(repetitions, [&] { reduce(steps); });
   const double hidden = 100 * (alone + computing - both) / alone;
   if (rank == 0)
-    fmt::print(
+    loom::print(
         "MPI_Iallreduce of {} MiB alone {:.2f} ms, computation {:.2f} ms, both {:.2f} ms: {:.0f} % of the "
         "call hidden\n",
         mib, alone * 1e3, computing * 1e3, both * 1e3, hidden);
@@ -142,7 +142,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     std::ostringstream text;
     exit_code = app.exit(error, text, text) == 0 ? 0 : 2;  // all ranks read the same arguments
-    if (rank == 0) fmt::print(exit_code == 0 ? stdout : stderr, "{}", text.str());
+    if (rank == 0) loom::print(exit_code == 0 ? stdout : stderr, "{}", text.str());
   }
   MPI_Finalize();
   return exit_code;

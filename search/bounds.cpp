@@ -1,12 +1,12 @@
 #include "search/bounds.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
 #include <queue>
 #include <span>
 #include <vector>
+
+#include "base/format.hpp"
 
 namespace loom::search {
 namespace {
@@ -195,7 +195,7 @@ Proof chain_bound(const std::vector<Proof>& of_ranks, const std::vector<int>& ra
       Proof narrow;
       narrow.gbps = end.gbps;
       for (std::size_t i = 0; i < m; ++i) narrow.side.push_back(ranks[order[i]]);
-      narrow.because = fmt::format(
+      narrow.because = loom::format(
           "{} channels {} at {} GPUs at most, so that all pass one of the {} narrowest, with {:.6g} GB/s",
           max_channels, begins, max_channels, m, narrow.gbps);
       lower(bound, std::move(narrow));
@@ -221,7 +221,7 @@ Proof end_bound(const HopTable& table, Pattern pattern, bool network, int max_ch
     Proof few;
     few.gbps = widest * max_channels;
     few.because =
-        fmt::format("{} channels, none faster than the widest port, {:.6g} GB/s", max_channels, widest);
+        loom::format("{} channels, none faster than the widest port, {:.6g} GB/s", max_channels, widest);
     lower(bound, std::move(few));
   }
   if (pattern == Pattern::kNvls || pattern == Pattern::kCollnetDirect || table.gpus() < 2) return bound;

@@ -1,12 +1,11 @@
 // find_channels.cpp -- the list of limits, and how the best becomes a plan.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <optional>
 #include <utility>
 
+#include "base/format.hpp"
 #include "search/bounds.hpp"
 #include "search/search.hpp"
 
@@ -82,12 +81,12 @@ std::string Search::why_absent() const {
   if (table_.gpus() == 1) return "a GPU alone has nothing to multicast to";
   if (table_.nv_switch() < 0) return "it has no NVSwitch";
   if (const std::optional<int> rank = first_that_cannot_multicast(paths_.system()))
-    return fmt::format("rank {}'s GPU is sm_{}, and switches multicast from sm_{} on", *rank,
-                       paths_.system().node(paths_.system().gpu_of_rank(*rank)).gpu().compute_capability,
-                       kFirstMulticast);
+    return loom::format("rank {}'s GPU is sm_{}, and switches multicast from sm_{} on", *rank,
+                        paths_.system().node(paths_.system().gpu_of_rank(*rank)).gpu().compute_capability,
+                        kFirstMulticast);
   for (int gpu = 0; gpu < table_.gpus(); ++gpu)
     if (table_.hop(gpu, table_.nv_switch()).count == 0 || table_.hop(table_.nv_switch(), gpu).count == 0)
-      return fmt::format("rank {} does not hang from the NVSwitch", table_.rank(gpu));
+      return loom::format("rank {} does not hang from the NVSwitch", table_.rank(gpu));
   return "";
 }
 
@@ -171,10 +170,10 @@ bool Search::try_limits(Limits limits, double enough, Limits& chosen, Packed& be
     attempts_.back().outcome = "no channel reaches every GPU";
   else if (!reached)
     attempts_.back().outcome =
-        fmt::format("{:.6g} GB/s are less than the {:.6g} of looser limits", packed.total, enough);
+        loom::format("{:.6g} GB/s are less than the {:.6g} of looser limits", packed.total, enough);
   else
     attempts_.back().outcome =
-        fmt::format("{:.6g} GB/s: taken unless stricter limits carry as much", packed.total);
+        loom::format("{:.6g} GB/s: taken unless stricter limits carry as much", packed.total);
   if (!reached) return false;
   chosen = limits;
   best = std::move(packed);
@@ -290,8 +289,8 @@ ChannelPlan Search::run() {
     const auto fastest = static_cast<double>(topo::max_gbps(paths_, false));
     Proof few;
     few.gbps = fastest * request_.max_channels;
-    few.because = fmt::format("{} channels, none faster than the fastest path between GPUs, {:.6g} GB/s",
-                              request_.max_channels, fastest);
+    few.because = loom::format("{} channels, none faster than the fastest path between GPUs, {:.6g} GB/s",
+                               request_.max_channels, fastest);
     lower_bound(plan, std::move(few));
   }
   split_channels(plan, table_, request_);

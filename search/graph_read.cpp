@@ -1,9 +1,9 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "search/beside_nccl.hpp"
 #include "search/bounds.hpp"
 #include "search/columns.hpp"
@@ -32,7 +32,7 @@ class GraphReader {
     const pugi::xml_node root = xml_.root();
     if (!is(root, "graphs")) xml_.fail(root, "the outermost element of a graph file is <graphs>.");
     if (const auto version = xml_.integer(root, "version", 0, 1000); version != kGraphVersion)
-      xml_.fail(root, fmt::format("version {} is not known, only version {}.", version, kGraphVersion));
+      xml_.fail(root, loom::format("version {} is not known, only version {}.", version, kGraphVersion));
     for (const pugi::xml_node graph : elements_of(root)) {
       if (!is(graph, "graph")) xml_.fail(graph, "<graphs> has <graph> alone.");
       add(read_graph(graph), graph);
@@ -116,7 +116,7 @@ class GraphReader {
     const auto kind = std::find_if(kGraphKinds.begin(), kGraphKinds.end(), is_kind);
     const auto alone = std::find_if(kGraphKindsAlone.begin(), kGraphKindsAlone.end(), is_kind);
     if (kind == kGraphKinds.end() && alone == kGraphKindsAlone.end())
-      xml_.fail(element, fmt::format("graph {} is never of pattern {}.", graph.id, number));
+      xml_.fail(element, loom::format("graph {} is never of pattern {}.", graph.id, number));
     plan.pattern = kind == kGraphKinds.end() ? alone->pattern : kind->pattern;
     plan.limits = {static_cast<int>(xml_.integer(element, "crossnic", 0, 2)), type(element, "typeinter"),
                    type(element, "typeintra")};
@@ -127,7 +127,7 @@ class GraphReader {
     const std::vector<pugi::xml_node> channels = elements_of(element);
     const auto said = static_cast<std::size_t>(xml_.integer(element, "nchannels", 0, kMostGraphChannels));
     if (channels.size() != said)
-      xml_.fail(element, fmt::format("it says {} channels and has {}.", said, channels.size()));
+      xml_.fail(element, loom::format("it says {} channels and has {}.", said, channels.size()));
     if (channels.empty()) return graph;
     const std::vector<pugi::xml_node> first = elements_of(channels[0]);
     plan.network = !first.empty() && is(first.front(), "net");
@@ -136,12 +136,12 @@ class GraphReader {
       xml_.fail(channels[0], "it has a port, but none at its beginning, where it comes in.");
     if (!plan.network && nodes_ > 1)
       xml_.fail(channels[0],
-                fmt::format("it has no ports, and so does not leave the node; there are {} nodes.", nodes_));
+                loom::format("it has no ports, and so does not leave the node; there are {} nodes.", nodes_));
     if (!plan.network) plan.limits.type_inter = topo::PathType::kLoc;
     graph.part = part_for(channels[0], element, plan.pattern);
     if (kind == kGraphKinds.end() && graph.part->ranks.size() > 1)
-      xml_.fail(element, fmt::format("graph {} is of pattern {} for a GPU alone, not for {}.", graph.id,
-                                     number, graph.part->ranks.size()));
+      xml_.fail(element, loom::format("graph {} is of pattern {} for a GPU alone, not for {}.", graph.id,
+                                      number, graph.part->ranks.size()));
     for (const pugi::xml_node channel : channels) read_channel(channel, graph, intra, inter);
     finish(graph, element);
     return graph;
@@ -152,7 +152,7 @@ class GraphReader {
     for (int type = 0; type < static_cast<int>(topo::PathType::kNet); ++type)
       if (name == topo::name_of(static_cast<topo::PathType>(type))) return static_cast<topo::PathType>(type);
     xml_.fail(element,
-              fmt::format("attribute '{}' is \"{:.20}\", which is no type of paths.", attribute, name));
+              loom::format("attribute '{}' is \"{:.20}\", which is no type of paths.", attribute, name));
   }
   double speed(pugi::xml_node element, const char* attribute) const {
     xml_.text(element, attribute);
@@ -183,7 +183,7 @@ class GraphReader {
       return whole;
     for (const auto& part : tables_.parts())
       if (!gpus.empty() && fits(*part) && find_gpu(gpus[0], part->system) != topo::kNoNode) return part.get();
-    if (says) xml_.fail(graph, fmt::format("this machine has no part of {} GPUs with this head.", said));
+    if (says) xml_.fail(graph, loom::format("this machine has no part of {} GPUs with this head.", said));
     if (whole != nullptr) return whole;
     if (tables_.parts().empty()) xml_.fail(channel, "this machine has no GPUs.");
     return tables_.parts()[0].get();
@@ -215,11 +215,11 @@ class GraphReader {
       if (number != device_number(system.node(id).host, info.device) || !info.is_net) continue;
       if (copies_before-- > 0) continue;
       if (reduces && !info.collectives)
-        xml_.fail(element, fmt::format("the network of {} does not reduce.", label(system, id)));
+        xml_.fail(element, loom::format("the network of {} does not reduce.", label(system, id)));
       return id;
     }
-    xml_.fail(element, fmt::format("this machine has no port {} on host {}.", number & kDeviceMask,
-                                   number >> kHostShift));
+    xml_.fail(element, loom::format("this machine has no port {} on host {}.", number & kDeviceMask,
+                                    number >> kHostShift));
   }
 
   void read_channel(pugi::xml_node element, Graph& graph, double intra, double inter) {
@@ -247,17 +247,17 @@ class GraphReader {
           xml_.fail(child, "this machine has no such GPU, or it takes part elsewhere.");
         channel.ranks.push_back(system.node(gpu).gpu().rank);
         if (left.erase(channel.ranks.back()) == 0)
-          xml_.fail(child, fmt::format("rank {} is in this channel already.", channel.ranks.back()));
+          xml_.fail(child, loom::format("rank {} is in this channel already.", channel.ranks.back()));
       } else {
         xml_.fail(child, "a channel has <net> and <gpu> alone.");
       }
     }
     if (graph.plan.network && !closed) xml_.fail(element, "it has no port at its end, where it leaves.");
     if (has_heads(graph.plan.pattern) && channel.ranks.size() != 1)
-      xml_.fail(element, fmt::format("channels of this pattern have one GPU, the head; this one has {}.",
-                                     channel.ranks.size()));
+      xml_.fail(element, loom::format("channels of this pattern have one GPU, the head; this one has {}.",
+                                      channel.ranks.size()));
     if (!has_heads(graph.plan.pattern) && !left.empty())
-      xml_.fail(element, fmt::format("it leaves out rank {}.", *left.begin()));
+      xml_.fail(element, loom::format("it leaves out rank {}.", *left.begin()));
     graph.plan.channels.push_back(std::move(channel));
   }
 
@@ -300,8 +300,9 @@ class GraphReader {
 
   void refuse_if(pugi::xml_node element, const char* what, const std::vector<std::string>& wrong) const {
     if (wrong.empty()) return;
-    xml_.fail(element, fmt::format("{} {}{}", what, wrong[0],
-                                   wrong.size() > 1 ? fmt::format(" (and {} more)", wrong.size() - 1) : ""));
+    xml_.fail(element,
+              loom::format("{} {}{}", what, wrong[0],
+                           wrong.size() > 1 ? loom::format(" (and {} more)", wrong.size() - 1) : ""));
   }
 
   topo::XmlDocument xml_;

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
@@ -6,6 +5,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "search/columns.hpp"
 #include "search/graph_dialect.hpp"
 #include "search/graph_xml.hpp"
@@ -17,10 +17,10 @@ namespace {
 
 template <class Value>
 void set(pugi::xml_node element, const char* name, const Value& value) {
-  element.append_attribute(name).set_value(fmt::format("{}", value).c_str());
+  element.append_attribute(name).set_value(loom::format("{}", value).c_str());
 }
 void set_device(pugi::xml_node element, const topo::Node& node, int device) {
-  set(element, "dev", fmt::format("0x{:x}", device_number(node.host, device)));
+  set(element, "dev", loom::format("0x{:x}", device_number(node.host, device)));
 }
 
 /// How many ports before `port` have its number.
@@ -82,7 +82,7 @@ int id_of(const NodePlans& node) {
 
 /// NCCL reads speeds as floats. More digits than those have would only tell equal channels apart.
 double rounded(double gbps) {
-  const std::string text = fmt::format("{:.7g}", gbps);
+  const std::string text = loom::format("{:.7g}", gbps);
   double value = gbps;
   std::from_chars(text.data(), text.data() + text.size(), value);
   return value;
@@ -112,9 +112,9 @@ std::vector<Channel> in_pairs(const std::vector<Channel>& channels) {
   if (pairs.size() > kMostGraphChannels)
     throw Error(
         ErrorCode::kBadInput,
-        fmt::format("A graph file has {} channels at most. These {} rings would be {} there: one without "
-                    "a partner that swaps its ports becomes two halves.",
-                    kMostGraphChannels, channels.size(), pairs.size()));
+        loom::format("A graph file has {} channels at most. These {} rings would be {} there: one without "
+                     "a partner that swaps its ports becomes two halves.",
+                     kMostGraphChannels, channels.size(), pairs.size()));
   return pairs;
 }
 

@@ -1,7 +1,7 @@
-#include <fmt/format.h>
 
 #include <array>
 
+#include "base/format.hpp"
 #include "search/channel_plan.hpp"
 
 namespace loom::search {
@@ -13,8 +13,8 @@ std::string_view name_of(Pattern pattern) {
 }
 
 std::string to_string(const Limits& limits) {
-  return fmt::format("cross-NIC {}, to ports up to {}, between GPUs up to {}", limits.cross_nic,
-                     topo::name_of(limits.type_inter), topo::name_of(limits.type_intra));
+  return loom::format("cross-NIC {}, to ports up to {}, between GPUs up to {}", limits.cross_nic,
+                      topo::name_of(limits.type_inter), topo::name_of(limits.type_intra));
 }
 
 }  // namespace loom::search

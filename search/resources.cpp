@@ -1,9 +1,8 @@
 #include "search/resources.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/format.hpp"
 #include "topo/bandwidth.hpp"
 
 namespace loom::search {
@@ -17,11 +16,11 @@ std::string Resources::label(int resource) const {
   if (!is_link(resource)) {
     const int way = (resource - links_) % 2;
     const std::string gpu = topo::label(*system_, (resource - links_) / 2);
-    return way == 0 ? fmt::format("{} -> its memory", gpu) : fmt::format("memory of {} -> GPU", gpu);
+    return way == 0 ? loom::format("{} -> its memory", gpu) : loom::format("memory of {} -> GPU", gpu);
   }
   const topo::Link& link = system_->link(resource);
-  return fmt::format("{} -> {} ({})", topo::label(*system_, link.from), topo::label(*system_, link.to),
-                     topo::name_of(link.type));
+  return loom::format("{} -> {} ({})", topo::label(*system_, link.from), topo::label(*system_, link.to),
+                      topo::name_of(link.type));
 }
 
 bool Resources::counts_memory_of(topo::NodeId node) const {

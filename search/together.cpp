@@ -1,11 +1,10 @@
 #include "search/together.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <utility>
 
+#include "base/format.hpp"
 #include "search/bounds.hpp"
 #include "search/joint_search.hpp"
 
@@ -227,7 +226,7 @@ void Together::run(std::span<ChannelPlan* const> plans) {
     proof.gbps = plans[i]->bound_gbps;
     if (!proof.because.empty())
       proof.because =
-          fmt::format("in the part of rank {}: {}", plans[i]->channels[0].ranks[0], proof.because);
+          loom::format("in the part of rank {}: {}", plans[i]->channels[0].ranks[0], proof.because);
   }
   search();
   if (Proof joint = this->proof(); joint.gbps < proof.gbps) proof = std::move(joint);

@@ -1,11 +1,10 @@
 #include "search/validate.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
 
+#include "base/format.hpp"
 #include "search/hop_table.hpp"
 #include "topo/bandwidth.hpp"
 
@@ -116,8 +115,8 @@ class Validator {
       if (!switches) return {"The machine has no NVSwitch that could multicast."};
       for (const topo::NodeId gpu : system_.gpus())
         if (const topo::GpuInfo& info = system_.node(gpu).gpu(); info.compute_capability < 90)
-          return {fmt::format("Rank {}'s GPU is sm_{}; switches multicast from sm_90 on.", info.rank,
-                              info.compute_capability)};
+          return {loom::format("Rank {}'s GPU is sm_{}; switches multicast from sm_90 on.", info.rank,
+                               info.compute_capability)};
     }
     const PlannedHops hops(system_, plan_);
     for (std::size_t i = 0; i < plan_.channels.size(); ++i) {
@@ -140,8 +139,8 @@ class Validator {
 
  private:
   template <class... Args>
-  void fail(fmt::format_string<Args...> text, Args&&... args) {
-    found_.push_back(fmt::format(text, std::forward<Args>(args)...));
+  void fail(FormatString<Args...> text, Args&&... args) {
+    found_.push_back(loom::format(text, std::forward<Args>(args)...));
   }
 
   bool check_gpus(std::size_t number) {

@@ -1,6 +1,4 @@
 // validate_parts.cpp -- the parts of a machine at the same time.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -8,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/format.hpp"
 #include "search/graph_xml.hpp"
 #include "search/resources.hpp"
 #include "search/validate.hpp"
@@ -65,13 +64,13 @@ std::vector<std::string> overloads(const PathTables& tables, const NodePlans& pl
     Shared& entry = shared[static_cast<std::size_t>(number)];
     entry.limit = resources.gbps(number);
     if (entry.is_too_much())
-      found.push_back(fmt::format("{} has {:g} GB/s; {} parts together take {:g}.", resources.label(number),
-                                  entry.limit, entry.parts, entry.gbps));
+      found.push_back(loom::format("{} has {:g} GB/s; {} parts together take {:g}.", resources.label(number),
+                                   entry.limit, entry.parts, entry.gbps));
   }
   for (const auto& [cable, entry] : cables)
     if (entry.is_too_much())
-      found.push_back(fmt::format("Ports of ASIC {:#x} receive {:g} GB/s in {} parts together, of {:g}.",
-                                  cable.first, entry.gbps, entry.parts, entry.limit));
+      found.push_back(loom::format("Ports of ASIC {:#x} receive {:g} GB/s in {} parts together, of {:g}.",
+                                   cable.first, entry.gbps, entry.parts, entry.limit));
   return found;
 }
 
@@ -82,21 +81,22 @@ std::vector<std::string> violations(const PathTables& tables, const NodePlans& p
   double least = std::numeric_limits<double>::infinity(), bound = least;
   for (std::size_t i = 0; i < plans.parts.size(); ++i) {
     const ChannelPlan& plan = plans.parts[i];
-    const std::string where = plans.parts.size() > 1 ? fmt::format("part {}: ", i + 1) : "";
+    const std::string where = plans.parts.size() > 1 ? loom::format("part {}: ", i + 1) : "";
     for (const std::string& line : violations(part_of(tables, plans, i).paths, plan))
       found.push_back(where + line);
     for (const int rank : plans.ranks[i])
-      if (!ranks.insert(rank).second) found.push_back(fmt::format("{}rank {} is in two parts.", where, rank));
+      if (!ranks.insert(rank).second)
+        found.push_back(loom::format("{}rank {} is in two parts.", where, rank));
     least = std::min(least, plan.total_gbps);
     bound = std::min(bound, plan.bound_gbps);
   }
   for (std::string& line : overloads(tables, plans)) found.push_back(std::move(line));
   if (std::abs(least - plans.total_gbps) > kSlackGbps + kSlackShare * least)
     found.push_back(
-        fmt::format("The slowest part carries {} GB/s, the total says {}.", least, plans.total_gbps));
+        loom::format("The slowest part carries {} GB/s, the total says {}.", least, plans.total_gbps));
   if (plans.total_gbps > bound * (1 + kBoundShare) + kSlackGbps)
-    found.push_back(fmt::format("All parts carry {} GB/s at the same time, above the bound of {}.",
-                                plans.total_gbps, bound));
+    found.push_back(loom::format("All parts carry {} GB/s at the same time, above the bound of {}.",
+                                 plans.total_gbps, bound));
   return found;
 }
 

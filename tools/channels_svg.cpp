@@ -1,12 +1,10 @@
 // channels_svg.cpp -- channels over the picture of their machine: each follows its links, in a colour of its
 // own and a little beside the others. Tags beside the links say what they carry.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 #include <map>
 
+#include "base/format.hpp"
 #include "search/columns.hpp"
 #include "search/graph_xml.hpp"
 #include "search/validate.hpp"
@@ -53,12 +51,12 @@ class Overlay {
 
   /// What a link and its other direction carry, and of how much, where there is room beside other text.
   void tag(const Link& link, double carried, double back) {
-    std::string text = fmt::format("{:.4g}", carried);
-    if (const std::string other = fmt::format("{:.4g}", back); other != text) text += "|" + other;
+    std::string text = loom::format("{:.4g}", carried);
+    if (const std::string other = loom::format("{:.4g}", back); other != text) text += "|" + other;
     const bool full = std::max(carried, back) >= kFull * link.gbps;
     // NVLinks between GPUs have no other figure.
     if (std::min(carried, back) < kFull * link.gbps && arc_of(link) != nullptr)
-      text += fmt::format(" of {:.4g}", link.gbps);
+      text += loom::format(" of {:.4g}", link.gbps);
     const std::vector<Point> places = places_of_tag(link, kTagWidth * static_cast<double>(text.size()));
     const auto free = std::find_if(places.begin(), places.end(), [&](const Point& place) {
       return picture_.canvas().has_room_for_tag(place.x, place.y, text);
@@ -181,9 +179,9 @@ class Overlay {
 };
 
 std::string title_of(const System& system, std::size_t number, const Channel& channel) {
-  std::string text = fmt::format("{}: {:.5g} GB/s  ", number, channel.inter_gbps);
+  std::string text = loom::format("{}: {:.5g} GB/s  ", number, channel.inter_gbps);
   if (!channel.nets.empty()) text += label(system, channel.nets[0]) + " > ";
-  text += fmt::format("{}", fmt::join(channel.ranks, " "));
+  text += loom::join(channel.ranks, " ");
   if (!channel.nets.empty()) text += " > " + label(system, channel.nets[1]);
   return text.size() < 76 ? text : text.substr(0, 73) + "...";
 }

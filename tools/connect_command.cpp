@@ -1,11 +1,10 @@
 // connect_command.cpp -- `loom connect`: a job of many nodes, its channels as each rank sees them, and how
 // long collectives would take.
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iterator>
 
+#include "base/format.hpp"
 #include "connect/checks.hpp"
 #include "tools/commands.hpp"
 #include "tools/connect_views.hpp"
@@ -38,7 +37,7 @@ MachineFile mixed_in(const std::string& text) {
   const std::size_t colon = std::min(text.rfind(':'), text.size());
   const int count = parsed<int>(std::string_view(text).substr(std::min(colon + 1, text.size()))).value_or(0);
   if (colon == 0 || count < 1)
-    refuse(fmt::format("--mix \"{}\" is not FILE:COUNT with a count from 1 on.", text));
+    refuse(loom::format("--mix \"{}\" is not FILE:COUNT with a count from 1 on.", text));
   return {text.substr(0, colon), count};
 }
 
@@ -50,9 +49,9 @@ std::vector<MachineFile> machines_of(const Options& options) {
   const std::vector<int> ranks = counts_of(options.ranks_per_node, "--ranks-per-node");
   if (ranks.size() != 1 && ranks.size() != machines.size())
     refuse(
-        fmt::format("--ranks-per-node has {} numbers: one is for all machines, else FILE and each --mix "
-                    "have their own, {} here.",
-                    ranks.size(), machines.size()));
+        loom::format("--ranks-per-node has {} numbers: one is for all machines, else FILE and each --mix "
+                     "have their own, {} here.",
+                     ranks.size(), machines.size()));
   for (std::size_t i = 0; i < machines.size(); ++i) machines[i].ranks = ranks[ranks.size() == 1 ? 0 : i];
   return machines;
 }
@@ -84,14 +83,14 @@ void check_options(Options& options, const CLI::App& command) {
 void check_job(const Options& options, const CLI::App& command, const connect::Job& job) {
   for (const char* option : {"--net-us", "--cross-nic"})
     if (job.nodes() == 1 && command.count(option) > 0)
-      refuse(fmt::format("{} has no effect on one node.", option));
+      refuse(loom::format("{} has no effect on one node.", option));
   if (job.ranks() == 1 && command.count("--simulate") > 0)
     refuse("--simulate has no effect on one rank: it sends nothing.");
   if (options.rank >= job.ranks())
-    refuse(fmt::format("The job has {}, none of them is {}.", counted(job.ranks(), "rank"), options.rank));
+    refuse(loom::format("The job has {}, none of them is {}.", counted(job.ranks(), "rank"), options.rank));
   if (options.all && options.orders && job.ranks() > kMostRanksWithOrders)
-    refuse(fmt::format("The orders of {} ranks are too much to print: at most {}, or --rank.", job.ranks(),
-                       kMostRanksWithOrders));
+    refuse(loom::format("The orders of {} ranks are too much to print: at most {}, or --rank.", job.ranks(),
+                        kMostRanksWithOrders));
   if (!options.draw.empty()) check_picture(job, options.channel);
 }
 
@@ -103,13 +102,13 @@ connect::Collective collective_of(const std::string& name) {
 nlohmann::json simulated(const Options& options, const OfflineJob& offline,
                          const std::vector<std::uint64_t>& sizes) {
   nlohmann::json all = nlohmann::json::array();
-  if (!options.json) fmt::print("{}:\n{}", options.collective, prediction_head());
+  if (!options.json) loom::print("{}:\n{}", options.collective, prediction_head());
   for (const std::uint64_t bytes : sizes) {
     const connect::SimulationRequest request{collective_of(options.collective), static_cast<double>(bytes),
                                              options.net_us};
     nlohmann::json predictions = nlohmann::json::array();
     for (const connect::Prediction& prediction : predictions_of(offline, request)) {
-      if (!options.json) fmt::print("{}", prediction_text(request.bytes, prediction));
+      if (!options.json) loom::print("{}", prediction_text(request.bytes, prediction));
       predictions.push_back(to_json(prediction));
     }
     all.push_back(
@@ -121,8 +120,8 @@ nlohmann::json simulated(const Options& options, const OfflineJob& offline,
 void draw(const Options& options, const OfflineJob& offline) {
   for (const connect::Family family : {connect::Family::kRing, connect::Family::kTree})
     if (const int channels = offline.job.agreed(family).channels; options.channel >= channels)
-      fmt::print(stderr, "channel {}: no {} in the picture, there are {}\n", options.channel,
-                 connect::name_of(family), channels);
+      loom::print(stderr, "channel {}: no {} in the picture, there are {}\n", options.channel,
+                  connect::name_of(family), channels);
   topo::write_text_file(options.draw, channel_svg(offline, options.channel));
 }
 
@@ -144,13 +143,13 @@ void connect_job(Options& options, const CLI::App& command) {
   check_job(options, command, job);
   tell(offline.notes);
   nlohmann::json json = to_json(offline);
-  if (!options.json) fmt::print("{}", job_text(offline));
+  if (!options.json) loom::print("{}", job_text(offline));
 
   if (!options.no_check) {
     const std::vector<std::string> found = connect::violations(job);
-    for (const std::string& line : found) fmt::print(stderr, "violation: {}\n", line);
+    for (const std::string& line : found) loom::print(stderr, "violation: {}\n", line);
     if (!found.empty()) *options.exit_code = kFound;
-    if (!options.json && found.empty()) fmt::print("checked: every ring and tree of every rank\n");
+    if (!options.json && found.empty()) loom::print("checked: every ring and tree of every rank\n");
     json["violations"] = found;
   }
   for (int rank = 0; rank < job.ranks(); ++rank) {
@@ -159,11 +158,11 @@ void connect_job(Options& options, const CLI::App& command) {
     if (options.json)
       json["views"].push_back(to_json(job, view, options.orders));
     else
-      fmt::print("{}", view_text(job, view));
+      loom::print("{}", view_text(job, view));
   }
   if (!sizes.empty()) json["simulation"] = simulated(options, offline, sizes);
   if (!options.draw.empty()) draw(options, offline);
-  if (options.json) fmt::print("{}\n", json.dump(2));
+  if (options.json) loom::print("{}\n", json.dump(2));
 }
 
 void add_job_options(CLI::App& command, Options& options) {

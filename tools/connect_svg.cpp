@@ -1,12 +1,11 @@
 // connect_svg.cpp -- a channel across nodes: its ring as lines of ranks, in the order in which data passes
 // them; below, its two trees as indented lists, a node in each row and children below their parents. No edge
 // passes a rank that is not one of its ends.
-#include <fmt/format.h>
-
 #include <array>
 #include <functional>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "tools/connect_views.hpp"
 #include "tools/svg_canvas.hpp"
 #include "tools/words.hpp"
@@ -29,7 +28,7 @@ using Way = std::vector<Point>;
 
 void dot(Canvas& canvas, const Point& at, int rank) {
   canvas.box(at.x - kDot, at.y - kDot, 2 * kDot, 2 * kDot, "white", "#444", kDot);
-  canvas.text(at.x, at.y + 3, fmt::format("{}", rank), rank > 999 ? 7 : 9);
+  canvas.text(at.x, at.y + 3, loom::format("{}", rank), rank > 999 ? 7 : 9);
 }
 
 const char* colour_of(bool network) {
@@ -54,8 +53,8 @@ void legend(Canvas& canvas, double y, const std::string& heading, const Agreed& 
     canvas.text(x + 30, y, text, 10, "start", "#555");
     x += 260;
   };
-  entry(false, fmt::format("inside a node: {:.5g} GB/s", agreed.intra_gbps[at]));
-  if (network) entry(true, fmt::format("between nodes: {:.5g} GB/s", agreed.inter_gbps[at]));
+  entry(false, loom::format("inside a node: {:.5g} GB/s", agreed.intra_gbps[at]));
+  if (network) entry(true, loom::format("between nodes: {:.5g} GB/s", agreed.inter_gbps[at]));
 }
 
 /// Ranks from left to right, row after row; a node starts a new row rather than being broken.
@@ -84,7 +83,7 @@ class RingPicture {
   void draw(Canvas& canvas) const {
     for (const Row& row : rows_) {
       canvas.box(row.from.x, row.from.y - kBox, row.right - row.from.x, 2 * kBox, kBoxColour, kEdgeColour);
-      canvas.text(row.from.x + 2, row.from.y - kBox - 4, fmt::format("node {}", row.node), 9, "start",
+      canvas.text(row.from.x + 2, row.from.y - kBox - 4, loom::format("node {}", row.node), 9, "start",
                   "#555");
     }
     for (int position = 0; position < job_.ranks(); ++position) {
@@ -166,7 +165,7 @@ class TreePicture {
     for (const Row& row : rows_) {
       canvas.box(row.x, row.y - kBox, row.right - row.x, row.bottom - row.y + 2 * kBox, kBoxColour,
                  kEdgeColour);
-      canvas.text(row.right + 6, row.y + 3, fmt::format("node {}", row.node), 9, "start", "#555");
+      canvas.text(row.right + 6, row.y + 3, loom::format("node {}", row.node), 9, "start", "#555");
     }
     for (int rank = 0; rank < job_.ranks(); ++rank) {
       const Point from = places_[static_cast<std::size_t>(rank)];
@@ -214,10 +213,10 @@ class TreePicture {
 std::string title_of(const OfflineJob& offline, int channel) {
   const std::vector<int> count = nodes_of_kinds(offline.job);
   std::string text =
-      fmt::format("{} on {}: ", counted(offline.job.ranks(), "rank"), counted(offline.job.nodes(), "node"));
+      loom::format("{} on {}: ", counted(offline.job.ranks(), "rank"), counted(offline.job.nodes(), "node"));
   for (std::size_t kind = 0; kind < count.size(); ++kind)
-    text += fmt::format("{}{} x {}", kind == 0 ? "" : ", ", count[kind], offline.kind_names[kind]);
-  return fmt::format("{}; channel {}", text, channel);
+    text += loom::format("{}{} x {}", kind == 0 ? "" : ", ", count[kind], offline.kind_names[kind]);
+  return loom::format("{}; channel {}", text, channel);
 }
 
 }  // namespace
@@ -225,13 +224,13 @@ std::string title_of(const OfflineJob& offline, int channel) {
 void check_picture(const Job& job, int channel) {
   if (job.nodes() > kMostNodes || job.ranks() > kMostRanks)
     throw Error(ErrorCode::kBadInput,
-                fmt::format("{} of {} ranks are too many for a picture: at most {} of {}.",
-                            counted(job.nodes(), "node"), job.ranks(), kMostNodes, kMostRanks));
+                loom::format("{} of {} ranks are too many for a picture: at most {} of {}.",
+                             counted(job.nodes(), "node"), job.ranks(), kMostNodes, kMostRanks));
   const int rings = job.agreed(Family::kRing).channels, trees = job.agreed(Family::kTree).channels;
   if (channel >= std::max(rings, trees))
     throw Error(ErrorCode::kBadInput,
-                fmt::format("--channel {}: the job has {} and {} of trees, numbered from 0.", channel,
-                            counted(rings, "ring"), counted(trees, "pair")));
+                loom::format("--channel {}: the job has {} and {} of trees, numbered from 0.", channel,
+                             counted(rings, "ring"), counted(trees, "pair")));
 }
 
 std::string channel_svg(const OfflineJob& offline, int channel) {
@@ -242,12 +241,12 @@ std::string channel_svg(const OfflineJob& offline, int channel) {
   canvas.text(kMargin, 26, title_of(offline, channel), 14, "start", "#222", true);
   double y = 58, width = 640;
   const auto missing = [&](const char* what, const Agreed& agreed) {
-    canvas.text(kMargin, y, fmt::format("no {} {}: there are {}", what, channel, agreed.channels), 12,
+    canvas.text(kMargin, y, loom::format("no {} {}: there are {}", what, channel, agreed.channels), 12,
                 "start", "#222", true);
     y += 36;
   };
   if (const Agreed& rings = job.agreed(Family::kRing); channel < rings.channels) {
-    legend(canvas, y, fmt::format("ring {}", channel), rings, channel, network);
+    legend(canvas, y, loom::format("ring {}", channel), rings, channel, network);
     const RingPicture ring(job, channel, y + 44);
     ring.draw(canvas);
     width = std::max(width, ring.width());
@@ -260,7 +259,7 @@ std::string channel_svg(const OfflineJob& offline, int channel) {
     missing("trees", trees);
     return canvas.finish(width, y);
   }
-  legend(canvas, y, fmt::format("trees of channel {}", channel), trees, channel, network);
+  legend(canvas, y, loom::format("trees of channel {}", channel), trees, channel, network);
   canvas.text(kMargin, y + 16, "Data is reduced along the arrows, to the root on top, and comes back.", 10,
               "start", "#555");
   y += 50;
@@ -271,7 +270,7 @@ std::string channel_svg(const OfflineJob& offline, int channel) {
       corner = {kMargin, bottom + 12};  // below, not beside
     const TreePicture picture(job, channel, tree, corner);
     picture.draw(canvas);
-    canvas.text(corner.x, corner.y - kBox - 6, fmt::format("tree {}", tree), 10, "start", "#222", true);
+    canvas.text(corner.x, corner.y - kBox - 6, loom::format("tree {}", tree), 10, "start", "#222", true);
     width = std::max(width, corner.x + picture.width() + kMargin);
     bottom = std::max(bottom, picture.bottom());
     corner.x += picture.width() + kMargin;

@@ -1,8 +1,9 @@
 #include "tools/connect_views.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <algorithm>
+#include <span>
 
+#include "base/format.hpp"
 #include "tools/words.hpp"
 #include "topo/bandwidth.hpp"
 
@@ -19,24 +20,25 @@ constexpr std::size_t kShownKinds = 20;
 std::string peer(int rank) {
   if (rank == connect::kNobody) return "-";
   if (rank == connect::kNetwork) return "the network";
-  return fmt::format("{}", rank);
+  return loom::format("{}", rank);
 }
 
 std::string port_text(int port) {
-  return port == kNoPort ? "" : fmt::format(" (port {})", port);
+  return port == kNoPort ? "" : loom::format(" (port {})", port);
 }
 
 std::string tree_text(const TreeLinks& links) {
-  if (links.child_count == 0) return fmt::format("parent {}, leaf", peer(links.parent));
-  return fmt::format("parent {}, children {}", peer(links.parent),
-                     fmt::join(links.children.begin(), links.children.begin() + links.child_count, " "));
+  if (links.child_count == 0) return loom::format("parent {}, leaf", peer(links.parent));
+  return loom::format(
+      "parent {}, children {}", peer(links.parent),
+      loom::join(std::span(links.children).first(static_cast<std::size_t>(links.child_count)), " "));
 }
 
 std::string order_text(const Job& job, int channel, const Ring& ring) {
   std::string text;
   const int shown = std::min(ring.size, kShownOrder);
   for (int i = 0; i < shown; ++i)
-    text += fmt::format("{}{}", i == 0 ? "" : " ", rank_at(job, channel, (ring.position + i) % ring.size));
+    text += loom::format("{}{}", i == 0 ? "" : " ", rank_at(job, channel, (ring.position + i) % ring.size));
   return ring.size > shown ? text + " ..." : text;
 }
 
@@ -60,12 +62,12 @@ std::string offline_text(const OfflineJob& offline) {
            "(--nodes 1); between hosts it wires by the first ring of each\n";
   const GpuChannelRequest usual;
   if (offline.is_offline)
-    return fmt::format(
+    return loom::format(
         "offline: not run by the plugin, which asks for at most {} channels of up to {:g} GB/s, by the "
         "rules of loom\n",
         usual.max_channels, usual.most_gbps);
-  return fmt::format("run by the plugin's kernels: {}; offline: multicast, and what goes through ports\n",
-                     offline.on_gpus->channels()->summary);
+  return loom::format("run by the plugin's kernels: {}; offline: multicast, and what goes through ports\n",
+                      offline.on_gpus->channels()->summary);
 }
 
 }  // namespace
@@ -79,34 +81,34 @@ std::vector<int> nodes_of_kinds(const Job& job) {
 std::string job_text(const OfflineJob& offline) {
   const Job& job = offline.job;
   const std::vector<int> count = nodes_of_kinds(job);
-  std::string text = fmt::format("{} on {}\n", counted(job.ranks(), "rank"), counted(job.nodes(), "node"));
+  std::string text = loom::format("{} on {}\n", counted(job.ranks(), "rank"), counted(job.nodes(), "node"));
   bool ports = false;
   for (std::size_t kind = 0; kind < count.size(); ++kind) {
     const NodeSummary& summary = job.kinds()[kind];
     ports = ports || !summary.port_gbps.empty();
     if (kind >= kShownKinds) continue;
-    text += fmt::format("  {} x {} ({})\n", count[kind], offline.kind_names[kind],
-                        counted(summary.ranks, "rank"));
+    text += loom::format("  {} x {} ({})\n", count[kind], offline.kind_names[kind],
+                         counted(summary.ranks, "rank"));
     if (summary.port_gbps.empty() && job.nodes() > 1)
-      text += fmt::format("    has no network port: one of {:g} GB/s is assumed\n",
-                          topo::net_gbps(topo::kUnknownNetMbps));
+      text += loom::format("    has no network port: one of {:g} GB/s is assumed\n",
+                           topo::net_gbps(topo::kUnknownNetMbps));
   }
   for (const Family family : kFamilies) {
     const Agreed& agreed = job.agreed(family);
     if (agreed.channels == 0) {
-      text += fmt::format("{}: not on every node\n", name_of(family));
+      text += loom::format("{}: not on every node\n", name_of(family));
       continue;
     }
-    text += fmt::format("{}: {}, {:.5g} GB/s; {}", name_of(family),
-                        counted(agreed.channels, has_heads(family) ? "head" : "channel"), agreed.total_gbps(),
-                        topo::name_of(agreed.type_intra));
+    text += loom::format("{}: {}, {:.5g} GB/s; {}", name_of(family),
+                         counted(agreed.channels, has_heads(family) ? "head" : "channel"),
+                         agreed.total_gbps(), topo::name_of(agreed.type_intra));
     if (job.nodes() > 1 && ports)
-      text += fmt::format(", ports {}, cross-NIC {}", topo::name_of(agreed.type_inter), agreed.cross_nic);
+      text += loom::format(", ports {}, cross-NIC {}", topo::name_of(agreed.type_inter), agreed.cross_nic);
     text += offline.is_run(family) ? "\n" : "; offline\n";
   }
   text += offline_text(offline);
   const ExchangeSize& size = offline.exchange;
-  text += fmt::format(
+  text += loom::format(
       "exchanged: {} bytes of words, {} of summaries ({} the largest), {:.1f} for each rank; set-up of one "
       "rank {:.3f} ms\n",
       size.word_bytes, size.slice_bytes, size.summary_bytes,
@@ -117,41 +119,41 @@ std::string job_text(const OfflineJob& offline) {
 std::string view_text(const Job& job, const View& view) {
   const int node = job.placement().node_of(view.rank);
   std::string text =
-      fmt::format("rank {} (node {}, local {})\n", view.rank, node, job.placement().local_of(view.rank));
+      loom::format("rank {} (node {}, local {})\n", view.rank, node, job.placement().local_of(view.rank));
   for (std::size_t c = 0; c < view.rings.size(); ++c) {
     const Ring& ring = view.rings[c];
-    text += fmt::format("  ring {}: {}{} -> {} -> {}{}, at {} of {}: {}\n", c, ring.previous,
-                        port_text(ring.port_in), view.rank, ring.next, port_text(ring.port_out),
-                        ring.position, ring.size, order_text(job, static_cast<int>(c), ring));
+    text += loom::format("  ring {}: {}{} -> {} -> {}{}, at {} of {}: {}\n", c, ring.previous,
+                         port_text(ring.port_in), view.rank, ring.next, port_text(ring.port_out),
+                         ring.position, ring.size, order_text(job, static_cast<int>(c), ring));
   }
   for (std::size_t c = 0; c < view.trees.size(); ++c)
-    text += fmt::format("  tree {}: {} | {}{}\n", c, tree_text(view.trees[c].trees[0]),
-                        tree_text(view.trees[c].trees[1]), port_text(view.trees[c].port));
+    text += loom::format("  tree {}: {} | {}{}\n", c, tree_text(view.trees[c].trees[0]),
+                         tree_text(view.trees[c].trees[1]), port_text(view.trees[c].port));
   if (!view.nvls.heads.empty()) {
-    text += fmt::format("  nvls: heads {}", fmt::join(view.nvls.heads, " "));
+    text += loom::format("  nvls: heads {}", loom::join(view.nvls.heads, " "));
     if (view.nvls.mine != connect::kNobody && job.nodes() > 1)
-      text += fmt::format("; head {}: {} | {}", view.nvls.mine, tree_text(view.nvls.trees[0]),
-                          tree_text(view.nvls.trees[1]));
+      text += loom::format("; head {}: {} | {}", view.nvls.mine, tree_text(view.nvls.trees[0]),
+                           tree_text(view.nvls.trees[1]));
     text += "\n";
   }
   for (std::size_t c = 0; c < view.collnet_chains.size(); ++c)
-    text += fmt::format("  collnet-chain {}: up {}, down {}\n", c, peer(view.collnet_chains[c].up),
-                        peer(view.collnet_chains[c].down));
+    text += loom::format("  collnet-chain {}: up {}, down {}\n", c, peer(view.collnet_chains[c].up),
+                         peer(view.collnet_chains[c].down));
   if (!view.collnet_direct.heads.empty())
-    text += fmt::format("  collnet-direct: up {}, down {}\n", fmt::join(view.collnet_direct.up, " "),
-                        fmt::join(view.collnet_direct.down, " "));
+    text += loom::format("  collnet-direct: up {}, down {}\n", loom::join(view.collnet_direct.up, " "),
+                         loom::join(view.collnet_direct.down, " "));
   return text;
 }
 
 std::string prediction_head() {
-  return fmt::format("{:>12} {:>8} {:>9} {:>14} {:>9} {:>9}  {}\n", "bytes", "by", "protocol", "us", "GB/s",
-                     "bus GB/s", "busiest link");
+  return loom::format("{:>12} {:>8} {:>9} {:>14} {:>9} {:>9}  {}\n", "bytes", "by", "protocol", "us", "GB/s",
+                      "bus GB/s", "busiest link");
 }
 
 std::string prediction_text(double bytes, const Prediction& prediction) {
-  return fmt::format("{:>12.0f} {:>8} {:>9} {:>14.2f} {:>9.3f} {:>9.3f}  {}\n", bytes, prediction.algorithm,
-                     prediction.protocol, prediction.us, prediction.algorithm_gbps, prediction.bus_gbps,
-                     prediction.bottleneck.empty() ? "-" : prediction.bottleneck);
+  return loom::format("{:>12.0f} {:>8} {:>9} {:>14.2f} {:>9.3f} {:>9.3f}  {}\n", bytes, prediction.algorithm,
+                      prediction.protocol, prediction.us, prediction.algorithm_gbps, prediction.bus_gbps,
+                      prediction.bottleneck.empty() ? "-" : prediction.bottleneck);
 }
 
 nlohmann::json to_json(const Prediction& prediction) {

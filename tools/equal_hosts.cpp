@@ -1,7 +1,6 @@
 #include "tools/equal_hosts.hpp"
 
-#include <fmt/format.h>
-
+#include "base/format.hpp"
 #include "tools/words.hpp"
 
 namespace loom::tools {
@@ -56,8 +55,8 @@ std::string ranges(const std::vector<int>& numbers) {
   for (std::size_t i = 0; i < numbers.size();) {
     std::size_t last = i;
     while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    text += fmt::format("{}{}", text.empty() ? "" : ",", numbers[i]);
-    if (last > i) text += fmt::format("-{}", numbers[last]);
+    text += loom::format("{}{}", text.empty() ? "" : ",", numbers[i]);
+    if (last > i) text += loom::format("-{}", numbers[last]);
     i = last + 1;
   }
   return text;
@@ -87,9 +86,9 @@ std::vector<EqualHosts> single_hosts(const System& system) {
 }
 
 std::string heading(const EqualHosts& hosts) {
-  if (hosts.others.empty()) return fmt::format("host {}", hosts.first);
-  return fmt::format("host {}, and {} like it: {}", hosts.first, counted(hosts.others.size(), "host"),
-                     ranges(hosts.others));
+  if (hosts.others.empty()) return loom::format("host {}", hosts.first);
+  return loom::format("host {}, and {} like it: {}", hosts.first, counted(hosts.others.size(), "host"),
+                      ranges(hosts.others));
 }
 
 }  // namespace loom::tools

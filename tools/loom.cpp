@@ -1,6 +1,4 @@
 // loom.cpp -- the command line: which command, and how it ends.
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
@@ -9,6 +7,7 @@
 #include <exception>
 #include <string>
 
+#include "base/format.hpp"
 #include "tools/commands.hpp"
 #include "ucx_transport/ports.hpp"
 
@@ -33,8 +32,8 @@ std::string unknown_command(const CLI::App& loom, int argc, char** argv) {
     const auto named = std::find_if(commands.begin(), commands.end(),
                                     [&](const CLI::App* command) { return command->get_name() == word; });
     if (named == commands.end())
-      return fmt::format("{} has no command \"{}\"; it has {}. See {} --help.", path, word, listed(commands),
-                         path);
+      return loom::format("{} has no command \"{}\"; it has {}. See {} --help.", path, word, listed(commands),
+                          path);
     at = *named;
     path += " " + word;
   }
@@ -48,7 +47,7 @@ std::string failure(const CLI::App* app, const CLI::Error& error) {
     app = parsed.front();
     path += " " + app->get_name();
   }
-  return fmt::format("loom: {}\nSee {} --help.\n", error.what(), path);
+  return loom::format("loom: {}\nSee {} --help.\n", error.what(), path);
 }
 
 }  // namespace
@@ -69,7 +68,7 @@ int main(int argc, char** argv) {
   loom::tools::add_connect_command(app, exit_code);
   loom::tools::add_plan_command(app, exit_code);
   if (const std::string complaint = unknown_command(app, argc, argv); !complaint.empty()) {
-    fmt::print(stderr, "loom: {}\n", complaint);
+    loom::print(stderr, "loom: {}\n", complaint);
     return loom::tools::kTrouble;
   }
   try {
@@ -77,11 +76,11 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? loom::tools::kOk : loom::tools::kTrouble;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "loom: {}\n", error.what());
+    loom::print(stderr, "loom: {}\n", error.what());
     return loom::tools::kTrouble;
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    fmt::print(stderr, "loom: cannot write to stdout: {}.\n", std::strerror(errno));
+    loom::print(stderr, "loom: cannot write to stdout: {}.\n", std::strerror(errno));
     return loom::tools::kTrouble;
   }
   return exit_code;

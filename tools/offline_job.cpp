@@ -1,7 +1,5 @@
 #include "tools/offline_job.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <limits>
@@ -11,6 +9,7 @@
 #include <unordered_map>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "connect/exchange.hpp"
 #include "tools/machine_file.hpp"
 #include "tools/words.hpp"
@@ -28,7 +27,7 @@ constexpr double kLittle = 0.02;  // of the bandwidth: for less no channel is ad
 
 [[noreturn]] void refuse_ranks(const std::string& path, int gpus, int ranks) {
   throw Error(ErrorCode::kBadInput,
-              fmt::format("{} has {} for {}.", path, counted(gpus, "GPU"), counted(ranks, "rank")));
+              loom::format("{} has {} for {}.", path, counted(gpus, "GPU"), counted(ranks, "rank")));
 }
 
 /// The ranks of one machine: its first GPUs, or CPUs where it has none.
@@ -67,13 +66,13 @@ std::vector<std::vector<int>> placed(const std::vector<int>& sizes, const std::s
   if (placement.starts_with("random:")) {
     const std::optional<unsigned> seed = parsed<unsigned>(std::string_view(placement).substr(7));
     if (!seed)
-      throw Error(ErrorCode::kBadInput, fmt::format("\"{}\" has no number from 0 to {} as its seed.",
-                                                    placement, std::numeric_limits<unsigned>::max()));
+      throw Error(ErrorCode::kBadInput, loom::format("\"{}\" has no number from 0 to {} as its seed.",
+                                                     placement, std::numeric_limits<unsigned>::max()));
     std::mt19937 random(*seed);
     for (std::size_t i = ranks.size(); i > 1; --i) std::swap(ranks[i - 1], ranks[random() % i]);
   } else if (placement != "block") {
     throw Error(ErrorCode::kBadInput,
-                fmt::format("\"{}\" is no placement: block, round-robin or random:SEED.", placement));
+                loom::format("\"{}\" is no placement: block, round-robin or random:SEED.", placement));
   }
   std::size_t next = 0;
   for (std::size_t machine = 0; machine < machines.size(); ++machine) {
@@ -173,7 +172,7 @@ std::vector<Part> parts_of(const MachineFile& file, const topo::System& whole, c
       part.positions.push_back(
           static_cast<std::size_t>(std::lower_bound(all.begin(), all.end(), rank) - all.begin()));
     part.name = file_name(file.path);
-    if (plans.size() > 1) part.name += fmt::format(", part {}", parts.size() + 1);
+    if (plans.size() > 1) part.name += loom::format(", part {}", parts.size() + 1);
     parts.push_back(std::move(part));
   }
   return parts;
@@ -187,7 +186,8 @@ std::map<std::string, topo::System> read_files(const JobRequest& request, std::v
     topo::SystemWithNotes read = read_machine_file(file.path, model_of(request));
     systems.emplace(file.path, std::move(read.system));
     for (const std::string& note : read.notes)
-      notes.push_back(note.starts_with(file.path) ? note : fmt::format("{}: {}", file_name(file.path), note));
+      notes.push_back(note.starts_with(file.path) ? note
+                                                  : loom::format("{}: {}", file_name(file.path), note));
   }
   return systems;
 }

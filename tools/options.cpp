@@ -1,6 +1,5 @@
 #include "tools/options.hpp"
 
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "tools/machine_file.hpp"
 #include "tools/words.hpp"
 #include "topo/discover.hpp"
@@ -26,9 +26,9 @@ CLI::Validator in_range(Number least, Number most, const char* what) {
     const std::optional<Number> value = parsed<Number>(text);
     return value && *value >= least && *value <= most  // nan is neither
                ? std::string()
-               : fmt::format("\"{}\" is no {} from {} to {}", text, what, least, most);
+               : loom::format("\"{}\" is no {} from {} to {}", text, what, least, most);
   };
-  return {check, fmt::format("{} to {}", least, most), "in range"};
+  return {check, loom::format("{} to {}", least, most), "in range"};
 }
 
 /// Where it is, or would be once it is written.
@@ -51,7 +51,7 @@ bool is_same_file(const std::string& a, const std::string& b) {
 
 void check_writable(const NamedFile& output) {
   const auto fail = [&](const std::string& why) {
-    refuse(fmt::format("{}: cannot write {}: {}.", output.option, output.path, why));
+    refuse(loom::format("{}: cannot write {}: {}.", output.option, output.path, why));
   };
   struct stat status {};
   const bool is_there = ::stat(output.path.c_str(), &status) == 0;
@@ -60,7 +60,7 @@ void check_writable(const NamedFile& output) {
   const std::string folder = std::filesystem::path(place_of(output.path)).parent_path().string();
   const std::string written = replaced ? folder : output.path;
   if (::access(written.c_str(), replaced ? W_OK | X_OK : W_OK) != 0)
-    fail(replaced ? fmt::format("{}: {}", folder, std::strerror(errno)) : std::strerror(errno));
+    fail(replaced ? loom::format("{}: {}", folder, std::strerror(errno)) : std::strerror(errno));
 }
 
 }  // namespace
@@ -88,7 +88,7 @@ std::vector<std::string> items_of(const std::string& list, const std::string& op
   for (std::size_t at = 0; at <= list.size();) {
     const std::size_t end = std::min(list.find(',', at), list.size());
     items.push_back(list.substr(at, end - at));
-    if (items.back().empty()) refuse(fmt::format("{} \"{}\" has an empty item.", option, list));
+    if (items.back().empty()) refuse(loom::format("{} \"{}\" has an empty item.", option, list));
     at = end + 1;
   }
   return items;
@@ -103,13 +103,13 @@ std::vector<int> ranks_of(const std::string& list, const std::string& option) {
     const auto last =
         dash == std::string::npos ? first : parsed<int>(std::string_view(item).substr(dash + 1));
     if (!first || !last || *first < 0 || *last < *first || *last >= kMostRanks)
-      refuse(fmt::format("{} takes ranks with commas, e.g. 0,1,2 or 0-3,6, not \"{}\".", option, list));
+      refuse(loom::format("{} takes ranks with commas, e.g. 0,1,2 or 0-3,6, not \"{}\".", option, list));
     for (int rank = *first; rank <= *last; ++rank) ranks.push_back(rank);
   }
   std::vector<int> sorted = ranks;
   std::sort(sorted.begin(), sorted.end());
   if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
-    refuse(fmt::format("{} names rank {} twice.", option, *twice));
+    refuse(loom::format("{} names rank {} twice.", option, *twice));
   return ranks;
 }
 
@@ -119,7 +119,7 @@ std::vector<int> counts_of(const std::string& list, const std::string& option) {
   for (const std::string& item : items_of(list, option)) {
     const std::optional<int> count = parsed<int>(item);
     if (!count || *count < 1 || *count > kMost)
-      refuse(fmt::format("{}: \"{}\" is no whole number from 1 to {}.", option, item, kMost));
+      refuse(loom::format("{}: \"{}\" is no whole number from 1 to {}.", option, item, kMost));
     counts.push_back(*count);
   }
   return counts;
@@ -140,7 +140,7 @@ std::uint64_t bytes_of(const std::string& text, const std::string& option) {
   const std::optional<double> value = parsed<double>(digits);
   const double bytes = value ? std::ldexp(*value, power) : 0;
   if (!(bytes >= 1 && bytes <= std::ldexp(1., kMostPower)) || bytes != std::floor(bytes))
-    refuse(fmt::format(
+    refuse(loom::format(
         "{}: \"{}\" is no whole number of bytes from 1 to 1024P. 512, 64K and 1.5G are: K, M, G, T "
         "and P are powers of 1024.",
         option, text));
@@ -150,7 +150,7 @@ std::uint64_t bytes_of(const std::string& text, const std::string& option) {
 void refuse_with(const CLI::App& command, const char* option, std::initializer_list<const char*> others) {
   if (command.count(option) == 0) return;
   for (const char* other : others)
-    if (command.count(other) > 0) refuse(fmt::format("{} does not go with {}.", option, other));
+    if (command.count(other) > 0) refuse(loom::format("{} does not go with {}.", option, other));
 }
 
 topo::SystemWithNotes read_machine(const std::string& file, topo::Model model) {
@@ -160,7 +160,7 @@ topo::SystemWithNotes read_machine(const std::string& file, topo::Model model) {
 
 void tell(const std::vector<std::string>& notes, const Colours& colours) {
   for (const std::string& note : notes)
-    fmt::print(stderr, "{}note{}: {}\n", colours.cyan, colours.reset, note);
+    loom::print(stderr, "{}note{}: {}\n", colours.cyan, colours.reset, note);
 }
 
 std::string name_of_machine(const std::string& file) {
@@ -197,8 +197,8 @@ void add_channel_options(CLI::App& command, ChannelOptions& options) {
 void settle(const CLI::App& command, ChannelOptions& options) {
   if (options.min_channels <= options.max_channels) return;
   if (command.count("--max-channels") > 0)
-    refuse(fmt::format("--min-channels {} is more than --max-channels {}.", options.min_channels,
-                       options.max_channels));
+    refuse(loom::format("--min-channels {} is more than --max-channels {}.", options.min_channels,
+                        options.max_channels));
   options.max_channels = options.min_channels;
 }
 
@@ -209,8 +209,8 @@ void check_outputs(const std::vector<NamedFile>& inputs, const std::vector<Named
     check_writable(outputs[i]);
     const auto check = [&](const NamedFile& other) {
       if (is_file(other) && is_same_file(outputs[i].path, other.path))
-        refuse(fmt::format("{} {} would overwrite {} {}.", outputs[i].option, outputs[i].path, other.option,
-                           other.path));
+        refuse(loom::format("{} {} would overwrite {} {}.", outputs[i].option, outputs[i].path, other.option,
+                            other.path));
     };
     std::for_each(inputs.begin(), inputs.end(), check);
     std::for_each(outputs.begin(), outputs.begin() + static_cast<std::ptrdiff_t>(i), check);

@@ -1,13 +1,12 @@
 // plan_command.cpp -- `loom plan`: which algorithm the plugin takes for a call, and why. It asks the
 // functions that the plugin asks (component/select/).
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "component/select/select.hpp"
 #include "tools/commands.hpp"
 #include "tools/options.hpp"
@@ -40,7 +39,7 @@ std::optional<topo::System> machine_of(const Options& options) {
   if (!has_gpus(machine.system))
     refuse(name + ": it has no GPUs. --memory device is for machines that have some.");
   if (const std::size_t hosts = machine.system.hosts().size(); hosts > 1)
-    refuse(fmt::format("{}: it has {} hosts. --memory device takes a file of one.", name, hosts));
+    refuse(loom::format("{}: it has {} hosts. --memory device takes a file of one.", name, hosts));
   return std::move(machine.system);
 }
 
@@ -55,7 +54,7 @@ connect::Shape shape_of(const Options& options, const topo::System* machine) {
   }
   if (counts.size() == 1) counts.resize(static_cast<std::size_t>(options.hosts), counts[0]);
   if (counts.size() != static_cast<std::size_t>(options.hosts))
-    refuse(fmt::format("--ranks-per-host has {} numbers, for {} hosts", counts.size(), options.hosts));
+    refuse(loom::format("--ranks-per-host has {} numbers, for {} hosts", counts.size(), options.hosts));
   connect::Shape shape{.ranks = 0, .hosts = options.hosts, .ranks_per_host = counts[0]};
   for (const int count : counts) {
     shape.ranks += count;
@@ -92,7 +91,7 @@ std::vector<Collective> collectives_of(const Options& options) {
   }
   for (const std::string& name : items_of(options.collectives, "--collective")) {
     const auto collective = collective_named(name);
-    if (!collective) refuse(fmt::format("there is no collective \"{}\"", name));
+    if (!collective) refuse(loom::format("there is no collective \"{}\"", name));
     all.push_back(*collective);
   }
   return all;
@@ -135,16 +134,16 @@ Row row_for(const Conditions& conditions, Collective collective, std::size_t byt
 }
 
 void print(const std::vector<Row>& rows) {
-  fmt::print("{:<21}{:>8}  {:<12}{:>12}  {:<24}{}\n", "collective", "bytes", "algorithm", "predicted us",
-             "runner-up", "why");
+  loom::print("{:<21}{:>8}  {:<12}{:>12}  {:<24}{}\n", "collective", "bytes", "algorithm", "predicted us",
+              "runner-up", "why");
   for (const Row& row : rows) {
     const bool by_loom = row.choice.algorithm != Algorithm::kFallback;
     const std::string runner_up =
-        row.runner_up ? fmt::format("{} {:.1f} us", name_of(row.runner_up->algorithm), row.runner_up->us)
+        row.runner_up ? loom::format("{} {:.1f} us", name_of(row.runner_up->algorithm), row.runner_up->us)
                       : "-";
-    fmt::print("{:<21}{:>8}  {:<12}{:>12}  {:<24}{}\n", name_of(row.collective), bytes_text(row.whole),
-               name_of(row.choice.algorithm), by_loom ? fmt::format("{:.1f}", row.us) : "-", runner_up,
-               row.why);
+    loom::print("{:<21}{:>8}  {:<12}{:>12}  {:<24}{}\n", name_of(row.collective), bytes_text(row.whole),
+                name_of(row.choice.algorithm), by_loom ? loom::format("{:.1f}", row.us) : "-", runner_up,
+                row.why);
   }
 }
 
@@ -165,7 +164,7 @@ void print_json(const Conditions& conditions, const std::vector<Row>& rows) {
                           {"predicted_us", row.runner_up->us}};
     all["decisions"].push_back(one);
   }
-  fmt::print("{}\n", all.dump(2));
+  loom::print("{}\n", all.dump(2));
 }
 
 struct Call {
@@ -195,7 +194,7 @@ void run(const Options& options) {
                               .hier = may_use_hier(shape),
                               .oversubscribed = options.oversubscribed};
   const Tune tune = tune_of(options);
-  for (const std::string& line : tune.without_effect(conditions)) fmt::print(stderr, "loom: {}\n", line);
+  for (const std::string& line : tune.without_effect(conditions)) loom::print(stderr, "loom: {}\n", line);
   const std::vector<Call> calls = calls_of(options, shape.ranks);
   *options.exit_code = kOk;
   if (options.on_gpus()) {

@@ -1,10 +1,9 @@
 #include "tools/plan_on_gpus.hpp"
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/format.hpp"
 #include "tools/options.hpp"
 #include "tools/words.hpp"
 
@@ -12,18 +11,18 @@ namespace loom::tools {
 namespace {
 
 std::string us_text(const std::optional<double>& us) {
-  return us ? fmt::format("{:.1f}", *us) : "-";
+  return us ? loom::format("{:.1f}", *us) : "-";
 }
 
 /// By what a call goes: a kernel's links, or the algorithm that carries staged copies.
 std::string way_text(const GpuCall& call) {
   if (call.kernel) return text_of(call.kernel->way);
-  return call.algorithm == Algorithm::kStaged ? fmt::format("then {}", name_of(call.on_host))
+  return call.algorithm == Algorithm::kStaged ? loom::format("then {}", name_of(call.on_host))
                                               : "buffers of all ranks";
 }
 
 std::string runner_up_text(const std::optional<RunnerUp>& other) {
-  return other ? fmt::format("{} {:.1f} us", other->by, other->us) : "-";
+  return other ? loom::format("{} {:.1f} us", other->by, other->us) : "-";
 }
 
 nlohmann::json to_json(const std::optional<double>& us) {
@@ -58,20 +57,21 @@ void print(const GpuPlan& plan, const Conditions& conditions, const std::vector<
   if (const connect::GpuChannels* channels = plan.channels();
       channels != nullptr && conditions.shape.hosts == 1) {
     tell(channels->notes);
-    fmt::print("{}\n", channels->summary);
-    fmt::print("kernels {}\n", plan.may_ll128()
-                                   ? "may use LL128: NVLink joins the GPUs"
-                                   : "do without LL128: NVLink does not join the GPUs of all ranks");
+    loom::print("{}\n", channels->summary);
+    loom::print("kernels {}\n", plan.may_ll128()
+                                    ? "may use LL128: NVLink joins the GPUs"
+                                    : "do without LL128: NVLink does not join the GPUs of all ranks");
   }
-  fmt::print("offline, in no prediction: multicast (NVLS), NVLink between hosts\n");
+  loom::print("offline, in no prediction: multicast (NVLS), NVLink between hosts\n");
   static constexpr char kRow[] = "{:<21}{:>8}  {:<12}{:<32}{:>12}  {:<30}{:>10}  {}\n";
-  fmt::print(kRow, "collective", "bytes", "algorithm", "by", "predicted us", "runner-up", "staged us", "why");
+  loom::print(kRow, "collective", "bytes", "algorithm", "by", "predicted us", "runner-up", "staged us",
+              "why");
   for (const GpuRow& row : rows) {
     const GpuCall& call = row.call;
     const std::string us =
         us_text(call.algorithm == Algorithm::kStaged ? call.staged_us : std::optional(call.us));
-    fmt::print(kRow, name_of(row.collective), bytes_text(row.whole), name_of(call.algorithm), way_text(call),
-               us, runner_up_text(call.runner_up), us_text(call.staged_us), call.why);
+    loom::print(kRow, name_of(row.collective), bytes_text(row.whole), name_of(call.algorithm), way_text(call),
+                us, runner_up_text(call.runner_up), us_text(call.staged_us), call.why);
   }
 }
 
@@ -89,7 +89,7 @@ void print_json(const GpuPlan& plan, const Conditions& conditions, const std::ve
     all["channels"] = channels->summary;
   }
   for (const GpuRow& row : rows) all["decisions"].push_back(to_json(row));
-  fmt::print("{}\n", all.dump(2));
+  loom::print("{}\n", all.dump(2));
 }
 
 }  // namespace loom::tools

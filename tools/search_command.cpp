@@ -1,11 +1,10 @@
 // search_command.cpp -- `loom search`: the channels of a machine, their bound, and NCCL's beside them.
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <memory>
 
+#include "base/format.hpp"
 #include "component/select/gpu_plan.hpp"
 #include "connect/gpu_channels.hpp"
 #include "search/graph_xml.hpp"
@@ -82,7 +81,7 @@ std::vector<SearchResult> find_channels(const Options& options, const CLI::App& 
 std::string picture_of(const std::string& picture, Pattern pattern) {
   const std::filesystem::path file(picture);
   return (file.parent_path() /
-          fmt::format("{}-{}{}", file.stem().string(), search::name_of(pattern), file.extension().string()))
+          loom::format("{}-{}{}", file.stem().string(), search::name_of(pattern), file.extension().string()))
       .string();
 }
 
@@ -104,7 +103,7 @@ void check_options(Options& options, const CLI::App& command) {
   if (!options.draw.empty() && (options.pattern == "all" || !options.graph_file.empty()))
     for (const Pattern pattern : kPatterns) outputs.push_back({"--draw", picture_of(options.draw, pattern)});
   for (const NamedFile& output : outputs)
-    if (output.path == "-") refuse(fmt::format("{} takes a file: stdout has the text.", output.option));
+    if (output.path == "-") refuse(loom::format("{} takes a file: stdout has the text.", output.option));
   check_outputs({{"FILE", options.file}, {"--graph-file", options.graph_file}}, outputs);
 }
 
@@ -114,10 +113,10 @@ void draw(const Options& options, const search::PathTables& tables, const topo::
   if (options.draw.empty()) return;
   const Pattern pattern = result.request.pattern;
   if (!has_channels(result.plans)) {
-    fmt::print(stderr, "{}: no channels, no picture\n", search::name_of(pattern));
+    loom::print(stderr, "{}: no channels, no picture\n", search::name_of(pattern));
     return;
   }
-  const std::string title = fmt::format("{}: {}", name_of_machine(options.file), search::name_of(pattern));
+  const std::string title = loom::format("{}: {}", name_of_machine(options.file), search::name_of(pattern));
   topo::write_text_file(one_of_several ? picture_of(options.draw, pattern) : options.draw,
                         channels_svg(tables, system, result, title));
 }
@@ -125,10 +124,10 @@ void draw(const Options& options, const search::PathTables& tables, const topo::
 /// Tells what the validator says.
 void check(const Options& options, const search::PathTables& tables, const SearchResult& result) {
   const std::vector<std::string> found = search::violations(tables, result.plans);
-  for (const std::string& line : found) fmt::print(stderr, "violation: {}\n", line);
+  for (const std::string& line : found) loom::print(stderr, "violation: {}\n", line);
   if (!found.empty()) *options.exit_code = kFound;
   if (found.empty() && !options.json && has_channels(result.plans))
-    fmt::print("checked: no link carries more than it can\n");
+    loom::print("checked: no link carries more than it can\n");
 }
 
 /// The rings and trees of one host as the plugin's kernels run them, and what it asks otherwise.
@@ -140,7 +139,7 @@ std::string plugin_text(const topo::System& system) {
   const connect::GpuChannels channels =
       connect::gpu_channels(machine_of_ranks(as_it_sees, static_cast<int>(system.gpus().size())));
   const connect::GpuChannelRequest usual;
-  return fmt::format(
+  return loom::format(
       "the plugin's kernels run: {}\n  (at most {} channels of up to {:g} GB/s, by --model loom, and none "
       "over "
       "NVLinks through another GPU)\n",
@@ -163,8 +162,8 @@ void search_machine(Options& options, const CLI::App& command) {
   auto [system, notes] = read_machine(options.file, model_of(options.model));
   if (command.count("--gpus") > 0) system = topo::trimmed_to(system, ranks_of(options.gpus, "--gpus"));
   if (system.gpus().empty())
-    refuse(fmt::format("{} has no GPUs. loom connect takes CPUs in their place.",
-                       name_of_machine(options.file)));
+    refuse(loom::format("{} has no GPUs. loom connect takes CPUs in their place.",
+                        name_of_machine(options.file)));
   const search::PathTables tables(system);
   const std::vector<SearchResult> results =
       options.graph_file.empty() ? find_channels(options, command, tables) : read_channels(options, tables);
@@ -173,8 +172,8 @@ void search_machine(Options& options, const CLI::App& command) {
   std::vector<search::NodePlans> plans;
   for (const SearchResult& result : results) {
     if (has_channels(result.plans)) plans.push_back(result.plans);
-    if (!options.json) fmt::print("{}", plan_text(tables, result));
-    if (options.explain && !options.json) fmt::print("{}", explanation(tables, result));
+    if (!options.json) loom::print("{}", plan_text(tables, result));
+    if (options.explain && !options.json) loom::print("{}", explanation(tables, result));
     draw(options, tables, system, result, results.size() > 1);
     if (options.check) check(options, tables, result);
     if (options.json)
@@ -182,16 +181,16 @@ void search_machine(Options& options, const CLI::App& command) {
         all.push_back(std::move(part));
   }
   if (options.explain && !options.json && is_for_the_plugin(options, system))
-    fmt::print("{}", plugin_text(system));
+    loom::print("{}", plugin_text(system));
   if (plans.empty()) *options.exit_code = kFound;
   if (plans.empty() && options.channels.nodes > 1 && system.of_kind(topo::NodeKind::kNet).empty())
-    fmt::print(stderr, "note: loom connect assumes a port of {:g} GB/s on such a machine\n",
-               topo::net_gbps(topo::kUnknownNetMbps));
+    loom::print(stderr, "note: loom connect assumes a port of {:g} GB/s on such a machine\n",
+                topo::net_gbps(topo::kUnknownNetMbps));
   if (!options.graph_dump.empty() && plans.empty())
-    fmt::print(stderr, "{}: no channels, not written\n", options.graph_dump);
+    loom::print(stderr, "{}: no channels, not written\n", options.graph_dump);
   else if (!options.graph_dump.empty())
     topo::write_text_file(options.graph_dump, search::to_graph_xml(tables, plans));
-  if (options.json) fmt::print("{}\n", all.dump(2));
+  if (options.json) loom::print("{}\n", all.dump(2));
 }
 
 }  // namespace

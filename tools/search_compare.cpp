@@ -1,7 +1,5 @@
 #include "tools/search_compare.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "search/beside_nccl.hpp"
 #include "search/validate.hpp"
 #include "tools/search_views.hpp"
@@ -170,10 +169,10 @@ std::string Comparing::remark_on(const Outcome& outcome) {
   std::string remark = outcome.worse;
   if (outcome.slow_pairs) remark += "  by paths that NCCL takes with NCCL_NET_DISABLE_INTRA=1";
   if (outcome.all_parts < outcome.ours * (1 - kSame))
-    remark += fmt::format("  {:.6g} of {:.6g} GB/s in all parts at the same time", outcome.all_parts,
-                          outcome.all_parts_bound);
+    remark += loom::format("  {:.6g} of {:.6g} GB/s in all parts at the same time", outcome.all_parts,
+                           outcome.all_parts_bound);
   if (outcome.all_parts > outcome.ours * (1 + kSame))
-    remark += fmt::format("  {:.6g} GB/s with all ports of each head", outcome.all_parts);
+    remark += loom::format("  {:.6g} GB/s with all ports of each head", outcome.all_parts);
   if (outcome.less) remark += "  less";
   if (!outcome.valid) remark += "  INVALID";
   if (outcome.slow) remark += "  slow";
@@ -199,10 +198,10 @@ void Comparing::tell(const std::string& name, const Setting& setting, const std:
                          {"valid", outcome.valid},
                          {"remark", remark.substr(std::min(remark.size(), remark.find_first_not_of(' ')))}});
   else if (!comparison_.markdown)
-    fmt::print("{:36} {:12} {:13} {:9.2f} {:9.2f} {:9.2f} {:5.1f} {:9.0f} {:9.0f}{}\n", name, setting.label,
-               graph, outcome.ours, outcome.theirs, outcome.bound,
-               outcome.bound > 0 ? 100 * outcome.ours / outcome.bound : 100, outcome.us, outcome.their_us,
-               remark);
+    loom::print("{:36} {:12} {:13} {:9.2f} {:9.2f} {:9.2f} {:5.1f} {:9.0f} {:9.0f}{}\n", name, setting.label,
+                graph, outcome.ours, outcome.theirs, outcome.bound,
+                outcome.bound > 0 ? 100 * outcome.ours / outcome.bound : 100, outcome.us, outcome.their_us,
+                remark);
 }
 
 Comparing::Outcome Comparing::one(const std::string& name, const Setting& setting, const std::string& graph,
@@ -217,18 +216,18 @@ Comparing::Outcome Comparing::one(const std::string& name, const Setting& settin
 /// A machine's rings on one and on two nodes.
 void Comparing::row(const std::string& name, const json& entry, const search::PathTables& tables,
                     const topo::Paths& default_paths) {
-  std::string text = fmt::format("| {} ", name.substr(0, name.find(".xml")));
+  std::string text = loom::format("| {} ", name.substr(0, name.find(".xml")));
   for (const Setting& setting : {kSettings[0], kSettings[1]}) {
     if (!entry.contains(setting.label) || !entry[setting.label].contains("graphs")) {
       text += "| - | - | - | - ";
       continue;
     }
     const Outcome ring = one(name, setting, "ring", entry[setting.label], tables, default_paths);
-    const auto figure = [](double gbps) { return fmt::format("{:g}", std::round(100 * gbps) / 100); };
-    text += fmt::format("| {} | {} | {} | {:.0f} ", figure(ring.theirs), figure(ring.ours),
-                        figure(ring.bound), ring.us);
+    const auto figure = [](double gbps) { return loom::format("{:g}", std::round(100 * gbps) / 100); };
+    text += loom::format("| {} | {} | {} | {:.0f} ", figure(ring.theirs), figure(ring.ours),
+                         figure(ring.bound), ring.us);
   }
-  fmt::print("{}|\n", text);
+  loom::print("{}|\n", text);
 }
 
 /// Without "[json.exception.out_of_range.403] ".
@@ -243,46 +242,46 @@ json read_reference(const std::string& path) {
   try {
     json reference = json::parse(topo::read_text_file(path, std::size_t{64} << 20));
     if (!reference.is_object() || !reference.contains("files") || !reference["files"].is_object())
-      throw Error(ErrorCode::kBadInput, fmt::format("{}: no object \"files\" in it.", path));
+      throw Error(ErrorCode::kBadInput, loom::format("{}: no object \"files\" in it.", path));
     return reference;
   } catch (const json::parse_error& error) {
-    throw Error(ErrorCode::kBadInput, fmt::format("{}: no JSON, from byte {} on.", path, error.byte));
+    throw Error(ErrorCode::kBadInput, loom::format("{}: no JSON, from byte {} on.", path, error.byte));
   }
 }
 
 void Comparing::print_heading() const {
   if (comparison_.json) return;
   if (comparison_.markdown)
-    fmt::print(
+    loom::print(
         "| file | one node: NCCL | loom | bound | us | two nodes: NCCL | loom | bound | us |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
   else
-    fmt::print("{:36} {:12} {:13} {:>9} {:>9} {:>9} {:>5} {:>9} {:>9}\n", "file", "nodes", "pattern", "GB/s",
-               "NCCL", "bound", "%", "us", "NCCL us");
+    loom::print("{:36} {:12} {:13} {:>9} {:>9} {:>9} {:>5} {:>9} {:>9}\n", "file", "nodes", "pattern", "GB/s",
+                "NCCL", "bound", "%", "us", "NCCL us");
 }
 
 void Comparing::print_sum() const {
   if (comparison_.json)
-    fmt::print("{}\n", json{{"searches", searches_},
-                            {"sum",
-                             {{"searches", all_},
-                              {"at_least_nccl", at_least_},
-                              {"more", more_},
-                              {"more_by_slow_pairs", by_slow_pairs_},
-                              {"equal_but_worse", worse_},
-                              {"near_bound", near_bound_},
-                              {"invalid", invalid_},
-                              {"long", long_ones_},
-                              {"slow", slow_},
-                              {"longest_us", most_us_}}}}
-                           .dump(2));
+    loom::print("{}\n", json{{"searches", searches_},
+                             {"sum",
+                              {{"searches", all_},
+                               {"at_least_nccl", at_least_},
+                               {"more", more_},
+                               {"more_by_slow_pairs", by_slow_pairs_},
+                               {"equal_but_worse", worse_},
+                               {"near_bound", near_bound_},
+                               {"invalid", invalid_},
+                               {"long", long_ones_},
+                               {"slow", slow_},
+                               {"longest_us", most_us_}}}}
+                            .dump(2));
   else
-    fmt::print(
+    loom::print(
         "{}{}: {} at least NCCL's, {} more ({} of them by paths that NCCL takes with "
         "NCCL_NET_DISABLE_INTRA=1), {} with equal totals but worse paths or more links; {} within 95 "
         "% of the bound, {} invalid; {} of {} that take NCCL over 10 ms take over a tenth of that, the "
         "longest of all {:.1f} ms\n",
-        comparison_.markdown ? "\n" : "", all_ == 1 ? "1 search" : fmt::format("{} searches", all_),
+        comparison_.markdown ? "\n" : "", all_ == 1 ? "1 search" : loom::format("{} searches", all_),
         at_least_, more_, by_slow_pairs_, worse_, near_bound_, invalid_, slow_, long_ones_, most_us_ / 1000);
 }
 
@@ -290,14 +289,14 @@ bool Comparing::run() {
   if (!std::filesystem::is_directory(comparison_.folder))
     throw Error(
         ErrorCode::kBadInput,
-        fmt::format("\"{}\" is no folder of topology files, as --compare needs.", comparison_.folder));
+        loom::format("\"{}\" is no folder of topology files, as --compare needs.", comparison_.folder));
   const json reference = read_reference(comparison_.reference);
   print_heading();
   for (const auto& [name, entry] : reference.at("files").items()) {
     const std::filesystem::path file = std::filesystem::path(comparison_.folder) / name;
     if (entry.value(json::json_pointer("/n1/graphs"), json{}).empty()) continue;
     if (!std::filesystem::exists(file)) {
-      fmt::print(stderr, "missing: {}\n", file.string());
+      loom::print(stderr, "missing: {}\n", file.string());
       continue;
     }
     const topo::System system = topo::read_system(file.string(), topo::Model::kNccl).system;
@@ -313,8 +312,8 @@ bool Comparing::run() {
           one(name, setting, graph, entry[setting.label], tables, default_paths);
   }
   if (all_ == 0)
-    throw Error(ErrorCode::kBadInput,
-                fmt::format("{} has none of the machines of {}.", comparison_.folder, comparison_.reference));
+    throw Error(ErrorCode::kBadInput, loom::format("{} has none of the machines of {}.", comparison_.folder,
+                                                   comparison_.reference));
   print_sum();
   return invalid_ == 0 && at_least_ == all_;
 }
@@ -325,8 +324,8 @@ bool compare(const Comparison& comparison, const search::Request& request) {
   try {
     return Comparing(comparison, request).run();
   } catch (const json::exception& error) {  // a figure that is missing, or of another type
-    throw Error(ErrorCode::kBadInput, fmt::format("{}: a figure is missing or no number: {}",
-                                                  comparison.reference, reason_of(error)));
+    throw Error(ErrorCode::kBadInput, loom::format("{}: a figure is missing or no number: {}",
+                                                   comparison.reference, reason_of(error)));
   }
 }
 

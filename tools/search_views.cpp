@@ -1,12 +1,10 @@
 #include "tools/search_views.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 
+#include "base/format.hpp"
 #include "search/graph_xml.hpp"
 #include "search/resources.hpp"
 #include "search/spanning_trees.hpp"
@@ -29,11 +27,11 @@ double percent_of(double part, double whole) {
 std::string channel_line(const topo::System& system, const Channel& channel, bool network) {
   std::string text;
   if (network) text += topo::label(system, channel.nets[0]) + " > ";
-  text += fmt::format("{}", fmt::join(channel.ranks, " "));
+  text += loom::join(channel.ranks, " ");
   if (network) text += " > " + topo::label(system, channel.nets[1]);
-  text += fmt::format("  {:.5g} GB/s", channel.inter_gbps);
+  text += loom::format("  {:.5g} GB/s", channel.inter_gbps);
   if (network && std::abs(channel.intra_gbps - channel.inter_gbps) > 1e-6)
-    text += fmt::format(", {:.5g} between GPUs", channel.intra_gbps);
+    text += loom::format(", {:.5g} between GPUs", channel.intra_gbps);
   return text;
 }
 
@@ -58,10 +56,10 @@ std::string label(const topo::System& system, const search::Proof::Price& entry)
 /// What `prices` of the proof say, without them.
 std::string priced_text(const search::Proof& proof, bool equal) {
   if (!proof.side.empty())
-    return fmt::format("every channel{} crosses the cut with ranks {} on one side, over",
-                       proof.together ? " of their part" : "", fmt::join(proof.side, " "));
+    return loom::format("every channel{} crosses the cut with ranks {} on one side, over",
+                        proof.together ? " of their part" : "", loom::join(proof.side, " "));
   if (!equal)
-    return fmt::format(
+    return loom::format(
         "at these prices a GB/s of any channel{} costs at least 1, and all there is costs that much:",
         proof.together ? " in every part" : "");
   return proof.together ? "a GB/s in every part takes at least one of these together:"
@@ -75,18 +73,18 @@ std::string proof_text(const topo::System& system, const ChannelPlan& plan) {
   if (proof.together)
     text = "  planned together: the parts share links, and what one carries all carry at the same time\n";
   if (!proof.because.empty())
-    return text + fmt::format("  no more than {:.6g} GB/s: {}\n", plan.bound_gbps, proof.because);
+    return text + loom::format("  no more than {:.6g} GB/s: {}\n", plan.bound_gbps, proof.because);
   if (proof.prices.empty()) return text;
   const bool equal = std::all_of(proof.prices.begin(), proof.prices.end(),
                                  [](const search::Proof::Price& entry) { return entry.price == 1; });
-  text += fmt::format("  no more than {:.6g} GB/s: {}", plan.bound_gbps, priced_text(proof, equal));
+  text += loom::format("  no more than {:.6g} GB/s: {}", plan.bound_gbps, priced_text(proof, equal));
   for (std::size_t i = 0; i < std::min(proof.prices.size(), kMostPrices); ++i) {
     const search::Proof::Price& entry = proof.prices[i];
-    text += fmt::format("\n    {}, {:.6g} GB/s", label(system, entry), entry.gbps);
-    if (!equal) text += fmt::format(" at {:.4g}", entry.price);
+    text += loom::format("\n    {}, {:.6g} GB/s", label(system, entry), entry.gbps);
+    if (!equal) text += loom::format(" at {:.4g}", entry.price);
   }
   if (proof.prices.size() > kMostPrices)
-    text += fmt::format("\n    and {} more (--json has all)", proof.prices.size() - kMostPrices);
+    text += loom::format("\n    and {} more (--json has all)", proof.prices.size() - kMostPrices);
   return text + "\n";
 }
 
@@ -119,21 +117,21 @@ bool has_channels(const search::NodePlans& plans) {
 std::string plan_text(const search::PathTables& tables, const SearchResult& result) {
   const auto& plans = result.plans;
   if (!has_channels(plans))
-    return fmt::format("{}: not on this machine: {}\n", search::name_of(plans.parts[0].pattern),
-                       plans.parts[0].absent);
+    return loom::format("{}: not on this machine: {}\n", search::name_of(plans.parts[0].pattern),
+                        plans.parts[0].absent);
   std::string text;
   for (std::size_t i = 0; i < plans.parts.size(); ++i) {
     const ChannelPlan& plan = plans.parts[i];
     if (plans.parts.size() > 1)
-      text += fmt::format("part {} of {} (through the network is faster), ranks {}\n", i + 1,
-                          plans.parts.size(), fmt::join(plans.ranks[i], " "));
-    text += fmt::format("{}: {}, {:.5g} of at most {:.5g} GB/s, {:.1f} %; {}", search::name_of(plan.pattern),
-                        counted(plan.channels.size(), "channel"), plan.total_gbps, plan.bound_gbps,
-                        percent_of(plan.total_gbps, plan.bound_gbps), topo::name_of(plan.type_intra));
+      text += loom::format("part {} of {} (through the network is faster), ranks {}\n", i + 1,
+                           plans.parts.size(), loom::join(plans.ranks[i], " "));
+    text += loom::format("{}: {}, {:.5g} of at most {:.5g} GB/s, {:.1f} %; {}", search::name_of(plan.pattern),
+                         counted(plan.channels.size(), "channel"), plan.total_gbps, plan.bound_gbps,
+                         percent_of(plan.total_gbps, plan.bound_gbps), topo::name_of(plan.type_intra));
     if (plan.network)
-      text += fmt::format(", ports {}, cross-NIC {}", topo::name_of(plan.type_inter), plan.limits.cross_nic);
+      text += loom::format(", ports {}, cross-NIC {}", topo::name_of(plan.type_inter), plan.limits.cross_nic);
     text += "; " + counted(plan.hops, "link");
-    text += result.search_us > 0 ? fmt::format("; {:.0f} us\n", result.search_us) : "\n";
+    text += result.search_us > 0 ? loom::format("; {:.0f} us\n", result.search_us) : "\n";
     if (plan.in_order) text += "  nothing fits: GPUs in the machine's order\n";
     for (const Channel& channel : plan.channels)
       text += "  " + channel_line(search::part_of(tables, plans, i).system, channel, plan.network) + "\n";
@@ -141,8 +139,8 @@ std::string plan_text(const search::PathTables& tables, const SearchResult& resu
     const topo::Paths& paths = search::part_of(tables, plans, i).paths;
     const double own = search::all_reduce_gbps(paths, plan), trees = search::pack_spanning_trees(paths).gbps;
     if (trees > own * (1 + 1e-3))
-      text += fmt::format("  packed spanning trees would all-reduce at {:.5g} GB/s, these at {:.5g}\n", trees,
-                          own);
+      text += loom::format("  packed spanning trees would all-reduce at {:.5g} GB/s, these at {:.5g}\n",
+                           trees, own);
   }
   return text;
 }
@@ -153,9 +151,9 @@ std::string explanation(const search::PathTables& tables, const SearchResult& re
     const ChannelPlan& plan = result.plans.parts[i];
     if (!plan.attempts.empty()) text += "limits, in the order of trying:\n";  // of a file's channels none
     for (const search::Attempt& attempt : plan.attempts)
-      text += fmt::format("  {}: {}\n", search::to_string(attempt.limits), attempt.outcome);
+      text += loom::format("  {}: {}\n", search::to_string(attempt.limits), attempt.outcome);
     if (!plan.channels.empty() && !plan.in_order)
-      text += fmt::format("  chosen: {}: {:.6g} GB/s\n", search::to_string(plan.limits), plan.total_gbps);
+      text += loom::format("  chosen: {}: {:.6g} GB/s\n", search::to_string(plan.limits), plan.total_gbps);
     text += proof_text(search::part_of(tables, result.plans, i).system, plan);
   }
   return text;

@@ -1,14 +1,13 @@
 // svg_canvas.hpp -- shapes and text of a picture, and how links look in it.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/format.hpp"
 #include "topo/system.hpp"
 #include "topo/utf8.hpp"
 
@@ -67,18 +66,18 @@ inline std::string escaped(std::string_view text) {
 class Canvas {
  public:
   void box(double x, double y, double w, double h, const char* fill, const char* stroke, double radius = 5) {
-    boxes_ += fmt::format(
+    boxes_ += loom::format(
         "<rect x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}' rx='{}' fill='{}' stroke='{}'/>\n", x, y,
         w, h, radius, fill, stroke);
   }
   void line(double x1, double y1, double x2, double y2, const char* colour, double width,
             bool dashed = false) {
-    lines_ += fmt::format(
+    lines_ += loom::format(
         "<line x1='{:.1f}' y1='{:.1f}' x2='{:.1f}' y2='{:.1f}' stroke='{}' stroke-width='{:.1f}'{}/>\n", x1,
         y1, x2, y2, colour, width, dashed ? " stroke-dasharray='5 3'" : "");
   }
   void arc(double x1, double y1, double x2, double y2, double bottom, const char* colour, double width) {
-    lines_ += fmt::format(
+    lines_ += loom::format(
         "<path d='M{:.1f} {:.1f} C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}' fill='none' stroke='{}' "
         "stroke-width='{:.1f}' stroke-opacity='0.8'/>\n",
         x1, y1, x1, bottom, x2, bottom, x2, y2, colour, width);
@@ -86,7 +85,7 @@ class Canvas {
   /// From one height to another: first down to `bottom1`, at the end up from `bottom2`.
   void curve(double x1, double y1, double bottom1, double x2, double y2, double bottom2, const char* colour,
              double width) {
-    lines_ += fmt::format(
+    lines_ += loom::format(
         "<path d='M{:.1f} {:.1f} C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}' fill='none' stroke='{}' "
         "stroke-width='{:.1f}' stroke-opacity='0.8'/>\n",
         x1, y1, x1, bottom1, x2, bottom2, x2, y2, colour, width);
@@ -95,8 +94,8 @@ class Canvas {
   template <class Points>
   void way(const Points& points, const char* colour, double width) {
     ways_ += "<polyline fill='none' stroke-linejoin='round' points='";
-    for (const auto& point : points) ways_ += fmt::format("{:.1f},{:.1f} ", point.x, point.y);
-    ways_ += fmt::format("' stroke='{}' stroke-width='{:g}'/>\n", colour, width);
+    for (const auto& point : points) ways_ += loom::format("{:.1f},{:.1f} ", point.x, point.y);
+    ways_ += loom::format("' stroke='{}' stroke-width='{:g}'/>\n", colour, width);
   }
   /// A triangle whose tip is at (x, y), of an arrow that comes from (from_x, from_y).
   void arrow_head(double from_x, double from_y, double x, double y, const char* colour) {
@@ -104,9 +103,9 @@ class Canvas {
     const double length = std::hypot(x - from_x, y - from_y), along_x = (x - from_x) / length,
                  along_y = (y - from_y) / length, back_x = x - kLength * along_x,
                  back_y = y - kLength * along_y;
-    ways_ += fmt::format("<polygon points='{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}' fill='{}'/>\n", x, y,
-                         back_x - kHalfWidth * along_y, back_y + kHalfWidth * along_x,
-                         back_x + kHalfWidth * along_y, back_y - kHalfWidth * along_x, colour);
+    ways_ += loom::format("<polygon points='{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}' fill='{}'/>\n", x, y,
+                          back_x - kHalfWidth * along_y, back_y + kHalfWidth * along_x,
+                          back_x + kHalfWidth * along_y, back_y - kHalfWidth * along_x, colour);
   }
   /// `edge`: a colour around the characters, so that they read over lines.
   void text(double x, double y, const std::string& content, double size, const char* anchor = "middle",
@@ -115,11 +114,11 @@ class Canvas {
     const std::string around =
         edge == nullptr
             ? ""
-            : fmt::format(" stroke='{}' stroke-width='{:g}' stroke-linejoin='round' paint-order='stroke'",
-                          edge, edge_width);
-    texts_ +=
-        fmt::format("<text x='{:.1f}' y='{:.1f}' font-size='{:g}' text-anchor='{}' fill='{}'{}{}>{}</text>\n",
-                    x, y, size, anchor, colour, bold ? " font-weight='bold'" : "", around, escaped(content));
+            : loom::format(" stroke='{}' stroke-width='{:g}' stroke-linejoin='round' paint-order='stroke'",
+                           edge, edge_width);
+    texts_ += loom::format(
+        "<text x='{:.1f}' y='{:.1f}' font-size='{:g}' text-anchor='{}' fill='{}'{}{}>{}</text>\n", x, y, size,
+        anchor, colour, bold ? " font-weight='bold'" : "", around, escaped(content));
     taken_.push_back(text_box(x, y, content, size, anchor));
   }
   /// Text on a line: with a white edge.
@@ -135,7 +134,7 @@ class Canvas {
     });
   }
   std::string finish(double w, double h) const {
-    return fmt::format(
+    return loom::format(
         "<svg xmlns='http://www.w3.org/2000/svg' width='{0:.0f}' height='{1:.0f}' viewBox='0 0 {0:.0f} "
         "{1:.0f}' font-family='Helvetica, Arial, sans-serif'>\n"
         "<rect width='100%' height='100%' fill='white'/>\n{2}{3}{4}{5}</svg>\n",

@@ -1,5 +1,4 @@
 // topo_command.cpp -- `loom topo show | draw | check | convert | diff`.
-#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "tools/commands.hpp"
 #include "tools/options.hpp"
 #include "tools/topo_views.hpp"
@@ -73,7 +73,7 @@ System load(const Options& options, const std::string& file) {
 
 void write(const std::string& path, const std::string& text) {
   if (!path.empty() && path != "-") return write_text_file(path, text);
-  fmt::print("{}", text);
+  loom::print("{}", text);
 }
 
 /// Ignores case.
@@ -106,7 +106,7 @@ bool wants_dot(const Options& options) {
       options.output.find('.', options.output.rfind('/') + 1) != std::string::npos)
     throw Error(
         ErrorCode::kBadInput,
-        fmt::format(
+        loom::format(
             "{}: pictures are written as .svg, or as .dot for Graphviz; rsvg-convert makes others of them. "
             "--format says which where the name does not.",
             options.output));
@@ -146,9 +146,9 @@ void check_machine(const Options& options) {
   } else {
     tell_in_colour(options, loaded.notes);
     std::string text;
-    for (const std::string& line : broken) text += fmt::format("broken: {}\n", line);
+    for (const std::string& line : broken) text += loom::format("broken: {}\n", line);
     text += findings_text(system, groups, colours_of(options));
-    write("-", text + fmt::format(
+    write("-", text + loom::format(
                           "{}, {}: {}, {}, {}\n", counted(static_cast<std::size_t>(system.size()), "node"),
                           counted(system.links().size(), "link"), counted(warnings, "warning"),
                           counted(groups.size() - warnings, "hint"), counted(loaded.notes.size(), "note")));
@@ -180,14 +180,14 @@ void convert(Options options) {
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kBadInput) throw;
     throw Error(ErrorCode::kBadInput,
-                fmt::format("What {}'s XML makes of this machine could not be read again: {}",
-                            hwloc ? "hwloc" : "NCCL", error.what()));
+                loom::format("What {}'s XML makes of this machine could not be read again: {}",
+                             hwloc ? "hwloc" : "NCCL", error.what()));
   }
   write(options.output, text);
   const std::ptrdiff_t elements = element_count(text);
   if (!hwloc && elements > kMostNcclElements)
-    tell_in_colour(options, {fmt::format("The result has {} elements; NCCL 2.30 reads files of at most {}.",
-                                         elements, kMostNcclElements)});
+    tell_in_colour(options, {loom::format("The result has {} elements; NCCL 2.30 reads files of at most {}.",
+                                          elements, kMostNcclElements)});
 }
 
 void diff(const Options& options) {
@@ -202,11 +202,11 @@ void diff(const Options& options) {
     const Colours colours = colours_of(options);
     std::string text;
     for (const Difference& one : found)
-      text += fmt::format("{}{}{}\n",
-                          one.sign == '+'   ? colours.green
-                          : one.sign == '-' ? colours.red
-                                            : colours.yellow,
-                          one.text, colours.reset);
+      text += loom::format("{}{}{}\n",
+                           one.sign == '+'   ? colours.green
+                           : one.sign == '-' ? colours.red
+                                             : colours.yellow,
+                           one.text, colours.reset);
     const char* same = options.ignore_ids ? "the same machine but for its ids\n" : "the same machine\n";
     write("-", text + (found.empty() ? same : counted(found.size(), "difference") + "\n"));
   }

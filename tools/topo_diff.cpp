@@ -1,8 +1,7 @@
 // topo_diff.cpp -- how one machine differs from another. Unequal Systems always give at least one difference.
-#include <fmt/format.h>
-
 #include <map>
 
+#include "base/format.hpp"
 #include "tools/topo_views.hpp"
 
 namespace loom::tools {
@@ -23,8 +22,8 @@ class Names {
       std::string name =
           by_bus_id && ignore == Ignore::kIds ? std::string(name_of(kind)) : label_on_host(system, id);
       if (several_hosts && system.node(id).kind() != NodeKind::kNvSwitch)
-        name += fmt::format(" (host {})", system.node(id).host);
-      if (const int copy = ++copies[name]; copy > 1) name += fmt::format(" #{}", copy);
+        name += loom::format(" (host {})", system.node(id).host);
+      if (const int copy = ++copies[name]; copy > 1) name += loom::format(" #{}", copy);
       ids_[name] = id;
       names_[static_cast<std::size_t>(id)] = std::move(name);
     }
@@ -75,7 +74,7 @@ class Differences {
  private:
   void add(const std::string& name, const std::string& attribute, json before, json after, std::string text) {
     found_.push_back({'~', name, attribute, std::move(before), std::move(after),
-                      fmt::format("~ {}{}{}", name, name.empty() ? "" : ": ", text)});
+                      loom::format("~ {}{}{}", name, name.empty() ? "" : ": ", text)});
   }
 
   void changed(const std::string& name, const std::string& attribute, const json& before, const json& after) {
@@ -83,7 +82,7 @@ class Differences {
       return value.is_null() ? std::string("absent") : value.dump();
     };
     add(name, attribute, before, after,
-        fmt::format("{} is {}, was {}", attribute, text(after), text(before)));
+        loom::format("{} is {}, was {}", attribute, text(after), text(before)));
   }
 
   void compare_hosts() {
@@ -91,8 +90,8 @@ class Differences {
     if (ignore_ == Ignore::kIds) return;
     for (std::size_t i = 0; i < std::min(a_.hosts().size(), b_.hosts().size()); ++i)
       if (a_.hosts()[i] != b_.hosts()[i])
-        changed(several_ ? fmt::format("host {}", i) : "host", "host_hash",
-                fmt::format("0x{:x}", a_.hosts()[i]), fmt::format("0x{:x}", b_.hosts()[i]));
+        changed(several_ ? loom::format("host {}", i) : "host", "host_hash",
+                loom::format("0x{:x}", a_.hosts()[i]), loom::format("0x{:x}", b_.hosts()[i]));
   }
 
   void compare(const std::string& name, NodeId before, NodeId after) {
@@ -116,28 +115,28 @@ class Differences {
     const std::string above = names_a_.of(a_.node(before).parent),
                       above_now = names_b_.of(b_.node(after).parent);
     if (above != above_now)
-      add(name, "parent", above, above_now, fmt::format("hangs below {}, was below {}", above_now, above));
+      add(name, "parent", above, above_now, loom::format("hangs below {}, was below {}", above_now, above));
   }
 
   void compare_links(const std::string& name, NodeId before, NodeId after) {
     const auto links = [](const System& system, const Names& names, NodeId id) {
       std::map<std::string, float> gbps;
       for (const Link& link : system.links_of(id))
-        gbps[fmt::format("{} to {}", name_of(link.type), names.of(link.to))] = link.gbps;
+        gbps[loom::format("{} to {}", name_of(link.type), names.of(link.to))] = link.gbps;
       return gbps;
     };
     const auto old = links(a_, names_a_, before), now = links(b_, names_b_, after);
     for (const auto& [to, gbps] : old) {
       const auto same = now.find(to);
       if (same == now.end())
-        add(name, to, rounded(gbps), {}, fmt::format("no {}, was {:g} GB/s", to, gbps));
+        add(name, to, rounded(gbps), {}, loom::format("no {}, was {:g} GB/s", to, gbps));
       else if (same->second != gbps)
         add(name, to, rounded(gbps), rounded(same->second),
-            fmt::format("{} has {:g} GB/s, was {:g}", to, same->second, gbps));
+            loom::format("{} has {:g} GB/s, was {:g}", to, same->second, gbps));
     }
     for (const auto& [to, gbps] : now)
       if (!old.contains(to))
-        add(name, to, {}, rounded(gbps), fmt::format("{} of {:g} GB/s is new", to, gbps));
+        add(name, to, {}, rounded(gbps), loom::format("{} of {:g} GB/s is new", to, gbps));
   }
 
   const System &a_, &b_;

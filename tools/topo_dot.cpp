@@ -1,8 +1,8 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "base/format.hpp"
 #include "tools/equal_hosts.hpp"
 #include "tools/topo_views.hpp"
 #include "topo/bandwidth.hpp"
@@ -46,12 +46,12 @@ std::string in_quotes(const std::string& text) {
 }  // namespace
 
 std::string to_dot(const System& system, const std::string& title, bool all) {
-  std::string text = fmt::format(
+  std::string text = loom::format(
       "graph \"{}\" {{\n  node [shape=box, style=filled, fontname=\"Helvetica\"];\n  edge [fontsize=10];\n",
       in_quotes(title));
   const auto add = [&](NodeId id) {
-    text += fmt::format("  n{} [label=\"{}\", fillcolor=\"{}\"];\n", id, in_quotes(label(system, id)),
-                        fill_of(system.node(id).kind()));
+    text += loom::format("  n{} [label=\"{}\", fillcolor=\"{}\"];\n", id, in_quotes(label(system, id)),
+                         fill_of(system.node(id).kind()));
   };
   const bool several = system.hosts().size() > 1;
   std::vector<std::vector<NodeId>> nodes_of(system.hosts().size());
@@ -64,7 +64,7 @@ std::string to_dot(const System& system, const std::string& title, bool all) {
   }
   for (const EqualHosts& group : all ? single_hosts(system) : equal_hosts(system)) {
     if (several)
-      text += fmt::format("  subgraph cluster_host{} {{\n  label=\"{}\";\n", group.first, heading(group));
+      text += loom::format("  subgraph cluster_host{} {{\n  label=\"{}\";\n", group.first, heading(group));
     for (const NodeId id : nodes_of[static_cast<std::size_t>(group.first)])
       drawn[static_cast<std::size_t>(id)] = true, add(id);
     if (several) text += "  }\n";
@@ -72,9 +72,9 @@ std::string to_dot(const System& system, const std::string& title, bool all) {
   for (const Link& link : system.links())
     if ((link.from < link.to || link.reverse == kNoLink) && drawn[static_cast<std::size_t>(link.from)] &&
         drawn[static_cast<std::size_t>(link.to)])
-      text += fmt::format("  n{} -- n{} [label=\"{}{}\", penwidth={:.1f}];\n", link.from, link.to,
-                          name_of(link.type), link.gbps < kLocalGbps ? fmt::format(" {:g}", link.gbps) : "",
-                          1 + std::log2(1 + std::min(link.gbps, kLocalGbps / 50) / 6));
+      text += loom::format("  n{} -- n{} [label=\"{}{}\", penwidth={:.1f}];\n", link.from, link.to,
+                           name_of(link.type), link.gbps < kLocalGbps ? loom::format(" {:g}", link.gbps) : "",
+                           1 + std::log2(1 + std::min(link.gbps, kLocalGbps / 50) / 6));
   return text + "}\n";
 }
 

@@ -1,7 +1,7 @@
-#include <fmt/format.h>
 
 #include <cmath>
 
+#include "base/format.hpp"
 #include "tools/topo_views.hpp"
 
 namespace loom::tools {
@@ -12,9 +12,9 @@ using namespace loom::topo;
 
 void add_pci(json& out, const PciFunction& pci) {
   out["bus_id"] = pci.bus_id.to_string();
-  out["class"] = fmt::format("0x{:06x}", pci.class_code);
-  out["pci_id"] = fmt::format("{:04x}:{:04x}", pci.vendor, pci.device);
-  out["subsystem"] = fmt::format("{:04x}:{:04x}", pci.subsystem_vendor, pci.subsystem_device);
+  out["class"] = loom::format("0x{:06x}", pci.class_code);
+  out["pci_id"] = loom::format("{:04x}:{:04x}", pci.vendor, pci.device);
+  out["subsystem"] = loom::format("{:04x}:{:04x}", pci.subsystem_vendor, pci.subsystem_device);
   out["link_speed"] = pci.link_speed;
   out["link_width"] = pci.link_width;
 }
@@ -33,7 +33,7 @@ void add_info(json& out, const GpuInfo& gpu) {
   for (const NvLinks& row : gpu.nvlinks)
     out["nvlinks"].push_back({{"target", row.target.to_string()},
                               {"target_seen", row.target_seen},
-                              {"target_class", fmt::format("0x{:06x}", row.target_class)},
+                              {"target_class", loom::format("0x{:06x}", row.target_class)},
                               {"count", row.count}});
   for (const C2cLinks& row : gpu.c2c) out["c2c"].push_back({{"mbps", row.mbps}, {"count", row.count}});
 }
@@ -47,7 +47,7 @@ void add_info(json& out, const NetInfo& net) {
   out["latency_us"] = net.latency_us, out["max_connections"] = net.max_connections;
   out["gpu_direct"] = net.gpu_direct, out["collectives"] = net.collectives;
   out["net"] = net.is_net, out["gin"] = net.is_gin, out["rma"] = net.is_rma;
-  if (net.guid) out["guid"] = fmt::format("0x{:x}", *net.guid);
+  if (net.guid) out["guid"] = loom::format("0x{:x}", *net.guid);
   if (net.rail) out["rail"] = *net.rail;
   if (net.plane) out["plane"] = *net.plane;
 }
@@ -77,7 +77,7 @@ json to_json(const System& system, NodeId id) {
 
 json to_json(const System& system) {
   json out{{"model", name_of(system.model())}, {"hosts", system.hosts().size()}};
-  for (const std::uint64_t hash : system.hosts()) out["host_hashes"].push_back(fmt::format("0x{:x}", hash));
+  for (const std::uint64_t hash : system.hosts()) out["host_hashes"].push_back(loom::format("0x{:x}", hash));
   for (NodeId id = 0; id < system.size(); ++id) out["nodes"].push_back(to_json(system, id));
   for (const Link& link : system.links())
     out["links"].push_back(
@@ -98,8 +98,8 @@ std::string show_json(const System& system, const Paths* paths, const std::vecto
         if (from == to) continue;
         const Path path = paths->between(from, to);
         text +=
-            fmt::format("{}    {{\"from\": {}, \"to\": {}, \"type\": \"{}\", \"gbps\": {}, \"hops\": {}}}",
-                        separator, from, to, name_of(path.type), rounded(path.gbps), path.hops);
+            loom::format("{}    {{\"from\": {}, \"to\": {}, \"type\": \"{}\", \"gbps\": {}, \"hops\": {}}}",
+                         separator, from, to, name_of(path.type), rounded(path.gbps), path.hops);
         separator = ",\n";
       }
     text += "\n  ";

@@ -1,9 +1,8 @@
 // topo_picture_links.cpp -- Picture: the links between boxes.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 
+#include "base/format.hpp"
 #include "tools/topo_picture.hpp"
 #include "tools/topo_picture_style.hpp"
 #include "tools/words.hpp"
@@ -29,8 +28,8 @@ std::string Picture::sys_text(const HostBox& host) const {
       for (const Link& link : system_.links_of(cpu))
         if (link.type == LinkType::kSys) low = std::min(low, link.gbps), high = std::max(high, link.gbps);
   const std::string figure = low >= kLocalGbps ? "unlimited"
-                             : low == high     ? fmt::format("{:g} GB/s per pair", low)
-                                               : fmt::format("{:g} to {:g} GB/s per pair", low, high);
+                             : low == high     ? loom::format("{:g} GB/s per pair", low)
+                                               : loom::format("{:g} to {:g} GB/s per pair", low, high);
   return "between NUMA nodes: " + figure;
 }
 
@@ -87,7 +86,7 @@ void Picture::draw_rail(NodeId id, const Column& column, double bus, float& said
   draw_up(rail, bus, rail, low, most > 0 ? most : kLocalGbps);
   const float gbps = link_up(column.nodes.front(), id);
   if (gbps != said && gbps < kLocalGbps)
-    canvas_.tag(rail + 5, bus + 16, fmt::format("{:g}", gbps), kPciColour), said = gbps;
+    canvas_.tag(rail + 5, bus + 16, loom::format("{:g}", gbps), kPciColour), said = gbps;
 }
 
 void Picture::draw_row(NodeId id, const Row& row, float& said) {
@@ -133,10 +132,10 @@ void Picture::draw_links_up(NodeId id, NodeId parent, double x, double top, doub
       places_.top[static_cast<std::size_t>(id)] = at;
       draw_up(at, top, at, bottom, link.gbps);
       if (link.gbps != said && link.gbps < kLocalGbps)
-        canvas_.tag(at + 5, top + 16, fmt::format("{:g}", link.gbps), kPciColour), said = link.gbps;
+        canvas_.tag(at + 5, top + 16, loom::format("{:g}", link.gbps), kPciColour), said = link.gbps;
     } else {
       canvas_.line(at, top, at, bottom, colour_of(link.type), line_width(link.gbps));
-      canvas_.tag(at + 7, top + 16, fmt::format("{} {:.0f}", name_of(link.type), link.gbps),
+      canvas_.tag(at + 7, top + 16, loom::format("{} {:.0f}", name_of(link.type), link.gbps),
                   colour_of(link.type));
     }
   }
@@ -159,7 +158,7 @@ void Picture::draw_c2c_ports() {
     const double middle = (first + last) / 2, width = line_width(gbps);
     canvas_.line(first - width / 2, top - 10, last + width / 2, top - 10, kC2cColour, 4);
     canvas_.line(middle, bus, middle, top - 10, kC2cColour, width);
-    canvas_.tag(middle - width / 2 - 4, bus + 14, fmt::format("C2C {:.0f}", gbps), kC2cColour, "end");
+    canvas_.tag(middle - width / 2 - 4, bus + 14, loom::format("C2C {:.0f}", gbps), kC2cColour, "end");
   }
 }
 
@@ -238,12 +237,12 @@ void Picture::tag_arcs(const HostBox& host) {
                 kNvlColour, "middle");
   };
   if (speeds.size() == 1 && meshes_.size() > 1)
-    return tag(*deepest, fmt::format("{:g} GB/s each", deepest->gbps), 14);
+    return tag(*deepest, loom::format("{:g} GB/s each", deepest->gbps), 14);
   if (meshes_.size() > kMostTags)
-    return tag(*deepest, fmt::format("{:g} to {:g} GB/s each", speeds.begin()->first, speeds.rbegin()->first),
-               14);
+    return tag(*deepest,
+               loom::format("{:g} to {:g} GB/s each", speeds.begin()->first, speeds.rbegin()->first), 14);
   for (const Link* link : meshes_)
-    if (system_.node(link->from).host == host.host) tag(*link, fmt::format("{:g}", link->gbps), 3);
+    if (system_.node(link->from).host == host.host) tag(*link, loom::format("{:g}", link->gbps), 3);
 }
 
 void Picture::switch_bar(const std::vector<const HostBox*>& hosts, double left, double right, double y) {
@@ -268,12 +267,12 @@ void Picture::switch_bar(const std::vector<const HostBox*>& hosts, double left, 
       canvas_.tag(box(gpu).centre(), box(gpu).bottom() + 9, "no NVLink", kMissingColour, "middle");
   }
   const std::size_t count = std::get<NvSwitchInfo>(system_.node(nv).info).bus_ids.size();
-  std::string text = count > 1 ? fmt::format("{} NVSwitches", count) : "NVSwitch";
-  if (system_.hosts().size() > 1) text += fmt::format(" of all {} hosts", system_.hosts().size());
+  std::string text = count > 1 ? loom::format("{} NVSwitches", count) : "NVSwitch";
+  if (system_.hosts().size() > 1) text += loom::format(" of all {} hosts", system_.hosts().size());
   for (auto speed = gpus_by_speed.rbegin(); speed != gpus_by_speed.rend(); ++speed)
-    text += fmt::format("{} {}, {:g} GB/s each", speed == gpus_by_speed.rbegin() ? ":" : ";",
-                        counted(speed->second, "GPU"), speed->first);
-  if (without > 0) text += fmt::format("; {} without", without);
+    text += loom::format("{} {}, {:g} GB/s each", speed == gpus_by_speed.rbegin() ? ":" : ";",
+                         counted(speed->second, "GPU"), speed->first);
+  if (without > 0) text += loom::format("; {} without", without);
   if (system_.hosts().size() > 1)
     right = std::max(right, left + 1.2 * kCharWidth * static_cast<double>(text.size()) + 2 * kPadding);
   // Of several rows the first has it.

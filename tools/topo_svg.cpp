@@ -1,8 +1,7 @@
 // topo_svg.cpp -- Picture: boxes, from the outside in. Links are drawn in topo_picture_links.cpp.
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/format.hpp"
 #include "tools/topo_picture.hpp"
 #include "tools/topo_picture_style.hpp"
 #include "tools/topo_views.hpp"
@@ -53,7 +52,7 @@ void Picture::place_host(const HostBox& host, double x, double y) {
   const std::uint64_t hash = system_.hosts()[static_cast<std::size_t>(host.host)];
   canvas_.text(x + 10, y + 16,
                system_.hosts().size() > 1 ? heading_[static_cast<std::size_t>(host.host)]
-               : hash != 0                ? fmt::format("host {:x}", hash)
+               : hash != 0                ? loom::format("host {:x}", hash)
                                           : "host",
                12, "start", "#555", true);
   double at = y + kHeader;
@@ -95,8 +94,8 @@ void Picture::draw_container(NodeId id) {
   const Node& node = system_.node(id);
   const bool is_cpu = node.kind() == NodeKind::kCpu;
   canvas_.box(own.x, own.y, own.w, own.h, is_cpu ? "#fff6df" : "#e6edf4", is_cpu ? "#c8a24a" : "#8fa3b5");
-  std::string name = is_cpu ? fmt::format("NUMA {}", node.cpu().numa_id)
-                            : fmt::format("PCI switch {}", node.pci->bus_id.to_string());
+  std::string name = is_cpu ? loom::format("NUMA {}", node.cpu().numa_id)
+                            : loom::format("PCI switch {}", node.pci->bus_id.to_string());
   if (is_cpu && !node.cpu().affinity.empty() && own.w > 260) {
     const std::string cpus = to_cpu_list(node.cpu().affinity);
     if (cpus.size() < 30) name += "  CPUs " + cpus;
@@ -139,14 +138,14 @@ void Picture::draw_gpu(NodeId id) {
   canvas_.box(own.x, own.y, own.w, own.h, takes_part ? "#d6edbb" : "#eef0ec",
               takes_part ? "#5a9e00" : "#aaa");
   canvas_.text(own.centre(), own.y + 18,
-               fmt::format("{} {}{}", gpu.is_virtual ? "VGPU" : "GPU", gpu.device,
-                           gpu.partition ? fmt::format(".{}", *gpu.partition) : ""),
+               loom::format("{} {}{}", gpu.is_virtual ? "VGPU" : "GPU", gpu.device,
+                            gpu.partition ? loom::format(".{}", *gpu.partition) : ""),
                14, "middle", "#222", true);
   const std::string model = gpu.is_virtual         ? counted(gpu.cpu_count, "CPU")
-                            : gpu.gcn_arch.empty() ? fmt::format("sm_{}", gpu.compute_capability)
+                            : gpu.gcn_arch.empty() ? loom::format("sm_{}", gpu.compute_capability)
                                                    : gpu.gcn_arch;
   canvas_.text(own.centre(), own.y + 33,
-               takes_part ? fmt::format("{}, rank {}", model, gpu.rank) : model + ", no rank", 11);
+               takes_part ? loom::format("{}, rank {}", model, gpu.rank) : model + ", no rank", 11);
   if (const auto& pci = system_.node(id).pci)
     canvas_.text(own.centre(), own.y + 48, pci->bus_id.to_string(), 10, "middle", "#667");
 }
@@ -154,10 +153,10 @@ void Picture::draw_gpu(NodeId id) {
 std::string port_text(const NetInfo& net) {
   constexpr std::size_t kMostCharacters = 12;
   const double gbit = net.speed_mbps / 1000;
-  const std::string speed = gbit >= 1000 ? fmt::format("{:.3g}T", gbit / 1000)
-                            : gbit >= 1  ? fmt::format("{:.3g}G", gbit)
-                                         : fmt::format("{:.3g}M", net.speed_mbps);
-  const std::string name = net.name.empty() ? fmt::format("NET {}", net.device)
+  const std::string speed = gbit >= 1000 ? loom::format("{:.3g}T", gbit / 1000)
+                            : gbit >= 1  ? loom::format("{:.3g}G", gbit)
+                                         : loom::format("{:.3g}M", net.speed_mbps);
+  const std::string name = net.name.empty() ? loom::format("NET {}", net.device)
                                             : std::string(first_characters(net.name, kMostCharacters));
   return name + " " + speed;
 }
@@ -169,7 +168,7 @@ void Picture::draw_nic(NodeId id) {
   const auto& ports = children(id);
   for (std::size_t i = 0; i < ports.size(); ++i, y += kLineHeight) {
     if (i == kMostPortLines && ports.size() > kMostPortLines + 1) {
-      canvas_.text(own.centre(), y, fmt::format("and {} more", ports.size() - i), 10);
+      canvas_.text(own.centre(), y, loom::format("and {} more", ports.size() - i), 10);
       break;
     }
     canvas_.text(own.centre(), y, port_text(system_.node(ports[i]).net()), 11, "middle", "#222",
@@ -195,7 +194,7 @@ double Picture::legend(double y) {
   if (has(LinkType::kSys)) entry(kSysColour, 24, "between NUMA nodes", 170);
   if (has(LinkType::kNvl)) entry(kNvlColour, 100, "NVLink", 95);
   if (has(LinkType::kC2c)) entry(kC2cColour, 100, "C2C", 80);
-  for (const float gbps : {6.F, 24.F, 96.F, 400.F}) entry("#444", gbps, fmt::format("{:g} GB/s", gbps), 95);
+  for (const float gbps : {6.F, 24.F, 96.F, 400.F}) entry("#444", gbps, loom::format("{:g} GB/s", gbps), 95);
   y += 20;
   canvas_.text(kPadding + 4, y,
                "Figures are GB/s in one direction. A line without one is as fast as the one before it.", 11,

@@ -1,10 +1,9 @@
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 
+#include "base/format.hpp"
 #include "tools/topo_views.hpp"
 #include "topo/bandwidth.hpp"
 #include "topo/cpu_mask.hpp"
@@ -44,15 +43,15 @@ const char* colour_of(PathType type, const Colours& colours) {
 
 std::string short_name(const System& system, NodeId id) {
   const Node& node = system.node(id);
-  const std::string host = system.hosts().size() > 1 ? fmt::format("h{}:", node.host) : "";
+  const std::string host = system.hosts().size() > 1 ? loom::format("h{}:", node.host) : "";
   if (node.kind() == NodeKind::kNet)
     return host + (node.net().name.empty()
-                       ? fmt::format("NET{}", node.net().device)
+                       ? loom::format("NET{}", node.net().device)
                        : std::string(first_characters(node.net().name, 12 - host.size())));
-  if (node.kind() == NodeKind::kCpu) return fmt::format("{}NUMA{}", host, node.cpu().numa_id);
+  if (node.kind() == NodeKind::kCpu) return loom::format("{}NUMA{}", host, node.cpu().numa_id);
   const GpuInfo& gpu = node.gpu();
-  return fmt::format("{}{}{}{}", host, gpu.is_virtual ? "VGPU" : "GPU", gpu.device,
-                     gpu.partition ? fmt::format(".{}", *gpu.partition) : "");
+  return loom::format("{}{}{}{}", host, gpu.is_virtual ? "VGPU" : "GPU", gpu.device,
+                      gpu.partition ? loom::format(".{}", *gpu.partition) : "");
 }
 
 NodeId root_of(const System& system, NodeId id) {
@@ -71,13 +70,13 @@ std::string joined(const std::vector<std::string>& parts, std::string_view separ
 std::string describe(const System& system, NodeId id) {
   const Node& node = system.node(id);
   if (const auto* gpu = std::get_if<GpuInfo>(&node.info)) {
-    const std::string rank = gpu->rank != kNoRank ? fmt::format("rank {}", gpu->rank) : "";
+    const std::string rank = gpu->rank != kNoRank ? loom::format("rank {}", gpu->rank) : "";
     if (gpu->is_virtual)
       return joined(
-          {fmt::format("CPUs from {}", gpu->first_cpu), fmt::format("{} of them", gpu->cpu_count), rank},
+          {loom::format("CPUs from {}", gpu->first_cpu), loom::format("{} of them", gpu->cpu_count), rank},
           ", ");
     const std::string model =
-        gpu->gcn_arch.empty() ? fmt::format("sm_{}", gpu->compute_capability) : gpu->gcn_arch;
+        gpu->gcn_arch.empty() ? loom::format("sm_{}", gpu->compute_capability) : gpu->gcn_arch;
     return joined({joined({node.pci ? node.pci->bus_id.to_string() : "", model}, " "),
                    gpu->gpu_direct ? "" : "no GPUDirect", rank},
                   ", ");
@@ -88,7 +87,7 @@ std::string describe(const System& system, NodeId id) {
                   ", ");
   if (const auto* net = std::get_if<NetInfo>(&node.info))
     return joined(
-        {net->speed_mbps > 0 ? fmt::format("{:g} Gbit/s", net->speed_mbps / 1000) : "speed not known",
+        {net->speed_mbps > 0 ? loom::format("{:g} Gbit/s", net->speed_mbps / 1000) : "speed not known",
          net->gpu_direct ? "GPUDirect" : "", net->collectives ? "collectives" : ""},
         ", ");
   return "";
@@ -113,7 +112,7 @@ class TreeWriter {
     for (const NodeId root : roots_) {
       if (system_.hosts().size() > 1 && system_.node(root).host != host) {
         host = system_.node(root).host;
-        text_ += fmt::format("{}host {}{}\n", colours_.bold, host, colours_.reset);
+        text_ += loom::format("{}host {}{}\n", colours_.bold, host, colours_.reset);
       }
       write_below(root);
     }
@@ -151,22 +150,23 @@ class TreeWriter {
     std::string up;
     std::vector<std::string> links;
     const auto add = [&](const char* colour, const std::string& text) {
-      links.push_back(fmt::format("{}{}{}", colour, text, colours_.reset));
+      links.push_back(loom::format("{}{}{}", colour, text, colours_.reset));
     };
     for (const Link& link : system_.links_of(id)) {
       const std::string to = name(link.to, node.host);
       if (link.to == node.parent && link.type != LinkType::kC2c && link.type != LinkType::kNvl)
         // Devices on no PCI bus have no speed there.
-        up = fmt::format("{}[{}{}]{}", colours_.blue, name_of(link.type),
-                         link.gbps < kLocalGbps ? fmt::format(" {:g} GB/s", link.gbps) : "", colours_.reset);
+        up =
+            loom::format("{}[{}{}]{}", colours_.blue, name_of(link.type),
+                         link.gbps < kLocalGbps ? loom::format(" {:g} GB/s", link.gbps) : "", colours_.reset);
       else if (link.type == LinkType::kLoc && node.kind() == NodeKind::kPciSwitch)
         add(colours_.cyan, "linked to " + to);
       else if (link.type == LinkType::kNvl || link.type == LinkType::kC2c)
-        add(colours_.green, fmt::format("{} {:g} {}", name_of(link.type), link.gbps, to));
+        add(colours_.green, loom::format("{} {:g} {}", name_of(link.type), link.gbps, to));
       else if (link.type == LinkType::kSys && link.to > id)
-        add(colours_.yellow, fmt::format("SYS {:g} {}", link.gbps, to));
+        add(colours_.yellow, loom::format("SYS {:g} {}", link.gbps, to));
     }
-    const std::string own = fmt::format("{}{}{}", colours_.bold, name(id, node.host), colours_.reset);
+    const std::string own = loom::format("{}{}{}", colours_.bold, name(id, node.host), colours_.reset);
     text_ += indent + joined({own, describe(system_, id), up, joined(links, " ")}, " ") + "\n";
   }
 
@@ -180,7 +180,7 @@ class TreeWriter {
 std::string cell_text(const Path& path) {
   if (path.type >= PathType::kNet) return std::string(name_of(path.type));
   if (path.gbps >= kLocalGbps) return std::string(name_of(path.type));
-  return fmt::format("{} {:g}", name_of(path.type), std::round(path.gbps * 10) / 10);
+  return loom::format("{} {:g}", name_of(path.type), std::round(path.gbps * 10) / 10);
 }
 
 /// Columns as wide as their contents, in as many blocks as the width of the terminal requires.
@@ -221,18 +221,20 @@ class MatrixWriter {
     const std::size_t cell = kSpace + cell_width_;
     text_ += std::string(name_width_, ' ');
     for (std::size_t i = first; i < end; ++i)
-      text_ += fmt::format("{}{:>{}}{}", colours_.bold, short_name(system_, nodes_[i]), cell, colours_.reset);
+      text_ +=
+          loom::format("{}{:>{}}{}", colours_.bold, short_name(system_, nodes_[i]), cell, colours_.reset);
     text_ += with_affinity ? "  NUMA  CPUs\n" : "\n";
     for (const NodeId row : nodes_) {
-      text_ += fmt::format("{}{:{}}{}", colours_.bold, short_name(system_, row), name_width_, colours_.reset);
+      text_ +=
+          loom::format("{}{:{}}{}", colours_.bold, short_name(system_, row), name_width_, colours_.reset);
       for (std::size_t i = first; i < end; ++i) {
         const bool self = nodes_[i] == row;
         const Path path = paths_.between(row, nodes_[i]);
-        text_ += fmt::format("{}{:>{}}{}", self ? colours_.dim : colour_of(path.type, colours_),
-                             self ? "X" : cell_text(path), cell, colours_.reset);
+        text_ += loom::format("{}{:>{}}{}", self ? colours_.dim : colour_of(path.type, colours_),
+                              self ? "X" : cell_text(path), cell, colours_.reset);
       }
       if (with_affinity) {
-        text_ += fmt::format("  {:>4}", cpu_of_row(row).numa_id);
+        text_ += loom::format("  {:>4}", cpu_of_row(row).numa_id);
         if (const std::string cpus = cpus_of_row(row); !cpus.empty()) text_ += "  " + cpus;
       }
       text_ += "\n";
@@ -259,7 +261,7 @@ std::string between_hosts(const Paths& paths) {
   }
   if (ways.empty()) return "";
   if (ways.size() > kMost) return "GPUs of host 0 reach those of other hosts in several ways.\n";
-  return fmt::format("GPUs of host 0 reach those of other hosts by {}.\n", fmt::join(ways, ", "));
+  return loom::format("GPUs of host 0 reach those of other hosts by {}.\n", loom::join(ways, ", "));
 }
 
 }  // namespace
@@ -287,8 +289,8 @@ std::string matrix_text(const Paths& paths, const Colours& colours, bool all, st
     if (all || before <= kMostOfAKind) return false;
     if (several_hosts) std::erase_if(some, [&](NodeId id) { return system.node(id).host > 0; });
     if (some.size() > kMostOfAKind) some.resize(kMostOfAKind);
-    note += fmt::format("{} of {} {} are shown{}; --all shows all.\n", some.size(), before, what,
-                        several_hosts ? ", of host 0" : "");
+    note += loom::format("{} of {} {} are shown{}; --all shows all.\n", some.size(), before, what,
+                         several_hosts ? ", of host 0" : "");
     return true;
   };
   const bool shortened = shorten(nodes, has_gpus ? "GPUs" : "NUMA nodes");
@@ -297,7 +299,7 @@ std::string matrix_text(const Paths& paths, const Colours& colours, bool all, st
   if (shortened) note += between_hosts(paths);
   if (!has_gpus) note += "There is no GPU.\n";
   return MatrixWriter(paths, std::move(nodes), colours).write(width) + note +
-         fmt::format(
+         loom::format(
              "\n{}GB/s of the slowest link on the way from the row's to the column's. X itself,\n"
              "NVL NVLink, NVB NVLink through a GPU, C2C NVLink-C2C, P2C C2C and then PCI,\n"
              "PIX one PCI switch, PXB several, PXN through a GPU beside the NIC, PHB a CPU,\n"
@@ -317,12 +319,12 @@ std::string findings_text(const System& system, const std::vector<FindingGroup>&
     std::string names;
     for (std::size_t i = 0; i < std::min(nodes.size(), kMostNamed); ++i)
       names += (i > 0 ? ", " : "") + (nodes[i] == kNoNode ? std::string("machine") : label(system, nodes[i]));
-    if (nodes.size() > kMostNamed) names += fmt::format(" and {} more", nodes.size() - kMostNamed);
+    if (nodes.size() > kMostNamed) names += loom::format(" and {} more", nodes.size() - kMostNamed);
     if (nodes.size() > 1) names += ", each";
     const bool warning = finding.severity == Severity::kWarning;
-    text += fmt::format("{}{}{} {}: {} {}{}{}\n", warning ? colours.yellow : colours.blue,
-                        warning ? "warning" : "hint   ", colours.reset, names, finding.what, colours.dim,
-                        finding.cost, colours.reset);
+    text += loom::format("{}{}{} {}: {} {}{}{}\n", warning ? colours.yellow : colours.blue,
+                         warning ? "warning" : "hint   ", colours.reset, names, finding.what, colours.dim,
+                         finding.cost, colours.reset);
   }
   return text;
 }

@@ -1,20 +1,20 @@
 // words.hpp -- words and numbers in text.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <charconv>
 #include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "base/format.hpp"
+
 namespace loom::tools {
 
 /// "1 channel", "2 channels".
 template <class Count>
 std::string counted(Count count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+  return loom::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 /// "64K", "1G"; what is no multiple stays as it is.
@@ -22,7 +22,7 @@ inline std::string bytes_text(std::size_t bytes) {
   constexpr const char* kUnits[] = {"", "K", "M", "G", "T", "P", "E"};
   std::size_t unit = 0;
   for (; bytes >= 1024 && bytes % 1024 == 0; bytes /= 1024) ++unit;
-  return fmt::format("{}{}", bytes, kUnits[unit]);
+  return loom::format("{}{}", bytes, kUnits[unit]);
 }
 
 /// All of `text`, or nothing.

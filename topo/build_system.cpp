@@ -1,7 +1,5 @@
 // build_system.cpp -- from what a machine has to its links. The order in which links are made decides ties in
 // the order of a node's links, and with them which of equal paths is found first: it is NCCL's.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <numeric>
 #include <tuple>

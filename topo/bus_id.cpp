@@ -1,8 +1,8 @@
 #include "topo/bus_id.hpp"
 
-#include <fmt/format.h>
-
 #include <charconv>
+
+#include "base/format.hpp"
 
 namespace loom::topo {
 namespace {
@@ -43,7 +43,7 @@ std::optional<BusId> BusId::parse(std::string_view text) {
 }
 
 std::string BusId::to_string() const {
-  return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", domain, bus, device, function);
+  return loom::format("{:04x}:{:02x}:{:02x}.{:x}", domain, bus, device, function);
 }
 
 }  // namespace loom::topo

@@ -1,14 +1,14 @@
 // check.cpp -- the invariants of a System, each stated once.
 #include "topo/check.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
 #include <set>
 #include <tuple>
+
+#include "base/format.hpp"
 
 namespace loom::topo {
 namespace {
@@ -30,10 +30,10 @@ class Checker {
 
  private:
   template <class... Args>
-  void expect(bool holds, NodeId id, fmt::format_string<Args...> text, Args&&... args) {
+  void expect(bool holds, NodeId id, FormatString<Args...> text, Args&&... args) {
     if (!holds)
-      broken_.push_back(fmt::format("node {} ({}): ", id, label(system_, id)) +
-                        fmt::format(text, std::forward<Args>(args)...));
+      broken_.push_back(loom::format("node {} ({}): ", id, label(system_, id)) +
+                        loom::format(text, std::forward<Args>(args)...));
   }
 
   void check_parent(NodeId id) {

@@ -1,10 +1,9 @@
 #include "topo/cpu_mask.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <charconv>
 #include <cstdint>
+
+#include "base/format.hpp"
 
 namespace loom::topo {
 namespace {
@@ -39,7 +38,7 @@ std::optional<std::string> cpu_mask(std::string_view text) {
   if (!groups) return std::nullopt;
   std::string mask;
   for (const std::uint32_t bits : *groups)
-    if (!mask.empty() || bits != 0) mask += fmt::format("{}{:08x}", mask.empty() ? "" : ",", bits);
+    if (!mask.empty() || bits != 0) mask += loom::format("{}{:08x}", mask.empty() ? "" : ",", bits);
   return mask;
 }
 
@@ -61,7 +60,7 @@ std::string mask_of(const std::vector<int>& cpus) {
   }
   std::string mask;
   for (auto bits = groups.rbegin(); bits != groups.rend(); ++bits)
-    mask += fmt::format("{}{:08x}", mask.empty() ? "" : ",", *bits);
+    mask += loom::format("{}{:08x}", mask.empty() ? "" : ",", *bits);
   return mask;
 }
 
@@ -78,10 +77,10 @@ std::string to_cpu_list(std::string_view mask) {
   for (std::size_t i = 0; i < cpus.size();) {
     std::size_t last = i;
     while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) ++last;
-    ranges.push_back(last == i ? fmt::format("{}", cpus[i]) : fmt::format("{}-{}", cpus[i], cpus[last]));
+    ranges.push_back(last == i ? loom::format("{}", cpus[i]) : loom::format("{}-{}", cpus[i], cpus[last]));
     i = last + 1;
   }
-  return fmt::format("{}", fmt::join(ranges, ","));
+  return loom::join(ranges, ",");
 }
 
 }  // namespace loom::topo

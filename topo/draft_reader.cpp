@@ -1,6 +1,6 @@
 #include "topo/draft_reader.hpp"
 
-#include <fmt/format.h>
+#include "base/format.hpp"
 
 namespace loom::topo {
 
@@ -12,17 +12,17 @@ int DraftReader::host_of(std::uint64_t hash) {
 
 NodeId DraftReader::add(pugi::xml_node element, Node&& node) {
   if (draft_.nodes.size() == kMostNodes)
-    xml_.fail(element, fmt::format("the file has more than {} devices, the limit.", kMostNodes));
+    xml_.fail(element, loom::format("the file has more than {} devices, the limit.", kMostNodes));
   if (node.kind() == NodeKind::kCpu) {
     std::set<int>& ids = numa_ids_[static_cast<std::size_t>(node.host)];
     const int id = node.cpu().numa_id;
     if (!ids.insert(id).second)
-      xml_.fail(element, fmt::format("this host has another NUMA node {} already.", id));
+      xml_.fail(element, loom::format("this host has another NUMA node {} already.", id));
     if (ids.size() > kMostNumaNodesOfHost)
       xml_.fail(element,
-                fmt::format("this host has more than {} NUMA nodes, the limit.", kMostNumaNodesOfHost));
+                loom::format("this host has more than {} NUMA nodes, the limit.", kMostNumaNodesOfHost));
     if (++numa_nodes_ > kMostNumaNodes)
-      xml_.fail(element, fmt::format("the file has more than {} NUMA nodes, the limit.", kMostNumaNodes));
+      xml_.fail(element, loom::format("the file has more than {} NUMA nodes, the limit.", kMostNumaNodes));
   }
   return draft_.add(std::move(node));
 }
@@ -30,19 +30,20 @@ NodeId DraftReader::add(pugi::xml_node element, Node&& node) {
 void DraftReader::add_row(pugi::xml_node element, GpuInfo& gpu, const NvLinks& row) const {
   if (gpu.nvlinks.size() == kMostLinkRows)
     xml_.fail(element,
-              fmt::format("this GPU has NVLinks to more than {} targets, the limit.", kMostLinkRows));
+              loom::format("this GPU has NVLinks to more than {} targets, the limit.", kMostLinkRows));
   gpu.nvlinks.push_back(row);
 }
 
 void DraftReader::add_row(pugi::xml_node element, GpuInfo& gpu, const C2cLinks& row) const {
   if (gpu.c2c.size() == kMostLinkRows)
-    xml_.fail(element, fmt::format("this GPU has more than {} rows of C2C links, the limit.", kMostLinkRows));
+    xml_.fail(element,
+              loom::format("this GPU has more than {} rows of C2C links, the limit.", kMostLinkRows));
   gpu.c2c.push_back(row);
 }
 
 void DraftReader::number() {
   if (number_gpus(draft_))
-    draft_.notes.push_back(fmt::format("{}: no GPU has a rank; they are numbered in order.", xml_.name()));
+    draft_.notes.push_back(loom::format("{}: no GPU has a rank; they are numbered in order.", xml_.name()));
 }
 
 void DraftReader::note(pugi::xml_node element, const std::string& message) {
@@ -55,7 +56,7 @@ void DraftReader::note_once(const std::string& key, pugi::xml_node element, cons
 
 BusId bus_id(const XmlDocument& xml, pugi::xml_node element, const char* attribute) {
   const auto id = BusId::parse(xml.text(element, attribute));
-  if (!id) xml.fail(element, fmt::format("attribute '{}' is no PCI address like 0000:c4:00.0.", attribute));
+  if (!id) xml.fail(element, loom::format("attribute '{}' is no PCI address like 0000:c4:00.0.", attribute));
   return *id;
 }
 

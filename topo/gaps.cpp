@@ -1,10 +1,9 @@
 // gaps.cpp -- what a description leaves out, or contradicts itself in, and what build_system makes of it.
-#include <fmt/format.h>
-
 #include <map>
 #include <set>
 #include <tuple>
 
+#include "base/format.hpp"
 #include "topo/bandwidth.hpp"
 #include "topo/check.hpp"
 #include "topo/system_builder.hpp"
@@ -55,25 +54,26 @@ class Gaps {
     const bool speed = pci_lane_gbit(pci.link_speed, system_.model()).has_value(), width = width_known(pci);
     if (speed && width) return;
     const std::string cost =
-        fmt::format("{:g} GB/s is assumed; give link_speed and link_width.", pci_gbps(pci, system_.model()));
+        loom::format("{:g} GB/s is assumed; give link_speed and link_width.", pci_gbps(pci, system_.model()));
     if (!speed && !width)
       add(id,
-          fmt::format("Its PCI link's speed \"{}\" and width {} say too little.", pci.link_speed,
-                      pci.link_width),
+          loom::format("Its PCI link's speed \"{}\" and width {} say too little.", pci.link_speed,
+                       pci.link_width),
           cost);
     else if (!speed)
-      add(id, fmt::format("Its PCI link's speed \"{}\" says too little.", pci.link_speed), cost);
+      add(id, loom::format("Its PCI link's speed \"{}\" says too little.", pci.link_speed), cost);
     else if (pci.link_width == 0)
       add(id, "Its PCI link's width is not known.", cost);
     else
-      add(id, fmt::format("Its PCI link's width is {}, more than PCI has.", pci.link_width), cost);
+      add(id, loom::format("Its PCI link's width is {}, more than PCI has.", pci.link_width), cost);
   }
 
   void look_at_port(NodeId id, const NetInfo& net) {
     if (net.speed_mbps > 0) return;
     add(id, "Its speed is not known.",
-        fmt::format("{:g} Gbit/s is assumed; give it in a topology file (NCCL's: attribute 'speed', Mbit/s).",
-                    kUnknownNetMbps / 1000));
+        loom::format(
+            "{:g} Gbit/s is assumed; give it in a topology file (NCCL's: attribute 'speed', Mbit/s).",
+            kUnknownNetMbps / 1000));
   }
 
   void look_at_nvlinks(NodeId id, const GpuInfo& gpu) {
@@ -82,12 +82,12 @@ class Gaps {
       if (!node.pci || !leads_to_gpu(gpu, row)) continue;
       const NodeId peer = find(node.host, row.target);
       if (peer == kNoNode || system_.node(peer).kind() != NodeKind::kGpu)
-        add(id, fmt::format("Its NVLinks to {} lead to no GPU of its host.", row.target.to_string()),
+        add(id, loom::format("Its NVLinks to {} lead to no GPU of its host.", row.target.to_string()),
             "They are left out.");
       else if (row.target == node.pci->bus_id)
-        add(id, fmt::format("{} of its NVLinks lead to itself.", row.count), "They carry nothing.");
+        add(id, loom::format("{} of its NVLinks lead to itself.", row.count), "They carry nothing.");
       else if (!named_.contains({node.host, row.target, node.pci->bus_id}))
-        add(id, fmt::format("It names NVLinks to {}, which names none back.", label(system_, peer)),
+        add(id, loom::format("It names NVLinks to {}, which names none back.", label(system_, peer)),
             system_.model() == Model::kLoom ? "They are taken to work both ways."
                                             : "There is no way back; NCCL refuses such a file.");
     }
@@ -97,7 +97,7 @@ class Gaps {
     for (const BusId& target : pci_switch.peers) {
       const NodeId peer = find(system_.node(id).host, target);
       if (peer == kNoNode || peer == id || system_.node(peer).kind() != NodeKind::kPciSwitch)
-        add(id, fmt::format("Its direct link to {} leads to no other switch.", target.to_string()),
+        add(id, loom::format("Its direct link to {} leads to no other switch.", target.to_string()),
             "It is left out.");
     }
   }
@@ -130,9 +130,9 @@ std::vector<std::string> gap_notes(const System& system) {
   std::vector<std::string> notes;
   for (const FindingGroup& group : grouped(gaps(system))) {
     const std::string more =
-        group.nodes.size() == 1 ? "" : fmt::format(" and {} more, each", group.nodes.size() - 1);
-    notes.push_back(fmt::format("{}{}: {} {}", label(system, group.nodes.front()), more, group.first.what,
-                                group.first.cost));
+        group.nodes.size() == 1 ? "" : loom::format(" and {} more, each", group.nodes.size() - 1);
+    notes.push_back(loom::format("{}{}: {} {}", label(system, group.nodes.front()), more, group.first.what,
+                                 group.first.cost));
   }
   return notes;
 }

@@ -1,12 +1,11 @@
 #include "topo/hwloc_objects.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 
+#include "base/format.hpp"
 #include "topo/bandwidth.hpp"
 #include "topo/draft_reader.hpp"
 
@@ -158,13 +157,13 @@ std::vector<NvLinkBandwidth> nvlink_matrix(const XmlDocument& xml, pugi::xml_nod
     value_text += std::string(" ") + child.child_value();
   const auto indexes = words(index_text, kMostMatrixObjects);
   if (indexes.size() > kMostMatrixObjects)
-    xml.fail(element, fmt::format("it has more than {} objects, the limit.", kMostMatrixObjects));
+    xml.fail(element, loom::format("it has more than {} objects, the limit.", kMostMatrixObjects));
   const std::size_t pairs = indexes.size() * indexes.size();
   const auto values = words(value_text, pairs);
   if (values.size() != pairs)
     xml.fail(element,
-             fmt::format("it has {}{} values for {} objects.", values.size() > pairs ? "more than " : "",
-                         std::min(values.size(), pairs), indexes.size()));
+             loom::format("it has {}{} values for {} objects.", values.size() > pairs ? "more than " : "",
+                          std::min(values.size(), pairs), indexes.size()));
   const auto number = [](std::string_view text) {
     std::uint64_t value = 0;
     std::from_chars(text.data(), text.data() + text.size(), value);

@@ -1,7 +1,5 @@
 // hwloc_read.cpp -- hwloc's XML. Elements and attributes are those of hwloc 2; what is read of them is the
 // PCI tree, the NUMA nodes and the NVLink bandwidths.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -10,6 +8,7 @@
 #include <tuple>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "topo/bandwidth.hpp"
 #include "topo/cpu_mask.hpp"
 #include "topo/draft_reader.hpp"
@@ -157,7 +156,7 @@ class HwlocReader : DraftReader {
     if (known.size() > 1)
       note_once(
           "locality", locality,
-          fmt::format(
+          loom::format(
               "hwloc does not say which of {} NUMA nodes its PCI devices are near; the first is assumed. "
               "Inside virtual machines that is common: give loom a file with the true places.",
               known.size()));
@@ -278,7 +277,7 @@ class HwlocReader : DraftReader {
     gpu.device = static_cast<int>(loom_int(xml_, object, "dev", 0, kMostIds, 0));
     gpu.rank = static_cast<int>(loom_int(xml_, object, "rank", -1, kMostIds, kNoRank));
     if (gpu.rank != kNoRank && !ranks_.insert(gpu.rank).second)
-      xml_.fail(object, fmt::format("another GPU has rank {} already.", gpu.rank));
+      xml_.fail(object, loom::format("another GPU has rank {} already.", gpu.rank));
     gpu.is_virtual = !info(object, "loom.cpu_count").empty();
     if (gpu.is_virtual) {
       gpu.first_cpu = static_cast<int>(loom_int(xml_, object, "first_cpu", 0, kMostIds, 0));
@@ -303,7 +302,7 @@ class HwlocReader : DraftReader {
     if (is_first && !functions_.insert({host, function->second.bus_id}).second)
       xml_.fail(object.parent(), "this host has another function with this bus id.");
     if (gpu.partition && !partitions_.insert({host, function->second.bus_id, *gpu.partition}).second)
-      xml_.fail(object, fmt::format("this function has another GPU with mlopart {}.", *gpu.partition));
+      xml_.fail(object, loom::format("this function has another GPU with mlopart {}.", *gpu.partition));
     const bool shares = !is_first && !gpu.partition;
     if (!shares) read_loom_links(object, gpu);
     const NodeId id =
@@ -357,14 +356,14 @@ class HwlocReader : DraftReader {
       auto& gpu = std::get<GpuInfo>(draft_.node(node->second).info);
       const auto count = std::llround(entry.mbps / hwloc_nvlink_mbps(gpu.compute_capability));
       if (count > kMostNvLinks)
-        xml_.fail(element, fmt::format("{:g} MB/s is more than NVLinks carry.", entry.mbps));
+        xml_.fail(element, loom::format("{:g} MB/s is more than NVLinks carry.", entry.mbps));
       if (count == 0) continue;
       if (const auto row = row_to(to, static_cast<int>(count)))
         add_row(element, gpu, *row);
       else
-        note_once(fmt::format("matrix {}", entry.to_index), element,
-                  fmt::format("NVLinks to object {}, which is no GPU, NVSwitch or CPU, are left out.",
-                              entry.to_index));
+        note_once(loom::format("matrix {}", entry.to_index), element,
+                  loom::format("NVLinks to object {}, which is no GPU, NVSwitch or CPU, are left out.",
+                               entry.to_index));
     }
   }
 

@@ -1,11 +1,9 @@
 // hwloc_write.cpp -- a System as hwloc's XML. What hwloc needs to accept a file (CPUs, host bridges, root
 // ports) is made up where a System does not say; the "loom." infos hold the truth.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <set>
 
+#include "base/format.hpp"
 #include "topo/bandwidth.hpp"
 #include "topo/cpu_mask.hpp"
 #include "topo/hwloc_xml.hpp"
@@ -17,7 +15,7 @@ namespace {
 
 template <class Value>
 void set(pugi::xml_node element, const char* name, const Value& value) {
-  element.append_attribute(name).set_value(fmt::format("{}", value).c_str());
+  element.append_attribute(name).set_value(loom::format("{}", value).c_str());
 }
 template <class Value>
 void add_info(pugi::xml_node object, const char* name, const Value& value) {
@@ -134,7 +132,7 @@ class HwlocWriter {
     add_info(numa_node, "loom.numaid", cpu.numa_id);
     add_info(numa_node, "loom.affinity", cpu.affinity);
     if (const std::uint64_t hash = system_.hosts()[static_cast<std::size_t>(node.host)]; hash != 0)
-      add_info(numa_node, "loom.host_hash", fmt::format("0x{:x}", hash));
+      add_info(numa_node, "loom.host_hash", loom::format("0x{:x}", hash));
     for (const int number : cpus_[written_cpus_]) {
       pugi::xml_node unit = add_object(package, "PU");
       set(unit, "os_index", number);
@@ -148,7 +146,7 @@ class HwlocWriter {
     const PciFunction& pci = *node.pci;
     pugi::xml_node parent = object(node.parent);
     const std::string buses =
-        fmt::format("{:04x}:[{:02x}-{:02x}]", pci.bus_id.domain, pci.bus_id.bus, pci.bus_id.bus);
+        loom::format("{:04x}:[{:02x}-{:02x}]", pci.bus_id.domain, pci.bus_id.bus, pci.bus_id.bus);
     const bool is_bridge = std::string_view(type) == "Bridge";
     if (system_.node(node.parent).kind() == NodeKind::kCpu) {
       parent = add_object(parent, "Bridge");
@@ -164,11 +162,11 @@ class HwlocWriter {
     }
     set(out, "pci_busid", pci.bus_id.to_string());
     set(out, "pci_type",
-        fmt::format("{:04x} [{:04x}:{:04x}] [{:04x}:{:04x}] 00", pci.class_code >> 8, pci.vendor, pci.device,
-                    pci.subsystem_vendor, pci.subsystem_device));
+        loom::format("{:04x} [{:04x}:{:04x}] [{:04x}:{:04x}] 00", pci.class_code >> 8, pci.vendor, pci.device,
+                     pci.subsystem_vendor, pci.subsystem_device));
     set(out, "pci_link_speed",
-        fmt::format("{:.6f}", pci_gbps(pci, Model::kLoom) / 0.7616));  // what hwloc counts of a lane
-    add_info(out, "loom.class", fmt::format("0x{:06x}", pci.class_code));
+        loom::format("{:.6f}", pci_gbps(pci, Model::kLoom) / 0.7616));  // what hwloc counts of a lane
+    add_info(out, "loom.class", loom::format("0x{:06x}", pci.class_code));
     add_info(out, "loom.link_speed", pci.link_speed);
     add_info(out, "loom.link_width", pci.link_width);
     return out;
@@ -177,7 +175,7 @@ class HwlocWriter {
   void write_net(const Node& node) {
     const NetInfo& net = node.net();
     pugi::xml_node out = add_object(object(node.parent), "OSDev");
-    set(out, "name", net.name.empty() ? fmt::format("net{}", net.device) : net.name);
+    set(out, "name", net.name.empty() ? loom::format("net{}", net.device) : net.name);
     constexpr int kNetwork = 2, kOpenFabrics = 3;
     set(out, "osdev_type", net.guid || net.port > 0 ? kOpenFabrics : kNetwork);
     add_info(out, "loom.name", net.name);
@@ -187,7 +185,7 @@ class HwlocWriter {
     add_info(out, "loom.maxconn", net.max_connections);
     add_info(out, "loom.latency", net.latency_us);
     add_info(out, "loom.gdr", net.gpu_direct ? 1 : 0);
-    if (net.guid) add_info(out, "loom.guid", fmt::format("0x{:x}", *net.guid));
+    if (net.guid) add_info(out, "loom.guid", loom::format("0x{:x}", *net.guid));
     if (net.collectives) add_info(out, "loom.coll", 1);
     if (net.rail) add_info(out, "loom.rail", *net.rail);
     if (net.plane) add_info(out, "loom.plane", *net.plane);
@@ -203,7 +201,7 @@ class HwlocWriter {
       above = shares_function(system_, id) ? object(id - 1).parent() : write_pci(node, "PCIDev");
     }
     pugi::xml_node out = object(id) = add_object(above, "OSDev");
-    set(out, "name", fmt::format("{}{}", gpu.is_virtual ? "virtual" : "cuda", id));
+    set(out, "name", loom::format("{}{}", gpu.is_virtual ? "virtual" : "cuda", id));
     set(out, "osdev_type", 5);
     add_info(out, "loom.dev", gpu.device);
     if (gpu.rank != kNoRank) add_info(out, "loom.rank", gpu.rank);
@@ -216,13 +214,12 @@ class HwlocWriter {
     add_info(out, "loom.gdr", gpu.gpu_direct ? 1 : 0);
     if (gpu.partition) add_info(out, "loom.mlopart", *gpu.partition);
     if (!gpu.gcn_arch.empty()) add_info(out, "loom.gcn", gpu.gcn_arch);
-    if (!gpu.p2p_denied.empty())
-      add_info(out, "loom.nop2p", fmt::format("{}", fmt::join(gpu.p2p_denied, " ")));
+    if (!gpu.p2p_denied.empty()) add_info(out, "loom.nop2p", loom::join(gpu.p2p_denied, " "));
     for (const NvLinks& row : gpu.nvlinks)
       add_info(out, "loom.nvlink",
-               fmt::format("{} {} {:06x}", row.target_seen ? row.target.to_string() : "-", row.count,
-                           row.target_class));
-    for (const C2cLinks& row : gpu.c2c) add_info(out, "loom.c2c", fmt::format("{} {}", row.mbps, row.count));
+               loom::format("{} {} {:06x}", row.target_seen ? row.target.to_string() : "-", row.count,
+                            row.target_class));
+    for (const C2cLinks& row : gpu.c2c) add_info(out, "loom.c2c", loom::format("{} {}", row.mbps, row.count));
   }
 
   const System& system_;

@@ -1,11 +1,9 @@
 // lint.cpp -- what a person should look at before trusting a description of a machine, and what it costs.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
 
+#include "base/format.hpp"
 #include "topo/bandwidth.hpp"
 #include "topo/check.hpp"
 #include "topo/cpu_mask.hpp"
@@ -67,15 +65,15 @@ class Linter {
       if (link.type == LinkType::kPci && link.to != node.parent) below = std::max(below, link.gbps);
     if (node.kind() == NodeKind::kPciSwitch && below > 4 * gbps)
       add(Severity::kWarning, id,
-          fmt::format("Its link upwards has {:g} GB/s, but one below it {:g}.", gbps, below),
+          loom::format("Its link upwards has {:g} GB/s, but one below it {:g}.", gbps, below),
           "Virtual machines report made-up switch links; if this one is real, all traffic out of the switch "
           "crawls.");
     float ports = 0;
     for (const Link& link : system_.links_of(id))
       if (link.type == LinkType::kNet) ports += link.gbps;
     if (ports > 1.3F * gbps)
-      add(Severity::kWarning, id, fmt::format("Its ports have {:g} GB/s, its PCI link {:g}.", ports, gbps),
-          fmt::format("{:.0f} % of the network cannot be used.", 100 * (1 - gbps / ports)));
+      add(Severity::kWarning, id, loom::format("Its ports have {:g} GB/s, its PCI link {:g}.", ports, gbps),
+          loom::format("{:.0f} % of the network cannot be used.", 100 * (1 - gbps / ports)));
   }
 
   void look_at_cpu(NodeId id) {
@@ -85,7 +83,7 @@ class Linter {
         std::any_of(links.begin(), links.end(), [](const Link& link) { return link.type == LinkType::kSys; });
     if (has_neighbour && cpu_gbps(cpu) == kLocalGbps)
       add(Severity::kWarning, id,
-          fmt::format("The architecture \"{}\" or vendor \"{}\" is not known.", cpu.arch, cpu.vendor),
+          loom::format("The architecture \"{}\" or vendor \"{}\" is not known.", cpu.arch, cpu.vendor),
           "Traffic between NUMA nodes counts as free.");
     if (cpu.affinity.empty())
       add(Severity::kHint, id, "It has no affinity.", "Ranks cannot be matched to it by their CPUs.");
@@ -94,7 +92,7 @@ class Linter {
       const auto at = static_cast<std::size_t>(number);
       if (at >= taken.size()) taken.resize(at + 1);
       if (taken[at])
-        return add(Severity::kWarning, id, fmt::format("CPU {} is another NUMA node's, too.", number),
+        return add(Severity::kWarning, id, loom::format("CPU {} is another NUMA node's, too.", number),
                    "Ranks may be placed at the wrong one.");
       taken[at] = true;
     }
@@ -104,7 +102,7 @@ class Linter {
     const NetInfo& net = system_.node(id).net();
     if (net.speed_mbps > kFastestNetMbps)
       add(Severity::kWarning, id,
-          fmt::format("Its speed is {:g} Gbit/s, more than any port has.", net.speed_mbps / 1000),
+          loom::format("Its speed is {:g} Gbit/s, more than any port has.", net.speed_mbps / 1000),
           "Plans will count on it; the unit of attribute 'speed' is Mbit/s.");
     if (!net.gpu_direct && has_real_gpu_)
       add(Severity::kHint, id, "It does not reach GPU memory (gdr is 0).",
@@ -119,7 +117,7 @@ class Linter {
     const BusId bus_id = system_.node(id).pci->bus_id;  // of all its partitions and ranks
     if (const auto [other, is_new] = gpus_.try_emplace({system_.node(id).host, gpu.device}, bus_id);
         !is_new && other->second != bus_id)
-      add(Severity::kWarning, id, fmt::format("Another GPU of this host has number {}, too.", gpu.device),
+      add(Severity::kWarning, id, loom::format("Another GPU of this host has number {}, too.", gpu.device),
           "Channel files, which go by these numbers, take one for the other.");
     if (gpu.rank == kNoRank)
       add(Severity::kHint, id, "It has no rank.", "Data may pass through it, but it takes no part.");
@@ -128,14 +126,14 @@ class Linter {
     int links = 0;
     for (const NvLinks& row : gpu.nvlinks) links += row.count;
     if (links > kNvLinksOfRubin)
-      add(Severity::kWarning, id, fmt::format("It has {} NVLinks, more than any GPU.", links),
+      add(Severity::kWarning, id, loom::format("It has {} NVLinks, more than any GPU.", links),
           "Rows that name each peer behind a switch add up: bandwidth counts too often.");
     for (const Link& link : system_.links_of(id))
       if (link.type == LinkType::kNvl && link.reverse != kNoLink &&
           system_.link(link.reverse).gbps > link.gbps)
         add(Severity::kWarning, id,
-            fmt::format("Its NVLinks to {} have {:g} GB/s, those back {:g}.", label(system_, link.to),
-                        link.gbps, system_.link(link.reverse).gbps),
+            loom::format("Its NVLinks to {} have {:g} GB/s, those back {:g}.", label(system_, link.to),
+                         link.gbps, system_.link(link.reverse).gbps),
             "A link has the same speed both ways: one end's count is wrong.");
   }
 
@@ -165,9 +163,9 @@ class Linter {
             "Rings through it fall back to PCI or the network.");
       else if (!mesh || 2 * below.size() < owners)
         add(Severity::kWarning, gpu,
-            fmt::format("Its NVLinks carry {:g} GB/s together, those of others up to {:g}.", sum, best),
-            fmt::format("A ring is as fast as its slowest member: all GPUs lose up to {:.0f} %.",
-                        100 * (1 - sum / best)));
+            loom::format("Its NVLinks carry {:g} GB/s together, those of others up to {:g}.", sum, best),
+            loom::format("A ring is as fast as its slowest member: all GPUs lose up to {:.0f} %.",
+                         100 * (1 - sum / best)));
     }
   }
 
@@ -178,7 +176,7 @@ class Linter {
     const auto count = static_cast<int>(ranks.size());
     if (ranks.empty() || (ranks.front() == 0 && ranks.back() == count - 1)) return;
     add(Severity::kHint, kNoNode,
-        fmt::format("Its ranks, {}, are not 0 to {}.", fmt::join(ranks, ", "), count - 1),
+        loom::format("Its ranks, {}, are not 0 to {}.", loom::join(ranks, ", "), count - 1),
         "It is taken for a part of a job.");
   }
 
@@ -194,8 +192,9 @@ class Linter {
       const auto domains = domains_of(paths);
       if (domains.size() > 1)
         add(Severity::kWarning, kNoNode,
-            fmt::format("Its GPUs form {} groups that reach each other only, or better, through the network.",
-                        domains.size()),
+            loom::format(
+                "Its GPUs form {} groups that reach each other only, or better, through the network.",
+                domains.size()),
             "Each group counts as a host of its own.");
     } catch (const std::exception& error) {
       add(Severity::kWarning, kNoNode, error.what(), "No plan can be made for it.");

@@ -1,10 +1,9 @@
 // live_cuda.cpp -- the CUDA driver, opened when it is there. The declarations follow its documented
 // interface.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 
+#include "base/format.hpp"
 #include "topo/library.hpp"
 #include "topo/live_sources.hpp"
 #include "topo/pci_ids.hpp"
@@ -26,16 +25,16 @@ class Driver {
     constexpr const char* kUnused = "The program has not initialised CUDA";
     const auto init = library_.function<Result(unsigned)>("cuInit");
     if (!library_ && !initialise_) return trouble = kUnused, -1;
-    if (!library_) return trouble = fmt::format("{} is not there", name), -1;
+    if (!library_) return trouble = loom::format("{} is not there", name), -1;
     if (init == nullptr || !get_count_ || !get_ || !bus_id_ || !attribute_)
-      return trouble = fmt::format("{} lacks functions of the driver's interface", name), -1;
+      return trouble = loom::format("{} lacks functions of the driver's interface", name), -1;
     constexpr Result kNotInitialised = 3, kNoDevice = 100;  // CUDA_ERROR_NO_DEVICE: it works, and lists none
     int count = 0;
     Result error = initialise_ ? init(0) : 0;
     if (error == 0) error = get_count_(&count);
     if (error == kNoDevice) return 0;
     if (error == kNotInitialised && !initialise_) return trouble = kUnused, -1;
-    return error == 0 ? count : (trouble = fmt::format("CUDA's driver fails with error {}", error), -1);
+    return error == 0 ? count : (trouble = loom::format("CUDA's driver fails with error {}", error), -1);
   }
   std::optional<BusId> bus_id(int index) const {
     std::array<char, 32> text{};
@@ -83,11 +82,11 @@ void take_ranks_of_unlisted(Draft& draft, const std::vector<GpuInfo*>& listed) {
     ++unlisted;
   }
   if (unlisted > 0)
-    draft.notes.push_back(
-        fmt::format("CUDA lists {} GPUs; {} more that the machine has get no rank (see CUDA_VISIBLE_DEVICES, "
-                    "and what the "
-                    "container was given).",
-                    listed.size(), unlisted));
+    draft.notes.push_back(loom::format(
+        "CUDA lists {} GPUs; {} more that the machine has get no rank (see CUDA_VISIBLE_DEVICES, "
+        "and what the "
+        "container was given).",
+        listed.size(), unlisted));
 }
 
 }  // namespace
@@ -100,9 +99,9 @@ void add_from_cuda(Draft& draft, const std::string& library, bool initialise) {
   if (count < 0) {
     if (present > 0)
       draft.notes.push_back(
-          fmt::format("{}: whether programs can use the {} NVIDIA GPUs, and each other's memory from "
-                      "them, is not known.",
-                      trouble, present));
+          loom::format("{}: whether programs can use the {} NVIDIA GPUs, and each other's memory from "
+                       "them, is not known.",
+                       trouble, present));
     return;
   }
   std::vector<GpuInfo*> gpus;  // by CUDA's index

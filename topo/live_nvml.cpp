@@ -1,13 +1,12 @@
 // live_nvml.cpp -- NVIDIA's management library, opened when it is there. The declarations follow its
 // documented interface.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/format.hpp"
 #include "topo/library.hpp"
 #include "topo/live_sources.hpp"
 #include "topo/nvlink_peers.hpp"
@@ -48,11 +47,11 @@ class Nvml {
   explicit Nvml(const std::string& name) : library_(name) {
     const auto init = library_.function<Result()>("nvmlInit_v2");
     if (!library_)
-      trouble_ = fmt::format("{} is not there", name);
+      trouble_ = loom::format("{} is not there", name);
     else if (init == nullptr || by_bus_id_ == nullptr)
-      trouble_ = fmt::format("{} lacks functions of NVML's interface", name);
+      trouble_ = loom::format("{} lacks functions of NVML's interface", name);
     else if (const Result error = init(); error != 0)
-      trouble_ = fmt::format("NVML fails with error {}", error);
+      trouble_ = loom::format("NVML fails with error {}", error);
     else
       started_ = true;
   }
@@ -172,7 +171,7 @@ std::vector<BusId> add_from_nvml(Draft& draft, const std::string& library) {
   if (present == 0) return {};
   const Nvml nvml(library);
   const auto note_gap = [&](const std::string& why, std::size_t gpus) {
-    draft.notes.push_back(fmt::format(
+    draft.notes.push_back(loom::format(
         "{}: NVLinks and C2C links of {} GPUs are not known; give a topology file if they have any.", why,
         gpus));
   };

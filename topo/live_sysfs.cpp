@@ -1,6 +1,4 @@
 // live_sysfs.cpp -- /sys: what links and ports can do, and which ports are up. hwloc has found the devices.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -8,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/format.hpp"
 #include "topo/bandwidth.hpp"
 #include "topo/hwloc_objects.hpp"
 #include "topo/live_sources.hpp"
@@ -79,8 +78,8 @@ class Ports {
       NetInfo net = draft_.node(id).net();
       net.port = number;
       if (const std::string state = trouble(net); !state.empty()) {
-        draft_.notes.push_back(fmt::format("{}{} is left out: it is {}.", name,
-                                           number > 0 ? fmt::format(" port {}", number) : "", state));
+        draft_.notes.push_back(loom::format("{}{} is left out: it is {}.", name,
+                                            number > 0 ? loom::format(" port {}", number) : "", state));
         continue;
       }
       add_speed_and_guid(net);
@@ -163,8 +162,8 @@ void add_missing_gpus(Draft& draft, std::span<const BusId> bus_ids, const std::s
     if (parent == kNoNode) {
       parent = cpu_with(draft, kNoNuma);
       draft.notes.push_back(
-          fmt::format("Where GPU {} is on this machine is not known: NUMA node {} is taken.",
-                      bus_id.to_string(), draft.node(parent).cpu().numa_id));
+          loom::format("Where GPU {} is on this machine is not known: NUMA node {} is taken.",
+                       bus_id.to_string(), draft.node(parent).cpu().numa_id));
     }
     add_gpu(draft, bus_id, parent);
   }

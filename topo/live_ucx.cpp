@@ -1,9 +1,8 @@
 // live_ucx.cpp -- UCX, which carries loom's data between hosts: which ports it can use, and how. Asked by the
 // caller.
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/format.hpp"
 #include "topo/live_sources.hpp"
 
 namespace loom::topo {
@@ -17,9 +16,9 @@ void add_from_ucx(Draft& draft, const std::vector<UcxPort>& ports) {
                                      [](const Node& node) { return node.kind() == NodeKind::kGpu; });
     if (assumed > 0 && has_gpu)
       draft.notes.push_back(
-          fmt::format("UCX tells of no ports: that the {} with verbs reach GPU memory is assumed (it needs "
-                      "nvidia_peermem or dma-buf).",
-                      assumed));
+          loom::format("UCX tells of no ports: that the {} with verbs reach GPU memory is assumed (it needs "
+                       "nvidia_peermem or dma-buf).",
+                       assumed));
     return;
   }
   for (Node& node : draft.nodes) {
@@ -30,9 +29,9 @@ void add_from_ucx(Draft& draft, const std::vector<UcxPort>& ports) {
     });
     if (port == ports.end()) {
       draft.notes.push_back(
-          fmt::format("UCX has no transport over {}: loom cannot use that port (see UCX_NET_DEVICES, and "
-                      "ucx_info -d for what UCX sees).",
-                      net->name));
+          loom::format("UCX has no transport over {}: loom cannot use that port (see UCX_NET_DEVICES, and "
+                       "ucx_info -d for what UCX sees).",
+                       net->name));
       net->gpu_direct = false;
       continue;
     }

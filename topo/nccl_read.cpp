@@ -1,11 +1,10 @@
 // nccl_read.cpp -- NCCL's topology XML. Which attributes there are and what they mean is NCCL 2.30's.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "topo/bandwidth.hpp"
 #include "topo/cpu_mask.hpp"
 #include "topo/draft_reader.hpp"
@@ -28,8 +27,8 @@ class NcclReader : DraftReader {
     if (version != 1 && !(version == 2 && model_ == Model::kLoom))
       xml_.fail(
           root,
-          fmt::format("version {} is not known: NCCL's rules have version 1, loom's (--model loom) 1 and 2.",
-                      version));
+          loom::format("version {} is not known: NCCL's rules have version 1, loom's (--model loom) 1 and 2.",
+                       version));
     know(root, {"version"});
     read_tree(root);
     if (draft_.nodes.empty()) xml_.fail(root, "it has no <cpu>.");
@@ -60,7 +59,8 @@ class NcclReader : DraftReader {
     const std::string_view tag = element.name();
     const auto under = [&](NodeKind kind) { return parent != kNoNode && draft_.node(parent).kind() == kind; };
     const auto misplaced = [&](const char* where) {
-      xml_.fail(element, fmt::format("it may stand in {}, not in <{:.40}>.", where, element.parent().name()));
+      xml_.fail(element,
+                loom::format("it may stand in {}, not in <{:.40}>.", where, element.parent().name()));
     };
     if (tag == "cpu") {
       if (parent != kNoNode) misplaced("<system>");
@@ -104,7 +104,7 @@ class NcclReader : DraftReader {
       return kNoNode;
     }
     note_once(std::string(tag), element,
-              fmt::format("elements <{:.40}> are not known and passed over.", tag));
+              loom::format("elements <{:.40}> are not known and passed over.", tag));
     return kNoNode;
   }
 
@@ -146,14 +146,14 @@ class NcclReader : DraftReader {
       return same == pci_of_.end() ? add_gpus(element, parent, pci) : duplicate(element);
     const bool is_nic = !element.child("nic").empty();
     if (!is_nic && !is_switch(element, pci)) {
-      const std::string message = fmt::format(
+      const std::string message = loom::format(
           "a function of class 0x{:06x} is neither switch, GPU nor NIC; it and what is below it are passed "
           "over.",
           pci.class_code);
       if (element.first_child())
         note(element, message);
       else
-        note_once(fmt::format("class {}", pci.class_code), element, message);
+        note_once(loom::format("class {}", pci.class_code), element, message);
       return kNoNode;
     }
     if (same != pci_of_.end()) {
@@ -193,7 +193,7 @@ class NcclReader : DraftReader {
     for (const pugi::xml_node child : element.children("gpu")) {
       GpuInfo gpu = read_gpu(child);
       if (gpu.partition && !partitions.insert(*gpu.partition).second)
-        xml_.fail(child, fmt::format("this function has another GPU with mlopart {}.", *gpu.partition));
+        xml_.fail(child, loom::format("this function has another GPU with mlopart {}.", *gpu.partition));
       const bool shares = first != kNoNode && !gpu.partition;
       const NodeId id = add_function(child, {std::move(gpu), shares ? first : parent, host, pci});
       if (first == kNoNode) first = id;
@@ -211,7 +211,7 @@ class NcclReader : DraftReader {
     gpu.gpu_direct = xml_.integer_or(element, "gdr", 0, 1, 0) != 0;
     gpu.rank = static_cast<int>(xml_.integer_or(element, "rank", -1, kMostIds, kNoRank));
     if (gpu.rank != kNoRank && !ranks_.insert(gpu.rank).second)
-      xml_.fail(element, fmt::format("another GPU has rank {} already.", gpu.rank));
+      xml_.fail(element, loom::format("another GPU has rank {} already.", gpu.rank));
     if (xml_.has(element, "mlopart"))
       gpu.partition = static_cast<int>(xml_.integer(element, "mlopart", 0, kMostPartitions - 1));
     gpu.p2p_denied = xml_.integers(element, "nop2p", 0, kMostIds);
@@ -284,7 +284,7 @@ class NcclReader : DraftReader {
       net.plane = static_cast<int>(xml_.integer(element, "plane", -1, kMostIds));
     const int host = draft_.node(parent).host;
     if (!nets_.insert({host, net.device}).second)
-      note_once("port twice", element, fmt::format("another port of this host has dev {} too.", net.device));
+      note_once("port twice", element, loom::format("another port of this host has dev {} too.", net.device));
     add(element, {std::move(net), parent, host, std::nullopt});
   }
 
@@ -298,14 +298,14 @@ class NcclReader : DraftReader {
   /// Attributes that say nothing of the machine, and are not written again.
   void pass_over(pugi::xml_node element, const char* name, const char* why) {
     if (xml_.has(element, name))
-      note_once(fmt::format("{}.{}", element.name(), name), element,
-                fmt::format("attribute '{}' {}; it is not kept.", name, why));
+      note_once(loom::format("{}.{}", element.name(), name), element,
+                loom::format("attribute '{}' {}; it is not kept.", name, why));
   }
   void know(pugi::xml_node element, std::initializer_list<std::string_view> names) {
     for (const pugi::xml_attribute attribute : element.attributes())
       if (std::find(names.begin(), names.end(), attribute.name()) == names.end())
-        note_once(fmt::format("{}.{}", element.name(), attribute.name()), element,
-                  fmt::format("attribute '{:.40}' is not known and passed over.", attribute.name()));
+        note_once(loom::format("{}.{}", element.name(), attribute.name()), element,
+                  loom::format("attribute '{:.40}' is not known and passed over.", attribute.name()));
   }
 
   Model model_;

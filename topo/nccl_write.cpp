@@ -1,7 +1,6 @@
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "topo/nccl_xml.hpp"
 #include "topo/xml.hpp"
 
@@ -15,7 +14,7 @@ void set(pugi::xml_node element, const char* name, int value) {
   set(element, name, std::to_string(value));
 }
 void set_hex(pugi::xml_node element, const char* name, std::uint64_t value, int digits) {
-  set(element, name, fmt::format("0x{:0{}x}", value, digits));
+  set(element, name, loom::format("0x{:0{}x}", value, digits));
 }
 
 class NcclWriter {
@@ -99,9 +98,9 @@ class NcclWriter {
     pugi::xml_node out = element(node.parent).append_child("net");
     if (!net.name.empty()) set(out, "name", net.name);
     set(out, "dev", net.device);
-    if (net.speed_mbps > 0) set(out, "speed", fmt::format("{}", net.speed_mbps));
+    if (net.speed_mbps > 0) set(out, "speed", loom::format("{}", net.speed_mbps));
     set(out, "port", net.port);
-    set(out, "latency", fmt::format("{}", net.latency_us));
+    set(out, "latency", loom::format("{}", net.latency_us));
     if (net.guid) set_hex(out, "guid", *net.guid, 1);
     set(out, "maxconn", net.max_connections);
     set(out, "gdr", net.gpu_direct);
@@ -117,8 +116,8 @@ class NcclWriter {
     const GpuInfo& gpu = node.gpu();
     if (gpu.is_virtual)
       throw Error(ErrorCode::kBadInput,
-                  fmt::format("{}: NCCL's XML has no word for virtual GPUs; write hwloc's XML instead.",
-                              label(system_, id)));
+                  loom::format("{}: NCCL's XML has no word for virtual GPUs; write hwloc's XML instead.",
+                               label(system_, id)));
     const pugi::xml_node pci = shares_function(system_, id) ? element(id - 1).parent() : write_pci(id, node);
     pugi::xml_node out = element(id) = pugi::xml_node(pci).append_child("gpu");
     set(out, "dev", gpu.device);
@@ -127,7 +126,7 @@ class NcclWriter {
     if (gpu.partition) set(out, "mlopart", *gpu.partition);
     if (gpu.rank != kNoRank) set(out, "rank", gpu.rank);
     set(out, "gdr", gpu.gpu_direct);
-    if (!gpu.p2p_denied.empty()) set(out, "nop2p", fmt::format("{}", fmt::join(gpu.p2p_denied, " ")));
+    if (!gpu.p2p_denied.empty()) set(out, "nop2p", loom::join(gpu.p2p_denied, " "));
     for (const NvLinks& row : gpu.nvlinks) {
       pugi::xml_node link = out.append_child(gpu.gcn_arch.empty() ? "nvlink" : "xgmi");
       set(link, "target", row.target_seen ? row.target.to_string() : "fffffff:ffff:ff");

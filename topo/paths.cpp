@@ -2,12 +2,11 @@
 // path_rules.cpp.
 #include "topo/paths.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "topo/bandwidth.hpp"
 
 namespace loom::topo {
@@ -62,15 +61,15 @@ Paths::Paths(const System& system, const PathRules& rules) : system_(&system), r
     bases.insert(bases.end(), system.of_kind(kind).begin(), system.of_kind(kind).end());
   if (size * bases.size() > kMostPairs)
     throw Error(ErrorCode::kBadInput,
-                fmt::format("This System has {} nodes, {} of them GPUs, CPUs, ports or NVSwitches: too "
-                            "many for a table of paths (limit: {} pairs).",
-                            size, bases.size(), kMostPairs));
+                loom::format("This System has {} nodes, {} of them GPUs, CPUs, ports or NVSwitches: too "
+                             "many for a table of paths (limit: {} pairs).",
+                             size, bases.size(), kMostPairs));
   // Which GPU serves a port depends on what other GPUs and ports are near each.
   const std::size_t gpus = system.gpus().size(), ports = system.of_kind(NodeKind::kNet).size();
   if (gpus * ports * (gpus + ports) > kMostComparisons)
-    throw Error(
-        ErrorCode::kBadInput,
-        fmt::format("This System has {} GPUs and {} ports: too many to match with each other.", gpus, ports));
+    throw Error(ErrorCode::kBadInput,
+                loom::format("This System has {} GPUs and {} ports: too many to match with each other.", gpus,
+                             ports));
   row_index_.assign(size, -1);
   rows_.reserve(bases.size());
   for (const NodeId base : bases) {
@@ -138,7 +137,7 @@ Paths::Row Paths::paths_to(NodeId base) const {
         if (row.labels.size() > kMostImprovements * row.entries.size())
           throw Error(
               ErrorCode::kBadInput,
-              fmt::format("Paths to {} do not settle; this System is no machine.", label(system, base)));
+              loom::format("Paths to {} do not settle; this System is no machine.", label(system, base)));
         found.label = static_cast<std::int32_t>(row.labels.size());
         row.labels.push_back({link.reverse, here.label});
         there = found;

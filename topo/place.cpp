@@ -1,12 +1,10 @@
 #include "topo/place.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <map>
 #include <utility>
 
+#include "base/format.hpp"
 #include "topo/cpu_mask.hpp"
 #include "topo/draft.hpp"
 
@@ -98,9 +96,9 @@ std::vector<std::string> placement_notes(const System& system, std::span<const P
   const std::size_t gpus = system.of_kind(NodeKind::kGpu).size();
   if (gpus > 0)
     notes.push_back(
-        fmt::format("For calls on host memory each rank is a virtual GPU at its NUMA node; its {} {} for "
-                    "calls on GPUs alone.",
-                    gpus, gpus == 1 ? "GPU counts" : "GPUs count"));
+        loom::format("For calls on host memory each rank is a virtual GPU at its NUMA node; its {} {} for "
+                     "calls on GPUs alone.",
+                     gpus, gpus == 1 ? "GPU counts" : "GPUs count"));
   std::map<int, std::vector<int>> cpus_of_numa;
   for (const NodeId id : system.of_kind(NodeKind::kCpu))
     cpus_of_numa.try_emplace(system.node(id).cpu().numa_id, cpus_of(system.node(id).cpu().affinity));
@@ -114,14 +112,14 @@ std::vector<std::string> placement_notes(const System& system, std::span<const P
       elsewhere[places[i].numa_node].push_back(ranks[i]);
   }
   const auto who = [](const std::vector<int>& some) {
-    return fmt::format("{} {}", some.size() == 1 ? "rank" : "ranks", fmt::join(some, ", "));
+    return loom::format("{} {}", some.size() == 1 ? "rank" : "ranks", loom::join(some, ", "));
   };
   for (const auto& [numa, some] : lost)
     notes.push_back(
-        fmt::format("It has no NUMA node {}, where {} may run: its first is taken.", numa, who(some)));
+        loom::format("It has no NUMA node {}, where {} may run: its first is taken.", numa, who(some)));
   for (const auto& [numa, some] : elsewhere)
     notes.push_back(
-        fmt::format("The CPUs of its NUMA node {} are not those that {} may run on.", numa, who(some)));
+        loom::format("The CPUs of its NUMA node {} are not those that {} may run on.", numa, who(some)));
   return notes;
 }
 

@@ -1,12 +1,10 @@
 #include "topo/rank_gpus.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <map>
 #include <utility>
 
+#include "base/format.hpp"
 #include "topo/draft.hpp"
 
 namespace loom::topo {
@@ -83,9 +81,9 @@ class Seating {
     if (gpu.rank == kNoRank) gpu.rank = device.ranks.front();
     if (gpu.compute_capability == 0) gpu.compute_capability = device.gpu.compute_capability;
     if (device.gpu.compute_capability != 0 && gpu.compute_capability != device.gpu.compute_capability)
-      draft_.notes.push_back(fmt::format("{} has compute capability {}, the driver of rank {} says {}.",
-                                         device.gpu.bus_id.to_string(), gpu.compute_capability,
-                                         device.ranks.front(), device.gpu.compute_capability));
+      draft_.notes.push_back(loom::format("{} has compute capability {}, the driver of rank {} says {}.",
+                                          device.gpu.bus_id.to_string(), gpu.compute_capability,
+                                          device.ranks.front(), device.gpu.compute_capability));
     auto& ranks = ranks_[gpu.rank];
     ranks.insert(ranks.end(), device.ranks.begin(), device.ranks.end());
   }
@@ -115,11 +113,11 @@ class Seating {
   NodeId add(const Device& device) {
     const NodeId cpu = cpu_with(draft_, kNoNuma);
     draft_.notes.push_back(
-        fmt::format("This machine has no GPU {}, which {} {} {}: it is taken to be at NUMA node {}, and its "
-                    "NVLinks are not known.",
-                    device.gpu.bus_id.to_string(), device.ranks.size() == 1 ? "rank" : "ranks",
-                    fmt::join(device.ranks, ", "), device.ranks.size() == 1 ? "has" : "have",
-                    draft_.node(cpu).cpu().numa_id));
+        loom::format("This machine has no GPU {}, which {} {} {}: it is taken to be at NUMA node {}, and its "
+                     "NVLinks are not known.",
+                     device.gpu.bus_id.to_string(), device.ranks.size() == 1 ? "rank" : "ranks",
+                     loom::join(device.ranks, ", "), device.ranks.size() == 1 ? "has" : "have",
+                     draft_.node(cpu).cpu().numa_id));
     ++instances_[device.gpu.bus_id];
     return add_gpu(draft_, device.gpu.bus_id, cpu);
   }

@@ -1,11 +1,10 @@
 #include "topo/system.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "topo/system_builder.hpp"
 
 namespace loom::topo {
@@ -42,7 +41,7 @@ System trimmed_to(const System& system, std::span<const int> ranks) {
   for (const int rank : ranks) {
     const NodeId gpu = system.gpu_of_rank(rank);
     if (gpu == kNoNode)
-      throw Error(ErrorCode::kBadInput, fmt::format("No GPU of this machine has rank {}.", rank));
+      throw Error(ErrorCode::kBadInput, loom::format("No GPU of this machine has rank {}.", rank));
     rank_of_node[static_cast<std::size_t>(gpu)] = rank;
   }
   return SystemBuilder::with_ranks(system, rank_of_node);
@@ -65,13 +64,13 @@ std::string_view name_of(Model model) {
 
 std::string label_on_host(const System& system, NodeId id) {
   const Node& node = system.node(id);
-  const std::string where = node.pci ? " " + node.pci->bus_id.to_string() : "";
+  const std::string where = node.pci ? loom::format(" {}", node.pci->bus_id.to_string()) : "";
   std::string text;
   switch (node.kind()) {
     case NodeKind::kGpu: {
       const GpuInfo& gpu = node.gpu();
-      text = fmt::format("{} {}{}", gpu.is_virtual ? "virtual GPU" : "GPU", gpu.device,
-                         gpu.partition ? fmt::format(".{}", *gpu.partition) : "");
+      text = loom::format("{} {}{}", gpu.is_virtual ? "virtual GPU" : "GPU", gpu.device,
+                          gpu.partition ? loom::format(".{}", *gpu.partition) : "");
       break;
     }
     case NodeKind::kPciSwitch:
@@ -81,13 +80,13 @@ std::string label_on_host(const System& system, NodeId id) {
       text = "NVSwitch";
       break;
     case NodeKind::kCpu:
-      text = fmt::format("NUMA {}", node.cpu().numa_id);
+      text = loom::format("NUMA {}", node.cpu().numa_id);
       break;
     case NodeKind::kNic:
       text = "NIC" + where;
       break;
     case NodeKind::kNet:
-      text = node.net().name.empty() ? fmt::format("NET {}", node.net().device) : node.net().name;
+      text = node.net().name.empty() ? loom::format("NET {}", node.net().device) : node.net().name;
       break;
     case NodeKind::kC2cPort:
       text = "C2C port";
@@ -100,16 +99,16 @@ std::string label(const System& system, NodeId id) {
   const Node& node = system.node(id);
   const bool everywhere = node.kind() == NodeKind::kNvSwitch;
   return label_on_host(system, id) +
-         (system.hosts().size() > 1 && !everywhere ? fmt::format(" (host {})", node.host) : "");
+         (system.hosts().size() > 1 && !everywhere ? loom::format(" (host {})", node.host) : "");
 }
 
 std::string to_string(const System& system) {
-  std::string text = fmt::format("{} nodes, {} links, {} hosts, model {}\n", system.size(),
-                                 system.links().size(), system.hosts().size(), name_of(system.model()));
+  std::string text = loom::format("{} nodes, {} links, {} hosts, model {}\n", system.size(),
+                                  system.links().size(), system.hosts().size(), name_of(system.model()));
   for (NodeId id = 0; id < system.size(); ++id) {
-    text += fmt::format("{}: {}\n", id, label(system, id));
+    text += loom::format("{}: {}\n", id, label(system, id));
     for (const Link& link : system.links_of(id))
-      text += fmt::format("  {} {:g} GB/s to {}\n", name_of(link.type), link.gbps, label(system, link.to));
+      text += loom::format("  {} {:g} GB/s to {}\n", name_of(link.type), link.gbps, label(system, link.to));
   }
   return text;
 }

@@ -1,11 +1,10 @@
 // system_builder.hpp -- inside topo: fills a System. The rules themselves are in build_system.cpp.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <map>
 #include <set>
 
+#include "base/format.hpp"
 #include "topo/limits.hpp"
 #include "topo/system.hpp"
 
@@ -45,8 +44,8 @@ class SystemBuilder {
   int partitions_of(NodeId gpu) const;
   NodeId find(int host, const BusId& bus_id) const;
   template <class... Args>
-  void note(fmt::format_string<Args...> text, Args&&... args) {
-    if (notes_.size() < kMostNotes) notes_.push_back(fmt::format(text, std::forward<Args>(args)...));
+  void note(FormatString<Args...> text, Args&&... args) {
+    if (notes_.size() < kMostNotes) notes_.push_back(loom::format(text, std::forward<Args>(args)...));
   }
 
   System system_;

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "topo/utf8.hpp"
 
 namespace loom::topo {
@@ -60,10 +61,10 @@ std::string not_xml(std::string_view text) {
 XmlDocument::XmlDocument(std::string text, std::string name, const XmlLimits& limits)
     : name_(std::move(name)), buffer_(std::move(text)) {
   const auto refuse = [&](std::ptrdiff_t offset, const std::string& why) {
-    throw Error(ErrorCode::kBadInput, fmt::format("{}:{}: {}", name_, line_of(offset), why));
+    throw Error(ErrorCode::kBadInput, loom::format("{}:{}: {}", name_, line_of(offset), why));
   };
   if (buffer_.size() > limits.bytes)
-    refuse(0, fmt::format("the file has {} bytes; the limit is {}.", buffer_.size(), limits.bytes));
+    refuse(0, loom::format("the file has {} bytes; the limit is {}.", buffer_.size(), limits.bytes));
   for (std::size_t i = 0; i < buffer_.size(); ++i)
     if (buffer_[i] == '\n') line_ends_.push_back(i);
   if (const std::string why = not_xml(buffer_); !why.empty()) refuse(0, why);
@@ -74,14 +75,14 @@ XmlDocument::XmlDocument(std::string text, std::string name, const XmlLimits& li
   for (std::size_t i = 0; i < buffer_.size(); ++i)
     if (buffer_[i] == '<' && ++tags > 2 * limits.elements)
       refuse(static_cast<std::ptrdiff_t>(i),
-             fmt::format("the file has more than {} elements, the limit.", limits.elements));
+             loom::format("the file has more than {} elements, the limit.", limits.elements));
 
   constexpr unsigned kOptions = pugi::parse_escapes | pugi::parse_wconv_attribute | pugi::parse_eol;
   const pugi::xml_parse_result result =
       document_->load_buffer_inplace(buffer_.data(), buffer_.size(), kOptions, pugi::encoding_utf8);
   if (!result)
-    refuse(result.offset, fmt::format("this is not well-formed XML: {}{}.", result.description(),
-                                      root().empty() ? "" : fmt::format(" (in <{:.40}>)", root().name())));
+    refuse(result.offset, loom::format("this is not well-formed XML: {}{}.", result.description(),
+                                       root().empty() ? "" : loom::format(" (in <{:.40}>)", root().name())));
   if (root().empty()) refuse(0, "the file has no element.");
   check_limits(limits);
 }
@@ -91,22 +92,22 @@ void XmlDocument::check_limits(const XmlLimits& limits) const {
   int depth = 0;
   for (pugi::xml_node element = root(); element; element = next_element(element, true, depth)) {
     if (++elements > limits.elements)
-      fail(element, fmt::format("the file has more than {} elements, the limit.", limits.elements));
+      fail(element, loom::format("the file has more than {} elements, the limit.", limits.elements));
     if (depth >= limits.depth)
-      fail(element, fmt::format("elements are nested more than {} deep, the limit.", limits.depth));
+      fail(element, loom::format("elements are nested more than {} deep, the limit.", limits.depth));
     int attributes = 0;
     for (const pugi::xml_attribute attribute : element.attributes()) {
       if (++attributes > limits.attributes)
-        fail(element, fmt::format("it has more than {} attributes, the limit.", limits.attributes));
+        fail(element, loom::format("it has more than {} attributes, the limit.", limits.attributes));
       const std::string_view value = attribute.value();
       if (value.size() > limits.value_bytes)
-        fail(element, fmt::format("attribute '{:.40}' is longer than {} bytes, the limit.", attribute.name(),
-                                  limits.value_bytes));
+        fail(element, loom::format("attribute '{:.40}' is longer than {} bytes, the limit.", attribute.name(),
+                                   limits.value_bytes));
       // By number (&#xD800;) a document can name what is no character.
       if (valid_utf8(value).size() < value.size() ||
           std::any_of(value.begin(), value.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }))
         fail(element,
-             fmt::format("attribute '{:.40}' holds something that is no character.", attribute.name()));
+             loom::format("attribute '{:.40}' holds something that is no character.", attribute.name()));
     }
   }
 }
@@ -125,9 +126,9 @@ std::string XmlDocument::at(pugi::xml_node element, const std::string& message) 
       break;
     }
   const std::string id =
-      *id_name ? fmt::format(" {}={}", id_name, quoted(element.attribute(id_name).value())) : "";
-  return fmt::format("{}:{}: <{:.40}{}>: {}", name_, line_of(element.offset_debug()), element.name(), id,
-                     message);
+      *id_name ? loom::format(" {}={}", id_name, quoted(element.attribute(id_name).value())) : "";
+  return loom::format("{}:{}: <{:.40}{}>: {}", name_, line_of(element.offset_debug()), element.name(), id,
+                      message);
 }
 
 void XmlDocument::fail(pugi::xml_node element, const std::string& message) const {
@@ -135,7 +136,7 @@ void XmlDocument::fail(pugi::xml_node element, const std::string& message) const
 }
 
 std::string XmlDocument::text(pugi::xml_node element, const char* attribute) const {
-  if (!has(element, attribute)) fail(element, fmt::format("it needs an attribute '{}'.", attribute));
+  if (!has(element, attribute)) fail(element, loom::format("it needs an attribute '{}'.", attribute));
   return element.attribute(attribute).value();
 }
 
@@ -148,8 +149,8 @@ std::int64_t XmlDocument::integer(pugi::xml_node element, const char* attribute,
   const std::string value_text = text(element, attribute);
   std::int64_t value = 0;
   if (!parse_integer(trimmed(value_text), value) || value < low || value > high)
-    fail(element, fmt::format("attribute '{}' is {}; it takes a whole number from {} to {}.", attribute,
-                              quoted(value_text), low, high));
+    fail(element, loom::format("attribute '{}' is {}; it takes a whole number from {} to {}.", attribute,
+                               quoted(value_text), low, high));
   return value;
 }
 
@@ -165,8 +166,8 @@ std::vector<int> XmlDocument::integers(pugi::xml_node element, const char* attri
   for (std::string word; in >> word;) {
     int value = 0;
     if (!parse_integer(std::string_view(word), value) || value < low || value > high)
-      fail(element, fmt::format("attribute '{}' has {}; it takes whole numbers from {} to {}.", attribute,
-                                quoted(word), low, high));
+      fail(element, loom::format("attribute '{}' has {}; it takes whole numbers from {} to {}.", attribute,
+                                 quoted(word), low, high));
     values.push_back(value);
   }
   return values;
@@ -176,8 +177,8 @@ std::uint64_t XmlDocument::unsigned64(pugi::xml_node element, const char* attrib
   const std::string value_text = text(element, attribute);
   std::uint64_t value = 0;
   if (!parse_integer(trimmed(value_text), value))
-    fail(element, fmt::format("attribute '{}' is {}; it takes a whole number below 2^64.", attribute,
-                              quoted(value_text)));
+    fail(element, loom::format("attribute '{}' is {}; it takes a whole number below 2^64.", attribute,
+                               quoted(value_text)));
   return value;
 }
 
@@ -190,8 +191,8 @@ double XmlDocument::number_or(pugi::xml_node element, const char* attribute, dou
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (error != std::errc() || end != digits.data() + digits.size() || !std::isfinite(value) || value < low ||
       value > high)
-    fail(element, fmt::format("attribute '{}' is {}; it takes a number from {} to {}.", attribute,
-                              quoted(value_text), low, high));
+    fail(element, loom::format("attribute '{}' is {}; it takes a number from {} to {}.", attribute,
+                               quoted(value_text), low, high));
   return value;
 }
 

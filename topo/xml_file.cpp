@@ -1,7 +1,6 @@
 #include "topo/xml_file.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 
 namespace loom::topo {
 namespace {
@@ -70,7 +70,7 @@ std::string resolved(const std::string& path) {
 int open_beside(const std::string& path, std::string& name) {
   std::random_device random;
   for (int attempt = 0; attempt < 100; ++attempt) {
-    name = fmt::format("{}.{:08x}.tmp", path, random());
+    name = loom::format("{}.{:08x}.tmp", path, random());
     const int file = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file >= 0 || errno != EEXIST) return file;
   }
@@ -84,7 +84,7 @@ bool replace(const std::string& name, const std::string& text, const std::option
   std::string temporary;
   Descriptor file(open_beside(path, temporary));
   if (file.get() < 0 && before)
-    throw system_error(fmt::format("cannot write {}: its folder takes no new file to replace it by", name),
+    throw system_error(loom::format("cannot write {}: its folder takes no new file to replace it by", name),
                        errno);
   if (file.get() < 0) return false;
   // Its owner first: a change of owner may take rights away. Only root may give files away; others keep their
@@ -111,18 +111,18 @@ bool write_into(const std::string& path, const std::string& text) {
 std::string read_text_file(const std::string& path, std::size_t limit) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0)
-    throw Error(ErrorCode::kBadInput, fmt::format("{}: {}.", path, std::strerror(errno)));
+    throw Error(ErrorCode::kBadInput, loom::format("{}: {}.", path, std::strerror(errno)));
   if (S_ISDIR(status.st_mode))
-    throw Error(ErrorCode::kBadInput, fmt::format("{}: this is a folder, not a topology file.", path));
+    throw Error(ErrorCode::kBadInput, loom::format("{}: this is a folder, not a topology file.", path));
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(ErrorCode::kBadInput, fmt::format("{}: {}.", path, std::strerror(errno)));
+  if (!file) throw Error(ErrorCode::kBadInput, loom::format("{}: {}.", path, std::strerror(errno)));
   // Reads what there is, not what stat says: pipes and /proc files say 0.
   std::string text(limit + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > limit)
     throw Error(ErrorCode::kBadInput,
-                fmt::format("{}: the file is larger than {} bytes, the limit.", path, limit));
+                loom::format("{}: the file is larger than {} bytes, the limit.", path, limit));
   return text;
 }
 
@@ -132,7 +132,7 @@ void write_text_file(const std::string& path, const std::string& text) {
   const bool leads_nowhere = !before && ::lstat(path.c_str(), &link) == 0;
   const bool straight = leads_nowhere || (before && (!S_ISREG(before->st_mode) || is_own_output(*before)));
   if (straight ? !write_into(path, text) : !replace(path, text, before))
-    throw system_error(fmt::format("cannot write {}", path), errno);
+    throw system_error(loom::format("cannot write {}", path), errno);
 }
 
 }  // namespace loom::topo

@@ -1,7 +1,6 @@
 #include "ucx_transport/descriptors.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 
 namespace loom::ucx_transport {
 
@@ -27,9 +27,9 @@ void require_descriptors(int needed) {
   if (error == EMFILE || error == ENFILE)
     throw Error(
         ErrorCode::kUnreachable,
-        fmt::format("{} may open {} more file descriptors, and UCX may need {}: raise the limit ({}).",
-                    error == EMFILE ? "This process" : "The host", open.size(), needed,
-                    error == EMFILE ? "ulimit -n" : "fs.file-max"));
+        loom::format("{} may open {} more file descriptors, and UCX may need {}: raise the limit ({}).",
+                     error == EMFILE ? "This process" : "The host", open.size(), needed,
+                     error == EMFILE ? "ulimit -n" : "fs.file-max"));
 }
 
 }  // namespace loom::ucx_transport

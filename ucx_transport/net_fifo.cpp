@@ -1,10 +1,9 @@
 #include "ucx_transport/net_fifo.hpp"
 
-#include <fmt/format.h>
-
 #include <cstring>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 
 namespace loom::ucx_transport {
 
@@ -36,12 +35,12 @@ bool NetEnd::is_connected() const noexcept {
 void NetEnd::check() const {
   const ucs_status_t status = this->status();
   if (status != UCS_OK)
-    throw Error(ErrorCode::kPeerFailed, fmt::format("The connection to {} is broken ({}); {}.", peer_,
-                                                    ucs_status_string(status), standing()));
+    throw Error(ErrorCode::kPeerFailed, loom::format("The connection to {} is broken ({}); {}.", peer_,
+                                                     ucs_status_string(status), standing()));
 }
 
 std::string NetEnd::standing() const {
-  return fmt::format("over {}: {}", way(), last_step());
+  return loom::format("over {}: {}", way(), last_step());
 }
 
 std::string NetEnd::way() const {
@@ -52,9 +51,9 @@ void NetEnd::await() {
   transport_.progress();
   if (abandoned_by_peer_.load(std::memory_order_acquire))
     throw Error(ErrorCode::kGivenUp,
-                fmt::format("The other end ({}) gave up on this communicator; {}.", peer_, standing()));
+                loom::format("The other end ({}) gave up on this communicator; {}.", peer_, standing()));
   if (nonsense_.load(std::memory_order_acquire))
-    throw Error(ErrorCode::kInternal, fmt::format("A message from {} fits no slot.", peer_));
+    throw Error(ErrorCode::kInternal, loom::format("A message from {} fits no slot.", peer_));
   check();
 }
 
@@ -140,7 +139,7 @@ void NetSendLink::note_released(std::uint64_t step) noexcept {
 }
 
 std::string NetSendLink::last_step() const {
-  return fmt::format("{} slots sent, {} of them taken", step_, taken());
+  return loom::format("{} slots sent, {} of them taken", step_, taken());
 }
 
 NetRecvLink::NetRecvLink(Transport& transport, const device::FifoShape& shape, std::string peer)
@@ -174,7 +173,7 @@ void NetRecvLink::settle() {
 }
 
 std::string NetRecvLink::last_step() const {
-  return fmt::format("{} slots received", step_);
+  return loom::format("{} slots received", step_);
 }
 
 void NetRecvLink::take(Word word, std::span<const std::byte> data) noexcept {

@@ -1,6 +1,5 @@
 #include "ucx_transport/transport.hpp"
 
-#include <fmt/format.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <new>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "device/link/step_flag.hpp"
 #include "ucx_transport/descriptors.hpp"
 
@@ -43,7 +43,7 @@ struct Fetched {
 };
 
 Error unreachable(const std::string& what, ucs_status_t status) {
-  return Error(ErrorCode::kUnreachable, fmt::format("{}: {}.", what, ucs_status_string(status)));
+  return Error(ErrorCode::kUnreachable, loom::format("{}: {}.", what, ucs_status_string(status)));
 }
 
 void on_endpoint_error(void* argument, ucp_ep_h, ucs_status_t status) {
@@ -110,7 +110,7 @@ Slots allocate_slots(std::size_t bytes) {
   auto* const slots =
       static_cast<std::byte*>(std::aligned_alloc(device::kCacheLine, lines * device::kCacheLine));
   if (slots == nullptr)
-    throw system_error(fmt::format("Allocating {} bytes for network slots failed", bytes), ENOMEM);
+    throw system_error(loom::format("Allocating {} bytes for network slots failed", bytes), ENOMEM);
   return Slots(slots, [](std::byte* memory) { std::free(memory); });
 }
 
@@ -242,9 +242,9 @@ std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::st
       ucp_ep_h ep = nullptr;
       if (const ucs_status_t status = ucp_ep_create(rails_[rail]->worker, &params, &ep); status != UCS_OK) {
         const std::string& devices = rails_[rail]->net_devices;
-        throw unreachable(fmt::format("UCX finds no transport to {}{}{} (see UCX_TLS, UCX_NET_DEVICES and "
-                                      "coll_loom_net_devices)",
-                                      peer, devices.empty() ? "" : " over ", devices),
+        throw unreachable(loom::format("UCX finds no transport to {}{}{} (see UCX_TLS, UCX_NET_DEVICES and "
+                                       "coll_loom_net_devices)",
+                                       peer, devices.empty() ? "" : " over ", devices),
                           status);
       }
       endpoint->eps_.push_back(ep);

@@ -2,11 +2,10 @@
 // are in nonblocking.cpp.
 #include "component/communicator/communicator.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
+#include "base/format.hpp"
 #include "component/communicator/failure.hpp"
 #include "component/communicator/lane.hpp"
 #include "component/communicator/learn_peers.hpp"
@@ -73,7 +72,7 @@ bool Communicator::is_linked() {
           runtime.log(link_maker_.description().c_str());
           for (const std::string& line :
                member_.group->tune.without_effect(selector_.conditions(), member_.group->not_on_gpus))
-            runtime.log(fmt::format("{}: {}", member_.name, line).c_str());
+            runtime.log(loom::format("{}: {}", member_.name, line).c_str());
         });
     }
   }

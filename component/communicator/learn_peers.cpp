@@ -2,14 +2,13 @@
 // one rank fails on all (agreement.hpp).
 #include "component/communicator/learn_peers.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <memory>
 #include <string_view>
 #include <vector>
 
+#include "base/format.hpp"
 #include "component/links/idle_links.hpp"
 #include "component/links/layout.hpp"
 #include "component/setup/device_use.hpp"
@@ -79,7 +78,7 @@ void check_alike(const std::vector<PeerInfo>& peers, const Bootstrap& bootstrap)
   };
   if (!std::ranges::all_of(peers, orders_as_first)) bootstrap.say_orders_differ();
   const auto differs = [&](std::size_t rank, ErrorCode code, std::string_view how) {
-    throw Error(code, fmt::format("Rank {} on host {} {}.", rank, peers[rank].host_name.data(), how));
+    throw Error(code, loom::format("Rank {} on host {} {}.", rank, peers[rank].host_name.data(), how));
   };
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {
     if (peers[rank].layout != kLayout) differs(rank, ErrorCode::kUnreachable, "runs another build of loom");
@@ -167,7 +166,7 @@ void take_place(Member& member, const connect::Job& job, const std::vector<PeerI
   for (const int rank : known) {
     const PeerInfo& peer = peers[static_cast<std::size_t>(rank)];
     group.names[rank] =
-        fmt::format("rank {} (process {} on host {})", rank, peer.process.pid, peer.host_name.data());
+        loom::format("rank {} (process {} on host {})", rank, peer.process.pid, peer.host_name.data());
   }
 }
 

@@ -1,8 +1,6 @@
 // persistent.cpp -- persistent requests. On one host each has a lane of its own, so ranks may start them in
 // any order. Where there is none left, requests that the program promises to start in one order share a twin
 // of the communicator.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -11,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/format.hpp"
 #include "component/communicator/communicator.hpp"
 #include "component/communicator/lane.hpp"
 #include "device/link/memory_near.hpp"
@@ -198,7 +197,7 @@ LaneLease Communicator::take_lane(const LaneForm& form) {
     if (member_.process.runtime().parameters.verbose >= 1)
       without_failing([&] {
         member_.process.runtime().log(
-            fmt::format("{}: a persistent request has no room of its own: {}", where(), error.what())
+            loom::format("{}: a persistent request has no room of its own: {}", where(), error.what())
                 .c_str());
       });
   }

@@ -1,11 +1,10 @@
 #include "component/execute/call_selector.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <string>
 
+#include "base/format.hpp"
 #include "component/select/gpu_calls.hpp"
 
 namespace loom {
@@ -88,16 +87,16 @@ void CallSelector::explain_once(const Explained& kind, const device::Call& call,
     explained_.push_back(kind);
     // Of some calls not all ranks know how long they are.
     const std::size_t bytes = whole_message_of(call);
-    const std::string size = bytes > 0 ? fmt::format(" of {} bytes", bytes) : "";
+    const std::string size = bytes > 0 ? loom::format(" of {} bytes", bytes) : "";
     member_.process.runtime().log(
-        fmt::format("{}: {}{} goes by {}", member_.name, name_of(call.collective), size, words(bytes))
+        loom::format("{}: {}{} goes by {}", member_.name, name_of(call.collective), size, words(bytes))
             .c_str());
   });
 }
 
 void CallSelector::explain(Algorithm algorithm, const device::Call& call, bool may_wait) {
   explain_once({call.collective, algorithm}, call, [&](std::size_t) {
-    return fmt::format(
+    return loom::format(
         "{}: {}", name_of(algorithm),
         reason_of(conditions(), call.collective, bytes_of(call), may_wait, member_.group->tune));
   });
@@ -108,11 +107,11 @@ void CallSelector::explain_on_gpus(Algorithm algorithm, const device::Call& call
   Explained kind{call.collective, algorithm};
   if (way) kind.by.emplace(way->algorithm, way->protocol);
   explain_once(kind, call, [&](std::size_t bytes) {
-    const std::string links = way ? fmt::format(" ({})", text_of(*way)) : "";
-    return fmt::format("{}{}: {}", name_of(algorithm), links,
-                       algorithm == Algorithm::kStaged
-                           ? "no slower than kernels, as timed"
-                           : reason_on_gpus(algorithm, call.collective, bytes, probes, member_.group->tune));
+    const std::string links = way ? loom::format(" ({})", text_of(*way)) : "";
+    return loom::format("{}{}: {}", name_of(algorithm), links,
+                        algorithm == Algorithm::kStaged
+                            ? "no slower than kernels, as timed"
+                            : reason_on_gpus(algorithm, call.collective, bytes, probes, member_.group->tune));
   });
 }
 
@@ -125,12 +124,12 @@ void CallSelector::explain_leader(const device::Call& call, const Window& window
       return window.mean(by_candidate) * static_cast<double>(bytes) / static_cast<double>(kMiB) / 1e3;
     };
     member_.process.runtime().log(
-        fmt::format(
+        loom::format(
             "{}: {} of {} bytes takes {:.1f} us by {}, {:.1f} by {}: calls of {} to {} bytes go by {}",
             member_.name, name_of(call.collective), bytes, us(false), name_of(usual), us(true),
             name_of(candidate), std::bit_ceil(bytes) / 2 + 1, std::bit_ceil(bytes),
-            window.candidate_leads() ? fmt::format("{} now", name_of(candidate))
-                                     : fmt::format("{} again", name_of(usual)))
+            window.candidate_leads() ? loom::format("{} now", name_of(candidate))
+                                     : loom::format("{} again", name_of(usual)))
             .c_str());
   });
 }

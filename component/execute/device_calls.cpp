@@ -1,11 +1,10 @@
 #include "component/execute/device_calls.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <utility>
 
+#include "base/format.hpp"
 #include "component/execute/device_pieces.hpp"
 #include "component/select/gpu_calls.hpp"
 
@@ -128,12 +127,13 @@ void DeviceCalls::explain_mixed(const device::Call& call, std::uint64_t without)
   if (std::popcount(without) >= counted) return;  // a call on host memory
   told_mixed_ = true;
   without_failing([&] {
-    maker_.say(kStagedCalls,
-               fmt::format("In this {}, a buffer of rank {}{} is on the host, on another GPU than the rank's "
-                           "links, or in pieces that are not packed. Those of other ranks are on GPUs.",
-                           name_of(call.collective), std::countr_zero(without),
-                           std::popcount(without) > 1 ? " and of others" : "")
-                   .c_str());
+    maker_.say(
+        kStagedCalls,
+        loom::format("In this {}, a buffer of rank {}{} is on the host, on another GPU than the rank's "
+                     "links, or in pieces that are not packed. Those of other ranks are on GPUs.",
+                     name_of(call.collective), std::countr_zero(without),
+                     std::popcount(without) > 1 ? " and of others" : "")
+            .c_str());
   });
 }
 

@@ -1,12 +1,11 @@
 #include "component/execute/device_links.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <optional>
 #include <utility>
 
+#include "base/format.hpp"
 #include "component/select/gpu_calls.hpp"
 #include "component/select/kernel_channels.hpp"
 #include "component/setup/learn_gpus.hpp"
@@ -36,7 +35,7 @@ double in_mib(std::uint64_t bytes) {
 void DeviceLinks::say(const char* what, const char* why) const {
   if (member_.process.runtime().parameters.verbose < 1) return;
   without_failing(
-      [&] { member_.process.runtime().log(fmt::format("{}: {}: {}", member_.where, what, why).c_str()); });
+      [&] { member_.process.runtime().log(loom::format("{}: {}: {}", member_.where, what, why).c_str()); });
 }
 
 void DeviceLinks::gather_on_host(const void* mine, void* all, std::size_t bytes) {
@@ -111,7 +110,7 @@ bool DeviceLinks::make(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
   if (!kernels && member_.rank == 0)
     without_failing([&] {
       member_.process.tell_graphs_unused(
-          fmt::format("{} of {}", made ? "no call goes over channels" : kStagedCalls, member_.name));
+          loom::format("{} of {}", made ? "no call goes over channels" : kStagedCalls, member_.name));
     });
   return made;
 }
@@ -121,7 +120,7 @@ void DeviceLinks::tell_room(int channels, const GpuLinks::Form& wanted, std::uin
   if (!member_.tells(1)) return;
   without_failing([&] {
     say("kernels",
-        fmt::format(
+        loom::format(
             "GPU memory for {} of up to {} channels: all would take {:.1f} MiB. A communicator "
             "takes half of what coll_loom_memory_limit leaves, {:.1f} MiB, while it can do with that.",
             channels, wanted.channels, in_mib(GpuLinks::room_for(wanted, member_.bootstrap.size())),
@@ -183,7 +182,7 @@ bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
     if (member_.tells(1))
       without_failing([&] {
         say(kStagedCalls,
-            fmt::format(
+            loom::format(
                 "The links need at least {:.1f} MiB of GPU memory. coll_loom_memory_limit leaves {:.1f} "
                 "MiB on the GPU of a rank.",
                 in_mib(GpuLinks::least_room(*wanted, ranks)), in_mib(room))
@@ -234,7 +233,7 @@ bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form&
     const std::optional<int> failed = first_failure(otherwise, body);
     if (failed && member_.tells(1))
       without_failing([&] {
-        say("links between GPUs", fmt::format("{} failed on rank {}: {}", what, *failed, otherwise).c_str());
+        say("links between GPUs", loom::format("{} failed on rank {}: {}", what, *failed, otherwise).c_str());
       });
     return !failed;
   };

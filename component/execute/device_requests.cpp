@@ -1,11 +1,10 @@
 // device_requests.cpp -- the calls of DeviceCalls that do not wait.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
 
+#include "base/format.hpp"
 #include "component/execute/device_calls.hpp"
 #include "component/execute/device_pieces.hpp"
 #include "component/select/gpu_calls.hpp"
@@ -120,9 +119,9 @@ State DeviceCalls::ask(const DeviceOperation& operation, Operation& now) try {
 } catch (const Error& error) {
   if (error.code() != ErrorCode::kMismatch && error.code() != ErrorCode::kTruncated) throw;
   throw Error(error.code(),
-              fmt::format("{} (That call of this rank asks where the buffers of its {} of {} bytes are.)",
-                          error.what(), name_of(operation.call.collective),
-                          device::shared_bytes(operation.call, member_.group->wiring.shape.ranks)));
+              loom::format("{} (That call of this rank asks where the buffers of its {} of {} bytes are.)",
+                           error.what(), name_of(operation.call.collective),
+                           device::shared_bytes(operation.call, member_.group->wiring.shape.ranks)));
 }
 
 void DeviceCalls::launch(const DeviceOperation& operation, Operation& now) {

@@ -1,8 +1,8 @@
 #include "component/execute/execution.hpp"
 
-#include <fmt/format.h>
-
 #include <cstring>
+
+#include "base/format.hpp"
 
 namespace loom {
 
@@ -56,7 +56,7 @@ void Execution::drive(Operation& operation) {
       state == State::kMoved ? waiter.moved() : waiter.pause();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
-    throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(), awaited_text(operation)));
+    throw Error(error.code(), loom::format("{} Waiting for {}.", error.what(), awaited_text(operation)));
   }
 }
 
@@ -64,14 +64,14 @@ void Execution::check_waiting(const Operation& operation, double waited_s) const
   const double limit_s = time_limit_s();
   const std::function<bool()> is_excused = [&] { return links_.waits_too(group(), awaited_rank(operation)); };
   if (device::is_past(limit_s, waited_s, &is_excused))
-    throw Error(ErrorCode::kTimeout, fmt::format("No step forward for {:.1f} s. Waiting for {}.", waited_s,
-                                                 awaited_text(operation)));
+    throw Error(ErrorCode::kTimeout, loom::format("No step forward for {:.1f} s. Waiting for {}.", waited_s,
+                                                  awaited_text(operation)));
 }
 
 void Execution::check_peers() const {
   for (const auto& [rank, process] : group().host_mates)
     if (!device::is_alive(process))
-      throw Error(ErrorCode::kPeerFailed, fmt::format("{} has died.", group().names.at(rank)));
+      throw Error(ErrorCode::kPeerFailed, loom::format("{} has died.", group().names.at(rank)));
   if (links_.immediate) links_.immediate->check_calls();
 }
 
@@ -87,15 +87,15 @@ std::string Execution::awaited_text(const Operation& operation) const {
           return links_.standing(peer);
       },
       operation.executor);
-  return standing.empty() ? name : fmt::format("{}, {}", name, standing);
+  return standing.empty() ? name : loom::format("{}, {}", name, standing);
 }
 
 /// A call has ended. Throws Truncated if a block did not fit.
 void Execution::tell_cut(device::Collective collective, const std::optional<device::CutBlock>& cut) const {
   if (cut)
-    throw Truncated(fmt::format("{}: {} bytes from {}, room for {}.", name_of(collective), cut->sent,
-                                cut->peer == member_.rank ? "itself" : group().names.at(cut->peer),
-                                cut->room));
+    throw Truncated(loom::format("{}: {} bytes from {}, room for {}.", name_of(collective), cut->sent,
+                                 cut->peer == member_.rank ? "itself" : group().names.at(cut->peer),
+                                 cut->room));
 }
 
 bool Execution::adopts(const device::Call& call, const device::DifferentCall& other,
@@ -124,22 +124,22 @@ void Execution::fail_for(const device::DifferentCall& other) {
       promised_order_ ? " The program has promised to start persistent requests in one order on all ranks."
                       : "";
   if (device::differ_in_size(other.its(), other.mine()))
-    throw Error(other.code(), fmt::format("{} is in a call of {} with {} bytes, this rank in one with {}.{}",
-                                          peer, what, its, mine, promise));
+    throw Error(other.code(), loom::format("{} is in a call of {} with {} bytes, this rank in one with {}.{}",
+                                           peer, what, its, mine, promise));
   if (other.its().collective() == other.mine().collective() && its == mine)
     throw Error(other.code(),
-                fmt::format("{} has found a rank in another call than this one of {} with {} bytes.", peer,
-                            what, mine));
+                loom::format("{} has found a rank in another call than this one of {} with {} bytes.", peer,
+                             what, mine));
   throw Error(other.code(),
-              fmt::format("{} is in another call than this rank, which is in one of {} with {} bytes.{}",
-                          peer, what, mine, promise));
+              loom::format("{} is in another call than this rank, which is in one of {} with {} bytes.{}",
+                           peer, what, mine, promise));
 }
 
 /// From inside a handler: as check_peers() would have found.
 void Execution::fail_for(const device::ProcessEnded& ended) const {
   for (const auto& [rank, process] : group().host_mates)
     if (process.pid == ended.pid())
-      throw Error(ended.code(), fmt::format("{} has died.", group().names.at(rank)));
+      throw Error(ended.code(), loom::format("{} has died.", group().names.at(rank)));
   throw;
 }
 

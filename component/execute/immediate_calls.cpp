@@ -1,10 +1,9 @@
 // immediate_calls.cpp -- calls by immediate exchanges, and what ranks of one host tell each other before
 // others.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 
+#include "base/format.hpp"
 #include "component/execute/execution.hpp"
 
 namespace loom {
@@ -106,8 +105,8 @@ void Execution::fail_immediate() const {
     throw;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
-    throw Error(error.code(), fmt::format("{} Waiting for {}.", error.what(),
-                                          group().names.at(links_.immediate->awaited())));
+    throw Error(error.code(), loom::format("{} Waiting for {}.", error.what(),
+                                           group().names.at(links_.immediate->awaited())));
   }
 }
 

@@ -1,10 +1,9 @@
 #include "component/links/link_maker.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
+#include "base/format.hpp"
 #include "component/links/idle_links.hpp"
 #include "component/links/shared_layout.hpp"
 #include "component/setup/byte_stream.hpp"
@@ -131,11 +130,11 @@ void LinkMaker::try_network(std::span<const LinkSet> sets, std::optional<int> to
     if (error.code() != ErrorCode::kTimeout) throw;
     const std::string& from = group.names.at(awaited);
     throw Error(ErrorCode::kUnreachable,
-                fmt::format("No data came through UCX within {} s: {} (see UCX_TLS, UCX_NET_DEVICES and "
-                            "coll_loom_net_devices).",
-                            policy.timeout_s,
-                            to ? fmt::format("from {}, to {}", from, group.names.at(*to))
-                               : fmt::format("waiting for {}", from)));
+                loom::format("No data came through UCX within {} s: {} (see UCX_TLS, UCX_NET_DEVICES and "
+                             "coll_loom_net_devices).",
+                             policy.timeout_s,
+                             to ? loom::format("from {}, to {}", from, group.names.at(*to))
+                                : loom::format("waiting for {}", from)));
   }
 }
 
@@ -178,10 +177,10 @@ std::string LinkMaker::description() const {
                               : "CICO buffers in shared memory and single copy";
   std::string way = links_.way();
   if (!way.empty()) way = " over " + way;
-  return fmt::format("{}: {} ranks on {} host{}, {}{}{}; set up in {}; {} KiB of memory for rank 0's links",
-                     member_.name, shape.ranks, shape.hosts, shape.hosts == 1 ? "" : "s", how, way,
-                     group.oversubscribed ? ", more ranks than CPUs" : "", member_.times.text(),
-                     links_.bytes() / 1024);
+  return loom::format("{}: {} ranks on {} host{}, {}{}{}; set up in {}; {} KiB of memory for rank 0's links",
+                      member_.name, shape.ranks, shape.hosts, shape.hosts == 1 ? "" : "s", how, way,
+                      group.oversubscribed ? ", more ranks than CPUs" : "", member_.times.text(),
+                      links_.bytes() / 1024);
 }
 
 }  // namespace loom

@@ -1,11 +1,10 @@
 #include "component/links/link_set.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 
+#include "base/format.hpp"
 #include "component/links/layout.hpp"
 #include "component/links/shared_layout.hpp"
 
@@ -152,7 +151,7 @@ void try_all(std::span<const LinkSet> sets, int rank, const RankNames& names,
       std::memcpy(&word, received, sizeof(word));
       if (word != trial_word(awaited, rank))
         throw Error(ErrorCode::kUnreachable,
-                    fmt::format("UCX delivered wrong data from {}.", names.at(awaited)));
+                    loom::format("UCX delivered wrong data from {}.", names.at(awaited)));
       ends.receive->release();
     });
   }

@@ -1,7 +1,6 @@
 #include "component/links/links.hpp"
 
-#include <fmt/format.h>
-
+#include "base/format.hpp"
 #include "component/links/shared_layout.hpp"
 
 namespace loom {
@@ -87,7 +86,7 @@ std::string Links::standing(int rank) const {
     if (ends.receive) received += ends.receive->steps();
   });
   if (way.empty()) return way;
-  return fmt::format("over {}: {} slots sent, {} of them taken, {} received", way, sent, taken, received);
+  return loom::format("over {}: {} slots sent, {} of them taken, {} received", way, sent, taken, received);
 }
 
 std::string Links::way() const {

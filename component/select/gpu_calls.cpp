@@ -1,7 +1,6 @@
 #include "component/select/gpu_calls.hpp"
 
-#include <fmt/format.h>
-
+#include "base/format.hpp"
 #include "component/select/select.hpp"
 #include "device/schedule/kernel_costs.hpp"
 
@@ -87,8 +86,8 @@ std::string_view protocol_name(const KernelWay& way) {
 }
 
 std::string text_of(const KernelWay& way) {
-  return fmt::format("{} by {}, {} channel{}", links_name(way), protocol_name(way), way.channels,
-                     way.channels == 1 ? "" : "s");
+  return loom::format("{} by {}, {} channel{}", links_name(way), protocol_name(way), way.channels,
+                      way.channels == 1 ? "" : "s");
 }
 
 }  // namespace loom

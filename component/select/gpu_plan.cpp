@@ -1,11 +1,10 @@
 #include "component/select/gpu_plan.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <string>
 #include <vector>
 
+#include "base/format.hpp"
 #include "component/select/kernel_channels.hpp"
 #include "component/select/select.hpp"
 #include "topo/paths.hpp"
@@ -123,7 +122,7 @@ std::optional<RunnerUp> GpuPlan::besides(const GpuCall& call, Collective collect
     const std::optional<TimedWay> other = by(linkage, collective, whole_bytes);
     if (other && !(call.kernel && device::steps::links_of(other->way.algorithm) ==
                                       device::steps::links_of(call.kernel->way.algorithm)))
-      consider(fmt::format("{} by {}", links_name(other->way), protocol_name(other->way)), other->us);
+      consider(loom::format("{} by {}", links_name(other->way), protocol_name(other->way)), other->us);
   };
   if (!call.kernel) consider_way(KernelLinkage::kAny);
   consider_way(KernelLinkage::kRings);
@@ -138,7 +137,7 @@ std::string GpuPlan::why_staged(const Conditions& conditions, Collective collect
   const Algorithm wanted = tune_.on_devices(collective, all, [](Algorithm) { return true; });
   if (wanted == Algorithm::kStaged) return "a rule of coll_loom_tune";
   const AlgorithmRow& row = row_of(wanted);
-  if (!row.carries(collective)) return fmt::format("{} does not carry {}", row.name, name_of(collective));
+  if (!row.carries(collective)) return loom::format("{} does not carry {}", row.name, name_of(collective));
   if (const char* why = row.why_not(conditions, collective)) return why;
   if (!row.takes(conditions, collective, bytes)) return "it has no bytes";
   return why_no_links_;

@@ -1,11 +1,10 @@
 #include "component/select/select.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <new>
 #include <tuple>
 
+#include "base/format.hpp"
 #include "component/select/costs.hpp"
 #include "device/host/immediate_exchange.hpp"
 
@@ -115,8 +114,8 @@ std::string reason_of(const Conditions& conditions, Collective collective, std::
   const std::vector<Alternative> all = alternatives(conditions, collective, bytes, may_wait);
   if (all.empty()) return "loom has no algorithm for it here";
   if (choice.algorithm == Algorithm::kFallback)
-    return fmt::format("faster than {} at this size, as measured", name_of(all[0].algorithm));
-  if (choice.candidate) return fmt::format("probes decide between it and {}", name_of(*choice.candidate));
+    return loom::format("faster than {} at this size, as measured", name_of(all[0].algorithm));
+  if (choice.candidate) return loom::format("probes decide between it and {}", name_of(*choice.candidate));
   if (all.size() == 1) return "the only one here";
   return all[1].suits ? "predicted to be the fastest" : "the only one that pays at this size, as measured";
 }

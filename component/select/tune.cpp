@@ -1,13 +1,11 @@
 #include "component/select/tune.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <charconv>
 #include <limits>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 
 namespace loom {
 namespace {
@@ -51,7 +49,7 @@ std::vector<std::string_view> split(std::string_view text, char at) {
 
 Tune::Rule Tune::parse_rule(std::string_view text, std::string_view where) {
   const auto wrong = [&](const std::string& what) {
-    return Error(ErrorCode::kBadInput, fmt::format("{}: \"{}\": {}", where, text, what));
+    return Error(ErrorCode::kBadInput, loom::format("{}: \"{}\": {}", where, text, what));
   };
   const std::vector<std::string_view> parts = split(text, ':');
   if (parts.size() < 2 || parts.size() > 3)
@@ -73,27 +71,27 @@ Tune::Rule Tune::parse_rule(std::string_view text, std::string_view where) {
     for (std::size_t i = 0; i < device::kCollectiveCount; ++i)
       names.push_back(name_of(static_cast<device::Collective>(i)));
     throw wrong(
-        fmt::format("There is no collective \"{}\". There are: {}.", parts[0], fmt::join(names, ", ")));
+        loom::format("There is no collective \"{}\". There are: {}.", parts[0], loom::join(names, ", ")));
   }
   if (parts.size() == 3) {
     const std::vector<std::string_view> range = split(parts[1], '-');
     if (range.size() != 2 || !read_size(range[0], rule.from) || !read_size(range[1], rule.to) ||
         rule.from >= rule.to)
       throw wrong(
-          fmt::format("\"{}\" is no range of sizes. It is FROM-TO, such as 0-8k or 1m-inf.", parts[1]));
+          loom::format("\"{}\" is no range of sizes. It is FROM-TO, such as 0-8k or 1m-inf.", parts[1]));
   }
   if (parts.back() != kTable) {
     rule.algorithm = algorithm_named(parts.back());
     if (!rule.algorithm) {
       std::vector<std::string_view> names{kTable, name_of(Algorithm::kFallback), name_of(Algorithm::kStaged)};
       for (const AlgorithmRow& row : algorithms()) names.push_back(row.name);
-      throw wrong(
-          fmt::format("There is no algorithm \"{}\". There are: {}.", parts.back(), fmt::join(names, ", ")));
+      throw wrong(loom::format("There is no algorithm \"{}\". There are: {}.", parts.back(),
+                               loom::join(names, ", ")));
     }
     bool any = !has_row(*rule.algorithm);
     for (std::size_t i = 0; i < device::kCollectiveCount && !any; ++i)
       any = rule.collectives[i] && row_of(*rule.algorithm).carries(static_cast<device::Collective>(i));
-    if (!any) throw wrong(fmt::format("{} does not carry {}.", parts.back(), parts[0]));
+    if (!any) throw wrong(loom::format("{} does not carry {}.", parts.back(), parts[0]));
   }
   return rule;
 }
@@ -180,10 +178,10 @@ std::vector<std::string> Tune::without_effect(const Conditions& conditions,
       can = why == nullptr;
     }
     if (!can)
-      lines.push_back(fmt::format("{}: \"{}\" has no effect: {}", rule.where, rule.text, why));
+      lines.push_back(loom::format("{}: \"{}\" has no effect: {}", rule.where, rule.text, why));
     else if (row.on_devices && !not_on_gpus.empty())
-      lines.push_back(fmt::format("{}: \"{}\" has no effect: it is for calls that stay on GPUs, and {}.",
-                                  rule.where, rule.text, not_on_gpus));
+      lines.push_back(loom::format("{}: \"{}\" has no effect: it is for calls that stay on GPUs, and {}.",
+                                   rule.where, rule.text, not_on_gpus));
   }
   return lines;
 }

@@ -1,8 +1,8 @@
 #include "component/setup/agreement.hpp"
 
-#include <fmt/format.h>
-
 #include <cstring>
+
+#include "base/format.hpp"
 
 namespace loom {
 namespace {
@@ -77,10 +77,9 @@ void Agreement::explain(std::uint64_t mark, std::uint64_t my_mark, const char* c
   char where[256] = {}, text[sizeof(shown.host) + sizeof(shown.text) + 128] = {}, more[64] = {};
   const int ranks = bootstrap_.size();
   const auto rank = static_cast<std::uint64_t>(ranks) - mark % kOwnCause;
-  if (shown.ranks > 1) fmt::format_to_n(more, sizeof(more) - 1, " (and {} more)", shown.ranks - 1);
-  fmt::format_to_n(where, sizeof(where) - 1, "{} ({} {})", bootstrap_.name(), ranks,
-                   ranks == 1 ? "rank" : "ranks");
-  fmt::format_to_n(text, sizeof(text) - 1, "Rank {} on host {}{}: {}", rank, shown.host, more, shown.text);
+  if (shown.ranks > 1) loom::format_into(more, " (and {} more)", shown.ranks - 1);
+  loom::format_into(where, "{} ({} {})", bootstrap_.name(), ranks, ranks == 1 ? "rank" : "ranks");
+  loom::format_into(text, "Rank {} on host {}{}: {}", rank, shown.host, more, shown.text);
   process_.runtime().show(LOOM_MESSAGE_DECLINED, where, text);
 }
 

@@ -1,9 +1,8 @@
 #include "component/setup/device_use.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/format.hpp"
 #include "component/select/algorithms.hpp"
 #include "device/cuda/images.hpp"
 
@@ -47,7 +46,7 @@ std::string why_not_on_gpus(std::span<const DeviceUse> ranks, int hosts) {
       std::ranges::find_if(ranks, [](DeviceUse use) { return use != DeviceUse::kKeepsCalls; });
   if (without == ranks.end()) return {};
   const bool alike = std::ranges::all_of(ranks, [&](DeviceUse use) { return use == *without; });
-  return alike ? reason(*without) : fmt::format("on rank {} {}", without - ranks.begin(), reason(*without));
+  return alike ? reason(*without) : loom::format("on rank {} {}", without - ranks.begin(), reason(*without));
 }
 
 }  // namespace loom

@@ -1,7 +1,5 @@
 #include "component/setup/learn_gpus.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <exception>
@@ -12,6 +10,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "device/cuda/kernel_way.hpp"
 #include "topo/hwloc_xml.hpp"
 #include "topo/nccl_xml.hpp"
@@ -133,7 +132,7 @@ std::optional<topo::System> discover_together(const HostExchange& exchange,
       seen = parse(first.front());
       ranks = lookers(seen, gpus);
     } catch (const Error& error) {  // on all ranks alike
-      why = fmt::format("This machine cannot be seen: {}", error.what());
+      why = loom::format("This machine cannot be seen: {}", error.what());
     }
   });
   if (!why.empty()) return {};
@@ -148,7 +147,7 @@ std::optional<topo::System> discover_together(const HostExchange& exchange,
     for (const std::size_t rank : ranks) try {
         seen.system = topo::with_gpu_of(seen.system, parse(views[rank]).system, gpus[rank].bus_id);
       } catch (const Error& error) {
-        told.push_back(fmt::format("What rank {} sees of its GPU is not known: {}", rank, error.what()));
+        told.push_back(loom::format("What rank {} sees of its GPU is not known: {}", rank, error.what()));
       }
   });
   return std::move(seen.system);
@@ -200,8 +199,9 @@ connect::GpuChannels learn_gpu_channels(Process& process, const HostExchange& ex
     if (exchange.rank != 0) return;
     process.tell(told);
     process.tell(channels.notes);
-    process.tell({exchange.where.empty() ? channels.summary
-                                         : fmt::format("{}: kernels: {}", exchange.where, channels.summary)});
+    process.tell({exchange.where.empty()
+                      ? channels.summary
+                      : loom::format("{}: kernels: {}", exchange.where, channels.summary)});
   });
   return channels;
 }

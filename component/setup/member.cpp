@@ -1,9 +1,8 @@
 #include "component/setup/member.hpp"
 
-#include <fmt/format.h>
-
 #include <span>
 
+#include "base/format.hpp"
 #include "component/setup/agreement.hpp"
 
 namespace loom {
@@ -19,10 +18,10 @@ std::string SetUpTimes::text() const {
   const std::span parts(parts_.data(), count_);
   double sum = 0;
   for (const Part& part : parts) sum += part.milliseconds;
-  std::string text = fmt::format("{:.1f} ms:", sum);
+  std::string text = loom::format("{:.1f} ms:", sum);
   for (std::size_t i = 0; i < parts.size(); ++i)
-    text += fmt::format("{} {} {:.1f} ms ({} bytes from each rank)", i == 0 ? "" : ",", parts[i].name,
-                        parts[i].milliseconds, parts[i].bytes);
+    text += loom::format("{} {} {:.1f} ms ({} bytes from each rank)", i == 0 ? "" : ",", parts[i].name,
+                         parts[i].milliseconds, parts[i].bytes);
   return text;
 }
 
@@ -31,7 +30,7 @@ Member::Member(const Bootstrap& with, Process& of)
       name(with.name()),
       bootstrap(with),
       rank(with.rank()),
-      where(fmt::format("rank {} of {} of {} on host {}", rank, with.size(), name, of.host_name())) {
+      where(loom::format("rank {} of {} of {} on host {}", rank, with.size(), name, of.host_name())) {
   bootstrap.rename(name.c_str());
 }
 

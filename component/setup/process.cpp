@@ -1,7 +1,5 @@
 #include "component/setup/process.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "topo/cpu_mask.hpp"
 #include "topo/discover.hpp"
 #include "topo/hwloc_xml.hpp"
@@ -30,7 +29,7 @@ void naming(const char* variable, Body&& body) {
   try {
     body();
   } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}: {}", variable, error.what()));
+    throw Error(error.code(), loom::format("{}: {}", variable, error.what()));
   }
 }
 
@@ -187,8 +186,8 @@ const topo::System* Process::described_machine() {
       topo::SystemWithNotes read = topo::parse_system(text, path);
       if (const std::size_t hosts = read.system.hosts().size(); hosts > 1)
         throw Error(ErrorCode::kBadInput,
-                    fmt::format("{}: it has {} hosts. A file of one is needed, which stands for every host.",
-                                path, hosts));
+                    loom::format("{}: it has {} hosts. A file of one is needed, which stands for every host.",
+                                 path, hosts));
       described_ = std::make_unique<topo::System>(std::move(read.system));
       description_notes_ = std::move(read.notes);
       description_mark_ = topo::fingerprint(text);
@@ -230,9 +229,9 @@ void Process::tell_of_description(const std::vector<std::string>& placed) {
     for (const int cpu : topo::cpus_of(described_->node(id).cpu().affinity)) cpus.insert(cpu);
   const long here = ::sysconf(_SC_NPROCESSORS_CONF);
   if (!cpus.empty() && here > 0 && cpus.size() != static_cast<std::size_t>(here))
-    fit.push_back(fmt::format("It has {} CPUs, this host {}.", cpus.size(), here));
+    fit.push_back(loom::format("It has {} CPUs, this host {}.", cpus.size(), here));
   for (std::string& line : fit)
-    line = fmt::format("coll_loom_topo_file: {}: {}", runtime_.parameters.topo_file, line);
+    line = loom::format("coll_loom_topo_file: {}: {}", runtime_.parameters.topo_file, line);
   tell(fit);
 }
 
@@ -294,8 +293,8 @@ void Process::dump(const topo::System& system, Described with) noexcept {
 void Process::tell_graphs_unused(const std::string& why) {
   const auto tell_of = [&](const char* variable, const char* path) {
     if (is_set(path))
-      tell({fmt::format("{} has no effect: it is for the channels of kernels on GPUs, and {}.", variable,
-                        why)});
+      tell({loom::format("{} has no effect: it is for the channels of kernels on GPUs, and {}.", variable,
+                         why)});
   };
   if (graphs_told_.exchange(true)) return;
   tell_of("coll_loom_graph_file", runtime_.parameters.graph_file);
@@ -327,7 +326,7 @@ std::vector<std::string> ports_near(const topo::System& machine, std::span<const
   std::vector<std::string> ports;
   for (const topo::NodeId port : topo::Paths(system).local_nets(*mine)) {
     const topo::NetInfo& net = system.node(port).net();
-    ports.push_back(net.port > 0 ? fmt::format("{}:{}", net.name, net.port) : net.name);
+    ports.push_back(net.port > 0 ? loom::format("{}:{}", net.name, net.port) : net.name);
   }
   return ports;
 }
@@ -345,10 +344,10 @@ std::string Process::net_devices(std::span<const topo::Place> places, std::size_
   // In one order on all ranks, for the first of one sends to the first of another.
   std::vector<std::string> known;
   for (const topo::UcxPort& port : ports)
-    if (std::string name = fmt::format("{}:{}", port.name, port.port); std::ranges::count(nearest, name) > 0)
+    if (std::string name = loom::format("{}:{}", port.name, port.port); std::ranges::count(nearest, name) > 0)
       known.push_back(std::move(name));
   std::ranges::sort(known);
-  return fmt::format("{}", fmt::join(known, ","));
+  return loom::join(known, ",");
 }
 
 ucx_transport::Transport& Process::transport(std::span<const topo::Place> places, std::size_t self) {
@@ -358,7 +357,7 @@ ucx_transport::Transport& Process::transport(std::span<const topo::Place> places
     ucx_transport::require_descriptors(ucx_transport::kDescriptorsOfWorker);  // also for a look at ports
     const std::string devices = net_devices(places, self);
     if (runtime_.parameters.verbose >= 2 && !devices.empty())
-      runtime_.log(fmt::format("network device {}", devices).c_str());
+      runtime_.log(loom::format("network device {}", devices).c_str());
     transport_ = std::make_unique<ucx_transport::Transport>(ucx_transport::TransportOptions{
         .net_devices = devices,
         .can_sleep = runtime_.parameters.progress_thread,

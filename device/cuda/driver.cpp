@@ -2,7 +2,6 @@
 #include "device/cuda/driver.hpp"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/format.hpp"
 #include "device/cuda/host_memory.hpp"
 
 namespace loom::device::cuda {
@@ -132,7 +132,8 @@ Driver::CurrentContext::CurrentContext(const Driver& driver, const Owner& owner)
 
 Driver::CurrentContext::~CurrentContext() {
   void* popped;
-  if (pushed_) driver_.functions_->pop_context(&popped), innermost = around_;
+  if (pushed_) driver_.functions_->pop_context(&popped);
+  innermost = around_;
   if (retained_) driver_.functions_->release_primary(*retained_);
 }
 
@@ -172,14 +173,14 @@ void* Driver::find(const char* name) const noexcept {
 
 void* Driver::find_or_throw(const char* name) const {
   if (void* const function = find(name)) return function;
-  throw Error(ErrorCode::kDevice, fmt::format("CUDA's driver has no {}.", name));
+  throw Error(ErrorCode::kDevice, loom::format("CUDA's driver has no {}.", name));
 }
 
 Error Driver::error(const char* doing, Result result) const {
   const char* text = nullptr;
   if (functions_->error_string(result, &text) != kSuccess || text == nullptr) text = "unknown to it";
   return Error(result == kOutOfMemory ? ErrorCode::kOutOfMemory : ErrorCode::kDevice,
-               fmt::format("CUDA's driver fails with error {} ({}) while {}.", result, text, doing));
+               loom::format("CUDA's driver fails with error {} ({}) while {}.", result, text, doing));
 }
 
 /// Whole ranges, so that there are few; CUDA is asked about each once.

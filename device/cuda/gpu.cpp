@@ -1,12 +1,12 @@
 // The declarations follow the documented interface of CUDA's driver.
 #include "device/cuda/gpu.hpp"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "base/format.hpp"
 #include "device/cuda/driver_interface.hpp"
 #include "device/cuda/images.hpp"
 #include "device/cuda/opened_memory.hpp"
@@ -174,8 +174,8 @@ std::byte* Gpu::allocate(std::size_t bytes, Memory kind) {
     const std::lock_guard lock(mutex_);
     if (bytes > most_bytes_ - used_)
       throw Error(ErrorCode::kOutOfMemory,
-                  fmt::format("{} bytes of a GPU are more than the {} left of its limit.", bytes,
-                              most_bytes_ - used_));
+                  loom::format("{} bytes of a GPU are more than the {} left of its limit.", bytes,
+                               most_bytes_ - used_));
     used_ += bytes;
   }
   std::byte* memory;
@@ -348,7 +348,8 @@ void* Gpu::module(int op, Type type) {
     if (is_new)
       if (const Result result = functions_->load_module(&module.handle, image); result != kSuccess)
         module.why_not =
-            driver_.error(fmt::format("it loads kernels by {}", kernels_by(compiler)).c_str(), result).what();
+            driver_.error(loom::format("it loads kernels by {}", kernels_by(compiler)).c_str(), result)
+                .what();
     if (module.handle != nullptr) return module.handle;
     why_not += (why_not.empty() ? "" : " ") + module.why_not;
   }
@@ -369,7 +370,7 @@ void* Gpu::kernel(int kind, std::optional<Op> of, Type type) {
   current.check();
   void* const module = this->module(op, type);
   void* function = nullptr;
-  const std::string name = fmt::format("loom_{}_{}_{}", kKinds[kind], op, static_cast<int>(type));
+  const std::string name = loom::format("loom_{}_{}_{}", kKinds[kind], op, static_cast<int>(type));
   check(functions_->get_function(&function, module, name.c_str()), "a kernel is looked up");
   known.store(function, std::memory_order_release);
   return function;

@@ -1,9 +1,8 @@
 #include "device/cuda/gpu_links.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/format.hpp"
 #include "device/cuda/link_check.hpp"
 #include "device/cuda/opened_memory.hpp"
 
@@ -174,7 +173,7 @@ void GpuLinks::abandon() noexcept {
 void GpuLinks::check_peers() const {
   for (std::size_t rank = 0; rank < attached_.size(); ++rank)
     if (flags_in(attached_[rank]).abandoned.value() != 0)
-      throw Error(ErrorCode::kGivenUp, fmt::format("Rank {} gave up on this communicator.", rank));
+      throw Error(ErrorCode::kGivenUp, loom::format("Rank {} gave up on this communicator.", rank));
 }
 
 void GpuLinks::call_has_begun() noexcept {

@@ -1,9 +1,8 @@
 #include "device/cuda/images.hpp"
 
-#include <fmt/format.h>
-
 #include <string_view>
 
+#include "base/format.hpp"
 #include "device/cuda/image_bytes.hpp"
 
 #ifndef LOOM_IMAGES
@@ -29,8 +28,8 @@ constexpr Image kImages[] = {
 
 const char* kernel_image(Compiler compiler, int op, Type type) {
   const std::string name = compiler == Compiler::kNvcc
-                               ? fmt::format("nvcc_{}", op)
-                               : fmt::format("clang_{}_{}", op, static_cast<int>(type));
+                               ? loom::format("nvcc_{}", op)
+                               : loom::format("clang_{}_{}", op, static_cast<int>(type));
   for (const Image& image : kImages)
     if (image.name == name) return image.at;
   return nullptr;

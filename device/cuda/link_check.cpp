@@ -1,7 +1,5 @@
 #include "device/cuda/link_check.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -9,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/format.hpp"
 #include "device/schedule/divide_up.hpp"
 
 namespace loom::device::cuda {
@@ -113,7 +112,7 @@ void check_links(KernelLinks& links, GpuStream& stream, int rank, const KernelCh
     task.in = task.out = buffer.get();
     links.start(task, kCheckOp, kCheckType, used);
     if (!ends_in_time(links, limit, check_peers))
-      throw Error(ErrorCode::kDevice, fmt::format("They have not ended within {} ms.", limit.count()));
+      throw Error(ErrorCode::kDevice, loom::format("They have not ended within {} ms.", limit.count()));
     gpu.copy(values.data(), buffer.get(), count * sizeof(std::uint64_t));
     if (!std::ranges::equal(values, std::span(right).first(count)))
       throw Error(ErrorCode::kDevice, "A result is wrong.");
@@ -123,7 +122,7 @@ void check_links(KernelLinks& links, GpuStream& stream, int rank, const KernelCh
     try {
       try_out(pattern);
     } catch (const Error& error) {
-      throw Error(error.code(), fmt::format("Kernels try {}: {}", pattern.name, error.what()));
+      throw Error(error.code(), loom::format("Kernels try {}: {}", pattern.name, error.what()));
     }
   }
 }

@@ -1,12 +1,13 @@
 #include "device/cuda/staging.hpp"
 
-#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstdint>
+
+#include "base/format.hpp"
 
 namespace loom::device::cuda {
 namespace {
@@ -154,7 +155,7 @@ std::unique_ptr<StagingBuffer> Staging::staging_buffer(const void* address, std:
   }
   if (result->memory_.empty())
     throw Error(ErrorCode::kOutOfMemory,
-                fmt::format("There is no memory for a device buffer of {} bytes on the host.", used));
+                loom::format("There is no memory for a device buffer of {} bytes on the host.", used));
   if (result->distance_ == 0)
     result->distance_ = static_cast<std::ptrdiff_t>(
         reinterpret_cast<std::uintptr_t>(result->memory_.front().data()) + lead - all.begin);

@@ -1,7 +1,5 @@
 #include "device/cuda/streamed_copies.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>

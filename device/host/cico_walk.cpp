@@ -1,10 +1,9 @@
 #include "device/host/cico_walk.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "device/schedule/divide_up.hpp"
 
 namespace loom::device {
@@ -58,7 +57,7 @@ std::uint64_t Rounds::check(int rank) const {
         CallNote::from_word(flags_[static_cast<std::size_t>(rank)]->left.load(std::memory_order_relaxed));
     if (left != CallNote() && left.collective() == note_.collective())
       throw DifferentCall(rank, left, note_, CallProgress::kMore);
-    throw Error(ErrorCode::kGivenUp, fmt::format("Rank {} gave up on this communicator.", rank));
+    throw Error(ErrorCode::kGivenUp, loom::format("Rank {} gave up on this communicator.", rank));
   }
   return now;
 }

@@ -1,11 +1,10 @@
 #include "device/host/lane_exchange.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 
 namespace loom::device {
 namespace {
@@ -43,7 +42,7 @@ std::size_t LaneSlots::bytes() const noexcept {
 std::uint64_t LaneExchange::value_of(const StepFlag& flag, int rank) {
   const std::uint64_t value = flag.value();
   if (value == StepFlag::kAbandoned) [[unlikely]]
-    throw Error(ErrorCode::kGivenUp, fmt::format("Rank {} gave up on this communicator.", rank));
+    throw Error(ErrorCode::kGivenUp, loom::format("Rank {} gave up on this communicator.", rank));
   return value;
 }
 

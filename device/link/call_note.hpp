@@ -2,11 +2,10 @@
 // same one. In a correct program they always are.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <cstdint>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "device/call.h"
 
 namespace loom::device {
@@ -79,9 +78,9 @@ class DifferentCall : public Error {
   DifferentCall(int peer, const CallNote& its, const CallNote& mine, CallProgress progress)
       : Error(code_of_difference(its, mine),
               differ_in_size(its, mine)
-                  ? fmt::format("Rank {} has {} bytes in a call in which this rank has {}.", peer,
-                                its.bytes(), mine.bytes())
-                  : fmt::format("Rank {} is in another collective call than this rank.", peer)),
+                  ? loom::format("Rank {} has {} bytes in a call in which this rank has {}.", peer,
+                                 its.bytes(), mine.bytes())
+                  : loom::format("Rank {} is in another collective call than this rank.", peer)),
         peer_(peer),
         its_(its),
         mine_(mine),

@@ -1,6 +1,5 @@
 #include "device/link/passed_file.hpp"
 
-#include <fmt/format.h>
 #include <signal.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -19,6 +18,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 
 // Of Linux 5.3 and 5.6; headers and libraries may be older than the kernel.
 #ifndef SYS_pidfd_open
@@ -189,9 +189,9 @@ int take_file(std::int64_t pid, const PassedFile& file) {
   if (const int fd = take_by_socket(file); fd >= 0) return fd;
   throw Error(
       ErrorCode::kUnreachable,
-      fmt::format("File descriptor {} of process {} cannot be used: pidfd_getfd: {}; nor is it handed "
-                  "out by a socket, which works within one network namespace.",
-                  file.fd, pid, why));
+      loom::format("File descriptor {} of process {} cannot be used: pidfd_getfd: {}; nor is it handed "
+                   "out by a socket, which works within one network namespace.",
+                   file.fd, pid, why));
 }
 
 }  // namespace loom::device

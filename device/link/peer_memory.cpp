@@ -1,12 +1,13 @@
 #include "device/link/peer_memory.hpp"
 
-#include <fmt/format.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+
+#include "base/format.hpp"
 
 namespace loom::device {
 namespace {
@@ -16,7 +17,7 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // the kernel copies l
 }  // namespace
 
 ProcessEnded::ProcessEnded(std::int64_t pid)
-    : Error(ErrorCode::kPeerFailed, fmt::format("Process {} has ended.", pid)), pid_(pid) {}
+    : Error(ErrorCode::kPeerFailed, loom::format("Process {} has ended.", pid)), pid_(pid) {}
 
 void read_peer_memory(std::int64_t pid, std::byte* to, const std::byte* from, std::size_t bytes) {
   if (pid == ::getpid()) {  // ranks as threads: ThreadSanitizer sees the accesses
@@ -30,7 +31,7 @@ void read_peer_memory(std::int64_t pid, std::byte* to, const std::byte* from, st
     if (copied < 0 && errno == ESRCH) throw ProcessEnded(pid);
     if (copied <= 0)
       throw system_error(
-          fmt::format("Reading memory of process {} failed (coll_loom_single_copy 0 avoids it)", pid),
+          loom::format("Reading memory of process {} failed (coll_loom_single_copy 0 avoids it)", pid),
           copied < 0 ? errno : EFAULT);
     to += copied;
     from += copied;

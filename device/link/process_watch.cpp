@@ -1,7 +1,6 @@
 #include "device/link/process_watch.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <array>
@@ -11,6 +10,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 
 namespace loom::device {
 namespace {
@@ -22,7 +22,7 @@ struct ProcessStat {
 
 /// nullopt: there is no such process. Throws Error (kSystem) where that cannot be found out.
 std::optional<ProcessStat> read_stat(std::int64_t pid) {
-  const int fd = ::open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(loom::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
     if (errno == ENOENT || errno == ESRCH) return std::nullopt;
     throw system_error("Reading /proc failed", errno);

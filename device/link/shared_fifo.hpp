@@ -1,9 +1,8 @@
 // shared_fifo.hpp -- the links of two ranks of one host: a FIFO in memory that both have mapped.
 #pragma once
 
-#include <fmt/format.h>
-
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "device/link/link.hpp"
 #include "device/link/step_flag.hpp"
 
@@ -42,7 +41,7 @@ class SharedFifoEnd {
   std::uint64_t& note_of(std::uint64_t step) const { return notes_[step % shape_.slot_count]; }
   std::uint64_t checked(std::uint64_t flag) const {
     if (flag == StepFlag::kAbandoned)
-      throw Error(ErrorCode::kGivenUp, fmt::format("Rank {} gave up on this communicator.", peer_));
+      throw Error(ErrorCode::kGivenUp, loom::format("Rank {} gave up on this communicator.", peer_));
     return flag;
   }
 
@@ -88,7 +87,7 @@ class SharedRecvLink final : public RecvLink, SharedFifoEnd {
       if (step_ == seen_) return nullptr;
     }
     if (const std::uint64_t its = note_of(step_); its != note().word()) [[unlikely]]
-      compare(its, fmt::format("Rank {}", peer_));
+      compare(its, loom::format("Rank {}", peer_));
     return slot(step_);
   }
   void release() override { header_->consumed.publish(++step_); }

@@ -1,7 +1,6 @@
 #include "device/link/shared_memory.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "device/link/step_flag.hpp"
 
 namespace loom::device {
@@ -104,7 +104,7 @@ Segment Segment::create(std::size_t bytes) {
   mapping->fd = ::memfd_create("loom", MFD_CLOEXEC);
   if (mapping->fd < 0) throw system_error("memfd_create failed", errno);
   if (const int error = allocate(mapping->fd, mapping->bytes); error != 0)
-    throw system_error(fmt::format("Allocating {} bytes of shared memory failed", mapping->bytes), error);
+    throw system_error(loom::format("Allocating {} bytes of shared memory failed", mapping->bytes), error);
   mapping->base = map(mapping->fd, mapping->bytes);
   if (mapping->base == nullptr) throw system_error("Mapping shared memory failed", errno);
   const std::uint64_t token = random_token();
@@ -119,11 +119,11 @@ Segment Segment::attach(const SegmentHandle& handle) {
   Segment segment;
   if (handle.pid == ::getpid() && (segment.mapping_ = Mapping::registry().find(handle.token))) return segment;
 
-  const std::string path = fmt::format("/proc/{}/fd/{}", handle.pid, handle.fd);
+  const std::string path = loom::format("/proc/{}/fd/{}", handle.pid, handle.fd);
   const auto unreachable = [&](const std::string& why) {
     return Error(
         ErrorCode::kUnreachable,
-        fmt::format("The shared memory of process {} cannot be used: {}: {}.", handle.pid, path, why));
+        loom::format("The shared memory of process {} cannot be used: {}: {}.", handle.pid, path, why));
   };
   auto mapping = std::make_shared<Mapping>();
   mapping->fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);

@@ -1,6 +1,5 @@
 #include "device/link/waiter.hpp"
 
-#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #endif
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 
 namespace loom::device {
 namespace {
@@ -59,7 +59,7 @@ void Waiter::pause_longer() {
     if (policy_.say_waiting) policy_.say_waiting();
   }
   if (is_past(policy_.timeout_s, waited_s, is_excused_))
-    throw Error(ErrorCode::kTimeout, fmt::format("No step forward for {:.1f} s.", waited_s));
+    throw Error(ErrorCode::kTimeout, loom::format("No step forward for {:.1f} s.", waited_s));
   if (now - checked_ < kCheckPeersEvery) return;
   checked_ = now;
   if (policy_.check_peers) policy_.check_peers();

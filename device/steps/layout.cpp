@@ -1,12 +1,11 @@
 #include "device/steps/layout.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "device/schedule/exchange_schedule.hpp"
 #include "device/schedule/tree_schedule.hpp"
 
@@ -26,7 +25,7 @@ void check_ring(const std::vector<int>& ring, int ranks, int channel) {
   std::iota(all.begin(), all.end(), 0);
   if (!ring.empty() && sorted != all)
     throw Error(ErrorCode::kInternal,
-                fmt::format("The ring of channel {} does not pass each of {} ranks once.", channel, ranks));
+                loom::format("The ring of channel {} does not pass each of {} ranks once.", channel, ranks));
 }
 
 int root_above(const std::vector<int>& parents, int rank) {
@@ -46,8 +45,8 @@ void check_tree(const std::vector<int>& parents, int ranks, int channel) {
             std::ranges::count(parents, rank) <= kMostChildren;
   if (!right)
     throw Error(ErrorCode::kInternal,
-                fmt::format("Channel {} has no tree of {} ranks with up to {} children each.", channel, ranks,
-                            kMostChildren));
+                loom::format("Channel {} has no tree of {} ranks with up to {} children each.", channel,
+                             ranks, kMostChildren));
 }
 
 unsigned weight_of(const ChannelShape& shape, LinkKind kind) {

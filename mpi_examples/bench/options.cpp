@@ -1,7 +1,5 @@
 #include "mpi_examples/bench/options.hpp"
 
-#include <fmt/format.h>
-
 #include <mpi-ext.h>  // MPIX_Query_cuda_support
 #include <mpi.h>
 
@@ -10,6 +8,8 @@
 #include <limits>
 #include <sstream>
 #include <stdexcept>
+
+#include "base/format.hpp"
 
 namespace loom::bench {
 namespace {
@@ -44,8 +44,8 @@ std::vector<Kind> named(const std::vector<std::string>& names, const All& all, F
       kinds.push_back(*kind);
     } else {
       std::string known = "all";
-      for (const Kind each : all) known += fmt::format(", {}", mpi::name(each));
-      throw std::invalid_argument(fmt::format("unknown {} '{}'; known are {}", what, name, known));
+      for (const Kind each : all) known += loom::format(", {}", mpi::name(each));
+      throw std::invalid_argument(loom::format("unknown {} '{}'; known are {}", what, name, known));
     }
   }
   return kinds;
@@ -59,27 +59,27 @@ void check(const Options& options, int ranks) {
   const std::string_view collective = options.collective->name;
   require(options.min_bytes >= 1, "--min must be at least 1 byte");
   require(options.min_bytes <= options.max_bytes,
-          fmt::format("--min ({}) is larger than --max ({})", options.min_bytes, options.max_bytes));
-  require(options.factor > 1, fmt::format("--factor must be larger than 1, not {}", options.factor));
+          loom::format("--min ({}) is larger than --max ({})", options.min_bytes, options.max_bytes));
+  require(options.factor > 1, loom::format("--factor must be larger than 1, not {}", options.factor));
   require(options.iterations.value_or(1) >= 1, "--iterations must be at least 1");
   require(options.warmup.value_or(0) >= 0, "--warmup must not be negative");
   require(options.seconds_per_size > 0, "--time must be larger than 0");
   require(options.root >= 0 && options.root < ranks,
-          fmt::format("--root {} is not one of the {} ranks (0 to {})", options.root, ranks, ranks - 1));
+          loom::format("--root {} is not one of the {} ranks (0 to {})", options.root, ranks, ranks - 1));
   require(options.memory == "host" || !options.compare || MPIX_Query_cuda_support() == 1,
           "--compare would hand device buffers to an Open MPI without CUDA");
   require(options.memory != "host" || options.on_host == 0,
           "--on-host is for buffers on devices: see --memory");
   require(!options.in_place || options.collective->has_in_place,
-          fmt::format("{} has no in-place form", collective));
+          loom::format("{} has no in-place form", collective));
   require(!options.ordered_starts || options.form == Form::kPersistent,
           "--ordered-starts is about persistent requests: see --form");
-  require(!options.rotate_root || options.collective->has_root, fmt::format("{} has no root", collective));
+  require(!options.rotate_root || options.collective->has_root, loom::format("{} has no root", collective));
   for (const mpi::Type type : options.types) {
     const std::uint64_t count = options.max_bytes / mpi::size_of(type);
     require(count <= static_cast<std::uint64_t>(std::numeric_limits<int>::max()),
-            fmt::format("--max {} is {} elements of type {}, more than MPI's int count holds",
-                        options.max_bytes, count, mpi::name(type)));
+            loom::format("--max {} is {} elements of type {}, more than MPI's int count holds",
+                         options.max_bytes, count, mpi::name(type)));
   }
   if (!options.collective->reduces) return;
   bool any = false;
@@ -179,7 +179,7 @@ ParsedOptions parse_options(int argc, char** argv, int ranks) {
     app.parse(argc, argv);
     options.collective = find_collective(collective);
     require(options.collective != nullptr,
-            fmt::format("unknown collective '{}'; known are {}", collective, collective_names()));
+            loom::format("unknown collective '{}'; known are {}", collective, collective_names()));
     options.compare = options.compare || !options.peers.empty();
     options.types = named<mpi::Type>(types, mpi::kTypes, mpi::type_named, "type");
     options.ops = named<mpi::Op>(ops, mpi::kOps, mpi::op_named, "operation");
@@ -193,7 +193,7 @@ ParsedOptions parse_options(int argc, char** argv, int ranks) {
     const int code = app.exit(error, out, out);
     return {std::nullopt, out.str(), code == 0 ? 0 : 2};
   } catch (const std::invalid_argument& error) {
-    return {std::nullopt, fmt::format("loom_bench: {}\nTry --help.\n", error.what()), 2};
+    return {std::nullopt, loom::format("loom_bench: {}\nTry --help.\n", error.what()), 2};
   }
   return {options, {}, 0};
 }

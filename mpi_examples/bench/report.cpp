@@ -1,9 +1,9 @@
 #include "mpi_examples/bench/report.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
+
+#include "base/format.hpp"
 
 namespace loom::bench {
 namespace {
@@ -60,45 +60,45 @@ Environment gather_environment(MPI_Comm control, mpi::ToolInterface& tool) {
 
 void Report::begin() {
   const std::string library = environment_.mpi_library.substr(0, environment_.mpi_library.find(','));
-  fmt::print(text_, "# loom_bench {}{}{}{}, {} ranks on {} host(s):", options_.collective->name,
-             options_.form == Form::kBlocking ? ""
-             : options_.ordered_starts        ? ", persistent, with ordered starts"
-                                              : ", persistent",
-             options_.in_place ? " in place" : "",
-             options_.memory == "host" ? ""
-             : options_.on_host == 0
-                 ? " in " + options_.memory + " memory"
-                 : fmt::format(" in {} memory, of {} ranks on the host", options_.memory, options_.on_host),
-             environment_.ranks, environment_.hosts.size());
-  for (const auto& [host, ranks] : environment_.hosts) fmt::print(text_, " {} x {}", host, ranks);
-  fmt::print(text_, "\n# {}; loom is {}\n# component path: {}\n", library, loom_state(environment_),
-             environment_.component_path);
+  loom::print(text_, "# loom_bench {}{}{}{}, {} ranks on {} host(s):", options_.collective->name,
+              options_.form == Form::kBlocking ? ""
+              : options_.ordered_starts        ? ", persistent, with ordered starts"
+                                               : ", persistent",
+              options_.in_place ? " in place" : "",
+              options_.memory == "host" ? ""
+              : options_.on_host == 0
+                  ? " in " + options_.memory + " memory"
+                  : loom::format(" in {} memory, of {} ranks on the host", options_.memory, options_.on_host),
+              environment_.ranks, environment_.hosts.size());
+  for (const auto& [host, ranks] : environment_.hosts) loom::print(text_, " {} x {}", host, ranks);
+  loom::print(text_, "\n# {}; loom is {}\n# component path: {}\n", library, loom_state(environment_),
+              environment_.component_path);
   if (options_.compare && !environment_.loom_active()) {
-    fmt::print(text_, "# so both sides of the comparison measure the same component\n");
+    loom::print(text_, "# so both sides of the comparison measure the same component\n");
   }
-  fmt::print(text_, "# latency in us: one call, {} over ranks; bandwidths in GB/s from the median\n",
-             options_.across_ranks == AcrossRanks::kMax ? "maximum" : "average");
+  loom::print(text_, "# latency in us: one call, {} over ranks; bandwidths in GB/s from the median\n",
+              options_.across_ranks == AcrossRanks::kMax ? "maximum" : "average");
   if (options_.floor)
-    fmt::print(
+    loom::print(
         text_,
         "# floor: the least that the machine itself needs, by turns: a cache line's way; or, from 1 MiB, "
         "each rank reducing its share where the operands lie and copying the others'\n");
   if (!options_.peers.empty()) {
-    fmt::print(text_, "#{:>11} {:>11} {:>7} {:>5}   p50: {:>9}", "size", "count", "type", "op",
-               environment_.loom_active() ? "loom" : "as is");
-    for (const std::string& peer : options_.peers) fmt::print(text_, " {:>9}", peer);
-    fmt::print(text_, " {:>9} {:>6}\n", "best/loom", "wrong");
+    loom::print(text_, "#{:>11} {:>11} {:>7} {:>5}   p50: {:>9}", "size", "count", "type", "op",
+                environment_.loom_active() ? "loom" : "as is");
+    for (const std::string& peer : options_.peers) loom::print(text_, " {:>9}", peer);
+    loom::print(text_, " {:>9} {:>6}\n", "best/loom", "wrong");
   } else if (options_.compare) {
-    fmt::print(text_, "#{:>41} {:^43} {:^43} {:>7}\n#", "", environment_.loom_active() ? "loom" : "as is",
-               "fallback", "fallback/");
-    fmt::print(text_, "{:>11} {:>11} {:>7} {:>5} ", "size", "count", "type", "op");
+    loom::print(text_, "#{:>41} {:^43} {:^43} {:>7}\n#", "", environment_.loom_active() ? "loom" : "as is",
+                "fallback", "fallback/");
+    loom::print(text_, "{:>11} {:>11} {:>7} {:>5} ", "size", "count", "type", "op");
     for (int side = 0; side < 2; ++side) {
-      fmt::print(text_, "  {:>9} {:>9} {:>9} {:>7} {:>6}", "min", "p50", "max", "busbw", "wrong");
+      loom::print(text_, "  {:>9} {:>9} {:>9} {:>7} {:>6}", "min", "p50", "max", "busbw", "wrong");
     }
-    fmt::print(text_, " {:>7}\n", "loom");
+    loom::print(text_, " {:>7}\n", "loom");
   } else {
-    fmt::print(text_, "#{:>11} {:>11} {:>7} {:>5} {:>10} {:>10} {:>10} {:>10} {:>8} {:>8} {:>7}\n", "size",
-               "count", "type", "op", "min", "avg", "p50", "max", "algbw", "busbw", "wrong");
+    loom::print(text_, "#{:>11} {:>11} {:>7} {:>5} {:>10} {:>10} {:>10} {:>10} {:>8} {:>8} {:>7}\n", "size",
+                "count", "type", "op", "min", "avg", "p50", "max", "algbw", "busbw", "wrong");
   }
   std::fflush(text_);
 }
@@ -116,20 +116,20 @@ void Report::add(const Case& one, const Measured& measured) {
                       {"iterations", measured.iterations},
                       {"calls_per_iteration", measured.calls_per_iteration}};
 
-  fmt::print(text_, " {:>11} {:>11} {:>7} {:>5} ", one.bytes(), one.count, mpi::name(one.type), op);
+  loom::print(text_, " {:>11} {:>11} {:>7} {:>5} ", one.bytes(), one.count, mpi::name(one.type), op);
   carried_.resize(measured.timings.size());
   for (std::size_t which = 0; which < measured.timings.size(); ++which) {
     const Timing& timing = measured.timings[which];
     const double algbw = gigabytes_per_second(one, timing.p50_us);
     const double busbw = algbw * options_.collective->busbw_factor(one.ranks);
     if (!options_.peers.empty()) {
-      fmt::print(text_, "{} {:>9.3f}", which == 0 ? "      " : "", timing.p50_us);
+      loom::print(text_, "{} {:>9.3f}", which == 0 ? "      " : "", timing.p50_us);
     } else if (options_.compare) {
-      fmt::print(text_, "  {:>9.2f} {:>9.2f} {:>9.2f} {:>7.2f} {:>6}", timing.min_us, timing.p50_us,
-                 timing.max_us, busbw, wrong_of(timing));
+      loom::print(text_, "  {:>9.2f} {:>9.2f} {:>9.2f} {:>7.2f} {:>6}", timing.min_us, timing.p50_us,
+                  timing.max_us, busbw, wrong_of(timing));
     } else {
-      fmt::print(text_, "{:>10.2f} {:>10.2f} {:>10.2f} {:>10.2f} {:>8.2f} {:>8.2f} {:>7}", timing.min_us,
-                 timing.avg_us, timing.p50_us, timing.max_us, algbw, busbw, wrong_of(timing));
+      loom::print(text_, "{:>10.2f} {:>10.2f} {:>10.2f} {:>10.2f} {:>8.2f} {:>8.2f} {:>7}", timing.min_us,
+                  timing.avg_us, timing.p50_us, timing.max_us, algbw, busbw, wrong_of(timing));
     }
     ordered_json side = {{"min_us", timing.min_us}, {"avg_us", timing.avg_us}, {"p50_us", timing.p50_us},
                          {"max_us", timing.max_us}, {"algbw", algbw},          {"busbw", busbw},
@@ -149,20 +149,20 @@ void Report::add(const Case& one, const Measured& measured) {
     carried.at_most += timing.carried_at_most.value_or(0);
   }
   if (options_.compare) {
-    fmt::print(text_, " {:>{}.2f}", ratio_p50(measured), options_.peers.empty() ? 7 : 9);
+    loom::print(text_, " {:>{}.2f}", ratio_p50(measured), options_.peers.empty() ? 7 : 9);
     if (!options_.peers.empty()) {
       std::uint64_t wrong = 0;
       for (const Timing& timing : measured.timings) wrong += timing.wrong;
-      fmt::print(text_, " {:>6}", options_.check ? std::to_string(wrong) : "-");
+      loom::print(text_, " {:>6}", options_.check ? std::to_string(wrong) : "-");
     }
     row["ratio_p50"] = ratio_p50(measured);
   }
   if (measured.floor_us > 0) {
-    fmt::print(text_, "  floor {:.3f}, {:.0f} %", measured.floor_us,
-               100 * measured.floor_us / measured.timings[0].p50_us);
+    loom::print(text_, "  floor {:.3f}, {:.0f} %", measured.floor_us,
+                100 * measured.floor_us / measured.timings[0].p50_us);
     row["floor_us"] = measured.floor_us;
   }
-  fmt::print(text_, "\n");
+  loom::print(text_, "\n");
   std::fflush(text_);
   rows_.push_back(std::move(row));
 }
@@ -173,21 +173,21 @@ void Report::end() {
     print_carried(options_.peers.empty() ? " on the fallback component's communicator"
                                          : " beside " + options_.peers[other - 1],
                   carried_[other]);
-  if (wrong_ > 0) fmt::print(text_, "# WRONG RESULTS: {} elements\n", wrong_);
+  if (wrong_ > 0) loom::print(text_, "# WRONG RESULTS: {} elements\n", wrong_);
 }
 
 void Report::print_carried(const std::string& whose, const Carried& carried) const {
   if (!environment_.loom_active()) {
-    fmt::print(text_, "# carried by loom{}: 0 of {} calls, loom is {}\n", whose, carried.calls,
-               loom_state(environment_));
+    loom::print(text_, "# carried by loom{}: 0 of {} calls, loom is {}\n", whose, carried.calls,
+                loom_state(environment_));
   } else if (!carried.known) {
-    fmt::print(text_, "# carried by loom{}: unknown, there is no counter for {}\n", whose,
-               options_.collective->name);
+    loom::print(text_, "# carried by loom{}: unknown, there is no counter for {}\n", whose,
+                options_.collective->name);
   } else if (carried.at_least == carried.at_most) {
-    fmt::print(text_, "# carried by loom{}: {} of {} calls\n", whose, carried.at_least, carried.calls);
+    loom::print(text_, "# carried by loom{}: {} of {} calls\n", whose, carried.at_least, carried.calls);
   } else {
-    fmt::print(text_, "# carried by loom{}: {} of {} calls on one rank, {} on another\n", whose,
-               carried.at_least, carried.calls, carried.at_most);
+    loom::print(text_, "# carried by loom{}: {} of {} calls on one rank, {} on another\n", whose,
+                carried.at_least, carried.calls, carried.at_most);
   }
 }
 

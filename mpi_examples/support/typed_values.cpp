@@ -1,10 +1,10 @@
 #include "mpi_examples/support/typed_values.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
+
+#include "base/format.hpp"
 
 namespace loom::mpi {
 namespace {
@@ -30,14 +30,17 @@ template <class T>
 T any_value(std::uint64_t random) {
   if constexpr (std::is_floating_point_v<T>)
     return static_cast<T>(static_cast<std::int64_t>(random >> 43) - (1 << 20));
-  else return static_cast<T>(random);
+  else
+    return static_cast<T>(random);
 }
 
 /// The largest result that an exact sum may have.
 template <class T>
 constexpr std::uint64_t sum_limit() {
-  if constexpr (std::is_floating_point_v<T>) return std::uint64_t{1} << std::numeric_limits<T>::digits;
-  else return static_cast<std::uint64_t>(std::numeric_limits<T>::max());
+  if constexpr (std::is_floating_point_v<T>)
+    return std::uint64_t{1} << std::numeric_limits<T>::digits;
+  else
+    return static_cast<std::uint64_t>(std::numeric_limits<T>::max());
 }
 
 template <class T>
@@ -72,16 +75,25 @@ T operand_value(Op op, Range range, std::uint64_t index, int rank, int ranks) {
   const T truth = ranks == 1 ? T{1} : static_cast<T>(1 + (random >> 32) % 100);
   const std::uint64_t sparse_bits = random & mix(random) & mix(random + 1);  // one bit in eight
   switch (op) {
-    case Op::kSum: return wrapping ? any_value<T>(random) : exact_addend<T>(random, index, rank, ranks);
-    case Op::kProd: return wrapping ? any_value<T>(random | 1) : exact_factor<T>(index, rank, ranks);
+    case Op::kSum:
+      return wrapping ? any_value<T>(random) : exact_addend<T>(random, index, rank, ranks);
+    case Op::kProd:
+      return wrapping ? any_value<T>(random | 1) : exact_factor<T>(index, rank, ranks);
     case Op::kMin:
-    case Op::kMax: return any_value<T>(random);
-    case Op::kLand: return rare ? T{0} : truth;
-    case Op::kLor: return rare ? truth : T{0};
-    case Op::kLxor: return random % 2 == 0 ? truth : T{0};
-    case Op::kBand: return static_cast<T>(~sparse_bits);
-    case Op::kBor: return static_cast<T>(sparse_bits);
-    case Op::kBxor: return any_value<T>(random);
+    case Op::kMax:
+      return any_value<T>(random);
+    case Op::kLand:
+      return rare ? T{0} : truth;
+    case Op::kLor:
+      return rare ? truth : T{0};
+    case Op::kLxor:
+      return random % 2 == 0 ? truth : T{0};
+    case Op::kBand:
+      return static_cast<T>(~sparse_bits);
+    case Op::kBor:
+      return static_cast<T>(sparse_bits);
+    case Op::kBxor:
+      return any_value<T>(random);
   }
   return T{};
 }
@@ -92,24 +104,38 @@ T combine(Op op, T a, T b) {
     const auto x = static_cast<std::uint64_t>(a);  // unsigned: overflow wraps
     const auto y = static_cast<std::uint64_t>(b);
     switch (op) {
-      case Op::kSum: return static_cast<T>(x + y);
-      case Op::kProd: return static_cast<T>(x * y);
-      case Op::kLand: return static_cast<T>(a != 0 && b != 0);
-      case Op::kLor: return static_cast<T>(a != 0 || b != 0);
-      case Op::kLxor: return static_cast<T>((a != 0) != (b != 0));
-      case Op::kBand: return static_cast<T>(x & y);
-      case Op::kBor: return static_cast<T>(x | y);
-      case Op::kBxor: return static_cast<T>(x ^ y);
-      case Op::kMin: return std::min(a, b);
-      case Op::kMax: return std::max(a, b);
+      case Op::kSum:
+        return static_cast<T>(x + y);
+      case Op::kProd:
+        return static_cast<T>(x * y);
+      case Op::kLand:
+        return static_cast<T>(a != 0 && b != 0);
+      case Op::kLor:
+        return static_cast<T>(a != 0 || b != 0);
+      case Op::kLxor:
+        return static_cast<T>((a != 0) != (b != 0));
+      case Op::kBand:
+        return static_cast<T>(x & y);
+      case Op::kBor:
+        return static_cast<T>(x | y);
+      case Op::kBxor:
+        return static_cast<T>(x ^ y);
+      case Op::kMin:
+        return std::min(a, b);
+      case Op::kMax:
+        return std::max(a, b);
     }
     return T{};
   } else {
     switch (op) {
-      case Op::kSum: return a + b;
-      case Op::kProd: return a * b;
-      case Op::kMin: return std::min(a, b);
-      default: return std::max(a, b);
+      case Op::kSum:
+        return a + b;
+      case Op::kProd:
+        return a * b;
+      case Op::kMin:
+        return std::min(a, b);
+      default:
+        return std::max(a, b);
     }
   }
 }
@@ -221,7 +247,7 @@ std::string Tile::first_wrong(const void* buffer, std::size_t count, std::uint64
     const std::byte* got = static_cast<const std::byte*>(buffer) + i * elem_bytes_;
     const std::byte* expected = bytes_.data() + (i + shift) % kPeriod * elem_bytes_;
     if (std::memcmp(got, expected, elem_bytes_) == 0) continue;
-    return fmt::format("element {} is {}, expected {}", i, show(got), show(expected));
+    return loom::format("element {} is {}, expected {}", i, show(got), show(expected));
   }
   return {};
 }
@@ -230,7 +256,7 @@ std::string Tile::show(const std::byte* element) const {
   return with_type(type_, [&]<class T>(std::type_identity<T>) {
     T value;
     std::memcpy(&value, element, sizeof value);
-    return fmt::format("{}", value);
+    return loom::format("{}", value);
   });
 }
 

@@ -1,6 +1,5 @@
 // The pictures of channels as their readers see them: by what stands in the SVG, which the canvas writes one
 // element in a line.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <sstream>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "job_cases.hpp"
 #include "tools/connect_views.hpp"
 #include "tools/search_views.hpp"
@@ -90,7 +90,7 @@ bool crosses(const At& from, const At& to, const Text& text) {
 
 OfflineJob job_of_files(std::vector<MachineFile> machines, const std::string& placement = "block") {
   JobRequest request;
-  for (MachineFile& machine : machines) machine.path = fmt::format("{}/{}", LOOM_TEST_DATA, machine.path);
+  for (MachineFile& machine : machines) machine.path = loom::format("{}/{}", LOOM_TEST_DATA, machine.path);
   request.machines = std::move(machines);
   request.placement = placement;
   return build_job(request);
@@ -110,20 +110,20 @@ OfflineJob job_of_large_nodes() {
     std::iota(order.begin(), order.end(), rank);
     nodes.push_back(order);
     rank += size;
-    offline.kind_names.push_back(fmt::format("{}.xml", size));
+    offline.kind_names.push_back(loom::format("{}.xml", size));
   }
   offline.job = connect::job_of(nodes, summaries);
   return offline;
 }
 
 void expect_clear(const OfflineJob& offline, int channel) {
-  SCOPED_TRACE(fmt::format("{}, channel {}", offline.kind_names.front(), channel));
+  SCOPED_TRACE(loom::format("{}, channel {}", offline.kind_names.front(), channel));
   const std::string text = channel_svg(offline, channel);
   const Svg svg = parsed(text);
   const auto ranks = static_cast<std::size_t>(offline.job.ranks());
   const std::size_t rings = channel < offline.job.agreed(connect::Family::kRing).channels ? 1 : 0;
   for (std::size_t rank = 0; rank < ranks; ++rank)
-    EXPECT_THAT(text, ::testing::HasSubstr(fmt::format(">{}<", rank)));
+    EXPECT_THAT(text, ::testing::HasSubstr(loom::format(">{}<", rank)));
   EXPECT_EQ(svg.dots.size(), (rings + 2) * ranks);
   EXPECT_EQ(svg.ways.size(), rings * ranks + 2 * (ranks - 1));
   EXPECT_EQ(svg.heads, svg.ways.size());
@@ -169,7 +169,7 @@ TEST(JobPicture, NeedsNotMuchMoreRoomThanItsRanks) {
 }
 
 void expect_readable(const std::string& file, int nodes) {
-  SCOPED_TRACE(fmt::format("{}, {} nodes", file, nodes));
+  SCOPED_TRACE(loom::format("{}, {} nodes", file, nodes));
   const topo::System system = topo::read_system(file, topo::Model::kNccl).system;
   const search::PathTables tables(system);
   search::Request request;

@@ -1,7 +1,7 @@
 // The checks see what is wrong: views are spoilt, and they have to say so.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "base/format.hpp"
 #include "job_cases.hpp"
 
 namespace loom::connect {
@@ -268,7 +268,7 @@ TEST(Checks, SeeImpossibleNumbersOfChildren) {
       view.trees[0].child_count = count;
       return view;
     };
-    EXPECT_THAT(violations(job, wires), Contains(HasSubstr(fmt::format("has {} children", count))));
+    EXPECT_THAT(violations(job, wires), Contains(HasSubstr(loom::format("has {} children", count))));
   }
 }
 

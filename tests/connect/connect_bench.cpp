@@ -4,7 +4,6 @@
 //   nodes in turn
 // Exit code 1: a job of equal nodes took more bytes or memory than kTargets allow. Times are only shown, they
 // depend on the machine.
-#include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include <random>
 #include <string>
 
+#include "base/format.hpp"
 #include "connect/exchange.hpp"
 #include "connect/view.hpp"
 
@@ -101,14 +101,14 @@ bool measure(int ranks, int kinds) {
   if (sum != static_cast<long>(ranks) * (ranks - 1) / 2 || view.rings.size() != kChannels) std::abort();
   const double exchanged = static_cast<double>(words.size() * 8 + slices.size());
   const double peak_mb = static_cast<double>(status_kb("VmHWM") - before_kb) / 1024;
-  fmt::print("{:>9} {:>7} {:>6} {:>9.2f} {:>9.1f} {:>12.0f} {:>10.2f} {:>12.2f}\n", ranks, nodes, kinds, ms,
-             peak_mb, exchanged, exchanged / ranks, order_ms);
+  loom::print("{:>9} {:>7} {:>6} {:>9.2f} {:>9.1f} {:>12.0f} {:>10.2f} {:>12.2f}\n", ranks, nodes, kinds, ms,
+              peak_mb, exchanged, exchanged / ranks, order_ms);
   if (kinds > 1) return true;
   for (const Target& target : kTargets) {
     if (ranks > target.ranks) continue;
     if (exchanged < target.exchanged_bytes && peak_mb < target.peak_mb) return true;
-    fmt::print(stderr, "{} ranks may take {} bytes and {} MB.\n", ranks, target.exchanged_bytes,
-               target.peak_mb);
+    loom::print(stderr, "{} ranks may take {} bytes and {} MB.\n", ranks, target.exchanged_bytes,
+                target.peak_mb);
     return false;
   }
   return true;
@@ -132,8 +132,8 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const auto job = job_of_text(argv[i]);
     if (!job) {
-      fmt::print(stderr, "connect_bench: \"{}\" is not RANKS or RANKS,KINDS with {} ranks or more.\n",
-                 argv[i], kRanksPerNode);
+      loom::print(stderr, "connect_bench: \"{}\" is not RANKS or RANKS,KINDS with {} ranks or more.\n",
+                  argv[i], kRanksPerNode);
       return 2;
     }
     jobs.push_back(*job);
@@ -141,8 +141,8 @@ int main(int argc, char** argv) {
   if (jobs.empty())
     jobs = {{8, 1},       {64, 1},        {1000, 1},    {10'000, 1},
             {100'000, 1}, {1'000'000, 1}, {100'000, 4}, {100'000, 12'500}};
-  fmt::print("{:>9} {:>7} {:>6} {:>9} {:>9} {:>12} {:>10} {:>12}\n", "ranks", "nodes", "kinds", "ms",
-             "MB peak", "bytes", "bytes/rank", "ms one order");
+  loom::print("{:>9} {:>7} {:>6} {:>9} {:>9} {:>12} {:>10} {:>12}\n", "ranks", "nodes", "kinds", "ms",
+              "MB peak", "bytes", "bytes/rank", "ms one order");
   std::fflush(stdout);
   int failed = 0;
   for (const auto& [ranks, kinds] : jobs) {

@@ -1,6 +1,5 @@
 #include "connect/gpu_channels.hpp"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>

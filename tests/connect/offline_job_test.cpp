@@ -1,6 +1,5 @@
 #include "tools/offline_job.hpp"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -8,6 +7,7 @@
 #include <functional>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "job_cases.hpp"
 #include "tools/connect_views.hpp"
 #include "topo/hwloc_xml.hpp"
@@ -21,7 +21,7 @@ using namespace connect;
 OfflineJob job_with(std::vector<MachineFile> machines, const std::string& placement = "block",
                     int ranks = 0) {
   for (MachineFile& machine : machines) {
-    machine.path = fmt::format("{}/{}", LOOM_TEST_DATA, machine.path);
+    machine.path = loom::format("{}/{}", LOOM_TEST_DATA, machine.path);
     machine.ranks = ranks;
   }
   JobRequest request;
@@ -66,7 +66,7 @@ TEST(OfflineJob, KnowsTheMachineOfEveryKind) {
 TEST(OfflineJob, CarriesNoLessWithALooserLimit) {
   JobRequest request;
   for (const auto& [name, count] : {std::pair("dgxa100.xml", 3), {"dgx1v.xml", 2}, {"gh200.xml", 3}})
-    request.machines.push_back({fmt::format("{}/{}", LOOM_TEST_DATA, name), count});
+    request.machines.push_back({loom::format("{}/{}", LOOM_TEST_DATA, name), count});
   for (const int limit : {4, 5, 8, 12, 16, 32}) {
     request.plans.max_channels = request.channels.max_channels = limit;
     const Job job = build_job(request).job;
@@ -116,7 +116,7 @@ TEST(OfflineJob, KeepsFilesApart) {
 
 OfflineJob alone(const char* name, const std::function<void(JobRequest&)>& change = {}) {
   JobRequest request;
-  request.machines = {{fmt::format("{}/{}", LOOM_TEST_DATA, name), 1}};
+  request.machines = {{loom::format("{}/{}", LOOM_TEST_DATA, name), 1}};
   if (change) change(request);
   return build_job(request);
 }

@@ -25,7 +25,7 @@ void add_big_count_checks(Suite& suite) {
                                                 {Type::kInt8, (1UL << 31) - 1},
                                                 {Type::kInt8, (1UL << 31) + 5}};
   for (const auto& [type, count] : cases) {
-    suite.add(fmt::format("Allreduce carries {} elements of {}", count, mpi::name(type)),
+    suite.add(loom::format("Allreduce carries {} elements of {}", count, mpi::name(type)),
               [type = type, count = count](Check& check) { big(check, type, count); });
   }
 }

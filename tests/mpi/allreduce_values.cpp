@@ -165,14 +165,14 @@ void add_value_checks(Suite& suite) {
     for (const Op op : mpi::kOps) {
       if (!mpi::defined(op, type)) continue;
       suite.add(
-          fmt::format("Allreduce gives the exact {} of {} for every count", mpi::name(op), mpi::name(type)),
+          loom::format("Allreduce gives the exact {} of {} for every count", mpi::name(op), mpi::name(type)),
           [=](Check& check) { exact_for_every_count(check, type, op); });
     }
   }
   for (const Type type : mpi::kTypes) {
     if (type == Type::kFloat || type == Type::kDouble) continue;
     for (const Op op : {Op::kSum, Op::kProd}) {
-      suite.add(fmt::format("Allreduce wraps a {} of {} that overflows", mpi::name(op), mpi::name(type)),
+      suite.add(loom::format("Allreduce wraps a {} of {} that overflows", mpi::name(op), mpi::name(type)),
                 [=](Check& check) { integers_wrap(check, type, op); });
     }
   }

@@ -76,7 +76,7 @@ int Suite::run(const Settings& settings) {
     body(check);
     judge_carrier(check, counter("coll_loom_calls") - carried, counter("coll_loom_fallbacks") - fallbacks);
 
-    for (const std::string& failure : check.failures_) fmt::print(stderr, "  rank {}: {}\n", rank, failure);
+    for (const std::string& failure : check.failures_) loom::print(stderr, "  rank {}: {}\n", rank, failure);
     std::uint64_t failures = check.failure_count_;
     MPI_Allreduce(MPI_IN_PLACE, &failures, 1, MPI_UINT64_T, MPI_SUM, control);
     if (failures > 0)
@@ -87,15 +87,15 @@ int Suite::run(const Settings& settings) {
       ++passed;
     if (rank != 0) continue;
     if (failures > 0)
-      fmt::print("FAILED  {} ({} failures on all ranks)\n", sentence, failures);
+      loom::print("FAILED  {} ({} failures on all ranks)\n", sentence, failures);
     else if (!check.skipped_.empty())
-      fmt::print("skipped {}: {}\n", sentence, check.skipped_);
+      loom::print("skipped {}: {}\n", sentence, check.skipped_);
     else
-      fmt::print("ok      {}\n", sentence);
+      loom::print("ok      {}\n", sentence);
     std::fflush(stdout);
   }
   MPI_Comm_free(&control);
-  if (rank == 0) fmt::print("{} passed, {} failed, {} skipped\n", passed, failed, skipped);
+  if (rank == 0) loom::print("{} passed, {} failed, {} skipped\n", passed, failed, skipped);
   return failed == 0 && passed + skipped > 0 ? 0 : 1;
 }
 
@@ -126,10 +126,10 @@ void Reduction::run(Check& check, std::size_t count, Variation how) const {
                               mpi::mpi_type(type_), mpi::mpi_op(op_), group_.comm);
 
   const auto call = [&] {
-    return fmt::format("{} of {} x {}{}{}, rank {} of {}", mpi::name(op_), count, mpi::name(type_),
-                       how.in_place ? " in place" : "",
-                       how.misalignment > 0 ? fmt::format(" misaligned by {}", how.misalignment) : "",
-                       group_.rank, group_.ranks);
+    return loom::format("{} of {} x {}{}{}, rank {} of {}", mpi::name(op_), count, mpi::name(type_),
+                        how.in_place ? " in place" : "",
+                        how.misalignment > 0 ? loom::format(" misaligned by {}", how.misalignment) : "",
+                        group_.rank, group_.ranks);
   };
   if (!check.expect(error == MPI_SUCCESS, "{}: MPI error {}", call(), error)) return;
   const std::size_t wrong = result_.count_wrong(recv.data(), count, how.shift);

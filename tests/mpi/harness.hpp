@@ -2,7 +2,6 @@
 // GoogleTest knows nothing of ranks: it would let one rank leave a check that the others still wait in.
 #pragma once
 
-#include <fmt/format.h>
 #include <mpi.h>
 
 #include <cstddef>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/format.hpp"
 #include "mpi_examples/support/loom_pvars.hpp"
 #include "mpi_examples/support/typed_values.hpp"
 
@@ -54,8 +54,8 @@ class Check {
   const Group world{MPI_COMM_WORLD};
 
   template <class... Args>
-  bool expect(bool condition, fmt::format_string<Args...> otherwise, Args&&... args) {
-    if (!condition) add_failure(fmt::format(otherwise, std::forward<Args>(args)...));
+  bool expect(bool condition, FormatString<Args...> otherwise, Args&&... args) {
+    if (!condition) add_failure(loom::format(otherwise, std::forward<Args>(args)...));
     return condition;
   }
   /// Called on all ranks or on none.

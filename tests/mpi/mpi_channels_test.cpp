@@ -8,7 +8,6 @@
 // from each GPU. Rank 0 prints a row of a table, which --heading prints the head of. Exit code 1: a channel
 // carries another share than its own by more than 2 %, or a link is busy for longer than the search allows.
 // VIRTUAL_GPU_STATE has to be set.
-#include <fmt/format.h>
 #include <mpi.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/format.hpp"
 #include "connect/gpu_channels.hpp"
 #include "mpi_examples/support/loom_pvars.hpp"
 #include "tests/mpi/device_ints.hpp"
@@ -166,14 +166,14 @@ int main(int argc, char** argv) {
       const double at_bound = 2.0 * (ranks - 1) / ranks * bytes / channels.ring.bound_gbps / 1000,
                    off = deviation(counters.machine(), ids, channels, sent, bytes),
                    ratio = slowest->second.us / at_bound;
-      fmt::print(
+      loom::print(
           "| {} | {} | {} | {} | {:.1f} | {:.1f} | {:.2f} | {} to {} | {:.2f} | {:.1f} | {:.1f} | {:.2f} |\n",
           argc > 2 ? argv[2] : "", ranks, is_zero_copy ? "zero_copy" : "kernel", channels.rings.size(),
           channels.ring.gbps, channels.ring.bound_gbps, 100 * off, link.from, link.to,
           slowest->second.bytes / 1e6, slowest->second.us, at_bound, ratio);
       right = off <= kMostDeviation && ratio <= kMostOverBound;
       if (!right)
-        fmt::print(stderr, "more than {} off, or over the bound by {}\n", kMostDeviation, kMostOverBound);
+        loom::print(stderr, "more than {} off, or over the bound by {}\n", kMostDeviation, kMostOverBound);
     }
   }
   MPI_Finalize();

@@ -2,7 +2,6 @@
 // paths without the search.
 #pragma once
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/format.hpp"
 #include "topo/paths.hpp"
 #include "topo/system.hpp"
 
@@ -53,8 +53,8 @@ class ChargedMachine {
       const bool leaves = is_port(hop.from) || is_port(hop.to);
       const double gbps = hop.share * (leaves ? beyond : inside);
       if (!found.exists) {
-        taken[fmt::format("a way from {} to {}", topo::label(system_, hop.from),
-                          topo::label(system_, hop.to))] += gbps;
+        taken[loom::format("a way from {} to {}", topo::label(system_, hop.from),
+                           topo::label(system_, hop.to))] += gbps;
         continue;
       }
       for (const auto* links : {&found.links, &found.back})
@@ -73,7 +73,7 @@ class ChargedMachine {
       const auto found = there.find(name);
       const double has = found == there.end() ? 0 : found->second;
       if (found == there.end() || gbps > has * (1 + 1e-5) + 1e-3)
-        return fmt::format("{}: {:g} GB/s of {:g}", name, gbps, has);
+        return loom::format("{}: {:g} GB/s of {:g}", name, gbps, has);
     }
     return "";
   }
@@ -149,14 +149,14 @@ class ChargedMachine {
   }
 
   std::string label_of(const topo::Link& link) const {
-    return fmt::format("{} -> {} ({})", topo::label(system_, link.from), topo::label(system_, link.to),
-                       topo::name_of(link.type));
+    return loom::format("{} -> {} ({})", topo::label(system_, link.from), topo::label(system_, link.to),
+                        topo::name_of(link.type));
   }
   std::string gives(topo::NodeId gpu) const {
-    return fmt::format("memory of {} -> GPU", topo::label(system_, gpu));
+    return loom::format("memory of {} -> GPU", topo::label(system_, gpu));
   }
   std::string takes(topo::NodeId gpu) const {
-    return fmt::format("{} -> its memory", topo::label(system_, gpu));
+    return loom::format("{} -> its memory", topo::label(system_, gpu));
   }
 
   bool is_gpu(topo::NodeId id) const { return system_.node(id).kind() == topo::NodeKind::kGpu; }

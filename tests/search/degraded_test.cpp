@@ -1,9 +1,8 @@
 // degraded_test.cpp -- real machines of which one GPU, one NIC or one link is missing: there are still
 // channels.
-#include <fmt/format.h>
-
 #include <cstdlib>
 
+#include "base/format.hpp"
 #include "search/path_tables.hpp"
 #include "search_cases.hpp"
 
@@ -71,7 +70,7 @@ class DegradedMachine : public ::testing::TestWithParam<std::filesystem::path> {
     const PathTables tables(system);
     for (const auto& [pattern, count] :
          {std::pair(Pattern::kRing, 1), {Pattern::kRing, 2}, {Pattern::kBalancedTree, 2}}) {
-      SCOPED_TRACE(fmt::format("{}, {} nodes", name_of(pattern), count));
+      SCOPED_TRACE(loom::format("{}, {} nodes", name_of(pattern), count));
       Request request;
       request.pattern = pattern;
       request.nodes = count;
@@ -98,15 +97,15 @@ TEST_P(DegradedMachine, StillHasChannels) {
   }
   const std::size_t most = gpus.size() > 32 ? 2 : 8;
   for (const std::size_t gpu : sample(gpus, most)) {
-    SCOPED_TRACE(fmt::format("without node {}, a GPU", gpu));
+    SCOPED_TRACE(loom::format("without node {}, a GPU", gpu));
     expect_channels(without(nodes, gpu), system);
   }
   for (const std::size_t nic : sample(nics, most)) {
-    SCOPED_TRACE(fmt::format("without node {}, a NIC", nic));
+    SCOPED_TRACE(loom::format("without node {}, a NIC", nic));
     expect_channels(without(nodes, nic), system);
   }
   for (const auto& [gpu, row] : sample(links, 2 * most)) {
-    SCOPED_TRACE(fmt::format("without NVLinks {} of node {}", row, gpu));
+    SCOPED_TRACE(loom::format("without NVLinks {} of node {}", row, gpu));
     expect_channels(without_link(nodes, gpu, row), system);
   }
 }

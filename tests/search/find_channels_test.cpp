@@ -1,6 +1,6 @@
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "base/format.hpp"
 #include "search_cases.hpp"
 
 namespace loom::search {
@@ -54,14 +54,14 @@ topo::System with_nvlinks(int gpus, int sm, int links, bool to_switch) {
       "<system version='1'><cpu numaid='0' affinity='f' arch='x86_64' vendor='AuthenticAMD' familyid='143' "
       "modelid='1'>";
   for (int gpu = 0; gpu < gpus; ++gpu) {
-    text += fmt::format(
+    text += loom::format(
         "<pci busid='0000:0{}:00.0' class='0x030200' link_speed='32.0 GT/s PCIe' link_width='16'>"
         "<gpu dev='{}' sm='{}' rank='{}' gdr='1'>",
         gpu + 1, gpu, sm, gpu);
     for (int peer = 0; peer < (to_switch ? 1 : gpus); ++peer)
       if (to_switch || peer != gpu)
-        text += fmt::format("<nvlink target='0000:0{}:00.0' count='{}' tclass='{}'/>",
-                            to_switch ? 9 : peer + 1, links, to_switch ? "0x068000" : "0x030200");
+        text += loom::format("<nvlink target='0000:0{}:00.0' count='{}' tclass='{}'/>",
+                             to_switch ? 9 : peer + 1, links, to_switch ? "0x068000" : "0x030200");
     text += "</gpu></pci>";
   }
   return topo::parse_nccl_xml(text + "</cpu></system>", "nvlinks.xml", topo::Model::kNccl).system;
@@ -110,13 +110,13 @@ TEST(FindChannels, HasNoMulticastWhereSwitchesDoNot) {
 /// The port is beside the first GPU and on another socket than the second one, which sends it a half.
 TEST(FindChannels, CountsTheSecondGpusPathToThePortOfBalancedTrees) {
   const auto socket = [](int number, const std::string& inside) {
-    return fmt::format(
+    return loom::format(
         "<cpu numaid='{}' affinity='{}' arch='x86_64' vendor='GenuineIntel' familyid='6' "
         "modelid='85'>{}</cpu>",
         number, number + 1, inside);
   };
   const auto slot = [](int bus, const char* kind, const std::string& inside) {
-    return fmt::format(
+    return loom::format(
         "<pci busid='0000:0{}:00.0' class='{}' link_speed='16.0 GT/s PCIe' link_width='16'>{}</pci>", bus,
         kind, inside);
   };

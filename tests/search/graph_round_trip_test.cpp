@@ -1,8 +1,8 @@
 // graph_round_trip_test.cpp -- every pattern of every machine, written and read again: the same channels,
 // with the same bounds.
-#include <fmt/format.h>
-
 #include "graph_cases.hpp"
+
+#include "base/format.hpp"
 
 namespace loom::search {
 namespace {
@@ -51,7 +51,7 @@ TEST(GraphXmlOfMachines, KeepsEveryPatternOnOneNodeAndOnTwo) {
     SCOPED_TRACE(files[i].string());
     const PathTables tables(topo::read_nccl_xml(files[i].string(), topo::Model::kNccl).system);
     for (const int nodes : {1, 2}) {
-      SCOPED_TRACE(fmt::format("{} nodes", nodes));
+      SCOPED_TRACE(loom::format("{} nodes", nodes));
       split += expect_round_trip(tables, nodes);
     }
   }
@@ -66,7 +66,7 @@ TEST(GraphXmlOfMachines, KeepsPartsOfUnequalPatterns) {
                            "one-of-eight-without-nvlink", "mixed-nics", "sixteen-gpus-two-islands"}) {
     SCOPED_TRACE(file);
     const PathTables tables(
-        topo::read_nccl_xml(fmt::format("{}/{}.xml", LOOM_SEARCH_DATA, file), topo::Model::kNccl).system);
+        topo::read_nccl_xml(loom::format("{}/{}.xml", LOOM_SEARCH_DATA, file), topo::Model::kNccl).system);
     for (const int nodes : {1, 2}) expect_round_trip(tables, nodes);
   }
 }

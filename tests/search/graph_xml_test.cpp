@@ -1,13 +1,12 @@
 #include <gmock/gmock.h>
 
-#include <fmt/format.h>
-
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "graph_cases.hpp"
 
 namespace loom::search {
@@ -165,7 +164,7 @@ TEST(GraphXmlThatDoesNotFit, HasOnePatternTwice) {
 TEST(GraphXmlOfOneGpu, HasTheTreeInPlaceOfHeads) {
   const PathTables alone(machine("gh200.xml"));
   const auto graph = [](int id, const char* more) {
-    return fmt::format(
+    return loom::format(
         "<graph id='{}' pattern='3' crossnic='0' nchannels='1' speedintra='10' speedinter='10' "
         "typeintra='SYS' typeinter='PIX' samechannels='1'><channel><gpu rank='0'/>{}</channel></graph>",
         id, more);
@@ -222,8 +221,8 @@ TEST(GraphXmlTypes, AreThoseOfTheWorstHopsInAPlan) {
   const ChannelPlan& plan = plans.parts[0];
   std::string text = to_graph_xml(tables, {&plans, 1});
   for (const auto& [name, type] : {std::pair("typeintra", plan.type_intra), {"typeinter", plan.type_inter}})
-    text =
-        replaced(text, fmt::format("{}=\"{}\"", name, topo::name_of(type)), fmt::format("{}=\"SYS\"", name));
+    text = replaced(text, loom::format("{}=\"{}\"", name, topo::name_of(type)),
+                    loom::format("{}=\"SYS\"", name));
   const std::vector<NodePlans> read = parse_graph_xml(text, "graph.xml", tables, 2);
   EXPECT_EQ(read.at(0).parts.at(0).type_intra, plan.type_intra);
   EXPECT_EQ(read.at(0).parts.at(0).type_inter, plan.type_inter);
@@ -324,7 +323,7 @@ TEST(GraphXmlOfNccl, FitsTheMachinesThatNcclFoundItOn) {
         if (!theirs.contains("channels") || theirs["fallbackSimpleOrder"] != 0) continue;
         SCOPED_TRACE(name + " " + label + " " + graph);
         const int pattern = theirs["pattern"], id = graph == "tree" ? 1 : kinds.at(graph).first;
-        std::string text = fmt::format(
+        std::string text = loom::format(
             "<graphs version='1'><graph id='{}' pattern='{}' crossnic='{}' nchannels='{}' speedintra='{}' "
             "speedinter='{}' "
             "latencyinter='0' typeintra='{}' typeinter='{}' samechannels='{}'>\n",
@@ -336,10 +335,10 @@ TEST(GraphXmlOfNccl, FitsTheMachinesThatNcclFoundItOn) {
           text += "<channel>";
           const auto net = [&](int end) {
             if (theirs.contains("nets"))
-              text += fmt::format("<net dev='{}'/>", theirs["nets"][i][end].get<std::uint64_t>());
+              text += loom::format("<net dev='{}'/>", theirs["nets"][i][end].get<std::uint64_t>());
           };
           net(0);
-          for (const int rank : theirs["channels"][i]) text += fmt::format("<gpu rank='{}'/>", rank);
+          for (const int rank : theirs["channels"][i]) text += loom::format("<gpu rank='{}'/>", rank);
           net(1);
           text += "</channel>\n";
         }

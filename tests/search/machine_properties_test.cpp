@@ -113,8 +113,8 @@ void expect_as_much(const topo::System& system, const topo::System& other, const
   const NodePlans a = find_plans(system, request), b = find_plans(other, request);
   for (const NodePlans* plans : {&a, &b})
     for (const ChannelPlan& plan : plans->parts)
-      RC_LOG() << fmt::format("{} GPUs: {} channels, {:g} of {:g} GB/s, {} steps\n", system.gpus().size(),
-                              plan.channels.size(), plan.total_gbps, plan.bound_gbps, plan.steps);
+      RC_LOG() << loom::format("{} GPUs: {} channels, {:g} of {:g} GB/s, {} steps\n", system.gpus().size(),
+                               plan.channels.size(), plan.total_gbps, plan.bound_gbps, plan.steps);
   RC_ASSERT(a.parts.size() == b.parts.size());
   RC_ASSERT(a.total_gbps <= b.total_gbps * (1 + share));
   RC_ASSERT(b.total_gbps <= a.total_gbps * (1 + share));

@@ -1,10 +1,9 @@
 // nccl_reference_test.cpp -- the search beside what NCCL itself finds, where its figures are at hand.
-#include <fmt/format.h>
-
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/format.hpp"
 #include "search/beside_nccl.hpp"
 #include "search_cases.hpp"
 
@@ -38,7 +37,7 @@ TEST(NcclReference, IsReachedByEveryPatternOnEveryMachine) {
       if (!entry.contains(label) || !entry[label].contains("graphs")) continue;
       const PathTables tables(topo::read_nccl_xml((folder / name).string(), topo::Model::kNccl).system);
       for (const auto& [graph, theirs] : entry[label]["graphs"].items()) {
-        SCOPED_TRACE(fmt::format("{} {} {}", name, label, graph));
+        SCOPED_TRACE(loom::format("{} {} {}", name, label, graph));
         Request request;
         request.pattern =
             graph == "collnetChain" ? Pattern::kCollnetChain : patterns.at(theirs["patternName"]);

@@ -18,7 +18,7 @@ TEST_P(Optimum, IsReachedAndProvenOnSmallMachines) {
   for (const Pattern pattern : kAllPatterns)
     for (const auto& [nodes, cross_nic] :
          {std::pair(1, 2), std::pair(2, 0), std::pair(2, 1), std::pair(2, 2)}) {
-      SCOPED_TRACE(fmt::format("{}, {} nodes, cross-NIC {}", name_of(pattern), nodes, cross_nic));
+      SCOPED_TRACE(loom::format("{}, {} nodes, cross-NIC {}", name_of(pattern), nodes, cross_nic));
       Request request;
       request.pattern = pattern;
       request.nodes = nodes;

@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 
 PathTables tables_of(const char* file) {
   return PathTables(
-      topo::read_nccl_xml(fmt::format("{}/{}.xml", LOOM_SEARCH_DATA, file), topo::Model::kNccl).system);
+      topo::read_nccl_xml(loom::format("{}/{}.xml", LOOM_SEARCH_DATA, file), topo::Model::kNccl).system);
 }
 
 Request rings(int cross_nic = 2, int max_channels = 32) {
@@ -159,7 +159,7 @@ TEST_P(RandomParts, CarryTheMostThatAnyChannelsDo) {
   for (const Pattern pattern : kAllPatterns)
     for (const int cross_nic : {0, 1, 2}) {
       if (cross_nic > 0 && (pattern == Pattern::kTree || is_head_pattern(pattern))) continue;
-      SCOPED_TRACE(fmt::format("{}, cross-NIC {}", name_of(pattern), cross_nic));
+      SCOPED_TRACE(loom::format("{}, cross-NIC {}", name_of(pattern), cross_nic));
       Request request = rings(cross_nic, 64);
       request.pattern = pattern;
       const NodePlans plans = plan_parts(tables, request);

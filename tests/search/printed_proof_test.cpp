@@ -1,6 +1,5 @@
 // printed_proof_test.cpp -- what `loom search --explain --json` prints of the machines of the repository:
 // channels fit, and proofs hold. By what priced_machine.hpp knows of machines; nothing of search/ is linked.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/format.hpp"
 #include "priced_machine.hpp"
 #include "topo/hwloc_xml.hpp"
 
@@ -68,7 +68,7 @@ class PrintedProof : public ::testing::TestWithParam<std::string> {
   void SetUp() override {
     std::ifstream file(GetParam());
     const std::string text((std::istreambuf_iterator<char>(file)), {});
-    path_ = fmt::format("{}printed_proof_{}.xml", ::testing::TempDir(), name());
+    path_ = loom::format("{}printed_proof_{}.xml", ::testing::TempDir(), name());
     std::ofstream(path_) << with_reducing_ports(text);
     system_ = topo::read_system(path_, topo::Model::kNccl).system;
   }
@@ -78,13 +78,13 @@ class PrintedProof : public ::testing::TestWithParam<std::string> {
 
   /// All that the tool prints for so many nodes and channels, with exact orders of up to `exact_gpus`.
   void expect_all_proven(int nodes, int channels, int exact_gpus) {
-    const json printed = printed_by(fmt::format(
+    const json printed = printed_by(loom::format(
         "'{}' search '{}' 2> /dev/null --pattern all --nodes {} --max-channels {} --exact-gpus {} --explain "
         "--json",
         LOOM_TOOL, path_, nodes, channels, exact_gpus));
     for (const std::vector<json>& plan : plans_in(printed)) {
-      SCOPED_TRACE(fmt::format("{}, {} nodes, {} channels, orders of up to {} GPUs exact",
-                               plan[0].at("pattern").dump(), nodes, channels, exact_gpus));
+      SCOPED_TRACE(loom::format("{}, {} nodes, {} channels, orders of up to {} GPUs exact",
+                                plan[0].at("pattern").dump(), nodes, channels, exact_gpus));
       expect_room(plan);
       if (plan.size() > 1 && plan[0].at("proof").contains("all_parts"))
         expect_all_parts(plan, channels);
@@ -101,7 +101,7 @@ class PrintedProof : public ::testing::TestWithParam<std::string> {
   PricedMachine priced(const json& part) const { return {system_, part.at("ranks"), part.at("proof")}; }
 
   void note(const json& part, const char* how) {
-    seen_.insert(fmt::format("{} {}", part.at("pattern").get<std::string>(), how));
+    seen_.insert(loom::format("{} {}", part.at("pattern").get<std::string>(), how));
   }
 
   /// The channels of all parts fit at the same time.
@@ -159,7 +159,7 @@ class PrintedProof : public ::testing::TestWithParam<std::string> {
     const std::string because = parts[0].at("proof").at("because");
     const bool found = std::any_of(parts.begin(), parts.end(), [&](const json& part) {
       const std::string rank =
-          fmt::format("in the part of rank {}: ", part.at("channels").at(0).at("gpus").at(0).get<int>());
+          loom::format("in the part of rank {}: ", part.at("channels").at(0).at("gpus").at(0).get<int>());
       if (!because.starts_with(rank)) return false;
       expect_limited(priced(part), part, channels);
       return true;

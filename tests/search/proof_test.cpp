@@ -142,8 +142,8 @@ TEST_P(ProofOnRandomMachines, HoldsForAllChannelsThatThereAre) {
          {std::tuple(1, 2, 32, 16), std::tuple(1, 2, 2, 16), std::tuple(2, 2, 32, 16),
           std::tuple(2, 0, 2, 16), std::tuple(2, 1, 32, 16), std::tuple(1, 2, 32, 2), std::tuple(2, 0, 32, 2),
           std::tuple(2, 1, 32, 2), std::tuple(2, 2, 32, 2)}) {
-      SCOPED_TRACE(fmt::format("{}, {} nodes, cross-NIC {}, {} channels, orders of up to {} GPUs exact",
-                               name_of(pattern), nodes, cross_nic, channels, exact_gpus));
+      SCOPED_TRACE(loom::format("{}, {} nodes, cross-NIC {}, {} channels, orders of up to {} GPUs exact",
+                                name_of(pattern), nodes, cross_nic, channels, exact_gpus));
       Request request;
       request.pattern = pattern;
       request.nodes = nodes;
@@ -172,8 +172,8 @@ TEST_P(ProofOfRandomParts, HoldsForAllChannelsOfAllParts) {
       const NodePlans plans = plan_parts(tables, request);
       if (plans.parts.empty() || !plans.parts[0].proof.together || !plans.parts[0].proof.because.empty())
         continue;
-      SCOPED_TRACE(fmt::format("{}, cross-NIC {}, orders of up to {} GPUs exact", name_of(pattern), cross_nic,
-                               exact_gpus));
+      SCOPED_TRACE(loom::format("{}, cross-NIC {}, orders of up to {} GPUs exact", name_of(pattern),
+                                cross_nic, exact_gpus));
       double least = 0;
       for (std::size_t i = 0; i < plans.parts.size(); ++i) {
         const topo::Paths& paths = part_of(tables, plans, i).paths;

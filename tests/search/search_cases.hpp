@@ -2,7 +2,6 @@
 // repository.
 #pragma once
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "search/hop_table.hpp"
 #include "search/path_tables.hpp"
 #include "search/validate.hpp"
@@ -148,26 +148,26 @@ inline topo::System machine_in_parts_from(const std::function<unsigned()>& draw)
   int buses = 0, gpus = 0, nets = 0;
   const auto pci = [&](const char* kind, int width) {
     ++buses;
-    return fmt::format(
+    return loom::format(
         "<pci busid='0000:{:02x}:00.0' class='{}' link_speed='16.0 GT/s PCIe' link_width='{}'>", buses, kind,
         width);
   };
   const auto width = [&] { return one_of(2) == 0 ? 8 : 16; };
   std::string text = "<system version='1'>";
   for (int socket = 0; socket < sockets; ++socket) {
-    text += fmt::format(
+    text += loom::format(
         "<cpu numaid='{}' affinity='{}' arch='x86_64' vendor='GenuineIntel' familyid='6' modelid='{}'>",
         socket, socket + 1, model);
     for (int i = 0, switches = 1 + one_of(2); i < switches; ++i) {
       text += pci("0x060400", width());
       for (int gpu = 0, count = 1 + one_of(2); gpu < count; ++gpu, ++gpus)
-        text +=
-            pci("0x030200", 16) + fmt::format("<gpu dev='{0}' sm='{1}' rank='{0}' gdr='1'/></pci>", gpus, sm);
+        text += pci("0x030200", 16) +
+                loom::format("<gpu dev='{0}' sm='{1}' rank='{0}' gdr='1'/></pci>", gpus, sm);
       for (int net = 0, count = one_of(3); net < count; ++net, ++nets) {
-        const std::string rail = one_of(3) == 0 ? fmt::format(" rail='{}'", one_of(2)) : "";
-        const std::string guid = one_of(3) == 0 ? fmt::format(" guid='0x{}'", 5 + one_of(2)) : "";
+        const std::string rail = one_of(3) == 0 ? loom::format(" rail='{}'", one_of(2)) : "";
+        const std::string guid = one_of(3) == 0 ? loom::format(" guid='0x{}'", 5 + one_of(2)) : "";
         text += pci("0x020000", width());
-        text += fmt::format(
+        text += loom::format(
             "<nic><net name='n{0}' dev='{0}' speed='{1}'{2}{3} port='1' gdr='1' coll='1'/></nic></pci>", nets,
             100000 << one_of(3), rail, guid);
       }
@@ -219,13 +219,13 @@ inline std::map<std::string, double> charges_by_name(const topo::System& system)
   for (int from = 0; from < table.ends(); ++from)
     for (int to = 0; to < table.ends(); ++to) {
       const Hop& hop = table.hop(from, to);
-      const std::string ends = fmt::format("{} > {} ({})", topo::label(system, table.node(from)),
-                                           topo::label(system, table.node(to)), topo::name_of(hop.type));
+      const std::string ends = loom::format("{} > {} ({})", topo::label(system, table.node(from)),
+                                            topo::label(system, table.node(to)), topo::name_of(hop.type));
       for (const Load& load : table.loads(hop)) {
         const Resource& taken = table.resources()[static_cast<std::size_t>(load.resource)];
         const std::string what =
             taken.number == Resource::kNone ? "its own or a cable" : Resources(system).label(taken.number);
-        all[fmt::format("{}: {}", ends, what)] += load.factor;
+        all[loom::format("{}: {}", ends, what)] += load.factor;
       }
     }
   return all;

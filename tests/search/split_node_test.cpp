@@ -1,9 +1,9 @@
 // split_node_test.cpp -- nodes whose parts talk through the network, and the graph files of such parts.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
+#include "base/format.hpp"
 #include "search/graph_xml.hpp"
 #include "search_cases.hpp"
 
@@ -14,14 +14,14 @@ namespace {
 topo::System trays(std::size_t alone) {
   std::string text = "<system version='1'>";
   for (std::size_t tray = 0; tray < 2; ++tray) {
-    text += fmt::format(
+    text += loom::format(
         "<cpu host_hash='0x{}' numaid='0' affinity='f' arch='x86_64' vendor='AuthenticAMD' familyid='143' "
         "modelid='1'>",
         tray + 1);
     for (std::size_t i = 0; i < 4; ++i) {
       const std::size_t gpu = 4 * tray + i;
       const bool slow = gpu == alone;
-      text += fmt::format(
+      text += loom::format(
           "<pci busid='0000:{}0:00.0' class='0x060400' link_speed='32.0 GT/s PCIe' link_width='16'>"
           "<pci busid='0000:{}1:00.0' class='0x030200' link_speed='{} GT/s PCIe' link_width='16'>"
           "<gpu dev='{}' sm='90' rank='{}' gdr='1'>{}</gpu></pci>"
@@ -154,11 +154,11 @@ topo::System with_two_ports(const std::string& first, const std::string& second)
       "<system version='1'><cpu numaid='0' affinity='f' arch='x86_64' vendor='AuthenticAMD' familyid='143' "
       "modelid='1'><pci busid='0000:01:00.0' class='0x060400' link_speed='32.0 GT/s PCIe' link_width='16'>";
   for (const int gpu : {0, 1})
-    text += fmt::format(
+    text += loom::format(
         "<pci busid='0000:0{}:00.0' class='0x030200' link_speed='32.0 GT/s PCIe' link_width='16'>"
         "<gpu dev='{}' sm='90' rank='{}' gdr='1'/></pci>",
         gpu + 2, gpu, gpu);
-  text += fmt::format(
+  text += loom::format(
       "<pci busid='0000:04:00.0' class='0x020000' link_speed='32.0 GT/s PCIe' link_width='16'><nic>"
       "<net name='n0' dev='0' gdr='1' {}/><net name='n1' dev='1' gdr='1' "
       "{}/></nic></pci></pci></cpu></system>",
@@ -205,7 +205,7 @@ TEST(SplitNode, TakesFewStepsWhereFewAreGiven) {
        {"parts-of-unequal-ports", "three-sockets-two-ports", "twelve-gpus-three-sockets"}) {
     SCOPED_TRACE(file);
     const PathTables tables(
-        topo::read_nccl_xml(fmt::format("{}/{}.xml", LOOM_SEARCH_DATA, file), topo::Model::kNccl).system);
+        topo::read_nccl_xml(loom::format("{}/{}.xml", LOOM_SEARCH_DATA, file), topo::Model::kNccl).system);
     ASSERT_GT(tables.parts().size(), 1U);
     for (const Pattern pattern : kAllPatterns) {
       Request request;

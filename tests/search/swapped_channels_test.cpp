@@ -1,8 +1,8 @@
 // swapped_channels_test.cpp -- what NCCL makes of a written graph file whose rings cross NICs: on every other
 // node it swaps the channels 2k and 2k + 1, by position.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "base/format.hpp"
 #include "search/columns.hpp"
 #include "search/graph_xml.hpp"
 #include "search_cases.hpp"
@@ -24,7 +24,7 @@ void expect_wired(const ChannelPlan& plan) {
   ASSERT_EQ(plan.channels.size() % 2, 0U) << "NCCL swaps an even number alone";
   const std::vector<Channel> even = on_node(plan, false), odd = on_node(plan, true);
   for (std::size_t i = 0; i < even.size(); ++i) {
-    SCOPED_TRACE(fmt::format("channel {}", i));
+    SCOPED_TRACE(loom::format("channel {}", i));
     EXPECT_EQ(even[i].nets[1], odd[i].nets[0]) << "from an even node to an odd one";
     EXPECT_EQ(odd[i].nets[1], even[i].nets[0]) << "and back";
     EXPECT_EQ(even[i].inter_gbps, odd[i].inter_gbps);
@@ -36,7 +36,7 @@ TEST(SwappedChannels, AreWiredOnEveryDgx1vWithoutTwoGpus) {
   int crossing = 0, mixed = 0;
   for (int first = 0; first < 8; ++first)
     for (int second = first + 1; second < 8; ++second) {
-      SCOPED_TRACE(fmt::format("without {} and {}", first, second));
+      SCOPED_TRACE(loom::format("without {} and {}", first, second));
       std::vector<int> ranks;
       for (int rank = 0; rank < 8; ++rank)
         if (rank != first && rank != second) ranks.push_back(rank);

@@ -1,11 +1,11 @@
 #include "topo/hwloc_xml.hpp"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <hwloc.h>
 
 #include <memory>
 
+#include "base/format.hpp"
 #include "test_data.hpp"
 #include "topo/check.hpp"
 #include "topo/paths.hpp"
@@ -114,7 +114,7 @@ TEST(HwlocXml, TellsWhatNvLinksLeadTo) {
   // POWER9: hwloc names the CPU by its package or NUMA node.
   for (const char* type : {"Package", "NUMANode"}) {
     const std::string cpu =
-        fmt::format("<object type='{}' os_index='7' gp_index='99' cpuset='0x0' nodeset='0x0'/>", type);
+        loom::format("<object type='{}' os_index='7' gp_index='99' cpuset='0x0' nodeset='0x0'/>", type);
     EXPECT_THAT(rows_to(cpu, notes), ::testing::ElementsAre(NvLinks{BusId{}, 4, 0x068001, false})) << type;
   }
   const std::string disk =
@@ -175,7 +175,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(HwlocXml, RefusesMoreNumaNodesThanAMachineHas) {
   std::string text = "<topology version='2.0'><object type='Machine'>\n";
   for (int i = 0; i < 300; ++i)
-    text += fmt::format("<object type='NUMANode' os_index='{}' cpuset='0x{:x}'/>\n", i, i + 1);
+    text += loom::format("<object type='NUMANode' os_index='{}' cpuset='0x{:x}'/>\n", i, i + 1);
   EXPECT_THAT(complaint_about(text + "</object></topology>"),
               HasSubstr("f.xml:258: <object type=\"NUMANode\">: this host has more than 256 NUMA nodes"));
 }

@@ -1,13 +1,13 @@
 #include "topo/live_sources.hpp"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
+#include "base/format.hpp"
 #include "test_data.hpp"
 #include "topo/check.hpp"
 #include "topo/discover.hpp"
@@ -66,7 +66,7 @@ TEST(Nvml, TellsWhoMayNotAccessWhom) {
   // Without NVLinks and on two sockets of a kind that passes nothing on.
   const std::string path = ::testing::TempDir() + "loom-denied-" + std::to_string(getpid()) + ".xml";
   const auto cpu = [](int numa, const char* bus_id, int device) {
-    return fmt::format(
+    return loom::format(
         "<cpu numaid='{}' arch='x86_64' vendor='GenuineIntel' familyid='6' modelid='79'><pci busid='{}' "
         "class='0x030200' vendor='0x10de' device='0x2330'><gpu dev='{}' sm='90'/></pci></cpu>",
         numa, bus_id, device);

@@ -1,12 +1,12 @@
 // nccl_reference_test.cpp -- paths and trimming beside what NCCL itself computes, where its figures are at
 // hand.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/format.hpp"
 #include "test_data.hpp"
 #include "topo/bandwidth.hpp"
 #include "topo/paths.hpp"
@@ -21,8 +21,8 @@ using nlohmann::json;
 std::string written(const Path& path, int gpus_touched) {
   const bool none = path.hops == 0 && path.type == PathType::kLoc;
   const bool unreachable = path.type == PathType::kDis;
-  return fmt::format("{}/{:g}/{}", name_of(path.type), std::round(path.gbps * 1000) / 1000,
-                     none || unreachable ? 0 : path.hops + gpus_touched);
+  return loom::format("{}/{:g}/{}", name_of(path.type), std::round(path.gbps * 1000) / 1000,
+                      none || unreachable ? 0 : path.hops + gpus_touched);
 }
 
 void compare_paths(const System& system, const Paths& paths, const json& reference, int& compared) {
@@ -75,7 +75,7 @@ int compare_files(const std::filesystem::path& folder) {
         compare_paths(system, paths, machine["paths"][nodes], compared);
     }
   }
-  fmt::print("{} figures compared\n", compared);
+  loom::print("{} figures compared\n", compared);
   return compared;
 }
 

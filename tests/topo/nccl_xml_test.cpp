@@ -1,8 +1,8 @@
 #include "topo/nccl_xml.hpp"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "base/format.hpp"
 #include "test_data.hpp"
 #include "topo/check.hpp"
 #include "topo/utf8.hpp"
@@ -149,7 +149,7 @@ TEST(NcclXml, AssumesSpeedsOfPortsWithoutWritingThemDown) {
   for (const char* speed : {"", "speed=''", "speed='0'", "speed='-1'"}) {
     SCOPED_TRACE(speed);
     const auto read =
-        parse_nccl_xml(machine(fmt::format("<nic><net dev='0' name='eth0' {}/></nic>", speed)), "f.xml");
+        parse_nccl_xml(machine(loom::format("<nic><net dev='0' name='eth0' {}/></nic>", speed)), "f.xml");
     EXPECT_THAT(read.notes, ::testing::ElementsAre(HasSubstr("eth0: Its speed is not known. 10 Gbit/s is")));
     const NodeId port = read.system.of_kind(NodeKind::kNet).front();
     EXPECT_EQ(read.system.links_of(port)[0].gbps, 1.25);
@@ -164,9 +164,9 @@ TEST(NcclXml, AssumesSpeedsOfPortsWithoutWritingThemDown) {
 TEST(NcclXml, TakesForSwitchesWhatIsABridgeOrHasDevicesBelow) {
   const auto disk = [](const char* inside) {
     return machine(
-        fmt::format("<pci busid='0000:01:00.0' class='0x010802' link_speed='16 GT/s' link_width='4'>"
-                    "{}</pci>",
-                    inside));
+        loom::format("<pci busid='0000:01:00.0' class='0x010802' link_speed='16 GT/s' link_width='4'>"
+                     "{}</pci>",
+                     inside));
   };
   const auto switches = [](const std::string& text, Model model) {
     return parse_nccl_xml(text, "f.xml", model).system.of_kind(NodeKind::kPciSwitch).size();
@@ -226,7 +226,7 @@ std::string repeated(int count, auto&& element) {
 /// `count` NUMA nodes of a host, a line each.
 std::string numa_nodes(int host, int count) {
   return repeated(count, [&](int i) {
-    return fmt::format("<cpu host_hash='{}' numaid='{}' affinity='1' arch='arm64'/>\n", host, i);
+    return loom::format("<cpu host_hash='{}' numaid='{}' affinity='1' arch='arm64'/>\n", host, i);
   });
 }
 
@@ -282,12 +282,12 @@ INSTANTIATE_TEST_SUITE_P(
                     "</system>",
                 "f.xml:4098: <cpu numaid=\"0\">: the file has more than 4096 NUMA nodes.*"},
         BadFile{"ManyPorts",
-                machine("<nic>" + repeated(40'000, [](int i) { return fmt::format("<net dev='{}' speed='1'/>\n", i); }) +
+                machine("<nic>" + repeated(40'000, [](int i) { return loom::format("<net dev='{}' speed='1'/>\n", i); }) +
                         "</nic>"),
                 "f.xml:32769: <net dev=\"32766\">: the file has more than 32768 devices.*"},
         BadFile{"ManyTargets",
                 machine(gpu("0000:01:00.0", 0, repeated(1025, [](int i) {
-                              return fmt::format("<nvlink target='{:04x}:01:00.0' count='1' tclass='0x068000'/>\n", i);
+                              return loom::format("<nvlink target='{:04x}:01:00.0' count='1' tclass='0x068000'/>\n", i);
                             }))),
                 "f.xml:1027: <nvlink.*more than 1024 targets.*"},
         BadFile{"NotUtf8", machine("\n<nic><net dev='0' speed='1' name='a\xff'/></nic>"),

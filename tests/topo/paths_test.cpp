@@ -1,10 +1,9 @@
 #include "topo/paths.hpp"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
-
+#include "base/format.hpp"
 #include "test_data.hpp"
 #include "topo/bandwidth.hpp"
 #include "topo/place.hpp"
@@ -77,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
         Truth{"pcie-2socket.xml", 0, "g2", kPhb, 24}, Truth{"pcie-2socket.xml", 0, "g4", kSys, 22},
         Truth{"gh200.xml", 0, "c0", kC2c, 447.12F}, Truth{"gh200.xml", 0, "n0", kP2c, 48}),
     [](const auto& test) {
-      std::string name = fmt::format("{}_{}_{}", test.param.file, test.param.rank, test.param.other);
+      std::string name = loom::format("{}_{}_{}", test.param.file, test.param.rank, test.param.other);
       std::replace_if(
           name.begin(), name.end(), [](char c) { return c == '.' || c == '-'; }, '_');
       return name;
@@ -213,7 +212,7 @@ TEST(Paths, OfADomainOf576GpusTakeLittleMemory) {
   EXPECT_EQ(paths.between(system.gpus()[0], system.gpus()[575]).type, PathType::kNvl);
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  fmt::print("576 GPUs, {} nodes: {} MB at most in this process\n", system.size(), usage.ru_maxrss / 1024);
+  loom::print("576 GPUs, {} nodes: {} MB at most in this process\n", system.size(), usage.ru_maxrss / 1024);
 #if defined(__OPTIMIZE__) && defined(NDEBUG) && !defined(LOOM_SANITIZED)
   EXPECT_LT(usage.ru_maxrss / 1024, 200);
 #endif
@@ -236,7 +235,7 @@ TEST(Paths, Of2000GpusWithoutP2pTakeLittleMemory) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   EXPECT_EQ(paths.between(system.gpus()[0], system.gpus()[1999]), (Path{PathType::kPhb, 24, 2}));
-  fmt::print("2000 GPUs without P2P: {} MB at most in this process\n", usage.ru_maxrss / 1024);
+  loom::print("2000 GPUs without P2P: {} MB at most in this process\n", usage.ru_maxrss / 1024);
 #if defined(__OPTIMIZE__) && defined(NDEBUG) && !defined(LOOM_SANITIZED)
   EXPECT_LT(usage.ru_maxrss / 1024, 250);  // 4 million pairs of 32 bytes, and what tests before this one left
 #endif
@@ -245,7 +244,7 @@ TEST(Paths, Of2000GpusWithoutP2pTakeLittleMemory) {
 TEST(Paths, RefuseMoreGpusAndPortsThanCanBeMatched) {
   std::string text = "<system version='1'><cpu numaid='0' affinity='f' arch='arm64'>";
   for (int i = 0; i < 1000; ++i)
-    text += fmt::format(
+    text += loom::format(
         "<pci busid='{:04x}:01:00.0' class='0x030200' link_speed='16 GT/s' link_width='16'>"
         "<gpu dev='0' sm='90' rank='{}' gdr='1'/></pci><nic><net dev='{}' speed='1000'/></nic>",
         i, i, i);

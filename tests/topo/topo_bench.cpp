@@ -1,7 +1,6 @@
 // topo_bench.cpp -- how long topology files take to read, and their paths to compute: a line per file, the
 // best of several runs. Exit code 1 unless there are files and all can be read.
 //   topo_bench [FILE or FOLDER]...
-#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <filesystem>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "topo/hwloc_xml.hpp"
 #include "topo/paths.hpp"
 
@@ -41,12 +41,12 @@ bool measure(const std::filesystem::path& path) {
     const System system = read_system(path).system;
     const double read_ms = best_ms([&] { read_system(path); });
     const double paths_ms = best_ms([&] { Paths paths(system); });
-    fmt::print("{:<40} {:>6} {:>6} {:>6} {:>9.2f} {:>9.2f} {:>9.2f} {:>6}\n", path.filename().string(),
-               system.size(), system.links().size(), system.gpus().size(), read_ms, paths_ms,
-               read_ms + paths_ms, peak_mb());
+    loom::print("{:<40} {:>6} {:>6} {:>6} {:>9.2f} {:>9.2f} {:>9.2f} {:>6}\n", path.filename().string(),
+                system.size(), system.links().size(), system.gpus().size(), read_ms, paths_ms,
+                read_ms + paths_ms, peak_mb());
     return true;
   } catch (const Error& error) {
-    fmt::print("{:<40} {}\n", path.filename().string(), error.what());
+    loom::print("{:<40} {}\n", path.filename().string(), error.what());
     return false;
   }
 }
@@ -54,8 +54,8 @@ bool measure(const std::filesystem::path& path) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  fmt::print("{:<40} {:>6} {:>6} {:>6} {:>9} {:>9} {:>9} {:>6}\n", "file", "nodes", "links", "GPUs",
-             "read ms", "paths ms", "sum ms", "MB");
+  loom::print("{:<40} {:>6} {:>6} {:>6} {:>9} {:>9} {:>9} {:>6}\n", "file", "nodes", "links", "GPUs",
+              "read ms", "paths ms", "sum ms", "MB");
   std::vector<std::filesystem::path> files;
   for (int i = 1; i < argc; ++i) {
     if (!std::filesystem::is_directory(argv[i]))

@@ -1,10 +1,10 @@
 #include "tools/topo_views.hpp"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <sstream>
 
+#include "base/format.hpp"
 #include "test_data.hpp"
 #include "topo/utf8.hpp"
 #include "topo/xml.hpp"
@@ -68,7 +68,7 @@ TEST(Matrix, FoldsIntoTheWidthOfATerminal) {
 TEST(Matrix, SaysHowGpusOfSeveralHostsReachEachOther) {
   std::string text = "<system version='1'>";
   for (int gpu = 0; gpu < 18; ++gpu)
-    text += fmt::format(
+    text += loom::format(
         "<cpu host_hash='{}' numaid='0' affinity='1' arch='arm64'><pci busid='0000:01:00.0' class='0x030200' "
         "link_speed='16 GT/s' link_width='16'><gpu dev='0' sm='90' rank='{}' gdr='1'>"
         "<nvlink target='fffffff:ffff:ff' count='4' tclass='0x068000'/></gpu></pci></cpu>",
@@ -84,7 +84,7 @@ System ports_only(int hosts) {
   std::string text = "<system version='1'>";
   for (int host = 1; host <= hosts; ++host)
     for (int i = 0; i < 10; ++i)
-      text += fmt::format(
+      text += loom::format(
           "<cpu host_hash='{}' numaid='{}' affinity='1' arch='arm64'><nic><net dev='{}' name='"
           "\xc3\xa9th\xc3\xa9th\xc3\xa9th\xc3\xa9th{}' speed='1000'/></nic></cpu>",
           host, i, i, i);
@@ -123,12 +123,12 @@ TEST(Findings, OfOneKindShareALine) {
 
 System linked_switches() {
   const auto pci_switch = [](int bus, int peer) {
-    return fmt::format(
+    return loom::format(
         "<pci busid='0000:0{}:00.0' class='0x060400' link_speed='16 GT/s' link_width='16'>"
         "<pcilink target='0000:0{}:00.0'/></pci>",
         bus, peer);
   };
-  const std::string text = fmt::format(
+  const std::string text = loom::format(
       "<system version='1'><cpu numaid='0' affinity='1' arch='arm64'>{}{}<nic><net dev='0' "
       "speed='1000'/></nic>"
       "</cpu></system>",
@@ -228,7 +228,7 @@ TEST_P(PictureSizes, FitAScreenAndKeepTextInItsBox) {
 System rack(int hosts, int odd) {
   std::string text = "<system version='1'>";
   for (int host = 0; host < hosts; ++host)
-    text += fmt::format(
+    text += loom::format(
         "<cpu host_hash='{}' numaid='0' affinity='1' arch='arm64'><pci busid='0000:0{}:00.0' "
         "class='0x030200' "
         "link_speed='16 GT/s' link_width='{}'><gpu dev='0' sm='90' rank='{}' gdr='1'>"
@@ -282,15 +282,15 @@ TEST(Pictures, ShowLinksBetweenNumaNodesOfEveryHost) {
 System wide(int numa_nodes, bool sys_differs = false) {
   std::string text = "<system version='1'>";
   for (int numa = 0, gpu = 0; numa < numa_nodes; ++numa) {
-    text += fmt::format("<cpu numaid='{}' affinity='' arch='x86_64' vendor='{}' familyid='6' modelid='143'>",
-                        numa, sys_differs && numa % 2 ? "AuthenticAMD" : "GenuineIntel");
+    text += loom::format("<cpu numaid='{}' affinity='' arch='x86_64' vendor='{}' familyid='6' modelid='143'>",
+                         numa, sys_differs && numa % 2 ? "AuthenticAMD" : "GenuineIntel");
     for (int i = 0; i < 8; ++i, ++gpu)
-      text += fmt::format(
+      text += loom::format(
           "<pci busid='{:04x}:01:00.0' class='0x030200' link_speed='16 GT/s' link_width='16'>"
           "<gpu dev='{}' sm='90' rank='{}' gdr='1'/></pci>",
           gpu, gpu, gpu);
-    text += fmt::format("<nic><net dev='{}' name='a_rather_long_name{}' speed='12345.678'/></nic></cpu>",
-                        numa, numa);
+    text += loom::format("<nic><net dev='{}' name='a_rather_long_name{}' speed='12345.678'/></nic></cpu>",
+                         numa, numa);
   }
   return parse_system(text + "</system>", "f.xml").system;
 }

@@ -1,13 +1,12 @@
 #include "component/links/link_specs.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <deque>
 #include <set>
 
+#include "base/format.hpp"
 #include "component/setup/group.hpp"
 #include "connect/exchange.hpp"
 #include "tests/connect/job_cases.hpp"
@@ -88,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(Hosts, LinkPlans,
                                            std::vector{3, 1}, std::vector{1, 1, 1}, std::vector{4, 2, 3},
                                            std::vector(5, 2), std::vector(9, 3), std::vector(16, 4),
                                            std::vector(17, 1), std::vector(24, 3)),
-                         [](const auto& hosts) { return fmt::format("{}", fmt::join(hosts.param, "_")); });
+                         [](const auto& hosts) { return loom::join(hosts.param, "_"); });
 
 TEST(LinkPlan, LeadAsFarAsTheAlgorithmsNeed) {
   const auto peers = [](LinkKind kind, const std::deque<Group>& groups, int rank) {

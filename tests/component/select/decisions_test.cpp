@@ -1,7 +1,6 @@
 // decisions_test.cpp -- holds the algorithm for each call, over a grid of machines, collectives and sizes,
 // against decisions.txt. A difference has to be a decision with a measurement. LOOM_WRITE_DECISIONS=FILE
 // writes the present decisions.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -11,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/format.hpp"
 #include "component/links/shared_layout.hpp"
 #include "component/select/select.hpp"
 #include "device/cuda/kernel_way.hpp"
@@ -54,7 +54,7 @@ std::string by_size(const std::function<std::string(std::size_t)>& decide) {
         (decide(middle) == before ? low : high) = middle;
       }
       before = decide(high);
-      text += fmt::format(", {} {}", high, before);
+      text += loom::format(", {} {}", high, before);
       last = high;
     }
     last = size;
@@ -66,8 +66,8 @@ std::string by_size(const std::function<std::string(std::size_t)>& decide) {
 std::string decision(const Conditions& machine, Collective collective, std::size_t bytes) {
   const auto text = [&](bool may_wait) {
     const Choice choice = choose(machine, collective, bytes, may_wait);
-    return fmt::format("{}{}", name_of(choice.algorithm),
-                       choice.candidate ? fmt::format("|{}", name_of(*choice.candidate)) : "");
+    return loom::format("{}{}", name_of(choice.algorithm),
+                        choice.candidate ? loom::format("|{}", name_of(*choice.candidate)) : "");
   };
   const std::string blocking = text(true), resumable = text(false);
   return blocking == resumable ? blocking : blocking + " / " + resumable;
@@ -79,11 +79,11 @@ std::string decisions() {
     const connect::Shape& shape = machine.shape;
     const std::size_t small =
         shape.hosts == 1 && shape.ranks > 1 ? immediate_below(machine, Collective::kAllreduce, {}) - 1 : 0;
-    text +=
-        fmt::format("ranks {} hosts {} per host {}{}{}{}: small {}, pairwise {}, dbt {}, hier {}\n",
-                    shape.ranks, shape.hosts, shape.ranks_per_host, machine.single_copy ? " single_copy" : "",
-                    machine.oversubscribed ? " oversubscribed" : "", machine.hier ? " hier" : "", small,
-                    may_use_pairwise(shape), suits_dbt(shape), may_use_hier(shape));
+    text += loom::format("ranks {} hosts {} per host {}{}{}{}: small {}, pairwise {}, dbt {}, hier {}\n",
+                         shape.ranks, shape.hosts, shape.ranks_per_host,
+                         machine.single_copy ? " single_copy" : "",
+                         machine.oversubscribed ? " oversubscribed" : "", machine.hier ? " hier" : "", small,
+                         may_use_pairwise(shape), suits_dbt(shape), may_use_hier(shape));
     // Collectives that go alike share a line.
     std::vector<std::pair<std::string, std::string>> lines;
     for (std::size_t i = 0; i < device::kCollectiveCount; ++i) {
@@ -94,19 +94,19 @@ std::string decisions() {
               : by_size([&](std::size_t bytes) { return decision(machine, collective, bytes); });
       const auto same = std::ranges::find(lines, ways, &std::pair<std::string, std::string>::second);
       if (same != lines.end())
-        same->first += fmt::format(" {}", name_of(collective));
+        same->first += loom::format(" {}", name_of(collective));
       else
         lines.emplace_back(name_of(collective), ways);
     }
-    for (const auto& [collectives, ways] : lines) text += fmt::format("  {}: {}\n", collectives, ways);
+    for (const auto& [collectives, ways] : lines) text += loom::format("  {}: {}\n", collectives, ways);
   }
   text += "may carry\n";
   for (std::size_t i = 0; i < kAlgorithmCount; ++i) {
     const auto algorithm = static_cast<Algorithm>(i);
-    text += fmt::format("  {}:", name_of(algorithm));
+    text += loom::format("  {}:", name_of(algorithm));
     for (std::size_t c = 0; c < device::kCollectiveCount; ++c)
       if (row_of(algorithm).carries(static_cast<Collective>(c)))
-        text += fmt::format(" {}", name_of(static_cast<Collective>(c)));
+        text += loom::format(" {}", name_of(static_cast<Collective>(c)));
     text += "\n";
   }
   // Bytes of all blocks together; 16 channels of speeds that nobody knows, with LL128.
@@ -115,31 +115,31 @@ std::string decisions() {
          {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter, Collective::kBroadcast,
           Collective::kAllGather}) {
       const device::cuda::KernelWays ways(ranks, device::cuda::plain_kernel_channels(ranks, 16));
-      text += fmt::format("kernels of {} ranks {}: {}\n", ranks, name_of(collective),
-                          by_size([&](std::size_t bytes) {
-                            const auto way = ways.way(collective, bytes, device::cuda::KernelLinkage::kAny);
-                            return fmt::format("{}.{}.{}", static_cast<int>(way.algorithm),
-                                               static_cast<int>(way.protocol), way.channels);
-                          }));
+      text += loom::format("kernels of {} ranks {}: {}\n", ranks, name_of(collective),
+                           by_size([&](std::size_t bytes) {
+                             const auto way = ways.way(collective, bytes, device::cuda::KernelLinkage::kAny);
+                             return loom::format("{}.{}.{}", static_cast<int>(way.algorithm),
+                                                 static_cast<int>(way.protocol), way.channels);
+                           }));
     }
   const auto fifo = [&](const char* name, const device::FifoShape& shape) {
     text +=
-        fmt::format("fifo {}: {} slots of {} bytes, credit after {} releases or {} bytes\n", name,
-                    shape.slot_count, shape.slot_bytes, shape.releases_per_credit, shape.bytes_per_credit);
+        loom::format("fifo {}: {} slots of {} bytes, credit after {} releases or {} bytes\n", name,
+                     shape.slot_count, shape.slot_bytes, shape.releases_per_credit, shape.bytes_per_credit);
   };
   fifo("shared", kSharedFifo);
   fifo("net", kNetFifo);
   fifo("dbt", kTreeFifo);
   fifo("pairwise", kPairwiseFifo);
   for (const int hosts : {2, 3, 4, 5, 6, 9, 10, 16}) {
-    fifo(fmt::format("hosts {}", hosts).c_str(), leader_fifo(hosts));
-    text += fmt::format("untaken {} slots, {} bytes\n", most_untaken(leader_fifo(hosts)), kMostUntakenBytes);
+    fifo(loom::format("hosts {}", hosts).c_str(), leader_fifo(hosts));
+    text += loom::format("untaken {} slots, {} bytes\n", most_untaken(leader_fifo(hosts)), kMostUntakenBytes);
   }
   text +=
-      fmt::format("segment {} bytes on one host, {} on one of several\n", kOneHostBytes, kOneOfHostsBytes);
-  text += fmt::format("banks {} of {} bytes\n", device::CicoBuffer::kBanks, device::CicoBuffer::kBankBytes);
+      loom::format("segment {} bytes on one host, {} on one of several\n", kOneHostBytes, kOneOfHostsBytes);
+  text += loom::format("banks {} of {} bytes\n", device::CicoBuffer::kBanks, device::CicoBuffer::kBankBytes);
   for (const int ranks : {2, 4, 8, 9, 16, 33, 128})
-    text += fmt::format("banks of hosts with {} ranks: {}\n", ranks, banks_of_hosts(ranks));
+    text += loom::format("banks of hosts with {} ranks: {}\n", ranks, banks_of_hosts(ranks));
   return text;
 }
 

@@ -1,10 +1,10 @@
 #include "component/select/tune.hpp"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 
 namespace loom {
 namespace {
@@ -84,7 +84,7 @@ TEST(Tune, SaysWhyARuleForGpusHasNoEffect) {
   const Conditions one_host{.shape = {4, 1, 4}}, three{.shape = {6, 3, 2}};
   EXPECT_THAT(tune.without_effect(one_host), ElementsAre());
   const auto line = [](const char* rule) {
-    return fmt::format(
+    return loom::format(
         "coll_loom_tune: \"{}\" has no effect: it is for calls that stay on GPUs, and there are none.", rule);
   };
   EXPECT_THAT(tune.without_effect(one_host, "there are none"),

@@ -1,6 +1,5 @@
 #include "component/setup/learn_gpus.hpp"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <filesystem>
 
+#include "base/format.hpp"
 #include "tests/component/allreduce_cases.hpp"
 #include "tests/component/temporary_file.hpp"
 #include "topo/hwloc_xml.hpp"
@@ -68,9 +68,9 @@ TEST(PortsNear, AreSharedByRanksThatAreAsNear) {
   const auto ports = [](int numa_node) {
     std::string nets;
     for (int port = 2 * numa_node; port < 2 * numa_node + 2; ++port)
-      nets += fmt::format("<nic><net dev='{}' name='mlx5_{}' port='1' speed='100000'/></nic>", port, port);
-    return fmt::format("<cpu numaid='{}' affinity='{}' arch='arm64'>{}</cpu>", numa_node,
-                       numa_node == 0 ? "f" : "f0", nets);
+      nets += loom::format("<nic><net dev='{}' name='mlx5_{}' port='1' speed='100000'/></nic>", port, port);
+    return loom::format("<cpu numaid='{}' affinity='{}' arch='arm64'>{}</cpu>", numa_node,
+                        numa_node == 0 ? "f" : "f0", nets);
   };
   const topo::System machine =
       topo::parse_system("<system version='1'>" + ports(0) + ports(1) + "</system>", "four ports").system;

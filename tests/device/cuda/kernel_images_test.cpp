@@ -1,6 +1,5 @@
 // The kernels of this build: that they are there, as text (what PTX they are, and how they compute), and
 // which of them a driver takes (tests/virtual_gpu).
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +11,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/format.hpp"
 #include "device/cuda/gpu_stream.hpp"
 #include "device/cuda/images.hpp"
 #include "tests/device/cuda/every_kernel.hpp"
@@ -111,10 +111,10 @@ TEST_F(ClangsKernels, AreTwoInEachImageOfThePtxThatIsPromised) {
   for (const KernelId& kernel : every_kernel()) {
     const Ptx ptx = ptx_by_clang(kernel);
     EXPECT_EQ(kernels_by(Compiler::kClang),
-              fmt::format("clang PTX {} for {} and later", ptx.version, ptx.target));
+              loom::format("clang PTX {} for {} and later", ptx.version, ptx.target));
     const int type = static_cast<int>(kernel.type);
-    EXPECT_THAT(ptx.entries, UnorderedElementsAre(fmt::format("loom_combine_{}_{}", kernel.op, type),
-                                                  fmt::format("loom_collective_{}_{}", kernel.op, type)));
+    EXPECT_THAT(ptx.entries, UnorderedElementsAre(loom::format("loom_combine_{}_{}", kernel.op, type),
+                                                  loom::format("loom_collective_{}_{}", kernel.op, type)));
     EXPECT_EQ(ptx.bounded_to_512_threads, 2U);
     EXPECT_EQ(ptx.at_least_two_blocks, 1U);  // of collectives
   }
@@ -122,7 +122,7 @@ TEST_F(ClangsKernels, AreTwoInEachImageOfThePtxThatIsPromised) {
 
 TEST_F(ClangsKernels, RoundAsTheHostDoes) {
   for (const KernelId& kernel : every_kernel()) {
-    SCOPED_TRACE(fmt::format("operation {}, type {}", kernel.op, static_cast<int>(kernel.type)));
+    SCOPED_TRACE(loom::format("operation {}, type {}", kernel.op, static_cast<int>(kernel.type)));
     check_arithmetic(ptx_by_clang(kernel));
   }
   const Ptx products = ptx_by_clang({static_cast<int>(Op::kProd), Type::kComplexDouble});
@@ -140,7 +140,7 @@ TEST(NvccsKernels, RoundAsTheHostDoes) {
     SCOPED_TRACE(op);
     int texts = 0;
     for (const auto& file :
-         std::filesystem::directory_iterator(fmt::format("{}/nvcc_{}", LOOM_IMAGES_DIR, op))) {
+         std::filesystem::directory_iterator(loom::format("{}/nvcc_{}", LOOM_IMAGES_DIR, op))) {
       if (file.path().extension() != ".ptx") continue;
       ++texts;
       const Ptx ptx(std::ifstream(file.path()));
@@ -150,7 +150,7 @@ TEST(NvccsKernels, RoundAsTheHostDoes) {
         if (kernel.op != op) continue;
         for (const char* kind : {"combine", "collective"})
           EXPECT_THAT(ptx.entries,
-                      Contains(fmt::format("loom_{}_{}_{}", kind, op, static_cast<int>(kernel.type))));
+                      Contains(loom::format("loom_{}_{}_{}", kind, op, static_cast<int>(kernel.type))));
       }
       EXPECT_EQ(ptx.bounded_to_512_threads, 2U * kTypeCount);
       EXPECT_EQ(ptx.at_least_two_blocks, 1U * kTypeCount);
@@ -234,10 +234,10 @@ TEST_F(KernelLoading, SaysWhyTheDriverTakesNoneInTheOrderOfTheAttempts) {
       const char* meaning = nullptr;
       cuda_.call("cuGetErrorString", number, &meaning);
       if (has_kernels_by(compiler))
-        right.push_back(fmt::format("CUDA's driver fails with error {} ({}) while it loads kernels by {}.",
-                                    number, meaning, kernels_by(compiler)));
+        right.push_back(loom::format("CUDA's driver fails with error {} ({}) while it loads kernels by {}.",
+                                     number, meaning, kernels_by(compiler)));
     }
-    EXPECT_EQ(error.what(), fmt::format("{}", fmt::join(right, " ")));
+    EXPECT_EQ(error.what(), loom::join(right, " "));
   }
 }
 

@@ -20,8 +20,6 @@
 //           of copies          of what plain copies take in the same run: each rank sends the next one as
 //                              much as in an all-reduce, 2 (ranks - 1) / ranks bytes, all at once. The aim
 //                              for large messages is 0.85 by Simple, 0.75 by LL128, 0.4 by LL
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -29,6 +27,7 @@
 #include <map>
 #include <thread>
 
+#include "base/format.hpp"
 #include "device/cuda/images.hpp"
 #include "device/cuda/kernel_links.hpp"
 #include "device/cuda/zero_copy_executor.hpp"
@@ -90,7 +89,7 @@ void bench_reduce(const RealGpu& real, std::size_t bytes, double copy_gbps) {
   Gpu gpu(real.driver(), real.owner());
   GpuStream stream(gpu);
   const GpuBytes a(gpu, bytes), b(gpu, bytes), out(gpu, bytes);
-  fmt::print("{:>6} {:<20} {:>8} {:>8}\n", "op", "type", "GB/s", "of copy");
+  loom::print("{:>6} {:<20} {:>8} {:>8}\n", "op", "type", "GB/s", "of copy");
   for (int op = 0; op < kOpCount; ++op)
     for (int type = 0; type < kTypeCount; ++type) {
       if (!Gpu::supports(static_cast<Op>(op), static_cast<Type>(type))) continue;
@@ -104,7 +103,7 @@ void bench_reduce(const RealGpu& real, std::size_t bytes, double copy_gbps) {
         stream.synchronize();
       });
       const double gbps = 3.0 * static_cast<double>(bytes) / us / 1e3;
-      fmt::print("{:>6} {:<20} {:>8.1f} {:>8.2f}\n", kOps[op], kTypes[type], gbps, gbps / copy_gbps);
+      loom::print("{:>6} {:<20} {:>8.1f} {:>8.2f}\n", kOps[op], kTypes[type], gbps, gbps / copy_gbps);
     }
 }
 
@@ -128,13 +127,13 @@ class Ranks {
              std::size_t bytes, double us) {
     const double gbps = static_cast<double>(bytes) / us / 1e3,
                  roofline_us = 2.0 * size() * static_cast<double>(bytes) / copy_gbps_ / 1e3;
-    fmt::print("{:<11} {:<9} {:<8} {:>5} {:>8} {:>10} {:>10.1f} {:>8.2f} {:>11.2f} {:>9.2f}\n", executor,
-               algorithm, protocol, size(), channels, bytes, us, gbps, roofline_us / us,
-               copies_us(bytes) / us);
+    loom::print("{:<11} {:<9} {:<8} {:>5} {:>8} {:>10} {:>10.1f} {:>8.2f} {:>11.2f} {:>9.2f}\n", executor,
+                algorithm, protocol, size(), channels, bytes, us, gbps, roofline_us / us,
+                copies_us(bytes) / us);
   }
   static void print_header() {
-    fmt::print("{:<11} {:<9} {:<8} {:>5} {:>8} {:>10} {:>10} {:>8} {:>11} {:>9}\n", "executor", "algorithm",
-               "protocol", "ranks", "channels", "bytes", "us", "GB/s", "of roofline", "of copies");
+    loom::print("{:<11} {:<9} {:<8} {:>5} {:>8} {:>10} {:>10} {:>8} {:>11} {:>9}\n", "executor", "algorithm",
+                "protocol", "ranks", "channels", "bytes", "us", "GB/s", "of roofline", "of copies");
   }
 
  private:
@@ -167,8 +166,8 @@ void bench_kernel(Ranks& world, std::size_t largest, int channels) {
   const auto blocks = static_cast<unsigned>(size * channels),
              most = world.gpu(0)->resident_blocks(Op::kSum, Type::kFloat);
   if (blocks > most) {
-    fmt::print("kernel: not with {} channels of {} ranks, {} blocks, for the GPU holds {} at once\n",
-               channels, size, blocks, most);
+    loom::print("kernel: not with {} channels of {} ranks, {} blocks, for the GPU holds {} at once\n",
+                channels, size, blocks, most);
     return;
   }
   std::vector<std::unique_ptr<KernelLinks>> links;
@@ -272,11 +271,11 @@ int run(int argc, char** argv) {
   const Options options = options_of(argc, argv);
   const auto real = RealGpu::find();
   if (!real || !has_kernels()) {
-    fmt::print(stderr, "skipped: {}\n", real ? "this build has no kernels" : "no CUDA device");
+    loom::print(stderr, "skipped: {}\n", real ? "this build has no kernels" : "no CUDA device");
     return 77;
   }
   const double gbps = copy_gbps(*real, options.largest);
-  fmt::print("{}\ncopy GB/s {:.1f}\n", real->name(), gbps);
+  loom::print("{}\ncopy GB/s {:.1f}\n", real->name(), gbps);
   if (options.what == "copy") return 0;
   if (options.what != "ranks") bench_reduce(*real, options.largest, gbps);
   if (options.what == "reduce") return 0;
@@ -297,7 +296,7 @@ int main(int argc, char** argv) {
   try {
     return loom::device::cuda::run(argc, argv);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
+    loom::print(stderr, "{}\n", error.what());
     return 1;
   }
 }

@@ -5,14 +5,13 @@
 // GB/s are bytes read and written per second: a += b moves three bytes for each byte of an operand, a copy
 // two. The copy is memcpy's to a buffer that is in use already, the fastest of twenty measurements. Each
 // figure is the median of seven runs.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <string_view>
 #include <vector>
 
+#include "base/format.hpp"
 #include "device/reduce/reduce.hpp"
 
 namespace {
@@ -62,27 +61,27 @@ int main(int argc, char** argv) {
   };
   double copied = 0;
   for (int i = 0; i < 20; ++i) copied = std::max(copied, copy());
-  fmt::print("# operands of {} bytes, loops for {}, copy {:.1f} GB/s\n", bytes, reduce_target(), copied);
-  fmt::print("| type |");
-  for (const auto name : kOpNames) fmt::print(" {} |", name);
-  fmt::print("\n| --- |{}\n", [] {
+  loom::print("# operands of {} bytes, loops for {}, copy {:.1f} GB/s\n", bytes, reduce_target(), copied);
+  loom::print("| type |");
+  for (const auto name : kOpNames) loom::print(" {} |", name);
+  loom::print("\n| --- |{}\n", [] {
     std::string dashes;
     for (int i = 0; i < kOpCount; ++i) dashes += " ---: |";
     return dashes;
   }());
   for (int type = 0; type < kTypeCount; ++type) {
-    fmt::print("| {} |", kTypeNames[type]);
+    loom::print("| {} |", kTypeNames[type]);
     const std::size_t elem = size_of(static_cast<Type>(type)), count = bytes / elem;
     for (int op = 0; op < kOpCount; ++op) {
       const ReduceFn reduce = find_reduce(static_cast<Op>(op), static_cast<Type>(type));
       if (reduce == nullptr) {
-        fmt::print(" |");
+        loom::print(" |");
         continue;
       }
       const double reduced = gigabytes_per_second(3.0 * static_cast<double>(count * elem),
                                                   [&] { reduce(a.data(), a.data(), b.data(), count); });
-      fmt::print(" {:.0f} % |", 100 * reduced / copied);
+      loom::print(" {:.0f} % |", 100 * reduced / copied);
     }
-    fmt::print("\n");
+    loom::print("\n");
   }
 }

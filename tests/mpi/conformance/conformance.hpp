@@ -2,7 +2,6 @@
 // values are a function of rank, place and call, so nothing but the call under test communicates.
 #pragma once
 
-#include <fmt/format.h>
 #include <mpi.h>
 #if OMPI_MAJOR_VERSION == 4
 #include <mpi-ext.h>  // MPIX_Allreduce_init and the like
@@ -18,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/format.hpp"
 #include "mpi_examples/support/device_memory.hpp"
 
 namespace loom::conformance {

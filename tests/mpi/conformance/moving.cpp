@@ -389,8 +389,8 @@ void run_moving(Run& run) {
               if (!run.draw()) continue;
               const Case one{run, form, kind, in_place, count, root};
               run.judge(collective.call(one), collective.name, form,
-                        fmt::format("layout {}, {} units, root {}{}", static_cast<int>(kind), count, root,
-                                    in_place ? ", in place" : ""));
+                        loom::format("layout {}, {} units, root {}{}", static_cast<int>(kind), count, root,
+                                     in_place ? ", in place" : ""));
             }
   }
   if (!run.takes("barrier")) return;
@@ -398,7 +398,7 @@ void run_moving(Run& run) {
   for (const Form form : kForms)
     for (int late = 0; late < run.ranks && run.takes(form); ++late)
       run.judge(barrier(run, form, late) || !comparable, "barrier", form,
-                fmt::format("left before rank {} came", late));
+                loom::format("left before rank {} came", late));
 }
 
 }  // namespace loom::conformance

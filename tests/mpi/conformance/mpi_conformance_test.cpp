@@ -37,8 +37,8 @@ bool loom_has_carried_all(mpi::ToolInterface& tools, const std::map<std::string,
     if (some && fallbacks && *fallbacks == fell_back_for_order(tools, collective)) continue;
     all = false;
     if (rank == 0)
-      fmt::print(stderr, "{}: {} carried by loom, {} by the fallback component\n", collective,
-                 calls.value_or(0), fallbacks.value_or(0));
+      loom::print(stderr, "{}: {} carried by loom, {} by the fallback component\n", collective,
+                  calls.value_or(0), fallbacks.value_or(0));
   }
   return all;
 }
@@ -109,8 +109,8 @@ int run(const Settings& settings, int threads, bool expect_loom) {
   if (expect_loom && !loom_has_carried_all(tools, by_collective, rank)) ++wrong;
   MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   if (rank == 0) {
-    for (const auto& [collective, number] : by_collective) fmt::print("{} {}, ", collective, number);
-    fmt::print("\n{} cases on {} ranks, {} wrong (counted on each rank)\n", cases, ranks, wrong);
+    for (const auto& [collective, number] : by_collective) loom::print("{} {}, ", collective, number);
+    loom::print("\n{} cases on {} ranks, {} wrong (counted on each rank)\n", cases, ranks, wrong);
   }
   return wrong > 0 ? 1 : 0;
 }

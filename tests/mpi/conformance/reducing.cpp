@@ -273,7 +273,7 @@ void random_sums(Run& run) {
               });
           run.judge(
               right, which_name, form,
-              fmt::format("sum of {} random doubles, root {}{}", count, root, in_place ? ", in place" : ""));
+              loom::format("sum of {} random doubles, root {}{}", count, root, in_place ? ", in place" : ""));
         }
 }
 
@@ -305,8 +305,8 @@ void run_reducing(Run& run) {
                       return type.load(from) == expected[i % kPeriod];
                     });
                 run.judge(right, which_name, form,
-                          fmt::format("{} of {} {}, root {}{}", operation.name, count, type.name, root,
-                                      in_place ? ", in place" : ""));
+                          loom::format("{} of {} {}, root {}{}", operation.name, count, type.name, root,
+                                       in_place ? ", in place" : ""));
               }
         }
   }

@@ -23,7 +23,7 @@ void Run::judge(bool right, std::string_view collective, Form form, const std::s
   ++cases.emplace(collective, 0).first->second;
   if (right) return;
   if (++wrong <= 20)
-    fmt::print(stderr, "wrong on rank {} of {}: {} {}, {}\n", rank, ranks, name(form), collective, what);
+    loom::print(stderr, "wrong on rank {} of {}: {} {}, {}\n", rank, ranks, name(form), collective, what);
 }
 
 std::vector<int> Run::counts() const {

@@ -1,8 +1,7 @@
 // A program as text.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "tests/mpi/random_programs/program.hpp"
+
+#include "base/format.hpp"
 
 namespace loom::random_programs {
 namespace {
@@ -13,9 +12,9 @@ std::string describe(const Communicator& comm) {
   constexpr std::string_view kAssertions[] = {"", "; starts are in one order, says MPI_Comm_dup_with_info",
                                               "; starts are in one order, says MPI_Comm_set_info"};
   std::string groups;
-  for (const auto& group : comm.groups) groups += fmt::format(" {{{}}}", fmt::join(group, " "));
-  return fmt::format("{}, world ranks{}{}", kMemberships[static_cast<std::size_t>(comm.membership)], groups,
-                     kAssertions[static_cast<std::size_t>(comm.assertion)]);
+  for (const auto& group : comm.groups) groups += loom::format(" {{{}}}", loom::join(group, " "));
+  return loom::format("{}, world ranks{}{}", kMemberships[static_cast<std::size_t>(comm.membership)], groups,
+                      kAssertions[static_cast<std::size_t>(comm.assertion)]);
 }
 
 std::string describe(const Program& program, const Step& step) {
@@ -23,20 +22,20 @@ std::string describe(const Program& program, const Step& step) {
     case Step::kNothing:
       break;
     case Step::kMake:
-      return fmt::format("make communicator {}: {}", step.call.comm,
-                         describe(program.comms[static_cast<std::size_t>(step.call.comm)]));
+      return loom::format("make communicator {}: {}", step.call.comm,
+                          describe(program.comms[static_cast<std::size_t>(step.call.comm)]));
     case Step::kFree:
-      return fmt::format("free communicator {}", step.call.comm);
+      return loom::format("free communicator {}", step.call.comm);
     case Step::kInit:
-      return fmt::format("make request {}: {}", step.request, describe(step.call));
+      return loom::format("make request {}: {}", step.request, describe(step.call));
     case Step::kBlocking:
-      return fmt::format("blocking {}", describe(step.call));
+      return loom::format("blocking {}", describe(step.call));
     case Step::kNonblocking:
-      return fmt::format("nonblocking {}", describe(step.call));
+      return loom::format("nonblocking {}", describe(step.call));
     case Step::kMessage:
-      return fmt::format("{} of {} bytes from rank {} to {}, modulo the size, of communicator {}",
-                         step.waits ? "Send and Recv" : "Isend and Irecv", step.call.bytes, step.from,
-                         step.to, step.call.comm);
+      return loom::format("{} of {} bytes from rank {} to {}, modulo the size, of communicator {}",
+                          step.waits ? "Send and Recv" : "Isend and Irecv", step.call.bytes, step.from,
+                          step.to, step.call.comm);
   }
   return "nothing";
 }
@@ -46,13 +45,13 @@ std::string describe(const Program& program, const Action& action) {
   for (const int index : action.which)
     if (action.kind == Action::kStart || action.kind == Action::kStartall) {
       const Start& start = program.starts[static_cast<std::size_t>(index)];
-      which += fmt::format(" {}(request {})", start.number, start.request);
+      which += loom::format(" {}(request {})", start.number, start.request);
     } else if (action.kind == Action::kFree) {
-      which += fmt::format(" request {}", index);
+      which += loom::format(" request {}", index);
     } else {
-      which += fmt::format(" {}", index);
+      which += loom::format(" {}", index);
     }
-  return fmt::format("{}{}", name(action.kind), which);
+  return loom::format("{}{}", name(action.kind), which);
 }
 
 }  // namespace
@@ -62,25 +61,25 @@ std::string describe(const Call& call) {
                                             "pairs", "pairs with gaps"};
   constexpr std::string_view kOperations[] = {"sum", "max", "sum by the program's operation",
                                               "composition, which does not commute"};
-  if (call.collective == Collective::kBarrier) return fmt::format("barrier on communicator {}", call.comm);
-  std::string text = fmt::format("{} of {} bytes", name(call.collective), call.bytes);
+  if (call.collective == Collective::kBarrier) return loom::format("barrier on communicator {}", call.comm);
+  std::string text = loom::format("{} of {} bytes", name(call.collective), call.bytes);
   if (has_blocks(call.collective)) text += " in all blocks";
-  text += fmt::format(" of {}", kElements[static_cast<std::size_t>(call.element)]);
+  text += loom::format(" of {}", kElements[static_cast<std::size_t>(call.element)]);
   if (reduces(call.collective))
-    text += fmt::format(", {}", kOperations[static_cast<std::size_t>(call.operation)]);
-  if (has_root(call.collective)) text += fmt::format(", root {} modulo the size", call.root);
+    text += loom::format(", {}", kOperations[static_cast<std::size_t>(call.operation)]);
+  if (has_root(call.collective)) text += loom::format(", root {} modulo the size", call.root);
   if (call.in_place) text += ", in place";
-  return text + fmt::format(", on communicator {}", call.comm);
+  return text + loom::format(", on communicator {}", call.comm);
 }
 
 std::string describe(const Program& program) {
-  std::string text = fmt::format("seed {}, {} ranks, {} elements\n", program.options.seed,
-                                 program.options.ranks, program.numbers);
+  std::string text = loom::format("seed {}, {} ranks, {} elements\n", program.options.seed,
+                                  program.options.ranks, program.numbers);
   bool acts = false;  // after the step before
   for (std::size_t index = 0; index < program.steps.size(); ++index) {
     const Step& step = program.steps[index];
     if (!step.dropped)
-      text += fmt::format("[{}] {}\n", step.number, describe(program, step));
+      text += loom::format("[{}] {}\n", step.number, describe(program, step));
     else if (acts)
       text += "then\n";
     acts = false;
@@ -89,7 +88,7 @@ std::string describe(const Program& program) {
       for (const Action& action : actions_after(program, static_cast<int>(index), rank))
         done.push_back(describe(program, action));
       acts = acts || !done.empty();
-      if (!done.empty()) text += fmt::format("    rank {}: {}\n", rank, fmt::join(done, "; "));
+      if (!done.empty()) text += loom::format("    rank {}: {}\n", rank, loom::join(done, "; "));
     }
   }
   return text + "numbers in [] and of starts are those that --without takes\n";

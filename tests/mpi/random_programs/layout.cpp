@@ -1,9 +1,9 @@
 #include "tests/mpi/random_programs/layout.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
+
+#include "base/format.hpp"
 
 namespace loom::random_programs {
 namespace {
@@ -127,13 +127,13 @@ std::string Layout::show(const std::byte* unit) const {
   if (element_ == Element::kDouble) {
     double x;
     std::memcpy(&x, unit, sizeof(x));
-    return fmt::format("{}", x);
+    return loom::format("{}", x);
   }
   std::string text;
   for (const MPI_Aint offset : offsets_) {
     std::uint32_t x;
     std::memcpy(&x, unit + offset, sizeof(x));
-    text += fmt::format("{}{}", text.empty() ? "" : " ", x);
+    text += loom::format("{}{}", text.empty() ? "" : " ", x);
   }
   return text;
 }

@@ -1,7 +1,6 @@
 // mpi_random_programs -- random programs around persistent collective requests, whose starts each rank puts
 // where it likes. Run it under mpirun. Exit codes: 0 all programs right; 1 one wrong, or not carried by whom
 // it should; 2 bad arguments.
-#include <fmt/format.h>
 #include <mpi.h>
 
 #include <CLI/CLI.hpp>
@@ -11,6 +10,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "base/format.hpp"
 #include "mpi_examples/support/loom_pvars.hpp"
 #include "tests/mpi/random_programs/run.hpp"
 
@@ -59,10 +59,10 @@ Totals of_all_ranks(Totals totals) {
 void print(const Totals& totals, int programs, int ranks, int wrong) {
   for (int index = 0; index < kCollectives; ++index) {
     const auto i = static_cast<std::size_t>(index);
-    fmt::print("{}: {} requests, {} starts, {} blocking, {} nonblocking\n", kCollectiveNames[i],
-               totals.requests[i], totals.starts[i], totals.blocking[i], totals.nonblocking[i]);
+    loom::print("{}: {} requests, {} starts, {} blocking, {} nonblocking\n", kCollectiveNames[i],
+                totals.requests[i], totals.starts[i], totals.blocking[i], totals.nonblocking[i]);
   }
-  fmt::print(
+  loom::print(
       "{} requests, {} starts ({} on communicators with ordered starts), {} messages, {} freed "
       "communicators, "
       "{} results checked (counted on each rank)\n{} programs on {} ranks, {} wrong\n",
@@ -74,8 +74,8 @@ void print(const Totals& totals, int programs, int ranks, int wrong) {
 bool is_right(const Program& program, const Environment& environment, Totals& totals) {
   const std::vector<std::string> differences = run(program, environment, totals);
   for (std::size_t i = 0; i < std::min<std::size_t>(differences.size(), 5); ++i)
-    fmt::print(stderr, "seed {}: wrong on rank {} of {}: {}\n", program.options.seed, environment.rank,
-               environment.ranks, differences[i]);
+    loom::print(stderr, "seed {}: wrong on rank {} of {}: {}\n", program.options.seed, environment.rank,
+                environment.ranks, differences[i]);
   int wrong = differences.empty() ? 0 : 1;
   MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   return wrong == 0;
@@ -101,7 +101,7 @@ int run_all(Arguments arguments) {
       std::ofstream(arguments.progress) << arguments.program.seed << '\n';
     const Program program = generate(arguments.program);
     if (environment.rank == 0 && arguments.prints) {
-      fmt::print("{}", describe(program));
+      loom::print("{}", describe(program));
       std::fflush(stdout);
     }
     for (int time = 0; wrong == 0 && time < arguments.times; ++time)
@@ -111,11 +111,12 @@ int run_all(Arguments arguments) {
   const Totals all = of_all_ranks(totals);
   if (environment.rank == 0) print(all, programs, environment.ranks, wrong);
   if (arguments.expect_loom && sum(totals.starts) > 0 && by_loom == 0) {
-    fmt::print(stderr, "rank {}: of {} starts loom has carried none\n", environment.rank, sum(totals.starts));
+    loom::print(stderr, "rank {}: of {} starts loom has carried none\n", environment.rank,
+                sum(totals.starts));
     return 1;
   }
   if (arguments.expect_loom && environment.rank == 0)
-    fmt::print("rank 0: at least {} persistent calls carried by loom\n", by_loom);
+    loom::print("rank 0: at least {} persistent calls carried by loom\n", by_loom);
   return wrong > 0 ? 1 : 0;
 }
 
@@ -164,8 +165,7 @@ int main(int argc, char** argv) {
   app.add_option("--progress", arguments.progress, "File that has the seed of the running program");
   app.add_flag("--print", arguments.prints, "Print each program");
   app.add_flag("--trace", arguments.traces, "Each rank says what it does");
-  app.add_flag("--expect-loom", arguments.expect_loom,
-               "Fail unless loom carries persistent calls");
+  app.add_flag("--expect-loom", arguments.expect_loom, "Fail unless loom carries persistent calls");
   std::ostringstream text;
   int exit_code = -1;
   try {

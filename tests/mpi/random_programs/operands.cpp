@@ -1,11 +1,10 @@
 #include "tests/mpi/random_programs/operands.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 
+#include "base/format.hpp"
 #include "tests/mpi/random_programs/draw.hpp"
 
 namespace loom::random_programs {
@@ -300,13 +299,14 @@ std::optional<std::string> Operands::wrong(Side& side) const {
     if (!block.after || unit >= block.units) continue;
     const std::string is = side.layout.show(found.data() + begin + unit * extent);
     const std::string ought = side.layout.show(expected.data() + begin + unit * extent);
-    return fmt::format("{}, element {} of {} from {}: is {}, expected {}{}; {} bytes of {} differ", side.name,
-                       unit, block.units, block.operands > 0 ? "all" : fmt::format("rank {}", block.from), is,
-                       ought, is == ought ? ", but a gap has been written to" : "", differ, found.size());
+    return loom::format("{}, element {} of {} from {}: is {}, expected {}{}; {} bytes of {} differ",
+                        side.name, unit, block.units,
+                        block.operands > 0 ? "all" : loom::format("rank {}", block.from), is, ought,
+                        is == ought ? ", but a gap has been written to" : "", differ, found.size());
   }
-  return fmt::format("{}, byte {} of {} outside of all results: is {}, expected {}", side.name,
-                     static_cast<std::ptrdiff_t>(at) - static_cast<std::ptrdiff_t>(kGuard),
-                     found.size() - 2 * kGuard, static_cast<int>(found[at]), static_cast<int>(expected[at]));
+  return loom::format("{}, byte {} of {} outside of all results: is {}, expected {}", side.name,
+                      static_cast<std::ptrdiff_t>(at) - static_cast<std::ptrdiff_t>(kGuard),
+                      found.size() - 2 * kGuard, static_cast<int>(found[at]), static_cast<int>(expected[at]));
 }
 
 }  // namespace loom::random_programs

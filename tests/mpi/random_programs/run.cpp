@@ -1,13 +1,11 @@
 #include "tests/mpi/random_programs/run.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <map>
 #include <memory>
 
+#include "base/format.hpp"
 #include "tests/mpi/random_programs/draw.hpp"
 
 namespace loom::random_programs {
@@ -57,10 +55,10 @@ class Runner {
 
  private:
   template <class... Arguments>
-  void trace(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
+  void trace(FormatString<Arguments...> format, Arguments&&... arguments) const {
     if (!environment_.traces) return;
-    fmt::print(stderr, "rank {}: {}\n", environment_.rank,
-               fmt::format(format, std::forward<Arguments>(arguments)...));
+    loom::print(stderr, "rank {}: {}\n", environment_.rank,
+                loom::format(format, std::forward<Arguments>(arguments)...));
   }
   Place& place_of(int comm) { return places_[static_cast<std::size_t>(comm)]; }
   Place& place_of(const Step& step) { return place_of(step.call.comm); }
@@ -73,7 +71,7 @@ class Runner {
   }
   void judge(Operands& operands, const std::string& what) {
     ++totals_.checks;
-    if (const auto difference = operands.wrong()) wrong_.push_back(fmt::format("{}: {}", what, *difference));
+    if (const auto difference = operands.wrong()) wrong_.push_back(loom::format("{}: {}", what, *difference));
   }
 
   void come_to(const Step& step) {
@@ -102,7 +100,7 @@ class Runner {
         const auto operands = operands_of(step);
         operands->fill(0);
         operands->call(Form::kBlocking, nullptr);
-        judge(*operands, fmt::format("[{}] blocking {}", step.number, describe(step.call)));
+        judge(*operands, loom::format("[{}] blocking {}", step.number, describe(step.call)));
         break;
       }
       case Step::kNonblocking: {
@@ -111,7 +109,7 @@ class Runner {
         pending.operands = operands_of(step);
         pending.operands->fill(0);
         pending.operands->call(Form::kNonblocking, &pending.request);
-        pending.what = fmt::format("[{}] nonblocking {}", step.number, describe(step.call));
+        pending.what = loom::format("[{}] nonblocking {}", step.number, describe(step.call));
         break;
       }
       case Step::kMessage:
@@ -188,8 +186,8 @@ class Runner {
     for (const unsigned char byte : message.received)
       if (byte != expected) {
         wrong_.push_back(
-            fmt::format("[{}] a message of {} bytes on communicator {}: has a byte {}, expected {}",
-                        step.number, step.call.bytes, step.call.comm, byte, expected));
+            loom::format("[{}] a message of {} bytes on communicator {}: has a byte {}, expected {}",
+                         step.number, step.call.bytes, step.call.comm, byte, expected));
         return;
       }
   }
@@ -232,8 +230,8 @@ class Runner {
       Pending& pending = pending_[start.number];
       pending.request = handles[i];
       pending.persistent = start.request;
-      pending.what = fmt::format("start {} of request {}: {}", start.number, start.request,
-                                 describe(program_.call_of(start)));
+      pending.what = loom::format("start {} of request {}: {}", start.number, start.request,
+                                  describe(program_.call_of(start)));
     }
   }
 
@@ -248,7 +246,7 @@ class Runner {
       pending_[numbers[static_cast<std::size_t>(i)]].request = handles[static_cast<std::size_t>(i)];
       finish(numbers[static_cast<std::size_t>(i)]);
     };
-    trace("{} of {}", name(how), fmt::join(numbers, " "));
+    trace("{} of {}", name(how), loom::join(numbers, " "));
     std::vector<int> which(numbers.size());
     int flag = 0, some = 0, left = n;
     switch (how) {
@@ -289,7 +287,7 @@ class Runner {
       judge(*of.operands, pending.what);
     } else {
       if (pending.request != MPI_REQUEST_NULL)
-        wrong_.push_back(fmt::format("[{}]: completing it has left it", number));
+        wrong_.push_back(loom::format("[{}]: completing it has left it", number));
       if (pending.operands) judge(*pending.operands, pending.what);
       if (pending.message)
         judge(*pending.message, *std::find_if(program_.steps.begin(), program_.steps.end(),

@@ -1,5 +1,4 @@
 // devices.cpp -- initialisation, devices, and what the driver says of itself.
-#include <fmt/format.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
@@ -12,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/format.hpp"
 #include "tests/virtual_gpu/driver/driver.hpp"
 
 #ifndef SYS_pidfd_getfd
@@ -180,7 +180,7 @@ EXPORT int cuDeviceGetAttribute(int* out, int which, Ordinal device) {
 EXPORT int cuDeviceGetPCIBusId(char* out, int bytes, Ordinal device) {
   return of_device("cuDeviceGetPCIBusId", out, device, [&](const machine::Gpu& gpu) -> Result {
     const std::string id =
-        fmt::format("{:04X}:{:02X}:{:02X}.0", gpu.bus_id.domain, gpu.bus_id.bus, gpu.bus_id.device);
+        loom::format("{:04X}:{:02X}:{:02X}.0", gpu.bus_id.domain, gpu.bus_id.bus, gpu.bus_id.device);
     if (bytes <= static_cast<int>(id.size())) return kInvalidValue;
     std::strcpy(out, id.c_str());
     return kSuccess;

@@ -1,7 +1,5 @@
 #include "tests/virtual_gpu/driver/driver.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdio>

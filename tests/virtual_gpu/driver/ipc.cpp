@@ -1,11 +1,11 @@
 // ipc.cpp -- memory of one process in another, by CUDA's legacy handles.
 #include <fcntl.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "base/format.hpp"
 #include "tests/virtual_gpu/driver/memory.hpp"
 
 using namespace virtual_gpu;
@@ -52,7 +52,7 @@ EXPORT int cuIpcOpenMemHandle_v2(Address* out, IpcHandle handle, unsigned flags)
       *out = other->begin;
       return kSuccess;
     }
-    const std::string path = fmt::format("/proc/{}/fd/{}", handle.process, handle.file);
+    const std::string path = loom::format("/proc/{}/fd/{}", handle.process, handle.file);
     const std::shared_ptr<MemoryFile> file = MemoryFile::open(::open(path.c_str(), O_RDWR | O_CLOEXEC));
     if (file == nullptr || file->shared().cookie != handle.cookie || file->shared().freed != 0)
       return say(kInvalidValue, "the memory of a handle is not there any more");

@@ -1,10 +1,9 @@
 // modules.cpp -- modules of PTX, their kernels, and grids of these.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 
+#include "base/format.hpp"
 #include "tests/virtual_gpu/driver/image.hpp"
 #include "tests/virtual_gpu/driver/kernel_time.hpp"
 #include "tests/virtual_gpu/driver/memory.hpp"
@@ -106,7 +105,7 @@ Result load(Call& call, Module** out, const void* image) {
         known == programs->end() ? Loaded{read.major * 10 + read.minor, read.target, nullptr} : known->second;
     module->version = loaded.version;
     if (loaded.version > newest_ptx(static_cast<int>(number("VIRTUAL_GPU_DRIVER_VERSION", 13000))))
-      return say(kUnsupportedPtxVersion, fmt::format("PTX {}.{}", loaded.version / 10, loaded.version % 10));
+      return say(kUnsupportedPtxVersion, loom::format("PTX {}.{}", loaded.version / 10, loaded.version % 10));
     if (!runs(loaded.target, gpu))
       return say(is_container(image) ? kNoBinaryForGpu : kInvalidPtx, "PTX for " + loaded.target);
     if (loaded.program == nullptr) {

@@ -1,7 +1,5 @@
 #include "tests/virtual_gpu/machine/machine.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -9,6 +7,8 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+
+#include "base/format.hpp"
 
 namespace virtual_gpu::machine {
 namespace {
@@ -29,7 +29,7 @@ std::size_t host_of_environment() {
   std::size_t host = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), host);
   if (!text.empty() && (error != std::errc() || end != text.data() + text.size()))
-    throw Error(fmt::format("VIRTUAL_GPU_HOST is '{}': set it to the number of a host, from 0.", text));
+    throw Error(loom::format("VIRTUAL_GPU_HOST is '{}': set it to the number of a host, from 0.", text));
   return host;
 }
 
@@ -75,8 +75,8 @@ Machine Machine::from_file(const std::string& path, std::size_t host) {
   std::ostringstream text;
   if (file) text << file.rdbuf();
   if (!file || text.fail())  // a folder opens, but gives nothing
-    throw Error(fmt::format("{}: {}; name a topology file in VIRTUAL_GPU_MACHINE.", path,
-                            errno != 0 ? std::strerror(errno) : "it cannot be read"));
+    throw Error(loom::format("{}: {}; name a topology file in VIRTUAL_GPU_MACHINE.", path,
+                             errno != 0 ? std::strerror(errno) : "it cannot be read"));
   return Machine(read_topology(text.str(), path, host));
 }
 
@@ -89,7 +89,7 @@ Machine Machine::from_environment() {
 Machine::Machine(Description description) : description_(std::move(description)) {
   const auto& [host, sockets, switches, gpus, wiring] = description_;
   for (std::size_t i = 0; i < sockets.size(); ++i) {
-    socket_node_.push_back(add_node(fmt::format("CPU {}", sockets[i].numa)));
+    socket_node_.push_back(add_node(loom::format("CPU {}", sockets[i].numa)));
     const std::size_t memory = add_node(name_of(host_memory(i)));
     join(socket_node_[i], memory, Link::Kind::kMemory, host_memory_gbps(sockets[i].processor),
          kMemoryLatencyNs, true);
@@ -189,11 +189,11 @@ Place Machine::place(std::size_t index) const {
 std::string Machine::name_of(Place place) const {
   switch (place.kind) {
     case Place::Kind::kGpu:
-      return fmt::format("GPU {}", place.index);
+      return loom::format("GPU {}", place.index);
     case Place::Kind::kGpuMemory:
-      return fmt::format("memory of GPU {}", place.index);
+      return loom::format("memory of GPU {}", place.index);
     case Place::Kind::kHostMemory:
-      return fmt::format("memory of CPU {}", description_.sockets.at(place.index).numa);
+      return loom::format("memory of CPU {}", description_.sockets.at(place.index).numa);
   }
   return "";
 }
@@ -273,7 +273,7 @@ Route Machine::make_route(Place from, Place to) const {
 
 std::uint64_t Machine::fingerprint() const {
   std::string all;
-  for (const Link& link : links_) all += fmt::format("{}>{}:{};", link.from, link.to, link.gbps);
+  for (const Link& link : links_) all += loom::format("{}>{}:{};", link.from, link.to, link.gbps);
   return hash_of(all);
 }
 

@@ -1,7 +1,6 @@
 #include "tests/virtual_gpu/machine/shared_state.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -9,6 +8,8 @@
 
 #include <cerrno>
 #include <cstring>
+
+#include "base/format.hpp"
 
 namespace virtual_gpu::machine {
 namespace {
@@ -47,7 +48,7 @@ void make_mutex(pthread_mutex_t& mutex) {
 
 StateFile state_file_in(const std::string& folder, std::size_t host) {
   if (folder.empty()) return {};
-  return {fmt::format("{}/virtual-gpu-host-{}", folder, host)};
+  return {loom::format("{}/virtual-gpu-host-{}", folder, host)};
 }
 
 /// Names that differ have GPUs that differ.
@@ -57,8 +58,8 @@ StateFile state_file(const Machine& machine) {
   const std::string name = variable("VIRTUAL_GPU_SHARED"), file = variable("VIRTUAL_GPU_MACHINE"),
                     of_job = variable("PMIX_SERVER_TMPDIR");
   if (name.empty() && file.empty()) return {};
-  return {fmt::format("{}/virtual-gpu-{}-{:016x}-host-{}", of_job.empty() ? "/dev/shm" : of_job, ::getuid(),
-                      hash_of(name) ^ machine.fingerprint(), machine.host()),
+  return {loom::format("{}/virtual-gpu-{}-{:016x}-host-{}", of_job.empty() ? "/dev/shm" : of_job, ::getuid(),
+                       hash_of(name) ^ machine.fingerprint(), machine.host()),
           true};
 }
 
@@ -81,7 +82,7 @@ void SharedState::open_file(const Machine& machine) {
   const std::string& path = where_.path;
   const auto fail = [&](const std::string& why) {
     throw Error(
-        fmt::format("{}: {}; name a folder in VIRTUAL_GPU_STATE that is this run's alone.", path, why));
+        loom::format("{}: {}; name a folder in VIRTUAL_GPU_STATE that is this run's alone.", path, why));
   };
   struct stat now {};
   do {  // again where the last of other processes has just removed it
@@ -106,7 +107,7 @@ void SharedState::open_file(const Machine& machine) {
 
 void SharedState::map(int flags, const std::string& what) {
   void* const memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, flags, file_.number, 0);
-  if (memory == MAP_FAILED) throw Error(fmt::format("{}: {}.", what, std::strerror(errno)));
+  if (memory == MAP_FAILED) throw Error(loom::format("{}: {}.", what, std::strerror(errno)));
   header_ = static_cast<Header*>(memory);  // zeros are the values of its atomics
   moved_ = reinterpret_cast<std::atomic<std::uint64_t>*>(static_cast<std::byte*>(memory) + kMovedOffset);
   residents_ = reinterpret_cast<Residents*>(static_cast<std::byte*>(memory) + residents_offset_);

@@ -1,11 +1,10 @@
 // topology_file.cpp -- reads NCCL's topology XML. Strict: what it does not know is an error, never a guess.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
 #include <pugixml.hpp>
 #include <set>
 
+#include "base/format.hpp"
 #include "tests/virtual_gpu/machine/machine.hpp"
 
 namespace virtual_gpu::machine {
@@ -16,7 +15,7 @@ constexpr std::size_t kMostLinks = 1000;  // of a row: beyond any hardware
 Uuid make_uuid(std::size_t host, const BusId& bus_id) {
   Uuid uuid;
   for (std::size_t half = 0; half < 2; ++half) {
-    const std::uint64_t bits = hash_of(fmt::format("virtual GPU {}/{}/{}", half, host, bus_id.to_string()));
+    const std::uint64_t bits = hash_of(loom::format("virtual GPU {}/{}/{}", half, host, bus_id.to_string()));
     for (std::size_t i = 0; i < 8; ++i) uuid[8 * half + i] = static_cast<std::byte>(bits >> (8 * i));
   }
   return uuid;
@@ -30,7 +29,7 @@ class Reader {
   Description read() {
     pugi::xml_document document;
     const auto result = document.load_buffer(text_.data(), text_.size());
-    if (!result) fail(result.offset, fmt::format("{}: correct the XML", result.description()));
+    if (!result) fail(result.offset, loom::format("{}: correct the XML", result.description()));
     const pugi::xml_node system = document.document_element();
     if (std::string_view(system.name()) != "system")
       fail(system, "the file describes no <system>: write one with NCCL_TOPO_DUMP_FILE, or `loom topo`");
@@ -50,7 +49,7 @@ class Reader {
 
   [[noreturn]] void fail(std::ptrdiff_t offset, const std::string& what) const {
     const auto end = text_.begin() + std::clamp<std::ptrdiff_t>(offset, 0, std::ssize(text_));
-    throw Error(fmt::format("{}, line {}: {}.", name_, 1 + std::count(text_.begin(), end, '\n'), what));
+    throw Error(loom::format("{}, line {}: {}.", name_, 1 + std::count(text_.begin(), end, '\n'), what));
   }
   [[noreturn]] void fail(pugi::xml_node node, const std::string& what) const {
     fail(node ? node.offset_debug() : 0, what);
@@ -58,7 +57,7 @@ class Reader {
 
   std::string word(pugi::xml_node node, const char* attribute) const {
     const pugi::xml_attribute found = node.attribute(attribute);
-    if (!found) fail(node, fmt::format("<{}> has no \"{}\": add it", node.name(), attribute));
+    if (!found) fail(node, loom::format("<{}> has no \"{}\": add it", node.name(), attribute));
     return found.value();
   }
   /// As NCCL reads numbers: 0x makes them hexadecimal.
@@ -70,8 +69,8 @@ class Reader {
     const auto [end, error] =
         std::from_chars(digits.data(), digits.data() + digits.size(), value, hexadecimal ? 16 : 10);
     if (error != std::errc() || end != digits.data() + digits.size() || value > most)
-      fail(node, fmt::format("{}=\"{}\" of <{}> is no number from 0 to {}: correct it", attribute, whole,
-                             node.name(), most));
+      fail(node, loom::format("{}=\"{}\" of <{}> is no number from 0 to {}: correct it", attribute, whole,
+                              node.name(), most));
     return value;
   }
   int integer(pugi::xml_node node, const char* attribute) const {
@@ -83,11 +82,12 @@ class Reader {
   BusId bus_id(pugi::xml_node node, const char* attribute) const {
     const std::string text = word(node, attribute);
     const auto parsed = BusId::parse(text);
-    if (!parsed) fail(node, fmt::format("{}=\"{}\" is no bus id: write it as 0000:0a:00.0", attribute, text));
+    if (!parsed)
+      fail(node, loom::format("{}=\"{}\" is no bus id: write it as 0000:0a:00.0", attribute, text));
     return *parsed;
   }
   [[noreturn]] void fail_unknown(pugi::xml_node node) const {
-    fail(node, fmt::format("<{}> is not known here: take it out", node.name()));
+    fail(node, loom::format("<{}> is not known here: take it out", node.name()));
   }
 
   std::vector<pugi::xml_node> cpus_of_host(pugi::xml_node system) {
@@ -102,8 +102,9 @@ class Reader {
       cpus.emplace_back(cpu, static_cast<std::size_t>(found - hosts.begin()));
     }
     if (hosts.size() > 1 && host_ >= hosts.size())
-      fail(system, fmt::format("there are {} hosts, but this is host {} by VIRTUAL_GPU_HOST: it must be less",
-                               hosts.size(), host_));
+      fail(system,
+           loom::format("there are {} hosts, but this is host {} by VIRTUAL_GPU_HOST: it must be less",
+                        hosts.size(), host_));
     std::vector<pugi::xml_node> mine;
     for (const auto& [cpu, host] : cpus)
       if (hosts.size() == 1 || host == host_) mine.push_back(cpu);
@@ -118,7 +119,7 @@ class Reader {
                                 .model = integer(cpu, "modelid", 0)}};
     for (const Socket& other : description_.sockets)
       if (other.numa == socket.numa)
-        fail(cpu, fmt::format("numaid {} is there twice: give each <cpu> its own", socket.numa));
+        fail(cpu, loom::format("numaid {} is there twice: give each <cpu> its own", socket.numa));
     description_.sockets.push_back(std::move(socket));
     for (const pugi::xml_node child : cpu) read_device(child, Description::kSocketItself);
   }
@@ -149,7 +150,7 @@ class Reader {
       fail(node, "GPUs in parts (mlopart) are not known here: take another file");
     for (const Gpu& other : description_.gpus)
       if (other.bus_id == at)
-        fail(pci, fmt::format("there are two GPUs at {}: correct busid", at.to_string()));
+        fail(pci, loom::format("there are two GPUs at {}: correct busid", at.to_string()));
     const auto sixteen_bits = [&](const char* attribute) {
       return pci.attribute(attribute) ? static_cast<unsigned>(number(pci, attribute, 0xffff)) : 0;
     };
@@ -161,7 +162,7 @@ class Reader {
     gpu.subsystem_id = sixteen_bits("subsystem_device") << 16 | sixteen_bits("subsystem_vendor");
     gpu.capability = integer(node, "sm");
     const GpuModel& model = gpu_model(gpu.device_id, gpu.capability);
-    gpu.name = fmt::format("{} (virtual)", model.name);
+    gpu.name = loom::format("{} (virtual)", model.name);
     gpu.multiprocessors = model.multiprocessors;
     gpu.ghz = model.ghz;
     gpu.memory_bytes = model.memory_gib << 30;
@@ -197,10 +198,10 @@ class Reader {
       for (std::size_t peer = 0; peer < i; ++peer)
         if (const int there = nvlinks_to(gpus[i], gpus[peer]), back = nvlinks_to(gpus[peer], gpus[i]);
             there != back)
-          fail(
-              devices_[i].node,
-              fmt::format("this GPU has {} NVLinks to {}, which has {} back: correct <nvlink> of one of them",
-                          there, gpus[peer].bus_id.to_string(), back));
+          fail(devices_[i].node,
+               loom::format(
+                   "this GPU has {} NVLinks to {}, which has {} back: correct <nvlink> of one of them", there,
+                   gpus[peer].bus_id.to_string(), back));
   }
 
   /// GPUs by their "dev", which is NVML's number.
@@ -210,7 +211,7 @@ class Reader {
     for (std::size_t i = 0; i < devices_.size(); ++i) {
       order.push_back(i);
       if (!seen.insert(devices_[i].device).second)
-        fail(devices_[i].node, fmt::format("dev {} is there twice: number the GPUs", devices_[i].device));
+        fail(devices_[i].node, loom::format("dev {} is there twice: number the GPUs", devices_[i].device));
     }
     std::sort(order.begin(), order.end(),
               [&](std::size_t a, std::size_t b) { return devices_[a].device < devices_[b].device; });
@@ -257,14 +258,14 @@ std::optional<BusId> BusId::parse(std::string_view text) {
   return id;
 }
 std::string BusId::to_string() const {
-  return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", domain, bus, device, function);
+  return loom::format("{:04x}:{:02x}:{:02x}.{:x}", domain, bus, device, function);
 }
 
 std::string to_string(const Uuid& uuid) {
   std::string text = "GPU";
   for (std::size_t i = 0; i < uuid.size(); ++i) {
     if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += fmt::format("{:02x}", static_cast<unsigned>(uuid[i]));
+    text += loom::format("{:02x}", static_cast<unsigned>(uuid[i]));
   }
   return text;
 }

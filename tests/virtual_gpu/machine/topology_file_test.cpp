@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -6,6 +5,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/format.hpp"
 #include "tests/virtual_gpu/machine/machine_cases.hpp"
 #include "tests/virtual_gpu/machine/traffic.hpp"
 
@@ -27,7 +27,7 @@ std::string complaint(const std::string& text, std::size_t host = 0) {
 /// One socket; `first` is what its first GPU has, the second one has nothing.
 std::string two_gpus(const std::string& attributes, const std::string& first,
                      const std::string& second = "") {
-  return fmt::format(R"(<system version="1">
+  return loom::format(R"(<system version="1">
   <cpu numaid="0" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">
     <pci busid="0000:10:00.0">
       <gpu {}>{}</gpu>
@@ -37,7 +37,7 @@ std::string two_gpus(const std::string& attributes, const std::string& first,
     </pci>
   </cpu>
 </system>)",
-                     attributes, first, second);
+                      attributes, first, second);
 }
 const std::string kGood = R"(dev="0" sm="90")";
 

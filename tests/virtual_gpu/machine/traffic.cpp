@@ -1,8 +1,8 @@
 #include "tests/virtual_gpu/machine/traffic.hpp"
 
-#include <fmt/format.h>
-
 #include <cstdio>
+
+#include "base/format.hpp"
 
 namespace virtual_gpu::machine {
 
@@ -38,18 +38,18 @@ TrafficReport Traffic::report() const {
 
 std::string to_string(const TrafficReport& report, const Machine& machine) {
   std::string text =
-      fmt::format("{:<8} {:<20} {:<20} {:>9} {:>16} {:>14}\n", "link", "from", "to", "GB/s", "bytes", "us");
+      loom::format("{:<8} {:<20} {:<20} {:>9} {:>16} {:>14}\n", "link", "from", "to", "GB/s", "bytes", "us");
   for (const TrafficReport::Row& row : report.rows) {
     const Link& link = machine.links()[row.link];
-    text += fmt::format("{:<8} {:<20} {:<20} {:>9.1f} {:>16} {:>14.1f}\n", to_string(link.kind), link.from,
-                        link.to, link.gbps, row.bytes, row.us);
+    text += loom::format("{:<8} {:<20} {:<20} {:>9.1f} {:>16} {:>14.1f}\n", to_string(link.kind), link.from,
+                         link.to, link.gbps, row.bytes, row.us);
   }
   if (report.elsewhere > 0)
-    text += fmt::format("{} bytes from or to GPUs of other machines are in no row\n", report.elsewhere);
+    text += loom::format("{} bytes from or to GPUs of other machines are in no row\n", report.elsewhere);
   if (report.rows.empty()) return text + "nothing has moved\n";
   const Link& slowest = machine.links()[report.slowest.link];
   return text +
-         fmt::format("the slowest link: {} to {}, {:.1f} us\n", slowest.from, slowest.to, report.slowest.us);
+         loom::format("the slowest link: {} to {}, {:.1f} us\n", slowest.from, slowest.to, report.slowest.us);
 }
 
 void leave(const Machine& machine, SharedState& state) {

@@ -1,9 +1,9 @@
 #include "tests/virtual_gpu/memory/words.hpp"
 
-#include <fmt/format.h>
-
 #include <cstring>
 #include <thread>
+
+#include "base/format.hpp"
 
 namespace virtual_gpu::memory {
 namespace {
@@ -96,7 +96,7 @@ void Regions::forget_all() {
 
 Regions::Found& Regions::find(unsigned thread, std::uint64_t address, std::size_t bytes, bool stores) {
   if (address % bytes != 0)
-    throw Error(Error::Kind::kMisaligned, thread, fmt::format("{:#x} is no multiple of {}", address, bytes));
+    throw Error(Error::Kind::kMisaligned, thread, loom::format("{:#x} is no multiple of {}", address, bytes));
   if (const std::uint64_t now = space_.generation(); now != generation_) {
     forget_all();
     generation_ = now;
@@ -106,7 +106,7 @@ Regions::Found& Regions::find(unsigned thread, std::uint64_t address, std::size_
   if (at == found_.end()) {
     const Region region = space_.find(address);
     if (address - region.begin >= region.bytes)
-      throw Error(Error::Kind::kForeignAddress, thread, fmt::format("there is no memory at {:#x}", address));
+      throw Error(Error::Kind::kForeignAddress, thread, loom::format("there is no memory at {:#x}", address));
     constexpr std::size_t kMost = 16;
     if (found_.size() == kMost) {
       flush(found_.back());
@@ -119,16 +119,16 @@ Regions::Found& Regions::find(unsigned thread, std::uint64_t address, std::size_
   }
   if (at->bytes - (address - at->begin) < bytes)
     throw Error(Error::Kind::kForeignAddress, thread,
-                fmt::format("{} bytes at {:#x} end behind the memory there", bytes, address));
+                loom::format("{} bytes at {:#x} end behind the memory there", bytes, address));
   if (stores && !at->writable)
-    throw Error(Error::Kind::kReadOnly, thread, fmt::format("{:#x} is mapped for loads alone", address));
+    throw Error(Error::Kind::kReadOnly, thread, loom::format("{:#x} is mapped for loads alone", address));
   return *at;
 }
 
 void expect_written(const Region& region, unsigned thread, std::uint64_t address, std::size_t bytes) {
   if (region.written != nullptr && !region.written->all_written(address - region.begin, bytes))
     throw Error(Error::Kind::kNeverWritten, thread,
-                fmt::format("{} bytes at {:#x} were never written", bytes, address));
+                loom::format("{} bytes at {:#x} were never written", bytes, address));
 }
 
 std::vector<std::uint64_t> whole_lines(Regions& regions, const Form& form, std::span<const Access> lanes,

@@ -6,8 +6,6 @@
 // fail with error E. It counts anew each time that NVML is initialised, and so is the machine read.
 #include "tests/virtual_gpu/nvml/nvml_interface.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -17,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/format.hpp"
 #include "tests/virtual_gpu/machine/machine.hpp"
 
 using namespace virtual_gpu::nvml;
@@ -70,7 +69,7 @@ std::map<std::string, Failure> read_failures(const std::string& text) {
     char function[64];
     Failure failure{};
     if (std::sscanf(entry.c_str(), "%63[^:]:%d:%d", function, &failure.after, &failure.error) != 3)
-      throw machine::Error(fmt::format("VIRTUAL_GPU_FAIL has '{}': write FUNCTION:AFTER:ERROR.", entry));
+      throw machine::Error(loom::format("VIRTUAL_GPU_FAIL has '{}': write FUNCTION:AFTER:ERROR.", entry));
     failures[function] = failure;
   }
   return failures;
@@ -143,8 +142,8 @@ void put_bus_id(const std::string& target, PciInfo& out) {
   std::string text = target, legacy = target;
   if (const auto id = machine::BusId::parse(target)) {
     out.domain = id->domain, out.bus = id->bus, out.device = id->device;
-    text = fmt::format("{:08X}:{:02X}:{:02X}.0", id->domain, id->bus, id->device);
-    legacy = fmt::format("{:04X}:{:02X}:{:02X}.0", id->domain, id->bus, id->device);
+    text = loom::format("{:08X}:{:02X}:{:02X}.0", id->domain, id->bus, id->device);
+    legacy = loom::format("{:04X}:{:02X}:{:02X}.0", id->domain, id->bus, id->device);
   }
   std::snprintf(out.bus_id, sizeof(out.bus_id), "%s", text.c_str());
   std::snprintf(out.bus_id_legacy, sizeof(out.bus_id_legacy), "%s", legacy.c_str());

@@ -1,7 +1,6 @@
 #include "tests/virtual_gpu/ptx/lexer.hpp"
 
-#include <fmt/format.h>
-
+#include "base/format.hpp"
 #include "tests/virtual_gpu/ptx/module.hpp"
 
 namespace virtual_gpu::ptx {
@@ -80,7 +79,7 @@ Token Lexer::next() {
     token.what = Token::What::kSign;
     token.text = text_.substr(at_++, 1);
   } else {
-    throw Error(line_, fmt::format("unexpected '{}'", first));
+    throw Error(line_, loom::format("unexpected '{}'", first));
   }
   return token;
 }

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 
 #include <bit>
 #include <charconv>
@@ -6,27 +5,28 @@
 #include <cstring>
 #include <limits>
 
+#include "base/format.hpp"
 #include "tests/virtual_gpu/ptx/lexer.hpp"
 #include "tests/virtual_gpu/ptx/module.hpp"
 
 namespace virtual_gpu::ptx {
 
 Error::Error(int line, const std::string& what)
-    : std::runtime_error(fmt::format("line {}: {}", line, what)), line_(line) {}
+    : std::runtime_error(loom::format("line {}: {}", line, what)), line_(line) {}
 
 std::optional<Type> find_type(std::string_view name) {
   if (name == "pred") return Type{Kind::kPredicate, 1};
   for (const unsigned bits : {16U})
     for (const bool packed : {false, true}) {
       const std::string_view suffix = packed ? "16x2" : "16";
-      if (name == fmt::format("f{}", suffix)) return Type{Kind::kFloat, bits, packed};
-      if (name == fmt::format("bf{}", suffix)) return Type{Kind::kBfloat, bits, packed};
+      if (name == loom::format("f{}", suffix)) return Type{Kind::kFloat, bits, packed};
+      if (name == loom::format("bf{}", suffix)) return Type{Kind::kBfloat, bits, packed};
     }
   for (const unsigned bits : {8U, 16U, 32U, 64U}) {
-    if (name == fmt::format("b{}", bits)) return Type{Kind::kBits, bits};
-    if (name == fmt::format("u{}", bits)) return Type{Kind::kUnsigned, bits};
-    if (name == fmt::format("s{}", bits)) return Type{Kind::kSigned, bits};
-    if (name == fmt::format("f{}", bits) && bits >= 32) return Type{Kind::kFloat, bits};
+    if (name == loom::format("b{}", bits)) return Type{Kind::kBits, bits};
+    if (name == loom::format("u{}", bits)) return Type{Kind::kUnsigned, bits};
+    if (name == loom::format("s{}", bits)) return Type{Kind::kSigned, bits};
+    if (name == loom::format("f{}", bits) && bits >= 32) return Type{Kind::kFloat, bits};
   }
   return std::nullopt;
 }
@@ -80,7 +80,7 @@ class Parser {
   [[noreturn]] void fail(const std::string& what) const { throw Error(token_.line, what); }
   [[noreturn]] void unexpected() const {
     fail(token_.what == Token::What::kEnd ? "the text ends too early"
-                                          : fmt::format("unexpected '{}'", token_.text));
+                                          : loom::format("unexpected '{}'", token_.text));
   }
   Token take() {
     const Token taken = token_;
@@ -103,8 +103,8 @@ class Parser {
   }
   void expect(char sign) {
     if (!take_if(sign))
-      fail(fmt::format("'{}' where '{}' belongs", token_.what == Token::What::kEnd ? "the end" : token_.text,
-                       sign));
+      fail(loom::format("'{}' where '{}' belongs", token_.what == Token::What::kEnd ? "the end" : token_.text,
+                        sign));
   }
 
   void version();
@@ -149,7 +149,7 @@ void Parser::version() {
   if (!take_if("version")) fail("PTX starts with .version");
   const std::string_view number = take(Token::What::kNumber).text;
   const std::size_t dot = number.find('.');
-  if (dot == number.npos) fail(fmt::format("'{}' is not a version", number));
+  if (dot == number.npos) fail(loom::format("'{}' is not a version", number));
   std::from_chars(number.data(), number.data() + dot, module_.major);
   std::from_chars(number.data() + dot + 1, number.data() + number.size(), module_.minor);
 }
@@ -240,7 +240,7 @@ Variable Parser::variable(Space space, bool is_extern) {
   if (const auto found = find_type(type.text); found && found->kind != Kind::kPredicate)
     result.type = *found;
   else
-    throw Error(type.line, fmt::format("a variable cannot be of type .{}", type.text));
+    throw Error(type.line, loom::format("a variable cannot be of type .{}", type.text));
   if (take_if("ptr")) {  // says where the parameter points to
     take_space();
     if (take_if("align")) whole_number();
@@ -341,7 +341,7 @@ void Parser::function_directives(Function& function) {
     } else if (directive.text == "maxnreg" || directive.text == "maxnctapersm") {
       whole_number();  // for a compiler
     } else {
-      throw Error(directive.line, fmt::format("unknown directive .{}", directive.text));
+      throw Error(directive.line, loom::format("unknown directive .{}", directive.text));
     }
   }
 }
@@ -360,7 +360,7 @@ void Parser::body() {
     } else if (token_.what == Token::What::kDotted) {
       const bool is_extern = take_if("extern");
       const auto space = take_space();
-      if (!space) fail(fmt::format("unknown directive .{}", token_.text));
+      if (!space) fail(loom::format("unknown directive .{}", token_.text));
       inner_variable(*space, is_extern);
     } else if (token_.is('@')) {
       instruction(std::nullopt);
@@ -369,7 +369,7 @@ void Parser::body() {
       if (!take_if(':'))
         instruction(word);
       else if (!function_->labels.emplace(word.text, function_->instructions.size()).second)
-        throw Error(word.line, fmt::format("the label {} is there already", word.text));
+        throw Error(word.line, loom::format("the label {} is there already", word.text));
     }
   }
   take();
@@ -386,7 +386,7 @@ void Parser::inner_variable(Space space, bool is_extern) {
 void Parser::registers() {
   const Token dotted = take(Token::What::kDotted);
   const auto type = find_type(dotted.text);
-  if (!type) throw Error(dotted.line, fmt::format("a register cannot be of type .{}", dotted.text));
+  if (!type) throw Error(dotted.line, loom::format("a register cannot be of type .{}", dotted.text));
   do {
     const Token name = take(Token::What::kWord);
     const std::size_t first = function_->registers.size();
@@ -401,7 +401,7 @@ void Parser::registers() {
       is_new = scopes_.back().add(name.text, Operand{.what = What::kRegister, .index = first});
       function_->registers.push_back(*type);
     }
-    if (!is_new) throw Error(name.line, fmt::format("{} is there already", name.text));
+    if (!is_new) throw Error(name.line, loom::format("{} is there already", name.text));
   } while (take_if(','));
   expect(';');
 }
@@ -461,7 +461,7 @@ Operand Parser::address() {
   Operand result = token_.what == Token::What::kNumber ? number(false) : meaning(take(Token::What::kWord));
   if (result.what != What::kRegister && result.what != What::kVariable && result.what != What::kInteger &&
       result.what != What::kModuleVariable)
-    fail(fmt::format("{} is no address", result.name));
+    fail(loom::format("{} is no address", result.name));
   result.is_address = true;
   result.offset = offset();
   expect(']');
@@ -489,14 +489,14 @@ Operand Parser::number(bool negative) {
     std::uint64_t bits = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), bits, base);
     if (error != std::errc{} || end != digits.data() + digits.size())
-      throw Error(token.line, fmt::format("'{}' is not a number", token.text));
+      throw Error(token.line, loom::format("'{}' is not a number", token.text));
     return bits;
   };
   const char kind = text.size() > 1 && text[0] == '0' ? static_cast<char>(text[1] | 0x20) : ' ';
   if (kind == 'f' || kind == 'd') {
     const bool is_float = kind == 'f';
     if (negative || text.size() != (is_float ? 10U : 18U))
-      throw Error(token.line, fmt::format("'{}' is not a number", token.text));
+      throw Error(token.line, loom::format("'{}' is not a number", token.text));
     return {.what = is_float ? What::kFloat32 : What::kFloat64, .bits = read(text.substr(2), 16)};
   }
   if (kind != 'x' && text.find_first_of(".eE") != text.npos) {
@@ -504,7 +504,7 @@ Operand Parser::number(bool negative) {
     char* end = nullptr;
     const double value = std::strtod(copy.c_str(), &end);
     if (end != copy.c_str() + copy.size())
-      throw Error(token.line, fmt::format("'{}' is not a number", token.text));
+      throw Error(token.line, loom::format("'{}' is not a number", token.text));
     return {.what = What::kFloat64, .bits = std::bit_cast<std::uint64_t>(negative ? -value : value)};
   }
   if (text.ends_with('U')) text.remove_suffix(1);

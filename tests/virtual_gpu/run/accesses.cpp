@@ -1,8 +1,7 @@
 // accesses.cpp -- loads, stores and atomics of a set of lanes; and special registers.
-#include <fmt/format.h>
-
 #include <cstring>
 
+#include "base/format.hpp"
 #include "tests/virtual_gpu/run/block.hpp"
 
 namespace virtual_gpu::run::detail {
@@ -61,14 +60,14 @@ std::byte* Block::inner(Warp& warp, const Op& op, Place place, unsigned lane, st
   }
   if (at % bytes != 0)
     fail(Fault::Kind::kMisaligned, warp, lane, op,
-         fmt::format("{:#x} of {} memory is no multiple of {}", at, name, bytes));
+         loom::format("{:#x} of {} memory is no multiple of {}", at, name, bytes));
   if (at > end || end - at < bytes)
     fail(Fault::Kind::kForeignAddress, warp, lane, op,
-         fmt::format("{} bytes at {:#x} of {} memory, which has {}", bytes, at, name, end));
+         loom::format("{} bytes at {:#x} of {} memory, which has {}", bytes, at, name, end));
   if (written != nullptr && stores) std::memset(written + at, 1, bytes);
   if (written != nullptr && !stores && std::memchr(written + at, 0, bytes) != nullptr)
     fail(Fault::Kind::kNeverWritten, warp, lane, op,
-         fmt::format("{} bytes at {:#x} of {} memory were never written", bytes, at, name));
+         loom::format("{} bytes at {:#x} of {} memory were never written", bytes, at, name));
   return memory + at;
 }
 

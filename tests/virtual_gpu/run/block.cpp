@@ -1,11 +1,11 @@
 #include "tests/virtual_gpu/run/block.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <numeric>
 #include <thread>
 #include <utility>
+
+#include "base/format.hpp"
 
 namespace virtual_gpu::run::detail {
 namespace {
@@ -341,9 +341,9 @@ void Block::exit(Warp& warp, Set& set) {
     for_lanes(other.lanes, [&](unsigned lane) {
       const auto named = static_cast<Mask>(value(warp, other, op, 0, lane));
       if ((named & lanes) != 0)
-        fail(
-            Fault::Kind::kVote, warp, lane, op,
-            fmt::format("waits for the lanes {:#x}, of which {:#x} have exited", named, named & warp.exited));
+        fail(Fault::Kind::kVote, warp, lane, op,
+             loom::format("waits for the lanes {:#x}, of which {:#x} have exited", named,
+                          named & warp.exited));
     });
   }
   check_barriers();
@@ -462,9 +462,9 @@ Fault Block::waiting(Fault::Kind kind, const std::string& what) const {
       if (set.lanes == 0) continue;
       constexpr std::string_view kStates[] = {"runs", "waits for lanes that branched",
                                               "waits for lanes of its mask", "waits in a barrier"};
-      report += fmt::format("\n  warp {}, lanes {:#010x}: {} at line {}: {}", warp.index, set.lanes,
-                            kStates[static_cast<std::size_t>(set.state)], code_.ops[set.pc].line,
-                            code_.ops[set.pc].text);
+      report += loom::format("\n  warp {}, lanes {:#010x}: {} at line {}: {}", warp.index, set.lanes,
+                             kStates[static_cast<std::size_t>(set.state)], code_.ops[set.pc].line,
+                             code_.ops[set.pc].text);
       if (some_set != nullptr) continue;
       some_warp = &warp;
       some_set = &set;

@@ -1,20 +1,19 @@
 #include "tests/virtual_gpu/run/launch.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <mutex>
 #include <thread>
 
+#include "base/format.hpp"
 #include "tests/virtual_gpu/run/block.hpp"
 
 namespace virtual_gpu::run {
 
 Fault::Fault(Kind kind, Place place, const std::string& what)
-    : std::runtime_error(fmt::format("{}, block ({}, {}, {}), thread ({}, {}, {}), line {}: {}\n{}",
-                                     place.kernel, place.block.x, place.block.y, place.block.z,
-                                     place.thread.x, place.thread.y, place.thread.z, place.line, place.text,
-                                     what)),
+    : std::runtime_error(loom::format("{}, block ({}, {}, {}), thread ({}, {}, {}), line {}: {}\n{}",
+                                      place.kernel, place.block.x, place.block.y, place.block.z,
+                                      place.thread.x, place.thread.y, place.thread.z, place.line, place.text,
+                                      what)),
       kind_(kind),
       place_(std::move(place)) {}
 
@@ -49,13 +48,13 @@ void check(const Entry& entry, const Launch& launch) {
   constexpr std::size_t kMostThreads = 1024;
   const std::size_t threads = launch.block.count();
   if (launch.grid.count() == 0 || threads == 0 || threads > kMostThreads)
-    throw std::invalid_argument(fmt::format("{} blocks of {} threads", launch.grid.count(), threads));
+    throw std::invalid_argument(loom::format("{} blocks of {} threads", launch.grid.count(), threads));
   if (entry.most_threads && threads > entry.most_threads->count())
     throw std::invalid_argument(
-        fmt::format("{} takes {} threads, not {}", entry.name, entry.most_threads->count(), threads));
+        loom::format("{} takes {} threads, not {}", entry.name, entry.most_threads->count(), threads));
   if (launch.parameters.size() != entry.parameter_bytes)
-    throw std::invalid_argument(fmt::format("{} takes {} bytes of parameters, not {}", entry.name,
-                                            entry.parameter_bytes, launch.parameters.size()));
+    throw std::invalid_argument(loom::format("{} takes {} bytes of parameters, not {}", entry.name,
+                                             entry.parameter_bytes, launch.parameters.size()));
 }
 
 Dim block_at(const Dim& grid, std::size_t i) {
@@ -102,8 +101,8 @@ void run(const Program& program, const Entry& entry, const Launch& launch, memor
   auto asked = std::chrono::steady_clock::time_point{};
   const auto give_up = [&] {
     if (settings.on_patience_lost && std::chrono::steady_clock::now() - asked > settings.patience) {
-      settings.on_patience_lost(fmt::format("{}: has waited long for room for more than {} of {} blocks",
-                                            entry.name, workers, blocks));
+      settings.on_patience_lost(loom::format("{}: has waited long for room for more than {} of {} blocks",
+                                             entry.name, workers, blocks));
       asked = std::chrono::steady_clock::time_point::max() - settings.patience;  // once
     }
     return is_over();

@@ -123,7 +123,7 @@ void Lowering::lower_instruction(const ptx::Instruction& instruction) {
   }
   const auto found = opcodes().find(instruction.opcode);
   if (found == opcodes().end() && !is_arithmetic(instruction.opcode))
-    fail(fmt::format("unknown opcode {}", instruction.opcode));
+    fail(loom::format("unknown opcode {}", instruction.opcode));
   const Opcode opcode = found == opcodes().end() ? Opcode{&Lowering::lower_arithmetic} : found->second;
   op.flow = opcode.flow;
   for (const Operand& one : instruction.operands)

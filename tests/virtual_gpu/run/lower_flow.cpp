@@ -24,7 +24,7 @@ void Lowering::lower_call(Op& op, Modifiers& modifiers) {
   if (name.what != What::kName || arguments.what != What::kList) fail("calls by name alone are known");
   if (found == by_name_.end() || !module_.functions[found->second].has_body ||
       code_.functions[found->second].is_entry)
-    fail(fmt::format("{} is no function with a body", name.name));
+    fail(loom::format("{} is no function with a body", name.name));
   const ptx::Function& called = module_.functions[found->second];
   if (results.elements.size() != called.results || arguments.elements.size() != called.parameters)
     fail("results or arguments are not as many as the function has");
@@ -35,7 +35,7 @@ void Lowering::lower_call(Op& op, Modifiers& modifiers) {
     if (mine.what != What::kVariable || function_->variables[mine.index].space != ptx::Space::kParam)
       fail("arguments lie in .param variables");
     if (function_->variables[mine.index].bytes != called.variables[i].bytes)
-      fail(fmt::format("{} has another size than in {}", called.variables[i].name, called.name));
+      fail(loom::format("{} has another size than in {}", called.variables[i].name, called.name));
     const std::size_t here = addresses_[mine.index], there = parameter_offsets_[found->second][i];
     if (is_result)
       call.results.push_back({there, here, called.variables[i].bytes});

@@ -67,7 +67,7 @@ void Lowering::lower_mov(Op& op, Modifiers& modifiers) {
     case What::kSpecial:
       op.flow = Flow::kSpecial;
       op.special = find_special(from.name);
-      if (op.special == nullptr) fail(fmt::format("unknown register {}", from.name));
+      if (op.special == nullptr) fail(loom::format("unknown register {}", from.name));
       return;
     case What::kModuleVariable:
       op.from[0] = constants_.add((module_addresses_[from.index] + static_cast<std::uint64_t>(from.offset)) &

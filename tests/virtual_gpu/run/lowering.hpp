@@ -2,13 +2,12 @@
 // understood is an error.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <initializer_list>
 #include <map>
 #include <set>
 
+#include "base/format.hpp"
 #include "tests/virtual_gpu/run/arithmetic.hpp"
 
 namespace virtual_gpu::run::detail {
@@ -82,11 +81,11 @@ class Modifiers {
   }
   bool is_empty() const { return left_.empty(); }
   void must_be_empty() const {
-    if (!is_empty()) fail(fmt::format("has the unknown modifier .{}", left_.front()));
+    if (!is_empty()) fail(loom::format("has the unknown modifier .{}", left_.front()));
   }
   [[noreturn]] void fail(std::string_view what) const {
     throw ptx::Error(instruction_.line,
-                     fmt::format("{} {}: {}", instruction_.opcode, what, instruction_.text));
+                     loom::format("{} {}: {}", instruction_.opcode, what, instruction_.text));
   }
 
  private:
@@ -174,7 +173,7 @@ class Lowering {
   void address(Op& op, const Operand& of);
 
   [[noreturn]] void fail(std::string_view what) const {
-    throw ptx::Error(instruction_->line, fmt::format("{}: {}", what, instruction_->text));
+    throw ptx::Error(instruction_->line, loom::format("{}: {}", what, instruction_->text));
   }
 
   const ptx::Module& module_;

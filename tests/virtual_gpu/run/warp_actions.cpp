@@ -1,8 +1,7 @@
 // warp_actions.cpp -- what lanes do together: votes, bar.warp.sync; and the barriers of a block.
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/format.hpp"
 #include "tests/virtual_gpu/run/block.hpp"
 
 namespace virtual_gpu::run::detail {
@@ -14,11 +13,11 @@ bool Block::warp_action(Warp& warp, Set& set, const Op& op) {
     const auto named = static_cast<Mask>(value(warp, set, op, 0, lane));
     if ((named >> lane & 1) == 0)
       fail(Fault::Kind::kVote, warp, lane, op,
-           fmt::format("lane {} is not in its own mask {:#x}", lane, named));
+           loom::format("lane {} is not in its own mask {:#x}", lane, named));
     if ((named & ~warp.alive()) != 0)
       fail(Fault::Kind::kVote, warp, lane, op,
-           fmt::format("the mask {:#x} names the lanes {:#x}, which have exited or never were", named,
-                       named & ~warp.alive()));
+           loom::format("the mask {:#x} names the lanes {:#x}, which have exited or never were", named,
+                        named & ~warp.alive()));
   });
   set.state = State::kWarp;
   Mask released = 0;
@@ -49,8 +48,8 @@ bool Block::is_complete(Warp& warp, unsigned lane) {
     const bool agrees = its_named == named && its_op.lanes == op.lanes;
     if (!agrees && (its_named >> lane & 1) != 0)
       fail(Fault::Kind::kVote, warp, lane, op,
-           fmt::format("mask {:#x}, but lane {} came with mask {:#x} to line {}: {}", named, other, its_named,
-                       its_op.line, its_op.text));
+           loom::format("mask {:#x}, but lane {} came with mask {:#x} to line {}: {}", named, other,
+                        its_named, its_op.line, its_op.text));
     complete &= agrees;
   });
   return complete;
@@ -107,7 +106,7 @@ void Block::barrier(Warp& warp, Set& set, const Op& op) {
   });
   if (number >= 16) fail(Fault::Kind::kBarrier, warp, first, op, "a block has the barriers 0 to 15");
   if (threads % kLanes != 0 || (op.elems != 0 && threads == 0))
-    fail(Fault::Kind::kBarrier, warp, first, op, fmt::format("{} threads are no whole warps", threads));
+    fail(Fault::Kind::kBarrier, warp, first, op, loom::format("{} threads are no whole warps", threads));
   Barrier& barrier = barriers_[number];
   if (barrier.op == nullptr) {
     barrier.op = &op;
@@ -115,8 +114,8 @@ void Block::barrier(Warp& warp, Set& set, const Op& op) {
   }
   if (barrier.threads != threads || barrier.op->reduction != op.reduction)
     fail(Fault::Kind::kBarrier, warp, first, op,
-         fmt::format("others came to barrier {} with line {}: {}", number, barrier.op->line,
-                     barrier.op->text));
+         loom::format("others came to barrier {} with line {}: {}", number, barrier.op->line,
+                      barrier.op->text));
   set.state = State::kBarrier;
   barrier.arrived[warp.index] |= set.lanes;
   check_barriers();

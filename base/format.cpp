@@ -1,0 +1,24 @@
+// The one file that has fmt's code. A second one would only be slow.
+#define FMT_HEADER_ONLY
+#include "base/format.hpp"
+
+#include <fmt/format.h>
+
+namespace loom::compiled {
+
+// Inline functions of fmt's small header call it in files without NDEBUG; here, it may be inlined itself.
+[[gnu::used]] static void (*const kCalledElsewhere)(const char*, int, const char*) = fmt::detail::assert_fail;
+
+std::string format(fmt::string_view text, fmt::format_args values) {
+  return fmt::vformat(text, values);
+}
+
+void format_into(char* room, std::size_t bytes, fmt::string_view text, fmt::format_args values) {
+  *fmt::vformat_to_n(room, bytes - 1, text, values).out = '\0';
+}
+
+void print(std::FILE* file, fmt::string_view text, fmt::format_args values) {
+  fmt::vprint(file, text, values);
+}
+
+}  // namespace loom::compiled
