@@ -7,7 +7,11 @@
 namespace loom::compiled {
 
 // Inline functions of fmt's small header call it in files without NDEBUG; here, it may be inlined itself.
-[[gnu::used]] static void (*const kCalledElsewhere)(const char*, int, const char*) = fmt::detail::assert_fail;
+[[gnu::used]] static auto* called_elsewhere() {
+  using namespace fmt::detail;
+  using namespace fmt;  // its place since fmt 12
+  return &assert_fail;
+}
 
 std::string format(fmt::string_view text, fmt::format_args values) {
   return fmt::vformat(text, values);

@@ -20,6 +20,13 @@ template <class... T>
 using FormatString = fmt::format_string<T...>;
 
 namespace compiled {
+template <class Checked>
+fmt::string_view text_of(const Checked& checked) {
+  if constexpr (requires { checked.get(); })  // since fmt 10
+    return checked.get();
+  else
+    return checked;
+}
 std::string format(fmt::string_view text, fmt::format_args values);
 void format_into(char* room, std::size_t bytes, fmt::string_view text, fmt::format_args values);
 void print(std::FILE* file, fmt::string_view text, fmt::format_args values);
@@ -27,23 +34,23 @@ void print(std::FILE* file, fmt::string_view text, fmt::format_args values);
 
 template <class... T>
 std::string format(FormatString<T...> text, T&&... values) {
-  return compiled::format(text, fmt::make_format_args(values...));
+  return compiled::format(compiled::text_of(text), fmt::make_format_args(values...));
 }
 
 /// What does not fit is cut off; the text ends with '\0' always.
 template <std::size_t kBytes, class... T>
 void format_into(char (&room)[kBytes], FormatString<T...> text, T&&... values) {
-  compiled::format_into(room, kBytes, text, fmt::make_format_args(values...));
+  compiled::format_into(room, kBytes, compiled::text_of(text), fmt::make_format_args(values...));
 }
 
 template <class... T>
 void print(std::FILE* file, FormatString<T...> text, T&&... values) {
-  compiled::print(file, text, fmt::make_format_args(values...));
+  compiled::print(file, compiled::text_of(text), fmt::make_format_args(values...));
 }
 
 template <class... T>
 void print(FormatString<T...> text, T&&... values) {
-  compiled::print(stdout, text, fmt::make_format_args(values...));
+  compiled::print(stdout, compiled::text_of(text), fmt::make_format_args(values...));
 }
 
 /// Each value as "{}" shows it.
