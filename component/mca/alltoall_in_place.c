@@ -79,7 +79,7 @@ int coll_loom_fall_back_in_place(struct coll_loom_module* self, const struct col
     const coll_loom_count_t count = (coll_loom_count_t)out->count;
     const int error = FALL_BACK(alltoall, MPI_IN_PLACE, count, out->type, out->buffer, count, out->type);
     *request = inner;
-    return coll_loom_keep_communicator(communicator, inner, error);
+    return coll_loom_keep_for_request(communicator, call, inner, error);
   }
   coll_loom_copied_request_t* made = OBJ_NEW(coll_loom_copied_request_t);
   if (made == NULL) return MPI_ERR_NO_MEM;
@@ -96,7 +96,7 @@ int coll_loom_fall_back_in_place(struct coll_loom_module* self, const struct col
     coll_loom_request_drop(&made->super.super);
     return error;
   }
-  coll_loom_request_open(&made->super.super, persistent, communicator);
+  coll_loom_request_open_for(&made->super.super, call, persistent, communicator);
   coll_loom_wrapper_take(&made->super, inner, request);
   return OMPI_SUCCESS;
 }

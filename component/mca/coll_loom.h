@@ -20,7 +20,9 @@
  *   wrapper_request.h            a request around another one
  *   request_base.h               what all of loom's requests share
  *   regions.h                    which bytes a call reads and writes
- *   fallback_request.h, persistent.h, arrays.h, operands.h, calls.h, kernels.h, ompi_compat.h */
+ *   fallback_request.h
+ *   handles.h                    types and operations that persistent requests keep
+ *   persistent.h, arrays.h, operands.h, calls.h, kernels.h, ompi_compat.h */
 #ifndef LOOM_COMPONENT_MCA_COLL_LOOM_H
 #define LOOM_COMPONENT_MCA_COLL_LOOM_H
 

@@ -72,7 +72,7 @@ int coll_loom_make_core_request(struct coll_loom_module* self, const struct coll
     coll_loom_request_drop(&made->super);
     return result;
   }
-  coll_loom_request_open(&made->super, persistent, self->communicator);
+  coll_loom_request_open_for(&made->super, args, persistent, self->communicator);
   made->module = self;
   *request = coll_loom_as_mpi(&made->super);
   if (persistent) return LOOM_SUCCESS;

@@ -58,7 +58,7 @@ static inline bool is_in_place(const struct coll_loom_args* args) {
     if (coll_loom_make_request(self, &args, false, make_again, request, &error)) return error;          \
     if (is_in_place(&args)) return coll_loom_fall_back_in_place(self, &args, false, NULL, request);     \
     error = self->fallback_i##api(ARGS_##api communicator, request, self->fallback_i##api##_module);    \
-    return coll_loom_keep_communicator(communicator, *request, error);                                  \
+    return coll_loom_keep_for_request(communicator, &args, *request, error);                            \
   }                                                                                                     \
   int coll_loom_##api##_init(PARAMS_##api struct ompi_communicator_t* communicator,                     \
                              struct ompi_info_t* info, ompi_request_t** request,                        \
@@ -70,7 +70,7 @@ static inline bool is_in_place(const struct coll_loom_args* args) {
     if (is_in_place(&args)) return coll_loom_fall_back_in_place(self, &args, true, info, request);      \
     error = self->fallback_##api##_init(ARGS_##api communicator, info, request,                         \
                                         self->fallback_##api##_init_module);                            \
-    return coll_loom_keep_communicator(communicator, *request, error);                                  \
+    return coll_loom_keep_for_request(communicator, &args, *request, error);                            \
   }
 
 #define ENTRIES(api, which) ENTRY_BLOCKING(api, which) ENTRY_NOT_WAITING(api, which)

@@ -7,6 +7,7 @@
 /* A request of the fallback component, by its address. */
 struct kept {
   ompi_communicator_t* communicator;
+  struct coll_loom_handles handles;
   ompi_request_free_fn_t free;
 };
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -44,21 +45,25 @@ static int free_kept(ompi_request_t** request) {
     object->req_free = free_kept;
     return error;
   }
+  coll_loom_handles_let_go(&kept->handles);
   OBJ_RELEASE(kept->communicator); /* the last reference, if the program has freed it already */
   free(kept);
   return error;
 }
 
-int coll_loom_keep_communicator(ompi_communicator_t* communicator, ompi_request_t* request, int error) {
+int coll_loom_keep_for_request(ompi_communicator_t* communicator, const struct coll_loom_args* args,
+                               ompi_request_t* request, int error) {
   if (error != OMPI_SUCCESS || request == NULL || request == MPI_REQUEST_NULL ||
       request == &ompi_request_empty)
     return error;
-  if (OMPI_COMM_IS_INTRINSIC(communicator)) return error; /* nobody can free it */
-  if (!request->req_persistent && REQUEST_COMPLETE(request)) return error;
+  if (!request->req_persistent && (OMPI_COMM_IS_INTRINSIC(communicator) || REQUEST_COMPLETE(request)))
+    return error; /* nobody can free the communicator, or need it */
   struct kept* const kept = malloc(sizeof *kept);
   if (kept == NULL) return error; /* the communicator may then go, as without loom */
   *kept = (struct kept){.communicator = communicator, .free = request->req_free};
+  if (request->req_persistent) kept->handles = coll_loom_handles_keep(communicator, args);
   if (!put(request, kept)) {
+    coll_loom_handles_let_go(&kept->handles);
     free(kept);
     return error;
   }

@@ -8,6 +8,12 @@ void coll_loom_request_open(struct coll_loom_request_base* self, bool persistent
   OBJ_RETAIN(communicator);
 }
 
+void coll_loom_request_open_for(struct coll_loom_request_base* self, const struct coll_loom_args* args,
+                                bool persistent, ompi_communicator_t* communicator) {
+  if (persistent) self->handles = coll_loom_handles_keep(communicator, args);
+  coll_loom_request_open(self, persistent, communicator);
+}
+
 void coll_loom_request_drop(struct coll_loom_request_base* self) {
   ompi_request_t* const request = coll_loom_as_mpi(self);
   ompi_communicator_t* communicator = request->req_mpi_object.comm;
@@ -38,4 +44,8 @@ static void construct(coll_loom_request_base_t* self) {
   request->req_cancel = request_cancel;
   request->req_mpi_object.comm = NULL;
 }
-OBJ_CLASS_INSTANCE(coll_loom_request_base_t, ompi_coll_base_nbc_request_t, construct, NULL);
+/* After those of derived classes, which use the types. */
+static void destruct(coll_loom_request_base_t* self) {
+  coll_loom_handles_let_go(&self->handles);
+}
+OBJ_CLASS_INSTANCE(coll_loom_request_base_t, ompi_coll_base_nbc_request_t, construct, destruct);

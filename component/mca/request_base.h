@@ -1,9 +1,10 @@
-/* What all of loom's requests share: the functions that Open MPI calls, and a reference that keeps the
- * communicator as long as the request. Of loom's headers includes only ompi_compat.h; all files that make
- * requests include it. */
+/* What all of loom's requests share: the functions that Open MPI calls, and references that keep the
+ * communicator, and types and operation of a persistent call, as long as the request. Includes handles.h; all
+ * files that make requests include it. */
 #ifndef LOOM_COMPONENT_MCA_REQUEST_BASE_H
 #define LOOM_COMPONENT_MCA_REQUEST_BASE_H
 
+#include "component/mca/handles.h"
 #include "component/mca/ompi_compat.h"
 #include "ompi/mca/coll/base/coll_base_util.h"
 
@@ -12,6 +13,7 @@
  * persistent. */
 struct coll_loom_request_base {
   ompi_coll_base_nbc_request_t super;
+  struct coll_loom_handles handles;
 };
 typedef struct coll_loom_request_base coll_loom_request_base_t;
 OBJ_CLASS_DECLARATION(coll_loom_request_base_t);
@@ -24,6 +26,10 @@ static inline ompi_request_t* coll_loom_as_mpi(struct coll_loom_request_base* se
  * that were started before MPI_Comm_free can finish. */
 void coll_loom_request_open(struct coll_loom_request_base* self, bool persistent,
                             ompi_communicator_t* communicator);
+/* The same for a call with such arguments: a persistent one also holds its types and its operation. Open MPI
+ * does that for others. */
+void coll_loom_request_open_for(struct coll_loom_request_base* self, const struct coll_loom_args* args,
+                                bool persistent, ompi_communicator_t* communicator);
 /* Frees a request that the program has not seen, open or not. */
 void coll_loom_request_drop(struct coll_loom_request_base* self);
 

@@ -96,7 +96,8 @@
     if (OPAL_UNLIKELY(error != OMPI_SUCCESS)) return error;                                                  \
     if (OPAL_LIKELY(staging == NULL))                                                                        \
       return GO_ON(api##_init, which, ARGS_##api communicator, info, request);                               \
-    struct coll_loom_staged_request* const made = coll_loom_staged_request_make(self, staging, &error);      \
+    struct coll_loom_staged_request* const made =                                                            \
+        coll_loom_staged_request_make(self, &args, staging, &error);                                         \
     if (OPAL_UNLIKELY(made == NULL)) return error;                                                           \
     USE error = GO_ON(api##_init, which, ARGS_##api communicator, info, request);                            \
     return coll_loom_staged_request_finish(made, error, request);                                            \
@@ -144,8 +145,7 @@ int coll_loom_staged_reduce_local(const void* in, void* inout, coll_loom_count_t
   if (self->wants_devices && count > 0 && coll_loom_kernel(op, type, &kernel_op, &kernel_type)) {
     const int result = loom_reduce_local_on_device(in, inout, (uint64_t)count, kernel_type, kernel_op,
                                                    coll_loom_name(self->communicator));
-    if (result != LOOM_DECLINED)
-      return result == LOOM_SUCCESS ? OMPI_SUCCESS : coll_loom_error_class(result);
+    if (result != LOOM_DECLINED) return result == LOOM_SUCCESS ? OMPI_SUCCESS : coll_loom_error_class(result);
   }
   int error = coll_loom_stage(self, LOOM_REDUCE_LOCAL, COLL_LOOM_BLOCKING_FORM,
                               self->fallback_reduce_local_module, &args, &staging);

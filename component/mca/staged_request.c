@@ -96,20 +96,20 @@ bool coll_loom_must_follow(const struct coll_loom_module* self) {
   return coll_loom_holds(self) && !coll_loom_is_gathering() && !coll_loom_is_releasing();
 }
 
-static struct coll_loom_staged_request* make(struct coll_loom_module* self, struct coll_loom_staging* staging,
-                                             bool persistent) {
+static struct coll_loom_staged_request* make(struct coll_loom_module* self, const struct coll_loom_args* args,
+                                             struct coll_loom_staging* staging, bool persistent) {
   coll_loom_staged_request_t* const made = OBJ_NEW(coll_loom_staged_request_t);
   if (made == NULL) return NULL;
   made->staging = staging;
   made->module = self;
-  coll_loom_request_open(&made->super.super, persistent, self->communicator);
+  coll_loom_request_open_for(&made->super.super, args, persistent, self->communicator);
   return made;
 }
 
 int coll_loom_staged_request_start(struct coll_loom_module* self, const struct coll_loom_args* args,
                                    struct coll_loom_staging* staging, coll_loom_maker_t maker,
                                    ompi_request_t** request) {
-  struct coll_loom_staged_request* const made = make(self, staging, false);
+  struct coll_loom_staged_request* const made = make(self, args, staging, false);
   if (made == NULL && staging != NULL) return coll_loom_staging_give_up(staging);
   if (made == NULL) { /* this rank waits */
     coll_loom_wait_for_held(self);
@@ -133,9 +133,10 @@ int coll_loom_staged_request_start(struct coll_loom_module* self, const struct c
 }
 
 struct coll_loom_staged_request* coll_loom_staged_request_make(struct coll_loom_module* self,
+                                                               const struct coll_loom_args* args,
                                                                struct coll_loom_staging* staging,
                                                                int* error) {
-  struct coll_loom_staged_request* const made = make(self, staging, true);
+  struct coll_loom_staged_request* const made = make(self, args, staging, true);
   *error = made == NULL ? coll_loom_staging_give_up(staging) : OMPI_SUCCESS;
   return made;
 }

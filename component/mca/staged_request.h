@@ -28,6 +28,7 @@ struct coll_loom_staged_request;
 /* Of a persistent call: made before the inner request, so that nothing can fail after it. NULL: there was no
  * memory; then *error says so. */
 struct coll_loom_staged_request* coll_loom_staged_request_make(struct coll_loom_module* self,
+                                                               const struct coll_loom_args* args,
                                                                struct coll_loom_staging* staging, int* error);
 /* error, *request: from the making of the inner request, which this request replaces. */
 int coll_loom_staged_request_finish(struct coll_loom_staged_request* made, int error,
