@@ -1,4 +1,4 @@
-// The one file that has fmt's code. A second one would only be slow.
+// The one file that compiles fmt's code.
 #define FMT_HEADER_ONLY
 #include "base/format.hpp"
 
