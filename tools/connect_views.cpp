@@ -1,6 +1,7 @@
 #include "tools/connect_views.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <span>
 
 #include "base/format.hpp"

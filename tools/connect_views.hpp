@@ -1,7 +1,7 @@
 // connect_views.hpp -- a job's channels for people and programs: text, JSON, a picture.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "tools/offline_job.hpp"

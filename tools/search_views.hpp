@@ -1,7 +1,7 @@
 // search_views.hpp -- channel plans for people and programs: text, JSON, a picture.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "search/channel_plan.hpp"

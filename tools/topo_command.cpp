@@ -14,6 +14,7 @@
 #include "base/format.hpp"
 #include "tools/commands.hpp"
 #include "tools/options.hpp"
+#include "tools/topo_diff.hpp"
 #include "tools/topo_views.hpp"
 #include "tools/words.hpp"
 #include "topo/hwloc_xml.hpp"

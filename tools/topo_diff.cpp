@@ -1,4 +1,6 @@
-// topo_diff.cpp -- how one machine differs from another. Unequal Systems always give at least one difference.
+// Unequal Systems always give at least one difference.
+#include "tools/topo_diff.hpp"
+
 #include <map>
 
 #include "base/format.hpp"

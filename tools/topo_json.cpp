@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "base/format.hpp"
+#include "tools/topo_diff.hpp"
 #include "tools/topo_views.hpp"
 
 namespace loom::tools {

@@ -1,7 +1,7 @@
 // topo_views.hpp -- a System for people and programs: text, pictures, JSON.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -45,21 +45,5 @@ nlohmann::json to_json(const topo::System& system, topo::NodeId id);
 std::string show_json(const topo::System& system, const topo::Paths* paths,
                       const std::vector<std::string>& notes);
 nlohmann::json to_json(const topo::System& system, const std::vector<topo::Finding>& findings);
-
-/// One way in which a machine differs from another.
-struct Difference {
-  char sign = '~';        ///< '-': only the first has `node`; '+': only the second has it; '~': it differs
-  std::string node;       ///< its name; empty: about the whole
-  std::string attribute;  ///< what differs, e.g. "speed_mbps", "NVL to GPU 1"; empty: all of it
-  nlohmann::json before, after;  ///< null: absent
-  std::string text;              ///< the same as a line
-};
-nlohmann::json to_json(const std::vector<Difference>& differences);
-
-/// What to ignore, for machines that are alike but not the same.
-enum class Ignore { kNothing, kIds };  ///< kIds: bus ids, GUIDs, host hashes
-/// How `b` differs from `a`. Empty for equal Systems, and, with kNothing, for no others.
-std::vector<Difference> differences(const topo::System& a, const topo::System& b,
-                                    Ignore ignore = Ignore::kNothing);
 
 }  // namespace loom::tools

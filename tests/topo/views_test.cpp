@@ -6,6 +6,7 @@
 
 #include "base/format.hpp"
 #include "test_data.hpp"
+#include "tools/topo_diff.hpp"
 #include "topo/utf8.hpp"
 #include "topo/xml.hpp"
 
