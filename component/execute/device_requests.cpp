@@ -69,7 +69,6 @@ State DeviceCalls::advance(DeviceOperation& operation, Operation& now) {
           .answered(everywhere);
       operation.on_gpus = everywhere ? algorithm_at_once(operation) : std::nullopt;
       if (!operation.on_gpus) return go_through_host(operation, now);
-      explain(*operation.on_gpus, operation.call, false);
       operation.phase = Phase::kFollows;
       return State::kMoved;
     }
@@ -149,7 +148,6 @@ State DeviceCalls::go_through_host(DeviceOperation& operation, Operation& now) {
   now.algorithm = operation.on_host;
   operation.phase = Phase::kRuns;
   if (!operation.owner) return State::kMoved;
-  selector_.explain(operation.on_host, operation.call, false);
   operation.staged =
       std::make_unique<StagedCall>(*member_.process.staging(), *operation.after, operation.call, member_.rank,
                                    member_.group->wiring.shape.ranks);
