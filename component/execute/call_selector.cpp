@@ -82,13 +82,9 @@ Algorithm CallSelector::perform_probing(const device::Call& call, Choice choice)
 /// words(bytes) of the whole message.
 template <class Words>
 void CallSelector::explain_once(const Explained& kind, const device::Call& call, Words&& words) {
-  if (!member_.tells(2)) return;
+  if (!member_.tells(2) || std::ranges::find(explained_, kind) != explained_.end()) return;
   without_failing([&] {
-    {
-      const std::lock_guard lock(explains_);
-      if (std::ranges::find(explained_, kind) != explained_.end()) return;
-      explained_.push_back(kind);
-    }
+    explained_.push_back(kind);
     // Of some calls not all ranks know how long they are.
     const std::size_t bytes = whole_message_of(call);
     const std::string size = bytes > 0 ? loom::format(" of {} bytes", bytes) : "";

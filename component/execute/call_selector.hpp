@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -94,7 +93,6 @@ class CallSelector {
   Selector selector_;
   std::uint64_t small_calls_ = 0;  ///< between hosts, before the links were made
   const CallSelector* counts_with_ = nullptr;
-  std::mutex explains_;  ///< held while explained_ is used: a thread may advance calls while others are made
   std::vector<Explained> explained_;
 };
 

@@ -21,20 +21,20 @@ constexpr double kMargin = 1.1;
 }  // namespace
 
 /// Of the kernel that performs the call. The same on all ranks.
-DeviceCalls::Prepared& DeviceCalls::prepared_for(Algorithm algorithm, const device::Call& call) {
+DeviceCalls::Kernel& DeviceCalls::kernel_for(Algorithm algorithm, const device::Call& call) {
   const bool reduces = device::is_reduction(call.collective);
   const int op = reduces ? static_cast<int>(call.op) : device::cuda::kMove;
   const device::Type type = reduces ? call.type : device::Type::kUint8;
-  return prepared_[is_by_kernel(algorithm)][static_cast<std::size_t>(op)]
-                  [static_cast<std::size_t>(device::cuda::kernel_type(op, type))];
+  return kernels_[is_by_kernel(algorithm)][static_cast<std::size_t>(op)]
+                 [static_cast<std::size_t>(device::cuda::kernel_type(op, type))];
 }
 
 /// As far as links are known.
-bool DeviceCalls::may_carry_by(Algorithm algorithm, const device::Call& call) {
+bool DeviceCalls::may_carry_by(Algorithm algorithm, const device::Call& call, std::uint32_t epoch) {
   return can_on_gpus(algorithm, selector_.conditions(), call.collective,
                      device::shared_bytes(call, member_.group->wiring.shape.ranks),
                      member_.group->reproducible, links_.gpus ? &links_.gpus->form() : nullptr) &&
-         prepared_for(algorithm, call) != Prepared::kRefused;
+         !kernel_for(algorithm, call).is_refused_for(epoch);
 }
 
 /// Where no rule says so, as predicted. Before there are links it makes no difference.
@@ -55,7 +55,7 @@ double DeviceCalls::us_of(const device::Call& call, Algorithm algorithm) {
 
 /// By the links that there are. Collective where the call's kernel has yet to be loaded.
 bool DeviceCalls::can_carry(Algorithm algorithm, const device::Call& call) {
-  return may_carry_by(algorithm, call) && prepare(algorithm, call);
+  return may_carry_by(algorithm, call, epoch_) && prepare(algorithm, call);
 }
 
 bool DeviceCalls::is_possible(const device::Call& call) const {
@@ -63,9 +63,9 @@ bool DeviceCalls::is_possible(const device::Call& call) const {
   return !device::is_reduction(call.collective) || Gpu::supports(call.op, call.type);
 }
 
-bool DeviceCalls::may_carry(const device::Call& call) {
+bool DeviceCalls::may_carry(const device::Call& call, std::uint32_t epoch) {
   if (!is_possible(call)) return false;
-  const auto may = [&](Algorithm algorithm) { return may_carry_by(algorithm, call); };
+  const auto may = [&](Algorithm algorithm) { return may_carry_by(algorithm, call, epoch); };
   const Algorithm algorithm = algorithm_for(call, may);
   if (algorithm == Algorithm::kStaged) return false;
   const int ranks = member_.group->wiring.shape.ranks;
@@ -98,15 +98,14 @@ bool DeviceCalls::load_everywhere(bool by_kernel, std::optional<device::Op> op, 
 
 /// Of the kernel that the call needs.
 bool DeviceCalls::prepare(Algorithm algorithm, const device::Call& call) {
-  Prepared& prepared = prepared_for(algorithm, call);
-  if (prepared == Prepared::kNotYet || prepared == Prepared::kWanted) {
+  Kernel& kernel = kernel_for(algorithm, call);
+  if (!kernel.is_settled()) {
     const bool reduces = device::is_reduction(call.collective);
-    prepared = load_everywhere(is_by_kernel(algorithm), reduces ? std::optional(call.op) : std::nullopt,
-                               reduces ? call.type : device::Type::kUint8)
-                   ? Prepared::kReady
-                   : Prepared::kRefused;
+    kernel.settle(load_everywhere(is_by_kernel(algorithm), reduces ? std::optional(call.op) : std::nullopt,
+                                  reduces ? call.type : device::Type::kUint8),
+                  epoch_);
   }
-  return prepared == Prepared::kReady;
+  return kernel.is_ready_for(epoch_);
 }
 
 /// The leader of a window, for probes are no news.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,7 +32,7 @@ class DeviceCalls {
 
   /// Whether the call may stay on GPUs by what all ranks know; try_perform() asks them for the rest. The same
   /// on all ranks. To be called once before each call, for it counts them.
-  bool may_carry(const device::Call& call);
+  bool may_carry(const device::Call& call) { return may_carry(call, epoch_); }
   /// Collective, once there are links and may_carry() was true. What has carried the call; nothing, on all
   /// ranks: it is to be staged, and call_ended() follows. Throws as Execution::perform().
   std::optional<Algorithm> try_perform(const device::Call& call);
@@ -68,8 +69,28 @@ class DeviceCalls {
   void make_packing_ready();
 
  private:
-  /// A kernel, on all ranks alike.
-  enum class Prepared : std::uint8_t { kNotYet, kWanted, kReady, kRefused };
+  /// Whether all ranks have a kernel. A call may make it while others, which came before and do not wait, are
+  /// under way on some ranks in another thread, and done on others: for those it stays as it was.
+  class Kernel {
+   public:
+    bool is_settled() const { return state_ == kReady || state_ == kRefused; }
+    bool is_wanted() const { return state_ == kWanted; }
+    bool is_refused_for(std::uint32_t epoch) const { return state_ == kRefused && since_ <= epoch; }
+    bool is_ready_for(std::uint32_t epoch) const { return state_ == kReady && since_ <= epoch; }
+    void want() {
+      State before = kNotYet;
+      state_.compare_exchange_strong(before, kWanted);
+    }
+    void settle(bool ready, std::uint32_t epoch) {
+      since_ = epoch;
+      state_ = ready ? kReady : kRefused;
+    }
+
+   private:
+    enum State : std::uint8_t { kNotYet, kWanted, kReady, kRefused };
+    std::atomic<State> state_ = kNotYet;
+    std::atomic<std::uint32_t> since_ = 0;  ///< when it was settled; set before
+  };
 
   /// Memory of a call that lacked links or a kernel.
   struct Wanted {
@@ -79,7 +100,8 @@ class DeviceCalls {
 
   bool is_possible(const device::Call& call) const;
   bool can_set_up_here(const Wanted& wanted) const;
-  bool may_stay(const device::Call& call);
+  bool may_carry(const device::Call& call, std::uint32_t epoch);
+  bool may_stay(const device::Call& call, std::uint32_t epoch);
   State ask(const DeviceOperation& operation, Operation& now);
   static State wait_for_program(DeviceOperation& operation) {
     return operation.program_wait.is_due() ? State::kMoved : State::kBlocked;
@@ -87,8 +109,8 @@ class DeviceCalls {
   void launch(const DeviceOperation& operation, Operation& now);
   State go_through_host(DeviceOperation& operation, Operation& now);
   std::optional<Algorithm> algorithm_at_once(const DeviceOperation& operation);
-  Prepared& prepared_for(Algorithm algorithm, const device::Call& call);
-  bool may_carry_by(Algorithm algorithm, const device::Call& call);
+  Kernel& kernel_for(Algorithm algorithm, const device::Call& call);
+  bool may_carry_by(Algorithm algorithm, const device::Call& call, std::uint32_t epoch);
   /// What the user wants, of what carries(algorithm) is true for.
   template <class Carries>
   Algorithm algorithm_for(const device::Call& call, Carries&& carries) {
@@ -125,9 +147,12 @@ class DeviceCalls {
   std::optional<TimedCall> timed_;  ///< the call that is under way, if it is one of a window
   std::optional<Wanted> wanted_;    ///< what set_up() makes links for
   static constexpr int kLongestPause = 255;
-  int pause_ = 0, calls_until_wanted_ = 0;  ///< after a set-up that was put off
+  int pause_ = 0, calls_until_wanted_ = 0;           ///< after a set-up that was put off
+  int packing_pause_ = 0, calls_until_packing_ = 0;  ///< the same of this rank's packing
+  std::uint32_t epoch_ =
+      0;  ///< the same on all ranks between calls that make kernels and calls that may use them
   /// By algorithm (zero_copy, kernel), operation and type.
-  std::array<std::array<std::array<Prepared, device::kTypeCount>, device::cuda::kKernelOps>, 2> prepared_{};
+  std::array<std::array<std::array<Kernel, device::kTypeCount>, device::cuda::kKernelOps>, 2> kernels_;
 };
 
 }  // namespace loom

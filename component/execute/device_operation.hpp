@@ -29,8 +29,9 @@ class NotCopied : public Error {
 struct DeviceOperation {
   enum class Phase : std::uint8_t { kHasToAsk, kAsks, kFollows, kPacks, kLoads, kRuns, kStores, kUnpacks };
 
-  device::Call call;  ///< as the program has made it, or on packed buffers
-  Algorithm on_host;  ///< what carries it there
+  device::Call call;        ///< as the program has made it, or on packed buffers
+  Algorithm on_host;        ///< what carries it there
+  std::uint32_t epoch = 0;  ///< kernels that were made later are not for it (DeviceCalls)
   /// Of buffers that a kernel of this rank can reach. Nothing: they are on the host, maybe as staging
   /// buffers.
   std::optional<device::cuda::Owner> owner = {};

@@ -25,7 +25,8 @@ bool DeviceCalls::may_ask(const device::Call& call) const {
 std::unique_ptr<DeviceOperation> DeviceCalls::begin(const device::Call& given, Algorithm on_host,
                                                     bool on_device) {
   std::optional<Owner> owner;
-  auto operation = std::make_unique<DeviceOperation>(DeviceOperation{.call = given, .on_host = on_host});
+  auto operation =
+      std::make_unique<DeviceOperation>(DeviceOperation{.call = given, .on_host = on_host, .epoch = epoch_});
   const device::Call& call = operation->call;
   if (on_device) {
     operation->packed = packed(given, false);
@@ -45,7 +46,8 @@ std::unique_ptr<DeviceOperation> DeviceCalls::begin(const device::Call& given, A
 State DeviceCalls::advance(DeviceOperation& operation, Operation& now) {
   switch (operation.phase) {
     case Phase::kHasToAsk: {
-      if (!may_carry(operation.call) || !may_stay(operation.call)) return go_through_host(operation, now);
+      if (!may_carry(operation.call, operation.epoch) || !may_stay(operation.call, operation.epoch))
+        return go_through_host(operation, now);
       operation.words = {operation.note, ~operation.note};
       const auto words = std::as_writable_bytes(std::span(operation.words));
       now.reset();
@@ -68,7 +70,6 @@ State DeviceCalls::advance(DeviceOperation& operation, Operation& now) {
           .answered(everywhere);
       operation.on_gpus = everywhere ? algorithm_at_once(operation) : std::nullopt;
       if (!operation.on_gpus) return go_through_host(operation, now);
-      explain(*operation.on_gpus, operation.call, false);
       operation.phase = Phase::kFollows;
       return State::kMoved;
     }
@@ -137,8 +138,9 @@ void DeviceCalls::launch(const DeviceOperation& operation, Operation& now) {
     now.executor.emplace<ZeroCopyExecutor>(*links_.gpus, now.call, false, operation.after.get());
 }
 
-bool DeviceCalls::may_stay(const device::Call& call) {
-  return algorithm_for(call, [&](Algorithm each) { return may_carry_by(each, call); }) != Algorithm::kStaged;
+bool DeviceCalls::may_stay(const device::Call& call, std::uint32_t epoch) {
+  return algorithm_for(call, [&](Algorithm each) { return may_carry_by(each, call, epoch); }) !=
+         Algorithm::kStaged;
 }
 
 /// From its first step, or after the ranks have asked each other.
@@ -148,7 +150,6 @@ State DeviceCalls::go_through_host(DeviceOperation& operation, Operation& now) {
   now.algorithm = operation.on_host;
   operation.phase = Phase::kRuns;
   if (!operation.owner) return State::kMoved;
-  selector_.explain(operation.on_host, operation.call, false);
   operation.staged =
       std::make_unique<StagedCall>(*member_.process.staging(), *operation.after, operation.call, member_.rank,
                                    member_.group->wiring.shape.ranks);
@@ -161,15 +162,16 @@ State DeviceCalls::go_through_host(DeviceOperation& operation, Operation& now) {
 /// lacks is noted for set_up().
 std::optional<Algorithm> DeviceCalls::algorithm_at_once(const DeviceOperation& operation) {
   const device::Call& call = operation.call;
-  const Algorithm algorithm = algorithm_for(call, [&](Algorithm each) { return may_carry_by(each, call); });
+  const Algorithm algorithm =
+      algorithm_for(call, [&](Algorithm each) { return may_carry_by(each, call, operation.epoch); });
   if (algorithm == Algorithm::kStaged) return {};
-  Prepared& prepared = prepared_for(algorithm, call);
-  if (links_.gpu_state != LinkState::kReady || prepared != Prepared::kReady) {
-    prepared = Prepared::kWanted;
+  Kernel& kernel = kernel_for(algorithm, call);
+  if (links_.gpu_state != LinkState::kReady || !kernel.is_ready_for(operation.epoch)) {
+    kernel.want();
     // Which of them is the faster one shows once there are links.
     for (const Algorithm other : {Algorithm::kKernel, Algorithm::kZeroCopy})
-      if (links_.gpu_state == LinkState::kNotMade && may_carry_by(other, call))
-        prepared_for(other, call) = Prepared::kWanted;
+      if (links_.gpu_state == LinkState::kNotMade && may_carry_by(other, call, operation.epoch))
+        kernel_for(other, call).want();
     if (calls_until_wanted_ > 0) {
       --calls_until_wanted_;
       return {};
@@ -187,7 +189,9 @@ std::optional<Algorithm> DeviceCalls::algorithm_at_once(const DeviceOperation& o
 }
 
 std::optional<Owner> DeviceCalls::owner_for_lane(const device::Call& call) {
-  const auto may = [&](Algorithm each) { return each == Algorithm::kZeroCopy && may_carry_by(each, call); };
+  const auto may = [&](Algorithm each) {
+    return each == Algorithm::kZeroCopy && may_carry_by(each, call, epoch_);
+  };
   if (algorithm_for(call, may) != Algorithm::kZeroCopy) return {};
   const std::optional<Owner> owner = gpu_of(call);
   const bool all = execution_.all_have(owner ? note_of(call, member_.group->wiring.shape.ranks) : 0);
@@ -198,6 +202,9 @@ bool DeviceCalls::make_ready_for_lane(const device::Call& call, const Owner& own
   if (links_.gpu_state == LinkState::kNotMade)
     links_.gpu_state = maker_.make(owner, tuner_) ? LinkState::kReady : LinkState::kFailed;
   if (links_.gpu_state == LinkState::kFailed) return false;
+  // Calls that do not wait may be under way, on some ranks further than on others: those that came before
+  // this one do without what it makes.
+  ++epoch_;
   const auto can = [&](Algorithm each) { return each == Algorithm::kZeroCopy && can_carry(each, call); };
   if (algorithm_for(call, can) != Algorithm::kZeroCopy) return false;
   const Window* const window = window_of(call, Algorithm::kZeroCopy);
@@ -222,10 +229,23 @@ bool DeviceCalls::can_set_up_here(const Wanted& wanted) const {
   return true;
 }
 
+/// Each rank packs for itself. It is put off as set_up() is.
 void DeviceCalls::make_packing_ready() {
+  const bool looks = calls_until_packing_ == 0;
+  bool later = !looks;
   packed_calls_.make_ready([&](const PackedCall& call) {
-    return can_set_up_here({call.owner(), call.buffer()});
+    if (later) return false;
+    try {
+      later = !can_set_up_here({call.owner(), call.buffer()});
+    } catch (const Error&) {  // who uses the GPU next finds out, and says so
+      later = true;
+    }
+    return !later;
   });
+  if (looks)
+    calls_until_packing_ = packing_pause_ = later ? std::min(2 * packing_pause_ + 1, kLongestPause) : 0;
+  else
+    --calls_until_packing_;
 }
 
 /// A call on host memory waits for no GPU. So this is put off while the program has work on one, and tried
@@ -242,15 +262,15 @@ void DeviceCalls::set_up() {
   const device::cuda::GpuLinks::Form& links = links_.gpus->form();
   for (const bool by_kernel : {false, true}) {
     if (!(by_kernel ? links.has_kernels() : links.zero_copy())) continue;
-    for (std::size_t op = 0; op < prepared_[by_kernel].size(); ++op)
-      for (std::size_t type = 0; type < prepared_[by_kernel][op].size(); ++type)
-        if (Prepared& prepared = prepared_[by_kernel][op][type]; prepared == Prepared::kWanted)
-          prepared = load_everywhere(by_kernel,
-                                     op == device::cuda::kMove ? std::nullopt
-                                                               : std::optional(static_cast<device::Op>(op)),
-                                     static_cast<device::Type>(type))
-                         ? Prepared::kReady
-                         : Prepared::kRefused;
+    for (std::size_t op = 0; op < kernels_[by_kernel].size(); ++op)
+      for (std::size_t type = 0; type < kernels_[by_kernel][op].size(); ++type)
+        if (Kernel& kernel = kernels_[by_kernel][op][type]; kernel.is_wanted())
+          kernel.settle(
+              load_everywhere(
+                  by_kernel,
+                  op == device::cuda::kMove ? std::nullopt : std::optional(static_cast<device::Op>(op)),
+                  static_cast<device::Type>(type)),
+              epoch_);
   }
 }
 

@@ -20,11 +20,11 @@ class GpuBuffer {
   void make_room(const std::shared_ptr<device::cuda::Gpu>& gpu, std::size_t bytes);
   std::byte* memory() const noexcept { return memory_; }
   std::size_t bytes() const noexcept { return bytes_; }
+  void clear() noexcept;
   /// To the result's place, on the same GPU; complete on return.
   void copy_to(std::byte* place, std::size_t bytes) { gpu_->copy(place, memory_, bytes); }
 
  private:
-  void clear() noexcept;
 
   std::shared_ptr<device::cuda::Gpu> gpu_;
   std::byte* memory_ = nullptr;

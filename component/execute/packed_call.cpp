@@ -102,7 +102,7 @@ bool PackedCall::find_rows(Side& side, const device::Packer* packer, std::size_t
 }
 
 bool PackedCall::has_gpu() const {
-  return gpu_ && gpu_->is_alive() && gpu_->is_of(*owner_);
+  return gpu_ && stream_ && gpu_->is_alive() && gpu_->is_of(*owner_);
 }
 
 bool PackedCall::has_memory() const {
@@ -113,6 +113,7 @@ bool PackedCall::has_memory() const {
 bool PackedCall::use_gpu() {
   if (has_gpu()) return !refused_;
   stream_.reset();
+  for (Side* side : {&in_, &out_}) side->memory.clear();  // of another GPU
   gpu_ = process_.gpu(*owner_);
   stream_ = std::make_unique<GpuStream>(*gpu_);
   refused_ = true;

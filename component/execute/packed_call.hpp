@@ -30,6 +30,8 @@ class PackedCall {
   /// Whether the call was one that lacks them. make_ready() makes them; false: they are not to be had.
   bool lacks() const noexcept { return lacks_; }
   bool make_ready();
+  /// To free it may wait for the GPU.
+  bool holds_memory() const noexcept { return in_.memory.bytes() + out_.memory.bytes() > 0; }
   /// Of the buffers of such a call: whose, and some of their memory.
   const device::cuda::Owner& owner() const noexcept { return *owner_; }
   const std::byte* buffer() const noexcept;

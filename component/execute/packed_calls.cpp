@@ -10,8 +10,13 @@ PackedCalls::Lease PackedCalls::lend(const device::Call& call, int rank, int ran
   Lease lease(nullptr, Return{this});
   if (call.in_packer == nullptr && call.out_packer == nullptr) return lease;
   std::unique_ptr<PackedCall> lent;
+  std::vector<std::unique_ptr<PackedCall>> surplus;  // freed when nobody holds the lock
   {
     const std::lock_guard lock(mutex_);
+    while (may_wait && idle_.size() > kMost) {
+      surplus.push_back(std::move(idle_.back()));
+      idle_.pop_back();
+    }
     if (!idle_.empty()) {
       lent = std::move(idle_.back());
       idle_.pop_back();
@@ -31,7 +36,8 @@ void PackedCalls::take_back(std::unique_ptr<PackedCall> call) noexcept {
     if (!call->is_done()) return;
     const std::lock_guard lock(mutex_);
     std::vector<std::unique_ptr<PackedCall>>& kept = call->lacks() ? lacking_ : idle_;
-    if (kept.size() < kMost) kept.push_back(std::move(call));
+    // To free memory may wait for the GPU, and this may not.
+    if (kept.size() < kMost || call->holds_memory()) kept.push_back(std::move(call));
   });
 }
 
@@ -50,6 +56,9 @@ void PackedCalls::make_ready(const std::function<bool(const PackedCall&)>& may_w
     if (may_wait_for_gpu(*each)) {
       each->make_ready();
       take_back(std::move(each));
+    } else if (each->holds_memory()) {  // which to free may wait, too
+      const std::lock_guard lock(mutex_);
+      idle_.push_back(std::move(each));
     }
 }
 

@@ -33,7 +33,7 @@ class PackedCalls {
   void make_ready(const std::function<bool(const PackedCall&)>& may_wait_for_gpu);
 
  private:
-  /// More are not kept.
+  /// More are kept until a call may wait for the GPU.
   static constexpr std::size_t kMost = 16;
 
   void take_back(std::unique_ptr<PackedCall> call) noexcept;
