@@ -15,6 +15,7 @@
 
 #include "mpi_examples/support/loom_pvars.hpp"
 #include "tests/mpi/device_ints.hpp"
+#include "tests/mpi/waiting.hpp"
 
 namespace {
 
@@ -293,6 +294,20 @@ void several_at_once(MPI_Comm comm) {
   require(calls() == before + kCalls, "several calls at once do not stay on the device");
 }
 
+/// A call lacks memory that the pool has too little of. Calls on host memory after it neither make nor free
+/// any while the program's work waits for the host.
+void host_calls_wait_for_no_gpu(MPI_Comm comm) {
+  constexpr int kMore = 8 * kElements;
+  const Scattered scattered;
+  Ints in(12 * kMore, [](int at) { return sent(rank, 0, at); }), out(8 * kMore * ranks, nothing);
+  MPI_Request request;
+  MPI_Iallgather(in.at() + Scattered::kBefore, kMore, scattered.type, out.at(), 8 * kMore, MPI_INT, comm,
+                 &request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  const Waiting waiting;
+  for (int i = 0; i < 3; ++i) MPI_Barrier(comm);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -303,6 +318,7 @@ int main(int argc, char** argv) {
   every_call(Form::kNonblocking, MPI_COMM_WORLD);
   every_call(Form::kPersistent, MPI_COMM_WORLD);
   several_at_once(MPI_COMM_WORLD);
+  host_calls_wait_for_no_gpu(MPI_COMM_WORLD);
   without_a_call_that_waits();
   if (rank == 0) std::printf("all right\n");
   tools.reset();
