@@ -2,6 +2,7 @@
 
 #include <link.h>
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -93,6 +94,13 @@ struct Program {
   }
 };
 
+/// The kernel's word. sbrk(0) would write it into the C library's variable where UCX has put its own function
+/// in the place of sbrk: outside malloc's lock, so that a thread that moves the break meanwhile has an old
+/// one put back, and malloc gives out memory twice.
+std::uintptr_t program_break() {
+  return static_cast<std::uintptr_t>(::syscall(SYS_brk, nullptr));
+}
+
 }  // namespace
 
 bool is_program_memory(const void* memory) noexcept {
@@ -100,7 +108,7 @@ bool is_program_memory(const void* memory) noexcept {
   if (is_in_used_stack(address)) return true;
   try {
     static const Program program;
-    if (address >= program.heap_begin && address < reinterpret_cast<std::uintptr_t>(::sbrk(0))) return true;
+    if (address >= program.heap_begin && address < program_break()) return true;
     return std::ranges::any_of(program.segments, [=](const Range& each) { return each.contains(address); });
   } catch (const std::exception&) {  // of reading about the program
     return false;
