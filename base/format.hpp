@@ -60,7 +60,7 @@ std::string join(const Range& values, std::string_view between) {
   bool first = true;
   for (const auto& value : values) {
     if (!first) text += between;
-    text += format("{}", value);
+    text += loom::format("{}", value);  // not std::format, which std::string would bring in too
     first = false;
   }
   return text;
