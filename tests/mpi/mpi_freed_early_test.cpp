@@ -96,13 +96,11 @@ class Calls {
 
   void make(int pairs) {
     MPI_Datatype type = pairs_with_gaps(pairs), two;
-    std::vector<MPI_Datatype> types;
-    std::vector<int> ones, places, indices;
     for (int of = 0; of < ranks; ++of) {
-      types.push_back(pairs_with_gaps(pairs));
-      ones.push_back(1);
-      places.push_back(of * static_cast<int>(block_ * sizeof(int)));
-      indices.push_back(of);
+      types_.push_back(pairs_with_gaps(pairs));
+      ones_.push_back(1);
+      places_.push_back(of * static_cast<int>(block_ * sizeof(int)));
+      indices_.push_back(of);
     }
     MPI_Type_contiguous(2, MPI_INT, &two);
     MPI_Type_commit(&two);
@@ -110,17 +108,17 @@ class Calls {
     MPI_Op_create(keep_first, 0, &op);
     INIT(Alltoall)(in_.data(), 1, type, all_.data(), 1, type, comm_, MPI_INFO_NULL, &requests_[0]);
     INIT(Alltoallw)
-    (in_.data(), ones.data(), places.data(), types.data(), listed_.data(), ones.data(), places.data(),
-     types.data(), comm_, MPI_INFO_NULL, &requests_[1]);
+    (in_.data(), ones_.data(), places_.data(), types_.data(), listed_.data(), ones_.data(), places_.data(),
+     types_.data(), comm_, MPI_INFO_NULL, &requests_[1]);
     INIT(Alltoallv)
-    (MPI_IN_PLACE, nullptr, nullptr, MPI_DATATYPE_NULL, in_place_.data(), ones.data(), indices.data(), type,
+    (MPI_IN_PLACE, nullptr, nullptr, MPI_DATATYPE_NULL, in_place_.data(), ones_.data(), indices_.data(), type,
      comm_, MPI_INFO_NULL, &requests_[2]);
     INIT(Gather)
     (in_.data(), 1, type, gathered_.data(), 1, rank == 0 ? type : MPI_DATATYPE_NULL, 0, comm_, MPI_INFO_NULL,
      &requests_[3]);
     INIT(Allreduce)
     (operand_.data(), reduced_.data(), pairs, two, op, comm_, MPI_INFO_NULL, &requests_[4]);
-    for (MPI_Datatype& each : types) MPI_Type_free(&each);
+    for (MPI_Datatype each : types_) MPI_Type_free(&each);  // the array stays as it is
     MPI_Type_free(&type);
     MPI_Type_free(&two);
     MPI_Op_free(&op);
@@ -134,6 +132,8 @@ class Calls {
 
   std::size_t block_;  ///< integers, with gaps
   std::vector<int> in_, all_, listed_, in_place_, gathered_, operand_, reduced_;
+  std::vector<MPI_Datatype> types_;
+  std::vector<int> ones_, places_, indices_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::array<MPI_Request, 5> requests_;
   std::array<MPI_Datatype, 20> others_;
