@@ -149,8 +149,9 @@ class DeviceCalls {
   static constexpr int kLongestPause = 255;
   int pause_ = 0, calls_until_wanted_ = 0;           ///< after a set-up that was put off
   int packing_pause_ = 0, calls_until_packing_ = 0;  ///< the same of this rank's packing
-  std::uint32_t epoch_ =
-      0;  ///< the same on all ranks between calls that make kernels and calls that may use them
+  /// Grows with each call that may make kernels beside calls under way. The same on all ranks in the same
+  /// call.
+  std::uint32_t epoch_ = 0;
   /// By algorithm (zero_copy, kernel), operation and type.
   std::array<std::array<std::array<Kernel, device::kTypeCount>, device::cuda::kKernelOps>, 2> kernels_;
 };

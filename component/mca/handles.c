@@ -6,6 +6,14 @@ static void keep(struct coll_loom_handles* handles, struct ompi_datatype_t* type
   handles->types[handles->number++] = type;
 }
 
+/* The type is that of both sides, in place too. */
+static void keep_reduction(struct coll_loom_handles* handles, const struct coll_loom_args* args) {
+  keep(handles, args->in.type);
+  if (handles->op != NULL || ompi_op_is_intrinsic(args->op)) return;
+  handles->op = args->op;
+  OBJ_RETAIN(handles->op);
+}
+
 struct coll_loom_handles coll_loom_handles_keep(ompi_communicator_t* communicator,
                                                 const struct coll_loom_args* args) {
   const struct loom_significance* const row = loom_significance_of(args->collective);
@@ -21,7 +29,7 @@ struct coll_loom_handles coll_loom_handles_keep(ompi_communicator_t* communicato
     const int blocks = loom_blocks_of(row, which, role, each[which]);
     if (blocks == 0) continue;
     if (loom_reduces(args->collective))
-      keep(&handles, args->in.type); /* of both sides, and in place too */
+      keep_reduction(&handles, args);
     else if (side->buffer == MPI_IN_PLACE)
       continue;
     else if (side->types == NULL)
@@ -32,10 +40,6 @@ struct coll_loom_handles coll_loom_handles_keep(ompi_communicator_t* communicato
   if (handles.number == 0) {
     free(handles.types);
     handles.types = NULL;
-  }
-  if (args->op != NULL && !ompi_op_is_intrinsic(args->op)) {
-    handles.op = args->op;
-    OBJ_RETAIN(handles.op);
   }
   return handles;
 }

@@ -5,8 +5,9 @@
 
 #include "component/mca/arrays.h"
 
-/* References. A program may free its types and its operation once a request is made (MPI 4.1, section 3.9 of
- * requests, 6.9 of operations). Open MPI itself keeps them for nonblocking calls alone. All zero: none. */
+/* References. MPI has an object that a program frees live on for the operations that use it (MPI 4.1, section
+ * 2.5.1), so also for a request that has yet to be started. Open MPI sees to that in nonblocking calls alone.
+ * All zero: none. */
 struct coll_loom_handles {
   struct ompi_op_t* op;
   struct ompi_datatype_t** types;

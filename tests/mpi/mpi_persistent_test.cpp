@@ -393,102 +393,6 @@ void a_thousand_live_at_a_time() {
   }
 }
 
-/// Of `count` pairs of integers, each followed by a gap of one.
-MPI_Datatype pairs_with_gaps(int count) {
-  MPI_Datatype pairs, type;
-  MPI_Type_vector(count, 2, 3, MPI_INT, &pairs);
-  MPI_Type_create_resized(pairs, 0, static_cast<MPI_Aint>(3 * sizeof(int)) * count, &type);
-  MPI_Type_free(&pairs);
-  MPI_Type_commit(&type);
-  return type;
-}
-
-/// An operation that no component knows: the first operand of pairs whose first elements are equal, else -1.
-void keep_first(void* in, void* inout, int* length, MPI_Datatype*) {
-  int* const a = static_cast<int*>(in);
-  int* const b = static_cast<int*>(inout);
-  for (int i = 0; i < 2 * *length; i += 2) {
-    b[i] = a[i] == b[i] ? a[i] : -1;
-    b[i + 1] = a[i + 1];
-  }
-}
-
-/// Types and operations are freed as soon as the requests have been made, and others take their memory.
-void types_are_freed_early() {
-  constexpr int kOthers = 20;
-  for (const int pairs : {1, 100, 20'000}) {
-    const Comm comm;
-    const auto n = static_cast<std::size_t>(ranks);
-    const std::size_t block = 3 * static_cast<std::size_t>(pairs);  // integers with gaps
-    const auto fill = [&](std::vector<int>& to, int round, std::size_t blocks) {
-      to.resize(blocks * block);
-      for (std::size_t i = 0; i < to.size(); ++i) to[i] = round + rank * 10 + static_cast<int>(i / block);
-    };
-    const auto is = [&](const std::vector<int>& got, int round, const char* what, const auto& expected) {
-      for (std::size_t i = 0; i < got.size(); ++i)
-        require(got[i] == (i % 3 == 2 ? -1 : round + expected(i / block)), what);
-    };
-    std::vector<int> in(n * block), all(n * block), listed(n * block), in_place(n * block), gathered,
-        first_of(2 * static_cast<std::size_t>(pairs)), reduced = first_of;
-    if (rank == 0) gathered.resize(n * block);
-    std::vector<MPI_Datatype> types;
-    std::vector<int> ones(n, 1), places, indices;
-    for (std::size_t i = 0; i < n; ++i) {
-      types.push_back(pairs_with_gaps(pairs));
-      places.push_back(static_cast<int>(i * block * sizeof(int)));
-      indices.push_back(static_cast<int>(i));
-    }
-    MPI_Datatype type = pairs_with_gaps(pairs), two;
-    MPI_Type_contiguous(2, MPI_INT, &two);
-    MPI_Type_commit(&two);
-    MPI_Op op;
-    MPI_Op_create(keep_first, 0, &op);
-    std::array<MPI_Request, 6> requests;
-    INIT(Alltoall)(in.data(), 1, type, all.data(), 1, type, comm, MPI_INFO_NULL, &requests[0]);
-    INIT(Alltoallw)
-    (in.data(), ones.data(), places.data(), types.data(), listed.data(), ones.data(), places.data(),
-     types.data(), comm, MPI_INFO_NULL, &requests[1]);
-    INIT(Alltoallv)
-    (MPI_IN_PLACE, nullptr, nullptr, MPI_DATATYPE_NULL, in_place.data(), ones.data(), indices.data(), type,
-     comm, MPI_INFO_NULL, &requests[2]);
-    INIT(Gather)
-    (in.data(), 1, type, gathered.data(), 1, rank == 0 ? type : MPI_DATATYPE_NULL, 0, comm, MPI_INFO_NULL,
-     &requests[3]);
-    INIT(Bcast)(in_place.data(), 0, type, 0, comm, MPI_INFO_NULL, &requests[4]);
-    INIT(Allreduce)
-    (first_of.data(), reduced.data(), pairs, two, op, comm, MPI_INFO_NULL, &requests[5]);
-    for (MPI_Datatype& each : types) MPI_Type_free(&each);
-    MPI_Type_free(&type);
-    MPI_Type_free(&two);
-    MPI_Op_free(&op);
-    std::array<MPI_Datatype, kOthers> others;
-    for (MPI_Datatype& other : others) {
-      MPI_Type_vector(3, 1, 2, MPI_CHAR, &other);
-      MPI_Type_commit(&other);
-    }
-    for (int round = 0; round < 3; ++round) {
-      fill(in, 1000 * round, n);
-      fill(in_place, 1000 * round, n);
-      for (std::size_t i = 2; i < in_place.size(); i += 3) in_place[i] = -1;
-      for (std::vector<int>* out : {&all, &listed, &gathered}) std::fill(out->begin(), out->end(), -1);
-      for (std::size_t i = 0; i < first_of.size(); ++i)
-        first_of[i] = static_cast<int>(i % 2 == 0 ? i : i + static_cast<std::size_t>(rank));
-      MPI_Startall(static_cast<int>(requests.size()), requests.data());
-      MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
-      const auto from = [&](std::size_t sender) { return static_cast<int>(sender) * 10 + rank; };
-      is(all, 1000 * round, "an alltoall whose type was freed", from);
-      is(listed, 1000 * round, "an alltoallw whose types were freed", from);
-      is(in_place, 1000 * round, "an alltoallv in place whose type was freed", from);
-      is(gathered, 1000 * round, "a gather whose type was freed",
-         [](std::size_t sender) { return static_cast<int>(sender) * 10; });
-      for (std::size_t i = 0; i < reduced.size(); ++i)
-        require(reduced[i] == static_cast<int>(i), "an allreduce whose operation was freed");
-    }
-    for (MPI_Request& request : requests) MPI_Request_free(&request);
-    for (MPI_Datatype& other : others) MPI_Type_free(&other);
-  }
-}
-
 /// The number of starts that loom carries, of a sum of 1000 elements on such a communicator.
 std::uint64_t carried_on(const Comm& comm, bool expects_loom) {
   loom::mpi::ToolInterface tools;
@@ -560,7 +464,6 @@ int main(int argc, char** argv) {
       {"freed_early", with(communicators_are_freed_early, "")},
       {"freed_early_ordered", with(communicators_are_freed_early, kOrdered)},
       {"freed_under_calls", communicators_are_freed_under_calls_handed_down},
-      {"types_freed", types_are_freed_early},
       {"mixed", communicators_are_mixed_in_one_start},
       {"threads", with(threads_share_a_communicator, "")},
       {"threads_ordered", with(threads_share_a_communicator, kOrdered)},
