@@ -21,9 +21,10 @@ device::Word start_of(const NetEnd& link, const device::steps::FarEnd& kernel) {
   return at;
 }
 
-[[noreturn]] void throw_nonsense(const NetEnd& link, const char* what, device::Word value) {
-  throw Error(ErrorCode::kInternal, loom::format("A kernel says that it has {} {} on the link with {}, {}.",
-                                                 what, value, link.peer(), link.standing()));
+[[noreturn]] void throw_nonsense(const NetEnd& link, device::Word value, const char* what) {
+  throw Error(ErrorCode::kInternal,
+              loom::format("A kernel says of its link with {} what cannot be: {} {} ({}).", link.peer(),
+                           value, what, link.standing()));
 }
 
 }  // namespace
@@ -61,23 +62,24 @@ bool NetProxy::advance(Send& end) {
   NetSendLink& link = *end.link;
   const std::size_t slots = link.shape().slot_count;
   const device::Word filled = load_acquire(end.kernel.filled), published = link.steps();
-  if (filled < published || filled > end.told + slots) throw_nonsense(link, "filled message", filled);
+  if (filled < published || filled > end.told + slots) throw_nonsense(link, filled, "messages filled");
   const device::Word last_of_others = filled - std::min<device::Word>(filled, slots);
   for (device::Word message = std::max(published, last_of_others) + 1; message <= filled; ++message) {
     const device::steps::Sent& sent = end.kernel.sent[(message - 1) % slots];
     if (load_acquire(&sent.message) != message) continue;  // passed over
     // Loaded once: what is checked is what is sent.
     const device::Word bytes = load_acquire(&sent.bytes);
-    if (bytes > link.shape().slot_bytes) throw_nonsense(link, "a message of so many bytes:", bytes);
+    if (bytes > link.shape().slot_bytes) throw_nonsense(link, bytes, "bytes in a slot");
     link.pass_over(message - 1);
     link.publish(bytes);
     bytes_sent_ += bytes;
     ++moves_;
   }
-  if (link.steps() != filled) throw_nonsense(link, "filled a message that it has not noted:", filled);
+  if (link.steps() != filled)
+    throw_nonsense(link, filled, "messages filled, of which the slot of the last one notes another");
 
   if (const device::Word taken = link.taken(); taken > end.told) {
-    ++moves_;
+    moves_ += taken - end.told;
     end.told = taken;
     store_release(end.kernel.consumed, taken);
   }
@@ -89,16 +91,16 @@ bool NetProxy::advance(Receive& end) {
   const std::uint64_t before = moves_;
   NetRecvLink& link = *end.link;
   const device::Word consumed = load_acquire(end.kernel.consumed);
-  if (consumed < link.steps()) throw_nonsense(link, "consumed message", consumed);
+  if (consumed < link.steps()) throw_nonsense(link, consumed, "messages consumed");
   if (consumed != link.steps()) {
+    moves_ += consumed - link.steps();
     const device::Word arrived = link.arrived();
     while (link.steps() < std::min(consumed, arrived)) link.release();
     if (consumed > arrived) link.pass_over(consumed);
-    ++moves_;
   }
 
   if (const device::Word filled = link.arrived(); filled > end.told) {
-    ++moves_;
+    moves_ += filled - end.told;
     end.told = filled;
     store_release(end.kernel.filled, filled);
   }
