@@ -1,5 +1,6 @@
 #include "ucx_transport/net_fifo.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.hpp"
@@ -49,6 +50,10 @@ std::string NetEnd::way() const {
 
 void NetEnd::await() {
   transport_.progress();
+  check_other_end();
+}
+
+void NetEnd::check_other_end() const {
   if (abandoned_by_peer_.load(std::memory_order_acquire))
     throw Error(ErrorCode::kGivenUp,
                 loom::format("The other end ({}) gave up on this communicator; {}.", peer_, standing()));
@@ -93,9 +98,9 @@ bool NetEnd::note_word(std::uint64_t step) noexcept {
   return step >= StepFlag::kWaiting;
 }
 
-NetSendLink::NetSendLink(Transport& transport, const device::FifoShape& shape, std::string peer)
+NetSendLink::NetSendLink(Transport& transport, const device::FifoShape& shape, std::string peer, Slots slots)
     : NetEnd(transport, shape, std::move(peer)), bytes_before_(shape.slot_count) {
-  outbox_->slots = allocate_slots(shape.slot_count * shape.slot_bytes);
+  outbox_->slots = slots ? std::move(slots) : allocate_slots(bytes());
   open_inbox();
 }
 
@@ -112,6 +117,12 @@ void NetSendLink::publish(std::size_t bytes) {
   bytes_before_[step_ % shape_.slot_count] = bytes_;
   bytes_ += bytes;
   ++step_;
+}
+
+void NetSendLink::pass_over(std::uint64_t up_to) noexcept {
+  const std::uint64_t slots = shape_.slot_count;
+  for (step_ = std::max(step_, up_to - std::min(up_to, slots)); step_ < up_to; ++step_)
+    bytes_before_[step_ % slots] = bytes_;
 }
 
 std::uint64_t NetSendLink::released() {
@@ -142,14 +153,17 @@ std::string NetSendLink::last_step() const {
   return loom::format("{} slots sent, {} of them taken", step_, taken());
 }
 
-NetRecvLink::NetRecvLink(Transport& transport, const device::FifoShape& shape, std::string peer)
+NetRecvLink::NetRecvLink(Transport& transport, const device::FifoShape& shape, std::string peer, Slots slots)
     : NetEnd(transport, shape, std::move(peer)),
-      slots_(allocate_slots(shape.slot_count * shape.slot_bytes)),
+      slots_(std::move(slots)),
       lengths_(shape.slot_count),
       notes_(shape.slot_count),
       arrived_(std::make_unique<StepFlag[]>(shape.slot_count)) {
-  // The slots get their memory now, from this thread's NUMA node; later any thread may be the first to write.
-  std::memset(slots_.get(), 0, shape.slot_count * shape.slot_bytes);
+  if (!slots_) {
+    slots_ = allocate_slots(bytes());
+    // They get their memory now, from this thread's NUMA node; later any thread may be the first to write.
+    std::memset(slots_.get(), 0, bytes());
+  }
   open_inbox();
 }
 
@@ -164,8 +178,23 @@ const std::byte* NetRecvLink::try_receive() {
 void NetRecvLink::release() {
   untold_bytes_ += lengths_[step_ % shape_.slot_count];
   released_.store(++step_, std::memory_order_release);
+  tell_if_due();
+}
+
+void NetRecvLink::pass_over(std::uint64_t up_to) {
+  released_.store(step_ = std::max(step_, up_to), std::memory_order_release);
+  tell_if_due();
+}
+
+void NetRecvLink::tell_if_due() {
   if (step_ - told_ >= shape_.releases_per_credit || untold_bytes_ >= shape_.bytes_per_credit)
     send({tell_released()}, nullptr, 0);
+}
+
+std::uint64_t NetRecvLink::arrived() noexcept {
+  // Ends by itself: a slot that is not released holds an older step than that which comes there next.
+  for (seen_ = std::max(seen_, step_); arrived_[seen_ % shape_.slot_count].value() == seen_ + 1;) ++seen_;
+  return seen_;
 }
 
 void NetRecvLink::settle() {

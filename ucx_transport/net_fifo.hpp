@@ -2,6 +2,10 @@
 // receiver puts them into its own slots and sends back how many it has released.
 //
 // Each end opens an inbox, learns the other end's id through the bootstrap, and connects.
+//
+// The slots may be memory of the caller's, which a GPU's kernel reaches, too (net_proxy.hpp). Messages share
+// it while they are under way, so whoever lets go of it last may be UCX's callback: its deleter must not use
+// the transport.
 #pragma once
 
 #include <atomic>
@@ -31,12 +35,18 @@ class NetEnd : protected Inbox {
   /// taken".
   std::string standing() const;
   std::string way() const;
+  /// The other end, as messages name it.
+  const std::string& peer() const noexcept { return peer_; }
+  const device::FifoShape& shape() const noexcept { return shape_; }
   /// See Endpoint. Only once connected.
   std::size_t rails() const noexcept { return endpoint_->rails(); }
   /// Memory for slots.
   std::size_t bytes() const noexcept { return shape_.slot_count * shape_.slot_bytes; }
   /// Slots published or released by this end.
   std::uint64_t steps() const noexcept { return step_; }
+  /// Throws what a look in vain does, without progressing: Error (kPeerFailed; kGivenUp; kInternal when a
+  /// message came that no correct peer sends).
+  void check_other_end() const;
   /// Tells the other end that nothing further will come. What UCX holds back of it leaves when this process
   /// next progresses.
   void abandon_end() noexcept;
@@ -53,11 +63,9 @@ class NetEnd : protected Inbox {
 
   std::size_t slot_offset(std::uint64_t step) const { return step % shape_.slot_count * shape_.slot_bytes; }
   void send(Word word, const std::byte* data, std::size_t bytes);
-  /// Progresses, after a look for a message found none. Throws Error (kPeerFailed; kGivenUp; kInternal when a
-  /// message came that no correct peer sends).
+  /// Progresses, after a look for a message found none. Throws as check_other_end().
   void await();
   void check() const;
-  const std::string& peer() const noexcept { return peer_; }
   ucs_status_t status() const noexcept;
   virtual std::string last_step() const = 0;
 
@@ -88,11 +96,15 @@ class NetRecvLink;
 
 class NetSendLink final : public device::SendLink, public NetEnd {
  public:
-  NetSendLink(Transport& transport, const device::FifoShape& shape, std::string peer);
+  /// `slots`: of as many bytes as bytes() says, 64-byte aligned; empty: allocated here.
+  NetSendLink(Transport& transport, const device::FifoShape& shape, std::string peer, Slots slots = {});
   ~NetSendLink() override { close_inbox(); }
 
   std::byte* try_acquire() override;
   void publish(std::size_t bytes) override;
+  /// Counts slots as published that no call sends; the other end counts them as released. Which of the two
+  /// does so first makes no difference.
+  void pass_over(std::uint64_t up_to) noexcept;
   /// Pairs the two ends of this rank that lead to and from the same peer: what is sent on one also tells what
   /// has been released of the other. Both must live while messages come in.
   void pair_with(NetRecvLink& other_way) noexcept;
@@ -100,8 +112,9 @@ class NetSendLink final : public device::SendLink, public NetEnd {
   std::uint64_t bytes_after(std::uint64_t steps) const noexcept {
     return steps == step_ ? 0 : bytes_ - bytes_before_[steps % shape_.slot_count];
   }
-  /// Slots that the receiver is known to have released, without looking for news.
-  std::uint64_t taken() const noexcept { return released_.load(std::memory_order_relaxed); }
+  /// Slots that the receiver is known to have released, without looking for news. Acquire: UCX has read them,
+  /// perhaps in another thread, and they may be overwritten.
+  std::uint64_t taken() const noexcept { return released_.load(std::memory_order_acquire); }
   /// The same, after progressing. Throws Error.
   std::uint64_t released();
   void abandon() noexcept override { abandon_end(); }
@@ -127,11 +140,17 @@ class NetSendLink final : public device::SendLink, public NetEnd {
 
 class NetRecvLink final : public device::RecvLink, public NetEnd {
  public:
-  NetRecvLink(Transport& transport, const device::FifoShape& shape, std::string peer);
+  /// `slots`: as for NetSendLink.
+  NetRecvLink(Transport& transport, const device::FifoShape& shape, std::string peer, Slots slots = {});
   ~NetRecvLink() override { close_inbox(); }
 
   const std::byte* try_receive() override;
   void release() override;
+  /// See NetSendLink. All that have arrived before are released. Throws as release().
+  void pass_over(std::uint64_t up_to);
+  /// Slots that have arrived one behind the other, released ones included, without looking for news. What
+  /// lies in them is visible. Whichever call they are of: that is compared by try_receive() alone.
+  std::uint64_t arrived() noexcept;
   /// Tells the sender of all releases: it may be waiting for the last ones.
   void settle();
   void abandon() noexcept override { abandon_end(); }
@@ -150,13 +169,16 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
     untold_bytes_ = 0;
     return told_ = step_;
   }
+  void tell_if_due();
   std::string last_step() const override;
 
   Slots slots_;
   std::vector<std::size_t> lengths_;  ///< by slot, of the message in it; published by arrived_
   std::vector<std::uint64_t> notes_;  ///< by slot, as its sender has noted it; published by arrived_
-  /// By slot, the step that lies in it.  arrive(): release  -- pairs with --  try_receive(): acquire
+  /// By slot, the step that lies in it.  arrive(): release  -- pairs with --  try_receive(), arrived():
+  /// acquire
   std::unique_ptr<device::StepFlag[]> arrived_;
+  std::uint64_t seen_ = 0;                  ///< what arrived() has seen
   std::atomic<std::uint64_t> released_{0};  ///< step_ for slot_for(), which may run in another thread
   std::uint64_t told_ = 0;                  ///< of released_, to the other end
   std::size_t untold_bytes_ = 0;            ///< released since
