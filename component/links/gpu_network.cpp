@@ -17,8 +17,8 @@ using ucx_transport::Slots;
 
 /// Slots are few and long: the sender hears of each that may be used again.
 device::FifoShape shape_of(const device::steps::FifoForm& form) {
-  return {.slot_count = form.slot_count,
-          .slot_bytes = form.slot_bytes,
+  return {.slot_bytes = form.slot_bytes,
+          .slot_count = form.slot_count,
           .releases_per_credit = std::max<std::size_t>(1, form.slot_count / 4),
           .bytes_per_credit = form.bytes() / 4};
 }

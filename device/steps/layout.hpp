@@ -32,7 +32,7 @@ struct FarEnd {
   int link = 0;  ///< its number among all such links of all ranks: the other end has the same
   int peer = 0;
   bool sends = false;
-  FifoForm form;
+  FifoForm form = {};
   std::byte* slots = nullptr;
   Word* filled = nullptr;    ///< of an end that sends, the kernel's; else its carrier's
   Word* consumed = nullptr;  ///< the other way round
