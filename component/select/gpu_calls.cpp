@@ -18,8 +18,8 @@ std::optional<GpuLinks::Form> wanted_links(const Tune& tune, bool reproducible,
                                            const std::vector<int>& hosts) {
   GpuLinks::Form form;
   form.kernels.hosts = hosts;
-  const bool may_kernels = !reproducible && device::cuda::sharing_of(facts, device::cuda::kMostChannels) !=
-                                                Sharing::kTakingTurns,
+  const bool may_kernels = !reproducible && device::cuda::sharing_of(facts, device::cuda::kMostChannels,
+                                                                     hosts) != Sharing::kTakingTurns,
              may_zero_copy =
                  facts.size() <= device::cuda::ZeroCopyLinks::kMostRanks && !form.kernels.between_hosts(),
              kernels = may_kernels && tune.may_use_kernels(may_zero_copy),
