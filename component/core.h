@@ -133,7 +133,7 @@ const char* loom_fallback_name(enum loom_fallback reason);
 bool loom_may_carry(enum loom_collective collective, bool one_host);
 bool loom_may_stream(enum loom_collective collective, bool one_host);
 /* The same on buffers that lie on GPUs on all ranks. */
-bool loom_may_carry_on_devices(enum loom_collective collective);
+bool loom_may_carry_on_devices(enum loom_collective collective, bool one_host);
 
 /* Counters since start-up; each only grows. Users read them through MPI_T. */
 struct loom_collective_counters {

@@ -8,12 +8,12 @@
 #include "component/mca/setup.h"
 #include "component/mca/way.h"
 
-/* Of facts that all ranks share. Completes *args. */
-static bool may_stay(struct coll_loom_module* self, int which, struct coll_loom_args* args, enum loom_op* op,
-                     enum loom_type* type) {
+/* Of facts that all ranks share. between_hosts: also where the ranks are on several. Completes *args. */
+static bool may_stay(struct coll_loom_module* self, int which, bool between_hosts,
+                     struct coll_loom_args* args, enum loom_op* op, enum loom_type* type) {
   if (coll_loom_variables.check) return false; /* the check must come once, at the same place on all ranks */
-  if (which >= LOOM_COLLECTIVE_COUNT || !self->carries[which] || !self->one_host ||
-      !loom_may_carry_on_devices((enum loom_collective)which))
+  if (which >= LOOM_COLLECTIVE_COUNT || !self->carries[which] || !(self->one_host || between_hosts) ||
+      !loom_may_carry_on_devices((enum loom_collective)which, self->one_host))
     return false;
   args->collective = (enum loom_collective)which;
   *op = LOOM_SUM;
@@ -36,7 +36,7 @@ bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const s
   struct coll_loom_args args = *given;
   enum loom_op op;
   enum loom_type type;
-  if (!may_stay(self, which, &args, &op, &type) || !are_connected(self)) return false;
+  if (!may_stay(self, which, true, &args, &op, &type) || !are_connected(self)) return false;
 
   if (self->operands_in_use) return false; /* the call comes from inside the fallback component */
   self->operands_in_use = true;
@@ -59,7 +59,7 @@ bool coll_loom_start_on_device(struct coll_loom_module* self, int which, const s
   struct coll_loom_args args = *given;
   enum loom_op op;
   enum loom_type type;
-  if (!may_stay(self, which, &args, &op, &type) || coll_loom_may_make_an_id(&args)) return false;
+  if (!may_stay(self, which, false, &args, &op, &type) || coll_loom_may_make_an_id(&args)) return false;
   if (coll_loom_state_of(self) != COLL_LOOM_READY || coll_loom_is_gathering() || coll_loom_is_releasing())
     return false;
   const int result = coll_loom_make_core_request(self, &args, op, type, LOOM_ON_DEVICE, request);
@@ -76,7 +76,7 @@ bool coll_loom_make_on_device(struct coll_loom_module* self, int which, const st
   struct coll_loom_args args = *given;
   enum loom_op op;
   enum loom_type type;
-  if (!may_stay(self, which, &args, &op, &type) || !are_connected(self)) return false;
+  if (!may_stay(self, which, false, &args, &op, &type) || !are_connected(self)) return false;
   const int result = coll_loom_make_core_request(self, &args, op, type, LOOM_PERSISTENT_ON_DEVICE, request);
   *error = OMPI_SUCCESS;
   if (result == LOOM_DECLINED) return false;

@@ -156,9 +156,11 @@ bool may_carry(Collective collective, bool one_host) {
            row.why_not(one_host ? kOneHost : kSeveralHosts, collective) == nullptr;
   });
 }
-bool may_carry_on_devices(Collective collective) {
-  return std::ranges::any_of(
-      kTable, [&](const AlgorithmRow& row) { return row.on_devices && row.carries(collective); });
+bool may_carry_on_devices(Collective collective, bool one_host) {
+  return std::ranges::any_of(kTable, [&](const AlgorithmRow& row) {
+    return row.on_devices && row.carries(collective) &&
+           row.why_not(one_host ? kOneHost : kSeveralHosts, collective) == nullptr;
+  });
 }
 bool may_stream(Collective collective, bool one_host) {
   return std::ranges::any_of(kTable, [&](const AlgorithmRow& row) {

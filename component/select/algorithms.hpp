@@ -107,7 +107,7 @@ std::string_view name_of(Algorithm algorithm);
 bool may_carry(device::Collective collective, bool one_host);
 bool may_stream(device::Collective collective, bool one_host);
 /// On buffers that lie on GPUs on all ranks.
-bool may_carry_on_devices(device::Collective collective);
+bool may_carry_on_devices(device::Collective collective, bool one_host = true);
 
 /// Bytes of all blocks together. bytes: device::shared_bytes(), where all ranks know it.
 std::size_t whole_message(device::Collective collective, int ranks, std::size_t bytes);
