@@ -1,8 +1,9 @@
 // net_proxy.hpp -- between the kernels of this rank's GPU and ranks of other hosts: tells the network what a
 // kernel has filled, and a kernel what the network has brought. The plugin does not use it yet.
 //
-// A link's slots are the kernel's slots, in page-locked memory of the host that both reach, so nothing is
-// copied on the way. Kernels count as the ends in device/steps/fifo.hpp do; links count alike:
+// A link's slots are the kernel's slots, in page-locked memory of the host that both reach: UCX sends from
+// there and its callback puts data there, and no copy is added. Kernels count as the ends in
+// device/steps/fifo.hpp do, and links count alike:
 //
 //   sender    kernel   data, bytes, then filled: release   -- pairs with --  advance(): acquire, publishes
 //             proxy    consumed: release                   -- pairs with --  the kernel's wait for room
@@ -24,8 +25,8 @@
 
 namespace loom::ucx_transport {
 
-/// What the proxy knows of a kernel's steps::SendEnd. Words of one end start equal, at the number of slots
-/// that the link has carried, or further by a multiple of its slots.
+/// What the proxy knows of a kernel's steps::SendEnd. Its two counters start equal, at the number of slots
+/// that the link has carried or apart from it by a multiple of the slots that there are: 0 on a new link.
 struct NetSendEnd {
   int peer = 0;  ///< the rank of the other end
   NetSendLink* link = nullptr;
