@@ -119,6 +119,12 @@ void NetSendLink::publish(std::size_t bytes) {
   ++step_;
 }
 
+void NetSendLink::pass_over(std::uint64_t up_to) noexcept {
+  const std::uint64_t slots = shape_.slot_count;
+  for (step_ = std::max(step_, up_to - std::min(up_to, slots)); step_ < up_to; ++step_)
+    bytes_before_[step_ % slots] = bytes_;
+}
+
 std::uint64_t NetSendLink::released() {
   if (released_.load(std::memory_order_acquire) < step_) await();
   const std::uint64_t released = released_.load(std::memory_order_acquire);
@@ -172,6 +178,15 @@ const std::byte* NetRecvLink::try_receive() {
 void NetRecvLink::release() {
   untold_bytes_ += lengths_[step_ % shape_.slot_count];
   released_.store(++step_, std::memory_order_release);
+  tell_if_due();
+}
+
+void NetRecvLink::pass_over(std::uint64_t up_to) {
+  released_.store(step_ = std::max(step_, up_to), std::memory_order_release);
+  tell_if_due();
+}
+
+void NetRecvLink::tell_if_due() {
   if (step_ - told_ >= shape_.releases_per_credit || untold_bytes_ >= shape_.bytes_per_credit)
     send({tell_released()}, nullptr, 0);
 }

@@ -102,6 +102,9 @@ class NetSendLink final : public device::SendLink, public NetEnd {
 
   std::byte* try_acquire() override;
   void publish(std::size_t bytes) override;
+  /// Counts slots as published that no call sends; the other end counts them as released. Which of the two
+  /// does so first makes no difference.
+  void pass_over(std::uint64_t up_to) noexcept;
   /// Pairs the two ends of this rank that lead to and from the same peer: what is sent on one also tells what
   /// has been released of the other. Both must live while messages come in.
   void pair_with(NetRecvLink& other_way) noexcept;
@@ -143,6 +146,8 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
 
   const std::byte* try_receive() override;
   void release() override;
+  /// See NetSendLink. All that have arrived before are released. Throws as release().
+  void pass_over(std::uint64_t up_to);
   /// Slots that have arrived one behind the other, released ones included, without looking for news. What
   /// lies in them is visible. Whichever call they are of: that is compared by try_receive() alone.
   std::uint64_t arrived() noexcept;
@@ -164,6 +169,7 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
     untold_bytes_ = 0;
     return told_ = step_;
   }
+  void tell_if_due();
   std::string last_step() const override;
 
   Slots slots_;

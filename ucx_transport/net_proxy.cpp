@@ -1,5 +1,7 @@
 #include "ucx_transport/net_proxy.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "base/format.hpp"
 
@@ -9,14 +11,14 @@ namespace {
 using device::steps::load_acquire;
 using device::steps::store_release;
 
-/// The number by which words that start at `first` are ahead of the link's steps.
-device::Word lead_of(const NetEnd& link, device::Word first, bool fits) {
-  const std::size_t slots = link.shape().slot_count;
-  if (!fits || first % slots != link.steps() % slots)
+/// Where the kernel's words are, which is where the link is.
+device::Word start_of(const NetEnd& link, const device::steps::FarEnd& kernel) {
+  const device::Word at = load_acquire(kernel.filled);
+  if (at != load_acquire(kernel.consumed) || at != link.steps())
     throw Error(ErrorCode::kInternal,
                 loom::format("The kernel's words of the link with {} start where the link is not ({}).",
                              link.peer(), link.standing()));
-  return first - link.steps();
+  return at;
 }
 
 [[noreturn]] void throw_nonsense(const NetEnd& link, device::Word value, const char* what) {
@@ -27,16 +29,9 @@ device::Word lead_of(const NetEnd& link, device::Word first, bool fits) {
 
 }  // namespace
 
-NetProxy::Send::Send(const NetSendEnd& end)
-    : NetSendEnd(end),
-      lead(lead_of(*link, load_acquire(filled),
-                   load_acquire(filled) == load_acquire(consumed) && link->taken() == link->steps())),
-      told(published()) {}
+NetProxy::Send::Send(const NetSendEnd& end) : NetSendEnd(end), told(start_of(*link, kernel)) {}
 
-NetProxy::Receive::Receive(const NetRecvEnd& end)
-    : NetRecvEnd(end),
-      lead(lead_of(*link, load_acquire(filled), load_acquire(filled) == load_acquire(consumed))),
-      told(released()) {}
+NetProxy::Receive::Receive(const NetRecvEnd& end) : NetRecvEnd(end), told(start_of(*link, kernel)) {}
 
 NetProxy::NetProxy(Transport& transport, const std::vector<NetSendEnd>& send_ends,
                    const std::vector<NetRecvEnd>& recv_ends)
@@ -64,40 +59,51 @@ bool NetProxy::advance() {
 /// Many slots may be under way. The kernel has filled none that it was not told to be free.
 bool NetProxy::advance(Send& end) {
   const std::uint64_t before = moves_;
-  const device::FifoShape& shape = end.link->shape();
-  const device::Word filled = load_acquire(end.filled);
-  if (filled - end.published() > end.told + shape.slot_count - end.published())
-    throw_nonsense(*end.link, filled, "messages filled");
-  for (; end.published() != filled; ++moves_) {
+  NetSendLink& link = *end.link;
+  const std::size_t slots = link.shape().slot_count;
+  const device::Word filled = load_acquire(end.kernel.filled), published = link.steps();
+  if (filled < published || filled > end.told + slots) throw_nonsense(link, filled, "messages filled");
+  const device::Word last_of_others = filled - std::min<device::Word>(filled, slots);
+  for (device::Word message = std::max(published, last_of_others) + 1; message <= filled; ++message) {
+    const device::steps::Sent& sent = end.kernel.sent[(message - 1) % slots];
+    if (load_acquire(&sent.message) != message) continue;  // passed over
     // Loaded once: what is checked is what is sent.
-    const device::Word bytes = load_acquire(end.bytes + end.link->steps() % shape.slot_count);
-    if (bytes > shape.slot_bytes) throw_nonsense(*end.link, bytes, "bytes in a slot");
-    end.link->publish(bytes);
+    const device::Word bytes = load_acquire(&sent.bytes);
+    if (bytes > link.shape().slot_bytes) throw_nonsense(link, bytes, "bytes in a slot");
+    link.pass_over(message - 1);
+    link.publish(bytes);
     bytes_sent_ += bytes;
+    ++moves_;
   }
+  if (link.steps() != filled)
+    throw_nonsense(link, filled, "messages filled, of which the slot of the last one notes another");
 
-  const std::uint64_t taken = end.link->taken();
-  if (taken > end.link->steps()) end.link->released();  // refuses it
-  if (const device::Word consumed = taken + end.lead; consumed != end.told) {
-    moves_ += consumed - end.told;
-    end.told = consumed;
-    store_release(end.consumed, consumed);
+  if (const device::Word taken = link.taken(); taken > end.told) {
+    moves_ += taken - end.told;
+    end.told = taken;
+    store_release(end.kernel.consumed, taken);
   }
   return moves_ != before;
 }
 
+/// What the kernel has consumed beyond what has come is passed over.
 bool NetProxy::advance(Receive& end) {
   const std::uint64_t before = moves_;
-  if (const device::Word filled = end.link->arrived() + end.lead; filled != end.told) {
-    moves_ += filled - end.told;
-    end.told = filled;
-    store_release(end.filled, filled);
+  NetRecvLink& link = *end.link;
+  const device::Word consumed = load_acquire(end.kernel.consumed);
+  if (consumed < link.steps()) throw_nonsense(link, consumed, "messages consumed");
+  if (consumed != link.steps()) {
+    moves_ += consumed - link.steps();
+    const device::Word arrived = link.arrived();
+    while (link.steps() < std::min(consumed, arrived)) link.release();
+    if (consumed > arrived) link.pass_over(consumed);
   }
 
-  const device::Word consumed = load_acquire(end.consumed);
-  if (consumed - end.released() > end.told - end.released())
-    throw_nonsense(*end.link, consumed, "messages consumed");
-  for (; end.released() != consumed; ++moves_) end.link->release();
+  if (const device::Word filled = link.arrived(); filled > end.told) {
+    moves_ += filled - end.told;
+    end.told = filled;
+    store_release(end.kernel.filled, filled);
+  }
   return moves_ != before;
 }
 
@@ -106,7 +112,7 @@ std::optional<int> NetProxy::not_quiet() {
   std::optional<int> peer;
   for (Send& end : sends_) {
     if (!advance(end) && end.awaits()) end.link->check_other_end();
-    if (end.awaits() && !peer) peer = end.peer;
+    if (end.awaits() && !peer) peer = end.kernel.peer;
   }
   // On all ends, quiet or not: a peer may wait for any word.
   for (Receive& end : receives_) {
@@ -114,7 +120,7 @@ std::optional<int> NetProxy::not_quiet() {
     end.link->settle();
   }
   for (const Receive& end : receives_)
-    if (!end.link->is_flushed() && !peer) peer = end.peer;
+    if (!end.link->is_flushed() && !peer) peer = end.kernel.peer;
   return peer;
 }
 
@@ -135,7 +141,7 @@ void NetProxy::say_waiting() noexcept {
 bool NetProxy::other_waits(int peer) const noexcept {
   bool on_any = false, on_all = true;
   for_each_end([&](const auto& end) {
-    if (end.peer == peer) end.link->other_waits() ? on_any = true : on_all = false;
+    if (end.kernel.peer == peer) end.link->other_waits() ? on_any = true : on_all = false;
   });
   return on_any && on_all;
 }
@@ -145,8 +151,8 @@ std::optional<int> NetProxy::awaited() const {
   bool found_waits = true;
   for_each_end([&](const auto& end) {
     if (!end.awaits() || !found_waits) return;
-    const bool waits = other_waits(end.peer);
-    if (!found || !waits) found = end.peer;
+    const bool waits = other_waits(end.kernel.peer);
+    if (!found || !waits) found = end.kernel.peer;
     found_waits = waits;
   });
   return found;
@@ -156,9 +162,9 @@ std::string NetProxy::standing(int peer) const {
   std::string way;
   std::uint64_t sent = 0, taken = 0, received = 0;
   for (const Send& end : sends_)
-    if (end.peer == peer) way = end.link->way(), sent += end.link->steps(), taken += end.link->taken();
+    if (end.kernel.peer == peer) way = end.link->way(), sent += end.link->steps(), taken += end.link->taken();
   for (const Receive& end : receives_)
-    if (end.peer == peer) way = end.link->way(), received += end.link->steps();
+    if (end.kernel.peer == peer) way = end.link->way(), received += end.link->steps();
   if (way.empty()) return way;
   return loom::format("over {}: {} slots sent, {} of them taken, {} received", way, sent, taken, received);
 }

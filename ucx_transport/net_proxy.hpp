@@ -1,5 +1,5 @@
 // net_proxy.hpp -- between the kernels of this rank's GPU and ranks of other hosts: tells the network what a
-// kernel has filled, and a kernel what the network has brought. The plugin does not use it yet.
+// kernel has filled, and a kernel what the network has brought.
 //
 // A link's slots are the kernel's slots, in page-locked memory of the host that both reach: UCX sends from
 // there and its callback puts data there, and no copy is added. Kernels count as the ends in
@@ -11,8 +11,11 @@
 //             kernel   consumed: release                   -- pairs with --  advance(): acquire, releases
 //
 // Protocol Simple alone: UCX promises neither order nor whole words, so arrival must be told by a word.
-// Words count what passes the link, so kernels must not pass over a direction that a call does not use, as
-// steps::TreeEnds does: the proxy could not tell that from nonsense.
+//
+// Messages are numbered, and links of trees pass over numbers (steps::TreeEnds): the sender's kernel goes on
+// with a later one, which its slot notes, and the receiver's says that it has consumed those in between. Both
+// kernels pass over the same, so a link's next slot is either the one that has come or one that is passed
+// over.
 #pragma once
 
 #include <cstdint>
@@ -20,27 +23,19 @@
 #include <string>
 #include <vector>
 
-#include "device/steps/memory.hpp"
+#include "device/steps/layout.hpp"
 #include "ucx_transport/net_fifo.hpp"
 
 namespace loom::ucx_transport {
 
-/// What the proxy knows of a kernel's steps::SendEnd. Its two counters start equal, at the number of slots
-/// that the link has carried or apart from it by a multiple of the slots that there are: 0 on a new link.
+/// This rank's end of a link, whose words are numbers of the link's steps, and its slots the link's.
 struct NetSendEnd {
-  int peer = 0;  ///< the rank of the other end
+  device::steps::FarEnd kernel;
   NetSendLink* link = nullptr;
-  const device::Word* filled = nullptr;  ///< by the kernel: messages in slots
-  device::Word* consumed = nullptr;      ///< by the proxy: messages whose slots may be used again
-  const device::Word* bytes = nullptr;   ///< by the kernel, for each slot: of the message there
 };
-
-/// Of a kernel's steps::RecvEnd.
 struct NetRecvEnd {
-  int peer = 0;
+  device::steps::FarEnd kernel;
   NetRecvLink* link = nullptr;
-  device::Word* filled = nullptr;          ///< by the proxy: messages in slots
-  const device::Word* consumed = nullptr;  ///< by the kernel: messages whose slots may be used again
 };
 
 /// Serves the network ends of all channels of a rank. Nothing waits. For one thread at a time; others may
@@ -48,7 +43,8 @@ struct NetRecvEnd {
 /// call, for kernels have none.
 class NetProxy {
  public:
-  /// Of links on which nothing is under way. Throws Error (kInternal) where words do not fit their link.
+  /// Of links on which nothing is under way. Throws Error (kInternal) where words are not at their link's
+  /// step.
   NetProxy(Transport& transport, const std::vector<NetSendEnd>& send_ends,
            const std::vector<NetRecvEnd>& recv_ends);
 
@@ -82,21 +78,16 @@ class NetProxy {
   std::string standing(int peer) const;
 
  private:
-  // `lead`: the kernel's words are the link's steps and that much, modulo 2^64.
   struct Send : NetSendEnd {
     explicit Send(const NetSendEnd& end);
-    device::Word published() const { return link->steps() + lead; }
-    bool awaits() const { return told != published(); }
+    bool awaits() const { return told < link->steps(); }
 
-    device::Word lead;
     device::Word told;  ///< what `consumed` is: the proxy does not believe memory that a kernel could change
   };
   struct Receive : NetRecvEnd {
     explicit Receive(const NetRecvEnd& end);
-    device::Word released() const { return link->steps() + lead; }
-    bool awaits() const { return told == released(); }
+    bool awaits() const { return told <= link->steps(); }
 
-    device::Word lead;
     device::Word told;  ///< what `filled` is
   };
 

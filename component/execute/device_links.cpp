@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/format.hpp"
+#include "component/links/gpu_network.hpp"
 #include "component/select/gpu_calls.hpp"
 #include "component/select/kernel_channels.hpp"
 #include "component/setup/learn_gpus.hpp"
@@ -38,13 +39,12 @@ void DeviceLinks::say(const char* what, const char* why) const {
       [&] { member_.process.runtime().log(loom::format("{}: {}: {}", member_.where, what, why).c_str()); });
 }
 
-void DeviceLinks::gather_on_host(const void* mine, void* all, std::size_t bytes) {
-  const device::Call call{.collective = Collective::kAllGather,
-                          .in = static_cast<const std::byte*>(mine),
-                          .out = static_cast<std::byte*>(all),
-                          .count = bytes};
-  // Not what the user's rules name: those are for the program's calls, and may leave them to others.
-  execution_.perform(Algorithm::kCico, call);
+std::vector<int> DeviceLinks::hosts() const {
+  const connect::Placement& placement = member_.group->placement;
+  std::vector<int> hosts;
+  if (placement.nodes() > 1)
+    for (int rank = 0; rank < placement.ranks(); ++rank) hosts.push_back(placement.node_of(rank));
+  return hosts;
 }
 
 /// Whether NVLink, or nothing, lies between the GPUs of any two ranks; the same on all.
@@ -76,7 +76,7 @@ bool DeviceLinks::take_channels(std::span<const GpuFacts> facts, GpuLinks::Form&
                               .all_gather =
                                   [&](const void* mine, void* all, std::size_t bytes) {
                                     exchanges = true;
-                                    gather_on_host(mine, all, bytes);
+                                    execution_.gather(mine, all, bytes);
                                     exchanges = false;
                                   },
                               .where = member_.where};
@@ -92,7 +92,9 @@ bool DeviceLinks::take_channels(std::span<const GpuFacts> facts, GpuLinks::Form&
   if (!try_everywhere(kStagedCalls, list_gpus)) return false;
   connect::GpuChannels channels;
   try {
-    channels = learn_gpu_channels(member_.process, exchange, gpus, {.max_channels = form.channels});
+    channels = form.kernels.between_hosts()
+                   ? connect::gpu_channels_in_order(member_.bootstrap.size(), member_.bootstrap.size(), "")
+                   : learn_gpu_channels(member_.process, exchange, gpus, {.max_channels = form.channels});
   } catch (const std::exception& error) {  // on all ranks
     if (exchanges) throw;
     say(kStagedCalls, error.what());
@@ -144,9 +146,9 @@ bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
   };
   if (!try_everywhere(kStagedCalls, look)) return false;
   if (member_.tells(1)) say("kernels", device::cuda::all_kernels().c_str());
-  gather_on_host(mine, facts);
+  gather(mine, facts);
   std::optional<GpuLinks::Form> wanted =
-      wanted_links(member_.group->tune, member_.group->reproducible, facts);
+      wanted_links(member_.group->tune, member_.group->reproducible, facts, hosts());
   const bool no_kernels = member_.group->tune.may_use_kernels() && !(wanted && wanted->has_kernels());
   if (no_kernels && member_.tells(1))
     say("no call goes by kernel",
@@ -155,12 +157,13 @@ bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
             : "Ranks share a GPU without MPS, or MPS leaves them too few multiprocessors.");
   if (!wanted) {  // as all ranks see: one says so
     if (member_.tells(1))
-      say(kStagedCalls, facts.size() > device::cuda::ZeroCopyLinks::kMostRanks
+      say(kStagedCalls, member_.group->wiring.shape.hosts > 1 ? "The ranks are on several hosts."
+                        : facts.size() > device::cuda::ZeroCopyLinks::kMostRanks
                             ? "zero_copy is for 16 ranks at the most."
                             : "coll_loom_tune leaves calls to no other algorithm on GPUs.");
     return false;
   }
-  if (wanted->has_kernels()) wanted->kernels.may_ll128 = may_ll128(facts);
+  if (wanted->has_kernels() && !wanted->kernels.between_hosts()) wanted->kernels.may_ll128 = may_ll128(facts);
   const int ranks = member_.bootstrap.size();
   const std::uint64_t room = std::ranges::min(facts, {}, &GpuFacts::room).room;
   auto form = form_in(*wanted, ranks, room);
@@ -209,9 +212,9 @@ bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form&
     links_.gpus = std::make_unique<GpuLinks>(gpu, form, member_.bootstrap.size(), memory);
     return true;
   };
-  const auto gather = [&] {
+  const auto gather_handles = [&] {
     mine = links_.gpus->handle();
-    gather_on_host(mine, handles);
+    gather(mine, handles);
     return true;
   };
   const auto join = [&] {
@@ -229,22 +232,59 @@ bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form&
     links_.gpus->check_kernels(kLinkCheckLimit);
     return true;
   };
-  const auto works = [&](const char* what, const auto& body) {
-    const std::optional<int> failed = first_failure(otherwise, body);
-    if (failed && member_.tells(1))
-      without_failing([&] {
-        say("links between GPUs", loom::format("{} failed on rank {}: {}", what, *failed, otherwise).c_str());
-      });
-    return !failed;
-  };
   constexpr const char* kSelfTest = "the self-test";
-  if (works("making memory for them", make) && gather() && works("reaching the others' memory", join) &&
-      works(kSelfTest, deliver) && works(kSelfTest, check)) {
+  if (works("making memory for them", otherwise, make) && gather_handles() &&
+      works("reaching the others' memory", otherwise, join) && works(kSelfTest, otherwise, deliver) &&
+      (!form.kernels.between_hosts() || join_hosts(otherwise)) && works(kSelfTest, otherwise, check)) {
     if (member_.tells(1)) say("links between GPUs", "self-test ok");
     return true;
   }
   if (links_.gpus) member_.process.retire(std::move(links_.gpus));
   return false;
+}
+
+/// The links between kernels that lead to other hosts: joins their ends. They are tried with the others.
+bool DeviceLinks::join_hosts(const char* otherwise) {
+  const auto ranks = static_cast<std::size_t>(member_.bootstrap.size());
+  std::unique_ptr<GpuNetwork> network;
+  std::vector<std::byte> mine, all;
+  std::vector<std::uint64_t> lengths;
+  std::size_t longest = 0;
+  const auto make = [&] {
+    const device::cuda::KernelLinks& kernels = links_.gpus->kernels();
+    lengths.resize(ranks);
+    network = std::make_unique<GpuNetwork>(member_.network(), kernels.far_ends(), kernels.far_memory(),
+                                           *member_.group);
+    ByteWriter writer;
+    network->write_handle(writer);
+    mine = writer.take();
+    return true;
+  };
+  const auto make_room = [&] {
+    longest = *std::ranges::max_element(lengths);
+    mine.resize(longest);
+    all.resize(ranks * longest);
+    return true;
+  };
+  const auto join = [&] {
+    network->connect([&](int rank) {
+      return ByteReader(std::span(all).subspan(static_cast<std::size_t>(rank) * longest, longest));
+    });
+    links_.gpus->carry_by(std::move(network));
+    return true;
+  };
+  constexpr const char* kWhat = "reaching other hosts";
+  if (!works(kWhat, otherwise, make)) return false;
+  gather(static_cast<std::uint64_t>(mine.size()), lengths);
+  if (!works(kWhat, otherwise, make_room)) return false;
+  execution_.gather(mine.data(), all.data(), longest);
+  return works(kWhat, otherwise, join);
+}
+
+void DeviceLinks::tell_failure(const char* what, int rank, const char* otherwise) const {
+  without_failing([&] {
+    say("links between GPUs", loom::format("{} failed on rank {}: {}", what, rank, otherwise).c_str());
+  });
 }
 
 }  // namespace loom

@@ -59,17 +59,27 @@ class DeviceLinks {
     return execution_.first_without(here, heard);
   }
   bool may_ll128(std::span<const GpuFacts> facts);
+  /// By rank; empty: all are on one.
+  std::vector<int> hosts() const;
   bool take_channels(std::span<const GpuFacts> facts, GpuLinks::Form& form);
   void tell_room(int channels, const GpuLinks::Form& wanted, std::uint64_t room) const;
   bool make_on(const device::cuda::Owner& owner, std::unique_ptr<Tuner>& tuner);
   bool connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, Gpu::Memory memory,
                const char* otherwise);
+  bool join_hosts(const char* otherwise);
+  /// Whether body() is true on all ranks; if not, rank 0 tells which part of the links has failed where.
+  template <class Body>
+  bool works(const char* what, const char* otherwise, Body&& body) {
+    const std::optional<int> failed = first_failure(otherwise, body);
+    if (failed && member_.tells(1)) tell_failure(what, *failed, otherwise);
+    return !failed;
+  }
+  void tell_failure(const char* what, int rank, const char* otherwise) const;
   /// all: of as many as there are ranks.
   template <class T>
-  void gather_on_host(const T& mine, std::vector<T>& all) {
-    gather_on_host(&mine, all.data(), sizeof(mine));
+  void gather(const T& mine, std::vector<T>& all) {
+    execution_.gather(&mine, all.data(), sizeof(mine));
   }
-  void gather_on_host(const void* mine, void* all, std::size_t bytes);
 
   Member& member_;
   Links& links_;

@@ -19,7 +19,7 @@ using device::cuda::ZeroCopyExecutor;
 using Phase = DeviceOperation::Phase;
 
 bool DeviceCalls::may_ask(const device::Call& call) const {
-  return may_carry_on_devices(call.collective) && is_possible(call);
+  return member_.group->wiring.shape.hosts == 1 && may_carry_on_devices(call.collective) && is_possible(call);
 }
 
 std::unique_ptr<DeviceOperation> DeviceCalls::begin(const device::Call& given, Algorithm on_host,

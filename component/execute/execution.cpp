@@ -78,7 +78,7 @@ void Execution::check_peers() const {
 /// Who it is; how far its kernel has come; on another host also the way there and how far both have come.
 std::string Execution::awaited_text(const Operation& operation) const {
   const int peer = awaited_rank(operation);
-  const std::string& name = group().names.at(peer);
+  const std::string name = group().name_of(peer);
   const std::string standing = std::visit(
       [&](const auto& executor) -> std::string {
         if constexpr (requires { executor.standing(); })

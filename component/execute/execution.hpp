@@ -39,7 +39,7 @@ class Execution {
   /// As far as it goes without waiting.
   State advance(Operation& operation);
 
-  // immediate_calls.cpp: between the ranks of one host.
+  // immediate_calls.cpp: by immediate exchanges, or by links between hosts.
   /// Before a call that does not go by an immediate exchange: a rank that is in one that does shall not wait
   /// for this rank, nor take its next one for this one. And the receivers of a broadcast learn its size while
   /// they can still do as the root does.
@@ -53,6 +53,8 @@ class Execution {
     std::uint64_t ranks;  ///< a bit for each that does not have it so; the 64th and later ones share one
   };
   Lacking who_lacks(std::uint64_t word, bool here);
+  /// Each rank's bytes, which are equally many, by rank.
+  void gather(const void* mine, void* all, std::size_t bytes);
   /// Whether it is so here on all ranks; the same answer to all.
   bool holds_everywhere(bool here) { return largest(here ? 0 : 1) == 0; }
   /// The lowest rank where it is not so, told to all; nothing: there is none. Ranks that have only `heard` of

@@ -1,5 +1,4 @@
-// immediate_calls.cpp -- calls by immediate exchanges, and what ranks of one host tell each other before
-// others.
+// immediate_calls.cpp -- calls by immediate exchanges, and what ranks tell each other before others.
 #include <algorithm>
 #include <array>
 
@@ -73,12 +72,26 @@ void Execution::pack_and_exchange(const device::Call& call, device::Waiter& wait
 
 void Execution::combine(device::Op op, std::span<std::uint64_t> words) {
   const auto there = std::as_writable_bytes(words);
-  exchange_immediately({.collective = device::Collective::kAllreduce,
-                        .in = there.data(),
-                        .out = there.data(),
-                        .count = words.size(),
-                        .type = device::Type::kUint64,
-                        .op = op});
+  const device::Call call{.collective = device::Collective::kAllreduce,
+                          .in = there.data(),
+                          .out = there.data(),
+                          .count = words.size(),
+                          .type = device::Type::kUint64,
+                          .op = op};
+  if (links_.immediate)
+    exchange_immediately(call);
+  else
+    perform(may_use_hier(group().wiring.shape) ? Algorithm::kHier : Algorithm::kRing, call);
+}
+
+/// By what links of any communicator carry, and not what the user's rules name: those are for the program's
+/// calls, and may leave them to others.
+void Execution::gather(const void* mine, void* all, std::size_t bytes) {
+  perform(group().wiring.shape.hosts == 1 ? Algorithm::kCico : Algorithm::kRing,
+          {.collective = device::Collective::kAllGather,
+           .in = static_cast<const std::byte*>(mine),
+           .out = static_cast<std::byte*>(all),
+           .count = bytes});
 }
 
 std::uint64_t Execution::largest(std::uint64_t mine) {

@@ -21,7 +21,7 @@ constexpr AlgorithmRow by_kernels(Algorithm algorithm, const char* name, const c
           .on_devices = true,
           .may_wait = true,
           .carries = carries,
-          .why_not = limits::needs_one_host,
+          .why_not = limits::needs_several_ranks,
           .takes = limits::has_bytes,
           .suits = limits::any_size,
           .cost = costs::unmeasured};
@@ -110,11 +110,13 @@ constexpr std::array kTable{
                  .takes = limits::may_have_bytes,
                  .suits = limits::any_size,
                  .cost = costs::unmeasured},
-    by_kernels(Algorithm::kKernel, "kernel",
-               "one host, buffers on GPUs: kernels that exchange data through links", limits::kernel_carries),
-    by_kernels(Algorithm::kKernelRing, "kernel_ring", "one host, buffers on GPUs: the same over rings alone",
+    by_kernels(
+        Algorithm::kKernel, "kernel",
+        "buffers on GPUs: kernels that exchange data through links; between hosts where a rule says so",
+        limits::kernel_carries),
+    by_kernels(Algorithm::kKernelRing, "kernel_ring", "buffers on GPUs: the same over rings alone",
                limits::kernel_carries),
-    by_kernels(Algorithm::kKernelTree, "kernel_tree", "one host, buffers on GPUs: the same over trees alone",
+    by_kernels(Algorithm::kKernelTree, "kernel_tree", "buffers on GPUs: the same over trees alone",
                limits::kernel_tree_carries),
 };
 static_assert(kTable.size() == kAlgorithmCount);

@@ -14,14 +14,17 @@ using device::cuda::KernelWays;
 using device::cuda::Sharing;
 
 std::optional<GpuLinks::Form> wanted_links(const Tune& tune, bool reproducible,
-                                           std::span<const device::cuda::GpuFacts> facts) {
-  const bool may_kernels = !reproducible && device::cuda::sharing_of(facts, device::cuda::kMostChannels) !=
-                                                Sharing::kTakingTurns,
-             may_zero_copy = facts.size() <= device::cuda::ZeroCopyLinks::kMostRanks,
+                                           std::span<const device::cuda::GpuFacts> facts,
+                                           const std::vector<int>& hosts) {
+  GpuLinks::Form form;
+  form.kernels.hosts = hosts;
+  const bool may_kernels = !reproducible && device::cuda::sharing_of(facts, device::cuda::kMostChannels,
+                                                                     hosts) != Sharing::kTakingTurns,
+             may_zero_copy =
+                 facts.size() <= device::cuda::ZeroCopyLinks::kMostRanks && !form.kernels.between_hosts(),
              kernels = may_kernels && tune.may_use_kernels(may_zero_copy),
              zero_copy = may_zero_copy && tune.may_use_on_devices(Algorithm::kZeroCopy, may_kernels);
   if (!kernels && !zero_copy) return {};
-  GpuLinks::Form form;
   if (!kernels) form.channels = 0;
   if (!zero_copy) form.bounce_bytes = 0;
   form.kernels.speeds = device::cuda::with_facts({}, facts);

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "component/select/algorithms.hpp"
 #include "component/select/tune.hpp"
@@ -19,9 +20,11 @@
 namespace loom {
 
 /// The links that the algorithms named by `tune` need, as large as they may be; nothing where the ranks' GPUs
-/// cannot have them. What is known of the ranks' GPUs goes into its speeds.
+/// cannot have them. What is known of the ranks' GPUs goes into its speeds. hosts: by rank; empty: all are on
+/// one.
 std::optional<device::cuda::GpuLinks::Form> wanted_links(const Tune& tune, bool reproducible,
-                                                         std::span<const device::cuda::GpuFacts> facts);
+                                                         std::span<const device::cuda::GpuFacts> facts,
+                                                         const std::vector<int>& hosts = {});
 
 /// The largest form in half of `room`, for the rest is for later communicators, or else in all of it.
 /// Nothing: there is none.

@@ -140,6 +140,7 @@ std::string GpuPlan::why_staged(const Conditions& conditions, Collective collect
   if (!row.carries(collective)) return loom::format("{} does not carry {}", row.name, name_of(collective));
   if (const char* why = row.why_not(conditions, collective)) return why;
   if (!row.takes(conditions, collective, bytes)) return "it has no bytes";
+  if (conditions.shape.hosts > 1) return "channels between hosts are not predicted yet";
   return why_no_links_;
 }
 
@@ -147,7 +148,8 @@ GpuCall GpuPlan::call(const Conditions& conditions, Collective collective, std::
                       bool may_wait) const {
   const std::size_t all = whole_message(collective, conditions.shape.ranks, bytes);
   const auto carries = [&](Algorithm algorithm) {
-    return links_ && can_on_gpus(algorithm, conditions, collective, bytes, false, &*links_);
+    return links_ && conditions.shape.hosts == 1 &&
+           can_on_gpus(algorithm, conditions, collective, bytes, false, &*links_);
   };
   const int ranks = conditions.shape.ranks;
   const Algorithm faster = links_

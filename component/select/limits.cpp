@@ -141,10 +141,12 @@ bool kernel_tree_carries(Collective collective) {
 const char* needs_one_rank(const Conditions& conditions, Collective) {
   return conditions.shape.ranks > 1 ? "it is for one rank alone" : nullptr;
 }
-const char* needs_one_host(const Conditions& conditions, Collective) {
-  return conditions.shape.hosts > 1    ? "it is for ranks of one host"
-         : conditions.shape.ranks == 1 ? "there is one rank alone"
-                                       : nullptr;
+const char* needs_several_ranks(const Conditions& conditions, Collective) {
+  return conditions.shape.ranks == 1 ? "there is one rank alone" : nullptr;
+}
+const char* needs_one_host(const Conditions& conditions, Collective collective) {
+  return conditions.shape.hosts > 1 ? "it is for ranks of one host"
+                                    : needs_several_ranks(conditions, collective);
 }
 const char* needs_few_ranks_on_one_host(const Conditions& conditions, Collective collective) {
   if (const char* why = needs_one_host(conditions, collective)) return why;

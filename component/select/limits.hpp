@@ -20,6 +20,7 @@ bool kernel_tree_carries(device::Collective collective);
 
 /// nullptr, or a sentence that says what is missing.
 const char* needs_one_rank(const Conditions& conditions, device::Collective collective);
+const char* needs_several_ranks(const Conditions& conditions, device::Collective collective);
 const char* needs_one_host(const Conditions& conditions, device::Collective collective);
 const char* needs_few_ranks_on_one_host(const Conditions& conditions, device::Collective collective);
 const char* needs_readable_memory(const Conditions& conditions, device::Collective collective);

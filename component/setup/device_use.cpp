@@ -40,8 +40,9 @@ DeviceUse device_use(Process& process, bool looks) {
   return DeviceUse::kKeepsCalls;
 }
 
-std::string why_not_on_gpus(std::span<const DeviceUse> ranks, int hosts) {
-  if (hosts > 1) return "the ranks are on several hosts";
+std::string why_not_on_gpus(std::span<const DeviceUse> ranks, int hosts, const Tune& tune) {
+  if (hosts > 1 && !tune.names_kernels())
+    return "the ranks are on several hosts, where only rules of coll_loom_tune ask for kernels";
   const auto without =
       std::ranges::find_if(ranks, [](DeviceUse use) { return use != DeviceUse::kKeepsCalls; });
   if (without == ranks.end()) return {};

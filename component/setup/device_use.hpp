@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "component/select/tune.hpp"
 #include "component/setup/process.hpp"
 
 namespace loom {
@@ -24,7 +25,8 @@ enum class DeviceUse : std::uint64_t {
 DeviceUse device_use(Process& process, bool looks);
 
 /// Why a communicator of ranks on `hosts` hosts keeps no calls on GPUs, as the rest of a sentence; of ranks
-/// that differ the first that does not. Empty: it does.
-std::string why_not_on_gpus(std::span<const DeviceUse> ranks, int hosts);
+/// that differ the first that does not. Empty: it does. Between hosts it does where the rules of
+/// coll_loom_tune, which are the same on all ranks, name kernels.
+std::string why_not_on_gpus(std::span<const DeviceUse> ranks, int hosts, const Tune& tune);
 
 }  // namespace loom

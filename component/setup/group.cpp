@@ -3,12 +3,19 @@
 #include <new>
 #include <utility>
 
+#include "base/format.hpp"
+
 namespace loom {
 namespace {
 
 constexpr std::size_t kIdleGroups = 4;  // each may hold the memory of its idle links
 
 }  // namespace
+
+std::string Group::name_of(int rank) const {
+  const auto known = names.find(rank);
+  return known == names.end() ? loom::format("rank {}", rank) : known->second;
+}
 
 std::shared_ptr<Group> Groups::find(const Members& members) {
   const std::lock_guard lock(mutex_);

@@ -47,6 +47,8 @@ struct Group {
   RankNames names;                                ///< of host mates and neighbours
   std::shared_ptr<IdleLinks> idle;                ///< once the group is known
 
+  /// As far as it depends on more than which driver its ranks have loaded.
+  bool may_use_devices() const { return wiring.shape.hosts == 1 || tune.names_kernels(); }
   /// It leaves calls to algorithms on GPUs, and all ranks can.
   bool uses_devices() const { return not_on_gpus.empty(); }
   /// Of several hosts: the ring that crosses them.
@@ -59,6 +61,8 @@ struct Group {
   int rank_on_rail(int host) const {
     return grid_ranks[static_cast<std::size_t>(host * wiring.local.size + wiring.local.position)];
   }
+  /// For messages, of any rank.
+  std::string name_of(int rank) const;
   bool on_my_host(int rank) const { return host_mates.contains(rank); }
 };
 

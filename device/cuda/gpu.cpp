@@ -44,6 +44,9 @@ struct Gpu::Functions {
   Result (*release)(Address);
   Result (*allocate_host)(void**, std::size_t, unsigned);
   Result (*release_host)(void*);
+  Result (*register_host)(void*, std::size_t, unsigned);
+  Result (*unregister_host)(void*);
+  Result (*get_device_pointer)(Address*, void*, unsigned);
   Result (*fill)(Address, unsigned char, std::size_t, void*);
   Result (*copy)(Address, Address, std::size_t, void*);
   Result (*create_stream)(void**, unsigned);
@@ -71,6 +74,9 @@ struct Gpu::Functions {
     driver.find(release, "cuMemFree_v2");
     driver.find(allocate_host, "cuMemHostAlloc");
     driver.find(release_host, "cuMemFreeHost");
+    driver.find(register_host, "cuMemHostRegister_v2");
+    driver.find(unregister_host, "cuMemHostUnregister");
+    driver.find(get_device_pointer, "cuMemHostGetDevicePointer_v2");
     driver.find(fill, "cuMemsetD8Async");
     driver.find(copy, "cuMemcpyAsync");
     driver.find(create_stream, "cuStreamCreate");
@@ -257,6 +263,23 @@ void Gpu::release_on_host(std::byte* memory) noexcept {
   if (!is_alive()) return;
   const Current current(*this);
   if (current.is()) functions_->release_host(memory);
+}
+
+std::byte* Gpu::map(std::byte* pages, std::size_t bytes) {
+  const Current current(*this);
+  current.check();
+  check(functions_->register_host(pages, bytes, kPortableAndMapped), "host memory is mapped");
+  Address address = 0;
+  const Result result = functions_->get_device_pointer(&address, pages, 0);
+  if (result != kSuccess) functions_->unregister_host(pages);
+  check(result, "host memory is mapped");
+  return memory_at(address);
+}
+
+bool Gpu::unmap(std::byte* pages) noexcept {
+  if (!is_alive()) return driver_.unpin({}, pages);
+  const Current current(*this);
+  return current.is() && functions_->unregister_host(pages) == kSuccess;
 }
 
 MemoryHandle Gpu::share(std::byte* memory) const {

@@ -65,6 +65,10 @@ class Gpu {
   /// Host memory that the GPU reaches at the same address.
   std::byte* allocate_on_host(std::size_t bytes);
   void release_on_host(std::byte* memory) noexcept;
+  /// Locks pages of the caller's, which the GPU reaches at the address that is returned.
+  std::byte* map(std::byte* pages, std::size_t bytes);
+  /// Nothing on the GPU may use them any more. Whether they may be unmapped from the process.
+  bool unmap(std::byte* pages) noexcept;
   MemoryHandle share(std::byte* memory) const;
   /// Any memory of the program's. An id of 0: the driver does not know it.
   struct Allocation {

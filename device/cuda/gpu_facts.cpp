@@ -4,11 +4,13 @@
 
 namespace loom::device::cuda {
 
-Sharing sharing_of(std::span<const GpuFacts> facts, int blocks) {
+Sharing sharing_of(std::span<const GpuFacts> facts, int blocks, std::span<const int> hosts) {
   Sharing sharing = Sharing::kNone;
-  for (const GpuFacts& mine : facts) {
-    const auto sharers =
-        std::ranges::count_if(facts, [&](const GpuFacts& other) { return other.uuid == mine.uuid; });
+  for (std::size_t rank = 0; rank < facts.size(); ++rank) {
+    const GpuFacts& mine = facts[rank];
+    int sharers = 0;
+    for (std::size_t other = 0; other < facts.size(); ++other)
+      sharers += facts[other].uuid == mine.uuid && (hosts.empty() || hosts[other] == hosts[rank]);
     if (sharers == 1) continue;
     if (!mine.mps || sharers * blocks > mine.multiprocessors) return Sharing::kTakingTurns;
     sharing = Sharing::kResident;

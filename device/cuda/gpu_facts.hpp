@@ -30,12 +30,13 @@ enum class Sharing {
   kTakingTurns,  ///< some share one, and a kernel that waits may keep the one it waits for out for ever
 };
 
-/// facts: of all ranks. blocks: the most that a rank's kernel has.
+/// facts: of all ranks. blocks: the most that a rank's kernel has. hosts: by rank; empty: all are on one.
+/// (Cloned virtual machines may have GPUs of the same UUID.)
 ///
 /// Work of several processes is on a GPU at once only where MPS serves all of them. Even then it must have
 /// room: each block is compiled to fit a multiprocessor, so one multiprocessor for each block suffices,
 /// whatever else it needs.
-Sharing sharing_of(std::span<const GpuFacts> facts, int blocks);
+Sharing sharing_of(std::span<const GpuFacts> facts, int blocks, std::span<const int> hosts = {});
 
 /// LL128 relies on lines of 128 bytes that arrive whole: within a GPU they do, and over NVLink, from compute
 /// capability 7.0 on. So a rank's kernels may use it if NVLink leads to the GPUs with these bus ids, which

@@ -97,6 +97,11 @@ GpuLinks::Handle GpuLinks::handle() noexcept {
   return {segment_.handle(), shared_};
 }
 
+bool GpuLinks::is_on_my_host(std::size_t rank) const {
+  const std::vector<int>& hosts = form_.kernels.hosts;
+  return hosts.empty() || hosts[rank] == hosts[static_cast<std::size_t>(self_)];
+}
+
 void GpuLinks::connect(std::span<const Handle> handles, int self) {
   self_ = self;
   handles_.assign(handles.begin(), handles.end());
@@ -104,26 +109,37 @@ void GpuLinks::connect(std::span<const Handle> handles, int self) {
   std::vector<ZeroCopyBoard*> boards;
   // All flags before any memory: then this rank sees who has left, even if attaching the memory fails.
   for (std::size_t rank = 0; rank < handles.size(); ++rank) {
-    attached_.push_back(static_cast<int>(rank) == self ? segment_ : Segment::attach(handles[rank].flags));
-    boards.push_back(&flags_in(attached_.back()).board);
+    const bool is_mine = static_cast<int>(rank) == self;
+    attached_.push_back(is_mine               ? segment_
+                        : is_on_my_host(rank) ? Segment::attach(handles[rank].flags)
+                                              : Segment());
+    if (form_.zero_copy()) boards.push_back(&flags_in(attached_.back()).board);
   }
   for (std::size_t rank = 0; rank < handles.size(); ++rank)
-    mapped_[rank] = static_cast<int>(rank) == self ? memory_.get() : gpu_->attach(handles[rank].memory);
+    if (is_on_my_host(rank))
+      mapped_[rank] = static_cast<int>(rank) == self ? memory_.get() : gpu_->attach(handles[rank].memory);
   if (form_.zero_copy())
     zero_copy_.emplace(*stream_, *launch_words_, mapped_, form_.bounce_bytes, std::move(boards), self);
   if (form_.has_kernels()) {
     std::vector<std::byte*> of_kernels = mapped_;
-    for (std::byte*& memory : of_kernels) memory += form_.zero_copy_bytes();
+    for (std::byte*& memory : of_kernels)
+      if (memory != nullptr) memory += form_.zero_copy_bytes();
     kernels_.emplace(*stream_, self, of_kernels, form_.of_kernels(static_cast<int>(handles.size())));
   }
   const std::uint64_t word = word_of(handles_[static_cast<std::size_t>(self)]);
   gpu_->copy(memory_.get() + bytes_, &word, sizeof(word));
 }
 
+void GpuLinks::carry_by(std::unique_ptr<Carrier> carrier) noexcept {
+  carrier_ = std::move(carrier);
+  kernels_->carry_by(*carrier_);
+}
+
 bool GpuLinks::delivers() {
   close_handles();  // everybody has it mapped
   bool all = true;
   for (std::size_t rank = 0; rank < mapped_.size(); ++rank) {
+    if (mapped_[rank] == nullptr) continue;
     const std::byte* const at = mapped_[rank] + bytes_;
     std::uint64_t found = 0;
     // Through the own memory, so that this GPU reads the peer's.
@@ -166,14 +182,24 @@ void GpuLinks::close_handles() noexcept {
   gpu_->close_handle(memory_.get());
 }
 
+template <class Body>
+bool GpuLinks::any_flags(Body&& body) const {
+  for (std::size_t rank = 0; rank < attached_.size(); ++rank)
+    if (is_on_my_host(rank) && body(static_cast<int>(rank), flags_in(attached_[rank]))) return true;
+  return false;
+}
+
 void GpuLinks::abandon() noexcept {
   flags_in(segment_).abandoned.publish(1);
+  if (carrier_) carrier_->abandon();
 }
 
 void GpuLinks::check_peers() const {
-  for (std::size_t rank = 0; rank < attached_.size(); ++rank)
-    if (flags_in(attached_[rank]).abandoned.value() != 0)
+  any_flags([](int rank, const Flags& flags) {
+    if (flags.abandoned.value() != 0)
       throw Error(ErrorCode::kGivenUp, loom::format("Rank {} gave up on this communicator.", rank));
+    return false;
+  });
 }
 
 void GpuLinks::call_has_begun() noexcept {
@@ -185,14 +211,13 @@ void GpuLinks::call_is_free_to_run() noexcept {
 }
 
 std::optional<GpuLinks::HeldUpBy> GpuLinks::held_up_by() const noexcept {
-  std::optional<HeldUpBy> behind_program;
-  for (std::size_t rank = 0; rank < attached_.size(); ++rank) {
-    const Flags& flags = flags_in(attached_[rank]);
-    const auto by = static_cast<int>(rank);
-    if (flags.begun.value() < calls_) return HeldUpBy{by, false};
-    if (flags.free_to_run.value() < calls_ && !behind_program) behind_program = {by, true};
-  }
-  return behind_program;
+  std::optional<HeldUpBy> first, behind_program;
+  any_flags([&](int rank, const Flags& flags) {
+    if (flags.begun.value() < calls_) return first = {rank, false}, true;
+    if (flags.free_to_run.value() < calls_ && !behind_program) behind_program = {rank, true};
+    return false;
+  });
+  return first ? first : behind_program;
 }
 
 void GpuLinks::close_unused_buffers() noexcept {
@@ -210,6 +235,7 @@ void GpuLinks::leave() noexcept {
       if (stream != nullptr && gpu_->is_alive()) stream->synchronize();  // a kernel whose results are there
   } catch (const Error&) {  // the GPU has failed: nothing runs there any more
   }
+  carrier_.reset();
   kernels_.reset();
   zero_copy_.reset();
   launch_words_.reset();
@@ -229,9 +255,7 @@ void GpuLinks::leave() noexcept {
 bool GpuLinks::all_have_left() const noexcept {
   if (!told_) return true;
   if (attached_.empty() || attached_.size() != handles_.size()) return false;  // that is not known
-  for (const Segment& segment : attached_)
-    if (flags_in(segment).left.value() == 0) return false;
-  return true;
+  return !any_flags([](int, const Flags& flags) { return flags.left.value() == 0; });
 }
 
 }  // namespace loom::device::cuda

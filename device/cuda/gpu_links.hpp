@@ -1,5 +1,6 @@
 // gpu_links.hpp -- memory of GPUs that the ranks of one communicator share, for either executor, from its
-// allocation to its release. The caller exchanges handles and results between the ranks.
+// allocation to its release. The caller exchanges handles and results between the ranks. What leads to other
+// hosts lies in host memory, and is carried by whom the caller says.
 #pragma once
 
 #include <chrono>
@@ -60,8 +61,10 @@ class GpuLinks {
 
   /// For the others: from now on they may have this rank's memory mapped.
   Handle handle() noexcept;
-  /// handles: by rank. Puts a word into this rank's memory.
+  /// handles: by rank; those of other hosts are not looked at. Puts a word into this rank's memory.
   void connect(std::span<const Handle> handles, int self);
+  /// For the links between kernels that lead to other hosts, after connect() and before check_kernels().
+  void carry_by(std::unique_ptr<Carrier> carrier) noexcept;
   /// Whether this GPU reads every rank's word, by copies and, for zero copy, by kernels: peer access may be
   /// announced and not work. Writes every rank a word by kernels.
   bool delivers();
@@ -125,9 +128,15 @@ class GpuLinks {
   Owned scratch_;  ///< a word
   std::unique_ptr<GpuStream> stream_, stream_of_lanes_;
   MemoryHandle shared_;
+  bool is_on_my_host(std::size_t rank) const;
+  /// Calls body(rank, flags) for this rank and those of its host, in order of rank, until it is true.
+  template <class Body>
+  bool any_flags(Body&& body) const;
+
   std::vector<Handle> handles_;
-  std::vector<Segment> attached_;   ///< by rank
+  std::vector<Segment> attached_;   ///< by rank; empty of those on other hosts
   std::vector<std::byte*> mapped_;  ///< by rank; nullptr: not, or no longer
+  std::unique_ptr<Carrier> carrier_;
   std::optional<LaunchWordsPool> launch_words_;
   std::optional<ZeroCopyLinks> zero_copy_;
   std::optional<KernelLinks> kernels_;

@@ -90,12 +90,13 @@ void KernelExecutor::start() {
 }
 
 int KernelExecutor::awaited() const noexcept {
-  const auto by = links_.held_up_by();
-  return by ? by->rank : rank_;
+  if (const auto by = links_.held_up_by()) return by->rank;
+  return links_.kernels().awaited_far().value_or(rank_);
 }
 
-const char* KernelExecutor::standing() const noexcept {
+std::string KernelExecutor::standing() const {
   const auto by = links_.held_up_by();
+  if (const auto far = links_.kernels().awaited_far(); !by && far) return links_.kernels().standing_of(*far);
   if (!by) return "whose kernel has not ended, though those of all ranks may run";
   return by->has_begun ? "whose program has work on its GPU ahead of this call, which has not ended"
                        : "which has not begun this call";
@@ -118,9 +119,10 @@ KernelExecutor::State KernelExecutor::advance() {
     program_wait_ = {};
     return State::kMoved;
   }
+  const bool carried = kernels.carry();
   if (!kernels.has_ended()) {
     links_.check_peers();
-    return waits_for_program() ? State::kMoved : State::kBlocked;
+    return waits_for_program() || carried ? State::kMoved : State::kBlocked;
   }
   runs_ = false;
   if (kernels.was_abandoned()) throw Error(ErrorCode::kGivenUp, "A kernel was told to give up.");

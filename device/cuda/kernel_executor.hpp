@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "device/call.h"
 #include "device/cuda/gpu_links.hpp"
@@ -34,7 +35,7 @@ class KernelExecutor {
   /// Whom its kernel waits for; this rank where the host does not know.
   int awaited() const noexcept;
   /// How far that rank has come: half a sentence for messages.
-  const char* standing() const noexcept;
+  std::string standing() const;
 
  private:
   void start();

@@ -20,14 +20,17 @@ KernelLinks::KernelLinks(GpuStream& stream, int rank, std::span<std::byte* const
     : stream_(stream),
       rank_(rank),
       ranks_(static_cast<int>(memory.size())),
-      form_(kernel_form(static_cast<int>(channels.shapes.size()), channels.may_ll128)),
-      layout_(form_, ranks_, channels.shapes),
+      form_(channels.form()),
+      layout_(channels.layout(ranks_)),
       ways_(ranks_, channels),
       table_bytes_(divide_up(layout_.table_bytes(layout_.channels()), sizeof(Word)) * sizeof(Word)),
       words_(new (gpu().allocate_on_host(sizeof(Words) + blocks_bytes())) Words{}) {
   try {
     table_ = gpu().allocate(table_bytes_ + sizeof(Word) + blocks_bytes());
-    const std::vector<std::byte> table = layout_.table(memory, rank, layout_.channels(), table_);
+    if (const std::size_t far = layout_.far_bytes(rank, layout_.channels()); far > 0)
+      far_.emplace(gpu(), far);
+    const std::vector<std::byte> table =
+        layout_.table(memory, rank, layout_.channels(), table_, far_ ? far_->on_gpu() : nullptr);
     gpu().copy(table_, table.data(), table.size());
   } catch (...) {
     if (table_ != nullptr) gpu().release(table_);
@@ -39,6 +42,11 @@ KernelLinks::KernelLinks(GpuStream& stream, int rank, std::span<std::byte* const
 KernelLinks::~KernelLinks() {
   gpu().release(table_);
   gpu().release_on_host(reinterpret_cast<std::byte*>(words_));
+}
+
+std::vector<steps::FarEnd> KernelLinks::far_ends() const {
+  return far_ ? layout_.far_ends(rank_, layout_.channels(), far_->on_host().get())
+              : std::vector<steps::FarEnd>();
 }
 
 void KernelLinks::start(steps::Task task, std::optional<Op> op, Type type, int channels,
@@ -95,6 +103,10 @@ void KernelLinks::prepare(std::optional<Op> op, Type type) {
 }
 
 bool KernelLinks::has_ended() {
+  return results_are_there() && (carrier_ == nullptr || was_abandoned() || !carrier_->not_quiet());
+}
+
+bool KernelLinks::results_are_there() {
   // A kernel that has faulted writes no word. To ask the driver takes as long as many looks.
   constexpr unsigned kLooksPerQuery = 256;
   const auto is_there = [this] { return steps::load_acquire(&words_->ended) == launches_; };

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -12,19 +13,27 @@
 #include "device/call.h"
 #include "device/cuda/gpu_stream.hpp"
 #include "device/cuda/kernel_way.hpp"
+#include "device/cuda/mapped_memory.hpp"
+#include "device/link/carrier.hpp"
 
 namespace loom::device::cuda {
 
 /// Throws what Gpu throws.
 class KernelLinks {
  public:
-  /// memory: by rank, where this process reaches that rank's kernel_bytes(), all zeros. It and `stream` must
-  /// outlive this.
+  /// memory: by rank, where this process reaches that rank's kernel_bytes(), all zeros; nullptr of those on
+  /// other hosts. It and `stream` must outlive this.
   KernelLinks(GpuStream& stream, int rank, std::span<std::byte* const> memory,
               const KernelChannels& channels);
   ~KernelLinks();
   KernelLinks(const KernelLinks&) = delete;
   KernelLinks& operator=(const KernelLinks&) = delete;
+
+  /// This rank's ends of links to other hosts, and the memory that they are in.
+  std::vector<steps::FarEnd> far_ends() const;
+  std::shared_ptr<std::byte> far_memory() const { return far_ ? far_->on_host() : nullptr; }
+  /// Of these ends; must be there before the first call that crosses hosts, and outlive this.
+  void carry_by(Carrier& carrier) noexcept { carrier_ = &carrier; }
 
   /// Launches the kernel with nothing to do, and waits for it: a driver loads code and makes room for stacks
   /// at a first launch, and may wait for all kernels of the context before it does. For ranks that share a
@@ -41,9 +50,14 @@ class KernelLinks {
   /// is only moved, as kUint8. blocks: by rank, where their lengths differ. One at a time.
   void start(steps::Task task, std::optional<Op> op, Type type, int channels,
              std::span<const Part> blocks = {});
-  /// Whether it has ended: then its results are there, for the GPU and for whoever copies them. Mostly one
-  /// look at host memory. Launches it again where it has left.
+  /// Moves what there is between hosts; whether something has moved. Throws as Carrier::advance().
+  bool carry() { return carrier_ != nullptr && carrier_->advance(); }
+  /// Whether it has ended: then its results are there, for the GPU and for whoever copies them, and no other
+  /// host waits for this one. Mostly one look at host memory. Launches it again where it has left.
   bool has_ended();
+  /// For messages: a rank of another host whose messages are missing, and how far it has come.
+  std::optional<int> awaited_far() const { return carrier_ == nullptr ? std::nullopt : carrier_->awaited(); }
+  std::string standing_of(int far_rank) const { return carrier_->standing(far_rank); }
   /// Of a call that has ended: it was abandoned, and the links must not be used any more.
   bool was_abandoned() const;
   /// Waits for it. False: it was abandoned.
@@ -61,6 +75,7 @@ class KernelLinks {
   };
   Gpu& gpu() const noexcept { return stream_.gpu(); }
   void launch();
+  bool results_are_there();
   /// Whether the kernel had left, and has been launched again.
   bool goes_on();
 
@@ -81,6 +96,8 @@ class KernelLinks {
   /// Of steps::Layout; behind it a word in which a kernel's blocks count themselves, and a call's blocks.
   std::byte* table_ = nullptr;
   std::size_t table_bytes_;
+  std::optional<MappedMemory> far_;
+  Carrier* carrier_ = nullptr;
   Words* words_ = nullptr;  ///< behind them a call's blocks
   CollectiveArgs args_;     ///< of the last launch
   std::optional<Op> op_;

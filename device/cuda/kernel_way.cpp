@@ -68,16 +68,32 @@ std::optional<Algorithm> by_trees(Collective collective) {
   }
 }
 
-/// From the root to the farthest rank.
-int depth_of(const std::vector<int>& parents) {
-  int most = 0;
-  for (int rank : parents) {
-    int depth = rank == kNobody ? 0 : 1;
-    for (; rank != kNobody && parents[static_cast<std::size_t>(rank)] != kNobody; ++depth)
-      rank = parents[static_cast<std::size_t>(rank)];
-    most = std::max(most, depth);
+bool differ(const std::vector<int>& hosts, int a, int b) {
+  return !hosts.empty() && hosts[static_cast<std::size_t>(a)] != hosts[static_cast<std::size_t>(b)];
+}
+
+struct Path {
+  int hops = 0, far_hops = 0;
+  auto operator<=>(const Path&) const = default;
+};
+/// From the root to the farthest rank; and of all ways there the most that lead to other hosts.
+Path longest_path(const std::vector<int>& parents, const std::vector<int>& hosts) {
+  Path longest;
+  for (int leaf = 0; leaf < static_cast<int>(parents.size()); ++leaf) {
+    Path path;
+    for (int rank = leaf, parent; (parent = parents[static_cast<std::size_t>(rank)]) != kNobody;
+         rank = parent)
+      ++path.hops, path.far_hops += differ(hosts, rank, parent);
+    longest = {std::max(longest.hops, path.hops), std::max(longest.far_hops, path.far_hops)};
   }
-  return most;
+  return longest;
+}
+
+/// Of a ring, all the way to the last rank.
+int far_hops_of(const std::vector<int>& ring, const std::vector<int>& hosts) {
+  int far = 0;
+  for (std::size_t i = 1; i < ring.size(); ++i) far += differ(hosts, ring[i - 1], ring[i]);
+  return far;
 }
 
 int channels_for(std::size_t bytes, std::size_t bytes_per_channel, int most) {
@@ -93,7 +109,7 @@ std::size_t whole_lines(std::size_t elems, std::size_t elem_bytes) {
 
 }  // namespace
 
-steps::ChannelForm kernel_form(int channels, bool may_ll128) {
+steps::ChannelForm kernel_form(int channels, bool may_ll128, bool between_hosts) {
   constexpr int kSimple = static_cast<int>(Protocol::kSimple), kLL = static_cast<int>(Protocol::kLL),
                 kLL128 = static_cast<int>(Protocol::kLL128);
   // Of every two ranks, in each direction; a channel has at least a slot of so much.
@@ -103,8 +119,9 @@ steps::ChannelForm kernel_form(int channels, bool may_ll128) {
   };
   steps::ChannelForm form;
   form.ring[kSimple] = {.slot_bytes = 128 * kKiB, .slot_count = 8};
-  form.ring[kLL] = {.slot_bytes = 8 * kKiB, .slot_count = 8};
   form.tree[kSimple] = {.slot_bytes = 64 * kKiB, .slot_count = 4};
+  if (between_hosts) return form;
+  form.ring[kLL] = {.slot_bytes = 8 * kKiB, .slot_count = 8};
   form.tree[kLL] = {.slot_bytes = 8 * kKiB, .slot_count = 4};
   form.pairwise[kLL] = {.slot_bytes = pair_slot(kPairLL, 16 * kKiB), .slot_count = kPairSlots};
   if (!may_ll128) return form;
@@ -119,12 +136,15 @@ KernelChannels plain_kernel_channels(int ranks, int channels, bool may_ll128) {
 }
 
 std::size_t kernel_bytes(int ranks, const KernelChannels& channels) {
-  const int count = static_cast<int>(channels.shapes.size());
-  return steps::Layout(kernel_form(count, channels.may_ll128), ranks, channels.shapes).bytes(count);
+  return channels.layout(ranks).bytes(static_cast<int>(channels.shapes.size()));
 }
 
 bool kernels_carry(Collective collective, KernelLinkage linkage) {
   return (linkage == KernelLinkage::kTrees ? by_trees(collective) : by_rings(collective)).has_value();
+}
+
+bool KernelChannels::between_hosts() const {
+  return std::ranges::any_of(hosts, [&](int host) { return host != hosts.front(); });
 }
 
 int KernelChannels::count(LinkKind kind) const {
@@ -142,8 +162,13 @@ KernelWays::Kind KernelWays::kind_of(const KernelChannels& channels, LinkKind li
     const double weight = of_trees ? shape.tree_weight : shape.weight;
     if (first == 0) first = weight;
     weights += weight;
-    for (const std::vector<int>& parents : shape.trees)
-      if (of_trees) kind.hops = std::max(kind.hops, depth_of(parents));
+    if (!of_trees) kind.far_hops = std::max(kind.far_hops, far_hops_of(shape.ring, channels.hosts));
+    for (const std::vector<int>& parents : shape.trees) {
+      if (!of_trees) break;
+      const Path path = longest_path(parents, channels.hosts);
+      kind.hops = std::max(kind.hops, path.hops);
+      kind.far_hops = std::max(kind.far_hops, path.far_hops);
+    }
   }
   if (first > 0) kind.gbps = (known > 0 ? known : kSomeGbps) * weights / first;
   return kind;
@@ -154,6 +179,7 @@ KernelWays::KernelWays(int ranks, const KernelChannels& channels)
       channels_(static_cast<int>(channels.shapes.size())),
       may_ll128_(channels.may_ll128),
       over_nvlink_(channels.over_nvlink),
+      between_hosts_(channels.between_hosts()),
       rings_(kind_of(channels, LinkKind::kRing, ranks)),
       trees_(kind_of(channels, LinkKind::kTree, ranks)),
       speeds_(channels.speeds) {
@@ -172,14 +198,17 @@ double KernelWays::us(const KernelWay& way, std::size_t bytes) const {
   const auto whole = static_cast<double>(bytes);
   const double in_chunks = whole * (ranks_ - 1) / ranks_ / bytes_per_us;
   // A whole message flows through in slices: the first one is late by its own length at each hop, too.
-  const steps::ChannelForm form = kernel_form(kMostChannels, may_ll128_);
+  const steps::ChannelForm form = kernel_form(kMostChannels, may_ll128_, between_hosts_);
   const double slice_bytes =
       static_cast<double>((by_tree ? form.tree : form.ring)[static_cast<int>(way.protocol)].slot_bytes) *
       costs.efficiency;
   const double slice_us = std::min(whole / way.channels, slice_bytes) / channel_bytes_per_us;
   const auto flowing = [&](int hops, double carried) {
-    return latencies.call_us + hops * (hop_us + slice_us) + carried / bytes_per_us;
+    const int far = std::min(hops, kind.hops > 0 ? kind.far_hops * hops / kind.hops : 0);
+    return latencies.call_us + (hops - far) * hop_us + far * latencies.net_us + hops * slice_us +
+           carried / bytes_per_us;
   };
+  const double round_us = (kind.hops - kind.far_hops) * hop_us + kind.far_hops * latencies.net_us;
   // A block moves no more than this, and each rank sends to all others in turn.
   const double exchanged_per_us =
       kBytesPerUs * costs.efficiency * std::min(speeds_.exchange_gbps, way.channels * kSomeGbps);
@@ -190,10 +219,10 @@ double KernelWays::us(const KernelWay& way, std::size_t bytes) const {
       case Algorithm::kTwoShot:
         return latencies.call_us + 2 * hop_us + 2 * whole * (ranks_ - 1) / ranks_ / exchanged_per_us;
       case Algorithm::kAllreduceRing:
-        return latencies.call_us + 2 * kind.hops * hop_us + 2 * in_chunks;
+        return latencies.call_us + 2 * round_us + 2 * in_chunks;
       case Algorithm::kReduceScatterRing:
       case Algorithm::kAllGatherRing:
-        return latencies.call_us + kind.hops * hop_us + in_chunks;
+        return latencies.call_us + round_us + in_chunks;
       // The search reserves one direction of a tree's links. An all-reduce uses both, and so does a call
       // whose root is in the middle.
       case Algorithm::kAllreduceTree:
@@ -217,6 +246,7 @@ KernelWay KernelWays::way(Collective collective, std::size_t bytes, KernelLinkag
   double best_us = 0;
   const auto consider = [&](const KernelWay& way) {
     if (way.protocol == Protocol::kLL128 && !may_ll128_) return;
+    if (way.protocol != Protocol::kSimple && between_hosts_) return;
     if (const double takes_us = us(way, bytes); !best || takes_us < best_us) best = way, best_us = takes_us;
   };
   const auto consider_all = [&](std::optional<Algorithm> algorithm, const Kind& kind) {
@@ -226,7 +256,7 @@ KernelWay KernelWays::way(Collective collective, std::size_t bytes, KernelLinkag
         consider({*algorithm, costs.protocol, channels_for(bytes, kBytesPerChannel, kind.channels)});
   };
   if (collective == Collective::kAllreduce && linkage == KernelLinkage::kAny &&
-      ranks_ <= steps::kMostPairwise) {
+      ranks_ <= steps::kMostPairwise && !between_hosts_) {
     const int channels = channels_for(bytes, kBytesPerPairwiseChannel, channels_);
     if (bytes <= kMostOneShot) consider({Algorithm::kOneShot, Protocol::kLL, channels});
     if (bytes <= kMostTwoShot)

@@ -17,19 +17,26 @@ inline constexpr int kMostChannels = 16;
 
 /// Slots as they suit a GPU (estimates, not measured): a slice of a ring keeps one block busy for some 10 us.
 /// Every two ranks have as much for small messages, whatever the number of channels, which share it.
-steps::ChannelForm kernel_form(int channels, bool may_ll128);
+/// Links between hosts carry whole slots, with one flag for each: Simple alone.
+steps::ChannelForm kernel_form(int channels, bool may_ll128, bool between_hosts = false);
 
 /// What all ranks know of the channels of their kernels.
 struct KernelChannels {
   /// Fastest first. Those with rings come before those without, and likewise those with trees.
   std::vector<steps::ChannelShape> shapes = {};
-  bool may_ll128 = false;    ///< lines of 128 bytes stay whole between all ranks (nvlink_peers_for_ll128)
-  bool over_nvlink = false;  ///< nothing slower lies between neighbours in rings and trees
+  std::vector<int> hosts = {};  ///< by rank; empty: all are on one
+  bool may_ll128 = false;       ///< lines of 128 bytes stay whole between all ranks (nvlink_peers_for_ll128)
+  bool over_nvlink = false;     ///< nothing slower lies between neighbours in rings and trees
   double ring_gbps = 0, tree_gbps = 0;  ///< of the first channel's ring, and of its trees; 0: not known
   GpuSpeeds speeds = {};
 
+  bool between_hosts() const;
   /// That have such links.
   int count(steps::LinkKind kind) const;
+  steps::ChannelForm form() const {
+    return kernel_form(static_cast<int>(shapes.size()), may_ll128, between_hosts());
+  }
+  steps::Layout layout(int ranks) const { return {form(), ranks, shapes, hosts}; }
 };
 /// Rings and trees in order of rank.
 KernelChannels plain_kernel_channels(int ranks, int channels, bool may_ll128 = true);
@@ -62,13 +69,14 @@ class KernelWays {
   /// The channels of one kind.
   struct Kind {
     int channels = 0;
-    int hops = 0;  ///< of a tree from its root to the farthest rank; of a ring to the last one
+    int hops = 0;      ///< of a tree from its root to the farthest rank; of a ring to the last one
+    int far_hops = 0;  ///< those of them that lead to another host
     double gbps = 0;
   };
   static Kind kind_of(const KernelChannels& channels, steps::LinkKind links, int ranks);
 
   int ranks_, channels_;
-  bool may_ll128_, over_nvlink_;
+  bool may_ll128_, over_nvlink_, between_hosts_;
   Kind rings_, trees_;
   GpuSpeeds speeds_;
 };

@@ -67,7 +67,7 @@ bool ends_in_time(KernelLinks& links, std::chrono::milliseconds limit,
                   const std::function<void()>& check_peers) {
   const auto began = std::chrono::steady_clock::now();
   try {
-    while (!links.has_ended()) {
+    while (links.carry(), !links.has_ended()) {
       if (std::chrono::steady_clock::now() - began > limit) {
         links.abandon();
         links.finish();

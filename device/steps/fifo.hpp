@@ -2,6 +2,9 @@
 //
 // The slots and `filled` lie in the receiver's memory, `consumed` in the sender's, so that each spins on its
 // own memory. The user of an end counts the messages, from 1; both ends count alike.
+//
+// Where the ranks are on different hosts, each end lies in memory of its own host, with slots of its own, and
+// somebody there carries the messages and moves the other end's words (device/link/carrier.hpp).
 #pragma once
 
 #include <cstddef>
@@ -21,11 +24,20 @@ struct FifoForm {
   }
 };
 
+/// What the carrier of a message has to know of it.
+struct Sent {
+  Word message = 0;  ///< its number. One that no call has sent, as a tree's links pass over, is never noted
+  Word bytes = 0;
+};
+
 /// All zeros before the first message.
 struct SendEnd {
   std::byte* slots = nullptr;
   Word* filled = nullptr;          ///< messages published; used by Simple alone
   const Word* consumed = nullptr;  ///< messages whose slots may be used again
+  /// By slot, where a carrier reads them, written before `filled`; nullptr: the receiver itself does. Simple
+  /// alone has such ends.
+  Sent* sent = nullptr;
 };
 struct RecvEnd {
   const std::byte* slots = nullptr;

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "device/schedule/divide_up.hpp"
 #include "device/schedule/exchange_schedule.hpp"
 #include "device/schedule/tree_schedule.hpp"
 
@@ -17,6 +18,29 @@ constexpr std::size_t kFlagBytes = 128;
 
 std::size_t index(int i) {
   return static_cast<std::size_t>(i);
+}
+
+Word* word(std::byte* at) {
+  return reinterpret_cast<Word*>(at);
+}
+
+/// An end of a link between hosts: two flags, what is noted of each slot, slots.
+struct FarPlace {
+  FarPlace(std::byte* at, const FifoForm& form)
+      : filled(word(at)),
+        consumed(word(at + kFlagBytes)),
+        sent(reinterpret_cast<Sent*>(at + 2 * kFlagBytes)),
+        slots(at + 2 * kFlagBytes + notes_bytes(form)) {}
+  static std::size_t notes_bytes(const FifoForm& form) {
+    return divide_up(form.slot_count * sizeof(Sent), kFlagBytes) * kFlagBytes;
+  }
+
+  Word *filled, *consumed;
+  Sent* sent;
+  std::byte* slots;
+};
+std::size_t far_end_bytes(const FifoForm& form) {
+  return 2 * kFlagBytes + FarPlace::notes_bytes(form) + form.bytes();
 }
 
 void check_ring(const std::vector<int>& ring, int ranks, int channel) {
@@ -101,44 +125,56 @@ std::vector<ChannelShape> plain_channels(int ranks, int channels) {
 /// Gives each link its place, in an order that is the same on all ranks.
 class Layout::Place {
  public:
-  explicit Place(int ranks) : ends_(index(ranks), 0) {}
+  Place(int ranks, const std::vector<int>& hosts, std::vector<FarLink>& far_links)
+      : ends_(index(ranks), 0), far_ends_(index(ranks), 0), hosts_(hosts), far_links_(far_links) {}
 
-  Link add(int sender, int receiver, const FifoForm& form) {
-    return {take(receiver, kFlagBytes + form.bytes()), take(sender, kFlagBytes)};
+  Link add(int sender, int receiver, const FifoForm& form, int protocol, int channel) {
+    if (hosts_.empty() || hosts_[index(sender)] == hosts_[index(receiver)])
+      return {take(ends_, receiver, kFlagBytes + form.bytes()), take(ends_, sender, kFlagBytes)};
+    if (protocol != static_cast<int>(Protocol::kSimple))
+      throw Error(ErrorCode::kInternal, "A form has links between hosts by LL or LL128.");
+    const std::size_t bytes = far_end_bytes(form);
+    const Link link{take(far_ends_, receiver, bytes), take(far_ends_, sender, bytes), true};
+    far_links_.push_back({sender, receiver, channel, link, form});
+    return link;
   }
   std::size_t most() const { return *std::ranges::max_element(ends_); }
 
  private:
-  std::size_t take(int rank, std::size_t bytes) {
-    ends_[index(rank)] += bytes;
-    return ends_[index(rank)] - bytes;
+  static std::size_t take(std::vector<std::size_t>& ends, int rank, std::size_t bytes) {
+    ends[index(rank)] += bytes;
+    return ends[index(rank)] - bytes;
   }
-  std::vector<std::size_t> ends_;  ///< by rank
+  std::vector<std::size_t> ends_, far_ends_;  ///< by rank
+  const std::vector<int>& hosts_;
+  std::vector<FarLink>& far_links_;
 };
 
-Layout::Layout(const ChannelForm& form, int ranks, std::vector<ChannelShape> shapes)
+Layout::Layout(const ChannelForm& form, int ranks, std::vector<ChannelShape> shapes, std::vector<int> hosts)
     : form_(form), ranks_(ranks), shapes_(std::move(shapes)), bytes_(1, 0) {
-  Place place(ranks);
+  Place place(ranks, hosts, far_links_);
   for (const ChannelShape& shape : shapes_) {
     const int channel = static_cast<int>(links_.size());
     Links& links = links_.emplace_back();
     check_ring(shape.ring, ranks, channel);
     for (const auto& tree : shape.trees) check_tree(tree, ranks, channel);
     for (int p = 0; p < kProtocols && ranks > 1; ++p) {
+      const auto add = [&](int sender, int receiver, const FifoForm& of) {
+        return place.add(sender, receiver, of, p, channel);
+      };
       if (form.ring[p].slot_count > 0)
         for (std::size_t i = 0; i < shape.ring.size(); ++i)
-          links.ring[p].push_back(
-              place.add(shape.ring[i], shape.ring[(i + 1) % shape.ring.size()], form.ring[p]));
+          links.ring[p].push_back(add(shape.ring[i], shape.ring[(i + 1) % shape.ring.size()], form.ring[p]));
       for (int t = 0; t < kTrees && form.tree[p].slot_count > 0; ++t)
         for (int child = 0; child < static_cast<int>(shape.trees[t].size()); ++child) {
           const int parent = shape.trees[t][index(child)];
-          links.up[t][p].push_back(parent == kNobody ? Link{} : place.add(child, parent, form.tree[p]));
-          links.down[t][p].push_back(parent == kNobody ? Link{} : place.add(parent, child, form.tree[p]));
+          links.up[t][p].push_back(parent == kNobody ? Link{} : add(child, parent, form.tree[p]));
+          links.down[t][p].push_back(parent == kNobody ? Link{} : add(parent, child, form.tree[p]));
         }
       if (form.pairwise[p].slot_count > 0 && ranks <= kMostPairwise)
         for (int from = 0; from < ranks; ++from)
           for (int to = 0; to < ranks; ++to)
-            links.pairwise[p].push_back(from == to ? Link{} : place.add(from, to, form.pairwise[p]));
+            links.pairwise[p].push_back(from == to ? Link{} : add(from, to, form.pairwise[p]));
     }
     bytes_.push_back(place.most());
   }
@@ -154,24 +190,58 @@ unsigned Layout::total_weight(LinkKind kind, int channels) const {
   return sum;
 }
 
-namespace {
+std::size_t Layout::far_bytes(int rank, int channels) const {
+  std::size_t bytes = 0;
+  for (const FarLink& link : far_links_)
+    if (link.channel < channels && (link.sender == rank || link.receiver == rank))
+      bytes = std::max(
+          bytes, far_end_bytes(link.form) + (link.sender == rank ? link.at.in_sender : link.at.in_receiver));
+  return bytes;
+}
 
-/// The two ends of a link, as `rank` reaches them.
-struct Reach {
+std::vector<FarEnd> Layout::far_ends(int rank, int channels, std::byte* far) const {
+  std::vector<FarEnd> ends;
+  for (std::size_t i = 0; i < far_links_.size(); ++i) {
+    const FarLink& link = far_links_[i];
+    const bool sends = link.sender == rank;
+    if (link.channel >= channels || !(sends || link.receiver == rank)) continue;
+    const FarPlace place(far + (sends ? link.at.in_sender : link.at.in_receiver), link.form);
+    ends.push_back({.link = static_cast<int>(i),
+                    .peer = sends ? link.receiver : link.sender,
+                    .sends = sends,
+                    .form = link.form,
+                    .slots = place.slots,
+                    .filled = place.filled,
+                    .consumed = place.consumed,
+                    .sent = sends ? place.sent : nullptr});
+  }
+  return ends;
+}
+
+/// The two ends of a link, as a rank reaches them.
+struct Layout::Reach {
   std::span<std::byte* const> memory;
+  std::byte* far;
 
-  template <class Link>
-  RecvEnd receive(const Link& link, int sender, int receiver) const {
+  RecvEnd receive(const Link& link, int sender, int receiver, const FifoForm& form) const {
+    if (link.is_far) {
+      const FarPlace place(far + link.in_receiver, form);
+      return {place.slots, place.filled, place.consumed};
+    }
     std::byte* const mine = memory[index(receiver)] + link.in_receiver;
     return {mine + kFlagBytes, word(mine), word(memory[index(sender)] + link.in_sender)};
   }
-  template <class Link>
-  SendEnd send(const Link& link, int sender, int receiver) const {
+  SendEnd send(const Link& link, int sender, int receiver, const FifoForm& form) const {
+    if (link.is_far) {
+      const FarPlace place(far + link.in_sender, form);
+      return {place.slots, place.filled, place.consumed, place.sent};
+    }
     std::byte* const theirs = memory[index(receiver)] + link.in_receiver;
     return {theirs + kFlagBytes, word(theirs), word(memory[index(sender)] + link.in_sender)};
   }
-  static Word* word(std::byte* at) { return reinterpret_cast<Word*>(at); }
 };
+
+namespace {
 
 template <int kMost>
 void add(Ends<kMost>& ends, const RecvEnd& from) {
@@ -184,8 +254,7 @@ void add(Ends<kMost>& ends, const SendEnd& to) {
 
 }  // namespace
 
-Tree Layout::tree(std::span<std::byte* const> memory, int rank, int channel, int t) const {
-  const Reach reach{memory};
+Tree Layout::tree(const Reach& reach, int rank, int channel, int t) const {
   const std::vector<int>& parents = shapes_[index(channel)].trees[t];
   const Links& links = links_[index(channel)];
   const std::vector<int> neighbours = neighbours_of(parents, rank);
@@ -198,15 +267,16 @@ Tree Layout::tree(std::span<std::byte* const> memory, int rank, int channel, int
     for (int i = 0; i < 2 * count - 1 && !up.empty(); ++i) {
       const int peer = neighbours[index(i % count)];
       const bool is_parent = peer == parent;
-      tree.ends[p].from[i] = reach.receive(is_parent ? down[index(rank)] : up[index(peer)], peer, rank);
-      tree.ends[p].to[i] = reach.send(is_parent ? up[index(rank)] : down[index(peer)], rank, peer);
+      tree.ends[p].from[i] =
+          reach.receive(is_parent ? down[index(rank)] : up[index(peer)], peer, rank, form_.tree[p]);
+      tree.ends[p].to[i] =
+          reach.send(is_parent ? up[index(rank)] : down[index(peer)], rank, peer, form_.tree[p]);
     }
   }
   return tree;
 }
 
-Channel Layout::channel(std::span<std::byte* const> memory, int rank, int channel) const {
-  const Reach reach{memory};
+Channel Layout::channel(const Reach& reach, int rank, int channel) const {
   const ChannelShape& shape = shapes_[index(channel)];
   const Links& links = links_[index(channel)];
   Channel result;
@@ -224,18 +294,19 @@ Channel Layout::channel(std::span<std::byte* const> memory, int rank, int channe
   for (int p = 0; p < kProtocols; ++p) {
     if (!links.ring[p].empty()) {
       const std::size_t previous = (position + size - 1) % size, next = (position + 1) % size;
-      add(result.ring.ends[p], reach.receive(links.ring[p][previous], shape.ring[previous], rank));
-      add(result.ring.ends[p], reach.send(links.ring[p][position], rank, shape.ring[next]));
+      add(result.ring.ends[p],
+          reach.receive(links.ring[p][previous], shape.ring[previous], rank, form_.ring[p]));
+      add(result.ring.ends[p], reach.send(links.ring[p][position], rank, shape.ring[next], form_.ring[p]));
     }
     for (int k = 0; k < ranks_ - 1 && !links.pairwise[p].empty(); ++k) {
       const int peer = other_position(rank, k);
       const auto link = [&](int from, int to) { return links.pairwise[p][index(from * ranks_ + to)]; };
-      add(result.pairwise[p], reach.receive(link(peer, rank), peer, rank));
-      add(result.pairwise[p], reach.send(link(rank, peer), rank, peer));
+      add(result.pairwise[p], reach.receive(link(peer, rank), peer, rank, form_.pairwise[p]));
+      add(result.pairwise[p], reach.send(link(rank, peer), rank, peer, form_.pairwise[p]));
     }
   }
   for (int t = 0; t < kTrees && !shape.trees[t].empty(); ++t, ++result.trees)
-    result.tree[t] = tree(memory, rank, channel, t);
+    result.tree[t] = tree(reach, rank, channel, t);
   return result;
 }
 
@@ -244,11 +315,11 @@ std::size_t Layout::table_bytes(int channels) const {
 }
 
 std::vector<std::byte> Layout::table(std::span<std::byte* const> memory, int rank, int channels,
-                                     std::byte* at) const {
+                                     std::byte* at, std::byte* far) const {
   std::vector<std::byte> bytes(table_bytes(channels));
   for (int c = 0; c < channels; ++c) {
     const ChannelShape& shape = shapes_[index(c)];
-    Channel result = channel(memory, rank, c);
+    Channel result = channel({memory, far}, rank, c);
     result.turns = reinterpret_cast<std::uint32_t*>(at + turns_begin(channels) +
                                                     index(c) * kMostThreads * sizeof(std::uint32_t));
     const auto put = [&](int order, const std::vector<int>& values) {

@@ -1,6 +1,7 @@
-// layout.hpp -- where the links of all channels lie: in one piece of memory of each rank, which all others
-// reach. Pure arithmetic on what all ranks know alike. Host code; only step code dereferences the pointers
-// that it makes.
+// layout.hpp -- where the links of all channels lie: in one piece of memory of each rank, which all others of
+// its host reach; and in one piece of host memory for those that lead to other hosts. Pure arithmetic on what
+// all ranks know alike. Host code; only step code, and whoever carries messages between hosts, dereferences
+// the pointers that it makes.
 #pragma once
 
 #include <span>
@@ -26,12 +27,24 @@ struct ChannelShape {
 /// Rings in order of rank and one such chain as a tree, of equal weights.
 std::vector<ChannelShape> plain_channels(int ranks, int channels);
 
+/// This rank's end of a link to another host.
+struct FarEnd {
+  int link = 0;  ///< its number among all such links of all ranks: the other end has the same
+  int peer = 0;
+  bool sends = false;
+  FifoForm form = {};
+  std::byte* slots = nullptr;
+  Word* filled = nullptr;    ///< of an end that sends, the kernel's; else its carrier's
+  Word* consumed = nullptr;  ///< the other way round
+  Sent* sent = nullptr;      ///< of an end that sends: see SendEnd
+};
+
 class Layout {
  public:
-  /// Every two ranks of up to kMostPairwise have links in each channel, as far as the form has any. Throws
-  /// Error (kInternal) if a ring is not all ranks, or a tree no tree of all ranks with up to kMostChildren
-  /// children.
-  Layout(const ChannelForm& form, int ranks, std::vector<ChannelShape> shapes);
+  /// Every two ranks of up to kMostPairwise have links in each channel, as far as the form has any. hosts: by
+  /// rank; empty: all are on one. Throws Error (kInternal) if a ring is not all ranks, or a tree no tree of
+  /// all ranks with up to kMostChildren children, or if the form has links between hosts by LL or LL128.
+  Layout(const ChannelForm& form, int ranks, std::vector<ChannelShape> shapes, std::vector<int> hosts = {});
 
   int channels() const { return static_cast<int>(shapes_.size()); }
   /// Of the rank that needs most, for the first so many channels. Must be zeroed before the first call.
@@ -43,15 +56,27 @@ class Layout {
   /// threads use it.
   std::size_t table_bytes(int channels) const;
   /// What is to be copied to `at`, where the table will lie, at a multiple of 16. memory[r]: where this rank
-  /// reaches rank r's memory, at a multiple of 128.
-  std::vector<std::byte> table(std::span<std::byte* const> memory, int rank, int channels,
-                               std::byte* at) const;
+  /// reaches rank r's memory, at a multiple of 128; of ranks of other hosts it is not looked at. far: the
+  /// same of this rank's host memory, of far_bytes().
+  std::vector<std::byte> table(std::span<std::byte* const> memory, int rank, int channels, std::byte* at,
+                               std::byte* far = nullptr) const;
+
+  /// Host memory of a rank for its links to other hosts. Must be zeroed before the first call.
+  std::size_t far_bytes(int rank, int channels) const;
+  /// A rank's ends of such links, in that memory.
+  std::vector<FarEnd> far_ends(int rank, int channels, std::byte* far) const;
 
  private:
-  /// Where a FIFO lies.
+  /// Where a FIFO lies; between hosts where its two ends lie, each with all that there is.
   struct Link {
     std::size_t in_receiver = 0;  ///< the flag `filled`, then the slots
     std::size_t in_sender = 0;    ///< the flag `consumed`
+    bool is_far = false;
+  };
+  struct FarLink {
+    int sender = 0, receiver = 0, channel = 0;
+    Link at;
+    FifoForm form;
   };
   /// A channel's links by protocol.
   struct Links {
@@ -61,15 +86,17 @@ class Layout {
     std::vector<Link> pairwise[kProtocols];      ///< by sender and receiver
   };
   class Place;
+  struct Reach;
 
-  Channel channel(std::span<std::byte* const> memory, int rank, int channel) const;
-  Tree tree(std::span<std::byte* const> memory, int rank, int channel, int t) const;
+  Channel channel(const Reach& reach, int rank, int channel) const;
+  Tree tree(const Reach& reach, int rank, int channel, int t) const;
 
   ChannelForm form_;
   int ranks_;
   std::vector<ChannelShape> shapes_;
   std::vector<Links> links_;
   std::vector<std::size_t> bytes_;  ///< by number of channels
+  std::vector<FarLink> far_links_;
 };
 
 }  // namespace loom::device::steps

@@ -114,8 +114,11 @@ struct SimpleMove {
       several<Operation>(move, from_slot, to_slot, first, size, vectors);
 
     group.any(false);
-    for (int i = group.index(); i < move.tos; i += group.size())
+    for (int i = group.index(); i < move.tos; i += group.size()) {
+      if (move.to[i].sent != nullptr)
+        move.to[i].sent[move.sent % form.slot_count] = {move.sent + 1, move.count * sizeof(T)};
       store_release(move.to[i].filled, move.sent + 1);
+    }
     detail::give_back(group, move);
     return true;
   }

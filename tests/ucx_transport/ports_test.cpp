@@ -18,14 +18,16 @@ TEST(Ports, AreThoseOfThisMachine) {
   const std::vector<topo::UcxPort> found = ports();
   const std::filesystem::path ethernet = "/sys/class/net", verbs = "/sys/class/infiniband";
   for (const topo::UcxPort& port : found)
-    EXPECT_TRUE(std::filesystem::exists(ethernet / port.name) || std::filesystem::exists(verbs / port.name)) << port.name;
+    EXPECT_TRUE(std::filesystem::exists(ethernet / port.name) || std::filesystem::exists(verbs / port.name))
+        << port.name;
 
   int expected = 0;
   for (const auto& entry : std::filesystem::directory_iterator(ethernet)) {
     const std::string name = entry.path().filename();
     if (!std::filesystem::exists(entry.path() / "device") || !is_up(entry.path())) continue;
     ++expected;
-    EXPECT_TRUE(std::any_of(found.begin(), found.end(), [&](const auto& port) { return port.name == name; })) << name;
+    EXPECT_TRUE(std::any_of(found.begin(), found.end(), [&](const auto& port) { return port.name == name; }))
+        << name;
   }
   if (expected == 0) GTEST_SKIP() << "no network card is up";
 }

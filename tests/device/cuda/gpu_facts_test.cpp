@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include <string_view>
 #include <vector>
 
@@ -43,6 +45,12 @@ TEST(Sharing, TakesTurnsWhereAGpuHasNoRoomForTheBlocksOfAll) {
   EXPECT_EQ(of(four(4 * kBlocks)), Sharing::kResident);
   EXPECT_EQ(of(four(4 * kBlocks - 1)), Sharing::kTakingTurns);
   EXPECT_EQ(of({on_gpu(0, true, 132), on_gpu(0, true, 31)}), Sharing::kTakingTurns);  // as MPS limits clients
+}
+
+TEST(Sharing, IsOfRanksOfOneHostAlone) {
+  const std::vector<GpuFacts> facts = {on_gpu(0), on_gpu(1), on_gpu(0)};
+  EXPECT_EQ(sharing_of(facts, kBlocks, std::array{0, 0, 1}), Sharing::kNone);
+  EXPECT_EQ(sharing_of(facts, kBlocks, std::array{0, 1, 0}), Sharing::kTakingTurns);
 }
 
 GpuFacts at(int gpu, std::string_view bus_id, int capability = 90) {

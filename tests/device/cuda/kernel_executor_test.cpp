@@ -114,10 +114,10 @@ TEST_F(Kernels, KnowWhoHoldsThemUp) {
             static_cast<void*>(&ends));
   for (const int rank : {0, 2}) executors[static_cast<std::size_t>(rank)]->advance();
   EXPECT_EQ(executors[0]->awaited(), 1);
-  EXPECT_STREQ(executors[0]->standing(), "which has not begun this call");
+  EXPECT_EQ(executors[0]->standing(), "which has not begun this call");
   executors[1]->advance();
   EXPECT_EQ(executors[1]->awaited(), 0) << "all are behind the program's work";
-  EXPECT_STREQ(executors[1]->standing(),
+  EXPECT_EQ(executors[1]->standing(),
                "whose program has work on its GPU ahead of this call, which has not ended");
   ends = true;
   ends.notify_all();

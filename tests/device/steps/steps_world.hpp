@@ -191,16 +191,20 @@ std::ptrdiff_t first_difference(const Bytes& a, const Bytes& b) {
 /// Ranks with links between them, in the form of groups of threads of this process.
 class HostWorld {
  public:
-  HostWorld(int size, int threads, const ChannelForm& form, std::vector<ChannelShape> shapes)
-      : threads_(threads), form_(form), layout_(form, size, std::move(shapes)) {
+  /// hosts: by rank; what crosses between them waits for somebody who carries it. Empty: all on one.
+  HostWorld(int size, int threads, const ChannelForm& form, std::vector<ChannelShape> shapes,
+            std::vector<int> hosts = {})
+      : threads_(threads), form_(form), layout_(form, size, std::move(shapes), std::move(hosts)) {
     std::vector<std::byte*> bases;
     for (int r = 0; r < size; ++r) {
       memory_.emplace_back(layout_.bytes(channels()));
+      far_memory_.emplace_back(layout_.far_bytes(r, channels()));
       bases.push_back(memory_.back().data());
     }
     for (int r = 0; r < size; ++r) {
       tables_.emplace_back(layout_.table_bytes(channels()));
-      const auto table = layout_.table(bases, r, channels(), tables_.back().data());
+      const auto table =
+          layout_.table(bases, r, channels(), tables_.back().data(), far_memory_[index(r)].data());
       std::memcpy(tables_.back().data(), table.data(), table.size());
     }
   }
@@ -208,6 +212,9 @@ class HostWorld {
       : HostWorld(size, threads, form, plain_channels(size, channels)) {}
 
   int channels() const { return layout_.channels(); }
+  std::vector<FarEnd> far_ends(int rank) {
+    return layout_.far_ends(rank, channels(), far_memory_[index(rank)].data());
+  }
   int groups(Algorithm algorithm) const { return channels() * groups_of(algorithm); }
   /// Afterwards all waits end.
   void abandon() { store_release(&abandoned_, 1); }
@@ -272,10 +279,12 @@ class HostWorld {
   unsigned launches() const { return launches_; }
 
  private:
+  static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+
   int threads_;
   ChannelForm form_;
   Layout layout_;
-  std::vector<AlignedBytes> memory_, tables_;
+  std::vector<AlignedBytes> memory_, far_memory_, tables_;
   alignas(8) Word abandoned_ = 0;
   unsigned patience_ = 0;
   std::atomic<unsigned> launches_ = 0;

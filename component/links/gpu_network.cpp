@@ -1,0 +1,88 @@
+#include "component/links/gpu_network.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <thread>
+
+#include "component/links/shared_layout.hpp"
+
+namespace loom {
+namespace {
+
+using device::steps::FarEnd;
+using ucx_transport::NetEnd;
+using ucx_transport::NetRecvLink;
+using ucx_transport::NetSendLink;
+using ucx_transport::Slots;
+
+/// Slots are few and long: the sender hears of each that may be used again.
+device::FifoShape shape_of(const device::steps::FifoForm& form) {
+  return {.slot_bytes = form.slot_bytes,
+          .slot_count = form.slot_count,
+          .releases_per_credit = std::max<std::size_t>(1, form.slot_count / 4),
+          .bytes_per_credit = form.bytes() / 4};
+}
+
+}  // namespace
+
+NetEnd& GpuNetwork::End::net() const {
+  return send ? static_cast<NetEnd&>(*send) : *receive;
+}
+
+GpuNetwork::GpuNetwork(ucx_transport::Transport& transport, const std::vector<FarEnd>& ends,
+                       const Slots& memory, const Group& group)
+    : transport_(transport) {
+  for (const FarEnd& far : ends) {
+    End end{.far = far, .send = nullptr, .receive = nullptr};
+    const Slots slots(memory, far.slots);
+    if (far.sends)
+      end.send = std::make_unique<NetSendLink>(transport, shape_of(far.form), group.name_of(far.peer), slots);
+    else
+      end.receive =
+          std::make_unique<NetRecvLink>(transport, shape_of(far.form), group.name_of(far.peer), slots);
+    ends_.push_back(std::move(end));
+  }
+}
+
+GpuNetwork::~GpuNetwork() = default;
+
+void GpuNetwork::write_handle(ByteWriter& writer) const {
+  writer.string(transport_.address());
+  writer.value(static_cast<std::uint32_t>(ends_.size()));
+  for (const End& end : ends_) {
+    writer.value(static_cast<std::int32_t>(end.far.link));
+    writer.value(end.net().inbox());
+  }
+}
+
+void GpuNetwork::start() {
+  std::vector<ucx_transport::NetSendEnd> sends;
+  std::vector<ucx_transport::NetRecvEnd> receives;
+  for (const End& end : ends_)
+    if (end.send)
+      sends.push_back({end.far, end.send.get()});
+    else
+      receives.push_back({end.far, end.receive.get()});
+  proxy_.emplace(transport_, sends, receives);
+}
+
+std::vector<int> GpuNetwork::peers() const {
+  std::vector<int> ranks;
+  for (const End& end : ends_) ranks.push_back(end.far.peer);
+  std::ranges::sort(ranks);
+  ranks.erase(std::ranges::unique(ranks).begin(), ranks.end());
+  return ranks;
+}
+
+/// A link has one end there, for it has two in all.
+void GpuNetwork::connect_to(int peer, ByteReader handle) {
+  const ucx_transport::Bytes address = handle.string();
+  for (auto left = handle.value<std::uint32_t>(); left > 0; --left) {
+    const auto link = handle.value<std::int32_t>();
+    const auto inbox = handle.value<ucx_transport::InboxId>();
+    for (const End& end : ends_)
+      if (end.far.peer == peer && end.far.link == link) end.net().connect(address, inbox);
+  }
+}
+
+}  // namespace loom

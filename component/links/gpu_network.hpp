@@ -1,0 +1,62 @@
+// gpu_network.hpp -- carries what kernels of this rank's GPU exchange with ranks of other hosts: the links of
+// each end of its channels that leads there, and a proxy for all of them.
+//
+// The ranks tell each other of their ends (write_handle()), connect, and then try their kernels.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "component/setup/byte_stream.hpp"
+#include "component/setup/group.hpp"
+#include "device/link/carrier.hpp"
+#include "device/steps/layout.hpp"
+#include "ucx_transport/net_proxy.hpp"
+
+namespace loom {
+
+class GpuNetwork final : public device::Carrier {
+ public:
+  /// memory: what the ends lie in. The transport must outlive this. Throws Error.
+  GpuNetwork(ucx_transport::Transport& transport, const std::vector<device::steps::FarEnd>& ends,
+             const ucx_transport::Slots& memory, const Group& group);
+  ~GpuNetwork() override;
+  GpuNetwork(const GpuNetwork&) = delete;
+  GpuNetwork& operator=(const GpuNetwork&) = delete;
+
+  /// What the other ends need of these.
+  void write_handle(ByteWriter& writer) const;
+  /// handle_of(rank): where that rank has written; of the peers of these ends. Throws Error.
+  template <class HandleOf>
+  void connect(HandleOf&& handle_of) {
+    for (const int peer : peers()) connect_to(peer, handle_of(peer));
+    start();
+  }
+
+  bool advance() override { return proxy_->advance(); }
+  std::optional<int> not_quiet() override { return proxy_->not_quiet(); }
+  void abandon() noexcept override { proxy_->abandon(); }
+  std::optional<int> awaited() const override { return proxy_->awaited(); }
+  std::string standing(int rank) const override { return proxy_->standing(rank); }
+
+ private:
+  struct End {
+    device::steps::FarEnd far;
+    std::unique_ptr<ucx_transport::NetSendLink> send;  ///< of the two the one that it is
+    std::unique_ptr<ucx_transport::NetRecvLink> receive;
+
+    ucx_transport::NetEnd& net() const;
+  };
+  std::vector<int> peers() const;
+  void connect_to(int peer, ByteReader handle);
+  void start();
+
+  ucx_transport::Transport& transport_;
+  std::vector<End> ends_;  ///< by number of the link
+  std::optional<ucx_transport::NetProxy> proxy_;
+};
+
+}  // namespace loom

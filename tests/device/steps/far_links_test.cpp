@@ -1,0 +1,175 @@
+// Links between hosts, whose two ends lie apart: somebody carries what crosses them. Here a thread does, from
+// memory to memory, by the rules of device/link/carrier.hpp.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/error.hpp"
+#include "tests/device/steps/step_calls.hpp"
+
+namespace loom::device::steps {
+namespace {
+
+class MemoryCarrier {
+ public:
+  MemoryCarrier(HostWorld& world, int ranks) {
+    std::map<int, Link> links;
+    for (int rank = 0; rank < ranks; ++rank)
+      for (const FarEnd& end : world.far_ends(rank)) {
+        (end.sends ? links[end.link].from : links[end.link].to) = end;
+        (end.sends ? links[end.link].sender : links[end.link].receiver) = rank;
+      }
+    for (auto& [number, link] : links) {
+      EXPECT_EQ(link.from.peer, link.receiver);
+      EXPECT_EQ(link.to.peer, link.sender);
+      links_.push_back(link);
+    }
+  }
+  ~MemoryCarrier() { EXPECT_EQ(carried_ > 0, !links_.empty()); }
+  MemoryCarrier(const MemoryCarrier&) = delete;
+  MemoryCarrier& operator=(const MemoryCarrier&) = delete;
+
+  void carry(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      for (Link& link : links_) carry(link);
+      std::this_thread::yield();
+    }
+    for (Link& link : links_) carry(link);
+  }
+  std::size_t links() const { return links_.size(); }
+  /// Messages of no call.
+  Word passed_over() const { return passed_over_; }
+
+ private:
+  struct Link {
+    FarEnd from, to;
+    int sender = -1, receiver = -1;
+    Word carried = 0;
+  };
+
+  void carry(Link& link) {
+    const Word filled = load_acquire(link.from.filled), consumed = load_acquire(link.to.consumed),
+               slots = link.from.form.slot_count;
+    // Nobody has written to the slots of messages before these since they were carried.
+    for (Word m = std::max(link.carried, filled > slots ? filled - slots : 0) + 1; m <= filled; ++m) {
+      const Sent& sent = link.from.sent[(m - 1) % slots];
+      if (sent.message != m) continue;
+      ASSERT_LE(m, consumed + slots) << "the slot is not free at the receiver";
+      ASSERT_LE(sent.bytes, link.from.form.slot_bytes);
+      const std::size_t at = link.from.form.offset_of(m);
+      std::memset(link.to.slots + at, 0xee, link.to.form.slot_bytes);
+      std::memcpy(link.to.slots + at, link.from.slots + at, sent.bytes);
+      passed_over_ += m - link.carried - 1;
+      link.carried = m;
+      ++carried_;
+      store_release(link.to.filled, m);
+    }
+    store_release(link.from.consumed, consumed);
+  }
+
+  std::vector<Link> links_;
+  Word carried_ = 0, passed_over_ = 0;
+};
+
+/// Such as links between hosts can have.
+ChannelForm simple_form(std::size_t slot_bytes, std::size_t slots) {
+  ChannelForm form;
+  form.ring[0] = form.tree[0] = {slot_bytes, slots};
+  return form;
+}
+
+void check(HostWorld& world, MemoryCarrier& carrier, const Call& call) {
+  SCOPED_TRACE(about(call));
+  Buffers<int> buffers(call);
+  std::jthread carries([&](const std::stop_token& stop) { carrier.carry(stop); });
+  ASSERT_TRUE((world.perform<Sum, int>(call, buffers.in, buffers.out, call.size)));
+  carries.request_stop();
+  carries.join();
+  buffers.check();
+}
+
+/// Calls of all kinds in any order, from any root, so that trees pass over directions of their links.
+Word check_calls(int ranks, int hosts, unsigned seed, unsigned patience = 0) {
+  std::mt19937_64 random(seed);
+  std::vector<int> host_of(static_cast<std::size_t>(ranks));
+  for (std::size_t r = 0; r < host_of.size(); ++r)
+    host_of[r] =
+        static_cast<int>(r < static_cast<std::size_t>(hosts) ? r : random() % static_cast<unsigned>(hosts));
+  HostWorld world(ranks, 1, simple_form(256, 4), random_channels(random, ranks, 2), host_of);
+  if (patience > 0) world.be_patient(patience);
+  MemoryCarrier carrier(world, ranks);
+  EXPECT_GT(carrier.links(), 0U);
+  for (int i = 0; i < 40; ++i) {
+    const Algorithm algorithms[] = {Algorithm::kAllreduceRing, Algorithm::kReduceScatterRing,
+                                    Algorithm::kAllGatherRing, Algorithm::kBroadcastChain,
+                                    Algorithm::kReduceChain,   Algorithm::kAllreduceTree,
+                                    Algorithm::kBroadcastTree, Algorithm::kReduceTree};
+    check(world, carrier,
+          {algorithms[random() % std::size(algorithms)], Protocol::kSimple, ranks,
+           static_cast<int>(random() % static_cast<unsigned>(ranks)), 1 + random() % 1500, sizeof(int),
+           find_reduce(Op::kSum, Type::kInt32), random() % 2 == 0});
+  }
+  return carrier.passed_over();
+}
+
+TEST(FarLinks, CarryEveryCallOfRingsAndTrees) {
+  Word passed_over = 0;
+  for (const int ranks : {2, 3, 5, 9})
+    for (int hosts = 2; hosts <= std::min(ranks, 4); ++hosts)
+      passed_over += check_calls(ranks, hosts, static_cast<unsigned>(10 * ranks + hosts));
+  EXPECT_GT(passed_over, 100U) << "no call after one that had passed over a direction";
+}
+
+TEST(FarLinks, GoOnWhereKernelsHaveLeft) {
+  check_calls(4, 2, 1, 50);
+}
+
+TEST(FarLinks, AreOfRanksOnDifferentHostsAlone) {
+  HostWorld world(4, 1, simple_form(256, 4), plain_channels(4, 1), {0, 0, 1, 1});
+  std::vector<std::pair<int, int>> sends;
+  for (int rank = 0; rank < 4; ++rank)
+    for (const FarEnd& end : world.far_ends(rank)) {
+      EXPECT_EQ(end.sends, end.sent != nullptr);
+      if (end.sends) sends.emplace_back(rank, end.peer);
+    }
+  std::ranges::sort(sends);
+  const std::vector<std::pair<int, int>> right = {{1, 2}, {1, 2}, {2, 1}, {3, 0}};
+  EXPECT_EQ(sends, right) << "of the ring 1 to 2 and 3 to 0, of the chain both ways between 1 and 2";
+}
+
+TEST(FarLinks, GoBySimpleAlone) {
+  EXPECT_THROW(Layout(small_form(256, 4, false), 2, plain_channels(2, 1), {0, 1}), Error);
+  EXPECT_NO_THROW(Layout(small_form(256, 4, false), 2, plain_channels(2, 1), {7, 7}));
+}
+
+TEST(FarLinks, LieApartInTheMemoryOfTheirRank) {
+  std::mt19937_64 random(3);
+  const int ranks = 9;
+  const Layout layout(simple_form(384, 5), ranks, random_channels(random, ranks, 4),
+                      {0, 1, 2, 0, 1, 2, 2, 2, 0});
+  for (int rank = 0; rank < ranks; ++rank)
+    for (const int channels : {1, 4}) {
+      std::map<std::size_t, std::size_t> taken;
+      const auto base = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 30);
+      const auto take = [&](const void* at, std::size_t bytes) {
+        const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(at) - base);
+        EXPECT_EQ(offset % 128, 0U);
+        EXPECT_TRUE(taken.emplace(offset, bytes).second);
+      };
+      for (const FarEnd& end : layout.far_ends(rank, channels, base)) {
+        take(end.slots, end.form.bytes());
+        take(end.filled, sizeof(Word));
+        take(end.consumed, sizeof(Word));
+        if (end.sends) take(end.sent, end.form.slot_count * sizeof(Sent));
+      }
+      std::size_t last = 0;
+      for (const auto& [offset, bytes] : taken) {
+        EXPECT_GE(offset, last);
+        last = offset + bytes;
+      }
+      EXPECT_EQ(last, layout.far_bytes(rank, channels));
+    }
+}
+
+}  // namespace
+}  // namespace loom::device::steps
