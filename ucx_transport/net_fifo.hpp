@@ -4,7 +4,7 @@
 // Each end opens an inbox, learns the other end's id through the bootstrap, and connects.
 //
 // The slots may be memory of the caller's, which a GPU's kernel reaches, too (net_proxy.hpp). Messages share
-// it while they are under way, so whoever lets go of it last may be UCX's callback: its deleter must not use
+// it while they are under way, so UCX's callback may be the last to let go of it: the deleter must not use
 // the transport.
 #pragma once
 

@@ -1,8 +1,9 @@
 // net_proxy.hpp -- between the kernels of this rank's GPU and ranks of other hosts: tells the network what a
-// kernel has filled, and a kernel what the network has brought. The plugin does not use it yet.
+// kernel has filled, and a kernel what the network has brought.
 //
-// A link's slots are the kernel's slots, in page-locked memory of the host that both reach, so nothing is
-// copied on the way. Kernels count as the ends in device/steps/fifo.hpp do; links count alike:
+// A link's slots are the kernel's slots, in page-locked memory of the host that both reach: UCX sends from
+// there and its callback puts data there, and no copy is added. Kernels count as the ends in
+// device/steps/fifo.hpp do, and links count alike:
 //
 //   sender    kernel   data, bytes, then filled: release   -- pairs with --  advance(): acquire, publishes
 //             proxy    consumed: release                   -- pairs with --  the kernel's wait for room

@@ -4,7 +4,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -281,16 +283,17 @@ INSTANTIATE_TEST_SUITE_P(Way, TwoHostsBy,
                                            Way{"FetchedNear2To32", Rendezvous::kAlways, "", kNear2To32}),
                          [](const auto& test) { return test.param.name; });
 
-TEST_F(TwoHosts, PutDataIntoTheVerySlots) {
+TEST_F(TwoHosts, PutDataIntoTheVerySlotsAndNothingBehindThem) {
   open(1);
-  for (std::size_t message = 1; message <= kShape.slot_count + 1; ++message) {
-    ASSERT_TRUE(comes_true([&] { return send().has_room(); }));
+  std::memset(send().slots.get(), 1, kForm.bytes());
+  std::memset(receive().slots.get(), 2, kForm.bytes());
+  for (std::size_t message = 1; message <= kShape.slot_count; ++message) {
     ASSERT_TRUE(send().fill(100));
-    ASSERT_TRUE(comes_true([&] { return load_acquire(&receive().filled) == message; }));
-    EXPECT_EQ(std::memcmp(receive().slots.get() + kForm.offset_of(message),
-                          send().slots.get() + kForm.offset_of(message), 100),
-              0);
-    ASSERT_TRUE(receive().take(100));
+    ASSERT_TRUE(comes_true([&] { return receive().filled == message; }));
+    const std::byte* const slot = receive().slots.get() + kForm.offset_of(message);
+    EXPECT_EQ(std::memcmp(slot, send().slots.get() + kForm.offset_of(message), 100), 0);
+    EXPECT_TRUE(std::all_of(slot + 100, slot + kShape.slot_bytes,
+                            [](std::byte byte) { return byte == std::byte{2}; }));
   }
 }
 
@@ -406,48 +409,66 @@ TEST_F(TwoHosts, AreNotQuietUntilAllIsTakenAndTold) {
   EXPECT_TRUE(polls([&] { return !proxy(0).not_quiet() && !proxy(1).not_quiet(); }));
 }
 
+TEST_F(TwoHosts, AreNotQuietWhileUcxHoldsAWordBack) {
+  open(1, 0, 0, {.rendezvous = Rendezvous::kNever});
+  ASSERT_TRUE(send().fill(8));
+  ASSERT_TRUE(comes_true([&] { return receive().filled == 1; }));
+  // Something for nobody stops the way back: it is longer than what sockets hold.
+  constexpr std::size_t kLong = 32 << 20;
+  const auto outbox = std::make_shared<Outbox>();
+  outbox->slots = allocate_slots(kLong);
+  std::memset(outbox->slots.get(), 0, kLong);
+  Transport& transport = *hosts_[1]->transport;
+  const auto endpoint = transport.connect(hosts_[0]->transport->address(), "host 0");
+  ASSERT_EQ(transport.send(*endpoint, 0, {.step = 1}, outbox->slots.get(), kLong, outbox), UCS_OK);
+
+  ASSERT_TRUE(receive().take(8));
+  for (int look = 0; look < 200; ++look) ASSERT_EQ(proxy(1).not_quiet(), 0);
+  EXPECT_TRUE(polls([&] {
+    hosts_[0]->transport->progress();
+    return !proxy(1).not_quiet();
+  }));
+  EXPECT_TRUE(comes_true([&] { return send().consumed == 1; }));
+}
+
 TEST_F(TwoHosts, RefuseWhatNoKernelSays) {
-  struct Nonsense {
-    const char* text;
-    void (*say)(SendSide& send, RecvSide& receive);
-    std::size_t host;
-  };
-  constexpr device::Word kCount = kShape.slot_count;
-  for (const Nonsense& nonsense : {
-           Nonsense{": 9 messages filled (over ",
-                    [](SendSide&send, RecvSide&) { send.filled = 2 + kCount + 1; }, 0},
-           Nonsense{": 1 messages filled", [](SendSide&send, RecvSide&) { send.filled = 1; }, 0},
-           Nonsense{"messages filled", [](SendSide&send, RecvSide&) { send.filled = ~device::Word{0}; }, 0},
-           Nonsense{": 24577 bytes in a slot",
-                    [](SendSide&send, RecvSide&) {
-                      send.sent[2] = {3, kShape.slot_bytes + 1};
-                      send.filled = 3;
-                    },
-                    0},
-           Nonsense{": 3 messages filled, of which", [](SendSide&send, RecvSide&) { send.filled = 3; }, 0},
-           Nonsense{": 1 messages consumed", [](SendSide&, RecvSide&receive) { receive.consumed = 1; }, 1},
-       }) {
+  const auto refuse = [&](std::size_t host, auto&& say, const std::string& text) {
     hosts_.clear();
     open(1);
-    for (int i = 0; i < 2; ++i) ASSERT_TRUE(send().fill(8));
-    ASSERT_TRUE(comes_true([&] { return receive().filled == 2; }));
+    // Two messages have been consumed, one is under way.
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(send().fill(8));
+    ASSERT_TRUE(comes_true([&] { return receive().filled == 3; }));
     for (int i = 0; i < 2; ++i) ASSERT_TRUE(receive().take(8));
     ASSERT_TRUE(comes_true([&] { return send().consumed == 2; }));
-    if (nonsense.host == 1) {  // one has come and is not consumed
-      ASSERT_TRUE(send().fill(8));
-      ASSERT_TRUE(comes_true([&] { return receive().filled == 3; }));
-    }
 
-    const std::uint64_t sent = send().link.steps(), released = receive().link.steps();
-    nonsense.say(send(), receive());
-    const Error error = error_of(nonsense.host);
+    say();
+    const Error error = error_of(host);
     EXPECT_EQ(error.code(), ErrorCode::kInternal);
-    EXPECT_THAT(error.what(), HasSubstr(nonsense.text));
-    EXPECT_THAT(error.what(), HasSubstr(nonsense.host == 0 ? "link with host 1" : "link with host 0"));
-    EXPECT_EQ(send().link.steps(), sent);
-    EXPECT_EQ(receive().link.steps(), released);
-    EXPECT_THROW(proxy(nonsense.host).not_quiet(), Error);
-  }
+    EXPECT_THAT(error.what(), HasSubstr(text));
+    EXPECT_THAT(error.what(), HasSubstr(loom::format("link with host {}", 1 - host)));
+    EXPECT_THROW(proxy(host).not_quiet(), Error);
+    EXPECT_EQ(send().link.steps(), 3U);
+    EXPECT_EQ(receive().link.steps(), 2U);
+  };
+  // As the kernel counts: the last one beyond the slots, or behind what it has said before.
+  for (const device::Word filled :
+       {device::Word{2} + kShape.slot_count + 1, device::Word{2}, ~device::Word{0}})
+    refuse(
+        0,
+        [&] {
+          send().sent[(filled - 1) % kShape.slot_count] = {filled, 8};
+          send().filled = filled;
+        },
+        loom::format(": {} messages filled", filled));
+  refuse(
+      0, [&] { send().filled = 4; }, ": 4 messages filled, of which");
+  refuse(
+      1, [&] { receive().consumed = 1; }, ": 1 messages consumed");
+  const auto send_too_much = [&] {
+    send().sent[3] = {4, kShape.slot_bytes + 1};
+    send().filled = 4;
+  };
+  refuse(0, send_too_much, loom::format(": {} bytes in a slot", kShape.slot_bytes + 1));
 }
 
 TEST_F(TwoHosts, RefuseWhatNoPeerSends) {
@@ -512,32 +533,34 @@ TEST_F(TwoHosts, HearThatTheOtherGaveUpOnceTheyNeedIt) {
 
 TEST_F(TwoHosts, NameAPeerThatDoesNotWaitItself) {
   open(3, 1, 0, {.net_devices = "lo"});
-  for (const std::size_t link : {1, 2}) send(link).peer = 2;  // as if they led to a third host
+  SendSide& back = *hosts_[1]->sends[0];
+  RecvSide& from_back = *hosts_[0]->receives[0];
+  // As if they led to three hosts: to the second one both ways.
+  send(1).peer = from_back.peer = 2;
+  send(2).peer = 3;
   make_proxy(*hosts_[0]);
-  EXPECT_EQ(proxy(0).awaited(), 1) << "from which something may have to come";
-  EXPECT_EQ(proxy(0).standing(1), "over tcp/lo: 0 slots sent, 0 of them taken, 0 received");
-  EXPECT_EQ(proxy(0).standing(3), "");
-  EXPECT_FALSE(proxy(0).other_waits(3));
+  EXPECT_EQ(proxy(0).awaited(), 2) << "something may have to come from there";
+  EXPECT_EQ(proxy(0).standing(4), "");
+  EXPECT_FALSE(proxy(0).other_waits(4));
 
   for (const std::size_t link : {0, 1, 2}) ASSERT_TRUE(send(link).fill(8));
   EXPECT_TRUE(proxy(0).advance());
-  EXPECT_EQ(proxy(0).standing(2), "over tcp/lo: 2 slots sent, 0 of them taken, 0 received");
+  EXPECT_EQ(proxy(0).standing(2), "over tcp/lo: 1 slots sent, 0 of them taken, 0 received");
   EXPECT_EQ(proxy(0).awaited(), 1);
-  receive(0).link.say_waiting();
-  ASSERT_TRUE(comes_true([&] { return send(0).link.other_waits(); }));
-  EXPECT_FALSE(proxy(0).other_waits(1)) << "not on the way back";
-  hosts_[1]->sends[0]->link.say_waiting();
-  receive(1).link.say_waiting();
+  for (const std::size_t link : {0, 1}) receive(link).link.say_waiting();
   ASSERT_TRUE(comes_true([&] { return proxy(0).other_waits(1) && send(1).link.other_waits(); }));
-  EXPECT_FALSE(proxy(0).other_waits(2)) << "on one of two links";
+  EXPECT_FALSE(proxy(0).other_waits(2)) << "not on the way back";
   EXPECT_EQ(proxy(0).awaited(), 2);
   proxy(1).say_waiting();
-  ASSERT_TRUE(comes_true([&] { return proxy(0).other_waits(2); }));
+  ASSERT_TRUE(comes_true([&] { return proxy(0).other_waits(2) && proxy(0).other_waits(3); }));
   EXPECT_EQ(proxy(0).awaited(), 1) << "all wait: the first";
 
-  ASSERT_TRUE(hosts_[1]->sends[0]->fill(8));
-  ASSERT_TRUE(comes_true([&] { return load_acquire(&hosts_[0]->receives[0]->filled) == 1; }));
-  EXPECT_FALSE(proxy(0).other_waits(1)) << "it has moved";
+  ASSERT_TRUE(back.fill(8));
+  ASSERT_TRUE(comes_true([&] { return from_back.filled == 1; }));
+  EXPECT_FALSE(proxy(0).other_waits(2)) << "it has moved";
+  ASSERT_TRUE(from_back.take(8));
+  EXPECT_TRUE(proxy(0).advance());
+  EXPECT_EQ(proxy(0).standing(2), "over tcp/lo: 1 slots sent, 0 of them taken, 1 received");
 }
 
 }  // namespace
