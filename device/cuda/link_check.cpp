@@ -30,7 +30,9 @@ constexpr Pattern kPatterns[] = {
 
 /// There are such links.
 bool is_there(const Pattern& pattern, const KernelChannels& channels, int ranks) {
-  if (pattern.protocol == steps::Protocol::kLL128 && !channels.may_ll128) return false;
+  const steps::ChannelForm form = channels.form();
+  const int protocol = static_cast<int>(pattern.protocol);
+  if (steps::forms_of(pattern.algorithm, form)[protocol].slot_count == 0) return false;
   if (steps::is_pairwise(pattern.algorithm)) return ranks <= steps::kMostPairwise;
   return channels.count(steps::links_of(pattern.algorithm)) > 0;
 }
