@@ -1,8 +1,8 @@
 // mpi_lost_peer -- the last rank goes missing in the middle of a loop of collectives across hosts, in the way
 // that the first argument names: stop (SIGSTOP), kill (SIGKILL), down (its host's link goes down, and comes
-// back later). The second argument: how many numbers are summed. Every other rank must get an MPI error from
-// the call, go on with a communicator without the missing host, and then end the job. check_lost_peer.sh runs
-// it and looks at the messages.
+// back later). The second argument: how many numbers are summed; a third one, `device`: on GPUs. Every other
+// rank must get an MPI error from the call, go on with a communicator without the missing host, and then end
+// the job. check_lost_peer.sh runs it and looks at the messages.
 #include <mpi.h>
 #if OMPI_MAJOR_VERSION > 4
 #include <mpi-ext.h>
@@ -13,9 +13,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <vector>
+
+#include "mpi_examples/support/device_memory.hpp"
 
 namespace {
+
+using loom::mpi::Memory;
 
 constexpr int kExitCode = 7;
 
@@ -37,16 +40,18 @@ const char* called(int error_class) {
 }
 
 /// Returns the error class of a sum, or -1 where the result is wrong.
-int sum(std::vector<int>& values, MPI_Comm comm) {
+int sum(Memory& memory, int count, MPI_Comm comm) {
   int ranks, error_class;
   MPI_Comm_size(comm, &ranks);
-  for (int& value : values) value = 1;
-  const int error =
-      MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_INT, MPI_SUM, comm);
+  int* const values = reinterpret_cast<int*>(memory.mirror.data());
+  for (int i = 0; i < count; ++i) values[i] = 1;
+  memory.upload();
+  const int error = MPI_Allreduce(MPI_IN_PLACE, memory.address(), count, MPI_INT, MPI_SUM, comm);
   MPI_Error_class(error, &error_class);
   if (error_class != MPI_SUCCESS) return error_class;
-  for (const int value : values)
-    if (value != ranks) return -1;
+  memory.download();
+  for (int i = 0; i < count; ++i)
+    if (values[i] != ranks) return -1;
   return MPI_SUCCESS;
 }
 
@@ -68,17 +73,20 @@ int main(int argc, char** argv) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_set_errhandler(rest, MPI_ERRORS_RETURN);
 
-  std::vector<int> values(argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 1 << 20);
-  sum(values, rest);  // makes links while all ranks are well
+  const int count = argc > 2 ? std::atoi(argv[2]) : 1 << 20;
+  const bool device = argc > 3 && std::strcmp(argv[3], "device") == 0;
+  Memory values(static_cast<std::size_t>(count) * sizeof(int),
+                device ? loom::mpi::MemoryKind::kDevice : loom::mpi::MemoryKind::kHost);
+  sum(values, count, rest);  // makes links while all ranks are well
   int error_class = MPI_SUCCESS;
   for (int call = 0; error_class == MPI_SUCCESS; ++call) {
     if (call == 20 && rank == ranks - 1) go_missing(how);
-    error_class = sum(values, MPI_COMM_WORLD);
+    error_class = sum(values, count, MPI_COMM_WORLD);
   }
   std::printf("rank %d: error class %d%s, then %d\n", rank, error_class, called(error_class),
-              sum(values, MPI_COMM_WORLD));
+              sum(values, count, MPI_COMM_WORLD));
   for (int call = 0; call < 3 && stays; ++call)
-    if (const int of_rest = sum(values, rest); of_rest != MPI_SUCCESS)
+    if (const int of_rest = sum(values, count, rest); of_rest != MPI_SUCCESS)
       std::printf("rank %d: the rest fails with %d\n", rank, of_rest);
   if (stays) {
     MPI_Barrier(rest);
