@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "device/cuda/kernel_way.hpp"
 #include "device/host/immediate_exchange.hpp"
 
 namespace loom {
@@ -41,6 +42,9 @@ TEST(Table, SaysWhatMayBeCarriedAndStreamed) {
     const bool allgatherv = collective == Collective::kAllGatherV;
     EXPECT_TRUE(may_carry(collective, true)) << name_of(collective);
     EXPECT_EQ(may_carry_on_devices(collective), collective != Collective::kBarrier) << name_of(collective);
+    EXPECT_EQ(may_carry_on_devices(collective, false),
+              device::cuda::kernels_carry(collective, device::cuda::KernelLinkage::kAny))
+        << name_of(collective);
     EXPECT_EQ(may_carry(collective, false),
               equal || collective == Collective::kBarrier || reduce_scatter || allgatherv)
         << name_of(collective);

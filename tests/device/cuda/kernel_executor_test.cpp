@@ -118,7 +118,7 @@ TEST_F(Kernels, KnowWhoHoldsThemUp) {
   executors[1]->advance();
   EXPECT_EQ(executors[1]->awaited(), 0) << "all are behind the program's work";
   EXPECT_EQ(executors[1]->standing(),
-               "whose program has work on its GPU ahead of this call, which has not ended");
+            "whose program has work on its GPU ahead of this call, which has not ended");
   ends = true;
   ends.notify_all();
   end_all({executors[0].get(), executors[1].get(), executors[2].get()});
@@ -227,6 +227,25 @@ TEST_F(Kernels, SayWhichLinksDeliverNothing) {
       EXPECT_EQ(error, "Kernels try rings by Simple: They have not ended within 50 ms.");
   }
   for (std::byte* each : {memory[0], memory[1], as_1_sees_it[0]}) gpu.release(each);
+}
+
+/// As a network has it, which may send what has been given up.
+TEST(MappedMemory, StaysAsLongAsSomebodyHasIt) {
+  const Gpus gpus;
+  Gpu gpu(gpus.driver(), gpus.owner());
+  std::shared_ptr<std::byte> kept;
+  {
+    const MappedMemory memory(gpu, 5000);
+    kept = memory.on_host();
+    for (int i = 0; i < 5000; ++i) ASSERT_EQ(kept.get()[i], std::byte{0});
+    EXPECT_EQ(gpus.counts().registered, 5000U);
+    kept.get()[4999] = std::byte{7};
+    std::byte found{};
+    gpu.copy(&found, memory.on_gpu() + 4999, 1);
+    EXPECT_EQ(found, std::byte{7});
+  }
+  EXPECT_EQ(gpus.counts().registered, 0U);
+  EXPECT_EQ(kept.get()[4999], std::byte{7});
 }
 
 /// After a reset of the device, contexts and memory get the addresses of old ones.

@@ -138,6 +138,31 @@ TEST(KernelWay, UsesTheChannelsThatThereAre) {
   EXPECT_EQ(ways.way(Collective::kAllreduce, 64 * kMiB, KernelLinkage::kRings).channels, 4);
 }
 
+/// Slots cross with one flag each, which whoever carries them moves; and nobody has links with all others.
+TEST(KernelWay, IsSimpleBetweenHosts) {
+  KernelChannels channels = plain_kernel_channels(4, 2);
+  channels.hosts = {0, 0, 1, 1};
+  ASSERT_TRUE(channels.between_hosts());
+  const steps::ChannelForm form = channels.form();
+  for (const Protocol protocol : {Protocol::kLL, Protocol::kLL128})
+    for (const steps::FifoForm* const forms : {form.ring, form.tree, form.pairwise})
+      EXPECT_EQ(forms[static_cast<int>(protocol)].slot_count, 0U);
+  for (const Collective collective : kCarried)
+    for (const std::size_t bytes : {std::size_t{8}, 64 * kKiB, 64 * kMiB}) {
+      const KernelWay way = KernelWays(4, channels).way(collective, bytes, KernelLinkage::kAny);
+      EXPECT_EQ(way.protocol, Protocol::kSimple);
+      EXPECT_FALSE(is_pairwise(way.algorithm));
+    }
+  // A hop between hosts takes longer.
+  const KernelWay ring = {Algorithm::kAllreduceRing, Protocol::kSimple, 1};
+  const double one_crossing = KernelWays(4, channels).us(ring, 8);
+  channels.hosts = {0, 1, 0, 1};
+  EXPECT_GT(KernelWays(4, channels).us(ring, 8), one_crossing);
+  channels.hosts = {3, 3, 3, 3};
+  EXPECT_FALSE(channels.between_hosts());
+  EXPECT_LT(KernelWays(4, channels).us(ring, 8), one_crossing);
+}
+
 /// What docs/architecture.md says of it.
 TEST(KernelWay, TakesBoundedMemory) {
   const auto bytes = [](int ranks, bool may_ll128) {
