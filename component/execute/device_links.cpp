@@ -91,6 +91,11 @@ bool DeviceLinks::take_channels(std::span<const GpuFacts> facts, GpuLinks::Form&
   };
   if (!try_everywhere(kStagedCalls, list_gpus)) return false;
   connect::GpuChannels channels;
+  if (form.kernels.between_hosts() && member_.rank == 0)
+    without_failing([&] {
+      member_.process.tell_graphs_unused(
+          loom::format("channels of {}, which is on several hosts, go in order of rank", member_.name));
+    });
   try {
     channels = form.kernels.between_hosts()
                    ? connect::gpu_channels_in_order(member_.bootstrap.size(), member_.bootstrap.size(), "")

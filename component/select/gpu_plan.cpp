@@ -140,7 +140,8 @@ std::string GpuPlan::why_staged(const Conditions& conditions, Collective collect
   if (!row.carries(collective)) return loom::format("{} does not carry {}", row.name, name_of(collective));
   if (const char* why = row.why_not(conditions, collective)) return why;
   if (!row.takes(conditions, collective, bytes)) return "it has no bytes";
-  if (conditions.shape.hosts > 1) return "channels between hosts are not predicted yet";
+  if (conditions.shape.hosts > 1)
+    return "between hosts only rules ask for kernels, which are not predicted there";
   return why_no_links_;
 }
 

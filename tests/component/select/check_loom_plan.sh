@@ -42,7 +42,7 @@ expect 0 '^alltoall +1M +zero_copy +buffers of all ranks +[0-9.]+  - ' "${gpus[@
 expect 0 '^bcast +64K +kernel_tree +trees by .* a rule of coll_loom_tune' "${gpus[@]}" --collective bcast --bytes 64K --tune bcast:kernel_tree
 expect 0 '^bcast +64K +staged .* a rule of coll_loom_tune' "${gpus[@]}" --collective bcast --bytes 64K --tune all:staged
 expect 0 '^bcast +64K +(kernel|zero_copy) ' "${gpus[@]}" --collective bcast --bytes 64K --nonblocking
-expect 0 '^bcast +64K +staged .* it is for ranks of one host' "${gpus[@]}" --collective bcast --bytes 64K --hosts 2
+expect 0 '^bcast +64K +staged .* between hosts only rules ask for kernels, which are not predicted there' "${gpus[@]}" --collective bcast --bytes 64K --hosts 2
 expect 0 '^bcast +64K +zero_copy ' "${gpus[@]}" --collective bcast --bytes 64K --ranks-per-host 16
 expect 0 '^bcast +64K +staged .* ranks share a GPU' "${gpus[@]}" --collective bcast --bytes 64K --ranks-per-host 24
 expect 0 '^3 GPUs, NVSwitch; ' "${gpus[@]}" --ranks-per-host 3
