@@ -237,4 +237,21 @@ std::byte* NetRecvLink::slot_for(std::uint64_t step, std::size_t bytes) noexcept
   return nullptr;
 }
 
+void Traffic::add(const NetSendLink& link) {
+  way_ = link.way();
+  sent_ += link.steps();
+  taken_ += link.taken();
+}
+
+void Traffic::add(const NetRecvLink& link) {
+  way_ = link.way();
+  received_ += link.steps();
+}
+
+std::string Traffic::text() const {
+  if (way_.empty()) return {};
+  return loom::format("over {}: {} slots sent, {} of them taken, {} received", way_, sent_, taken_,
+                      received_);
+}
+
 }  // namespace loom::ucx_transport

@@ -9,6 +9,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -184,5 +186,28 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
   std::size_t untold_bytes_ = 0;            ///< released since
   NetSendLink* other_way_ = nullptr;
 };
+
+/// What has gone over links with one peer, for messages.
+class Traffic {
+ public:
+  void add(const NetSendLink& link);
+  void add(const NetRecvLink& link);
+  /// "over tcp/eth0: 9 slots sent, 8 of them taken, 7 received"; empty of no link.
+  std::string text() const;
+
+ private:
+  std::string way_;  ///< of one of them
+  std::uint64_t sent_ = 0, taken_ = 0, received_ = 0;
+};
+
+/// After abandon_end(), for this process may not progress again soon: looks whether all has left, for so
+/// long.
+template <class HasLeft>
+void give_last_words_time(HasLeft&& has_left) {
+  constexpr std::chrono::milliseconds kMost{100};
+  const auto until = std::chrono::steady_clock::now() + kMost;
+  while (!has_left() && std::chrono::steady_clock::now() < until) {
+  }
+}
 
 }  // namespace loom::ucx_transport

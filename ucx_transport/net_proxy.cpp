@@ -49,10 +49,11 @@ bool NetProxy::advance() {
   const std::uint64_t before = moves_;
   transport_.progress();
   // What came before a peer was lost still reaches the kernel, which may need no more.
-  for (Send& end : sends_)
-    if (!advance(end) && end.awaits()) end.link->check_other_end();
-  for (Receive& end : receives_)
-    if (!advance(end) && end.awaits()) end.link->check_other_end();
+  const auto move = [this](auto& end) {
+    if (!advance(end) && awaits(end)) end.link->check_other_end();
+  };
+  for (Send& end : sends_) move(end);
+  for (Receive& end : receives_) move(end);
   return moves_ != before;
 }
 
@@ -72,7 +73,6 @@ bool NetProxy::advance(Send& end) {
     if (bytes > link.shape().slot_bytes) throw_nonsense(link, bytes, "bytes in a slot");
     link.pass_over(message - 1);
     link.publish(bytes);
-    bytes_sent_ += bytes;
     ++moves_;
   }
   if (link.steps() != filled)
@@ -138,35 +138,32 @@ void NetProxy::say_waiting() noexcept {
   for_each_end([](const auto& end) { end.link->say_waiting(); });
 }
 
-bool NetProxy::other_waits(int peer) const noexcept {
-  bool on_any = false, on_all = true;
+std::optional<bool> NetProxy::waits(int peer) const noexcept {
+  std::optional<bool> on_all;
   for_each_end([&](const auto& end) {
-    if (end.kernel.peer == peer) end.link->other_waits() ? on_any = true : on_all = false;
+    if (end.kernel.peer == peer) on_all = on_all.value_or(true) && end.link->other_waits();
   });
-  return on_any && on_all;
+  return on_all;
 }
 
 std::optional<int> NetProxy::awaited() const {
   std::optional<int> found;
   bool found_waits = true;
   for_each_end([&](const auto& end) {
-    if (!end.awaits() || !found_waits) return;
-    const bool waits = other_waits(end.kernel.peer);
-    if (!found || !waits) found = end.kernel.peer;
-    found_waits = waits;
+    if (!awaits(end) || !found_waits) return;
+    const bool other_waits = *waits(end.kernel.peer);
+    if (!found || !other_waits) found = end.kernel.peer;
+    found_waits = other_waits;
   });
   return found;
 }
 
 std::string NetProxy::standing(int peer) const {
-  std::string way;
-  std::uint64_t sent = 0, taken = 0, received = 0;
-  for (const Send& end : sends_)
-    if (end.kernel.peer == peer) way = end.link->way(), sent += end.link->steps(), taken += end.link->taken();
-  for (const Receive& end : receives_)
-    if (end.kernel.peer == peer) way = end.link->way(), received += end.link->steps();
-  if (way.empty()) return way;
-  return loom::format("over {}: {} slots sent, {} of them taken, {} received", way, sent, taken, received);
+  Traffic traffic;
+  for_each_end([&](const auto& end) {
+    if (end.kernel.peer == peer) traffic.add(*end.link);
+  });
+  return traffic.text();
 }
 
 }  // namespace loom::ucx_transport

@@ -48,6 +48,8 @@ class NetProxy {
   NetProxy(Transport& transport, const std::vector<NetSendEnd>& send_ends,
            const std::vector<NetRecvEnd>& recv_ends);
 
+  /// Kernels wait at ends of this kind alone, from now on.
+  void enter(device::steps::LinkKind kind) noexcept { used_ = kind; }
   /// Progresses the transport once and moves what there is to be moved, on all ends. Whether anything did.
   /// Throws Error as links do, when an end has moved nothing and its kernel may be waiting (kPeerFailed,
   /// kGivenUp, kInternal), and where a kernel has written what no correct one does (kInternal).
@@ -58,17 +60,16 @@ class NetProxy {
   std::optional<int> not_quiet();
   /// Slots moved so far, in any way: grows while there is progress.
   std::uint64_t moves() const noexcept { return moves_; }
-  /// Of messages from this rank's kernels.
-  std::uint64_t bytes_sent() const noexcept { return bytes_sent_; }
 
   /// Tells all other ends that nothing further will come. That leaves while has_flushed_or_failed() is asked.
   void abandon() noexcept;
   bool has_flushed_or_failed() noexcept;
   /// Tells all other ends that this rank has been waiting for long.
   void say_waiting() noexcept;
-  /// Whether the peer has said so on every link between it and this rank, and not moved since. One is not
-  /// enough: a peer that goes on takes its word back only on the links that it uses.
-  bool other_waits(int peer) const noexcept;
+  /// Whether the peer has said so on every link between it and this rank, and not moved since; nothing where
+  /// there is none. One is not enough: a peer that goes on takes its word back only on the links that it
+  /// uses.
+  std::optional<bool> waits(int peer) const noexcept;
 
   /// While the kernel runs: a peer that has not taken all, or that has sent nothing further to a kernel that
   /// may be waiting; rather one that does not wait itself. Nothing where there is none.
@@ -86,13 +87,17 @@ class NetProxy {
   };
   struct Receive : NetRecvEnd {
     explicit Receive(const NetRecvEnd& end);
-    bool awaits() const { return told <= link->steps(); }
+    /// Only if its kernel looks at this end.
+    bool may_await() const { return told <= link->steps(); }
 
     device::Word told;  ///< what `filled` is
   };
 
+  /// Whether anything has moved.
   bool advance(Send& end);
   bool advance(Receive& end);
+  bool awaits(const Send& end) const { return end.awaits(); }
+  bool awaits(const Receive& end) const { return end.kernel.kind == used_ && end.may_await(); }
   /// Calls body(end) with each Send and each Receive.
   template <class Body>
   void for_each_end(Body&& body) const;
@@ -100,7 +105,8 @@ class NetProxy {
   Transport& transport_;
   std::vector<Send> sends_;
   std::vector<Receive> receives_;
-  std::uint64_t moves_ = 0, bytes_sent_ = 0;
+  device::steps::LinkKind used_ = device::steps::LinkKind::kRing;
+  std::uint64_t moves_ = 0;
 };
 
 }  // namespace loom::ucx_transport

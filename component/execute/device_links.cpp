@@ -91,21 +91,23 @@ bool DeviceLinks::take_channels(std::span<const GpuFacts> facts, GpuLinks::Form&
   };
   if (!try_everywhere(kStagedCalls, list_gpus)) return false;
   connect::GpuChannels channels;
-  if (form.kernels.between_hosts() && member_.rank == 0)
+  const bool between_hosts = form.kernels.between_hosts();
+  if (between_hosts && member_.rank == 0)
     without_failing([&] {
       member_.process.tell_graphs_unused(
           loom::format("channels of {}, which is on several hosts, go in order of rank", member_.name));
     });
   try {
-    channels = form.kernels.between_hosts()
-                   ? connect::gpu_channels_in_order(member_.bootstrap.size(), member_.bootstrap.size(), "")
-                   : learn_gpu_channels(member_.process, exchange, gpus, {.max_channels = form.channels});
+    if (!between_hosts)
+      channels = learn_gpu_channels(member_.process, exchange, gpus, {.max_channels = form.channels});
   } catch (const std::exception& error) {  // on all ranks
     if (exchanges) throw;
     say(kStagedCalls, error.what());
     return false;
   }
   return try_everywhere(kStagedCalls, [&] {
+    if (between_hosts)
+      channels = connect::gpu_channels_in_order(member_.bootstrap.size(), member_.bootstrap.size(), "");
     run_channels(form, channels);
     return true;
   });
@@ -231,16 +233,21 @@ bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form&
       throw Error(ErrorCode::kDevice, "what other ranks write to their GPUs cannot be read from this one.");
     return true;
   };
-  const auto check = [&] {
+  const auto prepare = [&] {
     if (!links_.gpus->has_been_reached())
       throw Error(ErrorCode::kDevice, "what other ranks write to this rank's GPU does not arrive.");
+    links_.gpus->prepare_check();
+    return true;
+  };
+  const auto check = [&] {
     links_.gpus->check_kernels(kLinkCheckLimit);
     return true;
   };
   constexpr const char* kSelfTest = "the self-test";
   if (works("making memory for them", otherwise, make) && gather_handles() &&
       works("reaching the others' memory", otherwise, join) && works(kSelfTest, otherwise, deliver) &&
-      (!form.kernels.between_hosts() || join_hosts(otherwise)) && works(kSelfTest, otherwise, check)) {
+      (!form.kernels.between_hosts() || join_hosts(otherwise)) && works(kSelfTest, otherwise, prepare) &&
+      works(kSelfTest, otherwise, check)) {
     if (member_.tells(1)) say("links between GPUs", "self-test ok");
     return true;
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <thread>
 
 #include "component/links/shared_layout.hpp"
 
@@ -64,6 +63,11 @@ void GpuNetwork::start() {
     else
       receives.push_back({end.far, end.receive.get()});
   proxy_.emplace(transport_, sends, receives);
+}
+
+void GpuNetwork::abandon() noexcept {
+  proxy_->abandon();
+  ucx_transport::give_last_words_time([this] { return proxy_->has_flushed_or_failed(); });
 }
 
 std::vector<int> GpuNetwork::peers() const {

@@ -36,9 +36,13 @@ class GpuNetwork final : public device::Carrier {
     start();
   }
 
-  bool advance() override { return proxy_->advance(); }
+  void enter(device::steps::LinkKind kind) noexcept override { proxy_->enter(kind); }
+  void advance() override { proxy_->advance(); }
   std::optional<int> not_quiet() override { return proxy_->not_quiet(); }
-  void abandon() noexcept override { proxy_->abandon(); }
+  std::uint64_t moves() const noexcept override { return proxy_->moves(); }
+  void abandon() noexcept override;
+  void say_waiting() noexcept override { proxy_->say_waiting(); }
+  std::optional<bool> waits(int rank) const noexcept override { return proxy_->waits(rank); }
   std::optional<int> awaited() const override { return proxy_->awaited(); }
   std::string standing(int rank) const override { return proxy_->standing(rank); }
 

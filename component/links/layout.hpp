@@ -9,6 +9,8 @@
 
 #include "component/links/link_specs.hpp"
 #include "component/links/shared_layout.hpp"
+#include "device/cuda/gpu_links.hpp"
+#include "device/cuda/kernel_way.hpp"
 #include "device/host/cico_executor.hpp"
 #include "device/host/immediate_exchange.hpp"
 #include "device/link/shared_fifo.hpp"
@@ -19,7 +21,11 @@ namespace loom {
 
 /// To be counted up when a protocol changes in what the list does not have: what messages mean, which
 /// algorithm carries a call, what the set-up exchanges.
-inline constexpr std::uint64_t kProtocolVersion = 17;
+inline constexpr std::uint64_t kProtocolVersion = 18;
+
+/// Links between kernels of different hosts.
+inline constexpr device::steps::ChannelForm kOfGpus = device::cuda::kernel_form(1, false, true);
+inline constexpr auto kSimple = static_cast<std::size_t>(device::steps::Protocol::kSimple);
 
 /// Sizes, offsets and counts of what ranks share or send.
 inline constexpr auto kForms = std::to_array<std::uint64_t>({
@@ -61,6 +67,13 @@ inline constexpr auto kForms = std::to_array<std::uint64_t>({
     sizeof(InboxIds),
     sizeof(ucx_transport::Word),
     offsetof(ucx_transport::Word, note),
+    // Of GPUs.
+    sizeof(device::cuda::GpuFacts),
+    sizeof(device::cuda::GpuLinks::Handle),
+    kOfGpus.ring[kSimple].slot_bytes,
+    kOfGpus.ring[kSimple].slot_count,
+    kOfGpus.tree[kSimple].slot_bytes,
+    kOfGpus.tree[kSimple].slot_count,
 });
 
 struct Layout {

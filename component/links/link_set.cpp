@@ -1,7 +1,6 @@
 #include "component/links/link_set.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include "base/format.hpp"
@@ -16,7 +15,6 @@ using ucx_transport::NetRecvLink;
 using ucx_transport::NetSendLink;
 
 // For the words of all ends that are abandoned together.
-constexpr std::chrono::milliseconds kMostForLastWords{100};
 
 /// By which a link is tried.
 std::uint64_t trial_word(int from, int to) {
@@ -163,11 +161,10 @@ void try_all(std::span<const LinkSet> sets, int rank, const RankNames& names,
 
 void abandon_all(std::span<const LinkSet> sets) noexcept {
   for_each_net_end(sets, [](NetEnd& end) { end.abandon_end(); });
-  // This process may not progress again soon.
-  const auto until = std::chrono::steady_clock::now() + kMostForLastWords;
-  for_each_net_end(sets, [&](NetEnd& end) {
-    while (!end.has_flushed_or_failed() && std::chrono::steady_clock::now() < until) {
-    }
+  ucx_transport::give_last_words_time([&] {
+    bool all = true;
+    for_each_net_end(sets, [&](NetEnd& end) { all &= end.has_flushed_or_failed(); });
+    return all;
   });
 }
 

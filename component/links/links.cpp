@@ -61,6 +61,7 @@ void Links::say_waiting() noexcept {
     if (send != nullptr) send->say_waiting();
     if (receive != nullptr) receive->say_waiting();
   });
+  if (gpus) gpus->say_waiting();
 }
 
 bool Links::waits_too(const Group& group, int peer) const noexcept {
@@ -73,20 +74,19 @@ bool Links::waits_too(const Group& group, int peer) const noexcept {
     if (send != nullptr) note(send->other_waits());
     if (receive != nullptr) note(receive->other_waits());
   });
+  if (gpus)
+    if (const auto waits = gpus->waits(peer)) note(*waits);
   return on_any && on_all;
 }
 
 std::string Links::standing(int rank) const {
-  std::string way;
-  std::uint64_t sent = 0, taken = 0, received = 0;
+  ucx_transport::Traffic traffic;
   for_each_link(between_hosts, [&](const LinkSet::Ends& ends) {
     if (ends.peer.rank != rank) return;
-    way = ends.send ? ends.send->way() : ends.receive->way();
-    if (ends.send) sent += ends.send->steps(), taken += ends.send->taken();
-    if (ends.receive) received += ends.receive->steps();
+    if (ends.send) traffic.add(*ends.send);
+    if (ends.receive) traffic.add(*ends.receive);
   });
-  if (way.empty()) return way;
-  return loom::format("over {}: {} slots sent, {} of them taken, {} received", way, sent, taken, received);
+  return traffic.text();
 }
 
 std::string Links::way() const {

@@ -27,7 +27,7 @@ std::optional<GpuLinks::Form> wanted_links(const Tune& tune, bool reproducible,
   if (!kernels && !zero_copy) return {};
   if (!kernels) form.channels = 0;
   if (!zero_copy) form.bounce_bytes = 0;
-  form.kernels.speeds = device::cuda::with_facts({}, facts);
+  form.kernels.speeds = device::cuda::with_facts({}, facts, hosts);
   return form;
 }
 

@@ -4,13 +4,18 @@
 
 namespace loom::device::cuda {
 
+int sharers_of(std::span<const GpuFacts> facts, std::size_t rank, std::span<const int> hosts) {
+  int sharers = 0;
+  for (std::size_t other = 0; other < facts.size(); ++other)
+    sharers += facts[other].uuid == facts[rank].uuid && (hosts.empty() || hosts[other] == hosts[rank]);
+  return sharers;
+}
+
 Sharing sharing_of(std::span<const GpuFacts> facts, int blocks, std::span<const int> hosts) {
   Sharing sharing = Sharing::kNone;
   for (std::size_t rank = 0; rank < facts.size(); ++rank) {
     const GpuFacts& mine = facts[rank];
-    int sharers = 0;
-    for (std::size_t other = 0; other < facts.size(); ++other)
-      sharers += facts[other].uuid == mine.uuid && (hosts.empty() || hosts[other] == hosts[rank]);
+    const int sharers = sharers_of(facts, rank, hosts);
     if (sharers == 1) continue;
     if (!mine.mps || sharers * blocks > mine.multiprocessors) return Sharing::kTakingTurns;
     sharing = Sharing::kResident;

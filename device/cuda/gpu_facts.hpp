@@ -30,8 +30,11 @@ enum class Sharing {
   kTakingTurns,  ///< some share one, and a kernel that waits may keep the one it waits for out for ever
 };
 
-/// facts: of all ranks. blocks: the most that a rank's kernel has. hosts: by rank; empty: all are on one.
+/// Ranks that share this one's GPU, it included. facts: of all ranks. hosts: by rank; empty: all are on one.
 /// (Cloned virtual machines may have GPUs of the same UUID.)
+int sharers_of(std::span<const GpuFacts> facts, std::size_t rank, std::span<const int> hosts = {});
+
+/// blocks: the most that a rank's kernel has.
 ///
 /// Work of several processes is on a GPU at once only where MPS serves all of them. Even then it must have
 /// room: each block is compiled to fit a multiprocessor, so one multiprocessor for each block suffices,

@@ -166,12 +166,16 @@ bool GpuLinks::has_been_reached() {
       found, [&](Word word) { return word == 2 * word_of(handles_[static_cast<std::size_t>(self_)]); });
 }
 
+void GpuLinks::prepare_check() {
+  if (kernels_) kernels_->prepare(kCheckOp, kCheckType);
+}
+
 void GpuLinks::check_kernels(std::chrono::milliseconds limit) {
   if (!kernels_) return;
   try {
     check_links(*kernels_, *stream_, self_, form_.of_kernels(static_cast<int>(handles_.size())),
                 static_cast<int>(handles_.size()), limit, [this] { check_peers(); });
-  } catch (const Error&) {
+  } catch (...) {
     abandon();
     throw;
   }

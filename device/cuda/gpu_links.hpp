@@ -70,8 +70,11 @@ class GpuLinks {
   bool delivers();
   /// Whether every rank's word has come here.
   bool has_been_reached();
-  /// Where there are links between kernels: tries them with all other ranks (link_check.hpp). Throws Error,
-  /// and lets the others know.
+  /// Where there are links between kernels: loads the kernels that check_kernels() runs. Takes as long as a
+  /// driver compiles.
+  void prepare_check();
+  /// Once all have done so: tries these links with all other ranks (link_check.hpp). Throws Error, and lets
+  /// the others know.
   void check_kernels(std::chrono::milliseconds limit);
 
   const Form& form() const noexcept { return form_; }
@@ -86,6 +89,13 @@ class GpuLinks {
   void abandon() noexcept;
   /// Throws Error (kGivenUp) when a rank has abandoned them.
   void check_peers() const;
+  /// Of links that lead to other hosts; see Carrier.
+  void say_waiting() noexcept {
+    if (carrier_) carrier_->say_waiting();
+  }
+  std::optional<bool> waits(int rank) const noexcept {
+    return carrier_ ? carrier_->waits(rank) : std::nullopt;
+  }
   /// For messages: this rank has enqueued its next call; that is behind no work of its program any more.
   void call_has_begun() noexcept;
   void call_is_free_to_run() noexcept;

@@ -119,10 +119,10 @@ KernelExecutor::State KernelExecutor::advance() {
     program_wait_ = {};
     return State::kMoved;
   }
-  const bool carried = kernels.carry();
+  const std::uint64_t moves = kernels.moves_between_hosts();
   if (!kernels.has_ended()) {
     links_.check_peers();
-    return waits_for_program() || carried ? State::kMoved : State::kBlocked;
+    return waits_for_program() || kernels.moves_between_hosts() != moves ? State::kMoved : State::kBlocked;
   }
   runs_ = false;
   if (kernels.was_abandoned()) throw Error(ErrorCode::kGivenUp, "A kernel was told to give up.");

@@ -52,7 +52,9 @@ std::vector<steps::FarEnd> KernelLinks::far_ends() const {
 void KernelLinks::start(steps::Task task, std::optional<Op> op, Type type, int channels,
                         std::span<const Part> blocks) {
   task.rank = rank_;
-  task.total_weight = layout_.total_weight(steps::links_of(task.algorithm), channels);
+  const steps::LinkKind kind = steps::links_of(task.algorithm);
+  task.total_weight = layout_.total_weight(kind, channels);
+  if (carrier_ != nullptr) carrier_->enter(kind);
   if (!blocks.empty()) {
     std::byte* const on_host = reinterpret_cast<std::byte*>(words_ + 1);
     std::byte* const on_gpu = table_ + table_bytes_ + sizeof(Word);
@@ -103,7 +105,11 @@ void KernelLinks::prepare(std::optional<Op> op, Type type) {
 }
 
 bool KernelLinks::has_ended() {
-  return results_are_there() && (carrier_ == nullptr || was_abandoned() || !carrier_->not_quiet());
+  const bool there = results_are_there();
+  if (carrier_ == nullptr || was_abandoned()) return there;
+  if (there) return !carrier_->not_quiet();
+  carrier_->advance();
+  return false;
 }
 
 bool KernelLinks::results_are_there() {

@@ -50,11 +50,12 @@ class KernelLinks {
   /// is only moved, as kUint8. blocks: by rank, where their lengths differ. One at a time.
   void start(steps::Task task, std::optional<Op> op, Type type, int channels,
              std::span<const Part> blocks = {});
-  /// Moves what there is between hosts; whether something has moved. Throws as Carrier::advance().
-  bool carry() { return carrier_ != nullptr && carrier_->advance(); }
   /// Whether it has ended: then its results are there, for the GPU and for whoever copies them, and no other
-  /// host waits for this one. Mostly one look at host memory. Launches it again where it has left.
+  /// host waits for this one. Mostly one look at host memory. Launches it again where it has left, and moves
+  /// what there is between hosts. Throws as Carrier does.
   bool has_ended();
+  /// Messages moved between hosts so far: grows while there is progress.
+  std::uint64_t moves_between_hosts() const noexcept { return carrier_ == nullptr ? 0 : carrier_->moves(); }
   /// For messages: a rank of another host whose messages are missing, and how far it has come.
   std::optional<int> awaited_far() const { return carrier_ == nullptr ? std::nullopt : carrier_->awaited(); }
   std::string standing_of(int far_rank) const { return carrier_->standing(far_rank); }

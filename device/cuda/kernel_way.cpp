@@ -109,28 +109,6 @@ std::size_t whole_lines(std::size_t elems, std::size_t elem_bytes) {
 
 }  // namespace
 
-steps::ChannelForm kernel_form(int channels, bool may_ll128, bool between_hosts) {
-  constexpr int kSimple = static_cast<int>(Protocol::kSimple), kLL = static_cast<int>(Protocol::kLL),
-                kLL128 = static_cast<int>(Protocol::kLL128);
-  // Of every two ranks, in each direction; a channel has at least a slot of so much.
-  constexpr std::size_t kPairLL = 256 * kKiB, kPairLL128 = 512 * kKiB, kPairSlots = 4;
-  const auto pair_slot = [&](std::size_t bytes, std::size_t most) {
-    return std::min(most, bytes / kPairSlots / static_cast<std::size_t>(channels) / 128 * 128);
-  };
-  steps::ChannelForm form;
-  form.ring[kSimple] = {.slot_bytes = 128 * kKiB, .slot_count = 8};
-  form.tree[kSimple] = {.slot_bytes = 64 * kKiB, .slot_count = 4};
-  if (between_hosts) return form;
-  form.ring[kLL] = {.slot_bytes = 8 * kKiB, .slot_count = 8};
-  form.tree[kLL] = {.slot_bytes = 8 * kKiB, .slot_count = 4};
-  form.pairwise[kLL] = {.slot_bytes = pair_slot(kPairLL, 16 * kKiB), .slot_count = kPairSlots};
-  if (!may_ll128) return form;
-  form.ring[kLL128] = {.slot_bytes = 32 * kKiB, .slot_count = 8};
-  form.tree[kLL128] = {.slot_bytes = 16 * kKiB, .slot_count = 4};
-  form.pairwise[kLL128] = {.slot_bytes = pair_slot(kPairLL128, 32 * kKiB), .slot_count = kPairSlots};
-  return form;
-}
-
 KernelChannels plain_kernel_channels(int ranks, int channels, bool may_ll128) {
   return {.shapes = steps::plain_channels(ranks, channels), .may_ll128 = may_ll128};
 }

@@ -2,6 +2,7 @@
 // take. Pure arithmetic on what all ranks share.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -18,7 +19,29 @@ inline constexpr int kMostChannels = 16;
 /// Slots as they suit a GPU (estimates, not measured): a slice of a ring keeps one block busy for some 10 us.
 /// Every two ranks have as much for small messages, whatever the number of channels, which share it.
 /// Links between hosts carry whole slots, with one flag for each: Simple alone.
-steps::ChannelForm kernel_form(int channels, bool may_ll128, bool between_hosts = false);
+constexpr steps::ChannelForm kernel_form(int channels, bool may_ll128, bool between_hosts = false) {
+  constexpr int kSimple = static_cast<int>(steps::Protocol::kSimple),
+                kLL = static_cast<int>(steps::Protocol::kLL),
+                kLL128 = static_cast<int>(steps::Protocol::kLL128);
+  constexpr std::size_t kKiB = 1024;
+  // Of every two ranks, in each direction; a channel has at least a slot of so much.
+  constexpr std::size_t kPairLL = 256 * kKiB, kPairLL128 = 512 * kKiB, kPairSlots = 4;
+  const auto pair_slot = [&](std::size_t bytes, std::size_t most) {
+    return std::min(most, bytes / kPairSlots / static_cast<std::size_t>(channels) / 128 * 128);
+  };
+  steps::ChannelForm form;
+  form.ring[kSimple] = {.slot_bytes = 128 * kKiB, .slot_count = 8};
+  form.tree[kSimple] = {.slot_bytes = 64 * kKiB, .slot_count = 4};
+  if (between_hosts) return form;
+  form.ring[kLL] = {.slot_bytes = 8 * kKiB, .slot_count = 8};
+  form.tree[kLL] = {.slot_bytes = 8 * kKiB, .slot_count = 4};
+  form.pairwise[kLL] = {.slot_bytes = pair_slot(kPairLL, 16 * kKiB), .slot_count = kPairSlots};
+  if (!may_ll128) return form;
+  form.ring[kLL128] = {.slot_bytes = 32 * kKiB, .slot_count = 8};
+  form.tree[kLL128] = {.slot_bytes = 16 * kKiB, .slot_count = 4};
+  form.pairwise[kLL128] = {.slot_bytes = pair_slot(kPairLL128, 32 * kKiB), .slot_count = kPairSlots};
+  return form;
+}
 
 /// What all ranks know of the channels of their kernels.
 struct KernelChannels {

@@ -17,9 +17,11 @@ struct Pattern {
   steps::Algorithm algorithm;
   steps::Protocol protocol;
   const char* name;
+  bool fills_slots = false;  ///< between hosts, in one channel: UCX moves long messages by other means
 };
 constexpr Pattern kPatterns[] = {
     {steps::Algorithm::kAllreduceRing, steps::Protocol::kSimple, "rings by Simple"},
+    {steps::Algorithm::kAllreduceRing, steps::Protocol::kSimple, "long messages in a ring", true},
     {steps::Algorithm::kOneShot, steps::Protocol::kLL, "links of every two ranks by LL"},
     {steps::Algorithm::kAllreduceRing, steps::Protocol::kLL, "rings by LL"},
     {steps::Algorithm::kAllreduceTree, steps::Protocol::kSimple, "trees by Simple"},
@@ -28,23 +30,30 @@ constexpr Pattern kPatterns[] = {
     {steps::Algorithm::kTwoShot, steps::Protocol::kLL128, "links of every two ranks by LL128"},
     {steps::Algorithm::kAllreduceTree, steps::Protocol::kLL128, "trees by LL128"}};
 
+const steps::FifoForm& form_of(const Pattern& pattern, const steps::ChannelForm& forms) {
+  return steps::forms_of(pattern.algorithm, forms)[static_cast<int>(pattern.protocol)];
+}
+
 /// There are such links.
 bool is_there(const Pattern& pattern, const KernelChannels& channels, int ranks) {
-  const steps::ChannelForm form = channels.form();
-  const int protocol = static_cast<int>(pattern.protocol);
-  if (steps::forms_of(pattern.algorithm, form)[protocol].slot_count == 0) return false;
+  if (form_of(pattern, channels.form()).slot_count == 0) return false;
+  if (pattern.fills_slots && !channels.between_hosts()) return false;
   if (steps::is_pairwise(pattern.algorithm)) return ranks <= steps::kMostPairwise;
   return channels.count(steps::links_of(pattern.algorithm)) > 0;
 }
 
+int channels_for(const Pattern& pattern, const KernelChannels& channels) {
+  return pattern.fills_slots ? 1 : channels.count(steps::links_of(pattern.algorithm));
+}
+
 /// So many lines of 128 bytes that each channel has one of each block, the slowest one, too, and both of its
-/// trees.
+/// trees; or a slot of each block.
 std::size_t lines_for(const Pattern& pattern, const KernelChannels& channels, int ranks) {
   const steps::LinkKind kind = steps::links_of(pattern.algorithm);
   const bool by_tree = kind == steps::LinkKind::kTree;
   unsigned total = 0, least = ~0U;
-  for (const steps::ChannelShape& shape : channels.shapes) {
-    if (!shape.has(kind)) continue;
+  for (const steps::ChannelShape& shape :
+       std::span(channels.shapes).first(static_cast<std::size_t>(channels_for(pattern, channels)))) {
     const unsigned weight = kind == steps::LinkKind::kPairwise ? 1
                             : by_tree                          ? shape.tree_weight
                                                                : shape.weight;
@@ -56,7 +65,8 @@ std::size_t lines_for(const Pattern& pattern, const KernelChannels& channels, in
   if (pattern.algorithm == steps::Algorithm::kAllreduceRing ||
       pattern.algorithm == steps::Algorithm::kTwoShot)
     blocks = static_cast<std::size_t>(ranks);
-  return divide_up(total, least) * blocks;
+  const std::size_t lines = pattern.fills_slots ? form_of(pattern, channels.form()).slot_bytes / 128 : 1;
+  return divide_up(total, least) * blocks * lines;
 }
 
 /// No two elements are alike, nor what two ranks have.
@@ -69,7 +79,7 @@ bool ends_in_time(KernelLinks& links, std::chrono::milliseconds limit,
                   const std::function<void()>& check_peers) {
   const auto began = std::chrono::steady_clock::now();
   try {
-    while (links.carry(), !links.has_ended()) {
+    while (!links.has_ended()) {
       if (std::chrono::steady_clock::now() - began > limit) {
         links.abandon();
         links.finish();
@@ -79,7 +89,7 @@ bool ends_in_time(KernelLinks& links, std::chrono::milliseconds limit,
       std::this_thread::yield();
     }
     return !links.was_abandoned();
-  } catch (const Error&) {
+  } catch (...) {
     links.abandon();
     links.finish();
     throw;
@@ -102,13 +112,12 @@ void check_links(KernelLinks& links, GpuStream& stream, int rank, const KernelCh
   const auto release = [&](std::byte* memory) { gpu.release(memory); };
   const std::unique_ptr<std::byte, decltype(release)> buffer(
       gpu.allocate(std::max<std::size_t>(most, 1) * sizeof(std::uint64_t)), release);
-  links.prepare(kCheckOp, kCheckType);
   const auto try_out = [&](const Pattern& pattern) {
     const std::size_t count = lines_for(pattern, channels, ranks) * kLine;
     std::vector<std::uint64_t> values(count);
     for (std::size_t i = 0; i < count; ++i) values[i] = value(rank, i);
     gpu.copy(buffer.get(), values.data(), count * sizeof(std::uint64_t));
-    const int used = channels.count(steps::links_of(pattern.algorithm));
+    const int used = channels_for(pattern, channels);
     steps::Task task =
         divide({pattern.algorithm, pattern.protocol, used}, count, sizeof(std::uint64_t), ranks);
     task.in = task.out = buffer.get();

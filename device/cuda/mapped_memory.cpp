@@ -8,8 +8,10 @@
 namespace loom::device::cuda {
 
 struct MappedMemory::Pages {
+  /// Shared with children, for a private page that one of them has is copied by whom writes it next: then the
+  /// GPU and this process would no longer see the same one.
   explicit Pages(std::size_t of)
-      : bytes(of), at(::mmap(nullptr, of, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+      : bytes(of), at(::mmap(nullptr, of, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
     if (at == MAP_FAILED)
       throw Error(ErrorCode::kOutOfMemory,
                   loom::format("There are no {} bytes for links between GPUs of different hosts.", bytes));

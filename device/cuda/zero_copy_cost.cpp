@@ -53,15 +53,13 @@ Traffic traffic_of(Collective collective, int ranks) {
 
 }  // namespace
 
-GpuSpeeds with_facts(GpuSpeeds known, std::span<const GpuFacts> facts) {
+GpuSpeeds with_facts(GpuSpeeds known, std::span<const GpuFacts> facts, std::span<const int> hosts) {
   known.sharers = 1;
   known.memory_gbps = 0;
-  for (const GpuFacts& mine : facts) {
-    const double gbps = memory_gbps_of(mine.capability);
+  for (std::size_t rank = 0; rank < facts.size(); ++rank) {
+    const double gbps = memory_gbps_of(facts[rank].capability);
     if (known.memory_gbps == 0 || gbps < known.memory_gbps) known.memory_gbps = gbps;
-    const auto sharers =
-        std::ranges::count_if(facts, [&](const GpuFacts& other) { return other.uuid == mine.uuid; });
-    known.sharers = std::max(known.sharers, static_cast<int>(sharers));
+    known.sharers = std::max(known.sharers, sharers_of(facts, rank, hosts));
   }
   return known;
 }

@@ -19,7 +19,8 @@ struct GpuSpeeds {
 };
 
 /// Of `known`, with what the facts of all ranks say of memory and of who shares a GPU.
-GpuSpeeds with_facts(GpuSpeeds known, std::span<const GpuFacts> facts);
+/// hosts: as for sharers_of().
+GpuSpeeds with_facts(GpuSpeeds known, std::span<const GpuFacts> facts, std::span<const int> hosts = {});
 
 /// bytes: of the message, all blocks together, where all ranks know it.
 double zero_copy_us(const GpuSpeeds& speeds, Collective collective, std::size_t bytes, int ranks);

@@ -128,14 +128,14 @@ class Layout::Place {
   Place(int ranks, const std::vector<int>& hosts, std::vector<FarLink>& far_links)
       : ends_(index(ranks), 0), far_ends_(index(ranks), 0), hosts_(hosts), far_links_(far_links) {}
 
-  Link add(int sender, int receiver, const FifoForm& form, int protocol, int channel) {
+  Link add(int sender, int receiver, LinkKind kind, const FifoForm& form, int protocol, int channel) {
     if (hosts_.empty() || hosts_[index(sender)] == hosts_[index(receiver)])
       return {take(ends_, receiver, kFlagBytes + form.bytes()), take(ends_, sender, kFlagBytes)};
     if (protocol != static_cast<int>(Protocol::kSimple))
       throw Error(ErrorCode::kInternal, "A form has links between hosts by LL or LL128.");
     const std::size_t bytes = far_end_bytes(form);
     const Link link{take(far_ends_, receiver, bytes), take(far_ends_, sender, bytes), true};
-    far_links_.push_back({sender, receiver, channel, link, form});
+    far_links_.push_back({sender, receiver, channel, kind, link, form});
     return link;
   }
   std::size_t most() const { return *std::ranges::max_element(ends_); }
@@ -159,22 +159,26 @@ Layout::Layout(const ChannelForm& form, int ranks, std::vector<ChannelShape> sha
     check_ring(shape.ring, ranks, channel);
     for (const auto& tree : shape.trees) check_tree(tree, ranks, channel);
     for (int p = 0; p < kProtocols && ranks > 1; ++p) {
-      const auto add = [&](int sender, int receiver, const FifoForm& of) {
-        return place.add(sender, receiver, of, p, channel);
+      const auto add = [&](int sender, int receiver, LinkKind kind, const FifoForm& of) {
+        return place.add(sender, receiver, kind, of, p, channel);
       };
       if (form.ring[p].slot_count > 0)
         for (std::size_t i = 0; i < shape.ring.size(); ++i)
-          links.ring[p].push_back(add(shape.ring[i], shape.ring[(i + 1) % shape.ring.size()], form.ring[p]));
+          links.ring[p].push_back(
+              add(shape.ring[i], shape.ring[(i + 1) % shape.ring.size()], LinkKind::kRing, form.ring[p]));
       for (int t = 0; t < kTrees && form.tree[p].slot_count > 0; ++t)
         for (int child = 0; child < static_cast<int>(shape.trees[t].size()); ++child) {
           const int parent = shape.trees[t][index(child)];
-          links.up[t][p].push_back(parent == kNobody ? Link{} : add(child, parent, form.tree[p]));
-          links.down[t][p].push_back(parent == kNobody ? Link{} : add(parent, child, form.tree[p]));
+          links.up[t][p].push_back(parent == kNobody ? Link{}
+                                                     : add(child, parent, LinkKind::kTree, form.tree[p]));
+          links.down[t][p].push_back(parent == kNobody ? Link{}
+                                                       : add(parent, child, LinkKind::kTree, form.tree[p]));
         }
       if (form.pairwise[p].slot_count > 0 && ranks <= kMostPairwise)
         for (int from = 0; from < ranks; ++from)
           for (int to = 0; to < ranks; ++to)
-            links.pairwise[p].push_back(from == to ? Link{} : add(from, to, form.pairwise[p]));
+            links.pairwise[p].push_back(from == to ? Link{}
+                                                   : add(from, to, LinkKind::kPairwise, form.pairwise[p]));
     }
     bytes_.push_back(place.most());
   }
@@ -208,6 +212,7 @@ std::vector<FarEnd> Layout::far_ends(int rank, int channels, std::byte* far) con
     const FarPlace place(far + (sends ? link.at.in_sender : link.at.in_receiver), link.form);
     ends.push_back({.link = static_cast<int>(i),
                     .peer = sends ? link.receiver : link.sender,
+                    .kind = link.kind,
                     .sends = sends,
                     .form = link.form,
                     .slots = place.slots,

@@ -31,6 +31,7 @@ std::vector<ChannelShape> plain_channels(int ranks, int channels);
 struct FarEnd {
   int link = 0;  ///< its number among all such links of all ranks: the other end has the same
   int peer = 0;
+  LinkKind kind = LinkKind::kRing;
   bool sends = false;
   FifoForm form = {};
   std::byte* slots = nullptr;
@@ -75,6 +76,7 @@ class Layout {
   };
   struct FarLink {
     int sender = 0, receiver = 0, channel = 0;
+    LinkKind kind = LinkKind::kRing;
     Link at;
     FifoForm form;
   };

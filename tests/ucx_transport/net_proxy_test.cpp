@@ -101,7 +101,7 @@ struct RecvSide {
     filled = consumed = last = word;
     link.pass_over(word);
   }
-  NetRecvEnd end() { return {{.peer = peer, .filled = &filled, .consumed = &consumed}, &link}; }
+  NetRecvEnd end() { return {{.peer = peer, .kind = kind, .filled = &filled, .consumed = &consumed}, &link}; }
   void pass_over(device::Word up_to) { store_release(&consumed, last = up_to); }
   /// False: it has waited in vain, or the data are wrong.
   bool take(std::size_t length) {
@@ -117,6 +117,7 @@ struct RecvSide {
 
   const int link_number;
   int peer;
+  device::steps::LinkKind kind = device::steps::LinkKind::kRing;
   const Slots slots;
   NetRecvLink link;
   device::Word filled = 0, consumed = 0;
@@ -266,10 +267,7 @@ TEST_P(TwoHostsBy, CarryAllMessagesOfSeveralEnds) {
   EXPECT_EQ(wrong, 0);
   for (const std::string& error : errors) EXPECT_EQ(error, "");
   const device::Word last = GetParam().start + kMessages;
-  std::uint64_t bytes = 0;
-  for (device::Word message = GetParam().start + 1; message <= last; ++message) bytes += length_of(message);
   for (const auto& host : hosts_) {
-    EXPECT_EQ(host->proxy->bytes_sent(), host->sends.size() * bytes);
     EXPECT_EQ(host->proxy->moves(), 2 * kMessages * (host->sends.size() + host->receives.size()));
     for (const auto& side : host->sends) EXPECT_EQ(side->consumed, last);
     for (const auto& side : host->receives) EXPECT_EQ(side->filled, last);
@@ -541,26 +539,43 @@ TEST_F(TwoHosts, NameAPeerThatDoesNotWaitItself) {
   make_proxy(*hosts_[0]);
   EXPECT_EQ(proxy(0).awaited(), 2) << "something may have to come from there";
   EXPECT_EQ(proxy(0).standing(4), "");
-  EXPECT_FALSE(proxy(0).other_waits(4));
+  EXPECT_EQ(proxy(0).waits(4), std::nullopt);
 
   for (const std::size_t link : {0, 1, 2}) ASSERT_TRUE(send(link).fill(8));
   EXPECT_TRUE(proxy(0).advance());
   EXPECT_EQ(proxy(0).standing(2), "over tcp/lo: 1 slots sent, 0 of them taken, 0 received");
   EXPECT_EQ(proxy(0).awaited(), 1);
   for (const std::size_t link : {0, 1}) receive(link).link.say_waiting();
-  ASSERT_TRUE(comes_true([&] { return proxy(0).other_waits(1) && send(1).link.other_waits(); }));
-  EXPECT_FALSE(proxy(0).other_waits(2)) << "not on the way back";
+  ASSERT_TRUE(comes_true([&] { return *proxy(0).waits(1) && send(1).link.other_waits(); }));
+  EXPECT_EQ(proxy(0).waits(2), false) << "not on the way back";
   EXPECT_EQ(proxy(0).awaited(), 2);
   proxy(1).say_waiting();
-  ASSERT_TRUE(comes_true([&] { return proxy(0).other_waits(2) && proxy(0).other_waits(3); }));
+  ASSERT_TRUE(comes_true([&] { return *proxy(0).waits(2) && *proxy(0).waits(3); }));
   EXPECT_EQ(proxy(0).awaited(), 1) << "all wait: the first";
 
   ASSERT_TRUE(back.fill(8));
   ASSERT_TRUE(comes_true([&] { return from_back.filled == 1; }));
-  EXPECT_FALSE(proxy(0).other_waits(2)) << "it has moved";
+  EXPECT_EQ(proxy(0).waits(2), false) << "it has moved";
   ASSERT_TRUE(from_back.take(8));
   EXPECT_TRUE(proxy(0).advance());
   EXPECT_EQ(proxy(0).standing(2), "over tcp/lo: 1 slots sent, 0 of them taken, 1 received");
+}
+
+/// As of rings and trees: a call goes by one of them.
+TEST_F(TwoHosts, WaitAtEndsOfTheKindThatIsUsedAlone) {
+  using device::steps::LinkKind;
+  open(2);
+  hosts_[1]->receives[1]->kind = LinkKind::kTree;
+  hosts_[1]->receives[1]->peer = 7;
+  make_proxy(*hosts_[1]);
+  proxy(1).enter(LinkKind::kTree);
+  EXPECT_EQ(proxy(1).awaited(), 7);
+  proxy(1).enter(LinkKind::kPairwise);
+  EXPECT_EQ(proxy(1).awaited(), std::nullopt);
+  hosts_[0]->die();
+  ASSERT_TRUE(comes_true([&] { return !receive(0).link.is_connected(); })) << "and no call fails";
+  proxy(1).enter(LinkKind::kRing);
+  EXPECT_EQ(error_of(1).code(), ErrorCode::kPeerFailed);
 }
 
 }  // namespace

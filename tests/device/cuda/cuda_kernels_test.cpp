@@ -107,6 +107,7 @@ class Ranks {
   }
   Gpu& gpu(int rank) { return *gpus_[static_cast<std::size_t>(rank)]; }
   KernelLinks& links(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
+  GpuStream& stream(int rank) { return *streams_[static_cast<std::size_t>(rank)]; }
 
   template <class T>
   void check(const Call& call, std::optional<Op> op, Type type) {

@@ -4,9 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
-
 #include <string_view>
 #include <vector>
+
+#include "device/cuda/zero_copy_cost.hpp"
 
 namespace loom::device::cuda {
 namespace {
@@ -51,6 +52,8 @@ TEST(Sharing, IsOfRanksOfOneHostAlone) {
   const std::vector<GpuFacts> facts = {on_gpu(0), on_gpu(1), on_gpu(0)};
   EXPECT_EQ(sharing_of(facts, kBlocks, std::array{0, 0, 1}), Sharing::kNone);
   EXPECT_EQ(sharing_of(facts, kBlocks, std::array{0, 1, 0}), Sharing::kTakingTurns);
+  EXPECT_EQ(with_facts({}, facts).sharers, 2);
+  EXPECT_EQ(with_facts({}, facts, std::array{0, 0, 1}).sharers, 1);
 }
 
 GpuFacts at(int gpu, std::string_view bus_id, int capability = 90) {

@@ -3,6 +3,8 @@
 #include "device/cuda/kernel_executor.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <numeric>
@@ -229,6 +231,55 @@ TEST_F(Kernels, SayWhichLinksDeliverNothing) {
   for (std::byte* each : {memory[0], memory[1], as_1_sees_it[0]}) gpu.release(each);
 }
 
+/// Of no host.
+struct Peers final : Carrier {
+  void enter(steps::LinkKind) noexcept override {}
+  void advance() override {
+    if (is_lost) throw Error(ErrorCode::kPeerFailed, "A peer is lost.");
+    ++carried;
+  }
+  std::optional<int> not_quiet() override {
+    ++asked;
+    return is_quiet ? std::nullopt : std::optional(1);
+  }
+  std::uint64_t moves() const noexcept override { return carried; }
+  void abandon() noexcept override {}
+  void say_waiting() noexcept override {}
+  std::optional<bool> waits(int) const noexcept override { return {}; }
+  std::optional<int> awaited() const override { return {}; }
+  std::string standing(int) const override { return {}; }
+
+  bool is_lost = false, is_quiet = false;
+  std::uint64_t carried = 0;
+  int asked = 0;
+};
+
+/// Whoever sends it nothing further may be gone by then.
+TEST_F(Kernels, WaitForWhomTheyHaveSentToAloneOnceTheyHaveEnded) {
+  const Gpus gpus;
+  World world(gpus, 2, Gpu::Memory::kPlain, one_channel());
+  Peers peers;
+  world.links(0).kernels().carry_by(peers);
+  Buffer of_0(gpus, world.gpu(), Ints(100, 1)), of_1(gpus, world.gpu(), Ints(100, 2));
+  KernelExecutor first(world.links(0), sum_of(of_0, 100), 0, 2),
+      second(world.links(1), sum_of(of_1, 100), 1, 2);
+  bool second_ends = false;
+  for (; peers.asked == 0; std::this_thread::yield()) {
+    EXPECT_NE(first.advance(), KernelExecutor::State::kDone);
+    second_ends = second_ends || second.advance() == KernelExecutor::State::kDone;
+  }
+  const std::uint64_t carried = peers.carried;
+  EXPECT_GT(carried, 0U);
+  peers.is_lost = true;
+  EXPECT_NE(first.advance(), KernelExecutor::State::kDone);
+  EXPECT_EQ(peers.asked, 2);
+  peers.is_quiet = true;
+  EXPECT_EQ(first.advance(), KernelExecutor::State::kDone);
+  EXPECT_EQ(peers.carried, carried);
+  if (!second_ends) end_all({&second});
+  EXPECT_EQ(of_0.read(), Ints(100, 3));
+}
+
 /// As a network has it, which may send what has been given up.
 TEST(MappedMemory, StaysAsLongAsSomebodyHasIt) {
   const Gpus gpus;
@@ -246,6 +297,23 @@ TEST(MappedMemory, StaysAsLongAsSomebodyHasIt) {
   }
   EXPECT_EQ(gpus.counts().registered, 0U);
   EXPECT_EQ(kept.get()[4999], std::byte{7});
+}
+
+/// Else the first to write a page after a fork goes on with a copy of it.
+TEST(MappedMemory, IsTheSameInAChild) {
+  const Gpus gpus;
+  Gpu gpu(gpus.driver(), gpus.owner());
+  const MappedMemory memory(gpu, 1);
+  std::byte* const at = memory.on_host().get();
+  *at = std::byte{1};
+  const pid_t child = ::fork();
+  ASSERT_NE(child, -1);
+  if (child == 0) {
+    *at = std::byte{2};
+    ::_exit(0);
+  }
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(*at, std::byte{2});
 }
 
 /// After a reset of the device, contexts and memory get the addresses of old ones.
