@@ -111,6 +111,7 @@ void Execution::make_executor(Executor& executor, Algorithm algorithm, const dev
     case Algorithm::kKernel:
     case Algorithm::kKernelRing:
     case Algorithm::kKernelTree:
+    case Algorithm::kKernelHier:
       executor.emplace<device::cuda::KernelExecutor>(*links_.gpus, call, member_.rank,
                                                      group().wiring.shape.ranks, linkage_of(algorithm));
       return;

@@ -14,14 +14,16 @@ using device::Collective;
 using Family = device::CallFamily;
 
 constexpr AlgorithmRow by_kernels(Algorithm algorithm, const char* name, const char* summary,
-                                  bool (*carries)(Collective)) {
+                                  bool (*carries)(Collective),
+                                  const char* (*why_not)(const Conditions&,
+                                                         Collective) = limits::needs_several_ranks) {
   return {.algorithm = algorithm,
           .name = name,
           .summary = summary,
           .on_devices = true,
           .may_wait = true,
           .carries = carries,
-          .why_not = limits::needs_several_ranks,
+          .why_not = why_not,
           .takes = limits::has_bytes,
           .suits = limits::any_size,
           .cost = costs::unmeasured};
@@ -118,6 +120,9 @@ constexpr std::array kTable{
                limits::kernel_carries),
     by_kernels(Algorithm::kKernelTree, "kernel_tree", "buffers on GPUs: the same over trees alone",
                limits::kernel_tree_carries),
+    by_kernels(Algorithm::kKernelHier, "kernel_hier",
+               "buffers on GPUs: the same, inside each host, between the hosts, and back",
+               limits::kernel_hier_carries, limits::needs_full_hosts),
 };
 static_assert(kTable.size() == kAlgorithmCount);
 static_assert([] {

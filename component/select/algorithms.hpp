@@ -27,6 +27,7 @@ enum class Algorithm {
   kKernel,    ///< one host, all buffers on GPUs: kernels that exchange data through links
   kKernelRing,  ///< the same over rings, whatever is predicted to be faster
   kKernelTree,  ///< the same over trees
+  kKernelHier,  ///< the same, several hosts: inside each, between them, and back
   kFallback,    ///< not one of loom's: the fallback component
   kStaged,      ///< buffers on GPUs are copied to the host, and its algorithms carry the call
 };
@@ -35,7 +36,7 @@ inline constexpr std::size_t kAlgorithmCount = static_cast<std::size_t>(Algorith
 
 /// Performed by kernels that wait for each other.
 constexpr bool is_by_kernel(Algorithm algorithm) {
-  return algorithm >= Algorithm::kKernel && algorithm <= Algorithm::kKernelTree;
+  return algorithm >= Algorithm::kKernel && algorithm <= Algorithm::kKernelHier;
 }
 
 /// Why a call goes to the fallback component.

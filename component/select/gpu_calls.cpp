@@ -47,6 +47,7 @@ bool can_on_gpus(Algorithm algorithm, const Conditions& conditions, Collective c
 KernelLinkage linkage_of(Algorithm algorithm) {
   return algorithm == Algorithm::kKernelRing   ? KernelLinkage::kRings
          : algorithm == Algorithm::kKernelTree ? KernelLinkage::kTrees
+         : algorithm == Algorithm::kKernelHier ? KernelLinkage::kGrids
                                                : KernelLinkage::kAny;
 }
 
@@ -70,6 +71,8 @@ std::string_view links_name(const KernelWay& way) {
       return "rings";
     case device::steps::LinkKind::kTree:
       return "trees";
+    case device::steps::LinkKind::kGrid:
+      return "grids";
     case device::steps::LinkKind::kPairwise:
       break;
   }

@@ -127,6 +127,7 @@ std::optional<RunnerUp> GpuPlan::besides(const GpuCall& call, Collective collect
   if (!call.kernel) consider_way(KernelLinkage::kAny);
   consider_way(KernelLinkage::kRings);
   consider_way(KernelLinkage::kTrees);
+  consider_way(KernelLinkage::kGrids);
   if (call.kernel && zero_copy_us) consider(std::string(name_of(Algorithm::kZeroCopy)), *zero_copy_us);
   return best;
 }

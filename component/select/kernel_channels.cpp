@@ -48,6 +48,7 @@ device::cuda::KernelChannels kernel_channels_of(const connect::GpuChannels& foun
   for (std::size_t c = 0; c < found.rings.size(); ++c) {
     channels.shapes[c].ring = found.rings[c].order;
     channels.shapes[c].weight = weight_of(found.rings[c].gbps, found.rings.front().gbps);
+    channels.shapes[c].add_grid(channels.hosts);
   }
   for (std::size_t c = 0; c < found.trees.size(); ++c) {
     device::steps::ChannelShape& shape = channels.shapes[c];

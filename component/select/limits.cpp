@@ -135,6 +135,9 @@ bool kernel_carries(Collective collective) {
 bool kernel_tree_carries(Collective collective) {
   return device::cuda::kernels_carry(collective, device::cuda::KernelLinkage::kTrees);
 }
+bool kernel_hier_carries(Collective collective) {
+  return device::cuda::kernels_carry(collective, device::cuda::KernelLinkage::kGrids);
+}
 
 // ---- On which communicators?
 
@@ -167,6 +170,10 @@ const char* needs_several_hosts(const Conditions& conditions, Collective) {
 const char* needs_equal_hosts(const Conditions& conditions, Collective collective) {
   if (const char* why = needs_several_hosts(conditions, collective)) return why;
   return conditions.shape.ranks_per_host == 0 ? "the hosts have different numbers of ranks" : nullptr;
+}
+const char* needs_full_hosts(const Conditions& conditions, Collective collective) {
+  if (const char* why = needs_equal_hosts(conditions, collective)) return why;
+  return conditions.shape.ranks_per_host == 1 ? "each host has one rank alone" : nullptr;
 }
 const char* needs_leaders(const Conditions& conditions, Collective collective) {
   if (const char* why = needs_several_hosts(conditions, collective)) return why;

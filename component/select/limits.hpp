@@ -17,6 +17,7 @@ bool pairwise_carries(device::Collective collective);
 bool zero_copy_carries(device::Collective collective);
 bool kernel_carries(device::Collective collective);
 bool kernel_tree_carries(device::Collective collective);
+bool kernel_hier_carries(device::Collective collective);
 
 /// nullptr, or a sentence that says what is missing.
 const char* needs_one_rank(const Conditions& conditions, device::Collective collective);
@@ -26,6 +27,7 @@ const char* needs_few_ranks_on_one_host(const Conditions& conditions, device::Co
 const char* needs_readable_memory(const Conditions& conditions, device::Collective collective);
 const char* needs_several_hosts(const Conditions& conditions, device::Collective collective);
 const char* needs_equal_hosts(const Conditions& conditions, device::Collective collective);
+const char* needs_full_hosts(const Conditions& conditions, device::Collective collective);
 const char* needs_leaders(const Conditions& conditions, device::Collective collective);
 const char* needs_few_ranks(const Conditions& conditions, device::Collective collective);
 

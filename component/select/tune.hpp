@@ -69,7 +69,8 @@ class Tune {
   /// Some rule names it.
   bool names(Algorithm algorithm) const;
   bool names_kernels() const {
-    return names(Algorithm::kKernel) || names(Algorithm::kKernelRing) || names(Algorithm::kKernelTree);
+    return names(Algorithm::kKernel) || names(Algorithm::kKernelRing) || names(Algorithm::kKernelTree) ||
+           names(Algorithm::kKernelHier);
   }
   /// Where the ranges of the collective's rules begin and end, except 0 and infinity.
   std::vector<std::size_t> limits(device::Collective collective) const;

@@ -33,7 +33,7 @@ constexpr std::size_t kLeastBounceBytes = 256 * 1024;
 
 KernelChannels GpuLinks::Form::of_kernels(int ranks) const {
   KernelChannels result = kernels;
-  if (result.shapes.empty()) result.shapes = steps::plain_channels(ranks, channels);
+  if (result.shapes.empty()) result.shapes = steps::plain_channels(ranks, channels, kernels.hosts);
   return result;
 }
 

@@ -1,6 +1,7 @@
 #include "device/cuda/kernel_way.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include "device/schedule/divide_up.hpp"
@@ -68,6 +69,21 @@ std::optional<Algorithm> by_trees(Collective collective) {
   }
 }
 
+std::optional<Algorithm> by_grids(Collective collective) {
+  switch (collective) {
+    case Collective::kAllreduce:
+      return Algorithm::kAllreduceHier;
+    case Collective::kReduceScatter:
+    case Collective::kReduceScatterV:
+      return Algorithm::kReduceScatterHier;
+    case Collective::kAllGather:
+    case Collective::kAllGatherV:
+      return Algorithm::kAllGatherHier;
+    default:
+      return {};
+  }
+}
+
 bool differ(const std::vector<int>& hosts, int a, int b) {
   return !hosts.empty() && hosts[static_cast<std::size_t>(a)] != hosts[static_cast<std::size_t>(b)];
 }
@@ -118,7 +134,10 @@ std::size_t kernel_bytes(int ranks, const KernelChannels& channels) {
 }
 
 bool kernels_carry(Collective collective, KernelLinkage linkage) {
-  return (linkage == KernelLinkage::kTrees ? by_trees(collective) : by_rings(collective)).has_value();
+  return (linkage == KernelLinkage::kTrees   ? by_trees(collective)
+          : linkage == KernelLinkage::kGrids ? by_grids(collective)
+                                             : by_rings(collective))
+      .has_value();
 }
 
 bool KernelChannels::between_hosts() const {
@@ -140,6 +159,8 @@ KernelWays::Kind KernelWays::kind_of(const KernelChannels& channels, LinkKind li
     const double weight = of_trees ? shape.tree_weight : shape.weight;
     if (first == 0) first = weight;
     weights += weight;
+    if (links == LinkKind::kGrid)
+      kind.columns = shape.columns, kind.rows = static_cast<int>(shape.grid.size()) / shape.columns;
     if (!of_trees) kind.far_hops = std::max(kind.far_hops, far_hops_of(shape.ring, channels.hosts));
     for (const std::vector<int>& parents : shape.trees) {
       if (!of_trees) break;
@@ -160,63 +181,93 @@ KernelWays::KernelWays(int ranks, const KernelChannels& channels)
       between_hosts_(channels.between_hosts()),
       rings_(kind_of(channels, LinkKind::kRing, ranks)),
       trees_(kind_of(channels, LinkKind::kTree, ranks)),
+      grids_(kind_of(channels, LinkKind::kGrid, ranks)),
       speeds_(channels.speeds) {
   if (speeds_.exchange_gbps <= 0) speeds_.exchange_gbps = rings_.gbps;
 }
 
-double KernelWays::us(const KernelWay& way, std::size_t bytes) const {
-  const bool by_tree = steps::links_of(way.algorithm) == LinkKind::kTree;
-  const Kind& kind = by_tree ? trees_ : rings_;
+const KernelWays::Kind& KernelWays::kind_of(Algorithm algorithm) const {
+  switch (steps::links_of(algorithm)) {
+    case LinkKind::kTree:
+      return trees_;
+    case LinkKind::kGrid:
+      return grids_;
+    default:
+      return rings_;
+  }
+}
+
+double KernelWays::us_over_links(const KernelWay& way, double bytes) const {
+  const LinkKind links = steps::links_of(way.algorithm);
+  const Kind& kind = kind_of(way.algorithm);
   const ProtocolCosts& costs = costs_of(way.protocol);
-  const Latencies& latencies = by_tree ? costs.tree : costs.ring;
-  const bool near = steps::is_pairwise(way.algorithm) ? speeds_.over_nvlink : over_nvlink_;
+  const Latencies& latencies = links == LinkKind::kTree ? costs.tree : costs.ring;
+  const bool near = links == LinkKind::kPairwise ? speeds_.over_nvlink : over_nvlink_;
   const double hop_us = near ? latencies.nvlink_us : latencies.pci_us;
   const double channel_bytes_per_us = kBytesPerUs * costs.efficiency * kind.gbps / kind.channels,
                bytes_per_us = channel_bytes_per_us * way.channels;
-  const auto whole = static_cast<double>(bytes);
-  const double in_chunks = whole * (ranks_ - 1) / ranks_ / bytes_per_us;
+  const auto in_chunks = [&](int ranks) { return bytes * (ranks - 1) / ranks / bytes_per_us; };
   // A whole message flows through in slices: the first one is late by its own length at each hop, too.
   const steps::ChannelForm form = kernel_form(kMostChannels, may_ll128_, between_hosts_);
   const double slice_bytes =
-      static_cast<double>((by_tree ? form.tree : form.ring)[static_cast<int>(way.protocol)].slot_bytes) *
+      static_cast<double>(steps::forms_of(way.algorithm, form)[static_cast<int>(way.protocol)].slot_bytes) *
       costs.efficiency;
-  const double slice_us = std::min(whole / way.channels, slice_bytes) / channel_bytes_per_us;
+  const double slice_us = std::min(bytes / way.channels, slice_bytes) / channel_bytes_per_us;
   const auto flowing = [&](int hops, double carried) {
     const int far = std::min(hops, kind.hops > 0 ? kind.far_hops * hops / kind.hops : 0);
     return latencies.call_us + (hops - far) * hop_us + far * latencies.net_us + hops * slice_us +
            carried / bytes_per_us;
   };
   const double round_us = (kind.hops - kind.far_hops) * hop_us + kind.far_hops * latencies.net_us;
+  // Between hosts at the speed of a ring that crosses them once; inside them no slower. Both at a time, but
+  // for the first row and the last.
+  const auto in_grid = [&](int times) {
+    const double rail_us = (kind.rows - 1) * latencies.net_us,
+                 rows_us = kind.rows * (kind.columns - 1) * hop_us;
+    return latencies.call_us +
+           times * (rail_us + rows_us + std::max(in_chunks(kind.rows), in_chunks(kind.columns)));
+  };
   // A block moves no more than this, and each rank sends to all others in turn.
   const double exchanged_per_us =
       kBytesPerUs * costs.efficiency * std::min(speeds_.exchange_gbps, way.channels * kSomeGbps);
-  const auto over_links = [&] {
-    switch (way.algorithm) {
-      case Algorithm::kOneShot:
-        return latencies.call_us + hop_us + whole * (ranks_ - 1) / exchanged_per_us;
-      case Algorithm::kTwoShot:
-        return latencies.call_us + 2 * hop_us + 2 * whole * (ranks_ - 1) / ranks_ / exchanged_per_us;
-      case Algorithm::kAllreduceRing:
-        return latencies.call_us + 2 * round_us + 2 * in_chunks;
-      case Algorithm::kReduceScatterRing:
-      case Algorithm::kAllGatherRing:
-        return latencies.call_us + round_us + in_chunks;
-      // The search reserves one direction of a tree's links. An all-reduce uses both, and so does a call
-      // whose root is in the middle.
-      case Algorithm::kAllreduceTree:
-        return flowing(2 * kind.hops, 2 * whole);
-      case Algorithm::kBroadcastTree:
-      case Algorithm::kReduceTree:
-        return flowing(std::min(2 * kind.hops, ranks_ - 1), 2 * whole);
-      default:
-        return flowing(kind.hops, whole);
-    }
-  };
+  switch (way.algorithm) {
+    case Algorithm::kOneShot:
+      return latencies.call_us + hop_us + bytes * (ranks_ - 1) / exchanged_per_us;
+    case Algorithm::kTwoShot:
+      return latencies.call_us + 2 * hop_us + 2 * bytes * (ranks_ - 1) / ranks_ / exchanged_per_us;
+    case Algorithm::kAllreduceRing:
+      return latencies.call_us + 2 * round_us + 2 * in_chunks(ranks_);
+    case Algorithm::kReduceScatterRing:
+    case Algorithm::kAllGatherRing:
+      return latencies.call_us + round_us + in_chunks(ranks_);
+    case Algorithm::kAllreduceHier:
+      return in_grid(2);
+    case Algorithm::kReduceScatterHier:
+    case Algorithm::kAllGatherHier:
+      return in_grid(1);
+    // The search reserves one direction of a tree's links. An all-reduce uses both, and so does a call whose
+    // root is in the middle.
+    case Algorithm::kAllreduceTree:
+      return flowing(2 * kind.hops, 2 * bytes);
+    case Algorithm::kBroadcastTree:
+    case Algorithm::kReduceTree:
+      return flowing(std::min(2 * kind.hops, ranks_ - 1), 2 * bytes);
+    default:
+      return flowing(kind.hops, bytes);
+  }
+}
+
+double KernelWays::us(const KernelWay& way, std::size_t bytes) const {
+  const double over_links = us_over_links(way, static_cast<double>(bytes));
   // Slots are written and read beside the buffers.
   const bool reduces_all = way.algorithm == Algorithm::kAllreduceRing ||
+                           way.algorithm == Algorithm::kAllreduceHier ||
                            way.algorithm == Algorithm::kAllreduceTree ||
                            way.algorithm == Algorithm::kTwoShot || way.algorithm == Algorithm::kOneShot;
-  return std::max(over_links(), latencies.call_us + memory_us(speeds_, reduces_all ? 5 : 3, bytes));
+  const double call_us = (steps::links_of(way.algorithm) == LinkKind::kTree ? costs_of(way.protocol).tree
+                                                                            : costs_of(way.protocol).ring)
+                             .call_us;
+  return std::max(over_links, call_us + memory_us(speeds_, reduces_all ? 5 : 3, bytes));
 }
 
 KernelWay KernelWays::way(Collective collective, std::size_t bytes, KernelLinkage linkage) const {
@@ -229,8 +280,9 @@ KernelWay KernelWays::way(Collective collective, std::size_t bytes, KernelLinkag
   };
   const auto consider_all = [&](std::optional<Algorithm> algorithm, const Kind& kind) {
     if (!algorithm || kind.channels == 0) return;
+    const bool simple_alone = steps::links_of(*algorithm) == LinkKind::kGrid;
     for (const Costs& costs : kCosts)
-      if (bytes <= costs.most_bytes)
+      if (bytes <= costs.most_bytes && !(simple_alone && costs.protocol != Protocol::kSimple))
         consider({*algorithm, costs.protocol, channels_for(bytes, kBytesPerChannel, kind.channels)});
   };
   if (collective == Collective::kAllreduce && linkage == KernelLinkage::kAny &&
@@ -241,16 +293,25 @@ KernelWay KernelWays::way(Collective collective, std::size_t bytes, KernelLinkag
       for (const Protocol protocol : {Protocol::kLL, Protocol::kLL128})
         consider({Algorithm::kTwoShot, protocol, channels});
   }
-  if (linkage != KernelLinkage::kTrees || trees_.channels == 0) consider_all(by_rings(collective), rings_);
-  if (linkage != KernelLinkage::kRings || rings_.channels == 0) consider_all(by_trees(collective), trees_);
+  const auto consider_kinds = [&](KernelLinkage of) {
+    const bool any = of == KernelLinkage::kAny;
+    if (any || of == KernelLinkage::kRings) consider_all(by_rings(collective), rings_);
+    if (any || of == KernelLinkage::kTrees) consider_all(by_trees(collective), trees_);
+    if (any || of == KernelLinkage::kGrids) consider_all(by_grids(collective), grids_);
+  };
+  consider_kinds(linkage);
+  if (!best) consider_kinds(KernelLinkage::kAny);  // there are no such links
   return best.value();
 }
 
 steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_bytes, int size) {
   const auto ranks = static_cast<std::size_t>(size);
-  const bool blocks =
-                 way.algorithm == Algorithm::kReduceScatterRing || way.algorithm == Algorithm::kAllGatherRing,
-             shares = way.algorithm == Algorithm::kAllreduceRing || way.algorithm == Algorithm::kTwoShot;
+  const auto is_any = [&](std::initializer_list<Algorithm> of) {
+    return std::ranges::count(of, way.algorithm) > 0;
+  };
+  const bool blocks = is_any({Algorithm::kReduceScatterRing, Algorithm::kAllGatherRing,
+                              Algorithm::kReduceScatterHier, Algorithm::kAllGatherHier}),
+             shares = is_any({Algorithm::kAllreduceRing, Algorithm::kAllreduceHier, Algorithm::kTwoShot});
   steps::Task task;
   task.algorithm = way.algorithm;
   task.protocol = way.protocol;

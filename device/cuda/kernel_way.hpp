@@ -74,7 +74,7 @@ struct KernelWay {
   int channels;
 };
 /// By what a call may go.
-enum class KernelLinkage { kAny, kRings, kTrees };
+enum class KernelLinkage { kAny, kRings, kTrees, kGrids };
 
 bool kernels_carry(Collective collective, KernelLinkage linkage);
 
@@ -95,12 +95,15 @@ class KernelWays {
     int hops = 0;      ///< of a tree from its root to the farthest rank; of a ring to the last one
     int far_hops = 0;  ///< those of them that lead to another host
     double gbps = 0;
+    int rows = 0, columns = 0;  ///< of grids
   };
   static Kind kind_of(const KernelChannels& channels, steps::LinkKind links, int ranks);
+  const Kind& kind_of(steps::Algorithm algorithm) const;
+  double us_over_links(const KernelWay& way, double bytes) const;
 
   int ranks_, channels_;
   bool may_ll128_, over_nvlink_, between_hosts_;
-  Kind rings_, trees_;
+  Kind rings_, trees_, grids_;
   GpuSpeeds speeds_;
 };
 

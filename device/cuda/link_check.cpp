@@ -22,6 +22,7 @@ struct Pattern {
 constexpr Pattern kPatterns[] = {
     {steps::Algorithm::kAllreduceRing, steps::Protocol::kSimple, "rings by Simple"},
     {steps::Algorithm::kAllreduceRing, steps::Protocol::kSimple, "long messages in a ring", true},
+    {steps::Algorithm::kAllreduceHier, steps::Protocol::kSimple, "grids by Simple"},
     {steps::Algorithm::kOneShot, steps::Protocol::kLL, "links of every two ranks by LL"},
     {steps::Algorithm::kAllreduceRing, steps::Protocol::kLL, "rings by LL"},
     {steps::Algorithm::kAllreduceTree, steps::Protocol::kSimple, "trees by Simple"},
@@ -63,6 +64,7 @@ std::size_t lines_for(const Pattern& pattern, const KernelChannels& channels, in
   std::size_t blocks = 1;
   if (by_tree) blocks = steps::kTrees;
   if (pattern.algorithm == steps::Algorithm::kAllreduceRing ||
+      pattern.algorithm == steps::Algorithm::kAllreduceHier ||
       pattern.algorithm == steps::Algorithm::kTwoShot)
     blocks = static_cast<std::size_t>(ranks);
   const std::size_t lines = pattern.fills_slots ? form_of(pattern, channels.form()).slot_bytes / 128 : 1;

@@ -34,6 +34,15 @@ struct Ring {
   Ends<1> ends[kProtocols];
 };
 
+/// Ranks in rows, one for each host, of equally many. A ring joins a row, one a column.
+struct Grid {
+  int row = 0, rows = 1, column = 0, columns = 1;
+  const int* ranks = nullptr;  ///< row by row
+  Ends<1> local, rail;         ///< in the row, and in the column; Simple alone
+  /// For the sums of a row that are no part of the result, a round of them. This rank's own.
+  std::byte* scratch = nullptr;
+};
+
 /// A rank's links with its neighbours in a tree. They stand in a circle: the parent first, then the children,
 /// and all but the last once more. So those from behind one up to before it again are all others.
 struct TreeEnds {
@@ -61,9 +70,10 @@ struct Weight {
 };
 
 struct Channel {
-  Weight of_ring, of_trees, of_pairs;
+  Weight of_ring, of_trees, of_pairs, of_grid;
   int trees = 0;
   Ring ring;
+  Grid grid;
   Tree tree[kTrees];
   Ends<kMostPairwise - 1> pairwise[kProtocols];  ///< in order of rank
   // How far each half has come in a call whose kernel has left, and each of its threads inside the next move.
@@ -88,11 +98,15 @@ enum class Algorithm : int {
   kTwoShot,        ///< all-reduce: each rank reduces a chunk and sends the result to all. In order of rank
   kAllreduceTree,  ///< up to the root and down again, each of a channel's trees for its part
   kBroadcastTree,  ///< down the same trees, from any rank
-  kReduceTree      ///< up, to any rank
+  kReduceTree,     ///< up, to any rank
+  kAllreduceHier,  ///< in a grid: what hosts send each other has been reduced inside them
+  kReduceScatterHier,
+  kAllGatherHier
 };
-enum class LinkKind : int { kRing, kTree, kPairwise };
+enum class LinkKind : int { kRing, kTree, kPairwise, kGrid };
 LOOM_HOST_DEVICE constexpr LinkKind links_of(Algorithm algorithm) {
   if (algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot) return LinkKind::kPairwise;
+  if (algorithm >= Algorithm::kAllreduceHier) return LinkKind::kGrid;
   return algorithm >= Algorithm::kAllreduceTree ? LinkKind::kTree : LinkKind::kRing;
 }
 LOOM_HOST_DEVICE constexpr bool is_pairwise(Algorithm algorithm) {
@@ -107,6 +121,7 @@ LOOM_HOST_DEVICE constexpr int groups_of(Algorithm algorithm) {
 LOOM_HOST_DEVICE constexpr const FifoForm* forms_of(Algorithm algorithm, const ChannelForm& forms) {
   switch (links_of(algorithm)) {
     case LinkKind::kRing:
+    case LinkKind::kGrid:
       return forms.ring;
     case LinkKind::kTree:
       return forms.tree;
@@ -125,11 +140,12 @@ LOOM_HOST_DEVICE constexpr const FifoForm* forms_of(Algorithm algorithm, const C
 ///   kReduceChain         count                 count, at the root     one block
 ///   kOneShot             count                 count                  one block
 ///   kTwoShot             count                 count                  as of kAllreduceRing
+///   k...Hier             as of k...Ring
 ///   kAllreduceTree       count                 count                  one block
 ///   kBroadcastTree       as of kBroadcastChain
 ///   kReduceTree          as of kReduceChain
 ///
-/// Block b belongs to rank b, wherever it stands in a ring.
+/// Block b belongs to rank b, wherever it stands in a ring or a grid.
 ///
 /// `out` may be `in`. Of an all-gather `in` may be its block in `out`. Of a reduce-scatter `out` may be its
 /// block in `in`; it may be `in` itself if the blocks are equally long (see collective.hpp).
@@ -160,6 +176,7 @@ LOOM_HOST_DEVICE inline Share share_of(const Task& task, const Channel& channel)
   const LinkKind kind = links_of(task.algorithm);
   const Weight& weight = kind == LinkKind::kRing   ? channel.of_ring
                          : kind == LinkKind::kTree ? channel.of_trees
+                         : kind == LinkKind::kGrid ? channel.of_grid
                                                    : channel.of_pairs;
   return {weight.before, weight.own, task.total_weight};
 }

@@ -1,7 +1,8 @@
-// collective.hpp -- collectives of one host as groups of threads perform a channel's share of them: rings and
-// chains over the links of a ring, trees, one-shot and two-shot all-reduces over links between every two
-// ranks. The schedules say which block goes where in which step; move.hpp moves a message. In a kernel a
-// block is the group of one channel, or two groups where a tree's halves work at the same time.
+// collective.hpp -- collectives as groups of threads perform a channel's share of them: rings and chains over
+// the links of a ring, trees, rings of the rows and columns of a grid, one-shot and two-shot all-reduces over
+// links between every two ranks. The schedules say which block goes where in which step; move.hpp moves a
+// message. In a kernel a block is the group of one channel, or two groups where a tree's halves work at the
+// same time.
 //
 // Why results may overwrite operands: a rank stores an element of the result only from a message whose value
 // depends on what this rank has sent of that very element, or in the move that loads it. (An all-gather's and
@@ -18,10 +19,11 @@
 namespace loom::device::steps {
 
 /// Rings, chains and trees use what the task says, if the channel has such links, or else Simple; pairwise
-/// links likewise, or else LL. LL128 cannot carry all elements.
+/// links likewise, or else LL. LL128 cannot carry all elements. Grids have links for Simple.
 template <class T>
 LOOM_HOST_DEVICE constexpr Protocol protocol_for(const Task& task, const ChannelForm& forms) {
   const FifoForm* const of_links = forms_of(task.algorithm, forms);
+  if (links_of(task.algorithm) == LinkKind::kGrid) return Protocol::kSimple;
   if (of_links[static_cast<int>(task.protocol)].slot_count > 0 &&
       (task.protocol != Protocol::kLL128 || LL128Move::carries<T>))
     return task.protocol;
@@ -110,36 +112,128 @@ LOOM_HOST_DEVICE bool act(Moves& moves, const Ends<1>& ends, Passed& passed, Rin
   return moves.perform(move);
 }
 
-/// A round has fewer slices of a block than a FIFO has slots: see Slicing in host/ring_executor.hpp.
+LOOM_HOST_DEVICE constexpr RingCollective ring_collective_of(Algorithm algorithm) {
+  return algorithm == Algorithm::kAllreduceRing || algorithm == Algorithm::kAllreduceHier
+             ? RingCollective::kAllreduce
+         : algorithm == Algorithm::kReduceScatterRing || algorithm == Algorithm::kReduceScatterHier
+             ? RingCollective::kReduceScatter
+             : RingCollective::kAllGather;
+}
+
+/// Where elements of the message lie, from one of them on.
+template <class T>
+struct Place {
+  T* first = nullptr;
+  std::size_t origin = 0;  ///< of the message, the element that lies there
+
+  LOOM_HOST_DEVICE T* of(std::size_t elem) const { return at(first, elem - origin); }
+};
+/// Operands and results: where a rank has but one block of either, that.
+template <class T>
+LOOM_HOST_DEVICE Place<const T> operands(RingCollective collective, const T* in, std::size_t own) {
+  return {in, collective == RingCollective::kAllGather ? own : 0};
+}
+template <class T>
+LOOM_HOST_DEVICE Place<T> results(RingCollective collective, T* out, std::size_t own) {
+  return {out, collective == RingCollective::kReduceScatter ? own : 0};
+}
+
+/// The block that a ring's rank sends first is a result of an all-gather alone: else it is not written.
+LOOM_HOST_DEVICE constexpr bool stores_in(RingCollective collective, RingAction action) {
+  return action != RingAction::kSend || collective == RingCollective::kAllGather;
+}
+
+/// Slices of all blocks, so many from one offset on. A round has fewer than a FIFO has slots: see Slicing in
+/// host/ring_executor.hpp.
+struct Round {
+  std::size_t begin = 0, end = 0, slice = 1;
+};
+
+/// One step of a ring, on a block's slices of a round.
+template <class Moves, class T>
+LOOM_HOST_DEVICE bool ring_step_of(Moves& moves, const Ends<1>& ends, Passed& passed, RingAction action,
+                                   const Part& part, const Round& round, const Place<const T>& from,
+                                   const Place<T>& to) {
+  for (std::size_t offset = round.begin; offset < round.end; offset += round.slice) {
+    const Part elems = slice_of(part, offset, round.slice);
+    if (!act(moves, ends, passed, action, from.of(elems.first), to.of(elems.first), elems.length))
+      return false;
+  }
+  return true;
+}
+
 template <class Moves, class T>
 LOOM_HOST_DEVICE LOOM_NOINLINE bool by_ring(Moves& moves, const Task& task, const Share& share,
                                             const Ring& ring, const Ends<1>& ends, Passed& passed,
                                             const T* in, T* out) {
-  const RingCollective collective = task.algorithm == Algorithm::kAllreduceRing ? RingCollective::kAllreduce
-                                    : task.algorithm == Algorithm::kReduceScatterRing
-                                        ? RingCollective::kReduceScatter
-                                        : RingCollective::kAllGather;
-  const std::size_t slice = moves.slice(), per_round = moves.slots() / 2,
-                    length = longest_window(task.chunk, line_elems<T>, share);
-  const std::size_t own = block_of(task, task.rank).first;  // where an operand or a result of one block lies
+  const RingCollective collective = ring_collective_of(task.algorithm);
+  const std::size_t per_round = moves.slots() / 2 * moves.slice(),
+                    length = longest_window(task.chunk, line_elems<T>, share),
+                    own = block_of(task, task.rank).first;
+  const Place<const T> from = operands(collective, in, own);
+  const Place<T> to = results(collective, out, own);
   const int steps = ring_step_count(collective, ring.size);
-  for (std::size_t round = 0; round * per_round * slice < length; ++round)
+  for (std::size_t begin = 0; begin < length; begin += per_round) {
+    const Round round{begin, begin + per_round < length ? begin + per_round : length, moves.slice()};
     for (int k = 0; k < steps; ++k) {
       const RingStep step = ring_step(collective, ring.position, ring.size, k);
-      const Part part = part_of<T>(task, share, ring.ranks[step.chunk]);
-      for (std::size_t s = 0; s < per_round; ++s) {
-        const std::size_t offset = (round * per_round + s) * slice;
-        if (offset >= length) break;
-        const Part elems = slice_of(part, offset, slice);
-        const T* from = at(in, elems.first);
-        T* to = at(out, elems.first);
-        if (collective == RingCollective::kAllGather) from = at(in, elems.first - own);
-        if (collective == RingCollective::kReduceScatter) to = at(out, elems.first - own);
-        // The block that is sent first is no result: it is not written to the output.
-        if (step.action == RingAction::kSend && collective != RingCollective::kAllGather) to = nullptr;
-        if (!act(moves, ends, passed, step.action, from, to, elems.length)) return false;
-      }
+      if (!ring_step_of(moves, ends, passed, step.action, part_of<T>(task, share, ring.ranks[step.chunk]),
+                        round, from, stores_in(collective, step.action) ? to : Place<T>()))
+        return false;
     }
+  }
+  return true;
+}
+
+/// A ring of the hosts for each column. What a host sends of a row of blocks, its ranks have reduced before,
+/// each its own block's sum; what it has received of results, they gather. While the column's messages are on
+/// their way, the row goes on with other blocks.
+template <class Moves, class T>
+LOOM_HOST_DEVICE LOOM_NOINLINE bool by_grid(Moves& moves, const Task& task, const Share& share,
+                                            const Grid& grid, Passed& local, Passed& rail, const T* in,
+                                            T* out) {
+  const RingCollective collective = ring_collective_of(task.algorithm);
+  const bool reduces = collective != RingCollective::kAllGather;
+  const std::size_t per_round = moves.slots() / 2 * moves.slice(),
+                    length = longest_window(task.chunk, line_elems<T>, share),
+                    own = block_of(task, task.rank).first;
+  const Place<const T> from = operands(collective, in, own);
+  const Place<T> to = results(collective, out, own);
+  const int steps = ring_step_count(collective, grid.rows);
+  for (std::size_t begin = 0; begin < length; begin += per_round) {
+    const Round round{begin, begin + per_round < length ? begin + per_round : length, moves.slice()};
+    for (int k = 0; k < steps; ++k) {
+      const RingStep step = ring_step(collective, grid.row, grid.rows, k);
+      const auto part_in = [&](int column) {
+        return part_of<T>(task, share, grid.ranks[step.chunk * grid.columns + column]);
+      };
+      const auto along_row = [&](RingCollective of_row, const Place<const T>& source,
+                                 const Place<T>& target) {
+        for (int j = 0; j < grid.columns; ++j) {
+          const RingStep of = ring_step(of_row, grid.column, grid.columns, j);
+          if (!ring_step_of(moves, grid.local, local, of.action, part_in(of.chunk), round, source,
+                            stores_in(of_row, of.action) ? target : Place<T>()))
+            return false;
+        }
+        return true;
+      };
+      const Part mine = part_in(grid.column);
+      // The host's sum of my block lies where the result will; or, where results have no place for it, aside.
+      const Place<T> sum =
+          collective == RingCollective::kAllreduce
+              ? to
+              : Place<T>{reinterpret_cast<T*>(grid.scratch), slice_of(mine, round.begin, round.slice).first};
+      const bool sums = reduces && reads_own(step.action);
+      if (sums && !along_row(RingCollective::kReduceScatter, from, sum)) return false;
+      const Place<const T> operand = sums ? Place<const T>{sum.first, sum.origin} : from;
+      if (!ring_step_of(moves, grid.rail, rail, step.action, mine, round, operand,
+                        stores_in(collective, step.action) ? to : Place<T>()))
+        return false;
+      const bool gathers = collective == RingCollective::kAllGather ||
+                           (collective == RingCollective::kAllreduce && stores(step.action));
+      if (gathers && !along_row(RingCollective::kAllGather, {to.first, to.origin}, to)) return false;
+    }
+  }
   return true;
 }
 
@@ -327,9 +421,11 @@ LOOM_HOST_DEVICE Outcome perform(Group& group, int half, const Task& task, Chann
   const Share share = share_of(task, channel);
   auto& ring_ends = channel.ring.ends[protocol];
   auto& pairwise_ends = channel.pairwise[protocol];
-  Passed& kept = kind == LinkKind::kRing ? ring_ends.passed : pairwise_ends.passed;
+  Passed& kept = kind == LinkKind::kRing   ? ring_ends.passed
+                 : kind == LinkKind::kGrid ? channel.grid.local.passed
+                                           : pairwise_ends.passed;
   // Each thread counts for itself.
-  Passed passed = kept;
+  Passed passed = kept, passed_by_rail = channel.grid.rail.passed;
   Word passed_by_tree[kTrees] = {channel.tree[0].ends[protocol].passed[half],
                                  channel.tree[1].ends[protocol].passed[half]};
   bool complete = false;
@@ -340,6 +436,8 @@ LOOM_HOST_DEVICE Outcome perform(Group& group, int half, const Task& task, Chann
         task.algorithm == Algorithm::kBroadcastChain || task.algorithm == Algorithm::kReduceChain;
     complete = is_chain ? detail::by_chain(moves, task, share, channel.ring, ring_ends, passed, in, out)
                         : detail::by_ring(moves, task, share, channel.ring, ring_ends, passed, in, out);
+  } else if (kind == LinkKind::kGrid) {
+    complete = detail::by_grid(moves, task, share, channel.grid, passed, passed_by_rail, in, out);
   } else {
     complete = task.algorithm == Algorithm::kOneShot
                    ? detail::by_one_shot(moves, task, share, pairwise_ends, passed, in, out)
@@ -352,6 +450,7 @@ LOOM_HOST_DEVICE Outcome perform(Group& group, int half, const Task& task, Chann
   if (group.index() == 0) {
     moves_done = complete ? kAllMoves : moves.done();
     if (complete && kind != LinkKind::kTree) kept = passed;
+    if (complete && kind == LinkKind::kGrid) channel.grid.rail.passed = passed_by_rail;
     for (int t = 0; complete && kind == LinkKind::kTree && t < channel.trees; ++t) {
       TreeEnds& ends = channel.tree[t].ends[protocol];
       detail::pass_over(task, channel.tree[t], ends, passed_by_tree[t]);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 
 #include "base/error.hpp"
@@ -73,9 +74,29 @@ void check_tree(const std::vector<int>& parents, int ranks, int channel) {
                              ranks, kMostChildren));
 }
 
+void check_grid(const ChannelShape& shape, int ranks, int channel) {
+  if (shape.grid.empty()) return;
+  check_ring(shape.grid, ranks, channel);
+  if (shape.columns < 2 || ranks % shape.columns != 0 || ranks == shape.columns)
+    throw Error(ErrorCode::kInternal, loom::format("Channel {} has no grid of {} ranks in rows of {}.",
+                                                   channel, ranks, shape.columns));
+}
+
 unsigned weight_of(const ChannelShape& shape, LinkKind kind) {
   if (!shape.has(kind)) return 0;
-  return kind == LinkKind::kRing ? shape.weight : kind == LinkKind::kTree ? shape.tree_weight : 1;
+  return kind == LinkKind::kTree ? shape.tree_weight : kind == LinkKind::kPairwise ? 1 : shape.weight;
+}
+
+/// Of a place in a grid, those before and behind it in its row, or in its column.
+struct Neighbours {
+  std::size_t previous = 0, next = 0;
+};
+Neighbours in_row(std::size_t place, std::size_t columns) {
+  const std::size_t row = place / columns * columns, column = place % columns;
+  return {row + (column + columns - 1) % columns, row + (column + 1) % columns};
+}
+Neighbours in_column(std::size_t place, std::size_t columns, std::size_t ranks) {
+  return {(place + ranks - columns) % ranks, (place + columns) % ranks};
 }
 
 /// By root, the place in Tree::ends of the neighbour that leads there from `rank`, whose neighbours these
@@ -102,8 +123,8 @@ std::vector<int> neighbours_of(const std::vector<int>& parents, int rank) {
 }
 
 /// What lies behind the channels in a table: turns, then orders. Of each channel: ranks by position of the
-/// ring, and heads by root of each tree.
-constexpr int kOrders = 1 + kTrees;
+/// ring, ranks of the grid, and heads by root of each tree.
+constexpr int kOrders = 2 + kTrees;
 std::size_t turns_begin(int channels) {
   return index(channels) * sizeof(Channel);
 }
@@ -113,12 +134,30 @@ std::size_t orders_begin(int channels) {
 
 }  // namespace
 
-std::vector<ChannelShape> plain_channels(int ranks, int channels) {
+void ChannelShape::add_grid(const std::vector<int>& hosts) {
+  std::vector<int> order;  // of hosts
+  for (const int rank : ring)
+    if (!hosts.empty() && std::ranges::find(order, hosts[index(rank)]) == order.end())
+      order.push_back(hosts[index(rank)]);
+  if (order.size() < 2 || ring.size() % order.size() != 0 || ring.size() == order.size()) return;
+  std::vector<int> rows;
+  for (const int host : order) {
+    const std::size_t before = rows.size();
+    std::ranges::copy_if(ring, std::back_inserter(rows),
+                         [&](int rank) { return hosts[index(rank)] == host; });
+    if (rows.size() - before != ring.size() / order.size()) return;
+  }
+  grid = std::move(rows);
+  columns = static_cast<int>(ring.size() / order.size());
+}
+
+std::vector<ChannelShape> plain_channels(int ranks, int channels, const std::vector<int>& hosts) {
   ChannelShape shape;
   for (int rank = 0; rank < ranks; ++rank) {
     shape.ring.push_back(rank);
     shape.trees[0].push_back(rank == 0 ? kNobody : rank - 1);
   }
+  shape.add_grid(hosts);
   return std::vector<ChannelShape>(index(channels), shape);
 }
 
@@ -137,6 +176,13 @@ class Layout::Place {
     const Link link{take(far_ends_, receiver, bytes), take(far_ends_, sender, bytes), true};
     far_links_.push_back({sender, receiver, channel, kind, link, form});
     return link;
+  }
+  /// In each rank's memory.
+  std::vector<std::size_t> add_everywhere(std::size_t bytes) {
+    std::vector<std::size_t> places;
+    for (int rank = 0; rank < static_cast<int>(ends_.size()); ++rank)
+      places.push_back(take(ends_, rank, bytes));
+    return places;
   }
   std::size_t most() const { return *std::ranges::max_element(ends_); }
 
@@ -157,6 +203,7 @@ Layout::Layout(const ChannelForm& form, int ranks, std::vector<ChannelShape> sha
     const int channel = static_cast<int>(links_.size());
     Links& links = links_.emplace_back();
     check_ring(shape.ring, ranks, channel);
+    check_grid(shape, ranks, channel);
     for (const auto& tree : shape.trees) check_tree(tree, ranks, channel);
     for (int p = 0; p < kProtocols && ranks > 1; ++p) {
       const auto add = [&](int sender, int receiver, LinkKind kind, const FifoForm& of) {
@@ -179,6 +226,18 @@ Layout::Layout(const ChannelForm& form, int ranks, std::vector<ChannelShape> sha
           for (int to = 0; to < ranks; ++to)
             links.pairwise[p].push_back(from == to ? Link{}
                                                    : add(from, to, LinkKind::kPairwise, form.pairwise[p]));
+    }
+    if (const FifoForm& of = form.ring[static_cast<int>(Protocol::kSimple)];
+        of.slot_count > 0 && !shape.grid.empty()) {
+      const auto add = [&](std::size_t from, std::size_t to) {
+        return place.add(shape.grid[from], shape.grid[to], LinkKind::kGrid, of,
+                         static_cast<int>(Protocol::kSimple), channel);
+      };
+      for (std::size_t at = 0; at < shape.grid.size(); ++at) {
+        links.local.push_back(add(at, in_row(at, index(shape.columns)).next));
+        links.rail.push_back(add(at, in_column(at, index(shape.columns), shape.grid.size()).next));
+      }
+      links.scratch = place.add_everywhere(of.slot_count / 2 * of.slot_bytes);  // a round: see by_grid()
     }
     bytes_.push_back(place.most());
   }
@@ -281,6 +340,27 @@ Tree Layout::tree(const Reach& reach, int rank, int channel, int t) const {
   return tree;
 }
 
+Grid Layout::grid(const Reach& reach, int rank, int channel) const {
+  const ChannelShape& shape = shapes_[index(channel)];
+  const Links& links = links_[index(channel)];
+  const FifoForm& form = form_.ring[static_cast<int>(Protocol::kSimple)];
+  const std::size_t place = index(static_cast<int>(std::ranges::find(shape.grid, rank) - shape.grid.begin())),
+                    columns = index(shape.columns);
+  Grid grid;
+  grid.row = static_cast<int>(place / columns);
+  grid.rows = static_cast<int>(shape.grid.size() / columns);
+  grid.column = static_cast<int>(place % columns);
+  grid.columns = shape.columns;
+  grid.scratch = reach.memory[index(rank)] + links.scratch[index(rank)];
+  const auto join = [&](Ends<1>& ends, const std::vector<Link>& of, const Neighbours& to) {
+    add(ends, reach.receive(of[to.previous], shape.grid[to.previous], rank, form));
+    add(ends, reach.send(of[place], rank, shape.grid[to.next], form));
+  };
+  join(grid.local, links.local, in_row(place, columns));
+  join(grid.rail, links.rail, in_column(place, columns, shape.grid.size()));
+  return grid;
+}
+
 Channel Layout::channel(const Reach& reach, int rank, int channel) const {
   const ChannelShape& shape = shapes_[index(channel)];
   const Links& links = links_[index(channel)];
@@ -291,6 +371,8 @@ Channel Layout::channel(const Reach& reach, int rank, int channel) const {
   result.of_ring = weight(LinkKind::kRing);
   result.of_trees = weight(LinkKind::kTree);
   result.of_pairs = weight(LinkKind::kPairwise);
+  result.of_grid = weight(LinkKind::kGrid);
+  if (!links.local.empty()) result.grid = grid(reach, rank, channel);
   const std::size_t size = shape.ring.size(),
                     position =
                         index(static_cast<int>(std::ranges::find(shape.ring, rank) - shape.ring.begin()));
@@ -334,8 +416,9 @@ std::vector<std::byte> Layout::table(std::span<std::byte* const> memory, int ran
       return reinterpret_cast<const int*>(at + to);
     };
     result.ring.ranks = put(0, shape.ring);
+    result.grid.ranks = put(1, shape.grid);
     for (int t = 0; t < result.trees; ++t)
-      result.tree[t].heads = put(1 + t, heads_of(shape.trees[t], rank, neighbours_of(shape.trees[t], rank)));
+      result.tree[t].heads = put(2 + t, heads_of(shape.trees[t], rank, neighbours_of(shape.trees[t], rank)));
     std::memcpy(bytes.data() + index(c) * sizeof(Channel), &result, sizeof(result));
   }
   return bytes;

@@ -16,16 +16,24 @@ namespace loom::device::steps {
 struct ChannelShape {
   std::vector<int> ring = {};  ///< ranks in the order in which data passes them. Empty: none
   std::vector<int> trees[kTrees] =
-      {};  ///< by rank its parent, kNobody of the root. Empty: none; the second last
-  unsigned weight = 1, tree_weight = 1;  ///< of the ring, and of the trees
+      {};                      ///< by rank its parent, kNobody of the root. Empty: none; the second last
+  std::vector<int> grid = {};  ///< ranks, row by row. Empty: none
+  int columns = 0;
+  unsigned weight = 1, tree_weight = 1;  ///< of the ring and the grid, and of the trees
 
   bool has(LinkKind kind) const {
-    return kind == LinkKind::kPairwise || !(kind == LinkKind::kRing ? ring : trees[0]).empty();
+    return kind == LinkKind::kPairwise || !(kind == LinkKind::kRing   ? ring
+                                            : kind == LinkKind::kGrid ? grid
+                                                                      : trees[0])
+                                               .empty();
   }
+  /// Makes each host a row, in the order of the ring, if there is one and several hosts have equally many
+  /// ranks, two or more. hosts: by rank; empty: all are on one.
+  void add_grid(const std::vector<int>& hosts);
 };
 
-/// Rings in order of rank and one such chain as a tree, of equal weights.
-std::vector<ChannelShape> plain_channels(int ranks, int channels);
+/// Rings in order of rank and one such chain as a tree, of equal weights; and grids, where there may be any.
+std::vector<ChannelShape> plain_channels(int ranks, int channels, const std::vector<int>& hosts = {});
 
 /// This rank's end of a link to another host.
 struct FarEnd {
@@ -43,8 +51,9 @@ struct FarEnd {
 class Layout {
  public:
   /// Every two ranks of up to kMostPairwise have links in each channel, as far as the form has any. hosts: by
-  /// rank; empty: all are on one. Throws Error (kInternal) if a ring is not all ranks, or a tree no tree of
-  /// all ranks with up to kMostChildren children, or if the form has links between hosts by LL or LL128.
+  /// rank; empty: all are on one. Throws Error (kInternal) if a ring or a grid is not all ranks, or a tree no
+  /// tree of all ranks with up to kMostChildren children, or if the form has links between hosts by LL or
+  /// LL128.
   Layout(const ChannelForm& form, int ranks, std::vector<ChannelShape> shapes, std::vector<int> hosts = {});
 
   int channels() const { return static_cast<int>(shapes_.size()); }
@@ -86,12 +95,15 @@ class Layout {
     std::vector<Link> up[kTrees][kProtocols];    ///< by child, to its parent
     std::vector<Link> down[kTrees][kProtocols];  ///< by child, from its parent
     std::vector<Link> pairwise[kProtocols];      ///< by sender and receiver
+    std::vector<Link> local, rail;               ///< of a grid, by the sender's place in it
+    std::vector<std::size_t> scratch;            ///< by rank, where it lies in its memory
   };
   class Place;
   struct Reach;
 
   Channel channel(const Reach& reach, int rank, int channel) const;
   Tree tree(const Reach& reach, int rank, int channel, int t) const;
+  Grid grid(const Reach& reach, int rank, int channel) const;
 
   ChannelForm form_;
   int ranks_;

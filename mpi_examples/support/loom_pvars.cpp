@@ -136,7 +136,7 @@ CarriedAllreduces::CarriedAllreduces(bool on_gpus) : on_gpus_(on_gpus), before_(
 std::optional<std::uint64_t> CarriedAllreduces::count() {
   if (!on_gpus_) return tool_.counter("coll_loom_calls", "allreduce");
   std::optional<std::uint64_t> sum;
-  for (const char* algorithm : {"zero_copy", "kernel", "kernel_ring", "kernel_tree"})
+  for (const char* algorithm : {"zero_copy", "kernel", "kernel_ring", "kernel_tree", "kernel_hier"})
     if (const auto calls = tool_.counter("coll_loom_calls", "allreduce", algorithm))
       sum = sum.value_or(0) + *calls;
   return sum;

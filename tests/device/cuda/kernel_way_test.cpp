@@ -180,5 +180,43 @@ TEST(KernelWay, TakesBoundedMemory) {
   EXPECT_EQ(kernel_form(16, false).ring[static_cast<int>(Protocol::kLL128)].bytes(), 0U);
 }
 
+/// Few hosts with many ranks: what crosses them is the least that way.
+TEST(KernelWay, IsByGridsWhereHostsSendLess) {
+  const auto ways = [](int hosts, int ranks_per_host) {
+    const int ranks = hosts * ranks_per_host;
+    KernelChannels channels;
+    for (int rank = 0; rank < ranks; ++rank) channels.hosts.push_back(rank / ranks_per_host);
+    channels.shapes = steps::plain_channels(ranks, 2, channels.hosts);
+    channels.over_nvlink = true;
+    return KernelWays(ranks, channels);
+  };
+  EXPECT_EQ(ways(2, 8).way(Collective::kAllreduce, 64 * kMiB, KernelLinkage::kAny).algorithm,
+            Algorithm::kAllreduceHier);
+  EXPECT_EQ(ways(2, 8).way(Collective::kReduceScatter, 64 * kMiB, KernelLinkage::kAny).algorithm,
+            Algorithm::kReduceScatterHier);
+  EXPECT_EQ(ways(3, 2).way(Collective::kAllGatherV, 64 * kMiB, KernelLinkage::kAny).algorithm,
+            Algorithm::kAllGatherHier);
+  for (const Collective collective : kCarried) {
+    const bool carries = kernels_carry(collective, KernelLinkage::kGrids);
+    EXPECT_EQ(carries, collective != Collective::kReduce && collective != Collective::kBroadcast);
+    if (!carries) continue;
+    for (const std::size_t bytes : {std::size_t{8}, 64 * kKiB, 64 * kMiB}) {
+      const KernelWay way = ways(3, 2).way(collective, bytes, KernelLinkage::kGrids);
+      EXPECT_EQ(steps::links_of(way.algorithm), LinkKind::kGrid);
+      EXPECT_EQ(way.protocol, Protocol::kSimple);
+      EXPECT_EQ(steps::links_of(ways(5, 1).way(collective, bytes, KernelLinkage::kGrids).algorithm),
+                collective == Collective::kAllreduce && bytes < kMiB ? LinkKind::kTree : LinkKind::kRing)
+          << "there are none";
+    }
+  }
+  // Blocks are shared out as for rings.
+  const steps::Task task = divide({Algorithm::kAllreduceHier, Protocol::kSimple, 1}, 1000, 4, 6),
+                    scatter = divide({Algorithm::kReduceScatterHier, Protocol::kSimple, 1}, 10, 4, 6);
+  EXPECT_EQ(task.count, 1000U);
+  EXPECT_EQ(task.chunk, 192U);
+  EXPECT_EQ(scatter.count, 60U);
+  EXPECT_EQ(scatter.chunk, 10U);
+}
+
 }  // namespace
 }  // namespace loom::device::cuda

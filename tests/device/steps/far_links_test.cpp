@@ -37,6 +37,7 @@ class MemoryCarrier {
     for (Link& link : links_) carry(link);
   }
   std::size_t links() const { return links_.size(); }
+  std::size_t bytes() const { return bytes_; }
   /// Messages of no call.
   Word passed_over() const { return passed_over_; }
 
@@ -62,6 +63,7 @@ class MemoryCarrier {
       passed_over_ += m - link.carried - 1;
       link.carried = m;
       ++carried_;
+      bytes_ += sent.bytes;
       store_release(link.to.filled, m);
     }
     store_release(link.from.consumed, consumed);
@@ -69,6 +71,7 @@ class MemoryCarrier {
 
   std::vector<Link> links_;
   Word carried_ = 0, passed_over_ = 0;
+  std::size_t bytes_ = 0;
 };
 
 /// Such as links between hosts can have.
@@ -122,6 +125,69 @@ TEST(FarLinks, CarryEveryCallOfRingsAndTrees) {
 
 TEST(FarLinks, GoOnWhereKernelsHaveLeft) {
   check_calls(4, 2, 1, 50);
+}
+
+/// Hosts are the rows. Ranks of a host are in any place; so are blocks of any length.
+void check_grid(int rows, int columns, unsigned seed, unsigned patience = 0) {
+  const int ranks = rows * columns;
+  std::mt19937_64 random(seed);
+  std::vector<int> host_of;
+  for (int rank = 0; rank < ranks; ++rank) host_of.push_back(rank % rows);
+  std::ranges::shuffle(host_of, random);
+  auto shapes = random_channels(random, ranks, 2);
+  for (ChannelShape& shape : shapes) {
+    shape.add_grid(host_of);
+    ASSERT_EQ(shape.columns, columns);
+  }
+  HostWorld world(ranks, 1, simple_form(256, 2 + random() % 5), std::move(shapes), host_of);
+  if (patience > 0) world.be_patient(patience);
+  MemoryCarrier carrier(world, ranks);
+  for (int i = 0; i < 24; ++i) {
+    const Algorithm algorithms[] = {Algorithm::kAllreduceHier, Algorithm::kReduceScatterHier,
+                                    Algorithm::kAllGatherHier, Algorithm::kAllreduceRing};
+    Call call{algorithms[i % 4],
+              Protocol::kSimple,
+              ranks,
+              0,
+              random() % 1500,
+              sizeof(int),
+              find_reduce(Op::kSum, Type::kInt32),
+              random() % 2 == 0};
+    if (call.has_blocks() && random() % 2 == 0)
+      for (int rank = 0; rank < ranks; ++rank)
+        call.counts.push_back(random() % 3 == 0 ? 0 : random() % (call.count + 1));
+    check(world, carrier, call);
+  }
+}
+
+TEST(FarLinks, CarryGrids) {
+  for (const int rows : {2, 3, 5})
+    for (const int columns : {2, 3, 4}) check_grid(rows, columns, static_cast<unsigned>(10 * rows + columns));
+}
+
+TEST(FarLinks, GoOnWhereKernelsOfGridsHaveLeft) {
+  check_grid(2, 2, 1, 50);
+}
+
+/// What crosses hosts is what a ring of hosts sends, once for each of its blocks.
+TEST(FarLinks, SendLessInGrids) {
+  constexpr int kRows = 3, kColumns = 4, kRanks = kRows * kColumns;
+  constexpr std::size_t kCount = 12'000;
+  std::vector<int> host_of;
+  for (int rank = 0; rank < kRanks; ++rank) host_of.push_back(rank / kColumns);
+  const auto bytes_by = [&](Algorithm algorithm) {
+    HostWorld world(kRanks, 1, simple_form(4096, 4), plain_channels(kRanks, 1, host_of), host_of);
+    MemoryCarrier carrier(world, kRanks);
+    check(
+        world, carrier,
+        {algorithm, Protocol::kSimple, kRanks, 0, kCount, sizeof(int), find_reduce(Op::kSum, Type::kInt32)});
+    return carrier.bytes();
+  };
+  // Lines are whole.
+  EXPECT_NEAR(static_cast<double>(bytes_by(Algorithm::kAllreduceRing)),
+              kRows * 2.0 * (kRanks - 1) / kRanks * kCount * sizeof(int), 5000);
+  EXPECT_NEAR(static_cast<double>(bytes_by(Algorithm::kAllreduceHier)),
+              kRows * 2.0 * (kRows - 1) / kRows * kCount * sizeof(int), 5000);
 }
 
 TEST(FarLinks, AreOfRanksOnDifferentHostsAlone) {

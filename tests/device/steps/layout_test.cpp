@@ -45,6 +45,10 @@ class Places {
           add(channel.pairwise[p], form.pairwise[p], r);
           for (const Tree& tree : channel.tree) add(neighbours(tree, p), form.tree[p], r);
         }
+        for (const auto* ends : {&channel.grid.local, &channel.grid.rail}) add(*ends, form.ring[0], r);
+        if (channel.grid.scratch == nullptr) continue;
+        EXPECT_EQ(Memory::rank_of(channel.grid.scratch), r) << "it is a rank's own";
+        take(channel.grid.scratch, form.ring[0].slot_count / 2 * form.ring[0].slot_bytes);
       }
     }
   }
@@ -117,7 +121,7 @@ void check_places(const Places& places, int ranks, std::size_t links) {
 }
 
 TEST(Layout, GivesEachLinkItsOwnPlaceThatBothEndsSee) {
-  for (const int ranks : {2, 3, 8, 17}) {
+  for (const int ranks : {2, 3, 8, 9, 17}) {
     std::mt19937_64 random(static_cast<unsigned>(ranks));
     const auto shapes = random_channels(random, ranks, 32);
     const Places places(small_form(256, 4), ranks, shapes);
@@ -125,6 +129,7 @@ TEST(Layout, GivesEachLinkItsOwnPlaceThatBothEndsSee) {
     const auto n = static_cast<std::size_t>(ranks);
     for (const ChannelShape& shape : shapes) {
       links += kProtocols * n;
+      if (!shape.grid.empty()) links += 2 * n;
       for (const auto& tree : shape.trees) links += tree.empty() ? 0 : kProtocols * 2 * (n - 1);
       if (ranks <= kMostPairwise) links += 2 * n * (n - 1);  // by LL and LL128
     }
@@ -151,6 +156,47 @@ TEST(Layout, KnowsWhereARankStands) {
   EXPECT_EQ(of_3.ring.size, 4);
   EXPECT_EQ(peer(of_3.ring.ends[0].to[0].slots), 1);
   EXPECT_EQ(places.senders.at(of_3.ring.ends[0].from[0].slots), 0);
+}
+
+TEST(Layout, KnowsWhereARankStandsInAGrid) {
+  ChannelShape shape{.ring = {5, 0, 3, 1, 2, 4}, .weight = 3};
+  shape.add_grid({0, 1, 1, 0, 1, 0});
+  EXPECT_EQ(shape.columns, 3);
+  EXPECT_EQ(shape.grid, (std::vector<int>{5, 0, 3, 1, 2, 4}));
+  const Places places(small_form(256, 4), 6, {shape, shape});
+  const Channel& of_2 = places.channel_of(2, 1);
+  EXPECT_EQ(of_2.of_grid.before, 3U);
+  EXPECT_EQ(of_2.of_grid.own, 3U);
+  EXPECT_EQ(places.layout.total_weight(LinkKind::kGrid, 2), 6U);
+  EXPECT_EQ(of_2.grid.row, 1);
+  EXPECT_EQ(of_2.grid.rows, 2);
+  EXPECT_EQ(of_2.grid.column, 1);
+  EXPECT_EQ(of_2.grid.columns, 3);
+  EXPECT_EQ(std::vector<int>(of_2.grid.ranks, of_2.grid.ranks + 6), shape.grid);
+  const auto next = [](const Ends<1>& ends) { return Memory::rank_of(ends.to[0].slots); };
+  const auto previous = [&](const Ends<1>& ends) { return places.senders.at(ends.from[0].slots); };
+  EXPECT_EQ(next(of_2.grid.local), 4);
+  EXPECT_EQ(previous(of_2.grid.local), 1);
+  EXPECT_EQ(next(of_2.grid.rail), 0);
+  EXPECT_EQ(previous(of_2.grid.rail), 0);
+  EXPECT_EQ(next(places.channel_of(4, 0).grid.local), 1) << "around";
+}
+
+TEST(Layout, MakesGridsWhereHostsHaveEquallyManyRanksAlone) {
+  const auto grid_of = [](std::vector<int> ring, const std::vector<int>& hosts) {
+    ChannelShape shape{.ring = std::move(ring)};
+    shape.add_grid(hosts);
+    EXPECT_EQ(shape.has(LinkKind::kGrid), shape.columns > 0);
+    return shape.grid;
+  };
+  using Ranks = std::vector<int>;
+  EXPECT_EQ(grid_of({3, 0, 2, 1}, {7, 9, 7, 9}), (Ranks{3, 1, 0, 2})) << "in the order of the ring";
+  EXPECT_EQ(grid_of({0, 1, 2, 3}, {}), Ranks());
+  EXPECT_EQ(grid_of({0, 1, 2, 3}, {0, 0, 0, 0}), Ranks()) << "one host";
+  EXPECT_EQ(grid_of({0, 1, 2, 3}, {0, 1, 2, 3}), Ranks()) << "a rank each";
+  EXPECT_EQ(grid_of({0, 1, 2, 3}, {0, 0, 0, 1}), Ranks());
+  EXPECT_EQ(grid_of({0, 1, 2, 3, 4}, {0, 0, 1, 1, 1}), Ranks());
+  EXPECT_EQ(grid_of({}, {0, 0, 1, 1}), Ranks());
 }
 
 /// From a neighbour on, and once around: in whatever direction a call goes, the others stand in one row.
@@ -207,6 +253,10 @@ TEST(Layout, RefusesWhatIsNoRingOrTreeOfAllRanks) {
   refused({.trees = {{kNobody, 2, 1}}}, 3);
   refused({.trees = {{kNobody, 0, 7}}}, 3);
   refused({.trees = {{kNobody, 0, 0, 0, 0}}}, 5);
+  refused({.grid = {0, 1, 2, 2}, .columns = 2}, 4);
+  refused({.grid = {0, 1, 2, 3}, .columns = 1}, 4);
+  refused({.grid = {0, 1, 2, 3}, .columns = 3}, 4);
+  refused({.grid = {0, 1, 2, 3}, .columns = 4}, 4);
 }
 
 }  // namespace

@@ -39,9 +39,8 @@ unsigned check_every_way(int size, unsigned patience, Residence residence, std::
                   random_channels(random, size, channels));
   world.be_patient(patience);
   unsigned launches = 0;
-  for (const Way& way : every_way())
+  for (const Way& way : every_way(size))
     for (int i = 0; i < calls; ++i) {
-      if (is_pairwise(way.algorithm) && size > kMostPairwise) continue;
       const std::size_t count = random() % (random() % 3 == 0 ? 20 : 500);
       const Call call = call_of(way, size, count, random() % 2 == 0, random);
       launches += check_by_turns(world, call, residence, random());

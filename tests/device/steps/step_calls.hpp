@@ -42,8 +42,8 @@ class Buffers {
       if (call.in_place) {
         out[r] = in[r];
         const std::size_t own = call.has_blocks() ? call.block(rank).first * sizeof(T) : 0;
-        if (call.algorithm == Algorithm::kAllGatherRing) in[r] += own;
-        if (call.algorithm == Algorithm::kReduceScatterRing && !call.counts.empty()) out[r] += own;
+        if (call.gathers()) in[r] += own;
+        if (call.scatters() && !call.counts.empty()) out[r] += own;
       }
       std::ranges::copy(operands_[r], in[r]);
       std::copy_n(out[r], before_[r].size(), before_[r].begin());
@@ -85,14 +85,25 @@ struct Way {
   Algorithm algorithm;
   Protocol protocol;
 };
-inline std::vector<Way> every_way() {
+/// The least number of equal rows, two or more, of two ranks or more; 0: there is none.
+inline int rows_of(int ranks) {
+  int rows = 2;
+  while (rows < ranks && ranks % rows != 0) ++rows;
+  return rows < ranks ? rows : 0;
+}
+/// Of the channels below, between so many ranks.
+inline std::vector<Way> every_way(int ranks) {
   std::vector<Way> ways;
   for (const auto algorithm :
        {Algorithm::kAllreduceRing, Algorithm::kReduceScatterRing, Algorithm::kAllGatherRing,
         Algorithm::kBroadcastChain, Algorithm::kReduceChain, Algorithm::kOneShot, Algorithm::kTwoShot,
         Algorithm::kAllreduceTree, Algorithm::kBroadcastTree, Algorithm::kReduceTree})
     for (const auto protocol : {Protocol::kSimple, Protocol::kLL, Protocol::kLL128})
-      if (!is_pairwise(algorithm) || protocol != Protocol::kSimple) ways.push_back({algorithm, protocol});
+      if (!is_pairwise(algorithm) || (protocol != Protocol::kSimple && ranks <= kMostPairwise))
+        ways.push_back({algorithm, protocol});
+  for (const auto algorithm :
+       {Algorithm::kAllreduceHier, Algorithm::kReduceScatterHier, Algorithm::kAllGatherHier})
+    if (rows_of(ranks) > 0) ways.push_back({algorithm, Protocol::kSimple});
   return ways;
 }
 
@@ -112,11 +123,21 @@ inline std::vector<int> random_tree(std::mt19937_64& random, const std::vector<i
   return parents;
 }
 
-/// Rings in any order, one tree or two, and any weights. The last channel has none at times: nothing to do.
+/// Rows of ranks from any places, as if they were hosts; none where there are no equal ones.
+inline void add_rows(ChannelShape& shape, int rows) {
+  std::vector<int> row_of;
+  for (int rank = 0; rank < static_cast<int>(shape.ring.size()) && rows > 0; ++rank)
+    row_of.push_back(rank % rows);
+  shape.add_grid(row_of);
+}
+
+/// Rings in any order, grids, one tree or two, and any weights. The last channel has none at times: nothing
+/// to do.
 inline std::vector<ChannelShape> random_channels(std::mt19937_64& random, int ranks, int channels) {
   std::vector<ChannelShape> shapes = plain_channels(ranks, channels);
   for (ChannelShape& shape : shapes) {
     std::ranges::shuffle(shape.ring, random);
+    if (const int rows = rows_of(ranks); rows > 0) add_rows(shape, random() % 2 == 0 ? rows : ranks / rows);
     std::vector<int> order = shape.ring;
     for (std::size_t t = 0; t < 1 + random() % 2; ++t) {
       std::ranges::shuffle(order, random);
@@ -128,11 +149,13 @@ inline std::vector<ChannelShape> random_channels(std::mt19937_64& random, int ra
   if (channels > 1 && random() % 3 == 0) shapes.back().weight = shapes.back().tree_weight = 0;
   return shapes;
 }
-/// Rings in order of rank, and two chains up and down.
+/// Rings in order of rank, grids, and two chains up and down.
 inline std::vector<ChannelShape> channels_with_chains(int ranks, int channels) {
   std::vector<ChannelShape> shapes = plain_channels(ranks, channels);
-  for (ChannelShape& shape : shapes)
+  for (ChannelShape& shape : shapes) {
+    add_rows(shape, rows_of(ranks));
     for (int r = 0; r < ranks; ++r) shape.trees[1].push_back(r == ranks - 1 ? kNobody : r + 1);
+  }
   return shapes;
 }
 

@@ -43,13 +43,16 @@ struct Call {
   bool in_place = false;
   std::vector<std::size_t> counts = {};  ///< of the blocks, by rank; empty: `count` each
 
+  bool gathers() const {
+    return algorithm == Algorithm::kAllGatherRing || algorithm == Algorithm::kAllGatherHier;
+  }
+  bool scatters() const {
+    return algorithm == Algorithm::kReduceScatterRing || algorithm == Algorithm::kReduceScatterHier;
+  }
   bool moves() const {
-    return algorithm == Algorithm::kAllGatherRing || algorithm == Algorithm::kBroadcastChain ||
-           algorithm == Algorithm::kBroadcastTree;
+    return gathers() || algorithm == Algorithm::kBroadcastChain || algorithm == Algorithm::kBroadcastTree;
   }
-  bool has_blocks() const {
-    return algorithm == Algorithm::kReduceScatterRing || algorithm == Algorithm::kAllGatherRing;
-  }
+  bool has_blocks() const { return gathers() || scatters(); }
   /// Of a rank, of has_blocks().
   Part block(int rank) const {
     const auto r = static_cast<std::size_t>(rank);
@@ -64,20 +67,18 @@ struct Call {
   /// The longest block, or a rank's chunk of an all-reduce in whole lines.
   std::size_t chunk() const {
     if (has_blocks()) return counts.empty() ? count : *std::max_element(counts.begin(), counts.end());
-    if (algorithm != Algorithm::kAllreduceRing && algorithm != Algorithm::kTwoShot) return count;
+    if (algorithm != Algorithm::kAllreduceRing && algorithm != Algorithm::kAllreduceHier &&
+        algorithm != Algorithm::kTwoShot)
+      return count;
     const std::size_t line = std::max<std::size_t>(1, 64 / elem_bytes),
                       ranks = static_cast<std::size_t>(size);
     return ((count + ranks - 1) / ranks + line - 1) / line * line;
   }
   std::size_t in_count(int rank) const {
-    return algorithm == Algorithm::kReduceScatterRing ? total()
-           : algorithm == Algorithm::kAllGatherRing   ? block(rank).length
-                                                      : count;
+    return scatters() ? total() : gathers() ? block(rank).length : count;
   }
   std::size_t out_count(int rank) const {
-    return algorithm == Algorithm::kAllGatherRing       ? total()
-           : algorithm == Algorithm::kReduceScatterRing ? block(rank).length
-                                                        : count;
+    return gathers() ? total() : scatters() ? block(rank).length : count;
   }
   std::size_t total() const { return has_blocks() ? block(size - 1).first + block(size - 1).length : count; }
 
@@ -110,7 +111,7 @@ inline Bytes reduced(const Call& call, const std::vector<Bytes>& in, std::size_t
 }
 
 /// What a rank's output is to be; of a rank that has none, what it was before. Operands in the order that the
-/// schedules promise over rings in order of rank; trees promise none.
+/// schedules promise over rings in order of rank; trees and grids promise none.
 inline Bytes expected(const Call& call, const std::vector<Bytes>& in, int rank, Bytes before) {
   const auto order_from = [&](int first) {
     std::vector<int> order;
@@ -129,10 +130,12 @@ inline Bytes expected(const Call& call, const std::vector<Bytes>& in, int rank, 
       }
       break;
     case Algorithm::kReduceScatterRing:
+    case Algorithm::kReduceScatterHier:
       put(0, reduced(call, in, call.block(rank).first, call.block(rank).length,
                      order_from((rank + 1) % call.size)));
       break;
     case Algorithm::kAllGatherRing:
+    case Algorithm::kAllGatherHier:
       for (int r = 0; r < call.size; ++r) put(call.block(r).first, in[static_cast<std::size_t>(r)]);
       break;
     case Algorithm::kBroadcastChain:
@@ -146,6 +149,7 @@ inline Bytes expected(const Call& call, const std::vector<Bytes>& in, int rank, 
       break;
     case Algorithm::kOneShot:
     case Algorithm::kTwoShot:
+    case Algorithm::kAllreduceHier:
     case Algorithm::kAllreduceTree:
       put(0, reduced(call, in, 0, call.count, order_from(0)));
       break;

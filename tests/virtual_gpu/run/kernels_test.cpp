@@ -133,6 +133,10 @@ constexpr Way kReducing[] = {{Algorithm::kAllreduceRing, Protocol::kSimple},
 constexpr Way kByTrees[] = {{Algorithm::kAllreduceTree, Protocol::kSimple},
                             {Algorithm::kAllreduceTree, Protocol::kLL},
                             {Algorithm::kAllreduceTree, Protocol::kLL128}};
+/// Of four ranks.
+constexpr Way kByGrids[] = {{Algorithm::kAllreduceHier, Protocol::kSimple},
+                            {Algorithm::kReduceScatterHier, Protocol::kSimple}};
+constexpr Way kMovingInGrids[] = {{Algorithm::kAllGatherHier, Protocol::kSimple}};
 constexpr Way kMoving[] = {{Algorithm::kAllGatherRing, Protocol::kSimple},
                            {Algorithm::kAllGatherRing, Protocol::kLL128},
                            {Algorithm::kBroadcastChain, Protocol::kSimple},
@@ -183,6 +187,11 @@ TEST_P(Kernels, MoveDataAsItIs) {
 TEST_P(Kernels, SumUpAndDownTrees) {
   check_collectives<std::int32_t>({GetParam(), kSum, Type::kInt32}, kByTrees, 2, 1, 301);
   check_collectives<std::uint64_t>({GetParam(), kSum, Type::kUint64}, kByTrees, 4, 2, 203);
+}
+TEST_P(Kernels, PerformCollectivesInGrids) {
+  check_collectives<std::int32_t>({GetParam(), kSum, Type::kInt32}, kByGrids, 4, 1, 601);
+  check_collectives<std::uint8_t>({GetParam(), kMove, Type::kUint8}, kMovingInGrids, 4, 1, 777, 3);
+  check_collectives<std::int32_t>({GetParam(), kSum, Type::kInt32}, kByGrids, 4, 1, 301, 0, 2, true);
 }
 TEST_P(Kernels, LeaveAndGoOnAgain) {
   check_collectives<std::int32_t>({GetParam(), kSum, Type::kInt32}, kByTrees, 3, 1, 301, 0, 2);

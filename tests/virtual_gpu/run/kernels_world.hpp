@@ -221,6 +221,12 @@ class World {
     std::for_each_n(ends.to, tos, give);
   }
   void give_places(steps::Channel& channel) {
+    constexpr int kSimple = static_cast<int>(steps::Protocol::kSimple);
+    for (auto* ends : {&channel.grid.local, &channel.grid.rail})
+      give_places(*ends, ends->froms, ends->tos, form_.ring[kSimple]);
+    if (channel.grid.scratch != nullptr)
+      give_place(channel.grid.scratch, form_.ring[kSimple].slot_count / 2 * form_.ring[kSimple].slot_bytes,
+                 kind_);
     for (int p = 0; p < steps::kProtocols; ++p) {
       auto& ring = channel.ring.ends[p];
       auto& pairwise = channel.pairwise[p];
