@@ -19,7 +19,9 @@ using device::cuda::ZeroCopyExecutor;
 using Phase = DeviceOperation::Phase;
 
 bool DeviceCalls::may_ask(const device::Call& call) const {
-  return member_.group->wiring.shape.hosts == 1 && may_carry_on_devices(call.collective) && is_possible(call);
+  const bool one_host = member_.group->wiring.shape.hosts == 1;
+  return (one_host || member_.group->tune.names_kernels()) &&
+         may_carry_on_devices(call.collective, one_host) && is_possible(call);
 }
 
 std::unique_ptr<DeviceOperation> DeviceCalls::begin(const device::Call& given, Algorithm on_host,
@@ -49,15 +51,9 @@ State DeviceCalls::advance(DeviceOperation& operation, Operation& now) {
       if (!may_carry(operation.call, operation.epoch) || !may_stay(operation.call, operation.epoch))
         return go_through_host(operation, now);
       operation.words = {operation.note, ~operation.note};
-      const auto words = std::as_writable_bytes(std::span(operation.words));
       now.reset();
-      now.algorithm = Algorithm::kCico;
-      now.call = {.collective = Collective::kAllreduce,
-                  .in = words.data(),
-                  .out = words.data(),
-                  .count = operation.words.size(),
-                  .type = device::Type::kUint64,
-                  .op = device::Op::kMax};
+      now.algorithm = execution_.combines_by();
+      now.call = combination(device::Op::kMax, operation.words);
       operation.phase = Phase::kAsks;
       return State::kMoved;
     }

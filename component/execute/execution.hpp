@@ -17,6 +17,9 @@
 
 namespace loom {
 
+/// An all-reduce in place of what each rank knows.
+device::Call combination(device::Op op, std::span<std::uint64_t> words);
+
 /// As for Communicator: one call at a time. What throws ends the communicator, save
 /// Truncated, and DifferentCall, which a broadcast may adopt.
 class Execution {
@@ -39,6 +42,8 @@ class Execution {
   /// As far as it goes without waiting.
   State advance(Operation& operation);
 
+  /// What combines a few words in calls that do not wait.
+  Algorithm combines_by() const;
   // immediate_calls.cpp: by immediate exchanges, or by links between hosts.
   /// Before a call that does not go by an immediate exchange: a rank that is in one that does shall not wait
   /// for this rank, nor take its next one for this one. And the receivers of a broadcast learn its size while

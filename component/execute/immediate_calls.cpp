@@ -70,22 +70,32 @@ void Execution::pack_and_exchange(const device::Call& call, device::Waiter& wait
                           call.bytes());
 }
 
-void Execution::combine(device::Op op, std::span<std::uint64_t> words) {
+device::Call combination(device::Op op, std::span<std::uint64_t> words) {
   const auto there = std::as_writable_bytes(words);
-  const device::Call call{.collective = device::Collective::kAllreduce,
-                          .in = there.data(),
-                          .out = there.data(),
-                          .count = words.size(),
-                          .type = device::Type::kUint64,
-                          .op = op};
+  return {.collective = device::Collective::kAllreduce,
+          .in = there.data(),
+          .out = there.data(),
+          .count = words.size(),
+          .type = device::Type::kUint64,
+          .op = op};
+}
+
+/// What links of any communicator carry, and not what the user's rules name: those are for the program's
+/// calls, and may leave them to others.
+Algorithm Execution::combines_by() const {
+  const connect::Shape& shape = group().wiring.shape;
+  return shape.hosts == 1 ? Algorithm::kCico : may_use_hier(shape) ? Algorithm::kHier : Algorithm::kRing;
+}
+
+void Execution::combine(device::Op op, std::span<std::uint64_t> words) {
+  const device::Call call = combination(op, words);
   if (links_.immediate)
     exchange_immediately(call);
   else
-    perform(may_use_hier(group().wiring.shape) ? Algorithm::kHier : Algorithm::kRing, call);
+    perform(combines_by(), call);
 }
 
-/// By what links of any communicator carry, and not what the user's rules name: those are for the program's
-/// calls, and may leave them to others.
+/// As combines_by().
 void Execution::gather(const void* mine, void* all, std::size_t bytes) {
   perform(group().wiring.shape.hosts == 1 ? Algorithm::kCico : Algorithm::kRing,
           {.collective = device::Collective::kAllGather,

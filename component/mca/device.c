@@ -59,7 +59,7 @@ bool coll_loom_start_on_device(struct coll_loom_module* self, int which, const s
   struct coll_loom_args args = *given;
   enum loom_op op;
   enum loom_type type;
-  if (!may_stay(self, which, false, &args, &op, &type) || coll_loom_may_make_an_id(&args)) return false;
+  if (!may_stay(self, which, true, &args, &op, &type) || coll_loom_may_make_an_id(&args)) return false;
   if (coll_loom_state_of(self) != COLL_LOOM_READY || coll_loom_is_gathering() || coll_loom_is_releasing())
     return false;
   const int result = coll_loom_make_core_request(self, &args, op, type, LOOM_ON_DEVICE, request);
