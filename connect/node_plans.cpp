@@ -18,9 +18,12 @@ using search::Pattern;
 class Planner {
  public:
   Planner(const search::PathTables& tables, const search::NodePlans& rings, const search::Request& request)
-      : tables_(tables), request_(request) {
+      : tables_(&tables), request_(request) {
     for (std::size_t i = 0; i < rings.parts.size(); ++i) parts_.push_back(&search::part_of(tables, rings, i));
   }
+  /// Of a machine that is not split.
+  Planner(const search::PartOfMachine& whole, const search::Request& request)
+      : request_(request), parts_{&whole} {}
 
   const search::PartOfMachine& part(std::size_t i) const { return *parts_[i]; }
   std::vector<ChannelPlan> of(Pattern pattern) const;
@@ -31,7 +34,7 @@ class Planner {
  private:
   bool is_split() const { return parts_.size() > 1; }
 
-  const search::PathTables& tables_;
+  const search::PathTables* tables_ = nullptr;
   search::Request request_;
   std::vector<const search::PartOfMachine*> parts_;
 };
@@ -49,7 +52,7 @@ ChannelPlan Planner::inside(std::size_t part, Pattern pattern) const {
 std::vector<ChannelPlan> Planner::of(Pattern pattern) const {
   search::Request request = request_;
   request.pattern = pattern;
-  std::vector<ChannelPlan> plans = is_split() ? search::plan_parts(tables_, request).parts
+  std::vector<ChannelPlan> plans = is_split() ? search::plan_parts(*tables_, request).parts
                                               : std::vector{search::find_channels(parts_[0]->paths, request)};
   const bool needed = pattern == Pattern::kRing || family_of(pattern) == Family::kTree;
   for (std::size_t i = 0; i < plans.size(); ++i)
@@ -91,13 +94,10 @@ search::Request to_search(const PlanRequest& request) {
 
 }  // namespace
 
-search::ChannelPlan plan_inside(const search::PartOfMachine& part, Family family,
-                                const PlanRequest& request) {
-  search::Request search_request = to_search(request);
-  search_request.nodes = 1;
-  // Without ports the tree patterns are one: they differ in which GPUs talk to the network.
-  search_request.pattern = family == Family::kRing ? Pattern::kRing : Pattern::kTree;
-  return search::find_channels(part.paths, search_request);
+search::ChannelPlan plan_whole(const search::PartOfMachine& machine, Family family,
+                               const PlanRequest& request) {
+  const Planner planner(machine, to_search(request));
+  return (family == Family::kRing ? planner.of(Pattern::kRing) : planner.best_trees()).front();
 }
 
 std::vector<NodePlan> plan_nodes(const topo::System& system, const PlanRequest& request) {

@@ -20,8 +20,9 @@ struct PlanRequest {
   double most_gbps = 0;  ///< of one channel; see search::Request
 };
 
-/// The plan of a family on one machine or part of it that is alone, without ports.
-search::ChannelPlan plan_inside(const search::PartOfMachine& part, Family family, const PlanRequest& request);
+/// The rings or trees of a machine that is one node, as plan_nodes() makes them.
+search::ChannelPlan plan_whole(const search::PartOfMachine& machine, Family family,
+                               const PlanRequest& request);
 
 /// Usually one node. Several where the rings through the machine are faster if parts of it talk through the
 /// network; the other families follow the rings. On a machine without ports a job of several nodes gets the

@@ -1,17 +1,17 @@
 #include "connect/summary.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "connect/bytes.hpp"
 #include "topo/bandwidth.hpp"
 
 namespace loom::connect {
 namespace {
 
+constexpr const char* kWhat = "A node's summary";
 constexpr std::uint8_t kFormat = 1;
 constexpr int kMostRanksInAByte = 256;
 constexpr std::size_t kMostChannels = 255;
@@ -35,49 +35,13 @@ std::int16_t port_index(const topo::System& system, topo::NodeId net) {
   return static_cast<std::int16_t>(port - ports.begin());
 }
 
-class Writer {
- public:
-  template <class T>
-  void put(T value) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(&value);
-    bytes_.insert(bytes_.end(), bytes, bytes + sizeof(T));
-  }
-  std::vector<std::byte> take() { return std::move(bytes_); }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
-[[noreturn]] void unreadable(const char* what) {
-  throw Error(ErrorCode::kInternal, loom::format("A node's summary cannot be read: {}.", what));
+[[noreturn]] void unreadable(const char* why) {
+  cannot_be_read(kWhat, why);
 }
-
-class Reader {
- public:
-  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
-  template <class T>
-  T get() {
-    if (bytes_.size() < sizeof(T)) unreadable("it is cut short");
-    T value;
-    std::memcpy(&value, bytes_.data(), sizeof(T));
-    bytes_ = bytes_.subspan(sizeof(T));
-    return value;
-  }
-  template <class T>
-  T get_below(int limit, const char* what) {
-    const T value = get<T>();
-    if (value >= limit) unreadable(what);
-    return value;
-  }
-  bool done() const { return bytes_.empty(); }
-
- private:
-  std::span<const std::byte> bytes_;
-};
 
 using Orders = std::vector<std::vector<std::uint16_t>>;
 
-void put_orders(Writer& writer, const Orders& orders, int ranks) {
+void put_orders(ByteWriter& writer, const Orders& orders, int ranks) {
   writer.put(static_cast<std::uint16_t>(orders.size()));
   for (const auto& order : orders) {
     writer.put(static_cast<std::uint16_t>(order.size()));
@@ -90,7 +54,7 @@ void put_orders(Writer& writer, const Orders& orders, int ranks) {
   }
 }
 
-Orders get_orders(Reader& reader, int ranks) {
+Orders get_orders(ByteReader& reader, int ranks) {
   Orders orders(reader.get<std::uint16_t>());
   std::vector<std::size_t> seen_in(static_cast<std::size_t>(ranks), orders.size());
   for (std::size_t number = 0; number < orders.size(); ++number) {
@@ -184,7 +148,7 @@ std::vector<std::byte> encode(const NodeSummary& summary) {
   };
   for (const FamilySummary& family : summary.families)
     for (const ChannelSummary& channel : family.channels) index_of(channel.order);
-  Writer writer;
+  ByteWriter writer;
   writer.put(kFormat);
   writer.put(static_cast<std::uint16_t>(summary.ranks));
   writer.put(static_cast<std::uint16_t>(summary.port_gbps.size()));
@@ -209,17 +173,13 @@ std::vector<std::byte> encode(const NodeSummary& summary) {
 }
 
 NodeSummary decode(std::span<const std::byte> bytes) {
-  Reader reader(bytes);
+  ByteReader reader(bytes, kWhat);
   if (reader.get<std::uint8_t>() != kFormat) unreadable("another build of loom wrote it");
   NodeSummary summary;
   summary.ranks = reader.get<std::uint16_t>();
   if (summary.ranks == 0) unreadable("it has no rank");
   summary.port_gbps.resize(reader.get<std::uint16_t>());
-  const auto get_gbps = [&] {
-    const float gbps = reader.get<float>();
-    if (!(gbps >= 0) || !std::isfinite(gbps)) unreadable("a speed is none");
-    return gbps;
-  };
+  const auto get_gbps = [&] { return reader.get_gbps<float>(); };
   for (float& gbps : summary.port_gbps) gbps = get_gbps();
   Orders orders = get_orders(reader, summary.ranks);
   std::vector<ChannelSummary*> last_user(orders.size(), nullptr);  // gets the order itself, the others copies
@@ -238,11 +198,8 @@ NodeSummary decode(std::span<const std::byte> bytes) {
     const Family name = static_cast<Family>(number);
     if (family_of(family.pattern) != name) unreadable("a pattern is another family's");
     const int length = has_heads(name) ? 1 : summary.ranks;
-    constexpr int kTypes = static_cast<int>(topo::PathType::kDis) + 1;
-    family.type_intra =
-        static_cast<topo::PathType>(reader.get_below<std::uint8_t>(kTypes, "a path type is unknown"));
-    family.type_inter =
-        static_cast<topo::PathType>(reader.get_below<std::uint8_t>(kTypes, "a path type is unknown"));
+    family.type_intra = get_path_type(reader);
+    family.type_inter = get_path_type(reader);
     family.cross_nic = reader.get_below<std::uint8_t>(3, "cross-NIC is neither 0, 1 nor 2");
     for (ChannelSummary& channel : family.channels) {
       const auto which =

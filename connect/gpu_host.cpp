@@ -1,0 +1,255 @@
+#include "connect/gpu_host.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "connect/bytes.hpp"
+#include "connect/node_plans.hpp"
+#include "search/graph_xml.hpp"
+#include "search/path_tables.hpp"
+#include "topo/bandwidth.hpp"
+
+namespace loom::connect {
+namespace {
+
+using search::ChannelPlan;
+using topo::PathType;
+
+constexpr std::uint8_t kFormat = 1;
+
+/// A host's ranks share its memory: data never leaves it through a port to come back, and no GPU passes on
+/// what another one sends to a port. `through`: a GPU passes on what goes from one to another.
+search::PathTables tables_of(const topo::System& system, bool through) {
+  topo::PathRules rules;
+  rules.network_inside_host = false;
+  rules.nvb = through;
+  rules.pxn = false;
+  return search::PathTables(system, rules);
+}
+
+/// The pattern's channels in the file, with the bound of a search: that without slow pairs, unless they carry
+/// more.
+std::optional<ChannelPlan> plan_in(std::vector<search::NodePlans>& file, const std::string& name,
+                                   Family family, const search::PathTables& through,
+                                   const search::PathTables& direct, const PlanRequest& request) {
+  for (search::NodePlans& plans : file) {
+    ChannelPlan& plan = plans.parts.front();
+    if (family_of(plan.pattern) != family) continue;
+    if (plan.network && request.nodes == 1)
+      throw Error(ErrorCode::kBadInput,
+                  loom::format(
+                      "{}: its channels leave the host through ports, but all ranks are on one host.", name));
+    if (static_cast<int>(plan.channels.size()) > request.max_channels)
+      throw Error(ErrorCode::kBadInput,
+                  loom::format("{}: it has {} channels, of which GPUs run {} at the most.", name,
+                               plan.channels.size(), request.max_channels));
+    for (const search::PathTables* const tables : {&through, &direct}) {
+      search::prove_bounds(*tables, {.max_channels = request.max_channels}, plans);
+      if (plan.total_gbps <= plan.bound_gbps * (1 + 1e-6)) break;
+    }
+    return plan;
+  }
+  return {};
+}
+
+bool passes_through_gpus(const ChannelPlan& plan, const topo::Paths& paths) {
+  const auto gpu = [&](int rank) { return paths.system().gpu_of_rank(rank); };
+  for (const search::Channel& channel : plan.channels)
+    for (std::size_t i = 0; i < channel.ranks.size(); ++i) {
+      const int next = channel.ranks[(i + 1) % channel.ranks.size()];
+      const bool ends =
+          i + 1 == channel.ranks.size() && (plan.network || family_of(plan.pattern) != Family::kRing);
+      if (!ends && paths.between(gpu(channel.ranks[i]), gpu(next)).type == PathType::kNvb) return true;
+    }
+  return false;
+}
+
+/// Kernels store right into a neighbour's memory. Where NVLinks through another GPU would pay, channels go
+/// without; where not, these paths (`through`) keep the search off slower ones that would carry little more.
+std::vector<ChannelPlan> plans_of(const search::PathTables& through, const search::PathTables& direct,
+                                  const PlanRequest& request, const GraphFile* graph) {
+  std::vector<search::NodePlans> file;
+  if (graph != nullptr) file = search::parse_graph_xml(graph->text, graph->name, direct, request.nodes);
+  std::vector<ChannelPlan> plans;
+  for (const Family family : {Family::kRing, Family::kTree}) {
+    std::optional<ChannelPlan> plan;
+    if (graph != nullptr) plan = plan_in(file, graph->name, family, through, direct, request);
+    if (!plan) {
+      plan = plan_whole(*through.whole(), family, request);
+      if (passes_through_gpus(*plan, through.whole()->paths))
+        plan = plan_whole(*direct.whole(), family, request);
+    }
+    plans.push_back(*std::move(plan));
+  }
+  return plans;
+}
+
+/// A machine without a port: it has one somewhere, of the speed that is assumed of such (see plan_whole).
+void reach_unknown_port(ChannelPlan& plan) {
+  plan.total_gbps = 0;
+  for (const search::Channel& channel : plan.channels) plan.total_gbps += channel.inter_gbps;
+  plan.bound_gbps = std::min(plan.bound_gbps, static_cast<double>(topo::net_gbps(topo::kUnknownNetMbps)));
+}
+
+/// Each GPU becomes its ranks, one after the other. Between them data crosses the GPU's memory, which all of
+/// them share.
+void expand(ChannelPlan& plan, const std::vector<std::vector<int>>& sharers) {
+  std::size_t most = 1;
+  for (const std::vector<int>& ranks : sharers) most = std::max(most, ranks.size());
+  const double memory_gbps = topo::kLocalGbps / static_cast<double>(most);
+  const double kept = most > 1 ? std::min(1.0, memory_gbps / plan.total_gbps) : 1;
+  plan.total_gbps *= kept;
+  if (most > 1) plan.bound_gbps = std::min(plan.bound_gbps, memory_gbps);
+  for (search::Channel& channel : plan.channels) {
+    std::vector<int> ranks;
+    for (const int lowest : channel.ranks) {
+      const auto shared = std::ranges::find(sharers, lowest, [](const auto& some) { return some.front(); });
+      ranks.insert(ranks.end(), shared->begin(), shared->end());
+    }
+    channel.ranks = std::move(ranks);
+    channel.intra_gbps *= kept, channel.inter_gbps *= kept;
+  }
+}
+
+/// ranks: all, ascending.
+std::vector<PathType> types_of(const topo::Paths& paths, const std::vector<std::vector<int>>& sharers,
+                               const std::vector<int>& ranks) {
+  const auto local = [&](int rank) {
+    return static_cast<std::size_t>(std::ranges::lower_bound(ranks, rank) - ranks.begin());
+  };
+  std::vector<PathType> types(ranks.size() * ranks.size(), PathType::kLoc);
+  for (const std::vector<int>& from : sharers)
+    for (const std::vector<int>& to : sharers) {
+      if (&from == &to) continue;
+      const PathType type =
+          paths.between(paths.system().gpu_of_rank(from.front()), paths.system().gpu_of_rank(to.front()))
+              .type;
+      for (const int a : from)
+        for (const int b : to) types[local(a) * ranks.size() + local(b)] = type;
+    }
+  return types;
+}
+
+/// Ranks that share a GPU exchange in its memory.
+double exchange_gbps_of(const topo::Paths& paths, const std::vector<std::vector<int>>& sharers, int ranks) {
+  std::vector<double> flows(paths.system().links().size());
+  double each = topo::kLocalGbps;
+  std::vector<topo::LinkId> route;
+  for (const std::vector<int>& from : sharers) {
+    const auto inside = static_cast<double>(from.size() * (from.size() - 1));
+    if (inside > 0) each = std::min(each, topo::kLocalGbps / inside);
+    for (const std::vector<int>& to : sharers) {
+      if (&from == &to) continue;
+      route.clear();
+      paths.append_route(paths.system().gpu_of_rank(from.front()), paths.system().gpu_of_rank(to.front()),
+                         route);
+      for (const topo::LinkId link : route)
+        flows[static_cast<std::size_t>(link)] += static_cast<double>(from.size() * to.size());
+    }
+  }
+  for (std::size_t link = 0; link < flows.size(); ++link)
+    if (flows[link] > 0)
+      each = std::min(each, static_cast<double>(paths.system().links()[link].gbps) / flows[link]);
+  return each * (ranks - 1);
+}
+
+}  // namespace
+
+GpuHost unknown_gpu_host(int ranks, int gpus, std::string why_not) {
+  GpuHost host;
+  host.summary.ranks = ranks;
+  host.gpus = gpus;
+  host.why_not = std::move(why_not);
+  return host;
+}
+
+GpuHostPlan plan_gpu_host(const topo::MachineOfRanks& machine, const GpuChannelRequest& request,
+                          bool between_hosts, const GraphFile* graph) {
+  std::vector<int> ranks;
+  for (const std::vector<int>& some : machine.sharers) ranks.insert(ranks.end(), some.begin(), some.end());
+  std::ranges::sort(ranks);
+  const int count = static_cast<int>(ranks.size()), gpus = static_cast<int>(machine.sharers.size());
+  const auto unknown = [&](const char* why) {
+    return GpuHostPlan{unknown_gpu_host(count, gpus, why), machine.notes, {}};
+  };
+  const search::PathTables tables = tables_of(machine.system, true),
+                           direct = tables_of(machine.system, false);
+  if (tables.whole() == nullptr || direct.whole() == nullptr)
+    return unknown("Nothing but the network joins the GPUs of this host.");
+  std::vector<ChannelPlan> plans = plans_of(
+      tables, direct,
+      {.nodes = between_hosts ? 2 : 1, .max_channels = request.max_channels, .most_gbps = request.most_gbps},
+      graph);
+  for (ChannelPlan& plan : plans) {
+    if (between_hosts && !plan.network) reach_unknown_port(plan);
+    if (plan.channels.empty() || plan.in_order || plan.total_gbps <= 0)
+      return unknown("No channel fits the GPUs of this host.");
+  }
+  GpuHostPlan planned;
+  planned.notes = machine.notes;
+  GpuHost& host = planned.host;
+  host.gpus = gpus;
+  for (ChannelPlan& plan : plans) {
+    planned.plans.push_back({{plan}, {tables.whole()->ranks}, plan.total_gbps, plan.total_gbps});
+    expand(plan, machine.sharers);
+  }
+  host.summary = summarize(machine.system, ranks, plans);
+  host.ring = {plans[0].total_gbps, plans[0].bound_gbps};
+  host.tree = {plans[1].total_gbps, plans[1].bound_gbps};
+  host.types = types_of(direct.whole()->paths, machine.sharers, ranks);
+  host.exchange_gbps = exchange_gbps_of(direct.whole()->paths, machine.sharers, count);
+  host.has_switch = !machine.system.of_kind(topo::NodeKind::kNvSwitch).empty();
+  return planned;
+}
+
+std::string to_graph_xml(const topo::MachineOfRanks& machine, std::span<const search::NodePlans> plans) {
+  return search::to_graph_xml(tables_of(machine.system, false), plans);
+}
+
+std::vector<std::byte> encode(const GpuHost& host) {
+  ByteWriter writer;
+  writer.put(kFormat);
+  writer.put_all(encode(host.summary));
+  writer.put(static_cast<std::uint16_t>(host.gpus));
+  writer.put_all(std::as_bytes(std::span(host.why_not)));
+  if (!host.why_not.empty()) return writer.take();
+  for (const ChannelTotal& total : {host.ring, host.tree}) {
+    writer.put(total.gbps);
+    writer.put(total.bound_gbps);
+  }
+  writer.put(host.exchange_gbps);
+  writer.put(static_cast<std::uint8_t>(host.has_switch));
+  for (const PathType type : host.types) writer.put(type);
+  return writer.take();
+}
+
+GpuHost decode_gpu_host(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes, "What a host tells of its GPUs");
+  if (reader.get<std::uint8_t>() != kFormat) reader.fail("another build of loom wrote it");
+  GpuHost host;
+  host.summary = decode(reader.get_all());
+  host.gpus = reader.get<std::uint16_t>();
+  if (host.gpus < 1 || host.gpus > host.summary.ranks) reader.fail("its ranks have not so many GPUs");
+  const std::span<const std::byte> why_not = reader.get_all();
+  host.why_not.assign(reinterpret_cast<const char*>(why_not.data()), why_not.size());
+  if (host.why_not.empty()) {
+    for (const Family family : {Family::kRing, Family::kTree})
+      if (host.summary.family(family).channels.empty()) reader.fail("it does not say why it has no channels");
+    for (ChannelTotal* const total : {&host.ring, &host.tree}) {
+      total->gbps = reader.get_gbps<double>();
+      total->bound_gbps = reader.get_gbps<double>();
+    }
+    host.exchange_gbps = reader.get_gbps<double>();
+    host.has_switch = reader.get_below<std::uint8_t>(2, "a switch is there or not") != 0;
+    const auto ranks = static_cast<std::size_t>(host.summary.ranks);
+    for (std::size_t pair = 0; pair < ranks * ranks; ++pair) host.types.push_back(get_path_type(reader));
+  }
+  if (!reader.done()) reader.fail("there is more of it");
+  return host;
+}
+
+}  // namespace loom::connect

@@ -1,0 +1,294 @@
+// gpu_hosts_test.cpp -- channels of GPUs on several hosts.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "base/error.hpp"
+#include "connect/checks.hpp"
+#include "connect/gpu_channels.hpp"
+#include "tests/connect/job_cases.hpp"
+#include "topo/draft.hpp"
+#include "topo/hwloc_xml.hpp"
+#include "topo/paths.hpp"
+
+namespace loom::connect {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::ThrowsMessage;
+using topo::PathType;
+
+topo::System machine(const std::string& name) {
+  return topo::read_system(LOOM_TEST_DATA "/" + name + ".xml").system;
+}
+
+/// A host of the job: its machine, and by rank there which of the machine's GPUs it has.
+struct Host {
+  std::string machine;
+  std::vector<int> gpu_of;
+};
+
+topo::MachineOfRanks ranked(const topo::System& system, const std::vector<int>& gpu_of,
+                            const std::vector<int>& ranks) {
+  std::vector<topo::RankGpu> gpus;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const topo::NodeId gpu = system.gpus()[static_cast<std::size_t>(gpu_of[i])];
+    gpus.push_back({.rank = ranks[i], .bus_id = system.node(gpu).pci->bus_id});
+  }
+  return topo::with_rank_gpus(system, gpus);
+}
+
+GpuHostPlan plan_of(const Host& host, const std::vector<int>& ranks) {
+  return plan_gpu_host(ranked(machine(host.machine), host.gpu_of, ranks), {}, true);
+}
+
+std::vector<int> in_turn(int count) {
+  std::vector<int> numbers(static_cast<std::size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+/// As all ranks come to it: each host plans and tells the others.
+GpuChannels channels_of(const std::vector<Host>& hosts, Order order = Order::kBlock) {
+  std::mt19937 random(7);
+  std::vector<int> sizes;
+  for (const Host& host : hosts) sizes.push_back(static_cast<int>(host.gpu_of.size()));
+  std::vector<std::vector<int>> nodes = placed(sizes, order, random);
+  const Placement placement = Placement::of_nodes(nodes);
+  std::vector<GpuHost> told(hosts.size());
+  for (std::size_t h = 0; h < hosts.size(); ++h) {
+    std::ranges::sort(nodes[h]);
+    const GpuHost host = plan_of(hosts[h], nodes[h]).host;
+    GpuHost& heard = told[static_cast<std::size_t>(placement.node_of(nodes[h].front()))];
+    heard = decode_gpu_host(encode(host));
+    EXPECT_EQ(heard, host);
+  }
+  return gpu_channels(placement, told, GpuChannelRequest{}.max_channels);
+}
+
+/// A cycle of all ranks that comes to each host once.
+void expect_ring(const Placement& placement, const std::vector<int>& ring) {
+  std::vector<int> sorted = ring;
+  std::ranges::sort(sorted);
+  EXPECT_EQ(sorted, in_turn(placement.ranks()));
+  int arrivals = 0;
+  for (std::size_t i = 0; i < ring.size(); ++i)
+    arrivals += placement.node_of(ring[i]) != placement.node_of(ring[(i + 1) % ring.size()]) ? 1 : 0;
+  EXPECT_EQ(arrivals, placement.nodes());
+}
+
+/// Reaches all ranks from one root, in each host along a chain. Returns the hosts with children on others.
+std::set<int> expect_tree(const Placement& placement, const std::vector<TreeLinks>& tree) {
+  std::set<int> inside;
+  std::vector<int> arrivals(static_cast<std::size_t>(placement.nodes()), 0);
+  std::vector<int> reached;
+  for (int rank = 0; rank < placement.ranks(); ++rank)
+    if (tree[static_cast<std::size_t>(rank)].parent == kNobody) reached.push_back(rank);
+  EXPECT_EQ(reached.size(), 1);
+  for (std::size_t i = 0; i < reached.size() && i < tree.size(); ++i) {
+    const TreeLinks& links = tree[static_cast<std::size_t>(reached[i])];
+    const int node = placement.node_of(reached[i]);
+    int near = 0;
+    for (int c = 0; c < links.child_count; ++c) {
+      const int child = links.children[static_cast<std::size_t>(c)];
+      EXPECT_EQ(tree[static_cast<std::size_t>(child)].parent, reached[i]);
+      reached.push_back(child);
+      const int other = placement.node_of(child);
+      if (other == node) {
+        ++near;
+      } else {
+        inside.insert(node);
+        ++arrivals[static_cast<std::size_t>(other)];
+      }
+    }
+    EXPECT_LE(near, 1);
+  }
+  std::ranges::sort(reached);
+  EXPECT_EQ(reached, in_turn(placement.ranks()));
+  for (const int count : arrivals) EXPECT_LE(count, 1);
+  return inside;
+}
+
+void expect_sound(const GpuChannels& found, const Placement& placement) {
+  EXPECT_THAT(violations(found.job), IsEmpty());
+  ASSERT_THAT(found.rings, Not(IsEmpty()));
+  ASSERT_THAT(found.trees, Not(IsEmpty()));
+  EXPECT_LE(found.rings.size(), 16);
+  EXPECT_LE(found.trees.size(), 16);
+  EXPECT_EQ(found.hosts, placement.nodes());
+  double rings = 0, trees = 0;
+  for (const GpuChannels::RingChannel& ring : found.rings) {
+    expect_ring(placement, ring.order);
+    rings += ring.gbps;
+  }
+  for (const GpuChannels::TreeChannel& channel : found.trees) {
+    const std::set<int> first = expect_tree(placement, channel.trees[0]),
+                        second = expect_tree(placement, channel.trees[1]);
+    std::vector<int> both;
+    std::ranges::set_intersection(first, second, std::back_inserter(both));
+    EXPECT_LE(both.size(), placement.nodes() % 2 == 0 ? 0U : 1U) << "inner hosts of both trees";
+    trees += channel.gbps;
+  }
+  for (int a = 0; a < found.ranks; ++a)
+    for (int b = 0; b < found.ranks; ++b)
+      EXPECT_EQ(found.between(a, b) == PathType::kNet, placement.node_of(a) != placement.node_of(b));
+  EXPECT_GT(found.ring.gbps, 0);
+  EXPECT_NEAR(rings, found.ring.gbps, 1e-4 * rings);
+  EXPECT_NEAR(trees, found.tree.gbps, 1e-4 * trees);
+  EXPECT_LE(found.ring.gbps, found.ring.bound_gbps * (1 + 1e-5));
+  EXPECT_LE(found.tree.gbps, found.tree.bound_gbps * (1 + 1e-5));
+}
+
+struct JobCase {
+  std::string name;
+  std::vector<Host> hosts;
+};
+
+std::vector<JobCase> job_cases() {
+  const Host h100{"dgxh100", in_turn(8)}, a100{"dgxa100", in_turn(8)}, v100{"dgx1v", in_turn(8)},
+      pcie{"pcie-2socket", in_turn(8)}, gh200{"gh200", {0}};
+  return {{"TwoAlike", {h100, h100}},
+          {"ThreeAlike", {a100, a100, a100}},
+          {"FourAlike", {v100, v100, v100, v100}},
+          {"TwoOnPci", {pcie, pcie}},
+          {"OneGpuEach", {gh200, gh200, gh200}},
+          {"HalfOfOne", {h100, {"dgxh100", {6, 1, 4, 3}}}},
+          {"OneRankBesideMany", {{"dgxa100", {5}}, a100}},
+          {"ManyBesideOneRank", {a100, gh200, {"dgxa100", {2}}}},
+          {"TwoAndOne", {{"dgxh100", {0, 1}}, {"dgxh100", {0}}}},
+          {"OfFourKinds", {h100, a100, v100, pcie}},
+          {"OfRanksThatShareGpus", {{"dgxh100", {0, 1, 0, 1, 2}}, {"dgx1v", {3, 3}}}},
+          {"WithoutPorts", {{"lstopo-2gpu", {0, 1}}, {"lstopo-2gpu", {1, 0}}}},
+          {"WithPortsOnOne", {{"lstopo-2gpu", {0, 1}}, h100}}};
+}
+
+class JobOnGpus : public ::testing::TestWithParam<std::tuple<JobCase, Order>> {};
+
+TEST_P(JobOnGpus, HasSoundChannels) {
+  const auto& [job, order] = GetParam();
+  const GpuChannels found = channels_of(job.hosts, order);
+  EXPECT_THAT(found.notes, IsEmpty());
+  expect_sound(found, found.job.placement());
+  int ranks = 0;
+  for (const Host& host : job.hosts) ranks += static_cast<int>(host.gpu_of.size());
+  EXPECT_EQ(found.ranks, ranks);
+}
+
+std::string case_name(const ::testing::TestParamInfo<std::tuple<JobCase, Order>>& info) {
+  constexpr std::array kOrders = {"InBlocks", "RoundRobin", "AtRandom"};
+  return std::get<0>(info.param).name + kOrders[static_cast<std::size_t>(std::get<1>(info.param))];
+}
+INSTANTIATE_TEST_SUITE_P(GpuHosts, JobOnGpus,
+                         ::testing::Combine(::testing::ValuesIn(job_cases()),
+                                            ::testing::Values(Order::kBlock, Order::kRoundRobin,
+                                                              Order::kRandom)),
+                         case_name);
+
+/// Each port has a PCI switch with two GPUs, or with its own one.
+TEST(GpuHosts, HaveChannelsFromTheGpuNextToAPortToOneNextToAPort) {
+  for (const char* const name : {"dgxh100", "dgxa100", "dgx1v"}) {
+    const topo::MachineOfRanks system = ranked(machine(name), in_turn(8), in_turn(8));
+    const GpuHost host = plan_gpu_host(system, {}, true).host;
+    topo::PathRules rules;
+    rules.network_inside_host = false;
+    const topo::Paths paths(system.system, rules);
+    const auto ports = system.system.of_kind(topo::NodeKind::kNet);
+    const auto is_next = [&](int rank, int port) {
+      ASSERT_GE(port, 0);
+      const topo::NodeId net = ports[static_cast<std::size_t>(port)];
+      EXPECT_LE(paths.physical(system.system.gpu_of_rank(rank), net).type, PathType::kPxb)
+          << name << ", rank " << rank << ", port " << port;
+    };
+    std::set<int> used;
+    for (const ChannelSummary& ring : host.summary.family(Family::kRing).channels) {
+      is_next(ring.order.front(), ring.port_in);
+      is_next(ring.order.back(), ring.port_out);
+      used.insert({ring.port_in, ring.port_out});
+    }
+    EXPECT_EQ(used.size(), ports.size()) << name;
+    for (const ChannelSummary& chain : host.summary.family(Family::kTree).channels)
+      is_next(chain.order.front(), chain.port_in);
+  }
+}
+
+TEST(GpuHosts, CarryWhatTheSlowestOfThemDoes) {
+  const Host fast{"dgxh100", in_turn(8)}, slow{"dgxa100", in_turn(8)};
+  const GpuChannels both = channels_of({fast, slow}), alike = channels_of({slow, slow}),
+                    faster = channels_of({fast, fast});
+  EXPECT_NEAR(both.ring.gbps, alike.ring.gbps, 1e-3 * alike.ring.gbps);
+  EXPECT_GT(faster.ring.gbps, both.ring.gbps);
+  EXPECT_EQ(both.ring.bound_gbps, alike.ring.bound_gbps);
+}
+
+TEST(GpuHosts, SayInALineWhatTheyAre) {
+  const Host h100{"dgxh100", in_turn(8)};
+  EXPECT_THAT(channels_of({h100, h100}).summary, HasSubstr("16 GPUs on 2 hosts, NVSwitch; 16 rings, "));
+  EXPECT_THAT(channels_of({h100, {"gh200", {0}}}).summary, HasSubstr("9 GPUs on 2 hosts, NVSwitch; "));
+  EXPECT_THAT(channels_of({h100, {"dgx1v", {0, 1}}}).summary, HasSubstr("10 GPUs on 2 hosts, NVLink; "));
+  EXPECT_THAT(channels_of({{"dgxh100", {0, 0}}, {"dgxh100", {0}}}).summary,
+              HasSubstr("3 ranks on 2 GPUs on 2 hosts; "));
+}
+
+TEST(GpuHosts, TellTheSameWhereTheyAreAlike) {
+  const Host host{"dgxa100", {3, 0, 5}};
+  EXPECT_EQ(encode(plan_of(host, {0, 1, 2}).host), encode(plan_of(host, {4, 7, 9}).host));
+}
+
+TEST(GpuHosts, GoInOrderOfRankWhereOneHasNoChannels) {
+  const GpuHost known = plan_of({"dgxa100", {0, 1}}, {0, 2}).host;
+  const GpuHost unknown = decode_gpu_host(encode(unknown_gpu_host(2, 1, "It is dark here.")));
+  EXPECT_EQ(unknown, unknown_gpu_host(2, 1, "It is dark here."));
+  const std::vector<GpuHost> hosts = {known, unknown};
+  const GpuChannels found =
+      gpu_channels(Placement::of_nodes(std::vector<std::vector<int>>{{0, 2}, {1, 3}}), hosts, 16);
+  ASSERT_EQ(found.rings.size(), 1);
+  EXPECT_THAT(found.rings[0].order, ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(found.trees.size(), 1);
+  EXPECT_EQ(found.summary, "4 ranks on 3 GPUs, ranks in order; 1 ring; 1 tree");
+  EXPECT_THAT(found.notes, ElementsAre("On the host of rank 1: It is dark here."));
+}
+
+/// GPUs 0 and 5 of a DGX-1V have NVLinks through others alone.
+TEST(GpuHosts, DoNotCountOnGpusThatPassDataOn) {
+  const GpuHost host = plan_of({"dgx1v", {0, 5}}, {0, 1}).host;
+  EXPECT_GT(host.summary.family(Family::kRing).type_intra, PathType::kNvb);
+  for (const Family family : {Family::kRing, Family::kTree})
+    EXPECT_NE(host.summary.family(family).type_inter, PathType::kPxn);
+}
+
+TEST(GpuHosts, AreReadFromWhatTheyToldAlone) {
+  const std::vector<std::byte> bytes = encode(plan_of({"dgx1v", {0, 1, 2, 2}}, {0, 1, 2, 3}).host);
+  for (std::size_t length = 0; length < bytes.size(); ++length)
+    EXPECT_THROW(decode_gpu_host(std::span(bytes).first(length)), Error) << length;
+  std::vector<std::byte> longer = bytes;
+  longer.push_back(std::byte{0});
+  EXPECT_THAT([&] { decode_gpu_host(longer); },
+              ThrowsMessage<Error>("What a host tells of its GPUs cannot be read: there is more of it."));
+  GpuHost silent = unknown_gpu_host(1, 1, "");
+  silent.types = {PathType::kLoc};
+  EXPECT_THAT([&] { decode_gpu_host(encode(silent)); }, ThrowsMessage<Error>(HasSubstr("does not say why")));
+  EXPECT_THAT([&] { decode_gpu_host(encode(unknown_gpu_host(2, 3, "No."))); },
+              ThrowsMessage<Error>(HasSubstr("not so many GPUs")));
+  std::mt19937 random(11);
+  for (int round = 0; round < 5000; ++round) {  // no crash, and nothing that the others could not use
+    std::vector<std::byte> nonsense = bytes;
+    for (int change = 0; change <= round % 3; ++change)
+      nonsense[random() % nonsense.size()] = static_cast<std::byte>(random());
+    try {
+      const std::vector<GpuHost> hosts = {decode_gpu_host(nonsense)};
+      const std::vector<std::vector<int>> nodes = {in_turn(hosts[0].summary.ranks)};
+      gpu_channels(Placement::of_nodes(nodes), hosts, 16);
+    } catch (const Error&) {
+    }
+  }
+}
+
+}  // namespace
+}  // namespace loom::connect
