@@ -60,11 +60,11 @@ bool DeviceLinks::may_ll128(std::span<const GpuFacts> facts) {
   return may;
 }
 
-/// The rings and trees that search and connect find for the ranks' GPUs on this machine; each carries a share
-/// by its speed. True on every rank or on none.
+/// The rings and trees that search and connect find for the ranks' GPUs; each carries a share by its speed.
+/// True on every rank or on none.
 bool DeviceLinks::take_channels(std::span<const GpuFacts> facts, GpuLinks::Form& form) {
   bool exchanges = false;  // what an exchange throws is no verdict of all ranks
-  const HostExchange exchange{.rank = member_.rank,
+  const RankExchange exchange{.rank = member_.rank,
                               .size = static_cast<int>(facts.size()),
                               .holds_everywhere =
                                   [&](bool here) {
@@ -91,23 +91,15 @@ bool DeviceLinks::take_channels(std::span<const GpuFacts> facts, GpuLinks::Form&
   };
   if (!try_everywhere(kStagedCalls, list_gpus)) return false;
   connect::GpuChannels channels;
-  const bool between_hosts = form.kernels.between_hosts();
-  if (between_hosts && member_.rank == 0)
-    without_failing([&] {
-      member_.process.tell_graphs_unused(
-          loom::format("channels of {}, which is on several hosts, go in order of rank", member_.name));
-    });
   try {
-    if (!between_hosts)
-      channels = learn_gpu_channels(member_.process, exchange, gpus, {.max_channels = form.channels});
+    channels = learn_gpu_channels(member_.process, exchange, member_.group->placement, gpus,
+                                  {.max_channels = form.channels});
   } catch (const std::exception& error) {  // on all ranks
     if (exchanges) throw;
     say(kStagedCalls, error.what());
     return false;
   }
   return try_everywhere(kStagedCalls, [&] {
-    if (between_hosts)
-      channels = connect::gpu_channels_in_order(member_.bootstrap.size(), member_.bootstrap.size(), "");
     run_channels(form, channels);
     return true;
   });

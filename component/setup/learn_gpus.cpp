@@ -18,11 +18,11 @@
 namespace loom {
 namespace {
 
-constexpr char kFailed = '!';  // before what went wrong; a description begins with bus ids or a line's end
+constexpr char kFailed = '!';  // before what went wrong; what a rank sees is XML
 
 /// body() on all ranks. Throws Error on all where it has thrown on any.
 template <class Body>
-void everywhere(const HostExchange& exchange, Body&& body) {
+void everywhere(const RankExchange& exchange, Body&& body) {
   std::exception_ptr failure;
   try {
     body();
@@ -33,14 +33,14 @@ void everywhere(const HostExchange& exchange, Body&& body) {
   if (failure) try {
       std::rethrow_exception(failure);
     } catch (const std::bad_alloc&) {
-      throw Error(ErrorCode::kOutOfMemory, "There is no memory to plan the channels of this host's GPUs.");
+      throw Error(ErrorCode::kOutOfMemory, "There is no memory to plan the channels of the GPUs.");
     }
-  throw Error(ErrorCode::kGivenUp, "Another rank could not plan the channels of this host's GPUs.");
+  throw Error(ErrorCode::kGivenUp, "Another rank could not plan the channels of the GPUs.");
 }
 
 /// Every rank's text; make() is this rank's.
 template <class Make>
-std::vector<std::string> gather_texts(const HostExchange& exchange, Make&& make) {
+std::vector<std::string> gather_texts(const RankExchange& exchange, Make&& make) {
   const auto size = static_cast<std::size_t>(exchange.size);
   std::string mine, all;
   std::vector<std::uint64_t> lengths;
@@ -65,48 +65,19 @@ std::vector<std::string> gather_texts(const HostExchange& exchange, Make&& make)
   return texts;
 }
 
-/// The GPUs that its process does not see, in a line, and the machine.
-std::string describe(const Discover& discover, const std::vector<topo::BusId>& gpus,
-                     std::vector<std::string>& notes) {
-  try {
-    const topo::Discovered found = discover(gpus);
-    notes = found.notes;
-    std::string text;
-    for (const topo::BusId& bus_id : found.unseen) text += bus_id.to_string() + " ";
-    return text + "\n" + topo::to_nccl_xml(found.system);
-  } catch (const std::bad_alloc&) {
-    throw;
-  } catch (const std::exception& error) {
-    return kFailed + std::string(error.what());
-  }
-}
-
-struct Description {
-  std::vector<topo::BusId> unseen;
-  topo::System system;
+/// The ranks of this rank's host, ascending: the first leads.
+struct OwnHost {
+  int node = 0;
+  bool leads = false;
+  std::vector<topo::RankGpu> gpus;
 };
 
-/// Throws Error.
-Description parse(const std::string& text) {
-  if (text.starts_with(kFailed)) throw Error(ErrorCode::kSystem, text.substr(1));
-  Description description;
-  const std::size_t end = std::min(text.find('\n'), text.size());
-  std::string_view line(text.data(), end);
-  for (std::size_t space = 0; (space = line.find(' ')) != std::string_view::npos;
-       line.remove_prefix(space + 1))
-    if (const auto bus_id = topo::BusId::parse(line.substr(0, space))) description.unseen.push_back(*bus_id);
-  description.system = topo::parse_system(text.substr(end), "this host").system;
-  return description;
-}
-
-/// The ranks that look at what rank 0 does not see: for each such GPU the lowest that has it.
-std::vector<std::size_t> lookers(const Description& seen, std::span<const topo::RankGpu> gpus) {
-  std::vector<std::size_t> ranks;
-  for (const topo::BusId& bus_id : seen.unseen) {
-    const auto owner = std::ranges::find(gpus, bus_id, &topo::RankGpu::bus_id);
-    if (owner != gpus.end()) ranks.push_back(static_cast<std::size_t>(owner - gpus.begin()));
-  }
-  return ranks;
+OwnHost own_host(int rank, const connect::Placement& placement, std::span<const topo::RankGpu> gpus) {
+  OwnHost own{.node = placement.node_of(rank), .gpus = {}};
+  const auto mates = placement.ranks_of(own.node);
+  own.leads = mates.front() == rank;
+  for (const std::int32_t mate : mates) own.gpus.push_back(gpus[static_cast<std::size_t>(mate)]);
+  return own;
 }
 
 std::vector<topo::BusId> bus_ids_of(std::span<const topo::RankGpu> gpus) {
@@ -117,87 +88,165 @@ std::vector<topo::BusId> bus_ids_of(std::span<const topo::RankGpu> gpus) {
   return ids;
 }
 
-/// The machine as all ranks together see it. `told`: what rank 0 has to say of it. Nothing, on all ranks:
-/// `why` says what is wrong.
-std::optional<topo::System> discover_together(const HostExchange& exchange,
-                                              std::span<const topo::RankGpu> gpus, const Discover& discover,
-                                              std::vector<std::string>& told, std::string& why) {
-  const std::vector<std::string> first = gather_texts(exchange, [&] {
-    return exchange.rank == 0 ? describe(discover, bus_ids_of(gpus), told) : std::string();
+/// Of GPUs that the leader does not see.
+std::string to_line(const std::vector<topo::BusId>& bus_ids) {
+  std::string line;
+  for (const topo::BusId& bus_id : bus_ids) line += bus_id.to_string() + " ";
+  return line;
+}
+
+/// For each of these GPUs the lowest rank that has it.
+std::vector<topo::RankGpu> lookers(std::string_view line, const OwnHost& own) {
+  std::vector<topo::RankGpu> found;
+  for (std::size_t space = 0; (space = line.find(' ')) != std::string_view::npos;
+       line.remove_prefix(space + 1)) {
+    const auto bus_id = topo::BusId::parse(line.substr(0, space));
+    if (!bus_id) continue;
+    const auto owner = std::ranges::find(own.gpus, *bus_id, &topo::RankGpu::bus_id);
+    if (owner != own.gpus.end()) found.push_back(*owner);
+  }
+  return found;
+}
+
+/// body(), unless what it throws says why not; memory that has run out goes on.
+template <class Body>
+std::string why_not(Body&& body) {
+  try {
+    body();
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return {};
+}
+
+/// What a rank sees of its own GPU.
+std::string view_of(const Discover& discover, const topo::RankGpu& gpu) {
+  std::string view;
+  const std::string failed = why_not([&] { view = topo::to_nccl_xml(discover({gpu.bus_id}).system); });
+  return failed.empty() ? view : kFailed + failed;
+}
+
+/// Throws Error.
+topo::System parse_view(const std::string& view) {
+  if (view.starts_with(kFailed)) throw Error(ErrorCode::kSystem, view.substr(1));
+  return topo::parse_system(view, "this host").system;
+}
+
+/// For the leader of each host: the host as its ranks together see it. `told`: what there is to say of it.
+/// Nothing: `why` says what is wrong.
+std::optional<topo::System> discover_together(const RankExchange& exchange, const OwnHost& own, int leader,
+                                              const Discover& discover, std::vector<std::string>& told,
+                                              std::string& why) {
+  std::optional<topo::System> seen;
+  const std::vector<std::string> unseen = gather_texts(exchange, [&] {
+    std::string line;
+    if (!own.leads) return line;
+    const std::string failed = why_not([&] {
+      topo::Discovered found = discover(bus_ids_of(own.gpus));
+      line = to_line(found.unseen);
+      told = std::move(found.notes);
+      seen = std::move(found.system);
+    });
+    if (!failed.empty()) why = loom::format("This machine cannot be seen: {}", failed);
+    return line;
   });
-  Description seen;
-  std::vector<std::size_t> ranks;
-  everywhere(exchange, [&] {
-    try {
-      seen = parse(first.front());
-      ranks = lookers(seen, gpus);
-    } catch (const Error& error) {  // on all ranks alike
-      why = loom::format("This machine cannot be seen: {}", error.what());
-    }
-  });
-  if (!why.empty()) return {};
-  if (ranks.empty()) return std::move(seen.system);
-  const auto self = static_cast<std::size_t>(exchange.rank);
+  if (std::ranges::all_of(unseen, &std::string::empty)) return seen;
+  std::vector<topo::RankGpu> looking;
   const std::vector<std::string> views = gather_texts(exchange, [&] {
-    std::vector<std::string> unused;
-    return std::ranges::count(ranks, self) > 0 ? describe(discover, {gpus[self].bus_id}, unused)
-                                               : std::string();
+    looking = lookers(unseen[static_cast<std::size_t>(leader)], own);
+    const auto mine = std::ranges::find(looking, exchange.rank, &topo::RankGpu::rank);
+    return mine != looking.end() ? view_of(discover, *mine) : std::string();
   });
   everywhere(exchange, [&] {
-    for (const std::size_t rank : ranks) try {
-        seen.system = topo::with_gpu_of(seen.system, parse(views[rank]).system, gpus[rank].bus_id);
+    if (!seen) return;
+    for (const topo::RankGpu& gpu : looking) try {
+        const topo::System view = parse_view(views[static_cast<std::size_t>(gpu.rank)]);
+        seen = topo::with_gpu_of(*seen, view, gpu.bus_id);
       } catch (const Error& error) {
-        told.push_back(loom::format("What rank {} sees of its GPU is not known: {}", rank, error.what()));
+        told.push_back(loom::format("What rank {} sees of its GPU is not known: {}", gpu.rank, error.what()));
       }
   });
-  return std::move(seen.system);
+  return seen;
 }
 
 /// Of a graph file as many channels as there can be: whoever has no room for all leaves the last out. Where
-/// it does not fit, which all ranks see, search finds others.
-connect::GpuChannels plan(Process& process, const HostExchange& exchange, const topo::MachineOfRanks& machine,
-                          const connect::GpuChannelRequest& request) {
+/// it does not fit, search finds others.
+connect::GpuHostPlan plan(Process& process, const RankExchange& exchange, const topo::MachineOfRanks& machine,
+                          const connect::GpuChannelRequest& request, bool between_hosts) {
   if (const std::string* const text = process.graph()) try {
       const connect::GraphFile graph{*text, process.runtime().parameters.graph_file};
-      return connect::gpu_channels(
-          machine, {.max_channels = device::cuda::kMostChannels, .most_gbps = request.most_gbps}, &graph);
+      return connect::plan_gpu_host(
+          machine, {.max_channels = device::cuda::kMostChannels, .most_gbps = request.most_gbps},
+          between_hosts, &graph);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kBadInput) throw;
-      if (exchange.rank == 0) process.show_graph_unfit(exchange.where, error.what());
+      process.show_graph_unfit(exchange.where, error.what());
     }
-  return connect::gpu_channels(machine, request);
+  return connect::plan_gpu_host(machine, request, between_hosts);
+}
+
+std::string to_text(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// What each host's leader has told.
+std::vector<connect::GpuHost> hosts_in(const std::vector<std::string>& texts,
+                                       const connect::Placement& placement) {
+  std::vector<connect::GpuHost> hosts;
+  for (int node = 0; node < placement.nodes(); ++node) {
+    const std::string& text = texts[static_cast<std::size_t>(placement.ranks_of(node).front())];
+    hosts.push_back(connect::decode_gpu_host(std::as_bytes(std::span(text))));
+  }
+  return hosts;
 }
 
 }  // namespace
 
-connect::GpuChannels learn_gpu_channels(Process& process, const HostExchange& exchange,
+connect::GpuChannels learn_gpu_channels(Process& process, const RankExchange& exchange,
+                                        const connect::Placement& placement,
                                         std::span<const topo::RankGpu> gpus,
                                         const connect::GpuChannelRequest& request, const Discover& discover) {
+  OwnHost own;
+  const topo::System* machine = nullptr;
+  everywhere(exchange, [&] {
+    own = own_host(exchange.rank, placement, gpus);
+    machine = process.described_machine();
+  });
   std::vector<std::string> told;
   std::string unknown;
   std::optional<topo::System> found;
-  const topo::System* machine = nullptr;
-  everywhere(exchange, [&] { machine = process.described_machine(); });
   if (machine == nullptr) {
-    found = discover_together(exchange, gpus, discover, told, unknown);
+    found = discover_together(exchange, own, placement.ranks_of(own.node).front(), discover, told, unknown);
     if (found) machine = &*found;
   }
-  connect::GpuChannels channels;
-  everywhere(exchange, [&] {
-    if (machine == nullptr) {
-      channels =
-          connect::gpu_channels_in_order(exchange.size, static_cast<int>(bus_ids_of(gpus).size()), unknown);
-    } else {
-      const topo::MachineOfRanks ranked = topo::with_rank_gpus(*machine, gpus);
-      channels = plan(process, exchange, ranked, request);
-      if (exchange.rank == 0) {
+  connect::GpuHostPlan planned;
+  const std::vector<std::string> texts = gather_texts(exchange, [&] {
+    if (!own.leads) return std::string();
+    if (machine != nullptr) {
+      const std::string failed = why_not([&] {
+        const topo::MachineOfRanks ranked = topo::with_rank_gpus(*machine, own.gpus);
+        planned = plan(process, exchange, ranked, request, placement.nodes() > 1);
+        if (exchange.rank != 0) return;
         process.dump(ranked.system, Process::Described::kGpus);
         if (process.wants_graph_dump())
-          process.dump_graph([&] { return connect::to_graph_xml(ranked, channels); });
-      }
+          process.dump_graph([&] { return connect::to_graph_xml(ranked, planned.plans); });
+      });
+      if (!failed.empty()) unknown = loom::format("No channels are planned for this host: {}", failed);
     }
-    if (exchange.rank != 0) return;
+    if (!unknown.empty())
+      planned.host = connect::unknown_gpu_host(static_cast<int>(own.gpus.size()),
+                                               static_cast<int>(bus_ids_of(own.gpus).size()), unknown);
+    return to_text(connect::encode(planned.host));
+  });
+  connect::GpuChannels channels;
+  everywhere(exchange, [&] {
+    const int most = process.graph() != nullptr ? device::cuda::kMostChannels : request.max_channels;
+    channels = connect::gpu_channels(placement, hosts_in(texts, placement), most);
     process.tell(told);
+    process.tell(planned.notes);
+    if (exchange.rank != 0) return;
     process.tell(channels.notes);
     process.tell({exchange.where.empty()
                       ? channels.summary
@@ -206,10 +255,11 @@ connect::GpuChannels learn_gpu_channels(Process& process, const HostExchange& ex
   return channels;
 }
 
-connect::GpuChannels learn_gpu_channels(Process& process, const HostExchange& exchange,
+connect::GpuChannels learn_gpu_channels(Process& process, const RankExchange& exchange,
+                                        const connect::Placement& placement,
                                         std::span<const topo::RankGpu> gpus,
                                         const connect::GpuChannelRequest& request) {
-  return learn_gpu_channels(process, exchange, gpus, request,
+  return learn_gpu_channels(process, exchange, placement, gpus, request,
                             [&](const std::vector<topo::BusId>& ids) { return process.machine_with(ids); });
 }
 

@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <new>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "connect/checks.hpp"
 #include "search/graph_xml.hpp"
 #include "tests/component/temporary_file.hpp"
@@ -59,7 +61,7 @@ topo::Discovered hiding(const topo::System& system, const std::vector<BusId>& hi
   return {topo::build_system(std::move(nodes), {0}, system.model()), hidden};
 }
 
-HostExchange exchange_of(const Bootstrap& bootstrap) {
+RankExchange exchange_of(const Bootstrap& bootstrap) {
   return {
       bootstrap.rank(), bootstrap.size(),
       [&bootstrap](bool here) {
@@ -75,8 +77,16 @@ struct Learned {
 };
 using DiscoverOf = std::function<topo::Discovered(int rank, const std::vector<BusId>& gpus)>;
 
+connect::Placement one_host(std::size_t ranks) {
+  return connect::Placement(std::vector<std::int32_t>(ranks, 0));
+}
+
+/// hosts: the ranks of each; empty: all are on one.
 Learned learn(Job& job, const std::vector<RankGpu>& gpus, const DiscoverOf& discover,
-              const connect::GpuChannelRequest& request = {}) {
+              const connect::GpuChannelRequest& request = {},
+              const std::vector<std::vector<int>>& hosts = {}) {
+  const connect::Placement placement =
+      hosts.empty() ? one_host(gpus.size()) : connect::Placement::of_nodes(hosts);
   Learned learned;
   job.ranks = static_cast<int>(gpus.size());
   learned.channels.resize(gpus.size());
@@ -86,7 +96,7 @@ Learned learn(Job& job, const std::vector<RankGpu>& gpus, const DiscoverOf& disc
     const auto rank = static_cast<std::size_t>(self.rank());
     try {
       learned.channels[rank] =
-          learn_gpu_channels(self.process(), exchange_of(bootstrap), gpus, request,
+          learn_gpu_channels(self.process(), exchange_of(bootstrap), placement, gpus, request,
                              [&](const std::vector<BusId>& ids) { return discover(self.rank(), ids); });
     } catch (const Error& error) {
       learned.errors[rank] = error.what();
@@ -100,7 +110,9 @@ void expect_alike(const Learned& learned) {
   const connect::GpuChannels& first = learned.channels.front();
   EXPECT_THAT(connect::violations(first.job), IsEmpty());
   for (const connect::GpuChannels& other : learned.channels) {
-    EXPECT_EQ(connect::encode(other.job.summary(0)), connect::encode(first.job.summary(0)));
+    ASSERT_EQ(other.job.nodes(), first.job.nodes());
+    for (int node = 0; node < first.job.nodes(); ++node)
+      EXPECT_EQ(other.job.summary(node), first.job.summary(node));
     EXPECT_EQ(other.summary, first.summary);
     EXPECT_EQ(other.types, first.types);
     EXPECT_EQ(other.notes, first.notes);
@@ -183,7 +195,7 @@ TEST_F(LearnGpus, FailsOnAllRanksWhereOneHasNoMemory) {
     Job other{.ranks = 2};
     other.run([&](Rank& self) {
       const Bootstrap bootstrap(self.bootstrap());
-      HostExchange exchange = exchange_of(bootstrap);
+      RankExchange exchange = exchange_of(bootstrap);
       int calls = 0;
       const auto agree = exchange.holds_everywhere;
       // As if the third part of the way had no memory on this rank.
@@ -192,7 +204,7 @@ TEST_F(LearnGpus, FailsOnAllRanksWhereOneHasNoMemory) {
       };
       const topo::System dgx = machine("dgxa100.xml");
       try {
-        learn_gpu_channels(self.process(), exchange, gpus_of(dgx, {0, 1}), {},
+        learn_gpu_channels(self.process(), exchange, one_host(2), gpus_of(dgx, {0, 1}), {},
                            [&](const auto&) -> topo::Discovered {
                              return {{dgx, {}}, {}};
                            });
@@ -213,7 +225,7 @@ TEST_F(LearnGpus, FailsByAnErrorWhereMemoryHasRunOut) {
       const topo::System dgx = machine("dgxa100.xml");
       try {
         // Rank 0 looks at all GPUs, and rank 1 at its own, which is hidden from rank 0.
-        learn_gpu_channels(self.process(), exchange_of(bootstrap), gpus_of(dgx, {0, 1}), {},
+        learn_gpu_channels(self.process(), exchange_of(bootstrap), one_host(2), gpus_of(dgx, {0, 1}), {},
                            [&](const auto&) -> topo::Discovered {
                              if (self.rank() == throwing) throw std::bad_alloc();
                              return hiding(dgx, {bus_ids_of(dgx)[1]});
@@ -224,6 +236,94 @@ TEST_F(LearnGpus, FailsByAnErrorWhereMemoryHasRunOut) {
     });
     EXPECT_THAT(said[static_cast<std::size_t>(throwing)], HasSubstr("no memory"));
     EXPECT_THAT(said[static_cast<std::size_t>(1 - throwing)], HasSubstr("Another rank"));
+  }
+}
+
+/// Ranks 0, 2 and 4 on a DGX-H100, ranks 1 and 3 on a DGX-A100, by any of its GPUs.
+class LearnGpusOfHosts : public LearnGpus {
+ protected:
+  const topo::System& machine_of(int rank) const { return rank % 2 == 0 ? h100 : a100; }
+  RankGpu gpu_of(int rank, std::size_t gpu) const {
+    return {.rank = rank, .bus_id = bus_ids_of(machine_of(rank))[gpu]};
+  }
+  topo::System h100 = machine("dgxh100.xml"), a100 = machine("dgxa100.xml");
+  std::vector<RankGpu> gpus = {gpu_of(0, 3), gpu_of(1, 1), gpu_of(2, 0), gpu_of(3, 5), gpu_of(4, 6)};
+  std::vector<std::vector<int>> hosts = {{0, 2, 4}, {1, 3}};
+};
+
+TEST_F(LearnGpusOfHosts, JoinsWhatTheLowestRankOfEachFinds) {
+  job.parameters.verbose = 1;
+  const Learned learned = learn(
+      job, gpus,
+      [&](int rank, const std::vector<BusId>& ids) -> topo::Discovered {
+        EXPECT_LT(rank, 2);
+        EXPECT_EQ(ids.size(), rank == 0 ? 3 : 2);
+        return {{machine_of(rank), {loom::format("A note of rank {}.", rank)}}, {}};
+      },
+      {}, hosts);
+  expect_alike(learned);
+  const connect::GpuChannels& found = learned.channels[3];
+  EXPECT_THAT(found.summary, HasSubstr("5 GPUs on 2 hosts, NVSwitch; "));
+  EXPECT_GT(found.rings.size(), 1);
+  for (const auto& ring : found.rings) {
+    int arrivals = 0;
+    for (std::size_t i = 0; i < 5; ++i) arrivals += (ring.order[i] + ring.order[(i + 1) % 5]) % 2;
+    EXPECT_EQ(arrivals, 2);
+  }
+  EXPECT_EQ(found.between(0, 1), topo::PathType::kNet);
+  EXPECT_EQ(found.between(3, 1), topo::PathType::kNvl);
+  EXPECT_THAT(job.transcript.lines(),
+              ::testing::UnorderedElementsAre("A note of rank 0.", "A note of rank 1.", found.summary));
+}
+
+TEST_F(LearnGpusOfHosts, TakesHiddenGpusAsTheirOwnRanksSeeThem) {
+  const auto as_it_is = [&](int rank, const auto&) -> topo::Discovered {
+    return {{machine_of(rank), {}}, {}};
+  };
+  const Learned whole = learn(job, gpus, as_it_is, {}, hosts);
+  Job other;
+  const Learned learned = learn(
+      other, gpus,
+      [&](int rank, const std::vector<BusId>&) {
+        ++looks;
+        std::vector<BusId> others = bus_ids_of(machine_of(rank));
+        std::erase(others, gpus[static_cast<std::size_t>(rank)].bus_id);
+        return hiding(machine_of(rank), others);
+      },
+      {}, hosts);
+  expect_alike(learned);
+  EXPECT_EQ(looks, 5);
+  EXPECT_EQ(learned.channels[0].summary, whole.channels[0].summary);
+}
+
+TEST_F(LearnGpusOfHosts, GoesInOrderOfRankWhereOneCannotBeSeen) {
+  job.parameters.verbose = 1;
+  const Learned learned = learn(
+      job, gpus,
+      [&](int rank, const auto&) -> topo::Discovered {
+        if (rank == 1) throw Error(ErrorCode::kSystem, "It is dark here.");
+        return {{h100, {}}, {}};
+      },
+      {}, hosts);
+  expect_alike(learned);
+  EXPECT_EQ(learned.channels[2].summary, "5 GPUs, ranks in order; 1 ring; 1 tree");
+  EXPECT_THAT(job.transcript.lines(),
+              Contains("On the host of rank 1: This machine cannot be seen: It is dark here."));
+}
+
+TEST_F(LearnGpusOfHosts, FailsByAnErrorWhereMemoryHasRunOut) {
+  for (const int throwing : {0, 1, 3}) {
+    Job other;
+    const Learned learned = learn(
+        other, gpus,
+        [&](int rank, const auto&) -> topo::Discovered {
+          if (rank == throwing) throw std::bad_alloc();
+          return hiding(machine_of(rank), {gpus[3].bus_id});
+        },
+        {}, hosts);
+    for (const int rank : {0, 1, 2, 3, 4})
+      EXPECT_THAT(learned.errors[static_cast<std::size_t>(rank)],
+                  HasSubstr(rank == throwing ? "no memory" : "Another rank"));
   }
 }
 
@@ -247,6 +347,18 @@ TEST_F(TopoFileOfGpus, CountsWithItsGpusAndIsWrittenWithTheirRanks) {
   EXPECT_EQ(written.node(written.gpu_of_rank(0)).pci->bus_id, bus_ids_of(dgx)[5]);
 }
 
+TEST_F(TopoFileOfGpus, StandsForEveryHost) {
+  const std::string in = file_of("dgx1v.xml"), out = temporary("out.xml");
+  job.parameters.topo_file = in.c_str();
+  job.parameters.topo_dump_file = out.c_str();
+  const topo::System dgx = machine("dgx1v.xml");
+  const Learned learned = learn(job, gpus_of(dgx, {0, 0, 1, 1}), nobody_looks, {}, {{0, 2}, {1, 3}});
+  expect_alike(learned);
+  EXPECT_THAT(learned.channels[1].summary, HasSubstr("4 GPUs on 2 hosts, NVLink; "));
+  const topo::System written = topo::read_system(out).system;
+  EXPECT_EQ(written.node(written.gpu_of_rank(2)).pci->bus_id, bus_ids_of(dgx)[1]);
+}
+
 TEST_F(TopoFileOfGpus, IsWrittenAgainWithGpusAfterTheHostWithout) {
   const std::string in = file_of("dgx1v.xml"), out = temporary("out.xml");
   job.ranks = 2;
@@ -260,7 +372,8 @@ TEST_F(TopoFileOfGpus, IsWrittenAgainWithGpusAfterTheHostWithout) {
     }
     EXPECT_THAT([&] { return topo::to_nccl_xml(topo::read_system(out).system); }, ::testing::Throws<Error>());
     self.all_gather(0);  // all have looked
-    learn_gpu_channels(self.process(), exchange_of(bootstrap), gpus_of(machine("dgx1v.xml"), {1, 0}));
+    learn_gpu_channels(self.process(), exchange_of(bootstrap), one_host(2),
+                       gpus_of(machine("dgx1v.xml"), {1, 0}));
     EXPECT_NE(topo::to_nccl_xml(topo::read_system(out).system), "");
   });
 }
@@ -336,6 +449,39 @@ TEST_F(GraphFileOfGpus, ThatDoesNotFitIsReplacedBySearchOnAllRanksAndRankZeroSay
   EXPECT_EQ(learned.channels[0].summary, searched.channels[0].summary);
   EXPECT_THAT(job.transcript.messages(LOOM_MESSAGE_UNFIT_GRAPH),
               ElementsAre(HasSubstr("bad.xml:4: <gpu>: this machine has no such GPU")));
+}
+
+TEST_F(GraphFileOfGpus, OfOneHostOfSeveralIsWrittenAndReadAgain) {
+  const topo::System dgx = machine("dgxa100.xml");
+  const auto as_it_is = [&](int, const auto&) -> topo::Discovered { return {{dgx, {}}, {}}; };
+  const std::string out = temporary("out.xml");
+  job.parameters.graph_dump_file = out.c_str();
+  const std::vector<RankGpu> gpus = gpus_of(dgx, {1, 0, 1, 0});
+  const std::vector<std::vector<int>> hosts = {{0, 1}, {2, 3}};
+  const Learned learned = learn(job, gpus, as_it_is, {}, hosts);
+  expect_alike(learned);
+  Job again;
+  again.parameters.graph_file = out.c_str();
+  const Learned reread = learn(again, gpus, as_it_is, {}, hosts);
+  expect_alike(reread);
+  EXPECT_EQ(reread.channels[0].summary, learned.channels[0].summary);
+  // Its ranks are those of the first host.
+  EXPECT_THAT(again.transcript.messages(LOOM_MESSAGE_UNFIT_GRAPH), ElementsAre(HasSubstr("out.xml:")));
+}
+
+TEST_F(GraphFileOfGpus, ThatStaysOnItsHostFitsNoneOfSeveral) {
+  const topo::System dgx = machine("dgxa100.xml");
+  const std::string in = temporary("ring.xml", ring_over({"dev='0'", "dev='3'"}));
+  job.parameters.graph_file = in.c_str();
+  const Learned learned = learn(job, gpus_of(dgx, {0, 3, 0, 3}),
+                                [&](int, const auto&) -> topo::Discovered {
+                                  return {{dgx, {}}, {}};
+                                },
+                                {}, {{0, 1}, {2, 3}});
+  expect_alike(learned);
+  EXPECT_GT(learned.channels[0].rings.size(), 1);
+  EXPECT_THAT(job.transcript.messages(LOOM_MESSAGE_UNFIT_GRAPH),
+              Each(HasSubstr("it has no ports, and so does not leave the node")));
 }
 
 TEST_F(GraphFileOfGpus, HasNoEffectWithoutThemAndSaysSoOnce) {
