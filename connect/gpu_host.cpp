@@ -1,6 +1,7 @@
 #include "connect/gpu_host.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -88,11 +89,18 @@ std::vector<ChannelPlan> plans_of(const search::PathTables& through, const searc
   return plans;
 }
 
-/// A machine without a port: it has one somewhere, of the speed that is assumed of such (see plan_whole).
-void reach_unknown_port(ChannelPlan& plan) {
+/// Of a machine without a port: it has one somewhere, of the speed that is assumed of such, which so many
+/// channels fill.
+void reach_unknown_port(ChannelPlan& plan, double most_gbps) {
+  const double port_gbps = topo::net_gbps(topo::kUnknownNetMbps);
+  const double enough = most_gbps > 0 ? std::max(1.0, std::ceil(port_gbps / most_gbps)) : 1;
+  plan.channels.resize(std::min(plan.channels.size(), static_cast<std::size_t>(enough)));
   plan.total_gbps = 0;
-  for (const search::Channel& channel : plan.channels) plan.total_gbps += channel.inter_gbps;
-  plan.bound_gbps = std::min(plan.bound_gbps, static_cast<double>(topo::net_gbps(topo::kUnknownNetMbps)));
+  for (search::Channel& channel : plan.channels) {
+    channel.inter_gbps = std::min(channel.intra_gbps, port_gbps / static_cast<double>(plan.channels.size()));
+    plan.total_gbps += channel.inter_gbps;
+  }
+  plan.bound_gbps = std::min(plan.bound_gbps, port_gbps);
 }
 
 /// Each GPU becomes its ranks, one after the other. Between them data crosses the GPU's memory, which all of
@@ -185,7 +193,7 @@ GpuHostPlan plan_gpu_host(const topo::MachineOfRanks& machine, const GpuChannelR
       {.nodes = between_hosts ? 2 : 1, .max_channels = request.max_channels, .most_gbps = request.most_gbps},
       graph);
   for (ChannelPlan& plan : plans) {
-    if (between_hosts && !plan.network) reach_unknown_port(plan);
+    if (between_hosts && !plan.network) reach_unknown_port(plan, request.most_gbps);
     if (plan.channels.empty() || plan.in_order || plan.total_gbps <= 0)
       return unknown("No channel fits the GPUs of this host.");
   }

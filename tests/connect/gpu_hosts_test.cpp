@@ -227,6 +227,20 @@ TEST(GpuHosts, CarryWhatTheSlowestOfThemDoes) {
   EXPECT_EQ(both.ring.bound_gbps, alike.ring.bound_gbps);
 }
 
+/// Of 10 Gbit/s.
+TEST(GpuHosts, WithoutPortsHaveNoMoreChannelsThanFillTheOneThatIsAssumed) {
+  const topo::MachineOfRanks system = ranked(machine("lstopo-2gpu"), {0, 1}, {0, 1});
+  const GpuHost host = plan_gpu_host(system, {}, true).host;
+  for (const Family family : {Family::kRing, Family::kTree}) {
+    ASSERT_EQ(host.summary.family(family).channels.size(), 1);
+    EXPECT_FLOAT_EQ(host.summary.family(family).channels[0].inter_gbps, 1.25F);
+  }
+  const GpuHost narrow = plan_gpu_host(system, {.max_channels = 16, .most_gbps = 0.5}, true).host;
+  EXPECT_EQ(narrow.summary.family(Family::kRing).channels.size(), 3);
+  EXPECT_DOUBLE_EQ(narrow.ring.gbps, 1.25);
+  EXPECT_DOUBLE_EQ(narrow.ring.bound_gbps, 1.25);
+}
+
 TEST(GpuHosts, SayInALineWhatTheyAre) {
   const Host h100{"dgxh100", in_turn(8)};
   EXPECT_THAT(channels_of({h100, h100}).summary, HasSubstr("16 GPUs on 2 hosts, NVSwitch; 16 rings, "));
