@@ -61,20 +61,6 @@ void take_channels(GpuChannels& channels) {
   }
 }
 
-/// The ways inside hosts, as they say, and between them.
-std::vector<PathType> types_between(const Placement& placement, std::span<const GpuHost> hosts) {
-  const auto ranks = static_cast<std::size_t>(placement.ranks());
-  std::vector<PathType> types(ranks * ranks, PathType::kNet);
-  for (int node = 0; node < placement.nodes(); ++node) {
-    const std::span<const std::int32_t> mates = placement.ranks_of(node);
-    auto type = hosts[static_cast<std::size_t>(node)].types.begin();
-    for (const std::int32_t from : mates)
-      for (const std::int32_t to : mates)
-        types[static_cast<std::size_t>(from) * ranks + static_cast<std::size_t>(to)] = *type++;
-  }
-  return types;
-}
-
 /// Of all hosts together: no more than the slowest may have.
 ChannelTotal total_of(std::span<const GpuHost> hosts, ChannelTotal GpuHost::*kind, const Agreed& agreed) {
   ChannelTotal total = hosts.front().*kind;
@@ -112,12 +98,22 @@ std::string summary_of(const GpuChannels& channels, const std::string& joined) {
 
 }  // namespace
 
+PathType GpuChannels::between(int from, int to) const {
+  if (types.empty()) return from == to ? PathType::kLoc : PathType::kDis;
+  const auto in = [](const std::vector<PathType>& host, int mates, int a, int b) {
+    return host[static_cast<std::size_t>(a) * static_cast<std::size_t>(mates) + static_cast<std::size_t>(b)];
+  };
+  if (types.size() == 1) return in(types.front(), ranks, from, to);
+  const Placement& placement = job.placement();
+  const int node = placement.node_of(from);
+  if (node != placement.node_of(to)) return PathType::kNet;
+  return in(types[static_cast<std::size_t>(node)], placement.ranks_on(node), placement.local_of(from),
+            placement.local_of(to));
+}
+
 GpuChannels gpu_channels_in_order(int ranks, int gpus, const std::string& why) {
   GpuChannels channels;
   channels.ranks = ranks, channels.gpus = gpus;
-  channels.types.assign(static_cast<std::size_t>(ranks * ranks), PathType::kDis);
-  for (int rank = 0; rank < ranks; ++rank)
-    channels.types[static_cast<std::size_t>(rank * ranks + rank)] = PathType::kLoc;
   NodeSummary summary;
   summary.ranks = ranks;
   for (const auto& [family, pattern] :
@@ -148,16 +144,20 @@ GpuChannels gpu_channels(const Placement& placement, std::span<const GpuHost> ho
     nodes.emplace_back(mates.begin(), mates.end());
     summaries.push_back(host.summary);
     channels.gpus += host.gpus;
+    channels.types.push_back(host.types);
     if (why_not.empty() && !host.why_not.empty())
       why_not = hosts.size() == 1 ? host.why_not
                                   : loom::format("On the host of rank {}: {}", mates.front(), host.why_not);
   }
-  if (!why_not.empty()) return gpu_channels_in_order(channels.ranks, channels.gpus, why_not);
+  if (!why_not.empty()) {
+    GpuChannels in_order = gpu_channels_in_order(channels.ranks, channels.gpus, why_not);
+    in_order.hosts = channels.hosts;
+    return in_order;
+  }
   channels.job = job_of(nodes, summaries, {1, max_channels});
   take_channels(channels);
   channels.ring = total_of(hosts, &GpuHost::ring, channels.job.agreed(Family::kRing));
   channels.tree = total_of(hosts, &GpuHost::tree, channels.job.agreed(Family::kTree));
-  channels.types = types_between(placement, hosts);
   if (hosts.size() == 1) channels.exchange_gbps = hosts.front().exchange_gbps;
   channels.summary = summary_of(channels, joined_by(hosts));
   return channels;

@@ -39,10 +39,9 @@ struct GpuChannels {
 
   /// The way of what a rank's GPU stores in another's memory: kLoc where they share it, kNet to another host,
   /// kDis where it is not known.
-  topo::PathType between(int from, int to) const {
-    return types[static_cast<std::size_t>(from * ranks + to)];
-  }
-  std::vector<topo::PathType> types;  ///< by rank, and rank
+  topo::PathType between(int from, int to) const;
+  /// By host, of every two of its ranks by local index; empty: not known.
+  std::vector<std::vector<topo::PathType>> types;
 };
 
 /// Over hosts, hosts[n] of node n, of the same ranks as in `placement`. Rings enter a host next to one port,

@@ -2,6 +2,7 @@
 // functions that the plugin asks (component/select/).
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -18,6 +19,9 @@ namespace loom::tools {
 namespace {
 
 using device::Collective;
+
+/// Of hosts together: what their kernels' links take is counted link by link.
+constexpr std::size_t kMostRanksOnGpus = 4096;
 
 struct Options {
   std::string file, ranks_per_host, collectives = "all", bytes = "8..1G", tune, tune_file, model = "loom",
@@ -43,8 +47,8 @@ std::optional<topo::System> machine_of(const Options& options) {
   return std::move(machine.system);
 }
 
-/// One rank for each GPU of the machine; else as --ranks-per-host says.
-connect::Shape shape_of(const Options& options, const topo::System* machine) {
+/// Ranks of each host: one for each GPU of the machine; else as --ranks-per-host says.
+std::vector<int> ranks_of_hosts(const Options& options, const topo::System* machine) {
   std::vector<int> counts = {2};
   if (!options.ranks_per_host.empty()) {
     counts = counts_of(options.ranks_per_host, "--ranks-per-host");
@@ -55,7 +59,11 @@ connect::Shape shape_of(const Options& options, const topo::System* machine) {
   if (counts.size() == 1) counts.resize(static_cast<std::size_t>(options.hosts), counts[0]);
   if (counts.size() != static_cast<std::size_t>(options.hosts))
     refuse(loom::format("--ranks-per-host has {} numbers, for {} hosts", counts.size(), options.hosts));
-  connect::Shape shape{.ranks = 0, .hosts = options.hosts, .ranks_per_host = counts[0]};
+  return counts;
+}
+
+connect::Shape shape_of(const std::vector<int>& counts) {
+  connect::Shape shape{.ranks = 0, .hosts = static_cast<int>(counts.size()), .ranks_per_host = counts[0]};
   for (const int count : counts) {
     shape.ranks += count;
     if (count != counts[0]) shape.ranks_per_host = 0;
@@ -186,9 +194,29 @@ std::vector<Call> calls_of(const Options& options, int ranks) {
   return calls;
 }
 
+/// Hosts like the machine, with so many ranks each. Where no rule names kernels between hosts, there are no
+/// channels to look for.
+GpuPlan plan_on_gpus(const topo::System& machine, const std::vector<int>& counts, const Tune& tune) {
+  if (counts.size() == 1) return {machine_of_ranks(machine, counts[0]), tune};
+  if (!tune.names_kernels())
+    return {machine_of_ranks(machine, static_cast<int>(machine.gpus().size())), tune};
+  std::map<int, topo::MachineOfRanks> machines;
+  std::vector<const topo::MachineOfRanks*> hosts;
+  std::vector<std::int32_t> leaders;
+  for (const int count : counts) {
+    leaders.insert(leaders.end(), static_cast<std::size_t>(count), static_cast<std::int32_t>(leaders.size()));
+    if (leaders.size() > kMostRanksOnGpus)
+      refuse(loom::format("--memory device between hosts is for {} ranks at the most.", kMostRanksOnGpus));
+    if (!machines.contains(count)) machines.emplace(count, machine_of_ranks(machine, count));
+    hosts.push_back(&machines.at(count));
+  }
+  return {connect::Placement(leaders), hosts, tune};
+}
+
 void run(const Options& options) {
   const std::optional<topo::System> machine = machine_of(options);
-  const connect::Shape shape = shape_of(options, machine ? &*machine : nullptr);
+  const std::vector<int> counts = ranks_of_hosts(options, machine ? &*machine : nullptr);
+  const connect::Shape shape = shape_of(counts);
   const Conditions conditions{.shape = shape,
                               .single_copy = shape.hosts == 1 && !options.no_single_copy,
                               .hier = may_use_hier(shape),
@@ -198,8 +226,7 @@ void run(const Options& options) {
   const std::vector<Call> calls = calls_of(options, shape.ranks);
   *options.exit_code = kOk;
   if (options.on_gpus()) {
-    const int ranks = shape.hosts == 1 ? shape.ranks : static_cast<int>(machine->gpus().size());
-    const GpuPlan plan(machine_of_ranks(*machine, ranks), tune);
+    const GpuPlan plan = plan_on_gpus(*machine, counts, tune);
     std::vector<GpuRow> rows;
     for (const auto& [collective, bytes] : calls)
       rows.push_back({collective, whole_message(collective, shape.ranks, bytes),
@@ -253,7 +280,9 @@ void add_plan_command(CLI::App& loom, int& exit_code) {
       "with the first large one. Times are predicted for 100 Gbit/s and 1.3 us between hosts; the plugin "
       "compares "
       "times, so only their order counts. With --memory device it says by which links and protocol kernels "
-      "carry a call, over the channels that the plugin finds there, and what staging would take; operations "
+      "carry a call, over the channels that the plugin finds there, and what staging would take; between "
+      "hosts "
+      "kernels carry what rules name them for (--tune all:kernel). Operations "
       "and types are such as GPUs have. Multicast (NVLS) and NVLink between hosts are offline: no prediction "
       "has them.");
   plan.callback([options] { run(*options); });

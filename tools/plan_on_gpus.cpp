@@ -25,6 +25,13 @@ std::string runner_up_text(const std::optional<RunnerUp>& other) {
   return other ? loom::format("{} {:.1f} us", other->by, other->us) : "-";
 }
 
+/// Not those of one host where calls are between several.
+const connect::GpuChannels* channels_of(const GpuPlan& plan, const Conditions& conditions) {
+  const connect::GpuChannels* channels = plan.channels();
+  const bool are_theirs = channels != nullptr && channels->hosts == conditions.shape.hosts;
+  return are_theirs ? channels : nullptr;
+}
+
 nlohmann::json to_json(const std::optional<double>& us) {
   return us ? nlohmann::json(*us) : nlohmann::json();
 }
@@ -54,13 +61,13 @@ nlohmann::json to_json(const GpuRow& row) {
 }  // namespace
 
 void print(const GpuPlan& plan, const Conditions& conditions, const std::vector<GpuRow>& rows) {
-  if (const connect::GpuChannels* channels = plan.channels();
-      channels != nullptr && conditions.shape.hosts == 1) {
+  if (const connect::GpuChannels* channels = channels_of(plan, conditions)) {
     tell(channels->notes);
     loom::print("{}\n", channels->summary);
-    loom::print("kernels {}\n", plan.may_ll128()
-                                    ? "may use LL128: NVLink joins the GPUs"
-                                    : "do without LL128: NVLink does not join the GPUs of all ranks");
+    loom::print("kernels {}\n",
+                conditions.shape.hosts > 1 ? "go by Simple alone: some links lead to other hosts"
+                : plan.may_ll128()         ? "may use LL128: NVLink joins the GPUs"
+                                           : "do without LL128: NVLink does not join the GPUs of all ranks");
   }
   loom::print("offline, in no prediction: multicast (NVLS), NVLink between hosts\n");
   static constexpr char kRow[] = "{:<21}{:>8}  {:<12}{:<32}{:>12}  {:<30}{:>10}  {}\n";
@@ -83,8 +90,7 @@ void print_json(const GpuPlan& plan, const Conditions& conditions, const std::ve
                         {"ll128", plan.may_ll128()},
                         {"offline", {"multicast", "NVLink between hosts"}},
                         {"decisions", nlohmann::json::array()}};
-  if (const connect::GpuChannels* channels = plan.channels();
-      channels != nullptr && conditions.shape.hosts == 1) {
+  if (const connect::GpuChannels* channels = channels_of(plan, conditions)) {
     all["notes"] = channels->notes;
     all["channels"] = channels->summary;
   }

@@ -1,7 +1,10 @@
 #include "component/select/gpu_plan.hpp"
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/format.hpp"
@@ -32,6 +35,47 @@ std::vector<GpuFacts> facts_of(const topo::MachineOfRanks& machine, std::uint64_
     for (const int rank : machine.sharers[g]) facts[static_cast<std::size_t>(rank)] = mine;
   }
   return facts;
+}
+
+/// By rank, of all hosts. Their GPUs may be called alike.
+std::vector<GpuFacts> facts_of(const connect::Placement& placement,
+                               std::span<const topo::MachineOfRanks* const> hosts, std::uint64_t room) {
+  std::vector<GpuFacts> facts(static_cast<std::size_t>(placement.ranks()));
+  for (int node = 0; node < placement.nodes(); ++node) {
+    const std::vector<GpuFacts> of_host = facts_of(*hosts[static_cast<std::size_t>(node)], room);
+    const auto mates = placement.ranks_of(node);
+    for (std::size_t local = 0; local < mates.size(); ++local)
+      facts[static_cast<std::size_t>(mates[local])] = of_host[local];
+  }
+  return facts;
+}
+
+/// As the ranks of a job learn of them. Equal hosts may be one machine.
+connect::GpuChannels channels_of(const connect::Placement& placement,
+                                 std::span<const topo::MachineOfRanks* const> hosts,
+                                 const connect::GpuChannelRequest& request) {
+  if (hosts.size() == 1) return connect::gpu_channels(*hosts[0], request);
+  std::map<const topo::MachineOfRanks*, connect::GpuHost> planned;
+  std::vector<std::string> notes;
+  std::vector<connect::GpuHost> told;
+  for (const topo::MachineOfRanks* const host : hosts) {
+    const auto [mine, is_new] = planned.try_emplace(host);
+    if (is_new) {
+      connect::GpuHostPlan plan = connect::plan_gpu_host(*host, request, true);
+      mine->second = std::move(plan.host);
+      notes.insert(notes.end(), plan.notes.begin(), plan.notes.end());
+    }
+    told.push_back(mine->second);
+  }
+  connect::GpuChannels channels = connect::gpu_channels(placement, told, request.max_channels);
+  channels.notes.insert(channels.notes.begin(), notes.begin(), notes.end());
+  return channels;
+}
+
+connect::Placement one_host(const topo::MachineOfRanks& machine) {
+  std::size_t ranks = 0;
+  for (const std::vector<int>& some : machine.sharers) ranks += some.size();
+  return connect::Placement(std::vector<std::int32_t>(ranks, 0));
 }
 
 /// Whether NVLink joins the GPUs of any two ranks, or all share one.
@@ -72,21 +116,28 @@ topo::MachineOfRanks machine_of_ranks(const topo::System& machine, int ranks) {
 
 GpuPlan::GpuPlan(const topo::MachineOfRanks& machine, const Tune& tune,
                  const connect::GpuChannelRequest& request, std::uint64_t room)
-    : tune_(tune) {
-  const std::vector<GpuFacts> facts = facts_of(machine, room);
+    : GpuPlan(one_host(machine), std::array{&machine}, tune, request, room) {}
+
+GpuPlan::GpuPlan(const connect::Placement& placement, std::span<const topo::MachineOfRanks* const> hosts,
+                 const Tune& tune, const connect::GpuChannelRequest& request, std::uint64_t room)
+    : tune_(tune), hosts_(placement.nodes()) {
+  if (hosts_ > 1 && !tune.names_kernels()) return;
+  const std::vector<GpuFacts> facts = facts_of(placement, hosts, room);
   const int ranks = ranks_ = static_cast<int>(facts.size());
-  std::optional<GpuLinks::Form> wanted = wanted_links(tune, false, facts);
+  std::vector<int> host_of;
+  for (int rank = 0; rank < ranks && hosts_ > 1; ++rank) host_of.push_back(placement.node_of(rank));
+  std::optional<GpuLinks::Form> wanted = wanted_links(tune, false, facts, host_of);
   if (!wanted || !wanted->has_kernels())
     why_no_links_ = "ranks share a GPU, where kernels would wait for each other's turn for ever";
   if (!wanted) return;
   if (wanted->has_kernels()) {
     wanted->channels = request.max_channels;
-    wanted->kernels.may_ll128 = may_ll128_between(machine, facts);
+    wanted->kernels.may_ll128 = hosts_ == 1 && may_ll128_between(*hosts[0], facts);
   }
   links_ = form_in(*wanted, ranks, room);
   if (links_ && links_->has_kernels()) {
     channels_ =
-        connect::gpu_channels(machine, {.max_channels = links_->channels, .most_gbps = request.most_gbps});
+        channels_of(placement, hosts, {.max_channels = links_->channels, .most_gbps = request.most_gbps});
     run_channels(*links_, *channels_);
     links_ = form_in(*links_, ranks, room);
   }
@@ -132,8 +183,8 @@ std::optional<RunnerUp> GpuPlan::besides(const GpuCall& call, Collective collect
   return best;
 }
 
-std::string GpuPlan::why_staged(const Conditions& conditions, Collective collective,
-                                std::size_t bytes) const {
+std::string GpuPlan::why_staged(const Conditions& conditions, Collective collective, std::size_t bytes,
+                                bool may_wait) const {
   const std::size_t all = whole_message(collective, conditions.shape.ranks, bytes);
   const Algorithm wanted = tune_.on_devices(collective, all, [](Algorithm) { return true; });
   if (wanted == Algorithm::kStaged) return "a rule of coll_loom_tune";
@@ -141,17 +192,19 @@ std::string GpuPlan::why_staged(const Conditions& conditions, Collective collect
   if (!row.carries(collective)) return loom::format("{} does not carry {}", row.name, name_of(collective));
   if (const char* why = row.why_not(conditions, collective)) return why;
   if (!row.takes(conditions, collective, bytes)) return "it has no bytes";
-  if (conditions.shape.hosts > 1)
-    return "between hosts only rules ask for kernels, which are not predicted there";
-  return why_no_links_;
+  if (conditions.shape.hosts == 1) return why_no_links_;
+  if (!tune_.has_rule_on_devices(collective, all)) return "between hosts only rules ask for kernels";
+  return may_wait ? why_no_links_ : "between hosts calls that do not wait are staged";
 }
 
 GpuCall GpuPlan::call(const Conditions& conditions, Collective collective, std::size_t bytes,
                       bool may_wait) const {
   const std::size_t all = whole_message(collective, conditions.shape.ranks, bytes);
+  const bool between_hosts = conditions.shape.hosts > 1;
   const auto carries = [&](Algorithm algorithm) {
-    return links_ && conditions.shape.hosts == 1 &&
-           can_on_gpus(algorithm, conditions, collective, bytes, false, &*links_);
+    if (!links_ || conditions.shape.hosts != hosts_) return false;
+    if (between_hosts && !(may_wait && tune_.has_rule_on_devices(collective, all, algorithm))) return false;
+    return can_on_gpus(algorithm, conditions, collective, bytes, false, &*links_);
   };
   const int ranks = conditions.shape.ranks;
   const Algorithm faster = links_
@@ -162,7 +215,7 @@ GpuCall GpuPlan::call(const Conditions& conditions, Collective collective, std::
                .on_host = choose(conditions, collective, bytes, may_wait, tune_).algorithm,
                .staged_us = staged_us(conditions, collective, bytes, may_wait, tune_)};
   if (call.algorithm == Algorithm::kStaged) {
-    call.why = why_staged(conditions, collective, bytes);
+    call.why = why_staged(conditions, collective, bytes, may_wait);
     return call;
   }
   const std::optional<double> zero_copy_us =

@@ -1,6 +1,5 @@
-// gpu_plan.hpp -- what the plugin does with buffers on the GPUs of a host that a file describes, for the
-// tools: by the functions that it asks itself (gpu_calls.hpp, connect/gpu_channels.hpp,
-// device/cuda/kernel_way.hpp).
+// gpu_plan.hpp -- what the plugin does with buffers on the GPUs of hosts that files describe, for the tools:
+// by the functions that it asks itself (gpu_calls.hpp, connect/gpu_channels.hpp, device/cuda/kernel_way.hpp).
 //
 // What only a running program finds out is taken to be well: NVML confirms the NVLinks of the file, no other
 // communicator has memory of the GPUs, no MPS lets ranks share one, and links pass their test. Multicast is
@@ -10,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "component/core.h"
@@ -52,12 +52,19 @@ class GpuPlan {
   GpuPlan(const topo::MachineOfRanks& machine, const Tune& tune,
           const connect::GpuChannelRequest& request = {}, std::uint64_t room = LOOM_STAGING_BYTES);
 
+  /// Of several hosts: *hosts[n] is node n, whose machine counts its ranks from 0. Throws what
+  /// plan_gpu_host() throws.
+  GpuPlan(const connect::Placement& placement, std::span<const topo::MachineOfRanks* const> hosts,
+          const Tune& tune, const connect::GpuChannelRequest& request = {},
+          std::uint64_t room = LOOM_STAGING_BYTES);
+
   /// Those of the kernels; nullptr where no call can go by one.
   const connect::GpuChannels* channels() const { return channels_ ? &*channels_ : nullptr; }
   /// Lines of 128 bytes stay whole between all ranks.
   bool may_ll128() const { return may_ll128_; }
 
-  /// bytes: device::shared_bytes(), of a call on a communicator of such ranks on each host.
+  /// bytes: device::shared_bytes(), of a call on a communicator of these ranks; or, of a plan for one host,
+  /// of such ranks on each of several.
   GpuCall call(const Conditions& conditions, device::Collective collective, std::size_t bytes,
                bool may_wait) const;
   /// How a kernel carries a call over such links; nothing where it cannot.
@@ -69,11 +76,11 @@ class GpuPlan {
  private:
   std::optional<RunnerUp> besides(const GpuCall& call, device::Collective collective, std::size_t whole_bytes,
                                   std::optional<double> zero_copy_us) const;
-  std::string why_staged(const Conditions& conditions, device::Collective collective,
-                         std::size_t bytes) const;
+  std::string why_staged(const Conditions& conditions, device::Collective collective, std::size_t bytes,
+                         bool may_wait) const;
 
   Tune tune_;
-  int ranks_ = 0;
+  int ranks_ = 0, hosts_ = 1;
   std::optional<device::cuda::GpuLinks::Form> links_;  ///< that the ranks make
   const char* why_no_links_ = "";                      ///< that rules would use
   bool may_ll128_ = false;

@@ -40,7 +40,7 @@ device::cuda::KernelChannels kernel_channels_of(const connect::GpuChannels& foun
                                                 device::cuda::KernelChannels channels) {
   channels.shapes.assign(std::max(found.rings.size(), found.trees.size()), {});
   const auto is_near = [](topo::PathType type) { return type <= topo::PathType::kC2c; };
-  channels.speeds.over_nvlink = std::ranges::all_of(found.types, is_near);
+  channels.speeds.over_nvlink = found.types.size() == 1 && std::ranges::all_of(found.types.front(), is_near);
   channels.over_nvlink = hops_are(is_near, found);
   channels.ring_gbps = found.rings.empty() ? 0 : found.rings.front().gbps;
   channels.speeds.exchange_gbps = found.exchange_gbps;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <ostream>
 #include <random>
 #include <set>
 
@@ -150,6 +151,10 @@ struct JobCase {
   std::string name;
   std::vector<Host> hosts;
 };
+
+void PrintTo(const JobCase& job, std::ostream* out) {
+  *out << job.name;
+}
 
 std::vector<JobCase> job_cases() {
   const Host h100{"dgxh100", in_turn(8)}, a100{"dgxa100", in_turn(8)}, v100{"dgx1v", in_turn(8)},

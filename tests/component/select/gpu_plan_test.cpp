@@ -125,8 +125,44 @@ TEST(GpuPlan, SaysWhyACallIsStaged) {
   EXPECT_EQ(why(one_host(), Collective::kBarrier, 0), "kernel does not carry barrier");
   EXPECT_EQ(why(one_host(), Collective::kAllreduce, 0), "it has no bytes");
   const Conditions two{.shape = {.ranks = 16, .hosts = 2, .ranks_per_host = 8}};
-  EXPECT_EQ(why(two, Collective::kAllreduce, 8),
-            "between hosts only rules ask for kernels, which are not predicted there");
+  EXPECT_EQ(why(two, Collective::kAllreduce, 8), "between hosts only rules ask for kernels");
+}
+
+/// Two and one rank of hosts alike, as the plugin's ranks put it together (see take_channels of DeviceLinks).
+TEST(GpuPlan, IsWhatThePluginPutsTogetherBetweenHosts) {
+  const topo::System dgx = machine("dgxh100");
+  const topo::MachineOfRanks two = machine_of_ranks(dgx, 2), one = machine_of_ranks(dgx, 1);
+  const std::vector<const topo::MachineOfRanks*> hosts = {&two, &one};
+  const std::vector<std::int32_t> leaders = {0, 0, 2};
+  const connect::Placement placement(leaders);
+  const GpuPlan plan(placement, hosts, Tune::parse("bcast:kernel,allreduce:kernel_tree", "rules"));
+  const std::vector<connect::GpuHost> told = {connect::plan_gpu_host(two, {}, true).host,
+                                              connect::plan_gpu_host(one, {}, true).host};
+  const connect::GpuChannels found = connect::gpu_channels(placement, told, 16);
+  ASSERT_NE(plan.channels(), nullptr);
+  EXPECT_EQ(plan.channels()->summary, found.summary);
+  EXPECT_FALSE(plan.may_ll128());
+  std::vector<device::cuda::GpuFacts> facts(3);
+  for (device::cuda::GpuFacts& of : facts) of.capability = 90;
+  const KernelWays ways(
+      3, kernel_channels_of(found, {.hosts = {0, 0, 1}, .speeds = device::cuda::with_facts({}, facts)}));
+  const Conditions conditions{.shape = {.ranks = 3, .hosts = 2, .ranks_per_host = 0}};
+  const auto call = [&](Collective collective, std::size_t bytes, bool may_wait = true) {
+    return plan.call(conditions, collective, bytes, may_wait);
+  };
+  for (std::size_t bytes = 8; bytes <= std::size_t{1} << 28; bytes *= 8) {
+    const GpuCall bcast = call(Collective::kBroadcast, bytes),
+                  allreduce = call(Collective::kAllreduce, bytes);
+    ASSERT_TRUE(bcast.kernel && allreduce.kernel) << bytes;
+    EXPECT_EQ(text_of(bcast.kernel->way),
+              text_of(ways.way(Collective::kBroadcast, bytes, KernelLinkage::kAny)));
+    EXPECT_EQ(text_of(allreduce.kernel->way),
+              text_of(ways.way(Collective::kAllreduce, bytes, KernelLinkage::kTrees)));
+    EXPECT_EQ(bcast.why, "a rule of coll_loom_tune");
+  }
+  EXPECT_EQ(call(Collective::kAllGather, 8).why, "between hosts only rules ask for kernels");
+  EXPECT_EQ(call(Collective::kBroadcast, 8, false).why, "between hosts calls that do not wait are staged");
+  EXPECT_EQ(GpuPlan(placement, hosts, {}).channels(), nullptr) << "nobody looks for them";
 }
 
 TEST(GpuPlan, StagesWhereRanksShareAGpuOrLinksHaveNoRoom) {

@@ -24,7 +24,7 @@ TEST(KernelChannels, HaveAShareOfTheirKindByTheirSpeed) {
   const std::vector<connect::TreeLinks> chain = {below(1), below(-1), below(0)},
                                         other = {below(-1), below(0), below(0)};
   found.trees = {{{chain, chain}, 8}, {{chain, other}, 8}, {{other, other}, 2}};
-  found.types.assign(9, topo::PathType::kNvl);
+  found.types = {std::vector(9, topo::PathType::kNvl)};
   const device::cuda::KernelChannels channels = kernel_channels_of(found, {.may_ll128 = true});
   ASSERT_EQ(channels.shapes.size(), 3U);
   EXPECT_EQ(channels.count(device::steps::LinkKind::kRing), 2);
@@ -40,7 +40,7 @@ TEST(KernelChannels, HaveAShareOfTheirKindByTheirSpeed) {
   EXPECT_EQ(channels.tree_gbps, 8);
   EXPECT_TRUE(channels.may_ll128);
   EXPECT_TRUE(channels.over_nvlink);
-  found.types[1] = topo::PathType::kPhb;
+  found.types[0][1] = topo::PathType::kPhb;
   EXPECT_FALSE(kernel_channels_of(found).over_nvlink);
 }
 
