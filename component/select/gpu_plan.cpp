@@ -184,7 +184,7 @@ std::optional<RunnerUp> GpuPlan::besides(const GpuCall& call, Collective collect
 }
 
 std::string GpuPlan::why_staged(const Conditions& conditions, Collective collective, std::size_t bytes,
-                                bool may_wait) const {
+                                bool may_stay) const {
   const std::size_t all = whole_message(collective, conditions.shape.ranks, bytes);
   const Algorithm wanted = tune_.on_devices(collective, all, [](Algorithm) { return true; });
   if (wanted == Algorithm::kStaged) return "a rule of coll_loom_tune";
@@ -194,16 +194,18 @@ std::string GpuPlan::why_staged(const Conditions& conditions, Collective collect
   if (!row.takes(conditions, collective, bytes)) return "it has no bytes";
   if (conditions.shape.hosts == 1) return why_no_links_;
   if (!tune_.has_rule_on_devices(collective, all)) return "between hosts only rules ask for kernels";
-  return may_wait ? why_no_links_ : "between hosts calls that do not wait are staged";
+  return may_stay ? why_no_links_ : "it does not wait, and the fallback component would carry it on host memory";
 }
 
 GpuCall GpuPlan::call(const Conditions& conditions, Collective collective, std::size_t bytes,
                       bool may_wait) const {
   const std::size_t all = whole_message(collective, conditions.shape.ranks, bytes);
-  const bool between_hosts = conditions.shape.hosts > 1;
+  const Algorithm on_host = choose(conditions, collective, bytes, may_wait, tune_).algorithm;
+  const bool between_hosts = conditions.shape.hosts > 1,
+             may_stay = !between_hosts || may_wait || on_host != Algorithm::kFallback;
   const auto carries = [&](Algorithm algorithm) {
-    if (!links_ || conditions.shape.hosts != hosts_) return false;
-    if (between_hosts && !(may_wait && tune_.has_rule_on_devices(collective, all, algorithm))) return false;
+    if (!links_ || conditions.shape.hosts != hosts_ || !may_stay) return false;
+    if (between_hosts && !tune_.has_rule_on_devices(collective, all, algorithm)) return false;
     return can_on_gpus(algorithm, conditions, collective, bytes, false, &*links_);
   };
   const int ranks = conditions.shape.ranks;
@@ -212,10 +214,10 @@ GpuCall GpuPlan::call(const Conditions& conditions, Collective collective, std::
                                                 [&] { return by(KernelLinkage::kAny, collective, all)->us; })
                                : Algorithm::kKernel;
   GpuCall call{.algorithm = tune_.on_devices(collective, all, carries, faster),
-               .on_host = choose(conditions, collective, bytes, may_wait, tune_).algorithm,
+               .on_host = on_host,
                .staged_us = staged_us(conditions, collective, bytes, may_wait, tune_)};
   if (call.algorithm == Algorithm::kStaged) {
-    call.why = why_staged(conditions, collective, bytes, may_wait);
+    call.why = why_staged(conditions, collective, bytes, may_stay);
     return call;
   }
   const std::optional<double> zero_copy_us =

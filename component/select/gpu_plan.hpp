@@ -77,7 +77,7 @@ class GpuPlan {
   std::optional<RunnerUp> besides(const GpuCall& call, device::Collective collective, std::size_t whole_bytes,
                                   std::optional<double> zero_copy_us) const;
   std::string why_staged(const Conditions& conditions, device::Collective collective, std::size_t bytes,
-                         bool may_wait) const;
+                         bool may_stay) const;
 
   Tune tune_;
   int ranks_ = 0, hosts_ = 1;

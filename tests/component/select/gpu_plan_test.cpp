@@ -161,7 +161,9 @@ TEST(GpuPlan, IsWhatThePluginPutsTogetherBetweenHosts) {
     EXPECT_EQ(bcast.why, "a rule of coll_loom_tune");
   }
   EXPECT_EQ(call(Collective::kAllGather, 8).why, "between hosts only rules ask for kernels");
-  EXPECT_EQ(call(Collective::kBroadcast, 8, false).why, "between hosts calls that do not wait are staged");
+  EXPECT_EQ(call(Collective::kBroadcast, 8, false).why,
+            "it does not wait, and the fallback component would carry it on host memory");
+  EXPECT_EQ(call(Collective::kBroadcast, std::size_t{1} << 24, false).why, "a rule of coll_loom_tune");
   EXPECT_EQ(GpuPlan(placement, hosts, {}).channels(), nullptr) << "nobody looks for them";
 }
 
